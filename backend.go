@@ -1,0 +1,55 @@
+package locker
+
+import (
+	"context"
+	"time"
+)
+
+// Backend is a store of locks, as its author implements it: one attempt per call, plain data in and out. Waiting,
+// renewal, loss and release order are [Client]'s. All methods may be called concurrently.
+//
+// A Backend that is also an io.Closer is closed with its Client. conformance.RunLocker checks the rules below.
+type Backend interface {
+	// Acquire makes one attempt to lock req.Key for req.Token, for req.TTL from now.
+	//
+	//   - It returns a nil error only if the store has recorded req.Token as the owner, for at least req.TTL from when
+	//     Acquire was called.
+	//   - It is idempotent for its own token: executed twice (a client library may resend), it answers "granted" twice.
+	//   - It matches ErrHeld (better: is a *HeldError) only if the store answered that somebody else is the owner, and
+	//     ErrForeignKey if what it found is not a lock. Everything else matches ErrUnavailable.
+	//   - It returns within milliseconds of ctx's end, whatever the store does.
+	//   - When it fails it leaves nothing behind: if the outcome is unknown, it sees to it, after its return and
+	//     after ctx's end if need be, that the attempt is undone even if it lands late. If that clean-up fails the
+	//     store's TTL is the last resort.
+	Acquire(ctx context.Context, req Request) (Grant, error)
+
+	// Extend sets the end of a held lock to req.TTL from now.
+	//
+	//   - It never creates a lock and never shortens one.
+	//   - It matches ErrNotHeld only if the store answered that req.Token does not own the lock; any other error means
+	//     that the outcome is unknown.
+	//   - It returns within milliseconds of ctx's end.
+	Extend(ctx context.Context, req Request) error
+
+	// Release deletes the lock if req.Token owns it.
+	//
+	//   - It compares and deletes in one atomic step.
+	//   - It matches ErrNotHeld only if the store answered that req.Token does not own the lock. Any other error means
+	//     that the outcome is unknown; the backend then goes on trying for a while by itself.
+	//   - It returns within milliseconds of ctx's end.
+	Release(ctx context.Context, req Request) error
+}
+
+// Request says which lock a [Backend] should act on, and for whom.
+type Request struct {
+	Key   string        // 1 to MaxKey bytes, any bytes
+	Token string        // the owner value of this acquisition: printable, fresh for every attempt
+	TTL   time.Duration // MinTTL to MaxTTL
+	Fence uint64        // Extend and Release: what Acquire granted; 0 for Acquire
+}
+
+// Grant is what a successful Acquire returns.
+type Grant struct {
+	// Fence is greater than that of every earlier grant of the key. 0: the backend does not fence.
+	Fence uint64
+}

@@ -1,0 +1,321 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/memory"
+)
+
+func TestLockWaitsForHolder(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		held := mustLock(t, c, "k")
+		go func() {
+			time.Sleep(time.Minute) // longer than the TTL: renewal keeps it
+			if err := held.Unlock(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}()
+		start := time.Now()
+		next, err := c.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if waited := time.Since(start); waited < time.Minute || waited > time.Minute+100*time.Millisecond {
+			t.Errorf("waited %v for a lock that was held for a minute", waited)
+		}
+		if next.Fence() <= held.Fence() {
+			t.Errorf("fence %d is not greater than the earlier %d", next.Fence(), held.Fence())
+		}
+		_ = next.Unlock(t.Context())
+	})
+}
+
+func TestWaiterIsServedWhenTheHolderDies(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		dead := mustLock(t, c, "k", locker.TTL(50*time.Millisecond), locker.NoRenewal())
+		start := time.Now()
+		l, err := c.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// not a whole poll later: the remaining TTL is known
+		if waited := time.Since(start); waited > 60*time.Millisecond {
+			t.Errorf("waited %v for a lease of 50ms", waited)
+		}
+		if !time.Now().After(dead.Until()) {
+			t.Error("the lock was granted while the earlier lease claims to be valid")
+		}
+		_ = l.Unlock(t.Context())
+	})
+}
+
+func TestErrorsSayWhatHappened(t *testing.T) {
+	cause := errors.New("shutting down")
+	tests := []struct {
+		name  string
+		do    func(t *testing.T, s *store, c *locker.Client) error
+		want  []error
+		quick bool
+	}{
+		{name: "held", want: []error{locker.ErrHeld}, do: func(t *testing.T, _ *store, c *locker.Client) error {
+			mustLock(t, c, "k")
+			_, err := c.TryLock(t.Context(), "k")
+			var held *locker.HeldError
+			if !errors.As(err, &held) || held.Remaining != locker.DefaultTTL {
+				t.Errorf("%v does not carry the holder's remaining TTL", err)
+			}
+			return err
+		}},
+		{name: "deadline while waiting", want: []error{locker.ErrHeld, context.DeadlineExceeded}, do: func(t *testing.T, _ *store, c *locker.Client) error {
+			mustLock(t, c, "k")
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			start := time.Now()
+			_, err := c.Lock(ctx, "k")
+			if d := time.Since(start); d != time.Second {
+				t.Errorf("returned after %v", d)
+			}
+			return err
+		}},
+		{name: "cancelled while waiting", want: []error{locker.ErrHeld, context.Canceled, cause}, do: func(t *testing.T, _ *store, c *locker.Client) error {
+			mustLock(t, c, "k")
+			ctx, cancel := context.WithCancelCause(t.Context())
+			time.AfterFunc(time.Second, func() { cancel(cause) })
+			_, err := c.Lock(ctx, "k")
+			return err
+		}},
+		{name: "deadline in an attempt after it was seen held", want: []error{locker.ErrHeld, context.DeadlineExceeded}, do: func(t *testing.T, s *store, c *locker.Client) error {
+			mustLock(t, c, "k")
+			s.on("acquire", func(ctx context.Context, next func() error) error {
+				s.on("acquire", hang)
+				return next()
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := c.Lock(ctx, "k")
+			return err
+		}},
+		{name: "deadline in the first attempt", want: []error{locker.ErrUnavailable, context.DeadlineExceeded}, do: func(t *testing.T, s *store, c *locker.Client) error {
+			s.on("acquire", hang)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := c.Lock(ctx, "k")
+			return err
+		}},
+		{name: "context ended before", want: []error{context.Canceled}, do: func(t *testing.T, s *store, c *locker.Client) error {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err := c.Lock(ctx, "k")
+			if s.count("acquire") != 0 {
+				t.Error("an attempt was sent")
+			}
+			return err
+		}},
+		{name: "somebody else's deadline is not the caller's", want: []error{locker.ErrUnavailable}, do: func(t *testing.T, s *store, c *locker.Client) error {
+			s.on("acquire", unavailable)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			_, err := c.Lock(ctx, "k")
+			return err
+		}},
+		{name: "unavailable is not waited for", want: []error{locker.ErrUnavailable}, do: func(t *testing.T, s *store, c *locker.Client) error {
+			s.on("acquire", unavailable)
+			start := time.Now()
+			_, err := c.Lock(t.Context(), "k")
+			if time.Since(start) != 0 {
+				t.Error("it waited")
+			}
+			return err
+		}},
+		{name: "foreign key is not waited for", want: []error{locker.ErrForeignKey}, do: func(t *testing.T, s *store, c *locker.Client) error {
+			s.on("acquire", func(context.Context, func() error) error { return locker.ErrForeignKey })
+			_, err := c.Lock(t.Context(), "k")
+			return err
+		}},
+		{name: "granted too late", want: []error{locker.ErrUnavailable}, do: func(t *testing.T, s *store, c *locker.Client) error {
+			s.on("acquire", func(_ context.Context, next func() error) error {
+				err := next()
+				time.Sleep(time.Second)
+				return err
+			})
+			_, err := c.Lock(t.Context(), "k", locker.TTL(time.Second))
+			if s.count("release") != 1 {
+				t.Error("the useless grant was not released")
+			}
+			return err
+		}},
+		{name: "closed", want: []error{locker.ErrClosed}, do: func(t *testing.T, _ *store, c *locker.Client) error {
+			_ = c.Close()
+			_, err := c.Lock(t.Context(), "k")
+			return err
+		}},
+		{name: "closed while waiting", want: []error{locker.ErrClosed}, do: func(t *testing.T, _ *store, c *locker.Client) error {
+			mustLock(t, c, "k")
+			time.AfterFunc(time.Second, func() { _ = c.Close() })
+			_, err := c.Lock(t.Context(), "k")
+			return err
+		}},
+		{name: "closed during the attempt", want: []error{locker.ErrClosed}, do: func(t *testing.T, s *store, c *locker.Client) error {
+			s.on("acquire", func(_ context.Context, next func() error) error {
+				_ = c.Close()
+				return next()
+			})
+			_, err := c.Lock(t.Context(), "k")
+			if s.count("release") != 1 {
+				t.Error("the grant was not released")
+			}
+			return err
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+				err := tt.do(t, s, c)
+				wantErr(t, err, tt.want...)
+				var e *locker.Error
+				if !errors.As(err, &e) || e.Key != "k" || !strings.Contains(err.Error(), `"k"`) {
+					t.Errorf("%v is not a *locker.Error that names the key", err)
+				}
+			})
+		})
+	}
+}
+
+func TestBadInputSendsNothing(t *testing.T) {
+	tests := []struct {
+		name, key string
+		opts      []locker.Option
+		want      string
+	}{
+		{"no key", "", nil, "key is empty"},
+		{"long key", strings.Repeat("x", 1<<20), nil, "1048576 bytes"},
+		{"no TTL", "k", []locker.Option{locker.TTL(0)}, "below the minimum of 10ms"},
+		{"one nanosecond", "k", []locker.Option{locker.TTL(1)}, "TTL 1ns"},
+		{"negative", "k", []locker.Option{locker.TTL(-time.Second)}, "TTL -1s"},
+		{"absurd", "k", []locker.Option{locker.TTL(1 << 62)}, "above the maximum"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+				for _, lock := range []func(context.Context, string, ...locker.Option) (locker.Lease, error){c.Lock, c.TryLock} {
+					l, err := lock(t.Context(), tt.key, tt.opts...)
+					if err == nil || l != nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 300 {
+						t.Errorf("got %v, %v; want an error with %q, not long", l, err, tt.want)
+					}
+					wantErr(t, err)
+				}
+				if n := s.count("acquire"); n != 0 {
+					t.Errorf("%d attempts were sent", n)
+				}
+			})
+		})
+	}
+}
+
+func TestTokensAreFreshForEveryAttempt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		held := mustLock(t, c, "k")
+		time.AfterFunc(3*time.Second, func() { _ = held.Unlock(context.Background()) })
+		l, err := c.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Unlock(t.Context())
+		seen := map[string]bool{}
+		for _, token := range s.tokens {
+			if seen[token] {
+				t.Errorf("token %s was used for two attempts", token)
+			}
+			seen[token] = true
+			if len(token) != 27 { // base64 of 20 bytes
+				t.Errorf("token %q has not 20 random bytes", token)
+			}
+		}
+		if len(seen) < 5 {
+			t.Errorf("only %d attempts were made: the test shows nothing", len(seen))
+		}
+	})
+}
+
+func TestPollsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		mustLock(t, c, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		_, err := c.Lock(ctx, "k")
+		wantErr(t, err, locker.ErrHeld, context.DeadlineExceeded)
+		// 50 to 100 ms each once the back-off has grown
+		if n := s.count("acquire"); n < 100 || n > 220 {
+			t.Errorf("%d attempts in 10 s", n)
+		}
+	})
+}
+
+func TestManyGoroutinesExclude(t *testing.T) {
+	store := memory.NewBackend()
+	var clients [4]*locker.Client
+	for i := range clients {
+		clients[i] = locker.NewClient(store)
+	}
+	var n, inside int // guarded by the lock alone: the race detector sees a violation, too
+	var wg sync.WaitGroup
+	for g := range 16 {
+		wg.Go(func() {
+			for range 25 {
+				l, err := clients[g%len(clients)].Lock(t.Context(), "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				inside++
+				if inside != 1 {
+					t.Errorf("%d holders at once", inside)
+				}
+				n++
+				inside--
+				if err := l.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n != 400 {
+		t.Errorf("counted %d of 400", n)
+	}
+	for _, c := range clients {
+		_ = c.Close()
+	}
+}
+
+func TestCloseEndsLeasesButNotLocks(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k")
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if !isDone(l) {
+			t.Error("Done is open after Close")
+		}
+		wantErr(t, l.Err(), locker.ErrLost, locker.ErrClosed)
+		wantErr(t, l.Extend(t.Context()), locker.ErrLost, locker.ErrClosed)
+		if s.count("release") != 0 || !s.closed {
+			t.Error("Close must close the backend and release nothing: the holder may still be at work")
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if n := s.count("extend"); n != 0 {
+			t.Errorf("%d renewals after Close", n)
+		}
+	})
+}

@@ -1,0 +1,92 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+func TestDo(t *testing.T) {
+	failed := errors.New("f failed")
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		err := locker.Do(t.Context(), c, "k", func(ctx context.Context) error {
+			l, ok := locker.LeaseFrom(ctx)
+			if !ok || l.Key() != "k" || l.Fence() == 0 {
+				t.Error("the context does not carry the lease")
+			}
+			_, err := c.TryLock(ctx, "k")
+			wantErr(t, err, locker.ErrHeld)
+			time.Sleep(time.Minute)
+			return ctx.Err()
+		})
+		if err != nil {
+			t.Error(err)
+		}
+		err = locker.Do(t.Context(), c, "k", func(context.Context) error { return failed })
+		if !errors.Is(err, failed) {
+			t.Errorf("got %v, want f's error", err)
+		}
+		wantErr(t, err)
+		if s.count("release") != 2 {
+			t.Errorf("%d releases after 2 calls", s.count("release"))
+		}
+		mustLock(t, c, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		err = locker.Do(ctx, c, "k", func(context.Context) error {
+			t.Error("f ran without the lock")
+			return nil
+		})
+		wantErr(t, err, locker.ErrHeld, context.DeadlineExceeded)
+	})
+}
+
+func TestDoEndsTheContextWithTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		err := locker.Do(t.Context(), c, "k", func(ctx context.Context) error {
+			l, _ := locker.LeaseFrom(ctx)
+			s.steal(t, l, time.Hour)
+			<-ctx.Done()
+			wantErr(t, context.Cause(ctx), locker.ErrLost)
+			return nil // as if nothing had happened
+		}, locker.TTL(ttl))
+		wantErr(t, err, locker.ErrLost, locker.ErrNotHeld)
+	})
+}
+
+func TestDoReportsALossThatReleaseDoesNotSee(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		err := locker.Do(t.Context(), c, "k", func(ctx context.Context) error {
+			l, _ := locker.LeaseFrom(ctx)
+			<-l.Done() // expired here, while the store still has it for some milliseconds
+			return nil
+		}, locker.TTL(ttl), locker.NoRenewal())
+		wantErr(t, err, locker.ErrLost)
+	})
+}
+
+func TestDoUnlocksWhenTheFunctionPanicsOrTheContextEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Error("the panic was swallowed")
+				}
+			}()
+			_ = locker.Do(t.Context(), c, "k", func(context.Context) error { panic("f") })
+		}()
+		ctx, cancel := context.WithCancel(t.Context())
+		err := locker.Do(ctx, c, "k", func(ctx context.Context) error {
+			cancel()
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		wantErr(t, err, context.Canceled)
+		if _, err := c.TryLock(t.Context(), "k"); err != nil {
+			t.Errorf("the lock was left behind: %v", err)
+		}
+	})
+}

@@ -1,0 +1,129 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// What an operation can run into. Every error of this module that a caller should react to matches one of these by
+// errors.Is, whatever backend and middleware it came through; ctx's own error is matched beside them when the
+// caller's context ended.
+var (
+	// ErrHeld: another owner holds the lock.
+	ErrHeld = errors.New("held by another owner")
+
+	// ErrNotHeld: Unlock found that the lock was no longer this lease's. It had expired, or was deleted or taken over.
+	ErrNotHeld = errors.New("no longer held")
+
+	// ErrLost: the lease ended before Unlock. [LostError] says why.
+	ErrLost = errors.New("lock lost")
+
+	// ErrUnlocked: the lease was released by Unlock.
+	ErrUnlocked = errors.New("already unlocked")
+
+	// ErrNoQuorum: too few nodes of a quorum-based backend answered in time.
+	ErrNoQuorum = errors.New("no quorum")
+
+	// ErrUnavailable: the store could not be reached, did not answer, or refused to serve; the wrapped error says which.
+	// An operation that failed this way may have taken effect; for an acquisition that is undone.
+	ErrUnavailable = errors.New("lock store unavailable")
+
+	// ErrForeignKey: the store has something under the key that is not a lock (another type, or a value without an
+	// expiry). It is left alone, and there is no point in waiting for it.
+	ErrForeignKey = errors.New("the key holds something that is not a lock")
+
+	// ErrClosed: the Client was closed.
+	ErrClosed = errors.New("client is closed")
+)
+
+// Error is what every operation returns: what failed, on which key, and why.
+type Error struct {
+	Op  string // "lock", "trylock", "extend", "unlock" or "do"
+	Key string
+	Err error
+}
+
+// Error names the operation and the key; of a long key, the beginning.
+func (e *Error) Error() string {
+	key := e.Key
+	if len(key) > 64 {
+		key = key[:64] + "…"
+	}
+	return "locker: " + e.Op + " " + strconv.Quote(key) + ": " + e.Err.Error()
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// HeldError is an [ErrHeld] with what the store knew about the holder.
+type HeldError struct {
+	// Remaining is the time after which the lock is free if its holder does not renew it. 0: not known.
+	Remaining time.Duration
+}
+
+func (e *HeldError) Error() string {
+	if e.Remaining <= 0 {
+		return ErrHeld.Error()
+	}
+	return ErrHeld.Error() + " (for " + e.Remaining.String() + " unless renewed)"
+}
+
+// Is makes a HeldError match [ErrHeld].
+func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// LostReason says how a lease was lost. The values are short and few: they are fit for a metric's attribute.
+type LostReason string
+
+const (
+	// LostExpired: the validity ended without a successful renewal.
+	LostExpired LostReason = "expired"
+	// LostTakenOver: the store says that the lock is not this lease's any more: somebody deleted it or has it.
+	LostTakenOver LostReason = "taken over"
+	// LostClosed: the Client was closed; the lock frees itself when its TTL ends.
+	LostClosed LostReason = "closed"
+)
+
+// LostError is an [ErrLost] with the reason.
+type LostError struct {
+	Reason LostReason
+}
+
+func (e *LostError) Error() string { return ErrLost.Error() + ": " + string(e.Reason) }
+
+// Is makes a LostError match [ErrLost], and [ErrClosed] if that is the reason.
+func (e *LostError) Is(target error) bool {
+	return target == ErrLost || e.Reason == LostClosed && target == ErrClosed
+}
+
+// ended says whether ctx has ended, by ctx alone. A driver's error is no witness: clients that share a socket surface
+// one caller's deadline as another caller's DeadlineExceeded. The deadline is compared too because timers may run a
+// moment late.
+func ended(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// withContext adds to reason, what was last seen, that ctx ended, if it did. reason may be nil, or ctx's own error.
+func withContext(ctx context.Context, reason error) error {
+	err := ended(ctx)
+	if err == nil {
+		return reason
+	}
+	if errors.Is(reason, err) {
+		reason = nil
+	}
+	if cause := context.Cause(ctx); cause != nil && cause != err {
+		err = fmt.Errorf("%w (%w)", err, cause)
+	}
+	if reason == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, reason)
+}

@@ -1,0 +1,56 @@
+package memory_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func request(key, token string) locker.Request {
+	return locker.Request{Key: key, Token: token, TTL: time.Second}
+}
+
+// An attempt that is delivered twice is granted twice, with one token and one TTL.
+func TestAcquireIsIdempotent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.NewBackend()
+		first, err := b.Acquire(t.Context(), request("k", "a"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(600 * time.Millisecond)
+		again, err := b.Acquire(t.Context(), request("k", "a"))
+		if err != nil || again != first {
+			t.Errorf("the second delivery answered %v, %v; the first %v", again, err, first)
+		}
+		time.Sleep(400 * time.Millisecond)
+		if _, err := b.Acquire(t.Context(), request("k", "b")); err != nil {
+			t.Errorf("the second delivery prolonged the lock: %v", err)
+		}
+	})
+}
+
+func TestCrashedHoldersLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.NewBackend()
+		for round := range 100 {
+			for i := range 100 {
+				if _, err := b.Acquire(t.Context(), request(fmt.Sprint(round, "/", i), "a")); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+		}
+		if n := memory.Len(b); n > 300 {
+			t.Errorf("%d of 10,000 expired locks are still stored", n)
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package locker_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/memory"
+)
+
+// noting is a middleware that writes down who was called.
+func noting(name string, log *[]string) locker.Middleware {
+	return func(next locker.Locker) locker.Locker { return &note{next, name, log} }
+}
+
+type note struct {
+	locker.Locker
+	name string
+	log  *[]string
+}
+
+func (n *note) Unwrap() locker.Locker { return n.Locker }
+
+func (n *note) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	*n.log = append(*n.log, n.name)
+	return n.Locker.TryLock(ctx, key, opts...)
+}
+
+func ExampleWrap() {
+	var log []string
+	l := locker.Wrap(memory.New(), noting("outer", &log), noting("inner", &log))
+	lease, _ := l.TryLock(context.Background(), "k")
+	defer lease.Unlock(context.Background())
+	fmt.Println(log)
+	// Output: [outer inner]
+}
+
+func TestAsSeesThroughMiddleware(t *testing.T) {
+	var log []string
+	c := memory.New()
+	l := locker.Wrap(c, locker.Defaults(), noting("a", &log), noting("b", &log))
+	if closer, ok := locker.As[io.Closer](l); !ok || closer != io.Closer(c) {
+		t.Error("the Client's Close is hidden")
+	}
+	if n, ok := locker.As[*note](l); !ok || n.name != "a" {
+		t.Error("not the outermost was found")
+	}
+	if _, ok := locker.As[fmt.Formatter](l); ok {
+		t.Error("found what nobody implements")
+	}
+	if _, ok := locker.As[io.Closer](nil); ok {
+		t.Error("found something in nil")
+	}
+	_ = c.Close()
+}
+
+func TestDefaultsComeBeforeTheCallsOptions(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		opts := []locker.Option{locker.TTL(time.Minute), locker.NoRenewal()}
+		l := locker.Wrap(c, locker.Defaults(opts...))
+		validFor := func(opts ...locker.Option) time.Duration {
+			lease := mustLock(t, l, "k", opts...)
+			defer lease.Unlock(t.Context())
+			return time.Until(lease.Until()).Round(10 * time.Second)
+		}
+		if d := validFor(); d != time.Minute {
+			t.Errorf("without options: %v", d)
+		}
+		if d := validFor(locker.TTL(time.Hour)); d != time.Hour-40*time.Second { // less 1 %
+			t.Errorf("with an option of its own: %v", d)
+		}
+	})
+}

@@ -1,0 +1,44 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// startRenewal arms the first renewal. Call with mu held.
+//
+// A renewal runs on a timer's goroutine that exists only while it is in flight: a third of the TTL after the last
+// success, and every tenth while the store does not answer, until the lease has ended. That leaves room for six
+// failures, and never more than one in flight per lease.
+func (l *lease) startRenewal() {
+	if l.renews {
+		l.renewal = time.AfterFunc(l.req.TTL/3, func() { l.client.work(l.renew) })
+	}
+}
+
+func (l *lease) renew() {
+	l.mu.Lock()
+	if l.err != nil {
+		l.mu.Unlock()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), l.req.TTL/3)
+	defer cancel()
+	l.renewing = cancel
+	l.mu.Unlock()
+
+	err := l.extend(ctx)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.renewing = nil
+	if l.err != nil || errors.Is(err, ErrLost) {
+		return
+	}
+	next := l.req.TTL / 3
+	if err != nil {
+		next = l.req.TTL / 10
+	}
+	l.renewal.Reset(next)
+}
