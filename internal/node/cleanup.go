@@ -1,0 +1,165 @@
+package node
+
+import (
+	"context"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+const (
+	// cleanupLife is how long, beyond the TTL, a clean-up is retried, and how long its tombstone lives: a command that
+	// was lost on the way to a hung server or in a proxy may still be executed within this time. After it, the TTL of a
+	// key that lands even later is the last resort.
+	cleanupLife = time.Minute
+	// maxCleanups bounds the memory for clean-ups while the node does not answer. Acquisitions are refused beyond it.
+	maxCleanups = 16 << 10
+
+	cleanupMinPause = 20 * time.Millisecond
+	cleanupMaxPause = time.Second
+)
+
+// cleanup is the undoing of an attempt whose outcome is not known, or a release that was not answered.
+type cleanup struct {
+	keys  keys
+	token string
+	ttl   time.Duration
+	// landed: the acquisition is known to have been executed, so that no tombstone is needed.
+	landed  bool
+	expires time.Time
+}
+
+// cleaner retries clean-ups until the server has answered them. It runs one goroutine, while there is something to do;
+// Node.Close waits for it.
+type cleaner struct {
+	queue   *queue
+	closing chan struct{}
+
+	mu   sync.Mutex
+	todo []cleanup
+	idle chan struct{} // closed by run when it ends; nil while there is none
+}
+
+// add takes over a clean-up.
+func (cl *cleaner) add(c cleanup) {
+	c.expires = time.Now().Add(c.ttl + cleanupLife)
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.todo = append(cl.todo, c)
+	if cl.idle == nil {
+		cl.idle = make(chan struct{})
+		go cl.run()
+	}
+}
+
+func (cl *cleaner) full() bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	return len(cl.todo) >= maxCleanups
+}
+
+func (cl *cleaner) run() {
+	pause := cleanupMinPause
+	for last := false; ; {
+		progress := cl.round()
+		if cl.finish(last && !progress) {
+			return
+		}
+		if progress {
+			pause = cleanupMinPause
+			continue
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-t.C:
+		case <-cl.closing:
+			last = true // one more try, now
+		}
+		t.Stop()
+		pause = min(2*pause, cleanupMaxPause)
+	}
+}
+
+// finish ends the run if nothing is left to do, or if this was the last try and it was in vain.
+func (cl *cleaner) finish(last bool) bool {
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	if len(cl.todo) > 0 && !last {
+		return false
+	}
+	cl.todo = nil
+	close(cl.idle)
+	cl.idle = nil
+	return true
+}
+
+// round sends the oldest clean-ups once and drops those that were answered or have expired. It reports whether there
+// were any.
+func (cl *cleaner) round() (progress bool) {
+	cl.mu.Lock()
+	batch := append([]cleanup(nil), cl.todo[:min(len(cl.todo), maxBatch)]...)
+	cl.mu.Unlock()
+
+	calls := make([]*call, len(batch))
+	for i, c := range batch {
+		calls[i], _ = cl.queue.submit(releaseScript, c.command()) // refused: tried again in the next round
+	}
+	now := time.Now()
+	unanswered := batch[:0]
+	for i, c := range batch {
+		if !cl.answered(calls[i]) && now.Before(c.expires) {
+			unanswered = append(unanswered, c)
+		}
+	}
+
+	cl.mu.Lock()
+	defer cl.mu.Unlock()
+	cl.todo = append(cl.todo[len(batch):len(cl.todo):len(cl.todo)], unanswered...)
+	return len(unanswered) < len(batch)
+}
+
+// answered waits for the outcome: until the exchange's timeout, or, with a client that does not keep to it, until the
+// queue is closed.
+func (cl *cleaner) answered(c *call) bool {
+	if c == nil {
+		return false
+	}
+	select {
+	case <-c.done:
+		_, isInt := c.reply.(int64)
+		return c.err == nil && isInt
+	case <-cl.queue.ctx.Done():
+		return false
+	}
+}
+
+func (c *cleanup) command() drivers.Command {
+	tombstone := "0"
+	if !c.landed {
+		tombstone = milliseconds(c.ttl + cleanupLife)
+	}
+	return releaseScript.command([]string{c.keys.lock, c.keys.gone + c.token}, c.token, tombstone)
+}
+
+// wait returns when nothing is left to do, or ctx has ended. Once closing is closed that is soon: what is left gets one
+// more try.
+func (cl *cleaner) wait(ctx context.Context) {
+	cl.mu.Lock()
+	idle := cl.idle
+	cl.mu.Unlock()
+	if idle == nil {
+		return
+	}
+	select {
+	case <-idle:
+	case <-ctx.Done():
+	}
+}
+
+// milliseconds renders d for Redis, rounded up: a key may live longer than the lease on it, never shorter.
+func milliseconds(d time.Duration) string {
+	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+}

@@ -1,0 +1,126 @@
+package node
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// fake is a driver whose answers a test decides. It records what it was sent.
+type fake struct {
+	mu      sync.Mutex
+	answer  func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error)
+	batches [][]drivers.Command
+	closed  bool
+}
+
+func (f *fake) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	f.mu.Lock()
+	f.batches = append(f.batches, append([]drivers.Command(nil), cmds...))
+	answer := f.answer
+	f.mu.Unlock()
+	return answer(ctx, cmds)
+}
+
+func (f *fake) Close() error { f.closed = true; return nil }
+
+func (f *fake) will(answer func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.answer = answer
+}
+
+// sent returns the commands sent so far that call s.
+func (f *fake) sent(s *script) (cmds []drivers.Command) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, batch := range f.batches {
+		for _, cmd := range batch {
+			if cmd[1] == s.sha || cmd[1] == s.source {
+				cmds = append(cmds, cmd)
+			}
+		}
+	}
+	return cmds
+}
+
+// forgetAll empties the record.
+func (f *fake) forgetAll() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.batches = nil
+}
+
+// ok answers as a server does on which everything succeeds.
+func ok(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+	replies := make([]drivers.Reply, len(cmds))
+	for i, cmd := range cmds {
+		replies[i] = int64(1)
+		if cmd[1] == acquireScript.sha {
+			replies[i] = granted
+		}
+	}
+	return replies, nil
+}
+
+var granted = []drivers.Reply{int64(1), int64(7)}
+
+// all answers every command with r.
+func all(r drivers.Reply) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {
+	return func(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+		replies := make([]drivers.Reply, len(cmds))
+		for i := range replies {
+			replies[i] = r
+		}
+		return replies, nil
+	}
+}
+
+// fails answers every batch with err.
+func fails(err error) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {
+	return func(context.Context, []drivers.Command) ([]drivers.Reply, error) { return nil, err }
+}
+
+// until holds every batch back until the channel is closed, whatever its context says, and then goes on with next.
+func until(ch <-chan struct{}, next func(context.Context, []drivers.Command) ([]drivers.Reply, error)) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {
+	return func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+		<-ch
+		return next(ctx, cmds)
+	}
+}
+
+// hangs answers nothing until the context ends.
+func hangs(ctx context.Context, _ []drivers.Command) ([]drivers.Reply, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+const timeout = 5 * time.Second
+
+func bubble(t *testing.T, f func(t *testing.T, d *fake, n *Node)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		d := &fake{answer: ok}
+		n := New(d, Options{Name: "n1", Prefix: "p:", Timeout: timeout})
+		f(t, d, n)
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		if !d.closed {
+			t.Error("the driver was not closed")
+		}
+	})
+}
+
+func request(token string) locker.Request {
+	return locker.Request{Key: "k", Token: token, TTL: 10 * time.Second}
+}

@@ -1,0 +1,88 @@
+package node
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// keys are the names one lock uses on a node. The lock itself is prefix+key, verbatim, so that with an empty prefix
+// it excludes programs that use another library's SET NX PX on the same key. Everything else is derived from that
+// and shares its hash slot, because a script may touch one slot only on Redis Cluster.
+type keys struct {
+	lock, fence, gone string // gone is the tombstones' name, without the attempt's token
+}
+
+// Each way to derive has a suffix of its own, so that no two locks share a counter: "a" and "{a}" have the same tag.
+const (
+	plainFence = ":fence"
+	tagFence   = ":fence:t"
+	slotFence  = ":fence:s"
+)
+
+func keysOf(lock string) keys {
+	switch {
+	case hasTag(lock): // its own tag decides the slot, in derived names too
+		return keys{lock, lock + tagFence, lock + ":gone:"}
+	case !strings.ContainsRune(lock, '}'):
+		base := "{" + lock + "}"
+		return keys{lock, base + plainFence, base + ":gone:"}
+	default:
+		// A tag cannot contain a brace, so this name cannot be its own tag: take some tag of the same slot.
+		base := "{" + tagOf(slot(lock)) + "}}" + lock
+		return keys{lock, base + slotFence, base + ":gone:"}
+	}
+}
+
+// reserved reports an error if lock is a name that another lock's counter may have. Names of tombstones need no such
+// care: they contain a token that nobody can guess.
+func reserved(lock string) error {
+	for _, suffix := range []string{plainFence, tagFence, slotFence} {
+		if strings.HasSuffix(lock, suffix) && hasTag(lock) {
+			return fmt.Errorf("keys with a {hash tag} that end in %q are reserved for fencing counters", suffix)
+		}
+	}
+	return nil
+}
+
+// hasTag reports whether Redis Cluster hashes a part of key only: what is between the first { and the first } after
+// it, if that is not empty.
+func hasTag(key string) bool { return tag(key) != key }
+
+func tag(key string) string {
+	_, after, found := strings.Cut(key, "{")
+	if !found {
+		return key
+	}
+	t, _, found := strings.Cut(after, "}")
+	if !found || t == "" {
+		return key
+	}
+	return t
+}
+
+// slot is Redis Cluster's: CRC16 (XMODEM) of the tag, modulo 16384 (Redis Cluster specification).
+func slot(key string) uint16 {
+	var crc uint16
+	for _, b := range []byte(tag(key)) {
+		crc ^= uint16(b) << 8
+		for range 8 {
+			if crc&0x8000 != 0 {
+				crc = crc<<1 ^ 0x1021
+			} else {
+				crc <<= 1
+			}
+		}
+	}
+	return crc % 16384
+}
+
+// tagOf finds a short tag that hashes to slot s. It tries 16,384 candidates on average, which takes about a
+// millisecond: rare names pay for it, so that no table has to be kept.
+func tagOf(s uint16) string {
+	for i := 0; ; i++ {
+		if t := strconv.Itoa(i); slot(t) == s {
+			return t
+		}
+	}
+}

@@ -1,0 +1,192 @@
+// Package node turns one Redis node, reached through a driver, into the lock protocol: acquire, extend and release as
+// atomic scripts, prompt return when a context ends, and the clean-up of attempts whose outcome is not known.
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+)
+
+// counterKeep is how long a fencing counter outlives the last use of its lock. A counter that has expired starts anew
+// from the server's clock, so it must outlive any step back of that clock: a day covers a machine that booted with the
+// wrong time zone. See docs/adr/0003-fencing-counter.md.
+const counterKeep = 24 * time.Hour
+
+var counterKeepMS = milliseconds(counterKeep)
+
+// Options of a Node.
+type Options struct {
+	Name    string        // what errors call the node, such as its address
+	Prefix  string        // put before every key
+	Timeout time.Duration // bounds one exchange; 0: drivers.DefaultTimeout
+}
+
+// Node is one Redis node. It is safe for concurrent use.
+type Node struct {
+	name    string
+	prefix  string
+	driver  drivers.Driver
+	queue   *queue
+	cleaner *cleaner
+
+	closing chan struct{} // closed by Close: wakes whoever waits for an answer
+	// calls is held for reading by every call, and for writing by Close between waking them and closing the queue, so
+	// that each has handed over its clean-up by then.
+	calls  sync.RWMutex
+	closed bool
+}
+
+// New returns a Node that owns d.
+func New(d drivers.Driver, o Options) *Node {
+	if o.Timeout <= 0 {
+		o.Timeout = drivers.DefaultTimeout
+	}
+	q := newQueue(d, o.Timeout)
+	closing := make(chan struct{})
+	return &Node{
+		name:    o.Name,
+		prefix:  o.Prefix,
+		driver:  d,
+		queue:   q,
+		cleaner: &cleaner{queue: q, closing: closing},
+		closing: closing,
+	}
+}
+
+// Acquire is the node's part of locker.Backend.Acquire, with the same rules.
+func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	n.calls.RLock()
+	defer n.calls.RUnlock()
+	lock := n.prefix + req.Key
+	if err := reserved(lock); err != nil {
+		return locker.Grant{}, err
+	}
+	if n.cleaner.full() {
+		return locker.Grant{}, n.fault(errFull)
+	}
+	k := keysOf(lock)
+	undo := cleanup{keys: k, token: req.Token, ttl: req.TTL}
+	cmd := acquireScript.command([]string{k.lock, k.fence, k.gone + req.Token}, req.Token, milliseconds(req.TTL), counterKeepMS)
+	reply, err := n.exchange(ctx, acquireScript, cmd, req.TTL, func(reply drivers.Reply, err error) {
+		// The caller has left and the attempt was given up at once, with a tombstone. If it succeeded nevertheless
+		// (it was executed first, or so late that the tombstone was gone), that is known only now.
+		if grant, e := decodeGrant(reply); err == nil && e == nil && grant.Fence != 0 {
+			undo := undo
+			undo.landed = true
+			n.cleaner.add(undo)
+		}
+	})
+	if err != nil {
+		if !errors.Is(err, drivers.ErrNotSent) {
+			n.cleaner.add(undo)
+		}
+		return locker.Grant{}, n.fault(err)
+	}
+	grant, err := decodeGrant(reply)
+	if err != nil && !known(err) {
+		n.cleaner.add(undo)
+	}
+	return grant, n.fault(err)
+}
+
+// Extend is the node's part of locker.Backend.Extend, with the same rules.
+func (n *Node) Extend(ctx context.Context, req locker.Request) error {
+	n.calls.RLock()
+	defer n.calls.RUnlock()
+	k := keysOf(n.prefix + req.Key)
+	cmd := extendScript.command([]string{k.lock, k.fence},
+		req.Token, milliseconds(req.TTL), strconv.FormatUint(req.Fence, 10), counterKeepMS)
+	reply, err := n.exchange(ctx, extendScript, cmd, req.TTL, nil)
+	if err != nil {
+		return n.fault(err)
+	}
+	return n.fault(decodeOwned(reply))
+}
+
+// Release is the node's part of locker.Backend.Release, with the same rules.
+func (n *Node) Release(ctx context.Context, req locker.Request) error {
+	n.calls.RLock()
+	defer n.calls.RUnlock()
+	k := keysOf(n.prefix + req.Key)
+	undo := cleanup{keys: k, token: req.Token, ttl: req.TTL, landed: true}
+	reply, err := n.exchange(ctx, releaseScript, undo.command(), n.queue.timeout, nil)
+	if err == nil {
+		err = decodeOwned(reply)
+	}
+	if err != nil && !errors.Is(err, locker.ErrNotHeld) {
+		n.cleaner.add(undo)
+	}
+	return n.fault(err)
+}
+
+var errNoAnswer = errors.New("no answer yet")
+
+// exchange sends one command and waits for its reply until ctx ends, the node is closed, or limit has passed. An error
+// matches drivers.ErrNotSent if the command was certainly not sent; otherwise its outcome is unknown, and if the
+// exchange goes on, late learns it.
+func (n *Node) exchange(ctx context.Context, s *script, cmd drivers.Command, limit time.Duration, late func(drivers.Reply, error)) (drivers.Reply, error) {
+	if n.closed {
+		return nil, errClosedUnsent
+	}
+	c, err := n.queue.submit(s, cmd)
+	if err != nil {
+		return nil, drivers.NotSent(err)
+	}
+	// The driver is asked to keep to the timeout too, but may not be able to, and the command may wait for others.
+	limit = min(limit, n.queue.timeout)
+	t := time.NewTimer(limit)
+	defer t.Stop()
+	select {
+	case <-c.done:
+		return c.reply, c.err
+	case <-ctx.Done():
+		err = errNoAnswer
+	case <-t.C:
+		err = fmt.Errorf("no answer within %v", limit)
+	case <-n.closing:
+		err = locker.ErrClosed
+	}
+	wasSent, done := n.queue.leave(c, late)
+	switch {
+	case done:
+		return c.reply, c.err
+	case wasSent:
+		return nil, err
+	default:
+		return nil, drivers.NotSent(err)
+	}
+}
+
+// Close ends the node: calls return locker.ErrClosed, clean-ups that are due get one more try, and the driver is closed.
+// It takes no longer than one exchange's timeout and a second.
+func (n *Node) Close() error {
+	close(n.closing)
+	n.calls.Lock()
+	n.closed = true
+	n.calls.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)
+	defer cancel()
+	n.cleaner.wait(ctx)
+	err := n.queue.close(ctx)
+	n.cleaner.wait(context.Background()) // soon: the queue refuses everything now
+	return errors.Join(err, n.driver.Close())
+}
+
+// fault adds the node's name to what went wrong, and that the store is unavailable unless err says something else.
+func (n *Node) fault(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld),
+		errors.Is(err, locker.ErrForeignKey), errors.Is(err, locker.ErrClosed):
+		return err
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, err})
+}

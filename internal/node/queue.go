@@ -1,0 +1,239 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+)
+
+const (
+	// maxLanes is how many batches one node has in flight at most, and so how many goroutines, and with most clients
+	// connections, a node that hangs can occupy. More than one, so that one connection that went silent does not stop
+	// the others.
+	maxLanes = 4
+	// maxBatch bounds one round trip. Larger ones gain nothing more and make the first reply late.
+	maxBatch = 128
+	// maxPending bounds the commands that wait for a lane while the node does not answer.
+	maxPending = 16 << 10
+)
+
+// queue sends the commands of all callers of a node. A command that finds a lane free goes out at once; those that
+// arrive while all are busy are sent together by the first that becomes free.
+//
+// The caller of a command never waits inside the driver, whose client may ignore the end of a context: it waits for
+// done, and may leave before. A command that was not sent by then vanishes; one that was is resolved when its reply
+// comes, by the late function given to leave.
+type queue struct {
+	driver  drivers.Driver
+	timeout time.Duration // of one exchange
+
+	mu      sync.Mutex
+	pending []*call
+	lanes   int
+	closed  bool
+	ctx     context.Context // ends every exchange; see close
+	cancel  context.CancelFunc
+	running sync.WaitGroup // lanes; Add under mu while not closed
+}
+
+// call is one command on its way. Its fields are guarded by the queue's mu until done is closed, and constant after.
+type call struct {
+	script *script
+	cmd    drivers.Command
+	state  callState
+	late   func(drivers.Reply, error)
+	done   chan struct{}
+
+	reply drivers.Reply
+	err   error // the outcome is unknown, or matches drivers.ErrNotSent
+}
+
+type callState uint8
+
+const (
+	waiting callState = iota
+	sent
+	resolved
+)
+
+var errFull = fmt.Errorf("%w: too many commands wait for an answer", locker.ErrUnavailable)
+
+func newQueue(d drivers.Driver, timeout time.Duration) *queue {
+	q := &queue{driver: d, timeout: timeout}
+	q.ctx, q.cancel = context.WithCancel(context.Background())
+	return q
+}
+
+// submit queues a command. The call it returns is resolved by a lane, within the exchange's timeout of being sent.
+func (q *queue) submit(s *script, cmd drivers.Command) (*call, error) {
+	c := &call{script: s, cmd: cmd, done: make(chan struct{})}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return nil, locker.ErrClosed
+	}
+	if len(q.pending) >= maxPending {
+		return nil, errFull
+	}
+	q.pending = append(q.pending, c)
+	if q.lanes < maxLanes {
+		q.lanes++
+		q.running.Go(q.lane)
+	}
+	return c, nil
+}
+
+// leave is for a caller that does not wait any longer. It reports whether the command was sent: if so, late is called
+// with the outcome when that is known, by a lane that it must not block. If the outcome is known already, leave returns
+// done and it can be read from c.
+func (q *queue) leave(c *call, late func(drivers.Reply, error)) (wasSent, done bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	switch c.state {
+	case waiting:
+		for i, p := range q.pending {
+			if p == c {
+				q.pending = append(q.pending[:i], q.pending[i+1:]...)
+				break
+			}
+		}
+		c.state = resolved
+		return false, false
+	case sent:
+		c.late = late
+		return true, false
+	default:
+		return true, true
+	}
+}
+
+// lane sends batches until nothing is pending. It ends then, so that an idle node has no goroutine.
+func (q *queue) lane() {
+	for {
+		batch := q.take()
+		if batch == nil {
+			return
+		}
+		q.exchange(batch)
+	}
+}
+
+func (q *queue) take() []*call {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	n := min(len(q.pending), maxBatch)
+	if n == 0 {
+		q.lanes--
+		return nil
+	}
+	batch := make([]*call, n)
+	copy(batch, q.pending)
+	rest := copy(q.pending, q.pending[n:])
+	clear(q.pending[rest:])
+	q.pending = q.pending[:rest]
+	for _, c := range batch {
+		c.state = sent
+	}
+	return batch
+}
+
+// exchange sends a batch and resolves its calls. What the server refuses with NOSCRIPT, and so has not executed, is sent
+// again in full.
+func (q *queue) exchange(batch []*call) {
+	ctx, cancel := context.WithTimeout(q.ctx, q.timeout)
+	defer cancel()
+	cmds := make([]drivers.Command, len(batch))
+	for i, c := range batch {
+		cmds[i] = c.cmd
+	}
+	var again []*call
+	for i, r := range q.do(ctx, cmds) {
+		if e, ok := r.reply.(drivers.ServerError); ok && e.Code() == "NOSCRIPT" {
+			again = append(again, batch[i])
+			continue
+		}
+		q.resolve(batch[i], r)
+	}
+	if again == nil {
+		return
+	}
+	cmds = cmds[:0]
+	for _, c := range again {
+		cmds = append(cmds, c.script.full(c.cmd))
+	}
+	for i, r := range q.do(ctx, cmds) {
+		q.resolve(again[i], r)
+	}
+}
+
+type result struct {
+	reply drivers.Reply
+	err   error
+}
+
+// do returns one result per command, whatever the driver returns.
+func (q *queue) do(ctx context.Context, cmds []drivers.Command) []result {
+	results := make([]result, len(cmds))
+	replies, err := q.driver.Do(ctx, cmds...)
+	if err == nil && len(replies) != len(cmds) {
+		err = fmt.Errorf("the driver returned %d replies to %d commands", len(replies), len(cmds))
+	}
+	for i := range results {
+		if err != nil {
+			results[i].err = err
+		} else {
+			results[i].reply = replies[i]
+		}
+	}
+	return results
+}
+
+func (q *queue) resolve(c *call, r result) {
+	q.mu.Lock()
+	c.reply, c.err = r.reply, r.err
+	c.state = resolved
+	late := c.late
+	q.mu.Unlock()
+	close(c.done)
+	if late != nil {
+		late(r.reply, r.err)
+	}
+}
+
+var errClosedUnsent = drivers.NotSent(locker.ErrClosed)
+
+// close refuses further commands, drops those that wait, and lets those in flight finish until ctx ends; then it
+// interrupts them. It returns when no lane runs any more, or, with a client that cannot be interrupted, after a second.
+func (q *queue) close(ctx context.Context) error {
+	q.mu.Lock()
+	q.closed = true
+	dropped := q.pending
+	q.pending = nil
+	q.mu.Unlock()
+	for _, c := range dropped {
+		q.resolve(c, result{err: errClosedUnsent})
+	}
+	idle := make(chan struct{})
+	go func() {
+		q.running.Wait()
+		close(idle)
+	}()
+	defer q.cancel()
+	select {
+	case <-idle:
+		return nil
+	case <-ctx.Done():
+	}
+	q.cancel()
+	select {
+	case <-idle:
+		return nil
+	case <-time.After(time.Second):
+		return errors.New("a command is still in flight and the Redis client does not let it be interrupted")
+	}
+}

@@ -1,0 +1,48 @@
+// Package single keeps locks on one Redis server, or one Redis Cluster or replicated Redis behind a client that knows how
+// to find the master. One round trip to acquire, one to release.
+//
+//	l := single.New(goredis.New(rdb))
+//
+// # What it promises
+//
+// While the server runs and keeps its data, a lock has one holder at a time, and every acquisition gets a fencing token
+// greater than all before it. If the server loses data (a restart without persistence, a failover to a replica that
+// lags, eviction), it forgets locks, and two clients can hold the same one until the first one's lease ends; tokens
+// still grow, by the server's clock. Use package redlock, or fence the resource, where that would do harm.
+package single
+
+import (
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/node"
+)
+
+// DefaultPrefix is put before every key unless [Prefix] says otherwise.
+const DefaultPrefix = "lock:"
+
+// Option changes what [New] builds.
+type Option func(*node.Options)
+
+// Prefix is put before every key, to keep locks apart from other data. It may be empty: then the lock's key in Redis is
+// the key given to Lock, verbatim, and it excludes programs that lock the same key with SET NX PX and a random value by
+// other means. Programs that should exclude each other need the same prefix.
+func Prefix(p string) Option { return func(o *node.Options) { o.Prefix = p } }
+
+// Name is what errors call the server, such as its address. Without it they say "redis".
+func Name(name string) Option { return func(o *node.Options) { o.Name = name } }
+
+// Timeout bounds one exchange with the server: after it, a call that has no other bound fails with
+// locker.ErrUnavailable. Zero or not given: 5 s. An acquisition is bounded by its TTL too.
+func Timeout(d time.Duration) Option { return func(o *node.Options) { o.Timeout = d } }
+
+// New returns a Locker that keeps its locks on the Redis server behind d. It sends nothing yet: a server that is down
+// shows when a lock is asked for. Closing the Locker closes d.
+func New(d drivers.Driver, opts ...Option) *locker.Client {
+	o := node.Options{Name: "redis", Prefix: DefaultPrefix}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	return locker.NewClient(node.New(d, o))
+}
