@@ -2,7 +2,7 @@ package node
 
 import (
 	"crypto/sha1"
-	_ "embed" // the scripts
+	_ "embed" // for the scripts
 	"encoding/hex"
 	"strconv"
 
@@ -29,7 +29,7 @@ type script struct {
 }
 
 func newScript(source string) *script {
-	sum := sha1.Sum([]byte(source)) //nolint:gosec // the name Redis gives a script, not a protection
+	sum := sha1.Sum([]byte(source)) // the name Redis gives a script, not a protection
 	return &script{source, hex.EncodeToString(sum[:])}
 }
 

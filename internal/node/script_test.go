@@ -1,0 +1,287 @@
+package node
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// real returns a Node on a real server.
+func real(t *testing.T, args ...string) (*redistest.Server, *Node) {
+	t.Helper()
+	s := redistest.Start(t, args...)
+	pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", s.Addr()) }}
+	n := New(redigo.New(pool), Options{Name: s.Addr(), Timeout: timeout})
+	t.Cleanup(func() {
+		_ = n.Close()
+		_ = pool.Close()
+	})
+	return s, n
+}
+
+func acquire(t *testing.T, n *Node, token string, ttl time.Duration) uint64 {
+	t.Helper()
+	g, err := n.Acquire(t.Context(), locker.Request{Key: "k", Token: token, TTL: ttl})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g.Fence
+}
+
+func pttl(t *testing.T, s *redistest.Server, key string) time.Duration {
+	t.Helper()
+	return time.Duration(s.Cmd(t, "PTTL", key).(int64)) * time.Millisecond
+}
+
+// send runs one script as it stands, without the node's care for unknown outcomes.
+func send(t *testing.T, n *Node, script *script, cmd drivers.Command) drivers.Reply {
+	t.Helper()
+	reply, err := n.exchange(t.Context(), script, cmd, timeout, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+func acquireCommand(token string) drivers.Command {
+	k := keysOf("k")
+	return acquireScript.command([]string{k.lock, k.fence, k.gone + token}, token, "10000", counterKeepMS)
+}
+
+func releaseCommand(token string, landed bool) drivers.Command {
+	c := cleanup{keys: keysOf("k"), token: token, ttl: 10 * time.Second, landed: landed}
+	return c.command()
+}
+
+func TestAcquireScriptIsIdempotent(t *testing.T) {
+	s, n := real(t)
+	fence := acquire(t, n, "a", 10*time.Second)
+	s.Cmd(t, "PEXPIRE", "k", 5000)
+	if again := acquire(t, n, "a", 10*time.Second); again != fence {
+		t.Errorf("the second delivery got token %d, the first %d", again, fence)
+	}
+	if left := pttl(t, s, "k"); left > 5*time.Second {
+		t.Errorf("the second delivery prolonged the lock to %v", left)
+	}
+	_, err := n.Acquire(t.Context(), request("b"))
+	var held *locker.HeldError
+	if !errors.As(err, &held) || held.Remaining <= 0 || held.Remaining > 5*time.Second {
+		t.Errorf("another owner got %v", err)
+	}
+}
+
+func TestAttemptThatLandsAfterItsReleaseSetsNothing(t *testing.T) {
+	s, n := real(t)
+	if r := send(t, n, releaseScript, releaseCommand("a", false)); r != int64(0) {
+		t.Errorf("release of nothing answered %v", r)
+	}
+	if _, err := decodeGrant(send(t, n, acquireScript, acquireCommand("a"))); err != errGivenUp {
+		t.Errorf("the late attempt got %v", err)
+	}
+	if got := s.Keys(t, "k"); len(got) != 0 {
+		t.Errorf("it left %q", got)
+	}
+	if _, err := n.Acquire(t.Context(), request("b")); err != nil {
+		t.Errorf("the tombstone of one attempt stops another: %v", err)
+	}
+	for _, key := range s.Keys(t, "*gone*") {
+		if left := pttl(t, s, key); left <= 0 || left > 10*time.Second+cleanupLife {
+			t.Errorf("the tombstone lives for %v", left)
+		}
+	}
+}
+
+func TestReleaseScript(t *testing.T) {
+	s, n := real(t)
+	acquire(t, n, "a", 10*time.Second)
+	if r := send(t, n, releaseScript, releaseCommand("b", true)); r != int64(0) || s.Cmd(t, "GET", "k") != "a" {
+		t.Errorf("another owner's release answered %v and left %v", r, s.Cmd(t, "GET", "k"))
+	}
+	for i, want := range []int64{1, 2, 2} { // delivered three times
+		if r := send(t, n, releaseScript, releaseCommand("a", false)); r != want {
+			t.Errorf("delivery %d answered %v, want %d", i+1, r, want)
+		}
+	}
+	acquire(t, n, "c", 10*time.Second)
+	if r := send(t, n, releaseScript, releaseCommand("a", false)); r != int64(2) || s.Cmd(t, "GET", "k") != "c" {
+		t.Errorf("a fourth, after the next owner came, answered %v and left %v", r, s.Cmd(t, "GET", "k"))
+	}
+}
+
+func TestExtendScript(t *testing.T) {
+	s, n := real(t)
+	req := locker.Request{Key: "k", Token: "a", TTL: 20 * time.Second}
+	if err := n.Extend(t.Context(), req); !errors.Is(err, locker.ErrNotHeld) {
+		t.Errorf("without a lock: %v", err)
+	}
+	if got := s.Keys(t, "*"); len(got) != 0 {
+		t.Errorf("it created %q", got)
+	}
+	req.Fence = acquire(t, n, "a", 10*time.Second)
+	if err := n.Extend(t.Context(), req); err != nil {
+		t.Error(err)
+	}
+	if left := pttl(t, s, "k"); left <= 19*time.Second {
+		t.Errorf("%v left after an extension to 20s", left)
+	}
+	req.TTL = time.Second
+	if err := n.Extend(t.Context(), req); err != nil {
+		t.Error(err)
+	}
+	if left := pttl(t, s, "k"); left <= 15*time.Second {
+		t.Errorf("an extension to 1s shortened 20s to %v", left)
+	}
+	other := req
+	other.Token = "b"
+	if err := n.Extend(t.Context(), other); !errors.Is(err, locker.ErrNotHeld) {
+		t.Errorf("another owner: %v", err)
+	}
+
+	counter := keysOf("k").fence
+	s.Cmd(t, "PEXPIRE", counter, 1000)
+	if err := n.Extend(t.Context(), req); err != nil || pttl(t, s, counter) < counterKeep-time.Minute {
+		t.Errorf("%v; the counter of a held lock expires in %v", err, pttl(t, s, counter))
+	}
+	s.Cmd(t, "DEL", counter)
+	if err := n.Extend(t.Context(), req); err != nil || s.Cmd(t, "GET", counter) != strconv.FormatUint(req.Fence, 10) {
+		t.Errorf("%v; a lost counter was repaired to %v, want %d", err, s.Cmd(t, "GET", counter), req.Fence)
+	}
+	s.Cmd(t, "SET", counter, req.Fence+1)
+	if err := n.Extend(t.Context(), req); !errors.Is(err, locker.ErrNotHeld) {
+		t.Errorf("after a newer token was issued: %v", err)
+	}
+}
+
+func TestTokensGrow(t *testing.T) {
+	s, n := real(t)
+	counter := keysOf("k").fence
+	var last uint64
+	next := func(what string) {
+		t.Helper()
+		token := "t" + strconv.FormatUint(last, 10)
+		fence := acquire(t, n, token, 10*time.Second)
+		if fence <= last {
+			t.Errorf("%s: token %d after %d", what, fence, last)
+		}
+		if got := s.Cmd(t, "GET", counter); got != strconv.FormatUint(fence, 10) {
+			t.Errorf("%s: counter %v, token %d", what, got, fence)
+		}
+		last = fence
+		if err := n.Release(t.Context(), locker.Request{Key: "k", Token: token}); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 100 {
+		next("one after another")
+	}
+	s.Cmd(t, "DEL", counter)
+	next("after the counter was lost")
+	s.Cmd(t, "FLUSHALL")
+	next("after everything was lost")
+	last += 3600e6
+	s.Cmd(t, "SET", counter, last)
+	next("after the clock was stepped back by an hour")
+	if left := pttl(t, s, counter); left < counterKeep+59*time.Minute {
+		t.Errorf("a counter an hour ahead of the clock expires in %v, before the clock reaches it", left)
+	}
+}
+
+func TestWhatIsNotALockIsLeftAlone(t *testing.T) {
+	s, n := real(t)
+	for name, set := range map[string][]any{
+		"hash": {"HSET", "k", "f", "v"}, "string without expiry": {"SET", "k", "v"}, "list": {"RPUSH", "k", "v"},
+	} {
+		s.Cmd(t, "DEL", "k")
+		s.Cmd(t, set...)
+		before := fmt.Sprintf("%q", s.Cmd(t, "DUMP", "k"))
+		if _, err := n.Acquire(t.Context(), request("a")); !errors.Is(err, locker.ErrForeignKey) || errors.Is(err, locker.ErrHeld) {
+			t.Errorf("%s: acquire says %v", name, err)
+		}
+		if err := n.Extend(t.Context(), request("a")); !errors.Is(err, locker.ErrNotHeld) {
+			t.Errorf("%s: extend says %v", name, err)
+		}
+		if err := n.Release(t.Context(), request("a")); !errors.Is(err, locker.ErrNotHeld) {
+			t.Errorf("%s: release says %v", name, err)
+		}
+		if after := fmt.Sprintf("%q", s.Cmd(t, "DUMP", "k")); after != before {
+			t.Errorf("%s was changed", name)
+		}
+	}
+}
+
+// Locks of other libraries on the same key exclude ours, and ours theirs.
+func TestOtherLibrariesLocksCount(t *testing.T) {
+	s, n := real(t)
+	s.Cmd(t, "SET", "k", "theirs", "NX", "PX", 10000)
+	if _, err := n.Acquire(t.Context(), request("a")); !errors.Is(err, locker.ErrHeld) {
+		t.Error(err)
+	}
+	s.Cmd(t, "DEL", "k")
+	acquire(t, n, "a", 10*time.Second)
+	if got := s.Cmd(t, "SET", "k", "theirs", "NX", "PX", 10000); got != nil {
+		t.Errorf("SET NX answered %v on a held lock", got)
+	}
+}
+
+func TestOutOfMemory(t *testing.T) {
+	s, n := real(t)
+	fence := acquire(t, n, "a", 10*time.Second)
+	s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")
+	req := request("b")
+	req.Key = "other"
+	var e drivers.ServerError
+	if _, err := n.Acquire(t.Context(), req); !errors.As(err, &e) || e.Code() != "OOM" {
+		t.Errorf("acquire says %v", err)
+	}
+	if got := s.Keys(t, "*other*"); len(got) != 0 {
+		t.Errorf("a refused acquisition left %q", got)
+	}
+	held := request("a")
+	held.Fence = fence
+	if err := n.Extend(t.Context(), held); err != nil {
+		t.Errorf("extend: %v", err)
+	}
+	if err := n.Release(t.Context(), held); err != nil {
+		t.Errorf("release: %v", err)
+	}
+}
+
+func TestScriptFlushIsTransparent(t *testing.T) {
+	s, n := real(t)
+	for range 3 {
+		fence := acquire(t, n, "a", 10*time.Second)
+		s.Cmd(t, "SCRIPT", "FLUSH")
+		req := request("a")
+		req.Fence = fence
+		if err := n.Extend(t.Context(), req); err != nil {
+			t.Error(err)
+		}
+		s.Cmd(t, "SCRIPT", "FLUSH")
+		if err := n.Release(t.Context(), req); err != nil {
+			t.Error(err)
+		}
+		s.Cmd(t, "SCRIPT", "FLUSH")
+	}
+}
+
+func TestSlotIsTheServers(t *testing.T) {
+	s := redistest.Start(t, "--cluster-enabled", "yes")
+	for _, key := range oddKeys {
+		k := keysOf(key)
+		want := s.Cmd(t, "CLUSTER", "KEYSLOT", key)
+		for _, derived := range []string{k.fence, k.gone + "token"} {
+			if got := s.Cmd(t, "CLUSTER", "KEYSLOT", derived); got != want {
+				t.Errorf("%.40q: slot %v, %.40q: slot %v", key, want, derived, got)
+			}
+		}
+	}
+}
