@@ -77,11 +77,11 @@ func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 type LostReason string
 
 const (
-	// LostExpired: the validity ended without a successful renewal.
+	// LostExpired means that the validity ended without a successful renewal.
 	LostExpired LostReason = "expired"
-	// LostTakenOver: the store says that the lock is not this lease's any more: somebody deleted it or has it.
+	// LostTakenOver means that the store said that the lock is not this lease's any more: somebody deleted it or has it.
 	LostTakenOver LostReason = "taken over"
-	// LostClosed: the Client was closed; the lock frees itself when its TTL ends.
+	// LostClosed means that the Client was closed; the lock frees itself when its TTL ends.
 	LostClosed LostReason = "closed"
 )
 
@@ -119,7 +119,7 @@ func withContext(ctx context.Context, reason error) error {
 	if errors.Is(reason, err) {
 		reason = nil
 	}
-	if cause := context.Cause(ctx); cause != nil && cause != err {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", err, cause)
 	}
 	if reason == nil {

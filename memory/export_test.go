@@ -6,3 +6,10 @@ func Len(b *Backend) int {
 	defer b.mu.Unlock()
 	return len(b.locks)
 }
+
+// Delete removes a lock behind its holder's back.
+func Delete(b *Backend, key string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.locks, key)
+}

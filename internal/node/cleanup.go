@@ -150,12 +150,8 @@ func (cl *cleaner) wait(ctx context.Context) {
 	cl.mu.Lock()
 	idle := cl.idle
 	cl.mu.Unlock()
-	if idle == nil {
-		return
-	}
-	select {
-	case <-idle:
-	case <-ctx.Done():
+	if idle != nil {
+		await(ctx, idle)
 	}
 }
 

@@ -165,7 +165,8 @@ func (n *Node) exchange(ctx context.Context, s *script, cmd drivers.Command, lim
 }
 
 // Close ends the node: calls return locker.ErrClosed, clean-ups that are due get one more try, and the driver is closed.
-// It takes no longer than one exchange's timeout and a second.
+// It takes no longer than one exchange's timeout and a second. An error says that the client under the driver neither
+// let a command be interrupted nor belongs to the driver; the command's goroutine ends with the client's own timeout.
 func (n *Node) Close() error {
 	close(n.closing)
 	n.calls.Lock()
@@ -174,9 +175,27 @@ func (n *Node) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)
 	defer cancel()
 	n.cleaner.wait(ctx)
-	err := n.queue.close(ctx)
-	n.cleaner.wait(context.Background()) // soon: the queue refuses everything now
-	return errors.Join(err, n.driver.Close())
+	n.queue.close()
+	await(ctx, n.queue.idle)
+	n.queue.cancel()
+	err := n.driver.Close() // interrupts what ignores its context, if the client is the driver's own
+	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	n.cleaner.wait(ctx)
+	if !await(ctx, n.queue.idle) {
+		err = errors.Join(err, errors.New("a command is still in flight and the Redis client does not let it be interrupted"))
+	}
+	return err
+}
+
+// await waits for ch until ctx ends, and reports which it was.
+func await(ctx context.Context, ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // fault adds the node's name to what went wrong, and that the store is unavailable unless err says something else.

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -36,9 +35,10 @@ type queue struct {
 	pending []*call
 	lanes   int
 	closed  bool
-	ctx     context.Context // ends every exchange; see close
-	cancel  context.CancelFunc
-	running sync.WaitGroup // lanes; Add under mu while not closed
+	idle    chan struct{} // closed when it is closed and no lane runs any more
+
+	ctx    context.Context // of every exchange
+	cancel context.CancelFunc
 }
 
 // call is one command on its way. Its fields are guarded by the queue's mu until done is closed, and constant after.
@@ -64,7 +64,7 @@ const (
 var errFull = fmt.Errorf("%w: too many commands wait for an answer", locker.ErrUnavailable)
 
 func newQueue(d drivers.Driver, timeout time.Duration) *queue {
-	q := &queue{driver: d, timeout: timeout}
+	q := &queue{driver: d, timeout: timeout, idle: make(chan struct{})}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	return q
 }
@@ -83,7 +83,7 @@ func (q *queue) submit(s *script, cmd drivers.Command) (*call, error) {
 	q.pending = append(q.pending, c)
 	if q.lanes < maxLanes {
 		q.lanes++
-		q.running.Go(q.lane)
+		go q.lane()
 	}
 	return c, nil
 }
@@ -129,6 +129,9 @@ func (q *queue) take() []*call {
 	n := min(len(q.pending), maxBatch)
 	if n == 0 {
 		q.lanes--
+		if q.closed && q.lanes == 0 {
+			close(q.idle)
+		}
 		return nil
 	}
 	batch := make([]*call, n)
@@ -207,33 +210,17 @@ func (q *queue) resolve(c *call, r result) {
 
 var errClosedUnsent = drivers.NotSent(locker.ErrClosed)
 
-// close refuses further commands, drops those that wait, and lets those in flight finish until ctx ends; then it
-// interrupts them. It returns when no lane runs any more, or, with a client that cannot be interrupted, after a second.
-func (q *queue) close(ctx context.Context) error {
+// close refuses further commands and drops those that wait. Those in flight go on; see idle and cancel.
+func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
 	dropped := q.pending
 	q.pending = nil
+	if q.lanes == 0 {
+		close(q.idle)
+	}
 	q.mu.Unlock()
 	for _, c := range dropped {
 		q.resolve(c, result{err: errClosedUnsent})
-	}
-	idle := make(chan struct{})
-	go func() {
-		q.running.Wait()
-		close(idle)
-	}()
-	defer q.cancel()
-	select {
-	case <-idle:
-		return nil
-	case <-ctx.Done():
-	}
-	q.cancel()
-	select {
-	case <-idle:
-		return nil
-	case <-time.After(time.Second):
-		return errors.New("a command is still in flight and the Redis client does not let it be interrupted")
 	}
 }

@@ -1,0 +1,24 @@
+# make test: everything, on real redis-servers that the tests start and end themselves.
+
+LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.PHONY: test lint verify check fuzz
+
+test: ## install redis-server if it is missing, run all tests under the race detector
+	@scripts/need-redis.sh
+	go test -race -shuffle=on -timeout 8m ./...
+
+verify: ## formatting, vet, tidy go.mod: quick, needs nothing installed
+	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
+	go vet ./...
+	go mod tidy -diff
+
+lint: ## golangci-lint, built from source on first use
+	$(LINT) run ./...
+
+check: verify lint test ## all that a change must pass
+
+FUZZTIME ?= 30s
+fuzz: ## the fuzz targets, FUZZTIME each
+	go test -run '^$$' -fuzz FuzzKeys -fuzztime $(FUZZTIME) ./internal/node
+	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./config

@@ -1,0 +1,74 @@
+package config
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+const defaultPort = "6379"
+
+// address returns what to dial: "unix" and a path, or "tcp" and host:port. Its errors do not repeat the address: it may
+// be a URL with a password that was put in the wrong place.
+func (r *Redis) address() (network, addr string, err error) {
+	if strings.HasPrefix(r.Addr, "/") {
+		if strings.HasSuffix(r.Addr, "/") || strings.ContainsRune(r.Addr, 0) {
+			return "", "", errors.New("not the path of a socket")
+		}
+		return "unix", r.Addr, nil
+	}
+	addr, err = hostPort(r.Addr)
+	return "tcp", addr, err
+}
+
+// hostPort brings s, which may lack the port, to the form host:port.
+func hostPort(s string) (string, error) {
+	switch {
+	case s == "":
+		return "", errors.New("missing: say localhost if that is meant")
+	case strings.Contains(s, "://"):
+		return "", errors.New("host:port expected, not a URL")
+	case strings.ContainsAny(s, ",; "):
+		return "", errors.New("one address expected, not a list")
+	}
+	host, port, err := splitPort(s)
+	if err != nil {
+		return "", err
+	}
+	if port == "" {
+		port = defaultPort
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return "", errors.New("the port is not a number from 1 to 65535")
+	}
+	return net.JoinHostPort(host, port), nil
+}
+
+func splitPort(s string) (host, port string, err error) {
+	if !strings.HasPrefix(s, "[") {
+		host, port, _ = strings.Cut(s, ":")
+		switch {
+		case strings.Contains(port, ":"):
+			return "", "", errors.New("not host:port; an IPv6 address is written in brackets, as in [::1]:6379")
+		case host == "":
+			return "", "", errors.New("no host: say localhost if that is meant")
+		case !hostRE.MatchString(host):
+			return "", "", errors.New("the host has characters that no host name has")
+		}
+		return host, port, nil
+	}
+	host, rest, closed := strings.Cut(s[1:], "]")
+	ip, err := netip.ParseAddr(host)
+	if !closed || rest != "" && rest[0] != ':' || err != nil || !ip.Is6() || !zoneRE.MatchString(ip.Zone()) {
+		return "", "", errors.New("not an IPv6 address in brackets, as in [::1]:6379")
+	}
+	return host, strings.TrimPrefix(rest, ":"), nil
+}
+
+var (
+	hostRE = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
+	zoneRE = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
+)

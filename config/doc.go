@@ -1,0 +1,69 @@
+// Package config turns a URL, a YAML file and the environment into a [locker.Locker], so that which store and which Redis
+// client stand behind a program's locks is its operator's choice and a change of one word:
+//
+//	l, err := config.Open(ctx, "redis+rueidis://host:6379?ttl=10s")
+//
+// Redis drivers are not linked in by this package. A program imports those it wants to offer:
+//
+//	import _ "github.com/golocker/locker/drivers/all"
+//
+// # URLs
+//
+//	memory:                                  in this process; every "memory:" of a process with the same prefix is one store
+//	redis://[user[:password]@]host[:6379][/db]
+//	rediss://…                               the same with TLS
+//	unix://[user[:password]@]/path/of.sock
+//
+// The driver is named after a plus sign, redis+redigo://…, rediss+rueidis://…, unix+goredis://…, or by the parameter
+// driver. The host must be given: a program that fell back to its own machine would lock for itself alone. In the
+// password, the characters @ : / ? # % are written %40 %3A %2F %3F %23 %25.
+//
+// Parameters, all optional:
+//
+//	ttl            lease time of calls that do not choose one, such as 10s or 500ms
+//	prefix         put before every key; lock: if not given, and it may be empty
+//	driver         goredis, redigo, rueidis, or any other that is registered
+//	db             number of the Redis database
+//	timeout        bound of dialling and of one exchange; 5s if not given
+//	password_file  path of a file with the password
+//	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name    for rediss
+//
+// # Files
+//
+// [Load] reads YAML (so JSON too). Relative paths in it are relative to the working directory.
+//
+//	backend: redis            # or memory: then the redis section may stay, unused
+//	ttl: 10s
+//	prefix: "lock:"
+//	redis:
+//	  driver: goredis
+//	  addr: redis.internal:6379      # or the absolute path of a socket
+//	  username: locker
+//	  password_file: /run/secrets/redis
+//	  db: 0
+//	  timeout: 5s
+//	  tls:                           # tls: {} is TLS with the system's roots
+//	    ca_file: /etc/ssl/redis-ca.pem
+//
+// # Environment
+//
+// The environment is read only where it is passed in, to Load or [Config.Overlay]; it then wins over the file, and the
+// file over the defaults.
+//
+//	LOCKER_URL                      replaces the whole file; the variables below still win over it
+//	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX
+//	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT
+//	LOCKER_REDIS_USERNAME  LOCKER_REDIS_PASSWORD  LOCKER_REDIS_PASSWORD_FILE
+//	LOCKER_REDIS_TLS (true or false)  LOCKER_REDIS_TLS_CA_FILE  LOCKER_REDIS_TLS_CERT_FILE
+//	LOCKER_REDIS_TLS_KEY_FILE  LOCKER_REDIS_TLS_SERVER_NAME
+//
+// A variable that is set but empty counts as not set. An unknown name that begins with LOCKER_REDIS_ is an error, and so
+// is one that begins with LOCKER_ and is a slip of the pen away from one of these; other LOCKER_ variables are the program's own.
+//
+// # Mistakes and secrets
+//
+// Nothing is guessed: unknown names, repeated ones, numbers without a unit, values out of range are errors, and all of
+// them are reported at once. Errors name the field; of what was written there they repeat nothing but names of backends,
+// drivers and files, and times that are out of range. [Secret] masks itself wherever it is printed. So neither can carry a
+// password into a log.
+package config

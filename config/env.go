@@ -1,0 +1,77 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const envURL = "LOCKER_URL"
+
+// Overlay applies the variables in environ, such as os.Environ(), to c and checks the result as [Config.Validate] does. If
+// anything is wrong it reports all of it and leaves c as it was.
+func (c *Config) Overlay(environ []string) error {
+	b := newBuilder(c.clone())
+	b.environ(environ)
+	done, err := b.finish()
+	if err == nil {
+		*c = *done
+	}
+	return err
+}
+
+// environ reads the variables into b. An empty one counts as not set: that is what deployment tools make of a
+// reference to nothing.
+func (b *builder) environ(environ []string) {
+	vars := make(map[string]string)
+	for _, kv := range environ {
+		if name, v, _ := strings.Cut(kv, "="); v != "" {
+			vars[name] = v
+		}
+	}
+	if raw := vars[envURL]; raw != "" {
+		fresh := newBuilder(Config{})
+		fresh.problems = b.problems
+		*b = *fresh
+		b.url(raw, envURL+": ")
+	}
+	pw, file := fieldAt("redis.password"), fieldAt("redis.password_file")
+	switch { // the password of the environment replaces the one of the file, in whichever way they are given
+	case vars[pw.env] != "":
+		b.c.Redis.PasswordFile = ""
+	case vars[file.env] != "":
+		b.c.Redis.Password = ""
+	}
+	for _, f := range fields {
+		if v := vars[f.env]; v != "" {
+			b.set(f, v, f.env)
+		}
+	}
+	b.misspelt(vars)
+}
+
+// misspelt reports the variables that were meant for this package, but have no name it knows.
+func (b *builder) misspelt(vars map[string]string) {
+	known := []string{envURL}
+	for _, f := range fields {
+		known = append(known, f.env)
+	}
+	var wrong []string
+	for name, v := range vars {
+		ours := strings.HasPrefix(name, "LOCKER_REDIS_") || nearest(name, known) != ""
+		if strings.HasPrefix(name, "LOCKER_") && ours && !slices.Contains(known, name) && !kubernetes(name, v) {
+			wrong = append(wrong, name)
+		}
+	}
+	slices.Sort(wrong)
+	for _, name := range wrong {
+		b.report("environment", unknown("variable", name, known))
+	}
+}
+
+var kubernetesRE = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$`)
+
+// kubernetes recognises what Kubernetes puts into the environment of every pod for a service called locker or locker-redis.
+func kubernetes(name, v string) bool {
+	return kubernetesRE.MatchString(name) || strings.HasSuffix(name, "_PORT") && strings.Contains(v, "://")
+}

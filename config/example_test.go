@@ -1,0 +1,75 @@
+package config_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+)
+
+func ExampleOpen() {
+	ctx := context.Background()
+	l, err := config.Open(ctx, "memory:?ttl=30s") // or redis+rueidis://host:6379?ttl=30s
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	if c, ok := locker.As[io.Closer](l); ok {
+		defer c.Close()
+	}
+
+	lease, err := l.Lock(ctx, "orders:42")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("holding", lease.Key())
+	fmt.Println(lease.Unlock(ctx))
+	// Output:
+	// holding orders:42
+	// <nil>
+}
+
+// All that is wrong with a URL is said at once, and nothing of its password.
+func ExampleParse_errors() {
+	_, err := config.Parse("redis://locker:hunter2@localhost/first?ttl=10&pasword_file=pw")
+	fmt.Println(err)
+	// Output:
+	// config: URL: db: not the number of a database
+	// config: URL: ttl: a number without a unit: write 10s or 500ms
+	// config: URL: parameters: unknown parameter "pasword_file": did you mean password_file? (known: prefix, ttl, driver, password_file, db, timeout)
+}
+
+// What the environment says wins over the file.
+func ExampleLoad() {
+	path := filepath.Join(os.TempDir(), "locker-example.yaml")
+	defer os.Remove(path)
+	_ = os.WriteFile(path, []byte("backend: redis\nttl: 30s\nredis:\n  addr: redis.internal\n  username: locker\n"), 0o600)
+
+	c, err := config.Load(path, "LOCKER_TTL=5s", "LOCKER_REDIS_PASSWORD=hunter2") // in a program: os.Environ()...
+	fmt.Println(c, err)
+	// Output:
+	// redis://locker:[REDACTED]@redis.internal:6379?ttl=5s <nil>
+}
+
+func ExampleConfig_Open() {
+	c := &config.Config{Backend: "memory", TTL: config.Duration(time.Minute)}
+	l, err := c.Open(context.Background(), locker.NoRenewal())
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	lease, err := l.TryLock(context.Background(), "report")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer lease.Unlock(context.Background())
+	fmt.Println(time.Until(lease.Until()).Round(time.Minute))
+	// Output: 1m0s
+}

@@ -1,0 +1,183 @@
+package config_test
+
+import (
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// open opens url and closes the Locker when the test ends.
+func open(t *testing.T, url string, opts ...locker.Option) locker.Locker {
+	t.Helper()
+	l, err := config.Open(t.Context(), url, opts...)
+	require.NoError(t, err)
+	closeLater(t, l)
+	return l
+}
+
+func closeLater(t *testing.T, l locker.Locker) {
+	t.Helper()
+	c, ok := locker.As[io.Closer](l)
+	require.True(t, ok, "every Locker from a configuration can be closed")
+	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+}
+
+func lock(t *testing.T, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	lease, err := l.Lock(ctx, key, opts...)
+	require.NoError(t, err)
+	return lease
+}
+
+func TestMemoryIsSharedInTheProcess(t *testing.T) {
+	a, b, other := open(t, "memory:"), open(t, "memory:?prefix=lock:&ttl=1m"), open(t, "memory:?prefix=other:")
+	lease := lock(t, a, t.Name())
+	_, err := b.TryLock(t.Context(), t.Name())
+	assert.ErrorIs(t, err, locker.ErrHeld)
+	assert.NoError(t, lock(t, other, t.Name()).Unlock(t.Context()))
+	require.NoError(t, lease.Unlock(t.Context()))
+	assert.NoError(t, lock(t, b, t.Name()).Unlock(t.Context()))
+}
+
+func TestWhichTTLWins(t *testing.T) {
+	minutes := func(l locker.Locker, opts ...locker.Option) int {
+		lease := lock(t, l, t.Name(), opts...)
+		defer func() { assert.NoError(t, lease.Unlock(t.Context())) }()
+		return int(time.Until(lease.Until()).Round(time.Minute).Minutes())
+	}
+	program := locker.TTL(20 * time.Minute)
+	assert.Equal(t, 0, minutes(open(t, "memory:")), "the default of 10 s")
+	assert.Equal(t, 20, minutes(open(t, "memory:", program)), "the program's default")
+	assert.Equal(t, 30, minutes(open(t, "memory:?ttl=30m", program)), "the configuration over the program's default")
+	assert.Equal(t, 40, minutes(open(t, "memory:?ttl=30m", program), locker.TTL(40*time.Minute)), "the call over everything")
+}
+
+// recorder is a driver that keeps what it was opened with.
+var recorded drivers.Config
+
+func init() {
+	drivers.Register("xrecorder", func(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
+		recorded = cfg
+		return recorder{}, nil
+	})
+}
+
+type recorder struct{}
+
+func (recorder) Do(context.Context, ...drivers.Command) ([]drivers.Reply, error) {
+	panic("Open sends nothing")
+}
+func (recorder) Close() error { return nil }
+
+func TestWhatADriverGets(t *testing.T) {
+	pw := filepath.Join(t.TempDir(), "pw")
+	require.NoError(t, os.WriteFile(pw, []byte(" "+secret+" \r\n"), 0o600))
+	for url, want := range map[string]drivers.Config{
+		"redis+xrecorder://h":                     {Network: "tcp", Addr: "h:6379", Timeout: drivers.DefaultTimeout},
+		"redis+xrecorder://u:p@h:1/2?timeout=2s":  {Network: "tcp", Addr: "h:1", Username: "u", Password: "p", DB: 2, Timeout: 2 * time.Second},
+		"unix+xrecorder:///r.sock?db=3":           {Network: "unix", Addr: "/r.sock", DB: 3, Timeout: drivers.DefaultTimeout},
+		"redis+xrecorder://h?password_file=" + pw: {Network: "tcp", Addr: "h:6379", Password: " " + secret + " ", Timeout: drivers.DefaultTimeout},
+	} {
+		open(t, url)
+		assert.Equal(t, want, recorded, url)
+	}
+	open(t, "rediss+xrecorder://[::1]")
+	assert.Equal(t, "::1", recorded.TLS.ServerName)
+	assert.Nil(t, recorded.TLS.RootCAs, "the system's")
+	open(t, "rediss+xrecorder://h?tls_server_name=n")
+	assert.Equal(t, "n", recorded.TLS.ServerName)
+}
+
+func TestFilesAtOpen(t *testing.T) {
+	dir := t.TempDir()
+	empty, text := filepath.Join(dir, "empty"), filepath.Join(dir, "text")
+	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))
+	require.NoError(t, os.WriteFile(text, []byte(secret), 0o600))
+	for url, want := range map[string][]string{
+		"redis://h?password_file=/no/such":                                       {"redis.password_file: open /no/such: no such file"},
+		"redis://h?password_file=" + empty:                                       {"redis.password_file: " + empty + " is empty"},
+		"rediss://h?password_file=/no/such&tls_ca_file=/nor/this":                {"open /no/such", "redis.tls.ca_file: open /nor/this"},
+		"rediss://h?tls_ca_file=" + text:                                         {"redis.tls.ca_file: there is no PEM certificate in " + text},
+		"rediss://h?tls_cert_file=" + text + "&tls_key_file=" + text:             {"redis.tls.cert_file, key_file: tls: failed to find any PEM data"},
+		"rediss://h?tls_ca_file=/no&tls_cert_file=/no/cert&tls_key_file=/no/key": {"ca_file", "open /no/cert"},
+	} {
+		_, err := config.Open(t.Context(), url)
+		complains(t, err, want...)
+	}
+}
+
+// TestDown: Open succeeds without a server; the lock reports it.
+func TestDown(t *testing.T) {
+	s := redistest.Start(t)
+	s.Kill()
+	for _, driver := range []string{"goredis", "redigo", "rueidis"} {
+		t.Run(driver, func(t *testing.T) {
+			l := open(t, "redis+"+driver+"://:"+secret+"@"+s.Addr())
+			_, err := l.TryLock(t.Context(), "k")
+			require.ErrorIs(t, err, locker.ErrUnavailable)
+			assert.ErrorContains(t, err, s.Addr())
+			assert.NotContains(t, err.Error(), secret)
+		})
+	}
+}
+
+func TestRedis(t *testing.T) {
+	plain := redistest.Start(t, "--requirepass", "p@ss")
+	encrypted, _ := redistest.StartTLS(t)
+	pw := filepath.Join(t.TempDir(), "pw")
+	require.NoError(t, os.WriteFile(pw, []byte("p@ss\n"), 0o600))
+	for _, driver := range []string{"goredis", "redigo", "rueidis"} {
+		t.Run(driver, func(t *testing.T) {
+			for name, url := range map[string]string{
+				"password":      "redis+" + driver + "://:p%40ss@" + plain.Addr() + "/1",
+				"password file": "redis+" + driver + "://default@" + plain.Addr() + "?db=1&password_file=" + pw,
+				"socket":        "unix+" + driver + "://:p%40ss@" + plain.Socket() + "?db=1",
+				"TLS":           "rediss+" + driver + "://" + encrypted.Addr() + "?tls_ca_file=" + encrypted.CAFile(),
+			} {
+				t.Run(name, func(t *testing.T) {
+					l := open(t, url)
+					lease := lock(t, l, "k")
+					_, err := l.TryLock(t.Context(), "k")
+					assert.ErrorIs(t, err, locker.ErrHeld)
+					assert.NoError(t, lease.Unlock(t.Context()))
+				})
+			}
+
+			// Each way to the same server and database excludes the others, which shows that they get there.
+			a, b := open(t, "redis+"+driver+"://:p%40ss@"+plain.Addr()+"/1"), open(t, "unix+"+driver+"://:p%40ss@"+plain.Socket()+"?db=1")
+			elsewhere := open(t, "unix+"+driver+"://:p%40ss@"+plain.Socket()+"?db=2")
+			lease := lock(t, a, "k")
+			_, err := b.TryLock(t.Context(), "k")
+			assert.ErrorIs(t, err, locker.ErrHeld)
+			assert.NoError(t, lock(t, elsewhere, "k").Unlock(t.Context()))
+			assert.NoError(t, lease.Unlock(t.Context()))
+
+			for name, url := range map[string]string{
+				"wrong password": "redis+" + driver + "://:" + secret + "@" + plain.Addr(),
+				"no password":    "redis+" + driver + "://" + plain.Addr(),
+				"unknown CA":     "rediss+" + driver + "://" + encrypted.Addr(),
+				"wrong name":     "rediss+" + driver + "://" + encrypted.Addr() + "?tls_server_name=example.com&tls_ca_file=" + encrypted.CAFile(),
+				"no TLS":         "redis+" + driver + "://" + encrypted.Addr() + "?timeout=1s",
+			} {
+				_, err := open(t, url).TryLock(t.Context(), "k")
+				assert.ErrorIs(t, err, locker.ErrUnavailable, name)
+				if err != nil {
+					assert.NotContains(t, err.Error(), secret)
+				}
+			}
+		})
+	}
+}

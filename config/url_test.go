@@ -1,0 +1,185 @@
+package config_test
+
+import (
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/config"
+)
+
+func TestParse(t *testing.T) {
+	at := func(addr string, change ...func(*config.Redis)) *config.Config {
+		c := &config.Config{Backend: "redis", Redis: config.Redis{Addr: addr}}
+		for _, f := range change {
+			f(&c.Redis)
+		}
+		return c
+	}
+	for in, want := range map[string]*config.Config{
+		"memory:":                        {Backend: "memory"},
+		"memory://":                      {Backend: "memory"},
+		"MEMORY:?ttl=5s":                 {Backend: "memory", TTL: config.Duration(5 * time.Second)},
+		"memory:?prefix=":                {Backend: "memory", Prefix: ptr("")},
+		"memory:?prefix=a%40b%23":        {Backend: "memory", Prefix: ptr("a@b#")},
+		"redis://h":                      at("h:6379"),
+		"redis://h:1/":                   at("h:1"),
+		"redis://[::1]":                  at("[::1]:6379"),
+		"redis://[fe80::1%25eth0]:1":     at("[fe80::1%eth0]:1"),
+		"redis://h/2":                    at("h:6379", func(r *config.Redis) { r.DB = 2 }),
+		"redis://h?db=2":                 at("h:6379", func(r *config.Redis) { r.DB = 2 }),
+		"redis://h/2?db=2":               at("h:6379", func(r *config.Redis) { r.DB = 2 }),
+		"redis+rueidis://h":              at("h:6379", func(r *config.Redis) { r.Driver = "rueidis" }),
+		"redis://h?driver=redigo":        at("h:6379", func(r *config.Redis) { r.Driver = "redigo" }),
+		"redis+redigo://h?driver=redigo": at("h:6379", func(r *config.Redis) { r.Driver = "redigo" }),
+		"redis://u:p%40%3A%2F%25@h":      at("h:6379", func(r *config.Redis) { r.Username, r.Password = "u", "p@:/%" }),
+		"redis://:p@h":                   at("h:6379", func(r *config.Redis) { r.Password = "p" }),
+		"redis://u@h?password_file=f":    at("h:6379", func(r *config.Redis) { r.Username, r.PasswordFile = "u", "f" }),
+		"rediss://h":                     at("h:6379", func(r *config.Redis) { r.TLS = &config.TLS{} }),
+		"rediss+goredis://h?tls_ca_file=a&tls_cert_file=b&tls_key_file=c&tls_server_name=d&timeout=1s": at("h:6379", func(r *config.Redis) {
+			r.Driver, r.TLS, r.Timeout = "goredis", &config.TLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d"}, config.Duration(time.Second)
+		}),
+		"unix:///run/r%40.sock?db=1":   at("/run/r@.sock", func(r *config.Redis) { r.DB = 1 }),
+		"unix+redigo://:p@/run/r.sock": at("/run/r.sock", func(r *config.Redis) { r.Driver, r.Password = "redigo", "p" }),
+	} {
+		c, err := config.Parse(in)
+		if assert.NoError(t, err, in) {
+			assert.Equal(t, want, c, in)
+		}
+	}
+}
+
+func TestParseFaults(t *testing.T) {
+	for in, want := range map[string][]string{
+		"":                                      {"scheme: it begins with none of memory:"},
+		"memory":                                {"begins with none"},
+		"localhost:6379":                        {"begins with none"},
+		"u:" + secret + "@h":                    {"begins with none"},
+		"redsi://h":                             {`unknown scheme "redsi": did you mean redis? (known: memory, redis, rediss, unix)`},
+		"redsi://h/x?ttl=1ns":                   {"unknown scheme", "db: not the number", "ttl: 1ns"},
+		"http://h?tttl=1":                       {`unknown scheme "http" (known: memory, redis, rediss, unix)`},
+		"redis:h":                               {"followed by ://"},
+		"redis:/h":                              {"followed by ://"},
+		"redis://":                              {"addr: missing"},
+		"redis:///2":                            {"addr: missing"},
+		"redis://:6379":                         {"addr: no host"},
+		"redis://h1:1,h2:2":                     {"addr: one address expected, not a list"},
+		"redis://::1":                           {"in brackets"},
+		"redis://h:x":                           {"the port is not a number"},
+		"redis+goredsi://h":                     {`driver: unknown Redis driver "goredsi" (registered: goredis, redigo, rueidis`},
+		"redis+://h":                            {"no driver after the plus sign"},
+		"redis+redigo://h?driver=goredis":       {"driver: given twice, and differently"},
+		"redis://h?driver=":                     {"driver: empty"},
+		"redis://h/1?db=2":                      {"db: given twice, and differently"},
+		"redis://h/x":                           {"db: not the number of a database"},
+		"redis://h?db=-1":                       {"db: not the number of a database"},
+		"redis://h?db=99999999999":              {"db: not the number of a database"},
+		"redis://h?tttl=1s":                     {`unknown parameter "tttl": did you mean ttl? (known: prefix, ttl, driver, password_file, db, timeout)`},
+		"redis://h?ttl=1s&ttl=1s":               {"ttl: given more than once"},
+		"redis://h?ttl":                         {"one of them has no value"},
+		"redis://h?ttl=":                        {"ttl: not a duration"},
+		"redis://h?ttl=10":                      {"ttl: a number without a unit"},
+		"redis://h?ttl=0":                       {"ttl: a number without a unit"},
+		"redis://h?ttl=0s":                      {"ttl: must be more than 0"},
+		"redis://h?ttl=1ns":                     {"ttl: 1ns is below the minimum of 10ms"},
+		"redis://h?ttl=-1s":                     {"ttl: must be more than 0"},
+		"redis://h?ttl=169h":                    {"ttl: 169h0m0s is above the maximum"},
+		"redis://h?timeout=0s":                  {"timeout: must be more than 0"},
+		"redis://h?prefix=%zz":                  {"prefix: a % that"},
+		"redis://h?tls_ca_file=f":               {"tls_ca_file: only with rediss://"},
+		"rediss://h?tls_key_file=f":             {"tls_cert_file: missing"},
+		"memory:?db=1":                          {`unknown parameter "db" (known: prefix, ttl)`},
+		"memory+redigo:":                        {"memory: has no driver"},
+		"memory://h":                            {"memory: takes nothing but parameters"},
+		"unix://run/r.sock":                     {"three slashes"},
+		"unix://":                               {"the absolute path of the socket"},
+		"unix:///r.sock/":                       {"not the path of a socket"},
+		"unix:///r%zz":                          {"addr: a % that"},
+		"redis://h?ttl=0s&foo=1&db=x&timeout=5": {"ttl: ", `unknown parameter "foo"`, "db: ", "timeout: "},
+
+		// passwords
+		"redis://u:" + secret + "@h?pasword=" + secret:        {`unknown parameter "pasword"`},
+		"redis://h?password=" + secret:                        {"password: not among the parameters"},
+		"redis://h?PASS=" + secret:                            {"password: not among the parameters"},
+		"redis://u:" + secret + "@h:x/y?ttl=1":                {"port", "db", "ttl"},
+		"redis://u:" + secret + "@h?password_file=f":          {"password_file: there is a password, too"},
+		"redis://" + secret + "@h":                            {"password: missing, although there is a username"},
+		"redis://u:@h":                                        {"password: empty"},
+		"redis://u:[REDACTED]@h":                              {"this is the mask"},
+		"redis://u:%zz" + secret + "@h":                       {"password: a % that"},
+		"redis://u:x@" + secret + "@h":                        {"write @ as %40"},
+		"redis://u:x:" + secret + "@h":                        {"write @ as %40, : as %3A"},
+		"redis://u:x/" + secret + "@h":                        {"write @ as %40"},
+		"redis://u:1?" + secret + "@h":                        {"write @ as %40"},
+		"redis://u:1?prefix=" + secret + "@h":                 {"write @ as %40"},
+		"redis://u:1#" + secret + "@h":                        {"# as %23"},
+		"redis://u:1&" + secret + "?" + secret + "=1@h?ttl=1": {"write @ as %40"},
+		"redis://u:" + secret:                                 {"the port is not a number"},
+		"redis://u:" + secret + "@h\n":                        {"no host name has"},
+		secret + "@redis://h":                                 {"unknown scheme (known"},
+	} {
+		t.Run(url.PathEscape(in), func(t *testing.T) {
+			_, err := config.Parse(in)
+			complains(t, err, want...)
+			_, err = config.Open(t.Context(), in)
+			complains(t, err, want...)
+		})
+	}
+}
+
+func TestString(t *testing.T) {
+	for _, s := range []string{
+		"memory:",
+		"memory:?prefix=a%40b&ttl=1m0s",
+		"redis+goredis://u:[REDACTED]@[::1]:1/2?timeout=1s",
+		"rediss://:[REDACTED]@h:6379?tls_ca_file=%2Fca.pem",
+		"unix+redigo:///run/a%20b%40.sock?db=1&prefix=",
+	} {
+		c, err := config.Parse(strings.Replace(s, "[REDACTED]", secret, 1))
+		require.NoError(t, err, s)
+		assert.Equal(t, s, c.String())
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"memory:", "memory:?ttl=5s&prefix=a", "redis://h", "redis://h:1/2?db=2&timeout=1s", "redis+rueidis://[::1]:6379?driver=rueidis",
+		"rediss://h?tls_ca_file=f&tls_cert_file=a&tls_key_file=b", "unix:///run/r.sock?db=1", "redis://u@h?password_file=f",
+		"unix:////%2F%40", "redis://[fe80::1%25a]", "redis://%zz:1@", "redis://h?prefix=%zz", "x://", "redis+a+b://h,i",
+	} {
+		f.Add(s, "u", "/")
+	}
+	for _, delimiter := range []string{"@", ":", "?", "#", "%", "&", "/?", "?a=", "?a=b&", " ", "\n"} {
+		f.Add("redis://h/1?db=2", "u", delimiter)
+	}
+	f.Fuzz(func(t *testing.T, raw, user, delimiter string) {
+		if c, err := config.Parse(raw); err == nil && c.Redis.Password == "" {
+			again, err := config.Parse(c.String())
+			require.NoError(t, err, c.String())
+			assert.Equal(t, c, again)
+		}
+		// The same with a password planted where one goes, whole and with something in it that ought to be escaped.
+		const a, b = "QzAlpha9", "QzBeta8"
+		scheme, rest, ok := strings.Cut(raw, "://")
+		if !ok || strings.Contains(raw+user+delimiter, "Qz") {
+			return
+		}
+		for _, planted := range []string{
+			scheme + "://" + user + ":" + a + b + "@" + rest,
+			scheme + "://" + user + ":" + a + delimiter + b + "@" + rest,
+		} {
+			c, err := config.Parse(planted)
+			if err != nil {
+				assert.NotContains(t, err.Error(), a)
+				assert.NotContains(t, err.Error(), b)
+			} else if !strings.ContainsAny(scheme+user+delimiter, ":/?#@&=") {
+				assert.NotContains(t, c.String(), a)
+				assert.NotContains(t, c.String(), b)
+			}
+		}
+	})
+}

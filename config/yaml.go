@@ -1,0 +1,144 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Load reads a YAML file of the form described at the top of this page, then the variables in environ, which win over
+// it:
+//
+//	c, err := config.Load("locker.yaml")                  // the file alone
+//	c, err := config.Load("locker.yaml", os.Environ()...) // the file and the environment
+//
+// It reports all problems at once, with their lines.
+func Load(path string, environ ...string) (*Config, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	b := newBuilder(Config{})
+	b.yaml(path, data)
+	b.environ(environ)
+	return b.finish()
+}
+
+// yaml reads data, the content of the named file, into b. It goes through the nodes by itself, because the errors
+// of the yaml package repeat values, stop at the first unknown field, and have no paths.
+func (b *builder) yaml(name string, data []byte) {
+	b.source = name + ": "
+	var doc, more yaml.Node
+	d := yaml.NewDecoder(bytes.NewReader(data))
+	switch err := d.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		b.abandon(name, errors.New("empty"))
+		return
+	case err != nil:
+		b.syntax(name, err)
+		return
+	}
+	switch err := d.Decode(&more); {
+	case err == nil:
+		b.report(fmt.Sprintf("%s:%d", name, more.Line), errors.New("a second document: one is expected"))
+	case !errors.Is(err, io.EOF):
+		b.syntax(name, err)
+		return
+	}
+	b.section(name, "", doc.Content[0])
+}
+
+// section takes the fields of the mapping n at path.
+func (b *builder) section(name, path string, n *yaml.Node) {
+	if n.Kind != yaml.MappingNode {
+		b.report(at(name, n, path), errors.New("a section with fields is expected here"))
+		return
+	}
+	seen := make(map[string]bool)
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		key, value := n.Content[i], n.Content[i+1]
+		if value.Kind == yaml.AliasNode {
+			value = value.Alias
+		}
+		child := strings.TrimPrefix(path+"."+key.Value, ".")
+		if key.Kind != yaml.ScalarNode || strings.Contains(key.Value, ".") {
+			child = path + "." // no field has that name
+		}
+		where := at(name, key, child)
+		f, begin := fieldAt(child), sections[child]
+		null := value.ShortTag() == "!!null"
+		switch {
+		case f == nil && begin == nil && null: // a piece of a flow mapping: not shown, it may be half a password
+			b.report(at(name, key, path), errors.New("an unknown field without a value"))
+		case f == nil && begin == nil:
+			b.report(at(name, key, path), unknown("field", key.Value, fieldsBelow(path)))
+		case seen[child]:
+			b.report(where, errors.New("given more than once"))
+		case null:
+			b.fail(child, where, errors.New("no value: remove the line for the default"))
+		case begin != nil:
+			begin(&b.c)
+			b.section(name, child, value)
+		case !slices.Contains(scalars, value.ShortTag()):
+			b.fail(child, where, errors.New("a single value is expected here"))
+		default:
+			b.set(f, value.Value, where)
+		}
+		seen[child] = true
+	}
+}
+
+// scalars are the tags of single values; any other tag was written by somebody who expected it to do something.
+var scalars = []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
+
+// fieldsBelow returns the names that path has below it.
+func fieldsBelow(path string) []string {
+	var names []string
+	for _, f := range fields {
+		if rest, ok := strings.CutPrefix("."+f.path, strings.TrimSuffix("."+path, ".")+"."); ok {
+			if name, _, _ := strings.Cut(rest, "."); len(names) == 0 || names[len(names)-1] != name {
+				names = append(names, name)
+			}
+		}
+	}
+	return names
+}
+
+func at(name string, n *yaml.Node, path string) string {
+	return strings.TrimSuffix(fmt.Sprintf("%s:%d: %s", name, n.Line, path), ": ")
+}
+
+var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
+
+// syntax reports an error of the yaml package. Its text is passed on if it is one of the usual ones, which quote nothing.
+func (b *builder) syntax(name string, err error) {
+	m := yamlError.FindStringSubmatch(err.Error())
+	if m == nil {
+		m = make([]string, 3)
+	}
+	if m[1] != "" {
+		name += ":" + m[1]
+	}
+	switch m[2] {
+	case "mapping values are not allowed in this context",
+		"did not find expected key",
+		"could not find expected ':'",
+		"did not find expected ',' or '}'",
+		"did not find expected ',' or ']'",
+		"did not find expected node content",
+		"did not find expected '-' indicator",
+		"found character that cannot start any token",
+		"found a tab character that violates indentation",
+		"found unexpected end of stream":
+		b.abandon(name, fmt.Errorf("not YAML: %s (a text with special characters needs quotes)", m[2]))
+	default:
+		b.abandon(name, errors.New("not YAML (a text with special characters needs quotes)"))
+	}
+}

@@ -1,0 +1,187 @@
+package conformance
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// DriverHarness says how to build the driver under test and where there is a Redis for it.
+type DriverHarness struct {
+	// Open builds a driver for the server at addr (host:port). Required. It must not fail because the server is down,
+	// and must build a new client with each call; the suite closes the driver, the harness whatever the driver does
+	// not own (by t.Cleanup). Some addresses are those of relays in the test process, so a TLS driver must not insist
+	// on a server name.
+	Open func(t testing.TB, addr string) drivers.Driver
+
+	// Addr gives the address (host:port) of a live Redis that the suite may write to. Required; several calls may
+	// give the same one. Keys of the suite begin with "conformance:" and are deleted again.
+	Addr func(t testing.TB) string
+
+	// Unreachable gives an address at which nobody listens. nil: 127.0.0.1:1.
+	Unreachable func(t testing.TB) string
+
+	// Refused builds a driver whose connections the server refuses, say for a wrong password. nil skips
+	// RefusedConnectionIsReply.
+	Refused func(t testing.TB) drivers.Driver
+}
+
+// RunDriver checks a driver against the rules at [drivers.Driver], one subtest per property.
+func RunDriver(t *testing.T, h DriverHarness) {
+	if h.Open == nil || h.Addr == nil {
+		t.Fatal("conformance: DriverHarness needs Open and Addr")
+	}
+	run(t, h, driverProperties)
+}
+
+var driverProperties = []property[DriverHarness]{
+	{"ReplyTypes", "Integers are int64, strings and statuses string, arrays []Reply, nil is nil; bytes arrive as they are.", replyTypes},
+	{"ServerErrorIsReply", "What the server refuses is a ServerError, verbatim, in the command's place, and the returned error is nil.", serverErrorIsReply},
+	{"RefusedConnectionIsReply", "A refusal of the connection's own handshake is a ServerError in every command's place.", refusedConnectionIsReply},
+	{"BatchOrder", "There is one reply per command, in the order of the commands.", batchOrder},
+	{"BatchKeepsRepliesAroundErrors", "A refused command of a batch neither stops the others nor hides their replies.", batchKeepsRepliesAroundErrors},
+	{"CommandsStayTheCallers", "The driver does not modify the commands.", commandsStayTheCallers},
+	{"ScriptsRoundTrip", "Scripts run by text and by digest, and see their keys and arguments byte for byte.", scriptsRoundTrip},
+	{"LargeValues", "A value of 1 MiB passes in both directions.", largeValues},
+	{"Concurrent", "Concurrent calls each get the replies to their own commands.", concurrent},
+	{"UnreachableIsNotSent", "If no connection can be made, the error matches ErrNotSent.", unreachableIsNotSent},
+	{"NotSentIsCertain", "An error matches ErrNotSent only if no command reached the server.", notSentIsCertain},
+	{"AtMostOnce", "A command is sent once; when its reply is lost, the driver returns an error instead of sending it again.", atMostOnce},
+	{"DeadlineBounds", "Do returns, with an error, when the deadline of its context passes without an answer.", deadlineBounds},
+	{"EndedContextSendsNothing", "With a context that has ended, nothing is sent and the error matches ErrNotSent.", endedContextSendsNothing},
+	{"OpensWhileDown", "A driver can be built while the server is down, answers ErrNotSent and works when the server is up.", opensWhileDown},
+	{"RecoversAfterOutage", "A driver that lost its connections works again when the server is back.", recoversAfterOutage},
+	{"CloseIsIdempotentAndFinal", "Close can be called twice; after it, Do sends nothing and its error matches ErrNotSent.", closeIsIdempotentAndFinal},
+}
+
+const (
+	// patience is the deadline of a call that should succeed.
+	patience = 10 * time.Second
+	// slack is how late a call may return after its deadline on a busy machine.
+	slack = 2 * time.Second
+)
+
+// recovery is how long a driver may take to notice that the server is back. A variable, because the tests of this
+// package wait for drivers that never do.
+var recovery = 15 * time.Second
+
+func openDriver(t testing.TB, h DriverHarness, addr string) drivers.Driver {
+	t.Helper()
+	return closing(t, h.Open(t, addr))
+}
+
+func closing(t testing.TB, d drivers.Driver) drivers.Driver {
+	t.Helper()
+	if d == nil {
+		t.Fatal("the harness gave no driver")
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Errorf("Close: expected no error, seen %v", err)
+		}
+	})
+	return d
+}
+
+// newKey returns a key that nobody uses and has d, a driver that reaches the server, delete it in the end. The braces
+// put all keys of a cluster in one slot.
+func newKey(t testing.TB, d drivers.Driver) string {
+	key := "conformance:{}:" + rand.Text()
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		_, _ = d.Do(ctx, drivers.Command{"DEL", key})
+	})
+	return key
+}
+
+// attempt calls Do with a deadline and fails the check if it does not return soon after that.
+func attempt(t testing.TB, d drivers.Driver, timeout time.Duration, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	return call(ctx, t, d, timeout+slack, cmds...)
+}
+
+// call fails the check if Do has not returned after limit. It is then left alone in its goroutine.
+func call(ctx context.Context, t testing.TB, d drivers.Driver, limit time.Duration, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	t.Helper()
+	type result struct {
+		replies []drivers.Reply
+		err     error
+	}
+	done := make(chan result, 1)
+	go func() {
+		replies, err := d.Do(ctx, cmds...)
+		done <- result{replies, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err == nil && len(r.replies) != len(cmds) {
+			t.Fatalf("%s: expected %d replies, seen %d", name(cmds), len(cmds), len(r.replies))
+		}
+		return r.replies, r.err
+	case <-time.After(limit):
+		t.Fatalf("%s: expected Do to return, seen nothing for %v", name(cmds), limit)
+		return nil, nil
+	}
+}
+
+// must is attempt for calls that have no reason to fail.
+func must(t testing.TB, d drivers.Driver, cmds ...drivers.Command) []drivers.Reply {
+	t.Helper()
+	replies, err := attempt(t, d, patience, cmds...)
+	if err != nil {
+		t.Fatalf("%s: expected no error, seen %v", name(cmds), err)
+	}
+	return replies
+}
+
+// eventually calls Do until it succeeds.
+func eventually(t testing.TB, d drivers.Driver, cmd drivers.Command) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(recovery); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		if _, err = attempt(t, d, time.Second, cmd); err == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: expected success within %v, seen %v", name([]drivers.Command{cmd}), recovery, err)
+}
+
+func expect(t testing.TB, what string, want, seen drivers.Reply) {
+	t.Helper()
+	if !reflect.DeepEqual(want, seen) {
+		t.Errorf("%s: expected %s, seen %s", what, show(want), show(seen))
+	}
+}
+
+func expectNotSent(t testing.TB, what string, err error) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: expected an error that matches ErrNotSent, seen none", what)
+	} else if !errors.Is(err, drivers.ErrNotSent) {
+		t.Errorf("%s: expected an error that matches ErrNotSent, seen %q, which does not", what, err)
+	}
+}
+
+func show(v drivers.Reply) string {
+	text := fmt.Sprintf("%#v", v)
+	if len(text) > 300 {
+		text = fmt.Sprintf("%s... (%d bytes)", text[:300], len(text))
+	}
+	return text
+}
+
+func name(cmds []drivers.Command) string {
+	if len(cmds) == 1 {
+		return cmds[0][0]
+	}
+	return fmt.Sprintf("batch of %d from %s", len(cmds), cmds[0][0])
+}

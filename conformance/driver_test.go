@@ -1,0 +1,349 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	recovery = 3 * time.Second
+	goleak.VerifyTestMain(m)
+}
+
+// soundHarness builds a driver that keeps every promise, over a pool without any time-outs, so that whatever keeps to a
+// deadline is the driver's doing.
+func soundHarness(t *testing.T) DriverHarness {
+	plain, locked := redistest.Start(t), redistest.Start(t, "--requirepass", "pw")
+	open := func(t testing.TB, addr string) drivers.Driver {
+		pool := &redis.Pool{MaxIdle: 4, DialContext: func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, "tcp", addr, redis.DialPassword(""))
+		}}
+		t.Cleanup(func() { _ = pool.Close() })
+		return redigo.New(pool)
+	}
+	return DriverHarness{
+		Open:    open,
+		Addr:    func(testing.TB) string { return plain.Addr() },
+		Refused: func(t testing.TB) drivers.Driver { return open(t, locked.Addr()) },
+	}
+}
+
+func TestSoundDriverPasses(t *testing.T) {
+	h := soundHarness(t)
+	RunDriver(t, h)
+	h.Refused = nil
+	verdicts := record(t, h, driverProperties)
+	assert.Empty(t, failures(verdicts))
+	assert.True(t, verdicts["RefusedConnectionIsReply"].skipped)
+}
+
+// bug breaks a sound driver. do replaces Do, nil keeps it.
+type bug struct {
+	name  string
+	fails []string // the properties that notice, and no others
+	do    func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error)
+	close func(b *buggy) error
+}
+
+type buggy struct {
+	drivers.Driver
+	bug bug
+
+	mu     sync.Mutex
+	cmds   []drivers.Command
+	err    error
+	count  int
+	closed atomic.Bool
+}
+
+func (b *buggy) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if b.bug.do == nil {
+		return b.Driver.Do(ctx, cmds...)
+	}
+	return b.bug.do(b, ctx, cmds)
+}
+
+func (b *buggy) Close() error {
+	if b.bug.close == nil {
+		return b.Driver.Close()
+	}
+	return b.bug.close(b)
+}
+
+// replies makes a bug of a function that spoils each batch's replies.
+func replies(spoil func(cmds []drivers.Command, replies []drivers.Reply) error) func(*buggy, context.Context, []drivers.Command) ([]drivers.Reply, error) {
+	return func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+		replies, err := b.Driver.Do(ctx, cmds...)
+		if err == nil {
+			err = spoil(cmds, replies)
+		}
+		return replies, err
+	}
+}
+
+// each makes a bug of a function that spoils single replies.
+func each(spoil func(drivers.Reply) drivers.Reply) func(*buggy, context.Context, []drivers.Command) ([]drivers.Reply, error) {
+	return replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+		for i := range replies {
+			replies[i] = spoil(replies[i])
+		}
+		return nil
+	})
+}
+
+var bugs = []bug{
+	{name: "nil is an empty string", fails: []string{"ReplyTypes"}, do: each(func(r drivers.Reply) drivers.Reply {
+		if r == nil {
+			return ""
+		}
+		return r
+	})},
+	{name: "nil is an error", fails: []string{"ReplyTypes"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+		if slices.Contains(replies, nil) {
+			return errors.New("redis: nil")
+		}
+		return nil
+	})},
+	{name: "text is cut at zero bytes", fails: []string{"ReplyTypes"}, do: each(func(r drivers.Reply) drivers.Reply {
+		if s, ok := r.(string); ok {
+			r, _, _ = strings.Cut(s, "\x00")
+		}
+		return r
+	})},
+	{name: "one refusal is an error", fails: []string{"ServerErrorIsReply"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+		if e, ok := replies[0].(drivers.ServerError); ok && len(replies) == 1 && e.Code() != "NOAUTH" {
+			return e
+		}
+		return nil
+	})},
+	{name: "ERR is taken off", fails: []string{"ServerErrorIsReply"}, do: each(func(r drivers.Reply) drivers.Reply {
+		if e, ok := r.(drivers.ServerError); ok {
+			return drivers.ServerError(strings.TrimPrefix(string(e), "ERR "))
+		}
+		return r
+	})},
+	{name: "a refused handshake is an error", fails: []string{"RefusedConnectionIsReply"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+		if e, ok := replies[0].(drivers.ServerError); ok && e.Code() == "NOAUTH" {
+			return drivers.NotSent(e)
+		}
+		return nil
+	})},
+	{name: "a refusal fails the batch", fails: []string{"BatchKeepsRepliesAroundErrors"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+		for _, r := range replies {
+			if e, ok := r.(drivers.ServerError); ok && len(replies) > 1 && e.Code() != "NOAUTH" {
+				return e
+			}
+		}
+		return nil
+	})},
+	{name: "a refusal hides what follows", fails: []string{"BatchKeepsRepliesAroundErrors"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+		for i := range replies[1:] {
+			if e, ok := replies[i].(drivers.ServerError); ok {
+				replies[i+1] = e
+			}
+		}
+		return nil
+	})},
+	{name: "long batches are shuffled", fails: []string{"BatchOrder"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+		if len(replies) > 50 {
+			replies[40], replies[50] = replies[50], replies[40]
+		}
+		return nil
+	})},
+	{
+		name: "a reply too few", fails: []string{"BatchOrder"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			replies, err := b.Driver.Do(ctx, cmds...)
+			if len(replies) > 50 {
+				replies = replies[:50]
+			}
+			return replies, err
+		},
+	},
+	{name: "commands are modified", fails: []string{"CommandsStayTheCallers"}, do: replies(func(cmds []drivers.Command, _ []drivers.Reply) error {
+		for _, cmd := range cmds {
+			cmd[0] = strings.ToUpper(cmd[0])
+		}
+		return nil
+	})},
+	{
+		name: "empty script arguments are lost", fails: []string{"ScriptsRoundTrip"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			cmds = slices.Clone(cmds)
+			for i, cmd := range cmds {
+				if cmd[0] == "EVALSHA" {
+					cmds[i] = slices.DeleteFunc(slices.Clone(cmd), func(arg string) bool { return arg == "" })
+				}
+			}
+			return b.Driver.Do(ctx, cmds...)
+		},
+	},
+	{name: "long values are cut", fails: []string{"LargeValues"}, do: each(func(r drivers.Reply) drivers.Reply {
+		if s, ok := r.(string); ok && len(s) > 1<<16 {
+			return s[:1<<16]
+		}
+		return r
+	})},
+	{
+		name: "callers share a buffer", fails: []string{"Concurrent"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			b.mu.Lock()
+			b.cmds = cmds
+			b.mu.Unlock()
+			runtime.Gosched()
+			b.mu.Lock()
+			cmds = b.cmds
+			b.mu.Unlock()
+			return b.Driver.Do(ctx, cmds...)
+		},
+	},
+	{
+		name: "a failed dial may have been sent", fails: []string{"OpensWhileDown", "UnreachableIsNotSent"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			replies, err := b.Driver.Do(ctx, cmds...)
+			if drivers.DialFailed(errors.Unwrap(err)) || err != nil && strings.Contains(err.Error(), "dial") {
+				err = errors.New(err.Error())
+			}
+			return replies, err
+		},
+	},
+	{
+		name: "every error claims that nothing was sent", fails: []string{"NotSentIsCertain"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			replies, err := b.Driver.Do(ctx, cmds...)
+			if err != nil {
+				err = drivers.NotSent(err)
+			}
+			return replies, err
+		},
+	},
+	{
+		name: "a lost reply is asked for again", fails: []string{"AtMostOnce"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			replies, err := b.Driver.Do(ctx, cmds...)
+			if err != nil && !errors.Is(err, drivers.ErrNotSent) && ctx.Err() == nil {
+				replies, err = b.Driver.Do(ctx, cmds...)
+			}
+			return replies, err
+		},
+	},
+	{
+		name: "a lost reply is made up", fails: []string{"AtMostOnce", "DeadlineBounds", "RecoversAfterOutage"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			replies, err := b.Driver.Do(ctx, cmds...)
+			if err != nil && !errors.Is(err, drivers.ErrNotSent) {
+				return make([]drivers.Reply, len(cmds)), nil
+			}
+			return replies, err
+		},
+	},
+	{
+		name: "deadlines are ignored", fails: []string{"DeadlineBounds", "NotSentIsCertain"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			if err := ctx.Err(); err != nil {
+				return nil, drivers.NotSent(err)
+			}
+			return b.Driver.Do(context.WithoutCancel(ctx), cmds...)
+		},
+	},
+	{
+		name: "an ended context is not noticed", fails: []string{"EndedContextSendsNothing"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			if ctx.Err() != nil && !b.closed.Load() {
+				ctx = context.WithoutCancel(ctx)
+			}
+			return b.Driver.Do(ctx, cmds...)
+		},
+	},
+	{
+		name: "a failed first dial is final", fails: []string{"OpensWhileDown"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			b.mu.Lock()
+			err := b.err
+			b.mu.Unlock()
+			if err != nil {
+				return nil, err
+			}
+			replies, err := b.Driver.Do(ctx, cmds...)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if err != nil && b.count == 0 && ctx.Err() == nil {
+				b.err = err
+			}
+			b.count++
+			return replies, err
+		},
+	},
+	{
+		name: "three failures are final", fails: []string{"RecoversAfterOutage"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			b.mu.Lock()
+			err, count := b.err, b.count
+			b.mu.Unlock()
+			if count >= 3 {
+				return nil, err
+			}
+			replies, err := b.Driver.Do(ctx, cmds...)
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if b.err = err; err == nil || ctx.Err() != nil {
+				b.count = 0
+			} else {
+				b.count++
+			}
+			return replies, err
+		},
+	},
+	{name: "Close does nothing", fails: []string{"CloseIsIdempotentAndFinal"}, close: func(*buggy) error { return nil }},
+	{name: "a second Close fails", fails: []string{"CloseIsIdempotentAndFinal"}, close: func(b *buggy) error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if b.count++; b.count == 2 {
+			return errors.New("closed already")
+		}
+		return b.Driver.Close()
+	}},
+}
+
+// TestDriverSuiteNotices plants one bug at a time and wants just the properties that it breaks to fail.
+func TestDriverSuiteNotices(t *testing.T) {
+	sound := soundHarness(t)
+	noticed := map[string]bool{}
+	for _, bug := range bugs {
+		for _, name := range bug.fails {
+			noticed[name] = true
+		}
+		t.Run(bug.name, func(t *testing.T) {
+			t.Parallel()
+			h := sound
+			h.Open = func(t testing.TB, addr string) drivers.Driver { return &buggy{Driver: sound.Open(t, addr), bug: bug} }
+			h.Refused = func(t testing.TB) drivers.Driver { return &buggy{Driver: sound.Refused(t), bug: bug} }
+			failed := failures(record(t, h, driverProperties))
+			names := []string{}
+			for name, log := range failed {
+				names = append(names, name)
+				assert.Contains(t, log, "the rule of "+name+": ")
+			}
+			slices.Sort(names)
+			assert.Equal(t, bug.fails, names, "%v", failed)
+		})
+	}
+	for _, p := range driverProperties {
+		assert.True(t, noticed[p.name], "no bug is planted that %s should notice", p.name)
+	}
+}

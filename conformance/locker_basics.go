@@ -1,0 +1,288 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+const (
+	// shortTTL is for leases that should end soon.
+	shortTTL = 500 * time.Millisecond
+	// longTTL is for leases that must not end by themselves: what is left behind with it is found.
+	longTTL = 5 * time.Minute
+)
+
+// sentinels are what an error of a Locker may match, besides a context's.
+var sentinels = []error{
+	locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
+	locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
+}
+
+// wantError checks that err is a *locker.Error that matches all of want and no other sentinel.
+func wantError(t testing.TB, what string, err error, want ...error) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: expected an error that matches %q, seen none", what, want)
+		return
+	}
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("%s: expected an error that matches %q, seen %q", what, w, err)
+		}
+	}
+	for _, s := range sentinels {
+		if errors.Is(err, s) && !slices.Contains(want, s) {
+			t.Errorf("%s: the error %q must not match %q", what, err, s)
+		}
+	}
+	if e := (*locker.Error)(nil); !errors.As(err, &e) {
+		t.Errorf("%s: expected a *locker.Error, seen %T %q", what, err, err)
+	}
+}
+
+// clients makes n clients of a fresh store, closed in the end.
+func clients(t testing.TB, h LockerHarness, n int) ([]locker.Locker, LockerStore) {
+	t.Helper()
+	s := h.Store(t)
+	if s.Client == nil {
+		t.Fatal("conformance: LockerStore needs Client")
+	}
+	ls := make([]locker.Locker, n)
+	for i := range ls {
+		ls[i] = s.Client()
+		if c, ok := locker.As[io.Closer](ls[i]); ok {
+			t.Cleanup(func() {
+				if err := c.Close(); err != nil {
+					t.Errorf("Close: expected no error, seen %v", err)
+				}
+			})
+		}
+	}
+	return ls, s
+}
+
+// lock acquires key at once.
+func lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	lease, err := l.TryLock(ctx, key, opts...)
+	if err != nil {
+		t.Fatalf("TryLock of the free lock %.40q: expected a lease, seen %v", key, err)
+	}
+	return lease
+}
+
+func unlock(t testing.TB, lease locker.Lease) {
+	t.Helper()
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock of the held lock %.40q: expected no error, seen %v", lease.Key(), err)
+	}
+}
+
+// heldFor checks that l cannot get key.
+func wantHeld(t testing.TB, l locker.Locker, key string) {
+	t.Helper()
+	lease, err := l.TryLock(t.Context(), key)
+	wantError(t, "TryLock of a held lock", err, locker.ErrHeld)
+	if err == nil {
+		_ = lease.Unlock(t.Context())
+	}
+}
+
+// isDone reports whether the lease's Done is closed.
+func isDone(l locker.Lease) bool {
+	select {
+	case <-l.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+func mutualExclusion(t testing.TB, h LockerHarness) {
+	const goroutines, rounds = 4, 8
+	ls, _ := clients(t, h, 3)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var inside atomic.Int32
+	counter := 0 // guarded by the lock alone: the race detector sees a violation, too
+	var wg sync.WaitGroup
+	for _, l := range ls {
+		for range goroutines {
+			wg.Go(func() {
+				for range rounds {
+					lease, err := l.Lock(ctx, "k", locker.TTL(longTTL))
+					if err != nil {
+						t.Errorf("Lock: expected a lease, seen %v", err)
+						return
+					}
+					if n := inside.Add(1); n != 1 {
+						t.Errorf("expected one holder, seen %d at once", n)
+					}
+					counter++
+					time.Sleep(time.Millisecond)
+					inside.Add(-1)
+					unlock(t, lease)
+				}
+			})
+		}
+	}
+	wg.Wait()
+	if want := len(ls) * goroutines * rounds; counter != want && !t.Failed() {
+		t.Errorf("expected %d increments under the lock, seen %d", want, counter)
+	}
+}
+
+func tryLockHeld(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	lease := lock(t, ls[0], "k", locker.TTL(longTTL))
+	for i, who := range []string{"the holder's client", "another client"} {
+		start := time.Now()
+		_, err := ls[i].TryLock(t.Context(), "k", locker.TTL(longTTL))
+		wantError(t, "TryLock by "+who, err, locker.ErrHeld)
+		if d := time.Since(start); d > slack {
+			t.Errorf("TryLock by %s: expected an answer at once, seen one after %v", who, d)
+		}
+		if held := (*locker.HeldError)(nil); errors.As(err, &held) && (held.Remaining < 0 || held.Remaining > longTTL) {
+			t.Errorf("TryLock by %s: expected the holder's remaining TTL up to %v, seen %v", who, longTTL, held.Remaining)
+		}
+	}
+	unlock(t, lease)
+}
+
+func leaseDescribesItself(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 1)
+	tokens := map[string]bool{}
+	for range 20 {
+		start := time.Now()
+		lease := lock(t, ls[0], "some key", locker.TTL(longTTL))
+		if lease.Key() != "some key" {
+			t.Errorf("Key: expected %q, seen %q", "some key", lease.Key())
+		}
+		if len(lease.Token()) < 16 || tokens[lease.Token()] {
+			t.Errorf("Token: expected a fresh value of 16 characters or more, seen one of %d characters, used before: %v",
+				len(lease.Token()), tokens[lease.Token()])
+		}
+		tokens[lease.Token()] = true
+		if valid := lease.Until().Sub(start); valid <= longTTL/2 || valid >= longTTL {
+			t.Errorf("Until: expected a little less than the TTL of %v from now, seen %v", longTTL, valid)
+		}
+		if lease.Err() != nil || isDone(lease) {
+			t.Errorf("expected an open lease, seen Err %v, Done closed %v", lease.Err(), isDone(lease))
+		}
+		unlock(t, lease)
+		if err := lease.Err(); !errors.Is(err, locker.ErrUnlocked) || !isDone(lease) {
+			t.Errorf("after Unlock: expected ErrUnlocked and Done closed, seen Err %v, Done closed %v", err, isDone(lease))
+		}
+	}
+}
+
+func unlockFrees(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	for i := range 10 {
+		unlock(t, lock(t, ls[i%2], "k", locker.TTL(longTTL)))
+	}
+}
+
+func keysAreIndependent(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 1)
+	keys := []string{
+		"a", "A", "a ", " a", "a:b", "{a}", "{a}b", "a}b", "}{", "{", "{}", "{}a", "a{b}c{d}", "a\x00", "a\x00b", "\r\n", "*", "a*", "käse",
+		"\xff\xfe", "0", strings.Repeat("x", locker.MaxKey), strings.Repeat("x", locker.MaxKey-1),
+	}
+	var leases []locker.Lease
+	for _, key := range keys {
+		leases = append(leases, lock(t, ls[0], key, locker.TTL(longTTL)))
+	}
+	for _, lease := range leases {
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Errorf("Extend of %.40q: expected no error, seen %v", lease.Key(), err)
+		}
+	}
+	for i, lease := range leases {
+		unlock(t, lease)
+		for _, other := range leases[i+1:] {
+			if err := other.Err(); err != nil {
+				t.Errorf("Unlock of %.40q ended the lease on %.40q: %v", lease.Key(), other.Key(), err)
+			}
+		}
+	}
+}
+
+func waiterIsServed(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	for i := range 2 { // a waiter of the holder's client, and one of another
+		holder := lock(t, ls[0], "k", locker.TTL(longTTL))
+		held := 200 * time.Millisecond
+		start := time.Now()
+		var unlocked atomic.Bool
+		time.AfterFunc(held, func() {
+			unlocked.Store(true)
+			unlock(t, holder)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		lease, err := ls[i].Lock(ctx, "k", locker.TTL(longTTL))
+		cancel()
+		if err != nil {
+			t.Fatalf("Lock: expected a lease after the holder's Unlock, seen %v", err)
+		}
+		if !unlocked.Load() {
+			t.Error("Lock returned while the lock was held")
+		}
+		if late := time.Since(start) - held; late > slack {
+			t.Errorf("expected the lock soon after Unlock, seen it after %v", late)
+		}
+		unlock(t, lease)
+	}
+}
+
+func fenceGrows(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 3)
+	var last uint64
+	for i := range 60 {
+		lease := lock(t, ls[i%len(ls)], "k", locker.TTL(longTTL))
+		fence := lease.Fence()
+		unlock(t, lease)
+		switch {
+		case h.Unfenced && fence != 0:
+			t.Fatalf("expected 0 of a backend without fencing, seen %d", fence)
+		case !h.Unfenced && fence <= last:
+			t.Fatalf("expected a token greater than %d, seen %d (acquisition %d)", last, fence, i+1)
+		}
+		last = fence
+	}
+}
+
+func badInputIsRefused(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for _, bad := range []struct {
+		key string
+		ttl time.Duration
+	}{
+		{"", longTTL}, {strings.Repeat("x", 1<<20), longTTL}, {"k", 0}, {"k", 1}, {"k", -time.Second}, {"k", locker.MinTTL - 1},
+		{"k", locker.MaxTTL + 1}, {"k", 1<<63 - 1},
+	} {
+		what := fmt.Sprintf("TTL %v with a key of %d bytes", bad.ttl, len(bad.key))
+		_, err := ls[0].TryLock(ctx, bad.key, locker.TTL(bad.ttl))
+		wantError(t, what, err)
+		_, err = ls[0].Lock(ctx, bad.key, locker.TTL(bad.ttl))
+		wantError(t, what, err)
+		if err != nil && len(err.Error()) > 500 {
+			t.Errorf("%s: expected a short message, seen %d bytes", what, len(err.Error()))
+		}
+	}
+	unlock(t, lock(t, ls[0], "k", locker.TTL(longTTL)))
+}

@@ -1,0 +1,190 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+func endedContext(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 1)
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	late, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
+	defer cancel()
+	for ctx, want := range map[context.Context]error{cancelled: context.Canceled, late: context.DeadlineExceeded} {
+		for what, lock := range map[string]func(context.Context, string, ...locker.Option) (locker.Lease, error){
+			"Lock": ls[0].Lock, "TryLock": ls[0].TryLock,
+		} {
+			what += " with a context that has ended"
+			wantError(t, what, within(t, what, 0, func() error {
+				_, err := lock(ctx, "k", locker.TTL(longTTL))
+				return err
+			}), want)
+		}
+	}
+	unlock(t, lock(t, ls[0], "k", locker.TTL(longTTL)))
+}
+
+// within returns what call returns, and fails the check if that takes longer than limit; call is then left alone.
+func within(t testing.TB, what string, limit time.Duration, call func() error) error {
+	t.Helper()
+	done := make(chan error, 1)
+	go func() { done <- call() }()
+	timer := time.NewTimer(limit + slack)
+	defer timer.Stop()
+	select {
+	case err := <-done:
+		return err
+	case <-timer.C:
+		t.Fatalf("%s: expected it to return within %v, seen it under way after %v", what, limit, limit+slack)
+		return nil
+	}
+}
+
+func contextEndsWaiting(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
+	const waited = 100 * time.Millisecond
+	for _, want := range []error{context.DeadlineExceeded, context.Canceled} {
+		ctx, cancel := context.WithTimeout(t.Context(), waited)
+		if errors.Is(want, context.Canceled) {
+			ctx, cancel = context.WithCancel(t.Context())
+			time.AfterFunc(waited, cancel)
+		}
+		const what = "Lock of a held lock until the context ends"
+		err := within(t, what, waited, func() error {
+			_, err := ls[1].Lock(ctx, "k", locker.TTL(longTTL))
+			return err
+		})
+		cancel()
+		wantError(t, what, err, want, locker.ErrHeld)
+	}
+	unlock(t, holder)
+	unlock(t, lock(t, ls[1], "k", locker.TTL(longTTL)))
+}
+
+func cancelledAttemptsLeaveNothing(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	// One after another, so that each finds the lock free: what an earlier one left behind stops all that follow.
+	for i := range 200 {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Duration(i*i/20)*time.Microsecond, cancel) // before, while and after the attempt is under way
+		lease, err := ls[i%2].Lock(ctx, "k", locker.TTL(longTTL))
+		if err == nil {
+			unlock(t, lease)
+		} else if !errors.Is(err, context.Canceled) {
+			t.Errorf("Lock with a context that is cancelled: expected a lease or a match of context.Canceled, seen %v", err)
+		}
+		cancel()
+	}
+	lease, _ := acquireWhenFree(t, ls[0], "k") // clean-up may take a moment, an orphan would stay
+	unlock(t, lease)
+}
+
+func unlockIgnoresEndedContext(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	lease, err := ls[0].Lock(ctx, "k", locker.TTL(longTTL))
+	if err != nil {
+		t.Fatalf("Lock: expected a lease, seen %v", err)
+	}
+	cancel()
+	if err := lease.Err(); err != nil {
+		t.Errorf("the end of Lock's context ended the lease: %v", err)
+	}
+	if err := lease.Unlock(ctx); err != nil {
+		t.Errorf("Unlock with an ended context: expected no error, seen %v", err)
+	}
+	unlock(t, lock(t, ls[1], "k", locker.TTL(longTTL)))
+}
+
+func hungStoreIsBounded(t testing.TB, h LockerHarness) {
+	ls, s := clients(t, h, 2)
+	if s.Hang == nil {
+		t.Skip("the harness has no Hang")
+	}
+	const limit = 100 * time.Millisecond
+	unlock(t, lock(t, ls[0], "other", locker.TTL(longTTL))) // so that connections exist
+	long := lock(t, ls[0], "long", locker.TTL(longTTL))
+	short := lock(t, ls[1], "short", locker.TTL(shortTTL))
+	resume := s.Hang()
+	resumed := false
+	defer func() {
+		if !resumed {
+			resume()
+		}
+	}()
+	bounded := func(what string, limit time.Duration, call func(context.Context) error) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		err := within(t, what, limit, func() error { return call(ctx) })
+		wantError(t, what, err, locker.ErrUnavailable, context.DeadlineExceeded)
+	}
+	bounded("Lock", limit, func(ctx context.Context) error {
+		_, err := ls[0].Lock(ctx, "k", locker.TTL(longTTL))
+		return err
+	})
+	bounded("TryLock", limit, func(ctx context.Context) error {
+		_, err := ls[1].TryLock(ctx, "k", locker.TTL(longTTL))
+		return err
+	})
+	bounded("Extend", limit, long.Extend)
+	bounded("Unlock", 250*time.Millisecond, long.Unlock)
+	await(t, "the lease that cannot be renewed to end", short.Done(), shortTTL+slack)
+	if err := short.Err(); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Err: expected a match of ErrLost, seen %v", err)
+	}
+	resume()
+	resumed = true
+	for _, key := range []string{"k", "long", "short"} {
+		ctx, cancel := context.WithTimeout(t.Context(), recovery)
+		lease, err := lockPatiently(ctx, ls[0], key)
+		cancel()
+		if err != nil {
+			t.Fatalf("expected the lock %q to be free when the store answers again, seen %v", key, err)
+		}
+		unlock(t, lease)
+	}
+}
+
+// lockPatiently waits for the store to come back, too.
+func lockPatiently(ctx context.Context, l locker.Locker, key string) (locker.Lease, error) {
+	for {
+		lease, err := l.Lock(ctx, key, locker.TTL(longTTL))
+		if err == nil || ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable) {
+			return lease, err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func closeEndsWaiting(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	closer, ok := locker.As[io.Closer](ls[1])
+	if !ok {
+		t.Skip("the Locker has no Close")
+	}
+	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
+	closed := make(chan error, 1)
+	time.AfterFunc(50*time.Millisecond, func() { closed <- closer.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := within(t, "Lock while its client is closed", 100*time.Millisecond, func() error {
+		_, err := ls[1].Lock(ctx, "k")
+		return err
+	})
+	wantError(t, "Lock while its client is closed", err, locker.ErrClosed)
+	if err := <-closed; err != nil {
+		t.Errorf("Close: expected no error, seen %v", err)
+	}
+	_, err = ls[1].TryLock(ctx, "k")
+	wantError(t, "TryLock after Close", err, locker.ErrClosed)
+	unlock(t, holder)
+	unlock(t, lock(t, ls[0], "k", locker.TTL(longTTL)))
+}

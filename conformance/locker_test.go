@@ -1,0 +1,432 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/golocker/locker"
+)
+
+// flaw is a mistake that a store or a locker makes: each is one that libraries of the field have made.
+type flaw struct {
+	name    string
+	fails   []string // the properties that notice
+	broad   bool     // others may notice, too: nothing works without what is broken
+	store   func(s *toy)
+	wrapper locker.Middleware
+	change  func(h *LockerHarness)
+}
+
+// toy is a store of locks that can be broken in many places. It answers after a moment, as a server does.
+type toy struct {
+	mu    sync.Mutex
+	locks map[string]toyLock
+	fence uint64
+	hung  chan struct{} // closed by resume; nil while the store answers
+
+	grantsAll, forgetsFence, expiryIgnored, shortens, lateIgnored, refusesOddKeys bool
+	ttl                                                                           func(time.Duration) time.Duration
+	acquireErr, releaseErr                                                        func(error) error
+	releaseAny, extendCreates, extendAny, ignoresContext, neverFrees              bool
+}
+
+type toyLock struct {
+	token   string
+	expires time.Time
+}
+
+// answer waits until the store has executed do. If ctx ends before, undo follows do whenever that happens.
+func (s *toy) answer(ctx context.Context, do, undo func()) error {
+	s.mu.Lock()
+	hung := s.hung
+	s.mu.Unlock()
+	if s.ignoresContext {
+		ctx = context.WithoutCancel(ctx)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if hung != nil {
+			<-hung
+		}
+		time.Sleep(100 * time.Microsecond)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		do()
+		if ctx.Err() != nil && undo != nil && !s.lateIgnored {
+			undo()
+		}
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+		return locker.ErrUnavailable
+	}
+}
+
+func (s *toy) held(key string) (toyLock, bool) {
+	l, ok := s.locks[key]
+	return l, ok && (s.expiryIgnored || time.Now().Before(l.expires))
+}
+
+func (s *toy) Acquire(ctx context.Context, req locker.Request) (g locker.Grant, err error) {
+	if s.refusesOddKeys && strings.ContainsAny(req.Key, "{}\x00") {
+		return g, locker.ErrUnavailable
+	}
+	ttl := req.TTL
+	if s.ttl != nil {
+		ttl = s.ttl(ttl)
+	}
+	unanswered := s.answer(ctx, func() {
+		if l, ok := s.held(req.Key); ok && !s.grantsAll {
+			err = &locker.HeldError{Remaining: time.Until(l.expires)}
+			return
+		}
+		s.fence++
+		if s.forgetsFence && s.fence > 5 {
+			s.fence = 1
+		}
+		s.locks[req.Key] = toyLock{req.Token, time.Now().Add(ttl)}
+		g.Fence = s.fence
+	}, func() {
+		if s.locks[req.Key].token == req.Token {
+			delete(s.locks, req.Key)
+		}
+	})
+	if unanswered != nil {
+		g, err = locker.Grant{}, unanswered
+	}
+	if err != nil && s.acquireErr != nil {
+		err = s.acquireErr(err)
+	}
+	return g, err
+}
+
+func (s *toy) Extend(ctx context.Context, req locker.Request) (err error) {
+	unanswered := s.answer(ctx, func() {
+		l, ok := s.held(req.Key)
+		if !(ok && l.token == req.Token || ok && s.extendAny || !ok && s.extendCreates) {
+			err = locker.ErrNotHeld
+			return
+		}
+		end := time.Now().Add(req.TTL)
+		if s.shortens {
+			end = time.Now().Add(req.TTL / 4)
+		}
+		s.locks[req.Key] = toyLock{req.Token, end}
+	}, nil)
+	if unanswered != nil {
+		err = unanswered
+	}
+	return err
+}
+
+func (s *toy) Release(ctx context.Context, req locker.Request) (err error) {
+	unanswered := s.answer(ctx, func() {
+		if l, ok := s.held(req.Key); !ok || l.token != req.Token && !s.releaseAny {
+			err = locker.ErrNotHeld
+		} else if !s.neverFrees {
+			delete(s.locks, req.Key)
+		}
+	}, nil)
+	if unanswered != nil {
+		err = unanswered
+	}
+	if err != nil && s.releaseErr != nil {
+		err = s.releaseErr(err)
+	}
+	return err
+}
+
+func harness(f flaw) LockerHarness {
+	h := LockerHarness{Store: func(testing.TB) LockerStore {
+		s := &toy{locks: map[string]toyLock{}}
+		if f.store != nil {
+			f.store(s)
+		}
+		return LockerStore{
+			Client: func() locker.Locker {
+				l := locker.Locker(locker.NewClient(s))
+				if f.wrapper != nil {
+					l = f.wrapper(l)
+				}
+				return l
+			},
+			Delete: func(key string) {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				delete(s.locks, key)
+			},
+			Hang: func() func() {
+				hung := make(chan struct{})
+				s.mu.Lock()
+				s.hung = hung
+				s.mu.Unlock()
+				return func() {
+					s.mu.Lock()
+					s.hung = nil
+					s.mu.Unlock()
+					close(hung)
+				}
+			},
+		}
+	}}
+	if f.change != nil {
+		f.change(&h)
+	}
+	return h
+}
+
+// badLease changes methods of a lease; nil keeps one.
+type badLease struct {
+	locker.Lease
+	unlock, extend func(l locker.Lease, ctx context.Context) error
+	until          func(l locker.Lease) time.Time
+	err            func(l locker.Lease) error
+	done           func(l locker.Lease) <-chan struct{}
+	token          string
+}
+
+func (b *badLease) Unlock(ctx context.Context) error {
+	if b.unlock != nil {
+		return b.unlock(b.Lease, ctx)
+	}
+	return b.Lease.Unlock(ctx)
+}
+
+func (b *badLease) Extend(ctx context.Context) error {
+	if b.extend != nil {
+		return b.extend(b.Lease, ctx)
+	}
+	return b.Lease.Extend(ctx)
+}
+
+func (b *badLease) Until() time.Time {
+	if b.until != nil {
+		return b.until(b.Lease)
+	}
+	return b.Lease.Until()
+}
+
+func (b *badLease) Err() error {
+	if b.err != nil {
+		return b.err(b.Lease)
+	}
+	return b.Lease.Err()
+}
+
+func (b *badLease) Done() <-chan struct{} {
+	if b.done != nil {
+		return b.done(b.Lease)
+	}
+	return b.Lease.Done()
+}
+
+func (b *badLease) Token() string {
+	if b.token != "" {
+		return b.token
+	}
+	return b.Lease.Token()
+}
+
+// badLocker changes what Lock and TryLock are given and return.
+type badLocker struct {
+	locker.Locker
+	ctx   func(context.Context) context.Context
+	lease badLease
+	err   func(error) error
+	opts  []locker.Option
+	// adjust takes what is out of range for what is allowed
+	adjust bool
+}
+
+type unwrapping struct{ *badLocker }
+
+func (u unwrapping) Unwrap() locker.Locker { return u.Locker }
+
+func bad(b badLocker) locker.Middleware {
+	return func(next locker.Locker) locker.Locker {
+		b := b
+		b.Locker = next
+		return unwrapping{&b}
+	}
+}
+
+func (b *badLocker) call(ctx context.Context, key string, opts []locker.Option, f func(context.Context, string, ...locker.Option) (locker.Lease, error)) (locker.Lease, error) {
+	if b.ctx != nil {
+		ctx = b.ctx(ctx)
+	}
+	l, err := f(ctx, key, append(slices.Clip(opts), b.opts...)...)
+	if err != nil && b.adjust && strings.Contains(err.Error(), "TTL") {
+		l, err = f(ctx, key)
+	}
+	if err != nil {
+		if b.err != nil {
+			err = b.err(err)
+		}
+		return nil, err
+	}
+	lease := b.lease
+	lease.Lease = l
+	return &lease, nil
+}
+
+func (b *badLocker) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return b.call(ctx, key, opts, b.Locker.Lock)
+}
+
+func (b *badLocker) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return b.call(ctx, key, opts, b.Locker.TryLock)
+}
+
+var flaws = []flaw{
+	{name: "none"},
+	{name: "does not exclude", fails: []string{"MutualExclusion", "TryLockHeld", "WaiterIsServed", "UntilIsConservative"}, broad: true,
+		store: func(s *toy) { s.grantsAll = true }},
+	{name: "deletes without comparing", fails: []string{"UnlockSparesSuccessor", "LossIsNoticed"},
+		store: func(s *toy) { s.releaseAny = true }},
+	{name: "unlock does not release", fails: []string{"UnlockFrees", "UnlockIgnoresEndedContext"}, broad: true,
+		store: func(s *toy) { s.neverFrees = true }},
+	{name: "sets no expiry", fails: []string{"ExpiryFrees"}, broad: true,
+		store: func(s *toy) { s.expiryIgnored = true }},
+	{name: "expires early", fails: []string{"UntilIsConservative"},
+		store: func(s *toy) { s.ttl = func(d time.Duration) time.Duration { return d * 8 / 10 } }},
+	{name: "extend shortens", fails: []string{"ExtendKeeps", "RenewalKeeps"},
+		store: func(s *toy) { s.shortens = true }},
+	{name: "extend creates", fails: []string{"LossIsNoticed", "HungStoreIsBounded"},
+		store: func(s *toy) { s.extendCreates = true }},
+	{name: "extend does not compare", fails: []string{"LossIsNoticed"},
+		store: func(s *toy) { s.extendAny = true }},
+	{name: "tokens start anew", fails: []string{"FenceGrows"},
+		store: func(s *toy) { s.forgetsFence = true }},
+	{name: "late attempts are not undone", fails: []string{"CancelledAttemptsLeaveNothing", "HungStoreIsBounded"},
+		store: func(s *toy) { s.lateIgnored = true }},
+	{name: "ignores contexts", fails: []string{"HungStoreIsBounded"},
+		store: func(s *toy) { s.ignoresContext = true }},
+	{name: "cannot take odd keys", fails: []string{"KeysAreIndependent"},
+		store: func(s *toy) { s.refusesOddKeys = true }},
+	{name: "faults are called held", fails: []string{"HungStoreIsBounded"},
+		store: func(s *toy) { s.acquireErr = func(error) error { return locker.ErrHeld } }},
+	{name: "held is called a fault", fails: []string{"TryLockHeld", "ContextEndsWaiting"}, broad: true,
+		store: func(s *toy) { s.acquireErr = func(error) error { return locker.ErrUnavailable } }},
+	{name: "not held is called a fault", fails: []string{"UnlockSparesSuccessor", "LossIsNoticed"},
+		store: func(s *toy) { s.releaseErr = func(error) error { return locker.ErrUnavailable } }},
+	{name: "declares no tokens but has them", fails: []string{"FenceGrows"},
+		change: func(h *LockerHarness) { h.Unfenced = true }},
+
+	{name: "the same token every time", fails: []string{"LeaseDescribesItself"}, wrapper: bad(badLocker{lease: badLease{token: "0123456789abcdef"}})},
+	{name: "never renews", fails: []string{"RenewalKeeps"}, wrapper: bad(badLocker{opts: []locker.Option{locker.NoRenewal()}})},
+	{name: "hides the context's end", fails: []string{"EndedContext", "ContextEndsWaiting", "CancelledAttemptsLeaveNothing", "HungStoreIsBounded"}, wrapper: bad(badLocker{err: func(err error) error {
+		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+			return &locker.Error{Op: "lock", Key: "k", Err: locker.ErrHeld}
+		}
+		return err
+	}})},
+	{name: "hides what it waited for", fails: []string{"ContextEndsWaiting", "HungStoreIsBounded"}, wrapper: bad(badLocker{err: func(err error) error {
+		for _, e := range []error{context.Canceled, context.DeadlineExceeded} {
+			if errors.Is(err, e) {
+				return &locker.Error{Op: "lock", Key: "k", Err: e}
+			}
+		}
+		return err
+	}})},
+	{name: "waits without a context", fails: []string{"EndedContext", "ContextEndsWaiting", "HungStoreIsBounded"}, wrapper: bad(badLocker{ctx: func(context.Context) context.Context { return context.Background() }})},
+	{name: "unlock gives up with the context", fails: []string{"UnlockIgnoresEndedContext"}, wrapper: bad(badLocker{lease: badLease{unlock: func(l locker.Lease, ctx context.Context) error {
+		if ctx.Err() != nil {
+			return &locker.Error{Op: "unlock", Key: "k", Err: ctx.Err()}
+		}
+		return l.Unlock(ctx)
+	}}})},
+	{name: "second unlock succeeds", fails: []string{"DoubleUnlock"}, wrapper: bad(badLocker{lease: badLease{unlock: func(l locker.Lease, ctx context.Context) error {
+		if err := l.Unlock(ctx); !errors.Is(err, locker.ErrUnlocked) {
+			return err
+		}
+		return nil
+	}}})},
+	{name: "until is the end at the store", fails: []string{"UntilIsConservative"}, wrapper: bad(badLocker{lease: badLease{until: func(l locker.Lease) time.Time {
+		return l.Until().Add(50 * time.Millisecond)
+	}}})},
+	{name: "loss is not told", fails: []string{"DoneBeforeUntil", "LossIsNoticed"}, broad: true, wrapper: bad(badLocker{lease: badLease{
+		done: func(locker.Lease) <-chan struct{} { return make(chan struct{}) },
+		err:  func(locker.Lease) error { return nil },
+	}})},
+	{name: "bare errors", fails: []string{"TryLockHeld"}, broad: true, wrapper: bad(badLocker{err: func(err error) error {
+		if errors.Is(err, locker.ErrHeld) {
+			return locker.ErrHeld
+		}
+		return err
+	}})},
+	{name: "close waits for the holder", fails: []string{"CloseEndsWaiting"}, wrapper: bad(badLocker{err: func(err error) error {
+		if errors.Is(err, locker.ErrClosed) {
+			return &locker.Error{Op: "lock", Key: "k", Err: locker.ErrHeld}
+		}
+		return err
+	}})},
+	{name: "until is the TTL", fails: []string{"LeaseDescribesItself"}, wrapper: bad(badLocker{lease: badLease{until: func(l locker.Lease) time.Time {
+		return l.Until().Add(4 * time.Second)
+	}}}), broad: true},
+	{name: "adjusts bad input", fails: []string{"BadInputIsRefused"}, wrapper: bad(badLocker{adjust: true})},
+	{name: "extend does nothing", fails: []string{"ExtendKeeps", "ExtendSparesSuccessor"}, broad: true, wrapper: bad(badLocker{lease: badLease{extend: func(locker.Lease, context.Context) error { return nil }}})},
+}
+
+// Each flaw is noticed by the properties that are about it and by no others.
+func TestLockerSuiteCatchesFlaws(t *testing.T) {
+	for _, f := range flaws {
+		t.Run(f.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				failed := failures(record(t, harness(f), lockerProperties))
+				names := slices.Sorted(maps.Keys(failed))
+				if f.broad {
+					assert.Subset(t, names, f.fails)
+				} else {
+					assert.ElementsMatch(t, f.fails, names)
+				}
+				if t.Failed() {
+					for _, name := range names {
+						first, _, _ := strings.Cut(failed[name], "\n")
+						t.Logf("%s: %s", name, first)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Every property can fail.
+func TestEveryLockerPropertyHasAFlaw(t *testing.T) {
+	caught := map[string]bool{}
+	for _, f := range flaws {
+		for _, name := range f.fails {
+			caught[name] = true
+		}
+	}
+	for _, p := range lockerProperties {
+		assert.True(t, caught[p.name], "no flaw is noticed by %s", p.name)
+	}
+}
+
+func TestHooksNotGivenAreSkipped(t *testing.T) {
+	h := harness(flaw{})
+	store := h.Store
+	h.Store = func(t testing.TB) LockerStore {
+		s := store(t)
+		return LockerStore{Client: s.Client}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		verdicts := record(t, h, lockerProperties)
+		assert.Empty(t, failures(verdicts))
+		for _, name := range []string{"LossIsNoticed", "HungStoreIsBounded"} {
+			assert.True(t, verdicts[name].skipped, name)
+		}
+	})
+}

@@ -1,0 +1,187 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// await waits for ch, at most for limit, and fails the check if that passes.
+func await(t testing.TB, what string, ch <-chan struct{}, limit time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-ch:
+	case <-timer.C:
+		t.Fatalf("expected %s within %v", what, limit)
+	}
+}
+
+// acquireWhenFree polls until it gets key, and says when: the moment before the successful attempt was made is a time
+// at which the earlier holder may not rely on the lock any more.
+func acquireWhenFree(t testing.TB, l locker.Locker, key string) (locker.Lease, time.Time) {
+	t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		lease, err := l.TryLock(t.Context(), key, locker.TTL(longTTL))
+		if err == nil {
+			return lease, time.Now()
+		}
+		if !errors.Is(err, locker.ErrHeld) {
+			t.Fatalf("TryLock: expected a lease or ErrHeld, seen %v", err)
+		}
+	}
+	t.Fatalf("expected the lock to become free within %v", patience)
+	return nil, time.Time{}
+}
+
+func expiryFrees(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
+	start := time.Now()
+	lease, at := acquireWhenFree(t, ls[1], "k")
+	if d := at.Sub(start); d > shortTTL+slack {
+		t.Errorf("expected the lock to be free after %v, seen after %v", shortTTL, d)
+	}
+	unlock(t, lease)
+}
+
+func untilIsConservative(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	for range 3 {
+		first := lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
+		until := first.Until()
+		second, at := acquireWhenFree(t, ls[1], "k")
+		if at.Before(until) {
+			t.Errorf("expected nobody to get the lock before Until, seen it %v earlier", until.Sub(at))
+		}
+		unlock(t, second)
+	}
+}
+
+func doneBeforeUntil(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 1)
+	lease := lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
+	await(t, "Done to be closed", lease.Done(), shortTTL+slack)
+	// Real machines stall: a timer that fires late is not the locker's fault, a lease without one is.
+	if late := time.Since(lease.Until()); late > slack/4 {
+		t.Errorf("expected Done to be closed before Until, seen %v after it", late)
+	}
+	if err := lease.Err(); !errors.Is(err, locker.ErrLost) {
+		t.Errorf("Err: expected a match of ErrLost, seen %v", err)
+	}
+	if lost := (*locker.LostError)(nil); !errors.As(lease.Err(), &lost) || lost.Reason != locker.LostExpired {
+		t.Errorf("Err: expected a *LostError with the reason %q, seen %v", locker.LostExpired, lease.Err())
+	}
+}
+
+func renewalKeeps(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	lease := lock(t, ls[0], "k", locker.TTL(shortTTL))
+	for start := time.Now(); time.Since(start) < 4*shortTTL; time.Sleep(shortTTL / 10) {
+		wantHeld(t, ls[1], "k")
+		if err := lease.Err(); err != nil {
+			t.Fatalf("expected the lease to last, seen %v after %v", err, time.Since(start))
+		}
+	}
+	unlock(t, lease)
+	next := lock(t, ls[1], "k", locker.TTL(shortTTL), locker.NoRenewal())
+	await(t, "the end of the next lease, which nobody renews", next.Done(), shortTTL+slack)
+	third, _ := acquireWhenFree(t, ls[0], "k")
+	unlock(t, third)
+}
+
+func extendKeeps(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	lease := lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
+	for range 6 {
+		time.Sleep(shortTTL / 2)
+		before := lease.Until()
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Fatalf("Extend of a held lock: expected no error, seen %v", err)
+		}
+		if !lease.Until().After(before) {
+			t.Errorf("expected Extend to move Until, seen %v before and after", before)
+		}
+		wantHeld(t, ls[1], "k")
+	}
+	unlock(t, lease)
+}
+
+// successor lets a lease on k end and gives it to another client.
+func successor(t testing.TB, h LockerHarness) (stale, next locker.Lease, check func()) {
+	t.Helper()
+	ls, _ := clients(t, h, 2)
+	stale = lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
+	next, _ = acquireWhenFree(t, ls[1], "k")
+	return stale, next, func() {
+		t.Helper()
+		wantHeld(t, ls[0], "k")
+		if err := next.Extend(t.Context()); err != nil {
+			t.Errorf("Extend by the next holder: expected no error, seen %v", err)
+		}
+		unlock(t, next)
+		unlock(t, lock(t, ls[0], "k", locker.TTL(longTTL)))
+	}
+}
+
+func extendSparesSuccessor(t testing.TB, h LockerHarness) {
+	stale, _, check := successor(t, h)
+	wantError(t, "Extend of a lease that has ended", stale.Extend(t.Context()), locker.ErrLost)
+	check()
+}
+
+func unlockSparesSuccessor(t testing.TB, h LockerHarness) {
+	stale, _, check := successor(t, h)
+	wantError(t, "Unlock of a lease that has ended", stale.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
+	check()
+}
+
+func doubleUnlock(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	lease := lock(t, ls[0], "k", locker.TTL(longTTL))
+	unlock(t, lease)
+	wantError(t, "a second Unlock", lease.Unlock(t.Context()), locker.ErrUnlocked)
+	wantError(t, "Extend after Unlock", lease.Extend(t.Context()), locker.ErrUnlocked)
+	next := lock(t, ls[1], "k", locker.TTL(longTTL))
+	wantError(t, "a third Unlock", lease.Unlock(t.Context()), locker.ErrUnlocked)
+	wantHeld(t, ls[0], "k")
+	unlock(t, next)
+}
+
+func lossIsNoticed(t testing.TB, h LockerHarness) {
+	ls, s := clients(t, h, 2)
+	if s.Delete == nil {
+		t.Skip("the harness has no Delete")
+	}
+	for _, taken := range []bool{false, true} {
+		lease := lock(t, ls[0], "k", locker.TTL(shortTTL))
+		s.Delete("k")
+		var thief locker.Lease
+		if taken {
+			thief = lock(t, ls[1], "k", locker.TTL(longTTL))
+		}
+		await(t, "the loss to be noticed", lease.Done(), shortTTL+slack)
+		if err := lease.Err(); !errors.Is(err, locker.ErrLost) {
+			t.Errorf("Err: expected a match of ErrLost, seen %v", err)
+		}
+		wantError(t, "Extend of a lost lock", lease.Extend(t.Context()), locker.ErrLost)
+		wantError(t, "Unlock of a lost lock", lease.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
+		if taken {
+			if err := thief.Extend(t.Context()); err != nil {
+				t.Errorf("Extend by the one who took the lock: expected no error, seen %v", err)
+			}
+			unlock(t, thief)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		next, err := ls[1].Lock(ctx, "k", locker.TTL(longTTL))
+		cancel()
+		if err != nil {
+			t.Fatalf("Lock after a loss: expected a lease, seen %v", err)
+		}
+		unlock(t, next)
+	}
+}

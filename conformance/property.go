@@ -1,0 +1,36 @@
+package conformance
+
+import "testing"
+
+// property is one promise of a contract and the check that finds out whether it is kept. H is the harness of the
+// suite.
+//
+// A check sees a testing.TB, not a *testing.T, so that the tests of this package can run it against an
+// implementation that is broken on purpose and record the verdict (see recorder_test.go). It must treat it as an
+// ordinary test would: FailNow and its like only from the goroutine that runs the check.
+type property[H any] struct {
+	name  string // the subtest
+	rule  string // one sentence, printed on failure
+	check func(t testing.TB, h H)
+}
+
+// run runs each property in a subtest of t, in parallel with the others.
+func run[H any](t *testing.T, h H, properties []property[H]) {
+	for _, p := range properties {
+		t.Run(p.name, func(t *testing.T) {
+			t.Parallel()
+			p.verify(t, h)
+		})
+	}
+}
+
+// verify runs the check and states the rule if it failed.
+func (p property[H]) verify(t testing.TB, h H) {
+	t.Helper()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the rule of %s: %s", p.name, p.rule)
+		}
+	})
+	p.check(t, h)
+}

@@ -1,0 +1,190 @@
+// Package all_test checks what the registered drivers have in common and what a conformance suite that knows one address
+// cannot: the fields of drivers.Config.
+package all_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker/drivers"
+	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestRegistersAll(t *testing.T) {
+	assert.Equal(t, []string{"goredis", "redigo", "rueidis"}, drivers.Names())
+}
+
+// each runs f with every driver.
+func each(t *testing.T, f func(t *testing.T, open func(cfg drivers.Config) drivers.Driver)) {
+	for _, name := range drivers.Names() {
+		t.Run(name, func(t *testing.T) {
+			f(t, func(cfg drivers.Config) drivers.Driver {
+				d, err := drivers.Open(t.Context(), name, cfg)
+				require.NoError(t, err)
+				t.Cleanup(func() { assert.NoError(t, d.Close()) })
+				return d
+			})
+		})
+	}
+}
+
+func do(t *testing.T, d drivers.Driver, cmds ...drivers.Command) []drivers.Reply {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	replies, err := d.Do(ctx, cmds...)
+	require.NoError(t, err)
+	require.Len(t, replies, len(cmds))
+	return replies
+}
+
+func TestUnixSocket(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "pw")
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		d := open(drivers.Config{Network: "unix", Addr: server.Socket(), Password: "pw"})
+		assert.Equal(t, "PONG", do(t, d, drivers.Command{"PING"})[0])
+	})
+}
+
+func TestTLS(t *testing.T) {
+	server, config := redistest.StartTLS(t)
+	_, port, err := net.SplitHostPort(server.Addr())
+	require.NoError(t, err)
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		for _, addr := range []string{server.Addr(), "localhost:" + port} {
+			d := open(drivers.Config{Network: "tcp", Addr: addr, TLS: config})
+			assert.Equal(t, "PONG", do(t, d, drivers.Command{"PING"})[0])
+		}
+		assert.Empty(t, config.ServerName, "the configuration is the caller's")
+
+		stranger := open(drivers.Config{Network: "tcp", Addr: server.Addr(), TLS: &tls.Config{}})
+		_, err := stranger.Do(t.Context(), drivers.Command{"PING"})
+		require.ErrorIs(t, err, drivers.ErrNotSent)
+		require.ErrorContains(t, err, "certificate")
+
+		misnamed := config.Clone()
+		misnamed.ServerName = "elsewhere.example"
+		_, err = open(drivers.Config{Network: "tcp", Addr: server.Addr(), TLS: misnamed}).Do(t.Context(), drivers.Command{"PING"})
+		require.ErrorIs(t, err, drivers.ErrNotSent)
+
+		plain := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Second})
+		_, err = plain.Do(t.Context(), drivers.Command{"PING"})
+		require.Error(t, err, "a TLS server does not understand Redis")
+	})
+}
+
+func TestCredentials(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "pw", "--user", "locker", "on", ">secret", "~lock:*", "+@all")
+	for _, c := range []struct {
+		name, username, password, refused string
+	}{
+		{"Right", "", "pw", ""},
+		{"RightUser", "locker", "secret", ""},
+		{"Wrong", "", "no", "WRONGPASS"},
+		{"WrongUser", "nobody", "secret", "WRONGPASS"},
+		{"Missing", "", "", "NOAUTH"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+				d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Username: c.username, Password: c.password})
+				for _, cmds := range [][]drivers.Command{{{"GET", "lock:a"}}, {{"GET", "lock:a"}, {"GET", "lock:b"}}} {
+					for _, reply := range do(t, d, cmds...) {
+						if c.refused == "" {
+							assert.Nil(t, reply)
+						} else if assert.IsType(t, drivers.ServerError(""), reply) {
+							assert.Equal(t, c.refused, reply.(drivers.ServerError).Code())
+						}
+					}
+				}
+				if c.username == "locker" {
+					assert.Equal(t, "NOPERM", do(t, d, drivers.Command{"GET", "other"})[0].(drivers.ServerError).Code())
+				}
+			})
+		})
+	}
+}
+
+func TestDB(t *testing.T) {
+	server := redistest.Start(t)
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), DB: 3})
+		key := "db:" + t.Name()
+		do(t, d, drivers.Command{"SET", key, "v"})
+		assert.Empty(t, server.Keys(t, key), "database 0 is empty")
+
+		none := open(drivers.Config{Network: "tcp", Addr: server.Addr(), DB: 16})
+		for _, reply := range do(t, none, drivers.Command{"PING"}, drivers.Command{"PING"}) {
+			assert.Equal(t, drivers.ServerError("ERR DB index is out of range"), reply)
+		}
+	})
+}
+
+// Timeout is what bounds a call whose context does not.
+func TestTimeout(t *testing.T) {
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		server := redistest.Start(t)
+		d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: 200 * time.Millisecond})
+		do(t, d, drivers.Command{"PING"})
+		server.Pause()
+		start := time.Now()
+		_, err := d.Do(context.Background(), drivers.Command{"INCR", "n"})
+		require.Error(t, err, "a connection that fell silent")
+		assert.NotErrorIs(t, err, drivers.ErrNotSent)
+		_, err = d.Do(context.Background(), drivers.Command{"PING"})
+		require.Error(t, err, "a handshake that nobody answers")
+		assert.Less(t, time.Since(start), 5*time.Second)
+		server.Resume()
+		require.Eventually(t, func() bool {
+			_, err := d.Do(context.Background(), drivers.Command{"PING"})
+			return err == nil
+		}, 10*time.Second, 10*time.Millisecond)
+		assert.Equal(t, "1", do(t, d, drivers.Command{"GET", "n"})[0], "what was sent to a frozen server happens later, and once")
+	})
+}
+
+// A driver sends the caller's commands and its own handshake, none of which the server may have to refuse: refusals
+// show in monitoring.
+func TestServerSeesNoErrors(t *testing.T) {
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		server := redistest.Start(t, "--requirepass", "pw")
+		d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Password: "pw", DB: 1})
+		do(t, d, drivers.Command{"PING"})
+		do(t, d, drivers.Command{"PING"}, drivers.Command{"PING"})
+		stats := server.Cmd(t, "INFO", "everything").(string)
+		assert.NotContains(t, stats, "errorstat_")
+		for line := range strings.Lines(stats) {
+			if strings.HasPrefix(line, "cmdstat_") {
+				t.Log(strings.TrimSpace(line))
+			}
+		}
+	})
+}
+
+// A real restart, where the conformance suite only cuts connections.
+func TestRestart(t *testing.T) {
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		server := redistest.Start(t)
+		d := open(drivers.Config{Network: "tcp", Addr: server.Addr()})
+		do(t, d, drivers.Command{"SET", "k", "v"})
+		server.Kill()
+		require.Eventually(t, func() bool {
+			_, err := d.Do(t.Context(), drivers.Command{"PING"})
+			require.Error(t, err)
+			return errors.Is(err, drivers.ErrNotSent)
+		}, 10*time.Second, time.Millisecond, "a dead server is one that nothing can be sent to")
+		server.Restart()
+		assert.Nil(t, do(t, d, drivers.Command{"GET", "k"})[0])
+	})
+}

@@ -1,0 +1,27 @@
+package drivers
+
+import "context"
+
+// Await returns what call returns, or the error of ctx as soon as ctx ends. It is for clients whose calls can outlast
+// the deadline of their context. An abandoned call goes on in its goroutine until the client's own time-out ends it;
+// its result is dropped, so the outcome of what it sent is unknown.
+func Await(ctx context.Context, call func() ([]Reply, error)) ([]Reply, error) {
+	if ctx.Done() == nil {
+		return call()
+	}
+	type result struct {
+		replies []Reply
+		err     error
+	}
+	done := make(chan result, 1) // has room, so that an abandoned call can end
+	go func() {
+		replies, err := call()
+		done <- result{replies, err}
+	}()
+	select {
+	case r := <-done:
+		return r.replies, r.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}

@@ -1,0 +1,133 @@
+package drivers_test
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker/drivers"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestServerErrorCode(t *testing.T) {
+	assert.Equal(t, "NOSCRIPT", drivers.ServerError("NOSCRIPT No matching script.").Code())
+	assert.Equal(t, "ERR", drivers.ServerError("ERR").Code())
+	assert.Equal(t, "ERR some  prose", drivers.ServerError("ERR some  prose").Error())
+}
+
+func TestNotSentMatchesBoth(t *testing.T) {
+	err := drivers.NotSent(io.EOF)
+	require.ErrorIs(t, err, drivers.ErrNotSent)
+	require.ErrorIs(t, err, io.EOF)
+	assert.Equal(t, "EOF", err.Error())
+	require.ErrorIs(t, drivers.ErrClosed, drivers.ErrNotSent)
+}
+
+func TestRefused(t *testing.T) {
+	refusal := drivers.ServerError("NOAUTH")
+	assert.Equal(t, []drivers.Reply{refusal, refusal}, drivers.Refused(refusal, 2))
+}
+
+func TestGate(t *testing.T) {
+	var gate drivers.Gate
+	require.NoError(t, gate.Enter(t.Context()))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := gate.Enter(ended)
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorIs(t, err, drivers.ErrNotSent)
+	assert.True(t, gate.Shut())
+	assert.False(t, gate.Shut())
+	require.ErrorIs(t, gate.Enter(ended), drivers.ErrClosed)
+}
+
+func TestOutcome(t *testing.T) {
+	lost, unsent := errors.New("lost"), errors.New("unsent")
+	notSent := func(err error) bool { return errors.Is(err, unsent) }
+	for name, c := range map[string]struct {
+		failures []error
+		want     error
+		certain  bool
+	}{
+		"replies":       {nil, nil, false},
+		"all unsent":    {[]error{unsent, unsent}, unsent, true},
+		"one unsent":    {[]error{unsent}, unsent, false},
+		"one lost":      {[]error{lost}, lost, false},
+		"one of either": {[]error{unsent, lost}, lost, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			replies, err := drivers.Outcome([]drivers.Reply{"a", "b"}, c.failures, notSent)
+			if c.want == nil {
+				require.NoError(t, err)
+				assert.Equal(t, []drivers.Reply{"a", "b"}, replies)
+				return
+			}
+			assert.Nil(t, replies)
+			require.ErrorIs(t, err, c.want)
+			assert.Equal(t, c.certain, errors.Is(err, drivers.ErrNotSent))
+		})
+	}
+}
+
+func TestAwait(t *testing.T) {
+	answer := func() ([]drivers.Reply, error) { return []drivers.Reply{"a"}, io.EOF }
+	for _, ctx := range []context.Context{context.Background(), t.Context()} {
+		replies, err := drivers.Await(ctx, answer)
+		assert.Equal(t, []drivers.Reply{"a"}, replies)
+		require.ErrorIs(t, err, io.EOF)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	release, entered := make(chan struct{}), make(chan struct{})
+	defer close(release)
+	go func() {
+		<-entered
+		cancel()
+	}()
+	_, err := drivers.Await(ctx, func() ([]drivers.Reply, error) {
+		close(entered)
+		<-release
+		return nil, nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	assert.NotErrorIs(t, err, drivers.ErrNotSent, "who knows what an abandoned call has sent")
+}
+
+func TestDialFailures(t *testing.T) {
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = mute.Close() }()
+	soon, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	for name, c := range map[string]struct {
+		ctx context.Context
+		cfg drivers.Config
+	}{
+		"nobody listens":                {t.Context(), drivers.Config{Network: "tcp", Addr: "127.0.0.1:1"}},
+		"no such socket":                {t.Context(), drivers.Config{Network: "unix", Addr: filepath.Join(t.TempDir(), "none")}},
+		"no such network":               {t.Context(), drivers.Config{Network: "pigeon", Addr: "127.0.0.1:1"}},
+		"handshake outlasts the time":   {t.Context(), drivers.Config{Network: "tcp", Addr: mute.Addr().String(), TLS: &tls.Config{}, Timeout: 20 * time.Millisecond}},
+		"handshake outlasts the caller": {soon, drivers.Config{Network: "tcp", Addr: mute.Addr().String(), TLS: &tls.Config{}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := c.cfg.Dial(c.ctx)
+			assert.Nil(t, conn)
+			require.ErrorIs(t, err, drivers.ErrNotSent)
+			assert.True(t, drivers.DialFailed(err))
+		})
+	}
+	_, err = net.Dial("tcp", "127.0.0.1:1")
+	assert.True(t, drivers.DialFailed(err), "of a client that dials for itself")
+	for _, err := range []error{io.EOF, context.DeadlineExceeded, &net.OpError{Op: "read", Err: io.EOF}, nil} {
+		assert.False(t, drivers.DialFailed(err), "%v", err)
+	}
+}

@@ -1,0 +1,149 @@
+// Package goredis carries commands by github.com/redis/go-redis/v9. Importing it registers the driver "goredis".
+package goredis
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/golocker/locker/drivers"
+)
+
+func init() { drivers.Register("goredis", open) }
+
+type driver struct {
+	client redis.UniversalClient
+	// bounded says that the client itself keeps to the deadline of a context.
+	bounded bool
+	owned   bool
+	gate    drivers.Gate
+}
+
+// New makes a driver of client, which stays the caller's: Close leaves it open. A *redis.Client, *redis.ClusterClient
+// (every key of one script in one slot) or *redis.Ring will do.
+//
+// The client's MaxRetries does not matter: commands are sent once. ContextTimeoutEnabled does: without it the client
+// ignores deadlines while it reads, and each call costs a goroutine that may linger for the client's ReadTimeout.
+func New(client redis.UniversalClient) drivers.Driver {
+	d := &driver{client: client}
+	switch client := client.(type) {
+	case *redis.Client:
+		d.bounded = client.Options().ContextTimeoutEnabled
+	case *redis.ClusterClient:
+		d.bounded = client.Options().ContextTimeoutEnabled
+	}
+	return d
+}
+
+func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
+	return &driver{bounded: true, owned: true, client: redis.NewClient(&redis.Options{
+		Network: cfg.Network, Addr: cfg.Addr, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
+		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			conn, err := cfg.Dial(ctx)
+			if err != nil {
+				end, _ := net.Pipe()
+				conn = unconnected{end, err}
+			}
+			return conn, nil
+		},
+		DialTimeout: cfg.Timeout, ReadTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, PoolTimeout: cfg.Timeout,
+		ContextTimeoutEnabled: true, MaxRetries: -1,
+		PipelinePoolSize: -1, // batches share the pool instead of doubling the number of connections
+		// RESP2: lock scripts answer the same in both, and with RESP3 the client looks for push messages around every
+		// command. The other two cost commands on each new connection, and the second resolves host names besides.
+		Protocol: 2, DisableIdentity: true,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})}, nil
+}
+
+// unconnected stands in for a connection that could not be made and fails the handshake with the reason. Failing the
+// dial itself would make the pool write to the process's log and, after PoolSize failures, stop dialling except for
+// once a second in the background, which delays recovery.
+type unconnected struct {
+	net.Conn // one end of a pipe, for deadlines, addresses and Close
+	err      error
+}
+
+func (c unconnected) Read([]byte) (int, error)  { return 0, c.err }
+func (c unconnected) Write([]byte) (int, error) { return 0, c.err }
+
+// command is a command that go-redis does not repeat, however the client is configured.
+type command struct{ *redis.Cmd }
+
+func (command) NoRetry() bool { return true }
+
+func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if err := d.gate.Enter(ctx); err != nil {
+		return nil, err
+	}
+	batch := make([]command, len(cmds))
+	for i, cmd := range cmds {
+		args := make([]any, len(cmd))
+		for j, arg := range cmd {
+			args[j] = arg
+		}
+		batch[i] = command{redis.NewCmd(ctx, args...)}
+	}
+	if d.bounded {
+		return d.exchange(ctx, batch)
+	}
+	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, batch) })
+}
+
+func (d *driver) exchange(ctx context.Context, batch []command) ([]drivers.Reply, error) {
+	var err error
+	if len(batch) == 1 {
+		err = d.client.Process(ctx, batch[0])
+	} else {
+		pipe := d.client.Pipeline()
+		for _, cmd := range batch {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, err = pipe.Exec(ctx)
+	}
+	replies := make([]drivers.Reply, len(batch))
+	var failures []error
+	for i, cmd := range batch {
+		value, cmdErr := cmd.Result()
+		if value == nil && cmdErr == nil {
+			cmdErr = err // a pipeline whose connection the server refused leaves no trace on its commands
+		}
+		switch refusal, refused := errors.AsType[redis.Error](cmdErr); {
+		case cmdErr == nil:
+			replies[i] = normal(value)
+		case errors.Is(cmdErr, redis.Nil):
+			// A nil reply, although it is a redis.Error, too.
+		case refused:
+			replies[i] = drivers.ServerError(refusal.Error())
+		default:
+			failures = append(failures, cmdErr)
+		}
+	}
+	return drivers.Outcome(replies, failures, notSent)
+}
+
+func notSent(err error) bool {
+	return drivers.DialFailed(err) || errors.Is(err, redis.ErrClosed) ||
+		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+func normal(value any) drivers.Reply {
+	if refusal, ok := value.(redis.Error); ok {
+		return drivers.ServerError(refusal.Error())
+	}
+	elements, _ := value.([]any)
+	for i := range elements {
+		elements[i] = normal(elements[i])
+	}
+	return value
+}
+
+func (d *driver) Close() error {
+	if d.gate.Shut() && d.owned {
+		return d.client.Close()
+	}
+	return nil
+}

@@ -1,0 +1,141 @@
+// Package redigo carries commands by github.com/gomodule/redigo. Importing it registers the driver "redigo".
+package redigo
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/golocker/locker/drivers"
+)
+
+func init() { drivers.Register("redigo", open) }
+
+type driver struct {
+	pool *redis.Pool
+	// bounded says that getting a connection from the pool keeps to the deadline of a context.
+	bounded bool
+	owned   bool
+	gate    drivers.Gate
+}
+
+// New makes a driver of pool, which stays the caller's: Close leaves it open. Its connections must speak to one server,
+// redigo knows neither clusters nor sentinels. Give the pool a MaxIdle: with 0, redigo's default, each call makes a
+// connection of its own.
+func New(pool *redis.Pool) drivers.Driver { return &driver{pool: pool} }
+
+func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
+	options := []redis.DialOption{
+		redis.DialContextFunc(func(ctx context.Context, _, _ string) (net.Conn, error) { return cfg.Dial(ctx) }),
+		redis.DialReadTimeout(cfg.Timeout), redis.DialWriteTimeout(cfg.Timeout),
+		redis.DialUsername(cfg.Username), redis.DialPassword(cfg.Password), redis.DialDatabase(cfg.DB),
+	}
+	return &driver{bounded: true, owned: true, pool: &redis.Pool{
+		DialContext: func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialContext(ctx, cfg.Network, cfg.Addr, options...)
+		},
+		// A connection that died while nobody used it is found out by a question that may be repeated, not by the
+		// caller's command, which may not.
+		TestOnBorrowContext: func(ctx context.Context, conn redis.Conn, lastUsed time.Time) error {
+			if time.Since(lastUsed) < time.Second {
+				return nil
+			}
+			_, err := redis.DoContext(conn, ctx, "PING")
+			return err
+		},
+		MaxIdle: 64, MaxActive: 64, Wait: true, IdleTimeout: 5 * time.Minute,
+	}}, nil
+}
+
+func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if err := d.gate.Enter(ctx); err != nil {
+		return nil, err
+	}
+	if d.bounded || d.idle() {
+		return d.exchange(ctx, cmds)
+	}
+	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, cmds) })
+}
+
+// idle reports whether a connection can probably be had without asking the server, which is what can take longer than
+// the context allows: a pool's Dial knows no context, redigo's TLS handshake ignores it, and a TestOnBorrow waits for an
+// answer without a limit.
+func (d *driver) idle() bool {
+	return d.pool.TestOnBorrow == nil && d.pool.TestOnBorrowContext == nil && d.pool.IdleCount() > 0
+}
+
+func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+	conn, err := d.pool.GetContext(ctx)
+	if err == nil {
+		defer func() { _ = conn.Close() }()
+		// An abandoned call that gets its connection now must not send any more.
+		err = ctx.Err()
+	}
+	if err != nil {
+		if refusal, ok := errors.AsType[redis.Error](err); ok {
+			return drivers.Refused(drivers.ServerError(refusal), len(cmds)), nil
+		}
+		return nil, drivers.NotSent(err)
+	}
+	defer breakOff(ctx, conn)()
+	for _, cmd := range cmds {
+		args := make([]any, len(cmd)-1)
+		for i, arg := range cmd[1:] {
+			args[i] = arg
+		}
+		if err := conn.Send(cmd[0], args...); err != nil {
+			return nil, err
+		}
+	}
+	// Without a command Do flushes and receives what is outstanding, error replies as values in their places.
+	values, err := redis.Values(conn.Do(""))
+	if err != nil {
+		return nil, err
+	}
+	return normal(values).([]drivers.Reply), nil
+}
+
+// breakOff closes the network connection under conn when ctx ends before the function that it returns is called. That
+// bounds writing as well as reading, whatever time-outs the pool's connections have or lack, and costs no goroutine
+// before ctx ends.
+func breakOff(ctx context.Context, conn redis.Conn) (stop func()) {
+	broken := make(chan struct{})
+	cancel := context.AfterFunc(ctx, func() {
+		defer close(broken)
+		// A pool's connection has no method that closes the network connection while it is in use, but receiving with
+		// an expired context does just that, under the connection's own lock.
+		_, _ = redis.ReceiveContext(conn, expired)
+	})
+	return func() {
+		if !cancel() {
+			<-broken
+		}
+	}
+}
+
+var expired, _ = context.WithDeadline(context.Background(), time.Unix(0, 0))
+
+// normal turns byte slices into strings and redigo's errors into ours.
+func normal(value any) drivers.Reply {
+	switch value := value.(type) {
+	case []byte:
+		return string(value)
+	case redis.Error:
+		return drivers.ServerError(value)
+	case []any:
+		for i := range value {
+			value[i] = normal(value[i])
+		}
+	}
+	return value
+}
+
+func (d *driver) Close() error {
+	if d.gate.Shut() && d.owned {
+		return d.pool.Close()
+	}
+	return nil
+}

@@ -1,0 +1,143 @@
+package redigo_test
+
+import (
+	"context"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func harness(t *testing.T, open func(t testing.TB, addr, password string) drivers.Driver) conformance.DriverHarness {
+	plain, locked := redistest.Start(t), redistest.Start(t, "--requirepass", "pw")
+	return conformance.DriverHarness{
+		Addr:    func(testing.TB) string { return plain.Addr() },
+		Open:    func(t testing.TB, addr string) drivers.Driver { return open(t, addr, "") },
+		Refused: func(t testing.TB) drivers.Driver { return open(t, locked.Addr(), "wrong") },
+	}
+}
+
+// userDriver drives a pool as a program may have made it: no time-outs at all, and a dial that knows no context.
+func userDriver(maxIdle int, test func(redis.Conn, time.Time) error) func(t testing.TB, addr, password string) drivers.Driver {
+	return func(t testing.TB, addr, password string) drivers.Driver {
+		pool := &redis.Pool{MaxIdle: maxIdle, TestOnBorrow: test, Dial: func() (redis.Conn, error) {
+			return redis.Dial("tcp", addr, redis.DialPassword(password))
+		}}
+		t.Cleanup(func() { _ = pool.Close() })
+		return redigo.New(pool)
+	}
+}
+
+func TestNew(t *testing.T) {
+	t.Run("Defaults", func(t *testing.T) { conformance.RunDriver(t, harness(t, userDriver(0, nil))) })
+	t.Run("Idle", func(t *testing.T) { conformance.RunDriver(t, harness(t, userDriver(8, nil))) })
+	t.Run("TestOnBorrow", func(t *testing.T) {
+		conformance.RunDriver(t, harness(t, userDriver(8, func(c redis.Conn, _ time.Time) error {
+			_, err := c.Do("PING")
+			return err
+		})))
+	})
+}
+
+func TestOpen(t *testing.T) {
+	conformance.RunDriver(t, harness(t, func(t testing.TB, addr, password string) drivers.Driver {
+		d, err := drivers.Open(t.Context(), "redigo", drivers.Config{Network: "tcp", Addr: addr, Password: password})
+		require.NoError(t, err)
+		return d
+	}))
+}
+
+func TestCloseSparesTheCallersPool(t *testing.T) {
+	addr := redistest.Start(t).Addr()
+	pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", addr) }}
+	require.NoError(t, redigo.New(pool).Close())
+	conn := pool.Get()
+	_, err := conn.Do("PING")
+	require.NoError(t, err)
+	require.NoError(t, conn.Close())
+	require.NoError(t, pool.Close())
+	_, err = redigo.New(pool).Do(t.Context(), drivers.Command{"PING"})
+	require.ErrorIs(t, err, drivers.ErrNotSent, "the caller has closed the pool")
+}
+
+func TestBusyPoolIsNotSent(t *testing.T) {
+	addr := redistest.Start(t).Addr()
+	pool := &redis.Pool{MaxIdle: 1, MaxActive: 1, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", addr) }}
+	defer func() { _ = pool.Close() }()
+	d := redigo.New(pool)
+	conn := pool.Get()
+	_, err := d.Do(t.Context(), drivers.Command{"PING"})
+	require.ErrorIs(t, err, drivers.ErrNotSent)
+	require.ErrorIs(t, err, redis.ErrPoolExhausted)
+	require.NoError(t, conn.Close())
+	_, err = d.Do(t.Context(), drivers.Command{"PING"})
+	require.NoError(t, err)
+}
+
+// The write buffers between a frozen server and a client fill up, and a pool without a write time-out would wait for
+// ever.
+func TestDeadlineBoundsWriting(t *testing.T) {
+	server := redistest.Start(t)
+	pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", server.Addr()) }}
+	defer func() { _ = pool.Close() }()
+	d := redigo.New(pool)
+	_, err := d.Do(t.Context(), drivers.Command{"PING"})
+	require.NoError(t, err)
+	value := strings.Repeat("x", 64<<20)
+	server.Pause()
+	for range 2 { // on the idle connection, and on a new one
+		ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+		start := time.Now()
+		_, err = d.Do(ctx, drivers.Command{"SET", "key", value})
+		cancel()
+		require.Error(t, err)
+		assert.NotErrorIs(t, err, drivers.ErrNotSent)
+		assert.Less(t, time.Since(start), 5*time.Second)
+	}
+	server.Resume()
+	assert.Zero(t, server.Cmd(t, "EXISTS", "key"), "half a command is none")
+}
+
+func TestCancellationInterrupts(t *testing.T) {
+	server := redistest.Start(t)
+	d, err := drivers.Open(t.Context(), "redigo", drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Minute})
+	require.NoError(t, err)
+	defer func() { _ = d.Close() }()
+	_, err = d.Do(t.Context(), drivers.Command{"PING"})
+	require.NoError(t, err)
+	server.Pause()
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	start := time.Now()
+	_, err = d.Do(ctx, drivers.Command{"PING"})
+	require.Error(t, err)
+	assert.Less(t, time.Since(start), 5*time.Second)
+}
+
+func TestNoGoroutinePerCall(t *testing.T) {
+	d, err := drivers.Open(t.Context(), "redigo", drivers.Config{Network: "tcp", Addr: redistest.Start(t).Addr()})
+	require.NoError(t, err)
+	defer func() { _ = d.Close() }()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	_, err = d.Do(ctx, drivers.Command{"PING"})
+	require.NoError(t, err)
+	before := runtime.NumGoroutine()
+	for range 100 {
+		_, err = d.Do(ctx, drivers.Command{"PING"})
+		require.NoError(t, err)
+		require.LessOrEqual(t, runtime.NumGoroutine(), before)
+	}
+}

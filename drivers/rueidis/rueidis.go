@@ -1,0 +1,148 @@
+// Package rueidis carries commands by github.com/redis/rueidis. Importing it registers the driver "rueidis".
+package rueidis
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+
+	"github.com/redis/rueidis"
+
+	"github.com/golocker/locker/drivers"
+)
+
+func init() { drivers.Register("rueidis", open) }
+
+type driver struct {
+	client         rueidis.Client
+	cluster, owned bool
+	gate           drivers.Gate
+	// live says that the last exchange went well and nothing has been dialled since.
+	live atomic.Bool
+}
+
+// New makes a driver of client, which stays the caller's: Close leaves it open. A cluster will do, with every key of
+// one script in one slot.
+//
+// Calls share connections, and when the deadline of one of them ends its connection, the others on it fail with it.
+func New(client rueidis.Client) drivers.Driver {
+	return &driver{client: client, cluster: client.Mode() == rueidis.ClientModeCluster}
+}
+
+func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
+	// NewClient dials. Its first attempt fails here, unasked, which ForceSingleClient forgives: the client that comes
+	// back with the error dials again, once for all callers that wait, when it is first used.
+	lazy := true
+	d := &driver{owned: true}
+	client, err := rueidis.NewClient(rueidis.ClientOption{
+		InitAddress: []string{cfg.Addr}, Username: cfg.Username, Password: cfg.Password, SelectDB: cfg.DB,
+		DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if lazy {
+				return nil, errors.New("not dialled yet")
+			}
+			d.live.Store(false)
+			return cfg.Dial(ctx)
+		},
+		Dialer:              net.Dialer{Timeout: cfg.Timeout}, // for the handshake
+		ConnWriteTimeout:    cfg.Timeout,
+		ForceSingleClient:   true,
+		DisableCache:        true,
+		DisableRetry:        true,
+		ClientSetInfo:       rueidis.DisableClientSetInfo,
+		PipelineMultiplex:   -1, // one connection
+		ReadBufferEachConn:  32 << 10,
+		WriteBufferEachConn: 32 << 10,
+	})
+	if client == nil {
+		return nil, err
+	}
+	lazy, d.client = false, client
+	return d, nil
+}
+
+func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if err := d.gate.Enter(ctx); err != nil {
+		return nil, err
+	}
+	batch := make(rueidis.Commands, len(cmds))
+	for i, cmd := range cmds {
+		batch[i] = d.client.B().Arbitrary(cmd...).Build()
+		if d.cluster {
+			// A batch in which some commands have a slot and others do not would make the client panic. A wrong guess
+			// costs a redirection.
+			batch[i] = batch[i].SetSlot(key(cmd))
+		}
+	}
+	if d.live.Load() {
+		return d.exchange(ctx, batch)
+	}
+	// Whoever finds the connection being dialled waits for that attempt, which keeps to somebody else's deadline.
+	// Always waiting in a goroutine would be simpler, and half as slow again for a lone caller.
+	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, batch) })
+}
+
+// key returns the first key of a script call, and of other commands the first argument or the name.
+func key(cmd drivers.Command) string {
+	if len(cmd) > 3 && cmd[2] != "0" && (strings.EqualFold(cmd[0], "EVALSHA") || strings.EqualFold(cmd[0], "EVAL")) {
+		return cmd[3]
+	}
+	return cmd[min(1, len(cmd)-1)]
+}
+
+func (d *driver) exchange(ctx context.Context, batch rueidis.Commands) ([]drivers.Reply, error) {
+	results := d.client.DoMulti(ctx, batch...)
+	replies := make([]drivers.Reply, len(results))
+	var failures []error
+	for i, result := range results {
+		if err := result.NonRedisError(); err == nil {
+			message, _ := result.ToMessage() // its error is in the message as well
+			replies[i] = normal(message)
+		} else if refusal, ok := rueidis.IsRedisErr(err); ok {
+			replies[i] = handshakeError(refusal.Error())
+		} else {
+			failures = append(failures, err)
+		}
+	}
+	d.live.Store(len(failures) == 0)
+	// rueidis.ErrClosing does not count as not sent: it also ends calls that are under way when the client is closed.
+	return drivers.Outcome(replies, failures, drivers.DialFailed)
+}
+
+func normal(m rueidis.RedisMessage) drivers.Reply {
+	if refusal, ok := rueidis.IsRedisErr(m.Error()); ok {
+		// The client takes "ERR " off. Only the size of the message as it came tells whether there was any.
+		if (*rueidis.RedisMessage)(refusal).CacheSize() < m.CacheSize() {
+			return drivers.ServerError("ERR " + refusal.Error())
+		}
+		return drivers.ServerError(refusal.Error())
+	}
+	if !m.IsArray() {
+		value, _ := m.ToAny() // the error is that of a nil message, whose value is nil
+		return value
+	}
+	elements, _ := m.ToArray()
+	replies := make([]drivers.Reply, len(elements))
+	for i, element := range elements {
+		replies[i] = normal(element)
+	}
+	return replies
+}
+
+// handshakeError restores an "ERR " of which there is no trace: only these codes occur in a handshake besides.
+func handshakeError(text string) drivers.ServerError {
+	switch e := drivers.ServerError(text); e.Code() {
+	case "NOAUTH", "WRONGPASS", "NOPERM", "NOPROTO", "DENIED", "LOADING", "BUSY", "MISCONF", "MASTERDOWN":
+		return e
+	}
+	return drivers.ServerError("ERR " + text)
+}
+
+func (d *driver) Close() error {
+	if d.gate.Shut() && d.owned {
+		d.client.Close()
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package rueidis_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/drivers"
+	driver "github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	// A cluster client that is closed lets the pause between two of its refreshes run out, up to a second.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+}
+
+func harness(t *testing.T, open func(t testing.TB, addr, password string) drivers.Driver) conformance.DriverHarness {
+	plain, locked := redistest.Start(t), redistest.Start(t, "--requirepass", "pw")
+	return conformance.DriverHarness{
+		Addr:    func(testing.TB) string { return plain.Addr() },
+		Open:    func(t testing.TB, addr string) drivers.Driver { return open(t, addr, "") },
+		Refused: func(t testing.TB) drivers.Driver { return open(t, locked.Addr(), "wrong") },
+	}
+}
+
+// userDriver drives a client as a program may have made it, with retries, client-side caching and several connections
+// among its defaults. ForceSingleClient is what a program needs to build a client while the server is down.
+func userDriver(options rueidis.ClientOption) func(t testing.TB, addr, password string) drivers.Driver {
+	return func(t testing.TB, addr, password string) drivers.Driver {
+		options := options
+		options.InitAddress, options.Password, options.ForceSingleClient = []string{addr}, password, true
+		options.Dialer.Timeout = time.Second // NewClient itself waits for that long at a server that does not answer
+		client, _ := rueidis.NewClient(options)
+		require.NotNil(t, client)
+		t.Cleanup(client.Close)
+		return driver.New(client)
+	}
+}
+
+func TestNew(t *testing.T) {
+	t.Run("Defaults", func(t *testing.T) { conformance.RunDriver(t, harness(t, userDriver(rueidis.ClientOption{}))) })
+	t.Run("AlwaysPipelining", func(t *testing.T) {
+		conformance.RunDriver(t, harness(t, userDriver(rueidis.ClientOption{AlwaysPipelining: true, ConnWriteTimeout: time.Second})))
+	})
+	t.Run("DisableAutoPipelining", func(t *testing.T) {
+		conformance.RunDriver(t, harness(t, userDriver(rueidis.ClientOption{DisableAutoPipelining: true})))
+	})
+	t.Run("RESP2", func(t *testing.T) {
+		conformance.RunDriver(t, harness(t, userDriver(rueidis.ClientOption{AlwaysRESP2: true, DisableCache: true})))
+	})
+}
+
+func TestOpen(t *testing.T) {
+	conformance.RunDriver(t, harness(t, func(t testing.TB, addr, password string) drivers.Driver {
+		d, err := drivers.Open(t.Context(), "rueidis", drivers.Config{Network: "tcp", Addr: addr, Password: password})
+		require.NoError(t, err)
+		return d
+	}))
+}
+
+func TestCloseSparesTheCallersClient(t *testing.T) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()}, ForceSingleClient: true})
+	require.NoError(t, err)
+	defer client.Close()
+	require.NoError(t, driver.New(client).Close())
+	require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error())
+}
+
+func TestCluster(t *testing.T) {
+	server := redistest.Start(t, "--cluster-enabled", "yes")
+	server.Cmd(t, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ShuffleInit: true})
+	require.NoError(t, err)
+	defer client.Close()
+	require.Equal(t, rueidis.ClientModeCluster, client.Mode())
+	d := driver.New(client)
+	require.Eventually(t, func() bool {
+		replies, err := d.Do(t.Context(), drivers.Command{"SET", "{k}", "v"})
+		return err == nil && replies[0] == "OK"
+	}, 10*time.Second, 10*time.Millisecond)
+	replies, err := d.Do(t.Context(),
+		drivers.Command{"EVAL", "return {KEYS[1], redis.call('GET', KEYS[1])}", "1", "{k}"},
+		drivers.Command{"EVALSHA", "0000000000000000000000000000000000000000", "1", "{l}"},
+		drivers.Command{"GET", "none"})
+	require.NoError(t, err)
+	assert.Equal(t, []drivers.Reply{"{k}", "v"}, replies[0])
+	assert.Equal(t, "NOSCRIPT", replies[1].(drivers.ServerError).Code())
+	assert.Nil(t, replies[2])
+}

@@ -1,0 +1,231 @@
+// Package examples_test runs the example programs as a user would.
+package examples_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/internal/redistest"
+)
+
+var (
+	buildFlags []string // -race if the test has it
+	binaries   string   // the directory of the programs
+	redisURL   = "redis+%s://:hunter2@%s"
+	drivers    = []string{"goredis", "redigo", "rueidis"}
+)
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		var err error
+		if binaries, err = os.MkdirTemp("", "examples"); err != nil {
+			panic(err)
+		}
+		defer os.RemoveAll(binaries)
+		args := append([]string{"build", "-o", binaries + "/"}, buildFlags...)
+		if out, err := exec.Command("go", append(args, "./quickstart", "./config")...).CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// program is one run of an example.
+type program struct {
+	*exec.Cmd
+	stdout, stderr bytes.Buffer
+}
+
+// start starts an example at the root of the repository, with nothing but env in its environment that matters.
+func start(t *testing.T, name string, env []string, args ...string) *program {
+	t.Helper()
+	p := &program{Cmd: exec.CommandContext(t.Context(), filepath.Join(binaries, name), args...)}
+	p.Dir, p.Env = "..", append([]string{"TMPDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, env...)
+	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	require.NoError(t, p.Start())
+	return p
+}
+
+// wait waits for the end and returns the exit code.
+func (p *program) wait(t *testing.T) int {
+	t.Helper()
+	err := p.Wait()
+	if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) {
+		require.NoError(t, err)
+	}
+	assert.NotContains(t, p.stdout.String()+p.stderr.String(), "hunter2")
+	return p.ProcessState.ExitCode()
+}
+
+// succeeds waits for the end and checks that it is a good one, with want as the last line.
+func (p *program) succeeds(t *testing.T, want string) {
+	t.Helper()
+	code := p.wait(t)
+	require.Zero(t, code, p.stdout.String()+p.stderr.String())
+	assert.Empty(t, p.stderr.String())
+	lines := strings.Split(strings.TrimSpace(p.stdout.String()), "\n")
+	assert.Regexp(t, want, lines[len(lines)-1])
+}
+
+// fails waits for the end and checks that it is exit code 1 with one line on stderr that contains want.
+func (p *program) fails(t *testing.T, want string) {
+	t.Helper()
+	assert.Equal(t, 1, p.wait(t), p.stdout.String()+p.stderr.String())
+	assert.Equal(t, 1, strings.Count(p.stderr.String(), "\n"), p.stderr.String())
+	assert.Contains(t, p.stderr.String(), want)
+}
+
+func url(driver string, s *redistest.Server) string { return fmt.Sprintf(redisURL, driver, s.Addr()) }
+
+const ok = `^ok: 40 turns, none overlapped, tokens only grew, the counter is 40$`
+
+func TestQuickstartInMemory(t *testing.T) {
+	t.Parallel()
+	p := start(t, "quickstart", nil)
+	p.succeeds(t, ok)
+	turn := regexp.MustCompile(`(?m)^worker [1-4]  token \d+  from \d+\.\d{3}s to \d+\.\d{3}s, for \d+ms$`)
+	assert.Len(t, turn.FindAllString(p.stdout.String(), -1), 40)
+	left, err := filepath.Glob(strings.TrimPrefix(p.Env[0], "TMPDIR=") + "/*")
+	require.NoError(t, err)
+	assert.Empty(t, left, "temporary files")
+}
+
+func TestQuickstartOnRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--requirepass", "hunter2")
+	for _, driver := range drivers {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			start(t, "quickstart", []string{"LOCKER_URL=" + url(driver, s) + "?ttl=2s&prefix=" + driver + ":"}).succeeds(t, ok)
+		})
+	}
+}
+
+// TestQuickstartProcesses lets one process for each driver contend for the same lock at once.
+func TestQuickstartProcesses(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--requirepass", "hunter2")
+	journal := filepath.Join(t.TempDir(), "journal")
+	var ps []*program
+	for _, driver := range drivers {
+		ps = append(ps, start(t, "quickstart", []string{"LOCKER_URL=" + url(driver, s), "LOCKER_JOURNAL=" + journal}))
+	}
+	for _, p := range ps {
+		p.succeeds(t, `^ok: \d+ turns, none overlapped`)
+	}
+	text, err := os.ReadFile(journal)
+	require.NoError(t, err)
+	changes, last := 0, ""
+	holders := regexp.MustCompile(`(?m)^start \d+ (\d+)/`).FindAllStringSubmatch(string(text), -1)
+	assert.Len(t, holders, 120)
+	for _, h := range holders {
+		if h[1] != last {
+			changes, last = changes+1, h[1]
+		}
+	}
+	assert.Greater(t, changes, len(drivers), "the processes ran one after the other")
+}
+
+// TestQuickstartNoticesOverlap: with different prefixes the processes do not exclude each other, and the journal tells.
+func TestQuickstartNoticesOverlap(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--requirepass", "hunter2")
+	journal := filepath.Join(t.TempDir(), "journal")
+	a := start(t, "quickstart", []string{"LOCKER_URL=" + url("goredis", s) + "?prefix=a:", "LOCKER_JOURNAL=" + journal})
+	b := start(t, "quickstart", []string{"LOCKER_URL=" + url("redigo", s) + "?prefix=b:", "LOCKER_JOURNAL=" + journal})
+	a.fails(t, "VIOLATION: "+journal)
+	b.fails(t, "VIOLATION: "+journal)
+}
+
+func TestQuickstartWrongURL(t *testing.T) {
+	t.Parallel()
+	for u, want := range map[string]string{
+		"reddis://:hunter2@h":     `unknown scheme "reddis": did you mean redis?`,
+		"redis+nope://:hunter2@h": `unknown Redis driver "nope" (registered: goredis, redigo, rueidis`,
+		"redis://:x/hunter2@h":    "write @ as %40",
+		"memory:?ttl=10":          "ttl: a number without a unit",
+	} {
+		start(t, "quickstart", []string{"LOCKER_URL=" + u}).fails(t, want)
+	}
+}
+
+func TestQuickstartRedisDown(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--requirepass", "hunter2")
+	s.Kill()
+	for _, driver := range drivers {
+		start(t, "quickstart", []string{"LOCKER_URL=" + url(driver, s)}).fails(t, s.Addr())
+	}
+}
+
+func TestQuickstartInterrupted(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, driver := range drivers {
+		journal := filepath.Join(t.TempDir(), "journal")
+		lines := func(event string) int {
+			text, _ := os.ReadFile(journal)
+			return bytes.Count(text, []byte(event))
+		}
+		p := start(t, "quickstart", []string{"LOCKER_URL=redis+" + driver + "://" + s.Addr(), "LOCKER_JOURNAL=" + journal})
+		require.Eventually(t, func() bool { return lines("start") > lines("end") && lines("end") > 2 }, 20*time.Second, time.Millisecond)
+		begin := time.Now()
+		require.NoError(t, p.Process.Signal(syscall.SIGINT))
+		assert.Equal(t, 130, p.wait(t), p.stderr.String())
+		assert.Less(t, time.Since(begin), 5*time.Second)
+		assert.Contains(t, p.stdout.String(), "interrupted: ")
+		assert.Empty(t, p.stderr.String())
+		assert.Equal(t, lines("start"), lines("end"), "a turn was cut short")
+		assert.Less(t, lines("end"), 40)
+		assert.Zero(t, s.Cmd(t, "EXISTS", "lock:quickstart"), "the lock was left behind")
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--requirepass", "hunter2")
+	write := func(lines ...string) string {
+		path := filepath.Join(t.TempDir(), "l.yaml")
+		require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
+		return path
+	}
+	ps := map[string]*program{"memory:": start(t, "config", nil)}
+	for _, driver := range drivers {
+		path := write("backend: redis", "ttl: 2s", "prefix: "+driver, "redis:", "  driver: "+driver, "  addr: "+s.Addr(), "  password: hunter2")
+		ps["redis+"+driver+"://:[REDACTED]@"+s.Addr()+"?prefix="+driver+"&ttl=2s"] = start(t, "config", nil, "-config", path)
+		ps["memory:?prefix="+driver] = start(t, "config", []string{"LOCKER_URL=memory:", "LOCKER_PREFIX=" + driver}, "-config", path)
+	}
+	for from, p := range ps {
+		p.succeeds(t, `^ok: 3 workers took turns, 15 in all$`)
+		assert.Contains(t, p.stdout.String(), "locks from "+from+"\n")
+	}
+	start(t, "config", nil, "-config", write("backend: redis", "redis:", "  addr: "+s.Addr(), "  pasword: hunter2")).
+		fails(t, `l.yaml:4: redis: unknown field "pasword": did you mean password?`)
+}
+
+// TestConfigComments: what is commented out in locker.yaml is right, too.
+func TestConfigComments(t *testing.T) {
+	text, err := os.ReadFile("config/locker.yaml")
+	require.NoError(t, err)
+	_, rest, found := strings.Cut(string(text), "backend: memory\n")
+	require.True(t, found)
+	path := filepath.Join(t.TempDir(), "l.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(regexp.MustCompile(`(?m)^# `).ReplaceAllString(rest, "")), 0o600))
+	p := start(t, "config", nil, "-config", path)
+	assert.Equal(t, 1, p.wait(t))
+	assert.Equal(t, "config: redis.password_file: open /run/secrets/redis: no such file or directory\n"+
+		"config: redis.tls.ca_file: open /etc/ssl/redis-ca.pem: no such file or directory\n", p.stderr.String())
+}

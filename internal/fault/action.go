@@ -1,0 +1,76 @@
+package fault
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Action is what happens to one request. The zero Action is Pass.
+//
+// A connection is a stream: what is behind a request or a reply that waits, waits too, and where one was lost,
+// nothing behind it arrives. Otherwise a client would take the next reply for the one that is missing, and a test
+// would see a corruption that no network causes.
+type Action struct {
+	kind  kind
+	delay time.Duration
+}
+
+type kind int
+
+const (
+	pass kind = iota
+	drop
+	hold
+	holdReply
+	dropReply
+	cutBefore
+	cutAfter
+	duplicate
+)
+
+// The actions; see also [Delay].
+var (
+	// Pass forwards the request and delivers its reply.
+	Pass = Action{kind: pass}
+	// Drop loses the request and all behind it on the same connection, which stays open and silent: a network that
+	// swallows packets. Replies to requests before it are still delivered.
+	Drop = Action{kind: drop}
+	// Hold keeps the request until [Proxy.Release] and then treats it like Pass. It is executed then even if its
+	// client has left meanwhile: a command that lands late.
+	Hold = Action{kind: hold}
+	// HoldReply lets the request execute and keeps the reply until [Proxy.Release].
+	HoldReply = Action{kind: holdReply}
+	// DropReply lets the request execute and loses the reply and all behind it. The connection stays open, and
+	// requests behind this one are executed too.
+	DropReply = Action{kind: dropReply}
+	// CutBefore closes the client's connection; the request is never executed.
+	CutBefore = Action{kind: cutBefore}
+	// CutAfter lets the request execute and then closes the client's connection instead of delivering the reply.
+	// Requests behind this one are not executed.
+	CutAfter = Action{kind: cutAfter}
+	// Duplicate lets the request execute twice, the second time on a connection of its own after the first reply,
+	// and then delivers the first reply. That connection has repeated the HELLO, AUTH and SELECT of the client's,
+	// but knows nothing else of it: no MULTI, no subscription.
+	Duplicate = Action{kind: duplicate}
+)
+
+// Delay waits for d and then treats the request like Pass.
+func Delay(d time.Duration) Action { return Action{delay: d} }
+
+// Nth returns a handler that applies action to the n-th request, counted from 1, among those with one of the given
+// command names, and passes all others. Without names every request counts. A loop over n until nothing fails any
+// more is an exhaustive sweep. One handler may serve several proxies; then it counts over all of them.
+func Nth(n int, action Action, names ...string) func(Request) Action {
+	var count atomic.Int64
+	return func(r Request) Action {
+		if (len(names) == 0 || r.Is(names...)) && count.Add(1) == int64(n) {
+			return action
+		}
+		return Pass
+	}
+}
+
+// Named returns a predicate that holds for requests with one of the given command names, in any case.
+func Named(names ...string) func(Request) bool {
+	return func(r Request) bool { return r.Is(names...) }
+}

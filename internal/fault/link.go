@@ -1,0 +1,208 @@
+package fault
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync"
+	"time"
+)
+
+// link is one client's connection and its counterpart to the server. One goroutine carries requests, one replies.
+//
+// The one for replies outlives the client: it goes on until all that was forwarded is answered, so that closing the
+// server's side cannot undo a command that was still under way.
+type link struct {
+	p      *Proxy
+	id     int
+	client net.Conn
+	up     net.Conn
+
+	mu         sync.Mutex
+	pending    []*exchange // forwarded and not yet answered, oldest first
+	setup      []byte      // requests that a second connection must repeat to be like this one
+	setups     int
+	subscriber bool // a SUBSCRIBE or the like was sent
+	ended      bool // no more requests will come
+}
+
+// exchange is a forwarded request that waits for its reply.
+type exchange struct {
+	verdict
+	raw      []byte
+	missing  int // frames that are still to come; a SUBSCRIBE is confirmed once per channel
+	answered bool
+}
+
+func (l *link) serve() {
+	defer l.p.drop(l.client)
+	up, err := l.p.dial()
+	if err != nil {
+		return
+	}
+	l.up = up
+	var replies sync.WaitGroup
+	replies.Go(l.replies)
+	l.requests()
+	l.end()
+	replies.Wait()
+}
+
+// requests carries requests until the client or the script ends the connection.
+func (l *link) requests() {
+	r := bufio.NewReader(l.client)
+	lost := false
+	for {
+		raw, args, err := readRequest(r)
+		if err != nil {
+			l.complain(err)
+			return
+		}
+		v := l.p.decide(l.id, args)
+		if v.kind == cutBefore {
+			l.p.drop(l.client)
+			return
+		}
+		if lost = lost || v.kind == drop; lost {
+			continue
+		}
+		if v.kind == hold && !pause(l.p, v.gate) || v.delay > 0 && !pause(l.p, time.After(v.delay)) {
+			return
+		}
+		if l.forward(v, raw) != nil || v.kind == cutAfter {
+			return
+		}
+	}
+}
+
+func (l *link) forward(v verdict, raw []byte) error {
+	e := &exchange{verdict: v, raw: raw, missing: 1}
+	if subscription(v.Name()) {
+		e.missing = max(1, len(v.Args)-1)
+	}
+	l.mu.Lock()
+	l.pending = append(l.pending, e)
+	l.subscriber = l.subscriber || subscription(v.Name())
+	if v.Is("HELLO", "AUTH", "SELECT") {
+		l.setup = append(l.setup, raw...)
+		l.setups++
+	}
+	l.mu.Unlock()
+	_, err := l.up.Write(raw)
+	return err
+}
+
+// end says that no more requests come. If none is pending, the goroutine for replies is woken to notice that.
+func (l *link) end() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ended = true
+	if len(l.pending) == 0 {
+		_ = l.up.Close()
+	}
+}
+
+// replies carries replies until the last one, and then closes both sides.
+func (l *link) replies() {
+	defer l.p.drop(l.up)
+	defer l.p.drop(l.client)
+	r := bufio.NewReader(l.up)
+	lost := false
+	for {
+		f, err := readFrame(r)
+		if err != nil {
+			l.complain(err)
+			return
+		}
+		e, last := l.match(f)
+		if e != nil && !e.answered {
+			e.answered = true
+			if e.kind == duplicate {
+				l.repeat(e)
+			}
+			l.p.executed(e.N)
+			if e.kind == cutAfter || e.kind == holdReply && !pause(l.p, e.gate) {
+				return
+			}
+			lost = lost || e.kind == dropReply
+		}
+		if !lost {
+			// An error means that the client has left. The replies are read nevertheless, to know what is executed.
+			_, _ = l.client.Write(f)
+		}
+		if last {
+			return
+		}
+	}
+}
+
+// match finds the exchange that a frame answers, nil if it answers none. It reports true with the last frame that
+// was due after the end of all requests.
+func (l *link) match(f frame) (e *exchange, last bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.pending) == 0 {
+		return nil, l.ended
+	}
+	e = l.pending[0]
+	if label := f.label(); l.subscriber && published(label) {
+		// In RESP2 these are arrays as replies are. Confirmations look like messages, too, but they answer a request.
+		if !subscription(label) || !e.Is(label) {
+			return nil, false
+		}
+	} else if f.outOfBand() {
+		return nil, false
+	}
+	if e.missing--; e.missing == 0 || f[0] == '-' {
+		l.pending = l.pending[1:]
+	}
+	return e, l.ended && len(l.pending) == 0
+}
+
+// subscription reports whether a command, or a frame labelled with its name, is one of those that are confirmed by
+// pub/sub frames instead of a reply.
+func subscription(name string) bool {
+	return strings.HasSuffix(strings.ToUpper(name), "SUBSCRIBE")
+}
+
+// published reports whether the label is that of a pub/sub frame.
+func published(label string) bool {
+	return subscription(label) || label == "message" || label == "pmessage" || label == "smessage"
+}
+
+// repeat executes a request a second time, on a connection that is prepared as the first was.
+func (l *link) repeat(e *exchange) {
+	conn, err := l.p.dial()
+	if err == nil {
+		defer l.p.drop(conn)
+		l.mu.Lock()
+		frames, n := append(append([]byte(nil), l.setup...), e.raw...), l.setups+1
+		l.mu.Unlock()
+		_, err = conn.Write(frames)
+		for r := bufio.NewReader(conn); err == nil && n > 0; {
+			var f frame
+			if f, err = readFrame(r); err == nil && !f.outOfBand() {
+				n--
+			}
+		}
+	}
+	if err != nil {
+		l.complain(fmt.Errorf("%w: %v: %w", errNotRepeated, e.Request, err))
+	}
+}
+
+var errNotRepeated = errors.New("request was not duplicated")
+
+// complain fails the test if err means that it would not test what it says. That a connection is gone does not.
+func (l *link) complain(err error) {
+	select {
+	case <-l.p.done:
+		return
+	default:
+	}
+	if errors.Is(err, errMalformed) || errors.Is(err, errNotRepeated) {
+		l.p.tb.Errorf("fault: connection %d: %v", l.id, err)
+	}
+}

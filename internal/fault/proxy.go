@@ -1,0 +1,181 @@
+// Package fault is a TCP proxy for tests that stands between a Redis client and a real server and does to single
+// commands what networks do: it loses them, delays them, executes them and loses the reply.
+//
+// It understands the protocol, RESP2 and RESP3, well enough to know which reply belongs to which request. Hence it
+// can say "executed, but the client will never know", which no proxy for bytes can. "Executed" always means that the
+// server's reply has been read.
+//
+// Pub/sub works, in both protocols: messages, pushes and attributes are no replies and pass.
+//
+// Limits: it does not know TLS, inline commands, and commands that are not answered exactly once, as MONITOR and
+// CLIENT REPLY OFF. A bare UNSUBSCRIBE counts as answered by its first confirmation. On a connection that has
+// subscribed, an array that begins with "message" is taken for one. A blocking command stays blocked on the server
+// when its client leaves, as the connection to the server lives until all is answered.
+package fault
+
+import (
+	"net"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Proxy listens on the loopback interface and connects each client to the upstream server, with one connection to
+// the server for each of the client's. Its methods may be called from several goroutines, except Wait and
+// WaitExecuted, which can fail the test and therefore belong to its own goroutine.
+type Proxy struct {
+	tb       testing.TB
+	upstream string
+	listener net.Listener
+	patience time.Duration // see Wait
+	done     chan struct{} // closed at the end
+	wg       sync.WaitGroup
+
+	deciding sync.Mutex // held while the handler runs
+
+	mu      sync.Mutex
+	handler func(Request) Action
+	refuse  bool
+	closed  bool
+	accepts int
+	conns   map[net.Conn]bool // every open connection; true for those of clients
+	gate    chan struct{}     // closed and replaced by Release
+	changed chan struct{}     // closed and replaced when seen changes
+	seen    []record
+}
+
+// dialTimeout bounds connecting to the server, so that one that hangs cannot hang the end of the test.
+const dialTimeout = 5 * time.Second
+
+// New starts a proxy in front of the server at address upstream. It ends with the test: connections are closed, what
+// is still held is dropped, and all goroutines have returned.
+//
+// A server that is down is seen by clients as a connection that is closed at once.
+func New(tb testing.TB, upstream string) *Proxy {
+	tb.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		tb.Fatalf("fault: %v", err)
+	}
+	p := &Proxy{
+		tb: tb, upstream: upstream, listener: listener, patience: patience, done: make(chan struct{}),
+		conns: map[net.Conn]bool{}, gate: make(chan struct{}), changed: make(chan struct{}),
+	}
+	p.wg.Go(p.accept)
+	tb.Cleanup(p.close)
+	return p
+}
+
+// Addr returns the address to connect to, 127.0.0.1:port.
+func (p *Proxy) Addr() string { return p.listener.Addr().String() }
+
+// Handle makes f decide about every request from now on; nil passes them all, which is also the default. A request
+// that waits behind a held one is decided about when its turn comes.
+//
+// Calls to f come one at a time, in the order of [Request.N], so f needs no lock of its own. It may call the methods
+// of the proxy, but must not wait for other requests.
+func (p *Proxy) Handle(f func(Request) Action) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.handler = f
+}
+
+// Release lets go everything that is held: every request and every reply whose request has been seen by now.
+// What arrives later is held anew if the handler says so.
+func (p *Proxy) Release() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	close(p.gate)
+	p.gate = make(chan struct{})
+}
+
+// Cut closes all connections of clients. What has been read from them still reaches the server, at once or, if it is
+// held, on Release. A connection nothing was sent on may be too young to be known; Refuse before Cut gets that too.
+func (p *Proxy) Cut() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for conn, client := range p.conns {
+		if client {
+			_ = conn.Close()
+		}
+	}
+}
+
+// Refuse makes new connections be closed at once, or no longer.
+func (p *Proxy) Refuse(refuse bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuse = refuse
+}
+
+func (p *Proxy) accept() {
+	for {
+		conn, err := p.listener.Accept()
+		if err != nil {
+			return
+		}
+		if id := p.admit(conn); id > 0 {
+			l := &link{p: p, id: id, client: conn}
+			p.wg.Go(l.serve)
+		}
+	}
+}
+
+// admit returns the connection's number, or closes it and returns 0.
+func (p *Proxy) admit(conn net.Conn) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.refuse || p.closed {
+		_ = conn.Close()
+		return 0
+	}
+	p.conns[conn] = true
+	p.accepts++
+	return p.accepts
+}
+
+// dial connects to the server. The caller ends the connection by p.drop.
+func (p *Proxy) dial() (net.Conn, error) {
+	conn, err := net.DialTimeout("tcp", p.upstream, dialTimeout)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	p.conns[conn] = false
+	return conn, nil
+}
+
+// drop closes a connection and forgets it; it may be called twice.
+func (p *Proxy) drop(conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = conn.Close()
+	delete(p.conns, conn)
+}
+
+// pause waits until c is ready and reports false if the end of the test came first.
+func pause[T any](p *Proxy, c <-chan T) bool {
+	select {
+	case <-c:
+		return true
+	case <-p.done:
+		return false
+	}
+}
+
+func (p *Proxy) close() {
+	p.mu.Lock()
+	p.closed = true
+	for conn := range p.conns {
+		_ = conn.Close()
+	}
+	p.mu.Unlock()
+	close(p.done)
+	_ = p.listener.Close()
+	p.wg.Wait()
+}

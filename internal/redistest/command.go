@@ -1,0 +1,80 @@
+package redistest
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// askTimeout bounds one question to the server, so that one to a paused server fails instead of hanging the test.
+const askTimeout = 10 * time.Second
+
+// Do sends one command past the client under test, through the unix socket, and returns the reply: int64, string,
+// nil or []any of these. An error reply is an error, and so is an element of an array that is one.
+//
+// Each call makes a connection of its own: it costs little, and no state is left over from before a Restart.
+func (s *Server) Do(args ...any) (any, error) {
+	name, _ := args[0].(string)
+	return s.ask(name, args[1:]...)
+}
+
+// Cmd is Do for commands that must succeed: an error fails the test.
+func (s *Server) Cmd(tb testing.TB, args ...any) any {
+	tb.Helper()
+	reply, err := s.Do(args...)
+	if err != nil {
+		tb.Fatalf("redistest: %v: %v", args, err)
+	}
+	return reply
+}
+
+// Keys returns the keys that match pattern ("*" for all), sorted. It uses SCAN, so keys that are added or removed
+// meanwhile may or may not be among them.
+func (s *Server) Keys(tb testing.TB, pattern string) []string {
+	tb.Helper()
+	keys := []string{}
+	for cursor := "0"; ; {
+		page, ok := s.Cmd(tb, "SCAN", cursor, "MATCH", pattern, "COUNT", 1000).([]any)
+		if !ok || len(page) != 2 {
+			tb.Fatalf("redistest: SCAN answered %v", page)
+		}
+		for _, key := range page[1].([]any) {
+			keys = append(keys, key.(string))
+		}
+		if cursor = page[0].(string); cursor == "0" {
+			slices.Sort(keys)
+			return slices.Compact(keys)
+		}
+	}
+}
+
+func (s *Server) ask(name string, args ...any) (any, error) {
+	options := []redis.DialOption{
+		redis.DialConnectTimeout(askTimeout), redis.DialReadTimeout(askTimeout), redis.DialWriteTimeout(askTimeout),
+	}
+	if i := slices.Index(s.extra, "--requirepass"); i >= 0 && i+1 < len(s.extra) {
+		options = append(options, redis.DialPassword(s.extra[i+1]))
+	}
+	conn, err := redis.Dial("unix", s.Socket(), options...)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = conn.Close() }()
+	reply, err := conn.Do(name, args...)
+	return text(reply), err
+}
+
+// text turns the byte slices of a redigo reply into strings, which compare and print better.
+func text(reply any) any {
+	switch reply := reply.(type) {
+	case []byte:
+		return string(reply)
+	case []any:
+		for i := range reply {
+			reply[i] = text(reply[i])
+		}
+	}
+	return reply
+}

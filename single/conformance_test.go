@@ -1,0 +1,43 @@
+package single_test
+
+import (
+	"testing"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
+)
+
+func TestConformance(t *testing.T) {
+	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		conformance.RunLocker(t, conformance.LockerHarness{Store: func(t testing.TB) conformance.LockerStore {
+			s := redistest.Start(t)
+			return conformance.LockerStore{
+				Client: func() locker.Locker { return single.New(build(t, s.Addr()), single.Name(s.Addr())) },
+				Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+				Hang: func() func() {
+					s.Pause()
+					return s.Resume
+				},
+			}
+		}})
+	})
+}
+
+// Clients with different drivers on one server exclude each other.
+func TestConformanceOverMixedDrivers(t *testing.T) {
+	names := drivers.Names()
+	conformance.RunLocker(t, conformance.LockerHarness{Store: func(t testing.TB) conformance.LockerStore {
+		s := redistest.Start(t)
+		n := 0
+		return conformance.LockerStore{
+			Client: func() locker.Locker {
+				n++
+				return single.New(opened(names[n%len(names)])(t, s.Addr()))
+			},
+			Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+		}
+	}})
+}

@@ -1,0 +1,379 @@
+package single_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
+)
+
+// An orphan would live for ttl; everything else is over much sooner.
+const ttl = 5 * time.Minute
+
+// isAcquire recognises the script by its three keys: lock, counter, tombstone.
+func isAcquire(r fault.Request) bool { return r.Is("EVALSHA", "EVAL") && r.Args[2] == "3" }
+
+func isRelease(r fault.Request) bool {
+	return r.Is("EVALSHA", "EVAL") && r.Args[2] == "2" && strings.Contains(r.Args[4], ":gone:")
+}
+
+// nth applies action to the n-th request that matches.
+func nth(n int, action fault.Action, matches func(fault.Request) bool) func(fault.Request) fault.Action {
+	count := 0
+	return func(r fault.Request) fault.Action {
+		if matches(r) {
+			if count++; count == n {
+				return action
+			}
+		}
+		return fault.Pass
+	}
+}
+
+// rig is a client whose commands pass a proxy.
+type rig struct {
+	server *redistest.Server
+	proxy  *fault.Proxy
+	client *locker.Client
+}
+
+func newRig(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) *rig {
+	s := redistest.Start(t)
+	p := fault.New(t, s.Addr())
+	r := &rig{s, p, single.New(build(t, p.Addr()), single.Name(s.Addr()), single.Timeout(time.Second))}
+	closing(t, r.client)
+	// once in peace, so that the server knows the scripts and connections exist
+	l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// wantNoKey waits, for much less than ttl, until nothing is left of the lock.
+func (r *rig) wantNoKey(t *testing.T) {
+	t.Helper()
+	const limit = 10 * time.Second
+	eventually(t, limit, "the lock is free", func() bool {
+		l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
+		// held: the command landed just now; unavailable: a connection that the fault broke was met once more
+		return err == nil && l.Unlock(t.Context()) == nil
+	})
+	eventually(t, limit, "the key is gone", func() bool { return !slices.Contains(r.server.Keys(t, "*"), "lock:k") })
+}
+
+func TestContextCancelledWhileTheCommandIsInFlight(t *testing.T) {
+	for name, action := range map[string]fault.Action{
+		"not yet executed": fault.Hold, "executed, reply on its way": fault.HoldReply,
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				r := newRig(t, build)
+				r.proxy.Handle(nth(1, action, isAcquire))
+				last := len(r.proxy.Requests())
+				ctx, cancel := context.WithCancel(t.Context())
+				result := make(chan error, 1)
+				go func() {
+					_, err := r.client.Lock(ctx, "k", locker.TTL(ttl))
+					result <- err
+				}()
+				r.proxy.Wait(t, func(q fault.Request) bool { return q.N > last && isAcquire(q) })
+				cancel()
+				wantErr(t, <-result, locker.ErrUnavailable, context.Canceled)
+				r.proxy.Release() // the command lands, or its reply arrives, after the caller has left
+				r.wantNoKey(t)
+			})
+		})
+	}
+}
+
+func TestReplyLostAfterExecution(t *testing.T) {
+	for name, action := range map[string]fault.Action{"connection cut": fault.CutAfter, "silence": fault.DropReply} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				r := newRig(t, build)
+				before := r.proxy.Count(isAcquire)
+				r.proxy.Handle(nth(1, action, isAcquire))
+				_, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
+				wantErr(t, err, locker.ErrUnavailable)
+				if n := r.proxy.Count(isAcquire) - before; n != 1 {
+					t.Errorf("the acquisition was sent %d times", n)
+				}
+				r.wantNoKey(t)
+			})
+		})
+	}
+}
+
+// Proxies and clients that resend must not make an owner lose to itself.
+func TestAcquisitionExecutedTwiceIsGranted(t *testing.T) {
+	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		r := newRig(t, build)
+		r.proxy.Handle(nth(1, fault.Duplicate, isAcquire))
+		l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Extend(t.Context()); err != nil {
+			t.Errorf("the second execution issued another token: %v", err)
+		}
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		r.wantNoKey(t)
+	})
+}
+
+func TestReleaseReplyLost(t *testing.T) {
+	for name, action := range map[string]fault.Action{"before execution": fault.CutBefore, "after execution": fault.CutAfter} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				r := newRig(t, build)
+				l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.proxy.Handle(nth(1, action, isRelease))
+				wantErr(t, l.Unlock(t.Context()), locker.ErrUnavailable) // not known, and so not "not held"
+				r.wantNoKey(t)                                           // it goes on by itself
+			})
+		})
+	}
+}
+
+// The n-th command of lock and unlock fails, for n = 1, 2, … until there is no n-th: nothing may stay behind.
+func TestSweepOverFailingCommands(t *testing.T) {
+	for name, action := range map[string]fault.Action{
+		"cut before": fault.CutBefore, "cut after": fault.CutAfter, "duplicated": fault.Duplicate, "dropped": fault.Drop,
+	} {
+		t.Run(name, func(t *testing.T) {
+			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				r := newRig(t, build)
+				isScript := fault.Named("EVALSHA", "EVAL")
+				for n := 1; ; n++ {
+					if n > 10 {
+						t.Fatal("the sweep does not end")
+					}
+					before := r.proxy.Count(isScript)
+					r.proxy.Handle(nth(n, action, isScript))
+					ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+					if l, err := r.client.Lock(ctx, "k", locker.TTL(ttl)); err == nil {
+						_ = l.Unlock(ctx)
+					}
+					cancel()
+					sent := r.proxy.Count(isScript) - before
+					r.proxy.Handle(nil)
+					r.wantNoKey(t)
+					if sent < n {
+						break
+					}
+				}
+			})
+		})
+	}
+}
+
+// The promise is 50 ms. A busy machine may break it now and then, a client that waits in a driver breaks it always.
+func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
+	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		s := redistest.Start(t)
+		c := closing(t, single.New(build(t, s.Addr()), single.Timeout(2*time.Second)))
+		l, err := c.TryLock(t.Context(), "held", locker.TTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Pause()
+		for what, call := range map[string]func(context.Context) error{
+			"lock":    func(ctx context.Context) error { _, err := c.Lock(ctx, "k", locker.TTL(ttl)); return err },
+			"trylock": func(ctx context.Context) error { _, err := c.TryLock(ctx, "k", locker.TTL(ttl)); return err },
+			"extend":  l.Extend,
+		} {
+			best := time.Hour
+			for try := 0; try < 2 || try < 10 && best > 50*time.Millisecond; try++ {
+				const patience = 20 * time.Millisecond
+				ctx, cancel := context.WithTimeout(t.Context(), patience)
+				if try%2 == 1 { // clients treat the two ends of a context differently
+					cancel()
+					ctx, cancel = context.WithCancel(t.Context())
+					time.AfterFunc(patience, cancel)
+				}
+				start := time.Now()
+				err := call(ctx)
+				late := time.Since(start) - patience
+				if ctx.Err() == nil {
+					t.Fatalf("%s: returned %v before its context ended", what, err)
+				}
+				wantErr(t, err, locker.ErrUnavailable, ctx.Err())
+				cancel()
+				best = min(best, late)
+			}
+			if best > 50*time.Millisecond {
+				t.Errorf("%s: back %v after its context's end, at best", what, best)
+			}
+		}
+		s.Resume()
+		eventually(t, 10*time.Second, "the attempts are undone", func() bool {
+			return !slices.Contains(s.Keys(t, "*"), "lock:k")
+		})
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock: %v", err)
+		}
+	})
+}
+
+func TestErrorsOfARealServer(t *testing.T) {
+	type setup struct {
+		s *redistest.Server
+		c *locker.Client
+	}
+	tests := []struct {
+		name string
+		args []string // of the server
+		do   func(t *testing.T, u setup) error
+		want []error
+		text string
+	}{
+		{"held", nil, func(t *testing.T, u setup) error {
+			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
+			_, err := u.c.TryLock(t.Context(), "k")
+			return err
+		}, []error{locker.ErrHeld}, `trylock "k": held by another owner (for `},
+		{"context cancelled", nil, func(t *testing.T, u setup) error {
+			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(50*time.Millisecond, cancel)
+			_, err := u.c.Lock(ctx, "k")
+			return err
+		}, []error{locker.ErrHeld, context.Canceled}, "context canceled: held by"},
+		{"deadline", nil, func(t *testing.T, u setup) error {
+			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			_, err := u.c.Lock(ctx, "k")
+			return err
+		}, []error{locker.ErrHeld, context.DeadlineExceeded}, "context deadline exceeded: held by"},
+		{"server down", nil, func(t *testing.T, u setup) error {
+			u.s.Kill()
+			_, err := u.c.Lock(t.Context(), "k")
+			if err == nil {
+				return nil
+			}
+			_, err = u.c.Lock(t.Context(), "k") // the first may have found a connection that was still there
+			return err
+		}, []error{locker.ErrUnavailable}, "connection refused"},
+		{"server hung", nil, func(t *testing.T, u setup) error {
+			u.s.Pause()
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err := u.c.Lock(ctx, "k")
+			return err
+		}, []error{locker.ErrUnavailable, context.DeadlineExceeded}, "no answer yet"},
+		{"server hung, no deadline", nil, func(t *testing.T, u setup) error {
+			u.s.Pause()
+			_, err := u.c.Lock(t.Context(), "k")
+			return err
+		}, []error{locker.ErrUnavailable}, ""},
+		{"password missing", []string{"--requirepass", "secret"}, func(t *testing.T, u setup) error {
+			_, err := u.c.Lock(t.Context(), "k")
+			return err
+		}, []error{locker.ErrUnavailable}, "NOAUTH"},
+		{"read-only", nil, func(t *testing.T, u setup) error {
+			u.s.Cmd(t, "REPLICAOF", "127.0.0.1", "1")
+			_, err := u.c.Lock(t.Context(), "k")
+			return err
+		}, []error{locker.ErrUnavailable}, "READONLY"},
+		{"key of another type", nil, func(t *testing.T, u setup) error {
+			u.s.Cmd(t, "HSET", "lock:k", "f", "v")
+			_, err := u.c.Lock(t.Context(), "k")
+			return err
+		}, []error{locker.ErrForeignKey}, "not a lock"},
+		{"lost lease", nil, func(t *testing.T, u setup) error {
+			l, err := u.c.Lock(t.Context(), "k", locker.NoRenewal())
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.s.Cmd(t, "DEL", "lock:k")
+			return l.Extend(t.Context())
+		}, []error{locker.ErrLost}, "taken over"},
+		{"lost lease, at unlock", nil, func(t *testing.T, u setup) error {
+			l, err := u.c.Lock(t.Context(), "k", locker.NoRenewal())
+			if err != nil {
+				t.Fatal(err)
+			}
+			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
+			return l.Unlock(t.Context())
+		}, []error{locker.ErrNotHeld, locker.ErrLost}, "no longer held"},
+		{"double unlock", nil, func(t *testing.T, u setup) error {
+			l, err := u.c.Lock(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			return l.Unlock(t.Context())
+		}, []error{locker.ErrUnlocked}, "already unlocked"},
+		{"closed client", nil, func(t *testing.T, u setup) error {
+			_ = u.c.Close()
+			_, err := u.c.Lock(t.Context(), "k")
+			return err
+		}, []error{locker.ErrClosed}, "closed"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				if strings.Contains(t.Name(), "rueidis,_user") && tt.name == "password missing" {
+					t.Skip("rueidis.NewClient itself refuses to give such a client")
+				}
+				s := redistest.Start(t, tt.args...)
+				err := tt.do(t, setup{s, closing(t, single.New(build(t, s.Addr()), single.Name(s.Addr()), single.Timeout(2*time.Second)))})
+				wantErr(t, err, tt.want...)
+				if !strings.Contains(fmt.Sprint(err), tt.text) {
+					t.Errorf("error %q does not say %q", err, tt.text)
+				}
+			})
+		})
+	}
+}
+
+func TestWrongPasswordIsARefusal(t *testing.T) {
+	s := redistest.Start(t, "--requirepass", "secret")
+	for _, name := range []string{"goredis", "redigo", "rueidis"} {
+		d, err := drivers.Open(t.Context(), name, drivers.Config{Network: "tcp", Addr: s.Addr(), Password: "wrong-guess"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := closing(t, single.New(d, single.Name(s.Addr())))
+		_, err = c.Lock(t.Context(), "k")
+		wantErr(t, err, locker.ErrUnavailable)
+		if text := fmt.Sprint(err); !strings.Contains(text, "WRONGPASS") || !strings.Contains(text, s.Addr()) || strings.Contains(text, "guess") {
+			t.Errorf("%s: %q must name the reason and the server, and not the password", name, text)
+		}
+	}
+}
+
+func TestServerDownAtStartIsNoObstacle(t *testing.T) {
+	for _, name := range []string{"goredis", "redigo", "rueidis"} {
+		s := redistest.Start(t)
+		s.Kill()
+		c := closing(t, single.New(opened(name)(t, s.Addr())))
+		_, err := c.Lock(t.Context(), "k")
+		wantErr(t, err, locker.ErrUnavailable)
+		s.Restart()
+		eventually(t, 10*time.Second, name+" reaches the server when it is up", func() bool {
+			l, err := c.Lock(t.Context(), "k")
+			return err == nil && l.Unlock(t.Context()) == nil
+		})
+	}
+}

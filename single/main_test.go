@@ -1,0 +1,118 @@
+package single_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	goredisclient "github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/drivers/rueidis"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// builders are the ways to reach a server: each driver with a client of its own making, and each with one that a user
+// made with nothing but the library's defaults.
+var builders = map[string]func(t testing.TB, addr string) drivers.Driver{
+	"goredis": opened("goredis"),
+	"redigo":  opened("redigo"),
+	"rueidis": opened("rueidis"),
+	"goredis, user's client": func(t testing.TB, addr string) drivers.Driver {
+		c := goredisclient.NewClient(&goredisclient.Options{Addr: addr})
+		t.Cleanup(func() { _ = c.Close() })
+		return goredis.New(c)
+	},
+	"redigo, user's client": func(t testing.TB, addr string) drivers.Driver {
+		p := &redis.Pool{MaxIdle: 8, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", addr) }}
+		t.Cleanup(func() { _ = p.Close() })
+		return redigo.New(p)
+	},
+	"rueidis, user's client": func(t testing.TB, addr string) drivers.Driver {
+		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: []string{addr}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return rueidis.New(c)
+	},
+}
+
+func opened(name string) func(t testing.TB, addr string) drivers.Driver {
+	return func(t testing.TB, addr string) drivers.Driver {
+		d, err := drivers.Open(t.Context(), name, drivers.Config{Network: "tcp", Addr: addr})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+}
+
+// each runs f once per builder.
+func each(t *testing.T, f func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver)) {
+	for name, build := range builders {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f(t, build)
+		})
+	}
+}
+
+// closing closes the client in the end.
+func closing(t testing.TB, c *locker.Client) *locker.Client {
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return c
+}
+
+// eventually waits until cond holds.
+func eventually(t *testing.T, limit time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}
+
+// wantErr checks that err matches all of want and none of the other sentinels.
+func wantErr(t *testing.T, err error, want ...error) {
+	t.Helper()
+	all := []error{
+		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
+		locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
+	}
+	for _, e := range all {
+		wanted := false
+		for _, w := range want {
+			wanted = wanted || w == e
+		}
+		if errors.Is(err, e) != wanted {
+			t.Errorf("error %q matches %q: %v, want %v", err, e, !wanted, wanted)
+		}
+	}
+}
+
+// unusedAddr is where nobody listens.
+func unusedAddr(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
