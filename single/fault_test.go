@@ -18,11 +18,13 @@ import (
 // An orphan would live for ttl; everything else is over much sooner.
 const ttl = 5 * time.Minute
 
-// isAcquire recognises the script by its three keys: lock, counter, tombstone.
-func isAcquire(r fault.Request) bool { return r.Is("EVALSHA", "EVAL") && r.Args[2] == "3" }
+// isAcquire and isRelease recognise the scripts by the place of the tombstone among their keys.
+func isAcquire(r fault.Request) bool {
+	return r.Is("EVALSHA", "EVAL") && r.Args[2] == "3" && strings.Contains(r.Args[5], ":gone:")
+}
 
 func isRelease(r fault.Request) bool {
-	return r.Is("EVALSHA", "EVAL") && r.Args[2] == "2" && strings.Contains(r.Args[4], ":gone:")
+	return r.Is("EVALSHA", "EVAL") && r.Args[2] == "3" && strings.Contains(r.Args[4], ":gone:")
 }
 
 // nth applies action to the n-th request that matches.

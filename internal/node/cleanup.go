@@ -103,14 +103,11 @@ func (cl *cleaner) round() (progress bool) {
 	batch := append([]cleanup(nil), cl.todo[:min(len(cl.todo), maxBatch)]...)
 	cl.mu.Unlock()
 
-	calls := make([]*call, len(batch))
-	for i, c := range batch {
-		calls[i], _ = cl.queue.submit(releaseScript, c.command()) // refused: tried again in the next round
-	}
+	answered := cl.send(batch)
 	now := time.Now()
 	unanswered := batch[:0]
 	for i, c := range batch {
-		if !cl.answered(calls[i]) && now.Before(c.expires) {
+		if !answered[i] && now.Before(c.expires) {
 			unanswered = append(unanswered, c)
 		}
 	}
@@ -121,27 +118,37 @@ func (cl *cleaner) round() (progress bool) {
 	return len(unanswered) < len(batch)
 }
 
-// answered waits for the outcome: until the exchange's timeout, or, with a client that does not keep to it, until the
-// queue is closed.
-func (cl *cleaner) answered(c *call) bool {
-	if c == nil {
-		return false
+// send sends a batch and reports which of it were answered. Each outcome comes within the exchange's timeout; with a
+// client that does not keep to it, the wait ends when the queue is closed.
+func (cl *cleaner) send(batch []cleanup) []bool {
+	answered := make([]bool, len(batch))
+	ready := make(chan *Call, len(batch))
+	under := 0
+	for i, c := range batch {
+		call := &Call{Tag: i, script: releaseScript, cmd: c.command("0"), ready: ready}
+		if cl.queue.submit(call) == nil { // refused: tried again in the next round
+			under++
+		}
 	}
-	select {
-	case <-c.done:
-		_, isInt := c.reply.(int64)
-		return c.err == nil && isInt
-	case <-cl.queue.ctx.Done():
-		return false
+	for ; under > 0; under-- {
+		select {
+		case call := <-ready:
+			_, isInt := call.reply.(int64)
+			answered[call.Tag] = call.err == nil && isInt
+		case <-cl.queue.ctx.Done():
+			return answered
+		}
 	}
+	return answered
 }
 
-func (c *cleanup) command() drivers.Command {
+// command builds the release. token is that of the lease, for a certificate that no newer one was issued.
+func (c *cleanup) command(token string) drivers.Command {
 	tombstone := "0"
 	if !c.landed {
 		tombstone = milliseconds(c.ttl + cleanupLife)
 	}
-	return releaseScript.command([]string{c.keys.lock, c.keys.gone + c.token}, c.token, tombstone)
+	return releaseScript.command([]string{c.keys.lock, c.keys.gone + c.token, c.keys.fence}, c.token, tombstone, token)
 }
 
 // wait returns when nothing is left to do, or ctx has ended. Once closing is closed that is soon: what is left gets one
@@ -159,3 +166,5 @@ func (cl *cleaner) wait(ctx context.Context) {
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
+
+func decimal(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/golocker/locker"
@@ -29,37 +30,45 @@ func (e *nodeError) Unwrap() error {
 // errGivenUp is the answer to an attempt that arrived after its own clean-up. Nobody waits for it.
 var errGivenUp = errors.New("the attempt was given up before it arrived")
 
-// decodeGrant reads the reply of acquire.lua.
-func decodeGrant(reply drivers.Reply) (locker.Grant, error) {
+// decodeVote reads the reply of acquire.lua.
+func decodeVote(reply drivers.Reply) (Vote, error) {
 	if e, ok := reply.(drivers.ServerError); ok {
-		return locker.Grant{}, e
+		return Vote{}, e
 	}
-	if r, ok := reply.([]drivers.Reply); ok && len(r) == 2 {
-		code, ok1 := r[0].(int64)
-		n, ok2 := r[1].(int64)
-		switch {
-		case !ok1 || !ok2:
-		case code == 1 && n > 0:
-			return locker.Grant{Fence: uint64(n)}, nil
-		case code == 0:
-			return locker.Grant{}, &locker.HeldError{Remaining: max(0, time.Duration(n)) * time.Millisecond}
-		case code == -1:
-			return locker.Grant{}, errGivenUp
-		case code == -2:
-			return locker.Grant{}, locker.ErrForeignKey
+	r, _ := reply.([]drivers.Reply)
+	integer := func(i int) int64 {
+		if i < len(r) {
+			if n, ok := r[i].(int64); ok {
+				return n
+			}
 		}
+		return math.MinInt64
 	}
-	return locker.Grant{}, unexpected(reply)
+	switch code, n := integer(0), integer(1); {
+	case code == 1 && n > 0:
+		return Vote{Granted: true, Counter: uint64(n)}, nil
+	case code == 0 && len(r) == 4:
+		owner, _ := r[3].(string)
+		return Vote{
+			Counter: uint64(max(0, integer(2))),
+			Owner:   owner,
+		}, &locker.HeldError{Remaining: max(0, time.Duration(n)) * time.Millisecond}
+	case code == -1:
+		return Vote{}, errGivenUp
+	case code == -2:
+		return Vote{}, locker.ErrForeignKey
+	}
+	return Vote{}, unexpected(reply)
 }
 
-// decodeOwned reads the reply of extend.lua and release.lua: 0 means that the lock is not the caller's.
+// decodeOwned reads the reply of raise.lua, extend.lua and release.lua: 0 means that the lock is not the caller's.
 func decodeOwned(reply drivers.Reply) error {
 	switch r := reply.(type) {
 	case drivers.ServerError:
 		return r
 	case int64:
 		switch r {
-		case 0:
+		case 0, 3:
 			return locker.ErrNotHeld
 		case 1, 2:
 			return nil
@@ -73,6 +82,8 @@ func decodeOwned(reply drivers.Reply) error {
 func unexpected(reply drivers.Reply) error {
 	return fmt.Errorf("unexpected reply of type %T: not from the lock script, or not normalised by the driver", reply)
 }
+
+func isNotSent(err error) bool { return errors.Is(err, drivers.ErrNotSent) }
 
 // refusals are error codes that Redis gives instead of executing a command.
 var refusals = map[string]bool{

@@ -72,7 +72,10 @@ func ok(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 	return replies, nil
 }
 
-var granted = []drivers.Reply{int64(1), int64(7)}
+var (
+	granted = []drivers.Reply{int64(1), int64(7)}
+	held    = []drivers.Reply{int64(0), int64(500), int64(6), "somebody"}
+)
 
 // all answers every command with r.
 func all(r drivers.Reply) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {

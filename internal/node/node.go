@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"sync"
 	"time"
 
@@ -39,8 +38,7 @@ type Node struct {
 	closing chan struct{} // closed by Close: wakes whoever waits for an answer
 	// calls is held for reading by every call, and for writing by Close between waking them and closing the queue, so
 	// that each has handed over its clean-up by then.
-	calls  sync.RWMutex
-	closed bool
+	calls sync.RWMutex
 }
 
 // New returns a Node that owns d.
@@ -60,92 +58,72 @@ func New(d drivers.Driver, o Options) *Node {
 	}
 }
 
-// Acquire is the node's part of locker.Backend.Acquire, with the same rules.
+// Acquire is the node's part of locker.Backend.Acquire, with the same rules, for a node that decides alone.
 func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	n.calls.RLock()
 	defer n.calls.RUnlock()
-	lock := n.prefix + req.Key
-	if err := reserved(lock); err != nil {
-		return locker.Grant{}, err
-	}
-	if n.cleaner.full() {
-		return locker.Grant{}, n.fault(errFull)
-	}
-	k := keysOf(lock)
-	undo := cleanup{keys: k, token: req.Token, ttl: req.TTL}
-	cmd := acquireScript.command([]string{k.lock, k.fence, k.gone + req.Token}, req.Token, milliseconds(req.TTL), counterKeepMS)
-	reply, err := n.exchange(ctx, acquireScript, cmd, req.TTL, func(reply drivers.Reply, err error) {
+	ready := make(chan *Call, 1)
+	c := n.StartAcquire(ready, 0, &req, Acquisition{Quantum: 1})
+	if err := n.wait(ctx, c, ready, req.TTL, func(c *Call) {
 		// The caller has left and the attempt was given up at once, with a tombstone. If it succeeded nevertheless
 		// (it was executed first, or so late that the tombstone was gone), that is known only now.
-		if grant, e := decodeGrant(reply); err == nil && e == nil && grant.Fence != 0 {
-			undo := undo
-			undo.landed = true
-			n.cleaner.add(undo)
+		if c.Vote().Granted {
+			n.Undo(&req, true)
 		}
-	})
-	if err != nil {
-		if !errors.Is(err, drivers.ErrNotSent) {
-			n.cleaner.add(undo)
+	}); err != nil {
+		if !isNotSent(err) {
+			n.Undo(&req, false)
 		}
 		return locker.Grant{}, n.fault(err)
 	}
-	grant, err := decodeGrant(reply)
-	if err != nil && !known(err) {
-		n.cleaner.add(undo)
+	v := c.Vote()
+	if v.Doubtful {
+		n.Undo(&req, false)
 	}
-	return grant, n.fault(err)
+	return locker.Grant{Fence: v.Counter}, v.Err
 }
 
 // Extend is the node's part of locker.Backend.Extend, with the same rules.
 func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	n.calls.RLock()
 	defer n.calls.RUnlock()
-	k := keysOf(n.prefix + req.Key)
-	cmd := extendScript.command([]string{k.lock, k.fence},
-		req.Token, milliseconds(req.TTL), strconv.FormatUint(req.Fence, 10), counterKeepMS)
-	reply, err := n.exchange(ctx, extendScript, cmd, req.TTL, nil)
-	if err != nil {
+	ready := make(chan *Call, 1)
+	c := n.StartExtend(ready, 0, &req)
+	if err := n.wait(ctx, c, ready, req.TTL, nil); err != nil {
 		return n.fault(err)
 	}
-	return n.fault(decodeOwned(reply))
+	return c.Owned()
 }
 
 // Release is the node's part of locker.Backend.Release, with the same rules.
 func (n *Node) Release(ctx context.Context, req locker.Request) error {
 	n.calls.RLock()
 	defer n.calls.RUnlock()
-	k := keysOf(n.prefix + req.Key)
-	undo := cleanup{keys: k, token: req.Token, ttl: req.TTL, landed: true}
-	reply, err := n.exchange(ctx, releaseScript, undo.command(), n.queue.timeout, nil)
+	ready := make(chan *Call, 1)
+	c := n.StartRelease(ready, 0, &req)
+	err := n.wait(ctx, c, ready, n.queue.timeout, nil)
 	if err == nil {
-		err = decodeOwned(reply)
+		err = c.Owned()
 	}
 	if err != nil && !errors.Is(err, locker.ErrNotHeld) {
-		n.cleaner.add(undo)
+		n.Undo(&req, true)
 	}
 	return n.fault(err)
 }
 
 var errNoAnswer = errors.New("no answer yet")
 
-// exchange sends one command and waits for its reply until ctx ends, the node is closed, or limit has passed. An error
-// matches drivers.ErrNotSent if the command was certainly not sent; otherwise its outcome is unknown, and if the
-// exchange goes on, late learns it.
-func (n *Node) exchange(ctx context.Context, s *script, cmd drivers.Command, limit time.Duration, late func(drivers.Reply, error)) (drivers.Reply, error) {
-	if n.closed {
-		return nil, errClosedUnsent
-	}
-	c, err := n.queue.submit(s, cmd)
-	if err != nil {
-		return nil, drivers.NotSent(err)
-	}
+// wait waits for c until ctx ends, the node is closed, or limit has passed. nil means that the outcome is known. An
+// error matches drivers.ErrNotSent if the command was certainly not sent; otherwise late learns the outcome.
+func (n *Node) wait(ctx context.Context, c *Call, ready <-chan *Call, limit time.Duration, late func(*Call)) error {
 	// The driver is asked to keep to the timeout too, but may not be able to, and the command may wait for others.
 	limit = min(limit, n.queue.timeout)
 	t := time.NewTimer(limit)
 	defer t.Stop()
+	var err error
 	select {
-	case <-c.done:
-		return c.reply, c.err
+	case <-ready:
+		return nil
 	case <-ctx.Done():
 		err = errNoAnswer
 	case <-t.C:
@@ -153,14 +131,14 @@ func (n *Node) exchange(ctx context.Context, s *script, cmd drivers.Command, lim
 	case <-n.closing:
 		err = locker.ErrClosed
 	}
-	wasSent, done := n.queue.leave(c, late)
+	wasSent, done := c.Leave(late)
 	switch {
 	case done:
-		return c.reply, c.err
+		return nil
 	case wasSent:
-		return nil, err
+		return err
 	default:
-		return nil, drivers.NotSent(err)
+		return drivers.NotSent(err)
 	}
 }
 
@@ -170,8 +148,7 @@ func (n *Node) exchange(ctx context.Context, s *script, cmd drivers.Command, lim
 func (n *Node) Close() error {
 	close(n.closing)
 	n.calls.Lock()
-	n.closed = true
-	n.calls.Unlock()
+	n.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
 	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)
 	defer cancel()
 	n.cleaner.wait(ctx)
@@ -203,8 +180,8 @@ func (n *Node) fault(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld),
-		errors.Is(err, locker.ErrForeignKey), errors.Is(err, locker.ErrClosed):
+	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld), errors.Is(err, locker.ErrForeignKey),
+		errors.Is(err, locker.ErrClosed), errors.Is(err, locker.ErrUnavailable):
 		return err
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, err})

@@ -82,7 +82,7 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 			if len(undone) != 1 {
 				t.Fatalf("%d releases were sent when the caller left, want 1 at once", len(undone))
 			}
-			if tombstone := undone[0][len(undone[0])-1]; tombstone != "70000" {
+			if tombstone := undone[0][7]; tombstone != "70000" {
 				t.Errorf("the release leaves a tombstone for %s ms, want TTL + 1 min", tombstone)
 			}
 			time.Sleep(2 * time.Second)
@@ -96,8 +96,8 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 		releases int
 	}{
 		{"granted late", late(granted), 2},
-		{"held, late", late([]drivers.Reply{int64(0), int64(500)}), 1},
-		{"found its tombstone", late([]drivers.Reply{int64(-1), int64(0)}), 1},
+		{"held, late", late(held), 1},
+		{"found its tombstone", late([]drivers.Reply{int64(-1)}), 1},
 		{"connection broke", func(t *testing.T, d *fake, n *Node) {
 			d.will(fails(io.EOF))
 			_, err := n.Acquire(t.Context(), request("a"))
@@ -138,7 +138,7 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 			time.Sleep(2 * time.Second)
 		}, 1},
 		{"held", func(t *testing.T, d *fake, n *Node) {
-			d.will(all([]drivers.Reply{int64(0), int64(500)}))
+			d.will(all(held))
 			_, err := n.Acquire(t.Context(), request("a"))
 			var held *locker.HeldError
 			if !errors.As(err, &held) || held.Remaining != 500*time.Millisecond || errors.Is(err, locker.ErrUnavailable) {
@@ -157,7 +157,7 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 					t.Errorf("%d releases were sent, want %d: %q", len(got), tt.releases, got)
 				}
 				for _, cmd := range got {
-					if cmd[3] != "p:k" || cmd[5] != "a" {
+					if cmd[3] != "p:k" || cmd[6] != "a" {
 						t.Errorf("wrong release: %q", cmd)
 					}
 				}
@@ -211,7 +211,7 @@ func TestUnansweredReleaseGoesOn(t *testing.T) {
 		d.forgetAll()
 		time.Sleep(2 * timeout)
 		cmds := d.sent(releaseScript)
-		if len(cmds) != 1 || cmds[0][len(cmds[0])-1] != "0" {
+		if len(cmds) != 1 || cmds[0][7] != "0" {
 			t.Errorf("releases after the server was back: %q, want one without tombstone", cmds)
 		}
 	})

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -25,14 +26,14 @@ const (
 // arrive while all are busy are sent together by the first that becomes free.
 //
 // The caller of a command never waits inside the driver, whose client may ignore the end of a context: it waits for
-// done, and may leave before. A command that was not sent by then vanishes; one that was is resolved when its reply
-// comes, by the late function given to leave.
+// the call to come through its channel, and may leave before. A command that was not sent by then vanishes; one that was
+// is resolved when its reply comes, by the late function given to leave.
 type queue struct {
 	driver  drivers.Driver
 	timeout time.Duration // of one exchange
 
 	mu      sync.Mutex
-	pending []*call
+	pending []*Call
 	lanes   int
 	closed  bool
 	idle    chan struct{} // closed when it is closed and no lane runs any more
@@ -41,27 +42,7 @@ type queue struct {
 	cancel context.CancelFunc
 }
 
-// call is one command on its way. Its fields are guarded by the queue's mu until done is closed, and constant after.
-type call struct {
-	script *script
-	cmd    drivers.Command
-	state  callState
-	late   func(drivers.Reply, error)
-	done   chan struct{}
-
-	reply drivers.Reply
-	err   error // the outcome is unknown, or matches drivers.ErrNotSent
-}
-
-type callState uint8
-
-const (
-	waiting callState = iota
-	sent
-	resolved
-)
-
-var errFull = fmt.Errorf("%w: too many commands wait for an answer", locker.ErrUnavailable)
+var errFull = errors.New("too many commands wait for an answer")
 
 func newQueue(d drivers.Driver, timeout time.Duration) *queue {
 	q := &queue{driver: d, timeout: timeout, idle: make(chan struct{})}
@@ -69,29 +50,26 @@ func newQueue(d drivers.Driver, timeout time.Duration) *queue {
 	return q
 }
 
-// submit queues a command. The call it returns is resolved by a lane, within the exchange's timeout of being sent.
-func (q *queue) submit(s *script, cmd drivers.Command) (*call, error) {
-	c := &call{script: s, cmd: cmd, done: make(chan struct{})}
+// submit queues a command. It is resolved by a lane, within the exchange's timeout of being sent.
+func (q *queue) submit(c *Call) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
-		return nil, locker.ErrClosed
+		return locker.ErrClosed
 	}
 	if len(q.pending) >= maxPending {
-		return nil, errFull
+		return errFull
 	}
 	q.pending = append(q.pending, c)
 	if q.lanes < maxLanes {
 		q.lanes++
 		go q.lane()
 	}
-	return c, nil
+	return nil
 }
 
-// leave is for a caller that does not wait any longer. It reports whether the command was sent: if so, late is called
-// with the outcome when that is known, by a lane that it must not block. If the outcome is known already, leave returns
-// done and it can be read from c.
-func (q *queue) leave(c *call, late func(drivers.Reply, error)) (wasSent, done bool) {
+// leave implements [Call.Leave].
+func (q *queue) leave(c *Call, late func(*Call)) (wasSent, done bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch c.state {
@@ -105,7 +83,7 @@ func (q *queue) leave(c *call, late func(drivers.Reply, error)) (wasSent, done b
 		c.state = resolved
 		return false, false
 	case sent:
-		c.late = late
+		c.late, c.ready = late, nil
 		return true, false
 	default:
 		return true, true
@@ -123,7 +101,7 @@ func (q *queue) lane() {
 	}
 }
 
-func (q *queue) take() []*call {
+func (q *queue) take() []*Call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := min(len(q.pending), maxBatch)
@@ -134,7 +112,7 @@ func (q *queue) take() []*call {
 		}
 		return nil
 	}
-	batch := make([]*call, n)
+	batch := make([]*Call, n)
 	copy(batch, q.pending)
 	rest := copy(q.pending, q.pending[n:])
 	clear(q.pending[rest:])
@@ -147,14 +125,14 @@ func (q *queue) take() []*call {
 
 // exchange sends a batch and resolves its calls. What the server refuses with NOSCRIPT, and so has not executed, is sent
 // again in full.
-func (q *queue) exchange(batch []*call) {
+func (q *queue) exchange(batch []*Call) {
 	ctx, cancel := context.WithTimeout(q.ctx, q.timeout)
 	defer cancel()
 	cmds := make([]drivers.Command, len(batch))
 	for i, c := range batch {
 		cmds[i] = c.cmd
 	}
-	var again []*call
+	var again []*Call
 	for i, r := range q.do(ctx, cmds) {
 		if e, ok := r.reply.(drivers.ServerError); ok && e.Code() == "NOSCRIPT" {
 			again = append(again, batch[i])
@@ -196,15 +174,17 @@ func (q *queue) do(ctx context.Context, cmds []drivers.Command) []result {
 	return results
 }
 
-func (q *queue) resolve(c *call, r result) {
+func (q *queue) resolve(c *Call, r result) {
 	q.mu.Lock()
 	c.reply, c.err = r.reply, r.err
 	c.state = resolved
-	late := c.late
+	ready, late := c.ready, c.late
 	q.mu.Unlock()
-	close(c.done)
+	if ready != nil {
+		ready <- c // has room
+	}
 	if late != nil {
-		late(r.reply, r.err)
+		late(c)
 	}
 }
 

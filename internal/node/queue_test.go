@@ -80,7 +80,7 @@ func TestQueueIsBounded(t *testing.T) {
 		d.will(until(wake, ok))
 		var err error
 		for range maxPending + maxLanes*maxBatch + 1 {
-			if _, err = n.queue.submit(releaseScript, drivers.Command{"EVALSHA", releaseScript.sha, "0"}); err != nil {
+			if err = n.queue.submit(&Call{script: releaseScript, cmd: drivers.Command{"EVALSHA", releaseScript.sha, "0"}}); err != nil {
 				break
 			}
 		}

@@ -14,12 +14,15 @@ import (
 var (
 	//go:embed acquire.lua
 	acquireSource string
+	//go:embed raise.lua
+	raiseSource string
 	//go:embed extend.lua
 	extendSource string
 	//go:embed release.lua
 	releaseSource string
 
 	acquireScript = newScript(acquireSource)
+	raiseScript   = newScript(raiseSource)
 	extendScript  = newScript(extendSource)
 	releaseScript = newScript(releaseSource)
 )

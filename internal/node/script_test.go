@@ -3,7 +3,6 @@ package node
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"testing"
 	"time"
 
@@ -45,21 +44,25 @@ func pttl(t *testing.T, s *redistest.Server, key string) time.Duration {
 // send runs one script as it stands, without the node's care for unknown outcomes.
 func send(t *testing.T, n *Node, script *script, cmd drivers.Command) drivers.Reply {
 	t.Helper()
-	reply, err := n.exchange(t.Context(), script, cmd, timeout, nil)
-	if err != nil {
-		t.Fatal(err)
+	ready := make(chan *Call, 1)
+	c := n.start(ready, 0, script, cmd)
+	<-ready
+	if c.err != nil {
+		t.Fatal(c.err)
 	}
-	return reply
+	return c.reply
 }
 
-func acquireCommand(token string) drivers.Command {
+// acquireCommand is an attempt on k with its counter after quantum and hint.
+func acquireCommand(token string, quantum, hint uint64) drivers.Command {
 	k := keysOf("k")
-	return acquireScript.command([]string{k.lock, k.fence, k.gone + token}, token, "10000", counterKeepMS)
+	return acquireScript.command([]string{k.lock, k.fence, k.gone + token},
+		token, "10000", counterKeepMS, decimal(quantum), decimal(hint))
 }
 
 func releaseCommand(token string, landed bool) drivers.Command {
 	c := cleanup{keys: keysOf("k"), token: token, ttl: 10 * time.Second, landed: landed}
-	return c.command()
+	return c.command("0")
 }
 
 func TestAcquireScriptIsIdempotent(t *testing.T) {
@@ -84,7 +87,7 @@ func TestAttemptThatLandsAfterItsReleaseSetsNothing(t *testing.T) {
 	if r := send(t, n, releaseScript, releaseCommand("a", false)); r != int64(0) {
 		t.Errorf("release of nothing answered %v", r)
 	}
-	if _, err := decodeGrant(send(t, n, acquireScript, acquireCommand("a"))); err != errGivenUp {
+	if _, err := decodeVote(send(t, n, acquireScript, acquireCommand("a", 1, 0))); err != errGivenUp {
 		t.Errorf("the late attempt got %v", err)
 	}
 	if got := s.Keys(t, "k"); len(got) != 0 {
@@ -152,7 +155,7 @@ func TestExtendScript(t *testing.T) {
 		t.Errorf("%v; the counter of a held lock expires in %v", err, pttl(t, s, counter))
 	}
 	s.Cmd(t, "DEL", counter)
-	if err := n.Extend(t.Context(), req); err != nil || s.Cmd(t, "GET", counter) != strconv.FormatUint(req.Fence, 10) {
+	if err := n.Extend(t.Context(), req); err != nil || s.Cmd(t, "GET", counter) != decimal(req.Fence) {
 		t.Errorf("%v; a lost counter was repaired to %v, want %d", err, s.Cmd(t, "GET", counter), req.Fence)
 	}
 	s.Cmd(t, "SET", counter, req.Fence+1)
@@ -167,12 +170,12 @@ func TestTokensGrow(t *testing.T) {
 	var last uint64
 	next := func(what string) {
 		t.Helper()
-		token := "t" + strconv.FormatUint(last, 10)
+		token := "t" + decimal(last)
 		fence := acquire(t, n, token, 10*time.Second)
 		if fence <= last {
 			t.Errorf("%s: token %d after %d", what, fence, last)
 		}
-		if got := s.Cmd(t, "GET", counter); got != strconv.FormatUint(fence, 10) {
+		if got := s.Cmd(t, "GET", counter); got != decimal(fence) {
 			t.Errorf("%s: counter %v, token %d", what, got, fence)
 		}
 		last = fence
@@ -282,6 +285,81 @@ func TestSlotIsTheServers(t *testing.T) {
 			if got := s.Cmd(t, "CLUSTER", "KEYSLOT", derived); got != want {
 				t.Errorf("%.40q: slot %v, %.40q: slot %v", key, want, derived, got)
 			}
+		}
+	}
+}
+
+func TestCountersFollowQuantumAndHint(t *testing.T) {
+	const quantum = 65536
+	s, n := real(t)
+	counter := func(token string, hint uint64) uint64 {
+		t.Helper()
+		s.Cmd(t, "DEL", "k")
+		v, err := decodeVote(send(t, n, acquireScript, acquireCommand(token, quantum, hint)))
+		if err != nil || !v.Granted {
+			t.Fatal(v, err)
+		}
+		return v.Counter
+	}
+	a := counter("a", 0)
+	if a%quantum != 0 || time.Duration(time.Now().UnixMicro()-int64(a))*time.Microsecond > 2*quantum*time.Microsecond {
+		t.Errorf("counter %d is not the clock rounded down to %d µs", a, quantum)
+	}
+	if b := counter("b", a+10*quantum); b != a+10*quantum+1 {
+		t.Errorf("with the hint %d: %d", a+10*quantum, b)
+	}
+	if c := counter("c", uint64(time.Now().Add(2*time.Hour).UnixMicro())); c != a+10*quantum+2 {
+		t.Errorf("a hint two hours ahead was followed: %d", c)
+	}
+}
+
+func TestRaiseScript(t *testing.T) {
+	s, n := real(t)
+	k := keysOf("k")
+	raise := func(token string, to uint64) drivers.Reply {
+		t.Helper()
+		return send(t, n, raiseScript, raiseScript.command([]string{k.lock, k.fence}, token, decimal(to), counterKeepMS))
+	}
+	if r := raise("a", 5); r != int64(0) || len(s.Keys(t, "*")) != 0 {
+		t.Errorf("without a lock: %v, and it left %q", r, s.Keys(t, "*"))
+	}
+	fence := acquire(t, n, "a", 10*time.Second)
+	for _, step := range []struct {
+		owner string
+		to    uint64
+		want  int64
+		after uint64
+	}{
+		{"b", fence + 5, 0, fence}, // not the owner
+		{"a", fence - 1, 0, fence},
+		{"a", fence, 1, fence},
+		{"a", fence + 5, 1, fence + 5},
+		{"a", fence + 5, 1, fence + 5}, // delivered again
+		{"a", fence + 4, 0, fence + 5},
+	} {
+		if r := raise(step.owner, step.to); r != step.want || s.Cmd(t, "GET", k.fence) != decimal(step.after) {
+			t.Errorf("%s raises to %d over %d: answered %v, counter %v; want %d, %d",
+				step.owner, step.to, fence, r, s.Cmd(t, "GET", k.fence), step.want, step.after)
+		}
+	}
+	if left := pttl(t, s, k.fence); left < counterKeep-time.Minute {
+		t.Errorf("the raised counter expires in %v", left)
+	}
+}
+
+func TestReleaseCertifiesThatNoNewerTokenWasIssued(t *testing.T) {
+	s, n := real(t)
+	for _, newer := range []bool{false, true} {
+		req := request("a")
+		req.Fence = acquire(t, n, "a", 10*time.Second)
+		if newer {
+			s.Cmd(t, "SET", keysOf("k").fence, req.Fence+1)
+		}
+		if err := n.Release(t.Context(), req); errors.Is(err, locker.ErrNotHeld) != newer {
+			t.Errorf("a newer token was issued: %v; release says %v", newer, err)
+		}
+		if s.Cmd(t, "EXISTS", "k") != int64(0) {
+			t.Error("the lock is still there")
 		}
 	}
 }
