@@ -46,10 +46,14 @@ type Request struct {
 	Token string        // the owner value of this acquisition: printable, fresh for every attempt
 	TTL   time.Duration // MinTTL to MaxTTL
 	Fence uint64        // Extend and Release: what Acquire granted; 0 for Acquire
+	// Private is what Acquire returned in its Grant, for Extend and Release; nil for Acquire. The Client only carries it.
+	Private any
 }
 
 // Grant is what a successful Acquire returns.
 type Grant struct {
 	// Fence is greater than that of every earlier grant of the key. 0: the backend does not fence.
 	Fence uint64
+	// Private is for what the backend has to know about this grant later, such as which nodes gave it. Most need nothing.
+	Private any
 }

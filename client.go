@@ -72,7 +72,7 @@ func (c *Client) attempt(ctx context.Context, key string, o *options) (*lease, e
 	if err != nil {
 		return nil, err
 	}
-	req.Fence = grant.Fence
+	req.Fence, req.Private = grant.Fence, grant.Private
 	l := newLease(c, req, start, !o.noRenewal)
 	if err := l.begin(); err != nil {
 		l.giveUp(ctx)

@@ -11,7 +11,7 @@ import (
 )
 
 // stall is the deadline of calls that nobody answers.
-const stall = 300 * time.Millisecond
+const stall = 100 * time.Millisecond
 
 func unreachableIsNotSent(t testing.TB, h DriverHarness) {
 	addr := "127.0.0.1:1"

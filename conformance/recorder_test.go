@@ -30,8 +30,7 @@ func record[H any](t testing.TB, h H, properties []property[H]) map[string]verdi
 	wg.Wait()
 	verdicts := map[string]verdict{}
 	for i, p := range properties {
-		r := recorders[i]
-		verdicts[p.name] = verdict{r.failed, r.skipped, strings.Join(r.lines, "\n")}
+		verdicts[p.name] = recorders[i].verdict()
 	}
 	return verdicts
 }
@@ -90,6 +89,13 @@ func (r *recorder) guard(f func()) {
 		f()
 	}()
 	<-done
+}
+
+// verdict takes the lock, for a broken implementation may keep a goroutine of a check busy beyond its end.
+func (r *recorder) verdict() verdict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return verdict{r.failed, r.skipped, strings.Join(r.lines, "\n")}
 }
 
 func (r *recorder) note(line string) {

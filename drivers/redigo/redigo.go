@@ -81,6 +81,17 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 		return nil, drivers.NotSent(err)
 	}
 	defer breakOff(ctx, conn)()
+	values, err := roundTrip(conn, cmds)
+	switch {
+	case err == nil:
+		return normal(values).([]drivers.Reply), nil
+	case ctx.Err() != nil:
+		return nil, ctx.Err() // the connection was broken off, and says so in terms that help nobody
+	}
+	return nil, err
+}
+
+func roundTrip(conn redis.Conn, cmds []drivers.Command) ([]any, error) {
 	for _, cmd := range cmds {
 		args := make([]any, len(cmd)-1)
 		for i, arg := range cmd[1:] {
@@ -91,11 +102,7 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 		}
 	}
 	// Without a command Do flushes and receives what is outstanding, error replies as values in their places.
-	values, err := redis.Values(conn.Do(""))
-	if err != nil {
-		return nil, err
-	}
-	return normal(values).([]drivers.Reply), nil
+	return redis.Values(conn.Do(""))
 }
 
 // breakOff closes the network connection under conn when ctx ends before the function that it returns is called. That

@@ -35,7 +35,7 @@ func userDriver(options rueidis.ClientOption) func(t testing.TB, addr, password 
 	return func(t testing.TB, addr, password string) drivers.Driver {
 		options := options
 		options.InitAddress, options.Password, options.ForceSingleClient = []string{addr}, password, true
-		options.Dialer.Timeout = time.Second // NewClient itself waits for that long at a server that does not answer
+		options.Dialer.Timeout = 200 * time.Millisecond // NewClient itself waits for that long at a mute server
 		client, _ := rueidis.NewClient(options)
 		require.NotNil(t, client)
 		t.Cleanup(client.Close)
@@ -44,16 +44,17 @@ func userDriver(options rueidis.ClientOption) func(t testing.TB, addr, password 
 }
 
 func TestNew(t *testing.T) {
-	t.Run("Defaults", func(t *testing.T) { conformance.RunDriver(t, harness(t, userDriver(rueidis.ClientOption{}))) })
-	t.Run("AlwaysPipelining", func(t *testing.T) {
-		conformance.RunDriver(t, harness(t, userDriver(rueidis.ClientOption{AlwaysPipelining: true, ConnWriteTimeout: time.Second})))
-	})
-	t.Run("DisableAutoPipelining", func(t *testing.T) {
-		conformance.RunDriver(t, harness(t, userDriver(rueidis.ClientOption{DisableAutoPipelining: true})))
-	})
-	t.Run("RESP2", func(t *testing.T) {
-		conformance.RunDriver(t, harness(t, userDriver(rueidis.ClientOption{AlwaysRESP2: true, DisableCache: true})))
-	})
+	for name, options := range map[string]rueidis.ClientOption{
+		"Defaults":              {},
+		"AlwaysPipelining":      {AlwaysPipelining: true, ConnWriteTimeout: time.Second},
+		"DisableAutoPipelining": {DisableAutoPipelining: true},
+		"RESP2":                 {AlwaysRESP2: true, DisableCache: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conformance.RunDriver(t, harness(t, userDriver(options)))
+		})
+	}
 }
 
 func TestOpen(t *testing.T) {

@@ -1,0 +1,44 @@
+package redlock_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/redlock"
+)
+
+func TestConformance(t *testing.T) {
+	for _, n := range []int{1, 3, 5} {
+		for _, driver := range append(drivers.Names(), "mixed") {
+			if driver == "mixed" && n == 1 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%d nodes, %s", n, driver), func(t *testing.T) {
+				conformance.RunLocker(t, conformance.LockerHarness{Store: func(t testing.TB) conformance.LockerStore {
+					c := startCluster(t, n)
+					return conformance.LockerStore{
+						Client: func() locker.Locker { return c.client(t, driver) },
+						Delete: func(key string) {
+							for _, s := range c {
+								s.Cmd(t, "DEL", redlock.DefaultPrefix+key)
+							}
+						},
+						Hang: func() func() {
+							for _, s := range c {
+								s.Pause()
+							}
+							return func() {
+								for _, s := range c {
+									s.Resume()
+								}
+							}
+						},
+					}
+				}})
+			})
+		}
+	}
+}

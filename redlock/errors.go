@@ -1,0 +1,81 @@
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/golocker/locker"
+)
+
+// QuorumError says why a majority of the nodes did not agree, with what each of them said. It matches, by errors.Is,
+//
+//   - [locker.ErrHeld] if enough nodes answered, and others hold the lock or competed for it;
+//   - [locker.ErrNoQuorum] and [locker.ErrUnavailable] if too few answered in time.
+type QuorumError struct {
+	Op    string // "acquire", "extend" or "release"
+	Need  int    // how many nodes make a majority
+	Votes []Vote // of every node, in the order of the configuration
+	cause error
+}
+
+// Vote is what one node said.
+type Vote struct {
+	Node    string // its name
+	Outcome Outcome
+	Err     error // why, unless it agreed
+}
+
+// Outcome is a node's vote in one word.
+type Outcome string
+
+// What a node can say to an operation.
+const (
+	Agreed    Outcome = "agreed"    // granted, extended, released
+	Held      Outcome = "held"      // somebody else has the lock, or nobody has this lease's any more
+	Failed    Outcome = "failed"    // unreachable, or it refused; Err says which
+	NoAnswer  Outcome = "no answer" // none before the decision
+	NotAsked  Outcome = "not asked" // in order, before its turn; or it never had this lock
+	Duplicate Outcome = "duplicate" // the same server as another node; it does not vote
+)
+
+// Error says who voted how.
+func (e *QuorumError) Error() string {
+	var b strings.Builder
+	agreed := 0
+	for _, v := range e.Votes {
+		if v.Outcome == Agreed {
+			agreed++
+		}
+	}
+	fmt.Fprintf(&b, "%v: %s: %d of %d nodes agreed, %d are needed", e.cause, e.Op, agreed, len(e.Votes), e.Need)
+	sep := ": "
+	for _, v := range e.Votes {
+		if v.Outcome == Agreed {
+			continue
+		}
+		b.WriteString(sep + v.Node + " " + string(v.Outcome))
+		if v.Outcome == Failed || v.Outcome == Duplicate {
+			text := v.Err.Error()
+			text = strings.TrimPrefix(text, locker.ErrUnavailable.Error()+": ")
+			b.WriteString(" (" + strings.TrimPrefix(text, v.Node+": ") + ")")
+		}
+		sep = "; "
+	}
+	return b.String()
+}
+
+// Unwrap returns what the whole amounts to; the nodes' own errors are in Votes.
+func (e *QuorumError) Unwrap() error { return e.cause }
+
+// noQuorum is the cause of a QuorumError for want of answers.
+type noQuorum struct{}
+
+func (noQuorum) Error() string { return locker.ErrNoQuorum.Error() }
+
+// Is makes it match ErrUnavailable, too: to a caller that does not care how many nodes there are, this store is down.
+func (noQuorum) Is(target error) bool {
+	return target == locker.ErrNoQuorum || target == locker.ErrUnavailable
+}
+
+func isHeld(err error) bool { return errors.Is(err, locker.ErrHeld) }

@@ -1,0 +1,107 @@
+package redlock_test
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/redlock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is a set of independent servers.
+type cluster []*redistest.Server
+
+func startCluster(t testing.TB, n int) cluster {
+	t.Helper()
+	c := make(cluster, n)
+	for i := range c {
+		c[i] = redistest.Start(t)
+	}
+	return c
+}
+
+func (c cluster) addrs() []string {
+	addrs := make([]string, len(c))
+	for i, s := range c {
+		addrs[i] = s.Addr()
+	}
+	return addrs
+}
+
+func open(t testing.TB, driver, addr string) drivers.Driver {
+	t.Helper()
+	d, err := drivers.Open(t.Context(), driver, drivers.Config{Network: "tcp", Addr: addr})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// client makes a client of the cluster. driver "mixed" gives neighbours different drivers.
+func (c cluster) client(t testing.TB, driver string, opts ...redlock.Option) *locker.Client {
+	t.Helper()
+	return client(t, driver, c.addrs(), opts...)
+}
+
+func client(t testing.TB, driver string, addrs []string, opts ...redlock.Option) *locker.Client {
+	t.Helper()
+	names := drivers.Names()
+	var ds []drivers.Driver
+	for i, addr := range addrs {
+		name := driver
+		if driver == "mixed" {
+			name = names[i%len(names)]
+		}
+		ds = append(ds, open(t, name, addr))
+	}
+	opts = append([]redlock.Option{redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler))}, opts...)
+	l, err := redlock.New(ds, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return l
+}
+
+// locks lists the keys of all servers that are not counters or tombstones.
+func (c cluster) locks(t testing.TB) (keys []string) {
+	t.Helper()
+	for i, s := range c {
+		for _, key := range s.Keys(t, "*") {
+			if !strings.Contains(key, ":fence") && !strings.Contains(key, ":gone:") {
+				keys = append(keys, fmt.Sprintf("%s on node %d", key, i+1))
+			}
+		}
+	}
+	return keys
+}
+
+// wantNoLocks waits until no lock is left on any server.
+func (c cluster) wantNoLocks(t testing.TB) {
+	t.Helper()
+	eventually(t, 10*time.Second, "no key is left", func() bool { return len(c.locks(t)) == 0 })
+}
+
+// eventually waits until cond holds.
+func eventually(t testing.TB, limit time.Duration, what string, cond func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within %v: %s", limit, what)
+		}
+	}
+}

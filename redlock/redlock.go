@@ -1,0 +1,131 @@
+// Package redlock keeps locks on N independent Redis masters: a lock is held when a majority of them has granted it, so
+// that it outlives the failure of any minority.
+//
+//	l, err := redlock.New([]drivers.Driver{a, b, c, d, e})
+//
+// # What it promises
+//
+// As long as a majority of the nodes runs and keeps its data, clocks run at about the same speed, and a holder stops
+// when its lease's Done is closed, a lock has one holder at a time. A hung or dead minority changes nothing, not even
+// how long an operation takes.
+//
+// Every lease carries a fencing token. No two acquisitions of a key get the same one, and an acquisition that starts
+// after another has returned gets a greater one. That holds whatever clocks, pauses, delays, lost and repeated messages
+// and expiry do, also when mutual exclusion itself has failed, as long as no node forgets a write it has acknowledged
+// (appendfsync always, no eviction, no FLUSHALL); if nodes do forget, as long as their clocks are right. docs/safety.md
+// has the rules, their proof and the model that checks them.
+//
+// # What it does not promise
+//
+// It does not protect a resource that does not check the token from a holder that was paused and does not know that its
+// lease has ended. Nodes must be standalone masters: a replica that takes over without the latest writes is a node that
+// forgot. All clients must be given the same nodes.
+package redlock
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/node"
+)
+
+// DefaultPrefix is put before every key unless [Prefix] says otherwise. It is that of package single.
+const DefaultPrefix = "lock:"
+
+// DefaultBudget is how long one operation waits for a majority unless [Budget] says otherwise.
+const DefaultBudget = time.Second
+
+// Option changes what [New] builds.
+type Option func(*options)
+
+type options struct {
+	prefix  string
+	names   []string
+	timeout time.Duration
+	budget  time.Duration
+	logger  *slog.Logger
+}
+
+// Prefix is put before every key on every node. It may be empty.
+func Prefix(p string) Option { return func(o *options) { o.prefix = p } }
+
+// Names are what errors call the nodes, in the order of the drivers: their addresses, say. Without them they are called
+// "node 1", "node 2", … Names must differ.
+func Names(names ...string) Option { return func(o *options) { o.names = names } }
+
+// Timeout bounds one exchange with one node, and so how long a connection to a node that hangs is kept. It does not
+// bound operations, which do not wait for a minority. Zero or not given: 5 s.
+func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// Budget bounds how long one attempt, extension or release waits for a majority. An attempt waits for half of its TTL at
+// most. Zero or not given: [DefaultBudget].
+func Budget(d time.Duration) Option { return func(o *options) { o.budget = d } }
+
+// Logger gets warnings about the deployment, from New and, for nodes that were down then, later: an even number of
+// nodes, fewer than three, connected replicas, a server that was given twice. nil or not given: slog.Default.
+func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
+
+// New returns a Locker that keeps its locks on the nodes behind ds. It asks every node who it is, for a second at most:
+// the same server given twice is an error, for it would count twice. Nodes that are down do not stop New; they are
+// checked when they come back, and do not vote if they turn out to be another's double. Closing the Locker closes ds;
+// if New fails, they stay open.
+func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
+	o := options{prefix: DefaultPrefix, budget: DefaultBudget}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.budget <= 0 {
+		o.budget = DefaultBudget
+	}
+	if o.logger == nil {
+		o.logger = slog.Default()
+	}
+	names, err := o.nodeNames(len(ds))
+	if err != nil {
+		return nil, fmt.Errorf("redlock: %w", err)
+	}
+	b := &backend{names: names, budget: o.budget, closing: make(chan struct{})}
+	b.roster = newRoster(ds, names, o.logger)
+	if err := b.roster.checkAll(); err != nil {
+		return nil, fmt.Errorf("redlock: %w", err)
+	}
+	for i, d := range ds {
+		b.nodes = append(b.nodes, node.New(d, node.Options{Name: names[i], Prefix: o.prefix, Timeout: o.timeout}))
+	}
+	switch n := len(ds); {
+	case n < 3:
+		o.logger.Warn("redlock: fewer than three nodes survive no failure", "nodes", n)
+	case n%2 == 0:
+		o.logger.Warn("redlock: an even number of nodes survives no more failures than one fewer", "nodes", n)
+	}
+	return locker.NewClient(b), nil
+}
+
+func (o *options) nodeNames(n int) ([]string, error) {
+	switch {
+	case n == 0:
+		return nil, errors.New("no nodes were given")
+	case n > maxNodes:
+		return nil, fmt.Errorf("%d nodes were given, %d are allowed", n, maxNodes)
+	case o.names == nil:
+		names := make([]string, n)
+		for i := range names {
+			names[i] = fmt.Sprintf("node %d", i+1)
+		}
+		return names, nil
+	case len(o.names) != n:
+		return nil, fmt.Errorf("%d names were given for %d nodes", len(o.names), n)
+	}
+	seen := map[string]bool{}
+	for _, name := range o.names {
+		if seen[name] {
+			return nil, fmt.Errorf("two nodes are called %q: the same server must not be given twice", name)
+		}
+		seen[name] = true
+	}
+	return o.names, nil
+}

@@ -1,0 +1,248 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/node"
+)
+
+// turn is how long a first node may take to answer before the next one takes its place.
+const turn = 50 * time.Millisecond
+
+// round carries out one attempt: it sends what the attempt says and tells it what comes back.
+type round struct {
+	b       *backend
+	req     locker.Request
+	attempt *attempt
+	ask     nodeSet // by the attempt's first step
+	hint    uint64
+	ready   chan *node.Call
+	calls   []*node.Call // acquisitions, by node
+	raises  []*node.Call
+	votes   []node.Vote
+	seen    nodeSet // votes that have come
+}
+
+func newRound(b *backend, req locker.Request) *round {
+	n := len(b.nodes)
+	r := &round{
+		b: b, req: req, ready: make(chan *node.Call, 2*n),
+		calls: make([]*node.Call, n), votes: make([]node.Vote, n),
+	}
+	var first int
+	first, r.hint = b.memory.recall(req.Key, n)
+	r.attempt, r.ask = newAttempt(n, first)
+	return r
+}
+
+// run goes on until the attempt is decided, its budget spent, or ctx ended.
+func (r *round) run(ctx context.Context) {
+	r.acquire(r.ask)
+	budget := time.NewTimer(min(r.b.budget, r.req.TTL/2))
+	defer budget.Stop()
+	var late <-chan time.Time
+	if r.attempt.first >= 0 {
+		t := time.NewTicker(turn)
+		defer t.Stop()
+		late = t.C
+	}
+	for r.attempt.outcome() == undecided {
+		select {
+		case c := <-r.ready:
+			r.answer(c)
+		case <-late:
+			r.acquire(r.attempt.skip())
+		case <-ctx.Done():
+			return
+		case <-budget.C:
+			return
+		case <-r.b.closing:
+			return
+		}
+	}
+}
+
+func (r *round) acquire(nodes nodeSet) {
+	nodes.each(func(i int) {
+		if err := r.b.roster.double(i); err != nil {
+			r.votes[i] = node.Vote{Err: err}
+			r.seen |= only(i)
+			r.acquire(r.attempt.deny(i, false))
+			return
+		}
+		r.calls[i] = r.b.nodes[i].StartAcquire(r.ready, i, &r.req, node.Acquisition{Quantum: quantum, Hint: r.hint})
+	})
+}
+
+// answer tells the attempt what a call brought back. Raises are tagged with the node's index plus the number of nodes.
+func (r *round) answer(c *node.Call) {
+	n := len(r.calls)
+	if c.Tag >= n {
+		r.attempt.raise(c.Tag-n, c.Owned() == nil)
+		return
+	}
+	i := c.Tag
+	v := c.Vote()
+	r.votes[i] = v
+	r.seen |= only(i)
+	if !v.Granted {
+		if isHeld(v.Err) {
+			r.b.roster.answered(i)
+		}
+		r.acquire(r.attempt.deny(i, isHeld(v.Err)))
+		return
+	}
+	r.b.roster.answered(i)
+	acquire, raise := r.attempt.grant(i, v.Counter)
+	r.acquire(acquire)
+	if raise == 0 {
+		return
+	}
+	r.req.Fence = r.attempt.token
+	r.raises = make([]*node.Call, n)
+	raise.each(func(i int) { r.raises[i] = r.b.nodes[i].StartRaise(r.ready, n+i, &r.req) })
+}
+
+// keep settles a round that was won: nodes that have granted, or are yet to answer, are part of the lease; what is in
+// doubt elsewhere is undone.
+func (r *round) keep() *lease {
+	req := r.req
+	l := &lease{}
+	l.mu.Lock() // a late answer waits until all is set
+	defer l.mu.Unlock()
+	l.pending = r.settle(func(i int, v node.Vote) {
+		if v.Granted {
+			l.held |= only(i)
+		} else if v.Doubtful {
+			r.b.nodes[i].Undo(&req, false)
+		}
+	}, func(i int, v node.Vote) { r.b.late(l, &req, i, v) })
+	return l
+}
+
+// late records a node's answer that came after the round was won.
+func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
+	l.mu.Lock()
+	released := l.released
+	l.pending &^= only(i)
+	if v.Granted && !released {
+		l.held |= only(i)
+	}
+	l.mu.Unlock()
+	if v.Doubtful || v.Granted && released {
+		b.nodes[i].Undo(req, v.Granted)
+	}
+}
+
+// undo settles a round that was lost: whatever was granted, or may be, is released. It does not wait: the answers of
+// nodes that hang may be long in coming.
+func (r *round) undo() {
+	req := r.req
+	undo := func(i int, v node.Vote) {
+		if v.Granted || v.Doubtful {
+			r.b.nodes[i].Undo(&req, v.Granted)
+		}
+	}
+	r.settle(undo, undo)
+	r.b.memory.note(req.Key, r.split(), r.maxCounter())
+}
+
+// settle ends the round: known is called for every vote that has come, late for those that come after, by goroutines
+// that it must not block. It returns the nodes of the latter. Acquisitions that were not sent yet are not sent any more.
+func (r *round) settle(known, late func(i int, v node.Vote)) (pending nodeSet) {
+	for _, c := range r.raises {
+		if c != nil {
+			c.Leave(nil) // a raise that is executed after the release is refused
+		}
+	}
+	for i, c := range r.calls {
+		if c == nil { // not asked
+			continue
+		}
+		if !r.seen.has(i) {
+			switch wasSent, done := c.Leave(func(c *node.Call) { late(i, c.Vote()) }); {
+			case done:
+				r.votes[i] = c.Vote()
+			case wasSent:
+				pending |= only(i)
+				continue
+			default:
+				continue
+			}
+		}
+		known(i, r.votes[i])
+	}
+	return pending
+}
+
+// split reports whether the vote was split: some nodes were ours, and nobody has a majority.
+func (r *round) split() bool {
+	if r.attempt.granted == 0 {
+		return false
+	}
+	owners := map[string]int{}
+	for _, v := range r.votes {
+		if isHeld(v.Err) {
+			if owners[v.Owner]++; owners[v.Owner] >= r.attempt.need {
+				return false
+			}
+		}
+	}
+	return len(owners) > 0
+}
+
+func (r *round) maxCounter() (c uint64) {
+	for _, v := range r.votes {
+		c = max(c, v.Counter)
+	}
+	return c
+}
+
+// err says why the round was lost.
+func (r *round) err() error {
+	if r.b.closed() {
+		return locker.ErrClosed
+	}
+	e := &QuorumError{Op: "acquire", Need: r.attempt.need, Votes: make([]Vote, len(r.calls))}
+	var free []time.Duration // when each node that answers can be free
+	foreign := 0
+	for i := range e.Votes {
+		v := Vote{Node: r.b.names[i], Outcome: NoAnswer, Err: r.votes[i].Err}
+		var held *locker.HeldError
+		switch {
+		case r.votes[i].Granted:
+			v.Outcome = Agreed
+			free = append(free, 0)
+		case errors.As(v.Err, &held):
+			v.Outcome = Held
+			free = append(free, held.Remaining)
+		case errors.Is(v.Err, locker.ErrForeignKey):
+			v.Outcome = Failed
+			foreign++
+		case r.b.roster.double(i) != nil:
+			v.Outcome = Duplicate
+		case r.calls[i] == nil:
+			v.Outcome = NotAsked
+		case v.Err != nil:
+			v.Outcome = Failed
+		}
+		e.Votes[i] = v
+	}
+	slices.Sort(free)
+	inOrder := r.attempt.asked != allOf(len(r.calls)) // the first node decided for all
+	switch {
+	case len(r.calls)-foreign < e.Need:
+		e.cause = locker.ErrForeignKey
+	case len(free) >= e.Need:
+		e.cause = &locker.HeldError{Remaining: free[e.Need-1]}
+	case inOrder && len(free) > 0 && free[len(free)-1] > 0:
+		e.cause = &locker.HeldError{Remaining: free[len(free)-1]}
+	default:
+		e.cause = noQuorum{}
+	}
+	return e
+}
