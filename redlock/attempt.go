@@ -102,6 +102,8 @@ func (a *attempt) deny(i int, held bool) (acquire nodeSet) {
 	case held: // somebody else was first: do not compete
 		a.refused = allOf(a.n)
 		return 0
+	case a.outcome() == lost:
+		return 0
 	default:
 		return a.skip()
 	}

@@ -1,0 +1,222 @@
+// Package simnode is a Redis node that lives in the test's memory and clock: a Go twin of the lock scripts behind the
+// driver contract. It is fast enough for a hundred thousand acquisitions, runs in virtual time, and can be given faults that
+// no server has on demand. A differential test in internal/node keeps it equal to the scripts on a real server.
+package simnode
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// Node is one node. It is safe for concurrent use; every client gets a driver of its own by [Node.Driver].
+type Node struct {
+	// Skew is added to the node's clock as its scripts see it.
+	Skew time.Duration
+
+	mu   sync.Mutex
+	keys map[string]entry
+}
+
+type entry struct {
+	value   string
+	expires time.Time // zero: never
+}
+
+// New returns an empty node.
+func New() *Node { return &Node{keys: map[string]entry{}} }
+
+// Network stands between a client and a node. It may execute a batch late, twice or never, and lose the replies.
+type Network func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error)
+
+// Driver returns a driver for the node whose commands pass through w; nil executes each once, at once.
+func (n *Node) Driver(w Network) drivers.Driver { return driver{n, w} }
+
+type driver struct {
+	node    *Node
+	network Network
+}
+
+func (d driver) Close() error { return nil }
+
+func (d driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	execute := func() []drivers.Reply {
+		replies := make([]drivers.Reply, len(cmds))
+		for i, cmd := range cmds {
+			replies[i] = d.node.Execute(cmd)
+		}
+		return replies
+	}
+	if d.network == nil {
+		return execute(), nil
+	}
+	return d.network(ctx, cmds, execute)
+}
+
+// Flush forgets everything, as a restart without persistence does.
+func (n *Node) Flush() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	clear(n.keys)
+}
+
+// Expire makes the lock keys vanish for which f is true, before their time. Counters and tombstones stay.
+func (n *Node) Expire(f func(key string) bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key := range n.keys {
+		if !strings.Contains(key, ":fence") && !strings.Contains(key, ":gone:") && f(key) {
+			delete(n.keys, key)
+		}
+	}
+}
+
+// Keys returns the keys that have not expired.
+func (n *Node) Keys() (keys []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for key := range n.keys {
+		if _, ok := n.get(key); ok {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// Execute runs one command. It knows the lock scripts, by the shape of their call, so that it needs nothing of the
+// package it is a twin for, and INFO, which it refuses as a user without the right would be.
+func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
+	if cmd[0] == "INFO" {
+		return drivers.ServerError("NOPERM this node is simulated")
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	count, _ := strconv.Atoi(cmd[2])
+	keys, args := cmd[3:3+count], cmd[3+count:]
+	switch [2]int{count, len(args)} {
+	case [2]int{3, 5}:
+		return n.acquire(keys, args)
+	case [2]int{2, 3}:
+		return n.raise(keys, args)
+	case [2]int{2, 4}:
+		return n.extend(keys, args)
+	case [2]int{3, 3}:
+		return n.release(keys, args)
+	}
+	return drivers.ServerError("ERR unknown command")
+}
+
+func (n *Node) get(key string) (entry, bool) {
+	e, ok := n.keys[key]
+	if ok && !e.expires.IsZero() && !time.Now().Before(e.expires) {
+		delete(n.keys, key)
+		return entry{}, false
+	}
+	return e, ok
+}
+
+func (n *Node) counter(key string) int64 {
+	e, _ := n.get(key)
+	return number(e.value)
+}
+
+func number(s string) int64 {
+	i, _ := strconv.ParseInt(s, 10, 64)
+	return i
+}
+
+func after(ms string) time.Time { return time.Now().Add(time.Duration(number(ms)) * time.Millisecond) }
+
+// setCounter stores a counter that does not expire before the clock has passed it.
+func (n *Node) setCounter(key string, c int64, keep string) {
+	now := time.Now().Add(n.Skew).UnixMicro()
+	ahead := time.Duration(max(0, c-now)) * time.Microsecond
+	n.keys[key] = entry{strconv.FormatInt(c, 10), after(keep).Add(ahead)}
+}
+
+func (n *Node) acquire(keys, args []string) drivers.Reply {
+	cur, held := n.get(keys[0])
+	f := n.counter(keys[1])
+	if held && cur.value != args[0] {
+		if cur.expires.IsZero() {
+			return []drivers.Reply{int64(-2)}
+		}
+		return []drivers.Reply{int64(0), time.Until(cur.expires).Milliseconds(), f, cur.value[:min(8, len(cur.value))]}
+	}
+	if held && f > 0 {
+		return []drivers.Reply{int64(1), f}
+	}
+	if _, gone := n.get(keys[2]); gone {
+		return []drivers.Reply{int64(-1)}
+	}
+	now := time.Now().Add(n.Skew).UnixMicro()
+	hint := number(args[4])
+	if hint > now+time.Hour.Microseconds() {
+		hint = 0
+	}
+	c := max(f+1, now-now%number(args[3]), hint+1)
+	n.setCounter(keys[1], c, args[2])
+	n.keys[keys[0]] = entry{args[0], after(args[1])}
+	return []drivers.Reply{int64(1), c}
+}
+
+func (n *Node) raise(keys, args []string) drivers.Reply {
+	if cur, _ := n.get(keys[0]); cur.value != args[0] {
+		return int64(0)
+	}
+	f, token := n.counter(keys[1]), number(args[1])
+	if f > token {
+		return int64(0)
+	}
+	if f < token {
+		n.setCounter(keys[1], token, args[2])
+	}
+	return int64(1)
+}
+
+func (n *Node) extend(keys, args []string) drivers.Reply {
+	cur, _ := n.get(keys[0])
+	if cur.value != args[0] {
+		return int64(0)
+	}
+	f, token := n.counter(keys[1]), number(args[2])
+	if f > token {
+		return int64(0)
+	}
+	if f < token {
+		n.keys[keys[1]] = entry{value: args[2]}
+	}
+	if e := n.keys[keys[1]]; e.expires.Before(after(args[3])) {
+		n.keys[keys[1]] = entry{e.value, after(args[3])}
+	}
+	if cur.expires.Before(after(args[1])) {
+		n.keys[keys[0]] = entry{cur.value, after(args[1])}
+	}
+	return int64(1)
+}
+
+func (n *Node) release(keys, args []string) drivers.Reply {
+	r := int64(0)
+	if cur, held := n.get(keys[0]); held && cur.value == args[0] {
+		delete(n.keys, keys[0])
+		r = 1
+		if args[2] != "0" && n.counter(keys[2]) > number(args[2]) {
+			r = 3
+		}
+	}
+	if args[1] != "0" {
+		if t, _ := n.get(keys[1]); r == 0 && t.value == "d" {
+			return int64(2)
+		}
+		mark := "d"
+		if r == 0 {
+			mark = "x"
+		}
+		n.keys[keys[1]] = entry{mark, after(args[1])}
+	}
+	return r
+}
