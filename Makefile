@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint verify check fuzz
+.PHONY: test lint verify check fuzz tokens model model-full
 
 test: ## install redis-server if it is missing, run all tests under the race detector
 	@scripts/need-redis.sh
@@ -22,3 +22,7 @@ FUZZTIME ?= 30s
 fuzz: ## the fuzz targets, FUZZTIME each
 	go test -run '^$$' -fuzz FuzzKeys -fuzztime $(FUZZTIME) ./internal/node
 	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./config
+
+SEEDS ?= 1
+tokens: ## redlock's tokens over 100,000 acquisitions under faults, on simulated nodes
+	LOCKER_ACQUISITIONS=100000 go test -count=$(SEEDS) -run TestTokensUnderFaults -v ./redlock

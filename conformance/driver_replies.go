@@ -121,7 +121,7 @@ func batchKeepsRepliesAroundErrors(t testing.TB, h DriverHarness) {
 		if e, ok := replies[place].(drivers.ServerError); !ok || e.Code() != "WRONGTYPE" {
 			t.Errorf("refused command at %d: expected ServerError \"WRONGTYPE ...\", seen %s", place, show(replies[place]))
 		}
-		expect(t, fmt.Sprintf("replies around the refused command at %d", place), want, []drivers.Reply(slices.Delete(replies, place, place+1)))
+		expect(t, fmt.Sprintf("replies around the refused command at %d", place), want, slices.Delete(replies, place, place+1))
 	}
 }
 

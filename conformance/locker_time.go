@@ -112,12 +112,12 @@ func extendKeeps(t testing.TB, h LockerHarness) {
 }
 
 // successor lets a lease on k end and gives it to another client.
-func successor(t testing.TB, h LockerHarness) (stale, next locker.Lease, check func()) {
+func successor(t testing.TB, h LockerHarness) (stale locker.Lease, check func()) {
 	t.Helper()
 	ls, _ := clients(t, h, 2)
 	stale = lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
-	next, _ = acquireWhenFree(t, ls[1], "k")
-	return stale, next, func() {
+	next, _ := acquireWhenFree(t, ls[1], "k")
+	return stale, func() {
 		t.Helper()
 		wantHeld(t, ls[0], "k")
 		if err := next.Extend(t.Context()); err != nil {
@@ -129,13 +129,13 @@ func successor(t testing.TB, h LockerHarness) (stale, next locker.Lease, check f
 }
 
 func extendSparesSuccessor(t testing.TB, h LockerHarness) {
-	stale, _, check := successor(t, h)
+	stale, check := successor(t, h)
 	wantError(t, "Extend of a lease that has ended", stale.Extend(t.Context()), locker.ErrLost)
 	check()
 }
 
 func unlockSparesSuccessor(t testing.TB, h LockerHarness) {
-	stale, _, check := successor(t, h)
+	stale, check := successor(t, h)
 	wantError(t, "Unlock of a lease that has ended", stale.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
 	check()
 }

@@ -10,8 +10,9 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// turn is how long a first node may take to answer before the next one takes its place.
-const turn = 50 * time.Millisecond
+// maxTurn is how long a first node may take to answer before the next one takes its place. It is a quarter of the budget
+// if that is less, so that two may fail.
+const maxTurn = 50 * time.Millisecond
 
 // round carries out one attempt: it sends what the attempt says and tells it what comes back.
 type round struct {
@@ -25,6 +26,8 @@ type round struct {
 	raises  []*node.Call
 	votes   []node.Vote
 	seen    nodeSet // votes that have come
+	// contested: a node refused to raise, so somebody else has its lock by now.
+	contested bool
 }
 
 func newRound(b *backend, req locker.Request) *round {
@@ -42,11 +45,12 @@ func newRound(b *backend, req locker.Request) *round {
 // run goes on until the attempt is decided, its budget spent, or ctx ended.
 func (r *round) run(ctx context.Context) {
 	r.acquire(r.ask)
-	budget := time.NewTimer(min(r.b.budget, r.req.TTL/2))
+	limit := min(r.b.budget, r.req.TTL/2)
+	budget := time.NewTimer(limit)
 	defer budget.Stop()
 	var late <-chan time.Time
 	if r.attempt.first >= 0 {
-		t := time.NewTicker(turn)
+		t := time.NewTicker(min(maxTurn, limit/4))
 		defer t.Stop()
 		late = t.C
 	}
@@ -82,7 +86,9 @@ func (r *round) acquire(nodes nodeSet) {
 func (r *round) answer(c *node.Call) {
 	n := len(r.calls)
 	if c.Tag >= n {
-		r.attempt.raise(c.Tag-n, c.Owned() == nil)
+		err := c.Owned()
+		r.contested = r.contested || errors.Is(err, locker.ErrNotHeld)
+		r.attempt.raise(c.Tag-n, err == nil)
 		return
 	}
 	i := c.Tag
@@ -207,9 +213,12 @@ func (r *round) err() error {
 	if r.b.closed() {
 		return locker.ErrClosed
 	}
-	e := &QuorumError{Op: "acquire", Need: r.attempt.need, Votes: make([]Vote, len(r.calls))}
-	var free []time.Duration // when each node that answers can be free
+	n := len(r.calls)
+	decided := r.attempt.outcome() == lost // by votes, and not for want of them
+	e := &QuorumError{Op: "acquire", Need: r.attempt.need, Votes: make([]Vote, n)}
 	foreign := 0
+	// When each node that is in order can be free; of one that was not needed for the decision nothing is known.
+	var free []time.Duration
 	for i := range e.Votes {
 		v := Vote{Node: r.b.names[i], Outcome: NoAnswer, Err: r.votes[i].Err}
 		var held *locker.HeldError
@@ -225,24 +234,30 @@ func (r *round) err() error {
 			foreign++
 		case r.b.roster.double(i) != nil:
 			v.Outcome = Duplicate
-		case r.calls[i] == nil:
-			v.Outcome = NotAsked
 		case v.Err != nil:
 			v.Outcome = Failed
+		default:
+			if r.calls[i] == nil {
+				v.Outcome = NotAsked
+			}
+			if decided {
+				free = append(free, 0)
+			}
 		}
 		e.Votes[i] = v
 	}
 	slices.Sort(free)
-	inOrder := r.attempt.asked != allOf(len(r.calls)) // the first node decided for all
 	switch {
-	case len(r.calls)-foreign < e.Need:
+	case n-foreign < e.Need:
 		e.cause = locker.ErrForeignKey
-	case len(free) >= e.Need:
-		e.cause = &locker.HeldError{Remaining: free[e.Need-1]}
-	case inOrder && len(free) > 0 && free[len(free)-1] > 0:
+	case len(free) < e.Need: // too many faults, whoever holds the rest
+		e.cause = noQuorum{}
+	case r.attempt.token != 0 && !r.contested: // a majority granted, and did not answer to the second round
+		e.cause = noQuorum{}
+	case r.attempt.asked != allOf(n): // the first node decided for all
 		e.cause = &locker.HeldError{Remaining: free[len(free)-1]}
 	default:
-		e.cause = noQuorum{}
+		e.cause = &locker.HeldError{Remaining: free[e.Need-1]}
 	}
 	return e
 }

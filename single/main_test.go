@@ -3,7 +3,6 @@ package single_test
 import (
 	"context"
 	"errors"
-	"net"
 	"testing"
 	"time"
 
@@ -104,15 +103,4 @@ func wantErr(t *testing.T, err error, want ...error) {
 			t.Errorf("error %q matches %q: %v, want %v", err, e, !wanted, wanted)
 		}
 	}
-}
-
-// unusedAddr is where nobody listens.
-func unusedAddr(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }

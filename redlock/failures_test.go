@@ -1,0 +1,241 @@
+package redlock_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/redlock"
+)
+
+// A minority that hangs or is dead stops nobody, and nobody waits for it: waiting would cost the budget of a second, or
+// the 5 s of an exchange, each time.
+func TestMinorityFails(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		c := startCluster(t, 5)
+		l := c.client(t, driver)
+		cycles := func(what string) {
+			t.Helper()
+			var took []time.Duration
+			for range 30 {
+				start := time.Now()
+				cycle(t, l, "k")
+				took = append(took, time.Since(start))
+			}
+			if m := median(took); m > 100*time.Millisecond {
+				t.Errorf("%s: a cycle takes %v", what, m)
+			}
+		}
+		cycles("healthy")
+		c[0].Pause()
+		cycles("one hung")
+		c[1].Pause()
+		cycles("two hung")
+		c[0].Kill()
+		cycles("one hung, one killed")
+		c[1].Kill()
+		cycles("two killed")
+		c[0].Restart()
+		c[2].Pause()
+		eventually(t, 10*time.Second, "a node that is back replaces one that fails", func() bool {
+			return tryCycle(t.Context(), l, "k") == nil
+		})
+		c[2].Resume()
+		c[1].Restart()
+		c.wantNoLocks(t)
+	})
+}
+
+// A lease outlives the failure of a minority of its nodes: it can be extended and released.
+func TestMinorityFailsUnderALease(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		for name, fail := range map[string]func(*redistest.Server){"hung": (*redistest.Server).Pause, "killed": (*redistest.Server).Kill} {
+			c := startCluster(t, 5)
+			l := c.client(t, driver)
+			lease, err := l.Lock(t.Context(), "k", locker.TTL(longTTL))
+			if err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, 10*time.Second, "all nodes have granted", func() bool { return len(c.locks(t)) == 5 })
+			fail(c[1])
+			fail(c[3])
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Errorf("%s: Extend: %v", name, err)
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Errorf("%s: Unlock: %v", name, err)
+			}
+			if name == "hung" {
+				c[1].Resume()
+				c[3].Resume()
+				c.wantNoLocks(t)
+			} else {
+				cluster{c[0], c[2], c[4]}.wantNoLocks(t)
+			}
+		}
+	})
+}
+
+func TestMajorityFails(t *testing.T) {
+	const budget = 300 * time.Millisecond
+	tests := map[string]struct {
+		fail    func(c cluster)
+		restore func(c cluster)
+		reasons []string // of nodes 0, 1, 2
+	}{
+		"killed": {
+			func(c cluster) { c[0].Kill(); c[1].Kill(); c[2].Kill() },
+			func(c cluster) { c[0].Restart(); c[1].Restart(); c[2].Restart() },
+			[]string{"connection refused", "connection refused", "connection refused"},
+		},
+		"hung": {
+			func(c cluster) { c[0].Pause(); c[1].Pause(); c[2].Pause() },
+			func(c cluster) { c[0].Resume(); c[1].Resume(); c[2].Resume() },
+			[]string{"no answer", "no answer", "no answer"},
+		},
+		"two killed, one hung": {
+			func(c cluster) { c[0].Kill(); c[1].Kill(); c[2].Pause() },
+			func(c cluster) { c[0].Restart(); c[1].Restart(); c[2].Resume() },
+			[]string{"connection refused", "connection refused", "no answer"},
+		},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			eachDriver(t, func(t *testing.T, driver string) {
+				c := startCluster(t, 5)
+				l := c.client(t, driver, redlock.Budget(budget), redlock.Timeout(time.Second))
+				cycle(t, l, "k")
+				c.wantNoLocks(t)
+				tt.fail(c)
+				var err error
+				try := func() {
+					t.Helper()
+					start := time.Now()
+					_, err = l.Lock(t.Context(), "k", locker.TTL(longTTL))
+					if took := time.Since(start); took > budget+3*time.Second {
+						t.Errorf("took %v, with a budget of %v", took, budget)
+					}
+					wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
+				}
+				// The first attempts may meet connections that were there before the servers died.
+				reason := func(i int) string { v := voteOf(t, err, c[i].Addr()); return fmt.Sprint(v.Outcome, " ", v.Err) }
+				eventually(t, 10*time.Second, "the error gives the reasons", func() bool {
+					try()
+					for i, want := range tt.reasons {
+						if !strings.Contains(reason(i), want) {
+							return false
+						}
+					}
+					return true
+				})
+				for i, want := range tt.reasons {
+					wantText(t, err, c[i].Addr(), want)
+				}
+				if q := quorumError(t, err); q.Op != "acquire" || q.Need != 3 || len(q.Votes) != 5 {
+					t.Errorf("%+v", q)
+				}
+				cluster{c[3], c[4]}.wantNoLocks(t)
+				tt.restore(c)
+				eventually(t, 20*time.Second, "it works when they are back", func() bool {
+					return tryCycle(t.Context(), l, "k") == nil
+				})
+				c.wantNoLocks(t)
+			})
+		})
+	}
+}
+
+// With a majority gone under a lease, its holder learns that nothing is certain any more, and the rest is cleaned up.
+func TestMajorityFailsUnderALease(t *testing.T) {
+	eachDriver(t, func(t *testing.T, driver string) {
+		c := startCluster(t, 5)
+		l := c.client(t, driver, redlock.Budget(200*time.Millisecond), redlock.Timeout(500*time.Millisecond))
+		lease, err := l.Lock(t.Context(), "k", locker.TTL(longTTL))
+		if err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, 10*time.Second, "all nodes have granted", func() bool { return len(c.locks(t)) == 5 })
+		for _, s := range c[:3] {
+			s.Pause()
+		}
+		err = lease.Extend(t.Context())
+		wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
+		wantText(t, err, "extend: 2 of 5", c[0].Addr()+" no answer")
+		if lease.Err() != nil {
+			t.Errorf("no answer is no loss: %v", lease.Err())
+		}
+		err = lease.Unlock(t.Context())
+		wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
+		wantText(t, err, "release: 2 of 5", c[2].Addr()+" no answer")
+		for _, s := range c[:3] {
+			s.Resume()
+		}
+		c.wantNoLocks(t)
+	})
+}
+
+// LOCKER_MEASURE=1 go test -run TestMeasureFailures -v ./redlock
+func TestMeasureFailures(t *testing.T) {
+	if _, on := measuring(0); !on {
+		t.Skip("a measurement: LOCKER_MEASURE=1")
+	}
+	const rounds, cycles = 11, 200
+	nothing := func(cluster) {}
+	states := []struct {
+		name          string
+		fail, restore func(c cluster)
+	}{
+		{"healthy", nothing, nothing},
+		{"1 hung", func(c cluster) { c[0].Pause() }, func(c cluster) { c[0].Resume() }},
+		{"2 hung", func(c cluster) { c[0].Pause(); c[1].Pause() }, func(c cluster) { c[0].Resume(); c[1].Resume() }},
+		{"1 killed", func(c cluster) { c[0].Kill() }, func(c cluster) { c[0].Restart() }},
+		{"2 killed", func(c cluster) { c[0].Kill(); c[1].Kill() }, func(c cluster) { c[0].Restart(); c[1].Restart() }},
+	}
+	var out strings.Builder
+	w := tabwriter.NewWriter(&out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "driver\tstate\tlock p50\tratio\tunlock p50\tratio\tslowest lock\t")
+	for _, driver := range drivers.Names() {
+		c := startCluster(t, 5)
+		l := c.client(t, driver)
+		locks, unlocks := make([][]time.Duration, len(states)), make([][]time.Duration, len(states))
+		slowest := make([]time.Duration, len(states))
+		for round := range rounds {
+			for i := range states {
+				i = (i + round) % len(states)
+				states[i].fail(c)
+				var lock, unlock []time.Duration
+				for n := range cycles {
+					start := time.Now()
+					lease, err := l.TryLock(t.Context(), "k", locker.TTL(longTTL))
+					locked := time.Now()
+					if err != nil {
+						t.Fatalf("%s, %s: %v", driver, states[i].name, err)
+					}
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Fatalf("%s, %s: %v", driver, states[i].name, err)
+					}
+					if n >= 10 {
+						lock, unlock = append(lock, locked.Sub(start)), append(unlock, time.Since(locked))
+					}
+				}
+				locks[i], unlocks[i] = append(locks[i], median(lock)), append(unlocks[i], median(unlock))
+				slowest[i] = max(slowest[i], lock[len(lock)-1])
+				states[i].restore(c)
+				c.wantNoLocks(t)
+				time.Sleep(50 * time.Millisecond)
+			}
+		}
+		for i, s := range states {
+			lock, unlock := median(locks[i]), median(unlocks[i])
+			fmt.Fprintf(w, "%s\t%s\t%v\t%.2f\t%v\t%.2f\t%v\t\n", driver, s.name, lock.Round(time.Microsecond), float64(lock)/float64(median(locks[0])),
+				unlock.Round(time.Microsecond), float64(unlock)/float64(median(unlocks[0])), slowest[i].Round(time.Microsecond))
+		}
+	}
+	_ = w.Flush()
+	t.Logf("p50 of %d rounds of %d cycles:\n%s", rounds, cycles-10, &out)
+}

@@ -1,0 +1,238 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/redlock"
+)
+
+// longTTL is what a key that was left behind would live; everything else is over much sooner.
+const longTTL = 5 * time.Minute
+
+// measuring reports whether figures are wanted, and how long a load is to run: LOCKER_MEASURE=1 or =60s. By default
+// tests decide right or wrong only, and no wrong because of a slow machine.
+func measuring(otherwise time.Duration) (time.Duration, bool) {
+	v := os.Getenv("LOCKER_MEASURE")
+	if d, err := time.ParseDuration(v); err == nil {
+		return d, true
+	}
+	return otherwise, v != ""
+}
+
+// sideBySide runs one subtest per name, all at once whatever -parallel says: they mostly wait.
+func sideBySide(t *testing.T, names []string, f func(t *testing.T, name string)) {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	for _, name := range names {
+		wg.Go(func() { t.Run(name, func(t *testing.T) { f(t, name) }) })
+	}
+}
+
+func eachDriver(t *testing.T, f func(t *testing.T, driver string)) { sideBySide(t, drivers.Names(), f) }
+
+// What a command is can be seen from the places of its keys and the number of its arguments.
+func isScript(args []string) bool { return len(args) > 5 && strings.HasPrefix(args[0], "EVAL") }
+func isAcquire(args []string) bool {
+	return isScript(args) && args[2] == "3" && strings.Contains(args[5], ":gone:")
+}
+func isRelease(args []string) bool {
+	return isScript(args) && args[2] == "3" && strings.Contains(args[4], ":gone:")
+}
+func isRaise(args []string) bool { return isScript(args) && args[2] == "2" && len(args) == 8 }
+
+// tap is a driver that tells of every batch before it is sent and after its answer, and may delay both.
+type tap struct {
+	drivers.Driver
+	before, after func(cmds []drivers.Command)
+}
+
+func (d tap) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if d.before != nil {
+		d.before(cmds)
+	}
+	replies, err := d.Driver.Do(ctx, cmds...)
+	if d.after != nil {
+		d.after(cmds)
+	}
+	return replies, err
+}
+
+// tapped makes a client whose driver of node i is wrap's. The caller closes it.
+func (c cluster) tapped(t testing.TB, driver string, wrap func(i int, d drivers.Driver) drivers.Driver, opts ...redlock.Option) *locker.Client {
+	t.Helper()
+	var ds []drivers.Driver
+	for i, s := range c {
+		ds = append(ds, wrap(i, open(t, driver, s.Addr())))
+	}
+	opts = append([]redlock.Option{redlock.Names(c.addrs()...), redlock.Logger(slog.New(slog.DiscardHandler))}, opts...)
+	l, err := redlock.New(ds, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// jitter delays a part of all acquisitions, on their way or on their way back, so that late grants are common.
+func jitter(most time.Duration) func(i int, d drivers.Driver) drivers.Driver {
+	return func(_ int, d drivers.Driver) drivers.Driver {
+		sleep := func(cmds []drivers.Command) {
+			if slices.ContainsFunc(cmds, func(cmd drivers.Command) bool { return isAcquire(cmd) }) && rand.IntN(3) == 0 {
+				time.Sleep(rand.N(most))
+			}
+		}
+		return tap{d, sleep, sleep}
+	}
+}
+
+// rig is a cluster behind proxies and a client that goes through them.
+type rig struct {
+	cluster
+	proxies []*fault.Proxy
+	client  *locker.Client
+}
+
+func newRig(t *testing.T, driver string, n int, opts ...redlock.Option) *rig {
+	t.Helper()
+	r := &rig{cluster: startCluster(t, n)}
+	var addrs []string
+	for _, s := range r.cluster {
+		p := fault.New(t, s.Addr())
+		r.proxies = append(r.proxies, p)
+		addrs = append(addrs, p.Addr())
+	}
+	r.client = client(t, driver, addrs, opts...)
+	// Twice in peace, so that connections exist and the servers know the scripts, that for raising too.
+	for range 2 {
+		r.diverge(t, "warm")
+		cycle(t, r.client, "warm")
+	}
+	return r
+}
+
+// diverge makes the counters of the nodes differ, by putting them ahead of the clock, so that the next attempt on key
+// has to raise.
+func (c cluster) diverge(t testing.TB, key string) {
+	t.Helper()
+	for i, s := range c {
+		at := time.Now().Add(time.Duration(i+1) * time.Minute).UnixMicro()
+		s.Cmd(t, "SET", "{lock:"+key+"}:fence", at, "PX", longTTL.Milliseconds())
+	}
+}
+
+// handle gives all proxies one handler.
+func (r *rig) handle(f func(fault.Request) fault.Action) {
+	for _, p := range r.proxies {
+		p.Handle(f)
+	}
+}
+
+func (r *rig) release() {
+	for _, p := range r.proxies {
+		p.Release()
+	}
+}
+
+// count counts the commands that match, over all nodes.
+func (r *rig) count(pred func(args []string) bool) (n int) {
+	for _, p := range r.proxies {
+		n += p.Count(func(q fault.Request) bool { return pred(q.Args) })
+	}
+	return n
+}
+
+// gate counts requests over several proxies.
+type gate struct {
+	mu sync.Mutex
+	n  int
+}
+
+func (g *gate) next() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.n++
+	return g.n
+}
+
+func (g *gate) seen() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.n
+}
+
+// cycle locks and unlocks key, which nobody else wants.
+func cycle(t testing.TB, l locker.Locker, key string) {
+	t.Helper()
+	if err := tryCycle(t.Context(), l, key); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func tryCycle(ctx context.Context, l locker.Locker, key string) error {
+	lease, err := l.TryLock(ctx, key, locker.TTL(longTTL))
+	if err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+// voteOf returns what the named node said, by err.
+func voteOf(t testing.TB, err error, name string) redlock.Vote {
+	t.Helper()
+	q := quorumError(t, err)
+	i := slices.IndexFunc(q.Votes, func(v redlock.Vote) bool { return v.Node == name })
+	if i < 0 {
+		t.Fatalf("%v has no vote of %s", err, name)
+	}
+	return q.Votes[i]
+}
+
+func quorumError(t testing.TB, err error) *redlock.QuorumError {
+	t.Helper()
+	q, ok := errors.AsType[*redlock.QuorumError](err)
+	if !ok {
+		t.Fatalf("error %v is no *QuorumError", err)
+	}
+	return q
+}
+
+// wantErr checks that err matches all of want and none of the other sentinels.
+func wantErr(t testing.TB, err error, want ...error) {
+	t.Helper()
+	for _, e := range []error{
+		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
+		locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, e) != slices.Contains(want, e) {
+			t.Errorf("error %q matches %q: %v, want %v", err, e, errors.Is(err, e), slices.Contains(want, e))
+		}
+	}
+}
+
+// wantText checks that err says all of texts.
+func wantText(t testing.TB, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if !strings.Contains(fmt.Sprint(err), text) {
+			t.Errorf("error %q does not say %q", err, text)
+		}
+	}
+}
+
+// median sorts ds.
+func median(ds []time.Duration) time.Duration {
+	slices.Sort(ds)
+	return ds[len(ds)/2]
+}

@@ -1,0 +1,102 @@
+package redlock_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/redlock"
+)
+
+// switchable is a network that can be stopped: commands wait, and are executed when it is resumed, wanted or not.
+type switchable struct {
+	mu   sync.Mutex
+	stop chan struct{} // closed by resume; nil while it runs
+}
+
+func (s *switchable) hang() (resume func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stop := make(chan struct{})
+	s.stop = stop
+	return func() {
+		s.mu.Lock()
+		s.stop = nil
+		s.mu.Unlock()
+		close(stop)
+	}
+}
+
+// deliver takes a tenth of a millisecond each way, and ignores contexts as some clients do.
+func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+	s.mu.Lock()
+	stop := s.stop
+	s.mu.Unlock()
+	if stop != nil {
+		<-stop
+	}
+	time.Sleep(100 * time.Microsecond)
+	defer time.Sleep(100 * time.Microsecond)
+	return execute(), nil
+}
+
+func dead(context.Context, []drivers.Command, func() []drivers.Reply) ([]drivers.Reply, error) {
+	return nil, drivers.NotSent(io.EOF)
+}
+
+// swallowed never answers before its context ends.
+func swallowed(ctx context.Context, _ []drivers.Command, _ func() []drivers.Reply) ([]drivers.Reply, error) {
+	<-ctx.Done()
+	return nil, io.EOF
+}
+
+// The suite in virtual time, over nodes of which a minority is out of order.
+func TestConformanceInVirtualTime(t *testing.T) {
+	for _, tt := range []struct{ nodes, dead, hung int }{
+		{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {5, 0, 0}, {3, 1, 0}, {3, 0, 1}, {5, 2, 0}, {5, 0, 2}, {5, 1, 1},
+	} {
+		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
+			conformance.RunLocker(t, conformance.LockerHarness{Bubble: synctest.Test, Store: func(t testing.TB) conformance.LockerStore {
+				var w switchable
+				nodes := make([]*simnode.Node, tt.nodes)
+				for i := range nodes {
+					nodes[i] = simnode.New()
+				}
+				return conformance.LockerStore{
+					Client: func() locker.Locker {
+						ds := make([]drivers.Driver, tt.nodes)
+						for i, n := range nodes {
+							network := simnode.Network(w.deliver)
+							if i < tt.dead {
+								network = dead
+							} else if i < tt.dead+tt.hung {
+								network = swallowed
+							}
+							ds[i] = n.Driver(network)
+						}
+						c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
+						if err != nil {
+							t.Fatal(err)
+						}
+						return c
+					},
+					Delete: func(key string) {
+						for _, n := range nodes {
+							n.Expire(func(k string) bool { return k == redlock.DefaultPrefix+key })
+						}
+					},
+					Hang: w.hang,
+				}
+			}})
+		})
+	}
+}
