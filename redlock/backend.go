@@ -33,11 +33,33 @@ type backend struct {
 // when it has answered, so that a minority's late answers do not hold up anything, and per node the steps keep their
 // order: what is released was granted before.
 type lease struct {
-	mu       sync.Mutex
-	held     nodeSet // granted here
+	mu   sync.Mutex
+	held nodeSet // granted here
+	// ahead has the counters of nodes that granted late and with more than the token. Nobody else's token can lie
+	// between: such a node extends and releases by its own counter. See docs/adr/0010-late-grants-ahead-of-the-token.md.
+	ahead    map[int]uint64
 	pending  nodeSet // the attempt is on its way; see backend.late
 	released bool    // Release was called: a late grant is released, too
 	deleted  nodeSet // the release was confirmed
+}
+
+// granted records that node i has granted.
+func (l *lease) granted(i int, counter, token uint64) {
+	l.held |= only(i)
+	if counter > token {
+		if l.ahead == nil {
+			l.ahead = map[int]uint64{}
+		}
+		l.ahead[i] = counter
+	}
+}
+
+// request returns req as node i knows it.
+func (l *lease) request(req locker.Request, i int) *locker.Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	req.Fence = max(req.Fence, l.ahead[i])
+	return &req
 }
 
 func (b *backend) closed() bool {
@@ -74,7 +96,9 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	l.mu.Lock()
 	held, pending := l.held, l.pending
 	l.mu.Unlock()
-	return b.poll(ctx, "extend", req, held, pending, 0, (*node.Node).StartExtend, nil)
+	return b.poll(ctx, "extend", held, pending, 0, func(i int, ready chan<- *node.Call) *node.Call {
+		return b.nodes[i].StartExtend(ready, i, l.request(req, i))
+	}, nil)
 }
 
 // Release implements locker.Backend.
@@ -87,7 +111,9 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	l.released = true
 	held, pending, deleted := l.held, l.pending, l.deleted
 	l.mu.Unlock()
-	return b.poll(ctx, "release", req, held&^deleted, pending, deleted, (*node.Node).StartRelease, func(i int, err error) {
+	return b.poll(ctx, "release", held&^deleted, pending, deleted, func(i int, ready chan<- *node.Call) *node.Call {
+		return b.nodes[i].StartRelease(ready, i, l.request(req, i))
+	}, func(i int, err error) {
 		if err == nil {
 			l.mu.Lock()
 			l.deleted |= only(i)
@@ -103,8 +129,8 @@ var errForeignRequest = errors.New("redlock: the request does not carry what Acq
 // poll asks the nodes of held and waits until a majority of all has said yes, or cannot any more, or ctx or the budget
 // ends. Nodes of pending may yet answer; all others say no, but for those of yes, which have said so before. settle is
 // called once for each node asked, also for those whose answer comes later.
-func (b *backend) poll(ctx context.Context, op string, req locker.Request, held, pending, yes nodeSet,
-	start func(*node.Node, chan<- *node.Call, int, *locker.Request) *node.Call, settle func(i int, err error),
+func (b *backend) poll(ctx context.Context, op string, held, pending, yes nodeSet,
+	start func(i int, ready chan<- *node.Call) *node.Call, settle func(i int, err error),
 ) error {
 	b.calls.RLock()
 	defer b.calls.RUnlock()
@@ -116,7 +142,7 @@ func (b *backend) poll(ctx context.Context, op string, req locker.Request, held,
 	ready := make(chan *node.Call, n)
 	calls := make([]*node.Call, n)
 	errs := make([]error, n)
-	held.each(func(i int) { calls[i] = start(b.nodes[i], ready, i, &req) })
+	held.each(func(i int) { calls[i] = start(i, ready) })
 	answer := func(c *node.Call) {
 		err := c.Owned()
 		if settle != nil {

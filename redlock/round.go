@@ -117,16 +117,18 @@ func (r *round) answer(c *node.Call) {
 // doubt elsewhere is undone.
 func (r *round) keep() *lease {
 	req := r.req
+	req.Fence = r.attempt.token
 	l := &lease{}
 	l.mu.Lock() // a late answer waits until all is set
 	defer l.mu.Unlock()
 	l.pending = r.settle(func(i int, v node.Vote) {
 		if v.Granted {
-			l.held |= only(i)
+			l.granted(i, v.Counter, r.attempt.token)
 		} else if v.Doubtful {
 			r.b.nodes[i].Undo(&req, false)
 		}
 	}, func(i int, v node.Vote) { r.b.late(l, &req, i, v) })
+	r.b.memory.note(req.Key, false, r.maxCounter())
 	return l
 }
 
@@ -136,7 +138,7 @@ func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
 	released := l.released
 	l.pending &^= only(i)
 	if v.Granted && !released {
-		l.held |= only(i)
+		l.granted(i, v.Counter, req.Fence)
 	}
 	l.mu.Unlock()
 	if v.Doubtful || v.Granted && released {

@@ -63,7 +63,7 @@ func (w *network) isDown(n *simnode.Node) bool {
 func (w *network) deliver(n *simnode.Node) simnode.Network {
 	return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 		for _, cmd := range cmds {
-			if len(cmd) == 8 && cmd[2] == "2" { // the shape of raise.lua's call
+			if len(cmd) == 7 && cmd[2] == "2" { // the shape of raise.lua's call
 				w.chance("raised", 1)
 			}
 		}

@@ -100,3 +100,49 @@ func TestConformanceInVirtualTime(t *testing.T) {
 		})
 	}
 }
+
+// Nodes that grant late, with a counter past the token because their clocks are ahead, count when others fail.
+func TestLateGrantsAheadOfTheTokenCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var prompt switchable // nodes 1 and 2
+		nodes := make([]*simnode.Node, 5)
+		ds := make([]drivers.Driver, 5)
+		for i := range nodes {
+			nodes[i] = simnode.New()
+			network := simnode.Network(prompt.deliver)
+			if i >= 3 {
+				nodes[i].Skew = 10 * time.Second
+				network = func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+					time.Sleep(10 * time.Millisecond)
+					return execute(), nil
+				}
+			} else if i == 2 {
+				network = nil
+			}
+			ds[i] = nodes[i].Driver(network)
+		}
+		c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease, err := c.TryLock(t.Context(), "k", locker.NoRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		resume := prompt.hang()
+		if err := lease.Extend(t.Context()); err != nil {
+			t.Errorf("Extend by nodes 3 to 5: %v", err)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Errorf("Unlock by nodes 3 to 5: %v", err)
+		}
+		resume()
+		if next, err := c.TryLock(t.Context(), "k"); err != nil || next.Fence() <= lease.Fence() {
+			t.Errorf("the next lease: %v, %v", next, err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

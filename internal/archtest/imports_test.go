@@ -20,17 +20,18 @@ var rules = map[string]struct {
 	"/drivers":         {nil, "the contract knows neither locks nor clients"},
 	"/single":          {[]string{module, module + "/drivers", module + "/internal/node"}, "a backend reaches clients through drivers only"},
 	"/internal/node":   {[]string{module, module + "/drivers"}, "the protocol reaches clients through drivers only"},
+	"/redlock":         {[]string{module, module + "/drivers", module + "/internal/node"}, "a backend reaches clients through drivers only"},
 	"/drivers/goredis": {[]string{module + "/drivers", "github.com/redis/go-redis/v9"}, "a driver knows its own client, and nothing of locks"},
 	"/drivers/redigo":  {[]string{module + "/drivers", "github.com/gomodule/redigo"}, "a driver knows its own client, and nothing of locks"},
 	"/drivers/rueidis": {[]string{module + "/drivers", "github.com/redis/rueidis"}, "a driver knows its own client, and nothing of locks"},
 	"/drivers/all":     {[]string{module + "/drivers/"}, "it only registers"},
-	"/config": {[]string{module, module + "/drivers", module + "/memory", module + "/single", "go.yaml.in/yaml/v3"},
+	"/config": {[]string{module, module + "/drivers", module + "/memory", module + "/redlock", module + "/single", "go.yaml.in/yaml/v3"},
 		"configuration must not pull in clients that the program does not register"},
 	"/conformance": {[]string{module, module + "/drivers"}, "outside authors run the suite with nothing but the standard library"},
 }
 
 // free are not libraries, or are for this module's own tests.
-var free = []string{"/examples", "/cmd", "/internal/redistest", "/internal/fault", "/internal/archtest"}
+var free = []string{"/examples", "/cmd", "/internal/redistest", "/internal/fault", "/internal/simnode", "/internal/archtest"}
 
 // testers may import package testing outside _test files.
 var testers = []string{"/conformance", "/internal/redistest", "/internal/fault"}

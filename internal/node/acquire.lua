@@ -1,10 +1,13 @@
 -- One attempt to take a lock; idempotent for its owner. Redis 5 or newer (TIME before a write).
 --
 -- KEYS: 1 lock  2 fencing counter  3 tombstone of this attempt        (one hash slot)
--- ARGV: 1 owner, unique to this attempt  2 TTL in ms  3 how long the counter outlives its use, in ms
---       4 quantum in us: the clock is rounded down to it  5 hint: a counter seen on another node, "0" = none
+-- ARGV: 1 owner, unique to this attempt  2 TTL in ms  3 quantum in us: the clock is rounded down to it
+--       4 hint: a counter seen on another node, "0" = none
+-- (Ten words with EVALSHA: of a client that has not authenticated, Redis takes no more, and "NOAUTH" would become
+-- "unauthenticated multibulk length".)
 -- reply: {1, counter} granted | {0, PTTL, counter, begin of the owner} held by another
 --        | {-1} this attempt was given up before it arrived | {-2} the key holds something that is not a lock
+local keep = 86400000                          -- how long the counter outlives its use, in ms; see node.counterKeep
 local cur = redis.pcall('GET', KEYS[1])
 if type(cur) == 'table' then
   if string.find(cur.err, 'WRONGTYPE', 1, true) then return {-2} end
@@ -24,11 +27,11 @@ if redis.call('EXISTS', KEYS[3]) == 1 then return {-1} end
 -- string.format because tostring rounds to 14 digits.
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
-local hint = tonumber(ARGV[5])
+local hint = tonumber(ARGV[4])
 if hint > now + 3600000000 then hint = 0 end  -- not one that would leave the clock behind for ever
-local c = math.max(f + 1, now - now % tonumber(ARGV[4]), hint + 1)
+local c = math.max(f + 1, now - now % tonumber(ARGV[3]), hint + 1)
 redis.call('SET', KEYS[2], string.format('%.0f', c))    -- the first write: refused as a whole when out of memory
 -- not before the clock has passed the counter's value: a counter that starts anew cannot go back
-redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', math.floor(math.max(c, now) / 1000) + ARGV[3]))
+redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', math.floor(math.max(c, now) / 1000) + keep))
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return {1, c}

@@ -91,21 +91,21 @@ func (n *Node) StartAcquire(ready chan<- *Call, tag int, req *locker.Request, a 
 	}
 	k := keysOf(lock)
 	return n.start(ready, tag, acquireScript, acquireScript.command([]string{k.lock, k.fence, k.gone + req.Token},
-		req.Token, milliseconds(req.TTL), counterKeepMS, decimal(uint64(a.Quantum)), decimal(a.Hint)))
+		req.Token, milliseconds(req.TTL), decimal(uint64(a.Quantum)), decimal(a.Hint)))
 }
 
 // StartRaise asks the node to raise its counter to req.Fence.
 func (n *Node) StartRaise(ready chan<- *Call, tag int, req *locker.Request) *Call {
 	k := keysOf(n.prefix + req.Key)
 	return n.start(ready, tag, raiseScript, raiseScript.command([]string{k.lock, k.fence},
-		req.Token, decimal(req.Fence), counterKeepMS))
+		req.Token, decimal(req.Fence)))
 }
 
 // StartExtend sends one extension.
 func (n *Node) StartExtend(ready chan<- *Call, tag int, req *locker.Request) *Call {
 	k := keysOf(n.prefix + req.Key)
 	return n.start(ready, tag, extendScript, extendScript.command([]string{k.lock, k.fence},
-		req.Token, milliseconds(req.TTL), decimal(req.Fence), counterKeepMS))
+		req.Token, milliseconds(req.TTL), decimal(req.Fence)))
 }
 
 // StartRelease sends one release of an acquisition that is known to have been executed. See also [Node.Undo].

@@ -15,10 +15,8 @@ import (
 
 // counterKeep is how long a fencing counter outlives the last use of its lock. A counter that has expired starts anew
 // from the server's clock, so it must outlive any step back of that clock: a day covers a machine that booted with the
-// wrong time zone. See docs/adr/0003-fencing-counter.md.
+// wrong time zone. See docs/adr/0003-fencing-counter.md. The scripts have it as a number; a test compares.
 const counterKeep = 24 * time.Hour
-
-var counterKeepMS = milliseconds(counterKeep)
 
 // Options of a Node.
 type Options struct {

@@ -3,8 +3,9 @@
 -- counter, and "counter = token while the key is mine" implies that I put it there.
 --
 -- KEYS: 1 lock  2 fencing counter      (one hash slot)
--- ARGV: 1 owner  2 token  3 how long the counter outlives its use, in ms
+-- ARGV: 1 owner  2 token
 -- reply: 1 accepted (also on repetition) | 0 refused: not held by this owner, or the counter is past the token
+local keep = 86400000                          -- as in acquire.lua
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
 local f, token = tonumber(redis.call('GET', KEYS[2]) or '0') or 0, tonumber(ARGV[2])
 if f > token then return 0 end
@@ -12,6 +13,6 @@ if f < token then
   local t = redis.call('TIME')
   local now = t[1] * 1000000 + t[2]
   redis.call('SET', KEYS[2], ARGV[2])
-  redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', math.floor(math.max(token, now) / 1000) + ARGV[3]))
+  redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', math.floor(math.max(token, now) / 1000) + keep))
 end
 return 1

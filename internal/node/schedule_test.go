@@ -37,9 +37,9 @@ func (x nodes) step(what string) drivers.Reply {
 	switch words[1] {
 	case "acquires":
 		return send(x.t, x.n, acquireScript, acquireScript.command(
-			[]string{k.lock, k.fence, k.gone + owner}, owner, "60000", counterKeepMS, never, "0"))
+			[]string{k.lock, k.fence, k.gone + owner}, owner, "60000", never, "0"))
 	case "raises":
-		return send(x.t, x.n, raiseScript, raiseScript.command([]string{k.lock, k.fence}, owner, words[4], counterKeepMS))
+		return send(x.t, x.n, raiseScript, raiseScript.command([]string{k.lock, k.fence}, owner, words[4]))
 	case "releases":
 		return send(x.t, x.n, releaseScript, releaseScript.command(
 			[]string{k.lock, k.gone + owner, k.fence}, owner, "0", "0"))

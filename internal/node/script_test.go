@@ -57,7 +57,7 @@ func send(t *testing.T, n *Node, script *script, cmd drivers.Command) drivers.Re
 func acquireCommand(token string, quantum, hint uint64) drivers.Command {
 	k := keysOf("k")
 	return acquireScript.command([]string{k.lock, k.fence, k.gone + token},
-		token, "10000", counterKeepMS, decimal(quantum), decimal(hint))
+		token, "10000", decimal(quantum), decimal(hint))
 }
 
 func releaseCommand(token string, landed bool) drivers.Command {
@@ -318,7 +318,7 @@ func TestRaiseScript(t *testing.T) {
 	k := keysOf("k")
 	raise := func(token string, to uint64) drivers.Reply {
 		t.Helper()
-		return send(t, n, raiseScript, raiseScript.command([]string{k.lock, k.fence}, token, decimal(to), counterKeepMS))
+		return send(t, n, raiseScript, raiseScript.command([]string{k.lock, k.fence}, token, decimal(to)))
 	}
 	if r := raise("a", 5); r != int64(0) || len(s.Keys(t, "*")) != 0 {
 		t.Errorf("without a lock: %v, and it left %q", r, s.Keys(t, "*"))

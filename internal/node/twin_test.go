@@ -31,13 +31,13 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 			switch rnd.IntN(7) {
 			case 0, 1, 2:
 				sc = acquireScript
-				cmd = sc.command([]string{k.lock, k.fence, k.gone + owner}, owner, "60000", counterKeepMS, never, number)
+				cmd = sc.command([]string{k.lock, k.fence, k.gone + owner}, owner, "60000", never, number)
 			case 3:
 				sc = raiseScript
-				cmd = sc.command([]string{k.lock, k.fence}, owner, number, counterKeepMS)
+				cmd = sc.command([]string{k.lock, k.fence}, owner, number)
 			case 4:
 				sc = extendScript
-				cmd = sc.command([]string{k.lock, k.fence}, owner, "90000", number, counterKeepMS)
+				cmd = sc.command([]string{k.lock, k.fence}, owner, "90000", number)
 			case 5:
 				sc = releaseScript
 				cmd = sc.command([]string{k.lock, k.gone + owner, k.fence}, owner, pick(rnd, "0", "60000"), pick(rnd, "0", number))

@@ -98,11 +98,11 @@ func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 	count, _ := strconv.Atoi(cmd[2])
 	keys, args := cmd[3:3+count], cmd[3+count:]
 	switch [2]int{count, len(args)} {
-	case [2]int{3, 5}:
+	case [2]int{3, 4}:
 		return n.acquire(keys, args)
-	case [2]int{2, 3}:
+	case [2]int{2, 2}:
 		return n.raise(keys, args)
-	case [2]int{2, 4}:
+	case [2]int{2, 3}:
 		return n.extend(keys, args)
 	case [2]int{3, 3}:
 		return n.release(keys, args)
@@ -131,11 +131,14 @@ func number(s string) int64 {
 
 func after(ms string) time.Time { return time.Now().Add(time.Duration(number(ms)) * time.Millisecond) }
 
+// keep is how long a counter outlives its use.
+const keep = 24 * time.Hour
+
 // setCounter stores a counter that does not expire before the clock has passed it.
-func (n *Node) setCounter(key string, c int64, keep string) {
+func (n *Node) setCounter(key string, c int64) {
 	now := time.Now().Add(n.Skew).UnixMicro()
 	ahead := time.Duration(max(0, c-now)) * time.Microsecond
-	n.keys[key] = entry{strconv.FormatInt(c, 10), after(keep).Add(ahead)}
+	n.keys[key] = entry{strconv.FormatInt(c, 10), time.Now().Add(keep + ahead)}
 }
 
 func (n *Node) acquire(keys, args []string) drivers.Reply {
@@ -154,12 +157,12 @@ func (n *Node) acquire(keys, args []string) drivers.Reply {
 		return []drivers.Reply{int64(-1)}
 	}
 	now := time.Now().Add(n.Skew).UnixMicro()
-	hint := number(args[4])
+	hint := number(args[3])
 	if hint > now+time.Hour.Microseconds() {
 		hint = 0
 	}
-	c := max(f+1, now-now%number(args[3]), hint+1)
-	n.setCounter(keys[1], c, args[2])
+	c := max(f+1, now-now%number(args[2]), hint+1)
+	n.setCounter(keys[1], c)
 	n.keys[keys[0]] = entry{args[0], after(args[1])}
 	return []drivers.Reply{int64(1), c}
 }
@@ -173,7 +176,7 @@ func (n *Node) raise(keys, args []string) drivers.Reply {
 		return int64(0)
 	}
 	if f < token {
-		n.setCounter(keys[1], token, args[2])
+		n.setCounter(keys[1], token)
 	}
 	return int64(1)
 }
@@ -190,8 +193,8 @@ func (n *Node) extend(keys, args []string) drivers.Reply {
 	if f < token {
 		n.keys[keys[1]] = entry{value: args[2]}
 	}
-	if e := n.keys[keys[1]]; e.expires.Before(after(args[3])) {
-		n.keys[keys[1]] = entry{e.value, after(args[3])}
+	if e, end := n.keys[keys[1]], time.Now().Add(keep); e.expires.Before(end) {
+		n.keys[keys[1]] = entry{e.value, end}
 	}
 	if cur.expires.Before(after(args[1])) {
 		n.keys[keys[0]] = entry{cur.value, after(args[1])}
