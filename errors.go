@@ -24,7 +24,8 @@ var (
 	// ErrUnlocked: the lease was released by Unlock.
 	ErrUnlocked = errors.New("already unlocked")
 
-	// ErrNoQuorum: too few nodes of a quorum-based backend answered in time.
+	// ErrNoQuorum: too few nodes of a quorum-based backend answered in time. Such an error matches ErrUnavailable, too,
+	// so that code which does not care how many nodes there are has one thing to check.
 	ErrNoQuorum = errors.New("no quorum")
 
 	// ErrUnavailable: the store could not be reached, did not answer, or refused to serve; the wrapped error says which.

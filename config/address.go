@@ -11,6 +11,8 @@ import (
 
 const defaultPort = "6379"
 
+var errList = errors.New("one address expected, not a list")
+
 // address returns what to dial: "unix" and a path, or "tcp" and host:port. Its errors do not repeat the address: it may
 // be a URL with a password that was put in the wrong place.
 func (r *Redis) address() (network, addr string, err error) {
@@ -32,7 +34,7 @@ func hostPort(s string) (string, error) {
 	case strings.Contains(s, "://"):
 		return "", errors.New("host:port expected, not a URL")
 	case strings.ContainsAny(s, ",; "):
-		return "", errors.New("one address expected, not a list")
+		return "", errList
 	}
 	host, port, err := splitPort(s)
 	if err != nil {

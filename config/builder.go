@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 )
 
@@ -11,6 +12,7 @@ import (
 type builder struct {
 	c        Config
 	source   string            // what errors say before the name of a field that is set nowhere
+	about    string            // the section that a URL is about; its parameters are named without it
 	origin   map[string]string // by path: what errors say instead of source and name
 	failed   map[string]bool   // by path: reported already
 	broken   bool              // a source could not be read at all, so what is missing says nothing
@@ -31,12 +33,15 @@ func (b *builder) abandon(where string, err error) {
 	b.broken = true
 }
 
-// set sets f to v, which came from where.
-func (b *builder) set(f *field, v, where string) {
-	b.origin[f.path] = where
-	delete(b.failed, f.path)
-	if err := f.set(&b.c, v); err != nil {
-		b.fail(f.path, where, err)
+// set sets the field at path to v, which came from where.
+func (b *builder) set(path, v, where string) {
+	below := func(p string) bool { return strings.HasPrefix(p, path+"[") } // a list is replaced as a whole
+	maps.DeleteFunc(b.origin, func(p, _ string) bool { return below(p) })
+	maps.DeleteFunc(b.failed, func(p string, _ bool) bool { return below(p) })
+	b.origin[path] = where
+	delete(b.failed, path)
+	if err := fieldAt(path).set(&b.c, v); err != nil {
+		b.fail(path, where, err)
 	}
 }
 
@@ -63,8 +68,16 @@ func (b *builder) where(path string) string {
 	if where, ok := b.origin[path]; ok {
 		return where
 	}
-	if strings.HasSuffix(b.source, "URL: ") { // the names there are flat
-		path = strings.ReplaceAll(strings.TrimPrefix(path, "redis."), ".", "_")
+	// What an element of a list lacks is looked for where the element is, or the list.
+	if list := strings.IndexByte(path, '['); list >= 0 {
+		for i := len(path) - 1; i >= list; i-- {
+			if where, ok := b.origin[path[:i]]; ok {
+				return where + path[i:]
+			}
+		}
+	}
+	if b.about != "" { // the names in a URL are flat
+		path = strings.ReplaceAll(strings.TrimPrefix(path, b.about+"."), ".", "_")
 	}
 	return b.source + path
 }

@@ -16,7 +16,7 @@ import (
 // Config says which locks a program uses. It is plain data: fill it in, or get it from [Parse] or [Load]. The zero value
 // of every field but Backend stands for a default.
 type Config struct {
-	// Backend is "memory" or "redis".
+	// Backend is "memory", "redis" or "redlock".
 	Backend string `yaml:"backend" json:"backend"`
 	// Prefix is put before every key. Nil: "lock:". It may be empty, see single.Prefix.
 	Prefix *string `yaml:"prefix,omitempty" json:"prefix,omitempty"`
@@ -24,6 +24,8 @@ type Config struct {
 	TTL Duration `yaml:"ttl,omitempty" json:"ttl,omitempty"`
 	// Redis is used if Backend is "redis".
 	Redis Redis `yaml:"redis,omitempty" json:"redis,omitzero"`
+	// Redlock is used if Backend is "redlock".
+	Redlock Redlock `yaml:"redlock,omitempty" json:"redlock,omitzero"`
 }
 
 // Redis says how to reach one Redis server.
@@ -57,11 +59,12 @@ type TLS struct {
 }
 
 const (
-	backendMemory = "memory"
-	backendRedis  = "redis"
+	backendMemory  = "memory"
+	backendRedis   = "redis"
+	backendRedlock = "redlock"
 )
 
-var backends = []string{backendMemory, backendRedis}
+var backends = []string{backendMemory, backendRedis, backendRedlock}
 
 // Validate reports everything that would keep Open from succeeding, short of reading files: one line for each problem,
 // with the path of the field as it is written in YAML.
@@ -94,39 +97,59 @@ func (c *Config) check() []problem {
 	}
 	switch {
 	case c.Backend == "":
-		add("backend", fmt.Errorf("missing: %s", strings.Join(backends, " or ")))
+		add("backend", errors.New("missing: memory, redis or redlock"))
 	case !slices.Contains(backends, c.Backend):
 		add("backend", unknown("backend", c.Backend, backends))
 	case c.Backend == backendRedis:
 		c.Redis.check(add)
+	case c.Backend == backendRedlock:
+		c.Redlock.check(add)
 	}
 	return ps
 }
 
+var (
+	errNoPassword = errors.New("missing, although there is a username")
+	errSocketTLS  = errors.New("Redis does not speak TLS on a unix socket")
+)
+
 func (r *Redis) check(add func(path string, err error)) {
-	add("redis.driver", checkDriver(r.Driver))
+	r.checkOwn("redis", add)
 	_, _, err := r.address()
+	if errors.Is(err, errList) {
+		err = fmt.Errorf("%w: several independent servers are for redlock://h1,h2,h3, or backend: redlock", err)
+	}
 	add("redis.addr", err)
-	switch {
-	case r.Password != "" && r.PasswordFile != "":
-		add("redis.password_file", errors.New("there is a password, too: one of them must go"))
-	case r.Username != "" && r.Password == "" && r.PasswordFile == "":
-		add("redis.password", errors.New("missing, although there is a username"))
+	if r.noPassword() {
+		add("redis.password", errNoPassword)
+	}
+	if r.TLS != nil && strings.HasPrefix(r.Addr, "/") {
+		add("redis.tls", errSocketTLS)
+	}
+}
+
+func (r *Redis) noPassword() bool {
+	return r.Username != "" && r.Password == "" && r.PasswordFile == ""
+}
+
+// checkOwn looks at what is wrong in itself, wherever else the rest may come from. path is that of the section.
+func (r *Redis) checkOwn(path string, add func(path string, err error)) {
+	add(path+".driver", checkDriver(r.Driver))
+	if r.Password != "" && r.PasswordFile != "" {
+		add(path+".password_file", errors.New("there is a password, too: one of them must go"))
 	}
 	if r.DB < 0 {
-		add("redis.db", errors.New("negative"))
+		add(path+".db", errors.New("negative"))
 	}
 	if r.Timeout < 0 {
-		add("redis.timeout", errors.New("negative"))
+		add(path+".timeout", errors.New("negative"))
 	}
 	if r.TLS != nil {
 		switch {
-		case strings.HasPrefix(r.Addr, "/"):
-			add("redis.tls", errors.New("Redis does not speak TLS on a unix socket"))
 		case r.TLS.CertFile == "" && r.TLS.KeyFile != "":
-			add("redis.tls.cert_file", errors.New("missing, although there is a key_file"))
+			add(path+".tls.cert_file", errors.New("missing, although there is a key_file"))
 		case r.TLS.CertFile != "" && r.TLS.KeyFile == "":
-			add("redis.tls.key_file", errors.New("missing, although there is a cert_file"))
+			add(path+".tls.key_file", errors.New("missing, although there is a cert_file"))
 		}
 	}
 }
@@ -149,11 +172,17 @@ func (c *Config) clone() Config {
 		d.Prefix = new(string)
 		*d.Prefix = *c.Prefix
 	}
-	if c.Redis.TLS != nil {
-		d.Redis.TLS = new(TLS)
-		*d.Redis.TLS = *c.Redis.TLS
-	}
+	d.Redis.TLS = c.Redis.TLS.clone()
+	d.Redlock = c.Redlock.clone()
 	return d
+}
+
+func (t *TLS) clone() *TLS {
+	if t == nil {
+		return nil
+	}
+	c := *t
+	return &c
 }
 
 // Duration is a time.Duration that is written with its unit, as in "10s" or "1m30s", in YAML and JSON. A bare number is

@@ -46,7 +46,7 @@ func TestValidate(t *testing.T) {
 		c    *config.Config
 		want []string
 	}{
-		"nothing":           {&config.Config{}, []string{"backend: missing: memory or redis"}},
+		"nothing":           {&config.Config{}, []string{"backend: missing: memory, redis or redlock"}},
 		"unknown backend":   {&config.Config{Backend: "reddis"}, []string{`unknown backend "reddis": did you mean redis?`}},
 		"TTL of 1ns":        {&config.Config{Backend: "memory", TTL: 1}, []string{"ttl: 1ns is below the minimum of 10ms"}},
 		"negative TTL":      {&config.Config{Backend: "memory", TTL: -5}, []string{"ttl: -5ns is below the minimum"}},
@@ -115,18 +115,22 @@ func TestTags(t *testing.T) {
 			require.NotEmpty(t, name, f.Name)
 			assert.Equal(t, name, inJSON)
 			child := strings.TrimPrefix(path+"."+name, ".")
-			if f.Type == reflect.TypeFor[config.Redis]() || f.Type == reflect.TypeFor[*config.TLS]() {
-				if f.Type.Kind() == reflect.Pointer {
-					f.Type = f.Type.Elem()
-				}
+			switch f.Type {
+			case reflect.TypeFor[*config.TLS](): // in the environment it is a field, too
+				paths = append(paths, child)
+				walk(f.Type.Elem(), child)
+			case reflect.TypeFor[[]config.Node]():
+				paths = append(paths, child)
+				walk(f.Type.Elem(), child+"[]")
+			case reflect.TypeFor[config.Redis](), reflect.TypeFor[config.Redlock]():
 				walk(f.Type, child)
-				continue
+			default:
+				paths = append(paths, child)
 			}
-			paths = append(paths, child)
 		}
 	}
 	walk(reflect.TypeFor[config.Config](), "")
-	assert.ElementsMatch(t, append(paths, "redis.tls"), config.Paths())
+	assert.ElementsMatch(t, paths, config.Paths())
 }
 
 func TestEncoding(t *testing.T) {

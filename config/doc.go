@@ -13,10 +13,16 @@
 //	redis://[user[:password]@]host[:6379][/db]
 //	rediss://…                               the same with TLS
 //	unix://[user[:password]@]/path/of.sock
+//	redlock://[user[:password]@]host[:6379],host[:6379],…[/db]
+//	redlocks://…                             the same with TLS
 //
-// The driver is named after a plus sign, redis+redigo://…, rediss+rueidis://…, unix+goredis://…, or by the parameter
-// driver. The host must be given: a program that fell back to its own machine would lock for itself alone. In the
+// The driver is named after a plus sign, redis+redigo://…, redlocks+rueidis://…, unix+goredis://…, or by the parameter
+// driver. A host must be given: a program that fell back to its own machine would lock for itself alone. In the
 // password, the characters @ : / ? # % are written %40 %3A %2F %3F %23 %25.
+//
+// redlock:// is a quorum of independent servers: see package redlock. User and password are written once, before the
+// first host, and hold for all, as the parameters do; a comma in them is written %2C. A unix socket takes the place of a
+// host if its slashes are written %2F.
 //
 // Parameters, all optional:
 //
@@ -26,13 +32,14 @@
 //	db             number of the Redis database
 //	timeout        bound of dialling and of one exchange; 5s if not given
 //	password_file  path of a file with the password
-//	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name    for rediss
+//	budget         how long one operation waits for a majority; 1s if not given; for redlock and redlocks
+//	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name    for rediss and redlocks
 //
 // # Files
 //
 // [Load] reads YAML (so JSON too). Relative paths in it are relative to the working directory.
 //
-//	backend: redis            # or memory: then the redis section may stay, unused
+//	backend: redis            # or memory, or redlock; sections of the others may stay, unused
 //	ttl: 10s
 //	prefix: "lock:"
 //	redis:
@@ -44,6 +51,18 @@
 //	  timeout: 5s
 //	  tls:                           # tls: {} is TLS with the system's roots
 //	    ca_file: /etc/ssl/redis-ca.pem
+//	redlock:
+//	  budget: 1s
+//	  driver: goredis                # all fields of redis but addr, for each of the nodes
+//	  username: locker
+//	  password_file: /run/secrets/redis
+//	  nodes:
+//	    - {name: a, addr: 10.0.0.1:6379}
+//	    - {name: b, addr: 10.0.1.1:6379}
+//	    - {name: c, addr: 10.0.2.1:6379, driver: rueidis}
+//
+// A node can have driver, username, password, password_file and tls of its own, which then win over those of the section.
+// Its name is what errors and logs call it, the address if there is none.
 //
 // # Environment
 //
@@ -56,9 +75,12 @@
 //	LOCKER_REDIS_USERNAME  LOCKER_REDIS_PASSWORD  LOCKER_REDIS_PASSWORD_FILE
 //	LOCKER_REDIS_TLS (true or false)  LOCKER_REDIS_TLS_CA_FILE  LOCKER_REDIS_TLS_CERT_FILE
 //	LOCKER_REDIS_TLS_KEY_FILE  LOCKER_REDIS_TLS_SERVER_NAME
+//	LOCKER_REDLOCK_NODES (h1,h2,h3, instead of all nodes of the file)  LOCKER_REDLOCK_BUDGET
+//	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address
 //
-// A variable that is set but empty counts as not set. An unknown name that begins with LOCKER_REDIS_ is an error, and so
-// is one that begins with LOCKER_ and is a slip of the pen away from one of these; other LOCKER_ variables are the program's own.
+// A variable that is set but empty counts as not set. An unknown name that begins with LOCKER_REDIS_ or LOCKER_REDLOCK_ is
+// an error, and so is one that begins with LOCKER_ and is a slip of the pen away from one of these; other LOCKER_ variables
+// are the program's own.
 //
 // # Mistakes and secrets
 //

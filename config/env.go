@@ -35,16 +35,17 @@ func (b *builder) environ(environ []string) {
 		*b = *fresh
 		b.url(raw, envURL+": ")
 	}
-	pw, file := fieldAt("redis.password"), fieldAt("redis.password_file")
-	switch { // the password of the environment replaces the one of the file, in whichever way they are given
-	case vars[pw.env] != "":
-		b.c.Redis.PasswordFile = ""
-	case vars[file.env] != "":
-		b.c.Redis.Password = ""
+	for section, at := range map[string]conn{"redis": b.c.Redis.conn(), "redlock": b.c.Redlock.conn()} {
+		switch { // the password of the environment replaces the one of the file, in whichever way they are given
+		case vars[fieldAt(section+".password").env()] != "":
+			*at.passwordFile = ""
+		case vars[fieldAt(section+".password_file").env()] != "":
+			*at.password = ""
+		}
 	}
 	for _, f := range fields {
-		if v := vars[f.env]; v != "" {
-			b.set(f, v, f.env)
+		if name := f.env(); name != "" && vars[name] != "" {
+			b.set(f.path, vars[name], name)
 		}
 	}
 	b.misspelt(vars)
@@ -54,19 +55,34 @@ func (b *builder) environ(environ []string) {
 func (b *builder) misspelt(vars map[string]string) {
 	known := []string{envURL}
 	for _, f := range fields {
-		known = append(known, f.env)
+		if name := f.env(); name != "" {
+			known = append(known, name)
+		}
 	}
 	var wrong []string
 	for name, v := range vars {
-		ours := strings.HasPrefix(name, "LOCKER_REDIS_") || nearest(name, known) != ""
+		ours := envSection(name) != "" || nearest(name, known) != ""
 		if strings.HasPrefix(name, "LOCKER_") && ours && !slices.Contains(known, name) && !kubernetes(name, v) {
 			wrong = append(wrong, name)
 		}
 	}
 	slices.Sort(wrong)
 	for _, name := range wrong {
-		b.report("environment", unknown("variable", name, known))
+		// of the two dozens, those of the same section
+		b.report("environment", unknown("variable", name, slices.DeleteFunc(slices.Clone(known), func(k string) bool {
+			return envSection(k) != envSection(name)
+		})))
 	}
+}
+
+// envSection returns the beginning that the variables of a section have in common, if name has it.
+func envSection(name string) string {
+	for _, section := range []string{"LOCKER_REDIS_", "LOCKER_REDLOCK_"} {
+		if strings.HasPrefix(name, section) {
+			return section
+		}
+	}
+	return ""
 }
 
 var kubernetesRE = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$`)

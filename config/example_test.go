@@ -45,6 +45,14 @@ func ExampleParse_errors() {
 	// config: URL: parameters: unknown parameter "pasword_file": did you mean password_file? (known: prefix, ttl, driver, password_file, db, timeout)
 }
 
+// A quorum of servers is a list of hosts. User and password are written once and hold for all.
+func ExampleParse_redlock() {
+	c, err := config.Parse("redlock+rueidis://locker:hunter2@10.0.0.1,10.0.1.1,10.0.2.1?ttl=10s")
+	fmt.Println(c, err)
+	// Output:
+	// redlock+rueidis://locker:[REDACTED]@10.0.0.1:6379,10.0.1.1:6379,10.0.2.1:6379?ttl=10s <nil>
+}
+
 // What the environment says wins over the file.
 func ExampleLoad() {
 	path := filepath.Join(os.TempDir(), "locker-example.yaml")

@@ -27,8 +27,9 @@ func Open(ctx context.Context, url string, opts ...locker.Option) (locker.Locker
 	return c.Open(ctx, opts...)
 }
 
-// Open validates c and returns the Locker it describes. It reads the files that c names, and sends nothing: a server that
-// is down shows when a lock is asked for.
+// Open validates c and returns the Locker it describes. It reads the files that c names. A server that is down shows when
+// a lock is asked for, not here: to one Redis Open sends nothing; the nodes of a Redlock it asks who they are, waiting a
+// second at most, because the same server given twice is an error.
 //
 // opts are the program's defaults for all calls. A TTL in c wins over them, and an option of the call over both.
 //
@@ -42,14 +43,20 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (locker.Locker
 		prefix = *c.Prefix
 	}
 	var l locker.Locker
-	if c.Backend == backendMemory {
+	switch c.Backend {
+	case backendMemory:
 		l = locker.NewClient(memoryStore(prefix))
-	} else {
-		d, name, err := c.Redis.open(ctx)
-		if err != nil {
-			return nil, err
+	case backendRedis:
+		d, name, errs := c.Redis.open(ctx, func(name string) string { return "redis." + name })
+		if errs != nil {
+			return nil, errors.Join(errs...)
 		}
 		l = single.New(d, single.Prefix(prefix), single.Name(name), single.Timeout(time.Duration(c.Redis.Timeout)))
+	case backendRedlock:
+		var err error
+		if l, err = c.Redlock.open(ctx, prefix); err != nil {
+			return nil, err
+		}
 	}
 	if c.TTL != 0 {
 		opts = append(opts[:len(opts):len(opts)], locker.TTL(time.Duration(c.TTL)))
@@ -81,16 +88,21 @@ func memoryStore(prefix string) *memory.Backend {
 	return s
 }
 
-// open reads the files that r names and opens its driver. The name is what errors are to call the server.
-func (r *Redis) open(ctx context.Context) (d drivers.Driver, name string, err error) {
-	network, addr, err := r.address()
-	if err != nil {
-		return nil, "", fmt.Errorf("config: redis.addr: %w", err)
+// open reads the files that r names and opens its driver. The name is what errors are to call the server; path is
+// where the setting of the given name is found, for errors.
+func (r *Redis) open(ctx context.Context, path func(name string) string) (d drivers.Driver, name string, problems []error) {
+	report := func(name string, err error) {
+		if err != nil {
+			problems = append(problems, fmt.Errorf("config: %s: %w", path(name), err))
+		}
 	}
-	password, perr := r.password()
-	tlsConfig, terr := r.TLS.config(addr)
-	if err := errors.Join(perr, terr); err != nil {
-		return nil, "", err
+	network, addr, err := r.address()
+	report("addr", err)
+	password, err := r.password()
+	report("password_file", err)
+	tlsConfig := r.TLS.config(addr, report)
+	if problems != nil {
+		return nil, "", problems
 	}
 	d, err = drivers.Open(ctx, r.Driver, drivers.Config{
 		Network:  network,
@@ -101,8 +113,9 @@ func (r *Redis) open(ctx context.Context) (d drivers.Driver, name string, err er
 		TLS:      tlsConfig,
 		Timeout:  time.Duration(r.Timeout),
 	})
+	report("driver", err)
 	if err != nil {
-		return nil, "", fmt.Errorf("config: redis: %w", err)
+		return nil, "", problems
 	}
 	return d, addr, nil
 }
@@ -113,41 +126,38 @@ func (r *Redis) password() (string, error) {
 	}
 	data, err := os.ReadFile(r.PasswordFile)
 	if err != nil {
-		return "", fmt.Errorf("config: redis.password_file: %w", err)
+		return "", err
 	}
 	password := strings.TrimRight(string(data), "\r\n")
 	if password == "" {
-		return "", fmt.Errorf("config: redis.password_file: %s is empty", r.PasswordFile)
+		return "", fmt.Errorf("%s is empty", r.PasswordFile)
 	}
 	return password, nil
 }
 
 // config returns what t means for connections to addr; nil for nil.
-func (t *TLS) config(addr string) (*tls.Config, error) {
+func (t *TLS) config(addr string, report func(name string, err error)) *tls.Config {
 	if t == nil {
-		return nil, nil
+		return nil
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: t.ServerName}
 	if c.ServerName == "" {
 		c.ServerName, _, _ = net.SplitHostPort(addr)
 	}
-	var problems []error
 	if t.CAFile != "" {
 		pem, err := os.ReadFile(t.CAFile)
 		c.RootCAs = x509.NewCertPool()
 		switch {
 		case err != nil:
-			problems = append(problems, fmt.Errorf("config: redis.tls.ca_file: %w", err))
+			report("tls.ca_file", err)
 		case !c.RootCAs.AppendCertsFromPEM(pem):
-			problems = append(problems, fmt.Errorf("config: redis.tls.ca_file: there is no PEM certificate in %s", t.CAFile))
+			report("tls.ca_file", fmt.Errorf("there is no PEM certificate in %s", t.CAFile))
 		}
 	}
 	if t.CertFile != "" {
 		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
-		if err != nil {
-			problems = append(problems, fmt.Errorf("config: redis.tls.cert_file, key_file: %w", err))
-		}
+		report("tls.cert_file, key_file", err)
 		c.Certificates = []tls.Certificate{cert}
 	}
-	return c, errors.Join(problems...)
+	return c
 }

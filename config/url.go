@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"slices"
 	"strconv"
@@ -16,13 +17,28 @@ func Parse(url string) (*Config, error) {
 	return b.finish()
 }
 
-var schemes = []string{"memory", "redis", "rediss", "unix"}
+// schemes are what a URL may begin with, and the section that each is about.
+var schemes = []struct{ name, section string }{
+	{"memory", ""}, {"redis", "redis"}, {"rediss", "redis"}, {"unix", "redis"}, {"redlock", "redlock"}, {"redlocks", "redlock"},
+}
+
+// secure are the schemes with TLS, by those without.
+var secure = map[string]string{"redis": "rediss", "redlock": "redlocks"}
+
+func schemeNames() []string {
+	var names []string
+	for _, s := range schemes {
+		names = append(names, s.name)
+	}
+	return names
+}
 
 var (
-	errNoScheme = errors.New("it begins with none of memory:, redis://, rediss:// and unix://")
+	errNoScheme = errors.New("it begins with none of memory:, redis://, rediss://, unix://, redlock:// and redlocks://")
 	errEscape   = errors.New("an @, : or # where none is expected; in the user name and the password " +
 		"write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25, elsewhere @ as %40 and # as %23")
 	errPercent  = errors.New("a % that is not followed by two hexadecimal digits is written %25")
+	errOnce     = errors.New("user and password are written once, before the first host, and hold for all; in them, write , as %2C")
 	errPassword = errors.New("not among the parameters, please: write redis://user:password@host, or use password_file")
 )
 
@@ -37,7 +53,7 @@ func (b *builder) url(raw, source string) {
 	rest, slashes := strings.CutPrefix(rest, "//")
 	scheme, driver, plus := strings.Cut(scheme, "+")
 	scheme = strings.ToLower(scheme)
-	switch known := slices.Contains(schemes, scheme); {
+	switch known := slices.Contains(schemeNames(), scheme); {
 	case strings.Contains(query, "@") || strings.Contains(raw+query, "#"):
 		b.abandon(source+"address", errEscape)
 		return
@@ -45,8 +61,8 @@ func (b *builder) url(raw, source string) {
 		b.abandon(source+"scheme", errNoScheme)
 		return
 	case !known:
-		b.report(source+"scheme", unknown("scheme", scheme, schemes))
-		if scheme = nearest(scheme, schemes); scheme == "" {
+		b.report(source+"scheme", unknown("scheme", scheme, schemeNames()))
+		if scheme = nearest(scheme, schemeNames()); scheme == "" {
 			b.broken = true
 			return
 		}
@@ -63,29 +79,34 @@ func (b *builder) url(raw, source string) {
 		b.abandon(source+"address", errEscape)
 		return
 	}
-	b.driver(driver, plus, scheme)
-	if scheme == "memory" {
+	b.about = schemes[slices.Index(schemeNames(), scheme)].section
+	b.driver(driver, plus)
+	switch b.about {
+	case "redis":
+		b.c.Backend = backendRedis
+		b.address(scheme, authority, path)
+	case "redlock":
+		b.c.Backend = backendRedlock
+		b.address(scheme, authority, path)
+	default:
 		b.c.Backend = backendMemory
 		if authority != "" || strings.Trim(path, "/") != "" {
 			b.report(source+"address", errors.New("memory: takes nothing but parameters"))
 		}
-	} else {
-		b.c.Backend = backendRedis
-		b.address(scheme, authority, path)
 	}
 	b.query(scheme, query)
 }
 
 // driver takes the driver that was named in the scheme.
-func (b *builder) driver(name string, named bool, scheme string) {
+func (b *builder) driver(name string, named bool) {
 	switch {
 	case !named:
-	case scheme == "memory":
+	case b.about == "":
 		b.report(b.source+"scheme", errors.New("memory: has no driver"))
 	case name == "":
-		b.fail("redis.driver", b.source+"scheme", errors.New("there is no driver after the plus sign"))
+		b.fail(b.about+".driver", b.source+"scheme", errors.New("there is no driver after the plus sign"))
 	default:
-		b.set(fieldAt("redis.driver"), name, b.source+"driver")
+		b.set(b.about+".driver", name, b.source+"driver")
 	}
 }
 
@@ -96,7 +117,8 @@ func (b *builder) address(scheme, authority, path string) {
 		host = authority[i+1:]
 		b.userinfo(authority[:i])
 	}
-	if scheme == "unix" {
+	switch scheme {
+	case "unix":
 		switch p, err := url.PathUnescape(path); {
 		case host != "":
 			b.fail("redis.addr", b.source+"addr", errors.New("three slashes and the absolute path of the socket, as in unix:///run/redis.sock"))
@@ -108,47 +130,87 @@ func (b *builder) address(scheme, authority, path string) {
 			b.c.Redis.Addr = p
 		}
 		return
+	case secure[b.about]:
+		encrypted(b.conn().tls)
 	}
-	if scheme == "rediss" {
-		b.c.tls()
+	if b.about == "redlock" {
+		b.hosts(host)
+	} else {
+		b.c.Redis.Addr = b.host(host, "redis.addr", b.source+"addr")
 	}
-	if strings.HasPrefix(host, "[") {
-		host = strings.Replace(host, "%25", "%", 1) // of a zone
-	}
-	hp, err := hostPort(host)
-	if err != nil {
-		b.fail("redis.addr", b.source+"addr", err)
-	}
-	b.c.Redis.Addr = hp
 	if db := strings.TrimPrefix(path, "/"); db != "" {
-		b.set(fieldAt("redis.db"), db, b.source+"db")
+		b.set(b.about+".db", db, b.source+"db")
 	}
+}
+
+// hosts takes the nodes of a Redlock.
+func (b *builder) hosts(list string) {
+	where := b.source + "nodes"
+	b.origin[nodesPath] = where
+	if list == "" {
+		return // check says that they are missing
+	}
+	for i, host := range strings.Split(list, ",") {
+		addr := b.host(host, nodePath(i)+".addr", fmt.Sprintf("%s[%d].addr", where, i))
+		b.c.Redlock.Nodes = append(b.c.Redlock.Nodes, Node{Addr: addr})
+	}
+}
+
+// host returns an address in its full form. That of a socket begins with a slash, which is escaped.
+func (b *builder) host(s, path, where string) string {
+	if b.about == "redlock" && len(s) > 2 && strings.EqualFold(s[:3], "%2f") {
+		p, err := url.PathUnescape(s)
+		if err != nil {
+			b.fail(path, where, errPercent)
+		}
+		return p
+	}
+	if strings.HasPrefix(s, "[") {
+		s = strings.Replace(s, "%25", "%", 1) // of a zone
+	}
+	addr, err := hostPort(s)
+	if err != nil && !errors.Is(err, errList) { // of which check has more to say
+		b.fail(path, where, err)
+	} else if err != nil {
+		addr = s
+	}
+	return addr
+}
+
+// conn is the section that the URL is about.
+func (b *builder) conn() conn {
+	if b.about == "redlock" {
+		return b.c.Redlock.conn()
+	}
+	return b.c.Redis.conn()
 }
 
 // userinfo takes what stands before the @.
 func (b *builder) userinfo(s string) {
 	user, password, colon := strings.Cut(s, ":")
-	if strings.Contains(s, "@") || strings.Contains(password, ":") {
-		b.fail("redis.password", b.source+"password", errEscape)
+	switch path := b.about + ".password"; {
+	case b.about == "redlock" && strings.Contains(s, ","): // of u:p@h1,u:p@h2
+		b.fail(path, b.source+"password", errOnce)
+		return
+	case strings.Contains(s, "@") || strings.Contains(password, ":"):
+		b.fail(path, b.source+"password", errEscape)
 		return
 	}
-	for _, part := range []struct{ name, path, value string }{
-		{"username", "redis.username", user},
-		{"password", "redis.password", password},
-	} {
+	for _, part := range []struct{ name, value string }{{"username", user}, {"password", password}} {
+		path := b.about + "." + part.name
 		v, err := url.PathUnescape(part.value)
 		switch {
 		case err != nil:
-			b.fail(part.path, b.source+part.name, errPercent)
+			b.fail(path, b.source+part.name, errPercent)
 		case v != "" || part.name == "password" && colon:
-			b.set(fieldAt(part.path), v, b.source+part.name)
+			b.set(path, v, b.source+part.name)
 		}
 	}
 }
 
 // query takes the parameters.
 func (b *builder) query(scheme, query string) {
-	known := params(scheme)
+	known := b.params(scheme)
 	seen := make(map[string]bool)
 	for part := range strings.SplitSeq(query, "&") {
 		if part == "" {
@@ -163,8 +225,8 @@ func (b *builder) query(scheme, query string) {
 		case slices.Contains([]string{"password", "pass", "passwd", "pwd", "auth"}, strings.ToLower(name)):
 			b.report(b.source+"password", errPassword)
 		case !slices.Contains(known, name):
-			if strings.HasPrefix(name, "tls_") && slices.Contains(params("rediss"), name) {
-				b.report(where, errors.New("only with rediss://"))
+			if s, ok := secure[b.about]; ok && slices.Contains(b.params(s), name) {
+				b.report(where, fmt.Errorf("only with %s://", s))
 			} else {
 				b.report(b.source+"parameters", unknown("parameter", name, known))
 			}
@@ -181,31 +243,29 @@ func (b *builder) query(scheme, query string) {
 
 // param sets one parameter. Two may have been set already by other parts of the URL; they must agree.
 func (b *builder) param(name, v, where string) {
-	i := slices.IndexFunc(fields, func(f *field) bool { return f.param == name })
-	f, before := fields[i], b.c.Redis
+	f := fields[slices.IndexFunc(fields, func(f *field) bool { return f.param == name && f.of(b.about) })]
+	at := b.conn()
+	driver, db := *at.driver, *at.db
 	_, again := b.origin[f.path]
-	b.set(f, v, where)
-	if again && !b.failed[f.path] && (before.Driver != b.c.Redis.Driver || before.DB != b.c.Redis.DB) {
+	b.set(f.path, v, where)
+	if again && !b.failed[f.path] && (driver != *at.driver || db != *at.db) {
 		b.fail(f.path, where, errors.New("given twice, and differently: once as a parameter and once before"))
 	}
 }
 
 // params returns the names of the parameters that scheme has.
-func params(scheme string) []string {
+func (b *builder) params(scheme string) []string {
 	var names []string
 	for _, f := range fields {
-		switch {
-		case f.param == "":
-		case scheme == "memory" && strings.HasPrefix(f.path, "redis."):
-		case scheme != "rediss" && strings.HasPrefix(f.path, "redis.tls."):
-		default:
+		if f.of(b.about) && (scheme == secure[b.about] || !strings.HasPrefix(f.param, "tls_")) {
 			names = append(names, f.param)
 		}
 	}
 	return names
 }
 
-// String returns c as a URL, with the mask in place of the password. If there is none, Parse gives c back.
+// String returns c as a URL, with the mask in place of a password. If there is none, Parse gives c back. But single nodes
+// of a Redlock can have settings for which a URL has no place: they follow a #, and Parse does not take them.
 func (c Config) String() string {
 	q := make(url.Values)
 	add := func(name, v string) {
@@ -216,27 +276,25 @@ func (c Config) String() string {
 	if c.Prefix != nil {
 		q.Set("prefix", *c.Prefix)
 	}
-	if c.TTL != 0 {
-		add("ttl", c.TTL.String())
-	}
-	s := c.Backend + ":"
-	if r := c.Redis; c.Backend == backendRedis {
-		s = r.url(add)
-		add("password_file", r.PasswordFile)
-		if r.Timeout != 0 {
-			add("timeout", r.Timeout.String())
-		}
-		if t := r.TLS; t != nil {
-			add("tls_ca_file", t.CAFile)
-			add("tls_cert_file", t.CertFile)
-			add("tls_key_file", t.KeyFile)
-			add("tls_server_name", t.ServerName)
-		}
+	add("ttl", c.TTL.param())
+	s, rest := c.Backend+":", ""
+	switch c.Backend {
+	case backendRedis:
+		s = c.Redis.url(add)
+	case backendRedlock:
+		s, rest = c.Redlock.url(add)
 	}
 	if len(q) > 0 {
 		s += "?" + q.Encode()
 	}
-	return s
+	return s + rest
+}
+
+func (d Duration) param() string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
 }
 
 // url returns the part up to the parameters; what does not fit there goes to param.
@@ -245,30 +303,88 @@ func (r *Redis) url(param func(name, v string)) string {
 	if err != nil {
 		network, addr = "tcp", "" // not shown: it may be anything
 	}
-	s, path, db := "redis", "", ""
-	if r.DB != 0 {
-		db = strconv.Itoa(r.DB)
+	if network == "unix" {
+		if r.DB != 0 {
+			param("db", strconv.Itoa(r.DB))
+		}
+		return r.begin("unix", param) + strings.ReplaceAll((&url.URL{Path: addr}).EscapedPath(), "@", "%40")
 	}
-	switch {
-	case network == "unix":
-		s, addr, path = "unix", "", strings.ReplaceAll((&url.URL{Path: addr}).EscapedPath(), "@", "%40")
-		param("db", db)
-	case db != "":
-		path = "/" + db
-	}
-	if r.TLS != nil && network == "tcp" {
-		s = "rediss"
+	return r.begin("redis", param) + strings.ReplaceAll(addr, "%", "%25") + r.end()
+}
+
+// begin returns the part up to the address, and end what comes between the address and the parameters.
+func (r *Redis) begin(scheme string, param func(name, v string)) string {
+	param("password_file", r.PasswordFile)
+	param("timeout", r.Timeout.param())
+	if t := r.TLS; t != nil {
+		if s, ok := secure[scheme]; ok {
+			scheme = s
+		}
+		param("tls_ca_file", t.CAFile)
+		param("tls_cert_file", t.CertFile)
+		param("tls_key_file", t.KeyFile)
+		param("tls_server_name", t.ServerName)
 	}
 	if r.Driver != "" {
-		s += "+" + r.Driver
+		scheme += "+" + r.Driver
 	}
-	s += "://"
+	scheme += "://"
 	if r.Username != "" || r.Password != "" {
-		s += url.User(r.Username).String()
+		scheme += strings.ReplaceAll(url.User(r.Username).String(), ",", "%2C")
 		if r.Password != "" {
-			s += ":" + r.Password.String()
+			scheme += ":" + r.Password.String()
 		}
-		s += "@"
+		scheme += "@"
 	}
-	return s + strings.ReplaceAll(addr, "%", "%25") + path
+	return scheme
+}
+
+func (r *Redis) end() string {
+	if r.DB == 0 {
+		return ""
+	}
+	return "/" + strconv.Itoa(r.DB)
+}
+
+// url returns the part up to the parameters, and what no URL can say.
+func (r *Redlock) url(param func(name, v string)) (s, rest string) {
+	param("budget", r.Budget.param())
+	var hosts, own []string
+	for i := range r.Nodes {
+		n := &r.Nodes[i]
+		network, addr, err := r.server(i).address()
+		switch {
+		case err != nil:
+			addr = "" // not shown: it may be anything
+		case network == "unix":
+			addr = strings.ReplaceAll(url.QueryEscape(addr), "+", "%20")
+		default:
+			addr = strings.ReplaceAll(addr, "%", "%25")
+		}
+		hosts = append(hosts, addr)
+		say := func(name, v string) {
+			if v != "" {
+				own = append(own, fmt.Sprintf("nodes[%d].%s=%s", i, name, url.QueryEscape(v)))
+			}
+		}
+		if nodeNameRE.MatchString(n.Name) {
+			say("name", n.Name)
+		}
+		say("driver", n.Driver)
+		say("username", n.Username)
+		say("password", n.Password.String())
+		say("password_file", n.PasswordFile)
+		if t := n.TLS; t != nil {
+			say("tls", "true")
+			say("tls.ca_file", t.CAFile)
+			say("tls.cert_file", t.CertFile)
+			say("tls.key_file", t.KeyFile)
+			say("tls.server_name", t.ServerName)
+		}
+	}
+	section := r.section()
+	if own != nil {
+		rest = "#" + strings.Join(own, "&")
+	}
+	return section.begin("redlock", param) + strings.Join(hosts, ",") + section.end(), rest
 }

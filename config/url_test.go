@@ -59,15 +59,14 @@ func TestParseFaults(t *testing.T) {
 		"memory":                                {"begins with none"},
 		"localhost:6379":                        {"begins with none"},
 		"u:" + secret + "@h":                    {"begins with none"},
-		"redsi://h":                             {`unknown scheme "redsi": did you mean redis? (known: memory, redis, rediss, unix)`},
+		"redsi://h":                             {`unknown scheme "redsi": did you mean redis? (known: memory, redis, rediss, unix, redlock, redlocks)`},
 		"redsi://h/x?ttl=1ns":                   {"unknown scheme", "db: not the number", "ttl: 1ns"},
-		"http://h?tttl=1":                       {`unknown scheme "http" (known: memory, redis, rediss, unix)`},
+		"http://h?tttl=1":                       {`unknown scheme "http" (known: memory, redis, rediss, unix, redlock, redlocks)`},
 		"redis:h":                               {"followed by ://"},
 		"redis:/h":                              {"followed by ://"},
 		"redis://":                              {"addr: missing"},
 		"redis:///2":                            {"addr: missing"},
 		"redis://:6379":                         {"addr: no host"},
-		"redis://h1:1,h2:2":                     {"addr: one address expected, not a list"},
 		"redis://::1":                           {"in brackets"},
 		"redis://h:x":                           {"the port is not a number"},
 		"redis+goredsi://h":                     {`driver: unknown Redis driver "goredsi" (registered: goredis, redigo, rueidis`},
@@ -150,14 +149,16 @@ func FuzzParse(f *testing.F) {
 		"memory:", "memory:?ttl=5s&prefix=a", "redis://h", "redis://h:1/2?db=2&timeout=1s", "redis+rueidis://[::1]:6379?driver=rueidis",
 		"rediss://h?tls_ca_file=f&tls_cert_file=a&tls_key_file=b", "unix:///run/r.sock?db=1", "redis://u@h?password_file=f",
 		"unix:////%2F%40", "redis://[fe80::1%25a]", "redis://%zz:1@", "redis://h?prefix=%zz", "x://", "redis+a+b://h,i",
+		"redlock+redigo://h,i:2,[::1]/2?budget=1s&timeout=1s", "redlocks://h,i?tls_ca_file=f", "redlock://u@%2Fa%2Cb,[fe80::1%25a]?password_file=f", "redlock://a,,b",
 	} {
 		f.Add(s, "u", "/")
 	}
-	for _, delimiter := range []string{"@", ":", "?", "#", "%", "&", "/?", "?a=", "?a=b&", " ", "\n"} {
+	for _, delimiter := range []string{"@", ":", "?", "#", "%", "&", ",", ",a:", "/?", "?a=", "?a=b&", " ", "\n"} {
 		f.Add("redis://h/1?db=2", "u", delimiter)
+		f.Add("redlock://h,i:2,j/1?db=2", "u", delimiter)
 	}
 	f.Fuzz(func(t *testing.T, raw, user, delimiter string) {
-		if c, err := config.Parse(raw); err == nil && c.Redis.Password == "" {
+		if c, err := config.Parse(raw); err == nil && c.Redis.Password == "" && c.Redlock.Password == "" {
 			again, err := config.Parse(c.String())
 			require.NoError(t, err, c.String())
 			assert.Equal(t, c, again)

@@ -68,11 +68,11 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 			value = value.Alias
 		}
 		child := strings.TrimPrefix(path+"."+key.Value, ".")
-		if key.Kind != yaml.ScalarNode || strings.Contains(key.Value, ".") {
+		if key.Kind != yaml.ScalarNode || strings.ContainsAny(key.Value, ".[]") {
 			child = path + "." // no field has that name
 		}
 		where := at(name, key, child)
-		f, begin := fieldAt(child), sections[child]
+		f, begin := fieldAt(child), sections[indexRE.ReplaceAllString(child, "[]")]
 		null := value.ShortTag() == "!!null"
 		switch {
 		case f == nil && begin == nil && null: // a piece of a flow mapping: not shown, it may be half a password
@@ -86,12 +86,37 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 		case begin != nil:
 			begin(&b.c)
 			b.section(name, child, value)
+		case child == nodesPath:
+			b.nodeList(name, where, value)
 		case !slices.Contains(scalars, value.ShortTag()):
 			b.fail(child, where, errors.New("a single value is expected here"))
 		default:
-			b.set(f, value.Value, where)
+			b.set(child, value.Value, where)
 		}
 		seen[child] = true
+	}
+}
+
+// nodeList takes the nodes of a Redlock, the list n.
+func (b *builder) nodeList(name, where string, n *yaml.Node) {
+	b.origin[nodesPath] = where
+	if n.Kind != yaml.SequenceNode {
+		b.fail(nodesPath, where, errors.New("a list is expected here, each element a section such as {addr: host:6379}"))
+		return
+	}
+	for i, item := range n.Content {
+		path := nodePath(i)
+		where := at(name, item, path)
+		if item.Kind == yaml.AliasNode {
+			item = item.Alias
+		}
+		b.c.Redlock.Nodes = append(b.c.Redlock.Nodes, Node{})
+		b.origin[path] = where
+		if item.Kind != yaml.MappingNode {
+			b.fail(path+".addr", where, errors.New("a section with fields is expected here, such as {addr: host:6379}"))
+			continue
+		}
+		b.section(name, path, item)
 	}
 }
 
@@ -101,9 +126,11 @@ var scalars = []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
 // fieldsBelow returns the names that path has below it.
 func fieldsBelow(path string) []string {
 	var names []string
+	path = indexRE.ReplaceAllString(path, "[]")
 	for _, f := range fields {
 		if rest, ok := strings.CutPrefix("."+f.path, strings.TrimSuffix("."+path, ".")+"."); ok {
-			if name, _, _ := strings.Cut(rest, "."); len(names) == 0 || names[len(names)-1] != name {
+			name, _, _ := strings.Cut(rest, ".")
+			if name = strings.TrimSuffix(name, "[]"); len(names) == 0 || names[len(names)-1] != name {
 				names = append(names, name)
 			}
 		}

@@ -69,8 +69,8 @@ func TestLoadFaults(t *testing.T) {
 		"comments":              {"# nothing", []string{"locker.yaml: empty"}},
 		"null":                  {"---", []string{"a section with fields is expected", "backend: missing"}},
 		"list":                  {"- backend: memory", []string{"locker.yaml:1: a section", "backend: missing"}},
-		"no backend":            {"ttl: 5s", []string{"locker.yaml: backend: missing: memory or redis"}},
-		"typo":                  {"backend: memory; tttl: 5s", []string{`locker.yaml:2: unknown field "tttl": did you mean ttl? (known: backend, prefix, ttl, redis)`}},
+		"no backend":            {"ttl: 5s", []string{"locker.yaml: backend: missing: memory, redis or redlock"}},
+		"typo":                  {"backend: memory; tttl: 5s", []string{`locker.yaml:2: unknown field "tttl": did you mean ttl? (known: backend, prefix, ttl, redis, redlock)`}},
 		"typo below":            {"backend: redis; redis:;   adr: h", []string{`locker.yaml:3: redis: unknown field "adr": did you mean addr?`, "locker.yaml: redis.addr: missing"}},
 		"typo in TLS":           {"backend: redis; redis:;   addr: h;   tls:;     cafile: f", []string{`locker.yaml:5: redis.tls: unknown field "cafile": did you mean ca_file? (known: ca_file, cert_file, key_file, server_name)`}},
 		"dots":                  {"backend: redis; redis.addr: h", []string{`unknown field "redis.addr"`, "redis.addr: missing"}},
@@ -124,6 +124,8 @@ func TestLoadFaults(t *testing.T) {
 func FuzzLoad(f *testing.F) {
 	f.Add("backend: memory\n---\n")
 	f.Add("backend: redis\nredis: {addr: h, tls: {}, password: &a x, username: *a}\n")
+	f.Add("backend: redlock\nredlock: {nodes: [{addr: h, tls: {}}, &a {addr: i, name: x}], budget: 1s}\n")
+	f.Add("backend: redlock\nredlock: &a {nodes: &b [*a, *b, h, {nodes[0]: x}], nodes: *b}\n")
 	f.Add("<<: &a [*a]\n? [x]\n: y\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		path := filepath.Join(t.TempDir(), "f.yaml")

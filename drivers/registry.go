@@ -98,7 +98,7 @@ func lookup(name string) (OpenFunc, error) {
 	defer registry.Unlock()
 	open, ok := registry.open[name]
 	if !ok {
-		return nil, fmt.Errorf("unknown Redis driver %q (registered: %s; forgotten import? %s)", name, strings.Join(names, ", "), howTo)
+		return nil, fmt.Errorf("unknown Redis driver %q (registered: %s); to register more: %s", name, strings.Join(names, ", "), howTo)
 	}
 	return open, nil
 }

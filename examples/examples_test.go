@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(binaries)
 		args := append([]string{"build", "-o", binaries + "/"}, buildFlags...)
-		if out, err := exec.Command("go", append(args, "./quickstart", "./config")...).CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", append(args, "./quickstart", "./config", "./fencing")...).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 			return 1
 		}
@@ -194,6 +194,91 @@ func TestQuickstartInterrupted(t *testing.T) {
 	}
 }
 
+// servers starts n servers with the password of redisURL.
+func servers(t *testing.T, n int) []*redistest.Server {
+	t.Helper()
+	var ss []*redistest.Server
+	for range n {
+		ss = append(ss, redistest.Start(t, "--requirepass", "hunter2"))
+	}
+	return ss
+}
+
+func redlockURL(driver string, ss ...*redistest.Server) string {
+	var hosts []string
+	for _, s := range ss {
+		hosts = append(hosts, s.Addr())
+	}
+	return "redlock+" + driver + "://:hunter2@" + strings.Join(hosts, ",") + "?budget=5s" // for a busy machine
+}
+
+func TestQuickstartOnRedlock(t *testing.T) {
+	t.Parallel()
+	ss := servers(t, 5)
+	for _, driver := range drivers {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			for _, n := range []int{1, 3, 5} {
+				p := start(t, "quickstart", []string{fmt.Sprintf("LOCKER_URL=%s&prefix=%s%d:", redlockURL(driver, ss[:n]...), driver, n)})
+				if n > 1 {
+					p.succeeds(t, ok)
+					continue
+				}
+				assert.Zero(t, p.wait(t), p.stderr.String())
+				assert.Regexp(t, `(?m)`+ok, p.stdout.String())
+				assert.Regexp(t, `^.* WARN redlock: fewer than three nodes survive no failure nodes=1\n$`, p.stderr.String())
+			}
+		})
+	}
+}
+
+// TestQuickstartOnRedlockProcesses lets processes with different drivers contend for one lock, with all nodes, and with one
+// of three dead before the start.
+func TestQuickstartOnRedlockProcesses(t *testing.T) {
+	t.Parallel()
+	ss := servers(t, 3)
+	for _, alive := range []int{3, 2} {
+		if alive == 2 {
+			ss[1].Kill()
+		}
+		journal := filepath.Join(t.TempDir(), "journal")
+		var ps []*program
+		for _, driver := range drivers {
+			ps = append(ps, start(t, "quickstart", []string{"LOCKER_URL=" + redlockURL(driver, ss...), "LOCKER_JOURNAL=" + journal}))
+		}
+		for _, p := range ps {
+			p.succeeds(t, `^ok: \d+ turns, none overlapped`)
+		}
+		text, err := os.ReadFile(journal)
+		require.NoError(t, err)
+		assert.Equal(t, 120, bytes.Count(text, []byte("start")))
+		assert.Equal(t, 120, bytes.Count(text, []byte("end")))
+		holders := map[string]bool{}
+		for _, h := range regexp.MustCompile(`(?m)^start \d+ (\d+)/`).FindAllStringSubmatch(string(text), -1) {
+			holders[h[1]] = true
+		}
+		assert.Len(t, holders, len(drivers))
+	}
+}
+
+func TestQuickstartRedlockMistakes(t *testing.T) {
+	t.Parallel()
+	ss := servers(t, 2)
+	dead := redistest.Start(t)
+	dead.Kill()
+	alias := strings.Replace(ss[0].Addr(), "127.0.0.1", "localhost", 1)
+	start(t, "quickstart", []string{"LOCKER_URL=redlock://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr() + "," + alias}).
+		fails(t, "quickstart: config: redlock: "+ss[0].Addr()+" and "+alias+" are the same server")
+	start(t, "quickstart", []string{"LOCKER_URL=redlock://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr() + "," + ss[0].Addr()}).
+		fails(t, "nodes[2].addr: the same as nodes[0].addr")
+	start(t, "quickstart", []string{"LOCKER_URL=redis://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr()}).fails(t, "redlock://h1,h2,h3")
+	for _, driver := range drivers {
+		p := start(t, "quickstart", []string{"LOCKER_URL=" + strings.Replace(redlockURL(driver, ss[0], dead, ss[1]), "hunter2", "hunter2x", 1)})
+		p.fails(t, "no quorum: ")
+		assert.Contains(t, p.stderr.String(), "WRONGPASS")
+	}
+}
+
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "hunter2")
@@ -216,6 +301,23 @@ func TestConfig(t *testing.T) {
 		fails(t, `l.yaml:4: redis: unknown field "pasword": did you mean password?`)
 }
 
+func TestConfigRedlock(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "l.yaml")
+	lines := []string{"backend: redlock", "ttl: 2s", "redlock:", "  password: hunter2", "  budget: 5s", "  nodes:"}
+	for i, s := range servers(t, 3) {
+		lines = append(lines, fmt.Sprintf("    - {name: n%d, addr: '%s', driver: %s}", i, s.Addr(), drivers[i]))
+	}
+	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
+	p := start(t, "config", nil, "-config", path)
+	p.succeeds(t, `^ok: 3 workers took turns, 15 in all$`)
+	assert.Regexp(t, `(?m)^locks from redlock://:\[REDACTED\]@127.*ttl=2s#nodes\[0\].name=n0&.*driver=rueidis$`, p.stdout.String())
+	start(t, "config", []string{"LOCKER_REDLOCK_NODES=a,b,A"}, "-config", path).fails(t, "LOCKER_REDLOCK_NODES[2].addr: the same as nodes[0].addr")
+	text := strings.Replace(strings.Join(lines, "\n"), "name: n2", "name: n0", 1)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	start(t, "config", nil, "-config", path).fails(t, "l.yaml:9: redlock.nodes[2].name: the same as that of nodes[0]")
+}
+
 // TestConfigComments: what is commented out in locker.yaml is right, too.
 func TestConfigComments(t *testing.T) {
 	text, err := os.ReadFile("config/locker.yaml")
@@ -223,9 +325,37 @@ func TestConfigComments(t *testing.T) {
 	_, rest, found := strings.Cut(string(text), "backend: memory\n")
 	require.True(t, found)
 	path := filepath.Join(t.TempDir(), "l.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(regexp.MustCompile(`(?m)^# `).ReplaceAllString(rest, "")), 0o600))
-	p := start(t, "config", nil, "-config", path)
-	assert.Equal(t, 1, p.wait(t))
-	assert.Equal(t, "config: redis.password_file: open /run/secrets/redis: no such file or directory\n"+
-		"config: redis.tls.ca_file: open /etc/ssl/redis-ca.pem: no such file or directory\n", p.stderr.String())
+	rest = regexp.MustCompile(`(?m)^# `).ReplaceAllString(rest, "")
+	for _, backend := range []string{"redis", "redlock"} {
+		require.NoError(t, os.WriteFile(path, []byte("backend: "+backend+"\n"+rest), 0o600))
+		p := start(t, "config", nil, "-config", path)
+		assert.Equal(t, 1, p.wait(t))
+		assert.Equal(t, "config: "+backend+".password_file: open /run/secrets/redis: no such file or directory\n"+
+			"config: "+backend+".tls.ca_file: open /etc/ssl/redis-ca.pem: no such file or directory\n", p.stderr.String())
+	}
+}
+
+// TestFencing: the program fails by itself if a late write is accepted where it must not be.
+func TestFencing(t *testing.T) {
+	t.Parallel()
+	ss := servers(t, 3)
+	ps := map[string]*program{}
+	for name, u := range map[string]string{
+		"memory":  "",
+		"redis":   url("redigo", ss[0]) + "?prefix=one:",
+		"redlock": redlockURL("rueidis", ss...),
+	} {
+		ps[name] = start(t, "fencing", []string{"LOCKER_URL=" + u})
+	}
+	for name, p := range ps {
+		p.succeeds(t, `^ok: no late write was accepted`)
+		for line, times := range map[string]int{
+			`Anna \(lock lost: expired\) writes 105: stale token: refused`: 3,
+			`Anna \(lock lost: expired\) writes 105: accepted`:             2, // as the acts without a fence show
+			`an update is lost`: 2,
+			`as it should be`:   3,
+		} {
+			assert.Len(t, regexp.MustCompile(line).FindAllString(p.stdout.String(), -1), times, "%s: %s\n%s", name, line, p.stdout.String())
+		}
+	}
 }

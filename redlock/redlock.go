@@ -26,6 +26,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/golocker/locker"
@@ -127,5 +128,5 @@ func (o *options) nodeNames(n int) ([]string, error) {
 		}
 		seen[name] = true
 	}
-	return o.names, nil
+	return slices.Clone(o.names), nil
 }

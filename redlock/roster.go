@@ -52,13 +52,13 @@ func (r *roster) checkAll() error {
 		wg.Go(func() { ids[i] = r.ask(i) })
 	}
 	wg.Wait()
-	var errs []error
+	var first error
 	for i, id := range ids {
-		if err := r.note(i, id); err != nil {
-			errs = append(errs, err)
+		if err := r.note(i, id); err != nil && first == nil {
+			first = err
 		}
 	}
-	return errors.Join(errs...)
+	return first
 }
 
 // ask asks node i who it is.

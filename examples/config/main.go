@@ -25,7 +25,7 @@ func main() {
 	path := flag.String("config", "examples/config/locker.yaml", "YAML file that says which locks to use")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program on the spot
 	if err := run(ctx, *path); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -4,6 +4,7 @@
 //	go run ./examples/quickstart                                                      # goroutines of one process
 //	LOCKER_URL=redis://localhost:6379 go run ./examples/quickstart                    # the same on Redis
 //	LOCKER_URL=redis+rueidis://localhost:6379?ttl=5s go run ./examples/quickstart     # by another client library
+//	LOCKER_URL=redlock://host1,host2,host3 go run ./examples/quickstart               # on a quorum: one may fail
 //
 // On Redis several processes can contend, each with the driver it likes. Give them one journal and each checks them all:
 //

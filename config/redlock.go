@@ -1,0 +1,259 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"path"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/redlock"
+)
+
+// Redlock says how to reach the independent Redis servers of a quorum. All programs that share locks must name the same
+// ones. What is said here holds for every node that does not say otherwise.
+type Redlock struct {
+	// Budget bounds how long one operation waits for a majority. Zero: redlock.DefaultBudget.
+	Budget Duration `yaml:"budget,omitempty" json:"budget,omitempty"`
+	// Driver, Username, Password, PasswordFile, DB, Timeout and TLS are as in Redis, for each of the nodes.
+	Driver       string   `yaml:"driver,omitempty" json:"driver,omitempty"`
+	Username     string   `yaml:"username,omitempty" json:"username,omitempty"`
+	Password     Secret   `yaml:"password,omitempty" json:"password,omitempty"`
+	PasswordFile string   `yaml:"password_file,omitempty" json:"password_file,omitempty"`
+	DB           int      `yaml:"db,omitempty" json:"db,omitempty"`
+	Timeout      Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	TLS          *TLS     `yaml:"tls,omitempty" json:"tls,omitempty"`
+	// Nodes are the servers: three or five, as a rule.
+	Nodes []Node `yaml:"nodes,omitempty" json:"nodes,omitempty"`
+}
+
+// Node is one server of a Redlock. Except for Addr, what is left empty is as the Redlock says; Password and PasswordFile
+// count as one thing there, and so do the certificate and the key of TLS.
+type Node struct {
+	// Name is what errors and logs call the node. Empty: its address.
+	Name string `yaml:"name,omitempty" json:"name,omitempty"`
+	// Addr is host, host:port or the absolute path of a unix socket. The port is 6379 if not given.
+	Addr string `yaml:"addr,omitempty" json:"addr,omitempty"`
+	// Driver may differ from node to node.
+	Driver       string `yaml:"driver,omitempty" json:"driver,omitempty"`
+	Username     string `yaml:"username,omitempty" json:"username,omitempty"`
+	Password     Secret `yaml:"password,omitempty" json:"password,omitempty"`
+	PasswordFile string `yaml:"password_file,omitempty" json:"password_file,omitempty"`
+	TLS          *TLS   `yaml:"tls,omitempty" json:"tls,omitempty"`
+}
+
+// maxNodes is what package redlock allows; a test holds the two together.
+const maxNodes = 32
+
+func nodePath(i int) string { return fmt.Sprintf("%s[%d]", nodesPath, i) }
+
+// section returns what r says of every node, as if it were a server.
+func (r *Redlock) section() Redis {
+	return Redis{
+		Driver: r.Driver, Username: r.Username, Password: r.Password, PasswordFile: r.PasswordFile,
+		DB: r.DB, Timeout: r.Timeout, TLS: r.TLS,
+	}
+}
+
+// own returns what n says for itself.
+func (n *Node) own() Redis {
+	return Redis{
+		Addr: n.Addr, Driver: n.Driver, Username: n.Username, Password: n.Password, PasswordFile: n.PasswordFile, TLS: n.TLS,
+	}
+}
+
+// server returns node i with all that it has from the section.
+func (r *Redlock) server(i int) *Redis {
+	s, n := r.section(), &r.Nodes[i]
+	s.Addr = n.Addr
+	if n.Driver != "" {
+		s.Driver = n.Driver
+	}
+	if n.Username != "" {
+		s.Username = n.Username
+	}
+	if n.Password != "" || n.PasswordFile != "" {
+		s.Password, s.PasswordFile = n.Password, n.PasswordFile
+	}
+	s.TLS = n.TLS.over(s.TLS)
+	return &s
+}
+
+// over returns base with what t says instead.
+func (t *TLS) over(base *TLS) *TLS {
+	switch {
+	case t == nil:
+		return base
+	case base == nil:
+		return t
+	}
+	merged := *base
+	if t.CAFile != "" {
+		merged.CAFile = t.CAFile
+	}
+	if t.CertFile != "" || t.KeyFile != "" {
+		merged.CertFile, merged.KeyFile = t.CertFile, t.KeyFile
+	}
+	if t.ServerName != "" {
+		merged.ServerName = t.ServerName
+	}
+	return &merged
+}
+
+// path returns where the field of that name which counts for node i is to be found: at the node or at the section.
+func (r *Redlock) path(i int, name string) string {
+	n := r.Nodes[i]
+	if n.TLS == nil {
+		n.TLS = new(TLS)
+	}
+	own := n.Password != "" || n.PasswordFile != ""
+	switch name {
+	case "driver":
+		own = n.Driver != ""
+	case "password": // missing, although there is a user name
+		own = n.Username != ""
+	case "tls.ca_file":
+		own = n.TLS.CAFile != ""
+	case "tls.cert_file, key_file":
+		own = n.TLS.CertFile != ""
+	}
+	if own {
+		return nodePath(i) + "." + name
+	}
+	return "redlock." + name
+}
+
+// name returns what node i is called.
+func (r *Redlock) name(i int) string {
+	if n := &r.Nodes[i]; n.Name != "" {
+		return n.Name
+	}
+	_, addr, _ := r.server(i).address()
+	return addr
+}
+
+func (r *Redlock) check(add func(path string, err error)) {
+	section := r.section()
+	section.checkOwn("redlock", add)
+	if r.Budget < 0 {
+		add("redlock.budget", errors.New("negative"))
+	}
+	switch n := len(r.Nodes); {
+	case n == 0:
+		add(nodesPath, errors.New("missing: the addresses of three servers or five"))
+	case n > maxNodes:
+		add(nodesPath, fmt.Errorf("%d nodes, more than the %d allowed", n, maxNodes))
+		return
+	}
+	names, servers, noPassword := map[string]int{}, map[string]int{}, false
+	for i := range r.Nodes {
+		n, s, at := &r.Nodes[i], r.server(i), nodePath(i)
+		own := n.own()
+		own.checkOwn(at, add)
+		if s.noPassword() && (n.Username != "" || !noPassword) { // once for the section
+			add(r.path(i, "password"), errNoPassword)
+			noPassword = noPassword || n.Username == ""
+		}
+		network, addr, err := s.address()
+		switch {
+		case err != nil:
+			add(at+".addr", err)
+		case network == "unix" && s.TLS != nil:
+			add(at+".addr", errSocketTLS)
+		}
+		if first, again := servers[identity(addr)]; err == nil && again {
+			add(at+".addr", fmt.Errorf("the same as nodes[%d].addr: a server that is given twice would vote twice", first))
+		} else if err == nil {
+			servers[identity(addr)] = i
+		}
+		name := r.name(i)
+		first, again := names[name]
+		switch {
+		case n.Name != "" && !nodeNameRE.MatchString(n.Name):
+			add(at+".name", errors.New("not the name of a node: letters, digits and . _ : / - are allowed"))
+		case n.Name == "" && err != nil:
+		case again && (n.Name != "" || r.Nodes[first].Name != ""): // else the addresses are the same
+			add(at+".name", fmt.Errorf("the same as that of nodes[%d]; a node without a name is called by its address", first))
+		default:
+			names[name] = i
+		}
+	}
+}
+
+// Names of nodes are shown, so that they must not look like a URL with a password.
+var nodeNameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}$`)
+
+// identity returns what is the same for two spellings of the same address.
+func identity(addr string) string {
+	if strings.HasPrefix(addr, "/") {
+		return path.Clean(addr)
+	}
+	host, port, _ := net.SplitHostPort(addr)
+	if ip, err := netip.ParseAddr(host); err == nil {
+		host = ip.Unmap().String()
+	}
+	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(host), "."), strings.TrimLeft(port, "0"))
+}
+
+// open opens the drivers of all nodes and puts a Locker on them, or leaves nothing open.
+func (r *Redlock) open(ctx context.Context, prefix string) (locker.Locker, error) {
+	var ds []drivers.Driver
+	var names []string
+	var problems []error
+	said := make(map[string]bool) // a file of the section is bad for every node, and said to be so once
+	for i := range r.Nodes {
+		d, _, errs := r.server(i).open(ctx, func(name string) string { return r.path(i, name) })
+		for _, err := range errs {
+			if !said[err.Error()] {
+				problems = append(problems, err)
+			}
+			said[err.Error()] = true
+		}
+		if d != nil {
+			ds = append(ds, d)
+		}
+		names = append(names, r.name(i))
+	}
+	if problems == nil {
+		l, err := redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
+			redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)))
+		if err == nil {
+			return l, nil
+		}
+		problems = split(err)
+	}
+	for _, d := range ds {
+		_ = d.Close()
+	}
+	return nil, errors.Join(problems...)
+}
+
+// split makes one error for each problem that redlock.New has found.
+func split(err error) []error {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return []error{fmt.Errorf("config: %w", err)}
+	}
+	var errs []error
+	for _, err := range joined.Unwrap() {
+		errs = append(errs, fmt.Errorf("config: redlock: %w", err))
+	}
+	return errs
+}
+
+func (r *Redlock) clone() Redlock {
+	c := *r
+	c.TLS = r.TLS.clone()
+	c.Nodes = slices.Clone(r.Nodes)
+	for i := range c.Nodes {
+		c.Nodes[i].TLS = c.Nodes[i].TLS.clone()
+	}
+	return c
+}

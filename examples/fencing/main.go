@@ -1,0 +1,169 @@
+// Fencing: why a lock is not enough, and what is.
+//
+//	go run ./examples/fencing                                                   # on locks of this process
+//	LOCKER_URL=redlock://host1,host2,host3 go run ./examples/fencing            # on any other
+//
+// A lock that outlives its holder's death must end by itself. So a holder that only seemed dead, because its process was
+// stopped, or swapped out, or its machine was moved, wakes up while somebody else has the lock, and goes on where it was:
+// between a look at the clock and a write there is always room for a pause. No lock service can prevent that. The
+// resource can: every lease has a token, greater than all before, and the resource refuses a token lower than one it has
+// seen. It must see the token with the first read already: see the third act.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+	_ "github.com/golocker/locker/drivers/all" // the Redis clients that LOCKER_URL may name
+)
+
+const (
+	key = "fencing"
+	ttl = 500 * time.Millisecond // of the holder that will be late
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program on the spot
+	if err := run(ctx, os.Stdout); err != nil {
+		fmt.Fprintln(os.Stderr, "fencing:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, out io.Writer) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	l, err := config.Open(ctx, cmp.Or(os.Getenv("LOCKER_URL"), "memory:"))
+	if err != nil {
+		return err
+	}
+	if c, ok := locker.As[io.Closer](l); ok {
+		defer c.Close()
+	}
+	for _, act := range []struct {
+		title string
+		rule  rule
+		late  moment
+		safe  bool // the late write must be refused
+	}{
+		{"1. Without tokens, the late write undoes a newer one.", ignores, afterwards, false},
+		{"2. A register that checks the tokens of writes refuses it.", checksWrites, afterwards, true},
+		{"3. But not between the other's read and its write: nothing has shown the other's token yet.", checksWrites, between, false},
+		{"4. So the token comes with the first read.", fences, between, true},
+		{"5. Which is as good afterwards.", fences, afterwards, true},
+	} {
+		fmt.Fprintln(out, act.title)
+		p := &play{locker: l, out: out, register: &register{rule: act.rule, balance: 100}, safe: act.safe}
+		if err := p.run(ctx, act.late); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintln(out, "ok: no late write was accepted where it had to be refused")
+	return nil
+}
+
+// moment is when the holder that is late wakes up.
+type moment int
+
+const (
+	between    moment = iota // the other's read and its write
+	afterwards               // when the other has finished
+)
+
+// play lets Anna and Ben each pay something into the account, under the lock; but Anna is paused while she has it.
+type play struct {
+	locker   locker.Locker
+	out      io.Writer
+	register *register
+	safe     bool
+	paid     int // what the register accepted
+}
+
+func (p *play) run(ctx context.Context, late moment) error {
+	// NoRenewal, because a process that is paused does not renew either.
+	anna, err := p.locker.Lock(ctx, key, locker.TTL(ttl), locker.NoRenewal())
+	if err != nil {
+		return err
+	}
+	annas, err := p.register.read(anna.Fence())
+	if err != nil {
+		return err
+	}
+	p.say("Anna has the lock with token %d, reads %d, and is paused", anna.Fence(), annas)
+	select { // stands for the pause: nothing of Anna's runs, and nothing tells her what the time is
+	case <-time.After(ttl):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+
+	ben, err := p.locker.Lock(ctx, key) // Anna's lock has ended
+	if err != nil {
+		return err
+	}
+	if ben.Fence() <= anna.Fence() {
+		return fmt.Errorf("VIOLATION: token %d came after %d", ben.Fence(), anna.Fence())
+	}
+	bens, err := p.register.read(ben.Fence())
+	if err != nil {
+		return err
+	}
+	p.say("Ben has the lock with token %d, reads %d", ben.Fence(), bens)
+
+	if late == between {
+		p.pay("Anna", anna, annas, 5)
+	}
+	p.pay("Ben", ben, bens, 10)
+	if err := ben.Unlock(ctx); err != nil {
+		return err
+	}
+	if late == afterwards {
+		p.pay("Anna", anna, annas, 5)
+	}
+	// Her Unlock says what happened, and leaves Ben's lock, or anybody else's, alone.
+	if err := anna.Unlock(ctx); err == nil {
+		return errors.New("VIOLATION: Anna still had the lock when Ben had it")
+	}
+	return p.balance()
+}
+
+// pay writes the balance that was read before, and more, with the token of the lease.
+func (p *play) pay(who string, lease locker.Lease, read, amount int) {
+	state := "still holding the lock"
+	if err := lease.Err(); err != nil {
+		state = err.Error() // to be looked at before a write, but a pause can come after the look
+	}
+	if err := p.register.write(lease.Fence(), read+amount); err != nil {
+		p.say("%s (%s) writes %d: %v", who, state, read+amount, err)
+		return
+	}
+	p.say("%s (%s) writes %d: accepted", who, state, read+amount)
+	p.paid += amount
+}
+
+// balance compares the balance with what was paid.
+func (p *play) balance() error {
+	want := 100 + p.paid
+	if p.register.balance == want {
+		p.say("the balance is %d, as it should be", want)
+		return nil
+	}
+	p.say("the balance is %d, and should be %d: an update is lost", p.register.balance, want)
+	if p.safe {
+		return fmt.Errorf("VIOLATION: a register that %s accepted a late write", p.register.rule)
+	}
+	return nil
+}
+
+func (p *play) say(format string, args ...any) {
+	fmt.Fprintf(p.out, "   "+format+"\n", args...)
+}

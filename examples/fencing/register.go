@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"sync"
+)
+
+// errStale refuses a holder whose lock has been somebody else's since.
+var errStale = errors.New("stale token: refused")
+
+// register is the resource that the lock protects: an account. It stands for whatever can compare and write in one step,
+// and keeps the highest token beside the data. In SQL, where an update that changes no row is the refusal:
+//
+//	UPDATE account SET fence = $token WHERE id = 1 AND fence <= $token;  -- register, before reading
+//	SELECT balance FROM account WHERE id = 1;
+//	UPDATE account SET balance = $new, fence = $token WHERE id = 1 AND fence <= $token;
+type register struct {
+	rule    rule
+	mu      sync.Mutex // makes each step one step; it does not protect what happens between two
+	fence   uint64     // the highest token seen
+	balance int
+}
+
+// rule says what a register does with tokens.
+type rule string
+
+const (
+	ignores      rule = "ignores tokens"
+	checksWrites rule = "checks tokens of writes only"
+	fences       rule = "fences on first read"
+)
+
+// admit refuses a token lower than one that was seen before. The same token again is the same holder.
+func (r *register) admit(token uint64) error {
+	if token < r.fence {
+		return errStale
+	}
+	r.fence = token
+	return nil
+}
+
+// read returns the balance. A register that fences takes note of the reader, so that from now on nobody who had the lock
+// before can change what was read.
+func (r *register) read(token uint64) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rule == fences {
+		if err := r.admit(token); err != nil {
+			return 0, err
+		}
+	}
+	return r.balance, nil
+}
+
+func (r *register) write(token uint64, balance int) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.rule != ignores {
+		if err := r.admit(token); err != nil {
+			return err
+		}
+	}
+	r.balance = balance
+	return nil
+}
