@@ -64,7 +64,7 @@ func TestOpenWithoutAName(t *testing.T) {
 func TestOpenUnknown(t *testing.T) {
 	with(t, "b", "a")
 	_, err := Open(t.Context(), "c", Config{})
-	require.ErrorContains(t, err, `unknown Redis driver "c" (registered: a, b;`)
+	require.ErrorContains(t, err, `unknown Redis driver "c" (registered: a, b)`)
 	require.ErrorContains(t, err, `import _ "github.com/golocker/locker/drivers/all"`)
 	with(t)
 	assert.Empty(t, Names())
