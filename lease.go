@@ -59,7 +59,7 @@ func (l *lease) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.err != nil { // Close was faster
-		return l.err
+		return ErrClosed
 	}
 	left := time.Until(l.expireAt())
 	if left <= 0 {
