@@ -91,10 +91,18 @@ func (l *lease) Until() time.Time {
 func (l *lease) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err == nil && !time.Now().Before(l.expireAt()) {
+	if l.err == nil && over(l.expireAt()) {
 		l.endLocked(&LostError{LostExpired})
 	}
 	return l.err
+}
+
+// over reports whether end has passed, by either clock: the monotonic one, which stands still while the machine is
+// suspended (CLOCK_MONOTONIC on Linux, mach_absolute_time on macOS), and the wall clock. Where they differ the lease
+// ends: a wall clock that is stepped forward costs a lock, one that is stepped back is outvoted.
+func over(end time.Time) bool {
+	now := time.Now()
+	return !now.Before(end) || !now.Round(0).Before(end.Round(0))
 }
 
 // end ends the lease for the given reason, unless it has ended before.

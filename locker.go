@@ -11,7 +11,7 @@ import (
 // implementation can do (io.Closer, …) is found with [As].
 type Locker interface {
 	// Lock acquires key, waiting for as long as ctx lasts while another owner holds it. Faults are not waited for: a
-	// store that cannot be reached is reported at once (see middleware/retry for more patience).
+	// store that cannot be reached is reported at once.
 	//
 	// ctx bounds the waiting only; the lease it returns outlives it. Errors are of type [*Error] and match, by
 	// errors.Is: ctx's error if ctx ended, together with what was last seen ([ErrHeld], [ErrUnavailable]);
@@ -50,7 +50,8 @@ type Lease interface {
 	Done() <-chan struct{}
 
 	// Err returns nil while the lease is held. Afterwards it says why it ended: [ErrUnlocked], or a [*LostError] that
-	// matches [ErrLost]. It looks at the clock, so it is right even if the process has just woken from a pause.
+	// matches [ErrLost]. It looks at the clocks, the monotonic one and the one that goes on while the machine is suspended,
+	// so it is right even if the process has just woken from a pause.
 	Err() error
 
 	// Extend prolongs the lease to a full TTL from now, never shortening it. Leases renew themselves by default; Extend

@@ -11,8 +11,8 @@ const (
 	// MinTTL is the shortest lease time: below it the allowance for drift (2 ms) and one round trip leave nothing.
 	MinTTL = 10 * time.Millisecond
 	// MaxTTL is the longest lease time. A longer one is a mistake: a crashed holder would block the lock for as long,
-	// and a living one renews.
-	MaxTTL = 7 * 24 * time.Hour
+	// and a living one renews. Fencing counters live as long.
+	MaxTTL = 24 * time.Hour
 	// MaxKey is the longest key, in bytes.
 	MaxKey = 64 << 10
 )

@@ -63,13 +63,16 @@ func newAttempt(n, first int) (*attempt, nodeSet) {
 // grant records that node i granted with the given counter. It returns the nodes to ask to acquire, and those to raise
 // to a.token.
 func (a *attempt) grant(i int, counter uint64) (acquire, raise nodeSet) {
-	if a.token != 0 {
-		// The token is chosen. A late grant takes part in extending and releasing, not in agreeing: its counter may
-		// be at the token by chance, set by somebody else whose hold has passed.
-		a.granted |= only(i)
-		return 0, 0
-	}
 	a.granted |= only(i)
+	if a.token != 0 {
+		// The token is chosen. A late grant does not agree by itself, even if its counter is at the token: it is
+		// asked, like the others, and replaces one that does not answer.
+		if a.outcome() == undecided && counter <= a.token {
+			raise = only(i)
+			a.raised |= raise
+		}
+		return 0, raise
+	}
 	a.counters[i] = counter
 	if i == a.first {
 		a.first = -1
@@ -138,7 +141,7 @@ func (a *attempt) outcome() outcome {
 		return undecided
 	case a.agreed.len() >= a.need:
 		return won
-	case (a.agreed | a.raised&^a.failed).len() < a.need:
+	case (a.agreed | a.raised&^a.failed | a.asked&^a.granted&^a.refused).len() < a.need:
 		return lost
 	default:
 		return undecided

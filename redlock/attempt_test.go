@@ -38,11 +38,24 @@ func TestAttempt(t *testing.T) {
 			{event: "grant", node: 1, counter: 9, raise: set(0)},
 			{event: "accept", node: 0, outcome: won},
 		}, 9},
-		{"a late grant whose counter is the token by chance does not count", 3, -1, set(0, 1, 2), []step{
+		{"a late grant is asked, too, though its counter is the token already", 3, -1, set(0, 1, 2), []step{
 			{event: "grant", node: 0, counter: 7},
 			{event: "grant", node: 1, counter: 9, raise: set(0)},
-			{event: "grant", node: 2, counter: 9},
+			{event: "grant", node: 2, counter: 9, raise: set(2)},
+			{event: "refuse", node: 0},
+			{event: "accept", node: 2, outcome: won},
+		}, 9},
+		{"a late grant that is ahead cannot agree", 3, -1, set(0, 1, 2), []step{
+			{event: "grant", node: 0, counter: 7},
+			{event: "grant", node: 1, counter: 9, raise: set(0)},
+			{event: "grant", node: 2, counter: 10},
 			{event: "refuse", node: 0, outcome: lost},
+		}, 9},
+		{"while others may still grant, one refusal is not the end", 3, -1, set(0, 1, 2), []step{
+			{event: "grant", node: 0, counter: 7},
+			{event: "grant", node: 1, counter: 9, raise: set(0)},
+			{event: "refuse", node: 0},
+			{event: "held", node: 2, outcome: lost},
 		}, 9},
 		{"one raise of two is enough", 5, -1, set(0, 1, 2, 3, 4), []step{
 			{event: "grant", node: 0, counter: 5},

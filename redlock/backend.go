@@ -29,39 +29,6 @@ type backend struct {
 	calls sync.RWMutex
 }
 
-// lease is what the backend knows of one acquisition; the Client keeps it, in Grant.Private. A node's part of it is over
-// when it has answered, so that a minority's late answers do not hold up anything, and per node the steps keep their
-// order: what is released was granted before.
-type lease struct {
-	mu   sync.Mutex
-	held nodeSet // granted here
-	// ahead has the counters of nodes that granted late and with more than the token. Nobody else's token can lie
-	// between: such a node extends and releases by its own counter. See docs/adr/0010-late-grants-ahead-of-the-token.md.
-	ahead    map[int]uint64
-	pending  nodeSet // the attempt is on its way; see backend.late
-	released bool    // Release was called: a late grant is released, too
-	deleted  nodeSet // the release was confirmed
-}
-
-// granted records that node i has granted.
-func (l *lease) granted(i int, counter, token uint64) {
-	l.held |= only(i)
-	if counter > token {
-		if l.ahead == nil {
-			l.ahead = map[int]uint64{}
-		}
-		l.ahead[i] = counter
-	}
-}
-
-// request returns req as node i knows it.
-func (l *lease) request(req locker.Request, i int) *locker.Request {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	req.Fence = max(req.Fence, l.ahead[i])
-	return &req
-}
-
 func (b *backend) closed() bool {
 	select {
 	case <-b.closing:
@@ -78,6 +45,9 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if b.closed() {
 		return locker.Grant{}, locker.ErrClosed
 	}
+	if err := b.nodes[0].Check(req.Key); err != nil {
+		return locker.Grant{}, err
+	}
 	r := newRound(b, req)
 	r.run(ctx)
 	if r.attempt.outcome() == won {
@@ -93,12 +63,10 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
-	l.mu.Lock()
-	held, pending := l.held, l.pending
-	l.mu.Unlock()
-	return b.poll(ctx, "extend", held, pending, 0, func(i int, ready chan<- *node.Call) *node.Call {
+	p := newPoll(b, l, "extend", func(i int, ready chan<- *node.Call) *node.Call {
 		return b.nodes[i].StartExtend(ready, i, l.request(req, i))
 	}, nil)
+	return p.run(ctx)
 }
 
 // Release implements locker.Backend.
@@ -107,11 +75,7 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
-	l.mu.Lock()
-	l.released = true
-	held, pending, deleted := l.held, l.pending, l.deleted
-	l.mu.Unlock()
-	return b.poll(ctx, "release", held&^deleted, pending, deleted, func(i int, ready chan<- *node.Call) *node.Call {
+	p := newPoll(b, l, "release", func(i int, ready chan<- *node.Call) *node.Call {
 		return b.nodes[i].StartRelease(ready, i, l.request(req, i))
 	}, func(i int, err error) {
 		if err == nil {
@@ -122,98 +86,10 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 			b.nodes[i].Undo(&req, true)
 		}
 	})
+	return p.run(ctx)
 }
 
 var errForeignRequest = errors.New("redlock: the request does not carry what Acquire returned in Grant.Private")
-
-// poll asks the nodes of held and waits until a majority of all has said yes, or cannot any more, or ctx or the budget
-// ends. Nodes of pending may yet answer; all others say no, but for those of yes, which have said so before. settle is
-// called once for each node asked, also for those whose answer comes later.
-func (b *backend) poll(ctx context.Context, op string, held, pending, yes nodeSet,
-	start func(i int, ready chan<- *node.Call) *node.Call, settle func(i int, err error),
-) error {
-	b.calls.RLock()
-	defer b.calls.RUnlock()
-	if b.closed() {
-		return locker.ErrClosed
-	}
-	n := len(b.nodes)
-	t := tally{n: n, need: n/2 + 1, yes: yes, no: allOf(n) &^ (held | pending | yes), silent: pending}
-	ready := make(chan *node.Call, n)
-	calls := make([]*node.Call, n)
-	errs := make([]error, n)
-	held.each(func(i int) { calls[i] = start(i, ready) })
-	answer := func(c *node.Call) {
-		err := c.Owned()
-		if settle != nil {
-			settle(c.Tag, err)
-		}
-		errs[c.Tag] = err
-		switch {
-		case err == nil:
-			t.yes |= only(c.Tag)
-		case errors.Is(err, locker.ErrNotHeld):
-			t.no |= only(c.Tag)
-		default:
-			t.silent |= only(c.Tag)
-		}
-	}
-	budget := time.NewTimer(b.budget)
-	defer budget.Stop()
-waiting:
-	for t.outcome() == undecided && t.open() {
-		select {
-		case c := <-ready:
-			answer(c)
-		case <-ctx.Done():
-			break waiting
-		case <-budget.C:
-			break waiting
-		case <-b.closing:
-			break waiting
-		}
-	}
-	// Whoever has not answered is left alone: the answer settles it when it comes, and a command that was not sent yet
-	// is not sent any more.
-	(held &^ (t.yes | t.no | t.silent)).each(func(i int) {
-		var late func(*node.Call)
-		if settle != nil {
-			late = func(c *node.Call) { settle(c.Tag, c.Owned()) }
-		}
-		switch wasSent, done := calls[i].Leave(late); {
-		case done:
-			answer(calls[i])
-		case !wasSent && settle != nil:
-			settle(i, errUnsent)
-		}
-	})
-	switch {
-	case t.outcome() == won:
-		return nil
-	case t.outcome() == lost:
-		return locker.ErrNotHeld
-	case b.closed():
-		return locker.ErrClosed
-	}
-	e := &QuorumError{Op: op, Need: t.need, Votes: make([]Vote, n), cause: noQuorum{}}
-	for i := range e.Votes {
-		v := Vote{Node: b.names[i], Outcome: NoAnswer, Err: errs[i]}
-		switch {
-		case t.yes.has(i):
-			v.Outcome = Agreed
-		case t.no.has(i) && held.has(i):
-			v.Outcome = Held
-		case t.no.has(i):
-			v.Outcome = NotAsked
-		case v.Err != nil:
-			v.Outcome = Failed
-		}
-		e.Votes[i] = v
-	}
-	return e
-}
-
-var errUnsent = errors.New("not sent")
 
 // Close implements io.Closer. Nodes are closed side by side, so that it takes no longer than with one.
 func (b *backend) Close() error {

@@ -5,9 +5,11 @@
 //
 // # What it promises
 //
-// As long as a majority of the nodes runs and keeps its data, clocks run at about the same speed, and a holder stops
-// when its lease's Done is closed, a lock has one holder at a time. A hung or dead minority changes nothing, not even
-// how long an operation takes.
+// A lock has one holder at a time as long as no node that votes forgets a lock before its TTL has ended, clocks run at
+// about the same speed, and a holder stops when its lease's Done is closed. Any minority may hang or be dead: that
+// changes nothing, not even how long an operation takes. Forgetting is worse than failing: a node that restarts empty and
+// votes again at once can let a second holder in. Give nodes persistence (appendfsync always), or keep one that has
+// restarted away for as long as the longest TTL.
 //
 // Every lease carries a fencing token. No two acquisitions of a key get the same one, and an acquisition that starts
 // after another has returned gets a greater one. That holds whatever clocks, pauses, delays, lost and repeated messages

@@ -109,7 +109,9 @@ func (r *round) answer(c *node.Call) {
 		return
 	}
 	r.req.Fence = r.attempt.token
-	r.raises = make([]*node.Call, n)
+	if r.raises == nil {
+		r.raises = make([]*node.Call, n)
+	}
 	raise.each(func(i int) { r.raises[i] = r.b.nodes[i].StartRaise(r.ready, n+i, &r.req) })
 }
 
@@ -135,13 +137,17 @@ func (r *round) keep() *lease {
 // late records a node's answer that came after the round was won.
 func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
 	l.mu.Lock()
-	released := l.released
+	orphan := v.Granted && l.released
 	l.pending &^= only(i)
-	if v.Granted && !released {
+	if v.Granted {
 		l.granted(i, v.Counter, req.Fence)
 	}
+	for w := range l.waiting {
+		w.late <- i // has room
+		orphan = orphan && !w.releases
+	}
 	l.mu.Unlock()
-	if v.Doubtful || v.Granted && released {
+	if v.Doubtful || orphan {
 		b.nodes[i].Undo(req, v.Granted)
 	}
 }

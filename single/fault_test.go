@@ -66,7 +66,7 @@ func newRig(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) 
 // wantNoKey waits, for much less than ttl, until nothing is left of the lock.
 func (r *rig) wantNoKey(t *testing.T) {
 	t.Helper()
-	const limit = 10 * time.Second
+	const limit = 30 * time.Second // a rueidis client with default options keeps a silent connection for 10 s
 	eventually(t, limit, "the lock is free", func() bool {
 		l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
 		// held: the command landed just now; unavailable: a connection that the fault broke was met once more

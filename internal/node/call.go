@@ -80,16 +80,13 @@ type Acquisition struct {
 	Hint uint64
 }
 
-// StartAcquire sends one attempt. The channel must have room for every call that shares it.
+// StartAcquire sends one attempt on a key that [Node.Check] allows. The channel must have room for every call that shares
+// it.
 func (n *Node) StartAcquire(ready chan<- *Call, tag int, req *locker.Request, a Acquisition) *Call {
-	lock := n.prefix + req.Key
-	if err := reserved(lock); err != nil {
-		return n.resolved(ready, tag, drivers.NotSent(err))
-	}
 	if n.cleaner.full() {
 		return n.resolved(ready, tag, drivers.NotSent(errFull))
 	}
-	k := keysOf(lock)
+	k := keysOf(n.prefix + req.Key)
 	return n.start(ready, tag, acquireScript, acquireScript.command([]string{k.lock, k.fence, k.gone + req.Token},
 		req.Token, milliseconds(req.TTL), decimal(uint64(a.Quantum)), decimal(a.Hint)))
 }

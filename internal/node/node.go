@@ -56,10 +56,16 @@ func New(d drivers.Driver, o Options) *Node {
 	}
 }
 
+// Check returns an error if key cannot be locked, because it is a name that another lock's counter may have.
+func (n *Node) Check(key string) error { return reserved(n.prefix + key) }
+
 // Acquire is the node's part of locker.Backend.Acquire, with the same rules, for a node that decides alone.
 func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	n.calls.RLock()
 	defer n.calls.RUnlock()
+	if err := n.Check(req.Key); err != nil {
+		return locker.Grant{}, err
+	}
 	ready := make(chan *Call, 1)
 	c := n.StartAcquire(ready, 0, &req, Acquisition{Quantum: 1})
 	if err := n.wait(ctx, c, ready, req.TTL, func(c *Call) {
@@ -149,15 +155,15 @@ func (n *Node) Close() error {
 	n.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
 	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)
 	defer cancel()
+	n.queue.drain(ctx) // what is under way may still have to be undone
 	n.cleaner.wait(ctx)
 	n.queue.close()
-	await(ctx, n.queue.idle)
 	n.queue.cancel()
 	err := n.driver.Close() // interrupts what ignores its context, if the client is the driver's own
 	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	n.cleaner.wait(ctx)
-	if !await(ctx, n.queue.idle) {
+	if !n.queue.drain(ctx) {
 		err = errors.Join(err, errors.New("a command is still in flight and the Redis client does not let it be interrupted"))
 	}
 	return err

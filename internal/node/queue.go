@@ -36,7 +36,7 @@ type queue struct {
 	pending []*Call
 	lanes   int
 	closed  bool
-	idle    chan struct{} // closed when it is closed and no lane runs any more
+	idle    chan struct{} // closed when no lane runs; nil unless drain has asked
 
 	ctx    context.Context // of every exchange
 	cancel context.CancelFunc
@@ -45,7 +45,7 @@ type queue struct {
 var errFull = errors.New("too many commands wait for an answer")
 
 func newQueue(d drivers.Driver, timeout time.Duration) *queue {
-	q := &queue{driver: d, timeout: timeout, idle: make(chan struct{})}
+	q := &queue{driver: d, timeout: timeout}
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	return q
 }
@@ -107,8 +107,9 @@ func (q *queue) take() []*Call {
 	n := min(len(q.pending), maxBatch)
 	if n == 0 {
 		q.lanes--
-		if q.closed && q.lanes == 0 {
+		if q.lanes == 0 && q.idle != nil {
 			close(q.idle)
+			q.idle = nil
 		}
 		return nil
 	}
@@ -190,15 +191,28 @@ func (q *queue) resolve(c *Call, r result) {
 
 var errClosedUnsent = drivers.NotSent(locker.ErrClosed)
 
-// close refuses further commands and drops those that wait. Those in flight go on; see idle and cancel.
+// drain waits until no lane runs, and so nothing is under way and every late function has returned. It reports false if
+// ctx ended before.
+func (q *queue) drain(ctx context.Context) bool {
+	q.mu.Lock()
+	if q.lanes == 0 {
+		q.mu.Unlock()
+		return true
+	}
+	if q.idle == nil {
+		q.idle = make(chan struct{})
+	}
+	idle := q.idle
+	q.mu.Unlock()
+	return await(ctx, idle)
+}
+
+// close refuses further commands and drops those that wait. Those in flight go on; see drain and cancel.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
 	dropped := q.pending
 	q.pending = nil
-	if q.lanes == 0 {
-		close(q.idle)
-	}
 	q.mu.Unlock()
 	for _, c := range dropped {
 		q.resolve(c, result{err: errClosedUnsent})

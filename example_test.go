@@ -1,0 +1,61 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/memory"
+)
+
+func Example() {
+	ctx := context.Background()
+	l := memory.New() // or single.New, redlock.New, or config.Open with a URL
+	defer l.Close()
+
+	lease, err := l.Lock(ctx, "orders:42", locker.TTL(30*time.Second)) // waits until ctx ends
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println("holding, with fencing token", lease.Fence()) // for the resource, see below
+
+	_, err = l.TryLock(ctx, "orders:42") // one attempt
+	fmt.Println("somebody else holds it:", errors.Is(err, locker.ErrHeld))
+	fmt.Println("unlock:", lease.Unlock(ctx)) // ErrNotHeld: it was lost on the way
+
+	err = locker.Do(ctx, l, "orders:42", func(ctx context.Context) error { // lock, call, unlock
+		lease, _ := locker.LeaseFrom(ctx)
+		fmt.Println("holding, with fencing token", lease.Fence())
+		return nil // ctx ends if the lock is lost
+	})
+	fmt.Println("do:", err)
+	// Output:
+	// holding, with fencing token 1
+	// somebody else holds it: true
+	// unlock: <nil>
+	// holding, with fencing token 2
+	// do: <nil>
+}
+
+// What README.md shows is what was tested.
+func TestReadmeShowsTheExample(t *testing.T) {
+	text := func(path string) string {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	_, example, _ := strings.Cut(text("example_test.go"), "func Example() {\n")
+	example, _, _ = strings.Cut(example, "\t// Output:")
+	example = strings.TrimPrefix(strings.ReplaceAll("\n"+example, "\n\t", "\n"), "\n")
+	if !strings.Contains(text("README.md"), "```go\n"+example+"```\n") {
+		t.Errorf("README.md does not show\n%s", example)
+	}
+}

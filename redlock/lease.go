@@ -1,0 +1,41 @@
+package redlock
+
+import (
+	"sync"
+
+	"github.com/golocker/locker"
+)
+
+// lease is what the backend knows of one acquisition; the Client keeps it, in Grant.Private. A node's part of it is over
+// when it has answered, so that a minority's late answers do not hold up anything, and per node the steps keep their
+// order: what is released was granted before.
+type lease struct {
+	mu      sync.Mutex
+	held    nodeSet // granted here
+	pending nodeSet // the attempt is on its way; see backend.late
+	// ahead has the counters of nodes that granted late and with more than the token. Nobody else's token can lie
+	// between: such a node extends and releases by its own counter. See docs/adr/0010-late-grants-ahead-of-the-token.md.
+	ahead    map[int]uint64
+	released bool               // Release was called: a late grant is released, too
+	deleted  nodeSet            // the release was confirmed
+	waiting  map[*poll]struct{} // are told when a pending node has answered
+}
+
+// granted records that node i has granted.
+func (l *lease) granted(i int, counter, token uint64) {
+	l.held |= only(i)
+	if counter > token {
+		if l.ahead == nil {
+			l.ahead = map[int]uint64{}
+		}
+		l.ahead[i] = counter
+	}
+}
+
+// request returns req as node i knows it.
+func (l *lease) request(req locker.Request, i int) *locker.Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	req.Fence = max(req.Fence, l.ahead[i])
+	return &req
+}
