@@ -18,8 +18,14 @@ type Client struct {
 
 	mu     sync.Mutex
 	leases map[*lease]struct{} // held now; nil once closed
-	busy   sync.WaitGroup      // renewals; Add under mu while leases != nil
+	// Add under mu while leases != nil.
+	attempts sync.WaitGroup
+	renewals sync.WaitGroup
 }
+
+// closeGrace is how long Close lets attempts under way come to an end before it closes the backend: one that is granted
+// now has to be released.
+const closeGrace = 250 * time.Millisecond
 
 // NewClient returns a Client of b. Closing it closes b, if b is an io.Closer.
 func NewClient(b Backend) *Client {
@@ -60,9 +66,10 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 // attempt acquires key once. The error is what was seen of the lock, or ctx's own if it had ended before
 // anything was sent.
 func (c *Client) attempt(ctx context.Context, key string, o *options) (*lease, error) {
-	if c.closed() {
+	if !c.enter(&c.attempts) {
 		return nil, ErrClosed
 	}
+	defer c.attempts.Done()
 	if err := ended(ctx); err != nil {
 		return nil, err
 	}
@@ -81,13 +88,15 @@ func (c *Client) attempt(ctx context.Context, key string, o *options) (*lease, e
 	return l, nil
 }
 
-func (c *Client) closed() bool {
-	select {
-	case <-c.closing:
-		return true
-	default:
+// enter adds to a group that Close waits for, unless the Client is closed.
+func (c *Client) enter(g *sync.WaitGroup) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.leases == nil {
 		return false
 	}
+	g.Add(1)
+	return true
 }
 
 // hold registers l as held, unless the Client is closed.
@@ -108,19 +117,6 @@ func (c *Client) forget(l *lease) {
 	delete(c.leases, l)
 }
 
-// work runs f unless the Client is closed; Close waits for it.
-func (c *Client) work(f func()) {
-	c.mu.Lock()
-	if c.leases == nil {
-		c.mu.Unlock()
-		return
-	}
-	c.busy.Add(1)
-	c.mu.Unlock()
-	defer c.busy.Done()
-	f()
-}
-
 // Close ends the Client: waiting Lock calls return [ErrClosed], held leases end (their Done is closed, their Err is a
 // [LostError] with the reason [LostClosed]) and are no longer renewed, and the backend is closed if it can be. Locks
 // still held are not released, because the code they protect may still be running; they end with their TTL. Unlock
@@ -139,11 +135,22 @@ func (c *Client) Close() error {
 	for l := range leases {
 		l.end(&LostError{LostClosed})
 	}
+	idle := make(chan struct{})
+	go func() {
+		c.attempts.Wait()
+		close(idle)
+	}()
+	grace := time.NewTimer(closeGrace)
+	defer grace.Stop()
+	select {
+	case <-idle:
+	case <-grace.C: // the backend interrupts them
+	}
 	var err error
 	if closer, ok := c.backend.(io.Closer); ok {
 		err = closer.Close()
 	}
-	c.busy.Wait()
+	c.renewals.Wait()
 	if err != nil {
 		return fmt.Errorf("locker: close: %w", err)
 	}

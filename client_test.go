@@ -319,3 +319,30 @@ func TestCloseEndsLeasesButNotLocks(t *testing.T) {
 		}
 	})
 }
+
+// A grant that arrives while the Client is being closed has to be released, and for that the backend must still be open.
+func TestCloseLetsAttemptsUnderWayBeUndone(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		s.on("acquire", func(_ context.Context, next func() error) error {
+			err := next()
+			time.Sleep(100 * time.Millisecond)
+			return err
+		})
+		s.on("release", func(_ context.Context, next func() error) error {
+			if s.closed {
+				t.Error("the backend was closed before the release")
+			}
+			return next()
+		})
+		time.AfterFunc(50*time.Millisecond, func() { _ = c.Close() })
+		_, err := c.Lock(t.Context(), "k")
+		wantErr(t, err, locker.ErrClosed)
+		if s.count("release") != 1 {
+			t.Error("the grant was not released")
+		}
+		synctest.Wait()
+		if !s.closed {
+			t.Error("the backend was not closed")
+		}
+	})
+}

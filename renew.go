@@ -13,11 +13,15 @@ import (
 // failures, and never more than one in flight per lease.
 func (l *lease) startRenewal() {
 	if l.renews {
-		l.renewal = time.AfterFunc(l.req.TTL/3, func() { l.client.work(l.renew) })
+		l.renewal = time.AfterFunc(l.req.TTL/3, l.renew)
 	}
 }
 
 func (l *lease) renew() {
+	if !l.client.enter(&l.client.renewals) {
+		return
+	}
+	defer l.client.renewals.Done()
 	l.mu.Lock()
 	if l.err != nil {
 		l.mu.Unlock()
