@@ -22,6 +22,13 @@ FUZZTIME ?= 30s
 fuzz: ## the fuzz targets, FUZZTIME each
 	go test -run '^$$' -fuzz FuzzKeys -fuzztime $(FUZZTIME) ./internal/node
 	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./config
+	go test -run '^$$' -fuzz FuzzLoad -fuzztime $(FUZZTIME) ./config
+
+model: ## the Promela model of the token protocol, small searches and all planted bugs: one to two minutes
+	model/run.sh
+
+model-full: ## the large searches, too: about 20 minutes and 3 GB
+	model/run.sh full
 
 SEEDS ?= 1
 tokens: ## redlock's tokens over 100,000 acquisitions under faults, on simulated nodes

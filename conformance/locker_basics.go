@@ -15,12 +15,17 @@ import (
 	"github.com/golocker/locker"
 )
 
-const (
-	// shortTTL is for leases that should end soon.
-	shortTTL = 500 * time.Millisecond
-	// longTTL is for leases that must not end by themselves: what is left behind with it is found.
-	longTTL = 5 * time.Minute
-)
+// longTTL is for leases that must not end by themselves: what is left behind with it is found.
+const longTTL = 5 * time.Minute
+
+// short is the TTL of leases that should end soon, or be renewed often. In real time it leaves room for a machine that
+// is busy with other tests: a renewal that is late by half a second is its fault, not the locker's.
+func short(h LockerHarness) time.Duration {
+	if h.Bubble != nil {
+		return 500 * time.Millisecond
+	}
+	return time.Second
+}
 
 // sentinels are what an error of a Locker may match, besides a context's.
 var sentinels = []error{

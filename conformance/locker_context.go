@@ -111,7 +111,7 @@ func hungStoreIsBounded(t testing.TB, h LockerHarness) {
 	const limit = 100 * time.Millisecond
 	unlock(t, lock(t, ls[0], "other", locker.TTL(longTTL))) // so that connections exist
 	long := lock(t, ls[0], "long", locker.TTL(longTTL))
-	short := lock(t, ls[1], "short", locker.TTL(shortTTL))
+	brief := lock(t, ls[1], "short", locker.TTL(short(h)))
 	resume := s.Hang()
 	resumed := false
 	defer func() {
@@ -136,8 +136,8 @@ func hungStoreIsBounded(t testing.TB, h LockerHarness) {
 	})
 	bounded("Extend", limit, long.Extend)
 	bounded("Unlock", 250*time.Millisecond, long.Unlock)
-	await(t, "the lease that cannot be renewed to end", short.Done(), shortTTL+slack)
-	if err := short.Err(); !errors.Is(err, locker.ErrLost) {
+	await(t, "the lease that cannot be renewed to end", brief.Done(), short(h)+slack)
+	if err := brief.Err(); !errors.Is(err, locker.ErrLost) {
 		t.Errorf("Err: expected a match of ErrLost, seen %v", err)
 	}
 	resume()

@@ -40,19 +40,19 @@ func acquireWhenFree(t testing.TB, l locker.Locker, key string) (locker.Lease, t
 
 func expiryFrees(t testing.TB, h LockerHarness) {
 	ls, _ := clients(t, h, 2)
-	lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
+	lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
 	start := time.Now()
 	lease, at := acquireWhenFree(t, ls[1], "k")
-	if d := at.Sub(start); d > shortTTL+slack {
-		t.Errorf("expected the lock to be free after %v, seen after %v", shortTTL, d)
+	if d := at.Sub(start); d > short(h)+slack {
+		t.Errorf("expected the lock to be free after %v, seen after %v", short(h), d)
 	}
 	unlock(t, lease)
 }
 
 func untilIsConservative(t testing.TB, h LockerHarness) {
 	ls, _ := clients(t, h, 2)
-	for range 3 {
-		first := lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
+	for range 2 {
+		first := lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
 		until := first.Until()
 		second, at := acquireWhenFree(t, ls[1], "k")
 		if at.Before(until) {
@@ -64,8 +64,8 @@ func untilIsConservative(t testing.TB, h LockerHarness) {
 
 func doneBeforeUntil(t testing.TB, h LockerHarness) {
 	ls, _ := clients(t, h, 1)
-	lease := lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
-	await(t, "Done to be closed", lease.Done(), shortTTL+slack)
+	lease := lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
+	await(t, "Done to be closed", lease.Done(), short(h)+slack)
 	// Real machines stall: a timer that fires late is not the locker's fault, a lease without one is.
 	if late := time.Since(lease.Until()); late > slack/4 {
 		t.Errorf("expected Done to be closed before Until, seen %v after it", late)
@@ -80,25 +80,25 @@ func doneBeforeUntil(t testing.TB, h LockerHarness) {
 
 func renewalKeeps(t testing.TB, h LockerHarness) {
 	ls, _ := clients(t, h, 2)
-	lease := lock(t, ls[0], "k", locker.TTL(shortTTL))
-	for start := time.Now(); time.Since(start) < 4*shortTTL; time.Sleep(shortTTL / 10) {
+	lease := lock(t, ls[0], "k", locker.TTL(short(h)))
+	for start := time.Now(); time.Since(start) < 3*short(h); time.Sleep(short(h) / 20) {
 		wantHeld(t, ls[1], "k")
 		if err := lease.Err(); err != nil {
 			t.Fatalf("expected the lease to last, seen %v after %v", err, time.Since(start))
 		}
 	}
 	unlock(t, lease)
-	next := lock(t, ls[1], "k", locker.TTL(shortTTL), locker.NoRenewal())
-	await(t, "the end of the next lease, which nobody renews", next.Done(), shortTTL+slack)
+	next := lock(t, ls[1], "k", locker.TTL(short(h)), locker.NoRenewal())
+	await(t, "the end of the next lease, which nobody renews", next.Done(), short(h)+slack)
 	third, _ := acquireWhenFree(t, ls[0], "k")
 	unlock(t, third)
 }
 
 func extendKeeps(t testing.TB, h LockerHarness) {
 	ls, _ := clients(t, h, 2)
-	lease := lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
-	for range 6 {
-		time.Sleep(shortTTL / 2)
+	lease := lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
+	for range 4 {
+		time.Sleep(short(h) / 2)
 		before := lease.Until()
 		if err := lease.Extend(t.Context()); err != nil {
 			t.Fatalf("Extend of a held lock: expected no error, seen %v", err)
@@ -115,7 +115,7 @@ func extendKeeps(t testing.TB, h LockerHarness) {
 func successor(t testing.TB, h LockerHarness) (stale locker.Lease, check func()) {
 	t.Helper()
 	ls, _ := clients(t, h, 2)
-	stale = lock(t, ls[0], "k", locker.TTL(shortTTL), locker.NoRenewal())
+	stale = lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
 	next, _ := acquireWhenFree(t, ls[1], "k")
 	return stale, func() {
 		t.Helper()
@@ -158,13 +158,13 @@ func lossIsNoticed(t testing.TB, h LockerHarness) {
 		t.Skip("the harness has no Delete")
 	}
 	for _, taken := range []bool{false, true} {
-		lease := lock(t, ls[0], "k", locker.TTL(shortTTL))
+		lease := lock(t, ls[0], "k", locker.TTL(short(h)))
 		s.Delete("k")
 		var thief locker.Lease
 		if taken {
 			thief = lock(t, ls[1], "k", locker.TTL(longTTL))
 		}
-		await(t, "the loss to be noticed", lease.Done(), shortTTL+slack)
+		await(t, "the loss to be noticed", lease.Done(), short(h)+slack)
 		if err := lease.Err(); !errors.Is(err, locker.ErrLost) {
 			t.Errorf("Err: expected a match of ErrLost, seen %v", err)
 		}

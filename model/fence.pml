@@ -21,7 +21,8 @@
  *
  * The world is as bad as it can be. A request that was sent may be executed at each node at any later time, never, or
  * any number of times: that is loss, delay, reordering, resending by a client library, and a socket buffer of a process
- * that hung, in one. Any reply may be lost, or come late. A client may stop at any point.
+ * that hung, in one. Any reply may be lost, or come late. A client may give up at any point, so a refusal, which makes
+ * it give up, needs no step of its own.
  *
  * What is checked, as assertions:
  *
@@ -29,7 +30,8 @@
  *   RT    a token is greater than all that were issued before its attempt started            (order in real time)
  *   HO    a token is greater than all that were issued before it               (order of holds; only with EXPIRE=0)
  *   ME    nobody is given a lock that somebody else holds                    (mutual exclusion; only with EXPIRE=0)
- *   VER   an acknowledged verify, extend or unlock: no greater token was issued before it was sent (only with VERIFY)
+ *   VER   an acknowledged verify, extend or unlock: no greater token was issued before it was sent
+ *                                                                                         (with VERIFY and UNLOCK)
  *
  * Parameters, each -DNAME=value for spin:
  *
@@ -40,12 +42,17 @@
  *   EXPIRE   1: any key may expire at any time: no assumption about time at all. 0: only when its attempt is over, as
  *            it is when the TTL outlives what the client relies on; then expiry is the same as release, and needs no
  *            step of its own.
- *   VERIFY   1: holders send verify or extend, and unlock waits for its answers.
+ *   VERIFY   1: holders may send verify or extend.
+ *   UNLOCK   1: holders may wait for the answers to their release. (Everybody may stop holding, at any time.)
+ *   AHEAD    1: a grant that comes after the token was chosen, with a counter past it, is remembered, and that node
+ *            verifies, extends and unlocks by its own counter (docs/adr/0010). VER does not survive that without
+ *            assumptions about time; the rest does.
  *   LOSS     what the first node may forget, once. 1: everything (no persistence). 2: it goes back to an earlier state
- *            (appendfsync everysec); what had expired meanwhile stays expired, what had been released comes back.
+ *            (appendfsync everysec); what had expired since then stays expired, what had been released comes back.
  *   CLOCK    1: with LOSS, a grant is also above all that the node's counter was before, as a clock ensures.
  *
- * Planted bugs, for a model that does not fail when it should proves nothing: see BUGS below. run.sh runs it all.
+ * A model that cannot fail proves nothing. So there are bugs to plant, each with -D and its name; they are marked BUG
+ * below, where they are. run.sh runs it all, with bugs and without.
  */
 #ifndef N
 #define N 3
@@ -71,11 +78,20 @@
 #ifndef VERIFY
 #define VERIFY 0
 #endif
+#ifndef UNLOCK
+#define UNLOCK 0
+#endif
+#ifndef AHEAD
+#define AHEAD 0
+#endif
 #ifndef LOSS
 #define LOSS 0
 #endif
 #ifndef CLOCK
 #define CLOCK 0
+#endif
+#if (N != 3 && N != 5) || FMAX > 7 || C*A > 6
+#error outside what the model is written for
 #endif
 
 /* ---- Owners ---------------------------------------------------------------------------------------------------------
@@ -108,9 +124,10 @@ bool sentRelease[OWNERS+1];
 mtype = { idle, acquiring, raising, holding, verifying, unlocking };
 mtype phase[C] = idle;
 byte attempt[C];                                       /* the number of this attempt */
-byte grant[C*N];                                       /* acquiring: the counter in each node's grant, 0 = no grant */
-byte acks[C];                                          /* later: the nodes that answered yes, a set of bits */
+byte grant[C*N];                                       /* the counter in each node's grant, 0 = no grant; after round
+                                                        * 1 only with AHEAD */
 byte token[C];                                         /* since round 1 */
+byte acks[C];                                          /* the nodes that have answered yes to it, a set of bits */
 
 /* For the assertions only; no client can see it. */
 byte issued;                                           /* all tokens ever issued, a set of bits */
@@ -131,10 +148,8 @@ byte savedFence;
 byte writer[N];                                        /* who set the counter */
 #endif
 
-/* In use within one step, 0 between steps. c1 is part of the state because spin returns to the middle of a step when
- * it tries the next alternative there; the others live in d_steps, which have no alternatives. */
-byte c1;
-hidden byte i1, n1, t1;
+/* Scratch, 0 between steps: a counter, an index, a set of nodes, a token. */
+byte c1, i1, n1, t1;
 
 /* ---- Sets of nodes --------------------------------------------------------------------------------------------------*/
 
@@ -142,15 +157,19 @@ hidden byte i1, n1, t1;
 #define SIZE(s)     (((s)&1)+(((s)>>1)&1)+(((s)>>2)&1)+(((s)>>3)&1)+(((s)>>4)&1))
 #define MAJORITY(s) (SIZE(s) >= MAJ)
 
+#define GOT(c,i)    (grant[(c)*N+(i)] > 0)
 #if N==3
-#define GRANTS(c)   ((grant[(c)*N]>0)+(grant[(c)*N+1]>0)+(grant[(c)*N+2]>0))
-#endif
-#if N==5
-#define GRANTS(c)   ((grant[(c)*N]>0)+(grant[(c)*N+1]>0)+(grant[(c)*N+2]>0)+(grant[(c)*N+3]>0)+(grant[(c)*N+4]>0))
+#define GRANTS(c)   (GOT(c,0)+GOT(c,1)+GOT(c,2))
+#else
+#define GRANTS(c)   (GOT(c,0)+GOT(c,1)+GOT(c,2)+GOT(c,3)+GOT(c,4))
 #endif
 
 /* The steps are printed when spin replays a counterexample. A1 is the first attempt of the first client. */
+#ifndef SAMEOWNER
 #define NAME(o)     65+CLIENT(o), 1+((o)-1)%A
+#else
+#define NAME(o)     65+CLIENT(o), 1+attempt[CLIENT(o)]
+#endif
 
 /* ---- The scripts of a node --------------------------------------------------------------------------------------------
  * Each is one command of Redis, and so one step. For each: when it does something, what it does, and when its reply can
@@ -159,6 +178,11 @@ hidden byte i1, n1, t1;
 /* HEARS: the client of o waits for an answer to this. If not, or if the reply is lost, nobody hears it. A reply that
  * is late needs no step of its own: the client may take its time to act on what it has heard. */
 #define HEARS(o, p) (CURRENT(o) && phase[CLIENT(o)] == p)
+#define GRANT(o,i)  grant[CLIENT(o)*N+(i)]
+/* With AHEAD, a node that has not answered yet may do so later. */
+#define HEARSGRANT(o,i) (HEARS(o, acquiring) || (AHEAD && CURRENT(o) && token[CLIENT(o)] > 0 && GRANT(o,i) == 0))
+/* What node i is asked to compare its counter with. */
+#define BOUND(o,i)  (AHEAD && GRANT(o,i) > token[CLIENT(o)] -> GRANT(o,i) : token[CLIENT(o)])
 
 /* acquire.lua, of a lock that is free: the counter rises. c1 is its new value. */
 #if (LOSS==1 || LOSS==2) && CLOCK==1
@@ -230,7 +254,7 @@ inline raise(o, i) {
 #ifdef UNLOCK_ANY                                      /* BUG: any deletion counts as "no newer token" */
 #define CERTIFIES(o,i) (lock[i] == o)
 #else
-#define CERTIFIES(o,i) (lock[i] == o && fence[i] <= token[CLIENT(o)])
+#define CERTIFIES(o,i) (lock[i] == o && fence[i] <= BOUND(o, i))
 #endif
 inline vanish(i) {
 #ifdef NOPERSIST                                       /* BUG: the counter is part of the lock key */
@@ -243,21 +267,25 @@ inline vanish(i) {
 
 #define ME _pid                                        /* nodes are the processes 0..N-1 */
 
-#define heard(o)    printf("\n")
+#define heard       printf("\n")
 #define unheard     printf(" (reply lost)\n")
 
 #define DELIVER(o) \
 	:: atomic { \
 		FREE(o, ME) -> choose(ME); acquire(o, ME); \
 		if \
-		:: HEARS(o, acquiring) -> d_step { grant[CLIENT(o)*N+ME] = c1; c1 = 0; heard(o) } \
+		:: HEARSGRANT(o, ME) -> d_step { GRANT(o, ME) = c1; c1 = 0; heard } \
 		:: d_step { c1 = 0; unheard } \
 		fi } \
-	:: d_step { OWNS(o, ME) && HEARS(o, acquiring) -> \
-		grant[CLIENT(o)*N+ME] = fence[ME]; \
+	:: d_step { OWNS(o, ME) && HEARSGRANT(o, ME) -> \
+		GRANT(o, ME) = fence[ME]; \
 		printf("%c%d acquires at node %d: granted again, counter %d\n", NAME(o), ME+1, fence[ME]) } \
 	:: d_step { RAISES(o, ME) && HEARSRAISE(o) -> \
-		raise(o, ME); heard(o); acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME) } \
+		raise(o, ME); heard; acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME) } \
+	:: d_step { AHEAD && MINE(o, ME) && HEARS(o, verifying) && \
+		fence[ME] > token[CLIENT(o)] && fence[ME] <= BOUND(o, ME) -> \
+		printf("%c%d verifies by the counter %d at node %d: accepted\n", NAME(o), BOUND(o, ME), ME+1); \
+		acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME) } \
 	:: d_step { RAISES(o, ME) && CHANGES(o, ME) -> \
 		raise(o, ME); unheard } \
 	:: d_step { RELEASES(o, ME) && HEARS(o, unlocking) && CERTIFIES(o, ME) -> \
@@ -270,7 +298,7 @@ active [N] proctype Node()
 {
 end:	do
 	DELIVER(1)
-#if C*A > 1 && OWNERS > 1
+#if OWNERS > 1
 	DELIVER(2)
 #endif
 #if OWNERS > 2
@@ -286,7 +314,7 @@ end:	do
 	DELIVER(6)
 #endif
 	:: d_step { EXPIRE && lock[ME] != 0 ->
-#if LOSS==2
+#if LOSS==2 && !defined(REVIVE)                        /* BUG: what has expired comes back: clock stepped, or evicted */
 		if
 		:: ME == 0 && savedLock == lock[ME] -> savedLock = 0
 		:: else
@@ -325,13 +353,15 @@ inline forgetGrants(c) {
 	i1 = 0
 }
 inline forget(c) {
-	forgetGrants(c); acks[c] = 0; token[c] = 0; before[c] = 0
+	acks[c] = 0; token[c] = 0; before[c] = 0
 }
 
 /* The attempt has won, with token t. */
 inline win(c, t) {
 	printf("%c%d has the lock, token %d\n", MYNAME, t);
+#ifndef SKIP_UNIQ                                      /* for bugs that break more than this */
 	assert(!(issued & BIT(t)));                    /* UNIQ */
+#endif
 	assert(t > before[c]);                         /* RT */
 #if EXPIRE==0 && LOSS==0
 	assert(t > newest);                            /* HO */
@@ -340,6 +370,7 @@ inline win(c, t) {
 	:: i1 < C -> assert(phase[i1] != holding && phase[i1] != verifying); i1++       /* ME */
 	:: else -> break
 	od;
+	i1 = 0;
 #endif
 	issued = issued | BIT(t);
 	if
@@ -347,8 +378,8 @@ inline win(c, t) {
 	:: else
 	fi;
 	forget(c);
-#if VERIFY
-	token[c] = t;                                  /* without VERIFY nobody needs it any more */
+#if VERIFY || UNLOCK || AHEAD
+	token[c] = t;                                  /* otherwise it is not needed any more */
 #endif
 #ifdef STALE_ACK                                       /* BUG: verify counts answers from before it began */
 	acks[c] = n1;
@@ -356,7 +387,7 @@ inline win(c, t) {
 	phase[c] = holding
 }
 
-/* Round 1 is over: t1 is the largest counter granted, acks the nodes that have it. */
+/* Round 1 is over: t1 becomes the largest counter granted, n1 the nodes that have it. */
 inline tally(c) {
 	t1 = 0; n1 = 0; i1 = 0;
 	do
@@ -369,7 +400,10 @@ inline tally(c) {
 		i1++
 	:: else -> break
 	od;
-	forgetGrants(c)
+	i1 = 0
+#if !AHEAD
+	; forgetGrants(c)
+#endif
 }
 
 #ifdef NORAISE                                         /* BUG: no second round */
@@ -403,12 +437,11 @@ end:	do
 	:: d_step { phase[SELF] == raising && MAJORITY(acks[SELF]) ->
 		t1 = token[SELF]; n1 = acks[SELF]; win(SELF, t1); t1 = 0; n1 = 0 }
 
-	/* the end of an attempt: it gives up, its time is over, it releases, or what waited for the answers to that
-	 * has enough of it */
+	/* the end of an attempt, or of a hold: given up, out of time, or released without waiting for the answers */
 	:: d_step { phase[SELF] != idle ->
 		printf("%c%d ends\n", MYNAME);
 		sentRelease[ATTEMPT] = true;
-		forget(SELF); attempt[SELF]++; phase[SELF] = idle }
+		forgetGrants(SELF); forget(SELF); attempt[SELF]++; phase[SELF] = idle }
 
 #if VERIFY
 	/* verify or extend */
@@ -420,7 +453,8 @@ end:	do
 		printf("%c%d has verified token %d\n", MYNAME, token[SELF]);
 		assert(before[SELF] <= token[SELF]);   /* VER */
 		acks[SELF] = 0; before[SELF] = 0; phase[SELF] = holding }
-
+#endif
+#if UNLOCK
 	/* unlock, by a caller that wants to know whether it held the lock until then */
 	:: d_step { phase[SELF] == holding ->
 		sentRelease[ATTEMPT] = true;
@@ -430,7 +464,7 @@ end:	do
 	:: d_step { phase[SELF] == unlocking && MAJORITY(acks[SELF]) ->
 		printf("%c%d has released, token %d\n", MYNAME, token[SELF]);
 		assert(before[SELF] <= token[SELF]);   /* VER */
-		forget(SELF); attempt[SELF]++; phase[SELF] = idle }
+		forgetGrants(SELF); forget(SELF); attempt[SELF]++; phase[SELF] = idle }
 #endif
 	od
 }

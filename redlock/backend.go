@@ -22,6 +22,7 @@ type backend struct {
 	budget time.Duration
 	roster *roster
 	memory memory
+	health health
 
 	closing chan struct{}
 	// calls is held for reading by every call, and for writing by Close between waking them and closing the nodes, so

@@ -51,7 +51,7 @@ func isAcquire(args []string) bool {
 func isRelease(args []string) bool {
 	return isScript(args) && args[2] == "3" && strings.Contains(args[4], ":gone:")
 }
-func isRaise(args []string) bool { return isScript(args) && args[2] == "2" && len(args) == 8 }
+func isRaise(args []string) bool { return isScript(args) && args[2] == "2" && len(args) == 7 }
 
 // tap is a driver that tells of every batch before it is sent and after its answer, and may delay both.
 type tap struct {
@@ -104,16 +104,34 @@ type rig struct {
 	client  *locker.Client
 }
 
-func newRig(t *testing.T, driver string, n int, opts ...redlock.Option) *rig {
+// newRig makes one. timeout is that of an exchange and of the drivers, which differ in how long they put up with a
+// connection that is silent.
+func newRig(t *testing.T, driver string, n int, timeout time.Duration, opts ...redlock.Option) *rig {
 	t.Helper()
 	r := &rig{cluster: startCluster(t, n)}
 	var addrs []string
+	var ds []drivers.Driver
 	for _, s := range r.cluster {
 		p := fault.New(t, s.Addr())
 		r.proxies = append(r.proxies, p)
 		addrs = append(addrs, p.Addr())
+		d, err := drivers.Open(t.Context(), driver, drivers.Config{Network: "tcp", Addr: p.Addr(), Timeout: timeout})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ds = append(ds, d)
 	}
-	r.client = client(t, driver, addrs, opts...)
+	opts = append(opts, redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout))
+	l, err := redlock.New(ds, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.client = l
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
 	// Twice in peace, so that connections exist and the servers know the scripts, that for raising too.
 	for range 2 {
 		r.diverge(t, "warm")
@@ -170,6 +188,28 @@ func (g *gate) seen() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.n
+}
+
+// lockAll locks key on all nodes of c: of one that was slow when a majority had answered, nothing more may be asked.
+func (c cluster) lockAll(t testing.TB, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
+	t.Helper()
+	for range 50 {
+		lease, err := l.Lock(t.Context(), key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			if len(c.locks(t)) == len(c) {
+				time.Sleep(2 * time.Millisecond) // until the client knows
+				return lease
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		_ = lease.Unlock(t.Context())
+		c.wantNoLocks(t)
+	}
+	t.Fatal("never on all nodes")
+	return nil
 }
 
 // cycle locks and unlocks key, which nobody else wants.

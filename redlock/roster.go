@@ -68,8 +68,11 @@ func (r *roster) ask(i int) identity {
 	replies, err := drivers.Await(ctx, func() ([]drivers.Reply, error) {
 		return r.drivers[i].Do(ctx, drivers.Command{"INFO", "server"}, drivers.Command{"INFO", "replication"})
 	})
-	if err != nil || len(replies) != 2 {
-		return identity{err: fmt.Errorf("not reached: %w", err)}
+	if err == nil && len(replies) != 2 {
+		err = fmt.Errorf("%d replies to 2 commands", len(replies))
+	}
+	if err != nil {
+		return identity{err: err}
 	}
 	id := identity{runID: field(replies[0], "run_id"), replicas: field(replies[1], "connected_slaves")}
 	if refusal, ok := replies[0].(drivers.ServerError); ok {

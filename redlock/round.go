@@ -18,6 +18,7 @@ const maxTurn = 50 * time.Millisecond
 type round struct {
 	b       *backend
 	req     locker.Request
+	start   time.Time
 	attempt *attempt
 	ask     nodeSet // by the attempt's first step
 	hint    uint64
@@ -26,18 +27,24 @@ type round struct {
 	raises  []*node.Call
 	votes   []node.Vote
 	seen    nodeSet // votes that have come
-	// contested: a node refused to raise, so somebody else has its lock by now.
+	held    int     // how many of them were for somebody else
+	gaveUp  bool    // on nodes that did not answer while others had
+	// raised has what came of raises, by node; contested: a node refused one, so somebody else has its lock by now.
+	raised    []error
 	contested bool
 }
 
 func newRound(b *backend, req locker.Request) *round {
 	n := len(b.nodes)
 	r := &round{
-		b: b, req: req, ready: make(chan *node.Call, 2*n),
+		b: b, req: req, start: time.Now(), ready: make(chan *node.Call, 2*n),
 		calls: make([]*node.Call, n), votes: make([]node.Vote, n),
 	}
 	var first int
 	first, r.hint = b.memory.recall(req.Key, n)
+	if first >= 0 {
+		first = b.health.first(first, n)
+	}
 	r.attempt, r.ask = newAttempt(n, first)
 	return r
 }
@@ -54,10 +61,19 @@ func (r *round) run(ctx context.Context) {
 		defer t.Stop()
 		late = t.C
 	}
+	var impatient <-chan time.Time
 	for r.attempt.outcome() == undecided {
+		if impatient == nil && r.competing() {
+			t := time.NewTimer(r.b.health.patience(r.attempt.asked &^ r.seen))
+			defer t.Stop()
+			impatient = t.C
+		}
 		select {
 		case c := <-r.ready:
 			r.answer(c)
+		case <-impatient:
+			r.gaveUp = true
+			return
 		case <-late:
 			r.acquire(r.attempt.skip())
 		case <-ctx.Done():
@@ -68,6 +84,11 @@ func (r *round) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// competing reports whether the round is at odds with others: a majority has answered, and some of it for somebody else.
+func (r *round) competing() bool {
+	return r.attempt.token == 0 && r.held > 0 && r.seen.len() >= r.attempt.need
 }
 
 func (r *round) acquire(nodes nodeSet) {
@@ -88,6 +109,7 @@ func (r *round) answer(c *node.Call) {
 	if c.Tag >= n {
 		err := c.Owned()
 		r.contested = r.contested || errors.Is(err, locker.ErrNotHeld)
+		r.raised[c.Tag-n] = err
 		r.attempt.raise(c.Tag-n, err == nil)
 		return
 	}
@@ -95,8 +117,10 @@ func (r *round) answer(c *node.Call) {
 	v := c.Vote()
 	r.votes[i] = v
 	r.seen |= only(i)
+	r.b.health.answered(i, time.Since(r.start))
 	if !v.Granted {
 		if isHeld(v.Err) {
+			r.held++
 			r.b.roster.answered(i)
 		}
 		r.acquire(r.attempt.deny(i, isHeld(v.Err)))
@@ -110,7 +134,7 @@ func (r *round) answer(c *node.Call) {
 	}
 	r.req.Fence = r.attempt.token
 	if r.raises == nil {
-		r.raises = make([]*node.Call, n)
+		r.raises, r.raised = make([]*node.Call, n), make([]error, n)
 	}
 	raise.each(func(i int) { r.raises[i] = r.b.nodes[i].StartRaise(r.ready, n+i, &r.req) })
 }
@@ -136,6 +160,7 @@ func (r *round) keep() *lease {
 
 // late records a node's answer that came after the round was won.
 func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
+	b.memory.note(req.Key, false, v.Counter)
 	l.mu.Lock()
 	orphan := v.Granted && l.released
 	l.pending &^= only(i)
@@ -178,7 +203,14 @@ func (r *round) settle(known, late func(i int, v node.Vote)) (pending nodeSet) {
 			continue
 		}
 		if !r.seen.has(i) {
-			switch wasSent, done := c.Leave(func(c *node.Call) { late(i, c.Vote()) }); {
+			wasSent, done := c.Leave(func(c *node.Call) {
+				r.b.health.answered(i, time.Since(r.start))
+				late(i, c.Vote())
+			})
+			if !done && r.gaveUp {
+				r.b.health.silent(i)
+			}
+			switch {
 			case done:
 				r.votes[i] = c.Vote()
 			case wasSent:
@@ -233,6 +265,12 @@ func (r *round) err() error {
 		switch {
 		case r.votes[i].Granted:
 			v.Outcome = Agreed
+			if r.attempt.token != 0 && !r.attempt.agreed.has(i) { // and was lost in the second round
+				v.Outcome = NoAnswer
+				if r.raised != nil && r.raised[i] != nil {
+					v.Outcome, v.Err = Failed, r.raised[i]
+				}
+			}
 			free = append(free, 0)
 		case errors.As(v.Err, &held):
 			v.Outcome = Held
@@ -260,7 +298,7 @@ func (r *round) err() error {
 		e.cause = locker.ErrForeignKey
 	case len(free) < e.Need: // too many faults, whoever holds the rest
 		e.cause = noQuorum{}
-	case r.attempt.token != 0 && !r.contested: // a majority granted, and did not answer to the second round
+	case r.held == 0 && !r.contested: // nobody else is there: votes or raises did not come in time
 		e.cause = noQuorum{}
 	case r.attempt.asked != allOf(n): // the first node decided for all
 		e.cause = &locker.HeldError{Remaining: free[len(free)-1]}

@@ -20,6 +20,9 @@ const (
 	maxBatch = 128
 	// maxPending bounds the commands that wait for a lane while the node does not answer.
 	maxPending = 16 << 10
+
+	minRest = 10 * time.Millisecond
+	maxRest = 100 * time.Millisecond
 )
 
 // queue sends the commands of all callers of a node. A command that finds a lane free goes out at once; those that
@@ -36,7 +39,11 @@ type queue struct {
 	pending []*Call
 	lanes   int
 	closed  bool
-	idle    chan struct{} // closed when no lane runs; nil unless drain has asked
+	// Until restUntil commands are refused with restFor; see outcome.
+	rest      time.Duration
+	restUntil time.Time
+	restFor   error
+	idle      chan struct{} // closed when no lane runs; nil unless drain has asked
 
 	ctx    context.Context // of every exchange
 	cancel context.CancelFunc
@@ -60,11 +67,16 @@ func (q *queue) submit(c *Call) error {
 	if len(q.pending) >= maxPending {
 		return errFull
 	}
-	q.pending = append(q.pending, c)
+	if time.Now().Before(q.restUntil) {
+		return q.restFor
+	}
 	if q.lanes < maxLanes {
 		q.lanes++
-		go q.lane()
+		c.state = sent // as good as: the lane does nothing else first
+		go q.lane([]*Call{c})
+		return nil
 	}
+	q.pending = append(q.pending, c)
 	return nil
 }
 
@@ -91,14 +103,24 @@ func (q *queue) leave(c *Call, late func(*Call)) (wasSent, done bool) {
 }
 
 // lane sends batches until nothing is pending. It ends then, so that an idle node has no goroutine.
-func (q *queue) lane() {
-	for {
-		batch := q.take()
-		if batch == nil {
-			return
-		}
+func (q *queue) lane(batch []*Call) {
+	for ; batch != nil; batch = q.take() {
 		q.exchange(batch)
 	}
+}
+
+// outcome keeps the node at rest for a while if a batch could not be sent. Dialling a server that is down for every
+// command costs more than talking to one that is up, and a Redlock pays it for each node that is down. A rest doubles
+// from minRest to maxRest, until something is sent again.
+func (q *queue) outcome(err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if err == nil || !errors.Is(err, drivers.ErrNotSent) || q.ctx.Err() != nil {
+		q.rest = 0
+		return
+	}
+	q.rest = min(max(2*q.rest, minRest), maxRest)
+	q.restUntil, q.restFor = time.Now().Add(q.rest), err
 }
 
 func (q *queue) take() []*Call {
@@ -162,6 +184,7 @@ type result struct {
 func (q *queue) do(ctx context.Context, cmds []drivers.Command) []result {
 	results := make([]result, len(cmds))
 	replies, err := q.driver.Do(ctx, cmds...)
+	q.outcome(err)
 	if err == nil && len(replies) != len(cmds) {
 		err = fmt.Errorf("the driver returned %d replies to %d commands", len(replies), len(cmds))
 	}

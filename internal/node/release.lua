@@ -15,6 +15,6 @@ if cur == ARGV[1] then
 end
 if ARGV[2] ~= '0' then                        -- an acquisition that arrives after this one finds the tombstone
   if r == 0 and redis.call('GET', KEYS[2]) == 'd' then return 2 end
-  redis.pcall('SET', KEYS[2], r == 0 and 'x' or 'd', 'PX', ARGV[2])
+  redis.pcall('SET', KEYS[2], r == 1 and 'd' or 'x', 'PX', ARGV[2])
 end
 return r

@@ -215,9 +215,9 @@ func (n *Node) release(keys, args []string) drivers.Reply {
 		if t, _ := n.get(keys[1]); r == 0 && t.value == "d" {
 			return int64(2)
 		}
-		mark := "d"
-		if r == 0 {
-			mark = "x"
+		mark := "x"
+		if r == 1 {
+			mark = "d"
 		}
 		n.keys[keys[1]] = entry{mark, after(args[1])}
 	}

@@ -1,0 +1,259 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/redlock"
+)
+
+// hold makes somebody else the owner of lock k on a server.
+func hold(t testing.TB, s *redistest.Server, owner string, ms int) {
+	t.Helper()
+	s.Cmd(t, "SET", "lock:k", owner, "PX", ms)
+}
+
+// What an attempt says, in a sentence that an operator can act on and in fields that a program can.
+func TestErrors(t *testing.T) {
+	t.Parallel()
+	try := func(t *testing.T, l locker.Locker) error {
+		_, err := l.TryLock(t.Context(), "k", locker.TTL(longTTL))
+		return err
+	}
+	tests := []struct {
+		name     string
+		n        int
+		args     []string // of node 0
+		do       func(t *testing.T, c cluster, l locker.Locker) error
+		want     []error
+		outcomes string   // of the nodes, in order; * is any
+		text     []string // {0}, {1}, …: the nodes' names
+		until    bool     // the first errors may still be about connections that died
+		least    time.Duration
+		most     time.Duration
+	}{
+		{
+			name: "held", n: 5, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				for i, s := range c {
+					hold(t, s, "somebody", 20000+10000*i) // a majority is free when three are: after 40 s
+				}
+				return try(t, l)
+			},
+			want: []error{locker.ErrHeld}, text: []string{"held by another owner (for ", "acquire: 0 of 5 nodes agreed, 3 are needed"},
+			outcomes: "* * * * *", least: time.Second, most: 60 * time.Second,
+		}, {
+			name: "held by a majority", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				hold(t, c[0], "somebody", 60000)
+				hold(t, c[1], "somebody", 30000)
+				return try(t, l)
+			},
+			want: []error{locker.ErrHeld}, text: []string{"held by another owner (for ", "{0} held", "{1} held"},
+			outcomes: "held held *", least: 20 * time.Second, most: 30 * time.Second,
+		}, {
+			name: "split", n: 5, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				for i, s := range c[:4] {
+					hold(t, s, fmt.Sprint("owner", i/2), 60000)
+				}
+				return try(t, l)
+			},
+			want: []error{locker.ErrHeld}, text: []string{"held by another owner"},
+			outcomes: "* * * * *", most: 60 * time.Second,
+		}, {
+			name: "two down, one held", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				hold(t, c[2], "somebody", 60000)
+				c[0].Kill()
+				c[1].Kill()
+				return try(t, l)
+			},
+			want: []error{locker.ErrNoQuorum, locker.ErrUnavailable}, until: true,
+			outcomes: "failed failed *", text: []string{"no quorum", "{0} failed (", "{1} failed (", "connection refused"},
+		}, {
+			name: "two hung", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				c[0].Pause()
+				c[1].Pause()
+				return try(t, l)
+			},
+			want: []error{locker.ErrNoQuorum, locker.ErrUnavailable}, outcomes: "no_answer no_answer *",
+			text: []string{"no quorum: acquire: ", " of 3 nodes agreed, 2 are needed: {0} no answer; {1} no answer"},
+		}, {
+			name: "hung, and the context ends", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				c[0].Pause()
+				c[1].Pause()
+				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+				defer cancel()
+				_, err := l.Lock(ctx, "k", locker.TTL(longTTL))
+				return err
+			},
+			want:     []error{locker.ErrNoQuorum, locker.ErrUnavailable, context.DeadlineExceeded},
+			outcomes: "no_answer no_answer *", text: []string{"deadline exceeded", "{0} no answer"},
+		}, {
+			name: "hung, and the context is cancelled", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				c[0].Pause()
+				c[1].Pause()
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(50*time.Millisecond, func() { cancel(errors.New("shutting down")) })
+				_, err := l.TryLock(ctx, "k", locker.TTL(longTTL))
+				return err
+			},
+			want:     []error{locker.ErrNoQuorum, locker.ErrUnavailable, context.Canceled},
+			outcomes: "no_answer no_answer *", text: []string{"canceled", "shutting down", "{1} no answer"},
+		}, {
+			name: "held, and the context ends", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				for _, s := range c {
+					hold(t, s, "somebody", 60000)
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				_, err := l.Lock(ctx, "k", locker.TTL(longTTL))
+				return err
+			},
+			want: []error{locker.ErrHeld, context.DeadlineExceeded}, outcomes: "* * *",
+			text: []string{"deadline exceeded: held by another owner"}, least: 20 * time.Second, most: 60 * time.Second,
+		}, {
+			name: "password wanted, another down", n: 3, args: []string{"--requirepass", "secret"},
+			do: func(t *testing.T, c cluster, l locker.Locker) error {
+				c[1].Kill()
+				return try(t, l)
+			},
+			want: []error{locker.ErrNoQuorum, locker.ErrUnavailable}, outcomes: "failed failed *", until: true,
+			text: []string{"{0} failed (NOAUTH", "{1} failed (", "connection refused"},
+		}, {
+			name: "two read-only", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				c[0].Cmd(t, "REPLICAOF", "127.0.0.1", "1")
+				c[2].Cmd(t, "REPLICAOF", "127.0.0.1", "1")
+				return try(t, l)
+			},
+			want: []error{locker.ErrNoQuorum, locker.ErrUnavailable}, outcomes: "failed * failed",
+			text: []string{"{0} failed (READONLY", "{2} failed (READONLY"},
+		}, {
+			name: "something else under the key on two of three", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				c[0].Cmd(t, "HSET", "lock:k", "f", "v")
+				c[1].Cmd(t, "SET", "lock:k", "no expiry")
+				return try(t, l)
+			},
+			want: []error{locker.ErrForeignKey}, outcomes: "failed failed *",
+			text: []string{"not a lock", "{0} failed", "{1} failed"},
+		}, {
+			name: "something else under the key on one of three", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				c[0].Cmd(t, "HSET", "lock:k", "f", "v")
+				return tryCycle(t.Context(), l, "k")
+			},
+		}, {
+			name: "released by somebody else", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				lease := c.lockAll(t, l, "k")
+				for _, s := range c {
+					s.Cmd(t, "DEL", "lock:k")
+				}
+				return lease.Unlock(t.Context())
+			},
+			want: []error{locker.ErrNotHeld, locker.ErrLost}, text: []string{"no longer held"},
+		}, {
+			name: "taken over on two of three", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+				lease := c.lockAll(t, l, "k")
+				hold(t, c[0], "somebody", 60000)
+				hold(t, c[1], "somebody", 60000)
+				err := lease.Extend(t.Context())
+				_ = lease.Unlock(t.Context())
+				return err
+			},
+			want: []error{locker.ErrLost}, text: []string{"taken over"},
+		},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			eachDriver(t, func(t *testing.T, driver string) {
+				c := startCluster(t, tt.n)
+				if tt.args != nil {
+					c[0] = redistest.Start(t, tt.args...)
+				}
+				l := c.client(t, driver, redlock.Budget(500*time.Millisecond), redlock.Timeout(time.Second))
+				var err error
+				texts := make([]string, len(tt.text))
+				for i, text := range tt.text {
+					for n, addr := range c.addrs() {
+						text = strings.ReplaceAll(text, fmt.Sprintf("{%d}", n), addr)
+					}
+					texts[i] = text
+				}
+				eventually(t, 10*time.Second, "the error", func() bool {
+					err = tt.do(t, c, l)
+					for _, text := range texts {
+						if tt.until && !strings.Contains(fmt.Sprint(err), text) {
+							return false
+						}
+					}
+					return true
+				})
+				for _, s := range c {
+					defer s.Resume() // so that Close need not wait
+				}
+				wantErr(t, err, tt.want...)
+				wantText(t, err, texts...)
+				if tt.outcomes == "" {
+					return
+				}
+				q := quorumError(t, err)
+				if q.Op != "acquire" || q.Need != tt.n/2+1 || len(q.Votes) != tt.n {
+					t.Fatalf("%+v", q)
+				}
+				for i, want := range strings.Fields(tt.outcomes) {
+					want = strings.ReplaceAll(want, "_", " ")
+					if v := q.Votes[i]; v.Node != c[i].Addr() || want != "*" && string(v.Outcome) != want {
+						t.Errorf("vote of %s: %+v, want %s", c[i].Addr(), v, want)
+					}
+				}
+				if held, ok := errors.AsType[*locker.HeldError](err); ok != (tt.want[0] == locker.ErrHeld) || ok &&
+					(held.Remaining < tt.least || held.Remaining > tt.most) {
+					t.Errorf("held: %+v, want %v to %v", held, tt.least, tt.most)
+				}
+			})
+		})
+	}
+}
+
+// The reason of a node that refuses the password is given, and the password is not.
+func TestWrongPassword(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, func(t *testing.T, driver string) {
+		c := startCluster(t, 3)
+		c[1] = redistest.Start(t, "--requirepass", "secret")
+		var ds []drivers.Driver
+		for i, s := range c {
+			cfg := drivers.Config{Network: "tcp", Addr: s.Addr()}
+			if i == 1 {
+				cfg.Password = "wrong-guess"
+			}
+			d, err := drivers.Open(t.Context(), driver, cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ds = append(ds, d)
+		}
+		log := newLog()
+		l, err := redlock.New(ds, redlock.Names(c.addrs()...), redlock.Logger(log.Logger))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+		cycle(t, l, "k") // the other two are a majority
+		c[0].Kill()
+		eventually(t, 10*time.Second, "the error gives both reasons", func() bool {
+			err = tryCycle(t.Context(), l, "k")
+			return strings.Contains(fmt.Sprint(err), "connection refused") && strings.Contains(fmt.Sprint(err), "WRONGPASS")
+		})
+		wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
+		if v := voteOf(t, err, c[1].Addr()); v.Outcome != redlock.Failed {
+			t.Errorf("vote %+v", v)
+		}
+		if text := err.Error() + log.String(); strings.Contains(text, "guess") || strings.Contains(text, "secret") {
+			t.Errorf("a password in %q", text)
+		}
+	})
+}

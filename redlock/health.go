@@ -1,0 +1,55 @@
+package redlock
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// health is what rounds learn about nodes: how long each took to answer last, and which do not answer at all. It is
+// advice on how long to wait and whom to ask first; safety does not depend on it.
+type health struct {
+	latency [maxNodes]atomic.Int64 // ns
+	quiet   atomic.Uint64          // a nodeSet
+}
+
+// answered records that node i answered a round that long after its start.
+func (h *health) answered(i int, after time.Duration) {
+	h.latency[i].Store(int64(after))
+	if q := h.quiet.Load(); nodeSet(q).has(i) {
+		h.quiet.And(^uint64(only(i)))
+	}
+}
+
+// silent records that a round lost its patience with node i.
+func (h *health) silent(i int) { h.quiet.Or(uint64(only(i))) }
+
+const (
+	// minPatience is for nodes that have been answering: it covers a stall of a busy machine.
+	minPatience = 50 * time.Millisecond
+	// quietPatience is for nodes that did not answer last time either.
+	quietPatience = 5 * time.Millisecond
+)
+
+// patience is how long a round in which others hold nodes waits for the given ones, after a majority has answered: four
+// times what the slowest of them took last, or nearly nothing if none of them answered last time either. A
+// round that waited its whole budget for a hung node would keep from others what it had been granted, and they would keep
+// theirs from it: with two of five nodes hung, nobody would get anywhere.
+func (h *health) patience(nodes nodeSet) time.Duration {
+	d := quietPatience
+	(nodes &^ nodeSet(h.quiet.Load())).each(func(i int) {
+		d = max(d, minPatience, 4*time.Duration(h.latency[i].Load()))
+	})
+	return d
+}
+
+// first returns the node to ask first instead of i: the next that is not known to be silent.
+func (h *health) first(i, n int) int {
+	quiet := nodeSet(h.quiet.Load())
+	for range n {
+		if !quiet.has(i) {
+			break
+		}
+		i = (i + 1) % n
+	}
+	return i
+}

@@ -1,0 +1,116 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+)
+
+// usage samples what the process uses until ctx ends.
+type usage struct {
+	goroutines int
+	heap       uint64 // after a collection
+}
+
+func (u *usage) sample(ctx context.Context) {
+	for n := 0; ctx.Err() == nil; n++ {
+		u.goroutines = max(u.goroutines, runtime.NumGoroutine())
+		if n%40 == 0 {
+			var m runtime.MemStats
+			runtime.GC()
+			runtime.ReadMemStats(&m)
+			u.heap = max(u.heap, m.HeapAlloc)
+		}
+		time.Sleep(25 * time.Millisecond)
+	}
+}
+
+// load runs 64 goroutines on the clients for d, each with a key of its own, one call in eight with a context that soon
+// ends. It returns the number of cycles and what was used at most.
+func load(t *testing.T, clients []*locker.Client, d time.Duration) (cycles, failed int64, u usage) {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	var wg sync.WaitGroup
+	var done, errs atomic.Int64
+	for g := range 64 {
+		l := clients[g%len(clients)]
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				call, stop := t.Context(), func() {}
+				if rand.IntN(8) == 0 {
+					call, stop = context.WithTimeout(t.Context(), rand.N(4*time.Millisecond))
+				}
+				lease, err := l.TryLock(call, fmt.Sprint("k", g))
+				if err == nil {
+					err = lease.Unlock(call)
+				}
+				if err == nil {
+					done.Add(1)
+				} else if call.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, locker.ErrHeld) { // by the attempt that was given up before
+					errs.Add(1)
+				}
+				stop()
+			}
+		})
+	}
+	u.sample(ctx)
+	wg.Wait()
+	return done.Load(), errs.Load(), u
+}
+
+// One of five nodes hangs while 64 goroutines work: what is kept for it is bounded, and nothing stays on it when it goes
+// on, although it executes then what was sent to it. With LOCKER_MEASURE=60s each driver gets a full minute.
+func TestHungNodeUnderLoad(t *testing.T) {
+	d, measure := measuring(3 * time.Second)
+	groups := [][]string{drivers.Names()}
+	if measure {
+		groups = nil
+		for _, driver := range drivers.Names() {
+			groups = append(groups, []string{driver})
+		}
+	}
+	for _, group := range groups {
+		t.Run(strings.Join(group, " and "), func(t *testing.T) {
+			c := startCluster(t, 5)
+			var clients []*locker.Client
+			for _, driver := range group {
+				clients = append(clients, c.client(t, driver))
+			}
+			healthy, failed, before := load(t, clients, d/8)
+			t.Logf("healthy: %.0f cycles/s, %d failed; at most %d goroutines, heap %d KiB",
+				float64(healthy)/(d/8).Seconds(), failed, before.goroutines, before.heap>>10)
+			c[1].Pause()
+			hung, failed, during := load(t, clients, d)
+			t.Logf("one hung for %v: %.0f cycles/s, %d failed; at most %d goroutines, heap %d KiB",
+				d, float64(hung)/d.Seconds(), failed, during.goroutines, during.heap>>10)
+			if hung == 0 {
+				t.Error("nothing went on")
+			}
+			if during.goroutines > before.goroutines+200 {
+				t.Errorf("%d goroutines, %d before", during.goroutines, before.goroutines)
+			}
+			if during.heap > before.heap+64<<20 {
+				t.Errorf("heap of %d MiB, %d before", during.heap>>20, before.heap>>20)
+			}
+			c[1].Resume()
+			resumed := time.Now()
+			eventually(t, 60*time.Second, "no key is left", func() bool { return len(c.locks(t)) == 0 })
+			t.Logf("no key left %v after it went on", time.Since(resumed).Round(time.Millisecond))
+			time.Sleep(100 * time.Millisecond)
+			if keys := c.locks(t); len(keys) > 0 {
+				t.Errorf("landed later: %q", keys)
+			}
+			t.Logf("tombstones on it: %d", len(c[1].Keys(t, "*:gone:*")))
+		})
+	}
+}

@@ -1,0 +1,146 @@
+package redlock_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+)
+
+func (c cluster) tombstones(t testing.TB) (n int) {
+	for _, s := range c {
+		n += len(s.Keys(t, "*:gone:*"))
+	}
+	return n
+}
+
+// Nobody competes, nothing fails: every attempt succeeds, and no key is left. With LOCKER_MEASURE 10,000 times.
+func TestNoOrphans(t *testing.T) {
+	t.Parallel()
+	cycles := 2000
+	if _, measure := measuring(0); measure {
+		cycles = 10000
+	}
+	c := startCluster(t, 5)
+	var wg sync.WaitGroup
+	var left atomic.Int64
+	left.Store(int64(cycles))
+	start := time.Now()
+	for g := range 6 {
+		l := c.client(t, drivers.Names()[g%3])
+		wg.Go(func() {
+			for n := 0; left.Add(-1) >= 0; n++ {
+				if err := tryCycle(t.Context(), l, fmt.Sprint("k", g, n%10)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	took := time.Since(start)
+	c.wantNoLocks(t)
+	t.Logf("%d cycles in %v, no key left, %d tombstones", cycles, took.Round(time.Millisecond), c.tombstones(t))
+}
+
+// contend runs eight clients, the third of them with each driver, on one key for d, and returns how many acquisitions
+// and attempts there were, and the longest time without any.
+func contend(t *testing.T, c cluster, hung int, d time.Duration) (acquired, attempts int, gap time.Duration) {
+	var mu sync.Mutex
+	tokens := map[string]bool{}
+	count := func(cmds []drivers.Command) {
+		mu.Lock()
+		defer mu.Unlock()
+		for _, cmd := range cmds {
+			if isAcquire(cmd) {
+				tokens[cmd[6]] = true
+			}
+		}
+	}
+	var inside, last atomic.Int64
+	var fences []uint64 // guarded by the lock that is tested; the race detector would see
+	var wg sync.WaitGroup
+	wins := make([]int, 8)
+	clients := make([]*locker.Client, len(wins))
+	for g := range clients {
+		clients[g] = c.tapped(t, drivers.Names()[g%3], func(_ int, d drivers.Driver) drivers.Driver { return tap{d, count, nil} })
+		t.Cleanup(func() {
+			if err := clients[g].Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+	}
+	for _, s := range c[:hung] {
+		s.Pause()
+	}
+	defer func() {
+		for _, s := range c[:hung] {
+			s.Resume()
+		}
+	}()
+	last.Store(time.Now().UnixNano())
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	defer cancel()
+	for g, l := range clients {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				lease, err := l.Lock(ctx, "contended", locker.TTL(longTTL))
+				if err != nil {
+					if !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("client %d: %v", g, err)
+					}
+					return
+				}
+				if n := inside.Add(1); n != 1 {
+					t.Errorf("%d holders", n)
+				}
+				mu.Lock()
+				now := time.Now()
+				gap = max(gap, now.Sub(time.Unix(0, last.Swap(now.UnixNano()))))
+				fences = append(fences, lease.Fence())
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				wins[g]++
+				inside.Add(-1)
+				if err := lease.Unlock(context.WithoutCancel(ctx)); err != nil {
+					t.Errorf("client %d: %v", g, err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	mu.Lock() // for count, which late batches still call
+	defer mu.Unlock()
+	if !slices.IsSorted(fences) || len(slices.Compact(slices.Clone(fences))) != len(fences) {
+		t.Errorf("tokens do not grow in the order of holds")
+	}
+	t.Logf("wins by client: %v", wins)
+	return len(fences), len(tokens), gap
+}
+
+// Somebody always wins.
+func TestContention(t *testing.T) {
+	t.Parallel()
+	d, measure := measuring(2 * time.Second)
+	for hung := range 3 {
+		if hung == 1 && !measure {
+			continue
+		}
+		t.Run(fmt.Sprint(hung, " of 5 hung"), func(t *testing.T) {
+			c := startCluster(t, 5)
+			acquired, attempts, gap := contend(t, c, hung, d)
+			t.Logf("%.0f acquisitions/s, %.2f attempts each, %v without any at most",
+				float64(acquired)/d.Seconds(), float64(attempts)/float64(acquired), gap.Round(time.Millisecond))
+			if acquired == 0 || gap > 5*time.Second {
+				t.Errorf("%d acquisitions, %v without any", acquired, gap)
+			}
+			c.wantNoLocks(t)
+		})
+	}
+}
