@@ -50,7 +50,7 @@ func TestValidate(t *testing.T) {
 		"unknown backend":   {&config.Config{Backend: "reddis"}, []string{`unknown backend "reddis": did you mean redis?`}},
 		"TTL of 1ns":        {&config.Config{Backend: "memory", TTL: 1}, []string{"ttl: 1ns is below the minimum of 10ms"}},
 		"negative TTL":      {&config.Config{Backend: "memory", TTL: -5}, []string{"ttl: -5ns is below the minimum"}},
-		"TTL of a month":    {&config.Config{Backend: "memory", TTL: config.Duration(30 * 24 * time.Hour)}, []string{"above the maximum of 168h"}},
+		"TTL of a month":    {&config.Config{Backend: "memory", TTL: config.Duration(30 * 24 * time.Hour)}, []string{"above the maximum of 24h"}},
 		"no address":        {&config.Config{Backend: "redis"}, []string{"redis.addr: missing"}},
 		"unknown driver":    {redis(func(c *config.Config) { c.Redis.Driver = "goredsi" }), []string{`redis.driver: unknown Redis driver "goredsi" (registered: goredis, redigo, rueidis`}},
 		"not a driver":      {redis(func(c *config.Config) { c.Redis.Driver = "go redis" }), []string{"redis.driver: not the name of a driver"}},

@@ -173,7 +173,7 @@ func TestMajorityFailsUnderALease(t *testing.T) {
 		}
 		err = lease.Unlock(t.Context())
 		wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
-		wantText(t, err, "release: 2 of 5", c[2].Addr()+" no answer")
+		wantText(t, err, "release: ", c[2].Addr()+" no answer")
 		for _, s := range c[:3] {
 			s.Resume()
 		}

@@ -42,6 +42,15 @@ func (h *health) patience(nodes nodeSet) time.Duration {
 	return d
 }
 
+// expected is how long the slowest of the given nodes may take to answer now: four times what it took last, and no more
+// than minPatience. 0: none of them can be expected to answer.
+func (h *health) expected(nodes nodeSet) (d time.Duration) {
+	(nodes &^ nodeSet(h.quiet.Load())).each(func(i int) {
+		d = max(d, time.Millisecond, 4*time.Duration(h.latency[i].Load()))
+	})
+	return min(d, minPatience)
+}
+
 // first returns the node to ask first instead of i: the next that is not known to be silent.
 func (h *health) first(i, n int) int {
 	quiet := nodeSet(h.quiet.Load())

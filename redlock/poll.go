@@ -63,6 +63,9 @@ waiting:
 			break waiting
 		}
 	}
+	if p.releases && p.tally.outcome() == won {
+		p.linger(ctx)
+	}
 	p.leave()
 	switch {
 	case p.tally.outcome() == won:
@@ -73,6 +76,46 @@ waiting:
 		return locker.ErrClosed
 	}
 	return p.err()
+}
+
+// linger waits for grants that are still under way to arrive, so that their release is under way, too, when Unlock returns:
+// an attempt that landed after that would look like a holder to whoever locks next. It does not wait for a node that is
+// late by more than its habit, and not again for one that was.
+func (p *poll) linger(ctx context.Context) {
+	var timer <-chan time.Time
+	for {
+		p.l.mu.Lock()
+		pending := p.l.pending
+		p.l.mu.Unlock()
+		select {
+		case i := <-p.late:
+			p.arrived(i)
+			continue
+		default:
+		}
+		limit := p.b.health.expected(pending)
+		if limit == 0 {
+			return
+		}
+		if timer == nil {
+			t := time.NewTimer(limit)
+			defer t.Stop()
+			timer = t.C
+		}
+		select {
+		case c := <-p.ready:
+			p.answer(c)
+		case i := <-p.late:
+			p.arrived(i)
+		case <-timer:
+			pending.each(p.b.health.silent)
+			return
+		case <-ctx.Done():
+			return
+		case <-p.b.closing:
+			return
+		}
+	}
 }
 
 // join takes part in the lease and returns the nodes to ask. All that neither have the lock nor may yet say no; those

@@ -52,13 +52,13 @@ func (r *roster) checkAll() error {
 		wg.Go(func() { ids[i] = r.ask(i) })
 	}
 	wg.Wait()
-	var first error
+	var errs []error
 	for i, id := range ids {
-		if err := r.note(i, id); err != nil && first == nil {
-			first = err
+		if err := r.note(i, id); err != nil {
+			errs = append(errs, err)
 		}
 	}
-	return first
+	return errors.Join(errs...)
 }
 
 // ask asks node i who it is.
