@@ -117,7 +117,7 @@ func withContext(ctx context.Context, reason error) error {
 	if err == nil {
 		return reason
 	}
-	if errors.Is(reason, err) {
+	if reason == err { //nolint:errorlint // a reason that wraps err says more
 		reason = nil
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {

@@ -31,6 +31,7 @@ type lease struct {
 
 	mu       sync.Mutex
 	until    time.Time
+	start    time.Time   // when the request was sent that acquired it
 	err      error       // why it ended; nil while held
 	expiry   *time.Timer // ends it shortly before until
 	renewal  *time.Timer // nil without renewal
@@ -48,6 +49,7 @@ func newLease(c *Client, req Request, start time.Time, renews bool) *lease {
 		renews: renews,
 		done:   make(chan struct{}),
 		until:  validity(start, req.TTL),
+		start:  start,
 	}
 }
 
@@ -67,7 +69,7 @@ func (l *lease) begin() error {
 		return fmt.Errorf("%w: the lock was granted too late, with nothing left of its TTL of %v", ErrUnavailable, l.req.TTL)
 	}
 	l.expiry = time.AfterFunc(left, func() { _ = l.Err() })
-	l.startRenewal()
+	l.startRenewal(l.start)
 	return nil
 }
 

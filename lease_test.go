@@ -328,3 +328,20 @@ func TestUnlockInterruptsRenewal(t *testing.T) {
 		}
 	})
 }
+
+// The first renewal is due a third of the TTL after the request, however long the answer took.
+func TestSlowAcquisitionIsRenewedInTime(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		s.on("acquire", func(_ context.Context, next func() error) error {
+			err := next()
+			time.Sleep(2 * time.Second)
+			return err
+		})
+		l := mustLock(t, c, "k", locker.TTL(ttl))
+		time.Sleep(2 * ttl)
+		if err := l.Err(); err != nil {
+			t.Errorf("%v, after %d renewals", err, s.count("extend"))
+		}
+		_ = l.Unlock(t.Context())
+	})
+}

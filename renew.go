@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// startRenewal arms the first renewal. Call with mu held.
+// startRenewal arms the first renewal of a lease whose request was sent at start. Call with mu held.
 //
 // A renewal runs on a timer's goroutine that exists only while it is in flight: a third of the TTL after the last
-// success, and every tenth while the store does not answer, until the lease has ended. That leaves room for six
-// failures, and never more than one in flight per lease.
-func (l *lease) startRenewal() {
+// success, and every tenth while the store does not answer, until the lease has ended. There is never
+// more than one in flight per lease.
+func (l *lease) startRenewal(start time.Time) {
 	if l.renews {
-		l.renewal = time.AfterFunc(l.req.TTL/3, l.renew)
+		l.renewal = time.AfterFunc(max(0, l.req.TTL/3-time.Since(start)), l.renew)
 	}
 }
 

@@ -24,7 +24,7 @@ func (c *Client) wait(ctx context.Context, key string, o *options) (*lease, erro
 			return l, nil
 		}
 		if !errors.Is(err, ErrHeld) {
-			if seen != nil && ended(ctx) != nil {
+			if seen != nil && ended(ctx) != nil && (errors.Is(err, ErrUnavailable) || errors.Is(err, ended(ctx))) {
 				err = seen
 			}
 			return nil, withContext(ctx, err)

@@ -116,7 +116,7 @@ func (q *queue) outcome(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if err == nil || !errors.Is(err, drivers.ErrNotSent) || q.ctx.Err() != nil {
-		q.rest = 0
+		q.rest, q.restUntil = 0, time.Time{}
 		return
 	}
 	q.rest = min(max(2*q.rest, minRest), maxRest)
