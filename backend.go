@@ -31,13 +31,40 @@ type Backend interface {
 	//   - It returns within milliseconds of ctx's end.
 	Extend(ctx context.Context, req Request) error
 
-	// Release deletes the lock if req.Token owns it.
+	// Release deletes the lock if req.Token owns it. If req.Keep is positive, the lock stays taken for that long from now,
+	// by nobody: neither req.Token nor any other owner can extend or release it.
 	//
 	//   - It compares and deletes in one atomic step.
 	//   - It matches ErrNotHeld only if the store answered that req.Token does not own the lock. Any other error means
 	//     that the outcome is unknown; the backend then goes on trying for a while by itself.
 	//   - It returns within milliseconds of ctx's end.
 	Release(ctx context.Context, req Request) error
+}
+
+// Queuer is what a [Backend] also is if it can wait by itself: it keeps those who wait in order, hands the lock over to the
+// first, and tells it. The Client then calls Queue for Lock, and Acquire for TryLock.
+type Queuer interface {
+	// Queue is Acquire for a caller who waits: instead of ErrHeld it returns when it has been granted the lock, when
+	// ctx ends, or when req.Closing is closed (with ErrClosed). Of one Client and key there is one call at a time. The
+	// rules of Acquire hold, and:
+	//
+	//   - However the call ends without a grant, it leaves neither a lock nor a place in the queue behind; what was granted
+	//     to it meanwhile goes to the next.
+	//   - A lost message costs a delay, never a hang.
+	//   - When ctx ends while another owner holds the lock, the error matches ErrHeld.
+	//   - The Grant says when the request was sent that set the lock's TTL.
+	//   - It calls req.Waiting when it begins to wait for another owner, and the hook Woken of the context's Trace after
+	//     each sleep.
+	Queue(ctx context.Context, req Request) (Grant, error)
+}
+
+// Notifier is what a [Backend] also is if it has no queue, but learns when a lock may have become free. It spares
+// waiters most of their polling.
+type Notifier interface {
+	// Notify calls wake, which does not block, whenever key may have become free, and once when it is sure to be told of
+	// that from then on (again: messages may have been lost before). live reports whether that is so now. It goes on until
+	// stop is called; wake may be called once more after that.
+	Notify(key string, wake func()) (live func() bool, stop func())
 }
 
 // Request says which lock a [Backend] should act on, and for whom.
@@ -48,6 +75,13 @@ type Request struct {
 	Fence uint64        // Extend and Release: what Acquire granted; 0 for Acquire
 	// Private is what Acquire returned in its Grant, for Extend and Release; nil for Acquire. The Client only carries it.
 	Private any
+	// Keep, for Release: how long the lock stays taken although it is released. 0: not at all.
+	Keep time.Duration
+	// Closing, for Queue: closed when the Client is closed.
+	Closing <-chan struct{}
+	// Waiting, for Queue: to be called once when it is known that another owner holds the lock, with its remaining time
+	// if that is known.
+	Waiting func(remaining time.Duration)
 }
 
 // Grant is what a successful Acquire returns.
@@ -56,4 +90,9 @@ type Grant struct {
 	Fence uint64
 	// Private is for what the backend has to know about this grant later, such as which nodes gave it. Most need nothing.
 	Private any
+	// Sent is when the request was sent that set the lock's TTL. Zero: when Acquire or Queue was called, or later.
+	Sent time.Time
+	// Token is the owner value if it is not the request's: a Queuer that made several attempts took a new one for each, by
+	// [NewToken]. Empty: the request's.
+	Token string
 }

@@ -14,6 +14,8 @@ import (
 // with the constructor of a backend's package, which does. A Client is safe for concurrent use and meant to be shared.
 type Client struct {
 	backend Backend
+	queuer  Queuer // backend, if it is one; else nil
+	gate    gate
 	closing chan struct{} // closed by Close
 
 	mu     sync.Mutex
@@ -29,8 +31,10 @@ const closeGrace = 250 * time.Millisecond
 
 // NewClient returns a Client of b. Closing it closes b, if b is an io.Closer.
 func NewClient(b Backend) *Client {
+	queuer, _ := b.(Queuer)
 	return &Client{
 		backend: b,
+		queuer:  queuer,
 		closing: make(chan struct{}),
 		leases:  make(map[*lease]struct{}),
 	}
@@ -42,7 +46,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (Lease, e
 	err := o.validate(key)
 	if err == nil {
 		var l *lease
-		if l, err = c.wait(ctx, key, &o); err == nil {
+		if l, err = c.lock(ctx, key, &o); err == nil {
 			return l, nil
 		}
 	}
@@ -55,7 +59,7 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 	err := o.validate(key)
 	if err == nil {
 		var l *lease
-		if l, err = c.attempt(ctx, key, &o); err == nil {
+		if l, err = c.attempt(ctx, key, &o, nil); err == nil {
 			return l, nil
 		}
 		err = withContext(ctx, err)
@@ -63,9 +67,9 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 	return nil, &Error{"trylock", key, err}
 }
 
-// attempt acquires key once. The error is what was seen of the lock, or ctx's own if it had ended before
-// anything was sent.
-func (c *Client) attempt(ctx context.Context, key string, o *options) (*lease, error) {
+// attempt acquires key once, or, for a caller who has its turn, waits for it in the store's queue. The error is what was
+// seen of the lock, or ctx's own if it had ended before anything was sent.
+func (c *Client) attempt(ctx context.Context, key string, o *options, turn *line) (*lease, error) {
 	if !c.enter(&c.attempts) {
 		return nil, ErrClosed
 	}
@@ -73,13 +77,34 @@ func (c *Client) attempt(ctx context.Context, key string, o *options) (*lease, e
 	if err := ended(ctx); err != nil {
 		return nil, err
 	}
-	req := Request{Key: key, Token: newToken(), TTL: o.ttl}
+	req := Request{Key: key, Token: NewToken(), TTL: o.ttl}
+	trace := TraceFrom(ctx)
+	var grant Grant
+	var err error
 	start := time.Now()
-	grant, err := c.backend.Acquire(ctx, req)
+	if turn == nil {
+		grant, err = c.backend.Acquire(ctx, req)
+	} else {
+		req.Closing = c.closing
+		req.Waiting = func(remaining time.Duration) {
+			turn.saw(&HeldError{remaining})
+			trace.waiting(remaining)
+		}
+		grant, err = c.queuer.Queue(ctx, req)
+		req.Closing, req.Waiting = nil, nil
+	}
+	err = fromBackend(err) // errors.go
+	trace.attempted(start, err)
 	if err != nil {
 		return nil, err
 	}
 	req.Fence, req.Private = grant.Fence, grant.Private
+	if grant.Token != "" {
+		req.Token = grant.Token
+	}
+	if !grant.Sent.IsZero() {
+		start = grant.Sent
+	}
 	l := newLease(c, req, start, !o.noRenewal)
 	if err := l.begin(); err != nil {
 		l.giveUp(ctx)
@@ -157,8 +182,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// newToken returns a fresh owner value: 20 random bytes, printable.
-func newToken() string {
+// NewToken returns a fresh owner value: 20 random bytes, printable. It is for a [Queuer] that makes several attempts.
+func NewToken() string {
 	var b [20]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
 	return base64.RawURLEncoding.EncodeToString(b[:])

@@ -82,6 +82,8 @@ const (
 	LostExpired LostReason = "expired"
 	// LostTakenOver means that the store said that the lock is not this lease's any more: somebody deleted it or has it.
 	LostTakenOver LostReason = "taken over"
+	// LostMaxHold means that the time given by [MaxHold] is over.
+	LostMaxHold LostReason = "max hold reached"
 	// LostClosed means that the Client was closed; the lock frees itself when its TTL ends.
 	LostClosed LostReason = "closed"
 )
@@ -127,4 +129,10 @@ func withContext(ctx context.Context, reason error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, reason)
+}
+
+// fromBackend is the boundary to a [Backend]: whether the caller's context ended is not for it to say, and an error that
+// says nothing we know means that the store is unavailable.
+func fromBackend(err error) error {
+	return err
 }

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // store is a memory backend whose calls a test can fail, delay and count.
 type store struct {
-	*memory.Backend
+	locker.Backend
 
 	mu     sync.Mutex
 	calls  map[string]int

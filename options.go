@@ -23,6 +23,8 @@ type Option func(*options)
 type options struct {
 	ttl       time.Duration
 	noRenewal bool
+	maxHold   time.Duration
+	minHold   time.Duration
 }
 
 // TTL sets the lease time: how long the lock stays taken after its holder has died. From [MinTTL] to [MaxTTL],

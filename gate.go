@@ -1,0 +1,96 @@
+package locker
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+)
+
+// gate lets one caller per key through at a time, in the order of their arrival. Of all the goroutines of a process that
+// wait for a lock, only the one that is through asks the store: a thousand of them cost it no more than one does.
+//
+// Whoever is through leaves when it has acquired the lock, not when it has released it, so that the next one is waiting at
+// the store by then.
+type gate struct {
+	mu    sync.Mutex
+	lines map[string]*line // by key, as long as somebody is through
+}
+
+// line is those who want one key.
+type line struct {
+	gate    *gate
+	key     string
+	waiting list.List // of chan struct{}, closed when it is that caller's turn
+	held    error     // what the one who is through was told last, if that was that the lock is held
+}
+
+var errBehind = errors.New("other callers of this client ask for the lock before this one")
+
+// enter returns when it is the caller's turn, who then must leave. It fails when ctx ends or closing is closed; waits is
+// called if it has to wait.
+func (g *gate) enter(ctx context.Context, closing <-chan struct{}, key string, waits func()) (*line, error) {
+	g.mu.Lock()
+	l := g.lines[key]
+	if l == nil {
+		if g.lines == nil {
+			g.lines = make(map[string]*line)
+		}
+		l = &line{gate: g, key: key}
+		g.lines[key] = l
+		g.mu.Unlock()
+		return l, nil
+	}
+	turn := make(chan struct{})
+	place := l.waiting.PushBack(turn)
+	g.mu.Unlock()
+	waits()
+	var err error
+	select {
+	case <-turn:
+		return l, nil
+	case <-closing:
+		err = ErrClosed
+	case <-ctx.Done():
+		err = errBehind
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	select {
+	case <-turn: // both at once: the turn is not wanted any more
+		l.next()
+	default:
+		l.waiting.Remove(place)
+	}
+	if l.held != nil && err != ErrClosed { //nolint:errorlint // set above
+		err = l.held
+	}
+	return nil, err
+}
+
+// leave lets the next one through.
+func (l *line) leave(acquired bool) {
+	l.gate.mu.Lock()
+	defer l.gate.mu.Unlock()
+	if acquired {
+		l.held = ErrHeld // by this client
+	}
+	l.next()
+}
+
+// next is called with the gate's mutex held.
+func (l *line) next() {
+	first := l.waiting.Front()
+	if first == nil {
+		delete(l.gate.lines, l.key)
+		return
+	}
+	close(l.waiting.Remove(first).(chan struct{}))
+}
+
+// saw tells those who wait what the one who is through has learnt of the lock.
+func (l *line) saw(held error) {
+	l.gate.mu.Lock()
+	defer l.gate.mu.Unlock()
+	l.held = held
+}
