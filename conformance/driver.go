@@ -28,11 +28,12 @@ type DriverHarness struct {
 	Unreachable func(t testing.TB) string
 
 	// Refused builds a driver whose connections the server refuses, say for a wrong password. nil skips
-	// RefusedConnectionIsReply.
+	// RefusedConnectionIsReply and SubscriptionRefused.
 	Refused func(t testing.TB) drivers.Driver
 }
 
-// RunDriver checks a driver against the rules at [drivers.Driver], one subtest per property.
+// RunDriver checks a driver against the rules at [drivers.Driver], one subtest per property, and at
+// [drivers.Subscriber] if it is one; else those properties are skipped.
 func RunDriver(t *testing.T, h DriverHarness) {
 	if h.Open == nil || h.Addr == nil {
 		t.Fatal("conformance: DriverHarness needs Open and Addr")
@@ -58,6 +59,16 @@ var driverProperties = []property[DriverHarness]{
 	{"OpensWhileDown", "A driver can be built while the server is down, answers ErrNotSent and works when the server is up.", opensWhileDown},
 	{"RecoversAfterOutage", "A driver that lost its connections works again when the server is back.", recoversAfterOutage},
 	{"CloseIsIdempotentAndFinal", "Close can be called twice; after it, Do sends nothing and its error matches ErrNotSent.", closeIsIdempotentAndFinal},
+
+	// Of a driver that is a drivers.Subscriber.
+	{"MessagesArrive", "What is published on the channels subscribed to arrives in order and byte for byte, and nothing else does.", messagesArrive},
+	{"ConfirmedMeansDelivered", "Subscribed is called when the server has confirmed a channel, and whatever is published from then on arrives.", confirmedMeansDelivered},
+	{"UnsubscribeStops", "Unsubscribe ends the messages of its channels and of no others, and takes effect in the order of the calls.", unsubscribeStops},
+	{"LostWhenTheConnectionDies", "When its connection fails, a subscription ends with one call of Lost and is not repaired.", lostWhenTheConnectionDies},
+	{"SubscribeKeepsToTheContext", "The context bounds the opening of a subscription, against a server that never answers too, and nothing else.", subscribeKeepsToTheContext},
+	{"CloseEndsTheSubscription", "Close of the subscription or its driver returns soon, after the last call of the listener, which is Lost.", closeEndsTheSubscription},
+	{"SubscriptionDoesNotBlockCommands", "Subscriptions take no connection away from commands.", subscriptionDoesNotBlockCommands},
+	{"SubscriptionRefused", "If the server refuses the connection, Subscribe returns the refusal as a ServerError.", subscriptionRefused},
 }
 
 const (

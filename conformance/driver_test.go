@@ -50,14 +50,38 @@ func TestSoundDriverPasses(t *testing.T) {
 	verdicts := record(t, h, driverProperties)
 	assert.Empty(t, failures(verdicts))
 	assert.True(t, verdicts["RefusedConnectionIsReply"].skipped)
+	assert.True(t, verdicts["SubscriptionRefused"].skipped)
 }
 
-// bug breaks a sound driver. do replaces Do, nil keeps it.
+func TestDriverThatIsNoSubscriber(t *testing.T) {
+	h := soundHarness(t)
+	sound := h
+	h.Open = func(t testing.TB, addr string) drivers.Driver { return &buggy{Driver: sound.Open(t, addr)} }
+	h.Refused = func(t testing.TB) drivers.Driver { return &buggy{Driver: sound.Refused(t)} }
+	verdicts := record(t, h, driverProperties)
+	assert.Empty(t, failures(verdicts))
+	skipped := []string{}
+	for name, v := range verdicts {
+		if v.skipped {
+			skipped = append(skipped, name)
+			assert.Contains(t, v.log, "no drivers.Subscriber")
+		}
+	}
+	slices.Sort(skipped)
+	assert.Equal(t, []string{
+		"CloseEndsTheSubscription", "ConfirmedMeansDelivered", "LostWhenTheConnectionDies", "MessagesArrive",
+		"SubscribeKeepsToTheContext", "SubscriptionDoesNotBlockCommands", "SubscriptionRefused", "UnsubscribeStops",
+	}, skipped)
+}
+
+// bug breaks a sound driver. do replaces Do, nil keeps it. Without a subscribe the driver is no Subscriber.
 type bug struct {
 	name  string
 	fails []string // the properties that notice, and no others
 	do    func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error)
 	close func(b *buggy) error
+
+	subscribe func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error)
 }
 
 type buggy struct {
@@ -324,15 +348,22 @@ var bugs = []bug{
 func TestDriverSuiteNotices(t *testing.T) {
 	sound := soundHarness(t)
 	noticed := map[string]bool{}
-	for _, bug := range bugs {
+	for _, bug := range slices.Concat(bugs, subscriberBugs) {
 		for _, name := range bug.fails {
 			noticed[name] = true
 		}
 		t.Run(bug.name, func(t *testing.T) {
 			t.Parallel()
 			h := sound
-			h.Open = func(t testing.TB, addr string) drivers.Driver { return &buggy{Driver: sound.Open(t, addr), bug: bug} }
-			h.Refused = func(t testing.TB) drivers.Driver { return &buggy{Driver: sound.Refused(t), bug: bug} }
+			plant := func(d drivers.Driver) drivers.Driver {
+				b := &buggy{Driver: d, bug: bug}
+				if bug.subscribe != nil {
+					return &buggySubscriber{b, d.(drivers.Subscriber)}
+				}
+				return b
+			}
+			h.Open = func(t testing.TB, addr string) drivers.Driver { return plant(sound.Open(t, addr)) }
+			h.Refused = func(t testing.TB) drivers.Driver { return plant(sound.Refused(t)) }
 			failed := failures(record(t, h, driverProperties))
 			names := []string{}
 			for name, log := range failed {

@@ -2,11 +2,14 @@
 //
 // A [Driver] carries commands to one Redis deployment and brings the replies back. It knows nothing about
 // locks: scripts, key names, the EVALSHA fallback, waiting and clean-up all live above it, which is what
-// makes a driver small (the three in this repository are each under 150 lines) and exchangeable. Applications
-// do not call a Driver; they hand it to single.New and use the Locker that comes back.
+// makes a driver small (the three in this repository are each under 150 lines for commands, and under 150 more for
+// messages) and exchangeable. Applications do not call a Driver; they hand it to single.New and use the Locker that
+// comes back.
 //
 // To bring a client of your own, implement Driver, run conformance.RunDriver against it, and, if it should be
-// reachable from a URL or a configuration file, [Register] it under a name.
+// reachable from a URL or a configuration file, [Register] it under a name. A driver that can receive published messages
+// is a [Subscriber] as well, which spares waiters most of their polling; for that, implement a [Feed] and let
+// [Gate.Subscribe] do the rest.
 package drivers
 
 import (
@@ -39,8 +42,8 @@ type Driver interface {
 	//   - Nothing is logged and no process-wide state of the client library is changed.
 	Do(ctx context.Context, cmds ...Command) ([]Reply, error)
 
-	// Close releases what the driver itself opened; a client handed to a driver's New belongs to whoever made
-	// it and stays open. Calls of Do after Close fail with an error that matches ErrNotSent. Closing twice is
+	// Close releases what the driver itself opened, subscriptions included; a client handed to a driver's New belongs to
+	// whoever made it and stays open. Calls of Do after Close fail with an error that matches ErrNotSent. Closing twice is
 	// harmless.
 	Close() error
 }
@@ -77,7 +80,8 @@ func (e ServerError) Code() string {
 // server. Everything else counts as "may have been executed" and costs a clean-up.
 var ErrNotSent = errors.New("not sent")
 
-// ErrClosed is what [Driver.Do] returns after Close. It matches [ErrNotSent].
+// ErrClosed is what [Driver.Do] and [Subscriber.Subscribe] return after Close, and what ends the subscriptions. It
+// matches [ErrNotSent].
 var ErrClosed = NotSent(errors.New("driver is closed"))
 
 // NotSent wraps err so that it matches [ErrNotSent] as well as everything err matches. The text stays err's.

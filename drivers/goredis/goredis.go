@@ -27,19 +27,19 @@ type driver struct {
 //
 // The client's MaxRetries does not matter: commands are sent once. ContextTimeoutEnabled does: without it the client
 // ignores deadlines while it reads, and each call costs a goroutine that may linger for the client's ReadTimeout.
+// A subscription dials as the client's options say, without the hooks added to the client.
 func New(client redis.UniversalClient) drivers.Driver {
-	d := &driver{client: client}
 	switch client := client.(type) {
 	case *redis.Client:
-		d.bounded = client.Options().ContextTimeoutEnabled
+		return &subscriber{driver{client: client, bounded: client.Options().ContextTimeoutEnabled}}
 	case *redis.ClusterClient:
-		d.bounded = client.Options().ContextTimeoutEnabled
+		return &driver{client: client, bounded: client.Options().ContextTimeoutEnabled}
 	}
-	return d
+	return &driver{client: client}
 }
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
-	return &driver{bounded: true, owned: true, client: redis.NewClient(&redis.Options{
+	return &subscriber{driver{bounded: true, owned: true, client: redis.NewClient(&redis.Options{
 		Network: cfg.Network, Addr: cfg.Addr, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := cfg.Dial(ctx)
@@ -56,7 +56,7 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 		// command. The other two cost commands on each new connection, and the second resolves host names besides.
 		Protocol: 2, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})}, nil
+	})}}, nil
 }
 
 // unconnected stands in for a connection that could not be made and fails the handshake with the reason. Failing the

@@ -28,15 +28,19 @@ type driver struct {
 // one script in one slot.
 //
 // Calls share connections, and when the deadline of one of them ends its connection, the others on it fail with it.
+// Each subscription takes one of the BlockingPoolSize.
 func New(client rueidis.Client) drivers.Driver {
-	return &driver{client: client, cluster: client.Mode() == rueidis.ClientModeCluster}
+	if client.Mode() == rueidis.ClientModeCluster {
+		return &driver{client: client, cluster: true}
+	}
+	return &subscriber{driver{client: client}}
 }
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	// NewClient dials. Its first attempt fails here, unasked, which ForceSingleClient forgives: the client that comes
 	// back with the error dials again, once for all callers that wait, when it is first used.
 	lazy := true
-	d := &driver{owned: true}
+	d := &subscriber{driver{owned: true}}
 	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{cfg.Addr}, Username: cfg.Username, Password: cfg.Password, SelectDB: cfg.DB,
 		DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
@@ -97,47 +101,14 @@ func (d *driver) exchange(ctx context.Context, batch rueidis.Commands) ([]driver
 	replies := make([]drivers.Reply, len(results))
 	var failures []error
 	for i, result := range results {
-		if err := result.NonRedisError(); err == nil {
-			message, _ := result.ToMessage() // its error is in the message as well
-			replies[i] = normal(message)
-		} else if refusal, ok := rueidis.IsRedisErr(err); ok {
-			replies[i] = handshakeError(refusal.Error())
-		} else {
+		var err error
+		if replies[i], err = reply(result); err != nil {
 			failures = append(failures, err)
 		}
 	}
 	d.live.Store(len(failures) == 0)
 	// rueidis.ErrClosing does not count as not sent: it also ends calls that are under way when the client is closed.
 	return drivers.Outcome(replies, failures, drivers.DialFailed)
-}
-
-func normal(m rueidis.RedisMessage) drivers.Reply {
-	if refusal, ok := rueidis.IsRedisErr(m.Error()); ok {
-		// The client takes "ERR " off. Only the size of the message as it came tells whether there was any.
-		if (*rueidis.RedisMessage)(refusal).CacheSize() < m.CacheSize() {
-			return drivers.ServerError("ERR " + refusal.Error())
-		}
-		return drivers.ServerError(refusal.Error())
-	}
-	if !m.IsArray() {
-		value, _ := m.ToAny() // the error is that of a nil message, whose value is nil
-		return value
-	}
-	elements, _ := m.ToArray()
-	replies := make([]drivers.Reply, len(elements))
-	for i, element := range elements {
-		replies[i] = normal(element)
-	}
-	return replies
-}
-
-// handshakeError restores an "ERR " of which there is no trace: only these codes occur in a handshake besides.
-func handshakeError(text string) drivers.ServerError {
-	switch e := drivers.ServerError(text); e.Code() {
-	case "NOAUTH", "WRONGPASS", "NOPERM", "NOPROTO", "DENIED", "LOADING", "BUSY", "MISCONF", "MASTERDOWN":
-		return e
-	}
-	return drivers.ServerError("ERR " + text)
 }
 
 func (d *driver) Close() error {

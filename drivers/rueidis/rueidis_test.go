@@ -35,7 +35,7 @@ func userDriver(options rueidis.ClientOption) func(t testing.TB, addr, password 
 	return func(t testing.TB, addr, password string) drivers.Driver {
 		options := options
 		options.InitAddress, options.Password, options.ForceSingleClient = []string{addr}, password, true
-		options.Dialer.Timeout = 200 * time.Millisecond // NewClient itself waits for that long at a mute server
+		options.Dialer.Timeout = 500 * time.Millisecond // NewClient itself waits for that long at a mute server
 		client, _ := rueidis.NewClient(options)
 		require.NotNil(t, client)
 		t.Cleanup(client.Close)

@@ -1,0 +1,267 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+func messagesArrive(t testing.TB, h DriverHarness) {
+	addr := h.Addr(t)
+	d, witness := openDriver(t, h, addr), openDriver(t, h, addr)
+	a, b, other := newChannel(), newChannel()+binary, newChannel()
+	sub, e := subscribe(t, d, a)
+	var want []event
+	send := func(channel, payload string, counts bool) {
+		publish(t, witness, channel, payload)
+		if counts {
+			want = append(want, event{"message", channel, payload})
+		}
+	}
+	for _, payload := range []string{"", binary, strings.Repeat("long ", 1<<16), "subscribe", a} {
+		send(a, payload, true)
+		send(b, payload, false)
+		send(other, payload, false)
+	}
+	if err := sub.Subscribe(b, other); err != nil {
+		t.Fatalf("Subscribe to two more: expected no error, seen %v", err)
+	}
+	e.await(t, event{"subscribed", other, ""})
+	e.await(t, event{"subscribed", b, ""})
+	for i := range 300 {
+		send([]string{a, b, other}[i%3], fmt.Sprint(i), true)
+	}
+	e.await(t, want[len(want)-1])
+	if seen := e.messages(); !reflect.DeepEqual(want, seen) {
+		t.Errorf("messages: expected %s, seen %s", show(want), show(seen))
+	}
+}
+
+func confirmedMeansDelivered(t testing.TB, h DriverHarness) {
+	d, witness, r := throughRelay(t, h)
+	sub, e := subscribe(t, d)
+	for range 50 {
+		channel := newChannel()
+		if err := sub.Subscribe(channel); err != nil {
+			t.Fatalf("Subscribe: expected no error, seen %v", err)
+		}
+		e.await(t, event{"subscribed", channel, ""})
+		publish(t, witness, channel, "now")
+		e.await(t, event{"message", channel, "now"})
+	}
+	channel := newChannel()
+	r.swallowAfter(channel)
+	_ = sub.Subscribe(channel)
+	for end := time.Now().Add(patience); !r.seen() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	if e.within(quiet, event{"subscribed", channel, ""}) {
+		t.Errorf("Subscribed: expected it when the server has confirmed the channel, seen it although the server has not")
+	}
+}
+
+func unsubscribeStops(t testing.TB, h DriverHarness) {
+	addr := h.Addr(t)
+	d, witness := openDriver(t, h, addr), openDriver(t, h, addr)
+	gone, stays := newChannel(), newChannel()
+	sub, e := subscribe(t, d, gone, stays)
+	if err := sub.Unsubscribe(gone); err != nil {
+		t.Fatalf("Unsubscribe: expected no error, seen %v", err)
+	}
+	deserted(t, witness, gone)
+	publish(t, witness, gone, "late")
+	publish(t, witness, stays, "last")
+	e.await(t, event{"message", stays, "last"})
+	if slices.Contains(e.messages(), event{"message", gone, "late"}) {
+		t.Errorf("expected no message on a channel that was unsubscribed from, seen one")
+	}
+	// And back again, without waiting in between: what was asked for last counts.
+	for range 20 {
+		if err := errors.Join(sub.Unsubscribe(stays), sub.Subscribe(stays)); err != nil {
+			t.Fatalf("Unsubscribe and Subscribe: expected no error, seen %v", err)
+		}
+	}
+	mark := newChannel()
+	_ = sub.Subscribe(mark)
+	e.await(t, event{"subscribed", mark, ""})
+	publish(t, witness, stays, "back")
+	e.await(t, event{"message", stays, "back"})
+}
+
+func lostWhenTheConnectionDies(t testing.TB, h DriverHarness) {
+	d, witness, r := throughRelay(t, h)
+	subscriber(t, d)
+	for _, what := range []string{"one connection breaks", "the server is down for a moment"} {
+		channel, marker := newChannel(), newChannel()
+		sub, e := subscribe(t, d, channel)
+		if what == "one connection breaks" { // while the server would accept another one
+			r.cutAfter(marker)
+			_ = sub.Subscribe(marker)
+			e.awaitLost(t)
+		} else {
+			r.down()
+			e.awaitLost(t)
+			r.up(t)
+		}
+		deserted(t, witness, channel) // the server notices a little later
+		deserted(t, witness, marker)
+		for end := time.Now().Add(quiet); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+			for _, channel := range []string{channel, marker} {
+				if n := publish(t, witness, channel, "after"); n != 0 {
+					t.Fatalf("%s: expected nobody to subscribe again, seen %d", what, n)
+				}
+			}
+		}
+		if seen := e.messages(); len(seen) > 0 {
+			t.Errorf("%s: expected no more messages, seen %s", what, show(seen))
+		}
+		if err := sub.Subscribe(newChannel()); err == nil {
+			t.Errorf("%s: expected an error of Subscribe on a subscription that has ended, seen none", what)
+		}
+		subscribe(t, d, channel) // a new one works
+	}
+}
+
+func subscribeKeepsToTheContext(t testing.TB, h DriverHarness) {
+	d := openDriver(t, h, h.Addr(t))
+	mute := openDriver(t, h, muteServer(t))
+	e := newEar(t)
+	for _, c := range []struct {
+		what string
+		d    drivers.Driver
+		end  func(cancel func())
+	}{
+		{"a deadline", mute, nil},
+		{"cancellation", mute, func(cancel func()) { time.AfterFunc(stall, cancel) }},
+		{"a context that has ended", d, func(cancel func()) { cancel() }},
+	} {
+		ctx, cancel := context.WithTimeout(t.Context(), stall)
+		if c.end != nil {
+			cancel()
+			ctx, cancel = context.WithCancel(t.Context())
+			c.end(cancel)
+		}
+		if _, err := open(ctx, t, c.d, stall+slack, e.listener()); err == nil {
+			t.Errorf("%s: expected an error of Subscribe, seen none", c.what)
+		}
+		cancel()
+	}
+	if seen := e.heard(); len(seen) > 0 {
+		t.Errorf("expected nothing to be heard from a Subscribe that has failed, seen %s", show(seen))
+	}
+	// Nothing else is bounded by it.
+	ctx, cancel := context.WithCancel(t.Context())
+	sub, err := open(ctx, t, d, patience, e.listener())
+	if err != nil {
+		t.Fatalf("Subscribe: expected no error, seen %v", err)
+	}
+	defer func() { _ = sub.Close() }()
+	cancel()
+	time.Sleep(quiet)
+	channel := newChannel()
+	if err := sub.Subscribe(channel); err != nil {
+		t.Fatalf("Subscribe after the end of the context that bounded the opening: expected no error, seen %v", err)
+	}
+	e.await(t, event{"subscribed", channel, ""})
+}
+
+func closeEndsTheSubscription(t testing.TB, h DriverHarness) {
+	d, witness, r := throughRelay(t, h)
+	subscriber(t, d)
+	check := func(what string, sub drivers.Subscription, e *ear, end func() error) {
+		t.Helper()
+		closeSoon(t, what, end)
+		before := e.heard()
+		time.Sleep(quiet / 4)
+		if late := e.heard()[len(before):]; len(late) > 0 {
+			t.Errorf("%s: expected no call of the listener after it returned, seen %s", what, show(late))
+		} else if !slices.Contains(before, event{"lost", "", ""}) {
+			t.Errorf("%s: expected Lost before it returned, seen none", what)
+		} else if !errors.Is(e.err, drivers.ErrClosed) {
+			t.Errorf("%s: expected Lost with an error that matches ErrClosed, seen %v", what, e.err)
+		}
+		closeSoon(t, what+" again", end)
+		if sub.Subscribe(newChannel()) == nil || sub.Unsubscribe(newChannel()) == nil {
+			t.Errorf("%s: expected errors of Subscribe and Unsubscribe afterwards, seen none", what)
+		}
+	}
+	sub, e := subscribe(t, d)
+	_, _ = sub.Subscribe(), sub.Unsubscribe() // nothing to do
+	check("Close of one without channels", sub, e, sub.Close)
+
+	channel := newChannel()
+	for range 5 {
+		sub, e = subscribe(t, d, channel)
+		ctx, cancel := context.WithCancel(t.Context())
+		var publisher sync.WaitGroup
+		publisher.Go(func() {
+			for ctx.Err() == nil {
+				_, _ = witness.Do(context.WithoutCancel(ctx), drivers.Command{"PUBLISH", channel, "more"})
+			}
+		})
+		e.await(t, event{"message", channel, "more"})
+		check("Close amid messages", sub, e, sub.Close)
+		cancel()
+		publisher.Wait()
+	}
+	deserted(t, witness, channel)
+
+	sub, e = subscribe(t, d, channel)
+	marker := newChannel()
+	r.swallowAfter(marker)
+	_ = sub.Subscribe(marker)
+	check("Close of one whose server has fallen silent", sub, e, sub.Close)
+
+	sub, e = subscribe(t, d, channel)
+	check("the driver's Close", sub, e, d.Close)
+	deserted(t, witness, channel)
+	mute := openDriver(t, h, muteServer(t))
+	time.AfterFunc(stall, func() { _ = mute.Close() })
+	for what, d := range map[string]drivers.Driver{"after": d, "under way at": mute} {
+		if _, err := open(context.WithoutCancel(t.Context()), t, d, stall+slack, newEar(t).listener()); !errors.Is(err, drivers.ErrClosed) {
+			t.Errorf("Subscribe %s the driver's Close: expected an error that matches ErrClosed, seen %v", what, err)
+		}
+	}
+}
+
+func subscriptionDoesNotBlockCommands(t testing.TB, h DriverHarness) {
+	d := openDriver(t, h, h.Addr(t))
+	key := newKey(t, d)
+	for range 4 {
+		sub, e := subscribe(t, d, newChannel())
+		for i := range 8 {
+			if replies, err := attempt(t, d, patience, drivers.Command{"SET", key, fmt.Sprint(i)}, drivers.Command{"GET", key}); err != nil {
+				t.Fatalf("commands beside subscriptions: expected no error, seen %v", err)
+			} else {
+				expect(t, "commands beside subscriptions", []drivers.Reply{"OK", fmt.Sprint(i)}, replies)
+			}
+			channel := newChannel()
+			if err := sub.Subscribe(channel); err != nil {
+				t.Fatalf("Subscribe beside commands: expected no error, seen %v", err)
+			}
+			e.await(t, event{"subscribed", channel, ""})
+		}
+	}
+}
+
+func subscriptionRefused(t testing.TB, h DriverHarness) {
+	if h.Refused == nil {
+		t.Skip("the harness has no Refused")
+	}
+	e := newEar(t)
+	_, err := open(t.Context(), t, closing(t, h.Refused(t)), patience, e.listener())
+	if refusal, ok := errors.AsType[drivers.ServerError](err); !ok || strings.ToUpper(refusal.Code()) != refusal.Code() {
+		t.Errorf("Subscribe on a connection that the server refuses: expected a ServerError, seen %#v", err)
+	}
+	if seen := e.heard(); len(seen) > 0 {
+		t.Errorf("expected nothing to be heard from a Subscribe that has failed, seen %s", show(seen))
+	}
+}

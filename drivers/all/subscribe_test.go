@@ -1,0 +1,191 @@
+package all_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// heard is what came over a subscription, as text.
+type heard chan string
+
+func (h heard) listener() drivers.Listener {
+	return drivers.Listener{
+		Subscribed: func(channel string) { h <- "subscribed " + channel },
+		Message:    func(channel, payload string) { h <- channel + ": " + payload },
+		Lost:       func(err error) { h <- fmt.Sprintf("lost: %v", err) },
+	}
+}
+
+func (h heard) expect(t *testing.T, want string) {
+	t.Helper()
+	select {
+	case seen := <-h:
+		assert.Equal(t, want, seen)
+	case <-time.After(10 * time.Second):
+		t.Fatalf("nothing heard, want %q", want)
+	}
+}
+
+func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, heard) {
+	t.Helper()
+	h := make(heard, 100)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	sub, err := d.(drivers.Subscriber).Subscribe(ctx, h.listener())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, sub.Close()) })
+	return sub, h
+}
+
+// soon fails if f takes as long as any client's own time-out would.
+func soon(t *testing.T, what string, f func()) {
+	t.Helper()
+	start := time.Now()
+	f()
+	assert.Less(t, time.Since(start), 900*time.Millisecond, what)
+}
+
+func TestSubscribeAnyConnection(t *testing.T) {
+	plain := redistest.Start(t, "--requirepass", "pw")
+	secure, config := redistest.StartTLS(t, "--requirepass", "pw")
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		for name, cfg := range map[string]drivers.Config{
+			"tcp":  {Network: "tcp", Addr: plain.Addr(), Password: "pw", DB: 3},
+			"unix": {Network: "unix", Addr: plain.Socket(), Password: "pw"},
+			"tls":  {Network: "tcp", Addr: secure.Addr(), Password: "pw", TLS: config},
+		} {
+			d := open(cfg)
+			sub, h := subscribe(t, d)
+			require.NoError(t, sub.Subscribe("a"))
+			h.expect(t, "subscribed a")
+			assert.Equal(t, int64(1), do(t, d, drivers.Command{"PUBLISH", "a", name})[0])
+			h.expect(t, "a: "+name)
+			require.NoError(t, sub.Close())
+			h.expect(t, "lost: driver is closed")
+		}
+	})
+}
+
+func TestSubscribeRefused(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "pw",
+		"--user", "locker", "on", ">secret", "~*", "+@all", "resetchannels", "&may:*")
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		for want, cfg := range map[string]drivers.Config{
+			"NOAUTH":    {},
+			"WRONGPASS": {Username: "locker", Password: "no"},
+			"ERR":       {Password: "pw", DB: 99},
+		} {
+			cfg.Network, cfg.Addr = "tcp", server.Addr()
+			_, err := open(cfg).(drivers.Subscriber).Subscribe(t.Context(), make(heard).listener())
+			if assert.IsType(t, drivers.ServerError(""), err) {
+				assert.Equal(t, want, err.(drivers.ServerError).Code())
+			}
+		}
+		d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Username: "locker", Password: "secret"})
+		sub, h := subscribe(t, d)
+		require.NoError(t, sub.Subscribe("may:this"))
+		h.expect(t, "subscribed may:this")
+		require.NoError(t, sub.Subscribe("that"), "the refusal comes later")
+		h.expect(t, "lost: NOPERM this user has no permissions to access one of the channels used as arguments")
+		require.ErrorContains(t, sub.Subscribe("may:this"), "NOPERM")
+	})
+}
+
+// A subscription on which nothing comes for longer than the client waits for an answer is sound.
+func TestSubscriptionMayBeSilent(t *testing.T) {
+	server := redistest.Start(t)
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: 100 * time.Millisecond})
+		sub, h := subscribe(t, d)
+		for _, channel := range []string{"a", "b"} {
+			time.Sleep(400 * time.Millisecond)
+			require.NoError(t, sub.Subscribe(channel))
+			h.expect(t, "subscribed "+channel)
+		}
+	})
+}
+
+func TestSubscribeToAFrozenServer(t *testing.T) {
+	plain := redistest.Start(t, "--requirepass", "pw")
+	secure, config := redistest.StartTLS(t)
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		for _, cfg := range []drivers.Config{
+			{Network: "tcp", Addr: plain.Addr(), Password: "pw", Timeout: time.Minute},
+			{Network: "tcp", Addr: secure.Addr(), TLS: config, Timeout: time.Minute},
+		} {
+			d := open(cfg)
+			_, h := subscribe(t, d)
+			plain.Pause()
+			secure.Pause()
+			timeout, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			defer cancel()
+			cancelled, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(100*time.Millisecond, cancel)
+			for _, ctx := range []context.Context{timeout, cancelled} {
+				soon(t, "Subscribe", func() {
+					_, err := d.(drivers.Subscriber).Subscribe(ctx, make(heard).listener())
+					require.Error(t, err)
+				})
+			}
+			soon(t, "Close", func() { _ = d.Close() })
+			h.expect(t, "lost: driver is closed")
+			plain.Resume()
+			secure.Resume()
+		}
+	})
+}
+
+func TestCloseBesideAFrozenServer(t *testing.T) {
+	server := redistest.Start(t)
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Minute})
+		sub, h := subscribe(t, d)
+		require.NoError(t, sub.Subscribe("a"))
+		h.expect(t, "subscribed a")
+		server.Pause()
+		defer server.Resume()
+		soon(t, "Subscribe and Unsubscribe", func() {
+			require.NoError(t, sub.Subscribe("b"))
+			require.NoError(t, sub.Unsubscribe("a"))
+		})
+		soon(t, "Close", func() { require.NoError(t, sub.Close()) })
+		h.expect(t, "lost: driver is closed")
+	})
+}
+
+// The kernel's buffers between a frozen server and a client fill up.
+func TestCloseFreesWhoWrites(t *testing.T) {
+	server := redistest.Start(t)
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Minute})
+		sub, h := subscribe(t, d)
+		server.Pause()
+		defer server.Resume()
+		long := string(make([]byte, 16<<20))
+		done := make(chan error, 1)
+		go func() { done <- sub.Subscribe(long) }()
+		time.Sleep(100 * time.Millisecond)
+		soon(t, "Close", func() { require.NoError(t, sub.Close()) })
+		<-done
+		h.expect(t, "lost: driver is closed")
+	})
+}
+
+func TestSubscribeWhileDown(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		_, err := open(drivers.Config{Network: "tcp", Addr: l.Addr().String()}).(drivers.Subscriber).Subscribe(t.Context(), make(heard).listener())
+		require.ErrorContains(t, err, "refused")
+	})
+}

@@ -1,0 +1,148 @@
+package goredis
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// subscriber is the driver of a *redis.Client, which knows one server.
+type subscriber struct{ driver }
+
+// Subscribe implements [drivers.Subscriber].
+func (d *subscriber) Subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
+	return d.gate.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
+		f := newFeed(*d.client.(*redis.Client).Options(), l)
+		if err := f.open(ctx); err != nil {
+			f.Close()
+			return nil, refusal(err)
+		}
+		return f, nil
+	})
+}
+
+// feed is a client with the same options for one subscription alone. A PubSub of the driver's client would connect anew,
+// unasked, whenever its connection fails or is to be moved; it cannot be closed while it connects or writes; and it does
+// not keep to a context in the handshake. All that takes is the connection, and only a dialer gets hold of that.
+type feed struct {
+	client  *redis.Client
+	pubsub  *redis.PubSub
+	options redis.Options
+	l       drivers.Listener
+
+	mu     sync.Mutex
+	dialed bool
+	closed bool
+	conn   net.Conn
+}
+
+func newFeed(options redis.Options, l drivers.Listener) *feed {
+	f := &feed{options: options, l: l}
+	dial := options.Dialer
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		return f.dial(ctx, dial, network, addr)
+	}
+	// A client is given options with defaults filled in, and would fill them in once more: its "none" is 0, ours is -1.
+	options.MaxRetries = -1
+	if options.ReadTimeout <= 0 {
+		options.ReadTimeout = -1
+	}
+	if options.WriteTimeout <= 0 {
+		options.WriteTimeout = -1
+	}
+	options.PoolSize, options.PipelinePoolSize = 1, -1
+	options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = 0, 0, 0
+	// RESP3 has nothing to offer here, and lets the client look for other push messages before each read. Without it,
+	// caching would be a line in the process's log.
+	options.Protocol, options.ClientSideCache, options.ClientSideCacheConfig = 2, nil, nil
+	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+	f.client = redis.NewClient(&options)
+	f.pubsub = f.client.Subscribe(context.Background())
+	return f
+}
+
+// dial makes the only connection that this client gets.
+func (f *feed) dial(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), network, addr string) (net.Conn, error) {
+	f.mu.Lock()
+	again := f.dialed
+	f.dialed = true
+	f.mu.Unlock()
+	if again {
+		return nil, net.ErrClosed
+	}
+	conn, err := dial(ctx, network, addr)
+	if err != nil {
+		return nil, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.closed {
+		_ = conn.Close()
+		return nil, net.ErrClosed
+	}
+	f.conn = conn
+	return conn, nil
+}
+
+// open connects and waits for an answer.
+func (f *feed) open(ctx context.Context) error {
+	stop := context.AfterFunc(ctx, f.Close)
+	err := f.pubsub.Ping(ctx)
+	if err == nil {
+		_, err = f.pubsub.ReceiveTimeout(ctx, max(0, f.options.ReadTimeout))
+	}
+	if !stop() {
+		err = ctx.Err()
+	}
+	return err
+}
+
+func (f *feed) Receive() error {
+	for {
+		received, err := f.pubsub.Receive(context.Background())
+		if err != nil {
+			return refusal(err)
+		}
+		switch received := received.(type) {
+		case *redis.Message:
+			f.l.Message(received.Channel, received.Payload)
+		case *redis.Subscription:
+			if received.Kind == "subscribe" {
+				f.l.Subscribed(received.Channel)
+			}
+		}
+	}
+}
+
+func (f *feed) Subscribe(channels []string) error {
+	return f.pubsub.Subscribe(context.Background(), channels...)
+}
+
+func (f *feed) Unsubscribe(channels []string) error {
+	return f.pubsub.Unsubscribe(context.Background(), channels...)
+}
+
+func (f *feed) Close() {
+	f.mu.Lock()
+	f.closed = true
+	conn := f.conn
+	f.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close() // first, for it frees who holds what the client's Close waits for
+	}
+	_ = f.client.Close()
+}
+
+// refusal makes an error reply ours.
+func refusal(err error) error {
+	if refusal, ok := errors.AsType[redis.Error](err); ok {
+		return drivers.ServerError(refusal.Error())
+	}
+	return err
+}

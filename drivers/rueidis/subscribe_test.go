@@ -1,0 +1,103 @@
+package rueidis_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/drivers"
+	driver "github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// subscribe opens a subscription whose events are texts.
+func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, chan string) {
+	t.Helper()
+	heard := make(chan string, 100)
+	sub, err := d.(drivers.Subscriber).Subscribe(t.Context(), drivers.Listener{
+		Subscribed: func(channel string) { heard <- "subscribed " + channel },
+		Message:    func(channel, payload string) { heard <- channel + ": " + payload },
+		Lost:       func(err error) { heard <- "lost: " + err.Error() },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, sub.Close()) })
+	return sub, heard
+}
+
+func TestClustersDoNotSubscribe(t *testing.T) {
+	server := redistest.Start(t, "--cluster-enabled", "yes")
+	server.Cmd(t, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	for _, single := range []bool{false, true} {
+		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: single, ShuffleInit: true})
+		require.NoError(t, err)
+		defer client.Close()
+		_, subscribes := driver.New(client).(drivers.Subscriber)
+		assert.Equal(t, single, subscribes)
+	}
+}
+
+// With RESP2 the client makes a second connection for messages, silently, and asks for nothing on the first one.
+func TestSubscribeWithTheCallersOptions(t *testing.T) {
+	server := redistest.Start(t, "--requirepass", "pw", "--user", "deaf", "on", ">pw", "~*", "+@all", "resetchannels")
+	for name, options := range map[string]rueidis.ClientOption{
+		"defaults":       {},
+		"RESP2":          {AlwaysRESP2: true, DisableCache: true},
+		"short timeouts": {ConnWriteTimeout: 50 * time.Millisecond},
+		"lifetime":       {ConnLifetime: 50 * time.Millisecond},
+		"no pipelining":  {DisableAutoPipelining: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			proxy := fault.New(t, server.Addr())
+			options.InitAddress, options.Password, options.ForceSingleClient = []string{proxy.Addr()}, "pw", true
+			client, err := rueidis.NewClient(options)
+			require.NoError(t, err)
+			defer client.Close()
+			d := driver.New(client)
+			sub, heard := subscribe(t, d)
+			time.Sleep(150 * time.Millisecond)
+			require.NoError(t, sub.Subscribe("a", "b"))
+			assert.Equal(t, "subscribed a", <-heard)
+			assert.Equal(t, "subscribed b", <-heard)
+			server.Cmd(t, "PUBLISH", "a", "b")
+			assert.Equal(t, "a: b", <-heard)
+			require.NoError(t, sub.Unsubscribe("a", "b"))
+			require.NoError(t, sub.Subscribe("c"))
+			assert.Equal(t, "subscribed c", <-heard)
+			proxy.Cut()
+			assert.Contains(t, <-heard, "lost: ")
+			require.Error(t, sub.Subscribe("d"))
+			assert.Equal(t, 1, proxy.Count(func(r fault.Request) bool { return r.Is("SUBSCRIBE") && r.Args[1] == "c" }), "nobody subscribes again")
+
+			options.Username = "deaf"
+			deaf, err := rueidis.NewClient(options)
+			require.NoError(t, err)
+			defer deaf.Close()
+			sub, heard = subscribe(t, driver.New(deaf))
+			require.NoError(t, sub.Subscribe("a"))
+			assert.Contains(t, <-heard, "lost: NOPERM ")
+		})
+	}
+}
+
+// Subscriptions come from the client's pool of connections for blocking commands, which may be exhausted.
+func TestSubscribeDoesNotWaitForThePool(t *testing.T) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()}, ForceSingleClient: true, BlockingPoolSize: 1})
+	require.NoError(t, err)
+	defer client.Close()
+	d := driver.New(client)
+	sub, heard := subscribe(t, d)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = d.(drivers.Subscriber).Subscribe(ctx, drivers.Listener{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.NoError(t, sub.Close())
+	assert.Contains(t, <-heard, "lost: ")
+	sub, heard = subscribe(t, d) // when the one that came too late has been given back
+	require.NoError(t, sub.Subscribe("a"))
+	assert.Equal(t, "subscribed a", <-heard)
+}

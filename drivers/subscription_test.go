@@ -1,0 +1,190 @@
+package drivers_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// feed is a connection on which nothing comes.
+type feed struct {
+	sent   []string
+	fail   error
+	failed chan error
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newFeed() *feed { return &feed{failed: make(chan error, 1), closed: make(chan struct{})} }
+
+func (f *feed) Receive() error {
+	select {
+	case err := <-f.failed:
+		return err
+	case <-f.closed:
+		return io.ErrClosedPipe
+	}
+}
+
+func (f *feed) Subscribe(channels []string) error {
+	f.sent = append(f.sent, channels...)
+	return f.fail
+}
+
+func (f *feed) Unsubscribe(channels []string) error {
+	f.sent = slices.DeleteFunc(f.sent, func(c string) bool { return slices.Contains(channels, c) })
+	return f.fail
+}
+
+func (f *feed) Close() { f.once.Do(func() { close(f.closed) }) }
+
+func (f *feed) connect(context.Context) (drivers.Feed, error) { return f, nil }
+
+// losses is a listener that waits for the end.
+func losses() (drivers.Listener, chan error) {
+	lost := make(chan error, 2)
+	return drivers.Listener{Lost: func(err error) { lost <- err }}, lost
+}
+
+func TestSubscriptionSends(t *testing.T) {
+	var gate drivers.Gate
+	f := newFeed()
+	l, lost := losses()
+	sub, err := gate.Subscribe(t.Context(), l, f.connect)
+	require.NoError(t, err)
+	require.NoError(t, sub.Subscribe("a", "b"))
+	require.NoError(t, sub.Unsubscribe("a"))
+	f.fail = io.EOF
+	require.NoError(t, sub.Subscribe())
+	require.NoError(t, sub.Unsubscribe())
+	assert.Equal(t, []string{"b"}, f.sent)
+	require.ErrorIs(t, sub.Subscribe("c"), io.EOF)
+	require.ErrorIs(t, <-lost, io.EOF, "what cannot be sent ends the subscription")
+	f.fail = nil
+	require.ErrorIs(t, sub.Subscribe("d"), io.EOF)
+	require.ErrorIs(t, sub.Unsubscribe("d"), io.EOF)
+	assert.Equal(t, []string{"b", "c"}, f.sent)
+	require.NoError(t, sub.Close())
+	assert.Empty(t, lost)
+	require.True(t, gate.Shut())
+}
+
+func TestSubscriptionEnds(t *testing.T) {
+	refusal := drivers.ServerError("NOPERM")
+	for name, c := range map[string]struct {
+		end  func(gate *drivers.Gate, sub drivers.Subscription, f *feed)
+		want error
+	}{
+		"the connection fails": {func(_ *drivers.Gate, _ drivers.Subscription, f *feed) { f.failed <- io.EOF }, io.EOF},
+		"the server refuses":   {func(_ *drivers.Gate, _ drivers.Subscription, f *feed) { f.failed <- refusal }, refusal},
+		"it is closed":         {func(_ *drivers.Gate, sub drivers.Subscription, _ *feed) { assert.NoError(t, sub.Close()) }, drivers.ErrClosed},
+		"its driver is closed": {func(gate *drivers.Gate, _ drivers.Subscription, _ *feed) { assert.True(t, gate.Shut()) }, drivers.ErrClosed},
+		"everything is at once": {func(gate *drivers.Gate, sub drivers.Subscription, _ *feed) {
+			go sub.Close()
+			gate.Shut()
+			_ = sub.Close()
+		}, drivers.ErrClosed},
+		"it is closed and fails": {func(_ *drivers.Gate, sub drivers.Subscription, f *feed) { _ = sub.Close(); f.failed <- io.EOF }, drivers.ErrClosed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var gate drivers.Gate
+			f := newFeed()
+			l, lost := losses()
+			sub, err := gate.Subscribe(t.Context(), l, f.connect)
+			require.NoError(t, err)
+			c.end(&gate, sub, f)
+			assert.Equal(t, c.want, <-lost)
+			require.NoError(t, sub.Close())
+			<-f.closed
+			require.ErrorIs(t, sub.Subscribe("a"), c.want)
+			gate.Shut()
+			assert.Empty(t, lost)
+		})
+	}
+}
+
+func TestOpeningFails(t *testing.T) {
+	var gate drivers.Gate
+	cause := errors.New("no")
+	_, err := gate.Subscribe(t.Context(), drivers.Listener{}, func(context.Context) (drivers.Feed, error) { return nil, cause })
+	require.ErrorIs(t, err, cause)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	untouched := func(context.Context) (drivers.Feed, error) { panic("not to be called") }
+	_, err = gate.Subscribe(ended, drivers.Listener{}, untouched)
+	require.ErrorIs(t, err, context.Canceled)
+	gate.Shut()
+	_, err = gate.Subscribe(t.Context(), drivers.Listener{}, untouched)
+	require.ErrorIs(t, err, drivers.ErrClosed)
+}
+
+// A client that cannot be interrupted comes back when nobody wants its connection any more.
+func TestOpeningIsAbandoned(t *testing.T) {
+	for name, want := range map[string]error{"by its context": context.DeadlineExceeded, "by the driver's Close": drivers.ErrClosed} {
+		t.Run(name, func(t *testing.T) {
+			var gate drivers.Gate
+			f := newFeed()
+			entered, release := make(chan struct{}), make(chan struct{})
+			ctx := context.Background()
+			if want == context.DeadlineExceeded {
+				var cancel func()
+				ctx, cancel = context.WithTimeout(ctx, 10*time.Millisecond)
+				defer cancel()
+			} else {
+				go func() {
+					<-entered
+					gate.Shut()
+				}()
+			}
+			_, err := gate.Subscribe(ctx, drivers.Listener{}, func(ctx context.Context) (drivers.Feed, error) {
+				close(entered)
+				<-release
+				assert.Error(t, ctx.Err())
+				return f, nil
+			})
+			require.ErrorIs(t, err, want)
+			gate.Shut()
+			close(release)
+			<-f.closed
+		})
+	}
+}
+
+// A client that keeps to the context reports that in words of its own.
+func TestOpeningBrokenOff(t *testing.T) {
+	var gate drivers.Gate
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := gate.Subscribe(ctx, drivers.Listener{}, func(ctx context.Context) (drivers.Feed, error) {
+		cancel()
+		return nil, io.ErrClosedPipe
+	})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Whoever wins, the connection either has an owner or is closed.
+func TestOpeningRaces(t *testing.T) {
+	for range 300 {
+		var gate drivers.Gate
+		ctx, cancel := context.WithCancel(context.Background())
+		f := newFeed()
+		l, lost := losses()
+		go cancel()
+		go gate.Shut()
+		if sub, err := gate.Subscribe(ctx, l, f.connect); err == nil {
+			_ = sub.Close()
+			require.Error(t, <-lost)
+		} else if !errors.Is(err, drivers.ErrNotSent) {
+			require.ErrorIs(t, err, context.Canceled)
+			<-f.closed
+		}
+	}
+}
