@@ -45,32 +45,36 @@ type toyLock struct {
 }
 
 // answer waits until the store has executed do. If ctx ends before, undo follows do whenever that happens.
-func (s *toy) answer(ctx context.Context, do, undo func()) error {
+func (s *toy) answer(ctx context.Context, do func() (locker.Grant, error), undo func()) (locker.Grant, error) {
 	s.mu.Lock()
 	hung := s.hung
 	s.mu.Unlock()
 	if s.ignoresContext {
 		ctx = context.WithoutCancel(ctx)
 	}
-	done := make(chan struct{})
+	type result struct {
+		g   locker.Grant
+		err error
+	}
+	done := make(chan result, 1)
 	go func() {
-		defer close(done)
 		if hung != nil {
 			<-hung
 		}
 		time.Sleep(100 * time.Microsecond)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		do()
+		g, err := do()
 		if ctx.Err() != nil && undo != nil && !s.lateIgnored {
 			undo()
 		}
+		done <- result{g, err}
 	}()
 	select {
-	case <-done:
-		return nil
+	case r := <-done:
+		return r.g, r.err
 	case <-ctx.Done():
-		return locker.ErrUnavailable
+		return locker.Grant{}, locker.ErrUnavailable
 	}
 }
 
@@ -87,61 +91,52 @@ func (s *toy) Acquire(ctx context.Context, req locker.Request) (g locker.Grant, 
 	if s.ttl != nil {
 		ttl = s.ttl(ttl)
 	}
-	unanswered := s.answer(ctx, func() {
+	g, err = s.answer(ctx, func() (locker.Grant, error) {
 		if l, ok := s.held(req.Key); ok && !s.grantsAll {
-			err = &locker.HeldError{Remaining: time.Until(l.expires)}
-			return
+			return locker.Grant{}, &locker.HeldError{Remaining: time.Until(l.expires)}
 		}
 		s.fence++
 		if s.forgetsFence && s.fence > 5 {
 			s.fence = 1
 		}
 		s.locks[req.Key] = toyLock{req.Token, time.Now().Add(ttl)}
-		g.Fence = s.fence
+		return locker.Grant{Fence: s.fence}, nil
 	}, func() {
 		if s.locks[req.Key].token == req.Token {
 			delete(s.locks, req.Key)
 		}
 	})
-	if unanswered != nil {
-		g, err = locker.Grant{}, unanswered
-	}
 	if err != nil && s.acquireErr != nil {
 		err = s.acquireErr(err)
 	}
 	return g, err
 }
 
-func (s *toy) Extend(ctx context.Context, req locker.Request) (err error) {
-	unanswered := s.answer(ctx, func() {
+func (s *toy) Extend(ctx context.Context, req locker.Request) error {
+	_, err := s.answer(ctx, func() (locker.Grant, error) {
 		l, ok := s.held(req.Key)
 		if !(ok && l.token == req.Token || ok && s.extendAny || !ok && s.extendCreates) {
-			err = locker.ErrNotHeld
-			return
+			return locker.Grant{}, locker.ErrNotHeld
 		}
 		end := time.Now().Add(req.TTL)
 		if s.shortens {
 			end = time.Now().Add(req.TTL / 4)
 		}
 		s.locks[req.Key] = toyLock{req.Token, end}
+		return locker.Grant{}, nil
 	}, nil)
-	if unanswered != nil {
-		err = unanswered
-	}
 	return err
 }
 
-func (s *toy) Release(ctx context.Context, req locker.Request) (err error) {
-	unanswered := s.answer(ctx, func() {
+func (s *toy) Release(ctx context.Context, req locker.Request) error {
+	_, err := s.answer(ctx, func() (locker.Grant, error) {
 		if l, ok := s.held(req.Key); !ok || l.token != req.Token && !s.releaseAny {
-			err = locker.ErrNotHeld
+			return locker.Grant{}, locker.ErrNotHeld
 		} else if !s.neverFrees {
 			delete(s.locks, req.Key)
 		}
+		return locker.Grant{}, nil
 	}, nil)
-	if unanswered != nil {
-		err = unanswered
-	}
 	if err != nil && s.releaseErr != nil {
 		err = s.releaseErr(err)
 	}
