@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 )
@@ -16,13 +17,17 @@ type Client struct {
 	backend Backend
 	queuer  Queuer // backend, if it is one; else nil
 	gate    gate
-	closing chan struct{} // closed by Close
+	closing chan struct{} // closed when Close begins
+	gone    chan struct{} // closed when Close has ended
 
-	mu     sync.Mutex
-	leases map[*lease]struct{} // held now; nil once closed
-	// Add under mu while leases != nil.
+	mu       sync.Mutex
+	schedule schedule // of what is held
+	closed   bool     // Close has begun
+	joining  bool     // Close waits for background
+	// Close waits for attempts for a while, before it closes the backend. Add under mu while not closed, or in an attempt.
 	attempts sync.WaitGroup
-	renewals sync.WaitGroup
+	// Renewals and leases given up; Close waits for them after it has closed the backend. Add under mu while not joining.
+	background sync.WaitGroup
 }
 
 // closeGrace is how long Close lets attempts under way come to an end before it closes the backend: one that is granted
@@ -32,12 +37,14 @@ const closeGrace = 250 * time.Millisecond
 // NewClient returns a Client of b. Closing it closes b, if b is an io.Closer.
 func NewClient(b Backend) *Client {
 	queuer, _ := b.(Queuer)
-	return &Client{
+	c := &Client{
 		backend: b,
 		queuer:  queuer,
 		closing: make(chan struct{}),
-		leases:  make(map[*lease]struct{}),
+		gone:    make(chan struct{}),
 	}
+	c.schedule.origin = time.Now()
+	return c
 }
 
 // Lock implements [Locker].
@@ -105,7 +112,7 @@ func (c *Client) attempt(ctx context.Context, key string, o *options, turn *line
 	if !grant.Sent.IsZero() {
 		start = grant.Sent
 	}
-	l := newLease(c, req, start, !o.noRenewal)
+	l := newLease(ctx, c, req, start, o)
 	if err := l.begin(); err != nil {
 		l.giveUp(ctx)
 		return nil, err
@@ -117,10 +124,21 @@ func (c *Client) attempt(ctx context.Context, key string, o *options, turn *line
 func (c *Client) enter(g *sync.WaitGroup) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.leases == nil {
+	if c.closed {
 		return false
 	}
 	g.Add(1)
+	return true
+}
+
+// join adds to background, unless Close is past waiting for it.
+func (c *Client) join() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.joining {
+		return false
+	}
+	c.background.Add(1)
 	return true
 }
 
@@ -128,10 +146,17 @@ func (c *Client) enter(g *sync.WaitGroup) bool {
 func (c *Client) hold(l *lease) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.leases == nil {
+	if c.closed {
 		return false
 	}
-	c.leases[l] = struct{}{}
+	if c.schedule.timer == nil { // not in NewClient, so that tests in virtual time can use a Client made outside
+		c.schedule.timer = time.AfterFunc(time.Hour, c.tend)
+	}
+	due := never
+	if l.renews {
+		due = l.start.Add(l.req.TTL / renewPart)
+	}
+	c.schedule.add(l, due)
 	return true
 }
 
@@ -139,26 +164,31 @@ func (c *Client) hold(l *lease) bool {
 func (c *Client) forget(l *lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.leases, l)
+	c.schedule.remove(l)
 }
 
 // Close ends the Client: waiting Lock calls return [ErrClosed], held leases end (their Done is closed, their Err is a
 // [LostError] with the reason [LostClosed]) and are no longer renewed, and the backend is closed if it can be. Locks
 // still held are not released, because the code they protect may still be running; they end with their TTL. Unlock
-// before Close. Closing twice is harmless.
+// before Close. Closing twice is harmless: the second call returns nil, when the first has ended.
 func (c *Client) Close() error {
 	c.mu.Lock()
-	leases := c.leases
-	if leases == nil {
+	if c.closed {
 		c.mu.Unlock()
+		<-c.gone
 		return nil
 	}
-	c.leases = nil
+	defer close(c.gone)
+	c.closed = true
 	close(c.closing)
+	if c.schedule.timer != nil {
+		c.schedule.timer.Stop()
+	}
+	leases := slices.Clone(c.schedule.leases)
 	c.mu.Unlock()
 
-	for l := range leases {
-		l.end(&LostError{LostClosed})
+	for _, l := range leases {
+		_ = l.finish(&LostError{LostClosed})
 	}
 	idle := make(chan struct{})
 	go func() {
@@ -175,7 +205,10 @@ func (c *Client) Close() error {
 	if closer, ok := c.backend.(io.Closer); ok {
 		err = closer.Close()
 	}
-	c.renewals.Wait()
+	c.mu.Lock()
+	c.joining = true
+	c.mu.Unlock()
+	c.background.Wait()
 	if err != nil {
 		return fmt.Errorf("locker: close: %w", err)
 	}

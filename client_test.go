@@ -146,6 +146,7 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 				return err
 			})
 			_, err := c.Lock(t.Context(), "k", locker.TTL(time.Second))
+			synctest.Wait()
 			if s.count("release") != 1 {
 				t.Error("the useless grant was not released")
 			}
@@ -168,6 +169,7 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 				return next()
 			})
 			_, err := c.Lock(t.Context(), "k")
+			synctest.Wait()
 			if s.count("release") != 1 {
 				t.Error("the grant was not released")
 			}
@@ -200,6 +202,10 @@ func TestBadInputSendsNothing(t *testing.T) {
 		{"one nanosecond", "k", []locker.Option{locker.TTL(1)}, "TTL 1ns"},
 		{"negative", "k", []locker.Option{locker.TTL(-time.Second)}, "TTL -1s"},
 		{"absurd", "k", []locker.Option{locker.TTL(1 << 62)}, "above the maximum"},
+		{"negative MaxHold", "k", []locker.Option{locker.MaxHold(-time.Second)}, "MaxHold -1s is negative"},
+		{"short MaxHold", "k", []locker.Option{locker.MaxHold(time.Millisecond)}, "MaxHold 1ms is below the minimum of 10ms"},
+		{"negative MinHold", "k", []locker.Option{locker.MinHold(-1)}, "MinHold -1ns is negative"},
+		{"absurd MinHold", "k", []locker.Option{locker.MinHold(25 * time.Hour)}, "MinHold 25h0m0s is above the maximum of 24h0m0s"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -337,10 +343,10 @@ func TestCloseLetsAttemptsUnderWayBeUndone(t *testing.T) {
 		time.AfterFunc(50*time.Millisecond, func() { _ = c.Close() })
 		_, err := c.Lock(t.Context(), "k")
 		wantErr(t, err, locker.ErrClosed)
+		synctest.Wait()
 		if s.count("release") != 1 {
 			t.Error("the grant was not released")
 		}
-		synctest.Wait()
 		if !s.closed {
 			t.Error("the backend was not closed")
 		}

@@ -57,6 +57,26 @@ func TestDoEndsTheContextWithTheLock(t *testing.T) {
 	})
 }
 
+func TestDoSaysThatMaxHoldIsOver(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		start := time.Now()
+		err := locker.Do(t.Context(), c, "k", func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+			case <-time.After(time.Hour):
+			}
+			lostBecause(t, context.Cause(ctx), locker.LostMaxHold)
+			return context.Cause(ctx)
+		}, locker.MaxHold(time.Minute))
+		wantErr(t, err, locker.ErrLost)
+		lostBecause(t, err, locker.LostMaxHold)
+		if d := time.Since(start); d > time.Minute {
+			t.Errorf("the function was told after %v", d)
+		}
+		_ = mustLock(t, c, "k").Unlock(t.Context())
+	})
+}
+
 func TestDoReportsALossThatReleaseDoesNotSee(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		err := locker.Do(t.Context(), c, "k", func(ctx context.Context) error {

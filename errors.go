@@ -113,6 +113,37 @@ func ended(ctx context.Context) error {
 	return nil
 }
 
+// fromBackend makes of a backend's error what callers may rely on: it says nothing about the end of a context (whose end,
+// the caller's, is [withContext]'s to say), and it matches one of the sentinels, ErrUnavailable if no other.
+func fromBackend(err error) error {
+	if err == nil {
+		return nil
+	}
+	known := false
+	for _, sentinel := range []error{ErrUnavailable, ErrHeld, ErrNotHeld, ErrForeignKey, ErrClosed} {
+		known = known || errors.Is(err, sentinel)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = &shielded{err}
+	}
+	if !known {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
+}
+
+// shielded is an error that matches all that err does, but for the errors of contexts. It has no Unwrap, because
+// errors.Is would look behind it.
+type shielded struct{ err error }
+
+func (s *shielded) Error() string { return s.err.Error() }
+
+func (s *shielded) Is(target error) bool {
+	return target != context.Canceled && target != context.DeadlineExceeded && errors.Is(s.err, target)
+}
+
+func (s *shielded) As(target any) bool { return errors.As(s.err, target) }
+
 // withContext adds to reason, what was last seen, that ctx ended, if it did. reason may be nil, or ctx's own error.
 func withContext(ctx context.Context, reason error) error {
 	err := ended(ctx)
@@ -129,10 +160,4 @@ func withContext(ctx context.Context, reason error) error {
 		return err
 	}
 	return fmt.Errorf("%w: %w", err, reason)
-}
-
-// fromBackend is the boundary to a [Backend]: whether the caller's context ended is not for it to say, and an error that
-// says nothing we know means that the store is unavailable.
-func fromBackend(err error) error {
-	return err
 }

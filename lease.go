@@ -8,13 +8,6 @@ import (
 	"time"
 )
 
-const (
-	// releaseGrace is how long Unlock waits for the answer although its context has ended.
-	releaseGrace = 250 * time.Millisecond
-	// releaseBound is how long Unlock waits at most.
-	releaseBound = 5 * time.Second
-)
-
 // validity returns the end of what a holder may rely on when a TTL was set by a request that was sent at start or
 // later. One per cent covers clocks that run at different speeds (NTP slews by 0.05 % at most), 2 ms the granularity of
 // expiry: the numbers of the Redlock description.
@@ -22,61 +15,96 @@ func validity(start time.Time, ttl time.Duration) time.Time {
 	return start.Add(ttl - ttl/100 - 2*time.Millisecond)
 }
 
-// lease is the Lease of a Client. It runs no goroutine while it is held: one timer ends it, one renews it.
+// margin is how long before the end of d done is closed, so that a timer that fires late still closes it in time.
+// Timers are late by milliseconds, on a busy machine by tens of them, however long they were set for: more would only
+// give away validity. Of a short d it is a small part.
+func margin(d time.Duration) time.Duration {
+	return min(d/100, 50*time.Millisecond) + time.Millisecond
+}
+
+// lease is the Lease of a Client. It runs no goroutine while it is held: a timer ends it, and the Client's schedule
+// renews it.
 type lease struct {
-	client *Client
-	req    Request
-	renews bool
-	done   chan struct{} // closed when err is set
+	client  *Client
+	req     Request
+	trace   *Trace // of the context it was acquired with; nil: none
+	renews  bool
+	start   time.Time     // when the request was sent that acquired it
+	limit   time.Time     // set by MaxHold; zero: none
+	limitBy time.Time     // when it ends because of that
+	minHold time.Duration // keep it from others until start plus this
+	done    chan struct{} // closed when err is set
+
+	// The place in the schedule, guarded by the Client's mu.
+	due time.Time
+	pos int
 
 	mu       sync.Mutex
 	until    time.Time
-	start    time.Time   // when the request was sent that acquired it
 	err      error       // why it ended; nil while held
-	expiry   *time.Timer // ends it shortly before until
-	renewal  *time.Timer // nil without renewal
+	ended    time.Time   // when
+	expiry   *time.Timer // ends it shortly before until, or at its limit
 	renewing context.CancelFunc
+	inDoubt  bool // the last renewal failed
 
-	releasing sync.Mutex // held while a release is sent; guards the two below
-	released  bool       // the store confirmed the end
-	sent      bool       // a release was sent whose outcome was not learnt
+	// See unlock.go.
+	releasing bool          // a release is under way
+	settled   chan struct{} // closed when it is over; nil unless another Unlock waits for that
+	sent      bool          // a release was sent whose outcome was not learnt
+	released  bool          // the store confirmed the end
 }
 
-func newLease(c *Client, req Request, start time.Time, renews bool) *lease {
-	return &lease{
-		client: c,
-		req:    req,
-		renews: renews,
-		done:   make(chan struct{}),
-		until:  validity(start, req.TTL),
-		start:  start,
+func newLease(ctx context.Context, c *Client, req Request, start time.Time, o *options) *lease {
+	l := &lease{
+		client:  c,
+		req:     req,
+		trace:   TraceFrom(ctx),
+		renews:  !o.noRenewal,
+		start:   start,
+		minHold: o.minHold,
+		done:    make(chan struct{}),
+		pos:     -1,
+		until:   validity(start, req.TTL),
 	}
+	if o.maxHold > 0 {
+		l.limit = start.Add(o.maxHold)
+		l.limitBy = l.limit.Add(-margin(o.maxHold))
+	}
+	return l
 }
 
-// begin starts the lease, unless its validity has been spent on the way or the Client was closed meanwhile.
+// begin starts the lease, unless its time has been spent on the way or the Client was closed meanwhile. What fails here
+// was never held, so Trace.Lost is not called.
 func (l *lease) begin() error {
-	if !l.client.hold(l) {
-		return ErrClosed
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.err != nil { // Close was faster
-		return ErrClosed
-	}
-	left := time.Until(l.expireAt())
-	if left <= 0 {
-		l.endLocked(&LostError{LostExpired})
+	end, reason := l.end()
+	rest := left(end)
+	if rest <= 0 {
+		l.err = &LostError{reason}
+		close(l.done)
+		if reason == LostMaxHold {
+			return fmt.Errorf("%w: the lock was granted too late: MaxHold is over", ErrUnavailable)
+		}
 		return fmt.Errorf("%w: the lock was granted too late, with nothing left of its TTL of %v", ErrUnavailable, l.req.TTL)
 	}
-	l.expiry = time.AfterFunc(left, func() { _ = l.Err() })
-	l.startRenewal(l.start)
+	l.expiry = time.AfterFunc(rest, func() { _ = l.Err() })
+	if !l.client.hold(l) {
+		l.expiry.Stop()
+		l.err = &LostError{LostClosed}
+		close(l.done)
+		return ErrClosed
+	}
 	return nil
 }
 
-// expireAt is when the lease ends unless it is extended: before until, so that a timer that fires a little late still
-// closes done in time. Call with mu held.
-func (l *lease) expireAt() time.Time {
-	return l.until.Add(-l.req.TTL/100 - time.Millisecond)
+// end is when the lease ends unless it is extended, and why it does then. Call with mu held.
+func (l *lease) end() (time.Time, LostReason) {
+	expiry := l.until.Add(-margin(l.req.TTL))
+	if !l.limit.IsZero() && !expiry.Before(l.limitBy) {
+		return l.limitBy, LostMaxHold
+	}
+	return expiry, LostExpired
 }
 
 func (l *lease) Key() string           { return l.req.Key }
@@ -87,47 +115,68 @@ func (l *lease) Done() <-chan struct{} { return l.done }
 func (l *lease) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.until
-}
-
-func (l *lease) Err() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil && over(l.expireAt()) {
-		l.endLocked(&LostError{LostExpired})
+	until := l.until
+	if !l.limit.IsZero() {
+		until = earlier(until, l.limit)
 	}
-	return l.err
-}
-
-// over reports whether end has passed, by either clock: the monotonic one, which stands still while the machine is
-// suspended (CLOCK_MONOTONIC on Linux, mach_absolute_time on macOS), and the wall clock. Where they differ the lease
-// ends: a wall clock that is stepped forward costs a lock, one that is stepped back is outvoted.
-func over(end time.Time) bool {
-	now := time.Now()
-	return !now.Before(end) || !now.Round(0).Before(end.Round(0))
-}
-
-// end ends the lease for the given reason, unless it has ended before.
-func (l *lease) end(reason error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err == nil {
-		l.endLocked(reason)
+	if l.err != nil {
+		until = earlier(until, l.ended)
 	}
+	return until
 }
 
-func (l *lease) endLocked(reason error) {
-	l.err = reason
-	close(l.done)
-	for _, t := range []*time.Timer{l.expiry, l.renewal} {
-		if t != nil {
-			t.Stop()
+func (l *lease) Err() error { return l.finish(nil) }
+
+// finish ends the lease for reason (nil: none), unless it has ended before, or its time is over: then that is why. It
+// returns why it ended, nil if it goes on.
+func (l *lease) finish(reason error) error {
+	l.mu.Lock()
+	was := l.err
+	if was == nil {
+		if end, why := l.end(); left(end) <= 0 {
+			reason = &LostError{why}
+		}
+		if reason != nil {
+			l.finishLocked(reason)
 		}
 	}
+	err := l.err
+	l.mu.Unlock()
+	if was == nil && l.trace != nil && l.trace.Lost != nil {
+		if lost, ok := err.(*LostError); ok { //nolint:errorlint // as it was set above
+			l.trace.Lost(lost)
+		}
+	}
+	return err
+}
+
+func (l *lease) finishLocked(reason error) {
+	l.err = reason
+	l.ended = time.Now()
+	close(l.done)
+	l.expiry.Stop()
 	if l.renewing != nil {
 		l.renewing()
 	}
 	l.client.forget(l)
+}
+
+// rearm ends the lease if its time is over, and sets its timer anew otherwise, for when the clocks have gone apart.
+func (l *lease) rearm() {
+	if l.Err() != nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		l.setExpiry()
+	}
+}
+
+// setExpiry sets the timer. Call with mu held, of a lease that has not ended.
+func (l *lease) setExpiry() {
+	end, _ := l.end()
+	l.expiry.Reset(max(0, left(end)))
 }
 
 func (l *lease) Extend(ctx context.Context) error {
@@ -146,13 +195,13 @@ func (l *lease) extend(ctx context.Context) error {
 		return err
 	}
 	start := time.Now()
-	err := l.client.backend.Extend(ctx, l.req)
+	err := fromBackend(l.client.backend.Extend(ctx, l.req))
 	switch {
 	case err == nil:
 		return l.prolong(start)
 	case errors.Is(err, ErrNotHeld):
-		l.end(&LostError{LostTakenOver}) // no effect if Unlock was faster: then its deletion is what was seen
-		return l.Err()
+		// No effect if Unlock was faster: then its deletion is what was seen.
+		return l.finish(&LostError{LostTakenOver})
 	default:
 		return err
 	}
@@ -169,63 +218,10 @@ func (l *lease) prolong(start time.Time) error {
 	if l.err != nil {
 		return l.err
 	}
+	l.inDoubt = false
 	if until := validity(start, l.req.TTL); until.After(l.until) {
 		l.until = until
-		l.expiry.Reset(time.Until(l.expireAt()))
+		l.setExpiry()
 	}
 	return nil
-}
-
-func (l *lease) Unlock(ctx context.Context) error {
-	l.releasing.Lock()
-	defer l.releasing.Unlock()
-	if l.released {
-		return &Error{"unlock", l.req.Key, ErrUnlocked}
-	}
-	l.end(ErrUnlocked)
-	err := l.release(ctx)
-	switch {
-	case err == nil:
-		l.released = true
-		return nil
-	case errors.Is(err, ErrNotHeld) && l.sent:
-		// An earlier release went unanswered: that one may have freed the lock, in time or too late.
-		l.released = true
-		err = fmt.Errorf("%w: the lock is free, but an earlier release went unanswered, so it is not known since when", ErrUnavailable)
-	case errors.Is(err, ErrNotHeld):
-		l.released = true
-		err = fmt.Errorf("%w: %w", err, l.lost())
-	default:
-		l.sent = true
-		err = withContext(ctx, err)
-	}
-	return &Error{"unlock", l.req.Key, err}
-}
-
-// lost returns how the lease was lost, for a release that found it gone.
-func (l *lease) lost() error {
-	if err := l.Err(); errors.Is(err, ErrLost) {
-		return err
-	}
-	return &LostError{LostTakenOver}
-}
-
-// release sends the release on a context of its own: ctx's values, but not its end. It waits until ctx ends, for
-// releaseGrace at least and releaseBound at most.
-func (l *lease) release(ctx context.Context) error {
-	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
-	defer cancel()
-	if ctx.Done() != nil {
-		graceEnd := time.Now().Add(releaseGrace)
-		stop := context.AfterFunc(ctx, func() {
-			time.AfterFunc(time.Until(graceEnd), cancel)
-		})
-		defer stop()
-	}
-	return l.client.backend.Release(rctx, l.req)
-}
-
-// giveUp releases a lease that was granted but never handed out.
-func (l *lease) giveUp(ctx context.Context) {
-	_ = l.release(ctx) // best effort: the backend goes on by itself, and the TTL ends it otherwise
 }

@@ -42,7 +42,8 @@ type Lease interface {
 
 	// Until returns the end of the validity, on the monotonic clock: until then nobody else can have acquired the
 	// lock. It moves when the lease is extended. It is measured from before the request was sent and shortened by an
-	// allowance for clock drift.
+	// allowance for clock drift. With [MaxHold] it does not go beyond that. Once the lease has ended it is not later than
+	// that moment.
 	Until() time.Time
 
 	// Done returns a channel that is closed when the lease ends: when Unlock is called, or when the lease is lost, then
@@ -63,9 +64,12 @@ type Lease interface {
 
 	// Unlock releases the lock. It works with a ctx that has already ended, as in a deferred call: the release is sent
 	// in any case and its answer awaited until ctx ends, but for a quarter of a second at least and five seconds at
-	// most. If there is none by then, the release goes on in the background.
+	// most. If there is none by then, the release goes on in the background. A call that comes while another one is under
+	// way waits for it, within the same bounds.
 	//
-	// nil means that the lock was still held and is free now. Errors match: [ErrNotHeld] if it was not held any more, so
+	// nil means that the lock was still held, and nobody else had it, until now, when it is free ([MinHold]: will be). That is
+	// the store's word, whatever Err says: a lease that has just expired, or that reached its [MaxHold], may still be released
+	// in time. Errors match: [ErrNotHeld] if it was not held any more, so
 	// that exclusive access was not guaranteed to the end (also [ErrLost]); [ErrUnavailable] if the outcome is not known
 	// (call again if you must know); [ErrUnlocked] if an earlier call released it, which is harmless.
 	Unlock(ctx context.Context) error

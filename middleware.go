@@ -1,6 +1,9 @@
 package locker
 
-import "context"
+import (
+	"context"
+	"slices"
+)
 
 // Middleware adds something to a Locker: tracing, retries, defaults. What it returns should have a method
 // Unwrap() Locker, so that [As] sees through it.
@@ -38,6 +41,7 @@ func As[T any](l Locker) (T, bool) {
 
 // Defaults is a middleware that applies opts to every call, before the call's own options, which therefore win.
 func Defaults(opts ...Option) Middleware {
+	opts = slices.Clip(slices.Clone(opts)) // the caller may go on using its own, and whoever appends to ours copies it
 	return func(next Locker) Locker { return &defaults{next, opts} }
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,4 +74,35 @@ func TestDefaultsComeBeforeTheCallsOptions(t *testing.T) {
 			t.Errorf("with an option of its own: %v", d)
 		}
 	})
+}
+
+func TestDefaultsKeepTheirOptionsToThemselves(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		opts := make([]locker.Option, 5, 8) // room to append in place, and in a copy that is rounded up
+		for i := range opts {
+			opts[i] = locker.TTL(time.Minute)
+		}
+		appending := func(next locker.Locker) locker.Locker { return &appender{next} }
+		l := locker.Wrap(c, locker.Defaults(opts...), appending)
+		opts[0] = locker.TTL(-1)
+		var wg sync.WaitGroup
+		for i := range 2 { // the race detector sees two that append in place
+			wg.Go(func() {
+				if _, err := l.TryLock(t.Context(), fmt.Sprint(i)); err != nil {
+					t.Errorf("the caller's slice is used: %v", err)
+				}
+			})
+		}
+		wg.Wait()
+		if opts[:6][5] != nil {
+			t.Error("a middleware has appended to the caller's slice")
+		}
+	})
+}
+
+// appender is a middleware that adds an option to those it is given, without a copy.
+type appender struct{ locker.Locker }
+
+func (a *appender) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return a.Locker.TryLock(ctx, key, append(opts, locker.NoRenewal())...)
 }

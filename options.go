@@ -39,6 +39,29 @@ func NoRenewal() Option {
 	return func(o *options) { o.noRenewal = true }
 }
 
+// MaxHold caps how long the lock is held: d after it was acquired, counted from when the request was sent, the lease ends
+// as lost, with the reason [LostMaxHold]. Done closes by then (a few milliseconds before, as it does before Until, which
+// never lies later), and renewals end. It is a bound for work that hangs; 0, the default, means none. Less than [MinTTL]
+// makes the call fail before it sends anything.
+//
+// The lock itself is not released then, because the code it protects may still be at work: that has the rest of the TTL
+// to stop. Unlock still releases it, and still tells by nil that nobody else had it meanwhile.
+func MaxHold(d time.Duration) Option {
+	return func(o *options) { o.maxHold = d }
+}
+
+// MinHold keeps the lock taken for at least d after it was acquired, counted from when the request was sent: Unlock
+// before that ends the lease at once and leaves the lock taken, by nobody, for the rest of the time. The store sees to it,
+// so the process may exit after Unlock. From 0, the default, to [MaxTTL]; anything else makes the call fail before it sends
+// anything.
+//
+// It is for jobs that start on several machines at the same time of day and are done sooner than their clocks differ:
+// without it the machine whose clock is behind finds the lock free again, and does the job once more. It changes nothing
+// for a lease that is lost: that lock ends with its TTL.
+func MinHold(d time.Duration) Option {
+	return func(o *options) { o.minHold = d }
+}
+
 func newOptions(opts []Option) options {
 	o := options{ttl: DefaultTTL}
 	for _, opt := range opts {
@@ -57,6 +80,14 @@ func (o *options) validate(key string) error {
 		return fmt.Errorf("TTL %v is below the minimum of %v", o.ttl, MinTTL)
 	case o.ttl > MaxTTL:
 		return fmt.Errorf("TTL %v is above the maximum of %v", o.ttl, MaxTTL)
+	case o.maxHold < 0:
+		return fmt.Errorf("MaxHold %v is negative", o.maxHold)
+	case o.maxHold > 0 && o.maxHold < MinTTL:
+		return fmt.Errorf("MaxHold %v is below the minimum of %v", o.maxHold, MinTTL)
+	case o.minHold < 0:
+		return fmt.Errorf("MinHold %v is negative", o.minHold)
+	case o.minHold > MaxTTL:
+		return fmt.Errorf("MinHold %v is above the maximum of %v", o.minHold, MaxTTL)
 	}
 	return nil
 }

@@ -1,0 +1,187 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// lifeTrace notes what happens to a lease.
+func lifeTrace(ctx context.Context, log func(string)) context.Context {
+	return locker.WithTrace(ctx, &locker.Trace{
+		Renewed: func(r locker.Renewal) {
+			switch {
+			case r.Err == nil:
+				log("renewed")
+			case errors.Is(r.Err, locker.ErrLost):
+				log("renewal: lost")
+			default:
+				log("renewal: unknown")
+			}
+		},
+		InDoubt: func(err error) { log("in doubt") },
+		Lost:    func(err *locker.LostError) { log("lost: " + string(err.Reason)) },
+	})
+}
+
+func TestTraceOfALease(t *testing.T) {
+	tests := []struct {
+		name string
+		do   func(t *testing.T, s *store, c *locker.Client, l locker.Lease)
+		want []string
+	}{
+		{"renewed and unlocked", func(t *testing.T, _ *store, _ *locker.Client, l locker.Lease) {
+			time.Sleep(ttl + 1)
+			_ = l.Unlock(t.Context())
+		}, []string{"renewed", "renewed", "renewed"}},
+		{"in doubt twice", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
+			s.on("extend", unavailable)
+			time.Sleep(ttl/3 + ttl/5 + 1) // the third was refused, and two of the tenths
+			s.on("extend", nil)
+			time.Sleep(ttl / 10)
+			s.on("extend", unavailable)
+			time.Sleep(ttl / 3)
+			_ = l.Unlock(t.Context())
+		}, []string{
+			"renewal: unknown", "in doubt", "renewal: unknown", "renewal: unknown", "renewed", "renewal: unknown", "in doubt",
+		}},
+		{"extended by hand while in doubt", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
+			s.on("extend", unavailable)
+			time.Sleep(ttl/3 + 1)
+			s.on("extend", nil)
+			_ = l.Extend(t.Context())
+			s.on("extend", unavailable)
+			time.Sleep(ttl / 10)
+			_ = l.Unlock(t.Context())
+		}, []string{"renewal: unknown", "in doubt", "renewal: unknown", "in doubt"}},
+		{"taken over", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
+			s.steal(t, l, 0)
+			<-l.Done()
+			_ = l.Unlock(t.Context())
+		}, []string{"lost: taken over", "renewal: lost"}},
+		{"unlocked during a renewal", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
+			s.on("extend", hang)
+			time.Sleep(ttl/3 + 1)
+			_ = l.Unlock(t.Context())
+		}, nil},
+		{"closed", func(_ *testing.T, s *store, c *locker.Client, _ locker.Lease) {
+			s.on("extend", hang)
+			time.Sleep(ttl/3 + 1)
+			_ = c.Close()
+		}, []string{"lost: closed"}},
+		{"expired", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
+			s.on("extend", func(ctx context.Context, _ func() error) error {
+				s.on("extend", hang)
+				return locker.ErrUnavailable
+			})
+			<-l.Done()
+			_ = l.Unlock(t.Context())
+		}, []string{
+			"renewal: unknown", "in doubt", "renewal: unknown", "renewal: unknown", "renewal: unknown", "lost: expired",
+			"renewal: unknown",
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+				var mu sync.Mutex
+				var got []string
+				l, err := c.Lock(lifeTrace(t.Context(), func(event string) {
+					mu.Lock()
+					defer mu.Unlock()
+					got = append(got, event)
+				}), "k", locker.TTL(ttl))
+				if err != nil {
+					t.Fatal(err)
+				}
+				tt.do(t, s, c, l)
+				_ = l.Err()
+				synctest.Wait()
+				mu.Lock()
+				defer mu.Unlock()
+				if !slices.Equal(got, tt.want) {
+					t.Errorf("got  %q\nwant %q", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// Hooks are called without mutexes: one that asks the lease all the same must not hang.
+func TestHooksMayLookAtTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		var l locker.Lease
+		looked := 0
+		ctx := locker.WithTrace(t.Context(), &locker.Trace{
+			Lost:    func(*locker.LostError) { _, _ = l.Err(), l.Until(); looked++ },
+			InDoubt: func(error) { _, _ = l.Err(), l.Until(); looked++ },
+		})
+		l, _ = c.TryLock(ctx, "k", locker.TTL(ttl))
+		s.on("extend", unavailable)
+		<-l.Done()
+		synctest.Wait()
+		if looked != 2 {
+			t.Errorf("%d hooks were called", looked)
+		}
+	})
+}
+
+func TestRenewalsCarryTheTrace(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		trace := &locker.Trace{}
+		_, err := c.TryLock(locker.WithTrace(t.Context(), trace), "k", locker.TTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen := make(chan *locker.Trace, 1)
+		s.on("extend", func(ctx context.Context, next func() error) error {
+			seen <- locker.TraceFrom(ctx)
+			return next()
+		})
+		if <-seen != trace {
+			t.Error("the backend does not see the Trace when a lease is renewed, so nobody learns of its votes")
+		}
+	})
+}
+
+func TestCloseWakesWaitersAtOnce(t *testing.T) {
+	for range 20 { // a poll could wake them by chance
+		bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+			mustLock(t, c, "k")
+			time.AfterFunc(time.Second, func() { _ = c.Close() })
+			start := time.Now()
+			_, err := c.Lock(t.Context(), "k")
+			wantErr(t, err, locker.ErrClosed)
+			if d := time.Since(start); d != time.Second {
+				t.Errorf("returned %v after Close", d-time.Second)
+			}
+		})
+	}
+}
+
+func TestSecondCloseWaitsForTheFirst(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		mustLock(t, c, "k", locker.TTL(ttl))
+		s.on("extend", func(ctx context.Context, _ func() error) error {
+			<-ctx.Done()
+			time.Sleep(time.Second)
+			return ctx.Err()
+		})
+		time.Sleep(ttl/3 + 1)
+		start := time.Now()
+		go func() { _ = c.Close() }()
+		synctest.Wait()
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("the second call returned after %v, the first after a second", d)
+		}
+	})
+}

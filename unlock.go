@@ -1,0 +1,142 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+const (
+	// releaseGrace is how long Unlock waits for the answer although its context has ended.
+	releaseGrace = 250 * time.Millisecond
+	// releaseBound is how long Unlock waits at most.
+	releaseBound = 5 * time.Second
+)
+
+func (l *lease) Unlock(ctx context.Context) error {
+	if err := l.unlock(ctx); err != nil {
+		return &Error{"unlock", l.req.Key, err}
+	}
+	return nil
+}
+
+// unlock ends the lease and releases the lock, on a context of its own: ctx's values, but not its end. It waits until ctx
+// ends, for releaseGrace at least and releaseBound at most.
+func (l *lease) unlock(ctx context.Context) error {
+	_ = l.finish(ErrUnlocked)
+	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
+	defer cancel()
+	if ctx.Done() != nil {
+		graceEnd := time.Now().Add(releaseGrace)
+		stop := context.AfterFunc(ctx, func() {
+			time.AfterFunc(time.Until(graceEnd), cancel)
+		})
+		defer stop()
+	}
+
+	err := l.turn(rctx)
+	if errors.Is(err, ErrUnlocked) {
+		return err
+	}
+	if err != nil {
+		return withContext(ctx, err)
+	}
+	req := l.req
+	if l.minHold > 0 {
+		req.Keep = max(0, l.minHold-time.Since(l.start))
+	}
+	err = fromBackend(l.client.backend.Release(rctx, req))
+	notHeld := errors.Is(err, ErrNotHeld)
+	unanswered := l.settle(err == nil || notHeld)
+	switch {
+	case err == nil:
+		return nil
+	case notHeld && unanswered:
+		// An earlier release went unanswered: that one may have ended the lock, in time or too late.
+		return fmt.Errorf("%w: the lock has ended, but an earlier release went unanswered, so it is not known since when",
+			ErrUnavailable)
+	case notHeld:
+		return fmt.Errorf("%w: %w", err, l.lost())
+	default:
+		return withContext(ctx, err)
+	}
+}
+
+// turn waits until no other call releases the lock, so that there is one release at a time. It returns ErrUnlocked if one
+// has succeeded.
+func (l *lease) turn(ctx context.Context) error {
+	for {
+		l.mu.Lock()
+		switch {
+		case l.released:
+			l.mu.Unlock()
+			return ErrUnlocked
+		case ctx.Err() != nil:
+			l.mu.Unlock()
+			return fmt.Errorf("%w: another call of Unlock has had no answer yet", ErrUnavailable)
+		case !l.releasing:
+			l.releasing = true
+			l.mu.Unlock()
+			return nil
+		}
+		if l.settled == nil {
+			l.settled = make(chan struct{})
+		}
+		settled := l.settled
+		l.mu.Unlock()
+		select {
+		case <-settled:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// settle ends what turn began. It reports whether an earlier release went unanswered.
+func (l *lease) settle(answered bool) (unanswered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	unanswered = l.sent
+	if answered {
+		l.released = true
+	} else {
+		l.sent = true
+	}
+	l.releasing = false
+	if l.settled != nil {
+		close(l.settled)
+		l.settled = nil
+	}
+	return unanswered
+}
+
+// lost returns how the lease was lost, for a release that found it gone: before its validity had ended somebody must
+// have taken it.
+func (l *lease) lost() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case errors.Is(l.err, ErrLost):
+		return l.err
+	case left(l.until) <= 0:
+		return &LostError{LostExpired}
+	default:
+		return &LostError{LostTakenOver}
+	}
+}
+
+// giveUp releases, in the background, a lease that was granted but never handed out. It is called within an attempt.
+func (l *lease) giveUp(ctx context.Context) {
+	c := l.client
+	c.attempts.Add(1) // Close gives it the same grace as the attempt
+	joined := c.join()
+	go func() {
+		if joined {
+			defer c.background.Done()
+		}
+		defer c.attempts.Done()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
+		defer cancel()
+		_ = c.backend.Release(ctx, l.req) // best effort: the backend goes on by itself, and the TTL ends it otherwise
+	}()
+}

@@ -1,0 +1,292 @@
+package locker_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+func TestUnlock(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k")
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if !isDone(l) {
+			t.Error("Done is open")
+		}
+		wantErr(t, l.Err(), locker.ErrUnlocked)
+		wantErr(t, l.Extend(t.Context()), locker.ErrUnlocked)
+		wantErr(t, l.Unlock(t.Context()), locker.ErrUnlocked)
+		if n := s.count("release"); n != 1 {
+			t.Errorf("%d releases were sent", n)
+		}
+		next := mustLock(t, c, "k")
+		wantErr(t, l.Unlock(t.Context()), locker.ErrUnlocked)
+		if err := next.Unlock(t.Context()); err != nil {
+			t.Errorf("a late second Unlock hurt the successor: %v", err)
+		}
+	})
+}
+
+func TestUnlockWithAnEndedContext(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		type ctxKey struct{}
+		ctx, cancel := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "value"))
+		l := mustLock(t, c, "k")
+		cancel()
+		s.on("release", func(ctx context.Context, next func() error) error {
+			if ctx.Value(ctxKey{}) != "value" {
+				t.Error("the context's values are gone")
+			}
+			time.Sleep(100 * time.Millisecond)
+			if err := ctx.Err(); err != nil {
+				t.Errorf("the release has no time to be answered: %v", err)
+			}
+			return next()
+		})
+		if err := l.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		s.on("release", nil)
+		_ = mustLock(t, c, "k").Unlock(t.Context())
+	})
+}
+
+func TestUnlockIsBounded(t *testing.T) {
+	tests := []struct {
+		name     string
+		deadline time.Duration // of the context; 0: none
+		want     time.Duration
+	}{
+		{"ended context", 1, 250 * time.Millisecond},
+		{"short deadline", 100 * time.Millisecond, 250 * time.Millisecond},
+		{"deadline", time.Second, time.Second},
+		{"no deadline", 0, 5 * time.Second},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+				l := mustLock(t, c, "k")
+				s.on("release", hang)
+				ctx, want := t.Context(), []error{locker.ErrUnavailable}
+				if tt.deadline > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+					defer cancel()
+					want = append(want, context.DeadlineExceeded)
+				}
+				start := time.Now()
+				wantErr(t, l.Unlock(ctx), want...)
+				if d := time.Since(start); d != tt.want {
+					t.Errorf("returned after %v, want %v", d, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestUnlockAfterAnUnansweredUnlock(t *testing.T) {
+	lostReply := func(_ context.Context, next func() error) error {
+		_ = next()
+		return locker.ErrUnavailable
+	}
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k")
+		s.on("release", unavailable)
+		wantErr(t, l.Unlock(t.Context()), locker.ErrUnavailable)
+		s.on("release", nil)
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Errorf("the second call did not release: %v", err)
+		}
+
+		l = mustLock(t, c, "k")
+		s.on("release", lostReply)
+		wantErr(t, l.Unlock(t.Context()), locker.ErrUnavailable)
+		s.on("release", nil)
+		// "not held" would be wrong: it was the first call that released it
+		wantErr(t, l.Unlock(t.Context()), locker.ErrUnavailable)
+		wantErr(t, l.Unlock(t.Context()), locker.ErrUnlocked)
+	})
+}
+
+func TestUnlockSparesTheSuccessor(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		stale := mustLock(t, c, "k", locker.TTL(ttl), locker.NoRenewal())
+		time.Sleep(ttl)
+		next := mustLock(t, c, "k")
+		wantErr(t, stale.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
+		if err := next.Extend(t.Context()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestExtensionInFlightDuringUnlockIsNoLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k", locker.NoRenewal())
+		s.on("extend", func(_ context.Context, next func() error) error {
+			time.Sleep(time.Second)
+			return next()
+		})
+		result := make(chan error)
+		go func() { result <- l.Extend(t.Context()) }()
+		synctest.Wait()
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		wantErr(t, <-result, locker.ErrUnlocked)
+		wantErr(t, l.Err(), locker.ErrUnlocked)
+	})
+}
+
+func TestUnlockInterruptsRenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k", locker.TTL(ttl))
+		var interrupted time.Time
+		s.on("extend", func(ctx context.Context, _ func() error) error {
+			<-ctx.Done()
+			interrupted = time.Now()
+			return locker.ErrUnavailable
+		})
+		time.Sleep(ttl/3 + 100*time.Millisecond)
+		unlocked := time.Now()
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if !interrupted.Equal(unlocked) {
+			t.Errorf("the renewal in flight ended %v after Unlock", interrupted.Sub(unlocked))
+		}
+	})
+}
+
+func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
+	slowly := func(_ context.Context, next func() error) error {
+		time.Sleep(time.Second)
+		return next()
+	}
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		begin := func(h hook) locker.Lease {
+			l := mustLock(t, c, "k")
+			s.on("release", h)
+			go func() { _ = l.Unlock(context.Background()) }()
+			synctest.Wait()
+			s.on("release", nil)
+			return l
+		}
+		start := time.Now()
+		wantErr(t, begin(slowly).Unlock(t.Context()), locker.ErrUnlocked)
+		if d := time.Since(start); d != time.Second {
+			t.Errorf("the second call returned after %v, the first after a second", d)
+		}
+
+		// it is bounded by its own context, with the grace that a release has
+		l := begin(slowly)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		start = time.Now()
+		wantErr(t, l.Unlock(ctx), locker.ErrUnavailable, context.DeadlineExceeded)
+		if d := time.Since(start); d != 250*time.Millisecond {
+			t.Errorf("the second call returned after %v", d)
+		}
+		time.Sleep(time.Second)
+		wantErr(t, l.Unlock(ctx), locker.ErrUnlocked)
+
+		// if the first fails, it tries itself
+		l = begin(func(context.Context, func() error) error {
+			time.Sleep(time.Second)
+			return locker.ErrUnavailable
+		})
+		n := s.count("release")
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Errorf("the second call said %v although it released the lock", err)
+		}
+		if s.count("release") != n+1 {
+			t.Error("the second call did not try itself")
+		}
+	})
+}
+
+func TestUnlockSaysHowTheLockWasLost(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k")
+		s.steal(t, l, time.Hour)
+		err := l.Unlock(t.Context()) // before anything has noticed
+		wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
+		lostBecause(t, err, locker.LostTakenOver)
+
+		l = mustLock(t, c, "other", locker.TTL(ttl), locker.NoRenewal())
+		s.on("release", func(_ context.Context, next func() error) error {
+			time.Sleep(ttl)
+			return next()
+		})
+		err = l.Unlock(t.Context())
+		wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
+		lostBecause(t, err, locker.LostExpired)
+	})
+}
+
+// What sleeps with the machine expires, whatever its timers say.
+func TestUnlockOfWhatExpiredUnnoticed(t *testing.T) {
+	sleep := locker.SleepMachine(t)
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k")
+		s.steal(t, l, 0) // the store's clock went on
+		sleep(time.Hour)
+		err := l.Unlock(t.Context())
+		wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
+		lostBecause(t, err, locker.LostExpired)
+		lostBecause(t, l.Err(), locker.LostExpired)
+	})
+}
+
+func TestLockDoesNotWaitForTheReleaseOfAGrantThatCameTooLate(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		var released bool
+		s.on("acquire", func(_ context.Context, next func() error) error {
+			defer time.Sleep(ttl)
+			return next()
+		})
+		s.on("release", func(ctx context.Context, next func() error) error {
+			time.Sleep(200 * time.Millisecond)
+			if err := ctx.Err(); err != nil {
+				t.Errorf("the release is bounded by the caller's context: %v", err)
+			}
+			released = true
+			return next()
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), ttl)
+		defer cancel()
+		start := time.Now()
+		_, err := c.Lock(ctx, "k", locker.TTL(ttl))
+		wantErr(t, err, locker.ErrUnavailable, context.DeadlineExceeded)
+		if d := time.Since(start); d != ttl {
+			t.Errorf("returned %v after the answer", d-ttl)
+		}
+		if err := c.Close(); err != nil || !released {
+			t.Errorf("Close returned (%v) before the release", err)
+		}
+	})
+}
+
+// A store that does not answer must not keep Close for as long as the release is tried.
+func TestCloseGivesUpLateReleases(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		s.on("acquire", func(_ context.Context, next func() error) error {
+			defer time.Sleep(ttl)
+			return next()
+		})
+		s.on("release", hang)
+		_, err := c.Lock(t.Context(), "k", locker.TTL(ttl))
+		wantErr(t, err, locker.ErrUnavailable)
+		start := time.Now()
+		_ = c.Close()
+		if d := time.Since(start); d > 5*time.Second {
+			t.Errorf("Close took %v", d)
+		}
+	})
+}
