@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -35,6 +36,33 @@ func TestAcquireIsIdempotent(t *testing.T) {
 		time.Sleep(400 * time.Millisecond)
 		if _, err := b.Acquire(t.Context(), request("k", "b")); err != nil {
 			t.Errorf("the second delivery prolonged the lock: %v", err)
+		}
+	})
+}
+
+// An extension that is shorter than what is left of the lease leaves it as it is.
+func TestExtendNeverShortens(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.NewBackend()
+		if _, err := b.Acquire(t.Context(), request("k", "a")); err != nil {
+			t.Fatal(err)
+		}
+		short := request("k", "a")
+		short.TTL = 100 * time.Millisecond
+		if err := b.Extend(t.Context(), short); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(999 * time.Millisecond)
+		if err := b.Extend(t.Context(), short); err != nil {
+			t.Errorf("a millisecond before the end of its first TTL: %v", err)
+		}
+		time.Sleep(99 * time.Millisecond)
+		if _, err := b.Acquire(t.Context(), request("k", "b")); !errors.Is(err, locker.ErrHeld) {
+			t.Errorf("a millisecond before the end of the extension: %v", err)
+		}
+		time.Sleep(time.Millisecond)
+		if _, err := b.Acquire(t.Context(), request("k", "b")); err != nil {
+			t.Errorf("after it: %v", err)
 		}
 	})
 }

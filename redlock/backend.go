@@ -49,10 +49,14 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err := b.nodes[0].Check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
-	r := newRound(b, req)
+	return b.attempt(ctx, newRound(b, req, false), nil)
+}
+
+// attempt carries out a round; turn is the one that it is made by, or nil.
+func (b *backend) attempt(ctx context.Context, r *round, turn *turn) (locker.Grant, error) {
 	r.run(ctx)
 	if r.attempt.outcome() == won {
-		return locker.Grant{Fence: r.attempt.token, Private: r.keep()}, nil
+		return locker.Grant{Fence: r.attempt.token, Private: r.keep(turn)}, nil
 	}
 	r.undo()
 	return locker.Grant{}, r.err()
@@ -77,14 +81,14 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 		return errForeignRequest
 	}
 	p := newPoll(b, l, "release", func(i int, ready chan<- *node.Call) *node.Call {
-		return b.nodes[i].StartRelease(ready, i, l.request(req, i))
+		return b.nodes[i].StartRelease(ready, i, l.request(req, i), l.turn.on(i))
 	}, func(i int, err error) {
 		if err == nil {
 			l.mu.Lock()
 			l.deleted |= only(i)
 			l.mu.Unlock()
 		} else if !errors.Is(err, locker.ErrNotHeld) {
-			b.nodes[i].Undo(&req, true)
+			b.nodes[i].ReleaseLater(&req, l.turn.on(i))
 		}
 	})
 	return p.run(ctx)

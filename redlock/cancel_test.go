@@ -157,13 +157,7 @@ func (r *rig) wantAll(t *testing.T) {
 		if err != nil {
 			return false
 		}
-		all := false
-		for range 10 {
-			if all = len(r.locks(t)) == len(r.cluster); all {
-				break
-			}
-			time.Sleep(time.Millisecond)
-		}
+		all := within(10*time.Millisecond, func() bool { return len(r.locks(t)) == len(r.cluster) })
 		_ = lease.Unlock(t.Context())
 		r.wantNoLocks(t)
 		return all

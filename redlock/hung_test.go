@@ -23,6 +23,8 @@ type usage struct {
 }
 
 func (u *usage) sample(ctx context.Context) {
+	tick := time.NewTicker(25 * time.Millisecond)
+	defer tick.Stop()
 	for n := 0; ctx.Err() == nil; n++ {
 		u.goroutines = max(u.goroutines, runtime.NumGoroutine())
 		if n%40 == 0 {
@@ -31,7 +33,7 @@ func (u *usage) sample(ctx context.Context) {
 			runtime.ReadMemStats(&m)
 			u.heap = max(u.heap, m.HeapAlloc)
 		}
-		time.Sleep(25 * time.Millisecond)
+		<-tick.C
 	}
 }
 
@@ -106,7 +108,16 @@ func TestHungNodeUnderLoad(t *testing.T) {
 			resumed := time.Now()
 			eventually(t, 60*time.Second, "no key is left", func() bool { return len(c.locks(t)) == 0 })
 			t.Logf("no key left %v after it went on", time.Since(resumed).Round(time.Millisecond))
-			time.Sleep(100 * time.Millisecond)
+			// Without clients, and when the server has noticed that, all that was sent has been executed.
+			for _, l := range clients {
+				if err := l.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			eventually(t, 10*time.Second, "nobody is connected", func() bool {
+				list, _ := c[1].Cmd(t, "CLIENT", "LIST").(string)
+				return strings.Count(list, "\n") == 1
+			})
 			if keys := c.locks(t); len(keys) > 0 {
 				t.Errorf("landed later: %q", keys)
 			}

@@ -10,6 +10,8 @@ import (
 // when it has answered, so that a minority's late answers do not hold up anything, and per node the steps keep their
 // order: what is released was granted before.
 type lease struct {
+	turn *turn // that it was acquired by; nil if it was not waited for
+
 	mu      sync.Mutex
 	held    nodeSet // granted here
 	pending nodeSet // the attempt is on its way; see backend.late

@@ -96,12 +96,20 @@ func (c cluster) wantNoLocks(t testing.TB) {
 	eventually(t, 10*time.Second, "no key is left", func() bool { return len(c.locks(t)) == 0 })
 }
 
+// within waits until cond holds, for limit at most, and reports whether it did.
+func within(limit time.Duration, cond func() bool) bool {
+	for end := time.Now().Add(limit); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
 // eventually waits until cond holds.
 func eventually(t testing.TB, limit time.Duration, what string, cond func() bool) {
 	t.Helper()
-	for end := time.Now().Add(limit); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("not within %v: %s", limit, what)
-		}
+	if !within(limit, cond) {
+		t.Fatalf("not within %v: %s", limit, what)
 	}
 }

@@ -10,10 +10,17 @@ import (
 // have split the vote. It is advice: safety does not depend on it, so it may mix up keys, and it needs no lock and no
 // clean-up.
 type memory struct {
-	places [256]struct {
-		counter atomic.Uint64
-		ordered atomic.Int64 // Unix time in ns until which attempts ask in order
-	}
+	places [256]place
+}
+
+type place struct {
+	counter atomic.Uint64
+	ordered atomic.Int64 // Unix time in ns until which attempts ask in order
+	crowded atomic.Int64 // the same, until which those who wait queue up before they ask
+}
+
+func (m *memory) place(key string) *place {
+	return &m.places[maphash.String(seed, key)%uint64(len(m.places))]
 }
 
 // orderFor is how long after a split vote attempts ask one agreed node first. That costs a round trip more, and no vote
@@ -24,7 +31,7 @@ var seed = maphash.MakeSeed()
 
 // recall returns the node to ask first, or -1 to ask all at once, and the largest counter seen.
 func (m *memory) recall(key string, n int) (first int, counter uint64) {
-	p := &m.places[maphash.String(seed, key)%uint64(len(m.places))]
+	p := m.place(key)
 	first = -1
 	if until := p.ordered.Load(); until != 0 && time.Now().UnixNano() < until {
 		first = agreed(key, n)
@@ -34,7 +41,7 @@ func (m *memory) recall(key string, n int) (first int, counter uint64) {
 
 // note remembers the outcome of a lost attempt.
 func (m *memory) note(key string, split bool, counter uint64) {
-	p := &m.places[maphash.String(seed, key)%uint64(len(m.places))]
+	p := m.place(key)
 	if split {
 		p.ordered.Store(time.Now().Add(orderFor).UnixNano())
 	}
@@ -44,6 +51,20 @@ func (m *memory) note(key string, split bool, counter uint64) {
 			return
 		}
 	}
+}
+
+// crowdedFor is how long after somebody waited for a key those who want it take their turn before they ask: whoever
+// asks at once, just when the lock changes hands, pushes in and splits the vote. It costs a lone caller a round trip.
+const crowdedFor = time.Second
+
+// contended reports whether somebody has been waiting for key lately.
+func (m *memory) contended(key string) bool {
+	return time.Now().UnixNano() < m.place(key).crowded.Load()
+}
+
+// contend notes that somebody waits for key.
+func (m *memory) contend(key string) {
+	m.place(key).crowded.Store(time.Now().Add(crowdedFor).UnixNano())
 }
 
 // agreed returns the node that all clients take for the first one: FNV-1a of the key, which needs no seed.

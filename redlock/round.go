@@ -34,7 +34,8 @@ type round struct {
 	contested bool
 }
 
-func newRound(b *backend, req locker.Request) *round {
+// newRound starts a round. inTurn: nobody else is expected to ask now, so there is no need to ask one node first.
+func newRound(b *backend, req locker.Request, inTurn bool) *round {
 	n := len(b.nodes)
 	r := &round{
 		b: b, req: req, start: time.Now(), ready: make(chan *node.Call, 2*n),
@@ -42,7 +43,10 @@ func newRound(b *backend, req locker.Request) *round {
 	}
 	var first int
 	first, r.hint = b.memory.recall(req.Key, n)
-	if first >= 0 {
+	switch {
+	case inTurn:
+		first = -1
+	case first >= 0:
 		first = b.health.first(first, n)
 	}
 	r.attempt, r.ask = newAttempt(n, first)
@@ -141,10 +145,10 @@ func (r *round) answer(c *node.Call) {
 
 // keep settles a round that was won: nodes that have granted, or are yet to answer, are part of the lease; what is in
 // doubt elsewhere is undone.
-func (r *round) keep() *lease {
+func (r *round) keep(turn *turn) *lease {
 	req := r.req
 	req.Fence = r.attempt.token
-	l := &lease{}
+	l := &lease{turn: turn}
 	l.mu.Lock() // a late answer waits until all is set
 	defer l.mu.Unlock()
 	l.pending = r.settle(func(i int, v node.Vote) {
@@ -172,8 +176,11 @@ func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
 		orphan = orphan && !w.releases
 	}
 	l.mu.Unlock()
-	if v.Doubtful || orphan {
-		b.nodes[i].Undo(req, v.Granted)
+	switch {
+	case orphan: // released everywhere else, where those who wait have been told
+		b.nodes[i].ReleaseLater(req, l.turn.on(i))
+	case v.Doubtful:
+		b.nodes[i].Undo(req, false)
 	}
 }
 

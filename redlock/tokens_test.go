@@ -6,10 +6,12 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"os"
 	"slices"
 	"strconv"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -60,6 +62,9 @@ func (w *network) isDown(n *simnode.Node) bool {
 	return w.down[n]
 }
 
+// refused is what drivers say of a server that is down; nodes rest after it.
+var refused = drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+
 func (w *network) deliver(n *simnode.Node) simnode.Network {
 	return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 		for _, cmd := range cmds {
@@ -70,7 +75,7 @@ func (w *network) deliver(n *simnode.Node) simnode.Network {
 		time.Sleep(50*time.Microsecond + w.some(200*time.Microsecond))
 		switch {
 		case w.isDown(n):
-			return nil, drivers.NotSent(io.EOF)
+			return nil, refused
 		case w.chance("request lost", 0.01):
 			return nil, io.EOF
 		case w.chance("executed late", 0.02):
@@ -171,6 +176,8 @@ func (w *network) play(t *testing.T, n, want int) (holds []hold) {
 					l, err := c.Lock(ctx, key, locker.TTL(100*time.Millisecond+w.some(200*time.Millisecond)), locker.NoRenewal())
 					cancel()
 					if err != nil {
+						// Nodes at rest refuse at once, and until they have rested: without a pause no time would pass.
+						time.Sleep(time.Millisecond + w.some(5*time.Millisecond))
 						continue
 					}
 					mu.Lock()

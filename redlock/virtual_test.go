@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,7 +52,7 @@ func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute fun
 }
 
 func dead(context.Context, []drivers.Command, func() []drivers.Reply) ([]drivers.Reply, error) {
-	return nil, drivers.NotSent(io.EOF)
+	return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 }
 
 // swallowed never answers before its context ends.

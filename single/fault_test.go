@@ -20,11 +20,11 @@ const ttl = 5 * time.Minute
 
 // isAcquire and isRelease recognise the scripts by the place of the tombstone among their keys.
 func isAcquire(r fault.Request) bool {
-	return r.Is("EVALSHA", "EVAL") && r.Args[2] == "3" && strings.Contains(r.Args[5], ":gone:")
+	return r.Is("EVALSHA", "EVAL") && len(r.Args) > 5 && strings.Contains(r.Args[5], ":gone:")
 }
 
 func isRelease(r fault.Request) bool {
-	return r.Is("EVALSHA", "EVAL") && r.Args[2] == "3" && strings.Contains(r.Args[4], ":gone:")
+	return r.Is("EVALSHA", "EVAL") && len(r.Args) > 4 && strings.Contains(r.Args[4], ":gone:")
 }
 
 // nth applies action to the n-th request that matches.

@@ -23,26 +23,44 @@ import (
 const DefaultPrefix = "lock:"
 
 // Option changes what [New] builds.
-type Option func(*node.Options)
+type Option func(*options)
+
+type options struct {
+	node.Options
+	plain bool
+}
 
 // Prefix is put before every key, to keep locks apart from other data. It may be empty: then the lock's key in Redis is
 // the key given to Lock, verbatim, and it excludes programs that lock the same key with SET NX PX and a random value by
 // other means. Programs that should exclude each other need the same prefix.
-func Prefix(p string) Option { return func(o *node.Options) { o.Prefix = p } }
+func Prefix(p string) Option { return func(o *options) { o.Prefix = p } }
 
 // Name is what errors call the server, such as its address. Without it they say "redis".
-func Name(name string) Option { return func(o *node.Options) { o.Name = name } }
+func Name(name string) Option { return func(o *options) { o.Name = name } }
 
 // Timeout bounds one exchange with the server: after it, a call that has no other bound fails with
 // locker.ErrUnavailable. Zero or not given: 5 s. An acquisition is bounded by its TTL too.
-func Timeout(d time.Duration) Option { return func(o *node.Options) { o.Timeout = d } }
+func Timeout(d time.Duration) Option { return func(o *options) { o.Timeout = d } }
+
+// FIFO says whether those who wait for a lock queue up on the server; they do unless FIFO(false) is given. Then each
+// release hands the lock to the Client that has waited longest and tells it: nobody polls and nobody overtakes. A waiter
+// that has died delays the others by two seconds, a process that is stopped while it waits by eight at most.
+//
+// FIFO(false) keeps to one plain key per lock, beside its counter: who waits is told when it is free and then competes
+// for it. Both kinds of Clients exclude each other, but one that queues can be overtaken, again and again, by those that
+// do not, and by other programs that lock the same key.
+func FIFO(on bool) Option { return func(o *options) { o.plain = !on } }
 
 // New returns a Locker that keeps its locks on the Redis server behind d. It sends nothing yet: a server that is down
 // shows when a lock is asked for. Closing the Locker closes d.
 func New(d drivers.Driver, opts ...Option) *locker.Client {
-	o := node.Options{Name: "redis", Prefix: DefaultPrefix}
+	o := options{Options: node.Options{Name: "redis", Prefix: DefaultPrefix}}
 	for _, opt := range opts {
 		opt(&o)
 	}
-	return locker.NewClient(node.New(d, o))
+	n := node.New(d, o.Options)
+	if o.plain {
+		return locker.NewClient(n)
+	}
+	return locker.NewClient(node.FIFO{Node: n})
 }

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"time"
+
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 )
@@ -105,27 +107,40 @@ func (n *Node) StartExtend(ready chan<- *Call, tag int, req *locker.Request) *Ca
 		req.Token, milliseconds(req.TTL), decimal(req.Fence)))
 }
 
-// StartRelease sends one release of an acquisition that is known to have been executed. See also [Node.Undo].
-func (n *Node) StartRelease(ready chan<- *Call, tag int, req *locker.Request) *Call {
-	c := n.undoing(req, true)
-	return n.start(ready, tag, releaseScript, c.command(decimal(req.Fence)))
+// StartRelease sends one release of an acquisition that is known to have been executed. turn is the ID of the Turn on
+// this node that it was made by, if any. See also [Node.ReleaseLater] and [Node.Undo].
+func (n *Node) StartRelease(ready chan<- *Call, tag int, req *locker.Request, turn string) *Call {
+	c := n.undoing(req, true, wakesTurn)
+	c.turn = turn
+	script, cmd := c.command(decimal(req.Fence))
+	return n.start(ready, tag, script, cmd)
 }
 
-// Undo releases in the background, and goes on until the node has answered or there can be nothing left to release.
-// landed says that the acquisition is known to have been executed; otherwise it is also kept from landing later.
+// ReleaseLater does the same in the background, and goes on until the node has answered or there can be nothing left to
+// release.
+func (n *Node) ReleaseLater(req *locker.Request, turn string) {
+	c := n.undoing(req, true, wakesTurn)
+	c.turn = turn
+	n.cleaner.add(c)
+}
+
+// Undo undoes an attempt that failed, as ReleaseLater does, but tells nobody. landed says that it is known to have been
+// executed; otherwise it is also kept from landing later.
 func (n *Node) Undo(req *locker.Request, landed bool) {
-	n.cleaner.add(n.undoing(req, landed))
+	n.cleaner.add(n.undoing(req, landed, wakesNobody))
 }
 
-func (n *Node) undoing(req *locker.Request, landed bool) cleanup {
-	return cleanup{keys: keysOf(n.prefix + req.Key), token: req.Token, ttl: req.TTL, landed: landed}
+func (n *Node) undoing(req *locker.Request, landed bool, w wakes) cleanup {
+	c := cleanup{keys: keysOf(n.prefix + req.Key), token: req.Token, ttl: req.TTL, landed: landed, wakes: w}
+	if req.Keep > 0 {
+		c.keep = time.Now().Add(req.Keep)
+	}
+	return c
 }
 
 func (n *Node) start(ready chan<- *Call, tag int, s *script, cmd drivers.Command) *Call {
-	select {
-	case <-n.closing:
+	if n.closed() {
 		return n.resolved(ready, tag, errClosedUnsent)
-	default:
 	}
 	c := &Call{Tag: tag, node: n, script: s, cmd: cmd, ready: ready}
 	if err := n.queue.submit(c); err != nil {

@@ -29,8 +29,21 @@ type cleanup struct {
 	ttl   time.Duration
 	// landed: the acquisition is known to have been executed, so that no tombstone is needed.
 	landed  bool
+	wakes   wakes
+	turn    string    // for wakesTurn: the ID of the Turn that it was acquired by, if any
+	keep    time.Time // until when the lock stays taken nevertheless
 	expires time.Time
 }
+
+// wakes says who is told of a lock that is given back.
+type wakes uint8
+
+const (
+	wakesNobody wakes = iota // an attempt that failed, which others did not wait for
+	wakesPolls               // those that called Notify
+	wakesNext                // FIFO: the next in the queue, who gets it
+	wakesTurn                // whoever has the turn to ask for it, or the next to have it
+)
 
 // cleaner retries clean-ups until the server has answered them. It runs one goroutine, while there is something to do;
 // Node.Close waits for it.
@@ -125,7 +138,8 @@ func (cl *cleaner) send(batch []cleanup) []bool {
 	ready := make(chan *Call, len(batch))
 	under := 0
 	for i, c := range batch {
-		call := &Call{Tag: i, script: releaseScript, cmd: c.command("0"), ready: ready}
+		script, cmd := c.command("0")
+		call := &Call{Tag: i, script: script, cmd: cmd, ready: ready}
 		if cl.queue.submit(call) == nil { // refused: tried again in the next round
 			under++
 		}
@@ -133,8 +147,8 @@ func (cl *cleaner) send(batch []cleanup) []bool {
 	for ; under > 0; under-- {
 		select {
 		case call := <-ready:
-			_, isInt := call.reply.(int64)
-			answered[call.Tag] = call.err == nil && isInt
+			r, isInt := call.reply.(int64)
+			answered[call.Tag] = call.err == nil && isInt && r&again == 0
 		case <-cl.queue.ctx.Done():
 			return answered
 		}
@@ -143,12 +157,25 @@ func (cl *cleaner) send(batch []cleanup) []bool {
 }
 
 // command builds the release. token is that of the lease, for a certificate that no newer one was issued.
-func (c *cleanup) command(token string) drivers.Command {
+func (c *cleanup) command(token string) (*script, drivers.Command) {
 	tombstone := "0"
 	if !c.landed {
 		tombstone = milliseconds(c.ttl + cleanupLife)
 	}
-	return releaseScript.command([]string{c.keys.lock, c.keys.gone + c.token, c.keys.fence}, c.token, tombstone, token)
+	args := tombstone + ":" + milliseconds(max(0, time.Until(c.keep))) + ":" + token
+	k := c.keys
+	gone := k.gone + c.token
+	switch c.wakes {
+	case wakesNext:
+		return handoverScript, handoverScript.command([]string{k.lock, gone, k.fence, k.queue(), k.waiters()}, c.token, args)
+	case wakesTurn:
+		return turnReleaseScript, turnReleaseScript.command(
+			[]string{k.lock, gone, k.fence, k.turn(), k.queue(), k.waiters()}, c.token+":"+args+":"+c.turn)
+	case wakesPolls:
+		return releaseScript, releaseScript.command([]string{k.lock, gone, k.fence}, c.token, args+":"+k.free())
+	default:
+		return releaseScript, releaseScript.command([]string{k.lock, gone, k.fence}, c.token, args+":")
+	}
 }
 
 // wait returns when nothing is left to do, or ctx has ended. Once closing is closed that is soon: what is left gets one

@@ -61,13 +61,16 @@ func decodeVote(reply drivers.Reply) (Vote, error) {
 	return Vote{}, unexpected(reply)
 }
 
+// again is in the reply of releases that hand over: the next owner was not found yet among many that are dead.
+const again = 8
+
 // decodeOwned reads the reply of raise.lua, extend.lua and release.lua: 0 means that the lock is not the caller's.
 func decodeOwned(reply drivers.Reply) error {
 	switch r := reply.(type) {
 	case drivers.ServerError:
 		return r
 	case int64:
-		switch r {
+		switch r &^ again {
 		case 0, 3:
 			return locker.ErrNotHeld
 		case 1, 2:

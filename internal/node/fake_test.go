@@ -2,7 +2,10 @@ package node
 
 import (
 	"context"
+	"net"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,17 +24,32 @@ type fake struct {
 	answer  func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error)
 	batches [][]drivers.Command
 	closed  bool
+	after   int // batches sent after it was closed
 }
 
 func (f *fake) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	f.mu.Lock()
 	f.batches = append(f.batches, append([]drivers.Command(nil), cmds...))
+	if f.closed {
+		f.after++
+	}
 	answer := f.answer
 	f.mu.Unlock()
 	return answer(ctx, cmds)
 }
 
-func (f *fake) Close() error { f.closed = true; return nil }
+func (f *fake) Close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.closed = true
+	return nil
+}
+
+func (f *fake) isClosed() bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.closed
+}
 
 func (f *fake) will(answer func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error)) {
 	f.mu.Lock()
@@ -51,6 +69,19 @@ func (f *fake) sent(s *script) (cmds []drivers.Command) {
 		}
 	}
 	return cmds
+}
+
+// tombstone returns for how many ms a release leaves one, "0" for none.
+func tombstone(release drivers.Command) string {
+	life, _, _ := strings.Cut(release[7], ":")
+	return life
+}
+
+// trips returns how many batches were sent so far.
+func (f *fake) trips() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.batches)
 }
 
 // forgetAll empties the record.
@@ -92,6 +123,21 @@ func all(r drivers.Reply) func(context.Context, []drivers.Command) ([]drivers.Re
 func fails(err error) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {
 	return func(context.Context, []drivers.Command) ([]drivers.Reply, error) { return nil, err }
 }
+
+// slowly answers as next does, after d, unless the context ends before.
+func slowly(d time.Duration, next func(context.Context, []drivers.Command) ([]drivers.Reply, error)) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {
+	return func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+		select {
+		case <-time.After(d):
+			return next(ctx, cmds)
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// refused is what a driver says of a server that is down.
+var refused = drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 
 // until holds every batch back until the channel is closed, whatever its context says, and then goes on with next.
 func until(ch <-chan struct{}, next func(context.Context, []drivers.Command) ([]drivers.Reply, error)) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {

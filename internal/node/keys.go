@@ -11,35 +11,55 @@ import (
 // and shares its hash slot, because a script may touch one slot only on Redis Cluster.
 type keys struct {
 	lock, fence, gone string // gone is the tombstones' name, without the attempt's token
+
+	base, kind string // derived names are base + what + kind
 }
+
+// What is derived, besides tombstones. The names of what belongs to waiting are made when they are needed.
+const (
+	fenceName   = ":fence"
+	queueName   = ":lockqueue"
+	waitersName = ":lockwaiters"
+	turnName    = ":lockturn"
+)
 
 // Each way to derive has a suffix of its own, so that no two locks share a counter: "a" and "{a}" have the same tag.
 const (
-	plainFence = ":fence"
-	tagFence   = ":fence:t"
-	slotFence  = ":fence:s"
+	plainKind = ""
+	tagKind   = ":t"
+	slotKind  = ":s"
 )
 
 func keysOf(lock string) keys {
+	k := keys{lock: lock}
 	switch {
 	case hasTag(lock): // its own tag decides the slot, in derived names too
-		return keys{lock, lock + tagFence, lock + ":gone:"}
+		k.base, k.kind = lock, tagKind
 	case !strings.ContainsRune(lock, '}'):
-		base := "{" + lock + "}"
-		return keys{lock, base + plainFence, base + ":gone:"}
+		k.base, k.kind = "{"+lock+"}", plainKind
 	default:
 		// A tag cannot contain a brace, so this name cannot be its own tag: take some tag of the same slot.
-		base := "{" + tagOf(slot(lock)) + "}}" + lock
-		return keys{lock, base + slotFence, base + ":gone:"}
+		k.base, k.kind = "{"+tagOf(slot(lock))+"}}"+lock, slotKind
 	}
+	k.fence, k.gone = k.base+fenceName+k.kind, k.base+":gone:"
+	return k
 }
 
-// reserved reports an error if lock is a name that another lock's counter may have. Names of tombstones need no such
-// care: they contain a token that nobody can guess.
+func (k keys) queue() string   { return k.base + queueName + k.kind }
+func (k keys) waiters() string { return k.base + waitersName + k.kind }
+func (k keys) turn() string    { return k.base + turnName + k.kind }
+
+// free is the channel on which releases tell that the lock is free, where nobody queues for it.
+func (k keys) free() string { return k.base + ":free" + k.kind }
+
+// reserved reports an error if lock is a name that belongs to another lock. Names of tombstones need no such care: they
+// contain a token that nobody can guess.
 func reserved(lock string) error {
-	for _, suffix := range []string{plainFence, tagFence, slotFence} {
-		if strings.HasSuffix(lock, suffix) && hasTag(lock) {
-			return fmt.Errorf("keys with a {hash tag} that end in %q are reserved for fencing counters", suffix)
+	for _, kind := range []string{plainKind, tagKind, slotKind} {
+		for _, what := range []string{fenceName, queueName, waitersName, turnName} {
+			if strings.HasSuffix(lock, what+kind) && hasTag(lock) {
+				return fmt.Errorf("keys with a {hash tag} that end in %q are reserved for what belongs to a lock", what+kind)
+			}
 		}
 	}
 	return nil

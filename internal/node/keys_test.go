@@ -1,6 +1,7 @@
 package node
 
 import (
+	"slices"
 	"strings"
 	"testing"
 )
@@ -18,7 +19,7 @@ func TestSlot(t *testing.T) {
 }
 
 var oddKeys = []string{
-	"a", "{a}", "{a}b", "a}b", "{}a", "{}", "}{", "{", "}", "a{", "{a", "{{a}}", "{a}}", "a:fence", "lock:{x}y", " ",
+	"a", "{a}", "{a}b", "a}b", "{}a", "{}", "}{", "{", "}", "a{", "{a", "{{a}}", "{a}}", "a:fence", "a:lockqueue", "lock:{x}y", " ",
 	"\x00", "käse", strings.Repeat("x", 64<<10), "}}}", "a}b{c}", "{3}}a}b",
 }
 
@@ -29,17 +30,20 @@ func TestKeysShareASlotAndCollideWithNothing(t *testing.T) {
 		if k.lock != key {
 			t.Errorf("the lock on %q is kept under %q", key, k.lock)
 		}
-		for _, derived := range []string{k.fence, k.gone + "token"} {
+		if slot(k.gone+"token") != slot(key) {
+			t.Errorf("the tombstones of %.40q are in another slot", key)
+		}
+		for _, derived := range []string{k.fence, k.queue(), k.waiters(), k.turn()} {
 			if slot(derived) != slot(key) {
 				t.Errorf("%.40q is in another slot than %.40q", derived, key)
 			}
-		}
-		if other, taken := seen[k.fence]; taken {
-			t.Errorf("%.40q and %.40q share the counter %.40q", key, other, k.fence)
-		}
-		seen[k.fence] = key
-		if reserved(k.fence) == nil {
-			t.Errorf("%.40q may be locked, but is the counter of %.40q", k.fence, key)
+			if other, taken := seen[derived]; taken {
+				t.Errorf("%.40q and %.40q share %.40q", key, other, derived)
+			}
+			seen[derived] = key
+			if reserved(derived) == nil {
+				t.Errorf("%.40q may be locked, but belongs to %.40q", derived, key)
+			}
 		}
 		if err := reserved(key); err != nil {
 			t.Errorf("%.40q is refused: %v", key, err)
@@ -56,11 +60,16 @@ func FuzzKeys(f *testing.F) {
 			t.Skip()
 		}
 		ka, kb := keysOf(a), keysOf(b)
-		if ka.fence == kb.fence || ka.fence == b || kb.fence == a {
-			t.Errorf("%q and %q collide", a, b)
+		as := []string{a, ka.fence, ka.queue(), ka.waiters(), ka.turn()}
+		for _, of := range []string{b, kb.fence, kb.queue(), kb.waiters(), kb.turn()} {
+			if slices.Contains(as, of) {
+				t.Errorf("%q and %q collide at %q", a, b, of)
+			}
 		}
-		if slot(ka.fence) != slot(a) || slot(ka.gone+"t") != slot(a) {
-			t.Errorf("%q: not one slot", a)
+		for _, derived := range append(as, ka.gone+"t") {
+			if slot(derived) != slot(a) {
+				t.Errorf("%q and %q: not one slot", a, derived)
+			}
 		}
 	})
 }

@@ -32,6 +32,7 @@ type Node struct {
 	driver  drivers.Driver
 	queue   *queue
 	cleaner *cleaner
+	inbox   *inbox
 
 	closing chan struct{} // closed by Close: wakes whoever waits for an answer
 	// calls is held for reading by every call, and for writing by Close between waking them and closing the queue, so
@@ -52,6 +53,7 @@ func New(d drivers.Driver, o Options) *Node {
 		driver:  d,
 		queue:   q,
 		cleaner: &cleaner{queue: q, closing: closing},
+		inbox:   newInbox(d, q, o.Prefix+"inbox:"+locker.NewToken()),
 		closing: closing,
 	}
 }
@@ -84,7 +86,20 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 	if v.Doubtful {
 		n.Undo(&req, false)
 	}
+	if v.Granted && n.closed() { // too late to be released by the caller
+		n.Undo(&req, true)
+		return locker.Grant{}, locker.ErrClosed
+	}
 	return locker.Grant{Fence: v.Counter}, v.Err
+}
+
+func (n *Node) closed() bool {
+	select {
+	case <-n.closing:
+		return true
+	default:
+		return false
+	}
 }
 
 // Extend is the node's part of locker.Backend.Extend, with the same rules.
@@ -99,20 +114,35 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	return c.Owned()
 }
 
-// Release is the node's part of locker.Backend.Release, with the same rules.
+// Release is the node's part of locker.Backend.Release, with the same rules. It tells those who called Notify.
 func (n *Node) Release(ctx context.Context, req locker.Request) error {
 	n.calls.RLock()
 	defer n.calls.RUnlock()
+	return n.release(ctx, req.Fence, n.undoing(&req, true, wakesPolls))
+}
+
+func (n *Node) release(ctx context.Context, fence uint64, c cleanup) error {
 	ready := make(chan *Call, 1)
-	c := n.StartRelease(ready, 0, &req)
-	err := n.wait(ctx, c, ready, n.queue.timeout, nil)
-	if err == nil {
-		err = c.Owned()
+	script, cmd := c.command(decimal(fence))
+	call := n.start(ready, 0, script, cmd)
+	err := n.wait(ctx, call, ready, n.queue.timeout, nil)
+	if err != nil {
+		n.cleaner.add(c)
+		return n.fault(err)
 	}
-	if err != nil && !errors.Is(err, locker.ErrNotHeld) {
-		n.Undo(&req, true)
+	err = call.Owned()
+	if r, _ := call.reply.(int64); r&again != 0 || err != nil && !errors.Is(err, locker.ErrNotHeld) {
+		n.cleaner.add(c)
 	}
-	return n.fault(err)
+	return err
+}
+
+// Notify implements locker.Notifier: Release tells who waits.
+func (n *Node) Notify(key string, wake func()) (live func() bool, stop func()) {
+	k := keysOf(n.prefix + key)
+	channel := k.free()
+	n.inbox.follow(channel, func(bool) { wake() })
+	return func() bool { return n.inbox.live(channel) }, func() { n.inbox.ignore(channel) }
 }
 
 var errNoAnswer = errors.New("no answer yet")
@@ -155,6 +185,7 @@ func (n *Node) Close() error {
 	n.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
 	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)
 	defer cancel()
+	n.inbox.close(ctx)
 	n.queue.drain(ctx) // what is under way may still have to be undone
 	n.cleaner.wait(ctx)
 	n.queue.close()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -82,7 +84,7 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 			if len(undone) != 1 {
 				t.Fatalf("%d releases were sent when the caller left, want 1 at once", len(undone))
 			}
-			if tombstone := undone[0][7]; tombstone != "70000" {
+			if tombstone := tombstone(undone[0]); tombstone != "70000" {
 				t.Errorf("the release leaves a tombstone for %s ms, want TTL + 1 min", tombstone)
 			}
 			time.Sleep(2 * time.Second)
@@ -199,6 +201,27 @@ func TestCleanupGivesUpInTheEnd(t *testing.T) {
 	})
 }
 
+// What an answer to a release means, and that it is an answer: nothing goes on in the background.
+func TestReleaseReplies(t *testing.T) {
+	for reply, want := range map[drivers.Reply]error{
+		int64(0): locker.ErrNotHeld,
+		int64(1): nil,
+		int64(2): nil,               // deleted by an earlier delivery of the same release: ours to the end
+		int64(3): locker.ErrNotHeld, // deleted, but somebody else has had it since
+	} {
+		bubble(t, func(t *testing.T, d *fake, n *Node) {
+			d.will(all(reply))
+			if err := n.Release(t.Context(), request("a")); !errors.Is(err, want) {
+				t.Errorf("reply %v: got %v, want %v", reply, err, want)
+			}
+			time.Sleep(time.Minute)
+			if got := len(d.sent(releaseScript)); got != 1 {
+				t.Errorf("reply %v: %d releases were sent", reply, got)
+			}
+		})
+	}
+}
+
 func TestUnansweredReleaseGoesOn(t *testing.T) {
 	bubble(t, func(t *testing.T, d *fake, n *Node) {
 		d.will(hangs)
@@ -211,7 +234,7 @@ func TestUnansweredReleaseGoesOn(t *testing.T) {
 		d.forgetAll()
 		time.Sleep(2 * timeout)
 		cmds := d.sent(releaseScript)
-		if len(cmds) != 1 || cmds[0][7] != "0" {
+		if len(cmds) != 1 || tombstone(cmds[0]) != "0" {
 			t.Errorf("releases after the server was back: %q, want one without tombstone", cmds)
 		}
 	})
@@ -273,6 +296,126 @@ func TestWrongNumberOfRepliesIsUnknown(t *testing.T) {
 			t.Error(err)
 		}
 		d.will(ok)
+	})
+}
+
+// Each step of Close waits for something that may still have to be undone. In each case a clean-up becomes due at the
+// last moment at which it still can be sent, and has been answered when Close returns.
+func TestCloseUndoesWhatIsStillDue(t *testing.T) {
+	tests := map[string]struct {
+		// due brings about something to undo. What it returns, if anything, goes on while Close is under way.
+		due  func(t *testing.T, d *fake, n *Node) (meanwhile func())
+		want []string // life of the tombstones of the releases that are answered while the node is closed
+	}{
+		"a call that has not left": {func(_ *testing.T, d *fake, n *Node) func() {
+			n.calls.RLock() // as each call does
+			return func() {
+				for !d.isClosed() && n.calls.TryRLock() { // until Close waits for this call, or has failed to
+					n.calls.RUnlock()
+					runtime.Gosched()
+				}
+				req := request("a")
+				n.Undo(&req, false)
+				n.calls.RUnlock()
+			}
+		}, []string{"70000"}},
+		"a grant that comes late": {func(t *testing.T, d *fake, n *Node) func() {
+			wake := make(chan struct{})
+			d.will(until(wake, ok))
+			ctx, cancel := context.WithCancel(t.Context())
+			left := make(chan struct{})
+			go func() {
+				defer close(left)
+				_, _ = n.Acquire(ctx, request("a"))
+			}()
+			synctest.Wait()
+			d.will(ok)
+			cancel()
+			<-left
+			synctest.Wait() // its release has been answered already
+			d.forgetAll()
+			return func() {
+				synctest.Wait()
+				close(wake)
+			}
+		}, []string{"0"}},
+		"a clean-up that failed before": {func(t *testing.T, d *fake, n *Node) func() {
+			d.will(fails(io.EOF))
+			_, _ = n.Acquire(t.Context(), request("a"))
+			time.Sleep(10 * time.Second) // the pauses between tries are long by now
+			synctest.Wait()
+			d.forgetAll()
+			return nil
+		}, []string{"70000"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &fake{answer: ok}
+				n := New(d, Options{Name: "n1", Timeout: timeout})
+				meanwhile := tt.due(t, d, n)
+				var answered []string
+				d.will(slowly(time.Second, func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+					for _, cmd := range cmds {
+						if cmd[1] == releaseScript.sha {
+							answered = append(answered, tombstone(cmd))
+						}
+					}
+					return ok(ctx, cmds)
+				}))
+				closed := make(chan error, 1)
+				go func() { closed <- n.Close() }()
+				if meanwhile != nil {
+					meanwhile()
+				}
+				if err := <-closed; err != nil {
+					t.Error(err)
+				}
+				if !slices.Equal(answered, tt.want) {
+					t.Errorf("releases with tombstones for %q ms were answered, want %q", answered, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// While Close waits for what is under way, and after it, nothing new is sent.
+func TestNothingIsSentOnceClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wake := make(chan struct{})
+		d := &fake{answer: until(wake, ok)}
+		n := New(d, Options{Name: "n1", Timeout: timeout})
+		go func() { _, _ = n.Acquire(context.Background(), request("under way")) }()
+		synctest.Wait()
+		d.will(ok)
+		closed := make(chan error)
+		go func() { closed <- n.Close() }()
+		synctest.Wait()
+		d.forgetAll()
+		try := func(when string) {
+			_, err := n.Acquire(t.Context(), request("a"))
+			for call, err := range map[string]error{
+				"acquire": err, "extend": n.Extend(t.Context(), request("a")), "release": n.Release(t.Context(), request("a")),
+			} {
+				if !errors.Is(err, locker.ErrClosed) {
+					t.Errorf("%s, %s: %v", when, call, err)
+				}
+			}
+			if got := len(d.sent(acquireScript)) + len(d.sent(extendScript)); got > 0 {
+				t.Errorf("%s: %d commands were sent", when, got)
+			}
+		}
+		try("while it is closed")
+		time.Sleep(timeout)
+		if err := <-closed; err == nil {
+			t.Error("Close is silent about a command in flight")
+		}
+		try("after that")
+		close(wake) // granted, and to be undone: too late
+		synctest.Wait()
+		if d.after > 0 {
+			t.Errorf("the driver was used %d times after it was closed", d.after)
+		}
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"sync"
 	"time"
 
@@ -39,7 +40,7 @@ type queue struct {
 	pending []*Call
 	lanes   int
 	closed  bool
-	// Until restUntil commands are refused with restFor; see outcome.
+	// Until restUntil commands other than releases are refused with restFor; see outcome.
 	rest      time.Duration
 	restUntil time.Time
 	restFor   error
@@ -67,7 +68,7 @@ func (q *queue) submit(c *Call) error {
 	if len(q.pending) >= maxPending {
 		return errFull
 	}
-	if time.Now().Before(q.restUntil) {
+	if !c.frees() && time.Now().Before(q.restUntil) {
 		return q.restFor
 	}
 	if q.lanes < maxLanes {
@@ -78,6 +79,17 @@ func (q *queue) submit(c *Call) error {
 	}
 	q.pending = append(q.pending, c)
 	return nil
+}
+
+// frees reports whether c is a release. Releases are sent at rest, too, and so find out whether the node is back: refused,
+// one would be left to the cleaner, whose next try may be a second away, while somebody waits for the lock. They are few,
+// for a node that is down grants nothing.
+func (c *Call) frees() bool {
+	switch c.script {
+	case releaseScript, handoverScript, turnReleaseScript:
+		return true
+	}
+	return false
 }
 
 // leave implements [Call.Leave].
@@ -109,18 +121,25 @@ func (q *queue) lane(batch []*Call) {
 	}
 }
 
-// outcome keeps the node at rest for a while if a batch could not be sent. Dialling a server that is down for every
+// outcome keeps the node at rest for a while if it could not be connected to. Dialling a server that is down for every
 // command costs more than talking to one that is up, and a Redlock pays it for each node that is down. A rest doubles
 // from minRest to maxRest, until something is sent again.
 func (q *queue) outcome(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err == nil || !errors.Is(err, drivers.ErrNotSent) || q.ctx.Err() != nil {
+	if !unreachable(err) || q.ctx.Err() != nil {
 		q.rest, q.restUntil = 0, time.Time{}
 		return
 	}
 	q.rest = min(max(2*q.rest, minRest), maxRest)
 	q.restUntil, q.restFor = time.Now().Add(q.rest), err
+}
+
+// unreachable reports whether err says that the node could not be connected to. [drivers.ErrNotSent] is not enough: a
+// client whose pool is exhausted, or whose context had ended, has sent nothing either, and the node is in order.
+func unreachable(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "dial" && isNotSent(err)
 }
 
 func (q *queue) take() []*Call {

@@ -2,13 +2,20 @@ package node
 
 import (
 	"context"
+	"errors"
+	"net"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	_ "github.com/golocker/locker/drivers/all"
 )
 
 func TestBusyNodeGathersCommands(t *testing.T) {
@@ -25,25 +32,237 @@ func TestBusyNodeGathersCommands(t *testing.T) {
 			})
 			synctest.Wait()
 		}
-		if got := len(d.batches); got != maxLanes {
-			t.Errorf("%d batches are in flight, want %d", got, maxLanes)
-		}
 		close(wake)
 		callers.Wait()
-		sent := 0
+		var sizes []int
 		for _, b := range d.batches {
-			sent += len(b)
-			if len(b) > maxBatch {
-				t.Errorf("a batch of %d", len(b))
-			}
+			sizes = append(sizes, len(b))
 		}
-		if sent != calls {
-			t.Errorf("%d commands were sent for %d calls", sent, calls)
-		}
-		if got := len(d.batches); got > maxLanes+calls/maxBatch+1 {
-			t.Errorf("%d round trips for %d calls of a busy node", got, calls)
+		slices.Sort(sizes)
+		// One for each lane, at once, and the rest in as few as may be.
+		if want := []int{1, 1, 1, 1, 40, 128, 128}; !slices.Equal(sizes, want) {
+			t.Errorf("%d calls of a busy node went out in batches of %d, want %d", calls, sizes, want)
 		}
 	})
+}
+
+// A server that forgot its scripts executes none of the commands that it refuses for that, and those of the batch whose
+// script it knows. Only the former are sent again.
+func TestOnlyRefusedCommandsAreSentAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, d *fake, n *Node) {
+		wake := make(chan struct{})
+		d.will(until(wake, ok))
+		var callers sync.WaitGroup
+		for range maxLanes {
+			callers.Go(func() { _ = n.Extend(t.Context(), request("busy")) })
+		}
+		synctest.Wait()
+		d.forgetAll()
+		d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			replies, err := ok(ctx, cmds)
+			for i, cmd := range cmds {
+				if cmd[1] == acquireScript.sha {
+					replies[i] = drivers.ServerError("NOSCRIPT No matching script. Please use EVAL.")
+				}
+				if cmd[1] == acquireScript.source {
+					replies[i] = []drivers.Reply{int64(1), int64(len(cmd[6]))}
+				}
+			}
+			return replies, err
+		})
+		for token, f := range map[string]func(locker.Request) error{
+			"r": func(r locker.Request) error { return n.Release(t.Context(), r) },
+			"e": func(r locker.Request) error { return n.Extend(t.Context(), r) },
+		} {
+			callers.Go(func() {
+				if err := f(request(token)); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		for _, token := range []string{"a", "aa"} {
+			callers.Go(func() {
+				if g, err := n.Acquire(t.Context(), request(token)); err != nil || g.Fence != uint64(len(token)) {
+					t.Errorf("%s got the answer %v, %v", token, g, err)
+				}
+			})
+		}
+		synctest.Wait()
+		close(wake)
+		callers.Wait()
+		var sizes []int
+		for _, b := range d.batches {
+			sizes = append(sizes, len(b))
+		}
+		if !slices.Equal(sizes, []int{4, 2}) {
+			t.Errorf("batches of %d, want one of 4 and one of the 2 that were refused", sizes)
+		}
+	})
+}
+
+// What hangs is given up after the timeout, so that lanes become free for a node that has recovered.
+func TestExchangeEndsWithTheTimeout(t *testing.T) {
+	bubble(t, func(t *testing.T, d *fake, n *Node) {
+		d.will(hangs)
+		var callers sync.WaitGroup
+		for range maxLanes {
+			callers.Go(func() { _ = n.Extend(t.Context(), request("a")) })
+		}
+		synctest.Wait()
+		d.will(ok)
+		start := time.Now()
+		time.Sleep(time.Second)
+		if err := n.Extend(t.Context(), request("b")); err != nil {
+			t.Errorf("behind commands that hang: %v", err)
+		}
+		if took := time.Since(start); took != timeout {
+			t.Errorf("the lanes became free after %v, want %v", took, timeout)
+		}
+		callers.Wait()
+	})
+}
+
+// knock tries to acquire every millisecond for d and returns when commands were sent, counted from the beginning.
+func knock(t *testing.T, d *fake, n *Node, duration time.Duration) (sent []int) {
+	t.Helper()
+	for ms := range int(duration / time.Millisecond) {
+		before := d.trips()
+		if _, err := n.Acquire(t.Context(), request("a")); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, syscall.ECONNREFUSED) {
+			t.Fatalf("after %d ms: %v must say why", ms, err)
+		}
+		if d.trips() > before {
+			sent = append(sent, ms)
+		}
+		time.Sleep(time.Millisecond)
+	}
+	return sent
+}
+
+// A node that is down is not dialled for every command; one that is back is found soon.
+func TestNodeThatIsDownRests(t *testing.T) {
+	want := []int{0, 10, 30, 70, 150, 250, 350, 450} // rests of 10, 20, 40, 80, 100, 100, … ms
+	bubble(t, func(t *testing.T, d *fake, n *Node) {
+		for _, again := range []string{"", " again"} {
+			d.will(fails(refused))
+			if got := knock(t, d, n, 500*time.Millisecond); !slices.Equal(got, want) {
+				t.Errorf("down%s: sent after %d ms, want %d", again, got, want)
+			}
+			d.will(ok)
+			time.Sleep(maxRest)
+			for range 2 {
+				if _, err := n.Acquire(t.Context(), request("a")); err != nil {
+					t.Errorf("back%s: %v", again, err)
+				}
+			}
+		}
+	})
+}
+
+// Somebody may wait for what a release frees, so it is sent although the node is at rest. If it is answered, the node
+// is back, and the rest over.
+func TestReleaseEndsARest(t *testing.T) {
+	for name, release := range map[string]func(t *testing.T, n *Node){
+		"release": func(t *testing.T, n *Node) {
+			if err := n.Release(t.Context(), request("held")); err != nil {
+				t.Error(err)
+			}
+		},
+		"clean-up": func(_ *testing.T, n *Node) {
+			req := request("doubtful")
+			n.Undo(&req, false)
+			synctest.Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *fake, n *Node) {
+				d.will(fails(refused))
+				knock(t, d, n, 200*time.Millisecond)
+				d.will(ok)
+				if _, err := n.Acquire(t.Context(), request("a")); err == nil {
+					t.Error("the node is not at rest")
+				}
+				d.forgetAll()
+				release(t, n)
+				if got := len(d.sent(releaseScript)); got != 1 {
+					t.Errorf("%d releases were sent, want 1", got)
+				}
+				if _, err := n.Acquire(t.Context(), request("a")); err != nil {
+					t.Errorf("after an answer: %v", err)
+				}
+				d.will(fails(refused))
+				if got := knock(t, d, n, 20*time.Millisecond); !slices.Equal(got, []int{0, 10}) {
+					t.Errorf("down again: sent after %d ms; the first rest must be short again", got)
+				}
+				d.will(ok)
+			})
+		})
+	}
+}
+
+// All scripts that undo count as releases, those added later, too.
+func TestEveryReleaseIsSentAtRest(t *testing.T) {
+	for _, s := range []*script{
+		acquireScript, raiseScript, extendScript, releaseScript, enqueueScript, claimScript, handoverScript, turnScript,
+		turnReleaseScript,
+	} {
+		if got, want := (&Call{script: s}).frees(), strings.Contains(s.source, undoSource); got != want {
+			t.Errorf("counts as a release: %v, want %v: %.60s", got, want, s.source)
+		}
+	}
+}
+
+// Errors that say nothing about the node, or not that it cannot be connected to, are no reason to refuse others.
+func TestOnlyANodeThatCannotBeDialledRests(t *testing.T) {
+	for name, err := range map[string]error{
+		"pool exhausted":         drivers.NotSent(errors.New("redis: connection pool timeout")),
+		"context had ended":      drivers.NotSent(context.DeadlineExceeded),
+		"connection broke":       &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET},
+		"closed before anything": drivers.NotSent(&net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}),
+		"part of it was dialled": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}, // a cluster: others may have been sent
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *fake, n *Node) {
+				d.will(fails(err))
+				if err := n.Extend(t.Context(), request("a")); !errors.Is(err, locker.ErrUnavailable) {
+					t.Error(err)
+				}
+				d.will(ok)
+				if err := n.Extend(t.Context(), request("a")); err != nil {
+					t.Errorf("the next call: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// What the drivers say of a server that is down is understood.
+func TestRestWithEachDriver(t *testing.T) {
+	for _, name := range drivers.Names() {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			addr := l.Addr().String()
+			_ = l.Close()
+			d, err := drivers.Open(t.Context(), name, drivers.Config{Network: "tcp", Addr: addr})
+			if err != nil {
+				t.Fatal(err)
+			}
+			n := New(d, Options{Name: addr})
+			if _, err := n.Acquire(t.Context(), request("a")); !errors.Is(err, syscall.ECONNREFUSED) {
+				t.Error(err)
+			}
+			n.queue.mu.Lock()
+			if n.queue.rest != minRest {
+				t.Errorf("rests for %v", n.queue.rest)
+			}
+			n.queue.mu.Unlock()
+			if err := n.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
 }
 
 func TestHungNodeCostsNoGoroutinePerCall(t *testing.T) {

@@ -42,7 +42,7 @@ func (x nodes) step(what string) drivers.Reply {
 		return send(x.t, x.n, raiseScript, raiseScript.command([]string{k.lock, k.fence}, owner, words[4]))
 	case "releases":
 		return send(x.t, x.n, releaseScript, releaseScript.command(
-			[]string{k.lock, k.gone + owner, k.fence}, owner, "0", "0"))
+			[]string{k.lock, k.gone + owner, k.fence}, owner, "0:0:0:"))
 	}
 	x.t.Fatalf("no such step: %s", what)
 	return nil

@@ -62,7 +62,8 @@ func acquireCommand(token string, quantum, hint uint64) drivers.Command {
 
 func releaseCommand(token string, landed bool) drivers.Command {
 	c := cleanup{keys: keysOf("k"), token: token, ttl: 10 * time.Second, landed: landed}
-	return c.command("0")
+	_, cmd := c.command("0")
+	return cmd
 }
 
 func TestAcquireScriptIsIdempotent(t *testing.T) {
@@ -281,7 +282,7 @@ func TestSlotIsTheServers(t *testing.T) {
 	for _, key := range oddKeys {
 		k := keysOf(key)
 		want := s.Cmd(t, "CLUSTER", "KEYSLOT", key)
-		for _, derived := range []string{k.fence, k.gone + "token"} {
+		for _, derived := range []string{k.fence, k.queue(), k.waiters(), k.turn(), k.gone + "token"} {
 			if got := s.Cmd(t, "CLUSTER", "KEYSLOT", derived); got != want {
 				t.Errorf("%.40q: slot %v, %.40q: slot %v", key, want, derived, got)
 			}

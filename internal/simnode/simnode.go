@@ -5,6 +5,7 @@ package simnode
 
 import (
 	"context"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,33 +18,44 @@ import (
 type Node struct {
 	// Skew is added to the node's clock as its scripts see it.
 	Skew time.Duration
+	// Deliver, if not nil, decides what becomes of a message to one subscriber: lost, or late, and all behind it on the
+	// same connection too. The publisher notices nothing: the subscriber counts. Set it before the node is used.
+	Deliver func(channel, payload string) (late time.Duration, lost bool)
 
-	mu   sync.Mutex
-	keys map[string]entry
+	mu          sync.Mutex
+	keys        map[string]entry
+	subscribers map[*feed]bool
 }
 
+// entry is a string, or one of the two halves of a queue.
 type entry struct {
 	value   string
-	expires time.Time // zero: never
+	scores  map[string]int64  // a sorted set
+	fields  map[string]string // a hash
+	expires time.Time         // zero: never
 }
 
 // New returns an empty node.
-func New() *Node { return &Node{keys: map[string]entry{}} }
+func New() *Node { return &Node{keys: map[string]entry{}, subscribers: map[*feed]bool{}} }
 
 // Network stands between a client and a node. It may execute a batch late, twice or never, and lose the replies.
 type Network func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error)
 
 // Driver returns a driver for the node whose commands pass through w; nil executes each once, at once.
-func (n *Node) Driver(w Network) drivers.Driver { return driver{n, w} }
+func (n *Node) Driver(w Network) drivers.Driver { return &driver{node: n, network: w} }
 
 type driver struct {
 	node    *Node
 	network Network
+	gate    drivers.Gate
 }
 
-func (d driver) Close() error { return nil }
+func (d *driver) Close() error {
+	d.gate.Shut()
+	return nil
+}
 
-func (d driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	execute := func() []drivers.Reply {
 		replies := make([]drivers.Reply, len(cmds))
 		for i, cmd := range cmds {
@@ -64,14 +76,26 @@ func (n *Node) Flush() {
 	clear(n.keys)
 }
 
-// Expire makes the lock keys vanish for which f is true, before their time. Counters and tombstones stay.
+// Expire makes the lock keys vanish for which f is true, before their time. What belongs to a lock stays.
 func (n *Node) Expire(f func(key string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for key := range n.keys {
-		if !strings.Contains(key, ":fence") && !strings.Contains(key, ":gone:") && f(key) {
+		if !derived.MatchString(key) && f(key) {
 			delete(n.keys, key)
 		}
+	}
+}
+
+// derived are the names of what belongs to a lock.
+var derived = regexp.MustCompile(`:gone:|:(fence|lockqueue|lockwaiters|lockturn)(:[ts])?$`)
+
+// Delete deletes keys, of whatever kind.
+func (n *Node) Delete(keys ...string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, key := range keys {
+		delete(n.keys, key)
 	}
 }
 
@@ -88,26 +112,48 @@ func (n *Node) Keys() (keys []string) {
 }
 
 // Execute runs one command. It knows the lock scripts, by the shape of their call, so that it needs nothing of the
-// package it is a twin for, and INFO, which it refuses as a user without the right would be.
+// package it is a twin for, PING, PUBLISH, and INFO, which it refuses as a user without the right would be.
 func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
-	if cmd[0] == "INFO" {
-		return drivers.ServerError("NOPERM this node is simulated")
-	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	count, _ := strconv.Atoi(cmd[2])
-	keys, args := cmd[3:3+count], cmd[3+count:]
-	switch [2]int{count, len(args)} {
-	case [2]int{3, 4}:
-		return n.acquire(keys, args)
-	case [2]int{2, 2}:
-		return n.raise(keys, args)
-	case [2]int{2, 3}:
-		return n.extend(keys, args)
-	case [2]int{3, 3}:
-		return n.release(keys, args)
+	switch cmd[0] {
+	case "INFO":
+		return drivers.ServerError("NOPERM this node is simulated")
+	case "PING":
+		return "PONG"
+	case "PUBLISH":
+		return n.publish(cmd[1], cmd[2])
+	case "EVAL", "EVALSHA":
+	default:
+		return drivers.ServerError("ERR unknown command")
 	}
-	return drivers.ServerError("ERR unknown command")
+	count, _ := strconv.Atoi(cmd[2])
+	k, args := cmd[3:3+count], cmd[3+count:]
+	switch packed := strings.Count(args[len(args)-1], ":"); [2]int{len(k), len(args)} {
+	case [2]int{3, 4}:
+		return n.acquire(k, args)
+	case [2]int{2, 2}:
+		return n.raise(k, args)
+	case [2]int{2, 3}:
+		return n.extend(k, args)
+	case [2]int{3, 2}:
+		return n.release(k, args)
+	case [2]int{5, 2}:
+		if packed >= 3 {
+			return n.enqueue(line{n, k[0], k[1], k[3], k[4], ""}, k[2], args)
+		}
+		return n.handover(line{n, k[0], k[2], k[3], k[4], ""}, k[1], args)
+	case [2]int{4, 2}:
+		if packed >= 2 {
+			return n.turn(line{n, k[0], "", k[2], k[3], k[1]}, args)
+		}
+		return n.claim(line{n, k[0], k[1], k[2], k[3], ""}, args)
+	case [2]int{4, 1}:
+		return n.leaveTurn(line{n, k[0], "", k[2], k[3], k[1]}, args)
+	case [2]int{6, 1}:
+		return n.turnRelease(line{n, k[0], k[2], k[4], k[5], k[3]}, k[1], args)
+	}
+	return drivers.ServerError("ERR unknown script")
 }
 
 func (n *Node) get(key string) (entry, bool) {
@@ -138,7 +184,7 @@ const keep = 24 * time.Hour
 func (n *Node) setCounter(key string, c int64) {
 	now := time.Now().Add(n.Skew).UnixMicro()
 	ahead := time.Duration(max(0, c-now)) * time.Microsecond
-	n.keys[key] = entry{strconv.FormatInt(c, 10), time.Now().Add(keep + ahead)}
+	n.keys[key] = entry{value: strconv.FormatInt(c, 10), expires: time.Now().Add(keep + ahead)}
 }
 
 func (n *Node) acquire(keys, args []string) drivers.Reply {
@@ -163,7 +209,7 @@ func (n *Node) acquire(keys, args []string) drivers.Reply {
 	}
 	c := max(f+1, now-now%number(args[2]), hint+1)
 	n.setCounter(keys[1], c)
-	n.keys[keys[0]] = entry{args[0], after(args[1])}
+	n.keys[keys[0]] = entry{value: args[0], expires: after(args[1])}
 	return []drivers.Reply{int64(1), c}
 }
 
@@ -194,32 +240,45 @@ func (n *Node) extend(keys, args []string) drivers.Reply {
 		n.keys[keys[1]] = entry{value: args[2]}
 	}
 	if e, end := n.keys[keys[1]], time.Now().Add(keep); e.expires.Before(end) {
-		n.keys[keys[1]] = entry{e.value, end}
+		n.keys[keys[1]] = entry{value: e.value, expires: end}
 	}
 	if cur.expires.Before(after(args[1])) {
-		n.keys[keys[0]] = entry{cur.value, after(args[1])}
+		n.keys[keys[0]] = entry{value: cur.value, expires: after(args[1])}
 	}
 	return int64(1)
 }
 
 func (n *Node) release(keys, args []string) drivers.Reply {
+	p := strings.SplitN(args[1], ":", 4)
+	tomb, rest, token, channel := p[0], p[1], p[2], p[3]
+	r := n.undo(keys[0], keys[1], keys[2], args[0], tomb, rest, token)
+	if channel != "" && rest == "0" && (r == 1 || r == 3) {
+		n.publish(channel, "free")
+	}
+	return r
+}
+
+func (n *Node) undo(lock, gone, fence, owner, tomb, rest, token string) int64 {
 	r := int64(0)
-	if cur, held := n.get(keys[0]); held && cur.value == args[0] {
-		delete(n.keys, keys[0])
+	if cur, held := n.get(lock); held && cur.value == owner {
+		delete(n.keys, lock)
 		r = 1
-		if args[2] != "0" && n.counter(keys[2]) > number(args[2]) {
+		if token != "0" && n.counter(fence) > number(token) {
 			r = 3
 		}
+		if rest != "0" {
+			n.keys[lock] = entry{value: "hold:" + owner, expires: after(rest)}
+		}
 	}
-	if args[1] != "0" {
-		if t, _ := n.get(keys[1]); r == 0 && t.value == "d" {
-			return int64(2)
+	if tomb != "0" {
+		if t, _ := n.get(gone); r == 0 && t.value == "d" {
+			return 2
 		}
 		mark := "x"
 		if r == 1 {
 			mark = "d"
 		}
-		n.keys[keys[1]] = entry{mark, after(args[1])}
+		n.keys[gone] = entry{value: mark, expires: after(tomb)}
 	}
 	return r
 }

@@ -1,0 +1,49 @@
+-- Take the lock, or wait for it in the queue. Also the heartbeat of a waiter; idempotent for its owner.
+--
+-- KEYS: 1 lock  2 fencing counter  3 tombstone of this attempt  4 queue  5 waiters      (one hash slot)
+-- ARGV: 1 owner, unique to this attempt
+--       2 "ttl:lease:ticket:channel": TTL in ms; how long to wait without another heartbeat, in ms, "0" = do not wait;
+--         ticket from an earlier reply, "0" = none; channel to be told on, empty for none
+-- reply: {1, counter, PTTL} granted: if PTTL < TTL, by somebody else, and to be claimed
+--        | {0, PTTL of the lock, rank, ask again in ms, ticket} not yet. PTTL < 0: between owners. Who does not wait has
+--          rank -1
+--        | {-1} this attempt was given up before it arrived | {-2} the key holds something that is not a lock
+lock, fence, queue, waiters = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
+local o = ARGV[1]
+local ttl, lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
+local cur = redis.pcall('GET', lock)
+if type(cur) == 'table' then
+  if not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
+  drop(o)
+  return {-2}
+end
+if cur == o then                               -- delivered again, or granted by somebody whose word was lost
+  drop(o)
+  return {1, token_of_holder(), redis.call('PTTL', lock)}
+end
+local found = redis.call('EXISTS', KEYS[3], queue)
+if found > 0 and redis.call('EXISTS', KEYS[3]) == 1 then return {-1} end
+local r, h, c, left = 0, nil, nil, -2
+if cur then
+  left = redis.call('PTTL', lock)
+  if left == -1 then
+    drop(o)
+    return {-2}
+  end
+  if lease == '0' then return {0, left, -1, wake(0, left), 0} end
+elseif found == 0 then                         -- free, and nobody waits
+  c = mint()
+  redis.call('SET', lock, o, 'PX', ttl)
+  return {1, c, tonumber(ttl)}
+end
+ticket = join(o, lease, ttl, chan, ticket)
+if not cur then
+  r, h, c = hand_on(o)
+  if h == o then return {1, c, tonumber(ttl)} end
+  left = redis.call('PTTL', lock)
+end
+if lease == '0' then
+  drop(o)
+  return {0, left, -1, wake(r, left), 0}
+end
+return {0, left, redis.call('ZRANK', queue, o), wake(r, left), ticket}

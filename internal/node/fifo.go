@@ -1,0 +1,346 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+)
+
+// FIFO is a Node whose locks are waited for in a queue on the server, and handed over from one owner to the next: nobody
+// polls, nobody overtakes, and no herd wakes. docs/safety.md has the rules.
+type FIFO struct{ *Node }
+
+const (
+	// untoldPoll is how often a waiter looks that cannot be told, at the latest: its driver has no subscriptions, or its
+	// connection is just being made.
+	untoldPoll = 100 * time.Millisecond
+	// patience is for how long a waiter puts up with a server that does not answer, or restarts, before it reports that.
+	// For as long the server keeps its place.
+	patience = maxLease
+)
+
+// Acquire implements locker.Backend: one attempt, behind those who wait.
+func (f FIFO) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	f.calls.RLock()
+	defer f.calls.RUnlock()
+	if err := f.Check(req.Key); err != nil {
+		return locker.Grant{}, err
+	}
+	if f.cleaner.full() {
+		return locker.Grant{}, f.fault(errFull)
+	}
+	w := f.waiter(ctx, &req)
+	w.lease = 0
+	p, err := w.enqueue()
+	switch {
+	case err != nil:
+		return locker.Grant{}, w.give(err)
+	case !p.granted:
+		return locker.Grant{}, &locker.HeldError{Remaining: p.left}
+	}
+	return w.granted(p)
+}
+
+// Queue implements locker.Queuer.
+func (f FIFO) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	f.calls.RLock()
+	defer f.calls.RUnlock()
+	if err := f.Check(req.Key); err != nil {
+		return locker.Grant{}, err
+	}
+	if f.cleaner.full() {
+		return locker.Grant{}, f.fault(errFull)
+	}
+	w := f.waiter(ctx, &req)
+	if f.inbox.live(f.inbox.name) { // others have waited here lately
+		w.listen()
+		defer w.ignore()
+	}
+	p, err := w.enqueue()
+	switch {
+	case err != nil:
+		return locker.Grant{}, w.give(err)
+	case p.granted:
+		return w.granted(p)
+	}
+	if req.Waiting != nil {
+		req.Waiting(p.left)
+	}
+	if w.news == nil {
+		w.listen()
+		defer w.ignore()
+		if f.inbox.live(f.inbox.name) {
+			w.hear(false)
+		}
+	}
+	return w.wait(p)
+}
+
+// Release implements locker.Backend.
+func (f FIFO) Release(ctx context.Context, req locker.Request) error {
+	f.calls.RLock()
+	defer f.calls.RUnlock()
+	return f.release(ctx, req.Fence, f.undoing(&req, req.Private != straggling, wakesNext))
+}
+
+// straggling is the Private of a grant whose waiter sent a request that was not answered. Should that arrive after the
+// release, it would take the lock, or a place in the queue, for nobody: the release has to leave a tombstone.
+const straggling = "a request of this owner may still arrive"
+
+// waiter is one call that wants a lock.
+type waiter struct {
+	f     FIFO
+	ctx   context.Context
+	req   *locker.Request
+	keys  keys
+	lease time.Duration // 0: it does not wait
+
+	news   chan bool // has room for one: true when it was told, false when it can be told from now on; nil before listen
+	placed bool      // the server has it in its queue, or may
+	ticket int64     // its place in the queue, should the server forget it
+	missed int       // how often it was granted the lock and came too late
+	start  time.Time // when the last request was sent
+
+	unanswered time.Time   // when the first of those requests was sent that went unanswered since the last answer; zero: none
+	stragglers bool        // some went unanswered, and may be executed at any time
+	gone       atomic.Bool // it has given up, and says so to the server
+}
+
+// maxMissed is how often a waiter that was too late to claim the lock goes back to its place. After that, whatever stalls
+// it, it queues up anew, instead of stalling those behind it again.
+const maxMissed = 3
+
+func (f FIFO) waiter(ctx context.Context, req *locker.Request) *waiter {
+	return &waiter{
+		f: f, ctx: ctx, req: req, keys: keysOf(f.prefix + req.Key), lease: maxLease,
+	}
+}
+
+func (w *waiter) listen() {
+	w.news = make(chan bool, 1)
+	w.f.inbox.expect(w.req.Token, w.hear)
+}
+
+func (w *waiter) hear(told bool) { ring(w.news, told) }
+
+func (w *waiter) ignore() { w.f.inbox.ignore(w.req.Token) }
+
+// call sends one command and waits for its reply.
+func (w *waiter) call(s *script, keys []string, args string) (drivers.Reply, error) {
+	w.start = time.Now()
+	// A channel for each: a reply that comes just when its time is over stays in there.
+	ready := make(chan *Call, 1)
+	c := w.f.start(ready, 0, s, s.command(keys, w.req.Token, args))
+	err := w.f.wait(w.ctx, c, ready, w.req.TTL, func(c *Call) {
+		// If the waiter has given up, it has said so to the server. If it was granted the lock nevertheless (that was
+		// executed first, or so late that the tombstone was gone), that is known only now. Until it gives up, it learns
+		// of a grant by its next request, or has done so already: then it holds the lock.
+		if p, err := decodePlace(c.reply); w.gone.Load() && c.err == nil && err == nil && p.granted {
+			w.f.leave(w.req, true)
+		}
+	})
+	if err == nil {
+		err = c.err
+	}
+	if err != nil {
+		w.stragglers = w.stragglers || !isNotSent(err)
+		return nil, err
+	}
+	return c.reply, nil
+}
+
+// enqueue takes the lock, or a place in the queue, or keeps it.
+func (w *waiter) enqueue() (place, error) {
+	k := &w.keys
+	channel := ""
+	if w.news != nil && w.f.inbox.live(w.f.inbox.name) {
+		channel = w.f.inbox.name
+	}
+	reply, err := w.call(enqueueScript, []string{k.lock, k.fence, k.gone + w.req.Token, k.queue(), k.waiters()},
+		milliseconds(w.req.TTL)+":"+milliseconds(w.lease)+":"+strconv.FormatInt(w.ticket, 10)+":"+channel)
+	if err != nil {
+		return place{}, err
+	}
+	p, err := decodePlace(reply)
+	if err == nil && !p.granted && w.ticket == 0 {
+		w.ticket = p.ticket
+	}
+	return p, err
+}
+
+// claim comes for a lock that was granted by somebody else.
+func (w *waiter) claim() (place, error) {
+	k := &w.keys
+	reply, err := w.call(claimScript, []string{k.lock, k.fence, k.queue(), k.waiters()}, milliseconds(w.req.TTL))
+	if err != nil {
+		return place{}, err
+	}
+	p, err := decodePlace(reply)
+	if err == nil && !p.granted {
+		if w.missed++; w.missed == maxMissed {
+			w.missed, w.ticket = 0, 0
+		}
+	}
+	return p, err
+}
+
+// granted makes a grant of a place that is one. A lock granted by somebody else, or by an earlier delivery of the same
+// request, lives less long than the TTL from now: it is claimed.
+func (w *waiter) granted(p place) (locker.Grant, error) {
+	if p.left < w.req.TTL {
+		w.placed = true
+		var err error
+		if p, err = w.claim(); err != nil {
+			return locker.Grant{}, w.give(err)
+		}
+		if !p.granted { // its window was over
+			return locker.Grant{}, w.give(errTooLate)
+		}
+	}
+	return w.grant(p), nil
+}
+
+func (w *waiter) grant(p place) locker.Grant {
+	g := locker.Grant{Fence: p.counter, Sent: w.start}
+	if w.stragglers {
+		g.Private = straggling
+	}
+	return g
+}
+
+var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
+
+// wait waits for the lock from a place in the queue.
+func (w *waiter) wait(p place) (locker.Grant, error) {
+	w.placed = true
+	t := time.NewTimer(w.pause(p))
+	defer t.Stop()
+	for {
+		slept := time.Now()
+		reason := locker.WakePoll
+		select {
+		case told := <-w.news:
+			reason = locker.WakeHint
+			if told {
+				reason = locker.WakeHandover
+			}
+		case <-t.C:
+		case <-w.req.Closing:
+			return locker.Grant{}, w.give(locker.ErrClosed)
+		case <-w.f.closing:
+			return locker.Grant{}, w.give(locker.ErrClosed)
+		case <-w.ctx.Done():
+			return locker.Grant{}, w.give(&locker.HeldError{Remaining: p.left})
+		}
+		if trace := locker.TraceFrom(w.ctx); trace != nil && trace.Woken != nil {
+			trace.Woken(locker.Wake{Reason: reason, Slept: time.Since(slept)})
+		}
+		asked := time.Now()
+		next, err := w.look(reason == locker.WakeHandover)
+		switch {
+		case err == nil && next.granted:
+			return w.grant(next), nil
+		case err == nil:
+			p, w.unanswered = next, time.Time{}
+		case w.ctx.Err() != nil:
+			return locker.Grant{}, w.give(&locker.HeldError{Remaining: p.left})
+		case !isFault(err):
+			return locker.Grant{}, w.give(err)
+		case w.unanswered.IsZero():
+			w.unanswered = asked
+		case time.Since(w.unanswered) > patience:
+			return locker.Grant{}, w.give(err)
+		}
+		t.Reset(w.pause(p))
+	}
+}
+
+// look asks how things stand, and claims the lock if it was granted.
+func (w *waiter) look(told bool) (p place, err error) {
+	if !told {
+		p, err = w.enqueue()
+		if err != nil || !p.granted || p.left >= w.req.TTL {
+			return p, err
+		}
+	}
+	p, err = w.claim()
+	if err == nil && !p.granted { // an old message, or its window is over: back to its place
+		return w.enqueue()
+	}
+	return p, err
+}
+
+// pause is how long to wait for news.
+func (w *waiter) pause(p place) time.Duration {
+	if !w.unanswered.IsZero() {
+		// Soon, for it may have been granted the lock, and less and less so.
+		d := min(max(time.Since(w.unanswered), untoldPoll), time.Second)
+		return d/2 + rand.N(d/2)
+	}
+	if p.more {
+		return 0
+	}
+	d := claimWindow*3/4 + rand.N(claimWindow/2)
+	if w.news == nil || !w.f.inbox.live(w.f.inbox.name) {
+		d = untoldPoll/2 + rand.N(untoldPoll/2)
+	}
+	if p.rank == 0 && p.left > 0 {
+		d = min(d, p.left+time.Millisecond) // its holder may have died
+	}
+	return d
+}
+
+// give gives the attempt up, unless it is sure that the server knows nothing of it, and returns why.
+func (w *waiter) give(err error) error {
+	if w.placed || !isNotSent(err) && !known(err) {
+		w.gone.Store(true)
+		w.f.leave(w.req, false)
+	}
+	return w.f.fault(err)
+}
+
+// leave releases in the background, like Undo.
+func (f FIFO) leave(req *locker.Request, landed bool) {
+	f.cleaner.add(f.undoing(req, landed, wakesNext))
+}
+
+// place is where a waiter stands.
+type place struct {
+	granted bool
+	counter uint64        // granted: the token
+	left    time.Duration // the remaining time of the lock, of whoever has it; 0: not known
+	rank    int           // how many are before it; -1: it does not wait
+	ticket  int64
+	more    bool // ask again at once: the server has not finished looking for the next
+}
+
+// decodePlace reads the reply of enqueue.lua and claim.lua.
+func decodePlace(reply drivers.Reply) (place, error) {
+	n, err := integers(reply)
+	switch {
+	case err != nil:
+		return place{}, err
+	case len(n) == 3 && n[0] == 1 && n[1] > 0:
+		return place{granted: true, counter: uint64(n[1]), left: span(n[2])}, nil
+	case len(n) == 5 && n[0] == 0:
+		return place{left: span(n[1]), rank: int(n[2]), ticket: n[4], more: n[3] == 0}, nil
+	case len(n) == 1 && n[0] == 0:
+		return place{}, nil
+	case len(n) == 1 && n[0] == -1:
+		return place{}, errGivenUp
+	case len(n) == 1 && n[0] == -2:
+		return place{}, locker.ErrForeignKey
+	}
+	return place{}, unexpected(reply)
+}
+
+// isFault reports whether err is something that may pass: the server did not answer, or refused for now.
+func isFault(err error) bool {
+	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, locker.ErrClosed) && !errors.Is(err, errGivenUp)
+}

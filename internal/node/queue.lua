@@ -1,0 +1,92 @@
+-- What the scripts about waiting share. It is put in front of each of them; see script.go.
+--
+-- The queue is a sorted set of waiters by ticket, the time of their arrival in us. Beside it, a hash holds for each of
+-- them "deadline in ms:TTL in ms:channel". Whoever frees the lock grants it to the first of the queue and tells it.
+local CLAIM = 2000                             -- ms in which a waiter that was granted has to come for the rest of its TTL
+local MAXLEASE = 6000                          -- ms without a heartbeat after which a waiter counts as dead, at most
+local keep = 86400000                          -- as in acquire.lua
+local lock, fence, queue, waiters, turn        -- names, for the script to set; turn is Redlock's, nil elsewhere
+
+local us                                       -- the server's clock, once asked
+local function clock()
+  if not us then
+    local t = redis.call('TIME')
+    us = t[1] * 1000000 + t[2]
+  end
+  return us
+end
+
+-- The next token; see acquire.lua.
+local function mint()
+  local c = math.max((tonumber(redis.call('GET', fence) or '0') or 0) + 1, clock())
+  redis.call('SET', fence, string.format('%.0f', c))
+  redis.call('PEXPIREAT', fence, string.format('%.0f', math.floor(math.max(c, clock()) / 1000) + keep))
+  return c
+end
+
+-- The token of who holds the lock.
+local function token_of_holder()
+  local f = tonumber(redis.call('GET', fence) or '0') or 0
+  return f > 0 and f or mint()
+end
+
+local function drop(o)
+  redis.call('ZREM', queue, o)
+  redis.call('HDEL', waiters, o)
+end
+
+-- Puts o in the queue, or leaves it in its place and says that it is alive. With a ticket it goes back to where it was.
+-- Returns its ticket.
+local function join(o, lease, ttl, chan, ticket)
+  local s = redis.call('ZSCORE', queue, o)
+  if not s then
+    local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
+    ticket = tonumber(ticket)
+    s = 0 < ticket and ticket < clock() and ticket or math.max(clock(), (tonumber(last) or 0) + 1)
+    redis.call('ZADD', queue, string.format('%.0f', s), o)     -- the first write: refused when out of memory
+    if not last then redis.call('DEL', waiters) end            -- left over from a queue that was evicted
+  end
+  local deadline = math.floor(clock() / 1000) + math.max(1, math.min(tonumber(lease), MAXLEASE))
+  redis.call('HSET', waiters, o, string.format('%.0f:%s:%s', deadline, ttl, chan))
+  redis.call('PEXPIRE', queue, 2 * MAXLEASE)
+  redis.call('PEXPIRE', waiters, 2 * MAXLEASE)
+  return tonumber(s)
+end
+
+-- Gives the lock (or the turn), if it is free, to the first waiter that is alive, and tells it; self, who is asking, need
+-- not be told. The only place that gives anything to somebody else.
+-- Returns 0 nothing to give, or nobody to have it | 1, to whom, its token | -1 more dead waiters than one call may skip.
+local function hand_on(self)
+  if redis.call('EXISTS', lock, turn or lock) > 0 then return 0 end
+  for _ = 1, 64 do
+    local h = redis.call('ZRANGE', queue, 0, 0)[1]
+    if not h then return 0 end
+    local deadline, ttl, chan = string.match(redis.call('HGET', waiters, h) or '', '^(%d+):(%d+):(.*)$')
+    drop(h)                                    -- before granting: else its own release would grant it again
+    local ahead = deadline and tonumber(deadline) - math.floor(clock() / 1000)
+    if ahead and ahead >= 0 and ahead <= MAXLEASE then
+      -- Told before it is granted, because a refusal by ACL must not come after the grant. Whoever cannot be told (no
+      -- channel, or it is refused) is granted too, and will ask. Whoever listens no more is skipped: it comes back with
+      -- its ticket, if it lives.
+      local told = -1
+      if h ~= self and chan ~= '' then told = redis.pcall('PUBLISH', chan, h) end
+      if told ~= 0 then
+        if turn then
+          redis.call('SET', turn, h .. ' ' .. chan, 'PX', CLAIM)
+          return 1, h
+        end
+        local c = mint()
+        redis.call('SET', lock, h, 'PX', h == self and ttl or math.min(tonumber(ttl), CLAIM))
+        return 1, h, c
+      end
+    end
+  end
+  return -1
+end
+
+-- When to ask again, in ms, if the lock (or turn) lives for left ms and hand_on answered r.
+local function wake(r, left)
+  if r == -1 then return 0 end
+  return left > 0 and math.min(CLAIM, left + 1) or CLAIM
+end
+

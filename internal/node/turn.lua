@@ -1,0 +1,22 @@
+-- Redlock: wait for one's turn to ask the nodes for the lock. Also the heartbeat, and how the turn is kept. The turn is
+-- advice, kept on one node; it never touches the lock.
+--
+-- KEYS: 1 lock  2 turn  3 queue  4 waiters      (one hash slot)
+-- ARGV: 1 waiter  2 "lease:ticket:channel", as in enqueue.lua
+-- reply: {1, PTTL of the lock} your turn | {0, PTTL of the lock, rank, ask again in ms, ticket} not yet
+lock, turn, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local w = ARGV[1]
+local lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(.*)$')
+local left = redis.call('PTTL', lock)
+local holder, its = string.match(redis.call('GET', turn) or '', '^(%S+) (.*)$')
+if holder == w then
+  redis.call('PEXPIRE', turn, CLAIM)
+  if its ~= chan then redis.pcall('SET', turn, w .. ' ' .. chan, 'PX', CLAIM) end
+  return {1, left}
+end
+ticket = join(w, lease, '0', chan, ticket)
+local r, h = hand_on(w)
+if h == w then return {1, left} end
+local busy = left
+if left < 0 then busy = redis.call('PTTL', turn) end
+return {0, left, redis.call('ZRANK', queue, w), wake(r, busy), ticket}

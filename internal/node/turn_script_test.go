@@ -1,0 +1,248 @@
+package node
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// turns is a line for the turn to ask Redlock's nodes, on one of them.
+type turns struct{ line }
+
+func newTurns(t *testing.T) turns { return turns{newLine(t)} }
+
+// As the arguments of turn.lua: the longest lease, no ticket, no channel.
+const forTurn = "6000:0:"
+
+func (x turns) ask(w, args string) []drivers.Reply {
+	x.t.Helper()
+	return x.array(send(x.t, x.n, turnScript, turnScript.command(
+		[]string{x.k.lock, x.k.turn(), x.k.queue(), x.k.waiters()}, w, args)))
+}
+
+func (x turns) leave(w string) drivers.Reply {
+	x.t.Helper()
+	return send(x.t, x.n, leaveTurnScript, leaveTurnScript.command(
+		[]string{x.k.lock, x.k.turn(), x.k.queue(), x.k.waiters()}, w))
+}
+
+func (x turns) release(args string) drivers.Reply {
+	x.t.Helper()
+	o := args[:1]
+	return send(x.t, x.n, turnReleaseScript, turnReleaseScript.command(
+		[]string{x.k.lock, x.k.gone + o, x.k.fence, x.k.turn(), x.k.queue(), x.k.waiters()}, args))
+}
+
+// has checks that reply says that it is w's turn, and that the lock is held or not.
+func (x turns) has(w string, reply []drivers.Reply, held bool) {
+	x.t.Helper()
+	if len(reply) != 2 || reply[0] != int64(1) || (reply[1].(int64) > 0) != held {
+		x.t.Fatalf("%s got %v, want its turn, and lock held: %v", w, reply, held)
+	}
+	x.turn(w)
+}
+
+// turn checks whose turn it is, "" for nobody's.
+func (x turns) turn(w string) {
+	x.t.Helper()
+	got, _ := x.s.Cmd(x.t, "GET", x.k.turn()).(string)
+	if len(got) > 0 {
+		got = got[:1]
+	}
+	if got != w {
+		x.t.Errorf("it is %q's turn, want %q's", got, w)
+	}
+	if left := pttl(x.t, x.s, x.k.turn()); w != "" && (left <= 0 || left > claimWindow) {
+		x.t.Errorf("the turn ends in %v", left)
+	}
+}
+
+func TestTurnGoesFromOneToTheNext(t *testing.T) {
+	x := newTurns(t)
+	e := listen(t, x.s, "C's", "D's")
+	x.has("a", x.ask("a", forTurn+"A's"), false)
+	x.waiting()
+	x.waits("b", x.ask("b", forTurn), 0)
+	x.waits("c", x.ask("c", forTurn+"C's"), 1)
+	ticket := x.waits("d", x.ask("d", forTurn+"D's"), 2)
+	if again := x.waits("d", x.ask("d", forTurn+"D's"), 2); again != ticket {
+		t.Errorf("ticket %d, before %d", again, ticket)
+	}
+	x.s.Cmd(t, "PEXPIRE", x.k.turn(), 500)
+	if wake := x.ask("d", forTurn+"D's")[3].(int64); wake > 501 {
+		t.Errorf("asked to come back in %d ms, when the turn has 500", wake)
+	}
+	x.has("a", x.ask("a", forTurn+"A's"), false)
+	if left := pttl(t, x.s, x.k.turn()); left < claimWindow/2 {
+		t.Errorf("the turn was not kept, it ends in %v", left)
+	}
+	x.is("leave", x.leave("a"), int64(1))
+	x.turn("b") // cannot be told
+	x.has("b", x.ask("b", forTurn), false)
+	x.is("leave", x.leave("b"), int64(1))
+	e.hears("C's c")
+	x.turn("c")
+	x.is("leave, again", x.leave("b"), int64(0))
+	x.is("leave while waiting", x.leave("d"), int64(0))
+	e.hears()
+	x.waiting()
+	x.turn("c")
+	x.is("leave", x.leave("c"), int64(1))
+	if left := x.s.Keys(t, "*"); len(left) != 0 {
+		t.Errorf("%q are left", left)
+	}
+}
+
+// It is nobody's turn to ask while the lock is taken here, and asking does not touch it.
+func TestTurnWaitsForTheLock(t *testing.T) {
+	x := newTurns(t)
+	e := listen(t, x.s, "A's", "B's")
+	token := acquire(t, x.n, "l", 10*time.Second)
+	before := fmt.Sprint(x.s.Cmd(t, "GET", "k"), x.s.Cmd(t, "GET", x.k.fence))
+	r := x.ask("a", forTurn+"A's")
+	x.waits("a", r, 0)
+	if left := r[1].(int64); left <= 9000 || left > 10000 {
+		t.Errorf("the lock is held for %d ms more", left)
+	}
+	x.waits("b", x.ask("b", forTurn+"B's"), 1)
+	x.is("leave", x.leave("n"), int64(0))
+	x.turn("")
+	if after := fmt.Sprint(x.s.Cmd(t, "GET", "k"), x.s.Cmd(t, "GET", x.k.fence)); after != before {
+		t.Errorf("the lock was %s, is %s", before, after)
+	}
+	x.is("release", x.release("l:0:0:"+decimal(token)+":"), int64(1))
+	e.hears("A's a")
+	x.turn("a")
+	x.waiting("b")
+	x.is("release, again", x.release("l:0:0:"+decimal(token)+":"), int64(0))
+	e.hears("A's a") // a reminder
+	x.waiting("b")
+	if after := fmt.Sprint("l", x.s.Cmd(t, "GET", x.k.fence)); after != before {
+		t.Errorf("the counter was changed: %s, before %s", after, before)
+	}
+}
+
+// The owner's own turn ends with its lock; somebody else's does not.
+func TestReleaseEndsTheOwnersTurn(t *testing.T) {
+	x := newTurns(t)
+	e := listen(t, x.s, "A's", "B's")
+	x.has("a", x.ask("a", forTurn+"A's"), false)
+	acquire(t, x.n, "l", 10*time.Second)
+	x.has("a", x.ask("a", forTurn+"A's"), true) // keeps it while it holds
+	x.waits("b", x.ask("b", forTurn+"B's"), 0)
+	x.is("release", x.release("l:0:0:0:a"), int64(1))
+	e.hears("B's b")
+	x.turn("b")
+	x.waiting()
+
+	// Somebody asked out of turn, and was first: who has the turn is told when that is over.
+	acquire(t, x.n, "m", 10*time.Second)
+	x.waits("a", x.ask("a", forTurn+"A's"), 0)
+	x.is("release", x.release("m:10000:0:0:m"), int64(1))
+	e.hears("B's b")
+	x.turn("b")
+	x.waiting("a")
+	x.is("release, again", x.release("m:10000:0:0:m"), int64(2))
+
+	// Who waits under another name is not in the queue any more when it has released.
+	acquire(t, x.n, "n", 10*time.Second)
+	x.is("release", x.release("n:0:0:0:a"), int64(1))
+	x.waiting()
+}
+
+func TestTurnOfOneThatListensNoMoreGoesOn(t *testing.T) {
+	x := newTurns(t)
+	e := listen(t, x.s, "B's")
+	x.has("a", x.ask("a", forTurn+"nobody listens"), false)
+	acquire(t, x.n, "l", 10*time.Second)
+	x.waits("c", x.ask("c", forTurn+"nobody listens"), 0)
+	x.waits("b", x.ask("b", forTurn+"B's"), 1)
+	x.is("release", x.release("l:0:0:0:"), int64(1))
+	e.hears("B's b")
+	x.turn("b")
+	x.waiting()
+	// One that cannot be told keeps it, and asks.
+	x.has("b", x.ask("b", forTurn), false)
+	acquire(t, x.n, "m", 10*time.Second)
+	x.waits("d", x.ask("d", forTurn), 0)
+	x.is("release", x.release("m:0:0:0:"), int64(1))
+	e.hears()
+	x.turn("b")
+	x.waiting("d")
+	// One with a new connection is told over that.
+	x.has("b", x.ask("b", forTurn+"B's"), false)
+	acquire(t, x.n, "n", 10*time.Second)
+	x.is("release", x.release("n:0:0:0:"), int64(1))
+	e.hears("B's b")
+}
+
+func TestTurnReleaseRests(t *testing.T) {
+	x := newTurns(t)
+	e := listen(t, x.s, "A's", "B's")
+	x.has("a", x.ask("a", forTurn+"A's"), false)
+	token := acquire(t, x.n, "l", 10*time.Second)
+	x.waits("b", x.ask("b", forTurn+"B's"), 0)
+	for _, want := range []int64{1, 2, 2} {
+		x.is("release", x.release("l:10000:5000:"+decimal(token)+":a"), want)
+		x.held("hold:l")
+		x.turn("")
+		x.waiting("b")
+	}
+	e.hears()
+	x.s.Cmd(t, "DEL", "k") // the rest is over
+	x.has("b", x.ask("b", forTurn+"B's"), false)
+	acquire(t, x.n, "m", 10*time.Second)
+	x.is("release after a newer token", x.release("m:0:0:"+decimal(token)+":b"), int64(3))
+}
+
+func TestManyDeadWaitersForTheTurnTakeSeveralCalls(t *testing.T) {
+	x := newTurns(t)
+	dead := func() {
+		for i := range 100 {
+			x.s.Cmd(t, "ZADD", x.k.queue(), i, "dead"+fmt.Sprint(i))
+		}
+	}
+	acquire(t, x.n, "l", 10*time.Second)
+	x.ask("a", forTurn)
+	dead()
+	x.is("release", x.release("l:10000:0:0:"), int64(1+8))
+	x.is("release, again", x.release("l:10000:0:0:"), int64(2))
+	x.turn("a")
+	x.ask("b", forTurn)
+	dead()
+	x.is("leave", x.leave("a"), int64(1+8))
+	x.is("leave, again", x.leave("a"), int64(0))
+	x.turn("b")
+	x.is("leave", x.leave("b"), int64(1))
+	dead()
+	r := x.ask("c", forTurn)
+	x.waits("c", r, 36)
+	if r[3] != int64(0) {
+		t.Errorf("asked to come back in %v ms, want at once", r[3])
+	}
+	x.has("c", x.ask("c", forTurn), false)
+}
+
+// Out of memory, who waits is told so; releasing and leaving work.
+func TestTurnOutOfMemory(t *testing.T) {
+	x := newTurns(t)
+	e := listen(t, x.s, "B's", "C's")
+	x.has("a", x.ask("a", forTurn), false)
+	acquire(t, x.n, "l", 10*time.Second)
+	x.ask("b", forTurn+"B's")
+	x.ask("c", forTurn+"C's")
+	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")
+	r := send(t, x.n, turnScript, turnScript.command([]string{x.k.lock, x.k.turn(), x.k.queue(), x.k.waiters()}, "d", forTurn))
+	if e, ok := r.(drivers.ServerError); !ok || e.Code() != "OOM" {
+		t.Errorf("asking answers %v", r)
+	}
+	x.waiting("b", "c")
+	x.has("a", x.ask("a", forTurn), true)
+	x.is("release", x.release("l:10000:0:0:a"), int64(1))
+	e.hears("B's b")
+	x.is("leave", x.leave("b"), int64(1))
+	e.hears("C's c")
+	x.turn("c")
+}

@@ -1,0 +1,25 @@
+-- Redlock: release a lock on the node that keeps the turns, and tell whose turn it is that it is free.
+--
+-- KEYS: 1 lock  2 tombstone of this attempt  3 fencing counter  4 turn  5 queue  6 waiters      (one hash slot)
+-- ARGV: 1 "owner:tomb:rest:token:waiter": tomb, rest and token as undo.lua has them; waiter is the one that the owner was in
+--         the queue as, empty if it was not. Owner and waiter have no colon. One word, because Redis takes ten of a
+--         client that has not authenticated; see acquire.lua.
+-- reply: 0 to 3, see undo.lua; plus 8 if the next was not found yet among too many dead: send it again
+lock, turn, queue, waiters = KEYS[1], KEYS[4], KEYS[5], KEYS[6]
+local o, tomb, rest, token, w = string.match(ARGV[1], '^([^:]+):(%d+):(%d+):(%d+):([^:]*)$')
+local r = undo(lock, KEYS[2], KEYS[3], o, tomb, rest, token)
+if type(r) ~= 'number' or redis.call('EXISTS', turn, queue) == 0 then return r end
+local holder, chan = string.match(redis.call('GET', turn) or '', '^(%S+) (.*)$')
+if w ~= '' then
+  drop(w)
+  if holder == w then
+    redis.call('DEL', turn)
+    holder = nil
+  end
+end
+if holder and redis.call('EXISTS', lock) == 0 then
+  if chan == '' or redis.pcall('PUBLISH', chan, holder) ~= 0 then return r end
+  redis.call('DEL', turn)                      -- it listens no more
+end
+if hand_on() == -1 then r = r + 8 end
+return r

@@ -1,0 +1,117 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/simnode"
+)
+
+// quorum is a backend over simulated nodes, whose commands pass through network.
+func quorum(t *testing.T, network func(i int) simnode.Network, n int) (*backend, []*simnode.Node) {
+	t.Helper()
+	nodes, ds := make([]*simnode.Node, n), make([]drivers.Driver, n)
+	b := &backend{budget: DefaultBudget, closing: make(chan struct{})}
+	for i := range nodes {
+		nodes[i] = simnode.New()
+		ds[i] = nodes[i].Driver(network(i))
+		b.names = append(b.names, string(rune('a'+i)))
+		b.nodes = append(b.nodes, node.New(ds[i], node.Options{Name: b.names[i]}))
+	}
+	b.roster = newRoster(ds, b.names, slog.New(slog.DiscardHandler))
+	return b, nodes
+}
+
+func acquired(t *testing.T, b *backend) locker.Request {
+	t.Helper()
+	req := locker.Request{Key: "k", Token: "owner of the lease", TTL: time.Minute}
+	g, err := b.Acquire(t.Context(), req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Fence, req.Private = g.Fence, g.Private
+	synctest.Wait() // until all have granted
+	return req
+}
+
+// A process that was stalled finds the answers, the end of its budget and that of its context all at once. Whatever it
+// looks at first, the answers count.
+func TestAnswersThatHaveComeCount(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, _ := quorum(t, func(int) simnode.Network { return nil }, 5)
+		req := acquired(t, b)
+		l := req.Private.(*lease)
+		for range 32 { // select draws lots
+			ctx, cancel := context.WithCancel(t.Context())
+			err := newPoll(b, l, "extend", func(i int, ready chan<- *node.Call) *node.Call {
+				c := b.nodes[i].StartExtend(ready, i, l.request(req, i))
+				synctest.Wait() // it has answered
+				cancel()
+				return c
+			}, nil).run(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A node that has lost the key of a lease says no, with all that follows: as long as a majority has it, it is extended and
+// released; without one it is lost, which is certain and not a want of answers. The key does not come back on a node that
+// lost it, for what else that node has forgotten is not known.
+func TestNodesThatLostTheKey(t *testing.T) {
+	for lost := range 6 {
+		for _, op := range []string{"extend", "release"} {
+			synctest.Test(t, func(t *testing.T) {
+				asked := make([]atomic.Int64, 5)
+				b, nodes := quorum(t, func(i int) simnode.Network {
+					return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+						asked[i].Add(int64(len(cmds)))
+						time.Sleep(time.Duration(5-i) * time.Millisecond) // those that lost it answer last
+						return execute(), nil
+					}
+				}, 5)
+				req := acquired(t, b)
+				time.Sleep(time.Second)
+				for _, n := range nodes[:lost] {
+					n.Expire(func(string) bool { return true })
+				}
+				for i := range asked {
+					asked[i].Store(0)
+				}
+				var err error
+				if op == "extend" {
+					err = b.Extend(t.Context(), req)
+				} else {
+					err = b.Release(t.Context(), req)
+				}
+				if want := map[bool]error{true: locker.ErrNotHeld}[lost >= 3]; !errors.Is(err, want) || errors.Is(err, locker.ErrNoQuorum) {
+					t.Errorf("%s, lost by %d of 5: got %v, want %v", op, lost, err, want)
+				}
+				time.Sleep(10 * time.Second) // whatever goes on in the background
+				for i, n := range nodes {
+					if got := asked[i].Load(); got != 1 {
+						t.Errorf("%s, lost by %d of 5: node %d was asked %d times", op, lost, i+1, got)
+					}
+					if has, want := len(n.Keys()) == 2, op == "extend" && i >= lost; has != want { // with its counter
+						t.Errorf("%s, lost by %d of 5: node %d has %q", op, lost, i+1, n.Keys())
+					}
+				}
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+}

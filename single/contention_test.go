@@ -1,0 +1,81 @@
+package single_test
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/contention"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
+)
+
+// roundTrips counts the script calls that a server has executed, from INFO commandstats.
+func roundTrips(t *testing.T, s *redistest.Server) (n int) {
+	t.Helper()
+	for line := range strings.Lines(s.Cmd(t, "INFO", "commandstats").(string)) {
+		name, stats, _ := strings.Cut(line, ":calls=")
+		if name == "cmdstat_evalsha" || name == "cmdstat_eval" {
+			calls, _, _ := strings.Cut(stats, ",")
+			c, err := strconv.Atoi(calls)
+			if err != nil {
+				t.Fatal(err)
+			}
+			n += c
+		}
+	}
+	return n
+}
+
+// 16 clients want one key: nobody polls, everybody gets a fair share. LOCKER_MEASURE makes it run longer; how much faster a
+// sync.Mutex would be under the same load is reported, not asserted.
+func TestContention(t *testing.T) {
+	const clients, hold = 16, time.Millisecond
+	d := time.Second
+	if os.Getenv("LOCKER_MEASURE") != "" {
+		d = 5 * time.Second
+	}
+	for _, name := range []string{"goredis", "redigo", "rueidis"} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			lockers := make([]locker.Locker, clients)
+			for i := range lockers {
+				lockers[i] = closing(t, single.New(opened(name)(t, s.Addr())))
+			}
+			contention.Run(t, lockers, "k", hold, 300*time.Millisecond) // connections, subscriptions, scripts
+			before := roundTrips(t, s)
+			r := contention.Run(t, lockers, "k", hold, d)
+			trips := float64(roundTrips(t, s)-before) / float64(r.Total())
+			m := contention.Mutex(clients, hold, d)
+			t.Logf("%v; %.2f round trips per acquisition; %.2f of a mutex (%.0f/s)", r, trips, r.Rate()/m.Rate(), m.Rate())
+			if trips > 3.1 {
+				t.Errorf("%.2f round trips per acquisition", trips)
+			}
+			if u := r.Unfairness(); u > 0.05 {
+				t.Errorf("one client's share is %.1f %% off: %v", 100*u, r.Holds)
+			}
+		})
+	}
+}
+
+// One client hands over to another on an idle machine.
+func TestHandover(t *testing.T) {
+	d := 200 * time.Millisecond
+	if os.Getenv("LOCKER_MEASURE") != "" {
+		d = 3 * time.Second
+	}
+	for _, name := range []string{"goredis", "redigo", "rueidis"} {
+		t.Run(name, func(t *testing.T) {
+			s := redistest.Start(t)
+			lockers := make([]locker.Locker, 2)
+			for i := range lockers {
+				lockers[i] = closing(t, single.New(opened(name)(t, s.Addr())))
+			}
+			contention.Run(t, lockers, "k", 5*time.Millisecond, 300*time.Millisecond)
+			t.Log(contention.Run(t, lockers, "k", 5*time.Millisecond, d))
+		})
+	}
+}
