@@ -18,6 +18,9 @@ type LockerHarness struct {
 
 	// Unfenced declares that the backend issues no fencing tokens: each lease's must then be 0.
 	Unfenced bool
+
+	// FIFO declares that a lock goes to the client that began to wait for it first. false skips the property that checks it.
+	FIFO bool
 }
 
 // LockerStore is one store of locks, as several processes share it.
@@ -77,5 +80,10 @@ var lockerProperties = []property[LockerHarness]{
 	{"CancelledAttemptsLeaveNothing", "Attempts whose context ended at any moment leave no lock behind.", cancelledAttemptsLeaveNothing},
 	{"UnlockIgnoresEndedContext", "Unlock releases the lock even if its context has ended.", unlockIgnoresEndedContext},
 	{"HungStoreIsBounded", "Calls return soon after their context's end although the store does not answer, with ErrUnavailable; a held lease ends in time; afterwards no lock is left.", hungStoreIsBounded},
+	{"NobodyStarves", "Of clients that want a lock again and again each gets it again and again.", nobodyStarves},
+	{"ServedInOrder", "Clients that wait for a lock get it in the order in which they began to wait.", servedInOrder},
+	{"LeavingWaiterStallsNobody", "A waiter whose context ends at any moment neither keeps the lock nor loses it: who waits behind it gets the lock as soon.", leavingWaiterStallsNobody},
+	{"MinHoldKeeps", "After Unlock the lock stays taken, by nobody, until MinHold is over, and then is free, for those who wait too.", minHoldKeeps},
+	{"MaxHoldEnds", "A lease ends when MaxHold is over although it is renewed; the lock is free after Unlock.", maxHoldEnds},
 	{"CloseEndsWaiting", "Close of a client ends its waiting calls with ErrClosed, and later ones too.", closeEndsWaiting},
 }

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -132,6 +133,8 @@ func (s *toy) Release(ctx context.Context, req locker.Request) error {
 	_, err := s.answer(ctx, func() (locker.Grant, error) {
 		if l, ok := s.held(req.Key); !ok || l.token != req.Token && !s.releaseAny {
 			return locker.Grant{}, locker.ErrNotHeld
+		} else if req.Keep > 0 {
+			s.locks[req.Key] = toyLock{"", time.Now().Add(req.Keep)}
 		} else if !s.neverFrees {
 			delete(s.locks, req.Key)
 		}
@@ -284,6 +287,43 @@ func (b *badLocker) TryLock(ctx context.Context, key string, opts ...locker.Opti
 	return b.call(ctx, key, opts, b.Locker.TryLock)
 }
 
+// lazy looks at the lock every five seconds.
+type lazy struct{ locker.Locker }
+
+func (l *lazy) Unwrap() locker.Locker { return l.Locker }
+
+func (l *lazy) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	for {
+		time.Sleep(5 * time.Second)
+		if lease, err := l.TryLock(ctx, key, opts...); !errors.Is(err, locker.ErrHeld) || ctx.Err() != nil {
+			return lease, err
+		}
+	}
+}
+
+// stubborn waits on when its caller has left.
+type stubborn struct{ locker.Locker }
+
+func (s *stubborn) Unwrap() locker.Locker { return s.Locker }
+
+func (s *stubborn) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	type result struct {
+		lease locker.Lease
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		l, err := s.Locker.Lock(context.WithoutCancel(ctx), key, opts...)
+		done <- result{l, err}
+	}()
+	select {
+	case r := <-done:
+		return r.lease, r.err
+	case <-ctx.Done():
+		return nil, &locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: %w", ctx.Err(), locker.ErrHeld)}
+	}
+}
+
 var flaws = []flaw{
 	{name: "none"},
 	{name: "does not exclude", fails: []string{"MutualExclusion", "TryLockHeld", "WaiterIsServed", "UntilIsConservative"}, broad: true,
@@ -296,7 +336,7 @@ var flaws = []flaw{
 		store: func(s *toy) { s.expiryIgnored = true }},
 	{name: "expires early", fails: []string{"UntilIsConservative"},
 		store: func(s *toy) { s.ttl = func(d time.Duration) time.Duration { return d * 8 / 10 } }},
-	{name: "extend shortens", fails: []string{"ExtendKeeps", "RenewalKeeps"},
+	{name: "extend shortens", fails: []string{"ExtendKeeps", "RenewalKeeps", "MaxHoldEnds"},
 		store: func(s *toy) { s.shortens = true }},
 	{name: "extend creates", fails: []string{"LossIsNoticed"}, broad: true,
 		store: func(s *toy) { s.extendCreates = true }},
@@ -320,8 +360,8 @@ var flaws = []flaw{
 		change: func(h *LockerHarness) { h.Unfenced = true }},
 
 	{name: "the same token every time", fails: []string{"LeaseDescribesItself"}, wrapper: bad(badLocker{lease: badLease{token: "0123456789abcdef"}})},
-	{name: "never renews", fails: []string{"RenewalKeeps"}, wrapper: bad(badLocker{opts: []locker.Option{locker.NoRenewal()}})},
-	{name: "hides the context's end", fails: []string{"EndedContext", "ContextEndsWaiting", "CancelledAttemptsLeaveNothing", "HungStoreIsBounded"}, wrapper: bad(badLocker{err: func(err error) error {
+	{name: "never renews", fails: []string{"RenewalKeeps", "MaxHoldEnds"}, wrapper: bad(badLocker{opts: []locker.Option{locker.NoRenewal()}})},
+	{name: "hides the context's end", fails: []string{"EndedContext", "ContextEndsWaiting", "CancelledAttemptsLeaveNothing", "HungStoreIsBounded", "LeavingWaiterStallsNobody"}, wrapper: bad(badLocker{err: func(err error) error {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 			return &locker.Error{Op: "lock", Key: "k", Err: locker.ErrHeld}
 		}
@@ -370,6 +410,25 @@ var flaws = []flaw{
 	{name: "until is the TTL", fails: []string{"LeaseDescribesItself"}, wrapper: bad(badLocker{lease: badLease{until: func(l locker.Lease) time.Time {
 		return l.Until().Add(4 * time.Second)
 	}}}), broad: true},
+	{name: "favours those who came first", fails: []string{"NobodyStarves"}, change: func(h *LockerHarness) {
+		store := h.Store
+		h.Store = func(t testing.TB) LockerStore {
+			s := store(t)
+			client, n := s.Client, 0
+			s.Client = func() locker.Locker {
+				if n++; n < crowd {
+					return client()
+				}
+				return &lazy{client()}
+			}
+			return s
+		}
+	}},
+	{name: "declares an order but has none", fails: []string{"ServedInOrder"}, change: func(h *LockerHarness) { h.FIFO = true }},
+	{name: "goes on waiting when the caller has left", fails: []string{"LeavingWaiterStallsNobody", "CancelledAttemptsLeaveNothing"}, broad: true,
+		wrapper: func(next locker.Locker) locker.Locker { return &stubborn{next} }},
+	{name: "forgets MinHold", fails: []string{"MinHoldKeeps"}, wrapper: bad(badLocker{opts: []locker.Option{locker.MinHold(0)}})},
+	{name: "forgets MaxHold", fails: []string{"MaxHoldEnds"}, wrapper: bad(badLocker{opts: []locker.Option{locker.MaxHold(0)}})},
 	{name: "adjusts bad input", fails: []string{"BadInputIsRefused"}, wrapper: bad(badLocker{adjust: true})},
 	{name: "extend does nothing", fails: []string{"ExtendKeeps", "ExtendSparesSuccessor"}, broad: true, wrapper: bad(badLocker{lease: badLease{extend: func(locker.Lease, context.Context) error { return nil }}})},
 }
@@ -422,7 +481,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		verdicts := record(t, h, lockerProperties)
 		time.Sleep(time.Minute)
 		assert.Empty(t, failures(verdicts))
-		for _, name := range []string{"LossIsNoticed", "HungStoreIsBounded"} {
+		for _, name := range []string{"LossIsNoticed", "HungStoreIsBounded", "ServedInOrder"} {
 			assert.True(t, verdicts[name].skipped, name)
 		}
 	})

@@ -34,9 +34,13 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	return b.wait(ctx, w, remaining)
 }
 
+// look is how often a waiter looks at the lock by itself. A grant comes by its channel; but a holder may have released the
+// lock to be kept for a while, which ends before the time that was left of its TTL.
+const look = 500 * time.Millisecond
+
 func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) (locker.Grant, error) {
 	start := time.Now()
-	t := time.NewTimer(remaining)
+	t := time.NewTimer(min(remaining, look))
 	defer t.Stop()
 	for {
 		select {
@@ -45,8 +49,8 @@ func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) 
 				trace.Woken(locker.Wake{Reason: locker.WakeHandover, Slept: time.Since(start)})
 			}
 			return g, nil
-		case <-t.C: // the holder's time is over, unless it was extended
-			t.Reset(b.expired(w.req.Key))
+		case <-t.C: // the holder's time may be over
+			t.Reset(min(b.expired(w.req.Key), look))
 		case <-w.req.Closing:
 			b.leave(w)
 			return locker.Grant{}, locker.ErrClosed

@@ -11,25 +11,34 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		conformance.RunLocker(t, conformance.LockerHarness{Store: func(t testing.TB) conformance.LockerStore {
+	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) { conform(t, build, true) })
+}
+
+func TestConformanceWithoutQueue(t *testing.T) {
+	anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) { conform(t, build, false) })
+}
+
+func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, fifo bool) {
+	conformance.RunLocker(t, conformance.LockerHarness{
+		FIFO: fifo,
+		Store: func(t testing.TB) conformance.LockerStore {
 			s := redistest.Start(t)
 			return conformance.LockerStore{
-				Client: func() locker.Locker { return single.New(build(t, s.Addr()), single.Name(s.Addr())) },
+				Client: func() locker.Locker { return single.New(build(t, s.Addr()), single.Name(s.Addr()), single.FIFO(fifo)) },
 				Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
 				Hang: func() func() {
 					s.Pause()
 					return s.Resume
 				},
 			}
-		}})
+		},
 	})
 }
 
 // Clients with different drivers on one server exclude each other.
 func TestConformanceOverMixedDrivers(t *testing.T) {
 	names := drivers.Names()
-	conformance.RunLocker(t, conformance.LockerHarness{Store: func(t testing.TB) conformance.LockerStore {
+	conformance.RunLocker(t, conformance.LockerHarness{FIFO: true, Store: func(t testing.TB) conformance.LockerStore {
 		s := redistest.Start(t)
 		n := 0
 		return conformance.LockerStore{

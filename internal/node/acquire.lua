@@ -8,12 +8,8 @@
 -- reply: {1, counter} granted | {0, PTTL, counter, begin of the owner} held by another
 --        | {-1} this attempt was given up before it arrived | {-2} the key holds something that is not a lock
 local keep = 86400000                          -- how long the counter outlives its use, in ms; see node.counterKeep
-local cur = redis.pcall('GET', KEYS[1])
-if type(cur) == 'table' then
-  if string.find(cur.err, 'WRONGTYPE', 1, true) then return {-2} end
-  return cur
-end
-local f = tonumber(redis.call('GET', KEYS[2]) or '0') or 0
+local got = redis.call('MGET', KEYS[1], KEYS[2])
+local cur, f = got[1], tonumber(got[2] or '0') or 0
 if cur and cur ~= ARGV[1] then
   local left = redis.call('PTTL', KEYS[1])
   if left == -1 then return {-2} end
@@ -30,8 +26,10 @@ local now = t[1] * 1000000 + t[2]
 local hint = tonumber(ARGV[4])
 if hint > now + 3600000000 then hint = 0 end  -- not one that would leave the clock behind for ever
 local c = math.max(f + 1, now - now % tonumber(ARGV[3]), hint + 1)
-redis.call('SET', KEYS[2], string.format('%.0f', c))    -- the first write: refused as a whole when out of memory
--- not before the clock has passed the counter's value: a counter that starts anew cannot go back
-redis.call('PEXPIREAT', KEYS[2], string.format('%.0f', math.floor(math.max(c, now) / 1000) + keep))
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+-- The first write: refused as a whole when out of memory. The counter does not expire before the clock has passed its
+-- value: one that starts anew cannot go back.
+redis.call('SET', KEYS[2], string.format('%.0f', c), 'PX', string.format('%.0f', math.max(0, math.floor((c - now) / 1000)) + keep))
+if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], cur and 'XX' or 'NX') then
+  return {-2}                                  -- not a string: MGET does not tell that from nothing
+end
 return {1, c}

@@ -8,10 +8,19 @@
 --        | {0, PTTL of the lock, rank, ask again in ms, ticket} not yet. PTTL < 0: between owners. Who does not wait has
 --          rank -1
 --        | {-1} this attempt was given up before it arrived | {-2} the key holds something that is not a lock
-lock, fence, queue, waiters = KEYS[1], KEYS[2], KEYS[4], KEYS[5]
 local o = ARGV[1]
 local ttl, lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
-local cur = redis.pcall('GET', lock)
+-- include mint.lua
+fence = KEYS[2]
+-- The usual case, for which every call counts: free, and nobody waits. (What is not a string is free to MGET, but not to NX.)
+local got = redis.call('MGET', KEYS[1], fence)
+if not got[1] and redis.call('EXISTS', KEYS[3], KEYS[4]) == 0 then
+  local c = mint(got[2])
+  if redis.call('SET', KEYS[1], o, 'PX', ttl, 'NX') then return {1, c, tonumber(ttl)} end
+end
+local cur = redis.pcall('GET', KEYS[1])
+-- include queue.lua
+lock, queue, waiters = KEYS[1], KEYS[4], KEYS[5]
 if type(cur) == 'table' then
   if not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
   drop(o)
@@ -21,8 +30,7 @@ if cur == o then                               -- delivered again, or granted by
   drop(o)
   return {1, token_of_holder(), redis.call('PTTL', lock)}
 end
-local found = redis.call('EXISTS', KEYS[3], queue)
-if found > 0 and redis.call('EXISTS', KEYS[3]) == 1 then return {-1} end
+if redis.call('EXISTS', KEYS[3]) == 1 then return {-1} end
 local r, h, c, left = 0, nil, nil, -2
 if cur then
   left = redis.call('PTTL', lock)
@@ -31,10 +39,6 @@ if cur then
     return {-2}
   end
   if lease == '0' then return {0, left, -1, wake(0, left), 0} end
-elseif found == 0 then                         -- free, and nobody waits
-  c = mint()
-  redis.call('SET', lock, o, 'PX', ttl)
-  return {1, c, tonumber(ttl)}
 end
 ticket = join(o, lease, ttl, chan, ticket)
 if not cur then

@@ -250,12 +250,13 @@ func (w *waiter) wait(p place) (locker.Grant, error) {
 			p, w.unanswered = next, time.Time{}
 		case w.ctx.Err() != nil:
 			return locker.Grant{}, w.give(&locker.HeldError{Remaining: p.left})
-		case !isFault(err):
-			return locker.Grant{}, w.give(err)
-		case w.unanswered.IsZero():
-			w.unanswered = asked
-		case time.Since(w.unanswered) > patience:
-			return locker.Grant{}, w.give(err)
+		default:
+			if w.unanswered.IsZero() {
+				w.unanswered = asked
+			}
+			if !isFault(err) || time.Since(w.unanswered) > patience {
+				return locker.Grant{}, w.give(err)
+			}
 		}
 		t.Reset(w.pause(p))
 	}

@@ -3,10 +3,15 @@
 -- KEYS: 1 lock  2 tombstone of this attempt  3 fencing counter  4 queue  5 waiters      (one hash slot)
 -- ARGV: 1 owner  2 "tomb:rest:token", as undo.lua has them
 -- reply: 0 to 3, see undo.lua; plus 8 if the next was not found yet among too many dead: send it again
-lock, fence, queue, waiters = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
+-- include undo.lua
 local tomb, rest, token = string.match(ARGV[2], '^(%d+):(%d+):(%d+)$')
-local waiting = redis.call('EXISTS', queue, waiters) > 0
-if waiting then drop(ARGV[1]) end              -- before the tombstone's SET, which needs a write before it when out of memory
+if redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then        -- nobody waits: the usual case
+  return undo(KEYS[1], KEYS[2], KEYS[3], ARGV[1], tomb, rest, token)
+end
+-- include mint.lua
+-- include queue.lua
+lock, fence, queue, waiters = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
+drop(ARGV[1])                                  -- before the tombstone's SET, which needs a write before it when out of memory
 local r = undo(lock, KEYS[2], fence, ARGV[1], tomb, rest, token)
-if waiting and type(r) == 'number' and hand_on() == -1 then r = r + 8 end
+if type(r) == 'number' and hand_on() == -1 then r = r + 8 end
 return r

@@ -258,7 +258,7 @@ func TestUnknownScriptIsSentInFull(t *testing.T) {
 			if cmds[0][0] == "EVALSHA" {
 				return all(drivers.ServerError("NOSCRIPT No matching script. Please use EVAL."))(ctx, cmds)
 			}
-			if cmds[0][0] != "EVAL" || cmds[0][1] != acquireSource {
+			if cmds[0][0] != "EVAL" || cmds[0][1] != acquireScript.source {
 				t.Errorf("sent %q", cmds[0][:2])
 			}
 			return all(granted)(ctx, cmds)

@@ -1,33 +1,15 @@
--- What the scripts about waiting share. It is put in front of each of them; see script.go.
+-- What the scripts about waiting share; it needs mint.lua. Included late, so that what does not wait does not pay for it.
 --
 -- The queue is a sorted set of waiters by ticket, the time of their arrival in us. Beside it, a hash holds for each of
 -- them "deadline in ms:TTL in ms:channel". Whoever frees the lock grants it to the first of the queue and tells it.
 local CLAIM = 2000                             -- ms in which a waiter that was granted has to come for the rest of its TTL
 local MAXLEASE = 6000                          -- ms without a heartbeat after which a waiter counts as dead, at most
-local keep = 86400000                          -- as in acquire.lua
-local lock, fence, queue, waiters, turn        -- names, for the script to set; turn is Redlock's, nil elsewhere
-
-local us                                       -- the server's clock, once asked
-local function clock()
-  if not us then
-    local t = redis.call('TIME')
-    us = t[1] * 1000000 + t[2]
-  end
-  return us
-end
-
--- The next token; see acquire.lua.
-local function mint()
-  local c = math.max((tonumber(redis.call('GET', fence) or '0') or 0) + 1, clock())
-  redis.call('SET', fence, string.format('%.0f', c))
-  redis.call('PEXPIREAT', fence, string.format('%.0f', math.floor(math.max(c, clock()) / 1000) + keep))
-  return c
-end
+local lock, queue, waiters, turn               -- names, for the script to set; turn is Redlock's, nil elsewhere
 
 -- The token of who holds the lock.
 local function token_of_holder()
   local f = tonumber(redis.call('GET', fence) or '0') or 0
-  return f > 0 and f or mint()
+  return f > 0 and f or mint(f)
 end
 
 local function drop(o)
@@ -75,7 +57,7 @@ local function hand_on(self)
           redis.call('SET', turn, h .. ' ' .. chan, 'PX', CLAIM)
           return 1, h
         end
-        local c = mint()
+        local c = mint(redis.call('GET', fence))
         redis.call('SET', lock, h, 'PX', h == self and ttl or math.min(tonumber(ttl), CLAIM))
         return 1, h, c
       end

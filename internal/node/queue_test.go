@@ -205,7 +205,7 @@ func TestEveryReleaseIsSentAtRest(t *testing.T) {
 		acquireScript, raiseScript, extendScript, releaseScript, enqueueScript, claimScript, handoverScript, turnScript,
 		turnReleaseScript,
 	} {
-		if got, want := (&Call{script: s}).frees(), strings.Contains(s.source, undoSource); got != want {
+		if got, want := (&Call{script: s}).frees(), strings.Contains(s.source, expand("undo.lua")); got != want {
 			t.Errorf("counts as a release: %v, want %v: %.60s", got, want, s.source)
 		}
 	}

@@ -4,6 +4,7 @@
 -- ARGV: 1 owner  2 "tomb:rest:token:channel": life of the tombstone in ms, rest in ms, token of this lease, "0" each for
 --       none, as undo.lua has them; channel to tell that the lock is free, empty for none. A clean-up tells nobody.
 -- reply: 0 to 3, see undo.lua
+-- include undo.lua
 local tomb, rest, token, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
 local r = undo(KEYS[1], KEYS[2], KEYS[3], ARGV[1], tomb, rest, token)
 if chan ~= '' and rest == '0' and (r == 1 or r == 3) then redis.pcall('PUBLISH', chan, 'free') end

@@ -2,9 +2,10 @@ package node
 
 import (
 	"crypto/sha1"
-	_ "embed" // for the scripts
+	"embed"
 	"encoding/hex"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/golocker/locker/drivers"
@@ -12,49 +13,25 @@ import (
 
 // The lock protocol, as scripts: each step is one atomic command, whatever the client under it. They answer with
 // integers, strings and arrays of them only, which every client renders alike.
+//
+//go:embed *.lua
+var sources embed.FS
+
 var (
-	//go:embed acquire.lua
-	acquireSource string
-	//go:embed raise.lua
-	raiseSource string
-	//go:embed extend.lua
-	extendSource string
-
-	//go:embed undo.lua
-	undoSource string // a part of all that release
-	//go:embed release.lua
-	releaseSource string
-
-	//go:embed queue.lua
-	queueSource string // a part of all that know waiters
-	//go:embed enqueue.lua
-	enqueueSource string
-	//go:embed claim.lua
-	claimSource string
-	//go:embed handover.lua
-	handoverSource string
-
-	//go:embed turn.lua
-	turnSource string
-	//go:embed leaveturn.lua
-	leaveTurnSource string
-	//go:embed turnrelease.lua
-	turnReleaseSource string
-
-	acquireScript = newScript(acquireSource)
-	raiseScript   = newScript(raiseSource)
-	extendScript  = newScript(extendSource)
-	releaseScript = newScript(undoSource + releaseSource)
+	acquireScript = newScript("acquire.lua")
+	raiseScript   = newScript("raise.lua")
+	extendScript  = newScript("extend.lua")
+	releaseScript = newScript("release.lua")
 
 	// The queue for one node's lock, which is handed on from one waiter to the next.
-	enqueueScript  = newScript(queueSource + enqueueSource)
-	claimScript    = newScript(queueSource + claimSource)
-	handoverScript = newScript(queueSource + undoSource + handoverSource)
+	enqueueScript  = newScript("enqueue.lua")
+	claimScript    = newScript("claim.lua")
+	handoverScript = newScript("handover.lua")
 
 	// The queue for Redlock, on one of its nodes, for the turn to ask them all.
-	turnScript        = newScript(queueSource + turnSource)
-	leaveTurnScript   = newScript(queueSource + leaveTurnSource)
-	turnReleaseScript = newScript(queueSource + undoSource + turnReleaseSource)
+	turnScript        = newScript("turn.lua")
+	leaveTurnScript   = newScript("leaveturn.lua")
+	turnReleaseScript = newScript("turnrelease.lua")
 )
 
 // Constants of the protocol, which every client of a lock has to agree on. queue.lua has them as numbers; a test compares.
@@ -69,9 +46,27 @@ type script struct {
 	source, sha string
 }
 
-func newScript(source string) *script {
+func newScript(name string) *script {
+	source := expand(name)
 	sum := sha1.Sum([]byte(source)) // the name Redis gives a script, not a protection
 	return &script{source, hex.EncodeToString(sum[:])}
+}
+
+// expand reads a script and puts others in the places of its lines "-- include NAME". It panics if one does not exist:
+// they are part of the program.
+func expand(name string) string {
+	text, err := sources.ReadFile(name)
+	if err != nil {
+		panic(err)
+	}
+	var b strings.Builder
+	for line := range strings.Lines(string(text)) {
+		if part, ok := strings.CutPrefix(line, "-- include "); ok {
+			line = expand(strings.TrimSpace(part))
+		}
+		b.WriteString(line)
+	}
+	return b.String()
 }
 
 // command calls the script by its digest, which the server answers with NOSCRIPT if it does not know it (yet, or any

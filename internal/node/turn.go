@@ -4,6 +4,7 @@ import (
 	"context"
 	"math/rand/v2"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/golocker/locker"
@@ -22,18 +23,30 @@ type Turn struct {
 	id     string
 	news   chan bool
 	ticket int64
+	rank   int  // what Ask was answered last
+	still  int  // how often that was the same
+	asked  bool // the node may know of it
+
+	mu   sync.Mutex
+	left *locker.Request // what Leave was called with
 }
 
 // Standing is where a Turn stands.
 type Standing struct {
 	Mine bool          // it is its turn
+	Rank int           // how many are before it; 0 if it is its turn
 	Left time.Duration // of the lock on this node; 0: free
 	// Again is when to ask again, at the latest: by then the node would forget the turn or the place, or the one before
 	// may have died.
 	Again time.Duration
 }
 
-// NewTurn returns a place that is yet to be taken by Ask, and must be left by Leave.
+// nearPoll is how often the first of a queue looks that cannot be told, while the queue moves; the others less often, by
+// how many are before them, and all of them by and by every untoldPoll. Whoever has the turn and does not know keeps
+// everybody waiting, so it must not be long compared with a short hold.
+const nearPoll = 5 * time.Millisecond
+
+// NewTurn returns a place that is yet to be taken by Ask, and must be ended by Leave or Used.
 func (n *Node) NewTurn(key string) *Turn {
 	t := &Turn{node: n, keys: keysOf(n.prefix + key), id: locker.NewToken(), news: make(chan bool, 1)}
 	t.News = t.news
@@ -41,7 +54,7 @@ func (n *Node) NewTurn(key string) *Turn {
 	return t
 }
 
-// ID is what a release passes on to give the turn on, too.
+// ID is what a release is given to pass the turn on, too.
 func (t *Turn) ID() string { return t.id }
 
 // Ask takes the place, or keeps it, until ctx ends.
@@ -55,10 +68,11 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	k := &t.keys
 	c := t.node.start(ready, 0, turnScript, turnScript.command([]string{k.lock, k.turn(), k.queue(), k.waiters()},
 		t.id, milliseconds(maxLease)+":"+strconv.FormatInt(t.ticket, 10)+":"+channel))
-	err := t.node.wait(ctx, c, ready, t.node.queue.timeout, nil)
+	err := t.node.wait(ctx, c, ready, t.node.queue.timeout, t.late)
 	if err == nil {
 		err = c.err
 	}
+	t.asked = t.asked || !isNotSent(err)
 	if err != nil {
 		return Standing{}, t.node.fault(err)
 	}
@@ -66,8 +80,8 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	if err != nil {
 		return Standing{}, t.node.fault(err)
 	}
-	if !s.Mine && !live {
-		s.Again = min(s.Again, untoldPoll/2+rand.N(untoldPoll/2))
+	if !live {
+		s.Again = min(s.Again, t.untold(s.Rank))
 	}
 	return s, nil
 }
@@ -78,29 +92,66 @@ func (t *Turn) decode(reply drivers.Reply) (Standing, error) {
 	if err != nil {
 		return Standing{}, err
 	}
-	half := claimWindow/2 + rand.N(claimWindow/4)
+	s := Standing{Again: claimWindow/2 + rand.N(claimWindow/4)}
 	switch {
 	case len(n) == 2 && n[0] == 1:
-		return Standing{Mine: true, Left: span(n[1]), Again: half}, nil
+		s.Mine = true
+		if s.Left = span(n[1]); s.Left > 0 { // its holder may die
+			s.Again = min(s.Again, s.Left+time.Millisecond)
+		}
 	case len(n) == 5 && n[0] == 0:
+		s.Left, s.Rank, s.Again = span(n[1]), int(n[2]), min(s.Again, span(n[3]))
 		if t.ticket == 0 {
 			t.ticket = n[4]
 		}
-		return Standing{Left: span(n[1]), Again: min(half, span(n[3]))}, nil
+	default:
+		return Standing{}, unexpected(reply)
 	}
-	return Standing{}, unexpected(reply)
+	return s, nil
 }
 
-// Leave gives up the place, or the turn if passed on is false: a release that was given the ID has done so already. It
-// does not wait; a place that is not left in time is forgotten by the node.
-func (t *Turn) Leave(passedOn bool) {
+// untold is when to look again if nobody can tell.
+func (t *Turn) untold(rank int) time.Duration {
+	if rank != t.rank {
+		t.rank, t.still = rank, 0
+	}
+	d := min(untoldPoll, nearPoll*time.Duration(1+min(rank, 1000))<<min(t.still, 8))
+	t.still++
+	return d/2 + rand.N(d/2)
+}
+
+// Used ends a Turn by which the lock was acquired: its release is given the ID.
+func (t *Turn) Used() { t.node.inbox.ignore(t.id) }
+
+// Leave gives up the place, or the turn, and what req, the last attempt, may still have of the lock on this node: both at
+// once, because a turn is only handed on where the lock is free. It goes on in the background until the node has answered.
+func (t *Turn) Leave(req *locker.Request) {
 	t.node.inbox.ignore(t.id)
-	if passedOn {
+	if !t.asked {
 		return
 	}
-	k := &t.keys
-	t.node.start(make(chan *Call, 1), 0, leaveTurnScript,
-		leaveTurnScript.command([]string{k.lock, k.turn(), k.queue(), k.waiters()}, t.id))
+	t.mu.Lock()
+	t.left = req
+	t.mu.Unlock()
+	t.node.ReleaseLater(req, t.id)
+}
+
+// late is told of the outcome of an Ask that was not waited for. It may have been executed after the turn was left, and
+// have taken the place again: the node would give the turn to nobody, and everybody would wait for that to end.
+func (t *Turn) late(*Call) {
+	t.mu.Lock()
+	req := t.left
+	t.mu.Unlock()
+	if req != nil {
+		t.node.ReleaseLater(req, t.id)
+	}
+}
+
+// Unfinished reports that the node has released, but did not find the next one yet among many that are dead: the release
+// is to be repeated.
+func (c *Call) Unfinished() bool {
+	r, isInt := c.reply.(int64)
+	return c.err == nil && isInt && r&again != 0
 }
 
 // ring passes a piece of news on without blocking. To be told counts for more than what has not been looked at yet.

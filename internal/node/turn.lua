@@ -4,6 +4,8 @@
 -- KEYS: 1 lock  2 turn  3 queue  4 waiters      (one hash slot)
 -- ARGV: 1 waiter  2 "lease:ticket:channel", as in enqueue.lua
 -- reply: {1, PTTL of the lock} your turn | {0, PTTL of the lock, rank, ask again in ms, ticket} not yet
+-- include mint.lua
+-- include queue.lua
 lock, turn, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local w = ARGV[1]
 local lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(.*)$')

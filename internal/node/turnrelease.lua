@@ -5,10 +5,13 @@
 --         the queue as, empty if it was not. Owner and waiter have no colon. One word, because Redis takes ten of a
 --         client that has not authenticated; see acquire.lua.
 -- reply: 0 to 3, see undo.lua; plus 8 if the next was not found yet among too many dead: send it again
-lock, turn, queue, waiters = KEYS[1], KEYS[4], KEYS[5], KEYS[6]
+-- include undo.lua
 local o, tomb, rest, token, w = string.match(ARGV[1], '^([^:]+):(%d+):(%d+):(%d+):([^:]*)$')
-local r = undo(lock, KEYS[2], KEYS[3], o, tomb, rest, token)
-if type(r) ~= 'number' or redis.call('EXISTS', turn, queue) == 0 then return r end
+local r = undo(KEYS[1], KEYS[2], KEYS[3], o, tomb, rest, token)
+if type(r) ~= 'number' or redis.call('EXISTS', KEYS[4], KEYS[5]) == 0 then return r end       -- nobody waits: the usual case
+-- include mint.lua
+-- include queue.lua
+lock, turn, queue, waiters = KEYS[1], KEYS[4], KEYS[5], KEYS[6]
 local holder, chan = string.match(redis.call('GET', turn) or '', '^(%S+) (.*)$')
 if w ~= '' then
   drop(w)

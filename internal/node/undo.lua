@@ -1,4 +1,4 @@
--- What all releases share. It is put in front of each of them; see script.go.
+-- What all releases share.
 --
 -- Deletes the lock if it is o's; tomb is the life of the tombstone in ms, "0" if the outcome of the acquisition is known;
 -- rest, if not "0", is for how many ms nobody may have the lock; token that of the lease, "0" = do not look.
@@ -6,12 +6,12 @@
 --         | 3 deleted, but a newer token had been issued | 0 not held by this owner | an error reply
 local function undo(lock, gone, fence, o, tomb, rest, token)
   local r = 0
-  local cur = redis.pcall('GET', lock)
-  if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
-  if cur == o then
+  local got = redis.pcall('MGET', lock, fence)
+  if got.err then return got end
+  if got[1] == o then
     redis.call('DEL', lock)                    -- before any SET: DEL is allowed when the server is out of memory
     r = 1
-    if token ~= '0' and (tonumber(redis.call('GET', fence) or '0') or 0) > tonumber(token) then r = 3 end
+    if token ~= '0' and (tonumber(got[2] or '0') or 0) > tonumber(token) then r = 3 end
     -- Another owner's name: neither a late extension nor this release, delivered again, can touch it.
     if rest ~= '0' then redis.pcall('SET', lock, 'hold:' .. o, 'PX', rest) end
   end

@@ -1,0 +1,224 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// crowd is how many clients contend.
+const crowd = 4
+
+// nobodyStarves is for pollers, too: where the lock goes to whoever asks at the right moment, shares differ a lot over a
+// short time. It is failed by a client that hardly ever gets the lock while the others have it all the time.
+func nobodyStarves(t testing.TB, h LockerHarness) {
+	const enough = 5
+	ls, _ := clients(t, h, crowd)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	var mu sync.Mutex
+	holds := make([]int, len(ls))
+	start := time.Now()
+	over := func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Min(holds) >= enough || time.Since(start) > patience
+	}
+	var wg sync.WaitGroup
+	for i, l := range ls {
+		wg.Go(func() {
+			for !over() {
+				lease, err := l.Lock(ctx, "k", locker.TTL(longTTL))
+				if err != nil {
+					t.Errorf("Lock: expected a lease, seen %v", err)
+					return
+				}
+				mu.Lock()
+				holds[i]++
+				mu.Unlock()
+				time.Sleep(time.Millisecond)
+				unlock(t, lease)
+				time.Sleep(3 * time.Millisecond)
+			}
+		})
+	}
+	wg.Wait()
+	if slices.Min(holds) < enough && !t.Failed() {
+		t.Errorf("expected each client to get the lock %d times within %v, seen %v", enough, patience, holds)
+	}
+}
+
+func servedInOrder(t testing.TB, h LockerHarness) {
+	if !h.FIFO {
+		t.Skip("the harness does not declare FIFO")
+	}
+	const rounds = 3
+	ls, _ := clients(t, h, 6)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	for range rounds {
+		holder := lock(t, ls[0], "k", locker.TTL(longTTL))
+		var mu sync.Mutex
+		var order []int
+		var wg sync.WaitGroup
+		for i, l := range ls[1:] {
+			waits := make(chan struct{})
+			var once sync.Once
+			ctx := locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { once.Do(func() { close(waits) }) }})
+			wg.Go(func() {
+				lease, err := l.Lock(ctx, "k", locker.TTL(longTTL))
+				if err != nil {
+					t.Errorf("Lock: expected a lease, seen %v", err)
+					return
+				}
+				mu.Lock()
+				order = append(order, i)
+				mu.Unlock()
+				unlock(t, lease)
+			})
+			await(t, "Trace.Waiting to be called", waits, patience)
+		}
+		unlock(t, holder)
+		wg.Wait()
+		for i, got := range order {
+			if got != i {
+				t.Fatalf("expected the lock in the order of arrival, seen %v", order)
+			}
+		}
+	}
+}
+
+func leavingWaiterStallsNobody(t testing.TB, h LockerHarness) {
+	const rounds = 30
+	bound := 2 * slack // without an order, a lock that was taken for one that had left may be found by a poll
+	if h.FIFO {
+		bound = slack
+	}
+	ls, _ := clients(t, h, 3)
+	for i := range rounds {
+		holder, _ := acquireWhenFree(t, ls[0], "k") // what the last one had left may take a moment to be undone
+		leaving, leave := context.WithCancel(t.Context())
+		staying, cancel := context.WithTimeout(t.Context(), patience)
+		left := make(chan struct{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			defer close(left)
+			lease, err := ls[1].Lock(leaving, "k", locker.TTL(longTTL))
+			switch {
+			case err == nil: // it had it before its context ended
+				unlock(t, lease)
+			case !errors.Is(err, context.Canceled):
+				t.Errorf("Lock with a context that is cancelled: expected a lease or a match of context.Canceled, seen %v", err)
+			}
+		})
+		time.Sleep(2 * time.Millisecond) // so that it comes before the next one, where there is an order
+		var served time.Time
+		wg.Go(func() {
+			lease, err := ls[2].Lock(staying, "k", locker.TTL(longTTL))
+			if err != nil {
+				t.Errorf("expected the waiter behind one that leaves to get the lock, seen %v", err)
+				return
+			}
+			served = time.Now()
+			unlock(t, lease)
+		})
+		time.Sleep(10 * time.Millisecond)
+		// From before the release to after the claim of a lock that was handed over, in steps that are short at first.
+		moment := time.Duration(i-rounds/3) * 100 * time.Microsecond
+		release := func() { unlock(t, holder) }
+		if moment < 0 {
+			leave()
+			time.Sleep(-moment)
+			release()
+		} else {
+			time.AfterFunc(moment, leave)
+			release()
+		}
+		released := time.Now()
+		wg.Wait()
+		<-left
+		leave()
+		cancel()
+		if late := served.Sub(released); late > bound && !t.Failed() {
+			t.Errorf("expected the lock to go to the next waiter soon, seen it there after %v, when the first had left %v after the release",
+				late, moment)
+		}
+		if t.Failed() {
+			return
+		}
+	}
+	time.Sleep(short(h) / 4) // whoever still asks for it has it now
+	lease, _ := acquireWhenFree(t, ls[0], "k")
+	unlock(t, lease)
+}
+
+func minHoldKeeps(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 3)
+	hold := short(h) / 2
+	for _, waiting := range []bool{false, true} {
+		start := time.Now()
+		holder := lock(t, ls[0], "k", locker.TTL(longTTL), locker.MinHold(hold))
+		keptUntil := time.Now().Add(hold) // or a little earlier: it counts from the request
+		served := make(chan time.Time, 1)
+		if waiting {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			go func() {
+				lease, err := ls[1].Lock(ctx, "k", locker.TTL(longTTL))
+				at := time.Now()
+				if err != nil {
+					t.Errorf("Lock of a lock that is kept for a while: expected a lease, seen %v", err)
+				} else {
+					unlock(t, lease)
+				}
+				served <- at
+			}()
+			time.Sleep(hold / 10)
+		}
+		unlock(t, holder)
+		if err := holder.Err(); !errors.Is(err, locker.ErrUnlocked) || !isDone(holder) {
+			t.Errorf("after Unlock: expected ErrUnlocked and Done closed, seen Err %v, Done closed %v", err, isDone(holder))
+		}
+		var at time.Time
+		if waiting {
+			at = <-served
+		} else {
+			wantHeld(t, ls[0], "k")
+			wantHeld(t, ls[2], "k")
+			var lease locker.Lease
+			lease, at = acquireWhenFree(t, ls[1], "k")
+			unlock(t, lease)
+		}
+		if kept := at.Sub(start); kept < hold {
+			t.Errorf("expected nobody to get the lock for %v, seen it taken after %v (by a waiter: %v)", hold, kept, waiting)
+		}
+		// A store may leave it to the waiters to notice, so this is not about how soon they do.
+		if late := at.Sub(keptUntil); late > 2*slack {
+			t.Errorf("expected the lock to be free after %v, seen it %v later (by a waiter: %v)", hold, late, waiting)
+		}
+	}
+}
+
+func maxHoldEnds(t testing.TB, h LockerHarness) {
+	ls, _ := clients(t, h, 2)
+	limit := 3 * short(h) / 2
+	lease := lock(t, ls[0], "k", locker.TTL(short(h)), locker.MaxHold(limit))
+	start := time.Now()
+	if until := lease.Until(); until.After(start.Add(limit)) {
+		t.Errorf("Until: expected no more than MaxHold of %v from the request, seen %v from its end", limit, until.Sub(start))
+	}
+	await(t, "Done to be closed", lease.Done(), limit+slack)
+	if took := time.Since(start); took < limit*4/5 {
+		t.Errorf("expected the lease to be renewed until MaxHold of %v is over, seen its end after %v: %v", limit, took, lease.Err())
+	}
+	if lost := (*locker.LostError)(nil); !errors.As(lease.Err(), &lost) || lost.Reason != locker.LostMaxHold {
+		t.Errorf("Err: expected a *LostError with the reason %q, seen %v", locker.LostMaxHold, lease.Err())
+	}
+	unlock(t, lease)
+	unlock(t, lock(t, ls[1], "k", locker.TTL(longTTL)))
+}

@@ -1,0 +1,394 @@
+package node
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+)
+
+// toldPoll is how often a Client looks at the latest that hears of releases; see wait.go of package locker.
+const toldPoll = 2 * time.Second
+
+// Who does not queue is woken by the release, and gets the lock by its next attempt.
+func TestHintOfARelease(t *testing.T) {
+	onStreet(t, func(x *street) {
+		lease := x.plain().must()
+		for range 3 {
+			p := x.plain()
+			c := p.lock()
+			attempts := p.sent("acquire")
+			c.waits(30 * time.Second)
+			if n := p.sent("acquire") - attempts; n > 30 {
+				x.Errorf("%d attempts in 30 s", n)
+			}
+			released := time.Now()
+			x.unlock(lease)
+			lease = c.gets(time.Second)
+			if took := c.at.Sub(released); took > 10*oneWay {
+				x.Errorf("the lock was there after %v", took)
+			}
+		}
+		x.unlock(lease)
+		x.nothing()
+	})
+}
+
+func TestHintIsLost(t *testing.T) {
+	onStreet(t, func(x *street) {
+		lease := x.plain().must()
+		c := x.plain().lock()
+		c.waits(10 * time.Second)
+		x.messages(lost)
+		x.unlock(lease)
+		x.unlock(c.gets(toldPoll + 10*oneWay))
+		x.nothing()
+	})
+}
+
+// While the subscription is made again nothing is heard, so that its being there is a reason to look.
+func TestHintIsPublishedWhileTheSubscriptionIsAway(t *testing.T) {
+	onStreet(t, func(x *street) {
+		lease := x.plain().must()
+		p := x.plain()
+		c := p.lock()
+		c.waits(10 * time.Second)
+		p.meddle(func(kind string) fate { return fate{out: 200 * time.Millisecond, lost: false} })
+		x.node.Cut()
+		x.unlock(lease)
+		released := time.Now()
+		x.unlock(c.gets(toldPoll))
+		if took := c.at.Sub(released); took > 700*time.Millisecond {
+			x.Errorf("the lock was there after %v", took)
+		}
+		x.nothing()
+	})
+}
+
+func TestHintsOfManyKeys(t *testing.T) {
+	onStreet(t, func(x *street) {
+		holder, p := x.plain(), x.plain()
+		var leases []locker.Lease
+		var wg sync.WaitGroup
+		keys := strings.Split("abcdefghij", "")
+		for _, key := range keys {
+			l, err := holder.TryLock(x.Context(), key)
+			if err != nil {
+				x.Fatal(err)
+			}
+			leases = append(leases, l)
+			wg.Go(func() {
+				mine, err := p.Lock(x.Context(), key)
+				if err != nil {
+					x.Error(err)
+					return
+				}
+				x.unlock(mine)
+			})
+		}
+		time.Sleep(900 * time.Millisecond) // they look again after a second, at the earliest
+		before := p.sent("acquire")
+		for _, l := range leases {
+			x.unlock(l)
+		}
+		released := time.Now()
+		wg.Wait()
+		if took := time.Since(released); took > 20*oneWay {
+			x.Errorf("all were served after %v", took)
+		}
+		if n := p.sent("acquire") - before; n != len(keys) {
+			x.Errorf("%d attempts after the releases of %d keys", n, len(keys))
+		}
+		if n := p.sent("PING"); n != 1 {
+			x.Errorf("%d subscriptions were opened", n)
+		}
+		p.forgotten(keys...)
+		x.nothing()
+	})
+}
+
+// forgotten checks that nobody listens any more, here and at the server.
+func (p *party) forgotten(keys ...string) {
+	p.x.Helper()
+	p.x.settle()
+	in := p.node.inbox
+	in.mu.Lock()
+	if len(in.listeners) > 0 || len(in.confirmed) > 1 {
+		p.x.Errorf("%d listeners and %d channels are kept: %v", len(in.listeners), len(in.confirmed), in.confirmed)
+	}
+	in.mu.Unlock()
+	for _, key := range keys {
+		k := keysOf("p:" + key)
+		if n := p.x.node.Execute(drivers.Command{"PUBLISH", k.free(), ""}); n != int64(0) {
+			p.x.Errorf("%v still listen to %s", n, k.free())
+		}
+	}
+}
+
+// Waits that end in each way, some before the subscription is there, leave no listener behind.
+func TestListenersAreForgotten(t *testing.T) {
+	for _, kind := range []string{"queued", "plain"} {
+		t.Run(kind, func(t *testing.T) {
+			onStreet(t, func(x *street) {
+				p, holder := x.party(), x.party()
+				if kind == "plain" {
+					p, holder = x.plain(), x.plain()
+				}
+				lease := holder.must()
+				for i := range 60 {
+					ctx, cancel := context.WithTimeout(x.Context(), time.Duration(i)*300*time.Microsecond)
+					if _, err := p.Lock(ctx, "k"); err == nil {
+						x.Fatal("locked")
+					}
+					cancel()
+				}
+				c := p.lock()
+				x.unlock(lease)
+				x.unlock(c.gets(toldPoll))
+				p.forgotten("k")
+				x.nothing()
+			})
+		})
+	}
+}
+
+// The connection is not kept for nobody, nor lost while somebody listens now and then.
+func TestSubscriptionEndsWhenNobodyListens(t *testing.T) {
+	onStreet(t, func(x *street) {
+		p := x.party()
+		for range 20 { // waits that are over before the connection is given up
+			lease := x.party().must()
+			c := p.lock()
+			c.waits(100 * time.Millisecond)
+			x.unlock(lease)
+			x.unlock(c.gets(time.Second))
+			time.Sleep(inboxLinger - time.Second)
+		}
+		if n := p.sent("PING"); n != 1 {
+			x.Errorf("%d subscriptions were opened", n)
+		}
+		time.Sleep(inboxLinger + inboxProbe)
+		in := p.node.inbox
+		in.mu.Lock()
+		if in.running != nil {
+			x.Error("the subscription is still there")
+		}
+		in.mu.Unlock()
+		before := p.sent("")
+		time.Sleep(time.Hour)
+		if n := p.sent("") - before; n > 0 {
+			x.Errorf("%d commands were sent for nobody", n)
+		}
+		p.warm() // and it comes back
+	})
+}
+
+// A connection that has gone silent is replaced, though nothing says that it is broken.
+func TestSilentSubscriptionIsReplaced(t *testing.T) {
+	onStreet(t, func(x *street) {
+		lease := x.party().must()
+		p := x.party()
+		c := p.lock()
+		c.waits(30 * time.Second)
+		if n := p.sent("PING"); n != 1 {
+			x.Fatalf("%d subscriptions were opened in peace", n)
+		}
+		x.messages(lost)
+		c.waits(inboxProbe*5/2 + inboxProbe + inboxMaxPause)
+		if n := p.sent("PING"); n != 2 {
+			x.Errorf("%d subscriptions were opened, want another one", n)
+		}
+		x.messages(nil)
+		x.unlock(lease)
+		x.unlock(c.gets(heartbeat))
+	})
+}
+
+// Cut again and again, it is made again each time, and what was there for a while at once.
+func TestSubscriptionIsMadeAgain(t *testing.T) {
+	onStreet(t, func(x *street) {
+		lease := x.party().must()
+		p := x.party()
+		c := p.lock()
+		for i := range 10 {
+			c.waits(time.Second)
+			x.node.Cut()
+			c.waits(2*inboxMinPause + 10*oneWay)
+			if n := p.sent("PING"); n != i+2 || !p.node.inbox.live(p.node.inbox.name) {
+				x.Fatalf("%d subscriptions were opened after %d cuts", n, i+1)
+			}
+		}
+		x.unlock(lease)
+		x.unlock(c.gets(10 * oneWay))
+		x.nothing()
+	})
+}
+
+// What cannot be opened is tried again, not in a hurry, and the waiter polls meanwhile.
+func TestSubscriptionThatCannotBeHad(t *testing.T) {
+	ways := map[string]struct {
+		change func(x *street) func(drivers.Driver) drivers.Driver
+		fate   func(kind string) fate
+	}{
+		"the driver has none": {change: func(*street) func(drivers.Driver) drivers.Driver {
+			return func(d drivers.Driver) drivers.Driver { return struct{ drivers.Driver }{d} }
+		}},
+		"the channel is refused": {change: func(*street) func(drivers.Driver) drivers.Driver {
+			return func(d drivers.Driver) drivers.Driver { return &channelRefused{Driver: d} }
+		}},
+		"connection refused": {fate: func(kind string) fate { return fate{unsent: kind == "PING"} }},
+		"connection hangs":   {fate: func(kind string) fate { return fate{lost: kind == "PING"} }},
+	}
+	for name, way := range ways {
+		for _, kind := range []string{"queued", "plain"} {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				onStreet(t, func(x *street) {
+					var change []func(drivers.Driver) drivers.Driver
+					if way.change != nil {
+						change = append(change, way.change(x))
+					}
+					make := x.party
+					if kind == "plain" {
+						make = x.plain
+					}
+					p := make(change...)
+					p.meddle(way.fate)
+					opened := func() int { return p.sent("PING") }
+					if r, ok := p.node.driver.(*channelRefused); ok {
+						opened = func() int { return int(r.opened.Load()) }
+					}
+					lease := make().must()
+					c := p.lock()
+					before, openedBefore := p.sent(""), opened()
+					c.waits(time.Minute)
+					if n := opened() - openedBefore; n > 130 {
+						x.Errorf("%d subscriptions were tried in a minute", n)
+					}
+					if n := p.sent("") - before; n > 60*25 {
+						x.Errorf("%d commands in a minute", n)
+					}
+					released := time.Now()
+					x.unlock(lease)
+					x.unlock(c.gets(time.Second))
+					if took := c.at.Sub(released); took > untoldPoll+10*oneWay {
+						x.Errorf("the lock was there after %v", took)
+					}
+					p.meddle(nil)
+					x.nothing()
+				})
+			})
+		}
+	}
+}
+
+// channelRefused is a driver for a user without a right to any channel.
+type channelRefused struct {
+	drivers.Driver
+	opened atomic.Int32
+}
+
+func (r *channelRefused) Subscribe(_ context.Context, l drivers.Listener) (drivers.Subscription, error) {
+	r.opened.Add(1)
+	return &refusedSubscription{l: l}, nil
+}
+
+type refusedSubscription struct {
+	l    drivers.Listener
+	once sync.Once
+}
+
+func (s *refusedSubscription) Subscribe(...string) error {
+	go s.end(drivers.ServerError("NOPERM No permissions to access a channel"))
+	return nil
+}
+
+func (s *refusedSubscription) Unsubscribe(...string) error { return nil }
+
+func (s *refusedSubscription) Close() error {
+	s.end(drivers.ErrClosed)
+	return nil
+}
+
+func (s *refusedSubscription) end(err error) { s.once.Do(func() { s.l.Lost(err) }) }
+
+// Those who cannot be told keep their place among those who can, and get their share.
+func TestWaiterWithoutSubscriptionKeepsItsPlace(t *testing.T) {
+	onStreet(t, func(x *street) {
+		lease := x.party().must()
+		deaf := func(d drivers.Driver) drivers.Driver { return struct{ drivers.Driver }{d} }
+		var calls []*call
+		for i := range 8 {
+			p := x.party()
+			if i%2 == 0 {
+				p = x.party(deaf)
+			}
+			calls = append(calls, p.lock())
+		}
+		for i, c := range calls {
+			c.waits(time.Second)
+			x.unlock(lease)
+			lease = c.gets(untoldPoll + 10*oneWay)
+			for _, later := range calls[i+1:] {
+				if later.isDone() {
+					x.Fatalf("waiter %d was overtaken", i+1)
+				}
+			}
+		}
+		x.unlock(lease)
+		x.nothing()
+	})
+}
+
+// The subscription takes long. Until it is there the waiter polls; then it tells the server where it is to be told.
+func TestSlowSubscription(t *testing.T) {
+	onStreet(t, func(x *street) {
+		lease := x.party().must()
+		p := x.party()
+		p.meddle(func(kind string) fate {
+			if kind == "PING" {
+				return fate{out: 3 * time.Second}
+			}
+			return fate{}
+		})
+		c := p.lock()
+		c.waits(3*time.Second + 10*oneWay)
+		if n := p.sent("enqueue"); n < 20 || n > 70 {
+			x.Errorf("%d requests in 3 s without a subscription", n)
+		}
+		before := p.sent("enqueue")
+		c.waits(20 * time.Second)
+		if n := p.sent("enqueue") - before; n > 20 {
+			x.Errorf("%d requests in 20 s with one", n)
+		}
+		released := time.Now()
+		x.unlock(lease)
+		x.unlock(c.gets(time.Second))
+		if took := c.at.Sub(released); took > 5*oneWay {
+			x.Errorf("handed over within %v", took)
+		}
+		x.nothing()
+	})
+}
+
+func TestCloseWhileTheSubscriptionIsOpened(t *testing.T) {
+	onStreet(t, func(x *street) {
+		lease := x.party().must()
+		p := x.party()
+		p.meddle(func(kind string) fate { return fate{lost: kind == "PING"} })
+		c := p.lock()
+		start := time.Now()
+		if err := p.Close(); err != nil {
+			x.Error(err)
+		}
+		if took := time.Since(start); took > 100*time.Millisecond || !c.isDone() {
+			x.Errorf("closed after %v", took)
+		}
+		x.unlock(lease)
+		x.nothing()
+	})
+}

@@ -1,0 +1,18 @@
+-- How tokens are made where one node decides alone; see acquire.lua.
+local keep = 86400000                          -- as in acquire.lua
+local fence                                    -- the counter's name, for the script to set
+local us                                       -- the server's clock, once asked
+local function clock()
+  if not us then
+    local t = redis.call('TIME')
+    us = t[1] * 1000000 + t[2]
+  end
+  return us
+end
+
+-- The next token after f, which GET has found; see acquire.lua.
+local function mint(f)
+  local c = math.max((tonumber(f or '0') or 0) + 1, clock())
+  redis.call('SET', fence, string.format('%.0f', c), 'PX', string.format('%.0f', math.floor((c - clock()) / 1000) + keep))
+  return c
+end

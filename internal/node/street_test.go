@@ -1,0 +1,343 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/simnode"
+)
+
+// street is a simulated server with clients of it, in virtual time. A command takes a millisecond there and one back.
+type street struct {
+	*testing.T
+	node *simnode.Node
+
+	mu      sync.Mutex
+	deliver func(channel, id string) (late time.Duration, lost bool) // what becomes of messages; nil: they come at once
+}
+
+const oneWay = time.Millisecond
+
+func onStreet(t *testing.T, f func(x *street)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		x := &street{T: t, node: simnode.New()}
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // after the clients' end: what is on its way arrives
+		x.node.Deliver = func(channel, id string) (time.Duration, bool) {
+			x.mu.Lock()
+			deliver := x.deliver
+			x.mu.Unlock()
+			if deliver == nil {
+				return 0, false
+			}
+			return deliver(channel, id)
+		}
+		f(x)
+	})
+}
+
+// messages sets what becomes of them.
+func (x *street) messages(deliver func(channel, id string) (time.Duration, bool)) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.deliver = deliver
+}
+
+func lost(string, string) (time.Duration, bool) { return 0, true }
+
+// fate is what becomes of a command. The zero fate is that it is executed and answered.
+type fate struct {
+	out, back time.Duration // beyond the usual
+	lost      bool          // it is never executed
+	mute      bool          // the answer is lost
+	cut       bool          // instead of silence, the connection breaks
+	twice     bool          // it is executed a second time, at once
+	unsent    bool          // the connection could not be had
+}
+
+// party is one client.
+type party struct {
+	*locker.Client
+	x    *street
+	node *Node
+
+	moment func() // called when a command leaves, is executed, is answered, and when the answer has come; set at the start
+
+	mu    sync.Mutex
+	fate  func(kind string) fate
+	kinds []string // of the commands that it has sent
+}
+
+// party makes a client that queues, closed in the end. change may put something around its driver.
+func (x *street) party(change ...func(drivers.Driver) drivers.Driver) *party {
+	return x.client(func(n *Node) locker.Backend { return FIFO{n} }, change...)
+}
+
+// plain makes a client that does not queue.
+func (x *street) plain(change ...func(drivers.Driver) drivers.Driver) *party {
+	return x.client(func(n *Node) locker.Backend { return n }, change...)
+}
+
+func (x *street) client(backend func(*Node) locker.Backend, change ...func(drivers.Driver) drivers.Driver) *party {
+	p := &party{x: x, moment: func() {}}
+	d := x.node.Driver(p.network)
+	for _, c := range change {
+		d = c(d)
+	}
+	p.node = New(d, Options{Name: "n", Prefix: "p:"})
+
+	p.Client = locker.NewClient(backend(p.node))
+	x.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			x.Errorf("Close: %v", err)
+		}
+	})
+	return p
+}
+
+// kindOf names a command.
+func kindOf(cmd drivers.Command) string {
+	for s, name := range names {
+		if len(cmd) > 1 && (cmd[1] == s.sha || cmd[1] == s.source) {
+			return name
+		}
+	}
+	return cmd[0]
+}
+
+func (p *party) network(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+	var f fate
+	p.mu.Lock()
+	for _, cmd := range cmds {
+		p.kinds = append(p.kinds, kindOf(cmd))
+	}
+	if p.fate != nil {
+		for _, cmd := range cmds {
+			if f == (fate{}) {
+				f = p.fate(kindOf(cmd))
+			}
+		}
+	}
+	p.mu.Unlock()
+	p.moment()
+	if f.unsent {
+		return nil, drivers.NotSent(errors.New("no connection"))
+	}
+	answer, broken := make(chan []drivers.Reply, 1), make(chan struct{})
+	go func() {
+		time.Sleep(oneWay + f.out)
+		if !f.lost {
+			p.moment()
+			replies := execute()
+			p.moment()
+			if f.twice {
+				execute()
+			}
+			time.Sleep(oneWay + f.back)
+			if !f.mute {
+				answer <- replies
+				return
+			}
+		}
+		if f.cut {
+			close(broken)
+		}
+	}()
+	select {
+	case replies := <-answer:
+		p.moment()
+		return replies, nil
+	case <-broken:
+		return nil, io.EOF
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// meddle decides about the commands from now on, one after another; nil lets them all pass.
+func (p *party) meddle(f func(kind string) fate) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.fate = f
+}
+
+// once gives the next command of a kind its fate.
+func (p *party) once(kind string, f fate) {
+	done := false
+	p.meddle(func(k string) fate {
+		if k != kind || done {
+			return fate{}
+		}
+		done = true
+		return f
+	})
+}
+
+// sent counts the commands of a kind that were sent; "" counts all.
+func (p *party) sent(kind string) (n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, k := range p.kinds {
+		if k == kind || kind == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// call is one Lock under way.
+type call struct {
+	x      *street
+	done   chan struct{}
+	lease  locker.Lease
+	err    error
+	at     time.Time // when it returned
+	cancel context.CancelFunc
+	wakes  []locker.WakeReason
+}
+
+// lock begins to lock k and returns when the client waits, has the lock or sleeps otherwise.
+func (p *party) lock(opts ...locker.Option) *call {
+	c := &call{x: p.x, done: make(chan struct{})}
+	ctx, cancel := context.WithCancel(p.x.Context())
+	c.cancel = cancel
+	ctx = locker.WithTrace(ctx, &locker.Trace{Woken: func(w locker.Wake) { c.wakes = append(c.wakes, w.Reason) }})
+	go func() {
+		defer close(c.done)
+		defer cancel()
+		c.lease, c.err = p.Lock(ctx, "k", opts...)
+		c.at = time.Now()
+	}()
+	p.x.settle()
+	return c
+}
+
+// settle lets what is under way arrive: an opening of a subscription and two more commands.
+func (x *street) settle() {
+	time.Sleep(10 * oneWay)
+	synctest.Wait()
+}
+
+func (c *call) isDone() bool {
+	synctest.Wait()
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// gets waits until the call has the lock, for limit at most, and checks that the lease ends before the key does.
+func (c *call) gets(limit time.Duration) locker.Lease {
+	c.x.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(limit):
+		c.x.Fatalf("still waits after %v", limit)
+	}
+	if c.err != nil {
+		c.x.Fatal(c.err)
+	}
+	c.x.sound(c.lease)
+	return c.lease
+}
+
+// waits checks that the call goes on waiting for d.
+func (c *call) waits(d time.Duration) {
+	c.x.Helper()
+	time.Sleep(d)
+	if c.isDone() {
+		c.x.Fatalf("returned %v, %v while it should wait", c.lease, c.err)
+	}
+}
+
+// sound checks that the lock is the lease's for as long as the lease says.
+func (x *street) sound(l locker.Lease) {
+	x.Helper()
+	k := keysOf("p:" + l.Key())
+	reply := x.node.Execute(enqueueScript.command([]string{k.lock, k.fence, k.gone + "spy", k.queue(), k.waiters()}, "spy", "1000:0:0:"))
+	r, _ := reply.([]drivers.Reply)
+	if len(r) != 5 || r[0] != int64(0) {
+		x.Fatalf("the lock is not held: %v", reply)
+	}
+	if end := time.Now().Add(time.Duration(r[1].(int64)) * time.Millisecond); l.Until().After(end) {
+		x.Errorf("the lease says that it lasts until %v after the key has expired", l.Until().Sub(end))
+	}
+	if err := l.Err(); err != nil {
+		x.Errorf("a fresh lease has ended: %v", err)
+	}
+}
+
+func (x *street) unlock(l locker.Lease) {
+	x.Helper()
+	if err := l.Unlock(x.Context()); err != nil {
+		x.Errorf("Unlock: %v", err)
+	}
+}
+
+// nothing checks that nothing but counters and tombstones is left, after what is in the background has had some time.
+func (x *street) nothing() {
+	x.Helper()
+	time.Sleep(100 * time.Millisecond)
+	synctest.Wait()
+	if left := x.left(); len(left) > 0 {
+		x.Errorf("%q are left behind", left)
+	}
+}
+
+func (x *street) left() (left []string) {
+	for _, key := range x.node.Keys() {
+		if !strings.Contains(key, ":fence") && !strings.Contains(key, ":gone:") {
+			left = append(left, key)
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// must locks k, which is free.
+func (p *party) must(opts ...locker.Option) locker.Lease {
+	p.x.Helper()
+	l, err := p.TryLock(p.x.Context(), "k", opts...)
+	if err != nil {
+		p.x.Fatal(err)
+	}
+	return l
+}
+
+// warm lets the client wait once, for another key, so that its subscription is there.
+func (p *party) warm() {
+	p.x.Helper()
+	holder := p.x.party()
+	l, err := holder.TryLock(p.x.Context(), "warm")
+	if err != nil {
+		p.x.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { p.x.unlock(l) })
+	mine, err := p.Lock(p.x.Context(), "warm")
+	if err != nil {
+		p.x.Fatal(err)
+	}
+	p.x.unlock(mine)
+	if !p.node.inbox.live(p.node.inbox.name) {
+		p.x.Fatal("the subscription is not there")
+	}
+}
+
+// refused checks that the lock cannot be had at once.
+func (p *party) refused() {
+	p.x.Helper()
+	if l, err := p.TryLock(p.x.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
+		p.x.Errorf("TryLock answers %v, %v, want ErrHeld", l, err)
+	}
+}

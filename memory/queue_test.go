@@ -1,0 +1,186 @@
+package memory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/memory"
+)
+
+// First come, first served: what the other conformance test does not ask for.
+func TestConformanceInOrder(t *testing.T) {
+	conformance.RunLocker(t, conformance.LockerHarness{
+		Bubble: synctest.Test,
+		FIFO:   true,
+		Store: func(testing.TB) conformance.LockerStore {
+			b := memory.NewBackend()
+			return conformance.LockerStore{Client: func() locker.Locker { return locker.NewClient(b) }}
+		},
+	})
+}
+
+// queue begins to wait in b and returns when the call waits, or has ended.
+func queue(ctx context.Context, b *memory.Backend, req locker.Request) <-chan error {
+	result := make(chan error, 1)
+	go func() {
+		_, err := b.Queue(ctx, req)
+		result <- err
+	}()
+	synctest.Wait()
+	return result
+}
+
+// soon checks that a call returns what it should at this very moment.
+func soon(t *testing.T, what string, result <-chan error, want error) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-result:
+		if !errors.Is(err, want) {
+			t.Errorf("%s: %v, want %v", what, err, want)
+		}
+	default:
+		t.Errorf("%s: still waits", what)
+	}
+}
+
+func waits(t *testing.T, what string, result <-chan error) {
+	t.Helper()
+	synctest.Wait()
+	select {
+	case err := <-result:
+		t.Errorf("%s: returned %v, should wait", what, err)
+	default:
+	}
+}
+
+func held(t *testing.T, b *memory.Backend, token string) {
+	t.Helper()
+	if _, err := b.Acquire(t.Context(), request("k", token)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func release(t *testing.T, b *memory.Backend, token string) {
+	t.Helper()
+	if err := b.Release(t.Context(), request("k", token)); err != nil {
+		t.Errorf("release by %s: %v", token, err)
+	}
+}
+
+func TestQueueIsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.NewBackend()
+		held(t, b, "a")
+		first := queue(t.Context(), b, request("k", "b"))
+		second := queue(t.Context(), b, request("k", "c"))
+		release(t, b, "a")
+		if _, err := b.Acquire(t.Context(), request("k", "d")); !errors.Is(err, locker.ErrHeld) {
+			t.Errorf("one who only tries came before: %v", err)
+		}
+		soon(t, "b", first, nil)
+		waits(t, "c", second)
+		release(t, b, "b")
+		soon(t, "c", second, nil)
+		release(t, b, "c")
+		if n := memory.Len(b); n != 0 {
+			t.Errorf("%d locks are still stored", n)
+		}
+	})
+}
+
+// The holder dies, and then the first waiter, without having claimed anything.
+func TestQueueGoesOnWhenLocksExpire(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.NewBackend()
+		held(t, b, "a")
+		first := queue(t.Context(), b, request("k", "b"))
+		second := queue(t.Context(), b, request("k", "c"))
+		time.Sleep(time.Second) // the TTL
+		soon(t, "b", first, nil)
+		if err := b.Extend(t.Context(), request("k", "b")); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		soon(t, "c", second, nil)
+		release(t, b, "c")
+	})
+}
+
+// A context ends before, with and after the grant: the lock is the caller's or the next one's.
+func TestQueueWhenTheContextEnds(t *testing.T) {
+	for range 50 {
+		for _, when := range []string{"before", "at the same time", "with the client's end"} {
+			synctest.Test(t, func(t *testing.T) {
+				b := memory.NewBackend()
+				held(t, b, "a")
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				req := request("k", "b")
+				closing := make(chan struct{})
+				req.Closing = closing
+				first := queue(ctx, b, req)
+				second := queue(t.Context(), b, request("k", "c"))
+				want := locker.ErrHeld
+				switch when {
+				case "before":
+					cancel()
+					soon(t, "b", first, want)
+				case "at the same time":
+					cancel()
+				case "with the client's end":
+					close(closing)
+					want = locker.ErrClosed
+				}
+				release(t, b, "a")
+				if when != "before" {
+					synctest.Wait()
+					if err := <-first; err == nil {
+						waits(t, "c", second)
+						release(t, b, "b")
+					} else if !errors.Is(err, want) {
+						t.Errorf("%s: %v", when, err)
+					}
+				}
+				soon(t, "c", second, nil)
+				release(t, b, "c")
+				if n := memory.Len(b); n != 0 {
+					t.Errorf("%d locks are still stored", n)
+				}
+			})
+		}
+	}
+}
+
+// A lock that stays taken for a while after its release goes to who waits when that is over, not when its TTL would have
+// been.
+func TestQueueWhenTheLockIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := memory.NewBackend()
+		long := request("k", "a")
+		long.TTL = time.Hour
+		if _, err := b.Acquire(t.Context(), long); err != nil {
+			t.Fatal(err)
+		}
+		result := queue(t.Context(), b, request("k", "b"))
+		long.Keep = 2500 * time.Millisecond
+		if err := b.Release(t.Context(), long); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(long.Keep - 1)
+		waits(t, "b", result)
+		start := time.Now()
+		if err := <-result; err != nil {
+			t.Error(err)
+		}
+		if late := time.Since(start); late > time.Second {
+			t.Errorf("b got the lock %v after it was free", late)
+		}
+		release(t, b, "b")
+	})
+}

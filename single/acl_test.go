@@ -1,0 +1,99 @@
+package single_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
+)
+
+// The user that the README recommends may do all that locks need, for every kind of key, and waiters are told.
+func TestUserOfTheReadme(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rule, _ := strings.Cut(string(readme), "\nACL SETUSER ")
+	rule, _, _ = strings.Cut(rule, "```")
+	s := redistest.Start(t)
+	args := []any{"ACL", "SETUSER"}
+	for _, word := range strings.Fields(rule) {
+		args = append(args, word)
+	}
+	s.Cmd(t, args...)
+	for _, driver := range []string{"goredis", "redigo", "rueidis"} {
+		for _, fifo := range []bool{true, false} {
+			client := func() *locker.Client {
+				d, err := drivers.Open(t.Context(), driver, drivers.Config{
+					Network: "tcp", Addr: s.Addr(), Username: "locker", Password: "password",
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return closing(t, single.New(d, single.FIFO(fifo)))
+			}
+			a, b := client(), client()
+			for _, key := range []string{"k", "a{tag}b", "a}b"} {
+				handOver(t, s, a, b, key, fifo)
+			}
+		}
+	}
+	if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {
+		t.Errorf("the server refused something: %v", log)
+	}
+}
+
+// handOver lets b wait for a lock of a, and wants it to be told.
+func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) {
+	t.Helper()
+	want, told := locker.WakeHint, func() bool { return strings.Contains(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS")), ":free") }
+	if fifo {
+		want, told = locker.WakeHandover, func() bool {
+			for _, k := range s.Keys(t, "*:lockwaiters*") {
+				if strings.Contains(fmt.Sprint(s.Cmd(t, "HVALS", k)), "inbox") {
+					return true
+				}
+			}
+			return false
+		}
+	}
+	held, err := a.Lock(t.Context(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := held.Extend(t.Context()); err != nil {
+		t.Error(err)
+	}
+	wakes := make(chan locker.WakeReason, 1000)
+	result := make(chan error, 1)
+	go func() {
+		ctx := locker.WithTrace(context.Background(), &locker.Trace{Woken: func(w locker.Wake) { wakes <- w.Reason }})
+		l, err := b.Lock(ctx, key)
+		if err == nil {
+			err = l.Unlock(ctx)
+		}
+		result <- err
+	}()
+	eventually(t, 10*time.Second, "the waiter can be told", told)
+	if err := held.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-result; err != nil {
+		t.Fatal(err)
+	}
+	close(wakes)
+	var last locker.WakeReason
+	for w := range wakes {
+		last = w
+	}
+	if last != want {
+		t.Errorf("key %q: the waiter was woken by %q, want %q", key, last, want)
+	}
+}

@@ -1,0 +1,174 @@
+package single_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
+)
+
+// claimWindow is for how long a lock is granted to a waiter that was told of it: so long may one that has died stall the
+// others. They notice by a heartbeat, half a second later at the most.
+const claimWindow = 2 * time.Second
+
+// TestWaiterProcess is no test: it is the process that waiterProcess starts.
+func TestWaiterProcess(t *testing.T) {
+	addr := os.Getenv("LOCKER_TEST_WAITER")
+	if addr == "" {
+		t.Skip("for the tests of this package to run in a process of its own")
+	}
+	c := single.New(opened(os.Getenv("LOCKER_TEST_DRIVER"))(t, addr))
+	l, err := c.Lock(context.Background(), "k", locker.TTL(ttl))
+	fmt.Println("locked", l, err)
+	select {} // until it is killed
+}
+
+// waiterProcess starts a process that waits for the lock. It ends with the test.
+func waiterProcess(t *testing.T, driver, addr string) (p *os.Process, locked <-chan struct{}) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestWaiterProcess$", "-test.timeout=2m")
+	cmd.Env = append(os.Environ(), "LOCKER_TEST_WAITER="+addr, "LOCKER_TEST_DRIVER="+driver)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	has, read := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			if strings.HasPrefix(lines.Text(), "locked") {
+				close(has)
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		<-read
+		_ = cmd.Wait()
+	})
+	return cmd.Process, has
+}
+
+// A process is killed while it waits for the lock, at each stage of that.
+func TestWaiterIsKilled(t *testing.T) {
+	isClaim := func(r fault.Request) bool {
+		return r.Is("EVALSHA", "EVAL") && len(r.Args) == 9 && r.Args[2] == "4"
+	}
+	stages := []struct {
+		name string
+		// kill kills the process, which waits, and lets the holder release the lock, in the order that the stage needs.
+		kill  func(t *testing.T, s *redistest.Server, p *fault.Proxy, waiter *os.Process, release func())
+		bound time.Duration
+	}{
+		{"in the queue", func(t *testing.T, s *redistest.Server, _ *fault.Proxy, waiter *os.Process, release func()) {
+			kill(t, waiter, syscall.SIGKILL)
+			eventually(t, 5*time.Second, "its connection is gone", func() bool { return connections(t, s) == 1 })
+			release()
+		}, 0},
+		{"in the queue, and its connection not yet", func(t *testing.T, s *redistest.Server, _ *fault.Proxy, waiter *os.Process, release func()) {
+			kill(t, waiter, syscall.SIGKILL)
+			release()
+		}, claimWindow},
+		{"granted, not told", func(t *testing.T, s *redistest.Server, _ *fault.Proxy, waiter *os.Process, release func()) {
+			kill(t, waiter, syscall.SIGSTOP) // the message waits in its kernel
+			release()
+			if holder, _ := s.Cmd(t, "GET", "lock:k").(string); holder == "" {
+				t.Error("the lock was not granted")
+			}
+			kill(t, waiter, syscall.SIGKILL)
+		}, claimWindow},
+		{"told, not claimed", func(t *testing.T, s *redistest.Server, p *fault.Proxy, waiter *os.Process, release func()) {
+			p.Handle(func(r fault.Request) fault.Action {
+				if isClaim(r) {
+					return fault.Hold
+				}
+				return fault.Pass
+			})
+			release()
+			p.Wait(t, isClaim)
+			kill(t, waiter, syscall.SIGKILL)
+		}, claimWindow},
+	}
+	for _, stage := range stages {
+		t.Run(stage.name, func(t *testing.T) {
+			t.Parallel()
+			for _, driver := range drivers.Names() {
+				t.Run(driver, func(t *testing.T) {
+					t.Parallel()
+					s := redistest.Start(t)
+					p := fault.New(t, s.Addr())
+					lease := mustTry(t, closing(t, single.New(opened(driver)(t, s.Addr()))), locker.TTL(ttl))
+					waiter, locked := waiterProcess(t, driver, p.Addr())
+					listening(t, s, 1)
+					behind := lockLater(t, closing(t, single.New(opened(driver)(t, s.Addr()))), locker.TTL(ttl))
+					listening(t, s, 2)
+					stage.kill(t, s, p, waiter, func() {
+						if err := lease.Unlock(t.Context()); err != nil {
+							t.Fatal(err)
+						}
+					})
+					began := time.Now()
+					late := take(t, behind).Sub(began)
+					t.Logf("it stalled the next one for %v", late)
+					if late > stage.bound+heartbeat-claimWindow+time.Second {
+						t.Errorf("the next one had to wait for %v, more than %v", late, stage.bound)
+					}
+					p.Release() // what it had sent arrives after all
+					nothingLeft(t, s)
+					select {
+					case <-locked:
+						t.Error("the process that was to be killed got the lock")
+					default:
+					}
+				})
+			}
+		})
+	}
+}
+
+// A process that is stopped, with others behind it, stalls them once, and gets the lock when it goes on.
+func TestWaiterIsStopped(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	lease := mustTry(t, closing(t, single.New(opened("goredis")(t, s.Addr()))), locker.TTL(ttl))
+	waiter, locked := waiterProcess(t, "goredis", s.Addr())
+	listening(t, s, 1)
+	behind := lockLater(t, closing(t, single.New(opened("goredis")(t, s.Addr()))), locker.TTL(ttl))
+	listening(t, s, 2)
+	kill(t, waiter, syscall.SIGSTOP)
+	released := time.Now()
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if late := take(t, behind).Sub(released); late > heartbeat+slack {
+		t.Errorf("the next one had to wait for %v", late)
+	}
+	kill(t, waiter, syscall.SIGCONT)
+	select {
+	case <-locked:
+	case <-time.After(10 * time.Second):
+		t.Error("the process that was stopped for a while does not get the lock")
+	}
+}
+
+func kill(t *testing.T, p *os.Process, sig syscall.Signal) {
+	t.Helper()
+	if err := p.Signal(sig); err != nil {
+		t.Fatal(err)
+	}
+}

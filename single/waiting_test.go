@@ -1,0 +1,341 @@
+package single_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
+)
+
+const queueKey = "{lock:k}:lockqueue"
+
+// heartbeat is how often a waiter looks whatever it was told, at the latest; the rest is for a busy machine.
+const heartbeat, slack = 2500 * time.Millisecond, 2500 * time.Millisecond
+
+// anyDriver runs f for one driver, another one each time.
+func anyDriver(t *testing.T, f func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver)) {
+	t.Parallel()
+	names := drivers.Names()
+	name := names[rand.IntN(len(names))]
+	t.Log(name)
+	f(t, opened(name))
+}
+
+func mustTry(t testing.TB, c *locker.Client, opts ...locker.Option) locker.Lease {
+	t.Helper()
+	l, err := c.TryLock(t.Context(), "k", opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// outcome is what a Lock came to.
+type outcome struct {
+	lease locker.Lease
+	err   error
+	at    time.Time
+}
+
+// lockLater begins to lock k.
+func lockLater(t testing.TB, c *locker.Client, opts ...locker.Option) <-chan outcome {
+	result := make(chan outcome, 1)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	go func() {
+		l, err := c.Lock(ctx, "k", opts...)
+		result <- outcome{l, err, time.Now()}
+	}()
+	return result
+}
+
+// take waits for the lock, gives it back, and returns when it was there.
+func take(t testing.TB, result <-chan outcome) time.Time {
+	t.Helper()
+	o := <-result
+	if o.err != nil {
+		t.Fatal(o.err)
+	}
+	if err := o.lease.Unlock(t.Context()); err != nil {
+		t.Errorf("Unlock: %v", err)
+	}
+	return o.at
+}
+
+func queued(t testing.TB, s *redistest.Server) int64 {
+	t.Helper()
+	return s.Cmd(t, "ZCARD", queueKey).(int64)
+}
+
+// listening waits until the server's queue has n waiters that can all be told.
+func listening(t *testing.T, s *redistest.Server, n int) {
+	t.Helper()
+	eventually(t, 10*time.Second, fmt.Sprint(n, " are waiting and can be told"), func() bool {
+		told := 0
+		for i, v := range s.Cmd(t, "HGETALL", "{lock:k}:lockwaiters").([]any) {
+			if p := strings.SplitN(v.(string), ":", 3); i%2 == 1 && len(p) == 3 && p[2] != "" {
+				told++
+			}
+		}
+		return told == n
+	})
+}
+
+// connections counts those of subscribers.
+func connections(t testing.TB, s *redistest.Server) int {
+	t.Helper()
+	return strings.Count(s.Cmd(t, "CLIENT", "LIST", "TYPE", "pubsub").(string), "\n")
+}
+
+// nothingLeft waits until nobody holds or waits for the lock any more, as far as the server knows.
+func nothingLeft(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	eventually(t, 10*time.Second, "nothing is left of the lock", func() bool {
+		return s.Cmd(t, "EXISTS", "lock:k", queueKey, "{lock:k}:lockwaiters") == int64(0)
+	})
+}
+
+// The subscription ends while others wait, in each way that it can; who waits gets the lock soon.
+func TestSubscriptionEndsWhileWaiting(t *testing.T) {
+	ways := map[string]func(t *testing.T, s *redistest.Server, p *fault.Proxy){
+		"killed by the server": func(t *testing.T, s *redistest.Server, _ *fault.Proxy) {
+			s.Cmd(t, "CLIENT", "KILL", "TYPE", "pubsub")
+		},
+		"all connections cut": func(_ *testing.T, _ *redistest.Server, p *fault.Proxy) { p.Cut() },
+		"killed, and SUBSCRIBE held": func(t *testing.T, s *redistest.Server, p *fault.Proxy) {
+			p.Handle(func(r fault.Request) fault.Action {
+				if r.Is("SUBSCRIBE") {
+					return fault.Hold
+				}
+				return fault.Pass
+			})
+			s.Cmd(t, "CLIENT", "KILL", "TYPE", "pubsub")
+		},
+		"killed, and SUBSCRIBE swallowed": func(t *testing.T, s *redistest.Server, p *fault.Proxy) {
+			p.Handle(func(r fault.Request) fault.Action {
+				if r.Is("SUBSCRIBE") {
+					return fault.Drop
+				}
+				return fault.Pass
+			})
+			s.Cmd(t, "CLIENT", "KILL", "TYPE", "pubsub")
+		},
+	}
+	for _, fifo := range []bool{true, false} {
+		for name, way := range ways {
+			if !fifo && name == "all connections cut" {
+				continue // an attempt that meets a broken connection is a fault, and not for Lock to repeat
+			}
+			t.Run(fmt.Sprint(name, ", FIFO ", fifo), func(t *testing.T) {
+				each := eachDriver
+				if strings.Contains(name, "SUBSCRIBE") { // takes seconds, and is the inbox's affair, not the driver's
+					each = anyDriver
+				}
+				each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+					s := redistest.Start(t)
+					p := fault.New(t, s.Addr())
+					holder := closing(t, single.New(build(t, s.Addr()), single.FIFO(fifo)))
+					lease := mustTry(t, holder)
+					var results []<-chan outcome
+					const n = 3
+					for range n {
+						results = append(results, lockLater(t, closing(t, single.New(build(t, p.Addr()), single.FIFO(fifo)))))
+					}
+					if fifo {
+						listening(t, s, n)
+					} else {
+						eventually(t, 10*time.Second, "all have subscribed", func() bool { return connections(t, s) == n })
+					}
+					way(t, s, p)
+					released := time.Now()
+					if err := lease.Unlock(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					served := make(chan time.Time, n)
+					for _, r := range results {
+						go func() {
+							o := <-r
+							if o.err != nil {
+								t.Error(o.err)
+							} else if err := o.lease.Unlock(context.WithoutCancel(t.Context())); err != nil && !errors.Is(err, locker.ErrUnavailable) {
+								t.Error(err)
+							}
+							served <- o.at
+						}()
+					}
+					for range results {
+						if late := (<-served).Sub(released); late > 2*heartbeat+slack {
+							t.Errorf("the last had the lock after %v", late)
+						}
+					}
+					p.Release()
+					nothingLeft(t, s)
+				})
+			})
+		}
+	}
+}
+
+func TestServerRestartedEmptyWhileTenWait(t *testing.T) {
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		s := redistest.Start(t)
+		holder := closing(t, single.New(build(t, s.Addr())))
+		old := mustTry(t, holder, locker.TTL(time.Second)) // its loss is noticed soon
+		const n = 10
+		var inside, served atomic.Int32
+		var wg sync.WaitGroup
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		for range n {
+			c := closing(t, single.New(build(t, s.Addr())))
+			wg.Go(func() {
+				l, err := c.Lock(ctx, "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if inside.Add(1) > 1 {
+					t.Error("two have the lock")
+				}
+				served.Add(1)
+				time.Sleep(5 * time.Millisecond)
+				inside.Add(-1)
+				if err := l.Unlock(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		listening(t, s, n)
+		s.Restart()
+		up := time.Now()
+		wg.Wait()
+		if took := time.Since(up); took > heartbeat+slack || served.Load() != n {
+			t.Errorf("%d of %d were served after %v", served.Load(), n, took)
+		}
+		<-old.Done()
+		nothingLeft(t, s)
+	})
+}
+
+// A thousand goroutines of one Client cost the server what one does, and come in the order of their arrival.
+func TestAThousandGoroutinesWait(t *testing.T) {
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		s := redistest.Start(t)
+		lease := mustTry(t, closing(t, single.New(build(t, s.Addr()))))
+		c := closing(t, single.New(build(t, s.Addr())))
+		const n = 1000
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		var order []int // guarded by the lock itself
+		var first [n]sync.Once
+		var wg sync.WaitGroup
+		for i := range n {
+			waits := make(chan struct{})
+			ctx := locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { first[i].Do(func() { close(waits) }) }})
+			wg.Go(func() {
+				l, err := c.Lock(ctx, "k")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				order = append(order, i)
+				if i%50 == 0 {
+					if q, err := s.Do("ZCARD", queueKey); err != nil || q.(int64) > 1 {
+						t.Errorf("%v, %v wait at the server, want one", q, err)
+					}
+				}
+				if err := l.Unlock(ctx); err != nil {
+					t.Error(err)
+				}
+			})
+			<-waits // it has its place
+		}
+		listening(t, s, 1)
+		if got := queued(t, s); got != 1 {
+			t.Errorf("%d wait at the server, want one", got)
+		}
+		if got := connections(t, s); got != 1 {
+			t.Errorf("%d connections of subscribers, want one", got)
+		}
+		before := roundTrips(t, s)
+		time.Sleep(3 * time.Second) // not for anything to happen: it must not
+		if n := roundTrips(t, s) - before; n > 4 {
+			t.Errorf("%d requests in 3 s", n)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		wg.Wait()
+		for i, got := range order {
+			if got != i {
+				t.Fatalf("goroutine %d came as number %d", got, i)
+			}
+		}
+		if got := connections(t, s); got != 1 {
+			t.Errorf("%d connections of subscribers, want one", got)
+		}
+		nothingLeft(t, s)
+	})
+}
+
+// What appears under the key, and is no lock, is not waited for.
+func TestForeignKeyWhileWaiting(t *testing.T) {
+	for _, value := range [][]any{{"SET", "lock:k", "no expiry"}, {"HSET", "lock:k", "field", "value"}} {
+		t.Run(value[0].(string), func(t *testing.T) {
+			s := redistest.Start(t)
+			build := opened("redigo")
+			lease := mustTry(t, closing(t, single.New(build(t, s.Addr()))), locker.NoRenewal())
+			result := lockLater(t, closing(t, single.New(build(t, s.Addr()))))
+			listening(t, s, 1)
+			s.Cmd(t, "DEL", "lock:k")
+			s.Cmd(t, value...)
+			o := <-result
+			wantErr(t, o.err, locker.ErrForeignKey)
+			eventually(t, 5*time.Second, "the waiter has left", func() bool { return queued(t, s) == 0 })
+			_ = lease.Unlock(t.Context())
+			if s.Cmd(t, "EXISTS", "lock:k") != int64(1) {
+				t.Error("what was not a lock is gone")
+			}
+		})
+	}
+}
+
+// A user without rights to channels, and one that may not publish, wait nevertheless.
+func TestChannelsRefusedByACL(t *testing.T) {
+	for name, rule := range map[string][]any{
+		"no channels": {"resetchannels"}, "no publish": {"-publish"}, "no subscribe": {"-subscribe"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each := eachDriver
+			if name == "no publish" {
+				each = anyDriver
+			}
+			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				s := redistest.Start(t)
+				s.Cmd(t, append([]any{"ACL", "SETUSER", "default", "on", "nopass", "~*", "&*", "+@all"}, rule...)...)
+				lease := mustTry(t, closing(t, single.New(build(t, s.Addr()))))
+				result := lockLater(t, closing(t, single.New(build(t, s.Addr()))))
+				eventually(t, 5*time.Second, "it waits", func() bool { return queued(t, s) == 1 })
+				released := time.Now()
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if late := take(t, result).Sub(released); late > heartbeat+slack {
+					t.Errorf("the lock was there after %v", late)
+				}
+				nothingLeft(t, s)
+			})
+		})
+	}
+}
