@@ -9,7 +9,9 @@ import (
 //
 // The context f gets ends when the lock is lost, and context.Cause then returns the [*LostError]; it carries the
 // lease, for its fencing token (see [LeaseFrom]). f should return soon after: nothing but its own care keeps it from
-// acting without the lock.
+// acting without the lock. Its Err looks at the clocks, as that of a [Lease] does, so it is right even if the process has
+// just woken from a pause; contexts with a deadline or a cancel function of their own that are derived from it follow a
+// moment later.
 //
 // Do returns f's error. If the lock was lost while f ran, or could not be released, that is joined to it, so a nil error
 // means that f succeeded and held the lock all the time.
@@ -18,14 +20,15 @@ func Do(ctx context.Context, l Locker, key string, f func(ctx context.Context) e
 	if err != nil {
 		return err
 	}
-	held, cancel := context.WithCancelCause(context.WithValue(ctx, leaseKey{}, lease))
+	inner, cancel := context.WithCancelCause(ctx)
+	held := &heldContext{inner, lease, cancel}
 	watched := make(chan struct{})
 	go func() {
 		defer close(watched)
 		select {
 		case <-lease.Done():
 			cancel(lease.Err())
-		case <-held.Done():
+		case <-inner.Done():
 		}
 	}()
 	defer func() {
@@ -39,6 +42,44 @@ func Do(ctx context.Context, l Locker, key string, f func(ctx context.Context) e
 		err = errors.Join(err, unlocked)
 	}()
 	return f(held)
+}
+
+// heldContext is a context that ends with a lease. The goroutine that ends it may not have had its turn yet when a process
+// wakes from a pause, so whoever asks the context asks the lease first.
+type heldContext struct {
+	context.Context
+	lease  Lease
+	cancel context.CancelCauseFunc
+}
+
+// look ends the context if the lease has ended.
+func (c *heldContext) look() {
+	if err := c.lease.Err(); err != nil {
+		c.cancel(err) // without effect after the first time
+	}
+}
+
+func (c *heldContext) Err() error {
+	c.look()
+	return c.Context.Err()
+}
+
+func (c *heldContext) Done() <-chan struct{} {
+	c.look()
+	return c.Context.Done()
+}
+
+// Value looks at the lease if context.Cause asks, which gets at the cause by a key of this type. Should that change, Cause
+// says "canceled" for a moment, where it could say why. It does not look for everybody, because it may call Trace.Lost, and
+// a logger that asks for its own value does not expect that.
+func (c *heldContext) Value(key any) any {
+	switch key.(type) {
+	case leaseKey:
+		return c.lease
+	case *int:
+		c.look()
+	}
+	return c.Context.Value(key)
 }
 
 type leaseKey struct{}

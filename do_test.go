@@ -110,3 +110,62 @@ func TestDoUnlocksWhenTheFunctionPanicsOrTheContextEnds(t *testing.T) {
 		}
 	})
 }
+
+// What a process that was stopped sees first when it goes on: the clock has moved, and no goroutine has run yet.
+func TestDoEndsTheContextBeforeAnybodyCanAsk(t *testing.T) {
+	for name, ask := range map[string]func(ctx context.Context) error{
+		"Err":   func(ctx context.Context) error { return ctx.Err() },
+		"Cause": context.Cause,
+		"a context with a value": func(ctx context.Context) error {
+			return context.WithValue(ctx, struct{}{}, 1).Err()
+		},
+		"one derived after": func(ctx context.Context) error {
+			ctx, cancel := context.WithCancel(ctx)
+			defer cancel()
+			return ctx.Err()
+		},
+		"Done": func(ctx context.Context) error {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			default:
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			sleep := locker.SleepMachine(t)
+			bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+				err := locker.Do(t.Context(), c, "k", func(ctx context.Context) error {
+					if err := ask(ctx); err != nil {
+						t.Errorf("%s: %v while the lock is held", name, err)
+					}
+					sleep(2 * ttl) // no timer fires, and no other goroutine runs
+					err := ask(ctx)
+					if err == nil {
+						t.Errorf("%s: nil after the lock has ended", name)
+					} else if name == "Cause" {
+						lostBecause(t, err, locker.LostExpired)
+					}
+					lostBecause(t, context.Cause(ctx), locker.LostExpired)
+					return nil
+				}, locker.TTL(ttl))
+				lostBecause(t, err, locker.LostExpired)
+			})
+		})
+	}
+}
+
+func TestDoKeepsTheCauseOfTheCallersContext(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		why := errors.New("shutting down")
+		ctx, cancel := context.WithCancelCause(t.Context())
+		_ = locker.Do(ctx, c, "k", func(ctx context.Context) error {
+			cancel(why)
+			if got := context.Cause(ctx); !errors.Is(got, why) || !errors.Is(ctx.Err(), context.Canceled) {
+				t.Errorf("got %v, %v", got, ctx.Err())
+			}
+			return nil
+		})
+	})
+}

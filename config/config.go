@@ -43,6 +43,8 @@ type Redis struct {
 	DB int `yaml:"db,omitempty" json:"db,omitempty"`
 	// Timeout bounds dialling and one exchange. Zero: 5 s.
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	// FIFO says whether those who wait for a lock queue up on the server, see single.FIFO. Nil: true.
+	FIFO *bool `yaml:"fifo,omitempty" json:"fifo,omitempty"`
 	// TLS encrypts the connections. Nil: plain.
 	TLS *TLS `yaml:"tls,omitempty" json:"tls,omitempty"`
 }
@@ -168,21 +170,21 @@ func checkDriver(name string) error {
 
 func (c *Config) clone() Config {
 	d := *c
-	if c.Prefix != nil {
-		d.Prefix = new(string)
-		*d.Prefix = *c.Prefix
-	}
+	d.Prefix = cloneOf(c.Prefix)
+	d.Redis.FIFO = cloneOf(c.Redis.FIFO)
 	d.Redis.TLS = c.Redis.TLS.clone()
 	d.Redlock = c.Redlock.clone()
 	return d
 }
 
-func (t *TLS) clone() *TLS {
-	if t == nil {
+func (t *TLS) clone() *TLS { return cloneOf(t) }
+
+func cloneOf[T any](p *T) *T {
+	if p == nil {
 		return nil
 	}
-	c := *t
-	return &c
+	v := *p
+	return &v
 }
 
 // Duration is a time.Duration that is written with its unit, as in "10s" or "1m30s", in YAML and JSON. A bare number is

@@ -32,6 +32,8 @@
 //	db             number of the Redis database
 //	timeout        bound of dialling and of one exchange; 5s if not given
 //	password_file  path of a file with the password
+//	fifo           true or false: whether who waits queues up on the server, see single.FIFO; true if not given; only for one
+//	               Redis (redis, rediss, unix)
 //	budget         how long one operation waits for a majority; 1s if not given; for redlock and redlocks
 //	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name    for rediss and redlocks
 //
@@ -49,11 +51,12 @@
 //	  password_file: /run/secrets/redis
 //	  db: 0
 //	  timeout: 5s
+//	  fifo: true                     # whether who waits queues up on the server
 //	  tls:                           # tls: {} is TLS with the system's roots
 //	    ca_file: /etc/ssl/redis-ca.pem
 //	redlock:
 //	  budget: 1s
-//	  driver: goredis                # all fields of redis but addr, for each of the nodes
+//	  driver: goredis                # all fields of redis but addr and fifo, for each of the nodes
 //	  username: locker
 //	  password_file: /run/secrets/redis
 //	  nodes:
@@ -72,11 +75,12 @@
 //	LOCKER_URL                      replaces the whole file; the variables below still win over it
 //	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT
+//	LOCKER_REDIS_FIFO (true or false)
 //	LOCKER_REDIS_USERNAME  LOCKER_REDIS_PASSWORD  LOCKER_REDIS_PASSWORD_FILE
 //	LOCKER_REDIS_TLS (true or false)  LOCKER_REDIS_TLS_CA_FILE  LOCKER_REDIS_TLS_CERT_FILE
 //	LOCKER_REDIS_TLS_KEY_FILE  LOCKER_REDIS_TLS_SERVER_NAME
 //	LOCKER_REDLOCK_NODES (h1,h2,h3, instead of all nodes of the file)  LOCKER_REDLOCK_BUDGET
-//	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address
+//	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address and fifo
 //
 // A variable that is set but empty counts as not set. An unknown name that begins with LOCKER_REDIS_ or LOCKER_REDLOCK_ is
 // an error, and so is one that begins with LOCKER_ and is a slip of the pen away from one of these; other LOCKER_ variables

@@ -53,6 +53,12 @@ func (b *builder) environ(environ []string) {
 
 // misspelt reports the variables that were meant for this package, but have no name it knows.
 func (b *builder) misspelt(vars map[string]string) {
+	for _, name := range []string{"LOCKER_FIFO", "LOCKER_REDLOCK_FIFO"} {
+		if vars[name] != "" {
+			b.report(name, errFIFO)
+			delete(vars, name)
+		}
+	}
 	known := []string{envURL}
 	for _, f := range fields {
 		if name := f.env(); name != "" {

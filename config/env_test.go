@@ -45,6 +45,7 @@ func TestOverlay(t *testing.T) {
 			func(c *config.Config) {
 				*c = config.Config{Backend: "redis", TTL: config.Duration(2 * time.Second), Redis: config.Redis{Addr: "h:6379", Username: "u", Password: "pw"}}
 			}},
+		"fifo": {[]string{"LOCKER_REDIS_FIFO=false"}, func(c *config.Config) { c.Redis.FIFO = ptr(false) }},
 		"TLS on": {[]string{"LOCKER_URL=redis://h", "LOCKER_REDIS_TLS=true"}, func(c *config.Config) {
 			*c = config.Config{Backend: "redis", Redis: config.Redis{Addr: "h:6379", TLS: &config.TLS{}}}
 		}},
@@ -69,6 +70,7 @@ func TestOverlayFaults(t *testing.T) {
 		"ours":           {[]string{"LOCKER_REDIS_HOST=h", "LOCKER_REDIS_PORT=6379"}, []string{"LOCKER_REDIS_HOST", "LOCKER_REDIS_PORT"}},
 		"values": {[]string{"LOCKER_BACKEND=x", "LOCKER_TTL=5", "LOCKER_REDIS_DB=" + secret, "LOCKER_REDIS_TIMEOUT=" + secret, "LOCKER_REDIS_TLS=" + secret},
 			[]string{"LOCKER_BACKEND: unknown backend", "LOCKER_TTL: a number without a unit", "LOCKER_REDIS_DB: ", "LOCKER_REDIS_TIMEOUT: ", "LOCKER_REDIS_TLS: neither"}},
+		"fifo":          {[]string{"LOCKER_FIFO=false", "LOCKER_REDLOCK_FIFO=true"}, []string{"LOCKER_FIFO: only of one Redis", "LOCKER_REDLOCK_FIFO: only of one"}},
 		"range":         {[]string{"LOCKER_TTL=1ns"}, []string{"LOCKER_TTL: 1ns is below the minimum of 10ms"}},
 		"address":       {[]string{"LOCKER_REDIS_ADDR=redis://:" + secret + "@h"}, []string{"LOCKER_REDIS_ADDR: host:port expected, not a URL"}},
 		"URL":           {[]string{"LOCKER_URL=redis://u:" + secret + "@h/x?tttl=1", "LOCKER_TTL=1ns"}, []string{"LOCKER_URL: db: ", `LOCKER_URL: parameters: unknown parameter "tttl"`, "LOCKER_TTL: 1ns"}},

@@ -23,6 +23,7 @@ var fields = slices.Concat(
 		{"redis.addr", "", text(func(c *Config) *string { return &c.Redis.Addr })},
 	},
 	reach("redis", func(c *Config) conn { return c.Redis.conn() }),
+	[]*field{{"redis.fifo", "fifo", func(c *Config, v string) error { return setFIFO(&c.Redis.FIFO, v) }}},
 	[]*field{{"redlock.budget", "budget", duration(func(c *Config) *Duration { return &c.Redlock.Budget })}},
 	reach("redlock", func(c *Config) conn { return c.Redlock.conn() }),
 	[]*field{
@@ -144,10 +145,26 @@ func setDB(db *int, v string) error {
 	return nil
 }
 
-func setTLS(t **TLS, v string) error {
+func setFIFO(fifo **bool, v string) error {
+	on, err := parseBool(v)
+	if err == nil {
+		*fifo = &on
+	}
+	return err
+}
+
+func parseBool(v string) (bool, error) {
 	on, err := strconv.ParseBool(v)
 	if err != nil {
-		return errors.New("neither true nor false")
+		return false, errors.New("neither true nor false")
+	}
+	return on, nil
+}
+
+func setTLS(t **TLS, v string) error {
+	on, err := parseBool(v)
+	if err != nil {
+		return err
 	}
 	if on {
 		encrypted(t)

@@ -51,7 +51,8 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (locker.Locker
 		if errs != nil {
 			return nil, errors.Join(errs...)
 		}
-		l = single.New(d, single.Prefix(prefix), single.Name(name), single.Timeout(time.Duration(c.Redis.Timeout)))
+		fifo := c.Redis.FIFO == nil || *c.Redis.FIFO
+		l = single.New(d, single.Prefix(prefix), single.Name(name), single.Timeout(time.Duration(c.Redis.Timeout)), single.FIFO(fifo))
 	case backendRedlock:
 		var err error
 		if l, err = c.Redlock.open(ctx, prefix); err != nil {

@@ -119,6 +119,29 @@ func TestFilesAtOpen(t *testing.T) {
 	}
 }
 
+// TestFIFO: what waits on the server shows whether there is a queue.
+func TestFIFO(t *testing.T) {
+	s := redistest.Start(t)
+	for param, queues := range map[string]bool{"": true, "?fifo=true": true, "?fifo=false": false} {
+		s.Cmd(t, "FLUSHALL")
+		l, other := open(t, "redis://"+s.Addr()+param), open(t, "redis://"+s.Addr()+param)
+		lease := lock(t, l, "k")
+		waits, waiting := make(chan struct{}), make(chan error, 1)
+		go func() {
+			ctx := locker.WithTrace(t.Context(), &locker.Trace{Waiting: func(locker.Waiting) { close(waits) }})
+			next, err := other.Lock(ctx, "k")
+			if err == nil {
+				err = next.Unlock(ctx)
+			}
+			waiting <- err
+		}()
+		<-waits
+		assert.Equal(t, queues, len(s.Keys(t, "*:lockqueue")) == 1, param)
+		assert.NoError(t, lease.Unlock(t.Context()))
+		assert.NoError(t, <-waiting)
+	}
+}
+
 // TestDown: Open succeeds without a server; the lock reports it.
 func TestDown(t *testing.T) {
 	s := redistest.Start(t)

@@ -224,6 +224,8 @@ func (b *builder) query(scheme, query string) {
 			b.report(b.source+"parameters", errors.New("one of them has no value; the form is name=value"))
 		case slices.Contains([]string{"password", "pass", "passwd", "pwd", "auth"}, strings.ToLower(name)):
 			b.report(b.source+"password", errPassword)
+		case name == "fifo" && !slices.Contains(known, name):
+			b.report(where, errFIFO)
 		case !slices.Contains(known, name):
 			if s, ok := secure[b.about]; ok && slices.Contains(b.params(s), name) {
 				b.report(where, fmt.Errorf("only with %s://", s))
@@ -299,6 +301,9 @@ func (d Duration) param() string {
 
 // url returns the part up to the parameters; what does not fit there goes to param.
 func (r *Redis) url(param func(name, v string)) string {
+	if r.FIFO != nil {
+		param("fifo", strconv.FormatBool(*r.FIFO))
+	}
 	network, addr, err := r.address()
 	if err != nil {
 		network, addr = "tcp", "" // not shown: it may be anything

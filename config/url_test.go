@@ -44,6 +44,8 @@ func TestParse(t *testing.T) {
 			r.Driver, r.TLS, r.Timeout = "goredis", &config.TLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d"}, config.Duration(time.Second)
 		}),
 		"unix:///run/r%40.sock?db=1":   at("/run/r@.sock", func(r *config.Redis) { r.DB = 1 }),
+		"redis://h?fifo=false":         at("h:6379", func(r *config.Redis) { r.FIFO = ptr(false) }),
+		"unix:///r.sock?fifo=true":     at("/r.sock", func(r *config.Redis) { r.FIFO = ptr(true) }),
 		"unix+redigo://:p@/run/r.sock": at("/run/r.sock", func(r *config.Redis) { r.Driver, r.Password = "redigo", "p" }),
 	} {
 		c, err := config.Parse(in)
@@ -77,7 +79,7 @@ func TestParseFaults(t *testing.T) {
 		"redis://h/x":                           {"db: not the number of a database"},
 		"redis://h?db=-1":                       {"db: not the number of a database"},
 		"redis://h?db=99999999999":              {"db: not the number of a database"},
-		"redis://h?tttl=1s":                     {`unknown parameter "tttl": did you mean ttl? (known: prefix, ttl, driver, password_file, db, timeout)`},
+		"redis://h?tttl=1s":                     {`unknown parameter "tttl": did you mean ttl? (known: prefix, ttl, driver, password_file, db, timeout, fifo)`},
 		"redis://h?ttl=1s&ttl=1s":               {"ttl: given more than once"},
 		"redis://h?ttl":                         {"one of them has no value"},
 		"redis://h?ttl=":                        {"ttl: not a duration"},
@@ -92,6 +94,11 @@ func TestParseFaults(t *testing.T) {
 		"redis://h?tls_ca_file=f":               {"tls_ca_file: only with rediss://"},
 		"rediss://h?tls_key_file=f":             {"tls_cert_file: missing"},
 		"memory:?db=1":                          {`unknown parameter "db" (known: prefix, ttl)`},
+		"memory:?fifo=false":                    {"URL: fifo: only of one Redis"},
+		"redlock://h,i,j?fifo=true":             {"URL: fifo: only of one Redis"},
+		"redis://h?fifo=no":                     {"fifo: neither true nor false"},
+		"redis://h?fifo=":                       {"fifo: neither true nor false"},
+		"redis://h?fifi=true":                   {`unknown parameter "fifi": did you mean fifo?`},
 		"memory+redigo:":                        {"memory: has no driver"},
 		"memory://h":                            {"memory: takes nothing but parameters"},
 		"unix://run/r.sock":                     {"three slashes"},
@@ -135,6 +142,7 @@ func TestString(t *testing.T) {
 		"memory:",
 		"memory:?prefix=a%40b&ttl=1m0s",
 		"redis+goredis://u:[REDACTED]@[::1]:1/2?timeout=1s",
+		"redis://h:6379?fifo=false",
 		"rediss://:[REDACTED]@h:6379?tls_ca_file=%2Fca.pem",
 		"unix+redigo:///run/a%20b%40.sock?db=1&prefix=",
 	} {
@@ -147,7 +155,7 @@ func TestString(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"memory:", "memory:?ttl=5s&prefix=a", "redis://h", "redis://h:1/2?db=2&timeout=1s", "redis+rueidis://[::1]:6379?driver=rueidis",
-		"rediss://h?tls_ca_file=f&tls_cert_file=a&tls_key_file=b", "unix:///run/r.sock?db=1", "redis://u@h?password_file=f",
+		"rediss://h?tls_ca_file=f&tls_cert_file=a&tls_key_file=b", "unix:///run/r.sock?db=1&fifo=false", "redis://u@h?password_file=f",
 		"unix:////%2F%40", "redis://[fe80::1%25a]", "redis://%zz:1@", "redis://h?prefix=%zz", "x://", "redis+a+b://h,i",
 		"redlock+redigo://h,i:2,[::1]/2?budget=1s&timeout=1s", "redlocks://h,i?tls_ca_file=f", "redlock://u@%2Fa%2Cb,[fe80::1%25a]?password_file=f", "redlock://a,,b",
 	} {

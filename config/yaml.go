@@ -77,6 +77,8 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 		switch {
 		case f == nil && begin == nil && null: // a piece of a flow mapping: not shown, it may be half a password
 			b.report(at(name, key, path), errors.New("an unknown field without a value"))
+		case f == nil && begin == nil && key.Value == "fifo":
+			b.report(where, errFIFO)
 		case f == nil && begin == nil:
 			b.report(at(name, key, path), unknown("field", key.Value, fieldsBelow(path)))
 		case seen[child]:
