@@ -54,8 +54,9 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 
 // attempt carries out a round; turn is the one that it is made by, or nil.
 func (b *backend) attempt(ctx context.Context, r *round, turn *turn) (locker.Grant, error) {
+	r.trace = voting(ctx, "acquire")
 	r.run(ctx)
-	if r.attempt.outcome() == won {
+	if r.attempt.outcome() == won && !b.closed() { // else it is too late to be released by the caller
 		return locker.Grant{Fence: r.attempt.token, Private: r.keep(turn)}, nil
 	}
 	r.undo()
@@ -80,18 +81,27 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
+	// Whoever locks again at once would be there before the one that is told now. Nobody says whether there is one.
+	if l.waited || time.Since(l.since) > longHold {
+		b.memory.contend(req.Key)
+	}
 	p := newPoll(b, l, "release", func(i int, ready chan<- *node.Call) *node.Call {
 		return b.nodes[i].StartRelease(ready, i, l.request(req, i), l.turn.on(i))
-	}, func(i int, err error) {
+	}, func(i int, err error, unfinished bool) {
 		if err == nil {
 			l.mu.Lock()
 			l.deleted |= only(i)
 			l.mu.Unlock()
-		} else if !errors.Is(err, locker.ErrNotHeld) {
+		}
+		if unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
 			b.nodes[i].ReleaseLater(&req, l.turn.on(i))
 		}
 	})
-	return p.run(ctx)
+	err := p.run(ctx)
+	if l.turnElsewhere() {
+		b.nodes[l.turn.node].ReleaseLater(&req, l.turn.ID())
+	}
+	return err
 }
 
 var errForeignRequest = errors.New("redlock: the request does not carry what Acquire returned in Grant.Private")

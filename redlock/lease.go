@@ -2,15 +2,19 @@ package redlock
 
 import (
 	"sync"
+	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/node"
 )
 
 // lease is what the backend knows of one acquisition; the Client keeps it, in Grant.Private. A node's part of it is over
 // when it has answered, so that a minority's late answers do not hold up anything, and per node the steps keep their
 // order: what is released was granted before.
 type lease struct {
-	turn *turn // that it was acquired by; nil if it was not waited for
+	turn   *turn     // that it was acquired by; nil if it was not waited for
+	waited bool      // others have been in the way
+	since  time.Time // when it was acquired
 
 	mu      sync.Mutex
 	held    nodeSet // granted here
@@ -40,4 +44,33 @@ func (l *lease) request(req locker.Request, i int) *locker.Request {
 	defer l.mu.Unlock()
 	req.Fence = max(req.Fence, l.ahead[i])
 	return &req
+}
+
+// turnElsewhere reports that the turn is on a node that the lease does not have, so that no release will pass it on.
+func (l *lease) turnElsewhere() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.turn != nil && !(l.held | l.pending).has(l.turn.node)
+}
+
+// late records a node's answer that came after the round was won.
+func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
+	b.memory.note(req.Key, false, v.Counter)
+	l.mu.Lock()
+	orphan := l.released && (v.Granted || l.turn.on(i) != "")
+	l.pending &^= only(i)
+	if v.Granted {
+		l.granted(i, v.Counter, req.Fence)
+	}
+	for w := range l.waiting {
+		w.late <- i // has room
+		orphan = orphan && !(v.Granted && w.releases)
+	}
+	l.mu.Unlock()
+	if v.Doubtful {
+		b.nodes[i].Undo(req, false)
+	}
+	if orphan { // released everywhere else, where those who wait have been told
+		b.nodes[i].ReleaseLater(req, l.turn.on(i))
+	}
 }

@@ -17,6 +17,8 @@ type place struct {
 	counter atomic.Uint64
 	ordered atomic.Int64 // Unix time in ns until which attempts ask in order
 	crowded atomic.Int64 // the same, until which those who wait queue up before they ask
+	blind   atomic.Int64 // the same, until which the nodes of unfits do not keep the queue
+	unfits  atomic.Uint64
 }
 
 func (m *memory) place(key string) *place {
@@ -57,6 +59,9 @@ func (m *memory) note(key string, split bool, counter uint64) {
 // asks at once, just when the lock changes hands, pushes in and splits the vote. It costs a lone caller a round trip.
 const crowdedFor = time.Second
 
+// longHold is a hold during which others may well have begun to wait, and to which a round trip more is nothing.
+const longHold = 100 * time.Millisecond
+
 // contended reports whether somebody has been waiting for key lately.
 func (m *memory) contended(key string) bool {
 	return time.Now().UnixNano() < m.place(key).crowded.Load()
@@ -65,6 +70,33 @@ func (m *memory) contended(key string) bool {
 // contend notes that somebody waits for key.
 func (m *memory) contend(key string) {
 	m.place(key).crowded.Store(time.Now().Add(crowdedFor).UnixNano())
+}
+
+// blindFor is how long a node does not keep the queue whose idea of the lock is wrong: it has a key that somebody who
+// died left there, or that is no lock at all.
+const blindFor = time.Minute
+
+// unfit notes that node i had key locked although a majority did not.
+func (m *memory) unfit(key string, i int) {
+	p := m.place(key)
+	if time.Now().UnixNano() >= p.blind.Load() {
+		p.unfits.Store(0)
+	}
+	p.unfits.Or(uint64(only(i)))
+	p.blind.Store(time.Now().Add(blindFor).UnixNano())
+}
+
+// fit returns node i, or the next that may keep the queue.
+func (m *memory) fit(key string, i, n int) int {
+	p := m.place(key)
+	unfits := nodeSet(p.unfits.Load())
+	if unfits&allOf(n) == allOf(n) || time.Now().UnixNano() >= p.blind.Load() {
+		return i
+	}
+	for unfits.has(i) {
+		i = (i + 1) % n
+	}
+	return i
 }
 
 // agreed returns the node that all clients take for the first one: FNV-1a of the key, which needs no seed.

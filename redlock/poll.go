@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/golocker/locker"
@@ -18,9 +19,11 @@ type poll struct {
 	// start sends the question to node i; settle, if not nil, is called once for each node asked, also for those whose
 	// answer comes after the decision.
 	start    func(i int, ready chan<- *node.Call) *node.Call
-	settle   func(i int, err error)
+	settle   func(i int, err error, unfinished bool)
 	releases bool
 
+	trace func(name string, start time.Time, err error)
+	begun []time.Time // when each was asked
 	tally tally
 	asked nodeSet
 	ready chan *node.Call
@@ -29,12 +32,12 @@ type poll struct {
 	errs  []error
 }
 
-func newPoll(b *backend, l *lease, op string, start func(int, chan<- *node.Call) *node.Call, settle func(int, error)) *poll {
+func newPoll(b *backend, l *lease, op string, start func(int, chan<- *node.Call) *node.Call, settle func(int, error, bool)) *poll {
 	n := len(b.nodes)
 	return &poll{
 		b: b, l: l, op: op, start: start, settle: settle, releases: settle != nil,
 		ready: make(chan *node.Call, n), late: make(chan int, n),
-		calls: make([]*node.Call, n), errs: make([]error, n),
+		calls: make([]*node.Call, n), errs: make([]error, n), begun: make([]time.Time, n),
 	}
 }
 
@@ -45,6 +48,7 @@ func (p *poll) run(ctx context.Context) error {
 	if p.b.closed() {
 		return locker.ErrClosed
 	}
+	p.trace = voting(ctx, p.op)
 	p.join().each(p.ask)
 	budget := time.NewTimer(p.b.budget)
 	defer budget.Stop()
@@ -140,6 +144,7 @@ func (p *poll) join() (ask nodeSet) {
 
 func (p *poll) ask(i int) {
 	p.asked |= only(i)
+	p.begun[i] = time.Now()
 	p.calls[i] = p.start(i, p.ready)
 }
 
@@ -158,9 +163,10 @@ func (p *poll) arrived(i int) {
 func (p *poll) answer(c *node.Call) {
 	i, err := c.Tag, c.Owned()
 	if p.settle != nil {
-		p.settle(i, err)
+		p.settle(i, err, c.Unfinished())
 	}
 	p.errs[i] = err
+	p.trace(p.b.names[i], p.begun[i], err)
 	switch {
 	case err == nil:
 		p.tally.yes |= only(i)
@@ -185,20 +191,37 @@ func (p *poll) leave() {
 	}
 	p.l.mu.Unlock()
 	if p.settle != nil {
-		arrived.each(func(i int) { p.settle(i, errUnsent) })
+		arrived.each(func(i int) { p.settle(i, errUnsent, false) })
 	}
 	(p.asked &^ (p.tally.yes | p.tally.no | p.tally.silent)).each(func(i int) {
 		var late func(*node.Call)
 		if p.settle != nil {
-			late = func(c *node.Call) { p.settle(c.Tag, c.Owned()) }
+			late = func(c *node.Call) { p.settle(c.Tag, c.Owned(), c.Unfinished()) }
 		}
-		switch wasSent, done := p.calls[i].Leave(late); {
-		case done:
+		wasSent, done := p.calls[i].Leave(late)
+		if done {
 			p.answer(p.calls[i])
-		case !wasSent && p.settle != nil:
-			p.settle(i, errUnsent)
+			return
+		}
+		p.trace(p.b.names[i], p.begun[i], errSilent)
+		if !wasSent && p.settle != nil {
+			p.settle(i, errUnsent, false)
 		}
 	})
+}
+
+// errSilent is what a Trace is told of a node that was given up on.
+var errSilent = fmt.Errorf("%w: no answer before the decision", locker.ErrUnavailable)
+
+// voting returns what tells the Trace of ctx, if there is one, of the votes on an operation.
+func voting(ctx context.Context, op string) func(name string, start time.Time, err error) {
+	t := locker.TraceFrom(ctx)
+	if t == nil || t.Voted == nil {
+		return func(string, time.Time, error) {}
+	}
+	return func(name string, start time.Time, err error) {
+		t.Voted(locker.Vote{Node: name, Op: op, Duration: time.Since(start), Err: err})
+	}
 }
 
 // err says who did not answer.

@@ -13,7 +13,7 @@ import (
 
 // turn is a place in the queue of one node, which all clients take for the same as long as it is up. N queues would have
 // N orders, so no queue can be the lock: it says who asks the quorum next, and whoever is not told in time asks anyway.
-// Safety never looks at it; a lost, wrong or doubled turn costs a split vote.
+// Safety never looks at it; a lost, wrong or doubled turn costs a split vote. See docs/adr/0013-turns-as-advice.md.
 type turn struct {
 	node int
 	*node.Turn
@@ -28,14 +28,19 @@ func (t *turn) on(i int) string {
 }
 
 const (
-	// turnPatience is how long the node that keeps the queue may take to answer before the next one takes its place.
-	turnPatience = 100 * time.Millisecond
+	// turnPatience bounds how long the node that keeps the queue may take to answer before the next one takes its place.
+	turnPatience = 500 * time.Millisecond
 	// minBackoff and maxBackoff are the pauses of one whose turn it is after an attempt that failed although the queue's
 	// node has the lock free: releases are on their way to the others, or the holder does not have that node.
 	minBackoff = 2 * time.Millisecond
 	maxBackoff = 100 * time.Millisecond
-	// overdue is how long a waiter is content not to be told while the queue's node has the lock free.
+	// soon is when a waiter looks a second time. The lock that it saw may have been an attempt that failed: its clean-up
+	// tells nobody.
+	soon = 50 * time.Millisecond
+	// overdue is how long a waiter is content not to be told before it asks anyway.
 	overdue = 2 * time.Second
+	// faultPatience is for how long one who has seen the lock held puts up with a lost quorum: nodes that restart.
+	faultPatience = 6 * time.Second
 )
 
 // Queue implements locker.Queuer. It asks all nodes at once if nobody has been waiting for the key lately. Otherwise that
@@ -51,115 +56,183 @@ func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	}
 	q := &queueing{b: b, req: req, trace: locker.TraceFrom(ctx)}
 	if !b.memory.contended(req.Key) {
-		if g, err := q.attempt(ctx); !errors.Is(err, locker.ErrHeld) {
+		if g, err := q.attempt(ctx, false); !errors.Is(err, locker.ErrHeld) {
 			return g, err
 		}
 	}
-	b.memory.contend(req.Key)
 	g, err := q.run(ctx)
-	if q.turn != nil {
-		q.turn.Leave(err == nil) // if acquired, the release will pass it on
+	switch {
+	case err != nil:
+		q.leave()
+	case q.turn != nil:
+		q.turn.Used()
 	}
 	return g, err
 }
 
 // queueing is one call of Queue.
 type queueing struct {
-	b         *backend
-	req       locker.Request
-	trace     *locker.Trace
-	turn      *turn // nil while it has no place
-	attempted bool  // req.Token has been used
-	failed    int   // attempts in a row, since it was told last
-	seen      error // what was learnt of the lock last, if that was that it is held
+	b     *backend
+	req   locker.Request
+	trace *locker.Trace
+	turn  *turn // nil while it has no place
+
+	attempted bool      // req.Token has been used
+	failed    int       // attempts in a row, since it was told last
+	looked    bool      // at its place, since the last attempt
+	faulty    time.Time // since when there has been no quorum; zero: there is one
+
+	seen  bool          // that others hold the lock
+	sure  bool          // and that it was no attempt, or what is left of one while there is no quorum
+	left  time.Duration // of the lock, as it was seen last
+	votes *QuorumError  // of the last attempt that found it held
 }
 
-// attempt asks the quorum, with a fresh token each time.
-func (q *queueing) attempt(ctx context.Context) (locker.Grant, error) {
+// attempt asks the quorum, with a fresh token each time: a clean-up of an earlier attempt may be under way.
+func (q *queueing) attempt(ctx context.Context, mine bool) (locker.Grant, error) {
 	if q.attempted {
 		q.req.Token = locker.NewToken()
 	}
-	q.attempted = true
+	q.attempted, q.looked = true, false
+	if q.turn != nil {
+		select {
+		case <-q.turn.News: // it is being acted upon
+		default:
+		}
+	}
 	sent := time.Now()
-	g, err := q.b.attempt(ctx, newRound(q.b, q.req, q.turn != nil), q.turn)
+	// Nobody else should be asking when it is one's turn; if the vote was split, somebody was.
+	g, err := q.b.attempt(ctx, newRound(q.b, q.req, mine && q.failed == 0), q.turn)
 	if err == nil {
 		g.Token, g.Sent = q.req.Token, sent
+		g.Private.(*lease).waited = q.seen
 		return g, nil
 	}
 	q.failed++
-	if errors.Is(err, locker.ErrHeld) {
-		q.seen = err
+	if held, ok := errors.AsType[*locker.HeldError](err); ok {
+		q.saw(held.Remaining)
+		q.votes, _ = errors.AsType[*QuorumError](err)
+		q.sure = q.sure || q.votes.answers() >= q.votes.Need
 	}
 	return locker.Grant{}, err
 }
 
 // run waits for the turn, and asks when it has come, until an attempt wins.
 func (q *queueing) run(ctx context.Context) (locker.Grant, error) {
-	start := time.Now()
-	for told := false; ; {
-		var s node.Standing
-		ask := told
-		if !told {
-			var err error
-			s, err = q.stand(ctx)
-			// If no node keeps a queue, ask now and then. Nor does it hurt to ask where nobody says that it is this one's
-			// turn although the lock is free: whose turn it is may have died, or be waiting on another node.
-			ask = err != nil || s.Left == 0 && (s.Mine || time.Since(start) > overdue)
-		}
+	start, told := time.Now(), false
+	for {
 		if err := q.over(ctx); err != nil {
 			return locker.Grant{}, err
 		}
-		if ask {
-			if told {
-				q.failed = 0
+		var s node.Standing
+		mine, lost, late := told, false, false
+		if told {
+			q.failed, q.sure = 0, true
+		} else {
+			var err error
+			s, err = q.stand(ctx)
+			if over := q.over(ctx); over != nil {
+				return locker.Grant{}, over
 			}
-			g, err := q.attempt(ctx)
-			switch {
-			case err == nil:
-				q.b.memory.contend(q.req.Key)
+			lost = err != nil // no node keeps a queue
+			mine = s.Mine && s.Left == 0
+			late = time.Since(start) > patienceOf(s)
+		}
+		if mine || lost || late {
+			g, err := q.attempt(ctx, mine)
+			if err == nil {
+				if late && g.Private.(*lease).turnElsewhere() {
+					q.b.memory.unfit(q.req.Key, q.turn.node)
+				}
 				return g, nil
-			case !errors.Is(err, locker.ErrHeld) && (ctx.Err() == nil || q.seen == nil):
+			}
+			if !q.bears(ctx, err) {
 				return locker.Grant{}, err
 			}
 			start = time.Now()
-			s.Again = backoff(q.failed)
+			if mine || lost {
+				s.Again = backoff(q.failed)
+			}
 		}
 		if q.req.Waiting != nil {
-			q.req.Waiting(s.Left)
+			q.req.Waiting(q.left)
 			q.req.Waiting = nil
 		}
 		told = q.sleep(ctx, s.Again)
 	}
 }
 
+// patienceOf is how long a waiter does not ask, if nobody tells it to. The lock on the queue's node may be all that there
+// is of it, left behind by somebody who died, or the node's clean-up may have told nobody.
+func patienceOf(s node.Standing) time.Duration {
+	if s.Left > 0 && s.Rank > 0 { // those before it will find out
+		return 3 * overdue
+	}
+	return overdue
+}
+
+// bears reports whether to wait on after an attempt that failed. Faults are not waited for, except by those who have
+// been waiting for the lock.
+func (q *queueing) bears(ctx context.Context, err error) bool {
+	switch {
+	case errors.Is(err, locker.ErrHeld):
+		q.faulty = time.Time{}
+		return true
+	case !q.sure && ctx.Err() == nil || !q.seen || !errors.Is(err, locker.ErrNoQuorum):
+		return false
+	case q.faulty.IsZero():
+		q.faulty = time.Now()
+	}
+	return ctx.Err() != nil || time.Since(q.faulty) < faultPatience
+}
+
 // stand takes a place, or keeps it. If the node that keeps the queue does not answer, the next one takes over.
-func (q *queueing) stand(ctx context.Context) (node.Standing, error) {
-	var last error
+func (q *queueing) stand(ctx context.Context) (s node.Standing, err error) {
 	n := len(q.b.nodes)
-	first := q.b.health.first(agreed(q.req.Key, n), n)
-	for k := range n {
+	for range n {
 		if q.turn == nil {
-			i := (first + k) % n
-			q.turn = &turn{i, q.b.nodes[i].NewTurn(q.req.Key)}
+			q.take(q.b.memory.fit(q.req.Key, agreed(q.req.Key, n), n))
 		}
-		tctx, cancel := context.WithTimeout(ctx, turnPatience)
-		s, err := q.turn.Ask(tctx)
+		i := q.turn.node
+		start := time.Now()
+		tctx, cancel := context.WithTimeout(ctx, min(turnPatience, q.b.health.patience(only(i))))
+		s, err = q.turn.Ask(tctx)
 		cancel()
 		if err == nil {
+			q.b.health.answered(i, time.Since(start))
 			if !s.Mine || s.Left > 0 {
-				q.seen = &locker.HeldError{Remaining: s.Left}
+				q.saw(s.Left)
+				q.sure = q.sure || q.looked
+			}
+			if !q.looked {
+				q.looked = true
+				s.Again = min(s.Again, soon/2+rand.N(soon/2))
 			}
 			return s, nil
 		}
 		if ctx.Err() != nil {
 			return s, err
 		}
-		last = err
-		q.b.health.silent(q.turn.node)
-		q.turn.Leave(false)
+		q.b.health.silent(i)
+		q.leave()
+		q.take((i + 1) % n)
+	}
+	return s, err
+}
+
+// take makes a place on node i, or on the next that is not known to be silent.
+func (q *queueing) take(i int) {
+	i = q.b.health.first(i, len(q.b.nodes))
+	q.turn = &turn{i, q.b.nodes[i].NewTurn(q.req.Key)}
+}
+
+// leave gives the place up.
+func (q *queueing) leave() {
+	if q.turn != nil {
+		req := q.req
+		q.turn.Leave(&req)
 		q.turn = nil
 	}
-	return node.Standing{}, last
 }
 
 // sleep returns after d or on news, and reports whether it was told to ask.
@@ -192,6 +265,12 @@ func (q *queueing) sleep(ctx context.Context, d time.Duration) (told bool) {
 	return told
 }
 
+// saw records that others hold the lock, or are to have it first. Whoever asks at once from now on pushes in.
+func (q *queueing) saw(left time.Duration) {
+	q.seen, q.left = true, left
+	q.b.memory.contend(q.req.Key)
+}
+
 // over returns why there is no point in waiting on.
 func (q *queueing) over(ctx context.Context) error {
 	select {
@@ -204,11 +283,14 @@ func (q *queueing) over(ctx context.Context) error {
 	switch {
 	case ctx.Err() == nil:
 		return nil
-	case q.seen != nil:
-		return q.seen
-	default:
+	case !q.seen:
 		return errNoTurn
+	case q.votes == nil:
+		return &locker.HeldError{Remaining: q.left}
 	}
+	e := *q.votes
+	e.cause = &locker.HeldError{Remaining: q.left}
+	return &e
 }
 
 var errNoTurn = fmt.Errorf("%w: no node has said yet whose turn it is", locker.ErrUnavailable)

@@ -19,6 +19,8 @@ type round struct {
 	b       *backend
 	req     locker.Request
 	start   time.Time
+	trace   func(name string, start time.Time, err error)
+	begun   []time.Time // when each node was asked
 	attempt *attempt
 	ask     nodeSet // by the attempt's first step
 	hint    uint64
@@ -39,7 +41,7 @@ func newRound(b *backend, req locker.Request, inTurn bool) *round {
 	n := len(b.nodes)
 	r := &round{
 		b: b, req: req, start: time.Now(), ready: make(chan *node.Call, 2*n),
-		calls: make([]*node.Call, n), votes: make([]node.Vote, n),
+		calls: make([]*node.Call, n), votes: make([]node.Vote, n), begun: make([]time.Time, n),
 	}
 	var first int
 	first, r.hint = b.memory.recall(req.Key, n)
@@ -103,6 +105,7 @@ func (r *round) acquire(nodes nodeSet) {
 			r.acquire(r.attempt.deny(i, false))
 			return
 		}
+		r.begun[i] = time.Now()
 		r.calls[i] = r.b.nodes[i].StartAcquire(r.ready, i, &r.req, node.Acquisition{Quantum: quantum, Hint: r.hint})
 	})
 }
@@ -118,10 +121,8 @@ func (r *round) answer(c *node.Call) {
 		return
 	}
 	i := c.Tag
-	v := c.Vote()
-	r.votes[i] = v
+	v := r.note(i, c)
 	r.seen |= only(i)
-	r.b.health.answered(i, time.Since(r.start))
 	if !v.Granted {
 		if isHeld(v.Err) {
 			r.held++
@@ -143,12 +144,28 @@ func (r *round) answer(c *node.Call) {
 	raise.each(func(i int) { r.raises[i] = r.b.nodes[i].StartRaise(r.ready, n+i, &r.req) })
 }
 
+// note records the vote of node i, which has come before the round is settled.
+func (r *round) note(i int, c *node.Call) node.Vote {
+	v := c.Vote()
+	r.votes[i] = v
+	r.heard(i, v)
+	r.trace(r.b.names[i], r.begun[i], v.Err)
+	return v
+}
+
+// heard records that node i has answered. A connection that failed, or whose time was up, is no answer.
+func (r *round) heard(i int, v node.Vote) {
+	if v.Granted || isHeld(v.Err) {
+		r.b.health.answered(i, time.Since(r.start))
+	}
+}
+
 // keep settles a round that was won: nodes that have granted, or are yet to answer, are part of the lease; what is in
 // doubt elsewhere is undone.
 func (r *round) keep(turn *turn) *lease {
 	req := r.req
 	req.Fence = r.attempt.token
-	l := &lease{turn: turn}
+	l := &lease{turn: turn, since: time.Now()}
 	l.mu.Lock() // a late answer waits until all is set
 	defer l.mu.Unlock()
 	l.pending = r.settle(func(i int, v node.Vote) {
@@ -160,28 +177,6 @@ func (r *round) keep(turn *turn) *lease {
 	}, func(i int, v node.Vote) { r.b.late(l, &req, i, v) })
 	r.b.memory.note(req.Key, false, r.maxCounter())
 	return l
-}
-
-// late records a node's answer that came after the round was won.
-func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
-	b.memory.note(req.Key, false, v.Counter)
-	l.mu.Lock()
-	orphan := v.Granted && l.released
-	l.pending &^= only(i)
-	if v.Granted {
-		l.granted(i, v.Counter, req.Fence)
-	}
-	for w := range l.waiting {
-		w.late <- i // has room
-		orphan = orphan && !w.releases
-	}
-	l.mu.Unlock()
-	switch {
-	case orphan: // released everywhere else, where those who wait have been told
-		b.nodes[i].ReleaseLater(req, l.turn.on(i))
-	case v.Doubtful:
-		b.nodes[i].Undo(req, false)
-	}
 }
 
 // undo settles a round that was lost: whatever was granted, or may be, is released. It does not wait: the answers of
@@ -211,21 +206,21 @@ func (r *round) settle(known, late func(i int, v node.Vote)) (pending nodeSet) {
 		}
 		if !r.seen.has(i) {
 			wasSent, done := c.Leave(func(c *node.Call) {
-				r.b.health.answered(i, time.Since(r.start))
-				late(i, c.Vote())
+				v := c.Vote()
+				r.heard(i, v)
+				late(i, v)
 			})
-			if !done && r.gaveUp {
-				r.b.health.silent(i)
-			}
-			switch {
-			case done:
-				r.votes[i] = c.Vote()
-			case wasSent:
-				pending |= only(i)
-				continue
-			default:
+			if !done {
+				r.trace(r.b.names[i], r.begun[i], errSilent)
+				if r.gaveUp {
+					r.b.health.silent(i)
+				}
+				if wasSent {
+					pending |= only(i)
+				}
 				continue
 			}
+			r.note(i, c)
 		}
 		known(i, r.votes[i])
 	}
@@ -313,4 +308,14 @@ func (r *round) err() error {
 		e.cause = &locker.HeldError{Remaining: free[e.Need-1]}
 	}
 	return e
+}
+
+// answers is how many nodes are up, and have said whose the lock is there.
+func (e *QuorumError) answers() (n int) {
+	for _, v := range e.Votes {
+		if v.Outcome == Agreed || v.Outcome == Held {
+			n++
+		}
+	}
+	return n
 }
