@@ -111,13 +111,15 @@ func TestDoUnlocksWhenTheFunctionPanicsOrTheContextEnds(t *testing.T) {
 	})
 }
 
+type anyKey struct{}
+
 // What a process that was stopped sees first when it goes on: the clock has moved, and no goroutine has run yet.
 func TestDoEndsTheContextBeforeAnybodyCanAsk(t *testing.T) {
 	for name, ask := range map[string]func(ctx context.Context) error{
 		"Err":   func(ctx context.Context) error { return ctx.Err() },
 		"Cause": context.Cause,
 		"a context with a value": func(ctx context.Context) error {
-			return context.WithValue(ctx, struct{}{}, 1).Err()
+			return context.WithValue(ctx, anyKey{}, 1).Err()
 		},
 		"one derived after": func(ctx context.Context) error {
 			ctx, cancel := context.WithCancel(ctx)

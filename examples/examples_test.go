@@ -34,8 +34,9 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(binaries)
-		args := append([]string{"build", "-o", binaries + "/"}, buildFlags...)
-		if out, err := exec.Command("go", append(args, "./quickstart", "./config", "./fencing")...).CombinedOutput(); err != nil {
+		// Nobody debugs these binaries, and without symbols they are linked in half the time.
+		args := append([]string{"build", "-ldflags=-s -w", "-o", binaries + "/"}, buildFlags...)
+		if out, err := exec.Command("go", append(args, "./quickstart", "./config", "./fencing", "./leader", "./cron")...).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 			return 1
 		}
@@ -218,8 +219,11 @@ func TestQuickstartOnRedlock(t *testing.T) {
 	for _, driver := range drivers {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
+			ps := map[int]*program{}
 			for _, n := range []int{1, 3, 5} {
-				p := start(t, "quickstart", []string{fmt.Sprintf("LOCKER_URL=%s&prefix=%s%d:", redlockURL(driver, ss[:n]...), driver, n)})
+				ps[n] = start(t, "quickstart", []string{fmt.Sprintf("LOCKER_URL=%s&prefix=%s%d:", redlockURL(driver, ss[:n]...), driver, n)})
+			}
+			for n, p := range ps {
 				if n > 1 {
 					p.succeeds(t, ok)
 					continue
@@ -236,20 +240,27 @@ func TestQuickstartOnRedlock(t *testing.T) {
 // of three dead before the start.
 func TestQuickstartOnRedlockProcesses(t *testing.T) {
 	t.Parallel()
-	ss := servers(t, 3)
+	type run struct {
+		journal string
+		ps      []*program
+	}
+	var runs []run // at the same time: they sleep most of it
 	for _, alive := range []int{3, 2} {
+		ss := servers(t, 3)
 		if alive == 2 {
 			ss[1].Kill()
 		}
-		journal := filepath.Join(t.TempDir(), "journal")
-		var ps []*program
+		r := run{journal: filepath.Join(t.TempDir(), "journal")}
 		for _, driver := range drivers {
-			ps = append(ps, start(t, "quickstart", []string{"LOCKER_URL=" + redlockURL(driver, ss...), "LOCKER_JOURNAL=" + journal}))
+			r.ps = append(r.ps, start(t, "quickstart", []string{"LOCKER_URL=" + redlockURL(driver, ss...), "LOCKER_JOURNAL=" + r.journal}))
 		}
-		for _, p := range ps {
+		runs = append(runs, r)
+	}
+	for _, r := range runs {
+		for _, p := range r.ps {
 			p.succeeds(t, `^ok: \d+ turns, none overlapped`)
 		}
-		text, err := os.ReadFile(journal)
+		text, err := os.ReadFile(r.journal)
 		require.NoError(t, err)
 		assert.Equal(t, 120, bytes.Count(text, []byte("start")))
 		assert.Equal(t, 120, bytes.Count(text, []byte("end")))

@@ -1,0 +1,141 @@
+// Cron: a job that runs on every tick of the clock, on one machine of several: each tick is run at most once.
+//
+//	go run ./examples/cron                                                       # three workers in this process, five ticks
+//	LOCKER_URL=redis://localhost:6379 go run ./examples/cron -workers 1 -every 1m -ticks 0      # on each of several machines
+//
+// The key says which run it is: the job and the tick, so that every tick is a lock of its own. Who finds it taken has nothing
+// to do: TryLock, not Lock. That alone is not enough. The clocks of the machines differ, and a process may be late; a job
+// that is done sooner than that has released its lock when the last of them comes, which finds it free and runs the job again.
+// MinHold keeps it from that: the store keeps the lock taken for longer than anybody can be late, though the job has ended and
+// even if the process has. It delays nobody, because nobody wants this lock later on: the next tick has another one.
+//
+// The alternative is one key for all ticks, with a MinHold of half the interval. Then a run that takes longer than the interval
+// makes the next ones be skipped, instead of overlapping with them, and tokens grow from run to run, as a storage that fences
+// needs it. But clocks and delays must stay below half the interval.
+//
+// At most once is not exactly once. A run that fails, or whose process dies, is not made up for; and on Redlock nobody may get
+// the lock if several ask at the very same moment. Who needs every tick records in the storage which have been done.
+package main
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+	_ "github.com/golocker/locker/drivers/all" // the Redis clients that LOCKER_URL may name
+)
+
+// minHold is more than clocks differ and processes are late. It may be generous: it costs the store one key for as long.
+const minHold = time.Minute
+
+var (
+	workers = flag.Int("workers", 3, "how many `workers` this process has, each with a clock of its own")
+	every   = flag.Duration("every", 500*time.Millisecond, "`time` between ticks")
+	ticks   = flag.Int("ticks", 5, "end after so many `ticks`; 0: on Ctrl-C")
+	skew    = flag.Duration("skew", 0, "how far the clock of the first worker is ahead, as a trial; that of the next one is 50ms behind it, and so on")
+)
+
+func main() {
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program on the spot
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "cron:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	l, err := config.Open(ctx, cmp.Or(os.Getenv("LOCKER_URL"), "memory:"))
+	if err != nil {
+		return err
+	}
+	if c, ok := locker.As[io.Closer](l); ok {
+		defer c.Close()
+	}
+	ws := make([]worker, *workers)
+	var wg sync.WaitGroup
+	for i := range ws {
+		w := &ws[i]
+		w.name, w.locker, w.ahead = fmt.Sprintf("%d/%d", os.Getpid(), i+1), l, *skew-time.Duration(i)*50*time.Millisecond
+		wg.Go(func() { w.loop(ctx) })
+	}
+	wg.Wait()
+	ran, skipped, failed := 0, 0, 0
+	for _, w := range ws {
+		ran, skipped, failed = ran+w.ran, skipped+w.skipped, failed+w.failed
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d ticks ran, %d were skipped, %d failed", ran, skipped, failed)
+	}
+	fmt.Printf("ok: %d ticks ran, %d were skipped\n", ran, skipped)
+	return nil
+}
+
+// worker stands for a machine.
+type worker struct {
+	name                 string
+	locker               locker.Locker
+	ahead                time.Duration // of its clock
+	ran, skipped, failed int
+}
+
+// loop waits for each tick and runs the job, or not.
+func (w *worker) loop(ctx context.Context) {
+	// Ticks are the times that are multiples of the interval, so that all machines have the same ones, whenever they started.
+	tick := time.Now().Add(w.ahead).Truncate(*every)
+	for n := 0; *ticks == 0 || n < *ticks; n++ {
+		tick = tick.Add(*every)
+		select {
+		case <-time.After(time.Until(tick.Add(-w.ahead))):
+		case <-ctx.Done():
+			return
+		}
+		err := w.once(ctx, tick)
+		switch name := tick.UTC().Format("2006-01-02T15:04:05.000"); {
+		case err == nil:
+			w.ran++
+			fmt.Printf("tick %s  worker %s  ran\n", name, w.name)
+		case errors.Is(err, locker.ErrHeld):
+			w.skipped++
+			fmt.Printf("tick %s  worker %s  skipped: another one runs it, or has run it\n", name, w.name)
+		case ctx.Err() != nil:
+			return
+		default:
+			w.failed++
+			fmt.Printf("tick %s  worker %s  failed: %v\n", name, w.name, err)
+		}
+	}
+}
+
+// once runs the job for a tick, unless somebody else does or did: then the error matches locker.ErrHeld.
+func (w *worker) once(ctx context.Context, tick time.Time) (err error) {
+	key := "cron:report:" + tick.UTC().Format(time.RFC3339Nano)
+	lease, err := w.locker.TryLock(ctx, key, locker.MinHold(minHold))
+	if err != nil {
+		return err
+	}
+	// Unlock ends the renewals, and its error says if the lock was lost on the way. The lock stays taken until minHold is over.
+	defer func() { err = errors.Join(err, lease.Unlock(ctx)) }()
+	return report(lease)
+}
+
+// report is the job. It stops when the lock is lost: then another machine may run it. Ctrl-C lets it finish.
+func report(lease locker.Lease) error {
+	select {
+	case <-time.After(5 * time.Millisecond):
+		return nil
+	case <-lease.Done():
+		return lease.Err()
+	}
+}

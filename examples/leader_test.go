@@ -1,0 +1,202 @@
+package examples_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/internal/redistest"
+)
+
+func TestLeaderInMemory(t *testing.T) {
+	t.Parallel()
+	p := start(t, "leader", nil, "-for", "2s", "-term", "300ms", "-tick", "50ms")
+	p.succeeds(t, `^ok: \d{2} ticks in \d+ terms of office$`)
+	led := map[string]bool{}
+	for _, m := range regexp.MustCompile(`candidate \d+/(\d)  leads, with token \d+\n`).FindAllStringSubmatch(p.stdout.String(), -1) {
+		led[m[1]] = true
+	}
+	assert.Len(t, led, 3, p.stdout.String())
+	left, err := filepath.Glob(strings.TrimPrefix(p.Env[0], "TMPDIR=") + "/*")
+	require.NoError(t, err)
+	assert.Empty(t, left, "temporary files")
+}
+
+// tick is a line of the log that the processes of TestLeader work on.
+type tick struct {
+	token uint64
+	pid   int
+}
+
+type office struct {
+	*testing.T
+	journal string
+}
+
+func (o *office) ticks() (ts []tick) {
+	text, _ := os.ReadFile(o.journal)
+	for line := range strings.Lines(string(text)) {
+		var i tick
+		_, err := fmt.Sscanf(line, "%d %d/1 ", &i.token, &i.pid)
+		require.NoError(o, err, line)
+		ts = append(ts, i)
+	}
+	return ts
+}
+
+// next waits until one of ps, and no other process, has done a piece of work that is not among the first n in the log, and
+// returns which.
+func (o *office) next(n int, within time.Duration, ps ...*program) *program {
+	o.Helper()
+	var more []tick
+	require.Eventually(o, func() bool {
+		more = o.ticks()[n:]
+		return len(more) > 0
+	}, within, time.Millisecond, "nobody leads")
+	for _, p := range ps {
+		if p.Process.Pid == more[0].pid {
+			return p
+		}
+	}
+	require.Failf(o, "the wrong one leads", "%v", more)
+	return nil
+}
+
+// TestLeader ends leaders in all ways; each time another process takes over, and nobody leads who should not.
+func TestLeader(t *testing.T) {
+	const ttl = 2 * time.Second
+	t.Parallel()
+	one, three := servers(t, 1), servers(t, 3)
+	for name, urls := range map[string]func(driver string) string{
+		"redis":   func(driver string) string { return url(driver, one[0]) + "?ttl=2s" },
+		"redlock": func(driver string) string { return redlockURL(driver, three...) + "&ttl=2s" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := &office{t, filepath.Join(t.TempDir(), "journal")}
+			candidate := func(driver string) *program {
+				return start(t, "leader", []string{"LOCKER_URL=" + urls(driver), "LOCKER_JOURNAL=" + o.journal},
+					"-candidates", "1", "-term", "0", "-for", "0", "-tick", "20ms")
+			}
+			const patience = 20 * time.Second
+			var rest []*program // they compete
+			leads := func(within time.Duration, n int) *program {
+				t.Helper()
+				p := o.next(n, within, rest...)
+				for i := range rest {
+					if rest[i] == p {
+						rest = append(rest[:i:i], rest[i+1:]...)
+						break
+					}
+				}
+				return p
+			}
+			ends := func(p *program) {
+				t.Helper()
+				require.NoError(t, p.Process.Signal(syscall.SIGINT))
+				p.succeeds(t, `^ok: \d+ ticks in \d+ terms of office$`)
+			}
+			for _, driver := range drivers {
+				rest = append(rest, candidate(driver))
+			}
+
+			first := leads(patience, 0)
+			ends(first)
+			second := leads(patience, len(o.ticks()))
+			assert.Contains(t, first.stdout.String(), "steps down")
+
+			require.NoError(t, second.Process.Kill())
+			_ = second.Wait()
+			third := leads(ttl+5*time.Second, len(o.ticks())) // the promise is ttl, for an idle machine
+
+			// In the middle of its term, between two pieces of work.
+			rest = append(rest, candidate(drivers[0]))
+			n := len(o.ticks())
+			o.next(n, patience, third)
+			require.NoError(t, third.Process.Signal(syscall.SIGSTOP))
+			fourth := leads(ttl+5*time.Second, stopped(t, o))
+			rest = append(rest, third)
+			require.NoError(t, third.Process.Signal(syscall.SIGCONT))
+			n = len(o.ticks())
+			require.Eventually(t, func() bool { return len(o.ticks()) > n+20 }, patience, time.Millisecond)
+			ends(fourth)
+			require.Same(t, third, leads(patience, len(o.ticks())))
+			ends(third)
+			assert.Contains(t, third.stdout.String(), "lock lost: expired")
+
+			last := tick{}
+			for _, i := range o.ticks() {
+				if i.token < last.token || i.token == last.token && i.pid != last.pid {
+					t.Errorf("after %v came %v", last, i)
+				}
+				last = i
+			}
+		})
+	}
+}
+
+// stopped returns how long the log is when a process that was stopped has really stopped.
+func stopped(t *testing.T, o *office) int {
+	t.Helper()
+	n, since := len(o.ticks()), time.Now()
+	require.Eventually(t, func() bool {
+		if m := len(o.ticks()); m != n {
+			n, since = m, time.Now()
+		}
+		return time.Since(since) > 200*time.Millisecond // ten ticks
+	}, 10*time.Second, 5*time.Millisecond)
+	return n
+}
+
+// TestCron: three processes with clocks that differ, and each tick is run by one of them.
+func TestCron(t *testing.T) {
+	t.Parallel()
+	one, three := servers(t, 1), servers(t, 3)
+	runs := map[string][]*program{"memory": {start(t, "cron", nil)}}
+	for i, driver := range drivers {
+		args := []string{"-workers", "1", "-skew", fmt.Sprintf("%dms", 100*(i-1))}
+		runs["redis"] = append(runs["redis"], start(t, "cron", []string{"LOCKER_URL=" + url(driver, one[0])}, args...))
+		runs["redlock"] = append(runs["redlock"], start(t, "cron", []string{"LOCKER_URL=" + redlockURL(driver, three...)}, args...))
+	}
+	line := regexp.MustCompile(`(?m)^tick (\S+)  worker \d+/\d  (ran|skipped)`)
+	for name, ps := range runs {
+		ran, tried := map[string]int{}, map[string]bool{}
+		for _, p := range ps {
+			p.succeeds(t, `^ok: \d+ ticks ran, \d+ were skipped$`)
+			lines := line.FindAllStringSubmatch(p.stdout.String(), -1)
+			assert.Len(t, lines, 15/len(ps), p.stdout.String())
+			for _, m := range lines {
+				tried[m[1]] = true
+				if m[2] == "ran" {
+					ran[m[1]]++
+				}
+			}
+		}
+		assert.GreaterOrEqual(t, len(tried), 5)
+		for tick := range tried {
+			if name != "redlock" { // where those who ask at the same moment can keep each other out
+				assert.Equal(t, 1, ran[tick], "%s: %s", name, tick)
+			}
+			assert.LessOrEqual(t, ran[tick], 1, "%s: %s", name, tick)
+		}
+		assert.NotEmpty(t, ran, name)
+	}
+}
+
+// TestCronInterrupted: Ctrl-C is how a cron without an end ends.
+func TestCronInterrupted(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	p := start(t, "cron", []string{"LOCKER_URL=redis://" + s.Addr()}, "-ticks", "0", "-every", "50ms")
+	require.Eventually(t, func() bool { return len(s.Keys(t, "lock:cron:report:*")) > 2 }, 20*time.Second, 5*time.Millisecond)
+	require.NoError(t, p.Process.Signal(syscall.SIGINT))
+	p.succeeds(t, `^ok: \d+ ticks ran, \d+ were skipped$`)
+}
