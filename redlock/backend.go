@@ -81,10 +81,7 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
-	// Whoever locks again at once would be there before the one that is told now. Nobody says whether there is one.
-	if l.waited || time.Since(l.since) > longHold {
-		b.memory.contend(req.Key)
-	}
+	b.memory.release(req.Key, l.waited)
 	p := newPoll(b, l, "release", func(i int, ready chan<- *node.Call) *node.Call {
 		return b.nodes[i].StartRelease(ready, i, l.request(req, i), l.turn.on(i))
 	}, func(i int, err error, unfinished bool) {

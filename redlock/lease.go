@@ -2,7 +2,6 @@ package redlock
 
 import (
 	"sync"
-	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/node"
@@ -12,9 +11,8 @@ import (
 // when it has answered, so that a minority's late answers do not hold up anything, and per node the steps keep their
 // order: what is released was granted before.
 type lease struct {
-	turn   *turn     // that it was acquired by; nil if it was not waited for
-	waited bool      // others have been in the way
-	since  time.Time // when it was acquired
+	turn   *turn // that it was acquired by; nil if it was not waited for
+	waited bool  // others have been in the way
 
 	mu      sync.Mutex
 	held    nodeSet // granted here

@@ -17,8 +17,10 @@ type place struct {
 	counter atomic.Uint64
 	ordered atomic.Int64 // Unix time in ns until which attempts ask in order
 	crowded atomic.Int64 // the same, until which those who wait queue up before they ask
-	blind   atomic.Int64 // the same, until which the nodes of unfits do not keep the queue
-	unfits  atomic.Uint64
+	// When this client has released the lock last, and when it was sure last that nobody else waits for it.
+	released, checked atomic.Int64
+	blind             atomic.Int64 // the same, until which the nodes of unfits do not keep the queue
+	unfits            atomic.Uint64
 }
 
 func (m *memory) place(key string) *place {
@@ -59,12 +61,32 @@ func (m *memory) note(key string, split bool, counter uint64) {
 // asks at once, just when the lock changes hands, pushes in and splits the vote. It costs a lone caller a round trip.
 const crowdedFor = time.Second
 
-// longHold is a hold during which others may well have begun to wait, and to which a round trip more is nothing.
-const longHold = 100 * time.Millisecond
+// checkEvery is how often a client that locks again and again finds out whether others have begun to wait: it would be
+// there again before the one that its release has told, or that cannot be told. It costs a round trip.
+const checkEvery = 100 * time.Millisecond
 
-// contended reports whether somebody has been waiting for key lately.
+// contended reports whether somebody has been waiting for key lately, or it is time to find out. Who has not had the lock
+// for a while need not: it is in nobody's way more than once.
 func (m *memory) contended(key string) bool {
-	return time.Now().UnixNano() < m.place(key).crowded.Load()
+	p, now := m.place(key), time.Now().UnixNano()
+	switch {
+	case now < p.crowded.Load():
+		return true
+	case now-p.released.Load() < int64(checkEvery) && now-p.checked.Load() > int64(checkEvery):
+		p.checked.Store(now)
+		return true
+	case now-p.released.Load() >= int64(checkEvery):
+		p.checked.Store(now)
+	}
+	return false
+}
+
+// release notes that this client releases key, and whether others have been in its way.
+func (m *memory) release(key string, waited bool) {
+	m.place(key).released.Store(time.Now().UnixNano())
+	if waited {
+		m.contend(key)
+	}
 }
 
 // contend notes that somebody waits for key.
@@ -73,10 +95,10 @@ func (m *memory) contend(key string) {
 }
 
 // blindFor is how long a node does not keep the queue whose idea of the lock is wrong: it has a key that somebody who
-// died left there, or that is no lock at all.
-const blindFor = time.Minute
+// died left there, or that is no lock at all, or it has forgotten one.
+const blindFor = 10 * time.Second
 
-// unfit notes that node i had key locked although a majority did not.
+// unfit notes that node i had key locked although a majority did not, or the other way round.
 func (m *memory) unfit(key string, i int) {
 	p := m.place(key)
 	if time.Now().UnixNano() >= p.blind.Load() {

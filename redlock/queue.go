@@ -34,8 +34,12 @@ const (
 	// node has the lock free: releases are on their way to the others, or the holder does not have that node.
 	minBackoff = 2 * time.Millisecond
 	maxBackoff = 100 * time.Millisecond
-	// soon is when a waiter looks a second time. The lock that it saw may have been an attempt that failed: its clean-up
-	// tells nobody.
+	// maxFailed is how many attempts in a row fail before the node that says that the lock is free is not believed any
+	// more: those who have the lock do not have that node, so their releases do not reach it.
+	maxFailed = 4
+	// soon is when a waiter looks a second time, and twice as long after that a third time, and so on, until it does so no
+	// more often than the node wants it to. The lock that it saw may have been an attempt that failed, whose clean-up
+	// tells nobody; and if the node has failed, that should not cost it many of the turns that others take elsewhere.
 	soon = 50 * time.Millisecond
 	// overdue is how long a waiter is content not to be told before it asks anyway.
 	overdue = 2 * time.Second
@@ -79,7 +83,8 @@ type queueing struct {
 
 	attempted bool      // req.Token has been used
 	failed    int       // attempts in a row, since it was told last
-	looked    bool      // at its place, since the last attempt
+	astray    bool      // the queue's node knows nothing of the one who has most of the lock
+	looks     int       // at its place, since the last attempt
 	faulty    time.Time // since when there has been no quorum; zero: there is one
 
 	seen  bool          // that others hold the lock
@@ -93,7 +98,7 @@ func (q *queueing) attempt(ctx context.Context, mine bool) (locker.Grant, error)
 	if q.attempted {
 		q.req.Token = locker.NewToken()
 	}
-	q.attempted, q.looked = true, false
+	q.attempted, q.looks = true, 0
 	if q.turn != nil {
 		select {
 		case <-q.turn.News: // it is being acted upon
@@ -102,13 +107,15 @@ func (q *queueing) attempt(ctx context.Context, mine bool) (locker.Grant, error)
 	}
 	sent := time.Now()
 	// Nobody else should be asking when it is one's turn; if the vote was split, somebody was.
-	g, err := q.b.attempt(ctx, newRound(q.b, q.req, mine && q.failed == 0), q.turn)
+	r := newRound(q.b, q.req, mine && q.failed == 0)
+	g, err := q.b.attempt(ctx, r, q.turn)
 	if err == nil {
 		g.Token, g.Sent = q.req.Token, sent
 		g.Private.(*lease).waited = q.seen
 		return g, nil
 	}
 	q.failed++
+	q.astray = q.turn != nil && r.astray(q.turn.node)
 	if held, ok := errors.AsType[*locker.HeldError](err); ok {
 		q.saw(held.Remaining)
 		q.votes, _ = errors.AsType[*QuorumError](err)
@@ -152,6 +159,10 @@ func (q *queueing) run(ctx context.Context) (locker.Grant, error) {
 			start = time.Now()
 			if mine || lost {
 				s.Again = backoff(q.failed)
+			}
+			if q.astray && (late || mine && q.failed > maxFailed) {
+				q.b.memory.unfit(q.req.Key, q.turn.node)
+				q.leave()
 			}
 		}
 		if q.req.Waiting != nil {
@@ -202,12 +213,11 @@ func (q *queueing) stand(ctx context.Context) (s node.Standing, err error) {
 			q.b.health.answered(i, time.Since(start))
 			if !s.Mine || s.Left > 0 {
 				q.saw(s.Left)
-				q.sure = q.sure || q.looked
+				q.sure = q.sure || q.looks > 0
 			}
-			if !q.looked {
-				q.looked = true
-				s.Again = min(s.Again, soon/2+rand.N(soon/2))
-			}
+			d := soon << min(q.looks, 10)
+			s.Again = min(s.Again, d/2+rand.N(d/2))
+			q.looks++
 			return s, nil
 		}
 		if ctx.Err() != nil {
@@ -226,12 +236,13 @@ func (q *queueing) take(i int) {
 	q.turn = &turn{i, q.b.nodes[i].NewTurn(q.req.Key)}
 }
 
-// leave gives the place up.
+// leave gives the place up. That is sent until it is answered, and releases what there is by q.req.Token: no attempt to come
+// may have the same.
 func (q *queueing) leave() {
 	if q.turn != nil {
 		req := q.req
 		q.turn.Leave(&req)
-		q.turn = nil
+		q.turn, q.attempted = nil, true
 	}
 }
 

@@ -165,7 +165,7 @@ func (r *round) heard(i int, v node.Vote) {
 func (r *round) keep(turn *turn) *lease {
 	req := r.req
 	req.Fence = r.attempt.token
-	l := &lease{turn: turn, since: time.Now()}
+	l := &lease{turn: turn}
 	l.mu.Lock() // a late answer waits until all is set
 	defer l.mu.Unlock()
 	l.pending = r.settle(func(i int, v node.Vote) {
@@ -229,18 +229,33 @@ func (r *round) settle(known, late func(i int, v node.Vote)) (pending nodeSet) {
 
 // split reports whether the vote was split: some nodes were ours, and nobody has a majority.
 func (r *round) split() bool {
-	if r.attempt.granted == 0 {
-		return false
+	_, most := r.owners()
+	return r.attempt.granted != 0 && 0 < most && most < r.attempt.need
+}
+
+// astray reports whether node i knows nothing of the one who has most of the lock: it had it free although somebody has a
+// majority, or has it as somebody else's.
+func (r *round) astray(i int) bool {
+	owners, most := r.owners()
+	switch v := r.votes[i]; {
+	case v.Granted:
+		return most >= r.attempt.need
+	case isHeld(v.Err), errors.Is(v.Err, locker.ErrForeignKey):
+		return owners[v.Owner] < most
 	}
-	owners := map[string]int{}
+	return false
+}
+
+// owners returns how many nodes have said that they are whose, and how many whoever has the most has.
+func (r *round) owners() (owners map[string]int, most int) {
+	owners = map[string]int{}
 	for _, v := range r.votes {
 		if isHeld(v.Err) {
-			if owners[v.Owner]++; owners[v.Owner] >= r.attempt.need {
-				return false
-			}
+			owners[v.Owner]++
+			most = max(most, owners[v.Owner])
 		}
 	}
-	return len(owners) > 0
+	return owners, most
 }
 
 func (r *round) maxCounter() (c uint64) {

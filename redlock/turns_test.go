@@ -1,49 +1,154 @@
 package redlock_test
 
 import (
-	"strconv"
-	"strings"
+	"context"
+	"errors"
+	"hash/fnv"
+	"math/rand/v2"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/contention"
 	"github.com/golocker/locker/internal/redistest"
 )
 
-// acquireCalls counts how often acquire.lua was executed: its tombstone's absence is the only thing that a clean-up shares
-// with it, so calls are told by their argument count in the slow log, which is not to be had; commandstats has only the
-// sum of all scripts.
-func scriptCalls(t *testing.T, s *redistest.Server) (n int) {
-	t.Helper()
-	for line := range strings.Lines(s.Cmd(t, "INFO", "commandstats").(string)) {
-		name, stats, _ := strings.Cut(line, ":calls=")
-		if name == "cmdstat_evalsha" {
-			calls, _, _ := strings.Cut(stats, ",")
-			n, _ = strconv.Atoi(calls)
-		}
-	}
-	return n
+// keeper is the index of the node that keeps the queue for key.
+func keeper(key string, n int) int {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(key))
+	return int(h.Sum32() % uint32(n))
 }
 
+// asks counts attempts by their tokens.
+type asks struct {
+	mu     sync.Mutex
+	tokens map[string]bool
+}
+
+func (a *asks) wrap(_ int, d drivers.Driver) drivers.Driver {
+	counting := tap{d, func(cmds []drivers.Command) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		for _, cmd := range cmds {
+			if isAcquire(cmd) {
+				a.tokens[cmd[6]] = true
+			}
+		}
+	}, nil}
+	return struct {
+		tap
+		drivers.Subscriber
+	}{counting, d.(drivers.Subscriber)}
+}
+
+func (a *asks) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.tokens)
+}
+
+// polling waits as clients without a queue do: it tries again after 1 to 11 ms.
+type polling struct{ locker.Locker }
+
+func (p polling) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	for {
+		l, err := p.TryLock(ctx, key, opts...)
+		if !errors.Is(err, locker.ErrHeld) {
+			return l, err
+		}
+		time.Sleep(time.Millisecond + rand.N(10*time.Millisecond))
+	}
+}
+
+// contenders makes eight clients of c.
+func contenders(t *testing.T, c cluster, driver string, a *asks) (ls []locker.Locker) {
+	for range 8 {
+		l := c.tapped(t, driver, a.wrap)
+		t.Cleanup(func() {
+			if err := l.Close(); err != nil {
+				t.Errorf("Close: %v", err)
+			}
+		})
+		ls = append(ls, l)
+	}
+	return ls
+}
+
+// Eight clients take turns, as fast as their drivers and the machine allow. LOCKER_MEASURE=5s go test -run TestTurns -v
 func TestTurns(t *testing.T) {
-	d, _ := measuring(2 * time.Second)
-	const clients, hold = 8, time.Millisecond
-	eachDriver(t, func(t *testing.T, driver string) {
-		c := startCluster(t, 5)
-		lockers := make([]locker.Locker, clients)
-		for i := range lockers {
-			lockers[i] = c.client(t, driver)
+	d, measure := measuring(time.Second)
+	const hold = time.Millisecond
+	for _, driver := range drivers.Names() { // one after the other: they would measure each other
+		t.Run(driver, func(t *testing.T) {
+			c := startCluster(t, 5)
+			a := &asks{tokens: map[string]bool{}}
+			ls := contenders(t, c, driver, a)
+			contention.Run(t, ls, "k", hold, 300*time.Millisecond)
+			before := a.count()
+			r := contention.Run(t, ls, "k", hold, d)
+			each := float64(a.count()-before) / float64(r.Total())
+			t.Logf("%v, %.3f attempts each", r, each)
+			most, unfair := 1.5, .25
+			if measure {
+				most, unfair = 1.1, .05
+				if p99 := contention.Quantile(r.Waits, .99); p99 > 2*r.FairWait() {
+					t.Errorf("p99 %v, fair %v", p99, r.FairWait())
+				}
+			}
+			if each > most || r.Unfairness() > unfair {
+				t.Errorf("%.3f attempts each, want %v; unfairness %.2f, want %v: %v", each, most, r.Unfairness(), unfair, r.Holds)
+			}
+			if measure {
+				for i := range ls {
+					ls[i] = polling{ls[i]}
+				}
+				p := contention.Run(t, ls, "polled", hold, d)
+				t.Logf("polling: %v; turns make %.2f of it", p, r.Rate()/p.Rate())
+			}
+			c.wantNoLocks(t)
+		})
+	}
+}
+
+// The node that keeps the queue fails in the middle. The others go on with the next one.
+func TestTurnsWhileTheQueueFails(t *testing.T) {
+	d, measure := measuring(2 * time.Second)
+	for name, fail := range map[string]func(t *testing.T, s *redistest.Server){
+		"hung":    func(_ *testing.T, s *redistest.Server) { s.Pause() },
+		"killed":  func(_ *testing.T, s *redistest.Server) { s.Kill() },
+		"flushed": func(_ *testing.T, s *redistest.Server) { _, _ = s.Do("FLUSHALL") },
+	} {
+		for n, driver := range drivers.Names() {
+			if !measure && n != len(name)%3 { // one driver for each
+				continue
+			}
+			t.Run(name+"/"+driver, func(t *testing.T) {
+				c := startCluster(t, 5)
+				s := c[keeper("k", 5)]
+				a := &asks{tokens: map[string]bool{}}
+				ls := contenders(t, c, driver, a)
+				timer := time.AfterFunc(d/2, func() { fail(t, s) })
+				defer timer.Stop()
+				r := contention.Run(t, ls, "k", time.Millisecond, d)
+				s.Resume()
+				each := float64(a.count()) / float64(r.Total())
+				gap := slices.Max(r.Handoffs)
+				t.Logf("%v, gap %v, %.3f attempts each", r, gap, each)
+				most, unfair := 1.5, .5
+				if measure {
+					most, unfair = 1.1, .05
+					if p99 := contention.Quantile(r.Waits, .99); p99 > 2*r.FairWait() {
+						t.Errorf("p99 %v, fair %v", p99, r.FairWait())
+					}
+				}
+				if each > most || r.Unfairness() > unfair || gap > 5*time.Second {
+					t.Errorf("%.3f attempts each, want %v; unfairness %.2f, want %v: %v; gap %v", each, most, r.Unfairness(), unfair, r.Holds, gap)
+				}
+			})
 		}
-		contention.Run(t, lockers, "k", hold, 500*time.Millisecond)
-		var before [5]int
-		for i, s := range c {
-			before[i] = scriptCalls(t, s)
-		}
-		r := contention.Run(t, lockers, "k", hold, d)
-		for i, s := range c {
-			t.Logf("node %d: %.2f scripts per acquisition", i, float64(scriptCalls(t, s)-before[i])/float64(r.Total()))
-		}
-		t.Log(r, r.Holds)
-	})
+	}
 }

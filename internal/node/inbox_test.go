@@ -58,7 +58,7 @@ func TestHintIsPublishedWhileTheSubscriptionIsAway(t *testing.T) {
 		p := x.plain()
 		c := p.lock()
 		c.waits(10 * time.Second)
-		p.meddle(func(kind string) fate { return fate{out: 200 * time.Millisecond, lost: false} })
+		p.meddle(func(kind string) fate { return fate{out: 200 * time.Millisecond} })
 		x.node.Cut()
 		x.unlock(lease)
 		released := time.Now()
@@ -371,6 +371,53 @@ func TestSlowSubscription(t *testing.T) {
 		if took := c.at.Sub(released); took > 5*oneWay {
 			x.Errorf("handed over within %v", took)
 		}
+		x.nothing()
+	})
+}
+
+// The subscription, asked for by another waiter, is there between the request and its answer: the server does not know
+// of it.
+func TestSubscriptionThatComesWithTheFirstAnswer(t *testing.T) {
+	onStreet(t, func(x *street) {
+		holder, p := x.party(), x.party()
+		other, err := holder.TryLock(x.Context(), "other")
+		if err != nil {
+			x.Fatal(err)
+		}
+		lease := holder.must()
+		requests := 0
+		p.meddle(func(kind string) fate {
+			switch kind {
+			case "PING":
+				return fate{out: 20 * time.Millisecond}
+			case "enqueue":
+				if requests++; requests == 2 {
+					return fate{back: 100 * time.Millisecond}
+				}
+			}
+			return fate{}
+		})
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			l, err := p.Lock(x.Context(), "other")
+			if err != nil {
+				x.Error(err)
+				return
+			}
+			x.unlock(l)
+		}()
+		time.Sleep(5 * oneWay)
+		c := p.lock()
+		c.waits(200 * time.Millisecond)
+		released := time.Now()
+		x.unlock(lease)
+		x.unlock(c.gets(heartbeat))
+		if took := c.at.Sub(released); took > 5*oneWay {
+			x.Errorf("handed over within %v", took)
+		}
+		x.unlock(other)
+		<-done
 		x.nothing()
 	})
 }

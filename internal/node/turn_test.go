@@ -1,0 +1,123 @@
+package node
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/simnode"
+)
+
+// turnKeys are the keys on n that belong to a queue for the turn.
+func turnKeys(n *simnode.Node) (keys []string) {
+	for _, key := range n.Keys() {
+		if strings.Contains(key, ":lock") {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// A question that is executed only after the turn was left does not bring it back.
+func TestTurnIsLeftForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := simnode.New()
+		var asked atomic.Bool
+		n := New(s.Driver(func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			if cmds[0][0] == "EVALSHA" && !asked.Swap(true) {
+				time.Sleep(50 * time.Millisecond)
+			}
+			return execute(), nil
+		}), Options{})
+		turn := n.NewTurn("k")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := turn.Ask(ctx); err == nil {
+			t.Fatal("an answer")
+		}
+		turn.Leave(&locker.Request{Key: "k", Token: "o", TTL: time.Second})
+		time.Sleep(100 * time.Millisecond)
+		if keys := turnKeys(s); keys != nil {
+			t.Errorf("%q is left", keys)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Leave goes on until the node has answered, and gives the turn and the lock to the next one, in one step.
+func TestTurnIsHandedOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := simnode.New()
+		var cut atomic.Bool
+		n := New(s.Driver(func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			if cut.Swap(false) {
+				return nil, drivers.NotSent(context.DeadlineExceeded)
+			}
+			return execute(), nil
+		}), Options{})
+		first, second := n.NewTurn("k"), n.NewTurn("k")
+		synctest.Wait() // subscribed
+		<-second.News
+		if st, err := first.Ask(t.Context()); err != nil || !st.Mine || st.Left != 0 {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		req := &locker.Request{Key: "k", Token: "o", TTL: time.Minute}
+		ready := make(chan *Call, 1)
+		n.StartAcquire(ready, 0, req, Acquisition{Quantum: 1})
+		if v := (<-ready).Vote(); !v.Granted {
+			t.Fatal(v)
+		}
+		if st, err := first.Ask(t.Context()); err != nil || !st.Mine || st.Left != time.Minute || st.Again > claimWindow*3/4 {
+			t.Errorf("%+v, %v", st, err)
+		}
+		if st, err := second.Ask(t.Context()); err != nil || st.Mine || st.Rank != 0 || st.Left != time.Minute {
+			t.Errorf("%+v, %v", st, err)
+		}
+		cut.Store(true)
+		first.Leave(req)
+		select {
+		case told := <-second.News:
+			if !told {
+				t.Error("not told")
+			}
+		case <-time.After(200 * time.Millisecond):
+			t.Error("nothing was handed on")
+		}
+		second.Leave(req)
+		synctest.Wait()
+		if keys := turnKeys(s); keys != nil {
+			t.Errorf("%q is left", keys)
+		}
+		never := n.NewTurn("k")
+		never.Leave(req)
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Who cannot be told looks often while the queue moves, and less and less while it does not.
+func TestUntoldTurnsLook(t *testing.T) {
+	turn := &Turn{}
+	for range 3 {
+		if d := turn.untold(0); d > 4*nearPoll {
+			t.Errorf("%v", d)
+		}
+	}
+	for range 10 {
+		turn.untold(0)
+	}
+	if d := turn.untold(0); d < untoldPoll/2 || d > untoldPoll {
+		t.Errorf("%v", d)
+	}
+	if d := turn.untold(3); d > 4*nearPoll {
+		t.Errorf("%v, when the queue has moved", d)
+	}
+}

@@ -1,0 +1,332 @@
+package redlock
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/contention"
+	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/simnode"
+)
+
+// street is five simulated nodes a tenth of a millisecond away from their clients.
+type street struct {
+	t     *testing.T
+	nodes []*simnode.Node
+	// event, if not nil, is called before each command of a client to a node, and after its execution.
+	event func(client, node int, cmds []drivers.Command, executed bool)
+
+	mu       sync.Mutex
+	clients  []*locker.Client
+	backends []*backend        // of the clients
+	state    map[[2]int]string // of the way from a client to a node: "hung", "dead", or in order
+	attempts map[string]int    // acquisitions, by their token: how many nodes were asked
+	turns    int               // how often a node was asked for the turn
+	bare     bool              // clients to come cannot subscribe
+}
+
+const everybody = -1
+
+func newStreet(t *testing.T) *street {
+	s := &street{t: t, state: map[[2]int]string{}, attempts: map[string]int{}}
+	for range 5 {
+		s.nodes = append(s.nodes, simnode.New())
+	}
+	return s
+}
+
+// queueNode is the node that keeps the queue for "k".
+var queueNode = agreed("k", 5)
+
+func isAcquiring(cmd drivers.Command) bool {
+	return len(cmd) > 6 && cmd[2] == "3" && strings.Contains(cmd[5], ":gone:")
+}
+func isTurn(cmd drivers.Command) bool { return len(cmd) > 4 && cmd[2] == "4" }
+
+func (s *street) client() *locker.Client {
+	c := len(s.clients)
+	b := &backend{budget: DefaultBudget, closing: make(chan struct{})}
+	ds := make([]drivers.Driver, len(s.nodes))
+	for i, n := range s.nodes {
+		ds[i] = n.Driver(func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			return s.deliver(ctx, c, i, cmds, execute)
+		})
+		if s.bare {
+			ds[i] = struct{ drivers.Driver }{ds[i]}
+		}
+		b.names = append(b.names, string(rune('a'+i)))
+		b.nodes = append(b.nodes, node.New(ds[i], node.Options{Name: b.names[i], Prefix: DefaultPrefix}))
+	}
+	b.roster = newRoster(ds, b.names, slog.New(slog.DiscardHandler))
+	b.roster.unchecked = 0
+	s.backends, s.clients = append(s.backends, b), append(s.clients, locker.NewClient(b))
+	return s.clients[c]
+}
+
+func (s *street) deliver(ctx context.Context, c, i int, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+	s.note(i, cmds)
+	if s.event != nil {
+		s.event(c, i, cmds, false)
+	}
+	s.mu.Lock()
+	state := s.state[[2]int{c, i}] + s.state[[2]int{everybody, i}]
+	s.mu.Unlock()
+	switch state {
+	case "dead":
+		return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+	case "hung":
+		<-ctx.Done()
+		return nil, io.EOF
+	}
+	time.Sleep(100 * time.Microsecond)
+	replies := execute()
+	if s.event != nil {
+		s.event(c, i, cmds, true)
+	}
+	time.Sleep(100 * time.Microsecond)
+	return replies, nil
+}
+
+func (s *street) note(i int, cmds []drivers.Command) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, cmd := range cmds {
+		switch {
+		case isAcquiring(cmd):
+			mask := 1 << i
+			if s.attempts[cmd[6]]&mask != 0 {
+				s.t.Errorf("node %d is asked twice for the same token", i)
+			}
+			s.attempts[cmd[6]] |= mask
+		case isTurn(cmd):
+			s.turns++
+		}
+	}
+}
+
+// set puts the way from a client to a node into a state.
+func (s *street) set(client, node int, state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.state[[2]int{client, node}] = state
+}
+
+// close closes all clients, and checks that nothing is left on nodes, which are in order, after some seconds.
+func (s *street) close() {
+	s.t.Helper()
+	s.wantNothing()
+	for _, c := range s.clients {
+		if err := c.Close(); err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
+func (s *street) wantNothing() {
+	s.t.Helper()
+	time.Sleep(3 * time.Second) // for clean-ups
+	for i, n := range s.nodes {
+		for _, key := range n.Keys() {
+			if !strings.Contains(key, ":fence") && !strings.Contains(key, ":gone:") {
+				s.t.Errorf("node %d still has %q", i, key)
+			}
+		}
+	}
+}
+
+func (s *street) lockers(n int) (ls []locker.Locker) {
+	for range n {
+		ls = append(ls, s.client())
+	}
+	return ls
+}
+
+// contend runs all clients for d, and returns what came of it and how many attempts each acquisition took.
+func (s *street) contend(ls []locker.Locker, d time.Duration) (contention.Result, float64) {
+	s.t.Helper()
+	r := contention.Run(s.t, ls, "k", time.Millisecond, d, locker.TTL(30*time.Second))
+	s.mu.Lock()
+	each := float64(len(s.attempts)) / float64(r.Total())
+	s.mu.Unlock()
+	s.t.Logf("%v, gap %v, %.3f attempts each", r, slices.Max(r.Handoffs), each)
+	return r, each
+}
+
+func wantOrder(t *testing.T, r contention.Result, each, most, unfair float64, gap time.Duration) {
+	t.Helper()
+	if each > most {
+		t.Errorf("%.3f attempts per acquisition, want %v at most", each, most)
+	}
+	if r.Unfairness() > unfair {
+		t.Errorf("holds %v differ by %.2f, want %v at most", r.Holds, r.Unfairness(), unfair)
+	}
+	if got := slices.Max(r.Handoffs); got > gap {
+		t.Errorf("nobody had the lock for %v, want %v at most", got, gap)
+	}
+}
+
+func TestTurnsInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		r, each := s.contend(s.lockers(8), 2*time.Second)
+		wantOrder(t, r, each, 1.1, .05, 50*time.Millisecond)
+		if p99 := contention.Quantile(r.Waits, .99); p99 > 2*r.FairWait() {
+			t.Errorf("waits: p99 %v, fair %v", p99, r.FairWait())
+		}
+		s.close()
+	})
+}
+
+// Whatever befalls the node that keeps the queue costs a heartbeat, and nobody's share.
+func TestQueueNodeFails(t *testing.T) {
+	for name, fail := range map[string]func(s *street){
+		"hung": func(s *street) { s.set(everybody, queueNode, "hung") },
+		"killed": func(s *street) {
+			s.set(everybody, queueNode, "dead")
+			s.nodes[queueNode].Flush()
+			s.nodes[queueNode].Cut()
+		},
+		"restarted": func(s *street) {
+			s.nodes[queueNode].Flush()
+			s.nodes[queueNode].Cut()
+		},
+		"flushed": func(s *street) { s.nodes[queueNode].Flush() },
+		"hung for a second": func(s *street) {
+			s.set(everybody, queueNode, "hung")
+			time.Sleep(time.Second)
+			s.set(everybody, queueNode, "")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStreet(t)
+				ls := s.lockers(8)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					time.Sleep(500 * time.Millisecond)
+					fail(s)
+				}()
+				r, each := s.contend(ls, 2*time.Second)
+				wantOrder(t, r, each, 1.1, .3, time.Second) // who is in the old queue loses a tenth of a second of two
+				<-done
+				s.set(everybody, queueNode, "")
+				time.Sleep(10 * time.Second) // what was left behind there is forgotten
+				s.close()
+			})
+		})
+	}
+}
+
+func TestLostPushes(t *testing.T) {
+	for _, tt := range []struct {
+		every  int64 // which is lost
+		unfair float64
+		gap    time.Duration
+	}{{20, .3, 500 * time.Millisecond}, {1, 8, 2500 * time.Millisecond}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStreet(t)
+			var n atomic.Int64
+			s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
+				return 0, payload != "" && n.Add(1)%tt.every == 0
+			}
+			r, each := s.contend(s.lockers(8), 3*time.Second)
+			wantOrder(t, r, each, 3, tt.unfair, tt.gap)
+			if slices.Min(r.Holds) == 0 {
+				t.Errorf("holds: %v", r.Holds)
+			}
+			s.close()
+		})
+	}
+}
+
+// Clients that do not agree on who keeps the queue are all served: releases hand on everywhere. Those who cannot reach
+// the node that others have agreed on do not take it for held either, so the others turn away from it.
+func TestTwoQueues(t *testing.T) {
+	for name, differ := range map[string]func(s *street, c int){
+		"another opinion": func(s *street, c int) { s.backends[c].memory.unfit("k", queueNode) },
+		"out of reach":    func(s *street, c int) { s.set(c, queueNode, "dead") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStreet(t)
+				ls := s.lockers(8)
+				for c := range 4 {
+					differ(s, c)
+				}
+				r, each := s.contend(ls, 3*time.Second)
+				wantOrder(t, r, each, 2, 1.5, 300*time.Millisecond) // the two queues share, however many are in each
+				if slices.Min(r.Holds) < r.Total()/len(r.Holds)/4 {
+					t.Errorf("holds: %v", r.Holds)
+				}
+				s.close()
+			})
+		})
+	}
+}
+
+func TestTryLockBargesIn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		ls := s.lockers(8)
+		barger := s.client()
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for ctx.Err() == nil {
+				if lease, err := barger.TryLock(ctx, "k"); err == nil {
+					_ = lease.Unlock(t.Context())
+				}
+				time.Sleep(700 * time.Microsecond)
+			}
+		}()
+		// Mutual exclusion is the others' only, so the barger is not among them.
+		r, _ := s.contend(ls, time.Second)
+		stop()
+		<-done
+		wantOrder(t, r, 0, 1, .3, time.Second)
+		if r.Rate() < 100 {
+			t.Errorf("%v", r)
+		}
+		s.close()
+	})
+}
+
+func TestNobodyCanBeTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		s.bare = true
+		r, each := s.contend(s.lockers(8), 3*time.Second)
+		wantOrder(t, r, each, 1.1, 1.5, 200*time.Millisecond) // the first has a tenth of a second to itself
+		if r.Rate() < 100 {
+			t.Errorf("%v", r)
+		}
+		s.close()
+	})
+}
+
+// One that cannot be told among others that can does not stop them for long, and gets its share.
+func TestOneCannotBeTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		ls := s.lockers(7)
+		s.bare = true
+		ls = append(ls, s.client())
+		r, each := s.contend(ls, 3*time.Second)
+		wantOrder(t, r, each, 1.1, .3, 200*time.Millisecond)
+		s.close()
+	})
+}

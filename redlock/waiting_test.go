@@ -1,0 +1,415 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/contention"
+)
+
+// A waiter that dies when it is its turn stops the others for the window, and no longer.
+func TestDiesWithTheTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		holder, dead, next := s.client(), s.client(), s.client()
+		s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
+			if payload != "" {
+				s.mu.Lock()
+				for i := range s.nodes {
+					s.state[[2]int{1, i}] = "hung"
+				}
+				s.mu.Unlock()
+			}
+			return 0, false
+		}
+		lease, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := dead.Lock(ctx, "k")
+			ended <- err
+		}()
+		time.Sleep(200 * time.Millisecond)
+		got := make(chan time.Time, 1)
+		go func() {
+			l, err := next.Lock(t.Context(), "k")
+			got <- time.Now()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(200 * time.Millisecond)
+		start := time.Now()
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := (<-got).Sub(start); took > 2*time.Second+100*time.Millisecond {
+			t.Errorf("stalled for %v", took)
+		}
+		cancel()
+		if err := <-ended; !errors.Is(err, locker.ErrHeld) || !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		for i := range s.nodes {
+			s.set(1, i, "")
+		}
+		time.Sleep(10 * time.Second)
+		s.close()
+	})
+}
+
+// A context that ends at any message, before it, when it has been executed, or when the push is on its way, keeps nothing
+// from the others and leaves nothing behind.
+func TestContextEndsAtAnyMessage(t *testing.T) {
+	for _, contended := range []bool{false, true} {
+		most := 1
+		for n := 1; n <= most; n++ {
+			synctest.Test(t, func(t *testing.T) {
+				s := newStreet(t)
+				ctx, cancel := context.WithCancel(t.Context())
+				var count atomic.Int64
+				tick := func() {
+					if count.Add(1) == int64(n) {
+						cancel()
+					}
+				}
+				s.event = func(client, _ int, cmds []drivers.Command, _ bool) {
+					if client == 1 {
+						tick()
+					}
+				}
+				s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
+					if payload != "" {
+						tick()
+					}
+					return 0, false
+				}
+				holder, w, next := s.client(), s.client(), s.client()
+				if contended { // w goes straight to the queue
+					s.backends[1].memory.contend("k")
+				}
+				lease, err := holder.Lock(t.Context(), "k")
+				if err != nil {
+					t.Fatal(err)
+				}
+				var both sync.WaitGroup
+				both.Go(func() {
+					l, err := w.Lock(ctx, "k")
+					if err == nil {
+						time.Sleep(time.Millisecond)
+						err = l.Unlock(t.Context())
+					} else if !errors.Is(err, context.Canceled) {
+						t.Errorf("message %d: %v", n, err)
+					}
+				})
+				both.Go(func() {
+					time.Sleep(5 * time.Millisecond)
+					l, err := next.Lock(t.Context(), "k")
+					if err != nil {
+						t.Errorf("message %d: %v", n, err)
+						return
+					}
+					if err := l.Unlock(t.Context()); err != nil {
+						t.Errorf("message %d: %v", n, err)
+					}
+				})
+				time.Sleep(100 * time.Millisecond)
+				start := time.Now()
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				both.Wait()
+				if took := time.Since(start); took > 120*time.Millisecond {
+					t.Errorf("message %d: the next one got the lock after %v", n, took)
+				}
+				cancel()
+				s.close()
+				most = max(most, int(count.Load()))
+			})
+			if t.Failed() {
+				return
+			}
+		}
+		t.Logf("%d messages", most)
+	}
+}
+
+// A key that somebody who died has left on the queue's node, for much longer, stops nobody for more than a moment.
+func TestQueueNodeHasADeadLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		ls := s.lockers(4)
+		s.nodes[queueNode].Execute(drivers.Command{"EVAL", "", "3", "lock:k", "{lock:k}:fence", "{lock:k}:gone:dead",
+			"dead", "60000", "1", "0"})
+		r := contention.Run(t, ls, "k", 10*time.Millisecond, 30*time.Second)
+		if gap := slices.Max(r.Handoffs); gap > 3*time.Second || r.Rate() < 50 || slices.Min(r.Holds) < r.Total()/16 {
+			t.Errorf("%v, holds %v, gap %v", r, r.Holds, gap)
+		}
+		time.Sleep(time.Minute)
+		s.close()
+	})
+}
+
+// Attempts that fail tell nobody, not even the one whose turn it is: it would ask again at once, and fail again.
+func TestFailedAttemptsTellNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		var pushes atomic.Int64
+		s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
+			if payload != "" {
+				pushes.Add(1)
+			}
+			return 0, false
+		}
+		holder, w := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k", locker.NoRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		s.nodes[queueNode].Delete("lock:k") // so that it is w's turn
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if _, err := w.Lock(ctx, "k"); !errors.Is(err, locker.ErrHeld) {
+			t.Error(err)
+		}
+		if n := pushes.Load(); n != 0 {
+			t.Errorf("%d messages", n)
+		}
+		if n := len(s.attempts); n < 3 || n > 50 {
+			t.Errorf("%d attempts in two seconds", n)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.close()
+	})
+}
+
+// Who waits puts up with a lost quorum for some seconds; who begins to wait does not.
+func TestQuorumIsLostWhileWaiting(t *testing.T) {
+	for _, outage := range []time.Duration{3 * time.Second, time.Minute} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newStreet(t)
+			holder, w, late := s.client(), s.client(), s.client()
+			if _, err := holder.Lock(t.Context(), "k", locker.TTL(2*time.Second), locker.NoRenewal()); err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan error, 1)
+			var took time.Duration
+			go func() {
+				l, err := w.Lock(t.Context(), "k", locker.TTL(time.Minute))
+				took = time.Since(start(t))
+				if err == nil {
+					err = l.Unlock(t.Context())
+				}
+				got <- err
+			}()
+			time.Sleep(time.Second)
+			for i := range 3 {
+				s.set(everybody, (queueNode+i)%5, "dead")
+			}
+			time.Sleep(2 * time.Second)
+			if _, err := late.Lock(t.Context(), "k"); !errors.Is(err, locker.ErrNoQuorum) || errors.Is(err, locker.ErrHeld) {
+				t.Errorf("one that comes during the outage: %v", err)
+			}
+			time.Sleep(outage - 2*time.Second)
+			for i := range s.nodes {
+				s.set(everybody, i, "")
+			}
+			err := <-got
+			if outage < faultPatience && err != nil || outage > faultPatience && (!errors.Is(err, locker.ErrNoQuorum) || took > 12*time.Second) {
+				t.Errorf("outage of %v: %v after %v", outage, err, took)
+			}
+			time.Sleep(time.Minute)
+			s.close()
+		})
+	}
+}
+
+// start is when the bubble began.
+func start(*testing.T) time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// The validity counts from when the attempt was sent that won, and the lease has its token.
+func TestGrantIsOfTheAttemptThatWon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		sent := map[string]time.Time{}
+		var mu sync.Mutex
+		s.event = func(_, _ int, cmds []drivers.Command, executed bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if isAcquiring(cmds[0]) && !executed {
+				sent[cmds[0][6]] = time.Now() // at the same moment to all nodes
+			}
+		}
+		holder, w := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(7*time.Second, func() { _ = lease.Unlock(t.Context()) })
+		const ttl = 10 * time.Second
+		l, err := w.Lock(t.Context(), "k", locker.TTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		want := sent[l.Token()].Add(ttl - ttl/100 - 2*time.Millisecond)
+		mu.Unlock()
+		if !l.Until().Equal(want) {
+			t.Errorf("until %v, want %v", l.Until(), want)
+		}
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.close()
+	})
+}
+
+// Who locks again at once does not overtake those who have been waiting, however long it holds the lock.
+func TestHolderQueuesUpAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		r := contention.Run(t, s.lockers(3), "k", 3*time.Second, 5*time.Minute)
+		if r.Unfairness() > .1 {
+			t.Errorf("%v, holds %v", r, r.Holds)
+		}
+		s.close()
+	})
+}
+
+// Nobody else is there any more: locking costs what it did before.
+func TestAloneAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		ls := s.lockers(2)
+		s.contend(ls, time.Second)
+		alone := func(d time.Duration) int {
+			s.turns = 0
+			contention.Run(t, ls[:1], "k", time.Millisecond, d)
+			return s.turns
+		}
+		alone(2 * crowdedFor)
+		if n := alone(time.Second); n > int(time.Second/checkEvery) {
+			t.Errorf("the queue was asked %d times", n)
+		}
+		s.close()
+	})
+}
+
+// A Trace hears of each node once per operation, as it had been decided.
+func TestVotesAreTraced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		l := s.client()
+		s.set(everybody, 0, "hung")
+		s.set(everybody, 1, "dead")
+		var mu sync.Mutex
+		votes := map[string][]locker.Vote{}
+		ctx := locker.WithTrace(t.Context(), &locker.Trace{Voted: func(v locker.Vote) {
+			mu.Lock()
+			defer mu.Unlock()
+			votes[v.Op+" "+v.Node] = append(votes[v.Op+" "+v.Node], v)
+		}})
+		s.nodes[4].Execute(drivers.Command{"EVAL", "", "3", "lock:held", "{lock:held}:fence", "{lock:held}:gone:x", "x", "60000", "1", "0"})
+		lease, err := l.Lock(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := lease.Extend(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := lease.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		if _, err := l.TryLock(ctx, "held"); err == nil {
+			t.Error("three of five, one of which is held")
+		}
+		mu.Lock()
+		for _, op := range []string{"acquire", "extend", "release"} {
+			for i, name := range []string{"a", "b", "c", "d", "e"} {
+				got := votes[op+" "+name]
+				want := 1
+				switch {
+				case op == "acquire":
+					want = 2
+				case i == 1: // was not part of the lease
+					want = 0
+				case i == 0: // may be
+					want = len(got)
+				}
+				if len(got) != want {
+					t.Errorf("%s by %s: %+v", op, name, got)
+				}
+				for k, v := range got {
+					if i < 2 && !errors.Is(v.Err, locker.ErrUnavailable) || i > 1 && v.Err != nil && (i != 4 || k != 1 || !errors.Is(v.Err, locker.ErrHeld)) {
+						t.Errorf("%s by %s: %+v", op, name, v)
+					}
+				}
+			}
+		}
+		mu.Unlock()
+		for i := range s.nodes {
+			s.set(everybody, i, "")
+		}
+		time.Sleep(time.Minute)
+		s.close()
+	})
+}
+
+// A place that was left before the first attempt is left in the name of an attempt that is never made: the node may be told
+// of it much later.
+func TestLeavingReleasesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		var mu sync.Mutex
+		var released []string
+		s.event = func(_, _ int, cmds []drivers.Command, _ bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, cmd := range cmds {
+				if cmd[0] != "PING" && cmd[2] == "6" {
+					token, _, _ := strings.Cut(cmd[9], ":")
+					released = append(released, token)
+				}
+			}
+		}
+		w := s.client()
+		s.backends[0].memory.contend("k")
+		s.set(everybody, queueNode, "hung")
+		lease, err := w.Lock(t.Context(), "k", locker.TTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10 * time.Second)
+		mu.Lock()
+		if len(released) == 0 || slices.Contains(released, lease.Token()) {
+			t.Errorf("released: %q, held: %q", released, lease.Token())
+		}
+		mu.Unlock()
+		s.set(everybody, queueNode, "")
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		s.close()
+	})
+}
