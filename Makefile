@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint verify check fuzz tokens model model-full
+.PHONY: test lint verify check fuzz tokens leases model model-full bench bench-full bench-smoke
 
 test: ## install redis-server if it is missing, run all tests under the race detector
 	@scripts/need-redis.sh
@@ -33,3 +33,20 @@ model-full: ## the large searches, too: about 20 minutes and 3 GB
 SEEDS ?= 1
 tokens: ## redlock's tokens over 100,000 acquisitions under faults, on simulated nodes
 	LOCKER_ACQUISITIONS=100000 go test -count=$(SEEDS) -run TestTokensUnderFaults -v ./redlock
+
+BENCH = cd benchmarks && go run . -out results -markdown results/results.md
+bench: ## side by side with other libraries, see benchmarks/README.md: two to three minutes on a quiet machine; ARGS='-run contended'
+	@scripts/need-redis.sh
+	$(BENCH) $(ARGS)
+
+bench-full: ## the same with longer visits and more rounds: about 25 minutes
+	@scripts/need-redis.sh
+	$(BENCH) -full $(ARGS)
+
+bench-smoke: ## whether the benchmarks still work: 20 seconds, says nothing of speed
+	@scripts/need-redis.sh
+	cd benchmarks && test -z "$$(gofmt -l .)" && go vet ./... && go mod tidy -diff && go test -count=1 ./...
+
+HOLD ?= 60s
+leases: ## what 10,000 held leases cost, with each driver, HOLD long
+	LOCKER_MEASURE=$(HOLD) go test -count=1 -run TestTenThousandLeases -v ./single

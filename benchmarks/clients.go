@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	redigolib "github.com/gomodule/redigo/redis"
+	goredislib "github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	rueidislib "github.com/redis/rueidis"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/drivers/rueidis"
+)
+
+// All contestants over one client library get clients from the same function here: what is compared is what they do with
+// it. The settings are lean, which favours whoever uses the client without more ado.
+
+// limits of a client.
+type limits struct {
+	conns    int           // to each server, for clients that do not multiplex: enough that no goroutine waits for one
+	patience time.Duration // bounds one exchange
+}
+
+// With Redlock patience is short, because it is all that ends a redsync call on a node that hangs.
+const (
+	longPatience  = 5 * time.Second
+	shortPatience = 500 * time.Millisecond
+)
+
+// newGoredis makes no retries and sends no commands of its own. Deadlines are kept to, on which the redlock scenarios
+// depend.
+func newGoredis(addr string, l limits) *goredislib.Client {
+	return goredislib.NewClient(&goredislib.Options{
+		Addr: addr, PoolSize: l.conns,
+		DialTimeout: l.patience, ReadTimeout: l.patience, WriteTimeout: l.patience, PoolTimeout: 5 * time.Second,
+		ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
+		Protocol: 2, DisableIdentity: true, PipelinePoolSize: -1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+}
+
+// newRedigo keeps all connections, and does not test them before use.
+func newRedigo(addr string, l limits) *redigolib.Pool {
+	return &redigolib.Pool{
+		Dial: func() (redigolib.Conn, error) {
+			return redigolib.Dial("tcp", addr, redigolib.DialConnectTimeout(l.patience),
+				redigolib.DialReadTimeout(l.patience), redigolib.DialWriteTimeout(l.patience))
+		},
+		MaxIdle: l.conns, MaxActive: l.conns, Wait: true,
+	}
+}
+
+// rueidisOption has automatic pipelining with rueidis' default number of connections, no client cache, no retries.
+func rueidisOption(addr string, l limits) rueidislib.ClientOption {
+	return rueidislib.ClientOption{
+		InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
+		ClientSetInfo:    rueidislib.DisableClientSetInfo,
+		ConnWriteTimeout: l.patience, Dialer: net.Dialer{Timeout: l.patience},
+	}
+}
+
+func newRueidis(addr string, l limits) (rueidislib.Client, error) {
+	return rueidislib.NewClient(rueidisOption(addr, l))
+}
+
+// newDriver is this library's driver over such a client, as a program that has a client makes it.
+func newDriver(client, addr string, l limits) (drivers.Driver, func(), error) {
+	switch client {
+	case "goredis":
+		c := newGoredis(addr, l)
+		return goredis.New(c), func() { _ = c.Close() }, nil
+	case "redigo":
+		p := newRedigo(addr, l)
+		return redigo.New(p), func() { _ = p.Close() }, nil
+	case "rueidis":
+		c, err := newRueidis(addr, l)
+		if err != nil {
+			return nil, nil, err
+		}
+		return rueidis.New(c), c.Close, nil
+	}
+	return nil, nil, fmt.Errorf("no client %q", client)
+}
+
+// quiet keeps go-redis from reporting on stderr that nodes are down which we took down.
+type quiet struct{}
+
+func (quiet) Printf(context.Context, string, ...any) {}
+
+func init() { goredislib.SetLogger(quiet{}) }
+
+var clients = []string{"goredis", "redigo", "rueidis"}

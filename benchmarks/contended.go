@@ -1,0 +1,41 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// contended has 16 clients, with connections of their own, that want one key of one Redis.
+func contended(s *servers, p plan) *Scenario {
+	sc := &Scenario{Name: "contended", Title: "One contended key, one Redis, 16 clients, hold 1 ms",
+		Note:    "Ratio: acquisitions per second, to a sync.Mutex of this process. " + crowdNote,
+		Columns: crowdColumns, Primary: "rate", Time: p.Contended, Rounds: p.FewRounds}
+	add := func(name string, open func() opener) {
+		y := "sync.Mutex"
+		if name == y {
+			y = ""
+		}
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+			f, _, err := crowd(ctx, []*redistest.Server{s.one}, open(), 16, longPatience, d)
+			if name == "sync.Mutex" {
+				delete(f, "trips")
+				delete(f, "commands")
+				delete(f, "server_us")
+			}
+			return f, err
+		}})
+	}
+	as := func(o opener) func() opener { return func() opener { return o } }
+	add("sync.Mutex", shared)
+	for _, c := range clients {
+		add("locker/"+c, as(ours(c)))
+	}
+	add("redsync/goredis, 50–250 ms", as(ofRedsync("goredis")))
+	add("redsync/goredis, 1–11 ms", as(ofRedsync("goredis", tuned()...)))
+	add("redislock/goredis, 100 ms", as(ofRedislock(100*time.Millisecond)))
+	add("redislock/goredis, 5 ms", as(ofRedislock(5*time.Millisecond)))
+	add("rueidislock", as(ofRueidislock(ttl)))
+	return sc
+}

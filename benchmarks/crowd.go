@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker/internal/redistest"
+)
+
+var crowdColumns = []Column{
+	{"rate", "acquisitions/s", 0}, {"trips", "round trips", 2}, {"commands", "commands", 1},
+	{"handoff_p50_us", "hand-off p50 µs", 0}, {"handoff_p99_us", "hand-off p99 µs", 0},
+	{"wait_p99_us", "wait p99 µs", 0}, {"wait_shares", "longest wait, fair shares", 1}, {"unfairness", "unfairness %", 1},
+	{"client_us", "client CPU µs", 0}, {"server_us", "server CPU µs", 0}, {"overlaps", "overlaps", 0}, {"stuck", "stuck", 0},
+}
+
+const crowdNote = "Per acquisition: round trips are requests as the servers count them (several commands may come in one), commands include those that scripts call. " +
+	"Hand-off: from the start of an unlock to the return of the next holder's lock. A fair share is what one waits if all take turns; " +
+	"unfairness is how much the share of the client that differs most differs from the fair one. " +
+	"Overlaps: acquisitions while another client held the lock. Stuck: clients that still had no lock five seconds after all others had stopped asking."
+
+const hold = time.Millisecond
+
+// crowd lets n sessions contend for one key for d, each holding it for a millisecond at a time.
+func crowd(ctx context.Context, group []*redistest.Server, open opener, n int, patience, d time.Duration) (Figures, work, error) {
+	if err := flush(group); err != nil {
+		return nil, work{}, err
+	}
+	sessions, closeAll, err := open.sessions(n, addrs(group), patience)
+	if err != nil {
+		return nil, work{}, err
+	}
+	defer closeAll()
+	ctx, cancel := context.WithTimeout(ctx, d+5*time.Second)
+	defer cancel()
+	const key = "contended"
+	for i, s := range sessions { // connections, scripts, subscriptions
+		for range 2 {
+			h, err := s.Lock(ctx, fmt.Sprintf("warm-up:%d", i))
+			if err == nil {
+				err = h.Unlock(ctx)
+			}
+			if err != nil {
+				return nil, work{}, err
+			}
+		}
+	}
+
+	var mu sync.Mutex // guards all that follows
+	var released time.Time
+	var failed error
+	holders, overlaps, total, stuck := 0, 0, 0, 0
+	counts := make([]int, n)
+	waits, handoffs := newSamples(1<<16), newSamples(1<<16)
+
+	m := newMeter(group)
+	start := time.Now()
+	end := start.Add(d)
+	one := func(i int) error {
+		asked := time.Now()
+		h, err := sessions[i].Lock(ctx, key)
+		if err != nil {
+			mu.Lock()
+			waits.add(time.Since(asked))
+			mu.Unlock()
+			return err
+		}
+		got := time.Now()
+		mu.Lock()
+		holders++
+		if holders > 1 {
+			overlaps++
+		}
+		total++
+		if got.Before(end) { // after the end some have stopped asking, so the rest gets more
+			counts[i]++
+		}
+		waits.add(got.Sub(asked))
+		if !released.IsZero() {
+			handoffs.add(got.Sub(released))
+		}
+		mu.Unlock()
+		time.Sleep(hold)
+		mu.Lock()
+		holders--
+		released = time.Now()
+		mu.Unlock()
+		return h.Unlock(ctx)
+	}
+	var wg sync.WaitGroup
+	for i := range sessions {
+		wg.Go(func() {
+			for time.Now().Before(end) {
+				if err := one(i); err != nil {
+					mu.Lock()
+					if errors.Is(err, context.DeadlineExceeded) {
+						stuck++
+					} else {
+						failed = err
+					}
+					mu.Unlock()
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	f, w := m.stop(total)
+	if failed != nil {
+		return nil, work{}, failed
+	}
+	within := 0
+	for _, c := range counts {
+		within += c
+	}
+	fair := float64(within) / float64(n)
+	share := micros(d) / fair
+	f["rate"] = float64(within) / d.Seconds()
+	f["overlaps"], f["stuck"] = float64(overlaps), float64(stuck)
+	for _, c := range counts {
+		f["unfairness"] = max(f["unfairness"], 100*(float64(c)/fair-1), 100*(1-float64(c)/fair))
+	}
+	f["wait_p99_us"], f["wait_max_us"] = waits.quantile(.99), waits.quantile(1)
+	f["wait_shares"] = f["wait_max_us"] / share
+	f["handoff_p50_us"], f["handoff_p99_us"] = handoffs.quantile(.5), handoffs.quantile(.99)
+	return f, w, nil
+}

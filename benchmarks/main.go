@@ -1,0 +1,125 @@
+// Command benchmarks puts this library side by side with the bare Redis clients and with other lock libraries, on
+// redis-servers that it starts and ends itself. README.md says what is measured and how to read it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"syscall"
+	"time"
+)
+
+func main() { os.Exit(command()) }
+
+// command returns the exit code.
+func command() int {
+	var o options
+	flag.BoolVar(&o.full, "full", false, "longer visits and more rounds")
+	flag.StringVar(&o.run, "run", "", "only scenarios whose `names` match this regular expression")
+	flag.IntVar(&o.rounds, "rounds", 0, "rounds, if not as planned")
+	flag.StringVar(&o.out, "out", "results", "`directory` for results.json and the plots")
+	flag.StringVar(&o.markdown, "markdown", "", "`file` for the tables in Markdown")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it without more ado
+	o.plan = quick
+	if o.full {
+		o.plan = full
+	}
+	if err := run(ctx, o, os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "benchmarks:", err)
+		if errors.Is(err, context.Canceled) {
+			return 130
+		}
+		return 1
+	}
+	return 0
+}
+
+type options struct {
+	full          bool
+	run           string
+	rounds        int
+	out, markdown string
+	plan          plan
+}
+
+// run measures and reports. Whatever ends it, the servers are gone when it returns.
+func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
+	only, err := regexp.Compile(o.run)
+	if err != nil {
+		return err
+	}
+	if o.rounds > 0 {
+		o.plan.Rounds = o.rounds
+	}
+	s, err := startServers()
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	begin := time.Now()
+	report := newReport(o.plan, s)
+	fmt.Fprintln(stdout, report.summary())
+	for _, line := range settings {
+		fmt.Fprintln(stdout, "-", line)
+	}
+	progress := progressTo(stderr)
+	byName := map[string]*Result{}
+	for _, sc := range scenarios(s, o.plan) {
+		if !only.MatchString(sc.Name) {
+			continue
+		}
+		result, err := sc.run(ctx, o.plan.Rounds, progress)
+		progress("")
+		if err != nil {
+			return err
+		}
+		report.Results = append(report.Results, result)
+		byName[result.Name] = result
+		result.write(stdout)
+	}
+	if len(report.Results) == 0 {
+		return fmt.Errorf("no scenario matches %q", o.run)
+	}
+	report.Budgets = budgets(byName)
+	report.Took = time.Since(begin).Round(time.Second).String()
+	report.writeBudgets(stdout)
+
+	if err := os.MkdirAll(o.out, 0o750); err != nil {
+		return err
+	}
+	if err := report.writeJSON(filepath.Join(o.out, "results.json")); err != nil {
+		return err
+	}
+	if err := report.plot(o.out); err != nil {
+		return err
+	}
+	if o.markdown != "" {
+		if err := report.writeMarkdown(o.markdown); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(stdout, "took %s; %s has results.json and the plots\n", report.Took, o.out)
+	return nil
+}
+
+// progressTo overwrites one line on a terminal, and is silent elsewhere.
+func progressTo(w io.Writer) func(string, ...any) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return func(string, ...any) {}
+	}
+	if stat, err := f.Stat(); err != nil || stat.Mode()&os.ModeCharDevice == 0 {
+		return func(string, ...any) {}
+	}
+	return func(format string, a ...any) { fmt.Fprintf(w, "\r\x1b[K"+format, a...) }
+}

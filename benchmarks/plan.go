@@ -1,0 +1,43 @@
+package main
+
+import "time"
+
+// plan says how long everything takes.
+type plan struct {
+	Rounds    int           `json:"rounds"`
+	FewRounds int           `json:"few_rounds"` // of visits that take long
+	Sizes     []int         `json:"sizes"`      // numbers of goroutines
+	Cycles    time.Duration `json:"cycles"`     // one visit, own keys
+	Contended time.Duration `json:"contended"`  // one visit, one Redis
+	Quorum    time.Duration `json:"quorum"`     // one visit, Redlock
+	Crowd     time.Duration `json:"crowd"`      // one visit, contended Redlock
+	Leases    int           `json:"leases"`
+	Held      time.Duration `json:"held"` // one visit
+	HeldTTL   time.Duration `json:"held_ttl"`
+	Hang      time.Duration `json:"hang"` // how long a node hangs under load
+}
+
+var (
+	quick = plan{Rounds: 5, FewRounds: 3, Sizes: []int{16, 128, 512}, Cycles: 80 * time.Millisecond, Contended: time.Second,
+		Quorum: 100 * time.Millisecond, Crowd: time.Second, Leases: 10_000, Held: 1500 * time.Millisecond,
+		HeldTTL: 3 * time.Second, Hang: 1500 * time.Millisecond}
+	full = plan{Rounds: 11, FewRounds: 7, Sizes: []int{16, 128, 512}, Cycles: 500 * time.Millisecond, Contended: 3 * time.Second,
+		Quorum: 500 * time.Millisecond, Crowd: 5 * time.Second, Leases: 10_000, Held: 10 * time.Second,
+		HeldTTL: 3 * time.Second, Hang: time.Minute}
+	smoke = plan{Rounds: 1, FewRounds: 1, Sizes: []int{16}, Cycles: 5 * time.Millisecond, Contended: 20 * time.Millisecond,
+		Quorum: 5 * time.Millisecond, Crowd: 30 * time.Millisecond, Leases: 200, Held: 100 * time.Millisecond,
+		HeldTTL: 150 * time.Millisecond, Hang: 50 * time.Millisecond}
+)
+
+// scenarios are all that there is to measure.
+func scenarios(s *servers, p plan) []*Scenario {
+	list := []*Scenario{oneGoroutine(s, p, false), oneGoroutine(s, p, true)}
+	for _, n := range p.Sizes {
+		list = append(list, ownKeys(s, p, n))
+	}
+	list = append(list, contended(s, p))
+	for _, f := range failures {
+		list = append(list, quorum(s, p, f))
+	}
+	return append(list, contendedRedlock(s, p), leases(s, p), hang(s, p))
+}

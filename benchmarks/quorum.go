@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/go-redsync/redsync/v4"
+
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// failure is what is wrong with the nodes of a Redlock.
+type failure struct {
+	name, title string
+	hung, dead  int
+}
+
+var failures = []failure{
+	{"healthy", "all healthy", 0, 0}, {"1-hung", "1 hung", 1, 0}, {"2-hung", "2 hung", 2, 0}, {"1-dead", "1 dead", 0, 1},
+}
+
+// happen hangs (SIGSTOP) or kills the last nodes of group, and returns how to mend them.
+func (f failure) happen(group []*redistest.Server) (mend func() error) {
+	last := group[len(group)-f.hung-f.dead:]
+	for _, s := range last {
+		if f.dead > 0 {
+			s.Kill()
+		} else {
+			s.Pause()
+		}
+	}
+	return func() (err error) {
+		defer func() { // Restart may fail the test that it is not in
+			if f, ok := recover().(fatal); ok {
+				err = fmt.Errorf("%s", string(f))
+			}
+		}()
+		for _, s := range last {
+			if f.dead > 0 {
+				s.Restart()
+			} else {
+				s.Resume()
+				if _, err := s.Do("PING"); err != nil { // it works off what has come meanwhile
+					return err
+				}
+			}
+		}
+		return nil
+	}
+}
+
+func (f failure) alive(group []*redistest.Server) []*redistest.Server {
+	return group[:len(group)-f.hung-f.dead]
+}
+
+var quorumColumns = []Column{
+	{"lock_p50_us", "lock p50 µs", 1}, {"unlock_p50_us", "unlock p50 µs", 1}, {"lock_p99_us", "lock p99 µs", 0},
+	{"unlock_p99_us", "unlock p99 µs", 0}, {"rate", "cycles/s", 0}, {"allocs", "allocs", 1}, {"client_us", "client CPU µs", 0},
+	{"trips", "round trips", 1}, {"failed", "failed", 0}, {"goroutines", "goroutines", 0}, {"orphans", "orphans", 0},
+}
+
+const quorumYardstick = "raw/rueidis, third answer"
+
+// quorum is one goroutine that locks and unlocks on a Redlock of five, a new key each time.
+func quorum(s *servers, p plan, f failure) *Scenario {
+	sc := &Scenario{Name: "redlock-" + f.name, Title: "Redlock of five, one goroutine, " + f.title,
+		Note: "Ratio: median time to lock, to one multiplexed connection per node and the third answer. Each cycle has a new key. " +
+			"Round trips are those at the nodes that answer, all together, per cycle. Goroutines: when the visit ended, more than before it began. " +
+			"Orphans: keys that were unlocked and are still there when the nodes are back.",
+		Columns: quorumColumns, Primary: "lock_p50_us", Time: p.Quorum}
+	add := func(name string, open opener) {
+		y := quorumYardstick
+		if name == y {
+			y = ""
+		}
+		// Without FailFast redsync waits for the nodes that hang, for a second a cycle: once is enough.
+		once := f.hung > 0 && strings.HasPrefix(name, "redsync") && !strings.HasSuffix(name, "FailFast")
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Once: once,
+			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+				return quorumCycles(ctx, s.five, f, open, d)
+			}})
+	}
+	add(quorumYardstick, openThirdAnswer)
+	for _, c := range clients {
+		add("locker/"+c, oursRedlock(c))
+	}
+	add("redsync/goredis", ofRedsync("goredis"))
+	if f.hung == 0 { // it waits there just as it does over go-redis
+		add("redsync/rueidis", ofRedsync("rueidis"))
+	}
+	add("redsync/goredis, FailFast", ofRedsync("goredis", redsync.WithFailFast(true)))
+	return sc
+}
+
+// quorumKeys is how many cycles one visit may have: enough for a second.
+const quorumKeys = 1 << 15
+
+func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, open opener, d time.Duration) (figures Figures, err error) {
+	if err := flush(group); err != nil {
+		return nil, err
+	}
+	before := runtime.NumGoroutine()
+	session, err := open(addrs(group), limits{64, shortPatience})
+	if err != nil {
+		return nil, err
+	}
+	closed := false
+	defer func() {
+		if !closed {
+			session.Close()
+		}
+	}()
+	keys := make([]string, quorumKeys)
+	for i := range keys {
+		keys[i] = fmt.Sprintf("bench:%d", i)
+	}
+	locks, unlocks := newSamples(quorumKeys), newSamples(quorumKeys)
+	used, failed := 0, 0
+	call := context.Background() // no deadline of ours: how long it takes is what we want to know
+	cycle := func() {
+		key := keys[used%quorumKeys]
+		used++
+		start := time.Now()
+		h, err := session.Lock(call, key)
+		if err != nil {
+			failed++
+			return
+		}
+		got := time.Now()
+		if err := h.Unlock(call); err != nil {
+			failed++
+			return
+		}
+		unlocks.add(time.Since(got))
+		locks.add(got.Sub(start))
+	}
+	for range 50 {
+		cycle()
+	}
+	if failed > 0 {
+		return nil, fmt.Errorf("%d of 50 cycles failed on healthy nodes", failed)
+	}
+	mend := f.happen(group)
+	mended := false
+	defer func() {
+		if !mended {
+			_ = mend()
+		}
+	}()
+	for start, n := time.Now(), 0; n < 20 && time.Since(start) < time.Second; n++ { // it is known that they fail
+		cycle()
+	}
+	locks, unlocks, failed = locks[:0], unlocks[:0], 0
+	n := used
+	m := newMeter(f.alive(group))
+	end := m.start.Add(d)
+	for time.Now().Before(end) && ctx.Err() == nil {
+		cycle()
+	}
+	figures, _ = m.stop(used - n)
+	figures["goroutines"] = float64(runtime.NumGoroutine() - before)
+	figures["failed"] = float64(failed)
+	figures["lock_p50_us"], figures["lock_p99_us"] = locks.quantile(.5), locks.quantile(.99)
+	figures["unlock_p50_us"], figures["unlock_p99_us"] = unlocks.quantile(.5), unlocks.quantile(.99)
+	mended = true
+	if err := mend(); err != nil {
+		return nil, err
+	}
+	time.Sleep(50 * time.Millisecond) // what was sent to the hung nodes arrives, and what cleans up
+	session.Close()
+	closed = true
+	figures["orphans"] = orphans(group)
+	return figures, nil
+}
+
+// orphans counts locks of the benchmark that are still there, whatever prefix the library gives them.
+func orphans(group []*redistest.Server) float64 {
+	n := 0.
+	for _, s := range group {
+		for cursor := "0"; ; {
+			reply, err := s.Do("SCAN", cursor, "COUNT", 10_000, "TYPE", "string")
+			page, _ := reply.([]any)
+			if err != nil || len(page) != 2 {
+				break
+			}
+			for _, key := range page[1].([]any) {
+				if isLock(key.(string)) {
+					n++
+				}
+			}
+			if cursor = page[0].(string); cursor == "0" {
+				break
+			}
+		}
+	}
+	return n
+}
+
+// isLock: this library's counters and tombstones have their lock's name in braces, and so begin otherwise.
+func isLock(key string) bool {
+	return strings.HasPrefix(key, "bench:") || strings.HasPrefix(key, "lock:bench:")
+}

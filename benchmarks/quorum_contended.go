@@ -1,0 +1,60 @@
+package main
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+const crowdYardstick = "redsync/goredis, 1–11 ms"
+
+// contendedRedlock has 8 clients that want one key of a Redlock.
+func contendedRedlock(s *servers, p plan) *Scenario {
+	sc := &Scenario{Name: "redlock-contended", Title: "One contended key, Redlock of five, 8 clients, hold 1 ms",
+		Note: "Ratio: acquisitions per second, to redsync with waits of 1–11 ms. Attempts: how often a quorum was asked per acquisition; " +
+			"for locker as its Trace tells, for redsync as the nodes count SET. " + crowdNote,
+		Columns: append([]Column{{"attempts", "attempts", 3}}, crowdColumns...), Primary: "rate", Time: p.Crowd, Rounds: p.FewRounds}
+	for _, c := range clients {
+		sc.Contestants = append(sc.Contestants, Contestant{Name: "locker/" + c, Yardstick: crowdYardstick,
+			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+				var attempts, votes atomic.Int64
+				traced := locker.WithTrace(ctx, &locker.Trace{
+					Attempted: func(locker.Attempt) { attempts.Add(1) },
+					Voted: func(v locker.Vote) {
+						if v.Op == "acquire" {
+							votes.Add(1)
+						}
+					},
+				})
+				f, _, err := crowd(traced, s.five, oursRedlock(c), 8, shortPatience, d)
+				if err != nil {
+					return nil, err
+				}
+				const warm = 8 * 2
+				f["attempts"] = max(float64(attempts.Load()), float64(votes.Load())/5) / (f["operations"] + warm)
+				return f, nil
+			}})
+	}
+	for _, r := range []struct {
+		name string
+		open opener
+	}{
+		{crowdYardstick, ofRedsync("goredis", tuned()...)},
+		{"redsync/goredis, 50–250 ms", ofRedsync("goredis")},
+	} {
+		y := crowdYardstick
+		if r.name == y {
+			y = ""
+		}
+		sc.Contestants = append(sc.Contestants, Contestant{Name: r.name, Yardstick: y, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+			f, w, err := crowd(ctx, s.five, r.open, 8, shortPatience, d)
+			if err == nil {
+				f["attempts"] = w.calls["set"] / 5 / f["operations"]
+			}
+			return f, err
+		}})
+	}
+	return sc
+}

@@ -1,0 +1,309 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/bsm/redislock"
+	"github.com/go-redsync/redsync/v4"
+	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	redsyncgoredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
+	redsyncredigo "github.com/go-redsync/redsync/v4/redis/redigo"
+	redsyncrueidis "github.com/go-redsync/redsync/v4/redis/rueidis"
+	"github.com/redis/rueidis/rueidiscompat"
+	"github.com/redis/rueidis/rueidislock"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/redlock"
+	"github.com/golocker/locker/single"
+)
+
+const ttl = 10 * time.Second
+
+// session is a lock library with connections of its own: what one process would have.
+type session interface {
+	Lock(ctx context.Context, key string) (held, error)
+	Close()
+}
+
+// held is a lock. Adapters of it are one word, so that they cost the contestants no allocation.
+type held interface {
+	Unlock(ctx context.Context) error
+}
+
+// opener makes sessions.
+type opener func(addrs []string, l limits) (session, error)
+
+// sessions makes n of them.
+func (o opener) sessions(n int, addrs []string, patience time.Duration) ([]session, func(), error) {
+	var list []session
+	end := func() {
+		for _, s := range list {
+			s.Close()
+		}
+	}
+	for range n {
+		s, err := o(addrs, limits{2, patience})
+		if err != nil {
+			end()
+			return nil, nil, err
+		}
+		list = append(list, s)
+	}
+	return list, end, nil
+}
+
+// ---- this library
+
+type lockerSession struct {
+	client *locker.Client
+	opts   []locker.Option
+	end    func()
+}
+
+func (s *lockerSession) Lock(ctx context.Context, key string) (held, error) {
+	lease, err := s.client.Lock(ctx, key, s.opts...)
+	if err != nil {
+		return nil, err
+	}
+	return lease, nil
+}
+
+func (s *lockerSession) Close() {
+	_ = s.client.Close()
+	s.end()
+}
+
+// ours is this library over one Redis.
+func ours(client string, opts ...locker.Option) opener {
+	return func(addrs []string, l limits) (session, error) {
+		d, end, err := newDriver(client, addrs[0], l)
+		if err != nil {
+			return nil, err
+		}
+		return &lockerSession{single.New(d), opts, end}, nil
+	}
+}
+
+// oursRedlock is this library over several.
+func oursRedlock(client string) opener {
+	return func(addrs []string, l limits) (session, error) {
+		var ds []drivers.Driver
+		var ends []func()
+		end := func() {
+			for _, f := range ends {
+				f()
+			}
+		}
+		for _, addr := range addrs {
+			d, f, err := newDriver(client, addr, l)
+			if err != nil {
+				end()
+				return nil, err
+			}
+			ds, ends = append(ds, d), append(ends, f)
+		}
+		c, err := redlock.New(ds)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		return &lockerSession{c, nil, end}, nil
+	}
+}
+
+// ---- redsync
+
+type redsyncSession struct {
+	*redsync.Redsync
+	opts []redsync.Option
+	end  func()
+}
+
+type redsyncHeld struct{ *redsync.Mutex }
+
+func (s *redsyncSession) Lock(ctx context.Context, key string) (held, error) {
+	m := s.NewMutex(key, s.opts...)
+	for {
+		err := m.LockContext(ctx)
+		if err == nil {
+			return redsyncHeld{m}, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err() // redsync says only that it failed
+		}
+		if !errors.Is(err, redsync.ErrFailed) && !isTaken(err) {
+			return nil, err
+		}
+	}
+}
+
+// isTaken: redsync says by one of two errors that it has used up its tries.
+func isTaken(err error) bool {
+	_, all := errors.AsType[*redsync.ErrTaken](err)
+	_, some := errors.AsType[*redsync.ErrNodeTaken](err)
+	return all || some
+}
+
+func (h redsyncHeld) Unlock(ctx context.Context) error {
+	ok, err := h.UnlockContext(ctx)
+	if err == nil && !ok {
+		err = errors.New("redsync: not released")
+	}
+	return err
+}
+
+func (s *redsyncSession) Close() { s.end() }
+
+// ofRedsync is redsync over one Redis or several. Its defaults otherwise, but for the time a lock is valid.
+func ofRedsync(client string, opts ...redsync.Option) opener {
+	opts = append([]redsync.Option{redsync.WithExpiry(ttl)}, opts...)
+	return func(addrs []string, l limits) (session, error) {
+		var pools []redsyncredis.Pool
+		var ends []func()
+		end := func() {
+			for _, f := range ends {
+				f()
+			}
+		}
+		for _, addr := range addrs {
+			switch client {
+			case "goredis":
+				c := newGoredis(addr, l)
+				pools = append(pools, redsyncgoredis.NewPool(c))
+				ends = append(ends, func() { _ = c.Close() })
+			case "redigo":
+				p := newRedigo(addr, l)
+				pools = append(pools, redsyncredigo.NewPool(p))
+				ends = append(ends, func() { _ = p.Close() })
+			case "rueidis":
+				c, err := newRueidis(addr, l)
+				if err != nil {
+					end()
+					return nil, err
+				}
+				pools = append(pools, redsyncrueidis.NewPool(rueidiscompat.NewAdapter(c)))
+				ends = append(ends, c.Close)
+			}
+		}
+		return &redsyncSession{redsync.New(pools...), opts, end}, nil
+	}
+}
+
+// tuned makes redsync wait 1–11 ms between tries, not 50–250 ms, and never give up.
+func tuned() []redsync.Option {
+	return []redsync.Option{redsync.WithTries(1 << 30), redsync.WithRetryDelayFunc(func(int) time.Duration {
+		return time.Millisecond + rand.N(10*time.Millisecond)
+	})}
+}
+
+// ---- redislock
+
+type redislockSession struct {
+	*redislock.Client
+	retry time.Duration // 0: it tries once
+	end   func()
+}
+
+type redislockHeld struct{ *redislock.Lock }
+
+func (s *redislockSession) Lock(ctx context.Context, key string) (held, error) {
+	var opt *redislock.Options
+	if s.retry > 0 {
+		opt = &redislock.Options{RetryStrategy: redislock.LinearBackoff(s.retry)}
+	}
+	l, err := s.Obtain(ctx, key, ttl, opt)
+	if err != nil {
+		return nil, err
+	}
+	return redislockHeld{l}, nil
+}
+
+func (h redislockHeld) Unlock(ctx context.Context) error { return h.Release(ctx) }
+
+func (s *redislockSession) Close() { s.end() }
+
+func ofRedislock(retry time.Duration) opener {
+	return func(addrs []string, l limits) (session, error) {
+		c := newGoredis(addrs[0], l)
+		return &redislockSession{redislock.New(c), retry, func() { _ = c.Close() }}, nil
+	}
+}
+
+// ---- rueidislock
+
+// rueidislockSession bounds calls that have no bound of their own: after an attempt that failed otherwise than by the lock
+// being held, rueidislock can wait for an invalidation that never comes.
+type rueidislockSession struct {
+	rueidislock.Locker
+	bound  context.Context
+	cancel context.CancelFunc
+}
+
+type rueidislockHeld context.CancelFunc
+
+func (s rueidislockSession) Lock(ctx context.Context, key string) (held, error) {
+	if ctx.Done() == nil {
+		ctx = s.bound
+	}
+	_, cancel, err := s.WithContext(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	return rueidislockHeld(cancel), nil
+}
+
+func (s rueidislockSession) Close() {
+	s.cancel()
+	s.Locker.Close()
+}
+
+// Unlock returns when the key is deleted. What went wrong is not told.
+func (h rueidislockHeld) Unlock(context.Context) error {
+	h()
+	return nil
+}
+
+// ofRueidislock has one key instead of three, as its README advises for a single server; invalidations of the client
+// cache are how it learns that a lock is free, so the cache stays on.
+func ofRueidislock(validity time.Duration) opener {
+	return func(addrs []string, l limits) (session, error) {
+		option := rueidisOption(addrs[0], l)
+		option.DisableCache = false
+		locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+			ClientOption: option, KeyMajority: 1, NoLoopTracking: true,
+			KeyValidity: validity, ExtendInterval: validity / 3, TryNextAfter: ttl,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("rueidislock: %w", err)
+		}
+		bound, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		return rueidislockSession{locker, bound, cancel}, nil
+	}
+}
+
+// ---- sync.Mutex: what there is to be had on this machine, without any network
+
+type mutexSession struct{ *sync.Mutex }
+
+func (m mutexSession) Lock(context.Context, string) (held, error) {
+	m.Mutex.Lock()
+	return m, nil
+}
+
+func (m mutexSession) Unlock(context.Context) error {
+	m.Mutex.Unlock()
+	return nil
+}
+
+func (mutexSession) Close() {}
+
+func shared() opener {
+	m := mutexSession{new(sync.Mutex)}
+	return func([]string, limits) (session, error) { return m, nil }
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// TestSmoke runs everything, as briefly as it can be: it tells whether the benchmarks still work, and nothing of speed.
+func TestSmoke(t *testing.T) {
+	dir := t.TempDir()
+	var out bytes.Buffer
+	o := options{plan: smoke, out: dir, markdown: filepath.Join(dir, "results.md")}
+	if err := run(t.Context(), o, &out, &out); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var report Report
+	if err := json.Unmarshal(text, &report); err != nil {
+		t.Fatal(err)
+	}
+	for _, result := range report.Results {
+		for _, row := range result.Rows {
+			if row.Err != "" {
+				t.Errorf("%s: %s: %s", result.Name, row.Name, row.Err)
+			}
+			if row.Median["overlaps"] > 0 && row.Name[:6] == "locker" {
+				t.Errorf("%s: %s: two clients had the lock at once", result.Name, row.Name)
+			}
+			for _, c := range result.Columns {
+				if _, ok := row.Median[c.Figure]; !ok && row.Name != "sync.Mutex" && c.Figure != "lost" {
+					t.Errorf("%s: %s: no %s", result.Name, row.Name, c.Title)
+				}
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, result.Name+".svg")); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, b := range report.Budgets {
+		// The smoke plan has no 512 goroutines.
+		if !b.Known && b.What[:3] != "512" {
+			t.Errorf("not measured: %s", b.What)
+		}
+	}
+	if md, err := os.ReadFile(o.markdown); err != nil || !bytes.Contains(md, []byte("### Budgets")) {
+		t.Errorf("no Markdown: %v", err)
+	}
+	if t.Failed() {
+		t.Logf("%s", out.Bytes())
+	}
+}
+
+func TestRatioIsOfTheSameRound(t *testing.T) {
+	// A machine that is twice as slow in the second round does not change who is faster.
+	r := Result{Rows: []*Row{
+		{Name: "a", Rounds: []Figures{{"x": 3}, {"x": 6}, nil}},
+		{Name: "b", Rounds: []Figures{{"x": 2}, {"x": 4}, {"x": 100}}},
+	}}
+	if got, ok := r.ratio("a", "b", "x"); !ok || got != 1.5 {
+		t.Errorf("ratio %v, %v", got, ok)
+	}
+	if _, ok := r.ratio("a", "nobody", "x"); ok {
+		t.Error("a ratio to nobody")
+	}
+}
+
+func TestVerdict(t *testing.T) {
+	for _, test := range []struct {
+		b    Budget
+		want string
+	}{
+		{Budget{Limit: 1.1, Got: 1.21, Known: true}, "MISSED by 10 %"},
+		{Budget{Limit: 0.8, Got: 1, Known: true, AtLeast: true}, "met by 25 %"},
+		{Budget{Limit: 0, Got: 0, Known: true}, "met"},
+		{Budget{Limit: 0, Got: 3, Known: true}, "MISSED by 3"},
+		{Budget{Limit: 1}, "not measured"},
+	} {
+		if got := test.b.verdict(); got != test.want {
+			t.Errorf("%+v: %s, want %s", test.b, got, test.want)
+		}
+	}
+}
