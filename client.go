@@ -94,8 +94,7 @@ func (c *Client) attempt(ctx context.Context, key string, o *options, turn *line
 	} else {
 		req.Closing = c.closing
 		req.Waiting = func(remaining time.Duration) {
-			turn.saw(&HeldError{remaining})
-			trace.waiting(remaining)
+			turn.saw(&HeldError{remaining}, trace)
 		}
 		grant, err = c.queuer.Queue(ctx, req)
 		req.Closing, req.Waiting = nil, nil

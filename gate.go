@@ -23,6 +23,8 @@ type line struct {
 	key     string
 	waiting list.List // of chan struct{}, closed when it is that caller's turn
 	held    error     // what the one who is through was told last, if that was that the lock is held
+	// announced: the trace of the one who is through knows that it waits. It is that one's.
+	announced bool
 }
 
 var errBehind = errors.New("other callers of this client ask for the lock before this one")
@@ -88,8 +90,13 @@ func (l *line) next() {
 	close(l.waiting.Remove(first).(chan struct{}))
 }
 
-// saw tells those who wait what the one who is through has learnt of the lock.
-func (l *line) saw(held error) {
+// saw is for the one who is through and has learnt that the lock is held: those who wait are to know, and its own trace, if
+// it does not yet.
+func (l *line) saw(held error, trace *Trace) {
+	if !l.announced {
+		l.announced = true
+		trace.waiting(remainingOf(held))
+	}
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
 	l.held = held

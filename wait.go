@@ -22,9 +22,16 @@ func (c *Client) lock(ctx context.Context, key string, o *options) (l *lease, er
 		return nil, withContext(ctx, err)
 	}
 	trace := TraceFrom(ctx)
-	turn, err := c.gate.enter(ctx, c.closing, key, func() { trace.waiting(0) })
+	var since time.Time
+	turn, err := c.gate.enter(ctx, c.closing, key, func() {
+		since = time.Now()
+		trace.waiting(0)
+	})
 	if err != nil {
 		return nil, withContext(ctx, err)
+	}
+	if turn.announced = !since.IsZero(); turn.announced {
+		trace.woken(WakeTurn, since)
 	}
 	defer func() { turn.leave(err == nil) }()
 	if c.queuer == nil {
@@ -55,10 +62,9 @@ func (c *Client) poll(ctx context.Context, key string, o *options, turn *line) (
 			return nil, withContext(ctx, err)
 		}
 		seen = err
-		turn.saw(err)
+		turn.saw(err, TraceFrom(ctx))
 		remaining := remainingOf(err)
 		if n == 0 {
-			TraceFrom(ctx).waiting(remaining)
 			news = c.listen(key)
 			defer news.stop()
 		}

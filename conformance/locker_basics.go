@@ -235,7 +235,9 @@ func waiterIsServed(t testing.TB, h LockerHarness) {
 		held := 200 * time.Millisecond
 		start := time.Now()
 		var unlocked atomic.Bool
+		answered := make(chan struct{}) // the waiter may have the lock before the holder knows that it was released
 		time.AfterFunc(held, func() {
+			defer close(answered)
 			unlocked.Store(true)
 			unlock(t, holder)
 		})
@@ -252,6 +254,7 @@ func waiterIsServed(t testing.TB, h LockerHarness) {
 			t.Errorf("expected the lock soon after Unlock, seen it after %v", late)
 		}
 		unlock(t, lease)
+		await(t, "Unlock to return", answered, patience)
 	}
 }
 

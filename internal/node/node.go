@@ -68,26 +68,27 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 	if err := n.Check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
+	undo := func(landed bool) { n.cleaner.add(n.undoing(&req, landed, wakesPolls)) }
 	ready := make(chan *Call, 1)
 	c := n.StartAcquire(ready, 0, &req, Acquisition{Quantum: 1})
 	if err := n.wait(ctx, c, ready, req.TTL, func(c *Call) {
 		// The caller has left and the attempt was given up at once, with a tombstone. If it succeeded nevertheless
 		// (it was executed first, or so late that the tombstone was gone), that is known only now.
 		if c.Vote().Granted {
-			n.Undo(&req, true)
+			undo(true)
 		}
 	}); err != nil {
 		if !isNotSent(err) {
-			n.Undo(&req, false)
+			undo(false)
 		}
 		return locker.Grant{}, n.fault(err)
 	}
 	v := c.Vote()
 	if v.Doubtful {
-		n.Undo(&req, false)
+		undo(false)
 	}
 	if v.Granted && n.closed() { // too late to be released by the caller
-		n.Undo(&req, true)
+		undo(true)
 		return locker.Grant{}, locker.ErrClosed
 	}
 	return locker.Grant{Fence: v.Counter}, v.Err

@@ -30,7 +30,6 @@ var (
 
 	// The queue for Redlock, on one of its nodes, for the turn to ask them all.
 	turnScript        = newScript("turn.lua")
-	leaveTurnScript   = newScript("leaveturn.lua")
 	turnReleaseScript = newScript("turnrelease.lua")
 )
 

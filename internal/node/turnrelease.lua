@@ -20,7 +20,8 @@ if w ~= '' then
     holder = nil
   end
 end
-if holder and redis.call('EXISTS', lock) == 0 then
+-- Who leaves the queue, as a tombstone shows, releases nothing that others waited for.
+if holder and (tomb == '0' or r % 2 == 1) and redis.call('EXISTS', lock) == 0 then
   if chan == '' or redis.pcall('PUBLISH', chan, holder) ~= 0 then return r end
   redis.call('DEL', turn)                      -- it listens no more
 end

@@ -75,7 +75,7 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 var names = map[*script]string{
 	acquireScript: "acquire", raiseScript: "raise", extendScript: "extend", releaseScript: "release",
 	enqueueScript: "enqueue", claimScript: "claim", handoverScript: "handover",
-	turnScript: "turn", leaveTurnScript: "leaveturn", turnReleaseScript: "turnrelease",
+	turnScript: "turn", turnReleaseScript: "turnrelease",
 }
 
 // The same for those that wait, and for the messages to them. Counters are made so great that the clock has no part in
@@ -145,7 +145,7 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 				both(enqueueScript, []string{k.lock, k.fence, k.gone + owner, k.queue(), k.waiters()},
 					owner, ttl+":"+lease+":"+ticket+":"+channel)
 			case dice < 7 && turns:
-				both(leaveTurnScript, []string{k.lock, k.turn(), k.queue(), k.waiters()}, owner)
+				both(turnReleaseScript, []string{k.lock, k.gone + "-", k.fence, k.turn(), k.queue(), k.waiters()}, "-:60000:0:0:"+owner)
 			case dice < 7:
 				both(claimScript, []string{k.lock, k.fence, k.queue(), k.waiters()}, owner, ttl)
 			case dice < 9 && turns:
@@ -197,7 +197,7 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 	t.Logf("%d messages, replies: %v", told, seen)
 	for _, want := range []string{
 		"enqueue 1", "enqueue 0", "enqueue -1", "claim 1", "claim 0", "handover 0", "handover 1", "turn 0", "turn 1",
-		"leaveturn 0", "leaveturn 1", "turnrelease 0", "turnrelease 1",
+		"turnrelease 0", "turnrelease 1",
 	} {
 		if seen[want] == 0 {
 			t.Errorf("%q was never seen", want)

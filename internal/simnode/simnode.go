@@ -148,8 +148,6 @@ func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 			return n.turn(line{n, k[0], "", k[2], k[3], k[1]}, args)
 		}
 		return n.claim(line{n, k[0], k[1], k[2], k[3], ""}, args)
-	case [2]int{4, 1}:
-		return n.leaveTurn(line{n, k[0], "", k[2], k[3], k[1]}, args)
 	case [2]int{6, 1}:
 		return n.turnRelease(line{n, k[0], k[2], k[4], k[5], k[3]}, k[1], args)
 	}

@@ -254,16 +254,6 @@ func (n *Node) turn(l line, args []string) drivers.Reply {
 	return []drivers.Reply{int64(0), left, int64(slices.Index(l.order(), w)), wake(r, busy), s}
 }
 
-func (n *Node) leaveTurn(l line, args []string) drivers.Reply {
-	l.drop(args[0])
-	r := int64(0)
-	if holder, _ := l.holder(); holder == args[0] {
-		delete(l.keys, l.turns)
-		r = 1
-	}
-	return r + l.again()
-}
-
 func (n *Node) turnRelease(l line, gone string, args []string) drivers.Reply {
 	p := strings.Split(args[0], ":")
 	o, tomb, rest, token, w := p[0], p[1], p[2], p[3], p[4]
@@ -279,7 +269,7 @@ func (n *Node) turnRelease(l line, gone string, args []string) drivers.Reply {
 			holder = ""
 		}
 	}
-	if holder != "" && !l.exists(l.lock) {
+	if holder != "" && (tomb == "0" || r%2 == 1) && !l.exists(l.lock) {
 		if channel == "" || l.publish(channel, holder) > 0 {
 			return r
 		}
