@@ -113,7 +113,9 @@ func TestContextEndsAtAnyMessage(t *testing.T) {
 					l, err := w.Lock(ctx, "k")
 					if err == nil {
 						time.Sleep(time.Millisecond)
-						err = l.Unlock(t.Context())
+						if err := l.Unlock(t.Context()); err != nil {
+							t.Errorf("message %d: %v", n, err)
+						}
 					} else if !errors.Is(err, context.Canceled) {
 						t.Errorf("message %d: %v", n, err)
 					}

@@ -743,7 +743,7 @@ func endOfContext(x *street, n int, warm bool, outcomes map[string]int) int {
 		if hit {
 			ended = time.Now()
 			cancel(errOver)
-			time.Sleep(1) // what that sets going is ahead of what comes
+			time.Sleep(time.Nanosecond) // what that sets going is ahead of what comes
 		}
 	}
 	arm := func(on bool) {

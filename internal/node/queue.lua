@@ -41,10 +41,10 @@ end
 local function hand_on(self)
   if redis.call('EXISTS', lock, turn or lock) > 0 then return 0 end
   for _ = 1, 64 do
-    local h = redis.call('ZRANGE', queue, 0, 0)[1]
+    local h = redis.call('ZPOPMIN', queue)[1]  -- before granting: else its own release would grant it again
     if not h then return 0 end
     local deadline, ttl, chan = string.match(redis.call('HGET', waiters, h) or '', '^(%d+):(%d+):(.*)$')
-    drop(h)                                    -- before granting: else its own release would grant it again
+    redis.call('HDEL', waiters, h)
     local ahead = deadline and tonumber(deadline) - math.floor(clock() / 1000)
     if ahead and ahead >= 0 and ahead <= MAXLEASE then
       -- Told before it is granted, because a refusal by ACL must not come after the grant. Whoever cannot be told (no
