@@ -241,17 +241,22 @@ var subscriberBugs = []bug{
 		s.unsubscribe = func(...string) error { return s.Subscription.Subscribe() }
 	})},
 	{name: "Unsubscribe is late", fails: []string{"UnsubscribeStops"}, subscribe: subscribing(func(s *buggySubscription) {
-		var late sync.WaitGroup
+		var late []string // takes effect after the next Subscribe only
 		s.unsubscribe = func(channels ...string) error {
-			late.Go(func() {
-				time.Sleep(time.Millisecond)
-				_ = s.Subscription.Unsubscribe(channels...)
-			})
-			return s.Subscription.Subscribe()
+			if late == nil { // but for the first time, when nothing need follow
+				late = []string{}
+				return s.Subscription.Unsubscribe(channels...)
+			}
+			late = channels
+			return s.Subscription.Subscribe() // nothing to do, unless it has ended
 		}
-		s.close = func() error {
-			late.Wait()
-			return s.Subscription.Close()
+		s.subscribe = func(channels ...string) error {
+			err := s.Subscription.Subscribe(channels...)
+			if len(late) > 0 {
+				err = errors.Join(err, s.Subscription.Unsubscribe(late...))
+				late = late[:0]
+			}
+			return err
 		}
 	})},
 	{name: "a lost connection is repaired", fails: []string{"LostWhenTheConnectionDies"}, subscribe: repair},

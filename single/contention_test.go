@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,7 +55,9 @@ func TestContention(t *testing.T) {
 			if trips > 3.1 {
 				t.Errorf("%.2f round trips per acquisition", trips)
 			}
-			if u := r.Unfairness(); u > 0.05 {
+			// In turn, no client can be more than one hold ahead of another, and one more at either end.
+			spread := slices.Max(r.Holds) - slices.Min(r.Holds)
+			if u := r.Unfairness(); u > 0.05 && spread > 2 {
 				t.Errorf("one client's share is %.1f %% off: %v", 100*u, r.Holds)
 			}
 		})
