@@ -236,6 +236,22 @@ func TestQuickstartOnRedlock(t *testing.T) {
 	}
 }
 
+// A Redlock of one has no majority that could make up for a mistake, such as a release that meets another attempt's token.
+func TestQuickstartOnRedlockOfOne(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t, "--requirepass", "hunter2")
+	journal := filepath.Join(t.TempDir(), "journal")
+	var ps []*program
+	for range 2 {
+		for _, driver := range drivers {
+			ps = append(ps, start(t, "quickstart", []string{"LOCKER_URL=" + redlockURL(driver, s), "LOCKER_JOURNAL=" + journal}))
+		}
+	}
+	for _, p := range ps {
+		assert.Zero(t, p.wait(t), p.stdout.String()+p.stderr.String())
+	}
+}
+
 // TestQuickstartOnRedlockProcesses lets processes with different drivers contend for one lock, with all nodes, and with one
 // of three dead before the start.
 func TestQuickstartOnRedlockProcesses(t *testing.T) {
