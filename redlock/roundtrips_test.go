@@ -169,7 +169,7 @@ func TestOneCommandPerNode(t *testing.T) {
 // any more.
 func TestMeasureReach(t *testing.T) {
 	if _, on := measuring(0); !on {
-		t.Skip("a measurement: LOCKER_MEASURE=1")
+		t.Skip("it measures and asserts nothing; LOCKER_MEASURE=1 runs it")
 	}
 	for _, driver := range drivers.Names() {
 		for _, goroutines := range []int{1, 8, 64} {

@@ -251,15 +251,12 @@ func TestMinHold(t *testing.T) {
 // holderEnv makes the test binary play the holder of TestStoppedHolder.
 const holderEnv = "SINGLE_TEST_HOLDER" // driver, address, question
 
-// TestHolderProcess is not a test: it holds a lock, does nothing but look at the clock, and when its time is over, which
-// is when it goes on after having been stopped, asks before anything else whether it still holds the lock.
-func TestHolderProcess(t *testing.T) {
+// playHolder holds a lock, does nothing but look at the clock, and when its time is over, which is when it goes on after
+// having been stopped, asks before anything else whether it still holds the lock.
+func playHolder() {
 	driver, addr, question := "", "", ""
-	if n, _ := fmt.Sscanf(os.Getenv(holderEnv), "%s %s %s", &driver, &addr, &question); n != 3 {
-		t.Skip("only TestStoppedHolder runs this")
-	}
-	c := single.New(opened(driver)(t, addr))
-	err := locker.Do(t.Context(), c, "k", func(ctx context.Context) error {
+	_, _ = fmt.Sscanf(os.Getenv(holderEnv), "%s %s %s", &driver, &addr, &question)
+	err := locker.Do(context.Background(), player(driver, addr), "k", func(ctx context.Context) error {
 		lease, _ := locker.LeaseFrom(ctx)
 		fmt.Println("holding")
 		for time.Now().Before(lease.Until()) { // not a sleep: its end is a chance for others to go first
@@ -302,7 +299,7 @@ func TestStoppedHolder(t *testing.T) {
 			c := closing(t, single.New(opened(tt.driver)(t, s.Addr())))
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			child := exec.CommandContext(ctx, os.Args[0], "-test.run=^TestHolderProcess$")
+			child := exec.CommandContext(ctx, os.Args[0])
 			child.Env = append(os.Environ(), holderEnv+"="+tt.driver+" "+s.Addr()+" "+tt.question, "GORACE=atexit_sleep_ms=0")
 			out, err := child.StdoutPipe()
 			if err != nil {

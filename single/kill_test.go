@@ -22,23 +22,22 @@ import (
 // others. They notice by a heartbeat, half a second later at the most.
 const claimWindow = 2 * time.Second
 
-// TestWaiterProcess is no test: it is the process that waiterProcess starts.
-func TestWaiterProcess(t *testing.T) {
-	addr := os.Getenv("LOCKER_TEST_WAITER")
-	if addr == "" {
-		t.Skip("for the tests of this package to run in a process of its own")
-	}
-	c := single.New(opened(os.Getenv("LOCKER_TEST_DRIVER"))(t, addr))
-	l, err := c.Lock(context.Background(), "k", locker.TTL(ttl))
+// waiterEnv makes the test binary the process that waiterProcess starts.
+const waiterEnv = "SINGLE_TEST_WAITER" // driver, address
+
+// playWaiter waits for the lock until it is killed.
+func playWaiter() {
+	driver, addr, _ := strings.Cut(os.Getenv(waiterEnv), " ")
+	l, err := player(driver, addr).Lock(context.Background(), "k", locker.TTL(ttl))
 	fmt.Println("locked", l, err)
-	select {} // until it is killed
+	time.Sleep(time.Minute) // should nobody kill it
 }
 
 // waiterProcess starts a process that waits for the lock. It ends with the test.
 func waiterProcess(t *testing.T, driver, addr string) (p *os.Process, locked <-chan struct{}) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], "-test.run=^TestWaiterProcess$", "-test.timeout=2m")
-	cmd.Env = append(os.Environ(), "LOCKER_TEST_WAITER="+addr, "LOCKER_TEST_DRIVER="+driver)
+	cmd := exec.Command(os.Args[0])
+	cmd.Env = append(os.Environ(), waiterEnv+"="+driver+" "+addr)
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {

@@ -3,6 +3,7 @@ package single_test
 import (
 	"context"
 	"errors"
+	"os"
 	"testing"
 	"time"
 
@@ -17,9 +18,29 @@ import (
 	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/single"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// The test binary is also the program that some tests stop and kill.
+func TestMain(m *testing.M) {
+	switch {
+	case os.Getenv(waiterEnv) != "":
+		playWaiter()
+	case os.Getenv(holderEnv) != "":
+		playHolder()
+	default:
+		goleak.VerifyTestMain(m)
+	}
+}
+
+// player is the client of a process that a test has started, for a driver and an address. It is never closed.
+func player(driver, addr string) *locker.Client {
+	d, err := drivers.Open(context.Background(), driver, drivers.Config{Network: "tcp", Addr: addr})
+	if err != nil {
+		panic(err)
+	}
+	return single.New(d)
+}
 
 // builders are the ways to reach a server: each driver with a client of its own making, and each with one that a user
 // made with nothing but the library's defaults.

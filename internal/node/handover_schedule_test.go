@@ -1,0 +1,288 @@
+package node
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/drivers/redigo"
+)
+
+// The schedules of docs/safety.md. Each of them broke an earlier draft.
+
+func TestScheduleLostPush(t *testing.T) {
+	x := newLine(t)
+	e := listen(t, x.s, "B's")
+	x.enqueue("a", patient)
+	x.enqueue("b", patient+"B's")
+	x.release("a", "0:0:0")
+	e.hears("B's b") // lost on its way
+	token := x.granted("b", x.enqueue("b", patient+"B's"), 0, claimWindow)
+	if left := pttl(t, x.s, "k"); left > claimWindow {
+		t.Errorf("the heartbeat prolonged the lock to %v", left)
+	}
+	if claimed := x.granted("b", x.claim("b", "10000"), 10*time.Second, 10*time.Second); claimed != token {
+		t.Errorf("token %d by heartbeat, %d by claim", token, claimed)
+	}
+}
+
+func TestScheduleReleaseDeliveredTwice(t *testing.T) {
+	for _, args := range []string{"0:0:0", "10000:0:0", "0:5000:0", "10000:5000:0"} {
+		x := newLine(t)
+		e := listen(t, x.s, "B's", "C's")
+		x.enqueue("a", patient)
+		x.enqueue("b", patient+"B's")
+		x.enqueue("c", patient+"C's")
+		x.is("release", x.release("a", args), int64(1))
+		if strings.Contains(args, ":5000:") {
+			x.s.Cmd(t, "DEL", "k") // the rest is over
+			x.granted("b", x.enqueue("b", patient+"B's"), 10*time.Second, 10*time.Second)
+		} else {
+			e.hears("B's b")
+		}
+		before := pttl(t, x.s, "k")
+		again := int64(0)
+		if strings.HasPrefix(args, "10000") {
+			again = 2
+		}
+		x.is(args+" again", x.release("a", args), again)
+		e.hears()
+		x.held("b")
+		x.waiting("c")
+		if after := pttl(t, x.s, "k"); after > before {
+			t.Errorf("%s again: b's lock lives for %v instead of %v", args, after, before)
+		}
+	}
+}
+
+func TestScheduleLeaveDeliveredTwice(t *testing.T) {
+	x := newLine(t)
+	e := listen(t, x.s, "C's", "D's")
+	x.enqueue("a", patient)
+	x.enqueue("b", patient)
+	x.enqueue("c", patient+"C's")
+	x.enqueue("d", patient+"D's")
+	x.is("leave while waiting", x.leave("b"), int64(0))
+	x.waiting("c", "d")
+	x.is("leave, again", x.leave("b"), int64(0))
+	x.is("leave while holding", x.leave("a"), int64(1))
+	e.hears("C's c")
+	x.is("leave, again", x.leave("a"), int64(2))
+	x.is("leave of b, again", x.leave("b"), int64(0))
+	e.hears()
+	x.held("c")
+	x.waiting("d")
+}
+
+func TestScheduleGrantedAgainAfterAnother(t *testing.T) {
+	x := newLine(t)
+	x.enqueue("a", patient)
+	x.enqueue("b", patient)
+	x.release("a", "0:0:0")
+	old := x.granted("b", x.enqueue("b", patient), 0, claimWindow) // and stalls
+	x.s.Cmd(t, "DEL", "k")                                         // expired
+	c := x.granted("c", x.enqueue("c", patient), 0, 10*time.Second)
+	x.waits("b", x.enqueue("b", patient), 0) // a late heartbeat
+	x.release("c", "0:0:"+fmt.Sprint(c))
+	x.held("b")
+	x.is("the late extension", x.extend("b", old), int64(0))
+	if token := x.granted("b", x.claim("b", "10000"), 0, 10*time.Second); token <= c {
+		t.Errorf("the old push gives token %d, c had %d", token, c)
+	}
+	x.is("release with the old token", x.release("b", "0:0:"+fmt.Sprint(old)), int64(3))
+}
+
+func TestScheduleLateHeartbeatLeavesNoGhost(t *testing.T) {
+	x := newLine(t)
+	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
+	x.is("release", x.release("a", "10000:0:0"), int64(1))
+	x.is("a late copy", x.enqueue("a", patient), []drivers.Reply{int64(-1)})
+	x.is("a late claim", x.claim("a", "10000"), []drivers.Reply{int64(0)})
+	x.held("")
+
+	x.is("leave before enqueue", x.leave("b"), int64(0))
+	x.is("a late copy", x.enqueue("b", patient), []drivers.Reply{int64(-1)})
+	x.held("")
+	x.enqueue("c", patient)
+	x.enqueue("d", patient)
+	x.leave("d")
+	x.is("a late heartbeat", x.enqueue("d", patient), []drivers.Reply{int64(-1)})
+	x.is("of one that does not wait", x.enqueue("d", "10000:0:0:"), []drivers.Reply{int64(-1)})
+	x.waiting()
+	x.release("c", "0:0:0")
+	x.held("")
+
+	// One whose tombstone is over is granted the lock, and gives it back when it hears of that.
+	x.s.Cmd(t, "DEL", x.k.gone+"d")
+	x.enqueue("e", patient)
+	x.enqueue("d", patient)
+	x.enqueue("f", patient)
+	x.release("e", "0:0:0")
+	x.held("d")
+	x.is("leave", x.leave("d"), int64(1))
+	x.held("f")
+}
+
+// One without a channel keeps its place among those that have one.
+func TestScheduleWithoutChannel(t *testing.T) {
+	x := newLine(t)
+	e := listen(t, x.s, "C's", "new")
+	x.enqueue("a", patient)
+	x.enqueue("b", patient)
+	ticket := x.waits("c", x.enqueue("c", patient+"C's"), 1)
+	x.release("a", "0:0:0")
+	e.hears()
+	x.granted("b", x.enqueue("b", patient), 0, claimWindow) // finds itself granted
+	// One that has a new connection, and has lost its place meanwhile, goes back to it.
+	x.enqueue("d", patient)
+	x.s.Cmd(t, "ZREM", x.k.queue(), "c")
+	x.waits("c", x.enqueue("c", "10000:6000:"+fmt.Sprint(ticket)+":new"), 0)
+	x.waiting("c", "d")
+	x.release("b", "0:0:0")
+	e.hears("new c")
+}
+
+// A releaser that may not publish releases, and serves the next, who will ask.
+func TestSchedulePublishRefused(t *testing.T) {
+	x := newLine(t)
+	x.s.Cmd(t, "ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "resetchannels")
+	pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
+		return redis.Dial("tcp", x.s.Addr(), redis.DialUsername("mute"), redis.DialPassword("pw"))
+	}}
+	mute := x
+	mute.n = New(redigo.New(pool), Options{Name: "mute", Timeout: timeout})
+	t.Cleanup(func() {
+		_ = mute.n.Close()
+		_ = pool.Close()
+	})
+	e := listen(t, x.s, "B's", "free")
+	mute.enqueue("a", patient)
+	x.enqueue("b", patient+"B's")
+	x.enqueue("c", patient+"B's")
+	x.is("release", mute.release("a", "0:0:0"), int64(1))
+	e.hears()
+	x.held("b")
+	x.waiting("c")
+	x.granted("b", x.enqueue("b", patient+"B's"), 0, claimWindow)
+	x.s.Cmd(t, "DEL", "k")
+	x.waits("d", mute.enqueue("d", patient), 0)
+	x.held("c")
+	x.is("plain release", send(t, mute.n, releaseScript, releaseScript.command([]string{x.k.lock, x.k.gone + "c", x.k.fence},
+		"c", "0:0:0:free")), int64(1))
+	e.hears()
+}
+
+// Whatever is lost of a queue, somebody gets the lock; and those who come back with their tickets are in order again.
+func TestScheduleEvicted(t *testing.T) {
+	for name, lose := range map[string]func(x line){
+		"queue":   func(x line) { x.s.Cmd(t, "DEL", x.k.queue()) },
+		"waiters": func(x line) { x.s.Cmd(t, "DEL", x.k.waiters()) },
+		"lock":    func(x line) { x.s.Cmd(t, "DEL", x.k.lock) },
+		"counter": func(x line) { x.s.Cmd(t, "DEL", x.k.fence) },
+		"all":     func(x line) { x.s.Cmd(t, "FLUSHALL") },
+	} {
+		x := newLine(t)
+		a := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
+		tickets := map[string]int64{}
+		for i, o := range []string{"b", "c", "d"} {
+			tickets[o] = x.waits(o, x.enqueue(o, patient), i)
+		}
+		back := func(o string) []drivers.Reply {
+			return x.enqueue(o, "10000:6000:"+fmt.Sprint(tickets[o])+":")
+		}
+		lose(x)
+		if name == "lock" || name == "all" {
+			// The first that asks is the one, or finds that an earlier one is.
+			x.release("a", "10000:0:0")
+		}
+		x.release("a", "10000:0:"+fmt.Sprint(a))
+		for _, o := range []string{"d", "c", "b"} {
+			back(o)
+		}
+		var served []string
+		for range 3 {
+			o := x.s.Cmd(t, "GET", "k").(string)
+			served = append(served, o)
+			if token := x.granted(o, x.claim(o, "10000"), 0, 10*time.Second); token <= a {
+				t.Errorf("%s: token %d after %d", name, token, a)
+			}
+			x.release(o, "10000:0:0")
+		}
+		x.held("")
+		x.waiting()
+		if name == "queue" || name == "waiters" || name == "all" {
+			if strings.Join(served, "") != "dbc" { // d came first when there was no queue
+				t.Errorf("%s: served %q", name, served)
+			}
+		} else if strings.Join(served, "") != "bcd" {
+			t.Errorf("%s: served %q", name, served)
+		}
+	}
+}
+
+// Known waiters without a queue are forgotten with the next that comes: they would never be dropped.
+func TestWaitersWithoutQueueAreForgotten(t *testing.T) {
+	x := newLine(t)
+	x.enqueue("a", patient)
+	x.enqueue("b", patient)
+	x.s.Cmd(t, "DEL", x.k.queue())
+	x.enqueue("c", patient)
+	x.waiting("c")
+}
+
+// A clock that was stepped back: those that come later are behind, and who has a ticket is where it was.
+func TestScheduleClockSteppedBack(t *testing.T) {
+	x := newLine(t)
+	x.enqueue("a", patient)
+	future := time.Now().Add(time.Hour).UnixMicro()
+	x.enqueue("b", patient)
+	x.s.Cmd(t, "ZADD", x.k.queue(), future, "b")
+	if ticket := x.waits("c", x.enqueue("c", patient), 1); ticket != future+1 {
+		t.Errorf("ticket %d behind %d", ticket, future)
+	}
+	x.waits("d", x.enqueue("d", "10000:6000:"+fmt.Sprint(future-1)+":"), 2) // a ticket from the future is none
+	x.waits("e", x.enqueue("e", "10000:6000:5:"), 0)
+	x.waiting("e", "b", "c", "d")
+}
+
+func TestScheduleOutOfMemory(t *testing.T) {
+	x := newLine(t)
+	e := listen(t, x.s, "B's", "C's")
+	token := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
+	x.enqueue("b", patient+"B's")
+	x.enqueue("c", patient+"C's")
+	x.enqueue("d", patient)
+	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")
+	refused := func(what string, k keys, o, args string) {
+		t.Helper()
+		r := send(t, x.n, enqueueScript, enqueueScript.command([]string{k.lock, k.fence, k.gone + o, k.queue(), k.waiters()}, o, args))
+		if e, ok := r.(drivers.ServerError); !ok || e.Code() != "OOM" {
+			t.Errorf("%s answers %v", what, r)
+		}
+	}
+	refused("enqueue of a free lock", keysOf("other"), "a", patient)
+	refused("enqueue", x.k, "f", patient)
+	if got := x.s.Keys(t, "*other*"); len(got) != 0 {
+		t.Errorf("what was refused left %q", got)
+	}
+	x.waiting("b", "c", "d")
+	x.is("extend", x.extend("a", token), int64(1))
+	x.is("leave", x.leave("d"), int64(0))
+	x.is("release", x.release("a", "10000:0:"+fmt.Sprint(token)), int64(1))
+	e.hears("B's b")
+	b := x.granted("b", x.enqueue("b", patient+"B's"), 0, claimWindow)
+	x.granted("b", x.claim("b", "10000"), 10*time.Second, 10*time.Second)
+	x.is("release", x.release("b", "10000:0:"+fmt.Sprint(b)), int64(1))
+	e.hears("C's c")
+	x.held("c")
+	x.is("release with rest", x.release("c", "10000:5000:0"), int64(1))
+	x.held("hold:c")
+	x.is("release, again", x.release("c", "10000:5000:0"), int64(2))
+	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "0")
+	x.is("a late copy", x.enqueue("d", patient), []drivers.Reply{int64(-1)}) // its tombstone could be set
+	x.waiting()
+}

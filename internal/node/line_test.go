@@ -1,0 +1,182 @@
+package node
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// line is one lock on a real server, and those who wait for it.
+type line struct {
+	t *testing.T
+	s *redistest.Server
+	n *Node
+	k keys
+}
+
+func newLine(t *testing.T) line {
+	s, n := real(t)
+	return line{t, s, n, keysOf("k")}
+}
+
+// As the arguments of enqueue.lua: 10 s TTL, the longest lease, no ticket, no channel.
+const patient = "10000:6000:0:"
+
+func (x line) enqueue(o, args string) []drivers.Reply {
+	x.t.Helper()
+	return x.array(send(x.t, x.n, enqueueScript, enqueueScript.command(
+		[]string{x.k.lock, x.k.fence, x.k.gone + o, x.k.queue(), x.k.waiters()}, o, args)))
+}
+
+func (x line) claim(o, ttl string) []drivers.Reply {
+	x.t.Helper()
+	return x.array(send(x.t, x.n, claimScript, claimScript.command(
+		[]string{x.k.lock, x.k.fence, x.k.queue(), x.k.waiters()}, o, ttl)))
+}
+
+func (x line) release(o, args string) drivers.Reply {
+	x.t.Helper()
+	return send(x.t, x.n, handoverScript, handoverScript.command(
+		[]string{x.k.lock, x.k.gone + o, x.k.fence, x.k.queue(), x.k.waiters()}, o, args))
+}
+
+func (x line) leave(o string) drivers.Reply {
+	x.t.Helper()
+	return x.release(o, "10000:0:0")
+}
+
+func (x line) extend(o string, token int64) drivers.Reply {
+	x.t.Helper()
+	return send(x.t, x.n, extendScript, extendScript.command([]string{x.k.lock, x.k.fence}, o, "10000", fmt.Sprint(token)))
+}
+
+func (x line) array(reply drivers.Reply) []drivers.Reply {
+	x.t.Helper()
+	a, ok := reply.([]drivers.Reply)
+	if !ok {
+		x.t.Fatalf("the script answers %v", reply)
+	}
+	return a
+}
+
+// granted checks that reply grants the lock to o with at least from and at most to left, and returns the token.
+func (x line) granted(o string, reply []drivers.Reply, from, to time.Duration) int64 {
+	x.t.Helper()
+	if len(reply) != 3 || reply[0] != int64(1) {
+		x.t.Fatalf("%s got %v, want a grant", o, reply)
+	}
+	if left := time.Duration(reply[2].(int64)) * time.Millisecond; left < from || left > to {
+		x.t.Errorf("%s was granted the lock for %v, want %v to %v", o, left, from, to)
+	} else if lives := pttl(x.t, x.s, x.k.lock); lives > left || lives < left-time.Second {
+		x.t.Errorf("%s was told that the lock lives for %v; it lives for %v", o, left, lives)
+	}
+	x.held(o)
+	if got := x.s.Cmd(x.t, "GET", x.k.fence); got != fmt.Sprint(reply[1]) {
+		x.t.Errorf("%s has the token %v, the counter is %v", o, reply[1], got)
+	}
+	return reply[1].(int64)
+}
+
+// waits checks that reply makes o wait at rank, and returns its ticket.
+func (x line) waits(o string, reply []drivers.Reply, rank int) int64 {
+	x.t.Helper()
+	if len(reply) != 5 || reply[0] != int64(0) || reply[2] != int64(rank) {
+		x.t.Fatalf("%s got %v, want rank %d", o, reply, rank)
+	}
+	return reply[4].(int64)
+}
+
+// held checks who holds the lock, "" for nobody.
+func (x line) held(by string) {
+	x.t.Helper()
+	got, _ := x.s.Cmd(x.t, "GET", x.k.lock).(string)
+	if got != by {
+		x.t.Errorf("the lock is %q's, want %q's", got, by)
+	}
+}
+
+// waiting checks who waits, the first first. The queue and what is known of the waiters must agree, and not live for
+// ever.
+func (x line) waiting(want ...string) {
+	x.t.Helper()
+	got := x.strings(x.s.Cmd(x.t, "ZRANGE", x.k.queue(), 0, -1))
+	if strings.Join(got, " ") != strings.Join(want, " ") {
+		x.t.Errorf("%q wait, want %q", got, want)
+	}
+	if n := x.s.Cmd(x.t, "HLEN", x.k.waiters()); n != int64(len(got)) {
+		x.t.Errorf("%v waiters are known, %d are in the queue", n, len(got))
+	}
+	for _, key := range []string{x.k.queue(), x.k.waiters()} {
+		if left := pttl(x.t, x.s, key); len(want) > 0 && (left <= 0 || left > 2*maxLease) {
+			x.t.Errorf("%s expires in %v", key, left)
+		}
+	}
+}
+
+func (x line) strings(reply any) (list []string) {
+	for _, v := range reply.([]any) {
+		list = append(list, v.(string))
+	}
+	return list
+}
+
+// is checks one reply.
+func (x line) is(what string, got, want drivers.Reply) {
+	x.t.Helper()
+	if !reflect.DeepEqual(got, want) {
+		x.t.Errorf("%s answers %v, want %v", what, got, want)
+	}
+}
+
+// ear hears what is published on channels.
+type ear struct {
+	t    *testing.T
+	conn redis.PubSubConn
+}
+
+func listen(t *testing.T, s *redistest.Server, channels ...any) *ear {
+	t.Helper()
+	conn, err := redis.Dial("unix", s.Socket(), redis.DialReadTimeout(10*time.Second))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	e := &ear{t, redis.PubSubConn{Conn: conn}}
+	if err := e.conn.Subscribe(channels...); err != nil {
+		t.Fatal(err)
+	}
+	e.heard()
+	return e
+}
+
+// heard returns what was heard since it was last asked, as "channel payload".
+func (e *ear) heard() (messages []string) {
+	e.t.Helper()
+	if err := e.conn.Ping(""); err != nil {
+		e.t.Fatal(err)
+	}
+	for {
+		switch m := e.conn.Receive().(type) {
+		case redis.Message:
+			messages = append(messages, m.Channel+" "+string(m.Data))
+		case redis.Pong:
+			return messages
+		case error:
+			e.t.Fatal(m)
+		}
+	}
+}
+
+func (e *ear) hears(want ...string) {
+	e.t.Helper()
+	if got := e.heard(); strings.Join(got, "|") != strings.Join(want, "|") {
+		e.t.Errorf("heard %q, want %q", got, want)
+	}
+}
