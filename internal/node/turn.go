@@ -133,7 +133,14 @@ func (t *Turn) Leave(req *locker.Request) {
 	t.mu.Lock()
 	t.left = req
 	t.mu.Unlock()
-	t.node.ReleaseLater(req, t.id)
+	t.release(req)
+}
+
+// release leaves a tombstone, by which the node tells it from the release of a lease: nobody has waited for this one.
+func (t *Turn) release(req *locker.Request) {
+	c := t.node.undoing(req, false, wakesTurn)
+	c.turn = t.id
+	t.node.cleaner.add(c)
 }
 
 // late is told of the outcome of an Ask that was not waited for. It may have been executed after the turn was left, and
@@ -143,7 +150,7 @@ func (t *Turn) late(*Call) {
 	req := t.left
 	t.mu.Unlock()
 	if req != nil {
-		t.node.ReleaseLater(req, t.id)
+		t.release(req)
 	}
 }
 

@@ -51,6 +51,38 @@ func TestTurnIsLeftForGood(t *testing.T) {
 	})
 }
 
+// Who leaves its place releases nothing that others have waited for: whose turn it is is not told to ask.
+func TestLeavingRemindsNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := simnode.New()
+		n := New(s.Driver(nil), Options{})
+		first, second := n.NewTurn("k"), n.NewTurn("k")
+		synctest.Wait() // subscribed
+		<-first.News
+		if st, err := first.Ask(t.Context()); err != nil || !st.Mine {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		if st, err := second.Ask(t.Context()); err != nil || st.Mine {
+			t.Fatalf("%+v, %v", st, err)
+		}
+		second.Leave(&locker.Request{Key: "k", Token: "o", TTL: time.Second})
+		synctest.Wait()
+		select {
+		case told := <-first.News:
+			t.Errorf("told: %v", told)
+		default:
+		}
+		first.Leave(&locker.Request{Key: "k", Token: "p", TTL: time.Second})
+		synctest.Wait()
+		if keys := turnKeys(s); keys != nil {
+			t.Errorf("%q is left", keys)
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Leave goes on until the node has answered, and gives the turn and the lock to the next one, in one step.
 func TestTurnIsHandedOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
