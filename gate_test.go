@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // entered is what came of one call of enter.
@@ -52,7 +54,7 @@ func outside(t *testing.T, who string, result <-chan entered) {
 }
 
 func TestGateLetsOneThroughAtATimeInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var g gate
 		var results []<-chan entered
 		for range 10 {
@@ -72,7 +74,7 @@ func TestGateLetsOneThroughAtATimeInOrder(t *testing.T) {
 }
 
 func TestGateExcludes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var g gate
 		var inside atomic.Int32
 		var wg sync.WaitGroup
@@ -104,7 +106,7 @@ func TestGateExcludes(t *testing.T) {
 func TestTurnIsNotLostWhenTheCallerLeaves(t *testing.T) {
 	for _, what := range []string{"context", "closing"} {
 		for _, turnFirst := range []bool{true, false} {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				var g gate
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -145,7 +147,7 @@ func TestTurnIsNotLostWhenTheCallerLeaves(t *testing.T) {
 
 // Whoever leaves from the middle of the line is not missed.
 func TestGateForgetsWhoLeaves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var g gate
 		first := through(t, "the first", arrive(t.Context(), &g, nil))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -165,7 +167,7 @@ func TestGateTellsWhatWasSeen(t *testing.T) {
 		"held": func(l *line) { l.saw(&HeldError{Remaining: time.Second}, nil) }, "acquired by this client": func(l *line) { l.leave(true) },
 	} {
 		t.Run(what, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				var g gate
 				first := through(t, "the first", arrive(t.Context(), &g, nil))
 				second := arrive(t.Context(), &g, nil)
@@ -186,7 +188,7 @@ func TestGateTellsWhatWasSeen(t *testing.T) {
 }
 
 func TestGateOfOtherKeys(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var g gate
 		for _, key := range []string{"a", "b"} {
 			if _, err := g.enter(t.Context(), nil, key, func() { t.Error("waits") }); err != nil {
@@ -198,7 +200,7 @@ func TestGateOfOtherKeys(t *testing.T) {
 
 // A call that waits for its turn among the callers of its Client, and then for another owner, says so once.
 func TestTraceOfACallThatWaitsTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		store := queueingStore{release: make(chan struct{})}
 		c := NewClient(store)
 		first := make(chan struct{})

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // lostBecause checks why a lease ended.
@@ -183,7 +184,7 @@ func TestLeasesEndSoonAfterTheMachineHasSlept(t *testing.T) {
 
 func TestSleepOfTheMachineBringsForwardWhatIsDue(t *testing.T) {
 	sleep := locker.SleepMachine(t)
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		e := watched(newStore())
 		c := locker.NewClient(e)
 		defer c.Close()

@@ -5,12 +5,12 @@ import (
 	"errors"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/virtual"
 	"github.com/golocker/locker/memory"
 )
 
@@ -103,7 +103,7 @@ func unavailable(context.Context, func() error) error { return locker.ErrUnavail
 // bubble runs f in virtual time with a Client of a fresh store.
 func bubble(t *testing.T, f func(t *testing.T, s *store, c *locker.Client)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStore()
 		c := locker.NewClient(s)
 		f(t, s, c)

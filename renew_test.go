@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // extensions notes what is extended, and when.
@@ -81,7 +82,7 @@ func (e *extensions) together() map[time.Duration]int {
 // watching is bubble with a Client whose extensions are noted.
 func watching(t *testing.T, f func(t *testing.T, e *extensions, c *locker.Client)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		e := watched(newStore())
 		c := locker.NewClient(e)
 		f(t, e, c)

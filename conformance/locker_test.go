@@ -9,12 +9,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // flaw is a mistake that a store or a locker makes: each is one that libraries of the field have made.
@@ -437,7 +437,7 @@ var flaws = []flaw{
 func TestLockerSuiteCatchesFlaws(t *testing.T) {
 	for _, f := range flaws {
 		t.Run(f.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				failed := failures(record(t, harness(f), lockerProperties))
 				time.Sleep(time.Minute) // what a property left alone comes to its end
 				names := slices.Sorted(maps.Keys(failed))
@@ -477,7 +477,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		s := store(t)
 		return LockerStore{Client: s.Client}
 	}
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		verdicts := record(t, h, lockerProperties)
 		time.Sleep(time.Minute)
 		assert.Empty(t, failures(verdicts))

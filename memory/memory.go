@@ -1,6 +1,8 @@
 // Package memory keeps locks in the memory of this process. It is the embedded default: the same Lock and Unlock as on
 // Redis, with expiry, renewal, fencing tokens and first-come-first-served waiting, without anything to install. It is
 // also what belongs in unit tests, where it works under the virtual clock of testing/synctest.
+// (Under the race detector of Go 1.26, give such a test one processor, runtime.GOMAXPROCS(1): two goroutines of a
+// bubble that read expired timers at once crash the detector, whoever's timers they are.)
 //
 // Locks kept here exclude goroutines of one process from each other, and nobody else.
 package memory

@@ -4,13 +4,13 @@ import (
 	"errors"
 	"fmt"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/internal/virtual"
 	"github.com/golocker/locker/memory"
 )
 
@@ -22,7 +22,7 @@ func request(key, token string) locker.Request {
 
 // An attempt that is delivered twice is granted twice, with one token and one TTL.
 func TestAcquireIsIdempotent(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()
 		first, err := b.Acquire(t.Context(), request("k", "a"))
 		if err != nil {
@@ -42,7 +42,7 @@ func TestAcquireIsIdempotent(t *testing.T) {
 
 // An extension that is shorter than what is left of the lease leaves it as it is.
 func TestExtendNeverShortens(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()
 		if _, err := b.Acquire(t.Context(), request("k", "a")); err != nil {
 			t.Fatal(err)
@@ -68,7 +68,7 @@ func TestExtendNeverShortens(t *testing.T) {
 }
 
 func TestCrashedHoldersLeaveNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()
 		for round := range 100 {
 			for i := range 100 {
@@ -93,7 +93,7 @@ func TestConformance(t *testing.T) {
 		}
 	}
 	t.Run("virtual time", func(t *testing.T) {
-		conformance.RunLocker(t, conformance.LockerHarness{Store: store, Bubble: synctest.Test})
+		conformance.RunLocker(t, conformance.LockerHarness{Store: store, Bubble: virtual.Test})
 	})
 	t.Run("real time", func(t *testing.T) {
 		conformance.RunLocker(t, conformance.LockerHarness{Store: store})

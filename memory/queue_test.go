@@ -9,13 +9,14 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/internal/virtual"
 	"github.com/golocker/locker/memory"
 )
 
 // First come, first served: what the other conformance test does not ask for.
 func TestConformanceInOrder(t *testing.T) {
 	conformance.RunLocker(t, conformance.LockerHarness{
-		Bubble: synctest.Test,
+		Bubble: virtual.Test,
 		FIFO:   true,
 		Store: func(testing.TB) conformance.LockerStore {
 			b := memory.NewBackend()
@@ -74,7 +75,7 @@ func release(t *testing.T, b *memory.Backend, token string) {
 }
 
 func TestQueueIsInOrder(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()
 		held(t, b, "a")
 		first := queue(t.Context(), b, request("k", "b"))
@@ -96,7 +97,7 @@ func TestQueueIsInOrder(t *testing.T) {
 
 // The holder dies, and then the first waiter, without having claimed anything.
 func TestQueueGoesOnWhenLocksExpire(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()
 		held(t, b, "a")
 		first := queue(t.Context(), b, request("k", "b"))
@@ -116,7 +117,7 @@ func TestQueueGoesOnWhenLocksExpire(t *testing.T) {
 func TestQueueWhenTheContextEnds(t *testing.T) {
 	for range 50 {
 		for _, when := range []string{"before", "at the same time", "with the client's end"} {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				b := memory.NewBackend()
 				held(t, b, "a")
 				ctx, cancel := context.WithCancel(t.Context())
@@ -160,7 +161,7 @@ func TestQueueWhenTheContextEnds(t *testing.T) {
 // A lock that stays taken for a while after its release goes to who waits when that is over, not when its TTL would have
 // been.
 func TestQueueWhenTheLockIsKept(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()
 		long := request("k", "a")
 		long.TTL = time.Hour

@@ -13,6 +13,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/node"
 	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // quorum is a backend over simulated nodes, whose commands pass through network.
@@ -45,7 +46,7 @@ func acquired(t *testing.T, b *backend) locker.Request {
 // A process that was stalled finds the answers, the end of its budget and that of its context all at once. Whatever it
 // looks at first, the answers count.
 func TestAnswersThatHaveComeCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		b, _ := quorum(t, func(int) simnode.Network { return nil }, 5)
 		req := acquired(t, b)
 		l := req.Private.(*lease)
@@ -73,7 +74,7 @@ func TestAnswersThatHaveComeCount(t *testing.T) {
 func TestNodesThatLostTheKey(t *testing.T) {
 	for lost := range 6 {
 		for _, op := range []string{"extend", "release"} {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				asked := make([]atomic.Int64, 5)
 				b, nodes := quorum(t, func(i int) simnode.Network {
 					return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {

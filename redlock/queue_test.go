@@ -11,7 +11,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
@@ -19,6 +18,7 @@ import (
 	"github.com/golocker/locker/internal/contention"
 	"github.com/golocker/locker/internal/node"
 	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // street is five simulated nodes a tenth of a millisecond away from their clients.
@@ -178,7 +178,7 @@ func wantOrder(t *testing.T, r contention.Result, each, most, unfair float64, ga
 }
 
 func TestTurnsInVirtualTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		r, each := s.contend(s.lockers(8), 2*time.Second)
 		wantOrder(t, r, each, 1.1, .05, 50*time.Millisecond)
@@ -210,7 +210,7 @@ func TestQueueNodeFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				s := newStreet(t)
 				ls := s.lockers(8)
 				done := make(chan struct{})
@@ -236,7 +236,7 @@ func TestLostPushes(t *testing.T) {
 		unfair float64
 		gap    time.Duration
 	}{{20, .3, 500 * time.Millisecond}, {1, 8, 2500 * time.Millisecond}} {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			s := newStreet(t)
 			var n atomic.Int64
 			s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
@@ -260,7 +260,7 @@ func TestTwoQueues(t *testing.T) {
 		"out of reach":    func(s *street, c int) { s.set(c, queueNode, "dead") },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				s := newStreet(t)
 				ls := s.lockers(8)
 				for c := range 4 {
@@ -278,7 +278,7 @@ func TestTwoQueues(t *testing.T) {
 }
 
 func TestTryLockBargesIn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		ls := s.lockers(8)
 		barger := s.client()
@@ -306,7 +306,7 @@ func TestTryLockBargesIn(t *testing.T) {
 }
 
 func TestNobodyCanBeTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		s.bare = true
 		r, each := s.contend(s.lockers(8), 3*time.Second)
@@ -320,7 +320,7 @@ func TestNobodyCanBeTold(t *testing.T) {
 
 // One that cannot be told among others that can does not stop them for long, and gets its share.
 func TestOneCannotBeTold(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		ls := s.lockers(7)
 		s.bare = true

@@ -6,13 +6,13 @@ import (
 	"log/slog"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/fault"
 	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -27,7 +27,7 @@ func quanta(now time.Time) int64 { return now.UnixMicro() / quantum.Microseconds
 func TestOneCommandPerNodeInVirtualTime(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 5, 9} {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				kinds := map[string]int{}
 				reverse := false // the order in which nodes answer

@@ -13,12 +13,12 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // network does to commands what networks and servers do. All its times are virtual.
@@ -123,7 +123,7 @@ func TestTokensUnderFaults(t *testing.T) {
 	for _, n := range []int{3, 5} { // nodes
 		t.Run(strconv.Itoa(n)+" nodes", func(t *testing.T) {
 			began := time.Now()
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				began := time.Now()
 				w := &network{rnd: rand.New(rand.NewPCG(seed, uint64(n))), down: map[*simnode.Node]bool{}, count: map[string]int{}}
 				holds := w.play(t, n, want/2)

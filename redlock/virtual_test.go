@@ -9,13 +9,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -67,7 +67,7 @@ func TestConformanceInVirtualTime(t *testing.T) {
 		{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {5, 0, 0}, {3, 1, 0}, {3, 0, 1}, {5, 2, 0}, {5, 0, 2}, {5, 1, 1},
 	} {
 		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
-			conformance.RunLocker(t, conformance.LockerHarness{Bubble: synctest.Test, Store: func(t testing.TB) conformance.LockerStore {
+			conformance.RunLocker(t, conformance.LockerHarness{Bubble: virtual.Test, Store: func(t testing.TB) conformance.LockerStore {
 				var w switchable
 				nodes := make([]*simnode.Node, tt.nodes)
 				for i := range nodes {
@@ -105,7 +105,7 @@ func TestConformanceInVirtualTime(t *testing.T) {
 
 // Nodes that grant late, with a counter past the token because their clocks are ahead, count when others fail.
 func TestLateGrantsAheadOfTheTokenCount(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		var prompt switchable // nodes 1 and 2
 		nodes := make([]*simnode.Node, 5)
 		ds := make([]drivers.Driver, 5)

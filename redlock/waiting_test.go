@@ -8,17 +8,17 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/contention"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // A waiter that dies when it is its turn stops the others for the window, and no longer.
 func TestDiesWithTheTurn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		holder, dead, next := s.client(), s.client(), s.client()
 		s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
@@ -80,7 +80,7 @@ func TestContextEndsAtAnyMessage(t *testing.T) {
 	for _, contended := range []bool{false, true} {
 		most := 1
 		for n := 1; n <= most; n++ {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				s := newStreet(t)
 				ctx, cancel := context.WithCancel(t.Context())
 				var count atomic.Int64
@@ -154,7 +154,7 @@ func TestContextEndsAtAnyMessage(t *testing.T) {
 
 // A key that somebody who died has left on the queue's node, for much longer, stops nobody for more than a moment.
 func TestQueueNodeHasADeadLock(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		ls := s.lockers(4)
 		s.nodes[queueNode].Execute(drivers.Command{"EVAL", "", "3", "lock:k", "{lock:k}:fence", "{lock:k}:gone:dead",
@@ -170,7 +170,7 @@ func TestQueueNodeHasADeadLock(t *testing.T) {
 
 // Attempts that fail tell nobody, not even the one whose turn it is: it would ask again at once, and fail again.
 func TestFailedAttemptsTellNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		var pushes atomic.Int64
 		s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
@@ -207,7 +207,7 @@ func TestFailedAttemptsTellNobody(t *testing.T) {
 // Who waits puts up with a lost quorum for some seconds; who begins to wait does not.
 func TestQuorumIsLostWhileWaiting(t *testing.T) {
 	for _, outage := range []time.Duration{3 * time.Second, time.Minute} {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			s := newStreet(t)
 			holder, w, late := s.client(), s.client(), s.client()
 			if _, err := holder.Lock(t.Context(), "k", locker.TTL(2*time.Second), locker.NoRenewal()); err != nil {
@@ -250,7 +250,7 @@ func start(*testing.T) time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time
 
 // The validity counts from when the attempt was sent that won, and the lease has its token.
 func TestGrantIsOfTheAttemptThatWon(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		sent := map[string]time.Time{}
 		var mu sync.Mutex
@@ -287,7 +287,7 @@ func TestGrantIsOfTheAttemptThatWon(t *testing.T) {
 
 // Who locks again at once does not overtake those who have been waiting, however long it holds the lock.
 func TestHolderQueuesUpAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		r := contention.Run(t, s.lockers(3), "k", 3*time.Second, 5*time.Minute)
 		if r.Unfairness() > .1 {
@@ -299,7 +299,7 @@ func TestHolderQueuesUpAgain(t *testing.T) {
 
 // Nobody else is there any more: locking costs what it did before.
 func TestAloneAgain(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		ls := s.lockers(2)
 		s.contend(ls, time.Second)
@@ -318,7 +318,7 @@ func TestAloneAgain(t *testing.T) {
 
 // A Trace hears of each node once per operation, as it had been decided.
 func TestVotesAreTraced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		l := s.client()
 		s.set(everybody, 0, "hung")
@@ -380,7 +380,7 @@ func TestVotesAreTraced(t *testing.T) {
 // A place that was left before the first attempt is left in the name of an attempt that is never made: the node may be told
 // of it much later.
 func TestLeavingReleasesNothing(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		var mu sync.Mutex
 		var released []string

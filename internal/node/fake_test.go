@@ -7,13 +7,13 @@ import (
 	"sync"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -157,7 +157,7 @@ const timeout = 5 * time.Second
 
 func bubble(t *testing.T, f func(t *testing.T, d *fake, n *Node)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		d := &fake{answer: ok}
 		n := New(d, Options{Name: "n1", Prefix: "p:", Timeout: timeout})
 		f(t, d, n)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 func TestCallerLeavesWhenItsContextEnds(t *testing.T) {
@@ -350,7 +351,7 @@ func TestCloseUndoesWhatIsStillDue(t *testing.T) {
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				d := &fake{answer: ok}
 				n := New(d, Options{Name: "n1", Timeout: timeout})
 				meanwhile := tt.due(t, d, n)
@@ -381,7 +382,7 @@ func TestCloseUndoesWhatIsStillDue(t *testing.T) {
 
 // While Close waits for what is under way, and after it, nothing new is sent.
 func TestNothingIsSentOnceClosed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		wake := make(chan struct{})
 		d := &fake{answer: until(wake, ok)}
 		n := New(d, Options{Name: "n1", Timeout: timeout})
@@ -421,7 +422,7 @@ func TestNothingIsSentOnceClosed(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	t.Run("interrupts callers and undoes their attempts", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			wake := make(chan struct{})
 			d := &fake{answer: until(wake, ok)}
 			n := New(d, Options{Name: "n1", Timeout: timeout})
@@ -456,7 +457,7 @@ func TestClose(t *testing.T) {
 		})
 	})
 	t.Run("is bounded when the server hangs", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			d := &fake{answer: hangs}
 			n := New(d, Options{Name: "n1", Timeout: timeout})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -472,7 +473,7 @@ func TestClose(t *testing.T) {
 		})
 	})
 	t.Run("is bounded when the client ignores contexts", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
 			wake := make(chan struct{})
 			d := &fake{answer: until(wake, ok)}
 			n := New(d, Options{Name: "n1", Timeout: timeout})

@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // street is a simulated server with clients of it, in virtual time. A command takes a millisecond there and one back.
@@ -29,7 +30,7 @@ const oneWay = time.Millisecond
 
 func onStreet(t *testing.T, f func(x *street)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		x := &street{T: t, node: simnode.New()}
 		t.Cleanup(func() { time.Sleep(time.Minute) }) // after the clients' end: what is on its way arrives
 		x.node.Deliver = func(channel, id string) (time.Duration, bool) {

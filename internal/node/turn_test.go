@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // turnKeys are the keys on n that belong to a queue for the turn.
@@ -25,7 +26,7 @@ func turnKeys(n *simnode.Node) (keys []string) {
 
 // A question that is executed only after the turn was left does not bring it back.
 func TestTurnIsLeftForGood(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := simnode.New()
 		var asked atomic.Bool
 		n := New(s.Driver(func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
@@ -53,7 +54,7 @@ func TestTurnIsLeftForGood(t *testing.T) {
 
 // Who leaves its place releases nothing that others have waited for: whose turn it is is not told to ask.
 func TestLeavingRemindsNobody(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := simnode.New()
 		n := New(s.Driver(nil), Options{})
 		first, second := n.NewTurn("k"), n.NewTurn("k")
@@ -85,7 +86,7 @@ func TestLeavingRemindsNobody(t *testing.T) {
 
 // Leave goes on until the node has answered, and gives the turn and the lock to the next one, in one step.
 func TestTurnIsHandedOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
 		s := simnode.New()
 		var cut atomic.Bool
 		n := New(s.Driver(func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {

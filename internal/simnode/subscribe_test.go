@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // heard notes what a listener hears, and when.
@@ -44,7 +45,7 @@ func TestSubscribersInVirtualTime(t *testing.T) {
 		"subscription closed": {func(_ *Node, _ drivers.Driver, s drivers.Subscription) { _ = s.Close() }, drivers.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
 				n := New()
 				n.Deliver = func(_, payload string) (time.Duration, bool) {
 					return map[string]time.Duration{"late": time.Second, "never": time.Hour}[payload], payload == "lost"

@@ -1,0 +1,63 @@
+// Package virtual runs tests in virtual time: testing/synctest, kept clear of a fault of the race detector.
+package virtual
+
+import (
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+)
+
+// Test is synctest.Test. Under the race detector the process has one processor for as long as any bubble lives.
+//
+// Reason: all timers of a bubble share one context of the race detector (timers.raceCtx in runtime/time.go of Go 1.26),
+// and a goroutine that receives from, selects on or stops a channel timer that has expired and that nobody was blocked
+// on runs it in that context, on its own thread (maybeRunChan). Two at once corrupt it: SIGSEGV in the detector's own
+// code, or "CHECK failed: tsan_rtl.cpp". This program is enough, in a bubble with -race:
+//
+//	for range 4 {
+//		go func() {
+//			for range 300_000 {
+//				select {
+//				case <-time.NewTimer(0).C:
+//				default:
+//				}
+//			}
+//		}()
+//	}
+//
+// With one processor no two run at once: timers run on the system stack, which is not preempted. Races are still found:
+// the detector goes by what happens before what, not by what ran at the same time. Rejected: no channel timers in code that
+// is tested so, which nobody would keep up, and which says nothing of the clients' and the tests' own timers.
+func Test(t *testing.T, f func(*testing.T)) {
+	t.Helper()
+	if raceEnabled {
+		oneProcessor()
+		// not a Cleanup: those of t may belong to the bubble's caller and come late
+		defer asBefore()
+	}
+	synctest.Test(t, f)
+}
+
+// Bubbles of parallel tests overlap: the first takes the processors away, the last gives them back.
+var (
+	mu      sync.Mutex
+	bubbles int
+	before  int
+)
+
+func oneProcessor() {
+	mu.Lock()
+	defer mu.Unlock()
+	if bubbles++; bubbles == 1 {
+		before = runtime.GOMAXPROCS(1)
+	}
+}
+
+func asBefore() {
+	mu.Lock()
+	defer mu.Unlock()
+	if bubbles--; bubbles == 0 {
+		runtime.GOMAXPROCS(before)
+	}
+}
