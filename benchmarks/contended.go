@@ -29,6 +29,7 @@ func contended(s *servers, p plan) *Scenario {
 	}
 	as := func(o opener) func() opener { return func() opener { return o } }
 	add("sync.Mutex", shared)
+	add("bare queue/rueidis", as(rawQueue))
 	for _, c := range clients {
 		add("locker/"+c, as(ours(c)))
 	}

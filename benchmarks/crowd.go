@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -37,16 +36,8 @@ func crowd(ctx context.Context, group []*redistest.Server, open opener, n int, p
 	ctx, cancel := context.WithTimeout(ctx, d+5*time.Second)
 	defer cancel()
 	const key = "contended"
-	for i, s := range sessions { // connections, scripts, subscriptions
-		for range 2 {
-			h, err := s.Lock(ctx, fmt.Sprintf("warm-up:%d", i))
-			if err == nil {
-				err = h.Unlock(ctx)
-			}
-			if err != nil {
-				return nil, work{}, err
-			}
-		}
+	if err := meet(ctx, sessions); err != nil {
+		return nil, work{}, err
 	}
 
 	var mu sync.Mutex // guards all that follows
@@ -127,4 +118,31 @@ func crowd(ctx context.Context, group []*redistest.Server, open opener, n int, p
 	f["wait_shares"] = f["wait_max_us"] / share
 	f["handoff_p50_us"], f["handoff_p99_us"] = handoffs.quantile(.5), handoffs.quantile(.99)
 	return f, w, nil
+}
+
+// meet has every session lock the same thing, and wait for it: connections, scripts and subscriptions are ready after that.
+func meet(ctx context.Context, sessions []session) error {
+	failures := make(chan error, len(sessions))
+	for _, s := range sessions {
+		go func() {
+			failures <- func() error {
+				for range 3 {
+					h, err := s.Lock(ctx, "warm-up")
+					if err != nil {
+						return err
+					}
+					time.Sleep(hold)
+					if err := h.Unlock(ctx); err != nil {
+						return err
+					}
+				}
+				return nil
+			}()
+		}()
+	}
+	var err error
+	for range sessions {
+		err = errors.Join(err, <-failures)
+	}
+	return err
 }
