@@ -66,7 +66,7 @@ func waiterProcess(t *testing.T, driver, addr string) (p *os.Process, locked <-c
 // A process is killed while it waits for the lock, at each stage of that.
 func TestWaiterIsKilled(t *testing.T) {
 	isClaim := func(r fault.Request) bool {
-		return r.Is("EVALSHA", "EVAL") && len(r.Args) == 9 && r.Args[2] == "4"
+		return r.Is("EVALSHA", "EVAL") && len(r.Args) == 6 && r.Args[2] == "2"
 	}
 	stages := []struct {
 		name string

@@ -1,13 +1,14 @@
 -- Come for a lock that somebody else has granted: prolong it to the whole TTL and learn the token.
 --
--- KEYS: 1 lock  2 fencing counter  3 queue  4 waiters      (one hash slot)
--- ARGV: 1 owner  2 TTL in ms
+-- KEYS: 1 lock  2 fencing counter      (one hash slot)
+-- ARGV: 1 "TTL in ms:owner"
 -- reply: {1, counter, PTTL} | {0} not yours (any more): go on waiting, with the same ticket
+local ttl, o = string.match(ARGV[1], '^(%d+):(.*)$')
 local got = redis.call('MGET', KEYS[1], KEYS[2])
-if got[1] ~= ARGV[1] then return {0} end
-redis.call('ZREM', KEYS[3], ARGV[1])
-redis.call('HDEL', KEYS[4], ARGV[1])
-local left, ttl = redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])
+if got[1] ~= o then return {0} end
+-- (It is not in the queue: whoever granted the lock took it out, and its heartbeats find it granted.)
+local left = redis.call('PTTL', KEYS[1])
+ttl = tonumber(ttl)
 if left < ttl then
   redis.call('PEXPIRE', KEYS[1], ttl)
   left = ttl

@@ -5,8 +5,8 @@
 --       2 "ttl:lease:ticket:channel": TTL in ms; how long to wait without another heartbeat, in ms, "0" = do not wait;
 --         ticket from an earlier reply, "0" = none; channel to be told on, empty for none
 -- reply: {1, counter, PTTL} granted: if PTTL < TTL, by somebody else, and to be claimed
---        | {0, PTTL of the lock, rank, ask again in ms, ticket} not yet. PTTL < 0: between owners. Who does not wait has
---          rank -1
+--        | {0, PTTL of the lock, rank, ask again in ms, ticket} not yet. PTTL < 0: between owners. Rank: how many are
+--          before it, or just 1 for who has come; -1 for who does not wait
 --        | {-1} this attempt was given up before it arrived | {-2} the key holds something that is not a lock
 local o = ARGV[1]
 local ttl, lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
@@ -14,11 +14,14 @@ local ttl, lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$
 fence = KEYS[2]
 -- The usual case, for which every call counts: free, and nobody waits. (What is not a string is free to MGET, but not to NX.)
 local got = redis.call('MGET', KEYS[1], fence)
-if not got[1] and redis.call('EXISTS', KEYS[3], KEYS[4]) == 0 then
-  local c = mint(got[2])
-  if redis.call('SET', KEYS[1], o, 'PX', ttl, 'NX') then return {1, c, tonumber(ttl)} end
+local cur = got[1]
+if not cur then
+  if redis.call('EXISTS', KEYS[3], KEYS[4]) == 0 then
+    local c = mint(got[2])
+    if redis.call('SET', KEYS[1], o, 'PX', ttl, 'NX') then return {1, c, tonumber(ttl)} end
+  end
+  cur = redis.pcall('GET', KEYS[1])
 end
-local cur = redis.pcall('GET', KEYS[1])
 -- include queue.lua
 lock, queue, waiters = KEYS[1], KEYS[4], KEYS[5]
 if type(cur) == 'table' then
@@ -31,7 +34,7 @@ if cur == o then                               -- delivered again, or granted by
   return {1, token_of_holder(), redis.call('PTTL', lock)}
 end
 if redis.call('EXISTS', KEYS[3]) == 1 then return {-1} end
-local r, h, c, left = 0, nil, nil, -2
+local r, h, c, rank, left = 0, nil, nil, nil, -2
 if cur then
   left = redis.call('PTTL', lock)
   if left == -1 then
@@ -40,8 +43,9 @@ if cur then
   end
   if lease == '0' then return {0, left, -1, wake(0, left), 0} end
 end
-ticket = join(o, lease, ttl, chan, ticket)
+ticket, rank = join(o, lease, ttl, chan, ticket)
 if not cur then
+  rank = nil                                   -- some may be skipped
   r, h, c = hand_on(o)
   if h == o then return {1, c, tonumber(ttl)} end
   left = redis.call('PTTL', lock)
@@ -50,4 +54,4 @@ if lease == '0' then
   drop(o)
   return {0, left, -1, wake(r, left), 0}
 end
-return {0, left, redis.call('ZRANK', queue, o), wake(r, left), ticket}
+return {0, left, rank or redis.call('ZRANK', queue, o), wake(r, left), ticket}

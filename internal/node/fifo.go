@@ -132,11 +132,11 @@ func (w *waiter) hear(told bool) { ring(w.news, told) }
 func (w *waiter) ignore() { w.f.inbox.ignore(w.req.Token) }
 
 // call sends one command and waits for its reply.
-func (w *waiter) call(s *script, keys []string, args string) (drivers.Reply, error) {
+func (w *waiter) call(s *script, keys []string, args ...string) (drivers.Reply, error) {
 	w.start = time.Now()
 	// A channel for each: a reply that comes just when its time is over stays in there.
 	ready := make(chan *Call, 1)
-	c := w.f.start(ready, 0, s, s.command(keys, w.req.Token, args))
+	c := w.f.start(ready, 0, s, s.command(keys, args...))
 	err := w.f.wait(w.ctx, c, ready, w.req.TTL, func(c *Call) {
 		// If the waiter has given up, it has said so to the server. If it was granted the lock nevertheless (that was
 		// executed first, or so late that the tombstone was gone), that is known only now. Until it gives up, it learns
@@ -162,7 +162,7 @@ func (w *waiter) enqueue() (place, error) {
 	if w.news != nil && w.f.inbox.live(w.f.inbox.name) {
 		channel = w.f.inbox.name
 	}
-	reply, err := w.call(enqueueScript, []string{k.lock, k.fence, k.gone + w.req.Token, k.queue(), k.waiters()},
+	reply, err := w.call(enqueueScript, []string{k.lock, k.fence, k.gone + w.req.Token, k.queue(), k.waiters()}, w.req.Token,
 		milliseconds(w.req.TTL)+":"+milliseconds(w.lease)+":"+strconv.FormatInt(w.ticket, 10)+":"+channel)
 	if err != nil {
 		return place{}, err
@@ -176,8 +176,7 @@ func (w *waiter) enqueue() (place, error) {
 
 // claim comes for a lock that was granted by somebody else.
 func (w *waiter) claim() (place, error) {
-	k := &w.keys
-	reply, err := w.call(claimScript, []string{k.lock, k.fence, k.queue(), k.waiters()}, milliseconds(w.req.TTL))
+	reply, err := w.call(claimScript, []string{w.keys.lock, w.keys.fence}, milliseconds(w.req.TTL)+":"+w.req.Token)
 	if err != nil {
 		return place{}, err
 	}
@@ -316,7 +315,7 @@ type place struct {
 	granted bool
 	counter uint64        // granted: the token
 	left    time.Duration // the remaining time of the lock, of whoever has it; 0: not known
-	rank    int           // how many are before it; -1: it does not wait
+	rank    int           // how many are before it, or just 1; -1: it does not wait
 	ticket  int64
 	more    bool // ask again at once: the server has not finished looking for the next
 }

@@ -189,7 +189,7 @@ func TestScheduleEvicted(t *testing.T) {
 		a := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 		tickets := map[string]int64{}
 		for i, o := range []string{"b", "c", "d"} {
-			tickets[o] = x.waits(o, x.enqueue(o, patient), i)
+			tickets[o] = x.waits(o, x.enqueue(o, patient), min(i, 1))
 		}
 		back := func(o string) []drivers.Reply {
 			return x.enqueue(o, "10000:6000:"+fmt.Sprint(tickets[o])+":")

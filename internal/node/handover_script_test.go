@@ -37,7 +37,7 @@ func TestCallsHaveTenWordsAtMost(t *testing.T) {
 			}
 			words += last
 		}
-		if words < 7 || words > 10 {
+		if words < 6 || words > 10 {
 			t.Errorf("%d words: %s", words, strings.SplitN(source, "\n", 2)[0])
 		}
 	}

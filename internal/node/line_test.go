@@ -38,7 +38,7 @@ func (x line) enqueue(o, args string) []drivers.Reply {
 func (x line) claim(o, ttl string) []drivers.Reply {
 	x.t.Helper()
 	return x.array(send(x.t, x.n, claimScript, claimScript.command(
-		[]string{x.k.lock, x.k.fence, x.k.queue(), x.k.waiters()}, o, ttl)))
+		[]string{x.k.lock, x.k.fence}, ttl+":"+o)))
 }
 
 func (x line) release(o, args string) drivers.Reply {

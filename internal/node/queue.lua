@@ -18,28 +18,38 @@ local function drop(o)
 end
 
 -- Puts o in the queue, or leaves it in its place and says that it is alive. With a ticket it goes back to where it was.
--- Returns its ticket.
+-- Returns its ticket, and for who has just come its rank: 0, or 1 if it is not the first.
 local function join(o, lease, ttl, chan, ticket)
-  local s = redis.call('ZSCORE', queue, o)
+  ticket = tonumber(ticket)
+  local s, rank, kept = ticket > 0 and redis.call('ZSCORE', queue, o), nil, false
   if not s then
     local last = redis.call('ZRANGE', queue, -1, -1, 'WITHSCORES')[2]
-    ticket = tonumber(ticket)
     s = 0 < ticket and ticket < clock() and ticket or math.max(clock(), (tonumber(last) or 0) + 1)
-    redis.call('ZADD', queue, string.format('%.0f', s), o)     -- the first write: refused when out of memory
-    if not last then redis.call('DEL', waiters) end            -- left over from a queue that was evicted
+    if redis.call('ZADD', queue, 'NX', string.format('%.0f', s), o) == 0 then    -- the first write: refused when out of memory
+      s = redis.call('ZSCORE', queue, o)       -- it came twice
+    else
+      if not last then redis.call('DEL', waiters) end          -- left over from a queue that was evicted
+      if s == clock() then
+        rank = last and 1 or 0
+        -- The first to come in a second has prolonged the queue, for all who come in that second: they send heartbeats.
+        kept = last and math.floor(last / 1000000) == math.floor(s / 1000000)
+      end
+    end
   end
   local deadline = math.floor(clock() / 1000) + math.max(1, math.min(tonumber(lease), MAXLEASE))
   redis.call('HSET', waiters, o, string.format('%.0f:%s:%s', deadline, ttl, chan))
-  redis.call('PEXPIRE', queue, 2 * MAXLEASE)
-  redis.call('PEXPIRE', waiters, 2 * MAXLEASE)
-  return tonumber(s)
+  if not kept then
+    redis.call('PEXPIRE', queue, 2 * MAXLEASE)
+    redis.call('PEXPIRE', waiters, 2 * MAXLEASE)
+  end
+  return tonumber(s), rank
 end
 
 -- Gives the lock (or the turn), if it is free, to the first waiter that is alive, and tells it; self, who is asking, need
--- not be told. The only place that gives anything to somebody else.
+-- not be told. The only place that gives anything to somebody else. free: it is known to be; f: the counter, if it is known.
 -- Returns 0 nothing to give, or nobody to have it | 1, to whom, its token | -1 more dead waiters than one call may skip.
-local function hand_on(self)
-  if redis.call('EXISTS', lock, turn or lock) > 0 then return 0 end
+local function hand_on(self, free, f)
+  if not free and redis.call('EXISTS', lock, turn or lock) > 0 then return 0 end
   for _ = 1, 64 do
     local h = redis.call('ZPOPMIN', queue)[1]  -- before granting: else its own release would grant it again
     if not h then return 0 end
@@ -57,7 +67,7 @@ local function hand_on(self)
           redis.call('SET', turn, h .. ' ' .. chan, 'PX', CLAIM)
           return 1, h
         end
-        local c = mint(redis.call('GET', fence))
+        local c = mint(f or redis.call('GET', fence))
         redis.call('SET', lock, h, 'PX', h == self and ttl or math.min(tonumber(ttl), CLAIM))
         return 1, h, c
       end

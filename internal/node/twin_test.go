@@ -147,7 +147,7 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 			case dice < 7 && turns:
 				both(turnReleaseScript, []string{k.lock, k.gone + "-", k.fence, k.turn(), k.queue(), k.waiters()}, "-:60000:0:0:"+owner)
 			case dice < 7:
-				both(claimScript, []string{k.lock, k.fence, k.queue(), k.waiters()}, owner, ttl)
+				both(claimScript, []string{k.lock, k.fence}, ttl+":"+owner)
 			case dice < 9 && turns:
 				both(acquireScript, []string{k.lock, k.fence, k.gone + owner}, owner, "60000", "1", "0")
 			case dice < 12 && turns:

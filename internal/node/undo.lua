@@ -2,7 +2,7 @@
 --
 -- Deletes the lock if it is o's; tomb is the life of the tombstone in ms, "0" if the outcome of the acquisition is known;
 -- rest, if not "0", is for how many ms nobody may have the lock; token that of the lease, "0" = do not look.
--- Returns 1 deleted, and no newer token was issued here | 2 deleted by an earlier delivery of this release
+-- Returns the counter as second, and as first: 1 deleted, and no newer token was issued here | 2 deleted by an earlier delivery of this release
 --         | 3 deleted, but a newer token had been issued | 0 not held by this owner | an error reply
 local function undo(lock, gone, fence, o, tomb, rest, token)
   local r = 0
@@ -16,9 +16,9 @@ local function undo(lock, gone, fence, o, tomb, rest, token)
     if rest ~= '0' then redis.pcall('SET', lock, 'hold:' .. o, 'PX', rest) end
   end
   if tomb ~= '0' then                          -- an acquisition that arrives after this one finds the tombstone
-    if r == 0 and redis.call('GET', gone) == 'd' then return 2 end
+    if r == 0 and redis.call('GET', gone) == 'd' then return 2, got[2] end
     redis.pcall('SET', gone, r == 1 and 'd' or 'x', 'PX', tomb)
   end
-  return r
+  return r, got[2]
 end
 

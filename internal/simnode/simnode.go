@@ -144,10 +144,9 @@ func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 		}
 		return n.handover(line{n, k[0], k[2], k[3], k[4], ""}, k[1], args)
 	case [2]int{4, 2}:
-		if packed >= 2 {
-			return n.turn(line{n, k[0], "", k[2], k[3], k[1]}, args)
-		}
-		return n.claim(line{n, k[0], k[1], k[2], k[3], ""}, args)
+		return n.turn(line{n, k[0], "", k[2], k[3], k[1]}, args)
+	case [2]int{2, 1}:
+		return n.claim(line{Node: n, lock: k[0], fence: k[1]}, args[0])
 	case [2]int{6, 1}:
 		return n.turnRelease(line{n, k[0], k[2], k[4], k[5], k[3]}, k[1], args)
 	}

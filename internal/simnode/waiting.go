@@ -76,8 +76,10 @@ func (l line) drop(o string) {
 	}
 }
 
-func (l line) join(o, lease, ttl, channel, ticket string) int64 {
+// join returns the ticket, and of who has just come the rank as far as it is told: 0, or 1; -1: not told.
+func (l line) join(o, lease, ttl, channel, ticket string) (s, rank int64) {
 	q, _ := l.get(l.queue)
+	rank = -1
 	s, waits := q.scores[o]
 	if !waits {
 		now := l.clock()
@@ -85,6 +87,9 @@ func (l line) join(o, lease, ttl, channel, ticket string) int64 {
 			s = now
 			for _, last := range q.scores {
 				s = max(s, last+1)
+			}
+			if s == now {
+				rank = min(int64(len(q.scores)), 1)
 			}
 		}
 		if len(q.scores) == 0 {
@@ -102,7 +107,7 @@ func (l line) join(o, lease, ttl, channel, ticket string) int64 {
 	end := time.Now().Add(2 * maxLease * time.Millisecond)
 	q.expires, w.expires = end, end
 	l.keys[l.queue], l.keys[l.waiters] = q, w
-	return s
+	return s, rank
 }
 
 // handOn returns 0, 1 and to whom and its token, or -1.
@@ -179,7 +184,7 @@ func (n *Node) enqueue(l line, gone string, args []string) drivers.Reply {
 		l.keys[l.lock] = entry{value: o, expires: after(ttl)}
 		return []drivers.Reply{int64(1), c, number(ttl)}
 	}
-	s := l.join(o, lease, ttl, channel, ticket)
+	s, rank := l.join(o, lease, ttl, channel, ticket)
 	r, h, c := l.handOn(o)
 	if h == o {
 		return []drivers.Reply{int64(1), c, number(ttl)}
@@ -189,19 +194,22 @@ func (n *Node) enqueue(l line, gone string, args []string) drivers.Reply {
 		l.drop(o)
 		return []drivers.Reply{int64(0), left, int64(-1), wake(r, left), int64(0)}
 	}
-	return []drivers.Reply{int64(0), left, int64(slices.Index(l.order(), o)), wake(r, left), s}
+	if !held || rank < 0 {
+		rank = int64(slices.Index(l.order(), o))
+	}
+	return []drivers.Reply{int64(0), left, rank, wake(r, left), s}
 }
 
-func (n *Node) claim(l line, args []string) drivers.Reply {
+func (n *Node) claim(l line, packed string) drivers.Reply {
+	ttl, o, _ := strings.Cut(packed, ":")
 	cur, held := l.get(l.lock)
-	if !held || cur.value != args[0] {
+	if !held || cur.value != o {
 		return []drivers.Reply{int64(0)}
 	}
-	l.drop(args[0])
 	left := l.pttl(l.lock)
-	if ttl := number(args[1]); left < ttl {
-		l.keys[l.lock] = entry{value: cur.value, expires: after(args[1])}
-		left = ttl
+	if left < number(ttl) {
+		l.keys[l.lock] = entry{value: cur.value, expires: after(ttl)}
+		left = number(ttl)
 	}
 	return []drivers.Reply{int64(1), l.tokenOfHolder(), left}
 }
@@ -242,7 +250,7 @@ func (n *Node) turn(l line, args []string) drivers.Reply {
 		l.keys[l.turns] = entry{value: w + " " + channel, expires: in(claimWindow)}
 		return []drivers.Reply{int64(1), left}
 	}
-	s := l.join(w, lease, "0", channel, ticket)
+	s, _ := l.join(w, lease, "0", channel, ticket)
 	r, h, _ := l.handOn(w)
 	if h == w {
 		return []drivers.Reply{int64(1), left}
