@@ -7,7 +7,7 @@
 -- "unauthenticated multibulk length".)
 -- reply: {1, counter} granted | {0, PTTL, counter, begin of the owner} held by another
 --        | {-1} this attempt was given up before it arrived | {-2} the key holds something that is not a lock
-local keep = 86400000                          -- how long the counter outlives its use, in ms; see node.counterKeep
+local keep = '86400000'                        -- how long the counter outlives its use, in ms; see node.counterKeep
 local got = redis.call('MGET', KEYS[1], KEYS[2])
 local cur, f = got[1], tonumber(got[2] or '0') or 0
 if cur and cur ~= ARGV[1] then
@@ -28,7 +28,9 @@ if hint > now + 3600000000 then hint = 0 end  -- not one that would leave the cl
 local c = math.max(f + 1, now - now % tonumber(ARGV[3]), hint + 1)
 -- The first write: refused as a whole when out of memory. The counter does not expire before the clock has passed its
 -- value: one that starts anew cannot go back.
-redis.call('SET', KEYS[2], string.format('%.0f', c), 'PX', string.format('%.0f', math.max(0, math.floor((c - now) / 1000)) + keep))
+local px = keep
+if c > now then px = string.format('%.0f', math.floor((c - now) / 1000) + keep) end
+redis.call('SET', KEYS[2], string.format('%.0f', c), 'PX', px)
 if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], cur and 'XX' or 'NX') then
   return {-2}                                  -- not a string: MGET does not tell that from nothing
 end

@@ -8,20 +8,31 @@
 --        | {0, PTTL of the lock, rank, ask again in ms, ticket} not yet. PTTL < 0: between owners. Rank: how many are
 --          before it, or just 1 for who has come; -1 for who does not wait
 --        | {-1} this attempt was given up before it arrived | {-2} the key holds something that is not a lock
+local call = redis.call
+-- The usual case first: free, and nobody waits. Of what such a call costs a server, beyond being called, most is redis.call
+-- and conversion between numbers and text, so there is as little as can be of both: a clock past the counter, which are
+-- texts of the same length then, is the token as it stands. Nothing that others need is built before it.
+local free = call('EXISTS', KEYS[1], KEYS[3], KEYS[4]) == 0
+if free then
+  local f, t = call('MGET', KEYS[2])[1], call('TIME')
+  local c = t[1] .. string.sub('00000' .. t[2], -6)
+  if not f or #f == #c and f < c then
+    local ttl = string.match(ARGV[2], '^%d+')
+    call('SET', KEYS[2], c, 'PX', '86400000')  -- keep, as in acquire.lua; the first write, and refused when out of memory
+    call('SET', KEYS[1], ARGV[1], 'PX', ttl)
+    return {1, tonumber(c), tonumber(ttl)}
+  end
+end
 local o = ARGV[1]
 local ttl, lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
 -- include mint.lua
 fence = KEYS[2]
--- The usual case, for which every call counts: free, and nobody waits. (What is not a string is free to MGET, but not to NX.)
-local got = redis.call('MGET', KEYS[1], fence)
-local cur = got[1]
-if not cur then
-  if redis.call('EXISTS', KEYS[3], KEYS[4]) == 0 then
-    local c = mint(got[2])
-    if redis.call('SET', KEYS[1], o, 'PX', ttl, 'NX') then return {1, c, tonumber(ttl)} end
-  end
-  cur = redis.pcall('GET', KEYS[1])
+if free then                                   -- the counter is ahead of the clock
+  local c = mint(call('MGET', fence)[1])
+  call('SET', KEYS[1], o, 'PX', ttl)
+  return {1, c, tonumber(ttl)}
 end
+local cur = redis.pcall('GET', KEYS[1])
 -- include queue.lua
 lock, queue, waiters = KEYS[1], KEYS[4], KEYS[5]
 if type(cur) == 'table' then
