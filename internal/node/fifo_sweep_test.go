@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestSweepOverTheEndOfTheContext(t *testing.T) {
 					t.Fatal("the sweep does not end")
 				}
 				happened := 0
-				onStreet(t, func(x *street) { happened = endOfContext(x, n, warm, outcomes) })
+				onStreet(t, func(x *street) { happened = len(endOfContext(x, ending{moment: n}, warm, outcomes)) })
 				if happened < n || t.Failed() {
 					break
 				}
@@ -37,20 +38,50 @@ func TestSweepOverTheEndOfTheContext(t *testing.T) {
 	}
 }
 
-// endOfContext lets the context of b end at the n-th moment, while a has the lock, then b, and c waits behind b. It returns
-// how many moments there were.
-func endOfContext(x *street, n int, warm bool, outcomes map[string]int) int {
+// A deadline that passes at each of those moments, and just before and after it.
+func TestSweepOverTheDeadline(t *testing.T) {
+	for _, warm := range []bool{true, false} {
+		t.Run(fmt.Sprint("subscribed before: ", warm), func(t *testing.T) {
+			outcomes := map[string]int{}
+			var moments []time.Duration
+			onStreet(t, func(x *street) { moments = endOfContext(x, ending{}, warm, map[string]int{}) })
+			for _, d := range slices.Compact(moments) {
+				for _, d := range []time.Duration{d - 1, d, d + 1} {
+					if d > 0 && !t.Failed() {
+						onStreet(t, func(x *street) { endOfContext(x, ending{after: d}, warm, outcomes) })
+					}
+				}
+			}
+			t.Logf("%d moments, outcomes %v", len(moments), outcomes)
+			if len(moments) < 20 || outcomes["held"] < 5 || outcomes["unknown"] < 2 || outcomes["locked"] == 0 {
+				t.Errorf("%d moments, outcomes %v: the sweep has missed its target", len(moments), outcomes)
+			}
+		})
+	}
+}
+
+// ending is when a context ends: cancelled at the moment of that number, or by its deadline, that long after Lock was
+// called. The zero value: not at all.
+type ending struct {
+	moment int
+	after  time.Duration
+}
+
+// endOfContext lets the context of b end while a has the lock, then b, and c waits behind b. It returns when the moments
+// were, counted from the call of Lock.
+func endOfContext(x *street, e ending, warm bool, outcomes map[string]int) (moments []time.Duration) {
 	ctx, cancel := context.WithCancelCause(x.Context())
 	defer cancel(nil)
+	want := context.Canceled
 	var mu sync.Mutex
-	var ended time.Time
-	moments, armed := 0, false
+	var began, ended time.Time
+	armed := false
 	moment := func() {
 		mu.Lock()
 		hit := false
 		if armed {
-			moments++
-			hit = moments == n
+			moments = append(moments, time.Since(began))
+			hit = len(moments) == e.moment
 		}
 		mu.Unlock()
 		if hit {
@@ -73,6 +104,13 @@ func endOfContext(x *street, n int, warm bool, outcomes map[string]int) int {
 		time.Sleep(time.Second)
 	}
 	lease := a.must()
+	began = time.Now()
+	if e.after > 0 {
+		want, ended = context.DeadlineExceeded, began.Add(e.after)
+		var stop context.CancelFunc
+		ctx, stop = context.WithDeadlineCause(ctx, ended, errOver)
+		defer stop()
+	}
 	arm(true)
 	result := make(chan error, 1)
 	var mine locker.Lease
@@ -100,11 +138,11 @@ func endOfContext(x *street, n int, warm bool, outcomes map[string]int) int {
 		outcomes["unknown"]++
 	}
 	if err != nil {
-		if !errors.Is(err, context.Canceled) || !errors.Is(err, errOver) {
-			x.Errorf("moment %d: %v does not match the context's", n, err)
+		if !errors.Is(err, want) || !errors.Is(err, errOver) {
+			x.Errorf("%+v: %v does not match the context's", e, err)
 		}
 		if late := back.Sub(ended); late > 1 {
-			x.Errorf("moment %d: Lock returned %v after the context's end", n, late)
+			x.Errorf("%+v: Lock returned %v after the context's end", e, late)
 		}
 	}
 	x.unlock(behind.gets(100 * time.Millisecond))
