@@ -22,6 +22,9 @@ import (
 // others. They notice by a heartbeat, half a second later at the most.
 const claimWindow = 2 * time.Second
 
+// maxLease is how long after its last heartbeat a waiter counts as dead.
+const maxLease = 6 * time.Second
+
 // waiterEnv makes the test binary the process that waiterProcess starts.
 const waiterEnv = "SINGLE_TEST_WAITER" // driver, address
 
@@ -162,6 +165,35 @@ func TestWaiterIsStopped(t *testing.T) {
 	case <-locked:
 	case <-time.After(10 * time.Second):
 		t.Error("the process that was stopped for a while does not get the lock")
+	}
+}
+
+// Several that are stopped, before one that is not, stall it once each, until those that are left count as dead, for want of
+// heartbeats: by six seconds and a window in all, however many they are.
+func TestSeveralWaitersAreStopped(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	lease := mustTry(t, closing(t, single.New(opened("rueidis")(t, s.Addr()))), locker.TTL(ttl))
+	const many = 8
+	var waiters []*os.Process
+	for i := range many {
+		waiter, _ := waiterProcess(t, drivers.Names()[i%3], s.Addr())
+		waiters = append(waiters, waiter)
+		listening(t, s, i+1)
+	}
+	behind := lockLater(t, closing(t, single.New(opened("rueidis")(t, s.Addr()))), locker.TTL(ttl))
+	listening(t, s, many+1)
+	for _, w := range waiters {
+		kill(t, w, syscall.SIGSTOP)
+	}
+	released := time.Now()
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	late := take(t, behind).Sub(released)
+	t.Logf("%d stopped waiters stalled the next one for %v", many, late)
+	if bound := maxLease + claimWindow; late > bound+slack {
+		t.Errorf("the next one had to wait for %v, more than %v", late, bound)
 	}
 }
 
