@@ -18,7 +18,7 @@ type Trace struct {
 	Waiting func(Waiting)
 	// Woken: a call that waits stopped sleeping, to look at the lock again.
 	Woken func(Wake)
-	// Voted: a node has answered, or was given up on, of a backend that asks several.
+	// Voted: a node has answered, or the operation was decided without it, of a backend that asks several.
 	Voted func(Vote)
 	// Renewed: a renewal has ended, well or not.
 	Renewed func(Renewal)
@@ -67,6 +67,11 @@ type Vote struct {
 	Duration time.Duration
 	// Err is nil if the node agreed, matches ErrHeld, ErrNotHeld or ErrUnavailable otherwise.
 	Err error
+	// Pending: others have decided the operation before this node answered, which says nothing against the node. Err says
+	// so, and another Vote follows, with Late set, when it has answered or its connection has failed.
+	Pending bool
+	// Late: the operation had been decided before, and has ended; this vote did not count.
+	Late bool
 }
 
 // Renewal is one attempt to renew a lease.

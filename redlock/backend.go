@@ -54,7 +54,7 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 
 // attempt carries out a round; turn is the one that it is made by, or nil.
 func (b *backend) attempt(ctx context.Context, r *round, turn *turn) (locker.Grant, error) {
-	r.trace = voting(ctx, "acquire")
+	r.told = b.votes(ctx, "acquire")
 	r.run(ctx)
 	if r.attempt.outcome() == won && !b.closed() { // else it is too late to be released by the caller
 		return locker.Grant{Fence: r.attempt.token, Private: r.keep(turn)}, nil

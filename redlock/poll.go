@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/golocker/locker"
@@ -22,8 +21,7 @@ type poll struct {
 	settle   func(i int, err error, unfinished bool)
 	releases bool
 
-	trace func(name string, start time.Time, err error)
-	begun []time.Time // when each was asked
+	votes votes
 	tally tally
 	asked nodeSet
 	ready chan *node.Call
@@ -37,7 +35,7 @@ func newPoll(b *backend, l *lease, op string, start func(int, chan<- *node.Call)
 	return &poll{
 		b: b, l: l, op: op, start: start, settle: settle, releases: settle != nil,
 		ready: make(chan *node.Call, n), late: make(chan int, n),
-		calls: make([]*node.Call, n), errs: make([]error, n), begun: make([]time.Time, n),
+		calls: make([]*node.Call, n), errs: make([]error, n),
 	}
 }
 
@@ -48,7 +46,7 @@ func (p *poll) run(ctx context.Context) error {
 	if p.b.closed() {
 		return locker.ErrClosed
 	}
-	p.trace = voting(ctx, p.op)
+	p.votes = p.b.votes(ctx, p.op)
 	p.join().each(p.ask)
 	budget := time.NewTimer(p.b.budget)
 	defer budget.Stop()
@@ -144,7 +142,7 @@ func (p *poll) join() (ask nodeSet) {
 
 func (p *poll) ask(i int) {
 	p.asked |= only(i)
-	p.begun[i] = time.Now()
+	p.votes.ask(i)
 	p.calls[i] = p.start(i, p.ready)
 }
 
@@ -166,7 +164,7 @@ func (p *poll) answer(c *node.Call) {
 		p.settle(i, err, c.Unfinished())
 	}
 	p.errs[i] = err
-	p.trace(p.b.names[i], p.begun[i], err)
+	p.votes.answer(i, err)
 	switch {
 	case err == nil:
 		p.tally.yes |= only(i)
@@ -195,33 +193,25 @@ func (p *poll) leave() {
 	}
 	(p.asked &^ (p.tally.yes | p.tally.no | p.tally.silent)).each(func(i int) {
 		var late func(*node.Call)
-		if p.settle != nil {
-			late = func(c *node.Call) { p.settle(c.Tag, c.Owned(), c.Unfinished()) }
+		if p.settle != nil || p.votes.voted != nil {
+			late = func(c *node.Call) {
+				err := c.Owned()
+				if p.settle != nil {
+					p.settle(i, err, c.Unfinished())
+				}
+				p.votes.late(i, err)
+			}
 		}
 		wasSent, done := p.calls[i].Leave(late)
 		if done {
 			p.answer(p.calls[i])
 			return
 		}
-		p.trace(p.b.names[i], p.begun[i], errSilent)
+		p.votes.silent(i, wasSent)
 		if !wasSent && p.settle != nil {
 			p.settle(i, errUnsent, false)
 		}
 	})
-}
-
-// errSilent is what a Trace is told of a node that was given up on.
-var errSilent = fmt.Errorf("%w: no answer before the decision", locker.ErrUnavailable)
-
-// voting returns what tells the Trace of ctx, if there is one, of the votes on an operation.
-func voting(ctx context.Context, op string) func(name string, start time.Time, err error) {
-	t := locker.TraceFrom(ctx)
-	if t == nil || t.Voted == nil {
-		return func(string, time.Time, error) {}
-	}
-	return func(name string, start time.Time, err error) {
-		t.Voted(locker.Vote{Node: name, Op: op, Duration: time.Since(start), Err: err})
-	}
 }
 
 // err says who did not answer.

@@ -19,8 +19,7 @@ type round struct {
 	b       *backend
 	req     locker.Request
 	start   time.Time
-	trace   func(name string, start time.Time, err error)
-	begun   []time.Time // when each node was asked
+	told    votes
 	attempt *attempt
 	ask     nodeSet // by the attempt's first step
 	hint    uint64
@@ -41,7 +40,7 @@ func newRound(b *backend, req locker.Request, inTurn bool) *round {
 	n := len(b.nodes)
 	r := &round{
 		b: b, req: req, start: time.Now(), ready: make(chan *node.Call, 2*n),
-		calls: make([]*node.Call, n), votes: make([]node.Vote, n), begun: make([]time.Time, n),
+		calls: make([]*node.Call, n), votes: make([]node.Vote, n),
 	}
 	var first int
 	first, r.hint = b.memory.recall(req.Key, n)
@@ -105,7 +104,7 @@ func (r *round) acquire(nodes nodeSet) {
 			r.acquire(r.attempt.deny(i, false))
 			return
 		}
-		r.begun[i] = time.Now()
+		r.told.ask(i)
 		r.calls[i] = r.b.nodes[i].StartAcquire(r.ready, i, &r.req, node.Acquisition{Quantum: quantum, Hint: r.hint})
 	})
 }
@@ -149,7 +148,7 @@ func (r *round) note(i int, c *node.Call) node.Vote {
 	v := c.Vote()
 	r.votes[i] = v
 	r.heard(i, v)
-	r.trace(r.b.names[i], r.begun[i], v.Err)
+	r.told.answer(i, v.Err)
 	return v
 }
 
@@ -209,9 +208,10 @@ func (r *round) settle(known, late func(i int, v node.Vote)) (pending nodeSet) {
 				v := c.Vote()
 				r.heard(i, v)
 				late(i, v)
+				r.told.late(i, v.Err)
 			})
 			if !done {
-				r.trace(r.b.names[i], r.begun[i], errSilent)
+				r.told.silent(i, wasSent)
 				if r.gaveUp {
 					r.b.health.silent(i)
 				}

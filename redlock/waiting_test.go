@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -368,12 +369,67 @@ func TestVotesAreTraced(t *testing.T) {
 				}
 			}
 		}
+		clear(votes)
 		mu.Unlock()
 		for i := range s.nodes {
 			s.set(everybody, i, "")
 		}
 		time.Sleep(time.Minute)
 		s.close()
+		for of, got := range votes {
+			if of != "acquire a" || len(got) != 2 {
+				t.Errorf("after the end: %s: %+v", of, got)
+			}
+			for _, v := range got {
+				if !v.Late || v.Pending || !errors.Is(v.Err, locker.ErrUnavailable) {
+					t.Errorf("after the end: %s: %+v", of, v)
+				}
+			}
+		}
+	})
+}
+
+// A node that is behind the others is not one that fails: its votes come after the decision.
+func TestVotesOfASlowNodeComeLate(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		l := s.client()
+		s.event = func(_, node int, _ []drivers.Command, executed bool) {
+			if node == 4 && !executed {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		var mu sync.Mutex
+		var got []string
+		ctx := locker.WithTrace(t.Context(), &locker.Trace{Voted: func(v locker.Vote) {
+			if v.Node != "e" {
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			got = append(got, fmt.Sprintf("%s %v pending=%t late=%t: %v", v.Op, v.Duration.Round(time.Millisecond), v.Pending, v.Late, v.Err))
+		}})
+		lease, err := l.Lock(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := lease.Extend(ctx); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		if err := lease.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		s.close()
+		var want []string
+		for _, op := range []string{"acquire", "extend", "release"} {
+			want = append(want, op+" 0s pending=true late=false: "+errSilent.Error(), op+" 10ms pending=false late=true: <nil>")
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("got  %q\nwant %q", got, want)
+		}
 	})
 }
 
