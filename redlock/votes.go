@@ -10,14 +10,14 @@ import (
 
 // votes tells the Trace of a call, if it wants to know, how the nodes vote on one operation.
 type votes struct {
+	b     *backend
 	voted func(locker.Vote) // nil: nobody wants to know
 	op    string
-	names []string
 	begun []time.Time // when each node was asked
 }
 
 func (b *backend) votes(ctx context.Context, op string) votes {
-	v := votes{op: op, names: b.names, begun: make([]time.Time, len(b.names))}
+	v := votes{b: b, op: op, begun: make([]time.Time, len(b.names))}
 	if t := locker.TraceFrom(ctx); t != nil {
 		v.voted = t.Voted
 	}
@@ -29,8 +29,12 @@ func (v *votes) ask(i int) { v.begun[i] = time.Now() }
 // answer is told what node i has said before the decision.
 func (v *votes) answer(i int, err error) { v.tell(i, locker.Vote{Err: err}) }
 
-// late is told what node i has said after it.
-func (v *votes) late(i int, err error) { v.tell(i, locker.Vote{Err: err, Late: true}) }
+// late is told what node i has said after it. That the backend is being closed is not the node's word.
+func (v *votes) late(i int, err error) {
+	if !v.b.closed() {
+		v.tell(i, locker.Vote{Err: err, Late: true})
+	}
+}
 
 // silent is told that node i has said nothing before the decision; asked: it has been sent the question by then, so
 // late will be told how that ended.
@@ -38,7 +42,7 @@ func (v *votes) silent(i int, asked bool) { v.tell(i, locker.Vote{Err: errSilent
 
 func (v *votes) tell(i int, vote locker.Vote) {
 	if v.voted != nil {
-		vote.Node, vote.Op, vote.Duration = v.names[i], v.op, time.Since(v.begun[i])
+		vote.Node, vote.Op, vote.Duration = v.b.names[i], v.op, time.Since(v.begun[i])
 		v.voted(vote)
 	}
 }
