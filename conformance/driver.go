@@ -38,37 +38,112 @@ func RunDriver(t *testing.T, h DriverHarness) {
 	if h.Open == nil || h.Addr == nil {
 		t.Fatal("conformance: DriverHarness needs Open and Addr")
 	}
-	run(t, h, driverProperties)
+	run(t, h, nil, driverProperties)
 }
 
 var driverProperties = []property[DriverHarness]{
-	{"ReplyTypes", "Integers are int64, strings and statuses string, arrays []Reply, nil is nil; bytes arrive as they are.", replyTypes},
-	{"ServerErrorIsReply", "What the server refuses is a ServerError, verbatim, in the command's place, and the returned error is nil.", serverErrorIsReply},
-	{"RefusedConnectionIsReply", "A refusal of the connection's own handshake is a ServerError in every command's place.", refusedConnectionIsReply},
-	{"BatchOrder", "There is one reply per command, in the order of the commands.", batchOrder},
-	{"BatchKeepsRepliesAroundErrors", "A refused command of a batch neither stops the others nor hides their replies.", batchKeepsRepliesAroundErrors},
-	{"CommandsStayTheCallers", "The driver does not modify the commands.", commandsStayTheCallers},
-	{"ScriptsRoundTrip", "Scripts run by text and by digest, and see their keys and arguments byte for byte.", scriptsRoundTrip},
-	{"LargeValues", "A value of 1 MiB passes in both directions.", largeValues},
-	{"Concurrent", "Concurrent calls each get the replies to their own commands.", concurrent},
-	{"UnreachableIsNotSent", "If no connection can be made, the error matches ErrNotSent.", unreachableIsNotSent},
-	{"NotSentIsCertain", "An error matches ErrNotSent only if no command reached the server.", notSentIsCertain},
-	{"AtMostOnce", "A command is sent once; when its reply is lost, the driver returns an error instead of sending it again.", atMostOnce},
-	{"DeadlineBounds", "Do returns, with an error, when the deadline of its context passes without an answer.", deadlineBounds},
-	{"EndedContextSendsNothing", "With a context that has ended, nothing is sent and the error matches ErrNotSent.", endedContextSendsNothing},
-	{"OpensWhileDown", "A driver can be built while the server is down, answers ErrNotSent and works when the server is up.", opensWhileDown},
-	{"RecoversAfterOutage", "A driver that lost its connections works again when the server is back.", recoversAfterOutage},
-	{"CloseIsIdempotentAndFinal", "Close can be called twice; after it, Do sends nothing and its error matches ErrNotSent.", closeIsIdempotentAndFinal},
+	{
+		"ReplyTypes", "Integers are int64, strings and statuses string, arrays []Reply, nil is nil; bytes arrive as they are.",
+		"Grants are read off these types: in other clothes, one is not seen, or one is seen that was not given.", replyTypes,
+	},
+	{
+		"ServerErrorIsReply", "What the server refuses is a ServerError, verbatim, in the command's place, and the returned error is nil.",
+		"NOSCRIPT, READONLY and their like decide what happens next; as an error of Do they say that nobody knows what happened.", serverErrorIsReply,
+	},
+	{
+		"RefusedConnectionIsReply", "A refusal of the connection's own handshake is a ServerError in every command's place.",
+		"A wrong password taken for a lost connection is retried and cleaned up for, and never told to the operator.", refusedConnectionIsReply,
+	},
+	{
+		"BatchOrder", "There is one reply per command, in the order of the commands.",
+		"Callers share batches: out of order, one gets the lock that was granted to another.", batchOrder,
+	},
+	{
+		"BatchKeepsRepliesAroundErrors", "A refused command of a batch neither stops the others nor hides their replies.",
+		"Callers share batches: one caller's refusal must not turn the others' grants into unknown outcomes.", batchKeepsRepliesAroundErrors,
+	},
+	{
+		"CommandsStayTheCallers", "The driver does not modify the commands.",
+		"Commands are sent again with their text after NOSCRIPT: a modified one locks something else.", commandsStayTheCallers,
+	},
+	{
+		"ScriptsRoundTrip", "Scripts run by text and by digest, and see their keys and arguments byte for byte.",
+		"A key or an owner value that is changed on the way locks, or releases, somebody else's lock.", scriptsRoundTrip,
+	},
+	{
+		"LargeValues", "A value of 1 MiB passes in both directions.",
+		"Keys may have 64 KiB, and batches many of them: a cut one locks something else.", largeValues,
+	},
+	{
+		"Concurrent", "Concurrent calls each get the replies to their own commands.",
+		"A reply to somebody else's command is a lock granted to the wrong one.", concurrent,
+	},
+	{
+		"UnreachableIsNotSent", "If no connection can be made, the error matches ErrNotSent.",
+		"Otherwise every attempt while the server is down costs a clean-up, and a minute of retries for nothing.", unreachableIsNotSent,
+	},
+	{
+		"NotSentIsCertain", "An error matches ErrNotSent only if no command reached the server.",
+		"What is not sent is not cleaned up: a lock that was set nevertheless stays for its TTL.", notSentIsCertain,
+	},
+	{
+		"AtMostOnce", "A command is sent once; when its reply is lost, the driver returns an error instead of sending it again.",
+		"Repeated behind the caller's back, a command answers about its own first execution: held by another, not held.", atMostOnce,
+	},
+	{
+		"DeadlineBounds", "Do returns, with an error, when the deadline of its context passes without an answer.",
+		"One silent connection would keep its callers, and the others behind them, for ever.", deadlineBounds,
+	},
+	{
+		"EndedContextSendsNothing", "With a context that has ended, nothing is sent and the error matches ErrNotSent.",
+		"An attempt for somebody who has left sets a lock that has no holder.", endedContextSendsNothing,
+	},
+	{
+		"OpensWhileDown", "A driver can be built while the server is down, answers ErrNotSent and works when the server is up.",
+		"One dead node of several must not keep a program from starting.", opensWhileDown,
+	},
+	{
+		"RecoversAfterOutage", "A driver that lost its connections works again when the server is back.",
+		"A server that restarts would be lost to the program until that restarts, too.", recoversAfterOutage,
+	},
+	{
+		"CloseIsIdempotentAndFinal", "Close can be called twice; after it, Do sends nothing and its error matches ErrNotSent.",
+		"A command that slips out after Close sets a lock that nobody will release.", closeIsIdempotentAndFinal,
+	},
 
 	// Of a driver that is a drivers.Subscriber.
-	{"MessagesArrive", "What is published on the channels subscribed to arrives in order and byte for byte, and nothing else does.", messagesArrive},
-	{"ConfirmedMeansDelivered", "Subscribed is called when the server has confirmed a channel, and whatever is published from then on arrives.", confirmedMeansDelivered},
-	{"UnsubscribeStops", "Unsubscribe ends the messages of its channels and of no others, and takes effect in the order of the calls.", unsubscribeStops},
-	{"LostWhenTheConnectionDies", "When its connection fails, a subscription ends with one call of Lost and is not repaired.", lostWhenTheConnectionDies},
-	{"SubscribeKeepsToTheContext", "The context bounds the opening of a subscription, against a server that never answers too, and nothing else.", subscribeKeepsToTheContext},
-	{"CloseEndsTheSubscription", "Close of the subscription or its driver returns soon, after the last call of the listener, which is Lost.", closeEndsTheSubscription},
-	{"SubscriptionDoesNotBlockCommands", "Subscriptions take no connection away from commands.", subscriptionDoesNotBlockCommands},
-	{"SubscriptionRefused", "If the server refuses the connection, Subscribe returns the refusal as a ServerError.", subscriptionRefused},
+	{
+		"MessagesArrive", "What is published on the channels subscribed to arrives in order and byte for byte, and nothing else does.",
+		"A waiter that is not told that the lock is its own comes late for it, and those behind it wait.", messagesArrive,
+	},
+	{
+		"ConfirmedMeansDelivered", "Subscribed is called when the server has confirmed a channel, and whatever is published from then on arrives.",
+		"Waiters look once more when they are sure to be told, and then rely on it: a message lost after that costs seconds.", confirmedMeansDelivered,
+	},
+	{
+		"UnsubscribeStops", "Unsubscribe ends the messages of its channels and of no others, and takes effect in the order of the calls.",
+		"Waiters come and go: channels that are never given up grow without bound.", unsubscribeStops,
+	},
+	{
+		"LostWhenTheConnectionDies", "When its connection fails, a subscription ends with one call of Lost and is not repaired.",
+		"Messages were lost meanwhile: whoever waits has to look, and does so only if it is told.", lostWhenTheConnectionDies,
+	},
+	{
+		"SubscribeKeepsToTheContext", "The context bounds the opening of a subscription, against a server that never answers too, and nothing else.",
+		"A server that hangs would keep waiters for ever; and one that leaves must not end the others' subscription.", subscribeKeepsToTheContext,
+	},
+	{
+		"CloseEndsTheSubscription", "Close of the subscription or its driver returns soon, after the last call of the listener, which is Lost.",
+		"A listener that is called after Close works on what its owner has thrown away, and a goroutine that stays is a leak.", closeEndsTheSubscription,
+	},
+	{
+		"SubscriptionDoesNotBlockCommands", "Subscriptions take no connection away from commands.",
+		"Those who hold locks could not renew them while others wait.", subscriptionDoesNotBlockCommands,
+	},
+	{
+		"SubscriptionRefused", "If the server refuses the connection, Subscribe returns the refusal as a ServerError.",
+		"A refusal taken for a lost connection is tried again for ever instead of falling back to polling and telling why.", subscriptionRefused,
+	},
 }
 
 const (

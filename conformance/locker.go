@@ -44,46 +44,122 @@ func RunLocker(t *testing.T, h LockerHarness) {
 	if h.Store == nil {
 		t.Fatal("conformance: LockerHarness needs Store")
 	}
-	if h.Bubble == nil {
-		run(t, h, lockerProperties)
-		return
-	}
-	for _, p := range lockerProperties {
-		t.Run(p.name, func(t *testing.T) {
-			h.Bubble(t, func(t *testing.T) { p.verify(t, h) })
-		})
-	}
+	run(t, h, h.Bubble, lockerProperties)
 }
 
 var lockerProperties = []property[LockerHarness]{
-	{"MutualExclusion", "A lock has at most one holder at a time, over all clients of the store.", mutualExclusion},
-	{"TryLockHeld", "TryLock of a held lock fails at once with ErrHeld and nothing else, also for the client that holds it.", tryLockHeld},
-	{"LeaseDescribesItself", "A lease knows its key, has an owner token of its own, is open and valid.", leaseDescribesItself},
-	{"UnlockFrees", "After Unlock the lock is free for everybody, at once.", unlockFrees},
-	{"KeysAreIndependent", "Locks with different keys do not touch each other, whatever bytes the keys consist of.", keysAreIndependent},
-	{"WaiterIsServed", "Lock waits while the lock is held and gets it after Unlock.", waiterIsServed},
-	{"FenceGrows", "Every acquisition of a key has a greater fencing token than all before it, over all clients.", fenceGrows},
-	{"BadInputIsRefused", "A TTL out of range, an empty or an oversized key is an error that names the problem, and changes nothing.", badInputIsRefused},
+	{
+		"MutualExclusion", "A lock has at most one holder at a time, over all clients of the store.",
+		"Two holders at once is the one thing that a lock is there to prevent.", mutualExclusion,
+	},
+	{
+		"TryLockHeld", "TryLock of a held lock fails at once with ErrHeld and nothing else, also for the client that holds it.",
+		"Callers skip or wait when they are told held; told anything else they give up, or take the lock for theirs.", tryLockHeld,
+	},
+	{
+		"LeaseDescribesItself", "A lease knows its key, has an owner token of its own, is open and valid.",
+		"Whoever stores, logs or compares leases relies on what they say; a token used twice lets one attempt undo another.", leaseDescribesItself,
+	},
+	{
+		"UnlockFrees", "After Unlock the lock is free for everybody, at once.",
+		"A lock that stays taken stops everybody for a whole TTL, each time.", unlockFrees,
+	},
+	{
+		"KeysAreIndependent", "Locks with different keys do not touch each other, whatever bytes the keys consist of.",
+		"Keys come from data: one that collides with another, or is cut, makes strangers wait or lets two in.", keysAreIndependent,
+	},
+	{
+		"WaiterIsServed", "Lock waits while the lock is held and gets it after Unlock.",
+		"A waiter that is not served hangs its program; one that is served early is a second holder.", waiterIsServed,
+	},
+	{
+		"FenceGrows", "Every acquisition of a key has a greater fencing token than all before it, over all clients.",
+		"The resource refuses tokens smaller than it has seen: a holder with a small one is turned away, a stale one with a great one let in.", fenceGrows,
+	},
+	{
+		"BadInputIsRefused", "A TTL out of range, an empty or an oversized key is an error that names the problem, and changes nothing.",
+		"A TTL that is adjusted behind the caller's back, or an empty key, locks something else than was asked for.", badInputIsRefused,
+	},
 
-	{"ExpiryFrees", "A lease that is not renewed ends after its TTL without anybody's doing.", expiryFrees},
-	{"UntilIsConservative", "Nobody else gets the lock before Until.", untilIsConservative},
-	{"DoneBeforeUntil", "Done is closed no later than Until, and Err then says that the lock is lost.", doneBeforeUntil},
-	{"RenewalKeeps", "A lease that is renewed keeps the lock for many TTLs, and stops when it is unlocked.", renewalKeeps},
-	{"ExtendKeeps", "Extend prolongs a lease, at the store too.", extendKeeps},
-	{"ExtendSparesSuccessor", "Extend of a lease that has ended fails with ErrLost and does not touch the next holder's.", extendSparesSuccessor},
-	{"UnlockSparesSuccessor", "Unlock of a lease that has ended fails with ErrNotHeld and does not touch the next holder's.", unlockSparesSuccessor},
-	{"DoubleUnlock", "A second Unlock fails with ErrUnlocked and does not touch the next holder's lease.", doubleUnlock},
-	{"LossIsNoticed", "A lock that was deleted at the store ends its lease within one TTL, and Unlock reports ErrNotHeld.", lossIsNoticed},
+	{
+		"ExpiryFrees", "A lease that is not renewed ends after its TTL without anybody's doing.",
+		"A holder that has crashed must not keep the others out for ever.", expiryFrees,
+	},
+	{
+		"UntilIsConservative", "Nobody else gets the lock before Until.",
+		"The holder works until Until: if somebody else can have the lock before, both work.", untilIsConservative,
+	},
+	{
+		"DoneBeforeUntil", "Done is closed no later than Until, and Err then says that the lock is lost.",
+		"Done is what stops the holder's work; late, it works on while the next one has the lock.", doneBeforeUntil,
+	},
+	{
+		"RenewalKeeps", "A lease that is renewed keeps the lock for many TTLs, and stops when it is unlocked.",
+		"Work that takes longer than the TTL would lose its lock in the middle; renewal that does not stop keeps it for ever.", renewalKeeps,
+	},
+	{
+		"ExtendKeeps", "Extend prolongs a lease, at the store too.",
+		"The caller goes on working because Extend said yes.", extendKeeps,
+	},
+	{
+		"ExtendSparesSuccessor", "Extend of a lease that has ended fails with ErrLost and does not touch the next holder's.",
+		"A stale holder that takes the next one's lock for its own is a second holder.", extendSparesSuccessor,
+	},
+	{
+		"UnlockSparesSuccessor", "Unlock of a lease that has ended fails with ErrNotHeld and does not touch the next holder's.",
+		"A slow holder that deletes the next one's lock lets a third in: DEL without comparing is how most home-made locks fail.", unlockSparesSuccessor,
+	},
+	{
+		"DoubleUnlock", "A second Unlock fails with ErrUnlocked and does not touch the next holder's lease.",
+		"A deferred second Unlock is common; it must not open somebody else's lock.", doubleUnlock,
+	},
+	{
+		"LossIsNoticed", "A lock that was deleted at the store ends its lease within one TTL, and Unlock reports ErrNotHeld.",
+		"A holder that is not told works on without its lock.", lossIsNoticed,
+	},
 
-	{"EndedContext", "With a context that has ended nothing is locked, and the error matches the context's.", endedContext},
-	{"ContextEndsWaiting", "Waiting ends with the context; the error matches the context's and ErrHeld.", contextEndsWaiting},
-	{"CancelledAttemptsLeaveNothing", "Attempts whose context ended at any moment leave no lock behind.", cancelledAttemptsLeaveNothing},
-	{"UnlockIgnoresEndedContext", "Unlock releases the lock even if its context has ended.", unlockIgnoresEndedContext},
-	{"HungStoreIsBounded", "Calls return soon after their context's end although the store does not answer, with ErrUnavailable; a held lease ends in time; afterwards no lock is left.", hungStoreIsBounded},
-	{"NobodyStarves", "Of clients that want a lock again and again each gets it again and again.", nobodyStarves},
-	{"ServedInOrder", "Clients that wait for a lock get it in the order in which they began to wait.", servedInOrder},
-	{"LeavingWaiterStallsNobody", "A waiter whose context ends at any moment neither keeps the lock nor loses it: who waits behind it gets the lock as soon.", leavingWaiterStallsNobody},
-	{"MinHoldKeeps", "After Unlock the lock stays taken, by nobody, until MinHold is over, and then is free, for those who wait too.", minHoldKeeps},
-	{"MaxHoldEnds", "A lease ends when MaxHold is over although it is renewed; the lock is free after Unlock.", maxHoldEnds},
-	{"CloseEndsWaiting", "Close of a client ends its waiting calls with ErrClosed, and later ones too.", closeEndsWaiting},
+	{
+		"EndedContext", "With a context that has ended nothing is locked, and the error matches the context's.",
+		"Who has left must not become a holder that nobody knows of.", endedContext,
+	},
+	{
+		"ContextEndsWaiting", "Waiting ends with the context; the error matches the context's and ErrHeld.",
+		"The caller tells a busy lock from a broken store, and its own end from both, by the error.", contextEndsWaiting,
+	},
+	{
+		"CancelledAttemptsLeaveNothing", "Attempts whose context ended at any moment leave no lock behind.",
+		"A lock that was taken for somebody who has left keeps everybody out for a whole TTL.", cancelledAttemptsLeaveNothing,
+	},
+	{
+		"UnlockIgnoresEndedContext", "Unlock releases the lock even if its context has ended.",
+		"Unlock is deferred, and by then the context has often ended: the lock would stay for a whole TTL.", unlockIgnoresEndedContext,
+	},
+	{
+		"HungStoreIsBounded", "Calls return soon after their context's end although the store does not answer, with ErrUnavailable; a held lease ends in time; afterwards no lock is left.",
+		"A store that hangs must not hang its users, nor make them believe that they still hold, or that somebody else does.", hungStoreIsBounded,
+	},
+	{
+		"NobodyStarves", "Of clients that want a lock again and again each gets it again and again.",
+		"A client that never gets its turn is as good as down.", nobodyStarves,
+	},
+	{
+		"ServedInOrder", "Clients that wait for a lock get it in the order in which they began to wait.",
+		"Who relies on order to bound its waiting waits longer than it was promised.", servedInOrder,
+	},
+	{
+		"LeavingWaiterStallsNobody", "A waiter whose context ends at any moment neither keeps the lock nor loses it: who waits behind it gets the lock as soon.",
+		"A lock that is handed to somebody who has left stalls all who wait behind.", leavingWaiterStallsNobody,
+	},
+	{
+		"MinHoldKeeps", "After Unlock the lock stays taken, by nobody, until MinHold is over, and then is free, for those who wait too.",
+		"Jobs that several machines start at about the same time would run twice.", minHoldKeeps,
+	},
+	{
+		"MaxHoldEnds", "A lease ends when MaxHold is over although it is renewed; the lock is free after Unlock.",
+		"Work that hangs would keep its lock for ever.", maxHoldEnds,
+	},
+	{
+		"CloseEndsWaiting", "Close of a client ends its waiting calls with ErrClosed, and later ones too.",
+		"A program that shuts down would hang in its waiting calls.", closeEndsWaiting,
+	},
 }

@@ -11,25 +11,31 @@ import "testing"
 type property[H any] struct {
 	name  string // the subtest
 	rule  string // one sentence, printed on failure
+	why   string // what goes wrong where it is broken: one sentence, printed too
 	check func(t testing.TB, h H)
 }
 
-// run runs each property in a subtest of t, in parallel with the others.
-func run[H any](t *testing.T, h H, properties []property[H]) {
+// run runs each property in a subtest of t: in parallel with the others, or in a bubble of its own.
+func run[H any](t *testing.T, h H, bubble func(*testing.T, func(*testing.T)), properties []property[H]) {
 	for _, p := range properties {
 		t.Run(p.name, func(t *testing.T) {
+			if bubble != nil {
+				bubble(t, func(t *testing.T) { p.verify(t, h) })
+				return
+			}
 			t.Parallel()
 			p.verify(t, h)
 		})
 	}
 }
 
-// verify runs the check and states the rule if it failed.
+// verify runs the check, and states the rule and its reason if it failed.
 func (p property[H]) verify(t testing.TB, h H) {
 	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the rule of %s: %s", p.name, p.rule)
+			t.Logf("why it matters: %s", p.why)
 		}
 	})
 	p.check(t, h)

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,9 +10,9 @@ import (
 func TestRecordKeepsVerdictsApart(t *testing.T) {
 	var order []string
 	verdicts := record(t, "harness", []property[string]{
-		{"Passes", "rule one", func(t testing.TB, h string) { t.Logf("saw %s", h) }},
-		{"Fails", "rule two", func(t testing.TB, _ string) { t.Errorf("first"); t.Errorf("second") }},
-		{"FailsNow", "rule three", func(t testing.TB, _ string) {
+		{"Passes", "rule one", "why one", func(t testing.TB, h string) { t.Logf("saw %s", h) }},
+		{"Fails", "rule two", "why two", func(t testing.TB, _ string) { t.Errorf("first"); t.Errorf("second") }},
+		{"FailsNow", "rule three", "why three", func(t testing.TB, _ string) {
 			t.Cleanup(func() { order = append(order, "outer") })
 			t.Cleanup(func() {
 				order = append(order, "inner")
@@ -20,15 +21,15 @@ func TestRecordKeepsVerdictsApart(t *testing.T) {
 			t.Fatalf("stop")
 			panic("not reached")
 		}},
-		{"Skips", "rule four", func(t testing.TB, _ string) { t.Skip("no hook") }},
-		{"Panics", "rule five", func(testing.TB, string) { panic("oops") }},
+		{"Skips", "rule four", "why four", func(t testing.TB, _ string) { t.Skip("no hook") }},
+		{"Panics", "rule five", "why five", func(testing.TB, string) { panic("oops") }},
 	})
 	assert.Equal(t, map[string]verdict{
 		"Passes":   {log: "saw harness"},
-		"Fails":    {failed: true, log: "first\nsecond\nthe rule of Fails: rule two"},
-		"FailsNow": {failed: true, log: "stop\nthe rule of FailsNow: rule three"},
+		"Fails":    {failed: true, log: "first\nsecond\nthe rule of Fails: rule two\nwhy it matters: why two"},
+		"FailsNow": {failed: true, log: "stop\nthe rule of FailsNow: rule three\nwhy it matters: why three"},
 		"Skips":    {skipped: true, log: "no hook"},
-		"Panics":   {failed: true, log: "panic: oops\nthe rule of Panics: rule five"},
+		"Panics":   {failed: true, log: "panic: oops\nthe rule of Panics: rule five\nwhy it matters: why five"},
 	}, verdicts)
 	assert.Equal(t, []string{"inner", "outer"}, order)
 }
@@ -37,7 +38,24 @@ func TestRunMakesSubtests(t *testing.T) {
 	ran := make(chan string, 2)
 	t.Run("suite", func(t *testing.T) {
 		check := func(t testing.TB, _ int) { ran <- t.Name() }
-		run(t, 0, []property[int]{{"One", "", check}, {"Two", "", check}})
+		run(t, 0, nil, []property[int]{{"One", "", "", check}, {"Two", "", "", check}})
 	})
 	assert.ElementsMatch(t, []string{t.Name() + "/suite/One", t.Name() + "/suite/Two"}, []string{<-ran, <-ran})
+}
+
+// A property that cannot say what it checks and what for is of no use to whoever sees it fail.
+func TestPropertiesExplainThemselves(t *testing.T) {
+	explained(t, driverProperties)
+	explained(t, lockerProperties)
+}
+
+func explained[H any](t *testing.T, properties []property[H]) {
+	seen := map[string]bool{}
+	for _, p := range properties {
+		assert.False(t, seen[p.name], "two properties are called %s", p.name)
+		seen[p.name] = true
+		for what, text := range map[string]string{"rule": p.rule, "reason": p.why} {
+			assert.True(t, len(text) > 30 && strings.HasSuffix(text, ".") && !strings.Contains(text, "\n"), "the %s of %s: %q", what, p.name, text)
+		}
+	}
 }

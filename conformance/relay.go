@@ -3,7 +3,9 @@ package conformance
 import (
 	"bytes"
 	"io"
+	"math/rand/v2"
 	"net"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -29,17 +31,24 @@ type relay struct {
 func newRelay(t testing.TB, upstream string) *relay {
 	t.Helper()
 	r := &relay{upstream: upstream, conns: map[net.Conn]bool{}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatalf("relay: %v", err)
-	}
-	r.addr = l.Addr().String()
-	_ = l.Close()
+	r.addr = freeAddr()
 	t.Cleanup(func() {
 		r.down()
 		r.wg.Wait()
 	})
 	return r
+}
+
+// freeAddr returns an address that nobody listens at now. Its port is below those that the kernel gives out (for outgoing
+// connections, and where a test asks for any), so that hardly anybody takes it while the relay is down.
+func freeAddr() string {
+	for {
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(20000)))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			_ = l.Close()
+			return addr
+		}
+	}
 }
 
 // up accepts connections from now on.
