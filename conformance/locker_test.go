@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,128 +26,9 @@ type flaw struct {
 	change  func(h *LockerHarness)
 }
 
-// toy is a store of locks that can be broken in many places. It answers after a moment, as a server does.
-type toy struct {
-	mu    sync.Mutex
-	locks map[string]toyLock
-	fence uint64
-	hung  chan struct{} // closed by resume; nil while the store answers
-
-	grantsAll, forgetsFence, expiryIgnored, shortens, lateIgnored, refusesOddKeys bool
-	ttl                                                                           func(time.Duration) time.Duration
-	acquireErr, releaseErr                                                        func(error) error
-	releaseAny, extendCreates, extendAny, ignoresContext, neverFrees              bool
-}
-
-type toyLock struct {
-	token   string
-	expires time.Time
-}
-
-// answer waits until the store has executed do. If ctx ends before, undo follows do whenever that happens.
-func (s *toy) answer(ctx context.Context, do func() (locker.Grant, error), undo func()) (locker.Grant, error) {
-	s.mu.Lock()
-	hung := s.hung
-	s.mu.Unlock()
-	if s.ignoresContext {
-		ctx = context.WithoutCancel(ctx)
-	}
-	type result struct {
-		g   locker.Grant
-		err error
-	}
-	done := make(chan result, 1)
-	go func() {
-		if hung != nil {
-			<-hung
-		}
-		time.Sleep(100 * time.Microsecond)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		g, err := do()
-		if ctx.Err() != nil && undo != nil && !s.lateIgnored {
-			undo()
-		}
-		done <- result{g, err}
-	}()
-	select {
-	case r := <-done:
-		return r.g, r.err
-	case <-ctx.Done():
-		return locker.Grant{}, locker.ErrUnavailable
-	}
-}
-
-func (s *toy) held(key string) (toyLock, bool) {
-	l, ok := s.locks[key]
-	return l, ok && (s.expiryIgnored || time.Now().Before(l.expires))
-}
-
-func (s *toy) Acquire(ctx context.Context, req locker.Request) (g locker.Grant, err error) {
-	if s.refusesOddKeys && strings.ContainsAny(req.Key, "{}\x00") {
-		return g, locker.ErrUnavailable
-	}
-	ttl := req.TTL
-	if s.ttl != nil {
-		ttl = s.ttl(ttl)
-	}
-	g, err = s.answer(ctx, func() (locker.Grant, error) {
-		if l, ok := s.held(req.Key); ok && !s.grantsAll {
-			return locker.Grant{}, &locker.HeldError{Remaining: time.Until(l.expires)}
-		}
-		s.fence++
-		if s.forgetsFence && s.fence > 5 {
-			s.fence = 1
-		}
-		s.locks[req.Key] = toyLock{req.Token, time.Now().Add(ttl)}
-		return locker.Grant{Fence: s.fence}, nil
-	}, func() {
-		if s.locks[req.Key].token == req.Token {
-			delete(s.locks, req.Key)
-		}
-	})
-	if err != nil && s.acquireErr != nil {
-		err = s.acquireErr(err)
-	}
-	return g, err
-}
-
-func (s *toy) Extend(ctx context.Context, req locker.Request) error {
-	_, err := s.answer(ctx, func() (locker.Grant, error) {
-		l, ok := s.held(req.Key)
-		if !(ok && l.token == req.Token || ok && s.extendAny || !ok && s.extendCreates) {
-			return locker.Grant{}, locker.ErrNotHeld
-		}
-		end := time.Now().Add(req.TTL)
-		if s.shortens {
-			end = time.Now().Add(req.TTL / 4)
-		}
-		s.locks[req.Key] = toyLock{req.Token, end}
-		return locker.Grant{}, nil
-	}, nil)
-	return err
-}
-
-func (s *toy) Release(ctx context.Context, req locker.Request) error {
-	_, err := s.answer(ctx, func() (locker.Grant, error) {
-		if l, ok := s.held(req.Key); !ok || l.token != req.Token && !s.releaseAny {
-			return locker.Grant{}, locker.ErrNotHeld
-		} else if req.Keep > 0 {
-			s.locks[req.Key] = toyLock{"", time.Now().Add(req.Keep)}
-		} else if !s.neverFrees {
-			delete(s.locks, req.Key)
-		}
-		return locker.Grant{}, nil
-	}, nil)
-	if err != nil && s.releaseErr != nil {
-		err = s.releaseErr(err)
-	}
-	return err
-}
-
 func harness(f flaw) LockerHarness {
 	h := LockerHarness{Store: func(testing.TB) LockerStore {
-		s := &toy{locks: map[string]toyLock{}}
+		s := newToy()
 		if f.store != nil {
 			f.store(s)
 		}
@@ -160,23 +40,8 @@ func harness(f flaw) LockerHarness {
 				}
 				return l
 			},
-			Delete: func(key string) {
-				s.mu.Lock()
-				defer s.mu.Unlock()
-				delete(s.locks, key)
-			},
-			Hang: func() func() {
-				hung := make(chan struct{})
-				s.mu.Lock()
-				s.hung = hung
-				s.mu.Unlock()
-				return func() {
-					s.mu.Lock()
-					s.hung = nil
-					s.mu.Unlock()
-					close(hung)
-				}
-			},
+			Delete: s.delete,
+			Hang:   s.hang,
 		}
 	}}
 	if f.change != nil {

@@ -1,0 +1,305 @@
+package conformance
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// moments are when the contexts of a sweep end: before, while and after a request is under way, in steps that grow.
+func moments(n int) []time.Duration {
+	ms := make([]time.Duration, n)
+	for i := range ms {
+		ms[i] = time.Duration(i*i/10) * time.Microsecond
+	}
+	return ms
+}
+
+// endingAfter returns a context that is cancelled after d; if that is 0, it has ended.
+func endingAfter(t testing.TB, d time.Duration) (context.Context, func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	if d == 0 {
+		cancel()
+		return ctx, cancel
+	}
+	timer := time.AfterFunc(d, cancel)
+	return ctx, func() {
+		timer.Stop()
+		cancel()
+	}
+}
+
+// abandon makes attempts whose contexts end at all moments, each on a lock that nobody holds if the ones before it have
+// left nothing.
+func abandon(t testing.TB, bs []locker.Backend, ttl time.Duration) {
+	t.Helper()
+	for i, moment := range moments(120) {
+		ctx, cancel := endingAfter(t, moment)
+		var o *holding
+		_ = within(t, "Acquire with a context that ends", moment, func() (err error) {
+			o, err = acquire(ctx, bs[i%len(bs)], "k", ttl)
+			return err
+		})
+		cancel()
+		if o != nil {
+			_ = o.release(t.Context())
+		}
+	}
+}
+
+func cancelledAcquireLeavesNothing(t testing.TB, h BackendHarness) {
+	bs, _ := backends(t, h, 2)
+	abandon(t, bs, longTTL)
+	o, _ := grabWhenFree(t, bs[0], "k", longTTL, patience) // clean-up may take a moment, an orphan would stay
+	o.must(t)
+}
+
+func cancelledAcquireExpires(t testing.TB, h BackendHarness) {
+	bs, _ := backends(t, h, 2)
+	for range 3 {
+		abandon(t, bs, h.brief()/3)
+	}
+	o, _ := grabWhenFree(t, bs[0], "k", longTTL, h.brief()+patience)
+	o.must(t)
+}
+
+func cancelledReleaseReleases(t testing.TB, h BackendHarness) {
+	bs, _ := backends(t, h, 2)
+	for i, moment := range moments(60) {
+		o, _ := grabWhenFree(t, bs[i%2], "k", longTTL, patience)
+		ctx, cancel := endingAfter(t, moment)
+		err := within(t, "Release with a context that ends", moment, func() error { return o.release(ctx) })
+		if err != nil {
+			wantUnknown(t, "Release with a context that ends", err)
+		}
+		cancel()
+	}
+	o, _ := grabWhenFree(t, bs[0], "k", longTTL, patience)
+	o.must(t)
+}
+
+// method is a call of one that takes a context.
+type method struct {
+	name string
+	call func(ctx context.Context) error
+}
+
+// methods returns them all, each for a lock of its own.
+func methods(t testing.TB, b locker.Backend) []method {
+	t.Helper()
+	extended, released := grab(t, b, "extended", longTTL), grab(t, b, "released", longTTL)
+	ms := []method{
+		{"Acquire", func(ctx context.Context) error {
+			_, err := acquire(ctx, b, "acquired", longTTL)
+			return err
+		}},
+		{"Extend", func(ctx context.Context) error { return extended.extend(ctx, longTTL) }},
+		{"Release", released.release},
+	}
+	if q, ok := b.(locker.Queuer); ok {
+		ms = append(ms, method{"Queue", func(ctx context.Context) error {
+			_, err := q.Queue(ctx, request("queued", longTTL))
+			return err
+		}})
+	}
+	return ms
+}
+
+// settled waits until nothing is left of calls that were given up.
+func settled(t testing.TB, b locker.Backend, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		o, _ := grabWhenFree(t, b, key, longTTL, recovery)
+		o.must(t)
+	}
+}
+
+// failing breaks the store until the check has ended or mend is called.
+func failing(t testing.TB, breakdown func() func()) (mend func()) {
+	mended := false
+	restore := breakdown()
+	mend = func() {
+		if !mended {
+			mended = true
+			restore()
+		}
+	}
+	t.Cleanup(mend)
+	return mend
+}
+
+func contextEndIsPrompt(t testing.TB, h BackendHarness) {
+	bs, s := backends(t, h, 1)
+	if s.Hang == nil {
+		t.Skip("the harness has no Hang")
+	}
+	bound, tries := h.milliseconds()
+	all := methods(t, bs[0])
+	defer failing(t, s.Hang)()
+	for _, cancelled := range []bool{false, true} {
+		what := "its deadline"
+		if cancelled {
+			what = "its cancellation"
+		}
+		for _, m := range all {
+			best := time.Hour
+			for n := 0; n < tries && best > bound; n++ {
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), stall)
+				if cancelled {
+					cancel()
+					ctx, cancel = endingAfter(t, stall)
+				}
+				_ = within(t, m.name+" of a store that hangs", stall, func() error { return m.call(ctx) })
+				cancel()
+				best = min(best, time.Since(start)-stall)
+			}
+			if best > bound {
+				t.Errorf("%s of a store that hangs: expected it to return within milliseconds of %s, seen it return %v later", m.name, what, best)
+			}
+		}
+	}
+}
+
+func lateAcquireIsUndone(t testing.TB, h BackendHarness) {
+	bs, s := backends(t, h, 2)
+	if s.Hang == nil {
+		t.Skip("the harness has no Hang")
+	}
+	grab(t, bs[0], "other", longTTL).must(t) // so that there is a connection
+	mend := failing(t, s.Hang)
+	defer mend()
+	for range 3 {
+		ctx, cancel := context.WithTimeout(t.Context(), stall)
+		err := within(t, "Acquire of a store that hangs", stall, func() error {
+			_, err := acquire(ctx, bs[0], "k", longTTL)
+			return err
+		})
+		cancel()
+		if err == nil {
+			t.Error("Acquire of a store that hangs: expected an error, seen a grant")
+		}
+	}
+	mend()
+	for range 2 {
+		o, _ := grabWhenFree(t, bs[1], "k", longTTL, recovery)
+		time.Sleep(50 * time.Millisecond) // what is still on its way arrives
+		o.must(t)
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+// kindsOfFailure calls all methods and looks at their errors.
+func kindsOfFailure(t testing.TB, how string, all []method, limit time.Duration) {
+	for _, m := range all {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		what := m.name + " of a store that " + how
+		err := within(t, what, limit, func() error { return m.call(ctx) })
+		cancel()
+		if m.name == "Acquire" || m.name == "Queue" {
+			wantKind(t, what, err, locker.ErrUnavailable)
+		} else {
+			wantUnknown(t, what, err)
+		}
+	}
+}
+
+func hungIsUnavailable(t testing.TB, h BackendHarness) {
+	bs, s := backends(t, h, 1)
+	if s.Hang == nil {
+		t.Skip("the harness has no Hang")
+	}
+	all := methods(t, bs[0])
+	defer failing(t, s.Hang)()
+	kindsOfFailure(t, "hangs", all, stall)
+}
+
+func downIsUnavailable(t testing.TB, h BackendHarness) {
+	bs, s := backends(t, h, 1)
+	if s.Down == nil {
+		t.Skip("the harness has no Down")
+	}
+	all := methods(t, bs[0])
+	defer failing(t, s.Down)()
+	kindsOfFailure(t, "is unreachable", all, slack)
+}
+
+func recoversFromOutage(t testing.TB, h BackendHarness) {
+	bs, s := backends(t, h, 2)
+	if s.Down == nil {
+		t.Skip("the harness has no Down")
+	}
+	grab(t, bs[0], "before", longTTL).must(t)
+	for range 2 {
+		mend := failing(t, s.Down)
+		for i := range 6 { // some clients take the third failure in another way than the first
+			ctx, cancel := context.WithTimeout(t.Context(), slack)
+			if o, err := acquire(ctx, bs[i%2], "k", longTTL); err == nil {
+				t.Error("Acquire of a store that is unreachable: expected an error, seen a grant")
+				_ = o.release(ctx)
+			}
+			cancel()
+		}
+		mend()
+		for _, b := range bs {
+			o, _ := grabWhenFree(t, b, "k", longTTL, recovery)
+			if err := o.extend(t.Context(), longTTL); err != nil {
+				t.Errorf("Extend after the outage: expected no error, seen %v", err)
+			}
+			o.must(t)
+		}
+	}
+}
+
+func releaseGoesOn(t testing.TB, h BackendHarness) {
+	bs, s := backends(t, h, 2)
+	if s.Down == nil {
+		t.Skip("the harness has no Down")
+	}
+	o := grab(t, bs[0], "k", longTTL)
+	mend := failing(t, s.Down)
+	defer mend()
+	ctx, cancel := context.WithTimeout(t.Context(), stall)
+	err := within(t, "Release to a store that is unreachable", stall, func() error { return o.release(ctx) })
+	cancel()
+	if err == nil {
+		t.Error("Release to a store that is unreachable: expected an error, seen none")
+	}
+	mend()
+	settled(t, bs[1], "k")
+}
+
+func lostReplyIsNoAnswer(t testing.TB, h BackendHarness) {
+	bs, s := backends(t, h, 2)
+	if s.LoseReply == nil {
+		t.Skip("the harness has no LoseReply")
+	}
+	settled(t, bs[0], "k", "other") // connections and scripts are there
+	call := func(what string, f func(ctx context.Context) error) error {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), slack)
+		defer cancel()
+		s.LoseReply()
+		return within(t, what+", its reply lost", slack, func() error { return f(ctx) })
+	}
+	var o *holding
+	err := call("Acquire", func(ctx context.Context) (err error) {
+		o, err = acquire(ctx, bs[0], "k", longTTL)
+		return err
+	})
+	if err != nil {
+		wantKind(t, "Acquire of a free lock, its reply lost", err, locker.ErrUnavailable)
+		o, _ = grabWhenFree(t, bs[1], "k", longTTL, recovery)
+	}
+	err = call("Extend", func(ctx context.Context) error { return o.extend(ctx, longTTL) })
+	if err != nil {
+		wantUnknown(t, "Extend of a held lock, its reply lost", err)
+	}
+	err = call("Release", o.release)
+	if err != nil {
+		wantUnknown(t, "Release of a held lock, its reply lost", err)
+	}
+	settled(t, bs[0], "k")
+}

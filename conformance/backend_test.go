@@ -1,0 +1,241 @@
+package conformance
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/virtual"
+)
+
+// role is what a toy is besides a Backend.
+type role func(b *toyBackend) locker.Backend
+
+func plain(b *toyBackend) locker.Backend    { return b }
+func queuer(b *toyBackend) locker.Backend   { return toyQueuer{b} }
+func notifier(b *toyBackend) locker.Backend { return toyNotifier{b} }
+
+func toyHarness(r role, spoil func(s *toy)) BackendHarness {
+	return BackendHarness{
+		FIFO: true,
+		Store: func(testing.TB) BackendStore {
+			s := newToy()
+			if spoil != nil {
+				spoil(s)
+			}
+			return BackendStore{
+				Open:   func() locker.Backend { return r(&toyBackend{toy: s}) },
+				Delete: s.delete,
+				Foreign: func(key string) func() bool {
+					foreign := toyLock{expires: time.Now().Add(time.Hour), foreign: true}
+					s.with(func() { s.locks[key] = foreign })
+					return func() bool {
+						s.mu.Lock()
+						defer s.mu.Unlock()
+						return s.locks[key] == foreign
+					}
+				},
+				Hang:      s.hang,
+				Down:      s.fail,
+				LoseReply: func() { s.with(func() { s.lose = true }) },
+				LoseMessages: func() func() {
+					s.with(func() { s.deaf = true })
+					return func() { s.with(func() { s.deaf = false }) }
+				},
+			}
+		},
+	}
+}
+
+// instead makes a function that answers one kind of error for another.
+func instead(of error, answer error) func(error) error {
+	return func(err error) error {
+		if errors.Is(err, of) {
+			return answer
+		}
+		return err
+	}
+}
+
+func queueing(name string) bool {
+	return strings.HasPrefix(name, "Queue") || name == "LeavingStallsNobody" || name == "LostMessagesDelay"
+}
+
+// backendFlaws are mistakes of a backend; fails are the properties that notice, and no others unless it is broad: then
+// others may, because nothing works without what is broken.
+var backendFlaws = []struct {
+	name   string
+	fails  []string
+	broad  bool
+	role   role // nil: plain
+	store  func(s *toy)
+	change func(h *BackendHarness)
+}{
+	{name: "none"},
+	{name: "none, and it queues", role: queuer},
+	{name: "none, and it notifies", role: notifier},
+
+	{name: "does not exclude", fails: []string{"OneOwner", "HeldIsHeld", "TTLIsKept"}, broad: true, store: func(s *toy) { s.grantsAll = true }},
+	{name: "held is a fault", fails: []string{"HeldIsHeld"}, store: func(s *toy) { s.acquireErr = instead(locker.ErrHeld, refused) }},
+	{name: "a wild remaining time", fails: []string{"HeldIsHeld"}, store: func(s *toy) { s.wildRemaining = true }},
+	{name: "takes its own lock for another's", fails: []string{"AcquireTwiceIsGrantedTwice"}, store: func(s *toy) { s.forgetsOwner = true }},
+	{name: "release does not free", fails: []string{"ReleaseFrees"}, broad: true, store: func(s *toy) { s.neverFrees = true }},
+	{name: "cannot take odd keys", fails: []string{"KeysDoNotTouch"}, store: func(s *toy) { s.refusesOddKeys = true }},
+	{name: "tokens start anew", fails: []string{"FenceGrows", "FenceOutlivesTheLock"}, store: func(s *toy) { s.forgetsFence = true }},
+	{name: "declares no tokens but has them", fails: []string{"FenceGrows"}, change: func(h *BackendHarness) { h.Unfenced = true }},
+	{name: "the counter expires with the lock", fails: []string{"FenceOutlivesTheLock"}, store: func(s *toy) { s.fenceExpires = true }},
+
+	{name: "milliseconds are cut off", fails: []string{"TTLIsKept"}, store: func(s *toy) {
+		s.ttl = func(d time.Duration) time.Duration { return d.Truncate(time.Millisecond) - 200*time.Microsecond }
+	}},
+	{name: "sets no expiry", fails: []string{"ExpiryFrees"}, broad: true, store: func(s *toy) { s.expiryIgnored = true }},
+	{name: "extends by less", fails: []string{"ExtendKeeps"}, store: func(s *toy) { s.extendsShort = true }},
+	{name: "extend sets the end whatever it was", fails: []string{"ExtendNeverShortens"}, store: func(s *toy) { s.setsEnd = true }},
+	{name: "extend creates", fails: []string{"ExtendNeverCreates", "ExtendTellsLoss"}, store: func(s *toy) { s.extendCreates = true }},
+	{name: "extend creates and says not held", fails: []string{"ExtendNeverCreates"}, store: func(s *toy) { s.createsSecretly = true }},
+	{name: "extend says nothing of a loss", fails: []string{"ExtendTellsLoss", "KeepIsForNobody"},
+		store: func(s *toy) { s.extendErr = instead(locker.ErrNotHeld, nil) }},
+	{name: "extend calls a loss a fault", fails: []string{"ExtendTellsLoss"},
+		store: func(s *toy) { s.extendErr = instead(locker.ErrNotHeld, locker.ErrUnavailable) }},
+	{name: "extend does not compare", fails: []string{"ExtendSparesSuccessor", "ExtendTellsLoss", "KeepIsForNobody"}, store: func(s *toy) { s.extendAny = true }},
+	{name: "extend prolongs whatever is there", fails: []string{"ExtendSparesSuccessor", "KeepIsForNobody"}, store: func(s *toy) { s.prolongsOthers = true }},
+	{name: "release says nothing of a loss", fails: []string{"ReleaseTellsLoss"},
+		store: func(s *toy) { s.releaseErr = instead(locker.ErrNotHeld, nil) }},
+	{name: "release calls a loss a fault", fails: []string{"ReleaseTellsLoss"},
+		store: func(s *toy) { s.releaseErr = instead(locker.ErrNotHeld, locker.ErrUnavailable) }},
+	{name: "release does not compare", fails: []string{"ReleaseSparesSuccessor", "ReleaseTellsLoss", "KeepIsForNobody"}, store: func(s *toy) { s.releaseAny = true }},
+	{name: "release compares, then deletes", fails: []string{"ReleaseIsOneStep"}, store: func(s *toy) { s.twoSteps = true }},
+	{name: "keep is forgotten", fails: []string{"KeepIsForNobody"}, store: func(s *toy) { s.ignoresKeep = true }},
+	{name: "keep is for the owner", fails: []string{"KeepIsForNobody"}, store: func(s *toy) { s.keepsOwner = true }},
+
+	{name: "late attempts are not undone", fails: []string{"CancelledAcquireLeavesNothing", "LateAcquireIsUndone"}, broad: true, store: func(s *toy) { s.lateIgnored = true }},
+	{name: "sets the expiry in a second step", fails: []string{"CancelledAcquireLeavesNothing", "CancelledAcquireExpires"}, broad: true,
+		store: func(s *toy) { s.expiresLater = true }},
+	{name: "attempts that land after a hang are not undone", fails: []string{"LateAcquireIsUndone"}, store: func(s *toy) { s.hungIgnored = true }},
+	{name: "release leaves with its caller", fails: []string{"CancelledReleaseReleases"}, store: func(s *toy) { s.releaseLeaves = true }},
+	{name: "ignores contexts", fails: []string{"ContextEndIsPrompt"}, broad: true, store: func(s *toy) { s.ignoresContext = true }},
+	{name: "notices contexts a second late", fails: []string{"ContextEndIsPrompt"}, store: func(s *toy) { s.late = true }},
+	{name: "no answer is held", fails: []string{"HungIsUnavailable"}, store: func(s *toy) { s.acquireErr = instead(silent, locker.ErrHeld) }},
+	{name: "no answer is not held", fails: []string{"HungIsUnavailable", "CancelledReleaseReleases"},
+		store: func(s *toy) { s.releaseErr = instead(silent, locker.ErrNotHeld) }},
+	{name: "unreachable is held", fails: []string{"DownIsUnavailable"}, store: func(s *toy) { s.acquireErr = instead(refused, locker.ErrHeld) }},
+	{name: "unreachable is not held", fails: []string{"DownIsUnavailable"}, store: func(s *toy) { s.extendErr = instead(refused, locker.ErrNotHeld) }},
+	{name: "unreachable is nothing in particular", fails: []string{"DownIsUnavailable"},
+		store: func(s *toy) { s.acquireErr = instead(refused, errors.New("oops")) }},
+	{name: "three failures are final", fails: []string{"RecoversAfterOutage"}, broad: true, store: func(s *toy) { s.breaks = true }},
+	{name: "release gives up", fails: []string{"ReleaseGoesOn"}, store: func(s *toy) { s.giveUpRelease = true }},
+	{name: "a release that is sent again says not held", fails: []string{"LostReplyIsNoAnswer"}, store: func(s *toy) { s.retries = true }},
+	{name: "a foreign value is a lock", fails: []string{"ForeignIsLeftAlone"}, store: func(s *toy) { s.foreignHeld = true }},
+	{name: "a foreign value is in the way", fails: []string{"ForeignIsLeftAlone"}, store: func(s *toy) { s.foreignGone = true }},
+	{name: "close does nothing", fails: []string{"CloseIsFinal"}, store: func(s *toy) { s.staysOpen = true }},
+
+	{name: "says that it waits and does not", fails: []string{"QueueGrantsAtOnce"}, role: queuer, store: func(s *toy) { s.waitingAlways = true }},
+	{name: "says twice that it waits", fails: []string{"QueueWaits"}, role: queuer, store: func(s *toy) { s.waitingTwice = true }},
+	{name: "does not see that a holder has died", fails: []string{"QueueOutlivesTheHolder"}, role: queuer, store: func(s *toy) { s.deafToExpiry = true }},
+	{name: "the last come is the first served", fails: []string{"QueueServesInOrder"}, role: queuer, store: func(s *toy) { s.lifo = true }},
+	{name: "stops waiting a second late", fails: []string{"QueueEndsWithTheContext"}, role: queuer, store: func(s *toy) { s.queueLate = true }},
+	{name: "closing is held", fails: []string{"QueueEndsWithTheContext"}, role: queuer, store: func(s *toy) { s.closingIsHeld = true }},
+	{name: "who has left stays in the line", fails: []string{"LeavingStallsNobody"}, role: queuer, store: func(s *toy) { s.staysInLine = true }},
+	{name: "the TTL counts from the news", fails: []string{"QueueSentIsTheStart"}, role: queuer, store: func(s *toy) { s.sentLate = true }},
+	{name: "relies on messages", fails: []string{"LostMessagesDelay"}, role: queuer, store: func(s *toy) { s.trustsNews = true }},
+
+	{name: "tells nobody", fails: []string{"NotifyTells"}, broad: true, role: notifier, store: func(s *toy) { s.neverTells = true }},
+	{name: "tells for ever", fails: []string{"NotifyStops"}, role: notifier, store: func(s *toy) { s.neverStops = true }},
+}
+
+// virtually lets record run the properties in the bubble of the test: it does not make subtests.
+func virtually(t *testing.T, h BackendHarness, properties []property[BackendHarness]) map[string]verdict {
+	t.Helper()
+	h.Bubble = func(*testing.T, func(*testing.T)) { panic("not called by record") }
+	verdicts := map[string]verdict{}
+	virtual.Test(t, func(t *testing.T) {
+		verdicts = record(t, h, properties)
+		time.Sleep(2 * time.Minute) // what a property left alone comes to its end
+	})
+	return verdicts
+}
+
+// Each flaw is noticed by the properties that are about it and by no others.
+func TestBackendSuiteCatchesFlaws(t *testing.T) {
+	for _, f := range backendFlaws {
+		t.Run(f.name, func(t *testing.T) {
+			if f.role == nil {
+				f.role = plain
+			}
+			h := toyHarness(f.role, f.store)
+			if f.change != nil {
+				f.change(&h)
+			}
+			failed := failures(virtually(t, h, backendProperties))
+			names := slices.Sorted(maps.Keys(failed))
+			if f.broad {
+				assert.Subset(t, names, f.fails)
+			} else {
+				assert.ElementsMatch(t, f.fails, names)
+			}
+			for _, name := range names {
+				assert.Contains(t, failed[name], "\nthe rule of "+name+": ")
+				assert.Contains(t, failed[name], "\nwhy it matters: ")
+				if t.Failed() {
+					first, _, _ := strings.Cut(failed[name], "\n")
+					t.Logf("%s: %s", name, first)
+				}
+			}
+		})
+	}
+}
+
+// Every property can fail, and each but the broadest by a flaw that no other notices.
+func TestEveryBackendPropertyHasAFlaw(t *testing.T) {
+	caught := map[string]bool{}
+	for _, f := range backendFlaws {
+		for _, name := range f.fails {
+			caught[name] = true
+		}
+	}
+	for _, p := range backendProperties {
+		assert.True(t, caught[p.name], "no flaw is noticed by %s", p.name)
+	}
+}
+
+// What a harness or a backend does not have is skipped, with the reason.
+func TestBackendHooksNotGivenAreSkipped(t *testing.T) {
+	h := toyHarness(plain, nil)
+	store := h.Store
+	h.FIFO = false
+	h.Store = func(t testing.TB) BackendStore {
+		s := store(t)
+		return BackendStore{Open: func() locker.Backend { return struct{ locker.Backend }{s.Open()} }}
+	}
+	verdicts := virtually(t, h, backendProperties)
+	assert.Empty(t, failures(verdicts))
+	for name, why := range map[string]string{
+		"ContextEndIsPrompt": "no Hang", "LateAcquireIsUndone": "no Hang", "HungIsUnavailable": "no Hang", "DownIsUnavailable": "no Down",
+		"RecoversAfterOutage": "no Down", "ReleaseGoesOn": "no Down", "LostReplyIsNoAnswer": "no LoseReply", "ForeignIsLeftAlone": "no Foreign",
+		"CloseIsFinal": "no Close", "NotifyTells": "no locker.Notifier", "QueueWaits": "no locker.Queuer",
+	} {
+		assert.True(t, verdicts[name].skipped, name)
+		assert.Contains(t, verdicts[name].log, why, name)
+	}
+	for _, p := range backendProperties {
+		if queueing(p.name) {
+			assert.True(t, verdicts[p.name].skipped, p.name)
+		}
+	}
+	h = toyHarness(queuer, nil)
+	h.FIFO = false
+	assert.True(t, virtually(t, h, backendProperties)["QueueServesInOrder"].skipped)
+	h.Unfenced = true
+	assert.True(t, virtually(t, h, backendProperties)["FenceOutlivesTheLock"].skipped)
+}
+
+// A real clock, for all that has a bound of its own then.
+func TestSoundBackendPassesInRealTime(t *testing.T) {
+	RunBackend(t, toyHarness(queuer, nil))
+}

@@ -1,0 +1,461 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// toy is a store of locks that can be broken in many places. It answers after a moment, as a server does.
+type toy struct {
+	mu      sync.Mutex
+	locks   map[string]toyLock
+	line    map[string][]string // tokens of those who wait, by key
+	wakes   map[string][]*func()
+	fence   uint64
+	changes int           // releases, as told to those who wait
+	hung    chan struct{} // closed by resume; nil while the store answers
+	down    bool
+	lose    bool // the next reply
+	deaf    bool // those who wait are not told
+	outages int  // requests in a row that failed
+
+	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining            bool
+	lateIgnored, hungIgnored, ignoresContext, late, gated, breaks, retries                                       bool
+	shortens, setsEnd, extendCreates, extendAny, extendsShort, createsSecretly, prolongsOthers                   bool
+	releaseAny, neverFrees, ignoresKeep, keepsOwner, releaseLeaves, giveUpRelease, twoSteps, expiresLater        bool
+	foreignHeld, foreignGone, staysOpen                                                                          bool
+	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews bool
+	neverTells, neverStops                                                                                       bool
+
+	ttl                               func(time.Duration) time.Duration
+	acquireErr, extendErr, releaseErr func(error) error
+}
+
+type toyLock struct {
+	token   string
+	fence   uint64
+	expires time.Time
+	foreign bool
+}
+
+func newToy() *toy {
+	return &toy{locks: map[string]toyLock{}, line: map[string][]string{}, wakes: map[string][]*func(){}}
+}
+
+func (s *toy) with(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+func (s *toy) delete(key string) { s.with(func() { delete(s.locks, key) }) }
+
+func (s *toy) hang() func() {
+	hung := make(chan struct{})
+	s.with(func() { s.hung = hung })
+	return func() {
+		s.with(func() { s.hung = nil })
+		close(hung)
+	}
+}
+
+func (s *toy) fail() func() {
+	s.with(func() { s.down = true })
+	return func() { s.with(func() { s.down = false }) }
+}
+
+// unavailable is a failure, and what kind of.
+type unavailable string
+
+func (u unavailable) Error() string        { return string(u) }
+func (u unavailable) Is(target error) bool { return target == locker.ErrUnavailable }
+
+const (
+	refused  = unavailable("connection refused")
+	silent   = unavailable("no answer yet")
+	lostLink = unavailable("connection lost")
+)
+
+// answer waits until the store has executed do. If ctx ends before, or the reply is lost, undo follows do whenever that
+// happens.
+func (s *toy) answer(ctx context.Context, do func() (locker.Grant, error), undo func()) (locker.Grant, error) {
+	g, err := s.request(ctx, do, undo)
+	if err == lostLink && s.retries {
+		g, err = s.request(ctx, do, undo)
+	}
+	return g, err
+}
+
+func (s *toy) request(ctx context.Context, do func() (locker.Grant, error), undo func()) (locker.Grant, error) {
+	s.mu.Lock()
+	hung, down, lost := s.hung, s.down, s.lose
+	s.lose = s.lose && down
+	if down {
+		s.outages++
+	}
+	down = down || s.breaks && s.outages > 2
+	s.mu.Unlock()
+	if down {
+		time.Sleep(100 * time.Microsecond)
+		return locker.Grant{}, refused
+	}
+	caller := ctx
+	if s.ignoresContext {
+		ctx = context.WithoutCancel(ctx)
+	}
+	type result struct {
+		g   locker.Grant
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		if hung != nil {
+			<-hung
+		}
+		time.Sleep(100 * time.Microsecond)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.gated && caller.Err() != nil {
+			done <- result{locker.Grant{}, silent}
+			return
+		}
+		g, err := do()
+		if lost {
+			g, err = locker.Grant{}, lostLink
+		}
+		if (ctx.Err() != nil || lost && !s.retries) && undo != nil && !s.lateIgnored && (hung == nil || !s.hungIgnored) {
+			undo()
+		}
+		done <- result{g, err}
+	}()
+	select {
+	case r := <-done:
+		return r.g, r.err
+	case <-ctx.Done():
+		if s.late {
+			time.Sleep(time.Second)
+		}
+		return locker.Grant{}, silent
+	}
+}
+
+func (s *toy) held(key string) (toyLock, bool) {
+	l, ok := s.locks[key]
+	expired := ok && !s.expiryIgnored && !time.Now().Before(l.expires)
+	if expired && s.fenceExpires {
+		s.fence = 0
+	}
+	return l, ok && !expired
+}
+
+func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if s.refusesOddKeys && strings.ContainsAny(req.Key, "{}\x00") {
+		return locker.Grant{}, locker.ErrUnavailable
+	}
+	g, err := s.answer(ctx, func() (locker.Grant, error) {
+		if line := s.line[req.Key]; len(line) > 0 {
+			return locker.Grant{}, &locker.HeldError{}
+		}
+		return s.take(req)
+	}, func() { s.drop(req) })
+	if s.expiresLater && err == nil {
+		_, err = s.answer(ctx, func() (locker.Grant, error) {
+			if l, ok := s.locks[req.Key]; ok && l.token == req.Token && ctx.Err() == nil {
+				l.expires = time.Now().Add(req.TTL)
+				s.locks[req.Key] = l
+			}
+			return g, nil
+		}, nil)
+	}
+	if err != nil && s.acquireErr != nil {
+		err = s.acquireErr(err)
+	}
+	return g, err
+}
+
+// take grants the lock, if it is free. Like all that follow, it is called with mu held.
+func (s *toy) take(req locker.Request) (locker.Grant, error) {
+	l, ok := s.held(req.Key)
+	switch {
+	case ok && l.foreign && s.foreignGone:
+	case ok && l.foreign && !s.foreignHeld:
+		return locker.Grant{}, locker.ErrForeignKey
+	case ok && l.token == req.Token && !s.forgetsOwner:
+		return locker.Grant{Fence: l.fence}, nil
+	case ok && s.wildRemaining:
+		return locker.Grant{}, &locker.HeldError{Remaining: -time.Second}
+	case ok && !s.grantsAll:
+		return locker.Grant{}, &locker.HeldError{Remaining: time.Until(l.expires)}
+	}
+	s.fence++
+	if s.forgetsFence && s.fence > 5 {
+		s.fence = 1
+	}
+	ttl := req.TTL
+	if s.ttl != nil {
+		ttl = s.ttl(ttl)
+	}
+	if s.expiresLater {
+		ttl = time.Hour
+	}
+	s.locks[req.Key] = toyLock{req.Token, s.fence, time.Now().Add(ttl), false}
+	return locker.Grant{Fence: s.fence}, nil
+}
+
+func (s *toy) drop(req locker.Request) {
+	if s.locks[req.Key].token == req.Token {
+		delete(s.locks, req.Key)
+		s.tell(req.Key)
+	}
+}
+
+func (s *toy) Extend(ctx context.Context, req locker.Request) error {
+	_, err := s.answer(ctx, func() (locker.Grant, error) {
+		l, ok := s.held(req.Key)
+		switch {
+		case ok && l.token == req.Token || ok && s.extendAny || !ok && s.extendCreates:
+		case ok && s.prolongsOthers:
+			l.expires = time.Now().Add(req.TTL)
+			s.locks[req.Key] = l
+			return locker.Grant{}, locker.ErrNotHeld
+		default:
+			if !ok && s.createsSecretly {
+				s.locks[req.Key] = toyLock{req.Token, req.Fence, time.Now().Add(req.TTL), false}
+			}
+			return locker.Grant{}, locker.ErrNotHeld
+		}
+		end := time.Now().Add(req.TTL)
+		switch {
+		case s.shortens:
+			end = time.Now().Add(req.TTL / 4)
+		case s.extendsShort:
+			end = time.Now().Add(req.TTL * 8 / 10)
+			fallthrough
+		default:
+			if end.Before(l.expires) && !s.setsEnd {
+				end = l.expires
+			}
+		}
+		s.locks[req.Key] = toyLock{req.Token, l.fence, end, false}
+		return locker.Grant{}, nil
+	}, nil)
+	if err != nil && s.extendErr != nil {
+		err = s.extendErr(err)
+	}
+	return err
+}
+
+func (s *toy) Release(ctx context.Context, req locker.Request) error {
+	err := s.release(ctx, req)
+	if err == refused && !s.giveUpRelease {
+		go func() {
+			for n := 0; n < 100 && s.release(context.Background(), req) == refused; n++ {
+				time.Sleep(10 * time.Millisecond)
+			}
+		}()
+	}
+	if err != nil && s.releaseErr != nil {
+		err = s.releaseErr(err)
+	}
+	return err
+}
+
+func (s *toy) release(ctx context.Context, req locker.Request) error {
+	own := func() (locker.Grant, error) {
+		if l, ok := s.held(req.Key); !ok || l.token != req.Token && !s.releaseAny {
+			return locker.Grant{}, locker.ErrNotHeld
+		}
+		return locker.Grant{}, nil
+	}
+	free := func() (locker.Grant, error) {
+		switch l := s.locks[req.Key]; {
+		case s.releaseLeaves && ctx.Err() != nil:
+			return locker.Grant{}, silent
+		case req.Keep > 0 && s.keepsOwner:
+			l.expires = time.Now().Add(req.Keep)
+			s.locks[req.Key] = l
+		case req.Keep > 0 && !s.ignoresKeep:
+			s.locks[req.Key] = toyLock{"", l.fence, time.Now().Add(req.Keep), false}
+		case !s.neverFrees:
+			delete(s.locks, req.Key)
+		}
+		s.tell(req.Key)
+		return locker.Grant{}, nil
+	}
+	if s.twoSteps {
+		return s.inTwoSteps(ctx, own, free)
+	}
+	_, err := s.answer(ctx, func() (locker.Grant, error) {
+		if g, err := own(); err != nil {
+			return g, err
+		}
+		return free()
+	}, nil)
+	return err
+}
+
+// inTwoSteps asks, waits for the answer, and acts on it, whatever happens meanwhile.
+func (s *toy) inTwoSteps(ctx context.Context, ask, act func() (locker.Grant, error)) error {
+	insist := func(do func() (locker.Grant, error)) error {
+		for {
+			if _, err := s.answer(context.Background(), do, nil); err != lostLink {
+				return err
+			}
+		}
+	}
+	done := make(chan error, 1)
+	go func() {
+		err := insist(ask)
+		if err == nil {
+			time.Sleep(500 * time.Microsecond)
+			err = insist(act)
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return silent
+	}
+}
+
+// tell tells those who wait.
+func (s *toy) tell(key string) {
+	if s.deaf {
+		return
+	}
+	s.changes++
+	if !s.neverTells {
+		for _, wake := range s.wakes[key] {
+			go (*wake)()
+		}
+	}
+}
+
+// toyBackend is a Backend of the store, as a process has one.
+type toyBackend struct {
+	*toy
+	closed atomic.Bool
+}
+
+func (b *toyBackend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if b.closed.Load() {
+		return locker.Grant{}, locker.ErrClosed
+	}
+	return b.toy.Acquire(ctx, req)
+}
+
+func (b *toyBackend) Close() error {
+	b.closed.Store(!b.staysOpen)
+	return nil
+}
+
+// toyQueuer asks again and again, from its place in the line.
+type toyQueuer struct{ *toyBackend }
+
+func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s := b.toy
+	var left time.Duration
+	for news, waited := -1, 0; ; waited++ {
+		sent := time.Now()
+		g, err := s.answer(ctx, func() (locker.Grant, error) { return s.look(req, &news, waited == 0) }, func() { s.forget(req) })
+		var e *locker.HeldError
+		isHeld := errors.As(err, &e)
+		if isHeld {
+			left = e.Remaining
+		}
+		if isHeld && waited == 0 || isHeld && waited == 1 && s.waitingTwice || err == nil && waited == 0 && s.waitingAlways {
+			req.Waiting(left)
+		}
+		if err == nil {
+			if g.Sent = sent; s.sentLate && waited > 0 {
+				time.Sleep(100 * time.Millisecond)
+				g.Sent = time.Now()
+			}
+			return g, nil
+		}
+		if !isHeld {
+			b.leave(req)
+			if err == silent && waited > 0 {
+				err = &locker.HeldError{Remaining: left}
+			}
+			return g, err
+		}
+		select {
+		case <-time.After(2 * time.Millisecond):
+		case <-ctx.Done():
+			if s.queueLate {
+				time.Sleep(time.Second)
+			}
+			b.leave(req)
+			return g, &locker.HeldError{Remaining: left}
+		case <-req.Closing:
+			b.leave(req)
+			if s.closingIsHeld {
+				return g, &locker.HeldError{}
+			}
+			return g, locker.ErrClosed
+		}
+	}
+}
+
+// look takes the lock if it is free and the caller the first in the line, which it joins. news is what it was told last.
+func (s *toy) look(req locker.Request, news *int, first bool) (locker.Grant, error) {
+	line := s.line[req.Key]
+	if !slices.Contains(line, req.Token) {
+		if s.lifo {
+			line = append([]string{req.Token}, line...)
+		} else {
+			line = append(slices.Clone(line), req.Token)
+		}
+		s.line[req.Key] = line
+	}
+	l, present := s.locks[req.Key]
+	over := present && !time.Now().Before(l.expires)
+	told := *news != s.changes || first
+	*news = s.changes
+	if line[0] != req.Token || over && s.deafToExpiry || !over && !told && s.trustsNews {
+		return locker.Grant{}, &locker.HeldError{Remaining: max(0, time.Until(l.expires))}
+	}
+	g, err := s.take(req)
+	if err == nil {
+		s.line[req.Key] = line[1:]
+	}
+	return g, err
+}
+
+func (b toyQueuer) leave(req locker.Request) { b.with(func() { b.forget(req) }) }
+
+// forget takes a waiter out of the line, and gives back what it was granted meanwhile.
+func (s *toy) forget(req locker.Request) {
+	if s.staysInLine {
+		return
+	}
+	s.line[req.Key] = slices.DeleteFunc(s.line[req.Key], func(token string) bool { return token == req.Token })
+	s.drop(req)
+	s.changes++
+}
+
+// toyNotifier tells when a lock is released.
+type toyNotifier struct{ *toyBackend }
+
+func (b toyNotifier) Notify(key string, wake func()) (live func() bool, stop func()) {
+	s := b.toy
+	s.with(func() { s.wakes[key] = append(s.wakes[key], &wake) })
+	time.AfterFunc(time.Millisecond, wake)
+	return func() bool { return true }, func() {
+		s.with(func() {
+			if !s.neverStops {
+				s.wakes[key] = slices.DeleteFunc(slices.Clone(s.wakes[key]), func(w *func()) bool { return w == &wake })
+			}
+		})
+	}
+}

@@ -1,0 +1,79 @@
+package simnode
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// Wire is a [Network] that takes a tenth of a millisecond each way and can be given the faults of a whole store. The
+// zero value is sound. It ignores contexts, as some clients do.
+type Wire struct {
+	mu   sync.Mutex
+	stop chan struct{} // closed by resume; nil while the node answers
+	down bool
+	lose bool
+}
+
+// Deliver implements [Network].
+func (w *Wire) Deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+	w.mu.Lock()
+	stop, down := w.stop, w.down
+	w.mu.Unlock()
+	if down {
+		return Dead(nil, nil, nil)
+	}
+	if stop != nil {
+		<-stop
+	}
+	time.Sleep(100 * time.Microsecond)
+	replies := execute()
+	w.mu.Lock()
+	lost := w.lose
+	w.lose = false
+	w.mu.Unlock()
+	time.Sleep(100 * time.Microsecond)
+	if lost {
+		return nil, io.EOF
+	}
+	return replies, nil
+}
+
+// Dead is a [Network] on which nobody answers.
+func Dead(context.Context, []drivers.Command, func() []drivers.Reply) ([]drivers.Reply, error) {
+	return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+}
+
+// Hang keeps what is sent until resume is called; it is executed then, wanted or not.
+func (w *Wire) Hang() (resume func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	stop := make(chan struct{})
+	w.stop = stop
+	return func() {
+		w.mu.Lock()
+		w.stop = nil
+		w.mu.Unlock()
+		close(stop)
+	}
+}
+
+// Fail refuses what is sent until mend is called.
+func (w *Wire) Fail() (mend func()) {
+	w.set(&w.down, true)
+	return func() { w.set(&w.down, false) }
+}
+
+// LoseReply executes the next batch and loses the answer.
+func (w *Wire) LoseReply() { w.set(&w.lose, true) }
+
+func (w *Wire) set(fault *bool, on bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	*fault = on
+}
