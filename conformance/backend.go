@@ -221,7 +221,7 @@ var backendProperties = []property[BackendHarness]{
 		"Messages are at most once: one that is lost would hang its waiter, and those behind it.", lostMessagesDelay,
 	},
 
-	// Of a backend that is a locker.Notifier.
+	// Of a backend that is a locker.Notifier, and no Queuer.
 	{
 		"NotifyTells", "Notify calls wake when it is sure to be told, live is true from then, and wake is called after each release.",
 		"Waiters that rely on it sleep for seconds, and the lock is idle meanwhile.", notifyTells,

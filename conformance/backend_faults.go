@@ -184,10 +184,9 @@ func lateAcquireIsUndone(t testing.TB, h BackendHarness) {
 	}
 	mend()
 	for range 2 {
+		time.Sleep(stall) // what is still on its way arrives, and finds the lock free
 		o, _ := grabWhenFree(t, bs[1], "k", longTTL, recovery)
-		time.Sleep(50 * time.Millisecond) // what is still on its way arrives
 		o.must(t)
-		time.Sleep(50 * time.Millisecond)
 	}
 }
 

@@ -277,6 +277,9 @@ func queueSentIsTheStart(t testing.TB, h BackendHarness) {
 func notifiers(t testing.TB, h BackendHarness, n int) ([]locker.Backend, BackendStore) {
 	t.Helper()
 	bs, s := backends(t, h, n)
+	if _, ok := bs[0].(locker.Queuer); ok {
+		t.Skip("the Backend is a locker.Queuer: nobody calls Notify")
+	}
 	if _, ok := bs[0].(locker.Notifier); !ok {
 		t.Skip("the Backend is no locker.Notifier: its Client polls")
 	}

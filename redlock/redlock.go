@@ -77,6 +77,14 @@ func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 // checked when they come back, and do not vote if they turn out to be another's double. Closing the Locker closes ds;
 // if New fails, they stay open.
 func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
+	b, err := newBackend(ds, opts)
+	if err != nil {
+		return nil, fmt.Errorf("redlock: %w", err)
+	}
+	return locker.NewClient(b), nil
+}
+
+func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	o := options{prefix: DefaultPrefix, budget: DefaultBudget}
 	for _, opt := range opts {
 		opt(&o)
@@ -89,12 +97,12 @@ func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
 	}
 	names, err := o.nodeNames(len(ds))
 	if err != nil {
-		return nil, fmt.Errorf("redlock: %w", err)
+		return nil, err
 	}
 	b := &backend{names: names, budget: o.budget, closing: make(chan struct{})}
 	b.roster = newRoster(ds, names, o.logger)
 	if err := b.roster.checkAll(); err != nil {
-		return nil, fmt.Errorf("redlock: %w", err)
+		return nil, err
 	}
 	for i, d := range ds {
 		b.nodes = append(b.nodes, node.New(d, node.Options{Name: names[i], Prefix: o.prefix, Timeout: o.timeout}))
@@ -105,7 +113,7 @@ func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
 	case n%2 == 0:
 		o.logger.Warn("redlock: an even number of nodes survives no more failures than one fewer", "nodes", n)
 	}
-	return locker.NewClient(b), nil
+	return b, nil
 }
 
 func (o *options) nodeNames(n int) ([]string, error) {

@@ -5,9 +5,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -18,42 +15,6 @@ import (
 	"github.com/golocker/locker/internal/virtual"
 	"github.com/golocker/locker/redlock"
 )
-
-// switchable is a network that can be stopped: commands wait, and are executed when it is resumed, wanted or not.
-type switchable struct {
-	mu   sync.Mutex
-	stop chan struct{} // closed by resume; nil while it runs
-}
-
-func (s *switchable) hang() (resume func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stop := make(chan struct{})
-	s.stop = stop
-	return func() {
-		s.mu.Lock()
-		s.stop = nil
-		s.mu.Unlock()
-		close(stop)
-	}
-}
-
-// deliver takes a tenth of a millisecond each way, and ignores contexts as some clients do.
-func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
-	s.mu.Lock()
-	stop := s.stop
-	s.mu.Unlock()
-	if stop != nil {
-		<-stop
-	}
-	time.Sleep(100 * time.Microsecond)
-	defer time.Sleep(100 * time.Microsecond)
-	return execute(), nil
-}
-
-func dead(context.Context, []drivers.Command, func() []drivers.Reply) ([]drivers.Reply, error) {
-	return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
-}
 
 // swallowed never answers before its context ends.
 func swallowed(ctx context.Context, _ []drivers.Command, _ func() []drivers.Reply) ([]drivers.Reply, error) {
@@ -68,7 +29,7 @@ func TestConformanceInVirtualTime(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
 			conformance.RunLocker(t, conformance.LockerHarness{Bubble: virtual.Test, Store: func(t testing.TB) conformance.LockerStore {
-				var w switchable
+				var w simnode.Wire
 				nodes := make([]*simnode.Node, tt.nodes)
 				for i := range nodes {
 					nodes[i] = simnode.New()
@@ -77,9 +38,9 @@ func TestConformanceInVirtualTime(t *testing.T) {
 					Client: func() locker.Locker {
 						ds := make([]drivers.Driver, tt.nodes)
 						for i, n := range nodes {
-							network := simnode.Network(w.deliver)
+							network := simnode.Network(w.Deliver)
 							if i < tt.dead {
-								network = dead
+								network = simnode.Dead
 							} else if i < tt.dead+tt.hung {
 								network = swallowed
 							}
@@ -96,7 +57,7 @@ func TestConformanceInVirtualTime(t *testing.T) {
 							n.Expire(func(k string) bool { return k == redlock.DefaultPrefix+key })
 						}
 					},
-					Hang: w.hang,
+					Hang: w.Hang,
 				}
 			}})
 		})
@@ -106,12 +67,12 @@ func TestConformanceInVirtualTime(t *testing.T) {
 // Nodes that grant late, with a counter past the token because their clocks are ahead, count when others fail.
 func TestLateGrantsAheadOfTheTokenCount(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		var prompt switchable // nodes 1 and 2
+		var prompt simnode.Wire // nodes 1 and 2
 		nodes := make([]*simnode.Node, 5)
 		ds := make([]drivers.Driver, 5)
 		for i := range nodes {
 			nodes[i] = simnode.New()
-			network := simnode.Network(prompt.deliver)
+			network := simnode.Network(prompt.Deliver)
 			if i >= 3 {
 				nodes[i].Skew = 10 * time.Second
 				network = func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
@@ -132,7 +93,7 @@ func TestLateGrantsAheadOfTheTokenCount(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(time.Second)
-		resume := prompt.hang()
+		resume := prompt.Hang()
 		if err := lease.Extend(t.Context()); err != nil {
 			t.Errorf("Extend by nodes 3 to 5: %v", err)
 		}

@@ -90,6 +90,20 @@ func (n *Node) Expire(f func(key string) bool) {
 // derived are the names of what belongs to a lock.
 var derived = regexp.MustCompile(`:gone:|:(fence|lockqueue|lockwaiters|lockturn)(:[ts])?$`)
 
+// Foreign puts a value under key that is no lock, for it never expires. intact reports whether it is still there.
+func (n *Node) Foreign(key string) (intact func() bool) {
+	foreign := entry{value: "somebody's"}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.keys[key] = foreign
+	return func() bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		e := n.keys[key]
+		return e.value == foreign.value && e.expires.IsZero()
+	}
+}
+
 // Delete deletes keys, of whatever kind.
 func (n *Node) Delete(keys ...string) {
 	n.mu.Lock()

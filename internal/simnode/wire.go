@@ -18,6 +18,7 @@ type Wire struct {
 	stop chan struct{} // closed by resume; nil while the node answers
 	down bool
 	lose bool
+	deaf bool
 }
 
 // Deliver implements [Network].
@@ -71,6 +72,19 @@ func (w *Wire) Fail() (mend func()) {
 
 // LoseReply executes the next batch and loses the answer.
 func (w *Wire) LoseReply() { w.set(&w.lose, true) }
+
+// Messages is for [Node.Deliver]: messages arrive unless Deafen was called.
+func (w *Wire) Messages(string, string) (late time.Duration, lost bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return 0, w.deaf
+}
+
+// Deafen drops all messages until restore is called.
+func (w *Wire) Deafen() (restore func()) {
+	w.set(&w.deaf, true)
+	return func() { w.set(&w.deaf, false) }
+}
 
 func (w *Wire) set(fault *bool, on bool) {
 	w.mu.Lock()

@@ -1,0 +1,78 @@
+package single_test
+
+import (
+	"testing"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/single"
+)
+
+// backend makes what New makes a Client of.
+func backend(d drivers.Driver, fifo bool) locker.Backend {
+	n := node.New(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
+	if fifo {
+		return node.FIFO{Node: n}
+	}
+	return n
+}
+
+func TestBackendConformanceInVirtualTime(t *testing.T) {
+	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
+		t.Run(name, func(t *testing.T) {
+			conformance.RunBackend(t, conformance.BackendHarness{
+				Bubble: virtual.Test, FIFO: fifo,
+				Store: func(testing.TB) conformance.BackendStore {
+					var wire simnode.Wire
+					n := simnode.New()
+					n.Deliver = wire.Messages
+					return conformance.BackendStore{
+						Open:         func() locker.Backend { return backend(n.Driver(wire.Deliver), fifo) },
+						Delete:       func(key string) { n.Delete(single.DefaultPrefix + key) },
+						Foreign:      func(key string) func() bool { return n.Foreign(single.DefaultPrefix + key) },
+						Hang:         wire.Hang,
+						Down:         wire.Fail,
+						LoseReply:    wire.LoseReply,
+						LoseMessages: wire.Deafen,
+					}
+				},
+			})
+		})
+	}
+}
+
+// The same on real servers, with one driver: RunLocker has them all.
+func TestBackendConformance(t *testing.T) {
+	t.Parallel()
+	build := opened("redigo")
+	conformance.RunBackend(t, conformance.BackendHarness{FIFO: true, Store: func(t testing.TB) conformance.BackendStore {
+		s := redistest.Start(t)
+		p := fault.New(t, s.Addr())
+		return conformance.BackendStore{
+			Open:   func() locker.Backend { return backend(build(t, p.Addr()), true) },
+			Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+			Foreign: func(key string) func() bool {
+				s.Cmd(t, "RPUSH", single.DefaultPrefix+key, "somebody's")
+				return func() bool {
+					return s.Cmd(t, "LLEN", single.DefaultPrefix+key) == int64(1) && s.Cmd(t, "TTL", single.DefaultPrefix+key) == int64(-1)
+				}
+			},
+			Hang: func() func() {
+				s.Pause()
+				return s.Resume
+			},
+			Down: func() func() {
+				p.Refuse(true)
+				p.Cut()
+				return func() { p.Refuse(false) }
+			},
+			LoseReply: func() { p.Handle(fault.Nth(1, fault.CutAfter, "EVALSHA", "EVAL")) },
+		}
+	}})
+}
