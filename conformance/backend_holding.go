@@ -37,8 +37,11 @@ func (h BackendHarness) brief() time.Duration {
 	if h.Bubble != nil {
 		return 100 * time.Millisecond
 	}
-	return 600 * time.Millisecond
+	return 500 * time.Millisecond
 }
+
+// sure reports whether it is still certain that o has its lock, if it was set for ttl. If not, the machine has stalled.
+func (o *holding) sure(ttl time.Duration) bool { return time.Since(o.sent) < ttl }
 
 // milliseconds is how late "within milliseconds" may be. In real time the best of several tries counts.
 func (h BackendHarness) milliseconds() (late time.Duration, tries int) {

@@ -1,0 +1,73 @@
+//go:build unix
+
+// Custombackend counts to a number, in a file that several processes share, under a lock whose store is not one of this
+// repository's: package files beside it. It is a module of its own, as a program outside of the repository would be.
+//
+//	cd examples/custombackend
+//	go run . /tmp/locks & go run . /tmp/locks & go run . /tmp/locks
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"example.com/custombackend/files"
+	"github.com/golocker/locker"
+)
+
+func main() {
+	if len(os.Args) != 2 {
+		fmt.Fprintln(os.Stderr, "usage: custombackend directory")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1]); err != nil {
+		fmt.Fprintln(os.Stderr, "custombackend:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, dir string) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	l := files.New(dir)
+	defer l.Close()
+	var n int
+	for range 20 {
+		err := locker.Do(ctx, l, "counter", func(context.Context) (err error) {
+			n, err = count(filepath.Join(dir, "counter"))
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Printf("ok: the counter is %d\n", n)
+	return nil
+}
+
+// count reads, thinks and writes: without the lock, updates of other processes would get lost.
+func count(path string) (int, error) {
+	text, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return 0, err
+	}
+	n, err := strconv.Atoi("0" + strings.TrimSpace(string(text)))
+	if err != nil {
+		return 0, err
+	}
+	time.Sleep(time.Millisecond)
+	return n + 1, os.WriteFile(path, []byte(strconv.Itoa(n+1)), 0o600)
+}

@@ -1,0 +1,52 @@
+// Customdriver locks through a Redis driver that is not one of this repository's: package plain beside it, which a URL
+// names like any other. It is a module of its own, as a program outside of the repository would be.
+//
+//	cd examples/customdriver && LOCKER_URL=redis+plain://localhost:6379 go run .
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"time"
+
+	_ "example.com/customdriver/plain" // the Redis client that LOCKER_URL may name
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "customdriver:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	l, err := config.Open(ctx, cmp.Or(os.Getenv("LOCKER_URL"), "redis+plain://localhost:6379"))
+	if err != nil {
+		return err
+	}
+	if c, ok := locker.As[io.Closer](l); ok {
+		defer c.Close()
+	}
+	for range 3 {
+		err := locker.Do(ctx, l, "customdriver", func(ctx context.Context) error {
+			lease, _ := locker.LeaseFrom(ctx)
+			fmt.Println("holding, with fencing token", lease.Fence())
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	fmt.Println("ok: three locks by hand-written RESP")
+	return nil
+}

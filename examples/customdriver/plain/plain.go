@@ -1,0 +1,201 @@
+// Package plain is a Redis driver over nothing but net.Conn: RESP by hand, a connection per call, idle ones kept. It shows
+// what a driver for a client of your own takes. Importing it registers the driver "plain", so that a URL can name it:
+// redis+plain://host:6379.
+//
+// It is no drivers.Subscriber, so those who wait for a lock poll.
+package plain
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+func init() {
+	drivers.Register("plain", func(_ context.Context, cfg drivers.Config) (drivers.Driver, error) { return New(cfg), nil })
+}
+
+// New makes a driver of its own connections. It does not connect yet: a server that is down is an error of Do.
+func New(cfg drivers.Config) drivers.Driver {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = drivers.DefaultTimeout
+	}
+	return &driver{cfg: cfg}
+}
+
+type driver struct {
+	cfg  drivers.Config
+	gate drivers.Gate // keeps what has to do with Close and ended contexts
+
+	mu   sync.Mutex
+	idle []*conn
+}
+
+// Do implements drivers.Driver. Nothing is ever sent twice: an error of an exchange goes to the caller, and its
+// connection is thrown away.
+func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if err := d.gate.Enter(ctx); err != nil {
+		return nil, err
+	}
+	c, err := d.take(ctx)
+	if refusal, ok := errors.AsType[drivers.ServerError](err); ok {
+		return drivers.Refused(refusal, len(cmds)), nil
+	} else if err != nil {
+		return nil, drivers.NotSent(err) // none of cmds was, whatever became of the handshake
+	}
+	replies, err := c.exchange(ctx, d.cfg.Timeout, cmds)
+	d.put(c)
+	return replies, err
+}
+
+// Close implements drivers.Driver.
+func (d *driver) Close() error {
+	d.gate.Shut()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, c := range d.idle {
+		_ = c.Close()
+	}
+	d.idle = nil
+	return nil
+}
+
+// take returns an idle connection, or a new one that has introduced itself.
+func (d *driver) take(ctx context.Context) (*conn, error) {
+	d.mu.Lock()
+	if n := len(d.idle); n > 0 {
+		c := d.idle[n-1]
+		d.idle = d.idle[:n-1]
+		d.mu.Unlock()
+		return c, nil
+	}
+	d.mu.Unlock()
+	nc, err := d.cfg.Dial(ctx) // TLS, unix sockets and time-outs as configured
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{Conn: nc, r: bufio.NewReader(nc)}
+	var hello []drivers.Command
+	switch {
+	case d.cfg.Username != "":
+		hello = append(hello, drivers.Command{"AUTH", d.cfg.Username, d.cfg.Password})
+	case d.cfg.Password != "":
+		hello = append(hello, drivers.Command{"AUTH", d.cfg.Password})
+	}
+	if d.cfg.DB != 0 {
+		hello = append(hello, drivers.Command{"SELECT", strconv.Itoa(d.cfg.DB)})
+	}
+	replies, err := c.exchange(ctx, d.cfg.Timeout, hello)
+	for _, reply := range replies {
+		if refusal, ok := reply.(drivers.ServerError); ok {
+			err = refusal
+		}
+	}
+	if err != nil {
+		_ = c.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// put keeps a connection for the next call. After a failure those that are idle are not trusted either.
+func (d *driver) put(c *conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if c.broken {
+		for _, other := range d.idle {
+			_ = other.Close()
+		}
+		d.idle = nil
+	}
+	if c.broken || len(d.idle) >= 16 || d.gate.Enter(context.Background()) != nil {
+		_ = c.Close()
+		return
+	}
+	d.idle = append(d.idle, c)
+}
+
+type conn struct {
+	net.Conn
+	r      *bufio.Reader
+	broken bool // there may be replies under way that nobody waits for
+}
+
+// exchange sends cmds and reads their replies, until ctx ends or the timeout is over.
+func (c *conn) exchange(ctx context.Context, timeout time.Duration, cmds []drivers.Command) (replies []drivers.Reply, err error) {
+	_ = c.SetDeadline(time.Now().Add(timeout))
+	interrupt := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(0, 0)) })
+	defer func() { c.broken = !interrupt() || err != nil }()
+	var out []byte
+	for _, cmd := range cmds {
+		out = header(out, '*', len(cmd))
+		for _, arg := range cmd {
+			out = append(header(out, '$', len(arg)), arg...)
+			out = append(out, "\r\n"...)
+		}
+	}
+	if _, err := c.Write(out); err != nil {
+		return nil, err
+	}
+	for range cmds {
+		reply, err := c.read()
+		if err != nil {
+			return nil, err
+		}
+		replies = append(replies, reply)
+	}
+	return replies, nil
+}
+
+func header(out []byte, kind byte, n int) []byte {
+	return append(strconv.AppendInt(append(out, kind), int64(n), 10), "\r\n"...)
+}
+
+var errProtocol = errors.New("the server does not speak RESP2")
+
+// read reads one reply as drivers.Reply wants it.
+func (c *conn) read() (drivers.Reply, error) {
+	line, err := c.r.ReadString('\n')
+	if err != nil {
+		return nil, err
+	}
+	if len(line) < 3 {
+		return nil, errProtocol
+	}
+	kind, text := line[0], line[1:len(line)-2]
+	switch kind {
+	case '+':
+		return text, nil
+	case '-':
+		return drivers.ServerError(text), nil
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil:
+		return nil, errProtocol
+	case kind == ':':
+		return n, nil
+	case n < 0:
+		return nil, nil // both kinds of nil
+	case kind == '$':
+		bytes := make([]byte, n+2)
+		_, err := io.ReadFull(c.r, bytes)
+		return string(bytes[:n]), err
+	case kind == '*':
+		array := make([]drivers.Reply, n)
+		for i := range array {
+			if array[i], err = c.read(); err != nil {
+				return nil, err
+			}
+		}
+		return array, nil
+	}
+	return nil, errProtocol
+}

@@ -1,0 +1,82 @@
+package examples_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// The examples for authors are modules of their own, which the go command does not see from here.
+var modules = []string{"customdriver", "custombackend"}
+
+// TestOutsideModules runs the tests of a driver and a backend as their authors would, outside of this module: with its
+// public packages, the conformance suites above all, and nothing else.
+func TestOutsideModules(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, module := range modules {
+		t.Run(module, func(t *testing.T) {
+			t.Parallel()
+			for _, args := range [][]string{
+				{"mod", "tidy", "-diff"},
+				{"vet", "./..."},
+				// Not -race: what is not of this module cannot use internal/virtual. The suites mostly wait.
+				{"test", "-count=1", "-parallel=16", "./..."},
+			} {
+				out, err := inModule(t, module, args, "REDIS_ADDR="+s.Addr()).CombinedOutput()
+				require.NoError(t, err, "go %v\n%s", args, out)
+			}
+		})
+	}
+}
+
+// inModule is the go command in a module of its own, whatever workspace or flags there are around it.
+func inModule(t *testing.T, module string, args []string, env ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", args...)
+	cmd.Dir = module
+	cmd.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS="), env...)
+	return cmd
+}
+
+func buildModule(t *testing.T, module string) {
+	t.Helper()
+	args := append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(binaries, module)}, buildFlags...)
+	out, err := inModule(t, module, append(args, ".")).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+func TestCustomDriver(t *testing.T) {
+	t.Parallel()
+	buildModule(t, "customdriver")
+	s := redistest.Start(t, "--requirepass", "hunter2")
+	p := start(t, "customdriver", []string{"LOCKER_URL=" + url("plain", s)})
+	p.succeeds(t, `^ok: `)
+	assert.Len(t, regexp.MustCompile(`(?m)^holding, with fencing token \d+$`).FindAllString(p.stdout.String(), -1), 3)
+	start(t, "customdriver", []string{"LOCKER_URL=" + url("goredis", s)}).fails(t, `unknown Redis driver "goredis" (registered: plain)`)
+}
+
+// TestCustomBackend lets three processes count together.
+func TestCustomBackend(t *testing.T) {
+	t.Parallel()
+	buildModule(t, "custombackend")
+	dir := t.TempDir()
+	var ps []*program
+	for range 3 {
+		ps = append(ps, start(t, "custombackend", nil, dir))
+	}
+	for _, p := range ps {
+		p.succeeds(t, `^ok: the counter is \d+$`)
+	}
+	text, err := os.ReadFile(filepath.Join(dir, "counter"))
+	require.NoError(t, err)
+	assert.Equal(t, strconv.Itoa(3*20), string(text))
+}
