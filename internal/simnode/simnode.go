@@ -18,11 +18,17 @@ import (
 type Node struct {
 	// Skew is added to the node's clock as its scripts see it.
 	Skew time.Duration
+	// Drift is by how much the node's clock is too fast: with 0.01 a TTL of a second is over after 990 ms. Set it before the
+	// node is used.
+	Drift float64
+	// Observe, if not nil, is told of every execution of a script. It must not call the node. Set it before the node is used.
+	Observe func(Step)
 	// Deliver, if not nil, decides what becomes of a message to one subscriber: lost, or late, and all behind it on the
 	// same connection too. The publisher notices nothing: the subscriber counts. Set it before the node is used.
 	Deliver func(channel, payload string) (late time.Duration, lost bool)
 
 	mu          sync.Mutex
+	origin      time.Time
 	keys        map[string]entry
 	subscribers map[*feed]bool
 }
@@ -36,7 +42,15 @@ type entry struct {
 }
 
 // New returns an empty node.
-func New() *Node { return &Node{keys: map[string]entry{}, subscribers: map[*feed]bool{}} }
+func New() *Node {
+	return &Node{origin: time.Now(), keys: map[string]entry{}, subscribers: map[*feed]bool{}}
+}
+
+// now is the time by the node's clock, but for Skew.
+func (n *Node) now() time.Time {
+	now := time.Now()
+	return now.Add(time.Duration(n.Drift * float64(now.Sub(n.origin))))
+}
 
 // Network stands between a client and a node. It may execute a batch late, twice or never, and lose the replies.
 type Network func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error)
@@ -143,33 +157,42 @@ func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 	}
 	count, _ := strconv.Atoi(cmd[2])
 	k, args := cmd[3:3+count], cmd[3+count:]
+	if n.Observe == nil {
+		_, reply := n.script(k, args)
+		return reply
+	}
+	return n.observed(k, args)
+}
+
+// script executes the script that has this shape of call, and says which.
+func (n *Node) script(k, args []string) (name string, reply drivers.Reply) {
 	switch packed := strings.Count(args[len(args)-1], ":"); [2]int{len(k), len(args)} {
 	case [2]int{3, 4}:
-		return n.acquire(k, args)
+		return "acquire", n.acquire(k, args)
 	case [2]int{2, 2}:
-		return n.raise(k, args)
+		return "raise", n.raise(k, args)
 	case [2]int{2, 3}:
-		return n.extend(k, args)
+		return "extend", n.extend(k, args)
 	case [2]int{3, 2}:
-		return n.release(k, args)
+		return "release", n.release(k, args)
 	case [2]int{5, 2}:
 		if packed >= 3 {
-			return n.enqueue(line{n, k[0], k[1], k[3], k[4], ""}, k[2], args)
+			return "enqueue", n.enqueue(line{n, k[0], k[1], k[3], k[4], ""}, k[2], args)
 		}
-		return n.handover(line{n, k[0], k[2], k[3], k[4], ""}, k[1], args)
+		return "handover", n.handover(line{n, k[0], k[2], k[3], k[4], ""}, k[1], args)
 	case [2]int{4, 2}:
-		return n.turn(line{n, k[0], "", k[2], k[3], k[1]}, args)
+		return "turn", n.turn(line{n, k[0], "", k[2], k[3], k[1]}, args)
 	case [2]int{2, 1}:
-		return n.claim(line{Node: n, lock: k[0], fence: k[1]}, args[0])
+		return "claim", n.claim(line{Node: n, lock: k[0], fence: k[1]}, args[0])
 	case [2]int{6, 1}:
-		return n.turnRelease(line{n, k[0], k[2], k[4], k[5], k[3]}, k[1], args)
+		return "turnrelease", n.turnRelease(line{n, k[0], k[2], k[4], k[5], k[3]}, k[1], args)
 	}
-	return drivers.ServerError("ERR unknown script")
+	return "", drivers.ServerError("ERR unknown script")
 }
 
 func (n *Node) get(key string) (entry, bool) {
 	e, ok := n.keys[key]
-	if ok && !e.expires.IsZero() && !time.Now().Before(e.expires) {
+	if ok && !e.expires.IsZero() && !n.now().Before(e.expires) {
 		delete(n.keys, key)
 		return entry{}, false
 	}
@@ -186,16 +209,21 @@ func number(s string) int64 {
 	return i
 }
 
-func after(ms string) time.Time { return time.Now().Add(time.Duration(number(ms)) * time.Millisecond) }
+func (n *Node) after(ms string) time.Time { return n.in(number(ms)) }
+
+func (n *Node) in(ms int64) time.Time { return n.now().Add(time.Duration(ms) * time.Millisecond) }
+
+// left is the remaining time of a key, in ms.
+func (n *Node) left(e entry) int64 { return e.expires.Sub(n.now()).Milliseconds() }
 
 // keep is how long a counter outlives its use.
 const keep = 24 * time.Hour
 
 // setCounter stores a counter that does not expire before the clock has passed it.
 func (n *Node) setCounter(key string, c int64) {
-	now := time.Now().Add(n.Skew).UnixMicro()
+	now := n.now().Add(n.Skew).UnixMicro()
 	ahead := time.Duration(max(0, c-now)) * time.Microsecond
-	n.keys[key] = entry{value: strconv.FormatInt(c, 10), expires: time.Now().Add(keep + ahead)}
+	n.keys[key] = entry{value: strconv.FormatInt(c, 10), expires: n.now().Add(keep + ahead)}
 }
 
 func (n *Node) acquire(keys, args []string) drivers.Reply {
@@ -205,7 +233,7 @@ func (n *Node) acquire(keys, args []string) drivers.Reply {
 		if cur.expires.IsZero() {
 			return []drivers.Reply{int64(-2)}
 		}
-		return []drivers.Reply{int64(0), time.Until(cur.expires).Milliseconds(), f, cur.value[:min(8, len(cur.value))]}
+		return []drivers.Reply{int64(0), n.left(cur), f, cur.value[:min(8, len(cur.value))]}
 	}
 	if held && f > 0 {
 		return []drivers.Reply{int64(1), f}
@@ -213,14 +241,14 @@ func (n *Node) acquire(keys, args []string) drivers.Reply {
 	if _, gone := n.get(keys[2]); gone {
 		return []drivers.Reply{int64(-1)}
 	}
-	now := time.Now().Add(n.Skew).UnixMicro()
+	now := n.now().Add(n.Skew).UnixMicro()
 	hint := number(args[3])
 	if hint > now+time.Hour.Microseconds() {
 		hint = 0
 	}
 	c := max(f+1, now-now%number(args[2]), hint+1)
 	n.setCounter(keys[1], c)
-	n.keys[keys[0]] = entry{value: args[0], expires: after(args[1])}
+	n.keys[keys[0]] = entry{value: args[0], expires: n.after(args[1])}
 	return []drivers.Reply{int64(1), c}
 }
 
@@ -250,11 +278,11 @@ func (n *Node) extend(keys, args []string) drivers.Reply {
 	if f < token {
 		n.keys[keys[1]] = entry{value: args[2]}
 	}
-	if e, end := n.keys[keys[1]], time.Now().Add(keep); e.expires.Before(end) {
+	if e, end := n.keys[keys[1]], n.now().Add(keep); e.expires.Before(end) {
 		n.keys[keys[1]] = entry{value: e.value, expires: end}
 	}
-	if cur.expires.Before(after(args[1])) {
-		n.keys[keys[0]] = entry{value: cur.value, expires: after(args[1])}
+	if cur.expires.Before(n.after(args[1])) {
+		n.keys[keys[0]] = entry{value: cur.value, expires: n.after(args[1])}
 	}
 	return int64(1)
 }
@@ -278,7 +306,7 @@ func (n *Node) undo(lock, gone, fence, owner, tomb, rest, token string) int64 {
 			r = 3
 		}
 		if rest != "0" {
-			n.keys[lock] = entry{value: "hold:" + owner, expires: after(rest)}
+			n.keys[lock] = entry{value: "hold:" + owner, expires: n.after(rest)}
 		}
 	}
 	if tomb != "0" {
@@ -289,7 +317,7 @@ func (n *Node) undo(lock, gone, fence, owner, tomb, rest, token string) int64 {
 		if r == 1 {
 			mark = "d"
 		}
-		n.keys[gone] = entry{value: mark, expires: after(tomb)}
+		n.keys[gone] = entry{value: mark, expires: n.after(tomb)}
 	}
 	return r
 }

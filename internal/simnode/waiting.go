@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/golocker/locker/drivers"
 )
@@ -25,7 +24,7 @@ type line struct {
 	lock, fence, queue, waiters, turns string // turns is empty unless the queue is for the turn
 }
 
-func (l line) clock() int64 { return time.Now().Add(l.Skew).UnixMicro() }
+func (l line) clock() int64 { return l.now().Add(l.Skew).UnixMicro() }
 
 func (l line) exists(key string) bool {
 	_, ok := l.get(key)
@@ -40,7 +39,7 @@ func (l line) pttl(key string) int64 {
 	case e.expires.IsZero():
 		return -1
 	default:
-		return time.Until(e.expires).Milliseconds()
+		return l.left(e)
 	}
 }
 
@@ -104,7 +103,7 @@ func (l line) join(o, lease, ttl, channel, ticket string) (s, rank int64) {
 	}
 	deadline := l.clock()/1000 + max(1, min(number(lease), maxLease))
 	w.fields[o] = strconv.FormatInt(deadline, 10) + ":" + ttl + ":" + channel
-	end := time.Now().Add(2 * maxLease * time.Millisecond)
+	end := l.in(2 * maxLease)
 	q.expires, w.expires = end, end
 	l.keys[l.queue], l.keys[l.waiters] = q, w
 	return s, rank
@@ -139,17 +138,15 @@ func (l line) handOn(self string) (r int, h string, c int64) {
 			ttl = min(ttl, claimWindow)
 		}
 		if l.turns != "" {
-			l.keys[l.turns] = entry{value: h + " " + channel, expires: in(claimWindow)}
+			l.keys[l.turns] = entry{value: h + " " + channel, expires: l.in(claimWindow)}
 			return 1, h, 0
 		}
 		c = l.mint()
-		l.keys[l.lock] = entry{value: h, expires: in(ttl)}
+		l.keys[l.lock] = entry{value: h, expires: l.in(ttl)}
 		return 1, h, c
 	}
 	return -1, "", 0
 }
-
-func in(ms int64) time.Time { return time.Now().Add(time.Duration(ms) * time.Millisecond) }
 
 func wake(r int, left int64) int64 {
 	switch {
@@ -181,7 +178,7 @@ func (n *Node) enqueue(l line, gone string, args []string) drivers.Reply {
 		return []drivers.Reply{int64(0), left, int64(-1), wake(0, left), int64(0)}
 	case !held && !l.exists(l.queue):
 		c := l.mint()
-		l.keys[l.lock] = entry{value: o, expires: after(ttl)}
+		l.keys[l.lock] = entry{value: o, expires: l.after(ttl)}
 		return []drivers.Reply{int64(1), c, number(ttl)}
 	}
 	s, rank := l.join(o, lease, ttl, channel, ticket)
@@ -208,7 +205,7 @@ func (n *Node) claim(l line, packed string) drivers.Reply {
 	}
 	left := l.pttl(l.lock)
 	if left < number(ttl) {
-		l.keys[l.lock] = entry{value: cur.value, expires: after(ttl)}
+		l.keys[l.lock] = entry{value: cur.value, expires: l.after(ttl)}
 		left = number(ttl)
 	}
 	return []drivers.Reply{int64(1), l.tokenOfHolder(), left}
@@ -247,7 +244,7 @@ func (n *Node) turn(l line, args []string) drivers.Reply {
 	w, lease, ticket, channel := args[0], p[0], p[1], p[2]
 	left := l.pttl(l.lock)
 	if holder, _ := l.holder(); holder == w {
-		l.keys[l.turns] = entry{value: w + " " + channel, expires: in(claimWindow)}
+		l.keys[l.turns] = entry{value: w + " " + channel, expires: l.in(claimWindow)}
 		return []drivers.Reply{int64(1), left}
 	}
 	s, _ := l.join(w, lease, "0", channel, ticket)
