@@ -31,10 +31,10 @@ var rules = map[string]struct {
 }
 
 // free are not libraries, or are for this module's own tests.
-var free = []string{"/examples", "/cmd", "/internal/redistest", "/internal/fault", "/internal/simnode", "/internal/contention", "/internal/virtual", "/internal/archtest"}
+var free = []string{"/examples", "/cmd", "/internal/redistest", "/internal/fault", "/internal/simnode", "/internal/sim", "/internal/history", "/internal/contention", "/internal/virtual", "/internal/archtest"}
 
 // testers may import package testing outside _test files.
-var testers = []string{"/conformance", "/internal/redistest", "/internal/fault", "/internal/contention", "/internal/virtual"}
+var testers = []string{"/conformance", "/internal/redistest", "/internal/fault", "/internal/contention", "/internal/virtual", "/internal/sim"}
 
 func under(path string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })

@@ -1,0 +1,79 @@
+package history
+
+import (
+	"time"
+
+	"github.com/anishathalye/porcupine"
+)
+
+// The second opinion: a lock that one has at a time, with a token that grows, as a sequential object. The checker looks for
+// a moment within each operation at which it took effect, so that all are legal in a row.
+//
+// A hold that was not seen released ends by itself: by expiry, or by a release whose answer was lost. That is an operation
+// as well, with bounds on both sides. An open end makes illegal histories undecidable in practice: each such end may come
+// anywhere later, and all orders are tried.
+
+type modelState struct {
+	holder int // index of a hold + 1; 0: free
+	fence  uint64
+}
+
+type modelOp struct {
+	ends  bool
+	hold  int // index + 1
+	fence uint64
+}
+
+var lockModel = porcupine.Model{
+	Init: func() any { return modelState{} },
+	Step: func(state, input, _ any) (bool, any) {
+		s, op := state.(modelState), input.(modelOp)
+		switch {
+		case op.ends:
+			return s.holder == op.hold, modelState{0, s.fence}
+		default:
+			return s.holder == 0 && op.fence > s.fence, modelState{op.hold, op.fence}
+		}
+	},
+	Hash: func(state any) uint64 { s := state.(modelState); return s.fence<<8 ^ uint64(s.holder) },
+}
+
+// modelPatience is how long the model may take for one key. No answer by then counts as a wrong one.
+const modelPatience = 20 * time.Second
+
+// CheckModel asks the model whether the history of each key makes sense, and returns a violation (MODEL) for those where
+// it does not. It supposes that a lock that nobody extends or releases any more is free linger after the last thing that
+// was heard of it: the TTL, and how late a message may be executed. It must not be called in virtual time.
+func (h *History) CheckModel(linger time.Duration) (found []Violation) {
+	c := checker{}
+	keys, byKey := holds(h.Events())
+	for _, key := range keys {
+		switch porcupine.CheckOperationsTimeout(lockModel, operations(byKey[key], linger), modelPatience) {
+		case porcupine.Ok:
+		case porcupine.Illegal:
+			c.add("MODEL", "key %s: no order of the %d holds makes sense", key, len(byKey[key]))
+		default:
+			c.add("MODEL", "key %s: %d holds were not decided within %v", key, len(byKey[key]), modelPatience)
+		}
+	}
+	return c.found
+}
+
+func operations(hs []*Hold, linger time.Duration) []porcupine.Operation {
+	ops := make([]porcupine.Operation, 0, 2*len(hs))
+	for i, h := range hs {
+		from, to := min(h.Until, h.Unlock), h.Until+linger
+		switch {
+		case h.Released != never:
+			from, to = h.Unlock, h.Released
+		case h.NotHeld != never:
+			to = max(from, h.NotHeld)
+		case h.Unlock != never:
+			to = max(to, h.Unlock+linger)
+		}
+		ops = append(ops,
+			porcupine.Operation{ClientId: h.Client, Input: modelOp{false, i + 1, h.Fence}, Call: int64(h.Call), Return: int64(h.Return)},
+			porcupine.Operation{ClientId: h.Client, Input: modelOp{true, i + 1, 0}, Call: int64(from), Return: int64(to)})
+	}
+	return ops
+}

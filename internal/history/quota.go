@@ -1,0 +1,17 @@
+package history
+
+import (
+	"maps"
+	"slices"
+)
+
+// Quota (QUOTA) compares what has happened with what has to, so that a run that shows little does not pass for a clean one.
+func Quota(happened, needed map[string]int) (found []Violation) {
+	c := checker{}
+	for _, what := range slices.Sorted(maps.Keys(needed)) {
+		if happened[what] < needed[what] {
+			c.add("QUOTA", "%s: %d times, which shows little: %d are needed", what, happened[what], needed[what])
+		}
+	}
+	return c.found
+}

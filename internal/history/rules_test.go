@@ -1,0 +1,192 @@
+package history
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// play makes a history of lines like
+//
+//	0-2 a lock 7 until 20      client a asks at 0 and has the lock at 2 ms, with token 7, until 20
+//	5-6 a extend until 30
+//	7-8 a unlock               or: unlock notheld, unlock unknown
+//	9 a done                   or: done taken
+//
+// Each client has one lease at a time.
+func play(t *testing.T, lines ...string) *History {
+	t.Helper()
+	h := New()
+	owners, fences := map[string]string{}, map[string]uint64{}
+	for _, line := range lines {
+		f := strings.Fields(line)
+		ms := func(s string) time.Duration {
+			d, err := time.ParseDuration(s + "ms")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return d
+		}
+		from, to, ok := strings.Cut(f[0], "-")
+		if !ok {
+			to = from
+		}
+		who := f[1]
+		e := Event{Client: int(who[0] - 'a'), Key: "k", Op: Op(f[2]), Call: ms(from), Return: ms(to), Outcome: OK}
+		if e.Op == Lock {
+			fences[who] = uint64(ms(f[3]) / time.Millisecond)
+			owners[who] = line
+		}
+		e.Owner, e.Fence = owners[who], fences[who]
+		if i := slices.Index(f, "until"); i > 2 {
+			e.Until = ms(f[i+1])
+		}
+		for word, o := range map[string]Outcome{"notheld": NotHeld, "unknown": Unknown, "taken": Taken, "held": Held} {
+			if slices.Contains(f, word) {
+				e.Outcome = o
+			}
+		}
+		if i := slices.Index(f, "deadline"); i > 0 {
+			e.Deadline = ms(f[i+1])
+		}
+		h.Add(e)
+	}
+	return h
+}
+
+var sound = Rules{Sound: true, Prompt: time.Millisecond}
+
+// Histories with one thing wrong break the rule that forbids it; the model is asked as well.
+func TestRulesFindWhatIsWrong(t *testing.T) {
+	for name, tt := range map[string]struct {
+		history []string
+		rules   []string
+		model   bool // the model finds it, too
+	}{
+		"nothing":                         {[]string{"0-2 a lock 7 until 20", "5-6 a unlock", "1-7 b lock 8 until 30", "40-41 c lock 9 until 60"}, nil, false},
+		"a hold that ends by itself":      {[]string{"0-2 a lock 7 until 20", "1-21 b lock 8 until 40", "19 a done", "39 b done"}, nil, false},
+		"a release whose answer was lost": {[]string{"0-2 a lock 7 until 90", "5-6 a unlock unknown", "1-30 b lock 8 until 40"}, nil, false},
+		"two holders":                     {[]string{"0-2 a lock 7 until 20", "3-5 b lock 8 until 30", "19 a done"}, []string{"ME"}, true},
+		"two holders, the second short":   {[]string{"0-2 a lock 7 until 50", "3-5 b lock 8 until 30", "40-45 c lock 9 until 70"}, []string{"ME", "ME"}, true},
+		"a hold that was extended meanwhile": {[]string{"0-2 a lock 7 until 20", "3-5 a extend until 50", "20-25 b lock 8 until 60"},
+			[]string{"ME"}, true},
+		"a token twice":         {[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "3-6 b lock 7 until 20", "7-8 b unlock"}, []string{"UNIQ"}, true},
+		"a smaller token later": {[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "5-6 b lock 6 until 20"}, []string{"RT", "HO"}, true},
+		"a smaller token later, attempts overlap": {
+			[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "1-6 b lock 6 until 20"}, []string{"HO"}, true},
+		"extended after another": {
+			[]string{"0-2 a lock 7 until 20", "30-31 b lock 8 until 50", "32-33 b unlock", "35-36 a extend until 50"},
+			// a's life goes on around b's
+			[]string{"ME", "VER"}, true},
+		"released after another": {[]string{"0-2 a lock 7 until 20", "30-31 b lock 8 until 50", "32-33 b unlock", "35-36 a unlock"}, []string{"VER"}, true},
+		"found gone too early":   {[]string{"0-2 a lock 7 until 20", "5-6 a unlock notheld"}, []string{"LOST"}, false},
+		"told too early":         {[]string{"0-2 a lock 7 until 20", "6 a done taken"}, []string{"LOST"}, false},
+		"told in time":           {[]string{"0-2 a lock 7 until 20", "20-21 a unlock notheld", "15-19 b lock 8 until 60"}, []string{"ME"}, true},
+		"told too late":          {[]string{"0-2 a lock 7 until 20", "21 a done"}, []string{"DONE"}, false},
+		"late to come back":      {[]string{"0-12 a trylock held deadline 10"}, []string{"PROMPT"}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := play(t, tt.history...)
+			var broken []string
+			for _, v := range h.Check(sound) {
+				broken = append(broken, v.Rule)
+			}
+			slices.Sort(broken)
+			slices.Sort(tt.rules)
+			if !slices.Equal(broken, tt.rules) {
+				t.Errorf("broken: %v, want %v", h.Check(sound), tt.rules)
+			}
+			if found := h.CheckModel(100 * time.Millisecond); (len(found) > 0) != tt.model {
+				t.Errorf("the model says %v, want something: %v", found, tt.model)
+			}
+		})
+	}
+}
+
+// Without sound timing only tokens and Done count.
+func TestRulesWithoutSoundTiming(t *testing.T) {
+	h := play(t, "0-2 a lock 7 until 20", "3-5 b lock 8 until 30", "6-7 a unlock notheld")
+	if found := h.Check(Rules{}); len(found) > 0 {
+		t.Error(found)
+	}
+}
+
+// A history of thousands of holds is decided quickly, also if it is wrong at its end.
+func TestModelDecidesLongHistories(t *testing.T) {
+	h := New()
+	at := func(i int) time.Duration { return time.Duration(i) * 10 * time.Millisecond }
+	for i := range 3000 {
+		owner := string(rune(0x4e00 + i))
+		h.Add(Event{Op: Lock, Key: "k", Owner: owner, Fence: uint64(i + 1), Call: at(i - 2), Return: at(i), Until: at(i + 1), Outcome: OK})
+		if i%3 > 0 {
+			h.Add(Event{Op: Unlock, Key: "k", Owner: owner, Call: at(i) + 1, Return: at(i) + 1000, Outcome: []Outcome{OK, Unknown}[i%2]})
+		}
+	}
+	linger := 200 * time.Millisecond
+	if found := h.CheckModel(linger); len(found) > 0 {
+		t.Error(found)
+	}
+	h.Add(Event{Op: Lock, Key: "k", Owner: "z", Fence: 2500, Call: at(2990), Return: at(3000), Until: at(3010), Outcome: OK})
+	if found := h.CheckModel(linger); len(found) == 0 {
+		t.Error("an illegal end was not found")
+	}
+}
+
+func TestRegister(t *testing.T) {
+	for _, fenced := range []bool{true, false} {
+		r := Register{Fenced: fenced}
+		old, _ := r.Read(1)
+		value, _ := r.Read(2)
+		if !r.Write(2, value) {
+			t.Error("the holder was refused")
+		}
+		if ok := r.Write(1, old); ok == fenced || r.Lost == 0 == !fenced {
+			t.Errorf("fenced %v: a late write is accepted: %v, %d updates are lost", fenced, ok, r.Lost)
+		}
+	}
+}
+
+func TestNodeLogFindsWhatIsWrong(t *testing.T) {
+	free, a, b := NodeState{Fence: 4}, NodeState{"a", 10, 5}, NodeState{"b", 10, 6}
+	for name, tt := range map[string]struct {
+		steps []NodeStep
+		want  string // "": nothing
+	}{
+		"grant, extension, release": {[]NodeStep{
+			{Script: "acquire", Owner: "a", Before: free, After: a},
+			{Script: "extend", Owner: "a", Before: a, After: NodeState{"a", 20, 5}},
+			{Script: "release", Owner: "a", Before: a, After: NodeState{Fence: 5}},
+		}, ""},
+		"hand-over":                   {[]NodeStep{{Script: "handover", Owner: "a", Before: a, After: b}}, ""},
+		"expiry and hand-over":        {[]NodeStep{{Script: "handover", Owner: "c", Before: free, After: a}}, ""},
+		"a rest":                      {[]NodeStep{{Script: "release", Owner: "a", Before: a, After: NodeState{"hold:a", 20, 5}}}, ""},
+		"loss of data":                {[]NodeStep{{Script: "acquire", Before: free, After: a}, {Life: 1, Script: "acquire", Before: NodeState{}, After: NodeState{"b", 1, 1}}}, ""},
+		"a counter that goes back":    {[]NodeStep{{Script: "acquire", Before: free, After: a}, {Script: "extend", Before: free, After: free}}, "went back"},
+		"a counter that stays":        {[]NodeStep{{Script: "acquire", Before: free, After: NodeState{"a", 10, 4}}}, "no greater counter"},
+		"an extension that creates":   {[]NodeStep{{Script: "extend", Owner: "a", Before: free, After: a}}, "created"},
+		"an extension that shortens":  {[]NodeStep{{Script: "extend", Owner: "a", Before: a, After: NodeState{"a", 9, 5}}}, "shortened"},
+		"a release of another's lock": {[]NodeStep{{Script: "release", Owner: "b", Before: a, After: NodeState{Fence: 5}}}, "taken"},
+		"a grant over another's lock": {[]NodeStep{{Script: "acquire", Owner: "b", Before: a, After: b}}, "taken"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l NodeLog
+			for _, s := range tt.steps {
+				l.Add(s)
+			}
+			switch {
+			case tt.want == "" && len(l.Found) > 0, tt.want != "" && len(l.Found) != 1:
+				t.Error(l.Found)
+			case tt.want != "" && !strings.Contains(l.Found[0].Text, tt.want):
+				t.Errorf("%v, want something that says %q", l.Found, tt.want)
+			}
+		})
+	}
+}
+
+func TestQuota(t *testing.T) {
+	found := Quota(map[string]int{"raises": 1, "cuts": 9}, map[string]int{"raises": 1, "cuts": 10, "hangs": 1})
+	if len(found) != 2 || !strings.Contains(found[0].Text, "cuts") || !strings.Contains(found[1].Text, "hangs") {
+		t.Error(found)
+	}
+}
