@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint verify check fuzz tokens leases model model-full bench bench-full bench-smoke
+.PHONY: test lint verify check fuzz sim mutants tokens leases model model-full bench bench-full bench-smoke
 
 test: ## install redis-server if it is missing, run all tests under the race detector
 	@scripts/need-redis.sh
@@ -24,15 +24,22 @@ fuzz: ## the fuzz targets, FUZZTIME each
 	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./config
 	go test -run '^$$' -fuzz FuzzLoad -fuzztime $(FUZZTIME) ./config
 
+PROFILE ?= model
+sim: ## simulation, see docs/testing.md: SEEDS=20000 drawn episodes, or SEED=123 again, with all that happens
+ifdef SEED
+	scripts/sim.sh -test.run 'TestSimulation$$' -seeds 1 -seed $(SEED) -profile $(PROFILE) -tell
+else
+	scripts/sim.sh -test.run 'TestSimulation$$' -seeds $(or $(SEEDS),20000) -profile $(PROFILE)
+endif
+
 model: ## the Promela model of the token protocol, small searches and all planted bugs: one to two minutes
 	model/run.sh
 
 model-full: ## the large searches, too: about 20 minutes and 3 GB
 	model/run.sh full
 
-SEEDS ?= 1
 tokens: ## redlock's tokens over 100,000 acquisitions under faults, on simulated nodes
-	LOCKER_ACQUISITIONS=100000 go test -count=$(SEEDS) -run TestTokensUnderFaults -v ./redlock
+	LOCKER_ACQUISITIONS=100000 go test -count=$(or $(SEEDS),1) -run TestTokensUnderFaults -v ./redlock
 
 BENCH = cd benchmarks && go run . -out results -markdown results/results.md
 bench: ## side by side with other libraries, see benchmarks/README.md: two to three minutes on a quiet machine; ARGS='-run contended'

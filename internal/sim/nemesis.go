@@ -1,0 +1,118 @@
+package sim
+
+import (
+	"time"
+)
+
+// nemesis does to nodes and clients what can be done to them, until it is calm. One at a time looks at each kind, so
+// kinds overlap and a kind does not with itself, save for what lasts.
+func (w *world) nemesis() {
+	for k, strike := range map[fault]func(*dice){
+		subscribersCut: func(d *dice) { w.nodes[d.intn(w.Nodes)].Cut() },
+		crashed:        w.crash, forgot: w.forget, hung: w.hang, separated: w.separate, paused: w.pause, died: w.kill,
+	} {
+		if w.Factors[k] == 0 {
+			continue
+		}
+		d := newDice(w.Seed, 200+uint64(k))
+		w.underWay.Go(func() {
+			const step = 50 * time.Millisecond
+			for !w.isCalm() {
+				time.Sleep(d.upTo(2 * step))
+				if w.strikes(d, k, step.Seconds()) {
+					strike(d)
+				}
+			}
+		})
+	}
+}
+
+// crash ends a node's process and starts it again, with its data.
+func (w *world) crash(d *dice) {
+	w.nodes[d.intn(w.Nodes)].restart(d.between(10*time.Millisecond, 500*time.Millisecond), false)
+}
+
+// forget does the same without its data. Where exclusion is promised the node stays away for as long as any lock may
+// last, and a little longer than clocks differ otherwise: only tokens then keep their promise.
+func (w *world) forget(d *dice) {
+	away := 100*time.Millisecond + 2*w.Skew
+	if w.Profile == Model {
+		away += w.MaxTTL + w.MaxTTL/50
+	}
+	w.nodes[d.intn(w.Nodes)].restart(away+d.upTo(100*time.Millisecond), true)
+}
+
+func (s *server) restart(away time.Duration, forgets bool) {
+	s.mu.Lock()
+	if s.down {
+		s.mu.Unlock()
+		return
+	}
+	s.down = true
+	s.boot++
+	if forgets {
+		s.life++
+	}
+	s.mu.Unlock()
+	s.Cut()
+	if forgets {
+		s.Flush()
+	}
+	time.Sleep(away)
+	s.mu.Lock()
+	s.down = false
+	s.mu.Unlock()
+}
+
+// hang stops a node's process for a while. What it receives meanwhile it executes then, wanted or not.
+func (w *world) hang(d *dice) {
+	s := w.nodes[d.intn(w.Nodes)]
+	stopped := make(chan struct{})
+	s.mu.Lock()
+	s.stopped = stopped
+	s.mu.Unlock()
+	time.Sleep(d.between(10*time.Millisecond, w.MaxTTL))
+	s.mu.Lock()
+	s.stopped = nil
+	s.mu.Unlock()
+	close(stopped)
+}
+
+// separate cuts a client off from a node for a while.
+func (w *world) separate(d *dice) {
+	c := w.clients[d.intn(w.Clients)]
+	l := c.links[d.intn(w.Nodes)]
+	how := d.intn(4)
+	l.mu.Lock()
+	l.noWay, l.noWayBack, l.unreachable = how == 0 || how == 2, how == 1 || how == 2, how == 3
+	l.mu.Unlock()
+	time.Sleep(d.between(20*time.Millisecond, w.MaxTTL))
+	l.mu.Lock()
+	l.noWay, l.noWayBack, l.unreachable = false, false, false
+	l.mu.Unlock()
+}
+
+// pause stops a client's messages and its workers for a while. Its timers go on, which a stopped process' do not: what a
+// holder does that does not look at them is played by its workers.
+func (w *world) pause(d *dice) {
+	c := w.clients[d.intn(w.Clients)]
+	stopped := make(chan struct{})
+	c.mu.Lock()
+	c.stopped = stopped
+	c.mu.Unlock()
+	time.Sleep(d.between(10*time.Millisecond, w.MaxTTL))
+	c.mu.Lock()
+	c.stopped = nil
+	c.mu.Unlock()
+	close(stopped)
+}
+
+// kill ends a client, as long as two remain.
+func (w *world) kill(d *dice) {
+	c := w.clients[d.intn(w.Clients)]
+	if len(w.living()) > 2 {
+		c.mu.Lock()
+		c.dead = true
+		c.mu.Unlock()
+	}
+}

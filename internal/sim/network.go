@@ -1,0 +1,152 @@
+package sim
+
+import (
+	"context"
+	"io"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// link is the network between a client and a node.
+type link struct {
+	client *client
+	server *server
+	dice   *dice
+
+	mu          sync.Mutex
+	noWay       bool // requests do not arrive
+	noWayBack   bool // replies do not
+	unreachable bool // it is noticed when a connection is made
+}
+
+// maxLate is how much later than usual a message may be executed.
+const maxLate = 500 * time.Millisecond
+
+// dialRefused is what drivers say of a server that is down; nodes rest after it.
+var dialRefused = drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+
+type answer struct {
+	replies []drivers.Reply
+	err     error
+}
+
+// deliver is a simnode.Network. What it returns is what the client sees; a message goes its way also when the client has
+// stopped to wait for it.
+func (l *link) deliver(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+	w, d := l.client.world, l.dice
+	l.mu.Lock()
+	unreachable := l.unreachable
+	l.mu.Unlock()
+	if unreachable || w.strikes(d, unsent, 1) || l.server.isDown() && d.chance(.9) {
+		return nil, dialRefused
+	}
+	come := make(chan answer, 1)
+	w.underWay.Go(func() {
+		if a, ok := l.travel(cmds, execute); ok {
+			come <- a
+		}
+	})
+	select {
+	case a := <-come:
+		return a.replies, a.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// travel is the way of a batch to the node and back. ok says that the client hears of its end; otherwise there is silence.
+func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a answer, ok bool) {
+	w, d, s := l.client.world, l.dice, l.server
+	// What has become of it, it becomes of the connection, too: broken, or silent.
+	broken := func() (answer, bool) { return answer{err: io.EOF}, d.chance(.5) }
+	alive := l.client.gate()
+	time.Sleep(w.Latency/20 + d.upTo(w.Latency))
+	l.mu.Lock()
+	noWay := l.noWay
+	l.mu.Unlock()
+	switch {
+	case !alive, noWay:
+		return answer{}, false
+	case w.strikes(d, requestLost, 1):
+		return broken()
+	case w.strikes(d, slow, 1):
+		time.Sleep(d.upTo(300 * time.Millisecond))
+	case w.strikes(d, late, 1):
+		w.underWay.Go(func() {
+			time.Sleep(d.upTo(maxLate))
+			l.execute(execute)
+		})
+		return broken()
+	case w.strikes(d, refused, 1):
+		codes := []drivers.ServerError{"LOADING not yet", "READONLY not here", "OOM no room", "BUSY with a script"}
+		return answer{replies: drivers.Refused(codes[d.intn(len(codes))], len(cmds))}, true
+	case strings.HasPrefix(cmds[0][0], "EVALSHA") && w.strikes(d, scriptsFlushed, 1):
+		return answer{replies: drivers.Refused("NOSCRIPT No matching script.", len(cmds))}, true
+	}
+	replies, executed := l.execute(execute)
+	if !executed { // the server is down
+		return broken()
+	}
+	if w.strikes(d, twice, 1) {
+		l.again(cmds, execute)
+	}
+	boot := s.booted()
+	time.Sleep(w.Latency/20 + d.upTo(w.Latency))
+	l.mu.Lock()
+	noWay = l.noWayBack
+	l.mu.Unlock()
+	switch {
+	case noWay, !l.client.gate():
+		return answer{}, false
+	case w.strikes(d, replyLost, 1), s.booted() != boot:
+		return broken()
+	}
+	return answer{replies: replies}, true
+}
+
+// again executes a batch a second time, later. Drivers send once, so this is more than has to be borne: it may leave a lock
+// behind, which is known to nobody if the first execution was refused, or answered and released. The TTL cleans up then;
+// for one key that would take too long.
+func (l *link) again(cmds []drivers.Command, execute func() []drivers.Reply) {
+	if slices.ContainsFunc(cmds, func(cmd drivers.Command) bool { return len(cmd) > 3 && strings.Contains(cmd[3], longKey) }) {
+		return
+	}
+	w := l.client.world
+	w.underWay.Go(func() {
+		time.Sleep(l.dice.upTo(maxLate))
+		l.execute(execute)
+	})
+}
+
+// execute has the node execute a batch, when it runs. A process that crashes takes with it what it had received.
+func (l *link) execute(execute func() []drivers.Reply) (replies []drivers.Reply, executed bool) {
+	s := l.server
+	s.mu.Lock()
+	stopped, down, boot := s.stopped, s.down, s.boot
+	s.mu.Unlock()
+	if stopped != nil {
+		<-stopped
+	}
+	if down || s.isDown() || s.booted() != boot {
+		return nil, false
+	}
+	return execute(), true
+}
+
+func (s *server) isDown() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down
+}
+
+func (s *server) booted() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.boot
+}

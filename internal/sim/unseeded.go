@@ -1,0 +1,7 @@
+//go:build !seeded
+
+package sim
+
+const seeded = false
+
+func seedRuntime(uint64) {}
