@@ -51,6 +51,8 @@ func (l *NodeLog) Add(s NodeStep) {
 	releases := s.Script == "release" || s.Script == "handover" || s.Script == "turnrelease"
 	was, is := s.Before.Owner, s.After.Owner
 	switch {
+	case (s.Script == "extend" || s.Script == "raise") && was == is && was != s.Owner && s.After.Fence != s.Before.Fence:
+		l.add(s, "the counter was changed by somebody else than the owner of the lock")
 	case was == is && was == "":
 	case was == is && s.After.Expires < s.Before.Expires:
 		l.add(s, "the life of the lock was shortened")

@@ -1,11 +1,13 @@
 package sim
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -21,6 +23,7 @@ type Result struct {
 	Violations []history.Violation
 	Hash       uint64        // of its history
 	Virtual    time.Duration // how long it took there
+	Told       []string      // with Trace: what happened
 	history    *history.History
 	linger     time.Duration
 }
@@ -63,7 +66,7 @@ func Play(t testing.TB, o Options) *Result {
 // messages that are late.
 const cleanupBound = 3 * time.Second
 
-// waits are the longest that dead waiters keep others from a lock: docs/safety.md, Waiting.
+// deadWaiters is the longest that dead waiters keep others from a lock: docs/safety.md, Waiting.
 const deadWaiters = 8 * time.Second
 
 // settle lets clean-ups come to an end, and looks for what they have left.
@@ -92,9 +95,13 @@ var (
 
 // alive (LIVE) has every client that lives lock everything once.
 func (w *world) alive() {
+	bound := w.MaxTTL + time.Second
+	if w.Factors[twice] > 0 { // who left the queue may have been put into it once more
+		bound += deadWaiters
+	}
 	for _, key := range w.keys {
 		for _, c := range w.living() {
-			ctx, cancel := context.WithTimeout(w.Context(), w.MaxTTL+time.Second)
+			ctx, cancel := context.WithTimeout(w.Context(), bound)
 			lease, err := c.Lock(ctx, key, locker.TTL(w.MinTTL.Round(time.Millisecond)))
 			if err != nil {
 				w.violated("LIVE", fmt.Sprintf("client %d, with no faults any more: %v", c.id, err))
@@ -118,7 +125,6 @@ func (w *world) judge(took time.Duration) *Result {
 		w.counts["stale accesses refused"] += r.Refused
 	}
 	for _, e := range w.history.Events() {
-		w.trace("%+v", e)
 		switch {
 		case e.Op == history.Lock || e.Op == history.TryLock:
 			w.counts["attempts"]++
@@ -134,10 +140,28 @@ func (w *world) judge(took time.Duration) *Result {
 	for script, n := range w.log.Counts {
 		w.counts["script "+script] += n
 	}
+	w.tellEvents()
 	return &Result{
+		Told:   w.told,
 		Counts: maps.Clone(w.counts), Violations: found, Hash: w.history.Hash(), Virtual: took, history: w.history,
 		linger: max(w.MaxTTL, longTTL*btoi(slices.Contains(w.keys, longKey)))*51/50 + w.Timeout + maxLate + 2*w.MaxTTL,
 	}
+}
+
+// tellEvents adds what the clients saw to what happened on the nodes.
+func (w *world) tellEvents() {
+	if !w.Trace {
+		return
+	}
+	for _, e := range w.history.Events() {
+		w.told = append(w.told, fmt.Sprintf("%12v client %d %s %s %.8s token %d from %v until %v: %s", e.Return, e.Client, e.Op, e.Key, e.Owner,
+			e.Fence, e.Call, e.Until, e.Outcome))
+	}
+	at := func(line string) time.Duration {
+		d, _ := time.ParseDuration(strings.Fields(line)[0])
+		return d
+	}
+	slices.SortStableFunc(w.told, func(a, b string) int { return cmp.Compare(at(a), at(b)) })
 }
 
 func btoi(b bool) time.Duration {

@@ -24,6 +24,7 @@ var (
 	seeds   = flag.Int("seeds", 60, "how many episodes to play")
 	first   = flag.Uint64("seed", 0, "the first seed; 0: drawn")
 	profile = flag.String("profile", string(Model), "model, forget or drift")
+	once    = flag.Bool("once", false, "stop after the first episode in which a rule is broken")
 	tell    = flag.Bool("tell", false, "log all that happens")
 )
 
@@ -75,6 +76,9 @@ func playAll(t *testing.T, p Profile, from uint64, n int, expected func(rule str
 		o := Draw(from+uint64(i), p)
 		o.Trace = *tell
 		r := play(t, o)
+		for _, line := range r.Told {
+			fmt.Println(line)
+		}
 		b.virtual += r.Virtual
 		b.hash = b.hash*31 + r.Hash
 		for what, n := range r.Counts {
@@ -89,6 +93,9 @@ func playAll(t *testing.T, p Profile, from uint64, n int, expected func(rule str
 		}
 		for rule := range rules {
 			b.broken[rule]++
+		}
+		if *once && t.Failed() {
+			break
 		}
 	}
 	return b

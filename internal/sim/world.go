@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -34,6 +35,7 @@ type world struct {
 	counts     map[string]int
 	violations []history.Violation
 	log        history.NodeLog
+	told       []string
 }
 
 // server is one node and the process that it runs in.
@@ -111,9 +113,10 @@ func (w *world) newClient(i int) *client {
 	return c
 }
 
+// trace notes what happens, for after the episode: writing it out would change what happens. mu is held.
 func (w *world) trace(format string, args ...any) {
 	if w.Trace {
-		w.Logf(format, args...)
+		w.told = append(w.told, fmt.Sprintf("%12v ", w.history.Now())+fmt.Sprintf(format, args...))
 	}
 }
 
@@ -128,7 +131,7 @@ func (w *world) strikes(d *dice, k fault, chances float64) bool {
 		return false
 	}
 	w.counts[kinds[k].name]++
-	w.trace("%v %s", w.history.Now(), kinds[k].name)
+	w.trace("%s", kinds[k].name)
 	return true
 }
 
@@ -165,7 +168,7 @@ func (s *server) observe(step simnode.Step) {
 		Before: state(step.Before), After: state(step.After),
 	}
 	w.log.Add(n)
-	w.trace("%v node %d %s %s by %.8s: %.13s %d to %.13s %d", n.At, n.Node, n.Script, n.Lock, n.Owner,
+	w.trace("node %d %s %s by %.8s: %.13s %d to %.13s %d", n.Node, n.Script, n.Lock, n.Owner,
 		n.Before.Owner, n.Before.Fence, n.After.Owner, n.After.Fence)
 }
 

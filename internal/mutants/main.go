@@ -1,0 +1,231 @@
+// Mutants plants bugs in a copy of the repository, one at a time, and sees whether what should notice each does: tests, the
+// simulation, the model. It prints a table and fails if a bug survives that should not, or does not survive that is known
+// to be harmless.
+//
+//	go run ./internal/mutants [REGEXP]     only those whose names match
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// mutant is one planted bug.
+type mutant struct {
+	name    string
+	patches []patch
+	killers []killer
+}
+
+// patch replaces a text that a file has exactly once.
+type patch struct{ file, before, after string }
+
+// killer is something that may notice a bug.
+type killer struct {
+	by   string   // what the table calls it
+	args []string // of go test; for the model, of model/run.sh
+	// survives says why the bug is not noticed by it, if that is known.
+	survives string
+}
+
+// test runs some tests of a package.
+func test(pkg, names string) killer {
+	return killer{by: pkg + " " + names, args: []string{"test", "-count=1", "-timeout=5m", "./" + pkg, "-run", names}}
+}
+
+// simulated plays episodes until a rule is broken.
+func simulated(seeds int) killer {
+	return killer{by: fmt.Sprintf("simulation, %d seeds", seeds), args: []string{"test", "-count=1", "-timeout=15m", "./internal/sim",
+		"-run", "^TestSimulation$", "-seed=1", "-once", fmt.Sprint("-seeds=", seeds)}}
+}
+
+// modelled searches the model with the same bug.
+func modelled(flags ...string) killer {
+	return killer{by: "model " + strings.Join(flags, " "), args: append([]string{"trace"}, flags...)}
+}
+
+func (k killer) but(why string) killer {
+	k.survives = why
+	return k
+}
+
+func (p patch) apply(root string) error {
+	name := filepath.Join(root, p.file)
+	text, err := os.ReadFile(name) //nolint:gosec // from the list
+	if err != nil {
+		return err
+	}
+	if n := bytes.Count(text, []byte(p.before)); n != 1 {
+		return fmt.Errorf("%s has %q %d times, not once", p.file, p.before, n)
+	}
+	return os.WriteFile(name, bytes.Replace(text, []byte(p.before), []byte(p.after), 1), 0o600)
+}
+
+func main() {
+	pattern := "."
+	if len(os.Args) > 1 {
+		pattern = os.Args[1]
+	}
+	if err := run(pattern); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+func run(pattern string) error {
+	chosen, err := regexp.Compile(pattern)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "mutants")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	if err := copyRepository(dir); err != nil {
+		return err
+	}
+	unexpected := 0
+	fmt.Printf("%-52s %-9s %8s  %s\n", "mutant", "", "", "by")
+	for _, m := range mutants {
+		if !chosen.MatchString(m.name) {
+			continue
+		}
+		bad, err := m.run(dir)
+		if err != nil {
+			return fmt.Errorf("%s: %w", m.name, err)
+		}
+		unexpected += bad
+	}
+	if unexpected > 0 {
+		return fmt.Errorf("%d results are not as they should be", unexpected)
+	}
+	return nil
+}
+
+// copyRepository copies what git knows of, as it is in the working tree.
+func copyRepository(to string) error {
+	out, err := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
+	if err != nil {
+		return err
+	}
+	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
+		text, err := os.ReadFile(name) //nolint:gosec // as above
+		if errors.Is(err, os.ErrNotExist) {
+			continue // deleted, and not committed yet
+		} else if err != nil {
+			return err
+		}
+		info, err := os.Stat(name)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Join(to, filepath.Dir(name)), 0o750); err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(to, name), text, info.Mode().Perm()|0o200); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// run plants the bug, has all killers try, and takes it out again.
+func (m mutant) run(dir string) (unexpected int, err error) {
+	for _, p := range m.patches {
+		text, err := os.ReadFile(filepath.Join(dir, p.file))
+		if err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, os.WriteFile(filepath.Join(dir, p.file), text, 0o600)) }()
+		if err := p.apply(dir); err != nil {
+			return 0, err
+		}
+	}
+	if len(m.patches) > 0 {
+		if out, err := command(dir, "go", "build", "./...").CombinedOutput(); err != nil {
+			return 0, fmt.Errorf("does not build: %s", out)
+		}
+	}
+	name := m.name
+	for _, k := range m.killers {
+		began := time.Now()
+		killed, how, err := k.try(dir)
+		if err != nil {
+			return 0, err
+		}
+		word := map[bool]string{true: "killed", false: "survived"}[killed]
+		switch {
+		case killed == (k.survives == ""):
+		default:
+			word = strings.ToUpper(word)
+			unexpected++
+		}
+		if k.survives != "" {
+			how = k.survives
+		}
+		fmt.Printf("%-52s %-9s %7.1fs  %s: %s\n", name, word, time.Since(began).Seconds(), k.by, how)
+		name = ""
+	}
+	return unexpected, nil
+}
+
+var (
+	failed  = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)|^ +sim_test\.go:\d+: ([A-Z]+): |^violated: (\w+)|^(panic: .*|fatal error: .*)`)
+	noTests = regexp.MustCompile(`no tests to run`)
+)
+
+// try reports whether the killer notices, and how. That it cannot run at all is an error.
+func (k killer) try(dir string) (killed bool, how string, err error) {
+	cmd := command(dir, "go", k.args...)
+	if k.args[0] == "trace" {
+		cmd = command(dir, "model/run.sh", k.args...)
+	}
+	out, err := cmd.CombinedOutput()
+	if exit := (*exec.ExitError)(nil); err != nil && !errors.As(err, &exit) {
+		return false, "", err
+	}
+	found := failed.FindAllSubmatch(out, -1)
+	switch {
+	case noTests.Match(out):
+		return false, "", fmt.Errorf("%s: no such tests", k.by)
+	case err == nil:
+		return false, "", nil
+	case len(found) == 0:
+		return false, "", fmt.Errorf("%s: %s", k.by, out)
+	}
+	seen := map[string]bool{}
+	var names []string
+	for _, f := range found {
+		what := string(bytes.Join(f[1:], nil))
+		if !seen[what] && !strings.Contains(what, "/") && what != "TestSimulation" && len(names) < 4 {
+			names = append(names, what)
+		}
+		seen[what] = true
+	}
+	return true, strings.Join(names, ", "), nil
+}
+
+// command runs in a group of its own, so that what it started ends with it when its time is up.
+func command(dir, name string, args ...string) *exec.Cmd {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath") // what was built in another copy counts
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error {
+		defer cancel()
+		return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
+	}
+	cmd.WaitDelay = time.Second
+	return cmd
+}
