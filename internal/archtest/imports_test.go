@@ -27,6 +27,8 @@ var rules = map[string]struct {
 	"/drivers/all":     {[]string{module + "/drivers/"}, "it only registers"},
 	"/config": {[]string{module, module + "/drivers", module + "/memory", module + "/redlock", module + "/single", "go.yaml.in/yaml/v3"},
 		"configuration must not pull in clients that the program does not register"},
+	"/middleware/tracing": {[]string{module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
+		"go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}, "the SDK and its exporters are the program's choice"},
 	"/conformance": {[]string{module, module + "/drivers"}, "outside authors run the suite with nothing but the standard library"},
 }
 
@@ -67,8 +69,9 @@ func violation(pkg, imp string) string {
 		return "there is no rule for this package: add one"
 	}
 	for _, may := range rule.may {
-		// a module's own packages are named one by one, a client's all at once
-		if imp == may || (!strings.HasPrefix(may, module) || strings.HasSuffix(may, "/")) && strings.HasPrefix(imp, may) {
+		// this module's packages are named one by one, and OpenTelemetry's, whose SDK is below its API; a client's all at once
+		exact := strings.HasPrefix(may, module) || strings.HasPrefix(may, "go.opentelemetry.io/")
+		if imp == may || (!exact || strings.HasSuffix(may, "/")) && strings.HasPrefix(imp, may) {
 			return ""
 		}
 	}
@@ -99,6 +102,8 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"/drivers/goredis", module},
 		{"/config", module + "/drivers/goredis"},
 		{"/conformance", "github.com/stretchr/testify/assert"},
+		{"/middleware/tracing", "go.opentelemetry.io/otel/sdk/trace"},
+		{"/middleware/tracing", module + "/single"},
 		{"/newroom", "github.com/redis/rueidis"},
 	} {
 		if violation(bad[0], bad[1]) == "" {

@@ -1,0 +1,233 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/golocker/locker"
+)
+
+// acquisition is one call of Lock or TryLock, and the lease that comes of it, as the hooks of its Trace tell them.
+type acquisition struct {
+	*scope
+	op    op
+	key   string
+	class string
+	attrs []attribute.KeyValue // of the key, for spans
+	begun time.Time
+	call  story
+	trace locker.Trace
+
+	mu        sync.Mutex
+	attempts  int
+	waiting   time.Time         // when it began to wait; zero: it did not
+	acquired  time.Time         // when the call returned with a lease; zero: not yet, or never
+	early     *locker.LostError // it was lost before that
+	over      bool              // the lease is lost or unlocked
+	inDoubt   bool              // the last renewal failed
+	renewed   int
+	failed    int  // renewals
+	unlocking bool // Unlock was called
+}
+
+func (s *scope) newAcquisition(op op, key string, span trace.Span, measured bool) *acquisition {
+	a := &acquisition{scope: s, op: op, key: key, begun: time.Now()}
+	a.call.span, a.call.recording = span, span.IsRecording()
+	if s.class != nil {
+		if a.class = s.class(key); a.class != "" {
+			a.attrs = append(a.attrs, keyClass.String(a.class))
+		}
+	}
+	if s.key != nil {
+		a.attrs = append(a.attrs, attribute.String("locker.key", s.key(key)))
+	}
+	if a.call.recording {
+		span.SetAttributes(a.attrs...)
+		a.trace.Woken = a.woken
+	}
+	if a.call.recording || measured { // each hook costs an allocation
+		a.trace.Attempted = a.attempted
+		a.trace.Waiting = a.waits
+		a.trace.Voted = a.voted
+	}
+	a.trace.Renewed = a.renewal
+	a.trace.Lost = a.lost
+	return a
+}
+
+func (a *acquisition) attempted(t locker.Attempt) {
+	a.mu.Lock()
+	a.attempts++
+	a.mu.Unlock()
+	if a.call.recording {
+		outcome, kind := "acquired", ""
+		switch {
+		case errors.Is(t.Err, locker.ErrHeld):
+			outcome = "held"
+		case t.Err != nil:
+			outcome, kind = "error", kindOf(t.Err)
+		}
+		attrs := []attribute.KeyValue{result.String(outcome), seconds("locker.duration", t.Duration)}
+		if kind != "" {
+			attrs = append(attrs, errorType.String(kind))
+		}
+		a.call.tell("locker.attempt", attrs...)
+	}
+}
+
+func (a *acquisition) waits(w locker.Waiting) {
+	a.mu.Lock()
+	first := a.waiting.IsZero()
+	if first {
+		a.waiting = time.Now()
+	}
+	a.mu.Unlock()
+	if !first { // a middleware below has called Lock again
+		return
+	}
+	a.metrics.move(background, a.metrics.waiters, 1, labels{class: a.class})
+	a.metrics.count(background, a.metrics.contentions, labels{op: ops[a.op], class: a.class})
+	if a.call.recording {
+		a.call.tell("locker.wait", seconds("locker.remaining", w.Remaining))
+	}
+}
+
+func (a *acquisition) woken(w locker.Wake) {
+	a.call.tell("locker.wake", attribute.String("locker.wake.reason", string(w.Reason)), seconds("locker.slept", w.Slept))
+}
+
+// voted is also told of renewals, when the call's span has ended.
+func (a *acquisition) voted(v locker.Vote) { a.call.voted(a.metrics, v) }
+
+// returned is called when the call has returned.
+func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err error) {
+	now := time.Now()
+	outcome, kind := ofCall(ctx, err, "acquired")
+	a.mu.Lock()
+	attempts, waiting := a.attempts, a.waiting
+	if err == nil {
+		a.acquired = now
+	}
+	early := a.early
+	a.mu.Unlock()
+
+	m, l := a.metrics, labels{op: ops[a.op], outcome: outcome, kind: kind, class: a.class}
+	m.seconds(ctx, m.acquire, now.Sub(a.begun), l)
+	if attempts > 0 && m.attempts.Enabled(ctx) {
+		m.attempts.Record(ctx, int64(attempts), m.with(l).record...)
+	}
+	if !waiting.IsZero() {
+		m.seconds(ctx, m.wait, now.Sub(waiting), l)
+		m.move(ctx, m.waiters, -1, labels{class: a.class})
+	} else if outcome == "held" {
+		m.count(ctx, m.contentions, labels{op: ops[a.op], class: a.class})
+	}
+	if err == nil {
+		m.move(ctx, m.active, 1, labels{class: a.class})
+	}
+
+	var attrs []attribute.KeyValue
+	if a.call.recording {
+		attrs = append(attrs, attribute.Int("locker.attempts", attempts))
+		if !waiting.IsZero() {
+			attrs = append(attrs, seconds("locker.waited", now.Sub(waiting)))
+		}
+		if err == nil && lease.Fence() <= math.MaxInt64 {
+			attrs = append(attrs, attribute.Int64("locker.fence", int64(lease.Fence())))
+		}
+	}
+	a.call.end(outcome, kind, a.key, err, attrs...)
+	if err == nil && early != nil {
+		a.lost(early)
+	}
+}
+
+func (a *acquisition) lost(e *locker.LostError) {
+	a.mu.Lock()
+	if a.acquired.IsZero() {
+		// The hook was faster than the call. If that fails, it was a lease that only a middleware below has seen.
+		a.early = e
+		a.mu.Unlock()
+		return
+	}
+	a.mu.Unlock()
+	if held, ok := a.end(); ok {
+		a.ended(background, held, labels{outcome: "lost", reason: string(e.Reason), class: a.class})
+		a.span("locker.lost", 0, "lost", e, lostReason.String(string(e.Reason)), seconds("locker.held", held))
+	}
+}
+
+// end reports that the lease ends now, unless it has ended before, and how long it was held.
+func (a *acquisition) end() (held time.Duration, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ok, a.over = !a.over, true
+	return time.Since(a.acquired), ok
+}
+
+// ended counts the end of the lease; l has a reason if it was lost.
+func (a *acquisition) ended(ctx context.Context, held time.Duration, l labels) {
+	m := a.metrics
+	m.move(ctx, m.active, -1, labels{class: a.class})
+	m.seconds(ctx, m.hold, held, l)
+	if l.reason != "" {
+		m.count(ctx, m.lost, labels{reason: l.reason, class: a.class})
+	}
+}
+
+func (a *acquisition) renewal(r locker.Renewal) {
+	outcome, kind := "renewed", ""
+	switch {
+	case errors.Is(r.Err, locker.ErrLost):
+		outcome = "lost"
+	case r.Err != nil:
+		outcome, kind = "error", kindOf(r.Err)
+	}
+	a.metrics.count(background, a.metrics.renewals, labels{outcome: outcome, kind: kind, class: a.class})
+	a.mu.Lock()
+	was := a.inDoubt
+	a.inDoubt = outcome == "error"
+	if r.Err == nil {
+		a.renewed++
+	} else {
+		a.failed++
+	}
+	a.mu.Unlock()
+	if outcome != "lost" && was != (outcome == "error") { // a loss has its own span
+		a.span("locker.renew", r.Duration, kind, r.Err, result.String(outcome))
+	}
+}
+
+// span makes a span of something that happened in the background and has taken that long.
+func (a *acquisition) span(name string, took time.Duration, kind string, err error, attrs ...attribute.KeyValue) {
+	lock := a.call.span.SpanContext()
+	if !lock.IsValid() { // there is no SDK
+		return
+	}
+	now := time.Now()
+	_, span := a.tracer.Start(background, name, a.static, trace.WithTimestamp(now.Add(-took)),
+		trace.WithLinks(trace.Link{SpanContext: lock}), trace.WithAttributes(attrs...))
+	if span.IsRecording() {
+		span.SetAttributes(a.attrs...)
+		if kind != "" {
+			span.SetAttributes(errorType.String(kind))
+			span.SetStatus(codes.Error, describe(err, a.key))
+		}
+	}
+	span.End(trace.WithTimestamp(now))
+}
+
+// background is for what happens on behalf of no call. That of the call that began it is not kept for as long as the lease
+// lives: it may hold a whole request.
+var background = context.Background()
+
+func seconds(name string, d time.Duration) attribute.KeyValue {
+	return attribute.Float64(name, d.Seconds())
+}

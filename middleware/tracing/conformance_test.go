@@ -1,0 +1,61 @@
+package tracing_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/middleware/tracing"
+)
+
+// forgetful is the in-process store that can lose a lock behind its holder's back.
+type forgetful struct {
+	*memory.Backend
+	owners sync.Map // tokens by key
+}
+
+func (f *forgetful) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	grant, err := f.Backend.Acquire(ctx, req)
+	if err == nil {
+		f.owners.Store(req.Key, req.Token)
+	}
+	return grant, err
+}
+
+func (f *forgetful) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	grant, err := f.Backend.Queue(ctx, req)
+	if err == nil {
+		f.owners.Store(req.Key, req.Token)
+	}
+	return grant, err
+}
+
+func (f *forgetful) lose(key string) {
+	if token, ok := f.owners.Load(key); ok {
+		_ = f.Release(context.Background(), locker.Request{Key: key, Token: token.(string)})
+	}
+}
+
+// Whatever is recorded, the Locker behaves as it does without.
+func TestConformance(t *testing.T) {
+	for _, s := range []setup{setups[0], setups[3], setups[4]} { // nothing, metrics, all
+		t.Run(s.name, func(t *testing.T) {
+			conformance.RunLocker(t, conformance.LockerHarness{
+				Bubble: virtual.Test,
+				FIFO:   true,
+				Store: func(testing.TB) conformance.LockerStore {
+					store := &forgetful{Backend: memory.NewBackend()}
+					middleware := tracing.New(s.opts()...)
+					return conformance.LockerStore{
+						Client: func() locker.Locker { return middleware(locker.NewClient(store)) },
+						Delete: store.lose,
+					}
+				},
+			})
+		})
+	}
+}

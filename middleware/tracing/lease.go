@@ -1,0 +1,87 @@
+package tracing
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/golocker/locker"
+)
+
+// observed is a Lease whose Extend and Unlock are seen. All else is that of the one it wraps.
+type observed struct {
+	locker.Lease
+	a *acquisition
+}
+
+// begin starts the span of an operation on the lease.
+func (a *acquisition) begin(ctx context.Context, op op) (context.Context, *story) {
+	ctx, span := a.tracer.Start(ctx, spans[op], a.start[op]...)
+	s := &story{span: span, recording: span.IsRecording()}
+	if s.recording {
+		if lock := a.call.span.SpanContext(); lock.IsValid() {
+			span.AddLink(trace.Link{SpanContext: lock})
+		}
+		span.SetAttributes(a.attrs...)
+	}
+	if s.recording || a.metrics.vote.Enabled(ctx) {
+		ctx = locker.WithTrace(ctx, &locker.Trace{Voted: func(v locker.Vote) { s.voted(a.metrics, v) }})
+	}
+	return ctx, s
+}
+
+func (l *observed) Extend(ctx context.Context) error {
+	a := l.a
+	inner, s := a.begin(ctx, opExtend)
+	err := l.Lease.Extend(inner)
+	if err == nil {
+		a.mu.Lock()
+		a.inDoubt = false
+		a.mu.Unlock()
+	}
+	outcome, kind := ofCall(ctx, err, "extended")
+	s.end(outcome, kind, a.key, err)
+	return err
+}
+
+func (l *observed) Unlock(ctx context.Context) error {
+	a := l.a
+	inner, s := a.begin(ctx, opUnlock)
+	remaining := max(0, time.Until(l.Until()))
+	err := l.Lease.Unlock(inner)
+	outcome, kind := ofUnlock(err)
+
+	held, first := a.end()
+	if first {
+		end := labels{outcome: "unlocked", kind: kind, class: a.class}
+		if lost, ok := errors.AsType[*locker.LostError](err); ok { // found out only now
+			end = labels{outcome: "lost", reason: string(lost.Reason), class: a.class}
+		}
+		a.ended(inner, held, end)
+	}
+	a.mu.Lock()
+	again := a.unlocking
+	a.unlocking = true
+	renewed, failed := a.renewed, a.failed
+	a.mu.Unlock()
+	if !again {
+		a.metrics.seconds(inner, a.metrics.remaining, remaining, labels{class: a.class})
+	}
+
+	var attrs []attribute.KeyValue
+	if s.recording && !again {
+		attrs = append(attrs, seconds("locker.remaining", remaining),
+			attribute.Int("locker.renewals", renewed), attribute.Int("locker.renewals.failed", failed))
+	}
+	if s.recording && first {
+		attrs = append(attrs, seconds("locker.held", held))
+	}
+	if lost, ok := errors.AsType[*locker.LostError](err); ok && s.recording {
+		attrs = append(attrs, lostReason.String(string(lost.Reason)))
+	}
+	s.end(outcome, kind, a.key, err, attrs...)
+	return err
+}

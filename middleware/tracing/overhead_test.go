@@ -1,0 +1,108 @@
+package tracing_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/middleware/tracing"
+)
+
+// instant hands out the same lease, at once and without allocating, so that all that is seen is the middleware's.
+type instant struct{ lease locker.Lease }
+
+func (i instant) Lock(context.Context, string, ...locker.Option) (locker.Lease, error) {
+	return i.lease, nil
+}
+
+func (i instant) TryLock(context.Context, string, ...locker.Option) (locker.Lease, error) {
+	return i.lease, nil
+}
+
+// still is a lease that says yes to all.
+type still struct{ locker.Lease }
+
+func (still) Until() time.Time             { return time.Time{} }
+func (still) Fence() uint64                { return 1 }
+func (still) Unlock(context.Context) error { return nil }
+
+type setup struct {
+	name   string
+	allocs float64
+	opts   func() []tracing.Option
+}
+
+// setups are the ways in which a program may have set up OpenTelemetry, with what lock and unlock may allocate. Only the
+// first is promised; the others are what it is now, so that one notices when it becomes more.
+var setups = []setup{
+	{"no-op", 4, func() []tracing.Option {
+		return []tracing.Option{tracing.WithTracerProvider(nooptrace.NewTracerProvider()), tracing.WithMeterProvider(noopmetric.NewMeterProvider())}
+	}},
+	{"global, without an SDK", 4, func() []tracing.Option {
+		return []tracing.Option{tracing.WithTracerProvider(otel.GetTracerProvider()), tracing.WithMeterProvider(otel.GetMeterProvider())}
+	}},
+	{"nothing sampled, no metrics", 14, func() []tracing.Option {
+		p := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+		return []tracing.Option{tracing.WithTracerProvider(p), tracing.WithMeterProvider(noopmetric.NewMeterProvider())}
+	}},
+	{"nothing sampled, metrics", 20, func() []tracing.Option {
+		p := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))
+		m := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
+		return []tracing.Option{tracing.WithTracerProvider(p), tracing.WithMeterProvider(m)}
+	}},
+	{"all sampled, metrics", 40, func() []tracing.Option {
+		m := sdkmetric.NewMeterProvider(sdkmetric.WithReader(sdkmetric.NewManualReader()))
+		return []tracing.Option{tracing.WithTracerProvider(sdktrace.NewTracerProvider()), tracing.WithMeterProvider(m)}
+	}},
+}
+
+func cycle(ctx context.Context, l locker.Locker) {
+	lease, _ := l.Lock(ctx, key)
+	_ = lease.Unlock(ctx)
+}
+
+func TestAllocations(t *testing.T) {
+	for _, s := range setups {
+		l := locker.Wrap(instant{still{}}, tracing.New(s.opts()...))
+		got := testing.AllocsPerRun(1000, func() { cycle(context.Background(), l) })
+		if got > s.allocs {
+			t.Errorf("%s: %v allocations, %v are allowed", s.name, got, s.allocs)
+		}
+	}
+}
+
+func BenchmarkLockUnlock(b *testing.B) {
+	bench := func(name string, l locker.Locker) {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			ctx := context.Background()
+			for b.Loop() {
+				cycle(ctx, l)
+			}
+		})
+	}
+	bench("bare", instant{still{}})
+	b.Run("two spans and nothing else, not sampled", func(b *testing.B) { // what the SDK takes of it
+		b.ReportAllocs()
+		tracer := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test")
+		attrs := trace.WithAttributes(attribute.String("locker.operation", "lock"))
+		for b.Loop() {
+			for range 2 {
+				_, span := tracer.Start(context.Background(), "locker.lock", attrs)
+				span.End()
+			}
+		}
+	})
+	for _, s := range setups {
+		bench(s.name, locker.Wrap(instant{still{}}, tracing.New(s.opts()...)))
+	}
+}

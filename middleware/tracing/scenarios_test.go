@@ -1,0 +1,332 @@
+package tracing_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/memory"
+)
+
+// key is long enough not to be part of anything else.
+const key = "orders:42"
+
+// store is the in-process store. It notes all tokens, and renewals can be made to fail.
+type store struct {
+	*memory.Backend
+	tokens *tokens
+	mu     sync.Mutex
+	down   error // what Extend says; nil: it works
+}
+
+func (s *store) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = err
+}
+
+func (s *store) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.tokens.note(req.Token)
+	return s.Backend.Acquire(ctx, req)
+}
+
+func (s *store) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.tokens.note(req.Token)
+	return s.Backend.Queue(ctx, req)
+}
+
+func (s *store) Extend(ctx context.Context, req locker.Request) error {
+	s.mu.Lock()
+	err := s.down
+	s.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	return s.Backend.Extend(ctx, req)
+}
+
+var errDown = errors.Join(locker.ErrUnavailable, errors.New("connection refused"))
+
+// scenarios: what happens, and what is to be recorded of it: the spans in the order in which they began, with their times, attributes
+// and events, and every figure.
+var scenarios = []struct {
+	name           string
+	do             func(r *recorder, s *store, l locker.Locker)
+	spans, metrics string
+}{
+	{"uncontended", func(r *recorder, _ *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		time.Sleep(time.Second)
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.unlock 1s-1s in request of locker.lock
+			held=1 operation=unlock outcome=unlocked remaining=8.898 renewals.failed=0 renewals=0
+	`, `
+		lease.active {} 0
+		lease.hold.duration {outcome=unlocked} 1: 1
+		lease.remaining {} 1: 8.898
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"contended", func(r *recorder, _ *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		time.AfterFunc(3*time.Second, func() { _ = lease.Unlock(context.Background()) })
+		time.Sleep(time.Second)
+		lease = must(l.Lock(r.request(), key))
+		time.Sleep(time.Second)
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.lock 1s-3s in request
+			attempts=1 fence=2 operation=lock outcome=acquired waited=2
+			1s wait: remaining=9
+			3s wake: slept=2 wake.reason=handover
+			3s attempt: duration=2 outcome=acquired
+		locker.unlock 3s-3s of locker.lock
+			held=3 operation=unlock outcome=unlocked remaining=6.898 renewals.failed=0 renewals=0
+		locker.unlock 4s-4s in request of locker.lock
+			held=1 operation=unlock outcome=unlocked remaining=8.898 renewals.failed=0 renewals=0
+	`, `
+		lease.active {} 0
+		lease.hold.duration {outcome=unlocked} 2: 4
+		lease.remaining {} 2: 15.8
+		lock.acquire.duration {operation=lock outcome=acquired} 2: 2
+		lock.attempts {operation=lock outcome=acquired} 2: 2
+		lock.contentions {operation=lock} 1
+		lock.wait.duration {operation=lock outcome=acquired} 1: 2
+		lock.waiters {} 0
+	`},
+	{"held", func(r *recorder, _ *store, l locker.Locker) {
+		lease := must(l.TryLock(r.request(), key))
+		_, _ = l.TryLock(r.request(), key)
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=trylock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.lock 0s-0s in request
+			attempts=1 operation=trylock outcome=held
+			0s attempt: duration=0 outcome=held
+		locker.unlock 0s-0s in request of locker.lock
+			held=0 operation=unlock outcome=unlocked remaining=9.898 renewals.failed=0 renewals=0
+	`, `
+		lease.active {} 0
+		lease.hold.duration {outcome=unlocked} 1: 0
+		lease.remaining {} 1: 9.898
+		lock.acquire.duration {operation=trylock outcome=acquired} 1: 0
+		lock.acquire.duration {operation=trylock outcome=held} 1: 0
+		lock.attempts {operation=trylock outcome=acquired} 1: 1
+		lock.attempts {operation=trylock outcome=held} 1: 1
+		lock.contentions {operation=trylock} 1
+	`},
+	{"waits that end", func(r *recorder, _ *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		ctx, cancel := context.WithCancel(r.request())
+		time.AfterFunc(time.Second, cancel)
+		_, _ = l.Lock(ctx, key)
+		ctx, cancel = context.WithTimeout(r.request(), time.Second)
+		defer cancel()
+		_, _ = l.Lock(ctx, key)
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.lock 0s-1s in request
+			attempts=1 operation=lock outcome=cancelled waited=1
+			0s wait: remaining=10
+			1s attempt: duration=1 outcome=held
+		locker.lock 1s-2s in request
+			attempts=1 operation=lock outcome=timeout waited=1
+			1s wait: remaining=9
+			2s attempt: duration=1 outcome=held
+		locker.unlock 2s-2s in request of locker.lock
+			held=2 operation=unlock outcome=unlocked remaining=7.898 renewals.failed=0 renewals=0
+	`, `
+		lease.active {} 0
+		lease.hold.duration {outcome=unlocked} 1: 2
+		lease.remaining {} 1: 7.898
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.acquire.duration {operation=lock outcome=cancelled} 1: 1
+		lock.acquire.duration {operation=lock outcome=timeout} 1: 1
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+		lock.attempts {operation=lock outcome=cancelled} 1: 1
+		lock.attempts {operation=lock outcome=timeout} 1: 1
+		lock.contentions {operation=lock} 2
+		lock.wait.duration {operation=lock outcome=cancelled} 1: 1
+		lock.wait.duration {operation=lock outcome=timeout} 1: 1
+		lock.waiters {} 0
+	`},
+	{"renewed", func(r *recorder, _ *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		time.Sleep(time.Minute)
+		_ = lease.Extend(r.request())
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.extend 1m0s-1m0s in request of locker.lock
+			operation=extend outcome=extended
+		locker.unlock 1m0s-1m0s in request of locker.lock
+			held=60 operation=unlock outcome=unlocked remaining=9.898 renewals.failed=0 renewals=18
+	`, `
+		lease.active {} 0
+		lease.hold.duration {outcome=unlocked} 1: 60
+		lease.remaining {} 1: 9.898
+		lease.renewals {outcome=renewed} 18
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"in doubt for a while", func(r *recorder, s *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		s.fail(errDown)
+		time.Sleep(6 * time.Second)
+		s.fail(nil)
+		time.Sleep(6 * time.Second)
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.renew 3.333333333s-3.333333333s of locker.lock Error: lock store unavailable
+		connection refused
+			error.type=unavailable outcome=error
+		locker.renew 6.333333333s-6.333333333s of locker.lock
+			outcome=renewed
+		locker.unlock 12s-12s in request of locker.lock
+			held=12 operation=unlock outcome=unlocked remaining=7.564666666 renewals.failed=3 renewals=2
+	`, `
+		lease.active {} 0
+		lease.hold.duration {outcome=unlocked} 1: 12
+		lease.remaining {} 1: 7.565
+		lease.renewals {error.type=unavailable outcome=error} 3
+		lease.renewals {outcome=renewed} 2
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"expired", func(r *recorder, s *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		s.fail(errDown)
+		<-lease.Done()
+		time.Sleep(time.Second)
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.renew 3.333333333s-3.333333333s of locker.lock Error: lock store unavailable
+		connection refused
+			error.type=unavailable outcome=error
+		locker.lost 9.847s-9.847s of locker.lock Error: lock lost: expired
+			error.type=lost held=9.847 lost.reason=expired
+		locker.unlock 10.847s-10.847s in request of locker.lock Error: no longer held: lock lost: expired
+			error.type=not_held lost.reason=expired operation=unlock outcome=error remaining=0 renewals.failed=7 renewals=0
+	`, `
+		lease.active {} 0
+		lease.hold.duration {lost.reason=expired outcome=lost} 1: 9.847
+		lease.lost {lost.reason=expired} 1
+		lease.remaining {} 1: 0
+		lease.renewals {error.type=unavailable outcome=error} 7
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"taken over", func(r *recorder, s *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		_ = s.Release(context.Background(), locker.Request{Key: key, Token: lease.Token()})
+		<-lease.Done()
+		_ = lease.Extend(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.extend 3.333333333s-3.333333333s in request of locker.lock Error: lock lost: taken over
+			error.type=lost operation=extend outcome=error
+		locker.lost 3.333333333s-3.333333333s of locker.lock Error: lock lost: taken over
+			error.type=lost held=3.333333333 lost.reason=taken over
+	`, `
+		lease.active {} 0
+		lease.hold.duration {lost.reason=taken over outcome=lost} 1: 3.333
+		lease.lost {lost.reason=taken over} 1
+		lease.renewals {outcome=lost} 1
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"gone when it is unlocked", func(r *recorder, s *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		_ = s.Release(context.Background(), locker.Request{Key: key, Token: lease.Token()})
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.unlock 0s-0s in request of locker.lock Error: no longer held: lock lost: taken over
+			error.type=not_held held=0 lost.reason=taken over operation=unlock outcome=error remaining=9.898 renewals.failed=0 renewals=0
+	`, `
+		lease.active {} 0
+		lease.hold.duration {lost.reason=taken over outcome=lost} 1: 0
+		lease.lost {lost.reason=taken over} 1
+		lease.remaining {} 1: 9.898
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"unlocked twice", func(r *recorder, _ *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		_ = lease.Unlock(r.request())
+		time.Sleep(time.Second)
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.unlock 0s-0s in request of locker.lock
+			held=0 operation=unlock outcome=unlocked remaining=9.898 renewals.failed=0 renewals=0
+		locker.unlock 1s-1s in request of locker.lock
+			operation=unlock outcome=already_unlocked
+	`, `
+		lease.active {} 0
+		lease.hold.duration {outcome=unlocked} 1: 0
+		lease.remaining {} 1: 9.898
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"bad input", func(r *recorder, _ *store, l locker.Locker) {
+		_, _ = l.Lock(r.request(), key, locker.TTL(time.Millisecond))
+	}, `
+		locker.lock 0s-0s in request Error: TTL 1ms is below the minimum of 10ms
+			attempts=0 error.type=_OTHER operation=lock outcome=error
+	`, `
+		lock.acquire.duration {error.type=_OTHER operation=lock outcome=error} 1: 0
+	`},
+}
+
+func TestWhatIsRecorded(t *testing.T) {
+	for _, s := range scenarios {
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			spans, metrics := record(t, func(r *recorder) {
+				store := &store{Backend: memory.NewBackend(), tokens: &r.tokens}
+				c := locker.NewClient(store)
+				s.do(r, store, r.wrap(c))
+				_ = c.Close()
+			})
+			same(t, "spans", spans, s.spans)
+			same(t, "metrics", metrics, s.metrics)
+		})
+	}
+}
+
+func must(l locker.Lease, err error) locker.Lease {
+	if err != nil {
+		panic(err)
+	}
+	return l
+}

@@ -1,0 +1,335 @@
+package tracing_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/middleware/tracing"
+)
+
+// function is a Locker of which a test says what it does.
+type function func(ctx context.Context, key string) (locker.Lease, error)
+
+func (f function) Lock(ctx context.Context, key string, _ ...locker.Option) (locker.Lease, error) {
+	return f(ctx, key)
+}
+
+func (f function) TryLock(ctx context.Context, key string, _ ...locker.Option) (locker.Lease, error) {
+	return f(ctx, key)
+}
+
+func TestAsSeesThrough(t *testing.T) {
+	c := memory.New()
+	l := newRecorder(t).wrap(newRecorder(t).wrap(c))
+	if got, ok := locker.As[*locker.Client](l); !ok || got != c {
+		t.Error("the Client is hidden")
+	}
+	if _, ok := locker.As[io.Closer](l); !ok {
+		t.Error("io.Closer is hidden")
+	}
+	_ = c.Close()
+}
+
+// What is done below is seen below the span: in Lock, in Extend and in Unlock.
+func TestContextCarriesTheSpan(t *testing.T) {
+	r := newRecorder(t)
+	b := &spying{Backend: memory.NewBackend()}
+	c := locker.NewClient(b)
+	defer c.Close()
+	ctx := r.request()
+	lease := must(r.wrap(c).TryLock(ctx, key))
+	_ = lease.Extend(ctx)
+	_ = lease.Unlock(ctx)
+	ended := r.spans.GetSpans()
+	if len(ended) != 3 || len(b.spans) != 3 {
+		t.Fatalf("%d spans, %d calls of the backend", len(ended), len(b.spans))
+	}
+	for i, s := range ended {
+		if s.SpanContext.SpanID() != b.spans[i].SpanID() {
+			t.Errorf("the backend is not called in the context of %s", s.Name)
+		}
+	}
+}
+
+// spying notes the spans of the contexts that it gets.
+type spying struct {
+	locker.Backend
+	spans []trace.SpanContext
+}
+
+func (s *spying) see(ctx context.Context) {
+	s.spans = append(s.spans, trace.SpanContextFromContext(ctx))
+}
+
+func (s *spying) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.see(ctx)
+	return s.Backend.Acquire(ctx, req)
+}
+
+func (s *spying) Extend(ctx context.Context, req locker.Request) error {
+	s.see(ctx)
+	return s.Backend.Extend(ctx, req)
+}
+
+func (s *spying) Release(ctx context.Context, req locker.Request) error {
+	s.see(ctx)
+	return s.Backend.Release(ctx, req)
+}
+
+// Errors, and a Trace that the program has put into the context itself, come through as they are.
+func TestNothingIsTakenAway(t *testing.T) {
+	r := newRecorder(t)
+	want := errors.New("of my own")
+	l := r.wrap(function(func(context.Context, string) (locker.Lease, error) { return nil, want }))
+	if lease, err := l.Lock(t.Context(), key); lease != nil || err != want {
+		t.Errorf("%v, %v", lease, err)
+	}
+	c := memory.New()
+	defer c.Close()
+	attempts := 0
+	ctx := locker.WithTrace(t.Context(), &locker.Trace{Attempted: func(locker.Attempt) { attempts++ }})
+	if _, err := r.wrap(c).TryLock(ctx, key); err != nil || attempts != 1 {
+		t.Errorf("%v, after %d attempts", err, attempts)
+	}
+}
+
+func TestKeysByOptIn(t *testing.T) {
+	class := func(key string) string {
+		kind, _, _ := strings.Cut(key, ":")
+		return kind
+	}
+	for _, tt := range []struct {
+		name           string
+		opt            tracing.Option
+		spans, metrics string // an attribute of all of them; empty: nothing of the key
+	}{
+		{"off", tracing.WithAttributes(), "", ""},
+		{"full", tracing.WithKey(tracing.Full), "locker.key=orders:42", ""},
+		{"hashed", tracing.WithKey(tracing.Hashed), "locker.key=8a5f217ddb0c9f03", ""},
+		{"class", tracing.WithKeyClass(class), "locker.key.class=orders", "key.class=orders"},
+		{"no class", tracing.WithKeyClass(func(string) string { return "" }), "", ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRecorder(t)
+			c := memory.New()
+			defer c.Close()
+			l := r.wrap(c, tt.opt)
+			lease := must(l.Lock(t.Context(), key))
+			_, _ = l.TryLock(t.Context(), key)
+			_ = lease.Extend(t.Context())
+			_ = lease.Unlock(t.Context())
+			for _, s := range r.spans.GetSpans() {
+				got := ""
+				for _, a := range s.Attributes {
+					if strings.HasPrefix(string(a.Key), "locker.key") {
+						got += string(a.Key) + "=" + a.Value.String()
+					}
+				}
+				if got != tt.spans {
+					t.Errorf("%s has %q", s.Name, got)
+				}
+			}
+			for line := range strings.Lines(r.figures()) {
+				if strings.Contains(line, "key") != (tt.metrics != "") || !strings.Contains(line, tt.metrics) {
+					t.Error(line)
+				}
+			}
+		})
+	}
+}
+
+func TestAttributesAreOnEverything(t *testing.T) {
+	_, _ = record(t, func(r *recorder) {
+		store := &store{Backend: memory.NewBackend(), tokens: &r.tokens}
+		c := locker.NewClient(store)
+		l := r.wrap(c, tracing.WithAttributes(attribute.String("shop", "berlin")), tracing.WithAttributes(attribute.Int("shard", 7)))
+		lease := must(l.Lock(r.request(), key))
+		_, _ = l.TryLock(r.request(), key)
+		store.fail(errDown)
+		<-lease.Done()
+		_ = lease.Unlock(r.request())
+		_ = c.Close()
+		names := map[string]bool{}
+		for _, s := range r.spans.GetSpans() {
+			names[s.Name] = true
+			if got := list(s.Attributes); !strings.Contains(got, "shop=berlin") || !strings.Contains(got, "shard=7") {
+				r.Errorf("%s: %s", s.Name, got)
+			}
+		}
+		if len(names) != 4 {
+			r.Errorf("spans: %v", names)
+		}
+		for line := range strings.Lines(r.figures()) {
+			if !strings.Contains(line, "shop=berlin") || !strings.Contains(line, "shard=7") {
+				r.Error(line)
+			}
+		}
+	})
+}
+
+// A call that waits for long, and hooks that come on all goroutines and long after the end, do not make a span grow.
+func TestEventsAreBounded(t *testing.T) {
+	r := newRecorder(t)
+	var hooks *locker.Trace
+	storm := func() {
+		var wg sync.WaitGroup
+		for range 8 {
+			wg.Go(func() {
+				for range 100 {
+					hooks.Attempted(locker.Attempt{Err: locker.ErrHeld})
+					hooks.Waiting(locker.Waiting{})
+					hooks.Woken(locker.Wake{Reason: locker.WakePoll})
+					hooks.Voted(locker.Vote{Node: "a", Op: "acquire"})
+					hooks.Renewed(locker.Renewal{Err: locker.ErrUnavailable})
+				}
+			})
+		}
+		wg.Wait()
+	}
+	l := r.wrap(function(func(ctx context.Context, _ string) (locker.Lease, error) {
+		hooks = locker.TraceFrom(ctx)
+		storm()
+		return still{}, nil
+	}))
+	lease := must(l.Lock(t.Context(), key))
+	var wg sync.WaitGroup
+	wg.Go(storm)
+	wg.Go(func() { hooks.Lost(&locker.LostError{Reason: locker.LostExpired}) })
+	wg.Go(func() { _ = lease.Unlock(t.Context()) })
+	wg.Wait()
+	spans := r.spans.GetSpans()
+	for _, s := range spans {
+		if s.Name == "locker.lock" {
+			if len(s.Events) != 64 {
+				t.Errorf("%d events", len(s.Events))
+			}
+			if got := list(s.Attributes); !strings.Contains(got, "attempts=800") || !strings.Contains(got, "events.dropped=2337") {
+				t.Error(got)
+			}
+		}
+	}
+	if len(spans) > 4 { // lock, unlock, one renewal and perhaps the loss
+		t.Errorf("%d spans", len(spans))
+	}
+	points := r.collect()
+	for name, want := range map[string]string{
+		"locker.lock.waiters":       "{} 0",
+		"locker.lock.contentions":   "{operation=lock} 1",
+		"locker.lease.active":       "{} 0",
+		"locker.node.vote.duration": "{node.name=a operation=acquire outcome=agreed} 1600: 0",
+		"locker.lease.renewals":     "{error.type=unavailable outcome=error} 1600",
+	} {
+		if len(points[name]) != 1 || points[name][0] != want {
+			t.Errorf("%s: %v, want %s", name, points[name], want)
+		}
+	}
+	if n := len(points["locker.lease.hold.duration"]); n != 1 {
+		t.Errorf("the lease has ended %d times", n)
+	}
+}
+
+// A lease may be lost before the middleware has seen it; and one that only another middleware has seen does not count.
+func TestLossBeforeTheCallReturns(t *testing.T) {
+	for name, want := range map[string]map[string]string{
+		"granted": {
+			"locker.lease.active": "{} 0", "locker.lease.lost": "{lost.reason=expired} 1",
+			"locker.lease.hold.duration": "{lost.reason=expired outcome=lost} 1: 0",
+		},
+		"failed": {},
+	} {
+		_, _ = record(t, func(r *recorder) {
+			r.tokens.note("none")
+			l := r.wrap(function(func(ctx context.Context, _ string) (locker.Lease, error) {
+				locker.TraceFrom(ctx).Lost(&locker.LostError{Reason: locker.LostExpired})
+				if name == "failed" {
+					return nil, locker.ErrUnavailable
+				}
+				return still{}, nil
+			}))
+			if lease, err := l.Lock(r.request(), key); err == nil {
+				_ = lease.Unlock(r.request())
+			}
+			points := r.collect()
+			for _, i := range []string{"locker.lease.active", "locker.lease.lost", "locker.lease.hold.duration"} {
+				if got := strings.Join(points[i], ", "); got != want[i] {
+					t.Errorf("%s: %s is %q, want %q", name, i, got, want[i])
+				}
+			}
+		})
+	}
+}
+
+// A class with too many values costs no more memory than is bounded, and goes on working.
+func TestTooManyClasses(t *testing.T) {
+	r := newRecorder(t)
+	l := r.wrap(instant{still{}}, tracing.WithKeyClass(tracing.Full))
+	var wg sync.WaitGroup
+	for g := range 4 {
+		wg.Go(func() {
+			for i := range 100 {
+				_ = must(l.Lock(t.Context(), fmt.Sprint(g, "-", i))).Unlock(t.Context())
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(r.collect()["locker.lease.remaining"]); n != 400 {
+		t.Errorf("%d classes were measured", n)
+	}
+	if n := tracing.Sets(l); n > 1000 {
+		t.Errorf("%d sets of attributes are kept", n)
+	}
+}
+
+// The status of a span says in words what has gone wrong, but nothing of the key.
+func TestStatusNamesNoKey(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{&locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: connection refused", locker.ErrUnavailable)}, "lock store unavailable: connection refused"},
+		{&locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: SET lock:%s failed", locker.ErrUnavailable, key)}, "unavailable"},
+		{fmt.Errorf("cannot lock %q", key), "_OTHER"},
+	} {
+		r := newRecorder(t)
+		l := r.wrap(function(func(context.Context, string) (locker.Lease, error) { return nil, tt.err }))
+		_, _ = l.Lock(t.Context(), key)
+		if got := r.spans.GetSpans()[0].Status.Description; got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.err, got, tt.want)
+		}
+	}
+}
+
+// A store that is silent is a fault, also for callers with a deadline; one who gave up by himself has learnt nothing.
+func TestEndOfTheContextWhileTheStoreIsSilent(t *testing.T) {
+	spans, _ := record(t, func(r *recorder) {
+		r.tokens.note("none")
+		l := r.wrap(function(func(ctx context.Context, _ string) (locker.Lease, error) {
+			<-ctx.Done()
+			return nil, fmt.Errorf("%w: %w", ctx.Err(), locker.ErrUnavailable)
+		}))
+		ctx, cancel := context.WithTimeout(r.request(), time.Second)
+		defer cancel()
+		_, _ = l.Lock(ctx, key)
+		ctx, cancel = context.WithCancel(r.request())
+		time.AfterFunc(time.Second, cancel)
+		_, _ = l.Lock(ctx, key)
+	})
+	same(t, "spans", spans, `
+		locker.lock 0s-1s in request Error: context deadline exceeded: lock store unavailable
+			attempts=0 error.type=unavailable operation=lock outcome=error
+		locker.lock 1s-2s in request
+			attempts=0 operation=lock outcome=cancelled
+	`)
+}
