@@ -1,0 +1,143 @@
+package retry
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// New returns a middleware that retries, as the package's comment describes. All Lockers that it is put around share one
+// [Budget].
+func New(opts ...Option) locker.Middleware {
+	p := policy{}
+	for _, opt := range opts {
+		opt(&p)
+	}
+	p.fill()
+	return func(next locker.Locker) locker.Locker { return &retrier{next, &p} }
+}
+
+// fill puts in the defaults.
+func (p *policy) fill() {
+	if p.limit <= 0 {
+		p.limit = DefaultFor
+	}
+	if p.base <= 0 {
+		p.base = DefaultBase
+	}
+	if p.most <= 0 {
+		p.most = DefaultMost
+	}
+	if p.perSecond <= 0 {
+		p.perSecond = DefaultBudget
+	}
+	p.budget = &budget{interval: burst / time.Duration(p.perSecond)}
+}
+
+type retrier struct {
+	next locker.Locker
+	*policy
+}
+
+func (r *retrier) Unwrap() locker.Locker { return r.next }
+
+func (r *retrier) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	start := time.Now()
+	l, err := r.next.Lock(ctx, key, opts...)
+	if err != nil {
+		if !fault(err) {
+			return nil, err
+		}
+		c := &call{policy: r.policy, ctx: ctx, start: start}
+		// Whoever is woken after having been told that another owner holds the lock has had an answer of the store. A turn
+		// among the callers of the same Client says nothing of it.
+		var answered atomic.Bool
+		traced := locker.WithTrace(ctx, &locker.Trace{Woken: func(w locker.Wake) {
+			if w.Reason != locker.WakeTurn {
+				answered.Store(true)
+			}
+		}})
+		err = c.run(err, fault, func() (err error) {
+			if l, err = r.next.Lock(traced, key, opts...); err != nil && answered.Swap(false) {
+				c.anew()
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &lease{l, r.policy}, nil
+}
+
+func (r *retrier) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	start := time.Now()
+	l, err := r.next.TryLock(ctx, key, opts...)
+	if err != nil {
+		var held time.Time // when it was first told so after a fault
+		retryable := func(err error) bool {
+			switch {
+			case !errors.Is(err, locker.ErrHeld):
+				return fault(err)
+			case r.onHeld:
+				return true
+			case held.IsZero():
+				held = time.Now()
+			}
+			return time.Since(held) < ghost
+		}
+		if !fault(err) && !(r.onHeld && errors.Is(err, locker.ErrHeld)) {
+			return nil, err
+		}
+		c := &call{policy: r.policy, ctx: ctx, start: start}
+		err = c.run(err, retryable, func() (err error) {
+			l, err = r.next.TryLock(ctx, key, opts...)
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &lease{l, r.policy}, nil
+}
+
+// lease is a Lease whose Extend and Unlock are retried.
+type lease struct {
+	locker.Lease
+	*policy
+}
+
+// Extend ends with the lease: Done is closed before the validity is over, and then Extend of the lease says why, without
+// asking the store.
+func (l *lease) Extend(ctx context.Context) error {
+	start := time.Now()
+	err := l.Lease.Extend(ctx)
+	if err == nil || !fault(err) {
+		return err
+	}
+	c := &call{policy: l.policy, ctx: ctx, over: l.Done(), start: start}
+	return c.run(err, fault, func() error { return l.Lease.Extend(ctx) })
+}
+
+func (l *lease) Unlock(ctx context.Context) error {
+	start, until := time.Now(), l.Until() // which the first Unlock moves to now
+	err := l.Lease.Unlock(ctx)
+	if err == nil || !fault(err) {
+		return err
+	}
+	// An earlier try, or another call, has ended the lock, but not certainly in time: that is what err, the last fault, says.
+	// To the caller nobody had unlocked it before.
+	settled := false
+	retryable := func(err error) bool { return !settled && fault(err) }
+	c := &call{policy: l.policy, ctx: ctx, latest: until, start: start}
+	return c.run(err, retryable, func() error {
+		again := l.Lease.Unlock(ctx)
+		if settled = errors.Is(again, locker.ErrUnlocked); !settled {
+			err = again
+		}
+		return err
+	})
+}

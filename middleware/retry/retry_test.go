@@ -1,0 +1,504 @@
+package retry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/middleware/retry"
+)
+
+func TestFaultsAreRetriedUntilTheyPass(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
+		for what, lock := range map[string]func(context.Context, string, ...locker.Option) (locker.Lease, error){"Lock": l.Lock, "TryLock": l.TryLock} {
+			s.on(failing(5))
+			lease, err := lock(t.Context(), what)
+			if err != nil {
+				t.Fatalf("%s: %v", what, err)
+			}
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Errorf("Extend: %v", err)
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Errorf("Unlock: %v", err)
+			}
+			for _, op := range []string{"acquire", "extend", "release"} {
+				if n := s.count(op); n != 6 {
+					t.Errorf("%s: %d calls of %s, want 6", what, n, op)
+				}
+			}
+		}
+	})
+}
+
+// Every attempt to lock has an owner token of its own: the failed one is undone by its own, and must not take the next
+// along.
+func TestEveryAttemptHasAFreshToken(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
+		s.on(failing(5))
+		lease := mustLock(t, l, "k")
+		slices.Sort(s.tokens)
+		if n := len(slices.Compact(s.tokens)); n != 6 || !slices.Contains(s.tokens, lease.Token()) {
+			t.Errorf("%d different tokens of 6 attempts", n)
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+// What is not a fault is passed on as it is, after one try.
+func TestOnlyFaultsAreRetried(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
+		once := func(op string, err error, want ...error) {
+			t.Helper()
+			wantErr(t, err, want...)
+			if n := s.count(op); n > 1 {
+				t.Errorf("%d calls of %s", n, op)
+			}
+		}
+		try := func(opts ...locker.Option) error { _, err := l.TryLock(t.Context(), "k", opts...); return err }
+		wait := func() error { _, err := l.Lock(t.Context(), "k"); return err }
+		for _, e := range []error{locker.ErrForeignKey, locker.ErrClosed} {
+			s.on(func(string, int, func() error) error { return e })
+			once("acquire", try(), e)
+			s.on(func(string, int, func() error) error { return e })
+			once("acquire", wait(), e)
+		}
+		s.on(nil)
+		once("acquire", try(locker.TTL(1)))
+
+		lease := mustLock(t, l, "k", locker.NoRenewal())
+		s.on(nil)
+		once("acquire", try(), locker.ErrHeld)
+		time.Sleep(locker.DefaultTTL)
+		s.on(nil)
+		once("extend", lease.Extend(t.Context()), locker.ErrLost)
+		once("release", lease.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
+		once("release", lease.Unlock(t.Context()), locker.ErrUnlocked)
+
+		c, _ := locker.As[io.Closer](l)
+		_ = c.Close()
+		s.on(nil)
+		once("acquire", wait(), locker.ErrClosed)
+		once("acquire", try(), locker.ErrClosed)
+	})
+}
+
+// Contention is Lock's to wait for: a wait in peace is one call.
+func TestWaitingIsNotRetrying(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
+		holder := mustLock(t, l, "k")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		_, err := l.Lock(ctx, "k")
+		wantErr(t, err, locker.ErrHeld, context.DeadlineExceeded)
+		if text := fmt.Sprint(err); text != `locker: lock "k": context deadline exceeded: held by another owner (for 10s unless renewed)` && len(text) > 110 {
+			t.Errorf("the error was changed: %s", text)
+		}
+		mustUnlock(t, holder)
+	})
+}
+
+// An outage without an end, and no end of the context either.
+func TestItGivesUp(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opts []retry.Option
+		want time.Duration
+	}{
+		"by default":   {nil, retry.DefaultFor},
+		"when told to": {with(retry.For(5 * time.Second)), 5 * time.Second},
+		"at nonsense":  {with(retry.For(-1), retry.Backoff(0, -1), retry.Budget(-1)), retry.DefaultFor},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, tt.opts, func(t *testing.T, s *store, l locker.Locker) {
+				s.on(down)
+				start := time.Now()
+				_, err := l.Lock(context.Background(), "k")
+				wantErr(t, err, locker.ErrUnavailable)
+				if !errors.Is(err, errDown) {
+					t.Errorf("the last cause is not in %v", err)
+				}
+				wantText(t, err, fmt.Sprintf(`locker: lock "k": after %d tries in `, s.count("acquire")))
+				// The last pause, which was not begun, is two seconds at most.
+				if took := time.Since(start); took > tt.want || took < tt.want-retry.DefaultMost {
+					t.Errorf("gave up after %v", took)
+				}
+			})
+		})
+	}
+}
+
+// The time begins anew when the store has answered in between, and so do the pauses.
+func TestTimeSpentWaitingDoesNotCount(t *testing.T) {
+	bubble(t, with(retry.For(10*time.Second)), func(t *testing.T, s *store, l locker.Locker) {
+		holder := mustLock(t, l, "k", locker.TTL(time.Hour))
+		outage := time.Now().Add(time.Minute)
+		var pauses []time.Time
+		s.on(func(op string, n int, next func() error) error {
+			switch now := time.Now(); {
+			case op != "acquire" || now.Sub(outage).Abs() >= 4*time.Second && n > 4:
+				return next()
+			case now.After(outage.Add(-10 * time.Second)):
+				pauses = append(pauses, now)
+			case n > 4:
+				return next()
+			}
+			return errDown
+		})
+		time.AfterFunc(2*time.Minute, func() { mustUnlock(t, holder) })
+		lease, err := l.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatalf("faults at the beginning and after a minute of waiting: %v", err)
+		}
+		if len(pauses) < 2 || pauses[1].Sub(pauses[0]) > retry.DefaultBase {
+			t.Errorf("the pauses go on where they were: %v", pauses)
+		}
+		mustUnlock(t, lease)
+	})
+}
+
+func TestPausesGrowAndSpread(t *testing.T) {
+	const base, most, callers = 100 * time.Millisecond, time.Second, 200
+	virtual.Test(t, func(t *testing.T) {
+		m := retry.New(retry.Backoff(base, most), retry.Budget(1_000_000))
+		var mu sync.Mutex
+		sums := make([]time.Duration, 8)
+		firsts := map[time.Duration]bool{}
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				s := newStore()
+				s.on(failing(len(sums)))
+				c := locker.NewClient(s)
+				defer c.Close()
+				lease := mustLock(t, m(c), fmt.Sprint(i))
+				mustUnlock(t, lease)
+				mu.Lock()
+				defer mu.Unlock()
+				for n := range sums {
+					pause := s.calls["acquire"][n+1].Sub(s.calls["acquire"][n])
+					sums[n] += pause
+					if top := min(base<<n, most); pause > top || pause < time.Millisecond {
+						t.Errorf("pause %d took %v, the most is %v", n, pause, top)
+					}
+					if n == 0 {
+						firsts[pause] = true
+					}
+				}
+			})
+		}
+		wg.Wait()
+		for n, sum := range sums {
+			// Of 200 pauses drawn evenly the mean is half of the longest, give or take 2 %; seven times that is allowed.
+			want := min(base<<n, most) / 2
+			if mean := sum / callers; mean < want*86/100 || mean > want*114/100 {
+				t.Errorf("pause %d is %v on average, want about %v", n, mean, want)
+			}
+		}
+		if len(firsts) < callers*9/10 {
+			t.Errorf("%d callers drew %d different first pauses", callers, len(firsts))
+		}
+	})
+}
+
+func TestContextEndsAPause(t *testing.T) {
+	for name, ended := range map[string]struct {
+		ctx  func(context.Context) (context.Context, context.CancelFunc)
+		want error
+	}{
+		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithTimeout(ctx, 10*time.Second)
+		}, context.DeadlineExceeded},
+		"cancel": {func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancelCause(ctx)
+			time.AfterFunc(10*time.Second, func() { cancel(errReason) })
+			return ctx, func() { cancel(nil) }
+		}, context.Canceled},
+	} {
+		for _, budget := range []int{retry.DefaultBudget, 1} {
+			t.Run(fmt.Sprint(name, ", budget ", budget), func(t *testing.T) {
+				// With the smaller budget it is the wait for a turn that is broken off.
+				bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(time.Hour), retry.Budget(budget)), func(t *testing.T, s *store, l locker.Locker) {
+					s.on(down)
+					if budget == 1 {
+						hog(t, l, 30)
+					}
+					lease := locker.Lease(nil)
+					for op, call := range map[string]func(context.Context) error{
+						"lock":    func(ctx context.Context) error { _, err := l.Lock(ctx, "k"); return err },
+						"trylock": func(ctx context.Context) error { _, err := l.TryLock(ctx, "k"); return err },
+						"extend":  func(ctx context.Context) error { return lease.Extend(ctx) },
+						"unlock":  func(ctx context.Context) error { return lease.Unlock(ctx) },
+					} {
+						s.on(nil)
+						lease = mustLock(t, l, "held "+op, locker.TTL(time.Hour), locker.NoRenewal())
+						s.on(down)
+						ctx, cancel := ended.ctx(t.Context())
+						start := time.Now()
+						err := call(ctx)
+						cancel()
+						wantErr(t, err, locker.ErrUnavailable, ended.want)
+						if !errors.Is(err, errDown) || errors.Is(err, errReason) != (name == "cancel") {
+							t.Errorf("%s: %v lacks a cause", op, err)
+						}
+						if took := time.Since(start); took != 10*time.Second {
+							t.Errorf("%s returned after %v: %v", op, took, err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+var errReason = errors.New("a reason to cancel")
+
+// hog takes n turns out of the budget.
+func hog(t *testing.T, l locker.Locker, n int) {
+	t.Helper()
+	for i := range n {
+		go func() { _, _ = l.Lock(t.Context(), fmt.Sprint("hog", i)) }()
+	}
+}
+
+// An ended context is not tried again, nor is one that ends in an attempt.
+func TestEndedContextIsNotRetried(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
+		ctx, cancel := context.WithCancel(t.Context())
+		lease := mustLock(t, l, "other")
+		s.on(func(string, int, func() error) error { cancel(); return errDown })
+		_, err := l.Lock(ctx, "k")
+		wantErr(t, err, locker.ErrUnavailable, context.Canceled)
+		wantErr(t, lease.Unlock(ctx), locker.ErrUnavailable, context.Canceled)
+		if a, r := s.count("acquire"), s.count("release"); a != 1 || r != 1 {
+			t.Errorf("%d acquisitions, %d releases", a, r)
+		}
+	})
+}
+
+func TestExtendEndsWithTheLease(t *testing.T) {
+	bubble(t, with(retry.Backoff(time.Second, time.Hour)), func(t *testing.T, s *store, l locker.Locker) {
+		lease := mustLock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
+		s.on(down)
+		err := lease.Extend(t.Context())
+		wantErr(t, err, locker.ErrLost)
+		wantText(t, err, fmt.Sprintf("after %d tries", s.count("extend")+1))
+		if late := time.Since(lease.Until()); late > 0 {
+			t.Errorf("Extend returned %v after the validity had ended", late)
+		}
+		for _, at := range s.calls["extend"] {
+			if at.After(lease.Until()) {
+				t.Error("the store was asked after the end")
+			}
+		}
+	})
+}
+
+func TestExtendEndsWithUnlock(t *testing.T) {
+	bubble(t, with(retry.Backoff(time.Hour, time.Hour), retry.For(24*time.Hour)), func(t *testing.T, s *store, l locker.Locker) {
+		lease := mustLock(t, l, "k", locker.TTL(10*time.Hour), locker.NoRenewal())
+		s.on(func(op string, _ int, next func() error) error {
+			if op == "extend" {
+				return errDown
+			}
+			return next()
+		})
+		time.AfterFunc(time.Millisecond/2, func() { mustUnlock(t, lease) })
+		start := time.Now()
+		wantErr(t, lease.Extend(t.Context()), locker.ErrUnlocked)
+		if took := time.Since(start); took > time.Millisecond {
+			t.Errorf("Extend returned after %v", took)
+		}
+	})
+}
+
+func TestUnlockEndsWithTheValidity(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
+		lease := mustLock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
+		until := lease.Until()
+		s.on(down)
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnavailable)
+		calls := s.calls["release"]
+		if last := calls[len(calls)-1]; last.After(until) || until.Sub(last) > 2*retry.DefaultMost {
+			t.Errorf("the last of %d tries was made %v before the end", len(calls), until.Sub(last))
+		}
+
+		lost := mustLockDown(t, s, l, locker.TTL(time.Second), locker.NoRenewal())
+		time.Sleep(time.Second)
+		s.on(down)
+		wantErr(t, lost.Unlock(t.Context()), locker.ErrUnavailable)
+		if n := s.count("release"); n != 1 {
+			t.Errorf("%d tries to release what has ended", n)
+		}
+	})
+}
+
+// mustLockDown locks another key while the store is up.
+func mustLockDown(t *testing.T, s *store, l locker.Locker, opts ...locker.Option) locker.Lease {
+	t.Helper()
+	s.on(nil)
+	return mustLock(t, l, "another", opts...)
+}
+
+// A release that was executed although its answer was lost: the retry finds the lock gone. That is neither success, since
+// nobody knows when it went, nor "not held", nor "already unlocked", since the caller did so once.
+func TestUnlockWhoseAnswerIsLost(t *testing.T) {
+	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
+		lease := mustLock(t, l, "k")
+		s.on(func(_ string, n int, next func() error) error {
+			if err := next(); n > 1 {
+				return err
+			}
+			return errDown
+		})
+		err := lease.Unlock(t.Context())
+		wantErr(t, err, locker.ErrUnavailable)
+		wantText(t, err, "the lock has ended, but an earlier release went unanswered")
+		s.on(nil)
+		mustUnlock(t, mustLock(t, l, "k"))
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnlocked)
+	})
+}
+
+// An attempt that landed although it failed is in the way of the next until it is undone.
+func TestTryLockDoesNotBelieveItsOwnGhost(t *testing.T) {
+	for undone, want := range map[time.Duration]error{time.Second: nil, time.Hour: locker.ErrHeld} {
+		t.Run(undone.String(), func(t *testing.T) {
+			bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
+				s.on(func(op string, n int, next func() error) error {
+					if n > 1 || op != "acquire" {
+						return next()
+					}
+					_ = next()
+					token := s.tokens[0]
+					time.AfterFunc(undone, func() {
+						_ = s.Backend.Release(context.Background(), locker.Request{Key: "k", Token: token})
+					})
+					return errDown
+				})
+				start := time.Now()
+				lease, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour))
+				switch {
+				case want == nil && err == nil:
+					mustUnlock(t, lease)
+				case want == nil:
+					t.Errorf("after a fault: %v", err)
+				default:
+					wantErr(t, err, want)
+					if held, ok := errors.AsType[*locker.HeldError](err); !ok || held.Remaining < 50*time.Minute {
+						t.Errorf("%v does not say for how long", err)
+					}
+				}
+				if took := time.Since(start); took > 5*time.Second {
+					t.Errorf("it took %v", took)
+				}
+			})
+		})
+	}
+}
+
+func TestOnHeld(t *testing.T) {
+	bubble(t, with(retry.OnHeld(), retry.For(10*time.Second)), func(t *testing.T, s *store, l locker.Locker) {
+		holder := mustLock(t, l, "k")
+		start := time.Now()
+		s.on(nil)
+		_, err := l.TryLock(t.Context(), "k")
+		wantErr(t, err, locker.ErrHeld)
+		if _, ok := errors.AsType[*locker.HeldError](err); !ok {
+			t.Errorf("no *HeldError in %v", err)
+		}
+		if took := time.Since(start); took > 10*time.Second || took < 8*time.Second || s.count("acquire") < 5 {
+			t.Errorf("%d tries in %v", s.count("acquire"), took)
+		}
+		time.AfterFunc(3*time.Second, func() { mustUnlock(t, holder) })
+		next, err := l.TryLock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustUnlock(t, next)
+	})
+}
+
+// However many callers there are, the store is asked as often as the budget allows, and nobody fails who has the time.
+func TestBudgetBoundsAStorm(t *testing.T) {
+	const callers, perSecond, outage = 1000, 50, 30 * time.Second
+	bubble(t, with(retry.Budget(perSecond), retry.For(5*time.Minute)), func(t *testing.T, s *store, l locker.Locker) {
+		up := time.Now().Add(outage)
+		s.on(func(op string, _ int, next func() error) error {
+			if time.Now().Before(up) {
+				return errDown
+			}
+			return next()
+		})
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() { mustUnlock(t, mustLock(t, l, fmt.Sprint(i))) })
+		}
+		wg.Wait()
+		retries := s.calls["acquire"][callers:]
+		for i, at := range retries { // in every second
+			n := 0
+			for _, later := range retries[i:] {
+				if later.Sub(at) >= time.Second {
+					break
+				}
+				n++
+			}
+			if n > 2*perSecond+1 { // those of a full bucket, and those of that second
+				t.Fatalf("%d retries in a second", n)
+			}
+		}
+		if n, most := len(retries), perSecond*int(outage/time.Second+1)+callers; n > most {
+			t.Errorf("%d retries, want %d at most", n, most)
+		}
+	})
+}
+
+// A turn that would come too late is not waited for, and one that nobody waits for any more goes to others.
+func TestBudgetIsNotHeldByThoseWhoLeave(t *testing.T) {
+	bubble(t, with(retry.Budget(1), retry.For(10*time.Second)), func(t *testing.T, s *store, l locker.Locker) {
+		s.on(down)
+		ctx, cancel := context.WithCancel(t.Context())
+		var gaveUp atomic.Int32
+		for i := range 1000 {
+			go func() {
+				_, _ = l.Lock(ctx, fmt.Sprint(i))
+				gaveUp.Add(1)
+			}()
+		}
+		time.Sleep(time.Second)
+		if n := gaveUp.Load(); n < 980 { // ten turns in ten seconds, and a few on the way
+			t.Errorf("%d of 1000 have given up, with ten turns to come", n)
+		}
+		cancel()
+		time.Sleep(time.Second)
+		s.on(failing(1))
+		start := time.Now()
+		mustUnlock(t, mustLock(t, l, "next"))
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("turns that nobody wants any more cost the next caller %v", took)
+		}
+	})
+}
+
+func TestSuccessCostsOneAllocation(t *testing.T) {
+	c := memory.New()
+	defer c.Close()
+	cycle := func(l locker.Locker) float64 {
+		return testing.AllocsPerRun(200, func() {
+			lease, _ := l.TryLock(t.Context(), "k")
+			_ = lease.Unlock(t.Context())
+		})
+	}
+	if plain, retried := cycle(c), cycle(locker.Wrap(c, retry.New())); retried > plain+1 {
+		t.Errorf("%v allocations, %v without retry", retried, plain)
+	}
+}
