@@ -2,9 +2,11 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
@@ -106,6 +108,74 @@ func TestLateGrantsAheadOfTheTokenCount(t *testing.T) {
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// Nodes that were not waited for are heard of again: one that is slow has answered, one that hangs has not.
+func TestLateVotesAreTraced(t *testing.T) {
+	const timeout = 2 * time.Second
+	virtual.Test(t, func(t *testing.T) {
+		networks := []simnode.Network{nil, nil, func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			time.Sleep(10 * time.Millisecond)
+			return execute(), nil
+		}, swallowed, nil}
+		ds := make([]drivers.Driver, len(networks))
+		for i, network := range networks {
+			ds[i] = simnode.New().Driver(network)
+		}
+		l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout), redlock.Names("a", "b", "slow", "hung", "c"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		var mu sync.Mutex
+		votes := map[string][]locker.Vote{}
+		ctx := locker.WithTrace(t.Context(), &locker.Trace{Voted: func(v locker.Vote) {
+			mu.Lock()
+			defer mu.Unlock()
+			if v.Late || v.Pending {
+				votes[v.Op+" "+v.Node] = append(votes[v.Op+" "+v.Node], v)
+			}
+		}})
+		lease, err := l.Lock(ctx, "k", locker.NoRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		if err := lease.Extend(ctx); err != nil {
+			t.Error(err)
+		}
+		if err := lease.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(time.Minute)
+		if _, err = l.TryLock(ctx, "k"); err != nil { // whose late answers come when it is closed: they are none
+			t.Error(err)
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for op, want := range map[string]int{"acquire slow": 3, "extend slow": 2, "release slow": 2, "acquire hung": 3} {
+			got := votes[op]
+			if len(got) != want {
+				t.Errorf("%s: %+v", op, got)
+				continue
+			}
+			for i, v := range got {
+				late := i%2 == 1
+				failed := !late || v.Node == "hung"
+				if v.Late != late || v.Pending == late || errors.Is(v.Err, locker.ErrUnavailable) != failed ||
+					late && (v.Duration < 10*time.Millisecond || v.Node == "hung" && v.Duration != timeout) {
+					t.Errorf("%s: vote %d is %+v", op, i, v)
+				}
+			}
+			delete(votes, op)
+		}
+		if len(votes) != 0 {
+			t.Errorf("others were silent or late: %+v", votes)
 		}
 	})
 }

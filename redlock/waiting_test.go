@@ -317,7 +317,7 @@ func TestAloneAgain(t *testing.T) {
 	})
 }
 
-// A Trace hears of each node once per operation, as it had been decided.
+// A Trace hears of each node once per operation, as soon as it is decided.
 func TestVotesAreTraced(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
