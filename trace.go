@@ -67,8 +67,8 @@ type Vote struct {
 	Duration time.Duration
 	// Err is nil if the node agreed, matches ErrHeld, ErrNotHeld or ErrUnavailable otherwise.
 	Err error
-	// Pending: others have decided the operation before this node answered, which says nothing against the node. Err says
-	// so, and another Vote follows, with Late set, when it has answered or its connection has failed.
+	// Pending: others have decided the operation before this node answered, which says nothing against the node. If it had
+	// been asked by then, another Vote follows, with Late set, when it has answered or its connection has failed.
 	Pending bool
 	// Late: the operation had been decided before, and has ended; this vote did not count.
 	Late bool

@@ -207,7 +207,7 @@ func (p *poll) leave() {
 			p.answer(p.calls[i])
 			return
 		}
-		p.votes.silent(i, wasSent)
+		p.votes.silent(i)
 		if !wasSent && p.settle != nil {
 			p.settle(i, errUnsent, false)
 		}

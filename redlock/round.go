@@ -211,7 +211,7 @@ func (r *round) settle(known, late func(i int, v node.Vote)) (pending nodeSet) {
 				r.told.late(i, v.Err)
 			})
 			if !done {
-				r.told.silent(i, wasSent)
+				r.told.silent(i)
 				if r.gaveUp {
 					r.b.health.silent(i)
 				}

@@ -36,9 +36,8 @@ func (v *votes) late(i int, err error) {
 	}
 }
 
-// silent is told that node i has said nothing before the decision; asked: it has been sent the question by then, so
-// late will be told how that ended.
-func (v *votes) silent(i int, asked bool) { v.tell(i, locker.Vote{Err: errSilent, Pending: asked}) }
+// silent is told that node i has said nothing before the decision.
+func (v *votes) silent(i int) { v.tell(i, locker.Vote{Err: errSilent, Pending: true}) }
 
 func (v *votes) tell(i int, vote locker.Vote) {
 	if v.voted != nil {

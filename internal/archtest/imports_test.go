@@ -29,8 +29,9 @@ var rules = map[string]struct {
 		"configuration must not pull in clients that the program does not register"},
 	"/middleware/tracing": {[]string{module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
 		"go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}, "the SDK and its exporters are the program's choice"},
-	"/middleware/retry": {[]string{module}, "a middleware knows the interface and no store"},
-	"/conformance":      {[]string{module, module + "/drivers"}, "outside authors run the suite with nothing but the standard library"},
+	"/middleware/retry":   {[]string{module}, "a middleware knows the interface and no store"},
+	"/conformance":        {[]string{module, module + "/drivers"}, "outside authors run the suite with nothing but the standard library"},
+	"/middleware/logging": {[]string{module}, "a middleware knows the interface and no store"},
 }
 
 // free are not libraries, or are for this module's own tests.

@@ -1,0 +1,37 @@
+package logging_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/middleware/logging"
+)
+
+func Example() {
+	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
+		Level: slog.LevelInfo,
+		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+			if a.Key == slog.TimeKey || a.Key == "held" { // which differ every time
+				return slog.Attr{}
+			}
+			return a
+		},
+	}))
+	ctx := context.Background()
+	c := memory.New()
+	defer c.Close()
+	l := locker.Wrap(c, logging.New(logger))
+
+	lease, _ := l.Lock(ctx, "orders:42")
+	_ = lease.Unlock(ctx) // all is well: nothing is said
+
+	lease, _ = l.Lock(ctx, "orders:42", locker.MaxHold(50*time.Millisecond))
+	<-lease.Done()
+	_ = lease.Unlock(ctx)
+	// Output:
+	// level=WARN msg="lock lost" key=orders:42 fence=2 reason="max hold reached"
+}

@@ -1,0 +1,108 @@
+package logging_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/middleware/logging"
+	"github.com/golocker/locker/redlock"
+)
+
+// A node that is down is two lines, whether it refuses or hangs; one that is slow is none, although it is given up on each
+// time.
+func TestNodes(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var dead, hung atomic.Bool
+		deliver := func(delay time.Duration) simnode.Network {
+			return func(ctx context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				switch {
+				case delay == 0 && dead.Load():
+					return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+				case delay == 0 && hung.Load():
+					<-ctx.Done()
+					return nil, io.EOF
+				}
+				time.Sleep(delay)
+				return execute(), nil
+			}
+		}
+		var ds []drivers.Driver
+		for _, delay := range []time.Duration{0, time.Millisecond, time.Millisecond, time.Millisecond, 50 * time.Millisecond} {
+			ds = append(ds, simnode.New().Driver(deliver(delay)))
+		}
+		var j journal
+		c, err := redlock.New(ds, redlock.Names("a", "b", "c", "d", "slow"), redlock.Logger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		l := locker.Wrap(c, logging.New(j.logger(slog.LevelInfo)))
+		cycles := func() {
+			for i := range 200 {
+				mustUnlock(t, mustLock(t, l, fmt.Sprint(i)))
+				time.Sleep(100 * time.Millisecond)
+			}
+		}
+		cycles()
+		j.wantNews(t)
+		dead.Store(true)
+		cycles()
+		j.wantNews(t, "WARN lock node unavailable err=lock store unavailable: a: dial tcp: connection refused node=a")
+		dead.Store(false)
+		cycles()
+		j.wantNews(t, "INFO lock node answers again down=* node=a")
+		hung.Store(true)
+		cycles()
+		j.wantNews(t, "WARN lock node unavailable err=* node=a")
+		hung.Store(false)
+		cycles()
+		j.wantNews(t, "INFO lock node answers again down=* node=a")
+		hung.Store(true)
+		cycles()
+		j.wantNews(t, "WARN lock node unavailable err=* node=a")
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+		j.wantNews(t)
+	})
+}
+
+// crowd is a backend of nodes without end, all of which are down.
+type crowd struct {
+	locker.Backend
+	n int
+}
+
+func (c *crowd) Acquire(ctx context.Context, _ locker.Request) (locker.Grant, error) {
+	for range 1000 {
+		c.n++
+		locker.TraceFrom(ctx).Voted(locker.Vote{Node: fmt.Sprint(c.n), Op: "acquire", Err: locker.ErrUnavailable})
+	}
+	return locker.Grant{}, locker.ErrUnavailable
+}
+
+func TestNodesAreBounded(t *testing.T) {
+	var j journal
+	c := locker.NewClient(&crowd{})
+	defer c.Close()
+	l := locker.Wrap(c, logging.New(j.logger(slog.LevelInfo)))
+	for range 10 {
+		if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) {
+			t.Error(err)
+		}
+	}
+	if n := len(j.news(t)); n != 65 { // one of them of the store
+		t.Errorf("%d records of 10,000 nodes", n)
+	}
+}
