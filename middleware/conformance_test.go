@@ -1,0 +1,217 @@
+// Package middleware_test checks that every middleware keeps the promises of what it is put around, in any order.
+package middleware_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/drivers"
+	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/middleware/logging"
+	"github.com/golocker/locker/middleware/retry"
+	"github.com/golocker/locker/redlock"
+	"github.com/golocker/locker/single"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// middlewares are all there are, the outermost first in the order that config puts them in.
+var middlewares = []struct {
+	name string
+	make func() locker.Middleware
+}{
+	{"retry", func() locker.Middleware { return retry.New() }},
+	{"logging", func() locker.Middleware {
+		return logging.New(slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug})))
+	}},
+}
+
+// orders returns all orders of the middlewares.
+func orders() (all [][]int) {
+	var extend func(order []int)
+	extend = func(order []int) {
+		if len(order) == len(middlewares) {
+			all = append(all, slices.Clone(order))
+		}
+		for i := range middlewares {
+			if !slices.Contains(order, i) {
+				extend(append(order, i))
+			}
+		}
+	}
+	extend(nil)
+	return all
+}
+
+// wrap puts the middlewares around l, in the given order.
+func wrap(l locker.Locker, order []int) locker.Locker {
+	var ms []locker.Middleware
+	for _, i := range order {
+		ms = append(ms, middlewares[i].make())
+	}
+	return locker.Wrap(l, ms...)
+}
+
+// name is how an order is written in a program, as far as the name of a test allows it.
+func name(order []int, backend string) string {
+	var names []string
+	for _, i := range order {
+		names = append(names, middlewares[i].name)
+	}
+	return strings.Join(append(names, backend), " of ")
+}
+
+// switchable is a network that can be stopped: commands wait, and are executed when it is resumed.
+type switchable struct {
+	mu   sync.Mutex
+	stop chan struct{} // closed by resume; nil while it runs
+}
+
+func (s *switchable) hang() (resume func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	stop := make(chan struct{})
+	s.stop = stop
+	return func() {
+		s.mu.Lock()
+		s.stop = nil
+		s.mu.Unlock()
+		close(stop)
+	}
+}
+
+func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+	s.mu.Lock()
+	stop := s.stop
+	s.mu.Unlock()
+	if stop != nil {
+		<-stop
+	}
+	time.Sleep(100 * time.Microsecond)
+	defer time.Sleep(100 * time.Microsecond)
+	return execute(), nil
+}
+
+// simulated makes stores of n simulated nodes that share a network.
+func simulated(n int, open func(ds []drivers.Driver) locker.Locker) func(t testing.TB) conformance.LockerStore {
+	return func(testing.TB) conformance.LockerStore {
+		var w switchable
+		var nodes []*simnode.Node
+		for range n {
+			nodes = append(nodes, simnode.New())
+		}
+		return conformance.LockerStore{
+			Client: func() locker.Locker {
+				var ds []drivers.Driver
+				for _, node := range nodes {
+					ds = append(ds, node.Driver(w.deliver))
+				}
+				return open(ds)
+			},
+			Delete: func(key string) {
+				for _, node := range nodes {
+					node.Expire(func(k string) bool { return k == single.DefaultPrefix+key })
+				}
+			},
+			Hang: w.hang,
+		}
+	}
+}
+
+func openSingle(ds []drivers.Driver) locker.Locker { return single.New(ds[0]) }
+
+func openRedlock(ds []drivers.Driver) locker.Locker {
+	l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+// conform runs the suite over a store whose clients have the middlewares around them.
+func conform(t *testing.T, order []int, h conformance.LockerHarness) {
+	store := h.Store
+	h.Store = func(t testing.TB) conformance.LockerStore {
+		s := store(t)
+		client := s.Client
+		s.Client = func() locker.Locker { return wrap(client(), order) }
+		return s
+	}
+	conformance.RunLocker(t, h)
+}
+
+func TestConformance(t *testing.T) {
+	stores := map[string]conformance.LockerHarness{
+		"memory": {FIFO: true, Store: func(testing.TB) conformance.LockerStore {
+			b := memory.NewBackend()
+			return conformance.LockerStore{Client: func() locker.Locker { return locker.NewClient(b) }}
+		}},
+		"single":  {FIFO: true, Store: simulated(1, openSingle)},
+		"redlock": {Store: simulated(3, openRedlock)},
+	}
+	for backend, h := range stores {
+		h.Bubble = virtual.Test
+		for _, order := range orders() {
+			t.Run(name(order, backend), func(t *testing.T) { conform(t, order, h) })
+		}
+	}
+}
+
+func TestConformanceOnARealServer(t *testing.T) {
+	order := orders()[0]
+	t.Run(name(order, "single"), func(t *testing.T) {
+		conform(t, order, conformance.LockerHarness{FIFO: true, Store: func(t testing.TB) conformance.LockerStore {
+			s := redistest.Start(t)
+			return conformance.LockerStore{
+				Client: func() locker.Locker {
+					d, err := drivers.Open(t.Context(), "goredis", drivers.Config{Network: "tcp", Addr: s.Addr()})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return single.New(d)
+				},
+				Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+				Hang: func() func() {
+					s.Pause()
+					return s.Resume
+				},
+			}
+		}})
+	})
+}
+
+// What a Locker can do besides is found through all of them.
+func TestNothingIsHidden(t *testing.T) {
+	for _, order := range orders() {
+		c := memory.New()
+		l := wrap(c, order)
+		if closer, ok := locker.As[io.Closer](l); !ok || closer != io.Closer(c) {
+			t.Errorf("%s: the Client's Close is hidden", name(order, "memory"))
+		}
+		lease, err := l.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lease.Key() != "k" || lease.Token() == "" || lease.Fence() == 0 || lease.Until().IsZero() || lease.Err() != nil {
+			t.Errorf("%s: the lease does not show what it is", name(order, "memory"))
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		_ = c.Close()
+	}
+}
