@@ -22,6 +22,11 @@ type Config struct {
 	Prefix *string `yaml:"prefix,omitempty" json:"prefix,omitempty"`
 	// TTL is the lease time of calls that do not choose one. Zero: the program's own default, or locker.DefaultTTL.
 	TTL Duration `yaml:"ttl,omitempty" json:"ttl,omitempty"`
+	// Log is the level from which on locks are logged, to slog.Default: "debug", "info" or "warn". See package
+	// middleware/logging. Empty: they are not.
+	Log string `yaml:"log,omitempty" json:"log,omitempty"`
+	// Retry says how operations are retried that failed because of the store. See package middleware/retry. Nil: they are not.
+	Retry *Retry `yaml:"retry,omitempty" json:"retry,omitempty"`
 	// Redis is used if Backend is "redis".
 	Redis Redis `yaml:"redis,omitempty" json:"redis,omitzero"`
 	// Redlock is used if Backend is "redlock".
@@ -107,6 +112,10 @@ func (c *Config) check() []problem {
 	case c.Backend == backendRedlock:
 		c.Redlock.check(add)
 	}
+	if _, ok := levels[c.Log]; c.Log != "" && !ok {
+		add("log", unknown("level", c.Log, levelNames))
+	}
+	c.Retry.check(add)
 	return ps
 }
 
@@ -171,6 +180,7 @@ func checkDriver(name string) error {
 func (c *Config) clone() Config {
 	d := *c
 	d.Prefix = cloneOf(c.Prefix)
+	d.Retry = cloneOf(c.Retry)
 	d.Redis.FIFO = cloneOf(c.Redis.FIFO)
 	d.Redis.TLS = c.Redis.TLS.clone()
 	d.Redlock = c.Redlock.clone()

@@ -116,7 +116,7 @@ func TestTags(t *testing.T) {
 			assert.Equal(t, name, inJSON)
 			child := strings.TrimPrefix(path+"."+name, ".")
 			switch f.Type {
-			case reflect.TypeFor[*config.TLS](): // in the environment it is a field, too
+			case reflect.TypeFor[*config.TLS](), reflect.TypeFor[*config.Retry](): // in the environment it is a field, too
 				paths = append(paths, child)
 				walk(f.Type.Elem(), child)
 			case reflect.TypeFor[[]config.Node]():

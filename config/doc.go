@@ -35,6 +35,12 @@
 //	fifo           true or false: whether who waits queues up on the server, see single.FIFO; true if not given; only for one
 //	               Redis (redis, rediss, unix)
 //	budget         how long one operation waits for a majority; 1s if not given; for redlock and redlocks
+//	log            debug, info or warn: the level from which on locks are logged, to slog.Default (package middleware/logging)
+//	retry          true or false: whether operations that failed because of the store are retried (package middleware/retry)
+//	retry_for      for how long; 1m if not given. This and what follows switch retry on, unless it is false
+//	retry_base, retry_most    the longest first pause, and the longest of all; 50ms and 2s if not given
+//	retry_budget   retries per second of all calls together; 100 if not given
+//	retry_on_held  true or false: whether TryLock asks again while the lock is held
 //	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name    for rediss and redlocks
 //
 // # Files
@@ -44,6 +50,13 @@
 //	backend: redis            # or memory, or redlock; sections of the others may stay, unused
 //	ttl: 10s
 //	prefix: "lock:"
+//	log: info                 # debug, info or warn; locks are not logged without it
+//	retry:                    # retry: {} is with all defaults
+//	  for: 1m
+//	  base: 50ms
+//	  most: 2s
+//	  budget: 100
+//	  on_held: false
 //	redis:
 //	  driver: goredis
 //	  addr: redis.internal:6379      # or the absolute path of a socket
@@ -73,7 +86,9 @@
 // file over the defaults.
 //
 //	LOCKER_URL                      replaces the whole file; the variables below still win over it
-//	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX
+//	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_LOG
+//	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE  LOCKER_RETRY_MOST  LOCKER_RETRY_BUDGET
+//	LOCKER_RETRY_ON_HELD (true or false)
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT
 //	LOCKER_REDIS_FIFO (true or false)
 //	LOCKER_REDIS_USERNAME  LOCKER_REDIS_PASSWORD  LOCKER_REDIS_PASSWORD_FILE
@@ -82,8 +97,8 @@
 //	LOCKER_REDLOCK_NODES (h1,h2,h3, instead of all nodes of the file)  LOCKER_REDLOCK_BUDGET
 //	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address and fifo
 //
-// A variable that is set but empty counts as not set. An unknown name that begins with LOCKER_REDIS_ or LOCKER_REDLOCK_ is
-// an error, and so is one that begins with LOCKER_ and is a slip of the pen away from one of these; other LOCKER_ variables
+// A variable that is set but empty counts as not set. An unknown name that begins with LOCKER_REDIS_, LOCKER_REDLOCK_
+// or LOCKER_RETRY_ is an error, and so is one that begins with LOCKER_ and is a slip of the pen away from one of these; other LOCKER_ variables
 // are the program's own.
 //
 // # Mistakes and secrets

@@ -83,7 +83,7 @@ func (b *builder) misspelt(vars map[string]string) {
 
 // envSection returns the beginning that the variables of a section have in common, if name has it.
 func envSection(name string) string {
-	for _, section := range []string{"LOCKER_REDIS_", "LOCKER_REDLOCK_"} {
+	for _, section := range []string{"LOCKER_REDIS_", "LOCKER_REDLOCK_", "LOCKER_RETRY_"} {
 		if strings.HasPrefix(name, section) {
 			return section
 		}

@@ -32,6 +32,15 @@ var fields = slices.Concat(
 		{nodesPath + "[].addr", "", text(func(c *Config) *string { return &c.lastNode().Addr })},
 	},
 	reach(nodesPath+"[]", func(c *Config) conn { return c.lastNode().conn() }),
+	[]*field{
+		{"log", "log", text(func(c *Config) *string { return &c.Log })},
+		{"retry.for", "retry_for", duration(func(c *Config) *Duration { return &c.retried().For })},
+		{"retry.base", "retry_base", duration(func(c *Config) *Duration { return &c.retried().Base })},
+		{"retry.most", "retry_most", duration(func(c *Config) *Duration { return &c.retried().Most })},
+		{"retry.budget", "retry_budget", setBudget},
+		{"retry.on_held", "retry_on_held", setOnHeld},
+		{"retry", "retry", setRetry}, // the last word, as that on TLS
+	},
 )
 
 const nodesPath = "redlock.nodes"
@@ -86,6 +95,7 @@ var sections = map[string]func(*Config){
 	"redis.tls":          func(c *Config) { encrypted(&c.Redis.TLS) },
 	"redlock":            func(*Config) {},
 	"redlock.tls":        func(c *Config) { encrypted(&c.Redlock.TLS) },
+	"retry":              func(c *Config) { c.retried() },
 	nodesPath + "[].tls": func(c *Config) { encrypted(&c.lastNode().TLS) },
 }
 
@@ -102,7 +112,7 @@ func (f *field) of(section string) bool {
 	switch {
 	case f.param == "" || strings.Contains(f.path, "[]"):
 		return false
-	case !strings.Contains(f.path, "."):
+	case !strings.Contains(f.path, "."), strings.HasPrefix(f.path, "retry."):
 		return true
 	default:
 		return section != "" && strings.HasPrefix(f.path, section+".")

@@ -62,10 +62,7 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (locker.Locker
 	if c.TTL != 0 {
 		opts = append(opts[:len(opts):len(opts)], locker.TTL(time.Duration(c.TTL)))
 	}
-	if len(opts) > 0 {
-		l = locker.Wrap(l, locker.Defaults(opts...))
-	}
-	return l, nil
+	return c.wrap(l, opts), nil
 }
 
 var stores struct {

@@ -279,6 +279,10 @@ func (c Config) String() string {
 		q.Set("prefix", *c.Prefix)
 	}
 	add("ttl", c.TTL.param())
+	if _, ok := levels[c.Log]; ok { // else it may be anything
+		add("log", c.Log)
+	}
+	c.Retry.params(add)
 	s, rest := c.Backend+":", ""
 	switch c.Backend {
 	case backendRedis:

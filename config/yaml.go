@@ -58,7 +58,11 @@ func (b *builder) yaml(name string, data []byte) {
 // section takes the fields of the mapping n at path.
 func (b *builder) section(name, path string, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
-		b.report(at(name, n, path), errors.New("a section with fields is expected here"))
+		err := errors.New("a section with fields is expected here")
+		if path == "retry" || strings.HasSuffix(path, ".tls") {
+			err = fmt.Errorf("%w, {} for the defaults", err)
+		}
+		b.report(at(name, n, path), err)
 		return
 	}
 	seen := make(map[string]bool)

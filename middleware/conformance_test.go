@@ -172,6 +172,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestConformanceOnARealServer(t *testing.T) {
+	t.Parallel()
 	order := orders()[0]
 	t.Run(name(order, "single"), func(t *testing.T) {
 		conform(t, order, conformance.LockerHarness{FIFO: true, Store: func(t testing.TB) conformance.LockerStore {

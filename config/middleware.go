@@ -1,0 +1,140 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/middleware/logging"
+	"github.com/golocker/locker/middleware/retry"
+)
+
+// Retry says how operations are retried. The zero value of every field stands for the default of package middleware/retry.
+type Retry struct {
+	// For is for how long one call is retried. Zero: retry.DefaultFor.
+	For Duration `yaml:"for,omitempty" json:"for,omitempty"`
+	// Base and Most bound the pauses: the first one, and all. Zero: retry.DefaultBase and retry.DefaultMost.
+	Base Duration `yaml:"base,omitempty" json:"base,omitempty"`
+	Most Duration `yaml:"most,omitempty" json:"most,omitempty"`
+	// Budget is the number of retries per second of all calls together. Zero: retry.DefaultBudget.
+	Budget int `yaml:"budget,omitempty" json:"budget,omitempty"`
+	// OnHeld makes TryLock ask again while another owner holds the lock.
+	OnHeld bool `yaml:"on_held,omitempty" json:"on_held,omitempty"`
+}
+
+var levelNames = []string{"debug", "info", "warn"}
+
+// levels has no error: nothing is logged as one.
+var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn}
+
+func (r *Retry) check(add func(path string, err error)) {
+	if r == nil {
+		return
+	}
+	for path, v := range map[string]int64{
+		"retry.for": int64(r.For), "retry.base": int64(r.Base), "retry.most": int64(r.Most), "retry.budget": int64(r.Budget),
+	} {
+		if v < 0 {
+			add(path, errors.New("negative"))
+		}
+	}
+	base, most := time.Duration(r.Base), time.Duration(r.Most)
+	if base == 0 {
+		base = retry.DefaultBase
+	}
+	if most == 0 {
+		most = retry.DefaultMost
+	}
+	switch {
+	case base <= most || most < 0:
+	case r.Base == 0:
+		add("retry.most", fmt.Errorf("%v is less than the first pause, retry.base, of %v", most, base))
+	default:
+		add("retry.base", fmt.Errorf("%v is more than the longest pause, retry.most, of %v", base, most))
+	}
+}
+
+// wrap puts around l what c switches on. Logging is innermost, so that it sees a store go away, and not only callers that
+// give up on it.
+func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
+	var ms []locker.Middleware
+	if len(defaults) > 0 {
+		ms = append(ms, locker.Defaults(defaults...))
+	}
+	if r := c.Retry; r != nil {
+		opts := []retry.Option{
+			retry.For(time.Duration(r.For)), retry.Backoff(time.Duration(r.Base), time.Duration(r.Most)), retry.Budget(r.Budget),
+		}
+		if r.OnHeld {
+			opts = append(opts, retry.OnHeld())
+		}
+		ms = append(ms, retry.New(opts...))
+	}
+	if c.Log != "" {
+		ms = append(ms, logging.New(nil, logging.Level(levels[c.Log])))
+	}
+	return locker.Wrap(l, ms...)
+}
+
+// params are what a URL says of it.
+func (r *Retry) params(param func(name, v string)) {
+	if r == nil {
+		return
+	}
+	if *r == (Retry{}) {
+		param("retry", "true")
+	}
+	param("retry_for", r.For.param())
+	param("retry_base", r.Base.param())
+	param("retry_most", r.Most.param())
+	if r.Budget != 0 {
+		param("retry_budget", strconv.Itoa(r.Budget))
+	}
+	if r.OnHeld {
+		param("retry_on_held", "true")
+	}
+}
+
+// retried makes sure that there is a Retry section.
+func (c *Config) retried() *Retry {
+	if c.Retry == nil {
+		c.Retry = new(Retry)
+	}
+	return c.Retry
+}
+
+func setRetry(c *Config, v string) error {
+	on, err := parseBool(v)
+	switch {
+	case err != nil:
+		return err
+	case on:
+		c.retried()
+	default:
+		c.Retry = nil
+	}
+	return nil
+}
+
+func setBudget(c *Config, v string) error {
+	n, err := strconv.ParseUint(v, 10, 31)
+	switch {
+	case err != nil:
+		return errors.New("not a number of retries per second")
+	case n == 0:
+		return errors.New("must be more than 0: leave it out for the default")
+	}
+	c.retried().Budget = int(n)
+	return nil
+}
+
+func setOnHeld(c *Config, v string) error {
+	on, err := parseBool(v)
+	if err == nil {
+		c.retried().OnHeld = on
+	}
+	return err
+}

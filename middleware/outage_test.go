@@ -1,0 +1,307 @@
+package middleware_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/middleware/logging"
+	"github.com/golocker/locker/middleware/retry"
+)
+
+const (
+	callers = 200
+	// longTTL is what a key that was left behind would live.
+	longTTL = 5 * time.Minute
+)
+
+// meter is a middleware that counts what reaches the Locker below it, by the second.
+type meter struct {
+	mu     sync.Mutex
+	start  time.Time
+	counts []int // since start
+}
+
+func (m *meter) reset() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.start, m.counts = time.Now(), nil
+}
+
+func (m *meter) count() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	second := int(time.Since(m.start) / time.Second)
+	for len(m.counts) <= second {
+		m.counts = append(m.counts, 0)
+	}
+	m.counts[second]++
+}
+
+// taken returns the counts so far.
+func (m *meter) taken() []int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return append([]int(nil), m.counts...)
+}
+
+func (m *meter) middleware(next locker.Locker) locker.Locker { return metered{next, m} }
+
+type metered struct {
+	locker.Locker
+	m *meter
+}
+
+func (l metered) Unwrap() locker.Locker { return l.Locker }
+
+func (l metered) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	l.m.count()
+	lease, err := l.Locker.Lock(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return meteredLease{lease, l.m}, nil
+}
+
+type meteredLease struct {
+	locker.Lease
+	m *meter
+}
+
+func (l meteredLease) Unlock(ctx context.Context) error {
+	l.m.count()
+	return l.Lease.Unlock(ctx)
+}
+
+// storm lets 200 callers, two per key, lock and unlock over an outage, and returns what they and the store saw of it.
+type storm struct {
+	perSecond []int         // operations that reached the Client during the outage
+	recovered time.Duration // after the outage, until every caller had locked and unlocked again
+	failed    int           // calls of Lock that failed, in all
+	warnings  int           // lines that were logged
+}
+
+func rage(t *testing.T, c locker.Locker, outage time.Duration, down, up func()) storm {
+	t.Helper()
+	var m meter
+	var lines lineCounter
+	m.reset()
+	l := locker.Wrap(c, retry.New(), m.middleware, logging.New(slog.New(slog.NewTextHandler(&lines, nil))))
+	var over atomic.Bool
+	var failed atomic.Int64
+	var before, after sync.WaitGroup
+	for i := range callers {
+		before.Add(1)
+		after.Go(func() {
+			reached := sync.OnceFunc(before.Done)
+			defer reached()
+			for last := false; !last; {
+				last = over.Load() // what follows is after the outage
+				lease, err := l.Lock(context.Background(), fmt.Sprint("k", i/2), locker.TTL(longTTL))
+				if err != nil {
+					failed.Add(1)
+					continue
+				}
+				reached()
+				time.Sleep(10 * time.Millisecond)
+				err = lease.Unlock(context.Background())
+				last = last && err == nil
+				time.Sleep(90 * time.Millisecond)
+			}
+		})
+	}
+	before.Wait()
+	down()
+	m.reset()
+	time.Sleep(outage)
+	s := storm{perSecond: m.taken()}
+	up()
+	end := time.Now()
+	over.Store(true)
+	after.Wait()
+	s.recovered, s.failed, s.warnings = time.Since(end), int(failed.Load()), int(lines.n.Load())
+	return s
+}
+
+// lineCounter counts what is logged.
+type lineCounter struct{ n atomic.Int64 }
+
+func (w *lineCounter) Write(p []byte) (int, error) {
+	w.n.Add(1)
+	return len(p), nil
+}
+
+// check holds the figures against what is promised. bySecond: the machine is not so busy that what belongs to one second
+// comes in the next.
+func (s storm) check(t *testing.T, outage time.Duration, bySecond bool) {
+	t.Helper()
+	t.Logf("operations per second: %v; all recovered after %v; %d calls failed; %d lines logged", s.perSecond, s.recovered, s.failed, s.warnings)
+	total := 0
+	for second, n := range s.perSecond {
+		// Twice, because the seconds of the meter and those of the budget are different ones.
+		if bySecond && second > 0 && n > 2*retry.DefaultBudget {
+			t.Errorf("%d operations in second %d of the outage, the budget is %d", n, second, retry.DefaultBudget)
+		}
+		total += n
+	}
+	// Everybody fails for the first time, a full budget is spent, and then what comes in by the second.
+	if most := 2*callers + retry.DefaultBudget*(int(outage/time.Second)+2); total > most {
+		t.Errorf("%d operations in the outage, want %d at most", total, most)
+	}
+	if s.failed > 0 {
+		t.Errorf("%d calls of Lock failed, although the outage was shorter than what they bear", s.failed)
+	}
+}
+
+// leftover returns those keys that are locks, or places in a queue.
+func leftover(keys []string) (left []string) {
+	for _, key := range keys {
+		if !strings.HasSuffix(key, ":fence") && !strings.Contains(key, ":gone:") {
+			left = append(left, key)
+		}
+	}
+	return left
+}
+
+// An outage of half a minute, on simulated nodes that refuse connections or hang.
+func TestOutage(t *testing.T) {
+	const outage = 30 * time.Second
+	for backend, open := range map[string]func(ds []drivers.Driver) locker.Locker{"single": openSingle, "redlock": openRedlock} {
+		for _, how := range []string{"refused", "hung"} {
+			t.Run(backend+" "+how, func(t *testing.T) {
+				virtual.Test(t, func(t *testing.T) {
+					nodes := []*simnode.Node{simnode.New(), simnode.New(), simnode.New()}
+					if backend == "single" {
+						nodes = nodes[:1]
+					}
+					var w switchable
+					var refused atomic.Bool
+					var ds []drivers.Driver
+					for _, n := range nodes {
+						ds = append(ds, n.Driver(func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+							if refused.Load() {
+								return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+							}
+							return w.deliverUntil(ctx, execute)
+						}))
+					}
+					c := open(ds)
+					resume := func() { refused.Store(false) }
+					s := rage(t, c, outage, func() {
+						if how == "refused" {
+							refused.Store(true)
+						} else {
+							resume = w.hang()
+						}
+					}, func() { resume() })
+					s.check(t, outage, true)
+					if s.recovered > 30*time.Second {
+						t.Errorf("it took %v until all had recovered", s.recovered)
+					}
+					if s.warnings > 2*len(nodes)+2 {
+						t.Errorf("%d lines were logged of one outage", s.warnings)
+					}
+					time.Sleep(15 * time.Second) // places in queues are kept for 12 s
+					for _, n := range nodes {
+						if left := leftover(n.Keys()); len(left) > 0 {
+							t.Errorf("left behind: %q", left)
+						}
+					}
+					if closer, ok := locker.As[io.Closer](c); ok {
+						if err := closer.Close(); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// deliverUntil is deliver with a client that gives up when its context ends; what it has sent is executed nevertheless.
+func (s *switchable) deliverUntil(ctx context.Context, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+	done := make(chan []drivers.Reply, 1)
+	go func() {
+		replies, _ := s.deliver(ctx, nil, execute)
+		done <- replies
+	}()
+	select {
+	case replies := <-done:
+		return replies, nil
+	case <-ctx.Done():
+		return nil, io.EOF
+	}
+}
+
+// The same on real servers that are killed or stopped, for two seconds, or as long as LOCKER_MEASURE says.
+func TestOutageOfRealServers(t *testing.T) {
+	t.Parallel()
+	outage := 2 * time.Second
+	if d, err := time.ParseDuration(os.Getenv("LOCKER_MEASURE")); err == nil {
+		outage = d
+	}
+	for _, backend := range []string{"single", "redlock"} {
+		for _, how := range []string{"killed", "stopped"} {
+			t.Run(backend+" "+how, func(t *testing.T) {
+				t.Parallel()
+				n := map[string]int{"single": 1, "redlock": 3}[backend]
+				var servers []*redistest.Server
+				var ds []drivers.Driver
+				for range n {
+					server := redistest.Start(t)
+					d, err := drivers.Open(t.Context(), "goredis", drivers.Config{Network: "tcp", Addr: server.Addr()})
+					if err != nil {
+						t.Fatal(err)
+					}
+					servers, ds = append(servers, server), append(ds, d)
+				}
+				c := map[string]func([]drivers.Driver) locker.Locker{"single": openSingle, "redlock": openRedlock}[backend](ds)
+				each := func(f func(*redistest.Server)) func() {
+					return func() {
+						for _, server := range servers {
+							f(server)
+						}
+					}
+				}
+				down, up := each((*redistest.Server).Kill), each((*redistest.Server).Restart)
+				if how == "stopped" {
+					down, up = each((*redistest.Server).Pause), each((*redistest.Server).Resume)
+				}
+				s := rage(t, c, outage, down, up)
+				s.check(t, outage, false)
+				for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+					var left []string
+					for _, server := range servers {
+						left = append(left, leftover(server.Keys(t, "*"))...)
+					}
+					if len(left) == 0 {
+						break
+					}
+					if time.Now().After(end) {
+						t.Errorf("left behind: %q", left)
+						break
+					}
+				}
+				if closer, ok := locker.As[io.Closer](c); ok {
+					if err := closer.Close(); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+}
