@@ -34,13 +34,15 @@ func (r *Retry) check(add func(path string, err error)) {
 	if r == nil {
 		return
 	}
-	for path, v := range map[string]int64{
-		"retry.for": int64(r.For), "retry.base": int64(r.Base), "retry.most": int64(r.Most), "retry.budget": int64(r.Budget),
-	} {
-		if v < 0 {
+	negative := func(path string, is bool) {
+		if is {
 			add(path, errors.New("negative"))
 		}
 	}
+	negative("retry.for", r.For < 0)
+	negative("retry.base", r.Base < 0)
+	negative("retry.most", r.Most < 0)
+	negative("retry.budget", r.Budget < 0)
 	base, most := time.Duration(r.Base), time.Duration(r.Most)
 	if base == 0 {
 		base = retry.DefaultBase

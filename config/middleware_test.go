@@ -1,0 +1,161 @@
+package config_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/drivers"
+)
+
+// allOfRetry has no field at its default.
+var allOfRetry = config.Retry{
+	For: config.Duration(30 * time.Second), Base: config.Duration(10 * time.Millisecond), Most: config.Duration(time.Second), Budget: 7, OnHeld: true,
+}
+
+func TestMiddlewareEverywhere(t *testing.T) {
+	const inURL = "retry_for=30s&retry_base=10ms&retry_most=1s&retry_budget=7&retry_on_held=true&log=info"
+	redlock, err := config.Parse("redlock://a,b,c?" + inURL)
+	require.NoError(t, err)
+	assert.Equal(t, &allOfRetry, redlock.Retry)
+	assert.Equal(t, "info", redlock.Log)
+
+	want := &config.Config{Backend: "memory", Log: "info", Retry: &allOfRetry}
+	for name, read := range map[string]func() (*config.Config, error){
+		"URL":    func() (*config.Config, error) { return config.Parse("memory:?" + inURL) },
+		"String": func() (*config.Config, error) { return config.Parse(want.String()) },
+		"file": func() (*config.Config, error) {
+			return config.Load(file(t, "backend: memory", "log: info", "retry: {for: 30s, base: 10ms, most: 1s, budget: 7, on_held: true}"))
+		},
+		"environment": func() (*config.Config, error) {
+			c := &config.Config{Backend: "memory"}
+			return c, c.Overlay([]string{"LOCKER_LOG=info", "LOCKER_RETRY_FOR=30s", "LOCKER_RETRY_BASE=10ms", "LOCKER_RETRY_MOST=1s",
+				"LOCKER_RETRY_BUDGET=7", "LOCKER_RETRY_ON_HELD=true"})
+		},
+		"both": func() (*config.Config, error) {
+			return config.Load(file(t, "backend: memory", "retry: {for: 30s, budget: 8, on_held: true}"),
+				"LOCKER_RETRY=true", "LOCKER_RETRY_BASE=10ms", "LOCKER_RETRY_MOST=1s", "LOCKER_RETRY_BUDGET=7", "LOCKER_LOG=info")
+		},
+	} {
+		c, err := read()
+		if assert.NoError(t, err, name) {
+			assert.Equal(t, want, c, name)
+		}
+	}
+}
+
+func TestRetrySwitch(t *testing.T) {
+	for url, want := range map[string]*config.Retry{
+		"memory:":                              nil,
+		"memory:?retry=true":                   {},
+		"memory:?retry=false":                  nil,
+		"memory:?retry_for=30s&retry=false":    nil,
+		"memory:?retry=false&retry_for=30s":    {For: config.Duration(30 * time.Second)}, // in their order
+		"memory:?retry=true&retry_budget=1000": {Budget: 1000},
+	} {
+		c, err := config.Parse(url)
+		require.NoError(t, err, url)
+		assert.Equal(t, want, c.Retry, url)
+		again, err := config.Parse(c.String())
+		require.NoError(t, err, c.String())
+		assert.Equal(t, c, again)
+	}
+	path := file(t, "backend: memory", "retry: {}")
+	c, err := config.Load(path)
+	require.NoError(t, err)
+	assert.Equal(t, &config.Retry{}, c.Retry)
+	c, err = config.Load(path, "LOCKER_RETRY_FOR=1s", "LOCKER_RETRY=0")
+	require.NoError(t, err)
+	assert.Nil(t, c.Retry, "the switch has the last word")
+}
+
+func TestMiddlewareFaults(t *testing.T) {
+	for in, want := range map[string][]string{
+		"memory:?log=inof":                           {`URL: log: unknown level "inof": did you mean info? (known: debug, info, warn)`},
+		"memory:?log=error":                          {`URL: log: unknown level "error"`},
+		"memory:?log=" + secret + "%20x":             {"URL: log: unknown level (known"},
+		"memory:?log=":                               {"URL: log: empty"},
+		"memory:?retry=yes":                          {"URL: retry: neither true nor false"},
+		"memory:?retry_for=30":                       {"URL: retry_for: a number without a unit"},
+		"memory:?retry_budget=0":                     {"URL: retry_budget: must be more than 0"},
+		"memory:?retry_budget=-1":                    {"URL: retry_budget: not a number of retries"},
+		"memory:?retry_budget=1.5":                   {"URL: retry_budget: not a number of retries"},
+		"memory:?retry_on_held=maybe":                {"URL: retry_on_held: neither"},
+		"memory:?retry_base=3s":                      {"URL: retry_base: 3s is more than the longest pause, retry.most, of 2s"},
+		"redis://h?retry_most=1ms":                   {"URL: retry_most: 1ms is less than the first pause, retry.base, of 50ms"},
+		"redlock://h,i?retry_base=3s&retry_most=2ms": {"URL: retry_base: 3s is more than"},
+		"memory:?retry_fro=1s":                       {`unknown parameter "retry_fro": did you mean retry_for?`},
+	} {
+		_, err := config.Parse(in)
+		complains(t, err, want...)
+	}
+	for lines, want := range map[string][]string{
+		"backend: memory; retry: true":               {"locker.yaml:2: retry: a section with fields is expected here, {} for the defaults"},
+		"backend: memory; retry:":                    {"locker.yaml:2: retry: no value"},
+		"backend: memory; retry:;   form: 1s":        {`locker.yaml:3: retry: unknown field "form": did you mean for? (known: for, base, most, budget, on_held)`},
+		"backend: memory; log: 4; retry: {for: 1}":   {"locker.yaml:2: log: unknown level", "locker.yaml:3: retry.for: a number without a unit"},
+		"backend: memory; retry:;   budget: [hello]": {"locker.yaml:3: retry.budget: a single value"},
+	} {
+		_, err := config.Load(file(t, strings.Split(lines, "; ")...))
+		complains(t, err, want...)
+	}
+	c := &config.Config{Backend: "memory"}
+	complains(t, c.Overlay([]string{"LOCKER_RETRY_ATTEMPTS=3", "LOCKER_LOG=all", "LOCKER_RETYR=1"}),
+		`"LOCKER_RETRY_ATTEMPTS" (known: LOCKER_RETRY_FOR, `, "LOCKER_LOG: unknown level", `"LOCKER_RETYR": did you mean LOCKER_RETRY?`)
+	c.Retry = &config.Retry{For: -1, Base: -1, Most: -1, Budget: -1}
+	complains(t, c.Validate(), "retry.for: negative", "retry.base: negative", "retry.most: negative", "retry.budget: negative")
+}
+
+// flaky refuses until it has been asked often enough.
+type flaky struct{ refusals *atomic.Int32 }
+
+func (f flaky) Do(context.Context, ...drivers.Command) ([]drivers.Reply, error) {
+	if f.refusals.Add(-1) >= 0 {
+		return nil, drivers.NotSent(errors.New("connection refused"))
+	}
+	return []drivers.Reply{[]drivers.Reply{int64(1), int64(1), int64(60_000)}}, nil
+}
+
+func (f flaky) Close() error { return nil }
+
+var refusals atomic.Int32
+
+func init() {
+	drivers.Register("xflaky", func(context.Context, drivers.Config) (drivers.Driver, error) { return flaky{&refusals}, nil })
+}
+
+func TestMiddlewareIsPutAround(t *testing.T) {
+	var log bytes.Buffer
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+
+	try := func(query string) error {
+		refusals.Store(3)
+		_, err := open(t, "redis+xflaky://h"+query, locker.NoRenewal(), locker.TTL(time.Minute)).TryLock(t.Context(), "k")
+		return err
+	}
+	require.ErrorIs(t, try(""), locker.ErrUnavailable)
+	require.Empty(t, log.String())
+
+	require.ErrorIs(t, try("?log=warn"), locker.ErrUnavailable)
+	assert.Contains(t, log.String(), `level=WARN msg="lock store unavailable"`)
+	assert.NotContains(t, log.String(), "DEBUG")
+
+	log.Reset()
+	require.NoError(t, try("?retry=true&log=debug"))
+	assert.Equal(t, 3, strings.Count(log.String(), "lock not acquired"), "every attempt is seen: %s", log.String())
+	assert.Contains(t, log.String(), `msg="lock acquired"`)
+
+	require.ErrorIs(t, try("?retry_for=1ms"), locker.ErrUnavailable, "the fields arrive")
+	assert.ErrorContains(t, try("?retry_base=1ms&retry_most=1h&retry_budget=1&retry_for=1500ms"), " tries in 1.", "the second retry waited for its turn")
+}
