@@ -43,7 +43,7 @@ func simulated(t testing.TB, n, dead int) conformance.BackendStore {
 			}
 		}
 	}
-	return conformance.BackendStore{
+	store := conformance.BackendStore{
 		Open: func() locker.Backend {
 			ds := make([]drivers.Driver, n)
 			for i := range ds {
@@ -83,4 +83,9 @@ func simulated(t testing.TB, n, dead int) conformance.BackendStore {
 		LoseReply:    func() { all(func(w *simnode.Wire) func() { w.LoseReply(); return nil }) },
 		LoseMessages: func() func() { return all((*simnode.Wire).Deafen) },
 	}
+	if dead > 0 {
+		// Then no majority can be free as soon as one live node has answered, and nobody waits for what the rest would say.
+		store.Foreign = nil
+	}
+	return store
 }
