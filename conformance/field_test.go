@@ -1,0 +1,163 @@
+package conformance
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/virtual"
+)
+
+// constant is a backend whose owners all have the same value, as of a program that sets "1", "locked" or its own name.
+type constant struct{ locker.Backend }
+
+func (c constant) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	req.Token = "locked"
+	return c.Backend.Acquire(ctx, req)
+}
+
+func (c constant) Extend(ctx context.Context, req locker.Request) error {
+	req.Token = "locked"
+	return c.Backend.Extend(ctx, req)
+}
+
+func (c constant) Release(ctx context.Context, req locker.Request) error {
+	req.Token = "locked"
+	return c.Backend.Release(ctx, req)
+}
+
+// fieldBugs are those that lock libraries and home-made locks ship, each in a backend that is otherwise sound, and the
+// properties that name them: whoever runs a suite over such a backend is told what is wrong with it.
+var fieldBugs = []struct {
+	name            string
+	backend, locker []string // of the suites; others may notice, too
+	role            role
+	store           func(s *toy)
+}{
+	{
+		name:    "constant owner value",
+		backend: []string{"OneOwner", "ReleaseSparesSuccessor", "ReleaseTellsLoss"}, locker: []string{"MutualExclusion", "UnlockSparesSuccessor"},
+		role: func(b *toyBackend) locker.Backend { return constant{b} },
+	},
+	{
+		name:    "constant owner value, set if there is none",
+		backend: []string{"ReleaseSparesSuccessor", "ReleaseTellsLoss", "ExtendSparesSuccessor"}, locker: []string{"UnlockSparesSuccessor"},
+		role:  func(b *toyBackend) locker.Backend { return constant{b} },
+		store: func(s *toy) { s.forgetsOwner = true },
+	},
+	{
+		name:    "DEL without compare",
+		backend: []string{"ReleaseSparesSuccessor"}, locker: []string{"UnlockSparesSuccessor"},
+		store: func(s *toy) { s.releaseAny = true },
+	},
+	{
+		name:    "GET, compare, DEL",
+		backend: []string{"ReleaseIsOneStep"}, // no locker can be made to release at the very end of its TTL
+		store:   func(s *toy) { s.twoSteps = true },
+	},
+	{
+		name:    "SETNX, then EXPIRE",
+		backend: []string{"CancelledAcquireExpires"}, locker: []string{"CancelledAttemptsLeaveNothing"},
+		store: func(s *toy) { s.expiresLater = true },
+	},
+	{
+		name:    "no EXPIRE",
+		backend: []string{"ExpiryFrees"}, locker: []string{"ExpiryFrees"},
+		store: func(s *toy) { s.expiryIgnored = true },
+	},
+	{
+		name:    "errors swallowed as held",
+		backend: []string{"HungIsUnavailable", "DownIsUnavailable"}, locker: []string{"HungStoreIsBounded"},
+		store: func(s *toy) { s.acquireErr = instead(locker.ErrUnavailable, locker.ErrHeld) },
+	},
+	{
+		name:    "context ignored",
+		backend: []string{"ContextEndIsPrompt"}, locker: []string{"HungStoreIsBounded"},
+		store: func(s *toy) { s.ignoresContext = true },
+	},
+	{
+		name:    "no clean-up when the context ends",
+		backend: []string{"CancelledAcquireLeavesNothing", "LateAcquireIsUndone"}, locker: []string{"CancelledAttemptsLeaveNothing"},
+		store: func(s *toy) { s.lateIgnored = true },
+	},
+	{
+		name:    "release with the caller's context",
+		backend: []string{"CancelledReleaseReleases"}, // a Client hands its backend a context that has not ended
+		store:   func(s *toy) { s.releaseLeaves = true },
+	},
+	{
+		name:    "nil reply of SET NX taken for success",
+		backend: []string{"OneOwner", "HeldIsHeld"}, locker: []string{"MutualExclusion", "TryLockHeld"},
+		store: func(s *toy) { s.acquireErr = instead(locker.ErrHeld, nil) },
+	},
+	{
+		name:    "0 of the release script taken for success",
+		backend: []string{"ReleaseTellsLoss"}, locker: []string{"UnlockSparesSuccessor"},
+		store: func(s *toy) { s.releaseErr = instead(locker.ErrNotHeld, nil) },
+	},
+	{
+		name:    "resend of an acquisition that is not idempotent",
+		backend: []string{"AcquireTwiceIsGrantedTwice", "LostReplyIsNoAnswer"}, // a locker cannot be made to send twice
+		store:   func(s *toy) { s.retries, s.forgetsOwner = true, true },
+	},
+	{
+		name:    "resend of a release that is not idempotent",
+		backend: []string{"LostReplyIsNoAnswer"},
+		store:   func(s *toy) { s.retries = true },
+	},
+}
+
+func TestBugsOfTheFieldAreNamed(t *testing.T) {
+	for _, bug := range fieldBugs {
+		t.Run(bug.name, func(t *testing.T) {
+			if bug.role == nil {
+				bug.role = plain
+			}
+			h := toyHarness(bug.role, bug.store)
+			assert.Subset(t, slices.Collect(maps.Keys(failures(virtually(t, h, backendProperties)))), bug.backend)
+			virtual.Test(t, func(t *testing.T) {
+				failed := failures(record(t, LockerHarness{Store: func(t testing.TB) LockerStore {
+					s := h.Store(t)
+					return LockerStore{Client: func() locker.Locker { return locker.NewClient(s.Open()) }, Delete: s.Delete, Hang: s.Hang}
+				}}, only(lockerProperties, bug.locker)))
+				time.Sleep(time.Minute) // what a property left alone comes to its end
+				assert.Len(t, failed, len(bug.locker), "%v", slices.Collect(maps.Keys(failed)))
+			})
+		})
+	}
+}
+
+func only[H any](properties []property[H], names []string) []property[H] {
+	return slices.DeleteFunc(slices.Clone(properties), func(p property[H]) bool { return !slices.Contains(names, p.name) })
+}
+
+// The same of drivers: what clients do by default, or what is easily got wrong about them. TestDriverSuiteNotices finds
+// that the property fails for the bug, and which others do.
+func TestDriverBugsOfTheFieldAreNamed(t *testing.T) {
+	for name, want := range map[string]string{
+		"a lost reply is asked for again":               "AtMostOnce",
+		"a lost reply is made up":                       "AtMostOnce",
+		"deadlines are ignored":                         "DeadlineBounds",
+		"an ended context is not noticed":               "EndedContextSendsNothing",
+		"nil is an error":                               "ReplyTypes",
+		"nil is an empty string":                        "ReplyTypes",
+		"one refusal is an error":                       "ServerErrorIsReply",
+		"a refused handshake is an error":               "RefusedConnectionIsReply",
+		"every error claims that nothing was sent":      "NotSentIsCertain",
+		"a failed first dial is final":                  "OpensWhileDown",
+		"a lost connection is repaired":                 "LostWhenTheConnectionDies",
+		"the opening ignores its context":               "SubscribeKeepsToTheContext",
+		"a subscription takes the only connection":      "SubscriptionDoesNotBlockCommands",
+		"the driver's Close leaves subscriptions alone": "CloseEndsTheSubscription",
+	} {
+		i := slices.IndexFunc(slices.Concat(bugs, subscriberBugs), func(b bug) bool { return b.name == name })
+		if assert.GreaterOrEqual(t, i, 0, "no such bug: %s", name) {
+			assert.Contains(t, slices.Concat(bugs, subscriberBugs)[i].fails, want, name)
+		}
+	}
+}
