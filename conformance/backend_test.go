@@ -30,17 +30,9 @@ func toyHarness(r role, spoil func(s *toy)) BackendHarness {
 				spoil(s)
 			}
 			return BackendStore{
-				Open:   func() locker.Backend { return r(&toyBackend{toy: s}) },
-				Delete: s.delete,
-				Foreign: func(key string) func() bool {
-					foreign := toyLock{expires: time.Now().Add(time.Hour), foreign: true}
-					s.with(func() { s.locks[key] = foreign })
-					return func() bool {
-						s.mu.Lock()
-						defer s.mu.Unlock()
-						return s.locks[key] == foreign
-					}
-				},
+				Open:      func() locker.Backend { return r(&toyBackend{toy: s}) },
+				Delete:    s.delete,
+				Foreign:   s.foreign,
 				Hang:      s.hang,
 				Down:      s.fail,
 				LoseReply: func() { s.with(func() { s.lose = true }) },

@@ -33,6 +33,10 @@ type LockerStore struct {
 	// need it.
 	Delete func(key string)
 
+	// Foreign puts something under key that is not a lock: of another type, or without an expiry. nil skips the property
+	// that needs it.
+	Foreign func(key string)
+
 	// Hang makes the store stop answering until resume is called; requests made meanwhile may be executed after it, as on
 	// a stopped process. nil skips the properties that need it.
 	Hang func() (resume func())
@@ -135,6 +139,10 @@ var lockerProperties = []property[LockerHarness]{
 		"Unlock is deferred, and by then the context has often ended: the lock would stay for a whole TTL.", unlockIgnoresEndedContext,
 	},
 	{
+		"LatencyCounts", "Until counts from before the request was sent, however late the answer comes; with nothing left of the TTL, TryLock fails with ErrUnavailable and leaves no lock.",
+		"Counted from the answer, the holder works on for as long as the answer took, while the next one has the lock.", latencyCounts,
+	},
+	{
 		"HungStoreIsBounded", "Calls return soon after their context's end although the store does not answer, with ErrUnavailable; a held lease ends in time; afterwards no lock is left.",
 		"A store that hangs must not hang its users, nor make them believe that they still hold, or that somebody else does.", hungStoreIsBounded,
 	},
@@ -157,6 +165,10 @@ var lockerProperties = []property[LockerHarness]{
 	{
 		"MaxHoldEnds", "A lease ends when MaxHold is over although it is renewed; the lock is free after Unlock.",
 		"Work that hangs would keep its lock for ever.", maxHoldEnds,
+	},
+	{
+		"ForeignKeyIsRefused", "What is under a key and is not a lock is not waited for: Lock and TryLock fail at once with ErrForeignKey.",
+		"Nobody ever releases it: Lock would wait for ever, and nobody would be told why.", foreignKeyIsRefused,
 	},
 	{
 		"CloseEndsWaiting", "Close of a client ends its waiting calls with ErrClosed, and later ones too.",

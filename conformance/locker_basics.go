@@ -297,3 +297,20 @@ func badInputIsRefused(t testing.TB, h LockerHarness) {
 	}
 	unlock(t, lock(t, ls[0], "k", locker.TTL(longTTL)))
 }
+
+func foreignKeyIsRefused(t testing.TB, h LockerHarness) {
+	ls, s := clients(t, h, 1)
+	if s.Foreign == nil {
+		t.Skip("the harness has no Foreign")
+	}
+	s.Foreign("k")
+	for what, lock := range map[string]func(context.Context, string, ...locker.Option) (locker.Lease, error){
+		"Lock": ls[0].Lock, "TryLock": ls[0].TryLock,
+	} {
+		what += " of a key that is no lock"
+		wantError(t, what, within(t, what, 0, func() error {
+			_, err := lock(t.Context(), "k", locker.TTL(longTTL))
+			return err
+		}), locker.ErrForeignKey)
+	}
+}

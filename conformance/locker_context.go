@@ -49,7 +49,7 @@ func within(t testing.TB, what string, limit time.Duration, call func() error) e
 func contextEndsWaiting(t testing.TB, h LockerHarness) {
 	ls, _ := clients(t, h, 2)
 	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
-	const waited = 100 * time.Millisecond
+	waited := short(h) / 2 // long enough for the store to have said that it is held
 	for _, want := range []error{context.DeadlineExceeded, context.Canceled} {
 		ctx, cancel := context.WithTimeout(t.Context(), waited)
 		if errors.Is(want, context.Canceled) {

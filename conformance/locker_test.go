@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,8 +41,9 @@ func harness(f flaw) LockerHarness {
 				}
 				return l
 			},
-			Delete: s.delete,
-			Hang:   s.hang,
+			Delete:  s.delete,
+			Hang:    s.hang,
+			Foreign: func(key string) { s.foreign(key) },
 		}
 	}}
 	if f.change != nil {
@@ -130,7 +132,7 @@ func (b *badLocker) call(ctx context.Context, key string, opts []locker.Option, 
 		ctx = b.ctx(ctx)
 	}
 	l, err := f(ctx, key, append(slices.Clip(opts), b.opts...)...)
-	if err != nil && b.adjust && strings.Contains(err.Error(), "TTL") {
+	if err != nil && b.adjust && strings.Contains(err.Error(), "TTL") && !errors.Is(err, locker.ErrUnavailable) {
 		l, err = f(ctx, key)
 	}
 	if err != nil {
@@ -189,6 +191,38 @@ func (s *stubborn) Lock(ctx context.Context, key string, opts ...locker.Option) 
 	}
 }
 
+// optimist counts the validity from the answer.
+type optimist struct{ locker.Locker }
+
+func (o *optimist) Unwrap() locker.Locker { return o.Locker }
+
+func (o *optimist) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	start := time.Now()
+	lease, err := o.Locker.TryLock(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(start)
+	return &badLease{Lease: lease, until: func(l locker.Lease) time.Time { return l.Until().Add(took) }}, nil
+}
+
+// forgetful does not know for long that a lease was unlocked.
+func forgetful(next locker.Locker) locker.Locker {
+	var unlocked sync.Map // when, by token
+	return bad(badLocker{lease: badLease{
+		unlock: func(l locker.Lease, ctx context.Context) error {
+			unlocked.Store(l.Token(), time.Now())
+			return l.Unlock(ctx)
+		},
+		err: func(l locker.Lease) error {
+			if at, ok := unlocked.Load(l.Token()); ok && time.Since(at.(time.Time)) > 300*time.Millisecond {
+				return &locker.LostError{Reason: locker.LostExpired}
+			}
+			return l.Err()
+		},
+	}})(next)
+}
+
 var flaws = []flaw{
 	{name: "none"},
 	{name: "does not exclude", fails: []string{"MutualExclusion", "TryLockHeld", "WaiterIsServed", "UntilIsConservative"}, broad: true,
@@ -216,7 +250,7 @@ var flaws = []flaw{
 	{name: "cannot take odd keys", fails: []string{"KeysAreIndependent"},
 		store: func(s *toy) { s.refusesOddKeys = true }},
 	{name: "faults are called held", fails: []string{"HungStoreIsBounded"},
-		store: func(s *toy) { s.acquireErr = func(error) error { return locker.ErrHeld } }},
+		store: func(s *toy) { s.acquireErr = instead(locker.ErrUnavailable, locker.ErrHeld) }},
 	{name: "held is called a fault", fails: []string{"TryLockHeld", "ContextEndsWaiting"}, broad: true,
 		store: func(s *toy) { s.acquireErr = func(error) error { return locker.ErrUnavailable } }},
 	{name: "not held is called a fault", fails: []string{"UnlockSparesSuccessor", "LossIsNoticed"},
@@ -253,7 +287,7 @@ var flaws = []flaw{
 		}
 		return nil
 	}}})},
-	{name: "until is the end at the store", fails: []string{"UntilIsConservative"}, wrapper: bad(badLocker{lease: badLease{until: func(l locker.Lease) time.Time {
+	{name: "until is the end at the store", fails: []string{"UntilIsConservative", "LatencyCounts"}, wrapper: bad(badLocker{lease: badLease{until: func(l locker.Lease) time.Time {
 		return l.Until().Add(50 * time.Millisecond)
 	}}})},
 	{name: "loss is not told", fails: []string{"DoneBeforeUntil", "LossIsNoticed"}, broad: true, wrapper: bad(badLocker{lease: badLease{
@@ -294,6 +328,9 @@ var flaws = []flaw{
 		wrapper: func(next locker.Locker) locker.Locker { return &stubborn{next} }},
 	{name: "forgets MinHold", fails: []string{"MinHoldKeeps"}, wrapper: bad(badLocker{opts: []locker.Option{locker.MinHold(0)}})},
 	{name: "forgets MaxHold", fails: []string{"MaxHoldEnds"}, wrapper: bad(badLocker{opts: []locker.Option{locker.MaxHold(0)}})},
+	{name: "validity counts from the answer", fails: []string{"LatencyCounts"}, wrapper: func(next locker.Locker) locker.Locker { return &optimist{next} }},
+	{name: "an unlocked lease is lost in the end", fails: []string{"RenewalKeeps"}, wrapper: forgetful},
+	{name: "a foreign value is a lock", fails: []string{"ForeignKeyIsRefused"}, store: func(s *toy) { s.foreignHeld = true }},
 	{name: "adjusts bad input", fails: []string{"BadInputIsRefused"}, wrapper: bad(badLocker{adjust: true})},
 	{name: "extend does nothing", fails: []string{"ExtendKeeps", "ExtendSparesSuccessor"}, broad: true, wrapper: bad(badLocker{lease: badLease{extend: func(locker.Lease, context.Context) error { return nil }}})},
 }
@@ -346,7 +383,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		verdicts := record(t, h, lockerProperties)
 		time.Sleep(time.Minute)
 		assert.Empty(t, failures(verdicts))
-		for _, name := range []string{"LossIsNoticed", "HungStoreIsBounded", "ServedInOrder"} {
+		for _, name := range []string{"LossIsNoticed", "HungStoreIsBounded", "LatencyCounts", "ForeignKeyIsRefused", "ServedInOrder"} {
 			assert.True(t, verdicts[name].skipped, name)
 		}
 	})

@@ -62,6 +62,37 @@ func untilIsConservative(t testing.TB, h LockerHarness) {
 	}
 }
 
+func latencyCounts(t testing.TB, h LockerHarness) {
+	ls, s := clients(t, h, 2)
+	if s.Hang == nil {
+		t.Skip("the harness has no Hang")
+	}
+	unlock(t, lock(t, ls[0], "other", locker.TTL(longTTL))) // so that connections exist
+	ttl := short(h)
+	for _, delay := range []time.Duration{ttl / 4, ttl * 3 / 2} {
+		resumed := make(chan struct{})
+		resume := s.Hang()
+		time.AfterFunc(delay, func() {
+			defer close(resumed)
+			resume()
+		})
+		start := time.Now()
+		lease, err := ls[0].TryLock(t.Context(), "k", locker.TTL(ttl), locker.NoRenewal())
+		switch {
+		case err == nil:
+			if late := lease.Until().Sub(start.Add(ttl)); late > 0 {
+				t.Errorf("an answer after %v: expected Until within the TTL from the request, seen it %v later", delay, late)
+			}
+			_ = lease.Unlock(t.Context())
+		default:
+			wantError(t, "TryLock whose answer comes late", err, locker.ErrUnavailable)
+		}
+		await(t, "the store to answer again", resumed, delay+slack)
+		next, _ := acquireWhenFree(t, ls[1], "k")
+		unlock(t, next)
+	}
+}
+
 func doneBeforeUntil(t testing.TB, h LockerHarness) {
 	ls, _ := clients(t, h, 1)
 	lease := lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
@@ -90,6 +121,9 @@ func renewalKeeps(t testing.TB, h LockerHarness) {
 	unlock(t, lease)
 	next := lock(t, ls[1], "k", locker.TTL(short(h)), locker.NoRenewal())
 	await(t, "the end of the next lease, which nobody renews", next.Done(), short(h)+slack)
+	if err := lease.Err(); !errors.Is(err, locker.ErrUnlocked) || errors.Is(err, locker.ErrLost) {
+		t.Errorf("Err of a lease that was unlocked, when its TTL is over: expected ErrUnlocked, seen %v", err)
+	}
 	third, _ := acquireWhenFree(t, ls[0], "k")
 	unlock(t, third)
 }

@@ -47,6 +47,7 @@ func TestRunMakesSubtests(t *testing.T) {
 func TestPropertiesExplainThemselves(t *testing.T) {
 	explained(t, driverProperties)
 	explained(t, lockerProperties)
+	explained(t, backendProperties)
 }
 
 func explained[H any](t *testing.T, properties []property[H]) {

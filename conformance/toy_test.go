@@ -57,6 +57,16 @@ func (s *toy) with(f func()) {
 
 func (s *toy) delete(key string) { s.with(func() { delete(s.locks, key) }) }
 
+func (s *toy) foreign(key string) (intact func() bool) {
+	foreign := toyLock{expires: time.Now().Add(time.Hour), foreign: true}
+	s.with(func() { s.locks[key] = foreign })
+	return func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.locks[key] == foreign
+	}
+}
+
 func (s *toy) hang() func() {
 	hung := make(chan struct{})
 	s.with(func() { s.hung = hung })

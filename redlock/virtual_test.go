@@ -36,7 +36,7 @@ func TestConformanceInVirtualTime(t *testing.T) {
 				for i := range nodes {
 					nodes[i] = simnode.New()
 				}
-				return conformance.LockerStore{
+				store := conformance.LockerStore{
 					Client: func() locker.Locker {
 						ds := make([]drivers.Driver, tt.nodes)
 						for i, n := range nodes {
@@ -61,6 +61,14 @@ func TestConformanceInVirtualTime(t *testing.T) {
 					},
 					Hang: w.Hang,
 				}
+				if tt.dead+tt.hung == 0 { // else a minority finds that it is no lock, and nobody has a quorum
+					store.Foreign = func(key string) {
+						for _, n := range nodes {
+							n.Foreign(redlock.DefaultPrefix + key)
+						}
+					}
+				}
+				return store
 			}})
 		})
 	}

@@ -24,8 +24,9 @@ func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver,
 		Store: func(t testing.TB) conformance.LockerStore {
 			s := redistest.Start(t)
 			return conformance.LockerStore{
-				Client: func() locker.Locker { return single.New(build(t, s.Addr()), single.Name(s.Addr()), single.FIFO(fifo)) },
-				Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+				Client:  func() locker.Locker { return single.New(build(t, s.Addr()), single.Name(s.Addr()), single.FIFO(fifo)) },
+				Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+				Foreign: func(key string) { s.Cmd(t, "SET", single.DefaultPrefix+key, "for ever") },
 				Hang: func() func() {
 					s.Pause()
 					return s.Resume
