@@ -8,7 +8,7 @@ import (
 // Backend is a store of locks, as its author implements it: one attempt per call, plain data in and out. Waiting,
 // renewal, loss and release order are [Client]'s. All methods may be called concurrently.
 //
-// A Backend that is also an io.Closer is closed with its Client. conformance.RunLocker checks the rules below.
+// A Backend that is also an io.Closer is closed with its Client. conformance.RunBackend checks the rules below.
 type Backend interface {
 	// Acquire makes one attempt to lock req.Key for req.Token, for req.TTL from now.
 	//

@@ -1,10 +1,17 @@
 // Package conformance checks that an implementation keeps the promises of this module's contracts. It is for authors
 // of drivers, backends and lockers inside and outside this repository, and needs nothing but the standard library.
 //
+//   - [RunDriver]: a drivers.Driver, on a real Redis.
+//   - [RunBackend]: a locker.Backend by itself, method by method.
+//   - [RunLocker]: a locker.Locker, such as a Client of that backend, with or without middleware.
+//
 // A suite is a list of properties; each is a subtest named after it, and when it fails, it prints the rule that was
-// broken besides what was expected and what was seen. A suite takes a struct of functions that say how to build what
-// is tested; a function left nil skips the properties that need it, with the reason. Suites may gain properties and
-// structs may gain fields in any release.
+// broken, and why that matters, besides what was expected and what was seen. A suite takes a struct of functions that
+// say how to build what is tested; a function left nil skips the properties that need it, with the reason. Suites may
+// gain properties and structs may gain fields in any release.
 //
 // The suites may miss a fault but should not invent one. Run them under the race detector.
+//
+// README.md beside this file has "a driver in five steps", "a backend in five steps", and what the suites find in
+// implementations as the field ships them. examples/customdriver and examples/custombackend follow it.
 package conformance
