@@ -27,7 +27,7 @@ func (w *Wire) Deliver(_ context.Context, _ []drivers.Command, execute func() []
 	stop, down := w.stop, w.down
 	w.mu.Unlock()
 	if down {
-		return Dead(nil, nil, nil)
+		return nil, refused()
 	}
 	if stop != nil {
 		<-stop
@@ -47,7 +47,11 @@ func (w *Wire) Deliver(_ context.Context, _ []drivers.Command, execute func() []
 
 // Dead is a [Network] on which nobody answers.
 func Dead(context.Context, []drivers.Command, func() []drivers.Reply) ([]drivers.Reply, error) {
-	return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+	return nil, refused()
+}
+
+func refused() error {
+	return drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 }
 
 // Hang keeps what is sent until resume is called; it is executed then, wanted or not.
