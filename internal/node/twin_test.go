@@ -62,6 +62,7 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 			seen[fmt.Sprint(names[sc], " ", code(want))]++
 		}
 	}
+	t.Logf("replies: %v", seen)
 	if len(seen) < 10 {
 		t.Errorf("only %d kinds of answers were seen: %v", len(seen), seen)
 	}

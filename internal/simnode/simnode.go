@@ -127,6 +127,13 @@ func (n *Node) Delete(keys ...string) {
 	}
 }
 
+// Put stores something that is no lock: a value without an expiry.
+func (n *Node) Put(key, value string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.keys[key] = entry{value: value}
+}
+
 // Keys returns the keys that have not expired.
 func (n *Node) Keys() (keys []string) {
 	n.mu.Lock()

@@ -1,0 +1,111 @@
+package node
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/simnode"
+)
+
+// pair is a counter as the server has it and as the twin has it: they follow clocks that are not quite the same.
+type pair struct{ real, twin int64 }
+
+func (p pair) plus(n int) pair { return pair{p.real + int64(n), p.twin + int64(n)} }
+
+// The same with counters that follow the clock, locks that expire, and keys that are no locks: what is issued differs by no
+// more than the clocks do, and tokens that were issued mean the same to both.
+func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rnd := rand.New(rand.NewPCG(seed, 0))
+	s, n := real(t)
+	twin := simnode.New()
+	seen := map[string]int{}
+	compared := 0
+	for round := range 100 {
+		k := keysOf(fmt.Sprintf("k%d", round))
+		issued := []pair{{}}
+		var history []string
+		both := func(sc *script, keys []string, args ...any) {
+			t.Helper()
+			text := func(side func(pair) int64) []string {
+				var words []string
+				for _, a := range args {
+					if p, ok := a.(pair); ok {
+						a = max(0, side(p))
+					}
+					words = append(words, fmt.Sprint(a))
+				}
+				if len(words) > 2 && sc != acquireScript && sc != extendScript && sc != raiseScript { // one word
+					words = []string{words[0], strings.Join(words[1:], "")}
+				}
+				return words
+			}
+			want := send(t, n, sc, sc.command(keys, text(func(p pair) int64 { return p.real })...))
+			got := twin.Execute(sc.command(keys, text(func(p pair) int64 { return p.twin })...))
+			history = append(history, fmt.Sprintf("%s %v: %v, %v", names[sc], args, want, got))
+			if !alike(want, got) {
+				t.Fatalf("round %d: the server and the twin answer\n%s", round, strings.Join(history, "\n"))
+			}
+			w, _ := want.([]drivers.Reply)
+			if g, _ := got.([]drivers.Reply); len(w) > 1 && w[0] == int64(1) {
+				issued = append(issued, pair{w[1].(int64), g[1].(int64)})
+			}
+			seen[fmt.Sprint(names[sc], " ", code(want))]++
+			compared++
+		}
+		for range 25 {
+			owner := string("abc"[rnd.IntN(3)])
+			token := issued[max(0, len(issued)-1-rnd.IntN(3))].plus([]int{-1, 0, 0, 0, 1}[rnd.IntN(5)])
+			switch rnd.IntN(12) {
+			case 0, 1:
+				both(acquireScript, []string{k.lock, k.fence, k.gone + owner}, owner, "60000", pick(rnd, "1", "65536"), token)
+			case 2:
+				both(acquireScript, []string{k.lock, k.fence, k.gone + owner}, owner, "10", "1", "0")
+				time.Sleep(15 * time.Millisecond)
+			case 3, 4:
+				both(enqueueScript, []string{k.lock, k.fence, k.gone + owner, k.queue(), k.waiters()}, owner, "60000:"+pick(rnd, "0", "6000")+":0:")
+			case 5:
+				both(claimScript, []string{k.lock, k.fence, k.queue(), k.waiters()}, owner, "60000")
+			case 6:
+				both(raiseScript, []string{k.lock, k.fence}, owner, token)
+			case 7:
+				both(extendScript, []string{k.lock, k.fence}, owner, "90000", token)
+			case 8:
+				both(releaseScript, []string{k.lock, k.gone + owner, k.fence}, owner, pick(rnd, "0", "60000"), ":0:", token, ":")
+			case 9, 10:
+				both(handoverScript, []string{k.lock, k.gone + owner, k.fence, k.queue(), k.waiters()}, owner, pick(rnd, "0", "60000"), ":0:", token)
+			default:
+				switch rnd.IntN(4) {
+				case 0:
+					s.Cmd(t, "SET", k.lock, "something else")
+					twin.Put(k.lock, "something else")
+					history = append(history, "a foreign key")
+				case 1:
+					s.Cmd(t, "DEL", k.lock)
+					twin.Delete(k.lock)
+					history = append(history, "the lock is lost")
+				case 2:
+					s.Cmd(t, "DEL", k.fence)
+					twin.Delete(k.fence)
+					history = append(history, "the counter is lost")
+				}
+			}
+		}
+		s.Cmd(t, "FLUSHALL")
+		twin.Flush()
+	}
+	t.Logf("%d replies compared: %v", compared, seen)
+	for _, want := range []string{
+		"acquire 1", "acquire 0", "acquire -1", "acquire -2", "enqueue 1", "enqueue 0", "enqueue -1", "enqueue -2", "claim 1", "raise 1", "raise 0",
+		"extend 1", "extend 0", "release 3", "handover 1", "handover 3",
+	} {
+		if seen[want] == 0 {
+			t.Errorf("%q was never seen", want)
+		}
+	}
+}
