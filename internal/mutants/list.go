@@ -4,7 +4,7 @@ package main
 // there. Scripts exist twice, in Lua and as their twin in internal/simnode: a bug in the one is for tests on real servers to
 // find, in the other for the simulation.
 var mutants = []mutant{
-	{"none", nil, []killer{simulated(1000).but("nothing is wrong")}},
+	{"none", nil, []killer{simulated(200).but("nothing is wrong")}},
 	{"DEL without compare, script", []patch{{"internal/node/undo.lua", "if got[1] == o then", "if got[1] then"}},
 		[]killer{test("internal/node", "TestReleaseScript|TestTwin")}},
 	{"DEL without compare, twin", []patch{{"internal/simnode/simnode.go", "held && cur.value == owner {", "held && cur.value != \"\" {"}},

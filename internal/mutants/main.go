@@ -2,19 +2,21 @@
 // simulation, the model. It prints a table and fails if a bug survives that should not, or does not survive that is known
 // to be harmless.
 //
-//	go run ./internal/mutants [REGEXP]     only those whose names match
+//	go run ./internal/mutants [-jobs 2] [REGEXP]     only those whose names match
 package main
 
 import (
 	"bytes"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -70,10 +72,13 @@ func (p patch) apply(root string) error {
 	return os.WriteFile(name, bytes.Replace(text, []byte(p.before), []byte(p.after), 1), 0o600)
 }
 
+var jobs = flag.Int("jobs", 2, "how many to try at once")
+
 func main() {
+	flag.Parse()
 	pattern := "."
-	if len(os.Args) > 1 {
-		pattern = os.Args[1]
+	if flag.NArg() > 0 {
+		pattern = flag.Arg(0)
 	}
 	if err := run(pattern); err != nil {
 		fmt.Fprintln(os.Stderr, "mutants:", err)
@@ -86,30 +91,57 @@ func run(pattern string) error {
 	if err != nil {
 		return err
 	}
+	todo := make(chan mutant, len(mutants))
+	for _, m := range mutants {
+		if chosen.MatchString(m.name) {
+			todo <- m
+		}
+	}
+	close(todo)
+	began, count := time.Now(), len(todo)
+	fmt.Printf("%-52s %-9s %8s  %s\n", "mutant", "", "", "by")
+	var mu sync.Mutex
+	var errs []error
+	bad := 0
+	var workers sync.WaitGroup
+	for range *jobs {
+		workers.Go(func() {
+			unexpected, err := work(todo, &mu)
+			mu.Lock()
+			defer mu.Unlock()
+			bad += unexpected
+			errs = append(errs, err)
+		})
+	}
+	workers.Wait()
+	fmt.Printf("%d mutants in %v\n", count, time.Since(began).Round(time.Second))
+	if bad > 0 {
+		errs = append(errs, fmt.Errorf("%d results are not as they should be", bad))
+	}
+	return errors.Join(errs...)
+}
+
+// work tries mutants in a copy of its own.
+func work(todo <-chan mutant, printing *sync.Mutex) (unexpected int, err error) {
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
-		return err
+		return 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	if err := copyRepository(dir); err != nil {
-		return err
+		return 0, err
 	}
-	unexpected := 0
-	fmt.Printf("%-52s %-9s %8s  %s\n", "mutant", "", "", "by")
-	for _, m := range mutants {
-		if !chosen.MatchString(m.name) {
-			continue
-		}
-		bad, err := m.run(dir)
+	for m := range todo {
+		rows, bad, err := m.run(dir)
+		printing.Lock()
+		fmt.Print(rows)
+		printing.Unlock()
 		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+			return unexpected, fmt.Errorf("%s: %w", m.name, err)
 		}
 		unexpected += bad
 	}
-	if unexpected > 0 {
-		return fmt.Errorf("%d results are not as they should be", unexpected)
-	}
-	return nil
+	return unexpected, nil
 }
 
 // copyRepository copies what git knows of, as it is in the working tree.
@@ -140,15 +172,15 @@ func copyRepository(to string) error {
 }
 
 // run plants the bug, has all killers try, and takes it out again.
-func (m mutant) run(dir string) (unexpected int, err error) {
+func (m mutant) run(dir string) (rows string, unexpected int, err error) {
 	for _, p := range m.patches {
-		text, err := os.ReadFile(filepath.Join(dir, p.file))
+		text, err := os.ReadFile(filepath.Join(dir, p.file)) //nolint:gosec // from the list
 		if err != nil {
-			return 0, err
+			return "", 0, err
 		}
 		defer func() { err = errors.Join(err, os.WriteFile(filepath.Join(dir, p.file), text, 0o600)) }()
 		if err := p.apply(dir); err != nil {
-			return 0, err
+			return "", 0, err
 		}
 	}
 	name := m.name
@@ -156,22 +188,23 @@ func (m mutant) run(dir string) (unexpected int, err error) {
 		began := time.Now()
 		killed, how, err := k.try(dir)
 		if err != nil {
-			return 0, err
+			return rows, unexpected, err
 		}
-		word := map[bool]string{true: "killed", false: "survived"}[killed]
-		switch {
-		case killed == (k.survives == ""):
-		default:
+		word := "survived"
+		if killed {
+			word = "killed"
+		}
+		if killed != (k.survives == "") {
 			word = strings.ToUpper(word)
 			unexpected++
 		}
 		if k.survives != "" {
-			how = k.survives
+			how = k.survives + " " + how
 		}
-		fmt.Printf("%-52s %-9s %7.1fs  %s: %s\n", name, word, time.Since(began).Seconds(), k.by, how)
+		rows += fmt.Sprintf("%-52s %-9s %7.1fs  %s: %s\n", name, word, time.Since(began).Seconds(), k.by, how)
 		name = ""
 	}
-	return unexpected, nil
+	return rows, unexpected, nil
 }
 
 var (
@@ -215,7 +248,6 @@ func command(dir, name string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOFLAGS=-trimpath") // what was built in another copy counts
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error {
 		defer cancel()
