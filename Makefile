@@ -32,6 +32,10 @@ else
 	scripts/sim.sh -test.run 'TestSimulation$$' -seeds $(or $(SEEDS),20000) -profile $(PROFILE)
 endif
 
+mutants: ## plants bugs and sees that tests, simulation and model notice: ONLY='minority' for some, JOBS=4 at once
+	@scripts/need-redis.sh
+	go run ./internal/mutants -jobs $(or $(JOBS),2) $(ONLY)
+
 model: ## the Promela model of the token protocol, small searches and all planted bugs: one to two minutes
 	model/run.sh
 

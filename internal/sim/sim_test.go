@@ -119,7 +119,7 @@ func quotas(episodes int) map[string]int {
 		"fenced updates": 15 * episodes, "updates lost without tokens": episodes / 60, "stale accesses refused": episodes / 100,
 	}
 	for _, k := range kinds {
-		needed[k.name] = episodes / 15
+		needed[k.name] = episodes / 30
 	}
 	return needed
 }

@@ -28,7 +28,7 @@ type world struct {
 	registers map[string]*history.Register // by key
 	twins     map[string]*history.Register // the same, not fenced
 
-	underWay sync.WaitGroup // messages
+	underWay crowd // messages, and what happens to nodes and clients
 
 	mu         sync.Mutex
 	calm       bool // no more faults
