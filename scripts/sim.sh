@@ -9,7 +9,7 @@ trap 'exit 130' INT TERM
 seeded=""
 if go run ./internal/sim/overlay "$dir"; then
   # A place that does not change: the build cache goes by it.
-  cache=${TMPDIR:-/tmp}/locker-sim-$(id -u)
+  cache=${XDG_CACHE_HOME:-$HOME/.cache}/locker-sim
   mkdir -p "$cache"
   for f in "$dir"/*.go; do
     cmp -s "$f" "$cache/$(basename "$f")" || cp "$f" "$cache/"

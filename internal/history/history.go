@@ -48,11 +48,10 @@ type Event struct {
 	Key          string
 	Owner        string // of the lease; empty if there is none
 	Fence        uint64
-	TTL          time.Duration
 	Call, Return time.Duration
 	// Until is the end of the lease as it said at Return.
 	Until time.Duration
-	// Deadline is the end of the call's context. 0: it had none, or did not bound the call.
+	// Deadline is by when the call had to return. 0: whenever it liked.
 	Deadline time.Duration
 	Outcome  Outcome
 }
@@ -108,7 +107,6 @@ type Hold struct {
 	Client       int
 	Key, Owner   string
 	Fence        uint64
-	TTL          time.Duration
 	Call, Return time.Duration // of Lock
 	Until        time.Duration // the latest end that the lease has claimed
 	Unlock       time.Duration // when Unlock was called first; never if it was not
@@ -135,7 +133,7 @@ func holds(events []Event) (keys []string, byKey map[string][]*Hold) {
 	for _, e := range events {
 		if (e.Op == Lock || e.Op == TryLock) && e.Outcome == OK {
 			h := &Hold{
-				Client: e.Client, Key: e.Key, Owner: e.Owner, Fence: e.Fence, TTL: e.TTL, Call: e.Call, Return: e.Return, Until: e.Until,
+				Client: e.Client, Key: e.Key, Owner: e.Owner, Fence: e.Fence, Call: e.Call, Return: e.Return, Until: e.Until,
 				Unlock: never, Released: never, NotHeld: never, Ended: never,
 			}
 			if byKey[e.Key] == nil {

@@ -41,9 +41,7 @@ func (r *recorder) record(ctx context.Context, op Op, lock func(context.Context,
 		}
 	}})
 	e := Event{Client: r.id, Op: op, Key: key, Call: r.history.Now()}
-	if d, ok := ctx.Deadline(); ok {
-		e.Deadline = r.history.at(d)
-	}
+	e.Deadline = r.history.deadline(ctx)
 	l, err := lock(traced, key, opts...)
 	e.Return, e.Outcome = r.history.Now(), outcome(err)
 	if err != nil {
@@ -60,6 +58,17 @@ func (r *recorder) record(ctx context.Context, op Op, lock func(context.Context,
 // at translates a time of the client's monotonic clock.
 func (h *History) at(t time.Time) time.Duration { return t.Sub(h.start) }
 
+// deadline is the end of ctx, 0 if it has none.
+func (h *History) deadline(ctx context.Context) time.Duration {
+	if d, ok := ctx.Deadline(); ok {
+		return h.at(d)
+	}
+	return 0
+}
+
+// unlockGrace is how long Unlock waits for its answer, whatever its context says.
+const unlockGrace = 250 * time.Millisecond
+
 type lease struct {
 	locker.Lease
 	by *recorder
@@ -70,32 +79,35 @@ func (l *lease) watch(renewed <-chan struct{}) {
 	for {
 		select {
 		case <-renewed:
-			l.add(Until, l.by.history.Now(), nil)
+			l.add(Event{Op: Until, Call: l.by.history.Now()}, nil)
 		case <-l.Done():
-			l.add(Done, l.by.history.Now(), l.Err())
+			l.add(Event{Op: Done, Call: l.by.history.Now()}, l.Err())
 			return
 		}
 	}
 }
 
-func (l *lease) add(op Op, call time.Duration, err error) {
+func (l *lease) add(e Event, err error) {
 	h := l.by.history
-	e := Event{Client: l.by.id, Op: op, Key: l.Key(), Owner: l.Token(), Fence: l.Fence(), Call: call, Return: h.Now(), Outcome: outcome(err)}
+	e.Return, e.Outcome, e.Client, e.Key, e.Owner, e.Fence = h.Now(), outcome(err), l.by.id, l.Key(), l.Token(), l.Fence()
 	e.Until = h.at(l.Until())
 	h.Add(e)
 }
 
 func (l *lease) Extend(ctx context.Context) error {
-	call := l.by.history.Now()
+	e := Event{Op: Extend, Call: l.by.history.Now(), Deadline: l.by.history.deadline(ctx)}
 	err := l.Lease.Extend(ctx)
-	l.add(Extend, call, err)
+	l.add(e, err)
 	return err
 }
 
 func (l *lease) Unlock(ctx context.Context) error {
-	call := l.by.history.Now()
+	e := Event{Op: Unlock, Call: l.by.history.Now(), Deadline: l.by.history.deadline(ctx)}
+	if e.Deadline > 0 {
+		e.Deadline = max(e.Deadline, e.Call+unlockGrace)
+	}
 	err := l.Lease.Unlock(ctx)
-	l.add(Unlock, call, err)
+	l.add(e, err)
 	return err
 }
 

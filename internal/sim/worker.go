@@ -71,11 +71,14 @@ func (c *client) hold(d *dice, lease locker.Lease, ttl time.Duration) {
 		time.Sleep(d.upTo(min(ttl, w.MaxTTL)))
 	}
 	if d.chance(.2) {
-		_ = lease.Extend(w.Context())
+		ctx, cancel := context.WithTimeout(w.Context(), d.upTo(time.Second))
+		_ = lease.Extend(ctx)
+		cancel()
 	}
-	if lease.Err() != nil || !c.gate() && !c.isDead() {
+	if lease.Err() != nil {
 		return
 	}
+	c.gate() // a pause just here is what no lock can help against
 	if w.strikes(d, careless, 1) {
 		time.Sleep(d.upTo(2 * w.MaxTTL))
 	}
