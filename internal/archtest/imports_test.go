@@ -59,10 +59,18 @@ func packages(t *testing.T) map[string][]string {
 	return pkgs
 }
 
+// owned are modules that one room alone imports, whatever else it is free to.
+var owned = map[string]string{"github.com/spf13/cobra": "/cmd"}
+
 // violation says what is wrong with pkg importing imp, or nothing.
 func violation(pkg, imp string) string {
 	if imp == "testing" && !under(pkg, testers) {
 		return "only test code imports testing"
+	}
+	for dep, room := range owned {
+		if under(imp, []string{dep}) && !under(pkg, []string{room}) {
+			return "only " + room + " has a command line to parse"
+		}
 	}
 	if first, _, _ := strings.Cut(imp, "/"); !strings.Contains(first, ".") || under(pkg, free) {
 		return ""
@@ -107,6 +115,8 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"/conformance", "github.com/stretchr/testify/assert"},
 		{"/middleware/tracing", "go.opentelemetry.io/otel/sdk/trace"},
 		{"/middleware/tracing", module + "/single"},
+		{"/examples/quickstart", "github.com/spf13/cobra"},
+		{"/internal/redistest", "github.com/spf13/cobra/doc"},
 		{"/newroom", "github.com/redis/rueidis"},
 	} {
 		if violation(bad[0], bad[1]) == "" {
@@ -116,6 +126,7 @@ func TestRulesCatchViolations(t *testing.T) {
 	for _, good := range [][2]string{
 		{"", "context"}, {"/conformance", "testing"}, {"/drivers/rueidis", "github.com/redis/rueidis/internal/cmds"},
 		{"/drivers/all", module + "/drivers/goredis"}, {"/examples/quickstart", module + "/drivers/all"},
+		{"/cmd/locker", "github.com/spf13/cobra"},
 	} {
 		if why := violation(good[0], good[1]); why != "" {
 			t.Errorf("%s%s may not import %s: %s", module, good[0], good[1], why)
