@@ -90,6 +90,7 @@ so a password belongs into LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.
 	root.SetCompletionCommandGroupID(groupOther)
 	root.AddGroup(&cobra.Group{ID: groupOther, Title: "Other:"})
 	root.AddCommand(
+		runCommand(a),
 		configCommand(a),
 		versionCommand(a),
 	)
