@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -189,7 +190,7 @@ func lookPath(name string) (string, error) {
 	switch {
 	case err == nil, errors.Is(err, exec.ErrDot): // of "." in PATH: it is the user's
 		return path, nil
-	case errors.Is(err, fs.ErrPermission):
+	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EISDIR):
 		return "", &exitError{exitNotRunnable, err, "is it executable?"}
 	}
 	if !strings.Contains(name, "/") {
