@@ -182,7 +182,13 @@ func (o *runOptions) checkTTL(configured time.Duration) error {
 }
 
 // margin is how long before the end of the validity SIGKILL is sent, for processes do not vanish in no time.
-func (o *runOptions) margin() time.Duration { return min(o.validity/20, 500*time.Millisecond) }
+func (o *runOptions) margin() time.Duration {
+	span := o.validity
+	if o.maxHold > 0 {
+		span = min(span, o.maxHold)
+	}
+	return min(span/20, 500*time.Millisecond)
+}
 
 // lookPath finds the command before anybody waits for a lock, with the exit codes that shells have for what can go wrong.
 func lookPath(name string) (string, error) {

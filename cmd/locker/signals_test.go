@@ -117,7 +117,7 @@ func TestSignalsArePassedOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := run(t, url, "run", "-k", name, "--", "sh", "-c",
-				fmt.Sprintf(`trap 'echo heard; exit 9' %s; echo $$ >up; while :; do sleep 0.01; done`, name))
+				fmt.Sprintf(`trap 'echo heard; exit 9' %s; echo $$ >up; while :; do sleep 0.05; done`, name))
 			pid := p.pid(t, "up")
 			require.NoError(t, p.Process.Signal(sig))
 			p.exits(t, 9)
@@ -164,7 +164,7 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 func TestTermIsFollowedByKill(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
-	p := run(t, url, "run", "-k", "k", "--grace", "100ms", "--", "sh", "-c", `trap "" TERM; echo $$ >up; while :; do sleep 0.01; done`)
+	p := run(t, url, "run", "-k", "k", "--grace", "100ms", "--", "sh", "-c", `trap "" TERM; echo $$ >up; while :; do sleep 0.05; done`)
 	pid := p.pid(t, "up")
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	p.exits(t, 128+9)
@@ -192,8 +192,8 @@ func TestInterruptIsTheCommandsToHandle(t *testing.T) {
 const family = `
 	sh -c 'echo $$ >child; exec sleep 61' &
 	setsid sh -c 'echo $$ >session; exec sleep 62' &
-	(setsid sh -c 'trap "" TERM HUP; echo $$ >stubborn; while :; do sleep 0.01; done' & )
-	while ! [ -s child -a -s session -a -s stubborn ]; do sleep 0.01; done
+	(setsid sh -c 'trap "" TERM HUP; echo $$ >stubborn; while :; do sleep 0.05; done' & )
+	while ! [ -s child -a -s session -a -s stubborn ]; do sleep 0.05; done
 	echo $$ >up
 `
 
@@ -217,7 +217,7 @@ func TestNothingOfTheCommandIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := run(t, url, "run", "-k", name, "--ttl", "900ms", "--grace", "200ms", "--", "sh", "-c", family+tt.script)
+			p := run(t, url, "run", "-k", name, "--ttl", "4s", "--grace", "200ms", "--", "sh", "-c", family+tt.script)
 			pids := p.family(t)
 			tt.do(p, name)
 			p.exits(t, tt.code)
