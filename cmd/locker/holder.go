@@ -314,7 +314,7 @@ func (h *holder) hear(n news) error {
 	switch n.Is {
 	case isStarted:
 		h.group = n.Pid
-		h.foreground()
+		h.terminal.give(h.group)
 	case isFailed:
 		return &exitError{n.Code, errors.New(n.Text), ""}
 	case isLost:
@@ -336,33 +336,48 @@ func (h *holder) pass(sig syscall.Signal) {
 	case unix.SIGTSTP:
 		h.suspended = true
 	case unix.SIGCONT: // of the shell's fg
-		h.foreground()
+		if h.group != 0 {
+			h.terminal.give(h.group)
+		}
 	}
 	_ = send(h.orders, o)
-}
-
-// foreground gives the terminal to the command, if there is one and it is this job's turn. A command that was stopped
-// because it wanted to read before it had the terminal goes on.
-func (h *holder) foreground() {
-	if h.group != 0 && h.terminal.give(h.group) {
-		_ = send(h.orders, order{Do: doSignal, Signal: int(unix.SIGCONT)})
-	}
 }
 
 // stopped is for a command that was stopped, with Ctrl-Z for instance: the shell is to see that its job has stopped. The lock
 // is not renewed meanwhile, and the guard kills the command before somebody else can have it.
 func (h *holder) stopped(sig syscall.Signal) {
 	switch wants := sig == unix.SIGTTIN || sig == unix.SIGTTOU; {
-	case wants && h.terminal.with(h.group): // it has got it since
+	case wants && h.terminal.with(h.group): // it was quicker than the terminal, which it has got since
 	case !h.suspended && !h.terminal.there: // somebody stopped the command alone
 		return
 	default:
 		h.suspended = false
 		h.terminal.take()
-		stop()
+		h.pause()
 		h.terminal.give(h.group)
 	}
 	_ = send(h.orders, order{Do: doSignal, Signal: int(unix.SIGCONT)})
+}
+
+// pause stops this process until SIGCONT comes, and returns after it has. The threads of a process do not stop at once: who
+// went on before would have the command go on, which would want to read once more, and be stopped once more.
+func (h *holder) pause() {
+	early := []os.Signal{}
+	for len(h.signals) > 0 {
+		if sig := <-h.signals; sig != unix.SIGCONT { // that is an old one
+			early = append(early, sig)
+		}
+	}
+	stop()
+	for sig := range h.signals {
+		if sig == unix.SIGCONT {
+			break
+		}
+		early = append(early, sig)
+	}
+	for _, sig := range early {
+		h.pass(sig.(syscall.Signal))
+	}
 }
 
 // lose notes why the command is being stopped.

@@ -34,12 +34,10 @@ func foreground(fd int) (group int, ok bool) {
 }
 
 // give hands the terminal over to a process group, if this one has it.
-func (t *terminal) give(group int) bool {
-	if !t.with(t.own) {
-		return false
+func (t *terminal) give(group int) {
+	if t.with(t.own) {
+		t.given = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, group) == nil
 	}
-	t.given = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, group) == nil
-	return t.given
 }
 
 // with says whether a process group has the terminal.
