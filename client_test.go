@@ -352,3 +352,33 @@ func TestCloseLetsAttemptsUnderWayBeUndone(t *testing.T) {
 		}
 	})
 }
+
+// A backend that cannot be looked into says so, and that is no fault of the store.
+func TestInspectIsOptional(t *testing.T) {
+	c := locker.NewClient(struct{ locker.Backend }{memory.NewBackend()})
+	_, err := c.Inspect(t.Context(), "k")
+	_, forced := c.ForceRelease(t.Context(), "k", "")
+	for _, err := range []error{err, forced} {
+		if !errors.Is(err, errors.ErrUnsupported) || errors.Is(err, locker.ErrUnavailable) {
+			t.Error(err)
+		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Inspect(t.Context(), "k"); !errors.Is(err, errors.ErrUnsupported) {
+		t.Error(err)
+	}
+	c = memory.New()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := c.Inspect(ctx, "k"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := c.Inspect(t.Context(), "k"); !errors.Is(err, locker.ErrClosed) {
+		t.Error(err)
+	}
+}

@@ -42,7 +42,7 @@ var (
 
 // Error is what every operation returns: what failed, on which key, and why.
 type Error struct {
-	Op  string // "lock", "trylock", "extend", "unlock" or "do"
+	Op  string // "lock", "trylock", "extend", "unlock", "do", "inspect" or "release"
 	Key string
 	Err error
 }

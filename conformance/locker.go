@@ -174,4 +174,12 @@ var lockerProperties = []property[LockerHarness]{
 		"CloseEndsWaiting", "Close of a client ends its waiting calls with ErrClosed, and later ones too.",
 		"A program that shuts down would hang in its waiting calls.", closeEndsWaiting,
 	},
+	{
+		"InspectionTells", "An Inspector says whether a lock is free, held or kept, for how long, and by whom, without giving the owner's token away.",
+		"Operators act on what it says; whoever has the token can release the lock.", inspectionTells,
+	},
+	{
+		"ForceReleaseTakes", "A lock that is taken by force goes to who waits for it; its owner learns that it is lost; nobody else's is touched.",
+		"It is the way out when a holder hangs; from the wrong owner, or unnoticed by its owner, it makes two holders.", forceReleaseTakes,
+	},
 }

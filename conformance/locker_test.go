@@ -227,7 +227,7 @@ var flaws = []flaw{
 	{name: "none"},
 	{name: "does not exclude", fails: []string{"MutualExclusion", "TryLockHeld", "WaiterIsServed", "UntilIsConservative"}, broad: true,
 		store: func(s *toy) { s.grantsAll = true }},
-	{name: "deletes without comparing", fails: []string{"UnlockSparesSuccessor", "LossIsNoticed"},
+	{name: "deletes without comparing", fails: []string{"UnlockSparesSuccessor", "LossIsNoticed", "ForceReleaseTakes"},
 		store: func(s *toy) { s.releaseAny = true }},
 	{name: "unlock does not release", fails: []string{"UnlockFrees", "UnlockIgnoresEndedContext"}, broad: true,
 		store: func(s *toy) { s.neverFrees = true }},
@@ -239,7 +239,7 @@ var flaws = []flaw{
 		store: func(s *toy) { s.shortens = true }},
 	{name: "extend creates", fails: []string{"LossIsNoticed"}, broad: true,
 		store: func(s *toy) { s.extendCreates = true }},
-	{name: "extend does not compare", fails: []string{"LossIsNoticed"},
+	{name: "extend does not compare", fails: []string{"LossIsNoticed", "ForceReleaseTakes"},
 		store: func(s *toy) { s.extendAny = true }},
 	{name: "tokens start anew", fails: []string{"FenceGrows"},
 		store: func(s *toy) { s.forgetsFence = true }},
@@ -253,12 +253,12 @@ var flaws = []flaw{
 		store: func(s *toy) { s.acquireErr = instead(locker.ErrUnavailable, locker.ErrHeld) }},
 	{name: "held is called a fault", fails: []string{"TryLockHeld", "ContextEndsWaiting"}, broad: true,
 		store: func(s *toy) { s.acquireErr = func(error) error { return locker.ErrUnavailable } }},
-	{name: "not held is called a fault", fails: []string{"UnlockSparesSuccessor", "LossIsNoticed"},
+	{name: "not held is called a fault", fails: []string{"UnlockSparesSuccessor", "LossIsNoticed", "ForceReleaseTakes"},
 		store: func(s *toy) { s.releaseErr = func(error) error { return locker.ErrUnavailable } }},
 	{name: "declares no tokens but has them", fails: []string{"FenceGrows"},
 		change: func(h *LockerHarness) { h.Unfenced = true }},
 
-	{name: "the same token every time", fails: []string{"LeaseDescribesItself"}, wrapper: bad(badLocker{lease: badLease{token: "0123456789abcdef"}})},
+	{name: "the same token every time", fails: []string{"LeaseDescribesItself", "InspectionTells", "ForceReleaseTakes"}, wrapper: bad(badLocker{lease: badLease{token: "0123456789abcdef"}})},
 	{name: "never renews", fails: []string{"RenewalKeeps", "MaxHoldEnds"}, wrapper: bad(badLocker{opts: []locker.Option{locker.NoRenewal()}})},
 	{name: "hides the context's end", fails: []string{"EndedContext", "ContextEndsWaiting", "CancelledAttemptsLeaveNothing", "HungStoreIsBounded", "LeavingWaiterStallsNobody"}, wrapper: bad(badLocker{err: func(err error) error {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -274,7 +274,7 @@ var flaws = []flaw{
 		}
 		return err
 	}})},
-	{name: "waits without a context", fails: []string{"EndedContext", "ContextEndsWaiting", "HungStoreIsBounded"}, wrapper: bad(badLocker{ctx: func(context.Context) context.Context { return context.Background() }})},
+	{name: "waits without a context", fails: []string{"EndedContext", "ContextEndsWaiting", "HungStoreIsBounded", "ForceReleaseTakes"}, wrapper: bad(badLocker{ctx: func(context.Context) context.Context { return context.Background() }})},
 	{name: "unlock gives up with the context", fails: []string{"UnlockIgnoresEndedContext"}, wrapper: bad(badLocker{lease: badLease{unlock: func(l locker.Lease, ctx context.Context) error {
 		if ctx.Err() != nil {
 			return &locker.Error{Op: "unlock", Key: "k", Err: ctx.Err()}
@@ -326,12 +326,16 @@ var flaws = []flaw{
 	{name: "declares an order but has none", fails: []string{"ServedInOrder"}, change: func(h *LockerHarness) { h.FIFO = true }},
 	{name: "goes on waiting when the caller has left", fails: []string{"LeavingWaiterStallsNobody", "CancelledAttemptsLeaveNothing"}, broad: true,
 		wrapper: func(next locker.Locker) locker.Locker { return &stubborn{next} }},
-	{name: "forgets MinHold", fails: []string{"MinHoldKeeps"}, wrapper: bad(badLocker{opts: []locker.Option{locker.MinHold(0)}})},
+	{name: "forgets MinHold", fails: []string{"MinHoldKeeps", "InspectionTells"}, wrapper: bad(badLocker{opts: []locker.Option{locker.MinHold(0)}})},
 	{name: "forgets MaxHold", fails: []string{"MaxHoldEnds"}, wrapper: bad(badLocker{opts: []locker.Option{locker.MaxHold(0)}})},
 	{name: "validity counts from the answer", fails: []string{"LatencyCounts"}, wrapper: func(next locker.Locker) locker.Locker { return &optimist{next} }},
 	{name: "an unlocked lease is lost in the end", fails: []string{"RenewalKeeps"}, wrapper: forgetful},
 	{name: "a foreign value is a lock", fails: []string{"ForeignKeyIsRefused"}, store: func(s *toy) { s.foreignHeld = true }},
 	{name: "adjusts bad input", fails: []string{"BadInputIsRefused"}, wrapper: bad(badLocker{adjust: true})},
+	{name: "gives tokens away", fails: []string{"InspectionTells"}, store: func(s *toy) { s.tellsTokens = true }},
+	{name: "takes what is kept for held", fails: []string{"InspectionTells"}, store: func(s *toy) { s.seesHeldOnly = true }},
+	{name: "takes from anybody by force", fails: []string{"ForceReleaseTakes"}, store: func(s *toy) { s.forcesAny = true }},
+	{name: "takes nothing by force", fails: []string{"ForceReleaseTakes"}, store: func(s *toy) { s.forcesNothing = true }},
 	{name: "extend does nothing", fails: []string{"ExtendKeeps", "ExtendSparesSuccessor"}, broad: true, wrapper: bad(badLocker{lease: badLease{extend: func(locker.Lease, context.Context) error { return nil }}})},
 }
 

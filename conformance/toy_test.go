@@ -29,6 +29,7 @@ type toy struct {
 	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining            bool
 	lateIgnored, hungIgnored, ignoresContext, late, gated, breaks, retries                                       bool
 	shortens, setsEnd, extendCreates, extendAny, extendsShort, createsSecretly, prolongsOthers                   bool
+	tellsTokens, forcesAny, forcesNothing, seesHeldOnly                                                          bool
 	releaseAny, neverFrees, ignoresKeep, keepsOwner, releaseLeaves, giveUpRelease, twoSteps, expiresLater        bool
 	foreignHeld, foreignGone, staysOpen                                                                          bool
 	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews bool
@@ -468,4 +469,34 @@ func (b toyNotifier) Notify(key string, wake func()) (live func() bool, stop fun
 			}
 		})
 	}
+}
+
+func (s *toy) Inspect(_ context.Context, key string) (locker.Inspection, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, ok := s.held(key)
+	switch {
+	case !ok:
+		return locker.Inspection{State: locker.LockFree}, nil
+	case l.token == "" && !s.seesHeldOnly:
+		return locker.Inspection{State: locker.LockKept, Remaining: time.Until(l.expires)}, nil
+	}
+	i := locker.Inspection{State: locker.LockHeld, Owner: l.token, Remaining: time.Until(l.expires), Fence: s.fence}
+	if !s.tellsTokens {
+		i.Owner = l.token[:min(8, len(l.token))]
+	}
+	return i, nil
+}
+
+func (s *toy) ForceRelease(ctx context.Context, key, owner string) (locker.Inspection, error) {
+	i, _ := s.Inspect(ctx, key)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l, ok := s.held(key); !ok || !s.forcesAny && !strings.HasPrefix(l.token, owner) {
+		return i, locker.ErrNotHeld
+	}
+	if !s.forcesNothing {
+		delete(s.locks, key)
+	}
+	return i, nil
 }

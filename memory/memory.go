@@ -35,6 +35,7 @@ type Backend struct {
 type lock struct {
 	token   string // "": nobody, as after a release with Keep
 	fence   uint64
+	since   time.Time // when it was granted
 	expires time.Time
 	waiting []*waiter // in the order of their arrival
 }
@@ -109,7 +110,8 @@ func (l *lock) taken() bool { return time.Now().Before(l.expires) }
 
 func (b *Backend) grant(l *lock, req locker.Request) {
 	b.fence++
-	l.token, l.fence, l.expires = req.Token, b.fence, time.Now().Add(req.TTL)
+	l.token, l.fence, l.since = req.Token, b.fence, time.Now()
+	l.expires = l.since.Add(req.TTL)
 }
 
 // next grants a lock that is free to the first that waits, and forgets one that nobody wants. Call with mu held.

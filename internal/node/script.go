@@ -31,6 +31,10 @@ var (
 	// The queue for Redlock, on one of its nodes, for the turn to ask them all.
 	turnScript        = newScript("turn.lua")
 	turnReleaseScript = newScript("turnrelease.lua")
+
+	// For operators.
+	inspectScript = newScript("inspect.lua")
+	forceScript   = newScript("force.lua")
 )
 
 // Constants of the protocol, which every client of a lock has to agree on. queue.lua has them as numbers; a test compares.

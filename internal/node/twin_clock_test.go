@@ -70,7 +70,7 @@ func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
 			case 3, 4:
 				both(enqueueScript, []string{k.lock, k.fence, k.gone + owner, k.queue(), k.waiters()}, owner, "60000:"+pick(rnd, "0", "6000")+":0:")
 			case 5:
-				both(claimScript, []string{k.lock, k.fence, k.queue(), k.waiters()}, owner, "60000")
+				both(claimScript, []string{k.lock, k.fence}, "60000:"+owner)
 			case 6:
 				both(raiseScript, []string{k.lock, k.fence}, owner, token)
 			case 7:

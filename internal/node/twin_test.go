@@ -76,7 +76,7 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 var names = map[*script]string{
 	acquireScript: "acquire", raiseScript: "raise", extendScript: "extend", releaseScript: "release",
 	enqueueScript: "enqueue", claimScript: "claim", handoverScript: "handover",
-	turnScript: "turn", turnReleaseScript: "turnrelease",
+	turnScript: "turn", turnReleaseScript: "turnrelease", inspectScript: "inspect", forceScript: "force",
 }
 
 // The same for those that wait, and for the messages to them. Counters are made so great that the clock has no part in
@@ -135,7 +135,7 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 			lease := pick(rnd, "0", "1", "6000", "6000", "6000", "6000", "60000", "60000")
 			ttl := pick(rnd, "60000", "60000", "3000")
 			undo := pick(rnd, "0", "60000") + ":" + pick(rnd, "0", "0", "0", "60000") + ":" + token
-			dice := rnd.IntN(14)
+			dice := rnd.IntN(17)
 			if turns && lease == "0" {
 				lease = "1"
 			}
@@ -160,6 +160,16 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 				both(extendScript, []string{k.lock, k.fence}, owner, "60000", fmt.Sprint(8000000000000000+rnd.IntN(12)))
 			case dice < 12:
 				both(releaseScript, []string{k.lock, k.gone + owner, k.fence}, owner, undo+":"+channel)
+			case dice < 14:
+				both(inspectScript, []string{k.lock, k.fence, k.queue(), k.waiters()})
+			case dice < 15:
+				names, owner := []string{k.lock, k.gone + owner, k.fence, k.queue(), k.waiters()}, pick(rnd, owner, owner, "hold:"+owner)
+				if turns {
+					names = append(names, k.turn())
+				}
+				for range 1 + rnd.IntN(2) { // and once again
+					both(forceScript, names, fmt.Sprintf("60000:%d:%s%s", len(owner), owner, pick(rnd, "", "0")))
+				}
 			default: // something is lost
 				lost := pick(rnd, k.lock, k.lock, k.turn(), k.queue(), k.waiters(), k.gone+owner)
 				s.Cmd(t, "DEL", lost)
@@ -198,7 +208,7 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 	t.Logf("%d messages, replies: %v", told, seen)
 	for _, want := range []string{
 		"enqueue 1", "enqueue 0", "enqueue -1", "claim 1", "claim 0", "handover 0", "handover 1", "turn 0", "turn 1",
-		"turnrelease 0", "turnrelease 1",
+		"turnrelease 0", "turnrelease 1", "inspect 0", "inspect 1", "force 0", "force 1", "force 2",
 	} {
 		if seen[want] == 0 {
 			t.Errorf("%q was never seen", want)

@@ -164,6 +164,9 @@ func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 	}
 	count, _ := strconv.Atoi(cmd[2])
 	k, args := cmd[3:3+count], cmd[3+count:]
+	if reply, ok := n.operators(k, args); ok {
+		return reply
+	}
 	if n.Observe == nil {
 		_, reply := n.script(k, args)
 		return reply

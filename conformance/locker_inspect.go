@@ -1,0 +1,125 @@
+package conformance
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// inspectors makes n clients whose store can be looked into, or skips the property.
+func inspectors(t testing.TB, h LockerHarness, n int) ([]locker.Locker, locker.Inspector) {
+	t.Helper()
+	ls, _ := clients(t, h, n)
+	i, ok := locker.As[locker.Inspector](ls[0])
+	if !ok {
+		t.Skip("the Locker is no locker.Inspector")
+	}
+	return ls, i
+}
+
+// inspect looks at key, whose state is to be want.
+func inspect(t testing.TB, i locker.Inspector, key string, want locker.LockState) locker.Inspection {
+	t.Helper()
+	seen, err := i.Inspect(t.Context(), key)
+	if err != nil {
+		t.Errorf("Inspect of a lock that is %s: expected no error, seen %v", want, err)
+	}
+	if seen.State != want {
+		t.Errorf("Inspect: expected the lock to be %s, seen %s", want, seen.State)
+	}
+	return seen
+}
+
+func inspectionTells(t testing.TB, h LockerHarness) {
+	ls, i := inspectors(t, h, 2)
+	if seen := inspect(t, i, "k", locker.LockFree); seen.Owner != "" || seen.Remaining != 0 || seen.Waiting != 0 {
+		t.Errorf("expected nothing to be known of a free lock, seen %+v", seen)
+	}
+	start := time.Now()
+	holder := lock(t, ls[1], "k", locker.TTL(longTTL), locker.MinHold(short(h)))
+	keptUntil := time.Now().Add(short(h))
+	seen := inspect(t, i, "k", locker.LockHeld)
+	switch elapsed := time.Since(start); {
+	case seen.Owner == "" || !strings.HasPrefix(holder.Token(), seen.Owner):
+		t.Error("expected the beginning of the owner's token, seen something else, or nothing")
+	case len(seen.Owner) > len(holder.Token())/2:
+		t.Errorf("expected too little of the owner's token to act as the owner, seen %d of %d characters", len(seen.Owner), len(holder.Token()))
+	case seen.Remaining <= 0 || seen.Remaining > longTTL:
+		t.Errorf("Remaining: expected up to the TTL of %v, seen %v", longTTL, seen.Remaining)
+	case seen.Fence != holder.Fence():
+		t.Errorf("Fence: expected the lease's, %d, seen %d", holder.Fence(), seen.Fence)
+	case seen.Held < 0 || seen.Held > elapsed+slack:
+		t.Errorf("Held: expected up to the %v that have passed, seen %v", elapsed, seen.Held)
+	}
+	if again := inspect(t, i, "k", locker.LockHeld); again.Remaining > seen.Remaining {
+		t.Errorf("Inspect prolonged the lock: it remained for %v, then for %v", seen.Remaining, again.Remaining)
+	}
+	unlock(t, holder)
+	if time.Until(keptUntil) > short(h)/2 {
+		if seen := inspect(t, i, "k", locker.LockKept); seen.Remaining > short(h) {
+			t.Errorf("Remaining of a lock kept by MinHold of %v: seen %v", short(h), seen.Remaining)
+		}
+	}
+	next, _ := acquireWhenFree(t, ls[1], "k")
+	unlock(t, next)
+	inspect(t, i, "k", locker.LockFree)
+}
+
+func forceReleaseTakes(t testing.TB, h LockerHarness) {
+	ls, i := inspectors(t, h, 3)
+	force := func(what, owner string, want ...error) locker.Inspection {
+		t.Helper()
+		seen, err := i.ForceRelease(t.Context(), "k", owner)
+		if len(want) > 0 {
+			wantError(t, "ForceRelease "+what, err, want...)
+		} else if err != nil {
+			t.Errorf("ForceRelease %s: expected no error, seen %v", what, err)
+		}
+		return seen
+	}
+	force("of a free lock", "", locker.ErrNotHeld)
+	holder := lock(t, ls[1], "k", locker.TTL(longTTL))
+	force("from an owner who has it not", "not a token", locker.ErrNotHeld)
+	if err := holder.Extend(t.Context()); err != nil {
+		t.Errorf("the lock was taken from the wrong owner: %v", err)
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	waits, served := make(chan struct{}, 1), make(chan locker.Lease, 1)
+	go func() {
+		ctx := locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { waits <- struct{}{} }})
+		lease, err := ls[2].Lock(ctx, "k", locker.TTL(longTTL))
+		if err != nil {
+			t.Errorf("Lock of a lock that was taken by force from its owner: expected a lease, seen %v", err)
+		}
+		served <- lease
+	}()
+	await(t, "Trace.Waiting to be called", waits, patience)
+	owner := inspect(t, i, "k", locker.LockHeld).Owner
+	taken := time.Now()
+	if seen := force("from its owner", owner); !strings.HasPrefix(holder.Token(), seen.Owner) || seen.Owner == "" {
+		t.Error("ForceRelease does not say whom it took the lock from")
+	}
+	next := <-served
+	if next == nil {
+		return
+	}
+	if late := time.Since(taken); late > 2*slack { // without an order, it may be found by a poll
+		t.Errorf("expected who waits to get the lock soon, seen it there after %v", late)
+	}
+	if !h.Unfenced && next.Fence() <= holder.Fence() {
+		t.Errorf("expected the next owner to have a token greater than %d, seen %d", holder.Fence(), next.Fence())
+	}
+	wantError(t, "Extend by who had the lock", holder.Extend(t.Context()), locker.ErrLost)
+	wantError(t, "Unlock by who had the lock", holder.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
+	force("from its former owner", owner, locker.ErrNotHeld)
+	if err := next.Extend(t.Context()); err != nil {
+		t.Errorf("the next owner's lock was taken, too: %v", err)
+	}
+	force("from whoever has it", "")
+	unlock(t, lock(t, ls[1], "k", locker.TTL(longTTL)))
+}

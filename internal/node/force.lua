@@ -1,0 +1,36 @@
+-- Take a lock away from its owner, on an operator's word, and give it to the next in the queue. What is not the owner's any
+-- more, or not a lock, is left alone.
+--
+-- KEYS: 1 lock  2 tombstone of the owner's attempt  3 fencing counter  4 queue  5 waiters  6 turn, on Redlock only
+--       (one hash slot)
+-- ARGV: 1 "tomb:length:", the owner, of that many bytes, and the channel to tell that the lock is free, empty for none. tomb
+--         is the life of the tombstone in ms. (One word, see acquire.lua. An owner may be another library's, of any bytes.)
+-- reply: 1 taken | 2 taken by an earlier delivery of this | 0 not this owner's; plus 8 if the next was not found yet among
+--        too many dead: send it again
+-- include mint.lua
+-- include queue.lua
+lock, fence, queue, waiters, turn = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+local tomb, length, rest = string.match(ARGV[1], '^(%d+):(%d+):(.*)$')
+local o, free = string.sub(rest, 1, length), string.sub(rest, length + 1)
+local r = 0
+local cur = redis.pcall('GET', lock)
+if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
+if cur == o and redis.call('PTTL', lock) >= 0 then
+  redis.call('DEL', lock)                      -- before any SET: DEL is allowed when the server is out of memory
+  -- An acquisition of this owner that is still on its way would take the lock again. The mark is not the one that lets a
+  -- release say "deleted": the owner's own Unlock must find that the lock is lost.
+  redis.pcall('SET', KEYS[2], 'f', 'PX', tomb)
+  drop(o)
+  r = 1
+elseif redis.call('GET', KEYS[2]) == 'f' then
+  r = 2
+end
+if r == 0 or redis.call('EXISTS', lock) == 1 then return r end
+local holder, chan = string.match(turn and redis.call('GET', turn) or '', '^(%S+) (.*)$')
+if holder then                                 -- as in turnrelease.lua
+  if chan == '' or redis.pcall('PUBLISH', chan, holder) ~= 0 then return r end
+  redis.call('DEL', turn)
+end
+if hand_on() == -1 then r = r + 8 end
+if free ~= '' and redis.call('EXISTS', lock) == 0 then redis.pcall('PUBLISH', free, 'free') end
+return r

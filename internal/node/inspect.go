@@ -1,0 +1,153 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+)
+
+// State is what a node knows of a lock: what it may tell, and whose the lock is.
+type State struct {
+	locker.Inspection
+	owner string // the whole value
+}
+
+// OwnedBy reports whether the owner's token begins with prefix. Nobody's begins with anything, a kept lock's is its last
+// owner's.
+func (s State) OwnedBy(prefix string) bool {
+	return s.owner != "" && strings.HasPrefix(strings.TrimPrefix(s.owner, kept), prefix)
+}
+
+// SameOwner reports whether two nodes have the lock for the same attempt.
+func (s State) SameOwner(t State) bool { return s.owner != "" && s.owner == t.owner }
+
+// kept is what the value of a lock begins with that nobody has and nobody may have yet; see undo.lua.
+const kept = "hold:"
+
+// shown is how much of an owner's token is: enough to tell owners apart, and so little that the rest cannot be guessed.
+const shown = 8
+
+// StartInspect asks what the node knows of key.
+func (n *Node) StartInspect(ready chan<- *Call, tag int, key string) *Call {
+	k := keysOf(n.prefix + key)
+	return n.start(ready, tag, inspectScript, inspectScript.command([]string{k.lock, k.fence, k.queue(), k.waiters()}))
+}
+
+// State reads the outcome of [Node.StartInspect].
+func (c *Call) State() (State, error) {
+	if c.err != nil {
+		return unknownState, c.node.fault(c.err)
+	}
+	s, err := decodeState(c.reply)
+	return s, c.node.fault(err)
+}
+
+var unknownState = State{Inspection: locker.Inspection{State: locker.LockUnknown}}
+
+// decodeState reads the reply of inspect.lua.
+func decodeState(reply drivers.Reply) (State, error) {
+	if e, ok := reply.(drivers.ServerError); ok {
+		return unknownState, e
+	}
+	r, _ := reply.([]drivers.Reply)
+	if len(r) != 6 {
+		return unknownState, unexpected(reply)
+	}
+	owner, ok := r[5].(string)
+	n, err := integers(r[:5])
+	if err != nil || !ok {
+		return unknownState, unexpected(reply)
+	}
+	s := State{Inspection: locker.Inspection{State: locker.LockFree, Fence: uint64(max(0, n[2])), Waiting: int(n[3])}}
+	switch n[0] {
+	case 2:
+		s.State = locker.LockForeign
+	case 1:
+		s.State, s.owner, s.Remaining = locker.LockHeld, owner, span(n[1])
+		token, isKept := strings.CutPrefix(owner, kept)
+		if isKept {
+			s.State = locker.LockKept
+		}
+		s.Owner = token[:min(shown, len(token))]
+		if held := n[4] - n[2]; n[2] > 0 && held >= 0 {
+			s.Held = time.Duration(held) * time.Microsecond
+		}
+	}
+	return s, nil
+}
+
+// StartForce takes key from the owner of s, if it is still that one's. onRedlock says that waiters queue for a turn, not for
+// the lock. The outcome is [Call.Owned].
+func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRedlock bool) *Call {
+	k := keysOf(n.prefix + key)
+	names := []string{k.lock, k.gone + s.owner, k.fence, k.queue(), k.waiters()}
+	free := k.free()
+	if onRedlock {
+		names, free = append(names, k.turn()), ""
+	}
+	return n.start(ready, tag, forceScript, forceScript.command(names,
+		milliseconds(s.Remaining+cleanupLife)+":"+strconv.Itoa(len(s.owner))+":"+s.owner+free))
+}
+
+// More reports whether a call that hands the lock on has to be made again to find the next owner.
+func (c *Call) More() bool {
+	r, ok := c.reply.(int64)
+	return ok && r&again != 0
+}
+
+// Inspect implements locker.Inspector.
+func (n *Node) Inspect(ctx context.Context, key string) (locker.Inspection, error) {
+	n.calls.RLock()
+	defer n.calls.RUnlock()
+	s, err := n.inspect(ctx, key)
+	return s.Inspection, err
+}
+
+func (n *Node) inspect(ctx context.Context, key string) (State, error) {
+	if err := n.Check(key); err != nil {
+		return unknownState, err
+	}
+	ready := make(chan *Call, 1)
+	c := n.StartInspect(ready, 0, key)
+	if err := n.wait(ctx, c, ready, n.queue.timeout, nil); err != nil {
+		return unknownState, n.fault(err)
+	}
+	return c.State()
+}
+
+// ForceRelease implements locker.Inspector.
+func (n *Node) ForceRelease(ctx context.Context, key, owner string) (locker.Inspection, error) {
+	n.calls.RLock()
+	defer n.calls.RUnlock()
+	s, err := n.inspect(ctx, key)
+	if err == nil {
+		err = s.Takeable(owner)
+	}
+	for again := err == nil; again; {
+		ready := make(chan *Call, 1)
+		c := n.StartForce(ready, 0, key, s, false)
+		if err := n.wait(ctx, c, ready, n.queue.timeout, nil); err != nil {
+			return s.Inspection, n.fault(err)
+		}
+		err, again = c.Owned(), c.More()
+	}
+	return s.Inspection, err
+}
+
+// Takeable returns why the lock cannot be taken from the owner whose token begins so, or nil.
+func (s State) Takeable(owner string) error {
+	switch {
+	case s.State == locker.LockForeign:
+		return locker.ErrForeignKey
+	case s.owner == "":
+		return fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)
+	case !s.OwnedBy(owner):
+		return fmt.Errorf("%w: the owner is another one, %s", locker.ErrNotHeld, s.Owner)
+	}
+	return nil
+}

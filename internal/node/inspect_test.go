@@ -1,0 +1,142 @@
+package node
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+func force(t *testing.T, n *Node, owner string, want error) locker.Inspection {
+	t.Helper()
+	seen, err := n.ForceRelease(t.Context(), "k", owner)
+	if !errors.Is(err, want) {
+		t.Errorf("ForceRelease from %q: %v, want %v", owner, err, want)
+	}
+	return seen
+}
+
+// What a lock was taken from by force does not come back: neither by an acquisition that was on its way, nor does a release
+// that leaves a tombstone say that it was still there.
+func TestForceReleaseIsFinal(t *testing.T) {
+	s, n := real(t)
+	before := acquire(t, n, "a", 10*time.Second)
+	if seen := force(t, n, "a", nil); seen.State != locker.LockHeld || seen.Owner != "a" || seen.Fence != before {
+		t.Errorf("it says that it took the lock from %+v", seen)
+	}
+	if _, err := decodeVote(send(t, n, acquireScript, acquireCommand("a", 1, 0))); err != errGivenUp {
+		t.Errorf("a late acquisition of the former owner got %v", err)
+	}
+	for range 2 {
+		if r := send(t, n, releaseScript, releaseCommand("a", false)); r != int64(0) {
+			t.Errorf("its release answered %v", r)
+		}
+	}
+	if after := acquire(t, n, "b", 10*time.Second); after <= before {
+		t.Errorf("the next token is %d after %d", after, before)
+	}
+	for _, key := range s.Keys(t, "*gone*") {
+		if left := pttl(t, s, key); left <= 0 || left > 10*time.Second+cleanupLife {
+			t.Errorf("the tombstone lives for %v", left)
+		}
+	}
+}
+
+// Delivered twice, the second takes nothing, and does not say that the first did not either.
+func TestForceScriptIsIdempotent(t *testing.T) {
+	s, n := real(t)
+	acquire(t, n, "a", 10*time.Second)
+	state, err := n.inspect(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int64{1, 2} {
+		ready := make(chan *Call, 1)
+		n.StartForce(ready, 0, "k", state, false)
+		if c := <-ready; c.reply != want {
+			t.Errorf("delivery %d answered %v, want %d", i+1, c.reply, want)
+		}
+		if i == 0 {
+			acquire(t, n, "b", 10*time.Second)
+		}
+	}
+	if got := s.Cmd(t, "GET", "k"); got != "b" {
+		t.Errorf("the next owner's lock is %v", got)
+	}
+}
+
+func TestForceReleaseLeavesAloneWhatIsNotALock(t *testing.T) {
+	s, n := real(t)
+	for what, set := range map[string]func(){
+		"a list":                     func() { s.Cmd(t, "RPUSH", "k", "a") },
+		"a string without an expiry": func() { s.Cmd(t, "SET", "k", "a") },
+	} {
+		set()
+		for _, owner := range []string{"", "a"} {
+			if seen := force(t, n, owner, locker.ErrForeignKey); seen.State != locker.LockForeign || seen.Owner != "" {
+				t.Errorf("%s: seen as %+v", what, seen)
+			}
+		}
+		// It may have become one between the look and the release.
+		ready := make(chan *Call, 1)
+		n.StartForce(ready, 0, "k", State{owner: "a"}, false)
+		if c := <-ready; c.reply != int64(0) || s.Cmd(t, "DEL", "k") != int64(1) {
+			t.Errorf("%s was deleted; answer %v", what, c.reply)
+		}
+	}
+}
+
+// Owners of other libraries may look like anything.
+func TestForceReleaseFromOwnersOfAnyKind(t *testing.T) {
+	s, n := real(t)
+	for _, owner := range []string{"a:b:c", "1:2:", ":", "x\r\n\x00y", "a b", "hold:"} {
+		s.Cmd(t, "SET", "k", owner, "PX", 10000)
+		force(t, n, "", nil)
+		if s.Cmd(t, "EXISTS", "k") != int64(0) {
+			t.Errorf("the lock of %q is still there", owner)
+		}
+	}
+}
+
+// Who asked to be told, because nobody queues, is told.
+func TestForceReleaseNotifies(t *testing.T) {
+	_, n := real(t)
+	acquire(t, n, "a", 10*time.Second)
+	told := make(chan struct{}, 10)
+	live, stop := n.Notify("k", func() { told <- struct{}{} })
+	defer stop()
+	for end := time.Now().Add(timeout); !live(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("no subscription")
+		}
+	}
+	for len(told) > 0 {
+		<-told
+	}
+	force(t, n, "", nil)
+	select {
+	case <-told:
+	case <-time.After(10 * time.Second):
+		t.Error("nobody was told")
+	}
+}
+
+// Waiters that died are not counted.
+func TestInspectCountsWhoWaits(t *testing.T) {
+	_, n := real(t)
+	acquire(t, n, "a", 10*time.Second)
+	k := keysOf("k")
+	for owner, lease := range map[string]string{"b": "6000", "c": "6000", "d": "1"} {
+		send(t, n, enqueueScript, enqueueScript.command([]string{k.lock, k.fence, k.gone + owner, k.queue(), k.waiters()},
+			owner, "10000:"+lease+":0:"))
+	}
+	time.Sleep(5 * time.Millisecond) // d is dead now
+	seen, err := n.Inspect(t.Context(), "k")
+	if err != nil || seen.Waiting != 2 {
+		t.Errorf("%d wait, %v", seen.Waiting, err)
+	}
+	if seen.Held <= 0 || seen.Held > time.Minute {
+		t.Errorf("held for %v", seen.Held)
+	}
+}

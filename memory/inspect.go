@@ -1,0 +1,50 @@
+package memory
+
+import (
+	"context"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// shown is how much of an owner's token is.
+const shown = 8
+
+// Inspect implements [locker.Inspector].
+func (b *Backend) Inspect(_ context.Context, key string) (locker.Inspection, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.inspect(key), nil
+}
+
+// inspect returns what is known of key. Call with mu held.
+func (b *Backend) inspect(key string) locker.Inspection {
+	l, ok := b.locks[key]
+	if !ok || !l.taken() && len(l.waiting) == 0 {
+		return locker.Inspection{State: locker.LockFree}
+	}
+	l = b.lock(key) // who waits for what has expired is granted it by whoever looks
+	i := locker.Inspection{
+		State: locker.LockHeld, Owner: l.token[:min(shown, len(l.token))], Remaining: time.Until(l.expires),
+		Held: time.Since(l.since), Fence: l.fence, Waiting: len(l.waiting),
+	}
+	if l.token == "" {
+		i.State = locker.LockKept
+	}
+	return i
+}
+
+// ForceRelease implements [locker.Inspector].
+func (b *Backend) ForceRelease(_ context.Context, key, owner string) (locker.Inspection, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	i := b.inspect(key)
+	l := b.locks[key]
+	if i.State == locker.LockFree || !strings.HasPrefix(l.token, owner) {
+		return i, locker.ErrNotHeld
+	}
+	l.token, l.expires = "", time.Time{}
+	b.next(key, l)
+	return i, nil
+}

@@ -1,0 +1,246 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/node"
+)
+
+// Inspect implements locker.Inspector.
+func (b *backend) Inspect(ctx context.Context, key string) (locker.Inspection, error) {
+	b.calls.RLock()
+	defer b.calls.RUnlock()
+	s, err := b.survey(ctx, key)
+	if err != nil {
+		return locker.Inspection{State: locker.LockUnknown}, err
+	}
+	return s.inspection(b.names)
+}
+
+// ForceRelease implements locker.Inspector. Without an owner given, the lock is taken from the one who has the most nodes;
+// what others have of it is an attempt that may be about to win.
+func (b *backend) ForceRelease(ctx context.Context, key, owner string) (locker.Inspection, error) {
+	b.calls.RLock()
+	defer b.calls.RUnlock()
+	s, err := b.survey(ctx, key)
+	if err != nil {
+		return locker.Inspection{State: locker.LockUnknown}, err
+	}
+	seen, err := s.inspection(b.names)
+	target := s.leader(owner)
+	switch {
+	case target < 0 && err != nil:
+		return seen, err // whoever it is may be on the nodes that did not answer
+	case target < 0 && seen.State == locker.LockForeign:
+		return seen, locker.ErrForeignKey
+	case target < 0 && (owner == "" || len(s.owners()) == 0):
+		return seen, fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)
+	case target < 0:
+		return seen, fmt.Errorf("%w: the owner is another one, %s", locker.ErrNotHeld, seen.Owner)
+	}
+	if seen.Owner != s.states[target].Owner { // a minority's, which was asked for by name
+		seen.Owner, seen.Held, seen.Fence = s.states[target].Owner, s.states[target].Held, s.states[target].Fence
+	}
+	taken := false
+	errs := b.askAll(ctx, func(i int, ready chan<- *node.Call) *node.Call {
+		// The others, too: one that had not answered may have the lock, or be about to.
+		return b.nodes[i].StartForce(ready, i, key, s.states[target], true)
+	}, func(i int, c *node.Call) (again bool, err error) {
+		err = c.Owned()
+		taken = taken || err == nil
+		return c.More(), err
+	})
+	sure := 0
+	for i, err := range errs {
+		if err == nil || errors.Is(err, locker.ErrNotHeld) {
+			sure++
+		} else {
+			seen.Nodes[i].Err = err
+		}
+	}
+	switch {
+	case sure < s.need():
+		return seen, fmt.Errorf("%w: release: %d of %d nodes answered, %d are needed", noQuorum{}, sure, len(errs), s.need())
+	case !taken:
+		return seen, fmt.Errorf("%w: it changed hands meanwhile", locker.ErrNotHeld)
+	}
+	return seen, nil
+}
+
+// askAll sends one command to every node that votes and hears what comes back, until all have answered, the budget is
+// spent, or ctx has ended. heard may want the command to be sent once more. It returns why there is nothing from a node.
+func (b *backend) askAll(ctx context.Context, send func(i int, ready chan<- *node.Call) *node.Call,
+	heard func(i int, c *node.Call) (again bool, err error),
+) []error {
+	n := len(b.nodes)
+	errs, calls := make([]error, n), make([]*node.Call, n)
+	ready := make(chan *node.Call, n)
+	open := 0
+	for i := range b.nodes {
+		if errs[i] = b.roster.double(i); errs[i] == nil {
+			errs[i] = errSilent
+			calls[i] = send(i, ready)
+			open++
+		}
+	}
+	budget := time.NewTimer(b.budget)
+	defer budget.Stop()
+	for open > 0 {
+		select {
+		case c := <-ready:
+			var again bool
+			if again, errs[c.Tag] = heard(c.Tag, c); again {
+				calls[c.Tag] = send(c.Tag, ready)
+				continue
+			}
+			calls[c.Tag] = nil
+			open--
+			continue
+		case <-budget.C:
+		case <-ctx.Done():
+		case <-b.closing:
+		}
+		break
+	}
+	for _, c := range calls {
+		if c != nil {
+			c.Leave(nil)
+		}
+	}
+	return errs
+}
+
+// survey is what the nodes have said of one lock.
+type survey struct {
+	states []node.State
+	errs   []error // by node; nil: it has answered, and votes
+}
+
+func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
+	if b.closed() {
+		return nil, locker.ErrClosed
+	}
+	if err := b.nodes[0].Check(key); err != nil {
+		return nil, err
+	}
+	s := &survey{states: make([]node.State, len(b.nodes))}
+	s.errs = b.askAll(ctx, func(i int, ready chan<- *node.Call) *node.Call {
+		return b.nodes[i].StartInspect(ready, i, key)
+	}, func(i int, c *node.Call) (again bool, err error) {
+		s.states[i], err = c.State()
+		return false, err
+	})
+	for i, err := range s.errs {
+		if err != nil {
+			s.states[i].State = locker.LockUnknown
+		} else {
+			b.roster.answered(i)
+		}
+	}
+	return s, nil
+}
+
+func (s *survey) need() int { return len(s.states)/2 + 1 }
+
+// owners returns one node of every owner, those with more nodes first.
+func (s *survey) owners() (nodes []int) {
+	for i := range s.states {
+		first := !slices.ContainsFunc(nodes, func(j int) bool { return s.states[i].SameOwner(s.states[j]) })
+		if s.states[i].Owner != "" && first {
+			nodes = append(nodes, i)
+		}
+	}
+	slices.SortStableFunc(nodes, func(i, j int) int { return s.nodesOf(j).len() - s.nodesOf(i).len() })
+	return nodes
+}
+
+// nodesOf returns the nodes that have the owner of node i.
+func (s *survey) nodesOf(i int) (same nodeSet) {
+	for j := range s.states {
+		if s.states[i].SameOwner(s.states[j]) {
+			same |= only(j)
+		}
+	}
+	return same
+}
+
+// leader returns a node of the one who has the most, of those whose token begins with prefix; -1: nobody.
+func (s *survey) leader(prefix string) int {
+	for _, i := range s.owners() {
+		if s.states[i].OwnedBy(prefix) {
+			return i
+		}
+	}
+	return -1
+}
+
+// inspection is what the answers amount to.
+func (s *survey) inspection(names []string) (locker.Inspection, error) {
+	all := locker.Inspection{State: locker.LockUnknown}
+	var answered, free, foreign int
+	var left []time.Duration // when each node that answered can be free
+	for i, st := range s.states {
+		all.Nodes = append(all.Nodes, locker.NodeInspection{Node: names[i], Inspection: st.Inspection, Err: s.errs[i]})
+		if s.errs[i] != nil {
+			continue
+		}
+		answered++
+		all.Waiting += st.Waiting
+		switch st.State {
+		case locker.LockFree:
+			free++
+			all.Fence = max(all.Fence, st.Fence)
+		case locker.LockForeign:
+			foreign++
+			continue
+		}
+		left = append(left, st.Remaining)
+	}
+	need, silent := s.need(), len(s.states)-answered
+	leader, most := s.leader(""), 0
+	if leader >= 0 {
+		most = s.nodesOf(leader).len()
+	}
+	slices.Sort(left)
+	if len(left) >= need {
+		all.Remaining = left[need-1]
+	}
+	switch {
+	case foreign >= need || len(s.states)-foreign < need:
+		all.State = locker.LockForeign
+	case most >= need:
+		all.State = s.states[leader].State
+	case free >= need:
+		all.State = locker.LockFree
+		return all, nil
+	case most+silent < need && free+silent < need:
+		all.State = locker.LockSplit
+	}
+	if leader >= 0 && all.State != locker.LockForeign {
+		all.Owner = s.states[leader].Owner
+		all.Held, all.Fence = s.since(leader)
+	}
+	if all.State == locker.LockUnknown {
+		return all, fmt.Errorf("%w: %d of %d nodes answered, which does not say whose the lock is", noQuorum{}, answered, len(s.states))
+	}
+	return all, nil
+}
+
+// since returns how long the owner of node i has had the lock, and the token: the counter that most of the owner's nodes
+// have. Nodes that were not raised have less, and those that granted late may have more.
+func (s *survey) since(i int) (held time.Duration, token uint64) {
+	counters := map[uint64]int{}
+	s.nodesOf(i).each(func(j int) { counters[s.states[j].Fence]++ })
+	s.nodesOf(i).each(func(j int) {
+		st := s.states[j]
+		if n := counters[st.Fence]; n > counters[token] || n == counters[token] && st.Fence > token {
+			held, token = st.Held, st.Fence
+		}
+	})
+	return held, token
+}

@@ -1,0 +1,126 @@
+package redlock_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/redlock"
+)
+
+// On each node an owner, "" for none, "list" for what is not a lock, "down" for a node that does not answer.
+func TestInspectionOfAQuorum(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 5)
+	l := c.client(t, "redigo", redlock.Budget(time.Second))
+	for _, test := range []struct {
+		nodes string // one word for each
+		state locker.LockState
+		owner string
+		err   error
+	}{
+		{"- - - - -", locker.LockFree, "", nil},
+		{"a a a - -", locker.LockHeld, "a", nil},
+		{"a b a b a", locker.LockHeld, "a", nil},
+		{"a a - - -", locker.LockFree, "", nil},
+		{"a a b b -", locker.LockSplit, "a", nil},
+		{"hold:a hold:a hold:a - b", locker.LockKept, "a", nil},
+		{"list list list a a", locker.LockForeign, "", nil},
+		{"a a a down down", locker.LockHeld, "a", nil},
+		{"- - - down down", locker.LockFree, "", nil},
+		{"a a b down down", locker.LockUnknown, "a", locker.ErrNoQuorum},
+		{"a a - b down", locker.LockUnknown, "a", locker.ErrNoQuorum},
+		{"a down down down down", locker.LockUnknown, "a", locker.ErrNoQuorum},
+	} {
+		nodes := strings.Fields(test.nodes)
+		for i, s := range c {
+			s.Cmd(t, "FLUSHALL")
+			switch nodes[i] {
+			case "-":
+			case "list":
+				s.Cmd(t, "RPUSH", "lock:k", "a")
+			case "down":
+				s.Pause()
+			default:
+				s.Cmd(t, "SET", "lock:k", nodes[i], "PX", 60000)
+			}
+		}
+		seen, err := l.Inspect(t.Context(), "k")
+		if seen.State != test.state || seen.Owner != test.owner || !errors.Is(err, test.err) {
+			t.Errorf("%s: seen as %s by %q, %v; want %s by %q, %v", test.nodes, seen.State, seen.Owner, err, test.state, test.owner, test.err)
+		}
+		if (seen.Remaining > 0) != (test.state != locker.LockFree && test.state != locker.LockForeign && test.err == nil) && test.err == nil {
+			t.Errorf("%s: remaining %v", test.nodes, seen.Remaining)
+		}
+		for i, n := range seen.Nodes {
+			if (n.Err != nil) != (nodes[i] == "down") || n.Node != c[i].Addr() {
+				t.Errorf("%s: node %d is %+v", test.nodes, i+1, n)
+			}
+		}
+		for _, s := range c {
+			s.Resume()
+		}
+	}
+}
+
+// A lock is taken from one owner on all nodes; what others have there is left alone, and so are nodes that do not answer.
+func TestForceReleaseOnAQuorum(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t, 5)
+	l := c.client(t, "goredis", redlock.Budget(time.Second))
+	for _, test := range []struct {
+		nodes, from string
+		err         error
+		after       string
+	}{
+		{"a a a b -", "", nil, "- - - b -"},
+		{"a a a b -", "b", nil, "a a a - -"},
+		{"a a a b -", "c", locker.ErrNotHeld, "a a a b -"},
+		{"- - - - -", "", locker.ErrNotHeld, "- - - - -"},
+		{"a a a down down", "", nil, "- - - x x"},
+		{"a a a list list", "", nil, "- - - list list"},
+		{"list list list a a", "", nil, "list list list - -"},
+		{"list list list - -", "", locker.ErrForeignKey, "list list list - -"},
+		{"down down down - -", "", locker.ErrNoQuorum, "x x x - -"},
+		{"down down down a a", "", locker.ErrNoQuorum, "x x x - -"},
+		{"hold:a hold:a hold:a hold:a -", "", nil, "- - - - -"},
+	} {
+		nodes := strings.Fields(test.nodes)
+		for i, s := range c {
+			s.Cmd(t, "FLUSHALL")
+			switch nodes[i] {
+			case "-":
+			case "list":
+				s.Cmd(t, "RPUSH", "lock:k", "a")
+			case "down":
+				s.Cmd(t, "SET", "lock:k", "a", "PX", 60000)
+				s.Pause()
+			default:
+				s.Cmd(t, "SET", "lock:k", nodes[i], "PX", 60000)
+			}
+		}
+		seen, err := l.ForceRelease(t.Context(), "k", test.from)
+		if !errors.Is(err, test.err) || (err == nil) != (test.err == nil) {
+			t.Errorf("%s from %q: %v, want %v", test.nodes, test.from, err, test.err)
+		}
+		if err == nil && seen.Owner != "a" && seen.Owner != test.from {
+			t.Errorf("%s from %q: says that it was taken from %q", test.nodes, test.from, seen.Owner)
+		}
+		for _, s := range c {
+			s.Resume()
+		}
+		for i, want := range strings.Fields(test.after) {
+			got := "-"
+			if c[i].Cmd(t, "TYPE", "lock:k") == "list" {
+				got = "list"
+			} else if v, ok := c[i].Cmd(t, "GET", "lock:k").(string); ok {
+				got = v
+			}
+			if got != want && want != "x" {
+				t.Errorf("%s from %q: node %d has %s afterwards, want %s", test.nodes, test.from, i+1, got, want)
+			}
+		}
+	}
+}
