@@ -204,9 +204,23 @@ func identity(addr string) string {
 
 // open opens the drivers of all nodes and puts a Locker on them, or leaves nothing open.
 func (r *Redlock) open(ctx context.Context, prefix string) (locker.Locker, error) {
-	var ds []drivers.Driver
-	var names []string
-	var problems []error
+	ds, names, problems := r.openDrivers(ctx)
+	if problems == nil {
+		l, err := redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
+			redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)))
+		if err == nil {
+			return l, nil
+		}
+		problems = split(err)
+	}
+	for _, d := range ds {
+		_ = d.Close()
+	}
+	return nil, errors.Join(problems...)
+}
+
+// openDrivers opens those of the nodes that can be. names are those of all nodes.
+func (r *Redlock) openDrivers(ctx context.Context) (ds []drivers.Driver, names []string, problems []error) {
 	said := make(map[string]bool) // a file of the section is bad for every node, and said to be so once
 	for i := range r.Nodes {
 		d, _, errs := r.server(i).open(ctx, func(name string) string { return r.path(i, name) })
@@ -221,18 +235,7 @@ func (r *Redlock) open(ctx context.Context, prefix string) (locker.Locker, error
 		}
 		names = append(names, r.name(i))
 	}
-	if problems == nil {
-		l, err := redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
-			redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)))
-		if err == nil {
-			return l, nil
-		}
-		problems = split(err)
-	}
-	for _, d := range ds {
-		_ = d.Close()
-	}
-	return nil, errors.Join(problems...)
+	return ds, names, problems
 }
 
 // split makes one error for each problem that redlock.New has found.

@@ -91,6 +91,10 @@ so a password belongs into LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.
 	root.AddGroup(&cobra.Group{ID: groupOther, Title: "Other:"})
 	root.AddCommand(
 		runCommand(a),
+		inspectCommand(a),
+		releaseCommand(a),
+		watchCommand(a),
+		doctorCommand(a),
 		configCommand(a),
 		versionCommand(a),
 	)

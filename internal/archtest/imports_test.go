@@ -33,6 +33,8 @@ var rules = map[string]struct {
 	"/middleware/retry":   {[]string{module}, "a middleware knows the interface and no store"},
 	"/conformance":        {[]string{module, module + "/drivers"}, "outside authors run the suite with nothing but the standard library"},
 	"/middleware/logging": {[]string{module}, "a middleware knows the interface and no store"},
+	"/internal/doctor": {[]string{module, module + "/drivers", module + "/internal/node", module + "/single"},
+		"the checks know no command line, so that they can be tested and used without one"},
 }
 
 // free are not libraries, or are for this module's own tests.

@@ -151,3 +151,10 @@ func (s State) Takeable(owner string) error {
 	}
 	return nil
 }
+
+// Names returns the keys in Redis that a lock uses, the lock's own first, and the channels that its messages go to, for tools
+// that look after rights and clean up. Tombstones, which expire within minutes, are not among the keys.
+func Names(prefix, key string) (names, channels []string) {
+	k := keysOf(prefix + key)
+	return []string{k.lock, k.fence, k.queue(), k.waiters(), k.turn()}, []string{prefix + "inbox:" + key, k.free()}
+}

@@ -1,0 +1,131 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/single"
+)
+
+// lent is a driver that the one it was lent to cannot close.
+type lent struct{ drivers.Driver }
+
+func (lent) Close() error { return nil }
+
+type lentSubscriber struct {
+	lent
+	drivers.Subscriber
+}
+
+func lend(d drivers.Driver) drivers.Driver {
+	if s, ok := d.(drivers.Subscriber); ok {
+		return lentSubscriber{lent{d}, s}
+	}
+	return lent{d}
+}
+
+const probeTTL = 5 * time.Second
+
+// listening is how long the waiter gets to be ready to be told: longer each time, for a server or a machine that is busy.
+var listening = []time.Duration{250 * time.Millisecond, time.Second, 3 * time.Second}
+
+// locks does with the node what clients do: locks, extends, waits, hands over, unlocks.
+func (p *patient) locks(ctx context.Context) {
+	key := p.probe("lock")
+	open := func() *locker.Client {
+		return single.New(lend(p.Driver), single.Prefix(p.e.Prefix), single.Name(p.Name), single.Timeout(p.e.Timeout))
+	}
+	holder, waiter := open(), open()
+	defer func() {
+		_ = holder.Close()
+		_ = waiter.Close()
+		names, _ := node.Names(p.e.Prefix, key)
+		_, _ = p.ask(context.WithoutCancel(ctx), append(drivers.Command{"DEL"}, names...))
+	}()
+	told := false
+	for i := 0; i < len(listening) && !told; i++ {
+		var err error
+		if told, err = handOver(ctx, holder, waiter, key, listening[i]); err != nil {
+			p.fail("scripts", "if the message does not explain it, see the server's log; scripts (EVAL) must be allowed, and not be changed by a proxy",
+				"%v", err)
+			return
+		}
+	}
+	p.ok("scripts", "a lock was taken, extended, waited for, handed over and released")
+	if told {
+		p.ok("messages", "who waits is told")
+		return
+	}
+	p.warn("messages", "ACL SETUSER "+p.user()+" +publish +subscribe +unsubscribe &"+p.e.Prefix+"*, if the user lacks these; a proxy in between must pass SUBSCRIBE on",
+		"who waits is not told, and has to look every 50 to 100 ms (%s)", p.whyDeaf(ctx))
+}
+
+// handOver does it once, and reports whether the waiter was told.
+func handOver(ctx context.Context, holder, waiter *locker.Client, key string, listen time.Duration) (told bool, err error) {
+	lease, err := holder.Lock(ctx, key, locker.TTL(probeTTL))
+	if err != nil {
+		return false, err
+	}
+	if err := lease.Extend(ctx); err != nil {
+		return false, errors.Join(err, lease.Unlock(ctx))
+	}
+	result, waits := make(chan error, 1), make(chan struct{}, 1)
+	var how locker.WakeReason
+	go func() {
+		ctx := locker.WithTrace(ctx, &locker.Trace{
+			Waiting: func(locker.Waiting) { waits <- struct{}{} },
+			Woken:   func(w locker.Wake) { how = w.Reason },
+		})
+		lease, err := waiter.Lock(ctx, key, locker.TTL(probeTTL))
+		if err == nil {
+			err = lease.Unlock(ctx)
+		}
+		result <- err
+	}()
+	select {
+	case <-waits:
+		sleep(ctx, listen)
+	case err := <-result:
+		return false, errors.Join(err, lease.Unlock(ctx))
+	case <-ctx.Done():
+	}
+	if err := errors.Join(lease.Unlock(ctx), <-result); err != nil {
+		return false, fmt.Errorf("a lock could not be handed over to one who waits: %w", err)
+	}
+	return how == locker.WakeHandover, nil
+}
+
+// whyDeaf says why no message came.
+func (p *patient) whyDeaf(ctx context.Context) string {
+	s, ok := p.Driver.(drivers.Subscriber)
+	if !ok {
+		return "this driver cannot receive messages"
+	}
+	lost, subscribed := make(chan error, 1), make(chan struct{}, 1)
+	sub, err := s.Subscribe(ctx, drivers.Listener{
+		Subscribed: func(string) { subscribed <- struct{}{} },
+		Message:    func(string, string) {},
+		Lost:       func(err error) { lost <- err },
+	})
+	if err != nil {
+		return err.Error()
+	}
+	defer func() { _ = sub.Close() }()
+	_, channels := node.Names(p.e.Prefix, p.probe("lock"))
+	if err := sub.Subscribe(channels[0]); err != nil {
+		return err.Error()
+	}
+	select {
+	case err := <-lost:
+		return err.Error()
+	case <-subscribed:
+		return "but it can subscribe: messages are lost, or late"
+	case <-ctx.Done():
+		return "no answer to SUBSCRIBE"
+	}
+}

@@ -1,0 +1,267 @@
+package doctor_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker/drivers"
+	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/internal/doctor"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// durable makes a server keep what docs/safety.md asks for.
+var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
+
+// hospital is a set of servers with what is needed to examine them.
+type hospital struct {
+	doctor.Deployment
+	servers []*redistest.Server
+}
+
+// admit starts n healthy servers.
+func admit(t *testing.T, n int, driver string) *hospital {
+	t.Helper()
+	h := &hospital{Deployment: doctor.Deployment{
+		Redlock: n > 1, Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second, Budget: time.Second,
+	}}
+	for range n {
+		s := redistest.Start(t, durable...)
+		h.servers = append(h.servers, s)
+		h.add(t, driver, drivers.Config{Addr: s.Addr()})
+	}
+	return h
+}
+
+func (h *hospital) add(t *testing.T, driver string, c drivers.Config) {
+	t.Helper()
+	c.Network = "tcp"
+	d, err := drivers.Open(t.Context(), driver, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = d.Close() })
+	h.Nodes = append(h.Nodes, doctor.Node{Name: c.Addr, Username: c.Username, Driver: d})
+}
+
+func (h *hospital) replace(t *testing.T, i int, driver string, c drivers.Config) {
+	t.Helper()
+	h.add(t, driver, c)
+	last := len(h.Nodes) - 1
+	h.Nodes[i], h.Nodes = h.Nodes[last], h.Nodes[:last]
+}
+
+// want examines and wants these findings that are not ok, each as "level node check: part of its text", and no others.
+func (h *hospital) want(t *testing.T, want ...string) doctor.Report {
+	t.Helper()
+	r := doctor.Examine(t.Context(), h.Deployment, nil)
+	worst := doctor.OK
+	left := want
+	for _, f := range r.Findings {
+		if f.Level == doctor.OK {
+			continue
+		}
+		if f.Level.Worse(worst) {
+			worst = f.Level
+		}
+		if f.Fix == "" {
+			t.Errorf("no word on what to do: %+v", f)
+		}
+		node := "all"
+		for i, n := range h.Nodes {
+			if n.Name == f.Node {
+				node = fmt.Sprint(i + 1)
+			}
+		}
+		is := fmt.Sprintf("%s %s %s: %s", f.Level, node, f.Check, f.Text)
+		found := false
+		for i, w := range left {
+			head, part, _ := strings.Cut(w, ": ")
+			if strings.HasPrefix(is, head+": ") && strings.Contains(is, part) {
+				left = append(append([]string(nil), left[:i]...), left[i+1:]...)
+				found = true
+				break
+			}
+		}
+		if !found && f.Check != "latency" { // the machine may be busy
+			t.Errorf("found %s (fix: %s)", is, f.Fix)
+		}
+	}
+	for _, w := range left {
+		t.Errorf("not found: %s", w)
+	}
+	if r.Level != worst {
+		t.Errorf("the whole is %s, the worst %s", r.Level, worst)
+	}
+	for i, s := range h.servers {
+		if s.Pid() == 0 {
+			continue
+		}
+		if keys := s.Keys(t, "*"); len(keys) > 0 {
+			t.Errorf("left on node %d: %q", i+1, keys)
+		}
+	}
+	return r
+}
+
+func TestHealthyDeployments(t *testing.T) {
+	for driver, n := range map[string]int{"goredis": 5, "redigo": 1, "rueidis": 3} {
+		t.Run(fmt.Sprintf("%s, %d", driver, n), func(t *testing.T) {
+			t.Parallel()
+			h := admit(t, n, driver)
+			r := h.want(t)
+			checks := map[string]int{}
+			for _, f := range r.Findings {
+				checks[f.Check]++
+			}
+			for _, check := range []string{"reachable", "latency", "version", "role", "persistence", "eviction", "uptime", "rights", "scripts", "messages"} {
+				if checks[check] != n {
+					t.Errorf("%d nodes were looked at for %s", checks[check], check)
+				}
+			}
+			for _, check := range []string{"nodes", "identity", "independence", "clocks"} {
+				if (checks[check] == 1) != (n > 1) {
+					t.Errorf("all were looked at %d times for %s", checks[check], check)
+				}
+			}
+		})
+	}
+}
+
+func TestLatency(t *testing.T) {
+	t.Parallel()
+	h := admit(t, 3, "redigo")
+	h.Budget = 10 * time.Microsecond
+	h.want(t, "fail 1 latency: the bound is 0s", "fail 2 latency: p99", "fail 3 latency: of the budget")
+}
+
+func TestOneServerGivenTwice(t *testing.T) {
+	t.Parallel()
+	h := admit(t, 5, "goredis")
+	_, port, _ := strings.Cut(h.servers[0].Addr(), ":")
+	h.replace(t, 4, "goredis", drivers.Config{Addr: "localhost:" + port})
+	h.want(t, "fail all identity: "+h.servers[0].Addr()+" and localhost:"+port+" are the same server",
+		"fail all independence: what is written to localhost:"+port+" shows on "+h.servers[0].Addr(),
+		"fail all independence: what is written to "+h.servers[0].Addr()+" shows on localhost:"+port)
+}
+
+func TestReplicaAmongMasters(t *testing.T) {
+	t.Parallel()
+	h := admit(t, 3, "rueidis")
+	host, port, _ := strings.Cut(h.servers[0].Addr(), ":")
+	h.servers[1].Cmd(t, "REPLICAOF", host, port)
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(fmt.Sprint(h.servers[1].Cmd(t, "INFO", "replication")), "master_link_status:up"); {
+		if time.Now().After(end) {
+			t.Fatal("no replication")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	h.want(t, "fail 2 role: it is a replica of "+host+":"+port, "fail 2 rights: it takes no writes",
+		"warn 1 role: master with 1 replicas",
+		"fail all independence: what is written to "+h.servers[0].Addr()+" shows on "+h.servers[1].Addr())
+}
+
+func TestEviction(t *testing.T) {
+	t.Parallel()
+	h := admit(t, 3, "redigo")
+	h.servers[0].Cmd(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+	h.servers[1].Cmd(t, "CONFIG", "SET", "maxmemory-policy", "volatile-ttl", "maxmemory", "100mb")
+	h.want(t, "warn 1 eviction: allkeys-lru", "fail 2 eviction: volatile-ttl")
+}
+
+func TestPersistence(t *testing.T) {
+	t.Parallel()
+	h := admit(t, 3, "goredis")
+	h.servers[0].Cmd(t, "CONFIG", "SET", "appendonly", "no")
+	h.servers[1].Cmd(t, "CONFIG", "SET", "appendfsync", "everysec")
+	h.TTL = time.Hour // so that both have just been started
+	h.Budget = 2 * time.Second
+	h.want(t, "warn 1 persistence: the append-only file is off", "warn 2 persistence: appendfsync is everysec",
+		"warn 1 uptime: it may have forgotten locks", "warn 2 uptime: it may have forgotten locks")
+}
+
+// A node that hangs is named, and holds up nobody.
+func TestHungNode(t *testing.T) {
+	for _, driver := range drivers.Names() {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			h := admit(t, 3, driver)
+			h.Timeout = time.Second
+			h.servers[2].Pause()
+			t.Cleanup(h.servers[2].Resume)
+			keep := h.servers
+			h.servers = h.servers[:2]
+			start := time.Now()
+			h.want(t, "fail 3 reachable: no answer within 1s", "warn all nodes: 2 of 3 can be reached: 0 more may fail")
+			if took := time.Since(start); took > 30*time.Second {
+				t.Errorf("it took %v", took)
+			}
+			h.servers = keep
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	t.Parallel()
+	h := admit(t, 3, "goredis")
+	h.servers[0].Kill()
+	h.servers[1].Kill()
+	h.want(t, "fail 1 reachable: no connection", "fail 2 reachable: no connection", "fail all nodes: 1 of 3 can be reached: no majority")
+}
+
+func TestWrongPassword(t *testing.T) {
+	for _, driver := range drivers.Names() {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			h := admit(t, 3, driver)
+			for _, i := range []int{0, 1} {
+				h.servers[i].Cmd(t, "ACL", "SETUSER", "locker", "on", ">right", "allkeys", "allchannels", "+@all")
+			}
+			h.replace(t, 0, driver, drivers.Config{Addr: h.servers[0].Addr(), Username: "locker", Password: "wrong"})
+			h.replace(t, 1, driver, drivers.Config{Addr: h.servers[1].Addr(), Username: "locker", Password: "right"})
+			r := h.want(t, "fail 1 reachable: it refuses the password", "warn all nodes: 2 of 3")
+			if strings.Contains(fmt.Sprint(r), "wrong") {
+				t.Error("the password is shown")
+			}
+		})
+	}
+}
+
+func TestMissingRights(t *testing.T) {
+	for _, test := range []struct{ name, rules, want, fix string }{
+		{"a command", "allkeys allchannels +@all -zadd -hget", "it lacks +zadd and +hget", "ACL SETUSER locker +zadd +hget"},
+		{"keys", "~lock:* allchannels +@all", "it lacks ~{lock:* and ~{*}}lock:*", "ACL SETUSER locker ~{lock:* ~{*}}lock:*"},
+		{"channels", "allkeys resetchannels +@all", "it lacks &lock:*, &{lock:* and &{*}}lock:*", "&lock:*"},
+		{"scripts", "allkeys allchannels +@all -eval -evalsha", "it lacks +eval and +evalsha", "+eval"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			h := admit(t, 1, "goredis")
+			args := []any{"ACL", "SETUSER", "locker", "on", ">pw"}
+			for _, rule := range strings.Fields(test.rules) {
+				args = append(args, rule)
+			}
+			h.servers[0].Cmd(t, args...)
+			h.replace(t, 0, "goredis", drivers.Config{Addr: h.servers[0].Addr(), Username: "locker", Password: "pw"})
+			r := h.want(t, "fail 1 rights: "+test.want)
+			if fixes := fmt.Sprint(r); !strings.Contains(fixes, test.fix) {
+				t.Errorf("the fix is in %s", fixes)
+			}
+		})
+	}
+	t.Run("info, config and subscribe", func(t *testing.T) {
+		t.Parallel()
+		h := admit(t, 1, "redigo")
+		h.servers[0].Cmd(t, "ACL", "SETUSER", "locker", "on", ">pw", "allkeys", "allchannels", "+@all", "-info", "-subscribe")
+		h.replace(t, 0, "redigo", drivers.Config{Addr: h.servers[0].Addr(), Username: "locker", Password: "pw"})
+		h.want(t, "warn 1 info: INFO is refused", "warn 1 messages: who waits is not told")
+		h.servers[0].Cmd(t, "ACL", "SETUSER", "locker", "+info", "+subscribe", "-config|get")
+		h.want(t, "warn 1 persistence: CONFIG GET is refused", "warn 1 uptime: it may have forgotten locks")
+	})
+}

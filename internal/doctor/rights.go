@@ -1,0 +1,137 @@
+package doctor
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/node"
+)
+
+// trial is one command that locks need, on the names of a probe lock. What it does to them does not matter.
+type trial struct {
+	right string // as ACL SETUSER has it
+	cmd   drivers.Command
+}
+
+func trials(names, channels []string) []trial {
+	lock, fence, queue, waiters := names[0], names[1], names[2], names[3]
+	ts := []trial{
+		{"set", drivers.Command{"SET", lock, "probe", "PX", "10000"}},
+		{"get", drivers.Command{"GET", lock}},
+		{"mget", drivers.Command{"MGET", lock, fence}},
+		{"exists", drivers.Command{"EXISTS", lock}},
+		{"pttl", drivers.Command{"PTTL", lock}},
+		{"pexpire", drivers.Command{"PEXPIRE", lock, "10000"}},
+		{"pexpireat", drivers.Command{"PEXPIREAT", fence, "1"}},
+		{"time", drivers.Command{"TIME"}},
+		{"zadd", drivers.Command{"ZADD", queue, "1", "probe"}},
+		{"zscore", drivers.Command{"ZSCORE", queue, "probe"}},
+		{"zrank", drivers.Command{"ZRANK", queue, "probe"}},
+		{"zrange", drivers.Command{"ZRANGE", queue, "0", "-1"}},
+		{"zrem", drivers.Command{"ZREM", queue, "nobody"}},
+		{"zpopmin", drivers.Command{"ZPOPMIN", queue}},
+		{"hset", drivers.Command{"HSET", waiters, "probe", "1"}},
+		{"hget", drivers.Command{"HGET", waiters, "probe"}},
+		{"hdel", drivers.Command{"HDEL", waiters, "probe"}},
+		{"publish", drivers.Command{"PUBLISH", channels[0], ""}},
+		{"eval", drivers.Command{"EVAL", "return 1", "1", lock}},
+		{"evalsha", drivers.Command{"EVALSHA", strings.Repeat("0", 40), "1", lock}}, // NOSCRIPT is an answer
+	}
+	for _, name := range names { // one by one, so that those which may be deleted are
+		ts = append(ts, trial{"del", drivers.Command{"DEL", name}})
+	}
+	return ts
+}
+
+// rights tries every command that locks need on keys and channels of the examination's own, under the locks' prefix: what
+// the user may do is what the server lets him do. It reports whether locks can work.
+func (p *patient) rights(ctx context.Context) bool {
+	const check = "rights"
+	names, channels := node.Names(p.e.Prefix, p.probe("rights"))
+	ts := trials(names, channels)
+	cmds := make([]drivers.Command, 0, len(ts))
+	for _, t := range ts {
+		cmds = append(cmds, t.cmd)
+	}
+	replies, err := p.ask(ctx, cmds...)
+	if err != nil {
+		p.fail(check, "run it again, and look at the network", "%v", err)
+		return false
+	}
+	var missing []string
+	for i, reply := range replies {
+		e, refused := refusal(reply)
+		switch code := e.Code(); {
+		case !refused, code == "NOSCRIPT":
+		case code == "NOPERM" && containsFold(e, "command"):
+			if right := "+" + ts[i].right; !slices.Contains(missing, right) {
+				missing = append(missing, right)
+			}
+		case code == "NOPERM": // a key or a channel, of which more below
+		case code == "READONLY" || code == "MASTERDOWN":
+			p.fail(check, "give the address of the master", "it takes no writes: %v", e)
+			return false
+		case code == "OOM":
+			p.fail(check, "raise maxmemory, or use a server for locks alone", "it takes no writes because its memory is full: %v", e)
+			return false
+		case code == "MISCONF", code == "NOREPLICAS":
+			p.fail(check, "see what it says; its disk may be full", "it takes no writes: %v", e)
+			return false
+		default:
+			p.fail(check, "this server cannot be used for locks: what is missing is part of every Redis 5", "%s is refused: %v", cmds[i][0], e)
+			return false
+		}
+	}
+	patterns := p.patterns(ctx)
+	if len(missing)+len(patterns) == 0 {
+		p.ok(check, "user %q may do all that locks need", p.user())
+		return true
+	}
+	p.fail(check, "ACL SETUSER "+p.user()+" "+strings.Join(append(patterns, missing...), " "),
+		"user %q may not do what locks need; it lacks %s", p.user(), list(append(slices.Clone(patterns), missing...)))
+	return false
+}
+
+// patterns returns the patterns of keys and channels that the user lacks. Keys with a hash tag and keys with a brace get
+// derived names of a form of their own.
+func (p *patient) patterns(ctx context.Context) (missing []string) {
+	lack := func(sign, name string) {
+		pattern := sign + p.e.Prefix + "*"
+		switch rest, braced := strings.CutPrefix(name, "{"); {
+		case braced && strings.HasPrefix(rest, p.e.Prefix):
+			pattern = sign + "{" + p.e.Prefix + "*"
+		case braced && p.e.Prefix != "":
+			pattern = sign + "{*}}" + p.e.Prefix + "*"
+		}
+		if !slices.Contains(missing, pattern) {
+			missing = append(missing, pattern)
+		}
+	}
+	for _, key := range []string{p.probe("k"), p.probe("{k}"), p.probe("}")} {
+		names, channels := node.Names(p.e.Prefix, key)
+		var cmds []drivers.Command
+		for _, name := range names {
+			cmds = append(cmds, drivers.Command{"EXISTS", name})
+		}
+		for _, channel := range channels {
+			cmds = append(cmds, drivers.Command{"PUBLISH", channel, ""})
+		}
+		replies, err := p.ask(ctx, cmds...)
+		if err != nil {
+			return missing
+		}
+		for i, reply := range replies {
+			if e, refused := refusal(reply); !refused || e.Code() != "NOPERM" || containsFold(e, "command") {
+				continue
+			}
+			sign := "~"
+			if cmds[i][0] == "PUBLISH" {
+				sign = "&"
+			}
+			lack(sign, cmds[i][1])
+		}
+	}
+	return missing
+}

@@ -1,0 +1,159 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+func containsFold(e drivers.ServerError, what string) bool {
+	return strings.Contains(strings.ToLower(string(e)), strings.ToLower(what))
+}
+
+// readInfo asks the node what it says of itself.
+func (p *patient) readInfo(ctx context.Context) {
+	const check = "info"
+	replies, err := p.ask(ctx, drivers.Command{"INFO"})
+	if err != nil {
+		p.fail(check, "the connection is not reliable: run it again, and look at the network", "INFO: %v", err)
+		return
+	}
+	if e, refused := refusal(replies[0]); refused {
+		p.warn(check, "ACL SETUSER "+p.user()+" +info; Redlock needs it, too, to notice a server that was given twice",
+			"version, role, persistence and eviction are not known, because INFO is refused: %v", e)
+		return
+	}
+	text, _ := replies[0].(string)
+	p.info = map[string]string{}
+	for line := range strings.Lines(text) {
+		if name, value, ok := strings.Cut(strings.TrimSpace(line), ":"); ok {
+			p.info[name] = value
+		}
+	}
+}
+
+func (p *patient) number(name string) int64 {
+	n, _ := strconv.ParseInt(p.info[name], 10, 64)
+	return n
+}
+
+func (p *patient) version() {
+	const check = "version"
+	name, version := "Redis", p.info["redis_version"]
+	if v := p.info["valkey_version"]; v != "" {
+		name, version = "Valkey", v
+	}
+	major, _, _ := strings.Cut(version, ".")
+	switch n, err := strconv.Atoi(major); {
+	case err != nil:
+		p.warn(check, "this looks like no Redis: check what is behind the address", "it does not say which version it is")
+	case n < 5:
+		p.fail(check, "upgrade to Redis 5 at least: the scripts write after TIME", "%s %s", name, version)
+	default:
+		p.ok(check, "%s %s", name, version)
+	}
+}
+
+func (p *patient) role() {
+	const check = "role"
+	switch mode := p.info["redis_mode"]; {
+	case mode == "sentinel":
+		p.fail(check, "give the address of the Redis that it watches over", "this is a sentinel, which keeps no keys")
+		return
+	case mode == "cluster" && p.e.Redlock:
+		p.fail(check, "use standalone servers for Redlock: a cluster fails over by itself, and forgets locks then", "a node of a Redis Cluster")
+		return
+	case mode == "cluster":
+		p.warn(check, "hand a client that knows clusters to single.New: a URL reaches this one node only", "a node of a Redis Cluster")
+	}
+	switch role := p.info["role"]; {
+	case role != "master":
+		p.fail(check, "give the address of its master, "+p.info["master_host"]+":"+p.info["master_port"]+", or make it one by REPLICAOF NO ONE",
+			"it is a replica of %s:%s: locks cannot be taken on it, or vanish with the next synchronisation", p.info["master_host"], p.info["master_port"])
+	case p.number("connected_slaves") > 0:
+		p.warn(check, "see to it that none of them is promoted while locks may be held that it has not got; for Redlock, use standalone servers",
+			"master with %s replicas: if one takes over without the latest writes, a lock can be granted twice", p.info["connected_slaves"])
+	default:
+		p.ok(check, "master without replicas")
+	}
+}
+
+// persistence holds what the node keeps against the promise of docs/safety.md, E1: no node forgets a lock before its TTL.
+func (p *patient) persistence(ctx context.Context) {
+	const check = "persistence"
+	away := fmt.Sprintf("or keep it away after a restart for as long as the longest TTL (%v if that is what all use)", p.e.TTL)
+	if p.info["aof_enabled"] != "1" {
+		p.warn(check, "CONFIG SET appendonly yes and appendfsync always, and write both to redis.conf; "+away,
+			"the append-only file is off: a restart forgets locks that are held, and a second holder can get in")
+		return
+	}
+	if s := p.info["aof_last_write_status"]; s != "" && s != "ok" {
+		p.fail(check, "make room on its disk, or replace it; see the server's log", "the append-only file cannot be written: aof_last_write_status is %s", s)
+		return
+	}
+	replies, err := p.ask(ctx, drivers.Command{"CONFIG", "GET", "appendfsync"})
+	if err == nil {
+		p.aofSync = setting(replies[0], "appendfsync")
+	}
+	switch p.aofSync {
+	case "always":
+		p.ok(check, "the append-only file has every write (appendfsync always)")
+	case "":
+		p.warn(check, "look yourself at CONFIG GET appendfsync: it should be always; or ACL SETUSER "+p.user()+" +config|get, and run this again",
+			"the append-only file is on, but whether it has every write is not known: CONFIG GET is refused")
+	default:
+		p.warn(check, "CONFIG SET appendfsync always, and write it to redis.conf; "+away,
+			"appendfsync is %s: a crash of the machine forgets the locks of the last second or more", p.aofSync)
+	}
+}
+
+func (p *patient) eviction() {
+	const check = "eviction"
+	policy, limit, evicted := p.info["maxmemory_policy"], p.number("maxmemory"), p.number("evicted_keys")
+	const fix = "CONFIG SET maxmemory-policy noeviction, and write it to redis.conf: or use a server for locks alone. " +
+		"The volatile policies evict what has an expiry, which locks have"
+	switch {
+	case policy == "":
+		p.warn(check, "look at CONFIG GET maxmemory-policy: it should be noeviction", "it does not say what it evicts")
+	case policy == "noeviction":
+		p.ok(check, "noeviction")
+	case evicted > 0:
+		p.fail(check, fix, "%s, and %d keys have been evicted: locks may have been among them", policy, evicted)
+	case limit > 0:
+		p.fail(check, fix, "%s: when its %d bytes of memory are full it deletes locks", policy, limit)
+	default:
+		p.warn(check, fix, "%s: without maxmemory it deletes nothing, but as soon as that is set it deletes locks", policy)
+	}
+}
+
+func (p *patient) uptime() {
+	const check = "uptime"
+	up := time.Duration(p.number("uptime_in_seconds")) * time.Second
+	if up < p.e.TTL && p.aofSync != "always" {
+		p.warn(check, fmt.Sprintf("keep it away from clients for the longest TTL after a restart (%v if that is what all use)", p.e.TTL),
+			"started %v ago: it may have forgotten locks that are still held", up)
+		return
+	}
+	p.ok(check, "%v", up)
+}
+
+// setting reads a reply to CONFIG GET, which is a list in RESP2 and a map in RESP3.
+func setting(reply drivers.Reply, name string) string {
+	var value any
+	switch r := reply.(type) {
+	case []drivers.Reply:
+		if len(r) == 2 {
+			value = r[1]
+		}
+	case map[string]any:
+		value = r[name]
+	case map[any]any:
+		value = r[name]
+	}
+	s, _ := value.(string)
+	return s
+}

@@ -1,0 +1,204 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/node"
+)
+
+// together looks at what only shows when nodes are compared.
+func (e *examination) together(ctx context.Context) {
+	e.count()
+	if len(e.patients) < 2 {
+		return
+	}
+	e.identity()
+	e.mirrors(ctx)
+	e.clocks()
+}
+
+func (e *examination) count() {
+	const check = "nodes"
+	if !e.Redlock {
+		return
+	}
+	n, up := len(e.patients), 0
+	for _, p := range e.patients {
+		if p.reached {
+			up++
+		}
+	}
+	const odd = "use three or five servers on machines that do not fail together"
+	switch {
+	case up < n/2+1:
+		e.add(check, Fail, "see the nodes that cannot be reached", "%d of %d can be reached: no majority, so no locks", up, n)
+	case n < 3:
+		e.add(check, Warn, odd, "%d: it survives no failure", n)
+	case n%2 == 0:
+		e.add(check, Warn, odd, "%d: an even number survives no more failures than one fewer", n)
+	case up < n:
+		e.add(check, Warn, "see the nodes that cannot be reached", "%d of %d can be reached: %d more may fail", up, n, up-(n/2+1))
+	default:
+		e.add(check, OK, "", "%d, of which %d may fail", n, n-(n/2+1))
+	}
+}
+
+// identity finds servers that were given twice: each would vote twice, and a majority would be none.
+func (e *examination) identity() {
+	const check = "identity"
+	byID, known, doubles := map[string]string{}, 0, false
+	for _, p := range e.patients {
+		id := p.info["run_id"]
+		if id == "" {
+			continue
+		}
+		known++
+		if first, again := byID[id]; again {
+			doubles = true
+			e.add(check, Fail, "give every server once, by one address; what stands in its place must be another server",
+				"%s and %s are the same server (run_id %.8s…): it would vote twice", first, p.Name, id)
+		} else {
+			byID[id] = p.Name
+		}
+	}
+	switch {
+	case doubles:
+	case known < e.reached():
+		e.add(check, Warn, "grant +info to the user on every node", "only %d nodes say who they are", known)
+	case known > 0:
+		e.add(check, OK, "", "%d nodes, %d servers", known, known)
+	}
+}
+
+func (e *examination) reached() (n int) {
+	for _, p := range e.patients {
+		if p.reached {
+			n++
+		}
+	}
+	return n
+}
+
+// mirrors writes a key to every node and looks for it on the others: behind a proxy, a virtual address or a replica it shows
+// there, whatever run ids say.
+func (e *examination) mirrors(ctx context.Context) {
+	const check = "independence"
+	keys := make([]string, len(e.patients))
+	written := make([]bool, len(e.patients))
+	for i := range keys {
+		names, _ := node.Names(e.Prefix, e.patients[i].probe("mirror"))
+		keys[i] = names[0]
+	}
+	e.all(func(i int, p *patient) {
+		replies, err := p.ask(ctx, drivers.Command{"SET", keys[i], e.id, "PX", "60000"})
+		written[i] = err == nil && replies[0] == "OK"
+	})
+	defer e.all(func(i int, p *patient) {
+		_, _ = p.ask(context.WithoutCancel(ctx), append(drivers.Command{"DEL"}, keys[i]))
+	})
+	if !sleep(ctx, 100*time.Millisecond) { // for replication to be done
+		return
+	}
+	seen := make([][]string, len(e.patients))
+	var mu sync.Mutex
+	looked := 0
+	e.all(func(i int, p *patient) {
+		replies, err := p.ask(ctx, append(drivers.Command{"MGET"}, keys...))
+		values, _ := first(replies).([]drivers.Reply)
+		if err != nil || len(values) != len(keys) {
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		looked++
+		for j, v := range values {
+			if j != i && written[j] && v == e.id {
+				seen[i] = append(seen[i], e.patients[j].Name)
+			}
+		}
+	})
+	found := false
+	for i, from := range seen {
+		if len(from) > 0 {
+			found = true
+			e.add(check, Fail, "these must be servers of their own: neither replicas of each other, nor behind one proxy or virtual address",
+				"what is written to %s shows on %s", list(from), e.patients[i].Name)
+		}
+	}
+	if !found && looked > 1 {
+		e.add(check, OK, "", "what is written to one of %d nodes shows on no other", looked)
+	}
+}
+
+// all does f for all nodes that can be reached, at once.
+func (e *examination) all(f func(i int, p *patient)) {
+	var wg sync.WaitGroup
+	for i, p := range e.patients {
+		if p.reached {
+			wg.Go(func() { f(i, p) })
+		}
+	}
+	wg.Wait()
+}
+
+func first(replies []drivers.Reply) drivers.Reply {
+	if len(replies) == 0 {
+		return nil
+	}
+	return replies[0]
+}
+
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+const (
+	// Tokens of nodes that differ by more than the quantum cost a round trip.
+	clocksAgree = 65 * time.Millisecond
+	// A node that lost its counters issues tokens by its clock.
+	clocksWrong = time.Second
+)
+
+// clocks compares the nodes' clocks.
+func (e *examination) clocks() {
+	const check = "clocks"
+	var slow, fast *patient
+	var off []string
+	for _, p := range e.patients {
+		if p.rtt == 0 {
+			continue
+		}
+		if slow == nil || p.ahead < slow.ahead {
+			slow = p
+		}
+		if fast == nil || p.ahead > fast.ahead {
+			fast = p
+		}
+		off = append(off, fmt.Sprintf("%s %+v", p.Name, p.ahead.Round(time.Millisecond)))
+	}
+	if slow == nil || slow == fast {
+		return
+	}
+	const fix = "run NTP (chrony) on the servers: step their clocks while no locks are held, never forward otherwise"
+	apart := fast.ahead - slow.ahead
+	unsure := (fast.rtt + slow.rtt) / 2
+	switch text := "%s is %v ahead of %s, give or take %v"; {
+	case apart-unsure > clocksWrong:
+		e.add(check, Warn, fix, text+": should a node lose its data, tokens could go back (seen from here: %s)",
+			fast.Name, apart.Round(time.Millisecond), slow.Name, unsure.Round(time.Millisecond), strings.Join(off, ", "))
+	case apart-unsure > clocksAgree:
+		e.add(check, Warn, fix, text+": locks cost a second round trip", fast.Name, apart.Round(time.Millisecond), slow.Name, unsure.Round(time.Millisecond))
+	default:
+		e.add(check, OK, "", "they agree to %v, give or take %v", round(apart), round(unsure))
+	}
+}
