@@ -95,7 +95,10 @@ so a password belongs into LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.
 		releaseCommand(a),
 		watchCommand(a),
 		doctorCommand(a),
+		benchCommand(a),
+		conformCommand(a),
 		configCommand(a),
+		devCommand(a),
 		versionCommand(a),
 	)
 	return root

@@ -33,6 +33,8 @@ var rules = map[string]struct {
 	"/middleware/retry":   {[]string{module}, "a middleware knows the interface and no store"},
 	"/conformance":        {[]string{module, module + "/drivers"}, "outside authors run the suite with nothing but the standard library"},
 	"/middleware/logging": {[]string{module}, "a middleware knows the interface and no store"},
+	"/internal/child":     {nil, "it starts processes, and knows nothing of what they are"},
+	"/internal/conform":   {[]string{module, module + "/conformance"}, "it runs the suite, whatever it is run against"},
 	"/internal/doctor": {[]string{module, module + "/drivers", module + "/internal/node", module + "/single"},
 		"the checks know no command line, so that they can be tested and used without one"},
 }
@@ -41,7 +43,7 @@ var rules = map[string]struct {
 var free = []string{"/examples", "/cmd", "/internal/redistest", "/internal/fault", "/internal/simnode", "/internal/sim", "/internal/history", "/internal/mutants", "/internal/contention", "/internal/virtual", "/internal/archtest"}
 
 // testers may import package testing outside _test files.
-var testers = []string{"/conformance", "/internal/redistest", "/internal/fault", "/internal/contention", "/internal/virtual", "/internal/sim"}
+var testers = []string{"/conformance", "/internal/conform", "/internal/redistest", "/internal/fault", "/internal/contention", "/internal/virtual", "/internal/sim"}
 
 func under(path string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })

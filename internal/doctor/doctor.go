@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -174,10 +175,16 @@ func (p *patient) ask(ctx context.Context, cmds ...drivers.Command) ([]drivers.R
 	switch {
 	case err == nil && len(replies) != len(cmds):
 		return nil, fmt.Errorf("%d replies to %d commands", len(replies), len(cmds))
-	case err != nil && ctx.Err() != nil:
+	case err != nil && (ctx.Err() != nil || timedOut(err)):
 		return nil, fmt.Errorf("%w within %v", errSilent, limit)
 	}
 	return replies, err
+}
+
+// timedOut reports whether err is what a client makes of the deadline that it was given, a moment before it is over.
+func timedOut(err error) bool {
+	e, ok := errors.AsType[net.Error](err)
+	return ok && e.Timeout() && !errors.Is(err, drivers.ErrNotSent)
 }
 
 // probe is a key of the examination's own, for this node: two may turn out to be one server.

@@ -34,6 +34,11 @@ func (p *patient) readInfo(ctx context.Context) {
 			p.info[name] = value
 		}
 	}
+	if p.info["redis_version"] == "" {
+		p.info = nil
+		p.warn(check, "check what is behind the address: a stand-in, or a proxy that answers for Redis",
+			"version, role, persistence and eviction are not known, because INFO tells nothing of them")
+	}
 }
 
 func (p *patient) number(name string) int64 {
@@ -49,9 +54,7 @@ func (p *patient) version() {
 	}
 	major, _, _ := strings.Cut(version, ".")
 	switch n, err := strconv.Atoi(major); {
-	case err != nil:
-		p.warn(check, "this looks like no Redis: check what is behind the address", "it does not say which version it is")
-	case n < 5:
+	case err != nil || n < 5:
 		p.fail(check, "upgrade to Redis 5 at least: the scripts write after TIME", "%s %s", name, version)
 	default:
 		p.ok(check, "%s %s", name, version)

@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/golocker/locker/internal/child"
 )
 
 // startTimeout bounds how long a server may take to answer its first PING. It is generous because a race-enabled
@@ -38,7 +40,7 @@ type Server struct {
 	extra  []string
 
 	mu     sync.Mutex
-	proc   *process // nil while the server is dead
+	proc   *child.Process // nil while the server is dead
 	paused bool
 }
 
@@ -126,7 +128,7 @@ func (s *Server) run() error {
 	}
 	// The log tells why this attempt failed, not an earlier one.
 	_ = os.Remove(filepath.Join(s.dir, "log"))
-	p, err := spawn(s.binary, s.dir, args)
+	p, err := child.Spawn(s.binary, s.dir, args)
 	if err != nil {
 		return err
 	}
@@ -134,14 +136,14 @@ func (s *Server) run() error {
 		if reply, err := s.ask("PING"); err == nil && reply == "PONG" {
 			break
 		}
-		if p.exited() {
+		if p.Exited() {
 			if bytes.Contains(s.log(), []byte("listening")) {
 				return errTaken
 			}
 			return errExited
 		}
 		if time.Now().After(deadline) {
-			p.kill()
+			p.Kill()
 			return fmt.Errorf("no answer to PING for %v", startTimeout)
 		}
 	}
@@ -167,7 +169,7 @@ func (s *Server) Pid() int {
 	if s.proc == nil {
 		return 0
 	}
-	return s.proc.pid()
+	return s.proc.Pid()
 }
 
 // Pause freezes the server (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing is
@@ -181,7 +183,7 @@ func (s *Server) signal(sig syscall.Signal, paused bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.proc != nil {
-		s.proc.signal(sig)
+		s.proc.Signal(sig)
 		s.paused = paused
 	}
 }
@@ -195,9 +197,9 @@ func (s *Server) Kill() {
 		return
 	}
 	if s.paused {
-		s.proc.signal(syscall.SIGCONT)
+		s.proc.Signal(syscall.SIGCONT)
 	}
-	s.proc.kill()
+	s.proc.Kill()
 	s.proc, s.paused = nil, false
 }
 

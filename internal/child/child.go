@@ -1,4 +1,7 @@
-package redistest
+//go:build unix
+
+// Package child starts processes that cannot outlive this one.
+package child
 
 import (
 	"io"
@@ -7,13 +10,13 @@ import (
 	"syscall"
 )
 
-// process is a child that cannot outlive this process.
+// Process is a child that cannot outlive this process.
 //
-// Tests die in ways that run no clean-up: SIGKILL, a panic in a goroutine, a time-out. So a small shell watches
+// Processes die in ways that run no clean-up: SIGKILL, a panic in a goroutine, a test's time-out. So a small shell watches
 // each child: its stdin is a pipe whose other end only this process holds, and when that end closes without a word
 // the shell ends the child. The kernel's own means, PR_SET_PDEATHSIG, was rejected: it exists on Linux only and
 // fires when the thread that started the child ends, which in Go says nothing about the process.
-type process struct {
+type Process struct {
 	cmd     *exec.Cmd
 	watcher *exec.Cmd
 	leash   io.WriteCloser // the watcher's stdin
@@ -23,15 +26,15 @@ type process struct {
 // watch ends the child $1 and removes its directory $2 when stdin closes before a line arrives.
 const watch = `read -r line || { kill -9 "$1"; rm -rf -- "$2"; }`
 
-// spawn starts binary with its files in dir. Both children get a process group of their own, so that a Ctrl-C at the
-// terminal ends the test alone and the watcher the rest, a frozen server included.
-func spawn(binary, dir string, args []string) (*process, error) {
-	p := &process{cmd: exec.Command(binary, args...), gone: make(chan struct{})}
+// Spawn starts binary with its files in dir. Both children get a process group of their own, so that a Ctrl-C at the
+// terminal ends this process alone and the watcher the rest, a frozen server included.
+func Spawn(binary, dir string, args []string) (*Process, error) {
+	p := &Process{cmd: exec.Command(binary, args...), gone: make(chan struct{})}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	p.watcher = exec.Command("/bin/sh", "-c", watch, "redistest-watcher", strconv.Itoa(p.pid()), dir)
+	p.watcher = exec.Command("/bin/sh", "-c", watch, "locker-watcher", strconv.Itoa(p.Pid()), dir)
 	p.watcher.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	leash, err := p.watcher.StdinPipe()
 	if err == nil {
@@ -49,7 +52,7 @@ func spawn(binary, dir string, args []string) (*process, error) {
 
 // reap waits for the child and dismisses the watcher, which must not be left with a process id that the kernel may
 // give to somebody else.
-func (p *process) reap() {
+func (p *Process) reap() {
 	defer close(p.gone)
 	_ = p.cmd.Wait()
 	_, _ = io.WriteString(p.leash, "dismissed\n")
@@ -57,12 +60,14 @@ func (p *process) reap() {
 	_ = p.watcher.Wait()
 }
 
-func (p *process) pid() int { return p.cmd.Process.Pid }
+// Pid returns the child's process id.
+func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// signal goes through os.Process, which knows whether the child has been reaped: no stranger is hit.
-func (p *process) signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
+// Signal goes through os.Process, which knows whether the child has been reaped: no stranger is hit.
+func (p *Process) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 
-func (p *process) exited() bool {
+// Exited reports whether the child is gone.
+func (p *Process) Exited() bool {
 	select {
 	case <-p.gone:
 		return true
@@ -71,7 +76,11 @@ func (p *process) exited() bool {
 	}
 }
 
-func (p *process) kill() {
+// Kill ends the child (SIGKILL) and returns when it is gone.
+func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.gone
 }
+
+// Gone returns a channel that is closed when the child is gone.
+func (p *Process) Gone() <-chan struct{} { return p.gone }
