@@ -41,7 +41,7 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (locker.I
 	case target < 0 && (owner == "" || len(s.owners()) == 0):
 		return seen, fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)
 	case target < 0:
-		return seen, fmt.Errorf("%w: the owner is another one, %s", locker.ErrNotHeld, seen.Owner)
+		return seen, fmt.Errorf("%w: the owner is another one, %s…", locker.ErrNotHeld, seen.Owner)
 	}
 	if seen.Owner != s.states[target].Owner { // a minority's, which was asked for by name
 		seen.Owner, seen.Held, seen.Fence = s.states[target].Owner, s.states[target].Held, s.states[target].Fence

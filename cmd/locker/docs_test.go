@@ -1,0 +1,104 @@
+//go:build unix
+
+package main
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the output of the commands in docs/cli-ops.md anew")
+
+// TestDocs: what docs/cli-ops.md says that commands print, they print. Blocks marked slow are run with -update only.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	const path = "../../docs/cli-ops.md"
+	text, err := os.ReadFile(path)
+	require.NoError(t, err)
+	d := &doc{t: t}
+	blocks := regexp.MustCompile("(?ms)^```console( slow)?\n(.*?)^```$")
+	got := blocks.ReplaceAllStringFunc(string(text), func(block string) string {
+		m := blocks.FindStringSubmatch(block)
+		if m[1] != "" && !*update {
+			return block
+		}
+		return "```console" + m[1] + "\n" + d.run(m[2]) + "```"
+	})
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(got), 0o600))
+		return
+	}
+	assert.Equal(t, normal(string(text)), normal(got))
+}
+
+// doc runs the commands of a document, one after another.
+type doc struct {
+	t   *testing.T
+	url string
+}
+
+// run returns a block with the output of its commands.
+func (d *doc) run(block string) string {
+	var b strings.Builder
+	for line := range strings.Lines(block) {
+		command, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
+		if !ok {
+			continue // output of an earlier run
+		}
+		b.WriteString("$ " + command + "\n")
+		inBackground, ok := strings.CutSuffix(command, " &")
+		if !ok {
+			b.WriteString(d.output(command))
+			continue
+		}
+		p := run(d.t, d.url, strings.Fields(inBackground)[1:]...)
+		if strings.Contains(command, " dev ") {
+			p.says(d.t, "Ctrl-C")
+			d.url = strings.TrimPrefix(strings.TrimSpace(p.out.String()), "export LOCKER_URL=")
+			b.WriteString(p.out.String() + p.err.String())
+			continue
+		}
+		eventually(d.t, "it has the lock", func() bool { return strings.Contains(d.output("locker inspect demo"), "held") })
+	}
+	return b.String()
+}
+
+func (d *doc) output(command string) string {
+	exe, err := os.Executable()
+	require.NoError(d.t, err)
+	dir := d.t.TempDir()
+	require.NoError(d.t, os.Symlink(exe, dir+"/locker"))
+	sh := exec.Command("bash", "-c", command) //nolint:gosec // from our own document
+	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + dir + ":" + os.Getenv("PATH"), "LOCKER_URL=" + d.url}
+	out, _ := sh.CombinedOutput() // exit codes are what some of the commands are about
+	return string(out)
+}
+
+// normal takes out of a text what differs from run to run.
+func normal(text string) string {
+	for _, r := range []struct{ pattern, by string }{
+		{`(?ms)^(locker: )?export LOCKER_URL=\S+$`, "export LOCKER_URL=URL"},
+		{`(127\.0\.0\.1|localhost):\d+`, "ADDR"},
+		{`[A-Za-z0-9_-]{8}…`, "TOKEN…"},
+		{`"owner": "[^"]*"`, `"owner": TOKEN`},
+		{`run_id \w+`, "run_id ID"},
+		{`(?m)^\s+lock ≤.*\n`, ""},
+		{`\d+(\.\d+)?(µs|ms|s|m\d+s)?`, "#"},
+		{` +`, " "},
+		// Before the first renewal, or the last node's answer, a little less is known.
+		{`(?m)^ADDR (free|held) .*$`, "ADDR as it may be"},
+		// A machine that is busy is slow, and that is a finding.
+		{`(?m)^ (ok|warn|fail) latency .*\n( +→.*\n( {2,}.*\n)*)?`, " latency\n"},
+		{`(?m)^# checks: .*$`, "checks"},
+	} {
+		text = regexp.MustCompile(r.pattern).ReplaceAllString(text, r.by)
+	}
+	return text
+}
