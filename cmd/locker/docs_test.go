@@ -75,8 +75,11 @@ func (d *doc) output(command string) string {
 	require.NoError(d.t, err)
 	dir := d.t.TempDir()
 	require.NoError(d.t, os.Symlink(exe, dir+"/locker"))
-	sh := exec.Command("bash", "-c", command) //nolint:gosec // from our own document
+	sh := exec.Command("bash", "-c", command)
 	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + dir + ":" + os.Getenv("PATH"), "LOCKER_URL=" + d.url}
+	if !*update { // that a machine is busy with other tests is no finding
+		sh.Env = append(sh.Env, "LOCKER_REDLOCK_BUDGET=2m", "LOCKER_TTL=10m")
+	}
 	out, _ := sh.CombinedOutput() // exit codes are what some of the commands are about
 	return string(out)
 }
@@ -94,8 +97,7 @@ func normal(text string) string {
 		{` +`, " "},
 		// Before the first renewal, or the last node's answer, a little less is known.
 		{`(?m)^ADDR (free|held) .*$`, "ADDR as it may be"},
-		// A machine that is busy is slow, and that is a finding.
-		{`(?m)^ (ok|warn|fail) latency .*\n( +→.*\n( {2,}.*\n)*)?`, " latency\n"},
+		{`the bound is #, `, ""},
 		{`(?m)^# checks: .*$`, "checks"},
 	} {
 		text = regexp.MustCompile(r.pattern).ReplaceAllString(text, r.by)
