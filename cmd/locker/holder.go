@@ -271,13 +271,18 @@ func (h *holder) killBy() time.Time { return h.lease.Until().Add(-h.opts.margin(
 func (h *holder) watch() error {
 	ended := h.lease.Done()
 	last := h.killBy()
-	backstop := time.NewTimer(time.Until(last))
+	// If the guard has not killed the command by then, it is stopped, or hangs.
+	late := h.opts.margin() / 2
+	backstop := time.NewTimer(time.Until(last) + late)
 	defer backstop.Stop()
 	for {
 		select {
 		case n, ok := <-h.heard:
 			if !ok {
 				h.sweep()
+				if h.lost != nil {
+					return h.verdict(exitSoftware)
+				}
 				return &exitError{exitSoftware, errors.New("the process that guarded the command has died: the command was killed"), ""}
 			}
 			if n.Is == isOver {
@@ -293,7 +298,7 @@ func (h *holder) watch() error {
 		case <-h.renewed:
 			if by := h.killBy(); h.lost == nil && by.After(last) {
 				last = by
-				backstop.Reset(time.Until(by))
+				backstop.Reset(time.Until(by) + late)
 				_ = send(h.orders, order{Do: doExtend, KillBy: instantOf(by)})
 			}
 		case <-ended:
@@ -301,9 +306,12 @@ func (h *holder) watch() error {
 			h.lose(h.lease.Err())
 			_ = send(h.orders, order{Do: doLost})
 		case <-backstop.C:
-			// The guard does the same at the same time, unless it is stopped.
-			if h.group != 0 && h.opts.onLost != onLostNotify {
-				_ = unix.Kill(-h.group, unix.SIGKILL)
+			if h.opts.onLost != onLostNotify {
+				h.lose(h.lease.Err())
+				_ = h.guard.Process.Kill()
+				if h.group != 0 {
+					_ = unix.Kill(-h.group, unix.SIGKILL)
+				}
 			}
 		}
 	}

@@ -76,7 +76,7 @@ func TestExitCodes(t *testing.T) {
 	notExecutable := t.TempDir() + "/file"
 	require.NoError(t, os.WriteFile(notExecutable, []byte("#!/bin/sh\n"), 0o600))
 	noInterpreter := t.TempDir() + "/script"
-	require.NoError(t, os.WriteFile(noInterpreter, []byte("#!/no/such\n"), 0o700)) //nolint:gosec // to be executed
+	require.NoError(t, os.WriteFile(noInterpreter, []byte("#!/no/such\n"), 0o700))
 	sh := func(script string) []string { return []string{"-k", "k", "--", "sh", "-c", script} }
 	for name, tt := range map[string]struct {
 		url  string
@@ -91,7 +91,7 @@ func TestExitCodes(t *testing.T) {
 		"terminated":            {url, sh("kill $$"), 128 + 15, ""},
 		"held":                  {url, []string{"-k", "held", "--wait", "0", "--", "true"}, 75, `trylock "held": held by another owner (for `},
 		"held, quietly":         {url, []string{"-k", "held", "--wait", "0", "-q", "--", "true"}, 75, ""},
-		"held for too long":     {url, []string{"-k", "held", "--wait", "50ms", "--", "true"}, 75, "wait longer with --wait"},
+		"held for too long":     {url, []string{"-k", "held", "--wait", "3s", "--", "true"}, 75, "wait longer with --wait"},
 		"not a lock":            {url, []string{"-k", "list", "--", "true"}, 65, "choose another key"},
 		"server down":           {"redis://" + dead.Addr(), []string{"-k", "k", "--", "true"}, 69, "is the server up"},
 		"no quorum":             {"redlock://" + dead.Addr() + "," + s.Addr() + ",localhost:1", []string{"-k", "k", "--wait", "0", "--", "true"}, 69, dead.Addr()},
@@ -119,10 +119,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			key := "k"
-			if tt.says == "" {
-				key = strings.ReplaceAll(name, " ", "-") // these get as far as the lock
-			}
+			key := strings.ReplaceAll(name, " ", "-")
 			args := append([]string{"run"}, tt.args...)
 			if args[2] == "k" {
 				args[2] = key
