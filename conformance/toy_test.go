@@ -26,14 +26,14 @@ type toy struct {
 	deaf    bool // those who wait are not told
 	outages int  // requests in a row that failed
 
-	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining            bool
-	lateIgnored, hungIgnored, ignoresContext, late, gated, breaks, retries                                       bool
-	shortens, setsEnd, extendCreates, extendAny, extendsShort, createsSecretly, prolongsOthers                   bool
-	tellsTokens, forcesAny, forcesNothing, seesHeldOnly                                                          bool
-	releaseAny, neverFrees, ignoresKeep, keepsOwner, releaseLeaves, giveUpRelease, twoSteps, expiresLater        bool
-	foreignHeld, foreignGone, staysOpen                                                                          bool
-	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews bool
-	neverTells, neverStops                                                                                       bool
+	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining                      bool
+	lateIgnored, cancelIgnored, hungIgnored, checksThenSets, ignoresContext, late, gated, breaks, retries                  bool
+	shortens, setsEnd, extendCreates, extendAny, extendsShort, createsSecretly, prolongsOthers                             bool
+	releaseAny, deletesSecretly, neverFrees, ignoresKeep, keepsOwner, releaseLeaves, giveUpRelease, twoSteps, expiresLater bool
+	foreignHeld, foreignGone, staysOpen                                                                                    bool
+	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews           bool
+	neverTells, neverLive, neverStops                                                                                      bool
+	tellsTokens, forcesAny, forcesNothing, seesHeldOnly                                                                    bool
 
 	ttl                               func(time.Duration) time.Duration
 	acquireErr, extendErr, releaseErr func(error) error
@@ -111,7 +111,7 @@ func (s *toy) request(ctx context.Context, do func() (locker.Grant, error), undo
 	if down {
 		s.outages++
 	}
-	down = down || s.breaks && s.outages > 2
+	down = down || s.breaks && s.outages > 5
 	s.mu.Unlock()
 	if down {
 		time.Sleep(100 * time.Microsecond)
@@ -141,7 +141,8 @@ func (s *toy) request(ctx context.Context, do func() (locker.Grant, error), undo
 		if lost {
 			g, err = locker.Grant{}, lostLink
 		}
-		if (ctx.Err() != nil || lost && !s.retries) && undo != nil && !s.lateIgnored && (hung == nil || !s.hungIgnored) {
+		ignored := s.lateIgnored || hung != nil && s.hungIgnored || hung == nil && !lost && s.cancelIgnored
+		if (ctx.Err() != nil || lost && !s.retries) && undo != nil && !ignored {
 			undo()
 		}
 		done <- result{g, err}
@@ -170,7 +171,15 @@ func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 	if s.refusesOddKeys && strings.ContainsAny(req.Key, "{}\x00") {
 		return locker.Grant{}, locker.ErrUnavailable
 	}
+	if s.checksThenSets {
+		if _, err := s.answer(ctx, func() (locker.Grant, error) { return locker.Grant{}, s.check(req) }, nil); err != nil {
+			return locker.Grant{}, err
+		}
+	}
 	g, err := s.answer(ctx, func() (locker.Grant, error) {
+		if s.checksThenSets {
+			delete(s.locks, req.Key)
+		}
 		if line := s.line[req.Key]; len(line) > 0 {
 			return locker.Grant{}, &locker.HeldError{}
 		}
@@ -189,6 +198,17 @@ func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 		err = s.acquireErr(err)
 	}
 	return g, err
+}
+
+// check says whether take would find the lock free.
+func (s *toy) check(req locker.Request) error {
+	switch l, ok := s.held(req.Key); {
+	case ok && l.foreign:
+		return locker.ErrForeignKey
+	case ok && l.token != req.Token:
+		return &locker.HeldError{}
+	}
+	return nil
 }
 
 // take grants the lock, if it is free. Like all that follow, it is called with mu held.
@@ -232,7 +252,7 @@ func (s *toy) Extend(ctx context.Context, req locker.Request) error {
 		l, ok := s.held(req.Key)
 		switch {
 		case ok && l.token == req.Token || ok && s.extendAny || !ok && s.extendCreates:
-		case ok && s.prolongsOthers:
+		case ok && s.prolongsOthers && l.token != "":
 			l.expires = time.Now().Add(req.TTL)
 			s.locks[req.Key] = l
 			return locker.Grant{}, locker.ErrNotHeld
@@ -280,6 +300,9 @@ func (s *toy) Release(ctx context.Context, req locker.Request) error {
 
 func (s *toy) release(ctx context.Context, req locker.Request) error {
 	own := func() (locker.Grant, error) {
+		if l, ok := s.held(req.Key); s.deletesSecretly && ok && l.token != req.Token && l.token != "" {
+			delete(s.locks, req.Key)
+		}
 		if l, ok := s.held(req.Key); !ok || l.token != req.Token && !s.releaseAny {
 			return locker.Grant{}, locker.ErrNotHeld
 		}
@@ -462,7 +485,7 @@ func (b toyNotifier) Notify(key string, wake func()) (live func() bool, stop fun
 	s := b.toy
 	s.with(func() { s.wakes[key] = append(s.wakes[key], &wake) })
 	time.AfterFunc(time.Millisecond, wake)
-	return func() bool { return true }, func() {
+	return func() bool { return !s.neverLive }, func() {
 		s.with(func() {
 			if !s.neverStops {
 				s.wakes[key] = slices.DeleteFunc(slices.Clone(s.wakes[key]), func(w *func()) bool { return w == &wake })
