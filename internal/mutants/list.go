@@ -2,8 +2,10 @@ package main
 
 // mutants is what is planted. Anchors are short, so that they outlive changes around them; a test sees that each is still
 // there. Scripts exist twice, in Lua and as their twin in internal/simnode: a bug in the one is for tests on real servers to
-// find, in the other for the simulation.
+// find, in the other for the simulation. (No guard against nodes that forget: there is none yet, and PROFILE=forget of the
+// simulation shows what that costs.)
 var mutants = []mutant{
+	// Nothing is planted: what is said to notice the others must not notice this.
 	{"none", nil, []killer{simulated(200).but("nothing is wrong")}},
 	{"DEL without compare, script", []patch{{"internal/node/undo.lua", "if got[1] == o then", "if got[1] then"}},
 		[]killer{test("internal/node", "TestReleaseScript|TestTwin")}},
@@ -40,7 +42,7 @@ var mutants = []mutant{
 		[]killer{test(".", "TestUntilIsMeasuredFromBeforeTheRequest"), simulated(1000)}},
 	{"validity from the end of an extension", []patch{{"lease.go", "return l.prolong(start)", "return l.prolong(time.Now())"}},
 		[]killer{test(".", "TestExtensionIsMeasuredFromBeforeTheRequest"), simulated(1000)}},
-	{"a grant counts before it is claimed", []patch{{"internal/node/fifo.go", "if p.left < w.req.TTL {", "if p.left < 0 {"}},
+	{"a grant counts before it is claimed", []patch{{"internal/node/fifo.go", "if p.left < w.req.TTL {", "if p.left < 0 {"}, {"internal/node/fifo.go", "p.left >= w.req.TTL {", "p.left >= 0 {"}},
 		[]killer{test("internal/node", "TestScheduleLostPush|TestAttemptExecutedTwice|TestSchedules|TestAnswerAtTheLastMoment"), simulated(600)}},
 	{"raise does not ask who has the lock, script", []patch{{"internal/node/raise.lua", "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end", ""}},
 		[]killer{test("internal/node", "TestScheduleTokenIssuedTwice|TestScheduleNextHolderGetsSmallerToken"), modelled("-DRAISE_LE_ANY")}},
