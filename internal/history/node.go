@@ -53,8 +53,7 @@ func (l *NodeLog) Add(s NodeStep) {
 	switch {
 	case (s.Script == "extend" || s.Script == "raise") && was == is && was != s.Owner && s.After.Fence != s.Before.Fence:
 		l.add(s, "the counter was changed by somebody else than the owner of the lock")
-	case was == is && was == "":
-	case was == is && s.After.Expires < s.Before.Expires:
+	case was == is && was != "" && s.After.Expires < s.Before.Expires:
 		l.add(s, "the life of the lock was shortened")
 	case was == is:
 	case was == "" && s.Script == "extend", was == "" && s.Script == "raise", was == "" && s.Script == "claim":

@@ -65,6 +65,7 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 	w, d, s := l.client.world, l.dice, l.server
 	// What has become of it, it becomes of the connection, too: broken, or silent.
 	broken := func() (answer, bool) { return answer{err: io.EOF}, d.chance(.5) }
+	back := time.Duration(0) // for how much longer than usual the reply takes
 	alive := l.client.gate()
 	time.Sleep(w.Latency/20 + d.upTo(w.Latency))
 	l.mu.Lock()
@@ -76,7 +77,10 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 	case w.strikes(d, requestLost, 1):
 		return broken()
 	case w.strikes(d, slow, 1):
-		time.Sleep(d.upTo(300 * time.Millisecond))
+		if back = d.upTo(300 * time.Millisecond); d.chance(.5) {
+			time.Sleep(back)
+			back = 0
+		}
 	case w.strikes(d, late, 1):
 		w.underWay.Go(func() {
 			time.Sleep(d.upTo(maxLate))
@@ -97,7 +101,7 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 		l.again(cmds, execute)
 	}
 	boot := s.booted()
-	time.Sleep(w.Latency/20 + d.upTo(w.Latency))
+	time.Sleep(w.Latency/20 + d.upTo(w.Latency) + back)
 	l.mu.Lock()
 	noWay = l.noWayBack
 	l.mu.Unlock()

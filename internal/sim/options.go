@@ -63,7 +63,7 @@ var kinds = [faults]struct {
 	twice: {"executed twice", .02}, unsent: {"not sent", .005}, refused: {"refused", .004}, scriptsFlushed: {"scripts flushed", .003},
 	messageLost: {"message lost", .05}, messageLate: {"message late", .05}, subscribersCut: {"subscribers cut", .4},
 	crashed: {"node crashed", .4}, forgot: {"node forgot", .15}, hung: {"node hung", .4}, separated: {"client cut off from a node", .6},
-	paused: {"client paused", .4}, died: {"client died", .15}, abandoned: {"lock abandoned", .02}, careless: {"holder stalled", .01},
+	paused: {"client paused", .4}, died: {"client died", .15}, abandoned: {"lock abandoned", .05}, careless: {"holder stalled", .01},
 }
 
 // Options are what a seed comes to.
