@@ -132,16 +132,16 @@ func work(todo <-chan mutant, printing *sync.Mutex) (unexpected int, err error) 
 		return 0, err
 	}
 	for m := range todo {
-		rows, bad, err := m.run(dir)
+		rows, bad, failure := m.run(dir)
 		printing.Lock()
 		fmt.Print(rows)
 		printing.Unlock()
-		if err != nil {
-			return unexpected, fmt.Errorf("%s: %w", m.name, err)
+		if failure != nil { // the others can be tried nevertheless
+			err = errors.Join(err, fmt.Errorf("%s: %w", m.name, failure))
 		}
 		unexpected += bad
 	}
-	return unexpected, nil
+	return unexpected, err
 }
 
 // copyRepository copies what git knows of, as it is in the working tree.

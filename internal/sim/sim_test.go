@@ -112,11 +112,12 @@ func (b batch) String() string {
 	return s.String()
 }
 
-// quotas are what a batch needs, for it to show anything.
+// quotas are what a batch needs, for it to show anything: less than half of what is usual, so that a batch of ordinary luck
+// passes. A small one cannot promise rare things.
 func quotas(episodes int) map[string]int {
 	needed := map[string]int{
-		"acquisitions": 20 * episodes, "attempts": 40 * episodes, "script raise": episodes, "renewals": episodes / 2,
-		"fenced updates": 15 * episodes, "updates lost without tokens": episodes / 60, "stale accesses refused": episodes / 100,
+		"acquisitions": 15 * episodes, "attempts": 30 * episodes, "fenced updates": 12 * episodes,
+		"script raise": episodes / 2, "renewals": episodes / 4, "updates lost without tokens": episodes / 100, "stale accesses refused": episodes / 200,
 	}
 	for _, k := range kinds {
 		needed[k.name] = episodes / 30
@@ -161,10 +162,16 @@ func timing(rule string) bool {
 // keep their promise even then, and what checks them loses nothing.
 func TestTokensHoldWhereExclusionDoesNot(t *testing.T) {
 	for _, p := range []Profile{Forget, Drift} {
-		b := playAll(t, p, firstSeed(), *seeds/2, timing)
-		t.Logf("%s:\n%v", p, b)
-		if b.broken["ME"] == 0 {
-			t.Errorf("profile %s: exclusion held in %d episodes, which is suspicious", p, *seeds/2)
-		}
+		t.Run(string(p), func(t *testing.T) {
+			const few, most = 20, 400
+			from, played := firstSeed(), 0
+			for broken := 0; broken == 0 && !t.Failed(); played += few {
+				if played >= most {
+					t.Fatalf("exclusion held in %d episodes from %d, which is suspicious", played, from)
+				}
+				broken = playAll(t, p, from+uint64(played), few, timing).broken["ME"]
+			}
+			t.Logf("exclusion was broken within %d episodes from %d", played, from)
+		})
 	}
 }
