@@ -48,10 +48,14 @@ func (t *tokens) note(token string) {
 	t.all = append(t.all, token)
 }
 
-func newRecorder(t *testing.T) *recorder {
+func newRecorder(t *testing.T, readers ...sdkmetric.Reader) *recorder {
 	r := &recorder{T: t, begun: time.Now(), spans: tracetest.NewInMemoryExporter(), reader: sdkmetric.NewManualReader()}
 	r.tracers = sdktrace.NewTracerProvider(sdktrace.WithSyncer(r.spans))
-	r.meters = sdkmetric.NewMeterProvider(sdkmetric.WithReader(r.reader))
+	opts := []sdkmetric.Option{sdkmetric.WithReader(r.reader)}
+	for _, reader := range readers {
+		opts = append(opts, sdkmetric.WithReader(reader))
+	}
+	r.meters = sdkmetric.NewMeterProvider(opts...)
 	return r
 }
 

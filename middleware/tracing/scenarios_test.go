@@ -2,8 +2,6 @@ package tracing_test
 
 import (
 	"context"
-	"errors"
-	"sync"
 	"testing"
 	"time"
 
@@ -13,42 +11,6 @@ import (
 
 // key is long enough not to be part of anything else.
 const key = "orders:42"
-
-// store is the in-process store. It notes all tokens, and renewals can be made to fail.
-type store struct {
-	*memory.Backend
-	tokens *tokens
-	mu     sync.Mutex
-	down   error // what Extend says; nil: it works
-}
-
-func (s *store) fail(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.down = err
-}
-
-func (s *store) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	s.tokens.note(req.Token)
-	return s.Backend.Acquire(ctx, req)
-}
-
-func (s *store) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	s.tokens.note(req.Token)
-	return s.Backend.Queue(ctx, req)
-}
-
-func (s *store) Extend(ctx context.Context, req locker.Request) error {
-	s.mu.Lock()
-	err := s.down
-	s.mu.Unlock()
-	if err != nil {
-		return err
-	}
-	return s.Backend.Extend(ctx, req)
-}
-
-var errDown = errors.Join(locker.ErrUnavailable, errors.New("connection refused"))
 
 // scenarios: what happens, and what is to be recorded of it: the spans in the order in which they began, with their times, attributes
 // and events, and every figure.
@@ -188,17 +150,16 @@ var scenarios = []struct {
 	`},
 	{"in doubt for a while", func(r *recorder, s *store, l locker.Locker) {
 		lease := must(l.Lock(r.request(), key))
-		s.fail(errDown)
+		s.fail("extend")
 		time.Sleep(6 * time.Second)
-		s.fail(nil)
+		s.fail("")
 		time.Sleep(6 * time.Second)
 		_ = lease.Unlock(r.request())
 	}, `
 		locker.lock 0s-0s in request
 			attempts=1 fence=1 operation=lock outcome=acquired
 			0s attempt: duration=0 outcome=acquired
-		locker.renew 3.333333333s-3.333333333s of locker.lock Error: lock store unavailable
-		connection refused
+		locker.renew 3.333333333s-3.333333333s of locker.lock Error: lock store unavailable: connection refused
 			error.type=unavailable outcome=error
 		locker.renew 6.333333333s-6.333333333s of locker.lock
 			outcome=renewed
@@ -215,7 +176,7 @@ var scenarios = []struct {
 	`},
 	{"expired", func(r *recorder, s *store, l locker.Locker) {
 		lease := must(l.Lock(r.request(), key))
-		s.fail(errDown)
+		s.fail("extend")
 		<-lease.Done()
 		time.Sleep(time.Second)
 		_ = lease.Unlock(r.request())
@@ -223,8 +184,7 @@ var scenarios = []struct {
 		locker.lock 0s-0s in request
 			attempts=1 fence=1 operation=lock outcome=acquired
 			0s attempt: duration=0 outcome=acquired
-		locker.renew 3.333333333s-3.333333333s of locker.lock Error: lock store unavailable
-		connection refused
+		locker.renew 3.333333333s-3.333333333s of locker.lock Error: lock store unavailable: connection refused
 			error.type=unavailable outcome=error
 		locker.lost 9.847s-9.847s of locker.lock Error: lock lost: expired
 			error.type=lost held=9.847 lost.reason=expired
@@ -297,6 +257,80 @@ var scenarios = []struct {
 		lease.remaining {} 1: 9.898
 		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
 		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"unlocked without an answer", func(r *recorder, s *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key))
+		s.fail("release")
+		_ = lease.Unlock(r.request())
+		s.fail("")
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.unlock 0s-0s in request of locker.lock Error: lock store unavailable: connection refused
+			error.type=unavailable held=0 operation=unlock outcome=error remaining=9.898 renewals.failed=0 renewals=0
+		locker.unlock 0s-0s in request of locker.lock
+			operation=unlock outcome=unlocked
+	`, `
+		lease.active {} 0
+		lease.hold.duration {error.type=unavailable outcome=unlocked} 1: 0
+		lease.remaining {} 1: 9.898
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"held for too long", func(r *recorder, s *store, l locker.Locker) {
+		lease := must(l.Lock(r.request(), key, locker.MaxHold(5*time.Second)))
+		<-lease.Done()
+		_ = lease.Unlock(r.request())
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.lost 4.949s-4.949s of locker.lock Error: lock lost: max hold reached
+			error.type=lost held=4.949 lost.reason=max hold reached
+		locker.unlock 4.949s-4.949s in request of locker.lock
+			operation=unlock outcome=unlocked remaining=0 renewals.failed=0 renewals=1
+	`, `
+		lease.active {} 0
+		lease.hold.duration {lost.reason=max hold reached outcome=lost} 1: 4.949
+		lease.lost {lost.reason=max hold reached} 1
+		lease.remaining {} 1: 0
+		lease.renewals {outcome=renewed} 1
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"closed under a lease", func(r *recorder, s *store, l locker.Locker) {
+		_ = must(l.Lock(r.request(), key))
+		c, _ := locker.As[*locker.Client](l)
+		_ = c.Close()
+		_, _ = l.Lock(r.request(), key)
+	}, `
+		locker.lock 0s-0s in request
+			attempts=1 fence=1 operation=lock outcome=acquired
+			0s attempt: duration=0 outcome=acquired
+		locker.lock 0s-0s in request Error: client is closed
+			attempts=0 error.type=closed operation=lock outcome=error
+		locker.lost 0s-0s of locker.lock Error: lock lost: closed
+			error.type=lost held=0 lost.reason=closed
+	`, `
+		lease.active {} 0
+		lease.hold.duration {lost.reason=closed outcome=lost} 1: 0
+		lease.lost {lost.reason=closed} 1
+		lock.acquire.duration {error.type=closed operation=lock outcome=error} 1: 0
+		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
+		lock.attempts {operation=lock outcome=acquired} 1: 1
+	`},
+	{"unavailable", func(r *recorder, s *store, l locker.Locker) {
+		s.fail("queue")
+		_, _ = l.Lock(r.request(), key)
+	}, `
+		locker.lock 0s-0s in request Error: lock store unavailable: connection refused
+			attempts=1 error.type=unavailable operation=lock outcome=error
+			0s attempt: duration=0 error.type=unavailable outcome=error
+	`, `
+		lock.acquire.duration {error.type=unavailable operation=lock outcome=error} 1: 0
+		lock.attempts {error.type=unavailable operation=lock outcome=error} 1: 1
 	`},
 	{"bad input", func(r *recorder, _ *store, l locker.Locker) {
 		_, _ = l.Lock(r.request(), key, locker.TTL(time.Millisecond))

@@ -157,7 +157,7 @@ func TestAttributesAreOnEverything(t *testing.T) {
 		l := r.wrap(c, tracing.WithAttributes(attribute.String("shop", "berlin")), tracing.WithAttributes(attribute.Int("shard", 7)))
 		lease := must(l.Lock(r.request(), key))
 		_, _ = l.TryLock(r.request(), key)
-		store.fail(errDown)
+		store.fail("extend")
 		<-lease.Done()
 		_ = lease.Unlock(r.request())
 		_ = c.Close()

@@ -1,0 +1,62 @@
+package tracing_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/memory"
+)
+
+// store is the in-process store. It notes all tokens, and one operation can be made to fail.
+type store struct {
+	*memory.Backend
+	tokens  *tokens
+	mu      sync.Mutex
+	failing string
+}
+
+func (s *store) fail(op string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing = op
+}
+
+func (s *store) fails(op string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failing == op {
+		return errDown
+	}
+	return nil
+}
+
+func (s *store) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.tokens.note(req.Token)
+	return s.Backend.Acquire(ctx, req)
+}
+
+func (s *store) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.tokens.note(req.Token)
+	if err := s.fails("queue"); err != nil {
+		return locker.Grant{}, err
+	}
+	return s.Backend.Queue(ctx, req)
+}
+
+func (s *store) Extend(ctx context.Context, req locker.Request) error {
+	if err := s.fails("extend"); err != nil {
+		return err
+	}
+	return s.Backend.Extend(ctx, req)
+}
+
+func (s *store) Release(ctx context.Context, req locker.Request) error {
+	if err := s.fails("release"); err != nil {
+		return err
+	}
+	return s.Backend.Release(ctx, req)
+}
+
+var errDown = fmt.Errorf("%w: connection refused", locker.ErrUnavailable)
