@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlpmetric/otlpmetrichttp"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/exporters/stdout/stdoutmetric"
+	"go.opentelemetry.io/otel/exporters/stdout/stdouttrace"
+	"go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"go.opentelemetry.io/otel/sdk/trace"
+)
+
+// telemetry is the SDK: what becomes of the spans and measurements that the middleware makes.
+type telemetry struct {
+	tracers *trace.TracerProvider
+	meters  *metric.MeterProvider
+}
+
+// newTelemetry sends everything by OTLP, to where the environment says (OTEL_EXPORTER_OTLP_ENDPOINT and its like), or writes
+// it to w.
+func newTelemetry(ctx context.Context, otlp bool, w io.Writer) (*telemetry, error) {
+	var spans trace.SpanExporter
+	var figures metric.Exporter
+	var err, err2 error
+	if otlp {
+		spans, err = otlptracehttp.New(ctx)
+		figures, err2 = otlpmetrichttp.New(ctx)
+	} else {
+		spans, err = stdouttrace.New(stdouttrace.WithWriter(w))
+		figures, err2 = stdoutmetric.New(stdoutmetric.WithWriter(w))
+	}
+	if err := errors.Join(err, err2); err != nil {
+		return nil, err
+	}
+	// What the environment says (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins.
+	res, err := resource.Merge(resource.NewSchemaless(attribute.String("service.name", "locker-example")), resource.Environment())
+	if err != nil {
+		return nil, err
+	}
+	return &telemetry{
+		tracers: trace.NewTracerProvider(trace.WithBatcher(spans), trace.WithResource(res)),
+		meters:  metric.NewMeterProvider(metric.WithReader(metric.NewPeriodicReader(figures)), metric.WithResource(res)),
+	}, nil
+}
+
+// flush sends what has not been sent yet. The program is about to end, maybe by Ctrl-C, so that its context has ended
+// before; and a collector that does not answer must not keep it.
+func (t *telemetry) flush() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	return errors.Join(t.tracers.Shutdown(ctx), t.meters.Shutdown(ctx))
+}

@@ -1,0 +1,116 @@
+package examples_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// exported is a line of what examples/observability writes: a span, or all metrics.
+type exported struct {
+	Name         string
+	SpanContext  struct{ SpanID string }
+	Parent       struct{ SpanID string }
+	Attributes   []struct{ Key string }
+	Events       []struct{ Name string }
+	ScopeMetrics []struct{ Metrics []struct{ Name string } }
+}
+
+// telemetry reads what p has written, once it has ended well, and checks that it is complete: nothing was lost at the end.
+func (p *program) telemetry(t *testing.T) (spans map[string]exported, names, metrics, events map[string]bool) {
+	t.Helper()
+	require.Zero(t, p.wait(t), p.stderr.String())
+	require.Regexp(t, `^\d+ orders were worked on, \d+ were left to others\n$`, p.stderr.String())
+	spans, names, metrics, events = map[string]exported{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for d := json.NewDecoder(&p.stdout); ; {
+		var line exported
+		err := d.Decode(&line)
+		if err == io.EOF {
+			break
+		}
+		require.NoError(t, err)
+		if line.Name != "" {
+			spans[line.SpanContext.SpanID] = line
+			names[line.Name] = true
+		}
+		for _, e := range line.Events {
+			events[e.Name] = true
+		}
+		for _, s := range line.ScopeMetrics {
+			for _, m := range s.Metrics {
+				metrics[m.Name] = true
+			}
+		}
+	}
+	for _, s := range spans {
+		if strings.HasPrefix(s.Name, "locker.") {
+			assert.Equal(t, "work on an order", spans[s.Parent.SpanID].Name, s.Name)
+		}
+	}
+	for _, name := range []string{"work on an order", "locker.lock", "locker.unlock"} {
+		assert.True(t, names[name], name)
+	}
+	for _, name := range []string{
+		"locker.lock.acquire.duration", "locker.lock.wait.duration", "locker.lock.attempts", "locker.lock.contentions",
+		"locker.lock.waiters", "locker.lease.active", "locker.lease.hold.duration", "locker.lease.remaining",
+	} {
+		assert.True(t, metrics[name], name)
+	}
+	return spans, names, metrics, events
+}
+
+func TestObservability(t *testing.T) {
+	t.Parallel()
+	_, _, metrics, _ := start(t, "observability", nil, "-for", "1s").telemetry(t)
+	assert.NotContains(t, metrics, "locker.node.vote.duration")
+}
+
+func TestObservabilityOfNodes(t *testing.T) {
+	t.Parallel()
+	p := start(t, "observability", []string{"LOCKER_URL=" + redlockURL("goredis", servers(t, 3)...)}, "-for", "2s")
+	_, _, metrics, events := p.telemetry(t)
+	assert.Contains(t, metrics, "locker.node.vote.duration")
+	assert.Contains(t, events, "locker.vote")
+}
+
+// Ctrl-C loses nothing.
+func TestObservabilityInterrupted(t *testing.T) {
+	t.Parallel()
+	p := start(t, "observability", nil, "-for", "1h")
+	time.AfterFunc(time.Second, func() { _ = p.Process.Signal(syscall.SIGINT) })
+	p.telemetry(t)
+}
+
+func TestObservabilityByOTLP(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	got := map[string][]byte{}
+	collector := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		mu.Lock()
+		defer mu.Unlock()
+		got[r.URL.Path] = append(got[r.URL.Path], body...)
+	}))
+	defer collector.Close()
+	p := start(t, "observability", []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_SERVICE_NAME=shop"}, "-for", "1s")
+	require.Zero(t, p.wait(t), p.stderr.String())
+	assert.Empty(t, p.stdout.String())
+	for path, words := range map[string][]string{
+		"/v1/traces":  {"shop", "locker.lock", "locker.unlock", "locker.key.class"},
+		"/v1/metrics": {"shop", "locker.lock.acquire.duration", "locker.lease.active"},
+	} {
+		for _, word := range words {
+			assert.True(t, bytes.Contains(got[path], []byte(word)), "%s is not in what came to %s", word, path)
+		}
+	}
+}
