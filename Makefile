@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint verify check fuzz sim mutants tokens leases model model-full bench bench-full bench-smoke
+.PHONY: test lint verify check fuzz sim mutants tokens leases outage model model-full bench bench-full bench-smoke
 
 test: ## install redis-server if it is missing, run all tests under the race detector
 	@scripts/need-redis.sh
@@ -57,6 +57,11 @@ bench-full: ## the same with longer visits and more rounds: about 25 minutes
 bench-smoke: ## whether the benchmarks still work: 20 seconds, says nothing of speed
 	@scripts/need-redis.sh
 	cd benchmarks && test -z "$$(gofmt -l .)" && go vet ./... && go mod tidy -diff && go test -count=1 ./...
+
+OUTAGE ?= 30s
+outage: ## what 200 callers that retry do to servers that are killed or stopped for that long
+	@scripts/need-redis.sh
+	LOCKER_MEASURE=$(OUTAGE) go test -count=1 -run TestOutageOfRealServers -v ./middleware
 
 HOLD ?= 60s
 leases: ## what 10,000 held leases cost, with each driver, HOLD long

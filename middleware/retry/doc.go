@@ -12,8 +12,8 @@
 //
 // # When
 //
-// Before the n-th retry of a call there is a pause, drawn at random from between nothing (1 ms) and 50 ms·2ⁿ, 2 s at most;
-// [Backoff] changes both. That is "full jitter", as Marc Brooker's "Exponential Backoff And Jitter" (AWS Architecture
+// Before each retry there is a pause, drawn at random from between next to nothing (1 ms) and 50 ms, which doubles with
+// every further retry of the call, up to 2 s; [Backoff] changes both. That is "full jitter", as Marc Brooker's "Exponential Backoff And Jitter" (AWS Architecture
 // Blog, 2015) calls it: of the schemes compared there, it finishes the work of many competing callers with the fewest
 // attempts, because it spreads them over the whole pause. All calls of one middleware together make 100 retries
 // per second at most ([Budget]); what is beyond that waits for its turn.
