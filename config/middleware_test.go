@@ -112,6 +112,9 @@ func TestMiddlewareFaults(t *testing.T) {
 	c := &config.Config{Backend: "memory"}
 	complains(t, c.Overlay([]string{"LOCKER_RETRY_ATTEMPTS=3", "LOCKER_LOG=all", "LOCKER_RETYR=1"}),
 		`"LOCKER_RETRY_ATTEMPTS" (known: LOCKER_RETRY_FOR, `, "LOCKER_LOG: unknown level", `"LOCKER_RETYR": did you mean LOCKER_RETRY?`)
+	c.Retry = &config.Retry{Budget: 1}
+	require.Error(t, c.Overlay([]string{"LOCKER_RETRY_BUDGET=2", "LOCKER_TTL=1"}))
+	assert.Equal(t, 1, c.Retry.Budget, "an overlay that fails changes nothing")
 	c.Retry = &config.Retry{For: -1, Base: -1, Most: -1, Budget: -1}
 	complains(t, c.Validate(), "retry.for: negative", "retry.base: negative", "retry.most: negative", "retry.budget: negative")
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"os"
-	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/memory"
@@ -22,16 +21,17 @@ func Example() {
 		},
 	}))
 	ctx := context.Background()
-	c := memory.New()
+	store := memory.NewBackend()
+	c := locker.NewClient(store)
 	defer c.Close()
 	l := locker.Wrap(c, logging.New(logger))
 
 	lease, _ := l.Lock(ctx, "orders:42")
 	_ = lease.Unlock(ctx) // all is well: nothing is said
 
-	lease, _ = l.Lock(ctx, "orders:42", locker.MaxHold(50*time.Millisecond))
-	<-lease.Done()
+	lease, _ = l.Lock(ctx, "orders:42")
+	_ = store.Release(ctx, locker.Request{Key: "orders:42", Token: lease.Token()}) // somebody deletes the key
 	_ = lease.Unlock(ctx)
 	// Output:
-	// level=WARN msg="lock lost" key=orders:42 fence=2 reason="max hold reached"
+	// level=WARN msg="lock lost" key=orders:42 fence=2 reason="taken over"
 }

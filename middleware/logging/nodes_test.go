@@ -49,9 +49,9 @@ func TestNodes(t *testing.T) {
 		}
 		l := locker.Wrap(c, logging.New(j.logger(slog.LevelInfo)))
 		cycles := func() {
-			for i := range 200 {
+			for i := range 60 { // for 15 s: until a command has timed out, and five seconds more
 				mustUnlock(t, mustLock(t, l, fmt.Sprint(i)))
-				time.Sleep(100 * time.Millisecond)
+				time.Sleep(250 * time.Millisecond)
 			}
 		}
 		cycles()

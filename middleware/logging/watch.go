@@ -66,8 +66,6 @@ func outcomeOf(err error) outcome {
 	switch {
 	case err == nil:
 		return up
-	case errors.Is(err, locker.ErrClosed):
-		return nothing
 	case errors.Is(err, locker.ErrUnavailable), errors.Is(err, locker.ErrNoQuorum):
 		return down
 	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld), errors.Is(err, locker.ErrForeignKey):

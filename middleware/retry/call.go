@@ -52,7 +52,7 @@ func ended(ctx context.Context) error {
 // its time is over.
 func (c *call) run(err error, retryable func(error) bool, op func() error) error {
 	c.tries, c.since = 1, time.Now()
-	for retryable(err) && ended(c.ctx) == nil {
+	for retryable(err) {
 		if !c.pause(fault(err)) {
 			return c.failed(err)
 		}

@@ -71,6 +71,8 @@ func TestOnlyFaultsAreRetried(t *testing.T) {
 			once("acquire", try(), e)
 			s.on(func(string, int, func() error) error { return e })
 			once("acquire", wait(), e)
+			s.on(func(string, int, func() error) error { return errors.Join(errDown, e) })
+			once("acquire", wait(), e, locker.ErrUnavailable)
 		}
 		s.on(nil)
 		once("acquire", try(locker.TTL(1)))
