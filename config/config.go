@@ -25,6 +25,8 @@ type Config struct {
 	// Log is the level from which on locks are logged, to slog.Default: "debug", "info" or "warn". See package
 	// middleware/logging. Empty: they are not.
 	Log string `yaml:"log,omitempty" json:"log,omitempty"`
+	// Tracing traces and measures locks, by the middleware that [RegisterTracing] was given. False: they are not.
+	Tracing bool `yaml:"tracing,omitempty" json:"tracing,omitempty"`
 	// Retry says how operations are retried that failed because of the store. See package middleware/retry. Nil: they are not.
 	Retry *Retry `yaml:"retry,omitempty" json:"retry,omitempty"`
 	// Redis is used if Backend is "redis".
@@ -114,6 +116,9 @@ func (c *Config) check() []problem {
 	}
 	if _, ok := levels[c.Log]; c.Log != "" && !ok {
 		add("log", unknown("level", c.Log, levelNames))
+	}
+	if c.Tracing && newTracing == nil {
+		add("tracing", errNoTracing)
 	}
 	c.Retry.check(add)
 	return ps

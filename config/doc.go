@@ -36,6 +36,7 @@
 //	               Redis (redis, rediss, unix)
 //	budget         how long one operation waits for a majority; 1s if not given; for redlock and redlocks
 //	log            debug, info or warn: the level from which on locks are logged, to slog.Default (package middleware/logging)
+//	tracing        true or false: whether locks are traced and measured, if the program has called RegisterTracing
 //	retry          true or false: whether operations that failed because of the store are retried (package middleware/retry)
 //	retry_for      for how long; 1m if not given. This and what follows switch retry on, unless it is false
 //	retry_base, retry_most    the longest first pause, and the longest of all; 50ms and 2s if not given
@@ -51,6 +52,7 @@
 //	ttl: 10s
 //	prefix: "lock:"
 //	log: info                 # debug, info or warn; locks are not logged without it
+//	tracing: true             # if the program has called RegisterTracing
 //	retry:                    # retry: {} is with all defaults
 //	  for: 1m
 //	  base: 50ms
@@ -86,7 +88,7 @@
 // file over the defaults.
 //
 //	LOCKER_URL                      replaces the whole file; the variables below still win over it
-//	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_LOG
+//	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_LOG  LOCKER_TRACING (true or false)
 //	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE  LOCKER_RETRY_MOST  LOCKER_RETRY_BUDGET
 //	LOCKER_RETRY_ON_HELD (true or false)
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT

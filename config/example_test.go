@@ -42,7 +42,7 @@ func ExampleParse_errors() {
 	// Output:
 	// config: URL: db: not the number of a database
 	// config: URL: ttl: a number without a unit: write 10s or 500ms
-	// config: URL: parameters: unknown parameter "pasword_file": did you mean password_file? (known: prefix, ttl, driver, password_file, db, timeout, fifo, log, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry)
+	// config: URL: parameters: unknown parameter "pasword_file": did you mean password_file? (known: prefix, ttl, driver, password_file, db, timeout, fifo, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry)
 }
 
 // A quorum of servers is a list of hosts. User and password are written once and hold for all.

@@ -8,3 +8,6 @@ func Paths() []string {
 	}
 	return paths
 }
+
+// ForgetTracing undoes RegisterTracing.
+func ForgetTracing() { newTracing = nil }

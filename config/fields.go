@@ -34,6 +34,7 @@ var fields = slices.Concat(
 	reach(nodesPath+"[]", func(c *Config) conn { return c.lastNode().conn() }),
 	[]*field{
 		{"log", "log", text(func(c *Config) *string { return &c.Log })},
+		{"tracing", "tracing", setTracing},
 		{"retry.for", "retry_for", duration(func(c *Config) *Duration { return &c.retried().For })},
 		{"retry.base", "retry_base", duration(func(c *Config) *Duration { return &c.retried().Base })},
 		{"retry.most", "retry_most", duration(func(c *Config) *Duration { return &c.retried().Most })},

@@ -12,6 +12,20 @@ import (
 	"github.com/golocker/locker/middleware/retry"
 )
 
+var newTracing func() locker.Middleware
+
+// RegisterTracing makes the setting "tracing" work, as drivers.Register does for drivers: a program that says nothing of
+// tracing does not link in what that takes, which is more than two megabytes. It is called from init, and panics if it is
+// called twice.
+func RegisterTracing(middleware func() locker.Middleware) {
+	if newTracing != nil {
+		panic("config: tracing is registered twice")
+	}
+	newTracing = middleware
+}
+
+var errNoTracing = errors.New("not linked in: the program has not called config.RegisterTracing")
+
 // Retry says how operations are retried. The zero value of every field stands for the default of package middleware/retry.
 type Retry struct {
 	// For is for how long one call is retried. Zero: retry.DefaultFor.
@@ -59,12 +73,15 @@ func (r *Retry) check(add func(path string, err error)) {
 	}
 }
 
-// wrap puts around l what c switches on. Logging is innermost, so that it sees a store go away, and not only callers that
+// wrap puts around l what c switches on. Tracing sees a call with all its retries; logging is innermost, so that it sees a store go away, and not only callers that
 // give up on it.
 func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
 	var ms []locker.Middleware
 	if len(defaults) > 0 {
 		ms = append(ms, locker.Defaults(defaults...))
+	}
+	if c.Tracing {
+		ms = append(ms, newTracing())
 	}
 	if r := c.Retry; r != nil {
 		opts := []retry.Option{
@@ -119,6 +136,14 @@ func setRetry(c *Config, v string) error {
 		c.Retry = nil
 	}
 	return nil
+}
+
+func setTracing(c *Config, v string) error {
+	on, err := parseBool(v)
+	if err == nil {
+		c.Tracing = on
+	}
+	return err
 }
 
 func setBudget(c *Config, v string) error {

@@ -119,6 +119,57 @@ func TestMiddlewareFaults(t *testing.T) {
 	complains(t, c.Validate(), "retry.for: negative", "retry.base: negative", "retry.most: negative", "retry.budget: negative")
 }
 
+// traced counts the calls of Lock, as what is registered by a program with tracing.
+type traced struct {
+	locker.Locker
+	calls *int
+}
+
+func (l traced) Unwrap() locker.Locker { return l.Locker }
+
+func (l traced) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	*l.calls++
+	return l.Locker.TryLock(ctx, key, opts...)
+}
+
+// TestTracing: it works where it is registered, and is outside of retry.
+func TestTracing(t *testing.T) {
+	_, err := config.Parse("memory:?tracing=true")
+	complains(t, err, "URL: tracing: not linked in")
+	_, err = config.Load(file(t, "backend: memory", "tracing: maybe"))
+	complains(t, err, "locker.yaml:2: tracing: neither true nor false")
+
+	calls := 0
+	config.RegisterTracing(func() locker.Middleware {
+		return func(next locker.Locker) locker.Locker { return traced{next, &calls} }
+	})
+	defer config.ForgetTracing()
+	assert.Panics(t, func() { config.RegisterTracing(nil) })
+	for _, read := range []func() (*config.Config, error){
+		func() (*config.Config, error) { return config.Parse("redis+xflaky://h?tracing=true&retry=true") },
+		func() (*config.Config, error) {
+			return config.Load(file(t, "backend: redis", "redis: {addr: h, driver: xflaky}", "tracing: true", "retry: {}"))
+		},
+		func() (*config.Config, error) {
+			return config.Load(file(t, "backend: redis", "redis: {addr: h, driver: xflaky}", "retry: {}"), "LOCKER_TRACING=true")
+		},
+	} {
+		c, err := read()
+		require.NoError(t, err)
+		again, err := config.Parse(c.String())
+		require.NoError(t, err)
+		assert.True(t, again.Tracing, c.String())
+		l, err := c.Open(t.Context(), locker.NoRenewal())
+		require.NoError(t, err)
+		closeLater(t, l)
+		refusals.Store(2)
+		calls = 0
+		_, err = l.TryLock(t.Context(), "k")
+		require.NoError(t, err)
+		assert.Equal(t, 1, calls)
+	}
+}
+
 // flaky refuses until it has been asked often enough.
 type flaky struct{ refusals *atomic.Int32 }
 

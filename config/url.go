@@ -282,6 +282,9 @@ func (c Config) String() string {
 	if _, ok := levels[c.Log]; ok { // else it may be anything
 		add("log", c.Log)
 	}
+	if c.Tracing {
+		add("tracing", "true")
+	}
 	c.Retry.params(add)
 	s, rest := c.Backend+":", ""
 	switch c.Backend {
