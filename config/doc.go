@@ -36,7 +36,7 @@
 //	               Redis (redis, rediss, unix)
 //	budget         how long one operation waits for a majority; 1s if not given; for redlock and redlocks
 //	log            debug, info or warn: the level from which on locks are logged, to slog.Default (package middleware/logging)
-//	tracing        true or false: whether locks are traced and measured, if the program has called RegisterTracing
+//	tracing        true or false: whether locks are traced and measured, if the program imports config/tracing
 //	retry          true or false: whether operations that failed because of the store are retried (package middleware/retry)
 //	retry_for      for how long; 1m if not given. This and what follows switch retry on, unless it is false
 //	retry_base, retry_most    the longest first pause, and the longest of all; 50ms and 2s if not given
@@ -52,7 +52,7 @@
 //	ttl: 10s
 //	prefix: "lock:"
 //	log: info                 # debug, info or warn; locks are not logged without it
-//	tracing: true             # if the program has called RegisterTracing
+//	tracing: true             # if the program imports config/tracing
 //	retry:                    # retry: {} is with all defaults
 //	  for: 1m
 //	  base: 50ms

@@ -24,7 +24,7 @@ func RegisterTracing(middleware func() locker.Middleware) {
 	newTracing = middleware
 }
 
-var errNoTracing = errors.New("not linked in: the program has not called config.RegisterTracing")
+var errNoTracing = errors.New(`not linked in: the program has to import _ "github.com/golocker/locker/config/tracing", or to call config.RegisterTracing`)
 
 // Retry says how operations are retried. The zero value of every field stands for the default of package middleware/retry.
 type Retry struct {

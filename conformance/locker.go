@@ -21,6 +21,10 @@ type LockerHarness struct {
 
 	// FIFO declares that a lock goes to the client that began to wait for it first. false skips the property that checks it.
 	FIFO bool
+
+	// Retries declares that a call may repeat what has failed (middleware/retry does), so that a lease is counted from a
+	// request that was sent later than the first. true skips the property that knows of one request only.
+	Retries bool
 }
 
 // LockerStore is one store of locks, as several processes share it.

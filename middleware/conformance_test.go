@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
@@ -23,6 +25,7 @@ import (
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/logging"
 	"github.com/golocker/locker/middleware/retry"
+	"github.com/golocker/locker/middleware/tracing"
 	"github.com/golocker/locker/redlock"
 	"github.com/golocker/locker/single"
 )
@@ -34,6 +37,9 @@ var middlewares = []struct {
 	name string
 	make func() locker.Middleware
 }{
+	{"tracing", func() locker.Middleware {
+		return tracing.New(tracing.WithTracerProvider(sdktrace.NewTracerProvider()), tracing.WithMeterProvider(sdkmetric.NewMeterProvider()))
+	}},
 	{"retry", func() locker.Middleware { return retry.New() }},
 	{"logging", func() locker.Middleware {
 		return logging.New(slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug})))
@@ -151,6 +157,7 @@ func conform(t *testing.T, order []int, h conformance.LockerHarness) {
 		s.Client = func() locker.Locker { return wrap(client(), order) }
 		return s
 	}
+	h.Retries = true
 	conformance.RunLocker(t, h)
 }
 

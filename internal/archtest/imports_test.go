@@ -28,6 +28,7 @@ var rules = map[string]struct {
 	"/config": {[]string{module, module + "/drivers", module + "/memory", module + "/middleware/logging", module + "/middleware/retry",
 		module + "/redlock", module + "/single", "go.yaml.in/yaml/v3"},
 		"configuration must not pull in clients that the program does not register"},
+	"/config/tracing": {[]string{module, module + "/config", module + "/middleware/tracing"}, "it only registers"},
 	"/middleware/tracing": {[]string{module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
 		"go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}, "the SDK and its exporters are the program's choice"},
 	"/middleware/retry":   {[]string{module}, "a middleware knows the interface and no store"},
