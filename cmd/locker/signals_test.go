@@ -73,7 +73,7 @@ func TestNoStartAfterTheEndHasBegun(t *testing.T) {
 	for name, sig := range endings {
 		lease, err := l.TryLock(t.Context(), "k")
 		require.NoError(t, err)
-		heard, orders := make(chan news, 1), pipe(t)
+		heard, orders := make(chan news, 2), pipe(t)
 		h := &holder{opts: &runOptions{}, lease: lease, heard: heard, orders: orders, signals: make(chan os.Signal, 2)}
 		heard <- news{Is: isReady}
 		h.signals <- syscall.SIGWINCH
