@@ -41,9 +41,9 @@ var mutants = []mutant{
 	{"validity from the end of the attempt", []patch{{"client.go", "trace.attempted(start, err)", "trace.attempted(start, err)\n	start = time.Now()"}, {"client.go", "start = grant.Sent", "start = time.Now()"}},
 		[]killer{test(".", "TestUntilIsMeasuredFromBeforeTheRequest"), simulated(1000)}},
 	{"validity from the end of an extension", []patch{{"lease.go", "return l.prolong(start)", "return l.prolong(time.Now().Add(0 * time.Since(start)))"}},
-		[]killer{test(".", "TestExtensionIsMeasuredFromBeforeTheRequest"), simulated(1000)}},
+		[]killer{test(".", "TestExtensionIsMeasuredFromBeforeTheRequest")}}, // too rare a chance for the simulation
 	{"a grant counts before it is claimed", []patch{{"internal/node/fifo.go", "if p.left < w.req.TTL {", "if p.left < 0 {"}, {"internal/node/fifo.go", "p.left >= w.req.TTL {", "p.left >= 0 {"}},
-		[]killer{test("internal/node", "TestScheduleLostPush|TestAttemptExecutedTwice|TestSchedules|TestAnswerAtTheLastMoment")}},
+		[]killer{test("internal/node", "TestScheduleLostPush|TestAttemptExecutedTwice|TestSchedules|TestAnswerAtTheLastMoment")}}, // as above
 	{"raise does not ask who has the lock, script", []patch{{"internal/node/raise.lua", "if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end", ""}},
 		[]killer{test("internal/node", "TestScheduleTokenIssuedTwice|TestScheduleNextHolderGetsSmallerToken"), modelled("-DRAISE_LE_ANY")}},
 	{"raise does not ask who has the lock, twin", []patch{{"internal/simnode/simnode.go", "if cur, _ := n.get(keys[0]); cur.value != args[0] {\n		return int64(0)\n	}\n	f, token", "f, token"}},
