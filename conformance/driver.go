@@ -95,6 +95,10 @@ var driverProperties = []property[DriverHarness]{
 		"One silent connection would keep its callers, and the others behind them, for ever.", deadlineBounds,
 	},
 	{
+		"DeadlineWithoutDone", "Where a drivers.Direct says so, Do returns, with an error, by a deadline whose context has no Done channel.",
+		"Callers that cannot be called away wait inside Do: one that does not come back is stuck with the lock that it wanted.", deadlineWithoutDone,
+	},
+	{
 		"EndedContextSendsNothing", "With a context that has ended, nothing is sent and the error matches ErrNotSent.",
 		"An attempt for somebody who has left sets a lock that has no holder.", endedContextSendsNothing,
 	},

@@ -80,6 +80,8 @@ type bug struct {
 	fails []string // the properties that notice, and no others
 	do    func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error)
 	close func(b *buggy) error
+	// direct says that the driver is a drivers.Direct, always ready.
+	direct bool
 
 	subscribe func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error)
 }
@@ -94,6 +96,11 @@ type buggy struct {
 	count  int
 	closed atomic.Bool
 }
+
+// buggyDirect is a driver that claims to keep to deadlines unasked.
+type buggyDirect struct{ *buggy }
+
+func (buggyDirect) Direct() bool { return true }
 
 func (b *buggy) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if b.bug.do == nil {
@@ -286,6 +293,15 @@ var bugs = []bug{
 		},
 	},
 	{
+		name: "only Done is looked at", fails: []string{"DeadlineWithoutDone"}, direct: true,
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			if err := ctx.Err(); err == nil && ctx.Done() == nil {
+				ctx = context.Background()
+			}
+			return b.Driver.Do(ctx, cmds...)
+		},
+	},
+	{
 		name: "an ended context is not noticed", fails: []string{"EndedContextSendsNothing"},
 		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 			if ctx.Err() != nil && !b.closed.Load() {
@@ -357,6 +373,9 @@ func TestDriverSuiteNotices(t *testing.T) {
 			h := sound
 			plant := func(d drivers.Driver) drivers.Driver {
 				b := &buggy{Driver: d, bug: bug}
+				if bug.direct {
+					return buggyDirect{b}
+				}
 				if bug.subscribe != nil {
 					return &buggySubscriber{b, d.(drivers.Subscriber)}
 				}

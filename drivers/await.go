@@ -4,10 +4,16 @@ import "context"
 
 // Await returns what call returns, or the error of ctx as soon as ctx ends. It is for clients whose calls can outlast
 // the deadline of their context. An abandoned call goes on in its goroutine until the client's own time-out ends it;
-// its result is dropped, so the outcome of what it sent is unknown.
+// its result is dropped, so the outcome of what it sent is unknown. What it was called with may be in use until then.
 func Await(ctx context.Context, call func() ([]Reply, error)) ([]Reply, error) {
 	if ctx.Done() == nil {
-		return call()
+		end, ok := ctx.Deadline()
+		if !ok {
+			return call()
+		}
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), end)
+		defer cancel()
 	}
 	type result struct {
 		replies []Reply

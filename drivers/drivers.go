@@ -36,7 +36,8 @@ type Driver interface {
 	//   - Nil is a reply too: a nil bulk string or nil array is a nil Reply and no error.
 	//   - Replies are normalised as described at [Reply], the same for every client.
 	//   - The deadline of ctx bounds the call. Cancellation should, too, but a client that cannot be interrupted
-	//     may be late: no caller of a Locker waits inside Do with a context of its own.
+	//     may be late: no caller of a Locker waits inside Do with a context of its own that can be cancelled. Contexts of
+	//     drivers that are [Direct] may have a deadline and no Done channel.
 	//   - Do works, with ErrNotSent, while the server is down, and recovers when it is back: a driver connects
 	//     lazily, so that one dead node of several does not stop a program from starting.
 	//   - Nothing is logged and no process-wide state of the client library is changed.

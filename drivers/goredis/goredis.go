@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -20,6 +21,8 @@ type driver struct {
 	bounded bool
 	owned   bool
 	gate    drivers.Gate
+	// live says that the last exchange went well: there are connections.
+	live atomic.Bool
 }
 
 // New makes a driver of client, which stays the caller's: Close leaves it open. A *redis.Client, *redis.ClusterClient
@@ -31,7 +34,7 @@ type driver struct {
 func New(client redis.UniversalClient) drivers.Driver {
 	switch client := client.(type) {
 	case *redis.Client:
-		return &subscriber{driver{client: client, bounded: client.Options().ContextTimeoutEnabled}}
+		return &subscriber{driver: driver{client: client, bounded: client.Options().ContextTimeoutEnabled}}
 	case *redis.ClusterClient:
 		return &driver{client: client, bounded: client.Options().ContextTimeoutEnabled}
 	}
@@ -39,7 +42,7 @@ func New(client redis.UniversalClient) drivers.Driver {
 }
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
-	return &subscriber{driver{bounded: true, owned: true, client: redis.NewClient(&redis.Options{
+	return &subscriber{driver: driver{bounded: true, owned: true, client: redis.NewClient(&redis.Options{
 		Network: cfg.Network, Addr: cfg.Addr, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := cfg.Dial(ctx)
@@ -75,10 +78,45 @@ type command struct{ *redis.Cmd }
 
 func (command) NoRetry() bool { return true }
 
+// Direct implements drivers.Direct. A client whose connections are all in use lets a call wait for its PoolTimeout.
+func (d *driver) Direct() bool { return d.bounded && d.live.Load() }
+
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if err := d.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
+	switch {
+	case d.bounded && len(cmds) == 1:
+		return d.one(ctx, cmds[0])
+	case d.bounded:
+		return d.exchange(ctx, batchOf(ctx, cmds))
+	}
+	batch := batchOf(ctx, cmds)
+	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, batch) })
+}
+
+// single is what one command needs, in one piece.
+type single struct {
+	args  [12]any
+	reply [1]drivers.Reply
+}
+
+func (d *driver) one(ctx context.Context, cmd drivers.Command) ([]drivers.Reply, error) {
+	s := new(single)
+	c := command{redis.NewCmd(ctx, drivers.Words(s.args[:0], cmd)...)}
+	reply, err := result(c, d.client.Process(ctx, c))
+	d.live.Store(err == nil)
+	if err != nil {
+		if notSent(err) {
+			err = drivers.NotSent(err)
+		}
+		return nil, err
+	}
+	s.reply[0] = reply
+	return s.reply[:], nil
+}
+
+func batchOf(ctx context.Context, cmds []drivers.Command) []command {
 	batch := make([]command, len(cmds))
 	for i, cmd := range cmds {
 		args := make([]any, len(cmd))
@@ -87,10 +125,7 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 		}
 		batch[i] = command{redis.NewCmd(ctx, args...)}
 	}
-	if d.bounded {
-		return d.exchange(ctx, batch)
-	}
-	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, batch) })
+	return batch
 }
 
 func (d *driver) exchange(ctx context.Context, batch []command) ([]drivers.Reply, error) {
@@ -107,22 +142,32 @@ func (d *driver) exchange(ctx context.Context, batch []command) ([]drivers.Reply
 	replies := make([]drivers.Reply, len(batch))
 	var failures []error
 	for i, cmd := range batch {
-		value, cmdErr := cmd.Result()
-		if value == nil && cmdErr == nil {
-			cmdErr = err // a pipeline whose connection the server refused leaves no trace on its commands
+		reply, failure := result(cmd, err)
+		if failure != nil {
+			failures = append(failures, failure)
 		}
-		switch refusal, refused := errors.AsType[redis.Error](cmdErr); {
-		case cmdErr == nil:
-			replies[i] = normal(value)
-		case errors.Is(cmdErr, redis.Nil):
-			// A nil reply, although it is a redis.Error, too.
-		case refused:
-			replies[i] = drivers.ServerError(refusal.Error())
-		default:
-			failures = append(failures, cmdErr)
-		}
+		replies[i] = reply
 	}
+	d.live.Store(len(failures) == 0)
 	return drivers.Outcome(replies, failures, notSent)
+}
+
+// result returns the reply to cmd, or why there is none; err is what the exchange as a whole returned.
+func result(cmd command, err error) (drivers.Reply, error) {
+	value, cmdErr := cmd.Result()
+	if value == nil && cmdErr == nil {
+		cmdErr = err // a pipeline whose connection the server refused leaves no trace on its commands
+	}
+	if cmdErr == nil {
+		return normal(value), nil
+	}
+	if errors.Is(cmdErr, redis.Nil) {
+		return nil, nil // although it is a redis.Error, too
+	}
+	if refusal, refused := errors.AsType[redis.Error](cmdErr); refused {
+		return drivers.ServerError(refusal.Error()), nil
+	}
+	return nil, cmdErr
 }
 
 func notSent(err error) bool {

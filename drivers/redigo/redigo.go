@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"net"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -50,14 +52,39 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	}}, nil
 }
 
+// Direct implements drivers.Direct.
+func (d *driver) Direct() bool { return d.bounded && d.pool.IdleCount() > 0 || d.idle() }
+
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if err := d.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
+	timed := ctx.Done() == nil // only by its deadline
+	if _, ok := ctx.Deadline(); timed && ok && (len(cmds) > 1 || size(cmds[0]) > maxDirect) {
+		// What bounds reading is a deadline of the connection; writing that much may block as well.
+		end, _ := ctx.Deadline()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), end)
+		defer cancel()
+	}
 	if d.bounded || d.idle() {
 		return d.exchange(ctx, cmds)
 	}
+	cmds = slices.Clone(cmds)
+	for i := range cmds {
+		cmds[i] = slices.Clone(cmds[i]) // an abandoned call goes on with them
+	}
 	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, cmds) })
+}
+
+// maxDirect is what a socket takes at once, whether or not the server reads.
+const maxDirect = 4 << 10
+
+func size(cmd drivers.Command) (n int) {
+	for _, word := range cmd {
+		n += len(word)
+	}
+	return n
 }
 
 // idle reports whether a connection can probably be had without asking the server, which is what can take longer than
@@ -80,8 +107,13 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 		}
 		return nil, drivers.NotSent(err)
 	}
-	defer breakOff(ctx, conn)()
-	values, err := roundTrip(conn, cmds)
+	var values []any
+	if end, ok := ctx.Deadline(); ok && ctx.Done() == nil && len(cmds) == 1 {
+		values, err = one(conn, cmds[0], time.Until(end))
+	} else {
+		defer breakOff(ctx, conn)()
+		values, err = roundTrip(conn, cmds)
+	}
 	switch {
 	case err == nil:
 		return normal(values).([]drivers.Reply), nil
@@ -90,6 +122,26 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 	}
 	return nil, err
 }
+
+// one is roundTrip for one command, within a time that the connection sees to.
+func one(conn redis.Conn, cmd drivers.Command, limit time.Duration) ([]any, error) {
+	s := spare.Get().(*[]any)
+	args := drivers.Words((*s)[:0], cmd[1:])
+	reply, err := redis.DoWithTimeout(conn, max(limit, 1), cmd[0], args...)
+	clear(args)
+	*s = args
+	spare.Put(s)
+	if refusal, ok := err.(redis.Error); ok { //nolint:errorlint // redigo does not wrap it
+		reply, err = refusal, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return []any{reply}, nil
+}
+
+// spare has room for arguments. The client has written them when it returns.
+var spare = sync.Pool{New: func() any { return new([]any) }}
 
 func roundTrip(conn redis.Conn, cmds []drivers.Command) ([]any, error) {
 	for _, cmd := range cmds {

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/rueidis"
 
@@ -67,18 +69,34 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	return d, nil
 }
 
+// Direct implements drivers.Direct.
+func (d *driver) Direct() bool { return d.live.Load() }
+
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if err := d.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
+	var s *single
+	if len(cmds) == 1 {
+		s = new(single)
+	}
+	if end, ok := ctx.Deadline(); ok && ctx.Done() == nil {
+		var t *timed
+		if s != nil {
+			t = &s.timed
+		} else {
+			t = new(timed)
+		}
+		t.Context, t.end = ctx, end
+		defer t.stop()
+		ctx = t
+	}
+	if s != nil && d.live.Load() {
+		return d.one(ctx, d.build(cmds[0]), s)
+	}
 	batch := make(rueidis.Commands, len(cmds))
 	for i, cmd := range cmds {
-		batch[i] = d.client.B().Arbitrary(cmd...).Build()
-		if d.cluster {
-			// A batch in which some commands have a slot and others do not would make the client panic. A wrong guess
-			// costs a redirection.
-			batch[i] = batch[i].SetSlot(key(cmd))
-		}
+		batch[i] = d.build(cmd)
 	}
 	if d.live.Load() {
 		return d.exchange(ctx, batch)
@@ -86,6 +104,46 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 	// Whoever finds the connection being dialled waits for that attempt, which keeps to somebody else's deadline.
 	// Always waiting in a goroutine would be simpler, and half as slow again for a lone caller.
 	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, batch) })
+}
+
+func (d *driver) build(cmd drivers.Command) rueidis.Completed {
+	c := d.client.B().Arbitrary(cmd...).Build()
+	if d.cluster {
+		// A batch in which some commands have a slot and others do not would make the client panic. A wrong guess
+		// costs a redirection.
+		c = c.SetSlot(key(cmd))
+	}
+	return c
+}
+
+// single is what one command needs, in one piece.
+type single struct {
+	timed timed
+	reply [1]drivers.Reply
+	array [4]drivers.Reply // for a reply that is one
+}
+
+// timed is a context that ends by its deadline alone. The client keeps to that by itself while it has the connection for
+// one caller; when it pipelines, it asks for Done.
+type timed struct {
+	context.Context
+	end time.Time
+
+	once   sync.Once
+	made   context.Context
+	cancel context.CancelFunc
+}
+
+func (t *timed) Done() <-chan struct{} {
+	t.once.Do(func() { t.made, t.cancel = context.WithDeadline(context.WithoutCancel(t.Context), t.end) })
+	return t.made.Done()
+}
+
+func (t *timed) stop() {
+	t.once.Do(func() {})
+	if t.cancel != nil {
+		t.cancel()
+	}
 }
 
 // key returns the first key of a script call, and of other commands the first argument or the name.
@@ -102,13 +160,23 @@ func (d *driver) exchange(ctx context.Context, batch rueidis.Commands) ([]driver
 	var failures []error
 	for i, result := range results {
 		var err error
-		if replies[i], err = reply(result); err != nil {
+		if replies[i], err = reply(result, nil); err != nil {
 			failures = append(failures, err)
 		}
 	}
 	d.live.Store(len(failures) == 0)
 	// rueidis.ErrClosing does not count as not sent: it also ends calls that are under way when the client is closed.
 	return drivers.Outcome(replies, failures, drivers.DialFailed)
+}
+
+// one is exchange for one command.
+func (d *driver) one(ctx context.Context, cmd rueidis.Completed, s *single) (_ []drivers.Reply, err error) {
+	s.reply[0], err = reply(d.client.Do(ctx, cmd), s.array[:0])
+	d.live.Store(err == nil)
+	if err != nil {
+		return drivers.Outcome(nil, []error{err}, drivers.DialFailed)
+	}
+	return s.reply[:], nil
 }
 
 func (d *driver) Close() error {

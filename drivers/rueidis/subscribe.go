@@ -134,7 +134,7 @@ func (f *feed) Close() {
 
 // failure returns the error of a result, a refusal as ours.
 func failure(result rueidis.RedisResult) error {
-	answer, err := reply(result)
+	answer, err := reply(result, nil)
 	if refusal, ok := answer.(drivers.ServerError); ok {
 		return refusal
 	}
