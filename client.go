@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -21,9 +22,10 @@ type Client struct {
 	gone    chan struct{} // closed when Close has ended
 
 	mu       sync.Mutex
-	schedule schedule // of what is held
-	closed   bool     // Close has begun
-	joining  bool     // Close waits for background
+	schedule schedule  // of what is held
+	expiries []*expiry // of leases that have ended, to be used again
+	closed   bool      // Close has begun
+	joining  bool      // Close waits for background
 	// Close waits for attempts for a while, before it closes the backend. Add under mu while not closed, or in an attempt.
 	attempts sync.WaitGroup
 	// Renewals and leases given up; Close waits for them after it has closed the backend. Add under mu while not joining.
@@ -53,7 +55,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (Lease, e
 	err := o.validate(key)
 	if err == nil {
 		var l *lease
-		if l, err = c.lock(ctx, key, &o); err == nil {
+		if l, err = c.lock(ctx, key, o); err == nil {
 			return l, nil
 		}
 	}
@@ -66,7 +68,7 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 	err := o.validate(key)
 	if err == nil {
 		var l *lease
-		if l, err = c.attempt(ctx, key, &o, nil); err == nil {
+		if l, err = c.attempt(ctx, key, o, nil); err == nil {
 			return l, nil
 		}
 		err = withContext(ctx, err)
@@ -76,7 +78,7 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 
 // attempt acquires key once, or, for a caller who has its turn, waits for it in the store's queue. The error is what was
 // seen of the lock, or ctx's own if it had ended before anything was sent.
-func (c *Client) attempt(ctx context.Context, key string, o *options, turn *line) (*lease, error) {
+func (c *Client) attempt(ctx context.Context, key string, o options, turn *line) (*lease, error) {
 	if !c.enter(&c.attempts) {
 		return nil, ErrClosed
 	}
@@ -93,9 +95,8 @@ func (c *Client) attempt(ctx context.Context, key string, o *options, turn *line
 		grant, err = c.backend.Acquire(ctx, req)
 	} else {
 		req.Closing = c.closing
-		req.Waiting = func(remaining time.Duration) {
-			turn.saw(&HeldError{remaining}, trace)
-		}
+		turn.trace = trace
+		req.Waiting = turn.waits
 		grant, err = c.queuer.Queue(ctx, req)
 		req.Closing, req.Waiting = nil, nil
 	}
@@ -141,8 +142,8 @@ func (c *Client) join() bool {
 	return true
 }
 
-// hold registers l as held, unless the Client is closed.
-func (c *Client) hold(l *lease) bool {
+// hold registers l as held, and to be ended after rest, unless the Client is closed.
+func (c *Client) hold(l *lease, rest time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -156,7 +157,43 @@ func (c *Client) hold(l *lease) bool {
 		due = l.start.Add(l.req.TTL / renewPart)
 	}
 	c.schedule.add(l, due)
+	l.expiry = c.expiry(l, rest)
 	return true
+}
+
+// expiry is the timer that ends a lease. Those of leases that have ended are used again, but only by the same Client, as a
+// timer of a test in virtual time must not leave its bubble. One that fires late ends nobody's lease before its time: the
+// lease looks at the clock.
+type expiry struct {
+	timer *time.Timer
+	lease atomic.Pointer[lease]
+}
+
+// maxExpiries is how many are kept.
+const maxExpiries = 256
+
+// expiry returns a timer for l. Call with mu held.
+func (c *Client) expiry(l *lease, rest time.Duration) *expiry {
+	if last := len(c.expiries) - 1; last >= 0 {
+		e := c.expiries[last]
+		c.expiries = c.expiries[:last]
+		e.lease.Store(l)
+		e.timer.Reset(rest)
+		return e
+	}
+	e := &expiry{}
+	e.lease.Store(l)
+	e.timer = time.AfterFunc(rest, func() {
+		if l := e.lease.Load(); l != nil {
+			_ = l.Err()
+		}
+	})
+	return e
+}
+
+func (e *expiry) stop() {
+	e.timer.Stop()
+	e.lease.Store(nil)
 }
 
 // forget undoes hold.
@@ -164,6 +201,9 @@ func (c *Client) forget(l *lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.schedule.remove(l)
+	if l.expiry.stop(); len(c.expiries) < maxExpiries {
+		c.expiries = append(c.expiries, l.expiry)
+	}
 }
 
 // Close ends the Client: waiting Lock calls return [ErrClosed], held leases end (their Done is closed, their Err is a
@@ -218,5 +258,7 @@ func (c *Client) Close() error {
 func NewToken() string {
 	var b [20]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)
-	return base64.RawURLEncoding.EncodeToString(b[:])
+	var text [27]byte
+	base64.RawURLEncoding.Encode(text[:], b[:])
+	return string(text[:])
 }

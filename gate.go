@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 )
 
 // gate lets one caller per key through at a time, in the order of their arrival. Of all the goroutines of a process that
@@ -15,7 +16,11 @@ import (
 type gate struct {
 	mu    sync.Mutex
 	lines map[string]*line // by key, as long as somebody is through
+	spare []*line          // to be used again
 }
+
+// maxSpare is how many lines are kept that nobody stands in.
+const maxSpare = 64
 
 // line is those who want one key.
 type line struct {
@@ -25,6 +30,8 @@ type line struct {
 	held    error     // what the one who is through was told last, if that was that the lock is held
 	// announced: the trace of the one who is through knows that it waits. It is that one's.
 	announced bool
+	trace     *Trace                        // that one's
+	waits     func(remaining time.Duration) // saw, with it: for Request.Waiting
 }
 
 var errBehind = errors.New("other callers of this client ask for the lock before this one")
@@ -38,7 +45,7 @@ func (g *gate) enter(ctx context.Context, closing <-chan struct{}, key string, w
 		if g.lines == nil {
 			g.lines = make(map[string]*line)
 		}
-		l = &line{gate: g, key: key}
+		l = g.line(key)
 		g.lines[key] = l
 		g.mu.Unlock()
 		return l, nil
@@ -70,6 +77,19 @@ func (g *gate) enter(ctx context.Context, closing <-chan struct{}, key string, w
 	return nil, err
 }
 
+// line returns one in which nobody stands. Call with mu held.
+func (g *gate) line(key string) *line {
+	if last := len(g.spare) - 1; last >= 0 {
+		l := g.spare[last]
+		g.spare = g.spare[:last]
+		l.key, l.held, l.announced, l.trace = key, nil, false, nil
+		return l
+	}
+	l := &line{gate: g, key: key}
+	l.waits = func(remaining time.Duration) { l.saw(&HeldError{remaining}, l.trace) }
+	return l
+}
+
 // leave lets the next one through.
 func (l *line) leave(acquired bool) {
 	l.gate.mu.Lock()
@@ -85,6 +105,9 @@ func (l *line) next() {
 	first := l.waiting.Front()
 	if first == nil {
 		delete(l.gate.lines, l.key)
+		if len(l.gate.spare) < maxSpare {
+			l.gate.spare = append(l.gate.spare, l)
+		}
 		return
 	}
 	close(l.waiting.Remove(first).(chan struct{}))

@@ -33,7 +33,6 @@ type lease struct {
 	limit   time.Time     // set by MaxHold; zero: none
 	limitBy time.Time     // when it ends because of that
 	minHold time.Duration // keep it from others until start plus this
-	done    chan struct{} // closed when err is set
 
 	// The place in the schedule, guarded by the Client's mu.
 	due time.Time
@@ -41,9 +40,10 @@ type lease struct {
 
 	mu       sync.Mutex
 	until    time.Time
-	err      error       // why it ended; nil while held
-	ended    time.Time   // when
-	expiry   *time.Timer // ends it shortly before until, or at its limit
+	done     chan struct{} // closed when err is set; nil as long as nobody has asked for it
+	err      error         // why it ended; nil while held
+	ended    time.Time     // when
+	expiry   *expiry       // ends it shortly before until, or at its limit
 	renewing context.CancelFunc
 	inDoubt  bool // the last renewal failed
 
@@ -52,9 +52,10 @@ type lease struct {
 	settled   chan struct{} // closed when it is over; nil unless another Unlock waits for that
 	sent      bool          // a release was sent whose outcome was not learnt
 	released  bool          // the store confirmed the end
+	first     releasing     // the context of the first release
 }
 
-func newLease(ctx context.Context, c *Client, req Request, start time.Time, o *options) *lease {
+func newLease(ctx context.Context, c *Client, req Request, start time.Time, o options) *lease {
 	l := &lease{
 		client:  c,
 		req:     req,
@@ -62,7 +63,6 @@ func newLease(ctx context.Context, c *Client, req Request, start time.Time, o *o
 		renews:  !o.noRenewal,
 		start:   start,
 		minHold: o.minHold,
-		done:    make(chan struct{}),
 		pos:     -1,
 		until:   validity(start, req.TTL),
 	}
@@ -82,17 +82,13 @@ func (l *lease) begin() error {
 	rest := left(end)
 	if rest <= 0 {
 		l.err = &LostError{reason}
-		close(l.done)
 		if reason == LostMaxHold {
 			return fmt.Errorf("%w: the lock was granted too late: MaxHold is over", ErrUnavailable)
 		}
 		return fmt.Errorf("%w: the lock was granted too late, with nothing left of its TTL of %v", ErrUnavailable, l.req.TTL)
 	}
-	l.expiry = time.AfterFunc(rest, func() { _ = l.Err() })
-	if !l.client.hold(l) {
-		l.expiry.Stop()
+	if !l.client.hold(l, rest) {
 		l.err = &LostError{LostClosed}
-		close(l.done)
 		return ErrClosed
 	}
 	return nil
@@ -107,10 +103,21 @@ func (l *lease) end() (time.Time, LostReason) {
 	return expiry, LostExpired
 }
 
-func (l *lease) Key() string           { return l.req.Key }
-func (l *lease) Token() string         { return l.req.Token }
-func (l *lease) Fence() uint64         { return l.req.Fence }
-func (l *lease) Done() <-chan struct{} { return l.done }
+func (l *lease) Key() string   { return l.req.Key }
+func (l *lease) Token() string { return l.req.Token }
+func (l *lease) Fence() uint64 { return l.req.Fence }
+
+func (l *lease) Done() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.done == nil {
+		l.done = make(chan struct{})
+		if l.err != nil {
+			close(l.done)
+		}
+	}
+	return l.done
+}
 
 func (l *lease) Until() time.Time {
 	l.mu.Lock()
@@ -153,8 +160,9 @@ func (l *lease) finish(reason error) error {
 func (l *lease) finishLocked(reason error) {
 	l.err = reason
 	l.ended = time.Now()
-	close(l.done)
-	l.expiry.Stop()
+	if l.done != nil {
+		close(l.done)
+	}
 	if l.renewing != nil {
 		l.renewing()
 	}
@@ -176,7 +184,7 @@ func (l *lease) rearm() {
 // setExpiry sets the timer. Call with mu held, of a lease that has not ended.
 func (l *lease) setExpiry() {
 	end, _ := l.end()
-	l.expiry.Reset(max(0, left(end)))
+	l.expiry.timer.Reset(max(0, left(end)))
 }
 
 func (l *lease) Extend(ctx context.Context) error {

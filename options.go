@@ -63,11 +63,14 @@ func MinHold(d time.Duration) Option {
 }
 
 func newOptions(opts []Option) options {
-	o := options{ttl: DefaultTTL}
-	for _, opt := range opts {
-		opt(&o)
+	if len(opts) == 0 {
+		return options{ttl: DefaultTTL}
 	}
-	return o
+	o := &options{ttl: DefaultTTL} // an Option might keep it, so it is on the heap
+	for _, opt := range opts {
+		opt(o)
+	}
+	return *o
 }
 
 func (o *options) validate(key string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -25,15 +26,8 @@ func (l *lease) Unlock(ctx context.Context) error {
 // ends, for releaseGrace at least and releaseBound at most.
 func (l *lease) unlock(ctx context.Context) error {
 	_ = l.finish(ErrUnlocked)
-	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
-	defer cancel()
-	if ctx.Done() != nil {
-		graceEnd := time.Now().Add(releaseGrace)
-		stop := context.AfterFunc(ctx, func() {
-			time.AfterFunc(time.Until(graceEnd), cancel)
-		})
-		defer stop()
-	}
+	rctx := l.releaseContext(ctx)
+	defer rctx.stop()
 
 	err := l.turn(rctx)
 	if errors.Is(err, ErrUnlocked) {
@@ -63,16 +57,96 @@ func (l *lease) unlock(ctx context.Context) error {
 	}
 }
 
+// releasing is the context of a release: the caller's values, but an end of its own. It makes a Done channel, and what it
+// takes to close it in time, only for those that ask; internal/node asks when it ends instead.
+type releasing struct {
+	context.Context                 // the caller's values
+	caller          context.Context // ends it, but not before least
+	least, end      time.Time
+
+	mu     sync.Mutex
+	made   context.Context // whose Done is this one's; nil if nobody has asked
+	cancel context.CancelFunc
+}
+
+// releaseContext returns one for a call of Unlock. That of the first is a part of the lease.
+func (l *lease) releaseContext(ctx context.Context) *releasing {
+	r := &l.first
+	l.mu.Lock()
+	if r.caller != nil {
+		r = new(releasing)
+	}
+	now := time.Now()
+	r.Context, r.caller, r.least, r.end = ctx, ctx, now.Add(releaseGrace), now.Add(releaseBound)
+	l.mu.Unlock()
+	if ctx.Done() != nil {
+		r.Context = context.WithoutCancel(ctx)
+	}
+	return r
+}
+
+// Lingers says when the context ends: with the caller's, but not before least, and at end at the latest.
+func (r *releasing) Lingers() (caller context.Context, least, end time.Time) {
+	return r.caller, r.least, r.end
+}
+
+func (r *releasing) Deadline() (time.Time, bool) { return r.end, true }
+
+func (r *releasing) Done() <-chan struct{} { return r.make().Done() }
+
+func (r *releasing) Err() error {
+	r.mu.Lock()
+	made := r.made
+	r.mu.Unlock()
+	now := time.Now()
+	switch {
+	case made != nil:
+		return made.Err()
+	case !now.Before(r.end):
+		return context.DeadlineExceeded
+	case !now.Before(r.least):
+		return r.caller.Err()
+	}
+	return nil
+}
+
+func (r *releasing) make() context.Context {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.made == nil {
+		made, cancel := context.WithDeadline(r.Context, r.end)
+		stop := func() bool { return true }
+		if r.caller.Done() != nil {
+			stop = context.AfterFunc(r.caller, func() { time.AfterFunc(time.Until(r.least), cancel) })
+		}
+		r.made, r.cancel = made, func() {
+			stop()
+			cancel()
+		}
+	}
+	return r.made
+}
+
+// stop ends it, now that nobody waits any more.
+func (r *releasing) stop() {
+	r.mu.Lock()
+	cancel := r.cancel
+	r.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
 // turn waits until no other call releases the lock, so that there is one release at a time. It returns ErrUnlocked if one
 // has succeeded.
 func (l *lease) turn(ctx context.Context) error {
-	for {
+	for waited := false; ; waited = true {
 		l.mu.Lock()
 		switch {
 		case l.released:
 			l.mu.Unlock()
 			return ErrUnlocked
-		case ctx.Err() != nil:
+		case waited && ctx.Err() != nil:
 			l.mu.Unlock()
 			return fmt.Errorf("%w: another call of Unlock has had no answer yet", ErrUnavailable)
 		case !l.releasing:

@@ -17,7 +17,7 @@ const (
 )
 
 // lock acquires key, waiting while it is held: for its turn among the callers of this Client, then at the store.
-func (c *Client) lock(ctx context.Context, key string, o *options) (l *lease, err error) {
+func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err error) {
 	if err := ended(ctx); err != nil {
 		return nil, withContext(ctx, err)
 	}
@@ -47,7 +47,7 @@ func (c *Client) lock(ctx context.Context, key string, o *options) (l *lease, er
 // poll acquires key by trying again and again while it is held: when the store says that it may be free, when its holder's
 // time is over, and now and then. It reports ctx's end together with the last answer: an attempt that was in flight when
 // ctx ended has said nothing, so it does not hide that the lock was seen held before.
-func (c *Client) poll(ctx context.Context, key string, o *options, turn *line) (*lease, error) {
+func (c *Client) poll(ctx context.Context, key string, o options, turn *line) (*lease, error) {
 	var seen error
 	var news *news
 	for n := 0; ; n++ {

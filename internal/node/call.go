@@ -1,6 +1,7 @@
 package node
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/golocker/locker"
@@ -16,6 +17,7 @@ type Call struct {
 	node   *Node
 	script *script
 	cmd    drivers.Command
+	words  [10]string // room for cmd; never used again, for a driver may go on reading after its time was up
 	ready  chan<- *Call
 	// guarded by the queue's mu until resolved
 	state callState
@@ -23,6 +25,10 @@ type Call struct {
 
 	reply drivers.Reply
 	err   error // the outcome is unknown, or matches drivers.ErrNotSent
+
+	// Of an exchange of its own; see queue.alone.
+	batch [1]drivers.Command
+	end   deadline
 }
 
 type callState uint8
@@ -88,32 +94,75 @@ func (n *Node) StartAcquire(ready chan<- *Call, tag int, req *locker.Request, a 
 	if n.cleaner.full() {
 		return n.resolved(ready, tag, drivers.NotSent(errFull))
 	}
-	k := keysOf(n.prefix + req.Key)
-	return n.start(ready, tag, acquireScript, acquireScript.command([]string{k.lock, k.fence, k.gone + req.Token},
-		req.Token, milliseconds(req.TTL), decimal(uint64(a.Quantum)), decimal(a.Hint)))
+	c := &Call{Tag: tag, node: n, ready: ready}
+	c.acquire(req, a)
+	return n.send(c)
+}
+
+func (c *Call) acquire(req *locker.Request, a Acquisition) {
+	k := partsOf(c.node.prefix, req.Key, req.Token, tombstoneKey, nil)
+	acquireScript.call(c, "3", k.lock, k.derived[fenceKey], k.derived[tombstoneKey],
+		req.Token, milliseconds(req.TTL), decimal(uint64(a.Quantum)), decimal(a.Hint))
 }
 
 // StartRaise asks the node to raise its counter to req.Fence.
 func (n *Node) StartRaise(ready chan<- *Call, tag int, req *locker.Request) *Call {
-	k := keysOf(n.prefix + req.Key)
-	return n.start(ready, tag, raiseScript, raiseScript.command([]string{k.lock, k.fence},
-		req.Token, decimal(req.Fence)))
+	k := partsOf(n.prefix, req.Key, "", fenceKey, nil)
+	c := &Call{Tag: tag, node: n, ready: ready}
+	raiseScript.call(c, "2", k.lock, k.derived[fenceKey], req.Token, decimal(req.Fence))
+	return n.send(c)
 }
 
 // StartExtend sends one extension.
 func (n *Node) StartExtend(ready chan<- *Call, tag int, req *locker.Request) *Call {
-	k := keysOf(n.prefix + req.Key)
-	return n.start(ready, tag, extendScript, extendScript.command([]string{k.lock, k.fence},
-		req.Token, milliseconds(req.TTL), decimal(req.Fence)))
+	c := &Call{Tag: tag, node: n, ready: ready}
+	c.extend(req)
+	return n.send(c)
+}
+
+func (c *Call) extend(req *locker.Request) {
+	k := partsOf(c.node.prefix, req.Key, "", fenceKey, nil)
+	extendScript.call(c, "2", k.lock, k.derived[fenceKey], req.Token, milliseconds(req.TTL), decimal(req.Fence))
 }
 
 // StartRelease sends one release of an acquisition that is known to have been executed. turn is the ID of the Turn on
 // this node that it was made by, if any. See also [Node.ReleaseLater] and [Node.Undo].
 func (n *Node) StartRelease(ready chan<- *Call, tag int, req *locker.Request, turn string) *Call {
-	c := n.undoing(req, true, wakesTurn)
-	c.turn = turn
-	script, cmd := c.command(decimal(req.Fence))
-	return n.start(ready, tag, script, cmd)
+	c := &Call{Tag: tag, node: n, ready: ready}
+	c.release(req, 0, wakesTurn, turn)
+	return n.send(c)
+}
+
+// release composes the release that [cleanup.command] does, for an attempt that is known to have been executed, or may
+// still be, if tombstone, in ms, is not 0.
+func (c *Call) release(req *locker.Request, tombstone int64, w wakes, turn string) {
+	var room [160]byte
+	args := room[:0]
+	if w == wakesTurn {
+		args = append(append(args, req.Token...), ':')
+	}
+	args = append(strconv.AppendInt(args, tombstone, 10), ':')
+	args = append(strconv.AppendInt(args, inMilliseconds(max(0, req.Keep)), 10), ':')
+	args = strconv.AppendUint(args, req.Fence, 10)
+	switch w {
+	case wakesNext:
+		k := partsOf(c.node.prefix, req.Key, req.Token, waitersKey, args)
+		d := &k.derived
+		handoverScript.call(c, "5", k.lock, d[tombstoneKey], d[fenceKey], d[queueKey], d[waitersKey], req.Token, k.args)
+	case wakesTurn:
+		args = append(append(args, ':'), turn...)
+		k := partsOf(c.node.prefix, req.Key, req.Token, turnKey, args)
+		d := &k.derived
+		turnReleaseScript.call(c, "6", k.lock, d[tombstoneKey], d[fenceKey], d[turnKey], d[queueKey], d[waitersKey], k.args)
+	default:
+		args = append(args, ':')
+		if w == wakesPolls {
+			args = append(args, keysOf(c.node.prefix+req.Key).free()...)
+		}
+		k := partsOf(c.node.prefix, req.Key, req.Token, tombstoneKey, args)
+		d := &k.derived
+		releaseScript.call(c, "3", k.lock, d[tombstoneKey], d[fenceKey], req.Token, k.args)
+	}
 }
 
 // ReleaseLater does the same in the background, and goes on until the node has answered or there can be nothing left to
@@ -139,19 +188,33 @@ func (n *Node) undoing(req *locker.Request, landed bool, w wakes) cleanup {
 }
 
 func (n *Node) start(ready chan<- *Call, tag int, s *script, cmd drivers.Command) *Call {
-	if n.closed() {
-		return n.resolved(ready, tag, errClosedUnsent)
+	return n.send(&Call{Tag: tag, node: n, script: s, cmd: cmd, ready: ready})
+}
+
+// send puts c into the queue.
+func (n *Node) send(c *Call) *Call {
+	err := errClosedUnsent
+	if !n.closed() {
+		if err = n.queue.submit(c); err == nil {
+			return c
+		}
+		err = drivers.NotSent(err)
 	}
-	c := &Call{Tag: tag, node: n, script: s, cmd: cmd, ready: ready}
-	if err := n.queue.submit(c); err != nil {
-		return n.resolved(ready, tag, drivers.NotSent(err))
-	}
+	c.refuse(err)
 	return c
 }
 
 // resolved returns a call that was not sent.
 func (n *Node) resolved(ready chan<- *Call, tag int, err error) *Call {
-	c := &Call{Tag: tag, node: n, ready: ready, state: resolved, err: err}
-	ready <- c
+	c := &Call{Tag: tag, node: n, ready: ready}
+	c.refuse(err)
 	return c
+}
+
+// refuse resolves a call that was not sent.
+func (c *Call) refuse(err error) {
+	c.state, c.err = resolved, err
+	if c.ready != nil {
+		c.ready <- c
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 )
 
@@ -191,7 +192,16 @@ func (cl *cleaner) wait(ctx context.Context) {
 
 // milliseconds renders d for Redis, rounded up: a key may live longer than the lease on it, never shorter.
 func milliseconds(d time.Duration) string {
-	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
+	if d == locker.DefaultTTL {
+		return defaultTTL
+	}
+	return strconv.FormatInt(inMilliseconds(d), 10)
+}
+
+var defaultTTL = strconv.FormatInt(inMilliseconds(locker.DefaultTTL), 10)
+
+func inMilliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 func decimal(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -35,8 +35,7 @@ func (f FIFO) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 	if f.cleaner.full() {
 		return locker.Grant{}, f.fault(errFull)
 	}
-	w := f.waiter(ctx, &req)
-	w.lease = 0
+	w := f.waiter(ctx, req, 0)
 	p, err := w.enqueue()
 	switch {
 	case err != nil:
@@ -57,7 +56,7 @@ func (f FIFO) Queue(ctx context.Context, req locker.Request) (locker.Grant, erro
 	if f.cleaner.full() {
 		return locker.Grant{}, f.fault(errFull)
 	}
-	w := f.waiter(ctx, &req)
+	w := f.waiter(ctx, req, maxLease)
 	if f.inbox.live(f.inbox.name) { // others have waited here lately
 		w.listen()
 		defer w.ignore()
@@ -86,20 +85,23 @@ func (f FIFO) Queue(ctx context.Context, req locker.Request) (locker.Grant, erro
 func (f FIFO) Release(ctx context.Context, req locker.Request) error {
 	f.calls.RLock()
 	defer f.calls.RUnlock()
-	return f.release(ctx, req.Fence, f.undoing(&req, req.Private != straggling, wakesNext))
+	w, ok := req.Private.(*waiter)
+	landed := !ok || !w.stragglers
+	if ok && !w.released.Swap(true) {
+		return f.release(ctx, &w.last, &req, landed, wakesNext)
+	}
+	return f.release(ctx, &Call{node: f.Node}, &req, landed, wakesNext)
 }
 
-// straggling is the Private of a grant whose waiter sent a request that was not answered. Should that arrive after the
-// release, it would take the lock, or a place in the queue, for nobody: the release has to leave a tombstone.
-const straggling = "a request of this owner may still arrive"
-
-// waiter is one call that wants a lock.
+// waiter is one call that wants a lock. When it has got it, it is the Private of its Grant.
 type waiter struct {
 	f     FIFO
 	ctx   context.Context
-	req   *locker.Request
-	keys  keys
+	req   locker.Request
 	lease time.Duration // 0: it does not wait
+	first Call          // its first command, mostly the only one
+	more  bool          // there was one
+	last  Call          // its release
 
 	news   chan bool // has room for one: true when it was told, false when it can be told from now on; nil before listen
 	placed bool      // the server has it in its queue, or may
@@ -108,7 +110,10 @@ type waiter struct {
 	start  time.Time // when the last request was sent
 
 	unanswered time.Time   // when the first of those requests was sent that went unanswered since the last answer; zero: none
-	stragglers bool        // some went unanswered, and may be executed at any time
+	released   atomic.Bool // last is in use
+	// stragglers: some went unanswered, and may be executed at any time. Should that be after the release, it would take the
+	// lock, or a place in the queue, for nobody: the release has to leave a tombstone.
+	stragglers bool
 	gone       atomic.Bool // it has given up, and says so to the server
 }
 
@@ -116,10 +121,10 @@ type waiter struct {
 // it, it queues up anew, instead of stalling those behind it again.
 const maxMissed = 3
 
-func (f FIFO) waiter(ctx context.Context, req *locker.Request) *waiter {
-	return &waiter{
-		f: f, ctx: ctx, req: req, keys: keysOf(f.prefix + req.Key), lease: maxLease,
-	}
+func (f FIFO) waiter(ctx context.Context, req locker.Request, lease time.Duration) *waiter {
+	w := &waiter{f: f, ctx: ctx, req: req, lease: lease}
+	w.first.node, w.last.node = f.Node, f.Node
+	return w
 }
 
 func (w *waiter) listen() {
@@ -131,20 +136,19 @@ func (w *waiter) hear(told bool) { ring(w.news, told) }
 
 func (w *waiter) ignore() { w.f.inbox.ignore(w.req.Token) }
 
-// call sends one command and waits for its reply.
-func (w *waiter) call(s *script, keys []string, args ...string) (drivers.Reply, error) {
+// call returns a command to compose.
+func (w *waiter) call() *Call {
+	if !w.more {
+		w.more = true
+		return &w.first
+	}
+	return &Call{node: w.f.Node}
+}
+
+// do sends one command and waits for its reply.
+func (w *waiter) do(c *Call) (drivers.Reply, error) {
 	w.start = time.Now()
-	// A channel for each: a reply that comes just when its time is over stays in there.
-	ready := make(chan *Call, 1)
-	c := w.f.start(ready, 0, s, s.command(keys, args...))
-	err := w.f.wait(w.ctx, c, ready, w.req.TTL, func(c *Call) {
-		// If the waiter has given up, it has said so to the server. If it was granted the lock nevertheless (that was
-		// executed first, or so late that the tombstone was gone), that is known only now. Until it gives up, it learns
-		// of a grant by its next request, or has done so already: then it holds the lock.
-		if p, err := decodePlace(c.reply); w.gone.Load() && c.err == nil && err == nil && p.granted {
-			w.f.leave(w.req, true)
-		}
-	})
+	err := w.f.do(w.ctx, c, w.req.TTL, w)
 	if err == nil {
 		err = c.err
 	}
@@ -155,15 +159,29 @@ func (w *waiter) call(s *script, keys []string, args ...string) (drivers.Reply, 
 	return c.reply, nil
 }
 
+// late is told of the outcome of a command that was not waited for. If the waiter has given up, it has said so to the server.
+// If it was granted the lock nevertheless (that was executed first, or so late that the tombstone was gone), that is known
+// only now. Until it gives up, it learns of a grant by its next request, or has done so already: then it holds the lock.
+func (w *waiter) late(c *Call) {
+	if p, err := decodePlace(c.reply); w.gone.Load() && c.err == nil && err == nil && p.granted {
+		w.f.leave(&w.req, true)
+	}
+}
+
 // enqueue takes the lock, or a place in the queue, or keeps it.
 func (w *waiter) enqueue() (place, error) {
-	k := &w.keys
-	channel := ""
+	var room [160]byte
+	args := append(strconv.AppendInt(room[:0], inMilliseconds(w.req.TTL), 10), ':')
+	args = append(strconv.AppendInt(args, inMilliseconds(w.lease), 10), ':')
+	args = append(strconv.AppendInt(args, w.ticket, 10), ':')
 	if w.news != nil && w.f.inbox.live(w.f.inbox.name) {
-		channel = w.f.inbox.name
+		args = append(args, w.f.inbox.name...)
 	}
-	reply, err := w.call(enqueueScript, []string{k.lock, k.fence, k.gone + w.req.Token, k.queue(), k.waiters()}, w.req.Token,
-		milliseconds(w.req.TTL)+":"+milliseconds(w.lease)+":"+strconv.FormatInt(w.ticket, 10)+":"+channel)
+	k := partsOf(w.f.prefix, w.req.Key, w.req.Token, waitersKey, args)
+	c := w.call()
+	d := &k.derived
+	enqueueScript.call(c, "5", k.lock, d[fenceKey], d[tombstoneKey], d[queueKey], d[waitersKey], w.req.Token, k.args)
+	reply, err := w.do(c)
 	if err != nil {
 		return place{}, err
 	}
@@ -176,7 +194,11 @@ func (w *waiter) enqueue() (place, error) {
 
 // claim comes for a lock that was granted by somebody else.
 func (w *waiter) claim() (place, error) {
-	reply, err := w.call(claimScript, []string{w.keys.lock, w.keys.fence}, milliseconds(w.req.TTL)+":"+w.req.Token)
+	args := append(strconv.AppendInt(nil, inMilliseconds(w.req.TTL), 10), ':')
+	k := partsOf(w.f.prefix, w.req.Key, "", fenceKey, append(args, w.req.Token...))
+	c := w.call()
+	claimScript.call(c, "2", k.lock, k.derived[fenceKey], k.args)
+	reply, err := w.do(c)
 	if err != nil {
 		return place{}, err
 	}
@@ -206,11 +228,8 @@ func (w *waiter) granted(p place) (locker.Grant, error) {
 }
 
 func (w *waiter) grant(p place) locker.Grant {
-	g := locker.Grant{Fence: p.counter, Sent: w.start}
-	if w.stragglers {
-		g.Private = straggling
-	}
-	return g
+	w.ctx, w.req.Waiting = nil, nil // not to be kept for as long as the lock is
+	return locker.Grant{Fence: p.counter, Sent: w.start, Private: w}
 }
 
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
@@ -300,7 +319,7 @@ func (w *waiter) pause(p place) time.Duration {
 func (w *waiter) give(err error) error {
 	if w.placed || !isNotSent(err) && !known(err) {
 		w.gone.Store(true)
-		w.f.leave(w.req, false)
+		w.f.leave(&w.req, false)
 	}
 	return w.f.fault(err)
 }
@@ -322,7 +341,8 @@ type place struct {
 
 // decodePlace reads the reply of enqueue.lua and claim.lua.
 func decodePlace(reply drivers.Reply) (place, error) {
-	n, err := integers(reply)
+	var room [5]int64
+	n, err := integers(room[:0], reply)
 	switch {
 	case err != nil:
 		return place{}, err

@@ -34,8 +34,14 @@ const shown = 8
 
 // StartInspect asks what the node knows of key.
 func (n *Node) StartInspect(ready chan<- *Call, tag int, key string) *Call {
-	k := keysOf(n.prefix + key)
-	return n.start(ready, tag, inspectScript, inspectScript.command([]string{k.lock, k.fence, k.queue(), k.waiters()}))
+	c := &Call{Tag: tag, node: n, ready: ready}
+	c.inspect(key)
+	return n.send(c)
+}
+
+func (c *Call) inspect(key string) {
+	k := keysOf(c.node.prefix + key)
+	inspectScript.call(c, "4", k.lock, k.fence, k.queue(), k.waiters())
 }
 
 // State reads the outcome of [Node.StartInspect].
@@ -59,7 +65,7 @@ func decodeState(reply drivers.Reply) (State, error) {
 		return unknownState, unexpected(reply)
 	}
 	owner, ok := r[5].(string)
-	n, err := integers(r[:5])
+	n, err := integers(nil, r[:5])
 	if err != nil || !ok {
 		return unknownState, unexpected(reply)
 	}
@@ -84,14 +90,19 @@ func decodeState(reply drivers.Reply) (State, error) {
 // StartForce takes key from the owner of s, if it is still that one's. onRedlock says that waiters queue for a turn, not for
 // the lock. The outcome is [Call.Owned].
 func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRedlock bool) *Call {
-	k := keysOf(n.prefix + key)
-	names := []string{k.lock, k.gone + s.owner, k.fence, k.queue(), k.waiters()}
-	free := k.free()
+	c := &Call{Tag: tag, node: n, ready: ready}
+	c.force(key, s, onRedlock)
+	return n.send(c)
+}
+
+func (c *Call) force(key string, s State, onRedlock bool) {
+	k := keysOf(c.node.prefix + key)
+	owner := milliseconds(s.Remaining+cleanupLife) + ":" + strconv.Itoa(len(s.owner)) + ":" + s.owner
 	if onRedlock {
-		names, free = append(names, k.turn()), ""
+		forceScript.call(c, "6", k.lock, k.gone+s.owner, k.fence, k.queue(), k.waiters(), k.turn(), owner)
+		return
 	}
-	return n.start(ready, tag, forceScript, forceScript.command(names,
-		milliseconds(s.Remaining+cleanupLife)+":"+strconv.Itoa(len(s.owner))+":"+s.owner+free))
+	forceScript.call(c, "5", k.lock, k.gone+s.owner, k.fence, k.queue(), k.waiters(), owner+k.free())
 }
 
 // More reports whether a call that hands the lock on has to be made again to find the next owner.
@@ -112,9 +123,9 @@ func (n *Node) inspect(ctx context.Context, key string) (State, error) {
 	if err := n.Check(key); err != nil {
 		return unknownState, err
 	}
-	ready := make(chan *Call, 1)
-	c := n.StartInspect(ready, 0, key)
-	if err := n.wait(ctx, c, ready, n.queue.timeout, nil); err != nil {
+	c := &Call{node: n}
+	c.inspect(key)
+	if err := n.do(ctx, c, n.queue.timeout, nil); err != nil {
 		return unknownState, n.fault(err)
 	}
 	return c.State()
@@ -129,9 +140,9 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (locker.Insp
 		err = s.Takeable(owner)
 	}
 	for again := err == nil; again; {
-		ready := make(chan *Call, 1)
-		c := n.StartForce(ready, 0, key, s, false)
-		if err := n.wait(ctx, c, ready, n.queue.timeout, nil); err != nil {
+		c := &Call{node: n}
+		c.force(key, s, false)
+		if err := n.do(ctx, c, n.queue.timeout, nil); err != nil {
 			return s.Inspection, n.fault(err)
 		}
 		err, again = c.Owned(), c.More()

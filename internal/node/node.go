@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,7 +60,12 @@ func New(d drivers.Driver, o Options) *Node {
 }
 
 // Check returns an error if key cannot be locked, because it is a name that another lock's counter may have.
-func (n *Node) Check(key string) error { return reserved(n.prefix + key) }
+func (n *Node) Check(key string) error {
+	if !strings.Contains(key, "{") && !strings.Contains(n.prefix, "{") {
+		return nil // the usual case: nothing that belongs to a lock is called like that
+	}
+	return reserved(n.prefix + key)
+}
 
 // Acquire is the node's part of locker.Backend.Acquire, with the same rules, for a node that decides alone.
 func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -68,30 +74,42 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 	if err := n.Check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
-	undo := func(landed bool) { n.cleaner.add(n.undoing(&req, landed, wakesPolls)) }
-	ready := make(chan *Call, 1)
-	c := n.StartAcquire(ready, 0, &req, Acquisition{Quantum: 1})
-	if err := n.wait(ctx, c, ready, req.TTL, func(c *Call) {
-		// The caller has left and the attempt was given up at once, with a tombstone. If it succeeded nevertheless
-		// (it was executed first, or so late that the tombstone was gone), that is known only now.
-		if c.Vote().Granted {
-			undo(true)
-		}
-	}); err != nil {
+	if n.cleaner.full() {
+		return locker.Grant{}, n.fault(errFull)
+	}
+	a := attempt{Call: Call{node: n}, req: req}
+	a.acquire(&req, Acquisition{Quantum: 1})
+	if err := n.do(ctx, &a.Call, req.TTL, &a); err != nil {
 		if !isNotSent(err) {
-			undo(false)
+			a.undo(false)
 		}
 		return locker.Grant{}, n.fault(err)
 	}
-	v := c.Vote()
+	v := a.Vote()
 	if v.Doubtful {
-		undo(false)
+		a.undo(false)
 	}
 	if v.Granted && n.closed() { // too late to be released by the caller
-		undo(true)
+		a.undo(true)
 		return locker.Grant{}, locker.ErrClosed
 	}
 	return locker.Grant{Fence: v.Counter}, v.Err
+}
+
+// attempt is one acquisition of a node that decides alone.
+type attempt struct {
+	Call
+	req locker.Request
+}
+
+func (a *attempt) undo(landed bool) { a.node.cleaner.add(a.node.undoing(&a.req, landed, wakesPolls)) }
+
+// late is for a caller that has left: the attempt was given up at once, with a tombstone. If it succeeded nevertheless (it
+// was executed first, or so late that the tombstone was gone), that is known only now.
+func (a *attempt) late(c *Call) {
+	if c.Vote().Granted {
+		a.undo(true)
+	}
 }
 
 func (n *Node) closed() bool {
@@ -107,9 +125,9 @@ func (n *Node) closed() bool {
 func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	n.calls.RLock()
 	defer n.calls.RUnlock()
-	ready := make(chan *Call, 1)
-	c := n.StartExtend(ready, 0, &req)
-	if err := n.wait(ctx, c, ready, req.TTL, nil); err != nil {
+	c := &Call{node: n}
+	c.extend(&req)
+	if err := n.do(ctx, c, req.TTL, nil); err != nil {
 		return n.fault(err)
 	}
 	return c.Owned()
@@ -119,21 +137,31 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 func (n *Node) Release(ctx context.Context, req locker.Request) error {
 	n.calls.RLock()
 	defer n.calls.RUnlock()
-	return n.release(ctx, req.Fence, n.undoing(&req, true, wakesPolls))
+	return n.release(ctx, &Call{node: n}, &req, true, wakesPolls)
 }
 
-func (n *Node) release(ctx context.Context, fence uint64, c cleanup) error {
-	ready := make(chan *Call, 1)
-	script, cmd := c.command(decimal(fence))
-	call := n.start(ready, 0, script, cmd)
-	err := n.wait(ctx, call, ready, n.queue.timeout, nil)
-	if err != nil {
+func (n *Node) release(ctx context.Context, c *Call, req *locker.Request, landed bool, w wakes) error {
+	var until time.Time
+	if req.Keep > 0 {
+		until = time.Now().Add(req.Keep)
+	}
+	later := func() {
+		c := n.undoing(req, landed, w)
+		c.keep = until
 		n.cleaner.add(c)
+	}
+	tombstone := int64(0)
+	if !landed {
+		tombstone = inMilliseconds(req.TTL + cleanupLife)
+	}
+	c.release(req, tombstone, w, "")
+	if err := n.do(ctx, c, n.queue.timeout, nil); err != nil {
+		later()
 		return n.fault(err)
 	}
-	err = call.Owned()
-	if r, _ := call.reply.(int64); r&again != 0 || err != nil && !errors.Is(err, locker.ErrNotHeld) {
-		n.cleaner.add(c)
+	err := c.Owned()
+	if r, _ := c.reply.(int64); r&again != 0 || err != nil && !errors.Is(err, locker.ErrNotHeld) {
+		later()
 	}
 	return err
 }
@@ -148,25 +176,73 @@ func (n *Node) Notify(key string, wake func()) (live func() bool, stop func()) {
 
 var errNoAnswer = errors.New("no answer yet")
 
-// wait waits for c until ctx ends, the node is closed, or limit has passed. nil means that the outcome is known. An
-// error matches drivers.ErrNotSent if the command was certainly not sent; otherwise late learns the outcome.
-func (n *Node) wait(ctx context.Context, c *Call, ready <-chan *Call, limit time.Duration, late func(*Call)) error {
-	// The driver is asked to keep to the timeout too, but may not be able to, and the command may wait for others.
+// lateComer learns what became of a command that its caller did not wait for.
+type lateComer interface{ late(c *Call) }
+
+// do sends c and waits for its outcome until ctx ends, the node is closed, or limit has passed. nil means that the outcome
+// is known. An error matches drivers.ErrNotSent if the command was certainly not sent; otherwise l, if not nil, learns the
+// outcome.
+//
+// A caller that nothing can call away before the time is up needs no other goroutine to wait for it, if the driver keeps
+// to that time; see docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
+func (n *Node) do(ctx context.Context, c *Call, limit time.Duration, l lateComer) error {
+	if n.closed() {
+		return errClosedUnsent
+	}
 	limit = min(limit, n.queue.timeout)
-	t := time.NewTimer(limit)
-	defer t.Stop()
+	leaving := leavingOf(ctx)
+	if !leaving.end.IsZero() {
+		limit = min(limit, time.Until(leaving.end))
+	}
+	if leaving.ctx.Done() == nil && limit > 0 && n.queue.punctual() {
+		switch sent, err := n.queue.inline(c, limit); {
+		case err != nil:
+			return drivers.NotSent(err)
+		case sent:
+			return nil
+		}
+	}
+	r := n.queue.room(limit)
+	c.ready = r.ready
+	if err := n.queue.submit(c); err != nil {
+		n.queue.quit(r, false)
+		return drivers.NotSent(err)
+	}
+	return n.wait(leaving, c, r, limit, l)
+}
+
+// wait waits for c in r.
+func (n *Node) wait(leaving leaving, c *Call, r *room, limit time.Duration, l lateComer) error {
 	var err error
-	select {
-	case <-ready:
-		return nil
-	case <-ctx.Done():
-		err = errNoAnswer
-	case <-t.C:
-		err = fmt.Errorf("no answer within %v", limit)
-	case <-n.closing:
-		err = locker.ErrClosed
+	end := time.Now().Add(limit)
+	// The driver is asked to keep to the timeout too, but may not be able to, and the command may wait for others.
+	for ended := leaving.ctx.Done(); err == nil; {
+		select {
+		case <-r.ready:
+			n.queue.quit(r, false)
+			return nil
+		case <-ended:
+			if rest := time.Until(leaving.least); rest > 0 {
+				ended = nil
+				r.timer.Reset(min(rest, time.Until(end)))
+				continue
+			}
+			err = errNoAnswer
+		case <-r.timer.C:
+			err = fmt.Errorf("no answer within %v", limit)
+			if time.Now().Before(end) {
+				err = errNoAnswer
+			}
+		case <-n.closing:
+			err = locker.ErrClosed
+		}
+	}
+	var late func(*Call)
+	if l != nil {
+		late = l.late
 	}
 	wasSent, done := c.Leave(late)
+	n.queue.quit(r, done) // a call that is done may be on its way
 	switch {
 	case done:
 		return nil
@@ -177,15 +253,36 @@ func (n *Node) wait(ctx context.Context, c *Call, ready <-chan *Call, limit time
 	}
 }
 
+// leaving says when a caller leaves.
+type leaving struct {
+	ctx   context.Context // when it ends, but not before least
+	least time.Time
+	end   time.Time // zero: when ctx ends
+}
+
+// leavingOf asks contexts that know more than a Done channel can tell, and that would have to make one: the Client's, for
+// releases, which go on for a while when the caller's has ended. By the time ctx.Done is closed, both are over.
+func leavingOf(ctx context.Context) (l leaving) {
+	l.ctx = ctx
+	if x, ok := ctx.(interface {
+		Lingers() (ctx context.Context, least, end time.Time)
+	}); ok {
+		l.ctx, l.least, l.end = x.Lingers()
+	} else if ctx.Done() == nil {
+		l.end, _ = ctx.Deadline()
+	}
+	return l
+}
+
 // Close ends the node: calls return locker.ErrClosed, clean-ups that are due get one more try, and the driver is closed.
 // It takes no longer than one exchange's timeout and a second. An error says that the client under the driver neither
 // let a command be interrupted nor belongs to the driver; the command's goroutine ends with the client's own timeout.
 func (n *Node) Close() error {
 	close(n.closing)
-	n.calls.Lock()
-	n.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
 	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)
 	defer cancel()
+	n.calls.Lock()   // those that wait inside the driver take until their own timeout
+	n.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
 	n.inbox.close(ctx)
 	n.queue.drain(ctx) // what is under way may still have to be undone
 	n.cleaner.wait(ctx)

@@ -34,7 +34,8 @@ const (
 // is resolved when its reply comes, by the late function given to leave.
 type queue struct {
 	driver  drivers.Driver
-	timeout time.Duration // of one exchange
+	direct  drivers.Direct // driver, if it is one; else nil
+	timeout time.Duration  // of one exchange
 
 	mu      sync.Mutex
 	pending []*Call
@@ -45,6 +46,7 @@ type queue struct {
 	restUntil time.Time
 	restFor   error
 	idle      chan struct{} // closed when no lane runs; nil unless drain has asked
+	rooms     []*room       // that nobody waits in
 
 	ctx    context.Context // of every exchange
 	cancel context.CancelFunc
@@ -54,6 +56,7 @@ var errFull = errors.New("too many commands wait for an answer")
 
 func newQueue(d drivers.Driver, timeout time.Duration) *queue {
 	q := &queue{driver: d, timeout: timeout}
+	q.direct, _ = d.(drivers.Direct)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	return q
 }
@@ -62,23 +65,70 @@ func newQueue(d drivers.Driver, timeout time.Duration) *queue {
 func (q *queue) submit(c *Call) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return locker.ErrClosed
+	free, err := q.admit(c)
+	switch {
+	case err != nil:
+		return err
+	case free:
+		go q.lane(c)
+	default:
+		q.pending = append(q.pending, c)
 	}
-	if len(q.pending) >= maxPending {
-		return errFull
+	return nil
+}
+
+// admit refuses c, or takes a free lane for it, if there is one. Call with mu held.
+func (q *queue) admit(c *Call) (free bool, err error) {
+	switch {
+	case q.closed:
+		return false, locker.ErrClosed
+	case len(q.pending) >= maxPending:
+		return false, errFull
+	case !q.restUntil.IsZero() && !c.frees() && time.Now().Before(q.restUntil):
+		return false, q.restFor
+	case q.lanes == maxLanes:
+		return false, nil
 	}
-	if !c.frees() && time.Now().Before(q.restUntil) {
-		return q.restFor
+	q.lanes++
+	c.state = sent // as good as: the lane does nothing else first
+	return true, nil
+}
+
+// inline sends c from the goroutine of its caller, who waits for the answer inside the driver, for limit at most. It
+// reports false if no lane is free. What has gathered meanwhile is another goroutine's.
+func (q *queue) inline(c *Call, limit time.Duration) (bool, error) {
+	q.mu.Lock()
+	free, err := q.admit(c)
+	q.mu.Unlock()
+	if !free {
+		return false, err
 	}
-	if q.lanes < maxLanes {
-		q.lanes++
-		c.state = sent // as good as: the lane does nothing else first
-		go q.lane([]*Call{c})
+	r := q.alone(c, limit)
+	c.reply, c.err, c.state = r.reply, r.err, resolved
+	if batch := q.take(); batch != nil {
+		go q.batches(batch)
+	}
+	return true, nil
+}
+
+// punctual reports whether the driver keeps to a deadline unasked, now.
+func (q *queue) punctual() bool { return q.direct != nil && q.direct.Direct() }
+
+// deadline is the context of an exchange with a driver that keeps to it unasked: it ends by time alone, and tells nobody.
+// Nor does cancel end it, but drain, which Close calls before, waits for as long. See drivers.Direct.
+type deadline struct {
+	context.Context // the queue's, for Value
+	end             time.Time
+}
+
+func (d *deadline) Deadline() (time.Time, bool) { return d.end, true }
+func (d *deadline) Done() <-chan struct{}       { return nil }
+
+func (d *deadline) Err() error {
+	if time.Now().Before(d.end) {
 		return nil
 	}
-	q.pending = append(q.pending, c)
-	return nil
+	return context.DeadlineExceeded
 }
 
 // frees reports whether c is a release. Releases are sent at rest, too, and so find out whether the node is back: refused,
@@ -90,6 +140,44 @@ func (c *Call) frees() bool {
 		return true
 	}
 	return false
+}
+
+// room is where a caller waits for its command. Rooms are used again: a channel and a timer for each call would be half of
+// what it allocates. They are a queue's own, because those of tests in virtual time must not leave their bubble.
+type room struct {
+	ready chan *Call // has room for one
+	timer *time.Timer
+}
+
+// maxRooms is how many are kept.
+const maxRooms = 256
+
+func (q *queue) room(limit time.Duration) *room {
+	q.mu.Lock()
+	var r *room
+	if last := len(q.rooms) - 1; last >= 0 {
+		r = q.rooms[last]
+		q.rooms = q.rooms[:last]
+	}
+	q.mu.Unlock()
+	if r == nil {
+		return &room{make(chan *Call, 1), time.NewTimer(limit)}
+	}
+	r.timer.Reset(limit)
+	return r
+}
+
+// quit gives r back. used says that a call may still come through it: then it is nobody's.
+func (q *queue) quit(r *room, used bool) {
+	r.timer.Stop()
+	if used {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.rooms) < maxRooms {
+		q.rooms = append(q.rooms, r)
+	}
 }
 
 // leave implements [Call.Leave].
@@ -114,11 +202,34 @@ func (q *queue) leave(c *Call, late func(*Call)) (wasSent, done bool) {
 	}
 }
 
-// lane sends batches until nothing is pending. It ends then, so that an idle node has no goroutine.
-func (q *queue) lane(batch []*Call) {
+// lane sends c, and then batches until nothing is pending. It ends then, so that an idle node has no goroutine.
+func (q *queue) lane(c *Call) {
+	q.resolve(c, q.alone(c, q.timeout))
+	q.batches(q.take())
+}
+
+func (q *queue) batches(batch []*Call) {
 	for ; batch != nil; batch = q.take() {
 		q.exchange(batch)
 	}
+}
+
+// alone sends one command, within limit.
+func (q *queue) alone(c *Call, limit time.Duration) result {
+	c.batch[0] = c.cmd
+	c.end = deadline{q.ctx, time.Now().Add(limit)}
+	var ctx context.Context = &c.end
+	if !q.punctual() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(q.ctx, c.end.end)
+		defer cancel()
+	}
+	r := q.one(ctx, c.batch[:])
+	if e, ok := r.reply.(drivers.ServerError); ok && e.Code() == "NOSCRIPT" {
+		c.batch[0] = c.script.full(c.cmd)
+		r = q.one(ctx, c.batch[:])
+	}
+	return r
 }
 
 // outcome keeps the node at rest for a while if it could not be connected to. Dialling a server that is down for every
@@ -127,7 +238,7 @@ func (q *queue) lane(batch []*Call) {
 func (q *queue) outcome(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if !unreachable(err) || q.ctx.Err() != nil {
+	if err == nil || !unreachable(err) || q.ctx.Err() != nil {
 		q.rest, q.restUntil = 0, time.Time{}
 		return
 	}
@@ -168,6 +279,10 @@ func (q *queue) take() []*Call {
 // exchange sends a batch and resolves its calls. What the server refuses with NOSCRIPT, and so has not executed, is sent
 // again in full.
 func (q *queue) exchange(batch []*Call) {
+	if len(batch) == 1 {
+		q.resolve(batch[0], q.alone(batch[0], q.timeout))
+		return
+	}
 	ctx, cancel := context.WithTimeout(q.ctx, q.timeout)
 	defer cancel()
 	cmds := make([]drivers.Command, len(batch))
@@ -202,11 +317,7 @@ type result struct {
 // do returns one result per command, whatever the driver returns.
 func (q *queue) do(ctx context.Context, cmds []drivers.Command) []result {
 	results := make([]result, len(cmds))
-	replies, err := q.driver.Do(ctx, cmds...)
-	q.outcome(err)
-	if err == nil && len(replies) != len(cmds) {
-		err = fmt.Errorf("the driver returned %d replies to %d commands", len(replies), len(cmds))
-	}
+	replies, err := q.send(ctx, cmds)
 	for i := range results {
 		if err != nil {
 			results[i].err = err
@@ -215,6 +326,24 @@ func (q *queue) do(ctx context.Context, cmds []drivers.Command) []result {
 		}
 	}
 	return results
+}
+
+// one is do for one command.
+func (q *queue) one(ctx context.Context, cmd []drivers.Command) result {
+	replies, err := q.send(ctx, cmd)
+	if err != nil {
+		return result{err: err}
+	}
+	return result{reply: replies[0]}
+}
+
+func (q *queue) send(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+	replies, err := q.driver.Do(ctx, cmds...)
+	q.outcome(err)
+	if err == nil && len(replies) != len(cmds) {
+		err = fmt.Errorf("the driver returned %d replies to %d commands", len(replies), len(cmds))
+	}
+	return replies, err
 }
 
 func (q *queue) resolve(c *Call, r result) {

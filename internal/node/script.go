@@ -81,6 +81,13 @@ func (s *script) command(keys []string, args ...string) drivers.Command {
 	return append(cmd, args...)
 }
 
+// call composes the same in c, which has room for it: the words of a lock's commands are ten at most.
+func (s *script) call(c *Call, keys string, words ...string) {
+	c.script = s
+	c.words = [10]string{"EVALSHA", s.sha, keys}
+	c.cmd = c.words[:3+copy(c.words[3:], words)]
+}
+
 // full returns the same call with the source in place of the digest, which also teaches it to the server.
 func (s *script) full(cmd drivers.Command) drivers.Command {
 	c := append(drivers.Command(nil), cmd...)

@@ -64,11 +64,11 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	if live {
 		channel = t.node.inbox.name
 	}
-	ready := make(chan *Call, 1)
 	k := &t.keys
-	c := t.node.start(ready, 0, turnScript, turnScript.command([]string{k.lock, k.turn(), k.queue(), k.waiters()},
-		t.id, milliseconds(maxLease)+":"+strconv.FormatInt(t.ticket, 10)+":"+channel))
-	err := t.node.wait(ctx, c, ready, t.node.queue.timeout, t.late)
+	c := &Call{node: t.node}
+	turnScript.call(c, "4", k.lock, k.turn(), k.queue(), k.waiters(),
+		t.id, milliseconds(maxLease)+":"+strconv.FormatInt(t.ticket, 10)+":"+channel)
+	err := t.node.do(ctx, c, t.node.queue.timeout, t)
 	if err == nil {
 		err = c.err
 	}
@@ -88,7 +88,7 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 
 // decode reads the reply of turn.lua.
 func (t *Turn) decode(reply drivers.Reply) (Standing, error) {
-	n, err := integers(reply)
+	n, err := integers(nil, reply)
 	if err != nil {
 		return Standing{}, err
 	}
@@ -178,16 +178,15 @@ func ring(news chan bool, told bool) {
 // span is a time in ms as the scripts answer it: negative if there is none.
 func span(ms int64) time.Duration { return max(0, time.Duration(ms)*time.Millisecond) }
 
-// integers reads a reply that consists of integers only.
-func integers(reply drivers.Reply) ([]int64, error) {
+// integers appends to n those of a reply that consists of integers only.
+func integers(n []int64, reply drivers.Reply) ([]int64, error) {
 	if e, ok := reply.(drivers.ServerError); ok {
 		return nil, e
 	}
 	r, ok := reply.([]drivers.Reply)
-	n := make([]int64, len(r))
-	for i := range r {
-		var isInt bool
-		n[i], isInt = r[i].(int64)
+	for _, x := range r {
+		i, isInt := x.(int64)
+		n = append(n, i)
 		ok = ok && isInt
 	}
 	if !ok {

@@ -1,0 +1,245 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/virtual"
+)
+
+// punctualFake keeps to deadlines unasked, if it says so.
+type punctualFake struct {
+	*fake
+	direct bool
+}
+
+func (p *punctualFake) Direct() bool { return p.direct }
+
+func punctual(t *testing.T, f func(t *testing.T, d *punctualFake, n *Node)) {
+	t.Helper()
+	virtual.Test(t, func(t *testing.T) {
+		d := &punctualFake{&fake{answer: ok}, true}
+		n := New(d, Options{Name: "n1", Prefix: "p:", Timeout: timeout})
+		f(t, d, n)
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// silent answers nothing until the deadline, of which nobody tells it.
+func silent(ctx context.Context, _ []drivers.Command) ([]drivers.Reply, error) {
+	end, _ := ctx.Deadline()
+	time.Sleep(time.Until(end))
+	return nil, ctx.Err()
+}
+
+var callsOf = map[string]func(context.Context, *Node) error{
+	"acquire": func(ctx context.Context, n *Node) error { _, err := n.Acquire(ctx, request("a")); return err },
+	"extend":  func(ctx context.Context, n *Node) error { return n.Extend(ctx, request("a")) },
+	"release": func(ctx context.Context, n *Node) error { return n.Release(ctx, request("a")) },
+}
+
+// Who cannot be called away costs no goroutine; who can, or has a driver that needs to be told, does not wait inside it.
+func TestWhoCannotLeaveWaitsInTheDriver(t *testing.T) {
+	for name, call := range callsOf {
+		for _, tt := range []struct {
+			name   string
+			leaves bool // its context can be cancelled
+			direct bool
+			more   int  // goroutines
+			told   bool // the driver, by a Done channel
+		}{
+			{"cannot leave", false, true, 0, false},
+			{"can leave", true, true, 1, false},
+			{"driver wants to be told", false, false, 1, true},
+		} {
+			t.Run(name+"/"+tt.name, func(t *testing.T) {
+				punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
+					d.direct = tt.direct
+					ctx := context.Background()
+					if tt.leaves {
+						ctx = t.Context()
+					}
+					before := runtime.NumGoroutine()
+					d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+						if more := runtime.NumGoroutine() - before; more != tt.more {
+							t.Errorf("%d more goroutines, want %d", more, tt.more)
+						}
+						if end, ok := ctx.Deadline(); !ok || time.Until(end) != timeout {
+							t.Errorf("the driver has until %v, want %v", time.Until(end), timeout)
+						}
+						if (ctx.Done() != nil) != tt.told {
+							t.Errorf("the context has a Done channel: %v, want %v", ctx.Done() != nil, tt.told)
+						}
+						return ok(ctx, cmds)
+					})
+					if err := call(ctx, n); err != nil {
+						t.Error(err)
+					}
+					d.will(ok)
+				})
+			})
+		}
+	}
+}
+
+// The promises about promptness do not depend on how a command is sent.
+func TestPunctualDriverThatHangs(t *testing.T) {
+	for name, call := range callsOf {
+		t.Run(name, func(t *testing.T) {
+			punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
+				d.will(silent)
+				start := time.Now()
+				if err := call(context.Background(), n); !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%v must match ErrUnavailable and hide the deadline", err)
+				}
+				if took := time.Since(start); took != timeout {
+					t.Errorf("who cannot leave returned after %v, want %v", took, timeout)
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				defer cancel()
+				start = time.Now()
+				if err := call(ctx, n); !errors.Is(err, locker.ErrUnavailable) {
+					t.Error(err)
+				}
+				if took := time.Since(start); took != 100*time.Millisecond {
+					t.Errorf("who can leave returned after %v", took)
+				}
+				d.will(ok)
+			})
+		})
+	}
+}
+
+// A TTL shorter than the timeout bounds an acquisition, wherever it waits.
+func TestPunctualAcquisitionIsBoundedByItsTTL(t *testing.T) {
+	punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
+		d.will(silent)
+		req := request("a")
+		req.TTL = time.Second
+		start := time.Now()
+		_, err := n.Acquire(context.Background(), req)
+		if took := time.Since(start); took != req.TTL || !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("returned %v after %v", err, took)
+		}
+		d.will(ok)
+		time.Sleep(time.Second)
+		if got := d.sent(releaseScript); len(got) == 0 || tombstone(got[0]) != "61000" {
+			t.Errorf("an attempt whose outcome is unknown was undone by %q", got)
+		}
+	})
+}
+
+// Callers that wait inside the driver are lanes: a server that hangs holds four of them, and what gathers behind is sent
+// together, by none of them.
+func TestCallersInTheDriverAreLanes(t *testing.T) {
+	punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
+		wake := make(chan struct{})
+		d.will(until(wake, ok))
+		var callers sync.WaitGroup
+		for range 100 {
+			callers.Go(func() {
+				if err := n.Extend(context.Background(), request("a")); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		if got := d.trips(); got != maxLanes {
+			t.Errorf("%d batches in flight, want %d", got, maxLanes)
+		}
+		d.will(slowly(time.Second, ok))
+		start := time.Now()
+		close(wake)
+		callers.Wait()
+		if got, took := d.trips(), time.Since(start); got != maxLanes+1 || took != time.Second {
+			t.Errorf("%d batches in all and %v for the rest, want %d and 1s", got, took, maxLanes+1)
+		}
+	})
+}
+
+// A script that the server has forgotten is sent in full there, too.
+func TestUnknownScriptIsSentInFullInline(t *testing.T) {
+	punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
+		d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			if cmds[0][0] == "EVALSHA" {
+				return all(drivers.ServerError("NOSCRIPT No matching script. Please use EVAL."))(ctx, cmds)
+			}
+			return all(int64(1))(ctx, cmds)
+		})
+		if err := n.Extend(context.Background(), request("a")); err != nil {
+			t.Error(err)
+		}
+		d.will(ok)
+	})
+}
+
+// Close waits for those that nobody can wake, but no longer than their time lasts. (In real time: a mutex is what Close waits
+// for, and the clock of a bubble stands still meanwhile.)
+func TestCloseWaitsForCallersInTheDriver(t *testing.T) {
+	d := &punctualFake{&fake{answer: silent}, true}
+	n := New(d, Options{Name: "n1", Timeout: 100 * time.Millisecond})
+	result := make(chan error, 1)
+	go func() {
+		_, err := n.Acquire(context.Background(), request("a"))
+		result <- err
+	}()
+	for d.trips() == 0 {
+		runtime.Gosched()
+	}
+	start := time.Now()
+	_ = n.Close()
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("Close took %v", took)
+	}
+	if err := <-result; !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrClosed) {
+		t.Error(err)
+	}
+	if d.after > 0 {
+		t.Errorf("the driver was used %d times after it was closed", d.after)
+	}
+}
+
+// lingering is a context like the Client's for releases.
+type lingering struct {
+	context.Context
+	least, end time.Time
+}
+
+func (l lingering) Done() <-chan struct{} { panic("asked for Done") }
+
+func (l lingering) Lingers() (context.Context, time.Time, time.Time) {
+	return l.Context, l.least, l.end
+}
+
+func TestReleaseLingers(t *testing.T) {
+	for _, tt := range []struct{ cancelled, want time.Duration }{
+		{0, 250 * time.Millisecond},
+		{100 * time.Millisecond, 250 * time.Millisecond},
+		{time.Second, time.Second},
+		{time.Hour, 3 * time.Second},
+	} {
+		t.Run(tt.cancelled.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *fake, n *Node) {
+				wake := make(chan struct{})
+				d.will(until(wake, ok))
+				ctx, cancel := context.WithTimeout(t.Context(), tt.cancelled)
+				defer cancel()
+				start := time.Now()
+				err := n.Release(lingering{ctx, start.Add(250 * time.Millisecond), start.Add(3 * time.Second)}, request("a"))
+				if took := time.Since(start); took != tt.want || !errors.Is(err, locker.ErrUnavailable) {
+					t.Errorf("returned %v after %v, want after %v", err, took, tt.want)
+				}
+				close(wake)
+			})
+		})
+	}
+}
