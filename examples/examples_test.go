@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(binaries)
 		// Nobody debugs these binaries, and without symbols they are linked in half the time.
 		args := append([]string{"build", "-ldflags=-s -w", "-o", binaries + "/"}, buildFlags...)
-		if out, err := exec.Command("go", append(args, "./quickstart", "./config", "./fencing", "./leader", "./cron", "./observability", "../cmd/locker")...).CombinedOutput(); err != nil {
+		if out, err := exec.Command("go", append(args, "./quickstart", "./config", "./fencing", "./leader", "./cron", "../cmd/locker")...).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 			return 1
 		}

@@ -14,8 +14,9 @@ import (
 	"github.com/golocker/locker/internal/redistest"
 )
 
-// The examples for authors are modules of their own, which the go command does not see from here.
-var modules = []string{"customdriver", "custombackend"}
+// Some examples are modules of their own, which the go command does not see from here: those for authors, and one that requires
+// more than the library should.
+var modules = []string{"customdriver", "custombackend", "observability"}
 
 // TestOutsideModules runs the tests of a driver and a backend as their authors would, outside of this module: with its
 // public packages, the conformance suites above all, and nothing else.

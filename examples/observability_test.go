@@ -69,13 +69,23 @@ func (p *program) telemetry(t *testing.T) (spans map[string]exported, names, met
 	return spans, names, metrics, events
 }
 
+// The example is a module of its own, so that exporters and what they need are no requirement of the library's.
 func TestObservability(t *testing.T) {
+	t.Parallel()
+	buildModule(t, "observability")
+	t.Run("in memory", observesMemory)
+	t.Run("of nodes", observesNodes)
+	t.Run("interrupted", observesToTheEnd)
+	t.Run("by OTLP", observesByOTLP)
+}
+
+func observesMemory(t *testing.T) {
 	t.Parallel()
 	_, _, metrics, _ := start(t, "observability", nil, "-for", "1s").telemetry(t)
 	assert.NotContains(t, metrics, "locker.node.vote.duration")
 }
 
-func TestObservabilityOfNodes(t *testing.T) {
+func observesNodes(t *testing.T) {
 	t.Parallel()
 	p := start(t, "observability", []string{"LOCKER_URL=" + redlockURL("goredis", servers(t, 3)...)}, "-for", "2s")
 	_, _, metrics, events := p.telemetry(t)
@@ -84,14 +94,14 @@ func TestObservabilityOfNodes(t *testing.T) {
 }
 
 // Ctrl-C loses nothing.
-func TestObservabilityInterrupted(t *testing.T) {
+func observesToTheEnd(t *testing.T) {
 	t.Parallel()
 	p := start(t, "observability", nil, "-for", "1h")
 	time.AfterFunc(time.Second, func() { _ = p.Process.Signal(syscall.SIGINT) })
 	p.telemetry(t)
 }
 
-func TestObservabilityByOTLP(t *testing.T) {
+func observesByOTLP(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	got := map[string][]byte{}

@@ -1,9 +1,10 @@
 // Observability: some workers contend for a few locks, and OpenTelemetry sees it: spans and metrics go to stdout, or by OTLP to
 // a collector.
 //
-//	go run ./examples/observability                                             # in memory, to stdout
-//	LOCKER_URL=redlock://host1,host2,host3 go run ./examples/observability      # on Redis: with the votes of its nodes
-//	OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 go run ./examples/observability -for 10m
+//	cd examples/observability
+//	go run .                                             # in memory, to stdout
+//	LOCKER_URL=redlock://host1,host2,host3 go run .      # on Redis: with the votes of its nodes
+//	OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 go run . -for 10m
 //
 // The last one sends to a collector, and goes on for long enough to see something on docs/dashboards/locker.json.
 package main
