@@ -45,7 +45,7 @@ func tryRedis(ctx context.Context, binary string) (*devNode, error) {
 		return nil, err
 	}
 	log := filepath.Join(dir, "log")
-	p, err := child.Spawn(binary, dir, []string{
+	p, err := child.Spawn(binary, dir, nil, []string{
 		"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", log, "--daemonize", "no",
 		"--save", "", "--appendonly", "yes", "--appendfsync", "always",
 	})

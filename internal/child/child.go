@@ -5,59 +5,77 @@ package child
 
 import (
 	"io"
+	"os"
 	"os/exec"
 	"strconv"
 	"syscall"
 )
 
 // Process is a child that cannot outlive this process.
+type Process struct {
+	cmd   *exec.Cmd
+	leash *Leash
+	gone  chan struct{} // closed when the child has been reaped and the watcher dismissed
+}
+
+// Leash ends a child when this process is gone.
 //
 // Processes die in ways that run no clean-up: SIGKILL, a panic in a goroutine, a test's time-out. So a small shell watches
 // each child: its stdin is a pipe whose other end only this process holds, and when that end closes without a word
 // the shell ends the child. The kernel's own means, PR_SET_PDEATHSIG, was rejected: it exists on Linux only and
 // fires when the thread that started the child ends, which in Go says nothing about the process.
-type Process struct {
-	cmd     *exec.Cmd
+type Leash struct {
 	watcher *exec.Cmd
-	leash   io.WriteCloser // the watcher's stdin
-	gone    chan struct{}  // closed when the child has been reaped and the watcher dismissed
+	stdin   io.WriteCloser // the watcher's
 }
 
 // watch ends the child $1 and removes its directory $2 when stdin closes before a line arrives.
-const watch = `read -r line || { kill -9 "$1"; rm -rf -- "$2"; }`
+const watch = `read -r line || { kill -9 "$1"; [ -z "$2" ] || rm -rf -- "$2"; }`
 
-// Spawn starts binary with its files in dir. Both children get a process group of their own, so that a Ctrl-C at the
-// terminal ends this process alone and the watcher the rest, a frozen server included.
-func Spawn(binary, dir string, args []string) (*Process, error) {
+// NewLeash puts a child on a leash: when this process ends, so does the child, frozen or not, and dir is removed
+// ("" for none). The leash must be taken off when the child has been reaped.
+func NewLeash(pid int, dir string) (*Leash, error) {
+	l := &Leash{watcher: exec.Command("/bin/sh", "-c", watch, "locker-watcher", strconv.Itoa(pid), dir)}
+	// A process group of its own, so that a Ctrl-C at the terminal ends this process alone and the watcher the rest.
+	l.watcher.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if l.stdin, err = l.watcher.StdinPipe(); err != nil {
+		return nil, err
+	}
+	return l, l.watcher.Start()
+}
+
+// Off dismisses the watcher, which must not be left with a process id that the kernel may give to somebody else.
+func (l *Leash) Off() {
+	_, _ = io.WriteString(l.stdin, "dismissed\n")
+	_ = l.stdin.Close()
+	_ = l.watcher.Wait()
+}
+
+// Spawn starts binary with its files in dir, in a process group of its own for the same reason as the watcher. env is
+// added to this process's environment.
+func Spawn(binary, dir string, env, args []string) (*Process, error) {
 	p := &Process{cmd: exec.Command(binary, args...), gone: make(chan struct{})}
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	p.cmd.Env = append(os.Environ(), env...)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	p.watcher = exec.Command("/bin/sh", "-c", watch, "locker-watcher", strconv.Itoa(p.Pid()), dir)
-	p.watcher.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	leash, err := p.watcher.StdinPipe()
-	if err == nil {
-		err = p.watcher.Start()
-	}
-	if err != nil {
+	var err error
+	if p.leash, err = NewLeash(p.Pid(), dir); err != nil {
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
 		return nil, err
 	}
-	p.leash = leash
 	go p.reap()
 	return p, nil
 }
 
-// reap waits for the child and dismisses the watcher, which must not be left with a process id that the kernel may
-// give to somebody else.
+// reap waits for the child.
 func (p *Process) reap() {
 	defer close(p.gone)
 	_ = p.cmd.Wait()
-	_, _ = io.WriteString(p.leash, "dismissed\n")
-	_ = p.leash.Close()
-	_ = p.watcher.Wait()
+	p.leash.Off()
 }
 
 // Pid returns the child's process id.

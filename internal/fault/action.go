@@ -25,10 +25,12 @@ const (
 	dropReply
 	cutBefore
 	cutAfter
+	cutMid
+	delayReply
 	duplicate
 )
 
-// The actions; see also [Delay].
+// The actions; see also [Delay] and [DelayReply].
 var (
 	// Pass forwards the request and delivers its reply.
 	Pass = Action{kind: pass}
@@ -48,6 +50,9 @@ var (
 	// CutAfter lets the request execute and then closes the client's connection instead of delivering the reply.
 	// Requests behind this one are not executed.
 	CutAfter = Action{kind: cutAfter}
+	// CutMid lets the request execute, delivers the first half of the reply and then closes the client's connection.
+	// Requests behind this one may or may not be executed.
+	CutMid = Action{kind: cutMid}
 	// Duplicate lets the request execute twice, the second time on a connection of its own after the first reply,
 	// and then delivers the first reply. That connection has repeated the HELLO, AUTH and SELECT of the client's,
 	// but knows nothing else of it: no MULTI, no subscription.
@@ -56,6 +61,9 @@ var (
 
 // Delay waits for d and then treats the request like Pass.
 func Delay(d time.Duration) Action { return Action{delay: d} }
+
+// DelayReply lets the request execute at once and keeps the reply for d: a network that is slow in one direction.
+func DelayReply(d time.Duration) Action { return Action{kind: delayReply, delay: d} }
 
 // Nth returns a handler that applies action to the n-th request, counted from 1, among those with one of the given
 // command names, and passes all others. Without names every request counts. A loop over n until nothing fails any

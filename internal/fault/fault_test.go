@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -269,6 +270,31 @@ func TestDelay(t *testing.T) {
 	}
 	b.receive(conn, int64(1))
 	assert.GreaterOrEqual(t, time.Since(start), silence)
+}
+
+// The reply is late, the execution is not.
+func TestDelayReply(t *testing.T) {
+	b := setUp(t)
+	conn := b.dial()
+	b.proxy.Handle(fault.Nth(1, fault.DelayReply(silence), "INCR"))
+	start := time.Now()
+	b.send(conn, "INCR", "k")
+	b.proxy.WaitExecuted(t, incr)
+	b.counter("1")
+	b.receive(conn, int64(1))
+	assert.GreaterOrEqual(t, time.Since(start), silence)
+	b.send(conn, "INCR", "k")
+	b.receive(conn, int64(2))
+}
+
+func TestCutMid(t *testing.T) {
+	b := setUp(t)
+	conn, r := b.raw()
+	b.proxy.Handle(fault.Nth(1, fault.CutMid, "ECHO"))
+	b.write(conn, "ECHO", "0123456789")
+	got, err := io.ReadAll(r)
+	require.NoError(t, err)
+	assert.Equal(t, "$10\r\n012", string(got))
 }
 
 func TestHandleSwapsAtRunTime(t *testing.T) {

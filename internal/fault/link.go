@@ -68,7 +68,7 @@ func (l *link) requests() {
 		if lost = lost || v.kind == drop; lost {
 			continue
 		}
-		if v.kind == hold && !pause(l.p, v.gate) || v.delay > 0 && !pause(l.p, time.After(v.delay)) {
+		if v.kind == hold && !pause(l.p, v.gate) || v.kind == pass && v.delay > 0 && !pause(l.p, time.After(v.delay)) {
 			return
 		}
 		if l.forward(v, raw) != nil || v.kind == cutAfter {
@@ -123,7 +123,12 @@ func (l *link) replies() {
 				l.repeat(e)
 			}
 			l.p.executed(e.N)
-			if e.kind == cutAfter || e.kind == holdReply && !pause(l.p, e.gate) {
+			if e.kind == cutAfter || e.kind == holdReply && !pause(l.p, e.gate) ||
+				e.kind == delayReply && !pause(l.p, time.After(e.delay)) {
+				return
+			}
+			if e.kind == cutMid {
+				_, _ = l.client.Write(f[:len(f)/2])
 				return
 			}
 			lost = lost || e.kind == dropReply

@@ -38,6 +38,7 @@ type Server struct {
 	tls    bool
 	caFile string
 	extra  []string
+	env    []string
 
 	mu     sync.Mutex
 	proc   *child.Process // nil while the server is dead
@@ -51,6 +52,15 @@ type Server struct {
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	s := prepare(tb, args)
+	s.launch()
+	return s
+}
+
+// StartWith is Start with additions to the server's environment, as "NAME=value".
+func StartWith(tb testing.TB, env []string, args ...string) *Server {
+	tb.Helper()
+	s := prepare(tb, args)
+	s.env = env
 	s.launch()
 	return s
 }
@@ -128,7 +138,7 @@ func (s *Server) run() error {
 	}
 	// The log tells why this attempt failed, not an earlier one.
 	_ = os.Remove(filepath.Join(s.dir, "log"))
-	p, err := child.Spawn(s.binary, s.dir, args)
+	p, err := child.Spawn(s.binary, s.dir, s.env, args)
 	if err != nil {
 		return err
 	}
