@@ -21,6 +21,9 @@ check: verify lint test ## all that a change must pass
 FUZZTIME ?= 30s
 fuzz: ## the fuzz targets, FUZZTIME each
 	go test -run '^$$' -fuzz FuzzKeys -fuzztime $(FUZZTIME) ./internal/node
+	go test -run '^$$' -fuzz FuzzReplies -fuzztime $(FUZZTIME) ./internal/node
+	go test -run '^$$' -fuzz FuzzNode -fuzztime $(FUZZTIME) ./internal/node
+	go test -run '^$$' -fuzz FuzzErrors -fuzztime $(FUZZTIME) ./internal/node
 	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./config
 	go test -run '^$$' -fuzz FuzzLoad -fuzztime $(FUZZTIME) ./config
 
