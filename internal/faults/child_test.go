@@ -1,0 +1,136 @@
+package faults
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/internal/history"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// planEnv makes the test binary a player in a process of its own.
+const planEnv = "FAULTS_TEST_PLAN"
+
+// account is what a player says in the end.
+type account struct {
+	Began  time.Time // of its history, on the wall clock, which all processes of the machine share
+	Events []history.Event
+	Wrong  int64
+	Stall  time.Duration
+	Err    string
+}
+
+// playChild is the other process. It does as stdin says, line by line, answers each line by one, and ends with stdin.
+func playChild() {
+	var p player
+	fail := func(err error) {
+		if err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	fail(json.Unmarshal([]byte(os.Getenv(planEnv)), &p.plan))
+	r, err := dialResource(p.Resource)
+	fail(err)
+	fail(p.start(history.New(), r))
+	out := json.NewEncoder(os.Stdout)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		switch in.Text() {
+		case "finish":
+			p.finish()
+			fail(out.Encode("finished"))
+		case "close":
+			fail(out.Encode(p.settle()))
+			return
+		}
+	}
+}
+
+// began is when a history has begun, by the wall clock.
+func began(h *history.History) time.Time {
+	// The best of several: between two looks at clocks a process may be interrupted.
+	best, at := time.Hour, time.Time{}
+	for range 20 {
+		before := time.Now().Round(0)
+		since := h.Now()
+		if d := time.Now().Round(0).Sub(before); d < best {
+			best, at = d, before.Add(-since)
+		}
+	}
+	return at
+}
+
+// settle closes the player and returns its account.
+func (p *player) settle() account {
+	err := p.close()
+	a := account{Began: began(p.history), Events: p.history.Events(), Wrong: p.wrong.Load(), Stall: <-p.meter.worst}
+	if err != nil {
+		a.Err = err.Error()
+	}
+	return a
+}
+
+// child is the process, seen from here.
+type child struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  interface{ Write([]byte) (int, error) }
+	out *json.Decoder
+}
+
+func startChild(t *testing.T, p plan) *child {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &child{t: t, cmd: exec.Command(os.Args[0])}
+	c.cmd.Env = append(os.Environ(), planEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := c.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	leash, err := redistest.NewLeash(c.cmd.Process.Pid, "")
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait()
+		if err == nil {
+			leash.Off()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.in, c.out = in, json.NewDecoder(bufio.NewReader(out))
+	return c
+}
+
+func (c *child) signal(sig syscall.Signal) { _ = c.cmd.Process.Signal(sig) }
+
+// tell sends a line, and read reads the answer to it. They are apart so that several children can be told at once.
+func (c *child) tell(line string) { _, _ = c.in.Write([]byte(line + "\n")) }
+
+func (c *child) read(answer any) {
+	c.t.Helper()
+	// One that hangs is killed, so that the test ends with what it was about.
+	t := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
+	defer t.Stop()
+	if err := c.out.Decode(answer); err != nil {
+		c.t.Fatalf("a player's process has not answered within %v: %v", patience, err)
+	}
+}

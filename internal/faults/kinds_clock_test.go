@@ -1,0 +1,95 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// shim compiles what moves the wall clock of a server, once, and says why if it does not work here.
+var shim = sync.OnceValues(func() (path, why string) {
+	dir, err := os.MkdirTemp("", "clockshift")
+	if err != nil {
+		return "", err.Error()
+	}
+	shimDir = dir
+	path = filepath.Join(dir, "clockshift.so")
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", path, "testdata/clockshift.c").CombinedOutput()
+	if err != nil {
+		return "", fmt.Sprintf("gcc does not compile the shim: %v %.200s", err, out)
+	}
+	return path, ""
+})
+
+// shimDir is removed by TestMain.
+var shimDir string
+
+// The shim is what it should be: the server's clock moves, and its TTLs with it.
+func TestClockShift(t *testing.T) {
+	t.Parallel()
+	if _, why := shim(); why != "" {
+		t.Log(why)
+		return
+	}
+	b := newBed(t, 1, kind{clock: true}, 1)
+	b.do(0, "SET", "k", "v", "PX", 60000)
+	b.clockAhead([]int{0}, -time.Hour, 0)
+	if left := b.do(0, "PTTL", "k").(int64); left < 3600_000 {
+		t.Errorf("an hour earlier, %d ms are left of a minute", left)
+	}
+	b.clockAhead([]int{0}, time.Hour, 0)
+	if v := b.do(0, "GET", "k"); v != nil {
+		t.Error("an hour later, the key is still there")
+	}
+}
+
+// clockAhead writes by how much the clocks of nodes are ahead, and by how much they are fast in ppm.
+func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
+	each(nodes, func(n int) {
+		if err := os.WriteFile(b.clocks[n], fmt.Appendln(nil, ahead.Microseconds(), fast), 0o600); err != nil {
+			b.Error(err)
+		}
+		want := time.Now().Add(ahead)
+		if !eventually(patience, func() bool {
+			now, err := redis.Int64s(b.do(n, "TIME"), nil)
+			return err == nil && len(now) == 2 && time.Unix(now[0], 0).Sub(want).Abs() < 1100*time.Millisecond
+		}) {
+			b.Error("the server's clock does not move")
+		}
+		b.injected.Add(1)
+	})
+}
+
+// stepBack is shorter than patience, by which everything has to be free again.
+const stepBack = 3 * time.Second
+
+var clockKinds = []kind{
+	{
+		name: "clock forward", clock: true, forgets: true, what: "the server's wall clock is stepped forward, by 0.5 s to 1000 s",
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			ahead := []time.Duration{500 * time.Millisecond, 2 * time.Second, 30 * time.Second, 1000 * time.Second}[b.random.IntN(4)]
+			b.clockAhead(nodes, ahead, 0)
+			time.Sleep(d)
+		},
+	},
+	{
+		name: "clock back", clock: true, behind: stepBack, what: "stepped back by 3 s: locks last longer",
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			b.clockAhead(nodes, -stepBack, 0)
+			time.Sleep(d)
+		},
+	},
+	{
+		name: "clock fast", clock: true, what: "it runs fast by 0.9 per cent", most: 3,
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			b.clockAhead(nodes, 0, 9000)
+			time.Sleep(d)
+		},
+	},
+}

@@ -1,0 +1,120 @@
+package faults
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+)
+
+// command is one command to a server.
+type command = []any
+
+// refusing makes servers refuse: set before, and unset after d.
+func refusing(set, unset []command) func(b *bed, nodes []int, d time.Duration) {
+	return func(b *bed, nodes []int, d time.Duration) {
+		each(nodes, func(n int) {
+			for _, cmd := range set {
+				b.do(n, cmd...)
+			}
+			b.injected.Add(1)
+		})
+		time.Sleep(d)
+		each(nodes, func(n int) {
+			for _, cmd := range unset {
+				b.do(n, cmd...)
+			}
+		})
+	}
+}
+
+var (
+	killNormal = command{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"}
+	killPubsub = command{"CLIENT", "KILL", "TYPE", "pubsub"}
+)
+
+var refusalKinds = []kind{
+	{
+		name: "OOM", most: 2, what: "maxmemory 1 with noeviction",
+		strike: refusing([]command{{"CONFIG", "SET", "maxmemory", 1}}, []command{{"CONFIG", "SET", "maxmemory", 0}}),
+	},
+	{
+		name: "READONLY", most: 2, what: "the server is made a replica of nobody, keeps its data, and is promoted again",
+		strike: refusing([]command{{"REPLICAOF", "127.0.0.1", 1}}, []command{{"REPLICAOF", "NO", "ONE"}}),
+	},
+	{
+		name: "NOREPLICAS", most: 2, what: "min-replicas-to-write 1, without a replica",
+		strike: refusing([]command{{"CONFIG", "SET", "min-replicas-to-write", 1}}, []command{{"CONFIG", "SET", "min-replicas-to-write", 0}}),
+	},
+	{name: "MISCONF", most: 2, what: "a snapshot fails, so that writes are refused", strike: misconf},
+	{
+		name: "NOPERM on EVALSHA", most: 2, what: "the user may not run scripts",
+		strike: refusing([]command{{"ACL", "SETUSER", "default", "-evalsha", "-eval"}}, []command{{"ACL", "SETUSER", "default", "+@all"}}),
+	},
+	{
+		name: "NOPERM on PUBLISH", most: 2, what: "the user may not publish, nor may scripts",
+		strike: refusing([]command{{"ACL", "SETUSER", "default", "-publish"}}, []command{{"ACL", "SETUSER", "default", "+@all"}}),
+	},
+	{
+		name: "NOAUTH", most: 2, what: "a password is set, and connections are closed",
+		strike: refusing([]command{{"CONFIG", "SET", "requirepass", "secret"}, killNormal, killPubsub}, []command{{"CONFIG", "SET", "requirepass", ""}}),
+	},
+	{
+		name: "maxclients", most: 2, what: "connections are closed, and new ones are too many",
+		strike: refusing([]command{{"CONFIG", "SET", "maxclients", 1}, killNormal, killPubsub}, []command{{"CONFIG", "SET", "maxclients", 1000}}),
+	},
+	{name: "CLIENT KILL", what: "connections are closed every few ms", strike: repeatedly(func(b *bed, n int) { b.do(n, killNormal...) })},
+	{name: "CLIENT KILL of subscriptions", what: "the same for those that listen", strike: repeatedly(func(b *bed, n int) { b.do(n, killPubsub...) })},
+	{
+		name: "CLIENT PAUSE", most: 2, what: "the server answers nobody",
+		strike: refusing([]command{{"CLIENT", "PAUSE", 60000, "ALL"}}, []command{{"CLIENT", "UNPAUSE"}}),
+	},
+	{name: "BUSY", what: "a script runs for too long, and is killed", strike: busy},
+}
+
+func misconf(b *bed, nodes []int, d time.Duration) {
+	in := func(n int) string { return filepath.Join(b.servers[n].Dir(), "dump.rdb") }
+	each(nodes, func(n int) {
+		// A directory in the snapshot's place: root is allowed to write to everything else.
+		if err := os.MkdirAll(filepath.Join(in(n), "taken"), 0o700); err != nil {
+			b.Error(err)
+		}
+		b.do(n, "CONFIG", "SET", "save", "3600 1000000")
+		b.do(n, "BGSAVE")
+		if !eventually(patience, func() bool {
+			info, _ := redis.String(b.do(n, "INFO", "persistence"), nil)
+			return field(info, "rdb_last_bgsave_status") == "err"
+		}) {
+			b.Error("the snapshot succeeds")
+		}
+		b.injected.Add(1)
+	})
+	time.Sleep(d)
+	each(nodes, func(n int) {
+		b.do(n, "CONFIG", "SET", "save", "")
+		_ = os.RemoveAll(in(n))
+	})
+}
+
+func busy(b *bed, nodes []int, d time.Duration) {
+	each(nodes, func(n int) {
+		b.do(n, "CONFIG", "SET", "busy-reply-threshold", 5)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			_, _ = b.servers[n].Do("EVAL", "while true do end", 0)
+		}()
+		time.Sleep(min(d, 400*time.Millisecond)) // each of them occupies a processor
+		b.injected.Add(1)
+		for { // it may have to begin yet
+			select {
+			case <-ended:
+				return
+			default:
+				_, _ = b.try(n, "SCRIPT", "KILL")
+				pause(time.Millisecond, 5*time.Millisecond)
+			}
+		}
+	})
+}

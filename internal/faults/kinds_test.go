@@ -1,0 +1,34 @@
+package faults
+
+import "time"
+
+// kind is a fault.
+type kind struct {
+	name string
+	what string // for the report
+	args []string
+	// strike breaks the nodes for about d and mends them.
+	strike func(b *bed, nodes []int, d time.Duration)
+
+	// What is not promised (docs/safety.md). forgets: nodes forget locks before their time, or their clocks are stepped
+	// forward, so exclusion may fail. instantly: and vote again within 65 ms, so that on Redlock tokens may fail, too.
+	forgets, instantly bool
+	// clock: the servers' wall clocks can be moved, which needs a C compiler.
+	clock bool
+	// brief: all TTLs are short.
+	brief bool
+	// clients: it hits clients, whatever the nodes.
+	clients bool
+	// behind is by how much longer keys may live than they should.
+	behind time.Duration
+	// most is the longest d.
+	most time.Duration
+}
+
+func kinds() []kind {
+	var all []kind
+	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds} {
+		all = append(all, group...)
+	}
+	return all
+}
