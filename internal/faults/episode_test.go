@@ -6,9 +6,13 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
@@ -80,7 +84,7 @@ func (b *bed) populate(e episode) {
 	if e.kind.brief {
 		long = b.short
 	}
-	plain := b.random.IntN(4) == 0
+	plain := b.random.IntN(4) == 0 && !e.kind.queued
 	addr := b.resource.listen(b.T)
 	b.history = history.New()
 	b.began = began(b.history)
@@ -135,9 +139,25 @@ func (e episode) run(t *testing.T) *result {
 	}
 	b.acquireAll(r)
 	r.accounts = b.settle()
-	r.injected = int(b.injected.Load())
+	r.injected = int(b.injected.Load()) + b.refusals(r, nodes)
 	r.judge(b)
 	return r
+}
+
+// refusals returns how often the nodes have refused as they should have.
+func (b *bed) refusals(r *result, nodes []int) (n int) {
+	if r.kind.refusal == "" {
+		return 0
+	}
+	for _, i := range nodes {
+		info, _ := redis.String(b.do(i, "INFO", "errorstats"), nil)
+		count, _ := strconv.Atoi(strings.TrimPrefix(field(info, "errorstat_"+r.kind.refusal), "count="))
+		n += count
+	}
+	if n == 0 {
+		r.fail("QUOTA", "no server has ever refused by %s", r.kind.refusal)
+	}
+	return n
 }
 
 // everybodyWorks waits until each player has had locks so many times more.

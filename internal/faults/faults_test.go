@@ -3,6 +3,7 @@ package faults
 import (
 	"math/rand/v2"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -88,7 +89,7 @@ func (r *report) episode(t *testing.T, e episode) {
 }
 
 // beside is how many episodes run at the same time.
-const beside = 3
+var beside = 2 * runtime.NumCPU()
 
 // rounds goes through all faults and placements until the time is over. The order is drawn anew for each round, so that
 // a fault is not always beside the same others.
@@ -115,25 +116,23 @@ func (r *report) rounds(t *testing.T, long time.Duration) {
 	wg.Wait()
 }
 
-// round lists what belongs to one.
+// round lists what belongs to one: each fault in each placement, in four parts that each have every fault.
 func (r *report) round(n int) (all []episode) {
 	only := os.Getenv(onlyEnv)
 	random := rand.New(rand.NewPCG(r.seed, uint64(n)))
-	for i, k := range kinds() {
-		if r.skipped[k.name] != "" {
-			continue
-		}
-		for j, variants := range placements {
-			p := variants[(n+i+j)%len(variants)]
-			if k.clients && p.hit != p.nodes {
-				continue // which servers are hit does not matter
+	for part := range placements {
+		begin := len(all)
+		for i, k := range kinds() {
+			if r.skipped[k.name] != "" {
+				continue
 			}
-			e := episode{k, p, random.Uint64() >> 40}
-			if strings.Contains(e.String(), only) {
+			variants := placements[(part+i)%len(placements)]
+			p := variants[n%len(variants)]
+			if e := (episode{k, p, random.Uint64() >> 40}); strings.Contains(e.String(), only) {
 				all = append(all, e)
 			}
 		}
+		random.Shuffle(len(all)-begin, func(i, j int) { all[begin+i], all[begin+j] = all[begin+j], all[begin+i] })
 	}
-	random.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	return all
 }

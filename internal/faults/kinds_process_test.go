@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"fmt"
 	"syscall"
 	"time"
 
@@ -49,15 +48,11 @@ var processKinds = []kind{
 		strike: func(b *bed, nodes []int, d time.Duration) { killed(b, nodes, max(away, d/2)) },
 	},
 	{
-		name: "kill -9, LOADING", args: slowLoading,
+		name: "kill -9, LOADING", refusal: "LOADING", args: slowLoading,
 		what: "killed, and back with all data, refusing while it loads them slowly",
 		strike: func(b *bed, nodes []int, _ time.Duration) {
 			each(nodes, func(n int) {
-				b.do(n, "SELECT", 1)
-				for i := range 300 {
-					b.do(n, "SET", fmt.Sprint("ballast", i), fmt.Sprintf("%01000d", i))
-				}
-				b.do(n, "SELECT", 0)
+				b.do(n, "EVAL", "for i = 1, 300 do redis.call('SET', 'ballast' .. i, string.rep('x', 1000)) end", 0)
 				b.do(n, "BGREWRITEAOF")
 				if !eventually(patience, func() bool {
 					info, _ := redis.String(b.do(n, "INFO", "persistence"), nil)

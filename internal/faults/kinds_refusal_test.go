@@ -36,20 +36,20 @@ var (
 
 var refusalKinds = []kind{
 	{
-		name: "OOM", most: 2, what: "maxmemory 1 with noeviction",
+		name: "OOM", refusal: "OOM", most: 2, what: "maxmemory 1 with noeviction",
 		strike: refusing([]command{{"CONFIG", "SET", "maxmemory", 1}}, []command{{"CONFIG", "SET", "maxmemory", 0}}),
 	},
 	{
-		name: "READONLY", most: 2, what: "the server is made a replica of nobody, keeps its data, and is promoted again",
+		name: "READONLY", refusal: "READONLY", most: 2, what: "the server is made a replica of nobody, keeps its data, and is promoted again",
 		strike: refusing([]command{{"REPLICAOF", "127.0.0.1", 1}}, []command{{"REPLICAOF", "NO", "ONE"}}),
 	},
 	{
-		name: "NOREPLICAS", most: 2, what: "min-replicas-to-write 1, without a replica",
+		name: "NOREPLICAS", refusal: "NOREPLICAS", most: 2, what: "min-replicas-to-write 1, without a replica",
 		strike: refusing([]command{{"CONFIG", "SET", "min-replicas-to-write", 1}}, []command{{"CONFIG", "SET", "min-replicas-to-write", 0}}),
 	},
-	{name: "MISCONF", most: 2, what: "a snapshot fails, so that writes are refused", strike: misconf},
+	{name: "MISCONF", refusal: "MISCONF", most: 2, queued: true, what: "a snapshot fails, so that writes are refused", strike: misconf},
 	{
-		name: "NOPERM on EVALSHA", most: 2, what: "the user may not run scripts",
+		name: "NOPERM on EVALSHA", refusal: "NOPERM", most: 2, what: "the user may not run scripts",
 		strike: refusing([]command{{"ACL", "SETUSER", "default", "-evalsha", "-eval"}}, []command{{"ACL", "SETUSER", "default", "+@all"}}),
 	},
 	{
@@ -57,7 +57,7 @@ var refusalKinds = []kind{
 		strike: refusing([]command{{"ACL", "SETUSER", "default", "-publish"}}, []command{{"ACL", "SETUSER", "default", "+@all"}}),
 	},
 	{
-		name: "NOAUTH", most: 2, what: "a password is set, and connections are closed",
+		name: "NOAUTH", refusal: "NOAUTH", most: 2, what: "a password is set, and connections are closed",
 		strike: refusing([]command{{"CONFIG", "SET", "requirepass", "secret"}, killNormal, killPubsub}, []command{{"CONFIG", "SET", "requirepass", ""}}),
 	},
 	{
@@ -68,9 +68,11 @@ var refusalKinds = []kind{
 	{name: "CLIENT KILL of subscriptions", what: "the same for those that listen", strike: repeatedly(func(b *bed, n int) { b.do(n, killPubsub...) })},
 	{
 		name: "CLIENT PAUSE", most: 2, what: "the server answers nobody",
-		strike: refusing([]command{{"CLIENT", "PAUSE", 60000, "ALL"}}, []command{{"CLIENT", "UNPAUSE"}}),
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			refusing([]command{{"CLIENT", "PAUSE", d.Milliseconds(), "ALL"}}, nil)(b, nodes, d)
+		},
 	},
-	{name: "BUSY", what: "a script runs for too long, and is killed", strike: busy},
+	{name: "BUSY", refusal: "BUSY", what: "a script runs for too long, and is killed", strike: busy},
 }
 
 func misconf(b *bed, nodes []int, d time.Duration) {

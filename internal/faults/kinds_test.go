@@ -9,6 +9,8 @@ type kind struct {
 	args []string
 	// strike breaks the nodes for about d and mends them.
 	strike func(b *bed, nodes []int, d time.Duration)
+	// refusal is what servers say meanwhile, and have to have said.
+	refusal string
 
 	// What is not promised (docs/safety.md). forgets: nodes forget locks before their time, or their clocks are stepped
 	// forward, so exclusion may fail. instantly: and vote again within 65 ms, so that on Redlock tokens may fail, too.
@@ -17,7 +19,10 @@ type kind struct {
 	clock bool
 	// brief: all TTLs are short.
 	brief bool
-	// clients: it hits clients, whatever the nodes.
+	// queued: only Clients that queue. Of the driver rueidis, others would crash: the client panics when an UNSUBSCRIBE, which
+	// it follows by a PING, is answered by anything but PONG, LOADING and BUSY, and MISCONF is said to PING as well.
+	queued bool
+	// clients: it hits clients, whatever the placement says.
 	clients bool
 	// behind is by how much longer keys may live than they should.
 	behind time.Duration
