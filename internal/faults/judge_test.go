@@ -94,7 +94,7 @@ func (r *result) promptness(b *bed) {
 	}
 	for _, v := range timed.Check(history.Rules{Slack: slack, Prompt: slack}) {
 		if v.Rule == "DONE" || v.Rule == "PROMPT" {
-			r.failed = append(r.failed, v)
+			r.fail(v.Rule, "%s; %v late would pass, for so busy is the machine", v.Text, slack)
 		}
 	}
 }
