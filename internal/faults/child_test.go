@@ -46,7 +46,10 @@ func playChild() {
 			p.finish()
 			fail(out.Encode("finished"))
 		case "close":
-			fail(out.Encode(p.settle()))
+			a := p.settle()
+			p.history.Wait()
+			a.Began, a.Events = began(p.history), p.history.Events()
+			fail(out.Encode(a))
 			return
 		}
 	}
@@ -64,16 +67,6 @@ func began(h *history.History) time.Time {
 		}
 	}
 	return at
-}
-
-// settle closes the player and returns its account.
-func (p *player) settle() account {
-	err := p.close()
-	a := account{Began: began(p.history), Events: p.history.Events(), Wrong: p.wrong.Load(), Stall: <-p.meter.worst}
-	if err != nil {
-		a.Err = err.Error()
-	}
-	return a
 }
 
 // child is the process, seen from here.

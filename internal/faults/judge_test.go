@@ -80,10 +80,10 @@ func (r *result) judge(b *bed) {
 // promptness looks at Done and at deadlines, of clients that were not stopped themselves, with as much slack as timers
 // were found to need.
 func (r *result) promptness(b *bed) {
-	slack := 100 * time.Millisecond
+	slack := time.Duration(0)
 	for id, a := range r.accounts {
 		if !b.stopped[id] {
-			slack = max(slack, 100*time.Millisecond+2*a.Stall)
+			slack = max(slack, 250*time.Millisecond+2*a.Stall)
 		}
 	}
 	timed := history.New()

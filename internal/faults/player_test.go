@@ -105,11 +105,13 @@ func (p *player) finish() {
 	p.cancel()
 }
 
-func (p *player) close() error {
-	p.meter.stop()
-	err := p.client.Close()
-	p.history.Wait()
-	return err
+// settle closes the client and says what the player has to say beyond its history.
+func (p *player) settle() (a account) {
+	if err := p.client.Close(); err != nil {
+		a.Err = err.Error()
+	}
+	a.Wrong, a.Stall = p.wrong.Load(), p.meter.stop()
+	return a
 }
 
 // pause waits for about d and reports whether the player goes on. Real time it is: what is tested runs in it.
@@ -228,24 +230,27 @@ func (p *player) extend(key string) {
 	}
 }
 
-// stallMeter finds out how late timers are in this process, by which Done may be late, too.
+// stallMeter finds out how late timers are in this process, by which Done and calls may be late, too.
 type stallMeter struct {
-	done  chan struct{}
-	worst chan time.Duration
+	done chan struct{}
+	sum  chan time.Duration // of what was later than a busy machine always is
 }
 
 func newStallMeter() *stallMeter {
-	m := &stallMeter{done: make(chan struct{}), worst: make(chan time.Duration, 1)}
+	m := &stallMeter{done: make(chan struct{}), sum: make(chan time.Duration, 1)}
 	go func() {
-		const every = 5 * time.Millisecond
-		worst, last := time.Duration(0), time.Now()
+		const every, usual = 5 * time.Millisecond, 15 * time.Millisecond
+		sum, last := time.Duration(0), time.Now()
 		for {
 			select {
 			case <-time.After(every):
 				now := time.Now()
-				worst, last = max(worst, now.Sub(last)-every), now
+				if late := now.Sub(last) - every; late > usual {
+					sum += late
+				}
+				last = now
 			case <-m.done:
-				m.worst <- worst
+				m.sum <- sum
 				return
 			}
 		}
@@ -253,5 +258,8 @@ func newStallMeter() *stallMeter {
 	return m
 }
 
-// stop ends it; once.
-func (m *stallMeter) stop() { close(m.done) }
+// stop ends it, once, and returns the sum.
+func (m *stallMeter) stop() time.Duration {
+	close(m.done)
+	return <-m.sum
+}
