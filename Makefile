@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test lint verify check fuzz sim mutants tokens leases outage model model-full bench bench-full bench-smoke
+.PHONY: test lint verify check stress fuzz faults soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke
 
 test: ## install redis-server if it is missing, run all tests under the race detector
 	@scripts/need-redis.sh
@@ -11,12 +11,31 @@ test: ## install redis-server if it is missing, run all tests under the race det
 verify: ## formatting, vet, tidy go.mod: quick, needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 	go vet ./...
+	GOARCH=386 go build ./...
 	go mod tidy -diff
 
 lint: ## golangci-lint, built from source on first use
 	$(LINT) run ./...
 
 check: verify lint test ## all that a change must pass
+
+STRESS ?= 3
+stress: ## the packages that need no server, STRESS times in an order drawn anew, on one processor and on four
+	go test -race -count=$(STRESS) -cpu 1,4 -shuffle=on -timeout 20m . ./memory ./drivers ./conformance ./internal/simnode
+
+MINUTES ?= 8
+faults: ## real servers, clients, networks and clocks broken under load, see docs/faults.md: MINUTES, and two at most
+	@scripts/need-redis.sh
+	LOCKER_FAULTS=$(MINUTES)m LOCKER_FAULTS_REPORT=$(CURDIR)/docs/faults.md \
+		go test -count=1 -timeout 30m -run TestFaults ./internal/faults; status=$$?; \
+	sed -n '/^<!-- what follows/,$$p' docs/faults.md; exit $$status
+
+HOURS ?= 8
+soak: ## the same for HOURS; the report goes to soak.out, LOCKER_FAULTS_ONLY=partition runs a part
+	@scripts/need-redis.sh
+	@echo '<!-- what follows is written by make faults -->' >soak.out
+	LOCKER_FAULTS=$(HOURS)h LOCKER_FAULTS_REPORT=$(CURDIR)/soak.out \
+		go test -count=1 -timeout $$(( $(HOURS) + 1 ))h -run TestFaults ./internal/faults
 
 FUZZTIME ?= 30s
 fuzz: ## the fuzz targets, FUZZTIME each

@@ -27,7 +27,7 @@ type bed struct {
 	clocks   []string         // the files that move the servers' clocks
 	proxies  [][]*fault.Proxy // by player and node
 	local    []*player        // they come first
-	children []*child
+	children []*process
 	stopped  map[int]bool // players whose processes were stopped
 	resource *resource
 	history  *history.History

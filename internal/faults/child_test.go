@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golocker/locker/internal/child"
 	"github.com/golocker/locker/internal/history"
-	"github.com/golocker/locker/internal/redistest"
 )
 
 // planEnv makes the test binary a player in a process of its own.
@@ -69,21 +69,21 @@ func began(h *history.History) time.Time {
 	return at
 }
 
-// child is the process, seen from here.
-type child struct {
+// process is the client, seen from here.
+type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
 	in  interface{ Write([]byte) (int, error) }
 	out *json.Decoder
 }
 
-func startChild(t *testing.T, p plan) *child {
+func startChild(t *testing.T, p plan) *process {
 	t.Helper()
 	text, err := json.Marshal(p)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &child{t: t, cmd: exec.Command(os.Args[0])}
+	c := &process{t: t, cmd: exec.Command(os.Args[0])}
 	c.cmd.Env = append(os.Environ(), planEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
 	c.cmd.Stderr = os.Stderr
 	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -98,7 +98,7 @@ func startChild(t *testing.T, p plan) *child {
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	leash, err := redistest.NewLeash(c.cmd.Process.Pid, "")
+	leash, err := child.NewLeash(c.cmd.Process.Pid, "")
 	t.Cleanup(func() {
 		_ = c.cmd.Process.Kill()
 		_ = c.cmd.Wait()
@@ -113,12 +113,12 @@ func startChild(t *testing.T, p plan) *child {
 	return c
 }
 
-func (c *child) signal(sig syscall.Signal) { _ = c.cmd.Process.Signal(sig) }
+func (c *process) signal(sig syscall.Signal) { _ = c.cmd.Process.Signal(sig) }
 
 // tell sends a line, and read reads the answer to it. They are apart so that several children can be told at once.
-func (c *child) tell(line string) { _, _ = c.in.Write([]byte(line + "\n")) }
+func (c *process) tell(line string) { _, _ = c.in.Write([]byte(line + "\n")) }
 
-func (c *child) read(answer any) {
+func (c *process) read(answer any) {
 	c.t.Helper()
 	// One that hangs is killed, so that the test ends with what it was about.
 	t := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })

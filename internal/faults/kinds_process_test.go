@@ -91,7 +91,7 @@ var processKinds = []kind{
 }
 
 // freeze stops the processes of clients for d.
-func (b *bed) freeze(children []*child, d time.Duration) {
+func (b *bed) freeze(children []*process, d time.Duration) {
 	for _, c := range children {
 		c.signal(syscall.SIGSTOP)
 		b.injected.Add(1)

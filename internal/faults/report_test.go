@@ -135,7 +135,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 	}
 	t.Logf("%s\n\n%s", head, text)
 	if path := os.Getenv(reportEnv); path != "" {
-		if err := write(path, r.preamble(long)+head+"\n\n"+text); err != nil {
+		if err := write(path, r.preamble(long)+head+"\n\n"+text+"\n"+legend()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -199,6 +199,16 @@ func (r *report) table(rows map[string]*row) string {
 		default:
 			b.WriteString(" ok |\n")
 		}
+	}
+	return b.String()
+}
+
+// legend says what the faults are.
+func legend() string {
+	var b strings.Builder
+	b.WriteString("| fault | what happens |\n| --- | --- |\n")
+	for _, k := range kinds() {
+		fmt.Fprintf(&b, "| %s | %s |\n", k.name, k.what)
 	}
 	return b.String()
 }
