@@ -44,8 +44,11 @@ func (r *result) lapse(rule, format string, args ...any) {
 	}
 }
 
+// tokensFail reports that not even tokens are promised.
+func (r *result) tokensFail() bool { return r.kind.instantly && r.place.nodes > 1 }
+
 func (r *result) judge(b *bed) {
-	tokensFail := r.kind.instantly && r.place.nodes > 1
+	tokensFail := r.tokensFail()
 	for _, v := range b.history.Check(history.Rules{Sound: true}) {
 		switch token := v.Rule == "UNIQ" || v.Rule == "RT"; {
 		case v.Rule == "DONE": // looked at below
