@@ -7,6 +7,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -21,6 +22,8 @@ type driver struct {
 	// bounded says that getting a connection from the pool keeps to the deadline of a context.
 	bounded bool
 	owned   bool
+	// untimed says that the pool's connections know no time-outs for single commands.
+	untimed atomic.Bool
 	gate    drivers.Gate
 }
 
@@ -53,22 +56,27 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 }
 
 // Direct implements drivers.Direct.
-func (d *driver) Direct() bool { return d.bounded && d.pool.IdleCount() > 0 || d.idle() }
+func (d *driver) Direct() bool {
+	return !d.untimed.Load() && (d.bounded && d.pool.IdleCount() > 0 || d.idle())
+}
 
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if err := d.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
-	timed := ctx.Done() == nil // only by its deadline
-	if _, ok := ctx.Deadline(); timed && ok && (len(cmds) > 1 || size(cmds[0]) > maxDirect) {
+	if end, ok := ctx.Deadline(); ok && ctx.Done() == nil && (len(cmds) > 1 || size(cmds[0]) > maxDirect || d.untimed.Load()) {
 		// What bounds reading is a deadline of the connection; writing that much may block as well.
-		end, _ := ctx.Deadline()
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), end)
 		defer cancel()
 	}
 	if d.bounded || d.idle() {
-		return d.exchange(ctx, cmds)
+		replies, err := d.exchange(ctx, cmds)
+		if errors.Is(err, errUntimed) { // nothing was sent
+			d.untimed.Store(true)
+			return d.Do(ctx, cmds...)
+		}
+		return replies, err
 	}
 	cmds = slices.Clone(cmds)
 	for i := range cmds {
@@ -76,6 +84,10 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 	}
 	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, cmds) })
 }
+
+// errUntimed is redigo's word for a connection of somebody else's making (around one of redigo's, to measure it, say) that knows
+// no time-outs for single commands.
+var _, errUntimed = redis.DoWithTimeout(struct{ redis.Conn }{}, time.Second, "PING")
 
 // maxDirect is what a socket takes at once, whether or not the server reads.
 const maxDirect = 4 << 10

@@ -141,3 +141,35 @@ func TestNoGoroutinePerCall(t *testing.T) {
 		require.LessOrEqual(t, runtime.NumGoroutine(), before)
 	}
 }
+
+// bare hides what a connection can do beyond redis.Conn, as a wrapper that measures it may.
+type bare struct{ redis.Conn }
+
+// A caller whose context ends by its deadline alone is served over such a connection, too.
+func TestConnectionsWithoutTimeouts(t *testing.T) {
+	addr := redistest.Start(t).Addr()
+	pool := &redis.Pool{MaxIdle: 8, Dial: func() (redis.Conn, error) {
+		c, err := redis.Dial("tcp", addr)
+		return bare{c}, err
+	}}
+	t.Cleanup(func() { _ = pool.Close() })
+	d := redigo.New(pool)
+	_, err := d.Do(t.Context(), drivers.Command{"PING"}) // so that one is idle
+	require.NoError(t, err)
+	for range 3 {
+		replies, err := d.Do(byTimeAlone{t.Context(), time.Now().Add(10 * time.Second)}, drivers.Command{"ECHO", "hello"})
+		require.NoError(t, err)
+		assert.Equal(t, []drivers.Reply{"hello"}, replies)
+	}
+	assert.False(t, d.(drivers.Direct).Direct())
+}
+
+// byTimeAlone ends without telling anybody.
+type byTimeAlone struct {
+	context.Context
+	end time.Time
+}
+
+func (c byTimeAlone) Deadline() (time.Time, bool) { return c.end, true }
+func (byTimeAlone) Done() <-chan struct{}         { return nil }
+func (byTimeAlone) Err() error                    { return nil }
