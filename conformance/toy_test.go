@@ -144,6 +144,9 @@ func (s *toy) request(ctx context.Context, do func() (locker.Grant, error), undo
 		ignored := s.lateIgnored || hung != nil && s.hungIgnored || hung == nil && !lost && s.cancelIgnored
 		if (ctx.Err() != nil || lost && !s.retries) && undo != nil && !ignored {
 			undo()
+			if err == nil { // the caller may still look
+				g, err = locker.Grant{}, silent
+			}
 		}
 		done <- result{g, err}
 	}()

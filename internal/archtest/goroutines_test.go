@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// programs end with their goroutines: their tests start them as processes.
-var programs = []string{"/examples"}
+// programs end with their goroutines: their tests start them as processes, or not at all.
+var programs = []string{"/examples", "/internal/mutants"}
 
 // starts reports whether a file starts goroutines: by a go statement, or by the Go of a wait group.
 func starts(file *ast.File) (found bool) {

@@ -1,9 +1,11 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"runtime"
+	"runtime/debug"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -54,12 +56,12 @@ func TestWhoCannotLeaveWaitsInTheDriver(t *testing.T) {
 			name   string
 			leaves bool // its context can be cancelled
 			direct bool
-			more   int  // goroutines
+			inline bool // the driver is called on the caller's goroutine
 			told   bool // the driver, by a Done channel
 		}{
-			{"cannot leave", false, true, 0, false},
-			{"can leave", true, true, 1, false},
-			{"driver wants to be told", false, false, 1, true},
+			{"cannot leave", false, true, true, false},
+			{"can leave", true, true, false, false},
+			{"driver wants to be told", false, false, false, true},
 		} {
 			t.Run(name+"/"+tt.name, func(t *testing.T) {
 				punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
@@ -68,10 +70,9 @@ func TestWhoCannotLeaveWaitsInTheDriver(t *testing.T) {
 					if tt.leaves {
 						ctx = t.Context()
 					}
-					before := runtime.NumGoroutine()
 					d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-						if more := runtime.NumGoroutine() - before; more != tt.more {
-							t.Errorf("%d more goroutines, want %d", more, tt.more)
+						if inline := bytes.Contains(debug.Stack(), []byte("TestWhoCannotLeaveWaitsInTheDriver.func1.1(")); inline != tt.inline {
+							t.Errorf("on the caller's goroutine: %v, want %v\n%s", inline, tt.inline, debug.Stack())
 						}
 						if end, ok := ctx.Deadline(); !ok || time.Until(end) != timeout {
 							t.Errorf("the driver has until %v, want %v", time.Until(end), timeout)
