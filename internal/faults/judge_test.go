@@ -130,7 +130,8 @@ func (r *result) count(events []history.Event) {
 		r.add(op, from, to, outcome)
 		if (op == "acquire" || op == "wait") && outcome == history.OK {
 			r.holds++
-			if end, ok := ended[e.Owner]; ok {
+			// Those that are extended by hand may be lost without any fault.
+			if end, ok := ended[e.Owner]; ok && !strings.HasPrefix(e.Key, "extend/") {
 				r.add("hold", e.Return, end.Return, map[bool]history.Outcome{true: history.OK, false: history.Lost}[end.Outcome == history.Unlocked])
 			}
 		}

@@ -225,6 +225,12 @@ func (p *player) extend(key string) {
 					return
 				}
 			}
+			if rand.IntN(3) == 0 { // left to end by itself: nobody asks, and Done has to say so
+				select {
+				case <-l.Done():
+				case <-p.finished:
+				}
+			}
 		})
 		p.unlock(l)
 	}
