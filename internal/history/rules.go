@@ -143,7 +143,7 @@ func (c *checker) certificates(hs []*Hold) {
 // losses (LOST): nobody is told before the end of his lease that he does not have the lock.
 func (c *checker) losses(hs []*Hold) {
 	for _, h := range hs {
-		if h.NotHeld+c.Slack < h.Until {
+		if h.NotHeld < h.Until-c.Slack {
 			c.add("LOST", "key %s: %v was released at %v, and found gone, before its end at %v", h.Key, h, h.NotHeld, h.Until)
 		}
 		if h.Taken && h.Ended+c.Slack < h.Until {
