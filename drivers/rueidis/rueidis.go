@@ -123,24 +123,48 @@ type single struct {
 	array [4]drivers.Reply // for a reply that is one
 }
 
-// timed is a context that ends by its deadline alone. The client keeps to that by itself while it has the connection for
-// one caller; when it pipelines, it asks for Done.
+// timed is a context that ends by its deadline, or when the call that it was for has returned. The client keeps to the former
+// by itself while it has the connection for one caller; when it pipelines, or dials, it asks for Done, and derives contexts
+// that may outlive the call.
 type timed struct {
-	context.Context
-	end time.Time
+	context.Context // ends by its deadline alone
+	end             time.Time
 
-	once   sync.Once
-	made   context.Context
-	cancel context.CancelFunc
+	mu      sync.Mutex
+	made    context.Context // whose Done is this one's; nil if nobody has asked
+	cancel  context.CancelFunc
+	stopped bool
 }
 
 func (t *timed) Done() <-chan struct{} {
-	t.once.Do(func() { t.made, t.cancel = context.WithDeadline(context.WithoutCancel(t.Context), t.end) })
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.made == nil {
+		t.made, t.cancel = context.WithDeadline(context.WithoutCancel(t.Context), t.end)
+		if t.stopped {
+			t.cancel()
+		}
+	}
 	return t.made.Done()
 }
 
+// Err is never nil when Done is closed: contexts that derive from this one panic otherwise.
+func (t *timed) Err() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	switch {
+	case t.made != nil:
+		return t.made.Err()
+	case t.stopped:
+		return context.Canceled
+	}
+	return t.Context.Err()
+}
+
 func (t *timed) stop() {
-	t.once.Do(func() {})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.stopped = true
 	if t.cancel != nil {
 		t.cancel()
 	}
