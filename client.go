@@ -114,7 +114,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *line)
 	}
 	l := newLease(ctx, c, req, start, o)
 	if err := l.begin(); err != nil {
-		l.giveUp(ctx)
+		l.giveUp(ctx, err)
 		return nil, err
 	}
 	return l, nil

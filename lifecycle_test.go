@@ -185,3 +185,25 @@ func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 		}
 	})
 }
+
+// What is granted while the Client is being closed is given back before TryLock returns: after that the backend may be closed.
+func TestGrantedWhileClosing(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		s.on("acquire", func(_ context.Context, next func() error) error {
+			go func() { _ = c.Close() }()
+			time.Sleep(time.Millisecond)
+			return next()
+		})
+		released := false
+		s.on("release", func(_ context.Context, next func() error) error {
+			time.Sleep(time.Millisecond)
+			released = true
+			return next()
+		})
+		_, err := c.TryLock(t.Context(), "k")
+		wantErr(t, err, locker.ErrClosed)
+		if !released {
+			t.Error("the release is left to a goroutine")
+		}
+	})
+}

@@ -199,9 +199,14 @@ func (l *lease) lost() error {
 	}
 }
 
-// giveUp releases, in the background, a lease that was granted but never handed out. It is called within an attempt.
-func (l *lease) giveUp(ctx context.Context) {
+// giveUp releases a lease that was granted but never handed out, because of why. It is called within an attempt.
+func (l *lease) giveUp(ctx context.Context, why error) {
 	c := l.client
+	if errors.Is(why, ErrClosed) {
+		// Now: the backend may be closed any moment, and a goroutine would come too late.
+		_ = c.backend.Release(ctx, l.req)
+		return
+	}
 	c.attempts.Add(1) // Close gives it the same grace as the attempt
 	joined := c.join()
 	go func() {

@@ -44,6 +44,10 @@ func (p *poll) run(ctx context.Context) error {
 	p.b.calls.RLock()
 	defer p.b.calls.RUnlock()
 	if p.b.closed() {
+		if p.releases { // Close waits for this before it closes the nodes, each of which then gets one more try
+			p.join().each(func(i int) { p.settle(i, errUnsent, false) })
+			p.leave()
+		}
 		return locker.ErrClosed
 	}
 	p.votes = p.b.votes(ctx, p.op)
