@@ -33,13 +33,14 @@ func crowd(ctx context.Context, group []*redistest.Server, open opener, n int, p
 		return nil, work{}, err
 	}
 	defer closeAll()
-	ctx, cancel := context.WithTimeout(ctx, d+5*time.Second)
+	ready, cancel := context.WithTimeout(context.Background(), 10*time.Second) // no Trace: this does not count
 	defer cancel()
-	const key = "contended"
-	if err := meet(ctx, sessions); err != nil {
+	if err := meet(ready, sessions); err != nil {
 		return nil, work{}, err
 	}
-
+	ctx, cancel = context.WithTimeout(ctx, d+5*time.Second)
+	defer cancel()
+	const key = "contended"
 	var mu sync.Mutex // guards all that follows
 	var released time.Time
 	var failed error
