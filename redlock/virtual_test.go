@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,6 +186,43 @@ func TestLateVotesAreTraced(t *testing.T) {
 		}
 		if len(votes) != 0 {
 			t.Errorf("others were silent or late: %+v", votes)
+		}
+	})
+}
+
+// A round that is lost because replies are, after the acquisition was executed, leaves nothing on those nodes either.
+func TestRepliesOfALostRoundAreLost(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var lose atomic.Bool
+		nodes, ds := make([]*simnode.Node, 5), make([]drivers.Driver, 5)
+		for i := range ds {
+			nodes[i] = simnode.New()
+			ds[i] = nodes[i].Driver(func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				replies := execute()
+				if i < 3 && lose.Load() {
+					return nil, io.EOF
+				}
+				return replies, nil
+			})
+		}
+		l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		lose.Store(true)
+		if _, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour)); !errors.Is(err, locker.ErrNoQuorum) {
+			t.Errorf("TryLock: %v", err)
+		}
+		lose.Store(false)
+		time.Sleep(time.Minute)
+		for i, n := range nodes {
+			if slices.Contains(n.Keys(), "lock:k") {
+				t.Errorf("node %d still has the lock", i)
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }
