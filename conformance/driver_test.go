@@ -268,7 +268,9 @@ var bugs = []bug{
 		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 			replies, err := b.Driver.Do(ctx, cmds...)
 			if err != nil && !errors.Is(err, drivers.ErrNotSent) && ctx.Err() == nil {
-				replies, err = b.Driver.Do(ctx, cmds...)
+				if again, err2 := b.Driver.Do(ctx, cmds...); !errors.Is(err2, drivers.ErrNotSent) { // else NotSentIsCertain fails, too
+					return again, err2
+				}
 			}
 			return replies, err
 		},
