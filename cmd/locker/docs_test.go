@@ -52,19 +52,22 @@ type doc struct {
 func (d *doc) run(block string) string {
 	var b strings.Builder
 	for line := range strings.Lines(block) {
-		command, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
+		words, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
 		if !ok {
 			continue // output of an earlier run
 		}
-		b.WriteString("$ " + command + "\n")
-		inBackground, ok := strings.CutSuffix(command, " &")
+		b.WriteString("$ " + words + "\n")
+		inBackground, ok := strings.CutSuffix(words, " &")
 		if !ok {
-			b.WriteString(d.output(command))
+			b.WriteString(d.output(words))
 			continue
 		}
-		p := run(d.t, d.url, strings.Fields(inBackground)[1:]...)
-		if strings.Contains(command, " dev ") {
+		p := command(d.t, d.url, strings.Fields(inBackground)[1:]...)
+		p.Env = append(p.Env, d.patience()...)
+		p.begin(d.t)
+		if strings.Contains(line, " dev ") {
 			p.says(d.t, "Ctrl-C")
+			eventually(d.t, "it says where", func() bool { return strings.HasSuffix(p.out.String(), "\n") })
 			d.url = strings.TrimPrefix(strings.TrimSpace(p.out.String()), "export LOCKER_URL=")
 			b.WriteString(p.out.String() + p.err.String())
 			continue
@@ -74,6 +77,14 @@ func (d *doc) run(block string) string {
 	return b.String()
 }
 
+// patience is what a command is given: that a machine is busy with other tests is no finding.
+func (d *doc) patience() []string {
+	if *update {
+		return nil
+	}
+	return []string{"LOCKER_REDLOCK_BUDGET=2m", "LOCKER_TTL=10m"}
+}
+
 func (d *doc) output(command string) string {
 	exe, err := os.Executable()
 	require.NoError(d.t, err)
@@ -81,9 +92,7 @@ func (d *doc) output(command string) string {
 	require.NoError(d.t, os.Symlink(exe, dir+"/locker"))
 	sh := exec.Command("bash", "-c", command)
 	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + dir + ":" + os.Getenv("PATH"), "LOCKER_URL=" + d.url}
-	if !*update { // that a machine is busy with other tests is no finding
-		sh.Env = append(sh.Env, "LOCKER_REDLOCK_BUDGET=2m", "LOCKER_TTL=10m")
-	}
+	sh.Env = append(sh.Env, d.patience()...)
 	out, _ := sh.CombinedOutput() // exit codes are what some of the commands are about
 	return string(out)
 }
