@@ -54,9 +54,11 @@ func benchmarkCycle(b *testing.B, group []*redistest.Server, open opener, cancel
 	}
 	cycle(b, ctx, session, "key") // connections, scripts
 	b.ReportAllocs()
+	used := clientCPU()
 	for b.Loop() {
 		cycle(b, ctx, session, "key")
 	}
+	b.ReportMetric(micros(clientCPU()-used)/float64(b.N), "client-µs/op")
 }
 
 func cycle(b *testing.B, ctx context.Context, s session, key string) {

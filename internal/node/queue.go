@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +22,10 @@ const (
 	maxBatch = 128
 	// maxPending bounds the commands that wait for a lane while the node does not answer.
 	maxPending = 16 << 10
+
+	// laneIdle is how long a lane stays when there is nothing to send, for the next command: to start a goroutine, whose
+	// stack has to grow on its way through the client, costs more than the rest of what this package does.
+	laneIdle = time.Second
 
 	minRest = 10 * time.Millisecond
 	maxRest = 100 * time.Millisecond
@@ -40,6 +45,7 @@ type queue struct {
 	mu      sync.Mutex
 	pending []*Call
 	lanes   int
+	idlers  []*lane // that have nothing to do
 	closed  bool
 	// Until restUntil commands other than releases are refused with restFor; see outcome.
 	rest      time.Duration
@@ -70,7 +76,7 @@ func (q *queue) submit(c *Call) error {
 	case err != nil:
 		return err
 	case free:
-		go q.lane(c)
+		q.start(c)
 	default:
 		q.pending = append(q.pending, c)
 	}
@@ -105,7 +111,7 @@ func (q *queue) inline(c *Call, limit time.Duration) (bool, error) {
 	}
 	r := q.alone(c, limit)
 	c.reply, c.err, c.state = r.reply, r.err, resolved
-	if batch := q.take(); batch != nil {
+	if batch := q.take(nil); batch != nil {
 		go q.batches(batch)
 	}
 	return true, nil
@@ -202,14 +208,56 @@ func (q *queue) leave(c *Call, late func(*Call)) (wasSent, done bool) {
 	}
 }
 
-// lane sends c, and then batches until nothing is pending. It ends then, so that an idle node has no goroutine.
-func (q *queue) lane(c *Call) {
-	q.resolve(c, q.alone(c, q.timeout))
-	q.batches(q.take())
+// lane is a goroutine that sends what callers do not send themselves. It ends when there has been nothing to send for a
+// while, so that an idle node has none.
+type lane struct {
+	next chan *Call // has room for one; closed by close
 }
 
+// start has a lane send c, and then what is pending. Call with mu held.
+func (q *queue) start(c *Call) {
+	last := len(q.idlers) - 1
+	if last < 0 {
+		go q.lane(c)
+		return
+	}
+	l := q.idlers[last] // it has not been idle for long
+	q.idlers = q.idlers[:last]
+	l.next <- c
+}
+
+func (q *queue) lane(c *Call) {
+	l := &lane{next: make(chan *Call, 1)}
+	patience := time.NewTimer(laneIdle)
+	defer patience.Stop()
+	for c != nil {
+		q.resolve(c, q.alone(c, q.timeout))
+		for batch := q.take(l); batch != nil; batch = q.take(l) {
+			q.exchange(batch)
+		}
+		patience.Reset(laneIdle)
+		select {
+		case c = <-l.next:
+		case <-patience.C:
+			c = q.dismiss(l)
+		}
+	}
+}
+
+// dismiss ends l, unless a call has been given to it just now, which it returns.
+func (q *queue) dismiss(l *lane) *Call {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.Index(q.idlers, l); i >= 0 {
+		q.idlers = slices.Delete(q.idlers, i, i+1)
+		return nil
+	}
+	return <-l.next
+}
+
+// batches sends what has gathered.
 func (q *queue) batches(batch []*Call) {
-	for ; batch != nil; batch = q.take() {
+	for ; batch != nil; batch = q.take(nil) {
 		q.exchange(batch)
 	}
 }
@@ -253,12 +301,20 @@ func unreachable(err error) bool {
 	return ok && op.Op == "dial" && isNotSent(err)
 }
 
-func (q *queue) take() []*Call {
+// take returns what a lane is to send next. If that is nothing it is a lane no more; l, if not nil, is then idle.
+func (q *queue) take(l *lane) []*Call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	n := min(len(q.pending), maxBatch)
 	if n == 0 {
 		q.lanes--
+		switch {
+		case l == nil:
+		case q.closed:
+			close(l.next)
+		default:
+			q.idlers = append(q.idlers, l)
+		}
 		if q.lanes == 0 && q.idle != nil {
 			close(q.idle)
 			q.idle = nil
@@ -382,9 +438,12 @@ func (q *queue) drain(ctx context.Context) bool {
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
-	dropped := q.pending
-	q.pending = nil
+	dropped, idlers := q.pending, q.idlers
+	q.pending, q.idlers = nil, nil
 	q.mu.Unlock()
+	for _, l := range idlers {
+		close(l.next)
+	}
 	for _, c := range dropped {
 		q.resolve(c, result{err: errClosedUnsent})
 	}

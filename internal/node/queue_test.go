@@ -316,6 +316,7 @@ func TestIdleNodeHasNoGoroutine(t *testing.T) {
 		if _, err := n.Acquire(t.Context(), request("a")); err != nil {
 			t.Fatal(err)
 		}
+		time.Sleep(laneIdle)
 		synctest.Wait()
 		if after := runtime.NumGoroutine(); after != before {
 			t.Errorf("%d goroutines after a call, %d before", after, before)
