@@ -49,15 +49,15 @@ type attempt struct {
 	first int // in order: asked before the others; -1 when all are asked at once
 }
 
-// newAttempt starts an attempt over n nodes and returns the nodes to ask. With first >= 0 that node is asked alone, and
+// newAttempt starts an attempt over n nodes, by those that are asked then. With first >= 0 that node is asked alone, and
 // the others only if it grants: contenders that agree on a first node do not split the vote. If it fails, the next one
 // takes its place.
-func newAttempt(n, first int) (*attempt, nodeSet) {
-	a := &attempt{n: n, need: n/2 + 1, first: first, asked: allOf(n)}
+func newAttempt(n, first int) attempt {
+	a := attempt{n: n, need: n/2 + 1, first: first, asked: allOf(n)}
 	if first >= 0 {
 		a.asked = only(first)
 	}
-	return a, a.asked
+	return a
 }
 
 // grant records that node i granted with the given counter. It returns the nodes to ask to acquire, and those to raise

@@ -103,9 +103,9 @@ func TestAttempt(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a, ask := newAttempt(tt.n, tt.first)
-			if ask != tt.ask {
-				t.Errorf("asks %b first, want %b", ask, tt.ask)
+			a := newAttempt(tt.n, tt.first)
+			if a.asked != tt.ask {
+				t.Errorf("asks %b first, want %b", a.asked, tt.ask)
 			}
 			for n, s := range tt.steps {
 				var acquire, raise nodeSet

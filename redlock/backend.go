@@ -23,6 +23,7 @@ type backend struct {
 	roster *roster
 	memory memory
 	health health
+	rooms  rooms
 
 	closing chan struct{}
 	// calls is held for reading by every call, and for writing by Close between waking them and closing the nodes, so
@@ -69,10 +70,7 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
-	p := newPoll(b, l, "extend", func(i int, ready chan<- *node.Call) *node.Call {
-		return b.nodes[i].StartExtend(ready, i, l.request(req, i))
-	}, nil)
-	return p.run(ctx)
+	return newPoll(b, l, req, opExtend).run(ctx)
 }
 
 // Release implements locker.Backend.
@@ -82,19 +80,7 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 		return errForeignRequest
 	}
 	b.memory.release(req.Key, l.waited)
-	p := newPoll(b, l, "release", func(i int, ready chan<- *node.Call) *node.Call {
-		return b.nodes[i].StartRelease(ready, i, l.request(req, i), l.turn.on(i))
-	}, func(i int, err error, unfinished bool) {
-		if err == nil {
-			l.mu.Lock()
-			l.deleted |= only(i)
-			l.mu.Unlock()
-		}
-		if unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
-			b.nodes[i].ReleaseLater(&req, l.turn.on(i))
-		}
-	})
-	err := p.run(ctx)
+	err := newPoll(b, l, req, opRelease).run(ctx)
 	if l.turnElsewhere() {
 		b.nodes[l.turn.node].ReleaseLater(&req, l.turn.ID())
 	}

@@ -20,9 +20,9 @@ type lease struct {
 	// ahead has the counters of nodes that granted late and with more than the token. Nobody else's token can lie
 	// between: such a node extends and releases by its own counter. See docs/adr/0010-late-grants-ahead-of-the-token.md.
 	ahead    map[int]uint64
-	released bool               // Release was called: a late grant is released, too
-	deleted  nodeSet            // the release was confirmed
-	waiting  map[*poll]struct{} // are told when a pending node has answered
+	released bool    // Release was called: a late grant is released, too
+	deleted  nodeSet // the release was confirmed
+	waiting  []*poll // are told when a pending node has answered
 }
 
 // granted records that node i has granted.
@@ -36,12 +36,11 @@ func (l *lease) granted(i int, counter, token uint64) {
 	}
 }
 
-// request returns req as node i knows it.
-func (l *lease) request(req locker.Request, i int) *locker.Request {
+// aheadOn returns the counter of node i if that is ahead of the token, or 0.
+func (l *lease) aheadOn(i int) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	req.Fence = max(req.Fence, l.ahead[i])
-	return &req
+	return l.ahead[i]
 }
 
 // turnElsewhere reports that the turn is on a node that the lease does not have, so that no release will pass it on.
@@ -60,9 +59,9 @@ func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
 	if v.Granted {
 		l.granted(i, v.Counter, req.Fence)
 	}
-	for w := range l.waiting {
+	for _, w := range l.waiting {
 		w.late <- i // has room
-		orphan = orphan && !(v.Granted && w.releases)
+		orphan = orphan && !(v.Granted && w.releases())
 	}
 	l.mu.Unlock()
 	if v.Doubtful {

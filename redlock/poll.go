@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/golocker/locker"
@@ -12,67 +13,92 @@ import (
 // poll asks the nodes of a lease to extend or to release, and decides by majority. Nodes whose grant is still on its way
 // are asked when it has come, so that they can stand in for others that fail.
 type poll struct {
-	b  *backend
-	l  *lease
-	op string
-	// start sends the question to node i; settle, if not nil, is called once for each node asked, also for those whose
-	// answer comes after the decision.
-	start    func(i int, ready chan<- *node.Call) *node.Call
-	settle   func(i int, err error, unfinished bool)
-	releases bool
+	b   *backend
+	l   *lease
+	req locker.Request
+	op  string
+
+	leaving node.Leaving
+	end     time.Time // of the budget
 
 	votes votes
 	tally tally
 	asked nodeSet
-	ready chan *node.Call
-	late  chan int // nodes that were pending and have answered
-	calls []*node.Call
-	errs  []error
+	room  *room
+	used  bool        // a call may still come to the room
+	late  chan int    // nodes that were pending and have answered; nil if none was
+	calls []node.Call // by node
+	like  *node.Call  // one of them, for the others to have the same words
+	errs  []error     // by node; nil: none
 }
 
-func newPoll(b *backend, l *lease, op string, start func(int, chan<- *node.Call) *node.Call, settle func(int, error, bool)) *poll {
-	n := len(b.nodes)
-	return &poll{
-		b: b, l: l, op: op, start: start, settle: settle, releases: settle != nil,
-		ready: make(chan *node.Call, n), late: make(chan int, n),
-		calls: make([]*node.Call, n), errs: make([]error, n),
-	}
+const (
+	opExtend  = "extend"
+	opRelease = "release"
+)
+
+func newPoll(b *backend, l *lease, req locker.Request, op string) *poll {
+	return &poll{b: b, l: l, req: req, op: op, calls: make([]node.Call, len(b.nodes))}
 }
+
+func (p *poll) releases() bool { return p.op == opRelease }
 
 // run asks and waits until a majority has said yes, or cannot any more, or ctx or the budget ends.
 func (p *poll) run(ctx context.Context) error {
 	p.b.calls.RLock()
 	defer p.b.calls.RUnlock()
 	if p.b.closed() {
-		if p.releases { // Close waits for this before it closes the nodes, each of which then gets one more try
+		if p.releases() { // Close waits for this before it closes the nodes, each of which then gets one more try
 			p.join().each(func(i int) { p.settle(i, errUnsent, false) })
 			p.leave()
 		}
 		return locker.ErrClosed
 	}
+	p.begin(ctx)
+	return p.wait()
+}
+
+// begin asks.
+func (p *poll) begin(ctx context.Context) {
 	p.votes = p.b.votes(ctx, p.op)
+	p.leaving = node.LeavingOf(ctx)
+	limit := p.b.budget
+	if end := p.leaving.End; !end.IsZero() {
+		limit = min(limit, time.Until(end))
+	}
+	p.end = time.Now().Add(limit)
+	p.room = p.b.rooms.enter(len(p.calls), limit)
 	p.join().each(p.ask)
-	budget := time.NewTimer(p.b.budget)
-	defer budget.Stop()
+}
+
+// wait waits for the decision.
+func (p *poll) wait() error {
+	ended := p.leaving.Ctx.Done()
 waiting:
 	for p.tally.outcome() == undecided && p.tally.open() {
 		select {
-		case c := <-p.ready:
+		case c := <-p.room.ready:
 			p.answer(c)
 		case i := <-p.late:
 			p.arrived(i)
-		case <-ctx.Done():
-			break waiting
-		case <-budget.C:
+		case <-ended:
+			rest := time.Until(p.leaving.Least)
+			if rest <= 0 {
+				break waiting
+			}
+			ended = nil
+			p.room.timer.Reset(min(rest, time.Until(p.end)))
+		case <-p.room.timer.C:
 			break waiting
 		case <-p.b.closing:
 			break waiting
 		}
 	}
-	if p.releases && p.tally.outcome() == won {
-		p.linger(ctx)
+	if p.releases() && p.tally.outcome() == won {
+		p.linger()
 	}
 	p.leave()
+	p.b.rooms.leave(p.room, p.used)
 	switch {
 	case p.tally.outcome() == won:
 		return nil
@@ -87,9 +113,8 @@ waiting:
 // linger waits for grants that are still under way to arrive, so that their release is under way, too, when Unlock returns:
 // an attempt that landed after that would look like a holder to whoever locks next. It does not wait for a node that is
 // late by more than its habit, and not again for one that was.
-func (p *poll) linger(ctx context.Context) {
-	var timer <-chan time.Time
-	for {
+func (p *poll) linger() {
+	for waits := false; ; waits = true {
 		p.l.mu.Lock()
 		pending := p.l.pending
 		p.l.mu.Unlock()
@@ -103,20 +128,16 @@ func (p *poll) linger(ctx context.Context) {
 		if limit == 0 {
 			return
 		}
-		if timer == nil {
-			t := time.NewTimer(limit)
-			defer t.Stop()
-			timer = t.C
+		if !waits {
+			p.room.timer.Reset(limit)
 		}
 		select {
-		case c := <-p.ready:
+		case c := <-p.room.ready:
 			p.answer(c)
 		case i := <-p.late:
 			p.arrived(i)
-		case <-timer:
+		case <-p.room.timer.C:
 			pending.each(p.b.health.silent)
-			return
-		case <-ctx.Done():
 			return
 		case <-p.b.closing:
 			return
@@ -127,27 +148,44 @@ func (p *poll) linger(ctx context.Context) {
 // join takes part in the lease and returns the nodes to ask. All that neither have the lock nor may yet say no; those
 // that have confirmed an earlier release, yes.
 func (p *poll) join() (ask nodeSet) {
-	n := len(p.b.nodes)
+	n := len(p.calls)
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
 	p.tally = tally{n: n, need: n/2 + 1, no: allOf(n) &^ (p.l.held | p.l.pending)}
 	ask = p.l.held
-	if p.releases {
+	if p.releases() {
 		p.l.released = true
 		p.tally.yes = p.l.deleted
 		ask &^= p.l.deleted
 	}
-	if p.l.waiting == nil {
-		p.l.waiting = map[*poll]struct{}{}
+	if p.l.pending != 0 {
+		p.late = make(chan int, n)
+		p.l.waiting = append(p.l.waiting, p)
 	}
-	p.l.waiting[p] = struct{}{}
 	return ask
 }
 
 func (p *poll) ask(i int) {
 	p.asked |= only(i)
 	p.votes.ask(i)
-	p.calls[i] = p.start(i, p.ready)
+	c, req, like := &p.calls[i], &p.req, p.like
+	if ahead := p.l.aheadOn(i); ahead > req.Fence {
+		own := *req
+		own.Fence = ahead
+		req, like = &own, nil
+	}
+	turn := ""
+	if p.releases() {
+		if turn = p.l.turn.on(i); turn != "" {
+			like = nil
+		}
+		p.b.nodes[i].StartRelease(c, like, p.room.ready, i, req, turn)
+	} else {
+		p.b.nodes[i].StartExtend(c, like, p.room.ready, i, req)
+	}
+	if req == &p.req && turn == "" {
+		p.like = c
+	}
 }
 
 // arrived is told that node i, which was pending, has answered.
@@ -164,18 +202,36 @@ func (p *poll) arrived(i int) {
 
 func (p *poll) answer(c *node.Call) {
 	i, err := c.Tag, c.Owned()
-	if p.settle != nil {
-		p.settle(i, err, c.Unfinished())
-	}
-	p.errs[i] = err
+	p.settle(i, err, c.Unfinished())
 	p.votes.answer(i, err)
 	switch {
 	case err == nil:
 		p.tally.yes |= only(i)
+		return
 	case errors.Is(err, locker.ErrNotHeld):
 		p.tally.no |= only(i)
 	default:
 		p.tally.silent |= only(i)
+	}
+	if p.errs == nil {
+		p.errs = make([]error, len(p.calls))
+	}
+	p.errs[i] = err
+}
+
+// settle is told once of each node of a release that was asked, or should have been, also if its answer comes after the
+// decision.
+func (p *poll) settle(i int, err error, unfinished bool) {
+	if !p.releases() {
+		return
+	}
+	if err == nil {
+		p.l.mu.Lock()
+		p.l.deleted |= only(i)
+		p.l.mu.Unlock()
+	}
+	if unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
+		p.b.nodes[i].ReleaseLater(&p.req, p.l.turn.on(i))
 	}
 }
 
@@ -184,45 +240,52 @@ var errUnsent = errors.New("not sent")
 // leave ends the poll. Whoever has not answered is left alone: the answer settles it when it comes, and a command that
 // was not sent yet is not sent any more.
 func (p *poll) leave() {
+	if p.late != nil {
+		p.part()
+	}
+	(p.asked &^ (p.tally.yes | p.tally.no | p.tally.silent)).each(func(i int) {
+		wasSent, done := p.calls[i].Leave(p)
+		if done {
+			p.used = true
+			p.answer(&p.calls[i])
+			return
+		}
+		p.votes.silent(i)
+		if !wasSent {
+			p.settle(i, errUnsent, false)
+		}
+	})
+}
+
+// part ends taking part in the lease.
+func (p *poll) part() {
 	p.l.mu.Lock()
-	delete(p.l.waiting, p)
+	i := slices.Index(p.l.waiting, p)
+	p.l.waiting = slices.Delete(p.l.waiting, i, i+1)
 	close(p.late) // nobody sends any more
 	var arrived nodeSet
 	for i := range p.late {
 		arrived |= only(i) & p.l.held
 	}
 	p.l.mu.Unlock()
-	if p.settle != nil {
-		arrived.each(func(i int) { p.settle(i, errUnsent, false) })
-	}
-	(p.asked &^ (p.tally.yes | p.tally.no | p.tally.silent)).each(func(i int) {
-		var late func(*node.Call)
-		if p.settle != nil || p.votes.voted != nil {
-			late = func(c *node.Call) {
-				err := c.Owned()
-				if p.settle != nil {
-					p.settle(i, err, c.Unfinished())
-				}
-				p.votes.late(i, err)
-			}
-		}
-		wasSent, done := p.calls[i].Leave(late)
-		if done {
-			p.answer(p.calls[i])
-			return
-		}
-		p.votes.silent(i)
-		if !wasSent && p.settle != nil {
-			p.settle(i, errUnsent, false)
-		}
-	})
+	arrived.each(func(i int) { p.settle(i, errUnsent, false) })
+}
+
+// Late is told of an answer that comes after the decision.
+func (p *poll) Late(c *node.Call) {
+	err := c.Owned()
+	p.settle(c.Tag, err, c.Unfinished())
+	p.votes.late(c.Tag, err)
 }
 
 // err says who did not answer.
 func (p *poll) err() error {
 	e := &QuorumError{Op: p.op, Need: p.tally.need, Votes: make([]Vote, len(p.calls)), cause: noQuorum{}}
 	for i := range e.Votes {
-		v := Vote{Node: p.b.names[i], Outcome: NoAnswer, Err: p.errs[i]}
+		v := Vote{Node: p.b.names[i], Outcome: NoAnswer}
+		if p.errs != nil {
+			v.Err = p.errs[i]
+		}
 		switch {
 		case p.tally.yes.has(i):
 			v.Outcome = Agreed

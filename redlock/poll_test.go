@@ -52,12 +52,13 @@ func TestAnswersThatHaveComeCount(t *testing.T) {
 		l := req.Private.(*lease)
 		for range 32 { // select draws lots
 			ctx, cancel := context.WithCancel(t.Context())
-			err := newPoll(b, l, "extend", func(i int, ready chan<- *node.Call) *node.Call {
-				c := b.nodes[i].StartExtend(ready, i, l.request(req, i))
-				synctest.Wait() // it has answered
-				cancel()
-				return c
-			}, nil).run(ctx)
+			b.calls.RLock()
+			p := newPoll(b, l, req, opExtend)
+			p.begin(ctx)
+			synctest.Wait() // all have answered
+			cancel()
+			err := p.wait()
+			b.calls.RUnlock()
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,28 +20,34 @@ type round struct {
 	req     locker.Request
 	start   time.Time
 	told    votes
-	attempt *attempt
-	ask     nodeSet // by the attempt's first step
+	attempt attempt
 	hint    uint64
-	ready   chan *node.Call
-	calls   []*node.Call // acquisitions, by node
-	raises  []*node.Call
-	votes   []node.Vote
-	seen    nodeSet // votes that have come
-	held    int     // how many of them were for somebody else
-	gaveUp  bool    // on nodes that did not answer while others had
+	room    *room
+	used    bool        // a call may still come to the room
+	ballots []ballot    // by node
+	raises  []node.Call // by node; nil: none was sent
+	like    *node.Call  // an acquisition, for the others to have the same words
+	sent    nodeSet     // who was sent one
+	seen    nodeSet     // votes that have come
+	held    int         // how many of them were for somebody else
+	gaveUp  bool        // on nodes that did not answer while others had
 	// raised has what came of raises, by node; contested: a node refused one, so somebody else has its lock by now.
 	raised    []error
 	contested bool
+
+	lease *lease // that the round has become when it was won; nil: what was granted is undone
+}
+
+// ballot is what one node is asked, and says.
+type ballot struct {
+	call node.Call
+	vote node.Vote
 }
 
 // newRound starts a round. inTurn: nobody else is expected to ask now, so there is no need to ask one node first.
 func newRound(b *backend, req locker.Request, inTurn bool) *round {
 	n := len(b.nodes)
-	r := &round{
-		b: b, req: req, start: time.Now(), ready: make(chan *node.Call, 2*n),
-		calls: make([]*node.Call, n), votes: make([]node.Vote, n),
-	}
+	r := &round{b: b, req: req, start: time.Now(), ballots: make([]ballot, n)}
 	var first int
 	first, r.hint = b.memory.recall(req.Key, n)
 	switch {
@@ -50,16 +56,15 @@ func newRound(b *backend, req locker.Request, inTurn bool) *round {
 	case first >= 0:
 		first = b.health.first(first, n)
 	}
-	r.attempt, r.ask = newAttempt(n, first)
+	r.attempt = newAttempt(n, first)
 	return r
 }
 
 // run goes on until the attempt is decided, its budget spent, or ctx ended.
 func (r *round) run(ctx context.Context) {
-	r.acquire(r.ask)
 	limit := min(r.b.budget, r.req.TTL/2)
-	budget := time.NewTimer(limit)
-	defer budget.Stop()
+	r.room = r.b.rooms.enter(len(r.ballots), limit)
+	r.acquire(r.attempt.asked)
 	var late <-chan time.Time
 	if r.attempt.first >= 0 {
 		t := time.NewTicker(min(maxTurn, limit/4))
@@ -74,7 +79,7 @@ func (r *round) run(ctx context.Context) {
 			impatient = t.C
 		}
 		select {
-		case c := <-r.ready:
+		case c := <-r.room.ready:
 			r.answer(c)
 		case <-impatient:
 			r.gaveUp = true
@@ -83,7 +88,7 @@ func (r *round) run(ctx context.Context) {
 			r.acquire(r.attempt.skip())
 		case <-ctx.Done():
 			return
-		case <-budget.C:
+		case <-r.room.timer.C:
 			return
 		case <-r.b.closing:
 			return
@@ -99,19 +104,22 @@ func (r *round) competing() bool {
 func (r *round) acquire(nodes nodeSet) {
 	nodes.each(func(i int) {
 		if err := r.b.roster.double(i); err != nil {
-			r.votes[i] = node.Vote{Err: err}
+			r.ballots[i].vote.Err = err
 			r.seen |= only(i)
 			r.acquire(r.attempt.deny(i, false))
 			return
 		}
 		r.told.ask(i)
-		r.calls[i] = r.b.nodes[i].StartAcquire(r.ready, i, &r.req, node.Acquisition{Quantum: quantum, Hint: r.hint})
+		r.sent |= only(i)
+		c := &r.ballots[i].call
+		r.b.nodes[i].StartAcquire(c, r.like, r.room.ready, i, &r.req, node.Acquisition{Quantum: quantum, Hint: r.hint})
+		r.like = c
 	})
 }
 
 // answer tells the attempt what a call brought back. Raises are tagged with the node's index plus the number of nodes.
 func (r *round) answer(c *node.Call) {
-	n := len(r.calls)
+	n := len(r.ballots)
 	if c.Tag >= n {
 		err := c.Owned()
 		r.contested = r.contested || errors.Is(err, locker.ErrNotHeld)
@@ -120,7 +128,7 @@ func (r *round) answer(c *node.Call) {
 		return
 	}
 	i := c.Tag
-	v := r.note(i, c)
+	v := r.note(i)
 	r.seen |= only(i)
 	if !v.Granted {
 		if isHeld(v.Err) {
@@ -138,22 +146,22 @@ func (r *round) answer(c *node.Call) {
 	}
 	r.req.Fence = r.attempt.token
 	if r.raises == nil {
-		r.raises, r.raised = make([]*node.Call, n), make([]error, n)
+		r.raises, r.raised = make([]node.Call, n), make([]error, n)
 	}
-	raise.each(func(i int) { r.raises[i] = r.b.nodes[i].StartRaise(r.ready, n+i, &r.req) })
+	raise.each(func(i int) { r.b.nodes[i].StartRaise(&r.raises[i], nil, r.room.ready, n+i, &r.req) })
 }
 
 // note records the vote of node i, which has come before the round is settled.
-func (r *round) note(i int, c *node.Call) node.Vote {
-	v := c.Vote()
-	r.votes[i] = v
+func (r *round) note(i int) *node.Vote {
+	v := &r.ballots[i].vote
+	*v = r.ballots[i].call.Vote()
 	r.heard(i, v)
 	r.told.answer(i, v.Err)
 	return v
 }
 
 // heard records that node i has answered. A connection that failed, or whose time was up, is no answer.
-func (r *round) heard(i int, v node.Vote) {
+func (r *round) heard(i int, v *node.Vote) {
 	if v.Granted || isHeld(v.Err) {
 		r.b.health.answered(i, time.Since(r.start))
 	}
@@ -162,54 +170,33 @@ func (r *round) heard(i int, v node.Vote) {
 // keep settles a round that was won: nodes that have granted, or are yet to answer, are part of the lease; what is in
 // doubt elsewhere is undone.
 func (r *round) keep(turn *turn) *lease {
-	req := r.req
-	req.Fence = r.attempt.token
+	r.req.Fence = r.attempt.token
 	l := &lease{turn: turn}
 	l.mu.Lock() // a late answer waits until all is set
 	defer l.mu.Unlock()
-	l.pending = r.settle(func(i int, v node.Vote) {
-		if v.Granted {
-			l.granted(i, v.Counter, r.attempt.token)
-		} else if v.Doubtful {
-			r.b.nodes[i].Undo(&req, false)
-		}
-	}, func(i int, v node.Vote) { r.b.late(l, &req, i, v) })
-	r.b.memory.note(req.Key, false, r.maxCounter())
+	r.lease = l
+	l.pending = r.settle()
+	r.b.memory.note(r.req.Key, false, r.maxCounter())
 	return l
 }
 
 // undo settles a round that was lost: whatever was granted, or may be, is released. It does not wait: the answers of
 // nodes that hang may be long in coming.
 func (r *round) undo() {
-	req := r.req
-	undo := func(i int, v node.Vote) {
-		if v.Granted || v.Doubtful {
-			r.b.nodes[i].Undo(&req, v.Granted)
-		}
-	}
-	r.settle(undo, undo)
-	r.b.memory.note(req.Key, r.split(), r.maxCounter())
+	r.settle()
+	r.b.memory.note(r.req.Key, r.split(), r.maxCounter())
 }
 
-// settle ends the round: known is called for every vote that has come, late for those that come after, by goroutines
-// that it must not block. It returns the nodes of the latter. Acquisitions that were not sent yet are not sent any more.
-func (r *round) settle(known, late func(i int, v node.Vote)) (pending nodeSet) {
-	for _, c := range r.raises {
-		if c != nil {
-			c.Leave(nil) // a raise that is executed after the release is refused
-		}
-	}
-	for i, c := range r.calls {
-		if c == nil { // not asked
-			continue
-		}
+// settle ends the round. It returns the nodes that were asked and have not answered; see Late. Acquisitions that were not
+// sent yet are not sent any more.
+func (r *round) settle() (pending nodeSet) {
+	r.attempt.raised.each(func(i int) {
+		_, done := r.raises[i].Leave(nil) // a raise that is executed after the release is refused
+		r.used = r.used || done
+	})
+	r.sent.each(func(i int) {
 		if !r.seen.has(i) {
-			wasSent, done := c.Leave(func(c *node.Call) {
-				v := c.Vote()
-				r.heard(i, v)
-				late(i, v)
-				r.told.late(i, v.Err)
-			})
+			wasSent, done := r.ballots[i].call.Leave(r)
 			if !done {
 				r.told.silent(i)
 				if r.gaveUp {
@@ -218,13 +205,47 @@ func (r *round) settle(known, late func(i int, v node.Vote)) (pending nodeSet) {
 				if wasSent {
 					pending |= only(i)
 				}
-				continue
+				return
 			}
-			r.note(i, c)
+			r.used = true
+			r.note(i)
 		}
-		known(i, r.votes[i])
-	}
+		r.known(i)
+	})
+	r.b.rooms.leave(r.room, r.used)
 	return pending
+}
+
+// known settles a vote that has come in time.
+func (r *round) known(i int) {
+	v := &r.ballots[i].vote
+	switch {
+	case r.lease == nil:
+		r.release(i, v)
+	case v.Granted:
+		r.lease.granted(i, v.Counter, r.attempt.token)
+	case v.Doubtful:
+		r.b.nodes[i].Undo(&r.req, false)
+	}
+}
+
+// Late is told of a vote that comes after the round was settled.
+func (r *round) Late(c *node.Call) {
+	v := c.Vote()
+	r.heard(c.Tag, &v)
+	if r.lease != nil {
+		r.b.late(r.lease, &r.req, c.Tag, v)
+	} else {
+		r.release(c.Tag, &v)
+	}
+	r.told.late(c.Tag, v.Err)
+}
+
+// release undoes what node i has granted, or may have.
+func (r *round) release(i int, v *node.Vote) {
+	if v.Granted || v.Doubtful {
+		r.b.nodes[i].Undo(&r.req, v.Granted)
+	}
 }
 
 // split reports whether the vote was split: some nodes were ours, and nobody has a majority.
@@ -237,7 +258,7 @@ func (r *round) split() bool {
 // majority, or has it as somebody else's.
 func (r *round) astray(i int) bool {
 	owners, most := r.owners()
-	switch v := r.votes[i]; {
+	switch v := &r.ballots[i].vote; {
 	case v.Granted:
 		return most >= r.attempt.need
 	case isHeld(v.Err), errors.Is(v.Err, locker.ErrForeignKey):
@@ -249,8 +270,8 @@ func (r *round) astray(i int) bool {
 // owners returns how many nodes have said that they are whose, and how many whoever has the most has.
 func (r *round) owners() (owners map[string]int, most int) {
 	owners = map[string]int{}
-	for _, v := range r.votes {
-		if isHeld(v.Err) {
+	for i := range r.ballots {
+		if v := &r.ballots[i].vote; isHeld(v.Err) {
 			owners[v.Owner]++
 			most = max(most, owners[v.Owner])
 		}
@@ -259,8 +280,8 @@ func (r *round) owners() (owners map[string]int, most int) {
 }
 
 func (r *round) maxCounter() (c uint64) {
-	for _, v := range r.votes {
-		c = max(c, v.Counter)
+	for i := range r.ballots {
+		c = max(c, r.ballots[i].vote.Counter)
 	}
 	return c
 }
@@ -270,17 +291,18 @@ func (r *round) err() error {
 	if r.b.closed() {
 		return locker.ErrClosed
 	}
-	n := len(r.calls)
+	n := len(r.ballots)
 	decided := r.attempt.outcome() == lost // by votes, and not for want of them
 	e := &QuorumError{Op: "acquire", Need: r.attempt.need, Votes: make([]Vote, n)}
 	foreign := 0
 	// When each node that is in order can be free; of one that was not needed for the decision nothing is known.
 	var free []time.Duration
 	for i := range e.Votes {
-		v := Vote{Node: r.b.names[i], Outcome: NoAnswer, Err: r.votes[i].Err}
+		vote := &r.ballots[i].vote
+		v := Vote{Node: r.b.names[i], Outcome: NoAnswer, Err: vote.Err}
 		var held *locker.HeldError
 		switch {
-		case r.votes[i].Granted:
+		case vote.Granted:
 			v.Outcome = Agreed
 			if r.attempt.token != 0 && !r.attempt.agreed.has(i) { // and was lost in the second round
 				v.Outcome = NoAnswer
@@ -300,7 +322,7 @@ func (r *round) err() error {
 		case v.Err != nil:
 			v.Outcome = Failed
 		default:
-			if r.calls[i] == nil {
+			if !r.sent.has(i) {
 				v.Outcome = NotAsked
 			}
 			if decided {

@@ -11,20 +11,24 @@ import (
 // votes tells the Trace of a call, if it wants to know, how the nodes vote on one operation.
 type votes struct {
 	b     *backend
-	voted func(locker.Vote) // nil: nobody wants to know
+	voted func(locker.Vote)
 	op    string
-	begun []time.Time // when each node was asked
+	begun []time.Time // when each node was asked; nil: nobody wants to know
 }
 
 func (b *backend) votes(ctx context.Context, op string) votes {
-	v := votes{b: b, op: op, begun: make([]time.Time, len(b.names))}
-	if t := locker.TraceFrom(ctx); t != nil {
-		v.voted = t.Voted
+	v := votes{b: b, op: op}
+	if t := locker.TraceFrom(ctx); t != nil && t.Voted != nil {
+		v.voted, v.begun = t.Voted, make([]time.Time, len(b.names))
 	}
 	return v
 }
 
-func (v *votes) ask(i int) { v.begun[i] = time.Now() }
+func (v *votes) ask(i int) {
+	if v.begun != nil {
+		v.begun[i] = time.Now()
+	}
+}
 
 // answer is told what node i has said before the decision.
 func (v *votes) answer(i int, err error) { v.tell(i, locker.Vote{Err: err}) }
@@ -40,7 +44,7 @@ func (v *votes) late(i int, err error) {
 func (v *votes) silent(i int) { v.tell(i, locker.Vote{Err: errSilent, Pending: true}) }
 
 func (v *votes) tell(i int, vote locker.Vote) {
-	if v.voted != nil {
+	if v.begun != nil {
 		vote.Node, vote.Op, vote.Duration = v.b.names[i], v.op, time.Since(v.begun[i])
 		v.voted(vote)
 	}

@@ -17,11 +17,11 @@ type Call struct {
 	node   *Node
 	script *script
 	cmd    drivers.Command
-	words  [10]string // room for cmd; never used again, for a driver may go on reading after its time was up
+	words  [10]string // room for cmd; never changed again, for a driver may go on reading after its time was up
 	ready  chan<- *Call
 	// guarded by the queue's mu until resolved
 	state callState
-	late  func(*Call)
+	late  Latecomer
 
 	reply drivers.Reply
 	err   error // the outcome is unknown, or matches drivers.ErrNotSent
@@ -39,10 +39,13 @@ const (
 	resolved
 )
 
-// Leave is for a caller that does not wait any longer. It reports whether the command was sent. If so, late is called
-// when the outcome is known, by a goroutine that it must not block; it may be nil. If the outcome is known already, done
-// is true, and late is not called.
-func (c *Call) Leave(late func(*Call)) (wasSent, done bool) {
+// Latecomer learns what became of a call that its caller did not wait for, from a goroutine that it must not block.
+type Latecomer interface{ Late(c *Call) }
+
+// Leave is for a caller that does not wait any longer. It reports whether the command was sent. If so, late is told when
+// the outcome is known; it may be nil. If the outcome is known already, done is true, late is not told, and the call may
+// be on its way through the channel.
+func (c *Call) Leave(late Latecomer) (wasSent, done bool) {
 	return c.node.queue.leave(c, late)
 }
 
@@ -88,15 +91,30 @@ type Acquisition struct {
 	Hint uint64
 }
 
-// StartAcquire sends one attempt on a key that [Node.Check] allows. The channel must have room for every call that shares
-// it.
-func (n *Node) StartAcquire(ready chan<- *Call, tag int, req *locker.Request, a Acquisition) *Call {
+// StartAcquire sends c, one attempt on a key that [Node.Check] allows. It is told through ready, which must have room for
+// every call that shares it. like, if not nil, is a call that was started with the same request: nodes of a Redlock have the
+// same names for a lock, and need not compose the same words each.
+//
+// So do StartRaise, StartExtend and StartRelease. c is used once, and was zero before.
+func (n *Node) StartAcquire(c, like *Call, ready chan<- *Call, tag int, req *locker.Request, a Acquisition) {
+	composed := c.prepare(n, like, ready, tag)
 	if n.cleaner.full() {
-		return n.resolved(ready, tag, drivers.NotSent(errFull))
+		c.refuse(drivers.NotSent(errFull))
+		return
 	}
-	c := &Call{Tag: tag, node: n, ready: ready}
-	c.acquire(req, a)
-	return n.send(c)
+	if !composed {
+		c.acquire(req, a)
+	}
+	n.send(c)
+}
+
+// prepare makes c a call to n, and reports whether it has its words, which are those of like.
+func (c *Call) prepare(n *Node, like *Call, ready chan<- *Call, tag int) (composed bool) {
+	c.node, c.ready, c.Tag = n, ready, tag
+	if like != nil {
+		c.script, c.cmd = like.script, like.cmd
+	}
+	return c.script != nil // like may have been refused before it had any
 }
 
 func (c *Call) acquire(req *locker.Request, a Acquisition) {
@@ -106,18 +124,20 @@ func (c *Call) acquire(req *locker.Request, a Acquisition) {
 }
 
 // StartRaise asks the node to raise its counter to req.Fence.
-func (n *Node) StartRaise(ready chan<- *Call, tag int, req *locker.Request) *Call {
-	k := partsOf(n.prefix, req.Key, "", fenceKey, nil)
-	c := &Call{Tag: tag, node: n, ready: ready}
-	raiseScript.call(c, "2", k.lock, k.derived[fenceKey], req.Token, decimal(req.Fence))
-	return n.send(c)
+func (n *Node) StartRaise(c, like *Call, ready chan<- *Call, tag int, req *locker.Request) {
+	if !c.prepare(n, like, ready, tag) {
+		k := partsOf(n.prefix, req.Key, "", fenceKey, nil)
+		raiseScript.call(c, "2", k.lock, k.derived[fenceKey], req.Token, decimal(req.Fence))
+	}
+	n.send(c)
 }
 
 // StartExtend sends one extension.
-func (n *Node) StartExtend(ready chan<- *Call, tag int, req *locker.Request) *Call {
-	c := &Call{Tag: tag, node: n, ready: ready}
-	c.extend(req)
-	return n.send(c)
+func (n *Node) StartExtend(c, like *Call, ready chan<- *Call, tag int, req *locker.Request) {
+	if !c.prepare(n, like, ready, tag) {
+		c.extend(req)
+	}
+	n.send(c)
 }
 
 func (c *Call) extend(req *locker.Request) {
@@ -127,10 +147,11 @@ func (c *Call) extend(req *locker.Request) {
 
 // StartRelease sends one release of an acquisition that is known to have been executed. turn is the ID of the Turn on
 // this node that it was made by, if any. See also [Node.ReleaseLater] and [Node.Undo].
-func (n *Node) StartRelease(ready chan<- *Call, tag int, req *locker.Request, turn string) *Call {
-	c := &Call{Tag: tag, node: n, ready: ready}
-	c.release(req, 0, wakesTurn, turn)
-	return n.send(c)
+func (n *Node) StartRelease(c, like *Call, ready chan<- *Call, tag int, req *locker.Request, turn string) {
+	if !c.prepare(n, like, ready, tag) {
+		c.release(req, 0, wakesTurn, turn)
+	}
+	n.send(c)
 }
 
 // release composes the release that [cleanup.command] does, for an attempt that is known to have been executed, or may
@@ -188,27 +209,21 @@ func (n *Node) undoing(req *locker.Request, landed bool, w wakes) cleanup {
 }
 
 func (n *Node) start(ready chan<- *Call, tag int, s *script, cmd drivers.Command) *Call {
-	return n.send(&Call{Tag: tag, node: n, script: s, cmd: cmd, ready: ready})
+	c := &Call{Tag: tag, node: n, script: s, cmd: cmd, ready: ready}
+	n.send(c)
+	return c
 }
 
 // send puts c into the queue.
-func (n *Node) send(c *Call) *Call {
+func (n *Node) send(c *Call) {
 	err := errClosedUnsent
 	if !n.closed() {
 		if err = n.queue.submit(c); err == nil {
-			return c
+			return
 		}
 		err = drivers.NotSent(err)
 	}
 	c.refuse(err)
-	return c
-}
-
-// resolved returns a call that was not sent.
-func (n *Node) resolved(ready chan<- *Call, tag int, err error) *Call {
-	c := &Call{Tag: tag, node: n, ready: ready}
-	c.refuse(err)
-	return c
 }
 
 // refuse resolves a call that was not sent.

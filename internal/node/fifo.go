@@ -159,10 +159,10 @@ func (w *waiter) do(c *Call) (drivers.Reply, error) {
 	return c.reply, nil
 }
 
-// late is told of the outcome of a command that was not waited for. If the waiter has given up, it has said so to the server.
+// Late is told of the outcome of a command that was not waited for. If the waiter has given up, it has said so to the server.
 // If it was granted the lock nevertheless (that was executed first, or so late that the tombstone was gone), that is known
 // only now. Until it gives up, it learns of a grant by its next request, or has done so already: then it holds the lock.
-func (w *waiter) late(c *Call) {
+func (w *waiter) Late(c *Call) {
 	if p, err := decodePlace(c.reply); w.gone.Load() && c.err == nil && err == nil && p.granted {
 		w.f.leave(&w.req, true)
 	}

@@ -36,7 +36,8 @@ const shown = 8
 func (n *Node) StartInspect(ready chan<- *Call, tag int, key string) *Call {
 	c := &Call{Tag: tag, node: n, ready: ready}
 	c.inspect(key)
-	return n.send(c)
+	n.send(c)
+	return c
 }
 
 func (c *Call) inspect(key string) {
@@ -92,7 +93,8 @@ func decodeState(reply drivers.Reply) (State, error) {
 func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRedlock bool) *Call {
 	c := &Call{Tag: tag, node: n, ready: ready}
 	c.force(key, s, onRedlock)
-	return n.send(c)
+	n.send(c)
+	return c
 }
 
 func (c *Call) force(key string, s State, onRedlock bool) {

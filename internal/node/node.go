@@ -104,9 +104,9 @@ type attempt struct {
 
 func (a *attempt) undo(landed bool) { a.node.cleaner.add(a.node.undoing(&a.req, landed, wakesPolls)) }
 
-// late is for a caller that has left: the attempt was given up at once, with a tombstone. If it succeeded nevertheless (it
+// Late is for a caller that has left: the attempt was given up at once, with a tombstone. If it succeeded nevertheless (it
 // was executed first, or so late that the tombstone was gone), that is known only now.
-func (a *attempt) late(c *Call) {
+func (a *attempt) Late(c *Call) {
 	if c.Vote().Granted {
 		a.undo(true)
 	}
@@ -176,25 +176,22 @@ func (n *Node) Notify(key string, wake func()) (live func() bool, stop func()) {
 
 var errNoAnswer = errors.New("no answer yet")
 
-// lateComer learns what became of a command that its caller did not wait for.
-type lateComer interface{ late(c *Call) }
-
 // do sends c and waits for its outcome until ctx ends, the node is closed, or limit has passed. nil means that the outcome
 // is known. An error matches drivers.ErrNotSent if the command was certainly not sent; otherwise l, if not nil, learns the
 // outcome.
 //
 // A caller that nothing can call away before the time is up needs no other goroutine to wait for it, if the driver keeps
 // to that time; see docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
-func (n *Node) do(ctx context.Context, c *Call, limit time.Duration, l lateComer) error {
+func (n *Node) do(ctx context.Context, c *Call, limit time.Duration, l Latecomer) error {
 	if n.closed() {
 		return errClosedUnsent
 	}
 	limit = min(limit, n.queue.timeout)
-	leaving := leavingOf(ctx)
-	if !leaving.end.IsZero() {
-		limit = min(limit, time.Until(leaving.end))
+	leaving := LeavingOf(ctx)
+	if !leaving.End.IsZero() {
+		limit = min(limit, time.Until(leaving.End))
 	}
-	if leaving.ctx.Done() == nil && limit > 0 && n.queue.punctual() {
+	if leaving.Ctx.Done() == nil && limit > 0 && n.queue.punctual() {
 		switch sent, err := n.queue.inline(c, limit); {
 		case err != nil:
 			return drivers.NotSent(err)
@@ -212,17 +209,17 @@ func (n *Node) do(ctx context.Context, c *Call, limit time.Duration, l lateComer
 }
 
 // wait waits for c in r.
-func (n *Node) wait(leaving leaving, c *Call, r *room, limit time.Duration, l lateComer) error {
+func (n *Node) wait(leaving Leaving, c *Call, r *room, limit time.Duration, l Latecomer) error {
 	var err error
 	end := time.Now().Add(limit)
 	// The driver is asked to keep to the timeout too, but may not be able to, and the command may wait for others.
-	for ended := leaving.ctx.Done(); err == nil; {
+	for ended := leaving.Ctx.Done(); err == nil; {
 		select {
 		case <-r.ready:
 			n.queue.quit(r, false)
 			return nil
 		case <-ended:
-			if rest := time.Until(leaving.least); rest > 0 {
+			if rest := time.Until(leaving.Least); rest > 0 {
 				ended = nil
 				r.timer.Reset(min(rest, time.Until(end)))
 				continue
@@ -237,11 +234,7 @@ func (n *Node) wait(leaving leaving, c *Call, r *room, limit time.Duration, l la
 			err = locker.ErrClosed
 		}
 	}
-	var late func(*Call)
-	if l != nil {
-		late = l.late
-	}
-	wasSent, done := c.Leave(late)
+	wasSent, done := c.Leave(l)
 	n.queue.quit(r, done) // a call that is done may be on its way
 	switch {
 	case done:
@@ -253,23 +246,23 @@ func (n *Node) wait(leaving leaving, c *Call, r *room, limit time.Duration, l la
 	}
 }
 
-// leaving says when a caller leaves.
-type leaving struct {
-	ctx   context.Context // when it ends, but not before least
-	least time.Time
-	end   time.Time // zero: when ctx ends
+// Leaving says when a caller leaves.
+type Leaving struct {
+	Ctx   context.Context // when it ends, but not before Least
+	Least time.Time
+	End   time.Time // zero: when Ctx ends
 }
 
-// leavingOf asks contexts that know more than a Done channel can tell, and that would have to make one: the Client's, for
+// LeavingOf asks contexts that know more than a Done channel can tell, and that would have to make one: the Client's, for
 // releases, which go on for a while when the caller's has ended. By the time ctx.Done is closed, both are over.
-func leavingOf(ctx context.Context) (l leaving) {
-	l.ctx = ctx
+func LeavingOf(ctx context.Context) (l Leaving) {
+	l.Ctx = ctx
 	if x, ok := ctx.(interface {
 		Lingers() (ctx context.Context, least, end time.Time)
 	}); ok {
-		l.ctx, l.least, l.end = x.Lingers()
+		l.Ctx, l.Least, l.End = x.Lingers()
 	} else if ctx.Done() == nil {
-		l.end, _ = ctx.Deadline()
+		l.End, _ = ctx.Deadline()
 	}
 	return l
 }

@@ -187,7 +187,7 @@ func (q *queue) quit(r *room, used bool) {
 }
 
 // leave implements [Call.Leave].
-func (q *queue) leave(c *Call, late func(*Call)) (wasSent, done bool) {
+func (q *queue) leave(c *Call, late Latecomer) (wasSent, done bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	switch c.state {
@@ -412,7 +412,7 @@ func (q *queue) resolve(c *Call, r result) {
 		ready <- c // has room
 	}
 	if late != nil {
-		late(c)
+		late.Late(c)
 	}
 }
 

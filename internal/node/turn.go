@@ -68,7 +68,7 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	c := &Call{node: t.node}
 	turnScript.call(c, "4", k.lock, k.turn(), k.queue(), k.waiters(),
 		t.id, milliseconds(maxLease)+":"+strconv.FormatInt(t.ticket, 10)+":"+channel)
-	err := t.node.do(ctx, c, t.node.queue.timeout, t)
+	err := t.node.do(ctx, c, t.node.queue.timeout, (*lateTurn)(t))
 	if err == nil {
 		err = c.err
 	}
@@ -143,9 +143,12 @@ func (t *Turn) release(req *locker.Request) {
 	t.node.cleaner.add(c)
 }
 
-// late is told of the outcome of an Ask that was not waited for. It may have been executed after the turn was left, and
+// lateTurn is told of the outcome of an Ask that was not waited for. It may have been executed after the turn was left, and
 // have taken the place again: the node would give the turn to nobody, and everybody would wait for that to end.
-func (t *Turn) late(*Call) {
+type lateTurn Turn
+
+func (l *lateTurn) Late(*Call) {
+	t := (*Turn)(l)
 	t.mu.Lock()
 	req := t.left
 	t.mu.Unlock()
