@@ -7,9 +7,7 @@ import (
 	"errors"
 	"net"
 	"strings"
-	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/redis/rueidis"
 
@@ -23,7 +21,8 @@ type driver struct {
 	cluster, owned bool
 	gate           drivers.Gate
 	// live says that the last exchange went well and nothing has been dialled since.
-	live atomic.Bool
+	live   atomic.Bool
+	timeds timeds
 }
 
 // New makes a driver of client, which stays the caller's: Close leaves it open. A cluster will do, with every key of
@@ -35,14 +34,14 @@ func New(client rueidis.Client) drivers.Driver {
 	if client.Mode() == rueidis.ClientModeCluster {
 		return &driver{client: client, cluster: true}
 	}
-	return &subscriber{driver{client: client}}
+	return &subscriber{driver: driver{client: client}}
 }
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	// NewClient dials. Its first attempt fails here, unasked, which ForceSingleClient forgives: the client that comes
 	// back with the error dials again, once for all callers that wait, when it is first used.
 	lazy := true
-	d := &subscriber{driver{owned: true}}
+	d := &subscriber{driver: driver{owned: true}}
 	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{cfg.Addr}, Username: cfg.Username, Password: cfg.Password, SelectDB: cfg.DB,
 		DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
@@ -81,14 +80,8 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 		s = new(single)
 	}
 	if end, ok := ctx.Deadline(); ok && ctx.Done() == nil {
-		var t *timed
-		if s != nil {
-			t = &s.timed
-		} else {
-			t = new(timed)
-		}
-		t.Context, t.end = ctx, end
-		defer t.stop()
+		t := d.timeds.begin(ctx, end)
+		defer d.timeds.finish(t)
 		ctx = t
 	}
 	if s != nil && d.live.Load() {
@@ -118,56 +111,8 @@ func (d *driver) build(cmd drivers.Command) rueidis.Completed {
 
 // single is what one command needs, in one piece.
 type single struct {
-	timed timed
 	reply [1]drivers.Reply
 	array [4]drivers.Reply // for a reply that is one
-}
-
-// timed is a context that ends by its deadline, or when the call that it was for has returned. The client keeps to the former
-// by itself while it has the connection for one caller; when it pipelines, or dials, it asks for Done, and derives contexts
-// that may outlive the call.
-type timed struct {
-	context.Context // ends by its deadline alone
-	end             time.Time
-
-	mu      sync.Mutex
-	made    context.Context // whose Done is this one's; nil if nobody has asked
-	cancel  context.CancelFunc
-	stopped bool
-}
-
-func (t *timed) Done() <-chan struct{} {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.made == nil {
-		t.made, t.cancel = context.WithDeadline(context.WithoutCancel(t.Context), t.end)
-		if t.stopped {
-			t.cancel()
-		}
-	}
-	return t.made.Done()
-}
-
-// Err is never nil when Done is closed: contexts that derive from this one panic otherwise.
-func (t *timed) Err() error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	switch {
-	case t.made != nil:
-		return t.made.Err()
-	case t.stopped:
-		return context.Canceled
-	}
-	return t.Context.Err()
-}
-
-func (t *timed) stop() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.stopped = true
-	if t.cancel != nil {
-		t.cancel()
-	}
 }
 
 // key returns the first key of a script call, and of other commands the first argument or the name.
