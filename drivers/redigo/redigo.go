@@ -128,7 +128,10 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 	}
 	switch {
 	case err == nil:
-		return normal(values).([]drivers.Reply), nil
+		for i := range values {
+			values[i] = normal(values[i])
+		}
+		return values, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err() // the connection was broken off, and says so in terms that help nobody
 	}

@@ -5,18 +5,19 @@
 --       4 hint: a counter seen on another node, "0" = none
 -- (Ten words with EVALSHA: of a client that has not authenticated, Redis takes no more, and "NOAUTH" would become
 -- "unauthenticated multibulk length".)
--- reply: {1, counter} granted | {0, PTTL, counter, begin of the owner} held by another
---        | {-1} this attempt was given up before it arrived | {-2} the key holds something that is not a lock
+-- reply: counter: granted | {0, PTTL, counter, begin of the owner} held by another
+--        | -1 this attempt was given up before it arrived | -2 the key holds something that is not a lock
+-- (An array costs the server and the clients more than a number does.)
 local keep = '86400000'                        -- how long the counter outlives its use, in ms; see node.counterKeep
-local got = redis.call('MGET', KEYS[1], KEYS[2])
+local got = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
 local cur, f = got[1], tonumber(got[2] or '0') or 0
 if cur and cur ~= ARGV[1] then
   local left = redis.call('PTTL', KEYS[1])
-  if left == -1 then return {-2} end
+  if left == -1 then return -2 end
   return {0, left, f, string.sub(cur, 1, 8)}
 end
-if cur and f > 0 then return {1, f} end       -- delivered a second time: neither a new token nor a new TTL
-if redis.call('EXISTS', KEYS[3]) == 1 then return {-1} end
+if cur and f > 0 then return f end            -- delivered a second time: neither a new token nor a new TTL
+if got[3] then return -1 end
 -- The counter follows the clock: greater than the last one by counting, and greater than all before it, should it
 -- have been lost, by the clock. Nodes whose clocks are nearly right agree by the quantum, those that have drifted apart
 -- by the hint. Below 2^53 until the year 2255, so exact in Lua and as an integer reply; the text comes from
@@ -32,6 +33,6 @@ local px = keep
 if c > now then px = string.format('%.0f', math.floor((c - now) / 1000) + keep) end
 redis.call('SET', KEYS[2], string.format('%.0f', c), 'PX', px)
 if not redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2], cur and 'XX' or 'NX') then
-  return {-2}                                  -- not a string: MGET does not tell that from nothing
+  return -2                                    -- not a string: MGET does not tell that from nothing
 end
-return {1, c}
+return c

@@ -32,7 +32,7 @@ func (d instant) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply
 // (go test -run '^$' -bench Uncontended -memprofile). Less is a reason to lower the number.
 func TestAllocationsOfAnUncontendedLock(t *testing.T) {
 	n := New(instant{
-		[]drivers.Reply{[]drivers.Reply{int64(1), int64(1795279217407079), int64(10000)}}, []drivers.Reply{int64(1)},
+		[]drivers.Reply{int64(1795279217407079)}, []drivers.Reply{int64(1)},
 	}, Options{Name: "n1", Prefix: "lock:"})
 	c := locker.NewClient(FIFO{n})
 	cancellable, cancel := context.WithCancel(context.Background())
@@ -66,7 +66,7 @@ func TestAllocationsOfAnUncontendedLock(t *testing.T) {
 // BenchmarkUncontended is what a lock and its release take besides the driver.
 func BenchmarkUncontended(b *testing.B) {
 	c := locker.NewClient(FIFO{New(instant{
-		[]drivers.Reply{[]drivers.Reply{int64(1), int64(1795279217407079), int64(10000)}}, []drivers.Reply{int64(1)},
+		[]drivers.Reply{int64(1795279217407079)}, []drivers.Reply{int64(1)},
 	}, Options{Name: "n1", Prefix: "lock:"})})
 	b.ReportAllocs()
 	for b.Loop() {

@@ -4,7 +4,8 @@
 -- ARGV: 1 owner, unique to this attempt
 --       2 "ttl:lease:ticket:channel": TTL in ms; how long to wait without another heartbeat, in ms, "0" = do not wait;
 --         ticket from an earlier reply, "0" = none; channel to be told on, empty for none
--- reply: {1, counter, PTTL} granted: if PTTL < TTL, by somebody else, and to be claimed
+-- reply: counter: granted, from now on for its TTL
+--        | {1, counter, PTTL} granted before: if PTTL < TTL, by somebody else, and to be claimed
 --        | {0, PTTL of the lock, rank, ask again in ms, ticket} not yet. PTTL < 0: between owners. Rank: how many are
 --          before it, or just 1 for who has come; -1 for who does not wait
 --        | {-1} this attempt was given up before it arrived | {-2} the key holds something that is not a lock
@@ -17,10 +18,9 @@ if free then
   local f, t = call('MGET', KEYS[2])[1], call('TIME')
   local c = t[1] .. string.sub('00000' .. t[2], -6)
   if not f or #f == #c and f < c then
-    local ttl = string.match(ARGV[2], '^%d+')
     call('SET', KEYS[2], c, 'PX', '86400000')  -- keep, as in acquire.lua; the first write, and refused when out of memory
-    call('SET', KEYS[1], ARGV[1], 'PX', ttl)
-    return {1, tonumber(c), tonumber(ttl)}
+    call('SET', KEYS[1], ARGV[1], 'PX', string.match(ARGV[2], '^%d+'))
+    return tonumber(c)
   end
 end
 local o = ARGV[1]
@@ -30,7 +30,7 @@ fence = KEYS[2]
 if free then                                   -- the counter is ahead of the clock
   local c = mint(call('MGET', fence)[1])
   call('SET', KEYS[1], o, 'PX', ttl)
-  return {1, c, tonumber(ttl)}
+  return c
 end
 local cur = redis.pcall('GET', KEYS[1])
 -- include queue.lua
@@ -58,7 +58,7 @@ ticket, rank = join(o, lease, ttl, chan, ticket)
 if not cur then
   rank = nil                                   -- some may be skipped
   r, h, c = hand_on(o)
-  if h == o then return {1, c, tonumber(ttl)} end
+  if h == o then return c end
   left = redis.call('PTTL', lock)
 end
 if lease == '0' then

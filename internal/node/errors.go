@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
@@ -35,6 +34,14 @@ func decodeVote(reply drivers.Reply) (Vote, error) {
 	if e, ok := reply.(drivers.ServerError); ok {
 		return Vote{}, e
 	}
+	switch n, _ := reply.(int64); {
+	case n > 0:
+		return Vote{Granted: true, Counter: uint64(n)}, nil
+	case n == -1:
+		return Vote{}, errGivenUp
+	case n == -2:
+		return Vote{}, locker.ErrForeignKey
+	}
 	r, _ := reply.([]drivers.Reply)
 	integer := func(i int) int64 {
 		if i < len(r) {
@@ -44,19 +51,12 @@ func decodeVote(reply drivers.Reply) (Vote, error) {
 		}
 		return math.MinInt64
 	}
-	switch code, n := integer(0), integer(1); {
-	case code == 1 && n > 0:
-		return Vote{Granted: true, Counter: uint64(n)}, nil
-	case code == 0 && len(r) == 4:
+	if integer(0) == 0 && len(r) == 4 {
 		owner, _ := r[3].(string)
 		return Vote{
 			Counter: uint64(max(0, integer(2))),
 			Owner:   owner,
-		}, &locker.HeldError{Remaining: max(0, time.Duration(n)) * time.Millisecond}
-	case code == -1:
-		return Vote{}, errGivenUp
-	case code == -2:
-		return Vote{}, locker.ErrForeignKey
+		}, &locker.HeldError{Remaining: span(integer(1))}
 	}
 	return Vote{}, unexpected(reply)
 }

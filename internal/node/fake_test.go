@@ -104,7 +104,7 @@ func ok(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 }
 
 var (
-	granted = []drivers.Reply{int64(1), int64(7)}
+	granted = int64(7)
 	held    = []drivers.Reply{int64(0), int64(500), int64(6), "somebody"}
 )
 

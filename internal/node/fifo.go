@@ -333,7 +333,7 @@ func (f FIFO) leave(req *locker.Request, landed bool) {
 type place struct {
 	granted bool
 	counter uint64        // granted: the token
-	left    time.Duration // the remaining time of the lock, of whoever has it; 0: not known
+	left    time.Duration // the remaining time of the lock, of whoever has it, MaxTTL: all of it; 0: not known
 	rank    int           // how many are before it, or just 1; -1: it does not wait
 	ticket  int64
 	more    bool // ask again at once: the server has not finished looking for the next
@@ -341,6 +341,9 @@ type place struct {
 
 // decodePlace reads the reply of enqueue.lua and claim.lua.
 func decodePlace(reply drivers.Reply) (place, error) {
+	if c, ok := reply.(int64); ok && c > 0 {
+		return place{granted: true, counter: uint64(c), left: locker.MaxTTL}, nil
+	}
 	var room [5]int64
 	n, err := integers(room[:0], reply)
 	switch {

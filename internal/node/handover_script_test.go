@@ -65,7 +65,7 @@ func TestCostOfAnUncontendedLock(t *testing.T) {
 		}
 	}
 	k := x.k
-	calls("acquire", 5, func() {
+	calls("acquire", 4, func() {
 		x.s.Cmd(t, "DEL", "k")
 		send(t, x.n, acquireScript, acquireCommand("a", 1, 0))
 	})

@@ -3,6 +3,7 @@ package node
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -31,8 +32,14 @@ const patient = "10000:6000:0:"
 
 func (x line) enqueue(o, args string) []drivers.Reply {
 	x.t.Helper()
-	return x.array(send(x.t, x.n, enqueueScript, enqueueScript.command(
-		[]string{x.k.lock, x.k.fence, x.k.gone + o, x.k.queue(), x.k.waiters()}, o, args)))
+	reply := send(x.t, x.n, enqueueScript, enqueueScript.command(
+		[]string{x.k.lock, x.k.fence, x.k.gone + o, x.k.queue(), x.k.waiters()}, o, args))
+	if c, ok := reply.(int64); ok && c > 0 { // granted for the TTL
+		ttl, _, _ := strings.Cut(args, ":")
+		ms, _ := strconv.ParseInt(ttl, 10, 64)
+		return []drivers.Reply{int64(1), c, ms}
+	}
+	return x.array(reply)
 }
 
 func (x line) claim(o, ttl string) []drivers.Reply {

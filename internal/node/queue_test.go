@@ -65,7 +65,7 @@ func TestOnlyRefusedCommandsAreSentAgain(t *testing.T) {
 					replies[i] = drivers.ServerError("NOSCRIPT No matching script. Please use EVAL.")
 				}
 				if cmd[1] == acquireScript.source {
-					replies[i] = []drivers.Reply{int64(1), int64(len(cmd[6]))}
+					replies[i] = int64(len(cmd[6]))
 				}
 			}
 			return replies, err

@@ -224,31 +224,44 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 func alike(a, b drivers.Reply) bool {
 	as, ok := a.([]drivers.Reply)
 	if !ok {
-		return reflect.DeepEqual(a, b)
+		return near(a, b)
 	}
 	bs, ok := b.([]drivers.Reply)
 	if !ok || len(as) != len(bs) {
 		return false
 	}
 	for i := range as {
-		x, isInt := as[i].(int64)
-		y, _ := bs[i].(int64)
-		switch {
-		case reflect.DeepEqual(as[i], bs[i]):
-		case isInt && x > 0 && y > 0 && x < 100_000 && y < 100_000 && max(x-y, y-x) < 1900:
-		case isInt && x > 1e15 && x < 5e15 && max(x-y, y-x) < 5e6:
-		default:
+		if !near(as[i], bs[i]) {
 			return false
 		}
 	}
 	return true
 }
 
+func near(a, b drivers.Reply) bool {
+	x, isInt := a.(int64)
+	y, _ := b.(int64)
+	switch {
+	case reflect.DeepEqual(a, b):
+	case isInt && x > 0 && y > 0 && x < 100_000 && y < 100_000 && max(x-y, y-x) < 1900:
+	case isInt && x > 1e15 && x < 5e15 && max(x-y, y-x) < 5e6:
+	default:
+		return false
+	}
+	return true
+}
+
 func pick(rnd *rand.Rand, choices ...string) string { return choices[rnd.IntN(len(choices))] }
 
+// code is what a reply says, without numbers that are its own: a counter grants.
 func code(reply drivers.Reply) any {
-	if a, ok := reply.([]drivers.Reply); ok {
-		return a[0]
+	switch r := reply.(type) {
+	case []drivers.Reply:
+		return r[0]
+	case int64:
+		if r > 16 {
+			return int64(1)
+		}
 	}
 	return reply
 }

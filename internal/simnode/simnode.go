@@ -241,15 +241,15 @@ func (n *Node) acquire(keys, args []string) drivers.Reply {
 	f := n.counter(keys[1])
 	if held && cur.value != args[0] {
 		if cur.expires.IsZero() {
-			return []drivers.Reply{int64(-2)}
+			return int64(-2)
 		}
 		return []drivers.Reply{int64(0), n.left(cur), f, cur.value[:min(8, len(cur.value))]}
 	}
 	if held && f > 0 {
-		return []drivers.Reply{int64(1), f}
+		return f
 	}
 	if _, gone := n.get(keys[2]); gone {
-		return []drivers.Reply{int64(-1)}
+		return int64(-1)
 	}
 	now := n.now().Add(n.Skew).UnixMicro()
 	hint := number(args[3])
@@ -259,7 +259,7 @@ func (n *Node) acquire(keys, args []string) drivers.Reply {
 	c := max(f+1, now-now%number(args[2]), hint+1)
 	n.setCounter(keys[1], c)
 	n.keys[keys[0]] = entry{value: args[0], expires: n.after(args[1])}
-	return []drivers.Reply{int64(1), c}
+	return c
 }
 
 func (n *Node) raise(keys, args []string) drivers.Reply {

@@ -179,12 +179,12 @@ func (n *Node) enqueue(l line, gone string, args []string) drivers.Reply {
 	case !held && !l.exists(l.queue):
 		c := l.mint()
 		l.keys[l.lock] = entry{value: o, expires: l.after(ttl)}
-		return []drivers.Reply{int64(1), c, number(ttl)}
+		return c
 	}
 	s, rank := l.join(o, lease, ttl, channel, ticket)
 	r, h, c := l.handOn(o)
 	if h == o {
-		return []drivers.Reply{int64(1), c, number(ttl)}
+		return c
 	}
 	left = l.pttl(l.lock)
 	if lease == "0" {
