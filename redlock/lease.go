@@ -22,7 +22,7 @@ type lease struct {
 	ahead    map[int]uint64
 	released bool    // Release was called: a late grant is released, too
 	deleted  nodeSet // the release was confirmed
-	waiting  []*poll // are told when a pending node has answered
+	waiting  *poll   // are told when a pending node has answered
 }
 
 // granted records that node i has granted.
@@ -59,7 +59,7 @@ func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
 	if v.Granted {
 		l.granted(i, v.Counter, req.Fence)
 	}
-	for _, w := range l.waiting {
+	for w := l.waiting; w != nil; w = w.next {
 		w.late <- i // has room
 		orphan = orphan && !(v.Granted && w.releases())
 	}

@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/golocker/locker"
@@ -27,6 +26,7 @@ type poll struct {
 	room  *room
 	used  bool        // a call may still come to the room
 	late  chan int    // nodes that were pending and have answered; nil if none was
+	next  *poll       // that takes part in the lease as well
 	calls []node.Call // by node
 	like  *node.Call  // one of them, for the others to have the same words
 	errs  []error     // by node; nil: none
@@ -49,6 +49,7 @@ func (p *poll) run(ctx context.Context) error {
 	defer p.b.calls.RUnlock()
 	if p.b.closed() {
 		if p.releases() { // Close waits for this before it closes the nodes, each of which then gets one more try
+			p.enter(0)
 			p.join().each(func(i int) { p.settle(i, errUnsent, false) })
 			p.leave()
 		}
@@ -66,9 +67,13 @@ func (p *poll) begin(ctx context.Context) {
 	if end := p.leaving.End; !end.IsZero() {
 		limit = min(limit, time.Until(end))
 	}
+	p.enter(limit)
+	p.join().each(p.ask)
+}
+
+func (p *poll) enter(limit time.Duration) {
 	p.end = time.Now().Add(limit)
 	p.room = p.b.rooms.enter(len(p.calls), limit)
-	p.join().each(p.ask)
 }
 
 // wait waits for the decision.
@@ -98,7 +103,6 @@ waiting:
 		p.linger()
 	}
 	p.leave()
-	p.b.rooms.leave(p.room, p.used)
 	switch {
 	case p.tally.outcome() == won:
 		return nil
@@ -159,8 +163,8 @@ func (p *poll) join() (ask nodeSet) {
 		ask &^= p.l.deleted
 	}
 	if p.l.pending != 0 {
-		p.late = make(chan int, n)
-		p.l.waiting = append(p.l.waiting, p)
+		p.late = p.room.late
+		p.next, p.l.waiting = p.l.waiting, p
 	}
 	return ask
 }
@@ -255,17 +259,20 @@ func (p *poll) leave() {
 			p.settle(i, errUnsent, false)
 		}
 	})
+	p.b.rooms.leave(p.room, p.used)
 }
 
 // part ends taking part in the lease.
 func (p *poll) part() {
 	p.l.mu.Lock()
-	i := slices.Index(p.l.waiting, p)
-	p.l.waiting = slices.Delete(p.l.waiting, i, i+1)
-	close(p.late) // nobody sends any more
+	at := &p.l.waiting
+	for *at != p {
+		at = &(*at).next
+	}
+	*at = p.next
 	var arrived nodeSet
-	for i := range p.late {
-		arrived |= only(i) & p.l.held
+	for len(p.late) > 0 { // nobody sends any more
+		arrived |= only(<-p.late) & p.l.held
 	}
 	p.l.mu.Unlock()
 	arrived.each(func(i int) { p.settle(i, errUnsent, false) })

@@ -11,6 +11,7 @@ import (
 // of what a lock costs. They are a backend's own, because those of tests in virtual time must not leave their bubble.
 type room struct {
 	ready chan *node.Call // has room for an acquisition and a raise of every node
+	late  chan int        // has room for every node; see poll.late
 	timer *time.Timer
 }
 
@@ -28,7 +29,7 @@ func (r *rooms) enter(n int, limit time.Duration) *room {
 	defer r.mu.Unlock()
 	last := len(r.empty) - 1
 	if last < 0 {
-		return &room{make(chan *node.Call, 2*n), time.NewTimer(limit)}
+		return &room{make(chan *node.Call, 2*n), make(chan int, n), time.NewTimer(limit)}
 	}
 	one := r.empty[last]
 	r.empty = r.empty[:last]

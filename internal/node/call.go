@@ -118,9 +118,10 @@ func (c *Call) prepare(n *Node, like *Call, ready chan<- *Call, tag int) (compos
 }
 
 func (c *Call) acquire(req *locker.Request, a Acquisition) {
-	k := partsOf(c.node.prefix, req.Key, req.Token, tombstoneKey, nil)
+	var room [20]byte
+	k := partsOf(c.node.prefix, req.Key, req.Token, tombstoneKey, strconv.AppendUint(room[:0], a.Hint, 10))
 	acquireScript.call(c, "3", k.lock, k.derived[fenceKey], k.derived[tombstoneKey],
-		req.Token, milliseconds(req.TTL), decimal(uint64(a.Quantum)), decimal(a.Hint))
+		req.Token, milliseconds(req.TTL), decimal(uint64(a.Quantum)), k.args)
 }
 
 // StartRaise asks the node to raise its counter to req.Fence.
