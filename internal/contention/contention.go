@@ -3,6 +3,7 @@ package contention
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -18,10 +19,23 @@ type Result struct {
 	Holds    []int           // by client
 	Waits    []time.Duration // of every acquisition, sorted
 	Handoffs []time.Duration // from the start of a release to the next holder, sorted
+
+	Unconfirmed []error // of releases that were not confirmed by enough nodes
 }
 
 // Run lets each of the lockers lock, hold and unlock key again and again, for d. Mutual exclusion is checked.
 func Run(tb testing.TB, lockers []locker.Locker, key string, hold, d time.Duration, opts ...locker.Option) Result {
+	tb.Helper()
+	r := RunOverFailure(tb, lockers, key, hold, d, opts...)
+	for _, err := range r.Unconfirmed {
+		tb.Error(err)
+	}
+	return r
+}
+
+// RunOverFailure is Run while a node fails: who holds the lock then by the barest majority, that node included, can get it
+// confirmed by two of five only that the lock is given back.
+func RunOverFailure(tb testing.TB, lockers []locker.Locker, key string, hold, d time.Duration, opts ...locker.Option) Result {
 	tb.Helper()
 	r := Result{Holds: make([]int, len(lockers))}
 	var mu sync.Mutex
@@ -56,7 +70,12 @@ func Run(tb testing.TB, lockers []locker.Locker, key string, hold, d time.Durati
 				holders--
 				released = time.Now()
 				mu.Unlock()
-				if err := lease.Unlock(ctx); err != nil {
+				switch err := lease.Unlock(ctx); {
+				case errors.Is(err, locker.ErrNoQuorum):
+					mu.Lock()
+					r.Unconfirmed = append(r.Unconfirmed, fmt.Errorf("client %d: %w", i, err))
+					mu.Unlock()
+				case err != nil:
 					tb.Errorf("client %d: %v", i, err)
 				}
 			}
