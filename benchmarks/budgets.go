@@ -79,7 +79,7 @@ func budgets(results map[string]*Result) (list []Budget) {
 		most("contended, "+c+": unfairness", 5, " %")(r.figure(me, "unfairness"))
 		most("contended, "+c+": round trips per acquisition", 3.1, "")(r.figure(me, "trips"))
 		most("contended, "+c+": longest wait, fair shares", 2, "")(r.figure(me, "wait_shares"))
-		most("contended, "+c+": hand-off p50", 200, " µs")(r.figure(me, "handoff_p50_us"))
+		most("hand-over between two, "+c+": p50", 200, " µs")(results["hand-over"].figure(me, "handoff_p50_us"))
 	}
 	for _, c := range clients {
 		r, me := results["redlock-contended"], "locker/"+c

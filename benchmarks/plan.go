@@ -9,6 +9,7 @@ type plan struct {
 	Sizes     []int         `json:"sizes"`      // numbers of goroutines
 	Cycles    time.Duration `json:"cycles"`     // one visit, own keys
 	Contended time.Duration `json:"contended"`  // one visit, one Redis
+	Handover  time.Duration `json:"handover"`   // one visit, two clients
 	Quorum    time.Duration `json:"quorum"`     // one visit, Redlock
 	Crowd     time.Duration `json:"crowd"`      // one visit, contended Redlock
 	Leases    int           `json:"leases"`
@@ -19,13 +20,13 @@ type plan struct {
 
 var (
 	quick = plan{Rounds: 5, FewRounds: 3, Sizes: []int{16, 128, 512}, Cycles: 80 * time.Millisecond, Contended: time.Second,
-		Quorum: 100 * time.Millisecond, Crowd: time.Second, Leases: 10_000, Held: 1500 * time.Millisecond,
+		Handover: 700 * time.Millisecond, Quorum: 100 * time.Millisecond, Crowd: time.Second, Leases: 10_000, Held: 1500 * time.Millisecond,
 		HeldTTL: 3 * time.Second, Hang: 1500 * time.Millisecond}
 	full = plan{Rounds: 11, FewRounds: 7, Sizes: []int{16, 128, 512}, Cycles: 500 * time.Millisecond, Contended: 3 * time.Second,
-		Quorum: 500 * time.Millisecond, Crowd: 5 * time.Second, Leases: 10_000, Held: 10 * time.Second,
+		Handover: 3 * time.Second, Quorum: 500 * time.Millisecond, Crowd: 5 * time.Second, Leases: 10_000, Held: 10 * time.Second,
 		HeldTTL: 3 * time.Second, Hang: time.Minute}
 	smoke = plan{Rounds: 1, FewRounds: 1, Sizes: []int{16}, Cycles: 5 * time.Millisecond, Contended: 20 * time.Millisecond,
-		Quorum: 5 * time.Millisecond, Crowd: 30 * time.Millisecond, Leases: 200, Held: 100 * time.Millisecond,
+		Handover: 20 * time.Millisecond, Quorum: 5 * time.Millisecond, Crowd: 30 * time.Millisecond, Leases: 200, Held: 100 * time.Millisecond,
 		HeldTTL: 150 * time.Millisecond, Hang: 50 * time.Millisecond}
 )
 
@@ -35,7 +36,7 @@ func scenarios(s *servers, p plan) []*Scenario {
 	for _, n := range p.Sizes {
 		list = append(list, ownKeys(s, p, n))
 	}
-	list = append(list, contended(s, p))
+	list = append(list, contended(s, p), handover(s, p))
 	for _, f := range failures {
 		list = append(list, quorum(s, p, f))
 	}

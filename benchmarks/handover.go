@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// settle is for how long a waiter waits before the lock is given back: it is in its place by then, and all is quiet.
+const settle = 5 * time.Millisecond
+
+// handover has two clients that pass one lock to and fro, on a machine that does nothing else meanwhile.
+func handover(s *servers, p plan) *Scenario {
+	sc := &Scenario{Name: "hand-over", Title: "Hand-over between two clients, one Redis, nothing else going on",
+		Note: "From the start of an unlock to the return of the lock of the one who waits, and has been waiting for 5 ms. " +
+			"Ratio: median, to the bare queue. Commands, round trips and processor time are per hand-over. " +
+			"Two PINGs, one after the other and after 5 ms of quiet: as many messages, one after the other, as a hand-over takes at least.",
+		Columns: []Column{{"handoff_p50_us", "p50 µs", 0}, {"handoff_p99_us", "p99 µs", 0}, {"operations", "hand-overs", 0},
+			{"trips", "round trips", 2}, {"commands", "commands", 1}, {"client_us", "client CPU µs", 0}, {"server_us", "server CPU µs", 0}},
+		Primary: "handoff_p50_us", Time: p.Handover, Rounds: p.FewRounds}
+	const yardstick = "bare queue/rueidis"
+	add := func(name string, open opener) {
+		y := yardstick
+		if name == y {
+			y = ""
+		}
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+			return toAndFro(ctx, []*redistest.Server{s.one}, open, d)
+		}})
+	}
+	sc.Contestants = append(sc.Contestants, Contestant{Name: "two PINGs/rueidis", Yardstick: yardstick,
+		Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+			return pings(ctx, []*redistest.Server{s.one}, d)
+		}})
+	add(yardstick, rawQueue)
+	for _, c := range clients {
+		add("locker/"+c, ours(c))
+	}
+	add("redislock/goredis, 5 ms", ofRedislock(5*time.Millisecond))
+	add("rueidislock", ofRueidislock(ttl))
+	return sc
+}
+
+func toAndFro(ctx context.Context, group []*redistest.Server, open opener, d time.Duration) (Figures, error) {
+	if err := flush(group); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, d+10*time.Second)
+	defer cancel()
+	sessions, closeAll, err := open.sessions(2, addrs(group), longPatience)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll()
+	if err := meet(ctx, sessions); err != nil {
+		return nil, err
+	}
+	const key = "to and fro"
+	mine, err := sessions[0].Lock(ctx, key)
+	if err != nil {
+		return nil, err
+	}
+	type grant struct {
+		h   held
+		at  time.Time
+		err error
+	}
+	took := newSamples(1 << 14)
+	m := newMeter(group)
+	for end := m.start.Add(d); time.Now().Before(end); {
+		other := sessions[(len(took)+1)%2]
+		granted := make(chan grant, 1)
+		go func() {
+			h, err := other.Lock(ctx, key)
+			granted <- grant{h, time.Now(), err}
+		}()
+		time.Sleep(settle)
+		start := time.Now()
+		if err := mine.Unlock(ctx); err != nil {
+			return nil, err
+		}
+		g := <-granted
+		if g.err != nil {
+			return nil, g.err
+		}
+		mine = g.h
+		took.add(g.at.Sub(start))
+	}
+	f, _ := m.stop(len(took))
+	f["handoff_p50_us"], f["handoff_p99_us"] = took.quantile(.5), took.quantile(.99)
+	return f, mine.Unlock(ctx)
+}
+
+// pings is what the messages of a hand-over take on this machine: to the server, to the one who waits, and there and back.
+func pings(ctx context.Context, group []*redistest.Server, d time.Duration) (Figures, error) {
+	c, err := newRueidis(group[0].Addr(), limits{2, longPatience})
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	took := newSamples(1 << 14)
+	m := newMeter(group)
+	for end := m.start.Add(d); time.Now().Before(end); {
+		time.Sleep(settle)
+		start := time.Now()
+		for range 2 {
+			if err := c.Do(ctx, c.B().Ping().Build()).Error(); err != nil {
+				return nil, err
+			}
+		}
+		took.add(time.Since(start))
+	}
+	f, _ := m.stop(len(took))
+	f["handoff_p50_us"], f["handoff_p99_us"] = took.quantile(.5), took.quantile(.99)
+	return f, nil
+}
