@@ -4,6 +4,7 @@
 //   - [RunDriver]: a drivers.Driver, on a real Redis.
 //   - [RunBackend]: a locker.Backend by itself, method by method.
 //   - [RunLocker]: a locker.Locker, such as a Client of that backend, with or without middleware.
+//   - [RunQuorum]: a locker.Locker over several independent nodes, of which a minority may fail.
 //
 // A suite is a list of properties; each is a subtest named after it, and when it fails, it prints the rule that was
 // broken, and why that matters, besides what was expected and what was seen. A suite takes a struct of functions that
@@ -12,6 +13,6 @@
 //
 // The suites may miss a fault but should not invent one. Run them under the race detector.
 //
-// README.md beside this file has "a driver in five steps", "a backend in five steps", and what the suites find in
-// implementations as the field ships them. examples/customdriver and examples/custombackend follow it.
+// README.md beside this file has "a driver in five steps", "a backend in five steps", "several nodes", and what the suites
+// find in implementations as the field ships them. examples/customdriver and examples/custombackend follow it.
 package conformance

@@ -48,6 +48,7 @@ func TestPropertiesExplainThemselves(t *testing.T) {
 	explained(t, driverProperties)
 	explained(t, lockerProperties)
 	explained(t, backendProperties)
+	explained(t, quorumProperties)
 }
 
 func explained[H any](t *testing.T, properties []property[H]) {

@@ -1,0 +1,212 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/virtual"
+)
+
+func quorumHarness(spoil func(q *toyQuorum), wrapper locker.Middleware) QuorumHarness {
+	return QuorumHarness{
+		Bubble: virtual.Test,
+		Budget: toyBudget,
+		Store: func(testing.TB) QuorumStore {
+			q := newToyQuorum(5)
+			if spoil != nil {
+				spoil(q)
+			}
+			clients := 0
+			s := QuorumStore{
+				Client: func() locker.Locker {
+					l := locker.Locker(locker.NewClient(&toyVoter{q, clients}))
+					clients++
+					if wrapper != nil {
+						l = wrapper(l)
+					}
+					return l
+				},
+				Duplicate: func() error { return errors.New("twice") },
+			}
+			for i, n := range q.nodes {
+				s.Nodes = append(s.Nodes, QuorumNode{
+					Name: nameOf(i),
+					Locked: func(key string) (locked bool) {
+						n.with(func() { _, locked = n.held(key) })
+						return locked
+					},
+					Down:   n.fail,
+					Hang:   n.hang,
+					Delete: n.delete,
+					Commands: func() int {
+						q.mu.Lock()
+						defer q.mu.Unlock()
+						return q.commands[i]
+					},
+				})
+			}
+			return s
+		},
+	}
+}
+
+// hopeful counts an extension from its answer.
+type hopeful struct {
+	locker.Lease
+	more time.Duration
+}
+
+func (h *hopeful) Until() time.Time { return h.Lease.Until().Add(h.more) }
+
+func (h *hopeful) Extend(ctx context.Context) error {
+	start := time.Now()
+	err := h.Lease.Extend(ctx)
+	if err == nil {
+		h.more = time.Since(start)
+	}
+	return err
+}
+
+// wrapped gives each lease to wrap.
+type wrapped struct {
+	locker.Locker
+	wrap func(locker.Lease) locker.Lease
+}
+
+func (w *wrapped) Unwrap() locker.Locker { return w.Locker }
+
+func (w *wrapped) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := w.Locker.Lock(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return w.wrap(lease), nil
+}
+
+// quorumFlaws are mistakes of a locker over several nodes; fails are the properties that notice, and no others unless it is
+// broad: then others may, because nothing works without what is broken.
+var quorumFlaws = []struct {
+	name    string
+	fails   []string
+	broad   bool
+	store   func(q *toyQuorum)
+	wrapper locker.Middleware
+	change  func(s *QuorumStore)
+}{
+	{name: "none"},
+
+	{name: "needs all nodes", fails: []string{"SurvivesAMinority"}, broad: true, store: func(q *toyQuorum) { q.need = 5 }},
+	{name: "half is enough", fails: []string{"RefusesWithoutAMajority", "MajoritiesOverlap", "MinorityExtendsNothing"}, broad: true,
+		store: func(q *toyQuorum) { q.need = 2 }},
+	{name: "faults hide that it is held", fails: []string{"SurvivesAMinority"}, store: func(q *toyQuorum) { q.faultsHide = true }},
+	{name: "waits for all", fails: []string{"SlowNodeDelaysNobody"}, store: func(q *toyQuorum) { q.waitsForAll = true }},
+	{name: "forgets who grants late", fails: []string{"LateGrantJoins"}, store: func(q *toyQuorum) { q.forgetsLate = true }},
+	{name: "calls it unavailable only", fails: []string{"RefusesWithoutAMajority"}, store: func(q *toyQuorum) { q.unavailableOnly = true }},
+	{name: "has no budget", fails: []string{"RefusesWithoutAMajority", "SlowNodeDelaysNobody", "SplitVotesEnd"}, broad: true,
+		store: func(q *toyQuorum) { q.patient = true }},
+	{name: "does not say who is silent", fails: []string{"ErrorsNameTheNodes"}, store: func(q *toyQuorum) { q.nameless = true }},
+	{name: "leaves what it got without a majority", fails: []string{"RefusalLeavesNothing"}, store: func(q *toyQuorum) { q.leavesRefused = true }},
+	{name: "undoes an attempt when all have answered", fails: []string{"RefusalLeavesNothing"}, store: func(q *toyQuorum) { q.undoesTogether = true }},
+	{name: "releases only those that have granted in time", fails: []string{"SilentNodesAreReleased"}, store: func(q *toyQuorum) { q.leavesSilent = true }},
+	{name: "wants a majority of those that answer", fails: []string{"MajoritiesOverlap"}, store: func(q *toyQuorum) { q.countsAnswers = true }},
+	{name: "any node extends", fails: []string{"MinorityExtendsNothing", "MajorityOutageEnds"}, store: func(q *toyQuorum) { q.anyExtends = true }},
+	{name: "calls a failed extension unavailable only", fails: []string{"MinorityExtendsNothing"},
+		store: func(q *toyQuorum) { q.extendFaultIsUnavailable = true }},
+	{name: "an extension counts from its answer", fails: []string{"LateExtendIsNoValidity"}, wrapper: func(next locker.Locker) locker.Locker {
+		return &wrapped{next, func(l locker.Lease) locker.Lease { return &hopeful{Lease: l} }}
+	}},
+	{name: "one node ends a lease", fails: []string{"MinorityLossKeeps"}, store: func(q *toyQuorum) { q.oneNoIsLoss = true }},
+	{name: "takes what a majority does not know for unanswered", fails: []string{"MajorityLossEnds"}, store: func(q *toyQuorum) { q.notHeldIsFault = true }},
+	{name: "tells late that nobody confirms", fails: []string{"MajorityOutageEnds"}, wrapper: func(next locker.Locker) locker.Locker {
+		return &wrapped{next, func(l locker.Lease) locker.Lease {
+			done := make(chan struct{})
+			go func() {
+				<-l.Done()
+				if lost := (*locker.LostError)(nil); errors.As(l.Err(), &lost) && lost.Reason == locker.LostExpired {
+					time.Sleep(time.Second)
+				}
+				close(done)
+			}()
+			return &badLease{Lease: l, done: func(locker.Lease) <-chan struct{} { return done }}
+		}}
+	}},
+	{name: "leaves what it got in a split vote", fails: []string{"SplitVotesEnd"}, store: func(q *toyQuorum) { q.leavesContested = true }},
+	{name: "tells of clean-ups", fails: []string{"CleanupWakesNobody"}, store: func(q *toyQuorum) { q.cleanupTells = true }},
+	{name: "asks before it locks", fails: []string{"OneCommandPerNode"}, store: func(q *toyQuorum) { q.asksTwice = true }},
+	{name: "takes a node twice", fails: []string{"DuplicateIsRefused"}, change: func(s *QuorumStore) { s.Duplicate = func() error { return nil } }},
+}
+
+// Each flaw is noticed by the properties that are about it and by no others.
+func TestQuorumSuiteCatchesFlaws(t *testing.T) {
+	for _, f := range quorumFlaws {
+		t.Run(f.name, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				h := quorumHarness(f.store, f.wrapper)
+				if f.change != nil {
+					store := h.Store
+					h.Store = func(t testing.TB) QuorumStore {
+						s := store(t)
+						f.change(&s)
+						return s
+					}
+				}
+				failed := failures(record(t, h, quorumProperties))
+				time.Sleep(time.Minute) // what a property left alone comes to its end
+				names := slices.Sorted(maps.Keys(failed))
+				if f.broad {
+					assert.Subset(t, names, f.fails)
+				} else {
+					assert.ElementsMatch(t, f.fails, names)
+				}
+				if t.Failed() {
+					for _, name := range names {
+						first, _, _ := strings.Cut(failed[name], "\n")
+						t.Logf("%s: %s", name, first)
+					}
+				}
+			})
+		})
+	}
+}
+
+// Every property can fail.
+func TestEveryQuorumPropertyHasAFlaw(t *testing.T) {
+	caught := map[string]bool{}
+	for _, f := range quorumFlaws {
+		for _, name := range f.fails {
+			caught[name] = true
+		}
+	}
+	for _, p := range quorumProperties {
+		assert.True(t, caught[p.name], "no flaw is noticed by %s", p.name)
+	}
+}
+
+func TestQuorumHooksNotGivenAreSkipped(t *testing.T) {
+	h := quorumHarness(nil, nil)
+	store := h.Store
+	h.Store = func(t testing.TB) QuorumStore {
+		s := store(t)
+		s.Duplicate = nil
+		for i, n := range s.Nodes {
+			s.Nodes[i] = QuorumNode{Locked: n.Locked}
+		}
+		return s
+	}
+	virtual.Test(t, func(t *testing.T) {
+		verdicts := record(t, h, quorumProperties)
+		time.Sleep(time.Minute)
+		assert.Empty(t, failures(verdicts))
+		for name, v := range verdicts {
+			assert.Equal(t, name != "SplitVotesEnd", v.skipped, name)
+		}
+	})
+}
