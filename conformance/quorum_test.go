@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -15,12 +16,12 @@ import (
 	"github.com/golocker/locker/internal/virtual"
 )
 
-func quorumHarness(spoil func(q *toyQuorum), wrapper locker.Middleware) QuorumHarness {
+func quorumHarness(nodes int, spoil func(q *toyQuorum), wrapper locker.Middleware) QuorumHarness {
 	return QuorumHarness{
 		Bubble: virtual.Test,
 		Budget: toyBudget,
 		Store: func(testing.TB) QuorumStore {
-			q := newToyQuorum(5)
+			q := newToyQuorum(nodes)
 			if spoil != nil {
 				spoil(q)
 			}
@@ -97,15 +98,17 @@ var quorumFlaws = []struct {
 	name    string
 	fails   []string
 	broad   bool
+	nodes   int // 0: three
 	store   func(q *toyQuorum)
 	wrapper locker.Middleware
 	change  func(s *QuorumStore)
 }{
 	{name: "none"},
+	{name: "none, of five", nodes: 5},
 
-	{name: "needs all nodes", fails: []string{"SurvivesAMinority"}, broad: true, store: func(q *toyQuorum) { q.need = 5 }},
+	{name: "needs all nodes", fails: []string{"SurvivesAMinority"}, broad: true, store: func(q *toyQuorum) { q.need = len(q.nodes) }},
 	{name: "half is enough", fails: []string{"RefusesWithoutAMajority", "MajoritiesOverlap", "MinorityExtendsNothing"}, broad: true,
-		store: func(q *toyQuorum) { q.need = 2 }},
+		store: func(q *toyQuorum) { q.need = len(q.nodes) / 2 }},
 	{name: "faults hide that it is held", fails: []string{"SurvivesAMinority"}, store: func(q *toyQuorum) { q.faultsHide = true }},
 	{name: "waits for all", fails: []string{"SlowNodeDelaysNobody"}, store: func(q *toyQuorum) { q.waitsForAll = true }},
 	{name: "forgets who grants late", fails: []string{"LateGrantJoins"}, store: func(q *toyQuorum) { q.forgetsLate = true }},
@@ -116,7 +119,7 @@ var quorumFlaws = []struct {
 	{name: "leaves what it got without a majority", fails: []string{"RefusalLeavesNothing"}, store: func(q *toyQuorum) { q.leavesRefused = true }},
 	{name: "undoes an attempt when all have answered", fails: []string{"RefusalLeavesNothing"}, store: func(q *toyQuorum) { q.undoesTogether = true }},
 	{name: "releases only those that have granted in time", fails: []string{"SilentNodesAreReleased"}, store: func(q *toyQuorum) { q.leavesSilent = true }},
-	{name: "wants a majority of those that answer", fails: []string{"MajoritiesOverlap"}, store: func(q *toyQuorum) { q.countsAnswers = true }},
+	{name: "wants a majority of those that answer", fails: []string{"MajoritiesOverlap"}, nodes: 5, store: func(q *toyQuorum) { q.countsAnswers = true }},
 	{name: "any node extends", fails: []string{"MinorityExtendsNothing", "MajorityOutageEnds"}, store: func(q *toyQuorum) { q.anyExtends = true }},
 	{name: "calls a failed extension unavailable only", fails: []string{"MinorityExtendsNothing"},
 		store: func(q *toyQuorum) { q.extendFaultIsUnavailable = true }},
@@ -149,7 +152,7 @@ func TestQuorumSuiteCatchesFlaws(t *testing.T) {
 	for _, f := range quorumFlaws {
 		t.Run(f.name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
-				h := quorumHarness(f.store, f.wrapper)
+				h := quorumHarness(cmp.Or(f.nodes, 3), f.store, f.wrapper)
 				if f.change != nil {
 					store := h.Store
 					h.Store = func(t testing.TB) QuorumStore {
@@ -191,7 +194,7 @@ func TestEveryQuorumPropertyHasAFlaw(t *testing.T) {
 }
 
 func TestQuorumHooksNotGivenAreSkipped(t *testing.T) {
-	h := quorumHarness(nil, nil)
+	h := quorumHarness(3, nil, nil)
 	store := h.Store
 	h.Store = func(t testing.TB) QuorumStore {
 		s := store(t)
