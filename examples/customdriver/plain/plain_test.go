@@ -38,9 +38,16 @@ func server(t testing.TB) string {
 	})
 	d := plain.New(drivers.Config{Network: "tcp", Addr: addr})
 	defer d.Close()
+	ready(t, d)
+	return addr
+}
+
+// ready waits until the server answers.
+func ready(t testing.TB, d drivers.Driver) {
+	t.Helper()
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		if _, err := d.Do(t.Context(), drivers.Command{"PING"}); err == nil {
-			return addr
+			return
 		} else if time.Now().After(end) {
 			t.Fatal("redis-server does not answer: ", err)
 		}
