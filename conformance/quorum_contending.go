@@ -123,6 +123,9 @@ func oneCommandPerNode(t testing.TB, h QuorumHarness) {
 			toLock[i] -= n
 			inAll[i] -= n
 		}
+		if slices.Max(inAll) == 0 {
+			t.Fatal("conformance: Commands counts nothing")
+		}
 		if slices.Max(toLock) <= 1 && slices.Max(inAll) <= 2 {
 			return
 		}

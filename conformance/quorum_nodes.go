@@ -28,7 +28,7 @@ func newQuorum(t testing.TB, h QuorumHarness, n int) *quorum {
 		q.QuorumStore = h.Store(t)
 		return LockerStore{Client: q.Client}
 	}}, n)
-	if len(q.Nodes) < 3 || slices.ContainsFunc(q.Nodes, func(n QuorumNode) bool { return n.Locked == nil }) {
+	if len(q.Nodes) < 3 || !q.all(func(n QuorumNode) bool { return n.Locked != nil }) {
 		t.Fatal("conformance: QuorumStore needs three Nodes, and each of them Locked")
 	}
 	q.minority = (len(q.Nodes) - 1) / 2
@@ -38,16 +38,19 @@ func newQuorum(t testing.TB, h QuorumHarness, n int) *quorum {
 	return q
 }
 
-// need skips the property if a node has none of what it is about.
-func (q *quorum) need(t testing.TB, what string, has func(n QuorumNode) bool) {
+// need skips the property unless all nodes can do what it is about.
+func (q *quorum) need(t testing.TB, what string, can func(n QuorumNode) bool) {
 	t.Helper()
-	for _, n := range q.Nodes {
-		if !has(n) {
-			t.Skip("the nodes of the harness have no " + what)
-		}
+	if !q.all(can) {
+		t.Skip("the nodes of the harness have no " + what)
 	}
 }
 
+func (q *quorum) all(can func(n QuorumNode) bool) bool {
+	return !slices.ContainsFunc(q.Nodes, func(n QuorumNode) bool { return !can(n) })
+}
+
+func canFail(n QuorumNode) bool   { return n.Down != nil }
 func canHang(n QuorumNode) bool   { return n.Hang != nil }
 func canDelete(n QuorumNode) bool { return n.Delete != nil }
 
@@ -57,17 +60,22 @@ type outage struct {
 	begin func(n QuorumNode) (end func())
 }
 
-var hanging = outage{"hang", func(n QuorumNode) func() { return n.Hang() }}
+var (
+	down    = outage{"are down", func(n QuorumNode) func() { return n.Down() }}
+	hanging = outage{"hang", func(n QuorumNode) func() { return n.Hang() }}
+)
 
 // outages are the ways in which the harness can make nodes fail. Without any the property is skipped.
 func (q *quorum) outages(t testing.TB) (ways []outage) {
 	t.Helper()
-	q.need(t, "Down and no Hang", func(n QuorumNode) bool { return n.Down != nil || n.Hang != nil })
-	if q.Nodes[0].Down != nil {
-		ways = append(ways, outage{"are down", func(n QuorumNode) func() { return n.Down() }})
+	if q.all(canFail) {
+		ways = append(ways, down)
 	}
-	if q.Nodes[0].Hang != nil {
+	if q.all(canHang) {
 		ways = append(ways, hanging)
+	}
+	if ways == nil {
+		t.Skip("the nodes of the harness have neither Down nor Hang")
 	}
 	return ways
 }

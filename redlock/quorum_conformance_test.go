@@ -22,7 +22,7 @@ import (
 )
 
 func TestQuorumConformanceInVirtualTime(t *testing.T) {
-	for _, n := range []int{3, 5} {
+	for _, n := range []int{3, 4, 5} {
 		t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 			conformance.RunQuorum(t, conformance.QuorumHarness{
 				Bubble: virtual.Test,
