@@ -26,11 +26,11 @@ func newQuorum(t testing.TB, h QuorumHarness, n int) *quorum {
 	q := &quorum{QuorumHarness: h}
 	q.ls, _ = clients(t, LockerHarness{Store: func(t testing.TB) LockerStore {
 		q.QuorumStore = h.Store(t)
+		if q.Client == nil || len(q.Nodes) < 3 || !q.all(func(n QuorumNode) bool { return n.Locked != nil }) {
+			t.Fatal("conformance: QuorumStore needs Client and three Nodes, and each of them Locked")
+		}
 		return LockerStore{Client: q.Client}
 	}}, n)
-	if len(q.Nodes) < 3 || !q.all(func(n QuorumNode) bool { return n.Locked != nil }) {
-		t.Fatal("conformance: QuorumStore needs three Nodes, and each of them Locked")
-	}
 	q.minority = (len(q.Nodes) - 1) / 2
 	if q.Budget == 0 {
 		q.Budget = time.Second
