@@ -212,7 +212,7 @@ func (q *quorum) everywhere(t testing.TB, l locker.Locker, key string, during fu
 func (q *quorum) ready(t testing.TB) {
 	t.Helper()
 	for _, l := range q.ls {
-		unlock(t, q.everywhere(t, l, q.key(), nil))
+		_ = q.everywhere(t, l, q.key(), nil).Unlock(t.Context())
 	}
 }
 

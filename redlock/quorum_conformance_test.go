@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
@@ -88,11 +87,10 @@ func build(open []func() drivers.Driver) (*locker.Client, error) {
 func TestQuorumConformance(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
-		const budget = 500 * time.Millisecond // what is to fail takes no less
-		conformance.RunQuorum(t, conformance.QuorumHarness{Budget: budget, Store: func(t testing.TB) conformance.QuorumStore {
+		conformance.RunQuorum(t, conformance.QuorumHarness{Store: func(t testing.TB) conformance.QuorumStore {
 			c := startCluster(t, 3)
 			s := conformance.QuorumStore{
-				Client: func() locker.Locker { return c.client(t, driver, redlock.Budget(budget)) },
+				Client: func() locker.Locker { return c.client(t, driver) },
 				Duplicate: func() error {
 					ds := []drivers.Driver{open(t, driver, c[0].Addr()), open(t, driver, c[1].Addr()), open(t, driver, c[0].Addr())}
 					l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))

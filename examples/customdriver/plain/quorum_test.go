@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
-	"time"
 
 	"example.com/customdriver/plain"
 	"github.com/golocker/locker"
@@ -16,9 +15,6 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/redlock"
 )
-
-// budget is how long an operation waits for two of three servers. Short, because the suite waits for it many times.
-const budget = 500 * time.Millisecond
 
 // start runs a redis-server of its own, which listens on a socket: there are always enough of those, and nobody takes them.
 func start(t testing.TB) (drivers.Config, *os.Process) {
@@ -37,7 +33,7 @@ func start(t testing.TB) (drivers.Config, *os.Process) {
 
 // Redlock over three servers, any one of which may fail. A node is what the test can do to a server.
 func TestQuorum(t *testing.T) {
-	conformance.RunQuorum(t, conformance.QuorumHarness{Budget: budget, Store: func(t testing.TB) conformance.QuorumStore {
+	conformance.RunQuorum(t, conformance.QuorumHarness{Store: func(t testing.TB) conformance.QuorumStore {
 		var s conformance.QuorumStore
 		var servers []drivers.Config
 		for i := range 3 {
@@ -81,7 +77,7 @@ func open(servers []drivers.Config) (*locker.Client, error) {
 	for _, cfg := range servers {
 		ds = append(ds, plain.New(cfg))
 	}
-	l, err := redlock.New(ds, redlock.Budget(budget), redlock.Logger(slog.New(slog.DiscardHandler)))
+	l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		for _, d := range ds {
 			_ = d.Close()
