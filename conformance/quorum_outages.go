@@ -150,9 +150,7 @@ func errorsNameTheNodes(t testing.TB, h QuorumHarness) {
 			}
 		}
 		named("Extend", lease.Extend)
-		for _, a := range askings(q.ls[0]) {
-			named(a.name, a.refused(q.key()))
-		}
+		named("Lock", asking{lock: q.ls[0].Lock}.refused(q.key()))
 		end()
 	})
 }
