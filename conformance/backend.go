@@ -49,6 +49,14 @@ type BackendStore struct {
 	// if there is one. If the request is sent again, that gets through. A store of several nodes does so on each.
 	LoseReply func()
 
+	// Restart ends the store as a crash does, and starts it again with what it promises to keep over that. Locks may be lost,
+	// fencing tokens not.
+	Restart func()
+
+	// Left lists what the store keeps: locks, places of those who wait, and whatever else it has made for them. Not counters,
+	// which may stay, nor what marks an attempt as undone for as long as its TTL. A store of several nodes lists them all.
+	Left func() []string
+
 	// LoseMessages makes the store drop what it tells those who wait, until restore is called. Of a locker.Queuer only.
 	LoseMessages func() (restore func())
 }
@@ -85,12 +93,25 @@ var backendProperties = []property[BackendHarness]{
 		"Keys come from data: one that collides with another, or is cut, makes strangers wait or lets two in.", keysDoNotTouch,
 	},
 	{
+		"NothingIsLeft", "Of locks that were released, or whose time is over, and of who waited for them, the store keeps nothing but counters.",
+		"Keys come from data: what stays for each that was ever locked fills the store.", nothingIsLeft,
+	},
+
+	{
 		"FenceGrows", "Every grant of a key has a greater fencing token than all before it, over all Backends; 0 if unfenced is declared.",
 		"The resource refuses smaller tokens than it has seen: the new holder would be turned away, or an old one let in.", fenceGrowsByGrant,
 	},
 	{
+		"FenceIsUnique", "No token is granted twice, whatever becomes of other attempts: cancelled, sent again, unanswered, in vain.",
+		"A token that is given back, or counted in two places, makes a stale holder look like the new one to the resource.", fenceIsUnique,
+	},
+	{
 		"FenceOutlivesTheLock", "Tokens go on growing after a lock has expired, was deleted, or was kept for a while.",
 		"A counter that goes with its lock starts again just when a stale holder is about: its token is the next one's.", fenceOutlivesTheLock,
+	},
+	{
+		"FenceSurvivesRestart", "Tokens go on growing after a restart that keeps what the store promises to keep, whatever becomes of the locks.",
+		"Holders outlive the store they locked at: started anew, it gives their tokens, which the resource knows, to others.", fenceSurvivesRestart,
 	},
 
 	{

@@ -17,6 +17,16 @@ func moments(n int) []time.Duration {
 	return ms
 }
 
+// fewMoments are some of them, others each turn, for sweeps that are made again and again.
+func fewMoments(turn int) (ms []time.Duration) {
+	for i, moment := range moments(120) {
+		if i%12 == 4*turn%12 {
+			ms = append(ms, moment)
+		}
+	}
+	return ms
+}
+
 // endingAfter returns a context that is cancelled after d; if that is 0, it has ended.
 func endingAfter(t testing.TB, d time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(t.Context())

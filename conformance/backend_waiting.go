@@ -213,7 +213,7 @@ func queueEndsWithTheContext(t testing.TB, h BackendHarness) {
 
 func leavingStallsNobody(t testing.TB, h BackendHarness) {
 	const rounds = 30
-	bs, _ := queuers(t, h, 3)
+	bs, s := queuers(t, h, 3)
 	for i := range rounds {
 		owner, _ := grabWhenFree(t, bs[0], "k", longTTL, patience)
 		// From before the release to after the claim of a lock that was handed over, in steps that are short at first.
@@ -249,6 +249,9 @@ func leavingStallsNobody(t testing.TB, h BackendHarness) {
 		}
 	}
 	settled(t, bs[0], "k")
+	if s.Left != nil {
+		nothing(t, s.Left, "after some of those who waited have left", slack)
+	}
 }
 
 func queueSentIsTheStart(t testing.TB, h BackendHarness) {

@@ -110,6 +110,16 @@ var fieldBugs = []struct {
 		backend: []string{"LostReplyIsNoAnswer"},
 		store:   func(s *toy) { s.retries = true },
 	},
+	{
+		name:    "counter that expires with the lock",
+		backend: []string{"FenceOutlivesTheLock"}, locker: []string{"FenceOutlivesTheLock"},
+		store: func(s *toy) { s.fenceExpires = true },
+	},
+	{
+		name:    "counter that a restart forgets",
+		backend: []string{"FenceSurvivesRestart"}, locker: []string{"FenceSurvivesRestart"},
+		store: func(s *toy) { s.fenceInMemory = true },
+	},
 }
 
 func TestBugsOfTheFieldAreNamed(t *testing.T) {
@@ -123,7 +133,7 @@ func TestBugsOfTheFieldAreNamed(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				failed := failures(record(t, LockerHarness{Store: func(t testing.TB) LockerStore {
 					s := h.Store(t)
-					return LockerStore{Client: func() locker.Locker { return locker.NewClient(s.Open()) }, Delete: s.Delete, Hang: s.Hang}
+					return LockerStore{Client: func() locker.Locker { return locker.NewClient(s.Open()) }, Delete: s.Delete, Hang: s.Hang, Restart: s.Restart}
 				}}, only(lockerProperties, bug.locker)))
 				time.Sleep(time.Minute) // what a property left alone comes to its end
 				assert.Len(t, failed, len(bug.locker), "%v", slices.Collect(maps.Keys(failed)))

@@ -44,6 +44,15 @@ type LockerStore struct {
 	// Hang makes the store stop answering until resume is called; requests made meanwhile may be executed after it, as on
 	// a stopped process. nil skips the properties that need it.
 	Hang func() (resume func())
+
+	// Restart ends the store as a crash does, and starts it again with what it promises to keep over that. Locks may be lost,
+	// fencing tokens not. nil skips the property that needs it.
+	Restart func()
+
+	// Left lists what the store keeps: locks, places of those who wait, and whatever else it has made for them. Not counters,
+	// which may stay, nor what marks an attempt as undone for as long as its TTL. A store of several nodes lists them all.
+	// nil skips the property that needs it.
+	Left func() []string
 }
 
 // RunLocker checks a Locker (a backend under a [locker.Client], with whatever middleware around it) against the rules at
@@ -83,6 +92,22 @@ var lockerProperties = []property[LockerHarness]{
 	{
 		"FenceGrows", "Every acquisition of a key has a greater fencing token than all before it, over all clients.",
 		"The resource refuses tokens smaller than it has seen: a holder with a small one is turned away, a stale one with a great one let in.", fenceGrows,
+	},
+	{
+		"FenceIsUnique", "No token is given twice, whatever becomes of other attempts: cancelled, unanswered, in vain.",
+		"A token that is given back, or counted in two places, makes a stale holder look like the new one to the resource.", fenceIsUniqueToLeases,
+	},
+	{
+		"FenceOutlivesTheLock", "Tokens go on growing after a lock has expired, was deleted, or was kept for a while.",
+		"A counter that goes with its lock starts again just when a stale holder is about: its token is the next one's.", fenceOutlivesTheLease,
+	},
+	{
+		"FenceSurvivesRestart", "Tokens go on growing after a restart that keeps what the store promises to keep, whatever becomes of the locks.",
+		"Holders outlive the store they locked at: started anew, it gives their tokens, which the resource knows, to others.", fenceSurvivesRestartToo,
+	},
+	{
+		"NothingIsLeft", "Of locks that were unlocked, or whose time is over, and of who waited for them, the store keeps nothing but counters.",
+		"Keys come from data: what stays for each that was ever locked fills the store.", nothingIsLeftOfLeases,
 	},
 	{
 		"BadInputIsRefused", "A TTL out of range, an empty or an oversized key is an error that names the problem, and changes nothing.",

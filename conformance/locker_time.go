@@ -21,12 +21,12 @@ func await(t testing.TB, what string, ch <-chan struct{}, limit time.Duration) {
 	}
 }
 
-// acquireWhenFree polls until it gets key, and says when: the moment before the successful attempt was made is a time
-// at which the earlier holder may not rely on the lock any more.
-func acquireWhenFree(t testing.TB, l locker.Locker, key string) (locker.Lease, time.Time) {
+// acquireWhenFree polls until it gets key, with longTTL unless opts say otherwise, and says when: the moment before the
+// successful attempt was made is a time at which the earlier holder may not rely on the lock any more.
+func acquireWhenFree(t testing.TB, l locker.Locker, key string, opts ...locker.Option) (locker.Lease, time.Time) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		lease, err := l.TryLock(t.Context(), key, locker.TTL(longTTL))
+		lease, err := l.TryLock(t.Context(), key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
 		if err == nil {
 			return lease, time.Now()
 		}
@@ -160,7 +160,8 @@ func successor(t testing.TB, h LockerHarness) (stale locker.Lease, check func())
 			t.Errorf("Extend by the next holder: expected no error, seen %v", err)
 		}
 		unlock(t, next)
-		unlock(t, lock(t, ls[0], "k", locker.TTL(longTTL)))
+		third, _ := acquireWhenFree(t, ls[0], "k")
+		unlock(t, third)
 	}
 }
 

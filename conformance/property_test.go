@@ -51,6 +51,14 @@ func TestPropertiesExplainThemselves(t *testing.T) {
 	explained(t, quorumProperties)
 }
 
+// eachHasItsOwn checks that for each property there is a flaw that it alone notices.
+func eachHasItsOwn[H any](t *testing.T, properties []property[H], noticedAlone []string) {
+	t.Helper()
+	for _, p := range properties {
+		assert.Contains(t, noticedAlone, p.name, "no flaw is noticed by %s alone", p.name)
+	}
+}
+
 func explained[H any](t *testing.T, properties []property[H]) {
 	seen := map[string]bool{}
 	for _, p := range properties {

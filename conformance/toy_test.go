@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -22,9 +23,10 @@ type toy struct {
 	changes int           // releases, as told to those who wait
 	hung    chan struct{} // closed by resume; nil while the store answers
 	down    bool
-	lose    bool // the next reply
-	deaf    bool // those who wait are not told
-	outages int  // requests in a row that failed
+	lose    bool            // the next reply
+	deaf    bool            // those who wait are not told
+	outages int             // requests in a row that failed
+	husks   map[string]bool // what is left of locks, by key
 
 	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining                      bool
 	lateIgnored, cancelIgnored, hungIgnored, checksThenSets, ignoresContext, late, gated, breaks, retries                  bool
@@ -34,6 +36,7 @@ type toy struct {
 	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews           bool
 	neverTells, neverLive, neverStops                                                                                      bool
 	tellsTokens, forcesAny, forcesNothing, seesHeldOnly                                                                    bool
+	remembersHeld, sweeps, undoesWithinTTL, leavesHusks, fenceWraps, fenceGivenBack, fenceInMemory, keepsShort             bool
 
 	ttl                               func(time.Duration) time.Duration
 	acquireErr, extendErr, releaseErr func(error) error
@@ -47,7 +50,7 @@ type toyLock struct {
 }
 
 func newToy() *toy {
-	return &toy{locks: map[string]toyLock{}, line: map[string][]string{}, wakes: map[string][]*func(){}}
+	return &toy{locks: map[string]toyLock{}, line: map[string][]string{}, wakes: map[string][]*func(){}, husks: map[string]bool{}}
 }
 
 func (s *toy) with(f func()) {
@@ -80,6 +83,33 @@ func (s *toy) hang() func() {
 func (s *toy) fail() func() {
 	s.with(func() { s.down = true })
 	return func() { s.with(func() { s.down = false }) }
+}
+
+// restart loses the locks.
+func (s *toy) restart() {
+	s.with(func() {
+		clear(s.locks)
+		if s.fenceInMemory {
+			s.fence = 0
+		}
+	})
+}
+
+func (s *toy) left() (left []string) {
+	s.with(func() {
+		for key := range s.locks {
+			if _, ok := s.held(key); ok {
+				left = append(left, key)
+			}
+		}
+		for key, line := range s.line {
+			if len(line) > 0 {
+				left = append(left, key+":line")
+			}
+		}
+		left = slices.AppendSeq(left, maps.Keys(s.husks))
+	})
+	return left
 }
 
 // unavailable is a failure, and what kind of.
@@ -189,6 +219,7 @@ func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 		return s.take(req)
 	}, func() { s.drop(req) })
 	if s.expiresLater && err == nil {
+		started := time.Now()
 		_, err = s.answer(ctx, func() (locker.Grant, error) {
 			if l, ok := s.locks[req.Key]; ok && l.token == req.Token && ctx.Err() == nil {
 				l.expires = time.Now().Add(req.TTL)
@@ -196,6 +227,13 @@ func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 			}
 			return g, nil
 		}, nil)
+		if err != nil && s.undoesWithinTTL {
+			time.AfterFunc(50*time.Millisecond, func() {
+				if time.Since(started) < req.TTL { // else it has expired by itself
+					s.with(func() { s.drop(req) })
+				}
+			})
+		}
 	}
 	if err != nil && s.acquireErr != nil {
 		err = s.acquireErr(err)
@@ -214,9 +252,15 @@ func (s *toy) check(req locker.Request) error {
 	return nil
 }
 
+// sweepsAfter is when an expired lock is swept away: later than the store should know that it is free.
+const sweepsAfter = slack + slack/8
+
 // take grants the lock, if it is free. Like all that follow, it is called with mu held.
 func (s *toy) take(req locker.Request) (locker.Grant, error) {
 	l, ok := s.held(req.Key)
+	if _, stored := s.locks[req.Key]; stored && !ok && s.sweeps && l.token != "" {
+		ok = time.Since(l.expires) < sweepsAfter
+	}
 	switch {
 	case ok && l.foreign && s.foreignGone:
 	case ok && l.foreign && !s.foreignHeld:
@@ -226,11 +270,14 @@ func (s *toy) take(req locker.Request) (locker.Grant, error) {
 	case ok && s.wildRemaining:
 		return locker.Grant{}, &locker.HeldError{Remaining: -time.Second}
 	case ok && !s.grantsAll:
-		return locker.Grant{}, &locker.HeldError{Remaining: time.Until(l.expires)}
+		return locker.Grant{}, &locker.HeldError{Remaining: max(0, time.Until(l.expires))}
 	}
 	s.fence++
 	if s.forgetsFence && s.fence > 5 {
 		s.fence = 1
+	}
+	if s.fenceWraps {
+		s.fence %= 128
 	}
 	ttl := req.TTL
 	if s.ttl != nil {
@@ -244,6 +291,9 @@ func (s *toy) take(req locker.Request) (locker.Grant, error) {
 }
 
 func (s *toy) drop(req locker.Request) {
+	if s.fenceGivenBack {
+		s.fence--
+	}
 	if s.locks[req.Key].token == req.Token {
 		delete(s.locks, req.Key)
 		s.tell(req.Key)
@@ -319,9 +369,16 @@ func (s *toy) release(ctx context.Context, req locker.Request) error {
 			l.expires = time.Now().Add(req.Keep)
 			s.locks[req.Key] = l
 		case req.Keep > 0 && !s.ignoresKeep:
-			s.locks[req.Key] = toyLock{"", l.fence, time.Now().Add(req.Keep), false}
+			keep := req.Keep
+			if s.keepsShort {
+				keep = keep * 8 / 10
+			}
+			s.locks[req.Key] = toyLock{"", l.fence, time.Now().Add(keep), false}
 		case !s.neverFrees:
 			delete(s.locks, req.Key)
+			if s.leavesHusks {
+				s.husks[req.Key] = true
+			}
 		}
 		s.tell(req.Key)
 		return locker.Grant{}, nil
@@ -381,13 +438,21 @@ func (s *toy) tell(key string) {
 type toyBackend struct {
 	*toy
 	closed atomic.Bool
+	held   sync.Map // when it was last told so, by key
 }
 
 func (b *toyBackend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	if b.closed.Load() {
 		return locker.Grant{}, locker.ErrClosed
 	}
-	return b.toy.Acquire(ctx, req)
+	if at, ok := b.held.Load(req.Key); ok && b.remembersHeld && time.Since(at.(time.Time)) < 50*time.Millisecond {
+		return locker.Grant{}, &locker.HeldError{}
+	}
+	g, err := b.toy.Acquire(ctx, req)
+	if errors.Is(err, locker.ErrHeld) {
+		b.held.Store(req.Key, time.Now())
+	}
+	return g, err
 }
 
 func (b *toyBackend) Close() error {

@@ -1,0 +1,277 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// lazy looks at the lock every five seconds.
+type lazy struct{ locker.Locker }
+
+func (l *lazy) Unwrap() locker.Locker { return l.Locker }
+
+func (l *lazy) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	for {
+		time.Sleep(5 * time.Second)
+		if lease, err := l.TryLock(ctx, key, opts...); !errors.Is(err, locker.ErrHeld) || ctx.Err() != nil {
+			return lease, err
+		}
+	}
+}
+
+// stubborn waits on when its caller has left.
+type stubborn struct{ locker.Locker }
+
+func (s *stubborn) Unwrap() locker.Locker { return s.Locker }
+
+func (s *stubborn) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	type result struct {
+		lease locker.Lease
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		l, err := s.Locker.Lock(context.WithoutCancel(ctx), key, opts...)
+		done <- result{l, err}
+	}()
+	select {
+	case r := <-done:
+		return r.lease, r.err
+	case <-ctx.Done():
+		return nil, &locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: %w", ctx.Err(), locker.ErrHeld)}
+	}
+}
+
+// optimist counts the validity from the answer.
+type optimist struct{ locker.Locker }
+
+func (o *optimist) Unwrap() locker.Locker { return o.Locker }
+
+func (o *optimist) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	start := time.Now()
+	lease, err := o.Locker.TryLock(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	took := time.Since(start)
+	return &badLease{Lease: lease, until: func(l locker.Lease) time.Time { return l.Until().Add(took) }}, nil
+}
+
+// forgetful does not know for long that a lease was unlocked.
+func forgetful(next locker.Locker) locker.Locker {
+	var unlocked sync.Map // when, by token
+	return bad(badLocker{lease: badLease{
+		unlock: func(l locker.Lease, ctx context.Context) error {
+			unlocked.Store(l.Token(), time.Now())
+			return l.Unlock(ctx)
+		},
+		err: func(l locker.Lease) error {
+			if at, ok := unlocked.Load(l.Token()); ok && time.Since(at.(time.Time)) > 300*time.Millisecond {
+				return &locker.LostError{Reason: locker.LostExpired}
+			}
+			return l.Err()
+		},
+	}})(next)
+}
+
+// hasty tries before it waits, and does not look back when its caller leaves: what it gets then is nobody's.
+type hasty struct{ locker.Locker }
+
+func (h *hasty) Unwrap() locker.Locker { return h.Locker }
+
+func (h *hasty) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	if ctx.Err() != nil {
+		return h.Locker.Lock(ctx, key, opts...)
+	}
+	type result struct {
+		lease locker.Lease
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 50*time.Millisecond)
+		defer cancel()
+		l, err := h.TryLock(ctx, key, opts...)
+		done <- result{l, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err == nil {
+			return r.lease, nil
+		}
+		return h.Locker.Lock(ctx, key, opts...)
+	case <-ctx.Done():
+		return nil, &locker.Error{Op: "lock", Key: key, Err: ctx.Err()}
+	}
+}
+
+// lingering goes on for a caller who leaves after it has waited for a while, and harder than those who stay. It takes its
+// time to give back what it gets then.
+type lingering struct{ locker.Locker }
+
+func (l *lingering) Unwrap() locker.Locker { return l.Locker }
+
+func (l *lingering) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	start := time.Now()
+	lease, err := l.Locker.Lock(ctx, key, opts...)
+	if !errors.Is(err, context.Canceled) || time.Since(start) < 10*time.Millisecond {
+		return lease, err
+	}
+	go func() {
+		for {
+			lease, err := l.TryLock(context.WithoutCancel(ctx), key, opts...)
+			switch {
+			case err == nil:
+				time.Sleep(2*slack + slack/4)
+				_ = lease.Unlock(context.WithoutCancel(ctx))
+				return
+			case !errors.Is(err, locker.ErrHeld) || time.Since(start) > patience:
+				return
+			}
+			time.Sleep(100 * time.Microsecond)
+		}
+	}()
+	return lease, err
+}
+
+// sharing gives one lease to all who wait at the same time: a cache's single flight around a lock.
+type sharing struct {
+	locker.Locker
+	mu     sync.Mutex
+	flight map[string]*flight
+}
+
+type flight struct {
+	done  chan struct{}
+	lease locker.Lease
+	err   error
+}
+
+func (s *sharing) Unwrap() locker.Locker { return s.Locker }
+
+func (s *sharing) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	s.mu.Lock()
+	f := s.flight[key]
+	if f == nil {
+		f = &flight{done: make(chan struct{})}
+		s.flight[key] = f
+		s.mu.Unlock()
+		f.lease, f.err = s.Locker.Lock(ctx, key, opts...)
+		s.mu.Lock()
+		delete(s.flight, key)
+		close(f.done)
+	}
+	s.mu.Unlock()
+	<-f.done
+	return f.lease, f.err
+}
+
+// selfish does not see its own releases: who waits for a lock that the same client holds polls, rarely.
+type selfish struct {
+	locker.Locker
+	held sync.Map
+}
+
+func (s *selfish) Unwrap() locker.Locker { return s.Locker }
+
+func (s *selfish) mine(key string, lease locker.Lease, err error) (locker.Lease, error) {
+	if err != nil {
+		return nil, err
+	}
+	s.held.Store(key, true)
+	return &badLease{Lease: lease, unlock: func(l locker.Lease, ctx context.Context) error {
+		s.held.Delete(key)
+		return l.Unlock(ctx)
+	}}, nil
+}
+
+func (s *selfish) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := s.Locker.TryLock(ctx, key, opts...)
+	return s.mine(key, lease, err)
+}
+
+func (s *selfish) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	if _, mine := s.held.Load(key); mine {
+		select {
+		case <-time.After(slack + slack/2):
+		case <-ctx.Done():
+		}
+	}
+	lease, err := s.Locker.Lock(ctx, key, opts...)
+	return s.mine(key, lease, err)
+}
+
+// remembering believes for a while that a lock is held, when it was told so.
+type remembering struct {
+	locker.Locker
+	told sync.Map // when, by key
+}
+
+func (r *remembering) Unwrap() locker.Locker { return r.Locker }
+
+func (r *remembering) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	if at, ok := r.told.Load(key); ok && time.Since(at.(time.Time)) < 50*time.Millisecond {
+		return nil, &locker.Error{Op: "trylock", Key: key, Err: &locker.HeldError{}}
+	}
+	lease, err := r.Locker.TryLock(ctx, key, opts...)
+	if errors.Is(err, locker.ErrHeld) {
+		r.told.Store(key, time.Now())
+	}
+	return lease, err
+}
+
+// frozen keeps saying what Until was at first.
+func frozen(next locker.Locker) locker.Locker {
+	var ends sync.Map // by token
+	return bad(badLocker{lease: badLease{until: func(l locker.Lease) time.Time {
+		end, _ := ends.LoadOrStore(l.Token(), l.Until())
+		return end.(time.Time)
+	}}})(next)
+}
+
+// expired reports whether the lease has ended because nobody renewed it.
+func expired(l locker.Lease) bool {
+	lost, ok := errors.AsType[*locker.LostError](l.Err())
+	return ok && lost.Reason == locker.LostExpired
+}
+
+// doneLate tells of a loss a second late.
+func doneLate(l locker.Lease) <-chan struct{} {
+	if errors.Is(l.Err(), locker.ErrUnlocked) {
+		return l.Done()
+	}
+	late := make(chan struct{})
+	go func() {
+		<-l.Done()
+		if expired(l) {
+			time.Sleep(time.Second)
+		}
+		close(late)
+	}()
+	return late
+}
+
+// noticed reports whether the lease has ended because the store said that the lock is another's, or nobody's.
+func noticed(l locker.Lease) bool {
+	lost, ok := errors.AsType[*locker.LostError](l.Err())
+	return ok && lost.Reason != locker.LostExpired && lost.Reason != locker.LostMaxHold
+}
+
+// unnoticed makes a lease whose holder is not told that the store has another's.
+func unnoticed(l locker.Lease) <-chan struct{} {
+	told := make(chan struct{})
+	go func() {
+		if <-l.Done(); !noticed(l) {
+			close(told)
+		}
+	}()
+	if !noticed(l) && l.Err() != nil {
+		return l.Done()
+	}
+	return told
+}
