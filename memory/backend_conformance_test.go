@@ -18,6 +18,7 @@ func TestBackendConformance(t *testing.T) {
 			return conformance.BackendStore{
 				Open:   func() locker.Backend { return b },
 				Delete: func(key string) { memory.Delete(b, key) },
+				Left:   func() []string { return memory.Left(b) },
 			}
 		},
 	})

@@ -90,6 +90,7 @@ func TestConformance(t *testing.T) {
 		return conformance.LockerStore{
 			Client: func() locker.Locker { return locker.NewClient(b) },
 			Delete: func(key string) { memory.Delete(b, key) },
+			Left:   func() []string { return memory.Left(b) },
 		}
 	}
 	t.Run("virtual time", func(t *testing.T) {

@@ -134,6 +134,12 @@ func simulated(n int, open func(ds []drivers.Driver) locker.Locker) func(t testi
 				}
 			},
 			Hang: w.hang,
+			Left: func() (left []string) {
+				for _, node := range nodes {
+					left = append(left, node.Left()...)
+				}
+				return left
+			},
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
@@ -22,6 +23,18 @@ func TestBackendConformance(t *testing.T) {
 				Store:  func(t testing.TB) conformance.BackendStore { return simulated(t, tt.nodes, tt.dead) },
 			})
 		})
+	}
+}
+
+// pastTheQuantum is how long a node that has lost its counters stays away: then the clock makes tokens grow.
+const pastTheQuantum = 100 * time.Millisecond
+
+func leftOn(nodes []*simnode.Node) func() []string {
+	return func() (left []string) {
+		for _, n := range nodes {
+			left = append(left, n.Left()...)
+		}
+		return left
 	}
 }
 
@@ -68,6 +81,13 @@ func simulated(t testing.TB, n, dead int) conformance.BackendStore {
 		Down:         func() func() { return all((*simnode.Wire).Fail) },
 		LoseReply:    func() { all(func(w *simnode.Wire) func() { w.LoseReply(); return nil }) },
 		LoseMessages: func() func() { return all((*simnode.Wire).Deafen) },
+		Restart: func() {
+			for _, n := range nodes {
+				n.Flush()
+			}
+			time.Sleep(pastTheQuantum)
+		},
+		Left: leftOn(nodes),
 	}
 	if dead == 0 { // else a minority finds that it is no lock, and nobody has a quorum
 		store.Foreign = func(key string) func() bool {

@@ -2,11 +2,14 @@ package redlock_test
 
 import (
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/simnode"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -35,6 +38,18 @@ func TestConformance(t *testing.T) {
 									s.Resume()
 								}
 							}
+						},
+						Restart: func() {
+							for _, s := range c {
+								s.Restart()
+							}
+							time.Sleep(pastTheQuantum)
+						},
+						Left: func() (left []string) {
+							for _, s := range c {
+								left = append(left, slices.DeleteFunc(s.Keys(t, "*"), simnode.Stays)...)
+							}
+							return left
 						},
 					}
 				}})

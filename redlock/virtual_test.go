@@ -62,6 +62,7 @@ func TestConformanceInVirtualTime(t *testing.T) {
 						}
 					},
 					Hang: w.Hang,
+					Left: leftOn(nodes),
 				}
 				if tt.dead+tt.hung == 0 { // else a minority finds that it is no lock, and nobody has a quorum
 					store.Foreign = func(key string) {

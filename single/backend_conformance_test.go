@@ -39,6 +39,8 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 						Hang:         wire.Hang,
 						Down:         wire.Fail,
 						LoseReply:    wire.LoseReply,
+						Restart:      n.Flush, // the clock makes tokens grow
+						Left:         n.Left,
 						LoseMessages: wire.Deafen,
 					}
 				},
@@ -73,6 +75,8 @@ func TestBackendConformance(t *testing.T) {
 				return func() { p.Refuse(false) }
 			},
 			LoseReply: func() { p.Handle(fault.Nth(1, fault.CutAfter, "EVALSHA", "EVAL")) },
+			Restart:   s.Restart, // without its data: the clock makes tokens grow
+			Left:      left(t, s),
 		}
 	}})
 }

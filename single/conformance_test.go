@@ -1,12 +1,14 @@
 package single_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/simnode"
 	"github.com/golocker/locker/single"
 )
 
@@ -31,6 +33,8 @@ func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver,
 					s.Pause()
 					return s.Resume
 				},
+				Restart: s.Restart, // without its data: the clock makes tokens grow
+				Left:    left(t, s),
 			}
 		},
 	})
@@ -48,6 +52,12 @@ func TestConformanceOverMixedDrivers(t *testing.T) {
 				return single.New(opened(names[n%len(names)])(t, s.Addr()))
 			},
 			Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+			Left:   left(t, s),
 		}
 	}})
+}
+
+// left lists what should not be there when nobody holds a lock or waits for one.
+func left(t testing.TB, s *redistest.Server) func() []string {
+	return func() []string { return slices.DeleteFunc(s.Keys(t, "*"), simnode.Stays) }
 }

@@ -33,7 +33,8 @@ contexts that end at any moment, fencing tokens. It takes about a quarter of a m
 own, so that it is in nobody's way; in the end it deletes what it left there, for which the user needs +scan (without
 that, fencing counters stay for a day).
 
-What would need the servers to hang is skipped. On a link that is slow a property may fail because it took too long.
+What would need the servers to hang or to restart, or all their keys to be read, is skipped. On a link that is slow a
+property may fail because it took too long.
 
 It exits with 0 if all properties hold, and with 1 otherwise.`,
 		Example: `  locker conform --url redis+rueidis://localhost

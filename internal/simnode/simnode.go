@@ -6,6 +6,7 @@ package simnode
 import (
 	"context"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -145,6 +146,14 @@ func (n *Node) Keys() (keys []string) {
 	}
 	return keys
 }
+
+// Left returns the keys that should not be there when nobody holds a lock or waits for one: all but [Stays].
+func (n *Node) Left() []string { return slices.DeleteFunc(n.Keys(), Stays) }
+
+// Stays reports whether key may stay when its lock is gone: it is a counter, or the tombstone of an attempt.
+func Stays(key string) bool { return stays.MatchString(key) }
+
+var stays = regexp.MustCompile(`:gone:|:fence(:[ts])?$`)
 
 // Execute runs one command. It knows the lock scripts, by the shape of their call, so that it needs nothing of the
 // package it is a twin for, PING, PUBLISH, and INFO, which it refuses as a user without the right would be.

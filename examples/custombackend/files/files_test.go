@@ -70,6 +70,20 @@ func (s store) down() (up func()) {
 	return func() { must(os.Rename(s.dir+".away", s.dir)) }
 }
 
+// left lists the files that are none of a lock: those stay, for the counter.
+func (s store) left() (left []string) {
+	files, err := os.ReadDir(s.dir)
+	if err != nil {
+		s.t.Error(err)
+	}
+	for _, f := range files {
+		if filepath.Ext(f.Name()) != ".lock" {
+			left = append(left, f.Name())
+		}
+	}
+	return left
+}
+
 // The rules, one attempt at a time. In virtual time, for nothing in here waits for another process.
 func TestBackend(t *testing.T) {
 	conformance.RunBackend(t, conformance.BackendHarness{
@@ -82,6 +96,7 @@ func TestBackend(t *testing.T) {
 				Foreign: s.foreign,
 				Hang:    s.hang,
 				Down:    s.down,
+				Left:    s.left,
 			}
 		},
 	})
@@ -97,6 +112,7 @@ func TestLocker(t *testing.T) {
 				Client: func() locker.Locker { return files.New(s.dir) },
 				Delete: s.delete,
 				Hang:   s.hang,
+				Left:   s.left,
 			}
 		},
 	})
