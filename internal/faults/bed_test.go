@@ -24,9 +24,10 @@ type bed struct {
 	random   *rand.Rand // of the episode's own goroutine
 	short    time.Duration
 	servers  []*redistest.Server
-	clocks   []string         // the files that move the servers' clocks
-	proxies  [][]*fault.Proxy // by player and node
-	local    []*player        // they come first
+	cluster  *redistest.Cluster // of all servers; nil: they are independent
+	clocks   []string           // the files that move the servers' clocks
+	proxies  [][]*fault.Proxy   // by player and node
+	local    []*player          // they come first
 	children []*process
 	stopped  map[int]bool // players whose processes were stopped
 	resource *resource

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
@@ -61,9 +62,16 @@ const (
 func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 	b := &bed{
 		T: t, random: rand.New(rand.NewPCG(seed, seed)), stopped: map[int]bool{},
-		resource: newResource(), servers: make([]*redistest.Server, nodes), admins: nil,
+		resource: newResource(),
 	}
 	b.short = 600*time.Millisecond + time.Duration(b.random.Int64N(int64(600*time.Millisecond)))
+	if k.clustered {
+		b.cluster = redistest.StartCluster(t, 3, k.replicated, k.args...)
+		b.servers = b.cluster.Servers()
+		b.admins = make([]redis.Conn, len(b.servers))
+		return b
+	}
+	b.servers = make([]*redistest.Server, nodes)
 	for i := range nodes {
 		var env []string
 		if k.clock {
@@ -81,6 +89,9 @@ func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 // populate starts the players.
 func (b *bed) populate(e episode) {
 	names := drivers.Names()
+	if b.cluster != nil {
+		names = slices.Sorted(maps.Keys(clusterDrivers))
+	}
 	long := time.Minute // so that what is left behind is still there to be found
 	if e.kind.brief {
 		long = b.short
@@ -92,13 +103,17 @@ func (b *bed) populate(e episode) {
 	for id := range players {
 		p := plan{
 			ID: id, Players: players, Driver: names[(id+int(e.seed))%len(names)], Plain: plain,
-			Short: b.short, Long: long, Resource: addr,
+			Short: b.short, Long: long, Resource: addr, Cluster: b.cluster != nil,
 		}
 		if e.place.nodes > 1 && b.random.IntN(3) == 0 {
 			p.Driver = "mixed"
 		}
 		var links []*fault.Proxy
 		for _, s := range b.servers {
+			if b.cluster != nil {
+				p.Nodes = append(p.Nodes, s.Addr())
+				continue
+			}
 			links = append(links, fault.New(b.T, s.Addr()))
 			p.Nodes = append(p.Nodes, links[len(links)-1].Addr())
 		}
@@ -150,6 +165,12 @@ func (b *bed) refusals(r *result, nodes []int) (n int) {
 	if r.kind.refusal == "" {
 		return 0
 	}
+	if b.cluster != nil {
+		nodes = nil
+		for i := range b.servers {
+			nodes = append(nodes, i)
+		}
+	}
 	for _, i := range nodes {
 		info, _ := redis.String(b.do(i, "INFO", "errorstats"), nil)
 		count, _ := strconv.Atoi(strings.TrimPrefix(field(info, "errorstat_"+r.kind.refusal), "count="))
@@ -196,6 +217,9 @@ func (b *bed) finish() {
 // acquireAll is a client that has seen nothing of the fault: it gets every lock.
 func (b *bed) acquireAll(r *result) {
 	p := plan{ID: players, Driver: drivers.Names()[b.random.IntN(3)]}
+	if b.cluster != nil {
+		p.Driver, p.Cluster = "goredis", true
+	}
 	for _, s := range b.servers {
 		p.Nodes = append(p.Nodes, s.Addr())
 	}

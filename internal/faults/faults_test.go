@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 		playChild()
 		return
 	}
-	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+	goleak.VerifyTestMain(m, refreshing, closing, goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(shimDir)
 		os.Exit(code)
 	}))
@@ -40,6 +40,7 @@ var selection = []struct {
 }{
 	{"kill -9, AOF always", placement{3, 2}}, {"client SIGSTOP", placement{3, 3}}, {"cut after execution", placement{1, 1}},
 	{"partition", placement{3, 2}}, {"FLUSHALL", placement{1, 1}}, {"NOREPLICAS", placement{3, 1}},
+	{"cluster: slots migrate", placement{1, 1}}, {"cluster: CLUSTER FAILOVER", placement{1, 1}},
 }
 
 // Whatever befalls servers, network, clients and clocks, what docs/safety.md promises holds.
@@ -128,6 +129,9 @@ func (r *report) round(n int) (all []episode) {
 			}
 			variants := placements[(part+i)%len(placements)]
 			p := variants[n%len(variants)]
+			if k.clustered {
+				p = placements[0][0] // one lock is on one server there, too
+			}
 			if e := (episode{k, p, random.Uint64() >> 40}); strings.Contains(e.String(), only) {
 				all = append(all, e)
 			}

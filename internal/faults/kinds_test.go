@@ -19,6 +19,9 @@ type kind struct {
 	clock bool
 	// brief: all TTLs are short.
 	brief bool
+	// clustered: the servers are three masters of a Redis Cluster, replicated: with a replica each. There are no proxies, because
+	// clients take the servers' addresses from the servers.
+	clustered, replicated bool
 	// queued: only Clients that queue. Of the driver rueidis, others would crash: the client panics when an UNSUBSCRIBE, which
 	// it follows by a PING, is answered by anything but PONG, LOADING and BUSY, and MISCONF is said to PING as well.
 	queued bool
@@ -32,7 +35,7 @@ type kind struct {
 
 func kinds() []kind {
 	var all []kind
-	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds} {
+	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds, clusterKinds} {
 		all = append(all, group...)
 	}
 	return all

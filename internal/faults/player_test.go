@@ -21,7 +21,8 @@ import (
 type plan struct {
 	ID, Players int
 	Driver      string
-	Nodes       []string // addresses of its own proxies
+	Nodes       []string // addresses of its own proxies, or of the servers of a cluster
+	Cluster     bool     // Nodes are one
 	Plain       bool     // single, without the queue
 	Short, Long time.Duration
 	Resource    string
@@ -54,6 +55,13 @@ type player struct {
 }
 
 func (p plan) open(ctx context.Context) (*locker.Client, error) {
+	if p.Cluster {
+		d, err := clusterDrivers[p.Driver](p.Nodes)
+		if err != nil {
+			return nil, err
+		}
+		return single.New(d, single.Timeout(exchangeTimeout), single.FIFO(!p.Plain)), nil
+	}
 	var ds []drivers.Driver
 	names := drivers.Names()
 	for i, addr := range p.Nodes {

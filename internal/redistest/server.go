@@ -35,6 +35,8 @@ type Server struct {
 	binary string
 	dir    string
 	port   int
+	member bool // of a cluster
+	bus    int  // the other port of such a one
 	tls    bool
 	caFile string
 	extra  []string
@@ -91,7 +93,7 @@ func (s *Server) launch() {
 	s.tb.Helper()
 	var err error
 	for range 20 {
-		s.port = freePort()
+		s.port, s.bus = freePort(), freePort()
 		if err = s.run(); !errors.Is(err, errTaken) {
 			break
 		}
@@ -135,6 +137,9 @@ func (s *Server) run() error {
 	if !s.tls {
 		// A redis-server built without TLS does not know the option.
 		args = slices.Delete(args, 2, 4)
+	}
+	if s.member {
+		args = append(args, "--cluster-port", strconv.Itoa(s.bus))
 	}
 	// The log tells why this attempt failed, not an earlier one.
 	_ = os.Remove(filepath.Join(s.dir, "log"))

@@ -1,0 +1,195 @@
+package redistest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// slots is how many hash slots a Redis Cluster has.
+const slots = 16384
+
+// Cluster is a Redis Cluster. Its methods belong to the test's own goroutine, like those of [Server] that can fail the test.
+type Cluster struct {
+	Masters []*Server // each with an equal share of the slots, in order
+	// Replicas has one for each master, in the same order, or none. Who is what may change; the servers stay where they are.
+	Replicas []*Server
+
+	ids map[*Server]string
+}
+
+// StartCluster runs a Redis Cluster until the test ends and returns once all its servers say that it is in order. It needs
+// Redis 7: older ones derive the port of the cluster's bus from the other, and it may be anybody's. args are for each server,
+// as in [Start].
+func StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *Cluster {
+	tb.Helper()
+	c := &Cluster{ids: map[*Server]string{}}
+	args = append([]string{"--cluster-enabled", "yes", "--repl-diskless-sync-delay", "0"}, args...)
+	for range masters {
+		c.Masters = append(c.Masters, startMember(tb, args))
+		if replicated {
+			c.Replicas = append(c.Replicas, startMember(tb, args))
+		}
+	}
+	for i, s := range c.Servers() {
+		c.ids[s] = s.Cmd(tb, "CLUSTER", "MYID").(string)
+		// Different ones from the start: else they are given out one after another, by those who notice.
+		s.Cmd(tb, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
+	}
+	for i, s := range c.Masters {
+		s.Cmd(tb, "CLUSTER", "ADDSLOTSRANGE", i*slots/masters, (i+1)*slots/masters-1)
+	}
+	for _, s := range c.Servers() {
+		for _, other := range c.Servers() { // not all by the first: what is not known yet is learned by gossip, which is slower
+			if s != other {
+				s.Cmd(tb, "CLUSTER", "MEET", "127.0.0.1", other.port, other.bus)
+			}
+		}
+	}
+	c.Await(tb)
+	for i, r := range c.Replicas {
+		r.Cmd(tb, "CLUSTER", "REPLICATE", c.ids[c.Masters[i]])
+	}
+	for _, r := range c.Replicas {
+		await(tb, "replicas that have their data", func() bool {
+			info, _ := r.Do("INFO", "replication")
+			return strings.Contains(fmt.Sprint(info), "master_link_status:up")
+		})
+	}
+	for _, s := range c.Servers() {
+		await(tb, "a cluster that knows its replicas", func() bool { // a master that does not lets none take over
+			nodes, _ := s.Do("CLUSTER", "NODES")
+			return strings.Count(fmt.Sprint(nodes), "slave ") == len(c.Replicas)
+		})
+	}
+	c.Await(tb)
+	return c
+}
+
+func startMember(tb testing.TB, args []string) *Server {
+	tb.Helper()
+	s := prepare(tb, args)
+	s.member = true
+	s.launch()
+	return s
+}
+
+// Servers returns all servers: masters, then replicas.
+func (c *Cluster) Servers() []*Server {
+	return append(append([]*Server{}, c.Masters...), c.Replicas...)
+}
+
+// Addrs returns the addresses of all servers.
+func (c *Cluster) Addrs() (addrs []string) {
+	for _, s := range c.Servers() {
+		addrs = append(addrs, s.Addr())
+	}
+	return addrs
+}
+
+// Await waits until every server that runs knows all others and says that the cluster is in order.
+func (c *Cluster) Await(tb testing.TB) {
+	tb.Helper()
+	await(tb, "a cluster in order", func() bool {
+		for _, s := range c.Servers() {
+			if s.Pid() == 0 {
+				continue
+			}
+			info, _ := s.Do("CLUSTER", "INFO")
+			for _, want := range []string{"cluster_state:ok", fmt.Sprintf("cluster_known_nodes:%d\r", len(c.ids)), "cluster_slots_ok:16384"} {
+				if !strings.Contains(fmt.Sprint(info), want) {
+					return false
+				}
+			}
+		}
+		return true
+	})
+}
+
+// Slot returns the hash slot of key.
+func (c *Cluster) Slot(tb testing.TB, key string) int {
+	tb.Helper()
+	return int(c.Masters[0].Cmd(tb, "CLUSTER", "KEYSLOT", key).(int64))
+}
+
+// Owner returns the master that serves a slot, by its own word.
+func (c *Cluster) Owner(tb testing.TB, slot int) (owner *Server) {
+	tb.Helper()
+	await(tb, fmt.Sprintf("an owner of slot %d", slot), func() bool {
+		for _, s := range c.Servers() {
+			shards, err := s.Do("CLUSTER", "SLOTS")
+			if err != nil {
+				continue
+			}
+			for _, shard := range shards.([]any) {
+				fields := shard.([]any)
+				if from, to := fields[0].(int64), fields[1].(int64); int64(slot) < from || int64(slot) > to {
+					continue
+				}
+				if fields[2].([]any)[2] == c.ids[s] {
+					owner = s
+					return true
+				}
+			}
+		}
+		return false
+	})
+	return owner
+}
+
+// A Move is the way of a slot from one master to another, in the steps that redis-cli takes.
+type Move struct {
+	tb       testing.TB
+	cluster  *Cluster
+	Slot     int
+	From, To *Server
+}
+
+// Move begins to move a slot. From now on it is migrating, and its keys are in two places, until Finish.
+func (c *Cluster) Move(tb testing.TB, slot int, to *Server) *Move {
+	tb.Helper()
+	m := &Move{tb, c, slot, c.Owner(tb, slot), to}
+	to.Cmd(tb, "CLUSTER", "SETSLOT", slot, "IMPORTING", c.ids[m.From])
+	m.From.Cmd(tb, "CLUSTER", "SETSLOT", slot, "MIGRATING", c.ids[to])
+	return m
+}
+
+// Key moves one more key and reports whether there was one.
+func (m *Move) Key() bool {
+	m.tb.Helper()
+	keys := m.From.Cmd(m.tb, "CLUSTER", "GETKEYSINSLOT", m.Slot, 1).([]any)
+	if len(keys) == 0 {
+		return false
+	}
+	// It may be gone, which is no error: NOKEY.
+	m.From.Cmd(m.tb, "MIGRATE", "127.0.0.1", m.To.port, keys[0], 0, askTimeout.Milliseconds())
+	return true
+}
+
+// Finish moves the keys that are left, and tells all masters who has the slot.
+func (m *Move) Finish() {
+	m.tb.Helper()
+	for m.Key() {
+	}
+	// The new owner first: else there is nobody for a moment who thinks that the slot is his.
+	for _, s := range append([]*Server{m.To, m.From}, m.cluster.Servers()...) {
+		if s.Pid() == 0 {
+			continue
+		}
+		// A replica takes its master's word.
+		if role := s.Cmd(m.tb, "ROLE").([]any); role[0] == "master" {
+			s.Cmd(m.tb, "CLUSTER", "SETSLOT", m.Slot, "NODE", m.cluster.ids[m.To])
+		}
+	}
+}
+
+// await waits until cond holds, generously, for the machine may be busy.
+func await(tb testing.TB, what string, cond func() bool) {
+	tb.Helper()
+	for end := time.Now().Add(2 * startTimeout); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			tb.Fatalf("redistest: not within %v: %s", 2*startTimeout, what)
+		}
+	}
+}
