@@ -20,6 +20,8 @@ type driver struct {
 	// bounded says that the client itself keeps to the deadline of a context.
 	bounded bool
 	owned   bool
+	// follows says that the client follows redirections and sends a batch in several parts.
+	follows bool
 	gate    drivers.Gate
 	// live says that the last exchange went well: there are connections.
 	live atomic.Bool
@@ -36,7 +38,7 @@ func New(client redis.UniversalClient) drivers.Driver {
 	case *redis.Client:
 		return &subscriber{driver: driver{client: client, bounded: client.Options().ContextTimeoutEnabled}}
 	case *redis.ClusterClient:
-		return &driver{client: client, bounded: client.Options().ContextTimeoutEnabled}
+		return &driver{client: client, bounded: client.Options().ContextTimeoutEnabled, follows: true}
 	}
 	return &driver{client: client}
 }
@@ -141,15 +143,25 @@ func (d *driver) exchange(ctx context.Context, batch []command) ([]drivers.Reply
 	}
 	replies := make([]drivers.Reply, len(batch))
 	var failures []error
+	unsent := notSent
+	// In a batch, a cluster client keeps the first error of each command, also when it has sent the command again, to where it
+	// was directed or could be connected to, and that has failed in another way: it may have been executed nevertheless.
+	stale := d.follows && len(batch) > 1
+	if stale {
+		unsent = func(error) bool { return false }
+	}
 	for i, cmd := range batch {
 		reply, failure := result(cmd, err)
+		if refusal, ok := reply.(drivers.ServerError); ok && stale && (refusal.Code() == "MOVED" || refusal.Code() == "ASK") {
+			failure = errors.New("redirected, and no answer from there: " + refusal.Error()) // no refusal any more, for errors.As
+		}
 		if failure != nil {
 			failures = append(failures, failure)
 		}
 		replies[i] = reply
 	}
 	d.live.Store(len(failures) == 0)
-	return drivers.Outcome(replies, failures, notSent)
+	return drivers.Outcome(replies, failures, unsent)
 }
 
 // result returns the reply to cmd, or why there is none; err is what the exchange as a whole returned.

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -105,6 +106,22 @@ func (c *Cluster) Await(tb testing.TB) {
 		}
 		return true
 	})
+}
+
+// Announce makes a server known by another address, that of a proxy before it. Clients that ask the cluster where it is go there.
+func (c *Cluster) Announce(tb testing.TB, s *Server, addr string) {
+	tb.Helper()
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	s.Cmd(tb, "CONFIG", "SET", "cluster-announce-port", port)
+	for _, other := range c.Servers() {
+		await(tb, "a cluster that knows the new address", func() bool {
+			slots, _ := other.Do("CLUSTER", "SLOTS")
+			return strings.Contains(fmt.Sprint(slots), "127.0.0.1 "+port+" ")
+		})
+	}
 }
 
 // Slot returns the hash slot of key.

@@ -1,0 +1,104 @@
+package all_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+// clusterDrivers are the drivers of clients that know clusters, with the clients' defaults.
+var clusterDrivers = map[string]func(t *testing.T, addrs []string) drivers.Driver{
+	"goredis": func(t *testing.T, addrs []string) drivers.Driver {
+		return goredisCluster(t, redis.ClusterOptions{Addrs: addrs, ReadTimeout: answer / 2})
+	},
+	"goredis, ContextTimeoutEnabled": func(t *testing.T, addrs []string) drivers.Driver {
+		return goredisCluster(t, redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true})
+	},
+	"rueidis": func(t *testing.T, addrs []string) drivers.Driver {
+		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: addrs})
+		require.NoError(t, err)
+		t.Cleanup(c.Close)
+		return rueidis.New(c)
+	},
+}
+
+func goredisCluster(t *testing.T, options redis.ClusterOptions) drivers.Driver {
+	c := redis.NewClusterClient(&options)
+	t.Cleanup(func() { _ = c.Close() })
+	return goredis.New(c)
+}
+
+// answer is for how long the test waits for an answer that it has seen to that there is none.
+const answer = time.Second
+
+// incr returns a script that increments the first key: its value tells how often it was executed.
+func incr(keys ...string) drivers.Command {
+	return append(drivers.Command{"EVAL", "return redis.call('INCR', KEYS[1])", strconv.Itoa(len(keys))}, keys...)
+}
+
+// In a cluster whose slots move, each command is executed once, or its outcome is said to be unknown. A redirection that was
+// followed is no answer.
+func TestClusterRedirects(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, false)
+	from, to := c.Masters[1], c.Masters[0]
+	proxy := fault.New(t, to.Addr())
+	c.Announce(t, to, proxy.Addr())
+	key := keysOf(t, c, from)
+	for name, open := range clusterDrivers {
+		for size := range 2 {
+			t.Run(fmt.Sprintf("%s, %d beside it", name, size), func(t *testing.T) {
+				d, moving, beside := open(t, c.Addrs()), key(), key()
+				batch := func(cmd drivers.Command) []drivers.Command {
+					return append([]drivers.Command{cmd}, []drivers.Command{incr(beside)}[:size]...)
+				}
+				from.Cmd(t, "SET", moving, 0)
+				assert.Equal(t, int64(1), do(t, d, batch(incr(moving))...)[0])
+
+				m := c.Move(t, c.Slot(t, moving), to)
+				require.True(t, m.Key())
+				assert.Equal(t, int64(2), do(t, d, batch(incr(moving))...)[0], "ASK")
+				refusal, _ := do(t, d, batch(incr(moving, moving+"none"))...)[0].(drivers.ServerError)
+				assert.Equal(t, "TRYAGAIN", refusal.Code())
+
+				proxy.Handle(fault.Nth(1, fault.DropReply, "ASKING"))
+				ctx, cancel := context.WithTimeout(t.Context(), answer)
+				defer cancel()
+				replies, err := d.Do(ctx, batch(incr(moving))...)
+				require.Error(t, err, "it may have been executed, and the answer is %v", replies)
+				require.NotErrorIs(t, err, drivers.ErrNotSent)
+				proxy.Handle(nil)
+
+				m.Finish()
+				assert.Equal(t, int64(4), do(t, d, batch(incr(moving))...)[0], "MOVED")
+			})
+		}
+	}
+}
+
+// keysOf returns a function that returns another key each time, of a slot of its own, of those that s has.
+func keysOf(t *testing.T, c *redistest.Cluster, s *redistest.Server) func() string {
+	i, seen := 0, map[int]bool{}
+	return func() string {
+		for ; ; i++ {
+			key := "{" + strconv.Itoa(i) + "}"
+			if slot := c.Slot(t, key); !seen[slot] && c.Owner(t, slot) == s {
+				seen[slot] = true
+				return key
+			}
+		}
+	}
+}
