@@ -16,6 +16,13 @@ import (
 
 // backend makes what New makes a Client of.
 func backend(d drivers.Driver, fifo bool) locker.Backend {
+	if d, ok := d.(drivers.Spread); ok {
+		s := node.NewSpread(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
+		if fifo {
+			return node.SpreadFIFO{Spread: s}
+		}
+		return s
+	}
 	n := node.New(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
 	if fifo {
 		return node.FIFO{Node: n}
@@ -42,6 +49,34 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 						Restart:      n.Flush, // the clock makes tokens grow
 						Left:         n.Left,
 						LoseMessages: wire.Deafen,
+					}
+				},
+			})
+		})
+	}
+}
+
+// spread makes any driver one of several servers.
+type spread struct{ drivers.Driver }
+
+func (spread) Spread() {}
+
+// The same with keys that are kept apart, as for a cluster. Nobody is told anything there.
+func TestBackendConformanceSpread(t *testing.T) {
+	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
+		t.Run(name, func(t *testing.T) {
+			conformance.RunBackend(t, conformance.BackendHarness{
+				Bubble: virtual.Test, FIFO: fifo,
+				Store: func(testing.TB) conformance.BackendStore {
+					var wire simnode.Wire
+					n := simnode.New()
+					return conformance.BackendStore{
+						Open:      func() locker.Backend { return backend(spread{n.Driver(wire.Deliver)}, fifo) },
+						Delete:    func(key string) { n.Delete(single.DefaultPrefix + key) },
+						Foreign:   func(key string) func() bool { return n.Foreign(single.DefaultPrefix + key) },
+						Hang:      wire.Hang,
+						Down:      wire.Fail,
+						LoseReply: wire.LoseReply,
 					}
 				},
 			})

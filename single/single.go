@@ -9,6 +9,24 @@
 // greater than all before it. If the server loses data (a restart without persistence, a failover to a replica that
 // lags, eviction), it forgets locks, and two clients can hold the same one until the first one's lease ends; tokens
 // still grow, by the server's clock. Use package redlock, or fence the resource, where that would do harm.
+//
+// # Redis Cluster
+//
+// With a client that knows clusters, go-redis's ClusterClient or rueidis, each lock is on one master, with all that belongs
+// to it, and redirections are followed. What is different from one server:
+//
+//   - While a slot migrates, its keys are in two places, and Redis refuses scripts that need several of them (TRYAGAIN).
+//     Locks of that slot can be neither acquired nor released until it has arrived: calls fail with
+//     locker.ErrUnavailable, releases go on in the background, and whoever is in the queue bears it for six seconds.
+//     Renewals are refused only while one of a lock's two keys is here and the other there. Nothing is lost or held
+//     twice, as long as that is shorter than the TTL.
+//   - A master that hangs or is down is missed by the locks on it alone, provided that the others go on serving; by
+//     default (cluster-require-full-coverage yes) they stop, with CLUSTERDOWN, when they have noticed.
+//   - A replica that takes over for a master that has died may lack its latest locks: exclusion is lost as above, tokens
+//     still grow. After CLUSTER FAILOVER (without FORCE or TAKEOVER) it has them all.
+//   - Nobody is told that a lock is free: who waits looks every 50 to 100 ms.
+//
+// A client that knows one server only, as redigo's, gets locker.ErrUnavailable (MOVED) for the locks of the others.
 package single
 
 import (
@@ -57,6 +75,13 @@ func New(d drivers.Driver, opts ...Option) *locker.Client {
 	o := options{Options: node.Options{Name: "redis", Prefix: DefaultPrefix}}
 	for _, opt := range opts {
 		opt(&o)
+	}
+	if d, ok := d.(drivers.Spread); ok {
+		s := node.NewSpread(d, o.Options)
+		if o.plain {
+			return locker.NewClient(s)
+		}
+		return locker.NewClient(node.SpreadFIFO{Spread: s})
 	}
 	n := node.New(d, o.Options)
 	if o.plain {

@@ -28,7 +28,8 @@ type driver struct {
 }
 
 // New makes a driver of client, which stays the caller's: Close leaves it open. A *redis.Client, *redis.ClusterClient
-// (every key of one script in one slot) or *redis.Ring will do.
+// (every key of one script in one slot) or *redis.Ring will do. With the latter two, nobody is told that a lock is free: who
+// waits looks every 50 to 100 ms. The documentation of package single says what holds on a cluster.
 //
 // The client's MaxRetries does not matter: commands are sent once. ContextTimeoutEnabled does: without it the client
 // ignores deadlines while it reads, and each call costs a goroutine that may linger for the client's ReadTimeout.
@@ -38,10 +39,18 @@ func New(client redis.UniversalClient) drivers.Driver {
 	case *redis.Client:
 		return &subscriber{driver: driver{client: client, bounded: client.Options().ContextTimeoutEnabled}}
 	case *redis.ClusterClient:
-		return &driver{client: client, bounded: client.Options().ContextTimeoutEnabled, follows: true}
+		return &spread{driver{client: client, bounded: client.Options().ContextTimeoutEnabled, follows: true}}
+	case *redis.Ring:
+		return &spread{driver{client: client}}
 	}
 	return &driver{client: client}
 }
+
+// spread is the driver of a client that knows several servers.
+type spread struct{ driver }
+
+// Spread implements [drivers.Spread].
+func (*spread) Spread() {}
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	return &subscriber{driver: driver{bounded: true, owned: true, client: redis.NewClient(&redis.Options{

@@ -26,16 +26,23 @@ type driver struct {
 }
 
 // New makes a driver of client, which stays the caller's: Close leaves it open. A cluster will do, with every key of
-// one script in one slot.
+// one script in one slot; nobody is told there that a lock is free: who waits looks every 50 to 100 ms. The documentation
+// of package single says what holds on a cluster.
 //
 // Calls share connections, and when the deadline of one of them ends its connection, the others on it fail with it.
 // Each subscription takes one of the BlockingPoolSize.
 func New(client rueidis.Client) drivers.Driver {
 	if client.Mode() == rueidis.ClientModeCluster {
-		return &driver{client: client, cluster: true}
+		return &spread{driver{client: client, cluster: true}}
 	}
 	return &subscriber{driver: driver{client: client}}
 }
+
+// spread is the driver of a client that knows several servers.
+type spread struct{ driver }
+
+// Spread implements [drivers.Spread].
+func (*spread) Spread() {}
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	// NewClient dials. Its first attempt fails here, unasked, which ForceSingleClient forgives: the client that comes

@@ -17,14 +17,14 @@ import (
 var clusterDrivers = map[string]func(addrs []string) (drivers.Driver, error){
 	"goredis": func(addrs []string) (drivers.Driver, error) {
 		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true})
-		return owner{goredis.New(c).(direct), func() { _ = c.Close() }}, nil
+		return owner{goredis.New(c).(known), func() { _ = c.Close() }}, nil
 	},
 	"rueidis": func(addrs []string) (drivers.Driver, error) {
 		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{InitAddress: addrs})
 		if err != nil {
 			return nil, err
 		}
-		return owner{rueidis.New(c).(direct), c.Close}, nil
+		return owner{rueidis.New(c).(known), c.Close}, nil
 	},
 }
 
@@ -42,19 +42,20 @@ var (
 	closing    = goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2")
 )
 
-type direct interface {
-	drivers.Driver
+// known is what these drivers are besides, which must show through.
+type known interface {
+	drivers.Spread
 	drivers.Direct
 }
 
 // owner is a driver with its client.
 type owner struct {
-	direct
+	known
 	shut func()
 }
 
 func (o owner) Close() error {
-	err := o.direct.Close()
+	err := o.known.Close()
 	o.shut()
 	return err
 }

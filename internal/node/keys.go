@@ -137,6 +137,9 @@ func tag(key string) string {
 	return t
 }
 
+// slots is how many a Redis Cluster has.
+const slots = 16384
+
 // slot is Redis Cluster's: CRC16 (XMODEM) of the tag, modulo 16384 (Redis Cluster specification).
 func slot(key string) uint16 {
 	var crc uint16
@@ -150,7 +153,7 @@ func slot(key string) uint16 {
 			}
 		}
 	}
-	return crc % 16384
+	return crc % slots
 }
 
 // tagOf finds a short tag that hashes to slot s. It tries 16,384 candidates on average, which takes about a
