@@ -35,8 +35,9 @@ type Server struct {
 	binary string
 	dir    string
 	port   int
-	member bool // of a cluster
-	bus    int  // the other port of such a one
+	member bool   // of a cluster
+	bus    int    // the other port of such a one
+	config string // of a sentinel; empty: it is none
 	tls    bool
 	caFile string
 	extra  []string
@@ -140,6 +141,9 @@ func (s *Server) run() error {
 	}
 	if s.member {
 		args = append(args, "--cluster-port", strconv.Itoa(s.bus))
+	}
+	if s.config != "" {
+		args = append([]string{s.config, "--sentinel"}, args...)
 	}
 	// The log tells why this attempt failed, not an earlier one.
 	_ = os.Remove(filepath.Join(s.dir, "log"))

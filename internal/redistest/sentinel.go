@@ -1,0 +1,54 @@
+package redistest
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// SentinelMaster is what a sentinel calls the master that it watches over.
+const SentinelMaster = "master"
+
+// StartSentinel runs a sentinel until the test ends, and returns once it knows the master and its replicas. It decides alone,
+// and counts a server as down that has not answered for a second.
+func StartSentinel(tb testing.TB, master *Server, replicas ...*Server) *Server {
+	tb.Helper()
+	s := prepare(tb, nil)
+	s.config = filepath.Join(s.dir, "sentinel.conf") // it keeps its state there
+	if err := os.WriteFile(s.config, nil, 0o600); err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	s.launch()
+	host, port, _ := net.SplitHostPort(master.Addr())
+	s.Cmd(tb, "SENTINEL", "MONITOR", SentinelMaster, host, port, 1)
+	s.Cmd(tb, "SENTINEL", "SET", SentinelMaster, "down-after-milliseconds", 1000, "failover-timeout", 5000)
+	for _, r := range replicas {
+		await(tb, "a replica that has its data", func() bool {
+			info, _ := r.Do("INFO", "replication")
+			return strings.Contains(fmt.Sprint(info), "master_link_status:up")
+		})
+	}
+	await(tb, "a sentinel that knows all servers", func() bool {
+		known, err := s.Do("SENTINEL", "REPLICAS", SentinelMaster)
+		if err != nil || len(known.([]any)) < len(replicas) {
+			return false
+		}
+		for _, r := range known.([]any) { // else it is no choice yet
+			if !strings.Contains(fmt.Sprint(r), "flags slave ") || !strings.Contains(fmt.Sprint(r), "master-link-status ok") {
+				return false
+			}
+		}
+		return true
+	})
+	return s
+}
+
+// StartReplica runs a redis-server that is a replica of master.
+func StartReplica(tb testing.TB, master *Server) *Server {
+	tb.Helper()
+	host, port, _ := net.SplitHostPort(master.Addr())
+	return Start(tb, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")
+}

@@ -1,0 +1,130 @@
+package single_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	goredisclient "github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
+)
+
+// go-redis writes to its process-wide logger when it cannot connect.
+func init() { goredisclient.SetLogger(silent{}) }
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// sentinelBuilders are the ways to reach the master that a sentinel names.
+var sentinelBuilders = map[string]func(t testing.TB, sentinel string) drivers.Driver{
+	"goredis": func(t testing.TB, sentinel string) drivers.Driver {
+		c := goredisclient.NewFailoverClient(&goredisclient.FailoverOptions{
+			MasterName: redistest.SentinelMaster, SentinelAddrs: []string{sentinel}, ContextTimeoutEnabled: true,
+		})
+		t.Cleanup(func() { _ = c.Close() })
+		return goredis.New(c)
+	},
+	"rueidis": func(t testing.TB, sentinel string) drivers.Driver {
+		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{
+			InitAddress: []string{sentinel}, Sentinel: rueidisclient.SentinelOption{MasterSet: redistest.SentinelMaster},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return rueidis.New(c)
+	},
+}
+
+// A sentinel makes the replica the master: on an operator's word, and because the master is gone. Whether locks survive is up to
+// the replica. What is promised: errors say that the store is unavailable and never that a free lock is held, those who wait
+// and those who come get locks again, and tokens grow.
+func TestFailoverBySentinel(t *testing.T) {
+	for name, build := range sentinelBuilders {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			master := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+			replica := redistest.StartReplica(t, master)
+			sentinel := redistest.StartSentinel(t, master, replica)
+			l := closing(t, single.New(build(t, sentinel.Addr())))
+			waiter := closing(t, single.New(build(t, sentinel.Addr())))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+
+			last := uint64(0)
+			for _, f := range []struct {
+				next *redistest.Server // the master then
+				over func()
+			}{
+				{replica, func() { sentinel.Cmd(t, "SENTINEL", "FAILOVER", redistest.SentinelMaster) }},
+				{master, replica.Kill},
+			} {
+				held, err := l.Lock(ctx, "key", locker.TTL(2*time.Second), locker.NoRenewal())
+				if err != nil {
+					t.Fatal(err)
+				}
+				if held.Fence() <= last {
+					t.Errorf("token %d after %d", held.Fence(), last)
+				}
+				waiting := make(chan locker.Lease, 1)
+				go func() {
+					for ctx.Err() == nil { // it bears an outage of six seconds, and a busy machine may take longer
+						if lease, err := waiter.Lock(ctx, "key"); err == nil {
+							waiting <- lease
+							return
+						} else if !errors.Is(err, locker.ErrUnavailable) {
+							t.Errorf("the waiter: %v", err)
+						}
+					}
+					close(waiting)
+				}()
+				eventually(t, 20*time.Second, "somebody waits", func() bool {
+					i, err := l.Inspect(ctx, "key")
+					return err == nil && i.Waiting == 1
+				})
+				f.over()
+				for ctx.Err() == nil {
+					role, _ := f.next.Do("ROLE")
+					promoted := role.([]any)[0] == "master"
+					lease, err := l.TryLock(ctx, "free")
+					if err == nil {
+						if err := lease.Unlock(ctx); err != nil && !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrNotHeld) {
+							t.Errorf("unlock: %v", err)
+						}
+					} else if !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrHeld) {
+						t.Errorf("trylock: %v", err)
+					}
+					if promoted {
+						break
+					}
+					time.Sleep(10 * time.Millisecond) // not to take all of the machine: some errors come at once
+				}
+				next := <-waiting
+				if next == nil {
+					t.Fatal("whoever waits gets no lock from the new master")
+				}
+				if next.Fence() <= held.Fence() {
+					t.Errorf("token %d after %d", next.Fence(), held.Fence())
+				}
+				last = next.Fence()
+				eventually(t, 30*time.Second, "the lock is released", func() bool {
+					err := next.Unlock(ctx)
+					return !errors.Is(err, locker.ErrUnavailable)
+				})
+			}
+			eventually(t, 30*time.Second, "locks are to be had as before", func() bool {
+				lease, err := l.TryLock(ctx, "free")
+				return err == nil && lease.Unlock(ctx) == nil
+			})
+		})
+	}
+}
