@@ -209,6 +209,29 @@ func TestCloseWaitsForCallersInTheDriver(t *testing.T) {
 	}
 }
 
+// What they leave behind is undone before the driver is closed, however long Close has waited for them.
+func TestCloseUndoesWhatCallersInTheDriverLeave(t *testing.T) {
+	t.Parallel()
+	d := &punctualFake{&fake{}, true}
+	d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+		if cmds[0][1] == acquireScript.sha {
+			return silent(ctx, cmds)
+		}
+		return ok(ctx, cmds)
+	})
+	n := New(d, Options{Name: "n1", Timeout: 3 * time.Second})
+	go n.Acquire(context.Background(), request("a"))
+	for d.trips() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := n.Close(); err != nil {
+		t.Error(err)
+	}
+	if len(d.sent(releaseScript)) == 0 || d.after > 0 {
+		t.Errorf("%d releases, %d batches after the driver was closed", len(d.sent(releaseScript)), d.after)
+	}
+}
+
 // lingering is a context like the Client's for releases.
 type lingering struct {
 	context.Context

@@ -268,14 +268,15 @@ func LeavingOf(ctx context.Context) (l Leaving) {
 }
 
 // Close ends the node: calls return locker.ErrClosed, clean-ups that are due get one more try, and the driver is closed.
-// It takes no longer than one exchange's timeout and a second. An error says that the client under the driver neither
+// It takes no longer than one exchange's timeout and a second, and another timeout if callers wait inside the driver, who
+// cannot be woken: what they leave behind gets its try, too. An error says that the client under the driver neither
 // let a command be interrupted nor belongs to the driver; the command's goroutine ends with the client's own timeout.
 func (n *Node) Close() error {
 	close(n.closing)
-	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)
-	defer cancel()
 	n.calls.Lock()   // those that wait inside the driver take until their own timeout
 	n.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
+	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)
+	defer cancel()
 	n.inbox.close(ctx)
 	n.queue.drain(ctx) // what is under way may still have to be undone
 	n.cleaner.wait(ctx)

@@ -394,6 +394,9 @@ func (q *queue) one(ctx context.Context, cmd []drivers.Command) result {
 }
 
 func (q *queue) send(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+	if q.ctx.Err() != nil { // a lane that comes to run when the driver is being closed, or has been
+		return nil, errClosedUnsent
+	}
 	replies, err := q.driver.Do(ctx, cmds...)
 	q.outcome(err)
 	if err == nil && len(replies) != len(cmds) {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -265,11 +266,37 @@ func TestRestWithEachDriver(t *testing.T) {
 	}
 }
 
+// goroutines counts those of the caller's bubble. What the tests before have left behind ends when it likes.
+func goroutines() int {
+	text := make([]byte, 1<<20)
+	text = text[:runtime.Stack(text, true)] // the caller comes first: "goroutine 7 [running, synctest bubble 5]:"
+	own, _, _ := bytes.Cut(text, []byte("]:\n"))
+	_, bubble, ok := bytes.Cut(own, []byte(", "))
+	if !ok {
+		panic("not in a bubble: " + string(own))
+	}
+	return bytes.Count(text, append(bubble, "]:\n"...))
+}
+
+// A lane that comes to run when the driver has been closed does not use it any more.
+func TestClosedDriverIsLeftAlone(t *testing.T) {
+	d := &fake{answer: ok}
+	q := newQueue(d, timeout)
+	ready := make(chan *Call, 1)
+	q.cancel()
+	if err := q.submit(&Call{cmd: drivers.Command{"PING"}, ready: ready}); err != nil {
+		t.Fatal(err)
+	}
+	if c := <-ready; !errors.Is(c.err, locker.ErrClosed) || !isNotSent(c.err) || d.trips() > 0 {
+		t.Errorf("%v, and %d batches were sent", c.err, d.trips())
+	}
+}
+
 func TestHungNodeCostsNoGoroutinePerCall(t *testing.T) {
 	bubble(t, func(t *testing.T, d *fake, n *Node) {
 		wake := make(chan struct{})
 		d.will(until(wake, ok))
-		before := runtime.NumGoroutine()
+		before := goroutines()
 		for range 1000 {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 			_, err := n.Acquire(ctx, request("a"))
@@ -278,7 +305,7 @@ func TestHungNodeCostsNoGoroutinePerCall(t *testing.T) {
 				t.Fatal("granted by a node that does not answer")
 			}
 		}
-		if more := runtime.NumGoroutine() - before; more > maxLanes+2 { // and the cleaner's
+		if more := goroutines() - before; more > maxLanes+2 { // and the cleaner's
 			t.Errorf("%d goroutines are left by 1000 calls", more)
 		}
 		if got := len(d.sent(acquireScript)); got > maxLanes {
@@ -312,13 +339,13 @@ func TestQueueIsBounded(t *testing.T) {
 
 func TestIdleNodeHasNoGoroutine(t *testing.T) {
 	bubble(t, func(t *testing.T, d *fake, n *Node) {
-		before := runtime.NumGoroutine()
+		before := goroutines()
 		if _, err := n.Acquire(t.Context(), request("a")); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(laneIdle)
 		synctest.Wait()
-		if after := runtime.NumGoroutine(); after != before {
+		if after := goroutines(); after != before {
 			t.Errorf("%d goroutines after a call, %d before", after, before)
 		}
 	})
