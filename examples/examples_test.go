@@ -40,6 +40,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
 			return 1
 		}
+		redistest.DefaultSignals()
 		return m.Run()
 	}())
 }

@@ -30,6 +30,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asLocker) != "" {
 		main()
 	}
+	redistest.DefaultSignals()
 	goleak.VerifyTestMain(m)
 }
 
