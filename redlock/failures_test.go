@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"text/tabwriter"
@@ -14,13 +15,13 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// A minority that hangs or is dead stops nobody, and nobody waits for it: waiting would cost the budget of a second, or
-// the 5 s of an exchange, each time.
+// A minority that hangs or is dead stops nobody, and nobody waits for it, not once: waiting would cost the budget, or the
+// time of an exchange, both of which are long here. TestNobodyWaitsForAMinority has the same to the millisecond.
 func TestMinorityFails(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
 		c := startCluster(t, 5)
-		l := c.client(t, driver)
+		l := c.client(t, driver, redlock.Timeout(patient))
 		cycles := func(what string, alive ...int) {
 			t.Helper()
 			// A node that failed a moment after it was among those that confirmed a release may leave nobody but
@@ -36,8 +37,8 @@ func TestMinorityFails(t *testing.T) {
 				cycle(t, l, "k")
 				took = append(took, time.Since(start))
 			}
-			if m := median(took); m > 100*time.Millisecond {
-				t.Errorf("%s: a cycle takes %v", what, m)
+			if best, worst := slices.Min(took), slices.Max(took); best > 250*time.Millisecond || worst > patient/2 {
+				t.Errorf("%s: a cycle takes from %v to %v", what, best, worst)
 			}
 		}
 		cycles("healthy", 0, 1, 2, 3, 4)
@@ -51,8 +52,10 @@ func TestMinorityFails(t *testing.T) {
 		cycles("two killed", 2, 3, 4)
 		c[0].Restart()
 		c[2].Pause()
-		eventually(t, 10*time.Second, "a node that is back replaces one that fails", func() bool {
-			return tryCycle(t.Context(), l, "k") == nil
+		eventually(t, 30*time.Second, "a node that is back replaces one that fails", func() bool {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // nobody's answer decides while it is not back
+			defer cancel()
+			return tryCycle(ctx, l, "k") == nil
 		})
 		c[2].Resume()
 		c[1].Restart()
@@ -114,8 +117,8 @@ func TestMajorityFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, driver string) {
 				c := startCluster(t, 5)
-				l := c.client(t, driver, redlock.Budget(budget), redlock.Timeout(time.Second))
-				cycle(t, l, "k")
+				l := c.client(t, driver, redlock.Budget(budget), redlock.Timeout(patient))
+				eventually(t, 30*time.Second, "it works at first", func() bool { return tryCycle(t.Context(), l, "k") == nil })
 				c.wantNoLocks(t)
 				tt.fail(c)
 				var err error
@@ -123,14 +126,14 @@ func TestMajorityFails(t *testing.T) {
 					t.Helper()
 					start := time.Now()
 					_, err = l.Lock(t.Context(), "k", locker.TTL(longTTL))
-					if took := time.Since(start); took > budget+3*time.Second {
+					if took := time.Since(start); took > patient/2 {
 						t.Errorf("took %v, with a budget of %v", took, budget)
 					}
 					wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
 				}
 				// The first attempts may meet connections that were there before the servers died.
 				reason := func(i int) string { v := voteOf(t, err, c[i].Addr()); return fmt.Sprint(v.Outcome, " ", v.Err) }
-				eventually(t, 10*time.Second, "the error gives the reasons", func() bool {
+				eventually(t, 30*time.Second, "the error gives the reasons", func() bool {
 					try()
 					for i, want := range tt.reasons {
 						if !strings.Contains(reason(i), want) {
@@ -161,7 +164,7 @@ func TestMajorityFailsUnderALease(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
 		c := startCluster(t, 5)
-		l := c.client(t, driver, redlock.Budget(300*time.Millisecond), redlock.Timeout(2*time.Second))
+		l := c.client(t, driver, redlock.Budget(300*time.Millisecond), redlock.Timeout(patient))
 		lease := c.lockAll(t, l, "k")
 		for _, s := range c[:3] {
 			s.Pause()

@@ -77,7 +77,9 @@ func (c cluster) tapped(t testing.TB, driver string, wrap func(i int, d drivers.
 	for i, s := range c {
 		ds = append(ds, wrap(i, open(t, driver, s.Addr())))
 	}
-	opts = append([]redlock.Option{redlock.Names(c.addrs()...), redlock.Logger(slog.New(slog.DiscardHandler))}, opts...)
+	opts = append([]redlock.Option{
+		redlock.Names(c.addrs()...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Budget(patient),
+	}, opts...)
 	l, err := redlock.New(ds, opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -121,7 +123,9 @@ func newRig(t *testing.T, driver string, n int, timeout time.Duration, opts ...r
 		}
 		ds = append(ds, d)
 	}
-	opts = append(opts, redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout))
+	opts = append([]redlock.Option{
+		redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout), redlock.Budget(patient),
+	}, opts...)
 	l, err := redlock.New(ds, opts...)
 	if err != nil {
 		t.Fatal(err)
@@ -194,12 +198,15 @@ func (g *gate) seen() int {
 // may not know yet that all have granted.
 func (c cluster) lockAll(t testing.TB, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
 	t.Helper()
-	for range 50 {
+	for n := range 50 {
 		lease, err := l.Lock(t.Context(), key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
+		if errors.Is(err, locker.ErrNoQuorum) { // a short budget, which a stall has used up
+			continue
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if within(100*time.Millisecond, func() bool { return len(c.locks(t)) == len(c) }) {
+		if within(time.Duration(min(n+1, 20))*100*time.Millisecond, func() bool { return len(c.locks(t)) == len(c) }) {
 			return lease
 		}
 		_ = lease.Unlock(t.Context())

@@ -76,11 +76,23 @@ func TestSameServerTwice(t *testing.T) {
 					defer d.Close()
 					ds = append(ds, d)
 				}
-				l, err := redlock.New(ds, redlock.Names(addrs...), redlock.Logger(newLog().Logger))
-				if err == nil {
+				var err error
+				eventually(t, 30*time.Second, "it is refused", func() bool {
+					start := time.Now()
+					l, e := redlock.New(ds, redlock.Names(addrs...), redlock.Logger(newLog().Logger))
+					if err = e; err != nil {
+						return true
+					}
+					if took := time.Since(start); took < time.Second { // else it had waited in vain for one of the nodes
+						t.Fatalf("accepted, after %v", took)
+					}
 					_ = l.Close()
-					t.Fatal("accepted")
-				}
+					for i, addr := range addrs {
+						ds[i] = open(t, driver, addr)
+						defer ds[i].Close()
+					}
+					return false
+				})
 				wantText(t, err, addrs[0], again, "same server")
 				if strings.Contains(err.Error(), addrs[1]) {
 					t.Errorf("%v names an innocent one", err)
@@ -122,7 +134,7 @@ func TestSameServerTwiceFoundOutLater(t *testing.T) {
 		}
 		c[1].Kill() // then it must not count for two
 		var err error
-		eventually(t, 10*time.Second, "no quorum", func() bool { // what it was asked before may land, and is undone
+		eventually(t, 30*time.Second, "no quorum", func() bool { // what it was asked before may land, and is undone
 			_, err = l.TryLock(t.Context(), "k", locker.TTL(longTTL))
 			return !errors.Is(err, locker.ErrHeld)
 		})
@@ -168,6 +180,10 @@ func TestWarnings(t *testing.T) {
 			eachDriver(t, func(t *testing.T, driver string) {
 				log := newLog()
 				l := tt.nodes(t).client(t, driver, redlock.Logger(log.Logger))
+				// New may have waited for a node in vain, on a machine that stalls; then it is asked again when it answers.
+				within(10*time.Second, func() bool {
+					return strings.Count(log.String(), "\n") >= len(tt.want) || tryCycle(t.Context(), l, "k") != nil
+				})
 				for _, words := range tt.want {
 					if !log.says(append(words, "level=WARN")...) {
 						t.Errorf("nothing about %q in: %s", words, log)
@@ -226,12 +242,21 @@ func TestNewWithNodesDownOrHung(t *testing.T) {
 						s.Resume()
 					}
 				}()
-				start := time.Now()
-				l := c.client(t, driver, redlock.Budget(200*time.Millisecond), redlock.Timeout(time.Second))
-				if took := time.Since(start); took > 4*time.Second {
-					t.Errorf("New takes %v", took)
+				var ds []drivers.Driver
+				for _, s := range c {
+					d, err := drivers.Open(t.Context(), driver, drivers.Config{Network: "tcp", Addr: s.Addr(), Timeout: patient})
+					if err != nil {
+						t.Fatal(err)
+					}
+					ds = append(ds, d)
 				}
-				_, err := l.Lock(t.Context(), "k", locker.TTL(longTTL))
+				start := time.Now()
+				l, err := redlock.New(ds, redlock.Budget(200*time.Millisecond), redlock.Timeout(time.Second), redlock.Logger(newLog().Logger))
+				if took := time.Since(start); err != nil || took > patient/2 {
+					t.Fatalf("New takes %v: %v", took, err)
+				}
+				defer l.Close()
+				_, err = l.Lock(t.Context(), "k", locker.TTL(longTTL))
 				wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
 				tt.restore(c[0])
 				_, err = l.Lock(t.Context(), "k", locker.TTL(longTTL))
@@ -293,7 +318,7 @@ func TestCloseWhileANodeIsChecked(t *testing.T) {
 	eventually(t, 10*time.Second, "it is asked who it is", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := tryCycle(ctx, cl, "k"); err != nil && !errors.Is(err, locker.ErrUnavailable) {
+		if err := tryCycle(ctx, cl, "k"); err != nil && !errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil {
 			t.Error(err)
 		}
 		return p.Count(func(q fault.Request) bool { return q.Is("INFO") }) > 0
