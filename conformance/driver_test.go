@@ -47,7 +47,7 @@ func TestSoundDriverPasses(t *testing.T) {
 	h := soundHarness(t)
 	RunDriver(t, h)
 	h.Refused = nil
-	verdicts := record(t, h, driverProperties)
+	verdicts := recordInRealTime(t, h, driverProperties)
 	assert.Empty(t, failures(verdicts))
 	assert.True(t, verdicts["RefusedConnectionIsReply"].skipped)
 	assert.True(t, verdicts["SubscriptionRefused"].skipped)
@@ -58,7 +58,7 @@ func TestDriverThatIsNoSubscriber(t *testing.T) {
 	sound := h
 	h.Open = func(t testing.TB, addr string) drivers.Driver { return &buggy{Driver: sound.Open(t, addr)} }
 	h.Refused = func(t testing.TB) drivers.Driver { return &buggy{Driver: sound.Refused(t)} }
-	verdicts := record(t, h, driverProperties)
+	verdicts := recordInRealTime(t, h, driverProperties)
 	assert.Empty(t, failures(verdicts))
 	skipped := []string{}
 	for name, v := range verdicts {
@@ -406,7 +406,7 @@ func TestDriverSuiteNotices(t *testing.T) {
 			}
 			h.Open = func(t testing.TB, addr string) drivers.Driver { return plant(sound.Open(t, addr)) }
 			h.Refused = func(t testing.TB) drivers.Driver { return plant(sound.Refused(t)) }
-			failed := failures(record(t, h, driverProperties))
+			failed := failures(recordInRealTime(t, h, driverProperties))
 			names := []string{}
 			for name, log := range failed {
 				names = append(names, name)

@@ -6,8 +6,8 @@ import "testing"
 // suite.
 //
 // A check sees a testing.TB, not a *testing.T, so that the tests of this package can run it against an
-// implementation that is broken on purpose and record the verdict (see recorder_test.go). It must treat it as an
-// ordinary test would: FailNow and its like only from the goroutine that runs the check.
+// implementation that is broken on purpose and record the verdict (see recorder_test.go), and so that it can be checked anew (see trial.go).
+// It must treat it as an ordinary test would: FailNow and its like only from the goroutine that runs the check.
 type property[H any] struct {
 	name  string // the subtest
 	rule  string // one sentence, printed on failure
@@ -15,7 +15,8 @@ type property[H any] struct {
 	check func(t testing.TB, h H)
 }
 
-// run runs each property in a subtest of t: in parallel with the others, or in a bubble of its own.
+// run runs each property in a subtest of t: in parallel with the others, more than once if the machine stalls, or in a
+// bubble of its own.
 func run[H any](t *testing.T, h H, bubble func(*testing.T, func(*testing.T)), properties []property[H]) {
 	for _, p := range properties {
 		t.Run(p.name, func(t *testing.T) {
@@ -24,7 +25,7 @@ func run[H any](t *testing.T, h H, bubble func(*testing.T, func(*testing.T)), pr
 				return
 			}
 			t.Parallel()
-			p.verify(t, h)
+			p.try(t, h)
 		})
 	}
 }

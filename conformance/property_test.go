@@ -1,8 +1,10 @@
 package conformance
 
 import (
+	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -32,6 +34,47 @@ func TestRecordKeepsVerdictsApart(t *testing.T) {
 		"Panics":   {failed: true, log: "panic: oops\nthe rule of Panics: rule five\nwhy it matters: why five"},
 	}, verdicts)
 	assert.Equal(t, []string{"inner", "outer"}, order)
+}
+
+// What fails while the machine stalls is checked again, and what fails then, counts; other failures do at once.
+func TestFailuresOfAStalledMachineDoNotCount(t *testing.T) {
+	for name, tt := range map[string]struct {
+		stalls, fails int // the first trials
+		want          verdict
+	}{
+		"passes":                 {0, 0, verdict{log: "trial 1"}},
+		"passes, stalled":        {1, 0, verdict{log: "trial 1"}},
+		"fails":                  {0, 9, verdict{failed: true, log: "trial 1\nbroken\nthe rule of P: r\nwhy it matters: w"}},
+		"fails while stalled":    {2, 2, verdict{log: "again\nagain\ntrial 3"}},
+		"fails, stalled or not":  {2, 9, verdict{failed: true, log: "again\nagain\ntrial 3\nbroken\nthe rule of P: r\nwhy it matters: w"}},
+		"fails, always stalling": {9, 9, verdict{failed: true, log: "again\nagain\nagain\nagain\ntrial 5\nbroken\nthe rule of P: r\nwhy it matters: w"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trials, cleaned := 0, 0
+			measured := watch
+			watch = func() func() time.Duration {
+				return func() time.Duration {
+					if trials <= tt.stalls {
+						return tolerable
+					}
+					return tolerable - 1
+				}
+			}
+			defer func() { watch = measured }()
+			got := recordInRealTime(t, &tt.stalls, []property[*int]{{"P", "r", "w", func(t testing.TB, _ *int) {
+				assert.Equal(t, trials, cleaned, "the last one has cleaned up")
+				trials++
+				t.Cleanup(func() { cleaned++ })
+				t.Logf("trial %d", trials)
+				if trials <= tt.fails {
+					t.Error("broken")
+				}
+			}}})["P"]
+			got.log = regexp.MustCompile(`it failed while the machine stalled for \S+, and is checked once more`).ReplaceAllString(got.log, "again")
+			assert.Equal(t, tt.want, got)
+			assert.Equal(t, trials, cleaned)
+		})
+	}
 }
 
 func TestRunMakesSubtests(t *testing.T) {

@@ -1,0 +1,229 @@
+package conformance
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	// tolerable is how late a goroutine may be woken in a trial that counts. TTLs of a second, and calls that may be late by
+	// slack, leave room for it.
+	tolerable = 200 * time.Millisecond
+	// maxTrials is how often a property is checked, the last time for good.
+	maxTrials = 5
+)
+
+// try is verify in real time. What fails while the machine keeps this process from running, as one that is short of
+// processors does for seconds, says nothing about the promise: it is checked once more, on a store of its own. Longer TTLs and
+// more slack were rejected: they make every run take longer, and miss what is late by less.
+func (p property[H]) try(t testing.TB, h H) {
+	t.Helper()
+	for n := 1; ; n++ {
+		trial := newTrial(t)
+		stall := watch()
+		trial.run(func() { p.verify(trial, h) })
+		longest := stall()
+		if n == maxTrials || longest < tolerable || !trial.Failed() {
+			trial.report()
+			return
+		}
+		t.Logf("it failed while the machine stalled for %v, and is checked once more", longest.Round(time.Millisecond))
+	}
+}
+
+// watch measures how late a goroutine is woken at most, until stop is called. A variable, because no test can make a machine
+// stall.
+var watch = func() (stop func() time.Duration) {
+	const step = 10 * time.Millisecond
+	end, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		tick := time.NewTimer(step)
+		defer tick.Stop()
+		most := time.Duration(0)
+		for last, over := time.Now(), false; !over; {
+			select {
+			case <-tick.C:
+				tick.Reset(step)
+			case <-end:
+				over = true
+			}
+			now := time.Now()
+			most = max(most, now.Sub(last)-step)
+			last = now
+		}
+		longest <- most
+	}()
+	return func() time.Duration {
+		close(end)
+		return <-longest
+	}
+}
+
+// trial is a testing.TB that notes instead of reporting. The real one inside serves what a note cannot replace: TempDir,
+// Setenv and the unexported method that keeps everybody from implementing testing.TB.
+type trial struct {
+	testing.TB
+	name   string
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu              sync.Mutex
+	failed, skipped bool
+	notes           []note
+	helpers         map[string]bool // functions
+	cleanups        []func()
+}
+
+type note struct{ where, text string }
+
+func newTrial(t testing.TB) *trial {
+	r := &trial{TB: t, name: t.Name(), helpers: map[string]bool{}}
+	r.ctx, r.cancel = context.WithCancel(t.Context())
+	return r
+}
+
+// run calls f, then the clean-up functions, each where runtime.Goexit can do no harm.
+func (r *trial) run(f func()) {
+	r.guard(f)
+	r.cancel()
+	for {
+		r.mu.Lock()
+		if len(r.cleanups) == 0 {
+			r.mu.Unlock()
+			return
+		}
+		last := r.cleanups[len(r.cleanups)-1]
+		r.cleanups = r.cleanups[:len(r.cleanups)-1]
+		r.mu.Unlock()
+		r.guard(last)
+	}
+}
+
+func (r *trial) guard(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer func() {
+			if p := recover(); p != nil {
+				r.add(string(debug.Stack()), fmt.Sprintf("panic: %v", p))
+				r.Fail()
+			}
+		}()
+		f()
+	}()
+	<-done
+}
+
+// report tells the real one.
+func (r *trial) report() {
+	r.TB.Helper()
+	r.mu.Lock()
+	notes, failed, skipped := r.notes, r.failed, r.skipped
+	r.mu.Unlock()
+	outer, ok := r.TB.(*trial)
+	for _, n := range notes {
+		if ok {
+			outer.add(n.where, n.text)
+		} else {
+			r.TB.Logf("%s: %s", n.where, n.text)
+		}
+	}
+	switch {
+	case failed:
+		r.TB.FailNow()
+	case skipped:
+		r.TB.SkipNow()
+	}
+}
+
+// texts is what was noted, without the places.
+func (r *trial) texts() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lines := make([]string, len(r.notes))
+	for i, n := range r.notes {
+		lines[i] = n.text
+	}
+	return strings.Join(lines, "\n")
+}
+
+func (r *trial) add(where, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.notes = append(r.notes, note{where, strings.TrimSuffix(text, "\n")})
+}
+
+func (r *trial) note(text string) { r.add(r.where(), text) }
+
+// where is the place that a log line is about, as package testing has it: the innermost that is no helper.
+func (r *trial) where() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var pcs [50]uintptr
+	frames := runtime.CallersFrames(pcs[:runtime.Callers(1, pcs[:])])
+	for {
+		f, more := frames.Next()
+		if !more || !r.helpers[f.Function] && !strings.Contains(f.Function, ".(*trial).") {
+			return fmt.Sprintf("%s:%d", filepath.Base(f.File), f.Line)
+		}
+	}
+}
+
+func (r *trial) Helper() {
+	var pc [1]uintptr
+	runtime.Callers(2, pc[:])
+	f, _ := runtime.CallersFrames(pc[:]).Next()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.helpers[f.Function] = true
+}
+
+func (r *trial) Name() string                 { return r.name }
+func (r *trial) Context() context.Context     { return r.ctx }
+func (r *trial) Log(args ...any)              { r.note(fmt.Sprintln(args...)) }
+func (r *trial) Logf(f string, args ...any)   { r.note(fmt.Sprintf(f, args...)) }
+func (r *trial) Error(args ...any)            { r.Log(args...); r.Fail() }
+func (r *trial) Errorf(f string, args ...any) { r.Logf(f, args...); r.Fail() }
+func (r *trial) Fatal(args ...any)            { r.Log(args...); r.FailNow() }
+func (r *trial) Fatalf(f string, args ...any) { r.Logf(f, args...); r.FailNow() }
+func (r *trial) Skip(args ...any)             { r.Log(args...); r.SkipNow() }
+func (r *trial) Skipf(f string, args ...any)  { r.Logf(f, args...); r.SkipNow() }
+func (r *trial) FailNow()                     { r.Fail(); runtime.Goexit() }
+
+func (r *trial) Fail() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.failed = true
+}
+
+func (r *trial) Failed() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.failed
+}
+
+func (r *trial) SkipNow() {
+	r.mu.Lock()
+	r.skipped = true
+	r.mu.Unlock()
+	runtime.Goexit()
+}
+
+func (r *trial) Skipped() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.skipped
+}
+
+func (r *trial) Cleanup(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.cleanups = append(r.cleanups, f)
+}
