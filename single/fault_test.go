@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -53,10 +54,12 @@ func newRig(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) 
 	r := &rig{s, p, single.New(build(t, p.Addr()), single.Name(s.Addr()), single.Timeout(time.Second))}
 	closing(t, r.client)
 	// once in peace, so that the server knows the scripts and connections exist
-	l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
-	if err != nil {
-		t.Fatal(err)
-	}
+	var l locker.Lease
+	eventually(t, 10*time.Second, "a lock in peace", func() (ok bool) {
+		var err error
+		l, err = r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
+		return err == nil
+	})
 	if err := l.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -190,7 +193,7 @@ func TestSweepOverFailingCommands(t *testing.T) {
 func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s := redistest.Start(t)
-		c := closing(t, single.New(build(t, s.Addr()), single.Timeout(2*time.Second)))
+		c := closing(t, single.New(build(t, s.Addr()), single.Timeout(20*time.Second)))
 		l, err := c.TryLock(t.Context(), "held", locker.TTL(ttl))
 		if err != nil {
 			t.Fatal(err)
@@ -202,7 +205,7 @@ func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
 			"extend":  l.Extend,
 		} {
 			best := time.Hour
-			for try := 0; try < 2 || try < 10 && best > 50*time.Millisecond; try++ {
+			for try := 0; try < 2 || try < 50 && best > 50*time.Millisecond; try++ {
 				const patience = 20 * time.Millisecond
 				ctx, cancel := context.WithTimeout(t.Context(), patience)
 				if try%2 == 1 { // clients treat the two ends of a context differently
@@ -216,8 +219,11 @@ func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
 				if ctx.Err() == nil {
 					t.Fatalf("%s: returned %v before its context ended", what, err)
 				}
-				wantErr(t, err, locker.ErrUnavailable, ctx.Err())
 				cancel()
+				if !errors.Is(err, locker.ErrUnavailable) && late > 0 && errors.Is(err, ctx.Err()) {
+					continue // it ended before anything was sent, on a machine that stalled
+				}
+				wantErr(t, err, locker.ErrUnavailable, ctx.Err())
 				best = min(best, late)
 			}
 			if best > 50*time.Millisecond {
@@ -232,6 +238,17 @@ func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
 			t.Errorf("Unlock: %v", err)
 		}
 	})
+}
+
+// inTime calls f with a context that ends soon, and with longer ones until its error matches one that says what came of it: on a
+// machine that stalls a context may end before the server was asked.
+func inTime(t *testing.T, want error, f func(context.Context) error) (err error) {
+	for limit := 50 * time.Millisecond; limit < 2*time.Second && !errors.Is(err, want); limit *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		err = f(ctx)
+		cancel()
+	}
+	return err
 }
 
 func TestErrorsOfARealServer(t *testing.T) {
@@ -254,16 +271,13 @@ func TestErrorsOfARealServer(t *testing.T) {
 		{"context cancelled", nil, func(t *testing.T, u setup) error {
 			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
 			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(50*time.Millisecond, cancel)
-			_, err := u.c.Lock(ctx, "k")
+			defer cancel()
+			_, err := u.c.Lock(locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { cancel() }}), "k")
 			return err
 		}, []error{locker.ErrHeld, context.Canceled}, "context canceled: held by"},
 		{"deadline", nil, func(t *testing.T, u setup) error {
 			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-			defer cancel()
-			_, err := u.c.Lock(ctx, "k")
-			return err
+			return inTime(t, locker.ErrHeld, func(ctx context.Context) error { _, err := u.c.Lock(ctx, "k"); return err })
 		}, []error{locker.ErrHeld, context.DeadlineExceeded}, "context deadline exceeded: held by"},
 		{"server down", nil, func(t *testing.T, u setup) error {
 			u.s.Kill()
@@ -276,10 +290,7 @@ func TestErrorsOfARealServer(t *testing.T) {
 		}, []error{locker.ErrUnavailable}, "connection refused"},
 		{"server hung", nil, func(t *testing.T, u setup) error {
 			u.s.Pause()
-			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-			defer cancel()
-			_, err := u.c.Lock(ctx, "k")
-			return err
+			return inTime(t, locker.ErrUnavailable, func(ctx context.Context) error { _, err := u.c.Lock(ctx, "k"); return err })
 		}, []error{locker.ErrUnavailable, context.DeadlineExceeded}, "no answer yet"},
 		{"server hung, no deadline", nil, func(t *testing.T, u setup) error {
 			u.s.Pause()

@@ -140,19 +140,31 @@ func TestLossByHandIsNoticedByTheNextRenewal(t *testing.T) {
 			eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 				s := redistest.Start(t)
 				c := closing(t, single.New(build(t, s.Addr())))
-				err := locker.Do(t.Context(), c, "k", func(ctx context.Context) error {
-					s.Cmd(t, rob...)
-					robbed := time.Now()
-					<-ctx.Done()
-					// Generous, but less than what is left of the TTL, after which the holder would have known anyway.
-					if d := time.Since(robbed); d > ttl/3+time.Second {
-						t.Errorf("noticed after %v", d)
+				// Generous, but less than what is left of the TTL, after which the holder would have known anyway; the best
+				// of several tries, for machines stall.
+				const most, tries = ttl/3 + time.Second, 4
+				for n := 1; ; n++ {
+					var took time.Duration
+					var cause error
+					err := locker.Do(t.Context(), c, "k", func(ctx context.Context) error {
+						s.Cmd(t, rob...)
+						robbed := time.Now()
+						<-ctx.Done()
+						took, cause = time.Since(robbed), context.Cause(ctx)
+						return nil
+					}, locker.TTL(ttl))
+					if took > most && n < tries {
+						s.Cmd(t, "DEL", "lock:k")
+						continue
 					}
-					lostBecause(t, context.Cause(ctx), locker.LostTakenOver)
-					return nil
-				}, locker.TTL(ttl))
-				wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
-				lostBecause(t, err, locker.LostTakenOver)
+					if took > most {
+						t.Errorf("noticed after %v", took)
+					}
+					lostBecause(t, cause, locker.LostTakenOver)
+					wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
+					lostBecause(t, err, locker.LostTakenOver)
+					break
+				}
 			})
 		})
 	}
@@ -199,53 +211,73 @@ func TestMinHold(t *testing.T) {
 			t.Run(name+", "+what, func(t *testing.T) {
 				eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 					s := redistest.Start(t)
-					c := single.New(build(t, s.Addr()), single.FIFO(fifo))
-					defer c.Close()
-					other := closing(t, single.New(build(t, s.Addr()), single.FIFO(fifo)))
-					start := time.Now()
-					l, err := c.Lock(t.Context(), "k", locker.TTL(lease), locker.MinHold(hold))
-					if err != nil {
-						t.Fatal(err)
-					}
-					token := l.Token()
-					waits := make(chan struct{})
-					type result struct {
-						lease locker.Lease
-						err   error
-					}
-					next := make(chan result, 1)
-					go func() {
-						ctx := locker.WithTrace(t.Context(), &locker.Trace{Waiting: func(locker.Waiting) { close(waits) }})
-						l, err := other.Lock(ctx, "k")
-						next <- result{l, err}
-					}()
-					<-waits
-					if err := l.Unlock(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					_ = c.Close() // the process is gone
-					if time.Since(start) < hold/2 {
-						if left, _ := pttl(t, s); left <= 0 || left > hold {
-							t.Errorf("the key has %v left", left)
+					for tries := 1; !minHold(t, s, build, fifo, lease, hold); tries++ {
+						if tries == 20 {
+							t.Fatal("the lease is lost each time")
 						}
-						if s.Cmd(t, "GET", "lock:k") == token {
-							t.Error("the key is still the owner's, who could extend or release it")
-						}
-					}
-					got := <-next
-					if got.err != nil {
-						t.Fatal(got.err)
-					}
-					if d := time.Since(start); d < hold-2*time.Millisecond { // the server counts whole milliseconds
-						t.Errorf("somebody else got the lock after %v", d)
-					}
-					if err := got.lease.Unlock(t.Context()); err != nil {
-						t.Error(err)
+						s.Cmd(t, "FLUSHALL")
 					}
 				})
 			})
 		}
 	}
+}
+
+// minHold reports false if the lease ended, on a machine that stalls, before another client waited for it.
+func minHold(t *testing.T, s *redistest.Server, build func(t testing.TB, addr string) drivers.Driver, fifo bool, lease, hold time.Duration) bool {
+	c := single.New(build(t, s.Addr()), single.FIFO(fifo))
+	defer c.Close()
+	other := single.New(build(t, s.Addr()), single.FIFO(fifo))
+	defer other.Close()
+	start := time.Now()
+	l, err := c.Lock(t.Context(), "k", locker.TTL(lease), locker.MinHold(hold))
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := l.Token()
+	waits := make(chan struct{})
+	type result struct {
+		lease locker.Lease
+		err   error
+	}
+	next := make(chan result, 1)
+	go func() {
+		ctx := locker.WithTrace(t.Context(), &locker.Trace{Waiting: func(locker.Waiting) { close(waits) }})
+		l, err := other.Lock(ctx, "k")
+		next <- result{l, err}
+	}()
+	select {
+	case <-waits:
+	case <-l.Done():
+		return false
+	}
+	if err := l.Unlock(t.Context()); errors.Is(err, locker.ErrLost) {
+		return false
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Close() // the process is gone
+	left, _ := pttl(t, s)
+	owner := s.Cmd(t, "GET", "lock:k")
+	if time.Since(start) < hold { // else it may be somebody else's by now
+		if left <= 0 || left > hold {
+			t.Errorf("the key has %v left", left)
+		}
+		if owner == token {
+			t.Error("the key is still the owner's, who could extend or release it")
+		}
+	}
+	got := <-next
+	if got.err != nil {
+		t.Fatal(got.err)
+	}
+	if d := time.Since(start); d < hold-2*time.Millisecond { // the server counts whole milliseconds
+		t.Errorf("somebody else got the lock after %v", d)
+	}
+	if err := got.lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	return true
 }
 
 // holderEnv makes the test binary play the holder of TestStoppedHolder.

@@ -28,6 +28,9 @@ import (
 // test run on a small machine keeps every core busy.
 const startTimeout = 15 * time.Second
 
+// maxSocketPath is what every system has room for.
+const maxSocketPath = 100
+
 // Server is one redis-server process. Its methods may be called from several goroutines, except that those which
 // can fail the test (Start, Restart, Cmd, Keys) belong to the test's own goroutine, as [testing.T.FailNow] does.
 type Server struct {
@@ -77,6 +80,10 @@ func prepare(tb testing.TB, args []string) *Server {
 	}
 	// Not tb.TempDir: the path of a unix socket has room for about a hundred bytes, and test names can be longer.
 	dir, err := os.MkdirTemp("", "redistest")
+	if err == nil && len(dir)+len("/sock") > maxSocketPath { // a long TMPDIR
+		_ = os.Remove(dir)
+		dir, err = os.MkdirTemp("/tmp", "redistest")
+	}
 	if err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
