@@ -3,6 +3,7 @@ package goredis_test
 import (
 	"context"
 	"net"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -117,27 +118,43 @@ func TestSubscriptionDialsOnce(t *testing.T) {
 // A dialer may ignore the context, as the client's own does with TLS.
 func TestSubscribeDoesNotWaitForTheDialer(t *testing.T) {
 	server := redistest.Start(t)
-	release, closed := make(chan struct{}), make(chan struct{})
+	release, closed, dialling := make(chan struct{}), make(chan struct{}), make(chan struct{})
+	began, ended := sync.OnceFunc(func() { close(dialling) }), sync.OnceFunc(func() { close(closed) })
 	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
+		began()
 		<-release
 		conn, err := net.Dial(network, addr)
-		return closing{conn, closed}, err
+		return closing{conn, ended}, err
 	}})
 	defer func() { _ = client.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err := goredis.New(client).(drivers.Subscriber).Subscribe(ctx, drivers.Listener{})
-	require.ErrorIs(t, err, context.DeadlineExceeded)
+	for limit := 20 * time.Millisecond; ; limit *= 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		_, err := goredis.New(client).(drivers.Subscriber).Subscribe(ctx, drivers.Listener{})
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+		if isClosed(dialling) { // else the time was up before, on a machine that stalls
+			break
+		}
+	}
 	close(release)
 	<-closed
 }
 
 type closing struct {
 	net.Conn
-	closed chan struct{}
+	ended func()
 }
 
 func (c closing) Close() error {
-	close(c.closed)
+	c.ended()
 	return c.Conn.Close()
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
+	}
 }
