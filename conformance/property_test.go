@@ -47,7 +47,7 @@ func TestFailuresOfAStalledMachineDoNotCount(t *testing.T) {
 		"fails":                  {0, 9, verdict{failed: true, log: "trial 1\nbroken\nthe rule of P: r\nwhy it matters: w"}},
 		"fails while stalled":    {2, 2, verdict{log: "again\nagain\ntrial 3"}},
 		"fails, stalled or not":  {2, 9, verdict{failed: true, log: "again\nagain\ntrial 3\nbroken\nthe rule of P: r\nwhy it matters: w"}},
-		"fails, always stalling": {9, 9, verdict{failed: true, log: "again\nagain\nagain\nagain\ntrial 5\nbroken\nthe rule of P: r\nwhy it matters: w"}},
+		"fails, always stalling": {9, 9, verdict{failed: true, log: strings.Repeat("again\n", 7) + "trial 8\nbroken\nthe rule of P: r\nwhy it matters: w"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			trials, cleaned := 0, 0

@@ -17,7 +17,7 @@ const (
 	// slack, leave room for it.
 	tolerable = 200 * time.Millisecond
 	// maxTrials is how often a property is checked, the last time for good.
-	maxTrials = 5
+	maxTrials = 8
 )
 
 // try is verify in real time. What fails while the machine keeps this process from running, as one that is short of
