@@ -284,7 +284,7 @@ func TestClosedDriverIsLeftAlone(t *testing.T) {
 	q := newQueue(d, timeout)
 	ready := make(chan *Call, 1)
 	q.cancel()
-	if err := q.submit(&Call{cmd: drivers.Command{"PING"}, ready: ready}); err != nil {
+	if err := q.submit(&Call{cmd: drivers.Command{"GET", "k"}, ready: ready}); err != nil {
 		t.Fatal(err)
 	}
 	if c := <-ready; !errors.Is(c.err, locker.ErrClosed) || !isNotSent(c.err) || d.trips() > 0 {
