@@ -111,7 +111,7 @@ func TestDeadlineBoundsWriting(t *testing.T) {
 			}
 		}
 		assert.NotErrorIs(t, err, drivers.ErrNotSent)
-		assert.Less(t, time.Since(start), 5*time.Second)
+		assert.Less(t, time.Since(start), 20*time.Second)
 	}
 	server.Resume()
 	assert.Zero(t, server.Cmd(t, "EXISTS", "key"), "half a command is none")
@@ -130,7 +130,7 @@ func TestCancellationInterrupts(t *testing.T) {
 	start := time.Now()
 	_, err = d.Do(ctx, drivers.Command{"PING"})
 	require.Error(t, err)
-	assert.Less(t, time.Since(start), 5*time.Second)
+	assert.Less(t, time.Since(start), 20*time.Second)
 }
 
 func TestNoGoroutinePerCall(t *testing.T) {
