@@ -196,8 +196,6 @@ func TestErrors(t *testing.T) {
 				if tt.args != nil {
 					c[0] = redistest.Start(t, tt.args...)
 				}
-				// An exchange with a node that hangs outlasts the attempt, also one that a stall makes long.
-				l := c.client(t, driver, redlock.Budget(cmp.Or(tt.budget, patient)), redlock.Timeout(patient))
 				var err error
 				// Nodes that are a little late in a round that others compete in are not waited for.
 				late := func() bool {
@@ -217,6 +215,9 @@ func TestErrors(t *testing.T) {
 					texts[i] = text
 				}
 				eventually(t, 30*time.Second, "the error", func() bool {
+					// An exchange with a node that hangs outlasts the attempt, also one that a stall makes long. A client that
+					// has seen a split vote would ask one node first for a while.
+					l := c.client(t, driver, redlock.Budget(cmp.Or(tt.budget, patient)), redlock.Timeout(patient))
 					err = tt.do(t, c, l)
 					if late() {
 						return false

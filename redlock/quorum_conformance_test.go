@@ -90,7 +90,7 @@ func TestQuorumConformance(t *testing.T) {
 		conformance.RunQuorum(t, conformance.QuorumHarness{Store: func(t testing.TB) conformance.QuorumStore {
 			c := startCluster(t, 3)
 			s := conformance.QuorumStore{
-				Client: func() locker.Locker { return c.client(t, driver) },
+				Client: func() locker.Locker { return c.client(t, driver, redlock.Budget(redlock.DefaultBudget)) },
 				Duplicate: func() error {
 					ds := []drivers.Driver{open(t, driver, c[0].Addr()), open(t, driver, c[1].Addr()), open(t, driver, c[0].Addr())}
 					l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
