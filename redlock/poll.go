@@ -68,7 +68,15 @@ func (p *poll) begin(ctx context.Context) {
 		limit = min(limit, time.Until(end))
 	}
 	p.enter(limit)
-	p.join().each(p.ask)
+	ask := p.join()
+	// The node that keeps the queue is asked last, and so, as goroutines are scheduled, first: the one that it tells is what
+	// a release is waited for. (Measured: a tenth more acquisitions of a contended lock, and as many attempts.)
+	var keeper nodeSet
+	if p.releases() && p.l.turn != nil {
+		keeper = ask & only(p.l.turn.node)
+	}
+	(ask &^ keeper).each(p.ask)
+	keeper.each(p.ask)
 }
 
 func (p *poll) enter(limit time.Duration) {
