@@ -126,7 +126,9 @@ waiting:
 // an attempt that landed after that would look like a holder to whoever locks next. It does not wait for a node that is
 // late by more than its habit, and not again for one that was.
 func (p *poll) linger() {
-	for waits := false; ; waits = true {
+	ended := p.leaving.Ctx.Done()
+	var end time.Time
+	for {
 		p.l.mu.Lock()
 		pending := p.l.pending
 		p.l.mu.Unlock()
@@ -140,7 +142,8 @@ func (p *poll) linger() {
 		if limit == 0 {
 			return
 		}
-		if !waits {
+		if end.IsZero() {
+			end = time.Now().Add(limit)
 			p.room.timer.Reset(limit)
 		}
 		select {
@@ -149,8 +152,17 @@ func (p *poll) linger() {
 		case i := <-p.late:
 			p.arrived(i)
 		case <-p.room.timer.C:
-			pending.each(p.b.health.silent)
+			if !time.Now().Before(end) {
+				pending.each(p.b.health.silent)
+			}
 			return
+		case <-ended:
+			rest := time.Until(p.leaving.Least)
+			if rest <= 0 {
+				return
+			}
+			ended = nil
+			p.room.timer.Reset(min(rest, time.Until(end)))
 		case <-p.b.closing:
 			return
 		}

@@ -117,3 +117,50 @@ func TestNodesThatLostTheKey(t *testing.T) {
 		}
 	}
 }
+
+// Unlock waits for a grant that is under way, but not beyond the end of its context and the grace that follows it.
+func TestUnlockDoesNotWaitForGrantsBeyondItsContext(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var slow, silent atomic.Bool
+		b, _ := quorum(t, func(i int) simnode.Network {
+			return func(ctx context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				switch {
+				case i == 4 && silent.Load():
+					<-ctx.Done()
+					return nil, ctx.Err()
+				case slow.Load():
+					time.Sleep(240 * time.Millisecond)
+				default:
+					time.Sleep(20 * time.Millisecond) // four times of which Unlock would wait for the last node
+				}
+				return execute(), nil
+			}
+		}, 5)
+		c := locker.NewClient(b)
+		lease, err := c.Lock(t.Context(), "k") // all nodes have been seen to answer
+		if err == nil {
+			err = lease.Unlock(t.Context())
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		silent.Store(true)
+		if lease, err = c.Lock(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		slow.Store(true)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		begun := time.Now()
+		if err := lease.Unlock(ctx); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took != 250*time.Millisecond {
+			t.Errorf("Unlock took %v of a grace of 250ms, and its majority 240ms", took)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
