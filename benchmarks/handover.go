@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/golocker/locker/internal/redistest" //nolint:depguard // as in servers.go
+	"github.com/golocker/locker/internal/redistest"
 )
 
 // settle is for how long a waiter waits before the lock is given back: it is in its place by then, and all is quiet.

@@ -29,8 +29,9 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, os.Args[1]); err != nil {
+	err := run(ctx, os.Args[1])
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "custombackend:", err)
 		os.Exit(1)
 	}
