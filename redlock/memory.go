@@ -17,15 +17,18 @@ type place struct {
 	counter atomic.Uint64
 	ordered atomic.Int64 // Unix time in ns until which attempts ask in order
 	crowded atomic.Int64 // the same, until which those who wait queue up before they ask
-	// When this client has released the lock last, and when it was sure last that nobody else waits for it.
+	// When this client has released the lock last, which one that was, and when it was sure last that nobody else waits for it.
 	released, checked atomic.Int64
+	last              atomic.Uint64
 	blind             atomic.Int64 // the same, until which the nodes of unfits do not keep the queue
 	unfits            atomic.Uint64
 }
 
-func (m *memory) place(key string) *place {
-	return &m.places[maphash.String(seed, key)%uint64(len(m.places))]
-}
+func (m *memory) place(key string) *place { return m.placeOf(hashOf(key)) }
+
+func (m *memory) placeOf(hash uint64) *place { return &m.places[hash%uint64(len(m.places))] }
+
+func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
 // orderFor is how long after a split vote attempts ask one agreed node first. That costs a round trip more, and no vote
 // is split while that node is up.
@@ -66,12 +69,16 @@ const crowdedFor = time.Second
 const checkEvery = 100 * time.Millisecond
 
 // contended reports whether somebody has been waiting for key lately, or it is time to find out. Who has not had the lock
-// for a while need not: it is in nobody's way more than once.
+// for a while need not: it is in nobody's way more than once. (Nor who has had another of the place since: a program that
+// locks a thousand keys one after the other would look whether somebody waits a third of the time.)
 func (m *memory) contended(key string) bool {
-	p, now := m.place(key), time.Now().UnixNano()
+	hash := hashOf(key)
+	p, now := m.placeOf(hash), time.Now().UnixNano()
 	switch {
 	case now < p.crowded.Load():
 		return true
+	case p.last.Load() != hash:
+		p.checked.Store(now)
 	case now-p.released.Load() < int64(checkEvery) && now-p.checked.Load() > int64(checkEvery):
 		p.checked.Store(now)
 		return true
@@ -83,7 +90,10 @@ func (m *memory) contended(key string) bool {
 
 // release notes that this client releases key, and whether others have been in its way.
 func (m *memory) release(key string, waited bool) {
-	m.place(key).released.Store(time.Now().UnixNano())
+	hash := hashOf(key)
+	p := m.placeOf(hash)
+	p.last.Store(hash)
+	p.released.Store(time.Now().UnixNano())
 	if waited {
 		m.contend(key)
 	}
