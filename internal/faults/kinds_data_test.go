@@ -74,7 +74,7 @@ var dataKinds = []kind{
 		},
 	},
 	{
-		name: "failover to an empty replica", forgets: true, what: "the server takes over the data of an empty one, as a replica, and is promoted",
+		name: "failover to an empty replica", forgets: true, what: "the server takes over the data of an empty one, as a replica, and is promoted 150 ms later",
 		strike: func(b *bed, nodes []int, _ time.Duration) {
 			empty := redistest.Start(b.T, "--repl-diskless-sync-delay", "0")
 			host, port, _ := net.SplitHostPort(empty.Addr())
@@ -86,6 +86,7 @@ var dataKinds = []kind{
 				}) {
 					b.Error("the replica does not get its data")
 				}
+				time.Sleep(away) // it does not vote, for it is read-only
 				b.do(n, "REPLICAOF", "NO", "ONE")
 				b.injected.Add(1)
 			})
