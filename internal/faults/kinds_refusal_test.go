@@ -72,7 +72,7 @@ var refusalKinds = []kind{
 			refusing([]command{{"CLIENT", "PAUSE", d.Milliseconds(), "ALL"}}, nil)(b, nodes, d)
 		},
 	},
-	{name: "BUSY", refusal: "BUSY", what: "a script runs for too long, and is killed", strike: busy},
+	{name: "BUSY", refusal: "BUSY", queued: true, what: "a script runs for too long, and is killed", strike: busy},
 }
 
 func misconf(b *bed, nodes []int, d time.Duration) {

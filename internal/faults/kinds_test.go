@@ -23,7 +23,8 @@ type kind struct {
 	// clients take the servers' addresses from the servers.
 	clustered, replicated bool
 	// queued: only Clients that queue. Of the driver rueidis, others would crash: the client panics when an UNSUBSCRIBE, which
-	// it follows by a PING, is answered by anything but PONG, LOADING and BUSY, and MISCONF is said to PING as well.
+	// it follows by a PING, is answered by anything but PONG, LOADING and BUSY, and MISCONF is said to PING as well; and when
+	// the UNSUBSCRIBE is refused with BUSY and the PING, a moment later, is not.
 	queued bool
 	// clients: it hits clients, whatever the placement says.
 	clients bool
