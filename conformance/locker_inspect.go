@@ -58,8 +58,11 @@ func inspectionTells(t testing.TB, h LockerHarness) {
 	case seen.Held < 0 || seen.Held > elapsed+slack:
 		t.Errorf("Held: expected up to the %v that have passed, seen %v", elapsed, seen.Held)
 	}
-	if again := inspect(t, i, "k", locker.LockHeld); again.Remaining > seen.Remaining {
-		t.Errorf("Inspect prolonged the lock: it remained for %v, then for %v", seen.Remaining, again.Remaining)
+	// The nodes of a quorum have granted it one after the other, and not always the same ones answer first.
+	const pause = 200 * time.Millisecond
+	time.Sleep(pause)
+	if again := inspect(t, i, "k", locker.LockHeld); again.Remaining > seen.Remaining-pause/2 {
+		t.Errorf("Inspect prolonged the lock: it remained for %v, and %v later for %v", seen.Remaining, pause, again.Remaining)
 	}
 	unlock(t, holder)
 	if time.Until(keptUntil) > short(h)/2 {
