@@ -242,6 +242,7 @@ func TestDevWithoutRedis(t *testing.T) {
 	p.begin(t)
 	p.says(t, "Ctrl-C")
 	p.says(t, "redis-server is not installed")
+	eventually(t, "it prints a URL", func() bool { return strings.HasSuffix(p.out.String(), "\n") })
 	url := strings.TrimPrefix(strings.TrimSpace(p.out.String()), "export LOCKER_URL=")
 	l, err := config.Open(t.Context(), url)
 	require.NoError(t, err)

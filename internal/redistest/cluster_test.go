@@ -54,6 +54,9 @@ func TestReplicasOfAClusterTakeOver(t *testing.T) {
 				role, err := c.Replicas[i].Do("ROLE")
 				return err == nil && role.([]any)[0] == "master"
 			}, 30*time.Second, 10*time.Millisecond)
+			for end := time.Now().Add(30 * time.Second); c.Owner(t, slot) != c.Replicas[i] && time.Now().Before(end); {
+				time.Sleep(10 * time.Millisecond) // the others hear of it
+			}
 			assert.Same(t, c.Replicas[i], c.Owner(t, slot))
 			assert.Equal(t, "1", c.Replicas[i].Cmd(t, "GET", "{a}"))
 		}
