@@ -93,8 +93,8 @@ func TestFailoverBySentinel(t *testing.T) {
 				})
 				f.over()
 				for ctx.Err() == nil {
-					role, _ := f.next.Do("ROLE")
-					promoted := role.([]any)[0] == "master"
+					role, err := f.next.Do("ROLE") // a sentinel that promotes a server has it close its connections
+					promoted := err == nil && role.([]any)[0] == "master"
 					lease, err := l.TryLock(ctx, "free")
 					if err == nil {
 						if err := lease.Unlock(ctx); err != nil && !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrNotHeld) {
