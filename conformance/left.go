@@ -86,13 +86,14 @@ func nothingIsLeftOfLeases(t testing.TB, h LockerHarness) {
 	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
 	var wg sync.WaitGroup
 	for _, l := range ls {
+		w := wait(ctx, l, "k")
+		w.settle()
 		wg.Go(func() {
-			if lease, err := l.Lock(ctx, "k", locker.TTL(longTTL)); err == nil {
-				_ = lease.Unlock(ctx)
+			if <-w.done; w.err == nil {
+				_ = w.lease.Unlock(ctx)
 			}
 		})
 	}
-	time.Sleep(stall)
 	unlock(t, holder)
 	wg.Wait()
 	nothing(t, s.Left, "after those who waited were served", slack)

@@ -172,19 +172,16 @@ func closeEndsWaiting(t testing.TB, h LockerHarness) {
 		t.Skip("the Locker has no Close")
 	}
 	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
-	closed := make(chan error, 1)
-	time.AfterFunc(50*time.Millisecond, func() { closed <- closer.Close() })
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	err := within(t, "Lock while its client is closed", 100*time.Millisecond, func() error {
-		_, err := ls[1].Lock(ctx, "k")
-		return err
-	})
-	wantError(t, "Lock while its client is closed", err, locker.ErrClosed)
-	if err := <-closed; err != nil {
+	w := wait(ctx, ls[1], "k")
+	w.settle()
+	if err := closer.Close(); err != nil {
 		t.Errorf("Close: expected no error, seen %v", err)
 	}
-	_, err = ls[1].TryLock(ctx, "k")
+	await(t, "Lock to return when its client is closed", w.done, slack)
+	wantError(t, "Lock while its client is closed", w.err, locker.ErrClosed)
+	_, err := ls[1].TryLock(ctx, "k")
 	wantError(t, "TryLock after Close", err, locker.ErrClosed)
 	unlock(t, holder)
 	unlock(t, lock(t, ls[0], "k", locker.TTL(longTTL)))

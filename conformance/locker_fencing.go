@@ -82,9 +82,14 @@ func fenceIsUniqueToLeases(t testing.TB, h LockerHarness) {
 		for _, l := range ls {
 			wg.Go(func() { attempt(l, stall) })
 		}
-		time.Sleep(2 * stall)
+		done := make(chan struct{})
+		go func() { wg.Wait(); close(done) }()
+		select {
+		case <-done:
+		case <-time.After(2 * stall):
+		}
 		mend() // also those who do not look at their contexts return now
-		wg.Wait()
+		<-done
 	})
 }
 

@@ -58,11 +58,14 @@ func inspectionTells(t testing.TB, h LockerHarness) {
 	case seen.Held < 0 || seen.Held > elapsed+slack:
 		t.Errorf("Held: expected up to the %v that have passed, seen %v", elapsed, seen.Held)
 	}
-	// The nodes of a quorum have granted it one after the other, and not always the same ones answer first.
-	const pause = 200 * time.Millisecond
-	time.Sleep(pause)
-	if again := inspect(t, i, "k", locker.LockHeld); again.Remaining > seen.Remaining-pause/2 {
-		t.Errorf("Inspect prolonged the lock: it remained for %v, and %v later for %v", seen.Remaining, pause, again.Remaining)
+	// Less by so much, for the nodes of a quorum have granted it one after the other, and not always the same ones answer first.
+	const less = 100 * time.Millisecond
+	var again locker.Inspection
+	if !until(patience, func() bool {
+		again = inspect(t, i, "k", locker.LockHeld)
+		return t.Failed() || again.Remaining <= seen.Remaining-less
+	}) {
+		t.Errorf("Inspect prolongs the lock: it remained for %v, and %v later for %v", seen.Remaining, patience, again.Remaining)
 	}
 	unlock(t, holder)
 	if time.Until(keptUntil) > short(h)/2 {
@@ -96,26 +99,19 @@ func forceReleaseTakes(t testing.TB, h LockerHarness) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	waits, served := make(chan struct{}, 1), make(chan locker.Lease, 1)
-	go func() {
-		ctx := locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { waits <- struct{}{} }})
-		lease, err := ls[2].Lock(ctx, "k", locker.TTL(longTTL))
-		if err != nil {
-			t.Errorf("Lock of a lock that was taken by force from its owner: expected a lease, seen %v", err)
-		}
-		served <- lease
-	}()
-	await(t, "Trace.Waiting to be called", waits, patience)
+	waiter := wait(ctx, ls[2], "k")
+	waiter.mustWait(t)
 	owner := inspect(t, i, "k", locker.LockHeld).Owner
 	taken := time.Now()
 	if seen := force("from its owner", owner); !strings.HasPrefix(holder.Token(), seen.Owner) || seen.Owner == "" {
 		t.Error("ForceRelease does not say whom it took the lock from")
 	}
-	next := <-served
-	if next == nil {
-		return
+	<-waiter.done
+	next := waiter.lease
+	if waiter.err != nil {
+		t.Fatalf("Lock of a lock that was taken by force from its owner: expected a lease, seen %v", waiter.err)
 	}
-	if late := time.Since(taken); late > 2*slack { // without an order, it may be found by a poll
+	if late := waiter.at.Sub(taken); late > 2*slack { // without an order, it may be found by a poll
 		t.Errorf("expected who waits to get the lock soon, seen it there after %v", late)
 	}
 	if !h.Unfenced && next.Fence() <= holder.Fence() {

@@ -14,6 +14,53 @@ import (
 // crowd is how many clients contend.
 const crowd = 4
 
+// waiter is a call of Lock, for longTTL, of one who may have to wait.
+type waiter struct {
+	waits, done chan struct{} // closed when it waits, if the Locker tells (locker.Trace), and when it has returned
+	lease       locker.Lease  // this and what follows are there when done is closed
+	err         error
+	at          time.Time
+}
+
+func wait(ctx context.Context, l locker.Locker, key string) *waiter {
+	w := &waiter{waits: make(chan struct{}), done: make(chan struct{})}
+	var once sync.Once
+	ctx = locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { once.Do(func() { close(w.waits) }) }})
+	go func() {
+		defer close(w.done)
+		w.lease, w.err = l.Lock(ctx, key, locker.TTL(longTTL))
+		w.at = time.Now()
+	}()
+	return w
+}
+
+// settle returns when the call waits, or has had time enough to, where the Locker does not tell.
+func (w *waiter) settle() {
+	timer := time.NewTimer(stall)
+	defer timer.Stop()
+	select {
+	case <-w.waits:
+	case <-w.done:
+	case <-timer.C:
+	}
+}
+
+// mustWait is settle for Lockers that tell.
+func (w *waiter) mustWait(t testing.TB) {
+	t.Helper()
+	await(t, "Trace.Waiting to be called", w.waits, patience)
+}
+
+// serve waits for the lease, and unlocks it.
+func (w *waiter) serve(t testing.TB, what string) {
+	t.Helper()
+	if <-w.done; w.err != nil {
+		t.Errorf("Lock %s: expected a lease, seen %v", what, w.err)
+		return
+	}
+	unlock(t, w.lease)
+}
+
 // nobodyStarves is for pollers, too: where the lock goes to whoever asks at the right moment, shares differ a lot over a
 // short time. It is failed by a client that hardly ever gets the lock while the others have it all the time.
 func nobodyStarves(t testing.TB, h LockerHarness) {
@@ -67,21 +114,15 @@ func servedInOrder(t testing.TB, h LockerHarness) {
 		var order []int
 		var wg sync.WaitGroup
 		for i, l := range ls[1:] {
-			waits := make(chan struct{})
-			var once sync.Once
-			ctx := locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { once.Do(func() { close(waits) }) }})
+			w := wait(ctx, l, "k")
+			w.mustWait(t)
 			wg.Go(func() {
-				lease, err := l.Lock(ctx, "k", locker.TTL(longTTL))
-				if err != nil {
-					t.Errorf("Lock: expected a lease, seen %v", err)
-					return
-				}
+				<-w.done
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
-				unlock(t, lease)
+				w.serve(t, "of one of several who wait")
 			})
-			await(t, "Trace.Waiting to be called", waits, patience)
 		}
 		unlock(t, holder)
 		wg.Wait()
@@ -104,30 +145,10 @@ func leavingWaiterStallsNobody(t testing.TB, h LockerHarness) {
 		holder, _ := acquireWhenFree(t, ls[0], "k") // what the last one had left may take a moment to be undone
 		leaving, leave := context.WithCancel(t.Context())
 		staying, cancel := context.WithTimeout(t.Context(), patience)
-		left := make(chan struct{})
-		var wg sync.WaitGroup
-		wg.Go(func() {
-			defer close(left)
-			lease, err := ls[1].Lock(leaving, "k", locker.TTL(longTTL))
-			switch {
-			case err == nil: // it had it before its context ended
-				unlock(t, lease)
-			case !errors.Is(err, context.Canceled):
-				t.Errorf("Lock with a context that is cancelled: expected a lease or a match of context.Canceled, seen %v", err)
-			}
-		})
-		time.Sleep(2 * time.Millisecond) // so that it comes before the next one, where there is an order
-		var served time.Time
-		wg.Go(func() {
-			lease, err := ls[2].Lock(staying, "k", locker.TTL(longTTL))
-			if err != nil {
-				t.Errorf("expected the waiter behind one that leaves to get the lock, seen %v", err)
-				return
-			}
-			served = time.Now()
-			unlock(t, lease)
-		})
-		time.Sleep(10 * time.Millisecond)
+		first := wait(leaving, ls[1], "k")
+		first.settle() // it comes before the next one, where there is an order
+		second := wait(staying, ls[2], "k")
+		second.settle()
 		// From before the release to after the claim of a lock that was handed over, in steps that are short at first.
 		moment := time.Duration(i-rounds/3) * 100 * time.Microsecond
 		release := func() { unlock(t, holder) }
@@ -140,11 +161,18 @@ func leavingWaiterStallsNobody(t testing.TB, h LockerHarness) {
 			release()
 		}
 		released := time.Now()
+		var wg sync.WaitGroup
+		wg.Go(func() { second.serve(t, "behind one that leaves") })
+		switch <-first.done; {
+		case first.err == nil: // it had it before its context ended
+			unlock(t, first.lease)
+		case !errors.Is(first.err, context.Canceled):
+			t.Errorf("Lock with a context that is cancelled: expected a lease or a match of context.Canceled, seen %v", first.err)
+		}
 		wg.Wait()
-		<-left
 		leave()
 		cancel()
-		if late := served.Sub(released); late > bound && !t.Failed() {
+		if late := second.at.Sub(released); late > bound && !t.Failed() {
 			t.Errorf("expected the lock to go to the next waiter soon, seen it there after %v, when the first had left %v after the release",
 				late, moment)
 		}
@@ -164,21 +192,12 @@ func minHoldKeeps(t testing.TB, h LockerHarness) {
 		start := time.Now()
 		holder := lock(t, ls[0], "k", locker.TTL(longTTL), locker.MinHold(hold))
 		keptUntil := time.Now().Add(hold) // or a little earlier: it counts from the request
-		served := make(chan time.Time, 1)
+		var next *waiter
 		if waiting {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			go func() {
-				lease, err := ls[1].Lock(ctx, "k", locker.TTL(longTTL))
-				at := time.Now()
-				if err != nil {
-					t.Errorf("Lock of a lock that is kept for a while: expected a lease, seen %v", err)
-				} else {
-					unlock(t, lease)
-				}
-				served <- at
-			}()
-			time.Sleep(hold / 10)
+			next = wait(ctx, ls[1], "k")
+			next.settle()
 		}
 		unlock(t, holder)
 		if err := holder.Err(); !errors.Is(err, locker.ErrUnlocked) || !isDone(holder) {
@@ -186,7 +205,8 @@ func minHoldKeeps(t testing.TB, h LockerHarness) {
 		}
 		var at time.Time
 		if waiting {
-			at = <-served
+			next.serve(t, "of a lock that is kept for a while")
+			at = next.at
 		} else {
 			wantHeld(t, ls[0], "k")
 			wantHeld(t, ls[2], "k")

@@ -57,23 +57,12 @@ func cleanupWakesNobody(t testing.TB, h QuorumHarness) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
 		var told atomic.Int32 // instead of waking to look by itself
-		waits, served := make(chan struct{}, 1), make(chan error, 1)
-		go func() {
-			ctx := locker.WithTrace(ctx, &locker.Trace{
-				Waiting: func(locker.Waiting) { waits <- struct{}{} },
-				Woken: func(w locker.Wake) {
-					if w.Reason != locker.WakePoll {
-						told.Add(1)
-					}
-				},
-			})
-			lease, err := q.ls[1].Lock(ctx, key, locker.TTL(longTTL))
-			if err == nil {
-				err = lease.Unlock(context.WithoutCancel(ctx))
+		waiter := wait(locker.WithTrace(ctx, &locker.Trace{Woken: func(w locker.Wake) {
+			if w.Reason != locker.WakePoll {
+				told.Add(1)
 			}
-			served <- err
-		}()
-		await(t, "Trace.Waiting to be called", waits, patience)
+		}}), q.ls[1], key)
+		waiter.mustWait(t)
 		time.Sleep(calm) // a Notifier calls once when it is sure to be told
 		forgetful, _ := q.split(first, q.minority)
 		for _, n := range forgetful {
@@ -90,9 +79,7 @@ func cleanupWakesNobody(t testing.TB, h QuorumHarness) {
 			t.Errorf("%d attempts of others that failed: expected nobody who waits to be told, seen it told %d times", attempts, n)
 		}
 		unlock(t, holder)
-		if err := <-served; err != nil {
-			t.Errorf("Lock of one who waits, and Unlock: expected no error, seen %v", err)
-		}
+		waiter.serve(t, "of one who waits")
 	}
 }
 

@@ -110,7 +110,7 @@ func (h *hasty) Lock(ctx context.Context, key string, opts ...locker.Option) (lo
 	}
 }
 
-// lingering goes on for a caller who leaves after it has waited for a while, and harder than those who stay. It takes its
+// lingering goes on for a caller who leaves after it has had to wait, and harder than those who stay. It takes its
 // time to give back what it gets then.
 type lingering struct{ locker.Locker }
 
@@ -118,8 +118,9 @@ func (l *lingering) Unwrap() locker.Locker { return l.Locker }
 
 func (l *lingering) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	start := time.Now()
-	lease, err := l.Locker.Lock(ctx, key, opts...)
-	if !errors.Is(err, context.Canceled) || time.Since(start) < 10*time.Millisecond {
+	waits := false
+	lease, err := l.Locker.Lock(locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { waits = true }}), key, opts...)
+	if !errors.Is(err, context.Canceled) || !waits {
 		return lease, err
 	}
 	go func() {

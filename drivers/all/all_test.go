@@ -166,7 +166,7 @@ func TestTimeout(t *testing.T) {
 		server.Resume()
 		require.Eventually(t, ready, 10*time.Second, 10*time.Millisecond)
 		require.Eventually(t, func() bool { return server.Cmd(t, "GET", "n") != nil }, 10*time.Second, 10*time.Millisecond)
-		time.Sleep(50 * time.Millisecond) // for a second time, which there must not be
+		require.True(t, ready(), "what was sent before has been executed, on every connection: a second time there must not be")
 		assert.Equal(t, "1", server.Cmd(t, "GET", "n"), "what was sent to a frozen server happens later, and once")
 	})
 }
