@@ -82,8 +82,10 @@ func (r *round) run(ctx context.Context) {
 		case c := <-r.room.ready:
 			r.answer(c)
 		case <-impatient:
-			r.gaveUp = true
-			return
+			if r.competing() { // else a majority has granted meanwhile, and it is raises that are waited for
+				r.gaveUp = true
+				return
+			}
 		case <-late:
 			r.acquire(r.attempt.skip())
 		case <-ctx.Done():

@@ -64,6 +64,8 @@ var mutants = []mutant{
 		[]killer{test("redlock", "TestFaultAtEachMessage|TestContextEndsAtEachMessage"), simulated(200)}},
 	{"a failed round skips who did not answer", []patch{{"redlock/round.go", "if v.Granted || v.Doubtful {\n		r.b.nodes[i].Undo(&r.req, v.Granted)", "if v.Granted {\n		r.b.nodes[i].Undo(&r.req, v.Granted)"}},
 		[]killer{test("redlock", "TestRepliesOfALostRoundAreLost"), simulated(600)}},
+	{"a round has no patience with raises", []patch{{"redlock/round.go", "if r.competing() { // else", "if r.req.TTL > 0 { // else"}},
+		[]killer{test("redlock", "TestPatienceIsForVotes")}},
 	{"late grants are not released", []patch{{"redlock/lease.go", "if orphan {", "if orphan && req == nil {"}},
 		[]killer{test("redlock", "TestNoOrphans|TestUnlockWhileGrantsAreUnderWay"), simulated(600)}},
 	{"an unanswered release is not repeated", []patch{{"internal/node/node.go", "err != nil {\n		later()\n		return n.fault(err)", "err != nil {\n		return n.fault(err)"}},
