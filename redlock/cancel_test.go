@@ -180,7 +180,7 @@ func TestOneNodeFailsInTheSecondRound(t *testing.T) {
 	for name, action := range map[string]fault.Action{"cut": fault.CutBefore, "hung": fault.Drop} {
 		t.Run(name, func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, driver string) {
-				r := newRig(t, driver, 5, 2*time.Second)
+				r := newRig(t, driver, 5, 5*time.Second)
 				for i := range 2 {
 					key := fmt.Sprint("k", i)
 					r.cluster[:3].diverge(t, key)
@@ -188,8 +188,8 @@ func TestOneNodeFailsInTheSecondRound(t *testing.T) {
 					for n, p := range r.proxies {
 						p.Handle(func(q fault.Request) fault.Action {
 							switch {
-							case n >= 3 && isAcquire(q.Args):
-								return fault.Delay(100 * time.Millisecond)
+							case n >= 3 && isAcquire(q.Args): // not before the others, unless one of them is still silent
+								within(time.Second, func() bool { return g.seen() > 0 })
 							case isRaise(q.Args) && g.next() == 1:
 								return action
 							}
