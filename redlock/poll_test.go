@@ -69,6 +69,39 @@ func TestAnswersThatHaveComeCount(t *testing.T) {
 	})
 }
 
+// A room is used again when everybody who was asked in it has answered, or cannot come any more; also after a second round.
+func TestRoomsAreUsedAgain(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		b, nodes := quorum(t, func(i int) simnode.Network {
+			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				time.Sleep(time.Duration(1+i) * time.Millisecond)
+				return execute(), nil
+			}
+		}, 5)
+		for i, n := range nodes {
+			n.Skew = time.Duration(i) * time.Second // their counters differ
+		}
+		req := acquired(t, b)
+		if len(b.rooms.empty) == 0 {
+			t.Error("that of the attempt is lost")
+		}
+		for range 3 {
+			if err := b.Extend(t.Context(), req); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := b.Release(t.Context(), req); err != nil {
+			t.Error(err)
+		}
+		if n := len(b.rooms.empty); n != 1 {
+			t.Errorf("%d rooms for one after another", n)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A node that has lost the key of a lease says no, with all that follows: as long as a majority has it, it is extended and
 // released; without one it is lost, which is certain and not a want of answers. The key does not come back on a node that
 // lost it, for what else that node has forgotten is not known.
