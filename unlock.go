@@ -204,6 +204,8 @@ func (l *lease) giveUp(ctx context.Context, why error) {
 	c := l.client
 	if errors.Is(why, ErrClosed) {
 		// Now: the backend may be closed any moment, and a goroutine would come too late.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+		defer cancel()
 		_ = c.backend.Release(ctx, l.req)
 		return
 	}

@@ -21,7 +21,8 @@ import (
 // Driver sends commands to one Redis server or cluster. All methods may be called from many goroutines at once.
 type Driver interface {
 	// Do sends cmds in the given order, in one round trip, and returns exactly one reply per command, in that
-	// order. len(cmds) is at least 1; the driver must not keep or modify cmds after it returns.
+	// order. len(cmds) is at least 1. The driver must not modify cmds, whose words several calls may share, nor keep them
+	// after it returns, except to go on with a call that it has abandoned (see [Await]).
 	//
 	// The rules, each checked by conformance.RunDriver:
 	//

@@ -70,6 +70,8 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
+	b.calls.RLock()
+	defer b.calls.RUnlock()
 	return newPoll(b, l, req, opExtend).run(ctx)
 }
 
@@ -79,6 +81,8 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
+	b.calls.RLock()
+	defer b.calls.RUnlock()
 	b.memory.release(req.Key, l.waited)
 	err := newPoll(b, l, req, opRelease).run(ctx)
 	if l.turnElsewhere() {

@@ -45,8 +45,6 @@ func (p *poll) releases() bool { return p.op == opRelease }
 
 // run asks and waits until a majority has said yes, or cannot any more, or ctx or the budget ends.
 func (p *poll) run(ctx context.Context) error {
-	p.b.calls.RLock()
-	defer p.b.calls.RUnlock()
 	if p.b.closed() {
 		if p.releases() { // Close waits for this before it closes the nodes, each of which then gets one more try
 			p.enter(0)

@@ -3,7 +3,10 @@ package redlock
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
+	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -65,6 +68,81 @@ func TestAnswersThatHaveComeCount(t *testing.T) {
 		}
 		if err := b.Close(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// A room is used again when everybody who was asked in it has answered, or cannot come any more; also after a second round.
+func TestRoomsAreUsedAgain(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		b, nodes := quorum(t, func(i int) simnode.Network {
+			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				time.Sleep(time.Duration(1+i) * time.Millisecond)
+				return execute(), nil
+			}
+		}, 5)
+		for i, n := range nodes {
+			n.Skew = time.Duration(i) * time.Second // their counters differ
+		}
+		req := acquired(t, b)
+		if len(b.rooms.empty) == 0 {
+			t.Error("that of the attempt is lost")
+		}
+		for range 3 {
+			if err := b.Extend(t.Context(), req); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := b.Release(t.Context(), req); err != nil {
+			t.Error(err)
+		}
+		if n := len(b.rooms.empty); n != 1 {
+			t.Errorf("%d rooms for one after another", n)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A release that Close interrupts still gives back the turn, also where the lease does not have the node that keeps the queue.
+func TestCloseGivesBackATurnElsewhere(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var b *backend
+		var releasing, given atomic.Bool
+		b, _ = quorum(t, func(i int) simnode.Network {
+			return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				if releasing.Load() {
+					<-b.closing
+					given.Store(given.Load() || i == 4 && strings.HasPrefix(cmds[0][0], "EVAL"))
+					return nil, io.EOF
+				}
+				return execute(), nil
+			}
+		}, 5)
+		req := acquired(t, b)
+		l := req.Private.(*lease)
+		l.turn, l.held = &turn{4, b.nodes[4].NewTurn("k")}, l.held&^only(4)
+		l.turn.Used()
+		releasing.Store(true)
+		go func() { _ = b.Release(t.Context(), req) }()
+		synctest.Wait()
+		l.mu.Lock() // which it asks when the poll is over
+		var closed atomic.Bool
+		go func() {
+			_ = b.Close()
+			closed.Store(true)
+		}()
+		for range 10_000 {
+			if closed.Load() {
+				break
+			}
+			runtime.Gosched()
+		}
+		l.mu.Unlock()
+		synctest.Wait()
+		if !given.Load() {
+			t.Error("the turn is nobody else's until it is over")
 		}
 	})
 }

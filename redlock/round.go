@@ -192,7 +192,7 @@ func (r *round) undo() {
 // settle ends the round. It returns the nodes that were asked and have not answered; see Late. Acquisitions that were not
 // sent yet are not sent any more.
 func (r *round) settle() (pending nodeSet) {
-	r.attempt.raised.each(func(i int) {
+	(r.attempt.raised &^ (r.attempt.agreed | r.attempt.failed)).each(func(i int) {
 		_, done := r.raises[i].Leave(nil) // a raise that is executed after the release is refused
 		r.used = r.used || done
 	})

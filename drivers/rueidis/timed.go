@@ -28,10 +28,15 @@ type timed struct {
 // heir is a context that was derived.
 type heir struct{ ended func() }
 
-func (t *timed) begin(ctx context.Context, end time.Time) {
+// begin reports false if somebody has been told meanwhile that it has ended.
+func (t *timed) begin(ctx context.Context, end time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.err != nil {
+		return false
+	}
 	t.Context, t.end, t.running = ctx, end, true
+	return true
 }
 
 // finish ends it, as the call has returned. It reports whether it can be used again.
@@ -149,10 +154,10 @@ func (s *timeds) begin(ctx context.Context, end time.Time) *timed {
 		s.spare = s.spare[:last]
 	}
 	s.mu.Unlock()
-	if t == nil {
+	if t == nil || !t.begin(ctx, end) {
 		t = new(timed)
+		t.begin(ctx, end)
 	}
-	t.begin(ctx, end)
 	return t
 }
 

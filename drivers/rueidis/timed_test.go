@@ -43,7 +43,7 @@ func TestContextsThatOutliveTheCall(t *testing.T) {
 			if err := derived.Err(); !errors.Is(err, context.Canceled) {
 				t.Errorf("it ended with %v", err)
 			}
-			if early && all.begin(byTimeAlone{context.Background(), end}, end) == call {
+			if next := all.begin(byTimeAlone{context.Background(), end}, end); next == call || next.Err() != nil {
 				t.Error("it is used again, although it has ended")
 			}
 		})

@@ -224,12 +224,16 @@ func (w *waiter) granted(p place) (locker.Grant, error) {
 			return locker.Grant{}, w.give(errTooLate)
 		}
 	}
-	return w.grant(p), nil
+	return w.grant(p)
 }
 
-func (w *waiter) grant(p place) locker.Grant {
+func (w *waiter) grant(p place) (locker.Grant, error) {
+	if w.f.closed() { // too late to be released by the caller
+		w.placed = true
+		return locker.Grant{}, w.give(locker.ErrClosed)
+	}
 	w.ctx, w.req.Waiting = nil, nil // not to be kept for as long as the lock is
-	return locker.Grant{Fence: p.counter, Sent: w.start, Private: w}
+	return locker.Grant{Fence: p.counter, Sent: w.start, Private: w}, nil
 }
 
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
@@ -263,7 +267,7 @@ func (w *waiter) wait(p place) (locker.Grant, error) {
 		next, err := w.look(reason == locker.WakeHandover)
 		switch {
 		case err == nil && next.granted:
-			return w.grant(next), nil
+			return w.grant(next)
 		case err == nil:
 			p, w.unanswered = next, time.Time{}
 		case w.ctx.Err() != nil:

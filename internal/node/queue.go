@@ -35,8 +35,8 @@ const (
 // arrive while all are busy are sent together by the first that becomes free.
 //
 // The caller of a command never waits inside the driver, whose client may ignore the end of a context: it waits for
-// the call to come through its channel, and may leave before. A command that was not sent by then vanishes; one that was
-// is resolved when its reply comes, by the late function given to leave.
+// the call to come through its channel, and may leave before. A command that was not sent by then vanishes; of one that was,
+// the Latecomer given to leave is told when its reply comes.
 type queue struct {
 	driver  drivers.Driver
 	direct  drivers.Direct // driver, if it is one; else nil
@@ -198,7 +198,7 @@ func (q *queue) leave(c *Call, late Latecomer) (wasSent, done bool) {
 				break
 			}
 		}
-		c.state = resolved
+		c.state, c.ready = resolved, nil // close may have it in its hands
 		return false, false
 	case sent:
 		c.late, c.ready = late, nil
@@ -421,7 +421,7 @@ func (q *queue) resolve(c *Call, r result) {
 
 var errClosedUnsent = drivers.NotSent(locker.ErrClosed)
 
-// drain waits until no lane runs, and so nothing is under way and every late function has returned. It reports false if
+// drain waits until no lane runs, and so nothing is under way and every Latecomer has been told. It reports false if
 // ctx ended before.
 func (q *queue) drain(ctx context.Context) bool {
 	q.mu.Lock()

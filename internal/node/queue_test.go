@@ -17,6 +17,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/internal/virtual"
 )
 
 func TestBusyNodeGathersCommands(t *testing.T) {
@@ -290,6 +291,33 @@ func TestClosedDriverIsLeftAlone(t *testing.T) {
 	if c := <-ready; !errors.Is(c.err, locker.ErrClosed) || !isNotSent(c.err) || d.trips() > 0 {
 		t.Errorf("%v, and %d batches were sent", c.err, d.trips())
 	}
+}
+
+// The room of a caller who has left without its command being sent is the next one's: nothing comes through it, also if the
+// queue is being closed.
+func TestWhoHasLeftIsNotTold(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		q := newQueue(&fake{answer: ok}, timeout)
+		q.lanes = maxLanes // none is free
+		before, ready := make(chan *Call), make(chan *Call, 1)
+		c := &Call{node: &Node{queue: q}, ready: ready}
+		for _, c := range []*Call{{ready: before}, c} {
+			if err := q.submit(c); err != nil {
+				t.Fatal(err)
+			}
+		}
+		go q.close()
+		synctest.Wait() // it tells the first one
+		if wasSent, done := c.Leave(nil); wasSent || done {
+			t.Errorf("a command that was not sent: sent %v, done %v", wasSent, done)
+		}
+		<-before
+		synctest.Wait()
+		if len(ready) > 0 {
+			t.Error("it was told")
+		}
+		q.cancel()
+	})
 }
 
 func TestHungNodeCostsNoGoroutinePerCall(t *testing.T) {

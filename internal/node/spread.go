@@ -103,7 +103,7 @@ func (s *Spread) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	var errs [groups]error
+	var errs [groups + 1]error
 	var wg sync.WaitGroup
 	for i := range s.nodes {
 		if n := s.nodes[i].Load(); n != nil {
@@ -111,7 +111,16 @@ func (s *Spread) Close() error {
 		}
 	}
 	wg.Wait()
-	return errors.Join(append(errs[:], s.driver.Close())...)
+	errs[groups] = s.driver.Close()
+	var err error
+	told := map[string]bool{} // what is wrong with the driver is wrong for every group
+	for _, e := range errs {
+		if e != nil && !told[e.Error()] {
+			told[e.Error()] = true
+			err = errors.Join(err, e)
+		}
+	}
+	return err
 }
 
 // SpreadFIFO is to a Spread what FIFO is to a Node.

@@ -102,3 +102,21 @@ func TestSpreadKeepsALockTogether(t *testing.T) {
 		t.Errorf("different keys are of %d Nodes", len(nodes))
 	}
 }
+
+// stuck is a driver that does not close.
+type stuck struct{ spreading }
+
+func (stuck) Close() error { return errors.New("stuck") }
+
+// What is wrong with the driver is said once, however many groups are in use.
+func TestSpreadSaysOnceWhatIsWrong(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := NewSpread(stuck{spreading{Driver: &fake{}}}, Options{})
+		for _, key := range []string{"a", "b", "c"} {
+			s.of(key)
+		}
+		if err := s.Close(); err == nil || err.Error() != "stuck" {
+			t.Errorf("got %v", err)
+		}
+	})
+}

@@ -178,8 +178,13 @@ func ring(news chan bool, told bool) {
 	}
 }
 
+// maxSpan is less than a Duration has room for, so that something can be added. Keys of others may live longer.
+const maxSpan = 100 * 365 * 24 * time.Hour
+
 // span is a time in ms as the scripts answer it: negative if there is none.
-func span(ms int64) time.Duration { return max(0, time.Duration(ms)*time.Millisecond) }
+func span(ms int64) time.Duration {
+	return time.Duration(min(max(0, ms), maxSpan.Milliseconds())) * time.Millisecond
+}
 
 // integers appends to n those of a reply that consists of integers only.
 func integers(n []int64, reply drivers.Reply) ([]int64, error) {

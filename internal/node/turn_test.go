@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -152,5 +153,17 @@ func TestUntoldTurnsLook(t *testing.T) {
 	}
 	if d := turn.untold(3); d > 4*nearPoll {
 		t.Errorf("%v, when the queue has moved", d)
+	}
+}
+
+// A key that is to live for ever, nearly, is held, and not free at once.
+func TestSpansFitIntoADuration(t *testing.T) {
+	for ms, want := range map[int64]time.Duration{
+		math.MinInt64: 0, -1: 0, 0: 0, 1500: 1500 * time.Millisecond,
+		1e13: maxSpan, 2e13: maxSpan, math.MaxInt64 / 1000000: maxSpan, math.MaxInt64: maxSpan,
+	} {
+		if got := span(ms); got != want {
+			t.Errorf("%d ms are %v, want %v", ms, got, want)
+		}
 	}
 }
