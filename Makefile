@@ -7,7 +7,7 @@ LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 test: ## install redis-server if it is missing, run all tests under the race detector
 	@scripts/need-redis.sh
 	go test -race -shuffle=on -parallel 4 -timeout 8m ./...
-	go test -count=1 -run '^TestAllocations' ./internal/node ./redlock # the race detector allocates, too
+	go test -count=1 -run '^TestAllocations' ./internal/node ./redlock ./single # the race detector allocates, too
 
 verify: ## formatting, vet, tidy go.mod: quick, needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }

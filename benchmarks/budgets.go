@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// Budget is one line of section 11 of the design, and what came of it.
+// Budget is a figure that is wanted, and what came of it. README.md has them all, under Figures.
 type Budget struct {
 	What    string  `json:"what"`
 	Limit   float64 `json:"limit"`
@@ -52,7 +52,7 @@ func (b Budget) got() string {
 	return fmt.Sprintf("%.4g%s", b.Got, b.Unit)
 }
 
-// budgets checks section 11 of docs/design.md. Scenarios that were not run leave theirs open.
+// budgets holds the results against what is wanted. Scenarios that were not run leave theirs open.
 func budgets(results map[string]*Result) (list []Budget) {
 	most := func(what string, limit float64, unit string) func(float64, bool) {
 		return func(got float64, known bool) { list = append(list, Budget{what, limit, false, got, known, unit}) }

@@ -59,7 +59,7 @@ func (f failure) alive(group []*redistest.Server) []*redistest.Server {
 var quorumColumns = []Column{
 	{"lock_p50_us", "lock p50 µs", 1}, {"unlock_p50_us", "unlock p50 µs", 1}, {"lock_p99_us", "lock p99 µs", 0},
 	{"unlock_p99_us", "unlock p99 µs", 0}, {"rate", "cycles/s", 0}, {"allocs", "allocs", 1}, {"client_us", "client CPU µs", 0},
-	{"trips", "round trips", 1}, {"failed", "failed", 0}, {"goroutines", "goroutines", 0}, {"orphans", "orphans", 0},
+	{"server_us", "server CPU µs", 0}, {"trips", "round trips", 1}, {"failed", "failed", 0}, {"goroutines", "goroutines", 0}, {"orphans", "orphans", 0},
 }
 
 const quorumYardstick = "raw/rueidis, third answer"

@@ -126,7 +126,7 @@ func (r *Report) writeMarkdown(path string) error {
 }
 
 func (r *Report) writeBudgets(w io.Writer) {
-	fmt.Fprintln(w, "\nBudgets (docs/design.md, section 11)")
+	fmt.Fprintln(w, "\nBudgets")
 	writeTable(w, budgetCells(slices.DeleteFunc(slices.Clone(r.Budgets), func(b Budget) bool { return !b.Known })))
 	met, known := 0, 0
 	for _, b := range r.Budgets {

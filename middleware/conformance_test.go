@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// middlewares are all there are, the outermost first in the order that config puts them in.
+// middlewares are all there are besides [locker.Defaults], the outermost first in the order that config puts them in.
 var middlewares = []struct {
 	name string
 	make func() locker.Middleware
@@ -63,12 +63,13 @@ func orders() (all [][]int) {
 	return all
 }
 
-// wrap puts the middlewares around l, in the given order.
+// wrap puts the middlewares around l, in the given order, and Defaults between them and l: it knows nothing of what is around it.
 func wrap(l locker.Locker, order []int) locker.Locker {
 	var ms []locker.Middleware
 	for _, i := range order {
 		ms = append(ms, middlewares[i].make())
 	}
+	ms = append(ms, locker.Defaults(locker.TTL(locker.DefaultTTL)))
 	return locker.Wrap(l, ms...)
 }
 
@@ -215,6 +216,9 @@ func TestNothingIsHidden(t *testing.T) {
 		l := wrap(c, order)
 		if closer, ok := locker.As[io.Closer](l); !ok || closer != io.Closer(c) {
 			t.Errorf("%s: the Client's Close is hidden", name(order, "memory"))
+		}
+		if i, ok := locker.As[locker.Inspector](l); !ok || i != locker.Inspector(c) {
+			t.Errorf("%s: what looks into the store is hidden", name(order, "memory"))
 		}
 		lease, err := l.Lock(t.Context(), "k")
 		if err != nil {

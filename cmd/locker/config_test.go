@@ -33,6 +33,14 @@ func TestWhichSourceWins(t *testing.T) {
 	}
 }
 
+// What a program reads, the command reads, too, although it traces nothing.
+func TestConfigWithTracing(t *testing.T) {
+	env := []string{"LOCKER_URL=memory:?tracing=true&retry=true&log=warn"}
+	code, stdout, stderr := call(env, "config", "check")
+	assert.Zero(t, code, stderr)
+	assert.Equal(t, "ok: memory:?log=warn&retry=true&tracing=true\n", stdout)
+}
+
 func TestConfigPrintHidesPasswords(t *testing.T) {
 	env := []string{"LOCKER_URL=redlock://u:hunter2@a,b,c?ttl=3s"}
 	code, stdout, stderr := call(env, "config", "print")

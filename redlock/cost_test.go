@@ -1,0 +1,37 @@
+package redlock
+
+import (
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/virtual"
+)
+
+// Who waits asks the quorum about every two seconds, and the queue's node three times a second: it cannot tell a message that
+// was lost from one that is yet to come.
+func TestWaitersCostLittle(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		holder, waiter := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const minute = 60
+		begun := len(s.attempts)
+		time.AfterFunc(minute*time.Second, func() { _ = lease.Unlock(t.Context()) })
+		looks := 0
+		ctx := locker.WithTrace(t.Context(), &locker.Trace{Woken: func(locker.Wake) { looks++ }})
+		next, err := waiter.Lock(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if asked := len(s.attempts) - begun; asked > minute/2+2 || looks > 3*minute {
+			t.Errorf("%d attempts and %d looks in a minute", asked, looks)
+		}
+		_ = next.Unlock(t.Context())
+		time.Sleep(time.Minute)
+		s.close()
+	})
+}
