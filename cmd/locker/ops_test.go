@@ -217,21 +217,29 @@ func TestDev(t *testing.T) {
 			for _, n := range dev.Nodes {
 				gone(t, n.PID)
 			}
-			eventually(t, "its files are gone", func() bool {
-				left, err := os.ReadDir(p.Dir)
-				return err == nil && len(left) == 0
-			})
+			filesGo(t, p.Dir)
 		})
 	}
 }
 
 func TestDevSaysWhichServerHasEnded(t *testing.T) {
 	t.Parallel()
-	p := run(t, "", "dev", "--nodes", "1", "--json")
+	p := command(t, "", "dev", "--nodes", "1", "--json")
+	p.Env = append(p.Env, "TMPDIR="+p.Dir)
+	p.begin(t)
 	eventually(t, "it prints the URL", func() bool { return strings.HasSuffix(p.out.String(), "}\n") })
 	dev := decode[struct{ Nodes []struct{ PID int } }](t, p.out.String())
 	require.NoError(t, syscall.Kill(dev.Nodes[0].PID, syscall.SIGKILL))
 	p.says(t, "has ended")
+	filesGo(t, p.Dir)
+}
+
+func filesGo(t *testing.T, dir string) {
+	t.Helper()
+	eventually(t, "its files are gone", func() bool {
+		left, err := os.ReadDir(dir)
+		return err == nil && len(left) == 0
+	})
 }
 
 // TestDevWithoutRedis: stand-ins do, and locks on them expire.
