@@ -72,7 +72,13 @@ func (a *app) conform(ctx context.Context) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cmd := exec.CommandContext(ctx, self, "conform", "--url="+a.url, "--config="+a.file)
+	cmd := exec.CommandContext(ctx, self, "conform")
+	if a.url != "" {
+		cmd.Args = append(cmd.Args, "--url="+a.url)
+	}
+	if a.file != "" {
+		cmd.Args = append(cmd.Args, "--config="+a.file)
+	}
 	cmd.Env = append(slices.Clone(a.environ), suiteEnv+"="+prefix)
 	var trouble strings.Builder
 	cmd.Stderr = &trouble
