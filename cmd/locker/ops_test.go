@@ -133,8 +133,12 @@ func TestWhatCannotBeInspected(t *testing.T) {
 		assert.Contains(t, stderr, "memory", args)
 	}
 	s.Kill()
-	code, _, _ = call([]string{"LOCKER_URL=" + url}, "inspect", "k")
-	assert.Equal(t, exitUnavailable, code)
+	for _, args := range [][]string{{"inspect", "k"}, {"bench"}, {"conform"}} {
+		code, out, stderr := call([]string{"LOCKER_URL=" + url}, args...)
+		assert.Equal(t, exitUnavailable, code, args)
+		assert.Empty(t, strings.TrimSpace(out), args)
+		assert.Contains(t, stderr, "is the server up", args)
+	}
 }
 
 // TestWatch: what a lock goes through, as lines of JSON, until Ctrl-C.
