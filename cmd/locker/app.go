@@ -151,6 +151,8 @@ func oneKey(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0 || args[0] == "":
 		return errors.New("no key: say which lock")
+	case len(args[0]) > locker.MaxKey:
+		return fmt.Errorf("the key is longer than %d bytes", locker.MaxKey)
 	case len(args) > 1:
 		return fmt.Errorf("%q stands after the key: one at a time, and quotes around a key with spaces", args[1])
 	}

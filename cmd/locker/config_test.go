@@ -66,6 +66,7 @@ func TestConfigMistakes(t *testing.T) {
 		"no such shell":  {[]string{"completion", "tcsh"}, 64, `locker: unknown command "tcsh": see locker completion --help` + "\n"},
 		"no key":         {[]string{"inspect"}, 64, "locker: no key: say which lock: see locker inspect --help\n"},
 		"an empty key":   {[]string{"watch", ""}, 64, "locker: no key: say which lock: see locker watch --help\n"},
+		"a long key":     {[]string{"inspect", strings.Repeat("k", locker.MaxKey+1)}, 64, "longer than 65536 bytes: see locker inspect --help\n"},
 		"two keys":       {[]string{"release", "a", "b"}, 64, "quotes around a key with spaces: see locker release --help\n"},
 		"too many":       {[]string{"version", "x"}, 64, "see locker version --help\n"},
 		"JSON":           {[]string{"--json", "--bogus"}, 64, `{"error":"unknown flag: --bogus","next":"see locker --help","code":64}` + "\n"},
