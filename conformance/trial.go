@@ -132,7 +132,7 @@ func (r *trial) report() {
 		if ok {
 			outer.add(n.where, n.text)
 		} else {
-			r.TB.Logf("%s: %s", n.where, n.text)
+			fmt.Fprintf(r.Output(), "%s: %s\n", n.where, n.text) // Log would put this place before that one
 		}
 	}
 	switch {

@@ -1,6 +1,7 @@
 package drivers
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -14,7 +15,7 @@ import (
 // Config says how to reach one standalone Redis server. The zero value of a field means what its comment says;
 // an [OpenFunc] may rely on Network and Addr being set.
 type Config struct {
-	// Network is "tcp" or "unix".
+	// Network is "tcp" or "unix". Empty: tcp, if the driver is made by [Open].
 	Network string
 	// Addr is host:port, or the path of the socket for "unix".
 	Addr string
@@ -75,6 +76,7 @@ func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	cfg.Network = cmp.Or(cfg.Network, "tcp")
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}

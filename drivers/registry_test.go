@@ -36,11 +36,12 @@ func TestOpenByName(t *testing.T) {
 	assert.Equal(t, opened{name: "b", cfg: Config{Network: "tcp", Addr: "host:1", Timeout: time.Second}}, d)
 }
 
-func TestOpenFillsInTheTimeout(t *testing.T) {
+func TestOpenFillsInTheTimeoutAndTheNetwork(t *testing.T) {
 	with(t, "a")
 	d, err := Open(t.Context(), "a", Config{})
 	require.NoError(t, err)
 	assert.Equal(t, DefaultTimeout, d.(opened).cfg.Timeout)
+	assert.Equal(t, "tcp", d.(opened).cfg.Network)
 }
 
 func TestOpenWithoutAName(t *testing.T) {

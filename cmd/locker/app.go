@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -28,7 +29,8 @@ type app struct {
 	quiet   bool
 	noColor bool
 
-	started bool // the command line was understood: what fails from now on is no usage error
+	started bool            // the command line was understood: what fails from now on is no usage error
+	opened  []locker.Locker // to be closed when all is said
 }
 
 // main runs the command line and returns the exit code. Commands report what went wrong by returning an error; only here
@@ -36,15 +38,16 @@ type app struct {
 func (a *app) main(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(append([]string{}, args...)) // for nil it would take those of the process
-	root.SetIn(a.stdin)
-	root.SetOut(a.stdout)
-	root.SetErr(a.stderr)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.started {
 		a.look(args)
 		err = &exitError{code: exitUsage, err: err, next: "see " + cmd.CommandPath() + " --help"}
 	}
-	return a.report(err)
+	code := a.report(err)
+	for _, l := range a.opened { // which waits for silent servers: nobody has to wait with it for the error, nor unable to interrupt
+		closeLocker(l)
+	}
+	return code
 }
 
 func (a *app) root() *cobra.Command {
@@ -72,12 +75,23 @@ so a password belongs into LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.
 		Args:          noCommand,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		PersistentPreRun: func(*cobra.Command, []string) {
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"url", "config", "token"} { // a variable that was not set, in a script: not what is meant without it
+				if f := cmd.Flag(name); f != nil && f.Changed && f.Value.String() == "" {
+					return fmt.Errorf("--%s is empty", name)
+				}
+			}
 			a.started = true
 			slog.SetDefault(slog.New(&logHandler{a}))
+			return nil
 		},
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		RunE:    help,
+		Version: readBuildInfo().Version, // for --version
 	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout) // before the command for completion is made, which remembers it
+	root.SetErr(a.stderr)
+	root.SetVersionTemplate(readBuildInfo().String())
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "which locks, as a `URL`; neither file nor environment is looked at then")
 	flags.StringVar(&a.file, "config", "", "which locks, as a YAML `file`; the environment wins over it")
@@ -101,6 +115,16 @@ so a password belongs into LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.
 		devCommand(a),
 		versionCommand(a),
 	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() { // cobra's own answer what they do not know with help, as if all were well
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = topic
+		case "completion":
+			cmd.Args, cmd.RunE = noCommand, help
+		}
+	}
 	return root
 }
 
@@ -110,6 +134,30 @@ const (
 	groupLook  = "look"
 	groupOther = "other"
 )
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// topic is for help: there is a command of that name.
+func topic(cmd *cobra.Command, args []string) error {
+	cmd, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	return noCommand(cmd, rest)
+}
+
+// oneKey is for commands about one lock.
+func oneKey(_ *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0 || args[0] == "":
+		return errors.New("no key: say which lock")
+	case len(args[0]) > locker.MaxKey:
+		return fmt.Errorf("the key is longer than %d bytes", locker.MaxKey)
+	case len(args) > 1:
+		return fmt.Errorf("%q stands after the key: one at a time, and quotes around a key with spaces", args[1])
+	}
+	return nil
+}
 
 // noCommand is for commands that only have commands below them: what is there instead of one is a slip of the pen.
 func noCommand(cmd *cobra.Command, args []string) error {
@@ -163,7 +211,7 @@ func (a *app) config() (*config.Config, error) {
 	return c, nil
 }
 
-// open returns the Locker that c describes. Close it with [closeLocker].
+// open returns the Locker that c describes. Close it with [closeLocker], or leave it to main, in opened.
 func (a *app) open(ctx context.Context, c *config.Config, opts ...locker.Option) (locker.Locker, error) {
 	l, err := c.Open(ctx, opts...)
 	if err != nil {

@@ -3,7 +3,9 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 )
 
@@ -65,6 +68,14 @@ func TestConfigMistakes(t *testing.T) {
 		"both":           {[]string{"config", "check", "--url", "memory:", "--config", "f"}, 64, "one of them must go: see --help\n"},
 		"slip":           {[]string{"cofnig"}, 64, `locker: unknown command "cofnig": did you mean config?: see locker --help` + "\n"},
 		"slip below":     {[]string{"config", "chek"}, 64, "did you mean check?: see locker config --help\n"},
+		"empty":          {[]string{"config", "print", "--url", ""}, 64, "locker: --url is empty: see locker config print --help\n"},
+		"help for what":  {[]string{"help", "rn"}, 64, `locker: unknown command "rn": did you mean run?: see locker help --help` + "\n"},
+		"help too deep":  {[]string{"help", "config", "chek"}, 64, "did you mean check?: see locker help --help\n"},
+		"no such shell":  {[]string{"completion", "tcsh"}, 64, `locker: unknown command "tcsh": see locker completion --help` + "\n"},
+		"no key":         {[]string{"inspect"}, 64, "locker: no key: say which lock: see locker inspect --help\n"},
+		"an empty key":   {[]string{"watch", ""}, 64, "locker: no key: say which lock: see locker watch --help\n"},
+		"a long key":     {[]string{"inspect", strings.Repeat("k", locker.MaxKey+1)}, 64, "longer than 65536 bytes: see locker inspect --help\n"},
+		"two keys":       {[]string{"release", "a", "b"}, 64, "quotes around a key with spaces: see locker release --help\n"},
 		"too many":       {[]string{"version", "x"}, 64, "see locker version --help\n"},
 		"JSON":           {[]string{"--json", "--bogus"}, 64, `{"error":"unknown flag: --bogus","next":"see locker --help","code":64}` + "\n"},
 		"JSON, not ours": {[]string{"run", "--", "x", "--json"}, 78, "or use --url or --config\n"},
@@ -81,6 +92,8 @@ func TestVersion(t *testing.T) {
 	code, stdout, _ := call(nil, "version")
 	assert.Zero(t, code)
 	assert.Regexp(t, `^locker \S+\n(commit .*\n)?go1\S+ \S+, drivers: goredis, redigo, rueidis\n$`, stdout)
+	_, short, _ := call(nil, "--version")
+	assert.Equal(t, stdout, short)
 	_, stdout, _ = call(nil, "version", "--json")
 	var v buildInfo
 	require.NoError(t, json.Unmarshal([]byte(stdout), &v))
@@ -106,6 +119,31 @@ func TestHelpHasExamplesAndExitCodes(t *testing.T) {
 	for _, text := range []string{"--on-lost", "LOCKER_FENCE", "Exit codes:", "Examples:", "--wait"} {
 		assert.Contains(t, stdout, text)
 	}
+	assert.NotContains(t, stdout, "(default )")
+	code, stdout, _ = call(nil, "help", "config", "check")
+	assert.Zero(t, code)
+	assert.Contains(t, stdout, "locker config check")
 	_, root, _ := call(nil)
 	assert.Contains(t, root, "Run a command while holding a lock")
+}
+
+// slowly is a Locker that says so when it is closed.
+type slowly struct {
+	locker.Locker
+	closed func()
+}
+
+func (s slowly) Close() error {
+	s.closed()
+	return nil
+}
+
+// TestErrorsComeBeforeTheEnd: closing can take seconds while servers are silent.
+func TestErrorsComeBeforeTheEnd(t *testing.T) {
+	var stderr bytes.Buffer
+	said := ""
+	a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &stderr}
+	a.opened = append(a.opened, slowly{closed: func() { said = stderr.String() }})
+	assert.Equal(t, exitConfig, a.main(t.Context(), []string{"inspect", "k"}))
+	assert.Contains(t, said, "or use --url or --config")
 }

@@ -36,7 +36,7 @@ that, fencing counters stay for a day).
 What would need the servers to hang or to restart, or all their keys to be read, is skipped. On a link that is slow a
 property may fail because it took too long.
 
-It exits with 0 if all properties hold, and with 1 otherwise.`,
+It exits with 0 if all properties hold, with 1 if one does not, and with 69 if the servers cannot be used.`,
 		Example: `  locker conform --url redis+rueidis://localhost
   locker conform --json | jq -r '.[] | select(.outcome == "fail") | .property'`,
 		Args: cobra.NoArgs,
@@ -72,7 +72,16 @@ func (a *app) conform(ctx context.Context) error {
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	cmd := exec.CommandContext(ctx, self, "conform", "--url="+a.url, "--config="+a.file)
+	if err := a.tryOnce(ctx, under(c, prefix)); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, self, "conform")
+	if a.url != "" {
+		cmd.Args = append(cmd.Args, "--url="+a.url)
+	}
+	if a.file != "" {
+		cmd.Args = append(cmd.Args, "--config="+a.file)
+	}
 	cmd.Env = append(slices.Clone(a.environ), suiteEnv+"="+prefix)
 	var trouble strings.Builder
 	cmd.Stderr = &trouble
@@ -95,6 +104,21 @@ func (a *app) conform(ctx context.Context) error {
 		return fmt.Errorf("the suite did not run: %w: %s", err, strings.TrimSpace(trouble.String()))
 	}
 	return a.printResults(results)
+}
+
+// tryOnce takes a lock. Where that is not possible, every property fails, each with its own text, and for minutes if the server
+// hangs.
+func (a *app) tryOnce(ctx context.Context, c *config.Config) error {
+	l, err := a.open(ctx, c)
+	if err != nil {
+		return err
+	}
+	a.opened = append(a.opened, l)
+	lease, err := l.TryLock(ctx, "probe")
+	if err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
 }
 
 // runSuite runs the suite under prefix, and ends the process.

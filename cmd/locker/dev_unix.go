@@ -65,6 +65,17 @@ func tryRedis(ctx context.Context, binary string) (*devNode, error) {
 			return nil, fmt.Errorf("%w: %s", errNotUp, lines[len(lines)-1])
 		}
 	}
+	// Somebody may kill it, to see what happens. Nobody watches over its files then, and nobody needs them.
+	removed := make(chan struct{})
+	go func() {
+		defer close(removed)
+		<-p.Gone()
+		_ = os.RemoveAll(dir)
+	}()
+	n.stop = func() {
+		p.Kill()
+		<-removed
+	}
 	return n, nil
 }
 

@@ -60,7 +60,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	if err != nil {
 		return err
 	}
-	defer closeLocker(l)
+	a.opened = append(a.opened, l)
 	if err := h.acquire(ctx, l); err != nil {
 		return err
 	}

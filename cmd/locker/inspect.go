@@ -30,17 +30,16 @@ nodes answered). For how long a lock has been held is concluded from its fencing
 It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 		Example: `  locker inspect backup
   locker inspect backup --json | jq -r .state`,
-		Args: cobra.ExactArgs(1),
+		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.inspect(cmd.Context(), args[0]) },
 	}
 }
 
 func (a *app) inspect(ctx context.Context, key string) error {
-	i, done, err := a.inspector(ctx)
+	i, err := a.inspector(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
 	seen, err := i.Inspect(ctx, key)
 	switch {
 	case err != nil && seen.Nodes == nil:
@@ -56,24 +55,24 @@ func (a *app) inspect(ctx context.Context, key string) error {
 }
 
 // inspector opens the locks that the flags and the environment name, to look into them.
-func (a *app) inspector(ctx context.Context) (i locker.Inspector, done func(), err error) {
+func (a *app) inspector(ctx context.Context) (locker.Inspector, error) {
 	c, err := a.config()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if c.Backend == "memory" {
-		return nil, nil, &exitError{exitConfig, errors.New("locks in memory are those of another process"), "name the Redis that they are on"}
+		return nil, &exitError{exitConfig, errors.New("locks in memory are those of another process"), "name the Redis that they are on"}
 	}
 	l, err := a.open(ctx, c)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	a.opened = append(a.opened, l)
 	i, ok := locker.As[locker.Inspector](l)
 	if !ok {
-		closeLocker(l)
-		return nil, nil, errors.New("these locks cannot be looked into")
+		return nil, errors.New("these locks cannot be looked into")
 	}
-	return i, func() { closeLocker(l) }, nil
+	return i, nil
 }
 
 // lockJSON is an inspection as JSON. What is not known, or makes no sense in a state, is left out.

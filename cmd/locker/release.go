@@ -31,7 +31,7 @@ enough, and better than the token, which other users could see among the argumen
 It exits with 0 if the lock was taken, or was free, and with 75 if another owner has it.`,
 		Example: `  locker release backup
   locker release backup --token 3Vd9kzLq --yes`,
-		Args: cobra.ExactArgs(1),
+		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.release(cmd.Context(), args[0], token, yes) },
 	}
 	cmd.Flags().StringVar(&token, "token", "", "take it only if the owner's `token` is this, or begins so")
@@ -43,18 +43,19 @@ It exits with 0 if the lock was taken, or was free, and with 75 if another owner
 const minToken = 4
 
 func (a *app) release(ctx context.Context, key, token string, yes bool) error {
-	token = strings.TrimSuffix(token, "…") // as inspect shows it
-	if token != "" && len(token) < minToken {
-		return usageError("--token: %d characters could be anybody's, give %d at least", len(token), minToken)
+	if token != "" {
+		token = strings.TrimSuffix(token, "…") // as inspect shows it
+		if len(token) < minToken {
+			return usageError("--token: %d characters could be anybody's, give %d at least", len(token), minToken)
+		}
 	}
 	if !yes && !isTerminal(a.stdin) {
 		return errNobodyToAsk
 	}
-	i, done, err := a.inspector(ctx)
+	i, err := a.inspector(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
 	if !yes {
 		seen, err := i.Inspect(ctx, key)
 		switch {

@@ -59,17 +59,17 @@ func runCommand(a *app) *cobra.Command {
   locker run --key deploy --wait 10m --ttl 1m --max-hold 1h -- make deploy
   locker run --key report --wait 5s --min-hold 1m --quiet -- /usr/local/bin/report     # from cron, on each machine
   locker run --key jobs -- sh -c 'psql -v fence="$LOCKER_FENCE" -f job.sql'`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			switch {
-			case len(args) == 0:
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
 				return errors.New("no command is given, after --")
-			case cmd.ArgsLenAtDash() > 0:
-				return fmt.Errorf("%q stands before the --", args[0])
 			}
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			o.args = args
+			if cmd.Flags().Changed("grace") && o.grace < 0 {
+				return usageError("--grace %v: it is 0 or more", o.grace)
+			}
 			return a.run(cmd.Context(), o)
 		},
 	}
@@ -82,7 +82,7 @@ func runCommand(a *app) *cobra.Command {
 	flags.DurationVar(&o.maxHold, "max-hold", 0, "stop the command after so long")
 	flags.StringVar(&o.onLost, "on-lost", onLostTerm, "if the lock is lost: `term`, kill or notify the command")
 	flags.DurationVar(&o.grace, "grace", -1, "`time` between SIGTERM and SIGKILL (5s, or a third of the TTL if that is less)")
-	flags.Lookup("grace").DefValue = ""
+	flags.Lookup("grace").DefValue = "0s" // which help does not show
 	_ = cmd.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]cobra.Completion{
 		cobra.CompletionWithDesc(onLostTerm, "SIGTERM, and SIGKILL after the grace"),
 		cobra.CompletionWithDesc(onLostKill, "SIGKILL at once"),
@@ -123,7 +123,8 @@ Exit codes:
    65  the key holds something else             78  the configuration is wrong
    69  the server, or the quorum, is down       79  the lock was lost while the command ran
   126  the command cannot be executed          127  there is no such command
-  128+n  signal n came before the command was started`
+  128+n  signal n came before the command was started
+   70, 71  what should not happen: a helper process was killed; the system refused to start one`
 
 // check looks at what can be wrong before anything is done, and fills in the rest.
 func (o *runOptions) check(c *config.Config) error {

@@ -107,6 +107,7 @@ func TestExitCodes(t *testing.T) {
 		"a TTL of a month":      {url, []string{"-k", "k", "--ttl", "720h", "--", "true"}, 64, "--ttl 720h0m0s"},
 		"a TTL of the URL":      {url + "?ttl=4s", []string{"-k", "k", "--grace", "3s", "--", "true"}, 64, "half of the TTL of 4s"},
 		"grace over max-hold":   {url, []string{"-k", "k", "--max-hold", "1s", "--grace", "1s", "--", "true"}, 64, "not less than --max-hold"},
+		"grace before 0":        {url, []string{"-k", "k", "--grace", "-1s", "--", "true"}, 64, "--grace -1s: it is 0 or more"},
 		"on-lost what":          {url, []string{"-k", "k", "--on-lost", "cry", "--", "true"}, 64, "term, kill or notify"},
 		"no configuration":      {"", []string{"-k", "k", "--", "true"}, 78, "set LOCKER_URL"},
 		"bad configuration":     {"reddis://h", []string{"-k", "k", "--", "true"}, 78, "did you mean redis?"},

@@ -44,6 +44,18 @@ func readBuildInfo() buildInfo {
 	return v
 }
 
+func (v buildInfo) String() string {
+	commit := ""
+	if v.Commit != "" {
+		commit = fmt.Sprintf("commit %s of %s", v.Commit, v.Date)
+		if v.Modified {
+			commit += ", and changes that were not committed"
+		}
+		commit += "\n"
+	}
+	return fmt.Sprintf("locker %s\n%s%s %s, drivers: %s\n", v.Version, commit, v.Go, v.Platform, strings.Join(v.Drivers, ", "))
+}
+
 func versionCommand(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:     "version",
@@ -55,16 +67,8 @@ func versionCommand(a *app) *cobra.Command {
 			if a.json {
 				return a.printJSON(v)
 			}
-			fmt.Fprintf(a.stdout, "locker %s\n", v.Version)
-			if v.Commit != "" {
-				modified := ""
-				if v.Modified {
-					modified = ", and changes that were not committed"
-				}
-				fmt.Fprintf(a.stdout, "commit %s of %s%s\n", v.Commit, v.Date, modified)
-			}
-			fmt.Fprintf(a.stdout, "%s %s, drivers: %s\n", v.Go, v.Platform, strings.Join(v.Drivers, ", "))
-			return nil
+			_, err := fmt.Fprint(a.stdout, v)
+			return err
 		},
 	}
 }

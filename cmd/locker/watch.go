@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -38,7 +39,7 @@ queue, so that it is in nobody's way.
 A store that does not answer is a change like others. Ctrl-C ends it with 0.`,
 		Example: `  locker watch backup
   locker watch backup --json | jq -r 'select(.state == "held") | .owner'`,
-		Args: cobra.ExactArgs(1),
+		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval < minInterval {
 				return usageError("--interval %v is below the minimum of %v", interval, minInterval)
@@ -53,11 +54,10 @@ A store that does not answer is a change like others. Ctrl-C ends it with 0.`,
 }
 
 func (a *app) watch(ctx context.Context, key string, interval time.Duration) error {
-	i, done, err := a.inspector(ctx)
+	i, err := a.inspector(ctx)
 	if err != nil {
 		return err
 	}
-	defer done()
 	v := view{app: a, key: key, live: isTerminal(a.stdout) && !a.json && a.getenv("TERM") != "dumb"}
 	defer v.end()
 	for {
@@ -95,7 +95,7 @@ type view struct {
 func (v *view) show(at time.Time, seen locker.Inspection, err error) {
 	fault := ""
 	if err != nil {
-		fault = err.Error()
+		fault = strings.TrimPrefix(err.Error(), "locker: ")
 	}
 	changed := !v.shown || fault != v.fault || different(v.last, seen)
 	v.shown, v.last, v.fault = true, seen, fault

@@ -52,21 +52,35 @@ func (l *Leash) Off() {
 	_ = l.watcher.Wait()
 }
 
+// gate becomes the child when it reads a line, and nothing when stdin closes without one: until the watcher is there, the
+// end of this process would leave the child behind.
+const gate = `read -r line && exec "$@" </dev/null`
+
 // Spawn starts binary with its files in dir, in a process group of its own for the same reason as the watcher. env is
 // added to this process's environment.
 func Spawn(binary, dir string, env, args []string) (*Process, error) {
-	p := &Process{cmd: exec.Command(binary, args...), gone: make(chan struct{})}
+	path, err := exec.LookPath(binary)
+	if err != nil { // the shell would only say so by its exit code
+		return nil, err
+	}
+	p := &Process{cmd: exec.Command("/bin/sh", "-c", gate, "locker-gate", path), gone: make(chan struct{})}
+	p.cmd.Args = append(p.cmd.Args, args...)
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	p.cmd.Env = append(os.Environ(), env...)
+	opener, err := p.cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	var err error
 	if p.leash, err = NewLeash(p.Pid(), dir); err != nil {
 		_ = p.cmd.Process.Kill()
 		_ = p.cmd.Wait()
 		return nil, err
 	}
+	_, _ = io.WriteString(opener, "go\n") // or the child is dead, which reap sees
+	_ = opener.Close()
 	go p.reap()
 	return p, nil
 }
