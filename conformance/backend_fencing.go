@@ -9,6 +9,14 @@ import (
 	"github.com/golocker/locker"
 )
 
+// needFencing skips the property of a backend that is declared to have no tokens.
+func needFencing(t testing.TB, unfenced bool) {
+	t.Helper()
+	if unfenced {
+		t.Skip("the harness declares Unfenced")
+	}
+}
+
 // growing checks tokens that are granted one after another.
 type growing struct {
 	unfenced bool
@@ -100,9 +108,7 @@ func fenceGrowsByGrant(t testing.TB, h BackendHarness) {
 // fenceIsUnique is about grants around those attempts that fail. Down is used, too, but a store may forget over it: then it
 // shows only that the attempts made meanwhile do not land on what comes after it.
 func fenceIsUnique(t testing.TB, h BackendHarness) {
-	if h.Unfenced {
-		t.Skip("the harness declares Unfenced")
-	}
+	needFencing(t, h.Unfenced)
 	bs, s := backends(t, h, 3)
 	g := growing{}
 	n := 0
@@ -181,9 +187,7 @@ func fenceIsUnique(t testing.TB, h BackendHarness) {
 }
 
 func fenceOutlivesTheLock(t testing.TB, h BackendHarness) {
-	if h.Unfenced {
-		t.Skip("the harness declares Unfenced")
-	}
+	needFencing(t, h.Unfenced)
 	bs, s := backends(t, h, 2)
 	g := growing{}
 	for i := range 2 {
@@ -207,9 +211,7 @@ func fenceOutlivesTheLock(t testing.TB, h BackendHarness) {
 }
 
 func fenceSurvivesRestart(t testing.TB, h BackendHarness) {
-	if h.Unfenced {
-		t.Skip("the harness declares Unfenced")
-	}
+	needFencing(t, h.Unfenced)
 	bs, s := backends(t, h, 2)
 	if s.Restart == nil {
 		t.Skip("the harness has no Restart")

@@ -2,8 +2,6 @@ package conformance
 
 import (
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -11,7 +9,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
 )
 
 // role is what a toy is besides a Backend.
@@ -23,7 +20,8 @@ func notifier(b *toyBackend) locker.Backend { return toyNotifier{b} }
 
 func toyHarness(r role, spoil func(s *toy)) BackendHarness {
 	return BackendHarness{
-		FIFO: true,
+		Bubble: notCalled,
+		FIFO:   true,
 		Store: func(testing.TB) BackendStore {
 			s := newToy()
 			if spoil != nil {
@@ -155,18 +153,6 @@ var backendFlaws = []struct {
 	{name: "tells for ever", fails: []string{"NotifyStops"}, role: notifier, store: func(s *toy) { s.neverStops = true }},
 }
 
-// virtually lets record run the properties in the bubble of the test: it does not make subtests.
-func virtually(t *testing.T, h BackendHarness, properties []property[BackendHarness]) map[string]verdict {
-	t.Helper()
-	h.Bubble = func(*testing.T, func(*testing.T)) { panic("not called by record") }
-	verdicts := map[string]verdict{}
-	virtual.Test(t, func(t *testing.T) {
-		verdicts = record(t, h, properties)
-		time.Sleep(2 * time.Minute) // what a property left alone comes to its end
-	})
-	return verdicts
-}
-
 // Each flaw is noticed by the properties that are about it and by no others.
 func TestBackendSuiteCatchesFlaws(t *testing.T) {
 	for _, f := range backendFlaws {
@@ -178,21 +164,7 @@ func TestBackendSuiteCatchesFlaws(t *testing.T) {
 			if f.change != nil {
 				f.change(&h)
 			}
-			failed := failures(virtually(t, h, backendProperties))
-			names := slices.Sorted(maps.Keys(failed))
-			if f.broad {
-				assert.Subset(t, names, f.fails)
-			} else {
-				assert.ElementsMatch(t, f.fails, names)
-			}
-			for _, name := range names {
-				assert.Contains(t, failed[name], "\nthe rule of "+name+": ")
-				assert.Contains(t, failed[name], "\nwhy it matters: ")
-				if t.Failed() {
-					first, _, _ := strings.Cut(failed[name], "\n")
-					t.Logf("%s: %s", name, first)
-				}
-			}
+			wantFailures(t, virtually(t, h, backendProperties), f.fails, f.broad)
 		})
 	}
 }
@@ -243,5 +215,7 @@ func TestBackendHooksNotGivenAreSkipped(t *testing.T) {
 
 // A real clock, for all that has a bound of its own then.
 func TestSoundBackendPassesInRealTime(t *testing.T) {
-	RunBackend(t, toyHarness(queuer, nil))
+	h := toyHarness(queuer, nil)
+	h.Bubble = nil
+	RunBackend(t, h)
 }

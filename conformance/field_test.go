@@ -5,12 +5,10 @@ import (
 	"maps"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
 )
 
 // constant is a backend whose owners all have the same value, as of a program that sets "1", "locked" or its own name.
@@ -130,14 +128,11 @@ func TestBugsOfTheFieldAreNamed(t *testing.T) {
 			}
 			h := toyHarness(bug.role, bug.store)
 			assert.Subset(t, slices.Collect(maps.Keys(failures(virtually(t, h, backendProperties)))), bug.backend)
-			virtual.Test(t, func(t *testing.T) {
-				failed := failures(record(t, LockerHarness{Store: func(t testing.TB) LockerStore {
-					s := h.Store(t)
-					return LockerStore{Client: func() locker.Locker { return locker.NewClient(s.Open()) }, Delete: s.Delete, Hang: s.Hang, Restart: s.Restart}
-				}}, only(lockerProperties, bug.locker)))
-				time.Sleep(time.Minute) // what a property left alone comes to its end
-				assert.Len(t, failed, len(bug.locker), "%v", slices.Collect(maps.Keys(failed)))
-			})
+			failed := failures(virtually(t, LockerHarness{Store: func(t testing.TB) LockerStore {
+				s := h.Store(t)
+				return LockerStore{Client: func() locker.Locker { return locker.NewClient(s.Open()) }, Delete: s.Delete, Hang: s.Hang, Restart: s.Restart}
+			}}, only(lockerProperties, bug.locker)))
+			assert.Len(t, failed, len(bug.locker), "%v", slices.Collect(maps.Keys(failed)))
 		})
 	}
 }

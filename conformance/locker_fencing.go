@@ -25,9 +25,7 @@ func fenceGrows(t testing.TB, h LockerHarness) {
 
 // fenceIsUniqueToLeases looks at the leases around attempts that fail.
 func fenceIsUniqueToLeases(t testing.TB, h LockerHarness) {
-	if h.Unfenced {
-		t.Skip("the harness declares Unfenced")
-	}
+	needFencing(t, h.Unfenced)
 	ls, s := clients(t, h, 3)
 	g := growing{}
 	attempt := func(l locker.Locker, limit time.Duration) uint64 {
@@ -94,9 +92,7 @@ func fenceIsUniqueToLeases(t testing.TB, h LockerHarness) {
 }
 
 func fenceOutlivesTheLease(t testing.TB, h LockerHarness) {
-	if h.Unfenced {
-		t.Skip("the harness declares Unfenced")
-	}
+	needFencing(t, h.Unfenced)
 	ls, s := clients(t, h, 2)
 	g := growing{}
 	for i := range 2 {
@@ -119,9 +115,7 @@ func fenceOutlivesTheLease(t testing.TB, h LockerHarness) {
 }
 
 func fenceSurvivesRestartToo(t testing.TB, h LockerHarness) {
-	if h.Unfenced {
-		t.Skip("the harness declares Unfenced")
-	}
+	needFencing(t, h.Unfenced)
 	ls, s := clients(t, h, 2)
 	if s.Restart == nil {
 		t.Skip("the harness has no Restart")

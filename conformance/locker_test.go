@@ -3,7 +3,6 @@ package conformance
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
 )
 
 // flaw is a mistake that a store or a locker makes: each is one that libraries of the field have made.
@@ -26,8 +24,7 @@ type flaw struct {
 }
 
 func harness(f flaw) LockerHarness {
-	bubble := func(*testing.T, func(*testing.T)) { panic("not called by record") }
-	h := LockerHarness{Bubble: bubble, Store: func(testing.TB) LockerStore {
+	h := LockerHarness{Bubble: notCalled, Store: func(testing.TB) LockerStore {
 		s := newToy()
 		if f.store != nil {
 			f.store(s)
@@ -339,22 +336,7 @@ var flaws = []flaw{
 func TestLockerSuiteCatchesFlaws(t *testing.T) {
 	for _, f := range flaws {
 		t.Run(f.name, func(t *testing.T) {
-			virtual.Test(t, func(t *testing.T) {
-				failed := failures(record(t, harness(f), lockerProperties))
-				time.Sleep(time.Minute) // what a property left alone comes to its end
-				names := slices.Sorted(maps.Keys(failed))
-				if f.broad {
-					assert.Subset(t, names, f.fails)
-				} else {
-					assert.ElementsMatch(t, f.fails, names)
-				}
-				if t.Failed() {
-					for _, name := range names {
-						first, _, _ := strings.Cut(failed[name], "\n")
-						t.Logf("%s: %s", name, first)
-					}
-				}
-			})
+			wantFailures(t, virtually(t, harness(f), lockerProperties), f.fails, f.broad)
 		})
 	}
 }
@@ -377,12 +359,9 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		s := store(t)
 		return LockerStore{Client: s.Client}
 	}
-	virtual.Test(t, func(t *testing.T) {
-		verdicts := record(t, h, lockerProperties)
-		time.Sleep(time.Minute)
-		assert.Empty(t, failures(verdicts))
-		for _, name := range []string{"LossIsNoticed", "HungStoreIsBounded", "LatencyCounts", "ForeignKeyIsRefused", "ServedInOrder", "NothingIsLeft", "FenceSurvivesRestart"} {
-			assert.True(t, verdicts[name].skipped, name)
-		}
-	})
+	verdicts := virtually(t, h, lockerProperties)
+	assert.Empty(t, failures(verdicts))
+	for _, name := range []string{"LossIsNoticed", "HungStoreIsBounded", "LatencyCounts", "ForeignKeyIsRefused", "ServedInOrder", "NothingIsLeft", "FenceSurvivesRestart"} {
+		assert.True(t, verdicts[name].skipped, name)
+	}
 }

@@ -4,21 +4,17 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
 )
 
 func quorumHarness(nodes int, spoil func(q *toyQuorum), wrapper locker.Middleware) QuorumHarness {
 	return QuorumHarness{
-		Bubble: virtual.Test,
+		Bubble: notCalled,
 		Budget: toyBudget,
 		Store: func(testing.TB) QuorumStore {
 			q := newToyQuorum(nodes)
@@ -151,31 +147,16 @@ var quorumFlaws = []struct {
 func TestQuorumSuiteCatchesFlaws(t *testing.T) {
 	for _, f := range quorumFlaws {
 		t.Run(f.name, func(t *testing.T) {
-			virtual.Test(t, func(t *testing.T) {
-				h := quorumHarness(cmp.Or(f.nodes, 3), f.store, f.wrapper)
-				if f.change != nil {
-					store := h.Store
-					h.Store = func(t testing.TB) QuorumStore {
-						s := store(t)
-						f.change(&s)
-						return s
-					}
+			h := quorumHarness(cmp.Or(f.nodes, 3), f.store, f.wrapper)
+			if f.change != nil {
+				store := h.Store
+				h.Store = func(t testing.TB) QuorumStore {
+					s := store(t)
+					f.change(&s)
+					return s
 				}
-				failed := failures(record(t, h, quorumProperties))
-				time.Sleep(time.Minute) // what a property left alone comes to its end
-				names := slices.Sorted(maps.Keys(failed))
-				if f.broad {
-					assert.Subset(t, names, f.fails)
-				} else {
-					assert.ElementsMatch(t, f.fails, names)
-				}
-				if t.Failed() {
-					for _, name := range names {
-						first, _, _ := strings.Cut(failed[name], "\n")
-						t.Logf("%s: %s", name, first)
-					}
-				}
-			})
+			}
+			wantFailures(t, virtually(t, h, quorumProperties), f.fails, f.broad)
 		})
 	}
 }
@@ -202,12 +183,9 @@ func TestQuorumHooksNotGivenAreSkipped(t *testing.T) {
 		}
 		return s
 	}
-	virtual.Test(t, func(t *testing.T) {
-		verdicts := record(t, h, quorumProperties)
-		time.Sleep(time.Minute)
-		assert.Empty(t, failures(verdicts))
-		for name, v := range verdicts {
-			assert.Equal(t, name != "SplitVotesEnd", v.skipped, name)
-		}
-	})
+	verdicts := virtually(t, h, quorumProperties)
+	assert.Empty(t, failures(verdicts))
+	for name, v := range verdicts {
+		assert.Equal(t, name != "SplitVotesEnd", v.skipped, name)
+	}
 }

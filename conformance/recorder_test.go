@@ -1,8 +1,16 @@
 package conformance
 
 import (
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/golocker/locker/internal/virtual"
 )
 
 // verdict is what a trial heard about one property.
@@ -40,6 +48,40 @@ func recordBy[H any](t testing.TB, h H, properties []property[H], verify func(pr
 		verdicts[p.name] = verdict{trials[i].Failed(), trials[i].Skipped(), trials[i].texts()}
 	}
 	return verdicts
+}
+
+// notCalled is the Bubble of harnesses for virtually.
+func notCalled(*testing.T, func(*testing.T)) { panic("record makes no subtests") }
+
+// virtually is record in a bubble around all properties.
+func virtually[H any](t *testing.T, h H, properties []property[H]) (verdicts map[string]verdict) {
+	t.Helper()
+	virtual.Test(t, func(t *testing.T) {
+		verdicts = record(t, h, properties)
+		time.Sleep(2 * time.Minute) // what a property left alone comes to its end
+	})
+	return verdicts
+}
+
+// wantFailures checks that those and no other properties have failed, unless broad: then others may, too. Each has to say what
+// it is about.
+func wantFailures(t *testing.T, verdicts map[string]verdict, want []string, broad bool) {
+	t.Helper()
+	failed := failures(verdicts)
+	names := slices.Sorted(maps.Keys(failed))
+	if broad {
+		assert.Subset(t, names, want)
+	} else {
+		assert.ElementsMatch(t, want, names)
+	}
+	for _, name := range names {
+		assert.Contains(t, failed[name], "\nthe rule of "+name+": ")
+		assert.Contains(t, failed[name], "\nwhy it matters: ")
+		if t.Failed() {
+			first, _, _ := strings.Cut(failed[name], "\n")
+			t.Logf("%s: %s", name, first)
+		}
+	}
 }
 
 // failures lists the properties that failed.

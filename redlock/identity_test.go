@@ -71,13 +71,14 @@ func TestSameServerTwice(t *testing.T) {
 			t.Run(name+", "+driver, func(t *testing.T) {
 				addrs := []string{c[0].Addr(), c[1].Addr(), again}
 				var ds []drivers.Driver
-				for _, addr := range addrs {
-					d := open(t, driver, addr)
-					defer d.Close()
-					ds = append(ds, d)
-				}
 				var err error
 				eventually(t, 30*time.Second, "it is refused", func() bool {
+					ds = nil
+					for _, addr := range addrs {
+						d := open(t, driver, addr)
+						t.Cleanup(func() { _ = d.Close() })
+						ds = append(ds, d)
+					}
 					start := time.Now()
 					l, e := redlock.New(ds, redlock.Names(addrs...), redlock.Logger(newLog().Logger))
 					if err = e; err != nil {
@@ -87,10 +88,6 @@ func TestSameServerTwice(t *testing.T) {
 						t.Fatalf("accepted, after %v", took)
 					}
 					_ = l.Close()
-					for i, addr := range addrs {
-						ds[i] = open(t, driver, addr)
-						defer ds[i].Close()
-					}
 					return false
 				})
 				wantText(t, err, addrs[0], again, "same server")

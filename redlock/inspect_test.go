@@ -35,18 +35,7 @@ func TestInspectionOfAQuorum(t *testing.T) {
 		{"a down down down down", locker.LockUnknown, "a", locker.ErrNoQuorum},
 	} {
 		nodes := strings.Fields(test.nodes)
-		for i, s := range c {
-			s.Cmd(t, "FLUSHALL")
-			switch nodes[i] {
-			case "-":
-			case "list":
-				s.Cmd(t, "RPUSH", "lock:k", "a")
-			case "down":
-				s.Pause()
-			default:
-				s.Cmd(t, "SET", "lock:k", nodes[i], "PX", 60000)
-			}
-		}
+		c.set(t, nodes)
 		var seen locker.Inspection
 		var err error
 		heard(nodes, func() locker.Inspection {
@@ -66,6 +55,25 @@ func TestInspectionOfAQuorum(t *testing.T) {
 		}
 		for _, s := range c {
 			s.Resume()
+		}
+	}
+}
+
+// set gives each node what there is of k: nothing ("-"), a list, or its owner, who is a on a node that then hangs ("down").
+func (c cluster) set(t *testing.T, nodes []string) {
+	t.Helper()
+	for i, s := range c {
+		s.Resume()
+		s.Cmd(t, "FLUSHALL")
+		switch nodes[i] {
+		case "-":
+		case "list":
+			s.Cmd(t, "RPUSH", "lock:k", "a")
+		case "down":
+			s.Cmd(t, "SET", "lock:k", "a", "PX", 60000)
+			s.Pause()
+		default:
+			s.Cmd(t, "SET", "lock:k", nodes[i], "PX", 60000)
 		}
 	}
 }
@@ -107,26 +115,10 @@ func TestForceReleaseOnAQuorum(t *testing.T) {
 		{"hold:a hold:a hold:a hold:a -", "", nil, "- - - - -"},
 	} {
 		nodes := strings.Fields(test.nodes)
-		prepare := func() {
-			for i, s := range c {
-				s.Resume()
-				s.Cmd(t, "FLUSHALL")
-				switch nodes[i] {
-				case "-":
-				case "list":
-					s.Cmd(t, "RPUSH", "lock:k", "a")
-				case "down":
-					s.Cmd(t, "SET", "lock:k", "a", "PX", 60000)
-					s.Pause()
-				default:
-					s.Cmd(t, "SET", "lock:k", nodes[i], "PX", 60000)
-				}
-			}
-		}
 		var seen locker.Inspection
 		var err error
 		heard(nodes, func() locker.Inspection {
-			prepare()
+			c.set(t, nodes)
 			seen, err = l.ForceRelease(t.Context(), "k", test.from)
 			return seen
 		})

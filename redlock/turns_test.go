@@ -150,10 +150,19 @@ func TestTurnsWhileTheQueueFails(t *testing.T) {
 					s := c[keeper("k", 5)]
 					a := &asks{tokens: map[string]bool{}}
 					ls := contenders(t, c, driver, a)
-					timer := time.AfterFunc(d/2, func() { fail(t, s) })
+					failed := make(chan struct{})
+					timer := time.AfterFunc(d/2, func() {
+						fail(t, s)
+						close(failed)
+					})
 					r = contention.RunOverFailure(t, ls, "k", time.Millisecond, d)
-					timer.Stop()
+					if !timer.Stop() {
+						<-failed
+					}
 					s.Resume()
+					if len(r.Handoffs) == 0 {
+						continue // a stall has taken all the time
+					}
 					if len(r.Unconfirmed) > 1 { // there was one holder when the node failed
 						t.Errorf("%d releases were not confirmed: %v", len(r.Unconfirmed), r.Unconfirmed)
 					}
@@ -166,7 +175,7 @@ func TestTurnsWhileTheQueueFails(t *testing.T) {
 				if p99 := contention.Quantile(r.Waits, .99); measure && p99 > 2*r.FairWait() {
 					t.Errorf("p99 %v, fair %v", p99, r.FairWait())
 				}
-				if each > most || r.Unfairness() > unfair || gap > 5*time.Second {
+				if len(r.Handoffs) == 0 || each > most || r.Unfairness() > unfair || gap > 5*time.Second {
 					t.Errorf("%.3f attempts each, want %v; unfairness %.2f, want %v: %v; gap %v", each, most, r.Unfairness(), unfair, r.Holds, gap)
 				}
 			})

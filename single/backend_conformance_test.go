@@ -30,7 +30,9 @@ func backend(d drivers.Driver, fifo bool) locker.Backend {
 	return n
 }
 
-func TestBackendConformanceInVirtualTime(t *testing.T) {
+// conformVirtually checks the backend with a queue and without one, on a simulated node that it reaches by what wrap makes of its
+// driver.
+func conformVirtually(t *testing.T, wrap func(drivers.Driver) drivers.Driver) {
 	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
 		t.Run(name, func(t *testing.T) {
 			conformance.RunBackend(t, conformance.BackendHarness{
@@ -40,7 +42,7 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 					n := simnode.New()
 					n.Deliver = wire.Messages
 					return conformance.BackendStore{
-						Open:         func() locker.Backend { return backend(n.Driver(wire.Deliver), fifo) },
+						Open:         func() locker.Backend { return backend(wrap(n.Driver(wire.Deliver)), fifo) },
 						Delete:       func(key string) { n.Delete(single.DefaultPrefix + key) },
 						Foreign:      func(key string) func() bool { return n.Foreign(single.DefaultPrefix + key) },
 						Hang:         wire.Hang,
@@ -56,6 +58,10 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 	}
 }
 
+func TestBackendConformanceInVirtualTime(t *testing.T) {
+	conformVirtually(t, func(d drivers.Driver) drivers.Driver { return d })
+}
+
 // spread makes any driver one of several servers.
 type spread struct{ drivers.Driver }
 
@@ -63,25 +69,7 @@ func (spread) Spread() {}
 
 // The same with keys that are kept apart, as for a cluster. Nobody is told anything there.
 func TestBackendConformanceSpread(t *testing.T) {
-	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
-		t.Run(name, func(t *testing.T) {
-			conformance.RunBackend(t, conformance.BackendHarness{
-				Bubble: virtual.Test, FIFO: fifo,
-				Store: func(testing.TB) conformance.BackendStore {
-					var wire simnode.Wire
-					n := simnode.New()
-					return conformance.BackendStore{
-						Open:      func() locker.Backend { return backend(spread{n.Driver(wire.Deliver)}, fifo) },
-						Delete:    func(key string) { n.Delete(single.DefaultPrefix + key) },
-						Foreign:   func(key string) func() bool { return n.Foreign(single.DefaultPrefix + key) },
-						Hang:      wire.Hang,
-						Down:      wire.Fail,
-						LoseReply: wire.LoseReply,
-					}
-				},
-			})
-		})
-	}
+	conformVirtually(t, func(d drivers.Driver) drivers.Driver { return spread{d} })
 }
 
 // The same on real servers, with one driver: RunLocker has them all.

@@ -190,6 +190,16 @@ func TestClientOfOneServerOfACluster(t *testing.T) {
 	}
 }
 
+// repeatedly calls f until ctx ends, once a millisecond at most, not to take all of the machine: some errors come at once.
+func repeatedly(ctx context.Context, f func()) {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		f()
+		<-tick.C
+	}
+}
+
 // A master that hangs or is gone is missed by its own locks alone, whatever is wanted of it meanwhile.
 func TestMasterFails(t *testing.T) {
 	for what, fail := range map[string]func(s *redistest.Server){
@@ -212,24 +222,22 @@ func TestMasterFails(t *testing.T) {
 				defer cancel()
 				var wg sync.WaitGroup
 				wg.Go(func() {
-					for over.Err() == nil {
+					repeatedly(over, func() {
 						if err := lease.Extend(ctx); err != nil {
 							t.Errorf("a lease on a master that is in order: %v", err)
 						}
-						time.Sleep(time.Millisecond)
-					}
+					})
 				})
 				for i := range missing {
 					wg.Go(func() {
-						for over.Err() == nil {
+						repeatedly(over, func() {
 							if _, err := l.TryLock(over, missing[i]); err == nil {
 								t.Error("a lock from a master that does not answer")
 							}
-							time.Sleep(time.Millisecond) // not to take all of the machine: some errors come at once
-						}
+						})
 					})
 					wg.Go(func() {
-						for over.Err() == nil {
+						repeatedly(over, func() {
 							lease, err := l.TryLock(ctx, there[i])
 							if err == nil {
 								err = lease.Unlock(ctx)
@@ -237,8 +245,7 @@ func TestMasterFails(t *testing.T) {
 							if err != nil {
 								t.Errorf("a master that is in order: %v", err)
 							}
-							time.Sleep(time.Millisecond)
-						}
+						})
 					})
 				}
 				wg.Wait()

@@ -48,13 +48,16 @@ type rig struct {
 	client *locker.Client
 }
 
-func newRig(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) *rig {
+// patient is the time-out of clients in tests that are not about silence: more than a machine stalls for.
+const patient = 20 * time.Second
+
+func newRig(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, timeout time.Duration) *rig {
 	s := redistest.Start(t)
 	p := fault.New(t, s.Addr())
-	r := &rig{s, p, single.New(build(t, p.Addr()), single.Name(s.Addr()), single.Timeout(time.Second))}
+	r := &rig{s, p, single.New(build(t, p.Addr()), single.Name(s.Addr()), single.Timeout(timeout))}
 	closing(t, r.client)
 	// once in peace, so that the server knows the scripts and connections exist
-	eventually(t, 30*time.Second, "a lock in peace", func() bool { // the time-out is less than some machines stall for
+	eventually(t, 30*time.Second, "a lock in peace", func() bool { // the time-out may be less than some machines stall for
 		l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
 		return err == nil && l.Unlock(t.Context()) == nil
 	})
@@ -79,7 +82,7 @@ func TestContextCancelledWhileTheCommandIsInFlight(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				r := newRig(t, build)
+				r := newRig(t, build, patient)
 				r.proxy.Handle(nth(1, action, isAcquire))
 				last := len(r.proxy.Requests())
 				ctx, cancel := context.WithCancel(t.Context())
@@ -101,8 +104,12 @@ func TestContextCancelledWhileTheCommandIsInFlight(t *testing.T) {
 func TestReplyLostAfterExecution(t *testing.T) {
 	for name, action := range map[string]fault.Action{"connection cut": fault.CutAfter, "silence": fault.DropReply} {
 		t.Run(name, func(t *testing.T) {
+			timeout := patient
+			if name == "silence" {
+				timeout = time.Second
+			}
 			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				r := newRig(t, build)
+				r := newRig(t, build, timeout)
 				before := r.proxy.Count(isAcquire)
 				r.proxy.Handle(nth(1, action, isAcquire))
 				_, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
@@ -119,7 +126,7 @@ func TestReplyLostAfterExecution(t *testing.T) {
 // Proxies and clients that resend must not make an owner lose to itself.
 func TestAcquisitionExecutedTwiceIsGranted(t *testing.T) {
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		r := newRig(t, build)
+		r := newRig(t, build, patient)
 		r.proxy.Handle(nth(1, fault.Duplicate, isAcquire))
 		l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
 		if err != nil {
@@ -139,7 +146,7 @@ func TestReleaseReplyLost(t *testing.T) {
 	for name, action := range map[string]fault.Action{"before execution": fault.CutBefore, "after execution": fault.CutAfter} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				r := newRig(t, build)
+				r := newRig(t, build, patient)
 				l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
 				if err != nil {
 					t.Fatal(err)
@@ -159,7 +166,7 @@ func TestSweepOverFailingCommands(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				r := newRig(t, build)
+				r := newRig(t, build, time.Second)
 				isScript := fault.Named("EVALSHA", "EVAL")
 				for n := 1; ; n++ {
 					if n > 10 {

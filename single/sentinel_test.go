@@ -57,21 +57,41 @@ func TestFailoverBySentinel(t *testing.T) {
 			sentinel := redistest.StartSentinel(t, master, replica)
 			l := closing(t, single.New(build(t, sentinel.Addr())))
 			waiter := closing(t, single.New(build(t, sentinel.Addr())))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // a sentinel that a stall has surprised pauses for 30 s
 			defer cancel()
+			unlock := func(lease locker.Lease) {
+				err := lease.Unlock(ctx)
+				if err != nil && !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrNotHeld) {
+					t.Errorf("unlock: %v", err)
+				}
+			}
 
 			last := uint64(0)
 			for _, f := range []struct {
-				next *redistest.Server // the master then
-				over func()
+				next  *redistest.Server // the master then
+				over  func()
+				after func()
 			}{
-				{replica, func() { sentinel.Cmd(t, "SENTINEL", "FAILOVER", redistest.SentinelMaster) }},
-				{master, replica.Kill},
+				{replica, func() {
+					eventually(t, time.Minute, "the sentinel sees that the replica is fit", func() bool {
+						if replica.IsMaster() { // by the sentinel's own doing, on a machine that stalls
+							return true
+						}
+						_, err := sentinel.Do("SENTINEL", "FAILOVER", redistest.SentinelMaster)
+						return err == nil
+					})
+				}, func() { master.Follow(t, replica) }}, // which the sentinel would see to ten seconds later
+				{master, replica.Kill, func() {}},
 			} {
-				held, err := l.Lock(ctx, "key", locker.TTL(2*time.Second), locker.NoRenewal())
-				if err != nil {
-					t.Fatal(err)
-				}
+				var held locker.Lease
+				eventually(t, 30*time.Second, "a lock", func() bool { // the client may still have to hear of the new master
+					var err error
+					held, err = l.Lock(ctx, "key", locker.TTL(3*time.Minute), locker.NoRenewal())
+					if err != nil && !errors.Is(err, locker.ErrUnavailable) {
+						t.Fatal(err)
+					}
+					return err == nil
+				})
 				if held.Fence() <= last {
 					t.Errorf("token %d after %d", held.Fence(), last)
 				}
@@ -92,22 +112,20 @@ func TestFailoverBySentinel(t *testing.T) {
 					return err == nil && i.Waiting == 1
 				})
 				f.over()
-				for ctx.Err() == nil {
-					role, err := f.next.Do("ROLE") // a sentinel that promotes a server has it close its connections
-					promoted := err == nil && role.([]any)[0] == "master"
+				failing, promoted := context.WithCancel(ctx)
+				repeatedly(failing, func() {
+					if f.next.IsMaster() {
+						promoted()
+					}
 					lease, err := l.TryLock(ctx, "free")
 					if err == nil {
-						if err := lease.Unlock(ctx); err != nil && !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrNotHeld) {
-							t.Errorf("unlock: %v", err)
-						}
+						unlock(lease)
 					} else if !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrHeld) {
 						t.Errorf("trylock: %v", err)
 					}
-					if promoted {
-						break
-					}
-					time.Sleep(10 * time.Millisecond) // not to take all of the machine: some errors come at once
-				}
+				})
+				f.after()
+				unlock(held)
 				next := <-waiting
 				if next == nil {
 					t.Fatal("whoever waits gets no lock from the new master")

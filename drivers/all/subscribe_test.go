@@ -1,9 +1,11 @@
 package all_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -180,6 +182,18 @@ func TestCloseBesideAFrozenServer(t *testing.T) {
 	})
 }
 
+// writes reports whether a goroutine writes to a connection and cannot go on.
+func writes() bool {
+	stacks := make([]byte, 4<<20)
+	for _, g := range bytes.Split(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
+		head, calls, _ := bytes.Cut(g, []byte("\n"))
+		if bytes.Contains(head, []byte("IO wait")) && bytes.Contains(calls, []byte("poll.(*FD).Write")) {
+			return true
+		}
+	}
+	return false
+}
+
 // The kernel's buffers between a frozen server and a client fill up.
 func TestCloseFreesWhoWrites(t *testing.T) {
 	server := redistest.Start(t)
@@ -191,7 +205,7 @@ func TestCloseFreesWhoWrites(t *testing.T) {
 		long := string(make([]byte, 16<<20))
 		done := make(chan error, 1)
 		go func() { done <- sub.Subscribe(long) }()
-		time.Sleep(100 * time.Millisecond)
+		require.Eventually(t, writes, 10*time.Second, 10*time.Millisecond)
 		soon(t, "Close", func() { require.NoError(t, sub.Close()) })
 		<-done
 		h.expect(t, "lost: driver is closed")

@@ -85,32 +85,19 @@ var clusterKinds = []kind{
 	},
 	{
 		name: "cluster: SIGSTOP of a master", clustered: true, most: 3,
-		what: "a master is frozen, for less time than the others need to notice",
-		strike: func(b *bed, _ []int, d time.Duration) {
-			owner := b.cluster.Owner(b, b.slot())
-			owner.Pause()
-			b.injected.Add(1)
-			time.Sleep(d)
-			owner.Resume()
-		},
+		what:   "a master is frozen, for less time than the others need to notice",
+		strike: missing((*redistest.Server).Pause, (*redistest.Server).Resume),
 	},
 	{
 		name: "cluster: kill -9 of a master, AOF always", clustered: true, args: append(quick, aofAlways...),
-		what: "a master without a replica is killed, and back with all that it had acknowledged",
-		strike: func(b *bed, _ []int, d time.Duration) {
-			owner := b.cluster.Owner(b, b.slot())
-			owner.Kill()
-			b.injected.Add(1)
-			time.Sleep(d)
-			owner.Restart()
-			b.cluster.Await(b)
-		},
+		what:   "a master without a replica is killed, and back with all that it had acknowledged",
+		strike: missing((*redistest.Server).Kill, (*redistest.Server).Restart),
 	},
 	{
 		name: "cluster: CLUSTER FAILOVER", clustered: true, replicated: true, args: quick,
 		what: "a master hands over to its replica, which has all its data",
 		strike: func(b *bed, _ []int, _ time.Duration) {
-			b.takesOver(func(old, next *redistest.Server) { next.Cmd(b, "CLUSTER", "FAILOVER") })
+			b.takesOver(func(_, next *redistest.Server) { b.cluster.Failover(b, next) })
 		},
 	},
 	{
@@ -121,6 +108,18 @@ var clusterKinds = []kind{
 			b.cluster.Await(b)
 		},
 	},
+}
+
+// missing strikes one lock's master for a while.
+func missing(fail, mend func(*redistest.Server)) func(b *bed, _ []int, d time.Duration) {
+	return func(b *bed, _ []int, d time.Duration) {
+		owner := b.cluster.Owner(b, b.slot())
+		fail(owner)
+		b.injected.Add(1)
+		time.Sleep(d)
+		mend(owner)
+		b.cluster.Await(b)
+	}
 }
 
 // takesOver waits until a master's replica has taken its place because of what f does, and returns the old master.
@@ -134,10 +133,7 @@ func (b *bed) takesOver(f func(old, next *redistest.Server)) *redistest.Server {
 		next := b.cluster.Replicas[i]
 		f(owner, next)
 		b.injected.Add(1)
-		if !eventually(patience, func() bool {
-			role, err := next.Do("ROLE")
-			return err == nil && role.([]any)[0] == "master"
-		}) {
+		if !eventually(patience, next.IsMaster) {
 			b.Error("the replica does not take over")
 		}
 	}

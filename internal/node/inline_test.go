@@ -215,8 +215,10 @@ func TestCloseUndoesWhatCallersInTheDriverLeave(t *testing.T) {
 	t.Parallel()
 	d := &punctualFake{&fake{}, true}
 	var undone atomic.Bool
+	asked := make(chan struct{})
 	d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 		if cmds[0][1] == acquireScript.sha {
+			close(asked)
 			return silent(ctx, cmds)
 		}
 		time.Sleep(100 * time.Millisecond) // on its way, which Close of a driver may cut off
@@ -225,9 +227,7 @@ func TestCloseUndoesWhatCallersInTheDriverLeave(t *testing.T) {
 	})
 	n := New(d, Options{Name: "n1", Timeout: 3 * time.Second})
 	go n.Acquire(context.Background(), request("a"))
-	for d.trips() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	<-asked
 	if err := n.Close(); err != nil {
 		t.Error(err)
 	}

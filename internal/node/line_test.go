@@ -134,6 +134,23 @@ func (x line) strings(reply any) (list []string) {
 	return list
 }
 
+// passes waits until some time has passed by the server's clock, which is not ours.
+func (x line) passes(d time.Duration) {
+	x.t.Helper()
+	now := func() time.Duration {
+		t := x.strings(x.s.Cmd(x.t, "TIME"))
+		s, _ := strconv.ParseInt(t[0], 10, 64)
+		us, _ := strconv.ParseInt(t[1], 10, 64)
+		return time.Duration(s)*time.Second + time.Duration(us)*time.Microsecond
+	}
+	hung := time.Now().Add(10 * time.Second)
+	for end := now() + d; now() < end; {
+		if time.Now().After(hung) {
+			x.t.Fatal("the server's clock stands still")
+		}
+	}
+}
+
 // is checks one reply.
 func (x line) is(what string, got, want drivers.Reply) {
 	x.t.Helper()

@@ -53,10 +53,7 @@ func StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *
 		r.Cmd(tb, "CLUSTER", "REPLICATE", c.ids[c.Masters[i]])
 	}
 	for _, r := range c.Replicas {
-		await(tb, "replicas that have their data", func() bool {
-			info, _ := r.Do("INFO", "replication")
-			return strings.Contains(fmt.Sprint(info), "master_link_status:up")
-		})
+		r.follows(tb)
 	}
 	for _, s := range c.Servers() {
 		await(tb, "a cluster that knows its replicas", func() bool { // a master that does not lets none take over
@@ -122,6 +119,27 @@ func (c *Cluster) Announce(tb testing.TB, s *Server, addr string) {
 			return strings.Contains(fmt.Sprint(slots), "127.0.0.1 "+port+" ")
 		})
 	}
+}
+
+// patience is for how long a server goes on with a CLUSTER FAILOVER.
+const patience = 5 * time.Second
+
+// Failover makes a replica the master, with all that its master has, and returns when it says so. It is asked again: it refuses
+// while it has lost its master from sight, as on a machine that stalls, and gives up what takes too long.
+func (c *Cluster) Failover(tb testing.TB, replica *Server) {
+	tb.Helper()
+	var over time.Time
+	await(tb, "a replica that takes over", func() bool {
+		if replica.IsMaster() {
+			return true
+		}
+		if time.Now().After(over) {
+			if _, err := replica.Do("CLUSTER", "FAILOVER"); err == nil {
+				over = time.Now().Add(patience)
+			}
+		}
+		return false
+	})
 }
 
 // Slot returns the hash slot of key.
@@ -204,8 +222,12 @@ func (m *Move) Finish() {
 // await waits until cond holds, generously, for the machine may be busy.
 func await(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(2 * startTimeout); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
+	for end := time.Now().Add(2 * startTimeout); ; time.Sleep(5 * time.Millisecond) {
+		over := time.Now().After(end) // asked before the last look, which a stall may have made late
+		if cond() {
+			return
+		}
+		if over {
 			tb.Fatalf("redistest: not within %v: %s", 2*startTimeout, what)
 		}
 	}

@@ -49,11 +49,7 @@ func TestReplicasOfAClusterTakeOver(t *testing.T) {
 	old.Cmd(t, "SET", "{a}", 1)
 	for i, s := range c.Masters {
 		if s == old {
-			c.Replicas[i].Cmd(t, "CLUSTER", "FAILOVER")
-			require.Eventually(t, func() bool {
-				role, err := c.Replicas[i].Do("ROLE")
-				return err == nil && role.([]any)[0] == "master"
-			}, 30*time.Second, 10*time.Millisecond)
+			c.Failover(t, c.Replicas[i])
 			for end := time.Now().Add(30 * time.Second); c.Owner(t, slot) != c.Replicas[i] && time.Now().Before(end); {
 				time.Sleep(10 * time.Millisecond) // the others hear of it
 			}

@@ -30,6 +30,14 @@ func (s *Server) Cmd(tb testing.TB, args ...any) any {
 	return reply
 }
 
+// IsMaster reports whether the server says that it is a master. One that does not answer does not: who is promoted closes its
+// connections.
+func (s *Server) IsMaster() bool {
+	reply, _ := s.Do("ROLE")
+	role, ok := reply.([]any)
+	return ok && len(role) > 0 && role[0] == "master"
+}
+
 // Keys returns the keys that match pattern ("*" for all), sorted. It uses SCAN, so keys that are added or removed
 // meanwhile may or may not be among them.
 func (s *Server) Keys(tb testing.TB, pattern string) []string {

@@ -26,10 +26,7 @@ func StartSentinel(tb testing.TB, master *Server, replicas ...*Server) *Server {
 	s.Cmd(tb, "SENTINEL", "MONITOR", SentinelMaster, host, port, 1)
 	s.Cmd(tb, "SENTINEL", "SET", SentinelMaster, "down-after-milliseconds", 1000, "failover-timeout", 5000)
 	for _, r := range replicas {
-		await(tb, "a replica that has its data", func() bool {
-			info, _ := r.Do("INFO", "replication")
-			return strings.Contains(fmt.Sprint(info), "master_link_status:up")
-		})
+		r.follows(tb)
 	}
 	await(tb, "a sentinel that knows all servers", func() bool {
 		known, err := s.Do("SENTINEL", "REPLICAS", SentinelMaster)
@@ -51,4 +48,23 @@ func StartReplica(tb testing.TB, master *Server) *Server {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr())
 	return Start(tb, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")
+}
+
+// Follow makes the server a replica of master, and returns when it has its data.
+func (s *Server) Follow(tb testing.TB, master *Server) {
+	tb.Helper()
+	host, port, _ := net.SplitHostPort(master.Addr())
+	await(tb, "a server that becomes a replica", func() bool {
+		_, err := s.Do("REPLICAOF", host, port) // fails when a sentinel does the same, which closes connections
+		return err == nil
+	})
+	s.follows(tb)
+}
+
+func (s *Server) follows(tb testing.TB) {
+	tb.Helper()
+	await(tb, "a replica that has its data", func() bool {
+		info, _ := s.Do("INFO", "replication")
+		return strings.Contains(fmt.Sprint(info), "master_link_status:up")
+	})
 }
