@@ -77,7 +77,7 @@ func TestRoomsAreUsedAgain(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		b, nodes := quorum(t, func(i int) simnode.Network {
 			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
-				time.Sleep(time.Duration(1+i) * time.Millisecond)
+				time.Sleep(time.Duration(100*(1+i)+i*i) * 10 * time.Microsecond) // no two answers at once
 				return execute(), nil
 			}
 		}, 5)

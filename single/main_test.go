@@ -18,6 +18,7 @@ import (
 	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/internal/redistest"
 	"github.com/golocker/locker/single"
 )
 
@@ -29,11 +30,7 @@ func TestMain(m *testing.M) {
 	case os.Getenv(holderEnv) != "":
 		playHolder()
 	default:
-		// A rueidis client of a cluster that is closed lets its pauses run out: between two looks at what the cluster is like,
-		// and before it closes connections to servers that have left.
-		goleak.VerifyTestMain(m,
-			goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
-			goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
+		goleak.VerifyTestMain(m, redistest.Lingering()...)
 	}
 }
 

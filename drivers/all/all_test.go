@@ -20,13 +20,7 @@ import (
 	"github.com/golocker/locker/internal/redistest"
 )
 
-func TestMain(m *testing.M) {
-	// A rueidis client of a cluster that is closed lets its pauses run out: between two looks at what the cluster is like,
-	// and before it closes connections to servers that have left.
-	goleak.VerifyTestMain(m,
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),
-		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2"))
-}
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
 
 func TestRegistersAll(t *testing.T) {
 	assert.Equal(t, []string{"goredis", "redigo", "rueidis"}, drivers.Names())

@@ -5,7 +5,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	rueidisclient "github.com/redis/rueidis"
-	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/goredis"
@@ -34,13 +33,6 @@ func init() { redis.SetLogger(silent{}) }
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
-
-// A rueidis client of a cluster that is closed lets its pauses run out: between two looks at what the cluster is like, and
-// before it closes connections to servers that have left.
-var (
-	refreshing = goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1")
-	closing    = goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*clusterClient)._refresh.func2")
-)
 
 // known is what these drivers are besides, which must show through.
 type known interface {

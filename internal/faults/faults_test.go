@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/golocker/locker/internal/redistest"
 )
 
 // The test binary is also the program that some of the players run in.
@@ -18,10 +20,10 @@ func TestMain(m *testing.M) {
 		playChild()
 		return
 	}
-	goleak.VerifyTestMain(m, refreshing, closing, goleak.Cleanup(func(code int) {
+	goleak.VerifyTestMain(m, append(redistest.Lingering(), goleak.Cleanup(func(code int) {
 		_ = os.RemoveAll(shimDir)
 		os.Exit(code)
-	}))
+	}))...)
 }
 
 const (
