@@ -19,7 +19,12 @@ func TestWaitersCostLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 		const minute = 60
-		begun := len(s.attempts)
+		asked := func() int {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return len(s.attempts)
+		}
+		begun := asked()
 		time.AfterFunc(minute*time.Second, func() { _ = lease.Unlock(t.Context()) })
 		looks := 0
 		ctx := locker.WithTrace(t.Context(), &locker.Trace{Woken: func(locker.Wake) { looks++ }})
@@ -27,8 +32,8 @@ func TestWaitersCostLittle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if asked := len(s.attempts) - begun; asked > minute/2+2 || looks > 3*minute {
-			t.Errorf("%d attempts and %d looks in a minute", asked, looks)
+		if n := asked() - begun; n > minute/2+2 || looks > 3*minute {
+			t.Errorf("%d attempts and %d looks in a minute", n, looks)
 		}
 		_ = next.Unlock(t.Context())
 		time.Sleep(time.Minute)
