@@ -19,12 +19,7 @@ func TestWaitersCostLittle(t *testing.T) {
 			t.Fatal(err)
 		}
 		const minute = 60
-		asked := func() int {
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			return len(s.attempts)
-		}
-		begun := asked()
+		begun := s.asked()
 		time.AfterFunc(minute*time.Second, func() { _ = lease.Unlock(t.Context()) })
 		looks := 0
 		ctx := locker.WithTrace(t.Context(), &locker.Trace{Woken: func(locker.Wake) { looks++ }})
@@ -32,7 +27,7 @@ func TestWaitersCostLittle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := asked() - begun; n > minute/2+2 || looks > 3*minute {
+		if n := s.asked() - begun; n > minute/2+2 || looks > 3*minute {
 			t.Errorf("%d attempts and %d looks in a minute", n, looks)
 		}
 		_ = next.Unlock(t.Context())

@@ -99,6 +99,13 @@ func (s *street) deliver(ctx context.Context, c, i int, cmds []drivers.Command, 
 	return replies, nil
 }
 
+// asked is how many acquisitions there were.
+func (s *street) asked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.attempts)
+}
+
 func (s *street) note(i int, cmds []drivers.Command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,9 +164,7 @@ func (s *street) lockers(n int) (ls []locker.Locker) {
 func (s *street) contend(ls []locker.Locker, d time.Duration) (contention.Result, float64) {
 	s.t.Helper()
 	r := contention.Run(s.t, ls, "k", time.Millisecond, d, locker.TTL(30*time.Second))
-	s.mu.Lock()
-	each := float64(len(s.attempts)) / float64(r.Total())
-	s.mu.Unlock()
+	each := float64(s.asked()) / float64(r.Total())
 	s.t.Logf("%v, gap %v, %.3f attempts each", r, slices.Max(r.Handoffs), each)
 	return r, each
 }

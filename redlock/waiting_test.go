@@ -195,7 +195,7 @@ func TestFailedAttemptsTellNobody(t *testing.T) {
 		if n := pushes.Load(); n != 0 {
 			t.Errorf("%d messages", n)
 		}
-		if n := len(s.attempts); n < 3 || n > 50 {
+		if n := s.asked(); n < 3 || n > 50 {
 			t.Errorf("%d attempts in two seconds", n)
 		}
 		if err := lease.Unlock(t.Context()); err != nil {
