@@ -50,12 +50,29 @@ func TestUserOfTheReadme(t *testing.T) {
 	}
 }
 
-// handOver lets b wait for a lock of a, and wants it to be told.
+// handOver lets b wait for a lock of a, and wants it to be told. A look that is due just then may come before a hint: another
+// one will not.
 func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) {
 	t.Helper()
-	want, told := locker.WakeHint, func() bool { return strings.Contains(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS")), ":free") }
+	want, tries := locker.WakeHint, 5
 	if fifo {
-		want, told = locker.WakeHandover, func() bool {
+		want, tries = locker.WakeHandover, 1
+	}
+	var last locker.WakeReason
+	for ; tries > 0 && last != want; tries-- {
+		last = wokenBy(t, s, a, b, key, fifo)
+	}
+	if last != want {
+		t.Errorf("key %q: the waiter was woken by %q, want %q", key, last, want)
+	}
+}
+
+// wokenBy lets b wait for a lock of a, and returns what woke it last.
+func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) (last locker.WakeReason) {
+	t.Helper()
+	told := func() bool { return strings.Contains(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS")), ":free") }
+	if fifo {
+		told = func() bool {
 			for _, k := range s.Keys(t, "*:lockwaiters*") {
 				if strings.Contains(fmt.Sprint(s.Cmd(t, "HVALS", k)), "inbox") {
 					return true
@@ -89,11 +106,8 @@ func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string
 		t.Fatal(err)
 	}
 	close(wakes)
-	var last locker.WakeReason
 	for w := range wakes {
 		last = w
 	}
-	if last != want {
-		t.Errorf("key %q: the waiter was woken by %q, want %q", key, last, want)
-	}
+	return last
 }
