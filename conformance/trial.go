@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// tolerable is how late a goroutine may be woken in a trial that counts. TTLs of a second, calls that may be late by
-	// slack, and the 50 ms that a quorum gives nodes which have not answered yet, leave room for it.
-	tolerable = 50 * time.Millisecond
+	// tolerable is how late a goroutine may be woken in a trial that counts. TTLs of a second, and calls that may be late by
+	// slack, leave room for it.
+	tolerable = 200 * time.Millisecond
 	// maxTrials is how often a property is checked, the last time for good.
 	maxTrials = 8
 )
