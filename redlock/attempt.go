@@ -147,24 +147,3 @@ func (a *attempt) outcome() outcome {
 		return undecided
 	}
 }
-
-// tally decides an operation that every node answers with yes or no, or not at all: extending and releasing.
-type tally struct {
-	n, need int
-	yes, no nodeSet
-	silent  nodeSet // no answer expected any more
-}
-
-func (t *tally) outcome() outcome {
-	switch {
-	case t.yes.len() >= t.need:
-		return won
-	case t.n-t.no.len() < t.need:
-		return lost // definitely: a majority has said no, or as many that the rest is none
-	default:
-		return undecided
-	}
-}
-
-// open reports whether an answer is still expected.
-func (t *tally) open() bool { return (t.yes | t.no | t.silent).len() < t.n }

@@ -129,20 +129,3 @@ func TestAttempt(t *testing.T) {
 		})
 	}
 }
-
-func TestTally(t *testing.T) {
-	for _, tt := range []struct {
-		n       int
-		yes, no nodeSet
-		want    outcome
-	}{
-		{5, set(0, 1, 2), 0, won}, {5, set(0, 1), 0, undecided}, {5, set(0, 1), set(2, 3), undecided},
-		{5, set(0), set(1, 2, 3), lost}, {4, set(0, 1), set(2), undecided}, {4, set(0, 1), set(2, 3), lost},
-		{1, 0, set(0), lost}, {2, set(0), set(1), lost},
-	} {
-		tally := tally{n: tt.n, need: tt.n/2 + 1, yes: tt.yes, no: tt.no}
-		if got := tally.outcome(); got != tt.want {
-			t.Errorf("%d nodes, yes %b, no %b: %d, want %d", tt.n, tt.yes, tt.no, got, tt.want)
-		}
-	}
-}

@@ -22,7 +22,6 @@ type poll struct {
 
 	votes votes
 	tally tally
-	asked nodeSet
 	room  *room
 	used  bool        // a call may still come to the room
 	late  chan int    // nodes that were pending and have answered; nil if none was
@@ -48,7 +47,10 @@ func (p *poll) run(ctx context.Context) error {
 	if p.b.closed() {
 		if p.releases() { // Close waits for this before it closes the nodes, each of which then gets one more try
 			p.enter(0)
-			p.join().each(func(i int) { p.settle(i, errUnsent, false) })
+			p.join().each(func(i int) {
+				p.tally.answer(i, unknown)
+				p.settle(i, errUnsent, false)
+			})
 			p.leave()
 		}
 		return locker.ErrClosed
@@ -167,20 +169,12 @@ func (p *poll) linger() {
 	}
 }
 
-// join takes part in the lease and returns the nodes to ask. All that neither have the lock nor may yet say no; those
-// that have confirmed an earlier release, yes.
+// join takes part in the lease and returns the nodes to ask.
 func (p *poll) join() (ask nodeSet) {
-	n := len(p.calls)
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
-	p.tally = tally{n: n, need: n/2 + 1, no: allOf(n) &^ (p.l.held | p.l.pending)}
-	ask = p.l.held
-	if p.releases() {
-		p.l.released = true
-		p.tally.yes = p.l.deleted
-		ask &^= p.l.deleted
-	}
-	if p.l.pending != 0 {
+	p.tally, ask = p.l.begin(len(p.calls), p.releases())
+	if p.tally.awaited != 0 {
 		p.late = p.room.late
 		p.next, p.l.waiting = p.l.waiting, p
 	}
@@ -188,7 +182,6 @@ func (p *poll) join() (ask nodeSet) {
 }
 
 func (p *poll) ask(i int) {
-	p.asked |= only(i)
 	p.votes.ask(i)
 	c, req, like := &p.calls[i], &p.req, p.like
 	if ahead := p.l.aheadOn(i); ahead > req.Fence {
@@ -215,30 +208,32 @@ func (p *poll) arrived(i int) {
 	p.l.mu.Lock()
 	granted := p.l.held.has(i)
 	p.l.mu.Unlock()
-	if granted {
-		p.ask(i)
-	} else {
-		p.tally.no |= only(i)
-	}
+	p.tally.arrived(i, granted).each(p.ask)
 }
 
 func (p *poll) answer(c *node.Call) {
 	i, err := c.Tag, c.Owned()
 	p.settle(i, err, c.Unfinished())
 	p.votes.answer(i, err)
-	switch {
-	case err == nil:
-		p.tally.yes |= only(i)
+	p.tally.answer(i, answerOf(err))
+	if err == nil {
 		return
-	case errors.Is(err, locker.ErrNotHeld):
-		p.tally.no |= only(i)
-	default:
-		p.tally.silent |= only(i)
 	}
 	if p.errs == nil {
 		p.errs = make([]error, len(p.calls))
 	}
 	p.errs[i] = err
+}
+
+func answerOf(err error) answer {
+	switch {
+	case err == nil:
+		return yes
+	case errors.Is(err, locker.ErrNotHeld):
+		return no
+	default:
+		return unknown
+	}
 }
 
 // settle is told once of each node of a release that was asked, or should have been, also if its answer comes after the
@@ -247,12 +242,10 @@ func (p *poll) settle(i int, err error, unfinished bool) {
 	if !p.releases() {
 		return
 	}
-	if err == nil {
-		p.l.mu.Lock()
-		p.l.deleted |= only(i)
-		p.l.mu.Unlock()
-	}
-	if unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
+	p.l.mu.Lock()
+	later := p.l.settle(i, answerOf(err))
+	p.l.mu.Unlock()
+	if later || unfinished {
 		p.b.nodes[i].ReleaseLater(&p.req, p.l.turn.on(i))
 	}
 }
@@ -265,7 +258,7 @@ func (p *poll) leave() {
 	if p.late != nil {
 		p.part()
 	}
-	(p.asked &^ (p.tally.yes | p.tally.no | p.tally.silent)).each(func(i int) {
+	p.tally.unanswered().each(func(i int) {
 		wasSent, done := p.calls[i].Leave(p)
 		if done {
 			p.used = true
@@ -288,12 +281,12 @@ func (p *poll) part() {
 		at = &(*at).next
 	}
 	*at = p.next
-	var arrived nodeSet
 	for len(p.late) > 0 { // nobody sends any more
-		arrived |= only(<-p.late) & p.l.held
+		<-p.late
 	}
+	unasked := p.l.end(&p.tally)
 	p.l.mu.Unlock()
-	arrived.each(func(i int) { p.settle(i, errUnsent, false) })
+	unasked.each(func(i int) { p.settle(i, errUnsent, false) })
 }
 
 // Late is told of an answer that comes after the decision.
@@ -314,7 +307,7 @@ func (p *poll) err() error {
 		switch {
 		case p.tally.yes.has(i):
 			v.Outcome = Agreed
-		case p.tally.no.has(i) && p.asked.has(i):
+		case p.tally.no.has(i) && p.tally.asked.has(i):
 			v.Outcome = Held
 		case p.tally.no.has(i):
 			v.Outcome = NotAsked

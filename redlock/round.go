@@ -225,7 +225,7 @@ func (r *round) known(i int) {
 	case r.lease == nil:
 		r.release(i, v)
 	case v.Granted:
-		r.lease.granted(i, v.Counter, r.attempt.token)
+		r.lease.grant(i, v.Counter, r.attempt.token)
 	case v.Doubtful:
 		r.b.nodes[i].Undo(&r.req, false)
 	}

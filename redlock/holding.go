@@ -1,0 +1,129 @@
+package redlock
+
+// holding is where a lease stands with its nodes, and what is asked of them to extend and to release it. Like attempt it is
+// the protocol and nothing else. A node's part of a step is over when it has answered, so that a minority's late answers
+// do not hold up anything, and per node the steps keep their order: what is released was granted before.
+type holding struct {
+	held    nodeSet // granted here
+	pending nodeSet // the acquisition is on its way
+	// ahead has the counters of nodes that granted late and with more than the token. Nobody else's token can lie
+	// between: such a node extends and releases by its own counter. See docs/adr/0010-late-grants-ahead-of-the-token.md.
+	ahead     map[int]uint64
+	released  bool    // a release has begun: a late grant is released, too
+	releasing int     // releases under way that ask whoever grants meanwhile
+	deleted   nodeSet // the release was confirmed
+}
+
+// grant records that node i has granted with the given counter.
+func (h *holding) grant(i int, counter, token uint64) {
+	h.held |= only(i)
+	if counter > token {
+		if h.ahead == nil {
+			h.ahead = map[int]uint64{}
+		}
+		h.ahead[i] = counter
+	}
+}
+
+// late records that node i, which was pending, has answered. It reports whether it is to be released in the background: the
+// others were, and nobody will ask it. keeps says that it keeps the lease's turn, which is given back also where the lock is not.
+func (h *holding) late(i int, granted bool, counter, token uint64, keeps bool) (orphan bool) {
+	h.pending &^= only(i)
+	if !granted {
+		return h.released && keeps
+	}
+	h.grant(i, counter, token)
+	return h.released && h.releasing == 0
+}
+
+// begin starts to extend or to release, over n nodes. It returns the nodes to ask. All that neither have the lock nor may
+// yet say no; those that have confirmed an earlier release, yes.
+func (h *holding) begin(n int, releases bool) (t tally, ask nodeSet) {
+	t = tally{need: n/2 + 1, n: n, releases: releases, no: allOf(n) &^ (h.held | h.pending), awaited: h.pending}
+	t.asked = h.held
+	if releases {
+		h.released = true
+		t.yes = h.deleted
+		t.asked &^= h.deleted
+		if t.awaited != 0 {
+			h.releasing++
+		}
+	}
+	return t, t.asked
+}
+
+// end is for an operation that is over, decided or not: it asks nobody any more. It returns the nodes that have granted
+// while it was under way and were not asked.
+func (h *holding) end(t *tally) (unasked nodeSet) {
+	if t.releases && t.awaited != 0 {
+		h.releasing--
+	}
+	return t.awaited & h.held &^ t.asked
+}
+
+// settle records what node i has said to a release, also if that comes after its end. It reports whether the release of that
+// node is to go on in the background.
+func (h *holding) settle(i int, a answer) (later bool) {
+	if a == yes {
+		h.deleted |= only(i)
+	}
+	return a == unknown
+}
+
+// answer is what a node says to an extension or a release.
+type answer uint8
+
+const (
+	unknown answer = iota // it failed, or was not even sent
+	yes
+	no
+)
+
+// tally decides an operation that every node answers with yes or no, or not at all: extending and releasing.
+type tally struct {
+	n, need  int
+	releases bool
+	awaited  nodeSet // pending when it began: asked when they have granted, to stand in for others that fail
+	asked    nodeSet
+	yes, no  nodeSet
+	silent   nodeSet // no answer expected any more
+}
+
+// arrived records that node i, which was awaited, has answered its acquisition. It returns the nodes to ask.
+func (t *tally) arrived(i int, granted bool) (ask nodeSet) {
+	if !granted {
+		t.no |= only(i)
+		return 0
+	}
+	t.asked |= only(i)
+	return only(i)
+}
+
+// answer records what node i says.
+func (t *tally) answer(i int, a answer) {
+	switch a {
+	case yes:
+		t.yes |= only(i)
+	case no:
+		t.no |= only(i)
+	default:
+		t.silent |= only(i)
+	}
+}
+
+// unanswered returns the nodes that were asked and are yet to answer.
+func (t *tally) unanswered() nodeSet { return t.asked &^ (t.yes | t.no | t.silent) }
+
+func (t *tally) outcome() outcome {
+	switch {
+	case t.yes.len() >= t.need:
+		return won
+	case t.n-t.no.len() < t.need:
+		return lost // definitely: a majority has said no, or as many that the rest is none
+	default:
+		return undecided
+	}
+}
+
+// open reports whether an answer is still expected.
+func (t *tally) open() bool { return (t.yes | t.no | t.silent).len() < t.n }

@@ -1,0 +1,216 @@
+package redlock
+
+import (
+	"fmt"
+	"testing"
+)
+
+func TestTally(t *testing.T) {
+	for _, tt := range []struct {
+		n       int
+		yes, no nodeSet
+		want    outcome
+	}{
+		{5, set(0, 1, 2), 0, won}, {5, set(0, 1), 0, undecided}, {5, set(0, 1), set(2, 3), undecided},
+		{5, set(0), set(1, 2, 3), lost}, {4, set(0, 1), set(2), undecided}, {4, set(0, 1), set(2, 3), lost},
+		{1, 0, set(0), lost}, {2, set(0), set(1), lost},
+	} {
+		tally := tally{n: tt.n, need: tt.n/2 + 1, yes: tt.yes, no: tt.no}
+		if got := tally.outcome(); got != tt.want {
+			t.Errorf("%d nodes, yes %b, no %b: %d, want %d", tt.n, tt.yes, tt.no, got, tt.want)
+		}
+	}
+}
+
+// world is a lease of two nodes, two operations on it, and what is under way between them. It is a value: a step makes
+// another one.
+type world struct {
+	holding
+	ops    [2]operation
+	later  [2]int  // releases in the background
+	denied nodeSet // said that the lock is not there
+	twice  nodeSet // released in the background although a release under way will ask them
+}
+
+// operation is an extension or a release.
+type operation struct {
+	tally
+	begun, over bool
+	news        nodeSet // has yet to hear that these have answered their acquisition
+	sent        nodeSet // asked, and yet to answer; also when it is over
+	settled     [2]int
+}
+
+// steps returns all that can happen next.
+func (w world) steps(releases [2]bool) (next []world) {
+	step := func(f func(*world)) {
+		v := w
+		f(&v)
+		next = append(next, v)
+	}
+	w.pending.each(func(i int) {
+		for _, granted := range []bool{false, true} {
+			step(func(v *world) {
+				orphan := v.late(i, granted, 1, 1, false)
+				if orphan {
+					v.later[i]++
+				}
+				for k := range v.ops {
+					if o := &v.ops[k]; o.begun && !o.over && o.awaited.has(i) {
+						o.news |= only(i)
+						if orphan && o.releases {
+							v.twice |= only(i)
+						}
+					}
+				}
+			})
+		}
+	})
+	for k, o := range w.ops {
+		if !o.begun {
+			step(func(v *world) {
+				o := &v.ops[k]
+				o.begun = true
+				o.tally, o.sent = v.begin(2, releases[k])
+			})
+			continue
+		}
+		o.sent.each(func(i int) {
+			for _, a := range []answer{yes, no, unknown} {
+				step(func(v *world) { v.answers(k, i, a) })
+			}
+		})
+		if o.over {
+			continue
+		}
+		o.news.each(func(i int) {
+			step(func(v *world) {
+				o := &v.ops[k]
+				o.news &^= only(i)
+				o.sent |= o.arrived(i, v.held.has(i))
+			})
+		})
+		for _, unsent := range []nodeSet{0, only(0), only(1), allOf(2)} { // what was not sent yet is not sent any more
+			step(func(v *world) {
+				o := &v.ops[k]
+				v.end(&o.tally).each(func(i int) { v.settles(k, i, unknown) })
+				(o.unanswered() & unsent).each(func(i int) {
+					o.sent &^= only(i)
+					v.settles(k, i, unknown)
+				})
+				o.over, o.news = true, 0
+			})
+		}
+	}
+	return next
+}
+
+func (w *world) answers(k, i int, a answer) {
+	o := &w.ops[k]
+	o.sent &^= only(i)
+	if a == no {
+		w.denied |= only(i)
+	}
+	w.settles(k, i, a)
+	if !o.over {
+		o.answer(i, a)
+	}
+}
+
+func (w *world) settles(k, i int, a answer) {
+	o := &w.ops[k]
+	o.settled[i]++
+	if o.releases && w.settle(i, a) {
+		w.later[i]++
+	}
+}
+
+// wrong says what must not be, now or when nothing can happen any more.
+func (w *world) wrong(ended bool) string {
+	for k, o := range w.ops {
+		for i := range o.settled {
+			switch asked := o.asked.has(i); {
+			case o.settled[i] > 1:
+				return fmt.Sprintf("operation %d: node %d is settled %d times", k, i, o.settled[i])
+			case ended && asked && o.settled[i] == 0:
+				return fmt.Sprintf("operation %d: node %d was asked and is not settled", k, i)
+			case asked && !w.held.has(i):
+				return fmt.Sprintf("operation %d: node %d was asked without having the lock", k, i)
+			}
+		}
+		if !o.begun {
+			continue
+		}
+		if got := o.outcome(); got == won && o.yes.len() < 2 || got == lost && o.no == 0 || o.yes&o.no != 0 {
+			return fmt.Sprintf("operation %d: outcome %d of yes %b, no %b", k, got, o.yes, o.no)
+		}
+	}
+	for i, n := range w.later {
+		switch {
+		case n > 2 || w.twice.has(i):
+			return fmt.Sprintf("node %d is released again and again", i)
+		case n > 0 && !w.held.has(i):
+			return fmt.Sprintf("node %d is released without having granted", i)
+		case ended && w.released && w.held.has(i) && n == 0 && !(w.deleted | w.denied).has(i):
+			return fmt.Sprintf("node %d keeps the lock", i)
+		}
+	}
+	if ended && w.releasing != 0 {
+		return "a release is under way for ever"
+	}
+	return ""
+}
+
+// key is what makes a world a new one.
+type key struct {
+	held, pending, deleted, denied nodeSet
+	ops                            [2]operation
+	later                          [2]int
+}
+
+// TestHolding goes through everything that can happen to a lease of two nodes, some of whose grants come late, while it is
+// extended and released or released twice: in every order, with every answer, and with operations that end at any moment.
+// (A third node would only add votes, for which there is TestTally, and a million states.)
+func TestHolding(t *testing.T) {
+	for _, releases := range [][2]bool{{false, true}, {true, true}} {
+		for _, held := range []nodeSet{set(0), set(0, 1)} {
+			seen := map[key]bool{}
+			todo := []world{{holding: holding{held: held, pending: allOf(2) &^ held}}}
+			for len(todo) > 0 {
+				w := todo[len(todo)-1]
+				todo = todo[:len(todo)-1]
+				next := w.steps(releases)
+				if wrong := w.wrong(len(next) == 0); wrong != "" {
+					t.Fatalf("%s: %+v", wrong, w)
+				}
+				for _, v := range next {
+					if h := v.holding; !seen[key{h.held, h.pending, h.deleted, v.denied, v.ops, v.later}] {
+						seen[key{h.held, h.pending, h.deleted, v.denied, v.ops, v.later}] = true
+						todo = append(todo, v)
+					}
+				}
+			}
+			t.Logf("releases %v, held %b: %d states", releases, held, len(seen))
+		}
+	}
+}
+
+// A grant that came late, with a counter past the token, is extended and released by its own.
+func TestHoldingAheadOfTheToken(t *testing.T) {
+	h := holding{held: set(0, 1), pending: set(2, 3)}
+	h.late(2, true, 9, 8, false)
+	h.late(3, true, 8, 8, false)
+	if h.held != allOf(4) || h.pending != 0 || len(h.ahead) != 1 || h.ahead[2] != 9 {
+		t.Errorf("%+v", h)
+	}
+}
+
+// The node that keeps the turn of a lease that was released gets it back also if it did not grant.
+func TestHoldingGivesBackTheTurn(t *testing.T) {
+	for _, released := range []bool{false, true} {
+		h := holding{held: set(0, 1), pending: set(2), released: released}
+		if got := h.late(2, false, 0, 8, true); got != released {
+			t.Errorf("released %t: %t", released, got)
+		}
+	}
+}
