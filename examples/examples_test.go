@@ -49,16 +49,36 @@ func TestMain(m *testing.M) {
 type program struct {
 	*exec.Cmd
 	stdout, stderr bytes.Buffer
+	warns          string // a regular expression for what comes first on stderr
 }
 
-// start starts an example at the root of the repository, with nothing but env in its environment that matters.
+// start starts an example with nothing but env in its environment that matters.
 func start(t *testing.T, name string, env []string, args ...string) *program {
 	t.Helper()
-	p := &program{Cmd: exec.CommandContext(t.Context(), filepath.Join(binaries, name), args...)}
-	p.Dir, p.Env = "..", append([]string{"TMPDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0"}, env...)
+	return launch(t, filepath.Join(binaries, name), env, args...)
+}
+
+// launch is start for what is not built, at the root of the repository.
+func launch(t *testing.T, path string, env []string, args ...string) *program {
+	t.Helper()
+	p := &program{Cmd: exec.CommandContext(t.Context(), path, args...)}
+	p.Dir, p.Env = "..", append([]string{
+		"TMPDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",
+		"PATH=" + binaries + ":" + os.Getenv("PATH"), // for scripts
+	}, env...)
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
 	require.NoError(t, p.Start())
 	return p
+}
+
+// env returns what a variable of the environment is.
+func (p *program) env(name string) string {
+	for _, v := range p.Env {
+		if value, found := strings.CutPrefix(v, name+"="); found {
+			return value
+		}
+	}
+	return ""
 }
 
 // wait waits for the end and returns the exit code.
@@ -77,7 +97,7 @@ func (p *program) succeeds(t *testing.T, want string) {
 	t.Helper()
 	code := p.wait(t)
 	require.Zero(t, code, p.stdout.String()+p.stderr.String())
-	assert.Empty(t, p.stderr.String())
+	assert.Regexp(t, "^"+p.warns+"$", p.stderr.String())
 	lines := strings.Split(strings.TrimSpace(p.stdout.String()), "\n")
 	assert.Regexp(t, want, lines[len(lines)-1])
 }
@@ -100,7 +120,7 @@ func TestQuickstartInMemory(t *testing.T) {
 	p.succeeds(t, ok)
 	turn := regexp.MustCompile(`(?m)^worker [1-4]  token \d+  from \d+\.\d{3}s to \d+\.\d{3}s, for \d+ms$`)
 	assert.Len(t, turn.FindAllString(p.stdout.String(), -1), 40)
-	left, err := filepath.Glob(strings.TrimPrefix(p.Env[0], "TMPDIR=") + "/*")
+	left, err := filepath.Glob(p.env("TMPDIR") + "/*")
 	require.NoError(t, err)
 	assert.Empty(t, left, "temporary files")
 }
@@ -196,117 +216,6 @@ func TestQuickstartInterrupted(t *testing.T) {
 	}
 }
 
-// servers starts n servers with the password of redisURL.
-func servers(t *testing.T, n int) []*redistest.Server {
-	t.Helper()
-	var ss []*redistest.Server
-	for range n {
-		ss = append(ss, redistest.Start(t, "--requirepass", "hunter2"))
-	}
-	return ss
-}
-
-func redlockURL(driver string, ss ...*redistest.Server) string {
-	var hosts []string
-	for _, s := range ss {
-		hosts = append(hosts, s.Addr())
-	}
-	return "redlock+" + driver + "://:hunter2@" + strings.Join(hosts, ",") + "?budget=5s" // for a busy machine
-}
-
-func TestQuickstartOnRedlock(t *testing.T) {
-	t.Parallel()
-	ss := servers(t, 5)
-	for _, driver := range drivers {
-		t.Run(driver, func(t *testing.T) {
-			t.Parallel()
-			ps := map[int]*program{}
-			for _, n := range []int{1, 3, 5} {
-				ps[n] = start(t, "quickstart", []string{fmt.Sprintf("LOCKER_URL=%s&prefix=%s%d:", redlockURL(driver, ss[:n]...), driver, n)})
-			}
-			for n, p := range ps {
-				if n > 1 {
-					p.succeeds(t, ok)
-					continue
-				}
-				assert.Zero(t, p.wait(t), p.stderr.String())
-				assert.Regexp(t, `(?m)`+ok, p.stdout.String())
-				assert.Regexp(t, `^.* WARN redlock: fewer than three nodes survive no failure nodes=1\n$`, p.stderr.String())
-			}
-		})
-	}
-}
-
-// A Redlock of one has no majority that could make up for a mistake, such as a release that meets another attempt's token.
-func TestQuickstartOnRedlockOfOne(t *testing.T) {
-	t.Parallel()
-	s := redistest.Start(t, "--requirepass", "hunter2")
-	journal := filepath.Join(t.TempDir(), "journal")
-	var ps []*program
-	for range 2 {
-		for _, driver := range drivers {
-			ps = append(ps, start(t, "quickstart", []string{"LOCKER_URL=" + redlockURL(driver, s), "LOCKER_JOURNAL=" + journal}))
-		}
-	}
-	for _, p := range ps {
-		assert.Zero(t, p.wait(t), p.stdout.String()+p.stderr.String())
-	}
-}
-
-// TestQuickstartOnRedlockProcesses lets processes with different drivers contend for one lock, with all nodes, and with one
-// of three dead before the start.
-func TestQuickstartOnRedlockProcesses(t *testing.T) {
-	t.Parallel()
-	type run struct {
-		journal string
-		ps      []*program
-	}
-	var runs []run // at the same time: they sleep most of it
-	for _, alive := range []int{3, 2} {
-		ss := servers(t, 3)
-		if alive == 2 {
-			ss[1].Kill()
-		}
-		r := run{journal: filepath.Join(t.TempDir(), "journal")}
-		for _, driver := range drivers {
-			r.ps = append(r.ps, start(t, "quickstart", []string{"LOCKER_URL=" + redlockURL(driver, ss...), "LOCKER_JOURNAL=" + r.journal}))
-		}
-		runs = append(runs, r)
-	}
-	for _, r := range runs {
-		for _, p := range r.ps {
-			p.succeeds(t, `^ok: \d+ turns, none overlapped`)
-		}
-		text, err := os.ReadFile(r.journal)
-		require.NoError(t, err)
-		assert.Equal(t, 120, bytes.Count(text, []byte("start")))
-		assert.Equal(t, 120, bytes.Count(text, []byte("end")))
-		holders := map[string]bool{}
-		for _, h := range regexp.MustCompile(`(?m)^start \d+ (\d+)/`).FindAllStringSubmatch(string(text), -1) {
-			holders[h[1]] = true
-		}
-		assert.Len(t, holders, len(drivers))
-	}
-}
-
-func TestQuickstartRedlockMistakes(t *testing.T) {
-	t.Parallel()
-	ss := servers(t, 2)
-	dead := redistest.Start(t)
-	dead.Kill()
-	alias := strings.Replace(ss[0].Addr(), "127.0.0.1", "localhost", 1)
-	start(t, "quickstart", []string{"LOCKER_URL=redlock://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr() + "," + alias}).
-		fails(t, "quickstart: config: redlock: "+ss[0].Addr()+" and "+alias+" are the same server")
-	start(t, "quickstart", []string{"LOCKER_URL=redlock://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr() + "," + ss[0].Addr()}).
-		fails(t, "nodes[2].addr: the same as nodes[0].addr")
-	start(t, "quickstart", []string{"LOCKER_URL=redis://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr()}).fails(t, "redlock://h1,h2,h3")
-	for _, driver := range drivers {
-		p := start(t, "quickstart", []string{"LOCKER_URL=" + strings.Replace(redlockURL(driver, ss[0], dead, ss[1]), "hunter2", "hunter2x", 1)})
-		p.fails(t, "no quorum: ")
-		assert.Contains(t, p.stderr.String(), "WRONGPASS")
-	}
-}
-
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "hunter2")
@@ -329,23 +238,6 @@ func TestConfig(t *testing.T) {
 		fails(t, `l.yaml:4: redis: unknown field "pasword": did you mean password?`)
 }
 
-func TestConfigRedlock(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "l.yaml")
-	lines := []string{"backend: redlock", "ttl: 2s", "redlock:", "  password: hunter2", "  budget: 5s", "  nodes:"}
-	for i, s := range servers(t, 3) {
-		lines = append(lines, fmt.Sprintf("    - {name: n%d, addr: '%s', driver: %s}", i, s.Addr(), drivers[i]))
-	}
-	require.NoError(t, os.WriteFile(path, []byte(strings.Join(lines, "\n")), 0o600))
-	p := start(t, "config", nil, "-config", path)
-	p.succeeds(t, `^ok: 3 workers took turns, 15 in all$`)
-	assert.Regexp(t, `(?m)^locks from redlock://:\[REDACTED\]@127.*ttl=2s#nodes\[0\].name=n0&.*driver=rueidis$`, p.stdout.String())
-	start(t, "config", []string{"LOCKER_REDLOCK_NODES=a,b,A"}, "-config", path).fails(t, "LOCKER_REDLOCK_NODES[2].addr: the same as nodes[0].addr")
-	text := strings.Replace(strings.Join(lines, "\n"), "name: n2", "name: n0", 1)
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	start(t, "config", nil, "-config", path).fails(t, "l.yaml:9: redlock.nodes[2].name: the same as that of nodes[0]")
-}
-
 // TestConfigComments: what is commented out in locker.yaml is right, too.
 func TestConfigComments(t *testing.T) {
 	text, err := os.ReadFile("config/locker.yaml")
@@ -366,24 +258,22 @@ func TestConfigComments(t *testing.T) {
 // TestFencing: the program fails by itself if a late write is accepted where it must not be.
 func TestFencing(t *testing.T) {
 	t.Parallel()
-	ss := servers(t, 3)
-	ps := map[string]*program{}
-	for name, u := range map[string]string{
-		"memory":  "",
-		"redis":   url("redigo", ss[0]) + "?prefix=one:",
-		"redlock": redlockURL("rueidis", ss...),
-	} {
-		ps[name] = start(t, "fencing", []string{"LOCKER_URL=" + u})
+	s := redistest.Start(t, "--requirepass", "hunter2")
+	for _, p := range []*program{start(t, "fencing", nil), start(t, "fencing", []string{"LOCKER_URL=" + url("redigo", s)})} {
+		p.fenced(t)
 	}
-	for name, p := range ps {
-		p.succeeds(t, `^ok: no late write was accepted`)
-		for line, times := range map[string]int{
-			`Anna \(lock lost: expired\) writes 105: stale token: refused`: 3,
-			`Anna \(lock lost: expired\) writes 105: accepted`:             2, // as the acts without a fence show
-			`an update is lost`: 2,
-			`as it should be`:   3,
-		} {
-			assert.Len(t, regexp.MustCompile(line).FindAllString(p.stdout.String(), -1), times, "%s: %s\n%s", name, line, p.stdout.String())
-		}
+}
+
+// fenced waits for the end and checks that late writes were refused where they had to be, and only there.
+func (p *program) fenced(t *testing.T) {
+	t.Helper()
+	p.succeeds(t, `^ok: no late write was accepted`)
+	for line, times := range map[string]int{
+		`Anna \(lock lost: expired\) writes 105: stale token: refused`: 3,
+		`Anna \(lock lost: expired\) writes 105: accepted`:             2, // as the acts without a fence show
+		`an update is lost`: 2,
+		`as it should be`:   3,
+	} {
+		assert.Len(t, regexp.MustCompile(line).FindAllString(p.stdout.String(), -1), times, "%s\n%s", line, p.stdout.String())
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -48,9 +49,18 @@ func inModule(t *testing.T, module string, args []string, env ...string) *exec.C
 	return cmd
 }
 
+var building sync.Mutex
+
+// buildModule builds a module's program, unless another test has.
 func buildModule(t *testing.T, module string) {
 	t.Helper()
-	args := append([]string{"build", "-ldflags=-s -w", "-o", filepath.Join(binaries, module)}, buildFlags...)
+	building.Lock()
+	defer building.Unlock()
+	binary := filepath.Join(binaries, module)
+	if _, err := os.Stat(binary); err == nil {
+		return
+	}
+	args := append([]string{"build", "-ldflags=-s -w", "-o", binary}, buildFlags...)
 	out, err := inModule(t, module, append(args, ".")).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
@@ -62,6 +72,9 @@ func TestCustomDriver(t *testing.T) {
 	p := start(t, "customdriver", []string{"LOCKER_URL=" + url("plain", s)})
 	p.succeeds(t, `^ok: `)
 	assert.Len(t, regexp.MustCompile(`(?m)^holding, with fencing token \d+$`).FindAllString(p.stdout.String(), -1), 3)
+	for _, n := range []int{1, 3, 5} {
+		redlock{driver: "plain", nodes: servers(t, n)}.run(t, "customdriver", "").succeeds(t, `^ok: `)
+	}
 	start(t, "customdriver", []string{"LOCKER_URL=" + url("goredis", s)}).fails(t, `unknown Redis driver "goredis" (registered: plain)`)
 }
 

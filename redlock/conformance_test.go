@@ -29,6 +29,11 @@ func TestConformance(t *testing.T) {
 								s.Cmd(t, "DEL", redlock.DefaultPrefix+key)
 							}
 						},
+						Foreign: func(key string) {
+							for _, s := range c {
+								s.Cmd(t, "SET", redlock.DefaultPrefix+key, "for ever")
+							}
+						},
 						Hang: func() func() {
 							for _, s := range c {
 								s.Pause()
