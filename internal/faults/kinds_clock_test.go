@@ -69,11 +69,13 @@ func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 // stepBack is shorter than patience, by which everything has to be free again.
 const stepBack = 3 * time.Second
 
+var steps = []time.Duration{500 * time.Millisecond, 2 * time.Second, 30 * time.Second, 1000 * time.Second}
+
 var clockKinds = []kind{
 	{
 		name: "clock forward", clock: true, forgets: true, what: "the server's wall clock is stepped forward, by 0.5 s to 1000 s",
 		strike: func(b *bed, nodes []int, d time.Duration) {
-			ahead := []time.Duration{500 * time.Millisecond, 2 * time.Second, 30 * time.Second, 1000 * time.Second}[b.random.IntN(4)]
+			ahead := steps[b.random.IntN(len(steps))]
 			b.clockAhead(nodes, ahead, 0)
 			time.Sleep(d)
 		},
@@ -86,9 +88,26 @@ var clockKinds = []kind{
 		},
 	},
 	{
+		// What is set meanwhile is far too short-lived when the clock is right again.
+		name: "clock back, and right again", clock: true, forgets: true, brief: true, what: "stepped back by 0.5 s to 1000 s, and forward again",
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			ahead := steps[b.random.IntN(len(steps))]
+			b.clockAhead(nodes, -ahead, 0)
+			time.Sleep(d)
+			b.clockAhead(nodes, 0, 0)
+		},
+	},
+	{
 		name: "clock fast", clock: true, what: "it runs fast by 0.9 per cent", most: 3,
 		strike: func(b *bed, nodes []int, d time.Duration) {
 			b.clockAhead(nodes, 0, 9000)
+			time.Sleep(d)
+		},
+	},
+	{
+		name: "clock slow", clock: true, what: "it runs slow by 0.9 per cent", most: 3,
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			b.clockAhead(nodes, 0, -9000)
 			time.Sleep(d)
 		},
 	},

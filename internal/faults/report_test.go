@@ -104,7 +104,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 		holds += got.holds
 		refused += got.refused
 		blind += got.lost[1]
-		if !got.tokensFail() {
+		if got.fenced() {
 			lost += got.lost[0]
 		}
 	}
