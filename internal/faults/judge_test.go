@@ -29,7 +29,7 @@ type result struct {
 type tally struct{ hit, ok, held int }
 
 // The operations that faults hit, in the order of the report.
-var operations = []string{"acquire", "wait", "extend", "hold", "release"}
+var operations = []string{"acquire", "raise", "wait", "extend", "hold", "release"}
 
 func (r *result) fail(rule, format string, args ...any) {
 	r.failed = append(r.failed, history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
@@ -83,6 +83,7 @@ func (r *result) judge(b *bed) {
 		r.fail("FENCE", "%d updates of a register that looks at tokens are lost", lost[0])
 	}
 	r.count(b.history.Events())
+	r.countRaises(b)
 	r.failed = append(r.failed, history.Quota(
 		map[string]int{"acquisitions": r.holds, "faults": r.injected}, map[string]int{"acquisitions": 20, "faults": 1})...)
 }

@@ -49,12 +49,21 @@ func TestClockShift(t *testing.T) {
 	}
 }
 
+// skew is by how much clocks of nodes may differ, in every second episode of a Redlock. [away] knows it.
+const skew = 50 * time.Millisecond
+
+// clockIs writes what the clock of a node is to be, when its server looks the next time.
+func (b *bed) clockIs(n int, ahead time.Duration, fast int) {
+	b.Helper()
+	if err := os.WriteFile(b.clocks[n], fmt.Appendln(nil, ahead.Microseconds(), fast), 0o600); err != nil {
+		b.Error(err)
+	}
+}
+
 // clockAhead writes by how much the clocks of nodes are ahead, and by how much they are fast in ppm.
 func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 	each(nodes, func(n int) {
-		if err := os.WriteFile(b.clocks[n], fmt.Appendln(nil, ahead.Microseconds(), fast), 0o600); err != nil {
-			b.Error(err)
-		}
+		b.clockIs(n, ahead, fast)
 		want := time.Now().Add(ahead)
 		if !eventually(patience, func() bool {
 			now, err := redis.Int64s(b.do(n, "TIME"), nil)
