@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"fmt"
 	"net"
 	"time"
 
@@ -77,7 +78,7 @@ func split(b *bed, nodes []int, d time.Duration) {
 		old[n], next[n] = b.servers[n], redistest.Start(b.T, promptly...)
 		next[n].Follow(b, old[n])
 	}
-	movers := b.some()
+	movers, before := b.some(), map[int]int{}
 	move := func(players []int) {
 		for _, n := range nodes {
 			b.links(players, []int{n}, func(p *fault.Proxy) {
@@ -89,13 +90,29 @@ func split(b *bed, nodes []int, d time.Duration) {
 	for _, n := range nodes {
 		next[n].Cmd(b, "REPLICAOF", "NO", "ONE")
 		b.servers[n], b.admins[n] = next[n], nil
-		b.injected.Add(1)
+		before[n] = b.served(old[n])
 	}
 	move(movers)
 	time.Sleep(d)
+	for _, n := range nodes {
+		if !eventually(patience, func() bool { return b.served(old[n]) > before[n] && b.served(next[n]) > 0 }) {
+			b.Error("of two masters, one is asked by nobody")
+		}
+		b.injected.Add(int64(min(b.served(old[n])-before[n], b.served(next[n]))))
+	}
 	for _, n := range nodes {
 		old[n].Follow(b, next[n])
 	}
 	pause(0, b.short/2)
 	move(b.players())
+}
+
+// served returns how many scripts a server has run.
+func (b *bed) served(s *redistest.Server) (calls int) {
+	info, err := redis.String(s.Do("INFO", "commandstats"))
+	if err != nil {
+		b.Error(err)
+	}
+	_, _ = fmt.Sscanf(field(info, "cmdstat_evalsha"), "calls=%d,", &calls)
+	return calls
 }
