@@ -13,6 +13,7 @@ import (
 type Action struct {
 	kind  kind
 	delay time.Duration
+	most  int // bytes in a piece, of trickle
 }
 
 type kind int
@@ -28,9 +29,10 @@ const (
 	cutMid
 	delayReply
 	duplicate
+	trickle
 )
 
-// The actions; see also [Delay] and [DelayReply].
+// The actions; see also [Delay], [DelayReply] and [Trickle].
 var (
 	// Pass forwards the request and delivers its reply.
 	Pass = Action{kind: pass}
@@ -64,6 +66,13 @@ func Delay(d time.Duration) Action { return Action{delay: d} }
 
 // DelayReply lets the request execute at once and keeps the reply for d: a network that is slow in one direction.
 func DelayReply(d time.Duration) Action { return Action{kind: delayReply, delay: d} }
+
+// Trickle passes the request and its reply on in pieces of 1 to most bytes, each a packet of its own with a pause behind it,
+// and then treats the request like Pass: a network that takes messages apart, or has little bandwidth for each connection.
+// Messages and pushes, which answer no request, come whole.
+func Trickle(most int, pause time.Duration) Action {
+	return Action{kind: trickle, delay: pause, most: most}
+}
 
 // Nth returns a handler that applies action to the n-th request, counted from 1, among those with one of the given
 // command names, and passes all others. Without names every request counts. A loop over n until nothing fails any

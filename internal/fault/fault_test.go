@@ -297,6 +297,41 @@ func TestCutMid(t *testing.T) {
 	assert.Equal(t, "$10\r\n012", string(got))
 }
 
+// Whether an answer has been passed on, and which: that it was executed is not enough.
+func TestExchanges(t *testing.T) {
+	b := setUp(t)
+	conn := b.dial()
+	b.proxy.Handle(fault.Nth(2, fault.DropReply, "INCR"))
+	b.send(conn, "INCR", "k")
+	b.receive(conn, int64(1))
+	b.send(conn, "INCR", "k")
+	b.proxy.WaitExecuted(t, func(r fault.Request) bool { return r.N == 2 })
+	b.silent(conn)
+	all := b.proxy.Exchanges()
+	require.Len(t, all, 2)
+	assert.Equal(t, ":1", all[0].Reply)
+	assert.False(t, all[0].Answered.Before(all[0].Seen))
+	assert.Empty(t, all[1].Reply)
+	assert.Zero(t, all[1].Answered)
+}
+
+// Both ways: the request takes its time, and so does the reply.
+func TestTrickle(t *testing.T) {
+	b := setUp(t)
+	conn, r := b.raw()
+	const most, rest = 7, 2 * time.Millisecond
+	b.proxy.Handle(fault.Nth(1, fault.Trickle(most, rest), "ECHO"))
+	text := strings.Repeat("0123456789", 20)
+	start := time.Now()
+	b.write(conn, "ECHO", text)
+	b.proxy.WaitExecuted(t, fault.Named("ECHO"))
+	assert.GreaterOrEqual(t, time.Since(start), rest*time.Duration(len(text)/most))
+	b.until(r, text)
+	assert.GreaterOrEqual(t, time.Since(start), 2*rest*time.Duration(len(text)/most))
+	b.write(conn, "ECHO", "again")
+	b.until(r, "again")
+}
+
 func TestHandleSwapsAtRunTime(t *testing.T) {
 	b := setUp(t)
 	conn := b.dial()
@@ -329,6 +364,22 @@ func TestRefuseAndCut(t *testing.T) {
 	b.send(conn, "PING")
 	b.receive(conn, "PONG")
 	assert.Equal(t, 3, b.proxy.Count(nil))
+}
+
+func TestRedirect(t *testing.T) {
+	b := setUp(t)
+	old := b.dial()
+	b.send(old, "INCR", "k")
+	b.receive(old, int64(1))
+	other := redistest.Start(t)
+	b.proxy.Redirect(other.Addr())
+	b.send(old, "INCR", "k")
+	b.receive(old, int64(2))
+	conn := b.dial()
+	b.send(conn, "INCR", "k")
+	b.receive(conn, int64(1))
+	b.counter("2")
+	assert.Equal(t, "1", other.Cmd(t, "GET", "k"))
 }
 
 func TestServerGone(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strings"
 	"sync"
@@ -90,8 +91,25 @@ func (l *link) forward(v verdict, raw []byte) error {
 		l.setups++
 	}
 	l.mu.Unlock()
-	_, err := l.up.Write(raw)
-	return err
+	return l.write(l.up, raw, v.Action)
+}
+
+// write passes bytes on, in pieces if the action says so. At the end of the test it leaves off, as if the connection broke.
+func (l *link) write(to net.Conn, b []byte, a Action) error {
+	if a.kind != trickle {
+		_, err := to.Write(b)
+		return err
+	}
+	for len(b) > 0 {
+		n := min(len(b), 1+rand.IntN(a.most))
+		if _, err := to.Write(b[:n]); err != nil {
+			return err
+		}
+		if b = b[n:]; !pause(l.p, time.After(a.delay)) {
+			return net.ErrClosed
+		}
+	}
+	return nil
 }
 
 // end says that no more requests come. If none is pending, the goroutine for replies is woken to notice that.
@@ -135,7 +153,13 @@ func (l *link) replies() {
 		}
 		if !lost {
 			// An error means that the client has left. The replies are read nevertheless, to know what is executed.
-			_, _ = l.client.Write(f)
+			var a Action
+			if e != nil {
+				a = e.Action
+			}
+			if l.write(l.client, f, a) == nil && e != nil {
+				l.p.answered(e.N, f)
+			}
 		}
 		if last {
 			return

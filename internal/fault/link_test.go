@@ -4,14 +4,42 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // discard is a server that never answers.
 type discard struct{ net.Conn }
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
+
+// tape keeps what is written to it, each packet by itself.
+type tape struct {
+	net.Conn
+	packets []string
+}
+
+func (c *tape) Write(b []byte) (int, error) {
+	c.packets = append(c.packets, string(b))
+	return len(b), nil
+}
+
+func TestTricklesInPieces(t *testing.T) {
+	l := &link{p: &Proxy{done: make(chan struct{})}}
+	text := strings.Repeat("0123456789", 100)
+	to := &tape{}
+	require.NoError(t, l.write(to, []byte(text), Trickle(7, time.Microsecond)))
+	assert.Equal(t, text, strings.Join(to.packets, ""))
+	assert.Greater(t, len(to.packets), len(text)/7)
+	for _, p := range to.packets {
+		assert.LessOrEqual(t, len(p), 7)
+	}
+	to = &tape{}
+	require.NoError(t, l.write(to, []byte(text), Pass))
+	assert.Equal(t, []string{text}, to.packets)
+}
 
 // What is taken for the reply to what, in orders that a real server cannot be made to follow.
 func TestMatch(t *testing.T) {

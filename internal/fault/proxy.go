@@ -25,7 +25,6 @@ import (
 // WaitExecuted, which can fail the test and therefore belong to its own goroutine.
 type Proxy struct {
 	tb       testing.TB
-	upstream string
 	listener net.Listener
 	patience time.Duration // see Wait
 	done     chan struct{} // closed at the end
@@ -33,15 +32,16 @@ type Proxy struct {
 
 	deciding sync.Mutex // held while the handler runs
 
-	mu      sync.Mutex
-	handler func(Request) Action
-	refuse  bool
-	closed  bool
-	accepts int
-	conns   map[net.Conn]bool // every open connection; true for those of clients
-	gate    chan struct{}     // closed and replaced by Release
-	changed chan struct{}     // closed and replaced when seen changes
-	seen    []record
+	mu       sync.Mutex
+	upstream string
+	handler  func(Request) Action
+	refuse   bool
+	closed   bool
+	accepts  int
+	conns    map[net.Conn]bool // every open connection; true for those of clients
+	gate     chan struct{}     // closed and replaced by Release
+	changed  chan struct{}     // closed and replaced when seen changes
+	seen     []record
 }
 
 // dialTimeout bounds connecting to the server, so that one that hangs cannot hang the end of the test.
@@ -108,6 +108,13 @@ func (p *Proxy) Refuse(refuse bool) {
 	p.refuse = refuse
 }
 
+// Redirect connects clients that come from now on to another server. Those that are connected stay where they are, see [Proxy.Cut].
+func (p *Proxy) Redirect(upstream string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.upstream = upstream
+}
+
 func (p *Proxy) accept() {
 	for {
 		conn, err := p.listener.Accept()
@@ -136,7 +143,10 @@ func (p *Proxy) admit(conn net.Conn) int {
 
 // dial connects to the server. The caller ends the connection by p.drop.
 func (p *Proxy) dial() (net.Conn, error) {
-	conn, err := net.DialTimeout("tcp", p.upstream, dialTimeout)
+	p.mu.Lock()
+	upstream := p.upstream
+	p.mu.Unlock()
+	conn, err := net.DialTimeout("tcp", upstream, dialTimeout)
 	if err != nil {
 		return nil, err
 	}

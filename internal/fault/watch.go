@@ -10,8 +10,17 @@ import (
 // machine keeps every core busy, and it only costs time in tests that fail.
 const patience = 10 * time.Second
 
-type record struct {
+// Exchange is a request with what became of it.
+type Exchange struct {
 	Request
+	Seen time.Time
+	// Answered is when the reply was passed on to the client, zero if it was not. Reply is its first line, as ":1".
+	Answered time.Time
+	Reply    string
+}
+
+type record struct {
+	Exchange
 	executed bool
 }
 
@@ -38,7 +47,7 @@ func (p *Proxy) decide(conn int, args []string) verdict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	v.gate = p.gate
-	p.seen = append(p.seen, record{Request: v.Request})
+	p.seen = append(p.seen, record{Exchange: Exchange{Request: v.Request, Seen: time.Now()}})
 	p.notify()
 	return v
 }
@@ -48,6 +57,13 @@ func (p *Proxy) executed(n int) {
 	defer p.mu.Unlock()
 	p.seen[n-1].executed = true
 	p.notify()
+}
+
+func (p *Proxy) answered(n int, f frame) {
+	line, _, _ := strings.Cut(string(f), "\r\n")
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen[n-1].Answered, p.seen[n-1].Reply = time.Now(), line
 }
 
 // notify wakes whoever waits for the records to change. p.mu is held.
@@ -65,6 +81,17 @@ func (p *Proxy) Requests() []Request {
 		requests[i] = r.Request
 	}
 	return requests
+}
+
+// Exchanges is Requests with what is known of their outcomes.
+func (p *Proxy) Exchanges() []Exchange {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	exchanges := make([]Exchange, len(p.seen))
+	for i, r := range p.seen {
+		exchanges[i] = r.Exchange
+	}
+	return exchanges
 }
 
 // Count returns how many of the requests seen so far match; a nil pred matches all.

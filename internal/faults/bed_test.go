@@ -25,6 +25,7 @@ type bed struct {
 	short    time.Duration
 	servers  []*redistest.Server
 	cluster  *redistest.Cluster // of all servers; nil: they are independent
+	sentinel *redistest.Server  // which watches over two servers, master and replica; nil: they are independent
 	clocks   []string           // the files that move the servers' clocks
 	proxies  [][]*fault.Proxy   // by player and node
 	local    []*player          // they come first
@@ -115,11 +116,12 @@ func (b *bed) links(players, nodes []int, f func(*fault.Proxy)) {
 // script reports whether a request runs a script, as everything about locks does.
 func script(r fault.Request) bool { return r.Is("EVAL", "EVALSHA") }
 
-// handle lets choose decide about a share of the scripts on links.
+// handle lets choose decide about a share of the scripts on links, and about all raises: they are few, and come only where the
+// rest of their attempt has got through.
 func (b *bed) handle(players, nodes []int, share float64, choose func() fault.Action) {
 	b.links(players, nodes, func(p *fault.Proxy) {
 		p.Handle(func(r fault.Request) fault.Action {
-			if !script(r) || rand.Float64() >= share {
+			if !script(r) || !raise(r) && rand.Float64() >= share {
 				return fault.Pass
 			}
 			b.injected.Add(1)

@@ -71,13 +71,22 @@ func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 		b.admins = make([]redis.Conn, len(b.servers))
 		return b
 	}
+	if k.watched {
+		b.watch()
+		return b
+	}
 	b.servers = make([]*redistest.Server, nodes)
+	path, why := shim()
+	// Every second time, nodes that vote together differ, so that many acquisitions need a second round, with raises.
+	skewed := !k.clock && nodes > 1 && why == "" && b.random.IntN(2) == 0
 	for i := range nodes {
 		var env []string
-		if k.clock {
-			path, _ := shim()
+		if k.clock || skewed {
 			b.clocks = append(b.clocks, filepath.Join(t.TempDir(), "clock"))
 			env = []string{"LD_PRELOAD=" + path, "CLOCKSHIFT=" + b.clocks[i]}
+		}
+		if skewed {
+			b.clockIs(i, pick(b, 0, skew), 0)
 		}
 		b.servers[i] = redistest.StartWith(t, env, k.args...)
 		b.admins = append(b.admins, nil)
@@ -89,8 +98,11 @@ func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 // populate starts the players.
 func (b *bed) populate(e episode) {
 	names := drivers.Names()
-	if b.cluster != nil {
+	switch {
+	case b.cluster != nil:
 		names = slices.Sorted(maps.Keys(clusterDrivers))
+	case b.sentinel != nil:
+		names = slices.Sorted(maps.Keys(sentinelDrivers))
 	}
 	long := time.Minute // so that what is left behind is still there to be found
 	if e.kind.brief {
@@ -103,19 +115,22 @@ func (b *bed) populate(e episode) {
 	for id := range players {
 		p := plan{
 			ID: id, Players: players, Driver: names[(id+int(e.seed))%len(names)], Plain: plain,
-			Short: b.short, Long: long, Resource: addr, Cluster: b.cluster != nil,
+			Short: b.short, Long: long, Resource: addr, Cluster: b.cluster != nil, Password: e.kind.password,
 		}
 		if e.place.nodes > 1 && b.random.IntN(3) == 0 {
 			p.Driver = "mixed"
 		}
 		var links []*fault.Proxy
 		for _, s := range b.servers {
-			if b.cluster != nil {
+			if e.kind.alone() {
 				p.Nodes = append(p.Nodes, s.Addr())
 				continue
 			}
 			links = append(links, fault.New(b.T, s.Addr()))
 			p.Nodes = append(p.Nodes, links[len(links)-1].Addr())
+		}
+		if b.sentinel != nil {
+			p.Nodes, p.Sentinel = []string{b.sentinel.Addr()}, true
 		}
 		b.proxies = append(b.proxies, links)
 		if id >= players-apartly {
@@ -222,6 +237,9 @@ func (b *bed) acquireAll(r *result) {
 	}
 	for _, s := range b.servers {
 		p.Nodes = append(p.Nodes, s.Addr())
+	}
+	if b.sentinel != nil {
+		p.Nodes, p.Driver, p.Sentinel = []string{b.sentinel.Addr()}, "goredis", true
 	}
 	client, err := p.open(b.Context())
 	if err != nil {

@@ -131,8 +131,8 @@ func (r *report) round(n int) (all []episode) {
 			}
 			variants := placements[(part+i)%len(placements)]
 			p := variants[n%len(variants)]
-			if k.clustered {
-				p = placements[0][0] // one lock is on one server there, too
+			if k.alone() {
+				p = placements[0][0]
 			}
 			if e := (episode{k, p, random.Uint64() >> 40}); strings.Contains(e.String(), only) {
 				all = append(all, e)

@@ -22,13 +22,14 @@ type result struct {
 	holds   int
 	lost    [2]int // updates, by the register that looks at tokens and its twin
 	refused int
+	equal   bool // tokens were, where that may be
 }
 
 // tally is what became of one kind of operation while the fault lasted.
 type tally struct{ hit, ok, held int }
 
 // The operations that faults hit, in the order of the report.
-var operations = []string{"acquire", "wait", "extend", "hold", "release"}
+var operations = []string{"acquire", "raise", "wait", "extend", "hold", "release"}
 
 func (r *result) fail(rule, format string, args ...any) {
 	r.failed = append(r.failed, history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
@@ -47,11 +48,17 @@ func (r *result) lapse(rule, format string, args ...any) {
 // tokensFail reports that not even tokens are promised.
 func (r *result) tokensFail() bool { return r.kind.instantly && r.place.nodes > 1 }
 
+// fenced reports that a register that looks at tokens loses nothing.
+func (r *result) fenced() bool { return !r.tokensFail() && !r.equal }
+
 func (r *result) judge(b *bed) {
 	tokensFail := r.tokensFail()
 	for _, v := range b.history.Check(history.Rules{Sound: true}) {
 		switch token := v.Rule == "UNIQ" || v.Rule == "RT"; {
 		case v.Rule == "DONE": // looked at below
+		case v.Rule == "UNIQ" && r.kind.twofold:
+			r.equal = true
+			r.outside = append(r.outside, v)
 		case token && tokensFail, !token && r.kind.forgets:
 			r.outside = append(r.outside, v)
 		default:
@@ -72,10 +79,11 @@ func (r *result) judge(b *bed) {
 	}
 	lost, refused := b.resource.lost()
 	r.lost, r.refused = lost, refused[0]
-	if lost[0] > 0 && !tokensFail {
+	if lost[0] > 0 && r.fenced() {
 		r.fail("FENCE", "%d updates of a register that looks at tokens are lost", lost[0])
 	}
 	r.count(b.history.Events())
+	r.countRaises(b)
 	r.failed = append(r.failed, history.Quota(
 		map[string]int{"acquisitions": r.holds, "faults": r.injected}, map[string]int{"acquisitions": 20, "faults": 1})...)
 }

@@ -49,12 +49,21 @@ func TestClockShift(t *testing.T) {
 	}
 }
 
+// skew is by how much clocks of nodes may differ, in every second episode of a Redlock. [away] knows it.
+const skew = 50 * time.Millisecond
+
+// clockIs writes what the clock of a node is to be, when its server looks the next time.
+func (b *bed) clockIs(n int, ahead time.Duration, fast int) {
+	b.Helper()
+	if err := os.WriteFile(b.clocks[n], fmt.Appendln(nil, ahead.Microseconds(), fast), 0o600); err != nil {
+		b.Error(err)
+	}
+}
+
 // clockAhead writes by how much the clocks of nodes are ahead, and by how much they are fast in ppm.
 func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 	each(nodes, func(n int) {
-		if err := os.WriteFile(b.clocks[n], fmt.Appendln(nil, ahead.Microseconds(), fast), 0o600); err != nil {
-			b.Error(err)
-		}
+		b.clockIs(n, ahead, fast)
 		want := time.Now().Add(ahead)
 		if !eventually(patience, func() bool {
 			now, err := redis.Int64s(b.do(n, "TIME"), nil)
@@ -69,11 +78,13 @@ func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 // stepBack is shorter than patience, by which everything has to be free again.
 const stepBack = 3 * time.Second
 
+var steps = []time.Duration{500 * time.Millisecond, 2 * time.Second, 30 * time.Second, 1000 * time.Second}
+
 var clockKinds = []kind{
 	{
 		name: "clock forward", clock: true, forgets: true, what: "the server's wall clock is stepped forward, by 0.5 s to 1000 s",
 		strike: func(b *bed, nodes []int, d time.Duration) {
-			ahead := []time.Duration{500 * time.Millisecond, 2 * time.Second, 30 * time.Second, 1000 * time.Second}[b.random.IntN(4)]
+			ahead := steps[b.random.IntN(len(steps))]
 			b.clockAhead(nodes, ahead, 0)
 			time.Sleep(d)
 		},
@@ -86,9 +97,26 @@ var clockKinds = []kind{
 		},
 	},
 	{
+		// What is set meanwhile is far too short-lived when the clock is right again.
+		name: "clock back, and right again", clock: true, forgets: true, brief: true, what: "stepped back by 0.5 s to 1000 s, and forward again",
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			ahead := steps[b.random.IntN(len(steps))]
+			b.clockAhead(nodes, -ahead, 0)
+			time.Sleep(d)
+			b.clockAhead(nodes, 0, 0)
+		},
+	},
+	{
 		name: "clock fast", clock: true, what: "it runs fast by 0.9 per cent", most: 3,
 		strike: func(b *bed, nodes []int, d time.Duration) {
 			b.clockAhead(nodes, 0, 9000)
+			time.Sleep(d)
+		},
+	},
+	{
+		name: "clock slow", clock: true, what: "it runs slow by 0.9 per cent", most: 3,
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			b.clockAhead(nodes, 0, -9000)
 			time.Sleep(d)
 		},
 	},

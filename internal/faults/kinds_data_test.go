@@ -93,4 +93,8 @@ var dataKinds = []kind{
 			empty.Kill()
 		},
 	},
+	{
+		name: "split old master", forgets: true, instantly: true, twofold: true, brief: true, most: 3, args: promptly,
+		what: "a replica is promoted, and its master goes on granting to some clients, until it is demoted", strike: split,
+	},
 }

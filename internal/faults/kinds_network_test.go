@@ -21,7 +21,7 @@ func requests(choose func(b *bed) fault.Action) func(b *bed, nodes []int, d time
 
 func always(a fault.Action) func(*bed) fault.Action { return func(*bed) fault.Action { return a } }
 
-// apart makes the links between some clients and nodes silent for d.
+// apart does something to all requests between some clients and nodes for d.
 func apart(b *bed, players, nodes []int, d time.Duration, choose func() fault.Action) {
 	b.handle(players, nodes, 1, choose)
 	time.Sleep(d)
@@ -54,6 +54,19 @@ var networkKinds = []kind{
 	{
 		name: "one-way delay", what: "replies wait for up to one TTL", most: 2,
 		strike: requests(func(b *bed) fault.Action { return fault.DelayReply(rand.N(b.short)) }),
+	},
+	{
+		name: "little bandwidth", most: 3, what: "requests and replies take 2 to 80 ms per 100 bytes",
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			slow := fault.Trickle(20, pick(b, 200*time.Microsecond, 8*time.Millisecond))
+			apart(b, b.players(), nodes, d, func() fault.Action { return slow })
+		},
+	},
+	{
+		name: "tiny packets", most: 3, what: "requests and replies come in pieces of 1 to 7 bytes",
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			apart(b, b.players(), nodes, d, func() fault.Action { return fault.Trickle(7, 50*time.Microsecond) })
+		},
 	},
 	{
 		name: "late execution", what: "requests are executed when their clients have given them up", most: 3,

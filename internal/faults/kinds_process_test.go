@@ -14,7 +14,7 @@ var (
 )
 
 // away is longer than the clocks of the nodes differ, plus the quantum of tokens: docs/safety.md, G2.
-const away = 150 * time.Millisecond
+const away = skew + 100*time.Millisecond
 
 // killed kills nodes with requests under way, and starts them again after d.
 func killed(b *bed, nodes []int, d time.Duration) {

@@ -3,6 +3,7 @@ package faults
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -61,6 +62,10 @@ var refusalKinds = []kind{
 		strike: refusing([]command{{"CONFIG", "SET", "requirepass", "secret"}, killNormal, killPubsub}, []command{{"CONFIG", "SET", "requirepass", ""}}),
 	},
 	{
+		name: "WRONGPASS", refusal: "WRONGPASS", most: 2, password: true, what: "the password is changed, and connections are closed",
+		strike: refusing([]command{{"CONFIG", "SET", "requirepass", "another"}, killNormal, killPubsub}, []command{{"CONFIG", "SET", "requirepass", ""}}),
+	},
+	{
 		name: "maxclients", most: 2, what: "connections are closed, and new ones are too many",
 		strike: refusing([]command{{"CONFIG", "SET", "maxclients", 1}, killNormal, killPubsub}, []command{{"CONFIG", "SET", "maxclients", 1000}}),
 	},
@@ -71,6 +76,10 @@ var refusalKinds = []kind{
 		strike: func(b *bed, nodes []int, d time.Duration) {
 			refusing([]command{{"CLIENT", "PAUSE", d.Milliseconds(), "ALL"}}, nil)(b, nodes, d)
 		},
+	},
+	{
+		name: "timeout", clients: true, what: "the server closes connections that were idle for a second, many of which are needed again then",
+		strike: idle,
 	},
 	{name: "BUSY", refusal: "BUSY", queued: true, what: "a script runs for too long, and is killed", strike: busy},
 }
@@ -119,4 +128,51 @@ func busy(b *bed, nodes []int, d time.Duration) {
 			}
 		}
 	})
+}
+
+// idle lets the nodes close connections that nobody uses: those of clients that stand still, and those that the others have
+// kept from a moment when they needed more.
+func idle(b *bed, nodes []int, d time.Duration) {
+	each(nodes, func(n int) { b.do(n, "CONFIG", "SET", "timeout", 1) })
+	crowd := func() {
+		apart(b, b.players(), nodes, 100*time.Millisecond, eitherHold)
+	}
+	crowd()
+	thawed := make(chan struct{})
+	go func() {
+		defer close(thawed)
+		b.freeze(b.children, 2200*time.Millisecond+d/2)
+	}()
+	each(nodes, func(n int) {
+		idle, closed := map[string]bool{}, 0
+		if !eventually(patience, func() bool {
+			list, _ := redis.String(b.do(n, "CLIENT", "LIST"), nil)
+			still := map[string]bool{}
+			for line := range strings.Lines(list) {
+				id, rest, _ := strings.Cut(line, " ")
+				still[id] = true
+				if strings.Contains(rest, " flags=N ") && !strings.Contains(rest, " idle=0 ") { // N: not those that subscribe
+					idle[id] = true
+				}
+			}
+			for id := range idle {
+				if !still[id] {
+					delete(idle, id)
+					closed++
+				}
+			}
+			select {
+			case <-thawed:
+				return closed > 0
+			default:
+				return false
+			}
+		}) {
+			b.Error("no connection that was idle is closed")
+		}
+		b.injected.Add(int64(closed))
+	})
+	<-thawed
+	crowd()
+	each(nodes, func(n int) { b.do(n, "CONFIG", "SET", "timeout", 0) })
 }

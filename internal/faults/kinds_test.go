@@ -17,11 +17,17 @@ type kind struct {
 	forgets, instantly bool
 	// clock: the servers' wall clocks can be moved, which needs a C compiler.
 	clock bool
+	// password: clients give one. A server that has none takes any.
+	password bool
 	// brief: all TTLs are short.
 	brief bool
 	// clustered: the servers are three masters of a Redis Cluster, replicated: with a replica each. There are no proxies, because
 	// clients take the servers' addresses from the servers.
 	clustered, replicated bool
+	// watched: the servers are a master and its replica, of whom a sentinel watches over. No proxies there, either.
+	watched bool
+	// twofold: two servers grant as one. Their tokens are the time in microseconds, and can be equal.
+	twofold bool
 	// queued: only Clients that queue. Of the driver rueidis, others would crash: the client panics when an UNSUBSCRIBE, which
 	// it follows by a PING, is answered by anything but PONG, LOADING and BUSY, and MISCONF is said to PING as well; and when
 	// the UNSUBSCRIBE is refused with BUSY and the PING, a moment later, is not.
@@ -34,9 +40,12 @@ type kind struct {
 	most time.Duration
 }
 
+// alone reports that a lock is on one server, whatever else there is.
+func (k kind) alone() bool { return k.clustered || k.watched }
+
 func kinds() []kind {
 	var all []kind
-	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds, clusterKinds} {
+	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds, clusterKinds, sentinelKinds} {
 		all = append(all, group...)
 	}
 	return all

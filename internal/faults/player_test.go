@@ -23,6 +23,8 @@ type plan struct {
 	Driver      string
 	Nodes       []string // addresses of its own proxies, or of the servers of a cluster
 	Cluster     bool     // Nodes are one
+	Sentinel    bool     // Nodes is that of one sentinel
+	Password    bool     // to give to servers
 	Plain       bool     // single, without the queue
 	Short, Long time.Duration
 	Resource    string
@@ -55,8 +57,12 @@ type player struct {
 }
 
 func (p plan) open(ctx context.Context) (*locker.Client, error) {
-	if p.Cluster {
-		d, err := clusterDrivers[p.Driver](p.Nodes)
+	if p.Cluster || p.Sentinel {
+		build := clusterDrivers[p.Driver]
+		if p.Sentinel {
+			build = sentinelDrivers[p.Driver]
+		}
+		d, err := build(p.Nodes)
 		if err != nil {
 			return nil, err
 		}
@@ -69,7 +75,11 @@ func (p plan) open(ctx context.Context) (*locker.Client, error) {
 		if name == "mixed" {
 			name = names[(p.ID+i)%len(names)]
 		}
-		d, err := drivers.Open(ctx, name, drivers.Config{Network: "tcp", Addr: addr, Timeout: exchangeTimeout})
+		cfg := drivers.Config{Network: "tcp", Addr: addr, Timeout: exchangeTimeout}
+		if p.Password {
+			cfg.Username, cfg.Password = "default", "secret"
+		}
+		d, err := drivers.Open(ctx, name, cfg)
 		if err != nil {
 			return nil, err
 		}

@@ -104,7 +104,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 		holds += got.holds
 		refused += got.refused
 		blind += got.lost[1]
-		if !got.tokensFail() {
+		if got.fenced() {
 			lost += got.lost[0]
 		}
 	}
@@ -120,7 +120,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 				continue
 			}
 			for _, op := range operations {
-				if w.ops[op].hit == 0 {
+				if w.ops[op].hit == 0 && !(op == "raise" && k.alone()) {
 					t.Errorf("%s has hit no %s", k.name, op)
 				}
 			}
@@ -185,7 +185,7 @@ func (r *report) table(rows map[string]*row) string {
 			fmt.Fprintf(&b, " %d", t.hit)
 			if rest := t.hit - t.ok - t.held; t.hit > 0 {
 				fmt.Fprintf(&b, ": %d", t.ok)
-				if op == "acquire" || op == "wait" {
+				if op == "acquire" || op == "raise" || op == "wait" {
 					fmt.Fprintf(&b, "/%d", t.held)
 				}
 				fmt.Fprintf(&b, "/%d", rest)

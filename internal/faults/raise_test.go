@@ -1,0 +1,54 @@
+package faults
+
+import (
+	"crypto/sha1"
+	"encoding/hex"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/internal/history"
+)
+
+// raiseScript is what Redlock asks nodes by whose counters are behind, and its digest.
+var raiseScript = sync.OnceValues(func() (text, digest string) {
+	source, err := os.ReadFile("../node/raise.lua")
+	if err != nil {
+		panic(err)
+	}
+	sum := sha1.Sum(source)
+	return string(source), hex.EncodeToString(sum[:])
+})
+
+// raise reports whether a request is one.
+func raise(r fault.Request) bool {
+	text, digest := raiseScript()
+	return script(r) && (r.Args[1] == digest || r.Args[1] == text)
+}
+
+// countRaises finds out which raises the fault has hit. They are a part of Lock and not in the history, but proxies see them:
+// ok is what was accepted and the client was told, held what was refused.
+func (r *result) countRaises(b *bed) {
+	began := time.Now().Add(-b.history.Now())
+	for _, links := range b.proxies {
+		for _, p := range links {
+			for _, e := range p.Exchanges() {
+				if !raise(e.Request) || strings.HasPrefix(e.Reply, "-NOSCRIPT") { // which is followed by another try
+					continue
+				}
+				from, to, outcome := e.Seen.Sub(began), e.Answered.Sub(began), history.Unknown
+				switch {
+				case e.Reply == ":1":
+					outcome = history.OK
+				case e.Reply == ":0":
+					outcome = history.Held
+				case e.Answered.IsZero():
+					to = from + exchangeTimeout // for so long at most the client has waited
+				}
+				r.add("raise", from, to, outcome)
+			}
+		}
+	}
+}
