@@ -87,41 +87,54 @@ func build(open []func() drivers.Driver) (*locker.Client, error) {
 func TestQuorumConformance(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
-		conformance.RunQuorum(t, conformance.QuorumHarness{Store: func(t testing.TB) conformance.QuorumStore {
-			c := startCluster(t, 3)
-			s := conformance.QuorumStore{
-				Client: func() locker.Locker { return c.client(t, driver, redlock.Budget(redlock.DefaultBudget)) },
-				Duplicate: func() error {
-					ds := []drivers.Driver{open(t, driver, c[0].Addr()), open(t, driver, c[1].Addr()), open(t, driver, c[0].Addr())}
-					l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-					if err == nil {
-						return l.Close()
-					}
-					for _, d := range ds {
-						_ = d.Close()
-					}
-					return err
-				},
-			}
-			for _, server := range c {
-				s.Nodes = append(s.Nodes, conformance.QuorumNode{
-					Name:   server.Addr(),
-					Locked: func(key string) bool { return server.Cmd(t, "EXISTS", redlock.DefaultPrefix+key) == int64(1) },
-					Down: func() func() {
-						server.Kill()
-						return server.Restart
-					},
-					Hang: func() func() {
-						server.Pause()
-						return server.Resume
-					},
-					Delete:   func(key string) { server.Cmd(t, "DEL", redlock.DefaultPrefix+key) },
-					Commands: func() int { return scripts(t, server) },
+		for _, n := range []int{3, 5} {
+			t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
+				t.Parallel()
+				conformance.RunQuorum(t, conformance.QuorumHarness{
+					Store: func(t testing.TB) conformance.QuorumStore { return realQuorum(t, driver, n) },
 				})
-			}
-			return s
-		}})
+			})
+		}
 	})
+}
+
+// realQuorum is a store of n servers.
+func realQuorum(t testing.TB, driver string, n int) conformance.QuorumStore {
+	c := startCluster(t, n)
+	s := conformance.QuorumStore{
+		Client: func() locker.Locker { return c.client(t, driver, redlock.Budget(redlock.DefaultBudget)) },
+		Duplicate: func() error {
+			ds := make([]drivers.Driver, n)
+			for i := range ds {
+				ds[i] = open(t, driver, c[i%(n-1)].Addr()) // the last is the first
+			}
+			l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
+			if err == nil {
+				return l.Close()
+			}
+			for _, d := range ds {
+				_ = d.Close()
+			}
+			return err
+		},
+	}
+	for _, server := range c {
+		s.Nodes = append(s.Nodes, conformance.QuorumNode{
+			Name:   server.Addr(),
+			Locked: func(key string) bool { return server.Cmd(t, "EXISTS", redlock.DefaultPrefix+key) == int64(1) },
+			Down: func() func() {
+				server.Kill()
+				return server.Restart
+			},
+			Hang: func() func() {
+				server.Pause()
+				return server.Resume
+			},
+			Delete:   func(key string) { server.Cmd(t, "DEL", redlock.DefaultPrefix+key) },
+			Commands: func() int { return scripts(t, server) },
+		})
+	}
+	return s
 }
 
 var calls = regexp.MustCompile(`cmdstat_eval(?:sha)?:calls=(\d+)`)
