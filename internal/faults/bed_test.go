@@ -25,6 +25,7 @@ type bed struct {
 	short    time.Duration
 	servers  []*redistest.Server
 	cluster  *redistest.Cluster // of all servers; nil: they are independent
+	bus      *redistest.Bus     // of the cluster, if that can fail
 	clocks   []string           // the files that move the servers' clocks
 	proxies  [][]*fault.Proxy   // by player and node
 	local    []*player          // they come first

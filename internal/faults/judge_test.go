@@ -22,6 +22,7 @@ type result struct {
 	holds   int
 	lost    [2]int // updates, by the register that looks at tokens and its twin
 	refused int
+	equal   bool // two servers have granted in the same microsecond
 }
 
 // tally is what became of one kind of operation while the fault lasted.
@@ -45,13 +46,16 @@ func (r *result) lapse(rule, format string, args ...any) {
 }
 
 // tokensFail reports that not even tokens are promised.
-func (r *result) tokensFail() bool { return r.kind.instantly && r.place.nodes > 1 }
+func (r *result) tokensFail() bool { return r.kind.instantly && r.place.nodes > 1 || r.equal }
 
 func (r *result) judge(b *bed) {
 	tokensFail := r.tokensFail()
 	for _, v := range b.history.Check(history.Rules{Sound: true}) {
 		switch token := v.Rule == "UNIQ" || v.Rule == "RT"; {
 		case v.Rule == "DONE": // looked at below
+		case v.Rule == "UNIQ" && r.kind.rivals && !r.equal: // by chance, so not a second time
+			r.equal = true
+			r.outside = append(r.outside, v)
 		case token && tokensFail, !token && r.kind.forgets:
 			r.outside = append(r.outside, v)
 		default:
@@ -72,7 +76,7 @@ func (r *result) judge(b *bed) {
 	}
 	lost, refused := b.resource.lost()
 	r.lost, r.refused = lost, refused[0]
-	if lost[0] > 0 && !tokensFail {
+	if lost[0] > 0 && !r.tokensFail() {
 		r.fail("FENCE", "%d updates of a register that looks at tokens are lost", lost[0])
 	}
 	r.count(b.history.Events())

@@ -15,6 +15,8 @@ type kind struct {
 	// What is not promised (docs/safety.md). forgets: nodes forget locks before their time, or their clocks are stepped
 	// forward, so exclusion may fail. instantly: and vote again within 65 ms, so that on Redlock tokens may fail, too.
 	forgets, instantly bool
+	// rivals: two servers grant a lock at the same time, with tokens of their own clocks. In the same microsecond they are equal.
+	rivals bool
 	// clock: the servers' wall clocks can be moved, which needs a C compiler.
 	clock bool
 	// brief: all TTLs are short.
@@ -22,6 +24,8 @@ type kind struct {
 	// clustered: the servers are three masters of a Redis Cluster, replicated: with a replica each. There are no proxies, because
 	// clients take the servers' addresses from the servers.
 	clustered, replicated bool
+	// parted: what is between these servers can fail.
+	parted bool
 	// queued: only Clients that queue. Of the driver rueidis, others would crash: the client panics when an UNSUBSCRIBE, which
 	// it follows by a PING, is answered by anything but PONG, LOADING and BUSY, and MISCONF is said to PING as well; and when
 	// the UNSUBSCRIBE is refused with BUSY and the PING, a moment later, is not.
@@ -36,7 +40,7 @@ type kind struct {
 
 func kinds() []kind {
 	var all []kind
-	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds, clusterKinds} {
+	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds, clusterKinds, partitionKinds} {
 		all = append(all, group...)
 	}
 	return all
