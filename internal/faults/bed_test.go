@@ -26,6 +26,7 @@ type bed struct {
 	servers  []*redistest.Server
 	cluster  *redistest.Cluster // of all servers; nil: they are independent
 	sentinel *redistest.Server  // which watches over two servers, master and replica; nil: they are independent
+	bus      *redistest.Bus     // of the cluster, if that can fail
 	clocks   []string           // the files that move the servers' clocks
 	proxies  [][]*fault.Proxy   // by player and node
 	local    []*player          // they come first

@@ -68,6 +68,9 @@ func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 	if k.clustered {
 		b.cluster = redistest.StartCluster(t, 3, k.replicated, k.args...)
 		b.servers = b.cluster.Servers()
+		if k.parted {
+			b.bus = b.cluster.Bus(t)
+		}
 		b.admins = make([]redis.Conn, len(b.servers))
 		return b
 	}

@@ -22,7 +22,7 @@ type result struct {
 	holds   int
 	lost    [2]int // updates, by the register that looks at tokens and its twin
 	refused int
-	equal   bool // tokens were, where that may be
+	equal   bool // two servers have granted in the same microsecond
 }
 
 // tally is what became of one kind of operation while the fault lasted.
@@ -56,7 +56,7 @@ func (r *result) judge(b *bed) {
 	for _, v := range b.history.Check(history.Rules{Sound: true}) {
 		switch token := v.Rule == "UNIQ" || v.Rule == "RT"; {
 		case v.Rule == "DONE": // looked at below
-		case v.Rule == "UNIQ" && r.kind.twofold:
+		case v.Rule == "UNIQ" && r.kind.rivals && !r.equal: // by chance, so not a second time
 			r.equal = true
 			r.outside = append(r.outside, v)
 		case token && tokensFail, !token && r.kind.forgets:

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golocker/locker/internal/redistest"
@@ -97,15 +98,17 @@ var clusterKinds = []kind{
 		name: "cluster: CLUSTER FAILOVER", clustered: true, replicated: true, args: quick,
 		what: "a master hands over to its replica, which has all its data",
 		strike: func(b *bed, _ []int, _ time.Duration) {
-			b.takesOver(func(_, next *redistest.Server) { b.cluster.Failover(b, next) })
+			b.takesOver(func(_, next *redistest.Server) { b.cluster.Failover(b, next) }, nil)
 		},
 	},
 	{
 		name: "cluster: kill -9 of a master, its replica takes over", clustered: true, replicated: true, forgets: true, args: quick,
 		what: "the master is killed, and comes back as a replica when its replica has become the master",
 		strike: func(b *bed, _ []int, _ time.Duration) {
-			b.takesOver(func(old, _ *redistest.Server) { old.Kill() }).Restart()
-			b.cluster.Await(b)
+			b.takesOver(func(old, _ *redistest.Server) { old.Kill() }, func(old, _ *redistest.Server) {
+				b.cluster.Await(b)
+				old.Restart()
+			})
 		},
 	},
 }
@@ -122,23 +125,29 @@ func missing(fail, mend func(*redistest.Server)) func(b *bed, _ []int, d time.Du
 	}
 }
 
-// takesOver waits until a master's replica has taken its place because of what f does, and returns the old master.
-func (b *bed) takesOver(f func(old, next *redistest.Server)) *redistest.Server {
+// partner returns the replica of a master, whichever of the two was the master first: on a busy machine they may have changed
+// places already.
+func (b *bed) partner(s *redistest.Server) *redistest.Server {
+	if i := slices.Index(b.cluster.Replicas, s); i >= 0 {
+		return b.cluster.Masters[i]
+	}
+	return b.cluster.Replicas[slices.Index(b.cluster.Masters, s)]
+}
+
+// takesOver has a master fail, waits until its replica has taken its place, and mends the old master.
+func (b *bed) takesOver(fail, mend func(old, next *redistest.Server)) {
 	b.Helper()
-	owner := b.cluster.Owner(b, b.slot())
-	for i, s := range b.cluster.Masters {
-		if s != owner {
-			continue
-		}
-		next := b.cluster.Replicas[i]
-		f(owner, next)
-		b.injected.Add(1)
-		if !eventually(patience, next.IsMaster) {
-			b.Error("the replica does not take over")
-		}
+	old := b.cluster.Owner(b, b.slot())
+	next := b.partner(old)
+	fail(old, next)
+	b.injected.Add(1)
+	if !eventually(patience, next.IsMaster) {
+		b.Error("the replica does not take over")
+	}
+	if mend != nil {
+		mend(old, next)
 	}
 	b.cluster.Await(b)
-	return owner
 }
 
 // pick draws a duration.

@@ -94,7 +94,7 @@ var dataKinds = []kind{
 		},
 	},
 	{
-		name: "split old master", forgets: true, instantly: true, twofold: true, brief: true, most: 3, args: promptly,
+		name: "split old master", forgets: true, instantly: true, rivals: true, brief: true, most: 3, args: promptly,
 		what: "a replica is promoted, and its master goes on granting to some clients, until it is demoted", strike: split,
 	},
 }

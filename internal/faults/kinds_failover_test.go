@@ -59,7 +59,7 @@ var sentinelKinds = []kind{
 		},
 	},
 	{
-		name: "sentinel: SIGSTOP of the master", watched: true, forgets: true, brief: true, twofold: true,
+		name: "sentinel: SIGSTOP of the master", watched: true, forgets: true, brief: true, rivals: true,
 		what: "the master is frozen until its replica has taken over, and goes on as a master to whoever still asks it",
 		strike: func(b *bed, _ []int, d time.Duration) {
 			old, next := b.deposed((*redistest.Server).Pause, (*redistest.Server).IsMaster)

@@ -15,6 +15,8 @@ type kind struct {
 	// What is not promised (docs/safety.md). forgets: nodes forget locks before their time, or their clocks are stepped
 	// forward, so exclusion may fail. instantly: and vote again within 65 ms, so that on Redlock tokens may fail, too.
 	forgets, instantly bool
+	// rivals: two servers grant a lock at the same time, with tokens of their own clocks. In the same microsecond they are equal.
+	rivals bool
 	// clock: the servers' wall clocks can be moved, which needs a C compiler.
 	clock bool
 	// password: clients give one. A server that has none takes any.
@@ -26,8 +28,8 @@ type kind struct {
 	clustered, replicated bool
 	// watched: the servers are a master and its replica, of whom a sentinel watches over. No proxies there, either.
 	watched bool
-	// twofold: two servers grant as one. Their tokens are the time in microseconds, and can be equal.
-	twofold bool
+	// parted: what is between these servers can fail.
+	parted bool
 	// queued: only Clients that queue. Of the driver rueidis, others would crash: the client panics when an UNSUBSCRIBE, which
 	// it follows by a PING, is answered by anything but PONG, LOADING and BUSY, and MISCONF is said to PING as well; and when
 	// the UNSUBSCRIBE is refused with BUSY and the PING, a moment later, is not.
@@ -45,7 +47,7 @@ func (k kind) alone() bool { return k.clustered || k.watched }
 
 func kinds() []kind {
 	var all []kind
-	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds, clusterKinds, sentinelKinds} {
+	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds, clusterKinds, partitionKinds, sentinelKinds} {
 		all = append(all, group...)
 	}
 	return all
