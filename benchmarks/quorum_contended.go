@@ -36,24 +36,22 @@ func contendedRedlock(s *servers, p plan) *Scenario {
 				return f, nil
 			}})
 	}
-	for _, r := range []struct {
-		name string
-		open opener
-	}{
-		{crowdYardstick, ofRedsync("goredis", tuned()...)},
-		{"redsync/goredis, 50–250 ms", ofRedsync("goredis")},
-	} {
+	add := func(name string, open opener) {
 		y := crowdYardstick
-		if r.name == y {
+		if name == y {
 			y = ""
 		}
-		sc.Contestants = append(sc.Contestants, Contestant{Name: r.name, Yardstick: y, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-			f, w, err := crowd(ctx, s.five, r.open, 8, shortPatience, d)
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+			f, w, err := crowd(ctx, s.five, open, 8, shortPatience, d)
 			if err == nil {
 				f["attempts"] = w.calls["set"] / 5 / f["operations"]
 			}
 			return f, err
 		}})
 	}
+	for _, c := range clients {
+		add("redsync/"+c+", 1–11 ms", ofRedsync(c, tuned()...))
+	}
+	add("redsync/goredis, 50–250 ms", ofRedsync("goredis"))
 	return sc
 }
