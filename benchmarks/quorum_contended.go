@@ -37,11 +37,11 @@ func contendedRedlock(s *servers, p plan) *Scenario {
 			}})
 	}
 	add := func(name string, open opener) {
-		y := crowdYardstick
+		y, rounds := crowdYardstick, p.Rare
 		if name == y {
-			y = ""
+			y, rounds = "", 0
 		}
-		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
 			f, w, err := crowd(ctx, s.five, open, 8, shortPatience, d)
 			if err == nil {
 				f["attempts"] = w.calls["set"] / 5 / f["operations"]
