@@ -9,11 +9,13 @@ test: ## install redis-server if it is missing, run all tests under the race det
 	go test -race -shuffle=on -parallel 4 -timeout 8m ./...
 	go test -count=1 -run '^TestAllocations' ./internal/node ./redlock ./single # the race detector allocates, too
 
-verify: ## formatting, vet, tidy go.mod: quick, needs nothing installed
+MODULES = $(shell find * -mindepth 1 -name go.mod -exec dirname {} +)
+verify: ## formatting, vet, tidy go.mod, of all modules: quick, needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 	go vet ./...
 	GOARCH=386 go build ./...
 	go mod tidy -diff
+	@for m in $(MODULES); do echo "$$m: vet, tidy"; go -C $$m vet ./... && go -C $$m mod tidy -diff || exit 1; done
 
 lint: ## golangci-lint, built from source on first use
 	$(LINT) run ./...
@@ -69,7 +71,7 @@ tokens: ## redlock's tokens over 100,000 acquisitions under faults, on simulated
 	LOCKER_ACQUISITIONS=100000 go test -count=$(or $(SEEDS),1) -run TestTokensUnderFaults -v ./redlock
 
 BENCH = cd benchmarks && go run . -out results -markdown results/results.md
-bench: ## side by side with other libraries, see benchmarks/README.md: two to three minutes on a quiet machine; ARGS='-run contended'
+bench: ## side by side with other libraries, see benchmarks/README.md: two minutes on a quiet machine; ARGS='-run contended'
 	@scripts/need-redis.sh
 	$(BENCH) $(ARGS)
 

@@ -37,7 +37,7 @@ type Column struct {
 type Contestant struct {
 	Name      string
 	Yardstick string // the contestant it is compared with; none: ""
-	Once      bool   // in the first round only
+	Rounds    int    // at most, the first ones; 0: all
 	Visit     func(ctx context.Context, d time.Duration) (Figures, error)
 }
 
@@ -59,6 +59,7 @@ type Row struct {
 	Median    Figures   `json:"median"`
 	Ratio     float64   `json:"ratio,omitempty"`
 	Rounds    []Figures `json:"rounds"` // nil: the visit failed
+	Took      float64   `json:"took"`   // seconds, of all visits
 	Err       string    `json:"error,omitempty"`
 }
 
@@ -79,11 +80,13 @@ func (s *Scenario) run(ctx context.Context, rounds int, progress func(string, ..
 				return nil, ctx.Err()
 			}
 			c := s.Contestants[i]
-			if c.Once && round > 0 {
+			if c.Rounds > 0 && round >= c.Rounds {
 				continue
 			}
 			progress("%s: round %d of %d: %s", s.Name, round+1, rounds, c.Name)
+			visit := time.Now()
 			figures, err := c.Visit(ctx, s.Time)
+			r.Rows[i].Took += time.Since(visit).Seconds()
 			if err != nil {
 				r.Rows[i].Err = err.Error()
 				continue

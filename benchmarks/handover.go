@@ -20,12 +20,12 @@ func handover(s *servers, p plan) *Scenario {
 			{"trips", "round trips", 2}, {"commands", "commands", 1}, {"client_us", "client CPU µs", 0}, {"server_us", "server CPU µs", 0}},
 		Primary: "handoff_p50_us", Time: p.Handover, Rounds: p.FewRounds}
 	const yardstick = "bare queue/rueidis"
-	add := func(name string, open opener) {
+	add := func(name string, rounds int, open opener) {
 		y := yardstick
 		if name == y {
 			y = ""
 		}
-		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
 			return toAndFro(ctx, []*redistest.Server{s.one}, open, d)
 		}})
 	}
@@ -33,12 +33,15 @@ func handover(s *servers, p plan) *Scenario {
 		Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
 			return pings(ctx, []*redistest.Server{s.one}, d)
 		}})
-	add(yardstick, rawQueue)
+	add(yardstick, 0, rawQueue)
 	for _, c := range clients {
-		add("locker/"+c, ours(c))
+		add("locker/"+c, 0, ours(c))
 	}
-	add("redislock/goredis, 5 ms", ofRedislock(5*time.Millisecond))
-	add("rueidislock", ofRueidislock(ttl))
+	for _, c := range clients {
+		add("redsync/"+c+", 1–11 ms", p.Rare, ofRedsync(c, tuned()...))
+	}
+	add("redislock/goredis, 5 ms", p.Rare, ofRedislock(5*time.Millisecond))
+	add("rueidislock", p.Rare, ofRueidislock(ttl))
 	return sc
 }
 

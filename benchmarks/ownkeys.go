@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,21 +26,21 @@ func oneGoroutine(s *servers, p plan, cancellable bool) *Scenario {
 		sc.Title += ", with a context that can be cancelled"
 		sc.Note += " raw has a plain context here, too."
 	}
-	add := func(name, yardstick string, open opener) {
+	add := func(name, yardstick string, rounds int, open opener) {
 		cancellable := cancellable && yardstick != ""
-		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: yardstick,
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: yardstick, Rounds: rounds,
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
 				return cycles(ctx, s, open, 1, cancellable, d)
 			}})
 	}
 	for _, c := range clients {
-		add("raw/"+c, "", raw(c))
-		add("Driver.Do/"+c, "raw/"+c, rawDriver(c))
-		add("locker/"+c, "raw/"+c, ours(c))
-		add("redsync/"+c, "raw/"+c, ofRedsync(c))
+		add("raw/"+c, "", p.Rounds, raw(c))
+		add("Driver.Do/"+c, "raw/"+c, p.FewRounds, rawDriver(c))
+		add("locker/"+c, "raw/"+c, p.Rounds, ours(c))
+		add("redsync/"+c, "raw/"+c, p.FewRounds, ofRedsync(c))
 	}
-	add("redislock/goredis", "raw/goredis", ofRedislock(0))
-	add("rueidislock", "raw/rueidis", ofRueidislock(ttl))
+	add("redislock/goredis", "raw/goredis", p.FewRounds, ofRedislock(0))
+	add("rueidislock", "raw/rueidis", p.FewRounds, ofRueidislock(ttl))
 	return sc
 }
 
@@ -47,16 +48,23 @@ func oneGoroutine(s *servers, p plan, cancellable bool) *Scenario {
 func ownKeys(s *servers, p plan, n int) *Scenario {
 	sc := &Scenario{Name: fmt.Sprintf("own-keys-%d", n), Title: fmt.Sprintf("Lock and unlock, %d goroutines, each its own key", n),
 		Note: "Ratio: cycles per second, to rueidis with its automatic pipelining.", Columns: cycleColumns, Primary: "rate", Time: p.Cycles}
-	if n > 100 {
-		sc.Time *= 2 // enough cycles for each
-	}
 	const yardstick = "raw/rueidis"
+	judged := n > 200 // the budget is about most goroutines
+	if judged {
+		sc.Time *= 2 // enough cycles for each
+	} else {
+		sc.Rounds = p.FewRounds
+	}
 	add := func(name string, open opener) {
+		rounds := p.FewRounds
+		if judged && (name == yardstick || strings.HasPrefix(name, "locker")) {
+			rounds = p.Rounds
+		}
 		y := yardstick
 		if name == yardstick {
 			y = ""
 		}
-		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y,
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds,
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) { return cycles(ctx, s, open, n, false, d) }})
 	}
 	for _, c := range clients {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-redsync/redsync/v4"
@@ -71,25 +72,33 @@ func quorum(s *servers, p plan, f failure) *Scenario {
 			"Round trips are those at the nodes that answer, all together, per cycle. Goroutines: when the visit ended, more than before it began. " +
 			"Orphans: keys that were unlocked and are still there when the nodes are back.",
 		Columns: quorumColumns, Primary: "lock_p50_us", Time: p.Quorum}
+	if f.hung+f.dead > 0 {
+		sc.Rounds = p.FewRounds
+	}
 	add := func(name string, open opener) {
-		y := quorumYardstick
-		if name == y {
+		y, rounds, ahead := quorumYardstick, 0, 10
+		switch {
+		case name == y:
 			y = ""
+		case !strings.HasPrefix(name, "redsync"):
+		case f.hung == 0 || strings.HasSuffix(name, "FailFast"):
+			rounds = p.FewRounds
+		default: // redsync waits for the nodes that hang, for a second a cycle: one will do
+			rounds, ahead = 1, 0
 		}
-		// Without FailFast redsync waits for the nodes that hang, for a second a cycle: once is enough.
-		once := f.hung > 0 && strings.HasPrefix(name, "redsync") && !strings.HasSuffix(name, "FailFast")
-		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Once: once,
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds,
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-				return quorumCycles(ctx, s.five, f, open, d)
+				return quorumCycles(ctx, s.five, f, open, ahead, d)
 			}})
 	}
 	add(quorumYardstick, openThirdAnswer)
 	for _, c := range clients {
 		add("locker/"+c, oursRedlock(c))
 	}
-	add("redsync/goredis", ofRedsync("goredis"))
-	if f.hung == 0 { // it waits there just as it does over go-redis
-		add("redsync/rueidis", ofRedsync("rueidis"))
+	for _, c := range clients {
+		if f.hung < 2 || c == "goredis" { // with the second it waits for no longer than with the first
+			add("redsync/"+c, ofRedsync(c))
+		}
 	}
 	add("redsync/goredis, FailFast", ofRedsync("goredis", redsync.WithFailFast(true)))
 	return sc
@@ -98,7 +107,17 @@ func quorum(s *servers, p plan, f failure) *Scenario {
 // quorumKeys is how many cycles one visit may have: enough for a second.
 const quorumKeys = 1 << 15
 
-func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, open opener, d time.Duration) (figures Figures, err error) {
+// quorumNames are made once, because that takes a tenth as long as a visit.
+var quorumNames = sync.OnceValue(func() []string {
+	names := make([]string, quorumKeys)
+	for i := range names {
+		names[i] = fmt.Sprintf("bench:%d", i)
+	}
+	return names
+})
+
+// quorumCycles makes that many cycles ahead of those that count, after the failure: it is known then.
+func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, open opener, ahead int, d time.Duration) (figures Figures, err error) {
 	if err := flush(group); err != nil {
 		return nil, err
 	}
@@ -113,15 +132,11 @@ func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, ope
 			session.Close()
 		}
 	}()
-	keys := make([]string, quorumKeys)
-	for i := range keys {
-		keys[i] = fmt.Sprintf("bench:%d", i)
-	}
-	locks, unlocks := newSamples(quorumKeys), newSamples(quorumKeys)
+	keys, locks, unlocks := quorumNames(), newSamples(quorumKeys), newSamples(quorumKeys)
 	used, failed := 0, 0
 	call := context.Background() // no deadline of ours: how long it takes is what we want to know
 	cycle := func() {
-		key := keys[used%quorumKeys]
+		key := keys[used%len(keys)]
 		used++
 		start := time.Now()
 		h, err := session.Lock(call, key)
@@ -137,11 +152,12 @@ func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, ope
 		unlocks.add(time.Since(got))
 		locks.add(got.Sub(start))
 	}
-	for range 50 {
+	const warmUp = 20
+	for range warmUp {
 		cycle()
 	}
 	if failed > 0 {
-		return nil, fmt.Errorf("%d of 50 cycles failed on healthy nodes", failed)
+		return nil, fmt.Errorf("%d of %d cycles failed on healthy nodes", failed, warmUp)
 	}
 	mend := f.happen(group)
 	mended := false
@@ -150,7 +166,7 @@ func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, ope
 			_ = mend()
 		}
 	}()
-	for start, n := time.Now(), 0; n < 20 && time.Since(start) < time.Second; n++ { // it is known that they fail
+	for start := time.Now(); ahead > 0 && time.Since(start) < time.Second; ahead-- {
 		cycle()
 	}
 	locks, unlocks, failed = locks[:0], unlocks[:0], 0
@@ -169,7 +185,9 @@ func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, ope
 	if err := mend(); err != nil {
 		return nil, err
 	}
-	time.Sleep(50 * time.Millisecond) // what was sent to the hung nodes arrives, and what cleans up
+	if f.hung > 0 {
+		time.Sleep(50 * time.Millisecond) // what was sent to them arrives, and what cleans up
+	}
 	session.Close()
 	closed = true
 	figures["orphans"] = orphans(group)

@@ -14,14 +14,23 @@ const crowdYardstick = "redsync/goredis, 1–11 ms"
 func contendedRedlock(s *servers, p plan) *Scenario {
 	sc := &Scenario{Name: "redlock-contended", Title: "One contended key, Redlock of five, 8 clients, hold 1 ms",
 		Note: "Ratio: acquisitions per second, to redsync with waits of 1–11 ms. Attempts: how often a quorum was asked per acquisition; " +
-			"for locker as its Trace tells, for redsync as the nodes count SET. " + crowdNote,
-		Columns: append([]Column{{"attempts", "attempts", 3}}, crowdColumns...), Primary: "rate", Time: p.Crowd, Rounds: p.FewRounds}
+			"for locker as its Trace tells, for redsync as the nodes count SET. " +
+			"Told: how often a waiter of locker was, per acquisition, that it is its turn; looks: how often it looked without. " + crowdNote,
+		Columns: append([]Column{{"attempts", "attempts", 3}, {"told", "told", 2}, {"looks", "looks", 2}}, crowdColumns...), Primary: "rate", Time: p.Crowd, Rounds: p.FewRounds}
 	for _, c := range clients {
 		sc.Contestants = append(sc.Contestants, Contestant{Name: "locker/" + c, Yardstick: crowdYardstick,
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-				var attempts, votes atomic.Int64
+				var attempts, votes, told, looks atomic.Int64
 				traced := locker.WithTrace(ctx, &locker.Trace{
 					Attempted: func(locker.Attempt) { attempts.Add(1) },
+					Woken: func(w locker.Wake) {
+						switch w.Reason {
+						case locker.WakeHandover:
+							told.Add(1)
+						case locker.WakePoll:
+							looks.Add(1)
+						}
+					},
 					Voted: func(v locker.Vote) {
 						if v.Op == "acquire" && !v.Late { // of a late one there was a vote before
 							votes.Add(1)
@@ -32,28 +41,28 @@ func contendedRedlock(s *servers, p plan) *Scenario {
 				if err != nil {
 					return nil, err
 				}
-				f["attempts"] = max(float64(attempts.Load()), float64(votes.Load())/5) / f["operations"]
+				n := f["operations"]
+				f["attempts"] = max(float64(attempts.Load()), float64(votes.Load())/5) / n
+				f["told"], f["looks"] = float64(told.Load())/n, float64(looks.Load())/n
 				return f, nil
 			}})
 	}
-	for _, r := range []struct {
-		name string
-		open opener
-	}{
-		{crowdYardstick, ofRedsync("goredis", tuned()...)},
-		{"redsync/goredis, 50–250 ms", ofRedsync("goredis")},
-	} {
-		y := crowdYardstick
-		if r.name == y {
-			y = ""
+	add := func(name string, open opener) {
+		y, rounds := crowdYardstick, p.Rare
+		if name == y {
+			y, rounds = "", 0
 		}
-		sc.Contestants = append(sc.Contestants, Contestant{Name: r.name, Yardstick: y, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-			f, w, err := crowd(ctx, s.five, r.open, 8, shortPatience, d)
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+			f, w, err := crowd(ctx, s.five, open, 8, shortPatience, d)
 			if err == nil {
 				f["attempts"] = w.calls["set"] / 5 / f["operations"]
 			}
 			return f, err
 		}})
 	}
+	for _, c := range clients {
+		add("redsync/"+c+", 1–11 ms", ofRedsync(c, tuned()...))
+	}
+	add("redsync/goredis, 50–250 ms", ofRedsync("goredis"))
 	return sc
 }
