@@ -64,8 +64,8 @@ func (m *memory) note(key string, split bool, counter uint64) {
 // asks at once, just when the lock changes hands, pushes in and splits the vote. It costs a lone caller a round trip.
 const crowdedFor = time.Second
 
-// checkEvery is how often a client that locks again and again finds out whether others have begun to wait: it would be
-// there again before the one that its release has told, or that cannot be told. It costs a round trip.
+// checkEvery is how often a client that locks again and again finds out whether others have begun to wait. Its releases say
+// so where somebody could be told; it would always be there again before one that cannot be. It costs a round trip.
 const checkEvery = 100 * time.Millisecond
 
 // contended reports whether somebody has been waiting for key lately, or it is time to find out. Who has not had the lock

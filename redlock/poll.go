@@ -214,6 +214,7 @@ func (p *poll) arrived(i int) {
 func (p *poll) answer(c *node.Call) {
 	i, err := c.Tag, c.Owned()
 	p.settle(i, err, c.Unfinished())
+	p.heed(c)
 	p.votes.answer(i, err)
 	p.tally.answer(i, answerOf(err))
 	if err == nil {
@@ -247,6 +248,13 @@ func (p *poll) settle(i int, err error, unfinished bool) {
 	p.l.mu.Unlock()
 	if later || unfinished {
 		p.b.nodes[i].ReleaseLater(&p.req, p.l.turn.on(i))
+	}
+}
+
+// heed notes that a release has told somebody that it is its turn: to ask at once, the next time, would be to push in.
+func (p *poll) heed(c *node.Call) {
+	if p.releases() && c.Waited() {
+		p.b.memory.contend(p.req.Key)
 	}
 }
 
@@ -293,6 +301,7 @@ func (p *poll) part() {
 func (p *poll) Late(c *node.Call) {
 	err := c.Owned()
 	p.settle(c.Tag, err, c.Unfinished())
+	p.heed(c)
 	p.votes.late(c.Tag, err)
 }
 

@@ -298,6 +298,47 @@ func TestHolderQueuesUpAgain(t *testing.T) {
 	})
 }
 
+// The first holder has seen nobody wait. Its release tells it, so it does not push in before those who began to meanwhile.
+func TestFirstHolderMakesWay(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		s.event = func(c, _ int, _ []drivers.Command, executed bool) {
+			if c == 1 && !executed {
+				time.Sleep(time.Millisecond) // it lives further away
+			}
+		}
+		holder, w := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got time.Time
+		go func() {
+			l, err := w.Lock(t.Context(), "k")
+			if got = time.Now(); err == nil {
+				err = l.Unlock(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(checkEvery / 2)
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if lease, err = holder.Lock(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if got.IsZero() {
+			t.Error("it had the lock again before the one that waited")
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.close()
+	})
+}
+
 // Nobody else is there any more: locking costs what it did before.
 func TestAloneAgain(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {

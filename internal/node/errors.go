@@ -61,8 +61,11 @@ func decodeVote(reply drivers.Reply) (Vote, error) {
 	return Vote{}, unexpected(reply)
 }
 
-// again is in the reply of releases that hand over: the next owner was not found yet among many that are dead.
-const again = 8
+// What releases add to their reply.
+const (
+	again  = 8  // the next owner was not found yet among many that are dead
+	waited = 16 // others wait for the lock, of which one was told
+)
 
 // decodeOwned reads the reply of raise.lua, extend.lua and release.lua: 0 means that the lock is not the caller's.
 func decodeOwned(reply drivers.Reply) error {
@@ -70,7 +73,7 @@ func decodeOwned(reply drivers.Reply) error {
 	case drivers.ServerError:
 		return r
 	case int64:
-		switch r &^ again {
+		switch r &^ (again | waited) {
 		case 0, 3:
 			return locker.ErrNotHeld
 		case 1, 2:

@@ -164,6 +164,12 @@ func (c *Call) Unfinished() bool {
 	return c.err == nil && isInt && r&again != 0
 }
 
+// Waited reports that others wait for what was released.
+func (c *Call) Waited() bool {
+	r, isInt := c.reply.(int64)
+	return c.err == nil && isInt && r&waited != 0
+}
+
 // ring passes a piece of news on without blocking. To be told counts for more than what has not been looked at yet.
 func ring(news chan bool, told bool) {
 	if told {

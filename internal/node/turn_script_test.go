@@ -78,10 +78,10 @@ func TestTurnGoesFromOneToTheNext(t *testing.T) {
 	if left := pttl(t, x.s, x.k.turn()); left < claimWindow/2 {
 		t.Errorf("the turn was not kept, it ends in %v", left)
 	}
-	x.is("leave", x.leave("a"), int64(0))
+	x.is("leave", x.leave("a"), int64(waited))
 	x.turn("b") // cannot be told
 	x.has("b", x.ask("b", forTurn), false)
-	x.is("leave", x.leave("b"), int64(0))
+	x.is("leave", x.leave("b"), int64(waited))
 	e.hears("C's c")
 	x.turn("c")
 	x.is("leave, again", x.leave("b"), int64(0))
@@ -112,11 +112,11 @@ func TestTurnWaitsForTheLock(t *testing.T) {
 	if after := fmt.Sprint(x.s.Cmd(t, "GET", "k"), x.s.Cmd(t, "GET", x.k.fence)); after != before {
 		t.Errorf("the lock was %s, is %s", before, after)
 	}
-	x.is("release", x.release("l:0:0:"+decimal(token)+":"), int64(1))
+	x.is("release", x.release("l:0:0:"+decimal(token)+":"), int64(1|waited))
 	e.hears("A's a")
 	x.turn("a")
 	x.waiting("b")
-	x.is("release, again", x.release("l:0:0:"+decimal(token)+":"), int64(0))
+	x.is("release, again", x.release("l:0:0:"+decimal(token)+":"), int64(waited))
 	e.hears("A's a") // a reminder
 	x.waiting("b")
 	if after := fmt.Sprint("l", x.s.Cmd(t, "GET", x.k.fence)); after != before {
@@ -132,7 +132,7 @@ func TestReleaseEndsTheOwnersTurn(t *testing.T) {
 	acquire(t, x.n, "l", 10*time.Second)
 	x.has("a", x.ask("a", forTurn+"A's"), true) // keeps it while it holds
 	x.waits("b", x.ask("b", forTurn+"B's"), 0)
-	x.is("release", x.release("l:0:0:0:a"), int64(1))
+	x.is("release", x.release("l:0:0:0:a"), int64(1|waited))
 	e.hears("B's b")
 	x.turn("b")
 	x.waiting()
@@ -140,7 +140,7 @@ func TestReleaseEndsTheOwnersTurn(t *testing.T) {
 	// Somebody asked out of turn, and was first: who has the turn is told when that is over.
 	acquire(t, x.n, "m", 10*time.Second)
 	x.waits("a", x.ask("a", forTurn+"A's"), 0)
-	x.is("release", x.release("m:10000:0:0:m"), int64(1))
+	x.is("release", x.release("m:10000:0:0:m"), int64(1|waited))
 	e.hears("B's b")
 	x.turn("b")
 	x.waiting("a")
@@ -148,7 +148,7 @@ func TestReleaseEndsTheOwnersTurn(t *testing.T) {
 
 	// Who waits under another name is not in the queue any more when it has released.
 	acquire(t, x.n, "n", 10*time.Second)
-	x.is("release", x.release("n:0:0:0:a"), int64(1))
+	x.is("release", x.release("n:0:0:0:a"), int64(1|waited))
 	x.waiting()
 }
 
@@ -159,7 +159,7 @@ func TestTurnOfOneThatListensNoMoreGoesOn(t *testing.T) {
 	acquire(t, x.n, "l", 10*time.Second)
 	x.waits("c", x.ask("c", forTurn+"nobody listens"), 0)
 	x.waits("b", x.ask("b", forTurn+"B's"), 1)
-	x.is("release", x.release("l:0:0:0:"), int64(1))
+	x.is("release", x.release("l:0:0:0:"), int64(1|waited))
 	e.hears("B's b")
 	x.turn("b")
 	x.waiting()
@@ -167,14 +167,14 @@ func TestTurnOfOneThatListensNoMoreGoesOn(t *testing.T) {
 	x.has("b", x.ask("b", forTurn), false)
 	acquire(t, x.n, "m", 10*time.Second)
 	x.waits("d", x.ask("d", forTurn), 0)
-	x.is("release", x.release("m:0:0:0:"), int64(1))
+	x.is("release", x.release("m:0:0:0:"), int64(1|waited))
 	e.hears()
 	x.turn("b")
 	x.waiting("d")
 	// One with a new connection is told over that.
 	x.has("b", x.ask("b", forTurn+"B's"), false)
 	acquire(t, x.n, "n", 10*time.Second)
-	x.is("release", x.release("n:0:0:0:"), int64(1))
+	x.is("release", x.release("n:0:0:0:"), int64(1|waited))
 	e.hears("B's b")
 }
 
@@ -207,13 +207,13 @@ func TestManyDeadWaitersForTheTurnTakeSeveralCalls(t *testing.T) {
 	acquire(t, x.n, "l", 10*time.Second)
 	x.ask("a", forTurn)
 	dead()
-	x.is("release", x.release("l:10000:0:0:"), int64(1+8))
-	x.is("release, again", x.release("l:10000:0:0:"), int64(2))
+	x.is("release", x.release("l:10000:0:0:"), int64(1|again))
+	x.is("release, again", x.release("l:10000:0:0:"), int64(2|waited))
 	x.turn("a")
 	x.ask("b", forTurn)
 	dead()
 	x.is("leave", x.leave("a"), int64(8))
-	x.is("leave, again", x.leave("a"), int64(0))
+	x.is("leave, again", x.leave("a"), int64(waited))
 	x.turn("b")
 	x.is("leave", x.leave("b"), int64(0))
 	dead()
@@ -240,9 +240,9 @@ func TestTurnOutOfMemory(t *testing.T) {
 	}
 	x.waiting("b", "c")
 	x.has("a", x.ask("a", forTurn), true)
-	x.is("release", x.release("l:10000:0:0:a"), int64(1))
+	x.is("release", x.release("l:10000:0:0:a"), int64(1|waited))
 	e.hears("B's b")
-	x.is("leave", x.leave("b"), int64(0))
+	x.is("leave", x.leave("b"), int64(waited))
 	e.hears("C's c")
 	x.turn("c")
 }

@@ -4,7 +4,8 @@
 -- ARGV: 1 "owner:tomb:rest:token:waiter": tomb, rest and token as undo.lua has them; waiter is the one that the owner was in
 --         the queue as, empty if it was not. Owner and waiter have no colon. One word, because Redis takes ten of a
 --         client that has not authenticated; see acquire.lua.
--- reply: 0 to 3, see undo.lua; plus 8 if the next was not found yet among too many dead: send it again
+-- reply: 0 to 3, see undo.lua; plus 8 if the next was not found yet among too many dead: send it again; plus 16 if it is
+--        somebody's turn now
 -- include undo.lua
 local o, tomb, rest, token, w = string.match(ARGV[1], '^([^:]+):(%d+):(%d+):(%d+):([^:]*)$')
 local r = undo(KEYS[1], KEYS[2], KEYS[3], o, tomb, rest, token)
@@ -22,8 +23,8 @@ if w ~= '' then
 end
 -- Who leaves the queue, as a tombstone shows, releases nothing that others waited for.
 if holder and (tomb == '0' or r % 2 == 1) and redis.call('EXISTS', lock) == 0 then
-  if chan == '' or redis.pcall('PUBLISH', chan, holder) ~= 0 then return r end
+  if chan == '' or redis.pcall('PUBLISH', chan, holder) ~= 0 then return r + 16 end
   redis.call('DEL', turn)                      -- it listens no more
 end
-if hand_on() == -1 then r = r + 8 end
-return r
+local given = hand_on()
+return given == 1 and r + 16 or given == -1 and r + 8 or r

@@ -276,9 +276,15 @@ func (n *Node) turnRelease(l line, gone string, args []string) drivers.Reply {
 	}
 	if holder != "" && (tomb == "0" || r%2 == 1) && !l.exists(l.lock) {
 		if channel == "" || l.publish(channel, holder) > 0 {
-			return r
+			return r + 16
 		}
 		delete(l.keys, l.turns)
 	}
-	return r + l.again()
+	switch given, _, _ := l.handOn(""); given {
+	case 1:
+		return r + 16
+	case -1:
+		return r + 8
+	}
+	return r
 }
