@@ -7,6 +7,7 @@ LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 test: ## install redis-server if it is missing, run all tests under the race detector
 	@scripts/need-redis.sh
 	go test -race -shuffle=on -parallel 4 -timeout 8m ./...
+	go test -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/simnode ./internal/sim
 	go test -count=1 -run '^TestAllocations' ./internal/node ./redlock ./single # the race detector allocates, too
 
 MODULES = $(shell find * -mindepth 1 -name go.mod -exec dirname {} +)
