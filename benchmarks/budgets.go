@@ -52,8 +52,8 @@ func (b Budget) got() string {
 	return fmt.Sprintf("%.4g%s", b.Got, b.Unit)
 }
 
-// budgets holds the results against what is wanted. Scenarios that were not run leave theirs open.
-func budgets(results map[string]*Result) (list []Budget) {
+// budgets holds the results of a plan against what is wanted. Scenarios that were not run leave theirs open.
+func budgets(p plan, results map[string]*Result) (list []Budget) {
 	most := func(what string, limit float64, unit string) func(float64, bool) {
 		return func(got float64, known bool) { list = append(list, Budget{what, limit, false, got, known, unit}) }
 	}
@@ -65,9 +65,14 @@ func budgets(results map[string]*Result) (list []Budget) {
 		one, cancellable := results["one-goroutine"], results["one-goroutine-cancellable"]
 		most("1 goroutine, "+c+": time, to raw", 1.10, "×")(one.ratio(me, bare, "mean_us"))
 		most("1 goroutine, "+c+", cancellable: time, to raw with a plain context", 1.25, "×")(cancellable.ratio(me, bare, "mean_us"))
-		mine, ok1 := one.figure(me, "allocs")
-		theirs, ok2 := one.figure(bare, "allocs")
-		most("1 goroutine, "+c+": allocations more than raw", 8, "")(mine-theirs, ok1 && ok2)
+		for _, r := range []struct {
+			kind string
+			*Result
+		}{{"", one}, {", cancellable", cancellable}} {
+			mine, ok1 := r.figure(me, "allocs")
+			theirs, ok2 := r.figure(bare, "allocs")
+			most("1 goroutine, "+c+r.kind+": allocations more than raw", 8, "")(mine-theirs, ok1 && ok2)
+		}
 	}
 	for _, c := range clients {
 		r := results["own-keys-512"]
@@ -94,8 +99,8 @@ func budgets(results map[string]*Result) (list []Budget) {
 			r := results["redlock-"+f.name]
 			most("Redlock, "+c+", "+f.title+": lock p50, to third answer", 1.25, "×")(r.ratio(me, quorumYardstick, "lock_p50_us"))
 			most("Redlock, "+c+", "+f.title+": unlock p50, to third answer", 1.25, "×")(r.ratio(me, quorumYardstick, "unlock_p50_us"))
+			most("Redlock, "+c+", "+f.title+": allocations per cycle", 40, "")(r.figure(me, "allocs"))
 		}
-		most("Redlock, "+c+": allocations per cycle", 40, "")(results["redlock-healthy"].figure(me, "allocs"))
 	}
 	for _, c := range clients {
 		r, me := results["leases"], "locker/"+c
@@ -105,9 +110,10 @@ func budgets(results map[string]*Result) (list []Budget) {
 	}
 	for _, c := range clients {
 		r, me := results["hang"], "locker/"+c
-		most("node hangs, "+c+": goroutines beyond the load", 64, "")(r.figure(me, "goroutines"))
-		most("node hangs, "+c+": heap", 64, " MB")(r.figure(me, "heap_mb"))
-		most("node hangs, "+c+": orphan keys", 0, "")(r.figure(me, "orphans"))
+		what := fmt.Sprintf("a node hangs for %v, %s: ", p.Hang, c)
+		most(what+"goroutines beyond the load", 64, "")(r.figure(me, "goroutines"))
+		most(what+"heap", 64, " MB")(r.figure(me, "heap_mb"))
+		most(what+"orphan keys", 0, "")(r.figure(me, "orphans"))
 	}
 	return list
 }

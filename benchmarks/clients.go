@@ -26,7 +26,7 @@ type limits struct {
 	patience time.Duration // bounds one exchange
 }
 
-// With Redlock patience is short, because it is all that ends a redsync call on a node that hangs.
+// With Redlock patience is short, because it is all that ends a redsync unlock on a node that hangs.
 const (
 	longPatience  = 5 * time.Second
 	shortPatience = 500 * time.Millisecond

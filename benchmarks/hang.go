@@ -18,7 +18,8 @@ func hang(s *servers, p plan) *Scenario {
 	sc := &Scenario{Name: "hang", Title: fmt.Sprintf("Redlock of five, 64 goroutines, one node hangs for %v", p.Hang),
 		Note: "No ratio. Goroutines: the most there were, beyond those of the load. Heap: the largest, more than before the node hung. " +
 			"Orphans: keys that were unlocked and are still there, a second after the node woke; on the right per 1,000 cycles.",
-		Columns: []Column{{"rate", "cycles/s", 0}, {"goroutines", "goroutines", 0}, {"heap_mb", "heap MB", 1}, {"failed", "failed", 0},
+		Columns: []Column{{"rate", "cycles/s", 0}, {"allocs", "allocs", 1}, {"client_us", "client CPU µs", 0}, {"server_us", "server CPU µs", 0},
+			{"goroutines", "goroutines", 0}, {"heap_mb", "heap MB", 1}, {"failed", "failed", 0},
 			{"orphans", "orphans", 0}, {"orphans_1000", "orphans per 1,000", 2}},
 		Primary: "rate", Time: p.Hang, Rounds: 1}
 	add := func(name string, open opener) {
@@ -79,8 +80,8 @@ func hangUnderLoad(ctx context.Context, group []*redistest.Server, open opener, 
 	failed.Store(0)
 
 	mend := failure{hung: 1}.happen(group)
-	start := time.Now()
-	end := start.Add(d)
+	m := newMeter(failure{hung: 1}.alive(group))
+	end := m.start.Add(d)
 	for range load {
 		wg.Go(func() {
 			for time.Now().Before(end) && ctx.Err() == nil {
@@ -96,8 +97,7 @@ func hangUnderLoad(ctx context.Context, group []*redistest.Server, open opener, 
 		heap = max(heap, (float64(memory.HeapAlloc)-float64(calm))/(1<<20))
 	}
 	wg.Wait()
-	took := time.Since(start)
-	cycles := float64(done.Load())
+	figures, _ := m.stop(int(done.Load()))
 	if err := mend(); err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ func hangUnderLoad(ctx context.Context, group []*redistest.Server, open opener, 
 	left := orphans(group)
 	session.Close()
 	closed = true
-	return Figures{
-		"rate": cycles / took.Seconds(), "goroutines": float64(max(0, goroutines)), "heap_mb": heap,
-		"failed": float64(failed.Load()), "orphans": left, "orphans_1000": 1000 * left / max(1, cycles),
-	}, nil
+	figures["goroutines"], figures["heap_mb"] = float64(max(0, goroutines)), heap
+	figures["failed"], figures["orphans"] = float64(failed.Load()), left
+	figures["orphans_1000"] = 1000 * left / max(1, figures["operations"])
+	return figures, nil
 }

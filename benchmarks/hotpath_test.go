@@ -3,11 +3,16 @@ package main
 import (
 	"context"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
 )
 
 // Benchmarks of the hot paths, for benchstat:
@@ -26,6 +31,13 @@ func BenchmarkCycle(b *testing.B) {
 		}
 		b.Run("locker-cancellable/"+c, func(b *testing.B) { benchmarkCycle(b, server, ours(c), true) })
 	}
+	b.Run("locker-defaults/goredis", func(b *testing.B) { benchmarkCycle(b, server, oursOverDefaults, false) })
+}
+
+// oursOverDefaults is this library over a go-redis client as it comes, which ignores deadlines: ContextTimeoutEnabled is off.
+func oursOverDefaults(addrs []string, _ limits) (session, error) {
+	client := redis.NewClient(&redis.Options{Addr: addrs[0]})
+	return &lockerSession{single.New(goredis.New(client)), nil, func() { _ = client.Close() }}, nil
 }
 
 // BenchmarkRedlock is the same on five nodes.
@@ -104,6 +116,66 @@ func BenchmarkParallel(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkContended passes one lock around: two clients that hand it to and fro, and a crowd.
+func BenchmarkContended(b *testing.B) {
+	var servers []*redistest.Server
+	for range 5 {
+		servers = append(servers, redistest.Start(b))
+	}
+	for _, where := range []struct {
+		name    string
+		group   []*redistest.Server
+		clients []int
+		open    func(client string) opener
+	}{
+		{"one", servers[:1], []int{2, 16}, func(c string) opener { return ours(c) }},
+		{"redlock", servers, []int{8}, oursRedlock},
+	} {
+		for _, n := range where.clients {
+			name := fmt.Sprintf("%s/%d", where.name, n)
+			if where.name == "one" {
+				b.Run(name+"/bare/rueidis", func(b *testing.B) { benchmarkContended(b, where.group, rawQueue, n) })
+			}
+			for _, c := range clients {
+				b.Run(name+"/locker/"+c, func(b *testing.B) { benchmarkContended(b, where.group, where.open(c), n) })
+			}
+		}
+	}
+}
+
+func benchmarkContended(b *testing.B, group []*redistest.Server, open opener, n int) {
+	ctx := context.Background()
+	sessions, end, err := open.sessions(n, addrs(group), longPatience)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer end()
+	if err := meet(ctx, sessions); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	used := clientCPU()
+	var begun atomic.Int64
+	var wg sync.WaitGroup
+	for _, s := range sessions {
+		wg.Go(func() {
+			for begun.Add(1) <= int64(b.N) {
+				h, err := s.Lock(ctx, "key")
+				if err == nil {
+					err = h.Unlock(ctx)
+				}
+				if err != nil {
+					b.Error(err)
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.ReportMetric(micros(clientCPU()-used)/float64(b.N), "client-µs/op")
 }
 
 // BenchmarkTryLockHeld asks for a lock that another client holds.

@@ -47,7 +47,7 @@ var settings = []string{
 	"redsync: NewMutex for each acquisition, 10 s expiry, defaults otherwise unless the name says which waits between tries.",
 	"redislock: 10 s TTL, one try, or linear back-off as the name says.",
 	"rueidislock: one key (KeyMajority 1), client cache on, for that is how it waits; NoLoopTracking; TryNextAfter 10 s, because 20 ms fails under load.",
-	"Redlock clients give up on a node after 500 ms, which is all that ends a redsync call on a node that hangs.",
+	"Redlock clients give up on a node after 500 ms. That alone ends a redsync unlock on a node that hangs; its lock has a bound of its own, a twentieth of the expiry, which is 500 ms, too.",
 }
 
 func newReport(p plan, s *servers) *Report {
