@@ -241,20 +241,22 @@ func expired(l locker.Lease) bool {
 	return ok && lost.Reason == locker.LostExpired
 }
 
-// doneLate tells of a loss a second late.
-func doneLate(l locker.Lease) <-chan struct{} {
-	if errors.Is(l.Err(), locker.ErrUnlocked) {
-		return l.Done()
-	}
-	late := make(chan struct{})
-	go func() {
-		<-l.Done()
-		if expired(l) {
-			time.Sleep(time.Second)
+// doneLate tells late of losses of one kind.
+func doneLate(by time.Duration, kind func(locker.Lease) bool) func(locker.Lease) <-chan struct{} {
+	return func(l locker.Lease) <-chan struct{} {
+		if errors.Is(l.Err(), locker.ErrUnlocked) {
+			return l.Done()
 		}
-		close(late)
-	}()
-	return late
+		late := make(chan struct{})
+		go func() {
+			<-l.Done()
+			if kind(l) {
+				time.Sleep(by)
+			}
+			close(late)
+		}()
+		return late
+	}
 }
 
 // noticed reports whether the lease has ended because the store said that the lock is another's, or nobody's.

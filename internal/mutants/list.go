@@ -15,6 +15,8 @@ var mutants = []mutant{
 		[]killer{test("redlock", "^TestAttempt$"), simulated(100), modelled("-DMAJ=1")}},
 	{"a minority is enough to extend", []patch{{"redlock/holding.go", "need: n/2 + 1, n: n", "need: max(1, n/2), n: n"}},
 		[]killer{test("redlock", "TestMajorityFailsUnderALease|TestNodesThatLostTheKey"), simulated(3000)}},
+	{"a release does not tell of a newer token, twin", []patch{{"internal/simnode/simnode.go", "n.counter(fence) > number(token) {\n			r = 3", "n.counter(fence) > number(token) {\n			r = 1"}},
+		[]killer{test("internal/node", "TestTwinIsLikeTheScripts")}},
 	{"one owner value for all", []patch{{"client.go", "return string(text[:])", "return string(text[:0]) + \"same\""}},
 		[]killer{test(".", "TestTokensAreFreshForEveryAttempt"), simulated(100)}},
 	{"one owner value for all attempts of a client", []patch{{"client.go", "Token: NewToken(), TTL", "Token: fmt.Sprintf(\"%p\", c), TTL"}},

@@ -48,7 +48,7 @@ func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
 			want := send(t, n, sc, sc.command(keys, text(func(p pair) int64 { return p.real })...))
 			got := twin.Execute(sc.command(keys, text(func(p pair) int64 { return p.twin })...))
 			history = append(history, fmt.Sprintf("%s %v: %v, %v", names[sc], args, want, got))
-			if !alike(want, got) {
+			if !alike(sc, want, got) {
 				t.Fatalf("round %d: the server and the twin answer\n%s", round, strings.Join(history, "\n"))
 			}
 			w, _ := want.([]drivers.Reply)
