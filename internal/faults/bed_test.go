@@ -37,6 +37,9 @@ type bed struct {
 	began    time.Time // of the history
 	injected atomic.Int64
 
+	witnesses []*witness
+	dismiss   func() // ends the witnesses
+
 	admins []redis.Conn
 }
 

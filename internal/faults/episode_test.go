@@ -152,6 +152,7 @@ func (b *bed) populate(e episode) {
 // run plays the episode, and judges it.
 func (e episode) run(t *testing.T) *result {
 	b := newBed(t, e.place.nodes, e.kind, e.seed)
+	b.observe()
 	b.populate(e)
 	r := &result{episode: e}
 	if !b.everybodyWorks(2) {

@@ -84,6 +84,7 @@ func (r *result) judge(b *bed) {
 	}
 	r.count(b.history.Events())
 	r.countRaises(b)
+	r.testimony(b)
 	r.failed = append(r.failed, history.Quota(
 		map[string]int{"acquisitions": r.holds, "faults": r.injected}, map[string]int{"acquisitions": 20, "faults": 1})...)
 }

@@ -102,7 +102,7 @@ var clusterKinds = []kind{
 		},
 	},
 	{
-		name: "cluster: kill -9 of a master, its replica takes over", clustered: true, replicated: true, forgets: true, args: quick,
+		name: "cluster: kill -9 of a master, its replica takes over", clustered: true, replicated: true, forgets: true, unseen: true, args: quick,
 		what: "the master is killed, and comes back as a replica when its replica has become the master",
 		strike: func(b *bed, _ []int, _ time.Duration) {
 			b.takesOver(func(old, _ *redistest.Server) { old.Kill() }, func(old, _ *redistest.Server) {

@@ -65,7 +65,7 @@ var dataKinds = []kind{
 		strike: repeatedly(deleting("*:lock[qwt]*", 0)),
 	},
 	{
-		name: "eviction", forgets: true, instantly: true, what: "maxmemory 1 with allkeys-random: what is written is evicted by the next",
+		name: "eviction", forgets: true, unseen: true, instantly: true, what: "maxmemory 1 with allkeys-random: what is written is evicted by the next",
 		strike: func(b *bed, nodes []int, d time.Duration) {
 			each(nodes, func(n int) { b.do(n, "CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", 1) })
 			b.injected.Add(int64(len(nodes)))
@@ -74,7 +74,7 @@ var dataKinds = []kind{
 		},
 	},
 	{
-		name: "failover to an empty replica", forgets: true, what: "the server takes over the data of an empty one, as a replica, and is promoted 150 ms later",
+		name: "failover to an empty replica", forgets: true, unseen: true, what: "the server takes over the data of an empty one, as a replica, and is promoted 150 ms later",
 		strike: func(b *bed, nodes []int, _ time.Duration) {
 			empty := redistest.Start(b.T, "--repl-diskless-sync-delay", "0")
 			host, port, _ := net.SplitHostPort(empty.Addr())
@@ -94,7 +94,7 @@ var dataKinds = []kind{
 		},
 	},
 	{
-		name: "split old master", forgets: true, instantly: true, rivals: true, brief: true, most: 3, args: promptly,
+		name: "split old master", forgets: true, unseen: true, instantly: true, rivals: true, brief: true, most: 3, args: promptly,
 		what: "a replica is promoted, and its master goes on granting to some clients, until it is demoted", strike: split,
 	},
 }

@@ -49,7 +49,7 @@ func (b *bed) deposed(fail func(*redistest.Server), over func(*redistest.Server)
 // sentinelKinds strike the only lock server there is. What they are told to hit does not matter.
 var sentinelKinds = []kind{
 	{
-		name: "sentinel: kill -9 of the master", watched: true, forgets: true, brief: true,
+		name: "sentinel: kill -9 of the master", watched: true, forgets: true, unseen: true, brief: true,
 		what: "the master is killed, a sentinel has its replica take over, and it comes back as a replica",
 		strike: func(b *bed, _ []int, d time.Duration) {
 			old, next := b.deposed((*redistest.Server).Kill, b.named)
@@ -59,7 +59,7 @@ var sentinelKinds = []kind{
 		},
 	},
 	{
-		name: "sentinel: SIGSTOP of the master", watched: true, forgets: true, brief: true, rivals: true,
+		name: "sentinel: SIGSTOP of the master", watched: true, forgets: true, unseen: true, brief: true, rivals: true,
 		what: "the master is frozen until its replica has taken over, and goes on as a master to whoever still asks it",
 		strike: func(b *bed, _ []int, d time.Duration) {
 			old, next := b.deposed((*redistest.Server).Pause, (*redistest.Server).IsMaster)

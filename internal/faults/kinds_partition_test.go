@@ -115,7 +115,7 @@ var partitionKinds = []kind{
 	{
 		// A lock that the replica never hears was released is left until its TTL ends: brief, so that nobody waits for that.
 		name: "cluster: partition, its replica takes over", clustered: true, replicated: true, parted: true,
-		forgets: true, brief: true, most: 2, args: hasty,
+		forgets: true, unseen: true, brief: true, most: 2, args: hasty,
 		what: "a master is cut off from the others and its replica, which takes over, and refuses about the same time",
 		strike: func(b *bed, _ []int, d time.Duration) {
 			b.dethroned(time.Second, func(old *redistest.Server) {
@@ -126,7 +126,7 @@ var partitionKinds = []kind{
 	},
 	{
 		name: "cluster: partition, two masters", clustered: true, replicated: true, parted: true,
-		forgets: true, rivals: true, brief: true, most: 2, args: hasty,
+		forgets: true, unseen: true, rivals: true, brief: true, most: 2, args: hasty,
 		what: "the same, but it is slow to notice, grants beside its successor, and closes connections now and then",
 		strike: func(b *bed, _ []int, d time.Duration) {
 			b.dethroned(time.Minute, func(old *redistest.Server) {

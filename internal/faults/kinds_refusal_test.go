@@ -31,7 +31,7 @@ func refusing(set, unset []command) func(b *bed, nodes []int, d time.Duration) {
 }
 
 var (
-	killNormal = command{"CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"}
+	killNormal = command{"CLIENT", "KILL", "TYPE", "normal", "USER", "default", "SKIPME", "yes"} // not witnesses
 	killPubsub = command{"CLIENT", "KILL", "TYPE", "pubsub"}
 )
 

@@ -17,6 +17,8 @@ type kind struct {
 	forgets, instantly bool
 	// rivals: two servers grant a lock at the same time, with tokens of their own clocks. In the same microsecond they are equal.
 	rivals bool
+	// unseen: servers lose data, or are given other data, without a command that says so, so a witness is mistaken.
+	unseen bool
 	// clock: the servers' wall clocks can be moved, which needs a C compiler.
 	clock bool
 	// password: clients give one. A server that has none takes any.

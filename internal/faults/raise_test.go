@@ -1,32 +1,15 @@
 package faults
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
-	"os"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/golocker/locker/internal/fault"
 	"github.com/golocker/locker/internal/history"
 )
 
-// raiseScript is what Redlock asks nodes by whose counters are behind, and its digest.
-var raiseScript = sync.OnceValues(func() (text, digest string) {
-	source, err := os.ReadFile("../node/raise.lua")
-	if err != nil {
-		panic(err)
-	}
-	sum := sha1.Sum(source)
-	return string(source), hex.EncodeToString(sum[:])
-})
-
-// raise reports whether a request is one.
-func raise(r fault.Request) bool {
-	text, digest := raiseScript()
-	return script(r) && (r.Args[1] == digest || r.Args[1] == text)
-}
+// raise reports whether a request is what Redlock asks nodes by whose counters are behind.
+func raise(r fault.Request) bool { return script(r) && scriptNames()[r.Args[1]] == "raise" }
 
 // countRaises finds out which raises the fault has hit. They are a part of Lock and not in the history, but proxies see them:
 // ok is what was accepted and the client was told, held what was refused.
