@@ -6,7 +6,13 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker/internal/redistest"
 )
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
 
 // TestSmoke runs everything, as briefly as it can be: it tells whether the benchmarks still work, and nothing of speed.
 func TestSmoke(t *testing.T) {

@@ -20,7 +20,7 @@ import (
 var modules = []string{"customdriver", "custombackend", "observability"}
 
 // TestOutsideModules runs the tests of a driver and a backend as their authors would, outside of this module: with its
-// public packages, the conformance suites above all, and nothing else.
+// public packages, the conformance suites above all, and nothing internal.
 func TestOutsideModules(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -1,7 +1,6 @@
-//go:build unix
-
 // Custombackend counts to a number, in a file that several processes share, under a lock whose store is not one of this
-// repository's: package files beside it. It is a module of its own, as a program outside of the repository would be.
+// repository's but a bbolt file: package boltlock beside it. It is a module of its own, as a program outside of the
+// repository would be.
 //
 //	cd examples/custombackend
 //	go run . /tmp/locks & go run . /tmp/locks & go run . /tmp/locks
@@ -19,7 +18,7 @@ import (
 	"strings"
 	"time"
 
-	"example.com/custombackend/files"
+	"example.com/custombackend/boltlock"
 	"github.com/golocker/locker"
 )
 
@@ -43,7 +42,7 @@ func run(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	l := files.New(dir)
+	l := boltlock.New(filepath.Join(dir, "locks.db"))
 	defer l.Close()
 	var n int
 	for range 20 {

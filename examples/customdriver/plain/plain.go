@@ -1,4 +1,4 @@
-// Package plain is a Redis driver over nothing but net.Conn: RESP by hand, a connection per call, idle ones kept. It shows
+// Package plain is a Redis driver over nothing but net.Conn, in less than 200 lines: RESP by hand, a connection per call, idle ones kept. It shows
 // what a driver for a client of your own takes. Importing it registers the driver "plain", so that a URL can name it:
 // redis+plain://host:6379.
 //
@@ -7,11 +7,13 @@ package plain
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,9 +26,7 @@ func init() {
 
 // New makes a driver of its own connections. It does not connect yet: a server that is down is an error of Do.
 func New(cfg drivers.Config) drivers.Driver {
-	if cfg.Timeout == 0 {
-		cfg.Timeout = drivers.DefaultTimeout
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, drivers.DefaultTimeout)
 	return &driver{cfg: cfg}
 }
 
@@ -145,7 +145,7 @@ func (c *conn) exchange(ctx context.Context, timeout time.Duration, cmds []drive
 		return nil, err
 	}
 	for range cmds {
-		reply, err := c.read()
+		reply, err := c.read(0)
 		if err != nil {
 			return nil, err
 		}
@@ -160,16 +160,24 @@ func header(out []byte, kind byte, n int) []byte {
 
 var errProtocol = errors.New("the server does not speak RESP2")
 
+// Replies about locks are far shorter: a length beyond that is an error, for it would be allocated before it is read.
+const (
+	maxBytes = 16 << 20
+	maxItems = 1 << 10
+	maxDepth = 8
+)
+
 // read reads one reply as drivers.Reply wants it.
-func (c *conn) read() (drivers.Reply, error) {
-	line, err := c.r.ReadString('\n')
+func (c *conn) read(depth int) (drivers.Reply, error) {
+	bytes, err := c.r.ReadSlice('\n') // up to the buffer's size
 	if err != nil {
 		return nil, err
 	}
-	if len(line) < 3 {
+	line, ok := strings.CutSuffix(string(bytes), "\r\n")
+	if !ok || line == "" || depth > maxDepth {
 		return nil, errProtocol
 	}
-	kind, text := line[0], line[1:len(line)-2]
+	kind, text := line[0], line[1:]
 	switch kind {
 	case '+':
 		return text, nil
@@ -182,16 +190,20 @@ func (c *conn) read() (drivers.Reply, error) {
 		return nil, errProtocol
 	case kind == ':':
 		return n, nil
-	case n < 0:
+	case n == -1:
 		return nil, nil // both kinds of nil
-	case kind == '$':
+	case kind == '$' && 0 <= n && n <= maxBytes:
 		bytes := make([]byte, n+2)
-		_, err := io.ReadFull(c.r, bytes)
-		return string(bytes[:n]), err
-	case kind == '*':
+		if _, err := io.ReadFull(c.r, bytes); err != nil {
+			return nil, err
+		}
+		if text, ok := strings.CutSuffix(string(bytes), "\r\n"); ok {
+			return text, nil
+		}
+	case kind == '*' && 0 <= n && n <= maxItems:
 		array := make([]drivers.Reply, n)
 		for i := range array {
-			if array[i], err = c.read(); err != nil {
+			if array[i], err = c.read(depth + 1); err != nil {
 				return nil, err
 			}
 		}

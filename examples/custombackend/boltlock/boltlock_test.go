@@ -1,0 +1,217 @@
+package boltlock_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	bolt "go.etcd.io/bbolt"
+	"go.uber.org/goleak"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"example.com/custombackend/boltlock"
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
+)
+
+func TestMain(m *testing.M) {
+	// In memory, where there is such a directory: nothing in here is about power cuts, and most of the time would go there.
+	if _, err := os.Stat("/dev/shm"); err == nil && os.Getenv("TMPDIR") == "" {
+		_ = os.Setenv("TMPDIR", "/dev/shm")
+	}
+	goleak.VerifyTestMain(m)
+}
+
+// store is a file, and what can happen to it.
+type store struct {
+	t    testing.TB
+	path string
+}
+
+func newStore(t testing.TB) store {
+	dir := filepath.Join(t.TempDir(), "d")
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return store{t, filepath.Join(dir, "locks.db")}
+}
+
+func (s store) must(err error) {
+	if err != nil {
+		s.t.Helper()
+		s.t.Error(err)
+	}
+}
+
+// hang does what a process does that is stopped while it has the file.
+func (s store) hang() (resume func()) {
+	db, err := bolt.Open(s.path, 0o600, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return func() { s.must(db.Close()) }
+}
+
+// look changes the file behind everybody's back.
+func (s store) look(f func(locks *bolt.Bucket) error) {
+	db, err := bolt.Open(s.path, 0o600, nil)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer db.Close()
+	s.must(db.Update(func(tx *bolt.Tx) error {
+		locks, err := tx.CreateBucketIfNotExists([]byte("locks"))
+		if err != nil {
+			return err
+		}
+		return f(locks)
+	}))
+}
+
+func id(key string) []byte {
+	sum := sha256.Sum256([]byte(key))
+	return sum[:]
+}
+
+func (s store) delete(key string) {
+	s.look(func(locks *bolt.Bucket) error { return locks.Delete(id(key)) })
+}
+
+func (s store) foreign(key string) (intact func() bool) {
+	const text = "not a lock"
+	s.look(func(locks *bolt.Bucket) error { return locks.Put(id(key), []byte(text)) })
+	return func() (same bool) {
+		s.look(func(locks *bolt.Bucket) error {
+			same = string(locks.Get(id(key))) == text
+			return nil
+		})
+		return same
+	}
+}
+
+// down takes the directory away.
+func (s store) down() (up func()) {
+	dir := filepath.Dir(s.path)
+	s.must(os.Rename(dir, dir+".away"))
+	return func() { s.must(os.Rename(dir+".away", dir)) }
+}
+
+// restart has nothing to do: of the store there is only the file, and nobody has that open between two operations.
+func (s store) restart() {}
+
+// left lists all records, when another lock's acquisition has cleared those away that nobody has released.
+func (s store) left() (left []string) {
+	l := boltlock.New(s.path)
+	defer l.Close()
+	s.must(locker.Do(s.t.Context(), l, "another", func(context.Context) error { return nil }))
+	s.look(func(locks *bolt.Bucket) error {
+		return locks.ForEach(func(_, text []byte) error {
+			left = append(left, string(text))
+			return nil
+		})
+	})
+	return left
+}
+
+// The rules, one attempt at a time. In virtual time, for nothing in here waits for another process.
+func TestBackend(t *testing.T) {
+	conformance.RunBackend(t, conformance.BackendHarness{
+		Bubble: synctest.Test,
+		Store: func(t testing.TB) conformance.BackendStore {
+			s := newStore(t)
+			return conformance.BackendStore{
+				Open:    func() locker.Backend { return boltlock.NewBackend(s.path) },
+				Delete:  s.delete,
+				Foreign: s.foreign,
+				Hang:    s.hang,
+				Down:    s.down,
+				Restart: s.restart,
+				Left:    s.left,
+			}
+		},
+	})
+}
+
+// The whole, under a Client.
+func TestLocker(t *testing.T) {
+	conformance.RunLocker(t, conformance.LockerHarness{
+		Bubble: synctest.Test,
+		Store: func(t testing.TB) conformance.LockerStore {
+			s := newStore(t)
+			return conformance.LockerStore{
+				Client:  func() locker.Locker { return boltlock.New(s.path) },
+				Delete:  s.delete,
+				Hang:    s.hang,
+				Restart: s.restart,
+				Left:    s.left,
+			}
+		},
+	})
+}
+
+// leaving ends when the one who has the file looks at it for the first time: nobody waits for what comes of that.
+type leaving struct {
+	context.Context
+	leave func()
+	once  sync.Once
+}
+
+func (c *leaving) Err() (err error) {
+	err = c.Context.Err()
+	c.once.Do(c.leave)
+	return err
+}
+
+// The suites cannot slow the disk down, so this is what they miss: a grant that comes late is undone, by Close at the latest.
+func TestLateGrantIsUndone(t *testing.T) {
+	s := newStore(t)
+	other := boltlock.NewBackend(s.path)
+	defer other.Close()
+	late := 0
+	for i := range 20 {
+		b := boltlock.NewBackend(s.path)
+		req := locker.Request{Key: fmt.Sprint(i), Token: "late", TTL: time.Hour}
+		ctx, leave := context.WithCancel(t.Context())
+		_, err := b.Acquire(&leaving{Context: ctx, leave: leave}, req)
+		s.must(b.Close())
+		if err == nil {
+			continue // it was faster
+		} else if !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("an attempt whose caller leaves: expected ErrUnavailable, seen %v", err)
+		}
+		late++
+		req.Token = "next"
+		if _, err := other.Acquire(t.Context(), req); err != nil {
+			t.Errorf("the next attempt: expected the lock, seen %v", err)
+		}
+	}
+	if late == 0 {
+		t.Error("no attempt was late: nothing is shown")
+	}
+}
+
+func TestCloseDoesNotWaitForTheFile(t *testing.T) {
+	s := newStore(t)
+	defer s.hang()()
+	b := boltlock.NewBackend(s.path)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if err := b.Release(ctx, locker.Request{Key: "k", Token: "t", TTL: time.Hour}); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Release while another process has the file: expected ErrUnavailable, seen %v", err)
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		s.must(b.Close())
+	}()
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("Close waits for a release that nobody answers")
+	}
+}

@@ -1,0 +1,130 @@
+package boltlock
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	bolt "go.etcd.io/bbolt"
+	bolterrors "go.etcd.io/bbolt/errors"
+
+	"github.com/golocker/locker"
+)
+
+// update opens the file, for this process alone, and changes it by f: as a whole or, if f fails, not at all.
+func (b *Backend) update(ctx context.Context, f func(locks) error) error {
+	db, err := b.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.Close()
+	var refused error
+	err = db.Update(func(tx *bolt.Tx) error {
+		bucket, err := tx.CreateBucketIfNotExists([]byte("locks"))
+		if err != nil {
+			return err
+		}
+		refused = f(locks{bucket})
+		return refused
+	})
+	if refused != nil {
+		return refused
+	}
+	return unavailable(err)
+}
+
+// open waits for the file. The kernel gives it back when the process dies that has it; a process that is stopped keeps it,
+// and then everybody else's calls end with their contexts. Of those bbolt knows nothing, so it is to look once at a time:
+// no Timeout would be for ever, and with a longer one it looks every 50 ms.
+func (b *Backend) open(ctx context.Context) (*bolt.DB, error) {
+	for ctx.Err() == nil {
+		db, err := bolt.Open(b.path, 0o600, &bolt.Options{Timeout: time.Nanosecond})
+		if !errors.Is(err, bolterrors.ErrTimeout) {
+			return db, unavailable(err)
+		}
+		select {
+		case <-time.After(time.Millisecond):
+		case <-ctx.Done():
+		case <-b.closing:
+			return nil, locker.ErrClosed
+		}
+	}
+	return nil, unavailable(ctx.Err())
+}
+
+func unavailable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}
+
+// record is what the file has of a lock.
+type record struct {
+	Token   string    // of the owner; "" is nobody
+	Fence   uint64    // what it was granted
+	Expires time.Time // whoever the owner is, nobody else gets the lock before
+}
+
+// locks is the file within a transaction.
+type locks struct{ bucket *bolt.Bucket }
+
+// Keys may be longer than bbolt allows.
+func id(key string) []byte {
+	sum := sha256.Sum256([]byte(key))
+	return sum[:]
+}
+
+// get returns the zero record for a key that nobody has.
+func (l locks) get(key string) (r record, err error) {
+	if text := l.bucket.Get(id(key)); text != nil && json.Unmarshal(text, &r) != nil {
+		return record{}, locker.ErrForeignKey
+	}
+	return r, nil
+}
+
+// owned is get for those who have the lock.
+func (l locks) owned(req locker.Request) (record, error) {
+	r, err := l.get(req.Key)
+	if err == nil && (r.Token != req.Token || !time.Now().Before(r.Expires)) {
+		err = locker.ErrNotHeld
+	}
+	return r, err
+}
+
+func (l locks) put(key string, r record) error {
+	text, err := json.Marshal(r)
+	if err == nil {
+		err = l.bucket.Put(id(key), text)
+	}
+	return unavailable(err)
+}
+
+func (l locks) delete(key string) error { return unavailable(l.bucket.Delete(id(key))) }
+
+// sweep deletes what has expired: locks that nobody has released, and perhaps nobody will ask for again.
+func (l locks) sweep() error {
+	var over [][]byte
+	err := l.bucket.ForEach(func(id, text []byte) error {
+		var r record
+		if json.Unmarshal(text, &r) == nil && !time.Now().Before(r.Expires) {
+			over = append(over, bytes.Clone(id))
+		}
+		return nil
+	})
+	for _, id := range over {
+		err = errors.Join(err, l.bucket.Delete(id))
+	}
+	return unavailable(err)
+}
+
+// nextFence counts for all keys together, so that no counter stays behind for each; and by the clock, so that tokens grow
+// even if somebody has deleted the file.
+func (l locks) nextFence() (uint64, error) {
+	fence := max(l.bucket.Sequence()+1, uint64(time.Now().UnixMicro()))
+	return fence, unavailable(l.bucket.SetSequence(fence))
+}
