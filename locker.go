@@ -67,10 +67,13 @@ type Lease interface {
 	// most. If there is none by then, the release goes on in the background. A call that comes while another one is under
 	// way waits for it, within the same bounds.
 	//
-	// nil means that the lock was still held, and nobody else had it, until now, when it is free ([MinHold]: will be). That is
-	// the store's word, whatever Err says: a lease that has just expired, or that reached its [MaxHold], may still be released
-	// in time. Errors match: [ErrNotHeld] if it was not held any more, so
-	// that exclusive access was not guaranteed to the end (also [ErrLost]); [ErrUnavailable] if the outcome is not known
-	// (call again if you must know); [ErrUnlocked] if an earlier call released it, which is harmless.
+	// nil means that the store still had the lock as this lease's and, for all it knows, nobody else has had it since; now
+	// it is free ([MinHold]: will be). That is the store's word, whatever Err says: a lease that has just expired, or that
+	// reached its [MaxHold], may still be released in time. On Redlock it is no proof: where a node granted late, with a
+	// counter ahead of the token, and locks vanished from nodes before their time, somebody may have had it meanwhile.
+	//
+	// Errors match: [ErrNotHeld] if it was not held any more, so that exclusive access was not guaranteed to the end (also
+	// [ErrLost]); [ErrUnavailable] if the outcome is not known (call again if you must know); [ErrUnlocked] if an earlier
+	// call released it, which is harmless.
 	Unlock(ctx context.Context) error
 }

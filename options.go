@@ -45,7 +45,7 @@ func NoRenewal() Option {
 // makes the call fail before it sends anything.
 //
 // The lock itself is not released then, because the code it protects may still be at work: that has the rest of the TTL
-// to stop. Unlock still releases it, and still tells by nil that nobody else had it meanwhile.
+// to stop. Unlock still releases it, and its nil means what it does otherwise.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) { o.maxHold = d }
 }

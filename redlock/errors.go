@@ -23,7 +23,7 @@ type QuorumError struct {
 type Vote struct {
 	Node    string // its name
 	Outcome Outcome
-	Err     error // why, unless it agreed
+	Err     error // why not; nil if it Agreed, gave NoAnswer or was NotAsked
 }
 
 // Outcome is a node's vote in one word.

@@ -74,8 +74,8 @@ func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 // New returns a Locker that keeps its locks on the nodes behind ds. It asks every node who it is, for a second at most:
 // the same server given twice is an error, for it would count twice. Nodes that are down do not stop New; they are
-// checked when they come back, and do not vote if they turn out to be another's double. Closing the Locker closes ds;
-// if New fails, they stay open.
+// checked in the background after they first answered, and one that turns out to be another's double does not vote from
+// then on. Until then it does. Closing the Locker closes ds; if New fails, they stay open.
 func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
 	b, err := newBackend(ds, opts)
 	if err != nil {
