@@ -176,7 +176,7 @@ func wantKind(t testing.TB, what string, err, want error) {
 	}
 	for _, kind := range kinds {
 		if kind != want && errors.Is(err, kind) { //nolint:errorlint // these are the sentinels themselves
-			t.Errorf("%s: the error %q must not match %q", what, err, kind)
+			t.Errorf("%s: expected an error that does not match %q, seen %q", what, kind, err)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (q *queued) waits(t testing.TB) {
 	case <-q.done:
 		t.Fatalf("Queue of a held lock: expected it to wait, seen it return: %v", q.err)
 	case <-timer.C:
-		t.Fatalf("Queue of a held lock: expected a call of Waiting within %v", patience)
+		t.Fatalf("Queue of a held lock: expected a call of Waiting within %v, seen none", patience)
 	}
 }
 

@@ -169,7 +169,7 @@ func openDriver(t testing.TB, h DriverHarness, addr string) drivers.Driver {
 func closing(t testing.TB, d drivers.Driver) drivers.Driver {
 	t.Helper()
 	if d == nil {
-		t.Fatal("the harness gave no driver")
+		t.Fatal("conformance: the harness gave no driver")
 	}
 	t.Cleanup(func() {
 		if err := d.Close(); err != nil {

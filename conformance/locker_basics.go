@@ -50,7 +50,7 @@ func wantError(t testing.TB, what string, err error, want ...error) {
 			continue // is how a store of several nodes is unavailable
 		}
 		if errors.Is(err, s) && !slices.Contains(want, s) {
-			t.Errorf("%s: the error %q must not match %q", what, err, s)
+			t.Errorf("%s: expected an error that does not match %q, seen %q", what, s, err)
 		}
 	}
 	if e := (*locker.Error)(nil); !errors.As(err, &e) {
@@ -228,7 +228,7 @@ func keysAreIndependent(t testing.TB, h LockerHarness) {
 		unlock(t, lease)
 		for _, other := range leases[i+1:] {
 			if err := other.Err(); err != nil {
-				t.Errorf("Unlock of %.40q ended the lease on %.40q: %v", lease.Key(), other.Key(), err)
+				t.Errorf("Unlock of %.40q: expected the lease on %.40q to go on, seen %v", lease.Key(), other.Key(), err)
 			}
 		}
 	}
@@ -254,7 +254,7 @@ func waiterIsServed(t testing.TB, h LockerHarness) {
 			t.Fatalf("Lock: expected a lease after the holder's Unlock, seen %v", err)
 		}
 		if !unlocked.Load() {
-			t.Error("Lock returned while the lock was held")
+			t.Errorf("Lock of a held lock: expected it to wait %v for the holder's Unlock, seen it return after %v", held, time.Since(start))
 		}
 		if late := time.Since(start) - held; late > slack {
 			t.Errorf("expected the lock soon after Unlock, seen it after %v", late)

@@ -96,7 +96,7 @@ func unlockIgnoresEndedContext(t testing.TB, h LockerHarness) {
 	}
 	cancel()
 	if err := lease.Err(); err != nil {
-		t.Errorf("the end of Lock's context ended the lease: %v", err)
+		t.Errorf("the end of Lock's context: expected the lease to go on, seen %v", err)
 	}
 	if err := lease.Unlock(ctx); err != nil {
 		t.Errorf("Unlock with an ended context: expected no error, seen %v", err)

@@ -65,12 +65,12 @@ func inspectionTells(t testing.TB, h LockerHarness) {
 		again = inspect(t, i, "k", locker.LockHeld)
 		return t.Failed() || again.Remaining <= seen.Remaining-less
 	}) {
-		t.Errorf("Inspect prolongs the lock: it remained for %v, and %v later for %v", seen.Remaining, patience, again.Remaining)
+		t.Errorf("Inspect of a lock that remains for %v: expected less to remain after %v, seen %v", seen.Remaining, patience, again.Remaining)
 	}
 	unlock(t, holder)
 	if time.Until(keptUntil) > short(h)/2 {
 		if seen := inspect(t, i, "k", locker.LockKept); seen.Remaining > short(h) {
-			t.Errorf("Remaining of a lock kept by MinHold of %v: seen %v", short(h), seen.Remaining)
+			t.Errorf("Remaining of a lock that is kept by MinHold: expected up to %v, seen %v", short(h), seen.Remaining)
 		}
 	}
 	next, _ := acquireWhenFree(t, ls[1], "k")
@@ -94,7 +94,7 @@ func forceReleaseTakes(t testing.TB, h LockerHarness) {
 	holder := lock(t, ls[1], "k", locker.TTL(longTTL))
 	force("from an owner who has it not", "not a token", locker.ErrNotHeld)
 	if err := holder.Extend(t.Context()); err != nil {
-		t.Errorf("the lock was taken from the wrong owner: %v", err)
+		t.Errorf("Extend by the owner, after somebody else's lock was to be taken: expected no error, seen %v", err)
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -104,7 +104,7 @@ func forceReleaseTakes(t testing.TB, h LockerHarness) {
 	owner := inspect(t, i, "k", locker.LockHeld).Owner
 	taken := time.Now()
 	if seen := force("from its owner", owner); !strings.HasPrefix(holder.Token(), seen.Owner) || seen.Owner == "" {
-		t.Error("ForceRelease does not say whom it took the lock from")
+		t.Errorf("ForceRelease: expected the beginning of the owner's token, seen %d characters that are not", len(seen.Owner))
 	}
 	<-waiter.done
 	next := waiter.lease
@@ -121,7 +121,7 @@ func forceReleaseTakes(t testing.TB, h LockerHarness) {
 	wantError(t, "Unlock by who had the lock", holder.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
 	force("from its former owner", owner, locker.ErrNotHeld)
 	if err := next.Extend(t.Context()); err != nil {
-		t.Errorf("the next owner's lock was taken, too: %v", err)
+		t.Errorf("Extend by the next owner, after the former one's lock was to be taken: expected no error, seen %v", err)
 	}
 	force("from whoever has it", "")
 	unlock(t, lock(t, ls[1], "k", locker.TTL(longTTL)))

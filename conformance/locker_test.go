@@ -256,6 +256,7 @@ var flaws = []flaw{
 		change: func(h *LockerHarness) { h.Unfenced = true }},
 
 	{name: "the same token every time", fails: []string{"LeaseDescribesItself", "InspectionTells", "ForceReleaseTakes"}, wrapper: bad(badLocker{lease: badLease{token: "0123456789abcdef"}})},
+	{name: "renews a few times only", fails: []string{"RenewalKeeps"}, store: func(s *toy) { s.tires = true }},
 	{name: "never renews", fails: []string{"RenewalKeeps", "MaxHoldEnds"}, wrapper: bad(badLocker{opts: []locker.Option{locker.NoRenewal()}})},
 	{name: "hides the context's end", fails: []string{"EndedContext", "ContextEndsWaiting", "CancelledAttemptsLeaveNothing", "HungStoreIsBounded", "LeavingWaiterStallsNobody"}, wrapper: bad(badLocker{err: func(err error) error {
 		if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
@@ -325,6 +326,7 @@ var flaws = []flaw{
 		wrapper: func(next locker.Locker) locker.Locker { return &stubborn{next} }},
 	{name: "forgets MinHold", fails: []string{"MinHoldKeeps", "InspectionTells"}, wrapper: bad(badLocker{opts: []locker.Option{locker.MinHold(0)}})},
 	{name: "forgets MaxHold", fails: []string{"MaxHoldEnds"}, wrapper: bad(badLocker{opts: []locker.Option{locker.MaxHold(0)}})},
+	{name: "repeats what has failed", fails: []string{"LatencyCounts"}, wrapper: repeats},
 	{name: "validity counts from the answer", fails: []string{"LatencyCounts"}, wrapper: func(next locker.Locker) locker.Locker { return &optimist{next} }},
 	{name: "an unlocked lease is lost in the end", fails: []string{"RenewalKeeps"}, wrapper: forgetful},
 	{name: "a foreign value is a lock", fails: []string{"ForeignKeyIsRefused"}, store: func(s *toy) { s.foreignHeld = true }},
@@ -354,6 +356,17 @@ func TestEveryLockerPropertyHasAFlaw(t *testing.T) {
 		}
 	}
 	eachHasItsOwn(t, lockerProperties, alone)
+}
+
+// A Locker that repeats, and says so, is checked for all else.
+func TestDeclaredRetriesAreAllowed(t *testing.T) {
+	h := harness(flaw{wrapper: repeats})
+	h.Retries = true
+	verdicts := virtually(t, h, lockerProperties)
+	assert.Empty(t, failures(verdicts))
+	for name, v := range verdicts {
+		assert.Equal(t, name == "LatencyCounts" || name == "ServedInOrder", v.skipped, name)
+	}
 }
 
 func TestHooksNotGivenAreSkipped(t *testing.T) {

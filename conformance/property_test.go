@@ -1,6 +1,8 @@
 package conformance
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -92,6 +94,29 @@ func TestPropertiesExplainThemselves(t *testing.T) {
 	explained(t, lockerProperties)
 	explained(t, backendProperties)
 	explained(t, quorumProperties)
+}
+
+// What fails says what was expected and what was seen, also where no flaw of these tests leads. (What a harness lacks, and what
+// the suite's own servers fail at, is said otherwise.)
+func TestFailuresSayWhatWasExpectedAndSeen(t *testing.T) {
+	message := regexp.MustCompile(`\bt\.(?:Error|Fatal)f?\("(.*)`)
+	files, err := filepath.Glob("*.go")
+	assert.NoError(t, err)
+	found := 0
+	for _, file := range files {
+		if strings.HasSuffix(file, "_test.go") || file == "relay.go" {
+			continue
+		}
+		text, err := os.ReadFile(file)
+		assert.NoError(t, err)
+		for _, m := range message.FindAllStringSubmatch(string(text), -1) {
+			if !strings.HasPrefix(m[1], "conformance: ") {
+				assert.Regexp(t, "expected .*[,;] seen ", m[1], file)
+				found++
+			}
+		}
+	}
+	assert.Greater(t, found, 150)
 }
 
 // eachHasItsOwn checks that for each property there is a flaw that it alone notices.

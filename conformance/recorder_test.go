@@ -64,7 +64,7 @@ func virtually[H any](t *testing.T, h H, properties []property[H]) (verdicts map
 }
 
 // wantFailures checks that those and no other properties have failed, unless broad: then others may, too. Each has to say what
-// it is about.
+// it is about: what was expected and what was seen, by each failure, and the rule and its reason.
 func wantFailures(t *testing.T, verdicts map[string]verdict, want []string, broad bool) {
 	t.Helper()
 	failed := failures(verdicts)
@@ -75,6 +75,10 @@ func wantFailures(t *testing.T, verdicts map[string]verdict, want []string, broa
 		assert.ElementsMatch(t, want, names)
 	}
 	for _, name := range names {
+		said, _, _ := strings.Cut(failed[name], "\nthe rule of "+name+": ")
+		for line := range strings.SplitSeq(said, "\n") {
+			assert.Regexp(t, "expected .*[,;] seen ", line)
+		}
 		assert.Contains(t, failed[name], "\nthe rule of "+name+": ")
 		assert.Contains(t, failed[name], "\nwhy it matters: ")
 		if t.Failed() {

@@ -27,6 +27,7 @@ type toy struct {
 	deaf    bool            // those who wait are not told
 	outages int             // requests in a row that failed
 	husks   map[string]bool // what is left of locks, by key
+	extends map[string]int  // by token
 
 	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining                      bool
 	lateIgnored, cancelIgnored, hungIgnored, checksThenSets, ignoresContext, late, gated, breaks, retries                  bool
@@ -36,7 +37,7 @@ type toy struct {
 	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews           bool
 	neverTells, neverLive, neverStops                                                                                      bool
 	tellsTokens, forcesAny, forcesNothing, seesHeldOnly                                                                    bool
-	remembersHeld, sweeps, undoesWithinTTL, leavesHusks, fenceWraps, fenceGivenBack, fenceInMemory, keepsShort             bool
+	remembersHeld, sweeps, tires, undoesWithinTTL, leavesHusks, fenceWraps, fenceGivenBack, fenceInMemory, keepsShort      bool
 
 	ttl                               func(time.Duration) time.Duration
 	acquireErr, extendErr, releaseErr func(error) error
@@ -50,7 +51,7 @@ type toyLock struct {
 }
 
 func newToy() *toy {
-	return &toy{locks: map[string]toyLock{}, line: map[string][]string{}, wakes: map[string][]*func(){}, husks: map[string]bool{}}
+	return &toy{locks: map[string]toyLock{}, line: map[string][]string{}, wakes: map[string][]*func(){}, husks: map[string]bool{}, extends: map[string]int{}}
 }
 
 func (s *toy) with(f func()) {
@@ -303,7 +304,10 @@ func (s *toy) drop(req locker.Request) {
 func (s *toy) Extend(ctx context.Context, req locker.Request) error {
 	_, err := s.answer(ctx, func() (locker.Grant, error) {
 		l, ok := s.held(req.Key)
+		s.extends[req.Token]++
 		switch {
+		case s.tires && s.extends[req.Token] > 15: // five TTLs, for who renews three times in each
+			return locker.Grant{}, locker.ErrUnavailable
 		case ok && l.token == req.Token || ok && s.extendAny || !ok && s.extendCreates:
 		case ok && s.prolongsOthers && l.token != "":
 			l.expires = time.Now().Add(req.TTL)

@@ -62,6 +62,21 @@ func (o *optimist) TryLock(ctx context.Context, key string, opts ...locker.Optio
 	return &badLease{Lease: lease, until: func(l locker.Lease) time.Time { return l.Until().Add(took) }}, nil
 }
 
+// repeating tries once more when the store is unavailable, and counts the lease from then.
+type repeating struct{ locker.Locker }
+
+func repeats(next locker.Locker) locker.Locker { return &repeating{next} }
+
+func (r *repeating) Unwrap() locker.Locker { return r.Locker }
+
+func (r *repeating) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	lease, err := r.Locker.TryLock(ctx, key, opts...)
+	if errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil {
+		return r.Locker.TryLock(ctx, key, opts...)
+	}
+	return lease, err
+}
+
 // forgetful does not know for long that a lease was unlocked.
 func forgetful(next locker.Locker) locker.Locker {
 	var unlocked sync.Map // when, by token

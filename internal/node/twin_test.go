@@ -39,7 +39,7 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 				cmd = sc.command([]string{k.lock, k.fence}, owner, number)
 			case 4:
 				sc = extendScript
-				cmd = sc.command([]string{k.lock, k.fence}, owner, "90000", number)
+				cmd = sc.command([]string{k.lock, k.fence}, owner, pick(rnd, "30000", "90000"), number)
 			case 5:
 				sc = releaseScript
 				cmd = sc.command([]string{k.lock, k.gone + owner, k.fence}, owner,

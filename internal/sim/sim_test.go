@@ -54,10 +54,11 @@ func (o Options) again() string {
 
 // batch is a number of episodes.
 type batch struct {
-	counts  map[string]int
-	broken  map[string]int // episodes in which a rule was broken, by rule
-	virtual time.Duration
-	hash    uint64 // of all their histories
+	counts     map[string]int
+	broken     map[string]int // episodes in which a rule was broken, by rule
+	violations int
+	virtual    time.Duration
+	hash       uint64 // of all their histories
 }
 
 // playAll plays n episodes. A violation of a rule for which expected does not hold is an error.
@@ -85,6 +86,7 @@ func playAll(t *testing.T, p Profile, from uint64, n int, expected func(rule str
 			b.counts[what] += n
 		}
 		rules := map[string]bool{}
+		b.violations += len(r.Violations)
 		for _, v := range r.Violations {
 			if !rules[v.Rule] && !expected(v.Rule) {
 				t.Errorf("%v\n%s\n%v", v, o.again(), o)
@@ -103,6 +105,11 @@ func playAll(t *testing.T, p Profile, from uint64, n int, expected func(rule str
 
 func (b batch) String() string {
 	var s strings.Builder
+	faults := 0
+	for _, k := range kinds {
+		faults += b.counts[k.name]
+	}
+	fmt.Fprintf(&s, "  attempts %d, faults %d, violations %d\n", b.counts["attempts"], faults, b.violations)
 	for _, what := range slices.Sorted(maps.Keys(b.counts)) {
 		fmt.Fprintf(&s, "  %-30s %9d\n", what, b.counts[what])
 	}
