@@ -98,7 +98,7 @@ func (b *backend) Close() error {
 	close(b.closing)
 	b.calls.Lock()
 	b.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
-	b.roster.done.Wait()
+	b.roster.close()
 	errs := make([]error, len(b.nodes))
 	var wg sync.WaitGroup
 	for i, n := range b.nodes {

@@ -292,7 +292,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// Close does not wait for checks that hang.
+// A node that always answers after the majority is asked who it is, too; Close does not wait for checks that hang.
 func TestCloseWhileANodeIsChecked(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 3)
@@ -310,7 +310,7 @@ func TestCloseWhileANodeIsChecked(t *testing.T) {
 		if q.Is("INFO") {
 			return fault.Hold
 		}
-		return fault.Pass
+		return fault.DelayReply(30 * time.Millisecond)
 	})
 	eventually(t, 10*time.Second, "it is asked who it is", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)

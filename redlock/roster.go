@@ -27,6 +27,7 @@ type roster struct {
 	unchecked nodeSet
 	doubles   map[int]error // nodes that do not vote, and why
 	checking  bool
+	closed    bool
 	done      sync.WaitGroup // background checks
 }
 
@@ -137,7 +138,7 @@ func (r *roster) double(i int) error {
 func (r *roster) answered(i int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if !r.unchecked.has(i) || r.checking {
+	if !r.unchecked.has(i) || r.checking || r.closed {
 		return
 	}
 	r.checking = true
@@ -149,4 +150,13 @@ func (r *roster) answered(i int) {
 		defer r.mu.Unlock()
 		r.checking = false
 	})
+}
+
+// close waits until no check is under way, and none begins any more: answers that come after their round was settled go on
+// to come until the nodes are closed.
+func (r *roster) close() {
+	r.mu.Lock()
+	r.closed = true
+	r.mu.Unlock()
+	r.done.Wait()
 }

@@ -135,12 +135,10 @@ func (r *round) answer(c *node.Call) {
 	if !v.Granted {
 		if isHeld(v.Err) {
 			r.held++
-			r.b.roster.answered(i)
 		}
 		r.acquire(r.attempt.deny(i, isHeld(v.Err)))
 		return
 	}
-	r.b.roster.answered(i)
 	acquire, raise := r.attempt.grant(i, v.Counter)
 	r.acquire(acquire)
 	if raise == 0 {
@@ -166,6 +164,7 @@ func (r *round) note(i int) *node.Vote {
 func (r *round) heard(i int, v *node.Vote) {
 	if v.Granted || isHeld(v.Err) {
 		r.b.health.answered(i, time.Since(r.start))
+		r.b.roster.answered(i)
 	}
 }
 
