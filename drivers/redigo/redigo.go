@@ -24,7 +24,10 @@ type driver struct {
 	owned   bool
 	// untimed says that the pool's connections know no time-outs for single commands.
 	untimed atomic.Bool
-	gate    drivers.Gate
+	// kind says whether the pool's connections can be broken off.
+	kind     atomic.Int32
+	breakers sync.Pool
+	gate     drivers.Gate
 }
 
 // New makes a driver of pool, which stays the caller's: Close leaves it open. Its connections must speak to one server,
@@ -61,17 +64,21 @@ func (d *driver) Direct() bool {
 	return !d.untimed.Load() && (d.bounded && d.pool.IdleCount() > 0 || d.idle())
 }
 
+// Interruptible implements drivers.Interruptible.
+func (d *driver) Interruptible() bool { return d.kind.Load() == breakable && d.Direct() }
+
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if err := d.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
-	if end, ok := ctx.Deadline(); ok && ctx.Done() == nil && (len(cmds) > 1 || size(cmds[0]) > maxDirect || d.untimed.Load()) {
+	here := d.bounded || d.idle()
+	if end, quiet := drivers.QuietDeadline(ctx); quiet && (!here || len(cmds) > 1 || size(cmds[0]) > maxDirect || d.untimed.Load()) {
 		// What bounds reading is a deadline of the connection; writing that much may block as well.
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadline(context.WithoutCancel(ctx), end)
+		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
 	}
-	if d.bounded || d.idle() {
+	if here {
 		replies, err := d.exchange(ctx, cmds)
 		if errors.Is(err, errUntimed) { // nothing was sent
 			d.untimed.Store(true)
@@ -120,12 +127,21 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 		}
 		return nil, drivers.NotSent(err)
 	}
+	if d.kind.Load() == unknown {
+		d.probe(conn)
+	}
+	var off *breaker
+	if ctx.Done() != nil {
+		off = d.breakOff(ctx, conn)
+	}
 	var values []any
-	if end, ok := ctx.Deadline(); ok && ctx.Done() == nil && len(cmds) == 1 {
+	if end, quiet := drivers.QuietDeadline(ctx); quiet && len(cmds) == 1 {
 		values, err = one(conn, cmds[0], time.Until(end))
 	} else {
-		defer breakOff(ctx, conn)()
 		values, err = roundTrip(conn, cmds)
+	}
+	if off != nil {
+		d.done(off)
 	}
 	switch {
 	case err == nil:
@@ -173,21 +189,61 @@ func roundTrip(conn redis.Conn, cmds []drivers.Command) ([]any, error) {
 	return redis.Values(conn.Do(""))
 }
 
-// breakOff closes the network connection under conn when ctx ends before the function that it returns is called. That
-// bounds writing as well as reading, whatever time-outs the pool's connections have or lack, and costs no goroutine
-// before ctx ends.
-func breakOff(ctx context.Context, conn redis.Conn) (stop func()) {
-	broken := make(chan struct{})
-	cancel := context.AfterFunc(ctx, func() {
-		defer close(broken)
-		// A pool's connection has no method that closes the network connection while it is in use, but receiving with
-		// an expired context does just that, under the connection's own lock.
-		_, _ = redis.ReceiveContext(conn, expired)
-	})
-	return func() {
-		if !cancel() {
-			<-broken
-		}
+// breaker closes the network connection under one that is in use. That bounds writing as well as reading, whatever time-outs
+// the pool's connections have or lack, and costs no goroutine before it is needed.
+type breaker struct {
+	conn   redis.Conn
+	run    func() // breakOff
+	stop   func() bool
+	broken chan struct{}
+}
+
+func (b *breaker) breakOff() {
+	defer close(b.broken)
+	// A pool's connection has no method that closes the network connection while it is in use, but receiving with an
+	// expired context does just that, under the connection's own lock.
+	_, _ = redis.ReceiveContext(b.conn, expired)
+}
+
+// breakOff breaks conn off when ctx ends before done is called. Breakers are used again, with their functions, which a driver has
+// for itself: channels must not leave a bubble of virtual time.
+func (d *driver) breakOff(ctx context.Context, conn redis.Conn) *breaker {
+	b, _ := d.breakers.Get().(*breaker)
+	if b == nil {
+		b = &breaker{broken: make(chan struct{})}
+		b.run = b.breakOff
+	}
+	b.conn = conn
+	b.stop = drivers.OnLeave(ctx, b.run)
+	return b
+}
+
+func (d *driver) done(b *breaker) {
+	if !b.stop() {
+		<-b.broken
+		return
+	}
+	b.conn, b.stop = nil, nil
+	d.breakers.Put(b)
+}
+
+// Kinds of connections.
+const (
+	unknown = iota
+	breakable
+	unbreakable
+)
+
+// errUnbreakable is redigo's word for a connection of somebody else's making that knows no contexts, and so cannot be broken off.
+var _, errUnbreakable = redis.DoContext(struct{ redis.Conn }{}, expired, "")
+
+// probe finds out of what kind the pool's connections are, by one that has nothing to do.
+func (d *driver) probe(conn redis.Conn) {
+	switch _, err := redis.DoContext(conn, context.Background(), ""); {
+	case err == nil:
+		d.kind.Store(breakable)
+	case errors.Is(err, errUnbreakable):
+		d.kind.Store(unbreakable)
 	}
 }
 

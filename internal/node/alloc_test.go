@@ -16,6 +16,22 @@ type instant struct {
 }
 
 func (instant) Direct() bool { return true }
+
+// letting is an instant that lets callers go, as drivers do: by a function of their own, used again.
+type letting struct {
+	instant
+	interrupt func()
+}
+
+func (letting) Interruptible() bool { return true }
+
+func (d letting) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if ctx.Done() != nil {
+		defer drivers.OnLeave(ctx, d.interrupt)()
+	}
+	return d.instant.Do(ctx, cmds...)
+}
+
 func (instant) Close() error { return nil }
 
 func (d instant) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
@@ -31,20 +47,21 @@ func (d instant) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply
 // with its two commands, and the names and arguments of each. If this fails with more, see what has begun to escape
 // (go test -run '^$' -bench Uncontended -memprofile). Less is a reason to lower the number.
 func TestAllocationsOfAnUncontendedLock(t *testing.T) {
-	n := New(instant{
-		[]drivers.Reply{int64(1795279217407079)}, []drivers.Reply{int64(1)},
-	}, Options{Name: "n1", Prefix: "lock:"})
-	c := locker.NewClient(FIFO{n})
+	answers := instant{[]drivers.Reply{int64(1795279217407079)}, []drivers.Reply{int64(1)}}
 	cancellable, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	for _, tt := range []struct {
-		name string
-		ctx  context.Context
-		want float64
+		name   string
+		driver drivers.Driver
+		ctx    context.Context
+		want   float64
 	}{
-		{"plain", context.Background(), 5},
-		{"cancellable", cancellable, 6}, // and a context without the caller's end
+		{"plain", answers, context.Background(), 5},
+		{"cancellable", answers, cancellable, 6}, // and a context without the caller's end
+		// Twice context.AfterFunc, and no other goroutine.
+		{"cancellable, in the driver", letting{answers, func() {}}, cancellable, 10},
 	} {
+		c := locker.NewClient(FIFO{New(tt.driver, Options{Name: "n1", Prefix: "lock:"})})
 		got := testing.AllocsPerRun(1000, func() {
 			lease, err := c.Lock(tt.ctx, "orders:42")
 			if err == nil {
@@ -57,9 +74,9 @@ func TestAllocationsOfAnUncontendedLock(t *testing.T) {
 		if got > tt.want {
 			t.Errorf("%s: %v allocations, want %v", tt.name, got, tt.want)
 		}
-	}
-	if err := c.Close(); err != nil {
-		t.Error(err)
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -181,7 +181,8 @@ var errNoAnswer = errors.New("no answer yet")
 // outcome.
 //
 // A caller that nothing can call away before the time is up needs no other goroutine to wait for it, if the driver keeps
-// to that time; see docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
+// to that time, nor does one that the driver lets go when it is called; see
+// docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
 func (n *Node) do(ctx context.Context, c *Call, limit time.Duration, l Latecomer) error {
 	if n.closed() {
 		return errClosedUnsent
@@ -191,8 +192,8 @@ func (n *Node) do(ctx context.Context, c *Call, limit time.Duration, l Latecomer
 	if !leaving.End.IsZero() {
 		limit = min(limit, time.Until(leaving.End))
 	}
-	if leaving.Ctx.Done() == nil && limit > 0 && n.queue.punctual() {
-		switch sent, err := n.queue.inline(c, limit); {
+	if limit > 0 && n.queue.holds(leaving) {
+		switch sent, err := n.queue.inline(ctx, leaving, c, limit); {
 		case err != nil:
 			return drivers.NotSent(err)
 		case sent:
@@ -273,6 +274,7 @@ func LeavingOf(ctx context.Context) (l Leaving) {
 // let a command be interrupted nor belongs to the driver; the command's goroutine ends with the client's own timeout.
 func (n *Node) Close() error {
 	close(n.closing)
+	n.queue.recallAll()
 	n.calls.Lock()   // those that wait inside the driver take until their own timeout
 	n.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
 	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)

@@ -34,13 +34,14 @@ const (
 // queue sends the commands of all callers of a node. A command that finds a lane free goes out at once; those that
 // arrive while all are busy are sent together by the first that becomes free.
 //
-// The caller of a command never waits inside the driver, whose client may ignore the end of a context: it waits for
-// the call to come through its channel, and may leave before. A command that was not sent by then vanishes; of one that was,
+// The caller of a command does not wait inside the driver, unless that has promised to let it go (see holds): clients may
+// ignore the end of a context. It waits for the call to come through its channel, and may leave before. A command that was not sent by then vanishes; of one that was,
 // the Latecomer given to leave is told when its reply comes.
 type queue struct {
-	driver  drivers.Driver
-	direct  drivers.Direct // driver, if it is one; else nil
-	timeout time.Duration  // of one exchange
+	driver        drivers.Driver
+	direct        drivers.Direct        // driver, if it is one; else nil
+	interruptible drivers.Interruptible // driver, if it is one; else nil
+	timeout       time.Duration         // of one exchange
 
 	mu      sync.Mutex
 	pending []*Call
@@ -54,6 +55,10 @@ type queue struct {
 	idle      chan struct{} // closed when no lane runs; nil unless drain has asked
 	rooms     []*room       // that nobody waits in
 
+	recalls  []*recall // that are not in use
+	inside   []*recall // of callers that wait in the driver and can be called away
+	recalled bool      // they all have been
+
 	ctx    context.Context // of every exchange
 	cancel context.CancelFunc
 }
@@ -63,6 +68,7 @@ var errFull = errors.New("too many commands wait for an answer")
 func newQueue(d drivers.Driver, timeout time.Duration) *queue {
 	q := &queue{driver: d, timeout: timeout}
 	q.direct, _ = d.(drivers.Direct)
+	q.interruptible, _ = d.(drivers.Interruptible)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	return q
 }
@@ -100,21 +106,43 @@ func (q *queue) admit(c *Call) (free bool, err error) {
 	return true, nil
 }
 
-// inline sends c from the goroutine of its caller, who waits for the answer inside the driver, for limit at most. It
-// reports false if no lane is free. What has gathered meanwhile is another goroutine's.
-func (q *queue) inline(c *Call, limit time.Duration) (bool, error) {
+// inline sends c from the goroutine of its caller, who waits for the answer inside the driver, for limit at most, if it may;
+// see holds. It reports false if no lane is free. What has gathered meanwhile is another goroutine's.
+func (q *queue) inline(ctx context.Context, l Leaving, c *Call, limit time.Duration) (bool, error) {
+	leaves := l.Ctx.Done() != nil
+	var back *recall
 	q.mu.Lock()
+	if leaves && q.recalled {
+		q.mu.Unlock()
+		return false, locker.ErrClosed
+	}
 	free, err := q.admit(c)
+	if free && leaves {
+		back = q.recall(ctx, l, limit)
+	}
 	q.mu.Unlock()
 	if !free {
 		return false, err
 	}
-	r := q.alone(c, limit)
+	var r result
+	if leaves {
+		r = back.exchange(c)
+	} else {
+		r = q.alone(c, limit)
+	}
 	c.reply, c.err, c.state = r.reply, r.err, resolved
 	if batch := q.take(nil); batch != nil {
 		go q.batches(batch)
 	}
 	return true, nil
+}
+
+// holds reports whether a caller that leaves so may wait in the driver, now. Who is about to leave may not.
+func (q *queue) holds(l Leaving) bool {
+	if l.Ctx.Done() == nil {
+		return q.punctual()
+	}
+	return q.interruptible != nil && l.Ctx.Err() == nil && q.interruptible.Interruptible()
 }
 
 // punctual reports whether the driver keeps to a deadline unasked, now.
@@ -264,7 +292,6 @@ func (q *queue) batches(batch []*Call) {
 
 // alone sends one command, within limit.
 func (q *queue) alone(c *Call, limit time.Duration) result {
-	c.batch[0] = c.cmd
 	c.end = deadline{q.ctx, time.Now().Add(limit)}
 	var ctx context.Context = &c.end
 	if !q.punctual() {
@@ -272,6 +299,12 @@ func (q *queue) alone(c *Call, limit time.Duration) result {
 		ctx, cancel = context.WithDeadline(q.ctx, c.end.end)
 		defer cancel()
 	}
+	return q.single(ctx, c)
+}
+
+// single sends one command, and again in full if the server does not know the script.
+func (q *queue) single(ctx context.Context, c *Call) result {
+	c.batch[0] = c.cmd
 	r := q.one(ctx, c.batch[:])
 	if e, ok := r.reply.(drivers.ServerError); ok && e.Code() == "NOSCRIPT" {
 		c.batch[0] = c.script.full(c.cmd)
