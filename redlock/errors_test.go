@@ -275,7 +275,7 @@ func TestWrongPassword(t *testing.T) {
 			ds = append(ds, d)
 		}
 		log := newLog()
-		l, err := redlock.New(ds, redlock.Names(c.addrs()...), redlock.Logger(log.Logger))
+		l, err := redlock.New(ds, redlock.Names(c.addrs()...), redlock.Logger(log.Logger), redlock.Budget(patient))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -24,18 +24,16 @@ func TestMinorityFails(t *testing.T) {
 		l := c.client(t, driver, redlock.Timeout(patient))
 		cycles := func(what string, alive ...int) {
 			t.Helper()
-			// A node that failed a moment after it was among those that confirmed a release may leave nobody but
-			// nodes whose part of it is still under way. That is not what this is about.
-			defer func() {
-				for _, i := range alive {
-					c[i : i+1].wantNoLocks(t)
-				}
-			}()
 			var took []time.Duration
 			for range 30 {
 				start := time.Now()
 				cycle(t, l, "k")
 				took = append(took, time.Since(start))
+				// Where the release is still under way, the next cycle finds a lock that it takes for somebody else's: then
+				// it does not wait for nodes that are late, and loses if there are not enough besides those that are out.
+				for _, i := range alive {
+					c[i : i+1].wantNoLocks(t)
+				}
 			}
 			if best, worst := slices.Min(took), slices.Max(took); best > 250*time.Millisecond || worst > patient/2 {
 				t.Errorf("%s: a cycle takes from %v to %v", what, best, worst)

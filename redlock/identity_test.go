@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"strings"
@@ -122,12 +123,12 @@ func TestSameServerTwiceFoundOutLater(t *testing.T) {
 		})
 		c.wantNoLocks(t)
 		eventually(t, 10*time.Second, "the other two serve", func() bool { return tryCycle(t.Context(), l, "k") == nil })
-		asked := p.Count(func(q fault.Request) bool { return isAcquire(q.Args) })
-		for range 5 {
-			cycle(t, l, "k")
+		// Keys of their own: what it was asked before may be on its way yet.
+		for n := range 5 {
+			cycle(t, l, fmt.Sprint("later", n))
 		}
-		if n := p.Count(func(q fault.Request) bool { return isAcquire(q.Args) }); n != asked {
-			t.Errorf("it was asked %d times more", n-asked)
+		if n := p.Count(func(q fault.Request) bool { return isAcquire(q.Args) && strings.HasPrefix(q.Args[3], "lock:later") }); n != 0 {
+			t.Errorf("it was asked %d times more", n)
 		}
 		c[1].Kill() // then it must not count for two
 		var err error
@@ -179,7 +180,11 @@ func TestWarnings(t *testing.T) {
 				l := tt.nodes(t).client(t, driver, redlock.Logger(log.Logger))
 				// New may have waited for a node in vain, on a machine that stalls; then it is asked again when it answers.
 				within(10*time.Second, func() bool {
-					return strings.Count(log.String(), "\n") >= len(tt.want) || tryCycle(t.Context(), l, "k") != nil
+					if strings.Count(log.String(), "\n") >= len(tt.want) {
+						return true
+					}
+					_ = tryCycle(t.Context(), l, "k") // which may still be on one node, and others be late
+					return false
 				})
 				for _, words := range tt.want {
 					if !log.says(append(words, "level=WARN")...) {
@@ -189,8 +194,8 @@ func TestWarnings(t *testing.T) {
 				if lines := strings.Count(log.String(), "\n"); lines != len(tt.want) {
 					t.Errorf("%d warnings, want %d: %s", lines, len(tt.want), log)
 				}
-				cycle(t, l, "k") // warnings are no obstacle
-				cycle(t, l, "k")
+				cycle(t, l, "a") // warnings are no obstacle
+				cycle(t, l, "b")
 				if lines := strings.Count(log.String(), "\n"); lines != len(tt.want) {
 					t.Errorf("again: %s", log)
 				}
@@ -212,8 +217,10 @@ func TestWarningLater(t *testing.T) {
 		}
 		c[2].Restart()
 		c[2].Cmd(t, "ACL", "SETUSER", "default", "-info")
+		n := 0
 		eventually(t, 10*time.Second, "the warning", func() bool {
-			cycle(t, l, "k")
+			n++
+			cycle(t, l, fmt.Sprint("k", n)) // the last may still be on one node
 			return log.says("+info", c[2].Addr())
 		})
 		c.wantNoLocks(t)

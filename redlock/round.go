@@ -82,6 +82,7 @@ func (r *round) run(ctx context.Context) {
 		case c := <-r.room.ready:
 			r.answer(c)
 		case <-impatient:
+			r.hear()
 			if r.competing() { // else a majority has granted meanwhile, and it is raises that are waited for
 				r.gaveUp = true
 				return
@@ -91,8 +92,21 @@ func (r *round) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-r.room.timer.C:
+			r.hear()
 			return
 		case <-r.b.closing:
+			return
+		}
+	}
+}
+
+// hear counts what has come: a process that was stalled finds answers and the end of its time at once.
+func (r *round) hear() {
+	for r.attempt.outcome() == undecided {
+		select {
+		case c := <-r.room.ready:
+			r.answer(c)
+		default:
 			return
 		}
 	}

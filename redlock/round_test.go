@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -44,4 +45,45 @@ func TestPatienceIsForVotes(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// A process that was stalled finds the answers, the end of its patience and that of its budget all at once. Whatever it
+// looks at first, the answers count.
+func TestVotesThatHaveComeCount(t *testing.T) {
+	for name, tt := range map[string]struct {
+		others int // nodes that somebody else has
+		at     int // the vote that the process is stalled after
+		stall  time.Duration
+	}{"patience": {2, 4, 2 * minPatience}, "budget": {0, 1, 2 * DefaultBudget}} {
+		t.Run(name, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				b, _ := quorum(t, func(i int) simnode.Network {
+					return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+						time.Sleep(time.Duration(i+1) * time.Millisecond)
+						return execute(), nil
+					}
+				}, 5)
+				for try := range 16 { // select draws lots
+					key := fmt.Sprint("k", try)
+					for _, n := range b.nodes[:tt.others] {
+						if _, err := n.Acquire(t.Context(), locker.Request{Key: key, Token: "somebody else", TTL: time.Minute}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					heard := 0
+					ctx := locker.WithTrace(t.Context(), &locker.Trace{Voted: func(locker.Vote) {
+						if heard++; heard == tt.at {
+							time.Sleep(tt.stall)
+						}
+					}})
+					if _, err := b.Acquire(ctx, locker.Request{Key: key, Token: "owner", TTL: time.Minute}); err != nil {
+						t.Error(err)
+					}
+				}
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
 }

@@ -192,6 +192,24 @@ func TestHoldReply(t *testing.T) {
 	b.receive(conn, "PONG")
 }
 
+// Release must not be missed by a request that a handler, replaced since, is still deciding about.
+func TestReleaseWhileDeciding(t *testing.T) {
+	b := setUp(t)
+	conn := b.dial()
+	deciding, decide := make(chan bool), make(chan bool)
+	b.proxy.Handle(func(fault.Request) fault.Action {
+		deciding <- true
+		<-decide
+		return fault.Hold
+	})
+	b.send(conn, "INCR", "k")
+	<-deciding
+	b.proxy.Handle(nil)
+	b.proxy.Release()
+	close(decide)
+	b.receive(conn, int64(1))
+}
+
 // A Release that comes between a request and its reply must not be missed.
 func TestReleaseBeforeReplyToHold(t *testing.T) {
 	b := setUp(t)

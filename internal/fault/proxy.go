@@ -80,7 +80,8 @@ func (p *Proxy) Handle(f func(Request) Action) {
 	p.handler = f
 }
 
-// Release lets go everything that is held: every request and every reply whose request has been seen by now.
+// Release lets go everything that is held: every request and every reply whose request has been seen by now, or is being
+// decided about.
 // What arrives later is held anew if the handler says so.
 func (p *Proxy) Release() {
 	p.mu.Lock()

@@ -40,13 +40,13 @@ func (p *Proxy) decide(conn int, args []string) verdict {
 	p.mu.Lock()
 	v := verdict{Request: Request{Conn: conn, N: len(p.seen) + 1, Args: args}}
 	handler := p.handler
+	v.gate = p.gate // what is held by a handler that has been replaced since must not miss the Release after that
 	p.mu.Unlock()
 	if handler != nil {
 		v.Action = handler(v.Request)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	v.gate = p.gate
 	p.seen = append(p.seen, record{Exchange: Exchange{Request: v.Request, Seen: time.Now()}})
 	p.notify()
 	return v
