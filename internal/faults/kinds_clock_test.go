@@ -64,10 +64,9 @@ func (b *bed) clockIs(n int, ahead time.Duration, fast int) {
 func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 	each(nodes, func(n int) {
 		b.clockIs(n, ahead, fast)
-		want := time.Now().Add(ahead)
 		if !eventually(patience, func() bool {
 			now, err := redis.Int64s(b.do(n, "TIME"), nil)
-			return err == nil && len(now) == 2 && time.Unix(now[0], 0).Sub(want).Abs() < 1100*time.Millisecond
+			return err == nil && len(now) == 2 && time.Since(time.Unix(now[0], 0).Add(-ahead)).Abs() < 1100*time.Millisecond
 		}) {
 			b.Error("the server's clock does not move")
 		}
