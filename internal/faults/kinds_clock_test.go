@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +15,11 @@ import (
 
 // shim compiles what moves the wall clock of a server, once, and says why if it does not work here.
 var shim = sync.OnceValues(func() (path, why string) {
-	dir, err := os.MkdirTemp("", "clockshift")
+	parent := ""
+	if strings.ContainsAny(os.TempDir(), " :") { // which separate the entries of LD_PRELOAD
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, "clockshift")
 	if err != nil {
 		return "", err.Error()
 	}
