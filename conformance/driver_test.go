@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"maps"
 	"runtime"
 	"slices"
 	"strings"
@@ -459,14 +460,22 @@ func TestDriverSuiteNotices(t *testing.T) {
 			}
 			h.Open = func(t testing.TB, addr string) drivers.Driver { return plant(sound.Open(t, addr)) }
 			h.Refused = func(t testing.TB) drivers.Driver { return plant(sound.Refused(t)) }
-			failed := failures(recordInRealTime(t, h, driverProperties))
-			names := []string{}
-			for name, log := range failed {
-				names = append(names, name)
-				assert.Contains(t, log, "the rule of "+name+": ")
+			for n := 1; ; n++ {
+				stall := watch()
+				failed := failures(recordInRealTime(t, h, driverProperties))
+				longest := stall()
+				names := slices.Sorted(maps.Keys(failed))
+				if n < maxTrials && longest >= tolerable && !slices.Equal(bug.fails, names) {
+					// What a bug does too early or too late has not been seen, if nobody could look at that moment.
+					t.Logf("%q failed while the machine stalled for %v: once more", names, longest)
+					continue
+				}
+				for name, log := range failed {
+					assert.Contains(t, log, "the rule of "+name+": ")
+				}
+				assert.Equal(t, bug.fails, names, "%v", failed)
+				return
 			}
-			slices.Sort(names)
-			assert.Equal(t, bug.fails, names, "%v", failed)
 		})
 	}
 }

@@ -175,12 +175,21 @@ func TestMaxHold(t *testing.T) {
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s := redistest.Start(t)
 		c, other := closing(t, single.New(build(t, s.Addr()))), closing(t, single.New(build(t, s.Addr())))
-		start := time.Now()
-		l, err := c.Lock(t.Context(), "k", locker.TTL(ttl), locker.MaxHold(300*time.Millisecond))
+		const most = 300 * time.Millisecond
+		var start time.Time
+		var l locker.Lease
+		var err error
+		for range 20 {
+			start = time.Now()
+			l, err = c.Lock(t.Context(), "k", locker.TTL(ttl), locker.MaxHold(most))
+			if err == nil || time.Since(start) < most { // or it was granted when that was over
+				break
+			}
+		}
 		if err != nil {
 			t.Fatal(err)
 		}
-		if until := l.Until(); until.After(time.Now().Add(300 * time.Millisecond)) {
+		if until := l.Until(); until.After(time.Now().Add(most)) {
 			t.Errorf("Until is %v after the start", until.Sub(start))
 		}
 		select {

@@ -35,7 +35,8 @@ func userDriver(options rueidis.ClientOption) func(t testing.TB, addr, password 
 	return func(t testing.TB, addr, password string) drivers.Driver {
 		options := options
 		options.InitAddress, options.Password, options.ForceSingleClient = []string{addr}, password, true
-		options.Dialer.Timeout = 500 * time.Millisecond // NewClient itself waits for that long at a mute server
+		// NewClient itself waits for that long at a mute server, and each new connection for a server that stalls.
+		options.Dialer.Timeout = 1500 * time.Millisecond
 		client, _ := rueidis.NewClient(options)
 		require.NotNil(t, client)
 		t.Cleanup(client.Close)

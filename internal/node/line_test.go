@@ -20,11 +20,13 @@ type line struct {
 	s *redistest.Server
 	n *Node
 	k keys
+
+	asked *time.Time // ahead of the last question: what the server counts has gone on since then, or since later
 }
 
 func newLine(t *testing.T) line {
 	s, n := real(t)
-	return line{t, s, n, keysOf("k")}
+	return line{t, s, n, keysOf("k"), new(time.Time)}
 }
 
 // As the arguments of enqueue.lua: 10 s TTL, the longest lease, no ticket, no channel.
@@ -32,6 +34,7 @@ const patient = "10000:6000:0:"
 
 func (x line) enqueue(o, args string) []drivers.Reply {
 	x.t.Helper()
+	*x.asked = time.Now()
 	reply := send(x.t, x.n, enqueueScript, enqueueScript.command(
 		[]string{x.k.lock, x.k.fence, x.k.gone + o, x.k.queue(), x.k.waiters()}, o, args))
 	if c, ok := reply.(int64); ok && c > 0 { // granted for the TTL
@@ -44,12 +47,14 @@ func (x line) enqueue(o, args string) []drivers.Reply {
 
 func (x line) claim(o, ttl string) []drivers.Reply {
 	x.t.Helper()
+	*x.asked = time.Now()
 	return x.array(send(x.t, x.n, claimScript, claimScript.command(
 		[]string{x.k.lock, x.k.fence}, ttl+":"+o)))
 }
 
 func (x line) release(o, args string) drivers.Reply {
 	x.t.Helper()
+	*x.asked = time.Now()
 	return send(x.t, x.n, handoverScript, handoverScript.command(
 		[]string{x.k.lock, x.k.gone + o, x.k.fence, x.k.queue(), x.k.waiters()}, o, args))
 }
@@ -81,14 +86,24 @@ func (x line) granted(o string, reply []drivers.Reply, from, to time.Duration) i
 	}
 	if left := time.Duration(reply[2].(int64)) * time.Millisecond; left < from || left > to {
 		x.t.Errorf("%s was granted the lock for %v, want %v to %v", o, left, from, to)
-	} else if lives := pttl(x.t, x.s, x.k.lock); lives > left || lives < left-time.Second {
-		x.t.Errorf("%s was told that the lock lives for %v; it lives for %v", o, left, lives)
+	} else {
+		x.lives(x.k.lock, left)
 	}
 	x.held(o)
 	if got := x.s.Cmd(x.t, "GET", x.k.fence); got != fmt.Sprint(reply[1]) {
 		x.t.Errorf("%s has the token %v, the counter is %v", o, reply[1], got)
 	}
 	return reply[1].(int64)
+}
+
+// lives checks that key expires in d since the last question.
+func (x line) lives(key string, d time.Duration) {
+	x.t.Helper()
+	const clocks = 50 * time.Millisecond // of two kinds, and the server's is read in whole ms
+	left := pttl(x.t, x.s, key)
+	if gone := time.Since(*x.asked); left > d || left < d-gone-clocks {
+		x.t.Errorf("%s expires in %v, want %v, of which %v are gone at most", key, left, d, gone)
+	}
 }
 
 // waits checks that reply makes o wait at rank, and returns its ticket.
