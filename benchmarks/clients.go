@@ -6,10 +6,14 @@ import (
 	"net"
 	"time"
 
+	goredis6 "github.com/go-redis/redis"
+	goredis7 "github.com/go-redis/redis/v7"
+	goredis8 "github.com/go-redis/redis/v8"
 	redigolib "github.com/gomodule/redigo/redis"
 	goredislib "github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	rueidislib "github.com/redis/rueidis"
+	valkey "github.com/valkey-io/valkey-go"
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/goredis"
@@ -64,6 +68,37 @@ func rueidisOption(addr string, l limits) rueidislib.ClientOption {
 	}
 }
 
+// newGoredis8, 7 and 6 are the same for what has that name in older versions.
+func newGoredis8(addr string, l limits) *goredis8.Client {
+	return goredis8.NewClient(&goredis8.Options{
+		Addr: addr, PoolSize: l.conns, MaxRetries: -1,
+		DialTimeout: l.patience, ReadTimeout: l.patience, WriteTimeout: l.patience, PoolTimeout: 5 * time.Second,
+	})
+}
+
+func newGoredis7(addr string, l limits) *goredis7.Client {
+	return goredis7.NewClient(&goredis7.Options{
+		Addr: addr, PoolSize: l.conns, MaxRetries: -1,
+		DialTimeout: l.patience, ReadTimeout: l.patience, WriteTimeout: l.patience, PoolTimeout: 5 * time.Second,
+	})
+}
+
+func newGoredis6(addr string, l limits) *goredis6.Client {
+	return goredis6.NewClient(&goredis6.Options{
+		Addr: addr, PoolSize: l.conns, // it makes no retries unless asked to
+		DialTimeout: l.patience, ReadTimeout: l.patience, WriteTimeout: l.patience, PoolTimeout: 5 * time.Second,
+	})
+}
+
+// newValkey is newRueidis for its fork.
+func newValkey(addr string, l limits) (valkey.Client, error) {
+	return valkey.NewClient(valkey.ClientOption{
+		InitAddress: []string{addr}, ForceSingleClient: true, DisableCache: true, DisableRetry: true,
+		ClientSetInfo:    valkey.DisableClientSetInfo,
+		ConnWriteTimeout: l.patience, Dialer: net.Dialer{Timeout: l.patience},
+	})
+}
+
 func newRueidis(addr string, l limits) (rueidislib.Client, error) {
 	return rueidislib.NewClient(rueidisOption(addr, l))
 }
@@ -95,3 +130,9 @@ func (quiet) Printf(context.Context, string, ...any) {}
 func init() { goredislib.SetLogger(quiet{}) }
 
 var clients = []string{"goredis", "redigo", "rueidis"}
+
+// redsyncOnly are clients that redsync has a driver for and this library has none: with which of ours they are compared, each
+// being an older version or a fork of it.
+var redsyncOnly = []struct{ name, kin string }{
+	{"valkey-go", "rueidis"}, {"goredis v8", "goredis"}, {"goredis v7", "goredis"}, {"goredis v6", "goredis"},
+}

@@ -37,6 +37,9 @@ func contended(s *servers, p plan) *Scenario {
 	for _, c := range clients {
 		add("redsync/"+c+", 1–11 ms", p.Rare, as(ofRedsync(c, tuned()...)))
 	}
+	for _, c := range redsyncOnly {
+		add("redsync/"+c.name+", 1–11 ms", p.Rare, as(ofRedsync(c.name, tuned()...)))
+	}
 	add("redislock/goredis, 100 ms", p.Rare, as(ofRedislock(100*time.Millisecond)))
 	add("redislock/goredis, 5 ms", p.Rare, as(ofRedislock(5*time.Millisecond)))
 	add("rueidislock", p.Rare, as(ofRueidislock(ttl)))

@@ -40,6 +40,9 @@ func handover(s *servers, p plan) *Scenario {
 	for _, c := range clients {
 		add("redsync/"+c+", 1–11 ms", p.Rare, ofRedsync(c, tuned()...))
 	}
+	for _, c := range redsyncOnly {
+		add("redsync/"+c.name+", 1–11 ms", p.Rare, ofRedsync(c.name, tuned()...))
+	}
 	add("redislock/goredis, 5 ms", p.Rare, ofRedislock(5*time.Millisecond))
 	add("rueidislock", p.Rare, ofRueidislock(ttl))
 	return sc

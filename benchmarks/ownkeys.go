@@ -39,6 +39,9 @@ func oneGoroutine(s *servers, p plan, cancellable bool) *Scenario {
 		add("locker/"+c, "raw/"+c, p.Rounds, ours(c))
 		add("redsync/"+c, "raw/"+c, p.FewRounds, ofRedsync(c))
 	}
+	for _, c := range redsyncOnly {
+		add("redsync/"+c.name, "raw/"+c.kin, p.Rare, ofRedsync(c.name))
+	}
 	add("redislock/goredis", "raw/goredis", p.FewRounds, ofRedislock(0))
 	add("rueidislock", "raw/rueidis", p.FewRounds, ofRueidislock(ttl))
 	return sc
@@ -55,8 +58,7 @@ func ownKeys(s *servers, p plan, n int) *Scenario {
 	} else {
 		sc.Rounds = p.FewRounds
 	}
-	add := func(name string, open opener) {
-		rounds := p.FewRounds
+	add := func(name string, rounds int, open opener) {
 		if judged && (name == yardstick || strings.HasPrefix(name, "locker")) {
 			rounds = p.Rounds
 		}
@@ -68,12 +70,15 @@ func ownKeys(s *servers, p plan, n int) *Scenario {
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) { return cycles(ctx, s, open, n, false, d) }})
 	}
 	for _, c := range clients {
-		add("raw/"+c, raw(c))
-		add("locker/"+c, ours(c))
-		add("redsync/"+c, ofRedsync(c))
+		add("raw/"+c, p.FewRounds, raw(c))
+		add("locker/"+c, p.FewRounds, ours(c))
+		add("redsync/"+c, p.FewRounds, ofRedsync(c))
 	}
-	add("redislock/goredis", ofRedislock(0))
-	add("rueidislock", ofRueidislock(ttl))
+	for _, c := range redsyncOnly {
+		add("redsync/"+c.name, p.Rare, ofRedsync(c.name))
+	}
+	add("redislock/goredis", p.FewRounds, ofRedislock(0))
+	add("rueidislock", p.FewRounds, ofRueidislock(ttl))
 	return sc
 }
 

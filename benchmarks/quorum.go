@@ -75,32 +75,35 @@ func quorum(s *servers, p plan, f failure) *Scenario {
 	if f.hung+f.dead > 0 {
 		sc.Rounds = p.FewRounds
 	}
-	add := func(name string, open opener) {
-		y, rounds, ahead := quorumYardstick, 0, 10
-		switch {
-		case name == y:
+	const ahead = 10
+	add := func(name string, rounds, ahead int, open opener) {
+		y := quorumYardstick
+		if name == y {
 			y = ""
-		case !strings.HasPrefix(name, "redsync"):
-		case f.hung == 0 || strings.HasSuffix(name, "FailFast"):
-			rounds = p.FewRounds
-		default: // redsync waits for the nodes that hang, for a second a cycle: one will do
-			rounds, ahead = 1, 0
 		}
 		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds,
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
 				return quorumCycles(ctx, s.five, f, open, ahead, d)
 			}})
 	}
-	add(quorumYardstick, openThirdAnswer)
+	add(quorumYardstick, 0, ahead, openThirdAnswer)
 	for _, c := range clients {
-		add("locker/"+c, oursRedlock(c))
+		add("locker/"+c, 0, ahead, oursRedlock(c))
 	}
 	for _, c := range clients {
-		if f.hung < 2 || c == "goredis" { // with the second it waits for no longer than with the first
-			add("redsync/"+c, ofRedsync(c))
+		switch { // redsync waits for the nodes that hang, for a second a cycle: one will do, and with a second no longer
+		case f.hung == 0:
+			add("redsync/"+c, p.FewRounds, ahead, ofRedsync(c))
+		case f.hung == 1 || c == "goredis":
+			add("redsync/"+c, 1, 0, ofRedsync(c))
 		}
 	}
-	add("redsync/goredis, FailFast", ofRedsync("goredis", redsync.WithFailFast(true)))
+	if f.hung == 0 {
+		for _, c := range redsyncOnly {
+			add("redsync/"+c.name, p.Rare, ahead, ofRedsync(c.name))
+		}
+	}
+	add("redsync/goredis, FailFast", p.FewRounds, ahead, ofRedsync("goredis", redsync.WithFailFast(true)))
 	return sc
 }
 

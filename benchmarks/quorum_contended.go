@@ -63,6 +63,9 @@ func contendedRedlock(s *servers, p plan) *Scenario {
 	for _, c := range clients {
 		add("redsync/"+c+", 1–11 ms", ofRedsync(c, tuned()...))
 	}
+	for _, c := range redsyncOnly {
+		add("redsync/"+c.name+", 1–11 ms", ofRedsync(c.name, tuned()...))
+	}
 	add("redsync/goredis, 50–250 ms", ofRedsync("goredis"))
 	return sc
 }

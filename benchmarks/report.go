@@ -59,7 +59,7 @@ func newReport(p plan, s *servers) *Report {
 	r.Machine.LoadAvg = strings.TrimSpace(string(load))
 	if b, ok := debug.ReadBuildInfo(); ok {
 		for _, m := range b.Deps {
-			for _, mine := range []string{"redis", "redigo", "redsync", "rueidis"} {
+			for _, mine := range []string{"redis", "redigo", "redsync", "rueidis", "valkey"} {
 				if strings.Contains(m.Path, mine) {
 					r.Modules[m.Path] = m.Version
 				}

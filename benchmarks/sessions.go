@@ -11,11 +11,16 @@ import (
 	"github.com/bsm/redislock"
 	"github.com/go-redsync/redsync/v4"
 	redsyncredis "github.com/go-redsync/redsync/v4/redis"
+	redsyncgoredis6 "github.com/go-redsync/redsync/v4/redis/goredis"
+	redsyncgoredis7 "github.com/go-redsync/redsync/v4/redis/goredis/v7"
+	redsyncgoredis8 "github.com/go-redsync/redsync/v4/redis/goredis/v8"
 	redsyncgoredis "github.com/go-redsync/redsync/v4/redis/goredis/v9"
 	redsyncredigo "github.com/go-redsync/redsync/v4/redis/redigo"
 	redsyncrueidis "github.com/go-redsync/redsync/v4/redis/rueidis"
+	redsyncvalkey "github.com/go-redsync/redsync/v4/redis/valkeygo"
 	"github.com/redis/rueidis/rueidiscompat"
 	"github.com/redis/rueidis/rueidislock"
+	"github.com/valkey-io/valkey-go/valkeycompat"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
@@ -172,27 +177,49 @@ func ofRedsync(client string, opts ...redsync.Option) opener {
 			}
 		}
 		for _, addr := range addrs {
-			switch client {
-			case "goredis":
-				c := newGoredis(addr, l)
-				pools = append(pools, redsyncgoredis.NewPool(c))
-				ends = append(ends, func() { _ = c.Close() })
-			case "redigo":
-				p := newRedigo(addr, l)
-				pools = append(pools, redsyncredigo.NewPool(p))
-				ends = append(ends, func() { _ = p.Close() })
-			case "rueidis":
-				c, err := newRueidis(addr, l)
-				if err != nil {
-					end()
-					return nil, err
-				}
-				pools = append(pools, redsyncrueidis.NewPool(rueidiscompat.NewAdapter(c)))
-				ends = append(ends, c.Close)
+			pool, f, err := redsyncPool(client, addr, l)
+			if err != nil {
+				end()
+				return nil, err
 			}
+			pools, ends = append(pools, pool), append(ends, f)
 		}
 		return &redsyncSession{redsync.New(pools...), opts, end}, nil
 	}
+}
+
+// redsyncPool is redsync's driver over such a client.
+func redsyncPool(client, addr string, l limits) (redsyncredis.Pool, func(), error) {
+	switch client {
+	case "goredis":
+		c := newGoredis(addr, l)
+		return redsyncgoredis.NewPool(c), func() { _ = c.Close() }, nil
+	case "goredis v8":
+		c := newGoredis8(addr, l)
+		return redsyncgoredis8.NewPool(c), func() { _ = c.Close() }, nil
+	case "goredis v7":
+		c := newGoredis7(addr, l)
+		return redsyncgoredis7.NewPool(c), func() { _ = c.Close() }, nil
+	case "goredis v6":
+		c := newGoredis6(addr, l)
+		return redsyncgoredis6.NewPool(c), func() { _ = c.Close() }, nil
+	case "redigo":
+		p := newRedigo(addr, l)
+		return redsyncredigo.NewPool(p), func() { _ = p.Close() }, nil
+	case "rueidis":
+		c, err := newRueidis(addr, l)
+		if err != nil {
+			return nil, nil, err
+		}
+		return redsyncrueidis.NewPool(rueidiscompat.NewAdapter(c)), c.Close, nil
+	case "valkey-go":
+		c, err := newValkey(addr, l)
+		if err != nil {
+			return nil, nil, err
+		}
+		return redsyncvalkey.NewPool(valkeycompat.NewAdapter(c)), c.Close, nil
+	}
+	return nil, nil, fmt.Errorf("no client %q", client)
 }
 
 // tuned makes redsync wait 1–11 ms between tries, not 50–250 ms, and never give up.
