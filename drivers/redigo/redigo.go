@@ -32,8 +32,8 @@ type driver struct {
 
 // New makes a driver of pool, which stays the caller's: Close leaves it open. Its connections must speak to one server,
 // redigo knows neither clusters nor sentinels: of a cluster's node it gets MOVED for what other nodes have. Give the pool a
-// MaxIdle: with 0, redigo's default, each call makes a connection of its own. Subscriptions dial for themselves and are not
-// counted by the pool.
+// MaxIdle: with 0, redigo's default, each call makes a connection of its own. A call that is cancelled on the way closes its
+// connection. Subscriptions dial for themselves and are not counted by the pool.
 func New(pool *redis.Pool) drivers.Driver { return &driver{pool: pool} }
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
