@@ -5,14 +5,15 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	bolt "go.etcd.io/bbolt"
-	"go.uber.org/goleak"
 	"os"
 	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	bolt "go.etcd.io/bbolt"
+	"go.uber.org/goleak"
 
 	"example.com/custombackend/boltlock"
 	"github.com/golocker/locker"
