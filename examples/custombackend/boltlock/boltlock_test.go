@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -193,6 +194,36 @@ func TestLateGrantIsUndone(t *testing.T) {
 	}
 	if late == 0 {
 		t.Error("no attempt was late: nothing is shown")
+	}
+}
+
+// dawdling has the one who has the file stay for a while, when nobody waits for that any more.
+type dawdling struct {
+	context.Context
+	leave       func()
+	began, over atomic.Bool
+}
+
+func (c *dawdling) Err() error {
+	if !c.began.Swap(true) {
+		c.leave()
+		time.Sleep(20 * time.Millisecond)
+		c.over.Store(true)
+	}
+	return c.Context.Err()
+}
+
+func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
+	s := newStore(t)
+	b := boltlock.NewBackend(s.path)
+	ctx, leave := context.WithCancel(t.Context())
+	slow := &dawdling{Context: ctx, leave: leave}
+	if _, err := b.Acquire(slow, locker.Request{Key: "k", Token: "t", TTL: time.Hour}); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("an attempt whose caller leaves: expected ErrUnavailable, seen %v", err)
+	}
+	s.must(b.Close())
+	if !slow.over.Load() {
+		t.Error("Close has returned, and an attempt is still under way")
 	}
 }
 
