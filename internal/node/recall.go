@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
 )
 
 // recall is the context of an exchange that a caller carries out itself although it may have to leave, because its own context
@@ -57,7 +58,9 @@ func (r *recall) exchange(c *Call) result {
 		q.inside = slices.Delete(q.inside, i, i+1)
 	}
 	switch {
-	case r.why != nil && answer.err != nil && !isNotSent(answer.err):
+	case r.why != nil && isNotSent(answer.err): // the driver's reason is that its context has ended
+		answer.err = drivers.NotSent(r.why)
+	case r.why != nil && answer.err != nil:
 		answer.err = r.why
 	case r.lingers != nil:
 		r.lingers.Stop()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"runtime/debug"
 	"sync"
 	"testing"
@@ -285,6 +286,45 @@ func TestCalledAwayBetweenTwoExchanges(t *testing.T) {
 		synctest.Wait()
 		if got := d.sent(releaseScript); len(got) > 0 {
 			t.Errorf("nothing was executed, and it was undone by %q", got)
+		}
+	})
+}
+
+// brokenOffUnsent is brokenOff by a driver that had to dial first.
+func brokenOffUnsent(ctx context.Context, _ []drivers.Command) ([]drivers.Reply, error) {
+	<-ctx.Done()
+	return nil, drivers.NotSent(&net.OpError{Op: "dial", Err: ctx.Err()})
+}
+
+// Close says why its callers had to leave, whether or not anything was sent.
+func TestCloseTellsCallersThatSentNothing(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		d := yielding{&fake{answer: brokenOffUnsent}}
+		n := New(d, Options{Timeout: timeout})
+		left := make(chan error, 1)
+		go func() { left <- n.Extend(t.Context(), request("a")) }()
+		synctest.Wait()
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-left; !errors.Is(err, locker.ErrClosed) {
+			t.Errorf("%v, want ErrClosed", err)
+		}
+	})
+}
+
+// A caller that leaves while the driver dials for it does not make the node look as if it could not be reached.
+func TestWhoLeavesADialSpoilsItForNobody(t *testing.T) {
+	yields(t, func(t *testing.T, d yielding, n *Node) {
+		d.will(brokenOffUnsent)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := n.Extend(ctx, request("a")); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, drivers.ErrNotSent) {
+			t.Errorf("%v must match ErrUnavailable and ErrNotSent", err)
+		}
+		d.will(ok)
+		if err := n.Extend(t.Context(), request("a")); err != nil {
+			t.Error(err)
 		}
 	})
 }
