@@ -328,3 +328,30 @@ func TestWhoLeavesADialSpoilsItForNobody(t *testing.T) {
 		}
 	})
 }
+
+// What a driver derives from the context of an exchange, to dial, may be in use for longer than that.
+func TestContextOutlivesItsExchange(t *testing.T) {
+	type key struct{}
+	yields(t, func(t *testing.T, d yielding, n *Node) {
+		var kept []context.Context
+		d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			derived, cancel := context.WithCancel(ctx)
+			t.Cleanup(cancel)
+			kept = append(kept, derived)
+			return ok(ctx, cmds)
+		})
+		for i := range 3 {
+			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, i))
+			if err := n.Extend(ctx, request("a")); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+		for i, ctx := range kept {
+			if got := ctx.Value(key{}); got != i {
+				t.Errorf("the context of caller %d has the value %v", i, got)
+			}
+		}
+		d.will(ok)
+	})
+}
