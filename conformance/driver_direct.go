@@ -125,8 +125,8 @@ func letsGo(t testing.TB, h DriverHarness) {
 		}
 		if interruptible.Interruptible() {
 			called := newLeaving(t, patience)
-			time.AfterFunc(stall, called.leave)
 			start := time.Now()
+			time.AfterFunc(stall, called.leave)
 			if _, err := call(called, t, d, slack, waits(silent)); err == nil {
 				t.Error("BLPOP, its caller called away: expected an error, seen none")
 			}

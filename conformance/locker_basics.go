@@ -84,7 +84,9 @@ func lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) lock
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
+	start := time.Now()
 	lease, err := l.TryLock(ctx, key, opts...)
+	prompt(t, start)
 	if err != nil {
 		t.Fatalf("TryLock of the free lock %.40q: expected a lease, seen %v", key, err)
 	}
@@ -93,7 +95,10 @@ func lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) lock
 
 func unlock(t testing.TB, lease locker.Lease) {
 	t.Helper()
-	if err := lease.Unlock(t.Context()); err != nil {
+	start := time.Now()
+	err := lease.Unlock(t.Context())
+	prompt(t, start)
+	if err != nil {
 		t.Errorf("Unlock of the held lock %.40q: expected no error, seen %v", lease.Key(), err)
 	}
 }
@@ -101,7 +106,9 @@ func unlock(t testing.TB, lease locker.Lease) {
 // heldFor checks that l cannot get key.
 func wantHeld(t testing.TB, l locker.Locker, key string) {
 	t.Helper()
+	start := time.Now()
 	lease, err := l.TryLock(t.Context(), key)
+	prompt(t, start)
 	wantError(t, "TryLock of a held lock", err, locker.ErrHeld)
 	if err == nil {
 		_ = lease.Unlock(t.Context())

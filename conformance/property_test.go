@@ -79,6 +79,35 @@ func TestFailuresOfAStalledMachineDoNotCount(t *testing.T) {
 	}
 }
 
+// Nor do failures of a store that stalls, whatever the machine does else.
+func TestFailuresOfAStalledStoreDoNotCount(t *testing.T) {
+	measured := watch
+	watch = func() func() time.Duration { return func() time.Duration { return 0 } }
+	defer func() { watch = measured }()
+	for name, tt := range map[string]struct{ stalls, fails, trials int }{
+		"fails while stalled":   {2, 2, 3},
+		"fails, stalled or not": {2, 9, 3},
+		"fails":                 {0, 9, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			trials := 0
+			got := recordInRealTime(t, 0, []property[int]{{"P", "r", "w", func(t testing.TB, _ int) {
+				trials++
+				start := time.Now().Add(time.Hour) // prompt, whatever the machine does
+				if trials <= tt.stalls {
+					start = time.Now().Add(-tolerable)
+				}
+				prompt(t, start)
+				if trials <= tt.fails {
+					t.Error("broken")
+				}
+			}}})["P"]
+			assert.Equal(t, tt.trials, trials)
+			assert.Equal(t, tt.fails > tt.stalls, got.failed)
+		})
+	}
+}
+
 func TestRunMakesSubtests(t *testing.T) {
 	ran := make(chan string, 2)
 	t.Run("suite", func(t *testing.T) {

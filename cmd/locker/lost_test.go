@@ -39,7 +39,8 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			key := strings.ReplaceAll(name, " ", "-")
-			args := append([]string{"run", "-k", key, "--ttl", "4s", "--grace", "300ms"}, tt.args...)
+			// who is told has to come to say so within the grace
+			args := append([]string{"run", "-k", key, "--ttl", "12s", "--grace", "3s"}, tt.args...)
 			p := run(t, url, append(args, "--", "bash", "-c", tt.script)...)
 			pid := p.pid(t, "up")
 			s.Cmd(t, tt.do(key)...)

@@ -25,16 +25,18 @@ type driver struct {
 	// untimed says that the pool's connections know no time-outs for single commands.
 	untimed atomic.Bool
 	// kind says whether the pool's connections can be broken off.
-	kind     atomic.Int32
-	breakers sync.Pool
-	gate     drivers.Gate
+	kind      atomic.Int32
+	borrowers *borrowers   // nil: whoever waits for the pool can leave
+	used      atomic.Int64 // when a connection was last given back, if the pool has an IdleTimeout; ns since 1970
+	breakers  sync.Pool
+	gate      drivers.Gate
 }
 
 // New makes a driver of pool, which stays the caller's: Close leaves it open. Its connections must speak to one server,
 // redigo knows neither clusters nor sentinels: of a cluster's node it gets MOVED for what other nodes have. Give the pool a
 // MaxIdle: with 0, redigo's default, each call makes a connection of its own. A call that is cancelled on the way closes its
 // connection. Subscriptions dial for themselves and are not counted by the pool.
-func New(pool *redis.Pool) drivers.Driver { return &driver{pool: pool} }
+func New(pool *redis.Pool) drivers.Driver { return &driver{pool: pool, borrowers: newBorrowers()} }
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	options := []redis.DialOption{
@@ -65,13 +67,16 @@ func (d *driver) Direct() bool {
 }
 
 // Interruptible implements drivers.Interruptible.
-func (d *driver) Interruptible() bool { return d.kind.Load() == breakable && d.Direct() }
+func (d *driver) Interruptible() bool {
+	return d.kind.Load() == breakable && (d.bounded || d.lasting()) && d.Direct()
+}
 
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if err := d.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
-	here := d.bounded || d.idle()
+	reserved := !d.bounded && d.idle() && (ctx.Done() == nil || d.lasting()) && d.borrowers.reserve(d.pool)
+	here := d.bounded || reserved
 	if end, quiet := drivers.QuietDeadline(ctx); quiet && (!here || len(cmds) > 1 || size(cmds[0]) > maxDirect || d.untimed.Load()) {
 		// What bounds reading is a deadline of the connection; writing that much may block as well.
 		var cancel context.CancelFunc
@@ -79,7 +84,7 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 		defer cancel()
 	}
 	if here {
-		replies, err := d.exchange(ctx, cmds)
+		replies, err := d.exchange(ctx, cmds, reserved)
 		if errors.Is(err, errUntimed) { // nothing was sent
 			d.untimed.Store(true)
 			return d.Do(ctx, cmds...)
@@ -90,7 +95,7 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 	for i := range cmds {
 		cmds[i] = slices.Clone(cmds[i]) // an abandoned call goes on with them
 	}
-	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, cmds) })
+	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, cmds, false) })
 }
 
 // errUntimed is redigo's word for a connection of somebody else's making (around one of redigo's, to measure it, say) that knows
@@ -114,10 +119,29 @@ func (d *driver) idle() bool {
 	return d.pool.TestOnBorrow == nil && d.pool.TestOnBorrowContext == nil && d.pool.IdleCount() > 0
 }
 
-func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-	conn, err := d.pool.GetContext(ctx)
+// lasting reports whether what is idle in the pool is good, as far as can be known: what is too old the pool throws away when it
+// is asked for one, and then dials. It does not say how old what it has is, but gives the one that was used last.
+func (d *driver) lasting() bool {
+	idle := d.pool.IdleTimeout
+	return d.pool.MaxConnLifetime <= 0 && (idle <= 0 || time.Now().UnixNano()-d.used.Load() < int64(idle)/2)
+}
+
+func (d *driver) borrow(ctx context.Context, reserved bool) (redis.Conn, error) {
+	if d.borrowers == nil {
+		return d.pool.GetContext(ctx)
+	}
+	return d.borrowers.get(ctx, d.pool, reserved)
+}
+
+func (d *driver) exchange(ctx context.Context, cmds []drivers.Command, reserved bool) ([]drivers.Reply, error) {
+	conn, err := d.borrow(ctx, reserved)
 	if err == nil {
-		defer func() { _ = conn.Close() }()
+		defer func() {
+			_ = conn.Close()
+			if d.pool.IdleTimeout > 0 {
+				d.used.Store(time.Now().UnixNano())
+			}
+		}()
 		// An abandoned call that gets its connection now must not send any more.
 		err = ctx.Err()
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -225,5 +228,116 @@ func TestBrokenConnectionIsNotUsedAgain(t *testing.T) {
 		replies, err := d.Do(t.Context(), drivers.Command{"ECHO", "hello"})
 		require.NoError(t, err)
 		require.Equal(t, []drivers.Reply{"hello"}, replies)
+	}
+}
+
+// Who can be called away does not wait for a pool that dials instead of giving what is idle.
+func TestCallersLeaveWhileThePoolDials(t *testing.T) {
+	addr := redistest.Start(t).Addr()
+	for name, pool := range map[string]*redis.Pool{
+		"IdleTimeout":     {MaxIdle: 8, IdleTimeout: time.Nanosecond},
+		"MaxConnLifetime": {MaxIdle: 8, MaxConnLifetime: time.Nanosecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var hangs atomic.Bool
+			dialling, answer := make(chan struct{}, 100), make(chan struct{})
+			pool.Dial = func() (redis.Conn, error) {
+				if hangs.Load() {
+					dialling <- struct{}{}
+					<-answer
+				}
+				return redis.Dial("tcp", addr)
+			}
+			t.Cleanup(func() { _ = pool.Close() })
+			client := single.New(redigo.New(pool))
+			for range 2 { // so that one is idle, and of a known kind
+				lease, err := client.Lock(t.Context(), "k")
+				require.NoError(t, err)
+				require.NoError(t, lease.Unlock(t.Context()))
+			}
+			require.Positive(t, pool.IdleCount())
+			hangs.Store(true)
+			ctx, cancel := context.WithCancel(t.Context())
+			left := make(chan error, 1)
+			go func() {
+				_, err := client.Lock(ctx, "k")
+				left <- err
+			}()
+			<-dialling
+			cancel()
+			select {
+			case err := <-left:
+				assert.ErrorIs(t, err, context.Canceled)
+			case <-time.After(20 * time.Second):
+				t.Error("who was called away is still there")
+			}
+			close(answer)
+			require.NoError(t, client.Close())
+		})
+	}
+}
+
+// An idle connection is one caller's. The others, whom the pool has dial, can leave nevertheless.
+func TestOneIdleConnectionServesOneCaller(t *testing.T) {
+	addr := redistest.Start(t).Addr()
+	const callers = 4
+	for range 300 {
+		down := make(chan struct{})
+		first := true
+		var mu sync.Mutex
+		pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
+			mu.Lock()
+			idle := first
+			first = false
+			mu.Unlock()
+			if !idle {
+				<-down
+				return nil, errors.New("the server is down")
+			}
+			return redis.Dial("tcp", addr)
+		}}
+		d := redigo.New(pool)
+		_, err := d.Do(t.Context(), drivers.Command{"PING"}) // so that one is idle
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		var together, left sync.WaitGroup
+		together.Add(callers)
+		for range callers {
+			left.Go(func() {
+				together.Done()
+				together.Wait()
+				_, _ = d.Do(ctx, drivers.Command{"PING"})
+			})
+		}
+		gone := make(chan struct{})
+		go func() {
+			left.Wait()
+			close(gone)
+		}()
+		select {
+		case <-gone:
+		case <-time.After(20 * time.Second):
+			t.Error("a caller waits for the pool although its time is over")
+		}
+		cancel()
+		close(down)
+		<-gone
+		require.NoError(t, pool.Close())
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+// Pools retire what was idle for too long when they are asked for it. Callers are let in while what was used last is fresh.
+func TestIdleConnectionsAreFreshForAWhile(t *testing.T) {
+	addr := redistest.Start(t).Addr()
+	for idle, want := range map[time.Duration]bool{0: true, time.Hour: true, time.Nanosecond: false} {
+		pool := &redis.Pool{MaxIdle: 8, IdleTimeout: idle, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", addr) }}
+		t.Cleanup(func() { _ = pool.Close() })
+		d := redigo.New(pool)
+		_, err := d.Do(t.Context(), drivers.Command{"PING"})
+		require.NoError(t, err)
+		assert.Equal(t, want, d.(drivers.Interruptible).Interruptible(), "IdleTimeout %v", idle)
 	}
 }

@@ -431,7 +431,9 @@ func (q *queue) send(ctx context.Context, cmds []drivers.Command) ([]drivers.Rep
 		return nil, errClosedUnsent
 	}
 	replies, err := q.driver.Do(ctx, cmds...)
-	q.outcome(err)
+	if err == nil || !errors.Is(ctx.Err(), context.Canceled) { // a dial that its caller broke off says nothing of the node
+		q.outcome(err)
+	}
 	if err == nil && len(replies) != len(cmds) {
 		err = fmt.Errorf("the driver returned %d replies to %d commands", len(replies), len(cmds))
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
 )
 
 // recall is the context of an exchange that a caller carries out itself although it may have to leave, because its own context
@@ -24,6 +25,7 @@ type recall struct {
 	done            chan struct{} // closed when the caller has to leave
 
 	// guarded by queue.mu
+	kept      bool   // somebody may have r for longer than the exchange; see Value
 	why       error  // the caller had to leave; nil: it has not
 	interrupt func() // the driver's, to be called then
 	lingers   *time.Timer
@@ -57,11 +59,13 @@ func (r *recall) exchange(c *Call) result {
 		q.inside = slices.Delete(q.inside, i, i+1)
 	}
 	switch {
-	case r.why != nil && answer.err != nil && !isNotSent(answer.err):
+	case r.why != nil && isNotSent(answer.err): // the driver's reason is that its context has ended
+		answer.err = drivers.NotSent(r.why)
+	case r.why != nil && answer.err != nil:
 		answer.err = r.why
 	case r.lingers != nil:
 		r.lingers.Stop()
-	case unhooked && r.why == nil && len(q.recalls) < maxLanes: // nothing that was meant for this call can meet the next
+	case unhooked && r.why == nil && !r.kept && len(q.recalls) < maxLanes: // nothing that was meant for this call can meet the next
 		r.Context, r.leaving = nil, Leaving{}
 		q.recalls = append(q.recalls, r)
 	}
@@ -81,6 +85,19 @@ func (r *recall) Err() error {
 		return nil
 	}
 	return context.DeadlineExceeded
+}
+
+// Value is asked when a context is derived from r, if not before: when the driver dials, say, which may go on for longer than the
+// exchange. Then r cannot be anybody else's.
+func (r *recall) Value(key any) any {
+	r.queue.mu.Lock()
+	r.kept = true
+	values := r.Context
+	r.queue.mu.Unlock()
+	if values == nil {
+		return nil // nobody's
+	}
+	return values.Value(key)
 }
 
 // OnLeave implements what drivers.OnLeave asks for.

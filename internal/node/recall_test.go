@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"net"
 	"runtime/debug"
 	"sync"
 	"testing"
@@ -286,5 +287,71 @@ func TestCalledAwayBetweenTwoExchanges(t *testing.T) {
 		if got := d.sent(releaseScript); len(got) > 0 {
 			t.Errorf("nothing was executed, and it was undone by %q", got)
 		}
+	})
+}
+
+// brokenOffUnsent is brokenOff by a driver that had to dial first.
+func brokenOffUnsent(ctx context.Context, _ []drivers.Command) ([]drivers.Reply, error) {
+	<-ctx.Done()
+	return nil, drivers.NotSent(&net.OpError{Op: "dial", Err: ctx.Err()})
+}
+
+// Close says why its callers had to leave, whether or not anything was sent.
+func TestCloseTellsCallersThatSentNothing(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		d := yielding{&fake{answer: brokenOffUnsent}}
+		n := New(d, Options{Timeout: timeout})
+		left := make(chan error, 1)
+		go func() { left <- n.Extend(t.Context(), request("a")) }()
+		synctest.Wait()
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := <-left; !errors.Is(err, locker.ErrClosed) {
+			t.Errorf("%v, want ErrClosed", err)
+		}
+	})
+}
+
+// A caller that leaves while the driver dials for it does not make the node look as if it could not be reached.
+func TestWhoLeavesADialSpoilsItForNobody(t *testing.T) {
+	yields(t, func(t *testing.T, d yielding, n *Node) {
+		d.will(brokenOffUnsent)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		if err := n.Extend(ctx, request("a")); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, drivers.ErrNotSent) {
+			t.Errorf("%v must match ErrUnavailable and ErrNotSent", err)
+		}
+		d.will(ok)
+		if err := n.Extend(t.Context(), request("a")); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// What a driver derives from the context of an exchange, to dial, may be in use for longer than that.
+func TestContextOutlivesItsExchange(t *testing.T) {
+	type key struct{}
+	yields(t, func(t *testing.T, d yielding, n *Node) {
+		var kept []context.Context
+		d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			derived, cancel := context.WithCancel(ctx)
+			t.Cleanup(cancel)
+			kept = append(kept, derived)
+			return ok(ctx, cmds)
+		})
+		for i := range 3 {
+			ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, i))
+			if err := n.Extend(ctx, request("a")); err != nil {
+				t.Error(err)
+			}
+			cancel()
+		}
+		for i, ctx := range kept {
+			if got := ctx.Value(key{}); got != i {
+				t.Errorf("the context of caller %d has the value %v", i, got)
+			}
+		}
+		d.will(ok)
 	})
 }
