@@ -170,6 +170,12 @@ func (w *waiter) Late(c *Call) {
 
 // enqueue takes the lock, or a place in the queue, or keeps it.
 func (w *waiter) enqueue() (place, error) {
+	// What was said before, the reply knows better. A message about a grant that has been seen, and missed, would be taken for
+	// another grant that was missed.
+	select {
+	case <-w.news:
+	default:
+	}
 	var room [160]byte
 	args := append(strconv.AppendInt(room[:0], inMilliseconds(w.req.TTL), 10), ':')
 	args = append(strconv.AppendInt(args, inMilliseconds(w.lease), 10), ':')
