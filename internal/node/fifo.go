@@ -362,7 +362,7 @@ func decodePlace(reply drivers.Reply) (place, error) {
 	case len(n) == 3 && n[0] == 1 && n[1] > 0:
 		return place{granted: true, counter: uint64(n[1]), left: span(n[2])}, nil
 	case len(n) == 5 && n[0] == 0:
-		return place{left: span(n[1]), rank: int(n[2]), ticket: n[4], more: n[3] == 0}, nil
+		return place{left: remaining(n[1]), rank: int(n[2]), ticket: n[4], more: n[3] == 0}, nil
 	case len(n) == 1 && n[0] == 0:
 		return place{}, nil
 	case len(n) == 1 && n[0] == -1:
