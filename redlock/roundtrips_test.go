@@ -140,12 +140,13 @@ func TestOneCommandPerNode(t *testing.T) {
 			if err := lease.Unlock(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			// A node is asked to release when the client knows that it granted, so the next attempt knows all counters.
-			executed(isRelease)
-			// A raise of the one before, which nobody waited for, may come this late.
-			of := func(is func([]string) bool) int {
-				return r.count(func(args []string) bool { return is(args) && strings.Contains(strings.Join(args, " "), lease.Token()) })
+			// What the one before has sent and nobody waited for, a raise or another release, may come this late.
+			its := func(is func([]string) bool) func([]string) bool {
+				return func(args []string) bool { return is(args) && strings.Contains(strings.Join(args, " "), lease.Token()) }
 			}
+			// A node is asked to release when the client knows that it granted, so the next attempt knows all counters.
+			executed(its(isRelease))
+			of := func(is func([]string) bool) int { return r.count(its(is)) }
 			return of(isAcquire), of(isRaise), of(isScript), within
 		}
 		full() // counters may differ before it

@@ -170,6 +170,12 @@ func (w *waiter) Late(c *Call) {
 
 // enqueue takes the lock, or a place in the queue, or keeps it.
 func (w *waiter) enqueue() (place, error) {
+	// What was said before, the reply knows better. A message about a grant that has been seen, and missed, would be taken for
+	// another grant that was missed.
+	select {
+	case <-w.news:
+	default:
+	}
 	var room [160]byte
 	args := append(strconv.AppendInt(room[:0], inMilliseconds(w.req.TTL), 10), ':')
 	args = append(strconv.AppendInt(args, inMilliseconds(w.lease), 10), ':')
@@ -356,7 +362,7 @@ func decodePlace(reply drivers.Reply) (place, error) {
 	case len(n) == 3 && n[0] == 1 && n[1] > 0:
 		return place{granted: true, counter: uint64(n[1]), left: span(n[2])}, nil
 	case len(n) == 5 && n[0] == 0:
-		return place{left: span(n[1]), rank: int(n[2]), ticket: n[4], more: n[3] == 0}, nil
+		return place{left: remaining(n[1]), rank: int(n[2]), ticket: n[4], more: n[3] == 0}, nil
 	case len(n) == 1 && n[0] == 0:
 		return place{}, nil
 	case len(n) == 1 && n[0] == -1:

@@ -191,6 +191,66 @@ func TestMissedGrants(t *testing.T) {
 	})
 }
 
+// A message about a grant that a heartbeat has found, and that was missed, is not taken for another that is missed: whoever
+// misses many goes to the end of the queue.
+func TestMessageAboutAMissedGrantIsForgotten(t *testing.T) {
+	onStreet(t, func(x *street) {
+		lease := x.party().must()
+		b, c := x.party(), x.party()
+		first, second := b.lock(), c.lock()
+		released := false
+		b.meddle(func(kind string) fate {
+			switch {
+			case kind == "enqueue" && !released:
+				released = true
+				go x.unlock(lease) // arrives before
+				return fate{out: oneWay}
+			case kind == "claim":
+				return fate{out: heartbeat + 100*time.Millisecond}
+			}
+			return fate{}
+		})
+		l := second.gets(time.Minute)
+		time.Sleep(2 * heartbeat)
+		if n := b.sent("claim"); n != 1 {
+			x.Errorf("claimed %d times, was granted the lock once", n)
+		}
+		b.meddle(nil)
+		x.unlock(l)
+		x.unlock(first.gets(time.Second))
+		x.nothing()
+	})
+}
+
+// A look that falls into the last millisecond of a holder that died, when PTTL answers 0, is followed by one when that is over.
+func TestLookInTheLastMillisecond(t *testing.T) {
+	onStreet(t, func(x *street) {
+		b := x.party()
+		b.warm()
+		k := keysOf("p:k")
+		x.node.Execute(enqueueScript.command([]string{k.lock, k.fence, k.gone + "dead", k.queue(), k.waiters()}, "dead", "1000:0:0:"))
+		time.Sleep(time.Second - oneWay - time.Millisecond/2)
+		start := time.Now()
+		c := b.lock()
+		l := c.gets(time.Minute)
+		if took := c.at.Sub(start); took > 10*time.Millisecond {
+			x.Errorf("it had the lock after %v", took)
+		}
+		x.unlock(l)
+		x.nothing()
+	})
+}
+
+// Nor does whoever has its turn take such a lock for a free one, and it is told when to ask again.
+func TestTurnInTheLastMillisecond(t *testing.T) {
+	for _, reply := range [][]drivers.Reply{{int64(1), int64(0)}, {int64(0), int64(0), int64(0), int64(1), int64(7)}} {
+		s, err := (&Turn{}).decode(reply)
+		if err != nil || s.Left <= 0 || s.Again > 2*time.Millisecond {
+			t.Errorf("%v means %+v, %v", reply, s, err)
+		}
+	}
+}
+
 // Who could not be told because its subscription was being made again comes back to its place.
 func TestTicketIsKeptOverALostSubscription(t *testing.T) {
 	onStreet(t, func(x *street) {

@@ -79,6 +79,6 @@ end
 -- When to ask again, in ms, if the lock (or turn) lives for left ms and hand_on answered r.
 local function wake(r, left)
   if r == -1 then return 0 end
-  return left > 0 and math.min(CLAIM, left + 1) or CLAIM
+  return left >= 0 and math.min(CLAIM, left + 1) or CLAIM
 end
 

@@ -96,11 +96,11 @@ func (t *Turn) decode(reply drivers.Reply) (Standing, error) {
 	switch {
 	case len(n) == 2 && n[0] == 1:
 		s.Mine = true
-		if s.Left = span(n[1]); s.Left > 0 { // its holder may die
+		if s.Left = remaining(n[1]); s.Left > 0 { // its holder may die
 			s.Again = min(s.Again, s.Left+time.Millisecond)
 		}
 	case len(n) == 5 && n[0] == 0:
-		s.Left, s.Rank, s.Again = span(n[1]), int(n[2]), min(s.Again, span(n[3]))
+		s.Left, s.Rank, s.Again = remaining(n[1]), int(n[2]), min(s.Again, span(n[3]))
 		if t.ticket == 0 {
 			t.ticket = n[4]
 		}
@@ -190,6 +190,15 @@ const maxSpan = 100 * 365 * 24 * time.Hour
 // span is a time in ms as the scripts answer it: negative if there is none.
 func span(ms int64) time.Duration {
 	return time.Duration(min(max(0, ms), maxSpan.Milliseconds())) * time.Millisecond
+}
+
+// remaining is what PTTL has answered as a time: 0 if there is no key. Of one that is in its last millisecond it answers 0, and
+// whoever took that for none would not be there when it is over.
+func remaining(ms int64) time.Duration {
+	if ms == 0 {
+		ms = 1
+	}
+	return span(ms)
 }
 
 // integers appends to n those of a reply that consists of integers only.

@@ -152,7 +152,7 @@ func wake(r int, left int64) int64 {
 	switch {
 	case r == -1:
 		return 0
-	case left > 0:
+	case left >= 0:
 		return min(claimWindow, left+1)
 	}
 	return claimWindow
