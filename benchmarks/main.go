@@ -66,8 +66,11 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer s.close()
-	begin := time.Now()
 	report := newReport(o.plan, s)
+	begin := time.Now()
+	sleep, awake := keepAwake()
+	defer sleep()
+	report.Machine.Awake = awake
 	fmt.Fprintln(stdout, report.summary())
 	for _, line := range settings {
 		fmt.Fprintln(stdout, "-", line)

@@ -36,6 +36,7 @@ type Machine struct {
 	Cores   int    `json:"cores"`
 	Redis   string `json:"redis"`
 	LoadAvg string `json:"load_average"` // before it began: other work shows here
+	Awake   bool   `json:"kept_awake"`   // see keepAwake
 }
 
 // settings say how the contestants were set up; see README.md for the reasons.
@@ -92,8 +93,12 @@ func cpuModel() string {
 }
 
 func (r *Report) summary() string {
-	return fmt.Sprintf("%s, commit %s; %s, %d processors (%s), %s, Redis %s; %d rounds, medians; load average before: %s",
-		r.Date.Format(time.DateTime), r.Commit, r.Machine.OS, r.Machine.Cores, r.Machine.CPU, r.Machine.Go, r.Machine.Redis,
+	awake := "kept awake"
+	if !r.Machine.Awake {
+		awake = "which may sleep"
+	}
+	return fmt.Sprintf("%s, commit %s; %s, %d processors (%s), %s, %s, Redis %s; %d rounds, medians; load average before: %s",
+		r.Date.Format(time.DateTime), r.Commit, r.Machine.OS, r.Machine.Cores, r.Machine.CPU, awake, r.Machine.Go, r.Machine.Redis,
 		r.Plan.Rounds, r.Machine.LoadAvg)
 }
 
