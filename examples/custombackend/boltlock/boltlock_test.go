@@ -197,34 +197,46 @@ func TestLateGrantIsUndone(t *testing.T) {
 	}
 }
 
-// dawdling has the one who has the file stay for a while, when nobody waits for that any more.
+// dawdling has the one who looks at it first stay until it is let go, when nobody waits for that any more.
 type dawdling struct {
 	context.Context
-	leave       func()
-	began, over atomic.Bool
+	leave func()
+	began atomic.Bool
+	goOn  chan struct{}
 }
 
 func (c *dawdling) Err() error {
 	if !c.began.Swap(true) {
 		c.leave()
-		time.Sleep(20 * time.Millisecond)
-		c.over.Store(true)
+		<-c.goOn
 	}
 	return c.Context.Err()
 }
 
 func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
-	s := newStore(t)
-	b := boltlock.NewBackend(s.path)
-	ctx, leave := context.WithCancel(t.Context())
-	slow := &dawdling{Context: ctx, leave: leave}
-	if _, err := b.Acquire(slow, locker.Request{Key: "k", Token: "t", TTL: time.Hour}); !errors.Is(err, locker.ErrUnavailable) {
-		t.Errorf("an attempt whose caller leaves: expected ErrUnavailable, seen %v", err)
-	}
-	s.must(b.Close())
-	if !slow.over.Load() {
-		t.Error("Close has returned, and an attempt is still under way")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		s := newStore(t)
+		b := boltlock.NewBackend(s.path)
+		ctx, leave := context.WithCancel(t.Context())
+		slow := &dawdling{Context: ctx, leave: leave, goOn: make(chan struct{})}
+		if _, err := b.Acquire(slow, locker.Request{Key: "k", Token: "t", TTL: time.Hour}); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("an attempt whose caller leaves: expected ErrUnavailable, seen %v", err)
+		}
+		var closed atomic.Bool
+		go func() {
+			s.must(b.Close())
+			closed.Store(true)
+		}()
+		synctest.Wait()
+		if closed.Load() {
+			t.Error("Close has returned, and an attempt is still under way")
+		}
+		close(slow.goOn)
+		synctest.Wait()
+		if !closed.Load() {
+			t.Error("Close has not returned, and nothing is under way")
+		}
+	})
 }
 
 func TestCloseDoesNotWaitForTheFile(t *testing.T) {
