@@ -99,10 +99,6 @@ var driverProperties = []property[DriverHarness]{
 		"Callers that cannot be called away wait inside Do: one that does not come back is stuck with the lock that it wanted.", deadlineWithoutDone,
 	},
 	{
-		"LetsGo", "Where a drivers.Interruptible says so, Do returns, with an error, as soon as its caller is called away, and other calls go on.",
-		"Callers that can be called away wait inside Do then: whoever cancels a request waits for a server that hangs, and the others with it.", letsGo,
-	},
-	{
 		"EndedContextSendsNothing", "With a context that has ended, nothing is sent and the error matches ErrNotSent.",
 		"An attempt for somebody who has left sets a lock that has no holder.", endedContextSendsNothing,
 	},

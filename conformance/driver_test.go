@@ -81,8 +81,8 @@ type bug struct {
 	fails []string // the properties that notice, and no others
 	do    func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error)
 	close func(b *buggy) error
-	// direct says that the driver is a drivers.Direct, always ready, and interruptible that it is a drivers.Interruptible.
-	direct, interruptible bool
+	// direct says that the driver is a drivers.Direct, always ready.
+	direct bool
 
 	subscribe func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error)
 }
@@ -96,7 +96,6 @@ type buggy struct {
 	err    error
 	count  int
 	closed atomic.Bool
-	away   chan struct{}
 
 	connected atomic.Bool
 }
@@ -105,11 +104,6 @@ type buggy struct {
 type buggyDirect struct{ *buggy }
 
 func (buggyDirect) Direct() bool { return true }
-
-// buggyInterruptible is a driver that claims to let callers go.
-type buggyInterruptible struct{ buggyDirect }
-
-func (buggyInterruptible) Interruptible() bool { return true }
 
 func (b *buggy) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if b.bug.do == nil {
@@ -336,50 +330,6 @@ var bugs = []bug{
 		},
 	},
 	{
-		name: "only the deadline is looked at", fails: []string{"LetsGo"}, interruptible: true,
-		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-			if _, calls := ctx.(*leaving); calls {
-				end, _ := ctx.Deadline()
-				ctx = deadlineOnly{context.WithoutCancel(ctx), end}
-			}
-			return b.Driver.Do(ctx, cmds...)
-		},
-	},
-	{
-		name: "whoever is called away takes the others along", fails: []string{"LetsGo"}, interruptible: true,
-		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-			b.mu.Lock()
-			if b.away == nil {
-				b.away = make(chan struct{})
-			}
-			away := b.away
-			b.mu.Unlock()
-			if _, calls := ctx.(*leaving); calls {
-				replies, err := b.Driver.Do(ctx, cmds...)
-				if errors.Is(ctx.Err(), context.Canceled) {
-					b.mu.Lock()
-					b.away = nil
-					b.mu.Unlock()
-					close(away)
-				}
-				return replies, err
-			}
-			if cmds[0][0] != "BLPOP" {
-				return b.Driver.Do(ctx, cmds...)
-			}
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			go func() {
-				select {
-				case <-away:
-					cancel()
-				case <-ctx.Done():
-				}
-			}()
-			return b.Driver.Do(ctx, cmds...)
-		},
-	},
-	{
 		name: "an ended context is not noticed", fails: []string{"EndedContextSendsNothing"},
 		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 			if ctx.Err() != nil && !b.closed.Load() {
@@ -447,9 +397,6 @@ func TestDriverSuiteNotices(t *testing.T) {
 			h := sound
 			plant := func(d drivers.Driver) drivers.Driver {
 				b := &buggy{Driver: d, bug: bug}
-				if bug.interruptible {
-					return buggyInterruptible{buggyDirect{b}}
-				}
 				if bug.direct {
 					return buggyDirect{b}
 				}

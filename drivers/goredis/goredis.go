@@ -106,15 +106,8 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, batch) })
 }
 
-// single is what one command needs, in one piece.
-type single struct {
-	args  [12]any
-	reply [1]drivers.Reply
-}
-
 func (d *driver) one(ctx context.Context, cmd drivers.Command) ([]drivers.Reply, error) {
-	s := new(single)
-	c := command{redis.NewCmd(ctx, drivers.Words(s.args[:0], cmd)...)}
+	c := commandOf(ctx, cmd)
 	reply, err := result(c, d.client.Process(ctx, c))
 	d.live.Store(err == nil)
 	if err != nil {
@@ -123,18 +116,21 @@ func (d *driver) one(ctx context.Context, cmd drivers.Command) ([]drivers.Reply,
 		}
 		return nil, err
 	}
-	s.reply[0] = reply
-	return s.reply[:], nil
+	return []drivers.Reply{reply}, nil
+}
+
+func commandOf(ctx context.Context, cmd drivers.Command) command {
+	args := make([]any, len(cmd))
+	for i, arg := range cmd {
+		args[i] = arg
+	}
+	return command{redis.NewCmd(ctx, args...)}
 }
 
 func batchOf(ctx context.Context, cmds []drivers.Command) []command {
 	batch := make([]command, len(cmds))
 	for i, cmd := range cmds {
-		args := make([]any, len(cmd))
-		for j, arg := range cmd {
-			args[j] = arg
-		}
-		batch[i] = command{redis.NewCmd(ctx, args...)}
+		batch[i] = commandOf(ctx, cmd)
 	}
 	return batch
 }

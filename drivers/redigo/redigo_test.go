@@ -184,35 +184,6 @@ func (c byTimeAlone) Deadline() (time.Time, bool) { return c.end, true }
 func (byTimeAlone) Done() <-chan struct{}         { return nil }
 func (byTimeAlone) Err() error                    { return nil }
 
-// timed hides what a connection knows of contexts, as a wrapper that measures it may, but not its time-outs.
-type timed struct{ redis.ConnWithTimeout }
-
-// Callers are not let into a driver that could not let them go.
-func TestConnectionsThatCannotBeBrokenOff(t *testing.T) {
-	addr := redistest.Start(t).Addr()
-	wrapped := true
-	pool := &redis.Pool{MaxIdle: 8, Dial: func() (redis.Conn, error) {
-		c, err := redis.Dial("tcp", addr)
-		if wrapped && err == nil {
-			return timed{c.(redis.ConnWithTimeout)}, nil
-		}
-		return c, err
-	}}
-	t.Cleanup(func() { _ = pool.Close() })
-	for _, wrapped = range []bool{true, false} {
-		d := redigo.New(pool)
-		_, err := d.Do(t.Context(), drivers.Command{"PING"}) // so that one is idle
-		require.NoError(t, err)
-		assert.True(t, d.(drivers.Direct).Direct())
-		assert.Equal(t, !wrapped, d.(drivers.Interruptible).Interruptible())
-		for range 2 { // the next are of the other kind
-			conn := pool.Get()
-			_, _ = redis.DoWithTimeout(conn, time.Nanosecond, "PING")
-			require.NoError(t, conn.Close())
-		}
-	}
-}
-
 // What is broken off does not come back to the pool.
 func TestBrokenConnectionIsNotUsedAgain(t *testing.T) {
 	server := redistest.Start(t)
@@ -326,18 +297,5 @@ func TestOneIdleConnectionServesOneCaller(t *testing.T) {
 		if t.Failed() {
 			return
 		}
-	}
-}
-
-// Pools retire what was idle for too long when they are asked for it. Callers are let in while what was used last is fresh.
-func TestIdleConnectionsAreFreshForAWhile(t *testing.T) {
-	addr := redistest.Start(t).Addr()
-	for idle, want := range map[time.Duration]bool{0: true, time.Hour: true, time.Nanosecond: false} {
-		pool := &redis.Pool{MaxIdle: 8, IdleTimeout: idle, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", addr) }}
-		t.Cleanup(func() { _ = pool.Close() })
-		d := redigo.New(pool)
-		_, err := d.Do(t.Context(), drivers.Command{"PING"})
-		require.NoError(t, err)
-		assert.Equal(t, want, d.(drivers.Interruptible).Interruptible(), "IdleTimeout %v", idle)
 	}
 }

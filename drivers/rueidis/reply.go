@@ -6,13 +6,12 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// reply returns what the server answered, to the command or in the handshake. An error says that it has not. An array is put
-// into room if that is large enough.
-func reply(result rueidis.RedisResult, room []drivers.Reply) (drivers.Reply, error) {
+// reply returns what the server answered, to the command or in the handshake. An error says that it has not answered.
+func reply(result rueidis.RedisResult) (drivers.Reply, error) {
 	err := result.NonRedisError()
 	if err == nil {
 		message, _ := result.ToMessage() // its error is in the message as well
-		return normal(message, room), nil
+		return normal(message), nil
 	}
 	if refusal, ok := rueidis.IsRedisErr(err); ok {
 		return handshakeError(refusal.Error()), nil
@@ -20,7 +19,7 @@ func reply(result rueidis.RedisResult, room []drivers.Reply) (drivers.Reply, err
 	return nil, err
 }
 
-func normal(m rueidis.RedisMessage, room []drivers.Reply) drivers.Reply {
+func normal(m rueidis.RedisMessage) drivers.Reply {
 	if refusal, ok := rueidis.IsRedisErr(m.Error()); ok {
 		// The client takes "ERR " off. Only the size of the message as it came tells whether there was any.
 		if (*rueidis.RedisMessage)(refusal).CacheSize() < m.CacheSize() {
@@ -33,12 +32,9 @@ func normal(m rueidis.RedisMessage, room []drivers.Reply) drivers.Reply {
 		return value
 	}
 	elements, _ := m.ToArray()
-	replies := room
-	if cap(room) < len(elements) || room == nil {
-		replies = make([]drivers.Reply, 0, len(elements))
-	}
-	for _, element := range elements {
-		replies = append(replies, normal(element, nil))
+	replies := make([]drivers.Reply, len(elements))
+	for i, element := range elements {
+		replies[i] = normal(element)
 	}
 	return replies
 }

@@ -21,8 +21,7 @@ type driver struct {
 	cluster, owned bool
 	gate           drivers.Gate
 	// live says that the last exchange went well and nothing has been dialled since.
-	live   atomic.Bool
-	timeds timeds
+	live atomic.Bool
 }
 
 // New makes a driver of client, which stays the caller's: Close leaves it open. A cluster will do, with every key of
@@ -82,17 +81,12 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 	if err := d.gate.Enter(ctx); err != nil {
 		return nil, err
 	}
-	var s *single
-	if len(cmds) == 1 {
-		s = new(single)
-	}
 	if end, ok := ctx.Deadline(); ok && ctx.Done() == nil {
-		t := d.timeds.begin(ctx, end)
-		defer d.timeds.finish(t)
-		ctx = t
-	}
-	if s != nil && d.live.Load() {
-		return d.one(ctx, d.build(cmds[0]), s)
+		// The client keeps to the deadline by itself while it has the connection for one caller. When it pipelines, it
+		// asks for Done.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
 	}
 	batch := make(rueidis.Commands, len(cmds))
 	for i, cmd := range cmds {
@@ -116,12 +110,6 @@ func (d *driver) build(cmd drivers.Command) rueidis.Completed {
 	return c
 }
 
-// single is what one command needs, in one piece.
-type single struct {
-	reply [1]drivers.Reply
-	array [4]drivers.Reply // for a reply that is one
-}
-
 // key returns the first key of a script call, and of other commands the first argument or the name.
 func key(cmd drivers.Command) string {
 	if len(cmd) > 3 && cmd[2] != "0" && (strings.EqualFold(cmd[0], "EVALSHA") || strings.EqualFold(cmd[0], "EVAL")) {
@@ -136,23 +124,13 @@ func (d *driver) exchange(ctx context.Context, batch rueidis.Commands) ([]driver
 	var failures []error
 	for i, result := range results {
 		var err error
-		if replies[i], err = reply(result, nil); err != nil {
+		if replies[i], err = reply(result); err != nil {
 			failures = append(failures, err)
 		}
 	}
 	d.live.Store(len(failures) == 0)
 	// rueidis.ErrClosing does not count as not sent: it also ends calls that are under way when the client is closed.
 	return drivers.Outcome(replies, failures, drivers.DialFailed)
-}
-
-// one is exchange for one command.
-func (d *driver) one(ctx context.Context, cmd rueidis.Completed, s *single) (_ []drivers.Reply, err error) {
-	s.reply[0], err = reply(d.client.Do(ctx, cmd), s.array[:0])
-	d.live.Store(err == nil)
-	if err != nil {
-		return drivers.Outcome(nil, []error{err}, drivers.DialFailed)
-	}
-	return s.reply[:], nil
 }
 
 func (d *driver) Close() error {

@@ -134,7 +134,7 @@ func (f *feed) Close() {
 
 // failure returns the error of a result, a refusal as ours.
 func failure(result rueidis.RedisResult) error {
-	answer, err := reply(result, nil)
+	answer, err := reply(result)
 	if refusal, ok := answer.(drivers.ServerError); ok {
 		return refusal
 	}

@@ -181,8 +181,7 @@ var errNoAnswer = errors.New("no answer yet")
 // outcome.
 //
 // A caller that nothing can call away before the time is up needs no other goroutine to wait for it, if the driver keeps
-// to that time, nor does one that the driver lets go when it is called; see
-// docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
+// to that time; see docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
 func (n *Node) do(ctx context.Context, c *Call, limit time.Duration, l Latecomer) error {
 	if n.closed() {
 		return errClosedUnsent
@@ -192,41 +191,41 @@ func (n *Node) do(ctx context.Context, c *Call, limit time.Duration, l Latecomer
 	if !leaving.End.IsZero() {
 		limit = min(limit, time.Until(leaving.End))
 	}
-	if limit > 0 && n.queue.holds(leaving) {
-		switch sent, err := n.queue.inline(ctx, leaving, c, limit); {
+	if limit > 0 && leaving.Ctx.Done() == nil && n.queue.punctual() {
+		switch sent, err := n.queue.inline(c, limit); {
 		case err != nil:
 			return drivers.NotSent(err)
 		case sent:
 			return nil
 		}
 	}
-	r := n.queue.room(limit)
-	c.ready = r.ready
+	ready := make(chan *Call, 1)
+	c.ready = ready
 	if err := n.queue.submit(c); err != nil {
-		n.queue.quit(r, false)
 		return drivers.NotSent(err)
 	}
-	return n.wait(leaving, c, r, limit, l)
+	return n.wait(leaving, c, ready, limit, l)
 }
 
-// wait waits for c in r.
-func (n *Node) wait(leaving Leaving, c *Call, r *room, limit time.Duration, l Latecomer) error {
+// wait waits for c to come through ready.
+func (n *Node) wait(leaving Leaving, c *Call, ready <-chan *Call, limit time.Duration, l Latecomer) error {
 	var err error
 	end := time.Now().Add(limit)
 	// The driver is asked to keep to the timeout too, but may not be able to, and the command may wait for others.
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
 	for ended := leaving.Ctx.Done(); err == nil; {
 		select {
-		case <-r.ready:
-			n.queue.quit(r, false)
+		case <-ready:
 			return nil
 		case <-ended:
 			if rest := time.Until(leaving.Least); rest > 0 {
 				ended = nil
-				r.timer.Reset(min(rest, time.Until(end)))
+				timer.Reset(min(rest, time.Until(end)))
 				continue
 			}
 			err = errNoAnswer
-		case <-r.timer.C:
+		case <-timer.C:
 			err = fmt.Errorf("no answer within %v", limit)
 			if time.Now().Before(end) {
 				err = errNoAnswer
@@ -235,9 +234,7 @@ func (n *Node) wait(leaving Leaving, c *Call, r *room, limit time.Duration, l La
 			err = locker.ErrClosed
 		}
 	}
-	wasSent, done := c.Leave(l)
-	n.queue.quit(r, done) // a call that is done may be on its way
-	switch {
+	switch wasSent, done := c.Leave(l); {
 	case done:
 		return nil
 	case wasSent:
@@ -274,7 +271,6 @@ func LeavingOf(ctx context.Context) (l Leaving) {
 // let a command be interrupted nor belongs to the driver; the command's goroutine ends with the client's own timeout.
 func (n *Node) Close() error {
 	close(n.closing)
-	n.queue.recallAll()
 	n.calls.Lock()   // those that wait inside the driver take until their own timeout
 	n.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
 	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)

@@ -34,14 +34,13 @@ const (
 // queue sends the commands of all callers of a node. A command that finds a lane free goes out at once; those that
 // arrive while all are busy are sent together by the first that becomes free.
 //
-// The caller of a command does not wait inside the driver, unless that has promised to let it go (see holds): clients may
-// ignore the end of a context. It waits for the call to come through its channel, and may leave before. A command that was not sent by then vanishes; of one that was,
-// the Latecomer given to leave is told when its reply comes.
+// A caller whose context can end does not wait inside the driver, because clients may ignore the end of a context. It
+// waits for the call to come through its channel, and may leave before. A command that was not sent by then vanishes. Of
+// one that was sent, the Latecomer given to leave is told when the reply comes.
 type queue struct {
-	driver        drivers.Driver
-	direct        drivers.Direct        // driver, if it is one; else nil
-	interruptible drivers.Interruptible // driver, if it is one; else nil
-	timeout       time.Duration         // of one exchange
+	driver  drivers.Driver
+	direct  drivers.Direct // driver, if it is one; else nil
+	timeout time.Duration  // of one exchange
 
 	mu      sync.Mutex
 	pending []*Call
@@ -53,11 +52,6 @@ type queue struct {
 	restUntil time.Time
 	restFor   error
 	idle      chan struct{} // closed when no lane runs; nil unless drain has asked
-	rooms     []*room       // that nobody waits in
-
-	recalls  []*recall // that are not in use
-	inside   []*recall // of callers that wait in the driver and can be called away
-	recalled bool      // they all have been
 
 	ctx    context.Context // of every exchange
 	cancel context.CancelFunc
@@ -68,7 +62,6 @@ var errFull = errors.New("too many commands wait for an answer")
 func newQueue(d drivers.Driver, timeout time.Duration) *queue {
 	q := &queue{driver: d, timeout: timeout}
 	q.direct, _ = d.(drivers.Direct)
-	q.interruptible, _ = d.(drivers.Interruptible)
 	q.ctx, q.cancel = context.WithCancel(context.Background())
 	return q
 }
@@ -106,43 +99,22 @@ func (q *queue) admit(c *Call) (free bool, err error) {
 	return true, nil
 }
 
-// inline sends c from the goroutine of its caller, who waits for the answer inside the driver, for limit at most, if it may;
-// see holds. It reports false if no lane is free. What has gathered meanwhile is another goroutine's.
-func (q *queue) inline(ctx context.Context, l Leaving, c *Call, limit time.Duration) (bool, error) {
-	leaves := l.Ctx.Done() != nil
-	var back *recall
+// inline sends c from the goroutine of its caller, who waits for the answer inside the driver, for limit at most. The
+// driver must be punctual and the caller must have no other reason to leave. It reports false if no lane is free. What has
+// gathered meanwhile is sent by another goroutine.
+func (q *queue) inline(c *Call, limit time.Duration) (bool, error) {
 	q.mu.Lock()
-	if leaves && q.recalled {
-		q.mu.Unlock()
-		return false, locker.ErrClosed
-	}
 	free, err := q.admit(c)
-	if free && leaves {
-		back = q.recall(ctx, l, limit)
-	}
 	q.mu.Unlock()
 	if !free {
 		return false, err
 	}
-	var r result
-	if leaves {
-		r = back.exchange(c)
-	} else {
-		r = q.alone(c, limit)
-	}
+	r := q.alone(c, limit)
 	c.reply, c.err, c.state = r.reply, r.err, resolved
 	if batch := q.take(nil); batch != nil {
 		go q.batches(batch)
 	}
 	return true, nil
-}
-
-// holds reports whether a caller that leaves so may wait in the driver, now. Who is about to leave may not.
-func (q *queue) holds(l Leaving) bool {
-	if l.Ctx.Done() == nil {
-		return q.punctual()
-	}
-	return q.interruptible != nil && l.Ctx.Err() == nil && q.interruptible.Interruptible()
 }
 
 // punctual reports whether the driver keeps to a deadline unasked, now.
@@ -174,44 +146,6 @@ func (c *Call) frees() bool {
 		return true
 	}
 	return false
-}
-
-// room is where a caller waits for its command. Rooms are used again: a channel and a timer for each call would be half of
-// what it allocates. They are a queue's own, because those of tests in virtual time must not leave their bubble.
-type room struct {
-	ready chan *Call // has room for one
-	timer *time.Timer
-}
-
-// maxRooms is how many are kept.
-const maxRooms = 256
-
-func (q *queue) room(limit time.Duration) *room {
-	q.mu.Lock()
-	var r *room
-	if last := len(q.rooms) - 1; last >= 0 {
-		r = q.rooms[last]
-		q.rooms = q.rooms[:last]
-	}
-	q.mu.Unlock()
-	if r == nil {
-		return &room{make(chan *Call, 1), time.NewTimer(limit)}
-	}
-	r.timer.Reset(limit)
-	return r
-}
-
-// quit gives r back. used says that a call may still come through it: then it is nobody's.
-func (q *queue) quit(r *room, used bool) {
-	r.timer.Stop()
-	if used {
-		return
-	}
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if len(q.rooms) < maxRooms {
-		q.rooms = append(q.rooms, r)
-	}
 }
 
 // leave implements [Call.Leave].

@@ -1,0 +1,38 @@
+package node
+
+import (
+	"context"
+	"testing"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+)
+
+// instant grants and releases at once.
+type instant struct{}
+
+func (instant) Direct() bool { return true }
+func (instant) Close() error { return nil }
+
+func (instant) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if cmds[0][1] == handoverScript.sha {
+		return []drivers.Reply{int64(1)}, nil
+	}
+	return []drivers.Reply{int64(1795279217407079)}, nil
+}
+
+// BenchmarkUncontended is what a lock and its release take besides the driver.
+func BenchmarkUncontended(b *testing.B) {
+	c := locker.NewClient(FIFO{New(instant{}, Options{Name: "n1", Prefix: "lock:"})})
+	b.ReportAllocs()
+	for b.Loop() {
+		lease, err := c.Lock(context.Background(), "orders:42")
+		if err == nil {
+			err = lease.Unlock(context.Background())
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	_ = c.Close()
+}
