@@ -19,8 +19,8 @@ type Config struct {
 	Network string
 	// Addr is host:port, or the path of the socket for "unix".
 	Addr string
-	// Username and Password authenticate every connection. Empty Password: no authentication. Empty Username with
-	// a Password: the default user.
+	// Username and Password authenticate every connection. Empty Password: no authentication, whatever the Username. Empty
+	// Username with a Password: the default user. If that has no password on the server, any is accepted.
 	Username, Password string
 	// DB is selected on every connection. 0 is the server's default.
 	DB int
@@ -77,6 +77,9 @@ func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
 		return nil, err
 	}
 	cfg.Network = cmp.Or(cfg.Network, "tcp")
+	if cfg.Password == "" {
+		cfg.Username = "" // clients differ in what they make of it
+	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}

@@ -3,9 +3,12 @@
 package all_test
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -86,19 +89,30 @@ func TestTLS(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
-	server := redistest.Start(t, "--requirepass", "pw", "--user", "locker", "on", ">secret", "~lock:*", "+@all")
+	locked := redistest.Start(t, "--requirepass", "pw", "--user", "locker", "on", ">secret", "~lock:*", "+@all")
+	plain := redistest.Start(t)
 	for _, c := range []struct {
-		name, username, password, refused string
+		name               string
+		server             *redistest.Server
+		username, password string
+		refused            string
 	}{
-		{"Right", "", "pw", ""},
-		{"RightUser", "locker", "secret", ""},
-		{"Wrong", "", "no", "WRONGPASS"},
-		{"WrongUser", "nobody", "secret", "WRONGPASS"},
-		{"Missing", "", "", "NOAUTH"},
+		{"Right", locked, "", "pw", ""},
+		{"RightUser", locked, "locker", "secret", ""},
+		{"DefaultUser", locked, "default", "pw", ""},
+		{"Wrong", locked, "", "no", "WRONGPASS"},
+		{"WrongUser", locked, "nobody", "secret", "WRONGPASS"},
+		{"Missing", locked, "", "", "NOAUTH"},
+		{"UserWithoutPassword", locked, "locker", "", "NOAUTH"},
+		// So that passwords can be given to clients first.
+		{"Unwanted", plain, "", "pw", ""},
+		{"UnwantedForTheDefaultUser", plain, "default", "pw", ""},
+		{"UnknownUser", plain, "nobody", "pw", "WRONGPASS"},
+		{"UserWithoutPasswordWhereNobodyNeedsOne", plain, "nobody", "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
-				d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Username: c.username, Password: c.password})
+				d := open(drivers.Config{Network: "tcp", Addr: c.server.Addr(), Username: c.username, Password: c.password})
 				for _, cmds := range [][]drivers.Command{{{"GET", "lock:a"}}, {{"GET", "lock:a"}, {"GET", "lock:b"}}} {
 					for _, reply := range do(t, d, cmds...) {
 						if c.refused == "" {
@@ -108,12 +122,64 @@ func TestCredentials(t *testing.T) {
 						}
 					}
 				}
-				if c.username == "locker" {
+				if c.username == "locker" && c.password != "" {
 					assert.Equal(t, "NOPERM", do(t, d, drivers.Command{"GET", "other"})[0].(drivers.ServerError).Code())
 				}
 			})
 		})
 	}
+}
+
+// oldServer is one that knows a password and no users, nor HELLO: Redis before version 6, and some proxies. It answers as much
+// as a handshake and a PING need.
+func oldServer(t *testing.T) (addr string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	serve := func(conn net.Conn) {
+		defer conn.Close()
+		in := bufio.NewReader(conn)
+		for {
+			var words, size int
+			if _, err := fmt.Fscanf(in, "*%d\r\n", &words); err != nil {
+				return
+			}
+			request := make([]string, words)
+			for i := range request {
+				if _, err := fmt.Fscanf(in, "$%d\r\n%s\r\n", &size, &request[i]); err != nil {
+					return
+				}
+			}
+			answer, known := map[string]string{
+				"AUTH pw": "+OK", "SELECT 3": "+OK", "PING": "+PONG",
+				"AUTH default pw": "-ERR wrong number of arguments for 'auth' command",
+			}[strings.Join(request, " ")]
+			if !known {
+				answer = "-ERR unknown command '" + request[0] + "'"
+			}
+			if _, err := io.WriteString(conn, answer+"\r\n"); err != nil {
+				return
+			}
+		}
+	}
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go serve(conn)
+		}
+	}()
+	return l.Addr().String()
+}
+
+func TestPasswordOfAServerWithoutUsers(t *testing.T) {
+	addr := oldServer(t)
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		d := open(drivers.Config{Network: "tcp", Addr: addr, Password: "pw", DB: 3})
+		assert.Equal(t, "PONG", do(t, d, drivers.Command{"PING"})[0])
+	})
 }
 
 func TestDB(t *testing.T) {

@@ -97,6 +97,68 @@ func TestClusterRedirects(t *testing.T) {
 	}
 }
 
+// A master that has failed says nothing of its successor. Clients must not wait for their next look at the cluster.
+func TestClusterFindsTheSuccessorOfAMaster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, true, "--cluster-node-timeout", "2000")
+	bus := c.Bus(t)
+	opened := map[string]drivers.Driver{
+		"goredis": goredisCluster(t, redis.ClusterOptions{
+			Addrs: c.Addrs(), ClusterStateReloadInterval: time.Hour, ReadTimeout: time.Second,
+		}),
+		"goredis, ContextTimeoutEnabled": goredisCluster(t, redis.ClusterOptions{
+			Addrs: c.Addrs(), ClusterStateReloadInterval: time.Hour, ContextTimeoutEnabled: true,
+		}),
+	}
+	opened["rueidis"], _ = clusterDrivers["rueidis"](t, c.Addrs())
+	for i, failure := range []struct {
+		what string
+		fail func(*redistest.Server)
+	}{
+		{"is cut off from the others", func(s *redistest.Server) {
+			for _, other := range c.Servers() {
+				if other != s {
+					bus.Refuse(s, other)
+				}
+			}
+		}},
+		{"hangs", (*redistest.Server).Pause},
+		{"is killed", (*redistest.Server).Kill},
+	} {
+		master, replica := c.Masters[i], c.Replicas[i]
+		one, two := keysOf(t, c, master), keysOf(t, c, master)
+		keys := [][]drivers.Command{{incr(one())}, {incr(two()), incr(two())}}
+		for _, d := range opened {
+			for _, batch := range keys {
+				do(t, d, batch...)
+			}
+		}
+		failure.fail(master)
+		require.Eventually(t, replica.IsMaster, time.Minute, 10*time.Millisecond)
+		for name, d := range opened {
+			for _, batch := range keys {
+				assert.Eventually(t, func() bool {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					replies, err := d.Do(ctx, batch...)
+					if err != nil {
+						return false
+					}
+					for _, reply := range replies {
+						if _, refused := reply.(drivers.ServerError); refused {
+							return false
+						}
+					}
+					return true
+				}, time.Minute, 10*time.Millisecond, "%s does not find the successor of one that %s, with %d commands", name, failure.what, len(batch))
+			}
+		}
+		bus.Heal()
+		master.Resume()
+		c.Await(t)
+	}
+}
+
 // keysOf returns a function that returns another key each time, of a slot of its own, of those that s has.
 func keysOf(t *testing.T, c *redistest.Cluster, s *redistest.Server) func() string {
 	i, seen := 0, map[int]bool{}

@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -20,37 +22,16 @@ type driver struct {
 	// bounded says that the client itself keeps to the deadline of a context.
 	bounded bool
 	owned   bool
-	// follows says that the client follows redirections and sends a batch in several parts.
-	follows bool
 	gate    drivers.Gate
 	// live says that the last exchange went well: there are connections.
 	live atomic.Bool
+	// follows says that the client follows redirections and sends a batch in several parts.
+	follows bool
+	cluster *redis.ClusterClient // nil: the client is none
+	// reloaded is when the driver last had the cluster asked who its masters are.
+	reloading sync.Mutex
+	reloaded  time.Time
 }
-
-// New makes a driver of client, which stays the caller's: Close leaves it open. A *redis.Client, *redis.ClusterClient
-// (every key of one script in one slot) or *redis.Ring will do. With the latter two, nobody is told that a lock is free: who
-// waits looks every 50 to 100 ms. The documentation of package single says what holds on a cluster.
-//
-// The client's MaxRetries does not matter: commands are sent once. ContextTimeoutEnabled does: without it the client
-// ignores deadlines while it reads, and each call costs a goroutine that may linger for the client's ReadTimeout.
-// A subscription dials as the client's options say, without the hooks added to the client.
-func New(client redis.UniversalClient) drivers.Driver {
-	switch client := client.(type) {
-	case *redis.Client:
-		return &subscriber{driver: driver{client: client, bounded: client.Options().ContextTimeoutEnabled}}
-	case *redis.ClusterClient:
-		return &spread{driver{client: client, bounded: client.Options().ContextTimeoutEnabled, follows: true}}
-	case *redis.Ring:
-		return &spread{driver{client: client}}
-	}
-	return &driver{client: client}
-}
-
-// spread is the driver of a client that knows several servers.
-type spread struct{ driver }
-
-// Spread implements [drivers.Spread].
-func (*spread) Spread() {}
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	return &subscriber{driver: driver{bounded: true, owned: true, client: redis.NewClient(&redis.Options{
@@ -109,7 +90,7 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 func (d *driver) one(ctx context.Context, cmd drivers.Command) ([]drivers.Reply, error) {
 	c := commandOf(ctx, cmd)
 	reply, err := result(c, d.client.Process(ctx, c))
-	d.live.Store(err == nil)
+	d.note(err != nil, reply)
 	if err != nil {
 		if notSent(err) {
 			err = drivers.NotSent(err)
@@ -165,7 +146,7 @@ func (d *driver) exchange(ctx context.Context, batch []command) ([]drivers.Reply
 		}
 		replies[i] = reply
 	}
-	d.live.Store(len(failures) == 0)
+	d.note(len(failures) > 0, replies...)
 	return drivers.Outcome(replies, failures, unsent)
 }
 

@@ -36,11 +36,23 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	options := []redis.DialOption{
 		redis.DialContextFunc(func(ctx context.Context, _, _ string) (net.Conn, error) { return cfg.Dial(ctx) }),
 		redis.DialReadTimeout(cfg.Timeout), redis.DialWriteTimeout(cfg.Timeout),
-		redis.DialUsername(cfg.Username), redis.DialPassword(cfg.Password), redis.DialDatabase(cfg.DB),
+		redis.DialPassword(cfg.Password), redis.DialDatabase(cfg.DB),
+	}
+	dial := func(ctx context.Context, user string) (redis.Conn, error) {
+		return redis.DialContext(ctx, cfg.Network, cfg.Addr, append(options[:len(options):len(options)], redis.DialUsername(user))...)
 	}
 	return &driver{bounded: true, owned: true, pool: &redis.Pool{
 		DialContext: func(ctx context.Context) (redis.Conn, error) {
-			return redis.DialContext(ctx, cfg.Network, cfg.Addr, options...)
+			if cfg.Username != "" || cfg.Password == "" {
+				return dial(ctx, cfg.Username)
+			}
+			// With the user's name, as the other clients do it. A server that has no password accepts any one then, and refuses it
+			// without the name. One that knows no users, such as a proxy, refuses the name.
+			conn, err := dial(ctx, "default")
+			if refusal, ok := errors.AsType[redis.Error](err); ok && drivers.ServerError(refusal).Code() == "ERR" {
+				conn, err = dial(ctx, "")
+			}
+			return conn, err
 		},
 		// A connection that died while nobody used it is found out by a question that may be repeated, not by the
 		// caller's command, which may not.

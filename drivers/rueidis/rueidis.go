@@ -34,7 +34,7 @@ func New(client rueidis.Client) drivers.Driver {
 	if client.Mode() == rueidis.ClientModeCluster {
 		return &spread{driver{client: client, cluster: true}}
 	}
-	return &subscriber{driver: driver{client: client}}
+	return &subscriber{driver: driver{client: client}, opening: make(chan struct{}, 1)}
 }
 
 // spread is the driver of a client that knows several servers.
@@ -47,7 +47,7 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	// NewClient dials. Its first attempt fails here, unasked, which ForceSingleClient forgives: the client that comes
 	// back with the error dials again, once for all callers that wait, when it is first used.
 	lazy := true
-	d := &subscriber{driver: driver{owned: true}}
+	d := &subscriber{driver: driver{owned: true}, opening: make(chan struct{}, 1)}
 	client, err := rueidis.NewClient(rueidis.ClientOption{
 		InitAddress: []string{cfg.Addr}, Username: cfg.Username, Password: cfg.Password, SelectDB: cfg.DB,
 		DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {

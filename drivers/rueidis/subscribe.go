@@ -12,13 +12,27 @@ import (
 )
 
 // subscriber is the driver of a client that knows one server.
-type subscriber struct{ driver }
+type subscriber struct {
+	driver
+	opening chan struct{} // has room for the one Subscribe that connects
+}
 
-// Subscribe implements [drivers.Subscriber]. Dedicate dials without regard to any context, so it may be long in coming
-// back; SetPubSubHooks does as well, if the server speaks RESP2 only, for then it makes a connection of its own.
+// Subscribe implements [drivers.Subscriber]. Dedicate heeds no context: it dials, and waits for a connection when all of the
+// BlockingPoolSize are in use. SetPubSubHooks does as well, if the server speaks RESP2 only, for then it makes a connection of its
+// own. Who has left cannot take that back, so one waits at a time, and gives back what nobody is there for any more.
 func (d *subscriber) Subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
 	return d.gate.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
-		client, _ := d.client.Dedicate()
+		select {
+		case d.opening <- struct{}{}:
+			defer func() { <-d.opening }()
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+		client, release := d.client.Dedicate()
+		if err := ctx.Err(); err != nil {
+			release()
+			return nil, err
+		}
 		f := &feed{client: client, l: l, refused: make(chan error, 1), closed: make(chan struct{})}
 		err := failure(client.Do(ctx, client.B().Arbitrary("PING").Build()))
 		if err == nil {

@@ -1,7 +1,9 @@
 package rueidis_test
 
 import (
+	"bytes"
 	"context"
+	"runtime"
 	"testing"
 	"time"
 
@@ -100,4 +102,24 @@ func TestSubscribeDoesNotWaitForThePool(t *testing.T) {
 	sub, heard = subscribe(t, d) // when the one that came too late has been given back
 	require.NoError(t, sub.Subscribe("a"))
 	assert.Equal(t, "subscribed a", <-heard)
+}
+
+// Whoever has left while the pool was exhausted leaves nobody there who waits on.
+func TestOneSubscribeAtATimeWaitsForThePool(t *testing.T) {
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()}, ForceSingleClient: true, BlockingPoolSize: 1})
+	require.NoError(t, err)
+	defer client.Close()
+	d := driver.New(client)
+	sub, _ := subscribe(t, d)
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Millisecond)
+		_, err = d.(drivers.Subscriber).Subscribe(ctx, drivers.Listener{})
+		cancel()
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	}
+	stacks := make([]byte, 4<<20)
+	stacks = stacks[:runtime.Stack(stacks, true)]
+	assert.LessOrEqual(t, bytes.Count(stacks, []byte("rueidis.(*pool).Acquire(")), 1)
+	require.NoError(t, sub.Close())
+	subscribe(t, d)
 }

@@ -91,6 +91,8 @@ var mutants = []mutant{
 		[]killer{test("redlock", "TestQuorumConformanceInVirtualTime|TestLateGrantsJoinTheLease")}},
 	{"one node that has lost the lock ends the lease", []patch{{"redlock/holding.go", "case t.n-t.no.len() < t.need:", "case t.no != 0:"}},
 		[]killer{test("redlock", "TestQuorumConformanceInVirtualTime|TestTally")}},
+	{"ring accepted", []patch{{"drivers/goredis/clients.go", "case *redis.Ring:", "case *redis.Ring:\n		return &spread{driver{client: client}}"}},
+		[]killer{test("drivers/goredis", "TestRingIsRefused")}},
 	{"Done closes after the end", []patch{{"lease.go", "expiry := l.until.Add(-margin(l.req.TTL))", "expiry := l.until.Add(margin(l.req.TTL))"}},
 		[]killer{test(".", "TestDoneClosesBeforeUntil"), simulated(100)}},
 	{"no look when the subscription is there", []patch{{"internal/node/inbox.go", "in.confirmed[channel] = true\n			l.news(false)", "in.confirmed[channel] = true"}},
