@@ -153,7 +153,7 @@ func oldServer(t *testing.T) (addr string) {
 			answer, known := map[string]string{
 				"AUTH pw": "+OK", "SELECT 3": "+OK", "PING": "+PONG",
 				"AUTH default pw": "-ERR wrong number of arguments for 'auth' command",
-			}[strings.Join(request, " ")]
+			}[strings.Join(append([]string{strings.ToUpper(request[0])}, request[1:]...), " ")]
 			if !known {
 				answer = "-ERR unknown command '" + request[0] + "'"
 			}

@@ -28,6 +28,9 @@ type driver struct {
 // one script in one slot; nobody is told there that a lock is free: who waits looks every 50 to 100 ms. The documentation
 // of package single says what holds on a cluster.
 //
+// Give the client no ConnLifetime: what a connection has not answered a second after its end is sent again then, as after a lost
+// reply by a proxy, and a release can be told that the lock was not held.
+//
 // Calls share connections, and when the deadline of one of them ends its connection, the others on it fail with it.
 // Each subscription takes one of the BlockingPoolSize.
 func New(client rueidis.Client) drivers.Driver {
@@ -93,11 +96,11 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 		batch[i] = d.build(cmd)
 	}
 	if d.live.Load() {
-		return d.exchange(ctx, batch)
+		return d.exchange(ctx, batch, true)
 	}
 	// Whoever finds the connection being dialled waits for that attempt, which keeps to somebody else's deadline.
 	// Always waiting in a goroutine would be simpler, and half as slow again for a lone caller.
-	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, batch) })
+	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, batch, false) })
 }
 
 func (d *driver) build(cmd drivers.Command) rueidis.Completed {
@@ -118,7 +121,8 @@ func key(cmd drivers.Command) string {
 	return cmd[min(1, len(cmd)-1)]
 }
 
-func (d *driver) exchange(ctx context.Context, batch rueidis.Commands) ([]drivers.Reply, error) {
+// exchange sends a batch. connected says that there was a connection before.
+func (d *driver) exchange(ctx context.Context, batch rueidis.Commands, connected bool) ([]drivers.Reply, error) {
 	results := d.client.DoMulti(ctx, batch...)
 	replies := make([]drivers.Reply, len(results))
 	var failures []error
@@ -130,7 +134,13 @@ func (d *driver) exchange(ctx context.Context, batch rueidis.Commands) ([]driver
 	}
 	d.live.Store(len(failures) == 0)
 	// rueidis.ErrClosing does not count as not sent: it also ends calls that are under way when the client is closed.
-	return drivers.Outcome(replies, failures, drivers.DialFailed)
+	unsent := drivers.DialFailed
+	if connected && !d.owned && !d.cluster {
+		// A user's client may have a ConnLifetime, and this may be the second time that it tried to send. Clients of clusters
+		// are not held to that: some of their servers may be in order while another one is down for long.
+		unsent = func(error) bool { return false }
+	}
+	return drivers.Outcome(replies, failures, unsent)
 }
 
 func (d *driver) Close() error {

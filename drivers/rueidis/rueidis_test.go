@@ -1,6 +1,11 @@
 package rueidis_test
 
 import (
+	"context"
+	"crypto/tls"
+	"net"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -12,6 +17,7 @@ import (
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	driver "github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/internal/fault"
 	"github.com/golocker/locker/internal/redistest"
 )
 
@@ -72,6 +78,51 @@ func TestCloseSparesTheCallersClient(t *testing.T) {
 	defer client.Close()
 	require.NoError(t, driver.New(client).Close())
 	require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error())
+}
+
+// A client whose connections have a lifetime sends again what a connection has not answered when it ends. If that cannot be sent,
+// it may have been executed nevertheless.
+func TestExpiredConnectionMayHaveSent(t *testing.T) {
+	for size := range 2 {
+		server := redistest.Start(t)
+		proxy := fault.New(t, server.Addr())
+		var down atomic.Bool
+		client, err := rueidis.NewClient(rueidis.ClientOption{
+			InitAddress: []string{proxy.Addr()}, ForceSingleClient: true, ConnLifetime: 500 * time.Millisecond,
+			DialCtxFn: func(ctx context.Context, addr string, dialer *net.Dialer, _ *tls.Config) (net.Conn, error) {
+				if down.Load() {
+					return nil, &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}
+				}
+				return dialer.DialContext(ctx, "tcp", addr)
+			},
+		})
+		require.NoError(t, err)
+		defer client.Close()
+		d := driver.New(client)
+		for range 20 { // a machine that stalls may let the client dial before it cannot
+			down.Store(false)
+			_, err = d.Do(t.Context(), drivers.Command{"DEL", "n"})
+			require.NoError(t, err)
+			proxy.Handle(fault.Nth(1, fault.DropReply, "INCR"))
+			executed := make(chan struct{})
+			go func() {
+				defer close(executed)
+				for value, _ := server.Do("GET", "n"); value == nil && t.Context().Err() == nil; value, _ = server.Do("GET", "n") {
+					time.Sleep(time.Millisecond)
+				}
+				down.Store(true)
+			}()
+			_, err = d.Do(t.Context(), append([]drivers.Command{{"INCR", "n"}}, []drivers.Command{{"PING"}}[:size]...)...)
+			<-executed
+			if err != nil {
+				break
+			}
+		}
+		require.Error(t, err)
+		assert.NotErrorIs(t, err, drivers.ErrNotSent)
+		_, err = d.Do(t.Context(), drivers.Command{"INCR", "n"})
+		require.ErrorIs(t, err, drivers.ErrNotSent, "there is no connection")
+	}
 }
 
 func TestCluster(t *testing.T) {
