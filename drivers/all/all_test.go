@@ -130,8 +130,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// oldServer is one that knows a password and no users, nor HELLO: Redis before version 6, and some proxies. It answers as much
-// as a handshake and a PING need.
+// oldServer is one that knows a password and no users, nor HELLO: Redis before version 6, and some proxies. It answers as
+// much as a handshake and a PING need.
 func oldServer(t *testing.T) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -150,7 +150,8 @@ func TestClusterFindsTheSuccessorOfAMaster(t *testing.T) {
 						}
 					}
 					return true
-				}, time.Minute, 10*time.Millisecond, "%s does not find the successor of one that %s, with %d commands", name, failure.what, len(batch))
+				}, time.Minute, 10*time.Millisecond,
+					"%s does not find the successor of one that %s, with %d commands", name, failure.what, len(batch))
 			}
 		}
 		bus.Heal()
