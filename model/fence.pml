@@ -28,8 +28,8 @@
  *
  *   UNIQ  no token is issued twice
  *   RT    a token is greater than all that were issued before its attempt started            (order in real time)
- *   HO    a token is greater than all that were issued before it               (order of holds; only with EXPIRE=0)
- *   ME    nobody is given a lock that somebody else holds                    (mutual exclusion; only with EXPIRE=0)
+ *   HO    a token is greater than all that were issued before it            (order of holds; not with EXPIRE=1)
+ *   ME    nobody is given a lock that somebody else holds                 (mutual exclusion; not with EXPIRE=1)
  *   VER   an acknowledged verify, extend or unlock: no greater token was issued before it was sent
  *                                                                                         (with VERIFY and UNLOCK)
  *
@@ -41,12 +41,15 @@
  *            the clock and the counters of other nodes into account.
  *   EXPIRE   1: any key may expire at any time: no assumption about time at all. 0: only when its attempt is over, as
  *            it is when the TTL outlives what the client relies on; then expiry is the same as release, and needs no
- *            step of its own.
+ *            step of its own. 2: the same for a holder that extends (with VERIFY): a key also expires when its TTL began
+ *            before the extension was sent that the holder relies on. So nodes that missed an extension lose the lock.
  *   VERIFY   1: holders may send verify or extend.
  *   UNLOCK   1: holders may wait for the answers to their release. (Everybody may stop holding, at any time.)
  *   AHEAD    1: a grant that comes after the token was chosen, with a counter past it, is remembered, and that node
  *            verifies, extends and unlocks by its own counter (docs/adr/0010). VER does not survive that without
  *            assumptions about time; the rest does.
+ *   HEAL     1: a holder also acquires again on nodes that lost the lock, under the same owner, and remembers the new
+ *            counter (docs/adr/0026; with AHEAD). What that must not leave behind is in heal.pml.
  *   LOSS     what the first node may forget, once. 1: everything (no persistence). 2: it goes back to an earlier state
  *            (appendfsync everysec); what had expired since then stays expired, what had been released comes back.
  *   CLOCK    1: with LOSS, a grant is also above all that the node's counter was before, as a clock ensures.
@@ -83,6 +86,12 @@
 #endif
 #ifndef AHEAD
 #define AHEAD 0
+#endif
+#ifndef HEAL
+#define HEAL 0
+#endif
+#ifndef EMAX
+#define EMAX 2                                         /* extensions of a hold, with EXPIRE=2 */
 #endif
 #ifndef LOSS
 #define LOSS 0
@@ -134,6 +143,13 @@ byte issued;                                           /* all tokens ever issued
 byte newest;                                           /* the largest of them */
 byte before[C];                                        /* newest, when the attempt or the verify started */
 
+#if EXPIRE==2
+/* When the TTL of a key began, and what clients rely on: the number of a holder's extension, 0 for the acquisition. */
+byte stamp[N];
+byte asked[C];                                         /* the last extension that was sent */
+byte relied[C];                                        /* the last one that was confirmed */
+#endif
+
 /* Forgetting. */
 #if LOSS==1 || LOSS==2
 byte floor;                                            /* the first node's counter before it forgot; 0: it has not */
@@ -180,7 +196,20 @@ byte c1, i1, n1, t1;
 #define HEARS(o, p) (CURRENT(o) && phase[CLIENT(o)] == p)
 #define GRANT(o,i)  grant[CLIENT(o)*N+(i)]
 /* With AHEAD, a node that has not answered yet may do so later. */
-#define HEARSGRANT(o,i) (HEARS(o, acquiring) || (AHEAD && CURRENT(o) && token[CLIENT(o)] > 0 && GRANT(o,i) == 0))
+#define HEARSGRANT(o,i) (HEARS(o, acquiring) || (AHEAD && CURRENT(o) && token[CLIENT(o)] > 0 && GRANT(o,i) == 0) || HEALS(o))
+/* With HEAL, it may grant again. */
+#define HEALS(o)    (HEAL && (HEARS(o, holding) || HEARS(o, verifying)))
+#ifdef HEAL_COUNTS                                     /* BUG: a grant counts for the extension that it comes with */
+#define COUNTS(o,i) acks[CLIENT(o)] = (HEARS(o, verifying) -> acks[CLIENT(o)] | BIT(i) : acks[CLIENT(o)])
+#else
+#define COUNTS(o,i) skip
+#endif
+/* The TTL of a key begins anew. A request of old that is executed now has no less. */
+#if EXPIRE==2
+#define BEGINS(o,i) stamp[i] = (CURRENT(o) -> asked[CLIENT(o)] : 0)
+#else
+#define BEGINS(o,i) skip
+#endif
 /* What node i is asked to compare its counter with. */
 #define BOUND(o,i)  (AHEAD && GRANT(o,i) > token[CLIENT(o)] -> GRANT(o,i) : token[CLIENT(o)])
 
@@ -205,7 +234,7 @@ inline choose(i) {
 }
 inline acquire(o, i) {
 	d_step {
-		lock[i] = o; fence[i] = c1;
+		lock[i] = o; fence[i] = c1; BEGINS(o, i);
 #ifdef RAISE_NOL
 		writer[i] = o;
 #endif
@@ -260,8 +289,18 @@ inline vanish(i) {
 #ifdef NOPERSIST                                       /* BUG: the counter is part of the lock key */
 	fence[i] = 0;
 #endif
+#if EXPIRE==2
+	stamp[i] = 0;
+#endif
 	lock[i] = 0
 }
+#if   EXPIRE==0
+#define EXPIRES(i)  false
+#elif EXPIRE==1
+#define EXPIRES(i)  (lock[i] != 0)
+#else
+#define EXPIRES(i)  (lock[i] != 0 && CURRENT(lock[i]) && stamp[i] < relied[CLIENT(lock[i])])
+#endif
 
 /* ---- A node ---------------------------------------------------------------------------------------------------------*/
 
@@ -274,17 +313,17 @@ inline vanish(i) {
 	:: atomic { \
 		FREE(o, ME) -> choose(ME); acquire(o, ME); \
 		if \
-		:: HEARSGRANT(o, ME) -> d_step { GRANT(o, ME) = c1; c1 = 0; heard } \
+		:: HEARSGRANT(o, ME) -> d_step { GRANT(o, ME) = c1; c1 = 0; COUNTS(o, ME); heard } \
 		:: d_step { c1 = 0; unheard } \
 		fi } \
 	:: d_step { OWNS(o, ME) && HEARSGRANT(o, ME) -> \
-		GRANT(o, ME) = fence[ME]; \
+		GRANT(o, ME) = fence[ME]; COUNTS(o, ME); \
 		printf("%c%d acquires at node %d: granted again, counter %d\n", NAME(o), ME+1, fence[ME]) } \
 	:: d_step { RAISES(o, ME) && HEARSRAISE(o) -> \
-		raise(o, ME); heard; acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME) } \
+		raise(o, ME); heard; BEGINS(o, ME); acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME) } \
 	:: d_step { AHEAD && MINE(o, ME) && HEARS(o, verifying) && \
 		fence[ME] > token[CLIENT(o)] && fence[ME] <= BOUND(o, ME) -> \
-		printf("%c%d verifies by the counter %d at node %d: accepted\n", NAME(o), BOUND(o, ME), ME+1); \
+		printf("%c%d verifies by the counter %d at node %d: accepted\n", NAME(o), BOUND(o, ME), ME+1); BEGINS(o, ME); \
 		acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME) } \
 	:: d_step { RAISES(o, ME) && CHANGES(o, ME) -> \
 		raise(o, ME); unheard } \
@@ -313,7 +352,7 @@ end:	do
 #if OWNERS > 5
 	DELIVER(6)
 #endif
-	:: d_step { EXPIRE && lock[ME] != 0 ->
+	:: d_step { EXPIRES(ME) ->
 #if LOSS==2 && !defined(REVIVE)                        /* BUG: what has expired comes back: clock stepped, or evicted */
 		if
 		:: ME == 0 && savedLock == lock[ME] -> savedLock = 0
@@ -353,6 +392,9 @@ inline forgetGrants(c) {
 	i1 = 0
 }
 inline forget(c) {
+#if EXPIRE==2
+	asked[c] = 0; relied[c] = 0;
+#endif
 	acks[c] = 0; token[c] = 0; before[c] = 0
 }
 
@@ -363,7 +405,7 @@ inline win(c, t) {
 	assert(!(issued & BIT(t)));                    /* UNIQ */
 #endif
 	assert(t > before[c]);                         /* RT */
-#if EXPIRE==0 && LOSS==0
+#if EXPIRE!=1 && LOSS==0
 	assert(t > newest);                            /* HO */
 	i1 = 0;
 	do
@@ -445,14 +487,29 @@ end:	do
 
 #if VERIFY
 	/* verify or extend */
+#if EXPIRE==2
+	:: d_step { phase[SELF] == holding && asked[SELF] < EMAX ->
+		asked[SELF]++;
+#else
 	:: d_step { phase[SELF] == holding ->
+#endif
 		sentRaise[ATTEMPT] = token[SELF];
 		before[SELF] = newest; phase[SELF] = verifying;
 		printf("%c%d sends verify\n", MYNAME) }
 	:: d_step { phase[SELF] == verifying && MAJORITY(acks[SELF]) ->
 		printf("%c%d has verified token %d\n", MYNAME, token[SELF]);
+#ifndef SKIP_VER
 		assert(before[SELF] <= token[SELF]);   /* VER */
+#endif
+#if EXPIRE==2
+		relied[SELF] = asked[SELF];
+#endif
 		acks[SELF] = 0; before[SELF] = 0; phase[SELF] = holding }
+#if EXPIRE==2
+	:: d_step { phase[SELF] == verifying ->
+		printf("%c%d does not learn what became of it\n", MYNAME);
+		acks[SELF] = 0; before[SELF] = 0; phase[SELF] = holding }
+#endif
 #endif
 #if UNLOCK
 	/* unlock, by a caller that wants to know whether it held the lock until then */

@@ -1,12 +1,14 @@
 #!/bin/sh
-# Checks fence.pml with spin. Exits non-zero if a property fails, a planted bug is not found, or a search is not complete.
+# Checks fence.pml and heal.pml with spin. Exits non-zero if a property fails, a planted bug is not found, or a search is not complete.
 #
 #   run.sh                 the small searches and all planted bugs, one to two minutes
 #   run.sh full            the large searches too, about 20 minutes and 3 GB
 #   run.sh trace -D...     one search, with parameters of the model or its bugs; prints the shortest way to fail
+#   run.sh trace-heal -D...  the same of heal.pml
 set -eu
 
-model=$(cd "$(dirname "$0")" && pwd)/fence.pml
+here=$(cd "$(dirname "$0")" && pwd)
+model=fence
 minutes=15  # limit of one search
 megabytes=8000
 depth=10000 # of a path; the longest has about 120 steps
@@ -34,8 +36,8 @@ search() {
   rm -rf "$dir/row"
   mkdir "$dir/row"
   cd "$dir/row"
-  cp "$model" fence.pml
-  if ! spin -a "$@" fence.pml >spin.out 2>&1 ||
+  cp "$here/$model.pml" .
+  if ! spin -a "$@" "$model.pml" >spin.out 2>&1 ||
     ! gcc $flags -w -DSAFETY -DNOREDUCE -DNOFAIR -DMEMLIM=$megabytes -o pan pan.c >cc.out 2>&1; then
     cat spin.out cc.out >&2 2>/dev/null || true
     echo "the model does not build: $*" >&2
@@ -55,13 +57,13 @@ complete() {
 
 # schedule prints the counterexample, one event per line.
 schedule() {
-  spin -T -t "$@" fence.pml | sed '/^spin:/,$d' | grep -v '^ *$' || true
+  spin -T -t "$@" "$model.pml" | sed '/^spin:/,$d' | grep -v '^ *$' || true
 }
 
 # violated prints the name of the property: the comment behind the assertion that failed.
 violated() {
-  line=$(spin -T -t "$@" fence.pml | sed -n 's/^spin: fence.pml:\([0-9]*\), Error: assertion violated.*/\1/p' | head -n 1)
-  [ -z "$line" ] || sed -n "${line}s/.*\/\* \([A-Z]*\) \*\/.*/\1/p" fence.pml
+  line=$(spin -T -t "$@" "$model.pml" | sed -n "s/^spin: $model.pml:\([0-9]*\), Error: assertion violated.*/\1/p" | head -n 1)
+  [ -z "$line" ] || sed -n "${line}s/.*\/\* \([A-Z]*\) \*\/.*/\1/p" "$model.pml"
 }
 
 row() { # name, result
@@ -120,6 +122,11 @@ small() {
   holds "3 x 1, to 3, sound expiry (also HO, ME)"            -DJUMP=1 -DEXPIRE=0 -DC=3
   holds "2 x 1, to 2, the same, verify, unlock, late grants" -DJUMP=1 -DEXPIRE=0 -DFMAX=2 -DVERIFY=1 -DUNLOCK=1 -DAHEAD=1
   holds "5 nodes, 2 x 1, to 2, sound expiry (also HO, ME)"   -DJUMP=1 -DEXPIRE=0 -DN=5 -DFMAX=2
+  holds "2 x 1, to 2, healing"                               -DJUMP=1 -DAHEAD=1 -DHEAL=1 -DVERIFY=1 -DSKIP_VER -DFMAX=2
+  holds "2 x 1, to 3, healing, expiry of what is not extended" -DJUMP=1 -DEXPIRE=2 -DAHEAD=1 -DHEAL=1 -DVERIFY=1
+  model=heal
+  holds "what a lease that heals leaves on a node"
+  model=fence
 }
 
 bugs() {
@@ -138,6 +145,12 @@ bugs() {
   breaks "GRANT_SAME: a grant leaves the counter"            UNIQ -DGRANT_SAME
   breaks "STALE_ACK: verify counts earlier answers"          VER  -DSTALE_ACK -DVERIFY=1
   breaks "UNLOCK_ANY: unlock does not look at the counter"   VER  -DUNLOCK_ANY -DUNLOCK=1
+  breaks "HEAL_COUNTS: a healed node extends by its grant"   ME   -DHEAL_COUNTS -DEXPIRE=2 -DAHEAD=1 -DHEAL=1 -DVERIFY=1
+  model=heal
+  breaks "HEAL_AFTER_UNLOCK: a lease heals after Unlock"     CLEAN -DHEAL_AFTER_UNLOCK
+  breaks "HEAL_TWICE: before the last time was answered"     CLEAN -DHEAL_TWICE
+  breaks "NO_TOMBSTONE: unanswered healings are forgotten"   CLEAN -DNO_TOMBSTONE
+  model=fence
   heading "broken assumptions"
   breaks "LOSS=1: node 1 loses everything; no clock"         UNIQ -DLOSS=1
   breaks "LOSS=2: node 1 goes back; no clock"                UNIQ -DLOSS=2
@@ -185,7 +198,8 @@ full)
   bugs
   large
   ;;
-trace)
+trace | trace-heal)
+  [ "$mode" = trace ] || model=heal
   shift
   search "-O1 -DBFS" "$@"
   if ls ./*.trail >/dev/null 2>&1; then
@@ -205,6 +219,6 @@ trace)
   ;;
 esac
 [ $failed = 0 ] || {
-  [ "$mode" = trace ] || echo "FAILED: see UNEXPECTED above"
+  [ "$mode" = trace ] || [ "$mode" = trace-heal ] || echo "FAILED: see UNEXPECTED above"
   exit 1
 }
