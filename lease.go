@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 )
@@ -38,14 +39,15 @@ type lease struct {
 	due time.Time
 	pos int
 
-	mu       sync.Mutex
-	until    time.Time
-	done     chan struct{} // closed when err is set; nil as long as nobody has asked for it
-	err      error         // why it ended; nil while held
-	ended    time.Time     // when
-	expiry   *expiry       // ends it shortly before until, or at its limit
-	renewing context.CancelFunc
-	inDoubt  bool // the last renewal failed
+	mu      sync.Mutex
+	until   time.Time
+	done    chan struct{} // closed when err is set; nil as long as nobody has asked for it
+	err     error         // why it ended; nil while held
+	ended   time.Time     // when
+	expiry  *expiry       // ends it shortly before until, or at its limit
+	inDoubt bool          // the last renewal failed
+	// extending has what cancels the extensions that are under way; the end of the lease does.
+	extending []*context.CancelFunc
 
 	// See unlock.go.
 	releasing bool          // a release is under way
@@ -163,8 +165,8 @@ func (l *lease) finishLocked(reason error) {
 	if l.done != nil {
 		close(l.done)
 	}
-	if l.renewing != nil {
-		l.renewing()
+	for _, cancel := range l.extending {
+		(*cancel)()
 	}
 	l.client.forget(l)
 }
@@ -188,22 +190,38 @@ func (l *lease) setExpiry() {
 }
 
 func (l *lease) Extend(ctx context.Context) error {
-	if err := l.extend(ctx); err != nil {
+	bounded, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := l.extend(bounded, &cancel); err != nil {
+		if ended := l.Err(); ended != nil { // which may be why it was not answered
+			err = ended
+		}
 		return &Error{"extend", l.req.Key, withContext(ctx, err)}
 	}
 	return nil
 }
 
-// extend makes one attempt to prolong the lease.
-func (l *lease) extend(ctx context.Context) error {
+// extend makes one attempt to prolong the lease. The end of the lease calls cancel, which ends ctx.
+func (l *lease) extend(ctx context.Context, cancel *context.CancelFunc) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
 	if err := ended(ctx); err != nil {
 		return err
 	}
+	l.mu.Lock()
+	if err := l.err; err != nil {
+		l.mu.Unlock()
+		return err
+	}
+	l.extending = append(l.extending, cancel)
+	l.mu.Unlock()
 	start := time.Now()
 	err := fromBackend(l.client.backend.Extend(ctx, l.req))
+	l.mu.Lock()
+	i := slices.Index(l.extending, cancel)
+	l.extending = slices.Delete(l.extending, i, i+1)
+	l.mu.Unlock()
 	switch {
 	case err == nil:
 		return l.prolong(start)

@@ -203,6 +203,50 @@ func TestExtensionConfirmedTooLateDoesNotReviveTheLease(t *testing.T) {
 	})
 }
 
+// Whoever asks for an extension learns of the lease's end when it comes, whatever the backend is waiting for.
+func TestExtendEndsWithTheLease(t *testing.T) {
+	for name, tt := range map[string]struct {
+		limit time.Duration // of the caller's context
+		end   func(l locker.Lease) (at time.Duration)
+		want  error
+	}{
+		"expired":         {2 * ttl, func(locker.Lease) time.Duration { return ttl - ttl/100 - 2*time.Millisecond }, locker.ErrLost},
+		"without context": {0, func(locker.Lease) time.Duration { return ttl - ttl/100 - 2*time.Millisecond }, locker.ErrLost},
+		"unlocked": {2 * ttl, func(l locker.Lease) time.Duration {
+			time.Sleep(ttl / 4)
+			_ = l.Unlock(context.Background())
+			return ttl / 4
+		}, locker.ErrUnlocked},
+	} {
+		bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+			l := mustLock(t, c, "k", locker.TTL(ttl), locker.NoRenewal())
+			begun := time.Now()
+			s.on("extend", func(ctx context.Context, _ func() error) error {
+				<-ctx.Done()
+				return locker.ErrUnavailable
+			})
+			ctx := context.Background()
+			if tt.limit > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, tt.limit)
+				defer cancel()
+			}
+			extended := make(chan error)
+			var took time.Duration
+			go func() {
+				err := l.Extend(ctx)
+				took = time.Since(begun)
+				extended <- err
+			}()
+			by := tt.end(l)
+			wantErr(t, <-extended, tt.want)
+			if took > by {
+				t.Errorf("%s: Extend came back after %v, want %v at the latest", name, took, by)
+			}
+		})
+	}
+}
+
 // The first renewal is due a third of the TTL after the request, however long the answer took.
 func TestSlowAcquisitionIsRenewedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {

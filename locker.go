@@ -59,7 +59,8 @@ type Lease interface {
 	// is for [NoRenewal], and for making sure of the lock before a step that must not be done without it.
 	//
 	// Errors match: [ErrLost] if the lease is lost, [ErrUnlocked] after Unlock, [ErrUnavailable] if the store did not
-	// answer (the lease may or may not have been prolonged; Until is unchanged), ctx's error if ctx ended.
+	// answer (the lease may or may not have been prolonged; Until is unchanged), ctx's error if ctx ended. Extend returns
+	// when the lease ends, if not before.
 	Extend(ctx context.Context) error
 
 	// Unlock releases the lock. It works with a ctx that has already ended, as in a deferred call: the release is sent

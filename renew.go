@@ -71,20 +71,18 @@ func (l *lease) renew() (next time.Time) {
 		ctx = WithTrace(ctx, l.trace)
 	}
 	l.mu.Lock()
-	if l.err != nil {
-		l.mu.Unlock()
+	ended := l.err
+	l.mu.Unlock()
+	if ended != nil {
 		return never
 	}
-	l.renewing = cancel
-	l.mu.Unlock()
 
 	start := time.Now()
-	err := l.extend(ctx)
+	err := l.extend(ctx, &cancel)
 	now := time.Now()
 
 	l.mu.Lock()
-	l.renewing = nil
-	ended := l.err
+	ended = l.err
 	doubt := err != nil && ended == nil && !l.inDoubt
 	l.inDoubt = err != nil
 	l.mu.Unlock()
