@@ -115,6 +115,10 @@ var quorumProperties = []property[QuorumHarness]{
 		"One machine that lost its data would end every lease.", minorityLossKeeps,
 	},
 	{
+		"LeasesHeal", "A node that lacks the lock of a lease, because it was out or has lost it, is given it again by the extensions that follow, until Unlock.",
+		"Leases that outlive several faults, one after the other, would have fewer nodes after each, and end by the failure of a minority.", leasesHeal,
+	},
+	{
 		"MajorityLossEnds", "A lock that a majority of the nodes has lost ends its lease within one TTL, and Unlock reports ErrNotHeld.",
 		"A holder that is not told works on while somebody else has the lock.", majorityLossEnds,
 	},

@@ -88,6 +88,54 @@ func minorityLossKeeps(t testing.TB, h QuorumHarness) {
 	}
 }
 
+func leasesHeal(t testing.TB, h QuorumHarness) {
+	q := newQuorum(t, h, 1)
+	q.need(t, "Delete", canDelete)
+	// heals extends lease until it is on all nodes. Whether it lasts is what others check.
+	heals := func(what string, lease locker.Lease) bool {
+		t.Helper()
+		on := 0
+		if until(patience, func() bool {
+			if err := lease.Extend(t.Context()); errors.Is(err, locker.ErrLost) {
+				return true
+			}
+			time.Sleep(calm)
+			on = lockedOn(q.Nodes, lease.Key())
+			return on == len(q.Nodes)
+		}) {
+			return lease.Err() == nil
+		}
+		t.Errorf("%s: expected extensions to bring it back to all of %d nodes, seen it on %d", what, len(q.Nodes), on)
+		return false
+	}
+	over := func(lease locker.Lease) {
+		t.Helper()
+		unlock(t, lease)
+		wantFree(t, "after Unlock of a lease that has healed", q.Nodes, lease.Key())
+	}
+	lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.NoRenewal())
+	for first := range q.Nodes { // one minority after the other: more nodes in all than a majority has
+		forgetful, _ := q.split(first, q.minority)
+		for _, n := range forgetful {
+			n.Delete(lease.Key())
+		}
+		if !heals(fmt.Sprintf("%d of %d nodes have lost the lock", q.minority, len(q.Nodes)), lease) {
+			return
+		}
+	}
+	over(lease)
+	if !q.all(canFail) {
+		return
+	}
+	out, _ := q.split(0, q.minority)
+	end := down.strike(t, out)
+	lease = regain(t, q.ls[0], q.key(), locker.NoRenewal())
+	end()
+	if heals(fmt.Sprintf("%d of %d nodes were down when it was locked", q.minority, len(q.Nodes)), lease) {
+		over(lease)
+	}
+}
+
 // wantLoss waits for the end of a lease that has been lost.
 func (q *quorum) wantLoss(t testing.TB, what string, lease locker.Lease) {
 	t.Helper()

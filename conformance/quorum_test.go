@@ -123,6 +123,7 @@ var quorumFlaws = []struct {
 		return &wrapped{next, func(l locker.Lease) locker.Lease { return &hopeful{Lease: l} }}
 	}},
 	{name: "one node ends a lease", fails: []string{"MinorityLossKeeps"}, store: func(q *toyQuorum) { q.oneNoIsLoss = true }},
+	{name: "never heals", fails: []string{"LeasesHeal"}, store: func(q *toyQuorum) { q.neverHeals = true }},
 	{name: "takes what a majority does not know for unanswered", fails: []string{"MajorityLossEnds"}, store: func(q *toyQuorum) { q.notHeldIsFault = true }},
 	{name: "tells late that nobody confirms", fails: []string{"MajorityOutageEnds"}, wrapper: func(next locker.Locker) locker.Locker {
 		return &wrapped{next, func(l locker.Lease) locker.Lease {

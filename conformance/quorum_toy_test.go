@@ -27,7 +27,7 @@ type toyQuorum struct {
 	nameless, unavailableOnly, patient, undoesTogether                bool
 	leavesRefused, leavesSilent, leavesContested                      bool
 	anyExtends, extendFaultIsUnavailable, oneNoIsLoss, notHeldIsFault bool
-	cleanupTells, asksTwice                                           bool
+	cleanupTells, asksTwice, neverHeals                               bool
 }
 
 func newToyQuorum(n int) *toyQuorum {
@@ -248,9 +248,32 @@ func (v *toyVoter) Extend(ctx context.Context, req locker.Request) error {
 	case v.oneNoIsLoss && no > 0, no > len(v.nodes)-v.need:
 		return locker.ErrNotHeld
 	case yes >= v.need, v.anyExtends && yes > 0:
+		v.heal(req, l)
 		return nil
 	}
+	v.heal(req, l)
 	return v.fault("extend", answered)
+}
+
+// heal asks all nodes for the lock again: those that have it do not mind.
+func (v *toyVoter) heal(req locker.Request, l *toyLease) {
+	for i, n := range v.nodes {
+		go func() {
+			if v.neverHeals {
+				return
+			}
+			_, err := n.Acquire(context.Background(), req)
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			switch {
+			case err != nil:
+			case l.released:
+				go v.undo(i, req)
+			case !slices.Contains(l.held, i):
+				l.held = append(l.held, i)
+			}
+		}()
+	}
 }
 
 func (v *toyVoter) Release(ctx context.Context, req locker.Request) error {

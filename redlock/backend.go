@@ -86,7 +86,7 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	b.memory.release(req.Key, l.waited)
 	err := newPoll(b, l, req, opRelease).run(ctx)
 	if l.turnElsewhere() {
-		b.nodes[l.turn.node].ReleaseLater(&req, l.turn.ID())
+		b.nodes[l.turn.node].ReleaseLater(&req, true, l.turn.ID())
 	}
 	return err
 }

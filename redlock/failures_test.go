@@ -61,20 +61,24 @@ func TestMinorityFails(t *testing.T) {
 	})
 }
 
-// A lease outlives the failure of a minority of its nodes: it can be extended and released.
+// A lease outlives the failure of a minority of its nodes: it can be extended and released. That goes for leases that many take
+// at once, too, when nodes are busy: nobody waits for all of them, and all are asked.
 func TestMinorityFailsUnderALease(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
 		for name, fail := range map[string]func(*redistest.Server){"hung": (*redistest.Server).Pause, "killed": (*redistest.Server).Kill} {
 			c := startCluster(t, 5)
 			l := c.client(t, driver)
-			lease := c.lockAll(t, l, "k")
+			leases := take(t, l, "k", 200, 8, locker.TTL(longTTL), locker.NoRenewal())
+			eventually(t, 20*time.Second, "all leases are on all nodes", func() bool { return c.everywhere(t, "k", len(leases)) })
 			fail(c[1])
 			fail(c[3])
-			// The answer of a node that has granted may still be on its way to the client.
-			eventually(t, 10*time.Second, name+": it is extended", func() bool { return lease.Extend(t.Context()) == nil })
-			if err := lease.Unlock(t.Context()); err != nil {
-				t.Errorf("%s: Unlock: %v", name, err)
+			for _, lease := range leases {
+				// The answer of a node that has granted may still be on its way to the client.
+				eventually(t, 10*time.Second, name+": it is extended", func() bool { return lease.Extend(t.Context()) == nil })
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Errorf("%s: Unlock: %v", name, err)
+				}
 			}
 			if name == "hung" {
 				c[1].Resume()
@@ -84,6 +88,24 @@ func TestMinorityFailsUnderALease(t *testing.T) {
 				cluster{c[0], c[2], c[4]}.wantNoLocks(t)
 			}
 		}
+	})
+}
+
+// An extension that finds no majority ends with the lease, not with its budget, which is long here.
+func TestExtendEndsWithTheLease(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, func(t *testing.T, driver string) {
+		c := startCluster(t, 3)
+		l := c.client(t, driver)
+		lease, err := l.TryLock(t.Context(), "k", locker.TTL(2*time.Second), locker.NoRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		c[0].Pause()
+		c[1].Pause()
+		wantErr(t, lease.Extend(t.Context()), locker.ErrLost)
+		c[0].Resume()
+		c[1].Resume()
 	})
 }
 

@@ -195,11 +195,10 @@ func (g *gate) seen() int {
 	return g.n
 }
 
-// lockAll locks key on all nodes of c: one that was busy when a majority had answered may not be asked any more. The client
-// may not know yet that all have granted.
+// lockAll locks key on all nodes of c. The client may not know yet that all have granted.
 func (c cluster) lockAll(t testing.TB, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
 	t.Helper()
-	for n := range 50 {
+	for {
 		lease, err := l.Lock(t.Context(), key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
 		if errors.Is(err, locker.ErrNoQuorum) { // a short budget, which a stall has used up
 			continue
@@ -207,14 +206,9 @@ func (c cluster) lockAll(t testing.TB, l locker.Locker, key string, opts ...lock
 		if err != nil {
 			t.Fatal(err)
 		}
-		if within(time.Duration(min(n+1, 20))*100*time.Millisecond, func() bool { return len(c.locks(t)) == len(c) }) {
-			return lease
-		}
-		_ = lease.Unlock(t.Context())
-		c.wantNoLocks(t)
+		eventually(t, 20*time.Second, "it is on all nodes", func() bool { return len(c.locks(t)) == len(c) })
+		return lease
 	}
-	t.Fatal("never on all nodes")
-	return nil
 }
 
 // cycle locks and unlocks key, which nobody else wants.

@@ -3,13 +3,20 @@ package redlock
 // holding is where a lease stands with its nodes, and what is asked of them to extend and to release it. Like attempt it is
 // the protocol and nothing else. A node's part of a step is over when it has answered, so that a minority's late answers
 // do not hold up anything, and per node the steps keep their order: what is released was granted before.
+//
+// A lease heals: nodes that lack its lock are asked for it again after every extension, see heal. To the rest of the protocol
+// that is an acquisition that is answered late.
 type holding struct {
-	held    nodeSet // granted here
-	pending nodeSet // the acquisition is on its way
+	held    nodeSet // granted here, and has not denied it since
+	pending nodeSet // an acquisition is on its way; one at a time
+	// doubtful nodes may have the lock, or may get it yet: an acquisition was not answered, or what was held was denied, of
+	// which there may be a copy. They are released in a way that also keeps an acquisition from landing later.
+	doubtful nodeSet
 	// ahead has the counters of nodes that granted late and with more than the token. Nobody else's token can lie
 	// between: such a node extends and releases by its own counter. See docs/adr/0010-late-grants-ahead-of-the-token.md.
 	ahead     map[int]uint64
-	released  bool    // a release has begun: a late grant is released, too
+	over      bool    // a majority has denied the lock, or its time is up: nothing is acquired, and a late grant is released
+	released  bool    // a release has begun: the same
 	releasing int     // releases under way that ask whoever grants meanwhile
 	deleted   nodeSet // the release was confirmed
 }
@@ -17,6 +24,7 @@ type holding struct {
 // grant records that node i has granted with the given counter.
 func (h *holding) grant(i int, counter, token uint64) {
 	h.held |= only(i)
+	delete(h.ahead, i)
 	if counter > token {
 		if h.ahead == nil {
 			h.ahead = map[int]uint64{}
@@ -25,24 +33,61 @@ func (h *holding) grant(i int, counter, token uint64) {
 	}
 }
 
-// late records that node i, which was pending, has answered. It reports whether it is to be released in the background: the
-// others were, and nobody will ask it. keeps says that it keeps the lease's turn, which is given back also where the lock is not.
-func (h *holding) late(i int, granted bool, counter, token uint64, keeps bool) (orphan bool) {
+// late records what node i, which was pending, has answered to its acquisition: yes if it has granted, unknown if it may have,
+// or may yet. It reports whether it is to be released in the background, because nobody else will. keeps says that it keeps the
+// lease's turn, which is given back also where the lock is not.
+func (h *holding) late(i int, a answer, counter, token uint64, keeps bool) (orphan bool) {
 	h.pending &^= only(i)
-	if !granted {
-		return h.released && keeps
+	switch a {
+	case yes:
+		h.grant(i, counter, token)
+	case unknown:
+		h.doubtful |= only(i)
 	}
-	h.grant(i, counter, token)
-	return h.released && h.releasing == 0
+	switch has := (h.held | h.doubtful).has(i); {
+	case !has:
+		return h.released && keeps
+	case h.released:
+		return h.releasing == 0
+	case h.over && a != no:
+		h.held &^= only(i)
+		h.doubtful &^= only(i)
+		return true
+	}
+	return false
+}
+
+// deny records that node i has refused an extension.
+func (h *holding) deny(i int) {
+	if h.held.has(i) && !h.released { // else that may be why
+		h.held &^= only(i)
+		h.doubtful |= only(i)
+	}
+}
+
+// heal is for an extension that has ended. It returns the nodes that lack the lock and are to be asked for it again, unless its
+// caller does not want that. A lock that a majority has denied is lost and never healed: somebody else may have had it. What is
+// granted counts from the next extension on, for it may have been granted long ago, with a TTL that began then.
+func (h *holding) heal(t *tally, unwanted bool) (ask nodeSet) {
+	h.over = h.over || t.outcome() == lost
+	if h.over || h.released || unwanted {
+		return 0
+	}
+	ask = allOf(t.n) &^ (h.held | h.pending)
+	h.pending |= ask
+	return ask
 }
 
 // begin starts to extend or to release, over n nodes. It returns the nodes to ask. All that neither have the lock nor may
 // yet say no; those that have confirmed an earlier release, yes.
 func (h *holding) begin(n int, releases bool) (t tally, ask nodeSet) {
-	t = tally{need: n/2 + 1, n: n, releases: releases, no: allOf(n) &^ (h.held | h.pending), awaited: h.pending}
-	t.asked = h.held
+	has := h.held
 	if releases {
 		h.released = true
+		has |= h.doubtful
+	}
+	t = tally{need: n/2 + 1, n: n, releases: releases, no: allOf(n) &^ (has | h.pending), awaited: h.pending, asked: has &^ h.pending}
+	if releases {
 		t.yes = h.deleted
 		t.asked &^= h.deleted
 		if t.awaited != 0 {
@@ -58,7 +103,7 @@ func (h *holding) end(t *tally) (unasked nodeSet) {
 	if t.releases && t.awaited != 0 {
 		h.releasing--
 	}
-	return t.awaited & h.held &^ t.asked
+	return t.awaited & (h.held | h.doubtful) &^ (t.asked | h.pending)
 }
 
 // settle records what node i has said to a release, also if that comes after its end. It reports whether the release of that

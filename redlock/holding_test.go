@@ -28,15 +28,18 @@ type world struct {
 	holding
 	ops    [2]operation
 	later  [2]int  // releases in the background
-	denied nodeSet // said that the lock is not there
+	may    nodeSet // have granted, or may have, or may yet
+	open   nodeSet // have not answered an acquisition, which can land at any time
+	denied nodeSet // said to a release that the lock is not there
 	twice  nodeSet // released in the background although a release under way will ask them
+	wrong  string  // what must not have happened
 }
 
 // operation is an extension or a release.
 type operation struct {
 	tally
 	begun, over bool
-	news        nodeSet // has yet to hear that these have answered their acquisition
+	news, told  nodeSet // has yet to hear that these have answered their acquisition; has been told once
 	sent        nodeSet // asked, and yet to answer; also when it is over
 	settled     [2]int
 }
@@ -48,31 +51,21 @@ func (w world) steps(releases [2]bool) (next []world) {
 		f(&v)
 		next = append(next, v)
 	}
+	if !w.holding.over {
+		step(func(v *world) { v.holding.over = true })
+	}
 	w.pending.each(func(i int) {
-		for _, granted := range []bool{false, true} {
-			step(func(v *world) {
-				orphan := v.late(i, granted, 1, 1, false)
-				if orphan {
-					v.later[i]++
-				}
-				for k := range v.ops {
-					if o := &v.ops[k]; o.begun && !o.over && o.awaited.has(i) {
-						o.news |= only(i)
-						if orphan && o.releases {
-							v.twice |= only(i)
-						}
-					}
-				}
-			})
+		for _, a := range []answer{yes, no, unknown} {
+			step(func(v *world) { v.acquired(i, a) })
 		}
 	})
 	for k, o := range w.ops {
 		if !o.begun {
-			step(func(v *world) {
-				o := &v.ops[k]
-				o.begun = true
-				o.tally, o.sent = v.begin(2, releases[k])
-			})
+			for _, unsent := range []nodeSet{0, only(0), only(1), allOf(2)} {
+				if unsent == 0 || releases[k] && unsent&^w.pending == 0 {
+					step(func(v *world) { v.begins(k, releases[k], unsent) })
+				}
+			}
 			continue
 		}
 		o.sent.each(func(i int) {
@@ -87,28 +80,64 @@ func (w world) steps(releases [2]bool) (next []world) {
 			step(func(v *world) {
 				o := &v.ops[k]
 				o.news &^= only(i)
-				o.sent |= o.arrived(i, v.held.has(i))
+				has := v.held
+				if o.releases {
+					has |= v.doubtful
+				}
+				v.asks(o, o.arrived(i, has.has(i)))
 			})
 		})
 		for _, unsent := range []nodeSet{0, only(0), only(1), allOf(2)} { // what was not sent yet is not sent any more
-			step(func(v *world) {
-				o := &v.ops[k]
-				v.end(&o.tally).each(func(i int) { v.settles(k, i, unknown) })
-				(o.unanswered() & unsent).each(func(i int) {
-					o.sent &^= only(i)
-					v.settles(k, i, unknown)
-				})
-				o.over, o.news = true, 0
-			})
+			step(func(v *world) { v.ends(k, unsent) })
 		}
 	}
 	return next
 }
 
+// acquired is the answer to an acquisition that was pending.
+func (w *world) acquired(i int, a answer) {
+	if a == unknown {
+		w.open |= only(i)
+	}
+	if a != no {
+		w.may |= only(i)
+		w.denied &^= only(i)
+	}
+	orphan := w.late(i, a, 1, 1, false)
+	if orphan {
+		w.later[i]++
+	}
+	for k := range w.ops {
+		if o := &w.ops[k]; o.begun && !o.over && (o.awaited &^ o.told).has(i) {
+			o.news |= only(i)
+			o.told |= only(i)
+			if orphan && o.releases {
+				w.twice |= only(i)
+			}
+		}
+	}
+}
+
+func (w *world) begins(k int, releases bool, unsent nodeSet) {
+	o := &w.ops[k]
+	o.begun = true
+	w.pending &^= unsent
+	var ask nodeSet
+	o.tally, ask = w.begin(2, releases)
+	w.asks(o, ask)
+}
+
+func (w *world) asks(o *operation, ask nodeSet) {
+	o.sent |= ask
+	if o.releases && ask&w.open&^w.doubtful != 0 {
+		w.wrong = "an acquisition may land after the release"
+	}
+}
+
 func (w *world) answers(k, i int, a answer) {
 	o := &w.ops[k]
 	o.sent &^= only(i)
-	if a == no {
+	if a == no && o.releases {
 		w.denied |= only(i)
 	}
 	w.settles(k, i, a)
@@ -120,13 +149,44 @@ func (w *world) answers(k, i int, a answer) {
 func (w *world) settles(k, i int, a answer) {
 	o := &w.ops[k]
 	o.settled[i]++
-	if o.releases && w.settle(i, a) {
+	switch {
+	case !o.releases && a == no:
+		w.deny(i)
+	case o.releases && w.settle(i, a):
 		w.later[i]++
 	}
 }
 
-// wrong says what must not be, now or when nothing can happen any more.
-func (w *world) wrong(ended bool) string {
+func (w *world) ends(k int, unsent nodeSet) {
+	o := &w.ops[k]
+	w.end(&o.tally).each(func(i int) { w.settles(k, i, unknown) })
+	(o.unanswered() & unsent).each(func(i int) {
+		o.sent &^= only(i)
+		w.settles(k, i, unknown)
+	})
+	o.over, o.news = true, 0
+	if o.releases {
+		return
+	}
+	before := w.holding
+	switch healed := w.heal(&o.tally, false); {
+	case healed == 0:
+	case before.released:
+		w.wrong = "it heals after Unlock"
+	case before.over, o.outcome() == lost:
+		w.wrong = "it heals when it is lost"
+	case healed&(before.held|before.pending) != 0:
+		w.wrong = "a node is asked that has the lock, or has been asked"
+	case w.pending != before.pending|healed:
+		w.wrong = "an acquisition is not pending"
+	}
+}
+
+// check says what must not be, now or when nothing can happen any more.
+func (w *world) check(ended bool) string {
+	if w.wrong != "" {
+		return w.wrong
+	}
 	for k, o := range w.ops {
 		for i := range o.settled {
 			switch asked := o.asked.has(i); {
@@ -134,7 +194,7 @@ func (w *world) wrong(ended bool) string {
 				return fmt.Sprintf("operation %d: node %d is settled %d times", k, i, o.settled[i])
 			case ended && asked && o.settled[i] == 0:
 				return fmt.Sprintf("operation %d: node %d was asked and is not settled", k, i)
-			case asked && !w.held.has(i):
+			case asked && !w.may.has(i):
 				return fmt.Sprintf("operation %d: node %d was asked without having the lock", k, i)
 			}
 		}
@@ -147,15 +207,18 @@ func (w *world) wrong(ended bool) string {
 	}
 	for i, n := range w.later {
 		switch {
-		case n > 2 || w.twice.has(i):
+		case n > 3 || w.twice.has(i):
 			return fmt.Sprintf("node %d is released again and again", i)
-		case n > 0 && !w.held.has(i):
+		case n > 0 && !w.may.has(i):
 			return fmt.Sprintf("node %d is released without having granted", i)
-		case ended && w.released && w.held.has(i) && n == 0 && !(w.deleted | w.denied).has(i):
+		case ended && w.released && w.may.has(i) && n == 0 && !(w.deleted | w.denied).has(i):
 			return fmt.Sprintf("node %d keeps the lock", i)
 		}
 	}
-	if ended && w.releasing != 0 {
+	switch {
+	case ended && w.pending != 0:
+		return "an acquisition is pending for ever"
+	case ended && w.releasing != 0:
 		return "a release is under way for ever"
 	}
 	return ""
@@ -163,32 +226,43 @@ func (w *world) wrong(ended bool) string {
 
 // key is what makes a world a new one.
 type key struct {
-	held, pending, deleted, denied nodeSet
-	ops                            [2]operation
-	later                          [2]int
+	held, pending, doubtful, deleted nodeSet
+	lost                             bool
+	may, open, denied                nodeSet
+	ops                              [2]operation
+	later                            [2]int
+}
+
+func (w *world) key() key {
+	return key{w.held, w.pending, w.doubtful, w.deleted, w.holding.over, w.may, w.open, w.denied, w.ops, w.later}
 }
 
 // TestHolding goes through everything that can happen to a lease of two nodes, some of whose grants come late, while it is
-// extended and released or released twice: in every order, with every answer, and with operations that end at any moment.
-// (A third node would only add votes, for which there is TestTally, and a million states.)
+// extended, heals, and is released: in every order, with every answer, and with operations that end at any moment.
+// (A third node would only add votes, for which there is TestTally, and millions of states.)
 func TestHolding(t *testing.T) {
-	for _, releases := range [][2]bool{{false, true}, {true, true}} {
+	for _, releases := range [][2]bool{{false, true}, {true, true}, {false, false}} {
 		for _, held := range []nodeSet{set(0), set(0, 1)} {
 			seen := map[key]bool{}
-			todo := []world{{holding: holding{held: held, pending: allOf(2) &^ held}}}
+			todo := []world{{holding: holding{held: held, pending: allOf(2) &^ held}, may: held}}
+			healed := false
 			for len(todo) > 0 {
 				w := todo[len(todo)-1]
 				todo = todo[:len(todo)-1]
 				next := w.steps(releases)
-				if wrong := w.wrong(len(next) == 0); wrong != "" {
+				if wrong := w.check(len(next) == 0); wrong != "" {
 					t.Fatalf("%s: %+v", wrong, w)
 				}
+				healed = healed || (w.held&w.doubtful) != 0
 				for _, v := range next {
-					if h := v.holding; !seen[key{h.held, h.pending, h.deleted, v.denied, v.ops, v.later}] {
-						seen[key{h.held, h.pending, h.deleted, v.denied, v.ops, v.later}] = true
+					if k := v.key(); !seen[k] {
+						seen[k] = true
 						todo = append(todo, v)
 					}
 				}
+			}
+			if !healed && !releases[1] {
+				t.Error("it never healed")
 			}
 			t.Logf("releases %v, held %b: %d states", releases, held, len(seen))
 		}
@@ -198,8 +272,8 @@ func TestHolding(t *testing.T) {
 // A grant that came late, with a counter past the token, is extended and released by its own.
 func TestHoldingAheadOfTheToken(t *testing.T) {
 	h := holding{held: set(0, 1), pending: set(2, 3)}
-	h.late(2, true, 9, 8, false)
-	h.late(3, true, 8, 8, false)
+	h.late(2, yes, 9, 8, false)
+	h.late(3, yes, 8, 8, false)
 	if h.held != allOf(4) || h.pending != 0 || len(h.ahead) != 1 || h.ahead[2] != 9 {
 		t.Errorf("%+v", h)
 	}
@@ -209,7 +283,7 @@ func TestHoldingAheadOfTheToken(t *testing.T) {
 func TestHoldingGivesBackTheTurn(t *testing.T) {
 	for _, released := range []bool{false, true} {
 		h := holding{held: set(0, 1), pending: set(2), released: released}
-		if got := h.late(2, false, 0, 8, true); got != released {
+		if got := h.late(2, no, 0, 8, true); got != released {
 			t.Errorf("released %t: %t", released, got)
 		}
 	}

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"sync"
+	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/node"
@@ -14,7 +15,9 @@ type lease struct {
 
 	mu sync.Mutex
 	holding
-	waiting *poll // are told when a pending node has answered
+	until   time.Time    // when the keys of the last majority end
+	sending []*node.Call // by node: the acquisition that is pending
+	waiting *poll        // are told when a pending node has answered
 }
 
 // aheadOn returns the counter of node i if that is ahead of the token, or 0.
@@ -24,26 +27,62 @@ func (l *lease) aheadOn(i int) uint64 {
 	return l.ahead[i]
 }
 
+// landed reports whether all acquisitions that were sent to node i are known to have been executed.
+func (l *lease) landed(i int) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.doubtful.has(i)
+}
+
 // turnElsewhere reports that the turn is on a node that the lease does not have, so that no release will pass it on.
 func (l *lease) turnElsewhere() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.turn != nil && !(l.held | l.pending).has(l.turn.node)
+	return l.turn != nil && !(l.held | l.pending | l.doubtful).has(l.turn.node)
+}
+
+// await notes that the acquisition of node i, of n, goes on. Call with mu held.
+func (l *lease) await(i int, c *node.Call, n int) {
+	l.pending |= only(i)
+	if l.sending == nil {
+		l.sending = make([]*node.Call, n)
+	}
+	l.sending[i] = c
+}
+
+// withdraw takes back the acquisitions that were not sent yet. Call with mu held.
+func (l *lease) withdraw() {
+	l.pending.each(func(i int) {
+		if l.sending[i].Withdraw() {
+			l.pending &^= only(i)
+			l.sending[i] = nil
+		}
+	})
 }
 
 // late records a node's answer that came after the round was won.
 func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
 	b.memory.note(req.Key, false, v.Counter)
+	a := no
+	switch {
+	case v.Granted:
+		a = yes
+	case v.Doubtful:
+		a = unknown
+	}
 	l.mu.Lock()
-	orphan := l.late(i, v.Granted, v.Counter, req.Fence, l.turn.on(i) != "")
+	l.sending[i] = nil // it is part of something larger
+	l.over = l.over || time.Now().After(l.until)
+	landed := a != unknown && !l.doubtful.has(i)
+	orphan := l.holding.late(i, a, v.Counter, req.Fence, l.turn.on(i) != "")
 	for w := l.waiting; w != nil; w = w.next {
-		w.late <- i // has room
+		if w.absent.has(i) {
+			w.absent &^= only(i)
+			w.late <- i // has room
+		}
 	}
 	l.mu.Unlock()
-	if v.Doubtful {
-		b.nodes[i].Undo(req, false)
-	}
-	if orphan { // released everywhere else, where those who wait have been told
-		b.nodes[i].ReleaseLater(req, l.turn.on(i))
+	if orphan { // nobody else will, now or any more
+		b.nodes[i].ReleaseLater(req, landed, l.turn.on(i))
 	}
 }

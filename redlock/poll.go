@@ -23,12 +23,14 @@ type poll struct {
 	votes votes
 	tally tally
 	room  *room
-	used  bool        // a call may still come to the room
-	late  chan int    // nodes that were pending and have answered; nil if none was
-	next  *poll       // that takes part in the lease as well
-	calls []node.Call // by node
-	like  *node.Call  // one of them, for the others to have the same words
-	errs  []error     // by node; nil: none
+	used  bool     // a call may still come to the room
+	late  chan int // nodes that were pending and have answered; nil if none was
+	// absent are those that have not answered yet, guarded by the lease's mu.
+	absent nodeSet
+	next   *poll       // that takes part in the lease as well
+	calls  []node.Call // by node
+	like   *node.Call  // one of them, for the others to have the same words
+	errs   []error     // by node; nil: none
 }
 
 const (
@@ -44,6 +46,7 @@ func (p *poll) releases() bool { return p.op == opRelease }
 
 // run asks and waits until a majority has said yes, or cannot any more, or ctx or the budget ends.
 func (p *poll) run(ctx context.Context) error {
+	start := time.Now()
 	if p.b.closed() {
 		if p.releases() { // Close waits for this before it closes the nodes, each of which then gets one more try
 			p.enter(0)
@@ -56,7 +59,11 @@ func (p *poll) run(ctx context.Context) error {
 		return locker.ErrClosed
 	}
 	p.begin(ctx)
-	return p.wait()
+	err := p.wait()
+	if !p.releases() {
+		p.heal(start)
+	}
+	return err
 }
 
 // begin asks.
@@ -173,9 +180,12 @@ func (p *poll) linger() {
 func (p *poll) join() (ask nodeSet) {
 	p.l.mu.Lock()
 	defer p.l.mu.Unlock()
+	if p.releases() {
+		p.l.withdraw()
+	}
 	p.tally, ask = p.l.begin(len(p.calls), p.releases())
 	if p.tally.awaited != 0 {
-		p.late = p.room.late
+		p.late, p.absent = p.room.late, p.tally.awaited
 		p.next, p.l.waiting = p.l.waiting, p
 	}
 	return ask
@@ -189,16 +199,17 @@ func (p *poll) ask(i int) {
 		own.Fence = ahead
 		req, like = &own, nil
 	}
-	turn := ""
+	usual := req == &p.req
 	if p.releases() {
-		if turn = p.l.turn.on(i); turn != "" {
+		turn, landed := p.l.turn.on(i), p.l.landed(i)
+		if usual = usual && turn == "" && landed; !usual {
 			like = nil
 		}
-		p.b.nodes[i].StartRelease(c, like, p.room.ready, i, req, turn)
+		p.b.nodes[i].StartRelease(c, like, p.room.ready, i, req, landed, turn)
 	} else {
 		p.b.nodes[i].StartExtend(c, like, p.room.ready, i, req)
 	}
-	if req == &p.req && turn == "" {
+	if usual {
 		p.like = c
 	}
 }
@@ -206,9 +217,12 @@ func (p *poll) ask(i int) {
 // arrived is told that node i, which was pending, has answered.
 func (p *poll) arrived(i int) {
 	p.l.mu.Lock()
-	granted := p.l.held.has(i)
+	has := p.l.held
+	if p.releases() {
+		has |= p.l.doubtful
+	}
 	p.l.mu.Unlock()
-	p.tally.arrived(i, granted).each(p.ask)
+	p.tally.arrived(i, has.has(i)).each(p.ask)
 }
 
 func (p *poll) answer(c *node.Call) {
@@ -237,17 +251,21 @@ func answerOf(err error) answer {
 	}
 }
 
-// settle is told once of each node of a release that was asked, or should have been, also if its answer comes after the
-// decision.
+// settle is told once of each node that was asked, or should have been, also if its answer comes after the decision.
 func (p *poll) settle(i int, err error, unfinished bool) {
+	a := answerOf(err)
+	p.l.mu.Lock()
 	if !p.releases() {
+		if a == no {
+			p.l.deny(i)
+		}
+		p.l.mu.Unlock()
 		return
 	}
-	p.l.mu.Lock()
-	later := p.l.settle(i, answerOf(err))
+	later := p.l.settle(i, a)
 	p.l.mu.Unlock()
 	if later || unfinished {
-		p.b.nodes[i].ReleaseLater(&p.req, p.l.turn.on(i))
+		p.b.nodes[i].ReleaseLater(&p.req, p.l.landed(i), p.l.turn.on(i))
 	}
 }
 

@@ -33,6 +33,7 @@ type street struct {
 	backends []*backend        // of the clients
 	state    map[[2]int]string // of the way from a client to a node: "hung", "dead", or in order
 	attempts map[string]int    // acquisitions, by their token: how many nodes were asked
+	extended map[string]bool   // tokens of leases that were extended
 	turns    int               // how often a node was asked for the turn
 	bare     bool              // clients to come cannot subscribe
 }
@@ -40,7 +41,7 @@ type street struct {
 const everybody = -1
 
 func newStreet(t *testing.T) *street {
-	s := &street{t: t, state: map[[2]int]string{}, attempts: map[string]int{}}
+	s := &street{t: t, state: map[[2]int]string{}, attempts: map[string]int{}, extended: map[string]bool{}}
 	for range 5 {
 		s.nodes = append(s.nodes, simnode.New())
 	}
@@ -54,6 +55,9 @@ func isAcquiring(cmd drivers.Command) bool {
 	return len(cmd) > 6 && cmd[2] == "3" && strings.Contains(cmd[5], ":gone:")
 }
 func isTurn(cmd drivers.Command) bool { return len(cmd) > 4 && cmd[2] == "4" }
+func isExtending(cmd drivers.Command) bool {
+	return len(cmd) == 8 && cmd[2] == "2" && strings.HasSuffix(cmd[4], ":fence")
+}
 
 func (s *street) client() *locker.Client {
 	c := len(s.clients)
@@ -113,10 +117,12 @@ func (s *street) note(i int, cmds []drivers.Command) {
 		switch {
 		case isAcquiring(cmd):
 			mask := 1 << i
-			if s.attempts[cmd[6]]&mask != 0 {
+			if s.attempts[cmd[6]]&mask != 0 && !s.extended[cmd[6]] {
 				s.t.Errorf("node %d is asked twice for the same token", i)
 			}
 			s.attempts[cmd[6]] |= mask
+		case isExtending(cmd): // after which it may heal
+			s.extended[cmd[5]] = true
 		case isTurn(cmd):
 			s.turns++
 		}

@@ -186,11 +186,11 @@ func (r *round) heard(i int, v *node.Vote) {
 // doubt elsewhere is undone.
 func (r *round) keep(turn *turn) *lease {
 	r.req.Fence = r.attempt.token
-	l := &lease{turn: turn}
+	l := &lease{turn: turn, until: r.start.Add(r.req.TTL)}
 	l.mu.Lock() // a late answer waits until all is set
 	defer l.mu.Unlock()
 	r.lease = l
-	l.pending = r.settle()
+	r.settle()
 	r.b.memory.note(r.req.Key, false, r.maxCounter())
 	return l
 }
@@ -202,23 +202,19 @@ func (r *round) undo() {
 	r.b.memory.note(r.req.Key, r.split(), r.maxCounter())
 }
 
-// settle ends the round. It returns the nodes that were asked and have not answered; see Late. Acquisitions that were not
-// sent yet are not sent any more.
-func (r *round) settle() (pending nodeSet) {
+// settle ends the round. Acquisitions that were not sent yet are only sent if it was won: then every node is asked, and of who
+// has not answered Late is told.
+func (r *round) settle() {
 	(r.attempt.raised &^ (r.attempt.agreed | r.attempt.failed)).each(func(i int) {
 		_, done := r.raises[i].Leave(nil) // a raise that is executed after the release is refused
 		r.used = r.used || done
 	})
 	r.sent.each(func(i int) {
 		if !r.seen.has(i) {
-			wasSent, done := r.ballots[i].call.Leave(r)
-			if !done {
+			if !r.leave(i) {
 				r.told.silent(i)
 				if r.gaveUp {
 					r.b.health.silent(i)
-				}
-				if wasSent {
-					pending |= only(i)
 				}
 				return
 			}
@@ -228,7 +224,19 @@ func (r *round) settle() (pending nodeSet) {
 		r.known(i)
 	})
 	r.b.rooms.leave(r.room, r.used)
-	return pending
+}
+
+// leave stops waiting for node i's vote. It reports whether that is there.
+func (r *round) leave(i int) (done bool) {
+	c := &r.ballots[i].call
+	if r.lease == nil {
+		_, done = c.Leave(r)
+		return done
+	}
+	if done = c.Follow(r); !done {
+		r.lease.await(i, c, len(r.ballots))
+	}
+	return done
 }
 
 // known settles a vote that has come in time.
@@ -240,7 +248,7 @@ func (r *round) known(i int) {
 	case v.Granted:
 		r.lease.grant(i, v.Counter, r.attempt.token)
 	case v.Doubtful:
-		r.b.nodes[i].Undo(&r.req, false)
+		r.lease.doubtful |= only(i)
 	}
 }
 

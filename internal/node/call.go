@@ -49,6 +49,17 @@ func (c *Call) Leave(late Latecomer) (wasSent, done bool) {
 	return c.node.queue.leave(c, late)
 }
 
+// Follow is for a caller that does not wait any longer either, but wants the command to be carried out, also if it was not
+// sent yet: late is told when the outcome is known. If it is known already, done is true, and late is not told.
+func (c *Call) Follow(late Latecomer) (done bool) {
+	return c.node.queue.follow(c, late)
+}
+
+// Withdraw takes a command back that was not sent yet, and reports whether it could; nobody is told of it then.
+func (c *Call) Withdraw() bool {
+	return c.node.queue.withdraw(c)
+}
+
 // Vote is a node's answer to an attempt to acquire.
 type Vote struct {
 	Granted bool
@@ -146,13 +157,22 @@ func (c *Call) extend(req *locker.Request) {
 	extendScript.call(c, "2", k.lock, k.derived[fenceKey], req.Token, milliseconds(req.TTL), decimal(req.Fence))
 }
 
-// StartRelease sends one release of an acquisition that is known to have been executed. turn is the ID of the Turn on
-// this node that it was made by, if any. See also [Node.ReleaseLater] and [Node.Undo].
-func (n *Node) StartRelease(c, like *Call, ready chan<- *Call, tag int, req *locker.Request, turn string) {
+// StartRelease sends one release. landed says that all acquisitions of req are known to have been executed; otherwise they
+// are also kept from landing later. turn is the ID of the Turn on this node that they were made by, if any. See also
+// [Node.ReleaseLater] and [Node.Undo].
+func (n *Node) StartRelease(c, like *Call, ready chan<- *Call, tag int, req *locker.Request, landed bool, turn string) {
 	if !c.prepare(n, like, ready, tag) {
-		c.release(req, 0, wakesTurn, turn)
+		c.release(req, tombstoneOf(req, landed), wakesTurn, turn)
 	}
 	n.send(c)
+}
+
+// tombstoneOf is the life in ms of what keeps an acquisition from landing; 0 if it has.
+func tombstoneOf(req *locker.Request, landed bool) int64 {
+	if landed {
+		return 0
+	}
+	return inMilliseconds(req.TTL + cleanupLife)
 }
 
 // release composes the release that [cleanup.command] does, for an attempt that is known to have been executed, or may
@@ -189,8 +209,8 @@ func (c *Call) release(req *locker.Request, tombstone int64, w wakes, turn strin
 
 // ReleaseLater does the same in the background, and goes on until the node has answered or there can be nothing left to
 // release.
-func (n *Node) ReleaseLater(req *locker.Request, turn string) {
-	c := n.undoing(req, true, wakesTurn)
+func (n *Node) ReleaseLater(req *locker.Request, landed bool, turn string) {
+	c := n.undoing(req, landed, wakesTurn)
 	c.turn = turn
 	n.cleaner.add(c)
 }

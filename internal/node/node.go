@@ -150,11 +150,7 @@ func (n *Node) release(ctx context.Context, c *Call, req *locker.Request, landed
 		c.keep = until
 		n.cleaner.add(c)
 	}
-	tombstone := int64(0)
-	if !landed {
-		tombstone = inMilliseconds(req.TTL + cleanupLife)
-	}
-	c.release(req, tombstone, w, "")
+	c.release(req, tombstoneOf(req, landed), w, "")
 	if err := n.do(ctx, c, n.queue.timeout, nil); err != nil {
 		later()
 		return n.fault(err)

@@ -154,13 +154,7 @@ func (q *queue) leave(c *Call, late Latecomer) (wasSent, done bool) {
 	defer q.mu.Unlock()
 	switch c.state {
 	case waiting:
-		for i, p := range q.pending {
-			if p == c {
-				q.pending = append(q.pending[:i], q.pending[i+1:]...)
-				break
-			}
-		}
-		c.state, c.ready = resolved, nil // close may have it in its hands
+		q.remove(c)
 		return false, false
 	case sent:
 		c.late, c.ready = late, nil
@@ -168,6 +162,36 @@ func (q *queue) leave(c *Call, late Latecomer) (wasSent, done bool) {
 	default:
 		return true, true
 	}
+}
+
+// remove takes c, which waits, back. Call with mu held.
+func (q *queue) remove(c *Call) {
+	if i := slices.Index(q.pending, c); i >= 0 {
+		q.pending = slices.Delete(q.pending, i, i+1)
+	}
+	c.state, c.ready, c.late = resolved, nil, nil // close may have it in its hands
+}
+
+// withdraw implements [Call.Withdraw].
+func (q *queue) withdraw(c *Call) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c.state != waiting {
+		return false
+	}
+	q.remove(c)
+	return true
+}
+
+// follow implements [Call.Follow].
+func (q *queue) follow(c *Call, late Latecomer) (done bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if c.state == resolved {
+		return true
+	}
+	c.late, c.ready = late, nil
+	return false
 }
 
 // lane is a goroutine that sends what callers do not send themselves. It ends when there has been nothing to send for a

@@ -48,6 +48,49 @@ func TestBusyNodeGathersCommands(t *testing.T) {
 	})
 }
 
+// latecomers is told of calls.
+type latecomers chan *Call
+
+func (l latecomers) Late(c *Call) { l <- c }
+
+// A caller that leaves may have its command carried out, also one that waits for a lane, or take that back.
+func TestCommandGoesOnWithoutItsCaller(t *testing.T) {
+	bubble(t, func(t *testing.T, d *fake, n *Node) {
+		wake := make(chan struct{})
+		d.will(until(wake, ok))
+		late := make(latecomers, maxLanes+2)
+		calls := make([]Call, maxLanes+2)
+		for i := range calls {
+			req := request("a")
+			n.StartExtend(&calls[i], nil, make(chan *Call, 1), i, &req)
+			if calls[i].Follow(late) {
+				t.Errorf("call %d is done", i)
+			}
+		}
+		synctest.Wait()
+		for i := range maxLanes + 1 {
+			if got, want := calls[i].Withdraw(), i == maxLanes; got != want {
+				t.Errorf("call %d was taken back: %t, want %t", i, got, want)
+			}
+		}
+		if calls[maxLanes].Withdraw() {
+			t.Error("it was taken back twice")
+		}
+		close(wake)
+		synctest.Wait()
+		told := map[int]bool{}
+		for len(late) > 0 {
+			told[(<-late).Tag] = true
+		}
+		if len(told) != maxLanes+1 || told[maxLanes] || !told[maxLanes+1] {
+			t.Errorf("told of %v", told)
+		}
+		if last := &calls[maxLanes+1]; !last.Follow(late) || last.Withdraw() || len(late) != 0 {
+			t.Error("it is not done")
+		}
+	})
+}
+
 // A server that forgot its scripts executes none of the commands that it refuses for that, and those of the batch whose
 // script it knows. Only the former are sent again.
 func TestOnlyRefusedCommandsAreSentAgain(t *testing.T) {

@@ -1,0 +1,58 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/node"
+)
+
+// healing is an acquisition, under the owner of a lease, on a node that lacks its lock: one that was not reached, that refused
+// because of a fault that has passed, or that has lost the key. Nobody waits for it.
+type healing struct {
+	b    *backend
+	l    *lease
+	req  locker.Request
+	sent time.Time
+	call node.Call
+}
+
+// heal asks the nodes that lack the lock for it again, after an extension that began at start. Not if whoever wanted that was
+// called away: the lease may have ended.
+func (p *poll) heal(start time.Time) {
+	b, l, now := p.b, p.l, time.Now()
+	var refused []*healing
+	l.mu.Lock()
+	if end := start.Add(p.req.TTL); p.tally.outcome() == won && end.After(l.until) {
+		l.until = end
+	}
+	l.over = l.over || now.After(l.until)
+	l.heal(&p.tally, b.closed() || errors.Is(p.leaving.Ctx.Err(), context.Canceled)).each(func(i int) {
+		if b.roster.double(i) != nil {
+			l.pending &^= only(i)
+			return
+		}
+		h := &healing{b: b, l: l, req: p.req, sent: now}
+		// Above the token, also where the counter is forgotten and the clock slow.
+		b.nodes[i].StartAcquire(&h.call, nil, nil, i, &h.req, node.Acquisition{Quantum: quantum, Hint: p.req.Fence})
+		l.await(i, &h.call, len(b.nodes))
+		if h.call.Follow(h) {
+			refused = append(refused, h)
+		}
+	})
+	l.mu.Unlock()
+	for _, h := range refused {
+		h.Late(&h.call)
+	}
+}
+
+// Late is told of the node's answer.
+func (h *healing) Late(c *node.Call) {
+	v := c.Vote()
+	if v.Granted || isHeld(v.Err) {
+		h.b.health.answered(c.Tag, time.Since(h.sent))
+	}
+	h.b.late(h.l, &h.req, c.Tag, v)
+}

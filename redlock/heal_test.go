@@ -1,0 +1,340 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
+)
+
+// ward is five nodes, each of which can be given an illness.
+type ward struct {
+	*backend
+	nodes []*simnode.Node
+	mu    sync.Mutex
+	ill   map[int]simnode.Network
+	asked [5]atomic.Int64 // acquisitions that reached each node
+}
+
+func newWard(t *testing.T) *ward {
+	w := &ward{ill: map[int]simnode.Network{}}
+	w.backend, w.nodes = quorum(t, func(i int) simnode.Network {
+		return func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			for _, cmd := range cmds {
+				if isAcquiring(cmd) {
+					w.asked[i].Add(1)
+				}
+			}
+			w.mu.Lock()
+			ill := w.ill[i]
+			w.mu.Unlock()
+			if ill != nil {
+				return ill(ctx, cmds, execute)
+			}
+			return execute(), nil
+		}
+	}, 5)
+	return w
+}
+
+// falls gives the first n nodes an illness; nil: they recover.
+func (w *ward) falls(n int, ill simnode.Network) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := range n {
+		w.ill[i] = ill
+	}
+}
+
+// has returns the nodes that have the lock.
+func (w *ward) has() (has nodeSet) {
+	for i, n := range w.nodes {
+		if slices.Contains(n.Keys(), "k") {
+			has |= only(i)
+		}
+	}
+	return has
+}
+
+func (w *ward) ends(t *testing.T) {
+	t.Helper()
+	if err := w.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func unreachable(context.Context, []drivers.Command, func() []drivers.Reply) ([]drivers.Reply, error) {
+	return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+}
+
+func refusing(_ context.Context, cmds []drivers.Command, _ func() []drivers.Reply) ([]drivers.Reply, error) {
+	return slices.Repeat([]drivers.Reply{drivers.ServerError("OOM command not allowed")}, len(cmds)), nil
+}
+
+func replyLost(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+	execute()
+	return nil, io.EOF
+}
+
+func neverArrives(context.Context, []drivers.Command, func() []drivers.Reply) ([]drivers.Reply, error) {
+	return nil, io.EOF
+}
+
+// A minority that lacks the lock, whatever the reason, has it after an extension or two, and stands in when others fail.
+func TestLeaseHeals(t *testing.T) {
+	for name, tt := range map[string]struct {
+		ill     simnode.Network
+		forget  func(n *simnode.Node)
+		extends int // how many extensions it takes
+	}{
+		"it could not be reached":   {ill: unreachable, extends: 1},
+		"it was out of memory":      {ill: refusing, extends: 1},
+		"the acquisition got lost":  {ill: neverArrives, extends: 1},
+		"its answer got lost":       {ill: replyLost, extends: 0},
+		"the key was deleted":       {forget: func(n *simnode.Node) { n.Expire(func(string) bool { return true }) }, extends: 1},
+		"it restarted without data": {forget: (*simnode.Node).Flush, extends: 1},
+		"somebody else had it":      {ill: occupied, forget: (*simnode.Node).Flush, extends: 1},
+		"it did not answer in time": {ill: swallowedUp, extends: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				w := newWard(t)
+				w.falls(2, tt.ill)
+				req := acquired(t, w.backend)
+				time.Sleep(10 * time.Second) // nobody waits for them any more
+				w.falls(2, nil)
+				if tt.forget != nil {
+					for _, n := range w.nodes[:2] {
+						tt.forget(n)
+					}
+				}
+				for range tt.extends {
+					if err := w.Extend(t.Context(), req); err != nil {
+						t.Fatal(err)
+					}
+					synctest.Wait()
+				}
+				if got := w.has(); got != allOf(5) {
+					t.Errorf("after %d extensions, nodes %b have the lock", tt.extends, got)
+				}
+				if tt.extends == 0 {
+					_ = w.Extend(t.Context(), req) // it learns that they have it
+					synctest.Wait()
+				}
+				w.mu.Lock()
+				w.ill[3], w.ill[4] = unreachable, unreachable
+				w.mu.Unlock()
+				if err := w.Extend(t.Context(), req); err != nil {
+					t.Errorf("Extend by those that were ill: %v", err)
+				}
+				if err := w.Release(t.Context(), req); err != nil {
+					t.Errorf("Release by those that were ill: %v", err)
+				}
+				w.mu.Lock()
+				w.ill = map[int]simnode.Network{}
+				w.mu.Unlock()
+				time.Sleep(3 * time.Second)
+				if got := w.has(); got != 0 {
+					t.Errorf("after Unlock, nodes %b have the lock", got)
+				}
+				w.ends(t)
+			})
+		})
+	}
+}
+
+func swallowedUp(ctx context.Context, _ []drivers.Command, _ func() []drivers.Reply) ([]drivers.Reply, error) {
+	<-ctx.Done()
+	return nil, io.EOF
+}
+
+// occupied answers acquisitions with somebody else's lock.
+func occupied(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+	replies := execute()
+	for i, cmd := range cmds {
+		if isAcquiring(cmd) {
+			replies[i] = []drivers.Reply{int64(0), int64(1000), int64(1), "somebody"}
+		}
+	}
+	return replies, nil
+}
+
+// A majority that lacks the lock is loss, and does not heal: neither by the extension that finds it nor by a later one.
+func TestLostLeaseDoesNotHeal(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		w := newWard(t)
+		req := acquired(t, w.backend)
+		for _, n := range w.nodes[:3] {
+			n.Expire(func(string) bool { return true })
+		}
+		for range 3 {
+			if err := w.Extend(t.Context(), req); !errors.Is(err, locker.ErrNotHeld) {
+				t.Errorf("Extend: %v", err)
+			}
+			time.Sleep(time.Second)
+		}
+		if got := w.has(); got != set(3, 4) {
+			t.Errorf("nodes %b have the lock", got)
+		}
+		w.ends(t)
+	})
+}
+
+// Two nodes lack the lock when a third one hangs: the extension that fails heals them, and so the next one succeeds.
+func TestExtensionThatFailsHeals(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		w := newWard(t)
+		w.falls(2, unreachable)
+		req := acquired(t, w.backend)
+		w.falls(2, nil)
+		w.mu.Lock()
+		w.ill[4] = swallowedUp
+		w.mu.Unlock()
+		if err := w.Extend(t.Context(), req); !errors.Is(err, locker.ErrNoQuorum) {
+			t.Errorf("Extend by two of five: %v", err)
+		}
+		synctest.Wait()
+		if err := w.Extend(t.Context(), req); err != nil {
+			t.Errorf("Extend by four of five: %v", err)
+		}
+		w.ends(t)
+	})
+}
+
+// What heals when Unlock begins, or when the lease is over, is released, at whatever time the node executes it, and whether
+// its answer comes or not; after Unlock nothing heals.
+func TestHealingThatComesTooLateIsUndone(t *testing.T) {
+	for _, after := range []time.Duration{0, 10 * time.Millisecond, 2 * time.Second, 20 * time.Second} {
+		for _, lost := range []string{"", "reply", "executed twice as late"} {
+			for _, unlocks := range []bool{false, true} {
+				virtual.Test(t, func(t *testing.T) {
+					w := newWard(t)
+					w.falls(1, unreachable)
+					req := acquired(t, w.backend)
+					time.Sleep(time.Second) // it is connected to again
+					var healing atomic.Bool
+					w.falls(1, func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+						if !slices.ContainsFunc(cmds, isAcquiring) {
+							return execute(), nil
+						}
+						healing.Store(true)
+						if lost == "" {
+							time.Sleep(after)
+							return execute(), nil
+						}
+						go func() {
+							if time.Sleep(after); lost != "reply" {
+								time.Sleep(after)
+							}
+							execute()
+						}()
+						time.Sleep(min(after, time.Second))
+						return nil, io.EOF
+					})
+					if err := w.Extend(t.Context(), req); err != nil {
+						t.Fatal(err)
+					}
+					if synctest.Wait(); !healing.Load() {
+						t.Fatal("it does not heal")
+					}
+					if unlocks {
+						if err := w.Release(t.Context(), req); err != nil {
+							t.Error(err)
+						}
+					} else {
+						l := req.Private.(*lease)
+						l.mu.Lock()
+						l.until = time.Now().Add(-time.Second)
+						l.mu.Unlock()
+					}
+					// The clean-up needs a moment. One that is neither unlocked nor answered is left to its TTL, as on a crash.
+					time.Sleep(45 * time.Second)
+					if got := w.has(); got.has(0) && (unlocks || lost == "" && after > 0) {
+						t.Errorf("executed after %v, %q lost, unlocked %t: the node has the lock", after, lost, unlocks)
+					}
+					w.ends(t)
+				})
+			}
+		}
+	}
+}
+
+// While a node does not answer, a lease has one acquisition under way to it, however often it is extended.
+func TestOneHealingAtATime(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		w := newWard(t)
+		w.falls(1, unreachable)
+		req := acquired(t, w.backend)
+		time.Sleep(time.Second)
+		w.asked[0].Store(0)
+		w.falls(1, swallowedUp)
+		for range 40 { // four seconds: less than an exchange's timeout
+			if err := w.Extend(t.Context(), req); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(100 * time.Millisecond)
+		}
+		if n := w.asked[0].Load(); n != 1 {
+			t.Errorf("it was asked %d times", n)
+		}
+		for i := range w.asked[1:] {
+			if n := w.asked[i+1].Load(); n != 1 {
+				t.Errorf("node %d, which has the lock, was asked %d times", i+1, n)
+			}
+		}
+		if err := w.Release(t.Context(), req); err != nil {
+			t.Error(err)
+		}
+		w.ends(t)
+	})
+}
+
+// A node that is busy when a majority has granted is asked nevertheless, unless the lock was released by then.
+func TestEveryNodeIsAsked(t *testing.T) {
+	for _, unlocks := range []bool{false, true} {
+		virtual.Test(t, func(t *testing.T) {
+			w := newWard(t)
+			w.falls(1, func(ctx context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				time.Sleep(time.Second)
+				return execute(), nil
+			})
+			for i := range 8 { // its lanes have enough to do
+				go func() {
+					req := locker.Request{Key: fmt.Sprint("other", i), Token: fmt.Sprint("other owner ", i), TTL: time.Minute}
+					_, _ = w.Acquire(t.Context(), req)
+				}()
+			}
+			synctest.Wait()
+			req := locker.Request{Key: "k", Token: "owner of the lease", TTL: time.Minute}
+			g, err := w.Acquire(t.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Fence, req.Private = g.Fence, g.Private
+			if unlocks {
+				if err := w.Release(t.Context(), req); err != nil {
+					t.Error(err)
+				}
+			}
+			time.Sleep(5 * time.Second)
+			asked := map[bool]int64{false: 9, true: 8}[unlocks]
+			if got := w.asked[0].Load(); got != asked || w.has().has(0) == unlocks {
+				t.Errorf("unlocked %t: it was asked %d times, and nodes %b have the lock", unlocks, got, w.has())
+			}
+			w.ends(t)
+		})
+	}
+}
