@@ -19,6 +19,14 @@ type turn struct {
 	*node.Turn
 }
 
+// keeper returns the node that keeps the queue for key: that of the turn, if there is one.
+func (b *backend) keeper(key string, t *turn) int {
+	if t != nil {
+		return t.node
+	}
+	return b.memory.fit(key, agreed(key, len(b.nodes)), len(b.nodes))
+}
+
 // on returns the turn's ID for node i, if that is where it is.
 func (t *turn) on(i int) string {
 	if t == nil || t.node != i {
@@ -143,7 +151,10 @@ func (q *queueing) run(ctx context.Context) (locker.Grant, error) {
 			}
 			lost = err != nil // no node keeps a queue
 			mine = s.Mine && s.Left == 0
-			late = time.Since(start) > patienceOf(s)
+			rest := patienceOf(s) - time.Since(start)
+			if late = rest <= 0; !late { // not all of those who began to wait together ask together
+				s.Again = min(s.Again, rest+rand.N(maxBackoff))
+			}
 		}
 		if mine || lost || late {
 			g, err := q.attempt(ctx, mine)
@@ -202,7 +213,7 @@ func (q *queueing) stand(ctx context.Context) (s node.Standing, err error) {
 	n := len(q.b.nodes)
 	for range n {
 		if q.turn == nil {
-			q.take(q.b.memory.fit(q.req.Key, agreed(q.req.Key, n), n))
+			q.take(q.b.keeper(q.req.Key, nil))
 		}
 		i := q.turn.node
 		start := time.Now()
