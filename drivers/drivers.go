@@ -13,8 +13,10 @@
 package drivers
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"regexp"
 	"strings"
 )
 
@@ -72,11 +74,20 @@ type ServerError string
 // Error returns the reply as the server sent it.
 func (e ServerError) Error() string { return string(e) }
 
-// Code returns the first word: "NOSCRIPT", "READONLY", "WRONGPASS", "ERR", …
+// Code returns the first word: "NOSCRIPT", "READONLY", "WRONGPASS", "ERR", … A server before Redis 7 puts words of its own
+// before an error that a script ran into, as in "ERR Error running script (call to f_…): @user_script:1: @user_script: 1:
+// -OOM command not allowed …": then it is the first word of that error, "OOM".
 func (e ServerError) Code() string {
+	if m := inScript.FindStringSubmatch(string(e)); m != nil {
+		return cmp.Or(m[1], "ERR")
+	}
 	code, _, _ := strings.Cut(string(e), " ")
 	return code
 }
+
+// inScript matches what those servers put before an error in a script, without the first words if the script caught and
+// returned it, and then the error's code. It may have none, as in "The user executing the script can't run this command".
+var inScript = regexp.MustCompile(`^(?:ERR Error running script \(call to f_[0-9a-f]+\): )?(?:@user_script: ?[0-9]+: )+(?:-?([A-Z]{2,})(?: |$))?`)
 
 // ErrNotSent is matched by errors of [Driver.Do] when it is certain that no command of the batch reached the
 // server. Everything else counts as "may have been executed" and costs a clean-up.

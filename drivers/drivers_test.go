@@ -25,6 +25,25 @@ func TestServerErrorCode(t *testing.T) {
 	assert.Equal(t, "ERR some  prose", drivers.ServerError("ERR some  prose").Error())
 }
 
+// What servers before Redis 7 put before an error that a script ran into hides no code, and is taken for none.
+func TestServerErrorCodeInAScript(t *testing.T) {
+	const raised = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @user_script:17: "
+	for text, want := range map[string]string{
+		raised + "@user_script: 17: -OOM command not allowed when used memory > 'maxmemory'.":                           "OOM",
+		raised + "@user_script: 17: -READONLY You can't write against a read only replica.":                             "READONLY",
+		raised + "WRONGTYPE Operation against a key holding the wrong kind of value":                                    "WRONGTYPE",
+		raised + "@user_script: 17: The user executing the script can't run this command or subcommand":                 "ERR",
+		raised + "@user_script: 17: Unknown Redis command called from Lua script":                                       "ERR",
+		"@user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.":                                     "OOM",
+		"@user_script: 1: The user executing the script can't run this command or subcommand":                           "ERR",
+		"ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @enable_strict_lua:15: no -OOM": "ERR",
+		"ERR no error of @user_script:1: OOM":                                                                           "ERR",
+	} {
+		assert.Equal(t, want, drivers.ServerError(text).Code(), text)
+		assert.Equal(t, text, drivers.ServerError(text).Error())
+	}
+}
+
 func TestNotSentMatchesBoth(t *testing.T) {
 	err := drivers.NotSent(io.EOF)
 	require.ErrorIs(t, err, drivers.ErrNotSent)

@@ -14,15 +14,35 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// The user that the README recommends may do all that locks need, for every kind of key, and waiters are told.
+// The user that the README recommends may do all that locks need, for every kind of key, and waiters are told. There is one
+// rule for servers that know rights on channels, and one for those that do not.
 func TestUserOfTheReadme(t *testing.T) {
 	readme, err := os.ReadFile("../README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rule, _ := strings.Cut(string(readme), "\nACL SETUSER ")
-	rule, _, _ = strings.Cut(rule, "```")
+	var rules []string
+	for _, block := range strings.Split(string(readme), "\nACL SETUSER ")[1:] {
+		rule, _, _ := strings.Cut(block, "```")
+		rules = append(rules, rule)
+	}
+	if len(rules) != 2 || !strings.Contains(rules[0], "&") {
+		t.Fatalf("want a rule with channels and one without, seen %q", rules)
+	}
+	var without []string
+	for _, word := range strings.Fields(rules[0]) {
+		if !strings.HasPrefix(word, "&") {
+			without = append(without, word)
+		}
+	}
+	if want := strings.Join(without, " "); strings.Join(strings.Fields(rules[1]), " ") != want {
+		t.Errorf("the rule without channels is %q, want %q", rules[1], want)
+	}
 	s := redistest.Start(t)
+	rule := rules[0]
+	if !s.ChannelRights(t) {
+		rule = rules[1]
+	}
 	args := []any{"ACL", "SETUSER"}
 	for _, word := range strings.Fields(rule) {
 		args = append(args, word)

@@ -236,6 +236,28 @@ func TestOtherLibrariesLocksCount(t *testing.T) {
 	}
 }
 
+// A refusal from inside of a script leaves no doubt that nothing was set, however the server words it.
+func TestRefusalInAScriptLeavesNoDoubt(t *testing.T) {
+	s, n := real(t)
+	for code, refuse := range map[string][]any{
+		"OOM":      {"CONFIG", "SET", "maxmemory", 1},
+		"READONLY": {"REPLICAOF", "127.0.0.1", 1},
+	} {
+		s.Cmd(t, refuse...)
+		req := request("a")
+		ready := make(chan *Call, 1)
+		var c Call
+		n.StartAcquire(&c, nil, ready, 0, &req, Acquisition{Quantum: 1})
+		v := (<-ready).Vote()
+		var e drivers.ServerError
+		if !errors.As(v.Err, &e) || e.Code() != code || v.Doubtful {
+			t.Errorf("%s: %+v", code, v)
+		}
+		s.Cmd(t, "CONFIG", "SET", "maxmemory", 0)
+		s.Cmd(t, "REPLICAOF", "NO", "ONE")
+	}
+}
+
 func TestOutOfMemory(t *testing.T) {
 	s, n := real(t)
 	fence := acquire(t, n, "a", 10*time.Second)

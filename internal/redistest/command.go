@@ -30,6 +30,23 @@ func (s *Server) Cmd(tb testing.TB, args ...any) any {
 	return reply
 }
 
+// ChannelRights reports whether the server knows rights on channels, as ones before Redis 6.2 do not.
+func (s *Server) ChannelRights(tb testing.TB) bool {
+	tb.Helper()
+	_, err := s.Do("ACL", "SETUSER", "redistest", "&*")
+	s.Cmd(tb, "ACL", "DELUSER", "redistest")
+	return err == nil
+}
+
+// User makes a user by rules of ACL SETUSER, who may use all channels: a new user may use none where there are such rights.
+func (s *Server) User(tb testing.TB, name string, rules ...any) {
+	tb.Helper()
+	if s.ChannelRights(tb) {
+		rules = append([]any{"&*"}, rules...)
+	}
+	s.Cmd(tb, append([]any{"ACL", "SETUSER", name}, rules...)...)
+}
+
 // IsMaster reports whether the server says that it is a master. One that does not answer does not: who is promoted closes its
 // connections.
 func (s *Server) IsMaster() bool {
