@@ -45,7 +45,7 @@ func inModule(t *testing.T, module string, args []string, env ...string) *exec.C
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)
 	cmd.Dir = module
-	cmd.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS="), env...)
+	cmd.Env = append(append(os.Environ(), "GOWORK=off", "GOFLAGS=", "PATH="+redistest.Path(t)), env...)
 	return cmd
 }
 

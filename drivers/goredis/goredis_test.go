@@ -111,7 +111,7 @@ func TestBusyPoolIsNotSent(t *testing.T) {
 
 func TestCluster(t *testing.T) {
 	server := redistest.Start(t, "--cluster-enabled", "yes")
-	server.Cmd(t, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	server.AddSlots(t, 0, 16383)
 	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{server.Addr()}, ContextTimeoutEnabled: true})
 	defer func() { _ = client.Close() }()
 	d := goredis.New(client)

@@ -127,7 +127,7 @@ func TestExpiredConnectionMayHaveSent(t *testing.T) {
 
 func TestCluster(t *testing.T) {
 	server := redistest.Start(t, "--cluster-enabled", "yes")
-	server.Cmd(t, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	server.AddSlots(t, 0, 16383)
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ShuffleInit: true})
 	require.NoError(t, err)
 	defer client.Close()

@@ -33,7 +33,7 @@ func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, chan strin
 
 func TestClustersDoNotSubscribe(t *testing.T) {
 	server := redistest.Start(t, "--cluster-enabled", "yes")
-	server.Cmd(t, "CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+	server.AddSlots(t, 0, 16383)
 	for _, single := range []bool{false, true} {
 		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: single, ShuffleInit: true})
 		require.NoError(t, err)
@@ -45,7 +45,7 @@ func TestClustersDoNotSubscribe(t *testing.T) {
 
 // With RESP2 the client makes a second connection for messages, silently, and asks for nothing on the first one.
 func TestSubscribeWithTheCallersOptions(t *testing.T) {
-	server := redistest.Start(t, "--requirepass", "pw", "--user", "deaf", "on", ">pw", "~*", "+@all", "resetchannels")
+	server := redistest.Start(t, "--requirepass", "pw", "--user", "deaf", "on", ">pw", "~*", "+@all", "-subscribe")
 	for name, options := range map[string]rueidis.ClientOption{
 		"defaults":       {},
 		"RESP2":          {AlwaysRESP2: true, DisableCache: true},

@@ -192,6 +192,9 @@ func (b *bed) refusals(r *result, nodes []int) (n int) {
 	}
 	for _, i := range nodes {
 		info, _ := redis.String(b.do(i, "INFO", "errorstats"), nil)
+		if info == "" { // a server before Redis 6.2 does not count them
+			return 0
+		}
 		count, _ := strconv.Atoi(strings.TrimPrefix(field(info, "errorstat_"+r.kind.refusal), "count="))
 		n += count
 	}

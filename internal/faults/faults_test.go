@@ -55,7 +55,7 @@ func TestFaults(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	run := &report{began: time.Now(), seed: seed}
+	run := &report{began: time.Now(), seed: seed, server: redistest.Version(redistest.Binary(t))}
 	if long == 0 {
 		t.Parallel()
 	}

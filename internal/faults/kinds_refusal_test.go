@@ -74,7 +74,7 @@ var refusalKinds = []kind{
 	{
 		name: "CLIENT PAUSE", most: 2, what: "the server answers nobody",
 		strike: func(b *bed, nodes []int, d time.Duration) {
-			refusing([]command{{"CLIENT", "PAUSE", d.Milliseconds(), "ALL"}}, nil)(b, nodes, d)
+			refusing([]command{{"CLIENT", "PAUSE", d.Milliseconds()}}, nil)(b, nodes, d)
 		},
 	},
 	{

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -17,8 +16,9 @@ import (
 
 // report collects results.
 type report struct {
-	began time.Time
-	seed  uint64
+	began  time.Time
+	seed   uint64
+	server string // its version
 
 	mu      sync.Mutex
 	results []*result
@@ -152,14 +152,8 @@ func (r *report) faults() (n int) {
 }
 
 func (r *report) preamble(long time.Duration) string {
-	version, _ := exec.Command("redis-server", "--version").Output()
-	fields := strings.Fields(string(version))
-	name := "redis-server"
-	if len(fields) > 2 {
-		name += " " + strings.TrimPrefix(fields[2], "v=")
-	}
 	return fmt.Sprintf("`%s=%v go test -run TestFaults ./internal/faults`, %s, %s, %s/%s, %d processors, seed %d.\n",
-		durationEnv, long, r.began.Format("2 January 2006 15:04"), name+", "+runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.seed)
+		durationEnv, long, r.began.Format("2 January 2006 15:04"), r.server+", "+runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.seed)
 }
 
 // table is in Markdown.

@@ -100,7 +100,7 @@ func (w *witness) dial(ctx context.Context) (net.Conn, *bufio.Reader, error) {
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
 	in := bufio.NewReaderSize(conn, 1<<16)
-	for _, cmd := range []string{"ACL SETUSER " + witnessUser + " on nopass ~* &* +@all", "AUTH " + witnessUser + " any", "MONITOR"} {
+	for _, cmd := range []string{"ACL SETUSER " + witnessUser + " on nopass ~* +@all", "AUTH " + witnessUser + " any", "MONITOR"} {
 		_, _ = conn.Write([]byte(cmd + "\r\n"))
 		answer, err := in.ReadString('\n')
 		if err == nil && answer != "+OK\r\n" {

@@ -149,7 +149,7 @@ func TestScheduleWithoutChannel(t *testing.T) {
 // A releaser that may not publish releases, and serves the next, who will ask.
 func TestSchedulePublishRefused(t *testing.T) {
 	x := newLine(t)
-	x.s.Cmd(t, "ACL", "SETUSER", "mute", "on", ">pw", "~*", "+@all", "resetchannels")
+	x.s.User(t, "mute", "on", ">pw", "~*", "+@all", "-publish")
 	pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
 		return redis.Dial("tcp", x.s.Addr(), redis.DialUsername("mute"), redis.DialPassword("pw"))
 	}}

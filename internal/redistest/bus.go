@@ -172,7 +172,7 @@ func (b *Bus) serve(conn net.Conn, s *Server) {
 	if !b.admit(conn, r) {
 		return
 	}
-	up, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.bus)))
+	up, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port+busOffset)))
 	if err != nil || !b.admit(up, r) {
 		return
 	}

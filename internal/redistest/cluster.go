@@ -20,9 +20,8 @@ type Cluster struct {
 	ids map[*Server]string
 }
 
-// StartCluster runs a Redis Cluster until the test ends and returns once all its servers say that it is in order. It needs
-// Redis 7: older ones derive the port of the cluster's bus from the other, and it may be anybody's. args are for each server,
-// as in [Start].
+// StartCluster runs a Redis Cluster until the test ends and returns once all its servers say that it is in order. args are
+// for each server, as in [Start].
 func StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{ids: map[*Server]string{}}
@@ -39,12 +38,12 @@ func StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *
 		s.Cmd(tb, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 	}
 	for i, s := range c.Masters {
-		s.Cmd(tb, "CLUSTER", "ADDSLOTSRANGE", i*slots/masters, (i+1)*slots/masters-1)
+		s.AddSlots(tb, i*slots/masters, (i+1)*slots/masters-1)
 	}
 	for _, s := range c.Servers() {
 		for _, other := range c.Servers() { // not all by the first: what is not known yet is learned by gossip, which is slower
 			if s != other {
-				s.Cmd(tb, "CLUSTER", "MEET", "127.0.0.1", other.port, other.bus)
+				s.Cmd(tb, "CLUSTER", "MEET", "127.0.0.1", other.port, other.port+busOffset)
 			}
 		}
 	}
@@ -63,6 +62,16 @@ func StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *
 	}
 	c.Await(tb)
 	return c
+}
+
+// AddSlots gives a member of a cluster the slots from first to last. Servers before Redis 7 know no ADDSLOTSRANGE.
+func (s *Server) AddSlots(tb testing.TB, first, last int) {
+	tb.Helper()
+	args := []any{"CLUSTER", "ADDSLOTS"}
+	for slot := first; slot <= last; slot++ {
+		args = append(args, slot)
+	}
+	s.Cmd(tb, args...)
 }
 
 func startMember(tb testing.TB, args []string) *Server {
@@ -113,6 +122,12 @@ func (c *Cluster) Announce(tb testing.TB, s *Server, addr string) {
 		tb.Fatalf("redistest: %v", err)
 	}
 	s.Cmd(tb, "CONFIG", "SET", "cluster-announce-port", port)
+	if slots := s.Cmd(tb, "CLUSTER", "SLOTS"); !strings.Contains(fmt.Sprint(slots), "127.0.0.1 "+port+" ") {
+		// Before Redis 6.2, a server itself gives out what it was started with.
+		s.extra = append(s.extra, "--cluster-announce-port", port)
+		s.Restart()
+		c.Await(tb)
+	}
 	for _, other := range c.Servers() {
 		await(tb, "a cluster that knows the new address", func() bool {
 			slots, _ := other.Do("CLUSTER", "SLOTS")

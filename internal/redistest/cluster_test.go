@@ -26,7 +26,9 @@ func TestSlotsMoveBetweenMasters(t *testing.T) {
 	m := c.Move(t, slot, to)
 	require.True(t, m.Key())
 	_, err = from.Do("MGET", "{a}1", "{a}2")
-	require.ErrorContains(t, err, "TRYAGAIN", "one key is here, the other is there")
+	// Servers before Redis 7 send to the other one, which says TRYAGAIN to who comes with ASKING.
+	require.Error(t, err, "one key is here, the other is there")
+	require.Regexp(t, "^(TRYAGAIN|ASK) ", err.Error())
 	_, err = from.Do("GET", "{a}3")
 	require.ErrorContains(t, err, "ASK", "what is not here may be there")
 	m.Finish()

@@ -1,4 +1,4 @@
-// Package redistest starts real redis-servers for tests.
+// Package redistest starts real redis-servers for tests, or another server that speaks their protocol: [ServerEnv] names it.
 //
 // A server listens on a free port of the loopback interface, keeps its files in a directory of its own, and is
 // gone when its test is, however the test process ends. Nothing is shared between servers, so tests that use them
@@ -12,7 +12,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -28,6 +27,9 @@ import (
 // test run on a small machine keeps every core busy.
 const startTimeout = 15 * time.Second
 
+// busOffset is by how much the port of a cluster's bus is greater than that for clients.
+const busOffset = 10000
+
 // maxSocketPath is what every system has room for.
 const maxSocketPath = 100
 
@@ -39,7 +41,6 @@ type Server struct {
 	dir    string
 	port   int
 	member bool   // of a cluster
-	bus    int    // the other port of such a one
 	config string // of a sentinel; empty: it is none
 	tls    bool
 	caFile string
@@ -54,7 +55,7 @@ type Server struct {
 // Start runs a redis-server until the test ends and returns once it answers PING. It persists nothing, unless
 // args, which are appended to the command line, say otherwise ("--appendonly", "yes").
 //
-// A machine without redis-server fails the test: a skipped test would be mistaken for a passed one.
+// A machine without the server fails the test, see [Binary].
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	s := prepare(tb, args)
@@ -73,11 +74,8 @@ func StartWith(tb testing.TB, env []string, args ...string) *Server {
 
 func prepare(tb testing.TB, args []string) *Server {
 	tb.Helper()
-	binary, err := exec.LookPath("redis-server")
-	if err != nil {
-		tb.Fatalf("this test needs a real redis-server, and none is in PATH: install one " +
-			"(apt-get install -y --no-install-recommends redis-server) or run the tests by `make test`, which does so")
-	}
+	binary := Binary(tb)
+	nameOnFailure(tb, binary)
 	// Not tb.TempDir: the path of a unix socket has room for about a hundred bytes, and test names can be longer.
 	dir, err := os.MkdirTemp("", "redistest")
 	if err == nil && len(dir)+len("/sock") > maxSocketPath { // a long TMPDIR
@@ -101,7 +99,7 @@ func (s *Server) launch() {
 	s.tb.Helper()
 	var err error
 	for range 20 {
-		s.port, s.bus = freePort(), freePort()
+		s.port = freePort()
 		if err = s.run(); !errors.Is(err, errTaken) {
 			break
 		}
@@ -113,10 +111,11 @@ func (s *Server) launch() {
 
 // freePort returns a port that nobody listens on at this moment. It stays below the range from which the kernel
 // takes the local ports of outgoing connections: in that range any client on this machine could occupy the port
-// of a server that is down for a moment between Kill and Restart.
+// of a server that is down for a moment between Kill and Restart. So does the port of the bus that a cluster's member has:
+// it is busOffset above, for servers before Redis 7 let nobody choose it, and nobody else's either.
 func freePort() int {
 	for {
-		port := 10000 + rand.IntN(20000)
+		port := 10000 + rand.IntN(busOffset)
 		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
 		if err == nil {
 			_ = l.Close()
@@ -145,9 +144,6 @@ func (s *Server) run() error {
 	if !s.tls {
 		// A redis-server built without TLS does not know the option.
 		args = slices.Delete(args, 2, 4)
-	}
-	if s.member {
-		args = append(args, "--cluster-port", strconv.Itoa(s.bus))
 	}
 	if s.config != "" {
 		args = append([]string{s.config, "--sentinel"}, args...)

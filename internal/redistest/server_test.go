@@ -118,17 +118,21 @@ func TestTLS(t *testing.T) {
 	assert.FileExists(t, s.CAFile())
 }
 
-// childEnv makes the test binary play the child of TestServerDiesWithItsTest.
+// childEnv makes the test binary play the child of a test.
 const childEnv = "REDISTEST_CHILD"
 
-// TestChild is not a test: it starts a server, says which, and waits to be killed.
+// TestChild is not a test: it starts a server, and fails, or says which and waits to be killed.
 func TestChild(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
-		t.Skip("only TestServerDiesWithItsTest runs this")
+		t.Skip("only other tests run this")
 	}
 	s := redistest.Start(t)
-	if os.Getenv(childEnv) == "paused" {
+	switch os.Getenv(childEnv) {
+	case "paused":
 		s.Pause()
+	case "failing":
+		redistest.Start(t)
+		t.Fatal("as it should")
 	}
 	fmt.Printf("server %d %s\n", s.Pid(), s.Dir())
 	select {}
@@ -160,6 +164,57 @@ func TestServerDiesWithItsTest(t *testing.T) {
 				"its files outlive the test process")
 		})
 	}
+}
+
+// output is what a child prints that fails, on the server of that name.
+func output(t *testing.T, mode, server string) string {
+	t.Helper()
+	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
+	child.Env = append(os.Environ(), childEnv+"="+mode, redistest.ServerEnv+"="+server)
+	out, err := child.CombinedOutput()
+	require.Error(t, err, "%s", out)
+	return string(out)
+}
+
+func TestFailureSaysOnceWhichServerItWasOn(t *testing.T) {
+	binary := redistest.Binary(t)
+	out := output(t, "failing", binary)
+	assert.Equal(t, 1, strings.Count(out, "this was on "+redistest.Version(binary)+" ("+binary+")"), out)
+	assert.Regexp(t, `(Redis|Valkey|Redict) server [0-9]+\.[0-9]+`, out)
+}
+
+func TestServerThatIsNotThereFailsTheTestAndSaysHowToGetIt(t *testing.T) {
+	assert.Contains(t, output(t, "running", "valkey-0.0"), "it is not installed: run scripts/servers valkey-0.0")
+	assert.Contains(t, output(t, "running", "/nowhere/valkey-server"), "/nowhere/valkey-server: no program is there")
+}
+
+func TestScriptThatInstallsServersSaysWhatIsWrong(t *testing.T) {
+	for name, c := range map[string]struct{ path, want string }{
+		"valkey-0.0": {os.Getenv("PATH"), "no server is called valkey-0.0; there are redis-6.0 "},
+		"valkey-8.1": {"", "there is no apt-get here"},
+	} {
+		script := exec.CommandContext(t.Context(), "/bin/bash", "../../scripts/servers", name)
+		script.Env = []string{"HOME=" + t.TempDir(), "PATH=" + c.path}
+		if c.path == "" {
+			script.Env[1] = "PATH=" + programs(t, "awk", "mkdir", "flock")
+		}
+		out, err := script.CombinedOutput()
+		require.Error(t, err, "%s", out)
+		assert.Contains(t, string(out), c.want)
+	}
+}
+
+// programs returns a directory that has these alone.
+func programs(t *testing.T, names ...string) string {
+	t.Helper()
+	dir := t.TempDir()
+	for _, name := range names {
+		path, err := exec.LookPath(name)
+		if err == nil { // flock is not everywhere
+			require.NoError(t, os.Symlink(path, filepath.Join(dir, name)))
+		}
+	}
+	return dir
 }
 
 func awaitState(t *testing.T, pid int, want string) {
