@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -122,7 +123,7 @@ func (r *Redis) password() (string, error) {
 	if r.PasswordFile == "" {
 		return r.Password.Reveal(), nil
 	}
-	data, err := os.ReadFile(r.PasswordFile)
+	data, err := readFile(r.PasswordFile)
 	if err != nil {
 		return "", err
 	}
@@ -143,19 +144,57 @@ func (t *TLS) config(addr string, report func(name string, err error)) *tls.Conf
 		c.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
+		pem, err := readFile(t.CAFile)
 		c.RootCAs = x509.NewCertPool()
 		switch {
 		case err != nil:
 			report("tls.ca_file", err)
 		case !c.RootCAs.AppendCertsFromPEM(pem):
-			report("tls.ca_file", fmt.Errorf("there is no PEM certificate in %s", t.CAFile))
+			report("tls.ca_file", fmt.Errorf("no PEM certificate in %s", t.CAFile))
 		}
 	}
 	if t.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		cert, err := keyPair(t.CertFile, t.KeyFile)
 		report("tls.cert_file, key_file", err)
 		c.Certificates = []tls.Certificate{cert}
 	}
 	return c
+}
+
+func keyPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := readFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := readFile(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return pair, fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+	}
+	return pair, nil
+}
+
+// fileError is a failure to read a file, in words for the operator.
+type fileError struct {
+	text string
+	err  error
+}
+
+func (e *fileError) Error() string { return e.text }
+func (e *fileError) Unwrap() error { return e.err }
+
+func readFile(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		return data, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &fileError{"file not found: " + path, err}
+	case errors.Is(err, fs.ErrPermission):
+		return nil, &fileError{"no permission to read " + path, err}
+	}
+	return nil, err
 }
