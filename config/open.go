@@ -48,12 +48,12 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (locker.Locker
 	case backendMemory:
 		l = locker.NewClient(memoryStore(prefix))
 	case backendRedis:
-		d, name, errs := c.Redis.open(ctx, func(name string) string { return "redis." + name })
+		s, errs := c.Redis.open(ctx, func(name string) string { return "redis." + name })
 		if errs != nil {
 			return nil, errors.Join(errs...)
 		}
 		fifo := c.Redis.FIFO == nil || *c.Redis.FIFO
-		l = single.New(d, single.Prefix(prefix), single.Name(name), single.Timeout(time.Duration(c.Redis.Timeout)), single.FIFO(fifo))
+		l = single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name), single.Timeout(time.Duration(c.Redis.Timeout)), single.FIFO(fifo))
 	case backendRedlock:
 		var err error
 		if l, err = c.Redlock.open(ctx, prefix); err != nil {
@@ -87,9 +87,9 @@ func memoryStore(prefix string) *memory.Backend {
 	return s
 }
 
-// open reads the files that r names and opens its driver. The name is what errors are to call the server; path is
-// where the setting of the given name is found, for errors.
-func (r *Redis) open(ctx context.Context, path func(name string) string) (d drivers.Driver, name string, problems []error) {
+// open reads the files that r names and opens its driver. The server's name is its address. path is where the setting of the
+// given name is found, for errors.
+func (r *Redis) open(ctx context.Context, path func(name string) string) (s Server, problems []error) {
 	report := func(name string, err error) {
 		if err != nil {
 			problems = append(problems, fmt.Errorf("config: %s: %w", path(name), err))
@@ -101,22 +101,17 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (d driv
 	report("password_file", err)
 	tlsConfig := r.TLS.config(addr, report)
 	if problems != nil {
-		return nil, "", problems
+		return Server{}, problems
 	}
-	d, err = drivers.Open(ctx, r.Driver, drivers.Config{
-		Network:  network,
-		Addr:     addr,
-		Username: r.Username,
-		Password: password,
-		DB:       r.DB,
-		TLS:      tlsConfig,
-		Timeout:  time.Duration(r.Timeout),
-	})
+	dial := drivers.Config{Network: network, Addr: addr, TLS: tlsConfig, Timeout: time.Duration(r.Timeout)}
+	c := dial
+	c.Username, c.Password, c.DB = r.Username, password, r.DB
+	d, err := drivers.Open(ctx, r.Driver, c)
 	report("driver", err)
 	if err != nil {
-		return nil, "", problems
+		return Server{}, problems
 	}
-	return d, addr, nil
+	return Server{Name: addr, Username: r.Username, Driver: d, Dial: dial}, nil
 }
 
 func (r *Redis) password() (string, error) {

@@ -76,13 +76,13 @@ func runCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the command is the command's, also if somebody leaves out the --
 	flags.StringVarP(&o.key, "key", "k", "", "the `name` of the lock")
-	flags.DurationVar(&o.ttl, "ttl", 0, "for how long the lock stays taken after a crash (30s, or what the configuration says)")
+	durationVar(flags, &o.ttl, "ttl", "for how long the lock stays taken after a crash (30s, or what the configuration says)")
 	flags.StringVarP(&o.wait, "wait", "w", "forever", "how long to wait for the lock: forever, 0, or a `time` such as 30s")
-	flags.DurationVar(&o.minHold, "min-hold", 0, "keep the lock taken for at least so long, also if the command is done sooner")
-	flags.DurationVar(&o.maxHold, "max-hold", 0, "stop the command after so long")
+	durationVar(flags, &o.minHold, "min-hold", "keep the lock taken for at least so long, also if the command is done sooner")
+	durationVar(flags, &o.maxHold, "max-hold", "stop the command after so long")
 	flags.StringVar(&o.onLost, "on-lost", onLostTerm, "if the lock is lost: `term`, kill or notify the command")
-	flags.DurationVar(&o.grace, "grace", -1, "`time` between SIGTERM and SIGKILL (5s, or a third of the TTL if that is less)")
-	flags.Lookup("grace").DefValue = "0s" // which help does not show
+	o.grace = -1
+	durationVar(flags, &o.grace, "grace", "`time` between SIGTERM and SIGKILL (5s, or a third of the TTL if that is less)")
 	_ = cmd.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]cobra.Completion{
 		cobra.CompletionWithDesc(onLostTerm, "SIGTERM, and SIGKILL after the grace"),
 		cobra.CompletionWithDesc(onLostKill, "SIGKILL at once"),
@@ -144,7 +144,7 @@ func (o *runOptions) check(c *config.Config) error {
 	case o.wait == "forever":
 		o.maxWait = -1
 	case err != nil || d < 0:
-		return usageError("--wait %q: it is forever, 0, or a time such as 30s", o.wait)
+		return usageError("--wait: invalid duration %q: use %s, 0 or forever", o.wait, seconds(o.wait))
 	default:
 		o.maxWait = d
 	}
