@@ -53,7 +53,7 @@ func schemeNames() []string {
 }
 
 var (
-	errNoScheme = errors.New("it begins with none of memory:, redis://, rediss://, unix://, redlock:// and redlocks://")
+	errNoScheme = errors.New("missing: write redis://host:6379, for example (known: memory:, redis://, rediss://, unix://, redlock://, redlocks://)")
 	errEscape   = errors.New("an @, : or # where none is expected; in the user name and the password " +
 		"write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25, elsewhere @ as %40 and # as %23")
 	errPercent  = errors.New("a % that is not followed by two hexadecimal digits is written %25")

@@ -58,9 +58,9 @@ func TestParse(t *testing.T) {
 func TestParseFaults(t *testing.T) {
 	for in, want := range map[string][]string{
 		"":                                      {"empty: is LOCKER_URL set?"},
-		"memory":                                {"begins with none"},
-		"localhost:6379":                        {"begins with none"},
-		"u:" + secret + "@h":                    {"begins with none"},
+		"memory":                                {"scheme: missing: write redis://host:6379"},
+		"localhost:6379":                        {"scheme: missing: write redis://host:6379"},
+		"u:" + secret + "@h":                    {"scheme: missing: write redis://host:6379"},
 		"redsi://h":                             {`unknown scheme "redsi": did you mean redis? (known: memory, redis, rediss, unix, redlock, redlocks)`},
 		"redsi://h/x?ttl=1ns":                   {"unknown scheme", "db: not the number", "ttl: 1ns"},
 		"http://h?tttl=1":                       {`unknown scheme "http" (known: memory, redis, rediss, unix, redlock, redlocks)`},

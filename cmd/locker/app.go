@@ -203,7 +203,10 @@ func (a *app) config() (*config.Config, error) {
 	default:
 		c = new(config.Config)
 		if err = c.Overlay(a.environ); err != nil && a.getenv("LOCKER_URL") == "" && a.getenv("LOCKER_BACKEND") == "" {
-			return nil, &exitError{exitConfig, err, "say which locks: set LOCKER_URL, or use --url or --config"}
+			if !slices.ContainsFunc(a.environ, func(kv string) bool { return strings.HasPrefix(kv, "LOCKER_") && !strings.HasSuffix(kv, "=") }) {
+				err = errors.New("no configuration")
+			}
+			return nil, &exitError{exitConfig, err, "say which locks: set LOCKER_URL, to redis://localhost for example, or use --url or --config"}
 		}
 	}
 	if err != nil {

@@ -46,6 +46,7 @@ type runOptions struct {
 	path     string        // of the command
 	args     []string      // its argv
 	validity time.Duration // from ttl and the configuration: the lease time
+	dashes   bool          // the command stands after --
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -66,7 +67,7 @@ func runCommand(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.args = args
+			o.args, o.dashes = args, cmd.ArgsLenAtDash() == 0
 			if cmd.Flags().Changed("grace") && o.grace < 0 {
 				return usageError("--grace %v: it is 0 or more", o.grace)
 			}
@@ -153,6 +154,9 @@ func (o *runOptions) check(c *config.Config) error {
 	}
 	var err error
 	o.path, err = lookPath(o.args[0])
+	if e, ok := errors.AsType[*exitError](err); ok && e.code == exitNotFound && !o.dashes {
+		e.next = "it was taken for the command: a key with spaces needs quotes, and the command stands after --"
+	}
 	return err
 }
 
