@@ -53,7 +53,8 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (locker.Locker
 			return nil, errors.Join(errs...)
 		}
 		fifo := c.Redis.FIFO == nil || *c.Redis.FIFO
-		l = single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name), single.Timeout(time.Duration(c.Redis.Timeout)), single.FIFO(fifo))
+		l = single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name),
+			single.Timeout(time.Duration(c.Redis.Timeout)), single.FIFO(fifo))
 	case backendRedlock:
 		var err error
 		if l, err = c.Redlock.open(ctx, prefix); err != nil {

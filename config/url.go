@@ -40,8 +40,9 @@ var instead = map[string]string{
 }
 
 const (
-	noSentinel = "give the master's own address, redis://host:6379; or, in a program, hand a client that asks the sentinels to single.New"
-	noCluster  = "a URL reaches one server; for a cluster, hand a client that knows it to single.New, in a program"
+	noSentinel = "give the master's own address, redis://host:6379; " +
+		"or, in a program, hand a client that asks the sentinels to single.New"
+	noCluster = "a URL reaches one server; for a cluster, hand a client that knows it to single.New, in a program"
 )
 
 func schemeNames() []string {
@@ -53,8 +54,9 @@ func schemeNames() []string {
 }
 
 var (
-	errNoScheme = errors.New("missing: write redis://host:6379, for example (known: memory:, redis://, rediss://, unix://, redlock://, redlocks://)")
-	errEscape   = errors.New("an @, : or # where none is expected; in the user name and the password " +
+	errNoScheme = errors.New("missing: write redis://host:6379, for example " +
+		"(known: memory:, redis://, rediss://, unix://, redlock://, redlocks://)")
+	errEscape = errors.New("an @, : or # where none is expected; in the user name and the password " +
 		"write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25, elsewhere @ as %40 and # as %23")
 	errPercent  = errors.New("a % that is not followed by two hexadecimal digits is written %25")
 	errEmpty    = errors.New("empty: is " + envURL + " set?")

@@ -203,10 +203,12 @@ func (a *app) config() (*config.Config, error) {
 	default:
 		c = new(config.Config)
 		if err = c.Overlay(a.environ); err != nil && a.getenv("LOCKER_URL") == "" && a.getenv("LOCKER_BACKEND") == "" {
-			if !slices.ContainsFunc(a.environ, func(kv string) bool { return strings.HasPrefix(kv, "LOCKER_") && !strings.HasSuffix(kv, "=") }) {
+			set := func(kv string) bool { return strings.HasPrefix(kv, "LOCKER_") && !strings.HasSuffix(kv, "=") }
+			if !slices.ContainsFunc(a.environ, set) {
 				err = errors.New("no configuration")
 			}
-			return nil, &exitError{exitConfig, err, "say which locks: set LOCKER_URL, to redis://localhost for example, or use --url or --config"}
+			const next = "say which locks: set LOCKER_URL, to redis://localhost for example, or use --url or --config"
+			return nil, &exitError{exitConfig, err, next}
 		}
 	}
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -99,7 +98,7 @@ func TestConfigCheckWarnsOfTooFewNodes(t *testing.T) {
 	}
 }
 
-// TestTheNextStepFitsTheFault: what is said after the error is about that error, and not about address and password whatever it is.
+// TestTheNextStepFitsTheFault: what is said after an error is about that error.
 func TestTheNextStepFitsTheFault(t *testing.T) {
 	plain := redistest.Start(t)
 	secure, _ := redistest.StartTLS(t)
@@ -122,9 +121,7 @@ func TestTheNextStepFitsTheFault(t *testing.T) {
 	hung := redistest.Start(t)
 	hung.Pause()
 	t.Cleanup(hung.Resume)
-	// Of a server in protected mode, which refuses all but its own machine.
-	guarded := refuses(t, "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for the default user. "+
-		"In this mode connections are only accepted from the loopback interface.\r\n")
+	guarded := redistest.Refuse(t, redistest.Protected)
 	ca := "tls_ca_file=" + secure.CAFile()
 	for name, tt := range map[string]struct{ url, next string }{
 		"no server":           {"redis://" + dead.Addr(), "connection refused: start redis-server, or correct host and port"},
@@ -161,29 +158,6 @@ func TestTheNextStepFitsTheFault(t *testing.T) {
 			}
 		})
 	}
-}
-
-func refuses(t *testing.T, text string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte(text))
-			_ = conn.Close()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = l.Close()
-		<-done
-	})
-	return l.Addr().String()
 }
 
 func TestTheNameOfTheProgramIsSaidOnce(t *testing.T) {

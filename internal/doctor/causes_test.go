@@ -16,10 +16,14 @@ import (
 	"github.com/golocker/locker/internal/redistest"
 )
 
+func empty() *hospital {
+	return &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second}}
+}
+
 // start starts one server and has it examined with driver.
 func start(t *testing.T, driver string, c drivers.Config, args ...string) *hospital {
 	t.Helper()
-	h := &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second}}
+	h := empty()
 	s := redistest.Start(t, append(append([]string(nil), durable...), args...)...)
 	h.servers = append(h.servers, s)
 	c.Addr = s.Addr()
@@ -66,9 +70,8 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 			return startTLS(t, driver, func(_ *redistest.Server, c *tls.Config) *tls.Config { c.ServerName = "redis.internal"; return c })
 		}, "made out to another name", "tls_server_name"},
 		"protected mode": {func(t *testing.T, driver string) *hospital {
-			h := &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second}}
-			h.add(t, driver, drivers.Config{Addr: refuses(t, "-DENIED Redis is running in protected mode because protected mode is enabled and "+
-				"no password is set for the default user. In this mode connections are only accepted from the loopback interface.\r\n")})
+			h := empty()
+			h.add(t, driver, drivers.Config{Addr: redistest.Refuse(t, redistest.Protected)})
 			return h
 		}, "it is in protected mode", "set a password on the server"},
 		"maxclients": {func(t *testing.T, driver string) *hospital {
@@ -87,8 +90,8 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 			return h
 		}, "it takes no more connections", "raise maxclients"},
 		"a server of another kind": {func(t *testing.T, driver string) *hospital {
-			h := &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second}}
-			h.add(t, driver, drivers.Config{Addr: refuses(t, "220 mail.example.com ESMTP\r\n")})
+			h := empty()
+			h.add(t, driver, drivers.Config{Addr: redistest.Refuse(t, "220 mail.example.com ESMTP\r\n")})
 			return h
 		}, "this is not a Redis server", "correct host and port"},
 		"nobody listens": {func(t *testing.T, driver string) *hospital {
@@ -97,12 +100,12 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 			return h
 		}, "nobody listens on this port", "start redis-server"},
 		"no such host": {func(t *testing.T, driver string) *hospital {
-			h := &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second}}
+			h := empty()
 			h.add(t, driver, drivers.Config{Addr: "no-such-host.invalid:6379"})
 			return h
 		}, "the host name cannot be resolved", "correct the host name"},
 		"no such socket": {func(t *testing.T, driver string) *hospital {
-			h := &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second}}
+			h := empty()
 			h.add(t, driver, drivers.Config{Network: "unix", Addr: filepath.Join(t.TempDir(), "none")})
 			return h
 		}, "there is no such socket", "correct the path"},
@@ -128,37 +131,11 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 
 func startTLS(t *testing.T, driver string, client func(*redistest.Server, *tls.Config) *tls.Config, args ...string) *hospital {
 	t.Helper()
-	h := &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second}}
+	h := empty()
 	s, c := redistest.StartTLS(t, args...)
 	c.ServerName = "127.0.0.1"
 	h.add(t, driver, drivers.Config{Addr: s.Addr(), TLS: client(s, c)})
 	return h
-}
-
-// refuses returns the address of a server that greets each connection with text and closes it.
-func refuses(t *testing.T, text string) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			_, _ = conn.Write([]byte(text))
-			_ = conn.Close()
-		}
-	}()
-	t.Cleanup(func() {
-		_ = l.Close()
-		<-done
-	})
-	return l.Addr().String()
 }
 
 func TestEachRefusalIsCalledByItsName(t *testing.T) {
@@ -170,7 +147,7 @@ func TestEachRefusalIsCalledByItsName(t *testing.T) {
 	}{
 		"renamed commands": {[]string{"--rename-command", "EVALSHA", "", "--rename-command", "ZADD", "add"}, nil,
 			[]string{"fail 1 rights: renamed, disabled or missing: ZADD and EVALSHA"}, "remove the rename-command for ZADD and EVALSHA"},
-		"INFO and CONFIG renamed": {[]string{"--rename-command", "INFO", ""}, nil,
+		"INFO renamed": {[]string{"--rename-command", "INFO", ""}, nil,
 			[]string{"warn 1 info: INFO is refused: ERR unknown command 'INFO'"}, "remove the rename-command for INFO"},
 		"CONFIG renamed": {[]string{"--rename-command", "CONFIG", ""}, nil,
 			[]string{"warn 1 persistence: CONFIG is disabled", "warn 1 uptime: it may have forgotten locks"}, ""},

@@ -62,7 +62,8 @@ func (p *patient) locks(ctx context.Context) {
 		return
 	}
 	why := p.whyDeaf(ctx)
-	fix := "ACL SETUSER " + p.user() + " +publish +subscribe +unsubscribe &" + p.e.Prefix + "*, if the user lacks these; a proxy in between must pass SUBSCRIBE on"
+	fix := "ACL SETUSER " + p.user() + " +publish +subscribe +unsubscribe &" + p.e.Prefix + "*, if the user lacks these; " +
+		"a proxy in between must pass SUBSCRIBE on"
 	if e, ok := errors.AsType[drivers.ServerError](why); ok && e.Code() != "NOPERM" {
 		fix = Refusal(e, p.Username).Fix
 	} else if c, found := Probe(ctx, p.Dial, p.Username); !ok && found { // the client may have hidden why

@@ -35,7 +35,8 @@ func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) 
 	isReply := strings.HasPrefix(line, "+") || strings.HasPrefix(line, "-")
 	switch {
 	case isReply && dial.TLS != nil:
-		return Cause{"it does not speak TLS on this port", "write redis:// instead of rediss:// (redlock:// instead of redlocks://), or give its TLS port"}, true
+		return Cause{"it does not speak TLS on this port",
+			"write redis:// instead of rediss:// (redlock:// instead of redlocks://), or give its TLS port"}, true
 	case strings.HasPrefix(line, "-"):
 		return Refusal(drivers.ServerError(line[1:]), user), true
 	case isReply: // it was a passing fault
@@ -44,7 +45,8 @@ func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) 
 		_, err := ping(ctx, dial)
 		return clientCertificate(dial, err)
 	case speaksTLS(ctx, dial):
-		return Cause{"it wants TLS", "write rediss:// instead of redis:// (redlocks:// instead of redlock://), or give its port without TLS"}, true
+		return Cause{"it wants TLS",
+			"write rediss:// instead of redis:// (redlocks:// instead of redlock://), or give its port without TLS"}, true
 	case line != "":
 		return Cause{"this is not a Redis server", "correct host and port"}, true
 	}
@@ -58,7 +60,8 @@ func ConnectError(dial drivers.Config, err error) (Cause, bool) {
 			"give the PEM file with the certificate of that authority as tls_ca_file"}, true
 	}
 	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return Cause{"its certificate is made out to another name", "give the name in the certificate as the host, or as tls_server_name"}, true
+		return Cause{"its certificate is made out to another name",
+			"give the name in the certificate as the host, or as tls_server_name"}, true
 	}
 	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok && e.Reason == x509.Expired {
 		return Cause{"its certificate has expired, or is not valid yet", "renew it, or set the clock right"}, true
@@ -69,9 +72,11 @@ func ConnectError(dial drivers.Config, err error) (Cause, bool) {
 	unix := dial.Network == "unix"
 	switch {
 	case unix && errors.Is(err, fs.ErrNotExist):
-		return Cause{"no connection: there is no such socket", "start redis-server, or correct the path: it is unixsocket in redis.conf"}, true
+		return Cause{"no connection: there is no such socket",
+			"start redis-server, or correct the path: it is unixsocket in redis.conf"}, true
 	case unix && errors.Is(err, fs.ErrPermission):
-		return Cause{"no connection: no permission for the socket", "set unixsocketperm in redis.conf so that this user may write to it"}, true
+		return Cause{"no connection: no permission for the socket",
+			"set unixsocketperm in redis.conf so that this user may write to it"}, true
 	case unix && errors.Is(err, syscall.ECONNREFUSED):
 		return Cause{"no connection: nobody listens on the socket any more", "start redis-server"}, true
 	case errors.Is(err, syscall.ECONNREFUSED):
@@ -86,9 +91,11 @@ func clientCertificate(dial drivers.Config, err error) (Cause, bool) {
 		return Cause{}, false
 	}
 	if len(dial.TLS.Certificates) == 0 {
-		return Cause{"it wants a client certificate", "give tls_cert_file and tls_key_file, or set tls-auth-clients no on the server"}, true
+		return Cause{"it wants a client certificate",
+			"give tls_cert_file and tls_key_file, or set tls-auth-clients no on the server"}, true
 	}
-	return Cause{"it refuses the client certificate", "give one that is signed by an authority in the server's tls-ca-cert-file"}, true
+	return Cause{"it refuses the client certificate",
+		"give one that is signed by an authority in the server's tls-ca-cert-file"}, true
 }
 
 // alert reports whether err is what the other side of TLS objects to.
