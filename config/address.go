@@ -28,9 +28,10 @@ func (r *Redis) address() (network, addr string, err error) {
 
 // hostPort brings s, which may lack the port, to the form host:port.
 func hostPort(s string) (string, error) {
+	s = strings.TrimSpace(s)
 	switch {
 	case s == "":
-		return "", errors.New("missing: say localhost if that is meant")
+		return "", errors.New("address missing, e.g. localhost:6379")
 	case strings.Contains(s, "://"):
 		return "", errors.New("host:port expected, not a URL")
 	case strings.ContainsAny(s, ",; "):
@@ -56,7 +57,7 @@ func splitPort(s string) (host, port string, err error) {
 		case strings.Contains(port, ":"):
 			return "", "", errors.New("not host:port; an IPv6 address is written in brackets, as in [::1]:6379")
 		case host == "":
-			return "", "", errors.New("no host: say localhost if that is meant")
+			return "", "", errors.New("host missing, e.g. localhost:6379")
 		case !hostRE.MatchString(host):
 			return "", "", errors.New("the host has characters that no host name has")
 		}

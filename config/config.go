@@ -172,12 +172,16 @@ func (r *Redis) checkOwn(path string, add func(path string, err error)) {
 
 // checkDriver says what is wrong with the name of a driver, and what is registered.
 func checkDriver(name string) error {
+	known := drivers.Names()
 	switch {
-	case name == "" || slices.Contains(drivers.Names(), name):
+	case name == "" || slices.Contains(known, name):
 		return nil
 	case !nameLike(name):
 		return errors.New("not the name of a driver")
+	case len(known) > 0 && !slices.Contains([]string{"goredis", "redigo", "rueidis"}, name):
+		return unknown("driver", name, known)
 	}
+	// A driver that this module has, and the program does not import.
 	_, err := drivers.Open(context.Background(), name, drivers.Config{}) // opens nothing: there is no such driver
 	return err
 }

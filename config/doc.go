@@ -18,7 +18,7 @@
 //
 // The driver is named after a plus sign, redis+redigo://…, redlocks+rueidis://…, unix+goredis://…, or by the parameter
 // driver. A host must be given: a program that fell back to its own machine would lock for itself alone. In the
-// password, the characters @ : / ? # % are written %40 %3A %2F %3F %23 %25.
+// password, the characters @ : / ? # % are written %40 %3A %2F %3F %23 %25. White space around a URL does not count.
 //
 // redlock:// is a quorum of independent servers: see package redlock. User and password are written once, before the
 // first host, and hold for all, as the parameters do; a comma in them is written %2C. A unix socket takes the place of a
@@ -46,7 +46,8 @@
 //
 // # Files
 //
-// [Load] reads YAML (so JSON too). Relative paths in it are relative to the working directory.
+// [Load] reads YAML (so JSON too). Relative paths in it are relative to the working directory. Anchors, aliases and merge
+// keys (<<) work; fields whose names begin with x- are ignored, so that they can hold what others refer to.
 //
 //	backend: redis            # or memory, or redlock; sections of the others may stay, unused
 //	ttl: 10s
@@ -99,9 +100,10 @@
 //	LOCKER_REDLOCK_NODES (h1,h2,h3, instead of all nodes of the file)  LOCKER_REDLOCK_BUDGET
 //	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address and fifo
 //
-// A variable that is set but empty counts as not set. An unknown name that begins with LOCKER_REDIS_, LOCKER_REDLOCK_
-// or LOCKER_RETRY_ is an error, and so is one that begins with LOCKER_ and is a slip of the pen away from one of these; other LOCKER_ variables
-// are the program's own.
+// A variable that is set but empty counts as not set. White space around a value does not count, but in LOCKER_PREFIX and
+// passwords it does, newlines at the end of a password excepted. An unknown name that begins with LOCKER_REDIS_, LOCKER_REDLOCK_
+// or LOCKER_RETRY_ is an error, and so is one that begins with LOCKER_ and is one typo away from one of these; other LOCKER_
+// variables are the program's own.
 //
 // # Mistakes and secrets
 //

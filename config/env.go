@@ -25,7 +25,8 @@ func (c *Config) Overlay(environ []string) error {
 func (b *builder) environ(environ []string) {
 	vars := make(map[string]string)
 	for _, kv := range environ {
-		if name, v, _ := strings.Cut(kv, "="); v != "" {
+		name, v, _ := strings.Cut(kv, "=")
+		if v = trimmed(name, v); v != "" {
 			vars[name] = v
 		}
 	}
@@ -44,11 +45,40 @@ func (b *builder) environ(environ []string) {
 		}
 	}
 	for _, f := range fields {
-		if name := f.env(); name != "" && vars[name] != "" {
+		switch name := f.env(); {
+		case name == "" || vars[name] == "":
+		case quoted(name, vars[name]):
+			b.fail(f.path, name, errQuoted)
+		default:
 			b.set(f.path, vars[name], name)
 		}
 	}
 	b.misspelt(vars)
+}
+
+// literal says whether each character of the variable's value counts.
+func literal(name string) bool {
+	return name == fieldAt("prefix").env() || strings.HasSuffix(name, "_PASSWORD")
+}
+
+// trimmed returns the value of a variable without the white space around it, which files and shells add; of a password,
+// without newlines at its end, as that of a password_file.
+func trimmed(name, v string) string {
+	switch {
+	case strings.HasSuffix(name, "_PASSWORD"):
+		return strings.TrimRight(v, "\r\n")
+	case literal(name):
+		return v
+	default:
+		return strings.TrimSpace(v)
+	}
+}
+
+const quotes = `"'`
+
+// quoted says whether the variable's value is in quotes that somebody expected a shell to remove.
+func quoted(name, v string) bool {
+	return !literal(name) && len(v) > 1 && strings.ContainsAny(v[:1], quotes) && v[len(v)-1] == v[0]
 }
 
 // misspelt reports the variables that were meant for this package, but have no name it knows.

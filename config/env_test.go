@@ -97,5 +97,5 @@ func TestLoadWithEnvironment(t *testing.T) {
 
 	path = file(t, "backend: redis", "tttl: 30s", "redis:", "  db: 1")
 	_, err = config.Load(path, "LOCKER_REDIS_TMEOUT=1s", "LOCKER_TTL=1ns")
-	complains(t, err, `locker.yaml:2: unknown field "tttl"`, "locker.yaml: redis.addr: missing", "LOCKER_REDIS_TMEOUT", "LOCKER_TTL: 1ns")
+	complains(t, err, `locker.yaml:2: unknown field "tttl"`, "locker.yaml: redis.addr: address missing", "LOCKER_REDIS_TMEOUT", "LOCKER_TTL: 1ns")
 }

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -47,12 +48,13 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (locker.Locker
 	case backendMemory:
 		l = locker.NewClient(memoryStore(prefix))
 	case backendRedis:
-		d, name, errs := c.Redis.open(ctx, func(name string) string { return "redis." + name })
+		s, errs := c.Redis.open(ctx, func(name string) string { return "redis." + name })
 		if errs != nil {
 			return nil, errors.Join(errs...)
 		}
 		fifo := c.Redis.FIFO == nil || *c.Redis.FIFO
-		l = single.New(d, single.Prefix(prefix), single.Name(name), single.Timeout(time.Duration(c.Redis.Timeout)), single.FIFO(fifo))
+		l = single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name),
+			single.Timeout(time.Duration(c.Redis.Timeout)), single.FIFO(fifo))
 	case backendRedlock:
 		var err error
 		if l, err = c.Redlock.open(ctx, prefix); err != nil {
@@ -86,9 +88,9 @@ func memoryStore(prefix string) *memory.Backend {
 	return s
 }
 
-// open reads the files that r names and opens its driver. The name is what errors are to call the server; path is
-// where the setting of the given name is found, for errors.
-func (r *Redis) open(ctx context.Context, path func(name string) string) (d drivers.Driver, name string, problems []error) {
+// open reads the files that r names and opens its driver. The server's name is its address. path is where the setting of the
+// given name is found, for errors.
+func (r *Redis) open(ctx context.Context, path func(name string) string) (s Server, problems []error) {
 	report := func(name string, err error) {
 		if err != nil {
 			problems = append(problems, fmt.Errorf("config: %s: %w", path(name), err))
@@ -100,29 +102,24 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (d driv
 	report("password_file", err)
 	tlsConfig := r.TLS.config(addr, report)
 	if problems != nil {
-		return nil, "", problems
+		return Server{}, problems
 	}
-	d, err = drivers.Open(ctx, r.Driver, drivers.Config{
-		Network:  network,
-		Addr:     addr,
-		Username: r.Username,
-		Password: password,
-		DB:       r.DB,
-		TLS:      tlsConfig,
-		Timeout:  time.Duration(r.Timeout),
-	})
+	dial := drivers.Config{Network: network, Addr: addr, TLS: tlsConfig, Timeout: time.Duration(r.Timeout)}
+	c := dial
+	c.Username, c.Password, c.DB = r.Username, password, r.DB
+	d, err := drivers.Open(ctx, r.Driver, c)
 	report("driver", err)
 	if err != nil {
-		return nil, "", problems
+		return Server{}, problems
 	}
-	return d, addr, nil
+	return Server{Name: addr, Username: r.Username, Driver: d, Dial: dial}, nil
 }
 
 func (r *Redis) password() (string, error) {
 	if r.PasswordFile == "" {
 		return r.Password.Reveal(), nil
 	}
-	data, err := os.ReadFile(r.PasswordFile)
+	data, err := readFile(r.PasswordFile)
 	if err != nil {
 		return "", err
 	}
@@ -143,19 +140,57 @@ func (t *TLS) config(addr string, report func(name string, err error)) *tls.Conf
 		c.ServerName, _, _ = net.SplitHostPort(addr)
 	}
 	if t.CAFile != "" {
-		pem, err := os.ReadFile(t.CAFile)
+		pem, err := readFile(t.CAFile)
 		c.RootCAs = x509.NewCertPool()
 		switch {
 		case err != nil:
 			report("tls.ca_file", err)
 		case !c.RootCAs.AppendCertsFromPEM(pem):
-			report("tls.ca_file", fmt.Errorf("there is no PEM certificate in %s", t.CAFile))
+			report("tls.ca_file", fmt.Errorf("no PEM certificate in %s", t.CAFile))
 		}
 	}
 	if t.CertFile != "" {
-		cert, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+		cert, err := keyPair(t.CertFile, t.KeyFile)
 		report("tls.cert_file, key_file", err)
 		c.Certificates = []tls.Certificate{cert}
 	}
 	return c
+}
+
+func keyPair(certFile, keyFile string) (tls.Certificate, error) {
+	cert, err := readFile(certFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	key, err := readFile(keyFile)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return pair, fmt.Errorf("%s and %s: %w", certFile, keyFile, err)
+	}
+	return pair, nil
+}
+
+// fileError is a failure to read a file, in words for the operator.
+type fileError struct {
+	text string
+	err  error
+}
+
+func (e *fileError) Error() string { return e.text }
+func (e *fileError) Unwrap() error { return e.err }
+
+func readFile(path string) ([]byte, error) {
+	data, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		return data, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &fileError{"file not found: " + path, err}
+	case errors.Is(err, fs.ErrPermission):
+		return nil, &fileError{"no permission to read " + path, err}
+	}
+	return nil, err
 }

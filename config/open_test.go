@@ -107,12 +107,12 @@ func TestFilesAtOpen(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))
 	require.NoError(t, os.WriteFile(text, []byte(secret), 0o600))
 	for url, want := range map[string][]string{
-		"redis://h?password_file=/no/such":                                       {"redis.password_file: open /no/such: no such file"},
+		"redis://h?password_file=/no/such":                                       {"redis.password_file: file not found: /no/such"},
 		"redis://h?password_file=" + empty:                                       {"redis.password_file: " + empty + " is empty"},
-		"rediss://h?password_file=/no/such&tls_ca_file=/nor/this":                {"open /no/such", "redis.tls.ca_file: open /nor/this"},
-		"rediss://h?tls_ca_file=" + text:                                         {"redis.tls.ca_file: there is no PEM certificate in " + text},
-		"rediss://h?tls_cert_file=" + text + "&tls_key_file=" + text:             {"redis.tls.cert_file, key_file: tls: failed to find any PEM data"},
-		"rediss://h?tls_ca_file=/no&tls_cert_file=/no/cert&tls_key_file=/no/key": {"ca_file", "open /no/cert"},
+		"rediss://h?password_file=/no/such&tls_ca_file=/nor/this":                {"file not found: /no/such", "redis.tls.ca_file: file not found: /nor/this"},
+		"rediss://h?tls_ca_file=" + text:                                         {"redis.tls.ca_file: no PEM certificate in " + text},
+		"rediss://h?tls_cert_file=" + text + "&tls_key_file=" + text:             {"redis.tls.cert_file, key_file: " + text + " and " + text + ": tls: failed to find any PEM data"},
+		"rediss://h?tls_ca_file=/no&tls_cert_file=/no/cert&tls_key_file=/no/key": {"ca_file", "file not found: /no/cert"},
 	} {
 		_, err := config.Open(t.Context(), url)
 		complains(t, err, want...)

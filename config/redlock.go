@@ -204,8 +204,13 @@ func identity(addr string) string {
 
 // open opens the drivers of all nodes and puts a Locker on them, or leaves nothing open.
 func (r *Redlock) open(ctx context.Context, prefix string) (locker.Locker, error) {
-	ds, names, problems := r.openDrivers(ctx)
+	servers, problems := r.openServers(ctx)
 	if problems == nil {
+		var ds []drivers.Driver
+		var names []string
+		for _, s := range servers {
+			ds, names = append(ds, s.Driver), append(names, s.Name)
+		}
 		l, err := redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
 			redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)))
 		if err == nil {
@@ -213,29 +218,29 @@ func (r *Redlock) open(ctx context.Context, prefix string) (locker.Locker, error
 		}
 		problems = split(err)
 	}
-	for _, d := range ds {
-		_ = d.Close()
+	for _, s := range servers {
+		_ = s.Driver.Close()
 	}
 	return nil, errors.Join(problems...)
 }
 
-// openDrivers opens those of the nodes that can be. names are those of all nodes.
-func (r *Redlock) openDrivers(ctx context.Context) (ds []drivers.Driver, names []string, problems []error) {
+// openServers opens the drivers of those of the nodes that can be.
+func (r *Redlock) openServers(ctx context.Context) (servers []Server, problems []error) {
 	said := make(map[string]bool) // a file of the section is bad for every node, and said to be so once
 	for i := range r.Nodes {
-		d, _, errs := r.server(i).open(ctx, func(name string) string { return r.path(i, name) })
+		s, errs := r.server(i).open(ctx, func(name string) string { return r.path(i, name) })
 		for _, err := range errs {
 			if !said[err.Error()] {
 				problems = append(problems, err)
 			}
 			said[err.Error()] = true
 		}
-		if d != nil {
-			ds = append(ds, d)
+		if errs == nil {
+			s.Name = r.name(i)
+			servers = append(servers, s)
 		}
-		names = append(names, r.name(i))
 	}
-	return ds, names, problems
+	return servers, problems
 }
 
 // split makes one error for each problem that redlock.New has found.

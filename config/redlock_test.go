@@ -61,9 +61,9 @@ func TestParseRedlockFaults(t *testing.T) {
 		"redlock:a,b":                             {"followed by ://"},
 		"redlock://":                              {"URL: nodes: missing: the addresses of three servers"},
 		"redlock:///2":                            {"URL: nodes: missing"},
-		"redlock://a,,c":                          {"URL: nodes[1].addr: missing"},
-		"redlock://a,b,":                          {"URL: nodes[2].addr: missing"},
-		"redlock://a,:1,::1":                      {"URL: nodes[1].addr: no host", "URL: nodes[2].addr: not host:port"},
+		"redlock://a,,c":                          {"URL: nodes[1].addr: address missing"},
+		"redlock://a,b,":                          {"URL: nodes[2].addr: address missing"},
+		"redlock://a,:1,::1":                      {"URL: nodes[1].addr: host missing", "URL: nodes[2].addr: not host:port"},
 		"redlock://a,b c":                         {"URL: nodes[1].addr: one address expected"},
 		"redlock://a,b,%2F":                       {"URL: nodes[2].addr: not the path of a socket"},
 		"redlock://a,b,%2Fx%z":                    {"URL: nodes[2].addr: a % that"},
@@ -71,10 +71,10 @@ func TestParseRedlockFaults(t *testing.T) {
 		"redlock://a,b,A:06379":                   {"URL: nodes[2].addr: the same as nodes[0].addr"},
 		"redlock://[::1],b,[0::1]:6379":           {"URL: nodes[2].addr: the same as nodes[0].addr"},
 		"redlock://a,a,a":                         {"nodes[1].addr: the same as nodes[0]", "nodes[2].addr: the same as nodes[0]"},
-		"redlock://" + strings.Repeat("a,", 32):   {"URL: nodes: 33 nodes, more than the 32 allowed", "URL: nodes[32].addr: missing"},
+		"redlock://" + strings.Repeat("a,", 32):   {"URL: nodes: 33 nodes, more than the 32 allowed", "URL: nodes[32].addr: address missing"},
 		"redlock://a,b/x?budget=1&ttl=1ns":        {"URL: db: not the number", "URL: budget: a number without a unit", "URL: ttl: 1ns"},
 		"redlock://a?budget=0s":                   {"budget: must be more than 0"},
-		"redlock+nope://a,b,c":                    {`URL: driver: unknown Redis driver "nope"`},
+		"redlock+nope://a,b,c":                    {`URL: driver: unknown driver "nope"`},
 		"redlock+redigo://a?driver=goredis":       {"driver: given twice, and differently"},
 		"redlock://a/1?db=2":                      {"db: given twice, and differently"},
 		"redlock://a?tls_ca_file=f":               {"tls_ca_file: only with redlocks://"},
@@ -136,7 +136,7 @@ func TestValidateRedlock(t *testing.T) {
 		want []string
 	}{
 		"no nodes":        {quorum(nil), []string{"config: redlock.nodes: missing"}},
-		"no address":      {quorum(nil, "a", "", "c"), []string{"redlock.nodes[1].addr: missing"}},
+		"no address":      {quorum(nil, "a", "", "c"), []string{"redlock.nodes[1].addr: address missing"}},
 		"list":            {quorum(nil, "a,b"), []string{"redlock.nodes[0].addr: one address expected, not a list"}},
 		"same address":    {quorum(nil, "a", "b", "a:6379"), []string{"redlock.nodes[2].addr: the same as nodes[0].addr"}},
 		"same socket":     {quorum(nil, "/run/a", "/run/../run/a"), []string{"redlock.nodes[1].addr: the same as nodes[0].addr"}},
@@ -144,8 +144,8 @@ func TestValidateRedlock(t *testing.T) {
 		"same name":       {all(func(r *config.Redlock) { r.Nodes[0].Name, r.Nodes[2].Name = "n", "n" }), []string{"redlock.nodes[2].name: the same as that of nodes[0]"}},
 		"name of another": {all(func(r *config.Redlock) { r.Nodes[2].Name = "a:6379" }), []string{"redlock.nodes[2].name: the same as that of nodes[0]"}},
 		"odd name":        {all(func(r *config.Redlock) { r.Nodes[2].Name = ":" + secret + "@h" }), []string{"redlock.nodes[2].name: not the name of a node"}},
-		"section":         {all(func(r *config.Redlock) { r.Budget, r.Timeout, r.DB, r.Driver = -1, -1, -1, "x" }), []string{"redlock.budget: neg", "redlock.timeout: neg", "redlock.db: neg", `redlock.driver: unknown Redis driver "x"`}},
-		"driver":          {all(func(r *config.Redlock) { r.Nodes[1].Driver = "x" }), []string{`redlock.nodes[1].driver: unknown Redis driver "x"`}},
+		"section":         {all(func(r *config.Redlock) { r.Budget, r.Timeout, r.DB, r.Driver = -1, -1, -1, "x" }), []string{"redlock.budget: neg", "redlock.timeout: neg", "redlock.db: neg", `redlock.driver: unknown driver "x"`}},
+		"driver":          {all(func(r *config.Redlock) { r.Nodes[1].Driver = "x" }), []string{`redlock.nodes[1].driver: unknown driver "x"`}},
 		"two passwords":   {all(func(r *config.Redlock) { r.Password, r.PasswordFile = secret, "f" }), []string{"redlock.password_file: there is a password"}},
 		"node's two":      {all(func(r *config.Redlock) { r.Nodes[1].Password, r.Nodes[1].PasswordFile = secret, "f" }), []string{"redlock.nodes[1].password_file: there is a password"}},
 		"user alone":      {all(func(r *config.Redlock) { r.Username = "u" }), []string{"redlock.password: missing"}},
@@ -212,13 +212,13 @@ func TestLoadRedlockFaults(t *testing.T) {
 		"text":           {"backend: redlock; redlock:;   nodes: a,b,c", []string{"locker.yaml:3: redlock.nodes: a list is expected here"}},
 		"texts":          {"backend: redlock; redlock:;   nodes: [a, {addr: b}]", []string{"locker.yaml:3: redlock.nodes[0]: a section with fields is expected here, such as {addr"}},
 		"empty element":  {"backend: redlock; redlock:;   nodes:;     - addr: b;     -", []string{"locker.yaml:5: redlock.nodes[1]: a section"}},
-		"no address":     {"backend: redlock; redlock:;   nodes:;     - addr: b;     - name: c", []string{"locker.yaml:5: redlock.nodes[1].addr: missing"}},
+		"no address":     {"backend: redlock; redlock:;   nodes:;     - addr: b;     - name: c", []string{"locker.yaml:5: redlock.nodes[1].addr: address missing"}},
 		"typo":           {"backend: redlock; redlock:;   nodes:;     - addr: b;       nme: c", []string{`locker.yaml:5: redlock.nodes[0]: unknown field "nme": did you mean name? (known: name, addr, driver, username, password, password_file, tls)`}},
 		"not of a node":  {"backend: redlock; redlock:;   nodes:;     - {addr: b, db: 1}", []string{`redlock.nodes[0]: unknown field "db" (known`}},
 		"not of all":     {"backend: redlock; redlock:;   addr: a", []string{`locker.yaml:3: redlock: unknown field "addr" (known: budget, driver, username, password, password_file, db, timeout, tls, nodes)`, "nodes: missing"}},
 		"numbered":       {"backend: redlock; redlock:;   nodes[0]: {addr: a};   nodes: [{addr: b}]", []string{`locker.yaml:3: redlock: unknown field (known`}},
 		"twice":          {"backend: redlock; redlock:;   nodes: [{addr: a}];   nodes: [{addr: b}]", []string{"locker.yaml:4: redlock.nodes: given more than once"}},
-		"itself":         {"backend: redlock; redlock: &r;   nodes: [*r]", []string{"locker.yaml:3: redlock.nodes[0]: unknown field \"nodes\"", "locker.yaml:3: redlock.nodes[0].addr: missing"}},
+		"itself":         {"backend: redlock; redlock: &r;   nodes: [*r]", []string{"locker.yaml:3: redlock.nodes[0]: unknown field \"nodes\"", "locker.yaml:3: redlock.nodes[0].addr: address missing"}},
 		"same twice":     {"backend: redlock; redlock:;   nodes:;     - addr: a;     - addr: b;     - addr: a:6379", []string{"locker.yaml:6: redlock.nodes[2].addr: the same as nodes[0].addr"}},
 		"same names":     {"backend: redlock; redlock:;   nodes:;     - {addr: a, name: n};     - {addr: b, name: n}", []string{"locker.yaml:5: redlock.nodes[1].name: the same as that of nodes[0]"}},
 		"node password":  {"backend: redlock; redlock:;   nodes:;     - {addr: a, pasword: hunter2};     - {addr: b, password: [hunter2]}", []string{`redlock.nodes[0]: unknown field "pasword"`, "locker.yaml:5: redlock.nodes[1].password: a single value"}},
@@ -272,7 +272,7 @@ func TestOverlayRedlock(t *testing.T) {
 		environ []string
 		want    []string
 	}{
-		"nodes":    {[]string{"LOCKER_REDLOCK_NODES=d,,redis://:" + secret + "@h,D"}, []string{"LOCKER_REDLOCK_NODES[1].addr: missing", "LOCKER_REDLOCK_NODES[2].addr: host:port expected, not a URL", "LOCKER_REDLOCK_NODES[3].addr: the same as nodes[0]"}},
+		"nodes":    {[]string{"LOCKER_REDLOCK_NODES=d,,redis://:" + secret + "@h,D"}, []string{"LOCKER_REDLOCK_NODES[1].addr: address missing", "LOCKER_REDLOCK_NODES[2].addr: host:port expected, not a URL", "LOCKER_REDLOCK_NODES[3].addr: the same as nodes[0]"}},
 		"values":   {[]string{"LOCKER_REDLOCK_BUDGET=1", "LOCKER_REDLOCK_DB=" + secret, "LOCKER_REDLOCK_DRIVER=x"}, []string{"LOCKER_REDLOCK_BUDGET: a number without", "LOCKER_REDLOCK_DB: not", "LOCKER_REDLOCK_DRIVER: unknown"}},
 		"unknown":  {[]string{"LOCKER_REDLOCK_ADDR=h"}, []string{`environment: unknown variable "LOCKER_REDLOCK_ADDR"`}},
 		"typo":     {[]string{"LOCKER_REDLOCK_NODE=h"}, []string{`"LOCKER_REDLOCK_NODE": did you mean LOCKER_REDLOCK_NODES? (known: LOCKER_REDLOCK_BUDGET, LOCKER_REDLOCK_DRIVER, `}},
@@ -392,13 +392,13 @@ func TestRedlockHalfOpen(t *testing.T) {
 		opened int
 		want   []string
 	}{
-		"a bad file":        {abc(func(r *config.Redlock) { r.Nodes[2].TLS = &config.TLS{CAFile: text} }), itself, 2, []string{"config: redlock.nodes[2].tls.ca_file: there is no PEM certificate in " + text}},
-		"a bad file of all": {abc(func(r *config.Redlock) { r.TLS = &config.TLS{CAFile: text} }), itself, 0, []string{"config: redlock.tls.ca_file: there is no PEM"}},
+		"a bad file":        {abc(func(r *config.Redlock) { r.Nodes[2].TLS = &config.TLS{CAFile: text} }), itself, 2, []string{"config: redlock.nodes[2].tls.ca_file: no PEM certificate in " + text}},
+		"a bad file of all": {abc(func(r *config.Redlock) { r.TLS = &config.TLS{CAFile: text} }), itself, 0, []string{"config: redlock.tls.ca_file: no PEM certificate"}},
 		"several": {abc(func(r *config.Redlock) {
 			r.PasswordFile, r.Nodes[1].TLS, r.Nodes[2].Password = "/no/such", &config.TLS{CAFile: text}, secret
-		}), itself, 1, []string{"config: redlock.password_file: open /no/such", "redlock.nodes[1].tls.ca_file: there is no PEM"}},
-		"a password file":      {abc(func(r *config.Redlock) { r.Nodes[0].PasswordFile = "/no/such" }), itself, 2, []string{"config: redlock.nodes[0].password_file: open /no/such"}},
-		"a certificate":        {abc(func(r *config.Redlock) { r.TLS = &config.TLS{CertFile: text, KeyFile: text} }), itself, 0, []string{"config: redlock.tls.cert_file, key_file: tls: "}},
+		}), itself, 1, []string{"config: redlock.password_file: file not found: /no/such", "redlock.nodes[1].tls.ca_file: no PEM certificate"}},
+		"a password file":      {abc(func(r *config.Redlock) { r.Nodes[0].PasswordFile = "/no/such" }), itself, 2, []string{"config: redlock.nodes[0].password_file: file not found: /no/such"}},
+		"a certificate":        {abc(func(r *config.Redlock) { r.TLS = &config.TLS{CertFile: text, KeyFile: text} }), itself, 0, []string{"config: redlock.tls.cert_file, key_file: " + text + " and " + text + ": tls: "}},
 		"the same server":      {abc(func(r *config.Redlock) { r.Nodes[0].Name = "first" }), func(addr string) string { return strings.Replace(addr, "c", "a", 1) }, 3, []string{"config: redlock: first and c:6379 are the same server"}},
 		"one server for three": {abc(func(*config.Redlock) {}), func(string) string { return "x" }, 3, []string{"config: redlock: a:6379 and b:6379 are the same", "config: redlock: a:6379 and c:6379 are the same"}},
 	} {

@@ -27,6 +27,7 @@ type Server struct {
 	Name     string // what errors call it
 	Username string
 	Driver   drivers.Driver
+	Dial     drivers.Config // how to connect without the driver; has neither user nor password
 }
 
 // Close closes the drivers.
@@ -55,18 +56,13 @@ func (c *Config) Deployment(ctx context.Context) (*Deployment, error) {
 	switch c.Backend {
 	case backendRedis:
 		d.Timeout = orElse(c.Redis.Timeout, d.Timeout)
-		driver, name, errs := c.Redis.open(ctx, func(name string) string { return "redis." + name })
-		if problems = errs; driver != nil {
-			d.Servers = append(d.Servers, Server{name, c.Redis.Username, driver})
+		s, errs := c.Redis.open(ctx, func(name string) string { return "redis." + name })
+		if problems = errs; errs == nil {
+			d.Servers = append(d.Servers, s)
 		}
 	case backendRedlock:
 		d.Timeout = orElse(c.Redlock.Timeout, d.Timeout)
-		var ds []drivers.Driver
-		var names []string
-		ds, names, problems = c.Redlock.openDrivers(ctx)
-		for i, driver := range ds {
-			d.Servers = append(d.Servers, Server{names[i], c.Redlock.server(i).Username, driver})
-		}
+		d.Servers, problems = c.Redlock.openServers(ctx)
 	}
 	if problems != nil {
 		_ = d.Close()

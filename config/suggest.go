@@ -23,11 +23,12 @@ func unknown(what, name string, known []string) error {
 	}
 }
 
-// nearest returns the name among known that s is probably a misspelling of: one slip in three letters, two at most.
+// nearest returns the name among known that s is probably a misspelling of: one slip in three letters, two at most. Capitals
+// do not count.
 func nearest(s string, known []string) string {
 	best, name := 3, ""
 	for _, k := range known {
-		if d := distance(s, k); d < best && d <= max(1, len(k)/3) {
+		if d := distance(strings.ToLower(s), strings.ToLower(k)); d < best && d <= max(1, len(k)/3) {
 			best, name = d, k
 		}
 	}

@@ -25,6 +25,26 @@ var schemes = []struct{ name, section string }{
 // secure are the schemes with TLS, by those without.
 var secure = map[string]string{"redis": "rediss", "redlock": "redlocks"}
 
+// instead says what to write for schemes that other programs have.
+var instead = map[string]string{
+	"redis-sentinel":  noSentinel,
+	"rediss-sentinel": noSentinel,
+	"redis-cluster":   noCluster,
+	"rediss-cluster":  noCluster,
+	"redis-socket":    "write unix:///path/of.sock",
+	"redis-unix":      "write unix:///path/of.sock",
+	"valkey":          "write redis://",
+	"valkeys":         "write rediss://",
+	"tcp":             "write redis://",
+	"tls":             "write rediss://",
+}
+
+const (
+	noSentinel = "give the master's own address, redis://host:6379; " +
+		"or, in a program, hand a client that asks the sentinels to single.New"
+	noCluster = "a URL reaches one server; for a cluster, hand a client that knows it to single.New, in a program"
+)
+
 func schemeNames() []string {
 	var names []string
 	for _, s := range schemes {
@@ -34,10 +54,13 @@ func schemeNames() []string {
 }
 
 var (
-	errNoScheme = errors.New("it begins with none of memory:, redis://, rediss://, unix://, redlock:// and redlocks://")
-	errEscape   = errors.New("an @, : or # where none is expected; in the user name and the password " +
+	errNoScheme = errors.New("missing: write redis://host:6379, for example " +
+		"(known: memory:, redis://, rediss://, unix://, redlock://, redlocks://)")
+	errEscape = errors.New("an @, : or # where none is expected; in the user name and the password " +
 		"write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25, elsewhere @ as %40 and # as %23")
 	errPercent  = errors.New("a % that is not followed by two hexadecimal digits is written %25")
+	errEmpty    = errors.New("empty: is " + envURL + " set?")
+	errQuoted   = errors.New("in quotes, which are no part of it: remove them (docker --env-file, for one, keeps quotes)")
 	errOnce     = errors.New("user and password are written once, before the first host, and hold for all; in them, write , as %2C")
 	errPassword = errors.New("not among the parameters, please: write redis://user:password@host, or use password_file")
 )
@@ -48,6 +71,15 @@ var (
 // delimiter in it must be noticed before what follows the delimiter is taken for a name that may be shown.
 func (b *builder) url(raw, source string) {
 	b.source = source
+	raw = strings.TrimSpace(raw)
+	switch {
+	case raw == "":
+		b.abandon(strings.TrimSuffix(source, ": "), errEmpty)
+		return
+	case strings.ContainsAny(raw[:1], quotes):
+		b.abandon(strings.TrimSuffix(source, ": "), errQuoted)
+		return
+	}
 	raw, query, _ := strings.Cut(raw, "?")
 	scheme, rest, ok := strings.Cut(raw, ":")
 	rest, slashes := strings.CutPrefix(rest, "//")
@@ -59,6 +91,9 @@ func (b *builder) url(raw, source string) {
 		return
 	case !ok || !known && !slashes:
 		b.abandon(source+"scheme", errNoScheme)
+		return
+	case instead[scheme] != "":
+		b.abandon(source+"scheme", fmt.Errorf("unknown scheme %q: %s", scheme, instead[scheme]))
 		return
 	case !known:
 		b.report(source+"scheme", unknown("scheme", scheme, schemeNames()))
@@ -103,6 +138,8 @@ func (b *builder) driver(name string, named bool) {
 	case !named:
 	case b.about == "":
 		b.report(b.source+"scheme", errors.New("memory: has no driver"))
+	case instead[b.about+"-"+name] != "":
+		b.fail(b.about+".driver", b.source+"scheme", fmt.Errorf("unknown driver %q: %s", name, instead[b.about+"-"+name]))
 	case name == "":
 		b.fail(b.about+".driver", b.source+"scheme", errors.New("there is no driver after the plus sign"))
 	default:

@@ -57,21 +57,21 @@ func TestParse(t *testing.T) {
 
 func TestParseFaults(t *testing.T) {
 	for in, want := range map[string][]string{
-		"":                                      {"scheme: it begins with none of memory:"},
-		"memory":                                {"begins with none"},
-		"localhost:6379":                        {"begins with none"},
-		"u:" + secret + "@h":                    {"begins with none"},
+		"":                                      {"empty: is LOCKER_URL set?"},
+		"memory":                                {"scheme: missing: write redis://host:6379"},
+		"localhost:6379":                        {"scheme: missing: write redis://host:6379"},
+		"u:" + secret + "@h":                    {"scheme: missing: write redis://host:6379"},
 		"redsi://h":                             {`unknown scheme "redsi": did you mean redis? (known: memory, redis, rediss, unix, redlock, redlocks)`},
 		"redsi://h/x?ttl=1ns":                   {"unknown scheme", "db: not the number", "ttl: 1ns"},
 		"http://h?tttl=1":                       {`unknown scheme "http" (known: memory, redis, rediss, unix, redlock, redlocks)`},
 		"redis:h":                               {"followed by ://"},
 		"redis:/h":                              {"followed by ://"},
-		"redis://":                              {"addr: missing"},
-		"redis:///2":                            {"addr: missing"},
-		"redis://:6379":                         {"addr: no host"},
+		"redis://":                              {"addr: address missing"},
+		"redis:///2":                            {"addr: address missing"},
+		"redis://:6379":                         {"addr: host missing"},
 		"redis://::1":                           {"in brackets"},
 		"redis://h:x":                           {"the port is not a number"},
-		"redis+goredsi://h":                     {`driver: unknown Redis driver "goredsi" (registered: goredis, redigo, rueidis`},
+		"redis+goredsi://h":                     {`driver: unknown driver "goredsi": did you mean goredis? (known: goredis, redigo, rueidis`},
 		"redis+://h":                            {"no driver after the plus sign"},
 		"redis+redigo://h?driver=goredis":       {"driver: given twice, and differently"},
 		"redis://h?driver=":                     {"driver: empty"},
@@ -125,7 +125,7 @@ func TestParseFaults(t *testing.T) {
 		"redis://u:1#" + secret + "@h":                        {"# as %23"},
 		"redis://u:1&" + secret + "?" + secret + "=1@h?ttl=1": {"write @ as %40"},
 		"redis://u:" + secret:                                 {"the port is not a number"},
-		"redis://u:" + secret + "@h\n":                        {"no host name has"},
+		"redis://u:" + secret + "@h\ni":                       {"no host name has"},
 		secret + "@redis://h":                                 {"unknown scheme (known"},
 	} {
 		t.Run(url.PathEscape(in), func(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -21,7 +20,7 @@ import (
 //
 // It reports all problems at once, with their lines.
 func Load(path string, environ ...string) (*Config, error) {
-	data, err := os.ReadFile(path)
+	data, err := readFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
@@ -66,8 +65,8 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 		return
 	}
 	seen := make(map[string]bool)
-	for i := 0; i+1 < len(n.Content); i += 2 {
-		key, value := n.Content[i], n.Content[i+1]
+	for _, p := range b.pairs(name, path, n, make(map[*yaml.Node]bool)) {
+		key, value := p.key, p.value
 		if value.Kind == yaml.AliasNode {
 			value = value.Alias
 		}
@@ -79,6 +78,8 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 		f, begin := fieldAt(child), sections[indexRE.ReplaceAllString(child, "[]")]
 		null := value.ShortTag() == "!!null"
 		switch {
+		case strings.HasPrefix(key.Value, "x-"): // a place for anchors
+			continue
 		case f == nil && begin == nil && null: // a piece of a flow mapping: not shown, it may be half a password
 			b.report(at(name, key, path), errors.New("an unknown field without a value"))
 		case f == nil && begin == nil && key.Value == "fifo":
@@ -101,6 +102,43 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 		}
 		seen[child] = true
 	}
+}
+
+type pair struct{ key, value *yaml.Node }
+
+// pairs returns the fields of the mapping n, with those that merge keys (<<) add; what n has itself wins over them. A node is
+// merged once, so one that contains itself does no harm.
+func (b *builder) pairs(name, path string, n *yaml.Node, merged map[*yaml.Node]bool) (ps []pair) {
+	merged[n] = true
+	var more []*yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if key, value := n.Content[i], n.Content[i+1]; key.ShortTag() == "!!merge" {
+			more = append(more, value)
+		} else {
+			ps = append(ps, pair{key, value})
+		}
+	}
+	for i := 0; i < len(more); i++ {
+		from := more[i]
+		if from.Kind == yaml.AliasNode {
+			from = from.Alias
+		}
+		switch {
+		case merged[from]:
+		case from.Kind == yaml.SequenceNode:
+			merged[from] = true
+			more = slices.Insert(more, i+1, from.Content...)
+		case from.Kind == yaml.MappingNode:
+			for _, p := range b.pairs(name, path, from, merged) {
+				if !slices.ContainsFunc(ps, func(q pair) bool { return q.key.Value == p.key.Value }) {
+					ps = append(ps, p)
+				}
+			}
+		default:
+			b.report(at(name, from, path), errors.New("<<: a section, or a list of sections, is expected after it"))
+		}
+	}
+	return ps
 }
 
 // nodeList takes the nodes of a Redlock, the list n.

@@ -176,7 +176,7 @@ func TestQuickstartWrongURL(t *testing.T) {
 	t.Parallel()
 	for u, want := range map[string]string{
 		"reddis://:hunter2@h":     `unknown scheme "reddis": did you mean redis?`,
-		"redis+nope://:hunter2@h": `unknown Redis driver "nope" (registered: goredis, redigo, rueidis`,
+		"redis+nope://:hunter2@h": `unknown driver "nope" (known: goredis, redigo, rueidis`,
 		"redis://:x/hunter2@h":    "write @ as %40",
 		"memory:?ttl=10":          "ttl: a number without a unit",
 	} {
@@ -250,8 +250,8 @@ func TestConfigComments(t *testing.T) {
 		require.NoError(t, os.WriteFile(path, []byte("backend: "+backend+"\n"+rest), 0o600))
 		p := start(t, "config", nil, "-config", path)
 		assert.Equal(t, 1, p.wait(t))
-		assert.Equal(t, "config: "+backend+".password_file: open /run/secrets/redis: no such file or directory\n"+
-			"config: "+backend+".tls.ca_file: open /etc/ssl/redis-ca.pem: no such file or directory\n", p.stderr.String())
+		assert.Equal(t, "config: "+backend+".password_file: file not found: /run/secrets/redis\n"+
+			"config: "+backend+".tls.ca_file: file not found: /etc/ssl/redis-ca.pem\n", p.stderr.String())
 	}
 }
 

@@ -31,6 +31,7 @@ type app struct {
 
 	started bool            // the command line was understood: what fails from now on is no usage error
 	opened  []locker.Locker // to be closed when all is said
+	used    *config.Config  // where the locks are; nil: no servers were asked
 }
 
 // main runs the command line and returns the exit code. Commands report what went wrong by returning an error; only here
@@ -68,7 +69,7 @@ and the environment:
   LOCKER_URL       replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on win over both
 
 --url stands alone: then neither a file nor the environment is looked at. Arguments can be seen by all users of a machine,
-so a password belongs into LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
+so put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 		Example: `  export LOCKER_URL=redis://localhost
   locker run --key backup --wait 0 -- /usr/local/bin/backup --all
   locker config check`,
@@ -154,7 +155,7 @@ func oneKey(_ *cobra.Command, args []string) error {
 	case len(args[0]) > locker.MaxKey:
 		return fmt.Errorf("the key is longer than %d bytes", locker.MaxKey)
 	case len(args) > 1:
-		return fmt.Errorf("%q stands after the key: one at a time, and quotes around a key with spaces", args[1])
+		return fmt.Errorf("unexpected argument %q: one key at a time; a key with spaces needs quotes", args[1])
 	}
 	return nil
 }
@@ -202,7 +203,12 @@ func (a *app) config() (*config.Config, error) {
 	default:
 		c = new(config.Config)
 		if err = c.Overlay(a.environ); err != nil && a.getenv("LOCKER_URL") == "" && a.getenv("LOCKER_BACKEND") == "" {
-			return nil, &exitError{exitConfig, err, "say which locks: set LOCKER_URL, or use --url or --config"}
+			set := func(kv string) bool { return strings.HasPrefix(kv, "LOCKER_") && !strings.HasSuffix(kv, "=") }
+			if !slices.ContainsFunc(a.environ, set) {
+				err = errors.New("no configuration")
+			}
+			const next = "say which locks: set LOCKER_URL, to redis://localhost for example, or use --url or --config"
+			return nil, &exitError{exitConfig, err, next}
 		}
 	}
 	if err != nil {
@@ -217,6 +223,7 @@ func (a *app) open(ctx context.Context, c *config.Config, opts ...locker.Option)
 	if err != nil {
 		return nil, &exitError{exitConfig, err, "locker config check looks at the rest"}
 	}
+	a.used = c
 	return l, nil
 }
 

@@ -58,7 +58,8 @@ one: on servers in use, others will notice.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&names, "driver", drivers.Names(), "which `drivers`, as a list")
-	cmd.Flags().DurationVar(&visit, "for", time.Second, "how long each measurement takes")
+	visit = time.Second
+	durationVar(cmd.Flags(), &visit, "for", "how long each measurement takes")
 	return cmd
 }
 

@@ -1,10 +1,8 @@
 package main
 
 import (
-	"errors"
+	"context"
 	"fmt"
-	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
@@ -40,7 +38,7 @@ It exits with 0 if all is well, and with 78 otherwise.`,
 			Example: `  locker config check --config /etc/locker.yaml
   LOCKER_URL=redlock://host1,host2,host3 locker config check`,
 			Args: cobra.NoArgs,
-			RunE: func(*cobra.Command, []string) error { return a.configCheck() },
+			RunE: func(cmd *cobra.Command, _ []string) error { return a.configCheck(cmd.Context()) },
 		},
 		&cobra.Command{
 			Use:   "print",
@@ -56,16 +54,26 @@ are shown as ` + config.Secret("x").String() + `.`,
 	return cmd
 }
 
-func (a *app) configCheck() error {
+func (a *app) configCheck(ctx context.Context) error {
 	c, err := a.config()
 	if err != nil {
 		return err
 	}
-	if err := unreadable(c); err != nil {
-		return &exitError{exitConfig, err, "the user who runs locker must be able to read them"}
+	d, err := c.Deployment(ctx) // which reads the files and asks no server
+	if err != nil {
+		return &exitError{exitConfig, err, ""}
 	}
+	_ = d.Close()
+	warning := tooFew(c)
 	if a.json {
-		return a.printJSON(map[string]any{"ok": true, "url": c.String()})
+		answer := map[string]any{"ok": true, "url": c.String()}
+		if warning != "" {
+			answer["warning"] = warning
+		}
+		return a.printJSON(answer)
+	}
+	if warning != "" {
+		a.note("warning: %s", warning)
 	}
 	if !a.quiet {
 		fmt.Fprintf(a.stdout, "%s: %s\n", a.style(a.stdout).good("ok"), c)
@@ -86,33 +94,16 @@ func (a *app) configPrint() error {
 	return e.Encode(c)
 }
 
-// unreadable reports the files that c names for the backend it uses and that cannot be read.
-func unreadable(c *config.Config) error {
-	var paths []string
-	add := func(passwordFile string, t *config.TLS) {
-		paths = append(paths, passwordFile)
-		if t != nil {
-			paths = append(paths, t.CAFile, t.CertFile, t.KeyFile)
-		}
+// tooFew says whether a Redlock has fewer nodes than make sense, or one too many.
+func tooFew(c *config.Config) string {
+	switch n := len(c.Redlock.Nodes); {
+	case c.Backend != "redlock" || n > 2 && n%2 == 1:
+		return ""
+	case n == 1:
+		return "redlock.nodes: one node tolerates no failure: use three or five"
+	case n == 2:
+		return "redlock.nodes: two nodes tolerate no failure: use three or five"
+	default:
+		return fmt.Sprintf("redlock.nodes: %d nodes tolerate no more failures than %d: use an odd number", n, n-1)
 	}
-	switch c.Backend {
-	case "redis":
-		add(c.Redis.PasswordFile, c.Redis.TLS)
-	case "redlock":
-		add(c.Redlock.PasswordFile, c.Redlock.TLS)
-		for _, n := range c.Redlock.Nodes {
-			add(n.PasswordFile, n.TLS)
-		}
-	}
-	slices.Sort(paths)
-	var problems []error
-	for _, path := range slices.Compact(paths) {
-		if path == "" {
-			continue
-		}
-		if _, err := os.ReadFile(path); err != nil {
-			problems = append(problems, fmt.Errorf("config: %w", err))
-		}
-	}
-	return errors.Join(problems...)
 }

@@ -63,7 +63,7 @@ func TestConfigMistakes(t *testing.T) {
 	}{
 		"all at once":    {[]string{"config", "check", "--url", "reddis://:hunter2@h?x=1"}, 78, "locker: 2 problems: see locker --help for the forms\n"},
 		"nothing":        {[]string{"config", "check"}, 78, "or use --url or --config\n"},
-		"a file":         {[]string{"config", "check", "--url", "redis://h?password_file=/no/such"}, 78, "must be able to read them\n"},
+		"a file":         {[]string{"config", "check", "--url", "redis://h?password_file=/no/such"}, 78, "file not found: /no/such\n"},
 		"no file":        {[]string{"config", "check", "--config", "/no/such"}, 78, "see locker --help for the forms\n"},
 		"both":           {[]string{"config", "check", "--url", "memory:", "--config", "f"}, 64, "one of them must go: see --help\n"},
 		"slip":           {[]string{"cofnig"}, 64, `locker: unknown command "cofnig": did you mean config?: see locker --help` + "\n"},
@@ -75,7 +75,7 @@ func TestConfigMistakes(t *testing.T) {
 		"no key":         {[]string{"inspect"}, 64, "locker: no key: say which lock: see locker inspect --help\n"},
 		"an empty key":   {[]string{"watch", ""}, 64, "locker: no key: say which lock: see locker watch --help\n"},
 		"a long key":     {[]string{"inspect", strings.Repeat("k", locker.MaxKey+1)}, 64, "longer than 65536 bytes: see locker inspect --help\n"},
-		"two keys":       {[]string{"release", "a", "b"}, 64, "quotes around a key with spaces: see locker release --help\n"},
+		"two keys":       {[]string{"release", "a", "b"}, 64, "a key with spaces needs quotes: see locker release --help\n"},
 		"too many":       {[]string{"version", "x"}, 64, "see locker version --help\n"},
 		"JSON":           {[]string{"--json", "--bogus"}, 64, `{"error":"unknown flag: --bogus","next":"see locker --help","code":64}` + "\n"},
 		"JSON, not ours": {[]string{"run", "--", "x", "--json"}, 78, "or use --url or --config\n"},

@@ -67,7 +67,7 @@ func (a *app) doctor(ctx context.Context) error {
 	defer func() { _ = d.Close() }()
 	e := doctor.Deployment{Redlock: d.Redlock, Prefix: d.Prefix, TTL: d.TTL, Timeout: d.Timeout, Budget: d.Budget}
 	for _, s := range d.Servers {
-		e.Nodes = append(e.Nodes, doctor.Node{Name: s.Name, Username: s.Username, Driver: s.Driver})
+		e.Nodes = append(e.Nodes, doctor.Node(s))
 	}
 	p := a.progress()
 	left := len(e.Nodes)

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/doctor"
 )
 
 // Exit codes. They are those of sysexits.h where that has one that fits; 79 is the first that it leaves free, and 126,
@@ -43,6 +45,9 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
+// nextDiagnosis is the next step of an error about a server that cannot be used: [app.diagnosis] finds out what it is.
+const nextDiagnosis = "locker doctor looks into it"
+
 // usageError is for what a command itself finds wrong with its arguments.
 func usageError(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...), "see --help"}
@@ -57,9 +62,9 @@ func withExit(err error) *exitError {
 	case errors.Is(err, locker.ErrForeignKey):
 		return &exitError{exitData, err, "choose another key, or another prefix"}
 	case errors.Is(err, locker.ErrNoQuorum):
-		return &exitError{exitUnavailable, err, "look at the nodes it names"}
+		return &exitError{exitUnavailable, err, "locker doctor looks at each of the nodes"}
 	case errors.Is(err, locker.ErrUnavailable): // before ErrHeld: who waited may have seen both
-		return &exitError{exitUnavailable, err, "is the server up, and are address and password right?"}
+		return &exitError{exitUnavailable, err, nextDiagnosis}
 	case errors.Is(err, locker.ErrLost), errors.Is(err, locker.ErrNotHeld):
 		return &exitError{exitLost, err, "check what was done meanwhile"}
 	case errors.Is(err, locker.ErrHeld):
@@ -79,13 +84,19 @@ func (a *app) report(err error) int {
 	if e.err == nil || a.quiet && e.code == exitHeld { // what --wait 0 is for is no news
 		return e.code
 	}
-	text := strings.TrimPrefix(e.err.Error(), "locker: ")
+	text, next := told(e.err), e.next
+	if r, ok := errors.AsType[drivers.ServerError](e.err); ok {
+		text = strings.ReplaceAll(text, string(r), doctor.Short(r))
+	}
+	if next == nextDiagnosis {
+		next = a.diagnosis(e.err)
+	}
 	if a.json {
 		_ = json.NewEncoder(a.stderr).Encode(struct {
 			Error string `json:"error"`
 			Next  string `json:"next,omitempty"`
 			Code  int    `json:"code"`
-		}{text, e.next, e.code})
+		}{text, next, e.code})
 		return e.code
 	}
 	s := a.style(a.stderr)
@@ -93,8 +104,8 @@ func (a *app) report(err error) int {
 		fmt.Fprintf(a.stderr, "%s\n", text)
 		text = fmt.Sprintf("%d problems", n+1)
 	}
-	if e.next != "" {
-		text += ": " + e.next
+	if next != "" {
+		text += ": " + next
 	}
 	fmt.Fprintf(a.stderr, "%s %s\n", s.bad("locker:"), text)
 	return e.code

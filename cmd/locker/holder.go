@@ -153,7 +153,7 @@ func (h *holder) trace(ctx context.Context) context.Context {
 			default:
 			}
 		},
-		InDoubt: func(err error) { h.app.note("%q could not be renewed, trying again: %v", h.opts.key, err) },
+		InDoubt: func(err error) { h.app.note("%q could not be renewed, trying again: %s", h.opts.key, told(err)) },
 	})
 }
 
@@ -434,7 +434,7 @@ func (h *holder) release(result error) error {
 	case errors.Is(err, locker.ErrLost):
 		return &exitError{exitLost, err, "somebody else may have had the lock while the command ran"}
 	default:
-		h.app.note("%v: it ends by itself within %v", err, h.opts.validity)
+		h.app.note("%s: it ends by itself within %v", told(err), h.opts.validity)
 	}
 	return result
 }

@@ -137,7 +137,7 @@ func TestWhatCannotBeInspected(t *testing.T) {
 		code, out, stderr := call([]string{"LOCKER_URL=" + url}, args...)
 		assert.Equal(t, exitUnavailable, code, args)
 		assert.Empty(t, strings.TrimSpace(out), args)
-		assert.Contains(t, stderr, "is the server up", args)
+		assert.Contains(t, stderr, "start redis-server", args)
 	}
 }
 

@@ -17,6 +17,9 @@ func (a *app) note(format string, args ...any) {
 	}
 }
 
+// told is what err says, without the name of the library at the beginning: that of the program stands there.
+func told(err error) string { return strings.TrimPrefix(err.Error(), "locker: ") }
+
 // printJSON prints v on stdout, indented for people who look at it, too.
 func (a *app) printJSON(v any) error {
 	e := json.NewEncoder(a.stdout)

@@ -113,7 +113,7 @@ func (a *app) released(key string, seen locker.Inspection, err error) error {
 		return nil
 	case errors.Is(err, locker.ErrNotHeld):
 		return &exitError{exitHeld, err, "locker inspect shows who has it now"}
-	case errors.Is(err, locker.ErrUnavailable):
+	case errors.Is(err, locker.ErrUnavailable) && !refused(err):
 		return &exitError{exitUnavailable, err, "whether it was released is not known: locker inspect tells"}
 	case err != nil:
 		return err

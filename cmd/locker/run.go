@@ -46,6 +46,7 @@ type runOptions struct {
 	path     string        // of the command
 	args     []string      // its argv
 	validity time.Duration // from ttl and the configuration: the lease time
+	dashes   bool          // the command stands after --
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -66,7 +67,7 @@ func runCommand(a *app) *cobra.Command {
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.args = args
+			o.args, o.dashes = args, cmd.ArgsLenAtDash() == 0
 			if cmd.Flags().Changed("grace") && o.grace < 0 {
 				return usageError("--grace %v: it is 0 or more", o.grace)
 			}
@@ -76,13 +77,13 @@ func runCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // what follows the command is the command's, also if somebody leaves out the --
 	flags.StringVarP(&o.key, "key", "k", "", "the `name` of the lock")
-	flags.DurationVar(&o.ttl, "ttl", 0, "for how long the lock stays taken after a crash (30s, or what the configuration says)")
+	durationVar(flags, &o.ttl, "ttl", "for how long the lock stays taken after a crash (30s, or what the configuration says)")
 	flags.StringVarP(&o.wait, "wait", "w", "forever", "how long to wait for the lock: forever, 0, or a `time` such as 30s")
-	flags.DurationVar(&o.minHold, "min-hold", 0, "keep the lock taken for at least so long, also if the command is done sooner")
-	flags.DurationVar(&o.maxHold, "max-hold", 0, "stop the command after so long")
+	durationVar(flags, &o.minHold, "min-hold", "keep the lock taken for at least so long, also if the command is done sooner")
+	durationVar(flags, &o.maxHold, "max-hold", "stop the command after so long")
 	flags.StringVar(&o.onLost, "on-lost", onLostTerm, "if the lock is lost: `term`, kill or notify the command")
-	flags.DurationVar(&o.grace, "grace", -1, "`time` between SIGTERM and SIGKILL (5s, or a third of the TTL if that is less)")
-	flags.Lookup("grace").DefValue = "0s" // which help does not show
+	o.grace = -1
+	durationVar(flags, &o.grace, "grace", "`time` between SIGTERM and SIGKILL (5s, or a third of the TTL if that is less)")
 	_ = cmd.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]cobra.Completion{
 		cobra.CompletionWithDesc(onLostTerm, "SIGTERM, and SIGKILL after the grace"),
 		cobra.CompletionWithDesc(onLostKill, "SIGKILL at once"),
@@ -144,7 +145,7 @@ func (o *runOptions) check(c *config.Config) error {
 	case o.wait == "forever":
 		o.maxWait = -1
 	case err != nil || d < 0:
-		return usageError("--wait %q: it is forever, 0, or a time such as 30s", o.wait)
+		return usageError("--wait: invalid duration %q: use %s, 0 or forever", o.wait, seconds(o.wait))
 	default:
 		o.maxWait = d
 	}
@@ -153,6 +154,9 @@ func (o *runOptions) check(c *config.Config) error {
 	}
 	var err error
 	o.path, err = lookPath(o.args[0])
+	if e, ok := errors.AsType[*exitError](err); ok && e.code == exitNotFound && !o.dashes {
+		e.next = "it was taken for the command: a key with spaces needs quotes, and the command stands after --"
+	}
 	return err
 }
 

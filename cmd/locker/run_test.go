@@ -95,7 +95,7 @@ func TestExitCodes(t *testing.T) {
 		"held, quietly":         {url, []string{"-k", "held", "--wait", "0", "-q", "--", "true"}, 75, ""},
 		"held for too long":     {url, []string{"-k", "held", "--wait", "3s", "--", "true"}, 75, "wait longer with --wait"},
 		"not a lock":            {url, []string{"-k", "list", "--", "true"}, 65, "choose another key"},
-		"server down":           {"redis://" + dead.Addr(), []string{"-k", "k", "--", "true"}, 69, "is the server up"},
+		"server down":           {"redis://" + dead.Addr(), []string{"-k", "k", "--", "true"}, 69, "start redis-server"},
 		"no quorum":             {"redlock://" + dead.Addr() + "," + s.Addr() + ",localhost:1", []string{"-k", "k", "--wait", "0", "--", "true"}, 69, dead.Addr()},
 		"wrong password":        {"redis://:hunter2@" + secret.Addr(), []string{"-k", "k", "--", "true"}, 69, "WRONGPASS"},
 		"no command":            {url, []string{"-k", "k"}, 64, "no command is given"},
@@ -103,7 +103,7 @@ func TestExitCodes(t *testing.T) {
 		"something before --":   {url, []string{"-k", "k", "true", "--", "true"}, 0, ""}, // true -- true: it is the command's
 		"unknown flag":          {url, []string{"-k", "k", "--bogus", "--", "true"}, 64, "unknown flag: --bogus"},
 		"flag of the command":   {url, []string{"-k", "k", "sh", "-c", "exit 3"}, 3, ""},
-		"wait for what":         {url, []string{"-k", "k", "--wait", "30", "--", "true"}, 64, "a time such as 30s"},
+		"wait for what":         {url, []string{"-k", "k", "--wait", "30", "--", "true"}, 64, "use 30s, 0 or forever"},
 		"a TTL of a month":      {url, []string{"-k", "k", "--ttl", "720h", "--", "true"}, 64, "--ttl 720h0m0s"},
 		"a TTL of the URL":      {url + "?ttl=4s", []string{"-k", "k", "--grace", "3s", "--", "true"}, 64, "half of the TTL of 4s"},
 		"grace over max-hold":   {url, []string{"-k", "k", "--max-hold", "1s", "--grace", "1s", "--", "true"}, 64, "not less than --max-hold"},

@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
-	"strings"
 	"syscall"
 	"time"
 
@@ -49,7 +48,8 @@ A store that does not answer is a change like others. Ctrl-C ends it with 0.`,
 			return a.watch(ctx, args[0], interval)
 		},
 	}
-	cmd.Flags().DurationVar(&interval, "interval", defaultInterval, "how often to look")
+	interval = defaultInterval
+	durationVar(cmd.Flags(), &interval, "interval", "how often to look")
 	return cmd
 }
 
@@ -95,7 +95,7 @@ type view struct {
 func (v *view) show(at time.Time, seen locker.Inspection, err error) {
 	fault := ""
 	if err != nil {
-		fault = strings.TrimPrefix(err.Error(), "locker: ")
+		fault = told(err)
 	}
 	changed := !v.shown || fault != v.fault || different(v.last, seen)
 	v.shown, v.last, v.fault = true, seen, fault

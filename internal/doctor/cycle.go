@@ -61,8 +61,15 @@ func (p *patient) locks(ctx context.Context) {
 		p.ok("messages", "who waits is told")
 		return
 	}
-	p.warn("messages", "ACL SETUSER "+p.user()+" +publish +subscribe +unsubscribe &"+p.e.Prefix+"*, if the user lacks these; a proxy in between must pass SUBSCRIBE on",
-		"who waits is not told, and has to look every 50 to 100 ms (%s)", p.whyDeaf(ctx))
+	why := p.whyDeaf(ctx)
+	fix := "ACL SETUSER " + p.user() + " +publish +subscribe +unsubscribe &" + p.e.Prefix + "*, if the user lacks these; " +
+		"a proxy in between must pass SUBSCRIBE on"
+	if e, ok := errors.AsType[drivers.ServerError](why); ok && e.Code() != "NOPERM" {
+		fix = Refusal(e, p.Username).Fix
+	} else if c, found := Probe(ctx, p.Dial, p.Username); !ok && found { // the client may have hidden why
+		fix, why = c.Fix, fmt.Errorf("%s; %w", c.Text, why)
+	}
+	p.warn("messages", fix, "who waits is not told, and has to look every 50 to 100 ms (%v)", why)
 }
 
 // handOver does it once, and reports whether the waiter was told.
@@ -101,10 +108,10 @@ func handOver(ctx context.Context, holder, waiter *locker.Client, key string, li
 }
 
 // whyDeaf says why no message came.
-func (p *patient) whyDeaf(ctx context.Context) string {
+func (p *patient) whyDeaf(ctx context.Context) error {
 	s, ok := p.Driver.(drivers.Subscriber)
 	if !ok {
-		return "this driver cannot receive messages"
+		return errors.New("this driver cannot receive messages")
 	}
 	lost, subscribed := make(chan error, 1), make(chan struct{}, 1)
 	sub, err := s.Subscribe(ctx, drivers.Listener{
@@ -113,19 +120,19 @@ func (p *patient) whyDeaf(ctx context.Context) string {
 		Lost:       func(err error) { lost <- err },
 	})
 	if err != nil {
-		return err.Error()
+		return err
 	}
 	defer func() { _ = sub.Close() }()
 	_, channels := node.Names(p.e.Prefix, p.probe("lock"))
 	if err := sub.Subscribe(channels[0]); err != nil {
-		return err.Error()
+		return err
 	}
 	select {
 	case err := <-lost:
-		return err.Error()
+		return err
 	case <-subscribed:
-		return "but it can subscribe: messages are lost, or late"
+		return errors.New("but it can subscribe: messages are lost, or late")
 	case <-ctx.Done():
-		return "no answer to SUBSCRIBE"
+		return errors.New("no answer to SUBSCRIBE")
 	}
 }

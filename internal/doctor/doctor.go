@@ -60,6 +60,7 @@ type Node struct {
 	Name     string
 	Username string // empty: the default user
 	Driver   drivers.Driver
+	Dial     drivers.Config // how to connect without the driver
 }
 
 const (
@@ -138,6 +139,10 @@ func (p *patient) examine(ctx context.Context) {
 	p.readInfo(ctx)
 	if len(p.info) > 0 {
 		p.version()
+		if p.mode() == "sentinel" {
+			p.fail("role", "give the address of the Redis that it watches over", "this is a sentinel, which keeps no keys")
+			return
+		}
 		p.role()
 		p.persistence(ctx)
 		p.eviction()

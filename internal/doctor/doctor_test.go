@@ -1,6 +1,7 @@
 package doctor_test
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -41,13 +42,14 @@ func admit(t *testing.T, n int, driver string) *hospital {
 
 func (h *hospital) add(t *testing.T, driver string, c drivers.Config) {
 	t.Helper()
-	c.Network = "tcp"
+	c.Network = cmp.Or(c.Network, "tcp")
 	d, err := drivers.Open(t.Context(), driver, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
-	h.Nodes = append(h.Nodes, doctor.Node{Name: c.Addr, Username: c.Username, Driver: d})
+	dial := drivers.Config{Network: c.Network, Addr: c.Addr, TLS: c.TLS}
+	h.Nodes = append(h.Nodes, doctor.Node{Name: c.Addr, Username: c.Username, Driver: d, Dial: dial})
 }
 
 func (h *hospital) replace(t *testing.T, i int, driver string, c drivers.Config) {

@@ -14,36 +14,38 @@ import (
 func (p *patient) reach(ctx context.Context) bool {
 	const check = "reachable"
 	replies, err := p.ask(ctx, drivers.Command{"PING"})
-	switch {
-	case errors.Is(err, errSilent):
-		p.fail(check, "if connections are accepted, the process hangs or is stopped: look at it, and at what it swaps or computes (SLOWLOG); "+
-			"otherwise a firewall or the network drops what is sent", "%v", err)
-		return false
-	case errors.Is(err, drivers.ErrNotSent):
-		p.fail(check, "is redis-server up, and are address, port, TLS and firewall right?", "no connection: %v", err)
-		return false
-	case err != nil:
-		p.fail(check, "what is behind this address may not be a Redis, or a proxy in between closes connections", "%v", err)
+	if err != nil {
+		p.unreachable(ctx, err)
 		return false
 	}
 	e, refused := refusal(replies[0])
-	switch code := e.Code(); {
-	case !refused, code == "NOPERM":
+	// Locks do without PING, and of what keeps a server from writing the other checks say more.
+	if !refused || e.Code() == "NOPERM" || e.Code() == "MISCONF" || unknownCommand(e) && containsFold(e, "PING") {
 		p.ok(check, "it answers")
 		return true
-	case code == "NOAUTH":
-		p.fail(check, "give username and password, in the URL, by LOCKER_REDIS_PASSWORD or a password_file", "it wants a password: %v", e)
-	case code == "WRONGPASS", code == "ERR" && containsFold(e, "password"), code == "ERR" && containsFold(e, "AUTH"):
-		p.fail(check, "check user name and password of "+strconv.Quote(p.user())+"; on the server, ACL LIST shows the users",
-			"it refuses the password: %v", e)
-	case code == "LOADING":
-		p.fail(check, "wait until it has loaded its data; if it has just restarted, see docs/safety.md, E1", "it is loading: %v", e)
-	case code == "ERR" && containsFold(e, "max number of clients"):
-		p.fail(check, "raise maxclients, or find who opens so many connections (CLIENT LIST)", "it takes no more connections: %v", e)
-	default:
-		p.fail(check, "see the server's log", "it refuses to serve: %v", e)
 	}
+	c := Refusal(e, p.Username)
+	p.fail(check, c.Fix, "%s (%s)", c.Text, Short(e))
 	return false
+}
+
+func (p *patient) unreachable(ctx context.Context, err error) {
+	const check = "reachable"
+	c, ok := ConnectError(p.Dial, err)
+	if !ok {
+		c, ok = Probe(ctx, p.Dial, p.Username)
+	}
+	switch {
+	case ok:
+		p.fail(check, c.Fix, "%s (%v)", c.Text, err)
+	case errors.Is(err, errSilent):
+		p.fail(check, "if connections are accepted, the process hangs or is stopped: look at it, and at what it swaps or computes (SLOWLOG); "+
+			"otherwise a firewall or the network drops what is sent", "%v", err)
+	case errors.Is(err, drivers.ErrNotSent):
+		p.fail(check, "is redis-server up, and are address, port, TLS and firewall right?", "no connection: %v", err)
+	default:
+		p.fail(check, "a proxy in between may close connections, or the server has just been stopped: run it again", "%v", err)
+	}
 }
 
 const (

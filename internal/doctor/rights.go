@@ -60,7 +60,7 @@ func (p *patient) rights(ctx context.Context) bool {
 		p.fail(check, "run it again, and look at the network", "%v", err)
 		return false
 	}
-	var missing []string
+	var missing, unknown []string
 	for i, reply := range replies {
 		e, refused := refusal(reply)
 		switch code := e.Code(); {
@@ -70,19 +70,20 @@ func (p *patient) rights(ctx context.Context) bool {
 				missing = append(missing, right)
 			}
 		case code == "NOPERM": // a key or a channel, of which more below
-		case code == "READONLY" || code == "MASTERDOWN":
-			p.fail(check, "give the address of the master", "it takes no writes: %v", e)
-			return false
-		case code == "OOM":
-			p.fail(check, "raise maxmemory, or use a server for locks alone", "it takes no writes because its memory is full: %v", e)
-			return false
-		case code == "MISCONF", code == "NOREPLICAS":
-			p.fail(check, "see what it says; its disk may be full", "it takes no writes: %v", e)
-			return false
+		case unknownCommand(e):
+			if !slices.Contains(unknown, cmds[i][0]) {
+				unknown = append(unknown, cmds[i][0])
+			}
 		default:
-			p.fail(check, "this server cannot be used for locks: what is missing is part of every Redis 5", "%s is refused: %v", cmds[i][0], e)
+			c := Refusal(e, p.Username)
+			p.fail(check, c.Fix, "%s (%s)", c.Text, Short(e))
 			return false
 		}
+	}
+	if len(unknown) > 0 {
+		p.fail(check, "remove the rename-command for "+list(unknown)+" from redis.conf; every Redis 5 has them, and locks need them",
+			"renamed, disabled or missing: %s", list(unknown))
+		return false
 	}
 	patterns := p.patterns(ctx)
 	if len(missing)+len(patterns) == 0 {

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -23,8 +24,12 @@ func (p *patient) readInfo(ctx context.Context) {
 		return
 	}
 	if e, refused := refusal(replies[0]); refused {
-		p.warn(check, "ACL SETUSER "+p.user()+" +info; Redlock needs it, too, to notice a server that was given twice",
-			"version, role, persistence and eviction are not known, because INFO is refused: %v", e)
+		fix := "ACL SETUSER " + p.user() + " +info"
+		if e.Code() != "NOPERM" {
+			fix = Refusal(e, p.Username).Fix
+		}
+		p.warn(check, fix+"; Redlock needs it, too, to notice a server that was given twice",
+			"version, role, persistence and eviction are not known, because INFO is refused: %s", Short(e))
 		return
 	}
 	text, _ := replies[0].(string)
@@ -41,6 +46,11 @@ func (p *patient) readInfo(ctx context.Context) {
 	}
 }
 
+// mode returns "standalone", "cluster" or "sentinel". Each of the servers has a name of its own for it.
+func (p *patient) mode() string {
+	return cmp.Or(p.info["redis_mode"], p.info["server_mode"], p.info["redict_mode"])
+}
+
 func (p *patient) number(name string) int64 {
 	n, _ := strconv.ParseInt(p.info[name], 10, 64)
 	return n
@@ -48,25 +58,25 @@ func (p *patient) number(name string) int64 {
 
 func (p *patient) version() {
 	const check = "version"
-	name, version := "Redis", p.info["redis_version"]
+	version := p.info["redis_version"] // what the others are compatible with
+	product := "Redis " + version
 	if v := p.info["valkey_version"]; v != "" {
-		name, version = "Valkey", v
+		product = "Valkey " + v
+	} else if v := p.info["redict_version"]; v != "" {
+		product = "Redict " + v
 	}
 	major, _, _ := strings.Cut(version, ".")
 	switch n, err := strconv.Atoi(major); {
 	case err != nil || n < 5:
-		p.fail(check, "upgrade to Redis 5 at least: the scripts write after TIME", "%s %s", name, version)
+		p.fail(check, "upgrade to Redis 5 at least: the scripts write after TIME", "%s", product)
 	default:
-		p.ok(check, "%s %s", name, version)
+		p.ok(check, "%s", product)
 	}
 }
 
 func (p *patient) role() {
 	const check = "role"
-	switch mode := p.info["redis_mode"]; {
-	case mode == "sentinel":
-		p.fail(check, "give the address of the Redis that it watches over", "this is a sentinel, which keeps no keys")
-		return
+	switch mode := p.mode(); {
 	case mode == "cluster" && p.e.Redlock:
 		p.fail(check, "use standalone servers for Redlock: a cluster fails over by itself, and forgets locks then", "a node of a Redis Cluster")
 		return
@@ -99,13 +109,19 @@ func (p *patient) persistence(ctx context.Context) {
 		return
 	}
 	replies, err := p.ask(ctx, drivers.Command{"CONFIG", "GET", "appendfsync"})
+	disabled := false
 	if err == nil {
 		p.aofSync = setting(replies[0], "appendfsync")
+		e, refused := refusal(replies[0])
+		disabled = refused && e.Code() != "NOPERM"
 	}
-	switch p.aofSync {
-	case "always":
+	switch {
+	case p.aofSync == "always":
 		p.ok(check, "the append-only file has every write (appendfsync always)")
-	case "":
+	case disabled:
+		p.warn(check, "look yourself at appendfsync in the server's configuration: it should be always",
+			"the append-only file is on, but whether it has every write is not known: CONFIG is disabled")
+	case p.aofSync == "":
 		p.warn(check, "look yourself at CONFIG GET appendfsync: it should be always; or ACL SETUSER "+p.user()+" +config|get, and run this again",
 			"the append-only file is on, but whether it has every write is not known: CONFIG GET is refused")
 	default:

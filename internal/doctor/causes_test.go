@@ -1,0 +1,250 @@
+package doctor_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/doctor"
+	"github.com/golocker/locker/internal/redistest"
+)
+
+func empty() *hospital {
+	return &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second}}
+}
+
+// start starts one server and has it examined with driver.
+func start(t *testing.T, driver string, c drivers.Config, args ...string) *hospital {
+	t.Helper()
+	h := empty()
+	s := redistest.Start(t, append(append([]string(nil), durable...), args...)...)
+	h.servers = append(h.servers, s)
+	c.Addr = s.Addr()
+	h.add(t, driver, c)
+	return h
+}
+
+// forEachDriver runs f with each of the three, all at once.
+func forEachDriver(t *testing.T, f func(t *testing.T, driver string)) {
+	t.Helper()
+	for _, driver := range drivers.Names() {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			f(t, driver)
+		})
+	}
+}
+
+func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
+	none := drivers.Config{}
+	insecure := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // of a test
+	for name, test := range map[string]struct {
+		admit func(t *testing.T, driver string) *hospital
+		want  string
+		fix   string
+	}{
+		"plain text to a TLS port": {func(t *testing.T, driver string) *hospital {
+			return startTLS(t, driver, func(*redistest.Server, *tls.Config) *tls.Config { return nil })
+		}, "it wants TLS", "write rediss://"},
+		"TLS to a port without it": {func(t *testing.T, driver string) *hospital {
+			h := start(t, driver, drivers.Config{TLS: insecure})
+			h.Timeout = time.Second
+			return h
+		}, "it does not speak TLS on this port", "write redis://"},
+		"no client certificate": {func(t *testing.T, driver string) *hospital {
+			return startTLS(t, driver, func(_ *redistest.Server, c *tls.Config) *tls.Config { return c }, "--tls-auth-clients", "yes")
+		}, "it wants a client certificate", "tls_cert_file and tls_key_file"},
+		"an authority that is not trusted": {func(t *testing.T, driver string) *hospital {
+			return startTLS(t, driver, func(*redistest.Server, *tls.Config) *tls.Config {
+				return &tls.Config{ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}
+			})
+		}, "an authority that is not trusted here", "tls_ca_file"},
+		"another name in the certificate": {func(t *testing.T, driver string) *hospital {
+			return startTLS(t, driver, func(_ *redistest.Server, c *tls.Config) *tls.Config { c.ServerName = "redis.internal"; return c })
+		}, "made out to another name", "tls_server_name"},
+		"protected mode": {func(t *testing.T, driver string) *hospital {
+			h := empty()
+			h.add(t, driver, drivers.Config{Addr: redistest.Refuse(t, redistest.Protected)})
+			return h
+		}, "it is in protected mode", "set a password on the server"},
+		"maxclients": {func(t *testing.T, driver string) *hospital {
+			h := start(t, driver, none, "--maxclients", "1")
+			hog, err := net.Dial("unix", h.servers[0].Socket())
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = hog.Close() })
+			if _, err := fmt.Fprint(hog, "PING\r\n"); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := hog.Read(make([]byte, 16)); err != nil {
+				t.Fatal(err)
+			}
+			return h
+		}, "it takes no more connections", "raise maxclients"},
+		"a server of another kind": {func(t *testing.T, driver string) *hospital {
+			h := empty()
+			h.add(t, driver, drivers.Config{Addr: redistest.Refuse(t, "220 mail.example.com ESMTP\r\n")})
+			return h
+		}, "this is not a Redis server", "correct host and port"},
+		"nobody listens": {func(t *testing.T, driver string) *hospital {
+			h := start(t, driver, none)
+			h.servers[0].Kill()
+			return h
+		}, "nobody listens on this port", "start redis-server"},
+		"no such host": {func(t *testing.T, driver string) *hospital {
+			h := empty()
+			h.add(t, driver, drivers.Config{Addr: "no-such-host.invalid:6379"})
+			return h
+		}, "the host name cannot be resolved", "correct the host name"},
+		"no such socket": {func(t *testing.T, driver string) *hospital {
+			h := empty()
+			h.add(t, driver, drivers.Config{Network: "unix", Addr: filepath.Join(t.TempDir(), "none")})
+			return h
+		}, "there is no such socket", "correct the path"},
+		"a database that is not there": {func(t *testing.T, driver string) *hospital {
+			return start(t, driver, drivers.Config{DB: 99})
+		}, "it has no database of that number", "use a lower number"},
+		"no password": {func(t *testing.T, driver string) *hospital {
+			return start(t, driver, none, "--requirepass", "right")
+		}, "it wants a password", "LOCKER_REDIS_PASSWORD"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forEachDriver(t, func(t *testing.T, driver string) {
+				h := test.admit(t, driver)
+				h.servers = nil // which could not all be asked for keys
+				r := h.want(t, "fail 1 reachable: "+test.want)
+				if fix := r.Findings[0].Fix; !strings.Contains(fix, test.fix) {
+					t.Errorf("the fix is %s", fix)
+				}
+			})
+		})
+	}
+}
+
+func startTLS(t *testing.T, driver string, client func(*redistest.Server, *tls.Config) *tls.Config, args ...string) *hospital {
+	t.Helper()
+	h := empty()
+	s, c := redistest.StartTLS(t, args...)
+	c.ServerName = "127.0.0.1"
+	h.add(t, driver, drivers.Config{Addr: s.Addr(), TLS: client(s, c)})
+	return h
+}
+
+func TestEachRefusalIsCalledByItsName(t *testing.T) {
+	for name, test := range map[string]struct {
+		args []string
+		do   func(t *testing.T, s *redistest.Server)
+		want []string
+		fix  string // of the last
+	}{
+		"renamed commands": {[]string{"--rename-command", "EVALSHA", "", "--rename-command", "ZADD", "add"}, nil,
+			[]string{"fail 1 rights: renamed, disabled or missing: ZADD and EVALSHA"}, "remove the rename-command for ZADD and EVALSHA"},
+		"INFO renamed": {[]string{"--rename-command", "INFO", ""}, nil,
+			[]string{"warn 1 info: INFO is refused: ERR unknown command 'INFO'"}, "remove the rename-command for INFO"},
+		"CONFIG renamed": {[]string{"--rename-command", "CONFIG", ""}, nil,
+			[]string{"warn 1 persistence: CONFIG is disabled", "warn 1 uptime: it may have forgotten locks"}, ""},
+		"no memory": {[]string{"--maxmemory", "1"}, nil,
+			[]string{"fail 1 rights: it takes no writes: its memory is full (OOM"}, "raise maxmemory"},
+		"no replicas": {[]string{"--min-replicas-to-write", "3"}, nil,
+			[]string{"fail 1 rights: it takes no writes: fewer replicas are connected than its min-replicas-to-write (NOREPLICAS"}, "connect its replicas"},
+		"MISCONF": {[]string{"--save", "3600 1000"}, cannotSave,
+			[]string{"fail 1 rights: it takes no writes: it cannot save its data (MISCONF"}, "make room on its disk"},
+		"a cluster that is down": {[]string{"--cluster-enabled", "yes"}, nil,
+			[]string{"warn 1 role: a node of a Redis Cluster", "fail 1 rights: it is a node of a Redis Cluster that is down (CLUSTERDOWN"}, "CLUSTER INFO"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			forEachDriver(t, func(t *testing.T, driver string) {
+				h := start(t, driver, drivers.Config{}, test.args...)
+				if test.do != nil {
+					test.do(t, h.servers[0])
+				}
+				r := h.want(t, test.want...)
+				last := ""
+				for _, f := range r.Findings {
+					if f.Level != doctor.OK {
+						last = f.Fix
+					}
+				}
+				if !strings.Contains(last, test.fix) {
+					t.Errorf("the fix is %s", last)
+				}
+			})
+		})
+	}
+}
+
+// cannotSave lets a server fail to save its data.
+func cannotSave(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	if err := os.Mkdir(filepath.Join(s.Dir(), "dump.rdb"), 0o700); err != nil { // in the way of the file
+		t.Fatal(err)
+	}
+	s.Cmd(t, "BGSAVE")
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(fmt.Sprint(s.Cmd(t, "INFO", "persistence")), "rdb_last_bgsave_status:err"); {
+		if time.Now().After(end) {
+			t.Fatal("it could save")
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// recorded answers one command as another server did.
+type recorded struct {
+	lent
+	drivers.Subscriber
+	command string
+	reply   drivers.Reply
+}
+
+type lent struct{ drivers.Driver }
+
+func (r recorded) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if cmds[0][0] == r.command {
+		return []drivers.Reply{r.reply}, nil
+	}
+	return r.lent.Do(ctx, cmds...)
+}
+
+// answers lets the first node answer command with reply.
+func (h *hospital) answers(command string, reply drivers.Reply) {
+	d := h.Nodes[0].Driver
+	h.Nodes[0].Driver = recorded{lent{d}, d.(drivers.Subscriber), command, reply}
+}
+
+func TestLocksDoWithoutPing(t *testing.T) {
+	t.Parallel()
+	h := admit(t, 1, "redigo")
+	h.answers("PING", drivers.ServerError("ERR unknown command 'PING', with args beginning with: "))
+	h.want(t)
+}
+
+func TestValkeyAndRedictAreSeenThrough(t *testing.T) {
+	for name, version := range map[string]string{"valkey-8.1": "Valkey 8.1.1", "redict-7.3": "Redict 7.3.6"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			with := func(h *hospital, kind string) *hospital {
+				text, err := os.ReadFile(filepath.Join("testdata", "info-"+name+"-"+kind+".txt"))
+				if err != nil {
+					t.Fatal(err)
+				}
+				h.answers("INFO", string(text))
+				return h
+			}
+			r := with(admit(t, 1, "redigo"), "standalone").want(t)
+			if !strings.Contains(fmt.Sprint(r), "version ok "+version) {
+				t.Errorf("the version is not among %v", r)
+			}
+			with(admit(t, 3, "goredis"), "cluster").want(t, "fail 1 role: a node of a Redis Cluster", "warn 1 persistence: the append-only file is off")
+			with(admit(t, 1, "rueidis"), "cluster").want(t, "warn 1 role: a node of a Redis Cluster", "warn 1 persistence: the append-only file is off")
+			with(admit(t, 1, "goredis"), "sentinel").want(t, "fail 1 role: this is a sentinel")
+		})
+	}
+}

@@ -1,0 +1,145 @@
+package doctor
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+const (
+	// probing bounds one attempt to find out what a server speaks.
+	probing = time.Second
+	// greeting is how long a server that refuses a connection has to say so unasked.
+	greeting = 100 * time.Millisecond
+)
+
+// Probe says why a server cannot be used when a client got an error that is no reply of the server. Clients hide much: one
+// shows "broken pipe" if the server refused the connection and closed it, all of them show silence or a closed connection if
+// one side speaks TLS and the other does not. So the server is asked again, by a connection without a client, which sends
+// nothing but PING. That takes two seconds at most. False: the cause was not found.
+func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) {
+	plain := dial
+	plain.TLS = nil
+	line, _ := ping(ctx, plain)
+	isReply := strings.HasPrefix(line, "+") || strings.HasPrefix(line, "-")
+	switch {
+	case isReply && dial.TLS != nil:
+		return Cause{"it does not speak TLS on this port",
+			"write redis:// instead of rediss:// (redlock:// instead of redlocks://), or give its TLS port"}, true
+	case strings.HasPrefix(line, "-"):
+		return Refusal(drivers.ServerError(line[1:]), user), true
+	case isReply: // it was a passing fault
+		return Cause{}, false
+	case dial.TLS != nil:
+		_, err := ping(ctx, dial)
+		return clientCertificate(dial, err)
+	case speaksTLS(ctx, dial):
+		return Cause{"it wants TLS",
+			"write rediss:// instead of redis:// (redlocks:// instead of redlock://), or give its port without TLS"}, true
+	case line != "":
+		return Cause{"this is not a Redis server", "correct host and port"}, true
+	}
+	return Cause{}, false
+}
+
+// ConnectError explains an error that says by itself why there is no connection.
+func ConnectError(dial drivers.Config, err error) (Cause, bool) {
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return Cause{"its certificate is signed by an authority that is not trusted here",
+			"give the PEM file with the certificate of that authority as tls_ca_file"}, true
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return Cause{"its certificate is made out to another name",
+			"give the name in the certificate as the host, or as tls_server_name"}, true
+	}
+	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok && e.Reason == x509.Expired {
+		return Cause{"its certificate has expired, or is not valid yet", "renew it, or set the clock right"}, true
+	}
+	if _, ok := errors.AsType[*net.DNSError](err); ok {
+		return Cause{"no connection: the host name cannot be resolved", "correct the host name, or mend the DNS"}, true
+	}
+	unix := dial.Network == "unix"
+	switch {
+	case unix && errors.Is(err, fs.ErrNotExist):
+		return Cause{"no connection: there is no such socket",
+			"start redis-server, or correct the path: it is unixsocket in redis.conf"}, true
+	case unix && errors.Is(err, fs.ErrPermission):
+		return Cause{"no connection: no permission for the socket",
+			"set unixsocketperm in redis.conf so that this user may write to it"}, true
+	case unix && errors.Is(err, syscall.ECONNREFUSED):
+		return Cause{"no connection: nobody listens on the socket any more", "start redis-server"}, true
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return Cause{"no connection: nobody listens on this port", "start redis-server, or correct host and port"}, true
+	}
+	return clientCertificate(dial, err)
+}
+
+// clientCertificate explains the alerts by which a server asks for another client certificate.
+func clientCertificate(dial drivers.Config, err error) (Cause, bool) {
+	if err == nil || dial.TLS == nil || !alert(err) {
+		return Cause{}, false
+	}
+	if len(dial.TLS.Certificates) == 0 {
+		return Cause{"it wants a client certificate",
+			"give tls_cert_file and tls_key_file, or set tls-auth-clients no on the server"}, true
+	}
+	return Cause{"it refuses the client certificate",
+		"give one that is signed by an authority in the server's tls-ca-cert-file"}, true
+}
+
+// alert reports whether err is what the other side of TLS objects to.
+func alert(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && op.Op == "remote error"
+}
+
+// ping sends PING and returns the first line that comes, which may be one that came unasked.
+func ping(ctx context.Context, dial drivers.Config) (line string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, probing)
+	defer cancel()
+	conn, err := dial.Dial(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = conn.Close() }()
+	end, _ := ctx.Deadline()
+	r := bufio.NewReader(io.LimitReader(conn, 4096))
+	_ = conn.SetDeadline(earlier(end, time.Now().Add(greeting)))
+	if line, err = r.ReadString('\n'); line == "" && errors.Is(err, os.ErrDeadlineExceeded) {
+		_ = conn.SetDeadline(end)
+		if _, err = conn.Write([]byte("PING\r\n")); err == nil {
+			line, err = r.ReadString('\n')
+		}
+	}
+	return strings.TrimSpace(line), err
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func speaksTLS(ctx context.Context, dial drivers.Config) bool {
+	ctx, cancel := context.WithTimeout(ctx, probing)
+	defer cancel()
+	dial.TLS = &tls.Config{InsecureSkipVerify: true} //nolint:gosec // nothing is sent
+	conn, err := dial.Dial(ctx)
+	if err != nil {
+		return alert(err)
+	}
+	_ = conn.Close()
+	return true
+}

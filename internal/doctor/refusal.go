@@ -1,0 +1,86 @@
+package doctor
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// Cause says why a server cannot be used, and what to do about it.
+type Cause struct{ Text, Fix string }
+
+// Refusal explains an error reply. user is whom the server refused; empty: the default user.
+func Refusal(e drivers.ServerError, user string) Cause {
+	if user == "" {
+		user = "default"
+	}
+	const write = "it takes no writes: "
+	switch code := e.Code(); {
+	case code == "NOAUTH":
+		return Cause{"it wants a password",
+			"give user name and password: in the URL, by LOCKER_REDIS_PASSWORD, or in a password_file"}
+	case code == "ERR" && containsFold(e, "without any password configured"):
+		return Cause{"a password was given, and it has none",
+			"leave the password out, or set one on the server (requirepass)"}
+	case code == "WRONGPASS", code == "ERR" && containsFold(e, "invalid password"):
+		return Cause{"it refuses the password",
+			"check the password of user " + strconv.Quote(user) + "; on the server, ACL LIST shows the users"}
+	case code == "NOPERM":
+		return Cause{"user " + strconv.Quote(user) + " lacks a right",
+			"locker doctor names the ACL rules that are missing"}
+	case code == "DENIED":
+		return Cause{"it is in protected mode: without a password it serves its own machine only",
+			"set a password on the server (requirepass) and give it here; or, in a network that you trust, set protected-mode no"}
+	case containsFold(e, "max number of clients"):
+		return Cause{"it takes no more connections",
+			"raise maxclients, or find out who opens so many connections (CLIENT LIST)"}
+	case code == "LOADING":
+		return Cause{"it is still loading its data",
+			"wait until it has; if it has just restarted, see docs/safety.md, E1"}
+	case code == "BUSY":
+		return Cause{"a script of somebody else's keeps it busy", "wait, or SCRIPT KILL on the server"}
+	case code == "READONLY", code == "MASTERDOWN":
+		return Cause{write + "it is a replica", "give the address of its master"}
+	case code == "OOM":
+		return Cause{write + "its memory is full", "raise maxmemory, or use a server for locks alone"}
+	case code == "MISCONF":
+		return Cause{write + "it cannot save its data",
+			"make room on its disk, or mend what its log names; it checks while stop-writes-on-bgsave-error is yes"}
+	case code == "NOREPLICAS":
+		return Cause{write + "fewer replicas are connected than its min-replicas-to-write",
+			"connect its replicas, or lower min-replicas-to-write"}
+	case code == "CLUSTERDOWN":
+		return Cause{"it is a node of a Redis Cluster that is down",
+			"see CLUSTER INFO; or use a server that is not in cluster mode"}
+	case code == "MOVED", code == "ASK", code == "CROSSSLOT", code == "TRYAGAIN":
+		return Cause{"it is a node of a Redis Cluster, and other nodes have some of the keys",
+			"a URL reaches one server; for a cluster, hand a client that knows it to single.New, in a program"}
+	case containsFold(e, "SELECT is not allowed in cluster mode"):
+		return Cause{"it is a node of a Redis Cluster, which has database 0 only",
+			"leave the number of the database out"}
+	case containsFold(e, "DB index"):
+		return Cause{"it has no database of that number", "use a lower number, or raise databases in redis.conf"}
+	case unknownCommand(e):
+		return Cause{"a command is renamed, disabled or missing",
+			"remove the rename-command for " + quotedWord(e) + " from redis.conf; but a sentinel, or a proxy, does not have it at all"}
+	}
+	return Cause{"it refuses to serve", "see the server's log"}
+}
+
+func unknownCommand(e drivers.ServerError) bool { return containsFold(e, "unknown command") }
+
+// quotedWord returns what the reply has in quotes first.
+func quotedWord(e drivers.ServerError) string {
+	words := strings.FieldsFunc(string(e), func(r rune) bool { return r == '\'' || r == '`' })
+	return words[min(1, len(words)-1)]
+}
+
+// Short is an error reply without the advice that some have, and without what was sent to the server.
+func Short(e drivers.ServerError) string {
+	text := string(e)
+	for _, end := range []string{". ", ", with args", " script: "} {
+		text, _, _ = strings.Cut(text, end)
+	}
+	return strings.TrimSuffix(text, ".")
+}
