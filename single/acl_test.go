@@ -14,10 +14,10 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// The user that the README recommends may do all that locks need, for every kind of key, and waiters are told. There is one
-// rule for servers that know rights on channels, and one for those that do not.
-func TestUserOfTheReadme(t *testing.T) {
-	readme, err := os.ReadFile("../README.md")
+// The user that docs/redis.md recommends may do all that locks need, for every kind of key, and waiters are told. There is
+// one rule for servers that know rights on channels, and one for those that do not.
+func TestUserOfTheDocumentation(t *testing.T) {
+	readme, err := os.ReadFile("../docs/redis.md")
 	if err != nil {
 		t.Fatal(err)
 	}
