@@ -16,7 +16,8 @@ type Backend interface {
 	//     Acquire was called.
 	//   - It is idempotent for its own token: executed twice (a client library may resend), it answers "granted" twice.
 	//   - It matches ErrHeld (better: is a *HeldError) only if the store answered that somebody else is the owner, and
-	//     ErrForeignKey if what it found is not a lock. Everything else matches ErrUnavailable.
+	//     ErrForeignKey if what it found is not a lock. It matches ErrInvalid if the store cannot have a lock of that name;
+	//     then nothing was sent. Everything else matches ErrUnavailable.
 	//   - It returns within milliseconds of ctx's end, whatever the store does.
 	//   - When it fails it leaves nothing behind: if the outcome is unknown, it sees to it, after its return and
 	//     after ctx's end if need be, that the attempt is undone even if it lands late. If that clean-up fails the

@@ -215,7 +215,7 @@ func TestBadInputSendsNothing(t *testing.T) {
 					if err == nil || l != nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 300 {
 						t.Errorf("got %v, %v; want an error with %q, not long", l, err, tt.want)
 					}
-					wantErr(t, err)
+					wantErr(t, err, locker.ErrInvalid)
 				}
 				if n := s.count("acquire"); n != 0 {
 					t.Errorf("%d attempts were sent", n)

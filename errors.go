@@ -32,6 +32,10 @@ var (
 	// An operation that failed this way may have taken effect; for an acquisition that is undone.
 	ErrUnavailable = errors.New("lock store unavailable")
 
+	// ErrInvalid: a key or an option that cannot be used. The error names it. Nothing was sent, and trying again does not
+	// help.
+	ErrInvalid = errors.New("invalid argument")
+
 	// ErrForeignKey: the store has something under the key that is not a lock (another type, or a value without an
 	// expiry). It is left alone, and there is no point in waiting for it.
 	ErrForeignKey = errors.New("the key holds something that is not a lock")
@@ -120,7 +124,7 @@ func fromBackend(err error) error {
 		return nil
 	}
 	known := false
-	for _, sentinel := range []error{ErrUnavailable, ErrHeld, ErrNotHeld, ErrForeignKey, ErrClosed} {
+	for _, sentinel := range []error{ErrUnavailable, ErrHeld, ErrNotHeld, ErrInvalid, ErrForeignKey, ErrClosed} {
 		known = known || errors.Is(err, sentinel)
 	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {

@@ -33,6 +33,7 @@ func TestABackendCannotSayThatTheCallersContextEnded(t *testing.T) {
 		{"unavailable", fmt.Errorf("%w: %w", locker.ErrUnavailable, context.DeadlineExceeded), locker.ErrUnavailable},
 		{"anything", &nodeError{"a", errors.New("strange")}, locker.ErrUnavailable},
 		{"foreign", fmt.Errorf("%w: %w", locker.ErrForeignKey, context.Canceled), locker.ErrForeignKey},
+		{"invalid", fmt.Errorf("%w: %w", locker.ErrInvalid, context.Canceled), locker.ErrInvalid},
 		{"held", errors.Join(context.DeadlineExceeded, &locker.HeldError{Remaining: time.Second}), locker.ErrHeld},
 	}
 	for _, tt := range tests {

@@ -28,7 +28,7 @@ type Inspector interface {
 	// moment before, and says from whom it was taken. If the lock changes hands in between, the next owner is spared.
 	//
 	// Errors match [ErrNotHeld] if the lock is free or another owner's, [ErrForeignKey] if what is there is not a lock,
-	// and [ErrUnavailable] if it is not known whether the lock was taken.
+	// [ErrInvalid], and [ErrUnavailable] if it is not known whether the lock was taken.
 	ForceRelease(ctx context.Context, key, owner string) (Inspection, error)
 }
 

@@ -15,8 +15,8 @@ type Locker interface {
 	//
 	// ctx bounds the waiting only; the lease it returns outlives it. Errors are of type [*Error] and match, by
 	// errors.Is: ctx's error if ctx ended, together with what was last seen ([ErrHeld], [ErrUnavailable]);
-	// [ErrUnavailable] if the store cannot be reached or refuses; [ErrForeignKey]; [ErrClosed]. An attempt whose outcome
-	// is unknown is undone in the background.
+	// [ErrUnavailable] if the store cannot be reached or refuses; [ErrInvalid]; [ErrForeignKey]; [ErrClosed]. An attempt
+	// whose outcome is unknown is undone in the background.
 	Lock(ctx context.Context, key string, opts ...Option) (Lease, error)
 
 	// TryLock makes one attempt. If another owner holds key, the error matches [ErrHeld], and [HeldError] says for how

@@ -127,7 +127,7 @@ func wantErr(t *testing.T, err error, want ...error) {
 	t.Helper()
 	all := []error{
 		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
-		locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
+		locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
 	}
 	for _, w := range want {
 		if !errors.Is(err, w) {

@@ -76,21 +76,26 @@ func newOptions(opts []Option) options {
 func (o *options) validate(key string) error {
 	switch {
 	case key == "":
-		return fmt.Errorf("the key is empty")
+		return invalid("the key is empty")
 	case len(key) > MaxKey:
-		return fmt.Errorf("the key has %d bytes, more than the %d allowed", len(key), MaxKey)
+		return invalid("the key has %d bytes, more than the %d allowed", len(key), MaxKey)
 	case o.ttl < MinTTL:
-		return fmt.Errorf("TTL %v is below the minimum of %v", o.ttl, MinTTL)
+		return invalid("TTL %v is below the minimum of %v", o.ttl, MinTTL)
 	case o.ttl > MaxTTL:
-		return fmt.Errorf("TTL %v is above the maximum of %v", o.ttl, MaxTTL)
+		return invalid("TTL %v is above the maximum of %v", o.ttl, MaxTTL)
 	case o.maxHold < 0:
-		return fmt.Errorf("MaxHold %v is negative", o.maxHold)
+		return invalid("MaxHold %v is negative", o.maxHold)
 	case o.maxHold > 0 && o.maxHold < MinTTL:
-		return fmt.Errorf("MaxHold %v is below the minimum of %v", o.maxHold, MinTTL)
+		return invalid("MaxHold %v is below the minimum of %v", o.maxHold, MinTTL)
 	case o.minHold < 0:
-		return fmt.Errorf("MinHold %v is negative", o.minHold)
+		return invalid("MinHold %v is negative", o.minHold)
 	case o.minHold > MaxTTL:
-		return fmt.Errorf("MinHold %v is above the maximum of %v", o.minHold, MaxTTL)
+		return invalid("MinHold %v is above the maximum of %v", o.minHold, MaxTTL)
 	}
 	return nil
+}
+
+// invalid makes an error that matches ErrInvalid.
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{ErrInvalid}, args...)...)
 }

@@ -142,8 +142,11 @@ func (r *Redlock) name(i int) string {
 func (r *Redlock) check(add func(path string, err error)) {
 	section := r.section()
 	section.checkOwn("redlock", add)
-	if r.Budget < 0 {
+	switch {
+	case r.Budget < 0:
 		add("redlock.budget", errors.New("negative"))
+	case r.Budget > 0 && time.Duration(r.Budget) < redlock.MinBudget:
+		add("redlock.budget", fmt.Errorf("below the minimum of %v", redlock.MinBudget))
 	}
 	switch n := len(r.Nodes); {
 	case n == 0:

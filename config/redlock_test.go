@@ -146,6 +146,7 @@ func TestValidateRedlock(t *testing.T) {
 		"odd name":        {all(func(r *config.Redlock) { r.Nodes[2].Name = ":" + secret + "@h" }), []string{"redlock.nodes[2].name: not the name of a node"}},
 		"section":         {all(func(r *config.Redlock) { r.Budget, r.Timeout, r.DB, r.Driver = -1, -1, -1, "x" }), []string{"redlock.budget: neg", "redlock.timeout: neg", "redlock.db: neg", `redlock.driver: unknown driver "x"`}},
 		"driver":          {all(func(r *config.Redlock) { r.Nodes[1].Driver = "x" }), []string{`redlock.nodes[1].driver: unknown driver "x"`}},
+		"budget":          {all(func(r *config.Redlock) { r.Budget = 1 }), []string{"redlock.budget: below the minimum of 1ms"}},
 		"two passwords":   {all(func(r *config.Redlock) { r.Password, r.PasswordFile = secret, "f" }), []string{"redlock.password_file: there is a password"}},
 		"node's two":      {all(func(r *config.Redlock) { r.Nodes[1].Password, r.Nodes[1].PasswordFile = secret, "f" }), []string{"redlock.nodes[1].password_file: there is a password"}},
 		"user alone":      {all(func(r *config.Redlock) { r.Username = "u" }), []string{"redlock.password: missing"}},

@@ -165,7 +165,8 @@ func (o *holding) undisturbed(t testing.TB, what string, other locker.Backend) {
 
 // kinds are what an error of a Backend may match.
 var kinds = []error{
-	locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrUnavailable, locker.ErrForeignKey, locker.ErrClosed,
+	locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrUnavailable, locker.ErrInvalid,
+	locker.ErrForeignKey, locker.ErrClosed,
 }
 
 // wantKind checks that err matches want and no other kind.

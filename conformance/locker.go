@@ -110,7 +110,7 @@ var lockerProperties = []property[LockerHarness]{
 		"Keys come from data: what stays for each that was ever locked fills the store.", nothingIsLeftOfLeases,
 	},
 	{
-		"BadInputIsRefused", "A TTL out of range, an empty or an oversized key is an error that names the problem, and changes nothing.",
+		"BadInputIsRefused", "A TTL out of range, an empty or an oversized key fails with ErrInvalid, and changes nothing.",
 		"A TTL that is adjusted behind the caller's back, or an empty key, locks something else than was asked for.", badInputIsRefused,
 	},
 

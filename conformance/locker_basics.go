@@ -30,7 +30,7 @@ func short(h LockerHarness) time.Duration {
 // sentinels are what an error of a Locker may match, besides a context's.
 var sentinels = []error{
 	locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
-	locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
+	locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
 }
 
 // wantError checks that err is a *locker.Error that matches all of want and no other sentinel.
@@ -284,9 +284,9 @@ func badInputIsRefused(t testing.TB, h LockerHarness) {
 	} {
 		what := fmt.Sprintf("TTL %v with a key of %d bytes", bad.ttl, len(bad.key))
 		_, err := ls[0].TryLock(ctx, bad.key, locker.TTL(bad.ttl))
-		wantError(t, what, err)
+		wantError(t, what, err, locker.ErrInvalid)
 		_, err = ls[0].Lock(ctx, bad.key, locker.TTL(bad.ttl))
-		wantError(t, what, err)
+		wantError(t, what, err, locker.ErrInvalid)
 		if err != nil && len(err.Error()) > 500 {
 			t.Errorf("%s: expected a short message, seen %d bytes", what, len(err.Error()))
 		}

@@ -331,6 +331,7 @@ var flaws = []flaw{
 	{name: "an unlocked lease is lost in the end", fails: []string{"RenewalKeeps"}, wrapper: forgetful},
 	{name: "a foreign value is a lock", fails: []string{"ForeignKeyIsRefused"}, store: func(s *toy) { s.foreignHeld = true }},
 	{name: "adjusts bad input", fails: []string{"BadInputIsRefused"}, wrapper: bad(badLocker{adjust: true})},
+	{name: "bad input is an outage", fails: []string{"BadInputIsRefused"}, wrapper: bad(badLocker{err: instead(locker.ErrInvalid, locker.ErrUnavailable)})},
 	{name: "gives tokens away", fails: []string{"InspectionTells"}, store: func(s *toy) { s.tellsTokens = true }},
 	{name: "takes what is kept for held", fails: []string{"InspectionTells"}, store: func(s *toy) { s.seesHeldOnly = true }},
 	{name: "takes from anybody by force", fails: []string{"ForceReleaseTakes"}, store: func(s *toy) { s.forcesAny = true }},

@@ -25,7 +25,6 @@
 package redlock
 
 import (
-	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -39,8 +38,12 @@ import (
 // DefaultPrefix is put before every key unless [Prefix] says otherwise. It is that of package single.
 const DefaultPrefix = "lock:"
 
-// DefaultBudget is how long one operation waits for a majority unless [Budget] says otherwise.
-const DefaultBudget = time.Second
+const (
+	// DefaultBudget is how long one operation waits for a majority unless [Budget] says otherwise.
+	DefaultBudget = time.Second
+	// MinBudget is the shortest budget. Less would be over before any answer has come.
+	MinBudget = time.Millisecond
+)
 
 // Option changes what [New] builds.
 type Option func(*options)
@@ -65,7 +68,7 @@ func Names(names ...string) Option { return func(o *options) { o.names = names }
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
 // Budget bounds how long one attempt, extension or release waits for a majority. An attempt waits for half of its TTL at
-// most. Zero or not given: [DefaultBudget].
+// most. Zero or not given: [DefaultBudget]. With less than [MinBudget], New fails.
 func Budget(d time.Duration) Option { return func(o *options) { o.budget = d } }
 
 // Logger gets warnings about the deployment, from New and, for nodes that were down then, later: an even number of
@@ -75,7 +78,8 @@ func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 // New returns a Locker that keeps its locks on the nodes behind ds. It asks every node who it is, for a second at most:
 // the same server given twice is an error, for it would count twice. Nodes that are down do not stop New; they are
 // checked in the background after they first answered, and one that turns out to be another's double does not vote from
-// then on. Until then it does. Closing the Locker closes ds; if New fails, they stay open.
+// then on. Until then it does. Closing the Locker closes ds; if New fails, they stay open. Options that cannot be used make
+// it fail with an error that matches locker.ErrInvalid.
 func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
 	b, err := newBackend(ds, opts)
 	if err != nil {
@@ -89,8 +93,11 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if o.budget <= 0 {
+	switch {
+	case o.budget == 0:
 		o.budget = DefaultBudget
+	case o.budget < MinBudget:
+		return nil, fmt.Errorf("%w: a budget of %v is below the minimum of %v", locker.ErrInvalid, o.budget, MinBudget)
 	}
 	if o.logger == nil {
 		o.logger = slog.Default()
@@ -119,9 +126,9 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 func (o *options) nodeNames(n int) ([]string, error) {
 	switch {
 	case n == 0:
-		return nil, errors.New("no nodes were given")
+		return nil, fmt.Errorf("%w: no nodes were given", locker.ErrInvalid)
 	case n > maxNodes:
-		return nil, fmt.Errorf("%d nodes were given, %d are allowed", n, maxNodes)
+		return nil, fmt.Errorf("%w: %d nodes were given, %d are allowed", locker.ErrInvalid, n, maxNodes)
 	case o.names == nil:
 		names := make([]string, n)
 		for i := range names {
@@ -129,12 +136,12 @@ func (o *options) nodeNames(n int) ([]string, error) {
 		}
 		return names, nil
 	case len(o.names) != n:
-		return nil, fmt.Errorf("%d names were given for %d nodes", len(o.names), n)
+		return nil, fmt.Errorf("%w: %d names were given for %d nodes", locker.ErrInvalid, len(o.names), n)
 	}
 	seen := map[string]bool{}
 	for _, name := range o.names {
 		if seen[name] {
-			return nil, fmt.Errorf("two nodes are called %q: the same server must not be given twice", name)
+			return nil, fmt.Errorf("%w: two nodes are called %q: the same server must not be given twice", locker.ErrInvalid, name)
 		}
 		seen[name] = true
 	}

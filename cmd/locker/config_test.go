@@ -76,6 +76,7 @@ func TestConfigMistakes(t *testing.T) {
 		"an empty key":   {[]string{"watch", ""}, 64, "locker: no key: say which lock: see locker watch --help\n"},
 		"a long key":     {[]string{"inspect", strings.Repeat("k", locker.MaxKey+1)}, 64, "longer than 65536 bytes: see locker inspect --help\n"},
 		"two keys":       {[]string{"release", "a", "b"}, 64, "a key with spaces needs quotes: see locker release --help\n"},
+		"a reserved key": {[]string{"inspect", "{a}:fence", "--url", "redis://localhost:1?prefix="}, 64, "are reserved for what belongs to a lock: choose another key\n"},
 		"too many":       {[]string{"version", "x"}, 64, "see locker version --help\n"},
 		"JSON":           {[]string{"--json", "--bogus"}, 64, `{"error":"unknown flag: --bogus","next":"see locker --help","code":64}` + "\n"},
 		"JSON, not ours": {[]string{"run", "--", "x", "--json"}, 78, "or use --url or --config\n"},

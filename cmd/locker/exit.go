@@ -59,6 +59,8 @@ func withExit(err error) *exitError {
 		return e
 	}
 	switch {
+	case errors.Is(err, locker.ErrInvalid):
+		return &exitError{exitUsage, err, "choose another key"}
 	case errors.Is(err, locker.ErrForeignKey):
 		return &exitError{exitData, err, "choose another key, or another prefix"}
 	case errors.Is(err, locker.ErrNoQuorum):

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/golocker/locker"
 )
 
 // keys are the names one lock uses on a node. The lock itself is prefix+key, verbatim, so that with an empty prefix
@@ -114,7 +116,8 @@ func reserved(lock string) error {
 	for _, kind := range []string{plainKind, tagKind, slotKind} {
 		for _, what := range []string{fenceName, queueName, waitersName, turnName} {
 			if strings.HasSuffix(lock, what+kind) && hasTag(lock) {
-				return fmt.Errorf("keys with a {hash tag} that end in %q are reserved for what belongs to a lock", what+kind)
+				return fmt.Errorf("%w: keys with a {hash tag} that end in %q are reserved for what belongs to a lock",
+					locker.ErrInvalid, what+kind)
 			}
 		}
 	}

@@ -59,7 +59,7 @@ func New(d drivers.Driver, o Options) *Node {
 	}
 }
 
-// Check returns an error if key cannot be locked, because it is a name that another lock's counter may have.
+// Check returns an error that matches locker.ErrInvalid if key cannot be locked, because it is a name that another lock's counter may have.
 func (n *Node) Check(key string) error {
 	if !strings.Contains(key, "{") && !strings.Contains(n.prefix, "{") {
 		return nil // the usual case: nothing that belongs to a lock is called like that
@@ -302,7 +302,7 @@ func (n *Node) fault(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld), errors.Is(err, locker.ErrForeignKey),
-		errors.Is(err, locker.ErrClosed), errors.Is(err, locker.ErrUnavailable):
+		errors.Is(err, locker.ErrInvalid), errors.Is(err, locker.ErrClosed), errors.Is(err, locker.ErrUnavailable):
 		return err
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, err})

@@ -28,7 +28,9 @@ func fault(err error) bool {
 	if !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrNoQuorum) {
 		return false
 	}
-	for _, final := range []error{locker.ErrClosed, locker.ErrForeignKey, locker.ErrHeld, locker.ErrLost, locker.ErrUnlocked} {
+	for _, final := range []error{
+		locker.ErrInvalid, locker.ErrClosed, locker.ErrForeignKey, locker.ErrHeld, locker.ErrLost, locker.ErrUnlocked,
+	} {
 		if errors.Is(err, final) {
 			return false
 		}

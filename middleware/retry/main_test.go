@@ -126,7 +126,7 @@ func wantErr(t *testing.T, err error, want ...error) {
 	t.Helper()
 	for _, e := range []error{
 		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
-		locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
+		locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, e) != slices.Contains(want, e) {
 			t.Errorf("error %q matches %q: %v, want %v", err, e, errors.Is(err, e), slices.Contains(want, e))

@@ -66,7 +66,7 @@ func TestOnlyFaultsAreRetried(t *testing.T) {
 		}
 		try := func(opts ...locker.Option) error { _, err := l.TryLock(t.Context(), "k", opts...); return err }
 		wait := func() error { _, err := l.Lock(t.Context(), "k"); return err }
-		for _, e := range []error{locker.ErrForeignKey, locker.ErrClosed} {
+		for _, e := range []error{locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed} {
 			s.on(func(string, int, func() error) error { return e })
 			once("acquire", try(), e)
 			s.on(func(string, int, func() error) error { return e })
@@ -75,7 +75,7 @@ func TestOnlyFaultsAreRetried(t *testing.T) {
 			once("acquire", wait(), e, locker.ErrUnavailable)
 		}
 		s.on(nil)
-		once("acquire", try(locker.TTL(1)))
+		once("acquire", try(locker.TTL(1)), locker.ErrInvalid)
 
 		lease := mustLock(t, l, "k", locker.NoRenewal())
 		s.on(nil)

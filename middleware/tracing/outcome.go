@@ -69,6 +69,7 @@ func kindOf(err error) string {
 		{locker.ErrNotHeld, "not_held"},
 		{locker.ErrLost, "lost"},
 		{locker.ErrClosed, "closed"},
+		{locker.ErrInvalid, "invalid"},
 		{locker.ErrForeignKey, "foreign_key"},
 	} {
 		if errors.Is(err, k.sentinel) {

@@ -335,10 +335,10 @@ var scenarios = []struct {
 	{"bad input", func(r *recorder, _ *store, l locker.Locker) {
 		_, _ = l.Lock(r.request(), key, locker.TTL(time.Millisecond))
 	}, `
-		locker.lock 0s-0s in request Error: TTL 1ms is below the minimum of 10ms
-			attempts=0 error.type=_OTHER operation=lock outcome=error
+		locker.lock 0s-0s in request Error: invalid argument: TTL 1ms is below the minimum of 10ms
+			attempts=0 error.type=invalid operation=lock outcome=error
 	`, `
-		lock.acquire.duration {error.type=_OTHER operation=lock outcome=error} 1: 0
+		lock.acquire.duration {error.type=invalid operation=lock outcome=error} 1: 0
 	`},
 }
 

@@ -26,7 +26,7 @@
 // Contention is not: locker.outcome says "held" of a TryLock that found the lock taken, "cancelled" and "timeout" of a call
 // whose context ended, and the span's status stays unset. It is "error", with error.type, for what nobody has ordered:
 // "unavailable" (also if the context ended while the store was silent), "no_quorum", "foreign_key", "closed", "lost",
-// "not_held", and "_OTHER", which includes bad input.
+// "not_held", "invalid" (bad input), and "_OTHER".
 //
 // # Metrics
 //

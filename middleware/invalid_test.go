@@ -1,0 +1,63 @@
+package middleware_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/middleware/retry"
+	"github.com/golocker/locker/redlock"
+	"github.com/golocker/locker/single"
+)
+
+// silent is a server that must not be asked for a lock.
+type silent struct{ t *testing.T }
+
+func (s silent) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if cmds[0][0] != "INFO" { // by which a Redlock tells its nodes apart
+		s.t.Errorf("sent: %v", cmds[0])
+	}
+	return nil, errors.New("down")
+}
+
+func (s silent) Close() error { return nil }
+
+// A key that the store cannot have a lock of is the caller's mistake. It is no outage, and trying again does not help.
+func TestReservedKeysAreRefusedAtOnceAndNotRetried(t *testing.T) {
+	for name, open := range map[string]func(t *testing.T) *locker.Client{
+		"single":       func(t *testing.T) *locker.Client { return single.New(silent{t}, single.Prefix("")) },
+		"single plain": func(t *testing.T) *locker.Client { return single.New(silent{t}, single.Prefix(""), single.FIFO(false)) },
+		"redlock": func(t *testing.T) *locker.Client {
+			c, err := redlock.New([]drivers.Driver{silent{t}, silent{t}, silent{t}}, redlock.Prefix(""),
+				redlock.Logger(slog.New(slog.DiscardHandler)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				c := open(t)
+				l := locker.Wrap(c, retry.New())
+				const key = "{a}:fence"
+				_, locked := l.Lock(t.Context(), key)
+				_, tried := l.TryLock(t.Context(), key)
+				_, seen := c.Inspect(t.Context(), key)
+				_, taken := c.ForceRelease(t.Context(), key, "")
+				for what, err := range map[string]error{"Lock": locked, "TryLock": tried, "Inspect": seen, "ForceRelease": taken} {
+					if !errors.Is(err, locker.ErrInvalid) || errors.Is(err, locker.ErrUnavailable) {
+						t.Errorf("%s: %v, want an error that matches ErrInvalid and not ErrUnavailable", what, err)
+					}
+				}
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}
