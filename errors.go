@@ -104,18 +104,24 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLost || e.Reason == LostClosed && target == ErrClosed
 }
 
-// ended says whether ctx has ended, by ctx alone. A driver's error is no witness: clients that share a socket surface
-// one caller's deadline as another caller's DeadlineExceeded. The deadline is compared too because timers may run a
-// moment late.
+// ended is ctx's error, if ctx has ended, by ctx alone. A driver's error is no witness: clients that share a socket surface
+// one caller's deadline as another caller's DeadlineExceeded. Nor is the clock: the timer of a context may run a moment late,
+// and a caller that is told of an end that its own context does not know of yet, and asks that, tries again at once. A
+// deadline that has passed is waited for.
 func ended(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	if d, ok := ctx.Deadline(); ok && ctx.Done() != nil && !time.Now().Before(d) {
+		late := time.NewTimer(lateTimer)
+		defer late.Stop()
+		select {
+		case <-ctx.Done():
+		case <-late.C:
+		}
 	}
-	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
-		return context.DeadlineExceeded
-	}
-	return nil
+	return ctx.Err()
 }
+
+// lateTimer is how late the timer of a context may be. A context that does not end then does not mean its deadline.
+const lateTimer = time.Second
 
 // fromBackend makes of a backend's error what callers may rely on: it says nothing about the end of a context (whose end,
 // the caller's, is [withContext]'s to say), and it matches one of the sentinels, ErrUnavailable if no other.

@@ -66,20 +66,78 @@ func TestABackendCannotSayThatTheCallersContextEnded(t *testing.T) {
 	}
 }
 
-// lateContext is a context whose deadline has passed although its timer has not fired yet.
-type lateContext struct{ context.Context }
+// lateContext is a context whose timer fires late: its deadline has passed, and it ends when a second one does.
+type lateContext struct {
+	context.Context
+	deadline time.Time
+}
 
-func (c lateContext) Deadline() (time.Time, bool) { return time.Now().Add(-time.Nanosecond), true }
+func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
+
+// lateBy returns a context that ends late after its deadline, which is d from now.
+func lateBy(t *testing.T, d, late time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d+late)
+	t.Cleanup(cancel)
+	return lateContext{ctx, time.Now().Add(d)}
+}
 
 func TestADeadlineThatHasPassedCountsBeforeItsTimerFires(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		l := mustLock(t, c, "k")
-		ctx := lateContext{t.Context()}
-		wantErr(t, l.Extend(ctx), context.DeadlineExceeded)
-		_, err := c.TryLock(ctx, "other")
+		wantErr(t, l.Extend(lateBy(t, 0, time.Millisecond)), context.DeadlineExceeded)
+		_, err := c.TryLock(lateBy(t, 0, time.Millisecond), "other")
 		wantErr(t, err, context.DeadlineExceeded)
 		if n := s.count("extend") + s.count("acquire"); n != 1 {
 			t.Errorf("%d requests were sent after the deadline", n-1)
+		}
+	})
+}
+
+// A caller that goes by its own context, as every loop on ctx.Err does, would try again at once, and again.
+func TestNobodyIsToldOfAnEndThatTheContextDoesNotKnowOf(t *testing.T) {
+	calls := map[string]func(ctx context.Context, c *locker.Client, l locker.Lease) error{
+		"lock":    func(ctx context.Context, c *locker.Client, _ locker.Lease) error { _, err := c.Lock(ctx, "k"); return err },
+		"trylock": func(ctx context.Context, c *locker.Client, _ locker.Lease) error { _, err := c.TryLock(ctx, "k"); return err },
+		"extend":  func(ctx context.Context, _ *locker.Client, l locker.Lease) error { return l.Extend(ctx) },
+		"unlock":  func(ctx context.Context, _ *locker.Client, l locker.Lease) error { return l.Unlock(ctx) },
+		"inspect": func(ctx context.Context, c *locker.Client, _ locker.Lease) error { _, err := c.Inspect(ctx, "k"); return err },
+	}
+	for op, call := range calls {
+		for _, deadline := range []time.Duration{0, time.Second} {
+			t.Run(fmt.Sprint(op, " ", deadline), func(t *testing.T) {
+				bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+					l := mustLock(t, c, "k")
+					atDeadline := func(context.Context, func() error) error { // as a socket does that has the same deadline
+						time.Sleep(deadline)
+						return locker.ErrUnavailable
+					}
+					for _, op := range []string{"acquire", "extend", "release"} {
+						s.on(op, atDeadline)
+					}
+					ctx := lateBy(t, deadline, 3*time.Millisecond)
+					err := call(ctx, c, l)
+					if errors.Is(err, context.DeadlineExceeded) != (ctx.Err() != nil) {
+						t.Errorf("%v, while the context says %v", err, ctx.Err())
+					}
+					if op == "lock" && !errors.Is(err, context.DeadlineExceeded) {
+						t.Errorf("%v, want an error that matches the context's", err)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A context may claim a deadline that it does not keep to. It is believed in what it does.
+func TestAContextThatOutlivesItsDeadlineHasNotEnded(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		ctx := lateContext{t.Context(), time.Now()}
+		l, err := c.TryLock(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Unlock(ctx); err != nil {
+			t.Error(err)
 		}
 	})
 }

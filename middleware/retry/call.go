@@ -38,17 +38,22 @@ func fault(err error) bool {
 	return true
 }
 
-// ended is ctx's error, if it has ended. Whether it has is for it alone to say: the deadline is looked at, too, because
-// timers run late.
+// ended is ctx's error, if it has ended, for it alone to say. A deadline that has passed is waited for: the timer of a context
+// may run a moment late.
 func ended(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
+	if d, ok := ctx.Deadline(); ok && ctx.Done() != nil && !time.Now().Before(d) {
+		late := time.NewTimer(lateTimer)
+		defer late.Stop()
+		select {
+		case <-ctx.Done():
+		case <-late.C:
+		}
 	}
-	if d, ok := ctx.Deadline(); ok && !time.Now().Before(d) {
-		return context.DeadlineExceeded
-	}
-	return nil
+	return ctx.Err()
 }
+
+// lateTimer is how late the timer of a context may be. A context that does not end then does not mean its deadline.
+const lateTimer = time.Second
 
 // run repeats op, which has failed with err, until it succeeds, or fails in a way that retryable does not know, or
 // its time is over.
