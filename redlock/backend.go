@@ -26,9 +26,9 @@ type backend struct {
 	rooms  rooms
 
 	closing chan struct{}
-	// calls is held for reading by every call, and for writing by Close between waking them and closing the nodes, so
-	// that each has handed over its clean-up by then.
-	calls sync.RWMutex
+	// calls are counted for Close, which waits for them between waking them and closing the nodes, so that each has
+	// handed over its clean-up by then.
+	calls *node.Calls
 }
 
 func (b *backend) closed() bool {
@@ -42,8 +42,8 @@ func (b *backend) closed() bool {
 
 // Acquire implements locker.Backend.
 func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	b.calls.RLock()
-	defer b.calls.RUnlock()
+	b.calls.Enter()
+	defer b.calls.Leave()
 	if b.closed() {
 		return locker.Grant{}, locker.ErrClosed
 	}
@@ -70,8 +70,8 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
-	b.calls.RLock()
-	defer b.calls.RUnlock()
+	b.calls.Enter()
+	defer b.calls.Leave()
 	return newPoll(b, l, req, opExtend).run(ctx)
 }
 
@@ -81,8 +81,8 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	if !ok {
 		return errForeignRequest
 	}
-	b.calls.RLock()
-	defer b.calls.RUnlock()
+	b.calls.Enter()
+	defer b.calls.Leave()
 	b.memory.release(req.Key, l.waited)
 	err := newPoll(b, l, req, opRelease).run(ctx)
 	if l.turnElsewhere() {
@@ -96,8 +96,7 @@ var errForeignRequest = errors.New("redlock: the request does not carry what Acq
 // Close implements io.Closer. Nodes are closed side by side, so that it takes no longer than with one.
 func (b *backend) Close() error {
 	close(b.closing)
-	b.calls.Lock()
-	b.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
+	b.calls.Wait()
 	b.roster.close()
 	errs := make([]error, len(b.nodes))
 	var wg sync.WaitGroup

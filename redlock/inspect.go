@@ -13,8 +13,8 @@ import (
 
 // Inspect implements locker.Inspector.
 func (b *backend) Inspect(ctx context.Context, key string) (locker.Inspection, error) {
-	b.calls.RLock()
-	defer b.calls.RUnlock()
+	b.calls.Enter()
+	defer b.calls.Leave()
 	s, err := b.survey(ctx, key)
 	if err != nil {
 		return locker.Inspection{State: locker.LockUnknown}, err
@@ -25,8 +25,8 @@ func (b *backend) Inspect(ctx context.Context, key string) (locker.Inspection, e
 // ForceRelease implements locker.Inspector. Without an owner given, the lock is taken from the one who has the most nodes;
 // what others have of it is an attempt that may be about to win.
 func (b *backend) ForceRelease(ctx context.Context, key, owner string) (locker.Inspection, error) {
-	b.calls.RLock()
-	defer b.calls.RUnlock()
+	b.calls.Enter()
+	defer b.calls.Leave()
 	s, err := b.survey(ctx, key)
 	if err != nil {
 		return locker.Inspection{State: locker.LockUnknown}, err

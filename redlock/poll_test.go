@@ -55,13 +55,13 @@ func TestAnswersThatHaveComeCount(t *testing.T) {
 		l := req.Private.(*lease)
 		for range 32 { // select draws lots
 			ctx, cancel := context.WithCancel(t.Context())
-			b.calls.RLock()
+			b.calls.Enter()
 			p := newPoll(b, l, req, opExtend)
 			p.begin(ctx)
 			synctest.Wait() // all have answered
 			cancel()
 			err := p.wait()
-			b.calls.RUnlock()
+			b.calls.Leave()
 			if err != nil {
 				t.Fatal(err)
 			}

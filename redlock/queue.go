@@ -58,8 +58,8 @@ const (
 // Queue implements locker.Queuer. It asks all nodes at once if nobody has been waiting for the key lately. Otherwise that
 // would be to push in, and would split the vote: it waits for its turn.
 func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	b.calls.RLock()
-	defer b.calls.RUnlock()
+	b.calls.Enter()
+	defer b.calls.Leave()
 	if b.closed() {
 		return locker.Grant{}, locker.ErrClosed
 	}

@@ -27,8 +27,8 @@ const (
 
 // Acquire implements locker.Backend: one attempt, behind those who wait.
 func (f FIFO) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	f.calls.RLock()
-	defer f.calls.RUnlock()
+	f.calls.Enter()
+	defer f.calls.Leave()
 	if err := f.Check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
@@ -48,8 +48,8 @@ func (f FIFO) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 
 // Queue implements locker.Queuer.
 func (f FIFO) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	f.calls.RLock()
-	defer f.calls.RUnlock()
+	f.calls.Enter()
+	defer f.calls.Leave()
 	if err := f.Check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
@@ -83,8 +83,8 @@ func (f FIFO) Queue(ctx context.Context, req locker.Request) (locker.Grant, erro
 
 // Release implements locker.Backend.
 func (f FIFO) Release(ctx context.Context, req locker.Request) error {
-	f.calls.RLock()
-	defer f.calls.RUnlock()
+	f.calls.Enter()
+	defer f.calls.Leave()
 	w, ok := req.Private.(*waiter)
 	landed := !ok || !w.stragglers
 	if ok && !w.released.Swap(true) {

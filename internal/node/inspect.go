@@ -115,8 +115,8 @@ func (c *Call) More() bool {
 
 // Inspect implements locker.Inspector.
 func (n *Node) Inspect(ctx context.Context, key string) (locker.Inspection, error) {
-	n.calls.RLock()
-	defer n.calls.RUnlock()
+	n.calls.Enter()
+	defer n.calls.Leave()
 	s, err := n.inspect(ctx, key)
 	return s.Inspection, err
 }
@@ -135,8 +135,8 @@ func (n *Node) inspect(ctx context.Context, key string) (State, error) {
 
 // ForceRelease implements locker.Inspector.
 func (n *Node) ForceRelease(ctx context.Context, key, owner string) (locker.Inspection, error) {
-	n.calls.RLock()
-	defer n.calls.RUnlock()
+	n.calls.Enter()
+	defer n.calls.Leave()
 	s, err := n.inspect(ctx, key)
 	if err == nil {
 		err = s.Takeable(owner)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/golocker/locker"
@@ -36,9 +35,9 @@ type Node struct {
 	inbox   *inbox
 
 	closing chan struct{} // closed by Close: wakes whoever waits for an answer
-	// calls is held for reading by every call, and for writing by Close between waking them and closing the queue, so
-	// that each has handed over its clean-up by then.
-	calls sync.RWMutex
+	// calls are counted for Close, which waits for them between waking them and closing the queue, so that each has
+	// handed over its clean-up by then.
+	calls *Calls
 }
 
 // New returns a Node that owns d.
@@ -56,6 +55,7 @@ func New(d drivers.Driver, o Options) *Node {
 		cleaner: &cleaner{queue: q, closing: closing},
 		inbox:   newInbox(d, q, o.Prefix+"inbox:"+locker.NewToken()),
 		closing: closing,
+		calls:   NewCalls(),
 	}
 }
 
@@ -69,8 +69,8 @@ func (n *Node) Check(key string) error {
 
 // Acquire is the node's part of locker.Backend.Acquire, with the same rules, for a node that decides alone.
 func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	n.calls.RLock()
-	defer n.calls.RUnlock()
+	n.calls.Enter()
+	defer n.calls.Leave()
 	if err := n.Check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
@@ -123,8 +123,8 @@ func (n *Node) closed() bool {
 
 // Extend is the node's part of locker.Backend.Extend, with the same rules.
 func (n *Node) Extend(ctx context.Context, req locker.Request) error {
-	n.calls.RLock()
-	defer n.calls.RUnlock()
+	n.calls.Enter()
+	defer n.calls.Leave()
 	c := &Call{node: n}
 	c.extend(&req)
 	if err := n.do(ctx, c, req.TTL, nil); err != nil {
@@ -135,8 +135,8 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 
 // Release is the node's part of locker.Backend.Release, with the same rules. It tells those who called Notify.
 func (n *Node) Release(ctx context.Context, req locker.Request) error {
-	n.calls.RLock()
-	defer n.calls.RUnlock()
+	n.calls.Enter()
+	defer n.calls.Leave()
 	return n.release(ctx, &Call{node: n}, &req, true, wakesPolls)
 }
 
@@ -267,8 +267,7 @@ func LeavingOf(ctx context.Context) (l Leaving) {
 // let a command be interrupted nor belongs to the driver; the command's goroutine ends with the client's own timeout.
 func (n *Node) Close() error {
 	close(n.closing)
-	n.calls.Lock()   // those that wait inside the driver take until their own timeout
-	n.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
+	n.calls.Wait() // those that wait inside the driver take until their own timeout
 	ctx, cancel := context.WithTimeout(context.Background(), n.queue.timeout)
 	defer cancel()
 	n.inbox.close(ctx)

@@ -309,15 +309,14 @@ func TestCloseUndoesWhatIsStillDue(t *testing.T) {
 		want []string // life of the tombstones of the releases that are answered while the node is closed
 	}{
 		"a call that has not left": {func(_ *testing.T, d *fake, n *Node) func() {
-			n.calls.RLock() // as each call does
+			n.calls.Enter() // as each call does
 			return func() {
-				for !d.isClosed() && n.calls.TryRLock() { // until Close waits for this call, or has failed to
-					n.calls.RUnlock()
+				for !d.isClosed() && !n.calls.waiting.Load() { // until Close waits for this call, or has failed to
 					runtime.Gosched()
 				}
 				req := request("a")
 				n.Undo(&req, false)
-				n.calls.RUnlock()
+				n.calls.Leave()
 			}
 		}, []string{"70000"}},
 		"a grant that comes late": {func(t *testing.T, d *fake, n *Node) func() {
