@@ -27,7 +27,8 @@ type Backend interface {
 	// Extend sets the end of a held lock to req.TTL from now.
 	//
 	//   - It never creates a lock and never shortens one.
-	//   - It matches ErrNotHeld only if the store answered that req.Token does not own the lock; any other error means
+	//   - It matches ErrNotHeld (better: is a *NotHeldError) only if the store answered that req.Token does not own the
+	//     lock; any other error means
 	//     that the outcome is unknown.
 	//   - It returns within milliseconds of ctx's end.
 	Extend(ctx context.Context, req Request) error
@@ -36,7 +37,8 @@ type Backend interface {
 	// by nobody: neither req.Token nor any other owner can extend or release it.
 	//
 	//   - It compares and deletes in one atomic step.
-	//   - It matches ErrNotHeld only if the store answered that req.Token does not own the lock. Any other error means
+	//   - It matches ErrNotHeld (better: is a *NotHeldError) only if the store answered that req.Token does not own the
+	//     lock. Any other error means
 	//     that the outcome is unknown; the backend then goes on trying for a while by itself.
 	//   - It returns within milliseconds of ctx's end.
 	Release(ctx context.Context, req Request) error
@@ -52,7 +54,9 @@ type Queuer interface {
 	//   - However the call ends without a grant, it leaves neither a lock nor a place in the queue behind; what was granted
 	//     to it meanwhile goes to the next.
 	//   - A lost message costs a delay, never a hang.
-	//   - When ctx ends while another owner holds the lock, the error matches ErrHeld.
+	//   - When ctx ends while another owner holds the lock, the error matches ErrHeld; but ErrUnavailable if the last
+	//     contact with the store failed, or has gone unanswered for a second.
+	//   - Once it waits, it bears a store that fails for req.Patience after the first contact that failed.
 	//   - The Grant says when the request was sent that set the lock's TTL.
 	//   - It calls req.Waiting when it begins to wait for another owner, and the hook Woken of the context's Trace after
 	//     each sleep.
@@ -83,6 +87,12 @@ type Request struct {
 	// Waiting, for Queue: to be called once when it is known that another owner holds the lock, with its remaining time
 	// if that is known.
 	Waiting func(remaining time.Duration)
+	// Patience, for Queue: how long a store that fails is borne while the call waits. 0: not at all.
+	Patience time.Duration
+	// Failing, for Queue: to be called while the call waits, with the error of each contact with the store that failed and
+	// when the first of them began since the last answer, and with nil when the store answers again. Other callers of the
+	// Client that wait behind this one are told that, and their patience counts from then.
+	Failing func(since time.Time, err error)
 }
 
 // Grant is what a successful Acquire returns.

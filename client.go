@@ -76,7 +76,7 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 	return nil, &Error{"trylock", key, err}
 }
 
-// attempt acquires key once, or, for a caller who has its turn, waits for it in the store's queue. The error is what was
+// attempt acquires key once, or, for a caller who has its turn, waits for it in the store's queue, if it has one. The error is what was
 // seen of the lock, or ctx's own if it had ended before anything was sent.
 func (c *Client) attempt(ctx context.Context, key string, o options, turn *line) (*lease, error) {
 	if !c.enter(&c.attempts) {
@@ -91,14 +91,14 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *line)
 	var grant Grant
 	var err error
 	start := time.Now()
-	if turn == nil {
+	if turn == nil || c.queuer == nil {
 		grant, err = c.backend.Acquire(ctx, req)
 	} else {
 		req.Closing = c.closing
 		turn.trace = trace
-		req.Waiting = turn.waits
+		req.Waiting, req.Failing, req.Patience = turn.waits, turn.fails, o.patience
 		grant, err = c.queuer.Queue(ctx, req)
-		req.Closing, req.Waiting = nil, nil
+		req.Closing, req.Waiting, req.Failing = nil, nil, nil
 	}
 	err = fromBackend(err) // errors.go
 	trace.attempted(start, err)

@@ -15,7 +15,7 @@ var (
 	// ErrHeld: another owner holds the lock.
 	ErrHeld = errors.New("held by another owner")
 
-	// ErrNotHeld: Unlock found that the lock was no longer this lease's. It had expired, or was deleted or taken over.
+	// ErrNotHeld: Unlock found that the lock was no longer this lease's. It had expired, or was taken over or away.
 	ErrNotHeld = errors.New("no longer held")
 
 	// ErrLost: the lease ended before Unlock. [LostError] says why.
@@ -78,14 +78,40 @@ func (e *HeldError) Error() string {
 // Is makes a HeldError match [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
+// NotHeldError is an [ErrNotHeld] with what the store has instead of the lock.
+type NotHeldError struct {
+	// Reason is LostGone if the store has nothing, LostTakenOver or LostSuperseded. Of a release, LostGone does not say that
+	// the lock had been lost: the same release may have been executed before, by a network or a proxy that repeats what was
+	// not answered. A Backend where that cannot happen returns ErrNotHeld itself instead.
+	Reason LostReason
+}
+
+func (e *NotHeldError) Error() string { return ErrNotHeld.Error() }
+
+// Is makes a NotHeldError match [ErrNotHeld].
+func (e *NotHeldError) Is(target error) bool { return target == ErrNotHeld }
+
+// reasonOf returns what an ErrNotHeld knows of how the lock was lost.
+func reasonOf(notHeld error) LostReason {
+	if e, ok := errors.AsType[*NotHeldError](notHeld); ok {
+		return e.Reason
+	}
+	return LostGone
+}
+
 // LostReason says how a lease was lost. The values are short and few: they are fit for a metric's attribute.
 type LostReason string
 
 const (
 	// LostExpired means that the validity ended without a successful renewal.
 	LostExpired LostReason = "expired"
-	// LostTakenOver means that the store said that the lock is not this lease's any more: somebody deleted it or has it.
+	// LostGone means that the store has the lock no more, before its time, and does not know of another owner: somebody
+	// deleted it, or the store forgot it.
+	LostGone LostReason = "gone"
+	// LostTakenOver means that another owner has the lock, or that it was taken away by force; see [Inspector].
 	LostTakenOver LostReason = "taken over"
+	// LostSuperseded means that the store has issued a newer fencing token: another owner has had the lock since.
+	LostSuperseded LostReason = "superseded"
 	// LostMaxHold means that the time given by [MaxHold] is over.
 	LostMaxHold LostReason = "max hold reached"
 	// LostClosed means that the Client was closed; the lock frees itself when its TTL ends.
@@ -153,6 +179,32 @@ func (s *shielded) Is(target error) bool {
 }
 
 func (s *shielded) As(target any) bool { return errors.As(s.err, target) }
+
+// waited is withContext for a Lock that has waited since start, and says for how long.
+func waited(ctx context.Context, start time.Time, reason error) error {
+	end := ended(ctx)
+	if end == nil || errors.Is(reason, end) {
+		return withContext(ctx, reason)
+	}
+	what := "cancelled"
+	if errors.Is(end, context.DeadlineExceeded) {
+		what = "timed out"
+	}
+	took := time.Since(start).Round(time.Millisecond)
+	if cause := context.Cause(ctx); !errors.Is(end, cause) {
+		what += fmt.Sprintf(" (%v)", cause)
+	}
+	return &waitedError{withContext(ctx, reason), fmt.Sprintf("%s after %v: %v", what, took, reason)}
+}
+
+// waitedError is err in other words.
+type waitedError struct {
+	err  error
+	text string
+}
+
+func (e *waitedError) Error() string { return e.text }
+func (e *waitedError) Unwrap() error { return e.err }
 
 // withContext adds to reason, what was last seen, that ctx ended, if it did. reason may be nil, or ctx's own error.
 func withContext(ctx context.Context, reason error) error {

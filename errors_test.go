@@ -96,11 +96,20 @@ func TestADeadlineThatHasPassedCountsBeforeItsTimerFires(t *testing.T) {
 // A caller that goes by its own context, as every loop on ctx.Err does, would try again at once, and again.
 func TestNobodyIsToldOfAnEndThatTheContextDoesNotKnowOf(t *testing.T) {
 	calls := map[string]func(ctx context.Context, c *locker.Client, l locker.Lease) error{
-		"lock":    func(ctx context.Context, c *locker.Client, _ locker.Lease) error { _, err := c.Lock(ctx, "k"); return err },
-		"trylock": func(ctx context.Context, c *locker.Client, _ locker.Lease) error { _, err := c.TryLock(ctx, "k"); return err },
-		"extend":  func(ctx context.Context, _ *locker.Client, l locker.Lease) error { return l.Extend(ctx) },
-		"unlock":  func(ctx context.Context, _ *locker.Client, l locker.Lease) error { return l.Unlock(ctx) },
-		"inspect": func(ctx context.Context, c *locker.Client, _ locker.Lease) error { _, err := c.Inspect(ctx, "k"); return err },
+		"lock": func(ctx context.Context, c *locker.Client, _ locker.Lease) error {
+			_, err := c.Lock(ctx, "k")
+			return err
+		},
+		"trylock": func(ctx context.Context, c *locker.Client, _ locker.Lease) error {
+			_, err := c.TryLock(ctx, "k")
+			return err
+		},
+		"extend": func(ctx context.Context, _ *locker.Client, l locker.Lease) error { return l.Extend(ctx) },
+		"unlock": func(ctx context.Context, _ *locker.Client, l locker.Lease) error { return l.Unlock(ctx) },
+		"inspect": func(ctx context.Context, c *locker.Client, _ locker.Lease) error {
+			_, err := c.Inspect(ctx, "k")
+			return err
+		},
 	}
 	for op, call := range calls {
 		for _, deadline := range []time.Duration{0, time.Second} {

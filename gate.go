@@ -28,10 +28,13 @@ type line struct {
 	key     string
 	waiting list.List // of chan struct{}, closed when it is that caller's turn
 	held    error     // what the one who is through was told last, if that was that the lock is held
+	fault   error     // of that one's last contact with the store; nil: it was answered
+	faulty  time.Time // when the first of the contacts began that have failed since the last answer
 	// announced: the trace of the one who is through knows that it waits. It is that one's.
 	announced bool
-	trace     *Trace                        // that one's
-	waits     func(remaining time.Duration) // saw, with it: for Request.Waiting
+	trace     *Trace                           // that one's
+	waits     func(remaining time.Duration)    // saw, with it: for Request.Waiting
+	fails     func(since time.Time, err error) // failing, for Request.Failing
 }
 
 var errBehind = errors.New("other callers of this client ask for the lock before this one")
@@ -71,8 +74,8 @@ func (g *gate) enter(ctx context.Context, closing <-chan struct{}, key string, w
 	default:
 		l.waiting.Remove(place)
 	}
-	if l.held != nil && err != ErrClosed { //nolint:errorlint // set above
-		err = l.held
+	if last := l.last(); last != nil && err != ErrClosed { //nolint:errorlint // set above
+		err = last
 	}
 	return nil, err
 }
@@ -82,11 +85,12 @@ func (g *gate) line(key string) *line {
 	if last := len(g.spare) - 1; last >= 0 {
 		l := g.spare[last]
 		g.spare = g.spare[:last]
-		l.key, l.held, l.announced, l.trace = key, nil, false, nil
+		l.key, l.held, l.fault, l.announced, l.trace = key, nil, nil, false, nil
 		return l
 	}
 	l := &line{gate: g, key: key}
 	l.waits = func(remaining time.Duration) { l.saw(&HeldError{remaining}, l.trace) }
+	l.fails = l.failing
 	return l
 }
 
@@ -95,7 +99,7 @@ func (l *line) leave(acquired bool) {
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
 	if acquired {
-		l.held = ErrHeld // by this client
+		l.held, l.fault = ErrHeld, nil // by this client
 	}
 	l.next()
 }
@@ -122,5 +126,34 @@ func (l *line) saw(held error, trace *Trace) {
 	}
 	l.gate.mu.Lock()
 	defer l.gate.mu.Unlock()
-	l.held = held
+	l.held, l.fault = held, nil
+}
+
+// failing is for the one who is through, and tells how its last contact with the store failed, which began at since, or,
+// with nil, that it was answered.
+func (l *line) failing(since time.Time, err error) {
+	l.gate.mu.Lock()
+	defer l.gate.mu.Unlock()
+	if l.fault == nil {
+		l.faulty = since
+	}
+	l.fault = err
+}
+
+// last is what the last contact with the store came to; nil: there was none. Call with the gate's mutex held.
+func (l *line) last() error {
+	if l.fault != nil {
+		return l.fault
+	}
+	return l.held
+}
+
+// seen is last, for the one who is through. since is how long contacts have been failing.
+func (l *line) seen() (last error, held bool, since time.Duration) {
+	l.gate.mu.Lock()
+	defer l.gate.mu.Unlock()
+	if l.fault != nil {
+		since = time.Since(l.faulty)
+	}
+	return l.last(), l.held != nil, since
 }

@@ -20,8 +20,8 @@ type Inspector interface {
 
 	// ForceRelease takes the lock away from its owner, and gives it to who waits for it. It is for an owner that hangs, and
 	// does not stop it: until its next renewal, at the latest at the end of its validity, it takes itself for the owner,
-	// and so two may be at work. Its lease then ends as lost ([LostTakenOver]), its Unlock fails with [ErrNotHeld]. Fencing
-	// tokens go on growing.
+	// and so two may be at work. Its lease then ends as lost ([LostTakenOver] or [LostGone]), its Unlock fails with
+	// [ErrNotHeld]. Fencing tokens go on growing.
 	//
 	// The value of owner decides from whom: its token, or a beginning of that, such as [Inspection.Owner]. If it is empty
 	// the lock is taken from whoever has it, or from nobody if it is only kept ([MinHold]). The Inspection is that of the

@@ -227,7 +227,7 @@ func (l *lease) extend(ctx context.Context, cancel *context.CancelFunc) error {
 		return l.prolong(start)
 	case errors.Is(err, ErrNotHeld):
 		// No effect if Unlock was faster: then its deletion is what was seen.
-		return l.finish(&LostError{LostTakenOver})
+		return l.finish(&LostError{reasonOf(err)})
 	default:
 		return err
 	}

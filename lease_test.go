@@ -109,7 +109,7 @@ func TestHungRenewalEndsWithTheLease(t *testing.T) {
 }
 
 func TestTakenOverIsNoticedAtTheNextRenewal(t *testing.T) {
-	for _, by := range []time.Duration{0, time.Hour} { // deleted, or another owner's
+	for by, reason := range map[time.Duration]locker.LostReason{0: locker.LostGone, time.Hour: locker.LostTakenOver} {
 		bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 			l := mustLock(t, c, "k", locker.TTL(ttl))
 			s.steal(t, l, by)
@@ -118,7 +118,7 @@ func TestTakenOverIsNoticedAtTheNextRenewal(t *testing.T) {
 			if d := time.Since(start); d > ttl/3 {
 				t.Errorf("noticed after %v", d)
 			}
-			if lost, ok := l.Err().(*locker.LostError); !ok || lost.Reason != locker.LostTakenOver {
+			if lost, ok := l.Err().(*locker.LostError); !ok || lost.Reason != reason {
 				t.Errorf("Err is %v", l.Err())
 			}
 			wantErr(t, l.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)

@@ -60,8 +60,13 @@ func TestTraceOfALease(t *testing.T) {
 			time.Sleep(ttl / 10)
 			_ = l.Unlock(t.Context())
 		}, []string{"renewal: unknown", "in doubt", "renewal: unknown", "in doubt"}},
-		{"taken over", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
+		{"deleted", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
 			s.steal(t, l, 0)
+			<-l.Done()
+			_ = l.Unlock(t.Context())
+		}, []string{"lost: gone", "renewal: lost"}},
+		{"taken over", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
+			s.steal(t, l, time.Hour)
 			<-l.Done()
 			_ = l.Unlock(t.Context())
 		}, []string{"lost: taken over", "renewal: lost"}},

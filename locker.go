@@ -10,11 +10,13 @@ import (
 // The interface stays at two methods so that a test can fake it and middleware can wrap it; what else an
 // implementation can do (io.Closer, …) is found with [As].
 type Locker interface {
-	// Lock acquires key, waiting for as long as ctx lasts while another owner holds it. Faults are not waited for: a
-	// store that cannot be reached is reported at once.
+	// Lock acquires key, waiting for as long as ctx lasts while another owner holds it. A store that cannot be reached is
+	// reported at once. While Lock waits, a store that fails is borne for some seconds, see [Patience], because servers
+	// restart; then it is reported, too.
 	//
 	// ctx bounds the waiting only; the lease it returns outlives it. Errors are of type [*Error] and match, by
-	// errors.Is: ctx's error if ctx ended, together with what was last seen ([ErrHeld], [ErrUnavailable]);
+	// errors.Is: ctx's error if ctx ended, together with what the last contact with the store came to ([ErrHeld], or
+	// [ErrUnavailable] if that failed, or has gone unanswered for a second);
 	// [ErrUnavailable] if the store cannot be reached or refuses; [ErrInvalid]; [ErrForeignKey]; [ErrClosed]. An attempt
 	// whose outcome is unknown is undone in the background.
 	Lock(ctx context.Context, key string, opts ...Option) (Lease, error)
@@ -74,7 +76,8 @@ type Lease interface {
 	// counter ahead of the token, and locks vanished from nodes before their time, somebody may have had it meanwhile.
 	//
 	// Errors match: [ErrNotHeld] if it was not held any more, so that exclusive access was not guaranteed to the end (also
-	// [ErrLost]); [ErrUnavailable] if the outcome is not known (call again if you must know); [ErrUnlocked] if an earlier
-	// call released it, which is harmless.
+	// [ErrLost]); [ErrUnavailable] if the outcome is not known (call again if you must know), or if the store has nothing
+	// under the key although the time is not over: somebody deleted it, or a proxy has sent the release twice;
+	// [ErrUnlocked] if an earlier call released it, which is harmless.
 	Unlock(ctx context.Context) error
 }

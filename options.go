@@ -13,6 +13,8 @@ const (
 	// MaxTTL is the longest lease time. A longer one is a mistake: a crashed holder would block the lock for as long,
 	// and a living one renews. Fencing counters live as long.
 	MaxTTL = 24 * time.Hour
+	// DefaultPatience is how long a waiting Lock bears a store that fails without a [Patience] option.
+	DefaultPatience = 6 * time.Second
 	// MaxKey is the longest key, in bytes.
 	MaxKey = 64 << 10
 )
@@ -25,7 +27,10 @@ type options struct {
 	noRenewal bool
 	maxHold   time.Duration
 	minHold   time.Duration
+	patience  time.Duration
 }
+
+var defaultOptions = options{ttl: DefaultTTL, patience: DefaultPatience}
 
 // TTL sets the lease time: how long the lock stays taken after its holder has died. From [MinTTL] to [MaxTTL],
 // [DefaultTTL] if not given; anything else makes the call fail before it sends anything.
@@ -62,11 +67,21 @@ func MinHold(d time.Duration) Option {
 	return func(o *options) { o.minHold = d }
 }
 
+// Patience sets how long Lock, once it waits for a lock that it has seen held, bears a store that cannot be reached, does
+// not answer or refuses: d after the first contact that failed it reports that, unless the store has answered in between.
+// From 0, which means that the first failure is reported; [DefaultPatience] if not given; less than 0 makes the call fail
+// before it sends anything. It changes nothing for TryLock, nor for a Lock that finds the store down from the start:
+// both report that at once.
+func Patience(d time.Duration) Option {
+	return func(o *options) { o.patience = d }
+}
+
 func newOptions(opts []Option) options {
 	if len(opts) == 0 {
-		return options{ttl: DefaultTTL}
+		return defaultOptions
 	}
-	o := &options{ttl: DefaultTTL} // an Option might keep it, so it is on the heap
+	o := new(options) // an Option might keep it, so it is on the heap
+	*o = defaultOptions
 	for _, opt := range opts {
 		opt(o)
 	}
@@ -89,6 +104,8 @@ func (o *options) validate(key string) error {
 		return invalid("MaxHold %v is below the minimum of %v", o.maxHold, MinTTL)
 	case o.minHold < 0:
 		return invalid("MinHold %v is negative", o.minHold)
+	case o.patience < 0:
+		return invalid("Patience %v is negative", o.patience)
 	case o.minHold > MaxTTL:
 		return invalid("MinHold %v is above the maximum of %v", o.minHold, MaxTTL)
 	}

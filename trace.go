@@ -10,7 +10,9 @@ import (
 // the context of the call with [WithTrace].
 //
 // Any hook may be nil. Hooks are called synchronously, on whatever goroutine the event happens, some after the call
-// has returned, and some concurrently: they must be quick, safe for concurrent use, and must not call the Lease.
+// has returned, and some concurrently: they must be quick, safe for concurrent use, and must not call the Lease. Nor must
+// they wait for Close of the Client, which waits for the calls and renewals that a hook is called from, and so for the hook
+// itself: it would not return. A hook that wants to close the Client starts a goroutine for that.
 type Trace struct {
 	// Attempted: an attempt to acquire has ended. An acquisition that waits in a store's queue is one attempt.
 	Attempted func(Attempt)

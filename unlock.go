@@ -51,7 +51,12 @@ func (l *lease) unlock(ctx context.Context) error {
 		return fmt.Errorf("%w: the lock has ended, but an earlier release went unanswered, so it is not known since when",
 			ErrUnavailable)
 	case notHeld:
-		return fmt.Errorf("%w: %w", err, l.lost())
+		lost := l.lost(err)
+		if lost == nil {
+			return fmt.Errorf("%w: the store has no such lock before its time is over: it was deleted, or the answer to "+
+				"this release was lost and it was sent again", ErrUnavailable)
+		}
+		return fmt.Errorf("%w: %w", err, lost)
 	default:
 		return withContext(ctx, err)
 	}
@@ -184,9 +189,8 @@ func (l *lease) settle(answered bool) (unanswered bool) {
 	return unanswered
 }
 
-// lost returns how the lease was lost, for a release that found it gone: before its validity had ended somebody must
-// have taken it.
-func (l *lease) lost() error {
+// lost returns how the lease was lost, for a release that was told notHeld; nil if it is not known that it was.
+func (l *lease) lost(notHeld error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
@@ -194,9 +198,12 @@ func (l *lease) lost() error {
 		return l.err
 	case left(l.until) <= 0:
 		return &LostError{LostExpired}
-	default:
-		return &LostError{LostTakenOver}
 	}
+	e, ok := errors.AsType[*NotHeldError](notHeld)
+	if ok && e.Reason == LostGone {
+		return nil
+	}
+	return &LostError{reasonOf(notHeld)}
 }
 
 // giveUp releases a lease that was granted but never handed out, because of why. It is called within an attempt.

@@ -211,6 +211,49 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 	})
 }
 
+// A network may deliver a release twice, and lose the first answer. Nothing under the key is then no sign of a loss. A store
+// that says that somebody else has the lock, or has had it, is believed.
+func TestNothingUnderTheKeyIsNoLossBeforeItsTime(t *testing.T) {
+	for reason, known := range map[locker.LostReason]bool{
+		locker.LostGone: false, locker.LostTakenOver: true, locker.LostSuperseded: true,
+	} {
+		bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+			says := func(_ context.Context, next func() error) error {
+				_ = next()
+				return &locker.NotHeldError{Reason: reason}
+			}
+			l := mustLock(t, c, "k")
+			s.on("release", says)
+			err := l.Unlock(t.Context())
+			if known {
+				wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
+				lostBecause(t, err, reason)
+			} else {
+				wantErr(t, err, locker.ErrUnavailable)
+			}
+			wantErr(t, l.Unlock(t.Context()), locker.ErrUnlocked) // and it is over
+
+			s.on("release", nil)
+			l = mustLock(t, c, "late", locker.TTL(ttl), locker.NoRenewal())
+			s.on("release", says)
+			time.Sleep(ttl)
+			err = l.Unlock(t.Context())
+			wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
+			lostBecause(t, err, locker.LostExpired)
+
+			s.on("release", nil)
+			l = mustLock(t, c, "noticed", locker.NoRenewal())
+			s.on("extend", func(context.Context, func() error) error { return &locker.NotHeldError{Reason: reason} })
+			wantErr(t, l.Extend(t.Context()), locker.ErrLost)
+			lostBecause(t, l.Err(), reason)
+			s.on("release", says)
+			err = l.Unlock(t.Context())
+			wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
+			lostBecause(t, err, reason)
+		})
+	}
+}
+
 func TestUnlockSaysHowTheLockWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		l := mustLock(t, c, "k")

@@ -14,6 +14,8 @@ const (
 	maxPoll = 100 * time.Millisecond
 	// toldPoll is the same where the store does tell, but messages can be lost.
 	toldPoll = 2 * time.Second
+	// silence is how long an attempt may go unanswered before it counts as one that failed.
+	silence = time.Second
 )
 
 // lock acquires key, waiting while it is held: for its turn among the callers of this Client, then at the store.
@@ -21,6 +23,7 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 	if err := ended(ctx); err != nil {
 		return nil, withContext(ctx, err)
 	}
+	start := time.Now()
 	trace := TraceFrom(ctx)
 	var since time.Time
 	turn, err := c.gate.enter(ctx, c.closing, key, func() {
@@ -28,48 +31,67 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 		trace.waiting(0)
 	})
 	if err != nil {
-		return nil, withContext(ctx, err)
+		return nil, waited(ctx, start, err)
 	}
 	if turn.announced = !since.IsZero(); turn.announced {
 		trace.woken(WakeTurn, since)
 	}
 	defer func() { turn.leave(err == nil) }()
-	if c.queuer == nil {
-		return c.poll(ctx, key, o, turn)
-	}
-	l, err = c.attempt(ctx, key, o, turn)
+	l, err = c.wait(ctx, key, o, turn)
 	if err != nil {
-		return nil, withContext(ctx, err)
+		return nil, waited(ctx, start, err)
 	}
 	return l, nil
 }
 
-// poll acquires key by trying again and again while it is held: when the store says that it may be free, when its holder's
-// time is over, and now and then. It reports ctx's end together with the last answer: an attempt that was in flight when
-// ctx ended has said nothing, so it does not hide that the lock was seen held before.
-func (c *Client) poll(ctx context.Context, key string, o options, turn *line) (*lease, error) {
-	var seen error
-	var news *news
+// wait acquires key for the one whose turn it is. Where the store has a queue, that waits. Otherwise, it tries again and
+// again while the lock is held: when the store says that it may be free, when its holder's time is over, and now and then.
+// Once the lock was seen held, a store that fails is borne for a while.
+func (c *Client) wait(ctx context.Context, key string, o options, turn *line) (*lease, error) {
+	news := &news{live: func() bool { return false }, stop: func() {}}
+	defer func() { news.stop() }()
 	for n := 0; ; n++ {
-		l, err := c.attempt(ctx, key, o, nil)
+		asked := time.Now()
+		l, err := c.attempt(ctx, key, o, turn)
 		if err == nil {
 			return l, nil
 		}
-		if !errors.Is(err, ErrHeld) {
-			if seen != nil && ended(ctx) != nil && (errors.Is(err, ErrUnavailable) || errors.Is(err, ended(ctx))) {
-				err = seen
+		over := ended(ctx)
+		var pause time.Duration
+		switch {
+		case over != nil && (errors.Is(err, over) || isFault(err) && time.Since(asked) < silence):
+			// An attempt that was not made, or that was in flight for a moment only, says nothing: what was seen before does.
+			if last, _, _ := turn.seen(); last != nil {
+				err = last
 			}
-			return nil, withContext(ctx, err)
+			return nil, err
+		case errors.Is(err, ErrHeld):
+			turn.saw(err, TraceFrom(ctx))
+			if over != nil || c.queuer != nil {
+				return nil, err
+			}
+			remaining := remainingOf(err)
+			if news.ring == nil {
+				news = c.listen(key)
+			}
+			pause = pollDelay(n, remaining, news.live())
+		case isFault(err):
+			turn.failing(asked, err)
+			_, held, since := turn.seen()
+			if over != nil || !held || since >= o.patience {
+				return nil, err
+			}
+			pause = faultDelay(since)
+		default:
+			return nil, err
 		}
-		seen = err
-		turn.saw(err, TraceFrom(ctx))
-		remaining := remainingOf(err)
-		if n == 0 {
-			news = c.listen(key)
-			defer news.stop()
-		}
-		c.sleep(ctx, news, pollDelay(n, remaining, news.live()))
+		c.sleep(ctx, news, pause)
 	}
+}
+
+// isFault reports whether err may pass: the store was not reached, did not answer, or refused.
+func isFault(err error) bool {
+	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrForeignKey) && !errors.Is(err, ErrInvalid)
 }
 
 // news is what a [Notifier] has to say of one key.
@@ -81,9 +103,8 @@ type news struct {
 
 // listen begins to hear of key, if the backend can tell.
 func (c *Client) listen(key string) *news {
-	n := &news{live: func() bool { return false }, stop: func() {}}
+	n := &news{ring: make(chan struct{}, 1), live: func() bool { return false }, stop: func() {}}
 	if notifier, ok := c.backend.(Notifier); ok {
-		n.ring = make(chan struct{}, 1)
 		n.live, n.stop = notifier.Notify(key, func() {
 			select {
 			case n.ring <- struct{}{}:
@@ -126,6 +147,13 @@ func pollDelay(n int, remaining time.Duration, told bool) time.Duration {
 		d = min(d, remaining)
 	}
 	return max(d, minPoll)
+}
+
+// faultDelay is the pause after an attempt that failed, when attempts have been failing for so long: at once a short one, for
+// a server that restarts, and longer and longer ones later.
+func faultDelay(since time.Duration) time.Duration {
+	d := min(max(since, maxPoll), time.Second)
+	return d/2 + rand.N(d/2)
 }
 
 // remainingOf returns the holder's remaining time, if err has it.

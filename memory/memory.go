@@ -66,9 +66,9 @@ func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, 
 func (b *Backend) Extend(_ context.Context, req locker.Request) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l, ok := b.locks[req.Key]
-	if !ok || l.token != req.Token || !l.taken() {
-		return locker.ErrNotHeld
+	l, err := b.owned(req)
+	if err != nil {
+		return err
 	}
 	if end := time.Now().Add(req.TTL); end.After(l.expires) {
 		l.expires = end
@@ -80,14 +80,26 @@ func (b *Backend) Extend(_ context.Context, req locker.Request) error {
 func (b *Backend) Release(_ context.Context, req locker.Request) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	l, ok := b.locks[req.Key]
-	if !ok || l.token != req.Token || !l.taken() {
-		return locker.ErrNotHeld
+	l, err := b.owned(req)
+	if err != nil {
+		return err
 	}
 	l.token = ""
 	l.expires = time.Now().Add(req.Keep)
 	b.next(req.Key, l)
 	return nil
+}
+
+// owned returns the lock if it is req's. Call with mu held.
+func (b *Backend) owned(req locker.Request) (*lock, error) {
+	l, ok := b.locks[req.Key]
+	switch {
+	case !ok || !l.taken() || l.token == "":
+		return nil, locker.ErrNotHeld
+	case l.token != req.Token:
+		return nil, &locker.NotHeldError{Reason: locker.LostTakenOver}
+	}
+	return l, nil
 }
 
 // lock returns the lock of key, after handing it on if it has expired: whoever waits for it comes before whoever asks

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golocker/locker"
@@ -24,11 +25,12 @@ type backend struct {
 	memory memory
 	health health
 	rooms  rooms
+	faulty atomic.Bool // the last attempt found no quorum: whoever comes next looks for it before it queues
 
 	closing chan struct{}
 	// calls are counted for Close, which waits for them between waking them and closing the nodes, so that each has
 	// handed over its clean-up by then.
-	calls *node.Calls
+	calls node.Calls
 }
 
 func (b *backend) closed() bool {
@@ -58,10 +60,17 @@ func (b *backend) attempt(ctx context.Context, r *round, turn *turn) (locker.Gra
 	r.told = b.votes(ctx, "acquire")
 	r.run(ctx)
 	if r.attempt.outcome() == won && !b.closed() { // else it is too late to be released by the caller
+		b.faulty.Store(false)
 		return locker.Grant{Fence: r.attempt.token, Private: r.keep(turn)}, nil
 	}
 	r.undo()
-	return locker.Grant{}, r.err()
+	err := r.err()
+	switch noQuorum := errors.Is(err, locker.ErrNoQuorum); {
+	case ctx.Err() != nil: // the nodes may not have had the time
+	case noQuorum, r.attempt.asked == allOf(len(b.nodes)):
+		b.faulty.Store(noQuorum)
+	}
+	return locker.Grant{}, err
 }
 
 // Extend implements locker.Backend.

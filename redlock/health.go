@@ -20,7 +20,10 @@ func (h *health) answered(i int, after time.Duration) {
 	}
 }
 
-// silent records that a round lost its patience with node i.
+// isSilent reports whether node i did not answer when it was asked last.
+func (h *health) isSilent(i int) bool { return nodeSet(h.quiet.Load()).has(i) }
+
+// silent records that a round lost its patience with node i, or could not reach it.
 func (h *health) silent(i int) { h.quiet.Or(uint64(only(i))) }
 
 const (

@@ -123,7 +123,7 @@ waiting:
 	case p.tally.outcome() == won:
 		return nil
 	case p.tally.outcome() == lost:
-		return locker.ErrNotHeld
+		return p.notHeld()
 	case p.b.closed():
 		return locker.ErrClosed
 	}
@@ -324,6 +324,17 @@ func (p *poll) Late(c *node.Call) {
 	p.settle(c.Tag, err, c.Unfinished())
 	p.heed(c)
 	p.votes.late(c.Tag, err)
+}
+
+// notHeld says how the lock was lost, as far as any node knows.
+func (p *poll) notHeld() error {
+	known := &locker.NotHeldError{Reason: locker.LostGone}
+	for _, err := range p.errs {
+		if e, ok := errors.AsType[*locker.NotHeldError](err); ok && e.Reason != locker.LostGone {
+			known = e
+		}
+	}
+	return known
 }
 
 // err says who did not answer.

@@ -51,8 +51,10 @@ const (
 	soon = 50 * time.Millisecond
 	// overdue is how long a waiter is content not to be told before it asks anyway.
 	overdue = 2 * time.Second
-	// faultPatience is for how long one who has seen the lock held puts up with a lost quorum: nodes that restart.
-	faultPatience = 6 * time.Second
+	// faultRetry is how often a waiter asks the quorum that was lost when it asked last.
+	faultRetry = 500 * time.Millisecond
+	// silence is how long an attempt may go unanswered before it counts as one that failed.
+	silence = time.Second
 )
 
 // Queue implements locker.Queuer. It asks all nodes at once if nobody has been waiting for the key lately. Otherwise that
@@ -67,8 +69,8 @@ func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 		return locker.Grant{}, err
 	}
 	q := &queueing{b: b, req: req, trace: locker.TraceFrom(ctx)}
-	if !b.memory.contended(req.Key) {
-		if g, err := q.attempt(ctx, false); !errors.Is(err, locker.ErrHeld) {
+	if faulty := b.faulty.Load(); faulty || !b.memory.contended(req.Key) {
+		if g, err := q.attempt(ctx, faulty); !errors.Is(err, locker.ErrHeld) {
 			return g, err
 		}
 	}
@@ -94,6 +96,7 @@ type queueing struct {
 	astray    bool      // the queue's node knows nothing of the one who has most of the lock
 	looks     int       // at its place, since the last attempt
 	faulty    time.Time // since when there has been no quorum; zero: there is one
+	fault     error     // the last attempt's, since then
 
 	seen  bool          // that others hold the lock
 	sure  bool          // and that it was no attempt, or what is left of one while there is no quorum
@@ -101,8 +104,10 @@ type queueing struct {
 	votes *QuorumError  // of the last attempt that found it held
 }
 
-// attempt asks the quorum, with a fresh token each time: a clean-up of an earlier attempt may be under way.
-func (q *queueing) attempt(ctx context.Context, mine bool) (locker.Grant, error) {
+// attempt asks the quorum, with a fresh token each time: a clean-up of an earlier attempt may be under way. all says that all
+// nodes are asked at once: nobody else should be asking when it is one's turn (if the vote was split, somebody was), and
+// one who has not been told for long wants to know whether there is a quorum, which a single node cannot say.
+func (q *queueing) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 	if q.attempted {
 		q.req.Token = locker.NewToken()
 	}
@@ -114,8 +119,7 @@ func (q *queueing) attempt(ctx context.Context, mine bool) (locker.Grant, error)
 		}
 	}
 	sent := time.Now()
-	// Nobody else should be asking when it is one's turn; if the vote was split, somebody was.
-	r := newRound(q.b, q.req, mine && q.failed == 0)
+	r := newRound(q.b, q.req, all)
 	g, err := q.b.attempt(ctx, r, q.turn)
 	if err == nil {
 		g.Token, g.Sent = q.req.Token, sent
@@ -151,20 +155,21 @@ func (q *queueing) run(ctx context.Context) (locker.Grant, error) {
 			}
 			lost = err != nil // no node keeps a queue
 			mine = s.Mine && s.Left == 0
-			rest := patienceOf(s) - time.Since(start)
+			rest := q.patience(s) - time.Since(start)
 			if late = rest <= 0; !late { // not all of those who began to wait together ask together
 				s.Again = min(s.Again, rest+rand.N(maxBackoff))
 			}
 		}
 		if mine || lost || late {
-			g, err := q.attempt(ctx, mine)
+			asked := time.Now()
+			g, err := q.attempt(ctx, late || mine && q.failed == 0)
 			if err == nil {
 				if late && g.Private.(*lease).turnElsewhere() {
 					q.b.memory.unfit(q.req.Key, q.turn.node)
 				}
 				return g, nil
 			}
-			if !q.bears(ctx, err) {
+			if !q.bears(ctx, err, time.Since(asked)) {
 				return locker.Grant{}, err
 			}
 			start = time.Now()
@@ -180,32 +185,53 @@ func (q *queueing) run(ctx context.Context) (locker.Grant, error) {
 			q.req.Waiting(q.left)
 			q.req.Waiting = nil
 		}
+		if q.fault != nil {
+			s.Again = min(s.Again, faultRetry/2+rand.N(faultRetry/2))
+		}
 		told = q.sleep(ctx, s.Again)
 	}
 }
 
-// patienceOf is how long a waiter does not ask, if nobody tells it to. The lock on the queue's node may be all that there
+// patience is how long a waiter does not ask, if nobody tells it to. The lock on the queue's node may be all that there
 // is of it, left behind by somebody who died, or the node's clean-up may have told nobody.
-func patienceOf(s node.Standing) time.Duration {
+func (q *queueing) patience(s node.Standing) time.Duration {
+	if q.fault != nil {
+		return faultRetry
+	}
 	if s.Left > 0 && s.Rank > 0 { // those before it will find out
 		return 3 * overdue
 	}
 	return overdue
 }
 
-// bears reports whether to wait on after an attempt that failed. Faults are not waited for, except by those who have
-// been waiting for the lock.
-func (q *queueing) bears(ctx context.Context, err error) bool {
+// bears reports whether to wait on after an attempt that failed, and took so long. Faults are not waited for, except by
+// those who have been waiting for the lock.
+func (q *queueing) bears(ctx context.Context, err error, took time.Duration) bool {
 	switch {
 	case errors.Is(err, locker.ErrHeld):
-		q.faulty = time.Time{}
+		q.failing(nil, 0)
+		return true
+	case ctx.Err() != nil && q.seen && took < silence: // it was left before it could be answered, and says nothing
 		return true
 	case !q.sure && ctx.Err() == nil || !q.seen || !errors.Is(err, locker.ErrNoQuorum):
 		return false
-	case q.faulty.IsZero():
-		q.faulty = time.Now()
 	}
-	return ctx.Err() != nil || time.Since(q.faulty) < faultPatience
+	q.failing(err, took)
+	return ctx.Err() != nil || time.Since(q.faulty) < q.req.Patience
+}
+
+// failing records what the last attempt, which took so long, said of the quorum: nil, if it answered.
+func (q *queueing) failing(fault error, took time.Duration) {
+	if fault == nil && q.fault == nil {
+		return
+	}
+	if q.fault == nil {
+		q.faulty = time.Now().Add(-took)
+	}
+	q.fault = fault
+	if q.req.Failing != nil {
+		q.req.Failing(q.faulty, fault)
+	}
 }
 
 // stand takes a place, or keeps it. If the node that keeps the queue does not answer, the next one takes over.
@@ -305,6 +331,8 @@ func (q *queueing) over(ctx context.Context) error {
 	switch {
 	case ctx.Err() == nil:
 		return nil
+	case q.fault != nil:
+		return q.fault
 	case !q.seen:
 		return errNoTurn
 	case q.votes == nil:

@@ -106,7 +106,7 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &backend{names: names, budget: o.budget, closing: make(chan struct{}), calls: node.NewCalls()}
+	b := &backend{names: names, budget: o.budget, closing: make(chan struct{})}
 	b.roster = newRoster(ds, names, o.logger)
 	if err := b.roster.checkAll(); err != nil {
 		return nil, err

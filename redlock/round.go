@@ -176,7 +176,10 @@ func (r *round) note(i int) *node.Vote {
 
 // heard records that node i has answered. A connection that failed, or whose time was up, is no answer.
 func (r *round) heard(i int, v *node.Vote) {
-	if v.Granted || isHeld(v.Err) {
+	switch {
+	case errors.Is(v.Err, locker.ErrUnavailable):
+		r.b.health.silent(i)
+	case v.Granted, isHeld(v.Err):
 		r.b.health.answered(i, time.Since(r.start))
 		r.b.roster.answered(i)
 	}
@@ -318,7 +321,8 @@ func (r *round) err() error {
 	decided := r.attempt.outcome() == lost // by votes, and not for want of them
 	e := &QuorumError{Op: "acquire", Need: r.attempt.need, Votes: make([]Vote, n)}
 	foreign := 0
-	// When each node that is in order can be free; of one that was not needed for the decision nothing is known.
+	// When each node that is in order can be free; of one that was not needed for the decision nothing is known, and it
+	// is taken to be in order if it was before.
 	var free []time.Duration
 	for i := range e.Votes {
 		vote := &r.ballots[i].vote
@@ -348,7 +352,7 @@ func (r *round) err() error {
 			if !r.sent.has(i) {
 				v.Outcome = NotAsked
 			}
-			if decided {
+			if decided && !r.b.health.isSilent(i) {
 				free = append(free, 0)
 			}
 		}

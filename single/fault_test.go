@@ -276,11 +276,11 @@ func TestErrorsOfARealServer(t *testing.T) {
 			defer cancel()
 			_, err := u.c.Lock(locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { cancel() }}), "k")
 			return err
-		}, []error{locker.ErrHeld, context.Canceled}, "context canceled: held by"},
+		}, []error{locker.ErrHeld, context.Canceled}, "cancelled after "},
 		{"deadline", nil, func(t *testing.T, u setup) error {
 			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
 			return inTime(t, locker.ErrHeld, func(ctx context.Context) error { _, err := u.c.Lock(ctx, "k"); return err })
-		}, []error{locker.ErrHeld, context.DeadlineExceeded}, "context deadline exceeded: held by"},
+		}, []error{locker.ErrHeld, context.DeadlineExceeded}, "timed out after "},
 		{"server down", nil, func(t *testing.T, u setup) error {
 			u.s.Kill()
 			_, err := u.c.Lock(t.Context(), "k")
@@ -320,7 +320,7 @@ func TestErrorsOfARealServer(t *testing.T) {
 			}
 			u.s.Cmd(t, "DEL", "lock:k")
 			return l.Extend(t.Context())
-		}, []error{locker.ErrLost}, "taken over"},
+		}, []error{locker.ErrLost}, "lock lost: gone"},
 		{"lost lease, at unlock", nil, func(t *testing.T, u setup) error {
 			l, err := u.c.Lock(t.Context(), "k", locker.NoRenewal())
 			if err != nil {

@@ -132,11 +132,11 @@ func partition(t *testing.T, s *redistest.Server, other *locker.Client, build fu
 // A lock that somebody deletes or takes by hand is missed by the next renewal, a third of the TTL later at most.
 func TestLossByHandIsNoticedByTheNextRenewal(t *testing.T) {
 	const ttl = 3 * time.Second
-	for name, rob := range map[string][]any{
-		"deleted": {"DEL", "lock:k"},
-		"taken":   {"SET", "lock:k", "somebody", "PX", 60000},
+	for reason, rob := range map[locker.LostReason][]any{
+		locker.LostGone:      {"DEL", "lock:k"},
+		locker.LostTakenOver: {"SET", "lock:k", "somebody", "PX", 60000},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(string(reason), func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 				s := redistest.Start(t)
 				c := closing(t, single.New(build(t, s.Addr())))
@@ -160,9 +160,9 @@ func TestLossByHandIsNoticedByTheNextRenewal(t *testing.T) {
 					if took > most {
 						t.Errorf("noticed after %v", took)
 					}
-					lostBecause(t, cause, locker.LostTakenOver)
+					lostBecause(t, cause, reason)
 					wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
-					lostBecause(t, err, locker.LostTakenOver)
+					lostBecause(t, err, reason)
 					break
 				}
 			})

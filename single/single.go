@@ -17,8 +17,8 @@
 //
 //   - While a slot migrates, its keys are in two places, and Redis refuses scripts that need several of them (TRYAGAIN).
 //     Locks of that slot can be neither acquired nor released until it has arrived: calls fail with
-//     locker.ErrUnavailable, releases go on in the background, and whoever is in the queue bears it for six seconds.
-//     Renewals are refused only while one of a lock's two keys is here and the other there. Nothing is lost or held
+//     locker.ErrUnavailable, releases go on in the background, and whoever is in the queue bears it for as
+//     long as locker.Patience says. Renewals are refused only while one of a lock's two keys is here and the other there. Nothing is lost or held
 //     twice, as long as that is shorter than the TTL.
 //   - A master that hangs or is down is missed by the locks on it alone, provided that the others go on serving; by
 //     default (cluster-require-full-coverage yes) they stop, with CLUSTERDOWN, when they have noticed.

@@ -47,7 +47,8 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 			p.exits(t, exitLost)
 			assert.False(t, alive(pid))
 			assert.Equal(t, tt.out, p.out.String())
-			assert.Contains(t, p.err.String(), fmt.Sprintf("%q was lost while the command ran: lock lost: taken over", key))
+			assert.Contains(t, p.err.String(), fmt.Sprintf("%q was lost while the command ran: lock lost: %s", key,
+				map[string]string{"DEL": "gone", "SET": "taken over"}[fmt.Sprint(tt.do("k")[0])]))
 			if fmt.Sprint(tt.do("k")[0]) == "SET" {
 				assert.Equal(t, "another", s.Cmd(t, "GET", "lock:"+key), "it is another's now")
 			}

@@ -13,7 +13,8 @@ import (
 // note tells a person on stderr what is going on, unless --quiet: one line, after the name of the program.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
-		fmt.Fprintf(a.stderr, "locker: "+format+"\n", args...)
+		// An error of the library begins with that name, too.
+		fmt.Fprintf(a.stderr, "locker: %s\n", strings.TrimPrefix(fmt.Sprintf(format, args...), "locker: "))
 	}
 }
 
@@ -74,7 +75,7 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 		fmt.Fprintf(&b, " %s=%v", at.Key, at.Value)
 		return true
 	})
-	h.app.note("%s%s", strings.TrimPrefix(r.Message, "locker: "), b.String())
+	h.app.note("%s%s", r.Message, b.String())
 	return nil
 }
 

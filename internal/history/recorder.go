@@ -3,6 +3,7 @@ package history
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/golocker/locker"
@@ -111,6 +112,9 @@ func (l *lease) Unlock(ctx context.Context) error {
 	return err
 }
 
+// taken are the reasons of a loss that the store has told.
+var taken = []locker.LostReason{locker.LostGone, locker.LostTakenOver, locker.LostSuperseded}
+
 func outcome(err error) Outcome {
 	var lost *locker.LostError
 	switch {
@@ -118,7 +122,7 @@ func outcome(err error) Outcome {
 		return OK
 	case errors.Is(err, locker.ErrNotHeld):
 		return NotHeld
-	case errors.As(err, &lost) && lost.Reason == locker.LostTakenOver:
+	case errors.As(err, &lost) && slices.Contains(taken, lost.Reason):
 		return Taken
 	case errors.Is(err, locker.ErrLost):
 		return Lost

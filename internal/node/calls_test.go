@@ -44,7 +44,7 @@ func TestCallsDoNotWaitForCloseToHaveWaited(t *testing.T) {
 
 func TestWaitReturnsWhenTheLastCallHasLeft(t *testing.T) {
 	for range 200 {
-		c := NewCalls()
+		var c Calls
 		var wg sync.WaitGroup
 		for range 4 {
 			c.Enter()

@@ -67,21 +67,27 @@ const (
 	waited = 16 // others wait for the lock, of which one was told
 )
 
-// decodeOwned reads the reply of raise.lua, extend.lua and release.lua: 0 means that the lock is not the caller's.
+// decodeOwned reads the reply of raise.lua, extend.lua and release.lua: 0, 3 and 4 mean that the lock is not the caller's.
 func decodeOwned(reply drivers.Reply) error {
 	switch r := reply.(type) {
 	case drivers.ServerError:
 		return r
 	case int64:
 		switch r &^ (again | waited) {
-		case 0, 3:
-			return locker.ErrNotHeld
+		case 0:
+			return errGone
+		case 3:
+			return &locker.NotHeldError{Reason: locker.LostSuperseded}
+		case 4:
+			return &locker.NotHeldError{Reason: locker.LostTakenOver}
 		case 1, 2:
 			return nil
 		}
 	}
 	return unexpected(reply)
 }
+
+var errGone = &locker.NotHeldError{Reason: locker.LostGone}
 
 // unexpected reports a reply of a shape that the scripts do not have: a driver that does not normalise, or a proxy that
 // answers for Redis. Its text is not shown, for it may contain a token.

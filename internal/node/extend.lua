@@ -2,13 +2,13 @@
 --
 -- KEYS: 1 lock  2 fencing counter      (one hash slot)
 -- ARGV: 1 owner  2 TTL in ms  3 token of this lease
--- reply: 1 extended | 0 not held by this owner, or a newer token has been issued
+-- reply: 1 extended | 0 nobody's | 3 a newer token has been issued | 4 another owner's
 local keep = 86400000                          -- as in acquire.lua
 local cur = redis.pcall('GET', KEYS[1])
 if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
-if cur ~= ARGV[1] then return 0 end
+if cur ~= ARGV[1] then return cur and cur ~= 'hold:' .. ARGV[1] and 4 or 0 end
 local f, token = tonumber(redis.call('GET', KEYS[2]) or '0') or 0, tonumber(ARGV[3])
-if f > token then return 0 end                -- a second copy of our key, granted after somebody else's turn
+if f > token then return 3 end                -- a second copy of our key, granted after somebody else's turn
 -- The counter of a lock that is held for long must not expire under it. Repairs are best effort (pcall): extending works
 -- while the server is out of memory.
 if f < token then redis.pcall('SET', KEYS[2], ARGV[3]) end

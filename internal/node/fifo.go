@@ -20,9 +20,8 @@ const (
 	// untoldPoll is how often a waiter looks that cannot be told, at the latest: its driver has no subscriptions, or its
 	// connection is just being made.
 	untoldPoll = 100 * time.Millisecond
-	// patience is for how long a waiter puts up with a server that does not answer, or restarts, before it reports that.
-	// For as long the server keeps its place.
-	patience = maxLease
+	// silence is how long a request may go unanswered before it counts as one that failed.
+	silence = time.Second
 )
 
 // Acquire implements locker.Backend: one attempt, behind those who wait.
@@ -110,6 +109,7 @@ type waiter struct {
 	start  time.Time // when the last request was sent
 
 	unanswered time.Time   // when the first of those requests was sent that went unanswered since the last answer; zero: none
+	fault      error       // what became of the last of these; nil: none
 	released   atomic.Bool // last is in use
 	// stragglers: some went unanswered, and may be executed at any time. Should that be after the release, it would take the
 	// lock, or a place in the queue, for nobody: the release has to leave a tombstone.
@@ -238,7 +238,7 @@ func (w *waiter) grant(p place) (locker.Grant, error) {
 		w.placed = true
 		return locker.Grant{}, w.give(locker.ErrClosed)
 	}
-	w.ctx, w.req.Waiting = nil, nil // not to be kept for as long as the lock is
+	w.ctx, w.req.Waiting, w.req.Failing = nil, nil, nil // not to be kept for as long as the lock is
 	return locker.Grant{Fence: p.counter, Sent: w.start, Private: w}, nil
 }
 
@@ -264,7 +264,7 @@ func (w *waiter) wait(p place) (locker.Grant, error) {
 		case <-w.f.closing:
 			return locker.Grant{}, w.give(locker.ErrClosed)
 		case <-w.ctx.Done():
-			return locker.Grant{}, w.give(&locker.HeldError{Remaining: p.left})
+			return locker.Grant{}, w.give(w.seen(p))
 		}
 		if trace := locker.TraceFrom(w.ctx); trace != nil && trace.Woken != nil {
 			trace.Woken(locker.Wake{Reason: reason, Slept: time.Since(slept)})
@@ -275,19 +275,45 @@ func (w *waiter) wait(p place) (locker.Grant, error) {
 		case err == nil && next.granted:
 			return w.grant(next)
 		case err == nil:
-			p, w.unanswered = next, time.Time{}
-		case w.ctx.Err() != nil:
-			return locker.Grant{}, w.give(&locker.HeldError{Remaining: p.left})
+			p = next
+			w.failing(nil, asked)
+		case w.ctx.Err() != nil && time.Since(asked) < silence: // it was left before it could be answered, and says nothing
+			return locker.Grant{}, w.give(w.seen(p))
 		default:
-			if w.unanswered.IsZero() {
-				w.unanswered = asked
+			if isFault(err) {
+				w.failing(w.f.fault(err), asked)
 			}
-			if !isFault(err) || time.Since(w.unanswered) > patience {
+			if w.ctx.Err() != nil || !isFault(err) || time.Since(w.unanswered) > w.req.Patience {
 				return locker.Grant{}, w.give(err)
 			}
 		}
 		t.Reset(w.pause(p))
 	}
+}
+
+// failing records what became of the last request, which was sent then: nil, if it was answered.
+func (w *waiter) failing(fault error, asked time.Time) {
+	if fault == nil && w.fault == nil {
+		return
+	}
+	switch {
+	case fault == nil:
+		w.unanswered = time.Time{}
+	case w.fault == nil:
+		w.unanswered = asked
+	}
+	w.fault = fault
+	if w.req.Failing != nil {
+		w.req.Failing(w.unanswered, fault)
+	}
+}
+
+// seen is what the last contact with the server came to.
+func (w *waiter) seen(p place) error {
+	if w.fault != nil {
+		return w.fault
+	}
+	return &locker.HeldError{Remaining: p.left}
 }
 
 // look asks how things stand, and claims the lock if it was granted.

@@ -76,14 +76,14 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 	for name, f := range ways {
 		for _, ttl := range []time.Duration{500 * time.Millisecond, 10 * time.Second} {
 			t.Run(fmt.Sprint(name, ", TTL ", ttl), func(t *testing.T) {
-				for _, away := range []time.Duration{patience - 200*time.Millisecond, time.Hour} {
+				for _, away := range []time.Duration{locker.DefaultPatience - 200*time.Millisecond, time.Hour} {
 					onStreet(t, func(x *street) {
 						lease := x.party().must(locker.TTL(time.Hour))
 						b := x.party()
 						c := b.lock(locker.TTL(ttl))
 						c.waits(time.Second)
 						b.meddle(func(string) fate { return f })
-						if away < patience {
+						if away < locker.DefaultPatience {
 							c.waits(away)
 							b.meddle(nil)
 							c.waits(20 * time.Second)
@@ -101,7 +101,7 @@ func TestServerThatDoesNotAnswer(t *testing.T) {
 						if !errors.Is(c.err, locker.ErrUnavailable) || errors.Is(c.err, locker.ErrHeld) {
 							x.Errorf("%v is not ErrUnavailable", c.err)
 						}
-						if took := c.at.Sub(start); took < patience || took > heartbeat+2*timeout+time.Second {
+						if took := c.at.Sub(start); took < locker.DefaultPatience || took > heartbeat+2*timeout+time.Second {
 							x.Errorf("it was given up after %v", took)
 						}
 						b.meddle(nil)
@@ -123,7 +123,7 @@ func TestServerThatRefuses(t *testing.T) {
 		b := x.party(func(d drivers.Driver) drivers.Driver { return &refusing{Driver: d, when: &refuse} })
 		c := b.lock()
 		refuse.Store(true)
-		c.waits(patience / 2)
+		c.waits(locker.DefaultPatience / 2)
 		refuse.Store(false)
 		c.waits(time.Minute)
 		refuse.Store(true)

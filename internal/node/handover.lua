@@ -2,14 +2,17 @@
 --
 -- KEYS: 1 lock  2 tombstone of this attempt  3 fencing counter  4 queue  5 waiters      (one hash slot)
 -- ARGV: 1 owner  2 "tomb:rest:token", as undo.lua has them
--- reply: 0 to 3, see undo.lua; plus 8 if the next was not found yet among too many dead: send it again
+-- reply: 0 to 4, see undo.lua; plus 8 if the next was not found yet among too many dead: send it again
 
 -- The usual case first, as in enqueue.lua: nobody waits, and it is what undo does without a tombstone and a rest.
 local alone = redis.call('EXISTS', KEYS[4], KEYS[5]) == 0
 if alone and string.sub(ARGV[2], 1, 4) == '0:0:' then
   local got = redis.pcall('MGET', KEYS[1], KEYS[3])
   if got.err then return got end
-  if got[1] ~= ARGV[1] then return 0 end
+  if got[1] ~= ARGV[1] then
+    if got[1] and got[1] ~= 'hold:' .. ARGV[1] or not got[1] and redis.call('GET', KEYS[2]) == 'f' then return 4 end
+    return 0
+  end
   redis.call('DEL', KEYS[1])
   local token = string.sub(ARGV[2], 5)
   if got[2] ~= token and token ~= '0' and (tonumber(got[2] or '0') or 0) > tonumber(token) then return 3 end

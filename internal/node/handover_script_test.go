@@ -142,7 +142,7 @@ func TestReleaseHandsOverInOrder(t *testing.T) {
 	}
 	x.granted("b", x.claim("b", "5000"), 6*time.Second, 10*time.Second) // does not shorten
 	x.is("extend", x.extend("b", b), int64(1))
-	x.is("extend with the token before", x.extend("b", a), int64(0))
+	x.is("extend with the token before", x.extend("b", a), int64(3))
 
 	x.is("release", x.release("b", "0:0:"+fmt.Sprint(b)), int64(1))
 	e.hears("C:s c")
@@ -209,8 +209,12 @@ func TestEnqueueLeavesWhatIsNotALockAlone(t *testing.T) {
 		x.waiting()
 		x.is(name+": TryLock", x.enqueue("try", "10000:0:0:"), []drivers.Reply{int64(-2)})
 		x.is(name+": claim", x.claim("b", "10000"), []drivers.Reply{int64(0)})
-		x.is(name+": release", x.release("b", "0:0:0"), int64(0))
-		x.is(name+": leave", x.leave("b"), int64(0))
+		others := int64(0) // MGET does not see what is no string
+		if name == "string without expiry" {
+			others = 4
+		}
+		x.is(name+": release", x.release("b", "0:0:0"), others)
+		x.is(name+": leave", x.leave("b"), others)
 		if after := fmt.Sprintf("%q", x.s.Cmd(t, "DUMP", "k")); after != before {
 			t.Errorf("%s was changed", name)
 		}
@@ -321,7 +325,7 @@ func TestHandoverCertifiesThatNoNewerTokenWasIssued(t *testing.T) {
 		x.enqueue("b", patient)
 		x.is("release", x.release("a", "10000:0:"+fmt.Sprint(token)), want)
 		x.held("b")                                // its own token does not count
-		again := map[int64]int64{1: 2, 3: 0}[want] // either says the same as the first
+		again := map[int64]int64{1: 2, 3: 4}[want] // either says the same as the first
 		x.is("release, again", x.release("a", "10000:0:"+fmt.Sprint(token)), again)
 		x.s.Cmd(t, "DEL", x.k.gone+"a")
 		x.leave("b")
@@ -357,7 +361,7 @@ func TestPlainReleaseRestsAndHints(t *testing.T) {
 		return send(t, x.n, releaseScript, releaseScript.command([]string{x.k.lock, x.k.gone + o, x.k.fence}, o, args))
 	}
 	token := acquire(t, x.n, "a", 10*time.Second)
-	x.is("another's release", release("b", "0:0:0:free:k"), int64(0))
+	x.is("another's release", release("b", "0:0:0:free:k"), int64(4))
 	e.hears()
 	x.is("release", release("a", "10000:0:"+decimal(token)+":free:k"), int64(1))
 	e.hears("free:k free")

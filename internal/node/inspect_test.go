@@ -28,8 +28,8 @@ func TestForceReleaseIsFinal(t *testing.T) {
 	if _, err := decodeVote(send(t, n, acquireScript, acquireCommand("a", 1, 0))); err != errGivenUp {
 		t.Errorf("a late acquisition of the former owner got %v", err)
 	}
-	for range 2 {
-		if r := send(t, n, releaseScript, releaseCommand("a", false)); r != int64(0) {
+	for _, tombstone := range []bool{false, true} { // the second tombstone takes the place of the mark
+		if r := send(t, n, releaseScript, releaseCommand("a", !tombstone)); r != int64(4) {
 			t.Errorf("its release answered %v", r)
 		}
 	}

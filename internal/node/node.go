@@ -37,7 +37,7 @@ type Node struct {
 	closing chan struct{} // closed by Close: wakes whoever waits for an answer
 	// calls are counted for Close, which waits for them between waking them and closing the queue, so that each has
 	// handed over its clean-up by then.
-	calls *Calls
+	calls Calls
 }
 
 // New returns a Node that owns d.
@@ -55,7 +55,6 @@ func New(d drivers.Driver, o Options) *Node {
 		cleaner: &cleaner{queue: q, closing: closing},
 		inbox:   newInbox(d, q, o.Prefix+"inbox:"+locker.NewToken()),
 		closing: closing,
-		calls:   NewCalls(),
 	}
 }
 

@@ -209,6 +209,7 @@ func TestReleaseReplies(t *testing.T) {
 		int64(1): nil,
 		int64(2): nil,               // deleted by an earlier delivery of the same release: ours to the end
 		int64(3): locker.ErrNotHeld, // deleted, but somebody else has had it since
+		int64(4): locker.ErrNotHeld, // somebody else's
 	} {
 		bubble(t, func(t *testing.T, d *fake, n *Node) {
 			d.will(all(reply))
@@ -311,7 +312,7 @@ func TestCloseUndoesWhatIsStillDue(t *testing.T) {
 		"a call that has not left": {func(_ *testing.T, d *fake, n *Node) func() {
 			n.calls.Enter() // as each call does
 			return func() {
-				for !d.isClosed() && !n.calls.waiting.Load() { // until Close waits for this call, or has failed to
+				for !d.isClosed() && n.calls.over.Load() == nil { // until Close waits for this call, or has failed to
 					runtime.Gosched()
 				}
 				req := request("a")

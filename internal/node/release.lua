@@ -3,7 +3,7 @@
 -- KEYS: 1 lock  2 tombstone of this attempt  3 fencing counter      (one hash slot)
 -- ARGV: 1 owner  2 "tomb:rest:token:channel": life of the tombstone in ms, rest in ms, token of this lease, "0" each for
 --       none, as undo.lua has them; channel to tell that the lock is free, empty for none. A clean-up tells nobody.
--- reply: 0 to 3, see undo.lua
+-- reply: 0 to 4, see undo.lua
 -- include undo.lua
 local tomb, rest, token, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
 local r = undo(KEYS[1], KEYS[2], KEYS[3], ARGV[1], tomb, rest, token)

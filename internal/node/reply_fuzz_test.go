@@ -108,7 +108,7 @@ func FuzzReplies(f *testing.F) {
 
 		n, isInt := r.(int64)
 		n &^= again | waited
-		if err := decodeOwned(r); (err == nil) != (isInt && (n == 1 || n == 2)) || errors.Is(err, locker.ErrNotHeld) != (isInt && (n == 0 || n == 3)) {
+		if err := decodeOwned(r); (err == nil) != (isInt && (n == 1 || n == 2)) || errors.Is(err, locker.ErrNotHeld) != (isInt && (n == 0 || n == 3 || n == 4)) {
 			t.Errorf("owned by %#v: %v", r, err)
 		}
 

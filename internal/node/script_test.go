@@ -107,7 +107,7 @@ func TestAttemptThatLandsAfterItsReleaseSetsNothing(t *testing.T) {
 func TestReleaseScript(t *testing.T) {
 	s, n := real(t)
 	acquire(t, n, "a", 10*time.Second)
-	if r := send(t, n, releaseScript, releaseCommand("b", true)); r != int64(0) || s.Cmd(t, "GET", "k") != "a" {
+	if r := send(t, n, releaseScript, releaseCommand("b", true)); r != int64(4) || s.Cmd(t, "GET", "k") != "a" {
 		t.Errorf("another owner's release answered %v and left %v", r, s.Cmd(t, "GET", "k"))
 	}
 	for i, want := range []int64{1, 2, 2} { // delivered three times

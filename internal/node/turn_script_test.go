@@ -106,7 +106,7 @@ func TestTurnWaitsForTheLock(t *testing.T) {
 		t.Errorf("the lock is held for %d ms more", left)
 	}
 	x.waits("b", x.ask("b", forTurn+"B's"), 1)
-	x.is("leave", x.leave("n"), int64(0))
+	x.is("leave", x.leave("n"), int64(4))
 	x.turn("")
 	if after := fmt.Sprint(x.s.Cmd(t, "GET", "k"), x.s.Cmd(t, "GET", x.k.fence)); after != before {
 		t.Errorf("the lock was %s, is %s", before, after)

@@ -4,7 +4,7 @@
 -- ARGV: 1 "owner:tomb:rest:token:waiter": tomb, rest and token as undo.lua has them; waiter is the one that the owner was in
 --         the queue as, empty if it was not. Owner and waiter have no colon. One word, because Redis takes ten of a
 --         client that has not authenticated; see acquire.lua.
--- reply: 0 to 3, see undo.lua; plus 8 if the next was not found yet among too many dead: send it again; plus 16 if it is
+-- reply: 0 to 4, see undo.lua; plus 8 if the next was not found yet among too many dead: send it again; plus 16 if it is
 --        somebody's turn now
 -- include undo.lua
 local o, tomb, rest, token, w = string.match(ARGV[1], '^([^:]+):(%d+):(%d+):(%d+):([^:]*)$')

@@ -3,7 +3,8 @@
 -- Deletes the lock if it is o's; tomb is the life of the tombstone in ms, "0" if the outcome of the acquisition is known;
 -- rest, if not "0", is for how many ms nobody may have the lock; token that of the lease, "0" = do not look.
 -- Returns the counter as second, and as first: 1 deleted, and no newer token was issued here | 2 deleted by an earlier delivery of this release
---         | 3 deleted, but a newer token had been issued | 0 not held by this owner | an error reply
+--         | 3 deleted, but a newer token had been issued | 4 another owner's, or taken away by force | 0 nobody's, which an
+--         earlier delivery of this release may have brought about | an error reply
 local function undo(lock, gone, fence, o, tomb, rest, token)
   local r = 0
   local got = redis.pcall('MGET', lock, fence)
@@ -14,9 +15,11 @@ local function undo(lock, gone, fence, o, tomb, rest, token)
     if token ~= '0' and (tonumber(got[2] or '0') or 0) > tonumber(token) then r = 3 end
     -- Another owner's name: neither a late extension nor this release, delivered again, can touch it.
     if rest ~= '0' then redis.pcall('SET', lock, 'hold:' .. o, 'PX', rest) end
+  elseif got[1] and got[1] ~= 'hold:' .. o or not got[1] and redis.call('GET', gone) == 'f' then  -- 'f': see force.lua
+    r = 4
   end
   if tomb ~= '0' then                          -- an acquisition that arrives after this one finds the tombstone
-    if r == 0 and redis.call('GET', gone) == 'd' then return 2, got[2] end
+    if r % 4 == 0 and redis.call('GET', gone) == 'd' then return 2, got[2] end
     redis.pcall('SET', gone, r == 1 and 'd' or 'x', 'PX', tomb)
   end
   return r, got[2]

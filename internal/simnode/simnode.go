@@ -288,11 +288,14 @@ func (n *Node) raise(keys, args []string) drivers.Reply {
 func (n *Node) extend(keys, args []string) drivers.Reply {
 	cur, _ := n.get(keys[0])
 	if cur.value != args[0] {
+		if cur.value != "" && cur.value != "hold:"+args[0] {
+			return int64(4)
+		}
 		return int64(0)
 	}
 	f, token := n.counter(keys[1]), number(args[2])
 	if f > token {
-		return int64(0)
+		return int64(3)
 	}
 	if f < token {
 		n.keys[keys[1]] = entry{value: args[2]}
@@ -318,6 +321,7 @@ func (n *Node) release(keys, args []string) drivers.Reply {
 
 func (n *Node) undo(lock, gone, fence, owner, tomb, rest, token string) int64 {
 	r := int64(0)
+	mark, _ := n.get(gone)
 	if cur, held := n.get(lock); held && cur.value == owner {
 		delete(n.keys, lock)
 		r = 1
@@ -327,16 +331,18 @@ func (n *Node) undo(lock, gone, fence, owner, tomb, rest, token string) int64 {
 		if rest != "0" {
 			n.keys[lock] = entry{value: "hold:" + owner, expires: n.after(rest)}
 		}
+	} else if held && cur.value != "hold:"+owner || !held && mark.value == "f" {
+		r = 4
 	}
 	if tomb != "0" {
-		if t, _ := n.get(gone); r == 0 && t.value == "d" {
+		if r%4 == 0 && mark.value == "d" {
 			return 2
 		}
-		mark := "x"
+		left := "x"
 		if r == 1 {
-			mark = "d"
+			left = "d"
 		}
-		n.keys[gone] = entry{value: mark, expires: n.after(tomb)}
+		n.keys[gone] = entry{value: left, expires: n.after(tomb)}
 	}
 	return r
 }

@@ -33,5 +33,5 @@ func Example() {
 	_ = store.Release(ctx, locker.Request{Key: "orders:42", Token: lease.Token()}) // somebody deletes the key
 	_ = lease.Unlock(ctx)
 	// Output:
-	// level=WARN msg="lock lost" key=orders:42 fence=2 reason="taken over"
+	// level=WARN msg="lock lost" key=orders:42 fence=2 reason=gone
 }

@@ -200,7 +200,7 @@ func (h *hold) Unlock(ctx context.Context) error {
 	if errors.Is(err, locker.ErrNotHeld) { // a deferred Unlock tells nobody
 		lost, ok := errors.AsType[*locker.LostError](err)
 		if !ok {
-			lost = &locker.LostError{Reason: locker.LostTakenOver}
+			lost = &locker.LostError{Reason: locker.LostGone}
 		}
 		h.lost(lost)
 	}

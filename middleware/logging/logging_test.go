@@ -60,9 +60,9 @@ func TestDebugging(t *testing.T) {
 		j.wantNews(t, "DEBUG lock not released err=already unlocked fence=1 held=* key=k")
 		s.steal(t, next)
 		_ = next.Extend(t.Context())
-		j.wantNews(t, "WARN lock lost fence=2 held=0 key=k reason=taken over", "DEBUG lock not extended err=* fence=2 key=k took=0")
+		j.wantNews(t, "WARN lock lost fence=2 held=0 key=k reason=gone", "DEBUG lock not extended err=* fence=2 key=k took=0")
 		_ = next.Unlock(t.Context())
-		j.wantNews(t, "DEBUG lock not released err=no longer held: lock lost: taken over fence=2 held=0 key=k")
+		j.wantNews(t, "DEBUG lock not released err=no longer held: lock lost: gone fence=2 held=0 key=k")
 	})
 }
 
@@ -77,13 +77,13 @@ func TestLoss(t *testing.T) {
 		lease = mustLock(t, l, "stolen")
 		s.steal(t, lease)
 		time.Sleep(4 * time.Second)
-		j.wantNews(t, "WARN lock lost fence=2 held=* key=stolen reason=taken over")
+		j.wantNews(t, "WARN lock lost fence=2 held=* key=stolen reason=gone")
 		_ = lease.Unlock(t.Context())
 
 		lease = mustLock(t, l, "unlocked")
 		s.steal(t, lease)
 		_ = lease.Unlock(t.Context()) // as in a deferred call
-		j.wantNews(t, "WARN lock lost fence=3 held=0 key=unlocked reason=taken over")
+		j.wantNews(t, "WARN lock lost fence=3 held=0 key=unlocked reason=gone")
 
 		lease = mustLock(t, l, "long", locker.MaxHold(time.Second))
 		time.Sleep(time.Second)

@@ -199,7 +199,7 @@ var scenarios = []struct {
 		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
 		lock.attempts {operation=lock outcome=acquired} 1: 1
 	`},
-	{"taken over", func(r *recorder, s *store, l locker.Locker) {
+	{"deleted", func(r *recorder, s *store, l locker.Locker) {
 		lease := must(l.Lock(r.request(), key))
 		_ = s.Release(context.Background(), locker.Request{Key: key, Token: lease.Token()})
 		<-lease.Done()
@@ -208,14 +208,14 @@ var scenarios = []struct {
 		locker.lock 0s-0s in request
 			attempts=1 fence=1 operation=lock outcome=acquired
 			0s attempt: duration=0 outcome=acquired
-		locker.extend 3.333333333s-3.333333333s in request of locker.lock Error: lock lost: taken over
+		locker.extend 3.333333333s-3.333333333s in request of locker.lock Error: lock lost: gone
 			error.type=lost operation=extend outcome=error
-		locker.lost 3.333333333s-3.333333333s of locker.lock Error: lock lost: taken over
-			error.type=lost held=3.333333333 lost.reason=taken over
+		locker.lost 3.333333333s-3.333333333s of locker.lock Error: lock lost: gone
+			error.type=lost held=3.333333333 lost.reason=gone
 	`, `
 		lease.active {} 0
-		lease.hold.duration {lost.reason=taken over outcome=lost} 1: 3.333
-		lease.lost {lost.reason=taken over} 1
+		lease.hold.duration {lost.reason=gone outcome=lost} 1: 3.333
+		lease.lost {lost.reason=gone} 1
 		lease.renewals {outcome=lost} 1
 		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
 		lock.attempts {operation=lock outcome=acquired} 1: 1
@@ -228,12 +228,12 @@ var scenarios = []struct {
 		locker.lock 0s-0s in request
 			attempts=1 fence=1 operation=lock outcome=acquired
 			0s attempt: duration=0 outcome=acquired
-		locker.unlock 0s-0s in request of locker.lock Error: no longer held: lock lost: taken over
-			error.type=not_held held=0 lost.reason=taken over operation=unlock outcome=error remaining=9.898 renewals.failed=0 renewals=0
+		locker.unlock 0s-0s in request of locker.lock Error: no longer held: lock lost: gone
+			error.type=not_held held=0 lost.reason=gone operation=unlock outcome=error remaining=9.898 renewals.failed=0 renewals=0
 	`, `
 		lease.active {} 0
-		lease.hold.duration {lost.reason=taken over outcome=lost} 1: 0
-		lease.lost {lost.reason=taken over} 1
+		lease.hold.duration {lost.reason=gone outcome=lost} 1: 0
+		lease.lost {lost.reason=gone} 1
 		lease.remaining {} 1: 9.898
 		lock.acquire.duration {operation=lock outcome=acquired} 1: 0
 		lock.attempts {operation=lock outcome=acquired} 1: 1

@@ -1,0 +1,44 @@
+package single_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
+)
+
+// A server that died is no holder. Whoever waits for the lock looks every two seconds or so.
+func TestADeadServerIsNotAHolder(t *testing.T) {
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		for _, fifo := range []bool{true, false} {
+			s := redistest.Start(t)
+			holder, w := single.New(build(t, s.Addr())), single.New(build(t, s.Addr()), single.FIFO(fifo))
+			mustTry(t, holder, locker.TTL(5*time.Minute), locker.NoRenewal())
+			waits := make(chan struct{})
+			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+			ctx = locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { close(waits) }})
+			got := make(chan error, 1)
+			go func() {
+				_, err := w.Lock(ctx, "k", locker.Patience(time.Hour))
+				got <- err
+			}()
+			<-waits
+			s.Kill()
+			err := <-got
+			cancel()
+			if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locker.ErrHeld) {
+				t.Errorf("FIFO(%v): %v, want an error that matches ErrUnavailable and the context's, and not ErrHeld", fifo, err)
+			}
+			for _, c := range []*locker.Client{holder, w} {
+				if err := c.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	})
+}
