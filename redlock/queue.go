@@ -51,7 +51,8 @@ const (
 	soon = 50 * time.Millisecond
 	// overdue is how long a waiter is content not to be told before it asks anyway.
 	overdue = 2 * time.Second
-	// faultRetry is how often a waiter asks the quorum that was lost when it asked last.
+	// faultRetry is how often a waiter asks a quorum that was lost when it asked last, and how long it waits until it
+	// asks one that may be.
 	faultRetry = 500 * time.Millisecond
 	// silence is how long an attempt may go unanswered before it counts as one that failed.
 	silence = time.Second
@@ -95,6 +96,7 @@ type queueing struct {
 	failed    int       // attempts in a row, since it was told last
 	astray    bool      // the queue's node knows nothing of the one who has most of the lock
 	looks     int       // at its place, since the last attempt
+	moved     bool      // the queue's node has failed since then: others may have
 	faulty    time.Time // since when there has been no quorum; zero: there is one
 	fault     error     // the last attempt's, since then
 
@@ -111,7 +113,7 @@ func (q *queueing) attempt(ctx context.Context, all bool) (locker.Grant, error) 
 	if q.attempted {
 		q.req.Token = locker.NewToken()
 	}
-	q.attempted, q.looks = true, 0
+	q.attempted, q.looks, q.moved = true, 0, false
 	if q.turn != nil {
 		select {
 		case <-q.turn.News: // it is being acted upon
@@ -195,7 +197,7 @@ func (q *queueing) run(ctx context.Context) (locker.Grant, error) {
 // patience is how long a waiter does not ask, if nobody tells it to. The lock on the queue's node may be all that there
 // is of it, left behind by somebody who died, or the node's clean-up may have told nobody.
 func (q *queueing) patience(s node.Standing) time.Duration {
-	if q.fault != nil {
+	if q.fault != nil || q.moved {
 		return faultRetry
 	}
 	if s.Left > 0 && s.Rank > 0 { // those before it will find out
@@ -263,6 +265,7 @@ func (q *queueing) stand(ctx context.Context) (s node.Standing, err error) {
 		q.b.health.silent(i)
 		q.leave()
 		q.take((i + 1) % n)
+		q.moved = true
 	}
 	return s, err
 }
