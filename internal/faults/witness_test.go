@@ -3,11 +3,15 @@ package faults
 import (
 	"bufio"
 	"context"
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/golocker/locker/internal/history"
@@ -135,22 +139,21 @@ func (w *witness) read(line string) {
 	if len(args) == 0 {
 		return
 	}
-	if strings.HasSuffix(source, " lua") {
-		if w.call != nil {
-			w.call.to = at
-			w.effect(strings.ToUpper(args[0]), args[1:])
-		}
+	name, inside := strings.ToUpper(args[0]), strings.HasSuffix(source, " lua")
+	if inside && w.call != nil {
+		w.call.to = at
+		w.effect(name, args[1:])
 		return
 	}
 	w.conclude()
-	switch name := strings.ToUpper(args[0]); name {
+	switch name {
 	case "EVAL", "EVALSHA":
 		w.begin(at, args)
 	case "FLUSHALL", "FLUSHDB":
 		w.forget(true)
 	case "SELECT": // a master's stream begins, and may have come with other data
 		w.forget(false)
-	default: // an operator, a master, a slot that moves
+	default: // an operator, a master, a slot that moves, or a script that begin did not recognise
 		for _, key := range args[1:] {
 			w.touch(key, name == "DEL")
 		}
@@ -177,7 +180,7 @@ func fenceOf(key string) (lock string, ok bool) {
 	return strings.TrimPrefix(lock, "{"), ok
 }
 
-// touch notes that something other than a script has used a key.
+// touch notes that something other than a script of locks has used a key.
 func (w *witness) touch(key string, deleted bool) {
 	if lock, ok := fenceOf(key); ok {
 		s := w.sight(lock)
@@ -205,4 +208,47 @@ func (r *result) testimony(b *bed) {
 	}
 	b.Logf("servers were seen to grant %d times", grants)
 	r.failed = append(r.failed, history.Quota(map[string]int{"grants seen": grants}, map[string]int{"grants seen": 10})...)
+}
+
+func TestAWitnessAllowsForWhatScriptsThatItDoesNotRecogniseDo(t *testing.T) {
+	quoted := func(args ...string) string {
+		for i := range args {
+			args[i] = strconv.Quote(args[i])
+		}
+		return strings.Join(args, " ")
+	}
+	acquire := func(owner, counter string) []string {
+		sum := sha1.Sum([]byte(source("acquire")))
+		return []string{
+			"[0 127.0.0.1:1] " + quoted("EVALSHA", hex.EncodeToString(sum[:]), "2", "lock:a", "{lock:a}:fence", owner, "60000"),
+			"[0 lua] " + quoted("SET", "{lock:a}:fence", counter, "PX", "86400000"),
+			"[0 lua] " + quoted("SET", "lock:a", owner, "PX", "60000"),
+		}
+	}
+	release := "[0 lua] " + quoted("DEL", "lock:a")
+	for name, line := range map[string]string{
+		"unknown": quoted("EVAL", `return redis.call("DEL", KEYS[1])`, "1", "lock:a"),
+		// As Valkey 8.1.1 shows it, which does not escape quotes.
+		"unreadable": `"EVAL" "-- a "b"\n` + strings.ReplaceAll(source("release"), "\n", `\n`) + `" "1" "lock:a" "one"`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &witness{began: time.Now()}
+			w.forget(true)
+			see := func(lines ...string) int {
+				for _, line := range lines {
+					w.read(fmt.Sprintf("%d.000000 %s", w.began.Unix(), line))
+				}
+				w.conclude()
+				return len(w.log.Found)
+			}
+			see(acquire("one", "1")...)
+			see("[0 127.0.0.1:1] "+line, release)
+			if see(acquire("two", "2")...) != 0 {
+				t.Errorf("of a lock that the script has deleted: %v", w.log.Found)
+			}
+			if see(acquire("three", "3")...) != 1 {
+				t.Errorf("of a lock that was taken from its owner afterwards: %v", w.log.Found)
+			}
+		})
+	}
 }
