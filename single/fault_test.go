@@ -24,6 +24,10 @@ func isAcquire(r fault.Request) bool {
 	return r.Is("EVALSHA", "EVAL") && len(r.Args) > 5 && strings.Contains(r.Args[5], ":gone:")
 }
 
+func isClaim(r fault.Request) bool {
+	return r.Is("EVALSHA", "EVAL") && len(r.Args) == 6 && r.Args[2] == "2"
+}
+
 func isRelease(r fault.Request) bool {
 	return r.Is("EVALSHA", "EVAL") && len(r.Args) > 4 && strings.Contains(r.Args[4], ":gone:")
 }

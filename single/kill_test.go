@@ -68,9 +68,6 @@ func waiterProcess(t *testing.T, driver, addr string) (p *os.Process, locked <-c
 
 // A process is killed while it waits for the lock, at each stage of that.
 func TestWaiterIsKilled(t *testing.T) {
-	isClaim := func(r fault.Request) bool {
-		return r.Is("EVALSHA", "EVAL") && len(r.Args) == 6 && r.Args[2] == "2"
-	}
 	stages := []struct {
 		name string
 		// kill kills the process, which waits, and lets the holder release the lock, in the order that the stage needs.

@@ -94,6 +94,10 @@ var dataKinds = []kind{
 		},
 	},
 	{
+		name: "FAILOVER", unseen: true, brief: true, args: promptly,
+		what: "a replica becomes the master with all the data, and subscriptions stay with the old one", strike: failOver,
+	},
+	{
 		name: "split old master", forgets: true, unseen: true, instantly: true, rivals: true, brief: true, most: 3, args: promptly,
 		what: "a replica is promoted, and its master goes on granting to some clients, until it is demoted", strike: split,
 	},

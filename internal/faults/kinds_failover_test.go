@@ -70,6 +70,32 @@ var sentinelKinds = []kind{
 	},
 }
 
+// failOver gives each node a replica and makes that the master, as an operator does who takes a machine out of service. New
+// connections lead to it, and those for commands are closed. Subscriptions stay with the old one, which is its replica, until
+// clients notice.
+func failOver(b *bed, nodes []int, _ time.Duration) {
+	each(nodes, func(n int) {
+		old, next := b.servers[n], redistest.Start(b.T, promptly...)
+		next.Follow(b, old)
+		if !eventually(patience, func() bool {
+			_, _ = old.Do("FAILOVER", "TIMEOUT", 1000) // refused until the replica is online, and while it is under way
+			return next.IsMaster() && !old.IsMaster()
+		}) {
+			b.Error("the replica does not become the master")
+		}
+		b.injected.Add(1)
+		b.links(b.players(), []int{n}, func(p *fault.Proxy) { p.Redirect(next.Addr()) })
+		_, _ = old.Do("CLIENT", "KILL", "TYPE", "normal")
+		b.servers[n], b.admins[n] = next, nil
+		if !eventually(patience, func() bool {
+			list, err := redis.String(old.Do("CLIENT", "LIST", "TYPE", "pubsub"))
+			return err == nil && list == ""
+		}) {
+			b.Error("a subscription stays with the old master")
+		}
+	})
+}
+
 // split lets a replica of each node be promoted while the node goes on, cut off from it. Some clients use the one and some the
 // other for d. Then the old one is demoted, and its clients notice after a while.
 func split(b *bed, nodes []int, d time.Duration) {

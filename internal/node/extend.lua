@@ -11,7 +11,12 @@ local f, token = tonumber(redis.call('GET', KEYS[2]) or '0') or 0, tonumber(ARGV
 if f > token then return 3 end                -- a second copy of our key, granted after somebody else's turn
 -- The counter of a lock that is held for long must not expire under it. Repairs are best effort (pcall): extending works
 -- while the server is out of memory.
-if f < token then redis.pcall('SET', KEYS[2], ARGV[3]) end
+if f < token then
+  -- It does not expire before the clock has passed its value; see acquire.lua.
+  local t = redis.call('TIME')
+  local ahead = math.max(0, math.floor((token - t[1] * 1000000 - t[2]) / 1000))
+  redis.pcall('SET', KEYS[2], ARGV[3], 'PX', string.format('%.0f', ahead + keep))
+end
 if redis.call('PTTL', KEYS[2]) < keep then redis.call('PEXPIRE', KEYS[2], keep) end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
 return 1

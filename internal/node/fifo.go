@@ -85,7 +85,7 @@ func (f FIFO) Release(ctx context.Context, req locker.Request) error {
 	f.calls.Enter()
 	defer f.calls.Leave()
 	w, ok := req.Private.(*waiter)
-	landed := !ok || !w.stragglers
+	landed := !ok || !w.stragglers()
 	if ok && !w.released.Swap(true) {
 		return f.release(ctx, &w.last, &req, landed, wakesNext)
 	}
@@ -111,11 +111,15 @@ type waiter struct {
 	unanswered time.Time   // when the first of those requests was sent that went unanswered since the last answer; zero: none
 	fault      error       // what became of the last of these; nil: none
 	released   atomic.Bool // last is in use
-	// stragglers: some went unanswered, and may be executed at any time. Should that be after the release, it would take the
-	// lock, or a place in the queue, for nobody: the release has to leave a tombstone.
-	stragglers bool
 	gone       atomic.Bool // it has given up, and says so to the server
+	// astray is how many requests for the lock, or a place in the queue, went unanswered so far. Claims are not among them:
+	// they take nothing.
+	astray atomic.Int32
 }
+
+// stragglers reports whether a request may still be executed. Should that be after the release, it would take the lock, or a
+// place in the queue, for nobody: the release has to leave a tombstone.
+func (w *waiter) stragglers() bool { return w.astray.Load() != 0 }
 
 // maxMissed is how often a waiter that was too late to claim the lock goes back to its place. After that, whatever stalls
 // it, it queues up anew, instead of stalling those behind it again.
@@ -128,7 +132,9 @@ func (f FIFO) waiter(ctx context.Context, req locker.Request, lease time.Duratio
 }
 
 func (w *waiter) listen() {
-	w.news = make(chan bool, 1)
+	if w.news == nil {
+		w.news = make(chan bool, 1)
+	}
 	w.f.inbox.expect(w.req.Token, w.hear)
 }
 
@@ -153,7 +159,9 @@ func (w *waiter) do(c *Call) (drivers.Reply, error) {
 		err = c.err
 	}
 	if err != nil {
-		w.stragglers = w.stragglers || !isNotSent(err)
+		if c.script == enqueueScript && !isNotSent(err) {
+			w.astray.Add(1)
+		}
 		return nil, err
 	}
 	return c.reply, nil
@@ -163,7 +171,14 @@ func (w *waiter) do(c *Call) (drivers.Reply, error) {
 // If it was granted the lock nevertheless (that was executed first, or so late that the tombstone was gone), that is known
 // only now. Until it gives up, it learns of a grant by its next request, or has done so already: then it holds the lock.
 func (w *waiter) Late(c *Call) {
-	if p, err := decodePlace(c.reply); w.gone.Load() && c.err == nil && err == nil && p.granted {
+	p, err := place{}, c.err
+	if err == nil {
+		p, err = decodePlace(c.reply)
+	}
+	if c.script == enqueueScript && (err == nil || isNotSent(err) || known(err)) {
+		w.astray.Add(-1) // it may come here before do has counted it
+	}
+	if w.gone.Load() && p.granted {
 		w.f.leave(&w.req, true)
 	}
 }
@@ -192,7 +207,10 @@ func (w *waiter) enqueue() (place, error) {
 		return place{}, err
 	}
 	p, err := decodePlace(reply)
-	if err == nil && !p.granted && w.ticket == 0 {
+	switch {
+	case err != nil && !known(err): // perhaps the word of something on the way, which has sent the request on
+		w.astray.Add(1)
+	case err == nil && !p.granted && w.ticket == 0:
 		w.ticket = p.ticket
 	}
 	return p, err
@@ -239,7 +257,7 @@ func (w *waiter) grant(p place) (locker.Grant, error) {
 		return locker.Grant{}, w.give(locker.ErrClosed)
 	}
 	w.ctx, w.req.Waiting, w.req.Failing = nil, nil, nil // not to be kept for as long as the lock is
-	return locker.Grant{Fence: p.counter, Sent: w.start, Private: w}, nil
+	return locker.Grant{Fence: p.counter, Token: w.req.Token, Sent: w.start, Private: w}, nil
 }
 
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
@@ -319,16 +337,32 @@ func (w *waiter) seen(p place) error {
 // look asks how things stand, and claims the lock if it was granted.
 func (w *waiter) look(told bool) (p place, err error) {
 	if !told {
-		p, err = w.enqueue()
+		p, err = w.resume()
 		if err != nil || !p.granted || p.left >= w.req.TTL {
 			return p, err
 		}
 	}
 	p, err = w.claim()
 	if err == nil && !p.granted { // an old message, or its window is over: back to its place
-		return w.enqueue()
+		return w.resume()
 	}
 	return p, err
+}
+
+// resume goes back to its place, as a new attempt if the old one was given up for it: an operator has taken the lock from it,
+// before it came for that.
+func (w *waiter) resume() (place, error) {
+	p, err := w.enqueue()
+	if !errors.Is(err, errGivenUp) {
+		return p, err
+	}
+	w.ignore()
+	if w.stragglers() {
+		w.f.leave(&w.req, false) // that its tombstone lives for long enough
+	}
+	w.req.Token, w.missed = locker.NewToken(), 0
+	w.listen()
+	return w.enqueue()
 }
 
 // pause is how long to wait for news.
@@ -355,12 +389,12 @@ func (w *waiter) pause(p place) time.Duration {
 func (w *waiter) give(err error) error {
 	if w.placed || !isNotSent(err) && !known(err) {
 		w.gone.Store(true)
-		w.f.leave(&w.req, false)
+		w.f.leave(&w.req, !w.stragglers())
 	}
 	return w.f.fault(err)
 }
 
-// leave releases in the background, like Undo.
+// leave releases in the background, like Undo, and gives up the place in the queue.
 func (f FIFO) leave(req *locker.Request, landed bool) {
 	f.cleaner.add(f.undoing(req, landed, wakesNext))
 }

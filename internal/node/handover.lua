@@ -26,9 +26,9 @@ end
 -- include mint.lua
 -- include queue.lua
 lock, fence, queue, waiters = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
--- Who waits leaves with a tombstone, who held the lock is not in the queue. It comes before the tombstone's SET, which needs
--- a write before it when out of memory.
-if tomb ~= '0' then drop(ARGV[1]) end
+-- Who leaves the queue has no token; who has one is not in it, unless a request of its own comes late, against which there
+-- is a tombstone. The drop comes before the tombstone's SET, which needs a write before it when out of memory.
+if token == '0' or tomb ~= '0' then drop(ARGV[1]) end
 local r, f = undo(lock, KEYS[2], fence, ARGV[1], tomb, rest, token)
 if type(r) == 'number' and hand_on(nil, r % 2 == 1 and rest == '0', f) == -1 then r = r + 8 end
 return r

@@ -78,6 +78,19 @@ func TestScheduleLeaveDeliveredTwice(t *testing.T) {
 	x.waiting("d")
 }
 
+// Who leaves without a tombstone leaves the queue all the same: the lock that expires next is not granted to it.
+func TestScheduleLeaveWithoutTombstone(t *testing.T) {
+	x := newLine(t)
+	x.enqueue("a", patient)
+	x.enqueue("b", patient)
+	x.enqueue("c", patient)
+	x.is("leave", x.release("b", "0:0:0"), int64(0))
+	x.waiting("c")
+	x.s.Cmd(t, "DEL", "k") // expired
+	x.waits("d", x.enqueue("d", patient), 0)
+	x.held("c")
+}
+
 func TestScheduleGrantedAgainAfterAnother(t *testing.T) {
 	x := newLine(t)
 	x.enqueue("a", patient)

@@ -13,7 +13,7 @@ const (
 	// inboxLinger is how long the subscription outlives its last listener, at least: under contention there is soon another.
 	inboxLinger = 5 * time.Second
 	// inboxProbe is how often the inbox sends a message to itself. One that has heard nothing for two probes and a half is
-	// dead, whatever its connection says.
+	// dead, whatever its connection says; so is one whose message the server says that nobody received.
 	inboxProbe = 4 * time.Second
 
 	inboxMinPause = 20 * time.Millisecond
@@ -23,6 +23,10 @@ const (
 // inbox is where a node's server sends messages to: one subscription connection for any number of waiters, opened when
 // the first one listens. Messages are hints. While the connection is being made, or made again, waiters poll faster, and
 // they look at the lock once more when it is ready, because messages were lost meanwhile.
+//
+// A release passes over a waiter that listens nowhere on its own server. So the subscription is believed only while the
+// server that commands go to counts it: after a failover, commands may go to the new master while this connection stays
+// with the old one.
 type inbox struct {
 	driver drivers.Subscriber // nil: there are no messages to be had
 	queue  *queue             // for probes
@@ -32,11 +36,12 @@ type inbox struct {
 	// listeners are those of the own channel by the payload that they wait for, and those of other channels by its name:
 	// a Client has one waiter for a key at a time.
 	listeners map[string]listener
-	confirmed map[string]bool // channels whose messages arrive, as far as is known
+	confirmed map[string]bool // channels that the server of the subscription has confirmed
+	counted   bool            // the server that commands go to has counted the subscription, the last time it was asked
 	heard     time.Time       // when anything came last
 	idle      time.Time       // since when there are no listeners
 	running   chan struct{}   // closed when run has ended; nil while there is none
-	changed   chan struct{}   // has room for one: the channels that are wanted have changed
+	changed   chan struct{}   // has room for one: the channels that are wanted have changed, or the own one is confirmed
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -62,7 +67,7 @@ func newInbox(d drivers.Driver, q *queue, name string) *inbox {
 func (in *inbox) live(channel string) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	return in.confirmed[channel]
+	return in.counted && in.confirmed[channel]
 }
 
 // expect calls news for messages to id on the own channel, until ignore is called for it. If the channel is live already,
@@ -81,7 +86,7 @@ func (in *inbox) listen(id string, l listener) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	in.listeners[id] = l
-	switch live := in.confirmed[l.channel]; {
+	switch live := in.counted && in.confirmed[l.channel]; {
 	case live && l.channel == in.name:
 		return // the usual case under contention
 	case live:
@@ -158,6 +163,7 @@ func (in *inbox) end() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	clear(in.confirmed)
+	in.counted = false
 	if len(in.listeners) > 0 && in.ctx.Err() == nil {
 		return false
 	}
@@ -176,11 +182,19 @@ func (in *inbox) open(lost chan struct{}) (drivers.Subscription, error) {
 	})
 }
 
-// serve keeps the subscription's channels what they should be, until it is lost or silent, or nobody has listened for a
-// while, or the node is closed.
+// serve keeps the subscription's channels what they should be, until it is lost or silent, or the server does not count it,
+// or nobody has listened for a while, or the node is closed.
 func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
-	probe := time.NewTicker(inboxProbe)
-	defer probe.Stop()
+	tick := time.NewTicker(inboxProbe)
+	defer tick.Stop()
+	answers := make(chan *Call, 1)
+	var asked, unanswered bool // once; by the last probe
+	probe := func() {
+		if !unanswered {
+			unanswered = in.probe(answers)
+			asked = asked || unanswered
+		}
+	}
 	in.hear()
 	for has := map[string]bool{}; ; {
 		add, remove := in.difference(has)
@@ -189,11 +203,19 @@ func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 		}
 		select {
 		case <-in.changed:
-		case <-probe.C:
+			if !asked {
+				probe()
+			}
+		case <-tick.C:
 			if in.useless() {
 				return
 			}
-			in.probe()
+			probe()
+		case c := <-answers:
+			unanswered = false
+			if !in.count(c) {
+				return
+			}
 		case <-lost:
 			return
 		case <-in.ctx.Done():
@@ -226,9 +248,34 @@ func (in *inbox) difference(has map[string]bool) (add, remove []string) {
 	return add, remove
 }
 
-// probe sends a message to the own channel. Nobody waits for the answer.
-func (in *inbox) probe() {
-	_ = in.queue.submit(&Call{cmd: drivers.Command{"PUBLISH", in.name, ""}, ready: make(chan *Call, 1)})
+// probe sends a message to the own channel, if that is confirmed: before, nobody would receive it. It reports whether the
+// message is under way; answers, which has room for it, gets the answer.
+func (in *inbox) probe(answers chan<- *Call) bool {
+	in.mu.Lock()
+	confirmed := in.confirmed[in.name]
+	in.mu.Unlock()
+	return confirmed && in.queue.submit(&Call{cmd: drivers.Command{"PUBLISH", in.name, ""}, ready: answers}) == nil
+}
+
+// count takes the answer to a probe, and reports false if nobody has received that. An error says nothing about the
+// subscription.
+func (in *inbox) count(c *Call) bool {
+	receivers, isInt := c.reply.(int64)
+	if c.err != nil || !isInt {
+		return true
+	}
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	before := in.counted
+	in.counted = receivers > 0
+	if in.counted && !before {
+		for _, l := range in.listeners {
+			if in.confirmed[l.channel] {
+				l.news(false)
+			}
+		}
+	}
+	return in.counted
 }
 
 func (in *inbox) hear() {
@@ -250,11 +297,14 @@ func (in *inbox) subscribed(channel string) {
 	in.heard = time.Now()
 	if channel == in.name {
 		in.confirmed[channel] = true
+		in.change()
 	}
 	for _, l := range in.listeners {
 		if l.channel == channel {
 			in.confirmed[channel] = true
-			l.news(false)
+			if in.counted {
+				l.news(false)
+			}
 		}
 	}
 }

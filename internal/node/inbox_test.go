@@ -209,6 +209,64 @@ func TestSilentSubscriptionIsReplaced(t *testing.T) {
 	})
 }
 
+// After a failover that leaves its connection open, a subscription hangs on a server that was the master: its own messages come
+// back by replication. That the new master counts nobody who receives them says that no release can tell it either.
+func TestSubscriptionThatTheMasterDoesNotCountIsReplaced(t *testing.T) {
+	for _, kind := range []string{"queued", "plain"} {
+		t.Run(kind, func(t *testing.T) {
+			onStreet(t, func(x *street) {
+				party := x.party
+				if kind == "plain" {
+					party = x.plain
+				}
+				lease := party().must()
+				p := party()
+				c := p.lock()
+				c.waits(30 * time.Second)
+				x.node.Strand()
+				c.waits(inboxProbe + 2*inboxMinPause + 10*oneWay)
+				if n := p.sent("PING"); n != 2 {
+					x.Errorf("%d subscriptions were opened, want another one", n)
+				}
+				c.waits(time.Minute)
+				if n := p.sent("PING"); n != 2 {
+					x.Errorf("%d subscriptions were opened, want two", n)
+				}
+				released := time.Now()
+				x.unlock(lease)
+				x.unlock(c.gets(time.Second))
+				if took := c.at.Sub(released); took > 10*oneWay {
+					x.Errorf("the lock was there after %v", took)
+				}
+				x.nothing()
+			})
+		})
+	}
+}
+
+// Where subscriptions always hang on another server than commands, they are not believed: waiters look by themselves, are not
+// passed over, and connections are not made in a hurry.
+func TestSubscriptionThatTheMasterNeverCounts(t *testing.T) {
+	onStreet(t, func(x *street) {
+		lease := x.party().must()
+		p := x.party()
+		p.moment = x.node.Strand
+		c := p.lock()
+		before := p.sent("PING")
+		c.waits(time.Minute)
+		if n := p.sent("PING") - before; n > 130 {
+			x.Errorf("%d subscriptions were tried in a minute", n)
+		}
+		later := x.party().lock()
+		x.unlock(lease)
+		l := c.gets(untoldPoll + 10*oneWay)
+		later.waits(time.Second)
+		x.unlock(l)
+		x.unlock(later.gets(time.Second))
+		x.nothing()
+	})
+}
+
 // Cut again and again, it is made again each time, and what was there for a while at once.
 func TestSubscriptionIsMadeAgain(t *testing.T) {
 	onStreet(t, func(x *street) {

@@ -165,6 +165,22 @@ func TestExtendScript(t *testing.T) {
 	}
 }
 
+// A counter that was lost while it was ahead of the clock is repaired for as long as any other: until the clock has passed it.
+func TestRepairedCounterOutlivesItsValue(t *testing.T) {
+	const ahead = 48 * time.Hour
+	s, n := real(t)
+	counter := keysOf("k").fence
+	s.Cmd(t, "SET", counter, time.Now().Add(ahead).UnixMicro())
+	req := locker.Request{Key: "k", Token: "a", TTL: 20 * time.Second, Fence: acquire(t, n, "a", 10*time.Second)}
+	s.Cmd(t, "DEL", counter)
+	if err := n.Extend(t.Context(), req); err != nil {
+		t.Fatal(err)
+	}
+	if left := pttl(t, s, counter); left < ahead+counterKeep-time.Minute {
+		t.Errorf("the repaired counter, %v ahead of the clock, expires in %v", ahead, left)
+	}
+}
+
 func TestTokensGrow(t *testing.T) {
 	s, n := real(t)
 	counter := keysOf("k").fence

@@ -298,7 +298,7 @@ func (n *Node) extend(keys, args []string) drivers.Reply {
 		return int64(3)
 	}
 	if f < token {
-		n.keys[keys[1]] = entry{value: args[2]}
+		n.setCounter(keys[1], token)
 	}
 	if e, end := n.keys[keys[1]], n.now().Add(keep); e.expires.Before(end) {
 		n.keys[keys[1]] = entry{value: e.value, expires: end}

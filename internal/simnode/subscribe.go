@@ -33,11 +33,23 @@ func (n *Node) Cut() {
 	}
 }
 
+// Strand leaves those who subscribe now behind at a replica, as a failover does to connections that stay open: messages reach
+// them by replication, and do not count them.
+func (n *Node) Strand() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for f := range n.subscribers {
+		f.stranded = true
+	}
+}
+
 // publish returns how many subscribers there are, also those that the message will not reach.
 func (n *Node) publish(channel, payload string) (receivers int64) {
 	for f := range n.subscribers {
 		if f.channels[channel] {
-			receivers++
+			if !f.stranded {
+				receivers++
+			}
 			f.send(func() {
 				if n.Deliver != nil {
 					late, lost := n.Deliver(channel, payload)
@@ -63,6 +75,7 @@ type feed struct {
 	// guarded by the node's mu
 	channels map[string]bool
 	underWay []func()
+	stranded bool // the messages that it gets do not count it
 }
 
 // send puts something under way. The node's mu is held.

@@ -214,7 +214,7 @@ func (n *Node) claim(l line, packed string) drivers.Reply {
 func (n *Node) handover(l line, gone string, args []string) drivers.Reply {
 	p := strings.Split(args[1], ":")
 	waiting := l.exists(l.queue) || l.exists(l.waiters)
-	if waiting && p[0] != "0" {
+	if waiting && (p[2] == "0" || p[0] != "0") {
 		l.drop(args[0])
 	}
 	r := n.undo(l.lock, gone, l.fence, args[0], p[0], p[1], p[2])

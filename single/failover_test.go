@@ -1,0 +1,149 @@
+package single_test
+
+import (
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/contention"
+	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/single"
+)
+
+// handedOver are the ways to make the replica the master that leave the connections of subscribers open: they hang on what is
+// a replica from then on.
+var handedOver = map[string]func(t *testing.T, old, next *redistest.Server){"FAILOVER": failOver, "REPLICAOF": swap}
+
+// failOver is done by swap on a server that does not know the command yet (Redis 6.0).
+func failOver(t *testing.T, old, next *redistest.Server) {
+	if _, err := old.Do("FAILOVER"); err != nil {
+		swap(t, old, next)
+		return
+	}
+	eventually(t, 30*time.Second, "the replica is the master", func() bool { return next.IsMaster() && !old.IsMaster() })
+}
+
+func swap(t *testing.T, old, next *redistest.Server) {
+	eventually(t, 30*time.Second, "the replica has the lock and those who wait", func() bool {
+		return next.Cmd(t, "EXISTS", "lock:k") == old.Cmd(t, "EXISTS", "lock:k") && queued(t, next) == queued(t, old)
+	})
+	next.Cmd(t, "REPLICAOF", "NO", "ONE")
+	old.Follow(t, next)
+}
+
+// moveTo makes next the master, where new connections through p lead from then on, and commands with them. Subscriptions stay
+// where they are.
+func moveTo(t *testing.T, way func(t *testing.T, old, next *redistest.Server), p *fault.Proxy, old, next *redistest.Server) {
+	t.Helper()
+	way(t, old, next)
+	p.Redirect(next.Addr())
+	old.Cmd(t, "CLIENT", "KILL", "TYPE", "normal")
+}
+
+// replicated starts a master with a replica, and a proxy to the master.
+func replicated(t *testing.T) (master, replica *redistest.Server, p *fault.Proxy) {
+	t.Helper()
+	master = redistest.Start(t, "--repl-diskless-sync-delay", "0")
+	replica = redistest.StartReplica(t, master)
+	eventually(t, 30*time.Second, "the replica follows", func() bool {
+		role, _ := replica.Do("ROLE")
+		r, ok := role.([]any)
+		return ok && len(r) > 3 && r[3] == "connected"
+	})
+	return master, replica, fault.New(t, master.Addr())
+}
+
+// Whoever waits while the master is replaced as planned moves to the new one with its subscription, and is handed the lock
+// there, in its turn.
+func TestWaitersFollowThePlannedFailover(t *testing.T) {
+	for name, way := range handedOver {
+		t.Run(name, func(t *testing.T) {
+			eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				old, next, p := replicated(t)
+				lease := mustTry(t, closing(t, single.New(build(t, p.Addr()))), locker.TTL(time.Minute))
+				var waiters []<-chan outcome
+				for i := range 3 {
+					waiters = append(waiters, lockLater(t, closing(t, single.New(build(t, p.Addr())))))
+					listening(t, old, i+1)
+				}
+				moveTo(t, way, p, old, next)
+				eventually(t, time.Minute, "all subscribe to the new master", func() bool { return connections(t, next) == len(waiters) })
+				if n := connections(t, old); n > 0 {
+					t.Errorf("%d subscriptions are left at the old master", n)
+				}
+				listening(t, next, len(waiters))
+				newcomer := lockLater(t, closing(t, single.New(build(t, p.Addr()))))
+				listening(t, next, len(waiters)+1)
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				var last time.Time
+				for i, w := range append(waiters, newcomer) {
+					at := take(t, w)
+					if at.Before(last) {
+						t.Errorf("waiter %d had the lock before the one in front of it", i)
+					}
+					last = at
+				}
+				nothingLeft(t, next)
+			})
+		})
+	}
+}
+
+// Clients that were there before a planned failover and clients that came after it get the same share. LOCKER_MEASURE=1 makes
+// it run longer: LOCKER_MEASURE=1 go test -run TestContentionAfterAFailover -v ./single
+func TestContentionAfterAFailover(t *testing.T) {
+	d := time.Second
+	if os.Getenv("LOCKER_MEASURE") != "" {
+		d = 10 * time.Second
+	}
+	for _, name := range []string{"goredis", "redigo", "rueidis"} {
+		t.Run(name, func(t *testing.T) {
+			old, next, p := replicated(t)
+			var lockers []locker.Locker
+			add := func(n int) {
+				for range n {
+					lockers = append(lockers, closing(t, single.New(opened(name)(t, p.Addr()))))
+				}
+			}
+			add(2)
+			contention.Run(t, lockers, "k", time.Millisecond, 300*time.Millisecond)
+			if n := connections(t, old); n != 2 {
+				t.Fatalf("%d clients subscribe, want 2", n)
+			}
+			moveTo(t, failOver, p, old, next)
+			moved := time.Now()
+			add(4)
+			// Their first locks tell them of connections that are no more.
+			for _, l := range lockers {
+				eventually(t, 30*time.Second, "a lock from the new master", func() bool {
+					lease, err := l.TryLock(t.Context(), "another")
+					return err == nil && lease.Unlock(t.Context()) == nil
+				})
+			}
+			for connections(t, next) < len(lockers) {
+				if time.Since(moved) > time.Minute {
+					t.Fatalf("%d of %d clients subscribe to the new master", connections(t, next), len(lockers))
+				}
+				contention.Run(t, lockers, "k", time.Millisecond, 100*time.Millisecond)
+			}
+			t.Logf("all subscribe to the new master after %v", time.Since(moved).Round(100*time.Millisecond))
+			// As in TestContention.
+			var r contention.Result
+			fair := false
+			for tries := 0; tries < 8 && !fair; tries++ {
+				r = contention.Run(t, lockers, "k", time.Millisecond, d)
+				fair = r.Unfairness() <= 0.05 || slices.Max(r.Holds)-slices.Min(r.Holds) <= 2
+			}
+			t.Logf("%v: %v", r.Holds, r)
+			if !fair {
+				t.Errorf("one client's share is %.1f %% off: %v", 100*r.Unfairness(), r.Holds)
+			}
+		})
+	}
+}
