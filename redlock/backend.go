@@ -3,7 +3,9 @@ package redlock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golocker/locker"
@@ -20,10 +22,12 @@ type backend struct {
 	nodes  []*node.Node
 	names  []string
 	budget time.Duration
-	roster *roster
+	logger *slog.Logger
 	memory memory
 	health health
 	rooms  rooms
+	// doubles are the nodes that were found to be the same server as another, and the logger was told of.
+	doubles atomic.Uint64
 
 	closing chan struct{}
 	// calls is held for reading by every call, and for writing by Close between waking them and closing the nodes, so
@@ -83,6 +87,11 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	}
 	b.calls.RLock()
 	defer b.calls.RUnlock()
+	if req.Keep > 0 {
+		l.mu.Lock()
+		l.kept = time.Now().Add(req.Keep)
+		l.mu.Unlock()
+	}
 	b.memory.release(req.Key, l.waited)
 	err := newPoll(b, l, req, opRelease).run(ctx)
 	if l.turnElsewhere() {
@@ -98,7 +107,6 @@ func (b *backend) Close() error {
 	close(b.closing)
 	b.calls.Lock()
 	b.calls.Unlock() //nolint:staticcheck // an empty critical section waits for all calls to have left
-	b.roster.close()
 	errs := make([]error, len(b.nodes))
 	var wg sync.WaitGroup
 	for i, n := range b.nodes {
