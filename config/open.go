@@ -29,8 +29,7 @@ func Open(ctx context.Context, url string, opts ...locker.Option) (locker.Locker
 }
 
 // Open validates c and returns the Locker it describes. It reads the files that c names. A server that is down shows when
-// a lock is asked for, not here: to one Redis Open sends nothing; the nodes of a Redlock it asks who they are, waiting a
-// second at most, because the same server given twice is an error.
+// a lock is asked for, not here: Open sends nothing.
 //
 // opts are the program's defaults for all calls. A TTL in c wins over them, and an option of the call over both.
 //

@@ -172,7 +172,7 @@ func (r *Redlock) check(add func(path string, err error)) {
 			add(at+".addr", errSocketTLS)
 		}
 		if first, again := servers[identity(addr)]; err == nil && again {
-			add(at+".addr", fmt.Errorf("the same as nodes[%d].addr: a server that is given twice would vote twice", first))
+			add(at+".addr", fmt.Errorf("the same as nodes[%d].addr: a server that is given twice has one vote", first))
 		} else if err == nil {
 			servers[identity(addr)] = i
 		}

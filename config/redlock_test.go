@@ -3,6 +3,7 @@ package config_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -294,12 +295,11 @@ func TestOverlayRedlock(t *testing.T) {
 	assert.Equal(t, quorum(nil, "c", "d:1"), c)
 }
 
-// fleet is a driver of servers that say who they are, and nothing else. It keeps account of what was opened and closed.
+// fleet is a driver of servers that do not answer. It keeps account of what was opened and closed.
 type fleet struct {
 	sync.Mutex
 	opened []drivers.Config
 	open   map[string]int // by address
-	runID  func(addr string) string
 }
 
 var ships fleet
@@ -319,12 +319,8 @@ type ship struct {
 	once sync.Once
 }
 
-func (s *ship) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	replies := make([]drivers.Reply, len(cmds))
-	for i := range replies {
-		replies[i] = "run_id:" + ships.runID(s.addr) + "\r\nconnected_slaves:0\r\n"
-	}
-	return replies, nil
+func (s *ship) Do(context.Context, ...drivers.Command) ([]drivers.Reply, error) {
+	return nil, drivers.NotSent(errors.New("nobody is there"))
 }
 
 func (s *ship) Close() error {
@@ -336,9 +332,7 @@ func (s *ship) Close() error {
 	return nil
 }
 
-func (f *fleet) reset(runID func(addr string) string) {
-	f.opened, f.open, f.runID = nil, make(map[string]int), runID
-}
+func (f *fleet) reset() { f.opened, f.open = nil, make(map[string]int) }
 
 func (f *fleet) allClosed(t *testing.T, want int) {
 	t.Helper()
@@ -350,10 +344,8 @@ func (f *fleet) allClosed(t *testing.T, want int) {
 	}
 }
 
-func itself(addr string) string { return addr }
-
 func TestWhatTheDriversOfARedlockGet(t *testing.T) {
-	ships.reset(itself)
+	ships.reset()
 	pw := filepath.Join(t.TempDir(), "pw")
 	require.NoError(t, os.WriteFile(pw, []byte("p\n"), 0o600))
 	c := quorum(func(r *config.Redlock) {
@@ -369,7 +361,7 @@ func TestWhatTheDriversOfARedlockGet(t *testing.T) {
 		{Network: "unix", Addr: "/s", Username: "u", Password: "p", DB: 2, Timeout: 3 * time.Second},
 	}, ships.opened)
 
-	ships.reset(itself)
+	ships.reset()
 	c = quorum(func(r *config.Redlock) {
 		r.Driver, r.TLS, r.Nodes[1].TLS = "xfleet", &config.TLS{}, &config.TLS{ServerName: "n"}
 	}, "a", "b", "[::1]")
@@ -389,22 +381,19 @@ func TestRedlockHalfOpen(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		c      *config.Config
-		runID  func(addr string) string
 		opened int
 		want   []string
 	}{
-		"a bad file":        {abc(func(r *config.Redlock) { r.Nodes[2].TLS = &config.TLS{CAFile: text} }), itself, 2, []string{"config: redlock.nodes[2].tls.ca_file: no PEM certificate in " + text}},
-		"a bad file of all": {abc(func(r *config.Redlock) { r.TLS = &config.TLS{CAFile: text} }), itself, 0, []string{"config: redlock.tls.ca_file: no PEM certificate"}},
+		"a bad file":        {abc(func(r *config.Redlock) { r.Nodes[2].TLS = &config.TLS{CAFile: text} }), 2, []string{"config: redlock.nodes[2].tls.ca_file: no PEM certificate in " + text}},
+		"a bad file of all": {abc(func(r *config.Redlock) { r.TLS = &config.TLS{CAFile: text} }), 0, []string{"config: redlock.tls.ca_file: no PEM certificate"}},
 		"several": {abc(func(r *config.Redlock) {
 			r.PasswordFile, r.Nodes[1].TLS, r.Nodes[2].Password = "/no/such", &config.TLS{CAFile: text}, secret
-		}), itself, 1, []string{"config: redlock.password_file: file not found: /no/such", "redlock.nodes[1].tls.ca_file: no PEM certificate"}},
-		"a password file":      {abc(func(r *config.Redlock) { r.Nodes[0].PasswordFile = "/no/such" }), itself, 2, []string{"config: redlock.nodes[0].password_file: file not found: /no/such"}},
-		"a certificate":        {abc(func(r *config.Redlock) { r.TLS = &config.TLS{CertFile: text, KeyFile: text} }), itself, 0, []string{"config: redlock.tls.cert_file, key_file: " + text + " and " + text + ": tls: "}},
-		"the same server":      {abc(func(r *config.Redlock) { r.Nodes[0].Name = "first" }), func(addr string) string { return strings.Replace(addr, "c", "a", 1) }, 3, []string{"config: redlock: first and c:6379 are the same server"}},
-		"one server for three": {abc(func(*config.Redlock) {}), func(string) string { return "x" }, 3, []string{"config: redlock: a:6379 and b:6379 are the same", "config: redlock: a:6379 and c:6379 are the same"}},
+		}), 1, []string{"config: redlock.password_file: file not found: /no/such", "redlock.nodes[1].tls.ca_file: no PEM certificate"}},
+		"a password file": {abc(func(r *config.Redlock) { r.Nodes[0].PasswordFile = "/no/such" }), 2, []string{"config: redlock.nodes[0].password_file: file not found: /no/such"}},
+		"a certificate":   {abc(func(r *config.Redlock) { r.TLS = &config.TLS{CertFile: text, KeyFile: text} }), 0, []string{"config: redlock.tls.cert_file, key_file: " + text + " and " + text + ": tls: "}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ships.reset(tt.runID)
+			ships.reset()
 			_, err := tt.c.Open(t.Context())
 			complains(t, err, tt.want...)
 			ships.allClosed(t, tt.opened)
@@ -414,7 +403,7 @@ func TestRedlockHalfOpen(t *testing.T) {
 
 // TestRedlockNodesAllowed: this package's idea of how many nodes there may be is that of package redlock.
 func TestRedlockNodesAllowed(t *testing.T) {
-	ships.reset(itself)
+	ships.reset()
 	var hosts []string
 	for i := range 32 {
 		hosts = append(hosts, fmt.Sprintf("h%d", i))
@@ -461,6 +450,8 @@ func TestRedlock(t *testing.T) {
 			assert.ErrorContains(t, err, plain[2].Addr(), "nodes are called by their addresses")
 		})
 	}
-	_, err = config.Open(t.Context(), "redlock://:p%40ss@"+plain[0].Addr()+","+plain[1].Addr()+","+strings.Replace(plain[1].Addr(), "127.0.0.1", "localhost", 1))
-	complains(t, err, "config: redlock: "+plain[1].Addr()+" and localhost:")
+	twice := open(t, "redlock://:p%40ss@"+dead.Addr()+","+plain[1].Addr()+","+strings.Replace(plain[1].Addr(), "127.0.0.1", "localhost", 1))
+	_, err = twice.TryLock(t.Context(), "k")
+	require.ErrorIs(t, err, locker.ErrNoQuorum)
+	assert.ErrorContains(t, err, plain[1].Addr()+" and localhost:", "a server given twice is named")
 }

@@ -31,9 +31,9 @@ type QuorumStore struct {
 	// Nodes are the nodes that Client's Lockers use, in any order.
 	Nodes []QuorumNode
 
-	// Duplicate builds a Locker in which one of the nodes has the place of another, too, under a name or an address of its
-	// own, and returns what that fails with. nil skips the property that needs it.
-	Duplicate func() error
+	// Duplicate makes a Locker in which the first of Nodes also has the place of the last, under a name or an address of its
+	// own, or returns why there can be none. The suite closes it like Client's. nil skips the property that needs it.
+	Duplicate func() (locker.Locker, error)
 }
 
 // QuorumNode is one node. Only Locked is required; the functions that do to it what operators, networks and machines do skip
@@ -139,7 +139,7 @@ var quorumProperties = []property[QuorumHarness]{
 		"A second round to agree on the token, or a question before the answer, doubles the time of every lock.", oneCommandPerNode,
 	},
 	{
-		"DuplicateIsRefused", "A node that is given twice is an error of the constructor.",
-		"It would vote twice, and a majority of the nodes would not be one.", duplicateIsRefused,
+		"DuplicateVotesOnce", "A node that is given twice is refused, or has one vote.",
+		"Were its votes two, a majority of the nodes would not be one.", duplicateVotesOnce,
 	},
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"context"
+	"io"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -120,13 +121,28 @@ func oneCommandPerNode(t testing.TB, h QuorumHarness) {
 	t.Errorf("expected each node to execute one command to lock and one to unlock, seen %v and %v in all at the last of %d tries", toLock, inAll, tries)
 }
 
-func duplicateIsRefused(t testing.TB, h QuorumHarness) {
+func duplicateVotesOnce(t testing.TB, h QuorumHarness) {
 	q := newQuorum(t, h, 1)
 	if q.Duplicate == nil {
 		t.Skip("the harness has no Duplicate")
 	}
-	if err := q.Duplicate(); err == nil {
-		t.Error("the same node given twice: expected an error, seen none")
+	way := q.outages(t)[0]
+	q.ready(t)
+	l, err := q.Duplicate()
+	if err != nil {
+		return // refused
 	}
-	unlock(t, regain(t, q.ls[0], q.key())) // nothing of it is in the way of the others
+	if c, ok := locker.As[io.Closer](l); ok {
+		defer func() { _ = c.Close() }()
+	}
+	one := len(q.Nodes) / 2 // fewer than a majority, and the first of them twice
+	end := way.strike(t, q.Nodes[one:])
+	err = patiently(t, "TryLock", func(ctx context.Context) error {
+		_, err := l.TryLock(ctx, q.key())
+		return err
+	})
+	if err == nil {
+		t.Errorf("%d of %d nodes, one of them given twice: expected no majority, seen a lock", one, len(q.Nodes))
+	}
+	end()
 }

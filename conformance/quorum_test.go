@@ -31,7 +31,15 @@ func quorumHarness(nodes int, spoil func(q *toyQuorum), wrapper locker.Middlewar
 					}
 					return l
 				},
-				Duplicate: func() error { return errors.New("twice") },
+				Duplicate: func() (locker.Locker, error) {
+					if !q.takesTwice {
+						return nil, errors.New("twice")
+					}
+					twice := newToyQuorum(nodes)
+					copy(twice.nodes, q.nodes[:nodes-1])
+					twice.nodes[nodes-1] = q.nodes[0]
+					return locker.NewClient(&toyVoter{twice, 0}), nil
+				},
 			}
 			for i, n := range q.nodes {
 				s.Nodes = append(s.Nodes, QuorumNode{
@@ -141,7 +149,7 @@ var quorumFlaws = []struct {
 	{name: "leaves what it got in a split vote", fails: []string{"SplitVotesEnd"}, store: func(q *toyQuorum) { q.leavesContested = true }},
 	{name: "tells of clean-ups", fails: []string{"CleanupWakesNobody"}, store: func(q *toyQuorum) { q.cleanupTells = true }},
 	{name: "asks before it locks", fails: []string{"OneCommandPerNode"}, store: func(q *toyQuorum) { q.asksTwice = true }},
-	{name: "takes a node twice", fails: []string{"DuplicateIsRefused"}, change: func(s *QuorumStore) { s.Duplicate = func() error { return nil } }},
+	{name: "takes a node twice", fails: []string{"DuplicateVotesOnce"}, store: func(q *toyQuorum) { q.takesTwice = true }},
 }
 
 // Each flaw is noticed by the properties that are about it and by no others.

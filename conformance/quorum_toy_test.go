@@ -27,7 +27,7 @@ type toyQuorum struct {
 	nameless, unavailableOnly, patient, undoesTogether                bool
 	leavesRefused, leavesSilent, leavesContested                      bool
 	anyExtends, extendFaultIsUnavailable, oneNoIsLoss, notHeldIsFault bool
-	cleanupTells, asksTwice, neverHeals                               bool
+	cleanupTells, asksTwice, neverHeals, takesTwice                   bool
 }
 
 func newToyQuorum(n int) *toyQuorum {

@@ -200,8 +200,10 @@ func TestQuickstartRedlockMistakes(t *testing.T) {
 	dead := redistest.Start(t)
 	dead.Kill()
 	alias := strings.Replace(ss[0].Addr(), "127.0.0.1", "localhost", 1)
-	start(t, "quickstart", []string{"LOCKER_URL=redlock://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr() + "," + alias}).
-		fails(t, "quickstart: config: redlock: "+ss[0].Addr()+" and "+alias+" are the same server")
+	twice := start(t, "quickstart", []string{"LOCKER_URL=redlock://:hunter2@" + ss[0].Addr() + "," + dead.Addr() + "," + alias})
+	assert.Equal(t, 1, twice.wait(t))
+	assert.Contains(t, twice.stderr.String(), "no quorum: ")
+	assert.Contains(t, twice.stderr.String(), ss[0].Addr()+" and "+alias+" are the same server")
 	start(t, "quickstart", []string{"LOCKER_URL=redlock://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr() + "," + ss[0].Addr()}).
 		fails(t, "nodes[2].addr: the same as nodes[0].addr")
 	start(t, "quickstart", []string{"LOCKER_URL=redis://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr()}).fails(t, "redlock://h1,h2,h3")

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,11 +22,13 @@ type backend struct {
 	nodes  []*node.Node
 	names  []string
 	budget time.Duration
-	roster *roster
+	logger *slog.Logger
 	memory memory
 	health health
 	rooms  rooms
 	faulty atomic.Bool // the last attempt found no quorum: whoever comes next looks for it before it queues
+	// doubles are the nodes that were found to be the same server as another, and the logger was told of.
+	doubles atomic.Uint64
 
 	closing chan struct{}
 	// calls are counted for Close, which waits for them between waking them and closing the nodes, so that each has
@@ -92,6 +95,11 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 	}
 	b.calls.Enter()
 	defer b.calls.Leave()
+	if req.Keep > 0 {
+		l.mu.Lock()
+		l.kept = time.Now().Add(req.Keep)
+		l.mu.Unlock()
+	}
 	b.memory.release(req.Key, l.waited)
 	err := newPoll(b, l, req, opRelease).run(ctx)
 	if l.turnElsewhere() {
@@ -106,7 +114,6 @@ var errForeignRequest = errors.New("redlock: the request does not carry what Acq
 func (b *backend) Close() error {
 	close(b.closing)
 	b.calls.Wait()
-	b.roster.close()
 	errs := make([]error, len(b.nodes))
 	var wg sync.WaitGroup
 	for i, n := range b.nodes {

@@ -17,6 +17,8 @@ type QuorumError struct {
 	Need  int    // how many nodes make a majority
 	Votes []Vote // of every node, in the order of the configuration
 	cause error
+	// raising: the votes are those of the second round, in which nodes raise their counters to the token.
+	raising bool
 }
 
 // Vote is what one node said.
@@ -48,7 +50,16 @@ func (e *QuorumError) Error() string {
 			agreed++
 		}
 	}
-	fmt.Fprintf(&b, "%v: %s: %d of %d nodes agreed, %d are needed", e.cause, e.Op, agreed, len(e.Votes), e.Need)
+	round := ""
+	if e.raising {
+		round = ", second round"
+	}
+	fmt.Fprintf(&b, "%v: %s%s: %d of %d nodes agreed, ", e.cause, e.Op, round, agreed, len(e.Votes))
+	if agreed < e.Need {
+		fmt.Fprintf(&b, "%d are needed", e.Need)
+	} else {
+		b.WriteString("but not in time")
+	}
 	sep := ": "
 	for _, v := range e.Votes {
 		if v.Outcome == Agreed {

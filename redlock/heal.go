@@ -30,13 +30,9 @@ func (p *poll) heal(start time.Time) {
 	}
 	l.over = l.over || now.After(l.until)
 	l.heal(&p.tally, b.closed() || errors.Is(p.leaving.Ctx.Err(), context.Canceled)).each(func(i int) {
-		if b.roster.double(i) != nil {
-			l.pending &^= only(i)
-			return
-		}
 		h := &healing{b: b, l: l, req: p.req, sent: now}
 		// Above the token, also where the counter is forgotten and the clock slow.
-		b.nodes[i].StartAcquire(&h.call, nil, nil, i, &h.req, node.Acquisition{Quantum: quantum, Hint: p.req.Fence})
+		b.nodes[i].StartAcquire(&h.call, nil, i, &h.req, node.Acquisition{Quantum: quantum, Hint: p.req.Fence})
 		l.await(i, &h.call, len(b.nodes))
 		if h.call.Follow(h) {
 			refused = append(refused, h)
@@ -50,7 +46,7 @@ func (p *poll) heal(start time.Time) {
 
 // Late is told of the node's answer.
 func (h *healing) Late(c *node.Call) {
-	v := c.Vote()
+	v := h.b.vote(c, c.Tag)
 	if v.Granted || isHeld(v.Err) {
 		h.b.health.answered(c.Tag, time.Since(h.sent))
 	}

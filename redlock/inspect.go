@@ -72,7 +72,7 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (locker.I
 	return seen, nil
 }
 
-// askAll sends one command to every node that votes and hears what comes back, until all have answered, the budget is
+// askAll sends one command to every node and hears what comes back, until all have answered, the budget is
 // spent, or ctx has ended. heard may want the command to be sent once more. It returns why there is nothing from a node.
 func (b *backend) askAll(ctx context.Context, send func(i int, ready chan<- *node.Call) *node.Call,
 	heard func(i int, c *node.Call) (again bool, err error),
@@ -80,14 +80,11 @@ func (b *backend) askAll(ctx context.Context, send func(i int, ready chan<- *nod
 	n := len(b.nodes)
 	errs, calls := make([]error, n), make([]*node.Call, n)
 	ready := make(chan *node.Call, n)
-	open := 0
 	for i := range b.nodes {
-		if errs[i] = b.roster.double(i); errs[i] == nil {
-			errs[i] = errSilent
-			calls[i] = send(i, ready)
-			open++
-		}
+		errs[i] = errSilent
+		calls[i] = send(i, ready)
 	}
+	open := n
 	budget := time.NewTimer(b.budget)
 	defer budget.Stop()
 	for open > 0 {
@@ -136,10 +133,13 @@ func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
 		return false, err
 	})
 	for i, err := range s.errs {
-		if err != nil {
-			s.states[i].State = locker.LockUnknown
-		} else {
-			b.roster.answered(i)
+		for k := range i {
+			if err == nil && s.errs[k] == nil && s.states[i].SameServer(s.states[k]) {
+				err = &sameServer{b.names[k], b.names[i]}
+			}
+		}
+		if s.errs[i] = err; err != nil {
+			s.states[i] = node.State{Inspection: locker.Inspection{State: locker.LockUnknown}}
 		}
 	}
 	return s, nil

@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,6 +28,9 @@ func TestInspectionOfAQuorum(t *testing.T) {
 		{"a a - - -", locker.LockFree, "", nil},
 		{"a a b b -", locker.LockSplit, "a", nil},
 		{"hold:a hold:a hold:a - b", locker.LockKept, "a", nil},
+		{"a|1 a|12 a|3 - b|2", locker.LockHeld, "a", nil},
+		{"hold:a|5 hold:a|1 hold:a|3 - b", locker.LockKept, "a", nil},
+		{"a|1 a|1 a|2 - -", locker.LockUnknown, "a", locker.ErrNoQuorum}, // two are the same server
 		{"list list list a a", locker.LockForeign, "", nil},
 		{"a a a down down", locker.LockHeld, "a", nil},
 		{"- - - down down", locker.LockFree, "", nil},
@@ -49,7 +53,8 @@ func TestInspectionOfAQuorum(t *testing.T) {
 			t.Errorf("%s: remaining %v", test.nodes, seen.Remaining)
 		}
 		for i, n := range seen.Nodes {
-			if (n.Err != nil) != (nodes[i] == "down") || n.Node != c[i].Addr() {
+			twice := strings.Contains(nodes[i], "|") && slices.Contains(nodes[:i], nodes[i])
+			if (n.Err != nil) != (nodes[i] == "down" || twice) || n.Node != c[i].Addr() {
 				t.Errorf("%s: node %d is %+v", test.nodes, i+1, n)
 			}
 		}
@@ -113,6 +118,10 @@ func TestForceReleaseOnAQuorum(t *testing.T) {
 		{"down down down - -", "", locker.ErrNoQuorum, "x x x - -"},
 		{"down down down a a", "", locker.ErrNoQuorum, "x x x - -"},
 		{"hold:a hold:a hold:a hold:a -", "", nil, "- - - - -"},
+		{"a|2 a|3 a|1 b|4 -", "", nil, "- - - b|4 -"},
+		{"a|2 a|3 a|1 b|4 -", "b", nil, "a|2 a|3 a|1 - -"},
+		{"a|2 a|2 a|1 b|2 -", "a", nil, "- - - b|2 -"},
+		{"hold:a|4 hold:a|2 hold:a|3 - a|1", "", nil, "- - - - a|1"},
 	} {
 		nodes := strings.Fields(test.nodes)
 		var seen locker.Inspection

@@ -17,6 +17,7 @@ type lease struct {
 	holding
 	until   time.Time    // when the keys of the last majority end
 	sending []*node.Call // by node: the acquisition that is pending
+	kept    time.Time    // until when the lock stays taken after its release; zero: it does not
 	waiting *poll        // are told when a pending node has answered
 }
 
@@ -75,6 +76,7 @@ func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
 	l.over = l.over || time.Now().After(l.until)
 	landed := a != unknown && !l.doubtful.has(i)
 	orphan := l.holding.late(i, a, v.Counter, req.Fence, l.turn.on(i) != "")
+	kept := l.kept
 	for w := l.waiting; w != nil; w = w.next {
 		if w.absent.has(i) {
 			w.absent &^= only(i)
@@ -83,6 +85,8 @@ func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
 	}
 	l.mu.Unlock()
 	if orphan { // nobody else will, now or any more
-		b.nodes[i].ReleaseLater(req, landed, l.turn.on(i))
+		own := *req
+		own.Keep = max(0, time.Until(kept))
+		b.nodes[i].ReleaseLater(&own, landed, l.turn.on(i))
 	}
 }

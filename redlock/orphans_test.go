@@ -59,7 +59,7 @@ func contend(t *testing.T, c cluster, hung int, d time.Duration) (acquired, atte
 		defer mu.Unlock()
 		for _, cmd := range cmds {
 			if isAcquire(cmd) {
-				tokens[cmd[6]] = true
+				tokens[cmd[5]] = true
 			}
 		}
 	}

@@ -31,7 +31,6 @@ type poll struct {
 	absent nodeSet
 	next   *poll       // that takes part in the lease as well
 	calls  []node.Call // by node
-	like   *node.Call  // one of them, for the others to have the same words
 	errs   []error     // by node; nil: none
 }
 
@@ -196,24 +195,16 @@ func (p *poll) join() (ask nodeSet) {
 
 func (p *poll) ask(i int) {
 	p.votes.ask(i)
-	c, req, like := &p.calls[i], &p.req, p.like
+	c, req := &p.calls[i], &p.req
 	if ahead := p.l.aheadOn(i); ahead > req.Fence {
 		own := *req
 		own.Fence = ahead
-		req, like = &own, nil
+		req = &own
 	}
-	usual := req == &p.req
 	if p.releases() {
-		turn, landed := p.l.turn.on(i), p.l.landed(i)
-		if usual = usual && turn == "" && landed; !usual {
-			like = nil
-		}
-		p.b.nodes[i].StartRelease(c, like, p.room.ready, i, req, landed, turn)
+		p.b.nodes[i].StartRelease(c, p.room.ready, i, req, p.l.landed(i), p.l.turn.on(i))
 	} else {
-		p.b.nodes[i].StartExtend(c, like, p.room.ready, i, req)
-	}
-	if usual {
-		p.like = c
+		p.b.nodes[i].StartExtend(c, p.room.ready, i, req)
 	}
 }
 
@@ -229,7 +220,8 @@ func (p *poll) arrived(i int) {
 }
 
 func (p *poll) answer(c *node.Call) {
-	i, err := c.Tag, c.Owned()
+	i := c.Tag
+	err := p.b.name(i, c.Owned())
 	p.settle(i, err, c.Unfinished())
 	p.heed(c)
 	p.votes.answer(i, err)
@@ -320,7 +312,7 @@ func (p *poll) part() {
 
 // Late is told of an answer that comes after the decision.
 func (p *poll) Late(c *node.Call) {
-	err := c.Owned()
+	err := p.b.name(c.Tag, c.Owned())
 	p.settle(c.Tag, err, c.Unfinished())
 	p.heed(c)
 	p.votes.late(c.Tag, err)
@@ -352,6 +344,8 @@ func (p *poll) err() error {
 			v.Outcome = Held
 		case p.tally.no.has(i):
 			v.Outcome = NotAsked
+		case isSameServer(v.Err):
+			v.Outcome = Duplicate
 		case v.Err != nil:
 			v.Outcome = Failed
 		}

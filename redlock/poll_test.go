@@ -23,14 +23,13 @@ import (
 func quorum(t *testing.T, network func(i int) simnode.Network, n int) (*backend, []*simnode.Node) {
 	t.Helper()
 	nodes, ds := make([]*simnode.Node, n), make([]drivers.Driver, n)
-	b := &backend{budget: DefaultBudget, closing: make(chan struct{})}
+	b := &backend{budget: DefaultBudget, logger: slog.New(slog.DiscardHandler), closing: make(chan struct{})}
 	for i := range nodes {
 		nodes[i] = simnode.New()
 		ds[i] = nodes[i].Driver(network(i))
 		b.names = append(b.names, string(rune('a'+i)))
-		b.nodes = append(b.nodes, node.New(ds[i], node.Options{Name: b.names[i]}))
+		b.nodes = append(b.nodes, node.New(ds[i], node.Options{Name: b.names[i], Number: i + 1}))
 	}
-	b.roster = newRoster(ds, b.names, slog.New(slog.DiscardHandler))
 	return b, nodes
 }
 

@@ -61,7 +61,7 @@ func isExtending(cmd drivers.Command) bool {
 
 func (s *street) client() *locker.Client {
 	c := len(s.clients)
-	b := &backend{budget: DefaultBudget, closing: make(chan struct{})}
+	b := &backend{budget: DefaultBudget, logger: slog.New(slog.DiscardHandler), closing: make(chan struct{})}
 	ds := make([]drivers.Driver, len(s.nodes))
 	for i, n := range s.nodes {
 		ds[i] = n.Driver(func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
@@ -71,10 +71,8 @@ func (s *street) client() *locker.Client {
 			ds[i] = struct{ drivers.Driver }{ds[i]}
 		}
 		b.names = append(b.names, string(rune('a'+i)))
-		b.nodes = append(b.nodes, node.New(ds[i], node.Options{Name: b.names[i], Prefix: DefaultPrefix}))
+		b.nodes = append(b.nodes, node.New(ds[i], node.Options{Name: b.names[i], Prefix: DefaultPrefix, Number: i + 1}))
 	}
-	b.roster = newRoster(ds, b.names, slog.New(slog.DiscardHandler))
-	b.roster.unchecked = 0
 	s.backends, s.clients = append(s.backends, b), append(s.clients, locker.NewClient(b))
 	return s.clients[c]
 }
@@ -110,6 +108,12 @@ func (s *street) asked() int {
 	return len(s.attempts)
 }
 
+// tokenOf is the attempt's, without the node's number.
+func tokenOf(owner string) string {
+	token, _, _ := strings.Cut(owner, "|")
+	return token
+}
+
 func (s *street) note(i int, cmds []drivers.Command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,12 +121,12 @@ func (s *street) note(i int, cmds []drivers.Command) {
 		switch {
 		case isAcquiring(cmd):
 			mask := 1 << i
-			if s.attempts[cmd[6]]&mask != 0 && !s.extended[cmd[6]] {
+			if s.attempts[tokenOf(cmd[6])]&mask != 0 && !s.extended[tokenOf(cmd[6])] {
 				s.t.Errorf("node %d is asked twice for the same token", i)
 			}
-			s.attempts[cmd[6]] |= mask
+			s.attempts[tokenOf(cmd[6])] |= mask
 		case isExtending(cmd): // after which it may heal
-			s.extended[cmd[5]] = true
+			s.extended[tokenOf(cmd[5])] = true
 		case isTurn(cmd):
 			s.turns++
 		}

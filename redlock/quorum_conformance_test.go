@@ -40,9 +40,6 @@ func simulatedQuorum(t testing.TB, n int) conformance.QuorumStore {
 		node.Deliver = wire.Messages
 		open[i] = func() drivers.Driver {
 			return node.Driver(func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
-				if cmds[0][0] == "INFO" { // a simulated node does not say who it is
-					return []drivers.Reply{fmt.Sprintf("run_id:%p", node), ""}, nil
-				}
 				return wire.Deliver(ctx, cmds, func() []drivers.Reply {
 					commands.Add(int64(len(cmds)))
 					return execute()
@@ -65,13 +62,7 @@ func simulatedQuorum(t testing.TB, n int) conformance.QuorumStore {
 		}
 		return l
 	}
-	s.Duplicate = func() error {
-		l, err := build(append(open[:n-1:n-1], open[0]))
-		if err == nil {
-			_ = l.Close()
-		}
-		return err
-	}
+	s.Duplicate = func() (locker.Locker, error) { return build(append(open[:n-1:n-1], open[0])) }
 	return s
 }
 
@@ -103,19 +94,12 @@ func realQuorum(t testing.TB, driver string, n int) conformance.QuorumStore {
 	c := startCluster(t, n)
 	s := conformance.QuorumStore{
 		Client: func() locker.Locker { return c.client(t, driver, redlock.Budget(redlock.DefaultBudget)) },
-		Duplicate: func() error {
+		Duplicate: func() (locker.Locker, error) {
 			ds := make([]drivers.Driver, n)
 			for i := range ds {
 				ds[i] = open(t, driver, c[i%(n-1)].Addr()) // the last is the first
 			}
-			l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-			if err == nil {
-				return l.Close()
-			}
-			for _, d := range ds {
-				_ = d.Close()
-			}
-			return err
+			return redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 		},
 	}
 	for _, server := range c {

@@ -71,15 +71,14 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d }
 // most. Zero or not given: [DefaultBudget]. With less than [MinBudget], New fails.
 func Budget(d time.Duration) Option { return func(o *options) { o.budget = d } }
 
-// Logger gets warnings about the deployment, from New and, for nodes that were down then, later: an even number of
-// nodes, fewer than three, connected replicas, a server that was given twice. nil or not given: slog.Default.
+// Logger gets warnings about the deployment: from New an even number of nodes, or fewer than three; later, once for each
+// node, that it turned out to be the same server as another. nil or not given: slog.Default.
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// New returns a Locker that keeps its locks on the nodes behind ds. It asks every node who it is, for a second at most:
-// the same server given twice is an error, for it would count twice. Nodes that are down do not stop New; they are
-// checked in the background after they first answered, and one that turns out to be another's double does not vote from
-// then on. Until then it does. Closing the Locker closes ds; if New fails, they stay open. Options that cannot be used make
-// it fail with an error that matches locker.ErrInvalid.
+// New returns a Locker that keeps its locks on the nodes behind ds. It sends nothing: nodes may be down. A server that is
+// reached as two nodes, from the start or since an address has come to lead to it, has one vote; errors call the other one
+// a [Duplicate]. Closing the Locker closes ds; if New fails, they stay open. Options that cannot be used make it fail with an
+// error that matches locker.ErrInvalid.
 func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
 	b, err := newBackend(ds, opts)
 	if err != nil {
@@ -106,13 +105,9 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &backend{names: names, budget: o.budget, closing: make(chan struct{})}
-	b.roster = newRoster(ds, names, o.logger)
-	if err := b.roster.checkAll(); err != nil {
-		return nil, err
-	}
+	b := &backend{names: names, budget: o.budget, logger: o.logger, closing: make(chan struct{})}
 	for i, d := range ds {
-		b.nodes = append(b.nodes, node.New(d, node.Options{Name: names[i], Prefix: o.prefix, Timeout: o.timeout}))
+		b.nodes = append(b.nodes, node.New(d, node.Options{Name: names[i], Prefix: o.prefix, Timeout: o.timeout, Number: i + 1}))
 	}
 	switch n := len(ds); {
 	case n < 3:

@@ -26,7 +26,6 @@ type round struct {
 	used    bool        // a call may still come to the room
 	ballots []ballot    // by node
 	raises  []node.Call // by node; nil: none was sent
-	like    *node.Call  // an acquisition, for the others to have the same words
 	sent    nodeSet     // who was sent one
 	seen    nodeSet     // votes that have come
 	held    int         // how many of them were for somebody else
@@ -119,17 +118,9 @@ func (r *round) competing() bool {
 
 func (r *round) acquire(nodes nodeSet) {
 	nodes.each(func(i int) {
-		if err := r.b.roster.double(i); err != nil {
-			r.ballots[i].vote.Err = err
-			r.seen |= only(i)
-			r.acquire(r.attempt.deny(i, false))
-			return
-		}
 		r.told.ask(i)
 		r.sent |= only(i)
-		c := &r.ballots[i].call
-		r.b.nodes[i].StartAcquire(c, r.like, r.room.ready, i, &r.req, node.Acquisition{Quantum: quantum, Hint: r.hint})
-		r.like = c
+		r.b.nodes[i].StartAcquire(&r.ballots[i].call, r.room.ready, i, &r.req, node.Acquisition{Quantum: quantum, Hint: r.hint})
 	})
 }
 
@@ -137,7 +128,7 @@ func (r *round) acquire(nodes nodeSet) {
 func (r *round) answer(c *node.Call) {
 	n := len(r.ballots)
 	if c.Tag >= n {
-		err := c.Owned()
+		err := r.b.name(c.Tag-n, c.Owned())
 		r.contested = r.contested || errors.Is(err, locker.ErrNotHeld)
 		r.raised[c.Tag-n] = err
 		r.attempt.raise(c.Tag-n, err == nil)
@@ -162,13 +153,13 @@ func (r *round) answer(c *node.Call) {
 	if r.raises == nil {
 		r.raises, r.raised = make([]node.Call, n), make([]error, n)
 	}
-	raise.each(func(i int) { r.b.nodes[i].StartRaise(&r.raises[i], nil, r.room.ready, n+i, &r.req) })
+	raise.each(func(i int) { r.b.nodes[i].StartRaise(&r.raises[i], r.room.ready, n+i, &r.req) })
 }
 
 // note records the vote of node i, which has come before the round is settled.
 func (r *round) note(i int) *node.Vote {
 	v := &r.ballots[i].vote
-	*v = r.ballots[i].call.Vote()
+	*v = r.b.vote(&r.ballots[i].call, i)
 	r.heard(i, v)
 	r.told.answer(i, v.Err)
 	return v
@@ -181,7 +172,6 @@ func (r *round) heard(i int, v *node.Vote) {
 		r.b.health.silent(i)
 	case v.Granted, isHeld(v.Err):
 		r.b.health.answered(i, time.Since(r.start))
-		r.b.roster.answered(i)
 	}
 }
 
@@ -257,7 +247,7 @@ func (r *round) known(i int) {
 
 // Late is told of a vote that comes after the round was settled.
 func (r *round) Late(c *node.Call) {
-	v := c.Vote()
+	v := r.b.vote(c, c.Tag)
 	r.heard(c.Tag, &v)
 	if r.lease != nil {
 		r.b.late(r.lease, &r.req, c.Tag, v)
@@ -319,7 +309,7 @@ func (r *round) err() error {
 	}
 	n := len(r.ballots)
 	decided := r.attempt.outcome() == lost // by votes, and not for want of them
-	e := &QuorumError{Op: "acquire", Need: r.attempt.need, Votes: make([]Vote, n)}
+	e := &QuorumError{Op: "acquire", Need: r.attempt.need, Votes: make([]Vote, n), raising: r.attempt.token != 0}
 	foreign := 0
 	// When each node that is in order can be free; of one that was not needed for the decision nothing is known, and it
 	// is taken to be in order if it was before.
@@ -336,6 +326,9 @@ func (r *round) err() error {
 				if r.raised != nil && r.raised[i] != nil {
 					v.Outcome, v.Err = Failed, r.raised[i]
 				}
+				if isSameServer(v.Err) {
+					v.Outcome = Duplicate
+				}
 			}
 			free = append(free, 0)
 		case errors.As(v.Err, &held):
@@ -344,7 +337,7 @@ func (r *round) err() error {
 		case errors.Is(v.Err, locker.ErrForeignKey):
 			v.Outcome = Failed
 			foreign++
-		case r.b.roster.double(i) != nil:
+		case isSameServer(v.Err):
 			v.Outcome = Duplicate
 		case v.Err != nil:
 			v.Outcome = Failed

@@ -87,3 +87,40 @@ func TestVotesThatHaveComeCount(t *testing.T) {
 		})
 	}
 }
+
+// Answers that come while the process stands still, and its context ends, do not make a lock; the error says why not.
+func TestErrorOfAMajorityThatCameTooLate(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		b, _ := quorum(t, func(i int) simnode.Network {
+			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				time.Sleep(time.Duration(i+1) * time.Millisecond)
+				return execute(), nil
+			}
+		}, 5)
+		late := 0
+		for try := range 32 { // select draws lots
+			heard := 0
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			traced := locker.WithTrace(ctx, &locker.Trace{Voted: func(locker.Vote) {
+				if heard++; heard == 1 {
+					time.Sleep(20 * time.Millisecond)
+				}
+			}})
+			_, err := b.Acquire(traced, locker.Request{Key: fmt.Sprint("k", try), Token: "owner", TTL: time.Minute})
+			cancel()
+			if err == nil {
+				continue // the lots fell so
+			}
+			late++
+			if text := err.Error(); text != "no quorum: acquire: 5 of 5 nodes agreed, but not in time" {
+				t.Error(text)
+			}
+		}
+		if late == 0 {
+			t.Error("none came too late")
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

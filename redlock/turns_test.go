@@ -35,7 +35,7 @@ func (a *asks) wrap(_ int, d drivers.Driver) drivers.Driver {
 		defer a.mu.Unlock()
 		for _, cmd := range cmds {
 			if isAcquire(cmd) {
-				a.tokens[cmd[6]] = true
+				a.tokens[cmd[5]] = true
 			}
 		}
 	}, nil}

@@ -260,7 +260,7 @@ func TestGrantIsOfTheAttemptThatWon(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			if isAcquiring(cmds[0]) && !executed {
-				sent[cmds[0][6]] = time.Now() // at the same moment to all nodes
+				sent[strings.Split(cmds[0][6], "|")[0]] = time.Now() // at the same moment to all nodes
 			}
 		}
 		holder, w := s.client(), s.client()

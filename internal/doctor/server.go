@@ -28,7 +28,7 @@ func (p *patient) readInfo(ctx context.Context) {
 		if e.Code() != "NOPERM" {
 			fix = Refusal(e, p.Username).Fix
 		}
-		p.warn(check, fix+"; Redlock needs it, too, to notice a server that was given twice",
+		p.warn(check, fix,
 			"version, role, persistence and eviction are not known, because INFO is refused: %s", Short(e))
 		return
 	}

@@ -48,7 +48,7 @@ func (e *examination) count() {
 	}
 }
 
-// identity finds servers that were given twice: each would vote twice, and a majority would be none.
+// identity finds servers that were given twice: they vote once, so fewer may fail than it seems.
 func (e *examination) identity() {
 	const check = "identity"
 	byID, known, doubles := map[string]string{}, 0, false
@@ -61,7 +61,7 @@ func (e *examination) identity() {
 		if first, again := byID[id]; again {
 			doubles = true
 			e.add(check, Fail, "give every server once, by one address; what stands in its place must be another server",
-				"%s and %s are the same server (run_id %.8s…): it would vote twice", first, p.Name, id)
+				"%s and %s are the same server (run_id %.8s…): it has one vote", first, p.Name, id)
 		} else {
 			byID[id] = p.Name
 		}

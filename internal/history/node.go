@@ -58,11 +58,17 @@ func (l *NodeLog) Add(s NodeStep) {
 	case was == is:
 	case was == "" && s.Script == "extend", was == "" && s.Script == "raise", was == "" && s.Script == "claim":
 		l.add(s, "it created the lock")
-	case was != "" && (!releases || was != s.Owner):
+	case was != "" && (!releases || token(was) != token(s.Owner)): // of a node that was reached by two addresses, see alias.lua
 		l.add(s, "the lock was taken from its owner")
 	case is != "" && !strings.HasPrefix(is, "hold:") && s.After.Fence <= s.Before.Fence:
 		l.add(s, "granted with no greater counter")
 	}
+}
+
+// token is an owner's without the number of the node.
+func token(owner string) string {
+	t, _, _ := strings.Cut(owner, "|")
+	return t
 }
 
 func (l *NodeLog) add(s NodeStep, format string, args ...any) {

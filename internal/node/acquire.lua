@@ -1,12 +1,13 @@
 -- One attempt to take a lock; idempotent for its owner. Redis 5 or newer (TIME before a write).
 --
 -- KEYS: 1 lock  2 fencing counter  3 tombstone of this attempt        (one hash slot)
--- ARGV: 1 owner, unique to this attempt  2 TTL in ms  3 quantum in us: the clock is rounded down to it
+-- ARGV: 1 owner, unique to this attempt, see alias.lua  2 TTL in ms  3 quantum in us: the clock is rounded down to it
 --       4 hint: a counter seen on another node, "0" = none
 -- (Ten words with EVALSHA: of a client that has not authenticated, Redis takes no more, and "NOAUTH" would become
 -- "unauthenticated multibulk length".)
 -- reply: counter: granted | {0, PTTL, counter, begin of the owner} held by another
 --        | -1 this attempt was given up before it arrived | -2 the key holds something that is not a lock
+--        | -2-k this attempt has the lock already, as its node k
 -- (An array costs the server and the clients more than a number does.)
 local keep = '86400000'                        -- how long the counter outlives its use, in ms; see node.counterKeep
 local got = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
@@ -14,6 +15,9 @@ local cur, f = got[1], tonumber(got[2] or '0') or 0
 if cur and cur ~= ARGV[1] then
   local left = redis.call('PTTL', KEYS[1])
   if left == -1 then return -2 end
+-- include alias.lua
+  local k = alias(cur, ARGV[1])
+  if k > 0 then return -2 - k end
   return {0, left, f, string.sub(cur, 1, 8)}
 end
 if cur and f > 0 then return f end            -- delivered a second time: neither a new token nor a new TTL

@@ -67,7 +67,7 @@ type Vote struct {
 	Counter uint64
 	// Owner is the beginning of the holder's token.
 	Owner string
-	// Err is nil if Granted. Otherwise it is a *locker.HeldError, locker.ErrForeignKey, or a fault that names the node.
+	// Err is nil if Granted. Otherwise it is a *locker.HeldError, locker.ErrForeignKey, an *Alias, or a fault that names the node.
 	Err error
 	// Doubtful: the attempt may have been executed although no grant was seen, or may be yet. It has to be undone.
 	Doubtful bool
@@ -85,8 +85,8 @@ func (c *Call) Vote() Vote {
 	return v
 }
 
-// Owned reads the outcome of a raise, an extension or a release: nil, locker.ErrNotHeld, or a fault that leaves it
-// unknown and names the node.
+// Owned reads the outcome of a raise, an extension or a release: nil, locker.ErrNotHeld, an *Alias, or a fault that leaves
+// it unknown and names the node.
 func (c *Call) Owned() error {
 	if c.err != nil {
 		return c.node.fault(c.err)
@@ -103,67 +103,60 @@ type Acquisition struct {
 }
 
 // StartAcquire sends c, one attempt on a key that [Node.Check] allows. It is told through ready, which must have room for
-// every call that shares it. like, if not nil, is a call that was started with the same request: nodes of a Redlock have the
-// same names for a lock, and need not compose the same words each.
+// every call that shares it.
 //
-// So do StartRaise, StartExtend and StartRelease. c is used once, and was zero before.
-func (n *Node) StartAcquire(c, like *Call, ready chan<- *Call, tag int, req *locker.Request, a Acquisition) {
-	composed := c.prepare(n, like, ready, tag)
+// So are StartRaise, StartExtend and StartRelease. c is used once, and was zero before.
+func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Request, a Acquisition) {
+	c.node, c.ready, c.Tag = n, ready, tag
 	if n.cleaner.full() {
 		c.refuse(drivers.NotSent(errFull))
 		return
 	}
-	if !composed {
-		c.acquire(req, a)
-	}
+	c.acquire(req, a)
 	n.send(c)
 }
 
-// prepare makes c a call to n, and reports whether it has its words, which are those of like.
-func (c *Call) prepare(n *Node, like *Call, ready chan<- *Call, tag int) (composed bool) {
-	c.node, c.ready, c.Tag = n, ready, tag
-	if like != nil {
-		c.script, c.cmd = like.script, like.cmd
-	}
-	return c.script != nil // like may have been refused before it had any
+func (c *Call) acquire(req *locker.Request, a Acquisition) {
+	var room [96]byte
+	owner := c.node.appendOwner(room[:0], req)
+	k := partsOf(c.node.prefix, req.Key, req.Token, tombstoneKey, strconv.AppendUint(owner, a.Hint, 10))
+	acquireScript.call(c, "3", k.lock, k.derived[fenceKey], k.derived[tombstoneKey],
+		k.args[:len(owner)], milliseconds(req.TTL), decimal(uint64(a.Quantum)), k.args[len(owner):])
 }
 
-func (c *Call) acquire(req *locker.Request, a Acquisition) {
-	var room [20]byte
-	k := partsOf(c.node.prefix, req.Key, req.Token, tombstoneKey, strconv.AppendUint(room[:0], a.Hint, 10))
-	acquireScript.call(c, "3", k.lock, k.derived[fenceKey], k.derived[tombstoneKey],
-		req.Token, milliseconds(req.TTL), decimal(uint64(a.Quantum)), k.args)
+// appendOwner appends the value of the lock that req names; see alias.lua.
+func (n *Node) appendOwner(b []byte, req *locker.Request) []byte {
+	return append(append(b, req.Token...), n.number...)
 }
 
 // StartRaise asks the node to raise its counter to req.Fence.
-func (n *Node) StartRaise(c, like *Call, ready chan<- *Call, tag int, req *locker.Request) {
-	if !c.prepare(n, like, ready, tag) {
-		k := partsOf(n.prefix, req.Key, "", fenceKey, nil)
-		raiseScript.call(c, "2", k.lock, k.derived[fenceKey], req.Token, decimal(req.Fence))
-	}
+func (n *Node) StartRaise(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
+	c.node, c.ready, c.Tag = n, ready, tag
+	var room [64]byte
+	k := partsOf(n.prefix, req.Key, "", fenceKey, n.appendOwner(room[:0], req))
+	raiseScript.call(c, "2", k.lock, k.derived[fenceKey], k.args, decimal(req.Fence))
 	n.send(c)
 }
 
 // StartExtend sends one extension.
-func (n *Node) StartExtend(c, like *Call, ready chan<- *Call, tag int, req *locker.Request) {
-	if !c.prepare(n, like, ready, tag) {
-		c.extend(req)
-	}
+func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
+	c.node, c.ready, c.Tag = n, ready, tag
+	c.extend(req)
 	n.send(c)
 }
 
 func (c *Call) extend(req *locker.Request) {
-	k := partsOf(c.node.prefix, req.Key, "", fenceKey, nil)
-	extendScript.call(c, "2", k.lock, k.derived[fenceKey], req.Token, milliseconds(req.TTL), decimal(req.Fence))
+	var room [64]byte
+	k := partsOf(c.node.prefix, req.Key, "", fenceKey, c.node.appendOwner(room[:0], req))
+	extendScript.call(c, "2", k.lock, k.derived[fenceKey], k.args, milliseconds(req.TTL), decimal(req.Fence))
 }
 
 // StartRelease sends one release. landed says that all acquisitions of req are known to have been executed; otherwise they
 // are also kept from landing later. turn is the ID of the Turn on this node that they were made by, if any. See also
 // [Node.ReleaseLater] and [Node.Undo].
-func (n *Node) StartRelease(c, like *Call, ready chan<- *Call, tag int, req *locker.Request, landed bool, turn string) {
-	if !c.prepare(n, like, ready, tag) {
-		c.release(req, tombstoneOf(req, landed), wakesTurn, turn)
-	}
+func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *locker.Request, landed bool, turn string) {
+	c.node, c.ready, c.Tag = n, ready, tag
+	c.release(req, tombstoneOf(req, landed), wakesTurn, turn)
 	n.send(c)
 }
 
@@ -181,7 +174,7 @@ func (c *Call) release(req *locker.Request, tombstone int64, w wakes, turn strin
 	var room [160]byte
 	args := room[:0]
 	if w == wakesTurn {
-		args = append(append(args, req.Token...), ':')
+		args = append(c.node.appendOwner(args, req), ':')
 	}
 	args = append(strconv.AppendInt(args, tombstone, 10), ':')
 	args = append(strconv.AppendInt(args, inMilliseconds(max(0, req.Keep)), 10), ':')
@@ -190,7 +183,7 @@ func (c *Call) release(req *locker.Request, tombstone int64, w wakes, turn strin
 	case wakesNext:
 		k := partsOf(c.node.prefix, req.Key, req.Token, waitersKey, args)
 		d := &k.derived
-		handoverScript.call(c, "5", k.lock, d[tombstoneKey], d[fenceKey], d[queueKey], d[waitersKey], req.Token, k.args)
+		handoverScript.call(c, "5", k.lock, d[tombstoneKey], d[fenceKey], d[queueKey], d[waitersKey], req.Token+c.node.number, k.args)
 	case wakesTurn:
 		args = append(append(args, ':'), turn...)
 		k := partsOf(c.node.prefix, req.Key, req.Token, turnKey, args)
@@ -203,7 +196,7 @@ func (c *Call) release(req *locker.Request, tombstone int64, w wakes, turn strin
 		}
 		k := partsOf(c.node.prefix, req.Key, req.Token, tombstoneKey, args)
 		d := &k.derived
-		releaseScript.call(c, "3", k.lock, d[tombstoneKey], d[fenceKey], req.Token, k.args)
+		releaseScript.call(c, "3", k.lock, d[tombstoneKey], d[fenceKey], req.Token+c.node.number, k.args)
 	}
 }
 
@@ -222,7 +215,7 @@ func (n *Node) Undo(req *locker.Request, landed bool) {
 }
 
 func (n *Node) undoing(req *locker.Request, landed bool, w wakes) cleanup {
-	c := cleanup{keys: keysOf(n.prefix + req.Key), token: req.Token, ttl: req.TTL, landed: landed, wakes: w}
+	c := cleanup{keys: keysOf(n.prefix + req.Key), token: req.Token, number: n.number, ttl: req.TTL, landed: landed, wakes: w}
 	if req.Keep > 0 {
 		c.keep = time.Now().Add(req.Keep)
 	}

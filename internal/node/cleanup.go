@@ -25,9 +25,10 @@ const (
 
 // cleanup is the undoing of an attempt whose outcome is not known, or a release that was not answered.
 type cleanup struct {
-	keys  keys
-	token string
-	ttl   time.Duration
+	keys   keys
+	token  string
+	number string // of the node, see alias.lua
+	ttl    time.Duration
 	// landed: the acquisition is known to have been executed, so that no tombstone is needed.
 	landed  bool
 	wakes   wakes
@@ -168,14 +169,14 @@ func (c *cleanup) command(token string) (*script, drivers.Command) {
 	gone := k.gone + c.token
 	switch c.wakes {
 	case wakesNext:
-		return handoverScript, handoverScript.command([]string{k.lock, gone, k.fence, k.queue(), k.waiters()}, c.token, args)
+		return handoverScript, handoverScript.command([]string{k.lock, gone, k.fence, k.queue(), k.waiters()}, c.token+c.number, args)
 	case wakesTurn:
 		return turnReleaseScript, turnReleaseScript.command(
-			[]string{k.lock, gone, k.fence, k.turn(), k.queue(), k.waiters()}, c.token+":"+args+":"+c.turn)
+			[]string{k.lock, gone, k.fence, k.turn(), k.queue(), k.waiters()}, c.token+c.number+":"+args+":"+c.turn)
 	case wakesPolls:
-		return releaseScript, releaseScript.command([]string{k.lock, gone, k.fence}, c.token, args+":"+k.free())
+		return releaseScript, releaseScript.command([]string{k.lock, gone, k.fence}, c.token+c.number, args+":"+k.free())
 	default:
-		return releaseScript, releaseScript.command([]string{k.lock, gone, k.fence}, c.token, args+":")
+		return releaseScript, releaseScript.command([]string{k.lock, gone, k.fence}, c.token+c.number, args+":")
 	}
 }
 

@@ -41,6 +41,8 @@ func decodeVote(reply drivers.Reply) (Vote, error) {
 		return Vote{}, errGivenUp
 	case n == -2:
 		return Vote{}, locker.ErrForeignKey
+	case n < -2 && n >= -2-maxNumber:
+		return Vote{}, &Alias{int(-2 - n)}
 	}
 	r, _ := reply.([]drivers.Reply)
 	integer := func(i int) int64 {
@@ -61,6 +63,15 @@ func decodeVote(reply drivers.Reply) (Vote, error) {
 	return Vote{}, unexpected(reply)
 }
 
+// Alias is why the answer of a server is not that of the node that was asked: what it has is the same attempt's, as another of
+// its nodes. Of an acquisition it says that nothing was done, of a release that the lock was deleted.
+type Alias struct{ Number int }
+
+// maxNumber is more than any node's.
+const maxNumber = 64
+
+func (e *Alias) Error() string { return fmt.Sprintf("the same server as node %d", e.Number) }
+
 // What releases add to their reply.
 const (
 	again  = 8  // the next owner was not found yet among many that are dead
@@ -73,6 +84,12 @@ func decodeOwned(reply drivers.Reply) error {
 	case drivers.ServerError:
 		return r
 	case int64:
+		switch k := r / 32; r % 32 &^ (again | waited) {
+		case 0, 1, 3:
+			if 0 < k && k <= maxNumber {
+				return &Alias{int(k)}
+			}
+		}
 		switch r &^ (again | waited) {
 		case 0:
 			return errGone
@@ -110,6 +127,9 @@ func known(err error) bool {
 	var e drivers.ServerError
 	if errors.As(err, &e) {
 		return refusals[e.Code()]
+	}
+	if _, ok := errors.AsType[*Alias](err); ok {
+		return true
 	}
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp)
 }

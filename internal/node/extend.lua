@@ -2,11 +2,16 @@
 --
 -- KEYS: 1 lock  2 fencing counter      (one hash slot)
 -- ARGV: 1 owner  2 TTL in ms  3 token of this lease
--- reply: 1 extended | 0 nobody's | 3 a newer token has been issued | 4 another owner's
+-- reply: 1 extended | 0 nobody's | 3 a newer token has been issued | 4 another owner's | 32 k: held by this owner as its node k
 local keep = 86400000                          -- as in acquire.lua
 local cur = redis.pcall('GET', KEYS[1])
-if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
-if cur ~= ARGV[1] then return cur and cur ~= 'hold:' .. ARGV[1] and 4 or 0 end
+if type(cur) == 'table' then return string.find(cur.err, 'WRONGTYPE', 1, true) and 4 or cur end
+if cur ~= ARGV[1] then
+-- include alias.lua
+  local k = alias(cur, ARGV[1])
+  if k > 0 then return 32 * k end
+  return cur and cur ~= 'hold:' .. ARGV[1] and 4 or 0
+end
 local f, token = tonumber(redis.call('GET', KEYS[2]) or '0') or 0, tonumber(ARGV[3])
 if f > token then return 3 end                -- a second copy of our key, granted after somebody else's turn
 -- The counter of a lock that is held for long must not expire under it. Repairs are best effort (pcall): extending works

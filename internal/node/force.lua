@@ -15,7 +15,13 @@ local o, free = string.sub(rest, 1, length), string.sub(rest, length + 1)
 local r = 0
 local cur = redis.pcall('GET', lock)
 if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
-if cur == o and redis.call('PTTL', lock) >= 0 then
+if type(cur) == 'table' then cur = false end
+local own = cur == o
+if turn and not own then                       -- the number is that of the node on which the owner was seen
+-- include alias.lua
+  own = alias(cur, o) > 0
+end
+if own and redis.call('PTTL', lock) >= 0 then
   redis.call('DEL', lock)                      -- before any SET: DEL is allowed when the server is out of memory
   -- An acquisition of this owner that is still on its way would take the lock again. The mark is not the one that lets a
   -- release say "deleted": the owner's own Unlock must find that the lock is lost.

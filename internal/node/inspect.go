@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,13 @@ type State struct {
 	owner string // the whole value
 }
 
+// token is the owner's without the number of the node, see alias.lua, which differs from node to node.
+func (s State) token() string {
+	return numbered.ReplaceAllString(s.owner, "")
+}
+
+var numbered = regexp.MustCompile(`\|[1-9]\d?$`)
+
 // OwnedBy reports whether the owner's token begins with prefix. Nobody's begins with anything, a kept lock's is its last
 // owner's.
 func (s State) OwnedBy(prefix string) bool {
@@ -24,7 +32,10 @@ func (s State) OwnedBy(prefix string) bool {
 }
 
 // SameOwner reports whether two nodes have the lock for the same attempt.
-func (s State) SameOwner(t State) bool { return s.owner != "" && s.owner == t.owner }
+func (s State) SameOwner(t State) bool { return s.owner != "" && s.token() == t.token() }
+
+// SameServer reports whether two answers are of one server: no two nodes have the same number for an owner.
+func (s State) SameServer(t State) bool { return s.owner == t.owner && s.token() != s.owner }
 
 // kept is what the value of a lock begins with that nobody has and nobody may have yet; see undo.lua.
 const kept = "hold:"
@@ -76,7 +87,7 @@ func decodeState(reply drivers.Reply) (State, error) {
 		s.State = locker.LockForeign
 	case 1:
 		s.State, s.owner, s.Remaining = locker.LockHeld, owner, span(n[1])
-		token, isKept := strings.CutPrefix(owner, kept)
+		token, isKept := strings.CutPrefix(s.token(), kept)
 		if isKept {
 			s.State = locker.LockKept
 		}
@@ -99,12 +110,13 @@ func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRe
 
 func (c *Call) force(key string, s State, onRedlock bool) {
 	k := keysOf(c.node.prefix + key)
+	gone := k.gone + s.token()
 	owner := milliseconds(s.Remaining+cleanupLife) + ":" + strconv.Itoa(len(s.owner)) + ":" + s.owner
 	if onRedlock {
-		forceScript.call(c, "6", k.lock, k.gone+s.owner, k.fence, k.queue(), k.waiters(), k.turn(), owner)
+		forceScript.call(c, "6", k.lock, gone, k.fence, k.queue(), k.waiters(), k.turn(), owner)
 		return
 	}
-	forceScript.call(c, "5", k.lock, k.gone+s.owner, k.fence, k.queue(), k.waiters(), owner+k.free())
+	forceScript.call(c, "5", k.lock, gone, k.fence, k.queue(), k.waiters(), owner+k.free())
 }
 
 // More reports whether a call that hands the lock on has to be made again to find the next owner.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,12 +24,16 @@ type Options struct {
 	Name    string        // what errors call the node, such as its address
 	Prefix  string        // put before every key
 	Timeout time.Duration // bounds one exchange; 0: drivers.DefaultTimeout
+	// Number, from 1, is the node's among those of a Redlock: part of the value of its locks, so that a server that is reached as
+	// two nodes shows. 0: it decides alone.
+	Number int
 }
 
 // Node is one Redis node. It is safe for concurrent use.
 type Node struct {
 	name    string
 	prefix  string
+	number  string // what the values of its locks end in; see alias.lua
 	driver  drivers.Driver
 	queue   *queue
 	cleaner *cleaner
@@ -47,9 +52,14 @@ func New(d drivers.Driver, o Options) *Node {
 	}
 	q := newQueue(d, o.Timeout)
 	closing := make(chan struct{})
+	number := ""
+	if o.Number > 0 {
+		number = "|" + strconv.Itoa(o.Number)
+	}
 	return &Node{
 		name:    o.Name,
 		prefix:  o.Prefix,
+		number:  number,
 		driver:  d,
 		queue:   q,
 		cleaner: &cleaner{queue: q, closing: closing},

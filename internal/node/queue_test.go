@@ -62,7 +62,7 @@ func TestCommandGoesOnWithoutItsCaller(t *testing.T) {
 		calls := make([]Call, maxLanes+2)
 		for i := range calls {
 			req := request("a")
-			n.StartExtend(&calls[i], nil, make(chan *Call, 1), i, &req)
+			n.StartExtend(&calls[i], make(chan *Call, 1), i, &req)
 			if calls[i].Follow(late) {
 				t.Errorf("call %d is done", i)
 			}

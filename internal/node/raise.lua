@@ -5,8 +5,13 @@
 -- KEYS: 1 lock  2 fencing counter      (one hash slot)
 -- ARGV: 1 owner  2 token
 -- reply: 1 accepted (also on repetition) | 0 refused: not held by this owner, or the counter is past the token
+--        | 32 k: held by this owner as its node k
 local keep = 86400000                          -- as in acquire.lua
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+local cur = redis.call('GET', KEYS[1])
+if cur ~= ARGV[1] then
+-- include alias.lua
+  return 32 * alias(cur, ARGV[1])
+end
 local f, token = tonumber(redis.call('GET', KEYS[2]) or '0') or 0, tonumber(ARGV[2])
 if f > token then return 0 end
 if f < token then

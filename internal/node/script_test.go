@@ -263,7 +263,7 @@ func TestRefusalInAScriptLeavesNoDoubt(t *testing.T) {
 		req := request("a")
 		ready := make(chan *Call, 1)
 		var c Call
-		n.StartAcquire(&c, nil, ready, 0, &req, Acquisition{Quantum: 1})
+		n.StartAcquire(&c, ready, 0, &req, Acquisition{Quantum: 1})
 		v := (<-ready).Vote()
 		var e drivers.ServerError
 		if !errors.As(v.Err, &e) || e.Code() != code || v.Doubtful {
@@ -400,5 +400,78 @@ func TestReleaseCertifiesThatNoNewerTokenWasIssued(t *testing.T) {
 		if s.Cmd(t, "EXISTS", "k") != int64(0) {
 			t.Error("the lock is still there")
 		}
+	}
+}
+
+// A Redlock's node that is reached by the number of another one says so to the owner of its lock, and does nothing but release.
+func TestScriptsTellNodesApart(t *testing.T) {
+	s, n := real(t)
+	k := keysOf("k")
+	names := []string{k.lock, k.fence}
+	ask := func(sc *script, keys []string, args ...string) drivers.Reply {
+		return send(t, n, sc, sc.command(keys, args...))
+	}
+	acquire := func(value, token string) drivers.Reply {
+		return ask(acquireScript, []string{k.lock, k.fence, k.gone + token}, value, "60000", "1", "0")
+	}
+	release := func(value, tomb string) drivers.Reply {
+		return ask(releaseScript, []string{k.lock, k.gone + "a", k.fence}, value, tomb+":0:0:")
+	}
+	counter, _ := acquire("a|3", "a").(int64)
+	if counter <= 0 {
+		t.Fatal("not granted")
+	}
+	s.Cmd(t, "PEXPIRE", k.lock, 30_000)
+	for what, tt := range map[string]struct{ got, want drivers.Reply }{
+		"acquire by another number":              {acquire("a|12", "a"), int64(-5)},
+		"acquire by the same":                    {acquire("a|3", "a"), counter},
+		"raise by another number":                {ask(raiseScript, names, "a|1", decimal(uint64(counter)+7)), int64(3 * 32)},
+		"extend by another number":               {ask(extendScript, names, "a|2", "60000", decimal(uint64(counter))), int64(3 * 32)},
+		"extend by an owner that begins alike":   {ask(extendScript, names, "a|3|2", "60000", decimal(uint64(counter))), int64(0)},
+		"extend by none":                         {ask(extendScript, names, "a", "60000", decimal(uint64(counter))), int64(0)},
+		"extend by another owner":                {ask(extendScript, names, "b|3", "60000", decimal(uint64(counter))), int64(0)},
+		"release by another owner":               {release("b|3", "0"), int64(0)},
+		"clean-up by another number, once":       {release("a|1", "60000"), int64(0)},
+		"clean-up by another number, once again": {release("a|1", "60000"), int64(0)},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: %v, want %v", what, tt.got, tt.want)
+		}
+	}
+	if f, left := s.Cmd(t, "GET", k.fence), pttl(t, s, k.lock); f != decimal(uint64(counter)) || left > 30*time.Second || s.Cmd(t, "GET", k.lock) != "a|3" {
+		t.Errorf("it has counter %v, was %d, and lives for %v", f, counter, left)
+	}
+	if r := release("a|1", "0"); r != int64(3*32+1) || s.Cmd(t, "EXISTS", k.lock) != int64(0) {
+		t.Errorf("release by another number: %v", r)
+	}
+	// The tombstone of the clean-up is the whole attempt's.
+	if r := acquire("a|3", "a"); r != int64(-1) {
+		t.Errorf("an attempt that was cleaned up under another number answers %v", r)
+	}
+	// A release that was executed under one number says so again to that one only.
+	acquire("b|1", "b")
+	gone := []string{k.lock, k.gone + "b", k.fence}
+	for i, tt := range []struct {
+		value string
+		want  int64
+	}{{"b|1", 1}, {"b|2", 0}} {
+		if r := ask(releaseScript, gone, tt.value, "60000:0:0:"); r != tt.want {
+			t.Errorf("release %d, by %s: %v, want %d", i, tt.value, r, tt.want)
+		}
+	}
+}
+
+// Attempts of those who decide alone have no number, also if another library's value looks as if it had.
+func TestOwnersWithoutNumbersAreComparedWhole(t *testing.T) {
+	s, n := real(t)
+	s.Cmd(t, "SET", "k", "a|1", "PX", 60_000)
+	if _, err := n.Acquire(t.Context(), locker.Request{Key: "k", Token: "a", TTL: time.Minute}); !errors.Is(err, locker.ErrHeld) {
+		t.Error(err)
+	}
+	if err := n.Release(t.Context(), locker.Request{Key: "k", Token: "a", TTL: time.Minute}); !errors.Is(err, locker.ErrNotHeld) {
+		t.Error(err)
+	}
+	if v := s.Cmd(t, "GET", "k"); v != "a|1" {
+		t.Errorf("left is %v", v)
 	}
 }

@@ -104,7 +104,7 @@ func TestTurnIsHandedOn(t *testing.T) {
 		}
 		req := &locker.Request{Key: "k", Token: "o", TTL: time.Minute}
 		ready := make(chan *Call, 1)
-		n.StartAcquire(new(Call), nil, ready, 0, req, Acquisition{Quantum: 1})
+		n.StartAcquire(new(Call), ready, 0, req, Acquisition{Quantum: 1})
 		if v := (<-ready).Vote(); !v.Granted {
 			t.Fatal(v)
 		}

@@ -27,22 +27,23 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 		k := keysOf(fmt.Sprintf("k%d", round))
 		for step := range 25 {
 			owner := string(rune('a' + rnd.IntN(3)))
+			value := owner + pick(rnd, "", "|1", "|2", "|12")
 			number := fmt.Sprint(rnd.IntN(8))
 			var sc *script
 			var cmd drivers.Command
 			switch rnd.IntN(7) {
 			case 0, 1, 2:
 				sc = acquireScript
-				cmd = sc.command([]string{k.lock, k.fence, k.gone + owner}, owner, "60000", never, number)
+				cmd = sc.command([]string{k.lock, k.fence, k.gone + owner}, value, "60000", never, number)
 			case 3:
 				sc = raiseScript
-				cmd = sc.command([]string{k.lock, k.fence}, owner, number)
+				cmd = sc.command([]string{k.lock, k.fence}, value, number)
 			case 4:
 				sc = extendScript
-				cmd = sc.command([]string{k.lock, k.fence}, owner, pick(rnd, "30000", "90000"), number)
+				cmd = sc.command([]string{k.lock, k.fence}, value, pick(rnd, "30000", "90000"), number)
 			case 5:
 				sc = releaseScript
-				cmd = sc.command([]string{k.lock, k.gone + owner, k.fence}, owner,
+				cmd = sc.command([]string{k.lock, k.gone + owner, k.fence}, value,
 					pick(rnd, "0", "60000")+":"+pick(rnd, "0", "0", "60000")+":"+pick(rnd, "0", number)+":")
 			default: // somebody interferes
 				switch rnd.IntN(3) {
@@ -129,6 +130,7 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 		turns := round%2 == 1
 		for range 40 {
 			owner := string(owners[rnd.IntN(len(owners))])
+			value := owner + pick(rnd, "", "|1", "|2")
 			token := pick(rnd, "0", fmt.Sprint(8000000000000000+rnd.IntN(12)))
 			channel := pick(rnd, "", "0", "0", "1:1", "nobody listens")
 			ticket := pick(rnd, "0", "0", "1", "2", "9000000000000000")
@@ -150,10 +152,10 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 			case dice < 7:
 				both(claimScript, []string{k.lock, k.fence}, ttl+":"+owner)
 			case dice < 9 && turns:
-				both(acquireScript, []string{k.lock, k.fence, k.gone + owner}, owner, "60000", "1", "0")
+				both(acquireScript, []string{k.lock, k.fence, k.gone + owner}, value, "60000", "1", "0")
 			case dice < 12 && turns:
 				both(turnReleaseScript, []string{k.lock, k.gone + owner, k.fence, k.turn(), k.queue(), k.waiters()},
-					owner+":"+undo+":"+pick(rnd, "", owner, string(owners[rnd.IntN(len(owners))])))
+					value+":"+undo+":"+pick(rnd, "", owner, string(owners[rnd.IntN(len(owners))])))
 			case dice < 10:
 				both(handoverScript, []string{k.lock, k.gone + owner, k.fence, k.queue(), k.waiters()}, owner, undo)
 			case dice < 11:
@@ -163,7 +165,7 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 			case dice < 14:
 				both(inspectScript, []string{k.lock, k.fence, k.queue(), k.waiters()})
 			case dice < 15:
-				names, owner := []string{k.lock, k.gone + owner, k.fence, k.queue(), k.waiters()}, pick(rnd, owner, owner, "hold:"+owner)
+				names, owner := []string{k.lock, k.gone + owner, k.fence, k.queue(), k.waiters()}, pick(rnd, owner, value, "hold:"+value)
 				if turns {
 					names = append(names, k.turn())
 				}

@@ -46,7 +46,7 @@ func (n *Node) force(l line, gone, arg string) drivers.Reply {
 	mark, _ := l.get(gone)
 	var r int64
 	switch {
-	case held && cur.value == o && !cur.expires.IsZero():
+	case held && (cur.value == o || l.turns != "" && alias(cur.value, o) > 0) && !cur.expires.IsZero():
 		delete(l.keys, l.lock)
 		l.keys[gone] = entry{value: "f", expires: time.Now().Add(time.Duration(number(p[0])) * time.Millisecond)}
 		l.drop(o)

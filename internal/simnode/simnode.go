@@ -252,6 +252,9 @@ func (n *Node) acquire(keys, args []string) drivers.Reply {
 		if cur.expires.IsZero() {
 			return int64(-2)
 		}
+		if k := alias(cur.value, args[0]); k > 0 {
+			return -2 - k
+		}
 		return []drivers.Reply{int64(0), n.left(cur), f, cur.value[:min(8, len(cur.value))]}
 	}
 	if held && f > 0 {
@@ -273,7 +276,7 @@ func (n *Node) acquire(keys, args []string) drivers.Reply {
 
 func (n *Node) raise(keys, args []string) drivers.Reply {
 	if cur, _ := n.get(keys[0]); cur.value != args[0] {
-		return int64(0)
+		return 32 * alias(cur.value, args[0])
 	}
 	f, token := n.counter(keys[1]), number(args[1])
 	if f > token {
@@ -288,6 +291,9 @@ func (n *Node) raise(keys, args []string) drivers.Reply {
 func (n *Node) extend(keys, args []string) drivers.Reply {
 	cur, _ := n.get(keys[0])
 	if cur.value != args[0] {
+		if k := alias(cur.value, args[0]); k > 0 {
+			return 32 * k
+		}
 		if cur.value != "" && cur.value != "hold:"+args[0] {
 			return int64(4)
 		}
@@ -320,9 +326,13 @@ func (n *Node) release(keys, args []string) drivers.Reply {
 }
 
 func (n *Node) undo(lock, gone, fence, owner, tomb, rest, token string) int64 {
-	r := int64(0)
+	r, k := int64(0), int64(0)
 	mark, _ := n.get(gone)
-	if cur, held := n.get(lock); held && cur.value == owner {
+	cur, held := n.get(lock)
+	if held {
+		k = alias(cur.value, owner)
+	}
+	if held && cur.value == owner || k > 0 && tomb == "0" {
 		delete(n.keys, lock)
 		r = 1
 		if token != "0" && n.counter(fence) > number(token) {
@@ -331,18 +341,33 @@ func (n *Node) undo(lock, gone, fence, owner, tomb, rest, token string) int64 {
 		if rest != "0" {
 			n.keys[lock] = entry{value: "hold:" + owner, expires: n.after(rest)}
 		}
-	} else if held && cur.value != "hold:"+owner || !held && mark.value == "f" {
+		r += 32 * k
+	} else if k == 0 && (held && cur.value != "hold:"+owner || !held && mark.value == "f") {
 		r = 4
 	}
 	if tomb != "0" {
-		if r%4 == 0 && mark.value == "d" {
+		_, number, numbered := strings.Cut(owner, "|")
+		deleted := "d"
+		if numbered {
+			deleted += "|" + number
+		}
+		if r%4 == 0 && mark.value == deleted {
 			return 2
 		}
 		left := "x"
 		if r == 1 {
-			left = "d"
+			left = deleted
 		}
 		n.keys[gone] = entry{value: left, expires: n.after(tomb)}
 	}
 	return r
+}
+
+// alias is the number of the node under which a lock is the owner's, if that is another one than the owner has here, or 0.
+func alias(value, owner string) int64 {
+	i := strings.LastIndexByte(owner, '|')
+	if i < 0 || value == owner || !strings.HasPrefix(value, owner[:i+1]) {
+		return 0
+	}
+	return number(value[i+1:])
 }

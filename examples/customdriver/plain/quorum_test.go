@@ -61,13 +61,7 @@ func TestQuorum(t *testing.T) {
 			}
 			return l
 		}
-		s.Duplicate = func() error {
-			l, err := open([]drivers.Config{servers[0], servers[1], servers[0]})
-			if err == nil {
-				_ = l.Close()
-			}
-			return err
-		}
+		s.Duplicate = func() (locker.Locker, error) { return open([]drivers.Config{servers[0], servers[1], servers[0]}) }
 		return s
 	}})
 }

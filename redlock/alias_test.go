@@ -1,0 +1,145 @@
+package redlock_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/redlock"
+)
+
+// overNodes makes a client of simulated nodes, in virtual time. network may be nil.
+func overNodes(t *testing.T, nodes []*simnode.Node, network func(i int) simnode.Network) *locker.Client {
+	t.Helper()
+	ds := make([]drivers.Driver, len(nodes))
+	for i, n := range nodes {
+		ds[i] = n.Driver(network(i))
+	}
+	l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// An attempt that won by one of two addresses of a server is in doubt about the other one. What is done about that leaves the
+// lock there to the first: it extends, and its release is the one that counts.
+func TestCleanUpOfADuplicateSparesTheVote(t *testing.T) {
+	for _, second := range []int{0, 1} { // which of the two addresses is slower, and loses its reply
+		virtual.Test(t, func(t *testing.T) {
+			server := simnode.New()
+			nodes := []*simnode.Node{server, server, simnode.New(), simnode.New()}
+			l := overNodes(t, nodes, func(i int) simnode.Network {
+				return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+					doubtful, acquires := i == second, isAcquire(cmds[0])
+					if doubtful == acquires { // its acquisition comes after the others, its release before
+						time.Sleep(time.Millisecond)
+					}
+					replies := execute()
+					if doubtful && acquires {
+						return nil, io.EOF
+					}
+					return replies, nil
+				}
+			})
+			lease, err := l.TryLock(t.Context(), "k", locker.NoRenewal())
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // for the clean-up
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Errorf("the lock was deleted on a server that had granted it: %v", err)
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(time.Minute)
+			for i, n := range nodes {
+				if left := n.Left(); len(left) != 0 {
+					t.Errorf("left on node %d: %q", i+1, left)
+				}
+			}
+		})
+	}
+}
+
+// MinHold keeps a lock also on nodes that grant it when it has been released already.
+func TestMinHoldOnNodesThatGrantLate(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		const minHold = 20 * time.Second
+		nodes := []*simnode.Node{simnode.New(), simnode.New(), simnode.New()}
+		var late atomic.Bool
+		late.Store(true)
+		l := overNodes(t, nodes, func(i int) simnode.Network {
+			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				if i == 2 && late.Swap(false) {
+					time.Sleep(3 * time.Second)
+				}
+				return execute(), nil
+			}
+		})
+		start := time.Now()
+		lease, err := l.TryLock(t.Context(), "k", locker.MinHold(minHold), locker.NoRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		locked := func() (n int) {
+			for _, n1 := range nodes {
+				if slices.Contains(n1.Keys(), redlock.DefaultPrefix+"k") {
+					n++
+				}
+			}
+			return n
+		}
+		time.Sleep(5 * time.Second)
+		if n := locked(); n != 3 {
+			t.Errorf("%d nodes keep it, want 3", n)
+		}
+		time.Sleep(time.Until(start.Add(minHold + time.Second)))
+		if n := locked(); n != 0 {
+			t.Errorf("%d nodes keep it for longer", n)
+		}
+	})
+}
+
+// Where a majority has granted, and not raised its counters in time, the error is about the second round.
+func TestErrorOfTheSecondRound(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		nodes := make([]*simnode.Node, 5)
+		for i := range nodes {
+			nodes[i] = simnode.New()
+			nodes[i].Skew = time.Duration(i) * time.Second // so that four have to raise
+		}
+		l := overNodes(t, nodes, func(i int) simnode.Network {
+			return func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				switch {
+				case isRaise(cmds[0]) && i == 0:
+					return []drivers.Reply{drivers.ServerError("OOM command not allowed")}, nil
+				case isRaise(cmds[0]):
+					<-ctx.Done()
+					return nil, io.EOF
+				}
+				return execute(), nil
+			}
+		})
+		_, err := l.TryLock(t.Context(), "k")
+		wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
+		wantText(t, err, "no quorum: acquire, second round: 1 of 5 nodes agreed, 3 are needed: node 1 failed (OOM", "no answer")
+	})
+}
