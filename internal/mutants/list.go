@@ -7,7 +7,7 @@ package main
 var mutants = []mutant{
 	// Nothing is planted: what is said to notice the others must not notice this.
 	{"none", nil, []killer{simulated(200).but("nothing is wrong")}},
-	{"DEL without compare, script", []patch{{"internal/node/undo.lua", "if cur == o or k > 0 then", "if cur then"}},
+	{"DEL without compare, script", []patch{{"internal/node/undo.lua", "if cur == o or k > 0 and tomb == '0' then", "if cur then"}},
 		[]killer{test("internal/node", "TestReleaseScript|TestTwin")}},
 	{"DEL without compare, twin", []patch{{"internal/simnode/simnode.go", "held && cur.value == owner ||", "held && cur.value != \"\" ||"}},
 		[]killer{simulated(100), modelled("-DREL_NOCMP", "-DEXPIRE=0", "-DA=2")}},
@@ -61,11 +61,12 @@ var mutants = []mutant{
 	{"an acquisition is not idempotent, script", []patch{{"internal/node/acquire.lua", "if cur and f > 0 then return f end", "if cur then return {0, 1, f, ''} end"}},
 		[]killer{test("internal/node", "TestAcquireScriptIsIdempotent")}},
 	{"the node's number is not compared, script", []patch{{"internal/node/acquire.lua", "if k > 0 then return -2 - k end", "if k > 0 then return f end"},
-		{"internal/node/extend.lua", "  return 32 * alias(cur, ARGV[1])", "  if alias(cur, ARGV[1]) == 0 then return 0 end"}},
+		{"internal/node/extend.lua", "  if k > 0 then return 32 * k end\n  return cur and cur ~= 'hold:' .. ARGV[1] and 4 or 0\n",
+			"  if k == 0 then return cur and cur ~= 'hold:' .. ARGV[1] and 4 or 0 end\n"}},
 		[]killer{test("internal/node", "TestScriptsTellNodesApart|TestTwinIsLikeTheScripts"), test("redlock", "TestAddressMoves|TestServerGivenTwice")}},
 	{"the node's number is not written", []patch{{"redlock/redlock.go", ", Number: i + 1}", "}"}},
 		[]killer{test("redlock", "TestAddressMovesBetweenLocks|TestQuorumConformanceInVirtualTime")}},
-	{"a clean-up deletes what is another node's, twin", []patch{{"internal/simnode/simnode.go", "if tomb == \"0\" {\n		k = alias", "if tomb != \"\" {\n		k = alias"}},
+	{"a clean-up deletes what is another node's, twin", []patch{{"internal/simnode/simnode.go", "k > 0 && tomb == \"0\" {", "k > 0 && tomb != \"\" {"}},
 		[]killer{test("redlock", "TestCleanUpOfADuplicateSparesTheVote")}},
 	{"a late grant forgets MinHold", []patch{{"redlock/lease.go", "own.Keep = max(0, time.Until(kept))", "own.Keep = min(0, time.Until(kept))"}},
 		[]killer{test("redlock", "TestMinHoldOnNodesThatGrantLate")}},

@@ -84,7 +84,7 @@ func TestScheduleLeaveWithoutTombstone(t *testing.T) {
 	x.enqueue("a", patient)
 	x.enqueue("b", patient)
 	x.enqueue("c", patient)
-	x.is("leave", x.release("b", "0:0:0"), int64(0))
+	x.is("leave", x.release("b", "0:0:0"), int64(4))
 	x.waiting("c")
 	x.s.Cmd(t, "DEL", "k") // expired
 	x.waits("d", x.enqueue("d", patient), 0)
