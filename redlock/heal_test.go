@@ -101,12 +101,13 @@ func TestLeaseHeals(t *testing.T) {
 		forget  func(n *simnode.Node)
 		extends int // how many extensions it takes
 	}{
-		"it could not be reached":   {ill: unreachable, extends: 1},
-		"it was out of memory":      {ill: refusing, extends: 1},
-		"the acquisition got lost":  {ill: neverArrives, extends: 1},
-		"its answer got lost":       {ill: replyLost, extends: 0},
-		"the key was deleted":       {forget: func(n *simnode.Node) { n.Expire(func(string) bool { return true }) }, extends: 1},
-		"it restarted without data": {forget: (*simnode.Node).Flush, extends: 1},
+		"it could not be reached":  {ill: unreachable, extends: 1},
+		"it was out of memory":     {ill: refusing, extends: 1},
+		"the acquisition got lost": {ill: neverArrives, extends: 1},
+		"its answer got lost":      {ill: replyLost, extends: 0},
+		// The first one may be decided before their denials are heard.
+		"the key was deleted":       {forget: func(n *simnode.Node) { n.Expire(func(string) bool { return true }) }, extends: 2},
+		"it restarted without data": {forget: (*simnode.Node).Flush, extends: 2},
 		"somebody else had it":      {ill: occupied, forget: (*simnode.Node).Flush, extends: 1},
 		"it did not answer in time": {ill: swallowedUp, extends: 1},
 	} {
@@ -270,6 +271,42 @@ func TestHealingThatComesTooLateIsUndone(t *testing.T) {
 				})
 			}
 		}
+	}
+}
+
+// An acquisition that was not answered, of the round or to heal, may be executed long after Unlock.
+func TestUnlockKeepsWhatIsInDoubtFromLanding(t *testing.T) {
+	for _, heals := range []bool{false, true} {
+		virtual.Test(t, func(t *testing.T) {
+			w := newWard(t)
+			loses := func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				if !slices.ContainsFunc(cmds, isAcquiring) {
+					return execute(), nil
+				}
+				time.AfterFunc(20*time.Second, func() { execute() })
+				return nil, io.EOF
+			}
+			w.falls(2, loses)
+			if heals {
+				w.falls(2, unreachable)
+			}
+			req := acquired(t, w.backend)
+			if time.Sleep(time.Second); heals {
+				w.falls(2, loses)
+				if err := w.Extend(t.Context(), req); err != nil {
+					t.Fatal(err)
+				}
+			}
+			time.Sleep(time.Second)
+			if err := w.Release(t.Context(), req); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(30 * time.Second)
+			if got := w.has(); got != 0 {
+				t.Errorf("heals %t: nodes %b have the lock", heals, got)
+			}
+			w.ends(t)
+		})
 	}
 }
 
