@@ -25,7 +25,7 @@ func (p *poll) heal(start time.Time) {
 	b, l, now := p.b, p.l, time.Now()
 	var refused []*healing
 	l.mu.Lock()
-	if end := start.Add(p.req.TTL); p.tally.outcome() == won && end.After(l.until) {
+	if end := validity(start, p.req.TTL); p.tally.outcome() == won && end.After(l.until) {
 		l.until = end
 	}
 	l.over = l.over || now.After(l.until)

@@ -12,6 +12,8 @@ type holding struct {
 	// doubtful nodes may have the lock, or may get it yet: an acquisition was not answered, or what was held was denied, of
 	// which there may be a copy. They are released in a way that also keeps an acquisition from landing later.
 	doubtful nodeSet
+	// unheard nodes are those of doubtful of which it is not known whether they have the lock: they have not said since.
+	unheard nodeSet
 	// ahead has the counters of nodes that granted late and with more than the token. Nobody else's token can lie
 	// between: such a node extends and releases by its own counter. See docs/adr/0010-late-grants-ahead-of-the-token.md.
 	ahead     map[int]uint64
@@ -24,6 +26,7 @@ type holding struct {
 // grant records that node i has granted with the given counter.
 func (h *holding) grant(i int, counter, token uint64) {
 	h.held |= only(i)
+	h.unheard &^= only(i)
 	delete(h.ahead, i)
 	if counter > token {
 		if h.ahead == nil {
@@ -31,6 +34,12 @@ func (h *holding) grant(i int, counter, token uint64) {
 		}
 		h.ahead[i] = counter
 	}
+}
+
+// doubt records that an acquisition was sent to node i and not answered.
+func (h *holding) doubt(i int) {
+	h.doubtful |= only(i)
+	h.unheard |= only(i)
 }
 
 // late records what node i, which was pending, has answered to its acquisition: yes if it has granted, unknown if it may have,
@@ -42,17 +51,18 @@ func (h *holding) late(i int, a answer, counter, token uint64, keeps bool) (orph
 	case yes:
 		h.grant(i, counter, token)
 	case unknown:
-		h.doubtful |= only(i)
+		h.doubt(i)
 	}
 	switch has := (h.held | h.doubtful).has(i); {
 	case !has:
 		return h.released && keeps
-	case h.released:
-		return h.releasing == 0
-	case h.over && a != no:
+	case h.over && a != no: // Unlock must not take it for the lease's: somebody else may have had the lock since
 		h.held &^= only(i)
 		h.doubtful &^= only(i)
+		h.unheard &^= only(i)
 		return true
+	case h.released:
+		return h.releasing == 0
 	}
 	return false
 }
@@ -79,7 +89,8 @@ func (h *holding) heal(t *tally, unwanted bool) (ask nodeSet) {
 }
 
 // begin starts to extend or to release, over n nodes. It returns the nodes to ask. All that neither have the lock nor may
-// yet say no; those that have confirmed an earlier release, yes.
+// yet say no; those that have confirmed an earlier release, yes. A node that may have it and has not said so says nothing to
+// an extension.
 func (h *holding) begin(n int, releases bool) (t tally, ask nodeSet) {
 	has := h.held
 	if releases {
@@ -87,7 +98,10 @@ func (h *holding) begin(n int, releases bool) (t tally, ask nodeSet) {
 		has |= h.doubtful
 	}
 	t = tally{need: n/2 + 1, n: n, releases: releases, no: allOf(n) &^ (has | h.pending), awaited: h.pending, asked: has &^ h.pending}
-	if releases {
+	if !releases {
+		t.silent = h.unheard &^ h.pending
+		t.no &^= t.silent
+	} else {
 		t.yes = h.deleted
 		t.asked &^= h.deleted
 		if t.awaited != 0 {
@@ -97,6 +111,20 @@ func (h *holding) begin(n int, releases bool) (t tally, ask nodeSet) {
 	return t, t.asked
 }
 
+// arrived records that node i, which was pending when the operation began, is so no more. It returns the nodes to ask.
+func (h *holding) arrived(t *tally, i int) (ask nodeSet) {
+	switch {
+	case h.held.has(i), t.releases && h.doubtful.has(i):
+		t.asked |= only(i)
+		return only(i)
+	case h.unheard.has(i):
+		t.answer(i, unknown)
+	default:
+		t.answer(i, no)
+	}
+	return 0
+}
+
 // end is for an operation that is over, decided or not: it asks nobody any more. It returns the nodes that have granted
 // while it was under way and were not asked.
 func (h *holding) end(t *tally) (unasked nodeSet) {
@@ -104,6 +132,12 @@ func (h *holding) end(t *tally) (unasked nodeSet) {
 		h.releasing--
 	}
 	return t.awaited & (h.held | h.doubtful) &^ (t.asked | h.pending)
+}
+
+// review is for an extension that is decided. Nodes that lacked the lock when it began, and may have it now because another
+// one has healed them, have denied nothing.
+func (h *holding) review(t *tally) {
+	t.no &^= (h.held | h.pending | h.unheard) &^ t.asked
 }
 
 // settle records what node i has said to a release, also if that comes after its end. It reports whether the release of that
@@ -132,16 +166,6 @@ type tally struct {
 	asked    nodeSet
 	yes, no  nodeSet
 	silent   nodeSet // no answer expected any more
-}
-
-// arrived records that node i, which was awaited, has answered its acquisition. It returns the nodes to ask.
-func (t *tally) arrived(i int, granted bool) (ask nodeSet) {
-	if !granted {
-		t.no |= only(i)
-		return 0
-	}
-	t.asked |= only(i)
-	return only(i)
 }
 
 // answer records what node i says.

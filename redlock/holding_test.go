@@ -30,6 +30,8 @@ type world struct {
 	later  [2]int  // releases in the background
 	may    nodeSet // have granted, or may have, or may yet
 	open   nodeSet // have not answered an acquisition, which can land at any time
+	unsaid nodeSet // have not answered the last acquisition
+	stale  nodeSet // have granted when the lease was over
 	denied nodeSet // said to a release that the lock is not there
 	twice  nodeSet // released in the background although a release under way will ask them
 	wrong  string  // what must not have happened
@@ -80,11 +82,8 @@ func (w world) steps(releases [2]bool) (next []world) {
 			step(func(v *world) {
 				o := &v.ops[k]
 				o.news &^= only(i)
-				has := v.held
-				if o.releases {
-					has |= v.doubtful
-				}
-				v.asks(o, o.arrived(i, has.has(i)))
+				v.asks(o, v.arrived(&o.tally, i))
+				v.denies(o, only(i))
 			})
 		})
 		for _, unsent := range []nodeSet{0, only(0), only(1), allOf(2)} { // what was not sent yet is not sent any more
@@ -96,8 +95,15 @@ func (w world) steps(releases [2]bool) (next []world) {
 
 // acquired is the answer to an acquisition that was pending.
 func (w *world) acquired(i int, a answer) {
-	if a == unknown {
+	switch a {
+	case unknown:
 		w.open |= only(i)
+		w.unsaid |= only(i)
+	case yes:
+		w.unsaid &^= only(i)
+	}
+	if a != no && w.holding.over {
+		w.stale |= only(i)
 	}
 	if a != no {
 		w.may |= only(i)
@@ -111,7 +117,7 @@ func (w *world) acquired(i int, a answer) {
 		if o := &w.ops[k]; o.begun && !o.over && (o.awaited &^ o.told).has(i) {
 			o.news |= only(i)
 			o.told |= only(i)
-			if orphan && o.releases {
+			if orphan && o.releases && (w.held | w.doubtful).has(i) {
 				w.twice |= only(i)
 			}
 		}
@@ -125,10 +131,21 @@ func (w *world) begins(k int, releases bool, unsent nodeSet) {
 	var ask nodeSet
 	o.tally, ask = w.begin(2, releases)
 	w.asks(o, ask)
+	w.denies(o, allOf(2))
+}
+
+// denies is for nodes that have not been asked, and may have been taken for such that lack the lock.
+func (w *world) denies(o *operation, nodes nodeSet) {
+	if !o.releases && !w.holding.over && nodes&o.no&w.unsaid != 0 {
+		w.wrong = "a node denies that may have the lock"
+	}
 }
 
 func (w *world) asks(o *operation, ask nodeSet) {
 	o.sent |= ask
+	if ask&w.stale != 0 {
+		w.wrong = "what was granted when it was over counts"
+	}
 	if o.releases && ask&w.open&^w.doubtful != 0 {
 		w.wrong = "an acquisition may land after the release"
 	}
@@ -168,6 +185,7 @@ func (w *world) ends(k int, unsent nodeSet) {
 	if o.releases {
 		return
 	}
+	w.review(&o.tally)
 	before := w.holding
 	switch healed := w.heal(&o.tally, false); {
 	case healed == 0:
@@ -226,15 +244,17 @@ func (w *world) check(ended bool) string {
 
 // key is what makes a world a new one.
 type key struct {
-	held, pending, doubtful, deleted nodeSet
-	lost                             bool
-	may, open, denied                nodeSet
-	ops                              [2]operation
-	later                            [2]int
+	held, pending, doubtful, unheard, deleted nodeSet
+	lost                                      bool
+	may, open, unsaid, stale, denied          nodeSet
+	ops                                       [2]operation
+	later                                     [2]int
 }
 
 func (w *world) key() key {
-	return key{w.held, w.pending, w.doubtful, w.deleted, w.holding.over, w.may, w.open, w.denied, w.ops, w.later}
+	return key{
+		w.held, w.pending, w.doubtful, w.unheard, w.deleted, w.holding.over, w.may, w.open, w.unsaid, w.stale, w.denied, w.ops, w.later,
+	}
 }
 
 // TestHolding goes through everything that can happen to a lease of two nodes, some of whose grants come late, while it is

@@ -15,10 +15,15 @@ type lease struct {
 
 	mu sync.Mutex
 	holding
-	until   time.Time    // when the keys of the last majority end
+	until   time.Time    // when the keys of the last majority may end; not before the Client's
 	sending []*node.Call // by node: the acquisition that is pending
 	kept    time.Time    // until when the lock stays taken after its release; zero: it does not
 	waiting *poll        // are told when a pending node has answered
+}
+
+// validity is the Client's: keys of a server whose clock is too fast end before their time.
+func validity(start time.Time, ttl time.Duration) time.Time {
+	return start.Add(ttl - ttl/100 - 2*time.Millisecond)
 }
 
 // aheadOn returns the counter of node i if that is ahead of the token, or 0.
@@ -75,6 +80,9 @@ func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
 	l.sending[i] = nil // it is part of something larger
 	l.over = l.over || time.Now().After(l.until)
 	landed := a != unknown && !l.doubtful.has(i)
+	if isHeld(v.Err) {
+		l.unheard &^= only(i)
+	}
 	orphan := l.holding.late(i, a, v.Counter, req.Fence, l.turn.on(i) != "")
 	kept := l.kept
 	for w := l.waiting; w != nil; w = w.next {

@@ -118,6 +118,11 @@ waiting:
 		p.linger()
 	}
 	p.leave()
+	if !p.releases() {
+		p.l.mu.Lock()
+		p.l.review(&p.tally)
+		p.l.mu.Unlock()
+	}
 	switch {
 	case p.tally.outcome() == won:
 		return nil
@@ -211,12 +216,9 @@ func (p *poll) ask(i int) {
 // arrived is told that node i, which was pending, has answered.
 func (p *poll) arrived(i int) {
 	p.l.mu.Lock()
-	has := p.l.held
-	if p.releases() {
-		has |= p.l.doubtful
-	}
+	ask := p.l.arrived(&p.tally, i)
 	p.l.mu.Unlock()
-	p.tally.arrived(i, has.has(i)).each(p.ask)
+	ask.each(p.ask)
 }
 
 func (p *poll) answer(c *node.Call) {

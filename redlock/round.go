@@ -179,7 +179,7 @@ func (r *round) heard(i int, v *node.Vote) {
 // doubt elsewhere is undone.
 func (r *round) keep(turn *turn) *lease {
 	r.req.Fence = r.attempt.token
-	l := &lease{turn: turn, until: r.start.Add(r.req.TTL)}
+	l := &lease{turn: turn, until: validity(r.start, r.req.TTL)}
 	l.mu.Lock() // a late answer waits until all is set
 	defer l.mu.Unlock()
 	r.lease = l
@@ -241,7 +241,7 @@ func (r *round) known(i int) {
 	case v.Granted:
 		r.lease.grant(i, v.Counter, r.attempt.token)
 	case v.Doubtful:
-		r.lease.doubtful |= only(i)
+		r.lease.doubt(i)
 	}
 }
 
