@@ -8,7 +8,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
@@ -22,10 +21,9 @@ type Client struct {
 	gone    chan struct{} // closed when Close has ended
 
 	mu       sync.Mutex
-	schedule schedule  // of what is held
-	expiries []*expiry // of leases that have ended, to be used again
-	closed   bool      // Close has begun
-	joining  bool      // Close waits for background
+	schedule schedule // of what is held
+	closed   bool     // Close has begun
+	joining  bool     // Close waits for background
 	// Close waits for attempts for a while, before it closes the backend. Add under mu while not closed, or in an attempt.
 	attempts sync.WaitGroup
 	// Renewals and leases given up; Close waits for them after it has closed the backend. Add under mu while not joining.
@@ -157,43 +155,8 @@ func (c *Client) hold(l *lease, rest time.Duration) bool {
 		due = l.start.Add(l.req.TTL / renewPart)
 	}
 	c.schedule.add(l, due)
-	l.expiry = c.expiry(l, rest)
+	l.expiry = time.AfterFunc(rest, func() { _ = l.Err() }) // which looks at the clock: firing late ends no lease early
 	return true
-}
-
-// expiry is the timer that ends a lease. Those of leases that have ended are used again, but only by the same Client, as a
-// timer of a test in virtual time must not leave its bubble. One that fires late ends nobody's lease before its time: the
-// lease looks at the clock.
-type expiry struct {
-	timer *time.Timer
-	lease atomic.Pointer[lease]
-}
-
-// maxExpiries is how many are kept.
-const maxExpiries = 256
-
-// expiry returns a timer for l. Call with mu held.
-func (c *Client) expiry(l *lease, rest time.Duration) *expiry {
-	if last := len(c.expiries) - 1; last >= 0 {
-		e := c.expiries[last]
-		c.expiries = c.expiries[:last]
-		e.lease.Store(l)
-		e.timer.Reset(rest)
-		return e
-	}
-	e := &expiry{}
-	e.lease.Store(l)
-	e.timer = time.AfterFunc(rest, func() {
-		if l := e.lease.Load(); l != nil {
-			_ = l.Err()
-		}
-	})
-	return e
-}
-
-func (e *expiry) stop() {
-	e.timer.Stop()
-	e.lease.Store(nil)
 }
 
 // forget undoes hold.
@@ -201,9 +164,7 @@ func (c *Client) forget(l *lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.schedule.remove(l)
-	if l.expiry.stop(); len(c.expiries) < maxExpiries {
-		c.expiries = append(c.expiries, l.expiry)
-	}
+	l.expiry.Stop()
 }
 
 // Close ends the Client: waiting Lock calls return [ErrClosed], held leases end (their Done is closed, their Err is a

@@ -69,15 +69,9 @@ func (c *heldContext) Done() <-chan struct{} {
 	return c.Context.Done()
 }
 
-// Value looks at the lease if context.Cause asks, which gets at the cause by a key of this type. Should that change, Cause
-// says "canceled" for a moment, where it could say why. It does not look for everybody, because it may call Trace.Lost, and
-// a logger that asks for its own value does not expect that.
 func (c *heldContext) Value(key any) any {
-	switch key.(type) {
-	case leaseKey:
+	if key == (leaseKey{}) {
 		return c.lease
-	case *int:
-		c.look()
 	}
 	return c.Context.Value(key)
 }

@@ -16,11 +16,7 @@ import (
 type gate struct {
 	mu    sync.Mutex
 	lines map[string]*line // by key, as long as somebody is through
-	spare []*line          // to be used again
 }
-
-// maxSpare is how many lines are kept that nobody stands in.
-const maxSpare = 64
 
 // line is those who want one key.
 type line struct {
@@ -48,7 +44,7 @@ func (g *gate) enter(ctx context.Context, closing <-chan struct{}, key string, w
 		if g.lines == nil {
 			g.lines = make(map[string]*line)
 		}
-		l = g.line(key)
+		l = newLine(g, key)
 		g.lines[key] = l
 		g.mu.Unlock()
 		return l, nil
@@ -80,14 +76,7 @@ func (g *gate) enter(ctx context.Context, closing <-chan struct{}, key string, w
 	return nil, err
 }
 
-// line returns one in which nobody stands. Call with mu held.
-func (g *gate) line(key string) *line {
-	if last := len(g.spare) - 1; last >= 0 {
-		l := g.spare[last]
-		g.spare = g.spare[:last]
-		l.key, l.held, l.fault, l.announced, l.trace = key, nil, nil, false, nil
-		return l
-	}
+func newLine(g *gate, key string) *line {
 	l := &line{gate: g, key: key}
 	l.waits = func(remaining time.Duration) { l.saw(&HeldError{remaining}, l.trace) }
 	l.fails = l.failing
@@ -109,9 +98,6 @@ func (l *line) next() {
 	first := l.waiting.Front()
 	if first == nil {
 		delete(l.gate.lines, l.key)
-		if len(l.gate.spare) < maxSpare {
-			l.gate.spare = append(l.gate.spare, l)
-		}
 		return
 	}
 	close(l.waiting.Remove(first).(chan struct{}))

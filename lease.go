@@ -44,7 +44,7 @@ type lease struct {
 	done    chan struct{} // closed when err is set; nil as long as nobody has asked for it
 	err     error         // why it ended; nil while held
 	ended   time.Time     // when
-	expiry  *expiry       // ends it shortly before until, or at its limit
+	expiry  *time.Timer   // ends it shortly before until, or at its limit
 	inDoubt bool          // the last renewal failed
 	// extending has what cancels the extensions that are under way; the end of the lease does.
 	extending []*context.CancelFunc
@@ -186,7 +186,7 @@ func (l *lease) rearm() {
 // setExpiry sets the timer. Call with mu held, of a lease that has not ended.
 func (l *lease) setExpiry() {
 	end, _ := l.end()
-	l.expiry.timer.Reset(max(0, left(end)))
+	l.expiry.Reset(max(0, left(end)))
 }
 
 func (l *lease) Extend(ctx context.Context) error {
