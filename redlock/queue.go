@@ -159,7 +159,7 @@ func (q *queueing) run(ctx context.Context) (locker.Grant, error) {
 			mine = s.Mine && s.Left == 0
 			rest := q.patience(s) - time.Since(start)
 			if late = rest <= 0; !late { // not all of those who began to wait together ask together
-				s.Again = min(s.Again, rest+rand.N(maxBackoff))
+				s.Again = min(s.Again, rest+rand.N(3*maxBackoff))
 			}
 		}
 		if mine || lost || late {
