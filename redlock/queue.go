@@ -93,6 +93,7 @@ type queueing struct {
 	turn  *turn // nil while it has no place
 
 	attempted bool      // req.Token has been used
+	last      *round    // in which it was; nil: in none
 	failed    int       // attempts in a row, since it was told last
 	astray    bool      // the queue's node knows nothing of the one who has most of the lock
 	looks     int       // at its place, since the last attempt
@@ -122,6 +123,7 @@ func (q *queueing) attempt(ctx context.Context, all bool) (locker.Grant, error) 
 	}
 	sent := time.Now()
 	r := newRound(q.b, q.req, all)
+	q.last = r
 	g, err := q.b.attempt(ctx, r, q.turn)
 	if err == nil {
 		g.Token, g.Sent = q.req.Token, sent
@@ -281,7 +283,7 @@ func (q *queueing) take(i int) {
 func (q *queueing) leave() {
 	if q.turn != nil {
 		req := q.req
-		q.turn.Leave(&req)
+		q.turn.Leave(&req, q.last == nil || !q.last.underWay(q.turn.node))
 		q.turn, q.attempted = nil, true
 	}
 }

@@ -232,6 +232,10 @@ func (r *round) leave(i int) (done bool) {
 	return done
 }
 
+// underWay reports, once the round is settled, whether node i may yet carry out the acquisition. If it fails, so that its outcome
+// is never known, the round itself keeps it from landing later.
+func (r *round) underWay(i int) bool { return r.sent.has(i) && r.ballots[i].call.UnderWay() }
+
 // known settles a vote that has come in time.
 func (r *round) known(i int) {
 	v := &r.ballots[i].vote

@@ -513,3 +513,76 @@ func TestLeavingReleasesNothing(t *testing.T) {
 		s.close()
 	})
 }
+
+// An attempt that is unanswered when its waiter leaves might be executed on the queue's node after that, and take the lock that
+// the turn of the next depends on. It finds a tombstone there. Nothing else needs one.
+func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
+	const soon, late = 20 * time.Millisecond, 200 * time.Millisecond
+	for name, tt := range map[string]struct {
+		out, back time.Duration // how long the attempt takes to the queue's node, and its answer from there
+		asking    time.Duration // how long the question for the turn takes
+		stay      time.Duration
+		want      int
+	}{
+		"all is answered":                        {stay: soon},
+		"the attempt is under way":               {out: late, stay: soon, want: 1},
+		"its answer is under way":                {back: late, stay: soon, want: 1},
+		"its answer has come late":               {out: late, stay: 2 * late},
+		"the question for the turn is under way": {asking: late, stay: soon},
+	} {
+		t.Run(name, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				s := newStreet(t)
+				holder, waiter := s.client(), s.client()
+				lease, err := holder.Lock(t.Context(), "k", locker.TTL(time.Minute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(soon) // all nodes have granted it
+				s.event = func(client, node int, cmds []drivers.Command, executed bool) {
+					switch {
+					case client != 1 || node != queueNode:
+					case isTurn(cmds[0]) && !executed:
+						time.Sleep(tt.asking)
+					case isAcquiring(cmds[0]) && executed:
+						time.Sleep(tt.back)
+					case isAcquiring(cmds[0]):
+						time.Sleep(tt.out)
+					}
+				}
+				s.backends[1].faulty.Store(true) // so that it asks all nodes
+				ctx, cancel := context.WithTimeout(t.Context(), tt.stay)
+				defer cancel()
+				if _, err := waiter.Lock(ctx, "k", locker.TTL(time.Minute)); !errors.Is(err, locker.ErrHeld) {
+					t.Fatal(err)
+				}
+				time.Sleep(soon)
+				tombstones := 0
+				for _, n := range s.nodes {
+					for _, key := range n.Keys() {
+						if strings.Contains(key, ":gone:") {
+							tombstones++
+						}
+					}
+				}
+				if tombstones != tt.want {
+					t.Errorf("%d tombstones, want %d", tombstones, tt.want)
+				}
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				for range 10 * late / time.Millisecond {
+					time.Sleep(time.Millisecond)
+					for i, n := range s.nodes {
+						if slices.Contains(n.Keys(), DefaultPrefix+"k") {
+							t.Fatalf("node %d has granted the lock to who has left", i)
+						}
+					}
+				}
+				s.event = nil
+				time.Sleep(10 * time.Second)
+				s.close()
+			})
+		})
+	}
+}

@@ -60,6 +60,11 @@ func (c *Call) Withdraw() bool {
 	return c.node.queue.withdraw(c)
 }
 
+// UnderWay reports that c was sent, and that its outcome is not known yet.
+func (c *Call) UnderWay() bool {
+	return c.node.queue.underWay(c)
+}
+
 // Vote is a node's answer to an attempt to acquire.
 type Vote struct {
 	Granted bool

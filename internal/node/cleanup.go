@@ -33,6 +33,7 @@ type cleanup struct {
 	landed  bool
 	wakes   wakes
 	turn    string    // for wakesTurn: the ID of the Turn that it was acquired by, if any
+	leaves  bool      // for wakesTurn: the Turn ends without a lease
 	keep    time.Time // until when the lock stays taken nevertheless
 	expires time.Time
 }
@@ -171,8 +172,12 @@ func (c *cleanup) command(token string) (*script, drivers.Command) {
 	case wakesNext:
 		return handoverScript, handoverScript.command([]string{k.lock, gone, k.fence, k.queue(), k.waiters()}, c.token+c.number, args)
 	case wakesTurn:
+		args = c.token + c.number + ":" + args + ":" + c.turn
+		if c.leaves {
+			args += ":"
+		}
 		return turnReleaseScript, turnReleaseScript.command(
-			[]string{k.lock, gone, k.fence, k.turn(), k.queue(), k.waiters()}, c.token+c.number+":"+args+":"+c.turn)
+			[]string{k.lock, gone, k.fence, k.turn(), k.queue(), k.waiters()}, args)
 	case wakesPolls:
 		return releaseScript, releaseScript.command([]string{k.lock, gone, k.fence}, c.token+c.number, args+":"+k.free())
 	default:

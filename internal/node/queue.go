@@ -183,6 +183,13 @@ func (q *queue) withdraw(c *Call) bool {
 	return true
 }
 
+// underWay implements [Call.UnderWay].
+func (q *queue) underWay(c *Call) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return c.state == sent
+}
+
 // follow implements [Call.Follow].
 func (q *queue) follow(c *Call, late Latecomer) (done bool) {
 	q.mu.Lock()

@@ -28,7 +28,7 @@ type Turn struct {
 	asked  bool // the node may know of it
 
 	mu   sync.Mutex
-	left *locker.Request // what Leave was called with
+	left *cleanup // what Leave does; nil before
 }
 
 // Standing is where a Turn stands.
@@ -124,22 +124,18 @@ func (t *Turn) untold(rank int) time.Duration {
 func (t *Turn) Used() { t.node.inbox.ignore(t.id) }
 
 // Leave gives up the place, or the turn, and what req, the last attempt, may still have of the lock on this node: both at
-// once, because a turn is only handed on where the lock is free. It goes on in the background until the node has answered.
-func (t *Turn) Leave(req *locker.Request) {
+// once, because a turn is only handed on where the lock is free. landed says that nothing of req is under way to this node;
+// otherwise it is also kept from landing later. It goes on in the background until the node has answered.
+func (t *Turn) Leave(req *locker.Request, landed bool) {
 	t.node.inbox.ignore(t.id)
 	if !t.asked {
 		return
 	}
+	c := t.node.undoing(req, landed, wakesTurn)
+	c.turn, c.leaves = t.id, true
 	t.mu.Lock()
-	t.left = req
+	t.left = &c
 	t.mu.Unlock()
-	t.release(req)
-}
-
-// release leaves a tombstone, by which the node tells it from the release of a lease: nobody has waited for this one.
-func (t *Turn) release(req *locker.Request) {
-	c := t.node.undoing(req, false, wakesTurn)
-	c.turn = t.id
 	t.node.cleaner.add(c)
 }
 
@@ -150,10 +146,10 @@ type lateTurn Turn
 func (l *lateTurn) Late(*Call) {
 	t := (*Turn)(l)
 	t.mu.Lock()
-	req := t.left
+	c := t.left
 	t.mu.Unlock()
-	if req != nil {
-		t.release(req)
+	if c != nil {
+		t.node.cleaner.add(*c)
 	}
 }
 

@@ -25,8 +25,7 @@ func (x turns) ask(w, args string) []drivers.Reply {
 
 func (x turns) leave(w string) drivers.Reply {
 	x.t.Helper()
-	defer x.s.Cmd(x.t, "DEL", x.k.gone+"-")
-	return x.release("-:1000:0:0:" + w) // an attempt that was not made
+	return x.release("-:0:0:0:" + w + ":") // an attempt that was not made
 }
 
 func (x turns) release(args string) drivers.Reply {
@@ -139,16 +138,44 @@ func TestReleaseEndsTheOwnersTurn(t *testing.T) {
 	// Somebody asked out of turn, and was first: who has the turn is told when that is over.
 	acquire(t, x.n, "m", 10*time.Second)
 	x.waits("a", x.ask("a", forTurn+"A's"), 0)
-	x.is("release", x.release("m:10000:0:0:m"), int64(1|waited))
+	x.is("leave", x.release("m:10000:0:0:m:"), int64(1|waited))
 	e.hears("B's b")
 	x.turn("b")
 	x.waiting("a")
-	x.is("release, again", x.release("m:10000:0:0:m"), int64(2))
+	x.is("leave, again", x.release("m:10000:0:0:m:"), int64(2))
+	e.hears()
 
 	// Who waits under another name is not in the queue any more when it has released.
 	acquire(t, x.n, "n", 10*time.Second)
 	x.is("release", x.release("n:0:0:0:a"), int64(1|waited))
 	x.waiting()
+}
+
+// Others have waited for a lease to be released, also where it is not known whether it ever was. They have not for one that
+// leaves, unless its last attempt has the lock.
+func TestLeavingTellsNobodyUnlessItFreesTheLock(t *testing.T) {
+	for _, tomb := range []string{"0", "10000"} {
+		x := newTurns(t)
+		e := listen(t, x.s, "A's")
+		x.has("a", x.ask("a", forTurn+"A's"), false)
+		x.waits("b", x.ask("b", forTurn), 0)
+		x.is("leave", x.release("l:"+tomb+":0:0:b:"), int64(0))
+		e.hears()
+		x.waiting()
+		x.is("release", x.release("m:"+tomb+":0:0:c"), int64(waited))
+		e.hears("A's a")
+		acquire(t, x.n, "n", 10*time.Second)
+		x.is("leave", x.release("n:"+tomb+":0:0:c:"), int64(1|waited))
+		e.hears("A's a")
+		x.turn("a")
+		want := 3 // those of l, m and n
+		if tomb == "0" {
+			want = 0
+		}
+		if got := len(x.s.Keys(t, "*:gone:*")); got != want {
+			t.Errorf("%d tombstones, want %d", got, want)
+		}
+	}
 }
 
 func TestTurnOfOneThatListensNoMoreGoesOn(t *testing.T) {

@@ -42,7 +42,7 @@ func TestTurnIsLeftForGood(t *testing.T) {
 		if _, err := turn.Ask(ctx); err == nil {
 			t.Fatal("an answer")
 		}
-		turn.Leave(&locker.Request{Key: "k", Token: "o", TTL: time.Second})
+		turn.Leave(&locker.Request{Key: "k", Token: "o", TTL: time.Second}, true)
 		time.Sleep(100 * time.Millisecond)
 		if keys := turnKeys(s); keys != nil {
 			t.Errorf("%q is left", keys)
@@ -67,14 +67,14 @@ func TestLeavingRemindsNobody(t *testing.T) {
 		if st, err := second.Ask(t.Context()); err != nil || st.Mine {
 			t.Fatalf("%+v, %v", st, err)
 		}
-		second.Leave(&locker.Request{Key: "k", Token: "o", TTL: time.Second})
+		second.Leave(&locker.Request{Key: "k", Token: "o", TTL: time.Second}, true)
 		synctest.Wait()
 		select {
 		case told := <-first.News:
 			t.Errorf("told: %v", told)
 		default:
 		}
-		first.Leave(&locker.Request{Key: "k", Token: "p", TTL: time.Second})
+		first.Leave(&locker.Request{Key: "k", Token: "p", TTL: time.Second}, true)
 		synctest.Wait()
 		if keys := turnKeys(s); keys != nil {
 			t.Errorf("%q is left", keys)
@@ -115,7 +115,7 @@ func TestTurnIsHandedOn(t *testing.T) {
 			t.Errorf("%+v, %v", st, err)
 		}
 		cut.Store(true)
-		first.Leave(req)
+		first.Leave(req, true)
 		select {
 		case told := <-second.News:
 			if !told {
@@ -124,13 +124,13 @@ func TestTurnIsHandedOn(t *testing.T) {
 		case <-time.After(200 * time.Millisecond):
 			t.Error("nothing was handed on")
 		}
-		second.Leave(req)
+		second.Leave(req, false)
 		synctest.Wait()
 		if keys := turnKeys(s); keys != nil {
 			t.Errorf("%q is left", keys)
 		}
 		never := n.NewTurn("k")
-		never.Leave(req)
+		never.Leave(req, true)
 		if err := n.Close(); err != nil {
 			t.Error(err)
 		}

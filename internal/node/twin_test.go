@@ -148,14 +148,14 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 				both(enqueueScript, []string{k.lock, k.fence, k.gone + owner, k.queue(), k.waiters()},
 					owner, ttl+":"+lease+":"+ticket+":"+channel)
 			case dice < 7 && turns:
-				both(turnReleaseScript, []string{k.lock, k.gone + "-", k.fence, k.turn(), k.queue(), k.waiters()}, "-:60000:0:0:"+owner)
+				both(turnReleaseScript, []string{k.lock, k.gone + "-", k.fence, k.turn(), k.queue(), k.waiters()}, "-:"+pick(rnd, "0", "60000")+":0:0:"+owner+":")
 			case dice < 7:
 				both(claimScript, []string{k.lock, k.fence}, ttl+":"+owner)
 			case dice < 9 && turns:
 				both(acquireScript, []string{k.lock, k.fence, k.gone + owner}, value, "60000", "1", "0")
 			case dice < 12 && turns:
 				both(turnReleaseScript, []string{k.lock, k.gone + owner, k.fence, k.turn(), k.queue(), k.waiters()},
-					value+":"+undo+":"+pick(rnd, "", owner, string(owners[rnd.IntN(len(owners))])))
+					value+":"+undo+":"+pick(rnd, "", owner, string(owners[rnd.IntN(len(owners))]))+pick(rnd, "", ":"))
 			case dice < 10:
 				both(handoverScript, []string{k.lock, k.gone + owner, k.fence, k.queue(), k.waiters()}, owner, undo)
 			case dice < 11:

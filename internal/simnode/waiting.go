@@ -261,7 +261,7 @@ func (n *Node) turn(l line, args []string) drivers.Reply {
 
 func (n *Node) turnRelease(l line, gone string, args []string) drivers.Reply {
 	p := strings.Split(args[0], ":")
-	o, tomb, rest, token, w := p[0], p[1], p[2], p[3], p[4]
+	o, tomb, rest, token, w, leaves := p[0], p[1], p[2], p[3], p[4], len(p) == 6
 	r := n.undo(l.lock, gone, l.fence, o, tomb, rest, token)
 	if !l.exists(l.turns) && !l.exists(l.queue) {
 		return r
@@ -274,7 +274,7 @@ func (n *Node) turnRelease(l line, gone string, args []string) drivers.Reply {
 			holder = ""
 		}
 	}
-	if holder != "" && (tomb == "0" || r%2 == 1) && !l.exists(l.lock) {
+	if holder != "" && (!leaves || r%2 == 1) && !l.exists(l.lock) {
 		if channel == "" || l.publish(channel, holder) > 0 {
 			return r + 16
 		}
