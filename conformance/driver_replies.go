@@ -78,7 +78,7 @@ func serverErrorIsReply(t testing.TB, h DriverHarness) {
 		reply := must(t, d, c.cmd)[0]
 		seen, ok := reply.(drivers.ServerError)
 		prefix, open := strings.CutSuffix(c.want, "*")
-		begins := strings.HasPrefix(string(seen), prefix) || seen.Code()+" " == prefix // see ServerError.Code
+		begins := strings.HasPrefix(string(seen), prefix) || seen.Code()+" " == prefix // see ServerError.Error
 		if !ok || string(seen) != c.want && !(open && begins) {
 			t.Errorf("%s: expected ServerError %q, seen %s", c.what, c.want, show(reply))
 		}

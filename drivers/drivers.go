@@ -13,7 +13,6 @@
 package drivers
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"regexp"
@@ -71,23 +70,30 @@ type Reply = any
 // as in "NOSCRIPT No matching script. Please use EVAL.".
 type ServerError string
 
-// Error returns the reply as the server sent it.
-func (e ServerError) Error() string { return string(e) }
-
-// Code returns the first word: "NOSCRIPT", "READONLY", "WRONGPASS", "ERR", … A server before Redis 7 puts words of its own
-// before an error that a script ran into, as in "ERR Error running script (call to f_…): @user_script:1: @user_script: 1:
-// -OOM command not allowed …": then it is the first word of that error, "OOM".
-func (e ServerError) Code() string {
-	if m := inScript.FindStringSubmatch(string(e)); m != nil {
-		return cmp.Or(m[1], "ERR")
+// Error returns the reply as the server sent it, but for an error that a script ran into. A server before Redis 7 puts words
+// of its own before that, as in "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -OOM command not
+// allowed …": they are left out, and it is an "ERR" if it has no code.
+func (e ServerError) Error() string {
+	before := inScript.FindString(string(e))
+	text := string(e)[len(before):]
+	if before != "" && !coded.MatchString(text) {
+		return "ERR " + text
 	}
-	code, _, _ := strings.Cut(string(e), " ")
+	return text
+}
+
+// Code returns the first word of Error: "NOSCRIPT", "READONLY", "WRONGPASS", "ERR", …
+func (e ServerError) Code() string {
+	code, _, _ := strings.Cut(e.Error(), " ")
 	return code
 }
 
 // inScript matches what those servers put before an error in a script, without the first words if the script caught and
-// returned it, and then the error's code. It may have none, as in "The user executing the script can't run this command".
-var inScript = regexp.MustCompile(`^(?:ERR Error running script \(call to f_[0-9a-f]+\): )?(?:@user_script: ?[0-9]+: )+(?:-?([A-Z]{2,})(?: |$))?`)
+// returned it.
+var inScript = regexp.MustCompile(`^(?:ERR Error running script \(call to f_[0-9a-f]+\): )?(?:@user_script: ?[0-9]+: )+-?`)
+
+// coded matches a text that begins with a code. "The user executing the script can't run this command" does not.
+var coded = regexp.MustCompile(`^[A-Z]{2,}(?: |$)`)
 
 // ErrNotSent is matched by errors of [Driver.Do] when it is certain that no command of the batch reached the
 // server. Everything else counts as "may have been executed" and costs a clean-up.

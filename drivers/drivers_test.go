@@ -25,22 +25,32 @@ func TestServerErrorCode(t *testing.T) {
 	assert.Equal(t, "ERR some  prose", drivers.ServerError("ERR some  prose").Error())
 }
 
-// What servers before Redis 7 put before an error that a script ran into hides no code, and is taken for none.
-func TestServerErrorCodeInAScript(t *testing.T) {
-	const raised = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @user_script:17: "
-	for text, want := range map[string]string{
-		raised + "@user_script: 17: -OOM command not allowed when used memory > 'maxmemory'.":                           "OOM",
-		raised + "@user_script: 17: -READONLY You can't write against a read only replica.":                             "READONLY",
-		raised + "WRONGTYPE Operation against a key holding the wrong kind of value":                                    "WRONGTYPE",
-		raised + "@user_script: 17: The user executing the script can't run this command or subcommand":                 "ERR",
-		raised + "@user_script: 17: Unknown Redis command called from Lua script":                                       "ERR",
-		"@user_script: 1: -OOM command not allowed when used memory > 'maxmemory'.":                                     "OOM",
-		"@user_script: 1: The user executing the script can't run this command or subcommand":                           "ERR",
-		"ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @enable_strict_lua:15: no -OOM": "ERR",
-		"ERR no error of @user_script:1: OOM":                                                                           "ERR",
+// What servers before Redis 7 put before an error that a script ran into hides neither code nor text, and is taken for no code.
+func TestServerErrorInAScript(t *testing.T) {
+	const (
+		raised   = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @user_script:17: "
+		full     = "OOM command not allowed when used memory > 'maxmemory'."
+		readOnly = "READONLY You can't write against a read only replica."
+		foreign  = "WRONGTYPE Operation against a key holding the wrong kind of value"
+		noRight  = "The user executing the script can't run this command or subcommand"
+		unknown  = "Unknown Redis command called from Lua script"
+		strict   = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @enable_strict_lua:15: no -OOM"
+		quoted   = "ERR no error of @user_script:1: OOM"
+	)
+	for reply, want := range map[string]struct{ code, text string }{
+		raised + "@user_script: 17: -" + full:     {"OOM", full},
+		raised + "@user_script: 17: -" + readOnly: {"READONLY", readOnly},
+		raised + foreign:                          {"WRONGTYPE", foreign},
+		raised + "@user_script: 17: " + noRight:   {"ERR", "ERR " + noRight},
+		raised + "@user_script: 17: " + unknown:   {"ERR", "ERR " + unknown},
+		"@user_script: 1: -" + full:               {"OOM", full},
+		"@user_script: 1: " + noRight:             {"ERR", "ERR " + noRight},
+		strict:                                    {"ERR", strict},
+		quoted:                                    {"ERR", quoted},
+		"":                                        {"", ""},
 	} {
-		assert.Equal(t, want, drivers.ServerError(text).Code(), text)
-		assert.Equal(t, text, drivers.ServerError(text).Error())
+		assert.Equal(t, want.code, drivers.ServerError(reply).Code(), reply)
+		assert.Equal(t, want.text, drivers.ServerError(reply).Error(), reply)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -44,8 +45,9 @@ func TestDocs(t *testing.T) {
 
 // doc runs the commands of a document, one after another.
 type doc struct {
-	t   *testing.T
-	url string
+	t      *testing.T
+	url    string
+	holder *process // of the lock
 }
 
 // run returns a block with the output of its commands.
@@ -58,6 +60,10 @@ func (d *doc) run(block string) string {
 		}
 		b.WriteString("$ " + words + "\n")
 		inBackground, ok := strings.CutSuffix(words, " &")
+		if !ok && strings.HasPrefix(words, "locker watch ") {
+			b.WriteString(d.watch(words))
+			continue
+		}
 		if !ok {
 			b.WriteString(d.output(words))
 			continue
@@ -72,9 +78,24 @@ func (d *doc) run(block string) string {
 			b.WriteString(p.out.String() + p.err.String())
 			continue
 		}
+		d.holder = p
 		eventually(d.t, "it has the lock", func() bool { return strings.Contains(d.output("locker inspect demo"), "held") })
 	}
 	return b.String()
+}
+
+// watch shows a lock until its holder has ended, and then gets a Ctrl-C. The holder ends when it was seen: a moment that it has
+// the lock for may be over before watch looks.
+func (d *doc) watch(words string) string {
+	p := command(d.t, d.url, strings.Fields(words)[1:]...)
+	p.Env = append(p.Env, d.patience()...)
+	p.begin(d.t)
+	eventually(d.t, "it shows the holder", func() bool { return strings.Contains(p.out.String(), " held by ") })
+	require.NoError(d.t, d.holder.Process.Signal(syscall.SIGTERM))
+	eventually(d.t, "it shows that the lock is free", func() bool { return strings.HasSuffix(p.out.String(), " free\n") })
+	require.NoError(d.t, p.Process.Signal(os.Interrupt))
+	p.exits(d.t, 0)
+	return p.out.String() + "^C\n"
 }
 
 // patience is what a command is given: that a machine is busy with other tests is no finding.

@@ -88,7 +88,7 @@ func (a *app) report(err error) int {
 	}
 	text, next := told(e.err), e.next
 	if r, ok := errors.AsType[drivers.ServerError](e.err); ok {
-		text = strings.ReplaceAll(text, string(r), doctor.Short(r))
+		text = strings.ReplaceAll(text, r.Error(), doctor.Short(r))
 	}
 	if next == nextDiagnosis {
 		next = a.diagnosis(e.err)

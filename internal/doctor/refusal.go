@@ -78,7 +78,7 @@ func quotedWord(e drivers.ServerError) string {
 
 // Short is an error reply without the advice that some have, and without what was sent to the server.
 func Short(e drivers.ServerError) string {
-	text := string(e)
+	text := e.Error()
 	for _, end := range []string{". ", ", with args", " script: "} {
 		text, _, _ = strings.Cut(text, end)
 	}
