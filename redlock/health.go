@@ -9,22 +9,31 @@ import (
 // advice on how long to wait and whom to ask first; safety does not depend on it.
 type health struct {
 	latency [maxNodes]atomic.Int64 // ns
-	quiet   atomic.Uint64          // a nodeSet
+	quiet   atomic.Uint64          // a nodeSet: those with which a round lost its patience, or that failed
+	faulty  atomic.Uint64          // a nodeSet: those that failed when they were asked last, and have not answered since
 }
 
 // answered records that node i answered a round that long after its start.
 func (h *health) answered(i int, after time.Duration) {
 	h.latency[i].Store(int64(after))
-	if q := h.quiet.Load(); nodeSet(q).has(i) {
-		h.quiet.And(^uint64(only(i)))
+	for _, set := range []*atomic.Uint64{&h.quiet, &h.faulty} {
+		if nodeSet(set.Load()).has(i) {
+			set.And(^uint64(only(i)))
+		}
 	}
 }
 
-// isSilent reports whether node i did not answer when it was asked last.
-func (h *health) isSilent(i int) bool { return nodeSet(h.quiet.Load()).has(i) }
-
-// silent records that a round lost its patience with node i, or could not reach it.
+// silent records that a round lost its patience with node i. The node may be in order: a stall of this process is enough.
 func (h *health) silent(i int) { h.quiet.Or(uint64(only(i))) }
+
+// failed records that node i could not be reached, did not answer in time, or refused.
+func (h *health) failed(i int) {
+	h.silent(i)
+	h.faulty.Or(uint64(only(i)))
+}
+
+// isFaulty reports whether node i failed when it was asked last.
+func (h *health) isFaulty(i int) bool { return nodeSet(h.faulty.Load()).has(i) }
 
 const (
 	// minPatience is for nodes that have been answering: it covers a stall of a busy machine.

@@ -169,7 +169,7 @@ func (r *round) note(i int) *node.Vote {
 func (r *round) heard(i int, v *node.Vote) {
 	switch {
 	case errors.Is(v.Err, locker.ErrUnavailable):
-		r.b.health.silent(i)
+		r.b.health.failed(i)
 	case v.Granted, isHeld(v.Err):
 		r.b.health.answered(i, time.Since(r.start))
 	}
@@ -349,7 +349,7 @@ func (r *round) err() error {
 			if !r.sent.has(i) {
 				v.Outcome = NotAsked
 			}
-			if decided && !r.b.health.isSilent(i) {
+			if decided && !r.b.health.isFaulty(i) {
 				free = append(free, 0)
 			}
 		}

@@ -533,15 +533,10 @@ func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				s := newStreet(t)
-				holder, waiter := s.client(), s.client()
-				lease, err := holder.Lock(t.Context(), "k", locker.TTL(time.Minute))
-				if err != nil {
-					t.Fatal(err)
-				}
-				time.Sleep(soon) // all nodes have granted it
+				var slow atomic.Bool
 				s.event = func(client, node int, cmds []drivers.Command, executed bool) {
 					switch {
-					case client != 1 || node != queueNode:
+					case client != 1 || node != queueNode || !slow.Load():
 					case isTurn(cmds[0]) && !executed:
 						time.Sleep(tt.asking)
 					case isAcquiring(cmds[0]) && executed:
@@ -550,6 +545,13 @@ func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 						time.Sleep(tt.out)
 					}
 				}
+				holder, waiter := s.client(), s.client()
+				lease, err := holder.Lock(t.Context(), "k", locker.TTL(time.Minute))
+				if err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(soon) // all nodes have granted it
+				slow.Store(true)
 				s.backends[1].faulty.Store(true) // so that it asks all nodes
 				ctx, cancel := context.WithTimeout(t.Context(), tt.stay)
 				defer cancel()
@@ -579,7 +581,7 @@ func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 						}
 					}
 				}
-				s.event = nil
+				slow.Store(false)
 				time.Sleep(10 * time.Second)
 				s.close()
 			})

@@ -1,0 +1,43 @@
+package redlock
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/virtual"
+)
+
+// A node with which a round lost its patience may be in order, as after a stall of this process. When the first node of an order
+// says that the lock is held, that is what the caller is told, unless a majority has failed.
+func TestNodesThatWereSlowAreNotTakenForFailed(t *testing.T) {
+	for _, failed := range []bool{false, true} {
+		virtual.Test(t, func(t *testing.T) {
+			s := newStreet(t)
+			holder, other := s.client(), s.client()
+			lease, err := holder.Lock(t.Context(), "k", locker.TTL(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second) // all nodes have granted it
+			b := s.backends[1]
+			first := agreed("k", len(b.nodes))
+			(allOf(len(b.nodes)) &^ only(first)).each(func(i int) {
+				if b.health.silent(i); failed {
+					b.health.failed(i)
+				}
+			})
+			b.memory.note("k", true, 0) // so that it asks one node first
+			_, err = other.TryLock(t.Context(), "k")
+			if errors.Is(err, locker.ErrHeld) == failed || errors.Is(err, locker.ErrNoQuorum) != failed {
+				t.Errorf("others failed %t: %v", failed, err)
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(10 * time.Second)
+			s.close()
+		})
+	}
+}
