@@ -97,10 +97,12 @@ func TestExtendEndsWithTheLease(t *testing.T) {
 	eachDriver(t, func(t *testing.T, driver string) {
 		c := startCluster(t, 3)
 		l := c.client(t, driver)
-		lease, err := l.TryLock(t.Context(), "k", locker.TTL(2*time.Second), locker.NoRenewal())
-		if err != nil {
-			t.Fatal(err)
-		}
+		var lease locker.Lease
+		eventually(t, 30*time.Second, "it is locked", func() bool {
+			var err error
+			lease, err = l.TryLock(t.Context(), "k", locker.TTL(2*time.Second), locker.NoRenewal())
+			return err == nil
+		})
 		c[0].Pause()
 		c[1].Pause()
 		wantErr(t, lease.Extend(t.Context()), locker.ErrLost)

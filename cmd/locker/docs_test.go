@@ -122,7 +122,7 @@ func (d *doc) output(command string) string {
 func normal(text string) string {
 	for _, r := range []struct{ pattern, by string }{
 		{`(?ms)^(locker: )?export LOCKER_URL=\S+$`, "export LOCKER_URL=URL"},
-		{`(version +)(Redis|Valkey) [0-9.]+`, "${1}SERVER"},
+		{`(version +)(Redis|Valkey|Redict) [0-9.]+`, "${1}SERVER"},
 		{`(127\.0\.0\.1|localhost):\d+`, "ADDR"},
 		{`[A-Za-z0-9_-]{8}…`, "TOKEN…"},
 		{`"owner": "[^"]*"`, `"owner": TOKEN`},

@@ -93,6 +93,9 @@ func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 				})
 				<-sent
 				c.waits(tt.stay)
+				if tt.want == 0 {
+					p.rests() // another one would be under way now and then
+				}
 				c.cancel()
 				<-c.done
 				x.settle()
@@ -136,6 +139,7 @@ func TestWaiterLeavesATombstoneForAnAnswerInDoubt(t *testing.T) {
 			c.waits(time.Second) // it has no subscription, and looks often
 			m.answer.Store(nil)
 			c.waits(2 * time.Second)
+			p.rests()
 			c.cancel()
 			<-c.done
 			x.settle()

@@ -335,6 +335,18 @@ func (p *party) warm() {
 	}
 }
 
+// rests waits until a waiter's next request for the lock has been answered: then none is under way for a while.
+func (p *party) rests() {
+	p.x.Helper()
+	n, end := p.sent("enqueue"), time.Now().Add(time.Minute)
+	for ; p.sent("enqueue") == n; time.Sleep(oneWay) {
+		if time.Now().After(end) {
+			p.x.Fatal("it sends no request for a minute")
+		}
+	}
+	time.Sleep(3 * oneWay)
+}
+
 // refused checks that the lock cannot be had at once.
 func (p *party) refused() {
 	p.x.Helper()
