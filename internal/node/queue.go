@@ -271,11 +271,18 @@ func (q *queue) alone(c *Call, limit time.Duration) result {
 func (q *queue) single(ctx context.Context, c *Call) result {
 	c.batch[0] = c.cmd
 	r := q.one(ctx, c.batch[:])
-	if e, ok := r.reply.(drivers.ServerError); ok && e.Code() == "NOSCRIPT" {
+	if c.needsSource(r) {
 		c.batch[0] = c.script.full(c.cmd)
 		r = q.one(ctx, c.batch[:])
 	}
 	return r
+}
+
+// needsSource reports whether the server refused c because it does not know its script. What answers so to a command that is no
+// script, as something between here and the server may, is not asked again.
+func (c *Call) needsSource(r result) bool {
+	e, refused := r.reply.(drivers.ServerError)
+	return refused && c.script != nil && e.Code() == "NOSCRIPT"
 }
 
 // outcome keeps the node at rest for a while if it could not be connected to. Dialling a server that is down for every
@@ -345,7 +352,7 @@ func (q *queue) exchange(batch []*Call) {
 	}
 	var again []*Call
 	for i, r := range q.do(ctx, cmds) {
-		if e, ok := r.reply.(drivers.ServerError); ok && e.Code() == "NOSCRIPT" {
+		if batch[i].needsSource(r) {
 			again = append(again, batch[i])
 			continue
 		}

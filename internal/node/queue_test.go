@@ -422,3 +422,27 @@ func TestIdleNodeHasNoGoroutine(t *testing.T) {
 		}
 	})
 }
+
+// A message to oneself is no script. Whatever answers NOSCRIPT to it, alone or in a batch, is not asked again.
+func TestOnlyScriptsAreSentInFull(t *testing.T) {
+	bubble(t, func(t *testing.T, d *fake, n *Node) {
+		wake := make(chan struct{})
+		d.will(until(wake, all(drivers.ServerError("NOSCRIPT No matching script. Please use EVAL."))))
+		ready := make(chan *Call, maxLanes+2)
+		for range maxLanes + 2 { // the last two are sent together
+			if err := n.queue.submit(&Call{cmd: drivers.Command{"PUBLISH", "c", ""}, ready: ready}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		close(wake)
+		for range maxLanes + 2 {
+			if e, ok := (<-ready).reply.(drivers.ServerError); !ok || e.Code() != "NOSCRIPT" {
+				t.Errorf("reply %v", e)
+			}
+		}
+		if got := d.trips(); got != maxLanes+1 {
+			t.Errorf("%d exchanges, want %d", got, maxLanes+1)
+		}
+		d.will(ok)
+	})
+}
