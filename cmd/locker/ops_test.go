@@ -103,6 +103,9 @@ func TestInspectWhenNodesHang(t *testing.T) {
 	ss, url := servers(t, 3)
 	env := []string{"LOCKER_URL=" + url + "?budget=2s"}
 	lease := heldBy(t, url, "k")
+	for _, s := range ss { // a majority has granted it; the rest follows
+		require.Eventually(t, func() bool { return s.Cmd(t, "EXISTS", "lock:k") == int64(1) }, time.Minute, time.Millisecond)
+	}
 	ss[0].Pause()
 	defer ss[0].Resume()
 	code, out, _ := call(env, "inspect", "k")
