@@ -24,11 +24,11 @@ type line struct {
 	key     string
 	waiting list.List // of chan struct{}, closed when it is that caller's turn
 	held    error     // what the one who is through was told last, if that was that the lock is held
-	fault   error     // of that one's last contact with the store; nil: it was answered
+	fault   error     // of the last contact with the store of the caller that is through; nil: the store answered
 	faulty  time.Time // when the first of the contacts began that have failed since the last answer
-	// announced: the trace of the one who is through knows that it waits. It is that one's.
+	// announced says that the trace of the caller that is through knows that the caller waits.
 	announced bool
-	trace     *Trace                           // that one's
+	trace     *Trace                           // of the caller that is through
 	waits     func(remaining time.Duration)    // saw, with it: for Request.Waiting
 	fails     func(since time.Time, err error) // failing, for Request.Failing
 }
