@@ -4,17 +4,17 @@ LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: test test-server compat lint verify check stress fuzz faults soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke
 
-# go run ./internal/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
+# go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
 GOTEST = go test
 
 test: ## install redis-server if it is missing, run all tests under the race detector
 	@scripts/need-redis.sh
 	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m ./...
-	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/simnode ./internal/sim
+	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode ./internal/testing/trials/sim
 	$(GOTEST) -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
 
 # What depends on the server: scripts, drivers, and the suites of backends, quorums and lockers over them.
-SUITES = ./conformance ./drivers/... ./internal/node ./internal/redistest ./single ./redlock
+SUITES = ./conformance ./drivers/... ./internal/node ./internal/testing/redistest ./single ./redlock
 SERVER ?= valkey-8.1
 test-server: ## the suites that need a server on another one, SERVER=redis-6.0; scripts/servers lists those that there are
 	@path=$$(scripts/servers $(SERVER)) && echo "tests run on $(SERVER): $$path" && \
@@ -41,13 +41,13 @@ check: verify lint test ## all that a change must pass
 
 STRESS ?= 3
 stress: ## the packages that need no server, STRESS times in an order drawn anew, on one processor and on four
-	go test -race -count=$(STRESS) -cpu 1,4 -shuffle=on -timeout 20m . ./memory ./drivers ./conformance ./internal/simnode
+	go test -race -count=$(STRESS) -cpu 1,4 -shuffle=on -timeout 20m . ./memory ./drivers ./conformance ./internal/testing/simnode
 
 MINUTES ?= 8
 faults: ## real servers, clients, networks and clocks broken under load, see docs/faults.md: MINUTES, and two at most
 	@scripts/need-redis.sh
 	LOCKER_FAULTS=$(MINUTES)m LOCKER_FAULTS_REPORT=$(CURDIR)/docs/faults.md \
-		go test -count=1 -timeout 30m -run TestFaults ./internal/faults; status=$$?; \
+		go test -count=1 -timeout 30m -run TestFaults ./internal/testing/trials/faults; status=$$?; \
 	sed -n '/^<!-- what follows/,$$p' docs/faults.md; exit $$status
 
 HOURS ?= 8
@@ -55,7 +55,7 @@ soak: ## the same for HOURS; the report goes to soak.out, LOCKER_FAULTS_ONLY=par
 	@scripts/need-redis.sh
 	@echo '<!-- what follows is written by make faults -->' >soak.out
 	LOCKER_FAULTS=$(HOURS)h LOCKER_FAULTS_REPORT=$(CURDIR)/soak.out \
-		go test -count=1 -timeout $$(( $(HOURS) + 1 ))h -run TestFaults ./internal/faults
+		go test -count=1 -timeout $$(( $(HOURS) + 1 ))h -run TestFaults ./internal/testing/trials/faults
 
 FUZZTIME ?= 30s
 fuzz: ## the fuzz targets, FUZZTIME each
@@ -76,7 +76,7 @@ endif
 
 mutants: ## plants bugs and sees that tests, simulation and model notice: ONLY='minority' for some, JOBS=4 at once
 	@scripts/need-redis.sh
-	go run ./internal/mutants -jobs $(or $(JOBS),2) $(ONLY)
+	go run ./internal/testing/mutants -jobs $(or $(JOBS),2) $(ONLY)
 
 model: ## the Promela model of the token protocol, small searches and all planted bugs: one to two minutes
 	model/run.sh

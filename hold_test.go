@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // lostBecause checks why a lease ended.

@@ -4,7 +4,7 @@ import (
 	"os/exec"
 	"runtime"
 
-	"github.com/golocker/locker/internal/child"
+	"github.com/golocker/locker/internal/testing/child"
 )
 
 // keepAwake keeps the processors from going to sleep, by a process for each that runs only when no other wants to

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // contended has 16 clients, with connections of their own, that want one key of one Redis.

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // settle is for how long a waiter waits before the lock is given back: it is in its place by then, and all is quiet.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-redsync/redsync/v4"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // hang is 64 goroutines that lock and unlock on a Redlock of five while one node hangs.

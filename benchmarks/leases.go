@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // leases holds many locks in one client, which renews them. redsync and redislock do not renew.

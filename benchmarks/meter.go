@@ -6,7 +6,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // meter measures what a stretch of work costs this process and the servers.

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 var cycleColumns = []Column{

@@ -10,7 +10,7 @@ import (
 
 	"github.com/go-redsync/redsync/v4"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // failure is what is wrong with the nodes of a Redlock.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // keeper stands in for a test towards package redistest, which starts servers and sees to it that they end with this

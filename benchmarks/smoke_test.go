@@ -9,7 +9,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }

@@ -19,7 +19,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 func quorum(change func(*config.Redlock), addrs ...string) *config.Config {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/redigo"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) {

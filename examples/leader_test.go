@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 func TestLeaderInMemory(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // Some examples are modules of their own, which the go command does not see from here: those for authors, and one that requires
@@ -30,7 +30,7 @@ func TestOutsideModules(t *testing.T) {
 			for _, args := range [][]string{
 				{"mod", "tidy", "-diff"},
 				{"vet", "./..."},
-				// Not -race: what is not of this module cannot use internal/virtual. The suites mostly wait.
+				// Not -race: what is not of this module cannot use internal/testing/virtual. The suites mostly wait.
 				{"test", "-count=1", "-parallel=16", "./..."},
 			} {
 				out, err := inModule(t, module, args, "REDIS_ADDR="+s.Addr()).CombinedOutput()

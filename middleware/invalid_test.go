@@ -8,7 +8,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/middleware/retry"
 	"github.com/golocker/locker/redlock"
 	"github.com/golocker/locker/single"

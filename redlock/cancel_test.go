@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/internal/testing/fault"
 )
 
 // ofKey counts the commands of one key with g and lets f decide about the n-th and all later ones.

@@ -9,7 +9,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/redlock"
 )
 

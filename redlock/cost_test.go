@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // Who waits asks the quorum about every two seconds, and the queue's node three times a second: it cannot tell a message that

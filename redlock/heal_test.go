@@ -17,8 +17,8 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/node"
-	"github.com/golocker/locker/internal/simnode"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // ward is five nodes, each of which can be given an illness.

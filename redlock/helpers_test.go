@@ -15,7 +15,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/fault"
+	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/redlock"
 )
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/simnode"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // Who locks one key again and again looks whether others wait for it. Who locks many does not: it is in nobody's way, although

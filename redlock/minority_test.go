@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // A minority that hangs or is dead makes nobody wait. TestMinorityFails shows it with real servers and clients, whose speed

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // Whoever waits while the quorum is lost is to be told of that, and not of a holder that most nodes know nothing of any more;

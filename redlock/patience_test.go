@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // A node with which a round lost its patience may be in order, as after a stall of this process. When the first node of an order

@@ -15,10 +15,10 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/contention"
 	"github.com/golocker/locker/internal/node"
-	"github.com/golocker/locker/internal/simnode"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/contention"
+	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // street is five simulated nodes a tenth of a millisecond away from their clients.

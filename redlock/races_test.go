@@ -12,8 +12,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/fault"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/fault"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // Grants of a minority are still under way, in either direction, when the lock is extended and released: nothing may

@@ -8,8 +8,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/simnode"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // A round that has lost its patience with silent nodes, and then got a majority, waits for the raises, however long they take

@@ -12,8 +12,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/contention"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/contention"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // keeper is the index of the node that keeps the queue for key.

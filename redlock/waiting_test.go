@@ -13,8 +13,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/contention"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/contention"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // A waiter that dies when it is its turn stops the others for the window, and no longer.

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Plays episodes of the simulation (internal/sim): sim.sh [flags of its tests, such as -seeds 1000 -seed 1].
+# Plays episodes of the simulation (internal/testing/trials/sim): sim.sh [flags of its tests, such as -seeds 1000 -seed 1].
 # It is built with a runtime whose own draws follow from the seed, if that of the installed Go can be made to.
 set -eu
 cd "$(dirname "$0")/.."
@@ -7,7 +7,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 seeded=""
-if go run ./internal/sim/overlay "$dir"; then
+if go run ./internal/testing/trials/sim/overlay "$dir"; then
   # A place that does not change: the build cache goes by it.
   cache=${XDG_CACHE_HOME:-$HOME/.cache}/locker-sim
   mkdir -p "$cache"
@@ -20,6 +20,6 @@ else
   echo "sim: this runtime cannot be seeded; a seed fixes less" >&2
 fi
 # shellcheck disable=SC2086 # words
-go test -c $seeded -o "$dir/sim.test" ./internal/sim
+go test -c $seeded -o "$dir/sim.test" ./internal/testing/trials/sim
 [ "${1-}" != -build ] || { cp "$dir/sim.test" "$2"; exit; }
 GODEBUG=asyncpreemptoff=1,adaptivestackstart=1 "$dir/sim.test" -test.v -test.timeout 0 "$@"

@@ -7,7 +7,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/single"
 )
 

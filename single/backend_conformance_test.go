@@ -6,11 +6,11 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/fault"
 	"github.com/golocker/locker/internal/node"
-	"github.com/golocker/locker/internal/redistest"
-	"github.com/golocker/locker/internal/simnode"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/fault"
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/single"
 )
 

@@ -14,8 +14,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/fault"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/fault"
+	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/single"
 )
 

@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/drivers/rueidis"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/single"
 )
 

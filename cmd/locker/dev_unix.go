@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golocker/locker/internal/child"
+	"github.com/golocker/locker/internal/testing/child"
 )
 
 // startLimit is how long a server may take to answer, on a machine that is busy.

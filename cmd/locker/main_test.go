@@ -19,7 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // asLocker in the environment makes the test binary the program.

@@ -17,7 +17,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/doctor"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // durable is what doctor wants of a server.

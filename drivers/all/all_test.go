@@ -20,7 +20,7 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }

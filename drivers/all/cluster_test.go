@@ -16,8 +16,8 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/drivers/rueidis"
-	"github.com/golocker/locker/internal/fault"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/fault"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // clusterDrivers are the drivers of clients that know clusters, with the clients' defaults, and how long the test waits for an

@@ -15,8 +15,8 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/internal/redistest"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/single"
 )
 

@@ -15,7 +15,7 @@ import (
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/goredis"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // log collects what go-redis writes to its process-wide logger.

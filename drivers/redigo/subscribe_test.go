@@ -12,7 +12,7 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/redigo"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // subscribe opens a subscription whose events are texts.

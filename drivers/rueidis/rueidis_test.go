@@ -17,8 +17,8 @@ import (
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	driver "github.com/golocker/locker/drivers/rueidis"
-	"github.com/golocker/locker/internal/fault"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/fault"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) {

@@ -13,8 +13,8 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	driver "github.com/golocker/locker/drivers/rueidis"
-	"github.com/golocker/locker/internal/fault"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/fault"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // subscribe opens a subscription whose events are texts.

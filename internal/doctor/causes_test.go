@@ -14,7 +14,7 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/doctor"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 func empty() *hospital {

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // A caller that waits inside the driver and cannot leave keeps Close waiting. It must keep nobody else waiting.

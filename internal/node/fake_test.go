@@ -13,7 +13,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -11,7 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // line is one lock on a real server, and those who wait for it.

@@ -17,7 +17,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 func TestBusyNodeGathersCommands(t *testing.T) {

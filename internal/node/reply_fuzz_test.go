@@ -10,7 +10,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // shape builds a reply of any shape from bytes: integers, strings, refusals, nil, arrays of these, and types that no

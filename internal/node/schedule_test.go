@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // nodes are three nodes as far as the scripts can tell: three locks with their counters on one server. The clock has no

@@ -11,7 +11,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/redigo"
-	"github.com/golocker/locker/internal/redistest"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // real returns a Node on a real server.

@@ -13,8 +13,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/simnode"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // street is a simulated server with clients of it, in virtual time. A command takes a millisecond there and one back.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/testing/simnode"
 )
 
 // pair is a counter as the server has it and as the twin has it: they follow clocks that are not quite the same.

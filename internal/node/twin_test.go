@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/simnode"
+	"github.com/golocker/locker/internal/testing/simnode"
 )
 
 // The twin of the scripts and the scripts answer alike, command by command. The clock's part in counters is taken out by a

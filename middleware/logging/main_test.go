@@ -15,7 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/logging"
 )

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/retry"
 )

@@ -7,7 +7,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
-	"github.com/golocker/locker/internal/virtual"
+	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/tracing"
 )

@@ -1,0 +1,95 @@
+package archtest
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// programs end with their goroutines: their tests start them as processes, or not at all.
+var programs = []string{"/examples", "/internal/testing/mutants", "/internal/testing/retest"}
+
+// starts reports whether a file starts goroutines: by a go statement, or by the Go of a wait group.
+func starts(file *ast.File) (found bool) {
+	ast.Inspect(file, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.GoStmt:
+			found = true
+		case *ast.CallExpr:
+			if s, ok := n.Fun.(*ast.SelectorExpr); ok && s.Sel.Name == "Go" {
+				found = true
+			}
+		}
+		return !found
+	})
+	return found
+}
+
+func imports(file *ast.File, path string) bool {
+	for _, imp := range file.Imports {
+		if strings.Trim(imp.Path.Value, `"`) == path {
+			return true
+		}
+	}
+	return false
+}
+
+// unwatched reports whether the files of a package start goroutines, and its tests do not find out which are left behind.
+func unwatched(files []*ast.File) bool {
+	started, watched := false, false
+	for _, f := range files {
+		started = started || starts(f)
+		watched = watched || imports(f, "go.uber.org/goleak")
+	}
+	return started && !watched
+}
+
+func TestEveryGoroutineIsMissedWhenItStays(t *testing.T) {
+	out, err := exec.Command("go", "list", "-f", "{{.ImportPath}} {{.Dir}} {{len .TestGoFiles}}{{len .XTestGoFiles}}", module+"/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		if fields[2] == "00" || under(strings.TrimPrefix(fields[0], module), programs) {
+			continue
+		}
+		paths, err := filepath.Glob(filepath.Join(fields[1], "*.go"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var files []*ast.File
+		for _, path := range paths {
+			f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+			if err != nil {
+				t.Fatal(err)
+			}
+			files = append(files, f)
+		}
+		if unwatched(files) {
+			t.Errorf("%s starts goroutines, and has no TestMain with goleak", fields[0])
+		}
+	}
+}
+
+func TestUnwatchedGoroutinesAreFound(t *testing.T) {
+	for source, want := range map[string]bool{
+		"package p; func f() { go f() }":                                true,
+		"package p; func f() { var wg sync.WaitGroup; wg.Go(f) }":       true,
+		"package p; func f() {}":                                        false,
+		`package p; import "go.uber.org/goleak"; func f() { go f() }`:   false,
+		`package p; import "go.uber.org/atomic"; func f() { wg.Go(f) }`: true,
+	} {
+		f, err := parser.ParseFile(token.NewFileSet(), "p.go", source, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if unwatched([]*ast.File{f}) != want {
+			t.Errorf("%s: %v", source, !want)
+		}
+	}
+}

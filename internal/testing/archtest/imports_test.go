@@ -1,0 +1,140 @@
+// Package archtest keeps the layers honest: who may import whom, and why.
+package archtest
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/golocker/locker"
+
+// rules say what the packages below a path may import outside the standard library. The longest matching path counts.
+var rules = map[string]struct {
+	may []string // import path prefixes
+	why string
+}{
+	"":                 {nil, "users of the interface alone must not inherit anything"},
+	"/memory":          {[]string{module}, "the in-process store needs no client"},
+	"/drivers":         {nil, "the contract knows neither locks nor clients"},
+	"/single":          {[]string{module, module + "/drivers", module + "/internal/node"}, "a backend reaches clients through drivers only"},
+	"/internal/node":   {[]string{module, module + "/drivers"}, "the protocol reaches clients through drivers only"},
+	"/redlock":         {[]string{module, module + "/drivers", module + "/internal/node"}, "a backend reaches clients through drivers only"},
+	"/drivers/goredis": {[]string{module + "/drivers", "github.com/redis/go-redis/v9"}, "a driver knows its own client, and nothing of locks"},
+	"/drivers/redigo":  {[]string{module + "/drivers", "github.com/gomodule/redigo"}, "a driver knows its own client, and nothing of locks"},
+	"/drivers/rueidis": {[]string{module + "/drivers", "github.com/redis/rueidis"}, "a driver knows its own client, and nothing of locks"},
+	"/drivers/all":     {[]string{module + "/drivers/"}, "it only registers"},
+	"/config": {[]string{module, module + "/drivers", module + "/memory", module + "/middleware/logging", module + "/middleware/retry",
+		module + "/redlock", module + "/single", "go.yaml.in/yaml/v3"},
+		"configuration must not pull in clients that the program does not register"},
+	"/config/tracing": {[]string{module, module + "/config", module + "/middleware/tracing"}, "it only registers"},
+	"/middleware/tracing": {[]string{module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
+		"go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}, "the SDK and its exporters are the program's choice"},
+	"/middleware/retry":       {[]string{module}, "a middleware knows the interface and no store"},
+	"/conformance":            {[]string{module, module + "/drivers"}, "outside authors run the suite with nothing but the standard library"},
+	"/middleware/logging":     {[]string{module}, "a middleware knows the interface and no store"},
+	"/internal/testing/child": {nil, "it starts processes, and knows nothing of what they are"},
+	"/internal/conform":       {[]string{module, module + "/conformance"}, "it runs the suite, whatever it is run against"},
+	"/internal/doctor": {[]string{module, module + "/drivers", module + "/internal/node", module + "/single"},
+		"the checks know no command line, so that they can be tested and used without one"},
+}
+
+// free are not libraries, or are for this module's own tests.
+var free = []string{"/examples", "/cmd", "/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/trials/faults", "/internal/testing/simnode", "/internal/testing/trials/sim", "/internal/testing/trials/history", "/internal/testing/mutants", "/internal/testing/retest", "/internal/testing/contention", "/internal/testing/virtual", "/internal/testing/archtest"}
+
+// testers may import package testing outside _test files.
+var testers = []string{"/conformance", "/internal/conform", "/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/contention", "/internal/testing/virtual", "/internal/testing/trials/sim"}
+
+func under(path string, roots []string) bool {
+	return slices.ContainsFunc(roots, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })
+}
+
+func packages(t *testing.T) map[string][]string {
+	t.Helper()
+	out, err := exec.Command("go", "list", "-e", "-f", `{{.ImportPath}} {{join .Imports " "}}`, module+"/...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkgs := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		fields := strings.Fields(line)
+		pkgs[strings.TrimPrefix(fields[0], module)] = fields[1:]
+	}
+	return pkgs
+}
+
+// owned are modules that one room alone imports, whatever else it is free to.
+var owned = map[string]string{"github.com/spf13/cobra": "/cmd"}
+
+// violation says what is wrong with pkg importing imp, or nothing.
+func violation(pkg, imp string) string {
+	if imp == "testing" && !under(pkg, testers) {
+		return "only test code imports testing"
+	}
+	for dep, room := range owned {
+		if under(imp, []string{dep}) && !under(pkg, []string{room}) {
+			return "only " + room + " has a command line to parse"
+		}
+	}
+	if first, _, _ := strings.Cut(imp, "/"); !strings.Contains(first, ".") || under(pkg, free) {
+		return ""
+	}
+	rule, ok := rules[pkg]
+	if !ok {
+		return "there is no rule for this package: add one"
+	}
+	for _, may := range rule.may {
+		// this module's packages are named one by one, and OpenTelemetry's, whose SDK is below its API; a client's all at once
+		exact := strings.HasPrefix(may, module) || strings.HasPrefix(may, "go.opentelemetry.io/")
+		if imp == may || (!exact || strings.HasSuffix(may, "/")) && strings.HasPrefix(imp, may) {
+			return ""
+		}
+	}
+	return rule.why
+}
+
+func TestImports(t *testing.T) {
+	pkgs := packages(t)
+	if len(pkgs) < 5 {
+		t.Fatalf("only %d packages were listed", len(pkgs))
+	}
+	for pkg, imports := range pkgs {
+		for _, imp := range imports {
+			if why := violation(pkg, imp); why != "" {
+				t.Errorf("%s%s imports %s: %s", module, pkg, imp, why)
+			}
+		}
+	}
+}
+
+func TestRulesCatchViolations(t *testing.T) {
+	for _, bad := range [][2]string{
+		{"", "github.com/redis/go-redis/v9"},
+		{"", module + "/memory"},
+		{"", "testing"},
+		{"/single", "github.com/redis/rueidis"},
+		{"/drivers/goredis", "github.com/redis/rueidis"},
+		{"/drivers/goredis", module},
+		{"/config", module + "/drivers/goredis"},
+		{"/conformance", "github.com/stretchr/testify/assert"},
+		{"/middleware/tracing", "go.opentelemetry.io/otel/sdk/trace"},
+		{"/middleware/tracing", module + "/single"},
+		{"/examples/quickstart", "github.com/spf13/cobra"},
+		{"/internal/testing/redistest", "github.com/spf13/cobra/doc"},
+		{"/newroom", "github.com/redis/rueidis"},
+	} {
+		if violation(bad[0], bad[1]) == "" {
+			t.Errorf("%s%s may import %s", module, bad[0], bad[1])
+		}
+	}
+	for _, good := range [][2]string{
+		{"", "context"}, {"/conformance", "testing"}, {"/drivers/rueidis", "github.com/redis/rueidis/internal/cmds"},
+		{"/drivers/all", module + "/drivers/goredis"}, {"/examples/quickstart", module + "/drivers/all"},
+		{"/cmd/locker", "github.com/spf13/cobra"},
+	} {
+		if why := violation(good[0], good[1]); why != "" {
+			t.Errorf("%s%s may not import %s: %s", module, good[0], good[1], why)
+		}
+	}
+}

@@ -1,0 +1,248 @@
+// Package redistest starts real redis-servers for tests, or another server that speaks their protocol: [ServerEnv] names it.
+//
+// A server listens on a free port of the loopback interface, keeps its files in a directory of its own, and is
+// gone when its test is, however the test process ends. Nothing is shared between servers, so tests that use them
+// can run in parallel, in one process or in several.
+package redistest
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/child"
+)
+
+// startTimeout bounds how long a server may take to answer its first PING. It is generous because a race-enabled
+// test run on a small machine keeps every core busy.
+const startTimeout = 15 * time.Second
+
+// busOffset is by how much the port of a cluster's bus is greater than that for clients.
+const busOffset = 10000
+
+// maxSocketPath is what every system has room for.
+const maxSocketPath = 100
+
+// Server is one redis-server process. Its methods may be called from several goroutines, except that those which
+// can fail the test (Start, Restart, Cmd, Keys) belong to the test's own goroutine, as [testing.T.FailNow] does.
+type Server struct {
+	tb     testing.TB
+	binary string
+	dir    string
+	port   int
+	member bool   // of a cluster
+	config string // of a sentinel; empty: it is none
+	tls    bool
+	caFile string
+	extra  []string
+	env    []string
+
+	mu     sync.Mutex
+	proc   *child.Process // nil while the server is dead
+	paused bool
+}
+
+// Start runs a redis-server until the test ends and returns once it answers PING. It persists nothing, unless
+// args, which are appended to the command line, say otherwise ("--appendonly", "yes").
+//
+// A machine without the server fails the test, see [Binary].
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	s := prepare(tb, args)
+	s.launch()
+	return s
+}
+
+// StartWith is Start with additions to the server's environment, as "NAME=value".
+func StartWith(tb testing.TB, env []string, args ...string) *Server {
+	tb.Helper()
+	s := prepare(tb, args)
+	s.env = env
+	s.launch()
+	return s
+}
+
+func prepare(tb testing.TB, args []string) *Server {
+	tb.Helper()
+	binary := Binary(tb)
+	nameOnFailure(tb, binary)
+	// Not tb.TempDir: the path of a unix socket has room for about a hundred bytes, and test names can be longer.
+	dir, err := os.MkdirTemp("", "redistest")
+	if err == nil && len(dir)+len("/sock") > maxSocketPath { // a long TMPDIR
+		_ = os.Remove(dir)
+		dir, err = os.MkdirTemp("/tmp", "redistest")
+	}
+	if err != nil {
+		tb.Fatalf("redistest: %v", err)
+	}
+	s := &Server{tb: tb, binary: binary, dir: dir, extra: args}
+	tb.Cleanup(func() {
+		s.Kill()
+		_ = os.RemoveAll(dir)
+	})
+	return s
+}
+
+// launch starts the server for the first time. Between finding a port free and redis-server binding it, anybody
+// may take it; then the server exits, and another port is tried.
+func (s *Server) launch() {
+	s.tb.Helper()
+	var err error
+	for range 20 {
+		s.port = freePort()
+		if err = s.run(); !errors.Is(err, errTaken) {
+			break
+		}
+	}
+	if err != nil {
+		s.tb.Fatalf("redistest: redis-server does not start: %v\n%s", err, s.log())
+	}
+}
+
+// freePort returns a port that nobody listens on at this moment. It stays below the range from which the kernel
+// takes the local ports of outgoing connections: in that range any client on this machine could occupy the port
+// of a server that is down for a moment between Kill and Restart. So does the port of the bus that a cluster's member has:
+// it is busOffset above, for servers before Redis 7 let nobody choose it, and nobody else's either.
+func freePort() int {
+	for {
+		port := 10000 + rand.IntN(busOffset)
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		if err == nil {
+			_ = l.Close()
+			return port
+		}
+	}
+}
+
+var (
+	errExited = errors.New("redis-server exited")
+	errTaken  = errors.New("port is taken")
+)
+
+// run starts the process and waits until it answers. The question goes through the unix socket in the server's own
+// directory, for a PING to the port might be answered by another server that was quicker to bind it.
+func (s *Server) run() error {
+	plain, secure := s.port, 0
+	if s.tls {
+		plain, secure = secure, plain
+	}
+	args := slices.Concat([]string{
+		"--port", strconv.Itoa(plain), "--tls-port", strconv.Itoa(secure), "--bind", "127.0.0.1",
+		"--dir", s.dir, "--logfile", filepath.Join(s.dir, "log"), "--unixsocket", s.Socket(),
+		"--save", "", "--appendonly", "no", "--daemonize", "no",
+	}, s.extra)
+	if !s.tls {
+		// A redis-server built without TLS does not know the option.
+		args = slices.Delete(args, 2, 4)
+	}
+	if s.config != "" {
+		args = append([]string{s.config, "--sentinel"}, args...)
+	}
+	// The log tells why this attempt failed, not an earlier one.
+	_ = os.Remove(filepath.Join(s.dir, "log"))
+	p, err := child.Spawn(s.binary, s.dir, s.env, args)
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(2 * time.Millisecond) {
+		if reply, err := s.ask("PING"); err == nil && reply == "PONG" {
+			break
+		}
+		if p.Exited() {
+			if bytes.Contains(s.log(), []byte("listening")) {
+				return errTaken
+			}
+			return errExited
+		}
+		if time.Now().After(deadline) {
+			p.Kill()
+			return fmt.Errorf("no answer to PING for %v", startTimeout)
+		}
+	}
+	s.mu.Lock()
+	s.proc, s.paused = p, false
+	s.mu.Unlock()
+	return nil
+}
+
+// Addr returns the server's address, 127.0.0.1:port. It stays the same over Kill and Restart.
+func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
+
+// Socket returns the path of the server's unix socket.
+func (s *Server) Socket() string { return filepath.Join(s.dir, "sock") }
+
+// Dir returns the server's directory: its log, and its data if it persists any.
+func (s *Server) Dir() string { return s.dir }
+
+// Pid returns the server's process id, 0 while it is dead.
+func (s *Server) Pid() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return 0
+	}
+	return s.proc.Pid()
+}
+
+// Pause freezes the server (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing is
+// answered. What was sent meanwhile is executed after Resume.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP, true) }
+
+// Resume lets a paused server go on (SIGCONT).
+func (s *Server) Resume() { s.signal(syscall.SIGCONT, false) }
+
+func (s *Server) signal(sig syscall.Signal, paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != nil {
+		s.proc.Signal(sig)
+		s.paused = paused
+	}
+}
+
+// Kill ends the server at once (SIGKILL), running or paused, and returns when it is gone. Killing a dead server
+// does nothing.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return
+	}
+	if s.paused {
+		s.proc.Signal(syscall.SIGCONT)
+	}
+	s.proc.Kill()
+	s.proc, s.paused = nil, false
+}
+
+// Restart kills the server if it still runs and starts it again with the same port, directory and arguments.
+// Without persistence it comes back empty.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Kill()
+	var err error
+	// The port can be taken for a moment, say by another test that looks for a free one.
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
+		if err = s.run(); err == nil {
+			return
+		}
+		if !errors.Is(err, errTaken) || time.Now().After(deadline) {
+			s.tb.Fatalf("redistest: redis-server does not start again: %v\n%s", err, s.log())
+		}
+	}
+}
+
+func (s *Server) log() []byte {
+	text, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return text
+}

@@ -1,0 +1,136 @@
+// Retest is go test, except that a test that failed is run ten times more, alone. If it passes every time it is printed as
+// FLAKY, with both outputs, to be mended next, and the run goes on. If it fails once more, the run fails.
+//
+//	go run ./internal/testing/retest -race -timeout 8m ./...     as go test; patterns of packages begin with a dot
+//
+// A package that does not build, panics, or fails without a failed test fails the run at once, and so do more than five
+// failed tests: those are no accidents.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+)
+
+const (
+	again    = 10 // times that a failed test is run again
+	maxFlaky = 5  // failed tests that are run again, at most
+)
+
+func main() {
+	if err := run(os.Stdout, os.Args[1:]); err != nil {
+		fmt.Println("FAIL:", err)
+		os.Exit(1)
+	}
+}
+
+// test is a test that failed, and what it said.
+type test struct{ pkg, name, output string }
+
+func run(out io.Writer, args []string) error {
+	failed, err := goTest(out, args)
+	switch {
+	case err != nil:
+		return err
+	case len(failed) > maxFlaky:
+		return fmt.Errorf("%d tests failed", len(failed))
+	}
+	flags := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, ".") })
+	for _, t := range failed {
+		fmt.Fprintf(out, "=== %s of %s failed and is run %d times more, alone\n", t.name, t.pkg, again)
+		rerun := slices.Concat(flags, []string{"-count", fmt.Sprint(again), "-run", "^" + t.name + "$", t.pkg})
+		second, err := goTest(out, rerun)
+		switch {
+		case err != nil:
+			return err
+		case len(second) > 0:
+			return fmt.Errorf("%s of %s failed again", t.name, t.pkg)
+		}
+		fmt.Fprintf(out, "FLAKY: %s of %s failed once and then passed %d times. Mend it. It had said:\n%s", t.name, t.pkg, again, t.output)
+	}
+	return nil
+}
+
+// event is what go test -json prints; see go doc test2json.
+type event struct{ Action, Package, Test, Output string }
+
+// goTest runs go test and prints what it prints, less what tests say that pass. It returns the top-level tests that failed, or an
+// error if that is not all that went wrong.
+func goTest(out io.Writer, args []string) (failed []test, err error) {
+	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	cmd.Stderr = os.Stderr
+	pipe, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	said := map[[2]string]*strings.Builder{} // by package and top-level test
+	failures := map[string]int{}             // by package
+	for lines := bufio.NewReader(pipe); ; {
+		line, readErr := lines.ReadString('\n')
+		var e event
+		if line != "" && json.Unmarshal([]byte(line), &e) != nil {
+			e = event{Action: "output", Output: line}
+		}
+		if why := e.take(out, said, failures, &failed); why != nil && err == nil {
+			err = why
+		}
+		if readErr != nil {
+			break
+		}
+	}
+	if exit := cmd.Wait(); exit != nil && len(failed) == 0 && err == nil {
+		err = exit
+	}
+	return failed, err
+}
+
+// take deals with one event. It returns an error if that is something that running a test again cannot mend.
+func (e event) take(out io.Writer, said map[[2]string]*strings.Builder, failures map[string]int, failed *[]test) error {
+	name, sub, _ := strings.Cut(e.Test, "/")
+	of := [2]string{e.Package, name}
+	switch {
+	case e.Action == "build-output", e.Action == "output" && name == "":
+		_, _ = io.WriteString(out, e.Output)
+		if strings.HasPrefix(e.Output, "panic: ") {
+			return fmt.Errorf("%s panicked", e.Package)
+		}
+	case e.Action == "build-fail":
+		return fmt.Errorf("a package does not build")
+	case e.Action == "output":
+		if said[of] == nil {
+			said[of] = &strings.Builder{}
+		}
+		said[of].WriteString(e.Output)
+		if strings.HasPrefix(e.Output, "panic: ") { // the tests after it were not run
+			_, _ = io.WriteString(out, said[of].String())
+			return fmt.Errorf("%s of %s panicked", name, e.Package)
+		}
+	case e.Action == "fail" && name == "":
+		if failures[e.Package] == 0 {
+			return fmt.Errorf("%s failed without a failed test", e.Package)
+		}
+	case e.Action == "fail" && sub == "":
+		failures[e.Package]++
+		t := test{pkg: e.Package, name: name}
+		if b := said[of]; b != nil {
+			t.output = b.String()
+		}
+		_, _ = io.WriteString(out, t.output)
+		if !slices.ContainsFunc(*failed, func(f test) bool { return f.pkg == t.pkg && f.name == t.name }) {
+			*failed = append(*failed, t)
+		}
+		delete(said, of)
+	case (e.Action == "pass" || e.Action == "skip") && name != "" && sub == "":
+		delete(said, of)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package faults
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/testing/trials/history"
+)
+
+// planEnv makes the test binary a player in a process of its own.
+const planEnv = "FAULTS_TEST_PLAN"
+
+// account is what a player says in the end.
+type account struct {
+	Began  time.Time // of its history, on the wall clock, which all processes of the machine share
+	Events []history.Event
+	Wrong  int64
+	Stall  time.Duration
+	Err    string
+}
+
+// playChild is the other process. It does as stdin says, line by line, answers each line by one, and ends with stdin.
+func playChild() {
+	var p player
+	fail := func(err error) {
+		if err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	fail(json.Unmarshal([]byte(os.Getenv(planEnv)), &p.plan))
+	r, err := dialResource(p.Resource)
+	fail(err)
+	fail(p.start(history.New(), r))
+	out := json.NewEncoder(os.Stdout)
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		switch in.Text() {
+		case "finish":
+			p.finish()
+			fail(out.Encode("finished"))
+		case "close":
+			a := p.settle()
+			p.history.Wait()
+			a.Began, a.Events = began(p.history), p.history.Events()
+			fail(out.Encode(a))
+			return
+		}
+	}
+}
+
+// began is when a history has begun, by the wall clock.
+func began(h *history.History) time.Time {
+	// The best of several: between two looks at clocks a process may be interrupted.
+	best, at := time.Hour, time.Time{}
+	for range 20 {
+		before := time.Now().Round(0)
+		since := h.Now()
+		if d := time.Now().Round(0).Sub(before); d < best {
+			best, at = d, before.Add(-since)
+		}
+	}
+	return at
+}
+
+// process is the client, seen from here.
+type process struct {
+	t   *testing.T
+	cmd *exec.Cmd
+	in  interface{ Write([]byte) (int, error) }
+	out *json.Decoder
+}
+
+func startChild(t *testing.T, p plan) *process {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &process{t: t, cmd: exec.Command(os.Args[0])}
+	c.cmd.Env = append(os.Environ(), planEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	in, err := c.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	leash, err := child.NewLeash(c.cmd.Process.Pid, "")
+	t.Cleanup(func() {
+		_ = c.cmd.Process.Kill()
+		_ = c.cmd.Wait()
+		if err == nil {
+			leash.Off()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.in, c.out = in, json.NewDecoder(bufio.NewReader(out))
+	return c
+}
+
+func (c *process) signal(sig syscall.Signal) { _ = c.cmd.Process.Signal(sig) }
+
+// tell sends a line, and read reads the answer to it. They are apart so that several children can be told at once.
+func (c *process) tell(line string) { _, _ = c.in.Write([]byte(line + "\n")) }
+
+func (c *process) read(answer any) {
+	c.t.Helper()
+	// One that hangs is killed, so that the test ends with what it was about.
+	t := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
+	defer t.Stop()
+	if err := c.out.Decode(answer); err != nil {
+		c.t.Fatalf("a player's process has not answered within %v: %v", patience, err)
+	}
+}

@@ -1,0 +1,313 @@
+package faults
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/fault"
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/trials/history"
+)
+
+// placement is on how many servers a lock is, and how many of them are hit.
+type placement struct{ nodes, hit int }
+
+var (
+	placements     = [][]placement{{{1, 1}}, {{3, 1}, {5, 2}}, {{3, 2}, {5, 3}}, {{3, 3}, {5, 5}}} // one of each is taken in turn
+	placementNames = []string{"single", "minority", "majority", "all"}
+)
+
+// class is the place among placements.
+func (p placement) class() int {
+	return slices.IndexFunc(placements, func(same []placement) bool { return slices.Contains(same, p) })
+}
+
+func (p placement) String() string {
+	if p.nodes == 1 {
+		return "single"
+	}
+	return fmt.Sprintf("%d of %d", p.hit, p.nodes)
+}
+
+// episode is one fault on one bed.
+type episode struct {
+	kind  kind
+	place placement
+	seed  uint64
+}
+
+func (e episode) String() string { return fmt.Sprintf("%s/%v/%d", e.kind.name, e.place, e.seed) }
+
+// how many players there are, of whom so many are in processes of their own.
+const (
+	players = 4
+	apartly = 2
+)
+
+// newBed starts servers and connects them with players to be.
+func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
+	b := &bed{
+		T: t, random: rand.New(rand.NewPCG(seed, seed)), stopped: map[int]bool{},
+		resource: newResource(),
+	}
+	b.short = 600*time.Millisecond + time.Duration(b.random.Int64N(int64(600*time.Millisecond)))
+	if k.clustered {
+		b.cluster = redistest.StartCluster(t, 3, k.replicated, k.args...)
+		b.servers = b.cluster.Servers()
+		if k.parted {
+			b.bus = b.cluster.Bus(t)
+		}
+		b.admins = make([]redis.Conn, len(b.servers))
+		return b
+	}
+	if k.watched {
+		b.watch()
+		return b
+	}
+	b.servers = make([]*redistest.Server, nodes)
+	path, why := shim()
+	// Every second time, nodes that vote together differ, so that many acquisitions need a second round, with raises.
+	skewed := !k.clock && nodes > 1 && why == "" && b.random.IntN(2) == 0
+	for i := range nodes {
+		var env []string
+		if k.clock || skewed {
+			b.clocks = append(b.clocks, filepath.Join(t.TempDir(), "clock"))
+			env = []string{"LD_PRELOAD=" + path, "CLOCKSHIFT=" + b.clocks[i]}
+		}
+		if skewed {
+			b.clockIs(i, pick(b, 0, skew), 0)
+		}
+		b.servers[i] = redistest.StartWith(t, env, k.args...)
+		b.admins = append(b.admins, nil)
+		b.admin(i)
+	}
+	return b
+}
+
+// populate starts the players.
+func (b *bed) populate(e episode) {
+	names := drivers.Names()
+	switch {
+	case b.cluster != nil:
+		names = slices.Sorted(maps.Keys(clusterDrivers))
+	case b.sentinel != nil:
+		names = slices.Sorted(maps.Keys(sentinelDrivers))
+	}
+	long := time.Minute // so that what is left behind is still there to be found
+	if e.kind.brief {
+		long = b.short
+	}
+	plain := b.random.IntN(4) == 0 && !e.kind.queued
+	addr := b.resource.listen(b.T)
+	b.history = history.New()
+	b.began = began(b.history)
+	for id := range players {
+		p := plan{
+			ID: id, Players: players, Driver: names[(id+int(e.seed))%len(names)], Plain: plain,
+			Short: b.short, Long: long, Resource: addr, Cluster: b.cluster != nil, Password: e.kind.password,
+		}
+		if e.place.nodes > 1 && b.random.IntN(3) == 0 {
+			p.Driver = "mixed"
+		}
+		var links []*fault.Proxy
+		for _, s := range b.servers {
+			if e.kind.alone() {
+				p.Nodes = append(p.Nodes, s.Addr())
+				continue
+			}
+			links = append(links, fault.New(b.T, s.Addr()))
+			p.Nodes = append(p.Nodes, links[len(links)-1].Addr())
+		}
+		if b.sentinel != nil {
+			p.Nodes, p.Sentinel = []string{b.sentinel.Addr()}, true
+		}
+		b.proxies = append(b.proxies, links)
+		if id >= players-apartly {
+			b.children = append(b.children, startChild(b.T, p))
+			b.stopped[id] = e.kind.clients
+			continue
+		}
+		player := &player{plan: p}
+		if err := player.start(b.history, b.resource); err != nil {
+			b.Fatal(err)
+		}
+		b.local = append(b.local, player)
+	}
+}
+
+// run plays the episode, and judges it.
+func (e episode) run(t *testing.T) *result {
+	b := newBed(t, e.place.nodes, e.kind, e.seed)
+	b.observe()
+	b.populate(e)
+	r := &result{episode: e}
+	if !b.everybodyWorks(2) {
+		r.fail("LIVE", "before the fault, a client got no lock within %v", patience)
+	}
+	nodes := b.random.Perm(e.place.nodes)[:e.place.hit]
+	d := time.Duration((0.1 + b.random.Float64()*max(0.4, float64(e.kind.most)-0.1)) * float64(b.short))
+	r.from = b.history.Now()
+	e.kind.strike(b, nodes, d)
+	r.to = b.history.Now()
+	// Faults are off: every client goes on.
+	if !b.everybodyWorks(2) {
+		r.fail("LIVE", "after the fault, a client got no lock within %v", patience)
+	}
+	b.finish()
+	var left []string
+	if !eventually(patience, func() bool { left = b.locks(); return len(left) == 0 }) {
+		r.lapse("ORPHAN", "nobody holds anything, and after %v there are still %v", patience, left)
+	}
+	b.acquireAll(r)
+	r.accounts = b.settle()
+	r.injected = int(b.injected.Load()) + b.refusals(r, nodes)
+	r.judge(b)
+	return r
+}
+
+// refusals returns how often the nodes have refused as they should have.
+func (b *bed) refusals(r *result, nodes []int) (n int) {
+	if r.kind.refusal == "" {
+		return 0
+	}
+	if b.cluster != nil {
+		nodes = nil
+		for i := range b.servers {
+			nodes = append(nodes, i)
+		}
+	}
+	for _, i := range nodes {
+		info, _ := redis.String(b.do(i, "INFO", "errorstats"), nil)
+		if info == "" { // a server before Redis 6.2 does not count them
+			return 0
+		}
+		count, _ := strconv.Atoi(strings.TrimPrefix(field(info, "errorstat_"+r.kind.refusal), "count="))
+		n += count
+	}
+	if n == 0 {
+		r.fail("QUOTA", "no server has ever refused by %s", r.kind.refusal)
+	}
+	return n
+}
+
+// everybodyWorks waits until each player has had locks so many times more.
+func (b *bed) everybodyWorks(times int) bool {
+	want := map[int]int{}
+	for _, id := range b.players() {
+		want[id] = b.resource.served(id) + times
+	}
+	return eventually(patience, func() bool {
+		for id, n := range want {
+			if b.resource.served(id) < n {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// finish lets all players come to an end, and leaves their clients open.
+func (b *bed) finish() {
+	for _, c := range b.children {
+		c.tell("finish")
+	}
+	var wg sync.WaitGroup
+	for _, p := range b.local {
+		wg.Go(p.finish)
+	}
+	wg.Wait()
+	for _, c := range b.children {
+		var answer string
+		c.read(&answer)
+	}
+}
+
+// acquireAll is a client that has seen nothing of the fault: it gets every lock.
+func (b *bed) acquireAll(r *result) {
+	p := plan{ID: players, Driver: drivers.Names()[b.random.IntN(3)]}
+	if b.cluster != nil {
+		p.Driver, p.Cluster = "goredis", true
+	}
+	for _, s := range b.servers {
+		p.Nodes = append(p.Nodes, s.Addr())
+	}
+	if b.sentinel != nil {
+		p.Nodes, p.Driver, p.Sentinel = []string{b.sentinel.Addr()}, "goredis", true
+	}
+	client, err := p.open(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = client.Close() }()
+	l := b.history.Client(players, client)
+	keys := []string{}
+	for i := range players {
+		keys = append(keys, fmt.Sprint("held/", i), fmt.Sprint("extend/", i))
+	}
+	for i := range loads {
+		keys = append(keys, fmt.Sprint("load/", i))
+	}
+	ctx, cancel := context.WithTimeout(b.Context(), patience)
+	defer cancel()
+	for _, key := range keys {
+		var lease locker.Lease
+		if !eventually(patience, func() bool { // on a busy machine an answer may not come in time
+			lease, err = l.Lock(ctx, key, locker.TTL(patience))
+			return err == nil || ctx.Err() != nil
+		}) || err != nil {
+			r.fail("LIVE", "everything is over, and %s cannot be had: %v", key, err)
+			continue
+		}
+		if err := lease.Unlock(ctx); err != nil && !errors.Is(err, locker.ErrUnavailable) {
+			r.fail("LIVE", "everything is over, and %s is not released: %v", key, err)
+		}
+	}
+}
+
+// settle closes all players and returns their accounts, with times since the history of this process began.
+func (b *bed) settle() (accounts []account) {
+	for _, c := range b.children {
+		c.tell("close")
+	}
+	ch := make(chan account, len(b.local))
+	for _, p := range b.local {
+		go func() { ch <- p.settle() }()
+	}
+	for range b.local {
+		accounts = append(accounts, <-ch)
+	}
+	b.history.Wait()
+	for _, c := range b.children {
+		var a account
+		c.read(&a)
+		for _, e := range a.Events {
+			b.history.Add(shifted(e, a.Began.Sub(b.began)))
+		}
+		accounts = append(accounts, a)
+	}
+	return accounts
+}
+
+// shifted translates the times of an event; those that are 0 mean that there is none.
+func shifted(e history.Event, by time.Duration) history.Event {
+	for _, t := range []*time.Duration{&e.Call, &e.Return, &e.Until, &e.Deadline} {
+		if *t != 0 {
+			*t += by
+		}
+	}
+	return e
+}

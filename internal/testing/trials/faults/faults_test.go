@@ -1,0 +1,144 @@
+package faults
+
+import (
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker/internal/testing/redistest"
+)
+
+// The test binary is also the program that some of the players run in.
+func TestMain(m *testing.M) {
+	if os.Getenv(planEnv) != "" {
+		playChild()
+		return
+	}
+	goleak.VerifyTestMain(m, append(redistest.Lingering(), goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(shimDir)
+		os.Exit(code)
+	}))...)
+}
+
+const (
+	// durationEnv is for how long TestFaults goes on; without it there is one round of a selection.
+	durationEnv = "LOCKER_FAULTS"
+	// onlyEnv selects episodes by a part of their names.
+	onlyEnv = "LOCKER_FAULTS_ONLY"
+	// reportEnv is the file that the report is written to.
+	reportEnv = "LOCKER_FAULTS_REPORT"
+)
+
+// selection is what runs with every `go test`: one of each group, and where they matter most.
+var selection = []struct {
+	kind  string
+	place placement
+}{
+	{"kill -9, AOF always", placement{3, 2}}, {"client SIGSTOP", placement{3, 3}}, {"cut after execution", placement{1, 1}},
+	{"partition", placement{3, 2}}, {"FLUSHALL", placement{1, 1}}, {"NOREPLICAS", placement{3, 1}},
+	{"cluster: slots migrate", placement{1, 1}}, {"cluster: CLUSTER FAILOVER", placement{1, 1}},
+}
+
+// Whatever befalls servers, network, clients and clocks, what docs/safety.md promises holds.
+func TestFaults(t *testing.T) {
+	seed := rand.Uint64() >> 40
+	var long time.Duration
+	if text := os.Getenv(durationEnv); text != "" {
+		var err error
+		if long, err = time.ParseDuration(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := &report{began: time.Now(), seed: seed, server: redistest.Version(redistest.Binary(t))}
+	if long == 0 {
+		t.Parallel()
+	}
+	for _, k := range kinds() {
+		if !k.clock {
+			continue
+		}
+		if _, why := shim(); why != "" {
+			run.skip(k, why)
+		}
+	}
+	t.Run("episodes", func(t *testing.T) {
+		if long == 0 {
+			for i, s := range selection {
+				for _, k := range kinds() {
+					if k.name == s.kind && run.skipped[k.name] == "" {
+						run.episode(t, episode{k, s.place, seed + uint64(i)})
+					}
+				}
+			}
+			return
+		}
+		run.rounds(t, long)
+	})
+	run.finish(t, long)
+}
+
+// episode runs one as a subtest, beside others.
+func (r *report) episode(t *testing.T, e episode) {
+	t.Run(strings.ReplaceAll(e.String(), " ", "_"), func(t *testing.T) {
+		t.Parallel()
+		r.record(t, e.run(t))
+	})
+}
+
+// beside is how many episodes run at the same time.
+var beside = 2 * runtime.NumCPU()
+
+// rounds goes through all faults and placements until the time is over. The order is drawn anew for each round, so that
+// a fault is not always beside the same others.
+func (r *report) rounds(t *testing.T, long time.Duration) {
+	todo := make(chan episode)
+	var wg sync.WaitGroup
+	for range beside {
+		wg.Go(func() {
+			for e := range todo {
+				t.Run(strings.ReplaceAll(e.String(), " ", "_"), func(t *testing.T) { r.record(t, e.run(t)) })
+			}
+		})
+	}
+	deadline := r.began.Add(long)
+	for round := 0; time.Now().Before(deadline); round++ {
+		for _, e := range r.round(round) {
+			if time.Now().After(deadline) {
+				break
+			}
+			todo <- e
+		}
+	}
+	close(todo)
+	wg.Wait()
+}
+
+// round lists what belongs to one: each fault in each placement, in four parts that each have every fault.
+func (r *report) round(n int) (all []episode) {
+	only := os.Getenv(onlyEnv)
+	random := rand.New(rand.NewPCG(r.seed, uint64(n)))
+	for part := range placements {
+		begin := len(all)
+		for i, k := range kinds() {
+			if r.skipped[k.name] != "" {
+				continue
+			}
+			variants := placements[(part+i)%len(placements)]
+			p := variants[n%len(variants)]
+			if k.alone() {
+				p = placements[0][0]
+			}
+			if e := (episode{k, p, random.Uint64() >> 40}); strings.Contains(e.String(), only) {
+				all = append(all, e)
+			}
+		}
+		random.Shuffle(len(all)-begin, func(i, j int) { all[begin+i], all[begin+j] = all[begin+j], all[begin+i] })
+	}
+	return all
+}

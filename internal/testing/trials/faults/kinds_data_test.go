@@ -1,0 +1,104 @@
+package faults
+
+import (
+	"net"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/golocker/locker/internal/testing/redistest"
+)
+
+// repeatedly calls f for all nodes, again and again for d.
+func repeatedly(f func(b *bed, node int)) func(b *bed, nodes []int, d time.Duration) {
+	return func(b *bed, nodes []int, d time.Duration) {
+		for end := time.Now().Add(d); ; pause(10*time.Millisecond, 60*time.Millisecond) {
+			each(nodes, func(n int) { f(b, n) })
+			b.injected.Add(int64(len(nodes)))
+			if time.Now().After(end) {
+				return
+			}
+		}
+	}
+}
+
+// deleting deletes what matches pattern. The server is silent for a while afterwards if tokens are to be kept.
+func deleting(pattern string, silent time.Duration) func(b *bed, node int) {
+	return func(b *bed, node int) {
+		keys, _ := redis.Strings(b.do(node, "KEYS", pattern), nil)
+		cmds := [][]any{{"DEL", "nothing"}}
+		for _, key := range keys {
+			cmds[0] = append(cmds[0], key)
+		}
+		if silent > 0 {
+			cmds = append(cmds, []any{"CLIENT", "PAUSE", silent.Milliseconds(), "ALL"})
+		}
+		b.atomically(node, cmds...)
+	}
+}
+
+var dataKinds = []kind{
+	{
+		name: "SCRIPT FLUSH", what: "scripts are forgotten, every few ms",
+		strike: repeatedly(func(b *bed, n int) { b.do(n, "SCRIPT", "FLUSH") }),
+	},
+	{
+		name: "FLUSHALL", forgets: true, what: "the data is deleted, and the server silent for 150 ms",
+		strike: repeatedly(func(b *bed, n int) {
+			b.atomically(n, []any{"FLUSHALL"}, []any{"CLIENT", "PAUSE", away.Milliseconds(), "ALL"})
+		}),
+	},
+	{
+		name: "FLUSHALL, at once", forgets: true, instantly: true, what: "the data is deleted",
+		strike: repeatedly(func(b *bed, n int) { b.do(n, "FLUSHALL") }),
+	},
+	{
+		name: "DEL of locks", forgets: true, what: "locks are deleted, and their counters left",
+		strike: repeatedly(deleting("lock:*", 0)),
+	},
+	{
+		name: "DEL of counters", what: "counters are deleted, locks left, and the server silent for 150 ms",
+		strike: repeatedly(deleting("*:fence", away)),
+	},
+	{
+		name: "DEL of queues", what: "the queues of those who wait are deleted, and whose turn it is, and tombstones left",
+		strike: repeatedly(deleting("*:lock[qwt]*", 0)),
+	},
+	{
+		name: "eviction", forgets: true, unseen: true, instantly: true, what: "maxmemory 1 with allkeys-random: what is written is evicted by the next",
+		strike: func(b *bed, nodes []int, d time.Duration) {
+			each(nodes, func(n int) { b.do(n, "CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", 1) })
+			b.injected.Add(int64(len(nodes)))
+			time.Sleep(d)
+			each(nodes, func(n int) { b.do(n, "CONFIG", "SET", "maxmemory", 0) })
+		},
+	},
+	{
+		name: "failover to an empty replica", forgets: true, unseen: true, what: "the server takes over the data of an empty one, as a replica, and is promoted 150 ms later",
+		strike: func(b *bed, nodes []int, _ time.Duration) {
+			empty := redistest.Start(b.T, "--repl-diskless-sync-delay", "0")
+			host, port, _ := net.SplitHostPort(empty.Addr())
+			each(nodes, func(n int) {
+				b.do(n, "REPLICAOF", host, port)
+				if !eventually(patience, func() bool {
+					info, _ := redis.String(b.try(n, "INFO", "replication"))
+					return field(info, "master_link_status") == "up"
+				}) {
+					b.Error("the replica does not get its data")
+				}
+				time.Sleep(away) // it does not vote, for it is read-only
+				b.do(n, "REPLICAOF", "NO", "ONE")
+				b.injected.Add(1)
+			})
+			empty.Kill()
+		},
+	},
+	{
+		name: "FAILOVER", unseen: true, brief: true, args: promptly,
+		what: "a replica becomes the master with all the data, and subscriptions stay with the old one", strike: failOver,
+	},
+	{
+		name: "split old master", forgets: true, unseen: true, instantly: true, rivals: true, brief: true, most: 3, args: promptly,
+		what: "a replica is promoted, and its master goes on granting to some clients, until it is demoted", strike: split,
+	},
+}

@@ -1,0 +1,144 @@
+package faults
+
+import (
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/golocker/locker/internal/testing/fault"
+	"github.com/golocker/locker/internal/testing/redistest"
+)
+
+// promptly makes a replica get its data at once.
+var promptly = []string{"--repl-diskless-sync-delay", "0"}
+
+// watch starts a master, its replica, and a sentinel.
+func (b *bed) watch() {
+	b.Helper()
+	master := redistest.Start(b.T, promptly...)
+	b.servers = []*redistest.Server{master, redistest.StartReplica(b.T, master)}
+	b.admins = make([]redis.Conn, len(b.servers))
+	b.sentinel = redistest.StartSentinel(b.T, master, b.servers[1])
+}
+
+// named reports that the sentinel sends clients there.
+func (b *bed) named(s *redistest.Server) bool {
+	addr, err := redis.Strings(b.sentinel.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.SentinelMaster))
+	return err == nil && s.IsMaster() && net.JoinHostPort(addr[0], addr[1]) == s.Addr()
+}
+
+// deposed breaks the master and waits until its replica has become the master by the sentinel's doing, as over says.
+func (b *bed) deposed(fail func(*redistest.Server), over func(*redistest.Server) bool) (old, next *redistest.Server) {
+	b.Helper()
+	old, next = b.servers[0], b.servers[1]
+	if next.IsMaster() { // by the sentinel's doing, on a machine that stalls
+		old, next = next, old
+		next.Follow(b, old)
+	}
+	fail(old)
+	b.injected.Add(1)
+	// Longer than the pause that a sentinel makes when it was surprised by a stall.
+	if !eventually(2*patience, func() bool { return over(next) }) {
+		b.Error("the sentinel does not make the replica the master")
+	}
+	return old, next
+}
+
+// sentinelKinds strike the only lock server there is. What they are told to hit does not matter.
+var sentinelKinds = []kind{
+	{
+		name: "sentinel: kill -9 of the master", watched: true, forgets: true, unseen: true, brief: true,
+		what: "the master is killed, a sentinel has its replica take over, and it comes back as a replica",
+		strike: func(b *bed, _ []int, d time.Duration) {
+			old, next := b.deposed((*redistest.Server).Kill, b.named)
+			time.Sleep(d)
+			old.Restart()
+			old.Follow(b, next) // the sentinel would see to it ten seconds later
+		},
+	},
+	{
+		name: "sentinel: SIGSTOP of the master", watched: true, forgets: true, unseen: true, brief: true, rivals: true,
+		what: "the master is frozen until its replica has taken over, and goes on as a master to whoever still asks it",
+		strike: func(b *bed, _ []int, d time.Duration) {
+			old, next := b.deposed((*redistest.Server).Pause, (*redistest.Server).IsMaster)
+			old.Resume()
+			time.Sleep(d)
+			old.Follow(b, next)
+		},
+	},
+}
+
+// failOver gives each node a replica and makes that the master, as an operator does who takes a machine out of service. New
+// connections lead to it, and those for commands are closed. Subscriptions stay with the old one, which is its replica, until
+// clients notice.
+func failOver(b *bed, nodes []int, _ time.Duration) {
+	each(nodes, func(n int) {
+		old, next := b.servers[n], redistest.Start(b.T, promptly...)
+		next.Follow(b, old)
+		if !eventually(patience, func() bool {
+			_, _ = old.Do("FAILOVER", "TIMEOUT", 1000) // refused until the replica is online, and while it is under way
+			return next.IsMaster() && !old.IsMaster()
+		}) {
+			b.Error("the replica does not become the master")
+		}
+		b.injected.Add(1)
+		b.links(b.players(), []int{n}, func(p *fault.Proxy) { p.Redirect(next.Addr()) })
+		_, _ = old.Do("CLIENT", "KILL", "TYPE", "normal")
+		b.servers[n], b.admins[n] = next, nil
+		if !eventually(patience, func() bool {
+			list, err := redis.String(old.Do("CLIENT", "LIST", "TYPE", "pubsub"))
+			return err == nil && list == ""
+		}) {
+			b.Error("a subscription stays with the old master")
+		}
+	})
+}
+
+// split lets a replica of each node be promoted while the node goes on, cut off from it. Some clients use the one and some the
+// other for d. Then the old one is demoted, and its clients notice after a while.
+func split(b *bed, nodes []int, d time.Duration) {
+	old, next := map[int]*redistest.Server{}, map[int]*redistest.Server{}
+	for _, n := range nodes {
+		old[n], next[n] = b.servers[n], redistest.Start(b.T, promptly...)
+		next[n].Follow(b, old[n])
+	}
+	movers, before := b.some(), map[int]int{}
+	move := func(players []int) {
+		for _, n := range nodes {
+			b.links(players, []int{n}, func(p *fault.Proxy) {
+				p.Redirect(next[n].Addr())
+				p.Cut()
+			})
+		}
+	}
+	for _, n := range nodes {
+		next[n].Cmd(b, "REPLICAOF", "NO", "ONE")
+		b.servers[n], b.admins[n] = next[n], nil
+		before[n] = b.served(old[n])
+	}
+	move(movers)
+	time.Sleep(d)
+	for _, n := range nodes {
+		if !eventually(patience, func() bool { return b.served(old[n]) > before[n] && b.served(next[n]) > 0 }) {
+			b.Error("of two masters, one is asked by nobody")
+		}
+		b.injected.Add(int64(min(b.served(old[n])-before[n], b.served(next[n]))))
+	}
+	for _, n := range nodes {
+		old[n].Follow(b, next[n])
+	}
+	pause(0, b.short/2)
+	move(b.players())
+}
+
+// served returns how many scripts a server has run.
+func (b *bed) served(s *redistest.Server) (calls int) {
+	info, err := redis.String(s.Do("INFO", "commandstats"))
+	if err != nil {
+		b.Error(err)
+	}
+	_, _ = fmt.Sscanf(field(info, "cmdstat_evalsha"), "calls=%d,", &calls)
+	return calls
+}

@@ -1,0 +1,176 @@
+package faults
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/redistest"
+)
+
+// hasty servers of a cluster notice sooner still, and sometimes what is not there.
+var hasty = []string{"--cluster-node-timeout", "1000"}
+
+// others returns all servers of the cluster but one.
+func (b *bed) others(s *redistest.Server) []*redistest.Server {
+	return slices.DeleteFunc(b.cluster.Servers(), func(o *redistest.Server) bool { return o == s })
+}
+
+// isolate cuts a server off from the others, silently or by a refusal.
+func (b *bed) isolate(s *redistest.Server) {
+	refuse := b.random.IntN(2) == 0
+	for _, o := range b.others(s) {
+		if refuse {
+			b.bus.Refuse(s, o)
+		} else {
+			b.bus.Hold(s, o)
+			b.bus.Hold(o, s)
+		}
+	}
+}
+
+// reconnect mends the bus, and counts what it has held and refused.
+func (b *bed) reconnect() {
+	b.bus.Heal()
+	b.injected.Add(int64(b.bus.Stopped()))
+}
+
+// is waits until a server thinks the cluster up or down.
+func (b *bed) is(s *redistest.Server, state string) {
+	b.Helper()
+	if !eventually(patience, func() bool {
+		info, _ := s.Do("CLUSTER", "INFO")
+		return field(fmt.Sprint(info), "cluster_state") == state
+	}) {
+		b.Errorf("the cluster's state never becomes %s", state)
+	}
+}
+
+// partitionKinds cut the bus between servers of a cluster, mostly one lock's master and all others. Clients reach all of them.
+var partitionKinds = []kind{
+	{
+		name: "cluster: partition", clustered: true, parted: true, most: 2, refusal: "CLUSTERDOWN", args: hasty,
+		what: "a master without a replica and the others do not hear each other, silently or by a refusal, until all of them refuse",
+		strike: func(b *bed, _ []int, d time.Duration) {
+			owner := b.cluster.Owner(b, b.slot())
+			b.isolate(owner)
+			for _, s := range b.cluster.Servers() {
+				b.is(s, "fail")
+			}
+			time.Sleep(d)
+			b.reconnect()
+			b.cluster.Await(b)
+		},
+	},
+	{
+		name: "cluster: partition, one-way", clustered: true, parted: true, most: 2, refusal: "CLUSTERDOWN", args: hasty,
+		what: "a master hears the others, who do not hear it and refuse, or they hear it, and it refuses",
+		strike: func(b *bed, _ []int, d time.Duration) {
+			owner := b.cluster.Owner(b, b.slot())
+			deaf := b.random.IntN(2) == 0
+			for _, o := range b.others(owner) {
+				if deaf {
+					b.bus.Hold(o, owner)
+				} else {
+					b.bus.Hold(owner, o)
+				}
+			}
+			for _, s := range b.cluster.Servers() {
+				if deaf == (s == owner) { // the others find out as well, sometimes: that they are not answered
+					b.is(s, "fail")
+				}
+			}
+			time.Sleep(d)
+			b.reconnect()
+			b.cluster.Await(b)
+		},
+	},
+	{
+		name: "cluster: partition, flapping", clustered: true, replicated: true, parted: true, most: 3, args: quick,
+		what: "servers do not hear each other for 10 to 500 ms at a time, in pairs, one-way or not, by a refusal or not",
+		strike: func(b *bed, _ []int, d time.Duration) {
+			servers := b.cluster.Servers()
+			masters := slices.DeleteFunc(b.cluster.Servers(), func(s *redistest.Server) bool { return !s.IsMaster() })
+			for i := range servers {
+				b.do(i, "CONFIG", "SET", "cluster-node-timeout", 10000) // only now: so patient, they take long to get together
+				b.do(i, "CONFIG", "RESETSTAT")
+			}
+			for end := time.Now().Add(d); time.Now().Before(end); pause(10*time.Millisecond, 100*time.Millisecond) {
+				for i := range 1 + b.random.IntN(8) {
+					p := b.random.Perm(len(servers))
+					if i%2 == 0 { // the first, because there may be nothing to hold
+						b.bus.Refuse(servers[p[0]], servers[p[1]])
+					} else {
+						b.bus.Hold(servers[p[0]], servers[p[1]])
+					}
+				}
+				pause(10*time.Millisecond, 500*time.Millisecond)
+				b.bus.Heal()
+			}
+			b.reconnect()
+			b.unnoticed(masters)
+		},
+	},
+	{
+		// A lock that the replica never hears was released is left until its TTL ends: brief, so that nobody waits for that.
+		name: "cluster: partition, its replica takes over", clustered: true, replicated: true, parted: true,
+		forgets: true, unseen: true, brief: true, most: 2, args: hasty,
+		what: "a master is cut off from the others and its replica, which takes over, and refuses about the same time",
+		strike: func(b *bed, _ []int, d time.Duration) {
+			b.dethroned(time.Second, func(old *redistest.Server) {
+				b.is(old, "fail")
+				time.Sleep(d)
+			})
+		},
+	},
+	{
+		name: "cluster: partition, two masters", clustered: true, replicated: true, parted: true,
+		forgets: true, unseen: true, rivals: true, brief: true, most: 2, args: hasty,
+		what: "the same, but it is slow to notice, grants beside its successor, and closes connections now and then",
+		strike: func(b *bed, _ []int, d time.Duration) {
+			b.dethroned(time.Minute, func(old *redistest.Server) {
+				node := slices.Index(b.servers, old)
+				within(b, d, func() { // else no client would ask who the master is now
+					b.do(node, "CLIENT", "KILL", "TYPE", "normal")
+					pause(20*time.Millisecond, 100*time.Millisecond)
+				})
+				b.is(old, "ok")
+			})
+		},
+	},
+}
+
+// dethroned has a replica that has lost its master take its place, and sees that the old master, when it has noticed or not,
+// steps down in the end.
+func (b *bed) dethroned(notices time.Duration, meanwhile func(old *redistest.Server)) {
+	b.takesOver(func(old, next *redistest.Server) {
+		old.Cmd(b, "CONFIG", "SET", "cluster-node-timeout", notices.Milliseconds())
+		// What it follows its master by is not the bus: it is turned away there, with a password that nobody has asked for.
+		next.Cmd(b, "CONFIG", "SET", "masterauth", "wrong")
+		next.Cmd(b, "CLIENT", "KILL", "TYPE", "master")
+		b.isolate(old)
+	}, func(old, next *redistest.Server) {
+		meanwhile(old)
+		next.Cmd(b, "CONFIG", "SET", "masterauth", "")
+		b.reconnect()
+		if !eventually(patience, func() bool { return !old.IsMaster() }) {
+			b.Error("the old master does not step down")
+		}
+	})
+}
+
+// unnoticed sees that no server has refused anything, and that all masters are still masters.
+func (b *bed) unnoticed(masters []*redistest.Server) {
+	b.Helper()
+	for i := range b.servers {
+		if info := fmt.Sprintf("%s", b.do(i, "INFO", "errorstats")); strings.Contains(info, "CLUSTERDOWN") {
+			b.Errorf("node %d has refused", i)
+		}
+	}
+	for _, s := range masters {
+		if !s.IsMaster() {
+			b.Errorf("%s is no master any more", s.Addr())
+		}
+	}
+}

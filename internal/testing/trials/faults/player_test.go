@@ -1,0 +1,289 @@
+package faults
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/internal/testing/trials/history"
+	"github.com/golocker/locker/redlock"
+	"github.com/golocker/locker/single"
+)
+
+// plan is what a player does. It goes to other processes as JSON.
+type plan struct {
+	ID, Players int
+	Driver      string
+	Nodes       []string // addresses of its own proxies, or of the servers of a cluster
+	Cluster     bool     // Nodes are one
+	Sentinel    bool     // Nodes is that of one sentinel
+	Password    bool     // to give to servers
+	Plain       bool     // single, without the queue
+	Short, Long time.Duration
+	Resource    string
+}
+
+// The keys of a player are of three kinds, by what befalls it there.
+const (
+	loads = 2 // load/N: all players try, hold for some ms with a long TTL, release
+	// held/ID: the player holds it with a short TTL that is renewed; the next player waits for it all the time.
+	// extend/ID: the player holds it with a short TTL and extends it by hand; others try to get it.
+)
+
+// exchangeTimeout keeps a connection that went silent from stalling a player for longer than an episode.
+const exchangeTimeout = time.Second
+
+// player is one client of the locks, with the goroutines that use it.
+type player struct {
+	plan
+	client   *locker.Client
+	locker   locker.Locker
+	history  *history.History
+	resource interface{ visit(access) []int }
+	meter    *stallMeter
+
+	wg       sync.WaitGroup
+	finished chan struct{}
+	ctx      context.Context // ends a moment after finished is closed
+	cancel   context.CancelFunc
+	wrong    atomic.Int64 // times that Err said nil after Until
+}
+
+func (p plan) open(ctx context.Context) (*locker.Client, error) {
+	if p.Cluster || p.Sentinel {
+		build := clusterDrivers[p.Driver]
+		if p.Sentinel {
+			build = sentinelDrivers[p.Driver]
+		}
+		d, err := build(p.Nodes)
+		if err != nil {
+			return nil, err
+		}
+		return single.New(d, single.Timeout(exchangeTimeout), single.FIFO(!p.Plain)), nil
+	}
+	var ds []drivers.Driver
+	names := drivers.Names()
+	for i, addr := range p.Nodes {
+		name := p.Driver
+		if name == "mixed" {
+			name = names[(p.ID+i)%len(names)]
+		}
+		cfg := drivers.Config{Network: "tcp", Addr: addr, Timeout: exchangeTimeout}
+		if p.Password {
+			cfg.Username, cfg.Password = "default", "secret"
+		}
+		d, err := drivers.Open(ctx, name, cfg)
+		if err != nil {
+			return nil, err
+		}
+		ds = append(ds, d)
+	}
+	if len(ds) == 1 {
+		return single.New(ds[0], single.Timeout(exchangeTimeout), single.FIFO(!p.Plain)), nil
+	}
+	return redlock.New(ds, redlock.Names(p.Nodes...), redlock.Timeout(exchangeTimeout), redlock.Budget(exchangeTimeout/2),
+		redlock.Logger(slog.New(slog.DiscardHandler)))
+}
+
+// start lets the player play. Its history must have begun.
+func (p *player) start(h *history.History, resource interface{ visit(access) []int }) error {
+	var err error
+	if p.client, err = p.open(context.Background()); err != nil {
+		return err
+	}
+	p.history, p.resource = h, resource
+	p.locker = h.Client(p.ID, p.client)
+	p.finished = make(chan struct{})
+	p.ctx, p.cancel = context.WithCancel(context.Background())
+	p.meter = newStallMeter()
+	next := (p.ID + 1) % p.Players
+	for i := range loads {
+		p.wg.Go(func() { p.contend(fmt.Sprint("load/", i)) })
+	}
+	p.wg.Go(func() { p.contend(fmt.Sprint("extend/", next)) })
+	p.wg.Go(func() { p.hold(fmt.Sprint("held/", p.ID)) })
+	p.wg.Go(func() { p.wait(fmt.Sprint("held/", next)) })
+	p.wg.Go(func() { p.extend(fmt.Sprint("extend/", p.ID)) })
+	return nil
+}
+
+// finish returns when all goroutines have. The client stays open, so that it can clean up.
+func (p *player) finish() {
+	close(p.finished)
+	t := time.AfterFunc(exchangeTimeout/2, p.cancel) // waiting ends; who just gets a lock may use it
+	p.wg.Wait()
+	t.Stop()
+	p.cancel()
+}
+
+// settle closes the client and says what the player has to say beyond its history.
+func (p *player) settle() (a account) {
+	if err := p.client.Close(); err != nil {
+		a.Err = err.Error()
+	}
+	a.Wrong, a.Stall = p.wrong.Load(), p.meter.stop()
+	return a
+}
+
+// pause waits for about d and reports whether the player goes on. Real time it is: what is tested runs in it.
+func (p *player) pause(from, to time.Duration) bool {
+	t := time.NewTimer(from + rand.N(to-from+1))
+	defer t.Stop()
+	select {
+	case <-p.finished:
+		return false
+	case <-t.C:
+		return true
+	}
+}
+
+// bounded is a context that ends between from and to, or with the player.
+func (p *player) bounded(from, to time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(p.ctx, from+rand.N(to-from+1))
+}
+
+// work visits the resource as a holder should: the token with the first read.
+func (p *player) work(l locker.Lease, meanwhile func()) {
+	a := access{Client: p.ID, Key: l.Key(), Fence: l.Fence()}
+	a.Values = p.resource.visit(a)
+	meanwhile()
+	// Err must know that the time is over, whatever the process has been through.
+	now := time.Now()
+	if err, until := l.Err(), l.Until(); err == nil && now.After(until) {
+		p.wrong.Add(1)
+	}
+	p.resource.visit(a) // also if the lock is lost: the register has to refuse that
+}
+
+func (p *player) unlock(l locker.Lease) {
+	ctx, cancel := context.WithTimeout(context.Background(), rand.N(600*time.Millisecond))
+	defer cancel()
+	if rand.IntN(8) == 0 {
+		cancel()
+	}
+	if err := l.Unlock(ctx); err != nil && rand.IntN(4) == 0 {
+		_ = l.Unlock(ctx)
+	}
+}
+
+func (p *player) contend(key string) {
+	for p.pause(10*time.Millisecond, 60*time.Millisecond) {
+		ctx, cancel := p.bounded(20*time.Millisecond, 700*time.Millisecond)
+		lock := p.locker.Lock
+		if rand.IntN(2) == 0 {
+			lock = p.locker.TryLock
+		}
+		l, err := lock(ctx, key, locker.TTL(p.Long))
+		cancel()
+		if err == nil {
+			p.work(l, func() { p.pause(0, 15*time.Millisecond) })
+			p.unlock(l)
+		}
+	}
+}
+
+func (p *player) hold(key string) {
+	for p.pause(0, 10*time.Millisecond) {
+		ctx, cancel := p.bounded(2*time.Second, 4*time.Second)
+		l, err := p.locker.Lock(ctx, key, locker.TTL(p.Short))
+		cancel()
+		if err != nil {
+			continue
+		}
+		p.work(l, func() {
+			t := time.NewTimer(200*time.Millisecond + rand.N(2*time.Second))
+			defer t.Stop()
+			select {
+			case <-l.Done():
+				p.pause(0, p.Short/4) // a holder that is slow to notice
+			case <-t.C:
+			case <-p.finished:
+			}
+		})
+		p.unlock(l)
+	}
+}
+
+func (p *player) wait(key string) {
+	for p.pause(10*time.Millisecond, 80*time.Millisecond) {
+		ctx, cancel := p.bounded(300*time.Millisecond, 4*time.Second)
+		l, err := p.locker.Lock(ctx, key, locker.TTL(p.Short))
+		cancel()
+		if err == nil {
+			p.work(l, func() { p.pause(0, 20*time.Millisecond) })
+			p.unlock(l)
+		}
+	}
+}
+
+func (p *player) extend(key string) {
+	for p.pause(0, 10*time.Millisecond) {
+		ctx, cancel := p.bounded(time.Second, 2*time.Second)
+		l, err := p.locker.Lock(ctx, key, locker.TTL(p.Short), locker.NoRenewal())
+		cancel()
+		if err != nil {
+			continue
+		}
+		p.work(l, func() {
+			for range 2 + rand.IntN(8) {
+				if !p.pause(p.Short/10, p.Short/4) {
+					return
+				}
+				ctx, cancel := p.bounded(p.Short/10, p.Short/2)
+				_ = l.Extend(ctx)
+				cancel()
+				if l.Err() != nil {
+					return
+				}
+			}
+			if rand.IntN(3) == 0 { // left to end by itself: nobody asks, and Done has to say so
+				select {
+				case <-l.Done():
+				case <-p.finished:
+				}
+			}
+		})
+		p.unlock(l)
+	}
+}
+
+// stallMeter finds out how late timers are in this process, by which Done and calls may be late, too.
+type stallMeter struct {
+	done chan struct{}
+	sum  chan time.Duration // of what was later than a busy machine always is
+}
+
+func newStallMeter() *stallMeter {
+	m := &stallMeter{done: make(chan struct{}), sum: make(chan time.Duration, 1)}
+	go func() {
+		const every, usual = 5 * time.Millisecond, 15 * time.Millisecond
+		sum, last := time.Duration(0), time.Now()
+		for {
+			select {
+			case <-time.After(every):
+				now := time.Now()
+				if late := now.Sub(last) - every; late > usual {
+					sum += late
+				}
+				last = now
+			case <-m.done:
+				m.sum <- sum
+				return
+			}
+		}
+	}()
+	return m
+}
+
+// stop ends it, once, and returns the sum.
+func (m *stallMeter) stop() time.Duration {
+	close(m.done)
+	return <-m.sum
+}

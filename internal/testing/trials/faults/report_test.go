@@ -1,0 +1,236 @@
+package faults
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/trials/history"
+)
+
+// report collects results.
+type report struct {
+	began  time.Time
+	seed   uint64
+	server string // its version
+
+	mu      sync.Mutex
+	results []*result
+	skipped map[string]string // kinds, and why
+}
+
+func (r *report) skip(k kind, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.skipped == nil {
+		r.skipped = map[string]string{}
+	}
+	r.skipped[k.name] = why
+}
+
+func (r *report) record(t *testing.T, got *result) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.results = append(r.results, got)
+	got.accounts = nil // events are large, and a soak is long
+	const most = 10
+	for i, v := range got.failed {
+		if i == most {
+			t.Errorf("and %d more", len(got.failed)-most)
+			break
+		}
+		t.Errorf("%v (%s='%s/%v')", v, onlyEnv, got.kind.name, got.place)
+	}
+	t.Logf("%d acquisitions, %d faults from %v to %v, outside the promises: %s", got.holds, got.injected,
+		got.from.Round(time.Millisecond), got.to.Round(time.Millisecond), rules(got.outside))
+}
+
+// rules counts violations by rule.
+func rules(found []history.Violation) string {
+	n := map[string]int{}
+	for _, v := range found {
+		n[v.Rule]++
+	}
+	var parts []string
+	for _, rule := range slices.Sorted(maps.Keys(n)) {
+		parts = append(parts, fmt.Sprintf("%s %d", rule, n[rule]))
+	}
+	if parts == nil {
+		return "nothing"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// row is what is known about one fault.
+type row struct {
+	ops              map[string]tally
+	episodes, faults int
+	failed, outside  []history.Violation
+	places           [4]int // episodes by class
+}
+
+func (r *report) rows() map[string]*row {
+	rows := map[string]*row{}
+	for _, got := range r.results {
+		w := rows[got.kind.name]
+		if w == nil {
+			w = &row{ops: map[string]tally{}}
+			rows[got.kind.name] = w
+		}
+		w.episodes++
+		w.faults += got.injected
+		w.places[got.place.class()]++
+		w.failed = append(w.failed, got.failed...)
+		w.outside = append(w.outside, got.outside...)
+		for op, t := range got.ops {
+			sum := w.ops[op]
+			w.ops[op] = tally{sum.hit + t.hit, sum.ok + t.ok, sum.held + t.held}
+		}
+	}
+	return rows
+}
+
+// finish judges the run as a whole, prints the table, and writes it if it is told where to.
+func (r *report) finish(t *testing.T, long time.Duration) {
+	rows := r.rows()
+	holds, lost, blind, refused := 0, 0, 0, 0
+	for _, got := range r.results {
+		holds += got.holds
+		refused += got.refused
+		blind += got.lost[1]
+		if got.fenced() {
+			lost += got.lost[0]
+		}
+	}
+	if long > 0 && os.Getenv(onlyEnv) == "" {
+		// A run that shows little must not pass for a clean one.
+		for _, k := range kinds() {
+			w := rows[k.name]
+			if r.skipped[k.name] != "" {
+				continue
+			}
+			if w == nil {
+				t.Errorf("%s: there was no time for it", k.name)
+				continue
+			}
+			for _, op := range operations {
+				if w.ops[op].hit == 0 && !(op == "raise" && k.alone()) {
+					t.Errorf("%s has hit no %s", k.name, op)
+				}
+			}
+		}
+		if blind == 0 {
+			t.Error("the register that does not look at tokens has lost no update: the faults were too weak")
+		}
+	}
+	text := r.table(rows)
+	head := fmt.Sprintf("%d episodes in %v, %d acquisitions, %d faults. Registers that look at tokens "+
+		"refused %d accesses and lost %d updates where tokens are promised; their twins that do not look lost %d.",
+		len(r.results), time.Since(r.began).Round(time.Second), holds, r.faults(), refused, lost, blind)
+	if long == 0 && !testing.Verbose() {
+		return
+	}
+	t.Logf("%s\n\n%s", head, text)
+	if path := os.Getenv(reportEnv); path != "" {
+		if err := write(path, r.preamble(long)+head+"\n\n"+text+"\n"+legend()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func (r *report) faults() (n int) {
+	for _, got := range r.results {
+		n += got.injected
+	}
+	return n
+}
+
+func (r *report) preamble(long time.Duration) string {
+	return fmt.Sprintf("`%s=%v go test -run TestFaults ./internal/testing/trials/faults`, %s, %s, %s/%s, %d processors, seed %d.\n",
+		durationEnv, long, r.began.Format("2 January 2006 15:04"), r.server+", "+runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.seed)
+}
+
+// table is in Markdown.
+func (r *report) table(rows map[string]*row) string {
+	var b strings.Builder
+	b.WriteString("| fault | " + strings.Join(placementNames, " | ") + " | " + strings.Join(operations, " | ") + " | result |\n")
+	b.WriteString("| --- |" + strings.Repeat(" --: |", 4) + strings.Repeat(" --- |", len(operations)+1) + "\n")
+	for _, k := range kinds() {
+		w := rows[k.name]
+		if why := r.skipped[k.name]; why != "" {
+			fmt.Fprintf(&b, "| %s |%s skipped: %s |\n", k.name, strings.Repeat(" |", 4+len(operations)), strings.ReplaceAll(why, "\n", " "))
+			continue
+		}
+		if w == nil {
+			continue
+		}
+		fmt.Fprintf(&b, "| %s |", k.name)
+		for _, n := range w.places {
+			fmt.Fprintf(&b, " %d |", n)
+		}
+		for _, op := range operations {
+			t := w.ops[op]
+			fmt.Fprintf(&b, " %d", t.hit)
+			if rest := t.hit - t.ok - t.held; t.hit > 0 {
+				fmt.Fprintf(&b, ": %d", t.ok)
+				if op == "acquire" || op == "raise" || op == "wait" {
+					fmt.Fprintf(&b, "/%d", t.held)
+				}
+				fmt.Fprintf(&b, "/%d", rest)
+			}
+			b.WriteString(" |")
+		}
+		switch {
+		case len(w.failed) > 0:
+			fmt.Fprintf(&b, " **FAILED**: %s |\n", rules(w.failed))
+		case len(w.outside) > 0:
+			fmt.Fprintf(&b, " ok; outside: %s |\n", rules(w.outside))
+		case k.forgets:
+			b.WriteString(" ok; outside: nothing seen |\n")
+		default:
+			b.WriteString(" ok |\n")
+		}
+	}
+	return b.String()
+}
+
+// legend says what the faults are.
+func legend() string {
+	var b strings.Builder
+	b.WriteString("| fault | what happens |\n| --- | --- |\n")
+	for _, k := range kinds() {
+		fmt.Fprintf(&b, "| %s | %s |\n", k.name, k.what)
+	}
+	return b.String()
+}
+
+// mark is where the hand-written part of the report's file ends.
+const mark = "<!-- what follows is written by make faults -->\n"
+
+func write(path, text string) error {
+	old, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	head, _, found := strings.Cut(string(old), mark)
+	if !found {
+		return fmt.Errorf("%s has no line %q", path, strings.TrimSpace(mark))
+	}
+	return os.WriteFile(path, []byte(head+mark+"\n"+text), 0o644)
+}
+
+// field returns a field of what INFO says.
+func field(info, name string) string {
+	for line := range strings.Lines(info) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value)
+		}
+	}
+	return ""
+}

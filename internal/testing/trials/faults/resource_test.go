@@ -1,0 +1,152 @@
+package faults
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/golocker/locker/internal/testing/trials/history"
+)
+
+// resource is what the locks protect: for each key two registers, one that looks at tokens and its twin that does not.
+// Clients in other processes reach it by TCP, past everything that is broken.
+type resource struct {
+	mu     sync.Mutex
+	byKey  map[string]*[2]history.Register
+	visits map[int]int // by client
+}
+
+// access is one visit: to read, Values nil; to write what was read, plus one.
+type access struct {
+	Client int
+	Key    string
+	Fence  uint64
+	Values []int
+}
+
+func newResource() *resource {
+	return &resource{byKey: map[string]*[2]history.Register{}, visits: map[int]int{}}
+}
+
+// visit returns what both registers hold.
+func (r *resource) visit(a access) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	twins := r.byKey[a.Key]
+	if twins == nil {
+		twins = &[2]history.Register{{Fenced: true}, {}}
+		r.byKey[a.Key] = twins
+	}
+	values := make([]int, len(twins))
+	for i := range twins {
+		if a.Values == nil {
+			values[i], _ = twins[i].Read(a.Fence)
+		} else {
+			twins[i].Write(a.Fence, a.Values[i])
+		}
+	}
+	if a.Values != nil {
+		r.visits[a.Client]++
+	}
+	return values
+}
+
+// served returns how often a client has written.
+func (r *resource) served(client int) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.visits[client]
+}
+
+// lost returns how many updates were lost, and how many were refused, by those that look at tokens (0) and those that do
+// not (1).
+func (r *resource) lost() (lost, refused [2]int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, twins := range r.byKey {
+		for i := range twins {
+			lost[i] += twins[i].Lost
+			refused[i] += twins[i].Refused
+		}
+	}
+	return lost, refused
+}
+
+// listen serves clients in other processes until the test ends, and returns its address.
+func (r *resource) listen(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var conns []net.Conn
+	wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			conns = append(conns, conn)
+			mu.Unlock()
+			wg.Go(func() { r.serve(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		_ = l.Close()
+		mu.Lock()
+		for _, conn := range conns {
+			_ = conn.Close()
+		}
+		mu.Unlock()
+		wg.Wait()
+	})
+	return l.Addr().String()
+}
+
+func (r *resource) serve(conn net.Conn) {
+	in := bufio.NewReader(conn)
+	for {
+		var a access
+		var write bool
+		v := [2]int{}
+		if _, err := fmt.Fscanln(in, &a.Client, &a.Key, &a.Fence, &write, &v[0], &v[1]); err != nil {
+			return
+		}
+		if write {
+			a.Values = v[:]
+		}
+		values := r.visit(a)
+		if _, err := fmt.Fprintln(conn, values[0], values[1]); err != nil {
+			return
+		}
+	}
+}
+
+// remote is the resource as another process sees it.
+type remote struct {
+	mu   sync.Mutex
+	conn net.Conn
+	in   *bufio.Reader
+}
+
+func dialResource(addr string) (*remote, error) {
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	return &remote{conn: conn, in: bufio.NewReader(conn)}, nil
+}
+
+func (r *remote) visit(a access) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := make([]int, 2)
+	copy(v, a.Values)
+	_, _ = fmt.Fprintln(r.conn, a.Client, a.Key, a.Fence, a.Values != nil, v[0], v[1])
+	_, _ = fmt.Fscanln(r.in, &v[0], &v[1])
+	return v
+}

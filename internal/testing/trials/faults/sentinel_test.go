@@ -1,0 +1,49 @@
+package faults
+
+import (
+	"github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/internal/testing/redistest"
+)
+
+// sentinelDrivers make clients that ask a sentinel who the master is, like clusterDrivers. Redigo has none.
+var sentinelDrivers = map[string]func(addrs []string) (drivers.Driver, error){
+	"goredis": func(addrs []string) (drivers.Driver, error) {
+		c := redis.NewFailoverClient(&redis.FailoverOptions{
+			MasterName: redistest.SentinelMaster, SentinelAddrs: addrs, ContextTimeoutEnabled: true,
+		})
+		return follower{goredis.New(c).(attentive), func() { _ = c.Close() }}, nil
+	},
+	"rueidis": func(addrs []string) (drivers.Driver, error) {
+		c, err := rueidisclient.NewClient(rueidisclient.ClientOption{
+			InitAddress: addrs, Sentinel: rueidisclient.SentinelOption{MasterSet: redistest.SentinelMaster},
+		})
+		if err != nil {
+			return nil, err
+		}
+		return follower{rueidis.New(c).(attentive), c.Close}, nil
+	},
+}
+
+// attentive is what these drivers are, which must show through.
+type attentive interface {
+	drivers.Driver
+	drivers.Subscriber
+	drivers.Direct
+}
+
+// follower is a driver with its client, like owner.
+type follower struct {
+	attentive
+	shut func()
+}
+
+func (f follower) Close() error {
+	err := f.attentive.Close()
+	f.shut()
+	return err
+}
