@@ -93,7 +93,8 @@ func (e *NotHeldError) Is(target error) bool { return target == ErrNotHeld }
 
 // reasonOf returns what an ErrNotHeld knows of how the lock was lost.
 func reasonOf(notHeld error) LostReason {
-	if e, ok := errors.AsType[*NotHeldError](notHeld); ok {
+	var e *NotHeldError
+	if errors.As(notHeld, &e) {
 		return e.Reason
 	}
 	return LostGone

@@ -199,7 +199,8 @@ func (l *lease) lost(notHeld error) error {
 	case left(l.until) <= 0:
 		return &LostError{LostExpired}
 	}
-	e, ok := errors.AsType[*NotHeldError](notHeld)
+	var e *NotHeldError
+	ok := errors.As(notHeld, &e)
 	if ok && e.Reason == LostGone {
 		return nil
 	}

@@ -158,7 +158,8 @@ func faultDelay(since time.Duration) time.Duration {
 
 // remainingOf returns the holder's remaining time, if err has it.
 func remainingOf(err error) time.Duration {
-	if held, ok := errors.AsType[*HeldError](err); ok {
+	var held *HeldError
+	if errors.As(err, &held) {
 		return held.Remaining
 	}
 	return 0

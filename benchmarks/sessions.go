@@ -150,8 +150,8 @@ func (s *redsyncSession) Lock(ctx context.Context, key string) (held, error) {
 
 // isTaken: redsync says by one of two errors that it has used up its tries.
 func isTaken(err error) bool {
-	_, all := errors.AsType[*redsync.ErrTaken](err)
-	_, some := errors.AsType[*redsync.ErrNodeTaken](err)
+	all := errors.As(err, new(*redsync.ErrTaken))
+	some := errors.As(err, new(*redsync.ErrNodeTaken))
 	return all || some
 }
 

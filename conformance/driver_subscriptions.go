@@ -258,7 +258,8 @@ func subscriptionRefused(t testing.TB, h DriverHarness) {
 	}
 	e := newEar(t)
 	_, err := open(t.Context(), t, closing(t, h.Refused(t)), patience, e.listener())
-	if refusal, ok := errors.AsType[drivers.ServerError](err); !ok || strings.ToUpper(refusal.Code()) != refusal.Code() {
+	var refusal drivers.ServerError
+	if !errors.As(err, &refusal) || strings.ToUpper(refusal.Code()) != refusal.Code() {
 		t.Errorf("Subscribe on a connection that the server refuses: expected a ServerError, seen %#v", err)
 	}
 	if seen := e.heard(); len(seen) > 0 {

@@ -357,7 +357,8 @@ var subscriberBugs = []bug{
 	},
 	{name: "a refusal is any error", fails: []string{"SubscriptionRefused"}, subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
 		sub, err := b.sound.Subscribe(ctx, l)
-		if refusal, ok := errors.AsType[drivers.ServerError](err); ok {
+		var refusal drivers.ServerError
+		if errors.As(err, &refusal) {
 			err = errors.New(refusal.Error())
 		}
 		return sub, err

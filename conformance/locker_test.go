@@ -161,7 +161,7 @@ var flaws = []flaw{
 	{name: "those who wait at the same time share a lease", fails: []string{"MutualExclusion"},
 		wrapper: func(next locker.Locker) locker.Locker { return &sharing{Locker: next, flight: map[string]*flight{}} }},
 	{name: "a wild remaining time", fails: []string{"TryLockHeld"}, wrapper: bad(badLocker{err: func(err error) error {
-		if _, ok := errors.AsType[*locker.HeldError](err); ok && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+		if errors.As(err, new(*locker.HeldError)) && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
 			return &locker.Error{Op: "lock", Key: "k", Err: &locker.HeldError{Remaining: -time.Second}}
 		}
 		return err

@@ -252,7 +252,8 @@ func frozen(next locker.Locker) locker.Locker {
 
 // expired reports whether the lease has ended because nobody renewed it.
 func expired(l locker.Lease) bool {
-	lost, ok := errors.AsType[*locker.LostError](l.Err())
+	var lost *locker.LostError
+	ok := errors.As(l.Err(), &lost)
 	return ok && lost.Reason == locker.LostExpired
 }
 
@@ -276,7 +277,8 @@ func doneLate(by time.Duration, kind func(locker.Lease) bool) func(locker.Lease)
 
 // noticed reports whether the lease has ended because the store said that the lock is another's, or nobody's.
 func noticed(l locker.Lease) bool {
-	lost, ok := errors.AsType[*locker.LostError](l.Err())
+	var lost *locker.LostError
+	ok := errors.As(l.Err(), &lost)
 	return ok && lost.Reason != locker.LostExpired && lost.Reason != locker.LostMaxHold
 }
 

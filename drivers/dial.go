@@ -37,9 +37,10 @@ func (c Config) Dial(ctx context.Context) (net.Conn, error) {
 //
 // Time-outs, closed connections and TLS alerts are not: each may have met a command already under way.
 func DialFailed(err error) bool {
-	if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "dial" {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
 		return true
 	}
-	_, badCertificate := errors.AsType[*tls.CertificateVerificationError](err)
+	badCertificate := errors.As(err, new(*tls.CertificateVerificationError))
 	return badCertificate || errors.Is(err, ErrNotSent)
 }

@@ -18,8 +18,7 @@ func (e *sameServer) Error() string { return e.a + " and " + e.b + " are the sam
 func (e *sameServer) Unwrap() error { return locker.ErrUnavailable }
 
 func isSameServer(err error) bool {
-	_, ok := errors.AsType[*sameServer](err)
-	return ok
+	return errors.As(err, new(*sameServer))
 }
 
 // vote reads the outcome of an acquisition.
@@ -31,12 +30,12 @@ func (b *backend) vote(c *node.Call, i int) node.Vote {
 
 // name gives an answer of node i that is no vote, because its server is another node as well, the names of both.
 func (b *backend) name(i int, err error) error {
-	alias, ok := errors.AsType[*node.Alias](err)
-	k := 0
-	if ok {
-		k = alias.Number - 1
+	var alias *node.Alias
+	if !errors.As(err, &alias) {
+		return err
 	}
-	if !ok || k == i || k >= len(b.names) {
+	k := alias.Number - 1
+	if k == i || k >= len(b.names) {
 		return err
 	}
 	same := &sameServer{b.names[min(i, k)], b.names[max(i, k)]}

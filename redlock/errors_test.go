@@ -27,7 +27,8 @@ func hold(t testing.TB, s *redistest.Server, owner string, ms int) {
 func answered(wait time.Duration, f func(wait time.Duration) error) (err error) {
 	for ; wait < patient/2; wait *= 2 {
 		err = f(wait)
-		if q, ok := errors.AsType[*redlock.QuorumError](err); ok && slices.ContainsFunc(q.Votes, func(v redlock.Vote) bool {
+		var q *redlock.QuorumError
+		if errors.As(err, &q) && slices.ContainsFunc(q.Votes, func(v redlock.Vote) bool {
 			return v.Outcome != redlock.NoAnswer && v.Outcome != redlock.NotAsked
 		}) {
 			break
@@ -210,7 +211,8 @@ func TestErrors(t *testing.T) {
 				var err error
 				// Nodes that are a little late in a round that others compete in are not waited for.
 				late := func() bool {
-					q, ok := errors.AsType[*redlock.QuorumError](err)
+					var q *redlock.QuorumError
+					ok := errors.As(err, &q)
 					for i, want := range strings.Fields(tt.outcomes) {
 						if ok && want != "*" && want != "no_answer" && q.Votes[i].Outcome == redlock.NoAnswer {
 							return true
@@ -258,7 +260,8 @@ func TestErrors(t *testing.T) {
 						t.Errorf("vote of %s: %+v, want %s", c[i].Addr(), v, want)
 					}
 				}
-				if held, ok := errors.AsType[*locker.HeldError](err); ok != (tt.want[0] == locker.ErrHeld) || ok &&
+				var held *locker.HeldError
+				if ok := errors.As(err, &held); ok != (tt.want[0] == locker.ErrHeld) || ok &&
 					(held.Remaining < tt.least || held.Remaining > tt.most) {
 					t.Errorf("held: %+v, want %v to %v", held, tt.least, tt.most)
 				}

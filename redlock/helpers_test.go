@@ -240,7 +240,8 @@ func voteOf(t testing.TB, err error, name string) redlock.Vote {
 
 func quorumError(t testing.TB, err error) *redlock.QuorumError {
 	t.Helper()
-	q, ok := errors.AsType[*redlock.QuorumError](err)
+	var q *redlock.QuorumError
+	ok := errors.As(err, &q)
 	if !ok {
 		t.Fatalf("error %v is no *QuorumError", err)
 	}

@@ -324,7 +324,8 @@ func (p *poll) Late(c *node.Call) {
 func (p *poll) notHeld() error {
 	known := &locker.NotHeldError{Reason: locker.LostGone}
 	for _, err := range p.errs {
-		if e, ok := errors.AsType[*locker.NotHeldError](err); ok && e.Reason != locker.LostGone {
+		var e *locker.NotHeldError
+		if errors.As(err, &e) && e.Reason != locker.LostGone {
 			known = e
 		}
 	}

@@ -132,9 +132,11 @@ func (q *queueing) attempt(ctx context.Context, all bool) (locker.Grant, error) 
 	}
 	q.failed++
 	q.astray = q.turn != nil && r.astray(q.turn.node)
-	if held, ok := errors.AsType[*locker.HeldError](err); ok {
+	var held *locker.HeldError
+	if errors.As(err, &held) {
 		q.saw(held.Remaining)
-		q.votes, _ = errors.AsType[*QuorumError](err)
+		q.votes = nil
+		errors.As(err, &q.votes)
 		q.sure = q.sure || q.votes.answers() >= q.votes.Need
 	}
 	return locker.Grant{}, err

@@ -32,7 +32,8 @@ func eachDriver(t *testing.T, f func(t *testing.T, build func(t testing.TB, addr
 // lostBecause checks why a lease ended.
 func lostBecause(t *testing.T, err error, want locker.LostReason) {
 	t.Helper()
-	if lost, ok := errors.AsType[*locker.LostError](err); !ok || lost.Reason != want {
+	var lost *locker.LostError
+	if !errors.As(err, &lost) || lost.Reason != want {
 		t.Errorf("got %v, want that the lock was lost: %s", err, want)
 	}
 }

@@ -20,7 +20,8 @@ func (a *app) diagnosis(err error) string {
 	}
 	defer func() { _ = d.Close() }()
 	s := d.Servers[0]
-	if e, ok := errors.AsType[drivers.ServerError](err); ok {
+	var e drivers.ServerError
+	if errors.As(err, &e) {
 		return doctor.Refusal(e, s.Username).Fix
 	}
 	if c, ok := doctor.ConnectError(s.Dial, err); ok {
@@ -34,6 +35,6 @@ func (a *app) diagnosis(err error) string {
 
 // refused reports whether a server has answered, with an error.
 func refused(err error) bool {
-	_, ok := errors.AsType[drivers.ServerError](err)
+	ok := errors.As(err, new(drivers.ServerError))
 	return ok
 }

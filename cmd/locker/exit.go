@@ -87,7 +87,8 @@ func (a *app) report(err error) int {
 		return e.code
 	}
 	text, next := told(e.err), e.next
-	if r, ok := errors.AsType[drivers.ServerError](e.err); ok {
+	var r drivers.ServerError
+	if errors.As(e.err, &r) {
 		text = strings.ReplaceAll(text, r.Error(), doctor.Short(r))
 	}
 	if next == nextDiagnosis {

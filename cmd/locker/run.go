@@ -154,7 +154,8 @@ func (o *runOptions) check(c *config.Config) error {
 	}
 	var err error
 	o.path, err = lookPath(o.args[0])
-	if e, ok := errors.AsType[*exitError](err); ok && e.code == exitNotFound && !o.dashes {
+	var e *exitError
+	if errors.As(err, &e) && e.code == exitNotFound && !o.dashes {
 		e.next = "it was taken for the command: a key with spaces needs quotes, and the command stands after --"
 	}
 	return err

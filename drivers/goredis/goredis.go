@@ -162,7 +162,8 @@ func result(cmd command, err error) (drivers.Reply, error) {
 	if errors.Is(cmdErr, redis.Nil) {
 		return nil, nil // although it is a redis.Error, too
 	}
-	if refusal, refused := errors.AsType[redis.Error](cmdErr); refused {
+	var refusal redis.Error
+	if errors.As(cmdErr, &refusal) {
 		return drivers.ServerError(refusal.Error()), nil
 	}
 	return nil, cmdErr

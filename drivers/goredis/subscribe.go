@@ -141,7 +141,8 @@ func (f *feed) Close() {
 
 // refusal makes an error reply ours.
 func refusal(err error) error {
-	if refusal, ok := errors.AsType[redis.Error](err); ok {
+	var refusal redis.Error
+	if errors.As(err, &refusal) {
 		return drivers.ServerError(refusal.Error())
 	}
 	return err

@@ -49,7 +49,8 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 			// With the user's name, as the other clients do it. A server that has no password accepts any one then, and refuses it
 			// without the name. One that knows no users, such as a proxy, refuses the name.
 			conn, err := dial(ctx, "default")
-			if refusal, ok := errors.AsType[redis.Error](err); ok && drivers.ServerError(refusal).Code() == "ERR" {
+			var refusal redis.Error
+			if errors.As(err, &refusal) && drivers.ServerError(refusal).Code() == "ERR" {
 				conn, err = dial(ctx, "")
 			}
 			return conn, err
@@ -132,7 +133,8 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 		err = ctx.Err()
 	}
 	if err != nil {
-		if refusal, ok := errors.AsType[redis.Error](err); ok {
+		var refusal redis.Error
+		if errors.As(err, &refusal) {
 			return drivers.Refused(drivers.ServerError(refusal), len(cmds)), nil
 		}
 		return nil, drivers.NotSent(err)

@@ -64,9 +64,11 @@ func (p *patient) locks(ctx context.Context) {
 	why := p.whyDeaf(ctx)
 	fix := "ACL SETUSER " + p.user() + " +publish +subscribe +unsubscribe &" + p.e.Prefix + "*, if the user lacks these; " +
 		"a proxy in between must pass SUBSCRIBE on"
-	if e, ok := errors.AsType[drivers.ServerError](why); ok && e.Code() != "NOPERM" {
+	var e drivers.ServerError
+	refused := errors.As(why, &e)
+	if refused && e.Code() != "NOPERM" {
 		fix = Refusal(e, p.Username).Fix
-	} else if c, found := Probe(ctx, p.Dial, p.Username); !ok && found { // the client may have hidden why
+	} else if c, found := Probe(ctx, p.Dial, p.Username); !refused && found { // the client may have hidden why
 		fix, why = c.Fix, fmt.Errorf("%s; %w", c.Text, why)
 	}
 	p.warn("messages", fix, "who waits is not told, and has to look every 50 to 100 ms (%v)", why)

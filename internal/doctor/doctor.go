@@ -188,7 +188,8 @@ func (p *patient) ask(ctx context.Context, cmds ...drivers.Command) ([]drivers.R
 
 // timedOut reports whether err is what a client makes of the deadline that it was given, a moment before it is over.
 func timedOut(err error) bool {
-	e, ok := errors.AsType[net.Error](err)
+	var e net.Error
+	ok := errors.As(err, &e)
 	return ok && e.Timeout() && !errors.Is(err, drivers.ErrNotSent)
 }
 

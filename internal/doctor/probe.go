@@ -55,18 +55,19 @@ func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) 
 
 // ConnectError explains an error that says by itself why there is no connection.
 func ConnectError(dial drivers.Config, err error) (Cause, bool) {
-	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+	if errors.As(err, new(x509.UnknownAuthorityError)) {
 		return Cause{"its certificate is signed by an authority that is not trusted here",
 			"give the PEM file with the certificate of that authority as tls_ca_file"}, true
 	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+	if errors.As(err, new(x509.HostnameError)) {
 		return Cause{"its certificate is made out to another name",
 			"give the name in the certificate as the host, or as tls_server_name"}, true
 	}
-	if e, ok := errors.AsType[x509.CertificateInvalidError](err); ok && e.Reason == x509.Expired {
+	var e x509.CertificateInvalidError
+	if errors.As(err, &e) && e.Reason == x509.Expired {
 		return Cause{"its certificate has expired, or is not valid yet", "renew it, or set the clock right"}, true
 	}
-	if _, ok := errors.AsType[*net.DNSError](err); ok {
+	if errors.As(err, new(*net.DNSError)) {
 		return Cause{"no connection: the host name cannot be resolved", "correct the host name, or mend the DNS"}, true
 	}
 	unix := dial.Network == "unix"
@@ -100,7 +101,8 @@ func clientCertificate(dial drivers.Config, err error) (Cause, bool) {
 
 // alert reports whether err is what the other side of TLS objects to.
 func alert(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
+	var op *net.OpError
+	ok := errors.As(err, &op)
 	return ok && op.Op == "remote error"
 }
 

@@ -128,7 +128,7 @@ func known(err error) bool {
 	if errors.As(err, &e) {
 		return refusals[e.Code()]
 	}
-	if _, ok := errors.AsType[*Alias](err); ok {
+	if errors.As(err, new(*Alias)) {
 		return true
 	}
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp)

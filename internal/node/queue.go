@@ -302,7 +302,8 @@ func (q *queue) outcome(err error) {
 // unreachable reports whether err says that the node could not be connected to. [drivers.ErrNotSent] is not enough: a
 // client whose pool is exhausted, or whose context had ended, has sent nothing either, and the node is in order.
 func unreachable(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
+	var op *net.OpError
+	ok := errors.As(err, &op)
 	return ok && op.Op == "dial" && isNotSent(err)
 }
 

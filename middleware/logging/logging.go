@@ -198,7 +198,8 @@ func (h *hold) Unlock(ctx context.Context) error {
 		return nil
 	}
 	if errors.Is(err, locker.ErrNotHeld) { // a deferred Unlock tells nobody
-		lost, ok := errors.AsType[*locker.LostError](err)
+		var lost *locker.LostError
+		ok := errors.As(err, &lost)
 		if !ok {
 			lost = &locker.LostError{Reason: locker.LostGone}
 		}
@@ -246,7 +247,8 @@ func duration(name string, d time.Duration) slog.Attr {
 
 // errAttr says what went wrong without operation and key: the message has the one, [Key] decides on the other.
 func errAttr(err error) slog.Attr {
-	if e, ok := errors.AsType[*locker.Error](err); ok {
+	var e *locker.Error
+	if errors.As(err, &e) {
 		err = e.Err
 	}
 	return slog.String("err", err.Error())

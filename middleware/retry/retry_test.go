@@ -396,7 +396,8 @@ func TestTryLockDoesNotBelieveItsOwnGhost(t *testing.T) {
 					t.Errorf("after a fault: %v", err)
 				default:
 					wantErr(t, err, want)
-					if held, ok := errors.AsType[*locker.HeldError](err); !ok || held.Remaining < 50*time.Minute {
+					var held *locker.HeldError
+					if !errors.As(err, &held) || held.Remaining < 50*time.Minute {
 						t.Errorf("%v does not say for how long", err)
 					}
 				}
@@ -415,7 +416,7 @@ func TestOnHeld(t *testing.T) {
 		s.on(nil)
 		_, err := l.TryLock(t.Context(), "k")
 		wantErr(t, err, locker.ErrHeld)
-		if _, ok := errors.AsType[*locker.HeldError](err); !ok {
+		if !errors.As(err, new(*locker.HeldError)) {
 			t.Errorf("no *HeldError in %v", err)
 		}
 		if took := time.Since(start); took > 10*time.Second || took < 8*time.Second || s.count("acquire") < 5 {

@@ -57,7 +57,8 @@ func (l *observed) Unlock(ctx context.Context) error {
 	held, first := a.end()
 	if first {
 		end := labels{outcome: "unlocked", kind: kind, class: a.class}
-		if lost, ok := errors.AsType[*locker.LostError](err); ok { // found out only now
+		var lost *locker.LostError
+		if errors.As(err, &lost) { // found out only now
 			end = labels{outcome: "lost", reason: string(lost.Reason), class: a.class}
 		}
 		a.ended(inner, held, end)
@@ -79,7 +80,8 @@ func (l *observed) Unlock(ctx context.Context) error {
 	if s.recording && first {
 		attrs = append(attrs, seconds("locker.held", held))
 	}
-	if lost, ok := errors.AsType[*locker.LostError](err); ok && s.recording {
+	var lost *locker.LostError
+	if errors.As(err, &lost) && s.recording {
 		attrs = append(attrs, lostReason.String(string(lost.Reason)))
 	}
 	s.end(outcome, kind, a.key, err, attrs...)

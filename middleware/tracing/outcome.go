@@ -97,7 +97,8 @@ func ofVote(v locker.Vote) (outcome, kind string) {
 // describe says in words what has gone wrong, for the status of a span. The key is not to be recorded unless the user says
 // so: what [locker.Error] says of it is left out, and all of what contains it, as a backend of somebody else's may write it.
 func describe(err error, key string) string {
-	if e, ok := errors.AsType[*locker.Error](err); ok {
+	var e *locker.Error
+	if errors.As(err, &e) {
 		err = e.Err
 	}
 	if text := err.Error(); !strings.Contains(text, key) {

@@ -45,7 +45,8 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 		return nil, err
 	}
 	c, err := d.take(ctx)
-	if refusal, ok := errors.AsType[drivers.ServerError](err); ok {
+	var refusal drivers.ServerError
+	if errors.As(err, &refusal) {
 		return drivers.Refused(refusal, len(cmds)), nil
 	} else if err != nil {
 		return nil, drivers.NotSent(err) // none of cmds was, whatever became of the handshake
