@@ -82,6 +82,9 @@ type Request struct {
 	Private any
 	// Keep, for Release: how long the lock stays taken although it is released. 0: not at all.
 	Keep time.Duration
+	// Uncancelled, for Release: only its deadline ends the context of the call, so that the backend can wait inside a client
+	// that keeps to deadlines and needs no goroutine to watch for a cancellation.
+	Uncancelled bool
 	// Closing, for Queue: closed when the Client is closed.
 	Closing <-chan struct{}
 	// Waiting, for Queue: to be called once when it is known that another owner holds the lock, with its remaining time

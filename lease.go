@@ -54,7 +54,6 @@ type lease struct {
 	settled   chan struct{} // closed when it is over; nil unless another Unlock waits for that
 	sent      bool          // a release was sent whose outcome was not learnt
 	released  bool          // the store confirmed the end
-	first     releasing     // the context of the first release
 }
 
 func newLease(ctx context.Context, c *Client, req Request, start time.Time, o options) *lease {

@@ -65,10 +65,10 @@ type Lease interface {
 	// when the lease ends, if not before.
 	Extend(ctx context.Context) error
 
-	// Unlock releases the lock. It works with a ctx that has already ended, as in a deferred call: the release is sent
-	// in any case and its answer awaited until ctx ends, but for a quarter of a second at least and five seconds at
-	// most. If there is none by then, the release goes on in the background. A call that comes while another one is under
-	// way waits for it, within the same bounds.
+	// Unlock releases the lock. It works with a ctx that has already ended, as in a deferred call: the release is sent in
+	// any case, and its answer is awaited for a second at most, whatever ctx says; ctx only lends its values. If there is
+	// no answer by then, the release goes on in the background. A call that comes while another one is under way waits for
+	// it, within the same bound.
 	//
 	// nil means that the store still had the lock as this lease's and, for all it knows, nobody else has had it since; now
 	// it is free ([MinHold]: will be). That is the store's word, whatever Err says: a lease that has just expired, or that

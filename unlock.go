@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 )
 
-const (
-	// releaseGrace is how long Unlock waits for the answer although its context has ended.
-	releaseGrace = 250 * time.Millisecond
-	// releaseBound is how long Unlock waits at most.
-	releaseBound = 5 * time.Second
-)
+// releaseBound is how long Unlock waits for the store's answer, whatever its caller's context says: longer than a round
+// trip between continents takes, and short enough for a shutdown in which the store hangs.
+const releaseBound = time.Second
 
 func (l *lease) Unlock(ctx context.Context) error {
 	if err := l.unlock(ctx); err != nil {
@@ -22,12 +18,12 @@ func (l *lease) Unlock(ctx context.Context) error {
 	return nil
 }
 
-// unlock ends the lease and releases the lock, on a context of its own: ctx's values, but not its end. It waits until ctx
-// ends, for releaseGrace at least and releaseBound at most.
+// unlock ends the lease and releases the lock. It waits for the answer on a context of its own, which has the values of ctx
+// and ends after releaseBound: ctx has often ended by now, and a release on it would not be sent.
 func (l *lease) unlock(ctx context.Context) error {
 	_ = l.finish(ErrUnlocked)
-	rctx := l.releaseContext(ctx)
-	defer rctx.stop()
+	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
+	defer cancel()
 
 	err := l.turn(rctx)
 	if errors.Is(err, ErrUnlocked) {
@@ -37,6 +33,7 @@ func (l *lease) unlock(ctx context.Context) error {
 		return withContext(ctx, err)
 	}
 	req := l.req
+	req.Uncancelled = true
 	if l.minHold > 0 {
 		req.Keep = max(0, l.minHold-time.Since(l.start))
 	}
@@ -59,86 +56,6 @@ func (l *lease) unlock(ctx context.Context) error {
 		return fmt.Errorf("%w: %w", err, lost)
 	default:
 		return withContext(ctx, err)
-	}
-}
-
-// releasing is the context of a release: the caller's values, but an end of its own. It makes a Done channel, and what it
-// takes to close it in time, only for those that ask; internal/node asks when it ends instead.
-type releasing struct {
-	context.Context                 // the caller's values
-	caller          context.Context // ends it, but not before least
-	least, end      time.Time
-
-	mu     sync.Mutex
-	made   context.Context // whose Done is this one's; nil if nobody has asked
-	cancel context.CancelFunc
-}
-
-// releaseContext returns one for a call of Unlock. That of the first is a part of the lease.
-func (l *lease) releaseContext(ctx context.Context) *releasing {
-	r := &l.first
-	l.mu.Lock()
-	if r.caller != nil {
-		r = new(releasing)
-	}
-	now := time.Now()
-	r.Context, r.caller, r.least, r.end = ctx, ctx, now.Add(releaseGrace), now.Add(releaseBound)
-	l.mu.Unlock()
-	if ctx.Done() != nil {
-		r.Context = context.WithoutCancel(ctx)
-	}
-	return r
-}
-
-// Lingers says when the context ends: with the caller's, but not before least, and at end at the latest.
-func (r *releasing) Lingers() (caller context.Context, least, end time.Time) {
-	return r.caller, r.least, r.end
-}
-
-func (r *releasing) Deadline() (time.Time, bool) { return r.end, true }
-
-func (r *releasing) Done() <-chan struct{} { return r.make().Done() }
-
-func (r *releasing) Err() error {
-	r.mu.Lock()
-	made := r.made
-	r.mu.Unlock()
-	now := time.Now()
-	switch {
-	case made != nil:
-		return made.Err()
-	case !now.Before(r.end):
-		return context.DeadlineExceeded
-	case !now.Before(r.least):
-		return r.caller.Err()
-	}
-	return nil
-}
-
-func (r *releasing) make() context.Context {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.made == nil {
-		made, cancel := context.WithDeadline(r.Context, r.end)
-		stop := func() bool { return true }
-		if r.caller.Done() != nil {
-			stop = context.AfterFunc(r.caller, func() { time.AfterFunc(time.Until(r.least), cancel) })
-		}
-		r.made, r.cancel = made, func() {
-			stop()
-			cancel()
-		}
-	}
-	return r.made
-}
-
-// stop ends it, now that nobody waits any more.
-func (r *releasing) stop() {
-	r.mu.Lock()
-	cancel := r.cancel
-	r.mu.Unlock()
-	if cancel != nil {
-		cancel()
 	}
 }
 

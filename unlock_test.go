@@ -62,10 +62,10 @@ func TestUnlockIsBounded(t *testing.T) {
 		deadline time.Duration // of the context; 0: none
 		want     time.Duration
 	}{
-		{"ended context", 1, 250 * time.Millisecond},
-		{"short deadline", 100 * time.Millisecond, 250 * time.Millisecond},
-		{"deadline", time.Second, time.Second},
-		{"no deadline", 0, 5 * time.Second},
+		{"ended context", 1, time.Second},
+		{"short deadline", 100 * time.Millisecond, time.Second},
+		{"deadline", time.Hour, time.Second},
+		{"no deadline", 0, time.Second},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -77,7 +77,9 @@ func TestUnlockIsBounded(t *testing.T) {
 					var cancel context.CancelFunc
 					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
 					defer cancel()
-					want = append(want, context.DeadlineExceeded)
+					if tt.deadline < time.Second {
+						want = append(want, context.DeadlineExceeded)
+					}
 				}
 				start := time.Now()
 				wantErr(t, l.Unlock(ctx), want...)
@@ -165,9 +167,11 @@ func TestUnlockInterruptsRenewal(t *testing.T) {
 }
 
 func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
-	slowly := func(_ context.Context, next func() error) error {
-		time.Sleep(time.Second)
-		return next()
+	slowly := func(d time.Duration) hook {
+		return func(_ context.Context, next func() error) error {
+			time.Sleep(d)
+			return next()
+		}
 	}
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		begin := func(h hook) locker.Lease {
@@ -179,18 +183,18 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 			return l
 		}
 		start := time.Now()
-		wantErr(t, begin(slowly).Unlock(t.Context()), locker.ErrUnlocked)
-		if d := time.Since(start); d != time.Second {
-			t.Errorf("the second call returned after %v, the first after a second", d)
+		wantErr(t, begin(slowly(time.Second/2)).Unlock(t.Context()), locker.ErrUnlocked)
+		if d := time.Since(start); d != time.Second/2 {
+			t.Errorf("the second call returned after %v, the first after half a second", d)
 		}
 
-		// it is bounded by its own context, with the grace that a release has
-		l := begin(slowly)
+		// it has the bound that a release has
+		l := begin(slowly(2 * time.Second))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		start = time.Now()
 		wantErr(t, l.Unlock(ctx), locker.ErrUnavailable, context.DeadlineExceeded)
-		if d := time.Since(start); d != 250*time.Millisecond {
+		if d := time.Since(start); d != time.Second {
 			t.Errorf("the second call returned after %v", d)
 		}
 		time.Sleep(time.Second)

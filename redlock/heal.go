@@ -21,7 +21,7 @@ type healing struct {
 
 // heal asks the nodes that lack the lock for it again, after an extension that began at start. Not if whoever wanted that was
 // called away: the lease may have ended.
-func (p *poll) heal(start time.Time) {
+func (p *poll) heal(ctx context.Context, start time.Time) {
 	b, l, now := p.b, p.l, time.Now()
 	var refused []*healing
 	l.mu.Lock()
@@ -29,7 +29,7 @@ func (p *poll) heal(start time.Time) {
 		l.until = end
 	}
 	l.over = l.over || now.After(l.until)
-	l.heal(&p.tally, b.closed() || errors.Is(p.leaving.Ctx.Err(), context.Canceled)).each(func(i int) {
+	l.heal(&p.tally, b.closed() || errors.Is(ctx.Err(), context.Canceled)).each(func(i int) {
 		h := &healing{b: b, l: l, req: p.req, sent: now}
 		// Above the token, also where the counter is forgotten and the clock slow.
 		b.nodes[i].StartAcquire(&h.call, nil, i, &h.req, node.Acquisition{Quantum: quantum, Hint: p.req.Fence})

@@ -17,9 +17,6 @@ type poll struct {
 	req locker.Request
 	op  string
 
-	leaving node.Leaving
-	end     time.Time // of the budget
-
 	votes votes
 	tally tally
 	// keeper is the node that keeps the queue, if a release asks it.
@@ -60,9 +57,9 @@ func (p *poll) run(ctx context.Context) error {
 		return locker.ErrClosed
 	}
 	p.begin(ctx)
-	err := p.wait()
+	err := p.wait(ctx)
 	if !p.releases() {
-		p.heal(start)
+		p.heal(ctx, start)
 	}
 	return err
 }
@@ -70,12 +67,7 @@ func (p *poll) run(ctx context.Context) error {
 // begin asks.
 func (p *poll) begin(ctx context.Context) {
 	p.votes = p.b.votes(ctx, p.op)
-	p.leaving = node.LeavingOf(ctx)
-	limit := p.b.budget
-	if end := p.leaving.End; !end.IsZero() {
-		limit = min(limit, time.Until(end))
-	}
-	p.enter(limit)
+	p.enter(p.b.budget)
 	ask := p.join()
 	// The node that keeps the queue is asked last, and so, as goroutines are scheduled, first: the one that it tells is what
 	// a release is waited for. (Measured: a tenth more acquisitions of a contended lock, and as many attempts.)
@@ -87,13 +79,11 @@ func (p *poll) begin(ctx context.Context) {
 }
 
 func (p *poll) enter(limit time.Duration) {
-	p.end = time.Now().Add(limit)
 	p.room = p.b.rooms.enter(len(p.calls), limit)
 }
 
 // wait waits for the decision.
-func (p *poll) wait() error {
-	ended := p.leaving.Ctx.Done()
+func (p *poll) wait(ctx context.Context) error {
 waiting:
 	for p.tally.outcome() == undecided && p.tally.open() {
 		select {
@@ -101,13 +91,8 @@ waiting:
 			p.answer(c)
 		case i := <-p.late:
 			p.arrived(i)
-		case <-ended:
-			rest := time.Until(p.leaving.Least)
-			if rest <= 0 {
-				break waiting
-			}
-			ended = nil
-			p.room.timer.Reset(min(rest, time.Until(p.end)))
+		case <-ctx.Done():
+			break waiting
 		case <-p.room.timer.C:
 			break waiting
 		case <-p.b.closing:
@@ -115,7 +100,7 @@ waiting:
 		}
 	}
 	if p.releases() && p.tally.outcome() == won {
-		p.linger()
+		p.linger(ctx)
 	}
 	p.leave()
 	if !p.releases() {
@@ -138,9 +123,8 @@ waiting:
 // an attempt that landed after that would look like a holder to whoever locks next. It also waits for the node that keeps
 // the queue to say whether others wait: this client could lock again before it knew, and push in. It does not wait for a
 // node that is late by more than its habit, and not again for one that was.
-func (p *poll) linger() {
-	ended := p.leaving.Ctx.Done()
-	var end time.Time
+func (p *poll) linger(ctx context.Context) {
+	started := false
 	for {
 		p.l.mu.Lock()
 		late := p.l.pending
@@ -156,8 +140,8 @@ func (p *poll) linger() {
 		if limit == 0 {
 			return
 		}
-		if end.IsZero() {
-			end = time.Now().Add(limit)
+		if !started {
+			started = true
 			p.room.timer.Reset(limit)
 		}
 		select {
@@ -166,17 +150,10 @@ func (p *poll) linger() {
 		case i := <-p.late:
 			p.arrived(i)
 		case <-p.room.timer.C:
-			if !time.Now().Before(end) {
-				late.each(p.b.health.silent)
-			}
+			late.each(p.b.health.silent)
 			return
-		case <-ended:
-			rest := time.Until(p.leaving.Least)
-			if rest <= 0 {
-				return
-			}
-			ended = nil
-			p.room.timer.Reset(min(rest, time.Until(end)))
+		case <-ctx.Done():
+			return
 		case <-p.b.closing:
 			return
 		}

@@ -426,7 +426,7 @@ func (h *holder) verdict(code int) error {
 	return nil
 }
 
-// release unlocks, whatever has come before. That is bounded: five seconds at most.
+// release unlocks, whatever has come before. It takes a second at most.
 func (h *holder) release(result error) error {
 	switch err := h.lease.Unlock(context.Background()); {
 	case err == nil:

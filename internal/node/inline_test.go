@@ -277,38 +277,25 @@ func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
 	}
 }
 
-// lingering is a context like the Client's for releases.
-type lingering struct {
-	context.Context
-	least, end time.Time
-}
+// noDone is a context that has a deadline, and that nobody may watch.
+type noDone struct{ context.Context }
 
-func (l lingering) Done() <-chan struct{} { panic("asked for Done") }
+func (noDone) Done() <-chan struct{} { panic("asked for Done") }
 
-func (l lingering) Lingers() (context.Context, time.Time, time.Time) {
-	return l.Context, l.least, l.end
-}
-
-func TestReleaseLingers(t *testing.T) {
-	for _, tt := range []struct{ cancelled, want time.Duration }{
-		{0, 250 * time.Millisecond},
-		{100 * time.Millisecond, 250 * time.Millisecond},
-		{time.Second, time.Second},
-		{time.Hour, 3 * time.Second},
-	} {
-		t.Run(tt.cancelled.String(), func(t *testing.T) {
-			bubble(t, func(t *testing.T, d *fake, n *Node) {
-				wake := make(chan struct{})
-				d.will(until(wake, ok))
-				ctx, cancel := context.WithTimeout(t.Context(), tt.cancelled)
-				defer cancel()
-				start := time.Now()
-				err := n.Release(lingering{ctx, start.Add(250 * time.Millisecond), start.Add(3 * time.Second)}, request("a"))
-				if took := time.Since(start); took != tt.want || !errors.Is(err, locker.ErrUnavailable) {
-					t.Errorf("returned %v after %v, want after %v", err, took, tt.want)
-				}
-				close(wake)
-			})
-		})
-	}
+// Nothing but time ends the context of a release that is Uncancelled.
+func TestReleaseThatOnlyTimeEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, d *fake, n *Node) {
+		wake := make(chan struct{})
+		d.will(until(wake, ok))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req := request("a")
+		req.Uncancelled = true
+		start := time.Now()
+		err := n.Release(noDone{ctx}, req)
+		if took := time.Since(start); took != time.Second || !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("returned %v after %v", err, took)
+		}
+		close(wake)
+	})
 }

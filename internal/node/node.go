@@ -160,6 +160,9 @@ func (n *Node) release(ctx context.Context, c *Call, req *locker.Request, landed
 		n.cleaner.add(c)
 	}
 	c.release(req, tombstoneOf(req, landed), w, "")
+	if end, ok := ctx.Deadline(); ok && req.Uncancelled {
+		ctx = &deadline{ctx, end}
+	}
 	if err := n.do(ctx, c, n.queue.timeout, nil); err != nil {
 		later()
 		return n.fault(err)
@@ -185,23 +188,24 @@ var errNoAnswer = errors.New("no answer yet")
 // is known. An error matches drivers.ErrNotSent if the command was certainly not sent; otherwise l, if not nil, learns the
 // outcome.
 //
-// A caller that nothing can call away before the time is up needs no other goroutine to wait for it, if the driver keeps
-// to that time; see docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
+// A caller whom only time can call away needs no other goroutine to wait for it, if the driver keeps to deadlines; see
+// docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
 func (n *Node) do(ctx context.Context, c *Call, limit time.Duration, l Latecomer) error {
 	if n.closed() {
 		return errClosedUnsent
 	}
 	limit = min(limit, n.queue.timeout)
-	leaving := LeavingOf(ctx)
-	if !leaving.End.IsZero() {
-		limit = min(limit, time.Until(leaving.End))
-	}
-	if limit > 0 && leaving.Ctx.Done() == nil && n.queue.punctual() {
-		switch sent, err := n.queue.inline(c, limit); {
-		case err != nil:
-			return drivers.NotSent(err)
-		case sent:
-			return nil
+	if ctx.Done() == nil {
+		if end, ok := ctx.Deadline(); ok {
+			limit = min(limit, time.Until(end))
+		}
+		if limit > 0 && n.queue.punctual() {
+			switch sent, err := n.queue.inline(c, limit); {
+			case err != nil:
+				return drivers.NotSent(err)
+			case sent:
+				return nil
+			}
 		}
 	}
 	ready := make(chan *Call, 1)
@@ -209,35 +213,24 @@ func (n *Node) do(ctx context.Context, c *Call, limit time.Duration, l Latecomer
 	if err := n.queue.submit(c); err != nil {
 		return drivers.NotSent(err)
 	}
-	return n.wait(leaving, c, ready, limit, l)
+	return n.wait(ctx, c, ready, limit, l)
 }
 
 // wait waits for c to come through ready.
-func (n *Node) wait(leaving Leaving, c *Call, ready <-chan *Call, limit time.Duration, l Latecomer) error {
-	var err error
-	end := time.Now().Add(limit)
+func (n *Node) wait(ctx context.Context, c *Call, ready <-chan *Call, limit time.Duration, l Latecomer) error {
 	// The driver is asked to keep to the timeout too, but may not be able to, and the command may wait for others.
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
-	for ended := leaving.Ctx.Done(); err == nil; {
-		select {
-		case <-ready:
-			return nil
-		case <-ended:
-			if rest := time.Until(leaving.Least); rest > 0 {
-				ended = nil
-				timer.Reset(min(rest, time.Until(end)))
-				continue
-			}
-			err = errNoAnswer
-		case <-timer.C:
-			err = fmt.Errorf("no answer within %v", limit)
-			if time.Now().Before(end) {
-				err = errNoAnswer
-			}
-		case <-n.closing:
-			err = locker.ErrClosed
-		}
+	var err error
+	select {
+	case <-ready:
+		return nil
+	case <-ctx.Done():
+		err = errNoAnswer
+	case <-timer.C:
+		err = fmt.Errorf("no answer within %v", limit.Round(time.Millisecond))
+	case <-n.closing:
+		err = locker.ErrClosed
 	}
 	switch wasSent, done := c.Leave(l); {
 	case done:
@@ -247,27 +240,6 @@ func (n *Node) wait(leaving Leaving, c *Call, ready <-chan *Call, limit time.Dur
 	default:
 		return drivers.NotSent(err)
 	}
-}
-
-// Leaving says when a caller leaves.
-type Leaving struct {
-	Ctx   context.Context // when it ends, but not before Least
-	Least time.Time
-	End   time.Time // zero: when Ctx ends
-}
-
-// LeavingOf asks contexts that know more than a Done channel can tell, and that would have to make one: the Client's, for
-// releases, which go on for a while when the caller's has ended. By the time ctx.Done is closed, both are over.
-func LeavingOf(ctx context.Context) (l Leaving) {
-	l.Ctx = ctx
-	if x, ok := ctx.(interface {
-		Lingers() (ctx context.Context, least, end time.Time)
-	}); ok {
-		l.Ctx, l.Least, l.End = x.Lingers()
-	} else if ctx.Done() == nil {
-		l.End, _ = ctx.Deadline()
-	}
-	return l
 }
 
 // Close ends the node: calls return locker.ErrClosed, clean-ups that are due get one more try, and the driver is closed.
