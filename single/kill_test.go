@@ -84,7 +84,7 @@ func TestWaiterIsKilled(t *testing.T) {
 			release()
 		}, claimWindow},
 		{"granted, not told", func(t *testing.T, s *redistest.Server, _ *fault.Proxy, waiter *os.Process, release func()) {
-			kill(t, waiter, syscall.SIGSTOP) // the message waits in its kernel
+			stop(t, s, waiter) // the message waits in its kernel
 			release()
 			if holder, _ := s.Cmd(t, "GET", "lock:k").(string); holder == "" {
 				t.Error("the lock was not granted")
@@ -162,7 +162,7 @@ func TestWaiterIsStopped(t *testing.T) {
 	listening(t, s, 1)
 	behind := lockLater(t, closing(t, single.New(opened("goredis")(t, s.Addr()))), locker.TTL(ttl))
 	listening(t, s, 2)
-	kill(t, waiter, syscall.SIGSTOP)
+	stop(t, s, waiter)
 	released := time.Now()
 	if err := lease.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
@@ -193,9 +193,7 @@ func TestSeveralWaitersAreStopped(t *testing.T) {
 	}
 	behind := lockLater(t, closing(t, single.New(opened("rueidis")(t, s.Addr()))), locker.TTL(ttl))
 	listening(t, s, many+1)
-	for _, w := range waiters {
-		kill(t, w, syscall.SIGSTOP)
-	}
+	stop(t, s, waiters...)
 	released := time.Now()
 	if err := lease.Unlock(t.Context()); err != nil {
 		t.Fatal(err)
@@ -204,6 +202,25 @@ func TestSeveralWaitersAreStopped(t *testing.T) {
 	t.Logf("%d stopped waiters stalled the next one for %v", many, late)
 	if bound := maxLease + claimWindow; late > bound+slack {
 		t.Errorf("the next one had to wait for %v, more than %v", late, bound)
+	}
+}
+
+// stop stops processes that wait, and returns when the server has seen the last of their requests: what it hands over
+// after that they do not come for.
+func stop(t *testing.T, s *redistest.Server, ps ...*os.Process) {
+	t.Helper()
+	for _, p := range ps {
+		kill(t, p, syscall.SIGSTOP)
+	}
+	for _, p := range ps {
+		var status syscall.WaitStatus
+		if _, err := syscall.Wait4(p.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+			t.Fatalf("the process does not stop: %v, %#x", err, status)
+		}
+	}
+	// Their requests are in the server's sockets by now. It reads all sockets before it looks at one again.
+	for range 2 {
+		s.Cmd(t, "PING")
 	}
 }
 

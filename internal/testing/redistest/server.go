@@ -9,7 +9,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -36,16 +35,17 @@ const maxSocketPath = 100
 // Server is one redis-server process. Its methods may be called from several goroutines, except that those which
 // can fail the test (Start, Restart, Cmd, Keys) belong to the test's own goroutine, as [testing.T.FailNow] does.
 type Server struct {
-	tb     testing.TB
-	binary string
-	dir    string
-	port   int
-	member bool   // of a cluster
-	config string // of a sentinel; empty: it is none
-	tls    bool
-	caFile string
-	extra  []string
-	env    []string
+	tb       testing.TB
+	binary   string
+	dir      string
+	port     int
+	reserved port   // for it
+	member   bool   // of a cluster
+	config   string // of a sentinel; empty: it is none
+	tls      bool
+	caFile   string
+	extra    []string
+	env      []string
 
 	mu     sync.Mutex
 	proc   *child.Process // nil while the server is dead
@@ -89,6 +89,7 @@ func prepare(tb testing.TB, args []string) *Server {
 	tb.Cleanup(func() {
 		s.Kill()
 		_ = os.RemoveAll(dir)
+		s.reserved.free()
 	})
 	return s
 }
@@ -99,28 +100,15 @@ func (s *Server) launch() {
 	s.tb.Helper()
 	var err error
 	for range 20 {
-		s.port = freePort()
+		s.reserved = reserve(s.tb)
+		s.port = s.reserved.port
 		if err = s.run(); !errors.Is(err, errTaken) {
 			break
 		}
+		s.reserved.free()
 	}
 	if err != nil {
 		s.tb.Fatalf("redistest: redis-server does not start: %v\n%s", err, s.log())
-	}
-}
-
-// freePort returns a port that nobody listens on at this moment. It stays below the range from which the kernel
-// takes the local ports of outgoing connections: in that range any client on this machine could occupy the port
-// of a server that is down for a moment between Kill and Restart. So does the port of the bus that a cluster's member has:
-// it is busOffset above, for servers before Redis 7 let nobody choose it, and nobody else's either.
-func freePort() int {
-	for {
-		port := 10000 + rand.IntN(busOffset)
-		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
-		if err == nil {
-			_ = l.Close()
-			return port
-		}
 	}
 }
 
