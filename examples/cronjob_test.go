@@ -22,11 +22,11 @@ func cronjob(t *testing.T, url string) *program {
 	return launch(t, "examples/cronjob/three-machines.sh", []string{"LOCKER_URL=" + url})
 }
 
-// ranByTheFirst waits for the end and checks that the machine whose clock is ahead has run the job, although that was done long
-// before the others came.
+// ranByTheFirst waits for the end. It checks that the machine whose clock is ahead has run the job, although the job
+// was done long before the others came.
 func ranByTheFirst(t *testing.T, url string, p *program) {
 	t.Helper()
-	for try := 1; ; try++ { // half a second ahead is less than some machines stall for
+	for try := 1; ; try++ { // some machines stall for longer than half a second
 		require.Zero(t, p.wait(t), p.stderr.String())
 		if try == 5 || strings.Contains(p.stdout.String(), "machine A: exit code 0") {
 			break
@@ -35,7 +35,7 @@ func ranByTheFirst(t *testing.T, url string, p *program) {
 		p = cronjob(t, url)
 	}
 	lines := slices.Collect(strings.Lines(p.stdout.String()))
-	slices.Sort(lines) // each tells of its end when it comes to it
+	slices.Sort(lines) // the machines end in any order
 	assert.Regexp(t, "^machine A: exit code 0\nmachine A: the report is written, with token [0-9]+\n"+
 		"machine B: exit code 75\nmachine C: exit code 75\n$", strings.Join(lines, ""))
 	assert.Empty(t, p.stderr.String())

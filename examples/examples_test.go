@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(binaries)
-		// Nobody debugs these binaries, and without symbols they are linked in half the time.
+		// Nobody debugs these binaries. Without symbols, linking them takes half the time.
 		args := append([]string{"build", "-ldflags=-s -w", "-o", binaries + "/"}, buildFlags...)
 		if out, err := exec.Command("go", append(args, "./quickstart", "./config", "./fencing", "./leader", "./cron", "../cmd/locker")...).CombinedOutput(); err != nil {
 			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
@@ -49,16 +49,16 @@ func TestMain(m *testing.M) {
 type program struct {
 	*exec.Cmd
 	stdout, stderr bytes.Buffer
-	warns          string // a regular expression for what comes first on stderr
+	warns          string // a regular expression for the first lines on stderr
 }
 
-// start starts an example with nothing but env in its environment that matters.
+// start starts an example. Of its environment only env matters.
 func start(t *testing.T, name string, env []string, args ...string) *program {
 	t.Helper()
 	return launch(t, filepath.Join(binaries, name), env, args...)
 }
 
-// launch is start for what is not built, at the root of the repository.
+// launch is start for a command that is not built, at the root of the repository.
 func launch(t *testing.T, path string, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{Cmd: exec.CommandContext(t.Context(), path, args...)}
@@ -71,7 +71,7 @@ func launch(t *testing.T, path string, env []string, args ...string) *program {
 	return p
 }
 
-// env returns what a variable of the environment is.
+// env returns the value of a variable of the environment.
 func (p *program) env(name string) string {
 	for _, v := range p.Env {
 		if value, found := strings.CutPrefix(v, name+"="); found {
@@ -92,7 +92,7 @@ func (p *program) wait(t *testing.T) int {
 	return p.ProcessState.ExitCode()
 }
 
-// succeeds waits for the end and checks that it is a good one, with want as the last line.
+// succeeds waits for the end. It checks that the program succeeded, with want as its last line.
 func (p *program) succeeds(t *testing.T, want string) {
 	t.Helper()
 	code := p.wait(t)
@@ -102,7 +102,7 @@ func (p *program) succeeds(t *testing.T, want string) {
 	assert.Regexp(t, want, lines[len(lines)-1])
 }
 
-// fails waits for the end and checks that it is exit code 1 with one line on stderr that contains want.
+// fails waits for the end. It checks that the exit code is 1, with one line on stderr that contains want.
 func (p *program) fails(t *testing.T, want string) {
 	t.Helper()
 	assert.Equal(t, 1, p.wait(t), p.stdout.String()+p.stderr.String())
@@ -161,7 +161,8 @@ func TestQuickstartProcesses(t *testing.T) {
 	assert.Greater(t, changes, len(drivers), "the processes ran one after the other")
 }
 
-// TestQuickstartNoticesOverlap: with different prefixes the processes do not exclude each other, and the journal tells.
+// TestQuickstartNoticesOverlap: with different prefixes the processes do not exclude each other, and the journal
+// shows it.
 func TestQuickstartNoticesOverlap(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "hunter2")
@@ -238,7 +239,7 @@ func TestConfig(t *testing.T) {
 		fails(t, `l.yaml:4: redis: unknown field "pasword": did you mean password?`)
 }
 
-// TestConfigComments: what is commented out in locker.yaml is right, too.
+// TestConfigComments: the settings that are commented out in locker.yaml are valid, too.
 func TestConfigComments(t *testing.T) {
 	text, err := os.ReadFile("config/locker.yaml")
 	require.NoError(t, err)
@@ -264,7 +265,7 @@ func TestFencing(t *testing.T) {
 	}
 }
 
-// fenced waits for the end and checks that late writes were refused where they had to be, and only there.
+// fenced waits for the end. It checks that late writes were refused where they had to be, and nowhere else.
 func (p *program) fenced(t *testing.T) {
 	t.Helper()
 	p.succeeds(t, `^ok: no late write was accepted`)

@@ -52,8 +52,8 @@ func (o *office) ticks() (ts []tick) {
 	return ts
 }
 
-// next waits until one of ps, and no other process, has done a piece of work that is not among the first n in the log, and
-// returns which.
+// next waits until one of ps, and no other process, has done a piece of work that is not among the first n in the
+// log. It returns that process.
 func (o *office) next(n int, within time.Duration, ps ...*program) *program {
 	o.Helper()
 	var more []tick
@@ -70,7 +70,7 @@ func (o *office) next(n int, within time.Duration, ps ...*program) *program {
 	return nil
 }
 
-// inOrder checks that nobody led beside or after somebody with a greater token.
+// inOrder checks that no leader worked beside or after one with a greater token.
 func (o *office) inOrder() {
 	o.Helper()
 	last := tick{}
@@ -98,9 +98,9 @@ func (p *program) changesHands(t *testing.T) {
 	o.inOrder()
 }
 
-// TestLeader ends leaders in all ways; each time another process takes over, and nobody leads who should not.
+// TestLeader ends leaders in all ways. Each time another process takes over, and no process leads that should not.
 func TestLeader(t *testing.T) {
-	const ttl = 5 * time.Second // more than a leader may be kept from running by a machine that stalls
+	const ttl = 5 * time.Second // more than a machine may stall a leader
 	t.Parallel()
 	one, three := servers(t, 1), servers(t, 3)
 	for name, urls := range map[string]func(driver string) string{
@@ -165,7 +165,7 @@ func TestLeader(t *testing.T) {
 	}
 }
 
-// stopped returns how long the log is when a process that was stopped has really stopped.
+// stopped returns the length of the log when a process that was stopped has really stopped.
 func stopped(t *testing.T, o *office) int {
 	t.Helper()
 	n, since := len(o.ticks()), time.Now()
@@ -178,7 +178,7 @@ func stopped(t *testing.T, o *office) int {
 	return n
 }
 
-// TestCron: three processes with clocks that differ, and each tick is run by one of them.
+// TestCron: three processes with different clocks, and one of them runs each tick.
 func TestCron(t *testing.T) {
 	t.Parallel()
 	one, three := servers(t, 1), servers(t, 3)
@@ -194,8 +194,8 @@ func TestCron(t *testing.T) {
 	ranOnce(t, false, redlock...)
 }
 
-// ranOnce waits for the ends and checks that no tick was run twice, and none was left out: always, or all but a few, as on
-// several nodes, where those who ask at the same moment can keep each other out.
+// ranOnce waits for the ends. It checks that no tick was run twice and none was left out. With several nodes a few
+// may be left out, because processes that ask at the same moment can keep each other out.
 func ranOnce(t *testing.T, always bool, ps ...*program) {
 	t.Helper()
 	line := regexp.MustCompile(`(?m)^tick (\S+)  worker \d+/\d  (ran|skipped)`)

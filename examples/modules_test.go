@@ -15,12 +15,12 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// Some examples are modules of their own, which the go command does not see from here: those for authors, and one that requires
-// more than the library should.
+// Some examples are modules of their own, which the go command does not see from here: those for authors, and one
+// that requires more than the library should.
 var modules = []string{"customdriver", "custombackend", "observability"}
 
-// TestOutsideModules runs the tests of a driver and a backend as their authors would, outside of this module: with its
-// public packages, the conformance suites above all, and nothing internal.
+// TestOutsideModules runs the tests of a driver and a backend as their authors would, outside of this module. They
+// use its public packages, the conformance suites above all, and nothing internal.
 func TestOutsideModules(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
@@ -30,7 +30,7 @@ func TestOutsideModules(t *testing.T) {
 			for _, args := range [][]string{
 				{"mod", "tidy", "-diff"},
 				{"vet", "./..."},
-				// Not -race: what is not of this module cannot use internal/testing/virtual. The suites mostly wait.
+				// Not -race: other modules cannot use internal/testing/virtual. The suites mostly wait.
 				{"test", "-count=1", "-parallel=16", "./..."},
 			} {
 				out, err := inModule(t, module, args, "REDIS_ADDR="+s.Addr()).CombinedOutput()
@@ -40,7 +40,7 @@ func TestOutsideModules(t *testing.T) {
 	}
 }
 
-// inModule is the go command in a module of its own, whatever workspace or flags there are around it.
+// inModule runs the go command in another module, without the workspace and flags of this one.
 func inModule(t *testing.T, module string, args []string, env ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", args...)

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// exported is a line of what examples/observability writes: a span, or all metrics.
+// exported is a line that examples/observability writes: a span, or all metrics.
 type exported struct {
 	Name         string
 	SpanContext  struct{ SpanID string }
@@ -26,7 +26,7 @@ type exported struct {
 	ScopeMetrics []struct{ Metrics []struct{ Name string } }
 }
 
-// telemetry reads what p has written, once it has ended well, and checks that it is complete: nothing was lost at the end.
+// telemetry reads what p has written when it has succeeded. It checks that the output is complete to the end.
 func (p *program) telemetry(t *testing.T) (metrics, events map[string]bool) {
 	t.Helper()
 	require.Zero(t, p.wait(t), p.stderr.String())
@@ -70,7 +70,7 @@ func (p *program) telemetry(t *testing.T) (metrics, events map[string]bool) {
 	return metrics, events
 }
 
-// The example is a module of its own, so that exporters and what they need are no requirement of the library's.
+// The example is a module of its own, so that the library does not require exporters and their dependencies.
 func TestObservability(t *testing.T) {
 	t.Parallel()
 	buildModule(t, "observability")
@@ -85,7 +85,7 @@ func observesMemory(t *testing.T) {
 	assert.NotContains(t, metrics, "locker.node.vote.duration")
 }
 
-// Ctrl-C loses nothing.
+// After Ctrl-C nothing is lost.
 func observesToTheEnd(t *testing.T) {
 	t.Parallel()
 	p := start(t, "observability", nil, "-for", "1h")

@@ -33,11 +33,11 @@ func redlockURL(driver string, ss ...*redistest.Server) string {
 	return "redlock+" + driver + "://:hunter2@" + strings.Join(hosts, ",") + "?budget=5s" // for a busy machine
 }
 
-// redlock is a Redlock on some of a test's servers, whose locks no other one has.
+// redlock is a Redlock on some of a test's servers, with a prefix that no other one has.
 type redlock struct {
 	driver string
 	nodes  []*redistest.Server
-	shared bool // with the other drivers
+	shared bool // the other drivers use the same locks
 }
 
 func (r redlock) String() string { return fmt.Sprintf("%d nodes, %s", len(r.nodes), r.driver) }
@@ -55,7 +55,7 @@ func (r redlock) run(t *testing.T, name, more string, args ...string) *program {
 	return r.warned(start(t, name, []string{"LOCKER_URL=" + r.url() + more, "LOCKER_JOURNAL=" + filepath.Join(t.TempDir(), "journal")}, args...))
 }
 
-// warned has p, which was started over the Redlock, say what is wrong with it.
+// warned checks that p, which was started over the Redlock, warns of the Redlock's faults.
 func (r redlock) warned(p *program) *program {
 	if len(r.nodes) == 1 {
 		p.warns = `\S+ \S+ WARN redlock: fewer than three nodes survive no failure nodes=1\n`
@@ -63,7 +63,7 @@ func (r redlock) warned(p *program) *program {
 	return p
 }
 
-// file writes the Redlock down in a file, with a driver for each node.
+// file writes a configuration file for the Redlock, with a driver for each node.
 func (r redlock) file(t *testing.T, drivers ...string) (path string) {
 	t.Helper()
 	lines := []string{"backend: redlock", "prefix: '" + r.prefix() + "'", "redlock:", "  password: hunter2", "  budget: 5s", "  nodes:"}
@@ -95,7 +95,7 @@ func TestRedlocks(t *testing.T) {
 			func(t *testing.T, _ redlock, p *program) { p.succeeds(t, `^ok: 3 workers took turns, 15 in all$`) },
 		},
 		"fencing": {
-			// An attempt waits for half of its TTL, which is less in this example than some machines stall for.
+			// An attempt waits for half of its TTL. In this example some machines stall for longer than that.
 			func(t *testing.T, r redlock) *program { return r.run(t, "fencing", "&retry=true") },
 			func(t *testing.T, _ redlock, p *program) { p.fenced(t) },
 		},
@@ -114,7 +114,7 @@ func TestRedlocks(t *testing.T) {
 			func(t *testing.T, r redlock, p *program) { ranByTheFirst(t, r.url(), p) },
 		},
 		"observability": {
-			// Without a lock that all drivers share, three processes that never pause would have the machine to themselves.
+			// Without a lock that all drivers share, three processes that never pause would take all processor time.
 			func(t *testing.T, r redlock) *program {
 				r.shared = true
 				return r.run(t, "observability", "", "-workers", "2", "-for", "3s")
@@ -142,7 +142,7 @@ func TestRedlocks(t *testing.T) {
 	}
 }
 
-// A Redlock of one has no majority that could make up for a mistake, such as a release that meets another attempt's token.
+// A Redlock of one has no majority that could hide a mistake, such as a release that meets another attempt's token.
 func TestQuickstartOnRedlockOfOne(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "hunter2")
@@ -158,15 +158,15 @@ func TestQuickstartOnRedlockOfOne(t *testing.T) {
 	}
 }
 
-// TestQuickstartOnRedlockProcesses lets processes with different drivers contend for one lock, with all nodes, and with one
-// of three dead before the start.
+// TestQuickstartOnRedlockProcesses lets processes with different drivers contend for one lock, once with all nodes,
+// and once with one of three dead before the start.
 func TestQuickstartOnRedlockProcesses(t *testing.T) {
 	t.Parallel()
 	type run struct {
 		journal string
 		ps      []*program
 	}
-	var runs []run // at the same time: they sleep most of it
+	var runs []run // at the same time, because they mostly sleep
 	for _, alive := range []int{3, 2} {
 		ss := servers(t, 3)
 		if alive == 2 {

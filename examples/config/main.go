@@ -1,7 +1,7 @@
-// Config: the program locks, a YAML file says what that means.
+// Config: the program locks, and a YAML file chooses the backend.
 //
 //	go run ./examples/config                                  # with locker.yaml beside this file: in this process
-//	go run ./examples/config -config /etc/locker.yaml         # whatever is written there
+//	go run ./examples/config -config /etc/locker.yaml         # with that file
 //	LOCKER_TTL=5s go run ./examples/config                    # the environment wins over the file
 package main
 
@@ -33,7 +33,7 @@ func main() {
 }
 
 func run(ctx context.Context, path string) error {
-	c, err := config.Load(path, os.Environ()...) // all that is wrong with it is said at once
+	c, err := config.Load(path, os.Environ()...) // reports all errors of the file at once
 	if err != nil {
 		return err
 	}

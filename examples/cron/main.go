@@ -1,20 +1,22 @@
-// Cron: a job that runs on every tick of the clock, on one machine of several: each tick is run at most once.
+// Cron: a job that runs on every tick of the clock, on one machine of several. Each tick is run at most once.
 //
 //	go run ./examples/cron                                                       # three workers in this process, five ticks
 //	LOCKER_URL=redis://localhost:6379 go run ./examples/cron -workers 1 -every 1m -ticks 0      # on each of several machines
 //
-// The key says which run it is: the job and the tick, so that every tick is a lock of its own. Who finds it taken has nothing
-// to do: TryLock, not Lock. That alone is not enough. The clocks of the machines differ, and a process may be late; a job
-// that is done sooner than that has released its lock when the last of them comes, which finds it free and runs the job again.
-// MinHold keeps it from that: the store keeps the lock taken for longer than anybody can be late, though the job has ended and
-// even if the process has. It delays nobody, because nobody wants this lock later on: the next tick has another one.
+// The key names the run, by the job and the tick, so that every tick is a lock of its own. If the lock is taken,
+// there is nothing to do: the program calls TryLock, not Lock. That alone is not enough. The clocks of the machines
+// differ, and a process may be late. If the job takes less time than that, it has released its lock when the last
+// machine comes, which finds the lock free and runs the job again. MinHold prevents this: the store keeps the lock
+// taken for longer than any machine can be late, even after the job or the process has ended. It delays no machine,
+// because the next tick has a lock of its own.
 //
-// The alternative is one key for all ticks, with a MinHold of half the interval. Then a run that takes longer than the interval
-// makes the next ones be skipped, instead of overlapping with them, and tokens grow from run to run, as a storage that fences
-// needs it. But clocks and delays must stay below half the interval.
+// The alternative is one key for all ticks, with a MinHold of half the interval. Then the ticks during a run that
+// takes longer than the interval are skipped, so that runs never overlap. Tokens grow from run to run, as a storage
+// that checks tokens needs it. But clock differences and delays must stay below half the interval.
 //
-// At most once is not exactly once. A run that fails, or whose process dies, is not made up for; and on Redlock nobody may get
-// the lock if several ask at the very same moment. Who needs every tick records in the storage which have been done.
+// At most once is not exactly once. A run that fails, or whose process dies, is not repeated. On Redlock, no machine
+// may get the lock if several ask at the very same moment. A program that needs every tick records in the storage
+// which ticks have been done.
 package main
 
 import (
@@ -35,7 +37,8 @@ import (
 	_ "github.com/golocker/locker/drivers/all" // the Redis clients that LOCKER_URL may name
 )
 
-// minHold is more than clocks differ and processes are late. It may be generous: it costs the store one key for as long.
+// minHold is more than clocks differ and processes are late. It may be generous, because it costs the store only one
+// key.
 const minHold = time.Minute
 
 var (
@@ -90,7 +93,7 @@ type worker struct {
 	ran, skipped, failed int
 }
 
-// loop waits for each tick and runs the job, or not.
+// loop waits for each tick and runs the job, unless another worker has.
 func (w *worker) loop(ctx context.Context) {
 	// Ticks are the times that are multiples of the interval, so that all machines have the same ones, whenever they started.
 	tick := time.Now().Add(w.ahead).Truncate(*every)
@@ -118,14 +121,15 @@ func (w *worker) loop(ctx context.Context) {
 	}
 }
 
-// once runs the job for a tick, unless somebody else does or did: then the error matches locker.ErrHeld.
+// once runs the job for a tick, unless another worker does or did; then the error matches locker.ErrHeld.
 func (w *worker) once(ctx context.Context, tick time.Time) (err error) {
 	key := "cron:report:" + tick.UTC().Format(time.RFC3339Nano)
 	lease, err := w.locker.TryLock(ctx, key, locker.MinHold(minHold))
 	if err != nil {
 		return err
 	}
-	// Unlock ends the renewals, and its error says if the lock was lost on the way. The lock stays taken until minHold is over.
+	// Unlock ends the renewals, and its error says whether the lock was lost before. The lock stays taken until
+	// minHold is over.
 	defer func() { err = errors.Join(err, lease.Unlock(ctx)) }()
 	return report(lease)
 }

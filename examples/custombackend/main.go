@@ -1,6 +1,6 @@
-// Custombackend counts to a number, in a file that several processes share, under a lock whose store is not one of this
-// repository's but a bbolt file: package boltlock beside it. It is a module of its own, as a program outside of the
-// repository would be.
+// Custombackend counts to a number under a lock, in a file that several processes share. The locks are in a bbolt
+// file, too, by package boltlock beside this program and not by a backend of this repository. The program is a module
+// of its own, as it would be outside of the repository.
 //
 //	cd examples/custombackend
 //	go run . /tmp/locks & go run . /tmp/locks & go run . /tmp/locks
@@ -58,7 +58,7 @@ func run(ctx context.Context, dir string) error {
 	return nil
 }
 
-// count reads, thinks and writes: without the lock, updates of other processes would get lost.
+// count reads, waits and writes. Without the lock, updates of other processes would be lost.
 func count(path string) (int, error) {
 	text, err := os.ReadFile(path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

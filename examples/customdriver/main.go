@@ -1,5 +1,5 @@
-// Customdriver locks through a Redis driver that is not one of this repository's: package plain beside it, which a URL
-// names like any other. It is a module of its own, as a program outside of the repository would be.
+// Customdriver locks through a Redis driver that is not part of this repository: package plain beside it, which a URL
+// can name like any other. The program is a module of its own, as it would be outside of the repository.
 //
 //	cd examples/customdriver && LOCKER_URL=redis+plain://localhost:6379 go run .
 package main

@@ -1,13 +1,13 @@
-// Fencing: why a lock is not enough, and what is.
+// Fencing: why a lock alone does not protect a resource, and how a fencing token does.
 //
 //	go run ./examples/fencing                                                   # on locks of this process
-//	LOCKER_URL=redlock://host1,host2,host3 go run ./examples/fencing            # on any other
+//	LOCKER_URL=redlock://host1,host2,host3 go run ./examples/fencing            # on any other backend
 //
-// A lock that outlives its holder's death must end by itself. So a holder that only seemed dead, because its process was
-// stopped, or swapped out, or its machine was moved, wakes up while somebody else has the lock, and goes on where it was:
-// between a look at the clock and a write there is always room for a pause. No lock service can prevent that. The
-// resource can: every lease has a token, greater than all before, and the resource refuses a token lower than one it has
-// seen. It must see the token with the first read already: see the third act.
+// A lock that outlives its holder's death must end by itself. But a holder may only have seemed dead: its process was
+// stopped or swapped out, or its machine was moved. It wakes while another holder has the lock, and continues where
+// it was. Between a look at the clock and a write there is always room for a pause, so no lock service can prevent
+// that. The resource can: every lease has a token, greater than all before, and the resource refuses a token lower
+// than one it has seen. It must see the token with the first read already, as the third act shows.
 package main
 
 import (
@@ -28,7 +28,7 @@ import (
 
 const (
 	key = "fencing"
-	ttl = 500 * time.Millisecond // of the holder that will be late
+	ttl = 500 * time.Millisecond // of the holder that is late
 )
 
 func main() {
@@ -72,7 +72,7 @@ func run(ctx context.Context, out io.Writer) error {
 	return nil
 }
 
-// moment is when the holder that is late wakes up.
+// moment is the moment at which the late holder wakes.
 type moment int
 
 const (
@@ -80,13 +80,13 @@ const (
 	afterwards               // when the other has finished
 )
 
-// play lets Anna and Ben each pay something into the account, under the lock; but Anna is paused while she has it.
+// play lets Anna and Ben each pay something into the account, under the lock. Anna is paused while she holds it.
 type play struct {
 	locker   locker.Locker
 	out      io.Writer
 	register *register
 	safe     bool
-	paid     int // what the register accepted
+	paid     int // the sum that the register accepted
 }
 
 func (p *play) run(ctx context.Context, late moment) error {
@@ -100,7 +100,7 @@ func (p *play) run(ctx context.Context, late moment) error {
 		return err
 	}
 	p.say("Anna has the lock with token %d, reads %d, and is paused", anna.Fence(), annas)
-	select { // stands for the pause: nothing of Anna's runs, and nothing tells her what the time is
+	select { // the pause: Anna's process does not run, and does not see the time pass
 	case <-time.After(ttl):
 	case <-ctx.Done():
 		return ctx.Err()
@@ -129,18 +129,18 @@ func (p *play) run(ctx context.Context, late moment) error {
 	if late == afterwards {
 		p.pay("Anna", anna, annas, 5)
 	}
-	// Her Unlock says what happened, and leaves Ben's lock, or anybody else's, alone.
+	// Her Unlock says what happened. It leaves another holder's lock alone.
 	if err := anna.Unlock(ctx); err == nil {
 		return errors.New("VIOLATION: Anna still had the lock when Ben had it")
 	}
 	return p.balance()
 }
 
-// pay writes the balance that was read before, and more, with the token of the lease.
+// pay writes a larger balance than was read before, with the token of the lease.
 func (p *play) pay(who string, lease locker.Lease, read, amount int) {
 	state := "still holding the lock"
 	if err := lease.Err(); err != nil {
-		state = err.Error() // to be looked at before a write, but a pause can come after the look
+		state = err.Error() // look at it before a write; but a pause can follow the look
 	}
 	if err := p.register.write(lease.Fence(), read+amount); err != nil {
 		p.say("%s (%s) writes %d: %v", who, state, read+amount, err)
@@ -150,7 +150,7 @@ func (p *play) pay(who string, lease locker.Lease, read, amount int) {
 	p.paid += amount
 }
 
-// balance compares the balance with what was paid.
+// balance compares the balance with the sum that was paid.
 func (p *play) balance() error {
 	want := 100 + p.paid
 	if p.register.balance == want {

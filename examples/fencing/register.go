@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// errStale refuses a holder whose lock has been somebody else's since.
+// errStale refuses a holder if the lock has had another holder since.
 var errStale = errors.New("stale token: refused")
 
-// register is the resource that the lock protects: an account. It stands for whatever can compare and write in one step,
-// and keeps the highest token beside the data. In SQL, where an update that changes no row is the refusal:
+// register is the resource that the lock protects: an account. It stands for any store that can compare and write in
+// one step, and keeps the highest token beside the data. In SQL, an update that changes no row is the refusal:
 //
 //	UPDATE account SET fence = $token WHERE id = 1 AND fence <= $token;  -- register, before reading
 //	SELECT balance FROM account WHERE id = 1;
 //	UPDATE account SET balance = $new, fence = $token WHERE id = 1 AND fence <= $token;
 type register struct {
 	rule    rule
-	mu      sync.Mutex // makes each step one step; it does not protect what happens between two
+	mu      sync.Mutex // makes each step atomic; it does not protect what happens between two steps
 	fence   uint64     // the highest token seen
 	balance int
 }
@@ -39,8 +39,8 @@ func (r *register) admit(token uint64) error {
 	return nil
 }
 
-// read returns the balance. A register that fences takes note of the reader, so that from now on nobody who had the lock
-// before can change what was read.
+// read returns the balance. A register that checks tokens remembers the reader's token, so that an earlier holder of
+// the lock cannot change the balance that was read.
 func (r *register) read(token uint64) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -31,7 +31,7 @@ func TestRegister(t *testing.T) {
 	assert.Equal(t, 5, r.balance)
 }
 
-// TestPlayNoticesALateWrite: the program fails where a register that claims to fence does not.
+// TestPlayNoticesALateWrite: the program fails if a register accepts a late write although it claims to check tokens.
 func TestPlayNoticesALateWrite(t *testing.T) {
 	l := memory.New()
 	defer l.Close()

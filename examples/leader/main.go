@@ -1,13 +1,14 @@
-// Leader: of several candidates one leads at a time, works while it does, and stops before another can take over.
+// Leader: one of several candidates leads at a time. It works while it leads, and stops before another one can take
+// over.
 //
 //	go run ./examples/leader                                                     # three candidates in this process, for six seconds
 //	LOCKER_URL=redis://localhost:6379 go run ./examples/leader -candidates 1 -term 0 -for 0     # in several terminals, until Ctrl-C
 //
-// Then stop the leader: by Ctrl-C, and the next one leads at once; by kill -9, and it takes a TTL; by Ctrl-Z, and when it is
-// back after a while, by fg, it notices that its time is over before it does anything.
+// Then stop the leader in different ways. After Ctrl-C, the next candidate leads at once. After kill -9, it takes a
+// TTL. After Ctrl-Z and, some time later, fg, the leader notices that its time is over before it does anything.
 //
-// The processes share a log if they are given one (LOCKER_JOURNAL=/tmp/journal), which stands for the database, the queue or
-// whatever a leader writes to: see storage.go.
+// The processes share a log if LOCKER_JOURNAL names one (LOCKER_JOURNAL=/tmp/journal). The log stands for the
+// database or queue to which a leader writes: see storage.go.
 package main
 
 import (
@@ -29,9 +30,9 @@ import (
 
 const (
 	key = "leader"
-	// ttl is for how long there is no leader after one has died. LOCKER_URL can say otherwise.
+	// ttl is the time without a leader after one has died. LOCKER_URL can set another one.
 	ttl = 3 * time.Second
-	// longest is what a tick takes at most. It is not begun with less than that left of the lease.
+	// longest is the time that a tick takes at most. A tick does not begin if less than that is left of the lease.
 	longest = 100 * time.Millisecond
 	// pause is how long a candidate waits after an error, before it competes again.
 	pause = time.Second
@@ -46,7 +47,7 @@ var (
 
 func main() {
 	flag.Parse()
-	// On Ctrl-C the leader steps down: nobody has to wait for its TTL to end.
+	// On Ctrl-C the leader steps down, so that the next one does not have to wait for the end of the TTL.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program on the spot
 	if err := run(ctx); err != nil {
@@ -101,13 +102,13 @@ type candidate struct {
 // compete leads again and again, until ctx ends.
 func (c *candidate) compete(ctx context.Context) {
 	for ctx.Err() == nil {
-		// Do waits until the lock is free, locks, calls lead, and unlocks: the next candidate leads at once, and need not wait
-		// for the end of the TTL. It does so too if ctx has ended.
+		// Do waits until the lock is free, locks, calls lead, and unlocks, even if ctx has ended. So the next
+		// candidate leads at once, and does not wait for the end of the TTL.
 		err := locker.Do(ctx, c.locker, key, c.lead)
 		if err == nil || ctx.Err() != nil {
 			continue
 		}
-		c.say("%v", err) // the lock was lost, or the store of locks is out of reach
+		c.say("%v", err) // the lock was lost, or the store cannot be reached
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -123,18 +124,19 @@ func (c *candidate) lead(ctx context.Context) error {
 	defer c.say("steps down")
 	ticks := time.NewTicker(*tick)
 	defer ticks.Stop()
-	var over <-chan time.Time // never, for nil
+	var over <-chan time.Time // a nil channel never fires
 	if *term > 0 {
 		over = time.After(*term)
 	}
 	for {
-		// A process that was stopped finds everything ready at once when it goes on, the next tick and the end of ctx, and a
-		// select takes any of them. So the lease is asked before each piece of work, and it looks at the clock.
+		// When a process that was stopped continues, the next tick and the end of ctx are both ready, and select
+		// takes either. So ask the lease before each piece of work, because it looks at the clock.
 		if lease.Err() != nil {
-			return nil // Do says why
+			return nil // Do returns the reason
 		}
-		// What must not be interrupted is not begun unless there is the time for it. A lease that is renewed has two thirds
-		// of its TTL left, so this happens only when renewals fail, and then it is better to step down early.
+		// Work that must not be interrupted begins only if there is enough time for it. A lease that is renewed has
+		// two thirds of its TTL left. So this happens only when renewals fail, and then it is better to step down
+		// early.
 		if left := time.Until(lease.Until()); left < longest {
 			return fmt.Errorf("stepped down with %v left", left)
 		}
@@ -146,14 +148,14 @@ func (c *candidate) lead(ctx context.Context) error {
 		case <-over:
 			return nil
 		case <-ctx.Done():
-			return nil // Do says so if the lock was lost
+			return nil // if the lock was lost, Do returns that
 		}
 	}
 }
 
-// work is one piece of the leader's work. It passes ctx on to everything that takes time, and the token to the storage:
-// between the look at the lease and the write there is always room for a pause, and then only the storage can tell that
-// the write comes too late.
+// work is one piece of the leader's work. It passes ctx to everything that takes time, and the token to the storage.
+// Between the look at the lease and the write there is always room for a pause, and then only the storage can notice
+// that the write comes too late.
 func (c *candidate) work(ctx context.Context, token uint64) error {
 	if err := c.storage.write(ctx, token, c.name); err != nil {
 		return err

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// storage stands for what the leader works on: a log to which all candidates append, in whichever process they are. It
-// keeps the rule of fencing tokens: a line with a token smaller than one before it does not count, whoever reads it. Where
-// the storage can compare and write in one step, as a database does, it refuses such a write at once: see examples/fencing.
+// storage stands for what the leader works on: a log to which the candidates of all processes append. It keeps the
+// rule of fencing tokens: every reader ignores a line with a token smaller than one before it. A storage that can
+// compare and write in one step, like a database, refuses such a write at once: see examples/fencing.
 type storage struct {
 	*os.File
 	temporary bool
 
 	mu       sync.Mutex
-	seen     int64  // the length of what was read
+	seen     int64  // how many bytes were read
 	greatest uint64 // the greatest token in it
 }
 
@@ -44,8 +44,8 @@ func (s *storage) Close() error {
 	return s.File.Close()
 }
 
-// write appends a line, in one system call, so that lines of several processes do not mix. Then it looks whether somebody
-// with a greater token has been there.
+// write appends a line, in one system call, so that lines of several processes do not mix. Then it checks whether a
+// line with a greater token came before.
 func (s *storage) write(ctx context.Context, token uint64, who string) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

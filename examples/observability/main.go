@@ -1,12 +1,12 @@
-// Observability: some workers contend for a few locks, and OpenTelemetry sees it: spans and metrics go to stdout, or by OTLP to
-// a collector.
+// Observability: some workers contend for a few locks, and OpenTelemetry records it. Spans and metrics go to stdout,
+// or by OTLP to a collector.
 //
 //	cd examples/observability
 //	go run .                                             # in memory, to stdout
 //	LOCKER_URL=redlock://host1,host2,host3 go run .      # on Redis: with the votes of its nodes
 //	OTEL_EXPORTER_OTLP_ENDPOINT=http://localhost:4318 go run . -for 10m
 //
-// The last one sends to a collector, and goes on for long enough to see something on docs/dashboards/locker.json.
+// The last command sends to a collector, for long enough to see something on docs/dashboards/locker.json.
 package main
 
 import (
@@ -56,7 +56,7 @@ func run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// Last of all: closing the Locker ends leases, and that is recorded, too.
+	// This is closed last: closing the Locker ends leases, and that is recorded, too.
 	defer func() { err = errors.Join(err, t.flush()) }()
 
 	url := cmp.Or(os.Getenv("LOCKER_URL"), "memory:")
@@ -82,7 +82,7 @@ func run(ctx context.Context) (err error) {
 	return err
 }
 
-// class is what kind of lock it is. The keys themselves would make a series of metrics each.
+// class returns the kind of a lock. The keys themselves would make a series of metrics each.
 func class(key string) string {
 	kind, _, _ := strings.Cut(key, ":")
 	return kind
@@ -113,7 +113,7 @@ func (s *shop) open(ctx context.Context) (int64, error) {
 	return done.Load(), errors.Join(errs...)
 }
 
-// request is one piece of work with a span of its own, below which those of the locks are.
+// request is one piece of work with a span of its own, which is the parent of the spans of its locks.
 func (s *shop) request(ctx context.Context, done *atomic.Int64) error {
 	ctx, span := s.tracer.Start(ctx, "work on an order")
 	defer span.End()
@@ -132,7 +132,7 @@ func (s *shop) request(ctx context.Context, done *atomic.Int64) error {
 	return err
 }
 
-// work takes an order that nobody else works on, and the till, for which it waits.
+// work takes an order that no other worker has, and then waits for the till.
 func (s *shop) work(ctx context.Context) (err error) {
 	order, err := s.locker.TryLock(ctx, fmt.Sprintf("order:%d", rand.N(10)))
 	if err != nil {

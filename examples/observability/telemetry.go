@@ -16,14 +16,14 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 )
 
-// telemetry is the SDK: what becomes of the spans and measurements that the middleware makes.
+// telemetry is the SDK, which exports the spans and measurements of the middleware.
 type telemetry struct {
 	tracers *trace.TracerProvider
 	meters  *metric.MeterProvider
 }
 
-// newTelemetry sends everything by OTLP, to where the environment says (OTEL_EXPORTER_OTLP_ENDPOINT and its like), or writes
-// it to w.
+// newTelemetry sends everything by OTLP if the environment names an endpoint (OTEL_EXPORTER_OTLP_ENDPOINT and the
+// like). Otherwise it writes to w.
 func newTelemetry(ctx context.Context, otlp bool, w io.Writer) (*telemetry, error) {
 	var spans trace.SpanExporter
 	var figures metric.Exporter
@@ -38,7 +38,7 @@ func newTelemetry(ctx context.Context, otlp bool, w io.Writer) (*telemetry, erro
 	if err := errors.Join(err, err2); err != nil {
 		return nil, err
 	}
-	// What the environment says (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES) wins.
+	// The environment wins (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES).
 	res, err := resource.Merge(resource.NewSchemaless(attribute.String("service.name", "locker-example")), resource.Environment())
 	if err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func newTelemetry(ctx context.Context, otlp bool, w io.Writer) (*telemetry, erro
 	}, nil
 }
 
-// flush sends what has not been sent yet. The program is about to end, maybe by Ctrl-C, so that its context has ended
-// before; and a collector that does not answer must not keep it.
+// flush sends what has not been sent yet. The program may end by Ctrl-C, so its context has ended already. A
+// collector that does not answer must not keep the program from ending.
 func (t *telemetry) flush() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()

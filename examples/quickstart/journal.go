@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// journal is a file to which every holder of the lock, in whichever process, appends a line when its turn starts and
-// another when it ends. One lock at a time means that the lines alternate.
+// journal is a file to which every holder of the lock, in any process, appends a line when its turn starts and
+// another when it ends. If the lock has one holder at a time, these lines alternate.
 type journal struct {
 	*os.File
 	temporary bool
@@ -38,8 +38,8 @@ func (j *journal) write(event string, token uint64, worker int) error {
 	return err
 }
 
-// check reads the whole journal and returns the number of turns in it, or the first line that breaks a rule: that
-// a turn ends before the next one starts, and that its token is greater than all before.
+// check reads the whole journal and returns the number of turns in it, or the first line that breaks a rule. A turn
+// must end before the next one starts, and its token must be greater than all before.
 func (j *journal) check() (turns int, err error) {
 	f, err := os.Open(j.Name())
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestJournal: the proof at the end of the program is one, because it fails where it should.
+// TestJournal: the check at the end of the program fails where it should, so it proves something.
 func TestJournal(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lines, want string

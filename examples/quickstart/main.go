@@ -1,12 +1,13 @@
-// Quickstart: workers contend for one lock around something that must be used by one at a time, and at the end the program
-// proves that they were.
+// Quickstart: workers contend for one lock around something that one worker at a time may use. At the end the program
+// proves that no two used it at once.
 //
 //	go run ./examples/quickstart                                                      # goroutines of one process
 //	LOCKER_URL=redis://localhost:6379 go run ./examples/quickstart                    # the same on Redis
 //	LOCKER_URL=redis+rueidis://localhost:6379?ttl=5s go run ./examples/quickstart     # by another client library
-//	LOCKER_URL=redlock://host1,host2,host3 go run ./examples/quickstart               # on a quorum: one may fail
+//	LOCKER_URL=redlock://host1,host2,host3 go run ./examples/quickstart               # on a quorum: one node may fail
 //
-// On Redis several processes can contend, each with the driver it likes. Give them one journal and each checks them all:
+// On Redis several processes can contend, each with a driver of its choice. If they share a journal, each of them
+// checks all:
 //
 //	export LOCKER_JOURNAL=/tmp/journal
 //	LOCKER_URL=redis+goredis://localhost go run ./examples/quickstart &
@@ -55,7 +56,7 @@ func run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 
-	// Which lock it is, is decided here and nowhere else.
+	// Only this line chooses the lock.
 	l, err := config.Open(ctx, cmp.Or(os.Getenv("LOCKER_URL"), "memory:"))
 	if err != nil {
 		return err
@@ -79,7 +80,7 @@ func run(ctx context.Context) error {
 	return s.prove(ctx)
 }
 
-// shared is what the workers share. The lock protects the counter and the journal; nothing else does.
+// shared is what the workers share. Only the lock protects the counter and the journal.
 type shared struct {
 	locker  locker.Locker
 	journal *journal
@@ -115,18 +116,18 @@ func (s *shared) round(ctx context.Context, worker int) (err error) {
 	if err != nil {
 		return err
 	}
-	// Unlock releases the lock even if ctx has ended, and its error says if the lock was lost on the way.
+	// Unlock releases the lock even if ctx has ended, and its error says whether the lock was lost before.
 	defer func() { err = errors.Join(err, lease.Unlock(ctx)) }()
 
 	from := time.Since(s.begin)
 	if err := s.journal.write("start", lease.Fence(), worker); err != nil {
 		return err
 	}
-	n := s.counter // read, wait, write: without a lock, updates would get lost
+	n := s.counter // read, wait, write: without a lock, updates would be lost
 	select {
 	case <-time.After(20*time.Millisecond + rand.N(20*time.Millisecond)):
 		s.counter = n + 1
-	case <-lease.Done(): // the lock is lost: stop, before somebody else can have it
+	case <-lease.Done(): // the lock is lost: stop before another worker can get it
 		err = lease.Err()
 	}
 	if err := s.journal.write("end", lease.Fence(), worker); err != nil {
@@ -138,7 +139,7 @@ func (s *shared) round(ctx context.Context, worker int) (err error) {
 	return err
 }
 
-// prove reads the journal, under the lock because other processes may still be writing.
+// prove reads the journal. It holds the lock, because other processes may still be writing.
 func (s *shared) prove(ctx context.Context) error {
 	return locker.Do(ctx, s.locker, key, func(context.Context) error {
 		turns, err := s.journal.check()

@@ -1,7 +1,7 @@
-// Package boltlock is a store of locks in a bbolt file, which the processes of one machine share. It survives all of them.
-// It shows what a backend over something that is not Redis takes; waiting, renewal and release order are locker.Client's.
+// Package boltlock is a store of locks in a bbolt file, which the processes of one machine share, and which survives
+// them. It shows what a backend needs that does not use Redis. locker.Client waits, renews and notices losses.
 //
-// Expiry follows the machine's clock: a step back of it prolongs locks, a step forward ends them early.
+// Expiry follows the machine's clock. A step back of the clock prolongs locks; a step forward ends them early.
 package boltlock
 
 import (
@@ -26,19 +26,20 @@ type Backend struct {
 	background sync.WaitGroup // Add under mu while not closed
 }
 
-// NewBackend returns a Backend of the file at path. Several, in one process or in many, share what is in there.
+// NewBackend returns a Backend of the file at path. Several Backends, in one process or in many, share the locks in
+// the file.
 func NewBackend(path string) *Backend { return &Backend{path: path, closing: make(chan struct{})} }
 
 // Acquire implements locker.Backend.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	var g locker.Grant // the transaction's, unless that has succeeded
+	var g locker.Grant // the caller gets it only if the transaction succeeds
 	err := b.do(ctx, func(l locks) error {
 		r, err := l.get(req.Key)
 		remaining := time.Until(r.Expires)
 		switch {
 		case err != nil:
 			return err
-		case remaining > 0 && r.Token == req.Token: // asked twice: granted twice
+		case remaining > 0 && r.Token == req.Token: // the same request again is granted again
 			g.Fence = r.Fence
 			return nil
 		case remaining > 0:
@@ -52,7 +53,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		}
 		return l.put(req.Key, record{req.Token, g.Fence, time.Now().Add(req.TTL)})
 	}, func() {
-		if g.Fence != 0 { // granted to nobody, or perhaps
+		if g.Fence != 0 { // the caller did not get this grant, which may be in the file
 			b.releaseLater(req)
 		}
 	})
@@ -112,10 +113,10 @@ func (b *Backend) releaseLater(req locker.Request) {
 	}
 }
 
-// do changes the store by f and waits for that until ctx ends, although a disk may keep the change longer. If f may have
-// changed something and the caller was not told of success, failed follows.
+// do changes the store by f, and waits until that is done or ctx ends; a disk may take longer. If f may have changed
+// something and the caller was not told of success, failed is called.
 func (b *Backend) do(ctx context.Context, f func(locks) error, failed func()) error {
-	answer := make(chan error) // without a buffer: either the caller takes the answer, or it is known that it has gone
+	answer := make(chan error) // without a buffer, so that a send fails if the caller has left
 	err := b.inBackground(func() {
 		err := b.update(ctx, f)
 		select {

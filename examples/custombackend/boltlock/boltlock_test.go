@@ -22,14 +22,15 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// In memory, where there is such a directory: nothing in here is about power cuts, and most of the time would go there.
+	// A directory in memory, if there is one. These tests are not about power cuts, and a disk would take most of the
+	// time.
 	if _, err := os.Stat("/dev/shm"); err == nil && os.Getenv("TMPDIR") == "" {
 		_ = os.Setenv("TMPDIR", "/dev/shm")
 	}
 	goleak.VerifyTestMain(m)
 }
 
-// store is a file, and what can happen to it.
+// store is a file, with the faults that tests can cause.
 type store struct {
 	t    testing.TB
 	path string
@@ -50,7 +51,7 @@ func (s store) must(err error) {
 	}
 }
 
-// hang does what a process does that is stopped while it has the file.
+// hang does what a process does that is stopped while it has the file open.
 func (s store) hang() (resume func()) {
 	db, err := bolt.Open(s.path, 0o600, nil)
 	if err != nil {
@@ -59,7 +60,7 @@ func (s store) hang() (resume func()) {
 	return func() { s.must(db.Close()) }
 }
 
-// look changes the file behind everybody's back.
+// look changes the file without the backends.
 func (s store) look(f func(locks *bolt.Bucket) error) {
 	db, err := bolt.Open(s.path, 0o600, nil)
 	if err != nil {
@@ -96,17 +97,17 @@ func (s store) foreign(key string) (intact func() bool) {
 	}
 }
 
-// down takes the directory away.
+// down removes the directory.
 func (s store) down() (up func()) {
 	dir := filepath.Dir(s.path)
 	s.must(os.Rename(dir, dir+".away"))
 	return func() { s.must(os.Rename(dir+".away", dir)) }
 }
 
-// restart has nothing to do: of the store there is only the file, and nobody has that open between two operations.
+// restart has nothing to do: the store is only the file, and no process has it open between two operations.
 func (s store) restart() {}
 
-// left lists all records, when another lock's acquisition has cleared those away that nobody has released.
+// left lists all records. First the acquisition of another lock removes those that have expired without a release.
 func (s store) left() (left []string) {
 	l := boltlock.New(s.path)
 	defer l.Close()
@@ -120,7 +121,7 @@ func (s store) left() (left []string) {
 	return left
 }
 
-// The rules, one attempt at a time. In virtual time, for nothing in here waits for another process.
+// The suite checks single attempts. It runs in virtual time, because the backend waits for no other process.
 func TestBackend(t *testing.T) {
 	conformance.RunBackend(t, conformance.BackendHarness{
 		Bubble: synctest.Test,
@@ -139,7 +140,7 @@ func TestBackend(t *testing.T) {
 	})
 }
 
-// The whole, under a Client.
+// The suite checks the backend under a Client.
 func TestLocker(t *testing.T) {
 	conformance.RunLocker(t, conformance.LockerHarness{
 		Bubble: synctest.Test,
@@ -156,7 +157,8 @@ func TestLocker(t *testing.T) {
 	})
 }
 
-// leaving ends when the one who has the file looks at it for the first time: nobody waits for what comes of that.
+// leaving is a context that ends when the operation that has the file first asks for its error. Then no caller waits
+// for the result.
 type leaving struct {
 	context.Context
 	leave func()
@@ -169,7 +171,8 @@ func (c *leaving) Err() (err error) {
 	return err
 }
 
-// The suites cannot slow the disk down, so this is what they miss: a grant that comes late is undone, by Close at the latest.
+// The suites cannot slow the disk down, so they do not check this: a grant that comes late is undone, by Close at the
+// latest.
 func TestLateGrantIsUndone(t *testing.T) {
 	s := newStore(t)
 	other := boltlock.NewBackend(s.path)
@@ -182,7 +185,7 @@ func TestLateGrantIsUndone(t *testing.T) {
 		_, err := b.Acquire(&leaving{Context: ctx, leave: leave}, req)
 		s.must(b.Close())
 		if err == nil {
-			continue // it was faster
+			continue // the attempt was faster
 		} else if !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("an attempt whose caller leaves: expected ErrUnavailable, seen %v", err)
 		}
@@ -197,7 +200,8 @@ func TestLateGrantIsUndone(t *testing.T) {
 	}
 }
 
-// dawdling has the one who looks at it first stay until it is let go, when nobody waits for that any more.
+// dawdling is a context that ends when it is first asked for its error, and holds up that operation until goOn. Then
+// no caller waits for the result any more.
 type dawdling struct {
 	context.Context
 	leave func()

@@ -15,7 +15,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// update opens the file, for this process alone, and changes it by f: as a whole or, if f fails, not at all.
+// update opens the file for this process alone, and changes it by f. If f fails, nothing is changed.
 func (b *Backend) update(ctx context.Context, f func(locks) error) error {
 	db, err := b.open(ctx)
 	if err != nil {
@@ -37,9 +37,9 @@ func (b *Backend) update(ctx context.Context, f func(locks) error) error {
 	return unavailable(err)
 }
 
-// open waits for the file. The kernel gives it back when the process dies that has it; a process that is stopped keeps it,
-// and then everybody else's calls end with their contexts. Of those bbolt knows nothing, so it is to look once at a time:
-// no Timeout would be for ever, and with a longer one it looks every 50 ms.
+// open waits for the file. When the process that has the file dies, the kernel gives it back. A process that is
+// stopped keeps it, and then the calls of all others end with their contexts. bbolt knows nothing of contexts, so it
+// tries once at a time: without a Timeout it would wait for ever, and with a longer one it tries every 50 ms.
 func (b *Backend) open(ctx context.Context) (*bolt.DB, error) {
 	for ctx.Err() == nil {
 		db, err := bolt.Open(b.path, 0o600, &bolt.Options{Timeout: time.Nanosecond})
@@ -63,11 +63,11 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
 }
 
-// record is what the file has of a lock.
+// record is what the file stores of a lock.
 type record struct {
-	Token   string    // of the owner; "" is nobody
-	Fence   uint64    // what it was granted
-	Expires time.Time // whoever the owner is, nobody else gets the lock before
+	Token   string    // of the owner; "" if there is none
+	Fence   uint64    // the owner's fencing token
+	Expires time.Time // no other owner gets the lock before that
 }
 
 // locks is the file within a transaction.
@@ -79,7 +79,7 @@ func id(key string) []byte {
 	return sum[:]
 }
 
-// get returns the zero record for a key that nobody has.
+// get returns the record of a key, or the zero record if there is none.
 func (l locks) get(key string) (r record, err error) {
 	if text := l.bucket.Get(id(key)); text != nil && json.Unmarshal(text, &r) != nil {
 		return record{}, locker.ErrForeignKey
@@ -106,7 +106,8 @@ func (l locks) put(key string, r record) error {
 
 func (l locks) delete(key string) error { return unavailable(l.bucket.Delete(id(key))) }
 
-// sweep deletes what has expired: locks that nobody has released, and perhaps nobody will ask for again.
+// sweep deletes locks that have expired. Their owners have not released them, and no other caller may ever ask for
+// them.
 func (l locks) sweep() error {
 	var over [][]byte
 	err := l.bucket.ForEach(func(id, text []byte) error {
@@ -122,8 +123,8 @@ func (l locks) sweep() error {
 	return unavailable(err)
 }
 
-// nextFence counts for all keys together, so that no counter stays behind for each; and by the clock, so that tokens grow
-// even if somebody has deleted the file.
+// nextFence counts for all keys together, so that the file does not keep a counter for each. It follows the clock, so
+// that tokens grow even if the file has been deleted.
 func (l locks) nextFence() (uint64, error) {
 	fence := max(l.bucket.Sequence()+1, uint64(time.Now().UnixMicro()))
 	return fence, unavailable(l.bucket.SetSequence(fence))

@@ -1,8 +1,8 @@
-// Package plain is a Redis driver over nothing but net.Conn, in less than 200 lines: RESP by hand, a connection per call, idle ones kept. It shows
-// what a driver for a client of your own takes. Importing it registers the driver "plain", so that a URL can name it:
-// redis+plain://host:6379.
+// Package plain is a Redis driver over net.Conn alone, in less than 200 lines: it speaks RESP, opens a connection per
+// call, and keeps idle ones. It shows what a driver for a client of your own needs. Importing it registers the driver
+// "plain", so that a URL can name it: redis+plain://host:6379.
 //
-// It is no drivers.Subscriber, so those who wait for a lock poll.
+// The driver does not implement drivers.Subscriber, so waiters poll.
 package plain
 
 import (
@@ -24,7 +24,7 @@ func init() {
 	drivers.Register("plain", func(_ context.Context, cfg drivers.Config) (drivers.Driver, error) { return New(cfg), nil })
 }
 
-// New makes a driver of its own connections. It does not connect yet: a server that is down is an error of Do.
+// New makes a driver with connections of its own. It does not connect yet: if a server is down, Do reports it.
 func New(cfg drivers.Config) drivers.Driver {
 	cfg.Timeout = cmp.Or(cfg.Timeout, drivers.DefaultTimeout)
 	return &driver{cfg: cfg}
@@ -32,14 +32,14 @@ func New(cfg drivers.Config) drivers.Driver {
 
 type driver struct {
 	cfg  drivers.Config
-	gate drivers.Gate // keeps what has to do with Close and ended contexts
+	gate drivers.Gate // handles Close and contexts that have ended
 
 	mu   sync.Mutex
 	idle []*conn
 }
 
-// Do implements drivers.Driver. Nothing is ever sent twice: an error of an exchange goes to the caller, and its
-// connection is thrown away.
+// Do implements drivers.Driver. No command is ever sent twice. If an exchange fails, the caller gets the error and
+// the connection is closed.
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if err := d.gate.Enter(ctx); err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 	if errors.As(err, &refusal) {
 		return drivers.Refused(refusal, len(cmds)), nil
 	} else if err != nil {
-		return nil, drivers.NotSent(err) // none of cmds was, whatever became of the handshake
+		return nil, drivers.NotSent(err) // the handshake failed, so none of cmds was sent
 	}
 	replies, err := c.exchange(ctx, d.cfg.Timeout, cmds)
 	d.put(c)
@@ -68,7 +68,7 @@ func (d *driver) Close() error {
 	return nil
 }
 
-// take returns an idle connection, or a new one that has introduced itself.
+// take returns an idle connection, or a new one after its handshake.
 func (d *driver) take(ctx context.Context) (*conn, error) {
 	d.mu.Lock()
 	if n := len(d.idle); n > 0 {
@@ -78,7 +78,7 @@ func (d *driver) take(ctx context.Context) (*conn, error) {
 		return c, nil
 	}
 	d.mu.Unlock()
-	nc, err := d.cfg.Dial(ctx) // TLS, unix sockets and time-outs as configured
+	nc, err := d.cfg.Dial(ctx) // TLS, unix sockets and timeouts as configured
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +106,8 @@ func (d *driver) take(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// put keeps a connection for the next call. After a failure those that are idle are not trusted either.
+// put keeps a connection for the next call. After a failure it also closes the idle connections, which may be broken,
+// too.
 func (d *driver) put(c *conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -126,7 +127,7 @@ func (d *driver) put(c *conn) {
 type conn struct {
 	net.Conn
 	r      *bufio.Reader
-	broken bool // there may be replies under way that nobody waits for
+	broken bool // replies may arrive that no call waits for
 }
 
 // exchange sends cmds and reads their replies, until ctx ends or the timeout is over.
@@ -161,7 +162,7 @@ func header(out []byte, kind byte, n int) []byte {
 
 var errProtocol = errors.New("the server does not speak RESP2")
 
-// Replies about locks are far shorter: a length beyond that is an error, for it would be allocated before it is read.
+// A longer reply is an error, because its length is allocated before it is read. Replies about locks are far shorter.
 const (
 	maxBytes = 16 << 20
 	maxItems = 1 << 10

@@ -54,7 +54,7 @@ func ready(t testing.TB, d drivers.Driver) {
 	}
 }
 
-// Every rule of the contract.
+// The suite checks every rule of the contract.
 func TestDriver(t *testing.T) {
 	addr := server(t)
 	conformance.RunDriver(t, conformance.DriverHarness{
@@ -68,7 +68,7 @@ func TestDriver(t *testing.T) {
 	})
 }
 
-// And one lock through it, under the name that a URL would use.
+// This test takes one lock through the driver, by the name that a URL would use.
 func TestLock(t *testing.T) {
 	d, err := drivers.Open(t.Context(), "plain", drivers.Config{Network: "tcp", Addr: server(t), DB: 1})
 	if err != nil {

@@ -16,7 +16,8 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// start runs a redis-server of its own, which listens on a socket: there are always enough of those, and nobody takes them.
+// start runs a redis-server that listens on a socket. There are always enough sockets, and no other program takes
+// them.
 func start(t testing.TB) (drivers.Config, *os.Process) {
 	t.Helper()
 	cfg := drivers.Config{Network: "unix", Addr: filepath.Join(t.TempDir(), "s")}
@@ -31,7 +32,7 @@ func start(t testing.TB) (drivers.Config, *os.Process) {
 	return cfg, cmd.Process
 }
 
-// Redlock over three servers, any one of which may fail. A node is what the test can do to a server.
+// The suite runs a Redlock over three servers, any one of which may fail. A node is what the test can do to a server.
 func TestQuorum(t *testing.T) {
 	conformance.RunQuorum(t, conformance.QuorumHarness{Store: func(t testing.TB) conformance.QuorumStore {
 		var s conformance.QuorumStore
@@ -43,7 +44,7 @@ func TestQuorum(t *testing.T) {
 			t.Cleanup(func() { _ = d.Close() })
 			ready(t, d)
 			s.Nodes = append(s.Nodes, conformance.QuorumNode{
-				Name: fmt.Sprint("node ", i+1), // as package redlock calls it
+				Name: fmt.Sprint("node ", i+1), // the name in package redlock
 				Locked: func(key string) bool {
 					return ask(t, d, "EXISTS", redlock.DefaultPrefix+key) == int64(1)
 				},

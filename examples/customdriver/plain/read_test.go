@@ -10,7 +10,8 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// What is at the other end may be no Redis at all: that is an error, whatever it sends, and neither a panic nor gigabytes.
+// A server that is no Redis causes an error, whatever it sends. It causes neither a panic nor the allocation of
+// gigabytes.
 func TestNonsenseIsAnError(t *testing.T) {
 	for _, reply := range []string{
 		"$9223372036854775807\r\n", "$9223372036854775806\r\n", "$4611686018427387904\r\n", "$2147483648\r\n", "$-2\r\n",
