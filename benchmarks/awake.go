@@ -7,12 +7,12 @@ import (
 	"github.com/golocker/locker/internal/testing/child"
 )
 
-// keepAwake keeps the processors from going to sleep, by a process for each that runs only when no other wants to
-// (SCHED_IDLE). A virtual machine's processor may take hundreds of µs to be woken up, and most of what is measured here waits for the
-// next message on one that has nothing else to do: without, the two bare commands took from 85 to 958 µs in visits of one
-// evening, whoever made them. Where there is no chrt (util-linux), processors sleep as they like.
+// keepAwake keeps the processors from sleeping, by one process per processor that runs only when no other process
+// wants to (SCHED_IDLE). Waking a processor of a virtual machine may take hundreds of µs, and most of what is
+// measured here waits for a message while the processor has nothing else to do. Without chrt (util-linux), processors
+// sleep.
 func keepAwake() (end func(), ok bool) {
-	if exec.Command("chrt", "--idle", "0", "true").Run() != nil { // none, or it is refused
+	if exec.Command("chrt", "--idle", "0", "true").Run() != nil { // there is no chrt, or the kernel refuses
 		return func() {}, false
 	}
 	var idlers []*child.Process

@@ -2,11 +2,11 @@ package main
 
 import "fmt"
 
-// Budget is a figure that is wanted, and what came of it. README.md has them all, under Figures.
+// Budget is a goal for one figure, and the result. README.md has all of them, under Figures.
 type Budget struct {
 	What    string  `json:"what"`
 	Limit   float64 `json:"limit"`
-	AtLeast bool    `json:"at_least"` // otherwise at most
+	AtLeast bool    `json:"at_least"` // the goal is a minimum; otherwise it is a maximum
 	Got     float64 `json:"got"`
 	Known   bool    `json:"measured"`
 	Unit    string  `json:"unit,omitempty"`
@@ -19,7 +19,7 @@ func (b Budget) met() bool {
 	return b.Known && b.Got <= b.Limit
 }
 
-// verdict says whether it was met, and by how much.
+// verdict says whether the goal was met, and by how much.
 func (b Budget) verdict() string {
 	if !b.Known {
 		return "not measured"
@@ -52,7 +52,7 @@ func (b Budget) got() string {
 	return fmt.Sprintf("%.4g%s", b.Got, b.Unit)
 }
 
-// budgets holds the results of a plan against what is wanted. Scenarios that were not run leave theirs open.
+// budgets compares the results of a plan with the goals. Goals of scenarios that were not run stay open.
 func budgets(p plan, results map[string]*Result) (list []Budget) {
 	most := func(what string, limit float64, unit string) func(float64, bool) {
 		return func(got float64, known bool) { list = append(list, Budget{what, limit, false, got, known, unit}) }

@@ -21,8 +21,8 @@ import (
 	"github.com/golocker/locker/drivers/rueidis"
 )
 
-// All contestants over one client library get clients from the same function here: what is compared is what they do with
-// it. The settings are lean, which favours whoever uses the client without more ado.
+// All contestants over one client library get clients from the same function here. So the comparison is about how
+// they use the client. The settings are lean, which favours contestants that add little to the client.
 
 // limits of a client.
 type limits struct {
@@ -30,14 +30,14 @@ type limits struct {
 	patience time.Duration // bounds one exchange
 }
 
-// With Redlock patience is short, because it is all that ends a redsync unlock on a node that hangs.
+// With Redlock patience is short, because nothing else ends a redsync unlock on a node that hangs.
 const (
 	longPatience  = 5 * time.Second
 	shortPatience = 500 * time.Millisecond
 )
 
-// newGoredis makes no retries and sends no commands of its own. Deadlines are kept to, on which the redlock scenarios
-// depend.
+// newGoredis makes no retries and sends no commands of its own. It keeps to deadlines, which the redlock scenarios
+// need.
 func newGoredis(addr string, l limits) *goredislib.Client {
 	return goredislib.NewClient(&goredislib.Options{
 		Addr: addr, PoolSize: l.conns,
@@ -68,7 +68,7 @@ func rueidisOption(addr string, l limits) rueidislib.ClientOption {
 	}
 }
 
-// newGoredis8, 7 and 6 are the same for what has that name in older versions.
+// newGoredis8, newGoredis7 and newGoredis6 do the same for older versions.
 func newGoredis8(addr string, l limits) *goredis8.Client {
 	return goredis8.NewClient(&goredis8.Options{
 		Addr: addr, PoolSize: l.conns, MaxRetries: -1,
@@ -103,7 +103,7 @@ func newRueidis(addr string, l limits) (rueidislib.Client, error) {
 	return rueidislib.NewClient(rueidisOption(addr, l))
 }
 
-// newDriver is this library's driver over such a client, as a program that has a client makes it.
+// newDriver is this library's driver over such a client, as in a program that has a client already.
 func newDriver(client, addr string, l limits) (drivers.Driver, func(), error) {
 	switch client {
 	case "goredis":
@@ -122,7 +122,7 @@ func newDriver(client, addr string, l limits) (drivers.Driver, func(), error) {
 	return nil, nil, fmt.Errorf("no client %q", client)
 }
 
-// quiet keeps go-redis from reporting on stderr that nodes are down which we took down.
+// quiet keeps go-redis from reporting on stderr that the nodes are down which a scenario took down.
 type quiet struct{}
 
 func (quiet) Printf(context.Context, string, ...any) {}
@@ -131,8 +131,8 @@ func init() { goredislib.SetLogger(quiet{}) }
 
 var clients = []string{"goredis", "redigo", "rueidis"}
 
-// redsyncOnly are clients that redsync has a driver for and this library has none: with which of ours they are compared, each
-// being an older version or a fork of it.
+// redsyncOnly are clients for which redsync has a driver and this library has none. Each is an older version or a
+// fork of one of this library's clients, with which it is compared.
 var redsyncOnly = []struct{ name, kin string }{
 	{"valkey-go", "rueidis"}, {"goredis v8", "goredis"}, {"goredis v7", "goredis"}, {"goredis v6", "goredis"},
 }

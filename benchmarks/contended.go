@@ -33,7 +33,8 @@ func contended(s *servers, p plan) *Scenario {
 	for _, c := range clients {
 		add("locker/"+c, 0, as(ours(c)))
 	}
-	add("redsync/goredis, 50–250 ms", p.Rare, as(ofRedsync("goredis"))) // asleep nearly always: over the others it is the same
+	// With these waits redsync sleeps nearly always, so the client makes no difference.
+	add("redsync/goredis, 50–250 ms", p.Rare, as(ofRedsync("goredis")))
 	for _, c := range clients {
 		add("redsync/"+c+", 1–11 ms", p.Rare, as(ofRedsync(c, tuned()...)))
 	}

@@ -34,7 +34,7 @@ func crowd(ctx context.Context, group []*redistest.Server, open opener, n int, p
 		return nil, work{}, err
 	}
 	defer closeAll()
-	ready, cancel := context.WithTimeout(context.Background(), 10*time.Second) // no Trace: this does not count
+	ready, cancel := context.WithTimeout(context.Background(), 10*time.Second) // without a Trace: it does not count
 	defer cancel()
 	if err := meet(ready, sessions); err != nil {
 		return nil, work{}, err
@@ -42,7 +42,7 @@ func crowd(ctx context.Context, group []*redistest.Server, open opener, n int, p
 	ctx, cancel = context.WithTimeout(ctx, d+5*time.Second)
 	defer cancel()
 	const key = "contended"
-	var mu sync.Mutex // guards all that follows
+	var mu sync.Mutex // protects all variables below
 	var released time.Time
 	var failed error
 	holders, overlaps, total, stuck := 0, 0, 0, 0
@@ -73,7 +73,7 @@ func crowd(ctx context.Context, group []*redistest.Server, open opener, n int, p
 		}
 		total++
 		passed.gets(i)
-		if got.Before(end) { // after the end some have stopped asking, so the rest gets more
+		if got.Before(end) { // after the end some sessions have stopped asking, so the others get more
 			counts[i]++
 		}
 		waits.add(got.Sub(asked))
@@ -114,7 +114,7 @@ func crowd(ctx context.Context, group []*redistest.Server, open opener, n int, p
 	for _, c := range counts {
 		within += c
 	}
-	fair := float64(max(1, within)) / float64(n) // none: a smoke test on a busy machine
+	fair := float64(max(1, within)) / float64(n) // in a smoke test on a busy machine there may be none
 	share := micros(d) / fair
 	f["rate"] = float64(within) / d.Seconds()
 	f["passed"] = 100 * float64(passed.over) / float64(max(1, total))
@@ -128,11 +128,12 @@ func crowd(ctx context.Context, group []*redistest.Server, open opener, n int, p
 	return f, w, nil
 }
 
-// queueCheck counts how often somebody was passed over. Turns that are taken by the clients of a library in the order in
-// which they asked leave it at zero, and so do single waits that are long for want of a processor.
+// queueCheck counts how often a client was passed over. The count is zero if clients take turns in the order in which
+// they asked, even if single waits are long because a client had to wait for the processor.
 type queueCheck struct {
-	n, over   int
-	last, ask []int // by client: which acquisition it got last, counted from 1; how many there had been when it asked, -1: it does not wait
+	n, over int
+	last    []int // by client: its last acquisition, counted from 1
+	ask     []int // by client: the number of acquisitions when it asked; -1 if it does not wait
 }
 
 func newQueueCheck(n int) *queueCheck {
@@ -156,7 +157,7 @@ func (q *queueCheck) gets(i int) {
 	q.last[i] = q.n
 }
 
-// meet has every session lock the same thing, and wait for it: connections, scripts and subscriptions are ready after that.
+// meet has every session wait for the same key and lock it, so that connections, scripts and subscriptions are ready.
 func meet(ctx context.Context, sessions []session) error {
 	failures := make(chan error, len(sessions))
 	for _, s := range sessions {

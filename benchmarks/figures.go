@@ -19,7 +19,7 @@ type Scenario struct {
 	Title   string
 	Note    string
 	Columns []Column
-	// Primary is the figure of which the ratio to the yardstick is shown.
+	// Primary is the figure whose ratio to the yardstick is shown.
 	Primary     string
 	Contestants []Contestant
 	Time        time.Duration // of one visit
@@ -36,7 +36,7 @@ type Column struct {
 // Contestant of a scenario.
 type Contestant struct {
 	Name      string
-	Yardstick string // the contestant it is compared with; none: ""
+	Yardstick string // the contestant it is compared with; "" if there is none
 	Rounds    int    // at most, the first ones; 0: all
 	Visit     func(ctx context.Context, d time.Duration) (Figures, error)
 }
@@ -63,8 +63,8 @@ type Row struct {
 	Err       string    `json:"error,omitempty"`
 }
 
-// run visits every contestant once in each round, in a new order each time, so that whatever else the machine does hits
-// all alike.
+// run visits every contestant once in each round, in a new order each time, so that other work of the machine affects
+// all contestants alike.
 func (s *Scenario) run(ctx context.Context, rounds int, progress func(string, ...any)) (*Result, error) {
 	if s.Rounds > 0 {
 		rounds = min(rounds, s.Rounds)

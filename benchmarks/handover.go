@@ -7,10 +7,11 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// settle is for how long a waiter waits before the lock is given back: it is in its place by then, and all is quiet.
+// settle is how long a waiter waits before the lock is released. By then it has its place in the queue, and nothing
+// else happens.
 const settle = 5 * time.Millisecond
 
-// handover has two clients that pass one lock to and fro, on a machine that does nothing else meanwhile.
+// handover has two clients pass one lock back and forth, on a machine that does nothing else meanwhile.
 func handover(s *servers, p plan) *Scenario {
 	sc := &Scenario{Name: "hand-over", Title: "Hand-over between two clients, one Redis, nothing else going on",
 		Note: "From the start of an unlock to the return of the lock of the one who waits, and has been waiting for 5 ms. " +
@@ -98,7 +99,7 @@ func toAndFro(ctx context.Context, group []*redistest.Server, open opener, d tim
 	return f, mine.Unlock(ctx)
 }
 
-// pings is what the messages of a hand-over take on this machine: to the server, to the one who waits, and there and back.
+// pings is the time of a hand-over's messages on this machine: to the server, to the waiter, and there and back.
 func pings(ctx context.Context, group []*redistest.Server, d time.Duration) (Figures, error) {
 	c, err := newRueidis(group[0].Addr(), limits{2, longPatience})
 	if err != nil {

@@ -51,7 +51,7 @@ func hangUnderLoad(ctx context.Context, group []*redistest.Server, open opener, 
 		}
 	}()
 	var next, done, failed atomic.Int64
-	// So many keys that orphans of one round do not meet the next, and so few that the fencing counters take 35 MB a node.
+	// There are enough keys that orphans of one round do not affect the next. Their fencing counters take 35 MB per node.
 	const keys = 1 << 18
 	cycle := func() {
 		h, err := session.Lock(context.Background(), fmt.Sprintf("bench:%d", next.Add(1)%keys))

@@ -34,7 +34,8 @@ func BenchmarkCycle(b *testing.B) {
 	b.Run("locker-defaults/goredis", func(b *testing.B) { benchmarkCycle(b, server, oursOverDefaults, false) })
 }
 
-// oursOverDefaults is this library over a go-redis client as it comes, which ignores deadlines: ContextTimeoutEnabled is off.
+// oursOverDefaults is this library over a go-redis client with its defaults, which ignores deadlines:
+// ContextTimeoutEnabled is off.
 func oursOverDefaults(addrs []string, _ limits) (session, error) {
 	client := redis.NewClient(&redis.Options{Addr: addrs[0]})
 	return &lockerSession{single.New(goredis.New(client)), nil, func() { _ = client.Close() }}, nil
@@ -64,7 +65,7 @@ func benchmarkCycle(b *testing.B, group []*redistest.Server, open opener, cancel
 		ctx, cancel = context.WithCancel(ctx)
 		defer cancel()
 	}
-	cycle(b, ctx, session, "key") // connections, scripts
+	cycle(b, ctx, session, "key") // opens connections and loads scripts
 	b.ReportAllocs()
 	used := clientCPU()
 	for b.Loop() {
@@ -118,7 +119,7 @@ func BenchmarkParallel(b *testing.B) {
 	}
 }
 
-// BenchmarkContended passes one lock around: two clients that hand it to and fro, and a crowd.
+// BenchmarkContended passes one lock around: between two clients, and among a crowd.
 func BenchmarkContended(b *testing.B) {
 	var servers []*redistest.Server
 	for range 5 {

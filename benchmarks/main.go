@@ -29,7 +29,7 @@ func command() int {
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C ends it without more ado
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program on the spot
 	o.plan = quick
 	if o.full {
 		o.plan = full
@@ -52,7 +52,7 @@ type options struct {
 	plan          plan
 }
 
-// run measures and reports. Whatever ends it, the servers are gone when it returns.
+// run measures and reports. It ends the servers before it returns, also after an error.
 func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	only, err := regexp.Compile(o.run)
 	if err != nil {

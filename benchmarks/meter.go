@@ -9,7 +9,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// meter measures what a stretch of work costs this process and the servers.
+// meter measures what some work costs this process and the servers.
 type meter struct {
 	group  []*redistest.Server
 	memory runtime.MemStats
@@ -19,7 +19,7 @@ type meter struct {
 }
 
 func newMeter(group []*redistest.Server) *meter {
-	runtime.GC() // what earlier work left behind is not this one's
+	runtime.GC() // garbage of earlier work does not count
 	m := &meter{group: group, work: workOf(group)}
 	runtime.ReadMemStats(&m.memory)
 	m.cpu = clientCPU()

@@ -52,7 +52,7 @@ func ownKeys(s *servers, p plan, n int) *Scenario {
 	sc := &Scenario{Name: fmt.Sprintf("own-keys-%d", n), Title: fmt.Sprintf("Lock and unlock, %d goroutines, each its own key", n),
 		Note: "Ratio: cycles per second, to rueidis with its automatic pipelining.", Columns: cycleColumns, Primary: "rate", Time: p.Cycles}
 	const yardstick = "raw/rueidis"
-	judged := n > 200 // the budget is about most goroutines
+	judged := n > 200 // only the largest number of goroutines has a goal
 	if judged {
 		sc.Time *= 2 // enough cycles for each
 	} else {
@@ -82,7 +82,7 @@ func ownKeys(s *servers, p plan, n int) *Scenario {
 	return sc
 }
 
-// warmUp is how many cycles each of n goroutines makes before it counts: connections are there, scripts are loaded.
+// warmUp is how many cycles each of n goroutines makes before cycles count. They open connections and load scripts.
 func warmUp(n int) int { return max(2, 64/n) }
 
 // cycles lets n goroutines lock and unlock for d.
@@ -96,7 +96,7 @@ func cycles(ctx context.Context, s *servers, open opener, n int, cancellable boo
 		return nil, err
 	}
 	defer session.Close()
-	calls := context.Background() // of the calls: without a Done channel unless that is what is measured
+	calls := context.Background() // of the calls; it has a Done channel only if that is measured
 	if cancellable {
 		var cancel context.CancelFunc
 		calls, cancel = context.WithCancel(ctx)

@@ -2,11 +2,11 @@ package main
 
 import "time"
 
-// plan says how long everything takes.
+// plan has the durations and the numbers of rounds.
 type plan struct {
 	Rounds    int           `json:"rounds"`
-	FewRounds int           `json:"few_rounds"` // of visits that take long, and of peers that no budget is about
-	Rare      int           `json:"rare"`       // rounds of such peers where a visit takes long
+	FewRounds int           `json:"few_rounds"` // for long visits, and for contestants without a goal
+	Rare      int           `json:"rare"`       // rounds of contestants without a goal whose visits are long
 	Sizes     []int         `json:"sizes"`      // numbers of goroutines
 	Cycles    time.Duration `json:"cycles"`     // one visit, own keys
 	Contended time.Duration `json:"contended"`  // one visit, one Redis
@@ -31,7 +31,7 @@ var (
 		HeldTTL: 150 * time.Millisecond, Hang: 50 * time.Millisecond}
 )
 
-// scenarios are all that there is to measure.
+// scenarios returns everything that can be measured.
 func scenarios(s *servers, p plan) []*Scenario {
 	list := []*Scenario{oneGoroutine(s, p, false), oneGoroutine(s, p, true)}
 	for _, n := range p.Sizes {

@@ -95,7 +95,7 @@ func (r *Result) plotBars(path string) error {
 	return p.Save(24*vg.Centimeter, vg.Length(2.5+0.65*float64(n))*vg.Centimeter, path)
 }
 
-// longestBar cuts off what would make all other bars invisible; the number beside the bar tells what it is.
+// longestBar cuts off a bar that would make all others invisible. The number beside the bar has its length.
 func longestBar(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	for i := len(sorted) - 1; i > 0; i-- {
@@ -130,7 +130,7 @@ func (r *Report) plotThroughput(path string) error {
 			for _, row := range result.Rows {
 				who, client, over := strings.Cut(row.Name, "/")
 				if over && !slices.Contains(clients, client) {
-					continue // one line too many: what is over an old client tells about that
+					continue // the plot would have too many lines; contestants over old clients say little
 				}
 				if rate := row.Median["rate"]; rate > 0 && who != "Driver.Do" {
 					if lines[row.Name] == nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// failure is what is wrong with the nodes of a Redlock.
+// failure is a fault of the nodes of a Redlock.
 type failure struct {
 	name, title string
 	hung, dead  int
@@ -23,7 +23,7 @@ var failures = []failure{
 	{"healthy", "all healthy", 0, 0}, {"1-hung", "1 hung", 1, 0}, {"2-hung", "2 hung", 2, 0}, {"1-dead", "1 dead", 0, 1},
 }
 
-// happen hangs (SIGSTOP) or kills the last nodes of group, and returns how to mend them.
+// happen hangs (SIGSTOP) or kills the last nodes of group, and returns a function that repairs them.
 func (f failure) happen(group []*redistest.Server) (mend func() error) {
 	last := group[len(group)-f.hung-f.dead:]
 	for _, s := range last {
@@ -34,7 +34,7 @@ func (f failure) happen(group []*redistest.Server) (mend func() error) {
 		}
 	}
 	return func() (err error) {
-		defer func() { // Restart may fail the test that it is not in
+		defer func() { // Restart may try to fail a test, and there is none
 			if f, ok := recover().(fatal); ok {
 				err = fmt.Errorf("%s", string(f))
 			}
@@ -44,7 +44,7 @@ func (f failure) happen(group []*redistest.Server) (mend func() error) {
 				s.Restart()
 			} else {
 				s.Resume()
-				if _, err := s.Do("PING"); err != nil { // it works off what has come meanwhile
+				if _, err := s.Do("PING"); err != nil { // the node executes what has arrived meanwhile
 					return err
 				}
 			}
@@ -91,7 +91,7 @@ func quorum(s *servers, p plan, f failure) *Scenario {
 		add("locker/"+c, 0, ahead, oursRedlock(c))
 	}
 	for _, c := range clients {
-		switch { // redsync waits for the nodes that hang, for a second a cycle: one will do, and with a second no longer
+		switch { // redsync waits for nodes that hang, for a second a cycle, so one cycle is enough
 		case f.hung == 0:
 			add("redsync/"+c, p.FewRounds, ahead, ofRedsync(c))
 		case f.hung == 1 || c == "goredis":
@@ -107,10 +107,10 @@ func quorum(s *servers, p plan, f failure) *Scenario {
 	return sc
 }
 
-// quorumKeys is how many cycles one visit may have: enough for a second.
+// quorumKeys is the largest number of cycles of one visit. It is enough for a second.
 const quorumKeys = 1 << 15
 
-// quorumNames are made once, because that takes a tenth as long as a visit.
+// quorumNames are made only once, because making them takes a tenth of the time of a visit.
 var quorumNames = sync.OnceValue(func() []string {
 	names := make([]string, quorumKeys)
 	for i := range names {
@@ -119,7 +119,7 @@ var quorumNames = sync.OnceValue(func() []string {
 	return names
 })
 
-// quorumCycles makes that many cycles ahead of those that count, after the failure: it is known then.
+// quorumCycles makes that many cycles before those that count, and after the failure, so that the failure is known.
 func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, open opener, ahead int, d time.Duration) (figures Figures, err error) {
 	if err := flush(group); err != nil {
 		return nil, err
@@ -137,7 +137,7 @@ func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, ope
 	}()
 	keys, locks, unlocks := quorumNames(), newSamples(quorumKeys), newSamples(quorumKeys)
 	used, failed := 0, 0
-	call := context.Background() // no deadline of ours: how long it takes is what we want to know
+	call := context.Background() // no deadline, because the time is to be measured
 	cycle := func() {
 		key := keys[used%len(keys)]
 		used++
@@ -189,7 +189,7 @@ func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, ope
 		return nil, err
 	}
 	if f.hung > 0 {
-		time.Sleep(50 * time.Millisecond) // what was sent to them arrives, and what cleans up
+		time.Sleep(50 * time.Millisecond) // late commands and clean-ups arrive
 	}
 	session.Close()
 	closed = true
@@ -220,7 +220,8 @@ func orphans(group []*redistest.Server) float64 {
 	return n
 }
 
-// isLock: this library's counters and tombstones have their lock's name in braces, and so begin otherwise.
+// isLock reports whether a key is a lock. This library's counters and tombstones begin with the lock's name in
+// braces.
 func isLock(key string) bool {
 	return strings.HasPrefix(key, "bench:") || strings.HasPrefix(key, "lock:bench:")
 }

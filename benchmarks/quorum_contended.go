@@ -32,7 +32,7 @@ func contendedRedlock(s *servers, p plan) *Scenario {
 						}
 					},
 					Voted: func(v locker.Vote) {
-						if v.Op == "acquire" && !v.Late { // of a late one there was a vote before
+						if v.Op == "acquire" && !v.Late { // a late vote was counted before, when it was pending
 							votes.Add(1)
 						}
 					},

@@ -13,15 +13,15 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// The yardsticks: the two commands that a lock needs at least, SET NX PX and a script that compares and deletes, without
-// anything around them. No random owner, no fencing token, no watch over the lease, no clean-up, no way out when a
+// The yardsticks send only the two commands that a lock needs: SET NX PX, and a script that compares and deletes.
+// They have no random owner, no fencing token, no watch over the lease, no clean-up, and no way to return when a
 // context ends. The key is the owner, too.
 
 const compareAndDelete = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) else return 0 end`
 
 var ttlMillis = fmt.Sprint(ttl.Milliseconds())
 
-// commands are the two of them.
+// commands are these two commands.
 type commands interface {
 	load() (sha string, err error)
 	set(ctx context.Context, key string) (ok bool, err error)
@@ -115,7 +115,7 @@ func (c rawGoredis) del(ctx context.Context, sha, key string) (bool, error) {
 
 func (c rawGoredis) close() { _ = c.Close() }
 
-// rawRedigo ignores contexts: redigo's own way to heed them costs a goroutine a call.
+// rawRedigo ignores contexts, because redigo's own support for them costs a goroutine per call.
 type rawRedigo struct{ *redigolib.Pool }
 
 func (p rawRedigo) do(name string, args ...any) (any, error) {

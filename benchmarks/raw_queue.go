@@ -8,9 +8,10 @@ import (
 	rueidislib "github.com/redis/rueidis"
 )
 
-// The yardstick for handing a lock over on one server, on this machine: who comes queues, who releases gives the lock to the
-// first of the queue and tells it, who is told comes for it. Three round trips by bare rueidis, one of which carries a push,
-// and nothing that a lock needs besides: whoever dies, leaves or misses a message stalls all others for ever.
+// The bare queue is the yardstick for a hand-over on this machine. A client that arrives queues. A release gives the
+// lock to the first client in the queue and notifies it. That client comes for the lock. These are three round trips
+// by bare rueidis, one of which carries a push. The bare queue has nothing else that a lock needs: a client that
+// dies, leaves or misses a message stalls all others for ever.
 
 const (
 	bareEnqueue = `if redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then return 1 end

@@ -19,7 +19,7 @@ type Report struct {
 	Date     time.Time         `json:"date"`
 	Took     string            `json:"took"`
 	Command  string            `json:"command"`
-	Commit   string            `json:"commit"` // "+dirty": with changes that are not committed
+	Commit   string            `json:"commit"` // "+dirty" if there are changes that are not committed
 	Machine  Machine           `json:"machine"`
 	Modules  map[string]string `json:"modules"`
 	Plan     plan              `json:"plan"`
@@ -35,7 +35,7 @@ type Machine struct {
 	CPU     string `json:"cpu"`
 	Cores   int    `json:"cores"`
 	Redis   string `json:"redis"`
-	LoadAvg string `json:"load_average"` // before it began: other work shows here
+	LoadAvg string `json:"load_average"` // before the measurement, which shows other work
 	Awake   bool   `json:"kept_awake"`   // see keepAwake
 }
 

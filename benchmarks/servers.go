@@ -10,10 +10,10 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// keeper stands in for a test towards package redistest, which starts servers and sees to it that they end with this
-// process, however it ends.
+// keeper replaces a test for package redistest, which starts servers and ends them with this process, however it
+// ends.
 type keeper struct {
-	testing.TB // nil: only what is below is called
+	testing.TB // nil, because only the methods below are called
 	cleanups   []func()
 }
 
@@ -33,7 +33,7 @@ func (k *keeper) close() {
 // servers are redis-servers on free ports of the loopback interface.
 type servers struct {
 	keeper *keeper
-	one    *redistest.Server   // for everything but Redlock
+	one    *redistest.Server   // for all scenarios but Redlock
 	five   []*redistest.Server // for Redlock
 }
 
@@ -92,8 +92,8 @@ func info(s *redistest.Server, section string) map[string]string {
 // work is what servers have done so far.
 type work struct {
 	cpu      time.Duration // user and system
-	reads    float64       // requests, each one or more commands that arrived together: round trips
-	commands float64       // calls, those that scripts make included
+	reads    float64       // round trips: requests of one or more commands that arrived together
+	commands float64       // calls, including those of scripts
 	calls    map[string]float64
 }
 

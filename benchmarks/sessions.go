@@ -30,13 +30,13 @@ import (
 
 const ttl = 10 * time.Second
 
-// session is a lock library with connections of its own: what one process would have.
+// session is a lock library with connections of its own, like one process.
 type session interface {
 	Lock(ctx context.Context, key string) (held, error)
 	Close()
 }
 
-// held is a lock. Adapters of it are one word, so that they cost the contestants no allocation.
+// held is a lock. Its adapters are one word long, so that they cost the contestants no allocation.
 type held interface {
 	Unlock(ctx context.Context) error
 }
@@ -44,7 +44,7 @@ type held interface {
 // opener makes sessions.
 type opener func(addrs []string, l limits) (session, error)
 
-// sessions makes n of them.
+// sessions makes n sessions.
 func (o opener) sessions(n int, addrs []string, patience time.Duration) ([]session, func(), error) {
 	var list []session
 	end := func() {
@@ -140,7 +140,7 @@ func (s *redsyncSession) Lock(ctx context.Context, key string) (held, error) {
 			return redsyncHeld{m}, nil
 		}
 		if ctx.Err() != nil {
-			return nil, ctx.Err() // redsync says only that it failed
+			return nil, ctx.Err() // redsync returns only that it failed
 		}
 		if !errors.Is(err, redsync.ErrFailed) && !isTaken(err) {
 			return nil, err
@@ -148,7 +148,7 @@ func (s *redsyncSession) Lock(ctx context.Context, key string) (held, error) {
 	}
 }
 
-// isTaken: redsync says by one of two errors that it has used up its tries.
+// isTaken: redsync has two errors that say that it has used up its tries.
 func isTaken(err error) bool {
 	all := errors.As(err, new(*redsync.ErrTaken))
 	some := errors.As(err, new(*redsync.ErrNodeTaken))
@@ -165,7 +165,7 @@ func (h redsyncHeld) Unlock(ctx context.Context) error {
 
 func (s *redsyncSession) Close() { s.end() }
 
-// ofRedsync is redsync over one Redis or several. Its defaults otherwise, but for the time a lock is valid.
+// ofRedsync is redsync over one Redis or several, with its defaults apart from the expiry.
 func ofRedsync(client string, opts ...redsync.Option) opener {
 	opts = append([]redsync.Option{redsync.WithExpiry(ttl)}, opts...)
 	return func(addrs []string, l limits) (session, error) {
@@ -233,7 +233,7 @@ func tuned() []redsync.Option {
 
 type redislockSession struct {
 	*redislock.Client
-	retry time.Duration // 0: it tries once
+	retry time.Duration // 0: one try
 	end   func()
 }
 
@@ -264,8 +264,8 @@ func ofRedislock(retry time.Duration) opener {
 
 // ---- rueidislock
 
-// rueidislockSession bounds calls that have no bound of their own: after an attempt that failed otherwise than by the lock
-// being held, rueidislock can wait for an invalidation that never comes.
+// rueidislockSession bounds calls that have no bound of their own. After an attempt that failed for another reason
+// than a held lock, rueidislock can wait for an invalidation that never comes.
 type rueidislockSession struct {
 	rueidislock.Locker
 	bound  context.Context
@@ -290,14 +290,14 @@ func (s rueidislockSession) Close() {
 	s.Locker.Close()
 }
 
-// Unlock returns when the key is deleted. What went wrong is not told.
+// Unlock returns when the key is deleted. It reports no error.
 func (h rueidislockHeld) Unlock(context.Context) error {
 	h()
 	return nil
 }
 
-// ofRueidislock has one key instead of three, as its README advises for a single server; invalidations of the client
-// cache are how it learns that a lock is free, so the cache stays on.
+// ofRueidislock has one key instead of three, as its README advises for a single server. The client cache stays on,
+// because its invalidations notify rueidislock that a lock is free.
 func ofRueidislock(validity time.Duration) opener {
 	return func(addrs []string, l limits) (session, error) {
 		option := rueidisOption(addrs[0], l)
@@ -314,7 +314,7 @@ func ofRueidislock(validity time.Duration) opener {
 	}
 }
 
-// ---- sync.Mutex: what there is to be had on this machine, without any network
+// ---- sync.Mutex: the fastest lock on this machine, without a network
 
 type mutexSession struct{ *sync.Mutex }
 

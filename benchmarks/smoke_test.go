@@ -14,7 +14,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
 
-// TestSmoke runs everything, as briefly as it can be: it tells whether the benchmarks still work, and nothing of speed.
+// TestSmoke runs everything as briefly as possible. It shows whether the benchmarks still work, and says nothing of
+// speed.
 func TestSmoke(t *testing.T) {
 	dir := t.TempDir()
 	var out bytes.Buffer
@@ -30,7 +31,7 @@ func TestSmoke(t *testing.T) {
 	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)
 	}
-	ours := map[string]bool{"lost": true, "told": true, "looks": true} // no peer says so much
+	ours := map[string]bool{"lost": true, "told": true, "looks": true} // only this library counts these
 	for _, result := range report.Results {
 		for _, row := range result.Rows {
 			if row.Err != "" {
@@ -64,7 +65,7 @@ func TestSmoke(t *testing.T) {
 }
 
 func TestRatioIsOfTheSameRound(t *testing.T) {
-	// A machine that is twice as slow in the second round does not change who is faster.
+	// A machine that is twice as slow in the second round does not change which contestant is faster.
 	r := Result{Rows: []*Row{
 		{Name: "a", Rounds: []Figures{{"x": 3}, {"x": 6}, nil}},
 		{Name: "b", Rounds: []Figures{{"x": 2}, {"x": 4}, {"x": 100}}},
@@ -81,7 +82,7 @@ func TestQueueCheckCountsWhoIsPassedOver(t *testing.T) {
 	const asks = -1
 	for _, test := range []struct {
 		name  string
-		steps [][2]int // client, and asks or which acquisition it gets
+		steps [][2]int // client, and whether it asks or which acquisition it gets
 		want  int
 	}{
 		{"in turn", [][2]int{{0, asks}, {1, asks}, {0, 1}, {0, asks}, {1, 2}, {1, asks}, {0, 3}, {1, 4}}, 0},

@@ -9,9 +9,9 @@ import (
 	rueidislib "github.com/redis/rueidis"
 )
 
-// thirdAnswer is the yardstick of Redlock: to each of the nodes one connection, on which one goroutine sends what has
-// gathered, and an operation has ended when three have answered. Nothing is cleaned up, nothing is fenced, and what does
-// not fit into a node's line is not sent.
+// thirdAnswer is the yardstick of Redlock. It has one connection to each node, on which one goroutine sends what has
+// gathered. An operation ends when three nodes have answered. Nothing is cleaned up or fenced, and commands that do
+// not fit into a node's line are not sent.
 type thirdAnswer struct {
 	sha   string
 	need  int
@@ -19,7 +19,7 @@ type thirdAnswer struct {
 	pool  sync.Pool
 }
 
-// line is what waits to be sent to one node.
+// line has the commands that wait to be sent to one node.
 type line struct {
 	client rueidislib.Client
 	queue  chan question
@@ -90,7 +90,8 @@ func isYes(r rueidislib.RedisResult) bool {
 	return true
 }
 
-// ask returns whether a majority said yes. The channel has room for all, so that the last may answer when nobody listens.
+// ask returns whether a majority said yes. The channel has room for all answers, so that the last may come when
+// nobody reads any more.
 func (s *thirdAnswer) ask(cmd func(rueidislib.Client) rueidislib.Completed) bool {
 	answers := make(chan bool, len(s.nodes))
 	asked := 0
