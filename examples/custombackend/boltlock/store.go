@@ -87,7 +87,7 @@ func (l locks) get(key string) (r record, err error) {
 	return r, nil
 }
 
-// owned is get for those who have the lock.
+// owned is get for a caller that must have the lock.
 func (l locks) owned(req locker.Request) (record, error) {
 	r, err := l.get(req.Key)
 	if err == nil && (r.Token != req.Token || !time.Now().Before(r.Expires)) {
