@@ -120,35 +120,18 @@ func (s store) left() (left []string) {
 	return left
 }
 
-// The rules, one attempt at a time. In virtual time, for nothing in here waits for another process.
+// In virtual time, for nothing in here waits for another process.
 func TestBackend(t *testing.T) {
-	conformance.RunBackend(t, conformance.BackendHarness{
+	conformance.RunBackend(t, conformance.Harness{
 		Bubble: synctest.Test,
-		Store: func(t testing.TB) conformance.BackendStore {
+		Store: func(t testing.TB) conformance.Store {
 			s := newStore(t)
-			return conformance.BackendStore{
+			return conformance.Store{
 				Open:    func() locker.Backend { return boltlock.NewBackend(s.path) },
 				Delete:  s.delete,
 				Foreign: s.foreign,
 				Hang:    s.hang,
 				Down:    s.down,
-				Restart: s.restart,
-				Left:    s.left,
-			}
-		},
-	})
-}
-
-// The whole, under a Client.
-func TestLocker(t *testing.T) {
-	conformance.RunLocker(t, conformance.LockerHarness{
-		Bubble: synctest.Test,
-		Store: func(t testing.TB) conformance.LockerStore {
-			s := newStore(t)
-			return conformance.LockerStore{
-				Client:  func() locker.Locker { return boltlock.New(s.path) },
-				Delete:  s.delete,
-				Hang:    s.hang,
 				Restart: s.restart,
 				Left:    s.left,
 			}
