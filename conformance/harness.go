@@ -23,8 +23,8 @@ type Harness struct {
 	MinTTL time.Duration
 
 	// Granularity is the unit in which the store counts time, such as a second. The suite asks for multiples of it as TTLs,
-	// and lets a lock end later by this much than it was asked to. A lock must never end earlier. Five seconds at most; 0
-	// means that the store counts in milliseconds or less.
+	// and lets a lock end later by this much than it was asked to. A lock must never end earlier. A second at most; 0 means
+	// that the store counts in milliseconds or less.
 	Granularity time.Duration
 
 	// Unfenced declares that the store issues no fencing tokens: each grant's must then be 0.

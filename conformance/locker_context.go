@@ -148,7 +148,7 @@ func hungStoreIsBounded(t testing.TB, h Harness) {
 	resume()
 	for _, key := range []string{"k", "long", "short", "k"} {
 		time.Sleep(stall) // what is still on its way arrives, and finds the lock free
-		ctx, cancel := context.WithTimeout(t.Context(), recovery)
+		ctx, cancel := context.WithTimeout(t.Context(), recovery+h.short()+h.Granularity)
 		lease, err := lockPatiently(ctx, ls[0], key)
 		cancel()
 		if err != nil {

@@ -141,7 +141,7 @@ func leavingWaiterStallsNobody(t testing.TB, h Harness) {
 	if h.FIFO {
 		bound = slack
 	}
-	ls, _ := clients(t, h, 3)
+	ls, s := clients(t, h, 3)
 	for i := range rounds {
 		holder, _ := acquireWhenFree(t, ls[0], "k") // what the last one had left may take a moment to be undone
 		leaving, leave := context.WithCancel(t.Context())
@@ -184,6 +184,9 @@ func leavingWaiterStallsNobody(t testing.TB, h Harness) {
 	time.Sleep(h.short() / 4) // whoever still asks for it has it now
 	lease, _ := acquireWhenFree(t, ls[0], "k")
 	unlock(t, lease)
+	if s.Left != nil {
+		waitUntilEmpty(t, s.Left, "after some of those who waited have left", slack)
+	}
 }
 
 func lostMessagesDelay(t testing.TB, h Harness) {

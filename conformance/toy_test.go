@@ -29,15 +29,15 @@ type toy struct {
 	husks   map[string]bool // what is left of locks, by key
 	extends map[string]int  // by token
 
-	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining                           bool
-	lateIgnored, cancelIgnored, hungIgnored, checksThenSets, ignoresContext, late, gated, breaks, retries                       bool
-	shortens, setsEnd, extendCreates, extendAny, extendsShort, createsSecretly, revivesSecretly, expiredIsFault, prolongsOthers bool
-	releaseAny, deletesSecretly, neverFrees, ignoresKeep, keepsOwner, releaseLeaves, giveUpRelease, twoSteps, expiresLater      bool
-	foreignHeld, foreignGone, staysOpen                                                                                         bool
-	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews                bool
-	neverTells, neverLive, neverStops                                                                                           bool
-	tellsTokens, forcesAny, forcesNothing, seesHeldOnly                                                                         bool
-	remembersHeld, sweeps, tires, undoesWithinTTL, leavesHusks, fenceWraps, fenceGivenBack, fenceInMemory, keepsShort           bool
+	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining                             bool
+	lateIgnored, cancelIgnored, hungIgnored, checksThenSets, ignoresContext, late, gated, breaks, retries                         bool
+	shortens, setsEnd, extendCreates, extendAny, extendsShort, createsSecretly, revivesSecretly, expiredIsFault, prolongsOthers   bool
+	releaseAny, deletesSecretly, neverFrees, ignoresKeep, keepsOwner, releaseLeaves, giveUpRelease, twoSteps, expiresLater        bool
+	foreignHeld, foreignGone, staysOpen                                                                                           bool
+	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews                  bool
+	neverTells, neverLive, neverStops                                                                                             bool
+	tellsTokens, forcesAny, forcesNothing, seesHeldOnly                                                                           bool
+	remembersHeld, sweeps, tires, undoesWithinTTL, leavesHusks, leavesKept, fenceWraps, fenceGivenBack, fenceInMemory, keepsShort bool
 
 	seconds bool // it counts in whole seconds, rounded up; no flaw
 
@@ -397,6 +397,9 @@ func (s *toy) release(ctx context.Context, req locker.Request) error {
 				keep = keep * 8 / 10
 			}
 			s.locks[req.Key] = toyLock{"", l.fence, s.after(keep), false, true}
+			if s.leavesKept {
+				s.husks[req.Key] = true
+			}
 		case !s.neverFrees:
 			delete(s.locks, req.Key)
 			if s.leavesHusks {
@@ -506,6 +509,9 @@ func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant,
 				g.Sent = time.Now()
 			}
 			return g, nil
+		}
+		if s.queueLate && ctx.Err() != nil {
+			time.Sleep(time.Second)
 		}
 		if !isHeld {
 			b.leave(req)
