@@ -510,7 +510,7 @@ func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant,
 			}
 			return g, nil
 		}
-		if s.queueLate && ctx.Err() != nil {
+		if s.queueLate && waited > 0 && ctx.Err() != nil {
 			time.Sleep(time.Second)
 		}
 		if !isHeld {
