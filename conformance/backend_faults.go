@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"errors"
+	"io"
 	"testing"
 	"time"
 
@@ -59,23 +61,16 @@ func abandon(t testing.TB, bs []locker.Backend, ttl time.Duration) {
 	}
 }
 
-func cancelledAcquireLeavesNothing(t testing.TB, h BackendHarness) {
-	bs, _ := backends(t, h, 2)
-	abandon(t, bs, longTTL)
-	o, _ := grabWhenFree(t, bs[0], "k", longTTL, patience) // clean-up may take a moment, an orphan would stay
-	o.must(t)
-}
-
-func cancelledAcquireExpires(t testing.TB, h BackendHarness) {
+func cancelledAcquireExpires(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
 	for range 3 {
-		abandon(t, bs, h.brief()/3)
+		abandon(t, bs, h.ttl(h.short()/15))
 	}
-	o, _ := grabWhenFree(t, bs[0], "k", longTTL, h.brief()+patience)
+	o, _ := grabWhenFree(t, bs[0], "k", longTTL, h.short()+patience)
 	o.must(t)
 }
 
-func cancelledReleaseReleases(t testing.TB, h BackendHarness) {
+func cancelledReleaseReleases(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
 	for i, moment := range moments(60) {
 		o, _ := grabWhenFree(t, bs[i%2], "k", longTTL, patience)
@@ -140,7 +135,7 @@ func failing(t testing.TB, breakdown func() func()) (mend func()) {
 	return mend
 }
 
-func contextEndIsPrompt(t testing.TB, h BackendHarness) {
+func contextEndIsPrompt(t testing.TB, h Harness) {
 	bs, s := backends(t, h, 1)
 	if s.Hang == nil {
 		t.Skip("the harness has no Hang")
@@ -173,69 +168,36 @@ func contextEndIsPrompt(t testing.TB, h BackendHarness) {
 	}
 }
 
-func lateAcquireIsUndone(t testing.TB, h BackendHarness) {
-	bs, s := backends(t, h, 2)
-	if s.Hang == nil {
-		t.Skip("the harness has no Hang")
-	}
-	grab(t, bs[0], "other", longTTL).must(t) // so that there is a connection
-	mend := failing(t, s.Hang)
-	defer mend()
-	for range 3 {
-		ctx, cancel := context.WithTimeout(t.Context(), stall)
-		err := within(t, "Acquire of a store that hangs", stall, func() error {
-			_, err := acquire(ctx, bs[0], "k", longTTL)
-			return err
-		})
-		cancel()
-		if err == nil {
-			t.Error("Acquire of a store that hangs: expected an error, seen a grant")
+func noAnswerIsUnavailable(t testing.TB, h Harness) {
+	checked := false
+	check := func(how string, fault func(s Store) func() func(), limit time.Duration) {
+		bs, s := backends(t, h, 1)
+		if fault(s) == nil {
+			return
+		}
+		checked = true
+		all := methods(t, bs[0])
+		defer failing(t, fault(s))()
+		for _, m := range all {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			what := m.name + " of a store that " + how
+			err := within(t, what, limit, func() error { return m.call(ctx) })
+			cancel()
+			if m.name == "Acquire" || m.name == "Queue" {
+				wantKind(t, what, err, locker.ErrUnavailable)
+			} else {
+				wantUnknown(t, what, err)
+			}
 		}
 	}
-	mend()
-	for range 2 {
-		time.Sleep(stall) // what is still on its way arrives, and finds the lock free
-		o, _ := grabWhenFree(t, bs[1], "k", longTTL, recovery)
-		o.must(t)
+	check("hangs", func(s Store) func() func() { return s.Hang }, stall)
+	check("is unreachable", func(s Store) func() func() { return s.Down }, slack)
+	if !checked {
+		t.Skip("the harness has no Hang and no Down")
 	}
 }
 
-// kindsOfFailure calls all methods and looks at their errors.
-func kindsOfFailure(t testing.TB, how string, all []method, limit time.Duration) {
-	for _, m := range all {
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
-		what := m.name + " of a store that " + how
-		err := within(t, what, limit, func() error { return m.call(ctx) })
-		cancel()
-		if m.name == "Acquire" || m.name == "Queue" {
-			wantKind(t, what, err, locker.ErrUnavailable)
-		} else {
-			wantUnknown(t, what, err)
-		}
-	}
-}
-
-func hungIsUnavailable(t testing.TB, h BackendHarness) {
-	bs, s := backends(t, h, 1)
-	if s.Hang == nil {
-		t.Skip("the harness has no Hang")
-	}
-	all := methods(t, bs[0])
-	defer failing(t, s.Hang)()
-	kindsOfFailure(t, "hangs", all, stall)
-}
-
-func downIsUnavailable(t testing.TB, h BackendHarness) {
-	bs, s := backends(t, h, 1)
-	if s.Down == nil {
-		t.Skip("the harness has no Down")
-	}
-	all := methods(t, bs[0])
-	defer failing(t, s.Down)()
-	kindsOfFailure(t, "is unreachable", all, slack)
-}
-
-func recoversFromOutage(t testing.TB, h BackendHarness) {
+func recoversFromOutage(t testing.TB, h Harness) {
 	bs, s := backends(t, h, 2)
 	if s.Down == nil {
 		t.Skip("the harness has no Down")
@@ -262,7 +224,7 @@ func recoversFromOutage(t testing.TB, h BackendHarness) {
 	}
 }
 
-func releaseGoesOn(t testing.TB, h BackendHarness) {
+func releaseGoesOn(t testing.TB, h Harness) {
 	bs, s := backends(t, h, 2)
 	if s.Down == nil {
 		t.Skip("the harness has no Down")
@@ -280,7 +242,7 @@ func releaseGoesOn(t testing.TB, h BackendHarness) {
 	settled(t, bs[1], "k")
 }
 
-func lostReplyIsNoAnswer(t testing.TB, h BackendHarness) {
+func lostReplyIsNoAnswer(t testing.TB, h Harness) {
 	bs, s := backends(t, h, 2)
 	if s.LoseReply == nil {
 		t.Skip("the harness has no LoseReply")
@@ -311,4 +273,27 @@ func lostReplyIsNoAnswer(t testing.TB, h BackendHarness) {
 		wantUnknown(t, "Release of a held lock, its reply lost", err)
 	}
 	settled(t, bs[0], "k")
+}
+
+func closeIsFinal(t testing.TB, h Harness) {
+	bs, s := backends(t, h, 1)
+	closed := s.Open()
+	closer, ok := closed.(io.Closer)
+	if !ok {
+		t.Skip("the Backend has no Close")
+	}
+	grab(t, closed, "k", longTTL).must(t)
+	if err := within(t, "Close", patience, closer.Close); err != nil {
+		t.Errorf("Close: expected no error, seen %v", err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	err := within(t, "Acquire after Close", 0, func() error {
+		_, err := acquire(ctx, closed, "k", longTTL)
+		return err
+	})
+	if !errors.Is(err, locker.ErrClosed) && !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("Acquire after Close: expected an error that matches ErrClosed or ErrUnavailable, seen %v", err)
+	}
+	grab(t, bs[0], "k", longTTL).must(t)
 }

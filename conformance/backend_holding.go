@@ -3,53 +3,14 @@ package conformance
 import (
 	"context"
 	"errors"
-	"io"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
 )
 
-// backends makes n Backends of a fresh store, closed in the end.
-func backends(t testing.TB, h BackendHarness, n int) ([]locker.Backend, BackendStore) {
-	t.Helper()
-	s := h.Store(t)
-	if s.Open == nil {
-		t.Fatal("conformance: BackendStore needs Open")
-	}
-	bs := make([]locker.Backend, n)
-	for i := range bs {
-		bs[i] = s.Open()
-		if c, ok := bs[i].(io.Closer); ok {
-			t.Cleanup(func() {
-				if err := c.Close(); err != nil {
-					t.Errorf("Close: expected no error, seen %v", err)
-				}
-			})
-		}
-	}
-	return bs, s
-}
-
-// brief is the TTL of locks that should end soon. In real time it leaves room for a machine that is busy.
-func (h BackendHarness) brief() time.Duration {
-	if h.Bubble != nil {
-		return 100 * time.Millisecond
-	}
-	return 500 * time.Millisecond
-}
-
 // sure reports whether it is still certain that o has its lock, if it was set for ttl. If not, the machine has stalled.
 func (o *holding) sure(ttl time.Duration) bool { return time.Since(o.sent) < ttl }
-
-// milliseconds is how late "within milliseconds" may be. In real time the best of several tries counts.
-func (h BackendHarness) milliseconds() (late time.Duration, tries int) {
-	if h.Bubble != nil {
-		return 20 * time.Millisecond, 1
-	}
-	return 200 * time.Millisecond, 5
-}
 
 // holding is a grant, with the request that its owner makes of it: what a Client keeps of a lease.
 type holding struct {
@@ -149,20 +110,6 @@ func (o *holding) must(t testing.TB) {
 	}
 }
 
-// undisturbed checks that o still holds its lock, by its own answer and another's.
-func (o *holding) undisturbed(t testing.TB, what string, other locker.Backend) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if second, err := acquire(ctx, other, o.req.Key, longTTL); err == nil {
-		t.Errorf("%s: expected the owner's lock to be held, seen it granted to another", what)
-		_ = second.release(ctx)
-	}
-	if err := o.extend(ctx, longTTL); err != nil {
-		t.Errorf("%s: expected the owner to have its lock, seen its Extend fail: %v", what, err)
-	}
-}
-
 // kinds are what an error of a Backend may match.
 var kinds = []error{
 	locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrUnavailable, locker.ErrInvalid,
@@ -193,32 +140,4 @@ func wantUnknown(t testing.TB, what string, err error) {
 			t.Errorf("%s: expected an error that leaves the outcome open, seen %q, which matches %q", what, err, kind)
 		}
 	}
-}
-
-// contend lets every Backend lock k again and again, several times at once, and calls inside for each hold, which is to
-// end it.
-func contend(t testing.TB, bs []locker.Backend, rounds int, inside func(o *holding)) {
-	const goroutines = 3
-	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
-	defer cancel()
-	var wg sync.WaitGroup
-	for _, b := range bs {
-		for range goroutines {
-			wg.Go(func() {
-				for range rounds {
-					o, err := acquire(ctx, b, "k", longTTL)
-					for pause := time.Millisecond; err != nil && ctx.Err() == nil; pause = min(2*pause, 32*time.Millisecond) {
-						time.Sleep(pause) // a store of several nodes may find that nobody has got it
-						o, err = acquire(ctx, b, "k", longTTL)
-					}
-					if err != nil {
-						t.Errorf("Acquire, again and again: expected a grant, seen %v", err)
-						return
-					}
-					inside(o)
-				}
-			})
-		}
-	}
-	wg.Wait()
 }

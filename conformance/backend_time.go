@@ -9,73 +9,95 @@ import (
 	"github.com/golocker/locker"
 )
 
-func ttlIsKept(t testing.TB, h BackendHarness) {
+func acquireTwiceIsGrantedTwice(t testing.TB, h Harness) {
+	bs, _ := backends(t, h, 2)
+	for range 3 {
+		req, sent := request("k", longTTL), time.Now()
+		first, err := bs[0].Acquire(t.Context(), req)
+		if err != nil {
+			t.Fatalf("Acquire of a free lock: expected a grant, seen %v", err)
+		}
+		second, err := bs[0].Acquire(t.Context(), req)
+		if err != nil {
+			t.Errorf("the same Acquire again: expected a grant, seen %v", err)
+			second = first
+		}
+		if second.Fence < first.Fence {
+			t.Errorf("the same Acquire again: expected token %d again, seen a smaller one, %d", first.Fence, second.Fence)
+		}
+		held(bs[0], req, sent, second).must(t)
+		next := grab(t, bs[1], "k", longTTL)
+		if last := max(first.Fence, second.Fence); next.req.Fence <= last && !h.Unfenced {
+			t.Errorf("a grant after one that was sent twice: expected a token greater than %d, seen %d", last, next.req.Fence)
+		}
+		next.must(t)
+	}
+}
+
+func ttlIsKept(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
 	// Some stores count in milliseconds: what is cut off is missing at the end.
-	for i, ttl := range []time.Duration{h.brief(), h.brief()/3 + 999*time.Microsecond} {
-		first := grab(t, bs[i], "k", ttl)
-		second, at := grabWhenFree(t, bs[1-i], "k", longTTL, ttl+patience)
-		if early := first.sent.Add(ttl).Sub(at); early > 0 {
-			t.Errorf("expected nobody to be granted the lock for %v, seen it granted %v earlier", ttl, early)
+	for i, ttl := range []time.Duration{h.short(), h.ttl(h.short()/3 + 999*time.Microsecond)} {
+		check := func(o *holding, since string) {
+			next, at := grabWhenFree(t, bs[1-i], "k", longTTL, ttl+patience)
+			if early := o.sent.Add(ttl).Sub(at); early > 0 {
+				t.Errorf("expected nobody to be granted the lock for %v from %s, seen it granted %v earlier", ttl, since, early)
+			}
+			next.must(t)
 		}
-		second.must(t)
-	}
-}
+		check(grab(t, bs[i], "k", ttl), "Acquire")
 
-func expiryFreesByItself(t testing.TB, h BackendHarness) {
-	bs, _ := backends(t, h, 2)
-	for i := range bs {
-		first := grab(t, bs[0], "k", h.brief())
-		second, at := grabWhenFree(t, bs[i], "k", longTTL, h.brief()+slack)
-		if late := at.Sub(first.sent.Add(h.brief())); late > slack {
-			t.Errorf("expected the lock to be free after %v, seen it free %v later", h.brief(), late)
-		}
-		second.must(t)
-	}
-}
-
-func extendKeepsTheLock(t testing.TB, h BackendHarness) {
-	bs, _ := backends(t, h, 2)
-	o := grab(t, bs[0], "k", h.brief())
-	for range 3 {
-		time.Sleep(h.brief() / 2)
-		extended := time.Now()
-		if err := o.extend(t.Context(), h.brief()); err == nil {
-			o.sent = extended
-		} else if o.sure(h.brief()) {
+		o := grab(t, bs[i], "k", ttl)
+		time.Sleep(ttl / 2)
+		sent := time.Now()
+		if err := o.extend(t.Context(), ttl); err == nil {
+			o.sent = sent
+		} else if o.sure(ttl) {
 			t.Fatalf("Extend of a held lock: expected no error, seen %v", err)
-		} else {
-			o, _ = grabWhenFree(t, bs[0], "k", h.brief(), patience)
 		}
+		check(o, "Extend")
+
+		if _, ok := bs[i].(locker.Queuer); !ok {
+			continue
+		}
+		owner := grab(t, bs[1-i], "k", longTTL)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		q := queue(ctx, bs[i], "k", ttl)
+		q.waits(t)
+		time.Sleep(ttl / 2)
+		owner.must(t)
+		o = q.granted(t, "Queue to be granted after the owner's Release", 2*slack)
+		cancel()
+		if ahead := o.sent.Sub(q.at); ahead > 0 {
+			t.Errorf("Sent: expected a time before Queue returned, seen one %v after it", ahead)
+		}
+		check(o, "Sent")
 	}
-	extended := o.sent
-	next, at := grabWhenFree(t, bs[1], "k", longTTL, h.brief()+patience)
-	if early := extended.Add(h.brief()).Sub(at); early > 0 {
-		t.Errorf("expected nobody to be granted the lock for %v from Extend, seen it granted %v earlier", h.brief(), early)
-	}
-	next.must(t)
 }
 
-func extendNeverShortens(t testing.TB, h BackendHarness) {
+func extendNeverShortens(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
 	o := grab(t, bs[0], "k", longTTL)
-	if err := o.extend(t.Context(), h.brief()); err != nil {
+	if err := o.extend(t.Context(), h.short()); err != nil {
 		t.Errorf("Extend by less than is left: expected no error, seen %v", err)
 	}
-	time.Sleep(h.brief() * 3 / 2)
-	o.undisturbed(t, "after an Extend by less than was left", bs[1])
+	time.Sleep(h.short()*3/2 + h.Granularity)
+	if second, err := acquire(t.Context(), bs[1], "k", longTTL); err == nil {
+		t.Error("after an Extend by less than was left: expected the owner's lock to be held, seen it granted to another")
+		_ = second.release(t.Context())
+	}
 	o.must(t)
 }
 
 // losses are the ways in which a lock is lost to its owner. Each leaves it free; k is the key.
-func losses(t testing.TB, h BackendHarness, s BackendStore, f func(what string, lose func(o *holding), ttl time.Duration)) {
-	f("expired", func(o *holding) { time.Sleep(time.Until(o.sent.Add(h.brief() + h.brief()/4))) }, h.brief())
+func losses(t testing.TB, h Harness, s Store, f func(what string, lose func(o *holding), ttl time.Duration)) {
+	f("expired", func(o *holding) { time.Sleep(time.Until(o.sent.Add(h.short()*5/4 + h.Granularity))) }, h.short())
 	if s.Delete != nil {
 		f("deleted", func(*holding) { s.Delete("k") }, longTTL)
 	}
 }
 
-func extendNeverCreates(t testing.TB, h BackendHarness) {
+func extendNeverCreates(t testing.TB, h Harness) {
 	bs, s := backends(t, h, 2)
 	check := func(what string, lose func(*holding), ttl time.Duration) {
 		o := grab(t, bs[0], "k", ttl)
@@ -95,8 +117,7 @@ func extendNeverCreates(t testing.TB, h BackendHarness) {
 	check("released", func(o *holding) { o.must(t) }, longTTL)
 }
 
-// tellsLoss checks what the old owner of a lock is answered, with and without a new one.
-func tellsLoss(t testing.TB, h BackendHarness, op string, call func(o *holding) error) {
+func extendTellsLoss(t testing.TB, h Harness) {
 	bs, s := backends(t, h, 2)
 	losses(t, h, s, func(what string, lose func(*holding), ttl time.Duration) {
 		for _, taken := range []bool{false, true} {
@@ -107,7 +128,7 @@ func tellsLoss(t testing.TB, h BackendHarness, op string, call func(o *holding) 
 				next, _ = grabWhenFree(t, bs[1], "k", longTTL, patience)
 				what += " and taken by another"
 			}
-			wantKind(t, op+" of a lock that was "+what, call(o), locker.ErrNotHeld)
+			wantKind(t, "Extend of a lock that was "+what, o.extend(t.Context(), h.ttl(h.short()/4)), locker.ErrNotHeld)
 			if taken {
 				_ = next.release(t.Context())
 			}
@@ -118,49 +139,49 @@ func tellsLoss(t testing.TB, h BackendHarness, op string, call func(o *holding) 
 	})
 }
 
-func extendTellsLoss(t testing.TB, h BackendHarness) {
-	tellsLoss(t, h, "Extend", func(o *holding) error { return o.extend(t.Context(), h.brief()/4) })
-}
-
-func releaseTellsLoss(t testing.TB, h BackendHarness) {
-	tellsLoss(t, h, "Release", func(o *holding) error { return o.release(t.Context()) })
-}
-
-func extendSparesTheNext(t testing.TB, h BackendHarness) {
+func earlierOwnersTouchNothing(t testing.TB, h Harness) {
 	bs, s := backends(t, h, 3)
-	losses(t, h, s, func(what string, lose func(*holding), ttl time.Duration) {
-		o := grab(t, bs[0], "k", ttl)
-		lose(o)
-		next, _ := grabWhenFree(t, bs[1], "k", h.brief(), patience)
-		_ = o.extend(t.Context(), longTTL)
-		if err := next.extend(t.Context(), h.brief()); err != nil && next.sure(h.brief()) {
-			t.Errorf("after Extend by the owner of a lock that was %s: expected the next one to have it, seen its Extend fail: %v", what, err)
-		}
-		third, _ := grabWhenFree(t, bs[2], "k", longTTL, h.brief()+patience) // it was not prolonged either
-		third.must(t)
-	})
-}
-
-func releaseSparesTheNext(t testing.TB, h BackendHarness) {
-	bs, s := backends(t, h, 3)
-	check := func(what string, lose func(*holding), ttl time.Duration) {
-		for _, keep := range []time.Duration{0, h.brief() / 4} {
-			o := grab(t, bs[0], "k", ttl)
-			lose(o)
-			next, _ := grabWhenFree(t, bs[1], "k", longTTL, patience)
+	keep := h.ttl(h.short() / 4)
+	calls := []struct {
+		op   string
+		ttl  time.Duration // of the next one's lock
+		call func(o *holding)
+	}{
+		{"Extend", h.short(), func(o *holding) { _ = o.extend(t.Context(), longTTL) }},
+		{"Release", longTTL, func(o *holding) { _ = o.release(t.Context()) }},
+		{"Release with Keep", longTTL, func(o *holding) {
 			_ = o.releaseKeeping(t.Context(), keep)
 			time.Sleep(2 * keep)
-			next.undisturbed(t, "after Release by the owner of a lock that was "+what, bs[2])
-			_ = next.release(t.Context())
+		}},
+	}
+	check := func(what string, lose func(*holding), ttl time.Duration) {
+		for _, c := range calls {
+			o, _ := grabWhenFree(t, bs[0], "k", ttl, patience)
+			lose(o)
+			next, _ := grabWhenFree(t, bs[1], "k", c.ttl, patience)
+			c.call(o)
+			if third, err := acquire(t.Context(), bs[2], "k", longTTL); err == nil && next.sure(c.ttl) {
+				t.Errorf("after %s by the owner of a lock that was %s: expected the next one to have it, seen it granted to another", c.op, what)
+				_ = third.release(t.Context())
+			}
+			if err := next.extend(t.Context(), c.ttl); err != nil && next.sure(c.ttl) {
+				t.Errorf("after %s by the owner of a lock that was %s: expected the next one to have it, seen its Extend fail: %v", c.op, what, err)
+			}
+			if c.ttl == longTTL {
+				_ = next.release(t.Context())
+				continue
+			}
+			third, _ := grabWhenFree(t, bs[2], "k", longTTL, c.ttl+patience) // it was not prolonged either
+			third.must(t)
 		}
 	}
 	losses(t, h, s, check)
 	check("released before", func(o *holding) { o.must(t) }, longTTL)
 }
 
-func releaseIsOneStep(t testing.TB, h BackendHarness) {
+func releaseIsOneStep(t testing.TB, h Harness) {
 	const tries, step = 20, 100 * time.Microsecond
-	const ttl = 20 * time.Millisecond
+	ttl := h.ttl(20 * time.Millisecond)
 	bs, _ := backends(t, h, 2)
 	for i := range tries {
 		o, _ := grabWhenFree(t, bs[0], "k", ttl, patience)
@@ -184,10 +205,10 @@ func releaseIsOneStep(t testing.TB, h BackendHarness) {
 	}
 }
 
-func keepIsForNobody(t testing.TB, h BackendHarness) {
+func keepIsForNobody(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
-	for _, ttl := range []time.Duration{longTTL, h.brief() / 2} { // it may end before the TTL would have, and after
-		keep := h.brief()
+	for _, ttl := range []time.Duration{longTTL, h.ttl(h.short() / 2)} { // it may end before the TTL would have, and after
+		keep := h.short()
 		o := grab(t, bs[0], "k", ttl)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		released := time.Now()
@@ -200,11 +221,11 @@ func keepIsForNobody(t testing.TB, h BackendHarness) {
 		}
 		_ = o.release(ctx) // "done" again is right, as long as it is not done again
 		cancel()
-		next, at := grabWhenFree(t, bs[1], "k", longTTL, keep+2*slack)
+		next, at := grabWhenFree(t, bs[1], "k", longTTL, keep+h.late()+slack)
 		if early := released.Add(keep).Sub(at); early > 0 {
 			t.Errorf("expected the lock to stay taken for %v from Release, seen it granted %v earlier", keep, early)
 		}
-		if late := at.Sub(answered.Add(keep)); late > slack {
+		if late := at.Sub(answered.Add(keep)); late > h.late() {
 			t.Errorf("expected the lock to be free %v after Release, seen it free %v later", keep, late)
 		}
 		next.must(t)

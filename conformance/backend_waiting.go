@@ -2,8 +2,6 @@ package conformance
 
 import (
 	"context"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,7 +10,7 @@ import (
 )
 
 // queuers makes n Backends of a fresh store that are Queuers.
-func queuers(t testing.TB, h BackendHarness, n int) ([]locker.Backend, BackendStore) {
+func queuers(t testing.TB, h Harness, n int) ([]locker.Backend, Store) {
 	t.Helper()
 	bs, s := backends(t, h, n)
 	if _, ok := bs[0].(locker.Queuer); !ok {
@@ -34,10 +32,9 @@ type queued struct {
 }
 
 // queue calls Queue as a Client does.
-func queue(ctx context.Context, b locker.Backend, key string, ttl time.Duration, closing <-chan struct{}) *queued {
+func queue(ctx context.Context, b locker.Backend, key string, ttl time.Duration) *queued {
 	q := &queued{waiting: make(chan struct{}), done: make(chan struct{})}
 	req := request(key, ttl)
-	req.Closing = closing
 	req.Waiting = func(left time.Duration) {
 		q.left.Store(int64(left))
 		if q.calls.Add(1) == 1 {
@@ -80,204 +77,31 @@ func (q *queued) granted(t testing.TB, what string, limit time.Duration) *holdin
 	return q.o
 }
 
-func queueGrantsAtOnce(t testing.TB, h BackendHarness) {
+func queueTellsThatItWaits(t testing.TB, h Harness) {
 	bs, _ := queuers(t, h, 2)
-	for i := range 4 {
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		q := queue(ctx, bs[i%2], "k", longTTL, nil)
-		o := q.granted(t, "Queue of a free lock to be granted", slack)
-		cancel()
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	for _, b := range bs { // behind an owner of the same Backend, and of another
+		q := queue(ctx, bs[0], "k", longTTL)
+		owner := q.granted(t, "Queue of a free lock to be granted", slack)
 		if n := q.calls.Load(); n > 0 {
 			t.Errorf("Queue of a free lock: expected no call of Waiting, seen %d", n)
 		}
-		o.must(t)
-	}
-}
-
-func queueWaits(t testing.TB, h BackendHarness) {
-	bs, _ := queuers(t, h, 2)
-	for i := range bs { // behind an owner of the same Backend, and of another
-		owner := grab(t, bs[0], "k", longTTL)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		q := queue(ctx, bs[i], "k", longTTL, nil)
+		q = queue(ctx, b, "k", longTTL)
 		q.waits(t)
 		time.Sleep(stall)
-		released := time.Now()
 		owner.must(t)
 		o := q.granted(t, "Queue to be granted after the owner's Release", 2*slack)
-		if q.at.Before(released) {
-			t.Errorf("Queue: expected it to wait for the owner's Release, seen it granted %v before", released.Sub(q.at))
-		}
 		if n := q.calls.Load(); n != 1 {
 			t.Errorf("Queue of a held lock: expected one call of Waiting, seen %d", n)
 		}
-		if left := time.Duration(q.left.Load()); left < 0 || left > longTTL+time.Second {
-			t.Errorf("Waiting: expected a remaining time from 0 (not known) to the TTL of %v, seen %v", longTTL, left)
-		}
-		o.undisturbed(t, "after a grant to one who waited", bs[1-i])
+		h.wantRemaining(t, "Waiting", time.Duration(q.left.Load()), longTTL)
 		o.must(t)
-	}
-}
-
-func queueOutlivesTheHolder(t testing.TB, h BackendHarness) {
-	bs, _ := queuers(t, h, 3)
-	first := grab(t, bs[0], "k", h.brief())
-	for i, b := range bs[1:] { // the one who waited dies, too
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		q := queue(ctx, b, "k", h.brief(), nil)
-		o := q.granted(t, "Queue to be granted when the time of an owner who has died is over", h.brief()+2*slack)
-		if end := first.sent.Add(h.brief()); i == 0 && q.at.Before(end) {
-			t.Errorf("Queue: expected nobody to be granted the lock within the owner's TTL, seen it granted %v earlier", end.Sub(q.at))
-		}
-		first = o
-	}
-}
-
-func queueServesInOrder(t testing.TB, h BackendHarness) {
-	if !h.FIFO {
-		t.Skip("the harness does not declare FIFO")
-	}
-	bs, _ := queuers(t, h, 5)
-	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
-	defer cancel()
-	for range 3 {
-		owner := grab(t, bs[0], "k", longTTL)
-		var mu sync.Mutex
-		var order []int
-		var wg sync.WaitGroup
-		for i, b := range bs[1:] {
-			q := queue(ctx, b, "k", longTTL, nil)
-			q.waits(t)
-			wg.Go(func() {
-				<-q.done
-				if q.err != nil {
-					t.Errorf("Queue: expected a grant, seen %v", q.err)
-					return
-				}
-				mu.Lock()
-				order = append(order, i)
-				mu.Unlock()
-				q.o.must(t)
-			})
-		}
-		owner.must(t)
-		wg.Wait()
-		if !slices.IsSorted(order) {
-			t.Fatalf("expected grants in the order of arrival, seen %v", order)
-		}
-	}
-}
-
-func queueEndsWithTheContext(t testing.TB, h BackendHarness) {
-	bs, _ := queuers(t, h, 2)
-	owner := grab(t, bs[0], "k", longTTL)
-	bound, tries := h.milliseconds()
-	for what, want := range map[string]error{"its deadline": locker.ErrHeld, "its cancellation": locker.ErrHeld, "Closing": locker.ErrClosed} {
-		best := time.Hour
-		for n := 0; n < tries && best > bound; n++ {
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
-			closing := make(chan struct{})
-			var ended time.Time
-			switch what {
-			case "its deadline":
-				cancel()
-				ctx, cancel = context.WithTimeout(t.Context(), 2*stall)
-				ended = time.Now().Add(2 * stall)
-			case "its cancellation":
-				time.AfterFunc(2*stall, cancel)
-				ended = time.Now().Add(2 * stall)
-			}
-			q := queue(ctx, bs[1], "k", longTTL, closing)
-			if what == "Closing" {
-				q.waits(t)
-				ended = time.Now()
-				close(closing)
-			}
-			await(t, "Queue to return after "+what, q.done, time.Until(ended)+slack)
-			cancel()
-			best = min(best, q.at.Sub(ended))
-			// A deadline may pass before the store has answered for the first time.
-			if n == 0 && (h.Bubble != nil || q.calls.Load() > 0) {
-				wantKind(t, "Queue after "+what, q.err, want)
-			}
-		}
-		if best > bound {
-			t.Errorf("Queue: expected it to return within milliseconds of %s, seen it return %v later", what, best)
-		}
-	}
-	owner.undisturbed(t, "after others have waited in vain", bs[1])
-	owner.must(t)
-}
-
-func leavingStallsNobody(t testing.TB, h BackendHarness) {
-	const rounds = 30
-	bs, s := queuers(t, h, 3)
-	for i := range rounds {
-		owner, _ := grabWhenFree(t, bs[0], "k", longTTL, patience)
-		// From before the release to after the claim of a lock that was handed over, in steps that are short at first.
-		moment := time.Duration(i-rounds/3) * 100 * time.Microsecond
-		leaving, leave := context.WithCancel(t.Context())
-		staying, cancel := context.WithTimeout(t.Context(), patience)
-		first := queue(leaving, bs[1], "k", longTTL, nil)
-		first.waits(t)
-		second := queue(staying, bs[2], "k", longTTL, nil)
-		second.waits(t)
-		if moment < 0 {
-			leave()
-			time.Sleep(-moment)
-		} else {
-			time.AfterFunc(moment, leave)
-		}
-		owner.must(t)
-		released := time.Now()
-		await(t, "the one who leaves to return", first.done, moment+slack)
-		if first.err == nil {
-			first.o.must(t)
-		}
-		o := second.granted(t, "the one behind to be granted the lock", 2*slack)
-		if late := second.at.Sub(released); late > slack+moment {
-			t.Errorf("expected the lock to go to the one behind soon, seen it there after %v, when the first had left %v after the Release",
-				late, moment)
-		}
-		o.must(t)
-		leave()
-		cancel()
-		if t.Failed() {
-			return
-		}
-	}
-	settled(t, bs[0], "k")
-	if s.Left != nil {
-		nothing(t, s.Left, "after some of those who waited have left", slack)
-	}
-}
-
-func queueSentIsTheStart(t testing.TB, h BackendHarness) {
-	bs, _ := queuers(t, h, 3)
-	for range 3 {
-		owner, _ := grabWhenFree(t, bs[0], "k", longTTL, patience)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		q := queue(ctx, bs[1], "k", h.brief(), nil)
-		q.waits(t)
-		time.Sleep(h.brief() / 2)
-		owner.must(t)
-		o := q.granted(t, "Queue to be granted after the owner's Release", 2*slack)
-		cancel()
-		if ahead := o.sent.Sub(q.at); ahead > 0 {
-			t.Errorf("Sent: expected a time before Queue returned, seen one %v after it", ahead)
-		}
-		next, at := grabWhenFree(t, bs[2], "k", longTTL, h.brief()+slack)
-		if early := o.sent.Add(h.brief()).Sub(at); early > 0 {
-			t.Errorf("expected nobody to be granted the lock for %v from Sent, seen it granted %v earlier", h.brief(), early)
-		}
-		next.must(t)
 	}
 }
 
 // notifiers makes n Backends of a fresh store that are Notifiers.
-func notifiers(t testing.TB, h BackendHarness, n int) ([]locker.Backend, BackendStore) {
+func notifiers(t testing.TB, h Harness, n int) ([]locker.Backend, Store) {
 	t.Helper()
 	bs, s := backends(t, h, n)
 	if _, ok := bs[0].(locker.Queuer); ok {
@@ -299,7 +123,7 @@ func woken(t testing.TB, what string, calls *atomic.Int32, n int32) {
 	}
 }
 
-func notifyTells(t testing.TB, h BackendHarness) {
+func notifyTells(t testing.TB, h Harness) {
 	bs, _ := notifiers(t, h, 2)
 	for i := range 4 {
 		owner := grab(t, bs[i%2], "k", longTTL)
@@ -316,7 +140,7 @@ func notifyTells(t testing.TB, h BackendHarness) {
 	}
 }
 
-func notifyStops(t testing.TB, h BackendHarness) {
+func notifyStops(t testing.TB, h Harness) {
 	bs, _ := notifiers(t, h, 1)
 	var calls, others atomic.Int32
 	_, stop := bs[0].(locker.Notifier).Notify("k", func() { calls.Add(1) })
@@ -333,24 +157,5 @@ func notifyStops(t testing.TB, h BackendHarness) {
 	stop()
 	if n := calls.Load() - before; n > 1 {
 		t.Errorf("expected at most one call of wake after stop, seen %d", n)
-	}
-}
-
-func lostMessagesDelay(t testing.TB, h BackendHarness) {
-	bs, s := queuers(t, h, 2)
-	if s.LoseMessages == nil {
-		t.Skip("the harness has no LoseMessages")
-	}
-	for _, deaf := range []bool{false, true} { // first in peace, so that connections are there
-		if deaf {
-			defer failing(t, s.LoseMessages)()
-		}
-		owner, _ := grabWhenFree(t, bs[0], "k", longTTL, patience)
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		q := queue(ctx, bs[1], "k", longTTL, nil)
-		q.waits(t)
-		owner.must(t)
-		q.granted(t, "Queue to be granted after the owner's Release, messages lost", patience).must(t)
-		cancel()
 	}
 }

@@ -2,8 +2,9 @@
 // of drivers, backends and lockers inside and outside this repository, and needs nothing but the standard library.
 //
 //   - [RunDriver]: a drivers.Driver, on a real Redis.
-//   - [RunBackend]: a locker.Backend by itself, method by method.
-//   - [RunLocker]: a locker.Locker, such as a Client of that backend, with or without middleware.
+//   - [RunLocker]: a locker.Locker, such as a locker.Client of a backend, with or without middleware.
+//   - [RunBackend]: a locker.Backend. It runs RunLocker over a Client of the backend, and adds what only a backend by itself
+//     can break.
 //   - [RunQuorum]: a locker.Locker over several independent nodes, of which a minority may fail.
 //
 // A suite is a list of properties; each is a subtest named after it, and when it fails, it prints the rule that was

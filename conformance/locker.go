@@ -1,77 +1,24 @@
 package conformance
 
-import (
-	"testing"
-
-	"github.com/golocker/locker"
-)
-
-// LockerHarness says how to build the locker under test.
-type LockerHarness struct {
-	// Store makes an empty store of locks. Required; called once per property, in the property's bubble if there is one.
-	// What the Lockers of the store do not close themselves, it closes by t.Cleanup.
-	Store func(t testing.TB) LockerStore
-
-	// Bubble runs each property in virtual time: testing/synctest.Test, for stores that live in the test's process
-	// and speak to nothing outside it. nil: the properties run in real time, in parallel.
-	Bubble func(t *testing.T, f func(t *testing.T))
-
-	// Unfenced declares that the backend issues no fencing tokens: each lease's must then be 0.
-	Unfenced bool
-
-	// FIFO declares that a lock goes to the client that began to wait for it first. false skips the property that checks it.
-	FIFO bool
-
-	// Retries declares that a call may repeat what has failed (middleware/retry does), so that a lease is counted from a
-	// request that was sent later than the first. true skips the property that knows of one request only.
-	Retries bool
-}
-
-// LockerStore is one store of locks, as several processes share it.
-type LockerStore struct {
-	// Client makes a Locker of the store that is as independent of the others as another process would be. Required. The
-	// suite closes it if it has an io.Closer.
-	Client func() locker.Locker
-
-	// Delete removes what the store keeps under key, behind the back of its holder. nil skips the properties that
-	// need it.
-	Delete func(key string)
-
-	// Foreign puts something under key that is not a lock: of another type, or without an expiry. nil skips the property
-	// that needs it.
-	Foreign func(key string)
-
-	// Hang makes the store stop answering until resume is called; requests made meanwhile may be executed after it, as on
-	// a stopped process. nil skips the properties that need it.
-	Hang func() (resume func())
-
-	// Restart ends the store as a crash does, and starts it again with what it promises to keep over that. Locks may be lost,
-	// fencing tokens not. nil skips the property that needs it.
-	Restart func()
-
-	// Left lists what the store keeps: locks, places of those who wait, and whatever else it has made for them. Not counters,
-	// which may stay, nor what marks an attempt as undone for as long as its TTL. A store of several nodes lists them all.
-	// nil skips the property that needs it.
-	Left func() []string
-}
+import "testing"
 
 // RunLocker checks a Locker (a backend under a [locker.Client], with whatever middleware around it) against the rules at
 // [locker.Locker], [locker.Lease] and [locker.Backend], one subtest per property.
-func RunLocker(t *testing.T, h LockerHarness) {
+func RunLocker(t *testing.T, h Harness) {
 	if h.Store == nil {
-		t.Fatal("conformance: LockerHarness needs Store")
+		t.Fatal("conformance: Harness needs Store")
 	}
 	run(t, h, h.Bubble, lockerProperties)
 }
 
-var lockerProperties = []property[LockerHarness]{
+var lockerProperties = []property[Harness]{
 	{
 		"MutualExclusion", "A lock has at most one holder at a time, over all clients of the store.",
 		"Two holders at once is the one thing that a lock is there to prevent.", mutualExclusion,
 	},
 	{
-		"TryLockHeld", "TryLock of a held lock fails at once with ErrHeld and nothing else, also for the client that holds it.",
-		"Callers skip or wait when they are told held; told anything else they give up, or take the lock for theirs.", tryLockHeld,
+		"TryLockHeld", "TryLock of a held lock fails at once with ErrHeld and nothing else, also for the client that holds it, and leaves the lock alone; a HeldError knows a remaining time within the TTL.",
+		"Callers skip or wait when they are told held; told anything else they give up, or take the lock for theirs; with a wild remaining time, they sleep too long.", tryLockHeld,
 	},
 	{
 		"LeaseDescribesItself", "A lease knows its key, has an owner token of its own, is open and valid.",
@@ -90,24 +37,24 @@ var lockerProperties = []property[LockerHarness]{
 		"A waiter that is not served hangs its program; one that is served early is a second holder.", waiterIsServed,
 	},
 	{
-		"FenceGrows", "Every acquisition of a key has a greater fencing token than all before it, over all clients.",
+		"FenceGrows", "Every acquisition of a key has a greater fencing token than all before it, over all clients; 0 if Unfenced is declared.",
 		"The resource refuses tokens smaller than it has seen: a holder with a small one is turned away, a stale one with a great one let in.", fenceGrows,
 	},
 	{
-		"FenceIsUnique", "No token is given twice, whatever becomes of other attempts: cancelled, unanswered, in vain.",
-		"A token that is given back, or counted in two places, makes a stale holder look like the new one to the resource.", fenceIsUniqueToLeases,
+		"FenceIsUnique", "No token is given twice, whatever becomes of other attempts: cancelled, unanswered, in vain, their replies lost.",
+		"A token that is given back, or counted in two places, makes a stale holder look like the new one to the resource.", fenceIsUnique,
 	},
 	{
 		"FenceOutlivesTheLock", "Tokens go on growing after a lock has expired, was deleted, or was kept for a while.",
-		"A counter that goes with its lock starts again just when a stale holder is about: its token is the next one's.", fenceOutlivesTheLease,
+		"A counter that goes with its lock starts again just when a stale holder is about: its token is the next one's.", fenceOutlivesTheLock,
 	},
 	{
 		"FenceSurvivesRestart", "Tokens go on growing after a restart that keeps what the store promises to keep, whatever becomes of the locks.",
-		"Holders outlive the store they locked at: started anew, it gives their tokens, which the resource knows, to others.", fenceSurvivesRestartToo,
+		"Holders outlive the store they locked at: started anew, it gives their tokens, which the resource knows, to others.", fenceSurvivesRestart,
 	},
 	{
 		"NothingIsLeft", "Of locks that were unlocked, or whose time is over, and of who waited for them, the store keeps nothing but counters.",
-		"Keys come from data: what stays for each that was ever locked fills the store.", nothingIsLeftOfLeases,
+		"Keys come from data: what stays for each that was ever locked fills the store.", nothingIsLeft,
 	},
 	{
 		"BadInputIsRefused", "A TTL out of range, an empty or an oversized key fails with ErrInvalid, and changes nothing.",
@@ -115,8 +62,8 @@ var lockerProperties = []property[LockerHarness]{
 	},
 
 	{
-		"ExpiryFrees", "A lease that is not renewed ends after its TTL without anybody's doing.",
-		"A holder that has crashed must not keep the others out for ever.", expiryFrees,
+		"ExpiryFrees", "A lock whose lease is not renewed is free after the TTL without anybody's doing, for TryLock and for Lock that waits.",
+		"A holder that has crashed releases nothing and tells nobody: it must not keep the others out for ever.", expiryFrees,
 	},
 	{
 		"UntilIsConservative", "Nobody else gets the lock before Until.",
@@ -131,7 +78,7 @@ var lockerProperties = []property[LockerHarness]{
 		"Work that takes longer than the TTL would lose its lock in the middle; renewal that does not stop keeps it for ever.", renewalKeeps,
 	},
 	{
-		"ExtendKeeps", "Extend prolongs a lease, at the store too.",
+		"ExtendKeeps", "Extend prolongs a lease, at the store too: nobody else gets the lock before the new Until, and then it is free.",
 		"The caller goes on working because Extend said yes.", extendKeeps,
 	},
 	{
@@ -139,7 +86,7 @@ var lockerProperties = []property[LockerHarness]{
 		"A stale holder that takes the next one's lock for its own is a second holder.", extendSparesSuccessor,
 	},
 	{
-		"UnlockSparesSuccessor", "Unlock of a lease that has ended fails with ErrNotHeld and does not touch the next holder's.",
+		"UnlockSparesSuccessor", "Unlock of a lease that has ended fails with ErrNotHeld, whether there is a next holder or not, and does not touch that one's.",
 		"A slow holder that deletes the next one's lock lets a third in: DEL without comparing is how most home-made locks fail.", unlockSparesSuccessor,
 	},
 	{
@@ -156,11 +103,11 @@ var lockerProperties = []property[LockerHarness]{
 		"Who has left must not become a holder that nobody knows of.", endedContext,
 	},
 	{
-		"ContextEndsWaiting", "Waiting ends with the context; the error matches the context's and ErrHeld.",
+		"ContextEndsWaiting", "Waiting ends within milliseconds of the context's end, leaving nothing; the error matches the context's and ErrHeld.",
 		"The caller tells a busy lock from a broken store, and its own end from both, by the error.", contextEndsWaiting,
 	},
 	{
-		"CancelledAttemptsLeaveNothing", "Attempts whose context ended at any moment leave no lock behind.",
+		"CancelledAttemptsLeaveNothing", "Attempts of Lock and TryLock whose context ended at any moment leave no lock behind.",
 		"A lock that was taken for somebody who has left keeps everybody out for a whole TTL.", cancelledAttemptsLeaveNothing,
 	},
 	{
@@ -172,7 +119,7 @@ var lockerProperties = []property[LockerHarness]{
 		"Counted from the answer, the holder works on for as long as the answer took, while the next one has the lock.", latencyCounts,
 	},
 	{
-		"HungStoreIsBounded", "Calls return soon after their context's end although the store does not answer, with ErrUnavailable; a held lease ends in time; afterwards no lock is left.",
+		"HungStoreIsBounded", "Calls return soon after their context's end although the store does not answer, with ErrUnavailable; a held lease ends in time; afterwards no lock is left, however late the attempts are executed.",
 		"A store that hangs must not hang its users, nor make them believe that they still hold, or that somebody else does.", hungStoreIsBounded,
 	},
 	{
@@ -184,8 +131,12 @@ var lockerProperties = []property[LockerHarness]{
 		"Who relies on order to bound its waiting waits longer than it was promised.", servedInOrder,
 	},
 	{
-		"LeavingWaiterStallsNobody", "A waiter whose context ends at any moment neither keeps the lock nor loses it: who waits behind it gets the lock as soon.",
+		"LeavingWaiterStallsNobody", "A waiter whose context ends at any moment leaves neither a lock nor a place: who waits behind it gets the lock as soon.",
 		"A lock that is handed to somebody who has left stalls all who wait behind.", leavingWaiterStallsNobody,
+	},
+	{
+		"LostMessagesDelay", "Lock whose messages are lost gets the lock nevertheless, later.",
+		"Messages are at most once: one that is lost would hang its waiter, and those behind it.", lostMessagesDelay,
 	},
 	{
 		"MinHoldKeeps", "After Unlock the lock stays taken, by nobody, until MinHold is over, and then is free, for those who wait too.",
@@ -196,11 +147,11 @@ var lockerProperties = []property[LockerHarness]{
 		"Work that hangs would keep its lock for ever.", maxHoldEnds,
 	},
 	{
-		"ForeignKeyIsRefused", "What is under a key and is not a lock is not waited for: Lock and TryLock fail at once with ErrForeignKey.",
-		"Nobody ever releases it: Lock would wait for ever, and nobody would be told why.", foreignKeyIsRefused,
+		"ForeignKeyIsRefused", "What is under a key and is not a lock is left alone and not waited for: Lock and TryLock fail at once with ErrForeignKey.",
+		"Nobody ever releases it: Lock would wait for ever, and nobody would be told why. Deleting it is deleting somebody's data.", foreignKeyIsRefused,
 	},
 	{
-		"CloseEndsWaiting", "Close of a client ends its waiting calls with ErrClosed, and later ones too.",
+		"CloseEndsWaiting", "Close of a client ends its waiting calls within milliseconds, with ErrClosed, and later ones too, and leaves the lock alone.",
 		"A program that shuts down would hang in its waiting calls.", closeEndsWaiting,
 	},
 	{

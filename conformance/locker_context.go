@@ -10,7 +10,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-func endedContext(t testing.TB, h LockerHarness) {
+func endedContext(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 1)
 	cancelled, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -46,40 +46,50 @@ func within(t testing.TB, what string, limit time.Duration, call func() error) e
 	}
 }
 
-func contextEndsWaiting(t testing.TB, h LockerHarness) {
+func contextEndsWaiting(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
 	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
-	waited := short(h) / 2 // long enough for the store to have said that it is held
+	waited := h.short() / 2 // long enough for the store to have said that it is held
+	bound, tries := h.milliseconds()
 	for _, want := range []error{context.DeadlineExceeded, context.Canceled} {
-		ctx, cancel := context.WithTimeout(t.Context(), waited)
-		if errors.Is(want, context.Canceled) {
-			ctx, cancel = context.WithCancel(t.Context())
-			time.AfterFunc(waited, cancel)
+		best := time.Hour
+		for n := 0; n < tries && best > bound; n++ {
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), waited)
+			if errors.Is(want, context.Canceled) {
+				cancel()
+				ctx, cancel = endingAfter(t, waited)
+			}
+			const what = "Lock of a held lock until the context ends"
+			err := within(t, what, waited, func() error {
+				_, err := ls[1].Lock(ctx, "k", locker.TTL(longTTL))
+				return err
+			})
+			cancel()
+			best = min(best, time.Since(start)-waited)
+			wantError(t, what, err, want, locker.ErrHeld)
 		}
-		const what = "Lock of a held lock until the context ends"
-		err := within(t, what, waited, func() error {
-			_, err := ls[1].Lock(ctx, "k", locker.TTL(longTTL))
-			return err
-		})
-		cancel()
-		wantError(t, what, err, want, locker.ErrHeld)
+		if best > bound {
+			t.Errorf("Lock of a held lock: expected it to return within milliseconds of its context's end, seen it return %v later", best)
+		}
 	}
 	unlock(t, holder)
 	lease, _ := acquireWhenFree(t, ls[1], "k") // the store may take a moment to see that nobody waits any more
 	unlock(t, lease)
 }
 
-func cancelledAttemptsLeaveNothing(t testing.TB, h LockerHarness) {
+func cancelledAttemptsLeaveNothing(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
 	// One after another, so that each finds the lock free: what an earlier one left behind stops all that follow.
 	for i := range 200 {
+		call := []func(context.Context, string, ...locker.Option) (locker.Lease, error){ls[0].Lock, ls[1].Lock, ls[0].TryLock, ls[1].TryLock}[i%4]
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Duration(i*i/20)*time.Microsecond, cancel) // before, while and after the attempt is under way
-		lease, err := ls[i%2].Lock(ctx, "k", locker.TTL(longTTL))
+		lease, err := call(ctx, "k", locker.TTL(longTTL))
 		if err == nil {
 			unlock(t, lease)
-		} else if !errors.Is(err, context.Canceled) {
-			t.Errorf("Lock with a context that is cancelled: expected a lease or a match of context.Canceled, seen %v", err)
+		} else if tried := i%4 > 1; !errors.Is(err, context.Canceled) && !(tried && errors.Is(err, locker.ErrHeld)) { // see below
+			t.Errorf("Lock or TryLock with a context that is cancelled: expected a lease or a match of context.Canceled, seen %v", err)
 		}
 		cancel()
 	}
@@ -87,7 +97,7 @@ func cancelledAttemptsLeaveNothing(t testing.TB, h LockerHarness) {
 	unlock(t, lease)
 }
 
-func unlockIgnoresEndedContext(t testing.TB, h LockerHarness) {
+func unlockIgnoresEndedContext(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
 	ctx, cancel := context.WithCancel(t.Context())
 	lease, err := ls[0].Lock(ctx, "k", locker.TTL(longTTL))
@@ -104,7 +114,7 @@ func unlockIgnoresEndedContext(t testing.TB, h LockerHarness) {
 	unlock(t, lock(t, ls[1], "k", locker.TTL(longTTL)))
 }
 
-func hungStoreIsBounded(t testing.TB, h LockerHarness) {
+func hungStoreIsBounded(t testing.TB, h Harness) {
 	ls, s := clients(t, h, 2)
 	if s.Hang == nil {
 		t.Skip("the harness has no Hang")
@@ -112,14 +122,8 @@ func hungStoreIsBounded(t testing.TB, h LockerHarness) {
 	const limit = 100 * time.Millisecond
 	unlock(t, lock(t, ls[0], "other", locker.TTL(longTTL))) // so that connections exist
 	long := lock(t, ls[0], "long", locker.TTL(longTTL))
-	brief := lock(t, ls[1], "short", locker.TTL(short(h)))
-	resume := s.Hang()
-	resumed := false
-	defer func() {
-		if !resumed {
-			resume()
-		}
-	}()
+	brief := lock(t, ls[1], "short", locker.TTL(h.short()))
+	resume := failing(t, s.Hang)
 	bounded := func(what string, limit time.Duration, call func(context.Context) error) {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -137,14 +141,14 @@ func hungStoreIsBounded(t testing.TB, h LockerHarness) {
 	})
 	bounded("Extend", limit, long.Extend)
 	bounded("Unlock", 250*time.Millisecond, long.Unlock)
-	await(t, "the lease that cannot be renewed to end", brief.Done(), short(h)+slack)
+	await(t, "the lease that cannot be renewed to end", brief.Done(), h.short()+slack)
 	if err := brief.Err(); !errors.Is(err, locker.ErrLost) {
 		t.Errorf("Err: expected a match of ErrLost, seen %v", err)
 	}
 	resume()
-	resumed = true
-	for _, key := range []string{"k", "long", "short"} {
-		ctx, cancel := context.WithTimeout(t.Context(), recovery)
+	for _, key := range []string{"k", "long", "short", "k"} {
+		time.Sleep(stall) // what is still on its way arrives, and finds the lock free
+		ctx, cancel := context.WithTimeout(t.Context(), recovery+h.short()+h.Granularity)
 		lease, err := lockPatiently(ctx, ls[0], key)
 		cancel()
 		if err != nil {
@@ -165,24 +169,33 @@ func lockPatiently(ctx context.Context, l locker.Locker, key string) (locker.Lea
 	}
 }
 
-func closeEndsWaiting(t testing.TB, h LockerHarness) {
-	ls, _ := clients(t, h, 2)
-	closer, ok := locker.As[io.Closer](ls[1])
-	if !ok {
-		t.Skip("the Locker has no Close")
-	}
+func closeEndsWaiting(t testing.TB, h Harness) {
+	bound, tries := h.milliseconds()
+	ls, _ := clients(t, h, 1+tries)
 	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 	defer cancel()
-	w := wait(ctx, ls[1], "k")
-	w.settle()
-	if err := closer.Close(); err != nil {
-		t.Errorf("Close: expected no error, seen %v", err)
+	best := time.Hour
+	for n := 1; n <= tries && best > bound; n++ {
+		closer, ok := locker.As[io.Closer](ls[n])
+		if !ok {
+			t.Skip("the Locker has no Close")
+		}
+		w := wait(ctx, ls[n], "k")
+		w.settle()
+		start := time.Now()
+		if err := closer.Close(); err != nil {
+			t.Errorf("Close: expected no error, seen %v", err)
+		}
+		await(t, "Lock to return when its client is closed", w.done, slack)
+		best = min(best, w.at.Sub(start))
+		wantError(t, "Lock while its client is closed", w.err, locker.ErrClosed)
+		_, err := ls[n].TryLock(ctx, "k")
+		wantError(t, "TryLock after Close", err, locker.ErrClosed)
 	}
-	await(t, "Lock to return when its client is closed", w.done, slack)
-	wantError(t, "Lock while its client is closed", w.err, locker.ErrClosed)
-	_, err := ls[1].TryLock(ctx, "k")
-	wantError(t, "TryLock after Close", err, locker.ErrClosed)
+	if best > bound {
+		t.Errorf("Lock: expected it to return within milliseconds of Close, seen it return %v later", best)
+	}
 	unlock(t, holder)
 	unlock(t, lock(t, ls[0], "k", locker.TTL(longTTL)))
 }

@@ -11,7 +11,7 @@ import (
 )
 
 // inspectors makes n clients whose store can be looked into, or skips the property.
-func inspectors(t testing.TB, h LockerHarness, n int) ([]locker.Locker, locker.Inspector) {
+func inspectors(t testing.TB, h Harness, n int) ([]locker.Locker, locker.Inspector) {
 	t.Helper()
 	ls, _ := clients(t, h, n)
 	i, ok := locker.As[locker.Inspector](ls[0])
@@ -37,21 +37,21 @@ func inspect(t testing.TB, i locker.Inspector, key string, want locker.LockState
 	return seen
 }
 
-func inspectionTells(t testing.TB, h LockerHarness) {
+func inspectionTells(t testing.TB, h Harness) {
 	ls, i := inspectors(t, h, 2)
 	if seen := inspect(t, i, "k", locker.LockFree); seen.Owner != "" || seen.Remaining != 0 || seen.Waiting != 0 {
 		t.Errorf("expected nothing to be known of a free lock, seen %+v", seen)
 	}
 	start := time.Now()
-	holder := lock(t, ls[1], "k", locker.TTL(longTTL), locker.MinHold(short(h)))
-	keptUntil := time.Now().Add(short(h))
+	holder := lock(t, ls[1], "k", locker.TTL(longTTL), locker.MinHold(h.short()))
+	keptUntil := time.Now().Add(h.short())
 	seen := inspect(t, i, "k", locker.LockHeld)
 	switch elapsed := time.Since(start); {
 	case seen.Owner == "" || !strings.HasPrefix(holder.Token(), seen.Owner):
 		t.Error("expected the beginning of the owner's token, seen something else, or nothing")
 	case len(seen.Owner) > len(holder.Token())/2:
 		t.Errorf("expected too little of the owner's token to act as the owner, seen %d of %d characters", len(seen.Owner), len(holder.Token()))
-	case seen.Remaining <= 0 || seen.Remaining > longTTL:
+	case seen.Remaining <= 0 || seen.Remaining > longTTL+h.Granularity:
 		t.Errorf("Remaining: expected up to the TTL of %v, seen %v", longTTL, seen.Remaining)
 	case seen.Fence != holder.Fence():
 		t.Errorf("Fence: expected the lease's, %d, seen %d", holder.Fence(), seen.Fence)
@@ -68,17 +68,15 @@ func inspectionTells(t testing.TB, h LockerHarness) {
 		t.Errorf("Inspect of a lock that remains for %v: expected less to remain after %v, seen %v", seen.Remaining, patience, again.Remaining)
 	}
 	unlock(t, holder)
-	if time.Until(keptUntil) > short(h)/2 {
-		if seen := inspect(t, i, "k", locker.LockKept); seen.Remaining > short(h) {
-			t.Errorf("Remaining of a lock that is kept by MinHold: expected up to %v, seen %v", short(h), seen.Remaining)
-		}
+	if time.Until(keptUntil) > h.short()/2 {
+		h.wantRemaining(t, "Inspect of a lock that is kept by MinHold", inspect(t, i, "k", locker.LockKept).Remaining, h.short())
 	}
 	next, _ := acquireWhenFree(t, ls[1], "k")
 	unlock(t, next)
 	inspect(t, i, "k", locker.LockFree)
 }
 
-func forceReleaseTakes(t testing.TB, h LockerHarness) {
+func forceReleaseTakes(t testing.TB, h Harness) {
 	ls, i := inspectors(t, h, 3)
 	force := func(what, owner string, want ...error) locker.Inspection {
 		t.Helper()

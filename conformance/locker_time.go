@@ -38,31 +38,56 @@ func acquireWhenFree(t testing.TB, l locker.Locker, key string, opts ...locker.O
 	return nil, time.Time{}
 }
 
-func expiryFrees(t testing.TB, h LockerHarness) {
-	ls, _ := clients(t, h, 2)
-	lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
-	start := time.Now()
-	lease, at := acquireWhenFree(t, ls[1], "k")
-	if d := at.Sub(start); d > short(h)+slack {
-		t.Errorf("expected the lock to be free after %v, seen after %v", short(h), d)
+func expiryFrees(t testing.TB, h Harness) {
+	ls, _ := clients(t, h, 3)
+	for _, l := range ls[:2] { // the client that had it, too
+		start := time.Now()
+		lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
+		lease, at := acquireWhenFree(t, l, "k")
+		if late := at.Sub(start.Add(h.short())); late > h.late() {
+			t.Errorf("expected the lock to be free after %v, seen it free %v later", h.short(), late)
+		}
+		unlock(t, lease)
 	}
-	unlock(t, lease)
+	lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
+	for _, l := range ls[1:] { // the one who waited dies, too
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		w := wait(ctx, l, "k", locker.TTL(h.short()), locker.NoRenewal())
+		await(t, "the lock to go to who waits when its holder's time is over", w.done, h.short()+h.late()+slack)
+		cancel()
+		if w.err != nil {
+			t.Fatalf("Lock of a lock whose holder has died: expected a lease, seen %v", w.err)
+		}
+	}
 }
 
-func untilIsConservative(t testing.TB, h LockerHarness) {
+func untilIsConservative(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
-	for range 2 {
-		first := lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
+	for _, waits := range []bool{false, true} {
+		first := lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
 		until := first.Until()
-		second, at := acquireWhenFree(t, ls[1], "k")
+		var second locker.Lease
+		var at time.Time
+		if waits {
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			w := wait(ctx, ls[1], "k")
+			<-w.done
+			cancel()
+			if w.err != nil {
+				t.Fatalf("Lock of a lock that ends: expected a lease, seen %v", w.err)
+			}
+			second, at = w.lease, w.at
+		} else {
+			second, at = acquireWhenFree(t, ls[1], "k")
+		}
 		if at.Before(until) {
-			t.Errorf("expected nobody to get the lock before Until, seen it %v earlier", until.Sub(at))
+			t.Errorf("expected nobody to get the lock before Until, seen it %v earlier (by a waiter: %v)", until.Sub(at), waits)
 		}
 		unlock(t, second)
 	}
 }
 
-func latencyCounts(t testing.TB, h LockerHarness) {
+func latencyCounts(t testing.TB, h Harness) {
 	if h.Retries {
 		t.Skip("the harness declares Retries")
 	}
@@ -71,7 +96,7 @@ func latencyCounts(t testing.TB, h LockerHarness) {
 		t.Skip("the harness has no Hang")
 	}
 	unlock(t, lock(t, ls[0], "other", locker.TTL(longTTL))) // so that connections exist
-	ttl := short(h)
+	ttl := h.short()
 	for _, delay := range []time.Duration{ttl / 4, ttl * 3 / 2} {
 		resumed := make(chan struct{})
 		resume := s.Hang()
@@ -95,10 +120,10 @@ func latencyCounts(t testing.TB, h LockerHarness) {
 	}
 }
 
-func doneBeforeUntil(t testing.TB, h LockerHarness) {
+func doneBeforeUntil(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 1)
-	lease := lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
-	await(t, "Done to be closed", lease.Done(), short(h)+slack)
+	lease := lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
+	await(t, "Done to be closed", lease.Done(), h.short()+slack)
 	// Real machines stall: a timer that fires late is not the locker's fault, a lease without one is.
 	late := time.Since(lease.Until())
 	if h.Bubble == nil {
@@ -115,22 +140,22 @@ func doneBeforeUntil(t testing.TB, h LockerHarness) {
 	}
 }
 
-func renewalKeeps(t testing.TB, h LockerHarness) {
+func renewalKeeps(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
-	lease := lock(t, ls[0], "k", locker.TTL(short(h)))
-	many := 10
+	lease := lock(t, ls[0], "k", locker.TTL(h.short()))
+	many := 15
 	if h.Bubble == nil {
 		many = 3 // seconds
 	}
-	for start := time.Now(); time.Since(start) < time.Duration(many)*short(h); time.Sleep(short(h) / 20) {
+	for start := time.Now(); time.Since(start) < time.Duration(many)*h.short(); time.Sleep(h.short() / 20) {
 		wantHeld(t, ls[1], "k")
 		if err := lease.Err(); err != nil {
 			t.Fatalf("expected the lease to last, seen %v after %v", err, time.Since(start))
 		}
 	}
 	unlock(t, lease)
-	next := lock(t, ls[1], "k", locker.TTL(short(h)), locker.NoRenewal())
-	await(t, "the end of the next lease, which nobody renews", next.Done(), short(h)+slack)
+	next := lock(t, ls[1], "k", locker.TTL(h.short()), locker.NoRenewal())
+	await(t, "the end of the next lease, which nobody renews", next.Done(), h.short()+slack)
 	if err := lease.Err(); !errors.Is(err, locker.ErrUnlocked) || errors.Is(err, locker.ErrLost) {
 		t.Errorf("Err of a lease that was unlocked, when its TTL is over: expected ErrUnlocked, seen %v", err)
 	}
@@ -138,11 +163,11 @@ func renewalKeeps(t testing.TB, h LockerHarness) {
 	unlock(t, third)
 }
 
-func extendKeeps(t testing.TB, h LockerHarness) {
+func extendKeeps(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
-	lease := lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
+	lease := lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
 	for range 4 {
-		time.Sleep(short(h) / 2)
+		time.Sleep(h.short() / 2)
 		before := lease.Until()
 		if err := lease.Extend(t.Context()); err != nil {
 			t.Fatalf("Extend of a held lock: expected no error, seen %v", err)
@@ -152,14 +177,18 @@ func extendKeeps(t testing.TB, h LockerHarness) {
 		}
 		wantHeld(t, ls[1], "k")
 	}
-	unlock(t, lease)
+	next, at := acquireWhenFree(t, ls[1], "k")
+	if early := lease.Until().Sub(at); early > 0 {
+		t.Errorf("expected nobody to get the lock before the extended Until, seen it %v earlier", early)
+	}
+	unlock(t, next)
 }
 
 // successor lets a lease on k end and gives it to another client.
-func successor(t testing.TB, h LockerHarness) (stale locker.Lease, check func()) {
+func successor(t testing.TB, h Harness) (stale locker.Lease, check func()) {
 	t.Helper()
 	ls, _ := clients(t, h, 2)
-	stale = lock(t, ls[0], "k", locker.TTL(short(h)), locker.NoRenewal())
+	stale = lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
 	next, _ := acquireWhenFree(t, ls[1], "k")
 	return stale, func() {
 		t.Helper()
@@ -173,19 +202,22 @@ func successor(t testing.TB, h LockerHarness) (stale locker.Lease, check func())
 	}
 }
 
-func extendSparesSuccessor(t testing.TB, h LockerHarness) {
+func extendSparesSuccessor(t testing.TB, h Harness) {
 	stale, check := successor(t, h)
 	wantError(t, "Extend of a lease that has ended", stale.Extend(t.Context()), locker.ErrLost)
 	check()
 }
 
-func unlockSparesSuccessor(t testing.TB, h LockerHarness) {
+func unlockSparesSuccessor(t testing.TB, h Harness) {
 	stale, check := successor(t, h)
 	wantError(t, "Unlock of a lease that has ended", stale.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
 	check()
+	stale, check = successor(t, h)
+	check() // and nobody has the lock any more
+	wantError(t, "Unlock of a lease that has ended, of a free lock", stale.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
 }
 
-func doubleUnlock(t testing.TB, h LockerHarness) {
+func doubleUnlock(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
 	lease := lock(t, ls[0], "k", locker.TTL(longTTL))
 	unlock(t, lease)
@@ -197,17 +229,17 @@ func doubleUnlock(t testing.TB, h LockerHarness) {
 	unlock(t, next)
 }
 
-func lossIsNoticed(t testing.TB, h LockerHarness) {
+func lossIsNoticed(t testing.TB, h Harness) {
 	ls, s := clients(t, h, 2)
 	if s.Delete == nil {
 		t.Skip("the harness has no Delete")
 	}
-	limit := short(h)
+	limit := h.short()
 	if h.Bubble == nil {
 		limit += slack
 	}
 	for _, taken := range []bool{false, true} {
-		lease := lock(t, ls[0], "k", locker.TTL(short(h)))
+		lease := lock(t, ls[0], "k", locker.TTL(h.short()))
 		s.Delete("k")
 		var thief locker.Lease
 		if taken {

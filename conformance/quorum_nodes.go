@@ -24,12 +24,12 @@ type quorum struct {
 func newQuorum(t testing.TB, h QuorumHarness, n int) *quorum {
 	t.Helper()
 	q := &quorum{QuorumHarness: h}
-	q.ls, _ = clients(t, LockerHarness{Store: func(t testing.TB) LockerStore {
+	q.ls, _ = clients(t, Harness{Store: func(t testing.TB) Store {
 		q.QuorumStore = h.Store(t)
 		if q.Client == nil || len(q.Nodes) < 3 || !q.all(func(n QuorumNode) bool { return n.Locked != nil }) {
 			t.Fatal("conformance: QuorumStore needs Client and three Nodes, and each of them Locked")
 		}
-		return LockerStore{Client: q.Client}
+		return Store{Client: q.Client}
 	}}, n)
 	q.minority = (len(q.Nodes) - 1) / 2
 	if q.Budget == 0 {
@@ -136,7 +136,7 @@ func (q *quorum) promptly() time.Duration {
 	return slack
 }
 
-func (q *quorum) short() time.Duration { return short(LockerHarness{Bubble: q.Bubble}) }
+func (q *quorum) short() time.Duration { return Harness{Bubble: q.Bubble}.short() }
 
 // calm is how long nothing has to happen for it to be certain that nothing will.
 const calm = 100 * time.Millisecond

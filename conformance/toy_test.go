@@ -29,15 +29,17 @@ type toy struct {
 	husks   map[string]bool // what is left of locks, by key
 	extends map[string]int  // by token
 
-	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining                      bool
-	lateIgnored, cancelIgnored, hungIgnored, checksThenSets, ignoresContext, late, gated, breaks, retries                  bool
-	shortens, setsEnd, extendCreates, extendAny, extendsShort, createsSecretly, prolongsOthers                             bool
-	releaseAny, deletesSecretly, neverFrees, ignoresKeep, keepsOwner, releaseLeaves, giveUpRelease, twoSteps, expiresLater bool
-	foreignHeld, foreignGone, staysOpen                                                                                    bool
-	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews           bool
-	neverTells, neverLive, neverStops                                                                                      bool
-	tellsTokens, forcesAny, forcesNothing, seesHeldOnly                                                                    bool
-	remembersHeld, sweeps, tires, undoesWithinTTL, leavesHusks, fenceWraps, fenceGivenBack, fenceInMemory, keepsShort      bool
+	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining                             bool
+	lateIgnored, cancelIgnored, hungIgnored, checksThenSets, ignoresContext, late, gated, breaks, retries                         bool
+	shortens, setsEnd, extendCreates, extendAny, extendsShort, createsSecretly, revivesSecretly, expiredIsFault, prolongsOthers   bool
+	releaseAny, deletesSecretly, neverFrees, ignoresKeep, keepsOwner, releaseLeaves, giveUpRelease, twoSteps, expiresLater        bool
+	foreignHeld, foreignGone, staysOpen                                                                                           bool
+	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews                  bool
+	neverTells, neverLive, neverStops                                                                                             bool
+	tellsTokens, forcesAny, forcesNothing, seesHeldOnly                                                                           bool
+	remembersHeld, sweeps, tires, undoesWithinTTL, leavesHusks, leavesKept, fenceWraps, fenceGivenBack, fenceInMemory, keepsShort bool
+
+	seconds bool // it counts in whole seconds, rounded up; no flaw
 
 	ttl                               func(time.Duration) time.Duration
 	acquireErr, extendErr, releaseErr func(error) error
@@ -48,6 +50,7 @@ type toyLock struct {
 	fence   uint64
 	expires time.Time
 	foreign bool
+	kept    bool // by nobody
 }
 
 func newToy() *toy {
@@ -141,6 +144,8 @@ func (s *toy) request(ctx context.Context, do func() (locker.Grant, error), undo
 	s.lose = s.lose && down
 	if down {
 		s.outages++
+	} else if s.outages <= 5 {
+		s.outages = 0
 	}
 	down = down || s.breaks && s.outages > 5
 	s.mu.Unlock()
@@ -242,6 +247,15 @@ func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 	return g, err
 }
 
+// after is when a lock ends that is set for d.
+func (s *toy) after(d time.Duration) time.Time {
+	end := time.Now().Add(d)
+	if whole := end.Truncate(time.Second); s.seconds && whole.Before(end) {
+		return whole.Add(time.Second)
+	}
+	return end
+}
+
 // check says whether take would find the lock free.
 func (s *toy) check(req locker.Request) error {
 	switch l, ok := s.held(req.Key); {
@@ -287,7 +301,7 @@ func (s *toy) take(req locker.Request) (locker.Grant, error) {
 	if s.expiresLater {
 		ttl = time.Hour
 	}
-	s.locks[req.Key] = toyLock{req.Token, s.fence, time.Now().Add(ttl), false}
+	s.locks[req.Key] = toyLock{req.Token, s.fence, s.after(ttl), false, false}
 	return locker.Grant{Fence: s.fence}, nil
 }
 
@@ -306,7 +320,7 @@ func (s *toy) Extend(ctx context.Context, req locker.Request) error {
 		l, ok := s.held(req.Key)
 		s.extends[req.Token]++
 		switch {
-		case s.tires && s.extends[req.Token] > 15: // five TTLs, for who renews three times in each
+		case s.tires && s.extends[req.Token] > 30: // ten TTLs, for who renews three times in each
 			return locker.Grant{}, locker.ErrUnavailable
 		case ok && l.token == req.Token || ok && s.extendAny || !ok && s.extendCreates:
 		case ok && s.prolongsOthers && l.token != "":
@@ -314,12 +328,15 @@ func (s *toy) Extend(ctx context.Context, req locker.Request) error {
 			s.locks[req.Key] = l
 			return locker.Grant{}, locker.ErrNotHeld
 		default:
-			if !ok && s.createsSecretly {
-				s.locks[req.Key] = toyLock{req.Token, req.Fence, time.Now().Add(req.TTL), false}
+			if s.expiredIsFault && !ok && l.token == req.Token {
+				return locker.Grant{}, locker.ErrUnavailable
+			}
+			if !ok && (s.createsSecretly || s.revivesSecretly && l.token == req.Token) {
+				s.locks[req.Key] = toyLock{req.Token, req.Fence, time.Now().Add(req.TTL), false, false}
 			}
 			return locker.Grant{}, locker.ErrNotHeld
 		}
-		end := time.Now().Add(req.TTL)
+		end := s.after(req.TTL)
 		switch {
 		case s.shortens:
 			end = time.Now().Add(req.TTL / 4)
@@ -331,7 +348,7 @@ func (s *toy) Extend(ctx context.Context, req locker.Request) error {
 				end = l.expires
 			}
 		}
-		s.locks[req.Key] = toyLock{req.Token, l.fence, end, false}
+		s.locks[req.Key] = toyLock{req.Token, l.fence, end, false, false}
 		return locker.Grant{}, nil
 	}, nil)
 	if err != nil && s.extendErr != nil {
@@ -356,6 +373,8 @@ func (s *toy) Release(ctx context.Context, req locker.Request) error {
 }
 
 func (s *toy) release(ctx context.Context, req locker.Request) error {
+	answers := false
+	s.with(func() { answers = s.hung == nil })
 	own := func() (locker.Grant, error) {
 		if l, ok := s.held(req.Key); s.deletesSecretly && ok && l.token != req.Token && l.token != "" {
 			delete(s.locks, req.Key)
@@ -367,17 +386,20 @@ func (s *toy) release(ctx context.Context, req locker.Request) error {
 	}
 	free := func() (locker.Grant, error) {
 		switch l := s.locks[req.Key]; {
-		case s.releaseLeaves && ctx.Err() != nil:
+		case s.releaseLeaves && answers && ctx.Err() != nil:
 			return locker.Grant{}, silent
 		case req.Keep > 0 && s.keepsOwner:
-			l.expires = time.Now().Add(req.Keep)
+			l.expires, l.kept = time.Now().Add(req.Keep), true
 			s.locks[req.Key] = l
 		case req.Keep > 0 && !s.ignoresKeep:
 			keep := req.Keep
 			if s.keepsShort {
 				keep = keep * 8 / 10
 			}
-			s.locks[req.Key] = toyLock{"", l.fence, time.Now().Add(keep), false}
+			s.locks[req.Key] = toyLock{"", l.fence, s.after(keep), false, true}
+			if s.leavesKept {
+				s.husks[req.Key] = true
+			}
 		case !s.neverFrees:
 			delete(s.locks, req.Key)
 			if s.leavesHusks {
@@ -488,6 +510,9 @@ func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant,
 			}
 			return g, nil
 		}
+		if s.queueLate && waited > 0 && ctx.Err() != nil {
+			time.Sleep(time.Second)
+		}
 		if !isHeld {
 			b.leave(req)
 			if err == silent && waited > 0 {
@@ -573,7 +598,7 @@ func (s *toy) Inspect(_ context.Context, key string) (locker.Inspection, error) 
 	switch {
 	case !ok:
 		return locker.Inspection{State: locker.LockFree}, nil
-	case l.token == "" && !s.seesHeldOnly:
+	case l.kept && !s.seesHeldOnly:
 		return locker.Inspection{State: locker.LockKept, Remaining: time.Until(l.expires)}, nil
 	}
 	i := locker.Inspection{State: locker.LockHeld, Owner: l.token, Remaining: time.Until(l.expires), Fence: s.fence}
@@ -592,6 +617,7 @@ func (s *toy) ForceRelease(ctx context.Context, key, owner string) (locker.Inspe
 	}
 	if !s.forcesNothing {
 		delete(s.locks, key)
+		s.tell(key)
 	}
 	return i, nil
 }

@@ -5,6 +5,8 @@ package drivers
 // are kept apart then: they share no batch, do not wait for each other, and are not refused for each other's failures. In
 // return there are more calls of Do at the same time, up to four for every sixteen slots in use.
 //
+// Waiters over such a driver poll: it must not be a [Subscriber], which says why.
+//
 // A driver that wraps one must be one as well, or a server that is down takes the locks on all others with it.
 type Spread interface {
 	Driver

@@ -2,9 +2,14 @@ package drivers
 
 import "context"
 
-// Subscriber is what a [Driver] also is if its client can receive published messages. Waiters are woken by them; over
-// a driver that is no Subscriber they poll, and everything else works alike. A driver of a Redis Cluster must not be one:
-// there a script learns only how many subscribers its own node has.
+// Subscriber is an optional interface that may be implemented by a [Driver] whose client can receive published messages.
+// If not, waiters poll, and everything else works alike.
+//
+// A driver that is [Spread] must not implement Subscriber. Its channels are those of SUBSCRIBE and PUBLISH, which a Redis
+// Cluster broadcasts to all of its servers, while a script learns only how many subscribers its own server has. Sharded
+// channels (SSUBSCRIBE and SPUBLISH, Redis 7) do not have that flaw. They will be an optional interface of their own,
+// because a subscription to them belongs to one server, which the slot of the channel decides: see
+// docs/adr/0029-sharded-channels-are-an-interface-of-their-own.md.
 //
 // The rules are checked by conformance.RunDriver. [Gate.Subscribe] keeps those that have nothing to do with the client.
 type Subscriber interface {

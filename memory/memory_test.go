@@ -9,7 +9,6 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -81,22 +80,5 @@ func TestCrashedHoldersLeaveNothing(t *testing.T) {
 		if n := memory.Len(b); n > 300 {
 			t.Errorf("%d of 10,000 expired locks are still stored", n)
 		}
-	})
-}
-
-func TestConformance(t *testing.T) {
-	store := func(testing.TB) conformance.LockerStore {
-		b := memory.NewBackend()
-		return conformance.LockerStore{
-			Client: func() locker.Locker { return locker.NewClient(b) },
-			Delete: func(key string) { memory.Delete(b, key) },
-			Left:   func() []string { return memory.Left(b) },
-		}
-	}
-	t.Run("virtual time", func(t *testing.T) {
-		conformance.RunLocker(t, conformance.LockerHarness{Store: store, Bubble: virtual.Test})
-	})
-	t.Run("real time", func(t *testing.T) {
-		conformance.RunLocker(t, conformance.LockerHarness{Store: store})
 	})
 }

@@ -8,22 +8,9 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
-
-// First come, first served: what the other conformance test does not ask for.
-func TestConformanceInOrder(t *testing.T) {
-	conformance.RunLocker(t, conformance.LockerHarness{
-		Bubble: virtual.Test,
-		FIFO:   true,
-		Store: func(testing.TB) conformance.LockerStore {
-			b := memory.NewBackend()
-			return conformance.LockerStore{Client: func() locker.Locker { return locker.NewClient(b) }}
-		},
-	})
-}
 
 // queue begins to wait in b and returns when the call waits, or has ended.
 func queue(ctx context.Context, b *memory.Backend, req locker.Request) <-chan error {

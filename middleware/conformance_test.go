@@ -114,14 +114,14 @@ func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute fun
 }
 
 // simulated makes stores of n simulated nodes that share a network.
-func simulated(n int, open func(ds []drivers.Driver) locker.Locker) func(t testing.TB) conformance.LockerStore {
-	return func(testing.TB) conformance.LockerStore {
+func simulated(n int, open func(ds []drivers.Driver) locker.Locker) func(t testing.TB) conformance.Store {
+	return func(testing.TB) conformance.Store {
 		var w switchable
 		var nodes []*simnode.Node
 		for range n {
 			nodes = append(nodes, simnode.New())
 		}
-		return conformance.LockerStore{
+		return conformance.Store{
 			Client: func() locker.Locker {
 				var ds []drivers.Driver
 				for _, node := range nodes {
@@ -156,9 +156,9 @@ func openRedlock(ds []drivers.Driver) locker.Locker {
 }
 
 // conform runs the suite over a store whose clients have the middlewares around them.
-func conform(t *testing.T, order []int, h conformance.LockerHarness) {
+func conform(t *testing.T, order []int, h conformance.Harness) {
 	store := h.Store
-	h.Store = func(t testing.TB) conformance.LockerStore {
+	h.Store = func(t testing.TB) conformance.Store {
 		s := store(t)
 		client := s.Client
 		s.Client = func() locker.Locker { return wrap(client(), order) }
@@ -169,10 +169,10 @@ func conform(t *testing.T, order []int, h conformance.LockerHarness) {
 }
 
 func TestConformance(t *testing.T) {
-	stores := map[string]conformance.LockerHarness{
-		"memory": {FIFO: true, Store: func(testing.TB) conformance.LockerStore {
+	stores := map[string]conformance.Harness{
+		"memory": {FIFO: true, Store: func(testing.TB) conformance.Store {
 			b := memory.NewBackend()
-			return conformance.LockerStore{Client: func() locker.Locker { return locker.NewClient(b) }}
+			return conformance.Store{Client: func() locker.Locker { return locker.NewClient(b) }}
 		}},
 		"single":  {FIFO: true, Store: simulated(1, openSingle)},
 		"redlock": {Store: simulated(3, openRedlock)},
@@ -189,9 +189,9 @@ func TestConformanceOnARealServer(t *testing.T) {
 	t.Parallel()
 	order := orders()[0]
 	t.Run(name(order, "single"), func(t *testing.T) {
-		conform(t, order, conformance.LockerHarness{FIFO: true, Store: func(t testing.TB) conformance.LockerStore {
+		conform(t, order, conformance.Harness{FIFO: true, Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
-			return conformance.LockerStore{
+			return conformance.Store{
 				Client: func() locker.Locker {
 					d, err := drivers.Open(t.Context(), "goredis", drivers.Config{Network: "tcp", Addr: s.Addr()})
 					if err != nil {

@@ -14,13 +14,13 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// The backend without its Client, in virtual time, also over nodes of which a minority is dead.
+// The backend, under a Client and without one, in virtual time, also over nodes of which a minority is dead.
 func TestBackendConformance(t *testing.T) {
 	for _, tt := range []struct{ nodes, dead int }{{1, 0}, {3, 0}, {5, 2}} {
 		t.Run(fmt.Sprintf("%d nodes, %d dead", tt.nodes, tt.dead), func(t *testing.T) {
-			conformance.RunBackend(t, conformance.BackendHarness{
+			conformance.RunBackend(t, conformance.Harness{
 				Bubble: virtual.Test,
-				Store:  func(t testing.TB) conformance.BackendStore { return simulated(t, tt.nodes, tt.dead) },
+				Store:  func(t testing.TB) conformance.Store { return simulated(t, tt.nodes, tt.dead) },
 			})
 		})
 	}
@@ -39,7 +39,7 @@ func leftOn(nodes []*simnode.Node) func() []string {
 }
 
 // simulated is a store of nodes of which the first are dead, with a wire to each.
-func simulated(t testing.TB, n, dead int) conformance.BackendStore {
+func simulated(t testing.TB, n, dead int) conformance.Store {
 	nodes, wires := make([]*simnode.Node, n), make([]simnode.Wire, n)
 	for i := range nodes {
 		nodes[i] = simnode.New()
@@ -56,7 +56,7 @@ func simulated(t testing.TB, n, dead int) conformance.BackendStore {
 			}
 		}
 	}
-	store := conformance.BackendStore{
+	store := conformance.Store{
 		Open: func() locker.Backend {
 			ds := make([]drivers.Driver, n)
 			for i := range ds {

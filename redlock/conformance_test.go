@@ -20,19 +20,20 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d nodes, %s", n, driver), func(t *testing.T) {
-				conformance.RunLocker(t, conformance.LockerHarness{Store: func(t testing.TB) conformance.LockerStore {
+				conformance.RunLocker(t, conformance.Harness{Store: func(t testing.TB) conformance.Store {
 					c := startCluster(t, n)
-					return conformance.LockerStore{
+					return conformance.Store{
 						Client: func() locker.Locker { return c.client(t, driver) },
 						Delete: func(key string) {
 							for _, s := range c {
 								s.Cmd(t, "DEL", redlock.DefaultPrefix+key)
 							}
 						},
-						Foreign: func(key string) {
+						Foreign: func(key string) func() bool {
 							for _, s := range c {
 								s.Cmd(t, "SET", redlock.DefaultPrefix+key, "for ever")
 							}
+							return nil
 						},
 						Hang: func() func() {
 							for _, s := range c {

@@ -26,19 +26,19 @@ func swallowed(ctx context.Context, _ []drivers.Command, _ func() []drivers.Repl
 	return nil, io.EOF
 }
 
-// The suite in virtual time, over nodes of which a minority is out of order.
+// The suite in virtual time, over nodes of which a minority is out of order. TestBackendConformance has the other numbers.
 func TestConformanceInVirtualTime(t *testing.T) {
 	for _, tt := range []struct{ nodes, dead, hung int }{
-		{1, 0, 0}, {2, 0, 0}, {3, 0, 0}, {4, 0, 0}, {5, 0, 0}, {3, 1, 0}, {3, 0, 1}, {5, 2, 0}, {5, 0, 2}, {5, 1, 1},
+		{2, 0, 0}, {4, 0, 0}, {5, 0, 0}, {3, 1, 0}, {3, 0, 1}, {5, 0, 2}, {5, 1, 1},
 	} {
 		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
-			conformance.RunLocker(t, conformance.LockerHarness{Bubble: virtual.Test, Store: func(t testing.TB) conformance.LockerStore {
+			conformance.RunLocker(t, conformance.Harness{Bubble: virtual.Test, Store: func(t testing.TB) conformance.Store {
 				var w simnode.Wire
 				nodes := make([]*simnode.Node, tt.nodes)
 				for i := range nodes {
 					nodes[i] = simnode.New()
 				}
-				store := conformance.LockerStore{
+				store := conformance.Store{
 					Client: func() locker.Locker {
 						ds := make([]drivers.Driver, tt.nodes)
 						for i, n := range nodes {
@@ -65,10 +65,11 @@ func TestConformanceInVirtualTime(t *testing.T) {
 					Left: leftOn(nodes),
 				}
 				if tt.dead+tt.hung == 0 { // else a minority finds that it is no lock, and nobody has a quorum
-					store.Foreign = func(key string) {
+					store.Foreign = func(key string) func() bool {
 						for _, n := range nodes {
 							n.Foreign(redlock.DefaultPrefix + key)
 						}
+						return nil
 					}
 				}
 				return store

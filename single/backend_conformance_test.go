@@ -35,13 +35,13 @@ func backend(d drivers.Driver, fifo bool) locker.Backend {
 func conformVirtually(t *testing.T, wrap func(drivers.Driver) drivers.Driver) {
 	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
 		t.Run(name, func(t *testing.T) {
-			conformance.RunBackend(t, conformance.BackendHarness{
+			conformance.RunBackend(t, conformance.Harness{
 				Bubble: virtual.Test, FIFO: fifo,
-				Store: func(testing.TB) conformance.BackendStore {
+				Store: func(testing.TB) conformance.Store {
 					var wire simnode.Wire
 					n := simnode.New()
 					n.Deliver = wire.Messages
-					return conformance.BackendStore{
+					return conformance.Store{
 						Open:         func() locker.Backend { return backend(wrap(n.Driver(wire.Deliver)), fifo) },
 						Delete:       func(key string) { n.Delete(single.DefaultPrefix + key) },
 						Foreign:      func(key string) func() bool { return n.Foreign(single.DefaultPrefix + key) },
@@ -76,18 +76,13 @@ func TestBackendConformanceSpread(t *testing.T) {
 func TestBackendConformance(t *testing.T) {
 	t.Parallel()
 	build := opened("redigo")
-	conformance.RunBackend(t, conformance.BackendHarness{FIFO: true, Store: func(t testing.TB) conformance.BackendStore {
+	conformance.RunBackend(t, conformance.Harness{FIFO: true, Store: func(t testing.TB) conformance.Store {
 		s := redistest.Start(t)
 		p := fault.New(t, s.Addr())
-		return conformance.BackendStore{
-			Open:   func() locker.Backend { return backend(build(t, p.Addr()), true) },
-			Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
-			Foreign: func(key string) func() bool {
-				s.Cmd(t, "RPUSH", single.DefaultPrefix+key, "somebody's")
-				return func() bool {
-					return s.Cmd(t, "LLEN", single.DefaultPrefix+key) == int64(1) && s.Cmd(t, "TTL", single.DefaultPrefix+key) == int64(-1)
-				}
-			},
+		return conformance.Store{
+			Open:    func() locker.Backend { return backend(build(t, p.Addr()), true) },
+			Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+			Foreign: foreign(t, s),
 			Hang: func() func() {
 				s.Pause()
 				return s.Resume

@@ -21,14 +21,14 @@ func TestConformanceWithoutQueue(t *testing.T) {
 }
 
 func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, fifo bool) {
-	conformance.RunLocker(t, conformance.LockerHarness{
+	conformance.RunLocker(t, conformance.Harness{
 		FIFO: fifo,
-		Store: func(t testing.TB) conformance.LockerStore {
+		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
-			return conformance.LockerStore{
+			return conformance.Store{
 				Client:  func() locker.Locker { return single.New(build(t, s.Addr()), single.Name(s.Addr()), single.FIFO(fifo)) },
 				Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
-				Foreign: func(key string) { s.Cmd(t, "SET", single.DefaultPrefix+key, "for ever") },
+				Foreign: foreign(t, s),
 				Hang: func() func() {
 					s.Pause()
 					return s.Resume
@@ -43,10 +43,10 @@ func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver,
 // Clients with different drivers on one server exclude each other.
 func TestConformanceOverMixedDrivers(t *testing.T) {
 	names := drivers.Names()
-	conformance.RunLocker(t, conformance.LockerHarness{FIFO: true, Store: func(t testing.TB) conformance.LockerStore {
+	conformance.RunLocker(t, conformance.Harness{FIFO: true, Store: func(t testing.TB) conformance.Store {
 		s := redistest.Start(t)
 		n := 0
-		return conformance.LockerStore{
+		return conformance.Store{
 			Client: func() locker.Locker {
 				n++
 				return single.New(opened(names[n%len(names)])(t, s.Addr()))
@@ -55,6 +55,15 @@ func TestConformanceOverMixedDrivers(t *testing.T) {
 			Left:   left(t, s),
 		}
 	}})
+}
+
+// foreign makes something of another type that has no expiry.
+func foreign(t testing.TB, s *redistest.Server) func(key string) (intact func() bool) {
+	return func(key string) func() bool {
+		key = single.DefaultPrefix + key
+		s.Cmd(t, "RPUSH", key, "somebody's")
+		return func() bool { return s.Cmd(t, "LLEN", key) == int64(1) && s.Cmd(t, "TTL", key) == int64(-1) }
+	}
 }
 
 // left lists what should not be there when nobody holds a lock or waits for one.

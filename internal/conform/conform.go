@@ -53,7 +53,7 @@ func Main(d Deployment) {
 	n := make(chan int, 1)
 	n <- 0
 	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: suite, F: func(t *testing.T) {
-		conformance.RunLocker(t, conformance.LockerHarness{FIFO: d.FIFO, Store: func(t testing.TB) conformance.LockerStore {
+		conformance.RunLocker(t, conformance.Harness{FIFO: d.FIFO, Store: func(t testing.TB) conformance.Store {
 			store := <-n + 1
 			n <- store
 			return d.store(t, store)
@@ -62,8 +62,8 @@ func Main(d Deployment) {
 }
 
 // store has no Left: to list what is left is to scan all keys of servers that are in use, again and again.
-func (d Deployment) store(t testing.TB, n int) conformance.LockerStore {
-	return conformance.LockerStore{
+func (d Deployment) store(t testing.TB, n int) conformance.Store {
+	return conformance.Store{
 		Client: func() locker.Locker {
 			l, err := d.Open(n)
 			if err != nil {

@@ -44,13 +44,13 @@ func (f *forgetful) lose(key string) {
 func TestConformance(t *testing.T) {
 	for _, s := range []setup{setups[0], setups[3], setups[4]} { // nothing, metrics, all
 		t.Run(s.name, func(t *testing.T) {
-			conformance.RunLocker(t, conformance.LockerHarness{
+			conformance.RunLocker(t, conformance.Harness{
 				Bubble: virtual.Test,
 				FIFO:   true,
-				Store: func(testing.TB) conformance.LockerStore {
+				Store: func(testing.TB) conformance.Store {
 					store := &forgetful{Backend: memory.NewBackend()}
 					middleware := tracing.New(s.opts()...)
-					return conformance.LockerStore{
+					return conformance.Store{
 						Client: func() locker.Locker { return middleware(locker.NewClient(store)) },
 						Delete: store.lose,
 					}

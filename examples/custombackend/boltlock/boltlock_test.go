@@ -123,33 +123,16 @@ func (s store) left() (left []string) {
 
 // The suite checks single attempts. It runs in virtual time, because the backend waits for no other process.
 func TestBackend(t *testing.T) {
-	conformance.RunBackend(t, conformance.BackendHarness{
+	conformance.RunBackend(t, conformance.Harness{
 		Bubble: synctest.Test,
-		Store: func(t testing.TB) conformance.BackendStore {
+		Store: func(t testing.TB) conformance.Store {
 			s := newStore(t)
-			return conformance.BackendStore{
+			return conformance.Store{
 				Open:    func() locker.Backend { return boltlock.NewBackend(s.path) },
 				Delete:  s.delete,
 				Foreign: s.foreign,
 				Hang:    s.hang,
 				Down:    s.down,
-				Restart: s.restart,
-				Left:    s.left,
-			}
-		},
-	})
-}
-
-// The suite checks the backend under a Client.
-func TestLocker(t *testing.T) {
-	conformance.RunLocker(t, conformance.LockerHarness{
-		Bubble: synctest.Test,
-		Store: func(t testing.TB) conformance.LockerStore {
-			s := newStore(t)
-			return conformance.LockerStore{
-				Client:  func() locker.Locker { return boltlock.New(s.path) },
-				Delete:  s.delete,
-				Hang:    s.hang,
 				Restart: s.restart,
 				Left:    s.left,
 			}
