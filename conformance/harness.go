@@ -150,6 +150,15 @@ func (h Harness) short() time.Duration {
 // late is how late a lock may be free, or passed on, when its time is over.
 func (h Harness) late() time.Duration { return slack + h.Granularity }
 
+// drift is by how much the clock of a store may be ahead after d. In real time it is another clock, and may be adjusted
+// meanwhile; a store must not count on it, but leases allow for more (1 % and 2 ms).
+func (h Harness) drift(d time.Duration) time.Duration {
+	if h.Bubble != nil {
+		return 0
+	}
+	return d / 1000
+}
+
 // milliseconds is how late "within milliseconds" may be. In real time the best of several tries counts.
 func (h Harness) milliseconds() (late time.Duration, tries int) {
 	if h.Bubble != nil {
