@@ -44,6 +44,11 @@
 //	retry_on_held  true or false: whether TryLock asks again while the lock is held
 //	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name    for rediss and redlocks
 //
+// # Other backends
+//
+// memory, redis and redlock are registered by this package. A program that imports another backend's package can name that in the
+// same three ways, by the scheme that the package registers: see [Register].
+//
 // # Files
 //
 // [Load] reads YAML (so JSON too). Relative paths in it are relative to the working directory. Anchors, aliases and merge

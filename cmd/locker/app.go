@@ -29,9 +29,9 @@ type app struct {
 	quiet   bool
 	noColor bool
 
-	started bool            // the command line was understood: what fails from now on is no usage error
-	opened  []locker.Locker // to be closed when all is said
-	used    *config.Config  // where the locks are; nil: no servers were asked
+	started bool           // the command line was understood: what fails from now on is no usage error
+	opened  []io.Closer    // to be closed when all is said
+	used    *config.Config // where the locks are; nil: no servers were asked
 }
 
 // main runs the command line and returns the exit code. Commands report what went wrong by returning an error; only here
@@ -45,8 +45,8 @@ func (a *app) main(ctx context.Context, args []string) int {
 		err = &exitError{code: exitUsage, err: err, next: "see " + cmd.CommandPath() + " --help"}
 	}
 	code := a.report(err)
-	for _, l := range a.opened { // which waits for silent servers: nobody has to wait with it for the error, nor unable to interrupt
-		closeLocker(l)
+	for _, c := range a.opened { // which waits for silent servers: nobody has to wait with it for the error, nor unable to interrupt
+		_ = c.Close()
 	}
 	return code
 }
@@ -217,18 +217,12 @@ func (a *app) config() (*config.Config, error) {
 	return c, nil
 }
 
-// open returns the Locker that c describes. Close it with [closeLocker], or leave it to main, in opened.
-func (a *app) open(ctx context.Context, c *config.Config, opts ...locker.Option) (locker.Locker, error) {
+// open returns the Locker that c describes. Close it, or leave that to main, in opened.
+func (a *app) open(ctx context.Context, c *config.Config, opts ...locker.Option) (*config.Opened, error) {
 	l, err := c.Open(ctx, opts...)
 	if err != nil {
 		return nil, &exitError{exitConfig, err, "locker config check looks at the rest"}
 	}
 	a.used = c
 	return l, nil
-}
-
-func closeLocker(l locker.Locker) {
-	if c, ok := locker.As[io.Closer](l); ok {
-		_ = c.Close()
-	}
 }

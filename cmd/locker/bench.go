@@ -127,16 +127,12 @@ func (b *bench) key(i int) string { return fmt.Sprintf("%s%d", b.id, i) }
 func (b *bench) driver(ctx context.Context, c *config.Config, name string, p *progress) (benchResult, error) {
 	r := benchResult{Driver: name}
 	var ls []locker.Locker
-	defer func() {
-		for _, l := range ls {
-			closeLocker(l)
-		}
-	}()
 	for range benchClients {
 		l, err := b.app.open(ctx, c, locker.TTL(10*time.Second))
 		if err != nil {
 			return r, err
 		}
+		defer func() { _ = l.Close() }()
 		ls = append(ls, l)
 	}
 	for i := range 20 { // connections are made, and servers learn the scripts

@@ -64,7 +64,7 @@ func (a *app) configCheck(ctx context.Context) error {
 		return &exitError{exitConfig, err, ""}
 	}
 	_ = d.Close()
-	warning := tooFew(c)
+	warning := tooFew(d)
 	if a.json {
 		answer := map[string]any{"ok": true, "url": c.String()}
 		if warning != "" {
@@ -95,9 +95,9 @@ func (a *app) configPrint() error {
 }
 
 // tooFew says whether a Redlock has fewer nodes than make sense, or one too many.
-func tooFew(c *config.Config) string {
-	switch n := len(c.Redlock.Nodes); {
-	case c.Backend != "redlock" || n > 2 && n%2 == 1:
+func tooFew(d *config.Deployment) string {
+	switch n := len(d.Servers); {
+	case !d.Redlock || n > 2 && n%2 == 1:
 		return ""
 	case n == 1:
 		return "redlock.nodes: one node tolerates no failure: use three or five"

@@ -126,7 +126,7 @@ func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefi
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // what a Redlock has to say of its nodes, each of the many clients would say
 	of := func(store int) string { return fmt.Sprintf("%s%d:", prefix, store) }
 	conform.Main(conform.Deployment{
-		FIFO: !d.Redlock && (c.Redis.FIFO == nil || *c.Redis.FIFO),
+		FIFO: d.FIFO,
 		Open: func(store int) (locker.Locker, error) { return under(c, of(store)).Open(ctx) },
 		Delete: func(store int, key string) error {
 			return eachServer(d, func(s config.Server) error {

@@ -107,7 +107,7 @@ func (a *app) deployment(ctx context.Context) (*config.Deployment, error) {
 		return nil, &exitError{exitConfig, err, "locker config check looks at the rest"}
 	}
 	if len(d.Servers) == 0 {
-		return nil, &exitError{exitConfig, errors.New("locks in memory have no server"), "name a Redis"}
+		return nil, &exitError{exitConfig, fmt.Errorf("locks in %s have no Redis server", c.Backend), "name a Redis"}
 	}
 	return d, nil
 }

@@ -53,12 +53,12 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	h := &holder{app: a, opts: o, store: c.Backend, signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1)}
 	signal.Notify(h.signals, append(heeded(), unix.SIGPIPE)...) // SIGPIPE: a note that nobody reads is no reason to end
 	defer signal.Stop(h.signals)
-	if c.Backend == "memory" {
-		a.note("a lock in memory excludes nobody outside of this process")
-	}
 	l, err := a.open(ctx, c)
 	if err != nil {
 		return err
+	}
+	if l.InProcess() {
+		a.note("a lock in %s excludes nobody outside of this process", c.Backend)
 	}
 	a.opened = append(a.opened, l)
 	if err := h.acquire(ctx, l); err != nil {

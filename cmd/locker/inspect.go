@@ -60,14 +60,15 @@ func (a *app) inspector(ctx context.Context) (locker.Inspector, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.Backend == "memory" {
-		return nil, &exitError{exitConfig, errors.New("locks in memory are those of another process"), "name the Redis that they are on"}
-	}
 	l, err := a.open(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	a.opened = append(a.opened, l)
+	if l.InProcess() {
+		err := fmt.Errorf("locks in %s are those of another process", c.Backend)
+		return nil, &exitError{exitConfig, err, "name the Redis that they are on"}
+	}
 	i, ok := locker.As[locker.Inspector](l)
 	if !ok {
 		return nil, errors.New("these locks cannot be looked into")

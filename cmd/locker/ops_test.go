@@ -39,7 +39,7 @@ func heldBy(t *testing.T, url, key string) locker.Lease {
 	t.Helper()
 	l, err := config.Open(t.Context(), url)
 	require.NoError(t, err)
-	t.Cleanup(func() { closeLocker(l) })
+	t.Cleanup(func() { _ = l.Close() })
 	lease, err := l.Lock(t.Context(), key, locker.TTL(time.Minute))
 	require.NoError(t, err)
 	return lease
@@ -269,7 +269,7 @@ func TestDevWithoutRedis(t *testing.T) {
 	url := strings.TrimPrefix(strings.TrimSpace(p.out.String()), "export LOCKER_URL=")
 	l, err := config.Open(t.Context(), url)
 	require.NoError(t, err)
-	defer closeLocker(l)
+	defer l.Close()
 	_, err = l.Lock(t.Context(), "k", locker.TTL(time.Second), locker.NoRenewal())
 	require.NoError(t, err)
 	lease, err := l.Lock(t.Context(), "k")

@@ -49,7 +49,7 @@ func TestSignalAndLockAtOnce(t *testing.T) {
 			s, url := server(t)
 			l, err := config.Open(t.Context(), url)
 			require.NoError(t, err)
-			defer closeLocker(l)
+			defer l.Close()
 			lease, err := l.Lock(t.Context(), "k")
 			require.NoError(t, err)
 			p := run(t, url, "run", "-k", "k", "--", "sh", "-c", "echo >started")
@@ -70,7 +70,7 @@ func TestSignalAndLockAtOnce(t *testing.T) {
 func TestNoStartAfterTheEndHasBegun(t *testing.T) {
 	l, err := config.Open(t.Context(), "memory:?prefix="+t.Name())
 	require.NoError(t, err)
-	defer closeLocker(l)
+	defer l.Close()
 	for name, sig := range endings {
 		lease, err := l.TryLock(t.Context(), "k")
 		require.NoError(t, err)
