@@ -113,6 +113,47 @@ func TestABackendFromOutside(t *testing.T) {
 	}
 }
 
+// patient is a store that notes how patient its waiters are.
+type patient struct {
+	*memory.Backend
+	seen *time.Duration
+}
+
+func (p patient) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	*p.seen = req.Patience
+	return p.Backend.Queue(ctx, req)
+}
+
+var patience time.Duration
+
+func init() {
+	config.Register("xpatient", config.Backend[struct{}]{
+		Open: func(context.Context, *struct{}, string) (*locker.Client, error) {
+			return locker.NewClient(patient{memory.NewBackend(), &patience}), nil
+		},
+	})
+}
+
+func TestWhichPatienceWins(t *testing.T) {
+	of := func(l locker.Locker, opts ...locker.Option) time.Duration {
+		assert.NoError(t, lock(t, l, "k", opts...).Unlock(t.Context()))
+		return patience
+	}
+	program := locker.Patience(time.Second)
+	assert.Equal(t, locker.DefaultPatience, of(open(t, "xpatient:")))
+	assert.Equal(t, time.Second, of(open(t, "xpatient:", program)))
+	assert.Equal(t, 2*time.Second, of(open(t, "xpatient:?patience=2s", program)), "the configuration over the program's default")
+	assert.Equal(t, 3*time.Second, of(open(t, "xpatient:?patience=2s", program), locker.Patience(3*time.Second)), "the call over everything")
+	c, err := config.Load(file(t, "backend: xpatient", "patience: 4s"))
+	require.NoError(t, err)
+	assert.Equal(t, "xpatient:?patience=4s", c.String())
+	require.NoError(t, c.Overlay([]string{"LOCKER_PATIENCE=5s"}))
+	assert.Equal(t, config.Duration(5*time.Second), c.Patience)
+	_, err = config.Parse("memory:?patience=5")
+	complains(t, err, "URL: patience: a number without a unit")
+	complains(t, (&config.Config{Backend: "memory", Patience: -1}).Validate(), "patience: negative")
+}
+
 func TestMistakesAboutABackendFromOutside(t *testing.T) {
 	for in, want := range map[string][]string{
 		"xshelfs+redigo://h":                  {"URL: scheme: xshelf: has no driver"},
@@ -213,5 +254,5 @@ func TestRegisterRefusesWhatCannotWork(t *testing.T) {
 	} {
 		assert.Panics(t, register, name)
 	}
-	assert.Equal(t, []string{"memory", "redis", "redlock", "xshelf"}, config.Backends())
+	assert.Equal(t, []string{"memory", "redis", "redlock", "xshelf", "xpatient"}, config.Backends())
 }

@@ -23,6 +23,9 @@ type Config struct {
 	Prefix *string `yaml:"prefix,omitempty" json:"prefix,omitempty"`
 	// TTL is the lease time of calls that do not choose one. Zero: the program's own default, or locker.DefaultTTL.
 	TTL Duration `yaml:"ttl,omitempty" json:"ttl,omitempty"`
+	// Patience is how long a waiting Lock bears a store that fails, see locker.Patience. Zero: the program's own default, or
+	// locker.DefaultPatience.
+	Patience Duration `yaml:"patience,omitempty" json:"patience,omitempty"`
 	// Log is the level from which on locks are logged, to slog.Default: "debug", "info" or "warn". See package
 	// middleware/logging. Empty: they are not.
 	Log string `yaml:"log,omitempty" json:"log,omitempty"`
@@ -62,6 +65,9 @@ func (c *Config) check(report Report) {
 		report("ttl", fmt.Errorf("%v is below the minimum of %v", ttl, locker.MinTTL))
 	case ttl > locker.MaxTTL:
 		report("ttl", fmt.Errorf("%v is above the maximum of %v", ttl, locker.MaxTTL))
+	}
+	if c.Patience < 0 {
+		report("patience", errors.New("negative"))
 	}
 	switch k := backend(c.Backend); {
 	case c.Backend == "":

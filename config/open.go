@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/golocker/locker"
@@ -36,7 +37,7 @@ func Open(ctx context.Context, url string, opts ...locker.Option) (*Opened, erro
 // Open validates c and returns the Locker it describes. It reads the files that c names. A server that is down shows when
 // a lock is asked for, not here: Open sends nothing.
 //
-// opts are the program's defaults for all calls. The TTL in c wins over them, and an option of the call over both.
+// opts are the program's defaults for all calls. TTL and Patience in c win over them, and an option of the call over both.
 func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -46,8 +47,12 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 	if err != nil {
 		return nil, err
 	}
+	opts = slices.Clip(opts)
 	if own.TTL != 0 {
-		opts = append(opts[:len(opts):len(opts)], locker.TTL(time.Duration(own.TTL)))
+		opts = append(opts, locker.TTL(time.Duration(own.TTL)))
+	}
+	if own.Patience != 0 {
+		opts = append(opts, locker.Patience(time.Duration(own.Patience)))
 	}
 	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
 }

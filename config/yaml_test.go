@@ -72,7 +72,7 @@ func TestLoadFaults(t *testing.T) {
 		"null":                  {"---", []string{"a section with fields is expected", "backend: missing"}},
 		"list":                  {"- backend: memory", []string{"locker.yaml:1: a section", "backend: missing"}},
 		"no backend":            {"ttl: 5s", []string{"locker.yaml: backend: missing: one of memory, redis, redlock"}},
-		"typo":                  {"backend: memory; tttl: 5s", []string{`locker.yaml:2: unknown field "tttl": did you mean ttl? (known: backend, prefix, ttl, log, tracing, retry, redis, redlock`}},
+		"typo":                  {"backend: memory; tttl: 5s", []string{`locker.yaml:2: unknown field "tttl": did you mean ttl? (known: backend, prefix, ttl, patience, log, tracing, retry, redis, redlock`}},
 		"typo below":            {"backend: redis; redis:;   adr: h", []string{`locker.yaml:3: redis: unknown field "adr": did you mean addr?`, "locker.yaml: redis.addr: address missing"}},
 		"typo in TLS":           {"backend: redis; redis:;   addr: h;   tls:;     cafile: f", []string{`locker.yaml:5: redis.tls: unknown field "cafile": did you mean ca_file? (known: ca_file, cert_file, key_file, server_name)`}},
 		"dots":                  {"backend: redis; redis.addr: h", []string{`unknown field "redis.addr"`, "redis.addr: address missing"}},
