@@ -19,6 +19,8 @@ func New(path string) *locker.Client { return locker.NewClient(NewBackend(path))
 // Backend implements locker.Backend.
 type Backend struct {
 	path    string
+	prefix  string        // of all keys
+	poll    time.Duration // how often it looks whether the file is free
 	closing chan struct{}
 
 	mu         sync.Mutex
