@@ -11,19 +11,23 @@ import (
 
 // Backend is a kind of store that configurations can name. [Register] makes it available.
 //
-// S is the struct of its settings, which is empty if there are none. One field of it is one setting: "timeout" of the backend
-// "etcd" is timeout in the section etcd of a file, the parameter timeout of an etcd URL, and LOCKER_ETCD_TIMEOUT. The name
-// is that in the tags yaml and json, which must agree. The tag url:"-" keeps a setting out of the parameters of URLs. The zero
-// value of a field means that it is not given. Types are string, [Secret], bool, int, [Duration], others that implement
-// encoding.TextUnmarshaler, pointers to these, pointers to structs of these, such as [TLS], and lists: slices of structs with a
-// field Addr, which a parameter or a variable gives as addresses with commas between them. The tag min:"1" refuses the
-// number 0. A setting called username or password is also what a URL says before an @, and
-// the one called driver what it says after the plus sign of its scheme.
+// S is the struct of its settings, which is empty if there are none. One field of it is one setting: "timeout" of the
+// backend "etcd" is timeout in the section etcd of a file, the parameter timeout of an etcd URL, and
+// LOCKER_ETCD_TIMEOUT. The zero value of a field means that it is not given. Tags of the field say more:
+//
+//   - yaml and json have the name, which must be the same.
+//   - url:"-" keeps the setting out of the parameters of URLs.
+//   - min:"1" refuses the number 0. Numbers and times below 0 are always refused.
+//
+// Types are string, [Secret], bool, int, [Duration], others that implement encoding.TextUnmarshaler, pointers to these,
+// pointers to structs of these, such as [TLS], and lists: slices of structs with a field Addr, which a variable gives
+// as addresses with commas between them. The settings username and password are also what a URL says before an @, and
+// driver is what it says after the plus sign of its scheme.
 //
 // The functions may be called concurrently, and do not change what they get unless their comments say so.
 type Backend[S any] struct {
-	// Schemes are what its URLs may begin with instead of its name. The name with an s appended means that the section tls,
-	// which the settings must have, is used.
+	// Schemes are what its URLs may begin with instead of its name. The name with an s appended means that the section
+	// tls, which the settings must have, is used.
 	Schemes []string
 	// InProcess says that no other process sees the locks.
 	InProcess bool
@@ -34,8 +38,8 @@ type Backend[S any] struct {
 	Format func(s *S) Location
 	// Check reports what is wrong with s, short of reading files. Nil: any values do.
 	Check func(s *S, report Report)
-	// Open returns the locks, under keys that begin with prefix. It may read files, and asks no server: one that is down shows
-	// when a lock is asked for.
+	// Open returns the locks, under keys that begin with prefix. It may read files, and asks no server: one that is down
+	// shows when a lock is asked for.
 	Open func(ctx context.Context, s *S, prefix string) (*locker.Client, error)
 	// Deployment returns the Redis servers behind the locks, for tools that look at them. Prefix and TTL are filled in
 	// by the caller. Nil: there are none.
@@ -52,8 +56,8 @@ type Location struct {
 	Path string
 }
 
-// Report takes an error about one setting, by its name in the section. A nil error is none. The error must not repeat the
-// value, which may be a secret in the wrong place.
+// Report takes an error about one setting, by its name in the section. A nil error is none. The error must not repeat
+// the value, which may be a secret in the wrong place.
 type Report func(setting string, err error)
 
 // kind is a registered Backend, for settings of any type: its functions take the Config that they are in.
@@ -69,19 +73,23 @@ var registry struct {
 	kinds []*kind
 }
 
-// Register makes a backend available under a name, which is also a scheme of URLs. It is called from the init function of
-// the backend's package. It panics if the name or a scheme is taken or unsuitable, if Open is nil, or if S has a field
-// that cannot be a setting.
+// Register makes a backend available under a name, which is also a scheme of URLs. It is called from the init function
+// of the backend's package. It panics if the name or a scheme is taken or unsuitable, if Open is nil, or if S has a
+// field that cannot be a setting.
 func Register[S any](name string, b Backend[S]) {
 	register(name, b, func(c *Config) *S {
-		s, ok := c.Sections[name].(*S)
-		if !ok {
-			if c.Sections == nil {
-				c.Sections = make(Sections)
-			}
-			s = new(S)
-			c.Sections[name] = s
+		switch s := c.Sections[name].(type) {
+		case *S:
+			return s
+		case nil:
+		default:
+			panic(fmt.Sprintf("config: Sections[%q] is a %T, not a %T", name, s, new(S)))
 		}
+		if c.Sections == nil {
+			c.Sections = make(Sections)
+		}
+		s := new(S)
+		c.Sections[name] = s
 		return s
 	})
 }
@@ -96,6 +104,9 @@ func register[S any](name string, b Backend[S], in func(c *Config) *S) {
 		}
 	}
 	k.fields = settingsOf[S](k)
+	if k.secure() != "" && !slices.ContainsFunc(k.fields, func(f *field) bool { return f.path == name+".tls" }) {
+		panic("config: backend " + name + " has a scheme for TLS, and no settings for it")
+	}
 	k.Open = func(ctx context.Context, c *Config, prefix string) (*locker.Client, error) {
 		return b.Open(ctx, in(c), prefix)
 	}
@@ -122,8 +133,8 @@ func kinds() []*kind {
 	return slices.Clone(registry.kinds)
 }
 
-// Backends returns the names of the registered backends, in the order of their registration.
-func Backends() (names []string) {
+// backendNames returns the names of the registered backends, in the order of their registration.
+func backendNames() (names []string) {
 	for _, k := range kinds() {
 		names = append(names, k.name)
 	}

@@ -14,24 +14,25 @@ import (
 	"github.com/golocker/locker"
 )
 
-// Config says which locks a program uses. It is plain data: fill it in, or get it from [Parse] or [Load]. The zero value
-// of every field but Backend stands for a default.
+// Config says which locks a program uses. It is plain data: fill it in, or get it from [Parse] or [Load]. The zero
+// value of every field but Backend stands for a default.
 type Config struct {
-	// Backend is the name of a registered backend: "memory", "redis", "redlock", or another, see [Register].
+	// Backend is the name of a backend: "memory", "redis", "redlock", or another that is registered, see [Register].
 	Backend string `yaml:"backend" json:"backend" url:"-"`
 	// Prefix is put before every key. Nil: "lock:". It may be empty, see single.Prefix.
 	Prefix *string `yaml:"prefix,omitempty" json:"prefix,omitempty"`
 	// TTL is the lease time of calls that do not choose one. Zero: the program's own default, or locker.DefaultTTL.
 	TTL Duration `yaml:"ttl,omitempty" json:"ttl,omitempty"`
-	// Patience is how long a waiting Lock bears a store that fails, see locker.Patience. Zero: the program's own default, or
-	// locker.DefaultPatience.
+	// Patience is how long a waiting Lock bears a store that fails, see locker.Patience. Zero: the program's own default,
+	// or locker.DefaultPatience.
 	Patience Duration `yaml:"patience,omitempty" json:"patience,omitempty"`
 	// Log is the level from which on locks are logged, to slog.Default: "debug", "info" or "warn". See package
 	// middleware/logging. Empty: they are not.
 	Log string `yaml:"log,omitempty" json:"log,omitempty"`
 	// Tracing traces and measures locks, by the middleware that [RegisterTracing] was given. False: they are not.
 	Tracing bool `yaml:"tracing,omitempty" json:"tracing,omitempty"`
-	// Retry says how operations are retried that failed because of the store. See package middleware/retry. Nil: they are not.
+	// Retry says how operations are retried that failed because of the store. See package middleware/retry. Nil: they are
+	// not.
 	Retry *Retry `yaml:"retry,omitempty" json:"retry,omitempty"`
 	// Redis is used if Backend is "redis".
 	Redis Redis `yaml:"redis,omitempty" json:"redis,omitzero"`
@@ -44,7 +45,8 @@ type Config struct {
 // Sections are settings by the names of their backends.
 type Sections map[string]any
 
-// Format writes s as JSON, whatever the verb: package fmt would show secrets behind pointers if the verb is none for pointers.
+// Format writes s as JSON, whatever the verb: package fmt would show secrets behind pointers if the verb is none for
+// pointers.
 func (s Sections) Format(f fmt.State, _ rune) {
 	data, _ := json.Marshal(map[string]any(s))
 	_, _ = f.Write(data)
@@ -60,20 +62,27 @@ func (c *Config) Validate() error {
 // check reports what is wrong with c. A section that is not used is not looked at.
 func (c *Config) check(report Report) {
 	switch ttl := time.Duration(c.TTL); {
-	case ttl == 0:
+	case ttl <= 0:
 	case ttl < locker.MinTTL:
 		report("ttl", fmt.Errorf("%v is below the minimum of %v", ttl, locker.MinTTL))
 	case ttl > locker.MaxTTL:
 		report("ttl", fmt.Errorf("%v is above the maximum of %v", ttl, locker.MaxTTL))
 	}
-	if c.Patience < 0 {
-		report("patience", errors.New("negative"))
+	settings := slices.Clone(common)
+	k := backend(c.Backend)
+	if k != nil {
+		settings = append(settings, k.fields...)
 	}
-	switch k := backend(c.Backend); {
+	for _, f := range settings {
+		if v := f.find(c, false); v.IsValid() && v.CanInt() && v.Int() < 0 {
+			report(f.path, errors.New("negative"))
+		}
+	}
+	switch {
 	case c.Backend == "":
-		report("backend", errors.New("missing: one of "+strings.Join(Backends(), ", ")))
+		report("backend", errors.New("missing: one of "+strings.Join(backendNames(), ", ")))
 	case k == nil:
-		report("backend", unknown("backend", c.Backend, Backends()))
+		report("backend", unknown("backend", c.Backend, backendNames()))
 	case k.Check != nil:
 		k.Check(c, func(setting string, err error) { report(k.name+"."+setting, err) })
 	}
@@ -88,8 +97,8 @@ func (c *Config) check(report Report) {
 
 func (c *Config) clone() *Config { return cloned(reflect.ValueOf(c)).Interface().(*Config) }
 
-// UnmarshalYAML implements yaml.Unmarshaler, for a Config that is part of a program's own file. It is as strict as [Load],
-// but does not say what is missing: see Validate.
+// UnmarshalYAML implements yaml.Unmarshaler, for a Config that is part of a program's own file. It is as strict as
+// [Load], but does not say what is missing: see Validate.
 func (c *Config) UnmarshalYAML(n *yaml.Node) error {
 	b := newBuilder(c.clone())
 	b.section("YAML", "", n)

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// field is one setting, under its names in the three sources. The fields follow from the structs: a new setting is a new
-// field of one of them.
+// field is one setting, under its names in the three sources. The fields follow from the structs: a new setting is a
+// new field of one of them.
 type field struct {
 	path  string // in YAML; below [] it is the same for every element of a list
 	param string // in a URL; "": no parameter sets it
@@ -45,7 +45,8 @@ func settingsOf[S any](k *kind) []*field {
 	return root.below()
 }
 
-// below returns the fields of the struct f. What switches a struct on or off comes after its fields, to have the last word.
+// below returns the fields of the struct f. What switches a struct on or off comes after its fields, to have the last
+// word.
 func (f *field) below() (all []*field) {
 	for i := range f.typ.NumField() {
 		sf := f.typ.Field(i)
@@ -58,7 +59,8 @@ func (f *field) below() (all []*field) {
 		if name != inJSON || !nameLike(name) || !sf.IsExported() {
 			panic(fmt.Sprintf("config: field %s of %v: the tags yaml and json must have the same name", sf.Name, f.typ))
 		}
-		child := &field{path: strings.TrimPrefix(f.path+"."+name, "."), kind: f.kind, typ: typ, index: append(slices.Clone(f.index), i)}
+		child := &field{path: strings.TrimPrefix(f.path+"."+name, "."), kind: f.kind, typ: typ}
+		child.index = append(slices.Clone(f.index), i)
 		child.from1 = sf.Tag.Get("min") == "1"
 		if sf.Tag.Get("url") != "-" && !strings.Contains(child.path, "[]") {
 			child.param = child.path
@@ -251,7 +253,7 @@ func fieldAt(path string) *field {
 
 // sectionNames returns the names of the sections of a file.
 func sectionNames() []string {
-	names := Backends()
+	names := backendNames()
 	for _, f := range common {
 		if f.isSwitch() {
 			names = append(names, f.path)

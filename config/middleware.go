@@ -47,15 +47,6 @@ func (r *Retry) check(report Report) {
 	if r == nil {
 		return
 	}
-	negative := func(path string, is bool) {
-		if is {
-			report(path, errors.New("negative"))
-		}
-	}
-	negative("retry.for", r.For < 0)
-	negative("retry.base", r.Base < 0)
-	negative("retry.most", r.Most < 0)
-	negative("retry.budget", r.Budget < 0)
 	base, most := time.Duration(r.Base), time.Duration(r.Most)
 	if base == 0 {
 		base = retry.DefaultBase
@@ -72,8 +63,8 @@ func (r *Retry) check(report Report) {
 	}
 }
 
-// wrap puts around l what c switches on. Tracing sees a call with all its retries; logging is innermost, so that it sees a store go away, and not only callers that
-// give up on it.
+// wrap puts around l what c switches on. Tracing sees a call with all its retries. Logging is innermost: it sees that a store
+// goes away, and not only that callers give up.
 func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
 	var ms []locker.Middleware
 	if len(defaults) > 0 {

@@ -17,7 +17,8 @@ import (
 func init() {
 	register("redis", Backend[Redis]{
 		Schemes: []string{"rediss", "unix"},
-		Parse:   (*Redis).parse, Format: (*Redis).format, Check: (*Redis).check, Open: openRedis, Deployment: deployRedis,
+		Parse:   (*Redis).parse, Format: (*Redis).format, Check: (*Redis).check,
+		Open: openRedis, Deployment: deployRedis,
 	}, func(c *Config) *Redis { return &c.Redis })
 }
 
@@ -49,8 +50,8 @@ var (
 )
 
 // misplaced explains settings to those who look for them where there is no choice.
-var misplaced = map[string]error{"fifo": errors.New("only of one Redis (redis.fifo, LOCKER_REDIS_FIFO, or a parameter of redis://, " +
-	"rediss:// and unix://): memory always queues, redlock never lets its safety depend on a queue")}
+var misplaced = map[string]error{"fifo": errors.New("only of one Redis (redis.fifo, LOCKER_REDIS_FIFO, or a parameter " +
+	"of redis://, rediss:// and unix://): memory always queues, redlock never lets its safety depend on a queue")}
 
 func (r *Redis) check(report Report) {
 	r.checkOwn(report)
@@ -76,12 +77,6 @@ func (r *Redis) checkOwn(report Report) {
 	report("driver", checkDriver(r.Driver))
 	if r.Password != "" && r.PasswordFile != "" {
 		report("password_file", errors.New("there is a password, too: one of them must go"))
-	}
-	if r.DB < 0 {
-		report("db", errors.New("negative"))
-	}
-	if r.Timeout < 0 {
-		report("timeout", errors.New("negative"))
 	}
 	r.TLS.check(report)
 }
@@ -115,8 +110,8 @@ func (r *Redis) address() (network, addr string, err error) {
 	return "tcp", addr, err
 }
 
-// open reads the files that r names and opens its driver. The server's name is its address. path is where the setting of the
-// given name is found, for errors.
+// open reads the files that r names and opens its driver. The server's name is its address. path is where the setting
+// of the given name is found, for errors.
 func (r *Redis) open(ctx context.Context, path func(name string) string) (s Server, problems []error) {
 	report := func(name string, err error) {
 		if err != nil {

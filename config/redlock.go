@@ -52,7 +52,8 @@ type Node struct {
 func init() {
 	register("redlock", Backend[Redlock]{
 		Schemes: []string{"redlocks"},
-		Parse:   (*Redlock).parse, Format: (*Redlock).format, Check: (*Redlock).check, Open: openRedlock, Deployment: deployRedlock,
+		Parse:   (*Redlock).parse, Format: (*Redlock).format, Check: (*Redlock).check,
+		Open: openRedlock, Deployment: deployRedlock,
 	}, func(c *Config) *Redlock { return &c.Redlock })
 }
 
@@ -128,10 +129,7 @@ func (r *Redlock) name(i int) string {
 func (r *Redlock) check(report Report) {
 	section := r.section()
 	section.checkOwn(report)
-	switch {
-	case r.Budget < 0:
-		report("budget", errors.New("negative"))
-	case r.Budget > 0 && time.Duration(r.Budget) < redlock.MinBudget:
+	if r.Budget > 0 && time.Duration(r.Budget) < redlock.MinBudget {
 		report("budget", fmt.Errorf("below the minimum of %v", redlock.MinBudget))
 	}
 	switch n := len(r.Nodes); {
@@ -215,7 +213,8 @@ func openRedlock(ctx context.Context, r *Redlock, prefix string) (*locker.Client
 func deployRedlock(ctx context.Context, r *Redlock) (*Deployment, error) {
 	servers, problems := r.openServers(ctx)
 	d := &Deployment{
-		Redlock: true, Timeout: r.Timeout.or(drivers.DefaultTimeout), Budget: r.Budget.or(redlock.DefaultBudget), Servers: servers,
+		Redlock: true, Servers: servers,
+		Timeout: r.Timeout.or(drivers.DefaultTimeout), Budget: r.Budget.or(redlock.DefaultBudget),
 	}
 	if problems != nil {
 		_ = d.Close()

@@ -47,17 +47,18 @@ func schemeNames() (names []string) {
 var (
 	errEscape = errors.New("an @, : or # where none is expected; in the user name and the password " +
 		"write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25, elsewhere @ as %40 and # as %23")
-	errPercent  = errors.New("a % that is not followed by two hexadecimal digits is written %25")
-	errEmpty    = errors.New("empty: is " + envURL + " set?")
-	errQuoted   = errors.New("in quotes, which are no part of it: remove them (docker --env-file, for one, keeps quotes)")
-	errOnce     = errors.New("user and password are written once, before the first host, and hold for all; in them, write , as %2C")
+	errPercent = errors.New("a % that is not followed by two hexadecimal digits is written %25")
+	errEmpty   = errors.New("empty: is " + envURL + " set?")
+	errQuoted  = errors.New("in quotes, which are no part of it: remove them (docker --env-file, for one, keeps quotes)")
+	errOnce    = errors.New("user and password are written once, before the first host, and hold for all; " +
+		"in them, write , as %2C")
 	errPassword = errors.New("not among the parameters, please: write redis://user:password@host, or use password_file")
 )
 
 // url reads raw into b.
 //
-// It takes the URL apart by itself. The errors of net/url repeat the URL or pieces of its password; and a password with a
-// delimiter in it must be noticed before what follows the delimiter is taken for a name that may be shown.
+// It takes the URL apart by itself. The errors of net/url repeat the URL or pieces of its password; and a password with
+// a delimiter in it must be noticed before what follows the delimiter is taken for a name that may be shown.
 func (b *builder) url(raw, source string) {
 	b.source = source
 	raw = strings.TrimSpace(raw)
@@ -80,7 +81,8 @@ func (b *builder) url(raw, source string) {
 		b.abandon(source+"address", errEscape)
 		return
 	case !ok || k == nil && !slashes:
-		b.abandon(source+"scheme", fmt.Errorf("missing: write redis://host:6379, for example (known: %s)", strings.Join(schemeNames(), ", ")))
+		b.abandon(source+"scheme", fmt.Errorf("missing: write redis://host:6379, for example (known: %s)",
+			strings.Join(schemeNames(), ", ")))
 		return
 	case k == nil && instead[scheme] != "":
 		b.abandon(source+"scheme", fmt.Errorf("unknown scheme %q: %s", scheme, instead[scheme]))
@@ -237,8 +239,8 @@ func (b *builder) params(scheme string) (names []string) {
 	return names
 }
 
-// String returns c as a URL, with the mask in place of a password. If there is none, Parse gives c back. But single nodes
-// of a Redlock can have settings for which a URL has no place: they follow a #, and Parse does not take them.
+// String returns c as a URL, with the mask in place of a password. If there is none, Parse gives c back. But single
+// nodes of a Redlock can have settings for which a URL has no place: they follow a #, and Parse does not take them.
 func (c Config) String() string {
 	k := backend(c.Backend)
 	if k == nil {
@@ -312,7 +314,8 @@ func elements(c *Config, k *kind) string {
 					continue
 				}
 				if text, given := f.text(c); given {
-					own = append(own, fmt.Sprintf("%s[%d].%s=%s", strings.TrimPrefix(list.path, k.name+"."), i, name, url.QueryEscape(text)))
+					in := strings.TrimPrefix(list.path, k.name+".")
+					own = append(own, fmt.Sprintf("%s[%d].%s=%s", in, i, name, url.QueryEscape(text)))
 				}
 			}
 		}
