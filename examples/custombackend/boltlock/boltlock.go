@@ -30,7 +30,9 @@ type Backend struct {
 
 // NewBackend returns a Backend of the file at path. Several Backends, in one process or in many, share the locks in
 // the file.
-func NewBackend(path string) *Backend { return &Backend{path: path, closing: make(chan struct{})} }
+func NewBackend(path string) *Backend {
+	return &Backend{path: path, poll: time.Millisecond, closing: make(chan struct{})}
+}
 
 // Acquire implements locker.Backend.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
