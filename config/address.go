@@ -13,19 +13,6 @@ const defaultPort = "6379"
 
 var errList = errors.New("one address expected, not a list")
 
-// address returns what to dial: "unix" and a path, or "tcp" and host:port. Its errors do not repeat the address: it may
-// be a URL with a password that was put in the wrong place.
-func (r *Redis) address() (network, addr string, err error) {
-	if strings.HasPrefix(r.Addr, "/") {
-		if strings.HasSuffix(r.Addr, "/") || strings.ContainsRune(r.Addr, 0) {
-			return "", "", errors.New("not the path of a socket")
-		}
-		return "unix", r.Addr, nil
-	}
-	addr, err = hostPort(r.Addr)
-	return "tcp", addr, err
-}
-
 // hostPort brings s, which may lack the port, to the form host:port.
 func hostPort(s string) (string, error) {
 	s = strings.TrimSpace(s)
@@ -75,3 +62,17 @@ var (
 	hostRE = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 	zoneRE = regexp.MustCompile(`^[A-Za-z0-9._-]*$`)
 )
+
+// fullAddr brings the host of a URL to the form host:port. What is wrong with it stays as it is, for the check to find.
+func fullAddr(host string) string {
+	if strings.HasPrefix(host, "[") {
+		host = strings.Replace(host, "%25", "%", 1) // of a zone
+	}
+	if addr, err := hostPort(host); err == nil {
+		return addr
+	}
+	return host
+}
+
+// escapedAddr is the reverse of fullAddr.
+func escapedAddr(addr string) string { return strings.ReplaceAll(addr, "%", "%25") }

@@ -10,16 +10,17 @@ import (
 // builder puts a Config together from its sources, collects every problem on the way, and remembers where each field came
 // from, so that a value that turns out to be wrong later is still blamed on its line or variable.
 type builder struct {
-	c        Config
+	c        *Config
 	source   string            // what errors say before the name of a field that is set nowhere
-	about    string            // the section that a URL is about; its parameters are named without it
+	about    *kind             // the backend that a URL names; its parameters are named without it
 	origin   map[string]string // by path: what errors say instead of source and name
 	failed   map[string]bool   // by path: reported already
 	broken   bool              // a source could not be read at all, so what is missing says nothing
 	problems []error
 }
 
-func newBuilder(c Config) *builder {
+// newBuilder returns a builder that goes on with c, which must not be shared.
+func newBuilder(c *Config) *builder {
 	return &builder{c: c, origin: make(map[string]string), failed: make(map[string]bool)}
 }
 
@@ -40,7 +41,7 @@ func (b *builder) set(path, v, where string) {
 	maps.DeleteFunc(b.failed, func(p string, _ bool) bool { return below(p) })
 	b.origin[path] = where
 	delete(b.failed, path)
-	if err := fieldAt(path).set(&b.c, v); err != nil {
+	if err := fieldAt(path).set(b.c, v); err != nil {
 		b.fail(path, where, err)
 	}
 }
@@ -53,15 +54,15 @@ func (b *builder) fail(path, where string, err error) {
 
 // finish checks the whole and returns it, or all problems.
 func (b *builder) finish() (*Config, error) {
-	for _, p := range b.c.check() {
-		if !b.broken && !b.failed[p.path] {
-			b.report(b.where(p.path), p.err)
+	b.c.check(func(path string, err error) {
+		if err != nil && !b.broken && !b.failed[path] {
+			b.report(b.where(path), err)
 		}
-	}
+	})
 	if b.problems != nil {
 		return nil, errors.Join(b.problems...)
 	}
-	return &b.c, nil
+	return b.c, nil
 }
 
 func (b *builder) where(path string) string {
@@ -76,8 +77,12 @@ func (b *builder) where(path string) string {
 			}
 		}
 	}
-	if b.about != "" { // the names in a URL are flat
-		path = strings.ReplaceAll(strings.TrimPrefix(path, b.about+"."), ".", "_")
+	if b.about == nil {
+		return b.source + path
+	}
+	path = strings.TrimPrefix(path, b.about.name+".")
+	if !strings.Contains(path, "[") { // the names in a URL are flat
+		path = strings.ReplaceAll(path, ".", "_")
 	}
 	return b.source + path
 }

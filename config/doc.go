@@ -27,6 +27,7 @@
 // Parameters, all optional:
 //
 //	ttl            lease time of calls that do not choose one, such as 10s or 500ms
+//	patience       how long a Lock that waits bears a store that fails; 6s if not given, see locker.Patience
 //	prefix         put before every key; lock: if not given, and it may be empty
 //	driver         goredis, redigo, rueidis, or any other that is registered
 //	db             number of the Redis database
@@ -44,6 +45,11 @@
 //	retry_on_held  true or false: whether TryLock asks again while the lock is held
 //	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name    for rediss and redlocks
 //
+// # Other backends
+//
+// memory, redis and redlock are registered by this package. A program that imports another backend's package can name that in the
+// same three ways, by the scheme that the package registers: see [Register].
+//
 // # Files
 //
 // [Load] reads YAML (so JSON too). Relative paths in it are relative to the working directory. Anchors, aliases and merge
@@ -52,6 +58,7 @@
 //	backend: redis            # or memory, or redlock; sections of the others may stay, unused
 //	ttl: 10s
 //	prefix: "lock:"
+//	patience: 6s              # how long a Lock that waits bears a store that fails
 //	log: info                 # debug, info or warn; locks are not logged without it
 //	tracing: true             # if the program imports config/tracing
 //	retry:                    # retry: {} is with all defaults
@@ -89,7 +96,7 @@
 // file over the defaults.
 //
 //	LOCKER_URL                      replaces the whole file; the variables below still win over it
-//	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_LOG  LOCKER_TRACING (true or false)
+//	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_PATIENCE  LOCKER_LOG  LOCKER_TRACING (true or false)
 //	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE  LOCKER_RETRY_MOST  LOCKER_RETRY_BUDGET
 //	LOCKER_RETRY_ON_HELD (true or false)
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
@@ -31,23 +32,24 @@ func (b *builder) environ(environ []string) {
 		}
 	}
 	if raw := vars[envURL]; raw != "" {
-		fresh := newBuilder(Config{})
+		fresh := newBuilder(new(Config))
 		fresh.problems = b.problems
 		*b = *fresh
 		b.url(raw, envURL+": ")
 	}
-	for section, at := range map[string]conn{"redis": b.c.Redis.conn(), "redlock": b.c.Redlock.conn()} {
-		switch { // the password of the environment replaces the one of the file, in whichever way they are given
-		case vars[fieldAt(section+".password").env()] != "":
-			*at.passwordFile = ""
-		case vars[fieldAt(section+".password_file").env()] != "":
-			*at.password = ""
+	for _, k := range kinds() { // the password of the environment replaces the one of the file, in whichever way they are given
+		switch password, file := k.field("password"), k.field("password_file"); {
+		case password == nil || file == nil:
+		case vars[password.env()] != "":
+			file.in(b.c).SetZero()
+		case vars[file.env()] != "":
+			password.in(b.c).SetZero()
 		}
 	}
-	for _, f := range fields {
+	for _, f := range fields() {
 		switch name := f.env(); {
 		case name == "" || vars[name] == "":
-		case quoted(name, vars[name]):
+		case !f.literal() && quoted(vars[name]):
 			b.fail(f.path, name, errQuoted)
 		default:
 			b.set(f.path, vars[name], name)
@@ -56,49 +58,45 @@ func (b *builder) environ(environ []string) {
 	b.misspelt(vars)
 }
 
-// literal says whether each character of the variable's value counts.
-func literal(name string) bool {
-	return name == fieldAt("prefix").env() || strings.HasSuffix(name, "_PASSWORD")
-}
-
 // trimmed returns the value of a variable without the white space around it, which files and shells add; of a password,
 // without newlines at its end, as that of a password_file.
 func trimmed(name, v string) string {
+	i := slices.IndexFunc(fields(), func(f *field) bool { return f.literal() && f.env() == name })
 	switch {
-	case strings.HasSuffix(name, "_PASSWORD"):
-		return strings.TrimRight(v, "\r\n")
-	case literal(name):
-		return v
-	default:
+	case i < 0:
 		return strings.TrimSpace(v)
+	case fields()[i].isSecret():
+		return strings.TrimRight(v, "\r\n")
+	default:
+		return v
 	}
 }
 
 const quotes = `"'`
 
-// quoted says whether the variable's value is in quotes that somebody expected a shell to remove.
-func quoted(name, v string) bool {
-	return !literal(name) && len(v) > 1 && strings.ContainsAny(v[:1], quotes) && v[len(v)-1] == v[0]
+// quoted says whether v is in quotes that somebody expected a shell to remove.
+func quoted(v string) bool {
+	return len(v) > 1 && strings.ContainsAny(v[:1], quotes) && v[len(v)-1] == v[0]
 }
 
 // misspelt reports the variables that were meant for this package, but have no name it knows.
 func (b *builder) misspelt(vars map[string]string) {
-	for _, name := range []string{"LOCKER_FIFO", "LOCKER_REDLOCK_FIFO"} {
-		if vars[name] != "" {
-			b.report(name, errFIFO)
-			delete(vars, name)
-		}
-	}
 	known := []string{envURL}
-	for _, f := range fields {
+	for _, f := range fields() {
 		if name := f.env(); name != "" {
 			known = append(known, name)
 		}
 	}
 	var wrong []string
 	for name, v := range vars {
-		ours := envSection(name) != "" || nearest(name, known) != ""
-		if strings.HasPrefix(name, "LOCKER_") && ours && !slices.Contains(known, name) && !kubernetes(name, v) {
+		section := envSection(name)
+		ours := section != "" || nearest(name, known) != ""
+		why := misplaced[strings.ToLower(strings.TrimPrefix(name, cmp.Or(section, "LOCKER_")))]
+		switch {
+		case !strings.HasPrefix(name, "LOCKER_") || slices.Contains(known, name):
+		case why != nil:
+			b.report(name, why)
+		case ours && !kubernetes(name, v):
 			wrong = append(wrong, name)
 		}
 	}
@@ -113,7 +111,8 @@ func (b *builder) misspelt(vars map[string]string) {
 
 // envSection returns the beginning that the variables of a section have in common, if name has it.
 func envSection(name string) string {
-	for _, section := range []string{"LOCKER_REDIS_", "LOCKER_REDLOCK_", "LOCKER_RETRY_"} {
+	for _, section := range sectionNames() {
+		section = "LOCKER_" + strings.ToUpper(section) + "_"
 		if strings.HasPrefix(name, section) {
 			return section
 		}

@@ -3,7 +3,6 @@ package config_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
@@ -19,9 +18,7 @@ func ExampleOpen() {
 		fmt.Println(err)
 		return
 	}
-	if c, ok := locker.As[io.Closer](l); ok {
-		defer c.Close()
-	}
+	defer l.Close()
 
 	lease, err := l.Lock(ctx, "orders:42")
 	if err != nil {
@@ -40,9 +37,9 @@ func ExampleParse_errors() {
 	_, err := config.Parse("redis://locker:hunter2@localhost/first?ttl=10&pasword_file=pw")
 	fmt.Println(err)
 	// Output:
-	// config: URL: db: not the number of a database
+	// config: URL: db: not a whole number of 0 or more
 	// config: URL: ttl: a number without a unit: write 10s or 500ms
-	// config: URL: parameters: unknown parameter "pasword_file": did you mean password_file? (known: prefix, ttl, driver, password_file, db, timeout, fifo, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry)
+	// config: URL: parameters: unknown parameter "pasword_file": did you mean password_file? (known: prefix, ttl, patience, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry, driver, password_file, db, timeout, fifo)
 }
 
 // A quorum of servers is a list of hosts. User and password are written once and hold for all.

@@ -3,7 +3,7 @@ package config
 // Paths returns the paths of all settings.
 func Paths() []string {
 	var paths []string
-	for _, f := range fields {
+	for _, f := range fields() {
 		paths = append(paths, f.path)
 	}
 	return paths

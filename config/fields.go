@@ -1,167 +1,220 @@
 package config
 
 import (
+	"encoding"
 	"errors"
+	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// field is one setting, under its names in the three sources. A test checks the paths against Config's tags.
+// field is one setting, under its names in the three sources. The fields follow from the structs: a new setting is a
+// new field of one of them.
 type field struct {
-	path  string                          // in YAML; below [] it is the same for every element of a list
-	param string                          // in a URL, if it can be set by a parameter
-	set   func(c *Config, v string) error // its errors say what is wrong, but not the value; below [] it sets the last element
+	path  string // in YAML; below [] it is the same for every element of a list
+	param string // in a URL; "": no parameter sets it
+	kind  *kind  // of which it is a setting; nil: of every Config
+	typ   reflect.Type
+	index []int // the way to it from the Config or the kind's settings, as for reflect's FieldByIndex
+	from1 bool  // of a number: 0 is none
 }
 
-var fields = slices.Concat(
-	[]*field{
-		{"backend", "", text(func(c *Config) *string { return &c.Backend })},
-		{"prefix", "prefix", func(c *Config, v string) error { c.Prefix = &v; return nil }},
-		{"ttl", "ttl", duration(func(c *Config) *Duration { return &c.TTL })},
-		{"redis.addr", "", text(func(c *Config) *string { return &c.Redis.Addr })},
-	},
-	reach("redis", func(c *Config) conn { return c.Redis.conn() }),
-	[]*field{{"redis.fifo", "fifo", func(c *Config, v string) error { return setFIFO(&c.Redis.FIFO, v) }}},
-	[]*field{{"redlock.budget", "budget", duration(func(c *Config) *Duration { return &c.Redlock.Budget })}},
-	reach("redlock", func(c *Config) conn { return c.Redlock.conn() }),
-	[]*field{
-		{nodesPath, "", setNodes},
-		{nodesPath + "[].name", "", text(func(c *Config) *string { return &c.lastNode().Name })},
-		{nodesPath + "[].addr", "", text(func(c *Config) *string { return &c.lastNode().Addr })},
-	},
-	reach(nodesPath+"[]", func(c *Config) conn { return c.lastNode().conn() }),
-	[]*field{
-		{"log", "log", text(func(c *Config) *string { return &c.Log })},
-		{"tracing", "tracing", setTracing},
-		{"retry.for", "retry_for", duration(func(c *Config) *Duration { return &c.retried().For })},
-		{"retry.base", "retry_base", duration(func(c *Config) *Duration { return &c.retried().Base })},
-		{"retry.most", "retry_most", duration(func(c *Config) *Duration { return &c.retried().Most })},
-		{"retry.budget", "retry_budget", setBudget},
-		{"retry.on_held", "retry_on_held", setOnHeld},
-		{"retry", "retry", setRetry}, // the last word, as that on TLS
-	},
-)
+// last stands in an index for the last element of a list.
+const last = -1
 
-const nodesPath = "redlock.nodes"
+// common are the settings that do not depend on the backend.
+var common = settingsOf[Config](nil)
 
-// conn points at those fields of a section that say how to reach a server.
-type conn struct {
-	driver, username, passwordFile *string
-	password                       *Secret
-	db                             *int      // nil: not of a single node
-	timeout                        *Duration // the same
-	tls                            **TLS
-}
-
-func (r *Redis) conn() conn {
-	return conn{&r.Driver, &r.Username, &r.PasswordFile, &r.Password, &r.DB, &r.Timeout, &r.TLS}
-}
-
-func (r *Redlock) conn() conn {
-	return conn{&r.Driver, &r.Username, &r.PasswordFile, &r.Password, &r.DB, &r.Timeout, &r.TLS}
-}
-
-func (n *Node) conn() conn {
-	return conn{driver: &n.Driver, username: &n.Username, passwordFile: &n.PasswordFile, password: &n.Password, tls: &n.TLS}
-}
-
-// reach returns the fields of a conn at path.
-func reach(path string, at func(*Config) conn) []*field {
-	fs := []*field{
-		{path + ".driver", "driver", text(func(c *Config) *string { return at(c).driver })},
-		{path + ".username", "", text(func(c *Config) *string { return at(c).username })},
-		{path + ".password", "", func(c *Config, v string) error { return at(c).password.UnmarshalText([]byte(v)) }},
-		{path + ".password_file", "password_file", text(func(c *Config) *string { return at(c).passwordFile })},
+// fields returns all settings, as far as backends are registered.
+func fields() []*field {
+	all := slices.Clone(common)
+	for _, k := range kinds() {
+		all = append(all, k.fields...)
 	}
-	if at(&Config{Redlock: Redlock{Nodes: make([]Node, 1)}}).db != nil {
-		fs = append(fs,
-			&field{path + ".db", "db", func(c *Config, v string) error { return setDB(at(c).db, v) }},
-			&field{path + ".timeout", "timeout", duration(func(c *Config) *Duration { return at(c).timeout })})
+	return all
+}
+
+func settingsOf[S any](k *kind) []*field {
+	root := &field{kind: k, typ: reflect.TypeFor[S]()}
+	if k != nil {
+		root.path = k.name
 	}
-	tls := func(c *Config) *TLS { return encrypted(at(c).tls) }
-	return append(fs,
-		&field{path + ".tls.ca_file", "tls_ca_file", text(func(c *Config) *string { return &tls(c).CAFile })},
-		&field{path + ".tls.cert_file", "tls_cert_file", text(func(c *Config) *string { return &tls(c).CertFile })},
-		&field{path + ".tls.key_file", "tls_key_file", text(func(c *Config) *string { return &tls(c).KeyFile })},
-		&field{path + ".tls.server_name", "tls_server_name", text(func(c *Config) *string { return &tls(c).ServerName })},
-		// The last word on TLS. In YAML it is a section, in a URL the scheme.
-		&field{path + ".tls", "", func(c *Config, v string) error { return setTLS(at(c).tls, v) }})
+	return root.below()
 }
 
-// sections are the paths that have fields below them.
-var sections = map[string]func(*Config){
-	"redis":              func(*Config) {},
-	"redis.tls":          func(c *Config) { encrypted(&c.Redis.TLS) },
-	"redlock":            func(*Config) {},
-	"redlock.tls":        func(c *Config) { encrypted(&c.Redlock.TLS) },
-	"retry":              func(c *Config) { c.retried() },
-	nodesPath + "[].tls": func(c *Config) { encrypted(&c.lastNode().TLS) },
-}
-
-// env returns the name of the variable that sets f, or nothing: single nodes are beyond the environment.
-func (f *field) env() string {
-	if strings.Contains(f.path, "[]") {
-		return ""
+// below returns the fields of the struct f. What switches a struct on or off comes after its fields, to have the last
+// word.
+func (f *field) below() (all []*field) {
+	for i := range f.typ.NumField() {
+		sf := f.typ.Field(i)
+		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
+		inJSON, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
+		typ := sf.Type
+		if f.path == "" && (typ.Kind() == reflect.Struct || typ.Kind() == reflect.Map) {
+			continue // a Config's settings of a backend
+		}
+		if name != inJSON || !nameLike(name) || !sf.IsExported() {
+			panic(fmt.Sprintf("config: field %s of %v: the tags yaml and json must have the same name", sf.Name, f.typ))
+		}
+		child := &field{path: strings.TrimPrefix(f.path+"."+name, "."), kind: f.kind, typ: typ}
+		child.index = append(slices.Clone(f.index), i)
+		child.from1 = sf.Tag.Get("min") == "1"
+		if sf.Tag.Get("url") != "-" && !strings.Contains(child.path, "[]") {
+			child.param = child.path
+			if f.kind != nil {
+				child.param = strings.TrimPrefix(child.path, f.kind.name+".")
+			}
+			child.param = strings.ReplaceAll(child.param, ".", "_")
+		}
+		inner := *child
+		switch {
+		case child.isSwitch():
+			inner.typ = typ.Elem()
+			all = append(append(all, inner.below()...), child)
+		case child.isList():
+			if addr, ok := typ.Elem().FieldByName("Addr"); !ok || addr.Type.Kind() != reflect.String {
+				panic(fmt.Sprintf("config: field %s of %v: the elements of a list need a string Addr", sf.Name, f.typ))
+			}
+			inner.path, inner.typ, inner.index = child.path+"[]", typ.Elem(), append(slices.Clone(child.index), last)
+			all = append(append(all, child), inner.below()...)
+		default:
+			if typ.Kind() == reflect.Pointer {
+				typ = typ.Elem()
+			}
+			_, parses := reflect.New(typ).Interface().(encoding.TextUnmarshaler)
+			if !parses && !slices.Contains([]reflect.Kind{reflect.String, reflect.Bool, reflect.Int}, typ.Kind()) {
+				panic(fmt.Sprintf("config: field %s of %v has a type that no setting can have", sf.Name, f.typ))
+			}
+			all = append(all, child)
+		}
 	}
-	return "LOCKER_" + strings.ToUpper(strings.ReplaceAll(f.path, ".", "_"))
+	return all
 }
 
-// of says whether f can be set by a parameter of a URL that is about section, which is empty for memory:.
-func (f *field) of(section string) bool {
+// isSwitch says whether f is a section of its own within another: nil means that what it configures is off.
+func (f *field) isSwitch() bool {
+	return f.typ.Kind() == reflect.Pointer && f.typ.Elem().Kind() == reflect.Struct
+}
+
+func (f *field) isList() bool {
+	return f.typ.Kind() == reflect.Slice && f.typ.Elem().Kind() == reflect.Struct
+}
+
+// in returns the place of f in c, on the way to which it makes what is missing. c must not be shared.
+func (f *field) in(c *Config) reflect.Value { return f.find(c, true) }
+
+// find is in. Without create it makes nothing, and returns the zero Value if a section on the way is missing.
+func (f *field) find(c *Config, create bool) reflect.Value {
+	v := reflect.ValueOf(c)
+	if f.kind != nil {
+		v = reflect.ValueOf(f.kind.settings(c))
+	}
+	for _, i := range f.index {
+		if v.Kind() == reflect.Pointer {
+			if v.IsNil() && !create {
+				return reflect.Value{}
+			}
+			if v.IsNil() {
+				v.Set(reflect.New(v.Type().Elem()))
+			}
+			v = v.Elem()
+		}
+		switch {
+		case i == last && v.Len() == 0:
+			return reflect.Value{}
+		case i == last:
+			v = v.Index(v.Len() - 1)
+		default:
+			v = v.Field(i)
+		}
+	}
+	return v
+}
+
+// begin makes sure that the section f is there.
+func (f *field) begin(c *Config) {
+	if v := f.in(c); v.IsNil() {
+		v.Set(reflect.New(f.typ.Elem()))
+	}
+}
+
+// extend adds an element to the list f.
+func (f *field) extend(c *Config) {
+	v := f.in(c)
+	v.Set(reflect.Append(v, reflect.Zero(f.typ.Elem())))
+}
+
+// text returns the value of f as it is written, secrets masked, and whether it is given.
+func (f *field) text(c *Config) (text string, given bool) {
+	v := f.find(c, false)
 	switch {
-	case f.param == "" || strings.Contains(f.path, "[]"):
-		return false
-	case !strings.Contains(f.path, "."), strings.HasPrefix(f.path, "retry."):
-		return true
-	default:
-		return section != "" && strings.HasPrefix(f.path, section+".")
+	case !v.IsValid() || v.IsZero():
+		return "", false
+	case f.isSwitch():
+		return "true", true
 	}
+	return fmt.Sprint(reflect.Indirect(v).Interface()), true
 }
 
-var indexRE = regexp.MustCompile(`\[[0-9]+\]`)
-
-// fieldAt returns the field with the given path, in which elements of lists may be numbered, or nil.
-func fieldAt(path string) *field {
-	path = indexRE.ReplaceAllString(path, "[]")
-	for _, f := range fields {
-		if f.path == path {
-			return f
+// set sets f in c. Its errors say what is wrong, but not the value.
+func (f *field) set(c *Config, text string) error {
+	v := f.in(c)
+	switch on, err := parseBool(text); {
+	case f.isList(): // of addresses
+		v.SetZero()
+		for addr := range strings.SplitSeq(text, ",") {
+			f.extend(c)
+			v.Index(v.Len() - 1).FieldByName("Addr").SetString(strings.TrimSpace(addr))
 		}
-	}
-	return nil
-}
-
-func text(at func(*Config) *string) func(*Config, string) error {
-	return func(c *Config, v string) error {
-		if v == "" {
-			return errors.New("empty")
+		return nil
+	case f.isSwitch():
+		if err == nil && on {
+			f.begin(c)
+		} else if err == nil {
+			v.SetZero()
 		}
-		*at(c) = v
+		return err
+	case v.Kind() == reflect.Pointer: // which may be empty
+		p := reflect.New(f.typ.Elem())
+		if err := f.assign(p.Elem(), text); err != nil && !(text == "" && p.Elem().Kind() == reflect.String) {
+			return err
+		}
+		v.Set(p)
 		return nil
 	}
+	return f.assign(v, text)
 }
 
-func duration(at func(*Config) *Duration) func(*Config, string) error {
-	return func(c *Config, v string) error { return at(c).UnmarshalText([]byte(v)) }
-}
-
-func setDB(db *int, v string) error {
-	n, err := strconv.ParseUint(v, 10, 31)
-	if err != nil {
-		return errors.New("not the number of a database")
+func (f *field) assign(v reflect.Value, text string) error {
+	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
+		return u.UnmarshalText([]byte(text))
 	}
-	*db = int(n)
+	switch v.Kind() {
+	case reflect.Bool:
+		on, err := parseBool(text)
+		if err != nil {
+			return err
+		}
+		v.SetBool(on)
+	case reflect.Int:
+		n, err := strconv.ParseUint(text, 10, 31)
+		switch {
+		case err != nil:
+			return errors.New("not a whole number of 0 or more")
+		case n == 0 && f.from1:
+			return errors.New("must be more than 0: leave it out for the default")
+		}
+		v.SetInt(int64(n))
+	default:
+		if text == "" {
+			return errors.New("empty")
+		}
+		v.SetString(text)
+	}
 	return nil
-}
-
-func setFIFO(fifo **bool, v string) error {
-	on, err := parseBool(v)
-	if err == nil {
-		*fifo = &on
-	}
-	return err
 }
 
 func parseBool(v string) (bool, error) {
@@ -172,40 +225,85 @@ func parseBool(v string) (bool, error) {
 	return on, nil
 }
 
-func setTLS(t **TLS, v string) error {
-	on, err := parseBool(v)
-	if err != nil {
-		return err
+// env returns the name of the variable that sets f, or nothing: elements of lists are beyond the environment.
+func (f *field) env() string {
+	if strings.Contains(f.path, "[]") {
+		return ""
 	}
-	if on {
-		encrypted(t)
-	} else {
-		*t = nil
+	return "LOCKER_" + strings.ToUpper(strings.ReplaceAll(f.path, ".", "_"))
+}
+
+// literal says whether each character of a value counts.
+func (f *field) literal() bool { return f.isSecret() || f.path == "prefix" }
+
+func (f *field) isSecret() bool { return f.typ == reflect.TypeFor[Secret]() }
+
+var indexRE = regexp.MustCompile(`\[[0-9]+\]`)
+
+// fieldAt returns the field with the given path, in which elements of lists may be numbered, or nil.
+func fieldAt(path string) *field {
+	path = indexRE.ReplaceAllString(path, "[]")
+	for _, f := range fields() {
+		if f.path == path {
+			return f
+		}
 	}
 	return nil
 }
 
-// setNodes replaces the nodes by those of a list of addresses.
-func setNodes(c *Config, v string) error {
-	c.Redlock.Nodes = nil
-	for addr := range strings.SplitSeq(v, ",") {
-		c.Redlock.Nodes = append(c.Redlock.Nodes, Node{Addr: strings.TrimSpace(addr)})
+// sectionNames returns the names of the sections of a file.
+func sectionNames() []string {
+	names := backendNames()
+	for _, f := range common {
+		if f.isSwitch() {
+			names = append(names, f.path)
+		}
 	}
-	return nil
+	return names
 }
 
-// encrypted makes sure that there is a TLS section.
-func encrypted(t **TLS) *TLS {
-	if *t == nil {
-		*t = new(TLS)
+// cloned returns a copy of v that shares nothing with it.
+func cloned(v reflect.Value) reflect.Value {
+	if !v.IsValid() || v.IsZero() {
+		return v
 	}
-	return *t
+	switch v.Kind() {
+	case reflect.Interface:
+		return cloned(v.Elem())
+	case reflect.Pointer:
+		c := reflect.New(v.Type().Elem())
+		c.Elem().Set(cloned(v.Elem()))
+		return c
+	case reflect.Struct:
+		c := reflect.New(v.Type()).Elem()
+		c.Set(v)
+		for i := range v.NumField() {
+			if c.Field(i).CanSet() {
+				c.Field(i).Set(cloned(v.Field(i)))
+			}
+		}
+		return c
+	case reflect.Slice:
+		c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		for i := range v.Len() {
+			c.Index(i).Set(cloned(v.Index(i)))
+		}
+		return c
+	case reflect.Map:
+		c := reflect.MakeMapWithSize(v.Type(), v.Len())
+		for _, key := range v.MapKeys() {
+			c.SetMapIndex(key, cloned(v.MapIndex(key)))
+		}
+		return c
+	}
+	return v
 }
-
-func (c *Config) lastNode() *Node { return &c.Redlock.Nodes[len(c.Redlock.Nodes)-1] }
 
 // nameLike says whether s can be the name of something, and so be repeated in an error. What cannot may be a
 // piece of a secret that was not quoted or escaped.
 func nameLike(s string) bool { return nameRE.MatchString(s) }
 
-var nameRE = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,40}$`)
+var (
+	nameRE   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,40}$`)
+	schemeRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,40}$`)
+)

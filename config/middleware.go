@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"time"
 
 	"github.com/golocker/locker"
@@ -34,7 +33,7 @@ type Retry struct {
 	Base Duration `yaml:"base,omitempty" json:"base,omitempty"`
 	Most Duration `yaml:"most,omitempty" json:"most,omitempty"`
 	// Budget is the number of retries per second of all calls together. Zero: retry.DefaultBudget.
-	Budget int `yaml:"budget,omitempty" json:"budget,omitempty"`
+	Budget int `yaml:"budget,omitempty" json:"budget,omitempty" min:"1"`
 	// OnHeld makes TryLock ask again while another owner holds the lock.
 	OnHeld bool `yaml:"on_held,omitempty" json:"on_held,omitempty"`
 }
@@ -44,19 +43,10 @@ var levelNames = []string{"debug", "info", "warn"}
 // levels has no error: nothing is logged as one.
 var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn}
 
-func (r *Retry) check(add func(path string, err error)) {
+func (r *Retry) check(report Report) {
 	if r == nil {
 		return
 	}
-	negative := func(path string, is bool) {
-		if is {
-			add(path, errors.New("negative"))
-		}
-	}
-	negative("retry.for", r.For < 0)
-	negative("retry.base", r.Base < 0)
-	negative("retry.most", r.Most < 0)
-	negative("retry.budget", r.Budget < 0)
 	base, most := time.Duration(r.Base), time.Duration(r.Most)
 	if base == 0 {
 		base = retry.DefaultBase
@@ -67,14 +57,14 @@ func (r *Retry) check(add func(path string, err error)) {
 	switch {
 	case base <= most || most < 0:
 	case r.Base == 0:
-		add("retry.most", fmt.Errorf("%v is less than the first pause, retry.base, of %v", most, base))
+		report("retry.most", fmt.Errorf("%v is less than the first pause, retry.base, of %v", most, base))
 	default:
-		add("retry.base", fmt.Errorf("%v is more than the longest pause, retry.most, of %v", base, most))
+		report("retry.base", fmt.Errorf("%v is more than the longest pause, retry.most, of %v", base, most))
 	}
 }
 
-// wrap puts around l what c switches on. Tracing sees a call with all its retries; logging is innermost, so that it sees a store go away, and not only callers that
-// give up on it.
+// wrap puts around l what c switches on. Tracing sees a call with all its retries. Logging is innermost: it sees that a store
+// goes away, and not only that callers give up.
 func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
 	var ms []locker.Middleware
 	if len(defaults) > 0 {
@@ -96,72 +86,4 @@ func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
 		ms = append(ms, logging.New(nil, logging.Level(levels[c.Log])))
 	}
 	return locker.Wrap(l, ms...)
-}
-
-// params are what a URL says of it.
-func (r *Retry) params(param func(name, v string)) {
-	if r == nil {
-		return
-	}
-	if *r == (Retry{}) {
-		param("retry", "true")
-	}
-	param("retry_for", r.For.param())
-	param("retry_base", r.Base.param())
-	param("retry_most", r.Most.param())
-	if r.Budget != 0 {
-		param("retry_budget", strconv.Itoa(r.Budget))
-	}
-	if r.OnHeld {
-		param("retry_on_held", "true")
-	}
-}
-
-// retried makes sure that there is a Retry section.
-func (c *Config) retried() *Retry {
-	if c.Retry == nil {
-		c.Retry = new(Retry)
-	}
-	return c.Retry
-}
-
-func setRetry(c *Config, v string) error {
-	on, err := parseBool(v)
-	switch {
-	case err != nil:
-		return err
-	case on:
-		c.retried()
-	default:
-		c.Retry = nil
-	}
-	return nil
-}
-
-func setTracing(c *Config, v string) error {
-	on, err := parseBool(v)
-	if err == nil {
-		c.Tracing = on
-	}
-	return err
-}
-
-func setBudget(c *Config, v string) error {
-	n, err := strconv.ParseUint(v, 10, 31)
-	switch {
-	case err != nil:
-		return errors.New("not a number of retries per second")
-	case n == 0:
-		return errors.New("must be more than 0: leave it out for the default")
-	}
-	c.retried().Budget = int(n)
-	return nil
-}
-
-func setOnHeld(c *Config, v string) error {
-	on, err := parseBool(v)
-	if err == nil {
-		c.retried().OnHeld = on
-	}
-	return err
 }

@@ -2,7 +2,6 @@ package config_test
 
 import (
 	"context"
-	"io"
 	"os"
 	"path/filepath"
 	"testing"
@@ -18,7 +17,7 @@ import (
 )
 
 // open opens url and closes the Locker when the test ends.
-func open(t *testing.T, url string, opts ...locker.Option) locker.Locker {
+func open(t *testing.T, url string, opts ...locker.Option) *config.Opened {
 	t.Helper()
 	l, err := config.Open(t.Context(), url, opts...)
 	require.NoError(t, err)
@@ -26,11 +25,9 @@ func open(t *testing.T, url string, opts ...locker.Option) locker.Locker {
 	return l
 }
 
-func closeLater(t *testing.T, l locker.Locker) {
+func closeLater(t *testing.T, l *config.Opened) {
 	t.Helper()
-	c, ok := locker.As[io.Closer](l)
-	require.True(t, ok, "every Locker from a configuration can be closed")
-	t.Cleanup(func() { assert.NoError(t, c.Close()) })
+	t.Cleanup(func() { assert.NoError(t, l.Close()) })
 }
 
 func lock(t *testing.T, l locker.Locker, key string, opts ...locker.Option) locker.Lease {

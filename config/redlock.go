@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"net/url"
 	"path"
 	"regexp"
-	"slices"
 	"strings"
 	"time"
 
@@ -24,14 +24,14 @@ type Redlock struct {
 	Budget Duration `yaml:"budget,omitempty" json:"budget,omitempty"`
 	// Driver, Username, Password, PasswordFile, DB, Timeout and TLS are as in Redis, for each of the nodes.
 	Driver       string   `yaml:"driver,omitempty" json:"driver,omitempty"`
-	Username     string   `yaml:"username,omitempty" json:"username,omitempty"`
-	Password     Secret   `yaml:"password,omitempty" json:"password,omitempty"`
+	Username     string   `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
+	Password     Secret   `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
 	PasswordFile string   `yaml:"password_file,omitempty" json:"password_file,omitempty"`
 	DB           int      `yaml:"db,omitempty" json:"db,omitempty"`
 	Timeout      Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
-	TLS          *TLS     `yaml:"tls,omitempty" json:"tls,omitempty"`
+	TLS          *TLS     `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
 	// Nodes are the servers: three or five, as a rule.
-	Nodes []Node `yaml:"nodes,omitempty" json:"nodes,omitempty"`
+	Nodes []Node `yaml:"nodes,omitempty" json:"nodes,omitempty" url:"-"`
 }
 
 // Node is one server of a Redlock. Except for Addr, what is left empty is as the Redlock says; Password and PasswordFile
@@ -43,16 +43,24 @@ type Node struct {
 	Addr string `yaml:"addr,omitempty" json:"addr,omitempty"`
 	// Driver may differ from node to node.
 	Driver       string `yaml:"driver,omitempty" json:"driver,omitempty"`
-	Username     string `yaml:"username,omitempty" json:"username,omitempty"`
-	Password     Secret `yaml:"password,omitempty" json:"password,omitempty"`
+	Username     string `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
+	Password     Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
 	PasswordFile string `yaml:"password_file,omitempty" json:"password_file,omitempty"`
-	TLS          *TLS   `yaml:"tls,omitempty" json:"tls,omitempty"`
+	TLS          *TLS   `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
+}
+
+func init() {
+	register("redlock", Backend[Redlock]{
+		Schemes: []string{"redlocks"},
+		Parse:   (*Redlock).parse, Format: (*Redlock).format, Check: (*Redlock).check,
+		Open: openRedlock, Deployment: deployRedlock,
+	}, func(c *Config) *Redlock { return &c.Redlock })
 }
 
 // maxNodes is what package redlock allows; a test holds the two together.
 const maxNodes = 32
 
-func nodePath(i int) string { return fmt.Sprintf("%s[%d]", nodesPath, i) }
+func nodePath(i int) string { return fmt.Sprintf("nodes[%d]", i) }
 
 // section returns what r says of every node, as if it were a server.
 func (r *Redlock) section() Redis {
@@ -86,27 +94,6 @@ func (r *Redlock) server(i int) *Redis {
 	return &s
 }
 
-// over returns base with what t says instead.
-func (t *TLS) over(base *TLS) *TLS {
-	switch {
-	case t == nil:
-		return base
-	case base == nil:
-		return t
-	}
-	merged := *base
-	if t.CAFile != "" {
-		merged.CAFile = t.CAFile
-	}
-	if t.CertFile != "" || t.KeyFile != "" {
-		merged.CertFile, merged.KeyFile = t.CertFile, t.KeyFile
-	}
-	if t.ServerName != "" {
-		merged.ServerName = t.ServerName
-	}
-	return &merged
-}
-
 // path returns where the field of that name which counts for node i is to be found: at the node or at the section.
 func (r *Redlock) path(i int, name string) string {
 	n := r.Nodes[i]
@@ -127,7 +114,7 @@ func (r *Redlock) path(i int, name string) string {
 	if own {
 		return nodePath(i) + "." + name
 	}
-	return "redlock." + name
+	return name
 }
 
 // name returns what node i is called.
@@ -139,40 +126,37 @@ func (r *Redlock) name(i int) string {
 	return addr
 }
 
-func (r *Redlock) check(add func(path string, err error)) {
+func (r *Redlock) check(report Report) {
 	section := r.section()
-	section.checkOwn("redlock", add)
-	switch {
-	case r.Budget < 0:
-		add("redlock.budget", errors.New("negative"))
-	case r.Budget > 0 && time.Duration(r.Budget) < redlock.MinBudget:
-		add("redlock.budget", fmt.Errorf("below the minimum of %v", redlock.MinBudget))
+	section.checkOwn(report)
+	if r.Budget > 0 && time.Duration(r.Budget) < redlock.MinBudget {
+		report("budget", fmt.Errorf("below the minimum of %v", redlock.MinBudget))
 	}
 	switch n := len(r.Nodes); {
 	case n == 0:
-		add(nodesPath, errors.New("missing: the addresses of three servers or five"))
+		report("nodes", errors.New("missing: the addresses of three servers or five"))
 	case n > maxNodes:
-		add(nodesPath, fmt.Errorf("%d nodes, more than the %d allowed", n, maxNodes))
+		report("nodes", fmt.Errorf("%d nodes, more than the %d allowed", n, maxNodes))
 		return
 	}
 	names, servers, noPassword := map[string]int{}, map[string]int{}, false
 	for i := range r.Nodes {
 		n, s, at := &r.Nodes[i], r.server(i), nodePath(i)
 		own := n.own()
-		own.checkOwn(at, add)
+		own.checkOwn(func(setting string, err error) { report(at+"."+setting, err) })
 		if s.noPassword() && (n.Username != "" || !noPassword) { // once for the section
-			add(r.path(i, "password"), errNoPassword)
+			report(r.path(i, "password"), errNoPassword)
 			noPassword = noPassword || n.Username == ""
 		}
 		network, addr, err := s.address()
 		switch {
 		case err != nil:
-			add(at+".addr", err)
+			report(at+".addr", err)
 		case network == "unix" && s.TLS != nil:
-			add(at+".addr", errSocketTLS)
+			report(at+".addr", errSocketTLS)
 		}
 		if first, again := servers[identity(addr)]; err == nil && again {
-			add(at+".addr", fmt.Errorf("the same as nodes[%d].addr: a server that is given twice has one vote", first))
+			report(at+".addr", fmt.Errorf("the same as nodes[%d].addr: a server that is given twice has one vote", first))
 		} else if err == nil {
 			servers[identity(addr)] = i
 		}
@@ -180,10 +164,10 @@ func (r *Redlock) check(add func(path string, err error)) {
 		first, again := names[name]
 		switch {
 		case n.Name != "" && !nodeNameRE.MatchString(n.Name):
-			add(at+".name", errors.New("not the name of a node: letters, digits and . _ : / - are allowed"))
+			report(at+".name", errors.New("not the name of a node: letters, digits and . _ : / - are allowed"))
 		case n.Name == "" && err != nil:
 		case again && (n.Name != "" || r.Nodes[first].Name != ""): // else the addresses are the same
-			add(at+".name", fmt.Errorf("the same as that of nodes[%d]; a node without a name is called by its address", first))
+			report(at+".name", fmt.Errorf("the same as that of nodes[%d]; a node without a name is called by its address", first))
 		default:
 			names[name] = i
 		}
@@ -205,33 +189,45 @@ func identity(addr string) string {
 	return net.JoinHostPort(strings.TrimSuffix(strings.ToLower(host), "."), strings.TrimLeft(port, "0"))
 }
 
-// open opens the drivers of all nodes and puts a Locker on them, or leaves nothing open.
-func (r *Redlock) open(ctx context.Context, prefix string) (locker.Locker, error) {
+// openRedlock opens the drivers of all nodes and puts a Client on them, or leaves nothing open.
+func openRedlock(ctx context.Context, r *Redlock, prefix string) (*locker.Client, error) {
+	d, err := deployRedlock(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	var ds []drivers.Driver
+	var names []string
+	for _, s := range d.Servers {
+		ds, names = append(ds, s.Driver), append(names, s.Name)
+	}
+	l, err := redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
+		redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)))
+	if err != nil {
+		_ = d.Close()
+		return nil, fmt.Errorf("config: %w", err)
+	}
+	return l, nil
+}
+
+// deployRedlock opens the drivers of all nodes, or leaves nothing open.
+func deployRedlock(ctx context.Context, r *Redlock) (*Deployment, error) {
 	servers, problems := r.openServers(ctx)
-	if problems == nil {
-		var ds []drivers.Driver
-		var names []string
-		for _, s := range servers {
-			ds, names = append(ds, s.Driver), append(names, s.Name)
-		}
-		l, err := redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
-			redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)))
-		if err == nil {
-			return l, nil
-		}
-		problems = split(err)
+	d := &Deployment{
+		Redlock: true, Servers: servers,
+		Timeout: r.Timeout.or(drivers.DefaultTimeout), Budget: r.Budget.or(redlock.DefaultBudget),
 	}
-	for _, s := range servers {
-		_ = s.Driver.Close()
+	if problems != nil {
+		_ = d.Close()
+		return nil, errors.Join(problems...)
 	}
-	return nil, errors.Join(problems...)
+	return d, nil
 }
 
 // openServers opens the drivers of those of the nodes that can be.
 func (r *Redlock) openServers(ctx context.Context) (servers []Server, problems []error) {
 	said := make(map[string]bool) // a file of the section is bad for every node, and said to be so once
 	for i := range r.Nodes {
-		s, errs := r.server(i).open(ctx, func(name string) string { return r.path(i, name) })
+		s, errs := r.server(i).open(ctx, func(name string) string { return "redlock." + r.path(i, name) })
 		for _, err := range errs {
 			if !said[err.Error()] {
 				problems = append(problems, err)
@@ -246,25 +242,40 @@ func (r *Redlock) openServers(ctx context.Context) (servers []Server, problems [
 	return servers, problems
 }
 
-// split makes one error for each problem that redlock.New has found.
-func split(err error) []error {
-	var joined interface{ Unwrap() []error }
-	if !errors.As(err, &joined) {
-		return []error{fmt.Errorf("config: %w", err)}
+// parse takes the nodes and the number of the database from a URL.
+func (r *Redlock) parse(at Location, report Report) {
+	report("db", setDB(&r.DB, at.Path))
+	if at.Host == "" {
+		return // the check says that they are missing
 	}
-	var errs []error
-	for _, err := range joined.Unwrap() {
-		errs = append(errs, fmt.Errorf("config: redlock: %w", err))
+	for i, host := range strings.Split(at.Host, ",") {
+		addr := fullAddr(host)
+		if len(host) > 2 && strings.EqualFold(host[:3], "%2f") { // the slash that the path of a socket begins with
+			var err error
+			if addr, err = url.PathUnescape(host); err != nil {
+				report(nodePath(i)+".addr", errPercent)
+			}
+		}
+		r.Nodes = append(r.Nodes, Node{Addr: addr})
 	}
-	return errs
 }
 
-func (r *Redlock) clone() Redlock {
-	c := *r
-	c.TLS = r.TLS.clone()
-	c.Nodes = slices.Clone(r.Nodes)
-	for i := range c.Nodes {
-		c.Nodes[i].TLS = c.Nodes[i].TLS.clone()
+func (r *Redlock) format() Location {
+	var hosts []string
+	for i := range r.Nodes {
+		network, addr, err := r.server(i).address()
+		switch {
+		case err != nil:
+			addr = "" // not shown: it may be anything
+		case network == "unix":
+			addr = strings.ReplaceAll(url.QueryEscape(addr), "+", "%20")
+		default:
+			addr = escapedAddr(addr)
+		}
+		hosts = append(hosts, addr)
+		if n := &r.Nodes[i]; !nodeNameRE.MatchString(n.Name) {
+			n.Name = "" // the same
+		}
 	}
-	return c
+	return Location{Host: strings.Join(hosts, ","), Path: pathDB(&r.DB)}
 }

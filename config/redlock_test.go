@@ -72,16 +72,16 @@ func TestParseRedlockFaults(t *testing.T) {
 		"redlock://a,b,A:06379":                   {"URL: nodes[2].addr: the same as nodes[0].addr"},
 		"redlock://[::1],b,[0::1]:6379":           {"URL: nodes[2].addr: the same as nodes[0].addr"},
 		"redlock://a,a,a":                         {"nodes[1].addr: the same as nodes[0]", "nodes[2].addr: the same as nodes[0]"},
-		"redlock://" + strings.Repeat("a,", 32):   {"URL: nodes: 33 nodes, more than the 32 allowed", "URL: nodes[32].addr: address missing"},
-		"redlock://a,b/x?budget=1&ttl=1ns":        {"URL: db: not the number", "URL: budget: a number without a unit", "URL: ttl: 1ns"},
+		"redlock://" + strings.Repeat("a,", 32):   {"URL: nodes: 33 nodes, more than the 32 allowed"},
+		"redlock://a,b/x?budget=1&ttl=1ns":        {"URL: db: not a whole number", "URL: budget: a number without a unit", "URL: ttl: 1ns"},
 		"redlock://a?budget=0s":                   {"budget: must be more than 0"},
 		"redlock+nope://a,b,c":                    {`URL: driver: unknown driver "nope"`},
 		"redlock+redigo://a?driver=goredis":       {"driver: given twice, and differently"},
 		"redlock://a/1?db=2":                      {"db: given twice, and differently"},
 		"redlock://a?tls_ca_file=f":               {"tls_ca_file: only with redlocks://"},
 		"redlocks://a?tls_key_file=f":             {"URL: tls_cert_file: missing"},
-		"redlock://a?nodes=b":                     {`unknown parameter "nodes" (known: prefix, ttl, budget, driver, password_file, db, timeout, log, `},
-		"redis://a?budget=1s":                     {`unknown parameter "budget" (known: prefix, ttl, driver`},
+		"redlock://a?nodes=b":                     {`unknown parameter "nodes" (known: prefix, ttl, patience, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry, budget, driver, password_file, db, timeout)`},
+		"redis://a?budget=1s":                     {`unknown parameter "budget" (known: prefix, ttl, patience, log, tracing, `},
 		"redlok://a,b,c":                          {`unknown scheme "redlok": did you mean redlock?`},
 		"redis://a,b,c":                           {"URL: addr: one address expected, not a list: several independent servers are for redlock://h1,h2,h3"},
 		"rediss://u:" + secret + "@a:1,b:2/x":     {"for redlock://h1,h2,h3", "db: "},
@@ -121,7 +121,7 @@ func TestRedlockString(t *testing.T) {
 	}, "a", "b", "c", "d")
 	require.NoError(t, c.Validate())
 	assert.Equal(t, "redlock://a:6379,b:6379,c:6379,d:6379"+
-		"#nodes[0].name=n&nodes[1].driver=rueidis&nodes[2].password=%5BREDACTED%5D&nodes[3].tls=true&nodes[3].tls.server_name=s", c.String())
+		"#nodes[0].name=n&nodes[1].driver=rueidis&nodes[2].password=%5BREDACTED%5D&nodes[3].tls.server_name=s&nodes[3].tls=true", c.String())
 	_, err := config.Parse(c.String())
 	complains(t, err, "URL: address: ")
 

@@ -7,19 +7,18 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/redlock"
-	"github.com/golocker/locker/single"
 )
 
 // Deployment is what a Config names, server by server, with all defaults filled in: for tools that look at the servers by
 // themselves. Programs that lock use Open.
 type Deployment struct {
-	Redlock bool
+	Redlock bool // the servers are the nodes of a quorum
+	FIFO    bool // waiters queue up on the server
 	Prefix  string
 	TTL     time.Duration
 	Timeout time.Duration // of one exchange
 	Budget  time.Duration // of one operation on a Redlock
-	Servers []Server      // none for memory
+	Servers []Server      // none if the backend has no Redis servers
 }
 
 // Server is one Redis server.
@@ -45,35 +44,13 @@ func (c *Config) Deployment(ctx context.Context) (*Deployment, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	d := &Deployment{
-		Redlock: c.Backend == backendRedlock, Prefix: single.DefaultPrefix, TTL: orElse(c.TTL, locker.DefaultTTL),
-		Timeout: drivers.DefaultTimeout, Budget: orElse(c.Redlock.Budget, redlock.DefaultBudget),
-	}
-	if c.Prefix != nil {
-		d.Prefix = *c.Prefix
-	}
-	var problems []error
-	switch c.Backend {
-	case backendRedis:
-		d.Timeout = orElse(c.Redis.Timeout, d.Timeout)
-		s, errs := c.Redis.open(ctx, func(name string) string { return "redis." + name })
-		if problems = errs; errs == nil {
-			d.Servers = append(d.Servers, s)
+	own, d := c.clone(), new(Deployment)
+	if k := backend(c.Backend); k.Deployment != nil {
+		var err error
+		if d, err = k.Deployment(ctx, own); err != nil {
+			return nil, err
 		}
-	case backendRedlock:
-		d.Timeout = orElse(c.Redlock.Timeout, d.Timeout)
-		d.Servers, problems = c.Redlock.openServers(ctx)
 	}
-	if problems != nil {
-		_ = d.Close()
-		return nil, errors.Join(problems...)
-	}
+	d.Prefix, d.TTL = own.prefix(), own.TTL.or(locker.DefaultTTL)
 	return d, nil
-}
-
-func orElse(d Duration, otherwise time.Duration) time.Duration {
-	if d == 0 {
-		return otherwise
-	}
-	return time.Duration(d)
 }

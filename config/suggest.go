@@ -1,14 +1,9 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 )
-
-// errFIFO is for who looks for the setting where there is no choice.
-var errFIFO = errors.New("only of one Redis (redis.fifo, LOCKER_REDIS_FIFO, or a parameter of redis://, rediss:// and unix://): " +
-	"memory always queues, redlock never lets its safety depend on a queue")
 
 // unknown is the error for a name that is none of known.
 func unknown(what, name string, known []string) error {

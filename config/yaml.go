@@ -24,7 +24,7 @@ func Load(path string, environ ...string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("config: %w", err)
 	}
-	b := newBuilder(Config{})
+	b := newBuilder(new(Config))
 	b.yaml(path, data)
 	b.environ(environ)
 	return b.finish()
@@ -58,7 +58,7 @@ func (b *builder) yaml(name string, data []byte) {
 func (b *builder) section(name, path string, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
 		err := errors.New("a section with fields is expected here")
-		if path == "retry" || strings.HasSuffix(path, ".tls") {
+		if f := fieldAt(path); f != nil && f.isSwitch() {
 			err = fmt.Errorf("%w, {} for the defaults", err)
 		}
 		b.report(at(name, n, path), err)
@@ -75,26 +75,29 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 			child = path + "." // no field has that name
 		}
 		where := at(name, key, child)
-		f, begin := fieldAt(child), sections[indexRE.ReplaceAllString(child, "[]")]
+		f := fieldAt(child)
+		section := f != nil && f.isSwitch() || backend(child) != nil
 		null := value.ShortTag() == "!!null"
 		switch {
 		case strings.HasPrefix(key.Value, "x-"): // a place for anchors
 			continue
-		case f == nil && begin == nil && null: // a piece of a flow mapping: not shown, it may be half a password
+		case f == nil && !section && null: // a piece of a flow mapping: not shown, it may be half a password
 			b.report(at(name, key, path), errors.New("an unknown field without a value"))
-		case f == nil && begin == nil && key.Value == "fifo":
-			b.report(where, errFIFO)
-		case f == nil && begin == nil:
+		case f == nil && !section && misplaced[key.Value] != nil:
+			b.report(where, misplaced[key.Value])
+		case f == nil && !section:
 			b.report(at(name, key, path), unknown("field", key.Value, fieldsBelow(path)))
 		case seen[child]:
 			b.report(where, errors.New("given more than once"))
 		case null:
 			b.fail(child, where, errors.New("no value: remove the line for the default"))
-		case begin != nil:
-			begin(&b.c)
+		case section:
+			if f != nil {
+				f.begin(b.c)
+			}
 			b.section(name, child, value)
-		case child == nodesPath:
-			b.nodeList(name, where, value)
+		case f.isList():
+			b.list(name, f, child, where, value)
 		case !slices.Contains(scalars, value.ShortTag()):
 			b.fail(child, where, errors.New("a single value is expected here"))
 		default:
@@ -141,26 +144,26 @@ func (b *builder) pairs(name, path string, n *yaml.Node, merged map[*yaml.Node]b
 	return ps
 }
 
-// nodeList takes the nodes of a Redlock, the list n.
-func (b *builder) nodeList(name, where string, n *yaml.Node) {
-	b.origin[nodesPath] = where
+// list takes the elements of the list f, which n has at path.
+func (b *builder) list(name string, f *field, path, where string, n *yaml.Node) {
+	b.origin[path] = where
 	if n.Kind != yaml.SequenceNode {
-		b.fail(nodesPath, where, errors.New("a list is expected here, each element a section such as {addr: host:6379}"))
+		b.fail(path, where, errors.New("a list is expected here, each element a section such as {addr: host:6379}"))
 		return
 	}
 	for i, item := range n.Content {
-		path := nodePath(i)
-		where := at(name, item, path)
+		element := fmt.Sprintf("%s[%d]", path, i)
+		where := at(name, item, element)
 		if item.Kind == yaml.AliasNode {
 			item = item.Alias
 		}
-		b.c.Redlock.Nodes = append(b.c.Redlock.Nodes, Node{})
-		b.origin[path] = where
+		f.extend(b.c)
+		b.origin[element] = where
 		if item.Kind != yaml.MappingNode {
-			b.fail(path+".addr", where, errors.New("a section with fields is expected here, such as {addr: host:6379}"))
+			b.fail(element+".addr", where, errors.New("a section with fields is expected here, such as {addr: host:6379}"))
 			continue
 		}
-		b.section(name, path, item)
+		b.section(name, element, item)
 	}
 }
 
@@ -171,7 +174,7 @@ var scalars = []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
 func fieldsBelow(path string) []string {
 	var names []string
 	path = indexRE.ReplaceAllString(path, "[]")
-	for _, f := range fields {
+	for _, f := range fields() {
 		if rest, ok := strings.CutPrefix("."+f.path, strings.TrimSuffix("."+path, ".")+"."); ok {
 			name, _, _ := strings.Cut(rest, ".")
 			if name = strings.TrimSuffix(name, "[]"); len(names) == 0 || names[len(names)-1] != name {

@@ -9,7 +9,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -42,9 +41,7 @@ func run(ctx context.Context, path string) error {
 	if err != nil {
 		return err
 	}
-	if closer, ok := locker.As[io.Closer](l); ok {
-		defer closer.Close()
-	}
+	defer l.Close()
 
 	const workers, rounds = 3, 5
 	inside, counter := 0, 0 // protected by the lock

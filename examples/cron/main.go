@@ -25,7 +25,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -63,9 +62,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c, ok := locker.As[io.Closer](l); ok {
-		defer c.Close()
-	}
+	defer l.Close()
 	ws := make([]worker, *workers)
 	var wg sync.WaitGroup
 	for i := range ws {

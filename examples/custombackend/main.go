@@ -7,6 +7,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,9 @@ import (
 	"strings"
 	"time"
 
-	"example.com/custombackend/boltlock"
+	_ "example.com/custombackend/boltlock" // the backend that LOCKER_URL may name
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
 )
 
 func main() {
@@ -42,7 +44,14 @@ func run(ctx context.Context, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	l := boltlock.New(filepath.Join(dir, "locks.db"))
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
+	l, err := config.Open(ctx, cmp.Or(os.Getenv("LOCKER_URL"), "bolt://"+filepath.Join(dir, "locks.db")))
+	if err != nil {
+		return err
+	}
 	defer l.Close()
 	var n int
 	for range 20 {

@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"time"
@@ -35,9 +34,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c, ok := locker.As[io.Closer](l); ok {
-		defer c.Close()
-	}
+	defer l.Close()
 	for range 3 {
 		err := locker.Do(ctx, l, "customdriver", func(ctx context.Context) error {
 			lease, _ := locker.LeaseFrom(ctx)

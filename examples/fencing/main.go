@@ -47,9 +47,7 @@ func run(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if c, ok := locker.As[io.Closer](l); ok {
-		defer c.Close()
-	}
+	defer l.Close()
 	for _, act := range []struct {
 		title string
 		rule  rule

@@ -16,7 +16,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"sync"
@@ -66,9 +65,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c, ok := locker.As[io.Closer](l); ok {
-		defer c.Close()
-	}
+	defer l.Close()
 	s, err := openStorage(os.Getenv("LOCKER_JOURNAL"))
 	if err != nil {
 		return err

@@ -15,7 +15,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -60,15 +59,13 @@ func run(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, t.flush()) }()
 
 	url := cmp.Or(os.Getenv("LOCKER_URL"), "memory:")
-	l, err := config.Open(ctx, url)
+	store, err := config.Open(ctx, url)
 	if err != nil {
 		return err
 	}
-	if c, ok := locker.As[io.Closer](l); ok {
-		defer c.Close()
-	}
+	defer store.Close()
 	backend, _, _ := strings.Cut(url, ":")
-	l = locker.Wrap(l, tracing.New(
+	l := locker.Wrap(store, tracing.New(
 		tracing.WithTracerProvider(t.tracers),
 		tracing.WithMeterProvider(t.meters),
 		tracing.WithAttributes(attribute.String("locker.backend", backend)),

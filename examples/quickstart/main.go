@@ -19,7 +19,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"math/rand/v2"
 	"os"
 	"os/signal"
@@ -61,9 +60,7 @@ func run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c, ok := locker.As[io.Closer](l); ok {
-		defer c.Close()
-	}
+	defer l.Close()
 	j, err := openJournal(os.Getenv("LOCKER_JOURNAL"))
 	if err != nil {
 		return err

@@ -19,6 +19,8 @@ func New(path string) *locker.Client { return locker.NewClient(NewBackend(path))
 // Backend implements locker.Backend.
 type Backend struct {
 	path    string
+	prefix  string        // of all keys
+	poll    time.Duration // how often it looks whether the file is free
 	closing chan struct{}
 
 	mu         sync.Mutex
@@ -28,7 +30,9 @@ type Backend struct {
 
 // NewBackend returns a Backend of the file at path. Several Backends, in one process or in many, share the locks in
 // the file.
-func NewBackend(path string) *Backend { return &Backend{path: path, closing: make(chan struct{})} }
+func NewBackend(path string) *Backend {
+	return &Backend{path: path, poll: time.Millisecond, closing: make(chan struct{})}
+}
 
 // Acquire implements locker.Backend.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {

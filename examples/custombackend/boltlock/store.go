@@ -28,7 +28,7 @@ func (b *Backend) update(ctx context.Context, f func(locks) error) error {
 		if err != nil {
 			return err
 		}
-		refused = f(locks{bucket})
+		refused = f(locks{bucket, b.prefix})
 		return refused
 	})
 	if refused != nil {
@@ -47,7 +47,7 @@ func (b *Backend) open(ctx context.Context) (*bolt.DB, error) {
 			return db, unavailable(err)
 		}
 		select {
-		case <-time.After(time.Millisecond):
+		case <-time.After(b.poll):
 		case <-ctx.Done():
 		case <-b.closing:
 			return nil, locker.ErrClosed
@@ -71,17 +71,20 @@ type record struct {
 }
 
 // locks is the file within a transaction.
-type locks struct{ bucket *bolt.Bucket }
+type locks struct {
+	bucket *bolt.Bucket
+	prefix string
+}
 
 // Keys may be longer than bbolt allows.
-func id(key string) []byte {
-	sum := sha256.Sum256([]byte(key))
+func (l locks) id(key string) []byte {
+	sum := sha256.Sum256([]byte(l.prefix + key))
 	return sum[:]
 }
 
 // get returns the record of a key, or the zero record if there is none.
 func (l locks) get(key string) (r record, err error) {
-	if text := l.bucket.Get(id(key)); text != nil && json.Unmarshal(text, &r) != nil {
+	if text := l.bucket.Get(l.id(key)); text != nil && json.Unmarshal(text, &r) != nil {
 		return record{}, locker.ErrForeignKey
 	}
 	return r, nil
@@ -99,12 +102,12 @@ func (l locks) owned(req locker.Request) (record, error) {
 func (l locks) put(key string, r record) error {
 	text, err := json.Marshal(r)
 	if err == nil {
-		err = l.bucket.Put(id(key), text)
+		err = l.bucket.Put(l.id(key), text)
 	}
 	return unavailable(err)
 }
 
-func (l locks) delete(key string) error { return unavailable(l.bucket.Delete(id(key))) }
+func (l locks) delete(key string) error { return unavailable(l.bucket.Delete(l.id(key))) }
 
 // sweep deletes locks that have expired. Their owners have not released them, and no other caller may ever ask for
 // them.

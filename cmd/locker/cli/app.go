@@ -1,0 +1,228 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+	_ "github.com/golocker/locker/drivers/all" // the Redis clients that a URL may name
+)
+
+// app is what all commands share: the streams, the environment and the flags that each of them takes. A test makes one
+// of its own for every call.
+type app struct {
+	stdin          io.Reader
+	stdout, stderr io.Writer
+	environ        []string
+
+	url     string
+	file    string
+	json    bool
+	quiet   bool
+	noColor bool
+
+	started bool           // the command line was understood: what fails from now on is no usage error
+	opened  []io.Closer    // to be closed when all is said
+	used    *config.Config // where the locks are; nil: no servers were asked
+}
+
+// main runs the command line and returns the exit code. Commands report what went wrong by returning an error; only here
+// are errors printed.
+func (a *app) main(ctx context.Context, args []string) int {
+	root := a.root()
+	root.SetArgs(append([]string{}, args...)) // for nil it would take those of the process
+	cmd, err := root.ExecuteContextC(ctx)
+	if err != nil && !a.started {
+		a.look(args)
+		err = &exitError{code: exitUsage, err: err, next: "see " + cmd.CommandPath() + " --help"}
+	}
+	code := a.report(err)
+	for _, c := range a.opened { // which waits for silent servers: nobody has to wait with it for the error, nor unable to interrupt
+		_ = c.Close()
+	}
+	return code
+}
+
+func (a *app) root() *cobra.Command {
+	root := &cobra.Command{
+		SuggestionsMinimumDistance: 2, // of SuggestionsFor
+
+		Use:   "locker",
+		Short: "Distributed locks for people, scripts and cron jobs",
+		Long: `locker takes locks on Redis, or on a Redlock over several independent Redis servers, and shows what is behind them.
+
+It uses the same configuration as programs that use the library. Which locks are meant is said by --url, or by a file
+and the environment:
+
+  --url URL        redis://[user:password@]host[:6379][/db][?ttl=30s&prefix=lock:…]   rediss:// with TLS
+                   redis+goredis://… redis+redigo://… redis+rueidis://…               unix:///path/of.sock
+                   redlock://[user:password@]host1,host2,host3[?…]                    redlocks:// with TLS
+  --config FILE    YAML; what the environment says wins over it
+  LOCKER_URL       replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on win over both
+
+--url stands alone: then neither a file nor the environment is looked at. Arguments can be seen by all users of a machine,
+so put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
+		Example: `  export LOCKER_URL=redis://localhost
+  locker run --key backup --wait 0 -- /usr/local/bin/backup --all
+  locker config check`,
+		Args:          noCommand,
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"url", "config", "token"} { // a variable that was not set, in a script: not what is meant without it
+				if f := cmd.Flag(name); f != nil && f.Changed && f.Value.String() == "" {
+					return fmt.Errorf("--%s is empty", name)
+				}
+			}
+			a.started = true
+			slog.SetDefault(slog.New(&logHandler{a}))
+			return nil
+		},
+		RunE:    help,
+		Version: readBuildInfo().Version, // for --version
+	}
+	root.SetIn(a.stdin)
+	root.SetOut(a.stdout) // before the command for completion is made, which remembers it
+	root.SetErr(a.stderr)
+	root.SetVersionTemplate(readBuildInfo().String())
+	flags := root.PersistentFlags()
+	flags.StringVar(&a.url, "url", "", "which locks, as a `URL`; neither file nor environment is looked at then")
+	flags.StringVar(&a.file, "config", "", "which locks, as a YAML `file`; the environment wins over it")
+	flags.BoolVar(&a.json, "json", false, "print JSON, errors included")
+	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print results and errors, and nothing else")
+	flags.BoolVar(&a.noColor, "no-color", false, "no colours (NO_COLOR in the environment says the same)")
+	_ = root.MarkPersistentFlagFilename("config", "yaml", "yml", "json")
+	root.AddGroup(&cobra.Group{ID: groupUse, Title: "Locks:"}, &cobra.Group{ID: groupLook, Title: "Deployment:"})
+	root.SetHelpCommandGroupID(groupOther)
+	root.SetCompletionCommandGroupID(groupOther)
+	root.AddGroup(&cobra.Group{ID: groupOther, Title: "Other:"})
+	root.AddCommand(
+		runCommand(a),
+		inspectCommand(a),
+		releaseCommand(a),
+		watchCommand(a),
+		doctorCommand(a),
+		benchCommand(a),
+		conformCommand(a),
+		configCommand(a),
+		devCommand(a),
+		versionCommand(a),
+	)
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() { // cobra's own answer what they do not know with help, as if all were well
+		switch cmd.Name() {
+		case "help":
+			cmd.Args = topic
+		case "completion":
+			cmd.Args, cmd.RunE = noCommand, help
+		}
+	}
+	return root
+}
+
+// The groups in which help shows the commands.
+const (
+	groupUse   = "use"
+	groupLook  = "look"
+	groupOther = "other"
+)
+
+func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+
+// topic is for help: there is a command of that name.
+func topic(cmd *cobra.Command, args []string) error {
+	cmd, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	return noCommand(cmd, rest)
+}
+
+// oneKey is for commands about one lock.
+func oneKey(_ *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0 || args[0] == "":
+		return errors.New("no key: say which lock")
+	case len(args[0]) > locker.MaxKey:
+		return fmt.Errorf("the key is longer than %d bytes", locker.MaxKey)
+	case len(args) > 1:
+		return fmt.Errorf("unexpected argument %q: one key at a time; a key with spaces needs quotes", args[1])
+	}
+	return nil
+}
+
+// noCommand is for commands that only have commands below them: what is there instead of one is a slip of the pen.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		return fmt.Errorf("unknown command %q: did you mean %s?", args[0], strings.Join(near, " or "))
+	}
+	return fmt.Errorf("unknown command %q", args[0])
+}
+
+// look finds out whether errors are to be JSON, for a command line that was not understood.
+func (a *app) look(args []string) {
+	if i := slices.Index(args, "--"); i >= 0 {
+		args = args[:i]
+	}
+	a.json = a.json || slices.Contains(args, "--json")
+}
+
+// getenv returns the value of a variable, the last one if it is there several times.
+func (a *app) getenv(name string) (value string) {
+	for _, kv := range a.environ {
+		if n, v, _ := strings.Cut(kv, "="); n == name {
+			value = v
+		}
+	}
+	return value
+}
+
+// config returns the configuration that the flags and the environment give.
+func (a *app) config() (*config.Config, error) {
+	var c *config.Config
+	var err error
+	switch {
+	case a.url != "" && a.file != "":
+		return nil, usageError("--url and --config are given: one of them must go")
+	case a.url != "":
+		c, err = config.Parse(a.url)
+	case a.file != "":
+		c, err = config.Load(a.file, a.environ...)
+	default:
+		c = new(config.Config)
+		if err = c.Overlay(a.environ); err != nil && a.getenv("LOCKER_URL") == "" && a.getenv("LOCKER_BACKEND") == "" {
+			set := func(kv string) bool { return strings.HasPrefix(kv, "LOCKER_") && !strings.HasSuffix(kv, "=") }
+			if !slices.ContainsFunc(a.environ, set) {
+				err = errors.New("no configuration")
+			}
+			const next = "say which locks: set LOCKER_URL, to redis://localhost for example, or use --url or --config"
+			return nil, &exitError{exitConfig, err, next}
+		}
+	}
+	if err != nil {
+		return nil, &exitError{exitConfig, err, "see locker --help for the forms"}
+	}
+	return c, nil
+}
+
+// open returns the Locker that c describes. Close it, or leave that to main, in opened.
+func (a *app) open(ctx context.Context, c *config.Config, opts ...locker.Option) (*config.Opened, error) {
+	l, err := c.Open(ctx, opts...)
+	if err != nil {
+		return nil, &exitError{exitConfig, err, "locker config check looks at the rest"}
+	}
+	a.used = c
+	return l, nil
+}

@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+)
+
+// A file or URL may be shared with programs that report to OpenTelemetry. There is no SDK here that they could report to, so
+// tracing is allowed, and does nothing; config/tracing would only make the command two megabytes larger.
+func init() {
+	config.RegisterTracing(func() locker.Middleware { return func(l locker.Locker) locker.Locker { return l } })
+}
+
+func configCommand(a *app) *cobra.Command {
+	cmd := &cobra.Command{
+		SuggestionsMinimumDistance: 2,
+
+		Use:     "config",
+		GroupID: groupLook,
+		Short:   "Check or print the configuration",
+		Args:    noCommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use:   "check",
+			Short: "Say what is wrong with the configuration",
+			Long: `Check reads the configuration as the other commands do, opens the files that it names, and reports all that is wrong at
+once, with line or variable. It does not connect to anything: that is what locker doctor is for.
+
+It exits with 0 if all is well, and with 78 otherwise.`,
+			Example: `  locker config check --config /etc/locker.yaml
+  LOCKER_URL=redlock://host1,host2,host3 locker config check`,
+			Args: cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return a.configCheck(cmd.Context()) },
+		},
+		&cobra.Command{
+			Use:   "print",
+			Short: "Print the configuration that is in effect, without passwords",
+			Long: `Print shows what the file, the environment and the flags come to: as YAML, which --config takes, or with --json. Passwords
+are shown as ` + config.Secret("x").String() + `.`,
+			Example: `  locker config print --config /etc/locker.yaml
+  LOCKER_URL=redis://localhost LOCKER_TTL=5s locker config print --json`,
+			Args: cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error { return a.configPrint() },
+		},
+	)
+	return cmd
+}
+
+func (a *app) configCheck(ctx context.Context) error {
+	c, err := a.config()
+	if err != nil {
+		return err
+	}
+	d, err := c.Deployment(ctx) // which reads the files and asks no server
+	if err != nil {
+		return &exitError{exitConfig, err, ""}
+	}
+	_ = d.Close()
+	warning := tooFew(d)
+	if a.json {
+		answer := map[string]any{"ok": true, "url": c.String()}
+		if warning != "" {
+			answer["warning"] = warning
+		}
+		return a.printJSON(answer)
+	}
+	if warning != "" {
+		a.note("warning: %s", warning)
+	}
+	if !a.quiet {
+		fmt.Fprintf(a.stdout, "%s: %s\n", a.style(a.stdout).good("ok"), c)
+	}
+	return nil
+}
+
+func (a *app) configPrint() error {
+	c, err := a.config()
+	if err != nil {
+		return err
+	}
+	if a.json {
+		return a.printJSON(c)
+	}
+	e := yaml.NewEncoder(a.stdout)
+	e.SetIndent(2)
+	return e.Encode(c)
+}
+
+// tooFew says whether a Redlock has fewer nodes than make sense, or one too many.
+func tooFew(d *config.Deployment) string {
+	switch n := len(d.Servers); {
+	case !d.Redlock || n > 2 && n%2 == 1:
+		return ""
+	case n == 1:
+		return "redlock.nodes: one node tolerates no failure: use three or five"
+	case n == 2:
+		return "redlock.nodes: two nodes tolerate no failure: use three or five"
+	default:
+		return fmt.Sprintf("redlock.nodes: %d nodes tolerate no more failures than %d: use an odd number", n, n-1)
+	}
+}

@@ -1,0 +1,150 @@
+//go:build unix
+
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+)
+
+// TestWhichSourceWins: the file, then the environment, then the flags.
+func TestWhichSourceWins(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "l.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("backend: redis\nttl: 1s\nredis: {addr: from.file, password: hunter2}\n"), 0o600))
+	for want, tt := range map[string]struct{ env, args []string }{
+		"redis://:[REDACTED]@from.file:6379?ttl=1s": {nil, []string{"--config", file}},
+		"redis://:[REDACTED]@from.file:6379?ttl=2s": {[]string{"LOCKER_TTL=2s"}, []string{"--config", file}},
+		"redis://from.env:6379?ttl=2s":              {[]string{"LOCKER_URL=redis://from.env", "LOCKER_TTL=2s"}, []string{"--config", file}},
+		"redis://from.env:6379":                     {[]string{"LOCKER_URL=redis://from.env"}, nil},
+		"redis://from.flag:6379":                    {[]string{"LOCKER_URL=redis://from.env", "LOCKER_TTL=2s"}, []string{"--url", "redis://from.flag"}},
+		"memory:":                                   {[]string{"LOCKER_BACKEND=memory"}, nil},
+	} {
+		code, stdout, stderr := call(tt.env, append([]string{"config", "check"}, tt.args...)...)
+		assert.Zero(t, code, stderr)
+		assert.Equal(t, "ok: "+want+"\n", stdout)
+	}
+}
+
+// What a program reads, the command reads, too, although it traces nothing.
+func TestConfigWithTracing(t *testing.T) {
+	env := []string{"LOCKER_URL=memory:?tracing=true&retry=true&log=warn"}
+	code, stdout, stderr := call(env, "config", "check")
+	assert.Zero(t, code, stderr)
+	assert.Equal(t, "ok: memory:?log=warn&retry=true&tracing=true\n", stdout)
+}
+
+func TestConfigPrintHidesPasswords(t *testing.T) {
+	env := []string{"LOCKER_URL=redlock://u:hunter2@a,b,c?ttl=3s"}
+	code, stdout, stderr := call(env, "config", "print")
+	assert.Zero(t, code, stderr)
+	assert.Equal(t, "backend: redlock\nttl: 3s\nredlock:\n  username: u\n  password: '[REDACTED]'\n  nodes:\n    - addr: a:6379\n    - addr: b:6379\n    - addr: c:6379\n", stdout)
+	_, stdout, _ = call(env, "config", "print", "--json")
+	assert.NotContains(t, stdout, "hunter2")
+	var c config.Config
+	assert.ErrorContains(t, json.Unmarshal([]byte(stdout), &c), "this is the mask")
+}
+
+func TestConfigMistakes(t *testing.T) {
+	for name, tt := range map[string]struct {
+		args []string
+		code int
+		last string // line of stderr
+	}{
+		"all at once":    {[]string{"config", "check", "--url", "reddis://:hunter2@h?x=1"}, 78, "locker: 2 problems: see locker --help for the forms\n"},
+		"nothing":        {[]string{"config", "check"}, 78, "or use --url or --config\n"},
+		"a file":         {[]string{"config", "check", "--url", "redis://h?password_file=/no/such"}, 78, "file not found: /no/such\n"},
+		"no file":        {[]string{"config", "check", "--config", "/no/such"}, 78, "see locker --help for the forms\n"},
+		"both":           {[]string{"config", "check", "--url", "memory:", "--config", "f"}, 64, "one of them must go: see --help\n"},
+		"slip":           {[]string{"cofnig"}, 64, `locker: unknown command "cofnig": did you mean config?: see locker --help` + "\n"},
+		"slip below":     {[]string{"config", "chek"}, 64, "did you mean check?: see locker config --help\n"},
+		"empty":          {[]string{"config", "print", "--url", ""}, 64, "locker: --url is empty: see locker config print --help\n"},
+		"help for what":  {[]string{"help", "rn"}, 64, `locker: unknown command "rn": did you mean run?: see locker help --help` + "\n"},
+		"help too deep":  {[]string{"help", "config", "chek"}, 64, "did you mean check?: see locker help --help\n"},
+		"no such shell":  {[]string{"completion", "tcsh"}, 64, `locker: unknown command "tcsh": see locker completion --help` + "\n"},
+		"no key":         {[]string{"inspect"}, 64, "locker: no key: say which lock: see locker inspect --help\n"},
+		"an empty key":   {[]string{"watch", ""}, 64, "locker: no key: say which lock: see locker watch --help\n"},
+		"a long key":     {[]string{"inspect", strings.Repeat("k", locker.MaxKey+1)}, 64, "longer than 65536 bytes: see locker inspect --help\n"},
+		"two keys":       {[]string{"release", "a", "b"}, 64, "a key with spaces needs quotes: see locker release --help\n"},
+		"a reserved key": {[]string{"inspect", "{a}:fence", "--url", "redis://localhost:1?prefix="}, 64, "are reserved for what belongs to a lock: choose another key\n"},
+		"too many":       {[]string{"version", "x"}, 64, "see locker version --help\n"},
+		"JSON":           {[]string{"--json", "--bogus"}, 64, `{"error":"unknown flag: --bogus","next":"see locker --help","code":64}` + "\n"},
+		"JSON, not ours": {[]string{"run", "--", "x", "--json"}, 78, "or use --url or --config\n"},
+	} {
+		code, stdout, stderr := call(nil, tt.args...)
+		assert.Equal(t, tt.code, code, name)
+		assert.Empty(t, stdout, name)
+		assert.True(t, strings.HasSuffix(stderr, tt.last), "%s: %s", name, stderr)
+		assert.NotContains(t, stderr, "hunter2", name)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	code, stdout, _ := call(nil, "version")
+	assert.Zero(t, code)
+	assert.Regexp(t, `^locker \S+\n(commit .*\n)?go1\S+ \S+, drivers: goredis, redigo, rueidis\n$`, stdout)
+	_, short, _ := call(nil, "--version")
+	assert.Equal(t, stdout, short)
+	_, stdout, _ = call(nil, "version", "--json")
+	var v buildInfo
+	require.NoError(t, json.Unmarshal([]byte(stdout), &v))
+	assert.Equal(t, []string{"goredis", "redigo", "rueidis"}, v.Drivers)
+}
+
+// TestCompletion: the shells ask the program.
+func TestCompletion(t *testing.T) {
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		code, stdout, _ := call(nil, "completion", shell)
+		assert.Zero(t, code)
+		assert.NotEmpty(t, stdout)
+	}
+	_, stdout, _ := call(nil, "__complete", "run", "--on-lost", "")
+	assert.Contains(t, stdout, "notify\t")
+	_, stdout, _ = call(nil, "__complete", "config", "")
+	assert.Contains(t, stdout, "check\t")
+}
+
+func TestHelpHasExamplesAndExitCodes(t *testing.T) {
+	code, stdout, _ := call(nil, "help", "run")
+	assert.Zero(t, code)
+	for _, text := range []string{"--on-lost", "LOCKER_FENCE", "Exit codes:", "Examples:", "--wait"} {
+		assert.Contains(t, stdout, text)
+	}
+	assert.NotContains(t, stdout, "(default )")
+	code, stdout, _ = call(nil, "help", "config", "check")
+	assert.Zero(t, code)
+	assert.Contains(t, stdout, "locker config check")
+	_, root, _ := call(nil)
+	assert.Contains(t, root, "Run a command while holding a lock")
+}
+
+// slowly is a Locker that says so when it is closed.
+type slowly struct {
+	locker.Locker
+	closed func()
+}
+
+func (s slowly) Close() error {
+	s.closed()
+	return nil
+}
+
+// TestErrorsComeBeforeTheEnd: closing can take seconds while servers are silent.
+func TestErrorsComeBeforeTheEnd(t *testing.T) {
+	var stderr bytes.Buffer
+	said := ""
+	a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &stderr}
+	a.opened = append(a.opened, slowly{closed: func() { said = stderr.String() }})
+	assert.Equal(t, exitConfig, a.main(t.Context(), []string{"inspect", "k"}))
+	assert.Contains(t, said, "or use --url or --config")
+}

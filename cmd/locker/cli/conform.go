@@ -1,0 +1,234 @@
+package cli
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/conform"
+)
+
+func conformCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "conform",
+		GroupID: groupLook,
+		Short:   "Run the conformance suite against a deployment",
+		Long: `Conform checks on the real servers what the library promises on all: exclusion, expiry, renewal, loss, waiting in order,
+contexts that end at any moment, fencing tokens. It takes about a quarter of a minute, and locks under a prefix of its
+own, so that it is in nobody's way; in the end it deletes what it left there, for which the user needs +scan (without
+that, fencing counters stay for a day).
+
+What would need the servers to hang or to restart, or all their keys to be read, is skipped. On a link that is slow a
+property may fail because it took too long.
+
+It exits with 0 if all properties hold, with 1 if one does not, and with 69 if the servers cannot be used.`,
+		Example: `  locker conform --url redis+rueidis://localhost
+  locker conform --json | jq -r '.[] | select(.outcome == "fail") | .property'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.conform(cmd.Context()) },
+	}
+}
+
+// exitFailed is for a suite with properties that do not hold.
+const exitFailed = 1
+
+// suiteEnv names the variable that makes of this command the process that runs the suite: package testing wants one for
+// itself. Its value is the prefix.
+const suiteEnv = "_LOCKER_CONFORM_PREFIX"
+
+func (a *app) conform(ctx context.Context) error {
+	c, err := a.config()
+	if err != nil {
+		return err
+	}
+	d, err := a.deployment(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	if prefix := a.getenv(suiteEnv); prefix != "" {
+		runSuite(ctx, c, d, prefix)
+	}
+	prefix := d.Prefix + "locker-conform:" + rand.Text()[:12] + ":"
+	defer sweep(ctx, d, prefix)
+	self, err := os.Executable()
+	if err != nil {
+		return &exitError{exitOSErr, err, ""}
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := a.tryOnce(ctx, under(c, prefix)); err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, self, "conform")
+	if a.url != "" {
+		cmd.Args = append(cmd.Args, "--url="+a.url)
+	}
+	if a.file != "" {
+		cmd.Args = append(cmd.Args, "--config="+a.file)
+	}
+	cmd.Env = append(slices.Clone(a.environ), suiteEnv+"="+prefix)
+	var trouble strings.Builder
+	cmd.Stderr = &trouble
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		return &exitError{exitOSErr, err, ""}
+	}
+	p := a.progress()
+	p.show("starting")
+	results := conform.Read(out, func(property string) { p.show("%s", property) })
+	err = cmd.Wait()
+	p.done()
+	switch {
+	case ctx.Err() != nil:
+		return &exitError{code: exitSignal + int(syscall.SIGINT), err: errors.New("interrupted")}
+	case len(results) == 0:
+		return fmt.Errorf("the suite did not run: %w: %s", err, strings.TrimSpace(trouble.String()))
+	}
+	return a.printResults(results)
+}
+
+// tryOnce takes a lock. Where that is not possible, every property fails, each with its own text, and for minutes if the server
+// hangs.
+func (a *app) tryOnce(ctx context.Context, c *config.Config) error {
+	l, err := a.open(ctx, c)
+	if err != nil {
+		return err
+	}
+	a.opened = append(a.opened, l)
+	lease, err := l.TryLock(ctx, "probe")
+	if err != nil {
+		return err
+	}
+	return lease.Unlock(ctx)
+}
+
+// runSuite runs the suite under prefix, and ends the process.
+func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefix string) {
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // what a Redlock has to say of its nodes, each of the many clients would say
+	of := func(store int) string { return fmt.Sprintf("%s%d:", prefix, store) }
+	conform.Main(conform.Deployment{
+		FIFO: d.FIFO,
+		Open: func(store int) (locker.Locker, error) { return under(c, of(store)).Open(ctx) },
+		Delete: func(store int, key string) error {
+			return eachServer(d, func(s config.Server) error {
+				_, err := s.Driver.Do(ctx, drivers.Command{"DEL", of(store) + key})
+				return err
+			})
+		},
+	})
+}
+
+// under returns c for locks under another prefix, with the library's TTL.
+func under(c *config.Config, prefix string) *config.Config {
+	other := *c
+	other.Prefix, other.TTL = &prefix, 0
+	return &other
+}
+
+func (a *app) printResults(results []conform.Result) error {
+	type resultJSON struct {
+		conform.Result
+		TookMS int64 `json:"took_ms"`
+	}
+	var list []resultJSON
+	count := map[conform.Outcome]int{}
+	s := a.style(a.stdout)
+	paint := map[conform.Outcome]func(string) string{conform.Passed: s.good, conform.Failed: s.bad, conform.Skipped: s.faint}
+	for _, r := range results {
+		count[r.Outcome]++
+		list = append(list, resultJSON{r, r.Took.Milliseconds()})
+		if a.json || a.quiet && r.Outcome != conform.Failed {
+			continue
+		}
+		fmt.Fprintf(a.stdout, "%s  %-30s %6.2f s\n", paint[r.Outcome](string(r.Outcome)), r.Property, r.Took.Seconds())
+		for _, line := range r.Log {
+			fmt.Fprintln(a.stdout, "      "+line)
+		}
+	}
+	if a.json {
+		if err := a.printJSON(list); err != nil {
+			return err
+		}
+	} else if !a.quiet {
+		fmt.Fprintf(a.stdout, "\n%d properties: %d hold, %d do not, %d were skipped\n", len(results),
+			count[conform.Passed], count[conform.Failed], count[conform.Skipped])
+	}
+	if count[conform.Failed] > 0 {
+		return &exitError{code: exitFailed}
+	}
+	return nil
+}
+
+// sweep deletes all keys whose names begin with prefix, or with it in a hash tag.
+func sweep(ctx context.Context, d *config.Deployment, prefix string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
+	defer cancel()
+	_ = eachServer(d, func(s config.Server) error {
+		for cursor := "0"; ; {
+			replies, err := s.Driver.Do(ctx, drivers.Command{"SCAN", cursor, "MATCH", "*" + escaped(prefix) + "*", "COUNT", "1000"})
+			if err != nil {
+				return err
+			}
+			page, _ := replies[0].([]drivers.Reply)
+			if len(page) != 2 {
+				return nil // not allowed
+			}
+			keys, _ := page[1].([]drivers.Reply)
+			for chunk := range slices.Chunk(keys, 100) {
+				del := drivers.Command{"DEL"}
+				for _, k := range chunk {
+					if key, _ := k.(string); strings.Contains(key, prefix) {
+						del = append(del, key)
+					}
+				}
+				if _, err := s.Driver.Do(ctx, del); err != nil {
+					return err
+				}
+			}
+			if cursor, _ = page[0].(string); cursor == "0" || cursor == "" {
+				return nil
+			}
+		}
+	})
+}
+
+// escaped makes a pattern for SCAN of a text.
+func escaped(text string) string {
+	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
+}
+
+// eachServer does f for all servers at once and returns an error if there was any.
+func eachServer(d *config.Deployment, f func(config.Server) error) error {
+	errs := make(chan error, len(d.Servers))
+	var wg sync.WaitGroup
+	for _, s := range d.Servers {
+		wg.Go(func() { errs <- f(s) })
+	}
+	wg.Wait()
+	close(errs)
+	for err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

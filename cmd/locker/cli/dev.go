@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/spf13/cobra"
+)
+
+const maxDevNodes = 9
+
+func devCommand(a *app) *cobra.Command {
+	var nodes int
+	var embedded bool
+	cmd := &cobra.Command{
+		Use:     "dev",
+		GroupID: groupOther,
+		Short:   "Run throw-away servers to try things out, until Ctrl-C",
+		Long: `Dev starts servers on free ports of the loopback interface and prints the LOCKER_URL that names them: a Redlock, or with
+--nodes 1 one Redis. They are redis-server processes that keep every write, so that locker doctor has nothing to say; kill
+one, or stop it (kill -STOP), and see what happens. Ctrl-C ends them and removes their files, and so does the end of
+locker dev, whatever it is.
+
+Where redis-server is not installed, or with --embedded, they are stand-ins inside this process. These know no roles, no
+persistence and no memory limit, cannot hang one by one, and count time a little differently: enough for a first look.`,
+		Example: `  locker dev
+  locker dev --nodes 1 --json`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if nodes < 1 || nodes > maxDevNodes {
+				return usageError("--nodes %d is not a number from 1 to %d", nodes, maxDevNodes)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+			defer stop()
+			return a.dev(ctx, nodes, embedded)
+		},
+	}
+	cmd.Flags().IntVar(&nodes, "nodes", 5, "how many")
+	cmd.Flags().BoolVar(&embedded, "embedded", false, "stand-ins inside this process, even if redis-server is installed")
+	return cmd
+}
+
+// devNode is one throw-away server.
+type devNode struct {
+	addr string
+	pid  int             // 0: it has no process of its own
+	gone <-chan struct{} // closed when it has ended by itself
+	stop func()          // ends it and removes what it kept
+}
+
+func (a *app) dev(ctx context.Context, n int, embedded bool) error {
+	binary, err := exec.LookPath("redis-server")
+	if err != nil && !embedded {
+		a.note("redis-server is not installed: these are stand-ins, without persistence, roles and memory limits")
+		embedded = true
+	}
+	start := func() (*devNode, error) { return startRedis(ctx, binary) }
+	if embedded {
+		start = startEmbedded
+	}
+	var nodes []*devNode
+	defer func() {
+		for _, node := range nodes {
+			node.stop()
+		}
+	}()
+	for range n {
+		node, err := start()
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return &exitError{exitOSErr, err, "try --embedded"}
+		}
+		nodes = append(nodes, node)
+	}
+	if err := a.announce(nodes, embedded); err != nil {
+		return err
+	}
+	for _, node := range nodes {
+		go func() {
+			select {
+			case <-node.gone:
+				a.note("%s has ended", node.addr)
+			case <-ctx.Done():
+			}
+		}()
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (a *app) announce(nodes []*devNode, embedded bool) error {
+	type nodeJSON struct {
+		Addr string `json:"addr"`
+		PID  int    `json:"pid,omitempty"`
+	}
+	var addrs []string
+	var list []nodeJSON
+	for _, n := range nodes {
+		addrs = append(addrs, n.addr)
+		list = append(list, nodeJSON{n.addr, n.pid})
+	}
+	url := "redlock://" + strings.Join(addrs, ",")
+	if len(nodes) == 1 {
+		url = "redis://" + addrs[0]
+	}
+	if a.json {
+		return a.printJSON(struct {
+			URL      string     `json:"url"`
+			Embedded bool       `json:"embedded,omitempty"`
+			Nodes    []nodeJSON `json:"nodes"`
+		}{url, embedded, list})
+	}
+	fmt.Fprintln(a.stdout, "export LOCKER_URL="+url)
+	if !embedded {
+		for _, n := range nodes {
+			a.note("%s is process %d", n.addr, n.pid)
+		}
+	}
+	a.note("paste the line above into another terminal, then try:\n" +
+		"  locker run --key demo -- sleep 60\n" +
+		"  locker inspect demo\n" +
+		"  locker doctor\n" +
+		"Ctrl-C ends all of it")
+	return nil
+}
+
+// startEmbedded starts a stand-in for a server. Its clock for expiry has to be driven.
+func startEmbedded() (*devNode, error) {
+	m := miniredis.NewMiniRedis()
+	if err := m.StartAddr("127.0.0.1:0"); err != nil {
+		return nil, err
+	}
+	const tick = 5 * time.Millisecond
+	t, stopped := time.NewTicker(tick), make(chan struct{})
+	go func() {
+		last := time.Now()
+		for {
+			select {
+			case now := <-t.C:
+				m.FastForward(now.Sub(last))
+				last = now
+			case <-stopped:
+				return
+			}
+		}
+	}()
+	return &devNode{addr: m.Addr(), stop: func() {
+		t.Stop()
+		close(stopped)
+		m.Close()
+	}}, nil
+}
+
+var errNotUp = errors.New("redis-server does not answer")

@@ -1,0 +1,100 @@
+//go:build unix
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/child"
+)
+
+// startLimit is how long a server may take to answer, on a machine that is busy.
+const startLimit = 15 * time.Second
+
+// startRedis starts a redis-server that ends with this process, and waits until it answers. Between finding a port free
+// and binding it anybody may take it: then it exits, and another port is tried.
+func startRedis(ctx context.Context, binary string) (*devNode, error) {
+	var err error
+	for range 10 {
+		var n *devNode
+		if n, err = tryRedis(ctx, binary); err == nil || ctx.Err() != nil {
+			return n, err
+		}
+	}
+	return nil, err
+}
+
+func tryRedis(ctx context.Context, binary string) (*devNode, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	addr := l.Addr().String()
+	_ = l.Close()
+	_, port, _ := net.SplitHostPort(addr)
+	dir, err := os.MkdirTemp("", "locker-dev")
+	if err != nil {
+		return nil, err
+	}
+	log := filepath.Join(dir, "log")
+	p, err := child.Spawn(binary, dir, nil, []string{
+		"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", log, "--daemonize", "no",
+		"--save", "", "--appendonly", "yes", "--appendfsync", "always",
+	})
+	if err != nil {
+		_ = os.RemoveAll(dir)
+		return nil, err
+	}
+	n := &devNode{addr: addr, pid: p.Pid(), gone: p.Gone(), stop: func() {
+		p.Kill()
+		_ = os.RemoveAll(dir)
+	}}
+	for end := time.Now().Add(startLimit); !isProcess(addr, p.Pid()); time.Sleep(5 * time.Millisecond) {
+		if p.Exited() || time.Now().After(end) || ctx.Err() != nil {
+			text, _ := os.ReadFile(log)
+			n.stop()
+			lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+			return nil, fmt.Errorf("%w: %s", errNotUp, lines[len(lines)-1])
+		}
+	}
+	// Somebody may kill it, to see what happens. Nobody watches over its files then, and nobody needs them.
+	removed := make(chan struct{})
+	go func() {
+		defer close(removed)
+		<-p.Gone()
+		_ = os.RemoveAll(dir)
+	}()
+	n.stop = func() {
+		p.Kill()
+		<-removed
+	}
+	return n, nil
+}
+
+// isProcess reports whether the server at addr is the process with this id, and not another one that was quicker to bind
+// the port.
+func isProcess(addr string, pid int) bool {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	if _, err := conn.Write([]byte("INFO server\r\nQUIT\r\n")); err != nil {
+		return false
+	}
+	for in := bufio.NewScanner(conn); in.Scan(); {
+		if in.Text() == "process_id:"+strconv.Itoa(pid) {
+			return true
+		}
+	}
+	return false
+}

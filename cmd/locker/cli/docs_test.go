@@ -1,0 +1,141 @@
+//go:build unix
+
+package cli
+
+import (
+	"flag"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var update = flag.Bool("update", false, "write the output of the commands in docs/cli.md anew")
+
+// TestDocs: what the checked part of docs/cli.md says that commands print, they print. Addresses, tokens, times and the server
+// differ from run to run. Blocks marked slow are run with -update only.
+func TestDocs(t *testing.T) {
+	t.Parallel()
+	const path = "../../../docs/cli.md"
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	before, rest, begins := strings.Cut(string(page), "<!-- checked: ")
+	text, after, ends := strings.Cut(rest, "<!-- to here -->")
+	require.True(t, begins && ends, "%s has no part to be checked", path)
+	d := &doc{t: t}
+	blocks := regexp.MustCompile("(?ms)^```console( slow)?\n(.*?)^```$")
+	got := blocks.ReplaceAllStringFunc(text, func(block string) string {
+		m := blocks.FindStringSubmatch(block)
+		if m[1] != "" && !*update {
+			return block
+		}
+		return "```console" + m[1] + "\n" + d.run(m[2]) + "```"
+	})
+	if *update {
+		require.NoError(t, os.WriteFile(path, []byte(before+"<!-- checked: "+got+"<!-- to here -->"+after), 0o600))
+		return
+	}
+	assert.Equal(t, normal(text), normal(got))
+}
+
+// doc runs the commands of a document, one after another.
+type doc struct {
+	t      *testing.T
+	url    string
+	holder *process // of the lock
+}
+
+// run returns a block with the output of its commands.
+func (d *doc) run(block string) string {
+	var b strings.Builder
+	for line := range strings.Lines(block) {
+		words, ok := strings.CutPrefix(strings.TrimSpace(line), "$ ")
+		if !ok {
+			continue // output of an earlier run
+		}
+		b.WriteString("$ " + words + "\n")
+		inBackground, ok := strings.CutSuffix(words, " &")
+		if !ok && strings.HasPrefix(words, "locker watch ") {
+			b.WriteString(d.watch(words))
+			continue
+		}
+		if !ok {
+			b.WriteString(d.output(words))
+			continue
+		}
+		p := command(d.t, d.url, strings.Fields(inBackground)[1:]...)
+		p.Env = append(p.Env, d.patience()...)
+		p.begin(d.t)
+		if strings.Contains(line, " dev ") {
+			p.says(d.t, "Ctrl-C")
+			eventually(d.t, "it says where", func() bool { return strings.HasSuffix(p.out.String(), "\n") })
+			d.url = strings.TrimPrefix(strings.TrimSpace(p.out.String()), "export LOCKER_URL=")
+			b.WriteString(p.out.String() + p.err.String())
+			continue
+		}
+		d.holder = p
+		eventually(d.t, "it has the lock", func() bool { return strings.Contains(d.output("locker inspect demo"), "held") })
+	}
+	return b.String()
+}
+
+// watch shows a lock until its holder has ended, and then gets a Ctrl-C. The holder ends when it was seen: a moment that it has
+// the lock for may be over before watch looks.
+func (d *doc) watch(words string) string {
+	p := command(d.t, d.url, strings.Fields(words)[1:]...)
+	p.Env = append(p.Env, d.patience()...)
+	p.begin(d.t)
+	eventually(d.t, "it shows the holder", func() bool { return strings.Contains(p.out.String(), " held by ") })
+	require.NoError(d.t, d.holder.Process.Signal(syscall.SIGTERM))
+	eventually(d.t, "it shows that the lock is free", func() bool { return strings.HasSuffix(p.out.String(), " free\n") })
+	require.NoError(d.t, p.Process.Signal(os.Interrupt))
+	p.exits(d.t, 0)
+	return p.out.String() + "^C\n"
+}
+
+// patience is what a command is given: that a machine is busy with other tests is no finding.
+func (d *doc) patience() []string {
+	if *update {
+		return nil
+	}
+	return []string{"LOCKER_REDLOCK_BUDGET=2m", "LOCKER_TTL=10m"}
+}
+
+func (d *doc) output(command string) string {
+	exe, err := os.Executable()
+	require.NoError(d.t, err)
+	dir := d.t.TempDir()
+	require.NoError(d.t, os.Symlink(exe, dir+"/locker"))
+	sh := exec.Command("bash", "-c", command)
+	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + dir + ":" + os.Getenv("PATH"), "LOCKER_URL=" + d.url}
+	sh.Env = append(sh.Env, d.patience()...)
+	out, _ := sh.CombinedOutput() // exit codes are what some of the commands are about
+	return string(out)
+}
+
+// normal takes out of a text what differs from run to run.
+func normal(text string) string {
+	for _, r := range []struct{ pattern, by string }{
+		{`(?ms)^(locker: )?export LOCKER_URL=\S+$`, "export LOCKER_URL=URL"},
+		{`(version +)(Redis|Valkey|Redict) [0-9.]+`, "${1}SERVER"},
+		{`(127\.0\.0\.1|localhost):\d+`, "ADDR"},
+		{`[A-Za-z0-9_-]{8}…`, "TOKEN…"},
+		{`"owner": "[^"]*"`, `"owner": TOKEN`},
+		{`run_id \w+`, "run_id ID"},
+		{`(?m)^\s+lock ≤.*\n`, ""},
+		{`\d+(\.\d+)?(µs|ms|s|m\d+s)?`, "#"},
+		{` +`, " "},
+		// Before the first renewal, or the last node's answer, a little less is known.
+		{`(?m)^ADDR (free|held) .*$`, "ADDR as it may be"},
+		{`the bound is #, `, ""},
+		{`(?m)^# checks: .*$`, "checks"},
+	} {
+		text = regexp.MustCompile(r.pattern).ReplaceAllString(text, r.by)
+	}
+	return text
+}

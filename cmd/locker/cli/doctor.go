@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/doctor"
+)
+
+func doctorCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "doctor",
+		GroupID: groupLook,
+		Short:   "Examine the servers: are they fit for locks?",
+		Long: `Doctor looks at every server, and at all together, and says for each check ok, warn or fail, with a reason and what to do:
+
+  reachable     does it answer, and take the password
+  latency       round trips against the timeouts
+  version       Redis 5 or newer
+  role          a master, without replicas that could take over
+  persistence   does it keep locks over a restart (docs/safety.md, E1)
+  eviction      does it delete locks when its memory is full
+  uptime        has it just been restarted
+  rights        may the user do all that locks need: every command is tried, on keys of its own under the prefix
+  scripts       a lock is taken, extended, waited for, handed over and released
+  messages      is a waiter told, or does it have to look
+  nodes         is there a majority, and are there three or more, an odd number
+  identity      is a server given twice
+  independence  does what is written to one show on another: replicas, proxies, virtual addresses
+  clocks        how far they are apart
+
+Warn weakens a promise, or is something that could not be found out; fail breaks one. Doctor is done within half a minute,
+whatever the servers do, and leaves nothing behind. With --quiet it prints only what is not ok.
+
+It exits with 0 if all is ok, with 1 if the worst is a warning, and with 2 if something fails.`,
+		Example: `  locker doctor --url redlock://host1,host2,host3
+  locker doctor --json | jq '.findings[] | select(.level != "ok")'`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return a.doctor(ctx)
+		},
+	}
+}
+
+// Exit codes of doctor, as monitors want them.
+const (
+	exitWarn = 1
+	exitFail = 2
+)
+
+func (a *app) doctor(ctx context.Context) error {
+	d, err := a.deployment(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = d.Close() }()
+	e := doctor.Deployment{Redlock: d.Redlock, Prefix: d.Prefix, TTL: d.TTL, Timeout: d.Timeout, Budget: d.Budget}
+	for _, s := range d.Servers {
+		e.Nodes = append(e.Nodes, doctor.Node(s))
+	}
+	p := a.progress()
+	left := len(e.Nodes)
+	p.show("examining %d servers", left)
+	r := doctor.Examine(ctx, e, func(string) {
+		left--
+		p.show("waiting for %d of %d servers", left, len(e.Nodes))
+	})
+	p.done()
+	if ctx.Err() != nil {
+		return &exitError{code: exitFail, err: errors.New("interrupted")}
+	}
+	if a.json {
+		if err := a.printJSON(r); err != nil {
+			return err
+		}
+	} else {
+		a.printReport(r)
+	}
+	switch r.Level {
+	case doctor.Fail:
+		return &exitError{code: exitFail}
+	case doctor.Warn:
+		return &exitError{code: exitWarn}
+	}
+	return nil
+}
+
+// deployment opens the servers that the flags and the environment name, one by one.
+func (a *app) deployment(ctx context.Context) (*config.Deployment, error) {
+	c, err := a.config()
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.Deployment(ctx)
+	if err != nil {
+		return nil, &exitError{exitConfig, err, "locker config check looks at the rest"}
+	}
+	if len(d.Servers) == 0 {
+		return nil, &exitError{exitConfig, fmt.Errorf("locks in %s have no Redis server", c.Backend), "name a Redis"}
+	}
+	return d, nil
+}
+
+func (a *app) printReport(r doctor.Report) {
+	s := a.style(a.stdout)
+	node, count := "", map[doctor.Level]int{}
+	titled := false
+	for _, f := range r.Findings {
+		count[f.Level]++
+		if a.quiet && f.Level == doctor.OK {
+			continue
+		}
+		if !titled || f.Node != node {
+			if titled {
+				fmt.Fprintln(a.stdout)
+			}
+			title := f.Node
+			if title == "" {
+				title = "all together"
+			}
+			fmt.Fprintln(a.stdout, s.strong(title))
+		}
+		node, titled = f.Node, true
+		fmt.Fprintf(a.stdout, "  %s  %-12s  %s\n", s.ofLevel(f.Level), f.Check, f.Text)
+		if f.Fix != "" {
+			printWrapped(a.stdout, strings.Repeat(" ", 22)+s.faint("→ "), strings.Repeat(" ", 24), f.Fix)
+		}
+	}
+	if a.quiet {
+		return
+	}
+	fmt.Fprintf(a.stdout, "\n%d checks: %d ok, %d warn, %d fail\n", len(r.Findings), count[doctor.OK], count[doctor.Warn], count[doctor.Fail])
+}
+
+// printWrapped breaks a long text at spaces.
+func printWrapped(w io.Writer, first, next, text string) {
+	const width = 90
+	line := ""
+	for _, word := range strings.Fields(text) {
+		if line != "" && len(line)+1+len(word) > width {
+			fmt.Fprintln(w, first+line)
+			first, line = next, ""
+		}
+		if line != "" {
+			line += " "
+		}
+		line += word
+	}
+	fmt.Fprintln(w, first+line)
+}
+
+func (s style) ofLevel(l doctor.Level) string {
+	text := fmt.Sprintf("%-4s", l)
+	switch l {
+	case doctor.Fail:
+		return s.bad(text)
+	case doctor.Warn:
+		return s.warn(text)
+	default:
+		return s.good(text)
+	}
+}

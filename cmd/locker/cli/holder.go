@@ -1,0 +1,461 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golocker/locker"
+)
+
+// holder has the lock while the command runs: it renews it, tells the guard, and passes on signals.
+type holder struct {
+	app     *app
+	opts    *runOptions
+	store   string // which backend
+	signals chan os.Signal
+	renewed chan struct{}
+	last    atomic.Pointer[locker.Renewal]
+	lease   locker.Lease
+
+	guard    *exec.Cmd
+	orders   *os.File // to the guard
+	heard    <-chan news
+	terminal *terminal
+
+	group     int // of the command; 0: it has not been started, or has ended
+	lost      error
+	suspended bool // SIGTSTP was passed on
+}
+
+// run takes the lock and runs the command. It returns nil if the command did well, and its exit code without an error text
+// otherwise.
+func (a *app) run(ctx context.Context, o *runOptions) error {
+	c, err := a.config()
+	if err != nil {
+		return err
+	}
+	if err := o.check(c); err != nil {
+		return err
+	}
+	h := &holder{app: a, opts: o, store: c.Backend, signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1)}
+	signal.Notify(h.signals, append(heeded(), unix.SIGPIPE)...) // SIGPIPE: a note that nobody reads is no reason to end
+	defer signal.Stop(h.signals)
+	l, err := a.open(ctx, c)
+	if err != nil {
+		return err
+	}
+	if l.InProcess() {
+		a.note("a lock in %s excludes nobody outside of this process", c.Backend)
+	}
+	a.opened = append(a.opened, l)
+	if err := h.acquire(ctx, l); err != nil {
+		return err
+	}
+	err = h.hold()
+	return h.release(err)
+}
+
+// acquire waits for the lock, unless a signal comes first.
+func (h *holder) acquire(ctx context.Context, l locker.Locker) error {
+	ctx, cancel := context.WithCancel(h.trace(ctx))
+	defer cancel()
+	type result struct {
+		lease locker.Lease
+		err   error
+	}
+	done := make(chan result, 1)
+	go func() {
+		lease, err := h.lock(ctx, l)
+		done <- result{lease, err}
+	}()
+	var ended error
+	for {
+		select {
+		case r := <-done:
+			h.lease = r.lease
+			if ended == nil {
+				ended = h.pendingEnd()
+			}
+			switch {
+			case ended == nil:
+				return h.refused(r.err)
+			case r.lease != nil: // it came at the same moment
+				return h.release(ended)
+			}
+			return ended
+		case sig := <-h.signals:
+			switch {
+			case sig == unix.SIGTSTP:
+				stop()
+			case slices.Contains(ending, sig) && ended == nil:
+				ended = endedBy(sig)
+				cancel()
+			}
+		}
+	}
+}
+
+// refused makes of the error of Lock one that says what to do about it.
+func (h *holder) refused(err error) error {
+	if err == nil {
+		return nil
+	}
+	if !errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrUnavailable) {
+		return err
+	}
+	next := "try again later, or wait for it with --wait"
+	if h.opts.maxWait > 0 {
+		next = "try again later, or wait longer with --wait"
+	}
+	return &exitError{exitHeld, err, next}
+}
+
+func (h *holder) lock(ctx context.Context, l locker.Locker) (locker.Lease, error) {
+	opts := []locker.Option{locker.TTL(h.opts.validity), locker.MinHold(h.opts.minHold), locker.MaxHold(h.opts.maxHold)}
+	switch wait := h.opts.maxWait; {
+	case wait == 0:
+		return l.TryLock(ctx, h.opts.key, opts...)
+	case wait > 0:
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, wait)
+		defer cancel()
+	}
+	return l.Lock(ctx, h.opts.key, opts...)
+}
+
+// trace has the holder told what happens to the lock. Hooks run on goroutines of the Client's.
+func (h *holder) trace(ctx context.Context) context.Context {
+	return locker.WithTrace(ctx, &locker.Trace{
+		Waiting: func(w locker.Waiting) {
+			if w.Remaining > 0 {
+				h.app.note("waiting for %q: somebody has it, for %v unless renewed", h.opts.key, w.Remaining.Round(time.Millisecond))
+			} else {
+				h.app.note("waiting for %q: somebody has it", h.opts.key)
+			}
+		},
+		Renewed: func(r locker.Renewal) {
+			h.last.Store(&r)
+			select {
+			case h.renewed <- struct{}{}:
+			default:
+			}
+		},
+		InDoubt: func(err error) { h.app.note("%q could not be renewed, trying again: %s", h.opts.key, told(err)) },
+	})
+}
+
+// endedBy is the exit for a signal that came before there was a command.
+func endedBy(sig os.Signal) error {
+	n := int(sig.(syscall.Signal))
+	return &exitError{code: exitSignal + n}
+}
+
+// pendingEnd returns the error for a signal that has come already, if it is one that ends a wait.
+func (h *holder) pendingEnd() error {
+	for {
+		select {
+		case sig := <-h.signals:
+			if slices.Contains(ending, sig) {
+				return endedBy(sig)
+			}
+		default:
+			return nil
+		}
+	}
+}
+
+// hold runs the command under the lock and returns when nothing of it is left.
+func (h *holder) hold() error {
+	adoptOrphans() // if the guard dies
+	h.terminal = findTerminal()
+	if err := h.startGuard(); err != nil {
+		return &exitError{exitOSErr, err, "is the system out of processes or files?"}
+	}
+	defer h.endGuard()
+	if started, err := h.startCommand(); !started {
+		return err
+	}
+	return h.watch()
+}
+
+// startGuard starts this program a second time. The guard's ends of the pipes keep their numbers: passing them as 3 and 4
+// would hide what the command may inherit under these numbers from whoever runs locker.
+func (h *holder) startGuard() error {
+	ordersIn, ordersOut, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	newsIn, newsOut, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer func() { _, _ = ordersIn.Close(), newsOut.Close() }()
+	args := []string{"locker", guardArg}
+	for _, f := range []*os.File{ordersIn, newsOut} {
+		fd := f.Fd()
+		if _, err := unix.FcntlInt(fd, unix.F_SETFD, 0); err != nil {
+			return err
+		}
+		args = append(args, strconv.Itoa(int(fd)))
+	}
+	exe, err := self()
+	if err != nil {
+		return err
+	}
+	h.guard = &exec.Cmd{
+		Path: exe, Args: args, Env: h.environ(),
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C is for the command
+	}
+	h.orders, h.heard = ordersOut, receive[news](newsIn)
+	return h.guard.Start()
+}
+
+// environ is the command's environment.
+func (h *holder) environ() []string {
+	return append(slices.Clone(h.app.environ),
+		"LOCKER_KEY="+h.opts.key,
+		"LOCKER_FENCE="+strconv.FormatUint(h.lease.Fence(), 10),
+		"LOCKER_STORE="+h.store)
+}
+
+// startCommand has the guard start the command, unless a signal or the loss of the lock comes first. The guard is up by
+// then, so what is decided here is carried out at once.
+func (h *holder) startCommand() (started bool, err error) {
+	for {
+		select {
+		case n := <-h.heard:
+			if n.Is != isReady {
+				return false, &exitError{exitSoftware, errors.New("the process that was to guard the command has died"), ""}
+			}
+			if err := h.pendingEnd(); err != nil {
+				return false, err
+			}
+			if err := h.lease.Err(); err != nil {
+				return false, h.lostBefore(err)
+			}
+			return true, send(h.orders, order{
+				Do: doStart, Path: h.opts.path, Args: h.opts.args, OnLost: h.opts.onLost, Grace: h.opts.grace, KillBy: instantOf(h.killBy()),
+			})
+		case sig := <-h.signals:
+			if slices.Contains(ending, sig) {
+				return false, endedBy(sig)
+			}
+		case <-h.lease.Done():
+			return false, h.lostBefore(h.lease.Err())
+		}
+	}
+}
+
+func (h *holder) lostBefore(err error) error {
+	return &exitError{exitLost, fmt.Errorf("the command was not started: %w", err), "try again, with a longer --ttl"}
+}
+
+// killBy is when the command must be gone, as far as is known now.
+func (h *holder) killBy() time.Time { return h.lease.Until().Add(-h.opts.margin()) }
+
+// watch passes on what happens to the lock, and signals, until the guard says that the command is over.
+func (h *holder) watch() error {
+	ended := h.lease.Done()
+	last := h.killBy()
+	// If the guard has not killed the command by then, it is stopped, or hangs.
+	late := h.opts.margin() / 2
+	backstop := time.NewTimer(time.Until(last) + late)
+	defer backstop.Stop()
+	for {
+		select {
+		case n, ok := <-h.heard:
+			if !ok {
+				h.sweep()
+				if h.lost != nil {
+					return h.verdict(exitSoftware)
+				}
+				return &exitError{exitSoftware, errors.New("the process that guarded the command has died: the command was killed"), ""}
+			}
+			if n.Is == isOver {
+				h.group = 0
+				h.terminal.take()
+				return h.verdict(n.Code)
+			}
+			if err := h.hear(n); err != nil {
+				return err
+			}
+		case sig := <-h.signals:
+			h.pass(sig.(syscall.Signal))
+		case <-h.renewed:
+			if by := h.killBy(); h.lost == nil && by.After(last) {
+				last = by
+				backstop.Reset(time.Until(by) + late)
+				_ = send(h.orders, order{Do: doExtend, KillBy: instantOf(by)})
+			}
+		case <-ended:
+			ended = nil
+			h.lose(h.lease.Err())
+			_ = send(h.orders, order{Do: doLost})
+		case <-backstop.C:
+			if h.opts.onLost != onLostNotify {
+				h.lose(h.lease.Err())
+				_ = h.guard.Process.Kill()
+				if h.group != 0 {
+					_ = unix.Kill(-h.group, unix.SIGKILL)
+				}
+			}
+		}
+	}
+}
+
+// hear takes notice of what the guard says. An error means that there is no command.
+func (h *holder) hear(n news) error {
+	switch n.Is {
+	case isStarted:
+		h.group = n.Pid
+		h.terminal.give(h.group)
+	case isFailed:
+		return &exitError{n.Code, errors.New(n.Text), ""}
+	case isLost:
+		h.lose(h.lease.Err())
+	case isStopped:
+		h.stopped(syscall.Signal(n.Code))
+	}
+	return nil
+}
+
+// pass passes a signal on.
+func (h *holder) pass(sig syscall.Signal) {
+	o := order{Do: doSignal, Signal: int(sig)}
+	switch sig {
+	case unix.SIGTERM:
+		o = order{Do: doStop}
+	case unix.SIGPIPE:
+		return
+	case unix.SIGTSTP:
+		h.suspended = true
+	case unix.SIGCONT: // of the shell's fg
+		if h.group != 0 {
+			h.terminal.give(h.group)
+		}
+	}
+	_ = send(h.orders, o)
+}
+
+// stopped is for a command that was stopped, with Ctrl-Z for instance: the shell is to see that its job has stopped. The lock
+// is not renewed meanwhile, and the guard kills the command before somebody else can have it.
+func (h *holder) stopped(sig syscall.Signal) {
+	switch wants := sig == unix.SIGTTIN || sig == unix.SIGTTOU; {
+	case wants && h.terminal.with(h.group): // it was quicker than the terminal, which it has got since
+	case !h.suspended && !h.terminal.there: // somebody stopped the command alone
+		return
+	default:
+		h.suspended = false
+		h.terminal.take()
+		h.pause()
+		h.terminal.give(h.group)
+	}
+	_ = send(h.orders, order{Do: doSignal, Signal: int(unix.SIGCONT)})
+}
+
+// pause stops this process until SIGCONT comes, and returns after it has. The threads of a process do not stop at once: who
+// went on before would have the command go on, which would want to read once more, and be stopped once more.
+func (h *holder) pause() {
+	early := []os.Signal{}
+	for len(h.signals) > 0 {
+		if sig := <-h.signals; sig != unix.SIGCONT { // that is an old one
+			early = append(early, sig)
+		}
+	}
+	stop()
+	for sig := range h.signals {
+		if sig == unix.SIGCONT {
+			break
+		}
+		early = append(early, sig)
+	}
+	for _, sig := range early {
+		h.pass(sig.(syscall.Signal))
+	}
+}
+
+// lose notes why the command is being stopped.
+func (h *holder) lose(err error) {
+	if h.lost != nil {
+		return
+	}
+	if err == nil {
+		err = h.why()
+	}
+	h.lost = err
+	done := "the command is being stopped"
+	if h.opts.onLost == onLostNotify {
+		done = "the command was told"
+	}
+	h.app.note("%q: %v: %s", h.opts.key, err, done)
+}
+
+// why says why the command had to be stopped although the lease has not ended yet.
+func (h *holder) why() error {
+	switch last := h.last.Load(); {
+	case last != nil && last.Err != nil:
+		return fmt.Errorf("it could not be renewed in time: %w", last.Err)
+	case h.opts.maxHold > 0:
+		return fmt.Errorf("--max-hold %v is over", h.opts.maxHold)
+	}
+	return errors.New("locker was stopped, or had no time to renew it")
+}
+
+// verdict is what run ends with, but for what Unlock will say.
+func (h *holder) verdict(code int) error {
+	if h.lost != nil {
+		return &exitError{exitLost, fmt.Errorf("%q was lost while the command ran: %w", h.opts.key, h.lost), "check what it did"}
+	}
+	if code != 0 {
+		return &exitError{code: code}
+	}
+	return nil
+}
+
+// release unlocks, whatever has come before. It takes a second at most.
+func (h *holder) release(result error) error {
+	switch err := h.lease.Unlock(context.Background()); {
+	case err == nil:
+	case result != nil && withExit(result).code == exitLost:
+	case errors.Is(err, locker.ErrLost):
+		return &exitError{exitLost, err, "somebody else may have had the lock while the command ran"}
+	default:
+		h.app.note("%s: it ends by itself within %v", told(err), h.opts.validity)
+	}
+	return result
+}
+
+// endGuard waits for the guard, which ends by itself when it has nothing more to hear.
+func (h *holder) endGuard() {
+	_ = h.orders.Close()
+	_ = h.guard.Wait()
+}
+
+// sweep kills what a guard that has died left behind. The kernel has killed the command itself.
+func (h *holder) sweep() {
+	if h.group != 0 {
+		_ = unix.Kill(-h.group, unix.SIGKILL)
+	}
+	_ = h.guard.Wait()
+	for pids := children(); len(pids) > 0; pids = children() {
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			_, _ = unix.Wait4(pid, nil, 0, nil)
+		}
+	}
+	h.terminal.take()
+}

@@ -1,0 +1,204 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golocker/locker"
+)
+
+func inspectCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "inspect KEY",
+		GroupID: groupUse,
+		Short:   "Show who holds a lock, since when, and who waits",
+		Long: `Inspect shows what the store knows of a lock, without touching it: whether it is free or held, the beginning of its
+owner's token, for how long it has been held, when it is free if nobody renews it, its fencing token and how many wait; of
+a Redlock what each node says, too.
+
+The states are free, held, kept (released, and taken by nobody until --min-hold is over), split (of the nodes of a
+Redlock some have an owner, none of whom has a majority), foreign (the key is not a lock) and unknown (too few
+nodes answered). For how long a lock has been held is concluded from its fencing token and the server's clock.
+
+It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
+		Example: `  locker inspect backup
+  locker inspect backup --json | jq -r .state`,
+		Args: oneKey,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.inspect(cmd.Context(), args[0]) },
+	}
+}
+
+func (a *app) inspect(ctx context.Context, key string) error {
+	i, err := a.inspector(ctx)
+	if err != nil {
+		return err
+	}
+	seen, err := i.Inspect(ctx, key)
+	switch {
+	case err != nil && seen.Nodes == nil:
+		return err
+	case a.json:
+		if e := a.printJSON(lockOf(key, seen)); e != nil {
+			return e
+		}
+	default:
+		a.printInspection(key, seen)
+	}
+	return err
+}
+
+// inspector opens the locks that the flags and the environment name, to look into them.
+func (a *app) inspector(ctx context.Context) (locker.Inspector, error) {
+	c, err := a.config()
+	if err != nil {
+		return nil, err
+	}
+	l, err := a.open(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	a.opened = append(a.opened, l)
+	if l.InProcess() {
+		err := fmt.Errorf("locks in %s are those of another process", c.Backend)
+		return nil, &exitError{exitConfig, err, "name the Redis that they are on"}
+	}
+	i, ok := locker.As[locker.Inspector](l)
+	if !ok {
+		return nil, errors.New("these locks cannot be looked into")
+	}
+	return i, nil
+}
+
+// lockJSON is an inspection as JSON. What is not known, or makes no sense in a state, is left out.
+type lockJSON struct {
+	At          *time.Time `json:"at,omitempty"` // only watch says it
+	Key         string     `json:"key,omitempty"`
+	Node        string     `json:"node,omitempty"`
+	State       string     `json:"state"`
+	Owner       string     `json:"owner,omitempty"`
+	HeldMS      int64      `json:"held_ms,omitempty"`
+	RemainingMS int64      `json:"remaining_ms,omitempty"`
+	Fence       uint64     `json:"fence,omitempty"`
+	Waiting     int        `json:"waiting"`
+	Error       string     `json:"error,omitempty"`
+	Nodes       []lockJSON `json:"nodes,omitempty"`
+}
+
+func lockOf(key string, i locker.Inspection) lockJSON {
+	j := lockJSON{
+		Key: key, State: string(i.State), Owner: i.Owner, HeldMS: i.Held.Milliseconds(), RemainingMS: i.Remaining.Milliseconds(),
+		Fence: i.Fence, Waiting: i.Waiting,
+	}
+	for _, n := range i.Nodes {
+		of := lockOf("", n.Inspection)
+		of.Node = n.Node
+		if n.Err != nil {
+			of.Error = n.Err.Error()
+		}
+		j.Nodes = append(j.Nodes, of)
+	}
+	return j
+}
+
+func (a *app) printInspection(key string, i locker.Inspection) {
+	s := a.style(a.stdout)
+	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
+	row := func(name, text string) {
+		if text != "" {
+			fmt.Fprintf(w, "%s\t%s\n", name, text)
+		}
+	}
+	row("lock", strconv.Quote(key))
+	row("state", s.ofState(i.State))
+	row("owner", owner(i))
+	row("held for", span(i.Held))
+	row("free in", freeIn(i))
+	row("fence", fence(i))
+	row("waiting", strconv.Itoa(i.Waiting))
+	_ = w.Flush()
+	if len(i.Nodes) > 0 {
+		fmt.Fprintln(a.stdout)
+		a.printNodes(a.stdout, i.Nodes)
+	}
+}
+
+func (a *app) printNodes(to io.Writer, nodes []locker.NodeInspection) {
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "node\tstate\towner\tfree in\tfence\twaiting")
+	for _, n := range nodes {
+		if n.Err != nil {
+			fmt.Fprintf(w, "%s\t%s: %v\n", n.Node, n.State, n.Err)
+			continue
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", n.Node, n.State, orDash(owner(n.Inspection)), orDash(span(n.Remaining)), orDash(fence(n.Inspection)), n.Waiting)
+	}
+	_ = w.Flush()
+}
+
+// ofState paints the name of a state.
+func (s style) ofState(state locker.LockState) string {
+	switch state {
+	case locker.LockFree:
+		return s.good(string(state))
+	case locker.LockHeld, locker.LockKept:
+		return s.strong(string(state))
+	default:
+		return s.bad(string(state))
+	}
+}
+
+// owner says whose a lock is: by the beginning of a token, as the dots say.
+func owner(i locker.Inspection) string {
+	if i.Owner == "" {
+		return ""
+	}
+	if i.State == locker.LockKept {
+		return "nobody (last " + i.Owner + "…)"
+	}
+	return i.Owner + "…"
+}
+
+func freeIn(i locker.Inspection) string {
+	if i.Remaining == 0 {
+		return ""
+	}
+	if i.State == locker.LockKept {
+		return span(i.Remaining)
+	}
+	return span(i.Remaining) + " unless renewed"
+}
+
+func fence(i locker.Inspection) string {
+	if i.Fence == 0 {
+		return ""
+	}
+	return strconv.FormatUint(i.Fence, 10)
+}
+
+func orDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// span is a duration as people read it: not more exact than they care.
+func span(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return ""
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	default:
+		return d.Round(time.Second).String()
+	}
+}

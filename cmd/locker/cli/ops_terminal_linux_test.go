@@ -1,0 +1,44 @@
+package cli
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker"
+)
+
+// TestReleaseAsks: on a terminal, it shows whose the lock is, and takes it only from that one, and only if told to.
+func TestReleaseAsks(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	lease := heldBy(t, url, "k")
+	s := newSession(t, url, `
+		for i in 1 2; do "$LOCKER" release k; echo "code $?"; done
+		"$LOCKER" release k </dev/null; echo "code $?"`)
+	s.shows(t, lease.Token()[:8]+"…")
+	s.shows(t, "[y/N]")
+	s.types(t, "\n")
+	s.shows(t, "nothing was released")
+	s.shows(t, "code 1")
+	require.NoError(t, lease.Extend(t.Context()))
+	s.types(t, "y\n")
+	s.shows(t, `released "k", taken from `+lease.Token()[:8])
+	s.shows(t, "code 0")
+	assert.ErrorIs(t, lease.Unlock(t.Context()), locker.ErrNotHeld)
+	s.shows(t, "nothing to release")
+}
+
+// TestWatchOnATerminal: one line keeps up with the lock.
+func TestWatchOnATerminal(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	s := newSession(t, url, `"$LOCKER" watch k; echo "code $?"`)
+	s.shows(t, `"k" free`)
+	lease := heldBy(t, url, "k")
+	s.shows(t, "held by "+lease.Token()[:8])
+	s.shows(t, "unless renewed")
+	s.types(t, "\x03")
+	s.shows(t, "code 0")
+}

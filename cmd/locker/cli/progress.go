@@ -1,0 +1,35 @@
+package cli
+
+import (
+	"fmt"
+	"sync"
+)
+
+// progress is a line on the terminal that says what is going on. Elsewhere it says nothing. Its methods may be called
+// concurrently.
+type progress struct {
+	app *app
+	on  bool
+	mu  sync.Mutex
+}
+
+func (a *app) progress() *progress {
+	return &progress{app: a, on: isTerminal(a.stderr) && !a.quiet && !a.json && a.getenv("TERM") != "dumb"}
+}
+
+func (p *progress) show(format string, args ...any) {
+	if p.on {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		fmt.Fprintf(p.app.stderr, "\r\x1b[K"+format+" …", args...)
+	}
+}
+
+// done takes the line away.
+func (p *progress) done() {
+	if p.on {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		fmt.Fprint(p.app.stderr, "\r\x1b[K")
+	}
+}

@@ -1,0 +1,145 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golocker/locker"
+)
+
+func releaseCommand(a *app) *cobra.Command {
+	var token string
+	var yes bool
+	cmd := &cobra.Command{
+		Use:     "release KEY",
+		GroupID: groupUse,
+		Short:   "Take a lock away from its owner",
+		Long: `Release takes a lock away from its owner by force, gives it to who waits for it, and says whom it took it from. It is for
+an owner that hangs, and it does not stop it: until its next renewal the owner believes that it has the lock, so two
+may be at work. Stop it first if you can.
+
+On a terminal it shows the owner and asks, and takes the lock from that owner only. Elsewhere it wants --yes, and takes
+the lock from whoever has it, or with --token from one owner: the beginning of a token as locker inspect shows it is
+enough, and better than the token, which other users could see among the arguments.
+
+It exits with 0 if the lock was taken, or was free, and with 75 if another owner has it.`,
+		Example: `  locker release backup
+  locker release backup --token 3Vd9kzLq --yes`,
+		Args: oneKey,
+		RunE: func(cmd *cobra.Command, args []string) error { return a.release(cmd.Context(), args[0], token, yes) },
+	}
+	cmd.Flags().StringVar(&token, "token", "", "take it only if the owner's `token` is this, or begins so")
+	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+// minToken keeps --token from fitting one owner in a few.
+const minToken = 4
+
+func (a *app) release(ctx context.Context, key, token string, yes bool) error {
+	if token != "" {
+		token = strings.TrimSuffix(token, "…") // as inspect shows it
+		if len(token) < minToken {
+			return usageError("--token: %d characters could be anybody's, give %d at least", len(token), minToken)
+		}
+	}
+	if !yes && !isTerminal(a.stdin) {
+		return errNobodyToAsk
+	}
+	i, err := a.inspector(ctx)
+	if err != nil {
+		return err
+	}
+	if !yes {
+		seen, err := i.Inspect(ctx, key)
+		switch {
+		case err != nil:
+			return err
+		case seen.State == locker.LockFree:
+			return a.released(key, seen, errFree)
+		case seen.State != locker.LockForeign:
+			if token == "" || !strings.HasPrefix(token, seen.Owner) {
+				token = seen.Owner
+			}
+			if err := a.confirm(key, seen); err != nil {
+				return err
+			}
+		}
+	}
+	seen, err := i.ForceRelease(ctx, key, token)
+	if errors.Is(err, locker.ErrNotHeld) && seen.State == locker.LockFree {
+		err = errFree
+	}
+	return a.released(key, seen, err)
+}
+
+// exitRefused is for a person who said no.
+const exitRefused = 1
+
+var errFree = errors.New("it is free")
+
+// confirm asks whether the lock that was seen is to be taken.
+func (a *app) confirm(key string, seen locker.Inspection) error {
+	a.printInspection(key, seen)
+	fmt.Fprintf(a.stdout, "\nIts owner is not stopped by this and may go on until it notices. Take the lock? [y/N] ")
+	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	case "":
+		if err != nil { // /dev/null, which passes for a terminal
+			return errNobodyToAsk
+		}
+	}
+	return &exitError{code: exitRefused, err: errors.New("nothing was released")}
+}
+
+var errNobodyToAsk = usageError("there is nobody to ask: say --yes if the lock is to be taken from its owner")
+
+// released reports what came of it.
+func (a *app) released(key string, seen locker.Inspection, err error) error {
+	switch {
+	case errors.Is(err, errFree):
+		if a.json {
+			return a.printJSON(releaseJSON{Key: key})
+		}
+		a.note("%s is free: there is nothing to release", strconv.Quote(key))
+		return nil
+	case errors.Is(err, locker.ErrNotHeld):
+		return &exitError{exitHeld, err, "locker inspect shows who has it now"}
+	case errors.Is(err, locker.ErrUnavailable) && !refused(err):
+		return &exitError{exitUnavailable, err, "whether it was released is not known: locker inspect tells"}
+	case err != nil:
+		return err
+	case a.json:
+		return a.printJSON(releaseJSON{Key: key, Released: true, From: lockOf("", seen)})
+	case a.quiet:
+		return nil
+	}
+	from := seen.Owner + "…"
+	if seen.State == locker.LockKept {
+		from = "nobody: it was only kept for a while, after " + from
+	}
+	if held := span(seen.Held); held != "" {
+		from += ", who had it for " + held
+	}
+	fmt.Fprintf(a.stdout, "released %s, taken from %s\n", strconv.Quote(key), from)
+	for _, n := range seen.Nodes {
+		if n.Err != nil {
+			a.note("%s did not answer: what is left of the lock there ends with its TTL (%v)", n.Node, n.Err)
+		}
+	}
+	return nil
+}
+
+type releaseJSON struct {
+	Key      string   `json:"key"`
+	Released bool     `json:"released"`
+	From     lockJSON `json:"from,omitzero"`
+}

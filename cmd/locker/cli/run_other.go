@@ -1,0 +1,18 @@
+//go:build !unix
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"runtime"
+)
+
+// run needs process groups and signals.
+func (a *app) run(context.Context, *runOptions) error {
+	return &exitError{exitOSErr, errors.New("locker run does not work on " + runtime.GOOS), "use the library: locker.Do"}
+}
+
+const guardArg = "__guard"
+
+func guardMain([]string) int { return exitUsage }

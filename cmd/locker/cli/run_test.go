@@ -1,0 +1,203 @@
+//go:build unix
+
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/redistest"
+)
+
+func TestStreamsAreTheCommandsOwn(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	p := command(t, url, "run", "--key", "k", "--", "sh", "-c", `tr a-z A-Z; echo problem >&2; printf '<%s>' "$@"; exit 7`, "sh", "a b", "--wait", "*")
+	p.Stdin = strings.NewReader("some text\n")
+	p.begin(t).exits(t, 7)
+	assert.Equal(t, "SOME TEXT\n<a b><--wait><*>", p.out.String(), "no shell has touched the arguments")
+	assert.Equal(t, "problem\n", p.err.String())
+	free(t, s, "k")
+}
+
+// TestEnvironment: the owner's token is what would let the command release the lock. It is not given away.
+func TestEnvironment(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	const list = `ls -l /proc/self/fd >fds`
+	p := run(t, url, "run", "-k", "k", "--", "sh", "-c", `env >env.tmp; `+list+`; mv env.tmp env; read x <go || sleep 60`)
+	env := p.wrote(t, "env")
+	lines := strings.Split(env, "\n")
+	assert.Contains(t, lines, "LOCKER_KEY=k")
+	assert.Contains(t, lines, "LOCKER_STORE=redis")
+	assert.Contains(t, lines, fmt.Sprintf("LOCKER_FENCE=%v", s.Cmd(t, "GET", "{lock:k}:fence")))
+	assert.NotContains(t, env, s.Cmd(t, "GET", "lock:k"))
+
+	// What runs this test may have left files open, too.
+	bare := command(t, url)
+	bare.Cmd = &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", list}, Dir: t.TempDir(), Env: bare.Env, Stderr: &bare.err}
+	bare.begin(t).exits(t, 0)
+	want, fds := bare.wrote(t, "fds"), p.wrote(t, "fds")
+	assert.Equal(t, strings.Count(want, "pipe:")+1, strings.Count(fds, "pipe:"), "LOCKER_FD is the one file more: %s\n%s", want, fds)
+	assert.Equal(t, strings.Count(want, "socket:"), strings.Count(fds, "socket:"), "connections are not the command's")
+}
+
+// TestInheritedFilesAreLeftAlone: a job server of make, or a socket of systemd, has the number that the command was told.
+func TestInheritedFilesAreLeftAlone(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	p := command(t, url, "run", "-k", "k", "--", "sh", "-c", `cat <&3; cat <&4; echo "$LOCKER_FD"`)
+	for _, text := range []string{"three ", "four "} {
+		require.NoError(t, os.WriteFile(p.file(text), []byte(text), 0o600))
+		f, err := os.Open(p.file(text))
+		require.NoError(t, err)
+		defer f.Close()
+		p.ExtraFiles = append(p.ExtraFiles, f)
+	}
+	p.begin(t).exits(t, 0)
+	assert.Regexp(t, `^three four \d+\n$`, p.out.String())
+}
+
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	s.Cmd(t, "SET", "lock:held", "somebody", "PX", 60_000)
+	s.Cmd(t, "RPUSH", "lock:list", "x")
+	secret := redistest.Start(t, "--requirepass", "other")
+	dead := redistest.Start(t)
+	dead.Kill()
+	notExecutable := t.TempDir() + "/file"
+	require.NoError(t, os.WriteFile(notExecutable, []byte("#!/bin/sh\n"), 0o600))
+	noInterpreter := t.TempDir() + "/script"
+	require.NoError(t, os.WriteFile(noInterpreter, []byte("#!/no/such\n"), 0o700))
+	sh := func(script string) []string { return []string{"-k", "k", "--", "sh", "-c", script} }
+	for name, tt := range map[string]struct {
+		url  string
+		args []string
+		code int
+		says string // what stderr has a line with; "": stderr is empty
+	}{
+		"all is well":           {url, sh("exit 0"), 0, ""},
+		"the command's":         {url, sh("exit 75"), 75, ""},
+		"the command's, large":  {url, sh("exit 255"), 255, ""},
+		"killed":                {url, sh("kill -9 $$"), 128 + 9, ""},
+		"terminated":            {url, sh("kill $$"), 128 + 15, ""},
+		"held":                  {url, []string{"-k", "held", "--wait", "0", "--", "true"}, 75, `trylock "held": held by another owner (for `},
+		"held, quietly":         {url, []string{"-k", "held", "--wait", "0", "-q", "--", "true"}, 75, ""},
+		"held for too long":     {url, []string{"-k", "held", "--wait", "3s", "--", "true"}, 75, "wait longer with --wait"},
+		"not a lock":            {url, []string{"-k", "list", "--", "true"}, 65, "choose another key"},
+		"server down":           {"redis://" + dead.Addr(), []string{"-k", "k", "--", "true"}, 69, "start redis-server"},
+		"no quorum":             {"redlock://" + dead.Addr() + "," + s.Addr() + ",localhost:1", []string{"-k", "k", "--wait", "0", "--", "true"}, 69, dead.Addr()},
+		"wrong password":        {"redis://:hunter2@" + secret.Addr(), []string{"-k", "k", "--", "true"}, 69, "WRONGPASS"},
+		"no command":            {url, []string{"-k", "k"}, 64, "no command is given"},
+		"no key":                {url, []string{"--", "true"}, 64, "--key"},
+		"something before --":   {url, []string{"-k", "k", "true", "--", "true"}, 0, ""}, // true -- true: it is the command's
+		"unknown flag":          {url, []string{"-k", "k", "--bogus", "--", "true"}, 64, "unknown flag: --bogus"},
+		"flag of the command":   {url, []string{"-k", "k", "sh", "-c", "exit 3"}, 3, ""},
+		"wait for what":         {url, []string{"-k", "k", "--wait", "30", "--", "true"}, 64, "use 30s, 0 or forever"},
+		"a TTL of a month":      {url, []string{"-k", "k", "--ttl", "720h", "--", "true"}, 64, "--ttl 720h0m0s"},
+		"a TTL of the URL":      {url + "?ttl=4s", []string{"-k", "k", "--grace", "3s", "--", "true"}, 64, "half of the TTL of 4s"},
+		"grace over max-hold":   {url, []string{"-k", "k", "--max-hold", "1s", "--grace", "1s", "--", "true"}, 64, "not less than --max-hold"},
+		"grace before 0":        {url, []string{"-k", "k", "--grace", "-1s", "--", "true"}, 64, "--grace -1s: it is 0 or more"},
+		"on-lost what":          {url, []string{"-k", "k", "--on-lost", "cry", "--", "true"}, 64, "term, kill or notify"},
+		"no configuration":      {"", []string{"-k", "k", "--", "true"}, 78, "set LOCKER_URL"},
+		"bad configuration":     {"reddis://h", []string{"-k", "k", "--", "true"}, 78, "did you mean redis?"},
+		"not executable":        {url, []string{"-k", "k", "--", notExecutable}, 126, "permission denied"},
+		"a directory":           {url, []string{"-k", "k", "--", "/"}, 126, "is it executable?"},
+		"no such command":       {url, []string{"-k", "k", "--", "no-such-command"}, 127, "look at PATH"},
+		"no such file":          {url, []string{"-k", "k", "--", "/no/such"}, 127, "/no/such"},
+		"no such interpreter":   {url, []string{"-k", "k", "--", noInterpreter}, 127, noInterpreter},
+		"held, not executable":  {url, []string{"-k", "held", "--", notExecutable}, 126, "permission denied"}, // nobody waits for that
+		"server down, no such":  {"redis://" + dead.Addr(), []string{"-k", "k", "--", "no-such-command"}, 127, "look at PATH"},
+		"released after a fail": {url, []string{"-k", "k", "--wait", "0", "--", "true"}, 0, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			key := strings.ReplaceAll(name, " ", "-")
+			args := append([]string{"run"}, tt.args...)
+			if args[2] == "k" {
+				args[2] = key
+			}
+			p := run(t, tt.url, args...)
+			p.exits(t, tt.code)
+			assert.Empty(t, p.out.String())
+			assert.NotContains(t, p.err.String(), "hunter2")
+			if tt.says == "" {
+				assert.Empty(t, p.err.String())
+				free(t, s, key)
+			} else {
+				assert.Contains(t, p.err.String(), tt.says)
+				lines := strings.Split(strings.TrimSpace(p.err.String()), "\n")
+				assert.True(t, strings.HasPrefix(lines[len(lines)-1], "locker: "), p.err.String())
+			}
+		})
+	}
+}
+
+func TestErrorsAsJSON(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	s.Cmd(t, "SET", "lock:held", "somebody", "PX", 60_000)
+	p := run(t, url, "run", "-k", "held", "--wait", "0", "--json", "--", "true")
+	p.exits(t, 75)
+	var e struct {
+		Error, Next string
+		Code        int
+	}
+	require.NoError(t, json.Unmarshal([]byte(p.err.String()), &e), p.err.String())
+	assert.Contains(t, e.Error, "held by another owner")
+	assert.NotEmpty(t, e.Next)
+	assert.Equal(t, 75, e.Code)
+}
+
+// TestCronTick: two machines come to the same tick. The job is done before the second has asked.
+func TestCronTick(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	for tick := range 5 {
+		key := fmt.Sprintf("tick-%d", tick)
+		var ps [2]*process
+		for i := range ps {
+			ps[i] = run(t, url, "run", "-k", key, "--wait", "0", "--min-hold", "1m", "--", "sh", "-c", "echo ran")
+		}
+		ran := ""
+		for _, p := range ps {
+			<-p.done
+			ran += p.out.String() + fmt.Sprint(p.ProcessState.ExitCode(), ";")
+		}
+		assert.Contains(t, []string{"ran\n0;75;", "75;ran\n0;"}, ran)
+		left, ok := s.Cmd(t, "PTTL", "lock:"+key).(int64)
+		require.True(t, ok)
+		assert.Greater(t, left, int64(20_000), "min-hold lasts longer than the command and the process")
+	}
+}
+
+func TestGraceFitsIntoTheLease(t *testing.T) {
+	for _, tt := range []struct{ ttl, configured, maxHold, grace, want, validity time.Duration }{
+		{grace: -1, want: 5 * time.Second, validity: 30 * time.Second},
+		{ttl: 6 * time.Second, grace: -1, want: 2 * time.Second, validity: 6 * time.Second},
+		{configured: 9 * time.Second, grace: -1, want: 3 * time.Second, validity: 9 * time.Second},
+		{ttl: 6 * time.Second, configured: 9 * time.Second, grace: 3 * time.Second, want: 3 * time.Second, validity: 6 * time.Second},
+		{maxHold: 4 * time.Second, grace: -1, want: 2 * time.Second, validity: 30 * time.Second},
+		{grace: 0, want: 0, validity: 30 * time.Second},
+	} {
+		o := &runOptions{ttl: tt.ttl, maxHold: tt.maxHold, grace: tt.grace}
+		require.NoError(t, o.checkTTL(tt.configured))
+		assert.Equal(t, tt.want, o.grace)
+		assert.Equal(t, tt.validity, o.validity)
+		// When a renewal begins, two thirds are left; it is given up after a sixth. The command is not told before.
+		assert.Less(t, o.grace+o.margin(), tt.validity*2/3-tt.validity/100-2*time.Millisecond)
+	}
+	o := &runOptions{key: "k", wait: "forever", onLost: "term", grace: -1, args: []string{"sh"}}
+	require.NoError(t, o.check(&config.Config{Backend: "memory"}))
+	assert.Negative(t, o.maxWait)
+}

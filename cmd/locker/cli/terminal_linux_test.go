@@ -1,0 +1,169 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// openTerminal returns the two ends of a pseudo-terminal.
+func openTerminal(t *testing.T) (outside, inside *os.File) {
+	t.Helper()
+	outside, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	require.NoError(t, err)
+	fd := int(outside.Fd())
+	require.NoError(t, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0))
+	n, err := unix.IoctlGetUint32(fd, unix.TIOCGPTN)
+	require.NoError(t, err)
+	inside, err = os.OpenFile(fmt.Sprintf("/dev/pts/%d", n), os.O_RDWR|unix.O_NOCTTY, 0)
+	require.NoError(t, err)
+	return outside, inside
+}
+
+// session is a shell with job control on a terminal.
+type session struct {
+	keyboard *os.File
+	screen   output
+}
+
+func newSession(t *testing.T, url, script string) *session {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	outside, inside := openTerminal(t)
+	s := &session{keyboard: outside}
+	sh := exec.Command("bash", "-c", "set -m\n"+script)
+	sh.Dir = t.TempDir()
+	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "LOCKER_URL=" + url, "LOCKER=" + exe}
+	sh.Stdin, sh.Stdout, sh.Stderr = inside, inside, inside
+	sh.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
+	require.NoError(t, sh.Start())
+	_ = inside.Close()
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for buf := make([]byte, 1024); ; {
+			n, err := outside.Read(buf)
+			if err != nil { // the last process on the inside has gone
+				return
+			}
+			_, _ = s.screen.Write(buf[:n])
+		}
+	}()
+	t.Cleanup(func() {
+		_ = sh.Process.Kill()
+		_ = sh.Wait()
+		_ = outside.Close()
+		<-read
+	})
+	return s
+}
+
+func (s *session) types(t *testing.T, text string) {
+	t.Helper()
+	_, err := s.keyboard.WriteString(text)
+	require.NoError(t, err)
+}
+
+func (s *session) shows(t *testing.T, text string) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("the screen:\n%s", s.screen.String())
+		}
+	}()
+	eventually(t, "the screen shows "+text, func() bool { return strings.Contains(s.screen.String(), text) })
+}
+
+// TestTerminal: the command reads from the terminal, Ctrl-Z stops the whole job for the shell, and fg lets it go on.
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	s := newSession(t, url, `
+		"$LOCKER" run -k k -- sh -c 'echo ready; read a; echo "got $a"; read b; echo "got $b"'
+		echo "stopped $?"
+		fg
+		echo "code $?"`)
+	s.shows(t, "ready")
+	s.types(t, "one\n")
+	s.shows(t, "got one")
+	s.types(t, "\x1a")
+	s.shows(t, "stopped 147") // 128 + SIGSTOP
+	s.types(t, "two\n")
+	s.shows(t, "got two")
+	s.shows(t, "code 0")
+}
+
+func TestCtrlC(t *testing.T) {
+	t.Parallel()
+	srv, url := server(t)
+	s := newSession(t, url, `
+		"$LOCKER" run -k k -- sh -c 'echo ready; exec sleep 60'
+		echo "code $?"
+		"$LOCKER" run -k held -- true
+		echo "then $?"`)
+	srv.Cmd(t, "SET", "lock:held", "somebody", "PX", 60_000)
+	s.shows(t, "ready")
+	s.types(t, "\x03")
+	s.shows(t, "code 130")
+	s.shows(t, "waiting for")
+	s.types(t, "\x03")
+	s.shows(t, "then 130")
+}
+
+// TestBackgroundJob: a command that reads from the terminal in the background is stopped, until fg gives it the terminal.
+func TestBackgroundJob(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	s := newSession(t, url, `
+		"$LOCKER" run -k k -- sh -c 'echo ready; read a; echo "got $a"' &
+		until [[ $(jobs) == *Stopped* ]]; do sleep 0.05; done
+		echo now; fg
+		echo "code $?"`)
+	s.shows(t, "now")
+	s.types(t, "one\n")
+	s.shows(t, "got one")
+	s.shows(t, "code 0")
+}
+
+// TestPagerKeepsTheTerminal: in a pipeline, the other end may be using it.
+func TestPagerKeepsTheTerminal(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	s := newSession(t, url, `
+		"$LOCKER" run -k k -- echo text | (read a; echo "reads $a"; read b </dev/tty; echo "got $b")
+		echo "code ${PIPESTATUS[*]}"`)
+	s.shows(t, "reads text")
+	s.types(t, "one\n")
+	s.shows(t, "got one")
+	s.shows(t, "code 0 0")
+}
+
+// TestColours: on a terminal only, and not if somebody objects.
+func TestColours(t *testing.T) {
+	_, inside := openTerminal(t)
+	defer inside.Close()
+	for name, tt := range map[string]struct {
+		app     *app
+		painted bool
+	}{
+		"terminal":   {&app{environ: []string{"TERM=xterm"}}, true},
+		"NO_COLOR":   {&app{environ: []string{"TERM=xterm", "NO_COLOR=1"}}, false},
+		"NO_COLOR=":  {&app{environ: []string{"TERM=xterm", "NO_COLOR="}}, true},
+		"--no-color": {&app{environ: []string{"TERM=xterm"}, noColor: true}, false},
+		"--json":     {&app{environ: []string{"TERM=xterm"}, json: true}, false},
+		"dumb":       {&app{environ: []string{"TERM=dumb"}}, false},
+		"no TERM":    {&app{}, false},
+	} {
+		assert.Equal(t, tt.painted, tt.app.style(inside).bad("x") != "x", name)
+		assert.Equal(t, "x", tt.app.style(&bytes.Buffer{}).bad("x"), name)
+	}
+}

@@ -1,0 +1,174 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golocker/locker"
+)
+
+// Bounds of --interval. A look costs the server one small script; ten a second is as much as one that waits without being
+// told costs, too.
+const (
+	defaultInterval = 500 * time.Millisecond
+	minInterval     = 100 * time.Millisecond
+)
+
+func watchCommand(a *app) *cobra.Command {
+	var interval time.Duration
+	cmd := &cobra.Command{
+		Use:     "watch KEY",
+		GroupID: groupUse,
+		Short:   "Follow a lock from owner to owner, until Ctrl-C",
+		Long: `Watch shows a lock as it goes from owner to owner: on a terminal as a line that keeps up with it, elsewhere as one line per
+change, with --json as one JSON object per line. It looks at the lock every --interval, and when its time is over; owners
+that come and go in between are not seen. Who releases a lock tells those who wait for it, and nobody else: watch does not
+queue, so that it is in nobody's way.
+
+A store that does not answer is a change like others. Ctrl-C ends it with 0.`,
+		Example: `  locker watch backup
+  locker watch backup --json | jq -r 'select(.state == "held") | .owner'`,
+		Args: oneKey,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if interval < minInterval {
+				return usageError("--interval %v is below the minimum of %v", interval, minInterval)
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return a.watch(ctx, args[0], interval)
+		},
+	}
+	interval = defaultInterval
+	durationVar(cmd.Flags(), &interval, "interval", "how often to look")
+	return cmd
+}
+
+func (a *app) watch(ctx context.Context, key string, interval time.Duration) error {
+	i, err := a.inspector(ctx)
+	if err != nil {
+		return err
+	}
+	v := view{app: a, key: key, live: isTerminal(a.stdout) && !a.json && a.getenv("TERM") != "dumb"}
+	defer v.end()
+	for {
+		seen, err := i.Inspect(ctx, key)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil && !errors.Is(err, locker.ErrUnavailable) {
+			return err
+		}
+		v.show(time.Now(), seen, err)
+		pause := interval
+		if seen.Remaining > 0 { // it may change hands just then
+			pause = min(interval, max(minInterval, seen.Remaining+time.Millisecond))
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// view shows what was seen of a lock, as it changes.
+type view struct {
+	app  *app
+	key  string
+	live bool // a line of a terminal that is written again and again
+
+	shown bool
+	last  locker.Inspection
+	fault string
+}
+
+func (v *view) show(at time.Time, seen locker.Inspection, err error) {
+	fault := ""
+	if err != nil {
+		fault = told(err)
+	}
+	changed := !v.shown || fault != v.fault || different(v.last, seen)
+	v.shown, v.last, v.fault = true, seen, fault
+	switch {
+	case v.app.json && changed:
+		j := lockOf(v.key, seen)
+		j.At, j.Error = &at, fault
+		e := json.NewEncoder(v.app.stdout)
+		e.SetEscapeHTML(false)
+		_ = e.Encode(j)
+	case v.live:
+		if changed {
+			fmt.Fprintln(v.app.stdout) // what was before stays to be read
+		}
+		fmt.Fprintf(v.app.stdout, "\r\x1b[K%s%s", v.line(at), v.countdown())
+	case !v.app.json && changed:
+		fmt.Fprintln(v.app.stdout, v.line(at))
+	}
+}
+
+// end leaves the cursor on a line of its own.
+func (v *view) end() {
+	if v.live {
+		fmt.Fprintln(v.app.stdout)
+	}
+}
+
+// different reports whether more has changed than the time that is left.
+func different(a, b locker.Inspection) bool {
+	same := func(a, b locker.Inspection) bool {
+		return a.State == b.State && a.Owner == b.Owner && a.Fence == b.Fence && a.Waiting == b.Waiting
+	}
+	return !same(a, b) || !slices.EqualFunc(a.Nodes, b.Nodes, func(a, b locker.NodeInspection) bool {
+		return (a.State == locker.LockUnknown) == (b.State == locker.LockUnknown)
+	})
+}
+
+func (v *view) line(at time.Time) string {
+	s := v.app.style(v.app.stdout)
+	text := s.faint(at.Format("15:04:05.000")) + "  " + strconv.Quote(v.key) + " " + s.ofState(v.last.State)
+	if v.last.State == locker.LockHeld {
+		text += " by"
+	}
+	if who := owner(v.last); who != "" {
+		text += " " + who
+	}
+	if v.last.Fence > 0 && v.last.State != locker.LockFree {
+		text += ", fence " + fence(v.last)
+	}
+	if v.last.Waiting > 0 {
+		text += fmt.Sprintf(", %d waiting", v.last.Waiting)
+	}
+	if silent := v.silent(); silent > 0 && v.fault == "" {
+		text += s.warn(fmt.Sprintf(", %d of %d nodes do not answer", silent, len(v.last.Nodes)))
+	}
+	if v.fault != "" {
+		text += s.bad(": " + v.fault)
+	}
+	return text
+}
+
+func (v *view) countdown() string {
+	if v.last.Remaining == 0 {
+		return ""
+	}
+	return ", free in " + freeIn(v.last)
+}
+
+func (v *view) silent() (n int) {
+	for _, node := range v.last.Nodes {
+		if node.State == locker.LockUnknown {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,174 @@
+package config
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/golocker/locker"
+)
+
+// Backend is a kind of store that configurations can name. [Register] makes it available.
+//
+// S is the struct of its settings, which is empty if there are none. One field of it is one setting: "timeout" of the
+// backend "etcd" is timeout in the section etcd of a file, the parameter timeout of an etcd URL, and
+// LOCKER_ETCD_TIMEOUT. The zero value of a field means that it is not given. Tags of the field say more:
+//
+//   - yaml and json have the name, which must be the same.
+//   - url:"-" keeps the setting out of the parameters of URLs.
+//   - min:"1" refuses the number 0. Numbers and times below 0 are always refused.
+//
+// Types are string, [Secret], bool, int, [Duration], others that implement encoding.TextUnmarshaler, pointers to these,
+// pointers to structs of these, such as [TLS], and lists: slices of structs with a field Addr, which a variable gives
+// as addresses with commas between them. The settings username and password are also what a URL says before an @, and
+// driver is what it says after the plus sign of its scheme.
+//
+// The functions may be called concurrently, and do not change what they get unless their comments say so.
+type Backend[S any] struct {
+	// Schemes are what its URLs may begin with instead of its name. The name with an s appended means that the section
+	// tls, which the settings must have, is used.
+	Schemes []string
+	// InProcess says that no other process sees the locks.
+	InProcess bool
+	// Parse takes what a URL says between @ and ? into s. Nil: a URL takes nothing but parameters, and needs no slashes.
+	Parse func(s *S, at Location, report Report)
+	// Format is the reverse of Parse. It may remove from s what the location says, so that it does not become a parameter.
+	// Nil: the location is empty.
+	Format func(s *S) Location
+	// Check reports what is wrong with s, short of reading files. Nil: any values do.
+	Check func(s *S, report Report)
+	// Open returns the locks, under keys that begin with prefix. It may read files, and asks no server: one that is down
+	// shows when a lock is asked for.
+	Open func(ctx context.Context, s *S, prefix string) (*locker.Client, error)
+	// Deployment returns the Redis servers behind the locks, for tools that look at them. Prefix and TTL are filled in
+	// by the caller. Nil: there are none.
+	Deployment func(ctx context.Context, s *S) (*Deployment, error)
+}
+
+// Location is what a URL says between its user and its parameters.
+type Location struct {
+	// Scheme is one of the backend's, in lower case. Empty, from Format: the backend's name.
+	Scheme string
+	// Host is what comes before the first slash, as it was written.
+	Host string
+	// Path begins with that slash. Its escapes are resolved.
+	Path string
+}
+
+// Report takes an error about one setting, by its name in the section. A nil error is none. The error must not repeat
+// the value, which may be a secret in the wrong place.
+type Report func(setting string, err error)
+
+// kind is a registered Backend, for settings of any type: its functions take the Config that they are in.
+type kind struct {
+	Backend[Config] // Schemes has the name, too, as the first
+	name            string
+	fields          []*field
+	settings        func(c *Config) any // a pointer into c
+}
+
+var registry struct {
+	sync.Mutex
+	kinds []*kind
+}
+
+// Register makes a backend available under a name, which is also a scheme of URLs. It is called from the init function
+// of the backend's package. It panics if the name or a scheme is taken or unsuitable, if Open is nil, or if S has a
+// field that cannot be a setting.
+func Register[S any](name string, b Backend[S]) {
+	register(name, b, func(c *Config) *S {
+		switch s := c.Sections[name].(type) {
+		case *S:
+			return s
+		case nil:
+		default:
+			panic(fmt.Sprintf("config: Sections[%q] is a %T, not a %T", name, s, new(S)))
+		}
+		if c.Sections == nil {
+			c.Sections = make(Sections)
+		}
+		s := new(S)
+		c.Sections[name] = s
+		return s
+	})
+}
+
+// register is Register for settings that are found by in.
+func register[S any](name string, b Backend[S], in func(c *Config) *S) {
+	k := &kind{name: name, settings: func(c *Config) any { return in(c) }}
+	k.Schemes, k.InProcess = append([]string{name}, b.Schemes...), b.InProcess
+	for _, s := range k.Schemes {
+		if !schemeRE.MatchString(s) || kindOf(s) != nil || fieldAt(s) != nil || b.Open == nil {
+			panic(fmt.Sprintf("config: backend %s: no Open, or the name or scheme %q is taken or unsuitable", name, s))
+		}
+	}
+	k.fields = settingsOf[S](k)
+	if k.secure() != "" && !slices.ContainsFunc(k.fields, func(f *field) bool { return f.path == name+".tls" }) {
+		panic("config: backend " + name + " has a scheme for TLS, and no settings for it")
+	}
+	k.Open = func(ctx context.Context, c *Config, prefix string) (*locker.Client, error) {
+		return b.Open(ctx, in(c), prefix)
+	}
+	if b.Parse != nil {
+		k.Parse = func(c *Config, at Location, report Report) { b.Parse(in(c), at, report) }
+	}
+	if b.Format != nil {
+		k.Format = func(c *Config) Location { return b.Format(in(c)) }
+	}
+	if b.Check != nil {
+		k.Check = func(c *Config, report Report) { b.Check(in(c), report) }
+	}
+	if b.Deployment != nil {
+		k.Deployment = func(ctx context.Context, c *Config) (*Deployment, error) { return b.Deployment(ctx, in(c)) }
+	}
+	registry.Lock()
+	defer registry.Unlock()
+	registry.kinds = append(registry.kinds, k)
+}
+
+func kinds() []*kind {
+	registry.Lock()
+	defer registry.Unlock()
+	return slices.Clone(registry.kinds)
+}
+
+// backendNames returns the names of the registered backends, in the order of their registration.
+func backendNames() (names []string) {
+	for _, k := range kinds() {
+		names = append(names, k.name)
+	}
+	return names
+}
+
+// backend returns the kind with the given name, or nil.
+func backend(name string) *kind {
+	if k := kindOf(name); k != nil && k.name == name {
+		return k
+	}
+	return nil
+}
+
+// kindOf returns the kind that a scheme belongs to, or nil.
+func kindOf(scheme string) *kind {
+	for _, k := range kinds() {
+		if slices.Contains(k.Schemes, scheme) {
+			return k
+		}
+	}
+	return nil
+}
+
+// field returns the setting of the given name, or nil.
+func (k *kind) field(name string) *field { return fieldAt(k.name + "." + name) }
+
+// hasList says whether a URL has several hosts.
+func (k *kind) hasList() bool { return slices.ContainsFunc(k.fields, (*field).isList) }
+
+// secure returns the scheme that means TLS, or "".
+func (k *kind) secure() string {
+	if s := k.name + "s"; slices.Contains(k.Schemes, s) {
+		return s
+	}
+	return ""
+}

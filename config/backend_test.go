@@ -1,0 +1,258 @@
+package config_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/memory"
+)
+
+// shelf is a backend with a setting of every type, as another module would register one.
+type shelf struct {
+	Hosts    []shelfHost     `yaml:"hosts,omitempty" json:"hosts,omitempty" url:"-"`
+	Room     string          `yaml:"room,omitempty" json:"room,omitempty" url:"-"`
+	Username string          `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
+	Password config.Secret   `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
+	Wait     config.Duration `yaml:"wait,omitempty" json:"wait,omitempty"`
+	Boards   int             `yaml:"boards,omitempty" json:"boards,omitempty" min:"1"`
+	Dusty    *bool           `yaml:"dusty,omitempty" json:"dusty,omitempty"`
+	TLS      *config.TLS     `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
+}
+
+type shelfHost struct {
+	Addr string        `yaml:"addr" json:"addr"`
+	Key  config.Secret `yaml:"key,omitempty" json:"key,omitempty"`
+}
+
+// shelved is what the backend was opened with last.
+var shelved struct {
+	shelf
+	prefix string
+}
+
+func init() {
+	config.Register("xshelf", config.Backend[shelf]{
+		Schemes: []string{"xshelfs", "xcupboard"},
+		Parse: func(s *shelf, at config.Location, report config.Report) {
+			if at.Scheme == "xcupboard" {
+				report("room", errors.New("there is no cupboard"))
+			}
+			s.Hosts, s.Room = []shelfHost{{Addr: at.Host}}, at.Path
+		},
+		Format: func(s *shelf) config.Location { return config.Location{Host: s.Hosts[0].Addr, Path: s.Room} },
+		Check: func(s *shelf, report config.Report) {
+			if s.Boards > 9 {
+				report("boards", errors.New("too many"))
+			}
+			if len(s.Hosts) == 0 {
+				report("hosts", errors.New("missing"))
+			}
+		},
+		Open: func(_ context.Context, s *shelf, prefix string) (*locker.Client, error) {
+			if shelved.shelf, shelved.prefix = *s, prefix; s.Room == "/none" {
+				return nil, errors.New("no such room")
+			}
+			return memory.New(), nil
+		},
+	})
+}
+
+// TestABackendFromOutside: it is reached in the three ways that those of this module are.
+func TestABackendFromOutside(t *testing.T) {
+	section := &shelf{
+		Hosts: []shelfHost{{Addr: "h:1"}}, Room: "/a b", Username: "u", Password: secret, Wait: config.Duration(2 * time.Second), Boards: 3,
+		Dusty: ptr(false), TLS: &config.TLS{ServerName: "n"},
+	}
+	want := &config.Config{Backend: "xshelf", TTL: config.Duration(time.Minute), Sections: config.Sections{"xshelf": section}}
+	yamlFile := file(t, "backend: xshelf", "ttl: 1m", "xshelf:", "  hosts: [{addr: 'h:1'}]", "  room: /a b", "  username: u", "  password: "+secret,
+		"  wait: 2s", "  boards: 3", "  dusty: false", "  tls: {server_name: n}")
+	const url = "xshelfs://u:" + secret + "@h:1/a%20b?boards=3&dusty=false&tls_server_name=n&ttl=1m0s&wait=2s"
+	for name, read := range map[string]func() (*config.Config, error){
+		"URL":  func() (*config.Config, error) { return config.Parse(url) },
+		"file": func() (*config.Config, error) { return config.Load(yamlFile) },
+		"environment": func() (*config.Config, error) {
+			c := new(config.Config)
+			return c, c.Overlay([]string{"LOCKER_BACKEND=xshelf", "LOCKER_TTL=1m", "LOCKER_XSHELF_HOSTS=h:1", "LOCKER_XSHELF_ROOM=/a b",
+				"LOCKER_XSHELF_USERNAME=u", "LOCKER_XSHELF_PASSWORD=" + secret + "\n", "LOCKER_XSHELF_WAIT=2s", "LOCKER_XSHELF_BOARDS=3",
+				"LOCKER_XSHELF_DUSTY=false", "LOCKER_XSHELF_TLS_SERVER_NAME=n"})
+		},
+		"both": func() (*config.Config, error) {
+			return config.Load(file(t, "backend: xshelf", "xshelf: {boards: 4, hosts: [{addr: x}, {addr: y}]}"), "LOCKER_URL="+url)
+		},
+	} {
+		c, err := read()
+		if !assert.NoError(t, err, name) {
+			continue
+		}
+		assert.Equal(t, want, c, name)
+		assert.Equal(t, "xshelfs://u:[REDACTED]@h:1/a%20b?boards=3&dusty=false&tls_server_name=n&ttl=1m0s&wait=2s", c.String())
+
+		l, err := c.Open(t.Context())
+		require.NoError(t, err, name)
+		assert.Equal(t, *section, shelved.shelf, name)
+		assert.Equal(t, "lock:", shelved.prefix)
+		assert.False(t, l.InProcess())
+		lease := lock(t, l, "k")
+		assert.Greater(t, time.Until(lease.Until()), 50*time.Second, "the TTL")
+		require.NoError(t, lease.Unlock(t.Context()))
+		closeLater(t, l)
+
+		d, err := c.Deployment(t.Context())
+		require.NoError(t, err, name)
+		assert.Empty(t, d.Servers)
+	}
+}
+
+// patient is a store that notes how patient its waiters are.
+type patient struct {
+	*memory.Backend
+	seen *time.Duration
+}
+
+func (p patient) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	*p.seen = req.Patience
+	return p.Backend.Queue(ctx, req)
+}
+
+var patience time.Duration
+
+func init() {
+	config.Register("xpatient", config.Backend[struct{}]{
+		Open: func(context.Context, *struct{}, string) (*locker.Client, error) {
+			return locker.NewClient(patient{memory.NewBackend(), &patience}), nil
+		},
+	})
+}
+
+func TestWhichPatienceWins(t *testing.T) {
+	of := func(l locker.Locker, opts ...locker.Option) time.Duration {
+		assert.NoError(t, lock(t, l, "k", opts...).Unlock(t.Context()))
+		return patience
+	}
+	program := locker.Patience(time.Second)
+	assert.Equal(t, locker.DefaultPatience, of(open(t, "xpatient:")))
+	assert.Equal(t, time.Second, of(open(t, "xpatient:", program)))
+	assert.Equal(t, 2*time.Second, of(open(t, "xpatient:?patience=2s", program)), "the configuration over the program's default")
+	assert.Equal(t, 3*time.Second, of(open(t, "xpatient:?patience=2s", program), locker.Patience(3*time.Second)), "the call over everything")
+	c, err := config.Load(file(t, "backend: xpatient", "patience: 4s"))
+	require.NoError(t, err)
+	assert.Equal(t, "xpatient:?patience=4s", c.String())
+	require.NoError(t, c.Overlay([]string{"LOCKER_PATIENCE=5s"}))
+	assert.Equal(t, config.Duration(5*time.Second), c.Patience)
+	_, err = config.Parse("memory:?patience=5")
+	complains(t, err, "URL: patience: a number without a unit")
+	complains(t, (&config.Config{Backend: "memory", Patience: -1}).Validate(), "patience: negative")
+}
+
+func TestMistakesAboutABackendFromOutside(t *testing.T) {
+	for in, want := range map[string][]string{
+		"xshelfs+redigo://h":                  {"URL: scheme: xshelf: has no driver"},
+		"xshelf:h":                            {"followed by ://"},
+		"xshelf://h?boards=0&wait=1":          {"URL: boards: must be more than 0", "URL: wait: a number without a unit"},
+		"xshelf://h?boards=10":                {"URL: boards: too many"},
+		"xshelf://h?bords=1":                  {`unknown parameter "bords": did you mean boards? (known: prefix, ttl, `},
+		"xshelf://h?room=a":                   {`unknown parameter "room"`},
+		"xshelf://h?tls_ca_file=f":            {"tls_ca_file: only with xshelfs://"},
+		"xshelf://u:x:" + secret + "@h":       {"write @ as %40"},
+		"xshelf://a,u:" + secret + "@h":       {"user and password are written once"},
+		"xcupboard://h?boards=10":             {"URL: room: there is no cupboard", "URL: boards: too many"},
+		"xshelff://h":                         {`unknown scheme "xshelff": did you mean xshelf?`},
+		"xshelf://h?password=" + secret:       {"password: not among the parameters"},
+		"memory://u:" + secret + "@":          {"memory: has no username", "memory: has no password"},
+		"xshelf://h?ttl=1ns&boards=10&fifo=1": {"ttl: 1ns is below", "boards: too many", "fifo: only of one Redis"},
+	} {
+		_, err := config.Parse(in)
+		complains(t, err, want...)
+	}
+	_, err := config.Load(file(t, "backend: xshelf", "xshelf:", "  bords: 1", "  boards: many", "  password: ["+secret+"]"))
+	complains(t, err, `locker.yaml:3: xshelf: unknown field "bords": did you mean boards? (known: hosts, room, username, password, wait, boards, dusty, tls)`,
+		"locker.yaml:4: xshelf.boards: not a whole number", "locker.yaml:5: xshelf.password: a single value", "locker.yaml: xshelf.hosts: missing")
+	c := &config.Config{Backend: "xshelf"}
+	complains(t, c.Overlay([]string{"LOCKER_XSHELF_BORDS=1", "LOCKER_XSHELF_BOARDS=10", "LOCKER_XSHELF_HOSTS=h"}),
+		`"LOCKER_XSHELF_BORDS": did you mean LOCKER_XSHELF_BOARDS?`, "LOCKER_XSHELF_BOARDS: too many")
+	assert.Equal(t, &config.Config{Backend: "xshelf"}, c, "unchanged")
+	_, err = config.Open(t.Context(), "xshelf://h/none")
+	assert.EqualError(t, err, "no such room")
+	assert.NoError(t, (&config.Config{Backend: "memory", Sections: config.Sections{"xshelf": &shelf{Boards: 10}}}).Validate(), "an unused section")
+}
+
+func TestSecretsOfABackendFromOutsideAreMasked(t *testing.T) {
+	c := config.Config{Backend: "xshelf", Sections: config.Sections{
+		"xshelf": &shelf{Hosts: []shelfHost{{Addr: "h", Key: secret}}, Password: secret},
+	}}
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d", "%t", "%U"} {
+		for _, v := range []any{c, &c, c.Sections} {
+			assert.NotContains(t, fmt.Sprintf(verb, v), secret, verb)
+			assert.NotContains(t, fmt.Sprintf(verb, v), fmt.Sprintf("%x", secret), verb)
+		}
+	}
+	assert.Equal(t, "xshelf://:[REDACTED]@h#hosts[0].key=%5BREDACTED%5D", c.String())
+	for name, encode := range map[string]func(any) ([]byte, error){"JSON": json.Marshal, "YAML": yaml.Marshal} {
+		out, err := encode(c)
+		require.NoError(t, err, name)
+		assert.Contains(t, string(out), "[REDACTED]", name)
+		assert.NotContains(t, string(out), secret, name)
+	}
+}
+
+// TestEncodingOfABackendFromOutside: what was printed can be read, as part of a program's own file, too.
+func TestEncodingOfABackendFromOutside(t *testing.T) {
+	c := config.Config{Backend: "xshelf", Sections: config.Sections{"xshelf": &shelf{Hosts: []shelfHost{{Addr: "h"}}, Dusty: ptr(true)}}}
+	asJSON, err := json.Marshal(c)
+	require.NoError(t, err)
+	assert.JSONEq(t, `{"backend":"xshelf","xshelf":{"hosts":[{"addr":"h"}],"dusty":true}}`, string(asJSON))
+	asYAML, err := yaml.Marshal(c)
+	require.NoError(t, err)
+	for _, text := range []string{string(asJSON), string(asYAML)} {
+		back, err := config.Load(file(t, text))
+		require.NoError(t, err)
+		assert.Equal(t, &c, back)
+		var program struct{ Locks config.Config }
+		require.NoError(t, json.Unmarshal([]byte(`{"locks": `+string(asJSON)+`}`), &program))
+		assert.Equal(t, c, program.Locks)
+		assert.ErrorContains(t, yaml.Unmarshal([]byte("locks:\n  backend: xshelf\n  xshelf: {bords: 1}"), &program), `YAML:3: xshelf: unknown field "bords"`)
+	}
+}
+
+func TestRegisterRefusesWhatCannotWork(t *testing.T) {
+	open := func(context.Context, *struct{}, string) (*locker.Client, error) { return memory.New(), nil }
+	for name, register := range map[string]func(){
+		"no Open":        func() { config.Register("xa", config.Backend[struct{}]{}) },
+		"a taken name":   func() { config.Register("xshelf", config.Backend[struct{}]{Open: open}) },
+		"a taken scheme": func() { config.Register("xa", config.Backend[struct{}]{Open: open, Schemes: []string{"unix"}}) },
+		"no TLS":         func() { config.Register("xa", config.Backend[struct{}]{Open: open, Schemes: []string{"xas"}}) },
+		"a field's name": func() { config.Register("ttl", config.Backend[struct{}]{Open: open}) },
+		"an odd name":    func() { config.Register("X A", config.Backend[struct{}]{Open: open}) },
+		"no name":        func() { config.Register("", config.Backend[struct{}]{Open: open}) },
+		"another type": func() {
+			config.Register("xa", config.Backend[struct {
+				A float64 `yaml:"a" json:"a"`
+			}]{Open: func(context.Context, *struct {
+				A float64 `yaml:"a" json:"a"`
+			}, string) (*locker.Client, error) {
+				return nil, nil
+			}})
+		},
+		"different names": func() {
+			config.Register("xa", config.Backend[struct {
+				A int `yaml:"a" json:"b"`
+			}]{Open: func(context.Context, *struct {
+				A int `yaml:"a" json:"b"`
+			}, string) (*locker.Client, error) {
+				return nil, nil
+			}})
+		},
+	} {
+		assert.Panics(t, register, name)
+	}
+}

@@ -1,0 +1,230 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/single"
+)
+
+func init() {
+	register("redis", Backend[Redis]{
+		Schemes: []string{"rediss", "unix"},
+		Parse:   (*Redis).parse, Format: (*Redis).format, Check: (*Redis).check,
+		Open: openRedis, Deployment: deployRedis,
+	}, func(c *Config) *Redis { return &c.Redis })
+}
+
+// Redis says how to reach one Redis server.
+type Redis struct {
+	// Driver is the name under which a driver is registered. Empty: as drivers.Open chooses.
+	Driver string `yaml:"driver,omitempty" json:"driver,omitempty"`
+	// Addr is host, host:port or the absolute path of a unix socket. The port is 6379 if not given.
+	Addr string `yaml:"addr,omitempty" json:"addr,omitempty" url:"-"`
+	// Username is the ACL user. Empty: the default one.
+	Username string `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
+	// Password, or the content of PasswordFile without its trailing newline, authenticates. The file is read by Open.
+	Password     Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
+	PasswordFile string `yaml:"password_file,omitempty" json:"password_file,omitempty"`
+	// DB is the number of the database.
+	DB int `yaml:"db,omitempty" json:"db,omitempty"`
+	// Timeout bounds dialling and one exchange. Zero: 5 s.
+	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	// FIFO says whether those who wait for a lock queue up on the server, see single.FIFO. Nil: true.
+	FIFO *bool `yaml:"fifo,omitempty" json:"fifo,omitempty"`
+	// TLS encrypts the connections. Nil: plain.
+	TLS *TLS `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
+}
+
+var (
+	errNoPassword = errors.New("missing, although there is a username")
+	errSocketTLS  = errors.New("Redis does not speak TLS on a unix socket")
+	errDB         = errors.New("not a whole number of 0 or more")
+)
+
+// misplaced explains settings to those who look for them where there is no choice.
+var misplaced = map[string]error{"fifo": errors.New("only of one Redis (redis.fifo, LOCKER_REDIS_FIFO, or a parameter " +
+	"of redis://, rediss:// and unix://): memory always queues, redlock never lets its safety depend on a queue")}
+
+func (r *Redis) check(report Report) {
+	r.checkOwn(report)
+	_, _, err := r.address()
+	if errors.Is(err, errList) {
+		err = fmt.Errorf("%w: several independent servers are for redlock://h1,h2,h3, or backend: redlock", err)
+	}
+	report("addr", err)
+	if r.noPassword() {
+		report("password", errNoPassword)
+	}
+	if r.TLS != nil && strings.HasPrefix(r.Addr, "/") {
+		report("tls", errSocketTLS)
+	}
+}
+
+func (r *Redis) noPassword() bool {
+	return r.Username != "" && r.Password == "" && r.PasswordFile == ""
+}
+
+// checkOwn looks at what is wrong in itself, wherever else the rest may come from.
+func (r *Redis) checkOwn(report Report) {
+	report("driver", checkDriver(r.Driver))
+	if r.Password != "" && r.PasswordFile != "" {
+		report("password_file", errors.New("there is a password, too: one of them must go"))
+	}
+	r.TLS.check(report)
+}
+
+// checkDriver says what is wrong with the name of a driver, and what is registered.
+func checkDriver(name string) error {
+	known := drivers.Names()
+	switch {
+	case name == "" || slices.Contains(known, name):
+		return nil
+	case !nameLike(name):
+		return errors.New("not the name of a driver")
+	case len(known) > 0 && !slices.Contains([]string{"goredis", "redigo", "rueidis"}, name):
+		return unknown("driver", name, known)
+	}
+	// A driver that this module has, and the program does not import.
+	_, err := drivers.Open(context.Background(), name, drivers.Config{}) // opens nothing: there is no such driver
+	return err
+}
+
+// address returns what to dial: "unix" and a path, or "tcp" and host:port. Its errors do not repeat the address: it may
+// be a URL with a password that was put in the wrong place.
+func (r *Redis) address() (network, addr string, err error) {
+	if strings.HasPrefix(r.Addr, "/") {
+		if strings.HasSuffix(r.Addr, "/") || strings.ContainsRune(r.Addr, 0) {
+			return "", "", errors.New("not the path of a socket")
+		}
+		return "unix", r.Addr, nil
+	}
+	addr, err = hostPort(r.Addr)
+	return "tcp", addr, err
+}
+
+// open reads the files that r names and opens its driver. The server's name is its address. path is where the setting
+// of the given name is found, for errors.
+func (r *Redis) open(ctx context.Context, path func(name string) string) (s Server, problems []error) {
+	report := func(name string, err error) {
+		if err != nil {
+			problems = append(problems, fmt.Errorf("config: %s: %w", path(name), err))
+		}
+	}
+	network, addr, err := r.address()
+	report("addr", err)
+	password, err := r.password()
+	report("password_file", err)
+	tlsConfig := r.TLS.config(addr, report)
+	if problems != nil {
+		return Server{}, problems
+	}
+	dial := drivers.Config{Network: network, Addr: addr, TLS: tlsConfig, Timeout: time.Duration(r.Timeout)}
+	c := dial
+	c.Username, c.Password, c.DB = r.Username, password, r.DB
+	d, err := drivers.Open(ctx, r.Driver, c)
+	report("driver", err)
+	if err != nil {
+		return Server{}, problems
+	}
+	return Server{Name: addr, Username: r.Username, Driver: d, Dial: dial}, nil
+}
+
+func (r *Redis) password() (string, error) {
+	if r.PasswordFile == "" {
+		return r.Password.Reveal(), nil
+	}
+	data, err := readFile(r.PasswordFile)
+	if err != nil {
+		return "", err
+	}
+	password := strings.TrimRight(string(data), "\r\n")
+	if password == "" {
+		return "", fmt.Errorf("%s is empty", r.PasswordFile)
+	}
+	return password, nil
+}
+
+// server is open for the one server of a Config.
+func (r *Redis) server(ctx context.Context) (Server, error) {
+	s, problems := r.open(ctx, func(name string) string { return "redis." + name })
+	return s, errors.Join(problems...)
+}
+
+func (r *Redis) queues() bool { return r.FIFO == nil || *r.FIFO }
+
+func openRedis(ctx context.Context, r *Redis, prefix string) (*locker.Client, error) {
+	s, err := r.server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name), single.Timeout(time.Duration(r.Timeout)),
+		single.FIFO(r.queues())), nil
+}
+
+func deployRedis(ctx context.Context, r *Redis) (*Deployment, error) {
+	s, err := r.server(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Deployment{FIFO: r.queues(), Timeout: r.Timeout.or(drivers.DefaultTimeout), Servers: []Server{s}}, nil
+}
+
+// parse takes the address and the number of the database from a URL.
+func (r *Redis) parse(at Location, report Report) {
+	if at.Scheme != "unix" {
+		r.Addr = fullAddr(at.Host)
+		report("db", setDB(&r.DB, at.Path))
+		return
+	}
+	const example = "the absolute path of the socket, as in unix:///run/redis.sock"
+	switch {
+	case at.Host != "":
+		report("addr", errors.New("three slashes and "+example))
+	case strings.Trim(at.Path, "/") == "":
+		report("addr", errors.New("missing: "+example))
+	default:
+		r.Addr = at.Path
+	}
+}
+
+func (r *Redis) format() Location {
+	switch network, addr, err := r.address(); {
+	case err != nil: // not shown: it may be anything
+		return Location{Path: pathDB(&r.DB)}
+	case network == "unix":
+		return Location{Scheme: "unix", Path: addr}
+	default:
+		return Location{Host: escapedAddr(addr), Path: pathDB(&r.DB)}
+	}
+}
+
+// setDB takes the number of a database from the path of a URL.
+func setDB(db *int, path string) error {
+	text := strings.TrimPrefix(path, "/")
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return errDB
+	}
+	*db = int(n)
+	return nil
+}
+
+// pathDB is the reverse of setDB. It clears the number, so that it is not a parameter as well.
+func pathDB(db *int) (path string) {
+	if *db != 0 {
+		path = "/" + strconv.Itoa(*db)
+	}
+	*db = 0
+	return path
+}

@@ -1,0 +1,45 @@
+package boltlock
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+)
+
+// Settings are those of the section bolt, of URLs such as bolt:///var/lib/locks.db?poll=5ms, and of LOCKER_BOLT_PATH and
+// LOCKER_BOLT_POLL.
+type Settings struct {
+	// Path is the absolute path of the file.
+	Path string `yaml:"path" json:"path" url:"-"`
+	// Poll is how often to look whether the file is free, while another process has it. Zero: 1 ms.
+	Poll config.Duration `yaml:"poll,omitempty" json:"poll,omitempty"`
+}
+
+func init() {
+	config.Register("bolt", config.Backend[Settings]{
+		Parse: func(s *Settings, at config.Location, report config.Report) {
+			if s.Path = at.Path; at.Host != "" {
+				report("path", errors.New("three slashes and an absolute path are expected, as in bolt:///var/lib/locks.db"))
+			}
+		},
+		Format: func(s *Settings) config.Location { return config.Location{Path: s.Path} },
+		Check: func(s *Settings, report config.Report) {
+			if !filepath.IsAbs(s.Path) || strings.HasSuffix(s.Path, "/") {
+				report("path", errors.New("not the absolute path of a file"))
+			}
+		},
+		Open: func(_ context.Context, s *Settings, prefix string) (*locker.Client, error) {
+			b := NewBackend(s.Path)
+			b.prefix = prefix
+			if s.Poll > 0 {
+				b.poll = time.Duration(s.Poll)
+			}
+			return locker.NewClient(b), nil
+		},
+	})
+}
