@@ -202,7 +202,7 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 
 		// if the first fails, it tries itself
 		l = begin(func(context.Context, func() error) error {
-			time.Sleep(time.Second)
+			time.Sleep(time.Second / 2)
 			return locker.ErrUnavailable
 		})
 		n := s.count("release")
