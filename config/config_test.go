@@ -109,7 +109,7 @@ func TestTags(t *testing.T) {
 	var paths []string
 	var walk func(reflect.Type, string)
 	walk = func(typ reflect.Type, path string) {
-		for f := range typ.Fields() {
+		for _, f := range reflect.VisibleFields(typ) {
 			name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
 			inJSON, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 			require.NotEmpty(t, name, f.Name)

@@ -134,7 +134,7 @@ func TestKeysByOptIn(t *testing.T) {
 				got := ""
 				for _, a := range s.Attributes {
 					if strings.HasPrefix(string(a.Key), "locker.key") {
-						got += string(a.Key) + "=" + a.Value.String()
+						got += string(a.Key) + "=" + a.Value.Emit()
 					}
 				}
 				if got != tt.spans {
