@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test test-server compat lint verify check stress fuzz faults soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke
+.PHONY: test test-server compat lint verify check stress fuzz faults soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -43,6 +43,9 @@ verify: ## formatting, vet, tidy go.mod, of all modules: quick, needs nothing in
 
 lint: ## golangci-lint of all modules, built from source on first use
 	@for m in $(MODULES); do echo "$$m: lint"; (cd $$m && $(LINT) run ./...) || exit 1; done
+
+prove-install: ## go install of the command, and go get of the library, from a module proxy made of this tree: docs/releasing.md
+	scripts/prove-install
 
 check: verify lint test ## all that a change must pass
 
