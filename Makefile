@@ -2,40 +2,50 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test test-server compat lint verify check stress fuzz faults soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke
+.PHONY: test test-server compat lint verify check stress fuzz faults soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
+
+# The go command sees one module at a time: the library's ends where another go.mod begins.
+MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
+
+# Modules whose tests belong to make test, besides the library's. The examples that are modules are tested by package examples,
+# and the benchmarks by make test-long.
+TESTED = cmd/locker internal/testing/telemetry internal/testing/trials
 
 # go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
 GOTEST = go test
 
 test: ## install redis-server if it is missing, run all tests under the race detector
 	@scripts/need-redis.sh
-	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m ./...
-	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode ./internal/testing/trials/sim
+	@set -ex; for m in . $(TESTED); do $(GOTEST) -C $$m -race -shuffle=on -parallel 4 -timeout 8m ./...; done
+	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
+	$(GOTEST) -C internal/testing/trials -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 ./sim
 	$(GOTEST) -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
 
 # What depends on the server: scripts, drivers, and the suites of backends, quorums and lockers over them.
 SUITES = ./conformance ./drivers/... ./internal/node ./internal/testing/redistest ./single ./redlock
 SERVER ?= valkey-8.1
+IN ?= .
 test-server: ## the suites that need a server on another one, SERVER=redis-6.0; scripts/servers lists those that there are
 	@path=$$(scripts/servers $(SERVER)) && echo "tests run on $(SERVER): $$path" && \
-		LOCKER_TEST_SERVER=$$path $(GOTEST) -shuffle=on -parallel 4 -timeout 10m $(SUITES)
+		LOCKER_TEST_SERVER=$$path $(GOTEST) -C $(IN) -shuffle=on -parallel 4 -timeout 10m $(SUITES)
 
-ON_SERVERS = go list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/internal\/redistest/ { print $$1 }'
+ON_SERVERS = list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/internal\/testing\/redistest/ { print $$1 }'
 compat: ## all packages that have tests on real servers, on each of those: an hour
-	@failed=; for s in $$(scripts/servers); do \
-		$(MAKE) --no-print-directory test-server SERVER=$$s SUITES="$$($(ON_SERVERS) | tr '\n' ' ')" || failed="$$failed $$s"; \
-	done; [ -z "$$failed" ] || { echo "failed on:$$failed"; exit 1; }
+	@failed=; for s in $$(scripts/servers); do for m in . $(TESTED); do \
+		suites=$$(go -C $$m $(ON_SERVERS) | tr '\n' ' '); \
+		[ -z "$$suites" ] || $(MAKE) --no-print-directory test-server SERVER=$$s IN=$$m SUITES="$$suites" || failed="$$failed $$s:$$m"; \
+	done; done; [ -z "$$failed" ] || { echo "failed on:$$failed"; exit 1; }
 
-MODULES = $(shell find * -mindepth 1 -name go.mod -exec dirname {} +)
 verify: ## formatting, vet, tidy go.mod, of all modules: quick, needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
-	go vet ./...
-	GOARCH=386 go build ./...
-	go mod tidy -diff
 	@for m in $(MODULES); do echo "$$m: vet, tidy"; go -C $$m vet ./... && go -C $$m mod tidy -diff || exit 1; done
+	GOARCH=386 go build ./...
 
-lint: ## golangci-lint, built from source on first use
-	$(LINT) run ./...
+lint: ## golangci-lint of all modules, built from source on first use
+	@for m in $(MODULES); do echo "$$m: lint"; (cd $$m && $(LINT) run ./...) || exit 1; done
+
+prove-install: ## go install of the command, and go get of the library, from a module proxy made of this tree: docs/releasing.md
+	scripts/prove-install
 
 check: verify lint test ## all that a change must pass
 
@@ -47,7 +57,7 @@ MINUTES ?= 8
 faults: ## real servers, clients, networks and clocks broken under load, see docs/faults.md: MINUTES, and two at most
 	@scripts/need-redis.sh
 	LOCKER_FAULTS=$(MINUTES)m LOCKER_FAULTS_REPORT=$(CURDIR)/docs/faults.md \
-		go test -count=1 -timeout 30m -run TestFaults ./internal/testing/trials/faults; status=$$?; \
+		go test -C internal/testing/trials -count=1 -timeout 30m -run TestFaults ./faults; status=$$?; \
 	sed -n '/^<!-- what follows/,$$p' docs/faults.md; exit $$status
 
 HOURS ?= 8
@@ -55,7 +65,7 @@ soak: ## the same for HOURS; the report goes to soak.out, LOCKER_FAULTS_ONLY=par
 	@scripts/need-redis.sh
 	@echo '<!-- what follows is written by make faults -->' >soak.out
 	LOCKER_FAULTS=$(HOURS)h LOCKER_FAULTS_REPORT=$(CURDIR)/soak.out \
-		go test -count=1 -timeout $$(( $(HOURS) + 1 ))h -run TestFaults ./internal/testing/trials/faults
+		go test -C internal/testing/trials -count=1 -timeout $$(( $(HOURS) + 1 ))h -run TestFaults ./faults
 
 FUZZTIME ?= 30s
 fuzz: ## the fuzz targets, FUZZTIME each
@@ -98,7 +108,7 @@ bench-full: ## the same with longer visits and more rounds: about 25 minutes
 
 bench-smoke: ## whether the benchmarks still work: 20 seconds, says nothing of speed
 	@scripts/need-redis.sh
-	cd benchmarks && test -z "$$(gofmt -l .)" && go vet ./... && go mod tidy -diff && go test -count=1 ./...
+	go test -C benchmarks -count=1 ./...
 
 OUTAGE ?= 30s
 outage: ## what 200 callers that retry do to servers that are killed or stopped for that long

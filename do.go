@@ -73,6 +73,7 @@ func (c *heldContext) Value(key any) any {
 	if key == (leaseKey{}) {
 		return c.lease
 	}
+	c.look() // before Go 1.26 context.Cause asks nothing else
 	return c.Context.Value(key)
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,9 +37,14 @@ func TestMain(m *testing.M) {
 		defer os.RemoveAll(binaries)
 		// Nobody debugs these binaries. Without symbols, linking them takes half the time.
 		args := append([]string{"build", "-ldflags=-s -w", "-o", binaries + "/"}, buildFlags...)
-		if out, err := exec.Command("go", append(args, "./quickstart", "./config", "./fencing", "./leader", "./cron", "../cmd/locker")...).CombinedOutput(); err != nil {
-			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
-			return 1
+		for _, args := range [][]string{
+			slices.Concat(args, []string{"./quickstart", "./config", "./fencing", "./leader", "./cron"}),
+			slices.Concat([]string{"-C", "../cmd/locker"}, args, []string{"."}), // a module of its own
+		} {
+			if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
+				fmt.Fprintf(os.Stderr, "go %v: %v\n%s", args, err, out)
+				return 1
+			}
 		}
 		redistest.DefaultSignals()
 		return m.Run()

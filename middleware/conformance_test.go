@@ -11,8 +11,10 @@ import (
 	"testing"
 	"time"
 
-	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
-	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/metric"
+	noopmetric "go.opentelemetry.io/otel/metric/noop"
+	"go.opentelemetry.io/otel/trace"
+	nooptrace "go.opentelemetry.io/otel/trace/noop"
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
@@ -38,13 +40,41 @@ var middlewares = []struct {
 	make func() locker.Middleware
 }{
 	{"tracing", func() locker.Middleware {
-		return tracing.New(tracing.WithTracerProvider(sdktrace.NewTracerProvider()), tracing.WithMeterProvider(sdkmetric.NewMeterProvider()))
+		return tracing.New(tracing.WithTracerProvider(sampler{}), tracing.WithMeterProvider(listener{}))
 	}},
 	{"retry", func() locker.Middleware { return retry.New() }},
 	{"logging", func() locker.Middleware {
 		return logging.New(slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: slog.LevelDebug})))
 	}},
 }
+
+// sampler begins spans that have an identity, as a sampled one has, and that record nothing: the middleware does for them all
+// that it does. In internal/testing/telemetry the same suite runs over the SDK.
+type sampler struct{ nooptrace.TracerProvider }
+
+func (sampler) Tracer(string, ...trace.TracerOption) trace.Tracer { return sampled{} }
+
+type sampled struct{ nooptrace.Tracer }
+
+func (s sampled) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
+	identity := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+	return s.Tracer.Start(trace.ContextWithSpanContext(ctx, identity), name, opts...)
+}
+
+// listener has histograms that want what is measured, and throw it away.
+type listener struct{ noopmetric.MeterProvider }
+
+func (listener) Meter(string, ...metric.MeterOption) metric.Meter { return listening{} }
+
+type listening struct{ noopmetric.Meter }
+
+func (listening) Float64Histogram(string, ...metric.Float64HistogramOption) (metric.Float64Histogram, error) {
+	return histogram{}, nil
+}
+
+type histogram struct{ noopmetric.Float64Histogram }
+
+func (histogram) Enabled(context.Context) bool { return true }
 
 // orders returns all orders of the middlewares.
 func orders() (all [][]int) {

@@ -7,7 +7,7 @@ dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 trap 'exit 130' INT TERM
 seeded=""
-if go run ./internal/testing/trials/sim/overlay "$dir"; then
+if go -C internal/testing/trials run ./sim/overlay "$dir"; then
   # A place that does not change: the build cache goes by it.
   cache=${XDG_CACHE_HOME:-$HOME/.cache}/locker-sim
   mkdir -p "$cache"
@@ -20,6 +20,6 @@ else
   echo "sim: this runtime cannot be seeded; a seed fixes less" >&2
 fi
 # shellcheck disable=SC2086 # words
-go test -c $seeded -o "$dir/sim.test" ./internal/testing/trials/sim
+go -C internal/testing/trials test -c $seeded -o "$dir/sim.test" ./sim
 [ "${1-}" != -build ] || { cp "$dir/sim.test" "$2"; exit; }
 GODEBUG=asyncpreemptoff=1,adaptivestackstart=1 "$dir/sim.test" -test.v -test.timeout 0 "$@"

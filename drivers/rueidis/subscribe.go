@@ -39,7 +39,10 @@ func (d *subscriber) Subscribe(ctx context.Context, l drivers.Listener) (drivers
 			f.lost = client.SetPubSubHooks(rueidis.PubSubHooks{OnMessage: f.message, OnSubscription: f.subscription})
 			select {
 			case err = <-f.lost:
-				err = failure(rueidis.NewErrorResult(cmp.Or(err, io.EOF)))
+				err = cmp.Or(err, io.EOF)
+				if refusal, ok := rueidis.IsRedisErr(err); ok {
+					err = handshakeError(refusal.Error())
+				}
 			default:
 				return f, nil
 			}

@@ -11,6 +11,7 @@ require (
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/golocker/locker/cmd/locker v0.0.0
 	github.com/gomodule/redigo v1.9.3 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
@@ -24,3 +25,5 @@ require (
 )
 
 replace github.com/golocker/locker => ../..
+
+replace github.com/golocker/locker/cmd/locker => ../../cmd/locker

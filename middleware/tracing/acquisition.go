@@ -120,7 +120,7 @@ func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err erro
 
 	m, l := a.metrics, labels{op: ops[a.op], outcome: outcome, kind: kind, class: a.class}
 	m.seconds(ctx, m.acquire, now.Sub(a.begun), l)
-	if attempts > 0 && m.attempts.Enabled(ctx) {
+	if attempts > 0 && wanted(ctx, m.attempts) {
 		m.attempts.Record(ctx, int64(attempts), m.with(l).record...)
 	}
 	if !waiting.IsZero() {

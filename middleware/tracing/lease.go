@@ -27,7 +27,7 @@ func (a *acquisition) begin(ctx context.Context, op op) (context.Context, *story
 		}
 		span.SetAttributes(a.attrs...)
 	}
-	if s.recording || a.metrics.vote.Enabled(ctx) {
+	if s.recording || wanted(ctx, a.metrics.vote) {
 		ctx = locker.WithTrace(ctx, &locker.Trace{Voted: func(v locker.Vote) { s.voted(a.metrics, v) }})
 	}
 	return ctx, s

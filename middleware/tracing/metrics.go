@@ -40,7 +40,7 @@ type metrics struct {
 	attempts                             metric.Int64Histogram
 	contentions, lost, renewals          metric.Int64Counter
 	waiters, active                      metric.Int64UpDownCounter
-	all                                  []interface{ Enabled(context.Context) bool }
+	all                                  []any
 
 	static []attribute.KeyValue
 	sets   atomic.Pointer[map[labels]*set] // never changed, only replaced
@@ -108,11 +108,18 @@ func newMetrics(meter metric.Meter, static []attribute.KeyValue) *metrics {
 // enabled reports whether anybody wants any of it.
 func (m *metrics) enabled(ctx context.Context) bool {
 	for _, i := range m.all {
-		if i.Enabled(ctx) {
+		if wanted(ctx, i) {
 			return true
 		}
 	}
 	return false
+}
+
+// wanted reports whether anybody wants what an instrument measures. Instruments of OpenTelemetry before 1.40 do not tell, and then
+// it is measured.
+func wanted(ctx context.Context, instrument any) bool {
+	i, ok := instrument.(interface{ Enabled(context.Context) bool })
+	return !ok || i.Enabled(ctx)
 }
 
 func (m *metrics) with(l labels) *set {
@@ -143,19 +150,19 @@ func (l labels) attributes() (attrs []attribute.KeyValue) {
 }
 
 func (m *metrics) seconds(ctx context.Context, i metric.Float64Histogram, d time.Duration, l labels) {
-	if i.Enabled(ctx) {
+	if wanted(ctx, i) {
 		i.Record(ctx, d.Seconds(), m.with(l).record...)
 	}
 }
 
 func (m *metrics) count(ctx context.Context, i metric.Int64Counter, l labels) {
-	if i.Enabled(ctx) {
+	if wanted(ctx, i) {
 		i.Add(ctx, 1, m.with(l).add...)
 	}
 }
 
 func (m *metrics) move(ctx context.Context, i metric.Int64UpDownCounter, by int64, l labels) {
-	if i.Enabled(ctx) {
+	if wanted(ctx, i) {
 		i.Add(ctx, by, m.with(l).add...)
 	}
 }

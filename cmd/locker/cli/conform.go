@@ -18,9 +18,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/conform"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/conform"
 )
 
 func conformCommand(a *app) *cobra.Command {

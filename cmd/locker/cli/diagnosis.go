@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/doctor"
 )
 
 // diagnosis says what to do about a server that could not be used. It may ask the server, for two seconds at most.

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/config"
-	"github.com/golocker/locker/internal/doctor"
 )
 
 func doctorCommand(a *app) *cobra.Command {

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/doctor"
 )
 
 // Exit codes. They are those of sysexits.h where that has one that fits; 79 is the first that it leaves free, and 126,

@@ -15,8 +15,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/config"
-	"github.com/golocker/locker/internal/doctor"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 

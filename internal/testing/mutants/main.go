@@ -46,8 +46,8 @@ func test(pkg, names string) killer {
 
 // simulated plays episodes until a rule is broken.
 func simulated(seeds int) killer {
-	return killer{by: fmt.Sprintf("simulation, %d seeds", seeds), args: []string{"test", "-vet=off", "-count=1", "-timeout=15m", "./internal/testing/trials/sim",
-		"-run", "^TestSimulation$", "-seed=1", "-once", fmt.Sprint("-seeds=", seeds)}}
+	return killer{by: fmt.Sprintf("simulation, %d seeds", seeds), args: []string{"test", "-C", "internal/testing/trials", "-vet=off", "-count=1",
+		"-timeout=15m", "./sim", "-run", "^TestSimulation$", "-seed=1", "-once", fmt.Sprint("-seeds=", seeds)}}
 }
 
 // modelled searches the model with the same bug.

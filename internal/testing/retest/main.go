@@ -1,7 +1,7 @@
 // Retest is go test, except that a test that failed is run ten times more, alone. If it passes every time it is printed as
 // FLAKY, with both outputs, to be mended next, and the run goes on. If it fails once more, the run fails.
 //
-//	go run ./internal/testing/retest -race -timeout 8m ./...     as go test; patterns of packages begin with a dot
+//	go run ./internal/testing/retest -C cmd/locker -race -timeout 8m ./...     as go test; patterns of packages begin with a dot
 //
 // A package that does not build, panics, or fails without a failed test fails the run at once, and so do more than five
 // failed tests: those are no accidents.
@@ -41,7 +41,7 @@ func run(out io.Writer, args []string) error {
 	case len(failed) > maxFlaky:
 		return fmt.Errorf("%d tests failed", len(failed))
 	}
-	flags := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, ".") })
+	flags := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "./") || arg == "." })
 	for _, t := range failed {
 		fmt.Fprintf(out, "=== %s of %s failed and is run %d times more, alone\n", t.name, t.pkg, again)
 		rerun := slices.Concat(flags, []string{"-count", fmt.Sprint(again), "-run", "^" + t.name + "$", t.pkg})
@@ -63,7 +63,12 @@ type event struct{ Action, Package, Test, Output string }
 // goTest runs go test and prints what it prints, less what tests say that pass. It returns the top-level tests that failed, or an
 // error if that is not all that went wrong.
 func goTest(out io.Writer, args []string) (failed []test, err error) {
-	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
+	args = append([]string{"test"}, args...)
+	at := 1
+	if len(args) > 2 && args[1] == "-C" { // the go command wants it to be the first flag
+		at = 3
+	}
+	cmd := exec.Command("go", slices.Insert(args, at, "-json")...)
 	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {

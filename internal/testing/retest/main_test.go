@@ -19,9 +19,8 @@ func TestRetest(t *testing.T) {
 	} {
 		t.Run(tt.tests, func(t *testing.T) {
 			t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))
-			t.Chdir("testdata/flaky") // a module of its own
 			var out strings.Builder
-			err := run(&out, []string{"-count=1", "-run", tt.tests, "."})
+			err := run(&out, []string{"-C", "testdata/flaky", "-count=1", "-run", tt.tests, "."}) // a module of its own
 			if (err == nil) != (tt.fails == "") || err != nil && !strings.Contains(err.Error(), tt.fails) {
 				t.Errorf("%v, want %q\n%s", err, tt.fails, out.String())
 			}

@@ -1,4 +1,4 @@
-package tracing_test
+package telemetry_test
 
 import (
 	"cmp"
@@ -154,7 +154,7 @@ func eventLines(r *recorder, events []sdktrace.Event) (lines []string) {
 func list(attrs []attribute.KeyValue) string {
 	words := make([]string, len(attrs))
 	for i, a := range attrs {
-		words[i] = strings.TrimPrefix(string(a.Key), "locker.") + "=" + a.Value.String()
+		words[i] = strings.TrimPrefix(string(a.Key), "locker.") + "=" + a.Value.Emit()
 	}
 	slices.Sort(words)
 	return strings.Join(words, " ")

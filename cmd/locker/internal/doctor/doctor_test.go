@@ -9,9 +9,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
-	"github.com/golocker/locker/internal/doctor"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 

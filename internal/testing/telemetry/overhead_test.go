@@ -1,4 +1,4 @@
-package tracing_test
+package telemetry_test
 
 import (
 	"context"
@@ -71,7 +71,12 @@ func cycle(ctx context.Context, l locker.Locker) {
 }
 
 func TestAllocations(t *testing.T) {
+	// Before OpenTelemetry 1.40 instruments do not tell whether anybody wants what they measure, so it is measured.
+	_, tells := any(noopmetric.Float64Histogram{}).(interface{ Enabled(context.Context) bool })
 	for _, s := range setups {
+		if !tells {
+			s.allocs = max(s.allocs, 20)
+		}
 		l := locker.Wrap(instant{still{}}, tracing.New(s.opts()...))
 		got := testing.AllocsPerRun(1000, func() { cycle(context.Background(), l) })
 		if got > s.allocs {

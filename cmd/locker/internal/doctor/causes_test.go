@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/doctor"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 

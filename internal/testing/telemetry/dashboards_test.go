@@ -1,4 +1,4 @@
-package tracing_test
+package telemetry_test
 
 import (
 	"encoding/json"
@@ -157,7 +157,7 @@ func expressions(t *testing.T) map[string][]string {
 		}
 		Templating struct{ List []struct{ Definition string } }
 	}
-	text, err := os.ReadFile("../../docs/dashboards/locker.json")
+	text, err := os.ReadFile("../../../docs/dashboards/locker.json")
 	if err == nil {
 		err = json.Unmarshal(text, &dashboard)
 	}
@@ -193,7 +193,7 @@ func expressions(t *testing.T) map[string][]string {
 			}
 		}
 	}
-	text, err = os.ReadFile("../../docs/dashboards/alerts.yml")
+	text, err = os.ReadFile("../../../docs/dashboards/alerts.yml")
 	if err == nil {
 		err = yaml.Unmarshal(text, &rules)
 	}

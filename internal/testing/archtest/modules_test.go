@@ -1,0 +1,91 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+const root = "../../.."
+
+// modules returns the directories of the modules whose paths begin with this one's, which comes first. The go command sees one of
+// them at a time.
+func modules(t *testing.T) (dirs []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || !entry.IsDir() {
+			return err
+		}
+		if entry.Name() == "testdata" || entry.Name() == ".git" {
+			return filepath.SkipDir
+		}
+		text, err := os.ReadFile(filepath.Join(path, "go.mod"))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if line, _, _ := strings.Cut(string(text), "\n"); line == "module "+module || strings.HasPrefix(line, "module "+module+"/") {
+			dirs = append(dirs, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(dirs) < 2 || dirs[0] != root {
+		t.Fatalf("only %q are modules", dirs)
+	}
+	return dirs
+}
+
+// list returns what the go command says of each package of the module in dir.
+func list(t *testing.T, dir, format string) []string {
+	t.Helper()
+	cmd := exec.Command("go", "list", "-e", "-f", format, "./...")
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Collect(strings.Lines(string(out)))
+}
+
+// floors are all that the library requires, besides what those require. Whoever uses it gets at least these versions.
+var floors = []string{
+	"github.com/gomodule/redigo", "github.com/redis/go-redis/v9", "github.com/redis/rueidis",
+	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
+	"go.yaml.in/yaml/v3",
+	"github.com/stretchr/testify", "go.uber.org/goleak",
+}
+
+func TestLibraryRequiresLittle(t *testing.T) {
+	cmd := exec.Command("go", "mod", "edit", "-json")
+	cmd.Dir = root
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mod struct {
+		Require []struct {
+			Path     string
+			Indirect bool
+		}
+		Replace []any
+	}
+	if err := json.Unmarshal(out, &mod); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range mod.Require {
+		if !r.Indirect && !slices.Contains(floors, r.Path) {
+			t.Errorf("go.mod requires %s: what only the command, benchmarks or tests need belongs to a module of its own", r.Path)
+		}
+	}
+	if len(mod.Require) < len(floors) || len(mod.Replace) > 0 {
+		t.Errorf("go.mod has %d requirements, and replaces %v", len(mod.Require), mod.Replace)
+	}
+}

@@ -1,6 +1,0 @@
-package tracing
-
-import "github.com/golocker/locker"
-
-// Sets tells how many sets of attributes l keeps.
-func Sets(l locker.Locker) int { return len(*l.(*traced).metrics.sets.Load()) }
