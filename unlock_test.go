@@ -188,7 +188,7 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 			t.Errorf("the second call returned after %v, the first after half a second", d)
 		}
 
-		// it has the bound that a release has
+		// The second call waits no longer than a release.
 		l := begin(slowly(2 * time.Second))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -200,9 +200,9 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 		time.Sleep(time.Second)
 		wantErr(t, l.Unlock(ctx), locker.ErrUnlocked)
 
-		// if the first fails, it tries itself
+		// If the first call fails, the second one sends a release itself.
 		l = begin(func(context.Context, func() error) error {
-			time.Sleep(time.Second)
+			time.Sleep(time.Second / 2)
 			return locker.ErrUnavailable
 		})
 		n := s.count("release")
@@ -210,7 +210,7 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 			t.Errorf("the second call said %v although it released the lock", err)
 		}
 		if s.count("release") != n+1 {
-			t.Error("the second call did not try itself")
+			t.Error("the second call sent no release")
 		}
 	})
 }
