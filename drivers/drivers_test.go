@@ -25,7 +25,8 @@ func TestServerErrorCode(t *testing.T) {
 	assert.Equal(t, "ERR some  prose", drivers.ServerError("ERR some  prose").Error())
 }
 
-// What servers before Redis 7 put before an error that a script ran into hides neither code nor text, and is taken for no code.
+// What servers before Redis 7 put before an error that a script ran into hides neither code nor text, and is taken for
+// no code.
 func TestServerErrorInAScript(t *testing.T) {
 	const (
 		raised   = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @user_script:17: "
@@ -67,17 +68,17 @@ func TestRefused(t *testing.T) {
 	assert.Equal(t, []drivers.Reply{refusal, refusal}, drivers.Refused(refusal, 2))
 }
 
-func TestGate(t *testing.T) {
-	var gate drivers.Gate
-	require.NoError(t, gate.Enter(t.Context()))
+func TestLifecycle(t *testing.T) {
+	var lifecycle drivers.Lifecycle
+	require.NoError(t, lifecycle.Enter(t.Context()))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := gate.Enter(ended)
+	err := lifecycle.Enter(ended)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, drivers.ErrNotSent)
-	assert.True(t, gate.Shut())
-	assert.False(t, gate.Shut())
-	require.ErrorIs(t, gate.Enter(ended), drivers.ErrClosed)
+	assert.True(t, lifecycle.Shut())
+	assert.False(t, lifecycle.Shut())
+	require.ErrorIs(t, lifecycle.Enter(ended), drivers.ErrClosed)
 }
 
 func TestOutcome(t *testing.T) {
