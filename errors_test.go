@@ -47,7 +47,8 @@ func TestABackendCannotSayThatTheCallersContextEnded(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				_, err := c.TryLock(ctx, "other")
-				for op, err := range map[string]error{"trylock": err, "extend": l.Extend(ctx), "unlock": l.Unlock(ctx)} {
+				for op, err := range map[string]error{"trylock": err, "extend": l.Extend(ctx),
+					"unlock": l.Unlock(ctx)} {
 					wantErr(t, err, tt.want)
 					if !strings.Contains(err.Error(), tt.err.Error()) {
 						t.Errorf("%s: %q does not say what the backend said: %q", op, err, tt.err)
@@ -116,7 +117,8 @@ func TestNobodyIsToldOfAnEndThatTheContextDoesNotKnowOf(t *testing.T) {
 			t.Run(fmt.Sprint(op, " ", deadline), func(t *testing.T) {
 				bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 					l := mustLock(t, c, "k")
-					atDeadline := func(context.Context, func() error) error { // as a socket does that has the same deadline
+					// as a socket does that has the same deadline
+					atDeadline := func(context.Context, func() error) error {
 						time.Sleep(deadline)
 						return locker.ErrUnavailable
 					}

@@ -168,7 +168,8 @@ func TestLeasesEndSoonAfterTheMachineHasSlept(t *testing.T) {
 		ctx := locker.WithTrace(t.Context(), &locker.Trace{Lost: func(*locker.LostError) { ends.Done() }})
 		for i := range n {
 			ends.Add(1)
-			if _, err := c.TryLock(ctx, strings.Repeat("k", i+1), locker.TTL(time.Minute), locker.NoRenewal()); err != nil {
+			if _, err := c.TryLock(ctx, strings.Repeat("k", i+1), locker.TTL(time.Minute),
+				locker.NoRenewal()); err != nil {
 				t.Fatal(err)
 			}
 		}

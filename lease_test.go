@@ -210,8 +210,10 @@ func TestExtendEndsWithTheLease(t *testing.T) {
 		end   func(l locker.Lease) (at time.Duration)
 		want  error
 	}{
-		"expired":         {2 * ttl, func(locker.Lease) time.Duration { return ttl - ttl/100 - 2*time.Millisecond }, locker.ErrLost},
-		"without context": {0, func(locker.Lease) time.Duration { return ttl - ttl/100 - 2*time.Millisecond }, locker.ErrLost},
+		"expired": {2 * ttl, func(locker.Lease) time.Duration { return ttl - ttl/100 - 2*time.Millisecond },
+			locker.ErrLost},
+		"without context": {0, func(locker.Lease) time.Duration { return ttl - ttl/100 - 2*time.Millisecond },
+			locker.ErrLost},
 		"unlocked": {2 * ttl, func(l locker.Lease) time.Duration {
 			time.Sleep(ttl / 4)
 			_ = l.Unlock(context.Background())

@@ -49,7 +49,8 @@ func TestTraceOfALease(t *testing.T) {
 			time.Sleep(ttl / 3)
 			_ = l.Unlock(t.Context())
 		}, []string{
-			"renewal: unknown", "in doubt", "renewal: unknown", "renewal: unknown", "renewed", "renewal: unknown", "in doubt",
+			"renewal: unknown", "in doubt", "renewal: unknown", "renewal: unknown", "renewed", "renewal: unknown",
+			"in doubt",
 		}},
 		{"extended by hand while in doubt", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
 			s.on("extend", unavailable)

@@ -86,7 +86,8 @@ func (s *store) steal(t *testing.T, l locker.Lease, ttl time.Duration) {
 		t.Fatal(err)
 	}
 	if ttl > 0 {
-		if _, err := s.Backend.Acquire(t.Context(), locker.Request{Key: l.Key(), Token: "thief", TTL: ttl}); err != nil {
+		if _, err := s.Backend.Acquire(t.Context(),
+			locker.Request{Key: l.Key(), Token: "thief", TTL: ttl}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -126,7 +127,8 @@ func mustLock(t *testing.T, l locker.Locker, key string, opts ...locker.Option) 
 func wantErr(t *testing.T, err error, want ...error) {
 	t.Helper()
 	all := []error{
-		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
+		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum,
+		locker.ErrUnavailable,
 		locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
 	}
 	for _, w := range want {

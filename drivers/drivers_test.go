@@ -142,11 +142,15 @@ func TestDialFailures(t *testing.T) {
 		ctx context.Context
 		cfg drivers.Config
 	}{
-		"nobody listens":                {t.Context(), drivers.Config{Network: "tcp", Addr: "127.0.0.1:1"}},
-		"no such socket":                {t.Context(), drivers.Config{Network: "unix", Addr: filepath.Join(t.TempDir(), "none")}},
-		"no such network":               {t.Context(), drivers.Config{Network: "pigeon", Addr: "127.0.0.1:1"}},
-		"handshake outlasts the time":   {t.Context(), drivers.Config{Network: "tcp", Addr: mute.Addr().String(), TLS: &tls.Config{}, Timeout: 20 * time.Millisecond}},
-		"handshake outlasts the caller": {soon, drivers.Config{Network: "tcp", Addr: mute.Addr().String(), TLS: &tls.Config{}}},
+		"nobody listens": {t.Context(), drivers.Config{Network: "tcp", Addr: "127.0.0.1:1"}},
+		"no such socket": {t.Context(),
+			drivers.Config{Network: "unix", Addr: filepath.Join(t.TempDir(), "none")}},
+		"no such network": {t.Context(), drivers.Config{Network: "pigeon", Addr: "127.0.0.1:1"}},
+		"handshake outlasts the time": {t.Context(),
+			drivers.Config{Network: "tcp", Addr: mute.Addr().String(), TLS: &tls.Config{},
+				Timeout: 20 * time.Millisecond}},
+		"handshake outlasts the caller": {soon,
+			drivers.Config{Network: "tcp", Addr: mute.Addr().String(), TLS: &tls.Config{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := c.cfg.Dial(c.ctx)

@@ -84,16 +84,28 @@ func TestSubscriptionEnds(t *testing.T) {
 		end  func(lifecycle *drivers.Lifecycle, sub drivers.Subscription, f *feed)
 		want error
 	}{
-		"the connection fails": {func(_ *drivers.Lifecycle, _ drivers.Subscription, f *feed) { f.failed <- io.EOF }, io.EOF},
-		"the server refuses":   {func(_ *drivers.Lifecycle, _ drivers.Subscription, f *feed) { f.failed <- refusal }, refusal},
-		"it is closed":         {func(_ *drivers.Lifecycle, sub drivers.Subscription, _ *feed) { assert.NoError(t, sub.Close()) }, drivers.ErrClosed},
-		"its driver is closed": {func(lifecycle *drivers.Lifecycle, _ drivers.Subscription, _ *feed) { assert.True(t, lifecycle.Shut()) }, drivers.ErrClosed},
+		"the connection fails": {func(_ *drivers.Lifecycle, _ drivers.Subscription, f *feed) { f.failed <- io.EOF },
+			io.EOF},
+		"the server refuses": {func(_ *drivers.Lifecycle, _ drivers.Subscription, f *feed) { f.failed <- refusal },
+			refusal},
+		"it is closed": {func(_ *drivers.Lifecycle, sub drivers.Subscription,
+			_ *feed) {
+			assert.NoError(t, sub.Close())
+		}, drivers.ErrClosed},
+		"its driver is closed": {func(lifecycle *drivers.Lifecycle, _ drivers.Subscription,
+			_ *feed) {
+			assert.True(t, lifecycle.Shut())
+		}, drivers.ErrClosed},
 		"everything is at once": {func(lifecycle *drivers.Lifecycle, sub drivers.Subscription, _ *feed) {
 			go sub.Close()
 			lifecycle.Shut()
 			_ = sub.Close()
 		}, drivers.ErrClosed},
-		"it is closed and fails": {func(_ *drivers.Lifecycle, sub drivers.Subscription, f *feed) { _ = sub.Close(); f.failed <- io.EOF }, drivers.ErrClosed},
+		"it is closed and fails": {func(_ *drivers.Lifecycle, sub drivers.Subscription,
+			f *feed) {
+			_ = sub.Close()
+			f.failed <- io.EOF
+		}, drivers.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var lifecycle drivers.Lifecycle
@@ -115,7 +127,8 @@ func TestSubscriptionEnds(t *testing.T) {
 func TestOpeningFails(t *testing.T) {
 	var lifecycle drivers.Lifecycle
 	cause := errors.New("no")
-	_, err := lifecycle.Subscribe(t.Context(), drivers.Listener{}, func(context.Context) (drivers.Feed, error) { return nil, cause })
+	_, err := lifecycle.Subscribe(t.Context(), drivers.Listener{},
+		func(context.Context) (drivers.Feed, error) { return nil, cause })
 	require.ErrorIs(t, err, cause)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -129,7 +142,8 @@ func TestOpeningFails(t *testing.T) {
 
 // A client that cannot be interrupted comes back when nobody wants its connection any more.
 func TestOpeningIsAbandoned(t *testing.T) {
-	for name, want := range map[string]error{"by its context": context.DeadlineExceeded, "by the driver's Close": drivers.ErrClosed} {
+	for name, want := range map[string]error{"by its context": context.DeadlineExceeded,
+		"by the driver's Close": drivers.ErrClosed} {
 		t.Run(name, func(t *testing.T) {
 			var lifecycle drivers.Lifecycle
 			f := newFeed()

@@ -38,7 +38,8 @@ var middlewares = []struct {
 	make func() locker.Middleware
 }{
 	{"tracing", func() locker.Middleware {
-		return tracing.New(tracing.WithTracerProvider(sdktrace.NewTracerProvider()), tracing.WithMeterProvider(sdkmetric.NewMeterProvider()))
+		return tracing.New(tracing.WithTracerProvider(sdktrace.NewTracerProvider()),
+			tracing.WithMeterProvider(sdkmetric.NewMeterProvider()))
 	}},
 	{"retry", func() locker.Middleware { return retry.New() }},
 	{"logging", func() locker.Middleware {
@@ -101,7 +102,8 @@ func (s *switchable) hang() (resume func()) {
 	}
 }
 
-func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply,
+	error) {
 	s.mu.Lock()
 	stop := s.stop
 	s.mu.Unlock()
@@ -224,7 +226,8 @@ func TestNothingIsHidden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lease.Key() != "k" || lease.Token() == "" || lease.Fence() == 0 || lease.Until().IsZero() || lease.Err() != nil {
+		if lease.Key() != "k" || lease.Token() == "" || lease.Fence() == 0 || lease.Until().IsZero() ||
+			lease.Err() != nil {
 			t.Errorf("%s: the lease does not show what it is", name(order, "memory"))
 		}
 		if err := lease.Unlock(t.Context()); err != nil {

@@ -29,8 +29,11 @@ func (s silent) Close() error { return nil }
 // A key that the store cannot have a lock of is the caller's mistake. It is no outage, and trying again does not help.
 func TestReservedKeysAreRefusedAtOnceAndNotRetried(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) *locker.Client{
-		"single":       func(t *testing.T) *locker.Client { return single.New(silent{t}, single.Prefix("")) },
-		"single plain": func(t *testing.T) *locker.Client { return single.New(silent{t}, single.Prefix(""), single.FIFO(false)) },
+		"single": func(t *testing.T) *locker.Client { return single.New(silent{t}, single.Prefix("")) },
+		"single plain": func(t *testing.T) *locker.Client {
+			return single.New(silent{t}, single.Prefix(""),
+				single.FIFO(false))
+		},
 		"redlock": func(t *testing.T) *locker.Client {
 			c, err := redlock.New([]drivers.Driver{silent{t}, silent{t}, silent{t}}, redlock.Prefix(""),
 				redlock.Logger(slog.New(slog.DiscardHandler)))
@@ -49,7 +52,8 @@ func TestReservedKeysAreRefusedAtOnceAndNotRetried(t *testing.T) {
 				_, tried := l.TryLock(t.Context(), key)
 				_, seen := c.Inspect(t.Context(), key)
 				_, taken := c.ForceRelease(t.Context(), key, "")
-				for what, err := range map[string]error{"Lock": locked, "TryLock": tried, "Inspect": seen, "ForceRelease": taken} {
+				for what, err := range map[string]error{"Lock": locked, "TryLock": tried, "Inspect": seen,
+					"ForceRelease": taken} {
 					if !errors.Is(err, locker.ErrInvalid) || errors.Is(err, locker.ErrUnavailable) {
 						t.Errorf("%s: %v, want an error that matches ErrInvalid and not ErrUnavailable", what, err)
 					}

@@ -151,7 +151,8 @@ func (w *lineCounter) Write(p []byte) (int, error) {
 // comes in the next.
 func (s storm) check(t *testing.T, bySecond bool) {
 	t.Helper()
-	t.Logf("operations per second: %v; all recovered after %v; %d calls failed; %d lines logged", s.perSecond, s.recovered, s.failed, s.warnings)
+	t.Logf("operations per second: %v; all recovered after %v; %d calls failed; %d lines logged", s.perSecond,
+		s.recovered, s.failed, s.warnings)
 	total := 0
 	for second, n := range s.perSecond {
 		// Twice, because the seconds of the meter and those of the budget are different ones.
@@ -182,7 +183,8 @@ func leftover(keys []string) (left []string) {
 // An outage of half a minute, on simulated nodes that refuse connections or hang.
 func TestOutage(t *testing.T) {
 	const outage = 30 * time.Second
-	for backend, open := range map[string]func(ds []drivers.Driver) locker.Locker{"single": openSingle, "redlock": openRedlock} {
+	for backend, open := range map[string]func(ds []drivers.Driver) locker.Locker{"single": openSingle,
+		"redlock": openRedlock} {
 		for _, how := range []string{"refused", "hung"} {
 			t.Run(backend+" "+how, func(t *testing.T) {
 				virtual.Test(t, func(t *testing.T) {
@@ -194,9 +196,11 @@ func TestOutage(t *testing.T) {
 					var refused atomic.Bool
 					var ds []drivers.Driver
 					for _, n := range nodes {
-						ds = append(ds, n.Driver(func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+						ds = append(ds, n.Driver(func(ctx context.Context, cmds []drivers.Command,
+							execute func() []drivers.Reply) ([]drivers.Reply, error) {
 							if refused.Load() {
-								return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+								return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp",
+									Err: syscall.ECONNREFUSED})
 							}
 							return w.deliverUntil(ctx, execute)
 						}))
@@ -271,7 +275,8 @@ func TestOutageOfRealServers(t *testing.T) {
 					}
 					servers, ds = append(servers, server), append(ds, d)
 				}
-				c := map[string]func([]drivers.Driver) locker.Locker{"single": openSingle, "redlock": openRedlock}[backend](ds)
+				c := map[string]func([]drivers.Driver) locker.Locker{"single": openSingle,
+					"redlock": openRedlock}[backend](ds)
 				each := func(f func(*redistest.Server)) func() {
 					return func() {
 						for _, server := range servers {

@@ -79,7 +79,8 @@ func TestTLS(t *testing.T) {
 
 		misnamed := config.Clone()
 		misnamed.ServerName = "elsewhere.example"
-		_, err = open(drivers.Config{Network: "tcp", Addr: server.Addr(), TLS: misnamed}).Do(t.Context(), drivers.Command{"PING"})
+		_, err = open(drivers.Config{Network: "tcp", Addr: server.Addr(), TLS: misnamed}).Do(t.Context(),
+			drivers.Command{"PING"})
 		require.ErrorIs(t, err, drivers.ErrNotSent)
 
 		plain := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Second})
@@ -112,7 +113,8 @@ func TestCredentials(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
-				d := open(drivers.Config{Network: "tcp", Addr: c.server.Addr(), Username: c.username, Password: c.password})
+				d := open(drivers.Config{Network: "tcp", Addr: c.server.Addr(), Username: c.username,
+					Password: c.password})
 				for _, cmds := range [][]drivers.Command{{{"GET", "lock:a"}}, {{"GET", "lock:a"}, {"GET", "lock:b"}}} {
 					for _, reply := range do(t, d, cmds...) {
 						if c.refused == "" {
@@ -225,8 +227,10 @@ func TestTimeout(t *testing.T) {
 		assert.Less(t, time.Since(start), 10*time.Second)
 		server.Resume()
 		require.Eventually(t, ready, 10*time.Second, 10*time.Millisecond)
-		require.Eventually(t, func() bool { return server.Cmd(t, "GET", "n") != nil }, 10*time.Second, 10*time.Millisecond)
-		require.True(t, ready(), "what was sent before has been executed, on every connection: a second time there must not be")
+		require.Eventually(t, func() bool { return server.Cmd(t, "GET", "n") != nil }, 10*time.Second,
+			10*time.Millisecond)
+		require.True(t, ready(),
+			"what was sent before has been executed, on every connection: a second time there must not be")
 		assert.Equal(t, "1", server.Cmd(t, "GET", "n"), "what was sent to a frozen server happens later, and once")
 	})
 }

@@ -237,7 +237,8 @@ func TestSubscribeWhileDown(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
-		_, err := open(drivers.Config{Network: "tcp", Addr: l.Addr().String()}).(drivers.Subscriber).Subscribe(t.Context(), make(heard).listener())
+		_, err := open(drivers.Config{Network: "tcp",
+			Addr: l.Addr().String()}).(drivers.Subscriber).Subscribe(t.Context(), make(heard).listener())
 		require.ErrorContains(t, err, "refused")
 	})
 }

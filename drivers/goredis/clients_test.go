@@ -102,7 +102,8 @@ func TestClusterIsAskedAgainAtMostOnceASecond(t *testing.T) {
 			},
 			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 				asked.Add(1)
-				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}}}, nil
+				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}}},
+					nil
 			},
 		})
 		d := goredis.New(client)

@@ -34,7 +34,8 @@ func harness(t *testing.T, open func(t testing.TB, addr, password string) driver
 }
 
 // userDriver drives a pool as a program may have made it: no time-outs at all, and a dial that knows no context.
-func userDriver(maxIdle int, test func(redis.Conn, time.Time) error) func(t testing.TB, addr, password string) drivers.Driver {
+func userDriver(maxIdle int, test func(redis.Conn, time.Time) error) func(t testing.TB, addr,
+	password string) drivers.Driver {
 	return func(t testing.TB, addr, password string) drivers.Driver {
 		pool := &redis.Pool{MaxIdle: maxIdle, TestOnBorrow: test, Dial: func() (redis.Conn, error) {
 			return redis.Dial("tcp", addr, redis.DialPassword(password))
@@ -122,7 +123,8 @@ func TestDeadlineBoundsWriting(t *testing.T) {
 
 func TestCancellationInterrupts(t *testing.T) {
 	server := redistest.Start(t)
-	d, err := drivers.Open(t.Context(), "redigo", drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Minute})
+	d, err := drivers.Open(t.Context(), "redigo",
+		drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Minute})
 	require.NoError(t, err)
 	defer func() { _ = d.Close() }()
 	_, err = d.Do(t.Context(), drivers.Command{"PING"})
@@ -167,7 +169,8 @@ func TestConnectionsWithoutTimeouts(t *testing.T) {
 	_, err := d.Do(t.Context(), drivers.Command{"PING"}) // so that one is idle
 	require.NoError(t, err)
 	for range 3 {
-		replies, err := d.Do(byTimeAlone{t.Context(), time.Now().Add(10 * time.Second)}, drivers.Command{"ECHO", "hello"})
+		replies, err := d.Do(byTimeAlone{t.Context(), time.Now().Add(10 * time.Second)},
+			drivers.Command{"ECHO", "hello"})
 		require.NoError(t, err)
 		assert.Equal(t, []drivers.Reply{"hello"}, replies)
 	}

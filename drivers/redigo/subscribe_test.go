@@ -42,7 +42,10 @@ func TestSubscribeWithTheCallersPool(t *testing.T) {
 		"short timeouts": {Dial: func() (redis.Conn, error) {
 			return dial(redis.DialReadTimeout(50*time.Millisecond), redis.DialWriteTimeout(50*time.Millisecond))
 		}},
-		"with a context": {DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialContext(ctx, "tcp", server.Addr()) }},
+		"with a context": {DialContext: func(ctx context.Context) (redis.Conn,
+			error) {
+			return redis.DialContext(ctx, "tcp", server.Addr())
+		}},
 		"wrapped": {Dial: func() (redis.Conn, error) {
 			conn, err := dial()
 			return plain{conn}, err

@@ -73,7 +73,8 @@ func TestOpen(t *testing.T) {
 }
 
 func TestCloseSparesTheCallersClient(t *testing.T) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()}, ForceSingleClient: true})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
+		ForceSingleClient: true})
 	require.NoError(t, err)
 	defer client.Close()
 	require.NoError(t, driver.New(client).Close())
@@ -107,12 +108,14 @@ func TestExpiredConnectionMayHaveSent(t *testing.T) {
 			executed := make(chan struct{})
 			go func() {
 				defer close(executed)
-				for value, _ := server.Do("GET", "n"); value == nil && t.Context().Err() == nil; value, _ = server.Do("GET", "n") {
+				for value, _ := server.Do("GET", "n"); value == nil && t.Context().Err() == nil; value,
+					_ = server.Do("GET", "n") {
 					time.Sleep(time.Millisecond)
 				}
 				down.Store(true)
 			}()
-			_, err = d.Do(t.Context(), append([]drivers.Command{{"INCR", "n"}}, []drivers.Command{{"PING"}}[:size]...)...)
+			_, err = d.Do(t.Context(),
+				append([]drivers.Command{{"INCR", "n"}}, []drivers.Command{{"PING"}}[:size]...)...)
 			<-executed
 			if err != nil {
 				break

@@ -35,7 +35,8 @@ func TestClustersDoNotSubscribe(t *testing.T) {
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	server.AddSlots(t, 0, 16383)
 	for _, single := range []bool{false, true} {
-		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: single, ShuffleInit: true})
+		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()},
+			ForceSingleClient: single, ShuffleInit: true})
 		require.NoError(t, err)
 		defer client.Close()
 		_, subscribes := driver.New(client).(drivers.Subscriber)
@@ -73,7 +74,8 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 			proxy.Cut()
 			assert.Contains(t, <-heard, "lost: ")
 			require.Error(t, sub.Subscribe("d"))
-			assert.Equal(t, 1, proxy.Count(func(r fault.Request) bool { return r.Is("SUBSCRIBE") && r.Args[1] == "c" }), "nobody subscribes again")
+			assert.Equal(t, 1, proxy.Count(func(r fault.Request) bool { return r.Is("SUBSCRIBE") && r.Args[1] == "c" }),
+				"nobody subscribes again")
 
 			options.Username = "deaf"
 			deaf, err := rueidis.NewClient(options)
@@ -88,7 +90,8 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 
 // Subscriptions come from the client's pool of connections for blocking commands, which may be exhausted.
 func TestSubscribeDoesNotWaitForThePool(t *testing.T) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()}, ForceSingleClient: true, BlockingPoolSize: 1})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
+		ForceSingleClient: true, BlockingPoolSize: 1})
 	require.NoError(t, err)
 	defer client.Close()
 	d := driver.New(client)
@@ -106,7 +109,8 @@ func TestSubscribeDoesNotWaitForThePool(t *testing.T) {
 
 // Whoever has left while the pool was exhausted leaves nobody there who waits on.
 func TestOneSubscribeAtATimeWaitsForThePool(t *testing.T) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()}, ForceSingleClient: true, BlockingPoolSize: 1})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
+		ForceSingleClient: true, BlockingPoolSize: 1})
 	require.NoError(t, err)
 	defer client.Close()
 	d := driver.New(client)

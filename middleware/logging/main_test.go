@@ -146,7 +146,8 @@ var errDown = fmt.Errorf("%w: connection refused", locker.ErrUnavailable)
 
 // bubble runs f in virtual time with a Client whose locks are logged, at the given level and above. No owner token may be
 // in the output, whatever f does.
-func bubble(t *testing.T, level slog.Level, opts []logging.Option, f func(t *testing.T, j *journal, s *store, l locker.Locker)) {
+func bubble(t *testing.T, level slog.Level, opts []logging.Option,
+	f func(t *testing.T, j *journal, s *store, l locker.Locker)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
 		var j journal

@@ -125,7 +125,8 @@ func mustUnlock(t *testing.T, l locker.Lease) {
 func wantErr(t *testing.T, err error, want ...error) {
 	t.Helper()
 	for _, e := range []error{
-		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
+		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum,
+		locker.ErrUnavailable,
 		locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, e) != slices.Contains(want, e) {

@@ -19,7 +19,8 @@ import (
 
 func TestFaultsAreRetriedUntilTheyPass(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
-		for what, lock := range map[string]func(context.Context, string, ...locker.Option) (locker.Lease, error){"Lock": l.Lock, "TryLock": l.TryLock} {
+		for what, lock := range map[string]func(context.Context, string, ...locker.Option) (locker.Lease,
+			error){"Lock": l.Lock, "TryLock": l.TryLock} {
 			s.on(failing(5))
 			lease, err := lock(t.Context(), what)
 			if err != nil {
@@ -228,34 +229,35 @@ func TestContextEndsAPause(t *testing.T) {
 		for _, budget := range []int{retry.DefaultBudget, 1} {
 			t.Run(fmt.Sprint(name, ", budget ", budget), func(t *testing.T) {
 				// With the smaller budget it is the wait for a turn that is broken off.
-				bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(time.Hour), retry.Budget(budget)), func(t *testing.T, s *store, l locker.Locker) {
-					s.on(down)
-					if budget == 1 {
-						hog(t, l, 30)
-					}
-					lease := locker.Lease(nil)
-					for op, call := range map[string]func(context.Context) error{
-						"lock":    func(ctx context.Context) error { _, err := l.Lock(ctx, "k"); return err },
-						"trylock": func(ctx context.Context) error { _, err := l.TryLock(ctx, "k"); return err },
-						"extend":  func(ctx context.Context) error { return lease.Extend(ctx) },
-						"unlock":  func(ctx context.Context) error { return lease.Unlock(ctx) },
-					} {
-						s.on(nil)
-						lease = mustLock(t, l, "held "+op, locker.TTL(time.Hour), locker.NoRenewal())
+				bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(time.Hour), retry.Budget(budget)),
+					func(t *testing.T, s *store, l locker.Locker) {
 						s.on(down)
-						ctx, cancel := ended.ctx(t.Context())
-						start := time.Now()
-						err := call(ctx)
-						cancel()
-						wantErr(t, err, locker.ErrUnavailable, ended.want)
-						if !errors.Is(err, errDown) || errors.Is(err, errReason) != (name == "cancel") {
-							t.Errorf("%s: %v lacks a cause", op, err)
+						if budget == 1 {
+							hog(t, l, 30)
 						}
-						if took := time.Since(start); took != 10*time.Second {
-							t.Errorf("%s returned after %v: %v", op, took, err)
+						lease := locker.Lease(nil)
+						for op, call := range map[string]func(context.Context) error{
+							"lock":    func(ctx context.Context) error { _, err := l.Lock(ctx, "k"); return err },
+							"trylock": func(ctx context.Context) error { _, err := l.TryLock(ctx, "k"); return err },
+							"extend":  func(ctx context.Context) error { return lease.Extend(ctx) },
+							"unlock":  func(ctx context.Context) error { return lease.Unlock(ctx) },
+						} {
+							s.on(nil)
+							lease = mustLock(t, l, "held "+op, locker.TTL(time.Hour), locker.NoRenewal())
+							s.on(down)
+							ctx, cancel := ended.ctx(t.Context())
+							start := time.Now()
+							err := call(ctx)
+							cancel()
+							wantErr(t, err, locker.ErrUnavailable, ended.want)
+							if !errors.Is(err, errDown) || errors.Is(err, errReason) != (name == "cancel") {
+								t.Errorf("%s: %v lacks a cause", op, err)
+							}
+							if took := time.Since(start); took != 10*time.Second {
+								t.Errorf("%s returned after %v: %v", op, took, err)
+							}
 						}
-					}
-				})
+					})
 			})
 		}
 	}
@@ -288,39 +290,41 @@ func TestEndedContextIsNotRetried(t *testing.T) {
 
 func TestExtendEndsWithTheLease(t *testing.T) {
 	// For: with the usual minute, a pause may be drawn that is longer than what is left of it, which ends Extend earlier.
-	bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(24*time.Hour)), func(t *testing.T, s *store, l locker.Locker) {
-		lease := mustLock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
-		s.on(down)
-		err := lease.Extend(t.Context())
-		wantErr(t, err, locker.ErrLost)
-		wantText(t, err, fmt.Sprintf("after %d tries", s.count("extend")+1))
-		if late := time.Since(lease.Until()); late > 0 {
-			t.Errorf("Extend returned %v after the validity had ended", late)
-		}
-		for _, at := range s.calls["extend"] {
-			if at.After(lease.Until()) {
-				t.Error("the store was asked after the end")
+	bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(24*time.Hour)),
+		func(t *testing.T, s *store, l locker.Locker) {
+			lease := mustLock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
+			s.on(down)
+			err := lease.Extend(t.Context())
+			wantErr(t, err, locker.ErrLost)
+			wantText(t, err, fmt.Sprintf("after %d tries", s.count("extend")+1))
+			if late := time.Since(lease.Until()); late > 0 {
+				t.Errorf("Extend returned %v after the validity had ended", late)
 			}
-		}
-	})
+			for _, at := range s.calls["extend"] {
+				if at.After(lease.Until()) {
+					t.Error("the store was asked after the end")
+				}
+			}
+		})
 }
 
 func TestExtendEndsWithUnlock(t *testing.T) {
-	bubble(t, with(retry.Backoff(time.Hour, time.Hour), retry.For(24*time.Hour)), func(t *testing.T, s *store, l locker.Locker) {
-		lease := mustLock(t, l, "k", locker.TTL(10*time.Hour), locker.NoRenewal())
-		s.on(func(op string, _ int, next func() error) error {
-			if op == "extend" {
-				return errDown
+	bubble(t, with(retry.Backoff(time.Hour, time.Hour), retry.For(24*time.Hour)),
+		func(t *testing.T, s *store, l locker.Locker) {
+			lease := mustLock(t, l, "k", locker.TTL(10*time.Hour), locker.NoRenewal())
+			s.on(func(op string, _ int, next func() error) error {
+				if op == "extend" {
+					return errDown
+				}
+				return next()
+			})
+			time.AfterFunc(time.Millisecond/2, func() { mustUnlock(t, lease) })
+			start := time.Now()
+			wantErr(t, lease.Extend(t.Context()), locker.ErrUnlocked)
+			if took := time.Since(start); took > time.Millisecond {
+				t.Errorf("Extend returned after %v", took)
 			}
-			return next()
 		})
-		time.AfterFunc(time.Millisecond/2, func() { mustUnlock(t, lease) })
-		start := time.Now()
-		wantErr(t, lease.Extend(t.Context()), locker.ErrUnlocked)
-		if took := time.Since(start); took > time.Millisecond {
-			t.Errorf("Extend returned after %v", took)
-		}
-	})
 }
 
 func TestUnlockEndsWithTheValidity(t *testing.T) {

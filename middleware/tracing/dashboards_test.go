@@ -209,7 +209,8 @@ func expressions(t *testing.T) map[string][]string {
 			for _, text := range r.Annotations {
 				for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(text, -1) {
 					// Without an aggregation all labels of the metric are there.
-					if strings.Contains(r.Expr, " by (") && !regexp.MustCompile(`by \([^)]*\b`+m[1]+`\b`).MatchString(r.Expr) {
+					if strings.Contains(r.Expr, " by (") &&
+						!regexp.MustCompile(`by \([^)]*\b`+m[1]+`\b`).MatchString(r.Expr) {
 						t.Errorf("%s: %s is not in the result", r.Alert, m[1])
 					}
 				}
@@ -245,7 +246,8 @@ func TestDashboardsAskForWhatThereIs(t *testing.T) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, ""); strings.HasPrefix(name, "locker_") && !shown[base] {
+		if base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, ""); strings.HasPrefix(name,
+			"locker_") && !shown[base] {
 			t.Errorf("no panel shows %s", name)
 		}
 	}
@@ -263,7 +265,8 @@ func TestCheckNoticesWrongNames(t *testing.T) {
 			t.Errorf("%s: %q", expr, wrong)
 		}
 	}
-	if wrong, read := s.check(`sum by (job) (rate(locker_a_total{locker_outcome="error"}[5m]))`); len(wrong) > 0 || len(read) != 1 {
+	if wrong, read := s.check(`sum by (job) (rate(locker_a_total{locker_outcome="error"}[5m]))`); len(wrong) > 0 ||
+		len(read) != 1 {
 		t.Error(wrong)
 	}
 }

@@ -45,10 +45,12 @@ type setup struct {
 // first is promised; the others are what it is now, so that one notices when it becomes more.
 var setups = []setup{
 	{"no-op", 4, func() []tracing.Option {
-		return []tracing.Option{tracing.WithTracerProvider(nooptrace.NewTracerProvider()), tracing.WithMeterProvider(noopmetric.NewMeterProvider())}
+		return []tracing.Option{tracing.WithTracerProvider(nooptrace.NewTracerProvider()),
+			tracing.WithMeterProvider(noopmetric.NewMeterProvider())}
 	}},
 	{"global, without an SDK", 4, func() []tracing.Option {
-		return []tracing.Option{tracing.WithTracerProvider(otel.GetTracerProvider()), tracing.WithMeterProvider(otel.GetMeterProvider())}
+		return []tracing.Option{tracing.WithTracerProvider(otel.GetTracerProvider()),
+			tracing.WithMeterProvider(otel.GetMeterProvider())}
 	}},
 	{"nothing sampled, no metrics", 14, func() []tracing.Option {
 		p := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))

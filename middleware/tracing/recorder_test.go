@@ -169,18 +169,22 @@ type instrument struct {
 var latencies = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
 var instruments = map[string]instrument{
-	"locker.lock.acquire.duration": {"histogram", "s", "Duration of calls of Lock and TryLock, with waiting and failures.", latencies},
-	"locker.lock.wait.duration":    {"histogram", "s", "How long calls of Lock waited for another owner, of those that did.", latencies},
+	"locker.lock.acquire.duration": {"histogram", "s",
+		"Duration of calls of Lock and TryLock, with waiting and failures.", latencies},
+	"locker.lock.wait.duration": {"histogram", "s",
+		"How long calls of Lock waited for another owner, of those that did.", latencies},
 	"locker.lock.attempts": {"histogram", "{attempt}", "Attempts to acquire per call of Lock and TryLock.",
 		[]float64{1, 2, 3, 5, 8, 13, 21, 34}},
 	"locker.lock.contentions": {"counter", "{contention}", "Calls of Lock and TryLock that found the lock taken.", nil},
 	"locker.lock.waiters":     {"updown", "{waiter}", "Calls of Lock that wait for another owner now.", nil},
 	"locker.lease.active":     {"updown", "{lease}", "Leases that are held now.", nil},
-	"locker.lease.hold.duration": {"histogram", "s", "How long leases were held, from the acquisition to Unlock or to the loss.",
+	"locker.lease.hold.duration": {"histogram", "s",
+		"How long leases were held, from the acquisition to Unlock or to the loss.",
 		[]float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}},
 	"locker.lease.remaining": {"histogram", "s", "Validity that was left when Unlock was called; 0 if there was none.",
 		[]float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}},
-	"locker.lease.lost":     {"counter", "{lease}", "Leases that ended without Unlock, or were gone when it came.", nil},
+	"locker.lease.lost": {"counter", "{lease}", "Leases that ended without Unlock, or were gone when it came.",
+		nil},
 	"locker.lease.renewals": {"counter", "{renewal}", "Renewals in the background.", nil},
 	"locker.node.vote.duration": {"histogram", "s", "How long single nodes took to answer or to fail.",
 		[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}},
@@ -206,25 +210,29 @@ func (r *recorder) collect() map[string][]string {
 					got.kind = "counter"
 				}
 				for _, p := range data.DataPoints {
-					points[m.Name] = append(points[m.Name], fmt.Sprintf("{%s} %d", list(p.Attributes.ToSlice()), p.Value))
+					points[m.Name] = append(points[m.Name],
+						fmt.Sprintf("{%s} %d", list(p.Attributes.ToSlice()), p.Value))
 				}
 			case metricdata.Histogram[float64]:
 				got.kind = "histogram"
 				for _, p := range data.DataPoints {
 					got.boundaries = p.Bounds
-					points[m.Name] = append(points[m.Name], fmt.Sprintf("{%s} %d: %.4g", list(p.Attributes.ToSlice()), p.Count, p.Sum))
+					points[m.Name] = append(points[m.Name],
+						fmt.Sprintf("{%s} %d: %.4g", list(p.Attributes.ToSlice()), p.Count, p.Sum))
 				}
 			case metricdata.Histogram[int64]:
 				got.kind = "histogram"
 				for _, p := range data.DataPoints {
 					got.boundaries = p.Bounds
-					points[m.Name] = append(points[m.Name], fmt.Sprintf("{%s} %d: %d", list(p.Attributes.ToSlice()), p.Count, p.Sum))
+					points[m.Name] = append(points[m.Name],
+						fmt.Sprintf("{%s} %d: %d", list(p.Attributes.ToSlice()), p.Count, p.Sum))
 				}
 			default:
 				r.Errorf("%s is a %T", m.Name, m.Data)
 			}
 			want := instruments[m.Name]
-			if got.kind != want.kind || got.unit != want.unit || got.description != want.description || !slices.Equal(got.boundaries, want.boundaries) {
+			if got.kind != want.kind || got.unit != want.unit || got.description != want.description ||
+				!slices.Equal(got.boundaries, want.boundaries) {
 				r.Errorf("instrument %s\ngot  %+v\nwant %+v", m.Name, got, want)
 			}
 		}

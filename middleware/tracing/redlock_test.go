@@ -31,7 +31,8 @@ func newDeployment(r *recorder) *deployment {
 		d.nodes[i] = simnode.New()
 		d.state[i].Store("")
 		way := time.Duration(i+1) * time.Millisecond
-		ds = append(ds, d.nodes[i].Driver(func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+		ds = append(ds, d.nodes[i].Driver(func(ctx context.Context, cmds []drivers.Command,
+			execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			for _, cmd := range cmds {
 				if len(cmd) > 6 && strings.Contains(cmd[5], ":gone:") { // an acquisition
 					r.tokens.note(cmd[6])
@@ -50,7 +51,8 @@ func newDeployment(r *recorder) *deployment {
 		}))
 	}
 	var err error
-	if d.locker, err = redlock.New(ds, redlock.Names("a", "b", "c"), redlock.Logger(slog.New(slog.DiscardHandler))); err != nil {
+	if d.locker, err = redlock.New(ds, redlock.Names("a", "b", "c"),
+		redlock.Logger(slog.New(slog.DiscardHandler))); err != nil {
 		r.Fatal(err)
 	}
 	return d

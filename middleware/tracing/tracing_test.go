@@ -154,7 +154,8 @@ func TestAttributesAreOnEverything(t *testing.T) {
 	_, _ = record(t, func(r *recorder) {
 		store := &store{Backend: memory.NewBackend(), tokens: &r.tokens}
 		c := locker.NewClient(store)
-		l := r.wrap(c, tracing.WithAttributes(attribute.String("shop", "berlin")), tracing.WithAttributes(attribute.Int("shard", 7)))
+		l := r.wrap(c, tracing.WithAttributes(attribute.String("shop", "berlin")),
+			tracing.WithAttributes(attribute.Int("shard", 7)))
 		lease := must(l.Lock(r.request(), key))
 		_, _ = l.TryLock(r.request(), key)
 		store.fail("extend")
@@ -215,7 +216,8 @@ func TestEventsAreBounded(t *testing.T) {
 			if len(s.Events) != 64 {
 				t.Errorf("%d events", len(s.Events))
 			}
-			if got := list(s.Attributes); !strings.Contains(got, "attempts=800") || !strings.Contains(got, "events.dropped=2337") {
+			if got := list(s.Attributes); !strings.Contains(got, "attempts=800") ||
+				!strings.Contains(got, "events.dropped=2337") {
 				t.Error(got)
 			}
 		}
@@ -298,8 +300,10 @@ func TestStatusNamesNoKey(t *testing.T) {
 		err  error
 		want string
 	}{
-		{&locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: connection refused", locker.ErrUnavailable)}, "lock store unavailable: connection refused"},
-		{&locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: SET lock:%s failed", locker.ErrUnavailable, key)}, "unavailable"},
+		{&locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: connection refused", locker.ErrUnavailable)},
+			"lock store unavailable: connection refused"},
+		{&locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: SET lock:%s failed", locker.ErrUnavailable, key)},
+			"unavailable"},
 		{fmt.Errorf("cannot lock %q", key), "_OTHER"},
 	} {
 		r := newRecorder(t)
