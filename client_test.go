@@ -340,7 +340,7 @@ func TestCloseEndsLeasesButNotLocks(t *testing.T) {
 	})
 }
 
-// A grant that arrives while the Client is being closed has to be released, and for that the backend must still be open.
+// A grant that arrives while the Client is being closed must be released while the backend is still open.
 func TestCloseLetsAttemptsUnderWayBeUndone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {
@@ -367,7 +367,7 @@ func TestCloseLetsAttemptsUnderWayBeUndone(t *testing.T) {
 	})
 }
 
-// A backend that cannot be looked into says so, and that is no fault of the store.
+// If the backend does not implement Inspector, the error says so, and does not match ErrUnavailable.
 func TestInspectIsOptional(t *testing.T) {
 	c := locker.NewClient(struct{ locker.Backend }{memory.NewBackend()})
 	_, err := c.Inspect(t.Context(), "k")

@@ -113,7 +113,7 @@ func TestDoUnlocksWhenTheFunctionPanicsOrTheContextEnds(t *testing.T) {
 
 type anyKey struct{}
 
-// What a process that was stopped sees first when it goes on: the clock has moved, and no goroutine has run yet.
+// When a process that was stopped goes on, the clock has moved, and no other goroutine has run yet.
 func TestDoEndsTheContextBeforeAnybodyCanAsk(t *testing.T) {
 	for name, ask := range map[string]func(ctx context.Context) error{
 		"Err":   func(ctx context.Context) error { return ctx.Err() },

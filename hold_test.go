@@ -159,7 +159,7 @@ func TestUntilDoesNotStayInTheFuture(t *testing.T) {
 	})
 }
 
-// A machine that is suspended stops the monotonic clock, and with it all timers; the wall clock goes on.
+// While a machine is suspended, the monotonic clock and all timers stop, but the wall clock goes on.
 func TestLeasesEndSoonAfterTheMachineHasSlept(t *testing.T) {
 	sleep := locker.SleepMachine(t)
 	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {

@@ -203,7 +203,7 @@ func TestExtensionConfirmedTooLateDoesNotReviveTheLease(t *testing.T) {
 	})
 }
 
-// Whoever asks for an extension learns of the lease's end when it comes, whatever the backend is waiting for.
+// Extend returns when the lease ends, even if the backend has not returned.
 func TestExtendEndsWithTheLease(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limit time.Duration // of the caller's context
@@ -249,7 +249,7 @@ func TestExtendEndsWithTheLease(t *testing.T) {
 	}
 }
 
-// The first renewal is due a third of the TTL after the request, however long the answer took.
+// The first renewal is due a third of the TTL after the request was sent, even if the answer came late.
 func TestSlowAcquisitionIsRenewedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {

@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// lifeTrace notes what happens to a lease.
+// lifeTrace records the events of a lease.
 func lifeTrace(ctx context.Context, log func(string)) context.Context {
 	return locker.WithTrace(ctx, &locker.Trace{
 		Renewed: func(r locker.Renewal) {
@@ -119,7 +119,7 @@ func TestTraceOfALease(t *testing.T) {
 	}
 }
 
-// Hooks are called without mutexes: one that asks the lease all the same must not hang.
+// Hooks are called without a mutex held, so that a hook that calls the lease does not hang.
 func TestHooksMayLookAtTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		var l locker.Lease
@@ -192,7 +192,8 @@ func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// What is granted while the Client is being closed is given back before TryLock returns: after that the backend may be closed.
+// A lock that is granted while the Client is being closed is released before TryLock returns, because the backend may
+// be closed after that.
 func TestGrantedWhileClosing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		ctx, cancel := context.WithCancel(t.Context())

@@ -27,14 +27,14 @@ type store struct {
 	closed bool
 }
 
-// hook stands before a call of the backend, which next makes.
+// hook replaces a call of the backend. next makes that call.
 type hook func(ctx context.Context, next func() error) error
 
 func newStore() *store {
 	return &store{Backend: memory.NewBackend(), calls: map[string]int{}, hooks: map[string]hook{}}
 }
 
-// on puts h before every following call of op; nil takes it away.
+// on sets the hook of op. nil removes it.
 func (s *store) on(op string, h hook) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *store) steal(t *testing.T, l locker.Lease, ttl time.Duration) {
 	}
 }
 
-// hang waits for the context, as a store does that does not answer.
+// hang waits for the end of the context, like a store that does not answer.
 func hang(ctx context.Context, _ func() error) error {
 	<-ctx.Done()
 	return locker.ErrUnavailable

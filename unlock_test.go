@@ -215,8 +215,8 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 	})
 }
 
-// A network may deliver a release twice, and lose the first answer. Nothing under the key is then no sign of a loss. A store
-// that says that somebody else has the lock, or has had it, is believed.
+// A network may deliver a release twice and lose the first answer. An empty key then does not mean that the lock was
+// lost. If the store says that another owner has or had the lock, it was lost.
 func TestNothingUnderTheKeyIsNoLossBeforeItsTime(t *testing.T) {
 	for reason, known := range map[locker.LostReason]bool{
 		locker.LostGone: false, locker.LostTakenOver: true, locker.LostSuperseded: true,
@@ -277,7 +277,7 @@ func TestUnlockSaysHowTheLockWasLost(t *testing.T) {
 	})
 }
 
-// What sleeps with the machine expires, whatever its timers say.
+// A lease expires while the machine is suspended, although its timers have not fired.
 func TestUnlockOfWhatExpiredUnnoticed(t *testing.T) {
 	sleep := locker.SleepMachine(t)
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
@@ -320,7 +320,7 @@ func TestLockDoesNotWaitForTheReleaseOfAGrantThatCameTooLate(t *testing.T) {
 	})
 }
 
-// A store that does not answer must not keep Close for as long as the release is tried.
+// If the store does not answer, Close must not wait until the release is given up.
 func TestCloseGivesUpLateReleases(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {

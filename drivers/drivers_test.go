@@ -25,8 +25,8 @@ func TestServerErrorCode(t *testing.T) {
 	assert.Equal(t, "ERR some  prose", drivers.ServerError("ERR some  prose").Error())
 }
 
-// What servers before Redis 7 put before an error that a script ran into hides neither code nor text, and is taken for
-// no code.
+// The prefix that servers before Redis 7 put before an error in a script is removed, and is not mistaken for a code. no
+// code.
 func TestServerErrorInAScript(t *testing.T) {
 	const (
 		raised   = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @user_script:17: "
@@ -35,8 +35,9 @@ func TestServerErrorInAScript(t *testing.T) {
 		foreign  = "WRONGTYPE Operation against a key holding the wrong kind of value"
 		noRight  = "The user executing the script can't run this command or subcommand"
 		unknown  = "Unknown Redis command called from Lua script"
-		strict   = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @enable_strict_lua:15: no -OOM"
-		quoted   = "ERR no error of @user_script:1: OOM"
+		strict   = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): " +
+			"@enable_strict_lua:15: no -OOM"
+		quoted = "ERR no error of @user_script:1: OOM"
 	)
 	for reply, want := range map[string]struct{ code, text string }{
 		raised + "@user_script: 17: -" + full:     {"OOM", full},

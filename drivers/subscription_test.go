@@ -15,7 +15,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// feed is a connection on which nothing comes.
+// feed is a connection on which no messages arrive.
 type feed struct {
 	sent   []string
 	fail   error
@@ -140,7 +140,7 @@ func TestOpeningFails(t *testing.T) {
 	require.ErrorIs(t, err, drivers.ErrClosed)
 }
 
-// A client that cannot be interrupted comes back when nobody wants its connection any more.
+// A client that cannot be interrupted returns a connection after the caller has left. It is closed.
 func TestOpeningIsAbandoned(t *testing.T) {
 	for name, want := range map[string]error{"by its context": context.DeadlineExceeded,
 		"by the driver's Close": drivers.ErrClosed} {
@@ -173,7 +173,7 @@ func TestOpeningIsAbandoned(t *testing.T) {
 	}
 }
 
-// A client that keeps to the context reports that in words of its own.
+// A client that observes the context may return an error of its own when the context ends.
 func TestOpeningBrokenOff(t *testing.T) {
 	var lifecycle drivers.Lifecycle
 	ctx, cancel := context.WithCancel(t.Context())
@@ -184,7 +184,7 @@ func TestOpeningBrokenOff(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Whoever wins, the connection either has an owner or is closed.
+// In every order of events, the connection either has an owner or is closed.
 func TestOpeningRaces(t *testing.T) {
 	for range 300 {
 		var lifecycle drivers.Lifecycle

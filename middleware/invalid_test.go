@@ -14,7 +14,7 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// silent is a server that must not be asked for a lock.
+// silent is a server that must not receive a request for a lock.
 type silent struct{ t *testing.T }
 
 func (s silent) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
@@ -26,7 +26,7 @@ func (s silent) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply,
 
 func (s silent) Close() error { return nil }
 
-// A key that the store cannot have a lock of is the caller's mistake. It is no outage, and trying again does not help.
+// A key that the store does not support is an error of the caller. It is not an outage, and is not retried.
 func TestReservedKeysAreRefusedAtOnceAndNotRetried(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) *locker.Client{
 		"single": func(t *testing.T) *locker.Client { return single.New(silent{t}, single.Prefix("")) },

@@ -25,11 +25,11 @@ import (
 
 const (
 	callers = 200
-	// longTTL is what a key that was left behind would live.
+	// longTTL is how long a key that was left behind would exist.
 	longTTL = 5 * time.Minute
 )
 
-// meter is a middleware that counts what reaches the Locker below it, by the second.
+// meter is a middleware that counts the calls of the wrapped Locker in each second.
 type meter struct {
 	mu     sync.Mutex
 	start  time.Time
@@ -87,7 +87,8 @@ func (l meteredLease) Unlock(ctx context.Context) error {
 	return l.Lease.Unlock(ctx)
 }
 
-// storm lets 200 callers, two per key, lock and unlock over an outage, and returns what they and the store saw of it.
+// storm runs 200 callers, two per key, which lock and unlock during an outage. It returns the counts of the callers and
+// of the store.
 type storm struct {
 	lasted    time.Duration // the outage
 	perSecond []int         // operations that reached the Client during it
@@ -139,7 +140,7 @@ func rage(t *testing.T, c locker.Locker, outage time.Duration, down, up func()) 
 	return s
 }
 
-// lineCounter counts what is logged.
+// lineCounter counts the lines that are logged.
 type lineCounter struct{ n atomic.Int64 }
 
 func (w *lineCounter) Write(p []byte) (int, error) {
@@ -147,8 +148,8 @@ func (w *lineCounter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// check holds the figures against what is promised. bySecond: the machine is not so busy that what belongs to one second
-// comes in the next.
+// check compares the counts with what is documented. bySecond says that calls are counted in the right second, which is
+// not the case on a busy machine.
 func (s storm) check(t *testing.T, bySecond bool) {
 	t.Helper()
 	t.Logf("operations per second: %v; all recovered after %v; %d calls failed; %d lines logged", s.perSecond,
@@ -161,7 +162,7 @@ func (s storm) check(t *testing.T, bySecond bool) {
 		}
 		total += n
 	}
-	// Everybody fails for the first time, a full budget is spent, and then what comes in by the second.
+	// At first every caller fails once and a full budget is used. After that, the budget of each second is used.
 	if most := 2*callers + retry.DefaultBudget*(int(s.lasted/time.Second)+2); total > most {
 		t.Errorf("%d operations in the outage, want %d at most", total, most)
 	}
@@ -170,7 +171,7 @@ func (s storm) check(t *testing.T, bySecond bool) {
 	}
 }
 
-// leftover returns those keys that are locks, or places in a queue.
+// leftover returns the keys that are locks or queue positions.
 func leftover(keys []string) (left []string) {
 	for _, key := range keys {
 		if !strings.HasSuffix(key, ":fence") && !strings.Contains(key, ":gone:") {
@@ -238,7 +239,8 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// deliverUntil is deliver with a client that gives up when its context ends; what it has sent is executed nevertheless.
+// deliverUntil is deliver with a client that gives up when its context ends. The commands that it has sent are still
+// executed.
 func (s *switchable) deliverUntil(ctx context.Context, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 	done := make(chan []drivers.Reply, 1)
 	go func() {
@@ -253,7 +255,7 @@ func (s *switchable) deliverUntil(ctx context.Context, execute func() []drivers.
 	}
 }
 
-// The same on real servers that are killed or stopped, for two seconds, or as long as LOCKER_MEASURE says.
+// Real servers are killed or stopped, for two seconds or for the duration in LOCKER_MEASURE.
 func TestOutageOfRealServers(t *testing.T) {
 	t.Parallel()
 	outage := 2 * time.Second

@@ -1,5 +1,5 @@
-// Package all_test checks what the registered drivers have in common and what a conformance suite that knows one address
-// cannot: the fields of drivers.Config.
+// Package all_test checks that all registered drivers support the fields of drivers.Config. A conformance suite with
+// one address cannot check that.
 package all_test
 
 import (
@@ -132,8 +132,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// oldServer is one that knows a password and no users, nor HELLO: Redis before version 6, and some proxies. It answers as
-// much as a handshake and a PING need.
+// oldServer is a server with a password, but without users and HELLO, like Redis before version 6 and some proxies. It
+// answers the commands of a handshake and PING.
 func oldServer(t *testing.T) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -199,7 +199,7 @@ func TestDB(t *testing.T) {
 	})
 }
 
-// Timeout is what bounds a call whose context does not.
+// Timeout bounds a call whose context has no deadline.
 func TestTimeout(t *testing.T) {
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
 		server := redistest.Start(t)
@@ -235,8 +235,8 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// A driver sends the caller's commands and its own handshake, none of which the server may have to refuse: refusals
-// show in monitoring.
+// A driver sends the caller's commands and its handshake. The server must not refuse any of the latter, because
+// refusals show up in monitoring.
 func TestServerSeesNoErrors(t *testing.T) {
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
 		server := redistest.Start(t, "--requirepass", "pw")
@@ -253,7 +253,7 @@ func TestServerSeesNoErrors(t *testing.T) {
 	})
 }
 
-// A real restart, where the conformance suite only cuts connections.
+// The server is restarted. The conformance suite only cuts connections.
 func TestRestart(t *testing.T) {
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
 		server := redistest.Start(t)

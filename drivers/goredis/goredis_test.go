@@ -54,7 +54,7 @@ func harness(t *testing.T, open func(t testing.TB, addr, password string) driver
 	}
 }
 
-// userDriver drives a client as a program may have made it, with retries (MaxRetries 3) among its defaults.
+// userDriver returns a driver of a client with default options, which include retries (MaxRetries 3).
 func userDriver(options redis.Options) func(t testing.TB, addr, password string) drivers.Driver {
 	return func(t testing.TB, addr, password string) drivers.Driver {
 		options := options

@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// subscribe opens a subscription whose events are texts.
+// subscribe opens a subscription and returns its events as texts.
 func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, chan string) {
 	t.Helper()
 	heard := make(chan string, 100)
@@ -41,7 +41,7 @@ func TestClustersDoNotSubscribe(t *testing.T) {
 	assert.Implements(t, (*drivers.Subscriber)(nil), goredis.New(client))
 }
 
-// A subscription has a client of its own with the options of the caller's, and those are easily misunderstood.
+// A subscription has a client of its own. Its options are those of the caller's client, where 0 means none.
 func TestSubscribeWithTheCallersOptions(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "pw")
 	var connected atomic.Int32
@@ -94,7 +94,7 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 	}
 }
 
-// The caller's own dialer is used, once: a PubSub would use it again as soon as its connection fails.
+// The caller's dialer is used once. A PubSub would use it again when its connection fails.
 func TestSubscriptionDialsOnce(t *testing.T) {
 	server := redistest.Start(t)
 	var dials atomic.Int32

@@ -81,8 +81,8 @@ func TestCloseSparesTheCallersClient(t *testing.T) {
 	require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error())
 }
 
-// A client whose connections have a lifetime sends again what a connection has not answered when it ends. If that cannot be sent,
-// it may have been executed nevertheless.
+// A client whose connections have a lifetime sends commands again that are unanswered when a connection ends. If that
+// fails, the commands may still have been executed.
 func TestExpiredConnectionMayHaveSent(t *testing.T) {
 	for size := range 2 {
 		server := redistest.Start(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// subscribe opens a subscription whose events are texts.
+// subscribe opens a subscription and returns its events as texts.
 func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, chan string) {
 	t.Helper()
 	heard := make(chan string, 100)
@@ -44,7 +44,7 @@ func TestClustersDoNotSubscribe(t *testing.T) {
 	}
 }
 
-// With RESP2 the client makes a second connection for messages, silently, and asks for nothing on the first one.
+// With RESP2 the client opens a second connection for messages, and sends no command on the first one.
 func TestSubscribeWithTheCallersOptions(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "pw", "--user", "deaf", "on", ">pw", "~*", "+@all", "-subscribe")
 	for name, options := range map[string]rueidis.ClientOption{
@@ -107,7 +107,7 @@ func TestSubscribeDoesNotWaitForThePool(t *testing.T) {
 	assert.Equal(t, "subscribed a", <-heard)
 }
 
-// Whoever has left while the pool was exhausted leaves nobody there who waits on.
+// A caller that left while the pool was exhausted leaves no goroutine behind that waits.
 func TestOneSubscribeAtATimeWaitsForThePool(t *testing.T) {
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
 		ForceSingleClient: true, BlockingPoolSize: 1})

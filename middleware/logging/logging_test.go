@@ -16,7 +16,7 @@ import (
 	"github.com/golocker/locker/middleware/logging"
 )
 
-// At the level of a program in production, nothing is said of what goes well, or is told to the caller.
+// At level Info, neither success nor errors that are returned to the caller are logged.
 func TestPeaceIsQuiet(t *testing.T) {
 	bubble(t, slog.LevelInfo, nil, func(t *testing.T, j *journal, _ *store, l locker.Locker) {
 		lease := mustLock(t, l, "k")
@@ -67,7 +67,7 @@ func TestDebugging(t *testing.T) {
 	})
 }
 
-// A loss is logged once, whoever notices it.
+// A loss is logged once, whether a renewal, a timer or Unlock notices it.
 func TestLoss(t *testing.T) {
 	bubble(t, slog.LevelInfo, nil, func(t *testing.T, j *journal, s *store, l locker.Locker) {
 		lease := mustLock(t, l, "expired", locker.NoRenewal())
@@ -119,7 +119,8 @@ func TestDoubtIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// An outage of the store is two lines, however many calls suffer from it and however often it comes and goes.
+// An outage of the store is logged in two lines, however many calls fail, and even if the store recovers for short
+// times.
 func TestStore(t *testing.T) {
 	bubble(t, slog.LevelInfo, nil, func(t *testing.T, j *journal, s *store, l locker.Locker) {
 		try := func() {
@@ -160,7 +161,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// A call that ended by its own context says nothing of the store, nor does one that failed because the Client was closed.
+// A call that failed because its own context ended or because the Client was closed does not count as a failure of the
+// store.
 func TestOwnContextIsNoOutage(t *testing.T) {
 	bubble(t, slog.LevelInfo, nil, func(t *testing.T, j *journal, s *store, l locker.Locker) {
 		s.fail(errDown)
@@ -256,7 +258,7 @@ func TestLevel(t *testing.T) {
 	}
 }
 
-// What is not logged costs little, and where not even warnings are, nothing.
+// Records that are not enabled cost little. If not even warnings are enabled, the middleware costs nothing.
 func TestAllocations(t *testing.T) {
 	c := memory.New()
 	defer c.Close()

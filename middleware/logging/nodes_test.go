@@ -20,8 +20,8 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// A node that is down is two lines, whether it refuses or hangs; one that is slow is none, although it is given up on each
-// time.
+// A node that is down is logged in two lines, whether it refuses or hangs. A slow node is not logged, although its
+// answers come too late.
 func TestNodes(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var dead, hung atomic.Bool
@@ -81,7 +81,7 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// crowd is a backend of nodes without end, all of which are down.
+// crowd is a backend with an unlimited number of nodes, all of which are down.
 type crowd struct {
 	locker.Backend
 	n int

@@ -19,10 +19,10 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// series are the values of each label of each metric, by the names that Prometheus knows them by.
+// series has the values of each label of each metric, with the names that Prometheus uses.
 type series map[string]map[string][]string
 
-// scrape plays all scenarios and returns what Prometheus would have seen of them.
+// scrape runs all scenarios and returns the series that Prometheus would read.
 func scrape(t *testing.T) series {
 	all := series{}
 	play := func(f func(r *recorder)) {
@@ -146,7 +146,7 @@ func (s series) check(expr string) (wrong, read []string) {
 	return wrong, read
 }
 
-// expressions returns all of a dashboard, by the titles of their panels, and of the rules for alerts.
+// expressions returns the expressions of the dashboard, by the titles of the panels, and those of the alert rules.
 func expressions(t *testing.T) map[string][]string {
 	all := map[string][]string{}
 	var dashboard struct {
@@ -220,8 +220,7 @@ func expressions(t *testing.T) map[string][]string {
 	return all
 }
 
-// What the dashboard and the alerts ask for is there, under that name, with these labels and these values; and nothing is measured
-// that the dashboard does not show.
+// All metrics, labels and values in the dashboard and the alerts exist, and the dashboard shows every metric.
 func TestDashboardsAskForWhatThereIs(t *testing.T) {
 	all := scrape(t)
 	shown := map[string]bool{}

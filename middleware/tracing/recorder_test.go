@@ -64,14 +64,14 @@ func (r *recorder) wrap(l locker.Locker, opts ...tracing.Option) locker.Locker {
 	return locker.Wrap(l, tracing.New(opts...))
 }
 
-// request begins a span as a program's own would be.
+// request starts a span as a program would do.
 func (r *recorder) request() context.Context {
 	ctx, span := r.tracers.Tracer("test").Start(context.Background(), "request")
 	r.Cleanup(func() { span.End() })
 	return ctx
 }
 
-// record runs f in virtual time and returns what was recorded by then, in which there must be no token and no key.
+// record runs f in virtual time and returns what was recorded. It fails if that contains a token or a key.
 func record(t *testing.T, f func(r *recorder)) (spans, metrics string) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func record(t *testing.T, f func(r *recorder)) (spans, metrics string) {
 
 func (r *recorder) since(t time.Time) time.Duration { return t.Sub(r.begun) }
 
-// tree writes down all spans that have ended but for the test's own, with all that is in them.
+// tree returns all spans that have ended, except those of the test, as text with all details.
 func (r *recorder) tree() string {
 	all := r.spans.GetSpans()
 	slices.SortStableFunc(all, func(a, b tracetest.SpanStub) int {
@@ -129,7 +129,7 @@ func (r *recorder) tree() string {
 	return w.String()
 }
 
-// eventLines are in the order of the events; votes that came at the same time have none.
+// eventLines returns the events in their order. Votes at the same time have no defined order and are sorted.
 func eventLines(r *recorder, events []sdktrace.Event) (lines []string) {
 	var votes []string
 	flush := func() {
@@ -160,7 +160,7 @@ func list(attrs []attribute.KeyValue) string {
 	return strings.Join(words, " ")
 }
 
-// instrument is what an instrument has to be.
+// instrument describes what an instrument must be like.
 type instrument struct {
 	kind, unit, description string
 	boundaries              []float64
@@ -183,14 +183,15 @@ var instruments = map[string]instrument{
 		[]float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}},
 	"locker.lease.remaining": {"histogram", "s", "Validity that was left when Unlock was called; 0 if there was none.",
 		[]float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}},
-	"locker.lease.lost": {"counter", "{lease}", "Leases that ended without Unlock, or were gone when it came.",
+	"locker.lease.lost": {"counter", "{lease}",
+		"Leases that ended without Unlock, or were no longer held when Unlock was called.",
 		nil},
 	"locker.lease.renewals": {"counter", "{renewal}", "Renewals in the background.", nil},
 	"locker.node.vote.duration": {"histogram", "s", "How long single nodes took to answer or to fail.",
 		[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}},
 }
 
-// collect returns all data points, each as a line, and checks that every instrument is what it has to be.
+// collect returns all data points, each as a line, and checks the description of every instrument.
 func (r *recorder) collect() map[string][]string {
 	var rm metricdata.ResourceMetrics
 	if err := r.reader.Collect(context.Background(), &rm); err != nil {
@@ -240,7 +241,7 @@ func (r *recorder) collect() map[string][]string {
 	return points
 }
 
-// figures writes down all data points.
+// figures returns all data points as text.
 func (r *recorder) figures() string {
 	points := r.collect()
 	var w strings.Builder

@@ -219,8 +219,8 @@ func TestWhatIsRecordedOfRedlock(t *testing.T) {
 			t.Parallel()
 			spans, metrics := record(t, func(r *recorder) {
 				d := newDeployment(r)
-				// The clocks of the nodes reach the next quantum at 8 ms: where b answers first, its counter is lower than c's, and
-				// there is a second round.
+				// The clocks of the nodes reach the next quantum at 8 ms. If b answers first, its counter is lower than
+				// c's, and there is a second round.
 				time.Sleep(6 * time.Millisecond)
 				s.do(r, d, r.wrap(d.locker))
 				time.Sleep(10 * time.Second) // answers that come late

@@ -9,11 +9,11 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// key is long enough not to be part of anything else.
+// key is long enough not to occur in other texts.
 const key = "orders:42"
 
-// scenarios: what happens, and what is to be recorded of it: the spans in the order in which they began, with their times, attributes
-// and events, and every figure.
+// scenarios has programs and what must be recorded of them: the spans in the order in which they began, with times,
+// attributes and events, and all data points.
 var scenarios = []struct {
 	name           string
 	do             func(r *recorder, s *store, l locker.Locker)

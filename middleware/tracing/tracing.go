@@ -41,7 +41,7 @@
 //	locker.lease.active           {lease}       leases held now
 //	locker.lease.hold.duration    s             from the acquisition to Unlock or to the loss
 //	locker.lease.remaining        s             validity left when Unlock was called, 0 if there was none
-//	locker.lease.lost             {lease}       leases that ended without Unlock, or were gone when it came
+//	locker.lease.lost             {lease}       leases that ended without Unlock, or were not held when it was called
 //	locker.lease.renewals         {renewal}     renewals in the background
 //	locker.node.vote.duration     s             answers of single nodes, by name; failures have an error.type
 //

@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker/middleware/tracing"
 )
 
-// function is a Locker of which a test says what it does.
+// function is a Locker whose behaviour is defined by a test.
 type function func(ctx context.Context, key string) (locker.Lease, error)
 
 func (f function) Lock(ctx context.Context, key string, _ ...locker.Option) (locker.Lease, error) {
@@ -41,7 +41,7 @@ func TestAsSeesThrough(t *testing.T) {
 	_ = c.Close()
 }
 
-// What is done below is seen below the span: in Lock, in Extend and in Unlock.
+// Spans that inner Lockers start in Lock, Extend and Unlock are children of the spans of the middleware.
 func TestContextCarriesTheSpan(t *testing.T) {
 	r := newRecorder(t)
 	b := &spying{Backend: memory.NewBackend()}
@@ -62,7 +62,7 @@ func TestContextCarriesTheSpan(t *testing.T) {
 	}
 }
 
-// spying notes the spans of the contexts that it gets.
+// spying records the spans of the contexts that it receives.
 type spying struct {
 	locker.Backend
 	spans []trace.SpanContext
@@ -87,7 +87,7 @@ func (s *spying) Release(ctx context.Context, req locker.Request) error {
 	return s.Backend.Release(ctx, req)
 }
 
-// Errors, and a Trace that the program has put into the context itself, come through as they are.
+// Errors are returned unchanged, and the hooks of a Trace in the caller's context are called.
 func TestNothingIsTakenAway(t *testing.T) {
 	r := newRecorder(t)
 	want := errors.New("of my own")
@@ -180,7 +180,8 @@ func TestAttributesAreOnEverything(t *testing.T) {
 	})
 }
 
-// A call that waits for long, and hooks that come on all goroutines and long after the end, do not make a span grow.
+// A span does not grow without limit if a call waits for a long time, or if hooks are called concurrently or after the
+// end.
 func TestEventsAreBounded(t *testing.T) {
 	r := newRecorder(t)
 	var hooks *locker.Trace
@@ -242,7 +243,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// A lease may be lost before the middleware has seen it; and one that only another middleware has seen does not count.
+// A lease may be lost before the call has returned. A lease that only an inner middleware has seen does not count.
 func TestLossBeforeTheCallReturns(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"granted": {
@@ -273,7 +274,7 @@ func TestLossBeforeTheCallReturns(t *testing.T) {
 	}
 }
 
-// A class with too many values costs no more memory than is bounded, and goes on working.
+// If a key class has too many values, the memory use stays bounded and measurements still work.
 func TestTooManyClasses(t *testing.T) {
 	r := newRecorder(t)
 	l := r.wrap(instant{still{}}, tracing.WithKeyClass(tracing.Full))
@@ -294,7 +295,7 @@ func TestTooManyClasses(t *testing.T) {
 	}
 }
 
-// The status of a span says in words what has gone wrong, but nothing of the key.
+// The status of a span has the text of the error, without the key.
 func TestStatusNamesNoKey(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -315,7 +316,8 @@ func TestStatusNamesNoKey(t *testing.T) {
 	}
 }
 
-// A store that is silent is a fault, also for callers with a deadline; one who gave up by himself has learnt nothing.
+// A store that does not answer is an error, also for callers with a deadline. A caller that cancels its context gets no
+// error status.
 func TestEndOfTheContextWhileTheStoreIsSilent(t *testing.T) {
 	spans, _ := record(t, func(r *recorder) {
 		r.tokens.note("none")
