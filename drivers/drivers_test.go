@@ -25,8 +25,7 @@ func TestServerErrorCode(t *testing.T) {
 	assert.Equal(t, "ERR some  prose", drivers.ServerError("ERR some  prose").Error())
 }
 
-// The prefix that servers before Redis 7 put before an error in a script is removed, and is not mistaken for a code. no
-// code.
+// The prefix that servers before Redis 7 put before an error in a script is removed, and is not mistaken for a code.
 func TestServerErrorInAScript(t *testing.T) {
 	const (
 		raised   = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @user_script:17: "

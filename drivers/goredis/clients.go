@@ -40,7 +40,8 @@ func New(client redis.UniversalClient, opts ...Option) drivers.Driver {
 		return &spread{driver{client: client, bounded: bounded, follows: true, cluster: client}}
 	case *redis.Ring:
 		return &refused{why: "a redis.Ring cannot keep locks: a process that cannot reach a shard uses another " +
-			"shard for its keys, while other processes still use the first one, so that two of them could hold the same lock"}
+			"shard for its keys, while other processes still use the first one, so that two of them could hold the " +
+			"same lock"}
 	}
 	if o.trusted {
 		return &spread{driver{client: client, follows: true}}

@@ -166,7 +166,8 @@ var redlockScenarios = []struct {
 		d.state[2].Store("dead")
 		_, _ = l.Lock(r.request(), key)
 	}, `
-		locker.lock 6ms-6ms in request Error: no quorum: acquire: 0 of 3 nodes agreed, 2 are needed: a no answer; b failed (dial tcp: connection refused); c failed (dial tcp: connection refused)
+		locker.lock 6ms-6ms in request Error: no quorum: acquire: 0 of 3 nodes agreed, 2 are needed` +
+		`: a no answer; b failed (dial tcp: connection refused); c failed (dial tcp: connection refused)
 			attempts=1 error.type=no_quorum operation=lock outcome=error
 			6ms vote: duration=0 error.type=unavailable node.name=b operation=acquire outcome=error
 			6ms vote: duration=0 error.type=unavailable node.name=c operation=acquire outcome=error
@@ -193,7 +194,8 @@ var redlockScenarios = []struct {
 			10ms vote: duration=0.004 node.name=b operation=acquire outcome=agreed
 			10ms vote: duration=0.004 node.name=c operation=acquire outcome=pending
 			10ms attempt: duration=0.004 outcome=acquired
-		locker.renew 1.006s-1.008s of locker.lock Error: no quorum: extend: 1 of 3 nodes agreed, 2 are needed: b failed (dial tcp: connection refused); c failed (dial tcp: connection refused)
+		locker.renew 1.006s-1.008s of locker.lock Error: no quorum: extend` +
+		`: 1 of 3 nodes agreed, 2 are needed: b failed (dial tcp: connection refused); c failed (dial tcp: connection refused)
 			error.type=no_quorum outcome=error
 		locker.lost 2.943s-2.943s of locker.lock Error: lock lost: expired
 			error.type=lost held=2.933 lost.reason=expired

@@ -189,7 +189,8 @@ var scenarios = []struct {
 		locker.lost 9.847s-9.847s of locker.lock Error: lock lost: expired
 			error.type=lost held=9.847 lost.reason=expired
 		locker.unlock 10.847s-10.847s in request of locker.lock Error: no longer held: lock lost: expired
-			error.type=not_held lost.reason=expired operation=unlock outcome=error remaining=0 renewals.failed=7 renewals=0
+			error.type=not_held lost.reason=expired operation=unlock outcome=error` +
+		` remaining=0 renewals.failed=7 renewals=0
 	`, `
 		lease.active {} 0
 		lease.hold.duration {lost.reason=expired outcome=lost} 1: 9.847
@@ -229,7 +230,8 @@ var scenarios = []struct {
 			attempts=1 fence=1 operation=lock outcome=acquired
 			0s attempt: duration=0 outcome=acquired
 		locker.unlock 0s-0s in request of locker.lock Error: no longer held: lock lost: gone
-			error.type=not_held held=0 lost.reason=gone operation=unlock outcome=error remaining=9.898 renewals.failed=0 renewals=0
+			error.type=not_held held=0 lost.reason=gone operation=unlock outcome=error` +
+		` remaining=9.898 renewals.failed=0 renewals=0
 	`, `
 		lease.active {} 0
 		lease.hold.duration {lost.reason=gone outcome=lost} 1: 0
