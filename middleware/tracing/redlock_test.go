@@ -195,7 +195,8 @@ var redlockScenarios = []struct {
 			10ms vote: duration=0.004 node.name=c operation=acquire outcome=pending
 			10ms attempt: duration=0.004 outcome=acquired
 		locker.renew 1.006s-1.008s of locker.lock Error: no quorum: extend` +
-		`: 1 of 3 nodes agreed, 2 are needed: b failed (dial tcp: connection refused); c failed (dial tcp: connection refused)
+		`: 1 of 3 nodes agreed, 2 are needed: b failed (dial tcp: connection refused)` +
+		`; c failed (dial tcp: connection refused)
 			error.type=no_quorum outcome=error
 		locker.lost 2.943s-2.943s of locker.lock Error: lock lost: expired
 			error.type=lost held=2.933 lost.reason=expired
