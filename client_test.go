@@ -341,7 +341,7 @@ func TestCloseEndsLeasesButNotLocks(t *testing.T) {
 }
 
 // A grant that arrives while the Client is being closed must be released while the backend is still open.
-func TestCloseLetsAttemptsUnderWayBeUndone(t *testing.T) {
+func TestCloseWaitsForAttemptsToBeUndone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {
 			err := next()

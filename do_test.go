@@ -114,7 +114,7 @@ func TestDoUnlocksWhenTheFunctionPanicsOrTheContextEnds(t *testing.T) {
 type anyKey struct{}
 
 // When a process that was stopped goes on, the clock has moved, and no other goroutine has run yet.
-func TestDoEndsTheContextBeforeAnybodyCanAsk(t *testing.T) {
+func TestDoEndsTheContextRightAfterAPause(t *testing.T) {
 	for name, ask := range map[string]func(ctx context.Context) error{
 		"Err":   func(ctx context.Context) error { return ctx.Err() },
 		"Cause": context.Cause,

@@ -95,7 +95,7 @@ func TestADeadlineThatHasPassedCountsBeforeItsTimerFires(t *testing.T) {
 }
 
 // A caller that loops until ctx.Err is not nil would otherwise try again at once, many times.
-func TestNobodyIsToldOfAnEndThatTheContextDoesNotKnowOf(t *testing.T) {
+func TestErrorsDoNotReportTheEndOfAContextTooEarly(t *testing.T) {
 	calls := map[string]func(ctx context.Context, c *locker.Client, l locker.Lease) error{
 		"lock": func(ctx context.Context, c *locker.Client, _ locker.Lease) error {
 			_, err := c.Lock(ctx, "k")

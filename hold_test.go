@@ -125,7 +125,7 @@ func TestMinHoldKeepsTheLockAfterUnlock(t *testing.T) {
 	})
 }
 
-func TestMinHoldDoesNotKeepWhatWasNeverHandedOut(t *testing.T) {
+func TestMinHoldDoesNotKeepALockThatWasNotReturned(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {
 			defer time.Sleep(ttl)

@@ -217,7 +217,7 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 
 // A network may deliver a release twice and lose the first answer. An empty key then does not mean that the lock was
 // lost. If the store says that another owner has or had the lock, it was lost.
-func TestNothingUnderTheKeyIsNoLossBeforeItsTime(t *testing.T) {
+func TestMissingKeyBeforeTheEndOfTheTTLIsNotALoss(t *testing.T) {
 	for reason, known := range map[locker.LostReason]bool{
 		locker.LostGone: false, locker.LostTakenOver: true, locker.LostSuperseded: true,
 	} {
@@ -278,7 +278,7 @@ func TestUnlockSaysHowTheLockWasLost(t *testing.T) {
 }
 
 // A lease expires while the machine is suspended, although its timers have not fired.
-func TestUnlockOfWhatExpiredUnnoticed(t *testing.T) {
+func TestUnlockOfALeaseThatExpiredUnnoticed(t *testing.T) {
 	sleep := locker.SleepMachine(t)
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		l := mustLock(t, c, "k")

@@ -212,7 +212,7 @@ func TestConformanceOnARealServer(t *testing.T) {
 }
 
 // Optional interfaces of a Locker are found behind all of them.
-func TestNothingIsHidden(t *testing.T) {
+func TestOptionalInterfacesAreFoundBehindMiddleware(t *testing.T) {
 	for _, order := range orders() {
 		c := memory.New()
 		l := wrap(c, order)

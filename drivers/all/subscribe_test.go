@@ -215,7 +215,7 @@ func writes() bool {
 }
 
 // The kernel's buffers between a frozen server and a client fill up.
-func TestCloseFreesWhoWrites(t *testing.T) {
+func TestCloseInterruptsBlockedWrites(t *testing.T) {
 	server := redistest.Start(t)
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
 		d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Minute})

@@ -17,7 +17,7 @@ import (
 )
 
 // At level Info, neither success nor errors that are returned to the caller are logged.
-func TestPeaceIsQuiet(t *testing.T) {
+func TestSuccessIsNotLogged(t *testing.T) {
 	bubble(t, slog.LevelInfo, nil, func(t *testing.T, j *journal, _ *store, l locker.Locker) {
 		lease := mustLock(t, l, "k")
 		if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {

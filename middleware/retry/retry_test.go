@@ -111,7 +111,7 @@ func TestWaitingIsNotRetrying(t *testing.T) {
 }
 
 // Neither the outage nor the context ends.
-func TestItGivesUp(t *testing.T) {
+func TestRetriesEndAtTheLimit(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts []retry.Option
 		want time.Duration
@@ -379,7 +379,7 @@ func TestUnlockWhoseAnswerIsLost(t *testing.T) {
 }
 
 // A failed attempt that took effect blocks the next one until it is undone.
-func TestTryLockDoesNotBelieveItsOwnGhost(t *testing.T) {
+func TestTryLockIsNotBlockedByItsFailedAttempt(t *testing.T) {
 	for undone, want := range map[time.Duration]error{time.Second: nil, time.Hour: locker.ErrHeld} {
 		t.Run(undone.String(), func(t *testing.T) {
 			bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
@@ -474,7 +474,7 @@ func TestBudgetBoundsAStorm(t *testing.T) {
 }
 
 // A call does not wait for a turn that would come too late. A turn that is no longer needed goes to other calls.
-func TestBudgetIsNotHeldByThoseWhoLeave(t *testing.T) {
+func TestUnusedTurnsReturnToTheBudget(t *testing.T) {
 	bubble(t, with(retry.Budget(1), retry.For(10*time.Second)), func(t *testing.T, s *store, l locker.Locker) {
 		s.on(down)
 		ctx, cancel := context.WithCancel(t.Context())

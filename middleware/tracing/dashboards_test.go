@@ -221,7 +221,7 @@ func expressions(t *testing.T) map[string][]string {
 }
 
 // All metrics, labels and values in the dashboard and the alerts exist, and the dashboard shows every metric.
-func TestDashboardsAskForWhatThereIs(t *testing.T) {
+func TestDashboardsUseExistingMetrics(t *testing.T) {
 	all := scrape(t)
 	shown := map[string]bool{}
 	exprs := expressions(t)

@@ -88,7 +88,7 @@ func (s *spying) Release(ctx context.Context, req locker.Request) error {
 }
 
 // Errors are returned unchanged, and the hooks of a Trace in the caller's context are called.
-func TestNothingIsTakenAway(t *testing.T) {
+func TestErrorsAndTheCallersTracePassThrough(t *testing.T) {
 	r := newRecorder(t)
 	want := errors.New("of my own")
 	l := r.wrap(function(func(context.Context, string) (locker.Lease, error) { return nil, want }))
