@@ -45,7 +45,7 @@ func TestWaiterIsServedWhenTheHolderDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// not a whole poll later: the remaining TTL is known
+		// The waiter knows the remaining TTL, and does not wait for the next poll.
 		if waited := time.Since(start); waited > 60*time.Millisecond {
 			t.Errorf("waited %v for a lease of 50ms", waited)
 		}
@@ -271,7 +271,7 @@ func TestPollsAreBounded(t *testing.T) {
 		defer cancel()
 		_, err := c.Lock(ctx, "k")
 		wantErr(t, err, locker.ErrHeld, context.DeadlineExceeded)
-		// 50 to 100 ms each once the back-off has grown
+		// A pause takes 50 to 100 ms once the back-off has grown.
 		if n := s.count("acquire"); n < 100 || n > 220 {
 			t.Errorf("%d attempts in 10 s", n)
 		}
@@ -284,7 +284,7 @@ func TestManyGoroutinesExclude(t *testing.T) {
 	for i := range clients {
 		clients[i] = locker.NewClient(store)
 	}
-	var n, inside int // guarded by the lock alone: the race detector sees a violation, too
+	var n, inside int // guarded only by the lock, so the race detector also finds violations
 	var wg sync.WaitGroup
 	for g := range 16 {
 		wg.Go(func() {

@@ -22,9 +22,11 @@
 // # Lease
 //
 // A successful call returns a [Lease]. The store forgets the lock when its TTL ends, so a holder that has crashed does
-// not block the others forever. The lease is renewed in the background for as long as the holder runs. If the lease is
-// lost nevertheless, its Done channel is closed before another owner can acquire the lock. A lease is lost, for
-// example, when the store cannot be reached for longer than the TTL, or when the key is deleted.
+// not block the others forever. The lease is renewed in the background for as long as the holder runs.
+//
+// If the store cannot be reached for longer than the TTL, the lease is lost. Its Done channel is then closed before
+// another owner can acquire the lock. If the key is deleted or taken over by another owner, Done is closed at the next
+// renewal.
 //
 // A lease is not a guarantee of exclusive access. A process may be paused by its garbage collector or its hypervisor,
 // and go on working after its lease has ended. Where two holders at a time would do harm, pass the fencing token of

@@ -34,7 +34,7 @@ func TestDoneClosesBeforeUntil(t *testing.T) {
 			until := l.Until()
 			<-l.Done()
 			early := time.Until(until)
-			// some, so that a late timer does no harm; of a long lease not a hundredth
+			// Done must close early enough for a timer that is late, but a long lease must not lose a hundredth.
 			if early < time.Millisecond || early > min(d/50+2*time.Millisecond, 100*time.Millisecond) {
 				t.Errorf("TTL %v: Done closed %v before Until", d, early)
 			}

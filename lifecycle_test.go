@@ -42,7 +42,7 @@ func TestTraceOfALease(t *testing.T) {
 		}, []string{"renewed", "renewed", "renewed"}},
 		{"in doubt twice", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
 			s.on("extend", unavailable)
-			time.Sleep(ttl/3 + ttl/5 + 1) // the third was refused, and two of the tenths
+			time.Sleep(ttl/3 + ttl/5 + 1) // the renewal after a third has failed, and two more after a tenth each
 			s.on("extend", nil)
 			time.Sleep(ttl / 10)
 			s.on("extend", unavailable)
@@ -157,7 +157,7 @@ func TestRenewalsCarryTheTrace(t *testing.T) {
 }
 
 func TestCloseWakesWaitersAtOnce(t *testing.T) {
-	for range 20 { // a poll could wake them by chance
+	for range 20 { // repeated, because a poll could wake a waiter by chance
 		bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
 			mustLock(t, c, "k")
 			time.AfterFunc(time.Second, func() { _ = c.Close() })
@@ -200,7 +200,7 @@ func TestGrantedWhileClosing(t *testing.T) {
 		s.on("acquire", func(_ context.Context, next func() error) error {
 			go func() { _ = c.Close() }()
 			time.Sleep(time.Millisecond)
-			cancel() // the caller's end is not that of the release
+			cancel() // the release must not depend on the caller's context
 			return next()
 		})
 		released := false

@@ -95,10 +95,10 @@ func watching(t *testing.T, f func(t *testing.T, e *extensions, c *locker.Client
 func TestWhenRenewalsAreSent(t *testing.T) {
 	const s = time.Second
 	watching(t, func(t *testing.T, e *extensions, c *locker.Client) {
-		// first a third of the TTL after the request, not after the answer
+		// The first renewal is due a third of the TTL after the request, not after the answer.
 		l := mustLock(t, locker.NewClient(late{e, 2 * s}), "k", locker.TTL(30*s))
 		e.on(func(_ context.Context, _ locker.Request, next func() error) error {
-			time.Sleep(s) // a third is counted from when the request was sent, too
+			time.Sleep(s) // the third is also counted from when this request was sent
 			switch len(e.at()) {
 			case 3, 4:
 				return locker.ErrUnavailable
@@ -201,7 +201,7 @@ func TestRenewalsOfAboutTheSameTimeTravelTogether(t *testing.T) {
 			time.Sleep(ttl / 30 / n)
 		}
 		e.on(func(_ context.Context, req locker.Request, next func() error) error {
-			time.Sleep(time.Duration(len(req.Key)) * time.Millisecond) // answers come apart
+			time.Sleep(time.Duration(len(req.Key)) * time.Millisecond) // the answers arrive at different times
 			return next()
 		})
 		time.Sleep(10 * ttl)

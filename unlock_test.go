@@ -109,7 +109,7 @@ func TestUnlockAfterAnUnansweredUnlock(t *testing.T) {
 		s.on("release", lostReply)
 		wantErr(t, l.Unlock(t.Context()), locker.ErrUnavailable)
 		s.on("release", nil)
-		// "not held" would be wrong: it was the first call that released it
+		// ErrNotHeld would be wrong, because the first call has released the lock.
 		wantErr(t, l.Unlock(t.Context()), locker.ErrUnavailable)
 		wantErr(t, l.Unlock(t.Context()), locker.ErrUnlocked)
 	})
@@ -235,7 +235,7 @@ func TestMissingKeyBeforeTheEndOfTheTTLIsNotALoss(t *testing.T) {
 			} else {
 				wantErr(t, err, locker.ErrUnavailable)
 			}
-			wantErr(t, l.Unlock(t.Context()), locker.ErrUnlocked) // and it is over
+			wantErr(t, l.Unlock(t.Context()), locker.ErrUnlocked) // the outcome is final
 
 			s.on("release", nil)
 			l = mustLock(t, c, "late", locker.TTL(ttl), locker.NoRenewal())
@@ -262,7 +262,7 @@ func TestUnlockSaysHowTheLockWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		l := mustLock(t, c, "k")
 		s.steal(t, l, time.Hour)
-		err := l.Unlock(t.Context()) // before anything has noticed
+		err := l.Unlock(t.Context()) // before a renewal has noticed the loss
 		wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
 		lostBecause(t, err, locker.LostTakenOver)
 
@@ -282,7 +282,7 @@ func TestUnlockOfALeaseThatExpiredUnnoticed(t *testing.T) {
 	sleep := locker.SleepMachine(t)
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		l := mustLock(t, c, "k")
-		s.steal(t, l, 0) // the store's clock went on
+		s.steal(t, l, 0) // the lock has expired in the store, whose clock went on
 		sleep(time.Hour)
 		err := l.Unlock(t.Context())
 		wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)

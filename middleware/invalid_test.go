@@ -18,7 +18,7 @@ import (
 type silent struct{ t *testing.T }
 
 func (s silent) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	if cmds[0][0] != "INFO" { // by which a Redlock tells its nodes apart
+	if cmds[0][0] != "INFO" { // Redlock uses it to tell its nodes apart
 		s.t.Errorf("sent: %v", cmds[0])
 	}
 	return nil, errors.New("down")

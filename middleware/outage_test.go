@@ -156,7 +156,7 @@ func (s storm) check(t *testing.T, bySecond bool) {
 		s.recovered, s.failed, s.warnings)
 	total := 0
 	for second, n := range s.perSecond {
-		// Twice, because the seconds of the meter and those of the budget are different ones.
+		// Twice the budget is allowed, because the seconds of the meter and of the budget begin at different times.
 		if bySecond && second > 0 && n > 2*retry.DefaultBudget {
 			t.Errorf("%d operations in second %d of the outage, the budget is %d", n, second, retry.DefaultBudget)
 		}
@@ -222,7 +222,7 @@ func TestOutage(t *testing.T) {
 					if s.warnings > 2*len(nodes)+2 {
 						t.Errorf("%d lines were logged of one outage", s.warnings)
 					}
-					time.Sleep(15 * time.Second) // places in queues are kept for 12 s
+					time.Sleep(15 * time.Second) // queue positions are kept for 12 s
 					for _, n := range nodes {
 						if left := leftover(n.Keys()); len(left) > 0 {
 							t.Errorf("left behind: %q", left)

@@ -114,6 +114,6 @@ func TestClusterIsAskedAgainAtMostOnceASecond(t *testing.T) {
 		}
 		assert.InDelta(t, 1+seconds, asked.Load(), 1)
 		require.NoError(t, client.Close())
-		time.Sleep(2 * time.Second) // what the client's goroutines still sleep for
+		time.Sleep(2 * time.Second) // the client's goroutines may sleep for this long
 	})
 }

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A cluster client that is closed lets the pause between two of its refreshes run out, up to a second.
+	// A cluster client that was closed first waits for the end of the pause between two refreshes, up to a second.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
@@ -41,7 +41,7 @@ func userDriver(options rueidis.ClientOption) func(t testing.TB, addr, password 
 	return func(t testing.TB, addr, password string) drivers.Driver {
 		options := options
 		options.InitAddress, options.Password, options.ForceSingleClient = []string{addr}, password, true
-		// NewClient itself waits for that long at a mute server, and each new connection for a server that stalls.
+		// NewClient waits this long for a server that does not answer, and so does each new connection.
 		options.Dialer.Timeout = 1500 * time.Millisecond
 		client, _ := rueidis.NewClient(options)
 		require.NotNil(t, client)

@@ -102,7 +102,7 @@ func TestSubscribeDoesNotWaitForThePool(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, sub.Close())
 	assert.Contains(t, <-heard, "lost: ")
-	sub, heard = subscribe(t, d) // when the one that came too late has been given back
+	sub, heard = subscribe(t, d) // succeeds when the connection that came too late was returned
 	require.NoError(t, sub.Subscribe("a"))
 	assert.Equal(t, "subscribed a", <-heard)
 }
