@@ -11,30 +11,35 @@ import (
 	"time"
 )
 
-// Client turns a [Backend] into a [Locker]: it waits, renews, notices loss and releases. Make one with [NewClient], or
-// with the constructor of a backend's package, which does. A Client is safe for concurrent use and meant to be shared.
+// Client turns a [Backend] into a [Locker]. It waits for locks, renews leases, notices losses and releases locks.
+// Create one with [NewClient], or with the New function of a backend's package. A Client is safe for concurrent use and
+// meant to be shared.
 type Client struct {
 	backend Backend
-	queuer  Queuer // backend, if it is one; else nil
-	gate    gate
+	queuer  Queuer // the backend, if it implements Queuer; else nil
+	queues  keyQueues
 	closing chan struct{} // closed when Close begins
 	gone    chan struct{} // closed when Close has ended
 
 	mu       sync.Mutex
-	schedule schedule // of what is held
+	schedule schedule // of the leases that are held
 	closed   bool     // Close has begun
 	joining  bool     // Close waits for background
-	// Close waits for attempts for a while, before it closes the backend. Add under mu while not closed, or in an attempt.
+
+	// attempts counts the attempts in progress. Close waits for them for closeGrace, and then closes the backend. Call
+	// Add with mu held while closed is false, or within an attempt.
 	attempts sync.WaitGroup
-	// Renewals and leases given up; Close waits for them after it has closed the backend. Add under mu while not joining.
+
+	// background counts renewals, and releases of leases that were never returned to a caller. Close waits for them
+	// after it has closed the backend. Call Add with mu held while joining is false.
 	background sync.WaitGroup
 }
 
-// closeGrace is how long Close lets attempts under way come to an end before it closes the backend: one that is granted
-// now has to be released.
+// closeGrace is how long Close waits for the attempts in progress before it closes the backend. An attempt that is
+// granted meanwhile needs the backend to release the lock.
 const closeGrace = 250 * time.Millisecond
 
-// NewClient returns a Client of b. Closing it closes b, if b is an io.Closer.
+// NewClient returns a Client of b. If b is an io.Closer, closing the Client closes b.
 func NewClient(b Backend) *Client {
 	queuer, _ := b.(Queuer)
 	c := &Client{
@@ -74,9 +79,9 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 	return nil, &Error{"trylock", key, err}
 }
 
-// attempt acquires key once, or, for a caller who has its turn, waits for it in the store's queue, if it has one. The error is what was
-// seen of the lock, or ctx's own if it had ended before anything was sent.
-func (c *Client) attempt(ctx context.Context, key string, o options, turn *line) (*lease, error) {
+// attempt makes one attempt to acquire key. If turn is not nil and the backend is a Queuer, the attempt waits in the
+// store's queue. The error says what was seen of the lock. It is ctx's error if ctx had ended before anything was sent.
+func (c *Client) attempt(ctx context.Context, key string, o options, turn *keyQueue) (*lease, error) {
 	if !c.enter(&c.attempts) {
 		return nil, ErrClosed
 	}
@@ -98,7 +103,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *line)
 		grant, err = c.queuer.Queue(ctx, req)
 		req.Closing, req.Waiting, req.Failing = nil, nil, nil
 	}
-	err = fromBackend(err) // errors.go
+	err = fromBackend(err)
 	trace.attempted(start, err)
 	if err != nil {
 		return nil, err
@@ -118,7 +123,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *line)
 	return l, nil
 }
 
-// enter adds to a group that Close waits for, unless the Client is closed.
+// enter adds one to g, which is a group that Close waits for. It returns false if the Client is closed.
 func (c *Client) enter(g *sync.WaitGroup) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -129,7 +134,7 @@ func (c *Client) enter(g *sync.WaitGroup) bool {
 	return true
 }
 
-// join adds to background, unless Close is past waiting for it.
+// join adds one to background. It returns false if Close already waits for that group or has ended.
 func (c *Client) join() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -140,14 +145,14 @@ func (c *Client) join() bool {
 	return true
 }
 
-// hold registers l as held, and to be ended after rest, unless the Client is closed.
+// hold adds l to the schedule and starts the timer that ends l after rest. It returns false if the Client is closed.
 func (c *Client) hold(l *lease, rest time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return false
 	}
-	if c.schedule.timer == nil { // not in NewClient, so that tests in virtual time can use a Client made outside
+	if c.schedule.timer == nil { // not made in NewClient, so that tests can use a Client made outside their bubble
 		c.schedule.timer = time.AfterFunc(time.Hour, c.tend)
 	}
 	due := never
@@ -155,11 +160,11 @@ func (c *Client) hold(l *lease, rest time.Duration) bool {
 		due = l.start.Add(l.req.TTL / renewPart)
 	}
 	c.schedule.add(l, due)
-	l.expiry = time.AfterFunc(rest, func() { _ = l.Err() }) // which looks at the clock: firing late ends no lease early
+	l.expiry = time.AfterFunc(rest, func() { _ = l.Err() }) // Err ends the lease if its time is over
 	return true
 }
 
-// forget undoes hold.
+// forget removes l from the schedule and stops its timer.
 func (c *Client) forget(l *lease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -167,10 +172,13 @@ func (c *Client) forget(l *lease) {
 	l.expiry.Stop()
 }
 
-// Close ends the Client: waiting Lock calls return [ErrClosed], held leases end (their Done is closed, their Err is a
-// [LostError] with the reason [LostClosed]) and are no longer renewed, and the backend is closed if it can be. Locks
-// still held are not released, because the code they protect may still be running; they end with their TTL. Unlock
-// before Close. Closing twice is harmless: the second call returns nil, when the first has ended.
+// Close closes the Client and, if it is an io.Closer, the backend. Waiting calls of Lock return [ErrClosed]. Leases
+// that are still held end as lost, with the reason [LostClosed], and are no longer renewed.
+//
+// Close does not release locks, because the code that they protect may still be running. They end with their TTL. Call
+// Unlock before Close to release them earlier.
+//
+// Closing twice is harmless. The second call waits for the first to end and returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if c.closed {
@@ -199,7 +207,7 @@ func (c *Client) Close() error {
 	defer grace.Stop()
 	select {
 	case <-idle:
-	case <-grace.C: // the backend interrupts them
+	case <-grace.C: // closing the backend interrupts them
 	}
 	var err error
 	if closer, ok := c.backend.(io.Closer); ok {
@@ -215,7 +223,8 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// NewToken returns a fresh owner value: 20 random bytes, printable. It is for a [Queuer] that makes several attempts.
+// NewToken returns a new owner value, which is 20 random bytes as printable text. It is for a [Queuer] that makes
+// several attempts.
 func NewToken() string {
 	var b [20]byte
 	_, _ = rand.Read(b[:]) // never fails (crypto/rand)

@@ -45,7 +45,7 @@ func TestWaiterIsServedWhenTheHolderDies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// not a whole poll later: the remaining TTL is known
+		// The waiter knows the remaining TTL, and does not wait for the next poll.
 		if waited := time.Since(start); waited > 60*time.Millisecond {
 			t.Errorf("waited %v for a lease of 50ms", waited)
 		}
@@ -73,108 +73,119 @@ func TestErrorsSayWhatHappened(t *testing.T) {
 			}
 			return err
 		}},
-		{name: "deadline while waiting", want: []error{locker.ErrHeld, context.DeadlineExceeded}, do: func(t *testing.T, _ *store, c *locker.Client) error {
-			mustLock(t, c, "k")
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			start := time.Now()
-			_, err := c.Lock(ctx, "k")
-			if d := time.Since(start); d != time.Second {
-				t.Errorf("returned after %v", d)
-			}
-			return err
-		}},
-		{name: "cancelled while waiting", want: []error{locker.ErrHeld, context.Canceled, cause}, do: func(t *testing.T, _ *store, c *locker.Client) error {
-			mustLock(t, c, "k")
-			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { cancel(cause) })
-			_, err := c.Lock(ctx, "k")
-			return err
-		}},
-		{name: "deadline in an attempt after it was seen held", want: []error{locker.ErrHeld, context.DeadlineExceeded}, do: func(t *testing.T, s *store, c *locker.Client) error {
-			mustLock(t, c, "k")
-			s.on("acquire", func(ctx context.Context, next func() error) error {
-				s.on("acquire", hang)
-				return next()
-			})
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := c.Lock(ctx, "k")
-			return err
-		}},
-		{name: "deadline in the first attempt", want: []error{locker.ErrUnavailable, context.DeadlineExceeded}, do: func(t *testing.T, s *store, c *locker.Client) error {
-			s.on("acquire", hang)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			_, err := c.Lock(ctx, "k")
-			return err
-		}},
-		{name: "context ended before", want: []error{context.Canceled}, do: func(t *testing.T, s *store, c *locker.Client) error {
-			ctx, cancel := context.WithCancel(t.Context())
-			cancel()
-			_, err := c.Lock(ctx, "k")
-			if s.count("acquire") != 0 {
-				t.Error("an attempt was sent")
-			}
-			return err
-		}},
-		{name: "somebody else's deadline is not the caller's", want: []error{locker.ErrUnavailable}, do: func(t *testing.T, s *store, c *locker.Client) error {
-			s.on("acquire", unavailable)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
-			defer cancel()
-			_, err := c.Lock(ctx, "k")
-			return err
-		}},
-		{name: "unavailable is not waited for", want: []error{locker.ErrUnavailable}, do: func(t *testing.T, s *store, c *locker.Client) error {
-			s.on("acquire", unavailable)
-			start := time.Now()
-			_, err := c.Lock(t.Context(), "k")
-			if time.Since(start) != 0 {
-				t.Error("it waited")
-			}
-			return err
-		}},
-		{name: "foreign key is not waited for", want: []error{locker.ErrForeignKey}, do: func(t *testing.T, s *store, c *locker.Client) error {
-			s.on("acquire", func(context.Context, func() error) error { return locker.ErrForeignKey })
-			_, err := c.Lock(t.Context(), "k")
-			return err
-		}},
-		{name: "granted too late", want: []error{locker.ErrUnavailable}, do: func(t *testing.T, s *store, c *locker.Client) error {
-			s.on("acquire", func(_ context.Context, next func() error) error {
-				err := next()
-				time.Sleep(time.Second)
+		{name: "deadline while waiting", want: []error{locker.ErrHeld, context.DeadlineExceeded},
+			do: func(t *testing.T, _ *store, c *locker.Client) error {
+				mustLock(t, c, "k")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				start := time.Now()
+				_, err := c.Lock(ctx, "k")
+				if d := time.Since(start); d != time.Second {
+					t.Errorf("returned after %v", d)
+				}
 				return err
-			})
-			_, err := c.Lock(t.Context(), "k", locker.TTL(time.Second))
-			synctest.Wait()
-			if s.count("release") != 1 {
-				t.Error("the useless grant was not released")
-			}
-			return err
-		}},
+			}},
+		{name: "cancelled while waiting", want: []error{locker.ErrHeld, context.Canceled, cause},
+			do: func(t *testing.T, _ *store, c *locker.Client) error {
+				mustLock(t, c, "k")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Second, func() { cancel(cause) })
+				_, err := c.Lock(ctx, "k")
+				return err
+			}},
+		{name: "deadline in an attempt after it was seen held", want: []error{locker.ErrHeld, context.DeadlineExceeded},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				mustLock(t, c, "k")
+				s.on("acquire", func(ctx context.Context, next func() error) error {
+					s.on("acquire", hang)
+					return next()
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := c.Lock(ctx, "k")
+				return err
+			}},
+		{name: "deadline in the first attempt", want: []error{locker.ErrUnavailable, context.DeadlineExceeded},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", hang)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := c.Lock(ctx, "k")
+				return err
+			}},
+		{name: "context ended before", want: []error{context.Canceled},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				_, err := c.Lock(ctx, "k")
+				if s.count("acquire") != 0 {
+					t.Error("an attempt was sent")
+				}
+				return err
+			}},
+		{name: "somebody else's deadline is not the caller's", want: []error{locker.ErrUnavailable},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", unavailable)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				_, err := c.Lock(ctx, "k")
+				return err
+			}},
+		{name: "unavailable is not waited for", want: []error{locker.ErrUnavailable},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", unavailable)
+				start := time.Now()
+				_, err := c.Lock(t.Context(), "k")
+				if time.Since(start) != 0 {
+					t.Error("it waited")
+				}
+				return err
+			}},
+		{name: "foreign key is not waited for", want: []error{locker.ErrForeignKey},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", func(context.Context, func() error) error { return locker.ErrForeignKey })
+				_, err := c.Lock(t.Context(), "k")
+				return err
+			}},
+		{name: "granted too late", want: []error{locker.ErrUnavailable},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", func(_ context.Context, next func() error) error {
+					err := next()
+					time.Sleep(time.Second)
+					return err
+				})
+				_, err := c.Lock(t.Context(), "k", locker.TTL(time.Second))
+				synctest.Wait()
+				if s.count("release") != 1 {
+					t.Error("the useless grant was not released")
+				}
+				return err
+			}},
 		{name: "closed", want: []error{locker.ErrClosed}, do: func(t *testing.T, _ *store, c *locker.Client) error {
 			_ = c.Close()
 			_, err := c.Lock(t.Context(), "k")
 			return err
 		}},
-		{name: "closed while waiting", want: []error{locker.ErrClosed}, do: func(t *testing.T, _ *store, c *locker.Client) error {
-			mustLock(t, c, "k")
-			time.AfterFunc(time.Second, func() { _ = c.Close() })
-			_, err := c.Lock(t.Context(), "k")
-			return err
-		}},
-		{name: "closed during the attempt", want: []error{locker.ErrClosed}, do: func(t *testing.T, s *store, c *locker.Client) error {
-			s.on("acquire", func(_ context.Context, next func() error) error {
-				_ = c.Close()
-				return next()
-			})
-			_, err := c.Lock(t.Context(), "k")
-			synctest.Wait()
-			if s.count("release") != 1 {
-				t.Error("the grant was not released")
-			}
-			return err
-		}},
+		{name: "closed while waiting", want: []error{locker.ErrClosed},
+			do: func(t *testing.T, _ *store, c *locker.Client) error {
+				mustLock(t, c, "k")
+				time.AfterFunc(time.Second, func() { _ = c.Close() })
+				_, err := c.Lock(t.Context(), "k")
+				return err
+			}},
+		{name: "closed during the attempt", want: []error{locker.ErrClosed},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", func(_ context.Context, next func() error) error {
+					_ = c.Close()
+					return next()
+				})
+				_, err := c.Lock(t.Context(), "k")
+				synctest.Wait()
+				if s.count("release") != 1 {
+					t.Error("the grant was not released")
+				}
+				return err
+			}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -203,14 +214,17 @@ func TestBadInputSendsNothing(t *testing.T) {
 		{"negative", "k", []locker.Option{locker.TTL(-time.Second)}, "TTL -1s"},
 		{"absurd", "k", []locker.Option{locker.TTL(1 << 62)}, "above the maximum"},
 		{"negative MaxHold", "k", []locker.Option{locker.MaxHold(-time.Second)}, "MaxHold -1s is negative"},
-		{"short MaxHold", "k", []locker.Option{locker.MaxHold(time.Millisecond)}, "MaxHold 1ms is below the minimum of 10ms"},
+		{"short MaxHold", "k", []locker.Option{locker.MaxHold(time.Millisecond)},
+			"MaxHold 1ms is below the minimum of 10ms"},
 		{"negative MinHold", "k", []locker.Option{locker.MinHold(-1)}, "MinHold -1ns is negative"},
-		{"absurd MinHold", "k", []locker.Option{locker.MinHold(25 * time.Hour)}, "MinHold 25h0m0s is above the maximum of 24h0m0s"},
+		{"absurd MinHold", "k", []locker.Option{locker.MinHold(25 * time.Hour)},
+			"MinHold 25h0m0s is above the maximum of 24h0m0s"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *store, c *locker.Client) {
-				for _, lock := range []func(context.Context, string, ...locker.Option) (locker.Lease, error){c.Lock, c.TryLock} {
+				for _, lock := range []func(context.Context, string, ...locker.Option) (locker.Lease, error){c.Lock,
+					c.TryLock} {
 					l, err := lock(t.Context(), tt.key, tt.opts...)
 					if err == nil || l != nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 300 {
 						t.Errorf("got %v, %v; want an error with %q, not long", l, err, tt.want)
@@ -257,7 +271,7 @@ func TestPollsAreBounded(t *testing.T) {
 		defer cancel()
 		_, err := c.Lock(ctx, "k")
 		wantErr(t, err, locker.ErrHeld, context.DeadlineExceeded)
-		// 50 to 100 ms each once the back-off has grown
+		// A pause takes 50 to 100 ms once the back-off has grown.
 		if n := s.count("acquire"); n < 100 || n > 220 {
 			t.Errorf("%d attempts in 10 s", n)
 		}
@@ -270,7 +284,7 @@ func TestManyGoroutinesExclude(t *testing.T) {
 	for i := range clients {
 		clients[i] = locker.NewClient(store)
 	}
-	var n, inside int // guarded by the lock alone: the race detector sees a violation, too
+	var n, inside int // guarded only by the lock, so the race detector also finds violations
 	var wg sync.WaitGroup
 	for g := range 16 {
 		wg.Go(func() {
@@ -326,8 +340,8 @@ func TestCloseEndsLeasesButNotLocks(t *testing.T) {
 	})
 }
 
-// A grant that arrives while the Client is being closed has to be released, and for that the backend must still be open.
-func TestCloseLetsAttemptsUnderWayBeUndone(t *testing.T) {
+// A grant that arrives while the Client is being closed must be released while the backend is still open.
+func TestCloseWaitsForAttemptsToBeUndone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {
 			err := next()
@@ -353,7 +367,7 @@ func TestCloseLetsAttemptsUnderWayBeUndone(t *testing.T) {
 	})
 }
 
-// A backend that cannot be looked into says so, and that is no fault of the store.
+// If the backend does not implement Inspector, the error says so, and does not match ErrUnavailable.
 func TestInspectIsOptional(t *testing.T) {
 	c := locker.NewClient(struct{ locker.Backend }{memory.NewBackend()})
 	_, err := c.Inspect(t.Context(), "k")

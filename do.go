@@ -5,16 +5,17 @@ import (
 	"errors"
 )
 
-// Do runs f while holding key: it locks, as [Locker.Lock] does, calls f, and unlocks, also if f panics.
+// Do calls f while it holds the lock of key. It acquires the lock as [Locker.Lock] does, and unlocks it when f returns
+// or panics.
 //
-// The context f gets ends when the lock is lost, and context.Cause then returns the [*LostError]; it carries the
-// lease, for its fencing token (see [LeaseFrom]). f should return soon after: nothing but its own care keeps it from
-// acting without the lock. Its Err looks at the clocks, as that of a [Lease] does, so it is right even if the process has
-// just woken from a pause; contexts with a deadline or a cancel function of their own that are derived from it follow a
+// The context passed to f carries the lease; see [LeaseFrom]. It ends when the lock is lost, and context.Cause then
+// returns the [*LostError]. f should return soon after that, because nothing prevents it from going on without the
+// lock. The Err method of this context reads the clocks, as [Lease.Err] does. Its answer is therefore correct even if
+// the process has just woken from a pause. Contexts derived from it that have a deadline or a cancel function end a
 // moment later.
 //
-// Do returns f's error. If the lock was lost while f ran, or could not be released, that is joined to it, so a nil error
-// means that f succeeded and held the lock all the time.
+// Do returns the error of f. If the lock was lost while f ran, or could not be released, that error is joined to it. A
+// nil error means that f succeeded and held the lock all the time.
 func Do(ctx context.Context, l Locker, key string, f func(ctx context.Context) error, opts ...Option) (err error) {
 	lease, err := l.Lock(ctx, key, opts...)
 	if err != nil {
@@ -44,18 +45,18 @@ func Do(ctx context.Context, l Locker, key string, f func(ctx context.Context) e
 	return f(held)
 }
 
-// heldContext is a context that ends with a lease. The goroutine that ends it may not have had its turn yet when a process
-// wakes from a pause, so whoever asks the context asks the lease first.
+// heldContext is a context that ends with a lease. When the process wakes from a pause, code may use the context before
+// the goroutine that cancels it has run. Err and Done therefore check the lease first.
 type heldContext struct {
 	context.Context
 	lease  Lease
 	cancel context.CancelCauseFunc
 }
 
-// look ends the context if the lease has ended.
+// look cancels the context if the lease has ended.
 func (c *heldContext) look() {
 	if err := c.lease.Err(); err != nil {
-		c.cancel(err) // without effect after the first time
+		c.cancel(err) // only the first call has an effect
 	}
 }
 
@@ -79,7 +80,8 @@ func (c *heldContext) Value(key any) any {
 
 type leaseKey struct{}
 
-// LeaseFrom returns the lease under which ctx runs, if it is the context of a [Do] or derived from one.
+// LeaseFrom returns the lease that ctx carries. A context carries a lease if [Do] passed it to its function, or if it
+// is derived from such a context.
 func LeaseFrom(ctx context.Context) (Lease, bool) {
 	l, ok := ctx.Value(leaseKey{}).(Lease)
 	return l, ok

@@ -51,7 +51,7 @@ func TestDoEndsTheContextWithTheLock(t *testing.T) {
 			s.steal(t, l, time.Hour)
 			<-ctx.Done()
 			wantErr(t, context.Cause(ctx), locker.ErrLost)
-			return nil // as if nothing had happened
+			return nil // f ignores the end of its context
 		}, locker.TTL(ttl))
 		wantErr(t, err, locker.ErrLost, locker.ErrNotHeld)
 	})
@@ -81,7 +81,7 @@ func TestDoReportsALossThatReleaseDoesNotSee(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		err := locker.Do(t.Context(), c, "k", func(ctx context.Context) error {
 			l, _ := locker.LeaseFrom(ctx)
-			<-l.Done() // expired here, while the store still has it for some milliseconds
+			<-l.Done() // the lease has expired, but the store keeps the lock some milliseconds longer
 			return nil
 		}, locker.TTL(ttl), locker.NoRenewal())
 		wantErr(t, err, locker.ErrLost)
@@ -113,8 +113,8 @@ func TestDoUnlocksWhenTheFunctionPanicsOrTheContextEnds(t *testing.T) {
 
 type anyKey struct{}
 
-// What a process that was stopped sees first when it goes on: the clock has moved, and no goroutine has run yet.
-func TestDoEndsTheContextBeforeAnybodyCanAsk(t *testing.T) {
+// When a process that was stopped goes on, the clock has moved, and no other goroutine has run yet.
+func TestDoEndsTheContextRightAfterAPause(t *testing.T) {
 	for name, ask := range map[string]func(ctx context.Context) error{
 		"Err":   func(ctx context.Context) error { return ctx.Err() },
 		"Cause": context.Cause,

@@ -1,35 +1,54 @@
-// Package locker gives a program distributed locks, whatever stands behind them.
+// Package locker provides distributed locks. The same program runs on one Redis server, on a Redlock quorum of several,
+// or on locks in memory.
 //
-// Code that needs a lock takes a [Locker] and calls Lock and Unlock. Which store that means is decided where the
-// program is put together, by a constructor or by configuration:
+//	l := single.New(goredis.New(rdb)) // or memory.New, redlock.New, or config.Open with a URL
+//	defer l.Close()
 //
-//	l := memory.New()                                              // in this process, for tests and single binaries
-//	l := single.New(goredis.New(rdb))                              // one Redis
-//	l, err := config.Open(ctx, "redis+rueidis://host:6379?ttl=10s") // the same, chosen by a string
-//
-// # Using a lock
-//
-//	lease, err := l.Lock(ctx, "orders:42", locker.TTL(10*time.Second)) // waits until ctx ends
+//	lease, err := l.Lock(ctx, "orders:42", locker.TTL(30*time.Second)) // waits until ctx ends
 //	if err != nil {
 //		return err
 //	}
 //	defer lease.Unlock(ctx)
 //
-// A lock here is a lease: the store forgets it after its TTL, so that a crashed holder does not block everybody for
-// ever. While the holder lives, the lease is renewed in the background. If it is lost all the same (the store was
-// unreachable for longer than the TTL, somebody deleted the key), [Lease.Done] is closed before anybody else can have
-// the lock. [Do] does all of this in one call and gives the function a context that ends with the lock.
+//	return ship(ctx, 42, lease.Fence())
 //
-// # What a lock does not guarantee
+// # Locker
 //
-// No lock service can stop a process that is paused (by its garbage collector, its hypervisor, a laptop lid) from
-// going on after its lease has ended. Where two holders at once would do harm, let the resource check the fencing
-// token: [Lease.Fence] grows with every acquisition of a key, and a resource that refuses tokens lower than the highest
-// it has seen refuses the late one.
+// [Locker] is the interface that a program works with. Lock waits for a lock, and TryLock makes one attempt. [Do]
+// locks, calls a function and unlocks. It gives the function a context that ends with the lock.
 //
-// # The parts
+// [Middleware] such as middleware/logging, middleware/retry and middleware/tracing wraps a Locker; see [Wrap].
 //
-// [Locker] and [Lease] are what callers and middleware see. [Backend] is what a store implements: one attempt each of
-// acquire, extend and release. [Client], between them, is the only implementation of waiting, renewing, noticing loss
-// and releasing, so every store behaves the same.
+// # Lease
+//
+// A successful call returns a [Lease]. The store forgets the lock when its TTL ends, so a holder that has crashed does
+// not block the others forever. The lease is renewed in the background for as long as the holder runs.
+//
+// If the store cannot be reached for longer than the TTL, the lease is lost. Its Done channel is then closed before
+// another owner can acquire the lock. If the key is deleted or taken over by another owner, Done is closed at the next
+// renewal.
+//
+// A lease is not a guarantee of exclusive access. A process may be paused by its garbage collector or its hypervisor,
+// and go on working after its lease has ended. Where two holders at a time would do harm, pass the fencing token of
+// [Lease.Fence] to the resource. Each acquisition of a key gets a greater token than the acquisitions before it. The
+// resource must refuse every token that is smaller than the greatest one it has seen.
+//
+// # Options
+//
+// Each call takes options: [TTL], [NoRenewal], [MaxHold], [MinHold] and [Patience]. [Defaults] sets them for all calls.
+//
+// # Errors
+//
+// Every operation returns an [*Error], which names the operation and the key. Use errors.Is to compare it with
+// [ErrHeld], [ErrUnavailable], [ErrLost] and the other sentinel errors.
+//
+// # Backends
+//
+// A store implements [Backend], which makes one attempt per call. [Client] turns a Backend into a Locker. It waits,
+// renews leases, notices losses and releases locks, so these work in the same way on every store.
+//
+// # Operation and instrumentation
+//
+// [Inspector] shows the state of a lock and takes a lock away from its owner. It is for operators. [Trace] has hooks
+// for the events of an acquisition and of a lease. It is for metrics and tracing.
 package locker

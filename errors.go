@@ -8,50 +8,51 @@ import (
 	"time"
 )
 
-// What an operation can run into. Every error of this module that a caller should react to matches one of these by
-// errors.Is, whatever backend and middleware it came through; ctx's own error is matched beside them when the
-// caller's context ended.
+// Sentinel errors. Every error of this module that a caller should react to matches one of them with errors.Is,
+// whatever backend and middleware it comes from. If the caller's context has ended, the error also matches the
+// context's error.
 var (
-	// ErrHeld: another owner holds the lock.
+	// ErrHeld means that another owner holds the lock.
 	ErrHeld = errors.New("held by another owner")
 
-	// ErrNotHeld: Unlock found that the lock was no longer this lease's. It had expired, or was taken over or away.
+	// ErrNotHeld means that the lock no longer belonged to the lease when Unlock was called. The lock had expired, was
+	// deleted, or was taken over by another owner.
 	ErrNotHeld = errors.New("no longer held")
 
-	// ErrLost: the lease ended before Unlock. [LostError] says why.
+	// ErrLost means that the lease ended before Unlock. [LostError] has the reason.
 	ErrLost = errors.New("lock lost")
 
-	// ErrUnlocked: the lease was released by Unlock.
+	// ErrUnlocked means that the lease was released by Unlock.
 	ErrUnlocked = errors.New("already unlocked")
 
-	// ErrNoQuorum: too few nodes of a quorum-based backend answered in time. Such an error matches ErrUnavailable, too,
-	// so that code which does not care how many nodes there are has one thing to check.
+	// ErrNoQuorum means that too few nodes of a quorum-based backend answered in time. Such an error also matches
+	// ErrUnavailable, so that callers can check for ErrUnavailable on every backend.
 	ErrNoQuorum = errors.New("no quorum")
 
-	// ErrUnavailable: the store could not be reached, did not answer, or refused to serve; the wrapped error says which.
-	// An operation that failed this way may have taken effect; for an acquisition that is undone.
+	// ErrUnavailable means that the store could not be reached, did not answer, or refused to serve. The wrapped error
+	// says which. The operation may have taken effect. An acquisition that took effect is undone.
 	ErrUnavailable = errors.New("lock store unavailable")
 
-	// ErrInvalid: a key or an option that cannot be used. The error names it. Nothing was sent, and trying again does not
-	// help.
+	// ErrInvalid means that a key or an option cannot be used. The error names it. Nothing was sent, and trying again
+	// does not help.
 	ErrInvalid = errors.New("invalid argument")
 
-	// ErrForeignKey: the store has something under the key that is not a lock (another type, or a value without an
-	// expiry). It is left alone, and there is no point in waiting for it.
+	// ErrForeignKey means that the key holds something that is not a lock: a value of another type, or one without an
+	// expiry. The value is not changed. Waiting for it does not help.
 	ErrForeignKey = errors.New("the key holds something that is not a lock")
 
-	// ErrClosed: the Client was closed.
+	// ErrClosed means that the Client was closed.
 	ErrClosed = errors.New("client is closed")
 )
 
-// Error is what every operation returns: what failed, on which key, and why.
+// Error is the type of the errors that operations return. It names the operation and the key.
 type Error struct {
 	Op  string // "lock", "trylock", "extend", "unlock", "do", "inspect" or "release"
 	Key string
 	Err error
 }
 
-// Error names the operation and the key; of a long key, the beginning.
+// Error returns the operation, the key and the text of Err. A long key is cut off.
 func (e *Error) Error() string {
 	key := e.Key
 	if len(key) > 64 {
@@ -62,9 +63,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// HeldError is an [ErrHeld] with what the store knew about the holder.
+// HeldError is an error that matches [ErrHeld] and has the remaining time of the lock.
 type HeldError struct {
-	// Remaining is the time after which the lock is free if its holder does not renew it. 0: not known.
+	// Remaining is the time after which the lock is free if its holder does not renew it. 0 means that it is not known.
 	Remaining time.Duration
 }
 
@@ -78,11 +79,14 @@ func (e *HeldError) Error() string {
 // Is makes a HeldError match [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
 
-// NotHeldError is an [ErrNotHeld] with what the store has instead of the lock.
+// NotHeldError is an error that matches [ErrNotHeld] and says what the store has instead of the lock. It is returned by
+// backends.
 type NotHeldError struct {
-	// Reason is LostGone if the store has nothing, LostTakenOver or LostSuperseded. Of a release, LostGone does not say that
-	// the lock had been lost: the same release may have been executed before, by a network or a proxy that repeats what was
-	// not answered. A Backend where that cannot happen returns ErrNotHeld itself instead.
+	// Reason is LostGone if the store has nothing under the key, LostTakenOver or LostSuperseded.
+	//
+	// In the answer to a release, LostGone does not mean that the lock was lost: a network or a proxy that repeats
+	// unanswered requests may have delivered the same release before. A Backend where that cannot happen should return
+	// ErrNotHeld instead of a NotHeldError with LostGone.
 	Reason LostReason
 }
 
@@ -91,7 +95,7 @@ func (e *NotHeldError) Error() string { return ErrNotHeld.Error() }
 // Is makes a NotHeldError match [ErrNotHeld].
 func (e *NotHeldError) Is(target error) bool { return target == ErrNotHeld }
 
-// reasonOf returns what an ErrNotHeld knows of how the lock was lost.
+// reasonOf returns the reason that notHeld has, or LostGone if it has none.
 func reasonOf(notHeld error) LostReason {
 	var e *NotHeldError
 	if errors.As(notHeld, &e) {
@@ -100,26 +104,27 @@ func reasonOf(notHeld error) LostReason {
 	return LostGone
 }
 
-// LostReason says how a lease was lost. The values are short and few: they are fit for a metric's attribute.
+// LostReason says how a lease was lost. There are few values and they are short, so they can be used as an attribute of
+// a metric.
 type LostReason string
 
 const (
 	// LostExpired means that the validity ended without a successful renewal.
 	LostExpired LostReason = "expired"
-	// LostGone means that the store has the lock no more, before its time, and does not know of another owner: somebody
-	// deleted it, or the store forgot it.
+	// LostGone means that the store no longer has the lock although its TTL has not ended, and does not know of another
+	// owner. The lock was deleted, or the store lost its data.
 	LostGone LostReason = "gone"
-	// LostTakenOver means that another owner has the lock, or that it was taken away by force; see [Inspector].
+	// LostTakenOver means that another owner has the lock, or that an operator took the lock away; see [Inspector].
 	LostTakenOver LostReason = "taken over"
-	// LostSuperseded means that the store has issued a newer fencing token: another owner has had the lock since.
+	// LostSuperseded means that the store has issued a newer fencing token, so another owner has had the lock since.
 	LostSuperseded LostReason = "superseded"
-	// LostMaxHold means that the time given by [MaxHold] is over.
+	// LostMaxHold means that the limit set by [MaxHold] was reached.
 	LostMaxHold LostReason = "max hold reached"
-	// LostClosed means that the Client was closed; the lock frees itself when its TTL ends.
+	// LostClosed means that the Client was closed. The lock becomes free when its TTL ends.
 	LostClosed LostReason = "closed"
 )
 
-// LostError is an [ErrLost] with the reason.
+// LostError is an error that matches [ErrLost] and has the reason.
 type LostError struct {
 	Reason LostReason
 }
@@ -131,10 +136,12 @@ func (e *LostError) Is(target error) bool {
 	return target == ErrLost || e.Reason == LostClosed && target == ErrClosed
 }
 
-// ended is ctx's error, if ctx has ended, by ctx alone. A driver's error is no witness: clients that share a socket surface
-// one caller's deadline as another caller's DeadlineExceeded. Nor is the clock: the timer of a context may run a moment late,
-// and a caller that is told of an end that its own context does not know of yet, and asks that, tries again at once. A
-// deadline that has passed is waited for.
+// ended returns ctx's error if ctx has ended, and nil otherwise. Only ctx itself decides this:
+//
+//   - The error of a driver does not tell. Clients that share a socket report one caller's deadline as another caller's
+//     DeadlineExceeded.
+//   - The clock does not tell. The timer of a context may fire late, and a caller that loops until ctx.Err is not nil
+//     would try again at once. If the deadline has passed, ended waits for the timer.
 func ended(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok && ctx.Done() != nil && !time.Now().Before(d) {
 		late := time.NewTimer(lateTimer)
@@ -147,11 +154,12 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// lateTimer is how late the timer of a context may be. A context that does not end then does not mean its deadline.
+// lateTimer is how late the timer of a context may be. A context that has not ended by then does not observe its
+// deadline.
 const lateTimer = time.Second
 
-// fromBackend makes of a backend's error what callers may rely on: it says nothing about the end of a context (whose end,
-// the caller's, is [withContext]'s to say), and it matches one of the sentinels, ErrUnavailable if no other.
+// fromBackend converts an error of a backend. The result does not match the errors of contexts, because only
+// withContext reports the end of the caller's context. It matches ErrUnavailable if it matches no other sentinel error.
 func fromBackend(err error) error {
 	if err == nil {
 		return nil
@@ -169,8 +177,8 @@ func fromBackend(err error) error {
 	return err
 }
 
-// shielded is an error that matches all that err does, but for the errors of contexts. It has no Unwrap, because
-// errors.Is would look behind it.
+// shielded is an error that matches everything that err matches, except the errors of contexts. It has no Unwrap
+// method, because errors.Is would use that to look at err itself.
 type shielded struct{ err error }
 
 func (s *shielded) Error() string { return s.err.Error() }
@@ -181,7 +189,7 @@ func (s *shielded) Is(target error) bool {
 
 func (s *shielded) As(target any) bool { return errors.As(s.err, target) }
 
-// waited is withContext for a Lock that has waited since start, and says for how long.
+// waited is withContext for a call of Lock that began at start. The text says how long the call has waited.
 func waited(ctx context.Context, start time.Time, reason error) error {
 	end := ended(ctx)
 	if end == nil || errors.Is(reason, end) {
@@ -198,7 +206,7 @@ func waited(ctx context.Context, start time.Time, reason error) error {
 	return &waitedError{withContext(ctx, reason), fmt.Sprintf("%s after %v: %v", what, took, reason)}
 }
 
-// waitedError is err in other words.
+// waitedError is err with another text.
 type waitedError struct {
 	err  error
 	text string
@@ -207,13 +215,14 @@ type waitedError struct {
 func (e *waitedError) Error() string { return e.text }
 func (e *waitedError) Unwrap() error { return e.err }
 
-// withContext adds to reason, what was last seen, that ctx ended, if it did. reason may be nil, or ctx's own error.
+// withContext returns reason, and adds ctx's error to it if ctx has ended. reason is the result of the last contact
+// with the store. It may be nil or ctx's own error.
 func withContext(ctx context.Context, reason error) error {
 	err := ended(ctx)
 	if err == nil {
 		return reason
 	}
-	if reason == err { //nolint:errorlint // a reason that wraps err says more
+	if reason == err { //nolint:errorlint // a reason that wraps err has more information and is kept
 		reason = nil
 	}
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {

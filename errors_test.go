@@ -11,7 +11,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// nodeError is an error of a backend, with something a caller may want.
+// nodeError is an error of a backend with a field that callers may read.
 type nodeError struct {
 	node string
 	err  error
@@ -20,8 +20,8 @@ type nodeError struct {
 func (e *nodeError) Error() string { return e.node + ": " + e.err.Error() }
 func (e *nodeError) Unwrap() error { return e.err }
 
-// Whether the caller's context ended is decided from that context alone: clients that share a socket surface one caller's
-// deadline as another caller's error.
+// Only the caller's own context decides whether it has ended. Clients that share a socket report one caller's deadline
+// as the error of another caller.
 func TestABackendCannotSayThatTheCallersContextEnded(t *testing.T) {
 	tests := []struct {
 		name string
@@ -47,7 +47,8 @@ func TestABackendCannotSayThatTheCallersContextEnded(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 				defer cancel()
 				_, err := c.TryLock(ctx, "other")
-				for op, err := range map[string]error{"trylock": err, "extend": l.Extend(ctx), "unlock": l.Unlock(ctx)} {
+				for op, err := range map[string]error{"trylock": err, "extend": l.Extend(ctx),
+					"unlock": l.Unlock(ctx)} {
 					wantErr(t, err, tt.want)
 					if !strings.Contains(err.Error(), tt.err.Error()) {
 						t.Errorf("%s: %q does not say what the backend said: %q", op, err, tt.err)
@@ -66,7 +67,7 @@ func TestABackendCannotSayThatTheCallersContextEnded(t *testing.T) {
 	}
 }
 
-// lateContext is a context whose timer fires late: its deadline has passed, and it ends when a second one does.
+// lateContext is a context whose timer fires late. It ends after its deadline, when another context ends.
 type lateContext struct {
 	context.Context
 	deadline time.Time
@@ -74,7 +75,7 @@ type lateContext struct {
 
 func (c lateContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-// lateBy returns a context that ends late after its deadline, which is d from now.
+// lateBy returns a context whose deadline is d from now, and which ends by the given time later.
 func lateBy(t *testing.T, d, late time.Duration) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), d+late)
 	t.Cleanup(cancel)
@@ -93,8 +94,8 @@ func TestADeadlineThatHasPassedCountsBeforeItsTimerFires(t *testing.T) {
 	})
 }
 
-// A caller that goes by its own context, as every loop on ctx.Err does, would try again at once, and again.
-func TestNobodyIsToldOfAnEndThatTheContextDoesNotKnowOf(t *testing.T) {
+// A caller that loops until ctx.Err is not nil would otherwise try again at once, many times.
+func TestErrorsDoNotReportTheEndOfAContextTooEarly(t *testing.T) {
 	calls := map[string]func(ctx context.Context, c *locker.Client, l locker.Lease) error{
 		"lock": func(ctx context.Context, c *locker.Client, _ locker.Lease) error {
 			_, err := c.Lock(ctx, "k")
@@ -116,7 +117,8 @@ func TestNobodyIsToldOfAnEndThatTheContextDoesNotKnowOf(t *testing.T) {
 			t.Run(fmt.Sprint(op, " ", deadline), func(t *testing.T) {
 				bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 					l := mustLock(t, c, "k")
-					atDeadline := func(context.Context, func() error) error { // as a socket does that has the same deadline
+					// like a socket with the same deadline
+					atDeadline := func(context.Context, func() error) error {
 						time.Sleep(deadline)
 						return locker.ErrUnavailable
 					}
@@ -137,7 +139,7 @@ func TestNobodyIsToldOfAnEndThatTheContextDoesNotKnowOf(t *testing.T) {
 	}
 }
 
-// A context may claim a deadline that it does not keep to. It is believed in what it does.
+// A context may have a deadline that it does not observe. Only its Err method counts.
 func TestAContextThatOutlivesItsDeadlineHasNotEnded(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
 		ctx := lateContext{t.Context(), time.Now()}

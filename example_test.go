@@ -43,7 +43,7 @@ func Example() {
 	// do: <nil>
 }
 
-// What README.md shows is what was tested.
+// The program in README.md is the tested example.
 func TestReadmeShowsTheExample(t *testing.T) {
 	text := func(path string) string {
 		b, err := os.ReadFile(path)

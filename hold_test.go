@@ -125,7 +125,7 @@ func TestMinHoldKeepsTheLockAfterUnlock(t *testing.T) {
 	})
 }
 
-func TestMinHoldDoesNotKeepWhatWasNeverHandedOut(t *testing.T) {
+func TestMinHoldDoesNotKeepALockThatWasNotReturned(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {
 			defer time.Sleep(ttl)
@@ -159,7 +159,7 @@ func TestUntilDoesNotStayInTheFuture(t *testing.T) {
 	})
 }
 
-// A machine that is suspended stops the monotonic clock, and with it all timers; the wall clock goes on.
+// While a machine is suspended, the monotonic clock and all timers stop, but the wall clock goes on.
 func TestLeasesEndSoonAfterTheMachineHasSlept(t *testing.T) {
 	sleep := locker.SleepMachine(t)
 	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
@@ -168,7 +168,8 @@ func TestLeasesEndSoonAfterTheMachineHasSlept(t *testing.T) {
 		ctx := locker.WithTrace(t.Context(), &locker.Trace{Lost: func(*locker.LostError) { ends.Done() }})
 		for i := range n {
 			ends.Add(1)
-			if _, err := c.TryLock(ctx, strings.Repeat("k", i+1), locker.TTL(time.Minute), locker.NoRenewal()); err != nil {
+			if _, err := c.TryLock(ctx, strings.Repeat("k", i+1), locker.TTL(time.Minute),
+				locker.NoRenewal()); err != nil {
 				t.Fatal(err)
 			}
 		}

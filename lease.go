@@ -9,51 +9,53 @@ import (
 	"time"
 )
 
-// validity returns the end of what a holder may rely on when a TTL was set by a request that was sent at start or
-// later. One per cent covers clocks that run at different speeds (NTP slews by 0.05 % at most), 2 ms the granularity of
-// expiry: the numbers of the Redlock description.
+// validity returns until when a holder can rely on its lock, if the TTL was set by a request that was sent at start or
+// later. The allowance is that of the Redlock description: one per cent for clocks that run at different speeds (NTP
+// slews by at most 0.05 %), and 2 ms for the granularity of expiry.
 func validity(start time.Time, ttl time.Duration) time.Time {
 	return start.Add(ttl - ttl/100 - 2*time.Millisecond)
 }
 
-// margin is how long before the end of d done is closed, so that a timer that fires late still closes it in time.
-// Timers are late by milliseconds, on a busy machine by tens of them, however long they were set for: more would only
-// give away validity. Of a short d it is a small part.
+// margin returns how long before the end of d a lease closes its done channel. A timer that fires late then still
+// closes the channel in time. The delay of a timer does not depend on its duration: it is some milliseconds, or some
+// tens of milliseconds on a busy machine. A margin of more than 50 ms would only shorten the lease. For a short d, the
+// margin is a small part of d.
 func margin(d time.Duration) time.Duration {
 	return min(d/100, 50*time.Millisecond) + time.Millisecond
 }
 
-// lease is the Lease of a Client. It runs no goroutine while it is held: a timer ends it, and the Client's schedule
-// renews it.
+// lease is the Lease of a Client. It needs no goroutine while it is held: a timer ends it, and the schedule of the
+// Client renews it.
 type lease struct {
 	client  *Client
 	req     Request
-	trace   *Trace // of the context it was acquired with; nil: none
+	trace   *Trace // of the context that the lease was acquired with; may be nil
 	renews  bool
-	start   time.Time     // when the request was sent that acquired it
-	limit   time.Time     // set by MaxHold; zero: none
-	limitBy time.Time     // when it ends because of that
-	minHold time.Duration // keep it from others until start plus this
+	start   time.Time     // when the acquiring request was sent
+	limit   time.Time     // start plus MaxHold; zero without MaxHold
+	limitBy time.Time     // when the lease ends because of MaxHold: shortly before limit
+	minHold time.Duration // the lock stays taken until start plus minHold
 
-	// The place in the schedule, guarded by the Client's mu.
-	due time.Time
-	pos int
+	// The position in the schedule, guarded by the mu of the Client.
+	due time.Time // when the next renewal is due
+	pos int       // index in the heap; -1 if not in it
 
 	mu      sync.Mutex
 	until   time.Time
-	done    chan struct{} // closed when err is set; nil as long as nobody has asked for it
-	err     error         // why it ended; nil while held
-	ended   time.Time     // when
-	expiry  *time.Timer   // ends it shortly before until, or at its limit
+	done    chan struct{} // closed when err is set; nil until the first call of Done
+	err     error         // why the lease ended; nil while it is held
+	ended   time.Time     // when the lease ended
+	expiry  *time.Timer   // ends the lease shortly before until, or at limitBy
 	inDoubt bool          // the last renewal failed
-	// extending has what cancels the extensions that are under way; the end of the lease does.
+
+	// extending has the cancel functions of the extensions in progress. They are called when the lease ends.
 	extending []*context.CancelFunc
 
-	// See unlock.go.
-	releasing bool          // a release is under way
-	settled   chan struct{} // closed when it is over; nil unless another Unlock waits for that
-	sent      bool          // a release was sent whose outcome was not learnt
-	released  bool          // the store confirmed the end
+	// The state of the release; see unlock.go.
+	releasing bool          // a release is in progress
+	settled   chan struct{} // closed when that release has ended; nil unless another Unlock waits for it
+	sent      bool          // a release was sent and its outcome is unknown
+	released  bool          // the store has confirmed that the lock no longer belongs to the lease
 }
 
 func newLease(ctx context.Context, c *Client, req Request, start time.Time, o options) *lease {
@@ -74,8 +76,8 @@ func newLease(ctx context.Context, c *Client, req Request, start time.Time, o op
 	return l
 }
 
-// begin starts the lease, unless its time has been spent on the way or the Client was closed meanwhile. What fails here
-// was never held, so Trace.Lost is not called.
+// begin starts the lease. It fails if the validity was over before the grant arrived, or if the Client was closed. The
+// lease was never held then, so begin does not call Trace.Lost.
 func (l *lease) begin() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -86,7 +88,8 @@ func (l *lease) begin() error {
 		if reason == LostMaxHold {
 			return fmt.Errorf("%w: the lock was granted too late: MaxHold is over", ErrUnavailable)
 		}
-		return fmt.Errorf("%w: the lock was granted too late, with nothing left of its TTL of %v", ErrUnavailable, l.req.TTL)
+		return fmt.Errorf("%w: the lock was granted too late, with nothing left of its TTL of %v",
+			ErrUnavailable, l.req.TTL)
 	}
 	if !l.client.hold(l, rest) {
 		l.err = &LostError{LostClosed}
@@ -95,7 +98,7 @@ func (l *lease) begin() error {
 	return nil
 }
 
-// end is when the lease ends unless it is extended, and why it does then. Call with mu held.
+// end returns when the lease will end if it is not extended, and for which reason. Call with mu held.
 func (l *lease) end() (time.Time, LostReason) {
 	expiry := l.until.Add(-margin(l.req.TTL))
 	if !l.limit.IsZero() && !expiry.Before(l.limitBy) {
@@ -135,8 +138,8 @@ func (l *lease) Until() time.Time {
 
 func (l *lease) Err() error { return l.finish(nil) }
 
-// finish ends the lease for reason (nil: none), unless it has ended before, or its time is over: then that is why. It
-// returns why it ended, nil if it goes on.
+// finish ends the lease if its time is over, or for the given reason if that is not nil. It returns the reason for
+// which the lease has ended, now or before, or nil if the lease is still held.
 func (l *lease) finish(reason error) error {
 	l.mu.Lock()
 	was := l.err
@@ -151,7 +154,7 @@ func (l *lease) finish(reason error) error {
 	err := l.err
 	l.mu.Unlock()
 	if was == nil && l.trace != nil && l.trace.Lost != nil {
-		if lost, ok := err.(*LostError); ok { //nolint:errorlint // as it was set above
+		if lost, ok := err.(*LostError); ok { //nolint:errorlint // set above
 			l.trace.Lost(lost)
 		}
 	}
@@ -170,7 +173,8 @@ func (l *lease) finishLocked(reason error) {
 	l.client.forget(l)
 }
 
-// rearm ends the lease if its time is over, and sets its timer anew otherwise, for when the clocks have gone apart.
+// rearm ends the lease if its time is over, and otherwise sets its timer again. It is called when the wall clock has
+// gained on the monotonic clock.
 func (l *lease) rearm() {
 	if l.Err() != nil {
 		return
@@ -182,7 +186,7 @@ func (l *lease) rearm() {
 	}
 }
 
-// setExpiry sets the timer. Call with mu held, of a lease that has not ended.
+// setExpiry sets the timer to the end of the lease. Call with mu held, while the lease has not ended.
 func (l *lease) setExpiry() {
 	end, _ := l.end()
 	l.expiry.Reset(max(0, left(end)))
@@ -192,7 +196,7 @@ func (l *lease) Extend(ctx context.Context) error {
 	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := l.extend(bounded, &cancel); err != nil {
-		if ended := l.Err(); ended != nil { // which may be why it was not answered
+		if ended := l.Err(); ended != nil { // the end of the lease may have cancelled the extension
 			err = ended
 		}
 		return &Error{"extend", l.req.Key, withContext(ctx, err)}
@@ -200,7 +204,7 @@ func (l *lease) Extend(ctx context.Context) error {
 	return nil
 }
 
-// extend makes one attempt to prolong the lease. The end of the lease calls cancel, which ends ctx.
+// extend makes one attempt to extend the lease. cancel must end ctx. It is called when the lease ends.
 func (l *lease) extend(ctx context.Context, cancel *context.CancelFunc) error {
 	if err := l.Err(); err != nil {
 		return err
@@ -225,15 +229,15 @@ func (l *lease) extend(ctx context.Context, cancel *context.CancelFunc) error {
 	case err == nil:
 		return l.prolong(start)
 	case errors.Is(err, ErrNotHeld):
-		// No effect if Unlock was faster: then its deletion is what was seen.
+		// This has no effect if Unlock was called meanwhile. The lock is then missing because Unlock deleted it.
 		return l.finish(&LostError{reasonOf(err)})
 	default:
 		return err
 	}
 }
 
-// prolong moves the end of the lease after an extension that began at start. An extension that was confirmed after the
-// lease had ended does not revive it: done is closed, and callers have acted on that.
+// prolong moves the end of the lease after a successful extension that began at start. If the lease has ended
+// meanwhile, it stays ended, because callers have already seen that done was closed.
 func (l *lease) prolong(start time.Time) error {
 	if err := l.Err(); err != nil {
 		return err

@@ -34,7 +34,7 @@ func TestDoneClosesBeforeUntil(t *testing.T) {
 			until := l.Until()
 			<-l.Done()
 			early := time.Until(until)
-			// some, so that a late timer does no harm; of a long lease not a hundredth
+			// Done must close early enough for a timer that is late, but a long lease must not lose a hundredth.
 			if early < time.Millisecond || early > min(d/50+2*time.Millisecond, 100*time.Millisecond) {
 				t.Errorf("TTL %v: Done closed %v before Until", d, early)
 			}
@@ -203,15 +203,17 @@ func TestExtensionConfirmedTooLateDoesNotReviveTheLease(t *testing.T) {
 	})
 }
 
-// Whoever asks for an extension learns of the lease's end when it comes, whatever the backend is waiting for.
+// Extend returns when the lease ends, even if the backend has not returned.
 func TestExtendEndsWithTheLease(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limit time.Duration // of the caller's context
 		end   func(l locker.Lease) (at time.Duration)
 		want  error
 	}{
-		"expired":         {2 * ttl, func(locker.Lease) time.Duration { return ttl - ttl/100 - 2*time.Millisecond }, locker.ErrLost},
-		"without context": {0, func(locker.Lease) time.Duration { return ttl - ttl/100 - 2*time.Millisecond }, locker.ErrLost},
+		"expired": {2 * ttl, func(locker.Lease) time.Duration { return ttl - ttl/100 - 2*time.Millisecond },
+			locker.ErrLost},
+		"without context": {0, func(locker.Lease) time.Duration { return ttl - ttl/100 - 2*time.Millisecond },
+			locker.ErrLost},
 		"unlocked": {2 * ttl, func(l locker.Lease) time.Duration {
 			time.Sleep(ttl / 4)
 			_ = l.Unlock(context.Background())
@@ -247,7 +249,7 @@ func TestExtendEndsWithTheLease(t *testing.T) {
 	}
 }
 
-// The first renewal is due a third of the TTL after the request, however long the answer took.
+// The first renewal is due a third of the TTL after the request was sent, even if the answer came late.
 func TestSlowAcquisitionIsRenewedInTime(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {

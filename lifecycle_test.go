@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// lifeTrace notes what happens to a lease.
+// lifeTrace records the events of a lease.
 func lifeTrace(ctx context.Context, log func(string)) context.Context {
 	return locker.WithTrace(ctx, &locker.Trace{
 		Renewed: func(r locker.Renewal) {
@@ -42,14 +42,15 @@ func TestTraceOfALease(t *testing.T) {
 		}, []string{"renewed", "renewed", "renewed"}},
 		{"in doubt twice", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
 			s.on("extend", unavailable)
-			time.Sleep(ttl/3 + ttl/5 + 1) // the third was refused, and two of the tenths
+			time.Sleep(ttl/3 + ttl/5 + 1) // the renewal after a third has failed, and two more after a tenth each
 			s.on("extend", nil)
 			time.Sleep(ttl / 10)
 			s.on("extend", unavailable)
 			time.Sleep(ttl / 3)
 			_ = l.Unlock(t.Context())
 		}, []string{
-			"renewal: unknown", "in doubt", "renewal: unknown", "renewal: unknown", "renewed", "renewal: unknown", "in doubt",
+			"renewal: unknown", "in doubt", "renewal: unknown", "renewal: unknown", "renewed", "renewal: unknown",
+			"in doubt",
 		}},
 		{"extended by hand while in doubt", func(t *testing.T, s *store, _ *locker.Client, l locker.Lease) {
 			s.on("extend", unavailable)
@@ -118,7 +119,7 @@ func TestTraceOfALease(t *testing.T) {
 	}
 }
 
-// Hooks are called without mutexes: one that asks the lease all the same must not hang.
+// Hooks are called without a mutex held, so that a hook that calls the lease does not hang.
 func TestHooksMayLookAtTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		var l locker.Lease
@@ -156,7 +157,7 @@ func TestRenewalsCarryTheTrace(t *testing.T) {
 }
 
 func TestCloseWakesWaitersAtOnce(t *testing.T) {
-	for range 20 { // a poll could wake them by chance
+	for range 20 { // repeated, because a poll could wake a waiter by chance
 		bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
 			mustLock(t, c, "k")
 			time.AfterFunc(time.Second, func() { _ = c.Close() })
@@ -191,14 +192,15 @@ func TestSecondCloseWaitsForTheFirst(t *testing.T) {
 	})
 }
 
-// What is granted while the Client is being closed is given back before TryLock returns: after that the backend may be closed.
+// A lock that is granted while the Client is being closed is released before TryLock returns, because the backend may
+// be closed after that.
 func TestGrantedWhileClosing(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		ctx, cancel := context.WithCancel(t.Context())
 		s.on("acquire", func(_ context.Context, next func() error) error {
 			go func() { _ = c.Close() }()
 			time.Sleep(time.Millisecond)
-			cancel() // the caller's end is not that of the release
+			cancel() // the release must not depend on the caller's context
 			return next()
 		})
 		released := false

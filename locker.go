@@ -5,79 +5,96 @@ import (
 	"time"
 )
 
-// Locker hands out locks by name. All methods are safe for concurrent use.
+// Locker acquires locks by name. All methods are safe for concurrent use.
 //
-// The interface stays at two methods so that a test can fake it and middleware can wrap it; what else an
-// implementation can do (io.Closer, …) is found with [As].
+// The interface has only two methods, so that tests can fake it and middleware can wrap it. Use [As] to find what else
+// an implementation provides, such as io.Closer or [Inspector].
 type Locker interface {
-	// Lock acquires key, waiting for as long as ctx lasts while another owner holds it. A store that cannot be reached is
-	// reported at once. While Lock waits, a store that fails is borne for some seconds, see [Patience], because servers
-	// restart; then it is reported, too.
+	// Lock acquires key. While another owner holds the lock, Lock waits until ctx ends. ctx bounds only the waiting:
+	// the lease that Lock returns outlives ctx.
 	//
-	// ctx bounds the waiting only; the lease it returns outlives it. Errors are of type [*Error] and match, by
-	// errors.Is: ctx's error if ctx ended, together with what the last contact with the store came to ([ErrHeld], or
-	// [ErrUnavailable] if that failed, or has gone unanswered for a second);
-	// [ErrUnavailable] if the store cannot be reached or refuses; [ErrInvalid]; [ErrForeignKey]; [ErrClosed]. An attempt
-	// whose outcome is unknown is undone in the background.
+	// If the store fails before Lock has seen the lock held, Lock returns the error at once. While Lock waits, it
+	// tolerates a failing store for some time, because servers restart; see [Patience].
+	//
+	// Errors are of type [*Error] and match, with errors.Is, one of:
+	//
+	//   - ctx's error, if ctx ended. The error then also matches the result of the last contact with the store:
+	//     [ErrHeld] if the lock was held, or [ErrUnavailable] if the store failed or did not answer for a second.
+	//   - [ErrUnavailable], if the store cannot be reached, does not answer, or refuses.
+	//   - [ErrInvalid], if the key or an option cannot be used.
+	//   - [ErrForeignKey], if the key holds something that is not a lock.
+	//   - [ErrClosed], if the Locker is closed.
+	//
+	// If the outcome of an attempt is unknown, the attempt is undone in the background.
 	Lock(ctx context.Context, key string, opts ...Option) (Lease, error)
 
-	// TryLock makes one attempt. If another owner holds key, the error matches [ErrHeld], and [HeldError] says for how
-	// long at most, where the store knows. Otherwise it is like Lock.
+	// TryLock makes one attempt to acquire key. If another owner holds the lock, the error matches [ErrHeld]. It is
+	// then a [*HeldError] with the remaining time of the lock, if the store knows that time. Otherwise TryLock is like
+	// Lock.
 	TryLock(ctx context.Context, key string, opts ...Option) (Lease, error)
 }
 
-// Lease is one acquisition of a lock. It ends by Unlock, by loss or with its Client, and is never reused. All
-// methods are safe for concurrent use.
+// Lease is one acquisition of a lock. It ends when it is unlocked, when it is lost, or when its [Client] is closed. A
+// Lease is never used again for another acquisition. All methods are safe for concurrent use.
 //
-// Middleware that changes one method embeds the Lease it wraps, so that methods added later pass through.
+// Middleware that changes one method should embed the Lease that it wraps. Methods that are added later then pass
+// through.
 type Lease interface {
-	// Key returns the name that was locked, as it was given to Lock.
+	// Key returns the name of the lock, as it was passed to Lock.
 	Key() string
 
-	// Token returns the owner value: random, unique to this acquisition, and what the store compares before it extends
-	// or deletes. Whoever has it can release the lock: keep it out of logs and traces.
+	// Token returns the owner value: a random string that is unique to this acquisition. The store compares it before
+	// it extends or deletes the lock. A client that has the token can release the lock, so keep it out of logs and
+	// traces.
 	Token() string
 
-	// Fence returns the fencing token: greater than that of every earlier acquisition of the key on this store.
-	// Compare tokens, do not count with them: gaps are normal. 0 means that the store does not issue tokens.
+	// Fence returns the fencing token. It is greater than the tokens of all earlier acquisitions of the key on this
+	// store. Gaps between tokens are normal. 0 means that the store does not issue tokens.
 	Fence() uint64
 
-	// Until returns the end of the validity, on the monotonic clock: until then nobody else can have acquired the
-	// lock. It moves when the lease is extended. It is measured from before the request was sent and shortened by an
-	// allowance for clock drift. With [MaxHold] it does not go beyond that. Once the lease has ended it is not later than
-	// that moment.
+	// Until returns the end of the validity, as a time with a monotonic clock reading. Nobody else can acquire the lock
+	// before that time. The validity is measured from before the request was sent, and is shortened by an allowance for
+	// clock drift. Extending the lease moves Until, but never beyond the limit of [MaxHold]. After the lease has ended,
+	// Until is not later than the time at which it ended.
 	Until() time.Time
 
-	// Done returns a channel that is closed when the lease ends: when Unlock is called, or when the lease is lost, then
-	// no later than Until.
+	// Done returns a channel that is closed when the lease ends. If the lease is lost, the channel is closed no later
+	// than Until.
 	Done() <-chan struct{}
 
-	// Err returns nil while the lease is held. Afterwards it says why it ended: [ErrUnlocked], or a [*LostError] that
-	// matches [ErrLost]. It looks at the clocks, the monotonic one and the one that goes on while the machine is suspended,
-	// so it is right even if the process has just woken from a pause.
+	// Err returns nil while the lease is held. Afterwards it returns [ErrUnlocked], or a [*LostError], which matches
+	// [ErrLost]. Err reads the monotonic clock and the wall clock, which goes on while the machine is suspended. Its
+	// answer is therefore correct even if the process has just woken from a pause.
 	Err() error
 
-	// Extend prolongs the lease to a full TTL from now, never shortening it. Leases renew themselves by default; Extend
-	// is for [NoRenewal], and for making sure of the lock before a step that must not be done without it.
+	// Extend sets the end of the lease to a full TTL from now. It never shortens the lease. Leases renew themselves by
+	// default. Extend is for leases with [NoRenewal], and for confirming the lock before a critical step.
 	//
-	// Errors match: [ErrLost] if the lease is lost, [ErrUnlocked] after Unlock, [ErrUnavailable] if the store did not
-	// answer (the lease may or may not have been prolonged; Until is unchanged), ctx's error if ctx ended. Extend returns
-	// when the lease ends, if not before.
+	// Extend returns when the lease ends, if not before. Errors match:
+	//
+	//   - [ErrLost], if the lease is lost.
+	//   - [ErrUnlocked], if the lease was unlocked.
+	//   - [ErrUnavailable], if the store did not answer. The lock may have been extended, but Until is unchanged.
+	//   - ctx's error, if ctx ended.
 	Extend(ctx context.Context) error
 
-	// Unlock releases the lock. It works with a ctx that has already ended, as in a deferred call: the release is sent in
-	// any case, and its answer is awaited for a second at most, whatever ctx says; ctx only lends its values. If there is
-	// no answer by then, the release goes on in the background. A call that comes while another one is under way waits for
-	// it, within the same bound.
+	// Unlock releases the lock. It works even if ctx has already ended, as is common in deferred calls: Unlock uses
+	// only the values of ctx. It waits at most one second for the store's answer. If there is no answer by then, the
+	// release goes on in the background. If another call of Unlock is in progress, Unlock waits for it, also for at
+	// most one second.
 	//
-	// nil means that the store still had the lock as this lease's and, for all it knows, nobody else has had it since; now
-	// it is free ([MinHold]: will be). That is the store's word, whatever Err says: a lease that has just expired, or that
-	// reached its [MaxHold], may still be released in time. On Redlock it is no proof: where a node granted late, with a
-	// counter ahead of the token, and locks vanished from nodes before their time, somebody may have had it meanwhile.
+	// A nil error means that the store still had the lock for this lease and has released it, or will release it at the
+	// end of [MinHold]. As far as the store knows, nobody else had the lock in between. The result can be nil although
+	// Err reports a loss: a lease that has just expired, or that has reached its [MaxHold], may still be released in
+	// time. On Redlock a nil error does not prove exclusion. Another owner may have had the lock if nodes dropped it
+	// before its TTL ended, and if in addition a node granted late with a counter that was ahead of the fencing token.
 	//
-	// Errors match: [ErrNotHeld] if it was not held any more, so that exclusive access was not guaranteed to the end (also
-	// [ErrLost]); [ErrUnavailable] if the outcome is not known (call again if you must know), or if the store has nothing
-	// under the key although the time is not over: somebody deleted it, or a proxy has sent the release twice;
-	// [ErrUnlocked] if an earlier call released it, which is harmless.
+	// Errors match:
+	//
+	//   - [ErrNotHeld] and [ErrLost], if the lock was no longer held. Access was not exclusive until the end.
+	//   - [ErrUnavailable], if the outcome is unknown. Call Unlock again to find it out. The error also matches
+	//     ErrUnavailable if the store has nothing under the key before the TTL has ended: the key was deleted, or a
+	//     proxy sent the release twice.
+	//   - [ErrUnlocked], if an earlier call released the lock. This is harmless.
 	Unlock(ctx context.Context) error
 }

@@ -27,14 +27,14 @@ type store struct {
 	closed bool
 }
 
-// hook stands before a call of the backend, which next makes.
+// hook replaces a call of the backend. next makes that call.
 type hook func(ctx context.Context, next func() error) error
 
 func newStore() *store {
 	return &store{Backend: memory.NewBackend(), calls: map[string]int{}, hooks: map[string]hook{}}
 }
 
-// on puts h before every following call of op; nil takes it away.
+// on sets the hook of op. nil removes it.
 func (s *store) on(op string, h hook) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -86,13 +86,14 @@ func (s *store) steal(t *testing.T, l locker.Lease, ttl time.Duration) {
 		t.Fatal(err)
 	}
 	if ttl > 0 {
-		if _, err := s.Backend.Acquire(t.Context(), locker.Request{Key: l.Key(), Token: "thief", TTL: ttl}); err != nil {
+		if _, err := s.Backend.Acquire(t.Context(),
+			locker.Request{Key: l.Key(), Token: "thief", TTL: ttl}); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// hang waits for the context, as a store does that does not answer.
+// hang waits for the end of the context, like a store that does not answer.
 func hang(ctx context.Context, _ func() error) error {
 	<-ctx.Done()
 	return locker.ErrUnavailable
@@ -126,7 +127,8 @@ func mustLock(t *testing.T, l locker.Locker, key string, opts ...locker.Option) 
 func wantErr(t *testing.T, err error, want ...error) {
 	t.Helper()
 	all := []error{
-		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
+		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum,
+		locker.ErrUnavailable,
 		locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
 	}
 	for _, w := range want {

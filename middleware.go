@@ -5,12 +5,12 @@ import (
 	"slices"
 )
 
-// Middleware adds something to a Locker: tracing, retries, defaults. What it returns should have a method
-// Unwrap() Locker, so that [As] sees through it.
+// Middleware wraps a Locker to add behaviour such as tracing, retries or default options. The Locker that it returns
+// should have a method Unwrap() Locker that returns the wrapped one, so that [As] can find what that implements.
 type Middleware func(Locker) Locker
 
-// Wrap puts the middlewares around l. The first is the outermost: Wrap(l, a, b) is a(b(l)), and a call passes a, then
-// b, then l. With none it returns l.
+// Wrap wraps l in the given middleware. The first is the outermost: Wrap(l, a, b) is a(b(l)), and a call passes through
+// a, then b, then l. Without middleware, Wrap returns l.
 func Wrap(l Locker, outermostFirst ...Middleware) Locker {
 	for i := len(outermostFirst) - 1; i >= 0; i-- {
 		l = outermostFirst[i](l)
@@ -18,8 +18,8 @@ func Wrap(l Locker, outermostFirst ...Middleware) Locker {
 	return l
 }
 
-// As finds the first Locker in the chain, from the outside in, that implements T, following Unwrap() Locker. It is
-// how a capability is reached whatever middleware stands before it:
+// As returns the first Locker that implements T in the chain of l. The chain consists of l followed by the Lockers
+// obtained by repeatedly calling its method Unwrap() Locker. Use As to find an optional interface behind middleware:
 //
 //	if c, ok := locker.As[io.Closer](l); ok {
 //		defer c.Close()
@@ -39,9 +39,10 @@ func As[T any](l Locker) (T, bool) {
 	return zero, false
 }
 
-// Defaults is a middleware that applies opts to every call, before the call's own options, which therefore win.
+// Defaults returns a middleware that applies opts to every call. The options of the call are applied after opts and
+// override them.
 func Defaults(opts ...Option) Middleware {
-	opts = slices.Clip(slices.Clone(opts)) // the caller may go on using its own, and whoever appends to ours copies it
+	opts = slices.Clip(slices.Clone(opts)) // independent of the caller's slice, and copied if anybody appends to it
 	return func(next Locker) Locker { return &defaults{next, opts} }
 }
 

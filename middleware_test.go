@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// noting is a middleware that writes down who was called.
+// noting is a middleware that records its name when it is called.
 func noting(name string, log *[]string) locker.Middleware {
 	return func(next locker.Locker) locker.Locker { return &note{next, name, log} }
 }
@@ -100,7 +100,7 @@ func TestDefaultsKeepTheirOptionsToThemselves(t *testing.T) {
 	})
 }
 
-// appender is a middleware that adds an option to those it is given, without a copy.
+// appender is a middleware that appends an option to the options of the call, without copying them.
 type appender struct{ locker.Locker }
 
 func (a *appender) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {

@@ -8,18 +8,23 @@ import (
 const (
 	// DefaultTTL is the lease time without a [TTL] option.
 	DefaultTTL = 10 * time.Second
-	// MinTTL is the shortest lease time: below it the allowance for drift (2 ms) and one round trip leave nothing.
+
+	// MinTTL is the shortest lease time. With a shorter one, the allowance for clock drift and one round trip would use
+	// up the lease.
 	MinTTL = 10 * time.Millisecond
-	// MaxTTL is the longest lease time. A longer one is a mistake: a crashed holder would block the lock for as long,
-	// and a living one renews. Fencing counters live as long.
+
+	// MaxTTL is the longest lease time. A crashed holder blocks the lock for the lease time, and a holder that runs
+	// renews its lease, so a longer one is a mistake. Fencing counters live as long.
 	MaxTTL = 24 * time.Hour
-	// DefaultPatience is how long a waiting Lock bears a store that fails without a [Patience] option.
+
+	// DefaultPatience is how long a waiting Lock tolerates a failing store without a [Patience] option.
 	DefaultPatience = 6 * time.Second
-	// MaxKey is the longest key, in bytes.
+
+	// MaxKey is the length of the longest key, in bytes.
 	MaxKey = 64 << 10
 )
 
-// Option changes one call of Lock or TryLock; see [Defaults] for all calls.
+// Option changes one call of Lock or TryLock. Use [Defaults] to set options for all calls.
 type Option func(*options)
 
 type options struct {
@@ -32,46 +37,48 @@ type options struct {
 
 var defaultOptions = options{ttl: DefaultTTL, patience: DefaultPatience}
 
-// TTL sets the lease time: how long the lock stays taken after its holder has died. From [MinTTL] to [MaxTTL],
-// [DefaultTTL] if not given; anything else makes the call fail before it sends anything.
+// TTL sets the lease time, which is how long the lock stays taken after its holder has died. It must be between
+// [MinTTL] and [MaxTTL]. The default is [DefaultTTL]. With any other value the call fails before it sends anything.
 func TTL(d time.Duration) Option {
 	return func(o *options) { o.ttl = d }
 }
 
-// NoRenewal leaves the lease to end after its TTL unless Extend is called. Without it a lease is renewed every third
-// of its TTL for as long as it is held.
+// NoRenewal switches automatic renewal off: the lease ends after its TTL, unless Extend is called. Without NoRenewal, a
+// lease is renewed every third of its TTL for as long as it is held.
 func NoRenewal() Option {
 	return func(o *options) { o.noRenewal = true }
 }
 
-// MaxHold caps how long the lock is held: d after it was acquired, counted from when the request was sent, the lease ends
-// as lost, with the reason [LostMaxHold]. Done closes by then (a few milliseconds before, as it does before Until, which
-// never lies later), and renewals end. It is a bound for work that hangs; 0, the default, means none. Less than [MinTTL]
-// makes the call fail before it sends anything.
+// MaxHold limits how long the lease is held. When d has passed since the acquiring request was sent, the lease ends as
+// lost, with the reason [LostMaxHold], and is no longer renewed. Done is closed a few milliseconds before that time,
+// and Until is never later than it. MaxHold is a limit for work that hangs. d is 0, the default, for no limit, or at
+// least [MinTTL]. With any other value the call fails before it sends anything.
 //
-// The lock itself is not released then, because the code it protects may still be at work: that has the rest of the TTL
-// to stop. Unlock still releases it, and its nil means what it does otherwise.
+// MaxHold does not release the lock, because the code that it protects may still be running. That code has the rest of
+// the TTL to stop. Unlock still releases the lock, and its result means the same as without MaxHold.
 func MaxHold(d time.Duration) Option {
 	return func(o *options) { o.maxHold = d }
 }
 
-// MinHold keeps the lock taken for at least d after it was acquired, counted from when the request was sent: Unlock
-// before that ends the lease at once and leaves the lock taken, by nobody, for the rest of the time. The store sees to it,
-// so the process may exit after Unlock. From 0, the default, to [MaxTTL]; anything else makes the call fail before it sends
-// anything.
+// MinHold keeps the lock taken for at least d, counted from when the acquiring request was sent. An earlier Unlock ends
+// the lease at once, but the lock stays taken, without an owner, for the rest of the time. The store enforces this, so
+// the process may exit after Unlock. d is between 0, the default, and [MaxTTL]. With any other value the call fails
+// before it sends anything.
 //
-// It is for jobs that start on several machines at the same time of day and are done sooner than their clocks differ:
-// without it the machine whose clock is behind finds the lock free again, and does the job once more. It changes nothing
-// for a lease that is lost: that lock ends with its TTL.
+// MinHold is for jobs that start at the same time of day on several machines and may take less time than the clocks of
+// these machines differ. Without it, a machine whose clock is behind finds the lock free again and runs the job a
+// second time. MinHold does not apply to a lease that is lost: its lock ends with its TTL.
 func MinHold(d time.Duration) Option {
 	return func(o *options) { o.minHold = d }
 }
 
-// Patience sets how long Lock, once it waits for a lock that it has seen held, bears a store that cannot be reached, does
-// not answer or refuses: d after the first contact that failed it reports that, unless the store has answered in between.
-// From 0, which means that the first failure is reported; [DefaultPatience] if not given; less than 0 makes the call fail
-// before it sends anything. It changes nothing for TryLock, nor for a Lock that finds the store down from the start:
-// both report that at once.
+// Patience sets how long Lock tolerates a failing store while it waits for a lock that it has seen held. A store fails
+// if it cannot be reached, does not answer, or refuses. Lock returns the error d after the first failed contact, unless
+// the store has answered in between. With 0, it returns the first failure. The default is [DefaultPatience]. With a
+// negative value the call fails before it sends anything.
+//
+// Patience has no effect on TryLock, nor on a Lock that finds the store failing from the start: both return the error
+// at once.
 func Patience(d time.Duration) Option {
 	return func(o *options) { o.patience = d }
 }
@@ -80,7 +87,7 @@ func newOptions(opts []Option) options {
 	if len(opts) == 0 {
 		return defaultOptions
 	}
-	o := new(options) // an Option might keep it, so it is on the heap
+	o := new(options) // allocated only here: an Option may keep the pointer
 	*o = defaultOptions
 	for _, opt := range opts {
 		opt(o)

@@ -6,21 +6,23 @@ import (
 	"time"
 )
 
-// When a lease is renewed, as parts of its TTL:
+// The times of renewals, as parts of the TTL:
 //
-//   - first a third after the request was sent that acquired it, then a third after each renewal that succeeded was sent;
-//   - after one that failed without saying that the lock is lost, every tenth, until the lease ends;
-//   - each is given up after a sixth, so that one that hangs leaves time for three more.
+//   - A renewal is sent a third of the TTL after the acquiring request or the last successful renewal was sent.
+//   - If a renewal fails and the lock is not known to be lost, the next one is sent after a tenth, until the lease
+//     ends.
+//   - A renewal is given up after a sixth. If one hangs, there is time for three more.
 const (
 	renewPart = 3
 	retryPart = 10
 	boundPart = 6
-	// maxRenewal bounds a renewal of a long TTL: a slot must not be taken for hours by a connection that hangs.
+	// maxRenewal is the longest time a renewal may take, whatever the TTL. A connection that hangs must not occupy one
+	// of maxInFlight slots for hours.
 	maxRenewal = 10 * time.Second
 )
 
-// tend is what the Client's timer calls: it starts the renewals that are due, and looks after all leases if the machine
-// has slept.
+// tend is called by the timer of the schedule. It starts the renewals that are due. If the machine was suspended, it
+// also checks the end of every lease.
 func (c *Client) tend() {
 	c.mu.Lock()
 	late := c.schedule.slept(time.Now())
@@ -35,7 +37,7 @@ func (c *Client) tend() {
 	c.renew(batch)
 }
 
-// due takes what is to be renewed now and sets the timer for what comes then. Call with mu held.
+// due takes the leases to renew now from the schedule, and sets the timer for the next ones. Call with mu held.
 func (c *Client) due() []*lease {
 	if c.closed {
 		return nil
@@ -47,7 +49,7 @@ func (c *Client) due() []*lease {
 	return batch
 }
 
-// renew starts a renewal of each of batch, all at the same moment, so that the backend can send them together.
+// renew starts the renewals of a batch at the same moment, so that the backend can send them together.
 func (c *Client) renew(batch []*lease) {
 	for _, l := range batch {
 		go func() {
@@ -56,7 +58,7 @@ func (c *Client) renew(batch []*lease) {
 			c.mu.Lock()
 			c.schedule.inFlight--
 			c.schedule.move(l, next)
-			batch := c.due() // what waited for the slot
+			batch := c.due() // the leases that waited for this slot
 			c.mu.Unlock()
 			c.renew(batch)
 		}()
@@ -86,7 +88,7 @@ func (l *lease) renew() (next time.Time) {
 	doubt := err != nil && ended == nil && !l.inDoubt
 	l.inDoubt = err != nil
 	l.mu.Unlock()
-	// What Unlock or Close interrupted is no failure.
+	// A renewal that was interrupted by Unlock or Close has not failed.
 	if t := l.trace; t != nil && !errors.Is(ended, ErrUnlocked) && !errors.Is(ended, ErrClosed) {
 		if t.Renewed != nil {
 			t.Renewed(Renewal{Duration: now.Sub(start), Err: err})

@@ -14,7 +14,7 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// extensions notes what is extended, and when.
+// extensions is a backend that records the keys and the times of extensions.
 type extensions struct {
 	locker.Backend
 
@@ -63,14 +63,14 @@ func (e *extensions) on(h func(ctx context.Context, req locker.Request, next fun
 	e.hook = h
 }
 
-// at tells when extensions were sent.
+// at returns when extensions were sent.
 func (e *extensions) at() []time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.sent)
 }
 
-// together tells how many were sent at each instant.
+// together returns how many extensions were sent at each instant.
 func (e *extensions) together() map[time.Duration]int {
 	n := map[time.Duration]int{}
 	for _, at := range e.at() {
@@ -79,7 +79,7 @@ func (e *extensions) together() map[time.Duration]int {
 	return n
 }
 
-// watching is bubble with a Client whose extensions are noted.
+// watching is bubble with a Client whose extensions are recorded.
 func watching(t *testing.T, f func(t *testing.T, e *extensions, c *locker.Client)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
@@ -95,10 +95,10 @@ func watching(t *testing.T, f func(t *testing.T, e *extensions, c *locker.Client
 func TestWhenRenewalsAreSent(t *testing.T) {
 	const s = time.Second
 	watching(t, func(t *testing.T, e *extensions, c *locker.Client) {
-		// first a third of the TTL after the request, not after the answer
+		// The first renewal is due a third of the TTL after the request, not after the answer.
 		l := mustLock(t, locker.NewClient(late{e, 2 * s}), "k", locker.TTL(30*s))
 		e.on(func(_ context.Context, _ locker.Request, next func() error) error {
-			time.Sleep(s) // a third is counted from when the request was sent, too
+			time.Sleep(s) // the third is also counted from when this request was sent
 			switch len(e.at()) {
 			case 3, 4:
 				return locker.ErrUnavailable
@@ -126,7 +126,7 @@ func (l late) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 	return g, err
 }
 
-// A renewal that hangs must not cost the lease when the next ones would be answered.
+// A renewal that hangs must not end the lease if the next renewals are answered.
 func TestRenewalThatHangsLeavesTimeForMore(t *testing.T) {
 	watching(t, func(t *testing.T, e *extensions, c *locker.Client) {
 		l := mustLock(t, c, "k", locker.TTL(ttl))
@@ -149,7 +149,7 @@ func TestRenewalThatHangsLeavesTimeForMore(t *testing.T) {
 	})
 }
 
-// A connection that hangs must not take a slot for hours, however long the TTL.
+// A connection that hangs must not occupy a slot for hours, even if the TTL is long.
 func TestRenewalOfALongTTLIsBounded(t *testing.T) {
 	watching(t, func(t *testing.T, e *extensions, c *locker.Client) {
 		l := mustLock(t, c, "k", locker.TTL(locker.MaxTTL))
@@ -169,7 +169,7 @@ func TestRenewalOfALongTTLIsBounded(t *testing.T) {
 	})
 }
 
-// There is one renewal of a lease at a time even if the backend breaks its rule and does not return when the context ends.
+// There is one renewal of a lease at a time, even if the backend does not return when the context ends.
 func TestOneRenewalOfALeaseAtATime(t *testing.T) {
 	watching(t, func(t *testing.T, e *extensions, c *locker.Client) {
 		for i := range 10 {
@@ -201,7 +201,7 @@ func TestRenewalsOfAboutTheSameTimeTravelTogether(t *testing.T) {
 			time.Sleep(ttl / 30 / n)
 		}
 		e.on(func(_ context.Context, req locker.Request, next func() error) error {
-			time.Sleep(time.Duration(len(req.Key)) * time.Millisecond) // answers come apart
+			time.Sleep(time.Duration(len(req.Key)) * time.Millisecond) // the answers arrive at different times
 			return next()
 		})
 		time.Sleep(10 * ttl)
@@ -217,7 +217,7 @@ func TestRenewalsOfAboutTheSameTimeTravelTogether(t *testing.T) {
 	})
 }
 
-// Those that are far apart are not dragged along: each would be renewed more often than need be.
+// Leases whose renewals are far apart are not renewed together, because that would cause more renewals than necessary.
 func TestRenewalsFarApartStayApart(t *testing.T) {
 	watching(t, func(t *testing.T, e *extensions, c *locker.Client) {
 		for i := range 5 {

@@ -8,34 +8,38 @@ import (
 )
 
 const (
-	// maxInFlight bounds the renewals that one Client has in flight, and with them the goroutines that a store that hangs
-	// can cost. It fills the round trips of a busy node several times over, so 10,000 leases lose nothing by it.
+	// maxInFlight is how many renewals a Client has in flight at most. It limits the number of goroutines while a store
+	// hangs. It is large enough to keep a busy node occupied.
 	maxInFlight = 1024
-	// slackPart is the part of its TTL by which a renewal may come early, to travel with others.
+
+	// slackPart is the part of the TTL by which a renewal may be sent early, together with others.
 	slackPart = 30
+
 	// The clocks are compared every tenth of the shortest TTL, within these bounds.
 	minTick, maxTick = 100 * time.Millisecond, time.Second
-	// minStep is what the wall clock must have gained on the monotonic one to be looked after: more than NTP's slewing
-	// (0.05 %) does between two ticks, less than leases end early.
+
+	// minStep is the smallest gain of the wall clock on the monotonic clock that counts as a suspension of the machine.
+	// It is more than NTP's slewing (0.05 %) adds between two ticks, and less than the margin by which leases end
+	// early.
 	minStep = 5 * time.Millisecond
 )
 
-// schedule knows what a Client holds and when it is to be renewed. One timer serves all leases, and only while there are
-// any; there is no goroutine but for the renewals in flight. Guarded by the Client's mu.
+// schedule has the leases that a Client holds, and knows when to renew them. One timer serves all leases, and runs only
+// while there are any. Only renewals in flight have goroutines. The schedule is guarded by the mu of the Client.
 type schedule struct {
 	leases   byDue // all that are held
-	inFlight int   // renewals
+	inFlight int   // number of renewals in flight
 	timer    *time.Timer
-	wake     time.Time     // when the timer fires; zero: it will not
-	tick     time.Duration // the timer fires at least that often, to compare the clocks
+	wake     time.Time     // when the timer fires; zero if it is not set
+	tick     time.Duration // the timer fires at least this often, to compare the clocks
 	origin   time.Time
-	ahead    time.Duration // what the wall clock had gained on the monotonic one since origin, when they were last compared
+	ahead    time.Duration // gain of the wall clock on the monotonic clock since origin, at the last comparison
 }
 
-// never is when a lease is due that is not renewed, or is being renewed.
+// never is the due time of a lease that is not to be renewed, or is being renewed.
 var never = time.Unix(1<<33, 0)
 
-// add puts l into the schedule, to be renewed at due.
+// add adds l to the schedule, to be renewed at due.
 func (s *schedule) add(l *lease, due time.Time) {
 	if len(s.leases) == 0 {
 		s.tick = maxTick
@@ -46,7 +50,8 @@ func (s *schedule) add(l *lease, due time.Time) {
 	s.arm(earlier(due, l.start.Add(s.tick)))
 }
 
-// remove takes l out. The timer stays: stopping it would cost every short critical section more than one wake-up does.
+// remove removes l from the schedule. It does not stop the timer. Stopping and starting it for each short critical
+// section would cost more than one unnecessary wake-up.
 func (s *schedule) remove(l *lease) {
 	if l.pos >= 0 {
 		heap.Remove(&s.leases, l.pos)
@@ -61,8 +66,9 @@ func (s *schedule) move(l *lease, due time.Time) {
 	}
 }
 
-// take returns what is to be renewed now, first what is due first: if anything is due, also what is due soon. So leases
-// that were acquired at about the same time are renewed in one round trip, and stay together from then on.
+// take returns the leases to renew now, in the order in which they are due. If a lease is due, take also returns those
+// that are due soon. Leases that were acquired at about the same time are thus renewed in one round trip, and stay
+// together from then on.
 func (s *schedule) take(now time.Time) []*lease {
 	if len(s.leases) == 0 || s.leases[0].due.After(now) {
 		return nil
@@ -73,26 +79,26 @@ func (s *schedule) take(now time.Time) []*lease {
 		if l.due.Add(-l.req.TTL / slackPart).After(now) {
 			break
 		}
-		s.move(l, never) // one at a time per lease
+		s.move(l, never) // one renewal of a lease at a time
 		s.inFlight++
 		batch = append(batch, l)
 	}
 	return batch
 }
 
-// rearm sets the timer to what comes next.
+// rearm sets the timer to the next renewal or tick.
 func (s *schedule) rearm(now time.Time) {
 	if len(s.leases) == 0 {
 		return
 	}
 	at := now.Add(s.tick)
-	if s.inFlight < maxInFlight { // otherwise the renewal that ends next looks for what is due
+	if s.inFlight < maxInFlight { // otherwise the next renewal to end calls due
 		at = earlier(at, s.leases[0].due)
 	}
 	s.arm(at)
 }
 
-// arm makes the timer fire at the given time, or before.
+// arm makes the timer fire no later than at.
 func (s *schedule) arm(at time.Time) {
 	if s.wake.IsZero() || at.Before(s.wake) {
 		s.wake = at
@@ -100,8 +106,9 @@ func (s *schedule) arm(at time.Time) {
 	}
 }
 
-// slept compares the clocks. If the wall clock went on without the monotonic one, as it does while a machine is suspended,
-// timers are late: renewals are brought forward by as much, and the leases returned whose ends have to be, too.
+// slept compares the wall clock with the monotonic clock. While a machine is suspended, only the wall clock goes on,
+// and timers fire late by the length of the suspension. slept then brings all renewals forward by that length. It
+// returns the leases whose timers must be set again.
 func (s *schedule) slept(now time.Time) []*lease {
 	ahead := wall(now).Sub(s.origin.Round(0)) - now.Sub(s.origin)
 	step := ahead - s.ahead
@@ -109,10 +116,10 @@ func (s *schedule) slept(now time.Time) []*lease {
 		return nil
 	}
 	s.ahead = ahead
-	if step < 0 { // stepped back: the monotonic clock holds
+	if step < 0 { // the wall clock was set back; the monotonic clock is right
 		return nil
 	}
-	for _, l := range s.leases { // all by the same, so their order stays
+	for _, l := range s.leases { // all are moved by the same time, so the heap stays in order
 		if l.due != never {
 			l.due = l.due.Add(-step)
 		}
@@ -127,21 +134,21 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// wall is what the wall clock shows at now.
+// wall returns the wall clock time at now.
 func wall(now time.Time) time.Time { return now.Round(0).Add(time.Duration(slept.Load())) }
 
-// slept is for how long a test has let the machine sleep.
+// slept is how long the machine was suspended, as simulated by a test.
 var slept atomic.Int64
 
-// left returns how long it is until end, by the clock that comes to it first: the monotonic one, which stands still while
-// the machine is suspended (CLOCK_MONOTONIC on Linux, mach_absolute_time on macOS), or the wall clock. So a wall clock
-// that is stepped forward costs a lock, one that is stepped back is outvoted.
+// left returns how long it is until end, by the monotonic clock or by the wall clock, whichever is shorter. The
+// monotonic clock (CLOCK_MONOTONIC on Linux, mach_absolute_time on macOS) stops while the machine is suspended. If the
+// wall clock is set forward, leases may end too early. If it is set back, the monotonic clock decides.
 func left(end time.Time) time.Duration {
 	now := time.Now()
 	return min(end.Sub(now), end.Round(0).Sub(wall(now)))
 }
 
-// byDue is a heap of leases, each of which knows its place.
+// byDue is a heap of leases, ordered by due. Each lease has its index in pos.
 type byDue []*lease
 
 func (h byDue) Len() int           { return len(h) }

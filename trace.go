@@ -5,54 +5,66 @@ import (
 	"time"
 )
 
-// Trace is a set of hooks that let one see inside Lock, TryLock and the life of the lease that comes of them, as
-// net/http/httptrace does for requests. It is how tracing and metrics work, without this package importing any. Put it into
-// the context of the call with [WithTrace].
+// Trace is a set of hooks that run during Lock and TryLock and during the life of the resulting lease, as those of
+// net/http/httptrace run during a request. Tracing and metrics are built on it. Put a Trace into the context of the
+// call with [WithTrace].
 //
-// Any hook may be nil. Hooks are called synchronously, on whatever goroutine the event happens, some after the call
-// has returned, and some concurrently: they must be quick, safe for concurrent use, and must not call the Lease. Nor must
-// they wait for Close of the Client, which waits for the calls and renewals that a hook is called from, and so for the hook
-// itself: it would not return. A hook that wants to close the Client starts a goroutine for that.
+// Any hook may be nil. A hook runs on the goroutine on which the event happens. Hooks may be called concurrently, and
+// after the call has returned. They must be quick and safe for concurrent use.
+//
+// A hook must not call methods of the Lease. It must not wait for Close of the Client either: Close waits for the calls
+// and renewals that run the hook, so neither would return. A hook that needs to close the Client must start a goroutine
+// for that.
 type Trace struct {
-	// Attempted: an attempt to acquire has ended. An acquisition that waits in a store's queue is one attempt.
+	// Attempted is called when an attempt to acquire has ended. An acquisition that waits in a store's queue is one
+	// attempt.
 	Attempted func(Attempt)
-	// Waiting: another owner holds the lock, and the call begins to wait for it. It comes once per call at most.
+
+	// Waiting is called when another owner holds the lock and the call begins to wait. It is called at most once per
+	// call.
 	Waiting func(Waiting)
-	// Woken: a call that waits stopped sleeping, to look at the lock again.
+
+	// Woken is called when a waiting call stops sleeping and checks the lock again.
 	Woken func(Wake)
-	// Voted: a node has answered, or the operation was decided without it, of a backend that asks several.
+
+	// Voted is called, by backends with several nodes, when a node has answered or when the operation was decided
+	// before it has.
 	Voted func(Vote)
-	// Renewed: a renewal has ended, well or not.
+
+	// Renewed is called when a renewal has ended, whether it succeeded or not.
 	Renewed func(Renewal)
-	// InDoubt: a renewal has failed for the first time since the last success. The lease is still valid.
+
+	// InDoubt is called when a renewal has failed for the first time since the last success. The lease is still valid.
 	InDoubt func(err error)
-	// Lost: the lease ended without Unlock.
+
+	// Lost is called when the lease has ended without Unlock.
 	Lost func(*LostError)
 }
 
 // Attempt is one attempt to acquire.
 type Attempt struct {
 	Duration time.Duration
-	Err      error // nil: acquired
+	Err      error // nil if the lock was acquired
 }
 
-// Waiting is what was known of the lock when a call began to wait.
+// Waiting is what was known about the lock when a call began to wait.
 type Waiting struct {
-	// Remaining is the time after which the lock is free if its holder does not renew it. 0: not known.
+	// Remaining is the time after which the lock is free if its holder does not renew it. 0 means that it is not known.
 	Remaining time.Duration
 }
 
-// WakeReason says what ended a sleep. The values are short and few: they are fit for a metric's attribute.
+// WakeReason says what ended a sleep. There are few values and they are short, so they can be used as an attribute of a
+// metric.
 type WakeReason string
 
 const (
-	// WakeHandover means that the lock was handed over to this waiter.
+	// WakeHandover means that the store handed the lock to this waiter.
 	WakeHandover WakeReason = "handover"
-	// WakeTurn means that a waiter of this Client that came before has left, so this one is the first.
+	// WakeTurn means that no caller of the same Client is ahead of this one any more.
 	WakeTurn WakeReason = "turn"
-	// WakeHint means that the store said that the lock may be free.
+	// WakeHint means that the store reported that the lock may be free.
 	WakeHint WakeReason = "hint"
-	// WakePoll means that it was time to look again, because messages can be lost.
+	// WakePoll means that the interval between two polls was over.
 	WakePoll WakeReason = "poll"
 )
 
@@ -62,29 +74,35 @@ type Wake struct {
 	Slept  time.Duration
 }
 
-// Vote is what one node of several answered.
+// Vote is the answer of one node of a backend with several nodes.
 type Vote struct {
 	Node     string
 	Op       string // "acquire", "extend" or "release"
 	Duration time.Duration
-	// Err is nil if the node agreed, matches ErrHeld, ErrNotHeld or ErrUnavailable otherwise.
+
+	// Err is nil if the node agreed. Otherwise it matches ErrHeld, ErrNotHeld or ErrUnavailable.
 	Err error
-	// Pending: others have decided the operation before this node answered, which says nothing against the node. If it had
-	// been asked by then, another Vote follows, with Late set, when it has answered or its connection has failed.
+
+	// Pending means that the other nodes decided the operation before this node answered. It does not mean that the
+	// node has a problem. If the node had been asked by then, another Vote with Late set follows when the node has
+	// answered or its connection has failed.
 	Pending bool
-	// Late: the operation had been decided before, and has ended; this vote did not count.
+
+	// Late means that the operation had already ended, so that this vote did not count.
 	Late bool
 }
 
 // Renewal is one attempt to renew a lease.
 type Renewal struct {
 	Duration time.Duration
-	Err      error // nil: renewed; ErrLost: lost; anything else: not known, and tried again
+	// Err is nil if the lease was renewed. It matches ErrLost if the lease is lost. After any other error the outcome
+	// is unknown, and the renewal is tried again.
+	Err error
 }
 
 type traceKey struct{}
 
-// WithTrace returns a context that carries t, in addition to a Trace that ctx carries already: the hooks of t are called
+// WithTrace returns a context that carries t. If ctx already carries a Trace, the hooks of both are called, those of t
 // first.
 func WithTrace(ctx context.Context, t *Trace) context.Context {
 	if old := TraceFrom(ctx); old != nil {
@@ -101,7 +119,7 @@ func WithTrace(ctx context.Context, t *Trace) context.Context {
 	return context.WithValue(ctx, traceKey{}, t)
 }
 
-// TraceFrom returns the Trace that ctx carries, or nil. It is for backends and middleware.
+// TraceFrom returns the Trace that ctx carries, or nil if there is none. It is for backends and middleware.
 func TraceFrom(ctx context.Context) *Trace {
 	t, _ := ctx.Value(traceKey{}).(*Trace)
 	return t

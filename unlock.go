@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// releaseBound is how long Unlock waits for the store's answer, whatever its caller's context says: longer than a round
-// trip between continents takes, and short enough for a shutdown in which the store hangs.
+// releaseBound is how long Unlock waits for the store's answer, whatever the caller's context says. It is longer than a
+// round trip between continents, and short enough for a shutdown while the store hangs.
 const releaseBound = time.Second
 
 func (l *lease) Unlock(ctx context.Context) error {
@@ -18,8 +18,8 @@ func (l *lease) Unlock(ctx context.Context) error {
 	return nil
 }
 
-// unlock ends the lease and releases the lock. It waits for the answer on a context of its own, which has the values of ctx
-// and ends after releaseBound: ctx has often ended by now, and a release on it would not be sent.
+// unlock ends the lease and releases the lock. It uses a new context that has the values of ctx and ends after
+// releaseBound. ctx itself has often ended already, and a release with an ended context would not be sent.
 func (l *lease) unlock(ctx context.Context) error {
 	_ = l.finish(ErrUnlocked)
 	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
@@ -44,14 +44,14 @@ func (l *lease) unlock(ctx context.Context) error {
 	case err == nil:
 		return nil
 	case notHeld && unanswered:
-		// An earlier release went unanswered: that one may have ended the lock, in time or too late.
-		return fmt.Errorf("%w: the lock has ended, but an earlier release went unanswered, so it is not known since when",
-			ErrUnavailable)
+		// The earlier release may have released the lock in time, or the lock may have been lost before.
+		return fmt.Errorf("%w: the lock is no longer held, but an earlier release was not answered, so it is not "+
+			"known when it ended", ErrUnavailable)
 	case notHeld:
 		lost := l.lost(err)
 		if lost == nil {
-			return fmt.Errorf("%w: the store has no such lock before its time is over: it was deleted, or the answer to "+
-				"this release was lost and it was sent again", ErrUnavailable)
+			return fmt.Errorf("%w: the store has no such lock although its TTL is not over: the key was deleted, or "+
+				"this release was sent twice and the first answer was lost", ErrUnavailable)
 		}
 		return fmt.Errorf("%w: %w", err, lost)
 	default:
@@ -59,8 +59,8 @@ func (l *lease) unlock(ctx context.Context) error {
 	}
 }
 
-// turn waits until no other call releases the lock, so that there is one release at a time. It returns ErrUnlocked if one
-// has succeeded.
+// turn waits until no other call is releasing the lock. If it returns nil, the caller must call settle. It returns
+// ErrUnlocked if an earlier release has succeeded.
 func (l *lease) turn(ctx context.Context) error {
 	for waited := false; ; waited = true {
 		l.mu.Lock()
@@ -70,7 +70,7 @@ func (l *lease) turn(ctx context.Context) error {
 			return ErrUnlocked
 		case waited && ctx.Err() != nil:
 			l.mu.Unlock()
-			return fmt.Errorf("%w: another call of Unlock has had no answer yet", ErrUnavailable)
+			return fmt.Errorf("%w: another call of Unlock has not been answered yet", ErrUnavailable)
 		case !l.releasing:
 			l.releasing = true
 			l.mu.Unlock()
@@ -88,7 +88,8 @@ func (l *lease) turn(ctx context.Context) error {
 	}
 }
 
-// settle ends what turn began. It reports whether an earlier release went unanswered.
+// settle records the outcome of a release and lets the next call release. It reports whether an earlier release was not
+// answered.
 func (l *lease) settle(answered bool) (unanswered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,7 +107,8 @@ func (l *lease) settle(answered bool) (unanswered bool) {
 	return unanswered
 }
 
-// lost returns how the lease was lost, for a release that was told notHeld; nil if it is not known that it was.
+// lost returns how the lease was lost, given the error notHeld of its release. It returns nil if the lease may not have
+// been lost.
 func (l *lease) lost(notHeld error) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -124,17 +126,18 @@ func (l *lease) lost(notHeld error) error {
 	return &LostError{reasonOf(notHeld)}
 }
 
-// giveUp releases a lease that was granted but never handed out, because of why. It is called within an attempt.
+// giveUp releases a lease that was granted but cannot be returned to the caller. why is the reason. It is called within
+// an attempt.
 func (l *lease) giveUp(ctx context.Context, why error) {
 	c := l.client
 	if errors.Is(why, ErrClosed) {
-		// Now: the backend may be closed any moment, and a goroutine would come too late.
+		// Release the lock before returning. Close closes the backend as soon as the attempts have ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
 		_ = c.backend.Release(ctx, l.req)
 		return
 	}
-	c.attempts.Add(1) // Close gives it the same grace as the attempt
+	c.attempts.Add(1) // Close waits for the release as it waits for the attempt
 	joined := c.join()
 	go func() {
 		if joined {
@@ -143,6 +146,6 @@ func (l *lease) giveUp(ctx context.Context, why error) {
 		defer c.attempts.Done()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
 		defer cancel()
-		_ = c.backend.Release(ctx, l.req) // best effort: the backend goes on by itself, and the TTL ends it otherwise
+		_ = c.backend.Release(ctx, l.req) // if it fails, the backend retries, and the TTL ends the lock otherwise
 	}()
 }

@@ -109,7 +109,7 @@ func TestUnlockAfterAnUnansweredUnlock(t *testing.T) {
 		s.on("release", lostReply)
 		wantErr(t, l.Unlock(t.Context()), locker.ErrUnavailable)
 		s.on("release", nil)
-		// "not held" would be wrong: it was the first call that released it
+		// ErrNotHeld would be wrong, because the first call has released the lock.
 		wantErr(t, l.Unlock(t.Context()), locker.ErrUnavailable)
 		wantErr(t, l.Unlock(t.Context()), locker.ErrUnlocked)
 	})
@@ -188,7 +188,7 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 			t.Errorf("the second call returned after %v, the first after half a second", d)
 		}
 
-		// it has the bound that a release has
+		// The second call waits no longer than a release.
 		l := begin(slowly(2 * time.Second))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
@@ -200,7 +200,7 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 		time.Sleep(time.Second)
 		wantErr(t, l.Unlock(ctx), locker.ErrUnlocked)
 
-		// if the first fails, it tries itself
+		// If the first call fails, the second one sends a release itself.
 		l = begin(func(context.Context, func() error) error {
 			time.Sleep(time.Second / 2)
 			return locker.ErrUnavailable
@@ -210,14 +210,14 @@ func TestUnlockWhileAnotherUnlockIsUnderWay(t *testing.T) {
 			t.Errorf("the second call said %v although it released the lock", err)
 		}
 		if s.count("release") != n+1 {
-			t.Error("the second call did not try itself")
+			t.Error("the second call sent no release")
 		}
 	})
 }
 
-// A network may deliver a release twice, and lose the first answer. Nothing under the key is then no sign of a loss. A store
-// that says that somebody else has the lock, or has had it, is believed.
-func TestNothingUnderTheKeyIsNoLossBeforeItsTime(t *testing.T) {
+// A network may deliver a release twice and lose the first answer. An empty key then does not mean that the lock was
+// lost. If the store says that another owner has or had the lock, it was lost.
+func TestMissingKeyBeforeTheEndOfTheTTLIsNotALoss(t *testing.T) {
 	for reason, known := range map[locker.LostReason]bool{
 		locker.LostGone: false, locker.LostTakenOver: true, locker.LostSuperseded: true,
 	} {
@@ -235,7 +235,7 @@ func TestNothingUnderTheKeyIsNoLossBeforeItsTime(t *testing.T) {
 			} else {
 				wantErr(t, err, locker.ErrUnavailable)
 			}
-			wantErr(t, l.Unlock(t.Context()), locker.ErrUnlocked) // and it is over
+			wantErr(t, l.Unlock(t.Context()), locker.ErrUnlocked) // the outcome is final
 
 			s.on("release", nil)
 			l = mustLock(t, c, "late", locker.TTL(ttl), locker.NoRenewal())
@@ -262,7 +262,7 @@ func TestUnlockSaysHowTheLockWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		l := mustLock(t, c, "k")
 		s.steal(t, l, time.Hour)
-		err := l.Unlock(t.Context()) // before anything has noticed
+		err := l.Unlock(t.Context()) // before a renewal has noticed the loss
 		wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
 		lostBecause(t, err, locker.LostTakenOver)
 
@@ -277,12 +277,12 @@ func TestUnlockSaysHowTheLockWasLost(t *testing.T) {
 	})
 }
 
-// What sleeps with the machine expires, whatever its timers say.
-func TestUnlockOfWhatExpiredUnnoticed(t *testing.T) {
+// A lease expires while the machine is suspended, although its timers have not fired.
+func TestUnlockOfALeaseThatExpiredUnnoticed(t *testing.T) {
 	sleep := locker.SleepMachine(t)
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		l := mustLock(t, c, "k")
-		s.steal(t, l, 0) // the store's clock went on
+		s.steal(t, l, 0) // the lock has expired in the store, whose clock went on
 		sleep(time.Hour)
 		err := l.Unlock(t.Context())
 		wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
@@ -320,7 +320,7 @@ func TestLockDoesNotWaitForTheReleaseOfAGrantThatCameTooLate(t *testing.T) {
 	})
 }
 
-// A store that does not answer must not keep Close for as long as the release is tried.
+// If the store does not answer, Close must not wait until the release is given up.
 func TestCloseGivesUpLateReleases(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {

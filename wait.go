@@ -8,17 +8,20 @@ import (
 )
 
 const (
-	// minPoll keeps a waiter from spinning, whatever the store says about the holder's remaining time.
+	// minPoll is the shortest pause between two polls, whatever the store says about the holder's remaining time.
 	minPoll = 5 * time.Millisecond
-	// maxPoll bounds how long a free lock goes unnoticed where the store does not tell. A poll costs it one small script.
+
+	// maxPoll is the longest pause between two polls if the store does not notify waiters.
 	maxPoll = 100 * time.Millisecond
-	// toldPoll is the same where the store does tell, but messages can be lost.
+
+	// toldPoll is the pause if the store notifies waiters. Polling is still necessary, because messages can be lost.
 	toldPoll = 2 * time.Second
-	// silence is how long an attempt may go unanswered before it counts as one that failed.
+
+	// silence is how long an attempt may be unanswered before it counts as failed.
 	silence = time.Second
 )
 
-// lock acquires key, waiting while it is held: for its turn among the callers of this Client, then at the store.
+// lock acquires key. It first waits behind the other callers of this Client, and then at the store.
 func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err error) {
 	if err := ended(ctx); err != nil {
 		return nil, withContext(ctx, err)
@@ -26,7 +29,7 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 	start := time.Now()
 	trace := TraceFrom(ctx)
 	var since time.Time
-	turn, err := c.gate.enter(ctx, c.closing, key, func() {
+	turn, err := c.queues.enter(ctx, c.closing, key, func() {
 		since = time.Now()
 		trace.waiting(0)
 	})
@@ -44,10 +47,10 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 	return l, nil
 }
 
-// wait acquires key for the one whose turn it is. Where the store has a queue, that waits. Otherwise, it tries again and
-// again while the lock is held: when the store says that it may be free, when its holder's time is over, and now and then.
-// Once the lock was seen held, a store that fails is borne for a while.
-func (c *Client) wait(ctx context.Context, key string, o options, turn *line) (*lease, error) {
+// wait acquires key for the caller at the front of its queue. If the backend is a Queuer, the attempt itself waits.
+// Otherwise wait makes attempts until one succeeds: when the store reports that the lock may be free, when the holder's
+// TTL ends, and at intervals. Once the lock was seen held, wait tolerates a failing store for o.patience.
+func (c *Client) wait(ctx context.Context, key string, o options, turn *keyQueue) (*lease, error) {
 	news := &news{live: func() bool { return false }, stop: func() {}}
 	defer func() { news.stop() }()
 	for n := 0; ; n++ {
@@ -60,7 +63,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, turn *line) (*
 		var pause time.Duration
 		switch {
 		case over != nil && (errors.Is(err, over) || isFault(err) && time.Since(asked) < silence):
-			// An attempt that was not made, or that was in flight for a moment only, says nothing: what was seen before does.
+			// The attempt was not sent, or had no time to be answered. The error is what was seen before it.
 			if last, _, _ := turn.seen(); last != nil {
 				err = last
 			}
@@ -89,33 +92,35 @@ func (c *Client) wait(ctx context.Context, key string, o options, turn *line) (*
 	}
 }
 
-// isFault reports whether err may pass: the store was not reached, did not answer, or refused.
+// isFault reports whether err is a failure of the store that may be temporary.
 func isFault(err error) bool {
-	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrClosed) && !errors.Is(err, ErrForeignKey) && !errors.Is(err, ErrInvalid)
+	return errors.Is(err, ErrUnavailable) &&
+		!errors.Is(err, ErrClosed) && !errors.Is(err, ErrForeignKey) && !errors.Is(err, ErrInvalid)
 }
 
-// news is what a [Notifier] has to say of one key.
+// news receives the notifications about one key. live and stop are those of [Notifier].
 type news struct {
-	ring chan struct{}
+	ring chan struct{} // has a value if the lock may have become free
 	live func() bool
 	stop func()
 }
 
-// listen begins to hear of key, if the backend can tell.
+// listen starts to receive notifications about key if the backend is a [Notifier].
 func (c *Client) listen(key string) *news {
 	n := &news{ring: make(chan struct{}, 1), live: func() bool { return false }, stop: func() {}}
 	if notifier, ok := c.backend.(Notifier); ok {
 		n.live, n.stop = notifier.Notify(key, func() {
 			select {
 			case n.ring <- struct{}{}:
-			default: // it has been rung, and nobody has come to look yet
+			default: // the waiter has not read the last notification yet
 			}
 		})
 	}
 	return n
 }
 
-// sleep returns after d, when there is news, or when there is no point in waiting on: the next attempt says why.
+// sleep waits for d, for a notification, for the end of ctx, or until the Client is closed, whichever comes first. In
+// the last two cases the next attempt fails.
 func (c *Client) sleep(ctx context.Context, news *news, d time.Duration) {
 	start := time.Now()
 	reason := WakePoll
@@ -133,8 +138,9 @@ func (c *Client) sleep(ctx context.Context, news *news, d time.Duration) {
 	TraceFrom(ctx).woken(reason, start)
 }
 
-// pollDelay is the pause after the n-th held answer: doubling from minPoll to maxPoll, or toldPoll at once where news
-// comes, with up to half of it random, so that waiters spread; sooner if the lock is known to be free earlier.
+// pollDelay returns the pause after the n-th answer that the lock is held. The pause doubles from minPoll to maxPoll,
+// or is toldPoll if the store notifies waiters. It is shortened by a random part of up to a half, so that waiters do
+// not poll at the same time. It is not longer than remaining, if that is known.
 func pollDelay(n int, remaining time.Duration, told bool) time.Duration {
 	d := maxPoll
 	if told {
@@ -149,14 +155,14 @@ func pollDelay(n int, remaining time.Duration, told bool) time.Duration {
 	return max(d, minPoll)
 }
 
-// faultDelay is the pause after an attempt that failed, when attempts have been failing for so long: at once a short one, for
-// a server that restarts, and longer and longer ones later.
+// faultDelay returns the pause after a failed attempt. since is how long attempts have been failing. The first pauses
+// are short, because servers restart, and later ones are longer.
 func faultDelay(since time.Duration) time.Duration {
 	d := min(max(since, maxPoll), time.Second)
 	return d/2 + rand.N(d/2)
 }
 
-// remainingOf returns the holder's remaining time, if err has it.
+// remainingOf returns the holder's remaining time if err has it, and 0 otherwise.
 func remainingOf(err error) time.Duration {
 	var held *HeldError
 	if errors.As(err, &held) {

@@ -2,9 +2,12 @@ package drivers
 
 import "context"
 
-// Await returns what call returns, or the error of ctx as soon as ctx ends. It is for clients whose calls can outlast
-// the deadline of their context. An abandoned call goes on in its goroutine until the client's own time-out ends it;
-// its result is dropped, so the outcome of what it sent is unknown. What it was called with may be in use until then.
+// Await returns the result of call, or ctx's error as soon as ctx ends. It is for clients whose calls can outlast the
+// deadline of their context.
+//
+// If ctx ends first, call is abandoned: it goes on in a goroutine until the client's own time-out ends it, and its
+// result is dropped. The outcome of the commands is then unknown, and the arguments of call may be in use until it
+// ends.
 func Await(ctx context.Context, call func() ([]Reply, error)) ([]Reply, error) {
 	if ctx.Done() == nil {
 		end, ok := ctx.Deadline()
@@ -19,7 +22,7 @@ func Await(ctx context.Context, call func() ([]Reply, error)) ([]Reply, error) {
 		replies []Reply
 		err     error
 	}
-	done := make(chan result, 1) // has room, so that an abandoned call can end
+	done := make(chan result, 1) // buffered, so that the goroutine of an abandoned call can end
 	go func() {
 		replies, err := call()
 		done <- result{replies, err}

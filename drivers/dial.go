@@ -7,12 +7,12 @@ import (
 	"net"
 )
 
-// Dial opens one connection as c says: TCP or a unix socket, TLS or plain. It is what an [OpenFunc] gives its client
-// to dial with, so that every driver connects alike and every failure to connect, the TLS handshake included, is known
-// to have sent nothing: all errors match [ErrNotSent]. Both ctx and c.Timeout bound the whole.
+// Dial opens one connection as c describes: over TCP or a unix socket, with or without TLS. ctx and c.Timeout bound the
+// whole call. All errors match [ErrNotSent], including those of the TLS handshake.
 //
-// Clients that dial for themselves differ in just this: one ignores ctx in the TLS handshake, one bounds the
-// handshake by a constant, one does not take unix sockets.
+// An [OpenFunc] should make its client use Dial, so that all drivers connect in the same way. The clients' own dialling
+// differs: one ignores ctx in the TLS handshake, one uses a constant time-out for the handshake, and one does not
+// support unix sockets.
 func (c Config) Dial(ctx context.Context) (net.Conn, error) {
 	timeout := c.Timeout
 	if timeout == 0 {
@@ -33,9 +33,9 @@ func (c Config) Dial(ctx context.Context) (net.Conn, error) {
 }
 
 // DialFailed reports whether err can only come from connecting, so that no command was sent. It is for clients that
-// somebody else configured; what [Config.Dial] reports is among it.
+// were configured by the application. It also returns true for the errors of [Config.Dial].
 //
-// Time-outs, closed connections and TLS alerts are not: each may have met a command already under way.
+// It returns false for time-outs, closed connections and TLS alerts, because these also occur after a command was sent.
 func DialFailed(err error) bool {
 	var op *net.OpError
 	if errors.As(err, &op) && op.Op == "dial" {

@@ -1,13 +1,15 @@
 package drivers
 
-// Direct is an optional interface that may be implemented by a [Driver]. A caller whose context cannot be cancelled then
-// waits inside Do, which spares it another goroutine. Without Direct, every caller waits outside.
+// Direct is an optional interface that may be implemented by a [Driver]. If not, Do is always called on another
+// goroutine, while the caller waits for the result or for the end of its context. With Direct, a caller whose context
+// cannot be cancelled may call Do itself, which saves the goroutine.
 type Direct interface {
-	// Direct reports whether a call of Do that is made now returns by the deadline of its context although that has no
-	// Done channel (Done returns nil): because the connection is there, and reading from it and writing to it keep to the
-	// deadline. It is a matter of one moment to the next, so the promise is that of an attempt: Do may be late by a
-	// connection that has to be made after all, within the client's own time-outs.
+	// Direct reports whether a call of Do that is made now returns by the deadline of its context, although the context
+	// has no Done channel. This is the case if there is a connection, and if reading and writing observe the deadline.
 	//
-	// It must not block. False is always right.
+	// The answer may be out of date when Do is called. If Do has to open a connection after all, it may return late,
+	// within the client's own time-outs.
+	//
+	// Direct must not block. It may always return false.
 	Direct() bool
 }

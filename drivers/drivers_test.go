@@ -25,7 +25,7 @@ func TestServerErrorCode(t *testing.T) {
 	assert.Equal(t, "ERR some  prose", drivers.ServerError("ERR some  prose").Error())
 }
 
-// What servers before Redis 7 put before an error that a script ran into hides neither code nor text, and is taken for no code.
+// The prefix that servers before Redis 7 put before an error in a script is removed, and is not mistaken for a code.
 func TestServerErrorInAScript(t *testing.T) {
 	const (
 		raised   = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @user_script:17: "
@@ -34,8 +34,9 @@ func TestServerErrorInAScript(t *testing.T) {
 		foreign  = "WRONGTYPE Operation against a key holding the wrong kind of value"
 		noRight  = "The user executing the script can't run this command or subcommand"
 		unknown  = "Unknown Redis command called from Lua script"
-		strict   = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): @enable_strict_lua:15: no -OOM"
-		quoted   = "ERR no error of @user_script:1: OOM"
+		strict   = "ERR Error running script (call to f_092d5cba7695de018059087930e9934ac3b0a9ad): " +
+			"@enable_strict_lua:15: no -OOM"
+		quoted = "ERR no error of @user_script:1: OOM"
 	)
 	for reply, want := range map[string]struct{ code, text string }{
 		raised + "@user_script: 17: -" + full:     {"OOM", full},
@@ -67,17 +68,17 @@ func TestRefused(t *testing.T) {
 	assert.Equal(t, []drivers.Reply{refusal, refusal}, drivers.Refused(refusal, 2))
 }
 
-func TestGate(t *testing.T) {
-	var gate drivers.Gate
-	require.NoError(t, gate.Enter(t.Context()))
+func TestLifecycle(t *testing.T) {
+	var lifecycle drivers.Lifecycle
+	require.NoError(t, lifecycle.Enter(t.Context()))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	err := gate.Enter(ended)
+	err := lifecycle.Enter(ended)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, drivers.ErrNotSent)
-	assert.True(t, gate.Shut())
-	assert.False(t, gate.Shut())
-	require.ErrorIs(t, gate.Enter(ended), drivers.ErrClosed)
+	assert.True(t, lifecycle.Shut())
+	assert.False(t, lifecycle.Shut())
+	require.ErrorIs(t, lifecycle.Enter(ended), drivers.ErrClosed)
 }
 
 func TestOutcome(t *testing.T) {
@@ -141,11 +142,15 @@ func TestDialFailures(t *testing.T) {
 		ctx context.Context
 		cfg drivers.Config
 	}{
-		"nobody listens":                {t.Context(), drivers.Config{Network: "tcp", Addr: "127.0.0.1:1"}},
-		"no such socket":                {t.Context(), drivers.Config{Network: "unix", Addr: filepath.Join(t.TempDir(), "none")}},
-		"no such network":               {t.Context(), drivers.Config{Network: "pigeon", Addr: "127.0.0.1:1"}},
-		"handshake outlasts the time":   {t.Context(), drivers.Config{Network: "tcp", Addr: mute.Addr().String(), TLS: &tls.Config{}, Timeout: 20 * time.Millisecond}},
-		"handshake outlasts the caller": {soon, drivers.Config{Network: "tcp", Addr: mute.Addr().String(), TLS: &tls.Config{}}},
+		"nobody listens": {t.Context(), drivers.Config{Network: "tcp", Addr: "127.0.0.1:1"}},
+		"no such socket": {t.Context(),
+			drivers.Config{Network: "unix", Addr: filepath.Join(t.TempDir(), "none")}},
+		"no such network": {t.Context(), drivers.Config{Network: "pigeon", Addr: "127.0.0.1:1"}},
+		"handshake outlasts the time": {t.Context(),
+			drivers.Config{Network: "tcp", Addr: mute.Addr().String(), TLS: &tls.Config{},
+				Timeout: 20 * time.Millisecond}},
+		"handshake outlasts the caller": {soon,
+			drivers.Config{Network: "tcp", Addr: mute.Addr().String(), TLS: &tls.Config{}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := c.cfg.Dial(c.ctx)

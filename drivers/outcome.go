@@ -1,8 +1,8 @@
 package drivers
 
-// Outcome is what [Driver.Do] returns for a client that reports on each command of a batch by itself. failures are the
-// errors other than refusals; with any of them the outcome of the batch is unknown, unless every command has failed and
-// notSent holds for each failure.
+// Outcome returns the result of [Driver.Do] for a client that reports an error for each command of a batch. failures
+// are the errors that are not refusals. If there is any, the outcome of the batch is unknown. If every command failed
+// and notSent returns true for all failures, nothing was sent.
 func Outcome(replies []Reply, failures []error, notSent func(error) bool) ([]Reply, error) {
 	if len(failures) == 0 {
 		return replies, nil

@@ -12,30 +12,36 @@ import (
 	"time"
 )
 
-// Config says how to reach one standalone Redis server. The zero value of a field means what its comment says;
-// an [OpenFunc] may rely on Network and Addr being set.
+// Config describes how to reach one standalone Redis server. When an [OpenFunc] is called by [Open], Network and Addr
+// are set.
 type Config struct {
-	// Network is "tcp" or "unix". Empty: tcp, if the driver is made by [Open].
+	// Network is "tcp" or "unix". [Open] uses tcp if it is empty.
 	Network string
+
 	// Addr is host:port, or the path of the socket for "unix".
 	Addr string
-	// Username and Password authenticate every connection. Empty Password: no authentication, whatever the Username. Empty
-	// Username with a Password: the default user. If that has no password on the server, any is accepted.
+
+	// Username and Password authenticate every connection. If Password is empty, there is no authentication, and
+	// Username is ignored. If only Username is empty, the default user is authenticated. If the default user has no
+	// password on the server, every Password is accepted.
 	Username, Password string
+
 	// DB is selected on every connection. 0 is the server's default.
 	DB int
-	// TLS, when not nil, encrypts every connection. The driver does not modify it.
+
+	// TLS, if it is not nil, is used to encrypt every connection. The driver does not modify it.
 	TLS *tls.Config
-	// Timeout bounds dialling, and one exchange on a connection when the context does not bound it sooner.
-	// Zero: 5 s.
+
+	// Timeout bounds dialling, and also each exchange on a connection whose context has no earlier deadline. 0 means
+	// [DefaultTimeout].
 	Timeout time.Duration
 }
 
-// DefaultTimeout is what a zero [Config.Timeout] stands for.
+// DefaultTimeout is used if [Config.Timeout] is 0.
 const DefaultTimeout = 5 * time.Second
 
-// OpenFunc builds a driver and the client under it. It does not connect: a server that is down is an error of the
-// driver's first Do, not of Open. Options that no deployment can satisfy are an error here.
+// OpenFunc creates a driver and its client. It does not connect: if the server is down, the first Do of the driver
+// fails, not Open. It returns an error for a Config that cannot work with any server.
 type OpenFunc func(ctx context.Context, cfg Config) (Driver, error)
 
 var registry struct {
@@ -43,8 +49,8 @@ var registry struct {
 	open map[string]OpenFunc
 }
 
-// Register makes a driver available to [Open] and so to URLs and configuration files. It is called from the init
-// function of the driver's package and panics if name is empty or taken, or open is nil.
+// Register makes a driver available to [Open], and thus to URLs and configuration files. It is usually called in the
+// init function of the driver's package. It panics if name is empty or already registered, or if open is nil.
 func Register(name string, open OpenFunc) {
 	registry.Lock()
 	defer registry.Unlock()
@@ -67,10 +73,10 @@ func Names() []string {
 	return slices.Sorted(maps.Keys(registry.open))
 }
 
-// Open builds the driver registered under name.
+// Open creates the driver that is registered under name.
 //
-// An empty name means "goredis" if that is registered, else the only one that is. An unknown or ambiguous name
-// is an error that lists what is registered and how to register more.
+// If name is empty, Open uses "goredis" if that is registered, or the only registered driver. The error for an unknown
+// or ambiguous name lists the registered drivers and says how to register more.
 func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
 	open, err := lookup(name)
 	if err != nil {
@@ -78,7 +84,7 @@ func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
 	}
 	cfg.Network = cmp.Or(cfg.Network, "tcp")
 	if cfg.Password == "" {
-		cfg.Username = "" // clients differ in what they make of it
+		cfg.Username = "" // clients treat a Username without a Password differently
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
@@ -103,7 +109,8 @@ func lookup(name string) (OpenFunc, error) {
 	defer registry.Unlock()
 	open, ok := registry.open[name]
 	if !ok {
-		return nil, fmt.Errorf("unknown Redis driver %q (registered: %s); to register more: %s", name, strings.Join(names, ", "), howTo)
+		return nil, fmt.Errorf("unknown Redis driver %q (registered: %s); to register more: %s",
+			name, strings.Join(names, ", "), howTo)
 	}
 	return open, nil
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// opened notes the configuration that reached an OpenFunc.
+// opened records the configuration that was passed to an OpenFunc.
 type opened struct {
 	Driver
 	name string
 	cfg  Config
 }
 
-// with registers drivers of the given names, and nothing else, for the time of one test.
+// with registers drivers of the given names, and no others, for the duration of one test.
 func with(t *testing.T, names ...string) {
 	t.Helper()
 	before := registry.open

@@ -1,13 +1,15 @@
 package drivers
 
-// Spread is what a [Driver] is, too, if its commands go to several servers, by the hash slot of their first key, as with a
-// client of a Redis Cluster. One of them may be down, or hang, while the others are in order. Commands to different slots
-// are kept apart then: they share no batch, do not wait for each other, and are not refused for each other's failures. In
-// return there are more calls of Do at the same time, up to four for every sixteen slots in use.
+// Spread is an optional interface that may be implemented by a [Driver] that sends commands to several servers, by the
+// hash slot of their first key, as a client of a Redis Cluster does. If not, all commands may share batches, so that
+// one server that is down makes the locks on all servers fail.
 //
-// Waiters over such a driver poll: it must not be a [Subscriber], which says why.
+// With Spread, commands to different slots are kept apart: they share no batch, do not wait for each other, and do not
+// fail because of each other. In return there are more concurrent calls of Do, up to four for every sixteen slots in
+// use.
 //
-// A driver that wraps one must be one as well, or a server that is down takes the locks on all others with it.
+// A driver that implements Spread must not implement [Subscriber], so waiters poll. A driver that wraps a Spread must
+// implement Spread as well.
 type Spread interface {
 	Driver
 

@@ -2,52 +2,61 @@ package drivers
 
 import "context"
 
-// Subscriber is an optional interface that may be implemented by a [Driver] whose client can receive published messages.
-// If not, waiters poll, and everything else works alike.
+// Subscriber is an optional interface that may be implemented by a [Driver] whose client can receive published
+// messages. If not, waiters poll. Everything else works in the same way.
 //
-// A driver that is [Spread] must not implement Subscriber. Its channels are those of SUBSCRIBE and PUBLISH, which a Redis
-// Cluster broadcasts to all of its servers, while a script learns only how many subscribers its own server has. Sharded
-// channels (SSUBSCRIBE and SPUBLISH, Redis 7) do not have that flaw. They will be an optional interface of their own,
-// because a subscription to them belongs to one server, which the slot of the channel decides: see
-// docs/adr/0029-sharded-channels-are-an-interface-of-their-own.md.
+// A driver that implements [Spread] must not implement Subscriber. The channels of a Subscriber are those of SUBSCRIBE
+// and PUBLISH. A Redis Cluster broadcasts these to all of its servers, but a script learns only how many subscribers
+// its own server has. Sharded channels (SSUBSCRIBE and SPUBLISH, Redis 7) do not have this problem. They will be a
+// separate optional interface, because a subscription to them belongs to one server, which is determined by the slot of
+// the channel: see docs/adr/0029-sharded-channels-are-an-interface-of-their-own.md.
 //
-// The rules are checked by conformance.RunDriver. [Gate.Subscribe] keeps those that have nothing to do with the client.
+// conformance.RunDriver checks the rules below. [Lifecycle.Subscribe] implements those that do not depend on the
+// client.
 type Subscriber interface {
-	// Subscribe opens a connection of its own, which takes nothing from those that commands use, and returns when the
-	// server has answered on it or it has failed; ctx bounds that, cancellation included, and nothing else. l learns what
-	// comes over the connection; if Subscribe fails, it hears nothing.
+	// Subscribe opens a new connection, which does not count against the connections for commands. It returns when the
+	// server has answered on that connection, or when it has failed. The end of ctx, by deadline or cancellation, ends
+	// the call, but not the subscription. What arrives on the connection is passed to l. If Subscribe fails, l is not
+	// called.
 	//
-	// The subscription lasts until it is closed or the connection fails, and is not repaired: whoever has it opens another
-	// one, because messages were lost meanwhile. Silence does not end it: whoever wants to know sends himself a message.
+	// The subscription ends when it is closed or when the connection fails. It is not re-established, because messages
+	// were lost meanwhile; the caller must open another one. The subscription does not end because no messages arrive.
+	// To check the connection, publish a message to it.
 	//
-	// An error is a [ServerError] if the server refused the connection, and matches [ErrClosed] after the driver's Close,
-	// which ends all subscriptions as their own Close does.
+	// An error is a [ServerError] if the server refused the connection. After the driver's Close, which closes all
+	// subscriptions, it matches [ErrClosed].
 	Subscribe(ctx context.Context, l Listener) (Subscription, error)
 }
 
-// Subscription is one connection that receives published messages. Its methods may be called concurrently, but neither
-// they nor the driver's Close from within a [Listener].
+// Subscription is one connection that receives published messages. Its methods may be called concurrently. A function
+// of a [Listener] must call neither them nor the driver's Close.
 type Subscription interface {
-	// Subscribe asks the server for the messages of channels and does not wait for the answer: the Listener's Subscribed
-	// reports each that is confirmed. An error, or a refusal by the server, ends the subscription; after its end there is
-	// always an error.
+	// Subscribe asks the server for the messages of channels. It does not wait for the answer: Listener.Subscribed is
+	// called for each channel when the server confirms it. An error, or a refusal by the server, ends the subscription.
+	// After the end of the subscription, Subscribe always returns an error.
 	Subscribe(channels ...string) error
-	// Unsubscribe ends that. Messages that are under way may still come.
+
+	// Unsubscribe tells the server to send no more messages of channels. Messages that are already on their way may
+	// still arrive.
 	Unsubscribe(channels ...string) error
-	// Close ends the subscription, whatever the server does, and returns when the Listener has had its last call. Closing
+
+	// Close ends the subscription, whatever the server does. It returns after the last call of the Listener. Closing
 	// twice is harmless.
 	Close() error
 }
 
-// Listener gets what comes over a [Subscription], one call at a time and in the order of the server. None of its
-// functions is nil; none blocks, for it may be the client's reader that calls.
+// Listener has the functions that are called for what arrives on a [Subscription]. They are called one at a time, in
+// the order of the server. All of them must be set. They must not block, because the client's reader may be calling
+// them.
 type Listener struct {
-	// Subscribed: the server has confirmed channel: what is published from now on comes.
+	// Subscribed is called when the server has confirmed channel. All messages that are published from now on arrive.
 	Subscribed func(channel string)
-	// Message was published on channel.
+
+	// Message is called when payload was published on channel.
 	Message func(channel, payload string)
-	// Lost is the last call. It comes exactly once per Subscription, perhaps before Subscribe has returned it. err is never
-	// nil: it matches [ErrClosed] if the subscription or the driver was closed, is a [ServerError] if the server refused
-	// what was asked, and otherwise says how the connection failed.
+
+	// Lost is called once per Subscription, as the last call, possibly before Subscribe has returned. err is never nil.
+	// It matches [ErrClosed] if the subscription or the driver was closed. It is a [ServerError] if the server refused
+	// a command. Otherwise it says how the connection failed.
 	Lost func(err error)
 }

@@ -5,31 +5,37 @@ import (
 	"sync"
 )
 
-// Feed is one connection of a client that receives published messages. Its maker knows the [Listener].
+// Feed is one connection of a client that receives published messages. It is what [Lifecycle.Subscribe] needs from a
+// driver. The driver passes the [Listener] to it when it creates it.
 type Feed interface {
-	// Receive hands the listener what comes, until the connection fails, the server refuses something or Close is called.
-	// It returns why and calls nobody any more. Lost is not its business.
+	// Receive calls Subscribed and Message of the listener until the connection fails, the server refuses a command or
+	// Close is called. It then returns the reason and does not call the listener any more. It does not call Lost.
 	Receive() error
-	// Subscribe and Unsubscribe send something, one call at a time, with at least one channel.
+
+	// Subscribe and Unsubscribe send a command with at least one channel. They are called one at a time.
 	Subscribe(channels []string) error
 	Unsubscribe(channels []string) error
-	// Close lets all of the above return at once, whatever the server does. It can come at any time, and more than once.
+
+	// Close makes all other methods return at once, whatever the server does. It may be called at any time, and more
+	// than once.
 	Close()
 }
 
-// Subscribe makes a [Subscriber] of what differs between clients. It calls connect, which may be late when its context
-// ends: Subscribe does not wait for it then, and closes what it comes back with.
-func (g *Gate) Subscribe(ctx context.Context, l Listener, connect func(context.Context) (Feed, error)) (Subscription, error) {
-	if err := g.Enter(ctx); err != nil {
+// Subscribe implements [Subscriber] with a function connect that opens a connection. connect may return late when its
+// context ends. Subscribe does not wait for it then, and closes the Feed that it returns.
+func (lc *Lifecycle) Subscribe(
+	ctx context.Context, l Listener, connect func(context.Context) (Feed, error),
+) (Subscription, error) {
+	if err := lc.Enter(ctx); err != nil {
 		return nil, err
 	}
 	opening, abort := context.WithCancel(ctx)
 	defer abort()
 	sub := &subscription{abort: abort, done: make(chan struct{})}
-	if !g.add(sub) {
+	if !lc.add(sub) {
 		return nil, ErrClosed
 	}
-	opened := make(chan error) // without room, so that either both sides know of the feed or it is closed
+	opened := make(chan error) // unbuffered: either both sides know about the feed, or it is closed
 	go func() {
 		feed, err := connect(opening)
 		if err == nil {
@@ -39,7 +45,7 @@ func (g *Gate) Subscribe(ctx context.Context, l Listener, connect func(context.C
 		case opened <- err:
 			if err == nil {
 				sub.receive(l)
-				g.forget(sub)
+				lc.forget(sub)
 			}
 		case <-opening.Done():
 			if err == nil {
@@ -56,43 +62,43 @@ func (g *Gate) Subscribe(ctx context.Context, l Listener, connect func(context.C
 	case <-opening.Done():
 	}
 	if ctx.Err() != nil {
-		err = ctx.Err() // the connection was broken off, and says so in terms that help nobody
+		err = ctx.Err() // the connection's own error only says that it was closed
 	}
-	g.forget(sub)
+	lc.forget(sub)
 	close(sub.done)
 	return nil, sub.end(err)
 }
 
-func (g *Gate) add(s *subscription) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.closed.Load() {
+func (lc *Lifecycle) add(s *subscription) bool {
+	lc.mu.Lock()
+	defer lc.mu.Unlock()
+	if lc.closed.Load() {
 		return false
 	}
-	if g.subscriptions == nil {
-		g.subscriptions = make(map[*subscription]struct{})
+	if lc.subscriptions == nil {
+		lc.subscriptions = make(map[*subscription]struct{})
 	}
-	g.subscriptions[s] = struct{}{}
+	lc.subscriptions[s] = struct{}{}
 	return true
 }
 
-func (g *Gate) forget(s *subscription) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	delete(g.subscriptions, s)
+func (lc *Lifecycle) forget(s *subscription) {
+	lc.mu.Lock()
+	defer lc.mu.Unlock()
+	delete(lc.subscriptions, s)
 }
 
 type subscription struct {
-	abort   context.CancelFunc // ends the opening
+	abort   context.CancelFunc // ends the call of connect
 	sending sync.Mutex
 	done    chan struct{} // closed when the listener has had its last call
 
 	mu   sync.Mutex
 	feed Feed  // set once
-	err  error // why it has ended
+	err  error // why the subscription has ended; nil while it is open
 }
 
-// attach adds the feed, unless the end came first.
+// attach sets the feed. If the subscription has already ended, it closes the feed and returns the reason.
 func (s *subscription) attach(feed Feed) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -110,7 +116,7 @@ func (s *subscription) receive(l Listener) {
 	close(s.done)
 }
 
-// end ends the subscription and returns the reason, which is err unless it had ended before.
+// end ends the subscription. It returns the reason of its end, which is err unless it had ended before.
 func (s *subscription) end(err error) error {
 	s.mu.Lock()
 	if s.err == nil {

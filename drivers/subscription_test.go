@@ -15,7 +15,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// feed is a connection on which nothing comes.
+// feed is a connection on which no messages arrive.
 type feed struct {
 	sent   []string
 	fail   error
@@ -56,10 +56,10 @@ func losses() (drivers.Listener, chan error) {
 }
 
 func TestSubscriptionSends(t *testing.T) {
-	var gate drivers.Gate
+	var lifecycle drivers.Lifecycle
 	f := newFeed()
 	l, lost := losses()
-	sub, err := gate.Subscribe(t.Context(), l, f.connect)
+	sub, err := lifecycle.Subscribe(t.Context(), l, f.connect)
 	require.NoError(t, err)
 	require.NoError(t, sub.Subscribe("a", "b"))
 	require.NoError(t, sub.Unsubscribe("a"))
@@ -75,63 +75,77 @@ func TestSubscriptionSends(t *testing.T) {
 	assert.Equal(t, []string{"b", "c"}, f.sent)
 	require.NoError(t, sub.Close())
 	assert.Empty(t, lost)
-	require.True(t, gate.Shut())
+	require.True(t, lifecycle.Shut())
 }
 
 func TestSubscriptionEnds(t *testing.T) {
 	refusal := drivers.ServerError("NOPERM")
 	for name, c := range map[string]struct {
-		end  func(gate *drivers.Gate, sub drivers.Subscription, f *feed)
+		end  func(lifecycle *drivers.Lifecycle, sub drivers.Subscription, f *feed)
 		want error
 	}{
-		"the connection fails": {func(_ *drivers.Gate, _ drivers.Subscription, f *feed) { f.failed <- io.EOF }, io.EOF},
-		"the server refuses":   {func(_ *drivers.Gate, _ drivers.Subscription, f *feed) { f.failed <- refusal }, refusal},
-		"it is closed":         {func(_ *drivers.Gate, sub drivers.Subscription, _ *feed) { assert.NoError(t, sub.Close()) }, drivers.ErrClosed},
-		"its driver is closed": {func(gate *drivers.Gate, _ drivers.Subscription, _ *feed) { assert.True(t, gate.Shut()) }, drivers.ErrClosed},
-		"everything is at once": {func(gate *drivers.Gate, sub drivers.Subscription, _ *feed) {
+		"the connection fails": {func(_ *drivers.Lifecycle, _ drivers.Subscription, f *feed) { f.failed <- io.EOF },
+			io.EOF},
+		"the server refuses": {func(_ *drivers.Lifecycle, _ drivers.Subscription, f *feed) { f.failed <- refusal },
+			refusal},
+		"it is closed": {func(_ *drivers.Lifecycle, sub drivers.Subscription,
+			_ *feed) {
+			assert.NoError(t, sub.Close())
+		}, drivers.ErrClosed},
+		"its driver is closed": {func(lifecycle *drivers.Lifecycle, _ drivers.Subscription,
+			_ *feed) {
+			assert.True(t, lifecycle.Shut())
+		}, drivers.ErrClosed},
+		"everything is at once": {func(lifecycle *drivers.Lifecycle, sub drivers.Subscription, _ *feed) {
 			go sub.Close()
-			gate.Shut()
+			lifecycle.Shut()
 			_ = sub.Close()
 		}, drivers.ErrClosed},
-		"it is closed and fails": {func(_ *drivers.Gate, sub drivers.Subscription, f *feed) { _ = sub.Close(); f.failed <- io.EOF }, drivers.ErrClosed},
+		"it is closed and fails": {func(_ *drivers.Lifecycle, sub drivers.Subscription,
+			f *feed) {
+			_ = sub.Close()
+			f.failed <- io.EOF
+		}, drivers.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var gate drivers.Gate
+			var lifecycle drivers.Lifecycle
 			f := newFeed()
 			l, lost := losses()
-			sub, err := gate.Subscribe(t.Context(), l, f.connect)
+			sub, err := lifecycle.Subscribe(t.Context(), l, f.connect)
 			require.NoError(t, err)
-			c.end(&gate, sub, f)
+			c.end(&lifecycle, sub, f)
 			assert.Equal(t, c.want, <-lost)
 			require.NoError(t, sub.Close())
 			<-f.closed
 			require.ErrorIs(t, sub.Subscribe("a"), c.want)
-			gate.Shut()
+			lifecycle.Shut()
 			assert.Empty(t, lost)
 		})
 	}
 }
 
 func TestOpeningFails(t *testing.T) {
-	var gate drivers.Gate
+	var lifecycle drivers.Lifecycle
 	cause := errors.New("no")
-	_, err := gate.Subscribe(t.Context(), drivers.Listener{}, func(context.Context) (drivers.Feed, error) { return nil, cause })
+	_, err := lifecycle.Subscribe(t.Context(), drivers.Listener{},
+		func(context.Context) (drivers.Feed, error) { return nil, cause })
 	require.ErrorIs(t, err, cause)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	untouched := func(context.Context) (drivers.Feed, error) { panic("not to be called") }
-	_, err = gate.Subscribe(ended, drivers.Listener{}, untouched)
+	_, err = lifecycle.Subscribe(ended, drivers.Listener{}, untouched)
 	require.ErrorIs(t, err, context.Canceled)
-	gate.Shut()
-	_, err = gate.Subscribe(t.Context(), drivers.Listener{}, untouched)
+	lifecycle.Shut()
+	_, err = lifecycle.Subscribe(t.Context(), drivers.Listener{}, untouched)
 	require.ErrorIs(t, err, drivers.ErrClosed)
 }
 
-// A client that cannot be interrupted comes back when nobody wants its connection any more.
+// A client that cannot be interrupted returns a connection after the caller has left. It is closed.
 func TestOpeningIsAbandoned(t *testing.T) {
-	for name, want := range map[string]error{"by its context": context.DeadlineExceeded, "by the driver's Close": drivers.ErrClosed} {
+	for name, want := range map[string]error{"by its context": context.DeadlineExceeded,
+		"by the driver's Close": drivers.ErrClosed} {
 		t.Run(name, func(t *testing.T) {
-			var gate drivers.Gate
+			var lifecycle drivers.Lifecycle
 			f := newFeed()
 			entered, release := make(chan struct{}), make(chan struct{})
 			ctx := context.Background()
@@ -142,44 +156,44 @@ func TestOpeningIsAbandoned(t *testing.T) {
 			} else {
 				go func() {
 					<-entered
-					gate.Shut()
+					lifecycle.Shut()
 				}()
 			}
-			_, err := gate.Subscribe(ctx, drivers.Listener{}, func(ctx context.Context) (drivers.Feed, error) {
+			_, err := lifecycle.Subscribe(ctx, drivers.Listener{}, func(ctx context.Context) (drivers.Feed, error) {
 				close(entered)
 				<-release
 				assert.Error(t, ctx.Err())
 				return f, nil
 			})
 			require.ErrorIs(t, err, want)
-			gate.Shut()
+			lifecycle.Shut()
 			close(release)
 			<-f.closed
 		})
 	}
 }
 
-// A client that keeps to the context reports that in words of its own.
+// A client that observes the context may return an error of its own when the context ends.
 func TestOpeningBrokenOff(t *testing.T) {
-	var gate drivers.Gate
+	var lifecycle drivers.Lifecycle
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err := gate.Subscribe(ctx, drivers.Listener{}, func(ctx context.Context) (drivers.Feed, error) {
+	_, err := lifecycle.Subscribe(ctx, drivers.Listener{}, func(ctx context.Context) (drivers.Feed, error) {
 		cancel()
 		return nil, io.ErrClosedPipe
 	})
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// Whoever wins, the connection either has an owner or is closed.
+// In every order of events, the connection either has an owner or is closed.
 func TestOpeningRaces(t *testing.T) {
 	for range 300 {
-		var gate drivers.Gate
+		var lifecycle drivers.Lifecycle
 		ctx, cancel := context.WithCancel(context.Background())
 		f := newFeed()
 		l, lost := losses()
 		go cancel()
-		go gate.Shut()
-		if sub, err := gate.Subscribe(ctx, l, f.connect); err == nil {
+		go lifecycle.Shut()
+		if sub, err := lifecycle.Subscribe(ctx, l, f.connect); err == nil {
 			_ = sub.Close()
 			require.Error(t, <-lost)
 		} else if !errors.Is(err, drivers.ErrNotSent) {

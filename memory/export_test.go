@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// Len tells how many locks b stores, expired ones included.
+// Len returns how many locks b stores, including expired ones.
 func Len(b *Backend) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.locks)
 }
 
-// Left returns the keys of the locks that b stores when it has looked for those of no use any more.
+// Left removes unused locks from b and returns the keys of the others.
 func Left(b *Backend) []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"github.com/golocker/locker"
 )
 
-// shown is how much of an owner's token is.
-const shown = 8
+// ownerPrefixLen is how many bytes of an owner's token are shown.
+const ownerPrefixLen = 8
 
 // Inspect implements [locker.Inspector].
 func (b *Backend) Inspect(_ context.Context, key string) (locker.Inspection, error) {
@@ -18,15 +18,15 @@ func (b *Backend) Inspect(_ context.Context, key string) (locker.Inspection, err
 	return b.inspect(key), nil
 }
 
-// inspect returns what is known of key. Call with mu held.
+// inspect returns what is known about key. Call with mu held.
 func (b *Backend) inspect(key string) locker.Inspection {
 	l, ok := b.locks[key]
 	if !ok || !l.taken() && len(l.waiting) == 0 {
 		return locker.Inspection{State: locker.LockFree}
 	}
-	l = b.lock(key) // who waits for what has expired is granted it by whoever looks
+	l = b.lock(key) // hands the lock to the next waiter if it has expired
 	i := locker.Inspection{
-		State: locker.LockHeld, Owner: l.token[:min(shown, len(l.token))], Remaining: time.Until(l.expires),
+		State: locker.LockHeld, Owner: l.token[:min(ownerPrefixLen, len(l.token))], Remaining: time.Until(l.expires),
 		Held: time.Since(l.since), Fence: l.fence, Waiting: len(l.waiting),
 	}
 	if l.token == "" {

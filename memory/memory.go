@@ -1,10 +1,12 @@
-// Package memory keeps locks in the memory of this process. It is the embedded default: the same Lock and Unlock as on
-// Redis, with expiry, renewal, fencing tokens and first-come-first-served waiting, without anything to install. It is
-// also what belongs in unit tests, where it works under the virtual clock of testing/synctest.
-// (Under the race detector of Go 1.26, give such a test one processor, runtime.GOMAXPROCS(1): two goroutines of a
-// bubble that read expired timers at once crash the detector, whoever's timers they are.)
+// Package memory keeps locks in the memory of this process. These locks exclude the goroutines of one process from each
+// other, and nobody else.
 //
-// Locks kept here exclude goroutines of one process from each other, and nobody else.
+// They work like locks on Redis, with expiry, renewal, fencing tokens and waiting in the order of arrival, but need no
+// server. Use the package in programs that run as one process, and in unit tests. It works with the virtual clock of
+// testing/synctest.
+//
+// Under the race detector of Go 1.26, call runtime.GOMAXPROCS(1) in a test that uses synctest. Otherwise the detector
+// crashes when two goroutines of a bubble read expired timers at the same time. This is not specific to this package.
 package memory
 
 import (
@@ -15,25 +17,25 @@ import (
 	"github.com/golocker/locker"
 )
 
-// New returns a Locker with a store of its own. Nothing else can see its locks.
+// New returns a Locker with a new store. No other Locker sees its locks.
 func New() *locker.Client { return locker.NewClient(NewBackend()) }
 
-// Backend is a store of locks that several Clients can share, as several processes share a Redis server:
+// Backend is a store of locks. Several Clients can share it, as several processes share a Redis server:
 //
 //	store := memory.NewBackend()
 //	a, b := locker.NewClient(store), locker.NewClient(store) // a and b contend
 //
-// It is safe for concurrent use. Its memory is proportional to the number of locks held and waited for.
+// It is safe for concurrent use. Its memory use is proportional to the number of locks that are held or waited for.
 type Backend struct {
 	mu    sync.Mutex
 	locks map[string]*lock
-	sweep int    // number of locks at which those of no use any more are looked for
-	fence uint64 // last token issued, for any key
+	sweep int    // when there are this many locks, unused ones are removed
+	fence uint64 // the last fencing token that was issued, for any key
 }
 
-// lock is one key's: who has it until when, and who comes next.
+// lock is the lock of one key, with its owner and its waiters.
 type lock struct {
-	token   string // "": nobody, as after a release with Keep
+	token   string // of the owner; empty if there is none, as after a release with Keep
 	fence   uint64
 	since   time.Time // when it was granted
 	expires time.Time
@@ -45,7 +47,8 @@ func NewBackend() *Backend {
 	return &Backend{locks: make(map[string]*lock), sweep: minSweep}
 }
 
-// minSweep keeps small stores from being swept at all: their expired locks are found when their key is next used.
+// minSweep is the smallest number of locks at which unused ones are removed. In a smaller store, an expired lock stays
+// until its key is used again.
 const minSweep = 64
 
 // Acquire implements [locker.Backend].
@@ -90,7 +93,7 @@ func (b *Backend) Release(_ context.Context, req locker.Request) error {
 	return nil
 }
 
-// owned returns the lock if it is req's. Call with mu held.
+// owned returns the lock of req.Key if req.Token owns it. Call with mu held.
 func (b *Backend) owned(req locker.Request) (*lock, error) {
 	l, ok := b.locks[req.Key]
 	switch {
@@ -102,8 +105,8 @@ func (b *Backend) owned(req locker.Request) (*lock, error) {
 	return l, nil
 }
 
-// lock returns the lock of key, after handing it on if it has expired: whoever waits for it comes before whoever asks
-// now. Call with mu held.
+// lock returns the lock of key. If it has expired, it is first handed to the next waiter, because waiters come before
+// new callers. Call with mu held.
 func (b *Backend) lock(key string) *lock {
 	l, ok := b.locks[key]
 	if !ok {
@@ -117,7 +120,7 @@ func (b *Backend) lock(key string) *lock {
 	return l
 }
 
-// taken reports whether somebody has the lock, or nobody may have it yet.
+// taken reports whether the lock has an owner, or stays taken after a release with Keep.
 func (l *lock) taken() bool { return time.Now().Before(l.expires) }
 
 func (b *Backend) grant(l *lock, req locker.Request) {
@@ -126,7 +129,7 @@ func (b *Backend) grant(l *lock, req locker.Request) {
 	l.expires = l.since.Add(req.TTL)
 }
 
-// next grants a lock that is free to the first that waits, and forgets one that nobody wants. Call with mu held.
+// next grants a free lock to the first waiter, or removes it from the store if there is none. Call with mu held.
 func (b *Backend) next(key string, l *lock) {
 	switch {
 	case l.taken():
@@ -140,8 +143,8 @@ func (b *Backend) next(key string, l *lock) {
 	}
 }
 
-// dropUnused removes what crashed holders left behind. It runs each time the store has doubled since the last sweep,
-// so it costs a constant amount per acquisition. Call with mu held.
+// dropUnused removes the expired locks of holders that have crashed. It does so when the number of locks has doubled
+// since the last time, so the cost per acquisition is constant. Call with mu held.
 func (b *Backend) dropUnused() {
 	if len(b.locks) < b.sweep {
 		return

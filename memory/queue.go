@@ -11,10 +11,10 @@ import (
 // waiter is one call of Queue that waits.
 type waiter struct {
 	req     locker.Request
-	granted chan locker.Grant // has room for the one grant
+	granted chan locker.Grant // buffered: receives at most one grant
 }
 
-// Queue implements [locker.Queuer]: those who wait for a key get it in the order of their arrival.
+// Queue implements [locker.Queuer]. Waiters are served in the order of their arrival.
 func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	b.mu.Lock()
 	l := b.lock(req.Key)
@@ -34,13 +34,14 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	return b.wait(ctx, w, remaining)
 }
 
-// look is how often a waiter looks at the lock by itself. A grant comes by its channel; but a holder may have released the
-// lock to be kept for a while, which ends before the time that was left of its TTL.
-const look = 500 * time.Millisecond
+// pollInterval is how often a waiter checks whether the lock has expired. Usually a waiter is granted the lock by the
+// release. But a lock that was released with Keep expires by itself, and may do so before the end of the TTL that the
+// waiter knows of.
+const pollInterval = 500 * time.Millisecond
 
 func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) (locker.Grant, error) {
 	start := time.Now()
-	t := time.NewTimer(min(remaining, look))
+	t := time.NewTimer(min(remaining, pollInterval))
 	defer t.Stop()
 	for {
 		select {
@@ -49,8 +50,8 @@ func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) 
 				trace.Woken(locker.Wake{Reason: locker.WakeHandover, Slept: time.Since(start)})
 			}
 			return g, nil
-		case <-t.C: // the holder's time may be over
-			t.Reset(min(b.expired(w.req.Key), look))
+		case <-t.C:
+			t.Reset(min(b.expired(w.req.Key), pollInterval))
 		case <-w.req.Closing:
 			b.leave(w)
 			return locker.Grant{}, locker.ErrClosed
@@ -60,14 +61,15 @@ func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) 
 	}
 }
 
-// expired hands the lock of key on if its time is over, and returns when to look again.
+// expired hands the lock of key to the next waiter if it has expired. It returns the remaining time of the lock.
 func (b *Backend) expired(key string) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return time.Until(b.lock(key).expires)
 }
 
-// leave takes w out of the queue, and hands on what it was granted meanwhile. It returns the holder's remaining time.
+// leave removes w from the queue. If w was granted the lock meanwhile, the lock goes to the next waiter. leave returns
+// the holder's remaining time.
 func (b *Backend) leave(w *waiter) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// queue begins to wait in b and returns when the call waits, or has ended.
+// queue calls b.Queue on another goroutine, and returns when that call waits or has ended.
 func queue(ctx context.Context, b *memory.Backend, req locker.Request) <-chan error {
 	result := make(chan error, 1)
 	go func() {
@@ -23,7 +23,7 @@ func queue(ctx context.Context, b *memory.Backend, req locker.Request) <-chan er
 	return result
 }
 
-// soon checks that a call returns what it should at this very moment.
+// soon checks that a call has returned the error want.
 func soon(t *testing.T, what string, result <-chan error, want error) {
 	t.Helper()
 	synctest.Wait()
@@ -69,7 +69,7 @@ func TestQueueIsInOrder(t *testing.T) {
 		second := queue(t.Context(), b, request("k", "c"))
 		release(t, b, "a")
 		if _, err := b.Acquire(t.Context(), request("k", "d")); !errors.Is(err, locker.ErrHeld) {
-			t.Errorf("one who only tries came before: %v", err)
+			t.Errorf("a caller that does not wait came before the waiters: %v", err)
 		}
 		soon(t, "b", first, nil)
 		waits(t, "c", second)
@@ -82,7 +82,7 @@ func TestQueueIsInOrder(t *testing.T) {
 	})
 }
 
-// The holder dies, and then the first waiter, without having claimed anything.
+// The holder dies. The first waiter is granted the lock and dies as well.
 func TestQueueGoesOnWhenLocksExpire(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()
@@ -100,7 +100,7 @@ func TestQueueGoesOnWhenLocksExpire(t *testing.T) {
 	})
 }
 
-// A context ends before, with and after the grant: the lock is the caller's or the next one's.
+// A context ends before, with or after the grant. The lock then belongs to the caller or to the next waiter.
 func TestQueueWhenTheContextEnds(t *testing.T) {
 	for range 50 {
 		for _, when := range []string{"before", "at the same time", "with the client's end"} {
@@ -145,8 +145,8 @@ func TestQueueWhenTheContextEnds(t *testing.T) {
 	}
 }
 
-// A lock that stays taken for a while after its release goes to who waits when that is over, not when its TTL would have
-// been.
+// A lock that stays taken after its release is handed to the next waiter when that time is over. The waiter does not
+// wait until the TTL would have ended.
 func TestQueueWhenTheLockIsKept(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		b := memory.NewBackend()

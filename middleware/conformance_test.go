@@ -1,4 +1,4 @@
-// Package middleware_test checks that every middleware keeps the promises of what it is put around, in any order.
+// Package middleware_test checks that every middleware keeps the contract of the Locker that it wraps, in any order.
 package middleware_test
 
 import (
@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// middlewares are all there are besides [locker.Defaults], the outermost first in the order that config puts them in.
+// middlewares has all middleware except [locker.Defaults], in the order that config uses, the outermost first.
 var middlewares = []struct {
 	name string
 	make func() locker.Middleware
@@ -93,7 +93,7 @@ func orders() (all [][]int) {
 	return all
 }
 
-// wrap puts the middlewares around l, in the given order, and Defaults between them and l: it knows nothing of what is around it.
+// wrap wraps l in Defaults and then in the middlewares, in the given order.
 func wrap(l locker.Locker, order []int) locker.Locker {
 	var ms []locker.Middleware
 	for _, i := range order {
@@ -103,7 +103,7 @@ func wrap(l locker.Locker, order []int) locker.Locker {
 	return locker.Wrap(l, ms...)
 }
 
-// name is how an order is written in a program, as far as the name of a test allows it.
+// name returns an order as it is written in a program, as far as the name of a test allows that.
 func name(order []int, backend string) string {
 	var names []string
 	for _, i := range order {
@@ -112,7 +112,7 @@ func name(order []int, backend string) string {
 	return strings.Join(append(names, backend), " of ")
 }
 
-// switchable is a network that can be stopped: commands wait, and are executed when it is resumed.
+// switchable is a network that can be stopped. Commands then wait, and are executed when it is resumed.
 type switchable struct {
 	mu   sync.Mutex
 	stop chan struct{} // closed by resume; nil while it runs
@@ -131,7 +131,8 @@ func (s *switchable) hang() (resume func()) {
 	}
 }
 
-func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply,
+	error) {
 	s.mu.Lock()
 	stop := s.stop
 	s.mu.Unlock()
@@ -143,7 +144,7 @@ func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute fun
 	return execute(), nil
 }
 
-// simulated makes stores of n simulated nodes that share a network.
+// simulated returns stores with n simulated nodes that share a network.
 func simulated(n int, open func(ds []drivers.Driver) locker.Locker) func(t testing.TB) conformance.Store {
 	return func(testing.TB) conformance.Store {
 		var w switchable
@@ -185,7 +186,7 @@ func openRedlock(ds []drivers.Driver) locker.Locker {
 	return l
 }
 
-// conform runs the suite over a store whose clients have the middlewares around them.
+// conform runs the suite over a store whose clients are wrapped in the middlewares.
 func conform(t *testing.T, order []int, h conformance.Harness) {
 	store := h.Store
 	h.Store = func(t testing.TB) conformance.Store {
@@ -239,8 +240,8 @@ func TestConformanceOnARealServer(t *testing.T) {
 	})
 }
 
-// What a Locker can do besides is found through all of them.
-func TestNothingIsHidden(t *testing.T) {
+// Optional interfaces of a Locker are found behind all of them.
+func TestOptionalInterfacesAreFoundBehindMiddleware(t *testing.T) {
 	for _, order := range orders() {
 		c := memory.New()
 		l := wrap(c, order)
@@ -254,7 +255,8 @@ func TestNothingIsHidden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if lease.Key() != "k" || lease.Token() == "" || lease.Fence() == 0 || lease.Until().IsZero() || lease.Err() != nil {
+		if lease.Key() != "k" || lease.Token() == "" || lease.Fence() == 0 || lease.Until().IsZero() ||
+			lease.Err() != nil {
 			t.Errorf("%s: the lease does not show what it is", name(order, "memory"))
 		}
 		if err := lease.Unlock(t.Context()); err != nil {

@@ -14,11 +14,11 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// silent is a server that must not be asked for a lock.
+// silent is a server that must not receive a request for a lock.
 type silent struct{ t *testing.T }
 
 func (s silent) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	if cmds[0][0] != "INFO" { // by which a Redlock tells its nodes apart
+	if cmds[0][0] != "INFO" { // Redlock uses it to tell its nodes apart
 		s.t.Errorf("sent: %v", cmds[0])
 	}
 	return nil, errors.New("down")
@@ -26,11 +26,14 @@ func (s silent) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply,
 
 func (s silent) Close() error { return nil }
 
-// A key that the store cannot have a lock of is the caller's mistake. It is no outage, and trying again does not help.
+// A key that the store does not support is an error of the caller. It is not an outage, and is not retried.
 func TestReservedKeysAreRefusedAtOnceAndNotRetried(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) *locker.Client{
-		"single":       func(t *testing.T) *locker.Client { return single.New(silent{t}, single.Prefix("")) },
-		"single plain": func(t *testing.T) *locker.Client { return single.New(silent{t}, single.Prefix(""), single.FIFO(false)) },
+		"single": func(t *testing.T) *locker.Client { return single.New(silent{t}, single.Prefix("")) },
+		"single plain": func(t *testing.T) *locker.Client {
+			return single.New(silent{t}, single.Prefix(""),
+				single.FIFO(false))
+		},
 		"redlock": func(t *testing.T) *locker.Client {
 			c, err := redlock.New([]drivers.Driver{silent{t}, silent{t}, silent{t}}, redlock.Prefix(""),
 				redlock.Logger(slog.New(slog.DiscardHandler)))
@@ -49,7 +52,8 @@ func TestReservedKeysAreRefusedAtOnceAndNotRetried(t *testing.T) {
 				_, tried := l.TryLock(t.Context(), key)
 				_, seen := c.Inspect(t.Context(), key)
 				_, taken := c.ForceRelease(t.Context(), key, "")
-				for what, err := range map[string]error{"Lock": locked, "TryLock": tried, "Inspect": seen, "ForceRelease": taken} {
+				for what, err := range map[string]error{"Lock": locked, "TryLock": tried, "Inspect": seen,
+					"ForceRelease": taken} {
 					if !errors.Is(err, locker.ErrInvalid) || errors.Is(err, locker.ErrUnavailable) {
 						t.Errorf("%s: %v, want an error that matches ErrInvalid and not ErrUnavailable", what, err)
 					}

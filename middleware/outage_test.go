@@ -25,11 +25,11 @@ import (
 
 const (
 	callers = 200
-	// longTTL is what a key that was left behind would live.
+	// longTTL is how long a key that was left behind would exist.
 	longTTL = 5 * time.Minute
 )
 
-// meter is a middleware that counts what reaches the Locker below it, by the second.
+// meter is a middleware that counts the calls of the wrapped Locker in each second.
 type meter struct {
 	mu     sync.Mutex
 	start  time.Time
@@ -87,7 +87,8 @@ func (l meteredLease) Unlock(ctx context.Context) error {
 	return l.Lease.Unlock(ctx)
 }
 
-// storm lets 200 callers, two per key, lock and unlock over an outage, and returns what they and the store saw of it.
+// storm runs 200 callers, two per key, which lock and unlock during an outage. It returns the counts of the callers and
+// of the store.
 type storm struct {
 	lasted    time.Duration // the outage
 	perSecond []int         // operations that reached the Client during it
@@ -139,7 +140,7 @@ func rage(t *testing.T, c locker.Locker, outage time.Duration, down, up func()) 
 	return s
 }
 
-// lineCounter counts what is logged.
+// lineCounter counts the lines that are logged.
 type lineCounter struct{ n atomic.Int64 }
 
 func (w *lineCounter) Write(p []byte) (int, error) {
@@ -147,20 +148,21 @@ func (w *lineCounter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// check holds the figures against what is promised. bySecond: the machine is not so busy that what belongs to one second
-// comes in the next.
+// check compares the counts with what is documented. bySecond says that calls are counted in the right second, which is
+// not the case on a busy machine.
 func (s storm) check(t *testing.T, bySecond bool) {
 	t.Helper()
-	t.Logf("operations per second: %v; all recovered after %v; %d calls failed; %d lines logged", s.perSecond, s.recovered, s.failed, s.warnings)
+	t.Logf("operations per second: %v; all recovered after %v; %d calls failed; %d lines logged", s.perSecond,
+		s.recovered, s.failed, s.warnings)
 	total := 0
 	for second, n := range s.perSecond {
-		// Twice, because the seconds of the meter and those of the budget are different ones.
+		// Twice the budget is allowed, because the seconds of the meter and of the budget begin at different times.
 		if bySecond && second > 0 && n > 2*retry.DefaultBudget {
 			t.Errorf("%d operations in second %d of the outage, the budget is %d", n, second, retry.DefaultBudget)
 		}
 		total += n
 	}
-	// Everybody fails for the first time, a full budget is spent, and then what comes in by the second.
+	// At first every caller fails once and a full budget is used. After that, the budget of each second is used.
 	if most := 2*callers + retry.DefaultBudget*(int(s.lasted/time.Second)+2); total > most {
 		t.Errorf("%d operations in the outage, want %d at most", total, most)
 	}
@@ -169,7 +171,7 @@ func (s storm) check(t *testing.T, bySecond bool) {
 	}
 }
 
-// leftover returns those keys that are locks, or places in a queue.
+// leftover returns the keys that are locks or queue positions.
 func leftover(keys []string) (left []string) {
 	for _, key := range keys {
 		if !strings.HasSuffix(key, ":fence") && !strings.Contains(key, ":gone:") {
@@ -182,7 +184,8 @@ func leftover(keys []string) (left []string) {
 // An outage of half a minute, on simulated nodes that refuse connections or hang.
 func TestOutage(t *testing.T) {
 	const outage = 30 * time.Second
-	for backend, open := range map[string]func(ds []drivers.Driver) locker.Locker{"single": openSingle, "redlock": openRedlock} {
+	for backend, open := range map[string]func(ds []drivers.Driver) locker.Locker{"single": openSingle,
+		"redlock": openRedlock} {
 		for _, how := range []string{"refused", "hung"} {
 			t.Run(backend+" "+how, func(t *testing.T) {
 				virtual.Test(t, func(t *testing.T) {
@@ -194,9 +197,11 @@ func TestOutage(t *testing.T) {
 					var refused atomic.Bool
 					var ds []drivers.Driver
 					for _, n := range nodes {
-						ds = append(ds, n.Driver(func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+						ds = append(ds, n.Driver(func(ctx context.Context, cmds []drivers.Command,
+							execute func() []drivers.Reply) ([]drivers.Reply, error) {
 							if refused.Load() {
-								return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
+								return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp",
+									Err: syscall.ECONNREFUSED})
 							}
 							return w.deliverUntil(ctx, execute)
 						}))
@@ -217,7 +222,7 @@ func TestOutage(t *testing.T) {
 					if s.warnings > 2*len(nodes)+2 {
 						t.Errorf("%d lines were logged of one outage", s.warnings)
 					}
-					time.Sleep(15 * time.Second) // places in queues are kept for 12 s
+					time.Sleep(15 * time.Second) // queue positions are kept for 12 s
 					for _, n := range nodes {
 						if left := leftover(n.Keys()); len(left) > 0 {
 							t.Errorf("left behind: %q", left)
@@ -234,7 +239,8 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// deliverUntil is deliver with a client that gives up when its context ends; what it has sent is executed nevertheless.
+// deliverUntil is deliver with a client that gives up when its context ends. The commands that it has sent are still
+// executed.
 func (s *switchable) deliverUntil(ctx context.Context, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 	done := make(chan []drivers.Reply, 1)
 	go func() {
@@ -249,7 +255,7 @@ func (s *switchable) deliverUntil(ctx context.Context, execute func() []drivers.
 	}
 }
 
-// The same on real servers that are killed or stopped, for two seconds, or as long as LOCKER_MEASURE says.
+// Real servers are killed or stopped, for two seconds or for the duration in LOCKER_MEASURE.
 func TestOutageOfRealServers(t *testing.T) {
 	t.Parallel()
 	outage := 2 * time.Second
@@ -271,7 +277,8 @@ func TestOutageOfRealServers(t *testing.T) {
 					}
 					servers, ds = append(servers, server), append(ds, d)
 				}
-				c := map[string]func([]drivers.Driver) locker.Locker{"single": openSingle, "redlock": openRedlock}[backend](ds)
+				c := map[string]func([]drivers.Driver) locker.Locker{"single": openSingle,
+					"redlock": openRedlock}[backend](ds)
 				each := func(f func(*redistest.Server)) func() {
 					return func() {
 						for _, server := range servers {

@@ -177,7 +177,7 @@ func TestErrors(t *testing.T) {
 				}
 				return lease.Unlock(t.Context())
 			},
-			want: []error{locker.ErrUnavailable}, text: []string{"no such lock before its time"},
+			want: []error{locker.ErrUnavailable}, text: []string{"no such lock although its TTL is not over"},
 		}, {
 			name: "deleted, and then of somebody else on two of three", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
 				lease := c.lockAll(t, l, "k")

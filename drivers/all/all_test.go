@@ -1,5 +1,5 @@
-// Package all_test checks what the registered drivers have in common and what a conformance suite that knows one address
-// cannot: the fields of drivers.Config.
+// Package all_test checks that all registered drivers support the fields of drivers.Config. A conformance suite with
+// one address cannot check that.
 package all_test
 
 import (
@@ -79,7 +79,8 @@ func TestTLS(t *testing.T) {
 
 		misnamed := config.Clone()
 		misnamed.ServerName = "elsewhere.example"
-		_, err = open(drivers.Config{Network: "tcp", Addr: server.Addr(), TLS: misnamed}).Do(t.Context(), drivers.Command{"PING"})
+		_, err = open(drivers.Config{Network: "tcp", Addr: server.Addr(), TLS: misnamed}).Do(t.Context(),
+			drivers.Command{"PING"})
 		require.ErrorIs(t, err, drivers.ErrNotSent)
 
 		plain := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Second})
@@ -112,7 +113,8 @@ func TestCredentials(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
-				d := open(drivers.Config{Network: "tcp", Addr: c.server.Addr(), Username: c.username, Password: c.password})
+				d := open(drivers.Config{Network: "tcp", Addr: c.server.Addr(), Username: c.username,
+					Password: c.password})
 				for _, cmds := range [][]drivers.Command{{{"GET", "lock:a"}}, {{"GET", "lock:a"}, {"GET", "lock:b"}}} {
 					for _, reply := range do(t, d, cmds...) {
 						if c.refused == "" {
@@ -130,8 +132,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// oldServer is one that knows a password and no users, nor HELLO: Redis before version 6, and some proxies. It answers as
-// much as a handshake and a PING need.
+// oldServer is a server with a password, but without users and HELLO, like Redis before version 6 and some proxies. It
+// answers the commands of a handshake and PING.
 func oldServer(t *testing.T) (addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -197,7 +199,7 @@ func TestDB(t *testing.T) {
 	})
 }
 
-// Timeout is what bounds a call whose context does not.
+// Timeout bounds a call whose context has no deadline.
 func TestTimeout(t *testing.T) {
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
 		server := redistest.Start(t)
@@ -225,14 +227,16 @@ func TestTimeout(t *testing.T) {
 		assert.Less(t, time.Since(start), 10*time.Second)
 		server.Resume()
 		require.Eventually(t, ready, 10*time.Second, 10*time.Millisecond)
-		require.Eventually(t, func() bool { return server.Cmd(t, "GET", "n") != nil }, 10*time.Second, 10*time.Millisecond)
-		require.True(t, ready(), "what was sent before has been executed, on every connection: a second time there must not be")
+		require.Eventually(t, func() bool { return server.Cmd(t, "GET", "n") != nil }, 10*time.Second,
+			10*time.Millisecond)
+		require.True(t, ready(),
+			"what was sent before has been executed, on every connection: a second time there must not be")
 		assert.Equal(t, "1", server.Cmd(t, "GET", "n"), "what was sent to a frozen server happens later, and once")
 	})
 }
 
-// A driver sends the caller's commands and its own handshake, none of which the server may have to refuse: refusals
-// show in monitoring.
+// A driver sends the caller's commands and its handshake. The server must not refuse any of the latter, because
+// refusals show up in monitoring.
 func TestServerSeesNoErrors(t *testing.T) {
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
 		server := redistest.Start(t, "--requirepass", "pw")
@@ -249,7 +253,7 @@ func TestServerSeesNoErrors(t *testing.T) {
 	})
 }
 
-// A real restart, where the conformance suite only cuts connections.
+// The server is restarted. The conformance suite only cuts connections.
 func TestRestart(t *testing.T) {
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
 		server := redistest.Start(t)

@@ -20,8 +20,8 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// clusterDrivers are the drivers of clients that know clusters, with the clients' defaults, and how long the test waits for an
-// answer that it has seen to that there is none: longer than the client does by itself, or else not for long.
+// clusterDrivers has the drivers of clients that support clusters, with the clients' defaults. The duration is how long
+// the test waits for an answer that will not come. It is longer than the client's own time-out, or else short.
 var clusterDrivers = map[string]func(t *testing.T, addrs []string) (d drivers.Driver, answer time.Duration){
 	"goredis": func(t *testing.T, addrs []string) (drivers.Driver, time.Duration) {
 		const own = 2 * time.Second // more than some machines stall for
@@ -49,8 +49,8 @@ func incr(keys ...string) drivers.Command {
 	return append(drivers.Command{"EVAL", "return redis.call('INCR', KEYS[1])", strconv.Itoa(len(keys))}, keys...)
 }
 
-// In a cluster whose slots move, each command is executed once, or its outcome is said to be unknown. A redirection that was
-// followed is no answer.
+// In a cluster whose slots move, each command is executed once, or its outcome is reported as unknown. A redirection
+// that the client has followed is not an answer.
 func TestClusterRedirects(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, false)
@@ -97,7 +97,8 @@ func TestClusterRedirects(t *testing.T) {
 	}
 }
 
-// A master that has failed says nothing of its successor. Clients must not wait for their next look at the cluster.
+// A master that has failed does not redirect to its successor. Clients must not wait until they reload the state of the
+// cluster by themselves.
 func TestClusterFindsTheSuccessorOfAMaster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, true, "--cluster-node-timeout", "2000")
@@ -160,7 +161,7 @@ func TestClusterFindsTheSuccessorOfAMaster(t *testing.T) {
 	}
 }
 
-// keysOf returns a function that returns another key each time, of a slot of its own, of those that s has.
+// keysOf returns a function that returns a new key in a new slot of s on each call.
 func keysOf(t *testing.T, c *redistest.Cluster, s *redistest.Server) func() string {
 	i, seen := 0, map[int]bool{}
 	return func() string {

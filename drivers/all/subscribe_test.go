@@ -17,7 +17,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// heard is what came over a subscription, as text.
+// heard has the events of a subscription, as text.
 type heard chan string
 
 func (h heard) listener() drivers.Listener {
@@ -38,7 +38,7 @@ func (h heard) expect(t *testing.T, want string) {
 	}
 }
 
-// expectPrefix is expect for a text of which the rest differs from server to server.
+// expectPrefix is expect for a text whose end depends on the server.
 func (h heard) expectPrefix(t *testing.T, want string) {
 	t.Helper()
 	select {
@@ -60,8 +60,8 @@ func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, heard) {
 	return sub, h
 }
 
-// soon fails if f takes as long as any client's own time-out would. Time that the machine keeps this process from running
-// does not count.
+// soon fails if f takes as long as the shortest time-out of a client. Time during which this process could not run does
+// not count.
 func soon(t *testing.T, what string, f func()) {
 	t.Helper()
 	const step = 5 * time.Millisecond
@@ -140,7 +140,7 @@ func TestSubscribeRefused(t *testing.T) {
 	})
 }
 
-// A subscription on which nothing comes for longer than the client waits for an answer is sound.
+// A subscription stays open if no messages arrive for longer than the client waits for an answer.
 func TestSubscriptionMayBeSilent(t *testing.T) {
 	server := redistest.Start(t)
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
@@ -202,7 +202,7 @@ func TestCloseBesideAFrozenServer(t *testing.T) {
 	})
 }
 
-// writes reports whether a goroutine writes to a connection and cannot go on.
+// writes reports whether a goroutine is blocked while it writes to a connection.
 func writes() bool {
 	stacks := make([]byte, 4<<20)
 	for _, g := range bytes.Split(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
@@ -215,7 +215,7 @@ func writes() bool {
 }
 
 // The kernel's buffers between a frozen server and a client fill up.
-func TestCloseFreesWhoWrites(t *testing.T) {
+func TestCloseInterruptsBlockedWrites(t *testing.T) {
 	server := redistest.Start(t)
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
 		d := open(drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Minute})
@@ -237,7 +237,8 @@ func TestSubscribeWhileDown(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
 	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
-		_, err := open(drivers.Config{Network: "tcp", Addr: l.Addr().String()}).(drivers.Subscriber).Subscribe(t.Context(), make(heard).listener())
+		_, err := open(drivers.Config{Network: "tcp",
+			Addr: l.Addr().String()}).(drivers.Subscriber).Subscribe(t.Context(), make(heard).listener())
 		require.ErrorContains(t, err, "refused")
 	})
 }

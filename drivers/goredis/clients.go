@@ -9,19 +9,24 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// New makes a driver of client, which stays the caller's: Close leaves it open. It takes a *redis.Client, those that follow a
-// Sentinel's master among them, or a *redis.ClusterClient (every key of one script in one slot). With the latter, nobody is told
-// that a lock is free: who waits looks every 50 to 100 ms. The documentation of package single says what holds on a cluster.
+// New returns a driver that uses client. The client belongs to the caller, and Close leaves it open. It must be one of:
 //
-// It does not take a *redis.Ring, which looks for the keys of a shard that this process cannot reach on another shard. Other
-// processes still reach the first one, and two would hold the same lock. What a client of another type does with keys is not
-// known: hand over the client that it wraps, or see [Trusted]. As New has no error to return, every Do and Subscribe of a driver
-// of such a client fails and says why.
+//   - A *redis.Client, including one that follows the master of a Sentinel.
+//   - A *redis.ClusterClient. All keys of one script must be in one slot. Waiters are not notified when a lock becomes
+//     free, but poll every 50 to 100 ms. The documentation of package single describes locks on a cluster.
+//   - A client of another type with the option [Trusted].
 //
-// The client's MaxRetries does not matter: commands are sent once. ContextTimeoutEnabled does: without it the client
-// ignores deadlines while it reads, and each call costs a goroutine that may linger for the client's ReadTimeout.
-// A subscription dials as the client's options say, without the hooks added to the client. While commands to a cluster fail,
-// the driver has the client look for the masters again, once a second at most.
+// A *redis.Ring is refused. A process that cannot reach a shard uses another shard for its keys, while other processes
+// still use the first one, so two of them could hold the same lock. Other types are refused because it is not known
+// where they keep keys. New has no error to return: every Do and Subscribe of the driver of a refused client fails with
+// the reason.
+//
+// MaxRetries of the client has no effect, because commands are sent only once. Set ContextTimeoutEnabled: without it,
+// the client ignores deadlines while it reads, and each call needs a goroutine that may remain for the client's
+// ReadTimeout.
+//
+// Subscriptions dial with the client's options, but without hooks that were added to the client. While commands to a
+// cluster fail, the driver makes the client look up the masters again, at most once a second.
 func New(client redis.UniversalClient, opts ...Option) drivers.Driver {
 	var o options
 	for _, opt := range opts {
@@ -31,45 +36,49 @@ func New(client redis.UniversalClient, opts ...Option) drivers.Driver {
 	case *redis.Client:
 		return &subscriber{driver: driver{client: client, bounded: client.Options().ContextTimeoutEnabled}}
 	case *redis.ClusterClient:
-		return &spread{driver{client: client, bounded: client.Options().ContextTimeoutEnabled, follows: true, cluster: client}}
+		bounded := client.Options().ContextTimeoutEnabled
+		return &spread{driver{client: client, bounded: bounded, follows: true, cluster: client}}
 	case *redis.Ring:
-		return &refused{why: "a redis.Ring cannot keep locks: it moves the keys of a shard that this process does not reach to " +
-			"another shard, and whoever reaches the first one still finds them there, so that two hold the same lock"}
+		return &refused{why: "a redis.Ring cannot keep locks: a process that cannot reach a shard uses another " +
+			"shard for its keys, while other processes still use the first one, so that two of them could hold the " +
+			"same lock"}
 	}
 	if o.trusted {
 		return &spread{driver{client: client, follows: true}}
 	}
-	return &refused{why: fmt.Sprintf("where a %T keeps a key is not known: hand over the *redis.Client or *redis.ClusterClient "+
-		"that it wraps, or vouch for it with the option Trusted", client)}
+	return &refused{why: fmt.Sprintf("it is not known where a %T keeps a key: pass the *redis.Client or "+
+		"*redis.ClusterClient that it wraps, or use the option Trusted", client)}
 }
 
-// Option changes what [New] makes.
+// Option changes the driver that [New] returns.
 type Option func(*options)
 
 type options struct{ trusted bool }
 
-// Trusted vouches for a client of a type that the driver does not know, such as a wrapper of your own: it keeps each key on one
-// server, or one shard of a Redis Cluster, whichever servers this process can reach. A wrapper of a redis.Ring does not. The
-// driver knows nothing else about such a client, and treats it as one of a cluster without ContextTimeoutEnabled. If it hides a
-// *redis.ClusterClient, the ClusterStateReloadInterval says how long that goes on to ask a master that has died.
+// Trusted makes [New] accept a client of a type that it does not know, such as a wrapper. The caller asserts that the
+// client keeps each key on one server, or on one shard of a Redis Cluster, whichever servers this process can reach. A
+// wrapper of a redis.Ring does not do that.
 //
-// The option changes nothing for the types that New knows.
+// The driver treats such a client like a *redis.ClusterClient without ContextTimeoutEnabled. If it wraps a
+// *redis.ClusterClient, that goes on asking a dead master for up to its ClusterStateReloadInterval.
+//
+// Trusted has no effect on the types that New knows.
 func Trusted() Option { return func(o *options) { o.trusted = true } }
 
-// spread is the driver of a client that knows several servers.
+// spread is the driver of a client that uses several servers.
 type spread struct{ driver }
 
 // Spread implements [drivers.Spread].
 func (*spread) Spread() {}
 
-// refused is the driver of a client that does not do for locks.
+// refused is the driver of a client that cannot be used for locks.
 type refused struct {
-	why  string
-	gate drivers.Gate
+	why       string
+	lifecycle drivers.Lifecycle
 }
 
 func (d *refused) enter(ctx context.Context) error {
-	if err := d.gate.Enter(ctx); err != nil {
+	if err := d.lifecycle.Enter(ctx); err != nil {
 		return err
 	}
 	return drivers.NotSent(fmt.Errorf("goredis: %s", d.why))
@@ -85,6 +94,6 @@ func (d *refused) Subscribe(ctx context.Context, _ drivers.Listener) (drivers.Su
 }
 
 func (d *refused) Close() error {
-	d.gate.Shut()
+	d.lifecycle.Shut()
 	return nil
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// measured is a wrapper as programs have them.
+// measured is a wrapper of a client, as programs use it to measure calls.
 type measured struct{ redis.UniversalClient }
 
 func ringOf(t *testing.T, servers ...*redistest.Server) *redis.Ring {
@@ -82,7 +82,7 @@ func TestTrustedWrapperWorks(t *testing.T) {
 	require.NoError(t, held.Unlock(t.Context()))
 }
 
-// A wrapper may hide a cluster: what it answers after a redirection must not be taken for a refusal.
+// A wrapper may hide a cluster. An answer after a redirection must not be taken for a refusal.
 func TestTrustedWrapperIsDrivenLikeACluster(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
@@ -91,7 +91,7 @@ func TestTrustedWrapperIsDrivenLikeACluster(t *testing.T) {
 	assert.NotImplements(t, (*drivers.Subscriber)(nil), d)
 }
 
-// A client of a cluster does not learn from a dead master who its successor is.
+// A client of a cluster does not learn about the new master from a dead one.
 func TestClusterIsAskedAgainAtMostOnceASecond(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var asked atomic.Int32
@@ -102,7 +102,8 @@ func TestClusterIsAskedAgainAtMostOnceASecond(t *testing.T) {
 			},
 			ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
 				asked.Add(1)
-				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}}}, nil
+				return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: "127.0.0.1:1"}}}},
+					nil
 			},
 		})
 		d := goredis.New(client)
@@ -113,6 +114,6 @@ func TestClusterIsAskedAgainAtMostOnceASecond(t *testing.T) {
 		}
 		assert.InDelta(t, 1+seconds, asked.Load(), 1)
 		require.NoError(t, client.Close())
-		time.Sleep(2 * time.Second) // what the client's goroutines still sleep for
+		time.Sleep(2 * time.Second) // the client's goroutines may sleep for this long
 	})
 }

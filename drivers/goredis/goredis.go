@@ -1,4 +1,4 @@
-// Package goredis carries commands by github.com/redis/go-redis/v9. Importing it registers the driver "goredis".
+// Package goredis is a driver for the client github.com/redis/go-redis/v9. Importing it registers the driver "goredis".
 package goredis
 
 import (
@@ -19,16 +19,16 @@ func init() { drivers.Register("goredis", open) }
 
 type driver struct {
 	client redis.UniversalClient
-	// bounded says that the client itself keeps to the deadline of a context.
-	bounded bool
-	owned   bool
-	gate    drivers.Gate
-	// live says that the last exchange went well: there are connections.
+	// bounded says that the client observes the deadline of a context.
+	bounded   bool
+	owned     bool
+	lifecycle drivers.Lifecycle
+	// live says that the last exchange succeeded, so that there are connections.
 	live atomic.Bool
 	// follows says that the client follows redirections and sends a batch in several parts.
 	follows bool
-	cluster *redis.ClusterClient // nil: the client is none
-	// reloaded is when the driver last had the cluster asked who its masters are.
+	cluster *redis.ClusterClient // the client, if it is a ClusterClient; else nil
+	// reloaded is when the driver last made the client look up the masters of the cluster.
 	reloading sync.Mutex
 	reloaded  time.Time
 }
@@ -47,16 +47,17 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 		DialTimeout: cfg.Timeout, ReadTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, PoolTimeout: cfg.Timeout,
 		ContextTimeoutEnabled: true, MaxRetries: -1,
 		PipelinePoolSize: -1, // batches share the pool instead of doubling the number of connections
-		// RESP2: lock scripts answer the same in both, and with RESP3 the client looks for push messages around every
-		// command. The other two cost commands on each new connection, and the second resolves host names besides.
+		// Lock scripts return the same in RESP2 and RESP3, but with RESP3 the client looks for push messages around
+		// every command. Identity and maintenance notifications need commands on each new connection, and the latter
+		// also resolve host names.
 		Protocol: 2, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})}}, nil
 }
 
-// unconnected stands in for a connection that could not be made and fails the handshake with the reason. Failing the
-// dial itself would make the pool write to the process's log and, after PoolSize failures, stop dialling except for
-// once a second in the background, which delays recovery.
+// unconnected replaces a connection that could not be opened. It makes the handshake fail with the reason. If the dial
+// itself failed, the pool would write to the process's log. After PoolSize failures, it would also dial only once a
+// second, in the background, which delays recovery.
 type unconnected struct {
 	net.Conn // one end of a pipe, for deadlines, addresses and Close
 	err      error
@@ -65,16 +66,16 @@ type unconnected struct {
 func (c unconnected) Read([]byte) (int, error)  { return 0, c.err }
 func (c unconnected) Write([]byte) (int, error) { return 0, c.err }
 
-// command is a command that go-redis does not repeat, however the client is configured.
+// command is a command that go-redis never retries, whatever the configuration of the client.
 type command struct{ *redis.Cmd }
 
 func (command) NoRetry() bool { return true }
 
-// Direct implements drivers.Direct. A client whose connections are all in use lets a call wait for its PoolTimeout.
+// Direct implements [drivers.Direct]. If all connections are in use, a call may wait for the client's PoolTimeout.
 func (d *driver) Direct() bool { return d.bounded && d.live.Load() }
 
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	if err := d.gate.Enter(ctx); err != nil {
+	if err := d.lifecycle.Enter(ctx); err != nil {
 		return nil, err
 	}
 	switch {
@@ -130,16 +131,19 @@ func (d *driver) exchange(ctx context.Context, batch []command) ([]drivers.Reply
 	replies := make([]drivers.Reply, len(batch))
 	var failures []error
 	unsent := notSent
-	// In a batch, a cluster client keeps the first error of each command, also when it has sent the command again, to where it
-	// was directed or could be connected to, and that has failed in another way: it may have been executed nevertheless.
+	// In a batch, a cluster client keeps the first error of each command. It may have sent the command again after
+	// that, to the node that it was redirected to, and that may have failed in another way. The first error therefore
+	// does not prove that the command was not executed.
 	stale := d.follows && len(batch) > 1
 	if stale {
 		unsent = func(error) bool { return false }
 	}
 	for i, cmd := range batch {
 		reply, failure := result(cmd, err)
-		if refusal, ok := reply.(drivers.ServerError); ok && stale && (refusal.Code() == "MOVED" || refusal.Code() == "ASK") {
-			failure = errors.New("redirected, and no answer from there: " + refusal.Error()) // no refusal any more, for errors.As
+		refusal, refused := reply.(drivers.ServerError)
+		if refused && stale && (refusal.Code() == "MOVED" || refusal.Code() == "ASK") {
+			// A new error, so that errors.As does not find a refusal.
+			failure = errors.New("redirected, but the other node has not answered: " + refusal.Error())
 		}
 		if failure != nil {
 			failures = append(failures, failure)
@@ -150,17 +154,17 @@ func (d *driver) exchange(ctx context.Context, batch []command) ([]drivers.Reply
 	return drivers.Outcome(replies, failures, unsent)
 }
 
-// result returns the reply to cmd, or why there is none; err is what the exchange as a whole returned.
+// result returns the reply to cmd, or an error if there is none. err is the error of the whole exchange.
 func result(cmd command, err error) (drivers.Reply, error) {
 	value, cmdErr := cmd.Result()
 	if value == nil && cmdErr == nil {
-		cmdErr = err // a pipeline whose connection the server refused leaves no trace on its commands
+		cmdErr = err // if the server refused the connection of a pipeline, its commands have no error
 	}
 	if cmdErr == nil {
 		return normal(value), nil
 	}
 	if errors.Is(cmdErr, redis.Nil) {
-		return nil, nil // although it is a redis.Error, too
+		return nil, nil // checked first, because redis.Nil is also a redis.Error
 	}
 	var refusal redis.Error
 	if errors.As(cmdErr, &refusal) {
@@ -186,7 +190,7 @@ func normal(value any) drivers.Reply {
 }
 
 func (d *driver) Close() error {
-	if d.gate.Shut() && d.owned {
+	if d.lifecycle.Shut() && d.owned {
 		return d.client.Close()
 	}
 	return nil

@@ -54,7 +54,7 @@ func harness(t *testing.T, open func(t testing.TB, addr, password string) driver
 	}
 }
 
-// userDriver drives a client as a program may have made it, with retries (MaxRetries 3) among its defaults.
+// userDriver returns a driver of a client with default options, which include retries (MaxRetries 3).
 func userDriver(options redis.Options) func(t testing.TB, addr, password string) drivers.Driver {
 	return func(t testing.TB, addr, password string) drivers.Driver {
 		options := options
@@ -76,7 +76,8 @@ func TestOpen(t *testing.T) {
 	log.take()
 	t.Run("Conformance", func(t *testing.T) {
 		conformance.RunDriver(t, harness(t, func(t testing.TB, addr, password string) drivers.Driver {
-			d, err := drivers.Open(t.Context(), "goredis", drivers.Config{Network: "tcp", Addr: addr, Password: password})
+			d, err := drivers.Open(t.Context(), "goredis",
+				drivers.Config{Network: "tcp", Addr: addr, Password: password})
 			require.NoError(t, err)
 			return d
 		}))
@@ -96,7 +97,8 @@ func TestCloseSparesTheCallersClient(t *testing.T) {
 
 func TestBusyPoolIsNotSent(t *testing.T) {
 	server := redistest.Start(t)
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, PoolTimeout: 20 * time.Millisecond, ContextTimeoutEnabled: true})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(), PoolSize: 1, PoolTimeout: 20 * time.Millisecond,
+		ContextTimeoutEnabled: true})
 	defer func() { _ = client.Close() }()
 	d := goredis.New(client)
 	conn := client.Conn()

@@ -7,14 +7,16 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// reloadPause is how long the driver waits at least before it has the client look for the masters again.
+// reloadPause is the shortest time between two lookups of the masters.
 const reloadPause = time.Second
 
-// note takes notice of how an exchange went. When it failed, and the client is one of a cluster, that is told to look for the
-// masters again. By itself it does so when a server redirects it, which a dead one does not, nor one that is cut off from the
-// others and says CLUSTERDOWN; else only after its ClusterStateReloadInterval, a minute by default. Every failure counts, because a
-// server that hangs or whose host is gone shows in time-outs alone. The pause keeps a cluster in trouble from being asked by each
-// failed call.
+// note records whether an exchange succeeded. If it failed on a cluster, note makes the client look up the masters
+// again.
+//
+// The client itself does that when a server redirects it, and otherwise after its ClusterStateReloadInterval, which is
+// a minute by default. A dead server does not redirect, nor does one that is cut off from the others and answers
+// CLUSTERDOWN. Every failure counts, because a server that hangs or whose host is gone only causes time-outs. Because
+// of reloadPause, not every failed call sends another request to a cluster in trouble.
 func (d *driver) note(failed bool, replies ...drivers.Reply) {
 	d.live.Store(!failed)
 	if d.cluster == nil {

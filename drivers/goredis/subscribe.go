@@ -12,12 +12,12 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// subscriber is the driver of a *redis.Client, which knows one server.
+// subscriber is the driver of a *redis.Client, which uses one server.
 type subscriber struct{ driver }
 
 // Subscribe implements [drivers.Subscriber].
 func (d *subscriber) Subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-	return d.gate.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
+	return d.lifecycle.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
 		f := newFeed(*d.client.(*redis.Client).Options(), l)
 		if err := f.open(ctx); err != nil {
 			f.Close()
@@ -27,9 +27,9 @@ func (d *subscriber) Subscribe(ctx context.Context, l drivers.Listener) (drivers
 	})
 }
 
-// feed is a client with the same options for one subscription alone. A PubSub of the driver's client would connect anew,
-// unasked, whenever its connection fails or is to be moved; it cannot be closed while it connects or writes; and it does
-// not keep to a context in the handshake. All that takes is the connection, and only a dialer gets hold of that.
+// feed is one subscription, with a client of its own that has the same options. A PubSub of the driver's client would
+// reconnect by itself when its connection fails. It could not be closed while it connects or writes, and it ignores the
+// context in the handshake. feed solves this with access to the network connection, which only a Dialer has.
 type feed struct {
 	client  *redis.Client
 	pubsub  *redis.PubSub
@@ -48,7 +48,8 @@ func newFeed(options redis.Options, l drivers.Listener) *feed {
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return f.dial(ctx, dial, network, addr)
 	}
-	// A client is given options with defaults filled in, and would fill them in once more: its "none" is 0, ours is -1.
+	// These options already have defaults filled in, and NewClient fills them in once more. In the result, 0 means
+	// none. For NewClient, -1 means none.
 	options.MaxRetries = -1
 	if options.ReadTimeout <= 0 {
 		options.ReadTimeout = -1
@@ -58,8 +59,8 @@ func newFeed(options redis.Options, l drivers.Listener) *feed {
 	}
 	options.PoolSize, options.PipelinePoolSize = 1, -1
 	options.MinIdleConns, options.MaxIdleConns, options.MaxActiveConns = 0, 0, 0
-	// RESP3 has nothing to offer here, and lets the client look for other push messages before each read. Without it,
-	// caching would be a line in the process's log.
+	// RESP3 is not needed, and would make the client look for other push messages before each read. Client-side caching
+	// without RESP3 would be reported in the process's log.
 	options.Protocol, options.ClientSideCache, options.ClientSideCacheConfig = 2, nil, nil
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	f.client = redis.NewClient(&options)
@@ -67,8 +68,10 @@ func newFeed(options redis.Options, l drivers.Listener) *feed {
 	return f
 }
 
-// dial makes the only connection that this client gets.
-func (f *feed) dial(ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), network, addr string) (net.Conn, error) {
+// dial opens the connection of the feed. It fails when it is called again.
+func (f *feed) dial(
+	ctx context.Context, dial func(context.Context, string, string) (net.Conn, error), network, addr string,
+) (net.Conn, error) {
 	f.mu.Lock()
 	again := f.dialed
 	f.dialed = true
@@ -90,7 +93,7 @@ func (f *feed) dial(ctx context.Context, dial func(context.Context, string, stri
 	return conn, nil
 }
 
-// open connects and waits for an answer.
+// open connects, sends a PING and waits for the answer.
 func (f *feed) open(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, f.Close)
 	err := f.pubsub.Ping(ctx)
@@ -134,12 +137,12 @@ func (f *feed) Close() {
 	conn := f.conn
 	f.mu.Unlock()
 	if conn != nil {
-		_ = conn.Close() // first, for it frees who holds what the client's Close waits for
+		_ = conn.Close() // first, because the client's Close waits for calls that are blocked on the connection
 	}
 	_ = f.client.Close()
 }
 
-// refusal makes an error reply ours.
+// refusal converts an error reply of the client to a ServerError.
 func refusal(err error) error {
 	var refusal redis.Error
 	if errors.As(err, &refusal) {

@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// subscribe opens a subscription whose events are texts.
+// subscribe opens a subscription and returns its events as texts.
 func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, chan string) {
 	t.Helper()
 	heard := make(chan string, 100)
@@ -41,14 +41,15 @@ func TestClustersDoNotSubscribe(t *testing.T) {
 	assert.Implements(t, (*drivers.Subscriber)(nil), goredis.New(client))
 }
 
-// A subscription has a client of its own with the options of the caller's, and those are easily misunderstood.
+// A subscription has a client of its own. Its options are those of the caller's client, where 0 means none.
 func TestSubscribeWithTheCallersOptions(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "pw")
 	var connected atomic.Int32
 	for name, options := range map[string]redis.Options{
-		"none":                {},
-		"RESP2":               {Protocol: 2},
-		"short time-outs":     {ReadTimeout: 50 * time.Millisecond, WriteTimeout: 50 * time.Millisecond, ContextTimeoutEnabled: true},
+		"none":  {},
+		"RESP2": {Protocol: 2},
+		"short time-outs": {ReadTimeout: 50 * time.Millisecond, WriteTimeout: 50 * time.Millisecond,
+			ContextTimeoutEnabled: true},
 		"no time-outs":        {ReadTimeout: -1, WriteTimeout: -1},
 		"no deadlines at all": {ReadTimeout: -2, WriteTimeout: -2, MaxRetries: -1},
 		"a pool that is busy": {PoolSize: 1, MinIdleConns: 1, MaxActiveConns: 1, PoolTimeout: 10 * time.Millisecond},
@@ -93,14 +94,15 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 	}
 }
 
-// The caller's own dialer is used, once: a PubSub would use it again as soon as its connection fails.
+// The caller's dialer is used once. A PubSub would use it again when its connection fails.
 func TestSubscriptionDialsOnce(t *testing.T) {
 	server := redistest.Start(t)
 	var dials atomic.Int32
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
-		dials.Add(1)
-		return (&net.Dialer{}).DialContext(ctx, network, addr)
-	}})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(),
+		Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			dials.Add(1)
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		}})
 	defer func() { _ = client.Close() }()
 	sub, heard := subscribe(t, goredis.New(client))
 	server.Kill()
@@ -116,12 +118,13 @@ func TestSubscribeDoesNotWaitForTheDialer(t *testing.T) {
 	server := redistest.Start(t)
 	release, closed, dialling := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	began, ended := sync.OnceFunc(func() { close(dialling) }), sync.OnceFunc(func() { close(closed) })
-	client := redis.NewClient(&redis.Options{Addr: server.Addr(), Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
-		began()
-		<-release
-		conn, err := net.Dial(network, addr)
-		return closing{conn, ended}, err
-	}})
+	client := redis.NewClient(&redis.Options{Addr: server.Addr(),
+		Dialer: func(_ context.Context, network, addr string) (net.Conn, error) {
+			began()
+			<-release
+			conn, err := net.Dial(network, addr)
+			return closing{conn, ended}, err
+		}})
 	defer func() { _ = client.Close() }()
 	for limit := 20 * time.Millisecond; ; limit *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)

@@ -1,4 +1,4 @@
-// Package redigo carries commands by github.com/gomodule/redigo. Importing it registers the driver "redigo".
+// Package redigo is a driver for the client github.com/gomodule/redigo. Importing it registers the driver "redigo".
 package redigo
 
 import (
@@ -18,18 +18,22 @@ func init() { drivers.Register("redigo", open) }
 
 type driver struct {
 	pool *redis.Pool
-	// bounded says that getting a connection from the pool keeps to the deadline of a context.
+	// bounded says that getting a connection from the pool observes the deadline of a context.
 	bounded bool
 	owned   bool
-	// untimed says that the pool's connections know no time-outs for single commands.
-	untimed atomic.Bool
-	gate    drivers.Gate
+	// untimed says that the pool's connections do not support time-outs for single commands.
+	untimed   atomic.Bool
+	lifecycle drivers.Lifecycle
 }
 
-// New makes a driver of pool, which stays the caller's: Close leaves it open. Its connections must speak to one server,
-// redigo knows neither clusters nor sentinels: of a cluster's node it gets MOVED for what other nodes have. Give the pool a
-// MaxIdle: with 0, redigo's default, each call makes a connection of its own. A call that is cancelled on the way closes its
-// connection. Subscriptions dial for themselves and are not counted by the pool.
+// New returns a driver that uses pool. The pool belongs to the caller, and Close leaves it open.
+//
+// All connections of the pool must be to one server. redigo supports neither clusters nor sentinels: a node of a
+// cluster answers MOVED to commands for keys of other nodes.
+//
+// Set MaxIdle of the pool. With 0, redigo's default, each call opens a new connection. A call that is cancelled while
+// it waits for the answer closes its connection. Subscriptions open their own connections, which the pool does not
+// count.
 func New(pool *redis.Pool) drivers.Driver { return &driver{pool: pool} }
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
@@ -39,15 +43,17 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 		redis.DialPassword(cfg.Password), redis.DialDatabase(cfg.DB),
 	}
 	dial := func(ctx context.Context, user string) (redis.Conn, error) {
-		return redis.DialContext(ctx, cfg.Network, cfg.Addr, append(options[:len(options):len(options)], redis.DialUsername(user))...)
+		return redis.DialContext(ctx, cfg.Network, cfg.Addr,
+			append(options[:len(options):len(options)], redis.DialUsername(user))...)
 	}
 	return &driver{bounded: true, owned: true, pool: &redis.Pool{
 		DialContext: func(ctx context.Context) (redis.Conn, error) {
 			if cfg.Username != "" || cfg.Password == "" {
 				return dial(ctx, cfg.Username)
 			}
-			// With the user's name, as the other clients do it. A server that has no password accepts any one then, and refuses it
-			// without the name. One that knows no users, such as a proxy, refuses the name.
+			// Send the name of the default user, as the other clients do. A server without a password then accepts
+			// every password, and without the name it would refuse it. A server without users, such as a proxy, refuses
+			// the name.
 			conn, err := dial(ctx, "default")
 			var refusal redis.Error
 			if errors.As(err, &refusal) && drivers.ServerError(refusal).Code() == "ERR" {
@@ -55,8 +61,8 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 			}
 			return conn, err
 		},
-		// A connection that died while nobody used it is found out by a question that may be repeated, not by the
-		// caller's command, which may not.
+		// A connection may have died while it was idle. A PING finds that out. The caller's command could not be
+		// repeated.
 		TestOnBorrowContext: func(ctx context.Context, conn redis.Conn, lastUsed time.Time) error {
 			if time.Since(lastUsed) < time.Second {
 				return nil
@@ -68,18 +74,18 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	}}, nil
 }
 
-// Direct implements drivers.Direct.
+// Direct implements [drivers.Direct].
 func (d *driver) Direct() bool {
 	return !d.untimed.Load() && (d.bounded && d.pool.IdleCount() > 0 || d.idle())
 }
 
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	if err := d.gate.Enter(ctx); err != nil {
+	if err := d.lifecycle.Enter(ctx); err != nil {
 		return nil, err
 	}
 	here := d.bounded || ctx.Done() == nil && d.idle()
 	if end, ok := ctx.Deadline(); ok && ctx.Done() == nil && !(here && d.timesOut(cmds)) {
-		// What bounds reading is a deadline of the connection; writing that much may block as well.
+		// A time-out of the connection would bound only reading, and writing that much may block as well.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
@@ -94,21 +100,21 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 	}
 	cmds = slices.Clone(cmds)
 	for i := range cmds {
-		cmds[i] = slices.Clone(cmds[i]) // an abandoned call goes on with them
+		cmds[i] = slices.Clone(cmds[i]) // an abandoned call goes on using them
 	}
 	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, cmds) })
 }
 
-// timesOut reports whether a time-out of the connection bounds the exchange, so that nobody has to watch its context.
+// timesOut reports whether a time-out of the connection bounds the exchange, so that its context need not be watched.
 func (d *driver) timesOut(cmds []drivers.Command) bool {
 	return len(cmds) == 1 && size(cmds[0]) <= maxDirect && !d.untimed.Load()
 }
 
-// errUntimed is redigo's word for a connection of somebody else's making (around one of redigo's, to measure it, say) that knows
-// no time-outs for single commands.
+// errUntimed is redigo's error for a connection that does not support time-outs for single commands, such as a wrapper
+// that measures the calls of another connection.
 var _, errUntimed = redis.DoWithTimeout(struct{ redis.Conn }{}, time.Second, "PING")
 
-// maxDirect is what a socket takes at once, whether or not the server reads.
+// maxDirect is how many bytes can be written to a socket without blocking, even if the server does not read.
 const maxDirect = 4 << 10
 
 func size(cmd drivers.Command) (n int) {
@@ -118,9 +124,9 @@ func size(cmd drivers.Command) (n int) {
 	return n
 }
 
-// idle reports whether a connection can probably be had without asking the server, which is what can take longer than
-// the context allows: a pool's Dial knows no context, redigo's TLS handshake ignores it, and a TestOnBorrow waits for an
-// answer without a limit.
+// idle reports whether the pool can probably provide a connection without contacting the server. Contacting it could
+// take longer than the context allows: a pool's Dial has no context, redigo's TLS handshake ignores it, and a
+// TestOnBorrow waits for the answer without a limit.
 func (d *driver) idle() bool {
 	return d.pool.TestOnBorrow == nil && d.pool.TestOnBorrowContext == nil && d.pool.IdleCount() > 0
 }
@@ -129,7 +135,7 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 	conn, err := d.pool.GetContext(ctx)
 	if err == nil {
 		defer func() { _ = conn.Close() }()
-		// An abandoned call that gets its connection now must not send any more.
+		// A call that was abandoned while it waited for the connection must not send anything.
 		err = ctx.Err()
 	}
 	if err != nil {
@@ -154,12 +160,12 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 		}
 		return values, nil
 	case ctx.Err() != nil:
-		return nil, ctx.Err() // the connection was broken off, and says so in terms that help nobody
+		return nil, ctx.Err() // the connection's own error only says that it was closed
 	}
 	return nil, err
 }
 
-// one is roundTrip for one command, within a time that the connection sees to.
+// one is roundTrip for one command. The connection enforces the limit.
 func one(conn redis.Conn, cmd drivers.Command, limit time.Duration) ([]any, error) {
 	reply, err := redis.DoWithTimeout(conn, max(limit, 1), cmd[0], args(cmd)...)
 	if refusal, ok := err.(redis.Error); ok { //nolint:errorlint // redigo does not wrap it
@@ -186,18 +192,18 @@ func roundTrip(conn redis.Conn, cmds []drivers.Command) ([]any, error) {
 			return nil, err
 		}
 	}
-	// Without a command Do flushes and receives what is outstanding, error replies as values in their places.
+	// Do without a command flushes, and returns all outstanding replies. Error replies are among the values.
 	return redis.Values(conn.Do(""))
 }
 
-// breakOff closes the network connection under conn when ctx ends before stop is called. That bounds writing as well as
-// reading, whatever time-outs the pool's connections have or lack, and costs no goroutine before it is needed.
+// breakOff closes the network connection under conn if ctx ends before stop is called. That bounds writing and reading,
+// whatever the time-outs of the pool's connections. It needs a goroutine only when ctx ends.
 func breakOff(ctx context.Context, conn redis.Conn) (stop func()) {
 	broken := make(chan struct{})
 	forget := context.AfterFunc(ctx, func() {
 		defer close(broken)
-		// A pool's connection has no method that closes the network connection while it is in use, but receiving with an
-		// expired context does just that, under the connection's own lock.
+		// A pool's connection has no method that closes the network connection while it is in use. Receiving with an
+		// expired context does that, while it holds the connection's own mutex.
 		_, _ = redis.ReceiveContext(conn, expired)
 	})
 	return func() {
@@ -209,7 +215,7 @@ func breakOff(ctx context.Context, conn redis.Conn) (stop func()) {
 
 var expired, _ = context.WithDeadline(context.Background(), time.Unix(0, 0))
 
-// normal turns byte slices into strings and redigo's errors into ours.
+// normal converts byte slices to strings and redigo's errors to ServerErrors.
 func normal(value any) drivers.Reply {
 	switch value := value.(type) {
 	case []byte:
@@ -225,7 +231,7 @@ func normal(value any) drivers.Reply {
 }
 
 func (d *driver) Close() error {
-	if d.gate.Shut() && d.owned {
+	if d.lifecycle.Shut() && d.owned {
 		return d.pool.Close()
 	}
 	return nil

@@ -33,8 +33,9 @@ func harness(t *testing.T, open func(t testing.TB, addr, password string) driver
 	}
 }
 
-// userDriver drives a pool as a program may have made it: no time-outs at all, and a dial that knows no context.
-func userDriver(maxIdle int, test func(redis.Conn, time.Time) error) func(t testing.TB, addr, password string) drivers.Driver {
+// userDriver returns a driver of a pool without time-outs, with a Dial function that takes no context.
+func userDriver(maxIdle int, test func(redis.Conn, time.Time) error) func(t testing.TB, addr,
+	password string) drivers.Driver {
 	return func(t testing.TB, addr, password string) drivers.Driver {
 		pool := &redis.Pool{MaxIdle: maxIdle, TestOnBorrow: test, Dial: func() (redis.Conn, error) {
 			return redis.Dial("tcp", addr, redis.DialPassword(password))
@@ -122,7 +123,8 @@ func TestDeadlineBoundsWriting(t *testing.T) {
 
 func TestCancellationInterrupts(t *testing.T) {
 	server := redistest.Start(t)
-	d, err := drivers.Open(t.Context(), "redigo", drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Minute})
+	d, err := drivers.Open(t.Context(), "redigo",
+		drivers.Config{Network: "tcp", Addr: server.Addr(), Timeout: time.Minute})
 	require.NoError(t, err)
 	defer func() { _ = d.Close() }()
 	_, err = d.Do(t.Context(), drivers.Command{"PING"})
@@ -152,10 +154,10 @@ func TestNoGoroutinePerCall(t *testing.T) {
 	}
 }
 
-// bare hides what a connection can do beyond redis.Conn, as a wrapper that measures it may.
+// bare hides all methods of a connection except those of redis.Conn, like a wrapper that measures calls.
 type bare struct{ redis.Conn }
 
-// A caller whose context ends by its deadline alone is served over such a connection, too.
+// Such a connection also serves a caller whose context has a deadline and no Done channel.
 func TestConnectionsWithoutTimeouts(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	pool := &redis.Pool{MaxIdle: 8, Dial: func() (redis.Conn, error) {
@@ -167,14 +169,15 @@ func TestConnectionsWithoutTimeouts(t *testing.T) {
 	_, err := d.Do(t.Context(), drivers.Command{"PING"}) // so that one is idle
 	require.NoError(t, err)
 	for range 3 {
-		replies, err := d.Do(byTimeAlone{t.Context(), time.Now().Add(10 * time.Second)}, drivers.Command{"ECHO", "hello"})
+		replies, err := d.Do(byTimeAlone{t.Context(), time.Now().Add(10 * time.Second)},
+			drivers.Command{"ECHO", "hello"})
 		require.NoError(t, err)
 		assert.Equal(t, []drivers.Reply{"hello"}, replies)
 	}
 	assert.False(t, d.(drivers.Direct).Direct())
 }
 
-// byTimeAlone ends without telling anybody.
+// byTimeAlone is a context with a deadline and no Done channel.
 type byTimeAlone struct {
 	context.Context
 	end time.Time
@@ -184,7 +187,7 @@ func (c byTimeAlone) Deadline() (time.Time, bool) { return c.end, true }
 func (byTimeAlone) Done() <-chan struct{}         { return nil }
 func (byTimeAlone) Err() error                    { return nil }
 
-// What is broken off does not come back to the pool.
+// A connection whose exchange was interrupted does not return to the pool.
 func TestBrokenConnectionIsNotUsedAgain(t *testing.T) {
 	server := redistest.Start(t)
 	pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", server.Addr()) }}
@@ -202,7 +205,7 @@ func TestBrokenConnectionIsNotUsedAgain(t *testing.T) {
 	}
 }
 
-// Who can be called away does not wait for a pool that dials instead of giving what is idle.
+// A caller whose context can be cancelled does not wait for a pool that dials instead of using an idle connection.
 func TestCallersLeaveWhileThePoolDials(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	for name, pool := range map[string]*redis.Pool{
@@ -248,7 +251,7 @@ func TestCallersLeaveWhileThePoolDials(t *testing.T) {
 	}
 }
 
-// An idle connection is one caller's. The others, whom the pool has dial, can leave nevertheless.
+// One caller gets the idle connection. The others, for which the pool dials, can still leave when their context ends.
 func TestOneIdleConnectionServesOneCaller(t *testing.T) {
 	addr := redistest.Start(t).Addr()
 	const callers = 4

@@ -11,7 +11,7 @@ import (
 
 // Subscribe implements [drivers.Subscriber].
 func (d *driver) Subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-	return d.gate.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
+	return d.lifecycle.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
 		conn, err := d.dial(ctx)
 		if err != nil {
 			return nil, refusal(err)
@@ -28,8 +28,8 @@ func (d *driver) Subscribe(ctx context.Context, l drivers.Listener) (drivers.Sub
 	})
 }
 
-// dial makes a connection as the pool does. One from the pool would take the place of one for commands, and closing it
-// would wait until the server has confirmed the end of all subscriptions.
+// dial opens a connection as the pool does. A connection of the pool would not be available for commands, and closing
+// it would wait until the server has confirmed the end of all subscriptions.
 func (d *driver) dial(ctx context.Context) (redis.Conn, error) {
 	switch {
 	case d.pool.DialContext != nil:
@@ -48,7 +48,7 @@ type feed struct {
 func (f *feed) Receive() error {
 	receive := func() any { return f.conn.ReceiveWithTimeout(0) }
 	if _, ok := f.conn.Conn.(redis.ConnWithTimeout); !ok {
-		receive = f.conn.Receive // a wrapper of the pool's owner, whose read time-out ends subscriptions
+		receive = f.conn.Receive // for a wrapper without time-outs per call: its read time-out ends the subscription
 	}
 	for {
 		switch received := receive().(type) {
@@ -74,7 +74,7 @@ func (f *feed) Unsubscribe(channels []string) error {
 
 func (f *feed) Close() { _ = f.conn.Close() }
 
-// refusal makes an error reply ours.
+// refusal converts an error reply of the client to a ServerError.
 func refusal(err error) error {
 	var refusal redis.Error
 	if errors.As(err, &refusal) {

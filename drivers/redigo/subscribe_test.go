@@ -15,7 +15,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// subscribe opens a subscription whose events are texts.
+// subscribe opens a subscription and returns its events as texts.
 func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, chan string) {
 	t.Helper()
 	heard := make(chan string, 100)
@@ -29,7 +29,7 @@ func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, chan strin
 	return sub, heard
 }
 
-// plain hides what a connection can do beyond the least, as a wrapper of somebody else's may.
+// plain hides all methods of a connection except those of redis.Conn.
 type plain struct{ redis.Conn }
 
 func TestSubscribeWithTheCallersPool(t *testing.T) {
@@ -42,7 +42,10 @@ func TestSubscribeWithTheCallersPool(t *testing.T) {
 		"short timeouts": {Dial: func() (redis.Conn, error) {
 			return dial(redis.DialReadTimeout(50*time.Millisecond), redis.DialWriteTimeout(50*time.Millisecond))
 		}},
-		"with a context": {DialContext: func(ctx context.Context) (redis.Conn, error) { return redis.DialContext(ctx, "tcp", server.Addr()) }},
+		"with a context": {DialContext: func(ctx context.Context) (redis.Conn,
+			error) {
+			return redis.DialContext(ctx, "tcp", server.Addr())
+		}},
 		"wrapped": {Dial: func() (redis.Conn, error) {
 			conn, err := dial()
 			return plain{conn}, err
@@ -71,7 +74,7 @@ func TestSubscribeWithoutADial(t *testing.T) {
 	require.ErrorContains(t, err, "Dial")
 }
 
-// A pool's Dial knows no context.
+// A pool's Dial takes no context.
 func TestSubscribeDoesNotWaitForTheDial(t *testing.T) {
 	server := redistest.Start(t)
 	release, closed, dialling := make(chan struct{}), make(chan struct{}), make(chan struct{})

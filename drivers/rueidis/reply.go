@@ -6,11 +6,11 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// reply returns what the server answered, to the command or in the handshake. An error says that it has not answered.
+// reply returns the server's answer to the command or in the handshake. It returns an error if there was no answer.
 func reply(result rueidis.RedisResult) (drivers.Reply, error) {
 	err := result.NonRedisError()
 	if err == nil {
-		message, _ := result.ToMessage() // its error is in the message as well
+		message, _ := result.ToMessage() // the message contains the error, too
 		return normal(message), nil
 	}
 	if refusal, ok := rueidis.IsRedisErr(err); ok {
@@ -21,7 +21,7 @@ func reply(result rueidis.RedisResult) (drivers.Reply, error) {
 
 func normal(m rueidis.RedisMessage) drivers.Reply {
 	if refusal, ok := rueidis.IsRedisErr(m.Error()); ok {
-		// The client takes "ERR " off. Only the size of the message as it came tells whether there was any.
+		// The client removes "ERR ". Only the size of the original message shows whether there was one.
 		if (*rueidis.RedisMessage)(refusal).CacheSize() < m.CacheSize() {
 			return drivers.ServerError("ERR " + refusal.Error())
 		}
@@ -39,7 +39,7 @@ func normal(m rueidis.RedisMessage) drivers.Reply {
 	return replies
 }
 
-// handshakeError restores an "ERR " of which there is no trace: only these codes occur in a handshake besides.
+// handshakeError restores an "ERR " that the client has removed. In a handshake only these other codes occur.
 func handshakeError(text string) drivers.ServerError {
 	switch e := drivers.ServerError(text); e.Code() {
 	case "NOAUTH", "WRONGPASS", "NOPERM", "NOPROTO", "DENIED", "LOADING", "BUSY", "MISCONF", "MASTERDOWN":

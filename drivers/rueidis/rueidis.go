@@ -1,4 +1,4 @@
-// Package rueidis carries commands by github.com/redis/rueidis. Importing it registers the driver "rueidis".
+// Package rueidis is a driver for the client github.com/redis/rueidis. Importing it registers the driver "rueidis".
 package rueidis
 
 import (
@@ -19,20 +19,21 @@ func init() { drivers.Register("rueidis", open) }
 type driver struct {
 	client         rueidis.Client
 	cluster, owned bool
-	gate           drivers.Gate
-	// live says that the last exchange went well and nothing has been dialled since.
+	lifecycle      drivers.Lifecycle
+	// live says that the last exchange succeeded and that no connection was dialled since.
 	live atomic.Bool
 }
 
-// New makes a driver of client, which stays the caller's: Close leaves it open. A cluster will do, with every key of
-// one script in one slot; nobody is told there that a lock is free: who waits looks every 50 to 100 ms. The documentation
-// of package single says what holds on a cluster.
+// New returns a driver that uses client. The client belongs to the caller, and Close leaves it open.
 //
-// Give the client no ConnLifetime: what a connection has not answered a second after its end is sent again then, as after a lost
-// reply by a proxy, and a release can be told that the lock was not held.
+// The client may be that of a cluster. All keys of one script must then be in one slot. Waiters are not notified when a
+// lock becomes free, but poll every 50 to 100 ms. The documentation of package single describes locks on a cluster.
 //
-// Calls share connections, and when the deadline of one of them ends its connection, the others on it fail with it.
-// Each subscription takes one of the BlockingPoolSize.
+// Do not set ConnLifetime of the client. With it, the client sends commands again that are unanswered one second after
+// the end of their connection. A release may then be executed twice and report that the lock was not held.
+//
+// Calls share connections. If the deadline of a call ends its connection, the other calls on that connection fail as
+// well. Each subscription uses one connection of the BlockingPoolSize.
 func New(client rueidis.Client) drivers.Driver {
 	if client.Mode() == rueidis.ClientModeCluster {
 		return &spread{driver{client: client, cluster: true}}
@@ -40,15 +41,16 @@ func New(client rueidis.Client) drivers.Driver {
 	return &subscriber{driver: driver{client: client}, opening: make(chan struct{}, 1)}
 }
 
-// spread is the driver of a client that knows several servers.
+// spread is the driver of a client that uses several servers.
 type spread struct{ driver }
 
 // Spread implements [drivers.Spread].
 func (*spread) Spread() {}
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
-	// NewClient dials. Its first attempt fails here, unasked, which ForceSingleClient forgives: the client that comes
-	// back with the error dials again, once for all callers that wait, when it is first used.
+	// NewClient dials at once, but a driver must not. The dialer therefore fails the first time. Because of
+	// ForceSingleClient, NewClient then returns a client together with the error. That client dials when it is first
+	// used, once for all waiting callers.
 	lazy := true
 	d := &subscriber{driver: driver{owned: true}, opening: make(chan struct{}, 1)}
 	client, err := rueidis.NewClient(rueidis.ClientOption{
@@ -77,16 +79,16 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	return d, nil
 }
 
-// Direct implements drivers.Direct.
+// Direct implements [drivers.Direct].
 func (d *driver) Direct() bool { return d.live.Load() }
 
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	if err := d.gate.Enter(ctx); err != nil {
+	if err := d.lifecycle.Enter(ctx); err != nil {
 		return nil, err
 	}
 	if end, ok := ctx.Deadline(); ok && ctx.Done() == nil {
-		// The client keeps to the deadline by itself while it has the connection for one caller. When it pipelines, it
-		// asks for Done.
+		// The client observes the deadline without Done while one caller uses the connection. When it pipelines the
+		// commands of several callers, it needs Done.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadline(ctx, end)
 		defer cancel()
@@ -98,22 +100,23 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 	if d.live.Load() {
 		return d.exchange(ctx, batch, true)
 	}
-	// Whoever finds the connection being dialled waits for that attempt, which keeps to somebody else's deadline.
-	// Always waiting in a goroutine would be simpler, and half as slow again for a lone caller.
+	// If another call is dialling the connection, this one waits for it, and that call observes only its own deadline.
+	// Await lets this call return in time. Using Await for every call would be simpler, but slower for a single caller.
 	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, batch, false) })
 }
 
 func (d *driver) build(cmd drivers.Command) rueidis.Completed {
 	c := d.client.B().Arbitrary(cmd...).Build()
 	if d.cluster {
-		// A batch in which some commands have a slot and others do not would make the client panic. A wrong guess
-		// costs a redirection.
+		// The client panics if some commands of a batch have a slot and others do not. A wrong slot causes a
+		// redirection.
 		c = c.SetSlot(key(cmd))
 	}
 	return c
 }
 
-// key returns the first key of a script call, and of other commands the first argument or the name.
+// key returns the first key of a script call. For other commands, it returns the first argument, or the name if there
+// is none.
 func key(cmd drivers.Command) string {
 	if len(cmd) > 3 && cmd[2] != "0" && (strings.EqualFold(cmd[0], "EVALSHA") || strings.EqualFold(cmd[0], "EVAL")) {
 		return cmd[3]
@@ -121,7 +124,7 @@ func key(cmd drivers.Command) string {
 	return cmd[min(1, len(cmd)-1)]
 }
 
-// exchange sends a batch. connected says that there was a connection before.
+// exchange sends a batch and waits for the replies. connected says that there was a connection before the call.
 func (d *driver) exchange(ctx context.Context, batch rueidis.Commands, connected bool) ([]drivers.Reply, error) {
 	results := d.client.DoMulti(ctx, batch...)
 	replies := make([]drivers.Reply, len(results))
@@ -133,18 +136,19 @@ func (d *driver) exchange(ctx context.Context, batch rueidis.Commands, connected
 		}
 	}
 	d.live.Store(len(failures) == 0)
-	// rueidis.ErrClosing does not count as not sent: it also ends calls that are under way when the client is closed.
+	// rueidis.ErrClosing does not count as not sent, because it also ends calls that wait for an answer when the client
+	// is closed.
 	unsent := drivers.DialFailed
 	if connected && !d.owned && !d.cluster {
-		// A user's client may have a ConnLifetime, and this may be the second time that it tried to send. Clients of clusters
-		// are not held to that: some of their servers may be in order while another one is down for long.
+		// A user's client may have a ConnLifetime, so the error may be from sending the command a second time. This is
+		// not applied to clusters, where some servers may work while another one is down for a long time.
 		unsent = func(error) bool { return false }
 	}
 	return drivers.Outcome(replies, failures, unsent)
 }
 
 func (d *driver) Close() error {
-	if d.gate.Shut() && d.owned {
+	if d.lifecycle.Shut() && d.owned {
 		d.client.Close()
 	}
 	return nil

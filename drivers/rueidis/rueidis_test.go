@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A cluster client that is closed lets the pause between two of its refreshes run out, up to a second.
+	// A cluster client that was closed first waits for the end of the pause between two refreshes, up to a second.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
 }
 
@@ -41,7 +41,7 @@ func userDriver(options rueidis.ClientOption) func(t testing.TB, addr, password 
 	return func(t testing.TB, addr, password string) drivers.Driver {
 		options := options
 		options.InitAddress, options.Password, options.ForceSingleClient = []string{addr}, password, true
-		// NewClient itself waits for that long at a mute server, and each new connection for a server that stalls.
+		// NewClient waits this long for a server that does not answer, and so does each new connection.
 		options.Dialer.Timeout = 1500 * time.Millisecond
 		client, _ := rueidis.NewClient(options)
 		require.NotNil(t, client)
@@ -73,15 +73,16 @@ func TestOpen(t *testing.T) {
 }
 
 func TestCloseSparesTheCallersClient(t *testing.T) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()}, ForceSingleClient: true})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
+		ForceSingleClient: true})
 	require.NoError(t, err)
 	defer client.Close()
 	require.NoError(t, driver.New(client).Close())
 	require.NoError(t, client.Do(t.Context(), client.B().Ping().Build()).Error())
 }
 
-// A client whose connections have a lifetime sends again what a connection has not answered when it ends. If that cannot be sent,
-// it may have been executed nevertheless.
+// A client whose connections have a lifetime sends commands again that are unanswered when a connection ends. If that
+// fails, the commands may still have been executed.
 func TestExpiredConnectionMayHaveSent(t *testing.T) {
 	for size := range 2 {
 		server := redistest.Start(t)
@@ -107,12 +108,14 @@ func TestExpiredConnectionMayHaveSent(t *testing.T) {
 			executed := make(chan struct{})
 			go func() {
 				defer close(executed)
-				for value, _ := server.Do("GET", "n"); value == nil && t.Context().Err() == nil; value, _ = server.Do("GET", "n") {
+				for value, _ := server.Do("GET", "n"); value == nil && t.Context().Err() == nil; value,
+					_ = server.Do("GET", "n") {
 					time.Sleep(time.Millisecond)
 				}
 				down.Store(true)
 			}()
-			_, err = d.Do(t.Context(), append([]drivers.Command{{"INCR", "n"}}, []drivers.Command{{"PING"}}[:size]...)...)
+			_, err = d.Do(t.Context(),
+				append([]drivers.Command{{"INCR", "n"}}, []drivers.Command{{"PING"}}[:size]...)...)
 			<-executed
 			if err != nil {
 				break

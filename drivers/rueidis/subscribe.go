@@ -11,17 +11,19 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// subscriber is the driver of a client that knows one server.
+// subscriber is the driver of a client that uses one server.
 type subscriber struct {
 	driver
-	opening chan struct{} // has room for the one Subscribe that connects
+	opening chan struct{} // a semaphore: one call of Subscribe at a time may connect
 }
 
-// Subscribe implements [drivers.Subscriber]. Dedicate heeds no context: it dials, and waits for a connection when all of the
-// BlockingPoolSize are in use. SetPubSubHooks does as well, if the server speaks RESP2 only, for then it makes a connection of its
-// own. Who has left cannot take that back, so one waits at a time, and gives back what nobody is there for any more.
+// Subscribe implements [drivers.Subscriber].
+//
+// Dedicate ignores the context while it dials, or while it waits because BlockingPoolSize connections are in use. With
+// RESP2, SetPubSubHooks also opens a connection. Neither can be interrupted when the caller has left. Therefore only
+// one call at a time may connect, and it closes the connection if the caller has left.
 func (d *subscriber) Subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-	return d.gate.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
+	return d.lifecycle.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
 		select {
 		case d.opening <- struct{}{}:
 			defer func() { <-d.opening }()
@@ -55,8 +57,8 @@ func (d *subscriber) Subscribe(ctx context.Context, l drivers.Listener) (drivers
 type feed struct {
 	client  rueidis.DedicatedClient
 	l       drivers.Listener
-	lost    <-chan error  // tells how the connection ended, when the hooks have had their last call
-	refused chan error    // has room for one
+	lost    <-chan error  // receives the reason when the connection has ended, after the last call of the hooks
+	refused chan error    // buffered: the first refusal by the server
 	closed  chan struct{} // closed by Close
 	close   sync.Once
 
@@ -65,7 +67,7 @@ type feed struct {
 
 	sending sync.Mutex
 	queue   []rueidis.Completed
-	busy    bool // somebody sends what is in the queue
+	busy    bool // a goroutine is sending the commands in the queue
 }
 
 // message and subscription are called by the client's reader.
@@ -108,8 +110,8 @@ func (f *feed) Unsubscribe(channels []string) error {
 	return nil
 }
 
-// send leaves the waiting to a goroutine, because the client's Do returns with the server's answer; in which there is
-// the refusal, so somebody has to wait for it.
+// send queues a command and does not wait for the answer. A goroutine does: the client's Do returns when the server has
+// answered, and the answer may be a refusal.
 func (f *feed) send(command rueidis.Completed) {
 	f.sending.Lock()
 	defer f.sending.Unlock()
@@ -136,12 +138,13 @@ func (f *feed) drain() {
 			case f.refused <- err:
 			default:
 			}
-			return // and stay busy: nothing is sent any more
+			return // busy stays true, so that nothing is sent any more
 		}
 	}
 }
 
-// Close does not wait for the client, which asks the server whether it has answered everything and gives it a second.
+// Close does not wait for the Close of the client, which sends a command to the server and waits up to a second for the
+// answer.
 func (f *feed) Close() {
 	f.close.Do(func() {
 		close(f.closed)
@@ -149,7 +152,7 @@ func (f *feed) Close() {
 	})
 }
 
-// failure returns the error of a result, a refusal as ours.
+// failure returns the error of a result. A refusal is a ServerError.
 func failure(result rueidis.RedisResult) error {
 	answer, err := reply(result)
 	if refusal, ok := answer.(drivers.ServerError); ok {

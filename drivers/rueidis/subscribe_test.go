@@ -17,7 +17,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// subscribe opens a subscription whose events are texts.
+// subscribe opens a subscription and returns its events as texts.
 func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, chan string) {
 	t.Helper()
 	heard := make(chan string, 100)
@@ -35,7 +35,8 @@ func TestClustersDoNotSubscribe(t *testing.T) {
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	server.AddSlots(t, 0, 16383)
 	for _, single := range []bool{false, true} {
-		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ForceSingleClient: single, ShuffleInit: true})
+		client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()},
+			ForceSingleClient: single, ShuffleInit: true})
 		require.NoError(t, err)
 		defer client.Close()
 		_, subscribes := driver.New(client).(drivers.Subscriber)
@@ -43,7 +44,7 @@ func TestClustersDoNotSubscribe(t *testing.T) {
 	}
 }
 
-// With RESP2 the client makes a second connection for messages, silently, and asks for nothing on the first one.
+// With RESP2 the client opens a second connection for messages, and sends no command on the first one.
 func TestSubscribeWithTheCallersOptions(t *testing.T) {
 	server := redistest.Start(t, "--requirepass", "pw", "--user", "deaf", "on", ">pw", "~*", "+@all", "-subscribe")
 	for name, options := range map[string]rueidis.ClientOption{
@@ -73,7 +74,8 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 			proxy.Cut()
 			assert.Contains(t, <-heard, "lost: ")
 			require.Error(t, sub.Subscribe("d"))
-			assert.Equal(t, 1, proxy.Count(func(r fault.Request) bool { return r.Is("SUBSCRIBE") && r.Args[1] == "c" }), "nobody subscribes again")
+			assert.Equal(t, 1, proxy.Count(func(r fault.Request) bool { return r.Is("SUBSCRIBE") && r.Args[1] == "c" }),
+				"nobody subscribes again")
 
 			options.Username = "deaf"
 			deaf, err := rueidis.NewClient(options)
@@ -88,7 +90,8 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 
 // Subscriptions come from the client's pool of connections for blocking commands, which may be exhausted.
 func TestSubscribeDoesNotWaitForThePool(t *testing.T) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()}, ForceSingleClient: true, BlockingPoolSize: 1})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
+		ForceSingleClient: true, BlockingPoolSize: 1})
 	require.NoError(t, err)
 	defer client.Close()
 	d := driver.New(client)
@@ -99,14 +102,15 @@ func TestSubscribeDoesNotWaitForThePool(t *testing.T) {
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.NoError(t, sub.Close())
 	assert.Contains(t, <-heard, "lost: ")
-	sub, heard = subscribe(t, d) // when the one that came too late has been given back
+	sub, heard = subscribe(t, d) // succeeds when the connection that came too late was returned
 	require.NoError(t, sub.Subscribe("a"))
 	assert.Equal(t, "subscribed a", <-heard)
 }
 
-// Whoever has left while the pool was exhausted leaves nobody there who waits on.
+// A caller that left while the pool was exhausted leaves no goroutine behind that waits.
 func TestOneSubscribeAtATimeWaitsForThePool(t *testing.T) {
-	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()}, ForceSingleClient: true, BlockingPoolSize: 1})
+	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
+		ForceSingleClient: true, BlockingPoolSize: 1})
 	require.NoError(t, err)
 	defer client.Close()
 	d := driver.New(client)

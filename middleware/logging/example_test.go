@@ -14,7 +14,7 @@ func Example() {
 	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
 		Level: slog.LevelInfo,
 		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey || a.Key == "held" { // which differ every time
+			if a.Key == slog.TimeKey || a.Key == "held" { // these differ in each run
 				return slog.Attr{}
 			}
 			return a
@@ -27,7 +27,7 @@ func Example() {
 	l := locker.Wrap(c, logging.New(logger))
 
 	lease, _ := l.Lock(ctx, "orders:42")
-	_ = lease.Unlock(ctx) // all is well: nothing is said
+	_ = lease.Unlock(ctx) // nothing is logged
 
 	lease, _ = l.Lock(ctx, "orders:42")
 	_ = store.Release(ctx, locker.Request{Key: "orders:42", Token: lease.Token()}) // somebody deletes the key

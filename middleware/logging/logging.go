@@ -11,9 +11,9 @@ import (
 	"github.com/golocker/locker"
 )
 
-// New returns a middleware that logs to logger, as the package's comment describes. nil: slog.Default, as it is now. What
-// is known of stores and nodes is kept for each Locker that it is put around. Where logger does not even take warnings, it
-// does nothing, and costs nothing.
+// New returns a middleware that logs to logger, as described in the package comment. If logger is nil, it is the
+// current slog.Default. The states of stores and nodes are kept for each Locker that the middleware wraps. If warnings
+// are not enabled, the middleware only passes calls on.
 func New(logger *slog.Logger, opts ...Option) locker.Middleware {
 	if logger == nil {
 		logger = slog.Default()
@@ -35,10 +35,10 @@ func New(logger *slog.Logger, opts ...Option) locker.Middleware {
 type logged struct {
 	next locker.Locker
 	*output
-	votes locker.Trace // for calls of a lease: with Voted alone
+	votes locker.Trace // for calls of a lease; has only the hook Voted
 
 	store   watch
-	anyDown atomic.Bool // there is something in nodes
+	anyDown atomic.Bool // nodes is not empty
 	mu      sync.Mutex
 	nodes   map[string]*watch
 }
@@ -64,29 +64,31 @@ func (l *logged) TryLock(ctx context.Context, key string, opts ...locker.Option)
 	return h.acquired(lease, err)
 }
 
-// hold is one call of Lock or TryLock and, if it is granted, its lease.
+// hold is one call of Lock or TryLock and the resulting lease.
 type hold struct {
-	locker.Lease // nil until it is granted
+	locker.Lease // nil until the lock is granted
 
-	trace locker.Trace // the hooks below
+	trace locker.Trace // with the hooks below
 	l     *logged
-	ctx   context.Context // of the call, for the records of the lease
+	ctx   context.Context // of the call; also used for the records of the lease
 	key   string
 
 	mu      sync.Mutex
-	start   time.Time   // of the call; from when it is granted on, of the lease
-	waits   time.Time   // since when; zero: it did not have to
-	patient *time.Timer // reports that it still waits
-	long    bool        // and has
+	start   time.Time   // when the call began; after the grant, when the lease began
+	waits   time.Time   // when the call began to wait; zero if it did not wait
+	patient *time.Timer // calls stillWaiting
+	long    bool        // stillWaiting was called
 
 	fence   atomic.Uint64
 	inDoubt atomic.Bool
-	gone    atomic.Bool // the loss has been logged
+	gone    atomic.Bool // the loss was logged
 }
 
 func newHold(ctx context.Context, l *logged, key string) *hold {
 	h := &hold{l: l, ctx: ctx, key: key, start: time.Now()}
-	h.trace = locker.Trace{Voted: l.votes.Voted, Attempted: h.attempted, Renewed: h.renewed, InDoubt: h.doubted, Lost: h.lost}
+	h.trace = locker.Trace{
+		Voted: l.votes.Voted, Attempted: h.attempted, Renewed: h.renewed, InDoubt: h.doubted, Lost: h.lost,
+	}
 	return h
 }
 
@@ -111,7 +113,7 @@ func (h *hold) stillWaiting() {
 	h.l.log(h.ctx, slog.LevelInfo, "still waiting for lock", h.keyAttr(), slog.Duration("waited", h.l.longWait))
 }
 
-// acquired ends the call.
+// acquired records the end of the call, and returns its results.
 func (h *hold) acquired(lease locker.Lease, err error) (locker.Lease, error) {
 	h.mu.Lock()
 	if h.patient != nil {
@@ -127,7 +129,7 @@ func (h *hold) acquired(lease locker.Lease, err error) (locker.Lease, error) {
 	}
 	h.mu.Unlock()
 	if err != nil {
-		if outcomeOf(err) == down { // of a Locker that calls no hooks
+		if outcomeOf(err) == down { // necessary for a Locker that calls no hooks
 			h.l.storeSaid(h.ctx, err)
 		}
 		h.debug("lock not acquired", err, slog.Duration("took", h.age()))
@@ -138,7 +140,8 @@ func (h *hold) acquired(lease locker.Lease, err error) (locker.Lease, error) {
 	h.fence.Store(lease.Fence())
 	took := h.age()
 	if h.l.enabled(h.ctx, level) {
-		h.l.log(h.ctx, level, "lock acquired", h.keyAttr(), h.fenceAttr(), slog.Duration("took", took), duration("waited", waited))
+		h.l.log(h.ctx, level, "lock acquired", h.keyAttr(), h.fenceAttr(),
+			slog.Duration("took", took), duration("waited", waited))
 	}
 	h.mu.Lock()
 	h.start = time.Now()
@@ -169,7 +172,7 @@ func (h *hold) lost(err *locker.LostError) {
 		return
 	}
 	level := slog.LevelWarn
-	if err.Reason == locker.LostClosed { // the program did that itself
+	if err.Reason == locker.LostClosed { // caused by the program itself
 		level = slog.LevelInfo
 	}
 	if h.l.enabled(h.ctx, level) {
@@ -197,7 +200,7 @@ func (h *hold) Unlock(ctx context.Context) error {
 		h.debug("lock released", nil, slog.Duration("held", h.age()))
 		return nil
 	}
-	if errors.Is(err, locker.ErrNotHeld) { // a deferred Unlock tells nobody
+	if errors.Is(err, locker.ErrNotHeld) { // the error of a deferred Unlock is often ignored
 		var lost *locker.LostError
 		ok := errors.As(err, &lost)
 		if !ok {
@@ -209,14 +212,14 @@ func (h *hold) Unlock(ctx context.Context) error {
 	return err
 }
 
-// age is how long ago the call or the lease began.
+// age returns how long ago the call or the lease began.
 func (h *hold) age() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return time.Since(h.start)
 }
 
-// debug logs what became of something.
+// debug logs the result of an operation at level Debug.
 func (h *hold) debug(message string, err error, span slog.Attr) {
 	if !h.l.enabled(h.ctx, slog.LevelDebug) {
 		return
@@ -230,7 +233,7 @@ func (h *hold) debug(message string, err error, span slog.Attr) {
 
 func (h *hold) keyAttr() slog.Attr { return h.l.keyAttr(h.key) }
 
-// fenceAttr is empty while there is no fencing token.
+// fenceAttr returns the attribute for the fencing token. It is empty if there is none.
 func (h *hold) fenceAttr() slog.Attr {
 	if f := h.fence.Load(); f != 0 {
 		return slog.Uint64("fence", f)
@@ -245,7 +248,8 @@ func duration(name string, d time.Duration) slog.Attr {
 	return slog.Duration(name, d)
 }
 
-// errAttr says what went wrong without operation and key: the message has the one, [Key] decides on the other.
+// errAttr returns the attribute for err, without the operation and the key. The message already has the operation, and
+// the option [Key] decides whether the key is logged.
 func errAttr(err error) slog.Attr {
 	var e *locker.Error
 	if errors.As(err, &e) {

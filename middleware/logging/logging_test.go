@@ -16,8 +16,8 @@ import (
 	"github.com/golocker/locker/middleware/logging"
 )
 
-// At the level of a program in production, nothing is said of what goes well, or is told to the caller.
-func TestPeaceIsQuiet(t *testing.T) {
+// At level Info, neither success nor errors that are returned to the caller are logged.
+func TestSuccessIsNotLogged(t *testing.T) {
 	bubble(t, slog.LevelInfo, nil, func(t *testing.T, j *journal, _ *store, l locker.Locker) {
 		lease := mustLock(t, l, "k")
 		if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
@@ -60,13 +60,14 @@ func TestDebugging(t *testing.T) {
 		j.wantNews(t, "DEBUG lock not released err=already unlocked fence=1 held=* key=k")
 		s.steal(t, next)
 		_ = next.Extend(t.Context())
-		j.wantNews(t, "WARN lock lost fence=2 held=0 key=k reason=gone", "DEBUG lock not extended err=* fence=2 key=k took=0")
+		j.wantNews(t, "WARN lock lost fence=2 held=0 key=k reason=gone",
+			"DEBUG lock not extended err=* fence=2 key=k took=0")
 		_ = next.Unlock(t.Context())
 		j.wantNews(t, "DEBUG lock not released err=no longer held: lock lost: gone fence=2 held=0 key=k")
 	})
 }
 
-// A loss is logged once, whoever notices it.
+// A loss is logged once, whether a renewal, a timer or Unlock notices it.
 func TestLoss(t *testing.T) {
 	bubble(t, slog.LevelInfo, nil, func(t *testing.T, j *journal, s *store, l locker.Locker) {
 		lease := mustLock(t, l, "expired", locker.NoRenewal())
@@ -106,7 +107,8 @@ func TestDoubtIsLoggedOnce(t *testing.T) {
 			time.Sleep(5 * time.Second)
 			s.fail(nil)
 			time.Sleep(5 * time.Second)
-			j.wantNews(t, "WARN lock in doubt err=lock store unavailable: connection refused fence=1 key=k", "INFO lock renewed again fence=1 key=k")
+			j.wantNews(t, "WARN lock in doubt err=lock store unavailable: connection refused fence=1 key=k",
+				"INFO lock renewed again fence=1 key=k")
 		}
 		s.fail(errDown)
 		time.Sleep(20 * time.Second)
@@ -117,7 +119,8 @@ func TestDoubtIsLoggedOnce(t *testing.T) {
 	})
 }
 
-// An outage of the store is two lines, however many calls suffer from it and however often it comes and goes.
+// An outage of the store is logged in two lines, however many calls fail, and even if the store recovers for short
+// times.
 func TestStore(t *testing.T) {
 	bubble(t, slog.LevelInfo, nil, func(t *testing.T, j *journal, s *store, l locker.Locker) {
 		try := func() {
@@ -158,7 +161,8 @@ func TestStore(t *testing.T) {
 	})
 }
 
-// A call that ended by its own context says nothing of the store, nor does one that failed because the Client was closed.
+// A call that failed because its own context ended or because the Client was closed does not count as a failure of the
+// store.
 func TestOwnContextIsNoOutage(t *testing.T) {
 	bubble(t, slog.LevelInfo, nil, func(t *testing.T, j *journal, s *store, l locker.Locker) {
 		s.fail(errDown)
@@ -182,19 +186,20 @@ func TestOwnContextIsNoOutage(t *testing.T) {
 }
 
 func TestLongWait(t *testing.T) {
-	bubble(t, slog.LevelInfo, []logging.Option{logging.LongWait(20 * time.Second)}, func(t *testing.T, j *journal, _ *store, l locker.Locker) {
-		holder := mustLock(t, l, "k")
-		time.AfterFunc(30*time.Second, func() {
-			j.wantNews(t, "INFO still waiting for lock key=k waited=2e+10")
-			mustUnlock(t, holder)
+	bubble(t, slog.LevelInfo, []logging.Option{logging.LongWait(20 * time.Second)},
+		func(t *testing.T, j *journal, _ *store, l locker.Locker) {
+			holder := mustLock(t, l, "k")
+			time.AfterFunc(30*time.Second, func() {
+				j.wantNews(t, "INFO still waiting for lock key=k waited=2e+10")
+				mustUnlock(t, holder)
+			})
+			next := mustLock(t, l, "k")
+			j.wantNews(t, "INFO lock acquired fence=2 key=k took=* waited=*")
+			time.AfterFunc(19*time.Second, func() { mustUnlock(t, next) })
+			mustUnlock(t, mustLock(t, l, "k"))
+			time.Sleep(time.Minute)
+			j.wantNews(t)
 		})
-		next := mustLock(t, l, "k")
-		j.wantNews(t, "INFO lock acquired fence=2 key=k took=* waited=*")
-		time.AfterFunc(19*time.Second, func() { mustUnlock(t, next) })
-		mustUnlock(t, mustLock(t, l, "k"))
-		time.Sleep(time.Minute)
-		j.wantNews(t)
-	})
 }
 
 func TestKeys(t *testing.T) {
@@ -226,7 +231,8 @@ func TestKeys(t *testing.T) {
 					t.Errorf("%d records", len(records))
 				}
 				for _, r := range records {
-					if got, ok := r["key"]; !strings.HasPrefix(fmt.Sprint(r["msg"]), "lock store") && (ok != (tt.want != "") || ok && got != tt.want) {
+					if got, ok := r["key"]; !strings.HasPrefix(fmt.Sprint(r["msg"]), "lock store") &&
+						(ok != (tt.want != "") || ok && got != tt.want) {
 						t.Errorf("key is %q, want %q", got, tt.want)
 					}
 				}
@@ -239,18 +245,20 @@ func TestKeys(t *testing.T) {
 }
 
 func TestLevel(t *testing.T) {
-	for level, want := range map[slog.Level]int{slog.LevelDebug: 2, slog.LevelInfo: 1, slog.LevelWarn: 1, slog.LevelError: 0} {
-		bubble(t, slog.LevelDebug, []logging.Option{logging.Level(level)}, func(t *testing.T, j *journal, _ *store, l locker.Locker) {
-			mustLock(t, l, "k", locker.NoRenewal())
-			time.Sleep(time.Minute)
-			if got := len(j.news(t)); got != want {
-				t.Errorf("%d records from %v on, want %d", got, level, want)
-			}
-		})
+	for level, want := range map[slog.Level]int{slog.LevelDebug: 2, slog.LevelInfo: 1, slog.LevelWarn: 1,
+		slog.LevelError: 0} {
+		bubble(t, slog.LevelDebug, []logging.Option{logging.Level(level)},
+			func(t *testing.T, j *journal, _ *store, l locker.Locker) {
+				mustLock(t, l, "k", locker.NoRenewal())
+				time.Sleep(time.Minute)
+				if got := len(j.news(t)); got != want {
+					t.Errorf("%d records from %v on, want %d", got, level, want)
+				}
+			})
 	}
 }
 
-// What is not logged costs little, and where not even warnings are, nothing.
+// Records that are not enabled cost little. If not even warnings are enabled, the middleware costs nothing.
 func TestAllocations(t *testing.T) {
 	c := memory.New()
 	defer c.Close()
@@ -261,7 +269,8 @@ func TestAllocations(t *testing.T) {
 		})
 	}
 	at := func(level slog.Level) float64 {
-		return cycle(locker.Wrap(c, logging.New(slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: level})))))
+		return cycle(locker.Wrap(c,
+			logging.New(slog.New(slog.NewTextHandler(io.Discard, &slog.HandlerOptions{Level: level})))))
 	}
 	plain, silent, info := cycle(c), at(slog.LevelError), at(slog.LevelInfo)
 	if silent != plain {

@@ -45,7 +45,7 @@ func (j *journal) all() string {
 	return j.text.String()
 }
 
-// news returns what was logged since it was last called.
+// news returns the records since the last call of news.
 func (j *journal) news(t *testing.T) (records []map[string]any) {
 	t.Helper()
 	lines := strings.Split(strings.TrimSuffix(j.all(), "\n"), "\n")
@@ -64,8 +64,8 @@ func (j *journal) news(t *testing.T) (records []map[string]any) {
 	return records
 }
 
-// wantNews checks what was logged since the last look: each of want is a level and a message, and attributes, which are
-// compared as text, or for a * need only be there.
+// wantNews checks the records since the last call of news. Each of want has a level, a message and attributes. An
+// attribute with the value * may have any value.
 func (j *journal) wantNews(t *testing.T, want ...string) {
 	t.Helper()
 	got := j.news(t)
@@ -144,9 +144,10 @@ func (s *store) steal(t *testing.T, l locker.Lease) {
 
 var errDown = fmt.Errorf("%w: connection refused", locker.ErrUnavailable)
 
-// bubble runs f in virtual time with a Client whose locks are logged, at the given level and above. No owner token may be
-// in the output, whatever f does.
-func bubble(t *testing.T, level slog.Level, opts []logging.Option, f func(t *testing.T, j *journal, s *store, l locker.Locker)) {
+// bubble runs f in virtual time with a Client whose locks are logged, at the given level and above. No owner token may
+// be in the output, whatever f does.
+func bubble(t *testing.T, level slog.Level, opts []logging.Option,
+	f func(t *testing.T, j *journal, s *store, l locker.Locker)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
 		var j journal

@@ -20,13 +20,14 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// A node that is down is two lines, whether it refuses or hangs; one that is slow is none, although it is given up on each
-// time.
+// A node that is down is logged in two lines, whether it refuses or hangs. A slow node is not logged, although its
+// answers come too late.
 func TestNodes(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var dead, hung atomic.Bool
 		deliver := func(delay time.Duration) simnode.Network {
-			return func(ctx context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			return func(ctx context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply,
+				error) {
 				switch {
 				case delay == 0 && dead.Load():
 					return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
@@ -39,11 +40,13 @@ func TestNodes(t *testing.T) {
 			}
 		}
 		var ds []drivers.Driver
-		for _, delay := range []time.Duration{0, time.Millisecond, time.Millisecond, time.Millisecond, 50 * time.Millisecond} {
+		for _, delay := range []time.Duration{0, time.Millisecond, time.Millisecond, time.Millisecond,
+			50 * time.Millisecond} {
 			ds = append(ds, simnode.New().Driver(deliver(delay)))
 		}
 		var j journal
-		c, err := redlock.New(ds, redlock.Names("a", "b", "c", "d", "slow"), redlock.Logger(slog.New(slog.DiscardHandler)))
+		c, err := redlock.New(ds, redlock.Names("a", "b", "c", "d", "slow"),
+			redlock.Logger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,7 +81,7 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// crowd is a backend of nodes without end, all of which are down.
+// crowd is a backend with an unlimited number of nodes, all of which are down.
 type crowd struct {
 	locker.Backend
 	n int

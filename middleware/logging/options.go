@@ -7,16 +7,16 @@ import (
 	"unicode/utf8"
 )
 
-// DefaultLongWait is after how long a call that waits is reported unless [LongWait] says otherwise.
+// DefaultLongWait is how long a call waits before that is logged, without the option [LongWait].
 const DefaultLongWait = time.Minute
 
-// maxKey is how much of a key is logged, in bytes, as in errors.
+// maxKey is how many bytes of a key are logged. It is the same in the texts of errors.
 const maxKey = 64
 
-// Option changes what [New] builds.
+// Option changes the middleware that [New] returns.
 type Option func(*output)
 
-// output is where to log, and what. It is shared by all calls.
+// output has the logger and the values of the options. It is shared by all calls.
 type output struct {
 	logger   *slog.Logger
 	level    slog.Leveler
@@ -24,28 +24,29 @@ type output struct {
 	longWait time.Duration
 }
 
-// Level is the least level that is logged; the logger's own counts as well. It is for a logger that is shared with the rest
-// of the program. nil or not given: all.
+// Level sets the lowest level that is logged, in addition to that of the logger. It is for a logger that is shared with
+// the rest of the program. The default, also if least is nil, is the level of the logger.
 func Level(least slog.Leveler) Option { return func(o *output) { o.level = least } }
 
-// Key makes of a key what is logged in its place: a hash, the class it belongs to, or "" for no key at all. It must be safe
-// for concurrent use. nil or not given: the key, as far as it fits.
+// Key sets a function whose result is logged instead of the key, such as a hash or a class of keys. If the result is
+// empty, no key is logged. f must be safe for concurrent use. The default, also if f is nil, is the key itself. Long
+// values are cut off.
 func Key(f func(key string) string) Option { return func(o *output) { o.key = f } }
 
-// LongWait is after how long a call of Lock that waits for another holder is reported. Zero, less, or not given:
-// [DefaultLongWait].
+// LongWait sets how long a call of Lock waits for another holder before that is logged. The default, also if d is not
+// positive, is [DefaultLongWait].
 func LongWait(d time.Duration) Option { return func(o *output) { o.longWait = d } }
 
 func (o *output) enabled(ctx context.Context, level slog.Level) bool {
 	return (o.level == nil || level >= o.level.Level()) && o.logger.Enabled(ctx, level)
 }
 
-// log is for a level that is enabled.
+// log writes a record. The level must be enabled.
 func (o *output) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
 	o.logger.LogAttrs(ctx, level, message, attrs...)
 }
 
-// keyAttr returns the attribute for key; an empty one, which handlers leave out, for none.
+// keyAttr returns the attribute for key. If no key is to be logged, it is an empty one, which handlers omit.
 func (o *output) keyAttr(key string) slog.Attr {
 	if o.key != nil {
 		if key = o.key(key); key == "" {

@@ -12,21 +12,22 @@ import (
 )
 
 const (
-	// settled is for how long something must have answered without a failure to count as up again.
+	// settled is the time without failures after which a store or a node is up again.
 	settled = 5 * time.Second
-	// maxNodes bounds the memory for the states of nodes; no backend has as many. Others are not watched.
+
+	// maxNodes is how many nodes are watched. It bounds the memory; no backend has as many.
 	maxNodes = 64
 )
 
-// watch is whether a node, or the store as a whole, is up. The zero value is.
+// watch is the state of a node, or of the store as a whole. The zero value means that it is up.
 type watch struct {
-	down atomic.Bool // what follows is looked at only when it is, or becomes so
+	down atomic.Bool // the other fields are used only if it is true, or becomes true
 
 	mu           sync.Mutex
 	since, until time.Time // the first and the last failure
 }
 
-// failed notes a failure, and reports whether it is the first in a row.
+// failed records a failure. It reports whether this is the first failure of an outage.
 func (w *watch) failed() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -39,7 +40,7 @@ func (w *watch) failed() bool {
 	return true
 }
 
-// answered notes an answer, and reports whether that ends an outage, and how long it was.
+// answered records an answer. It reports whether the answer ends an outage, and how long the outage was.
 func (w *watch) answered() (outage time.Duration, over bool) {
 	if !w.down.Load() {
 		return 0, false
@@ -53,7 +54,7 @@ func (w *watch) answered() (outage time.Duration, over bool) {
 	return w.until.Sub(w.since), true
 }
 
-// outcome is what an error says of the store.
+// outcome is what an error says about the store.
 type outcome int
 
 const (
@@ -74,7 +75,7 @@ func outcomeOf(err error) outcome {
 	return nothing
 }
 
-// storeSaid notes what err, of a call with ctx, says of the store.
+// storeSaid records what err says about the store. err is the result of a call with ctx, and may be nil.
 func (l *logged) storeSaid(ctx context.Context, err error) {
 	switch outcomeOf(err) {
 	case up:
@@ -83,16 +84,16 @@ func (l *logged) storeSaid(ctx context.Context, err error) {
 		}
 	case down:
 		deadline, bounded := ctx.Deadline()
-		own := ctx.Err() != nil || bounded && !time.Now().Before(deadline) // timers run late
+		own := ctx.Err() != nil || bounded && !time.Now().Before(deadline) // the timer of ctx may fire late
 		if !own && l.store.failed() && l.enabled(ctx, slog.LevelWarn) {
 			l.log(ctx, slog.LevelWarn, "lock store unavailable", errAttr(err))
 		}
 	}
 }
 
-// voted is the hook for what single nodes say.
+// voted is the hook for the answers of single nodes.
 func (l *logged) voted(v locker.Vote) {
-	if v.Pending { // others were quicker; if it does not answer at all, that is said later
+	if v.Pending { // if the node does not answer, another vote follows
 		return
 	}
 	said := outcomeOf(v.Err)
@@ -100,11 +101,12 @@ func (l *logged) voted(v locker.Vote) {
 	if w == nil {
 		return
 	}
-	ctx := context.Background() // whose call it was is chance
+	ctx := context.Background() // the state of a node has nothing to do with the call that noticed it
 	switch said {
 	case up:
 		if outage, over := w.answered(); over && l.enabled(ctx, slog.LevelInfo) {
-			l.log(ctx, slog.LevelInfo, "lock node answers again", slog.String("node", v.Node), slog.Duration("down", outage))
+			l.log(ctx, slog.LevelInfo, "lock node answers again",
+				slog.String("node", v.Node), slog.Duration("down", outage))
 		}
 	case down:
 		if w.failed() && l.enabled(ctx, slog.LevelWarn) {
@@ -113,7 +115,7 @@ func (l *logged) voted(v locker.Vote) {
 	}
 }
 
-// node returns the watch of the node of that name. One that never failed has none unless create is true.
+// node returns the watch of a node. For a node that has never failed, it returns nil, or a new watch if create is true.
 func (l *logged) node(name string, create bool) *watch {
 	if !create && !l.anyDown.Load() {
 		return nil

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// budget is a token bucket, kept as one moment (the "virtual scheduling" of the generic cell rate algorithm): when it will
-// be full again. A bucket holds a burst's worth, and every retry moves that moment by the time that one takes to refill.
+// budget is a token bucket. Its state is the time at which the bucket will be full again, as in the "virtual
+// scheduling" form of the generic cell rate algorithm. Each retry takes one token, which moves that time by interval.
 type budget struct {
 	interval time.Duration
 
@@ -14,7 +14,8 @@ type budget struct {
 	full time.Time
 }
 
-// take returns how long to wait for a retry's turn, or false if that comes after latest. Zero: never too late.
+// take takes a token and returns how long to wait for it. It returns false if the wait would end after latest. A zero
+// latest means no limit.
 func (b *budget) take(latest time.Time) (wait time.Duration, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -32,7 +33,7 @@ func (b *budget) take(latest time.Time) (wait time.Duration, ok bool) {
 	return max(0, turn.Sub(now)), true
 }
 
-// giveBack is for a turn that is not wanted any more: otherwise calls that were cancelled would hold up those that come.
+// giveBack returns a token that was not used, so that calls that were cancelled do not delay later ones.
 func (b *budget) giveBack() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -10,20 +10,20 @@ import (
 	"github.com/golocker/locker"
 )
 
-// call is one operation that has failed once, and is repeated.
+// call is one operation that has failed and is retried.
 type call struct {
 	*policy
 	ctx    context.Context
-	latest time.Time       // no retry begins after that; zero: none
-	over   <-chan struct{} // closed when there is no point in waiting on; nil: never
+	latest time.Time       // no retry begins after this time; zero for no limit
+	over   <-chan struct{} // when it is closed, pauses end; may be nil
 
-	start time.Time // of the operation
+	start time.Time // when the operation began
 	tries int
-	row   int       // retries since the first of the faults in a row
-	since time.Time // when that was
+	row   int       // number of retries since the first of the consecutive faults
+	since time.Time // when that fault happened
 }
 
-// fault reports whether err may pass: the store was not reached, did not answer, or refused.
+// fault reports whether err is a failure of the store that may be temporary.
 func fault(err error) bool {
 	if !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrNoQuorum) {
 		return false
@@ -38,8 +38,8 @@ func fault(err error) bool {
 	return true
 }
 
-// ended is ctx's error, if it has ended, for it alone to say. A deadline that has passed is waited for: the timer of a context
-// may run a moment late.
+// ended returns ctx's error if ctx has ended, and nil otherwise. If the deadline has passed, it waits for the timer of
+// the context, which may fire late.
 func ended(ctx context.Context) error {
 	if d, ok := ctx.Deadline(); ok && ctx.Done() != nil && !time.Now().Before(d) {
 		late := time.NewTimer(lateTimer)
@@ -52,11 +52,12 @@ func ended(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// lateTimer is how late the timer of a context may be. A context that does not end then does not mean its deadline.
+// lateTimer is how late the timer of a context may be. A context that has not ended by then does not observe its
+// deadline.
 const lateTimer = time.Second
 
-// run repeats op, which has failed with err, until it succeeds, or fails in a way that retryable does not know, or
-// its time is over.
+// run repeats op, which has failed with err, until it succeeds, fails with an error that is not retryable, or its time
+// is over.
 func (c *call) run(err error, retryable func(error) bool, op func() error) error {
 	c.tries, c.since = 1, time.Now()
 	for retryable(err) {
@@ -72,10 +73,10 @@ func (c *call) run(err error, retryable func(error) bool, op func() error) error
 	return c.failed(err)
 }
 
-// anew begins a new row of faults with the last one: the store has answered in between.
+// anew starts counting consecutive faults again. It is called if the store has answered before the last fault.
 func (c *call) anew() { c.row, c.since = 0, time.Now() }
 
-// pause waits until it is time for the next retry, and reports whether there is to be one.
+// pause waits until it is time for the next retry. It returns false if there must be no further retry.
 func (c *call) pause(budgeted bool) bool {
 	latest := c.since.Add(c.limit)
 	if !c.latest.IsZero() && c.latest.Before(latest) {
@@ -94,7 +95,7 @@ func (c *call) pause(budgeted bool) bool {
 	}
 	wait, ok := c.budget.take(latest)
 	if !ok {
-		if bounded && latest.Equal(deadline) { // then it is ctx that ends the call
+		if bounded && latest.Equal(deadline) { // the call must end with ctx's error
 			c.sleep(time.Until(deadline))
 		}
 		return false
@@ -105,29 +106,30 @@ func (c *call) pause(budgeted bool) bool {
 	return ended(c.ctx) == nil
 }
 
-// delay draws the pause before the next retry.
+// delay returns the random pause before the next retry.
 func (c *call) delay() time.Duration {
 	top := min(c.base, c.most)
 	for n := 0; n < c.row && top < c.most; n++ {
-		top += min(top, c.most-top) // doubled, without an overflow
+		top += min(top, c.most-top) // doubles without overflow
 	}
 	return max(floor, rand.N(top))
 }
 
-// sleep reports whether it has slept for d.
+// sleep waits for d. It returns false if it was interrupted.
 func (c *call) sleep(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
-	case <-c.over: // the operation itself says why
+	case <-c.over: // the next try fails with the reason
 	case <-c.ctx.Done():
 	}
 	return false
 }
 
-// failed adds to err, the last of several, how often it was tried, and ctx's end if that was during a pause.
+// failed adds the number of tries to err, which is the last error. If ctx ended during a pause, it also adds ctx's
+// error.
 func (c *call) failed(err error) error {
 	t := &tried{tries: c.tries, took: time.Since(c.start), err: err}
 	if end := ended(c.ctx); end != nil && !errors.Is(err, end) {
@@ -139,8 +141,8 @@ func (c *call) failed(err error) error {
 	if t.tries == 1 && t.end == nil {
 		return err
 	}
-	// What says operation and key stays outermost.
-	if e, ok := err.(*locker.Error); ok { //nolint:errorlint // deeper down it is not this operation's
+	// The error with the operation and the key stays the outermost one.
+	if e, ok := err.(*locker.Error); ok { //nolint:errorlint // a wrapped one is not of this operation
 		t.err = e.Err
 		return &locker.Error{Op: e.Op, Key: e.Key, Err: t}
 	}
@@ -151,7 +153,7 @@ func (c *call) failed(err error) error {
 type tried struct {
 	tries int
 	took  time.Duration
-	end   error // of the caller's context; nil: err has it, or it has not ended
+	end   error // the error of the caller's context; nil if it has not ended or if err matches it
 	err   error
 }
 

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// store is a memory backend whose calls a test can fail, and which notes when they came.
+// store is a memory backend whose calls a test can make fail, and which records their times.
 type store struct {
 	locker.Backend
 
@@ -90,7 +90,7 @@ func failing(n int) func(string, int, func() error) error {
 	}
 }
 
-// bubble runs f in virtual time with a Client of a fresh store that is retried.
+// bubble runs f in virtual time with a new store and a Client with the middleware.
 func bubble(t *testing.T, opts []retry.Option, f func(t *testing.T, s *store, l locker.Locker)) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
@@ -125,7 +125,8 @@ func mustUnlock(t *testing.T, l locker.Lease) {
 func wantErr(t *testing.T, err error, want ...error) {
 	t.Helper()
 	for _, e := range []error{
-		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
+		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum,
+		locker.ErrUnavailable,
 		locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
 	} {
 		if errors.Is(err, e) != slices.Contains(want, e) {

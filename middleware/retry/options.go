@@ -3,32 +3,37 @@ package retry
 import "time"
 
 const (
-	// DefaultFor is for how long one call is retried unless [For] says otherwise: longer than a server takes to restart, or
-	// to be failed over.
+	// DefaultFor is how long a call is retried without the option [For]. It is longer than the restart or the failover
+	// of a server usually takes.
 	DefaultFor = time.Minute
-	// DefaultBase is the longest first pause unless [Backoff] says otherwise.
+
+	// DefaultBase is the longest first pause without the option [Backoff].
 	DefaultBase = 50 * time.Millisecond
-	// DefaultMost is the longest pause unless [Backoff] says otherwise, and so how late a call notices, at most, that the
-	// store is back, while the budget lasts.
+
+	// DefaultMost is the longest pause without the option [Backoff]. While the budget lasts, a call notices within this
+	// time that the store is available again.
 	DefaultMost = 2 * time.Second
-	// DefaultBudget is the number of retries per second unless [Budget] says otherwise.
+
+	// DefaultBudget is the number of retries per second without the option [Budget].
 	DefaultBudget = 100
 )
 
 const (
-	// floor keeps a draw of nearly nothing from being a busy loop.
+	// floor is the shortest pause. It prevents a busy loop.
 	floor = time.Millisecond
-	// ghost is for how long TryLock may be told "held" after a fault because of its own failed attempt: backends on Redis
-	// undo that at once, or, if the server does not answer, every second.
+
+	// ghost is how long TryLock may get the answer "held" after a fault because of its own failed attempt. Backends on
+	// Redis undo that attempt at once, and try again every second if the server does not answer.
 	ghost = 2 * time.Second
-	// burst is for how long a budget that is not used is saved up.
+
+	// burst is the time for which an unused budget is saved.
 	burst = time.Second
 )
 
-// Option changes what [New] builds.
+// Option changes the middleware that [New] returns.
 type Option func(*policy)
 
-// policy is what the options say. It is shared by all calls.
+// policy has the values of the options. It is shared by all calls.
 type policy struct {
 	limit      time.Duration
 	base, most time.Duration
@@ -37,27 +42,27 @@ type policy struct {
 	budget     *budget
 }
 
-// For bounds for how long one call goes on after its first fault: no retry begins later than that. If a Lock that is
-// retried gets to wait for another holder, the store has answered, and the time begins anew with the next fault. Zero,
-// less, or not given: [DefaultFor].
+// For sets how long a call is retried. No retry begins later than d after the first fault. If a retried Lock waits for
+// another holder, the store has answered, and the time starts again with the next fault. The default, also if d is not
+// positive, is [DefaultFor].
 func For(d time.Duration) Option { return func(p *policy) { p.limit = d } }
 
-// Backoff sets the pauses: the longest that may be drawn before the first retry, which doubles with every further one,
-// and what it grows to at most. Zero, less, or not given: [DefaultBase] and [DefaultMost].
+// Backoff sets the pauses. base is the longest pause before the first retry. It doubles with every further retry, up to
+// most. The defaults, also for values that are not positive, are [DefaultBase] and [DefaultMost].
 func Backoff(base, most time.Duration) Option {
 	return func(p *policy) { p.base, p.most = base, most }
 }
 
-// Budget is how many retries per second all calls together may make, of all Lockers that one middleware was put around.
-// That many may come at once after a second without any. A retry beyond that waits for its turn; if its turn would come
-// after the time of its call is over, the call gives up. So an outage costs the store that many attempts per second, and
-// as many as there are new calls, however many callers wait for its end. Zero, less, or not given: [DefaultBudget].
+// Budget sets how many retries per second all calls together may make, on all Lockers that one middleware wraps. After
+// a second without retries, that many may be made at once. Further retries wait for their turn. If the turn would come
+// after the time of the call is over, the call fails at once. In an outage, the store thus gets perSecond attempts and
+// those of new calls, however many callers wait. The default, also if perSecond is not positive, is [DefaultBudget].
 //
-// A throttle that drops retries instead, by the share of calls that fail, as gRPC's does, was rejected: in an outage all
-// fail, and callers who have the time to wait would not get to.
+// A throttle that drops retries if too many calls fail, such as gRPC's, was rejected. In an outage all calls fail, and
+// even callers that have time to wait would then not be retried.
 func Budget(perSecond int) Option { return func(p *policy) { p.perSecond = perSecond } }
 
-// OnHeld makes TryLock, which asks once, ask again while another owner holds the lock, with the same pauses and within the
-// same time, but not from the budget. Prefer Lock with a context that ends soon: it waits in a queue, where this polls,
-// and so comes first where this comes when it happens to ask.
+// OnHeld makes TryLock try again while another owner holds the lock. The pauses and the time limit are the same as
+// after a fault, but these retries do not count for the budget. Lock with a context that ends soon is usually better,
+// because Lock waits in the order of arrival and is notified, while TryLock polls.
 func OnHeld() Option { return func(p *policy) { p.onHeld = true } }

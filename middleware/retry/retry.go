@@ -9,7 +9,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// New returns a middleware that retries, as the package's comment describes. All Lockers that it is put around share one
+// New returns a middleware that retries, as described in the package comment. All Lockers that it wraps share one
 // [Budget].
 func New(opts ...Option) locker.Middleware {
 	p := policy{}
@@ -20,7 +20,7 @@ func New(opts ...Option) locker.Middleware {
 	return func(next locker.Locker) locker.Locker { return &retrier{next, &p} }
 }
 
-// fill puts in the defaults.
+// fill sets the defaults.
 func (p *policy) fill() {
 	if p.limit <= 0 {
 		p.limit = DefaultFor
@@ -52,8 +52,8 @@ func (r *retrier) Lock(ctx context.Context, key string, opts ...locker.Option) (
 			return nil, err
 		}
 		c := &call{policy: r.policy, ctx: ctx, start: start}
-		// Whoever is woken after having been told that another owner holds the lock has had an answer of the store. A turn
-		// among the callers of the same Client says nothing of it.
+		// If the call was woken, the store had answered that another owner holds the lock. WakeTurn is an exception: it
+		// only concerns the callers of the same Client.
 		var answered atomic.Bool
 		traced := locker.WithTrace(ctx, &locker.Trace{Woken: func(w locker.Wake) {
 			if w.Reason != locker.WakeTurn {
@@ -77,7 +77,7 @@ func (r *retrier) TryLock(ctx context.Context, key string, opts ...locker.Option
 	start := time.Now()
 	l, err := r.next.TryLock(ctx, key, opts...)
 	if err != nil {
-		var held time.Time // when it was first told so after a fault
+		var held time.Time // when the store first answered "held" after a fault
 		retryable := func(err error) bool {
 			switch {
 			case !errors.Is(err, locker.ErrHeld):
@@ -110,8 +110,8 @@ type lease struct {
 	*policy
 }
 
-// Extend ends with the lease: Done is closed before the validity is over, and then Extend of the lease says why, without
-// asking the store.
+// Extend retries until the lease ends. When Done is closed, Extend of the wrapped lease returns the reason without a
+// request to the store.
 func (l *lease) Extend(ctx context.Context) error {
 	start := time.Now()
 	err := l.Lease.Extend(ctx)
@@ -123,13 +123,13 @@ func (l *lease) Extend(ctx context.Context) error {
 }
 
 func (l *lease) Unlock(ctx context.Context) error {
-	start, until := time.Now(), l.Until() // which the first Unlock moves to now
+	start, until := time.Now(), l.Until() // read before Unlock, which ends the lease
 	err := l.Lease.Unlock(ctx)
 	if err == nil || !fault(err) {
 		return err
 	}
-	// An earlier try, or another call, has ended the lock, but not certainly in time: that is what err, the last fault, says.
-	// To the caller nobody had unlocked it before.
+	// ErrUnlocked means that an earlier try or another call has released the lock. It is not certain that this was in
+	// time, so the call returns the last fault. ErrUnlocked would be wrong, because this call has not succeeded before.
 	settled := false
 	retryable := func(err error) bool { return !settled && fault(err) }
 	c := &call{policy: l.policy, ctx: ctx, latest: until, start: start}

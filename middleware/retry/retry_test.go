@@ -19,7 +19,8 @@ import (
 
 func TestFaultsAreRetriedUntilTheyPass(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
-		for what, lock := range map[string]func(context.Context, string, ...locker.Option) (locker.Lease, error){"Lock": l.Lock, "TryLock": l.TryLock} {
+		for what, lock := range map[string]func(context.Context, string, ...locker.Option) (locker.Lease,
+			error){"Lock": l.Lock, "TryLock": l.TryLock} {
 			s.on(failing(5))
 			lease, err := lock(t.Context(), what)
 			if err != nil {
@@ -40,8 +41,7 @@ func TestFaultsAreRetriedUntilTheyPass(t *testing.T) {
 	})
 }
 
-// Every attempt to lock has an owner token of its own: the failed one is undone by its own, and must not take the next
-// along.
+// Every attempt has a new owner token. Undoing a failed attempt must not release the lock of the next one.
 func TestEveryAttemptHasAFreshToken(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
 		s.on(failing(5))
@@ -54,7 +54,7 @@ func TestEveryAttemptHasAFreshToken(t *testing.T) {
 	})
 }
 
-// What is not a fault is passed on as it is, after one try.
+// An error that is not a fault is returned unchanged, after one try.
 func TestOnlyFaultsAreRetried(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
 		once := func(op string, err error, want ...error) {
@@ -94,7 +94,7 @@ func TestOnlyFaultsAreRetried(t *testing.T) {
 	})
 }
 
-// Contention is Lock's to wait for: a wait in peace is one call.
+// Lock itself waits for locks that are held. The middleware calls it once.
 func TestWaitingIsNotRetrying(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
 		holder := mustLock(t, l, "k")
@@ -102,15 +102,16 @@ func TestWaitingIsNotRetrying(t *testing.T) {
 		defer cancel()
 		_, err := l.Lock(ctx, "k")
 		wantErr(t, err, locker.ErrHeld, context.DeadlineExceeded)
-		if text := fmt.Sprint(err); text != `locker: lock "k": timed out after 1m0s: held by another owner (for 10s unless renewed)` && len(text) > 110 {
+		want := `locker: lock "k": timed out after 1m0s: held by another owner (for 10s unless renewed)`
+		if text := fmt.Sprint(err); text != want && len(text) > 110 {
 			t.Errorf("the error was changed: %s", text)
 		}
 		mustUnlock(t, holder)
 	})
 }
 
-// An outage without an end, and no end of the context either.
-func TestItGivesUp(t *testing.T) {
+// Neither the outage nor the context ends.
+func TestRetriesEndAtTheLimit(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts []retry.Option
 		want time.Duration
@@ -129,7 +130,7 @@ func TestItGivesUp(t *testing.T) {
 					t.Errorf("the last cause is not in %v", err)
 				}
 				wantText(t, err, fmt.Sprintf(`locker: lock "k": after %d tries in `, s.count("acquire")))
-				// The last pause, which was not begun, is two seconds at most.
+				// The last pause, which would have ended too late, is at most two seconds.
 				if took := time.Since(start); took > tt.want || took < tt.want-retry.DefaultMost {
 					t.Errorf("gave up after %v", took)
 				}
@@ -138,7 +139,7 @@ func TestItGivesUp(t *testing.T) {
 	}
 }
 
-// The time begins anew when the store has answered in between, and so do the pauses.
+// The time limit and the pauses start again when the store has answered in between.
 func TestTimeSpentWaitingDoesNotCount(t *testing.T) {
 	bubble(t, with(retry.For(10*time.Second)), func(t *testing.T, s *store, l locker.Locker) {
 		holder := mustLock(t, l, "k", locker.TTL(time.Hour))
@@ -199,7 +200,8 @@ func TestPausesGrowAndSpread(t *testing.T) {
 		}
 		wg.Wait()
 		for n, sum := range sums {
-			// Of 1000 pauses drawn evenly the mean is half of the longest, with a standard deviation of 1.8 %: seven are allowed.
+			// The mean of 1000 pauses is half of the longest, with a standard deviation of 1.8 %. The test allows seven
+			// standard deviations.
 			want := min(base<<n, most) / 2
 			if mean := sum / callers; mean < want*87/100 || mean > want*113/100 {
 				t.Errorf("pause %d is %v on average, want about %v", n, mean, want)
@@ -227,35 +229,36 @@ func TestContextEndsAPause(t *testing.T) {
 	} {
 		for _, budget := range []int{retry.DefaultBudget, 1} {
 			t.Run(fmt.Sprint(name, ", budget ", budget), func(t *testing.T) {
-				// With the smaller budget it is the wait for a turn that is broken off.
-				bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(time.Hour), retry.Budget(budget)), func(t *testing.T, s *store, l locker.Locker) {
-					s.on(down)
-					if budget == 1 {
-						hog(t, l, 30)
-					}
-					lease := locker.Lease(nil)
-					for op, call := range map[string]func(context.Context) error{
-						"lock":    func(ctx context.Context) error { _, err := l.Lock(ctx, "k"); return err },
-						"trylock": func(ctx context.Context) error { _, err := l.TryLock(ctx, "k"); return err },
-						"extend":  func(ctx context.Context) error { return lease.Extend(ctx) },
-						"unlock":  func(ctx context.Context) error { return lease.Unlock(ctx) },
-					} {
-						s.on(nil)
-						lease = mustLock(t, l, "held "+op, locker.TTL(time.Hour), locker.NoRenewal())
+				// With the smaller budget the wait for a turn is interrupted.
+				bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(time.Hour), retry.Budget(budget)),
+					func(t *testing.T, s *store, l locker.Locker) {
 						s.on(down)
-						ctx, cancel := ended.ctx(t.Context())
-						start := time.Now()
-						err := call(ctx)
-						cancel()
-						wantErr(t, err, locker.ErrUnavailable, ended.want)
-						if !errors.Is(err, errDown) || errors.Is(err, errReason) != (name == "cancel") {
-							t.Errorf("%s: %v lacks a cause", op, err)
+						if budget == 1 {
+							hog(t, l, 30)
 						}
-						if took := time.Since(start); took != 10*time.Second {
-							t.Errorf("%s returned after %v: %v", op, took, err)
+						lease := locker.Lease(nil)
+						for op, call := range map[string]func(context.Context) error{
+							"lock":    func(ctx context.Context) error { _, err := l.Lock(ctx, "k"); return err },
+							"trylock": func(ctx context.Context) error { _, err := l.TryLock(ctx, "k"); return err },
+							"extend":  func(ctx context.Context) error { return lease.Extend(ctx) },
+							"unlock":  func(ctx context.Context) error { return lease.Unlock(ctx) },
+						} {
+							s.on(nil)
+							lease = mustLock(t, l, "held "+op, locker.TTL(time.Hour), locker.NoRenewal())
+							s.on(down)
+							ctx, cancel := ended.ctx(t.Context())
+							start := time.Now()
+							err := call(ctx)
+							cancel()
+							wantErr(t, err, locker.ErrUnavailable, ended.want)
+							if !errors.Is(err, errDown) || errors.Is(err, errReason) != (name == "cancel") {
+								t.Errorf("%s: %v lacks a cause", op, err)
+							}
+							if took := time.Since(start); took != 10*time.Second {
+								t.Errorf("%s returned after %v: %v", op, took, err)
+							}
 						}
-					}
-				})
+					})
 			})
 		}
 	}
@@ -263,7 +266,7 @@ func TestContextEndsAPause(t *testing.T) {
 
 var errReason = errors.New("a reason to cancel")
 
-// hog takes n turns out of the budget.
+// hog takes n tokens from the budget.
 func hog(t *testing.T, l locker.Locker, n int) {
 	t.Helper()
 	for i := range n {
@@ -271,7 +274,7 @@ func hog(t *testing.T, l locker.Locker, n int) {
 	}
 }
 
-// An ended context is not tried again, nor is one that ends in an attempt.
+// There is no retry if the context has ended, before or during an attempt.
 func TestEndedContextIsNotRetried(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -287,40 +290,43 @@ func TestEndedContextIsNotRetried(t *testing.T) {
 }
 
 func TestExtendEndsWithTheLease(t *testing.T) {
-	// For: with the usual minute, a pause may be drawn that is longer than what is left of it, which ends Extend earlier.
-	bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(24*time.Hour)), func(t *testing.T, s *store, l locker.Locker) {
-		lease := mustLock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
-		s.on(down)
-		err := lease.Extend(t.Context())
-		wantErr(t, err, locker.ErrLost)
-		wantText(t, err, fmt.Sprintf("after %d tries", s.count("extend")+1))
-		if late := time.Since(lease.Until()); late > 0 {
-			t.Errorf("Extend returned %v after the validity had ended", late)
-		}
-		for _, at := range s.calls["extend"] {
-			if at.After(lease.Until()) {
-				t.Error("the store was asked after the end")
+	// For is set because with the default of a minute a pause may be longer than the rest of it, and Extend would
+	// return earlier.
+	bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(24*time.Hour)),
+		func(t *testing.T, s *store, l locker.Locker) {
+			lease := mustLock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
+			s.on(down)
+			err := lease.Extend(t.Context())
+			wantErr(t, err, locker.ErrLost)
+			wantText(t, err, fmt.Sprintf("after %d tries", s.count("extend")+1))
+			if late := time.Since(lease.Until()); late > 0 {
+				t.Errorf("Extend returned %v after the validity had ended", late)
 			}
-		}
-	})
+			for _, at := range s.calls["extend"] {
+				if at.After(lease.Until()) {
+					t.Error("the store was asked after the end")
+				}
+			}
+		})
 }
 
 func TestExtendEndsWithUnlock(t *testing.T) {
-	bubble(t, with(retry.Backoff(time.Hour, time.Hour), retry.For(24*time.Hour)), func(t *testing.T, s *store, l locker.Locker) {
-		lease := mustLock(t, l, "k", locker.TTL(10*time.Hour), locker.NoRenewal())
-		s.on(func(op string, _ int, next func() error) error {
-			if op == "extend" {
-				return errDown
+	bubble(t, with(retry.Backoff(time.Hour, time.Hour), retry.For(24*time.Hour)),
+		func(t *testing.T, s *store, l locker.Locker) {
+			lease := mustLock(t, l, "k", locker.TTL(10*time.Hour), locker.NoRenewal())
+			s.on(func(op string, _ int, next func() error) error {
+				if op == "extend" {
+					return errDown
+				}
+				return next()
+			})
+			time.AfterFunc(time.Millisecond/2, func() { mustUnlock(t, lease) })
+			start := time.Now()
+			wantErr(t, lease.Extend(t.Context()), locker.ErrUnlocked)
+			if took := time.Since(start); took > time.Millisecond {
+				t.Errorf("Extend returned after %v", took)
 			}
-			return next()
 		})
-		time.AfterFunc(time.Millisecond/2, func() { mustUnlock(t, lease) })
-		start := time.Now()
-		wantErr(t, lease.Extend(t.Context()), locker.ErrUnlocked)
-		if took := time.Since(start); took > time.Millisecond {
-			t.Errorf("Extend returned after %v", took)
-		}
-	})
 }
 
 func TestUnlockEndsWithTheValidity(t *testing.T) {
@@ -351,8 +357,9 @@ func mustLockDown(t *testing.T, s *store, l locker.Locker, opts ...locker.Option
 	return mustLock(t, l, "another", opts...)
 }
 
-// A release that was executed although its answer was lost: the retry finds the lock gone. That is neither success, since
-// nobody knows when it went, nor "not held", nor "already unlocked", since the caller did so once.
+// A release was executed, but its answer was lost, so the retry finds no lock. That is not a success, because it is
+// unknown when the lock ended. It is neither "not held" nor "already unlocked", because the caller has called Unlock
+// only once.
 func TestUnlockWhoseAnswerIsLost(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
 		lease := mustLock(t, l, "k")
@@ -364,15 +371,15 @@ func TestUnlockWhoseAnswerIsLost(t *testing.T) {
 		})
 		err := lease.Unlock(t.Context())
 		wantErr(t, err, locker.ErrUnavailable)
-		wantText(t, err, "the lock has ended, but an earlier release went unanswered")
+		wantText(t, err, "the lock is no longer held, but an earlier release was not answered")
 		s.on(nil)
 		mustUnlock(t, mustLock(t, l, "k"))
 		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnlocked)
 	})
 }
 
-// An attempt that landed although it failed is in the way of the next until it is undone.
-func TestTryLockDoesNotBelieveItsOwnGhost(t *testing.T) {
+// A failed attempt that took effect blocks the next one until it is undone.
+func TestTryLockIsNotBlockedByItsFailedAttempt(t *testing.T) {
 	for undone, want := range map[time.Duration]error{time.Second: nil, time.Hour: locker.ErrHeld} {
 		t.Run(undone.String(), func(t *testing.T) {
 			bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
@@ -431,7 +438,7 @@ func TestOnHeld(t *testing.T) {
 	})
 }
 
-// However many callers there are, the store is asked as often as the budget allows, and nobody fails who has the time.
+// The number of retries depends on the budget, not on the number of callers. No caller fails that has enough time.
 func TestBudgetBoundsAStorm(t *testing.T) {
 	const callers, perSecond, outage = 1000, 50, 30 * time.Second
 	bubble(t, with(retry.Budget(perSecond), retry.For(5*time.Minute)), func(t *testing.T, s *store, l locker.Locker) {
@@ -466,8 +473,8 @@ func TestBudgetBoundsAStorm(t *testing.T) {
 	})
 }
 
-// A turn that would come too late is not waited for, and one that nobody waits for any more goes to others.
-func TestBudgetIsNotHeldByThoseWhoLeave(t *testing.T) {
+// A call does not wait for a turn that would come too late. A turn that is no longer needed goes to other calls.
+func TestUnusedTurnsReturnToTheBudget(t *testing.T) {
 	bubble(t, with(retry.Budget(1), retry.For(10*time.Second)), func(t *testing.T, s *store, l locker.Locker) {
 		s.on(down)
 		ctx, cancel := context.WithCancel(t.Context())

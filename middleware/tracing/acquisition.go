@@ -14,7 +14,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// acquisition is one call of Lock or TryLock, and the lease that comes of it, as the hooks of its Trace tell them.
+// acquisition records one call of Lock or TryLock and the resulting lease. Its methods are the hooks of the Trace.
 type acquisition struct {
 	*scope
 	op    op
@@ -22,19 +22,19 @@ type acquisition struct {
 	class string
 	attrs []attribute.KeyValue // of the key, for spans
 	begun time.Time
-	call  story
+	call  spanRecorder
 	trace locker.Trace
 
 	mu        sync.Mutex
 	attempts  int
-	waiting   time.Time         // when it began to wait; zero: it did not
-	acquired  time.Time         // when the call returned with a lease; zero: not yet, or never
-	early     *locker.LostError // it was lost before that
+	waiting   time.Time         // when the call began to wait; zero if it did not wait
+	acquired  time.Time         // when the call returned with a lease; zero before
+	early     *locker.LostError // set if the lease was lost before the call returned
 	over      bool              // the lease is lost or unlocked
 	inDoubt   bool              // the last renewal failed
-	renewed   int
-	failed    int  // renewals
-	unlocking bool // Unlock was called
+	renewed   int               // number of renewals that succeeded
+	failed    int               // number of renewals that failed
+	unlocking bool              // Unlock was called
 }
 
 func (s *scope) newAcquisition(op op, key string, span trace.Span, measured bool) *acquisition {
@@ -89,7 +89,7 @@ func (a *acquisition) waits(w locker.Waiting) {
 		a.waiting = time.Now()
 	}
 	a.mu.Unlock()
-	if !first { // a middleware below has called Lock again
+	if !first { // an inner middleware has called Lock again
 		return
 	}
 	a.metrics.move(background, a.metrics.waiters, 1, labels{class: a.class})
@@ -100,10 +100,11 @@ func (a *acquisition) waits(w locker.Waiting) {
 }
 
 func (a *acquisition) woken(w locker.Wake) {
-	a.call.tell("locker.wake", attribute.String("locker.wake.reason", string(w.Reason)), seconds("locker.slept", w.Slept))
+	a.call.tell("locker.wake",
+		attribute.String("locker.wake.reason", string(w.Reason)), seconds("locker.slept", w.Slept))
 }
 
-// voted is also told of renewals, when the call's span has ended.
+// voted is also called for renewals, after the span of the call has ended.
 func (a *acquisition) voted(v locker.Vote) { a.call.voted(a.metrics, v) }
 
 // returned is called when the call has returned.
@@ -152,7 +153,8 @@ func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err erro
 func (a *acquisition) lost(e *locker.LostError) {
 	a.mu.Lock()
 	if a.acquired.IsZero() {
-		// The hook was faster than the call. If that fails, it was a lease that only a middleware below has seen.
+		// The lease was lost before the call returned. If the call fails, the lease was known only to an inner
+		// middleware.
 		a.early = e
 		a.mu.Unlock()
 		return
@@ -164,7 +166,7 @@ func (a *acquisition) lost(e *locker.LostError) {
 	}
 }
 
-// end reports that the lease ends now, unless it has ended before, and how long it was held.
+// end marks the lease as ended. It returns how long the lease was held, and false if it had already ended.
 func (a *acquisition) end() (held time.Duration, ok bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -172,7 +174,7 @@ func (a *acquisition) end() (held time.Duration, ok bool) {
 	return time.Since(a.acquired), ok
 }
 
-// ended counts the end of the lease; l has a reason if it was lost.
+// ended measures the end of the lease. l has a reason if the lease was lost.
 func (a *acquisition) ended(ctx context.Context, held time.Duration, l labels) {
 	m := a.metrics
 	m.move(ctx, m.active, -1, labels{class: a.class})
@@ -205,7 +207,7 @@ func (a *acquisition) renewal(r locker.Renewal) {
 	}
 }
 
-// span makes a span of something that happened in the background and has taken that long.
+// span records a span for an event in the background that has just ended.
 func (a *acquisition) span(name string, took time.Duration, kind string, err error, attrs ...attribute.KeyValue) {
 	lock := a.call.span.SpanContext()
 	if !lock.IsValid() { // there is no SDK
@@ -224,8 +226,8 @@ func (a *acquisition) span(name string, took time.Duration, kind string, err err
 	span.End(trace.WithTimestamp(now))
 }
 
-// background is for what happens on behalf of no call. That of the call that began it is not kept for as long as the lease
-// lives: it may hold a whole request.
+// background is the context for events in the background. The context of the call is not kept for the life of the
+// lease, because it may reference a whole request.
 var background = context.Background()
 
 func seconds(name string, d time.Duration) attribute.KeyValue {

@@ -11,16 +11,16 @@ import (
 	"github.com/golocker/locker"
 )
 
-// observed is a Lease whose Extend and Unlock are seen. All else is that of the one it wraps.
+// observed is a Lease whose Extend and Unlock are recorded.
 type observed struct {
 	locker.Lease
 	a *acquisition
 }
 
 // begin starts the span of an operation on the lease.
-func (a *acquisition) begin(ctx context.Context, op op) (context.Context, *story) {
+func (a *acquisition) begin(ctx context.Context, op op) (context.Context, *spanRecorder) {
 	ctx, span := a.tracer.Start(ctx, spans[op], a.start[op]...)
-	s := &story{span: span, recording: span.IsRecording()}
+	s := &spanRecorder{span: span, recording: span.IsRecording()}
 	if s.recording {
 		if lock := a.call.span.SpanContext(); lock.IsValid() {
 			span.AddLink(trace.Link{SpanContext: lock})
@@ -58,7 +58,7 @@ func (l *observed) Unlock(ctx context.Context) error {
 	if first {
 		end := labels{outcome: "unlocked", kind: kind, class: a.class}
 		var lost *locker.LostError
-		if errors.As(err, &lost) { // found out only now
+		if errors.As(err, &lost) { // Unlock is the first to notice the loss
 			end = labels{outcome: "lost", reason: string(lost.Reason), class: a.class}
 		}
 		a.ended(inner, held, end)

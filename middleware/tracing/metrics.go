@@ -23,10 +23,10 @@ const (
 	keyClass   = attribute.Key("locker.key.class")
 )
 
-// labels are the attributes of a measurement; those that are empty are left out.
+// labels are the attributes of a measurement. Empty ones are omitted.
 type labels struct{ op, outcome, kind, reason, node, class string }
 
-// Boundaries of histograms. OpenTelemetry's own are made for milliseconds.
+// Boundaries of histograms, in seconds. The defaults of OpenTelemetry are for milliseconds.
 var (
 	latencies  = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	answers    = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}
@@ -43,16 +43,16 @@ type metrics struct {
 	all                                  []any
 
 	static []attribute.KeyValue
-	sets   atomic.Pointer[map[labels]*set] // never changed, only replaced
+	sets   atomic.Pointer[map[labels]*set] // the map is replaced, never changed
 }
 
-// set is one set of attributes, in the form that measurements take it: made once, because it allocates.
+// set is one set of attributes, as the options of measurements. It is created once, because that allocates.
 type set struct {
 	add    []metric.AddOption
 	record []metric.RecordOption
 }
 
-// maxSets bounds how many sets are kept, should a user's class have more values than it ought to.
+// maxSets is how many sets are kept, in case the function of [WithKeyClass] has too many values.
 const maxSets = 1000
 
 func newMetrics(meter metric.Meter, static []attribute.KeyValue) *metrics {
@@ -90,14 +90,15 @@ func newMetrics(meter metric.Meter, static []attribute.KeyValue) *metrics {
 	m.remaining = seconds("locker.lease.remaining",
 		"Validity that was left when Unlock was called; 0 if there was none.", validities)
 	m.lost = counter("locker.lease.lost", "{lease}",
-		"Leases that ended without Unlock, or were gone when it came.")
+		"Leases that ended without Unlock, or were no longer held when Unlock was called.")
 	m.renewals = counter("locker.lease.renewals", "{renewal}",
 		"Renewals in the background.")
 	m.vote = seconds("locker.node.vote.duration",
 		"How long single nodes took to answer or to fail.", answers)
 	var err error
 	m.attempts, err = meter.Int64Histogram("locker.lock.attempts", metric.WithUnit("{attempt}"),
-		metric.WithDescription("Attempts to acquire per call of Lock and TryLock."), metric.WithExplicitBucketBoundaries(counts...))
+		metric.WithDescription("Attempts to acquire per call of Lock and TryLock."),
+		metric.WithExplicitBucketBoundaries(counts...))
 	m.all = append(m.all, m.attempts)
 	if err := errors.Join(append(errs, err)...); err != nil {
 		otel.Handle(err)
@@ -105,7 +106,7 @@ func newMetrics(meter metric.Meter, static []attribute.KeyValue) *metrics {
 	return m
 }
 
-// enabled reports whether anybody wants any of it.
+// enabled reports whether any of the instruments is enabled.
 func (m *metrics) enabled(ctx context.Context) bool {
 	for _, i := range m.all {
 		if wanted(ctx, i) {
@@ -132,7 +133,7 @@ func (m *metrics) with(l labels) *set {
 	if len(*sets) < maxSets {
 		more := maps.Clone(*sets)
 		more[l] = s
-		m.sets.CompareAndSwap(sets, &more) // who loses the race comes again
+		m.sets.CompareAndSwap(sets, &more) // if it fails, the set is added by a later measurement
 	}
 	return s
 }
@@ -141,7 +142,10 @@ func (l labels) attributes() (attrs []attribute.KeyValue) {
 	for _, a := range []struct {
 		key   attribute.Key
 		value string
-	}{{operation, l.op}, {result, l.outcome}, {errorType, l.kind}, {lostReason, l.reason}, {nodeName, l.node}, {keyClass, l.class}} {
+	}{
+		{operation, l.op}, {result, l.outcome}, {errorType, l.kind},
+		{lostReason, l.reason}, {nodeName, l.node}, {keyClass, l.class},
+	} {
 		if a.value != "" {
 			attrs = append(attrs, a.key.String(a.value))
 		}

@@ -10,7 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// Option changes what [New] makes.
+// Option changes the middleware that [New] returns.
 type Option func(*options)
 
 type options struct {
@@ -20,7 +20,7 @@ type options struct {
 	key, class func(string) string
 }
 
-// WithTracerProvider says where spans go. nil or not given: to the global provider.
+// WithTracerProvider sets the provider for spans. The default, also if p is nil, is the global provider.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(o *options) {
 		if p != nil {
@@ -29,7 +29,7 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	}
 }
 
-// WithMeterProvider says where measurements go. nil or not given: to the global provider.
+// WithMeterProvider sets the provider for metrics. The default, also if p is nil, is the global provider.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(o *options) {
 		if p != nil {
@@ -38,27 +38,30 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	}
 }
 
-// WithAttributes puts attrs on all spans and measurements. They tell several Lockers of a program apart.
+// WithAttributes adds attrs to all spans and measurements, for example to tell several Lockers of a program apart.
 func WithAttributes(attrs ...attribute.KeyValue) Option {
 	attrs = slices.Clone(attrs)
 	return func(o *options) { o.attributes = append(o.attributes, attrs...) }
 }
 
-// WithKey records f of the key on spans, as locker.key; not on metrics, where each value would cost a series. f may be
-// [Full], [Hashed], or a function of your own; it may be called concurrently. Without this option keys are not recorded:
-// they tend to name customers.
+// WithKey records the result of f for the key on spans, as locker.key. It is not recorded on metrics, where each value
+// would create a series. f may be [Full], [Hashed] or another function. It may be called concurrently. Without WithKey,
+// keys are not recorded, because they often contain the names of customers.
 func WithKey(f func(key string) string) Option { return func(o *options) { o.key = f } }
 
-// WithKeyClass records f of the key on spans and on most metrics, as locker.key.class: "orders" of "orders:42", say. That tells
-// which kind of lock is contended or lost. f must have few values, ten or so: each multiplies the series, and past 2,000
-// attribute sets OpenTelemetry lumps what comes together. It may be called concurrently. "" is not recorded.
+// WithKeyClass records the result of f for the key on spans and on most metrics, as locker.key.class. It shows which
+// kind of lock is contended or lost. For example, f may return "orders" for "orders:42".
+//
+// f must return only a few different values, about ten. Each value multiplies the number of series, and OpenTelemetry
+// puts all measurements beyond 2,000 attribute sets into one series. f may be called concurrently. An empty string is
+// not recorded.
 func WithKeyClass(f func(key string) string) Option { return func(o *options) { o.class = f } }
 
-// Full is for [WithKey]: keys are recorded as they are.
+// Full is for [WithKey]. It returns the key unchanged.
 func Full(key string) string { return key }
 
-// Hashed is for [WithKey]: the beginning of the key's SHA-256 is recorded, which finds the spans of one key without
-// telling which it is. Who can guess the key can check the guess.
+// Hashed is for [WithKey]. It returns the beginning of the key's SHA-256 in hexadecimal. The spans of a key can be
+// found by it, but the key is not visible. A reader who guesses the key can verify the guess.
 func Hashed(key string) string {
 	sum := sha256.Sum256([]byte(key))
 	return hex.EncodeToString(sum[:8])

@@ -8,7 +8,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// op is an operation that users call.
+// op is a method of Locker or Lease.
 type op int
 
 const (
@@ -18,18 +18,18 @@ const (
 	opUnlock
 )
 
-// ops are their names, as the attribute locker.operation has them.
+// ops has the names of the operations, which are the values of the attribute locker.operation.
 var ops = [...]string{"lock", "trylock", "extend", "unlock"}
 
-// spans are the names of their spans.
+// spans has the names of the spans of the operations.
 var spans = [len(ops)]string{"locker.lock", "locker.lock", "locker.extend", "locker.unlock"}
 
-// ofCall says how a call of Lock, TryLock or Extend has ended: as done if it has succeeded. kind is what error.type says, empty
-// if that is no error: contention, and the end of the caller's own context.
+// ofCall returns the outcome of a call of Lock, TryLock or Extend, which is done if the call succeeded. kind is the
+// value of error.type. It is empty for contention and for the end of the caller's context, which are not errors.
 //
-// A context that ran out while the store was silent is a fault, or a store that hangs would go unnoticed wherever calls
-// have deadlines, which is where one looks. One that the caller ended says nothing of the store, which may have been
-// about to answer.
+// If the deadline of the context passed while the store did not answer, that is an error. Otherwise a store that hangs
+// would not be noticed where calls have deadlines. If the caller cancelled the context, that is not an error, because
+// the store may have been about to answer.
 func ofCall(ctx context.Context, err error, done string) (outcome, kind string) {
 	switch {
 	case err == nil:
@@ -47,7 +47,7 @@ func ofCall(ctx context.Context, err error, done string) (outcome, kind string) 
 	return "error", kindOf(err)
 }
 
-// ofUnlock is ofCall for Unlock, which a context does not end: no answer within its grace is a fault.
+// ofUnlock is ofCall for Unlock. Unlock does not depend on the context, so a missing answer is always an error.
 func ofUnlock(err error) (outcome, kind string) {
 	switch {
 	case err == nil:
@@ -58,7 +58,8 @@ func ofUnlock(err error) (outcome, kind string) {
 	return "error", kindOf(err)
 }
 
-// kindOf is the value of error.type: the first sentinel that err matches, the more special ones before those that they imply.
+// kindOf returns the value of error.type for the first sentinel error that err matches. Special errors come before the
+// more general ones that they also match.
 func kindOf(err error) string {
 	for _, k := range []struct {
 		sentinel error
@@ -79,7 +80,7 @@ func kindOf(err error) string {
 	return "_OTHER"
 }
 
-// ofVote says what a node answered.
+// ofVote returns the outcome of a vote, and the value of error.type.
 func ofVote(v locker.Vote) (outcome, kind string) {
 	switch {
 	case v.Pending:
@@ -94,8 +95,9 @@ func ofVote(v locker.Vote) (outcome, kind string) {
 	return "error", kindOf(v.Err)
 }
 
-// describe says in words what has gone wrong, for the status of a span. The key is not to be recorded unless the user says
-// so: what [locker.Error] says of it is left out, and all of what contains it, as a backend of somebody else's may write it.
+// describe returns a text about err for the status of a span. The text must not contain the key, because that is
+// recorded only with [WithKey]. describe therefore leaves out the text of [locker.Error]. If the rest contains the key
+// as well, it returns kindOf(err).
 func describe(err error, key string) string {
 	var e *locker.Error
 	if errors.As(err, &e) {

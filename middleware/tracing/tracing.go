@@ -1,32 +1,35 @@
-// Package tracing makes a [locker.Locker] report to OpenTelemetry, as traces and metrics. It uses the API only: what becomes
-// of them is up to the providers that the program has set up, and without any the middleware costs next to nothing.
+// Package tracing is a middleware that reports the calls of a [locker.Locker] to OpenTelemetry, as traces and metrics.
+// It depends only on the OpenTelemetry API. The program configures the providers. Without providers, the middleware
+// does almost no work.
 //
 //	l = locker.Wrap(l, tracing.New())
 //
 // # Spans
 //
-//   - locker.lock: a call of Lock or TryLock, which the attribute locker.operation tells apart, with the waiting. Its events
-//     are locker.attempt, locker.wait, locker.wake and, of a backend that asks several nodes, locker.vote; 64 at most, the
-//     rest is counted.
-//   - locker.extend and locker.unlock: a call of the Lease's methods, below the span of their context, with a link to
-//     locker.lock.
-//   - locker.renew: a renewal in the background that changed what is known: the first that failed, and the first that
-//     succeeded again. Those that go well have no span: ten thousand leases would make thousands of them per second that
-//     say nothing. The counter has them all.
-//   - locker.lost: a lease ended without Unlock.
+//   - locker.lock is a call of Lock or TryLock, including the waiting. The attribute locker.operation says which. Its
+//     events are locker.attempt, locker.wait, locker.wake and, on backends with several nodes, locker.vote. It has at
+//     most 64 events; the attribute locker.events.dropped is the number of the others.
+//   - locker.extend and locker.unlock are calls of methods of the Lease. They are children of the span in their
+//     context, and have a link to locker.lock.
+//   - locker.renew is a renewal in the background that failed after a success, or succeeded after a failure. Other
+//     renewals have no span, because many leases would cause too many spans. The metric locker.lease.renewals counts
+//     all renewals.
+//   - locker.lost is the end of a lease without Unlock.
 //
-// The last two happen when the call has long returned. They begin traces of their own, with a link to locker.lock, so that
-// no trace grows for as long as a lock is held, and a sampler decides on them for themselves, by their name if it likes.
+// locker.renew and locker.lost may happen long after the call has returned. They start new traces, with a link to
+// locker.lock. Otherwise a trace would grow for as long as a lock is held. A sampler can decide on them by their name.
 //
-// The context with the span goes on to the Locker below. Spans of Redis clients do not nest there: a node sends the
-// commands of many callers in one exchange, which belongs to none of them.
+// The context with the span is passed to the wrapped Locker. Spans of Redis clients are not children of it, because the
+// commands of many callers are sent in one exchange.
 //
 // # What is an error
 //
-// Contention is not: locker.outcome says "held" of a TryLock that found the lock taken, "cancelled" and "timeout" of a call
-// whose context ended, and the span's status stays unset. It is "error", with error.type, for what nobody has ordered:
-// "unavailable" (also if the context ended while the store was silent), "no_quorum", "foreign_key", "closed", "lost",
-// "not_held", "invalid" (bad input), and "_OTHER".
+// Contention is not an error. The attribute locker.outcome is "held" if TryLock found the lock taken. It is "cancelled"
+// or "timeout" if the context of a call ended. The status of the span is not set then.
+//
+// For failures, locker.outcome is "error", the status of the span is set, and error.type is "unavailable", "no_quorum",
+// "foreign_key", "closed", "lost", "not_held", "invalid" or "_OTHER". It is also "unavailable" if the deadline of a
+// context passed while the store did not answer.
 //
 // # Metrics
 //
@@ -38,15 +41,17 @@
 //	locker.lease.active           {lease}       leases held now
 //	locker.lease.hold.duration    s             from the acquisition to Unlock or to the loss
 //	locker.lease.remaining        s             validity left when Unlock was called, 0 if there was none
-//	locker.lease.lost             {lease}       leases that ended without Unlock, or were gone when it came
+//	locker.lease.lost             {lease}       leases that ended without Unlock, or were not held when it was called
 //	locker.lease.renewals         {renewal}     renewals in the background
 //	locker.node.vote.duration     s             answers of single nodes, by name; failures have an error.type
 //
-// Their attributes have few values each: locker.operation, locker.outcome, error.type, locker.lost.reason, locker.node.name.
+// Their attributes are locker.operation, locker.outcome, error.type, locker.lost.reason and locker.node.name. Each has
+// few values.
 //
 // # What is not recorded
 //
-// Keys, unless [WithKey] or [WithKeyClass] say so. Owner tokens, in no case: who has one can release the lock.
+// Keys are not recorded, unless [WithKey] or [WithKeyClass] is used. Owner tokens are never recorded, because they are
+// sufficient to release the lock.
 package tracing
 
 import (
@@ -59,11 +64,11 @@ import (
 	"github.com/golocker/locker"
 )
 
-// ScopeName is the name of the instrumentation scope: that of the tracer and of the meter.
+// ScopeName is the name of the instrumentation scope, which is used for the tracer and the meter.
 const ScopeName = "github.com/golocker/locker/middleware/tracing"
 
-// New returns the middleware. It may be put around several Lockers, whose figures then add up; give each one of its own,
-// with [WithAttributes], to tell them apart.
+// New returns the middleware. It may wrap several Lockers, whose measurements are then added up. To tell them apart,
+// use a middleware with different [WithAttributes] for each.
 func New(opts ...Option) locker.Middleware {
 	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
 	for _, opt := range opts {
@@ -77,19 +82,20 @@ func New(opts ...Option) locker.Middleware {
 		static:  trace.WithAttributes(o.attributes...),
 	}
 	for op := range s.start {
-		s.start[op] = []trace.SpanStartOption{trace.WithAttributes(append(slices.Clip(o.attributes), operation.String(ops[op]))...)}
+		attrs := append(slices.Clip(o.attributes), operation.String(ops[op]))
+		s.start[op] = []trace.SpanStartOption{trace.WithAttributes(attrs...)}
 	}
 	return func(next locker.Locker) locker.Locker { return &traced{next, s} }
 }
 
-// scope is what all calls through one middleware share.
+// scope is shared by all calls through one middleware.
 type scope struct {
 	tracer  trace.Tracer
-	start   [len(ops)][]trace.SpanStartOption // made once: each call would have to allocate them
-	static  trace.SpanStartOption             // what the others have
+	start   [len(ops)][]trace.SpanStartOption // for the spans of operations; created once, because that allocates
+	static  trace.SpanStartOption             // for the other spans
 	metrics *metrics
-	key     func(string) string // nil: not recorded
-	class   func(string) string // nil: not recorded
+	key     func(string) string // nil if keys are not recorded
+	class   func(string) string // nil if key classes are not recorded
 }
 
 type traced struct {
@@ -97,7 +103,7 @@ type traced struct {
 	*scope
 }
 
-// Unwrap makes [locker.As] see through.
+// Unwrap returns the wrapped Locker, for [locker.As].
 func (t *traced) Unwrap() locker.Locker { return t.next }
 
 // Lock implements [locker.Locker].
@@ -114,8 +120,8 @@ func (t *traced) acquire(ctx context.Context, op op, key string, opts []locker.O
 	ctx, span := t.tracer.Start(ctx, spans[op], t.start[op]...)
 	measured := t.metrics.enabled(ctx)
 	if !measured && !span.SpanContext().IsValid() {
-		// Nobody listens. If somebody does before the lease ends, it is too late for this one: what it is spared for that is
-		// the most that a program without an SDK pays.
+		// There is no SDK. Returning here avoids nearly all the cost of the middleware. If an SDK is installed before
+		// the lease ends, it does not see this lease.
 		defer span.End()
 		return t.call(ctx, op, key, opts)
 	}

@@ -31,8 +31,8 @@ func New(cfg drivers.Config) drivers.Driver {
 }
 
 type driver struct {
-	cfg  drivers.Config
-	gate drivers.Gate // handles Close and contexts that have ended
+	cfg       drivers.Config
+	lifecycle drivers.Lifecycle // handles Close and contexts that have ended
 
 	mu   sync.Mutex
 	idle []*conn
@@ -41,7 +41,7 @@ type driver struct {
 // Do implements drivers.Driver. No command is ever sent twice. If an exchange fails, the caller gets the error and
 // the connection is closed.
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	if err := d.gate.Enter(ctx); err != nil {
+	if err := d.lifecycle.Enter(ctx); err != nil {
 		return nil, err
 	}
 	c, err := d.take(ctx)
@@ -58,7 +58,7 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 
 // Close implements drivers.Driver.
 func (d *driver) Close() error {
-	d.gate.Shut()
+	d.lifecycle.Shut()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, c := range d.idle {
@@ -117,7 +117,7 @@ func (d *driver) put(c *conn) {
 		}
 		d.idle = nil
 	}
-	if c.broken || len(d.idle) >= 16 || d.gate.Enter(context.Background()) != nil {
+	if c.broken || len(d.idle) >= 16 || d.lifecycle.Enter(context.Background()) != nil {
 		_ = c.Close()
 		return
 	}

@@ -60,13 +60,13 @@ type Network func(ctx context.Context, cmds []drivers.Command, execute func() []
 func (n *Node) Driver(w Network) drivers.Driver { return &driver{node: n, network: w} }
 
 type driver struct {
-	node    *Node
-	network Network
-	gate    drivers.Gate
+	node      *Node
+	network   Network
+	lifecycle drivers.Lifecycle
 }
 
 func (d *driver) Close() error {
-	d.gate.Shut()
+	d.lifecycle.Shut()
 	return nil
 }
 

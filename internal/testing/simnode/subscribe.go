@@ -12,7 +12,7 @@ import (
 // Subscribe implements [drivers.Subscriber]. Opening the connection is a PING that passes through the network; what is
 // published comes past it, see [Node.Deliver].
 func (d *driver) Subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-	return d.gate.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
+	return d.lifecycle.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
 		if _, err := d.Do(ctx, drivers.Command{"PING"}); err != nil {
 			return nil, err
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker/middleware/tracing"
 )
 
-// forgetful is the in-process store that can lose a lock behind its holder's back.
+// forgetful is a memory backend that can lose a lock while it is held.
 type forgetful struct {
 	*memory.Backend
 	owners sync.Map // tokens by key
@@ -40,7 +40,7 @@ func (f *forgetful) lose(key string) {
 	}
 }
 
-// Whatever is recorded, the Locker behaves as it does without.
+// With every configuration, the Locker behaves as it does without the middleware.
 func TestConformance(t *testing.T) {
 	for _, s := range []setup{setups[0], setups[3], setups[4]} { // nothing, metrics, all
 		t.Run(s.name, func(t *testing.T) {

@@ -19,10 +19,10 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// series are the values of each label of each metric, by the names that Prometheus knows them by.
+// series has the values of each label of each metric, with the names that Prometheus uses.
 type series map[string]map[string][]string
 
-// scrape plays all scenarios and returns what Prometheus would have seen of them.
+// scrape runs all scenarios and returns the series that Prometheus would read.
 func scrape(t *testing.T) series {
 	all := series{}
 	play := func(f func(r *recorder)) {
@@ -146,7 +146,7 @@ func (s series) check(expr string) (wrong, read []string) {
 	return wrong, read
 }
 
-// expressions returns all of a dashboard, by the titles of their panels, and of the rules for alerts.
+// expressions returns the expressions of the dashboard, by the titles of the panels, and those of the alert rules.
 func expressions(t *testing.T) map[string][]string {
 	all := map[string][]string{}
 	var dashboard struct {
@@ -209,7 +209,8 @@ func expressions(t *testing.T) map[string][]string {
 			for _, text := range r.Annotations {
 				for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(text, -1) {
 					// Without an aggregation all labels of the metric are there.
-					if strings.Contains(r.Expr, " by (") && !regexp.MustCompile(`by \([^)]*\b`+m[1]+`\b`).MatchString(r.Expr) {
+					if strings.Contains(r.Expr, " by (") &&
+						!regexp.MustCompile(`by \([^)]*\b`+m[1]+`\b`).MatchString(r.Expr) {
 						t.Errorf("%s: %s is not in the result", r.Alert, m[1])
 					}
 				}
@@ -219,9 +220,8 @@ func expressions(t *testing.T) map[string][]string {
 	return all
 }
 
-// What the dashboard and the alerts ask for is there, under that name, with these labels and these values; and nothing is measured
-// that the dashboard does not show.
-func TestDashboardsAskForWhatThereIs(t *testing.T) {
+// All metrics, labels and values in the dashboard and the alerts exist, and the dashboard shows every metric.
+func TestDashboardsUseExistingMetrics(t *testing.T) {
 	all := scrape(t)
 	shown := map[string]bool{}
 	exprs := expressions(t)
@@ -245,7 +245,8 @@ func TestDashboardsAskForWhatThereIs(t *testing.T) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		if base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, ""); strings.HasPrefix(name, "locker_") && !shown[base] {
+		if base := regexp.MustCompile(`_(bucket|sum|count)$`).ReplaceAllString(name, ""); strings.HasPrefix(name,
+			"locker_") && !shown[base] {
 			t.Errorf("no panel shows %s", name)
 		}
 	}
@@ -263,7 +264,8 @@ func TestCheckNoticesWrongNames(t *testing.T) {
 			t.Errorf("%s: %q", expr, wrong)
 		}
 	}
-	if wrong, read := s.check(`sum by (job) (rate(locker_a_total{locker_outcome="error"}[5m]))`); len(wrong) > 0 || len(read) != 1 {
+	if wrong, read := s.check(`sum by (job) (rate(locker_a_total{locker_outcome="error"}[5m]))`); len(wrong) > 0 ||
+		len(read) != 1 {
 		t.Error(wrong)
 	}
 }

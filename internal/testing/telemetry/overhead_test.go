@@ -17,7 +17,8 @@ import (
 	"github.com/golocker/locker/middleware/tracing"
 )
 
-// instant hands out the same lease, at once and without allocating, so that all that is seen is the middleware's.
+// instant is a Locker that always returns the same lease and does not allocate. All measured allocations are thus those
+// of the middleware.
 type instant struct{ lease locker.Lease }
 
 func (i instant) Lock(context.Context, string, ...locker.Option) (locker.Lease, error) {
@@ -28,7 +29,7 @@ func (i instant) TryLock(context.Context, string, ...locker.Option) (locker.Leas
 	return i.lease, nil
 }
 
-// still is a lease that says yes to all.
+// still is a lease whose methods always succeed.
 type still struct{ locker.Lease }
 
 func (still) Until() time.Time             { return time.Time{} }
@@ -41,14 +42,16 @@ type setup struct {
 	opts   func() []tracing.Option
 }
 
-// setups are the ways in which a program may have set up OpenTelemetry, with what lock and unlock may allocate. Only the
-// first is promised; the others are what it is now, so that one notices when it becomes more.
+// setups has configurations of OpenTelemetry, with the number of allocations of lock and unlock. Only the first number
+// is documented. The others are the present values, so that an increase is noticed.
 var setups = []setup{
 	{"no-op", 4, func() []tracing.Option {
-		return []tracing.Option{tracing.WithTracerProvider(nooptrace.NewTracerProvider()), tracing.WithMeterProvider(noopmetric.NewMeterProvider())}
+		return []tracing.Option{tracing.WithTracerProvider(nooptrace.NewTracerProvider()),
+			tracing.WithMeterProvider(noopmetric.NewMeterProvider())}
 	}},
 	{"global, without an SDK", 4, func() []tracing.Option {
-		return []tracing.Option{tracing.WithTracerProvider(otel.GetTracerProvider()), tracing.WithMeterProvider(otel.GetMeterProvider())}
+		return []tracing.Option{tracing.WithTracerProvider(otel.GetTracerProvider()),
+			tracing.WithMeterProvider(otel.GetMeterProvider())}
 	}},
 	{"nothing sampled, no metrics", 14, func() []tracing.Option {
 		p := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample()))

@@ -64,14 +64,14 @@ func (r *recorder) wrap(l locker.Locker, opts ...tracing.Option) locker.Locker {
 	return locker.Wrap(l, tracing.New(opts...))
 }
 
-// request begins a span as a program's own would be.
+// request starts a span as a program would do.
 func (r *recorder) request() context.Context {
 	ctx, span := r.tracers.Tracer("test").Start(context.Background(), "request")
 	r.Cleanup(func() { span.End() })
 	return ctx
 }
 
-// record runs f in virtual time and returns what was recorded by then, in which there must be no token and no key.
+// record runs f in virtual time and returns what was recorded. It fails if that contains a token or a key.
 func record(t *testing.T, f func(r *recorder)) (spans, metrics string) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
@@ -93,7 +93,7 @@ func record(t *testing.T, f func(r *recorder)) (spans, metrics string) {
 
 func (r *recorder) since(t time.Time) time.Duration { return t.Sub(r.begun) }
 
-// tree writes down all spans that have ended but for the test's own, with all that is in them.
+// tree returns all spans that have ended, except those of the test, as text with all details.
 func (r *recorder) tree() string {
 	all := r.spans.GetSpans()
 	slices.SortStableFunc(all, func(a, b tracetest.SpanStub) int {
@@ -129,7 +129,7 @@ func (r *recorder) tree() string {
 	return w.String()
 }
 
-// eventLines are in the order of the events; votes that came at the same time have none.
+// eventLines returns the events in their order. Votes at the same time have no defined order and are sorted.
 func eventLines(r *recorder, events []sdktrace.Event) (lines []string) {
 	var votes []string
 	flush := func() {
@@ -160,7 +160,7 @@ func list(attrs []attribute.KeyValue) string {
 	return strings.Join(words, " ")
 }
 
-// instrument is what an instrument has to be.
+// instrument describes what an instrument must be like.
 type instrument struct {
 	kind, unit, description string
 	boundaries              []float64
@@ -169,24 +169,29 @@ type instrument struct {
 var latencies = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
 var instruments = map[string]instrument{
-	"locker.lock.acquire.duration": {"histogram", "s", "Duration of calls of Lock and TryLock, with waiting and failures.", latencies},
-	"locker.lock.wait.duration":    {"histogram", "s", "How long calls of Lock waited for another owner, of those that did.", latencies},
+	"locker.lock.acquire.duration": {"histogram", "s",
+		"Duration of calls of Lock and TryLock, with waiting and failures.", latencies},
+	"locker.lock.wait.duration": {"histogram", "s",
+		"How long calls of Lock waited for another owner, of those that did.", latencies},
 	"locker.lock.attempts": {"histogram", "{attempt}", "Attempts to acquire per call of Lock and TryLock.",
 		[]float64{1, 2, 3, 5, 8, 13, 21, 34}},
 	"locker.lock.contentions": {"counter", "{contention}", "Calls of Lock and TryLock that found the lock taken.", nil},
 	"locker.lock.waiters":     {"updown", "{waiter}", "Calls of Lock that wait for another owner now.", nil},
 	"locker.lease.active":     {"updown", "{lease}", "Leases that are held now.", nil},
-	"locker.lease.hold.duration": {"histogram", "s", "How long leases were held, from the acquisition to Unlock or to the loss.",
+	"locker.lease.hold.duration": {"histogram", "s",
+		"How long leases were held, from the acquisition to Unlock or to the loss.",
 		[]float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}},
 	"locker.lease.remaining": {"histogram", "s", "Validity that was left when Unlock was called; 0 if there was none.",
 		[]float64{.01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}},
-	"locker.lease.lost":     {"counter", "{lease}", "Leases that ended without Unlock, or were gone when it came.", nil},
+	"locker.lease.lost": {"counter", "{lease}",
+		"Leases that ended without Unlock, or were no longer held when Unlock was called.",
+		nil},
 	"locker.lease.renewals": {"counter", "{renewal}", "Renewals in the background.", nil},
 	"locker.node.vote.duration": {"histogram", "s", "How long single nodes took to answer or to fail.",
 		[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}},
 }
 
-// collect returns all data points, each as a line, and checks that every instrument is what it has to be.
+// collect returns all data points, each as a line, and checks the description of every instrument.
 func (r *recorder) collect() map[string][]string {
 	var rm metricdata.ResourceMetrics
 	if err := r.reader.Collect(context.Background(), &rm); err != nil {
@@ -206,25 +211,29 @@ func (r *recorder) collect() map[string][]string {
 					got.kind = "counter"
 				}
 				for _, p := range data.DataPoints {
-					points[m.Name] = append(points[m.Name], fmt.Sprintf("{%s} %d", list(p.Attributes.ToSlice()), p.Value))
+					points[m.Name] = append(points[m.Name],
+						fmt.Sprintf("{%s} %d", list(p.Attributes.ToSlice()), p.Value))
 				}
 			case metricdata.Histogram[float64]:
 				got.kind = "histogram"
 				for _, p := range data.DataPoints {
 					got.boundaries = p.Bounds
-					points[m.Name] = append(points[m.Name], fmt.Sprintf("{%s} %d: %.4g", list(p.Attributes.ToSlice()), p.Count, p.Sum))
+					points[m.Name] = append(points[m.Name],
+						fmt.Sprintf("{%s} %d: %.4g", list(p.Attributes.ToSlice()), p.Count, p.Sum))
 				}
 			case metricdata.Histogram[int64]:
 				got.kind = "histogram"
 				for _, p := range data.DataPoints {
 					got.boundaries = p.Bounds
-					points[m.Name] = append(points[m.Name], fmt.Sprintf("{%s} %d: %d", list(p.Attributes.ToSlice()), p.Count, p.Sum))
+					points[m.Name] = append(points[m.Name],
+						fmt.Sprintf("{%s} %d: %d", list(p.Attributes.ToSlice()), p.Count, p.Sum))
 				}
 			default:
 				r.Errorf("%s is a %T", m.Name, m.Data)
 			}
 			want := instruments[m.Name]
-			if got.kind != want.kind || got.unit != want.unit || got.description != want.description || !slices.Equal(got.boundaries, want.boundaries) {
+			if got.kind != want.kind || got.unit != want.unit || got.description != want.description ||
+				!slices.Equal(got.boundaries, want.boundaries) {
 				r.Errorf("instrument %s\ngot  %+v\nwant %+v", m.Name, got, want)
 			}
 		}
@@ -232,7 +241,7 @@ func (r *recorder) collect() map[string][]string {
 	return points
 }
 
-// figures writes down all data points.
+// figures returns all data points as text.
 func (r *recorder) figures() string {
 	points := r.collect()
 	var w strings.Builder

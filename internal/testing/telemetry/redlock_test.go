@@ -31,7 +31,8 @@ func newDeployment(r *recorder) *deployment {
 		d.nodes[i] = simnode.New()
 		d.state[i].Store("")
 		way := time.Duration(i+1) * time.Millisecond
-		ds = append(ds, d.nodes[i].Driver(func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+		ds = append(ds, d.nodes[i].Driver(func(ctx context.Context, cmds []drivers.Command,
+			execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			for _, cmd := range cmds {
 				if len(cmd) > 6 && strings.Contains(cmd[5], ":gone:") { // an acquisition
 					r.tokens.note(cmd[6])
@@ -50,7 +51,8 @@ func newDeployment(r *recorder) *deployment {
 		}))
 	}
 	var err error
-	if d.locker, err = redlock.New(ds, redlock.Names("a", "b", "c"), redlock.Logger(slog.New(slog.DiscardHandler))); err != nil {
+	if d.locker, err = redlock.New(ds, redlock.Names("a", "b", "c"),
+		redlock.Logger(slog.New(slog.DiscardHandler))); err != nil {
 		r.Fatal(err)
 	}
 	return d
@@ -164,7 +166,8 @@ var redlockScenarios = []struct {
 		d.state[2].Store("dead")
 		_, _ = l.Lock(r.request(), key)
 	}, `
-		locker.lock 6ms-6ms in request Error: no quorum: acquire: 0 of 3 nodes agreed, 2 are needed: a no answer; b failed (dial tcp: connection refused); c failed (dial tcp: connection refused)
+		locker.lock 6ms-6ms in request Error: no quorum: acquire: 0 of 3 nodes agreed, 2 are needed` +
+		`: a no answer; b failed (dial tcp: connection refused); c failed (dial tcp: connection refused)
 			attempts=1 error.type=no_quorum operation=lock outcome=error
 			6ms vote: duration=0 error.type=unavailable node.name=b operation=acquire outcome=error
 			6ms vote: duration=0 error.type=unavailable node.name=c operation=acquire outcome=error
@@ -191,7 +194,9 @@ var redlockScenarios = []struct {
 			10ms vote: duration=0.004 node.name=b operation=acquire outcome=agreed
 			10ms vote: duration=0.004 node.name=c operation=acquire outcome=pending
 			10ms attempt: duration=0.004 outcome=acquired
-		locker.renew 1.006s-1.008s of locker.lock Error: no quorum: extend: 1 of 3 nodes agreed, 2 are needed: b failed (dial tcp: connection refused); c failed (dial tcp: connection refused)
+		locker.renew 1.006s-1.008s of locker.lock Error: no quorum: extend` +
+		`: 1 of 3 nodes agreed, 2 are needed: b failed (dial tcp: connection refused)` +
+		`; c failed (dial tcp: connection refused)
 			error.type=no_quorum outcome=error
 		locker.lost 2.943s-2.943s of locker.lock Error: lock lost: expired
 			error.type=lost held=2.933 lost.reason=expired
@@ -217,8 +222,8 @@ func TestWhatIsRecordedOfRedlock(t *testing.T) {
 			t.Parallel()
 			spans, metrics := record(t, func(r *recorder) {
 				d := newDeployment(r)
-				// The clocks of the nodes reach the next quantum at 8 ms: where b answers first, its counter is lower than c's, and
-				// there is a second round.
+				// The clocks of the nodes reach the next quantum at 8 ms. If b answers first, its counter is lower than
+				// c's, and there is a second round.
 				time.Sleep(6 * time.Millisecond)
 				s.do(r, d, r.wrap(d.locker))
 				time.Sleep(10 * time.Second) // answers that come late

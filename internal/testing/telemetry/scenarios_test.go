@@ -9,11 +9,11 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// key is long enough not to be part of anything else.
+// key is long enough not to occur in other texts.
 const key = "orders:42"
 
-// scenarios: what happens, and what is to be recorded of it: the spans in the order in which they began, with their times, attributes
-// and events, and every figure.
+// scenarios has programs and what must be recorded of them: the spans in the order in which they began, with times,
+// attributes and events, and all data points.
 var scenarios = []struct {
 	name           string
 	do             func(r *recorder, s *store, l locker.Locker)
@@ -189,7 +189,8 @@ var scenarios = []struct {
 		locker.lost 9.847s-9.847s of locker.lock Error: lock lost: expired
 			error.type=lost held=9.847 lost.reason=expired
 		locker.unlock 10.847s-10.847s in request of locker.lock Error: no longer held: lock lost: expired
-			error.type=not_held lost.reason=expired operation=unlock outcome=error remaining=0 renewals.failed=7 renewals=0
+			error.type=not_held lost.reason=expired operation=unlock outcome=error` +
+		` remaining=0 renewals.failed=7 renewals=0
 	`, `
 		lease.active {} 0
 		lease.hold.duration {lost.reason=expired outcome=lost} 1: 9.847
@@ -229,7 +230,8 @@ var scenarios = []struct {
 			attempts=1 fence=1 operation=lock outcome=acquired
 			0s attempt: duration=0 outcome=acquired
 		locker.unlock 0s-0s in request of locker.lock Error: no longer held: lock lost: gone
-			error.type=not_held held=0 lost.reason=gone operation=unlock outcome=error remaining=9.898 renewals.failed=0 renewals=0
+			error.type=not_held held=0 lost.reason=gone operation=unlock outcome=error` +
+		` remaining=9.898 renewals.failed=0 renewals=0
 	`, `
 		lease.active {} 0
 		lease.hold.duration {lost.reason=gone outcome=lost} 1: 0

@@ -9,7 +9,7 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// store is the in-process store. It notes all tokens, and one operation can be made to fail.
+// store is a memory backend. It records all tokens, and one operation can be made to fail.
 type store struct {
 	*memory.Backend
 	tokens  *tokens

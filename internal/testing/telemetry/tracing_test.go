@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker/middleware/tracing"
 )
 
-// function is a Locker of which a test says what it does.
+// function is a Locker whose behaviour is defined by a test.
 type function func(ctx context.Context, key string) (locker.Lease, error)
 
 func (f function) Lock(ctx context.Context, key string, _ ...locker.Option) (locker.Lease, error) {
@@ -41,7 +41,7 @@ func TestAsSeesThrough(t *testing.T) {
 	_ = c.Close()
 }
 
-// What is done below is seen below the span: in Lock, in Extend and in Unlock.
+// Spans that inner Lockers start in Lock, Extend and Unlock are children of the spans of the middleware.
 func TestContextCarriesTheSpan(t *testing.T) {
 	r := newRecorder(t)
 	b := &spying{Backend: memory.NewBackend()}
@@ -62,7 +62,7 @@ func TestContextCarriesTheSpan(t *testing.T) {
 	}
 }
 
-// spying notes the spans of the contexts that it gets.
+// spying records the spans of the contexts that it receives.
 type spying struct {
 	locker.Backend
 	spans []trace.SpanContext
@@ -87,8 +87,8 @@ func (s *spying) Release(ctx context.Context, req locker.Request) error {
 	return s.Backend.Release(ctx, req)
 }
 
-// Errors, and a Trace that the program has put into the context itself, come through as they are.
-func TestNothingIsTakenAway(t *testing.T) {
+// Errors are returned unchanged, and the hooks of a Trace in the caller's context are called.
+func TestErrorsAndTheCallersTracePassThrough(t *testing.T) {
 	r := newRecorder(t)
 	want := errors.New("of my own")
 	l := r.wrap(function(func(context.Context, string) (locker.Lease, error) { return nil, want }))
@@ -154,7 +154,8 @@ func TestAttributesAreOnEverything(t *testing.T) {
 	_, _ = record(t, func(r *recorder) {
 		store := &store{Backend: memory.NewBackend(), tokens: &r.tokens}
 		c := locker.NewClient(store)
-		l := r.wrap(c, tracing.WithAttributes(attribute.String("shop", "berlin")), tracing.WithAttributes(attribute.Int("shard", 7)))
+		l := r.wrap(c, tracing.WithAttributes(attribute.String("shop", "berlin")),
+			tracing.WithAttributes(attribute.Int("shard", 7)))
 		lease := must(l.Lock(r.request(), key))
 		_, _ = l.TryLock(r.request(), key)
 		store.fail("extend")
@@ -179,7 +180,8 @@ func TestAttributesAreOnEverything(t *testing.T) {
 	})
 }
 
-// A call that waits for long, and hooks that come on all goroutines and long after the end, do not make a span grow.
+// A span does not grow without limit if a call waits for a long time, or if hooks are called concurrently or after the
+// end.
 func TestEventsAreBounded(t *testing.T) {
 	r := newRecorder(t)
 	var hooks *locker.Trace
@@ -215,7 +217,8 @@ func TestEventsAreBounded(t *testing.T) {
 			if len(s.Events) != 64 {
 				t.Errorf("%d events", len(s.Events))
 			}
-			if got := list(s.Attributes); !strings.Contains(got, "attempts=800") || !strings.Contains(got, "events.dropped=2337") {
+			if got := list(s.Attributes); !strings.Contains(got, "attempts=800") ||
+				!strings.Contains(got, "events.dropped=2337") {
 				t.Error(got)
 			}
 		}
@@ -240,7 +243,7 @@ func TestEventsAreBounded(t *testing.T) {
 	}
 }
 
-// A lease may be lost before the middleware has seen it; and one that only another middleware has seen does not count.
+// A lease may be lost before the call has returned. A lease that only an inner middleware has seen does not count.
 func TestLossBeforeTheCallReturns(t *testing.T) {
 	for name, want := range map[string]map[string]string{
 		"granted": {
@@ -289,14 +292,16 @@ func TestTooManyClasses(t *testing.T) {
 	}
 }
 
-// The status of a span says in words what has gone wrong, but nothing of the key.
+// The status of a span has the text of the error, without the key.
 func TestStatusNamesNoKey(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		want string
 	}{
-		{&locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: connection refused", locker.ErrUnavailable)}, "lock store unavailable: connection refused"},
-		{&locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: SET lock:%s failed", locker.ErrUnavailable, key)}, "unavailable"},
+		{&locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: connection refused", locker.ErrUnavailable)},
+			"lock store unavailable: connection refused"},
+		{&locker.Error{Op: "lock", Key: key, Err: fmt.Errorf("%w: SET lock:%s failed", locker.ErrUnavailable, key)},
+			"unavailable"},
 		{fmt.Errorf("cannot lock %q", key), "_OTHER"},
 	} {
 		r := newRecorder(t)
@@ -308,7 +313,8 @@ func TestStatusNamesNoKey(t *testing.T) {
 	}
 }
 
-// A store that is silent is a fault, also for callers with a deadline; one who gave up by himself has learnt nothing.
+// A store that does not answer is an error, also for callers with a deadline. A caller that cancels its context gets no
+// error status.
 func TestEndOfTheContextWhileTheStoreIsSilent(t *testing.T) {
 	spans, _ := record(t, func(r *recorder) {
 		r.tokens.note("none")

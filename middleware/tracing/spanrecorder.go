@@ -10,20 +10,22 @@ import (
 	"github.com/golocker/locker"
 )
 
-// maxEvents bounds what one span tells: a call may wait for hours. It is half of what SDKs keep, which drop the first ones.
+// maxEvents is the largest number of events on one span. A call may wait for hours and have more. It is half of the
+// usual limit of SDKs, which would drop the first events.
 const maxEvents = 64
 
-// story is what one span tells of its operation, from any goroutine, until it ends; what comes later is not for it.
-type story struct {
+// spanRecorder adds events to the span of one operation until the span ends. Events after that are ignored. It is safe
+// for concurrent use.
+type spanRecorder struct {
 	span      trace.Span
 	recording bool
 
 	mu           sync.Mutex
 	over         bool
-	told, untold int
+	told, untold int // number of events that were recorded, and that were dropped
 }
 
-func (s *story) tell(event string, attrs ...attribute.KeyValue) {
+func (s *spanRecorder) tell(event string, attrs ...attribute.KeyValue) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -36,8 +38,8 @@ func (s *story) tell(event string, attrs ...attribute.KeyValue) {
 	}
 }
 
-// end ends the span. kind is empty if err is no error in its eyes.
-func (s *story) end(outcome, kind, key string, err error, attrs ...attribute.KeyValue) {
+// end ends the span. kind is the value of error.type, or empty if err does not count as an error.
+func (s *spanRecorder) end(outcome, kind, key string, err error, attrs ...attribute.KeyValue) {
 	s.mu.Lock()
 	s.over = true
 	untold := s.untold
@@ -56,15 +58,18 @@ func (s *story) end(outcome, kind, key string, err error, attrs ...attribute.Key
 	s.span.End()
 }
 
-// voted is for the hook of a Trace. late votes are not told of a span that has ended, but measured; of one that is pending the
-// measurement is yet to come.
-func (s *story) voted(m *metrics, v locker.Vote) {
+// voted is called by the Voted hook of a Trace. A late vote is measured, although its span may have ended. A pending
+// vote is not measured, because the node may still answer.
+func (s *spanRecorder) voted(m *metrics, v locker.Vote) {
 	outcome, kind := ofVote(v)
 	if !v.Pending {
 		m.seconds(background, m.vote, v.Duration, labels{op: v.Op, outcome: outcome, kind: kind, node: v.Node})
 	}
 	if s.recording {
-		attrs := []attribute.KeyValue{nodeName.String(v.Node), operation.String(v.Op), result.String(outcome), seconds("locker.duration", v.Duration)}
+		attrs := []attribute.KeyValue{
+			nodeName.String(v.Node), operation.String(v.Op), result.String(outcome),
+			seconds("locker.duration", v.Duration),
+		}
 		if kind != "" {
 			attrs = append(attrs, errorType.String(kind))
 		}

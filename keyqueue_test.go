@@ -13,24 +13,24 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// entered is what came of one call of enter.
+// entered is the result of one call of enter.
 type entered struct {
-	line *line
-	err  error
+	queue *keyQueue
+	err   error
 }
 
-// arrive comes to the gate and returns when it is through, or waits.
-func arrive(ctx context.Context, g *gate, closing <-chan struct{}) <-chan entered {
+// arrive calls enter and returns when that has returned, or waits.
+func arrive(ctx context.Context, qs *keyQueues, closing <-chan struct{}) <-chan entered {
 	result := make(chan entered, 1)
 	go func() {
-		l, err := g.enter(ctx, closing, "k", func() {})
-		result <- entered{l, err}
+		q, err := qs.enter(ctx, closing, "k", func() {})
+		result <- entered{q, err}
 	}()
 	synctest.Wait()
 	return result
 }
 
-func through(t *testing.T, who string, result <-chan entered) *line {
+func atFront(t *testing.T, who string, result <-chan entered) *keyQueue {
 	t.Helper()
 	synctest.Wait()
 	select {
@@ -38,88 +38,89 @@ func through(t *testing.T, who string, result <-chan entered) *line {
 		if e.err != nil {
 			t.Fatalf("%s: %v", who, e.err)
 		}
-		return e.line
+		return e.queue
 	default:
-		t.Fatalf("%s is not through", who)
+		t.Fatalf("%s is not at the front", who)
 		return nil
 	}
 }
 
-func outside(t *testing.T, who string, result <-chan entered) {
+func waitsStill(t *testing.T, who string, result <-chan entered) {
 	t.Helper()
 	synctest.Wait()
 	if len(result) > 0 {
-		t.Fatalf("%s is through: %v", who, <-result)
+		t.Fatalf("%s is at the front: %v", who, <-result)
 	}
 }
 
-func TestGateLetsOneThroughAtATimeInOrder(t *testing.T) {
+func TestKeyQueueServesOneCallerAtATimeInOrder(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		var g gate
+		var qs keyQueues
 		var results []<-chan entered
 		for range 10 {
-			results = append(results, arrive(t.Context(), &g, nil))
+			results = append(results, arrive(t.Context(), &qs, nil))
 		}
 		for i, r := range results {
-			l := through(t, "the first", r)
+			q := atFront(t, "the first", r)
 			for _, later := range results[i+1:] {
-				outside(t, "another", later)
+				waitsStill(t, "another", later)
 			}
-			l.leave(i%2 == 0)
+			q.leave(i%2 == 0)
 		}
-		if len(g.lines) > 0 {
-			t.Error("the line is kept for nobody")
+		if len(qs.byKey) > 0 {
+			t.Error("the queue is kept although nobody is in it")
 		}
 	})
 }
 
-func TestGateExcludes(t *testing.T) {
+func TestKeyQueueExcludes(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		var g gate
+		var qs keyQueues
 		var inside atomic.Int32
 		var wg sync.WaitGroup
 		for i := range 100 {
 			wg.Go(func() {
 				for n := range 20 {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*n)*time.Millisecond)
-					l, err := g.enter(ctx, nil, "k", func() {})
+					q, err := qs.enter(ctx, nil, "k", func() {})
 					if err == nil {
 						if inside.Add(1) > 1 {
-							t.Error("two are through")
+							t.Error("two callers are at the front")
 						}
 						time.Sleep(time.Millisecond)
 						inside.Add(-1)
-						l.leave(false)
+						q.leave(false)
 					}
 					cancel()
 				}
 			})
 		}
 		wg.Wait()
-		if len(g.lines) > 0 {
-			t.Error("the line is kept for nobody")
+		if len(qs.byKey) > 0 {
+			t.Error("the queue is kept although nobody is in it")
 		}
 	})
 }
 
-// A turn that comes when the caller is about to leave, but has not yet, goes to the next one.
+// A caller may come to the front just when its context ends. The next caller is then served.
 func TestTurnIsNotLostWhenTheCallerLeaves(t *testing.T) {
 	for _, what := range []string{"context", "closing"} {
 		for _, turnFirst := range []bool{true, false} {
 			virtual.Test(t, func(t *testing.T) {
-				var g gate
+				var qs keyQueues
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
 				closing := make(chan struct{})
-				first := through(t, "the first", arrive(t.Context(), &g, nil))
-				leaving := arrive(ctx, &g, closing)
-				next := arrive(t.Context(), &g, nil)
+				first := atFront(t, "the first", arrive(t.Context(), &qs, nil))
+				leaving := arrive(ctx, &qs, closing)
+				next := arrive(t.Context(), &qs, nil)
 				end := cancel
 				if what == "closing" {
 					end = func() { close(closing) }
 				}
-				// What comes first wakes the caller; that it finds the other too, when it has the mutex, is what this is about.
-				g.mu.Lock()
+				// The first event wakes the caller. The caller must also notice the second one, which has happened by
+				// the time it has the mutex.
+				qs.mu.Lock()
 				if turnFirst {
 					first.next()
 					end()
@@ -127,52 +128,53 @@ func TestTurnIsNotLostWhenTheCallerLeaves(t *testing.T) {
 					end()
 					first.next()
 				}
-				g.mu.Unlock()
+				qs.mu.Unlock()
 				e := <-leaving
 				if (e.err == nil) != turnFirst {
 					t.Errorf("%s, turn first %v: the caller got the error %v", what, turnFirst, e.err)
 				}
 				if e.err == nil {
-					outside(t, "the next one", next)
-					e.line.leave(false)
+					waitsStill(t, "the next one", next)
+					e.queue.leave(false)
 				}
-				through(t, "the next one", next).leave(false)
-				if len(g.lines) > 0 {
-					t.Error("the line is kept for nobody")
+				atFront(t, "the next one", next).leave(false)
+				if len(qs.byKey) > 0 {
+					t.Error("the queue is kept although nobody is in it")
 				}
 			})
 		}
 	}
 }
 
-// Whoever leaves from the middle of the line is not missed.
-func TestGateForgetsWhoLeaves(t *testing.T) {
+// A caller that leaves from the middle of the queue does not stop the ones behind it.
+func TestKeyQueueSkipsCallersThatHaveLeft(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		var g gate
-		first := through(t, "the first", arrive(t.Context(), &g, nil))
+		var qs keyQueues
+		first := atFront(t, "the first", arrive(t.Context(), &qs, nil))
 		ctx, cancel := context.WithCancel(t.Context())
-		leaving, next := arrive(ctx, &g, nil), arrive(t.Context(), &g, nil)
+		leaving, next := arrive(ctx, &qs, nil), arrive(t.Context(), &qs, nil)
 		cancel()
 		if e := <-leaving; !errors.Is(e.err, errBehind) || errors.Is(e.err, ErrHeld) {
 			t.Errorf("nothing was known of the lock, and the error is %v", e.err)
 		}
 		first.leave(false)
-		through(t, "the next one", next).leave(false)
+		atFront(t, "the next one", next).leave(false)
 	})
 }
 
-// Those who waited for their turn are told what the one ahead of them has seen.
-func TestGateTellsWhatWasSeen(t *testing.T) {
-	for what, f := range map[string]func(l *line){
-		"held": func(l *line) { l.saw(&HeldError{Remaining: time.Second}, nil) }, "acquired by this client": func(l *line) { l.leave(true) },
+// When the context of a waiting caller ends, its error says what the caller at the front has seen.
+func TestKeyQueueReportsWhatTheFrontHasSeen(t *testing.T) {
+	for what, f := range map[string]func(l *keyQueue){
+		"held":                    func(q *keyQueue) { q.saw(&HeldError{Remaining: time.Second}, nil) },
+		"acquired by this client": func(q *keyQueue) { q.leave(true) },
 	} {
 		t.Run(what, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
-				var g gate
-				first := through(t, "the first", arrive(t.Context(), &g, nil))
-				second := arrive(t.Context(), &g, nil)
+				var qs keyQueues
+				first := atFront(t, "the first", arrive(t.Context(), &qs, nil))
+				second := arrive(t.Context(), &qs, nil)
 				ctx, cancel := context.WithCancel(t.Context())
-				third := arrive(ctx, &g, nil)
+				third := arrive(ctx, &qs, nil)
 				f(first)
 				cancel()
 				if e := <-third; !errors.Is(e.err, ErrHeld) {
@@ -181,24 +183,24 @@ func TestGateTellsWhatWasSeen(t *testing.T) {
 				if what == "held" {
 					first.leave(false)
 				}
-				through(t, "the second", second).leave(false)
+				atFront(t, "the second", second).leave(false)
 			})
 		})
 	}
 }
 
-func TestGateOfOtherKeys(t *testing.T) {
+func TestKeyQueuesOfOtherKeysAreIndependent(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		var g gate
+		var qs keyQueues
 		for _, key := range []string{"a", "b"} {
-			if _, err := g.enter(t.Context(), nil, key, func() { t.Error("waits") }); err != nil {
+			if _, err := qs.enter(t.Context(), nil, key, func() { t.Error("waits") }); err != nil {
 				t.Error(err)
 			}
 		}
 	})
 }
 
-// A call that waits for its turn among the callers of its Client, and then for another owner, says so once.
+// A call may wait behind other callers of its Client, and then for another owner. Trace.Waiting is called once.
 func TestTraceOfACallThatWaitsTwice(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		store := queueingStore{release: make(chan struct{})}
@@ -237,7 +239,7 @@ func TestTraceOfACallThatWaitsTwice(t *testing.T) {
 	})
 }
 
-// queueingStore grants when release says so.
+// queueingStore grants a lock for each value that is sent to release.
 type queueingStore struct{ release chan struct{} }
 
 func (s queueingStore) Queue(_ context.Context, req Request) (Grant, error) {

@@ -1,0 +1,152 @@
+package locker
+
+import (
+	"container/list"
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// keyQueues has a queue per key for the callers of one Client. Only the caller at the front of a queue asks the store,
+// so a thousand waiting goroutines cost the store no more than one.
+//
+// The caller at the front leaves when it has acquired the lock, not when it has released it. The next caller is then
+// already waiting at the store when the lock is released.
+type keyQueues struct {
+	mu    sync.Mutex
+	byKey map[string]*keyQueue // the queues that have a caller at the front
+}
+
+// keyQueue is the queue of the callers that want one key.
+type keyQueue struct {
+	queues  *keyQueues
+	key     string
+	waiting list.List // of chan struct{}: each is closed when its caller comes to the front
+
+	// What the caller at the front has learnt from the store. The callers behind it report this when their context
+	// ends, and the next caller at the front starts from it.
+	held   error     // the last answer that the lock is held; nil if there was none
+	fault  error     // of the last contact with the store; nil if the store answered
+	faulty time.Time // when the first contact began that has failed since the last answer
+
+	// These belong to the caller at the front.
+	trace     *Trace
+	announced bool                             // Trace.Waiting was called
+	waits     func(remaining time.Duration)    // for Request.Waiting: calls saw
+	fails     func(since time.Time, err error) // for Request.Failing: failing
+}
+
+var errBehind = errors.New("other callers of this client are waiting for the lock ahead of this one")
+
+// enter waits until the caller is at the front of the queue of key. The caller must then call leave. enter fails when
+// ctx ends or closing is closed. It calls waits if it has to wait.
+func (qs *keyQueues) enter(
+	ctx context.Context, closing <-chan struct{}, key string, waits func(),
+) (*keyQueue, error) {
+	qs.mu.Lock()
+	q := qs.byKey[key]
+	if q == nil {
+		if qs.byKey == nil {
+			qs.byKey = make(map[string]*keyQueue)
+		}
+		q = newKeyQueue(qs, key)
+		qs.byKey[key] = q
+		qs.mu.Unlock()
+		return q, nil
+	}
+	turn := make(chan struct{})
+	position := q.waiting.PushBack(turn)
+	qs.mu.Unlock()
+	waits()
+	var err error
+	select {
+	case <-turn:
+		return q, nil
+	case <-closing:
+		err = ErrClosed
+	case <-ctx.Done():
+		err = errBehind
+	}
+	qs.mu.Lock()
+	defer qs.mu.Unlock()
+	select {
+	case <-turn: // the caller came to the front at the same moment, and passes this on
+		q.next()
+	default:
+		q.waiting.Remove(position)
+	}
+	if last := q.last(); last != nil && err != ErrClosed { //nolint:errorlint // set above
+		err = last
+	}
+	return nil, err
+}
+
+func newKeyQueue(qs *keyQueues, key string) *keyQueue {
+	q := &keyQueue{queues: qs, key: key}
+	q.waits = func(remaining time.Duration) { q.saw(&HeldError{remaining}, q.trace) }
+	q.fails = q.failing
+	return q
+}
+
+// leave removes the caller at the front.
+func (q *keyQueue) leave(acquired bool) {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	if acquired {
+		q.held, q.fault = ErrHeld, nil // by this client
+	}
+	q.next()
+}
+
+// next brings the next caller to the front. It removes the queue if there is none. Call with the mutex held.
+func (q *keyQueue) next() {
+	first := q.waiting.Front()
+	if first == nil {
+		delete(q.queues.byKey, q.key)
+		return
+	}
+	close(q.waiting.Remove(first).(chan struct{}))
+}
+
+// saw is called by the caller at the front when it learns that the lock is held. It records that for the callers
+// behind, and calls Trace.Waiting if that was not called yet.
+func (q *keyQueue) saw(held error, trace *Trace) {
+	if !q.announced {
+		q.announced = true
+		trace.waiting(remainingOf(held))
+	}
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	q.held, q.fault = held, nil
+}
+
+// failing is called by the caller at the front when a contact with the store that began at since has failed with err,
+// or, with a nil err, when the store has answered.
+func (q *keyQueue) failing(since time.Time, err error) {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	if q.fault == nil {
+		q.faulty = since
+	}
+	q.fault = err
+}
+
+// last returns the result of the last contact with the store, or nil if there was none. Call with the mutex held.
+func (q *keyQueue) last() error {
+	if q.fault != nil {
+		return q.fault
+	}
+	return q.held
+}
+
+// seen returns, for the caller at the front, the result of the last contact, whether the lock was ever seen held, and
+// how long contacts have been failing.
+func (q *keyQueue) seen() (last error, held bool, since time.Duration) {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	if q.fault != nil {
+		since = time.Since(q.faulty)
+	}
+	return q.last(), q.held != nil, since
+}
