@@ -72,45 +72,53 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (locker.I
 	return seen, nil
 }
 
-// askAll sends one command to every node and hears what comes back, until all have answered, the budget is
-// spent, or ctx has ended. heard may want the command to be sent once more. It returns why there is nothing from a node.
+// inquiry asks every node, and waits for all of them.
+type inquiry struct {
+	fanout
+	send  func(i int, ready chan<- *node.Call) *node.Call
+	heard func(i int, c *node.Call) (again bool, err error)
+	calls []*node.Call // by node
+	errs  []error      // by node: why there is nothing from it
+}
+
+// askAll sends one command to every node and hears what comes back, until all have answered, the budget is spent, or ctx has
+// ended. heard may want the command to be sent once more. askAll returns why there is nothing from a node.
 func (b *backend) askAll(ctx context.Context, send func(i int, ready chan<- *node.Call) *node.Call,
 	heard func(i int, c *node.Call) (again bool, err error),
 ) []error {
 	n := len(b.nodes)
-	errs, calls := make([]error, n), make([]*node.Call, n)
-	ready := make(chan *node.Call, n)
+	q := &inquiry{
+		fanout: b.fanout(time.Now(), b.budget), send: send, heard: heard, calls: make([]*node.Call, n), errs: make([]error, n),
+	}
 	for i := range b.nodes {
-		errs[i] = errSilent
-		calls[i] = send(i, ready)
+		q.errs[i] = errSilent
+		q.ask(i)
 	}
-	open := n
-	budget := time.NewTimer(b.budget)
-	defer budget.Stop()
-	for open > 0 {
-		select {
-		case c := <-ready:
-			var again bool
-			if again, errs[c.Tag] = heard(c.Tag, c); again {
-				calls[c.Tag] = send(c.Tag, ready)
-				continue
-			}
-			calls[c.Tag] = nil
-			open--
-			continue
-		case <-budget.C:
-		case <-ctx.Done():
-		case <-b.closing:
-		}
-		break
-	}
-	for _, c := range calls {
-		if c != nil {
-			c.Leave(nil)
-		}
-	}
-	return errs
+	q.collect(ctx, q)
+	q.letGo(q)
+	return q.errs
 }
+
+func (q *inquiry) ask(i int) {
+	q.open |= only(i)
+	q.calls[i] = q.send(i, q.ready)
+}
+
+func (q *inquiry) until() time.Time {
+	if q.open == 0 {
+		return time.Time{}
+	}
+	return q.end
+}
+
+func (q *inquiry) answer(c *node.Call) {
+	again, err := q.heard(c.Tag, c)
+	if q.errs[c.Tag] = err; again {
+		q.ask(c.Tag)
+	}
+}
+
+func (q *inquiry) leave(i int) { q.calls[i].Leave(nil) }
 
 // survey is what the nodes have said of one lock.
 type survey struct {
