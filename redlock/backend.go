@@ -25,7 +25,6 @@ type backend struct {
 	logger *slog.Logger
 	memory memory
 	health health
-	rooms  rooms
 	faulty atomic.Bool // the last attempt found no quorum: whoever comes next looks for it before it queues
 	// doubles are the nodes that were found to be the same server as another, and the logger was told of.
 	doubles atomic.Uint64
@@ -55,25 +54,7 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err := b.nodes[0].Check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
-	return b.attempt(ctx, newRound(b, req, false), nil)
-}
-
-// attempt carries out a round; turn is the one that it is made by, or nil.
-func (b *backend) attempt(ctx context.Context, r *round, turn *turn) (locker.Grant, error) {
-	r.told = b.votes(ctx, "acquire")
-	r.run(ctx)
-	if r.attempt.outcome() == won && !b.closed() { // else it is too late to be released by the caller
-		b.faulty.Store(false)
-		return locker.Grant{Fence: r.attempt.token, Private: r.keep(turn)}, nil
-	}
-	r.undo()
-	err := r.err()
-	switch noQuorum := errors.Is(err, locker.ErrNoQuorum); {
-	case ctx.Err() != nil: // the nodes may not have had the time
-	case noQuorum, r.attempt.asked == allOf(len(b.nodes)):
-		b.faulty.Store(noQuorum)
-	}
-	return locker.Grant{}, err
+	return newAcquisition(b, req, false).run(ctx, nil)
 }
 
 // Extend implements locker.Backend.
@@ -84,7 +65,7 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	}
 	b.calls.Enter()
 	defer b.calls.Leave()
-	return newPoll(b, l, req, opExtend).run(ctx)
+	return newLeaseUpdate(b, l, req, opExtend).run(ctx)
 }
 
 // Release implements locker.Backend.
@@ -101,7 +82,7 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 		l.mu.Unlock()
 	}
 	b.memory.release(req.Key, l.waited)
-	err := newPoll(b, l, req, opRelease).run(ctx)
+	err := newLeaseUpdate(b, l, req, opRelease).run(ctx)
 	if l.turnElsewhere() {
 		b.nodes[l.turn.node].ReleaseLater(&req, true, l.turn.ID())
 	}

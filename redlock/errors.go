@@ -41,6 +41,47 @@ const (
 	Duplicate Outcome = "duplicate" // the same server as another node; it does not vote
 )
 
+const (
+	opAcquire = "acquire"
+	opExtend  = "extend"
+	opRelease = "release"
+)
+
+// quorumError is why op failed; vote returns what each node has said.
+func (b *backend) quorumError(op string, cause error, vote func(i int) (Outcome, error)) *QuorumError {
+	n := len(b.names)
+	e := &QuorumError{Op: op, Need: n/2 + 1, Votes: make([]Vote, n), cause: cause}
+	for i := range e.Votes {
+		outcome, err := vote(i)
+		e.Votes[i] = Vote{b.names[i], outcome, err}
+	}
+	return e
+}
+
+// faultOf is the Outcome of a node that was asked and has not agreed; err is nil if it has not answered.
+func faultOf(err error) Outcome {
+	switch {
+	case err == nil:
+		return NoAnswer
+	case isHeld(err):
+		return Held
+	case isSameServer(err):
+		return Duplicate
+	default:
+		return Failed
+	}
+}
+
+// answers is how many nodes are up, and have said whose the lock is there.
+func (e *QuorumError) answers() (n int) {
+	for _, v := range e.Votes {
+		if v.Outcome == Agreed || v.Outcome == Held {
+			n++
+		}
+	}
+	return n
+}
+
 // Error says who voted how.
 func (e *QuorumError) Error() string {
 	var b strings.Builder

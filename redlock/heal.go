@@ -19,20 +19,20 @@ type healing struct {
 	call node.Call
 }
 
-// heal asks the nodes that lack the lock for it again, after an extension that began at start. Not if whoever wanted that was
+// heal asks the nodes that lack the lock for it again, after an extension. It does not if the caller of the extension was
 // called away: the lease may have ended.
-func (p *poll) heal(ctx context.Context, start time.Time) {
-	b, l, now := p.b, p.l, time.Now()
+func (u *leaseUpdate) heal(ctx context.Context) {
+	b, l, now := u.b, u.l, time.Now()
 	var refused []*healing
 	l.mu.Lock()
-	if end := validity(start, p.req.TTL); p.tally.outcome() == won && end.After(l.until) {
+	if end := validity(u.start, u.req.TTL); u.tally.outcome() == won && end.After(l.until) {
 		l.until = end
 	}
 	l.over = l.over || now.After(l.until)
-	l.heal(&p.tally, b.closed() || errors.Is(ctx.Err(), context.Canceled)).each(func(i int) {
-		h := &healing{b: b, l: l, req: p.req, sent: now}
+	l.heal(&u.tally, b.closed() || errors.Is(ctx.Err(), context.Canceled)).each(func(i int) {
+		h := &healing{b: b, l: l, req: u.req, sent: now}
 		// Above the token, also where the counter is forgotten and the clock slow.
-		b.nodes[i].StartAcquire(&h.call, nil, i, &h.req, node.Acquisition{Quantum: quantum, Hint: p.req.Fence})
+		b.nodes[i].StartAcquire(&h.call, nil, i, &h.req, node.Acquisition{Quantum: quantum, Hint: u.req.Fence})
 		l.await(i, &h.call, len(b.nodes))
 		if h.call.Follow(h) {
 			refused = append(refused, h)
@@ -50,5 +50,5 @@ func (h *healing) Late(c *node.Call) {
 	if v.Granted || isHeld(v.Err) {
 		h.b.health.answered(c.Tag, time.Since(h.sent))
 	}
-	h.b.late(h.l, &h.req, c.Tag, v)
+	h.b.late(h.l, &h.req, c, v)
 }

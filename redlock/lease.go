@@ -18,7 +18,7 @@ type lease struct {
 	until   time.Time    // when the keys of the last majority may end; not before the Client's
 	sending []*node.Call // by node: the acquisition that is pending
 	kept    time.Time    // until when the lock stays taken after its release; zero: it does not
-	waiting *poll        // are told when a pending node has answered
+	updates *leaseUpdate // are told when a pending node has answered
 }
 
 // validity is the Client's: keys of a server whose clock is too fast end before their time.
@@ -66,8 +66,9 @@ func (l *lease) withdraw() {
 	})
 }
 
-// late records a node's answer that came after the round was won.
-func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
+// late records what a node has answered to c, an acquisition, after the lease was there.
+func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v node.Vote) {
+	i := c.Tag
 	b.memory.note(req.Key, false, v.Counter)
 	a := no
 	switch {
@@ -85,10 +86,10 @@ func (b *backend) late(l *lease, req *locker.Request, i int, v node.Vote) {
 	}
 	orphan := l.holding.late(i, a, v.Counter, req.Fence, l.turn.on(i) != "")
 	kept := l.kept
-	for w := l.waiting; w != nil; w = w.next {
-		if w.absent.has(i) {
-			w.absent &^= only(i)
-			w.late <- i // has room
+	for u := l.updates; u != nil; u = u.next {
+		if u.absent.has(i) {
+			u.absent &^= only(i)
+			u.ready <- c // has room
 		}
 	}
 	l.mu.Unlock()

@@ -92,14 +92,14 @@ type queueing struct {
 	trace *locker.Trace
 	turn  *turn // nil while it has no place
 
-	attempted bool      // req.Token has been used
-	last      *round    // in which it was; nil: in none
-	failed    int       // attempts in a row, since it was told last
-	astray    bool      // the queue's node knows nothing of the one who has most of the lock
-	looks     int       // at its place, since the last attempt
-	moved     bool      // the queue's node has failed since then: others may have
-	faulty    time.Time // since when there has been no quorum; zero: there is one
-	fault     error     // the last attempt's, since then
+	attempted bool         // req.Token has been used
+	last      *acquisition // in which it was; nil: in none
+	failed    int          // attempts in a row, since it was told last
+	astray    bool         // the queue's node knows nothing of the one who has most of the lock
+	looks     int          // at its place, since the last attempt
+	moved     bool         // the queue's node has failed since then: others may have
+	faulty    time.Time    // since when there has been no quorum; zero: there is one
+	fault     error        // the last attempt's, since then
 
 	seen  bool          // that others hold the lock
 	sure  bool          // and that it was no attempt, or what is left of one while there is no quorum
@@ -122,16 +122,15 @@ func (q *queueing) attempt(ctx context.Context, all bool) (locker.Grant, error) 
 		}
 	}
 	sent := time.Now()
-	r := newRound(q.b, q.req, all)
-	q.last = r
-	g, err := q.b.attempt(ctx, r, q.turn)
+	q.last = newAcquisition(q.b, q.req, all)
+	g, err := q.last.run(ctx, q.turn)
 	if err == nil {
 		g.Token, g.Sent = q.req.Token, sent
 		g.Private.(*lease).waited = q.seen
 		return g, nil
 	}
 	q.failed++
-	q.astray = q.turn != nil && r.astray(q.turn.node)
+	q.astray = q.turn != nil && q.last.astray(q.turn.node)
 	var held *locker.HeldError
 	if errors.As(err, &held) {
 		q.saw(held.Remaining)

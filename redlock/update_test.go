@@ -55,48 +55,15 @@ func TestAnswersThatHaveComeCount(t *testing.T) {
 		for range 32 { // select draws lots
 			ctx, cancel := context.WithCancel(t.Context())
 			b.calls.Enter()
-			p := newPoll(b, l, req, opExtend)
-			p.begin(ctx)
+			u := newLeaseUpdate(b, l, req, opExtend)
+			u.begin(ctx)
 			synctest.Wait() // all have answered
 			cancel()
-			err := p.wait(ctx)
+			err := u.wait(ctx)
 			b.calls.Leave()
 			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		if err := b.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// A room is used again when everybody who was asked in it has answered, or cannot come any more; also after a second round.
-func TestRoomsAreUsedAgain(t *testing.T) {
-	virtual.Test(t, func(t *testing.T) {
-		b, nodes := quorum(t, func(i int) simnode.Network {
-			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
-				time.Sleep(time.Duration(100*(1+i)+i*i) * 10 * time.Microsecond) // no two answers at once
-				return execute(), nil
-			}
-		}, 5)
-		for i, n := range nodes {
-			n.Skew = time.Duration(i) * time.Second // their counters differ
-		}
-		req := acquired(t, b)
-		if len(b.rooms.empty) == 0 {
-			t.Error("that of the attempt is lost")
-		}
-		for range 3 {
-			if err := b.Extend(t.Context(), req); err != nil {
-				t.Error(err)
-			}
-		}
-		if err := b.Release(t.Context(), req); err != nil {
-			t.Error(err)
-		}
-		if n := len(b.rooms.empty); n != 1 {
-			t.Errorf("%d rooms for one after another", n)
 		}
 		if err := b.Close(); err != nil {
 			t.Error(err)
@@ -126,7 +93,7 @@ func TestCloseGivesBackATurnElsewhere(t *testing.T) {
 		releasing.Store(true)
 		go func() { _ = b.Release(t.Context(), req) }()
 		synctest.Wait()
-		l.mu.Lock() // which it asks when the poll is over
+		l.mu.Lock() // which it asks when the update is over
 		var closed atomic.Bool
 		go func() {
 			_ = b.Close()

@@ -1,0 +1,378 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/node"
+)
+
+// firstPatience is how long a first node may take to answer before the next one takes its place. It is a quarter of the
+// budget if that is less, so that two may fail.
+const firstPatience = 50 * time.Millisecond
+
+// acquisition carries out one attempt: it sends what the attempt says and tells it what comes back.
+type acquisition struct {
+	fanout
+	req     locker.Request
+	start   time.Time
+	trace   voteTrace
+	attempt attempt
+	hint    uint64
+	ballots []ballot    // by node
+	raises  []node.Call // by node; nil: none was sent
+	seen    nodeSet     // votes that have come
+	held    int         // how many of them were for somebody else, before the decision
+	// raised has what came of raises, by node; contested: a node refused one, so somebody else has its lock by now.
+	raised    []error
+	contested bool
+
+	pace    time.Duration // of asking one node after the other; see firstPatience
+	next    time.Time     // when the next node takes the first one's place
+	patient time.Time     // until when it waits although it competes with others; zero: it has not competed yet
+	gaveUp  bool          // on nodes that did not answer while others had
+
+	lease *lease // that the acquisition has become when it was won; nil: what was granted is undone
+}
+
+// ballot is what one node is asked, and says.
+type ballot struct {
+	call node.Call
+	vote node.Vote
+}
+
+// newAcquisition starts one. inTurn: nobody else is expected to ask now, so there is no need to ask one node first.
+func newAcquisition(b *backend, req locker.Request, inTurn bool) *acquisition {
+	n, now, limit := len(b.nodes), time.Now(), min(b.budget, req.TTL/2)
+	a := &acquisition{fanout: b.fanout(now, limit), req: req, start: now, ballots: make([]ballot, n)}
+	a.pace = min(firstPatience, limit/4)
+	a.next = now.Add(a.pace)
+	var first int
+	first, a.hint = b.memory.recall(req.Key, n)
+	switch {
+	case inTurn:
+		first = -1
+	case first >= 0:
+		first = b.health.first(first, n)
+	}
+	a.attempt = newAttempt(n, first)
+	return a
+}
+
+// run goes on until the attempt is decided, its budget spent, or ctx ended. by is the turn that it is made by, or nil.
+func (a *acquisition) run(ctx context.Context, by *turn) (locker.Grant, error) {
+	a.trace = a.b.trace(ctx, opAcquire)
+	a.acquire(a.attempt.asked)
+	a.collect(ctx, a)
+	if a.attempt.outcome() == won && !a.b.closed() { // else it is too late to be released by the caller
+		a.b.faulty.Store(false)
+		return locker.Grant{Fence: a.attempt.token, Private: a.keep(by)}, nil
+	}
+	a.undo()
+	err := a.err()
+	switch noQuorum := errors.Is(err, locker.ErrNoQuorum); {
+	case ctx.Err() != nil: // the nodes may not have had the time
+	case noQuorum, a.attempt.asked == allOf(len(a.ballots)):
+		a.b.faulty.Store(noQuorum)
+	}
+	return locker.Grant{}, err
+}
+
+// until implements asker.
+func (a *acquisition) until() time.Time {
+	if a.end.IsZero() || a.attempt.outcome() != undecided {
+		return time.Time{}
+	}
+	until := a.end
+	if a.competing() {
+		if a.patient.IsZero() {
+			a.patient = time.Now().Add(a.b.health.patience(a.attempt.asked &^ a.seen))
+		}
+		until = earlier(until, a.patient)
+	}
+	if a.attempt.first >= 0 {
+		until = earlier(until, a.next)
+	}
+	return until
+}
+
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// overdue implements asker.
+func (a *acquisition) overdue() {
+	switch until := a.until(); {
+	case until == a.end:
+		a.fanout.overdue()
+	case until == a.patient && a.competing():
+		a.gaveUp = true
+		a.fanout.overdue()
+	default:
+		a.acquire(a.attempt.skip())
+		a.next = time.Now().Add(a.pace)
+	}
+}
+
+// competing reports whether the acquisition is at odds with others: a majority has answered, and some of it for somebody
+// else. Once a majority has granted, it is raises that are waited for.
+func (a *acquisition) competing() bool {
+	return a.attempt.token == 0 && a.held > 0 && a.seen.len() >= a.attempt.need
+}
+
+func (a *acquisition) acquire(nodes nodeSet) {
+	nodes.each(func(i int) {
+		a.trace.ask(i)
+		a.open |= only(i)
+		a.b.nodes[i].StartAcquire(&a.ballots[i].call, a.ready, i, &a.req, node.Acquisition{Quantum: quantum, Hint: a.hint})
+	})
+}
+
+// raise asks nodes to raise their counters to the token. These calls have the node's index plus the number of nodes as tag.
+func (a *acquisition) raise(nodes nodeSet) {
+	if nodes == 0 {
+		return
+	}
+	n := len(a.ballots)
+	a.req.Fence = a.attempt.token
+	if a.raises == nil {
+		a.raises, a.raised = make([]node.Call, n), make([]error, n)
+	}
+	nodes.each(func(i int) {
+		a.open |= only(n + i)
+		a.b.nodes[i].StartRaise(&a.raises[i], a.ready, n+i, &a.req)
+	})
+}
+
+// answer implements asker.
+func (a *acquisition) answer(c *node.Call) {
+	if i := c.Tag - len(a.ballots); i >= 0 {
+		err := a.b.name(i, c.Owned())
+		a.contested = a.contested || errors.Is(err, locker.ErrNotHeld)
+		a.raised[i] = err
+		a.attempt.raise(i, err == nil)
+		return
+	}
+	i := c.Tag
+	v := a.note(i)
+	if v.Granted {
+		acquire, raise := a.attempt.grant(i, v.Counter)
+		a.acquire(acquire)
+		a.raise(raise)
+		return
+	}
+	if isHeld(v.Err) {
+		a.held++
+	}
+	a.acquire(a.attempt.deny(i, isHeld(v.Err)))
+}
+
+// note records the vote of node i, which has come before the acquisition is settled.
+func (a *acquisition) note(i int) *node.Vote {
+	v := &a.ballots[i].vote
+	*v = a.b.vote(&a.ballots[i].call, i)
+	a.seen |= only(i)
+	a.heard(i, v)
+	a.trace.answer(i, v.Err)
+	return v
+}
+
+// heard records that node i has answered. A connection that failed, or whose time was up, is no answer.
+func (a *acquisition) heard(i int, v *node.Vote) {
+	switch {
+	case errors.Is(v.Err, locker.ErrUnavailable):
+		a.b.health.failed(i)
+	case v.Granted, isHeld(v.Err):
+		a.b.health.answered(i, time.Since(a.start))
+	}
+}
+
+// keep settles an acquisition that was won: nodes that have granted, or are yet to answer, are part of the lease; what is in
+// doubt elsewhere is undone.
+func (a *acquisition) keep(by *turn) *lease {
+	a.req.Fence = a.attempt.token
+	l := &lease{turn: by, until: validity(a.start, a.req.TTL)}
+	l.mu.Lock() // a late answer waits until all is set
+	defer l.mu.Unlock()
+	a.lease = l
+	a.settle()
+	a.b.memory.note(a.req.Key, false, a.maxCounter())
+	return l
+}
+
+// undo settles an acquisition that was lost: whatever was granted, or may be, is released. It does not wait: the answers of
+// nodes that hang may be long in coming.
+func (a *acquisition) undo() {
+	a.settle()
+	a.b.memory.note(a.req.Key, a.split(), a.maxCounter())
+}
+
+// settle ends the acquisition. The votes that have come are settled last, so that a release does not overtake a raise.
+func (a *acquisition) settle() {
+	a.letGo(a)
+	a.seen.each(a.known)
+}
+
+// leave implements asker. What was not sent yet is only sent if the acquisition was won: then every node is asked. Of
+// votes that have not come Late is told.
+func (a *acquisition) leave(tag int) {
+	n := len(a.ballots)
+	if tag >= n {
+		a.raises[tag-n].Leave(nil) // a raise that is executed after the release is refused
+		return
+	}
+	c, done := &a.ballots[tag].call, false
+	if a.lease == nil {
+		_, done = c.Leave(a)
+	} else if done = c.Follow(a); !done {
+		a.lease.await(tag, c, n)
+	}
+	if done {
+		a.note(tag)
+		return
+	}
+	a.trace.silent(tag)
+	if a.gaveUp {
+		a.b.health.silent(tag)
+	}
+}
+
+// known settles a vote that has come in time.
+func (a *acquisition) known(i int) {
+	v := &a.ballots[i].vote
+	switch {
+	case a.lease == nil:
+		a.release(i, v)
+	case v.Granted:
+		a.lease.grant(i, v.Counter, a.attempt.token)
+	case v.Doubtful:
+		a.lease.doubt(i)
+	}
+}
+
+// Late is told of a vote that comes after the acquisition was settled.
+func (a *acquisition) Late(c *node.Call) {
+	v := a.b.vote(c, c.Tag)
+	a.heard(c.Tag, &v)
+	if a.lease != nil {
+		a.b.late(a.lease, &a.req, c, v)
+	} else {
+		a.release(c.Tag, &v)
+	}
+	a.trace.late(c.Tag, v.Err)
+}
+
+// release undoes what node i has granted, or may have.
+func (a *acquisition) release(i int, v *node.Vote) {
+	if v.Granted || v.Doubtful {
+		a.b.nodes[i].Undo(&a.req, v.Granted)
+	}
+}
+
+// underWay reports, once the acquisition is settled, whether node i may yet carry it out. If it fails, so that its outcome
+// is never known, the acquisition itself keeps it from landing later.
+func (a *acquisition) underWay(i int) bool {
+	return a.attempt.asked.has(i) && a.ballots[i].call.UnderWay()
+}
+
+// split reports whether the vote was split: some nodes were ours, and nobody has a majority.
+func (a *acquisition) split() bool {
+	_, most := a.owners()
+	return a.attempt.granted != 0 && 0 < most && most < a.attempt.need
+}
+
+// astray reports whether node i knows nothing of the one who has most of the lock: it had it free although somebody has a
+// majority, or has it as somebody else's.
+func (a *acquisition) astray(i int) bool {
+	owners, most := a.owners()
+	switch v := &a.ballots[i].vote; {
+	case v.Granted:
+		return most >= a.attempt.need
+	case isHeld(v.Err), errors.Is(v.Err, locker.ErrForeignKey):
+		return owners[v.Owner] < most
+	}
+	return false
+}
+
+// owners returns how many nodes have said that they are whose, and how many whoever has the most has.
+func (a *acquisition) owners() (owners map[string]int, most int) {
+	owners = map[string]int{}
+	for i := range a.ballots {
+		if v := &a.ballots[i].vote; isHeld(v.Err) {
+			owners[v.Owner]++
+			most = max(most, owners[v.Owner])
+		}
+	}
+	return owners, most
+}
+
+func (a *acquisition) maxCounter() (c uint64) {
+	for i := range a.ballots {
+		c = max(c, a.ballots[i].vote.Counter)
+	}
+	return c
+}
+
+// err says why the acquisition was lost.
+func (a *acquisition) err() error {
+	if a.b.closed() {
+		return locker.ErrClosed
+	}
+	e := a.b.quorumError(opAcquire, a.cause(), a.vote)
+	e.raising = a.attempt.token != 0
+	return e
+}
+
+// vote returns what node i has said, in the second round if it came to that.
+func (a *acquisition) vote(i int) (Outcome, error) {
+	switch v := &a.ballots[i].vote; {
+	case v.Granted && (a.attempt.token == 0 || a.attempt.agreed.has(i)):
+		return Agreed, nil
+	case v.Granted && a.raised != nil:
+		return faultOf(a.raised[i]), a.raised[i]
+	case !a.attempt.asked.has(i):
+		return NotAsked, nil
+	default:
+		return faultOf(v.Err), v.Err
+	}
+}
+
+// cause says whether it was for others that the acquisition was lost, or for want of nodes.
+func (a *acquisition) cause() error {
+	n, need := len(a.ballots), a.attempt.need
+	decided := a.attempt.outcome() == lost // by votes, and not for want of them
+	foreign := 0
+	// When each node that is in order can be free; of one that was not needed for the decision nothing is known, and it
+	// is taken to be in order if it was before.
+	var free []time.Duration
+	for i := range a.ballots {
+		var held *locker.HeldError
+		switch v := &a.ballots[i].vote; {
+		case v.Granted, v.Err == nil && decided && !a.b.health.isFaulty(i):
+			free = append(free, 0)
+		case errors.As(v.Err, &held):
+			free = append(free, held.Remaining)
+		case errors.Is(v.Err, locker.ErrForeignKey):
+			foreign++
+		}
+	}
+	slices.Sort(free)
+	switch {
+	case n-foreign < need:
+		return locker.ErrForeignKey
+	case len(free) < need: // too many faults, whoever holds the rest
+		return noQuorum{}
+	case a.held == 0 && !a.contested: // nobody else is there: votes or raises did not come in time
+		return noQuorum{}
+	case a.attempt.asked != allOf(n): // the first node decided for all
+		return &locker.HeldError{Remaining: free[len(free)-1]}
+	default:
+		return &locker.HeldError{Remaining: free[need-1]}
+	}
+}

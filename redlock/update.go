@@ -1,0 +1,298 @@
+package redlock
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/node"
+)
+
+// leaseUpdate asks the nodes of a lease to extend or to release, and decides by majority. Nodes whose grant is still on its
+// way are asked when it has come, so that they can stand in for others that fail.
+type leaseUpdate struct {
+	fanout
+	l     *lease
+	req   locker.Request
+	op    string
+	start time.Time
+
+	trace voteTrace
+	tally tally
+	// keeper is the node that keeps the queue, if a release asks it.
+	keeper nodeSet
+	// lingers is until when a release waits for nodes that it does not need; zero before it does. See until.
+	lingers time.Time
+	// absent are the nodes that were pending and have not answered yet, guarded by the lease's mu.
+	absent nodeSet
+	next   *leaseUpdate // that takes part in the lease as well
+	calls  []node.Call  // by node
+	errs   []error      // by node; nil: none
+}
+
+func newLeaseUpdate(b *backend, l *lease, req locker.Request, op string) *leaseUpdate {
+	now := time.Now()
+	return &leaseUpdate{
+		fanout: b.fanout(now, b.budget), l: l, req: req, op: op, start: now, calls: make([]node.Call, len(b.nodes)),
+	}
+}
+
+func (u *leaseUpdate) releases() bool { return u.op == opRelease }
+
+// run asks and waits until a majority has said yes, or cannot any more, or ctx or the budget ends.
+func (u *leaseUpdate) run(ctx context.Context) error {
+	if u.b.closed() { // Close waits for this before it closes the nodes, each of which then gets one more try
+		u.join().each(u.unsent)
+		u.part()
+		return locker.ErrClosed
+	}
+	u.begin(ctx)
+	err := u.wait(ctx)
+	if !u.releases() {
+		u.heal(ctx)
+	}
+	return err
+}
+
+// begin asks.
+func (u *leaseUpdate) begin(ctx context.Context) {
+	u.trace = u.b.trace(ctx, u.op)
+	ask := u.join()
+	// The node that keeps the queue is asked last, and so, as goroutines are scheduled, first: the one that it tells is what
+	// a release is waited for. (Measured: a tenth more acquisitions of a contended lock, and as many attempts.)
+	if u.releases() {
+		u.keeper = ask & only(u.b.keeper(u.req.Key, u.l.turn))
+	}
+	(ask &^ u.keeper).each(u.ask)
+	u.keeper.each(u.ask)
+}
+
+// wait waits for the decision.
+func (u *leaseUpdate) wait(ctx context.Context) error {
+	u.collect(ctx, u)
+	u.part()
+	u.letGo(u)
+	if !u.releases() {
+		u.l.mu.Lock()
+		u.l.review(&u.tally)
+		u.l.mu.Unlock()
+	}
+	switch {
+	case u.tally.outcome() == won:
+		return nil
+	case u.tally.outcome() == lost:
+		return u.notHeld()
+	case u.b.closed():
+		return locker.ErrClosed
+	}
+	return u.b.quorumError(u.op, noQuorum{}, u.vote)
+}
+
+// until implements asker. A release that has won lingers: it waits for grants that are still under way to arrive, so that
+// their release is under way, too, when Unlock returns. An attempt that landed after that would look like a holder to whoever
+// locks next. It also waits for the node that keeps the queue to say whether others wait: this client could lock again before
+// it knew, and push in. It does not wait for a node that is late by more than its habit, and not again for one that was.
+func (u *leaseUpdate) until() time.Time {
+	switch u.tally.outcome() {
+	case undecided:
+		if u.tally.open() {
+			return u.end
+		}
+	case won:
+		if u.releases() && !u.end.IsZero() {
+			return u.linger()
+		}
+	}
+	return time.Time{}
+}
+
+func (u *leaseUpdate) linger() time.Time {
+	limit := u.b.health.expected(u.late())
+	if limit == 0 && len(u.ready) == 0 { // a node whose grant has come is asked, whatever its habit
+		return time.Time{}
+	}
+	if u.lingers.IsZero() {
+		u.lingers = time.Now().Add(limit)
+	}
+	return u.lingers
+}
+
+// late returns the nodes that a release lingers for.
+func (u *leaseUpdate) late() nodeSet {
+	t := &u.tally
+	return t.awaited&^(t.asked|t.yes|t.no|t.silent) | u.keeper&t.unanswered()
+}
+
+// overdue implements asker.
+func (u *leaseUpdate) overdue() {
+	if u.tally.outcome() == won {
+		u.late().each(u.b.health.silent)
+	}
+	u.fanout.overdue()
+}
+
+// join takes part in the lease and returns the nodes to ask.
+func (u *leaseUpdate) join() (ask nodeSet) {
+	u.l.mu.Lock()
+	defer u.l.mu.Unlock()
+	if u.releases() {
+		u.l.withdraw()
+	}
+	u.tally, ask = u.l.begin(len(u.calls), u.releases())
+	if u.tally.awaited != 0 {
+		u.absent = u.tally.awaited
+		u.next, u.l.updates = u.l.updates, u
+	}
+	return ask
+}
+
+// part ends taking part in the lease.
+func (u *leaseUpdate) part() {
+	if u.tally.awaited == 0 {
+		return
+	}
+	u.l.mu.Lock()
+	at := &u.l.updates
+	for *at != u {
+		at = &(*at).next
+	}
+	*at = u.next
+	unasked := u.l.end(&u.tally)
+	u.l.mu.Unlock()
+	unasked.each(u.unsent)
+}
+
+func (u *leaseUpdate) ask(i int) {
+	u.trace.ask(i)
+	u.open |= only(i)
+	c, req := &u.calls[i], &u.req
+	if ahead := u.l.aheadOn(i); ahead > req.Fence {
+		own := *req
+		own.Fence = ahead
+		req = &own
+	}
+	if u.releases() {
+		u.b.nodes[i].StartRelease(c, u.ready, i, req, u.l.landed(i), u.l.turn.on(i))
+	} else {
+		u.b.nodes[i].StartExtend(c, u.ready, i, req)
+	}
+}
+
+// answer implements asker. What comes is a call of its own, or the acquisition of a node that was pending.
+func (u *leaseUpdate) answer(c *node.Call) {
+	i := c.Tag
+	if c != &u.calls[i] {
+		u.arrived(i)
+		return
+	}
+	err := u.b.name(i, c.Owned())
+	u.settle(i, answerOf(err), c.Unfinished())
+	u.heed(c)
+	u.trace.answer(i, err)
+	u.tally.answer(i, answerOf(err))
+	if err == nil {
+		return
+	}
+	if u.errs == nil {
+		u.errs = make([]error, len(u.calls))
+	}
+	u.errs[i] = err
+}
+
+// arrived is told that node i, which was pending, has answered.
+func (u *leaseUpdate) arrived(i int) {
+	u.l.mu.Lock()
+	ask := u.l.arrived(&u.tally, i)
+	u.l.mu.Unlock()
+	ask.each(u.ask)
+}
+
+func answerOf(err error) answer {
+	switch {
+	case err == nil:
+		return yes
+	case errors.Is(err, locker.ErrNotHeld):
+		return no
+	default:
+		return unknown
+	}
+}
+
+// leave implements asker: the answer settles node i when it comes, and a command that was not sent yet is not sent any more.
+func (u *leaseUpdate) leave(i int) {
+	wasSent, done := u.calls[i].Leave(u)
+	if done {
+		u.answer(&u.calls[i])
+		return
+	}
+	u.trace.silent(i)
+	if !wasSent {
+		u.unsent(i)
+	}
+}
+
+// Late is told of an answer that comes after the decision.
+func (u *leaseUpdate) Late(c *node.Call) {
+	err := u.b.name(c.Tag, c.Owned())
+	u.settle(c.Tag, answerOf(err), c.Unfinished())
+	u.heed(c)
+	u.trace.late(c.Tag, err)
+}
+
+// unsent settles node i, which should have been asked and was not.
+func (u *leaseUpdate) unsent(i int) { u.settle(i, unknown, false) }
+
+// settle is told once of each node that was asked, or should have been, also if its answer comes after the decision.
+func (u *leaseUpdate) settle(i int, a answer, unfinished bool) {
+	u.l.mu.Lock()
+	if !u.releases() {
+		if a == no {
+			u.l.deny(i)
+		}
+		u.l.mu.Unlock()
+		return
+	}
+	later := u.l.settle(i, a)
+	u.l.mu.Unlock()
+	if later || unfinished {
+		u.b.nodes[i].ReleaseLater(&u.req, u.l.landed(i), u.l.turn.on(i))
+	}
+}
+
+// heed notes that a release has told somebody that it is its turn: to ask at once, the next time, would be to push in.
+func (u *leaseUpdate) heed(c *node.Call) {
+	if u.releases() && c.Waited() {
+		u.b.memory.contend(u.req.Key)
+	}
+}
+
+// notHeld says how the lock was lost, as far as any node knows.
+func (u *leaseUpdate) notHeld() error {
+	known := &locker.NotHeldError{Reason: locker.LostGone}
+	for _, err := range u.errs {
+		var e *locker.NotHeldError
+		if errors.As(err, &e) && e.Reason != locker.LostGone {
+			known = e
+		}
+	}
+	return known
+}
+
+// vote returns what node i has said.
+func (u *leaseUpdate) vote(i int) (Outcome, error) {
+	var err error
+	if u.errs != nil {
+		err = u.errs[i]
+	}
+	switch {
+	case u.tally.yes.has(i):
+		return Agreed, nil
+	case u.tally.no.has(i) && u.tally.asked.has(i):
+		return Held, err
+	case u.tally.no.has(i):
+		return NotAsked, nil
+	default:
+		return faultOf(err), err
+	}
+}
