@@ -3,7 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/golocker/locker"
@@ -14,18 +13,18 @@ import (
 // budget if that is less, so that two may fail.
 const firstPatience = 50 * time.Millisecond
 
-// acquisition carries out one attempt: it sends what the attempt says and tells it what comes back.
+// acquisition carries out one election: it sends what the election says and tells it what comes back.
 type acquisition struct {
 	fanout
-	req     locker.Request
-	start   time.Time
-	trace   voteTrace
-	attempt attempt
-	hint    uint64
-	ballots []ballot    // by node
-	raises  []node.Call // by node; nil: none was sent
-	seen    nodeSet     // votes that have come
-	held    int         // how many of them were for somebody else, before the decision
+	req      locker.Request
+	start    time.Time
+	trace    voteTrace
+	election election
+	hint     uint64
+	ballots  []ballot    // by node
+	raises   []node.Call // by node; nil: none was sent
+	seen     nodeSet     // votes that have come
+	held     int         // how many of them were for somebody else, before the decision
 	// raised has what came of raises, by node; contested: a node refused one, so somebody else has its lock by now.
 	raised    []error
 	contested bool
@@ -44,38 +43,39 @@ type ballot struct {
 	vote node.Vote
 }
 
-// newAcquisition starts one. inTurn: nobody else is expected to ask now, so there is no need to ask one node first.
+// newAcquisition makes one, which run begins. inTurn: nobody else is expected to ask now, so that there is no need to ask one
+// node first.
 func newAcquisition(b *backend, req locker.Request, inTurn bool) *acquisition {
 	n, now, limit := len(b.nodes), time.Now(), min(b.budget, req.TTL/2)
 	a := &acquisition{fanout: b.fanout(now, limit), req: req, start: now, ballots: make([]ballot, n)}
 	a.pace = min(firstPatience, limit/4)
 	a.next = now.Add(a.pace)
 	var first int
-	first, a.hint = b.memory.recall(req.Key, n)
+	first, a.hint = b.hints.recall(req.Key, n)
 	switch {
 	case inTurn:
 		first = -1
 	case first >= 0:
 		first = b.health.first(first, n)
 	}
-	a.attempt = newAttempt(n, first)
+	a.election = newElection(n, first)
 	return a
 }
 
-// run goes on until the attempt is decided, its budget spent, or ctx ended. by is the turn that it is made by, or nil.
+// run goes on until the election is decided, its budget spent, or ctx ended. by is the turn that it is made by, or nil.
 func (a *acquisition) run(ctx context.Context, by *turn) (locker.Grant, error) {
 	a.trace = a.b.trace(ctx, opAcquire)
-	a.acquire(a.attempt.asked)
+	a.acquire(a.election.asked)
 	a.collect(ctx, a)
-	if a.attempt.outcome() == won && !a.b.closed() { // else it is too late to be released by the caller
+	if a.election.outcome() == won && !a.b.closed() { // else it is too late to be released by the caller
 		a.b.faulty.Store(false)
-		return locker.Grant{Fence: a.attempt.token, Private: a.keep(by)}, nil
+		return locker.Grant{Fence: a.election.token, Private: a.keep(by)}, nil
 	}
 	a.undo()
 	err := a.err()
 	switch noQuorum := errors.Is(err, locker.ErrNoQuorum); {
 	case ctx.Err() != nil: // the nodes may not have had the time
-	case noQuorum, a.attempt.asked == allOf(len(a.ballots)):
+	case noQuorum, a.election.asked == allOf(len(a.ballots)):
 		a.b.faulty.Store(noQuorum)
 	}
 	return locker.Grant{}, err
@@ -83,17 +83,17 @@ func (a *acquisition) run(ctx context.Context, by *turn) (locker.Grant, error) {
 
 // until implements asker.
 func (a *acquisition) until() time.Time {
-	if a.end.IsZero() || a.attempt.outcome() != undecided {
+	if a.end.IsZero() || a.election.outcome() != undecided {
 		return time.Time{}
 	}
 	until := a.end
 	if a.competing() {
 		if a.patient.IsZero() {
-			a.patient = time.Now().Add(a.b.health.patience(a.attempt.asked &^ a.seen))
+			a.patient = time.Now().Add(a.b.health.patience(a.election.asked &^ a.seen))
 		}
 		until = earlier(until, a.patient)
 	}
-	if a.attempt.first >= 0 {
+	if a.election.first >= 0 {
 		until = earlier(until, a.next)
 	}
 	return until
@@ -115,7 +115,7 @@ func (a *acquisition) overdue() {
 		a.gaveUp = true
 		a.fanout.overdue()
 	default:
-		a.acquire(a.attempt.skip())
+		a.acquire(a.election.skip())
 		a.next = time.Now().Add(a.pace)
 	}
 }
@@ -123,7 +123,7 @@ func (a *acquisition) overdue() {
 // competing reports whether the acquisition is at odds with others: a majority has answered, and some of it for somebody
 // else. Once a majority has granted, it is raises that are waited for.
 func (a *acquisition) competing() bool {
-	return a.attempt.token == 0 && a.held > 0 && a.seen.len() >= a.attempt.need
+	return a.election.token == 0 && a.held > 0 && a.seen.len() >= a.election.need
 }
 
 func (a *acquisition) acquire(nodes nodeSet) {
@@ -140,7 +140,7 @@ func (a *acquisition) raise(nodes nodeSet) {
 		return
 	}
 	n := len(a.ballots)
-	a.req.Fence = a.attempt.token
+	a.req.Fence = a.election.token
 	if a.raises == nil {
 		a.raises, a.raised = make([]node.Call, n), make([]error, n)
 	}
@@ -156,13 +156,13 @@ func (a *acquisition) answer(c *node.Call) {
 		err := a.b.name(i, c.Owned())
 		a.contested = a.contested || errors.Is(err, locker.ErrNotHeld)
 		a.raised[i] = err
-		a.attempt.raise(i, err == nil)
+		a.election.raise(i, err == nil)
 		return
 	}
 	i := c.Tag
 	v := a.note(i)
 	if v.Granted {
-		acquire, raise := a.attempt.grant(i, v.Counter)
+		acquire, raise := a.election.grant(i, v.Counter)
 		a.acquire(acquire)
 		a.raise(raise)
 		return
@@ -170,7 +170,7 @@ func (a *acquisition) answer(c *node.Call) {
 	if isHeld(v.Err) {
 		a.held++
 	}
-	a.acquire(a.attempt.deny(i, isHeld(v.Err)))
+	a.acquire(a.election.deny(i, isHeld(v.Err)))
 }
 
 // note records the vote of node i, which has come before the acquisition is settled.
@@ -196,13 +196,13 @@ func (a *acquisition) heard(i int, v *node.Vote) {
 // keep settles an acquisition that was won: nodes that have granted, or are yet to answer, are part of the lease; what is in
 // doubt elsewhere is undone.
 func (a *acquisition) keep(by *turn) *lease {
-	a.req.Fence = a.attempt.token
+	a.req.Fence = a.election.token
 	l := &lease{turn: by, until: validity(a.start, a.req.TTL)}
 	l.mu.Lock() // a late answer waits until all is set
 	defer l.mu.Unlock()
 	a.lease = l
 	a.settle()
-	a.b.memory.note(a.req.Key, false, a.maxCounter())
+	a.b.hints.note(a.req.Key, false, a.maxCounter())
 	return l
 }
 
@@ -210,10 +210,10 @@ func (a *acquisition) keep(by *turn) *lease {
 // nodes that hang may be long in coming.
 func (a *acquisition) undo() {
 	a.settle()
-	a.b.memory.note(a.req.Key, a.split(), a.maxCounter())
+	a.b.hints.note(a.req.Key, a.split(), a.maxCounter())
 }
 
-// settle ends the acquisition. The votes that have come are settled last, so that a release does not overtake a raise.
+// settle ends the acquisition. What was not sent yet is taken back before anything is released.
 func (a *acquisition) settle() {
 	a.letGo(a)
 	a.seen.each(a.known)
@@ -250,7 +250,7 @@ func (a *acquisition) known(i int) {
 	case a.lease == nil:
 		a.release(i, v)
 	case v.Granted:
-		a.lease.grant(i, v.Counter, a.attempt.token)
+		a.lease.grant(i, v.Counter, a.election.token)
 	case v.Doubtful:
 		a.lease.doubt(i)
 	}
@@ -278,101 +278,5 @@ func (a *acquisition) release(i int, v *node.Vote) {
 // underWay reports, once the acquisition is settled, whether node i may yet carry it out. If it fails, so that its outcome
 // is never known, the acquisition itself keeps it from landing later.
 func (a *acquisition) underWay(i int) bool {
-	return a.attempt.asked.has(i) && a.ballots[i].call.UnderWay()
-}
-
-// split reports whether the vote was split: some nodes were ours, and nobody has a majority.
-func (a *acquisition) split() bool {
-	_, most := a.owners()
-	return a.attempt.granted != 0 && 0 < most && most < a.attempt.need
-}
-
-// astray reports whether node i knows nothing of the one who has most of the lock: it had it free although somebody has a
-// majority, or has it as somebody else's.
-func (a *acquisition) astray(i int) bool {
-	owners, most := a.owners()
-	switch v := &a.ballots[i].vote; {
-	case v.Granted:
-		return most >= a.attempt.need
-	case isHeld(v.Err), errors.Is(v.Err, locker.ErrForeignKey):
-		return owners[v.Owner] < most
-	}
-	return false
-}
-
-// owners returns how many nodes have said that they are whose, and how many whoever has the most has.
-func (a *acquisition) owners() (owners map[string]int, most int) {
-	owners = map[string]int{}
-	for i := range a.ballots {
-		if v := &a.ballots[i].vote; isHeld(v.Err) {
-			owners[v.Owner]++
-			most = max(most, owners[v.Owner])
-		}
-	}
-	return owners, most
-}
-
-func (a *acquisition) maxCounter() (c uint64) {
-	for i := range a.ballots {
-		c = max(c, a.ballots[i].vote.Counter)
-	}
-	return c
-}
-
-// err says why the acquisition was lost.
-func (a *acquisition) err() error {
-	if a.b.closed() {
-		return locker.ErrClosed
-	}
-	e := a.b.quorumError(opAcquire, a.cause(), a.vote)
-	e.raising = a.attempt.token != 0
-	return e
-}
-
-// vote returns what node i has said, in the second round if it came to that.
-func (a *acquisition) vote(i int) (Outcome, error) {
-	switch v := &a.ballots[i].vote; {
-	case v.Granted && (a.attempt.token == 0 || a.attempt.agreed.has(i)):
-		return Agreed, nil
-	case v.Granted && a.raised != nil:
-		return faultOf(a.raised[i]), a.raised[i]
-	case !a.attempt.asked.has(i):
-		return NotAsked, nil
-	default:
-		return faultOf(v.Err), v.Err
-	}
-}
-
-// cause says whether it was for others that the acquisition was lost, or for want of nodes.
-func (a *acquisition) cause() error {
-	n, need := len(a.ballots), a.attempt.need
-	decided := a.attempt.outcome() == lost // by votes, and not for want of them
-	foreign := 0
-	// When each node that is in order can be free; of one that was not needed for the decision nothing is known, and it
-	// is taken to be in order if it was before.
-	var free []time.Duration
-	for i := range a.ballots {
-		var held *locker.HeldError
-		switch v := &a.ballots[i].vote; {
-		case v.Granted, v.Err == nil && decided && !a.b.health.isFaulty(i):
-			free = append(free, 0)
-		case errors.As(v.Err, &held):
-			free = append(free, held.Remaining)
-		case errors.Is(v.Err, locker.ErrForeignKey):
-			foreign++
-		}
-	}
-	slices.Sort(free)
-	switch {
-	case n-foreign < need:
-		return locker.ErrForeignKey
-	case len(free) < need: // too many faults, whoever holds the rest
-		return noQuorum{}
-	case a.held == 0 && !a.contested: // nobody else is there: votes or raises did not come in time
-		return noQuorum{}
-	case a.attempt.asked != allOf(n): // the first node decided for all
-		return &locker.HeldError{Remaining: free[len(free)-1]}
-	default:
-		return &locker.HeldError{Remaining: free[need-1]}
-	}
+	return a.election.asked.has(i) && a.ballots[i].call.UnderWay()
 }

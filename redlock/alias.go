@@ -39,7 +39,7 @@ func (b *backend) name(i int, err error) error {
 		return err
 	}
 	same := &sameServer{b.names[min(i, k)], b.names[max(i, k)]}
-	if told := b.doubles.Or(uint64(only(i))); !nodeSet(told).has(i) {
+	if told := b.duplicates.Or(uint64(only(i))); !nodeSet(told).has(i) {
 		b.logger.Error("redlock: two nodes are one server; it has one vote", "error", same)
 	}
 	return same

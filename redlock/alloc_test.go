@@ -35,8 +35,8 @@ func TestAllocationsOfAnUncontendedLock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i := range b.memory.places { // it does not look whether others wait, which it does ten times a second
-		b.memory.places[i].checked.Store(math.MaxInt64)
+	for i := range b.hints.slots { // it does not look whether others wait, which it does ten times a second
+		b.hints.slots[i].checked.Store(math.MaxInt64)
 	}
 	c := locker.NewClient(b)
 	cancellable, cancel := context.WithCancel(context.Background())

@@ -23,11 +23,11 @@ type backend struct {
 	names  []string
 	budget time.Duration
 	logger *slog.Logger
-	memory memory
+	hints  hints
 	health health
 	faulty atomic.Bool // the last attempt found no quorum: whoever comes next looks for it before it queues
-	// doubles are the nodes that were found to be the same server as another, and the logger was told of.
-	doubles atomic.Uint64
+	// duplicates are the nodes that were found to be the same server as another, and the logger was told of.
+	duplicates atomic.Uint64
 
 	closing chan struct{}
 	// calls are counted for Close, which waits for them between waking them and closing the nodes, so that each has
@@ -81,7 +81,7 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 		l.kept = time.Now().Add(req.Keep)
 		l.mu.Unlock()
 	}
-	b.memory.release(req.Key, l.waited)
+	b.hints.release(req.Key, l.waited)
 	err := newLeaseUpdate(b, l, req, opRelease).run(ctx)
 	if l.turnElsewhere() {
 		b.nodes[l.turn.node].ReleaseLater(&req, true, l.turn.ID())

@@ -1,6 +1,6 @@
 package redlock
 
-// holding is where a lease stands with its nodes, and what is asked of them to extend and to release it. Like attempt it is
+// holding is where a lease stands with its nodes, and what is asked of them to extend and to release it. Like an election it is
 // the protocol and nothing else. A node's part of a step is over when it has answered, so that a minority's late answers
 // do not hold up anything, and per node the steps keep their order: what is released was granted before.
 //

@@ -69,7 +69,7 @@ func (l *lease) withdraw() {
 // late records what a node has answered to c, an acquisition, after the lease was there.
 func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v node.Vote) {
 	i := c.Tag
-	b.memory.note(req.Key, false, v.Counter)
+	b.hints.note(req.Key, false, v.Counter)
 	a := no
 	switch {
 	case v.Granted:

@@ -28,7 +28,7 @@ func TestNodesThatWereSlowAreNotTakenForFailed(t *testing.T) {
 					b.health.failed(i)
 				}
 			})
-			b.memory.note("k", true, 0) // so that it asks one node first
+			b.hints.note("k", true, 0) // so that it asks one node first
 			_, err = other.TryLock(t.Context(), "k")
 			if errors.Is(err, locker.ErrHeld) == failed || errors.Is(err, locker.ErrNoQuorum) != failed {
 				t.Errorf("others failed %t: %v", failed, err)

@@ -263,7 +263,7 @@ func (u *leaseUpdate) settle(i int, a answer, unfinished bool) {
 // heed notes that a release has told somebody that it is its turn: to ask at once, the next time, would be to push in.
 func (u *leaseUpdate) heed(c *node.Call) {
 	if u.releases() && c.Waited() {
-		u.b.memory.contend(u.req.Key)
+		u.b.hints.contend(u.req.Key)
 	}
 }
 

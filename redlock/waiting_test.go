@@ -104,7 +104,7 @@ func TestContextEndsAtAnyMessage(t *testing.T) {
 				}
 				holder, w, next := s.client(), s.client(), s.client()
 				if contended { // w goes straight to the queue
-					s.backends[1].memory.contend("k")
+					s.backends[1].hints.contend("k")
 				}
 				lease, err := holder.Lock(t.Context(), "k")
 				if err != nil {
@@ -493,7 +493,7 @@ func TestLeavingReleasesNothing(t *testing.T) {
 			}
 		}
 		w := s.client()
-		s.backends[0].memory.contend("k")
+		s.backends[0].hints.contend("k")
 		s.set(everybody, queueNode, "hung")
 		lease, err := w.Lock(t.Context(), "k", locker.TTL(time.Minute))
 		if err != nil {

@@ -271,7 +271,7 @@ func TestLostPushes(t *testing.T) {
 // the node that others have agreed on do not take it for held either, so the others turn away from it.
 func TestTwoQueues(t *testing.T) {
 	for name, differ := range map[string]func(s *street, c int){
-		"another opinion": func(s *street, c int) { s.backends[c].memory.unfit("k", queueNode) },
+		"another opinion": func(s *street, c int) { s.backends[c].hints.unfit("k", queueNode) },
 		"out of reach":    func(s *street, c int) { s.set(c, queueNode, "dead") },
 	} {
 		t.Run(name, func(t *testing.T) {

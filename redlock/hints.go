@@ -6,27 +6,28 @@ import (
 	"time"
 )
 
-// memory is what an attempt learns for the next ones on the same key: how far counters have got, and that contenders
-// have split the vote. It is advice: safety does not depend on it, so it may mix up keys, and it needs no lock and no
+// hints are what an attempt learns for the next ones on the same key: how far counters have got, and that contenders
+// have split the vote. They are advice: safety does not depend on them, so they may mix up keys, and need no lock and no
 // clean-up.
-type memory struct {
-	places [256]place
+type hints struct {
+	slots [256]hint
 }
 
-type place struct {
+// hint is what is known of the keys of one slot.
+type hint struct {
 	counter atomic.Uint64
 	ordered atomic.Int64 // Unix time in ns until which attempts ask in order
 	crowded atomic.Int64 // the same, until which those who wait queue up before they ask
-	// When this client has released the lock last, which one that was, and when it was sure last that nobody else waits for it.
+	// When this client has released a lock last, which one that was, and when it was sure last that nobody else waits for it.
 	released, checked atomic.Int64
 	last              atomic.Uint64
 	blind             atomic.Int64 // the same, until which the nodes of unfits do not keep the queue
 	unfits            atomic.Uint64
 }
 
-func (m *memory) place(key string) *place { return m.placeOf(hashOf(key)) }
+func (hs *hints) of(key string) *hint { return hs.at(hashOf(key)) }
 
-func (m *memory) placeOf(hash uint64) *place { return &m.places[hash%uint64(len(m.places))] }
+func (hs *hints) at(hash uint64) *hint { return &hs.slots[hash%uint64(len(hs.slots))] }
 
 func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
@@ -37,24 +38,24 @@ const orderFor = time.Second
 var seed = maphash.MakeSeed()
 
 // recall returns the node to ask first, or -1 to ask all at once, and the largest counter seen.
-func (m *memory) recall(key string, n int) (first int, counter uint64) {
-	p := m.place(key)
+func (hs *hints) recall(key string, n int) (first int, counter uint64) {
+	h := hs.of(key)
 	first = -1
-	if until := p.ordered.Load(); until != 0 && time.Now().UnixNano() < until {
+	if until := h.ordered.Load(); until != 0 && time.Now().UnixNano() < until {
 		first = agreed(key, n)
 	}
-	return first, p.counter.Load()
+	return first, h.counter.Load()
 }
 
 // note remembers the outcome of a lost attempt.
-func (m *memory) note(key string, split bool, counter uint64) {
-	p := m.place(key)
+func (hs *hints) note(key string, split bool, counter uint64) {
+	h := hs.of(key)
 	if split {
-		p.ordered.Store(time.Now().Add(orderFor).UnixNano())
+		h.ordered.Store(time.Now().Add(orderFor).UnixNano())
 	}
 	for {
-		old := p.counter.Load()
-		if counter <= old || p.counter.CompareAndSwap(old, counter) {
+		old := h.counter.Load()
+		if counter <= old || h.counter.CompareAndSwap(old, counter) {
 			return
 		}
 	}
@@ -68,40 +69,40 @@ const crowdedFor = time.Second
 // so where somebody could be told; it would always be there again before one that cannot be. It costs a round trip.
 const checkEvery = 100 * time.Millisecond
 
-// contended reports whether somebody has been waiting for key lately, or it is time to find out. Who has not had the lock
-// for a while need not: it is in nobody's way more than once. (Nor who has had another of the place since: a program that
-// locks a thousand keys one after the other would look whether somebody waits a third of the time.)
-func (m *memory) contended(key string) bool {
+// contended reports whether somebody has been waiting for key lately, or it is time to find out. A client that has not had the lock
+// for a while need not: it is in nobody's way more than once. (Nor need one that has had another key of the slot since: a
+// program that locks a thousand keys one after the other would look whether somebody waits a third of the time.)
+func (hs *hints) contended(key string) bool {
 	hash := hashOf(key)
-	p, now := m.placeOf(hash), time.Now().UnixNano()
+	h, now := hs.at(hash), time.Now().UnixNano()
 	switch {
-	case now < p.crowded.Load():
+	case now < h.crowded.Load():
 		return true
-	case p.last.Load() != hash:
-		p.checked.Store(now)
-	case now-p.released.Load() < int64(checkEvery) && now-p.checked.Load() > int64(checkEvery):
-		p.checked.Store(now)
+	case h.last.Load() != hash:
+		h.checked.Store(now)
+	case now-h.released.Load() < int64(checkEvery) && now-h.checked.Load() > int64(checkEvery):
+		h.checked.Store(now)
 		return true
-	case now-p.released.Load() >= int64(checkEvery):
-		p.checked.Store(now)
+	case now-h.released.Load() >= int64(checkEvery):
+		h.checked.Store(now)
 	}
 	return false
 }
 
 // release notes that this client releases key, and whether others have been in its way.
-func (m *memory) release(key string, waited bool) {
+func (hs *hints) release(key string, waited bool) {
 	hash := hashOf(key)
-	p := m.placeOf(hash)
-	p.last.Store(hash)
-	p.released.Store(time.Now().UnixNano())
+	h := hs.at(hash)
+	h.last.Store(hash)
+	h.released.Store(time.Now().UnixNano())
 	if waited {
-		m.contend(key)
+		hs.contend(key)
 	}
 }
 
 // contend notes that somebody waits for key.
-func (m *memory) contend(key string) {
-	m.place(key).crowded.Store(time.Now().Add(crowdedFor).UnixNano())
+func (hs *hints) contend(key string) {
+	hs.of(key).crowded.Store(time.Now().Add(crowdedFor).UnixNano())
 }
 
 // blindFor is how long a node does not keep the queue whose idea of the lock is wrong: it has a key that somebody who
@@ -109,20 +110,20 @@ func (m *memory) contend(key string) {
 const blindFor = 10 * time.Second
 
 // unfit notes that node i had key locked although a majority did not, or the other way round.
-func (m *memory) unfit(key string, i int) {
-	p := m.place(key)
-	if time.Now().UnixNano() >= p.blind.Load() {
-		p.unfits.Store(0)
+func (hs *hints) unfit(key string, i int) {
+	h := hs.of(key)
+	if time.Now().UnixNano() >= h.blind.Load() {
+		h.unfits.Store(0)
 	}
-	p.unfits.Or(uint64(only(i)))
-	p.blind.Store(time.Now().Add(blindFor).UnixNano())
+	h.unfits.Or(uint64(only(i)))
+	h.blind.Store(time.Now().Add(blindFor).UnixNano())
 }
 
 // fit returns node i, or the next that may keep the queue.
-func (m *memory) fit(key string, i, n int) int {
-	p := m.place(key)
-	unfits := nodeSet(p.unfits.Load())
-	if unfits&allOf(n) == allOf(n) || time.Now().UnixNano() >= p.blind.Load() {
+func (hs *hints) fit(key string, i, n int) int {
+	h := hs.of(key)
+	unfits := nodeSet(h.unfits.Load())
+	if unfits&allOf(n) == allOf(n) || time.Now().UnixNano() >= h.blind.Load() {
 		return i
 	}
 	for unfits.has(i) {

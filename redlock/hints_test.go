@@ -18,22 +18,22 @@ import (
 )
 
 // Who locks one key again and again looks whether others wait for it. Who locks many does not: it is in nobody's way, although
-// keys share places.
+// keys share slots.
 func TestOnlyWhoComesBackLooksForOthers(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		var m memory
+		var hs hints
 		one, other := "k", ""
-		for i := 0; other == "" || m.place(other) != m.place(one); i++ {
+		for i := 0; other == "" || hs.of(other) != hs.of(one); i++ {
 			other = fmt.Sprint(i)
 		}
 		looks := func(keys ...string) (n int) {
 			for range 100 {
 				for _, key := range keys {
-					if m.contended(key) {
+					if hs.contended(key) {
 						n++
 					}
 					time.Sleep(5 * time.Millisecond)
-					m.release(key, false)
+					hs.release(key, false)
 				}
 			}
 			return n
@@ -43,7 +43,7 @@ func TestOnlyWhoComesBackLooksForOthers(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		if n := looks(one, other); n != 0 {
-			t.Errorf("with two keys of one place it looked %d times", n)
+			t.Errorf("with two keys of one slot it looked %d times", n)
 		}
 	})
 }

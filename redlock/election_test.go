@@ -2,7 +2,7 @@ package redlock
 
 import "testing"
 
-// step is an event of an attempt and what is expected after it.
+// step is an event of an election and what is expected after it.
 type step struct {
 	event   string // "grant", "deny", "held", "accept", "refuse", "skip"
 	node    int
@@ -19,7 +19,7 @@ func set(nodes ...int) (s nodeSet) {
 	return s
 }
 
-func TestAttempt(t *testing.T) {
+func TestElection(t *testing.T) {
 	tests := []struct {
 		name     string
 		n, first int
@@ -103,28 +103,28 @@ func TestAttempt(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			a := newAttempt(tt.n, tt.first)
-			if a.asked != tt.ask {
-				t.Errorf("asks %b first, want %b", a.asked, tt.ask)
+			e := newElection(tt.n, tt.first)
+			if e.asked != tt.ask {
+				t.Errorf("asks %b first, want %b", e.asked, tt.ask)
 			}
 			for n, s := range tt.steps {
 				var acquire, raise nodeSet
 				switch s.event {
 				case "grant":
-					acquire, raise = a.grant(s.node, s.counter)
+					acquire, raise = e.grant(s.node, s.counter)
 				case "deny", "held":
-					acquire = a.deny(s.node, s.event == "held")
+					acquire = e.deny(s.node, s.event == "held")
 				case "skip":
-					acquire = a.skip()
+					acquire = e.skip()
 				default:
-					a.raise(s.node, s.event == "accept")
+					e.raise(s.node, s.event == "accept")
 				}
-				if got := a.outcome(); acquire != s.acquire || raise != s.raise || got != s.outcome {
+				if got := e.outcome(); acquire != s.acquire || raise != s.raise || got != s.outcome {
 					t.Errorf("step %d: asks %b, raises %b, outcome %d; want %b, %b, %d", n+1, acquire, raise, got, s.acquire, s.raise, s.outcome)
 				}
 			}
-			if a.token != tt.token {
-				t.Errorf("token %d, want %d", a.token, tt.token)
+			if e.token != tt.token {
+				t.Errorf("token %d, want %d", e.token, tt.token)
 			}
 		})
 	}

@@ -11,30 +11,6 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// turn is a place in the queue of one node, which all clients take for the same as long as it is up. N queues would have
-// N orders, so no queue can be the lock: it says who asks the quorum next, and whoever is not told in time asks anyway.
-// Safety never looks at it; a lost, wrong or doubled turn costs a split vote. See docs/adr/0013-turns-as-advice.md.
-type turn struct {
-	node int
-	*node.Turn
-}
-
-// keeper returns the node that keeps the queue for key: that of the turn, if there is one.
-func (b *backend) keeper(key string, t *turn) int {
-	if t != nil {
-		return t.node
-	}
-	return b.memory.fit(key, agreed(key, len(b.nodes)), len(b.nodes))
-}
-
-// on returns the turn's ID for node i, if that is where it is.
-func (t *turn) on(i int) string {
-	if t == nil || t.node != i {
-		return ""
-	}
-	return t.ID()
-}
-
 const (
 	// turnPatience bounds how long the node that keeps the queue may take to answer before the next one takes its place.
 	turnPatience = 500 * time.Millisecond
@@ -69,24 +45,24 @@ func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	if err := b.nodes[0].Check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
-	q := &queueing{b: b, req: req, trace: locker.TraceFrom(ctx)}
-	if faulty := b.faulty.Load(); faulty || !b.memory.contended(req.Key) {
-		if g, err := q.attempt(ctx, faulty); !errors.Is(err, locker.ErrHeld) {
+	w := &waiter{b: b, req: req, trace: locker.TraceFrom(ctx)}
+	if faulty := b.faulty.Load(); faulty || !b.hints.contended(req.Key) {
+		if g, err := w.attempt(ctx, faulty); !errors.Is(err, locker.ErrHeld) {
 			return g, err
 		}
 	}
-	g, err := q.run(ctx)
+	g, err := w.run(ctx)
 	switch {
 	case err != nil:
-		q.leave()
-	case q.turn != nil:
-		q.turn.Used()
+		w.leave()
+	case w.turn != nil:
+		w.turn.Used()
 	}
 	return g, err
 }
 
-// queueing is one call of Queue.
-type queueing struct {
+// waiter is one call of Queue.
+type waiter struct {
 	b     *backend
 	req   locker.Request
 	trace *locker.Trace
@@ -110,97 +86,97 @@ type queueing struct {
 // attempt asks the quorum, with a fresh token each time: a clean-up of an earlier attempt may be under way. all says that all
 // nodes are asked at once: nobody else should be asking when it is one's turn (if the vote was split, somebody was), and
 // one who has not been told for long wants to know whether there is a quorum, which a single node cannot say.
-func (q *queueing) attempt(ctx context.Context, all bool) (locker.Grant, error) {
-	if q.attempted {
-		q.req.Token = locker.NewToken()
+func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
+	if w.attempted {
+		w.req.Token = locker.NewToken()
 	}
-	q.attempted, q.looks, q.moved = true, 0, false
-	if q.turn != nil {
+	w.attempted, w.looks, w.moved = true, 0, false
+	if w.turn != nil {
 		select {
-		case <-q.turn.News: // it is being acted upon
+		case <-w.turn.News: // it is being acted upon
 		default:
 		}
 	}
 	sent := time.Now()
-	q.last = newAcquisition(q.b, q.req, all)
-	g, err := q.last.run(ctx, q.turn)
+	w.last = newAcquisition(w.b, w.req, all)
+	g, err := w.last.run(ctx, w.turn)
 	if err == nil {
-		g.Token, g.Sent = q.req.Token, sent
-		g.Private.(*lease).waited = q.seen
+		g.Token, g.Sent = w.req.Token, sent
+		g.Private.(*lease).waited = w.seen
 		return g, nil
 	}
-	q.failed++
-	q.astray = q.turn != nil && q.last.astray(q.turn.node)
+	w.failed++
+	w.astray = w.turn != nil && w.last.astray(w.turn.node)
 	var held *locker.HeldError
 	if errors.As(err, &held) {
-		q.saw(held.Remaining)
-		q.votes = nil
-		errors.As(err, &q.votes)
-		q.sure = q.sure || q.votes.answers() >= q.votes.Need
+		w.saw(held.Remaining)
+		w.votes = nil
+		errors.As(err, &w.votes)
+		w.sure = w.sure || w.votes.answers() >= w.votes.Need
 	}
 	return locker.Grant{}, err
 }
 
 // run waits for the turn, and asks when it has come, until an attempt wins.
-func (q *queueing) run(ctx context.Context) (locker.Grant, error) {
+func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 	start, told := time.Now(), false
 	for {
-		if err := q.over(ctx); err != nil {
+		if err := w.over(ctx); err != nil {
 			return locker.Grant{}, err
 		}
 		var s node.Standing
 		mine, lost, late := told, false, false
 		if told {
-			q.failed, q.sure = 0, true
+			w.failed, w.sure = 0, true
 		} else {
 			var err error
-			s, err = q.stand(ctx)
-			if over := q.over(ctx); over != nil {
+			s, err = w.stand(ctx)
+			if over := w.over(ctx); over != nil {
 				return locker.Grant{}, over
 			}
 			lost = err != nil // no node keeps a queue
 			mine = s.Mine && s.Left == 0
-			rest := q.patience(s) - time.Since(start)
+			rest := w.patience(s) - time.Since(start)
 			if late = rest <= 0; !late { // not all of those who began to wait together ask together
 				s.Again = min(s.Again, rest+rand.N(3*maxBackoff))
 			}
 		}
 		if mine || lost || late {
 			asked := time.Now()
-			g, err := q.attempt(ctx, late || mine && q.failed == 0)
+			g, err := w.attempt(ctx, late || mine && w.failed == 0)
 			if err == nil {
 				if late && g.Private.(*lease).turnElsewhere() {
-					q.b.memory.unfit(q.req.Key, q.turn.node)
+					w.b.hints.unfit(w.req.Key, w.turn.node)
 				}
 				return g, nil
 			}
-			if !q.bears(ctx, err, time.Since(asked)) {
+			if !w.bears(ctx, err, time.Since(asked)) {
 				return locker.Grant{}, err
 			}
 			start = time.Now()
 			if mine || lost {
-				s.Again = backoff(q.failed)
+				s.Again = backoff(w.failed)
 			}
-			if q.astray && (late || mine && q.failed > maxFailed) {
-				q.b.memory.unfit(q.req.Key, q.turn.node)
-				q.leave()
+			if w.astray && (late || mine && w.failed > maxFailed) {
+				w.b.hints.unfit(w.req.Key, w.turn.node)
+				w.leave()
 			}
 		}
-		if q.req.Waiting != nil {
-			q.req.Waiting(q.left)
-			q.req.Waiting = nil
+		if w.req.Waiting != nil {
+			w.req.Waiting(w.left)
+			w.req.Waiting = nil
 		}
-		if q.fault != nil {
+		if w.fault != nil {
 			s.Again = min(s.Again, faultRetry/2+rand.N(faultRetry/2))
 		}
-		told = q.sleep(ctx, s.Again)
+		told = w.sleep(ctx, s.Again)
 	}
 }
 
 // patience is how long a waiter does not ask, if nobody tells it to. The lock on the queue's node may be all that there
 // is of it, left behind by somebody who died, or the node's clean-up may have told nobody.
-func (q *queueing) patience(s node.Standing) time.Duration {
-	if q.fault != nil || q.moved {
+func (w *waiter) patience(s node.Standing) time.Duration {
+	if w.fault != nil || w.moved {
 		return faultRetry
 	}
 	if s.Left > 0 && s.Rank > 0 { // those before it will find out
@@ -211,92 +187,92 @@ func (q *queueing) patience(s node.Standing) time.Duration {
 
 // bears reports whether to wait on after an attempt that failed, and took so long. Faults are not waited for, except by
 // those who have been waiting for the lock.
-func (q *queueing) bears(ctx context.Context, err error, took time.Duration) bool {
+func (w *waiter) bears(ctx context.Context, err error, took time.Duration) bool {
 	switch {
 	case errors.Is(err, locker.ErrHeld):
-		q.failing(nil, 0)
+		w.failing(nil, 0)
 		return true
-	case ctx.Err() != nil && q.seen && took < silence: // it was left before it could be answered, and says nothing
+	case ctx.Err() != nil && w.seen && took < silence: // it was left before it could be answered, and says nothing
 		return true
-	case !q.sure && ctx.Err() == nil || !q.seen || !errors.Is(err, locker.ErrNoQuorum):
+	case !w.sure && ctx.Err() == nil || !w.seen || !errors.Is(err, locker.ErrNoQuorum):
 		return false
 	}
-	q.failing(err, took)
-	return ctx.Err() != nil || time.Since(q.faulty) < q.req.Patience
+	w.failing(err, took)
+	return ctx.Err() != nil || time.Since(w.faulty) < w.req.Patience
 }
 
 // failing records what the last attempt, which took so long, said of the quorum: nil, if it answered.
-func (q *queueing) failing(fault error, took time.Duration) {
-	if fault == nil && q.fault == nil {
+func (w *waiter) failing(fault error, took time.Duration) {
+	if fault == nil && w.fault == nil {
 		return
 	}
-	if q.fault == nil {
-		q.faulty = time.Now().Add(-took)
+	if w.fault == nil {
+		w.faulty = time.Now().Add(-took)
 	}
-	q.fault = fault
-	if q.req.Failing != nil {
-		q.req.Failing(q.faulty, fault)
+	w.fault = fault
+	if w.req.Failing != nil {
+		w.req.Failing(w.faulty, fault)
 	}
 }
 
 // stand takes a place, or keeps it. If the node that keeps the queue does not answer, the next one takes over.
-func (q *queueing) stand(ctx context.Context) (s node.Standing, err error) {
-	n := len(q.b.nodes)
+func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
+	n := len(w.b.nodes)
 	for range n {
-		if q.turn == nil {
-			q.take(q.b.keeper(q.req.Key, nil))
+		if w.turn == nil {
+			w.take(w.b.keeper(w.req.Key, nil))
 		}
-		i := q.turn.node
+		i := w.turn.node
 		start := time.Now()
-		tctx, cancel := context.WithTimeout(ctx, min(turnPatience, q.b.health.patience(only(i))))
-		s, err = q.turn.Ask(tctx)
+		tctx, cancel := context.WithTimeout(ctx, min(turnPatience, w.b.health.patience(only(i))))
+		s, err = w.turn.Ask(tctx)
 		cancel()
 		if err == nil {
-			q.b.health.answered(i, time.Since(start))
+			w.b.health.answered(i, time.Since(start))
 			if !s.Mine || s.Left > 0 {
-				q.saw(s.Left)
-				q.sure = q.sure || q.looks > 0
+				w.saw(s.Left)
+				w.sure = w.sure || w.looks > 0
 			}
-			d := soon << min(q.looks, 10)
+			d := soon << min(w.looks, 10)
 			s.Again = min(s.Again, d/2+rand.N(d/2))
-			q.looks++
+			w.looks++
 			return s, nil
 		}
 		if ctx.Err() != nil {
 			return s, err
 		}
-		q.b.health.silent(i)
-		q.leave()
-		q.take((i + 1) % n)
-		q.moved = true
+		w.b.health.silent(i)
+		w.leave()
+		w.take((i + 1) % n)
+		w.moved = true
 	}
 	return s, err
 }
 
 // take makes a place on node i, or on the next that is not known to be silent.
-func (q *queueing) take(i int) {
-	i = q.b.health.first(i, len(q.b.nodes))
-	q.turn = &turn{i, q.b.nodes[i].NewTurn(q.req.Key)}
+func (w *waiter) take(i int) {
+	i = w.b.health.first(i, len(w.b.nodes))
+	w.turn = &turn{i, w.b.nodes[i].NewTurn(w.req.Key)}
 }
 
-// leave gives the place up. That is sent until it is answered, and releases what there is by q.req.Token: no attempt to come
+// leave gives the place up. That is sent until it is answered, and releases what there is by w.req.Token: no attempt to come
 // may have the same.
-func (q *queueing) leave() {
-	if q.turn != nil {
-		req := q.req
-		q.turn.Leave(&req, q.last == nil || !q.last.underWay(q.turn.node))
-		q.turn, q.attempted = nil, true
+func (w *waiter) leave() {
+	if w.turn != nil {
+		req := w.req
+		w.turn.Leave(&req, w.last == nil || !w.last.underWay(w.turn.node))
+		w.turn, w.attempted = nil, true
 	}
 }
 
 // sleep returns after d or on news, and reports whether it was told to ask.
-func (q *queueing) sleep(ctx context.Context, d time.Duration) (told bool) {
+func (w *waiter) sleep(ctx context.Context, d time.Duration) (told bool) {
 	start := time.Now()
 	t := time.NewTimer(d)
 	defer t.Stop()
 	var news <-chan bool
-	if q.turn != nil {
-		news = q.turn.News
+	if w.turn != nil {
+		news = w.turn.News
 	}
 	reason := locker.WakePoll
 	select {
@@ -306,46 +282,46 @@ func (q *queueing) sleep(ctx context.Context, d time.Duration) (told bool) {
 			reason = locker.WakeHandover
 		}
 	case <-t.C:
-	case <-q.req.Closing:
+	case <-w.req.Closing:
 		return false
-	case <-q.b.closing:
+	case <-w.b.closing:
 		return false
 	case <-ctx.Done():
 		return false
 	}
-	if q.trace != nil && q.trace.Woken != nil {
-		q.trace.Woken(locker.Wake{Reason: reason, Slept: time.Since(start)})
+	if w.trace != nil && w.trace.Woken != nil {
+		w.trace.Woken(locker.Wake{Reason: reason, Slept: time.Since(start)})
 	}
 	return told
 }
 
 // saw records that others hold the lock, or are to have it first. Whoever asks at once from now on pushes in.
-func (q *queueing) saw(left time.Duration) {
-	q.seen, q.left = true, left
-	q.b.memory.contend(q.req.Key)
+func (w *waiter) saw(left time.Duration) {
+	w.seen, w.left = true, left
+	w.b.hints.contend(w.req.Key)
 }
 
 // over returns why there is no point in waiting on.
-func (q *queueing) over(ctx context.Context) error {
+func (w *waiter) over(ctx context.Context) error {
 	select {
-	case <-q.req.Closing:
+	case <-w.req.Closing:
 		return locker.ErrClosed
-	case <-q.b.closing:
+	case <-w.b.closing:
 		return locker.ErrClosed
 	default:
 	}
 	switch {
 	case ctx.Err() == nil:
 		return nil
-	case q.fault != nil:
-		return q.fault
-	case !q.seen:
+	case w.fault != nil:
+		return w.fault
+	case !w.seen:
 		return errNoTurn
-	case q.votes == nil:
-		return &locker.HeldError{Remaining: q.left}
+	case w.votes == nil:
+		return &locker.HeldError{Remaining: w.left}
 	}
-	e := *q.votes
-	e.cause = &locker.HeldError{Remaining: q.left}
+	e := *w.votes
+	e.cause = &locker.HeldError{Remaining: w.left}
 	return &e
 }
 

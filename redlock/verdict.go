@@ -1,0 +1,105 @@
+package redlock
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// split reports whether the vote was split: some nodes were ours, and nobody has a majority.
+func (a *acquisition) split() bool {
+	_, most := a.owners()
+	return a.election.granted != 0 && 0 < most && most < a.election.need
+}
+
+// astray reports whether node i knows nothing of the one who has most of the lock: it had it free although somebody has a
+// majority, or has it as somebody else's.
+func (a *acquisition) astray(i int) bool {
+	owners, most := a.owners()
+	switch v := &a.ballots[i].vote; {
+	case v.Granted:
+		return most >= a.election.need
+	case isHeld(v.Err), errors.Is(v.Err, locker.ErrForeignKey):
+		return owners[v.Owner] < most
+	}
+	return false
+}
+
+// owners returns how many nodes have said that they are whose, and how many whoever has the most has.
+func (a *acquisition) owners() (owners map[string]int, most int) {
+	owners = map[string]int{}
+	for i := range a.ballots {
+		if v := &a.ballots[i].vote; isHeld(v.Err) {
+			owners[v.Owner]++
+			most = max(most, owners[v.Owner])
+		}
+	}
+	return owners, most
+}
+
+func (a *acquisition) maxCounter() (c uint64) {
+	for i := range a.ballots {
+		c = max(c, a.ballots[i].vote.Counter)
+	}
+	return c
+}
+
+// err says why the acquisition was lost.
+func (a *acquisition) err() error {
+	if a.b.closed() {
+		return locker.ErrClosed
+	}
+	e := a.b.quorumError(opAcquire, a.cause(), a.vote)
+	e.raising = a.election.token != 0
+	return e
+}
+
+// vote returns what node i has said, in the second round if it came to that.
+func (a *acquisition) vote(i int) (Outcome, error) {
+	switch v := &a.ballots[i].vote; {
+	case v.Granted && (a.election.token == 0 || a.election.agreed.has(i)):
+		return Agreed, nil
+	case v.Granted && a.raised != nil:
+		return faultOf(a.raised[i]), a.raised[i]
+	case !a.election.asked.has(i):
+		return NotAsked, nil
+	default:
+		return faultOf(v.Err), v.Err
+	}
+}
+
+// cause says whether it was for others that the acquisition was lost, or for want of nodes.
+func (a *acquisition) cause() error {
+	n, need := len(a.ballots), a.election.need
+	decided := a.election.outcome() == lost // by votes, and not for want of them
+	foreign := 0
+	// When each node that is in order can be free; of one that was not needed for the decision nothing is known, and it
+	// is taken to be in order if it was before.
+	var free []time.Duration
+	for i := range a.ballots {
+		var held *locker.HeldError
+		switch v := &a.ballots[i].vote; {
+		case v.Granted, v.Err == nil && decided && !a.b.health.isFaulty(i):
+			free = append(free, 0)
+		case errors.As(v.Err, &held):
+			free = append(free, held.Remaining)
+		case errors.Is(v.Err, locker.ErrForeignKey):
+			foreign++
+		}
+	}
+	slices.Sort(free)
+	switch {
+	case n-foreign < need:
+		return locker.ErrForeignKey
+	case len(free) < need: // too many faults, whoever holds the rest
+		return noQuorum{}
+	case a.held == 0 && !a.contested: // nobody else is there: votes or raises did not come in time
+		return noQuorum{}
+	case a.election.asked != allOf(n): // the first node decided for all
+		return &locker.HeldError{Remaining: free[len(free)-1]}
+	default:
+		return &locker.HeldError{Remaining: free[need-1]}
+	}
+}
