@@ -43,8 +43,8 @@ type ballot struct {
 	vote node.Vote
 }
 
-// newAcquisition makes one, which run begins. inTurn: nobody else is expected to ask now, so that there is no need to ask one
-// node first.
+// newAcquisition makes one, which run begins. inTurn: nobody else is expected to ask now, so that there is no need to
+// ask one node first.
 func newAcquisition(b *backend, req locker.Request, inTurn bool) *acquisition {
 	n, now, limit := len(b.nodes), time.Now(), min(b.budget, req.TTL/2)
 	a := &acquisition{fanout: b.fanout(now, limit), req: req, start: now, ballots: make([]ballot, n)}
@@ -120,8 +120,8 @@ func (a *acquisition) overdue() {
 	}
 }
 
-// competing reports whether the acquisition is at odds with others: a majority has answered, and some of it for somebody
-// else. Once a majority has granted, it is raises that are waited for.
+// competing reports whether the acquisition is at odds with others: a majority has answered, and some of it for
+// somebody else. Once a majority has granted, it is raises that are waited for.
 func (a *acquisition) competing() bool {
 	return a.election.token == 0 && a.held > 0 && a.seen.len() >= a.election.need
 }
@@ -134,7 +134,8 @@ func (a *acquisition) acquire(nodes nodeSet) {
 	})
 }
 
-// raise asks nodes to raise their counters to the token. These calls have the node's index plus the number of nodes as tag.
+// raise asks nodes to raise their counters to the token. These calls have the node's index plus the number of nodes as
+// tag.
 func (a *acquisition) raise(nodes nodeSet) {
 	if nodes == 0 {
 		return
@@ -193,8 +194,8 @@ func (a *acquisition) heard(i int, v *node.Vote) {
 	}
 }
 
-// keep settles an acquisition that was won: nodes that have granted, or are yet to answer, are part of the lease; what is in
-// doubt elsewhere is undone.
+// keep settles an acquisition that was won: nodes that have granted, or are yet to answer, are part of the lease; what
+// is in doubt elsewhere is undone.
 func (a *acquisition) keep(by *turn) *lease {
 	a.req.Fence = a.election.token
 	l := &lease{turn: by, until: validity(a.start, a.req.TTL)}
@@ -206,8 +207,8 @@ func (a *acquisition) keep(by *turn) *lease {
 	return l
 }
 
-// undo settles an acquisition that was lost: whatever was granted, or may be, is released. It does not wait: the answers of
-// nodes that hang may be long in coming.
+// undo settles an acquisition that was lost: whatever was granted, or may be, is released. It does not wait: the
+// answers of nodes that hang may be long in coming.
 func (a *acquisition) undo() {
 	a.settle()
 	a.b.hints.note(a.req.Key, a.split(), a.maxCounter())
@@ -275,8 +276,8 @@ func (a *acquisition) release(i int, v *node.Vote) {
 	}
 }
 
-// underWay reports, once the acquisition is settled, whether node i may yet carry it out. If it fails, so that its outcome
-// is never known, the acquisition itself keeps it from landing later.
+// underWay reports, once the acquisition is settled, whether node i may yet carry it out. If it fails, so that its
+// outcome is never known, the acquisition itself keeps it from landing later.
 func (a *acquisition) underWay(i int) bool {
 	return a.election.asked.has(i) && a.ballots[i].call.UnderWay()
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// sameServer is why a node has no vote: the server that its address leads to has the attempt's lock as another node. A server
-// has one vote, because each node writes its number into the value of the lock, and only "owner and number are mine" counts.
-// See docs/adr/0025-the-nodes-number-in-the-value.md.
+// sameServer is why a node has no vote: the server that its address leads to has the attempt's lock as another node. A
+// server has one vote, because each node writes its number into the value of the lock, and only "owner and number are
+// mine" counts. See docs/adr/0025-the-nodes-number-in-the-value.md.
 type sameServer struct{ a, b string }
 
 func (e *sameServer) Error() string { return e.a + " and " + e.b + " are the same server" }

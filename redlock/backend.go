@@ -12,9 +12,9 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// quantum is what nodes round their clocks down to, in µs: counters of nodes whose clocks differ by some milliseconds are
-// mostly equal, so that one round trip is enough. A greater one would agree more often, and keep tokens from following
-// the clock when a node forgets: docs/safety.md.
+// quantum is what nodes round their clocks down to, in µs: counters of nodes whose clocks differ by some milliseconds
+// are mostly equal, so that one round trip is enough. A greater one would agree more often, and keep tokens from
+// following the clock when a node forgets: docs/safety.md.
 const quantum = 65536
 
 // backend is the quorum as a locker.Backend.

@@ -26,8 +26,9 @@ const (
 	lost
 )
 
-// election decides one acquisition. It is the protocol and nothing else: it is told what nodes answered and says what to
-// send next; time, connections and goroutines are its owner's. So the same code runs over real nodes and in simulation.
+// election decides one acquisition. It is the protocol and nothing else: it is told what nodes answered and says what
+// to send next; time, connections and goroutines are its owner's. So the same code runs over real nodes and in
+// simulation.
 //
 // The rules are those of docs/safety.md. A majority grants, each node with its fencing counter; the token is the
 // largest of these counters; whoever granted with a lower one is asked to raise its own, which it does only while the

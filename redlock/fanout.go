@@ -7,8 +7,9 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// fanout is how an operation asks the nodes: it sends calls, collects what comes back, and lets go of the calls that nobody
-// waits for any longer. What an operation makes of the answers, and how long it waits for them, is its own affair.
+// fanout is how an operation asks the nodes: it sends calls, collects what comes back, and lets go of the calls that
+// nobody waits for any longer. What an operation makes of the answers, and how long it waits for them, is its own
+// affair.
 type fanout struct {
 	b     *backend
 	end   time.Time       // of the operation's time; zero when that has been noticed

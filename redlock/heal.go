@@ -9,8 +9,8 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// healing is an acquisition, under the owner of a lease, on a node that lacks its lock: one that was not reached, that refused
-// because of a fault that has passed, or that has lost the key. Nobody waits for it.
+// healing is an acquisition, under the owner of a lease, on a node that lacks its lock: one that was not reached, that
+// refused because of a fault that has passed, or that has lost the key. Nobody waits for it.
 type healing struct {
 	b    *backend
 	l    *lease
@@ -19,8 +19,8 @@ type healing struct {
 	call node.Call
 }
 
-// heal asks the nodes that lack the lock for it again, after an extension. It does not if the caller of the extension was
-// called away: the lease may have ended.
+// heal asks the nodes that lack the lock for it again, after an extension. It does not if the caller of the extension
+// was called away: the lease may have ended.
 func (u *leaseUpdate) heal(ctx context.Context) {
 	b, l, now := u.b, u.l, time.Now()
 	var refused []*healing

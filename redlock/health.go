@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// health is what acquisitions learn about nodes: how long each took to answer last, and which do not answer at all. It is
-// advice on how long to wait and whom to ask first; safety does not depend on it.
+// health is what acquisitions learn about nodes: how long each took to answer last, and which do not answer at all. It
+// is advice on how long to wait and whom to ask first; safety does not depend on it.
 type health struct {
 	latency [maxNodes]atomic.Int64 // ns
 	quiet   atomic.Uint64          // a nodeSet: those with which an acquisition lost its patience, or that failed
@@ -23,7 +23,8 @@ func (h *health) answered(i int, after time.Duration) {
 	}
 }
 
-// silent records that an acquisition or a release lost its patience with node i. The node may be in order: a stall of this process is enough.
+// silent records that an acquisition or a release lost its patience with node i. The node may be in order: a stall of
+// this process is enough.
 func (h *health) silent(i int) { h.quiet.Or(uint64(only(i))) }
 
 // failed records that node i could not be reached, did not answer in time, or refused.
@@ -42,10 +43,10 @@ const (
 	quietPatience = 5 * time.Millisecond
 )
 
-// patience is how long an acquisition waits for the given nodes after a majority has answered, some of it for somebody else:
-// four times what the slowest of them took last, or nearly nothing if none of them answered last time either. An
-// acquisition that waited its whole budget for a hung node would keep from others what it had been granted, and they would
-// keep theirs from it: with two of five nodes hung, nobody would get anywhere.
+// patience is how long an acquisition waits for the given nodes after a majority has answered, some of it for somebody
+// else: four times what the slowest of them took last, or nearly nothing if none of them answered last time either. An
+// acquisition that waited its whole budget for a hung node would keep from others what it had been granted, and they
+// would keep theirs from it: with two of five nodes hung, nobody would get anywhere.
 func (h *health) patience(nodes nodeSet) time.Duration {
 	d := quietPatience
 	(nodes &^ nodeSet(h.quiet.Load())).each(func(i int) {

@@ -7,8 +7,8 @@ import (
 )
 
 // hints are what an attempt learns for the next ones on the same key: how far counters have got, and that contenders
-// have split the vote. They are advice: safety does not depend on them, so they may mix up keys, and need no lock and no
-// clean-up.
+// have split the vote. They are advice: safety does not depend on them, so they may mix up keys, and need no lock and
+// no clean-up.
 type hints struct {
 	slots [256]hint
 }
@@ -18,7 +18,8 @@ type hint struct {
 	counter atomic.Uint64
 	ordered atomic.Int64 // Unix time in ns until which attempts ask in order
 	crowded atomic.Int64 // the same, until which those who wait queue up before they ask
-	// When this client has released a lock last, which one that was, and when it was sure last that nobody else waits for it.
+	// When this client has released a lock last, which one that was, and when it was sure last that nobody else waits for
+	// it.
 	released, checked atomic.Int64
 	last              atomic.Uint64
 	blind             atomic.Int64 // the same, until which the nodes of unfits do not keep the queue
@@ -65,13 +66,14 @@ func (hs *hints) note(key string, split bool, counter uint64) {
 // asks at once, just when the lock changes hands, pushes in and splits the vote. It costs a lone caller a round trip.
 const crowdedFor = time.Second
 
-// checkEvery is how often a client that locks again and again finds out whether others have begun to wait. Its releases say
-// so where somebody could be told; it would always be there again before one that cannot be. It costs a round trip.
+// checkEvery is how often a client that locks again and again finds out whether others have begun to wait. Its releases
+// say so where somebody could be told; it would always be there again before one that cannot be. It costs a round trip.
 const checkEvery = 100 * time.Millisecond
 
-// contended reports whether somebody has been waiting for key lately, or it is time to find out. A client that has not had the lock
-// for a while need not: it is in nobody's way more than once. (Nor need one that has had another key of the slot since: a
-// program that locks a thousand keys one after the other would look whether somebody waits a third of the time.)
+// contended reports whether somebody has been waiting for key lately, or it is time to find out. A client that has not
+// had the lock for a while need not: it is in nobody's way more than once. (Nor need one that has had another key of
+// the slot since: a program that locks a thousand keys one after the other would look whether somebody waits a third of
+// the time.)
 func (hs *hints) contended(key string) bool {
 	hash := hashOf(key)
 	h, now := hs.at(hash), time.Now().UnixNano()

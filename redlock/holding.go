@@ -1,23 +1,24 @@
 package redlock
 
-// holding is where a lease stands with its nodes, and what is asked of them to extend and to release it. Like an election it is
-// the protocol and nothing else. A node's part of a step is over when it has answered, so that a minority's late answers
-// do not hold up anything, and per node the steps keep their order: what is released was granted before.
+// holding is where a lease stands with its nodes, and what is asked of them to extend and to release it. Like an
+// election it is the protocol and nothing else. A node's part of a step is over when it has answered, so that a
+// minority's late answers do not hold up anything, and per node the steps keep their order: what is released was
+// granted before.
 //
-// A lease heals: nodes that lack its lock are asked for it again after every extension, see heal. To the rest of the protocol
-// that is an acquisition that is answered late.
+// A lease heals: nodes that lack its lock are asked for it again after every extension, see heal. To the rest of the
+// protocol that is an acquisition that is answered late.
 type holding struct {
 	held    nodeSet // granted here, and has not denied it since
 	pending nodeSet // an acquisition is on its way; one at a time
-	// doubtful nodes may have the lock, or may get it yet: an acquisition was not answered, or what was held was denied, of
-	// which there may be a copy. They are released in a way that also keeps an acquisition from landing later.
+	// doubtful nodes may have the lock, or may get it yet: an acquisition was not answered, or what was held was denied,
+	// of which there may be a copy. They are released in a way that also keeps an acquisition from landing later.
 	doubtful nodeSet
 	// unheard nodes are those of doubtful of which it is not known whether they have the lock: they have not said since.
 	unheard nodeSet
 	// ahead has the counters of nodes that granted late and with more than the token. Nobody else's token can lie
 	// between: such a node extends and releases by its own counter. See docs/adr/0010-late-grants-ahead-of-the-token.md.
 	ahead     map[int]uint64
-	over      bool    // a majority has denied the lock, or its time is up: nothing is acquired, and a late grant is released
+	over      bool    // a majority has denied the lock, or its time is up: nothing is acquired, late grants are released
 	released  bool    // a release has begun: the same
 	releasing int     // releases under way that ask whoever grants meanwhile
 	deleted   nodeSet // the release was confirmed
@@ -42,9 +43,9 @@ func (h *holding) doubt(i int) {
 	h.unheard |= only(i)
 }
 
-// late records what node i, which was pending, has answered to its acquisition: yes if it has granted, unknown if it may have,
-// or may yet. It reports whether it is to be released in the background, because nobody else will. keeps says that it keeps the
-// lease's turn, which is given back also where the lock is not.
+// late records what node i, which was pending, has answered to its acquisition: yes if it has granted, unknown if it
+// may have, or may yet. It reports whether it is to be released in the background, because nobody else will. keeps says
+// that it keeps the lease's turn, which is given back also where the lock is not.
 func (h *holding) late(i int, a answer, counter, token uint64, keeps bool) (orphan bool) {
 	h.pending &^= only(i)
 	switch a {
@@ -75,9 +76,10 @@ func (h *holding) deny(i int) {
 	}
 }
 
-// heal is for an extension that has ended. It returns the nodes that lack the lock and are to be asked for it again, unless its
-// caller does not want that. A lock that a majority has denied is lost and never healed: somebody else may have had it. What is
-// granted counts from the next extension on, for it may have been granted long ago, with a TTL that began then.
+// heal is for an extension that has ended. It returns the nodes that lack the lock and are to be asked for it again,
+// unless its caller does not want that. A lock that a majority has denied is lost and never healed: somebody else may
+// have had it. What is granted counts from the next extension on, for it may have been granted long ago, with a TTL
+// that began then.
 func (h *holding) heal(t *tally, unwanted bool) (ask nodeSet) {
 	h.over = h.over || t.outcome() == lost
 	if h.over || h.released || unwanted {
@@ -88,16 +90,19 @@ func (h *holding) heal(t *tally, unwanted bool) (ask nodeSet) {
 	return ask
 }
 
-// begin starts to extend or to release, over n nodes. It returns the nodes to ask. All that neither have the lock nor may
-// yet say no; those that have confirmed an earlier release, yes. A node that may have it and has not said so says nothing to
-// an extension.
+// begin starts to extend or to release, over n nodes. It returns the nodes to ask. All that neither have the lock nor
+// may yet say no; those that have confirmed an earlier release, yes. A node that may have it and has not said so says
+// nothing to an extension.
 func (h *holding) begin(n int, releases bool) (t tally, ask nodeSet) {
 	has := h.held
 	if releases {
 		h.released = true
 		has |= h.doubtful
 	}
-	t = tally{need: n/2 + 1, n: n, releases: releases, no: allOf(n) &^ (has | h.pending), awaited: h.pending, asked: has &^ h.pending}
+	t = tally{
+		need: n/2 + 1, n: n, releases: releases,
+		no: allOf(n) &^ (has | h.pending), awaited: h.pending, asked: has &^ h.pending,
+	}
 	if !releases {
 		t.silent = h.unheard &^ h.pending
 		t.no &^= t.silent
@@ -134,14 +139,14 @@ func (h *holding) end(t *tally) (unasked nodeSet) {
 	return t.awaited & (h.held | h.doubtful) &^ (t.asked | h.pending)
 }
 
-// review is for an extension that is decided. Nodes that lacked the lock when it began, and may have it now because another
-// one has healed them, have denied nothing.
+// review is for an extension that is decided. Nodes that lacked the lock when it began, and may have it now because
+// another one has healed them, have denied nothing.
 func (h *holding) review(t *tally) {
 	t.no &^= (h.held | h.pending | h.unheard) &^ t.asked
 }
 
-// settle records what node i has said to a release, also if that comes after its end. It reports whether the release of that
-// node is to go on in the background.
+// settle records what node i has said to a release, also if that comes after its end. It reports whether the release of
+// that node is to go on in the background.
 func (h *holding) settle(i int, a answer) (later bool) {
 	if a == yes {
 		h.deleted |= only(i)

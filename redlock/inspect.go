@@ -22,8 +22,8 @@ func (b *backend) Inspect(ctx context.Context, key string) (locker.Inspection, e
 	return s.inspection(b.names)
 }
 
-// ForceRelease implements locker.Inspector. Without an owner given, the lock is taken from the one who has the most nodes;
-// what others have of it is an attempt that may be about to win.
+// ForceRelease implements locker.Inspector. Without an owner given, the lock is taken from the one who has the most
+// nodes; what others have of it is an attempt that may be about to win.
 func (b *backend) ForceRelease(ctx context.Context, key, owner string) (locker.Inspection, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
@@ -81,14 +81,15 @@ type inquiry struct {
 	errs  []error      // by node: why there is nothing from it
 }
 
-// askAll sends one command to every node and hears what comes back, until all have answered, the budget is spent, or ctx has
-// ended. heard may want the command to be sent once more. askAll returns why there is nothing from a node.
+// askAll sends one command to every node and hears what comes back, until all have answered, the budget is spent, or
+// ctx has ended. heard may want the command to be sent once more. askAll returns why there is nothing from a node.
 func (b *backend) askAll(ctx context.Context, send func(i int, ready chan<- *node.Call) *node.Call,
 	heard func(i int, c *node.Call) (again bool, err error),
 ) []error {
 	n := len(b.nodes)
 	q := &inquiry{
-		fanout: b.fanout(time.Now(), b.budget), send: send, heard: heard, calls: make([]*node.Call, n), errs: make([]error, n),
+		fanout: b.fanout(time.Now(), b.budget), send: send, heard: heard,
+		calls: make([]*node.Call, n), errs: make([]error, n),
 	}
 	for i := range b.nodes {
 		q.errs[i] = errSilent
@@ -234,13 +235,14 @@ func (s *survey) inspection(names []string) (locker.Inspection, error) {
 		all.Held, all.Fence = s.since(leader)
 	}
 	if all.State == locker.LockUnknown {
-		return all, fmt.Errorf("%w: %d of %d nodes answered, which does not say whose the lock is", noQuorum{}, answered, len(s.states))
+		return all, fmt.Errorf("%w: %d of %d nodes answered, which does not say whose the lock is",
+			noQuorum{}, answered, len(s.states))
 	}
 	return all, nil
 }
 
-// since returns how long the owner of node i has had the lock, and the token: the counter that most of the owner's nodes
-// have. Nodes that were not raised have less, and those that granted late may have more.
+// since returns how long the owner of node i has had the lock, and the token: the counter that most of the owner's
+// nodes have. Nodes that were not raised have less, and those that granted late may have more.
 func (s *survey) since(i int) (held time.Duration, token uint64) {
 	counters := map[uint64]int{}
 	s.nodesOf(i).each(func(j int) { counters[s.states[j].Fence]++ })

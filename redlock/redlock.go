@@ -7,8 +7,8 @@
 //
 // A lock has one holder at a time as long as no node that votes forgets a lock before its TTL has ended, clocks run at
 // about the same speed, and a holder stops when its lease's Done is closed. Any minority may hang or be dead: that
-// changes nothing, not even how long an operation takes. Forgetting is worse than failing: a node that restarts empty and
-// votes again at once can let a second holder in. Give nodes persistence (appendfsync always), or keep one that has
+// changes nothing, not even how long an operation takes. Forgetting is worse than failing: a node that restarts empty
+// and votes again at once can let a second holder in. Give nodes persistence (appendfsync always), or keep one that has
 // restarted away for as long as the longest TTL.
 //
 // Every lease carries a fencing token. No two acquisitions of a key get the same one, and an acquisition that starts
@@ -67,18 +67,18 @@ func Names(names ...string) Option { return func(o *options) { o.names = names }
 // bound operations, which do not wait for a minority. Zero or not given: 5 s.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// Budget bounds how long one attempt, extension or release waits for a majority. An attempt waits for half of its TTL at
-// most. Zero or not given: [DefaultBudget]. With less than [MinBudget], New fails.
+// Budget bounds how long one attempt, extension or release waits for a majority. An attempt waits for half of its TTL
+// at most. Zero or not given: [DefaultBudget]. With less than [MinBudget], New fails.
 func Budget(d time.Duration) Option { return func(o *options) { o.budget = d } }
 
-// Logger gets warnings about the deployment: from New an even number of nodes, or fewer than three; later, once for each
-// node, that it turned out to be the same server as another. nil or not given: slog.Default.
+// Logger gets warnings about the deployment: from New an even number of nodes, or fewer than three; later, once for
+// each node, that it turned out to be the same server as another. nil or not given: slog.Default.
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// New returns a Locker that keeps its locks on the nodes behind ds. It sends nothing: nodes may be down. A server that is
-// reached as two nodes, from the start or since an address has come to lead to it, has one vote; errors call the other one
-// a [Duplicate]. Closing the Locker closes ds; if New fails, they stay open. Options that cannot be used make it fail with an
-// error that matches locker.ErrInvalid.
+// New returns a Locker that keeps its locks on the nodes behind ds. It sends nothing: nodes may be down. A server that
+// is reached as two nodes, from the start or since an address has come to lead to it, has one vote; errors call the
+// other one a [Duplicate]. Closing the Locker closes ds; if New fails, they stay open. Options that cannot be used make
+// it fail with an error that matches locker.ErrInvalid.
 func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
 	b, err := newBackend(ds, opts)
 	if err != nil {
@@ -107,7 +107,9 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	}
 	b := &backend{names: names, budget: o.budget, logger: o.logger, closing: make(chan struct{})}
 	for i, d := range ds {
-		b.nodes = append(b.nodes, node.New(d, node.Options{Name: names[i], Prefix: o.prefix, Timeout: o.timeout, Number: i + 1}))
+		b.nodes = append(b.nodes, node.New(d, node.Options{
+			Name: names[i], Prefix: o.prefix, Timeout: o.timeout, Number: i + 1,
+		}))
 	}
 	switch n := len(ds); {
 	case n < 3:
@@ -136,7 +138,8 @@ func (o *options) nodeNames(n int) ([]string, error) {
 	seen := map[string]bool{}
 	for _, name := range o.names {
 		if seen[name] {
-			return nil, fmt.Errorf("%w: two nodes are called %q: the same server must not be given twice", locker.ErrInvalid, name)
+			return nil, fmt.Errorf("%w: two nodes are called %q: the same server must not be given twice",
+				locker.ErrInvalid, name)
 		}
 		seen[name] = true
 	}

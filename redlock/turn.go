@@ -3,8 +3,9 @@ package redlock
 import "github.com/golocker/locker/internal/node"
 
 // turn is a place in the queue of one node, the same node for all clients as long as it is up. N queues would have N
-// orders, so no queue can be the lock: it says who asks the quorum next, and a waiter that is not told in time asks anyway.
-// Safety never looks at it; a lost, wrong or doubled turn costs a split vote. See docs/adr/0013-turns-as-advice.md.
+// orders, so no queue can be the lock: it says who asks the quorum next, and a waiter that is not told in time asks
+// anyway. Safety never looks at it; a lost, wrong or doubled turn costs a split vote. See
+// docs/adr/0013-turns-as-advice.md.
 type turn struct {
 	node int
 	*node.Turn

@@ -9,8 +9,8 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// leaseUpdate asks the nodes of a lease to extend or to release, and decides by majority. Nodes whose grant is still on its
-// way are asked when it has come, so that they can stand in for others that fail.
+// leaseUpdate asks the nodes of a lease to extend or to release, and decides by majority. Nodes whose grant is still on
+// its way are asked when it has come, so that they can stand in for others that fail.
 type leaseUpdate struct {
 	fanout
 	l     *lease
@@ -59,8 +59,8 @@ func (u *leaseUpdate) run(ctx context.Context) error {
 func (u *leaseUpdate) begin(ctx context.Context) {
 	u.trace = u.b.trace(ctx, u.op)
 	ask := u.join()
-	// The node that keeps the queue is asked last, and so, as goroutines are scheduled, first: the one that it tells is what
-	// a release is waited for. (Measured: a tenth more acquisitions of a contended lock, and as many attempts.)
+	// The node that keeps the queue is asked last, and so, as goroutines are scheduled, first: the one that it tells is
+	// what a release is waited for. (Measured: a tenth more acquisitions of a contended lock, and as many attempts.)
 	if u.releases() {
 		u.keeper = ask & only(u.b.keeper(u.req.Key, u.l.turn))
 	}
@@ -89,10 +89,11 @@ func (u *leaseUpdate) wait(ctx context.Context) error {
 	return u.b.quorumError(u.op, noQuorum{}, u.vote)
 }
 
-// until implements asker. A release that has won lingers: it waits for grants that are still under way to arrive, so that
-// their release is under way, too, when Unlock returns. An attempt that landed after that would look like a holder to whoever
-// locks next. It also waits for the node that keeps the queue to say whether others wait: this client could lock again before
-// it knew, and push in. It does not wait for a node that is late by more than its habit, and not again for one that was.
+// until implements asker. A release that has won lingers: it waits for grants that are still under way to arrive, so
+// that their release is under way, too, when Unlock returns. An attempt that landed after that would look like a holder
+// to whoever locks next. It also waits for the node that keeps the queue to say whether others wait: this client could
+// lock again before it knew, and push in. It does not wait for a node that is late by more than its habit, and not
+// again for one that was.
 func (u *leaseUpdate) until() time.Time {
 	switch u.tally.outcome() {
 	case undecided:
@@ -219,7 +220,8 @@ func answerOf(err error) answer {
 	}
 }
 
-// leave implements asker: the answer settles node i when it comes, and a command that was not sent yet is not sent any more.
+// leave implements asker: the answer settles node i when it comes, and a command that was not sent yet is not sent any
+// more.
 func (u *leaseUpdate) leave(i int) {
 	wasSent, done := u.calls[i].Leave(u)
 	if done {

@@ -14,8 +14,8 @@ func (a *acquisition) split() bool {
 	return a.election.granted != 0 && 0 < most && most < a.election.need
 }
 
-// astray reports whether node i knows nothing of the one who has most of the lock: it had it free although somebody has a
-// majority, or has it as somebody else's.
+// astray reports whether node i knows nothing of the one who has most of the lock: it had it free although somebody has
+// a majority, or has it as somebody else's.
 func (a *acquisition) astray(i int) bool {
 	owners, most := a.owners()
 	switch v := &a.ballots[i].vote; {

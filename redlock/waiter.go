@@ -34,8 +34,8 @@ const (
 	silence = time.Second
 )
 
-// Queue implements locker.Queuer. It asks all nodes at once if nobody has been waiting for the key lately. Otherwise that
-// would be to push in, and would split the vote: it waits for its turn.
+// Queue implements locker.Queuer. It asks all nodes at once if nobody has been waiting for the key lately. Otherwise
+// that would be to push in, and would split the vote: it waits for its turn.
 func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
@@ -83,9 +83,9 @@ type waiter struct {
 	votes *QuorumError  // of the last attempt that found it held
 }
 
-// attempt asks the quorum, with a fresh token each time: a clean-up of an earlier attempt may be under way. all says that all
-// nodes are asked at once: nobody else should be asking when it is one's turn (if the vote was split, somebody was), and
-// one who has not been told for long wants to know whether there is a quorum, which a single node cannot say.
+// attempt asks the quorum, with a fresh token each time: a clean-up of an earlier attempt may be under way. all says
+// that all nodes are asked at once: nobody else should be asking when it is one's turn (if the vote was split, somebody
+// was), and one who has not been told for long wants to know whether there is a quorum, which a single node cannot say.
 func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 	if w.attempted {
 		w.req.Token = locker.NewToken()
@@ -255,8 +255,8 @@ func (w *waiter) take(i int) {
 	w.turn = &turn{i, w.b.nodes[i].NewTurn(w.req.Key)}
 }
 
-// leave gives the place up. That is sent until it is answered, and releases what there is by w.req.Token: no attempt to come
-// may have the same.
+// leave gives the place up. That is sent until it is answered, and releases what there is by w.req.Token: no attempt to
+// come may have the same.
 func (w *waiter) leave() {
 	if w.turn != nil {
 		req := w.req

@@ -64,7 +64,7 @@ var mutants = []mutant{
 		{"internal/node/extend.lua", "  if k > 0 then return 32 * k end\n  return cur and cur ~= 'hold:' .. ARGV[1] and 4 or 0\n",
 			"  if k == 0 then return cur and cur ~= 'hold:' .. ARGV[1] and 4 or 0 end\n"}},
 		[]killer{test("internal/node", "TestScriptsTellNodesApart|TestTwinIsLikeTheScripts"), test("redlock", "TestAddressMoves|TestServerGivenTwice")}},
-	{"the node's number is not written", []patch{{"redlock/redlock.go", ", Number: i + 1}", "}"}},
+	{"the node's number is not written", []patch{{"redlock/redlock.go", ", Number: i + 1,", ","}},
 		[]killer{test("redlock", "TestAddressMovesBetweenLocks|TestQuorumConformanceInVirtualTime")}},
 	{"a clean-up deletes what is another node's, twin", []patch{{"internal/testing/simnode/simnode.go", "k > 0 && tomb == \"0\" {", "k > 0 && tomb != \"\" {"}},
 		[]killer{test("redlock", "TestCleanUpOfADuplicateSparesTheVote")}},
