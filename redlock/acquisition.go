@@ -17,16 +17,14 @@ const firstPatience = 50 * time.Millisecond
 type acquisition struct {
 	fanout
 	req      locker.Request
-	start    time.Time
 	trace    voteTrace
 	election election
 	hint     uint64
-	ballots  []ballot    // by node
-	raises   []node.Call // by node; nil: none was sent
-	seen     nodeSet     // votes that have come
-	held     int         // how many of them were for somebody else, before the decision
-	// raised has what came of raises, by node; contested: a node refused one, so somebody else has its lock by now.
-	raised    []error
+	ballots  []ballot // by node
+	raises   []raise  // by node; nil: none was sent
+	seen     nodeSet  // votes that have come
+	held     int      // how many of them were for somebody else, before the decision
+	// contested: a node refused a raise, so somebody else has its lock by now.
 	contested bool
 
 	pace    time.Duration // of asking one node after the other; see firstPatience
@@ -43,13 +41,18 @@ type ballot struct {
 	vote node.Vote
 }
 
+// raise is a request to raise a node's counter, and what came of it.
+type raise struct {
+	call node.Call
+	err  error // nil also while there is no answer
+}
+
 // newAcquisition makes one, which run begins. inTurn: nobody else is expected to ask now, so that there is no need to
 // ask one node first.
 func newAcquisition(b *backend, req locker.Request, inTurn bool) *acquisition {
-	n, now, limit := len(b.nodes), time.Now(), min(b.budget, req.TTL/2)
-	a := &acquisition{fanout: b.fanout(now, limit), req: req, start: now, ballots: make([]ballot, n)}
-	a.pace = min(firstPatience, limit/4)
-	a.next = now.Add(a.pace)
+	n, limit := len(b.nodes), min(b.budget, req.TTL/2)
+	a := &acquisition{fanout: b.fanout(limit), req: req, ballots: make([]ballot, n), pace: min(firstPatience, limit/4)}
+	a.next = a.start.Add(a.pace)
 	var first int
 	first, a.hint = b.hints.recall(req.Key, n)
 	switch {
@@ -143,11 +146,11 @@ func (a *acquisition) raise(nodes nodeSet) {
 	n := len(a.ballots)
 	a.req.Fence = a.election.token
 	if a.raises == nil {
-		a.raises, a.raised = make([]node.Call, n), make([]error, n)
+		a.raises = make([]raise, n)
 	}
 	nodes.each(func(i int) {
 		a.open |= only(n + i)
-		a.b.nodes[i].StartRaise(&a.raises[i], a.ready, n+i, &a.req)
+		a.b.nodes[i].StartRaise(&a.raises[i].call, a.ready, n+i, &a.req)
 	})
 }
 
@@ -156,7 +159,7 @@ func (a *acquisition) answer(c *node.Call) {
 	if i := c.Tag - len(a.ballots); i >= 0 {
 		err := a.b.name(i, c.Owned())
 		a.contested = a.contested || errors.Is(err, locker.ErrNotHeld)
-		a.raised[i] = err
+		a.raises[i].err = err
 		a.election.raise(i, err == nil)
 		return
 	}
@@ -225,7 +228,7 @@ func (a *acquisition) settle() {
 func (a *acquisition) leave(tag int) {
 	n := len(a.ballots)
 	if tag >= n {
-		a.raises[tag-n].Leave(nil) // a raise that is executed after the release is refused
+		a.raises[tag-n].call.Leave(nil) // a raise that is executed after the release is refused
 		return
 	}
 	c, done := &a.ballots[tag].call, false

@@ -12,6 +12,7 @@ import (
 // affair.
 type fanout struct {
 	b     *backend
+	start time.Time
 	end   time.Time       // of the operation's time; zero when that has been noticed
 	ready chan *node.Call // has room for two calls of every node, the most that an operation makes or hears of
 	open  nodeSet         // tags of the calls that were sent and have not come back
@@ -29,8 +30,9 @@ type asker interface {
 	leave(tag int)
 }
 
-func (b *backend) fanout(start time.Time, limit time.Duration) fanout {
-	return fanout{b: b, end: start.Add(limit), ready: make(chan *node.Call, 2*len(b.nodes))}
+func (b *backend) fanout(limit time.Duration) fanout {
+	now := time.Now()
+	return fanout{b: b, start: now, end: now.Add(limit), ready: make(chan *node.Call, 2*len(b.nodes))}
 }
 
 // collect gives answers to op until it needs no more, ctx ends, or the backend is being closed.

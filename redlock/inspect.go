@@ -88,7 +88,7 @@ func (b *backend) askAll(ctx context.Context, send func(i int, ready chan<- *nod
 ) []error {
 	n := len(b.nodes)
 	q := &inquiry{
-		fanout: b.fanout(time.Now(), b.budget), send: send, heard: heard,
+		fanout: b.fanout(b.budget), send: send, heard: heard,
 		calls: make([]*node.Call, n), errs: make([]error, n),
 	}
 	for i := range b.nodes {

@@ -13,10 +13,9 @@ import (
 // its way are asked when it has come, so that they can stand in for others that fail.
 type leaseUpdate struct {
 	fanout
-	l     *lease
-	req   locker.Request
-	op    string
-	start time.Time
+	l   *lease
+	req locker.Request
+	op  string
 
 	trace voteTrace
 	tally tally
@@ -26,16 +25,13 @@ type leaseUpdate struct {
 	lingers time.Time
 	// absent are the nodes that were pending and have not answered yet, guarded by the lease's mu.
 	absent nodeSet
-	next   *leaseUpdate // that takes part in the lease as well
-	calls  []node.Call  // by node
-	errs   []error      // by node; nil: none
+	next   *leaseUpdate  // that takes part in the lease as well
+	calls  []node.Call   // by node
+	errs   map[int]error // by node
 }
 
 func newLeaseUpdate(b *backend, l *lease, req locker.Request, op string) *leaseUpdate {
-	now := time.Now()
-	return &leaseUpdate{
-		fanout: b.fanout(now, b.budget), l: l, req: req, op: op, start: now, calls: make([]node.Call, len(b.nodes)),
-	}
+	return &leaseUpdate{fanout: b.fanout(b.budget), l: l, req: req, op: op, calls: make([]node.Call, len(b.nodes))}
 }
 
 func (u *leaseUpdate) releases() bool { return u.op == opRelease }
@@ -187,18 +183,15 @@ func (u *leaseUpdate) answer(c *node.Call) {
 		u.arrived(i)
 		return
 	}
-	err := u.b.name(i, c.Owned())
-	u.settle(i, answerOf(err), c.Unfinished())
-	u.heed(c)
+	err := u.heard(c)
 	u.trace.answer(i, err)
 	u.tally.answer(i, answerOf(err))
-	if err == nil {
-		return
+	if err != nil {
+		if u.errs == nil {
+			u.errs = map[int]error{}
+		}
+		u.errs[i] = err
 	}
-	if u.errs == nil {
-		u.errs = make([]error, len(u.calls))
-	}
-	u.errs[i] = err
 }
 
 // arrived is told that node i, which was pending, has answered.
@@ -236,10 +229,18 @@ func (u *leaseUpdate) leave(i int) {
 
 // Late is told of an answer that comes after the decision.
 func (u *leaseUpdate) Late(c *node.Call) {
+	u.trace.late(c.Tag, u.heard(c))
+}
+
+// heard settles a node that has answered, and returns what it said. A release may have told a waiter that it is its
+// turn: to ask at once, the next time, would be to push in.
+func (u *leaseUpdate) heard(c *node.Call) error {
 	err := u.b.name(c.Tag, c.Owned())
 	u.settle(c.Tag, answerOf(err), c.Unfinished())
-	u.heed(c)
-	u.trace.late(c.Tag, err)
+	if u.releases() && c.Waited() {
+		u.b.hints.contend(u.req.Key)
+	}
+	return err
 }
 
 // unsent settles node i, which should have been asked and was not.
@@ -262,19 +263,12 @@ func (u *leaseUpdate) settle(i int, a answer, unfinished bool) {
 	}
 }
 
-// heed notes that a release has told somebody that it is its turn: to ask at once, the next time, would be to push in.
-func (u *leaseUpdate) heed(c *node.Call) {
-	if u.releases() && c.Waited() {
-		u.b.hints.contend(u.req.Key)
-	}
-}
-
 // notHeld says how the lock was lost, as far as any node knows.
 func (u *leaseUpdate) notHeld() error {
 	known := &locker.NotHeldError{Reason: locker.LostGone}
-	for _, err := range u.errs {
+	for i := range u.calls {
 		var e *locker.NotHeldError
-		if errors.As(err, &e) && e.Reason != locker.LostGone {
+		if errors.As(u.errs[i], &e) && e.Reason != locker.LostGone {
 			known = e
 		}
 	}
@@ -283,11 +277,7 @@ func (u *leaseUpdate) notHeld() error {
 
 // vote returns what node i has said.
 func (u *leaseUpdate) vote(i int) (Outcome, error) {
-	var err error
-	if u.errs != nil {
-		err = u.errs[i]
-	}
-	switch {
+	switch err := u.errs[i]; {
 	case u.tally.yes.has(i):
 		return Agreed, nil
 	case u.tally.no.has(i) && u.tally.asked.has(i):

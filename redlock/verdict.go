@@ -61,8 +61,9 @@ func (a *acquisition) vote(i int) (Outcome, error) {
 	switch v := &a.ballots[i].vote; {
 	case v.Granted && (a.election.token == 0 || a.election.agreed.has(i)):
 		return Agreed, nil
-	case v.Granted && a.raised != nil:
-		return faultOf(a.raised[i]), a.raised[i]
+	case v.Granted && a.raises != nil:
+		err := a.raises[i].err
+		return faultOf(err), err
 	case !a.election.asked.has(i):
 		return NotAsked, nil
 	default:
