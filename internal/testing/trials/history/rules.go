@@ -161,11 +161,18 @@ func (c *checker) ends(hs []*Hold) {
 	}
 }
 
-// promptness (PROMPT): calls return with their contexts.
+// unlockBound is how long Unlock waits for its answer, whatever its context says.
+const unlockBound = time.Second
+
+// promptness (PROMPT): calls return with their contexts, and Unlock within its bound.
 func (c *checker) promptness(events []Event) {
 	for _, e := range events {
-		if c.Prompt > 0 && e.Deadline > 0 && e.Return > max(e.Deadline, e.Call)+c.Prompt {
-			c.add("PROMPT", "key %s: %s by client %d returned at %v, and its context had ended at %v", e.Key, e.Op, e.Client, e.Return, e.Deadline)
+		end := max(e.Deadline, e.Call)
+		if e.Op == Unlock {
+			end = e.Call + unlockBound
+		}
+		if c.Prompt > 0 && e.Deadline > 0 && e.Return > end+c.Prompt {
+			c.add("PROMPT", "key %s: %s by client %d returned at %v, and its time had ended at %v", e.Key, e.Op, e.Client, e.Return, end)
 		}
 	}
 }

@@ -85,6 +85,8 @@ func TestRulesFindWhatIsWrong(t *testing.T) {
 		"told in time":           {[]string{"0-2 a lock 7 until 20", "20-21 a unlock notheld", "15-19 b lock 8 until 60"}, []string{"ME"}, true},
 		"told too late":          {[]string{"0-2 a lock 7 until 20", "21 a done"}, []string{"DONE"}, false},
 		"late to come back":      {[]string{"0-12 a trylock held deadline 10"}, []string{"PROMPT"}, false},
+		"Unlock has a second":    {[]string{"0-2 a lock 7 until 2000", "3-1003 a unlock deadline 10"}, nil, false},
+		"Unlock takes longer":    {[]string{"0-2 a lock 7 until 2000", "3-1005 a unlock deadline 10"}, []string{"PROMPT"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := play(t, tt.history...)
