@@ -113,6 +113,41 @@ func TestCloseGivesBackATurnElsewhere(t *testing.T) {
 	})
 }
 
+// A release that has won waits for the node that keeps the queue to say whether others wait, unless that was silent lately.
+func TestReleaseHearsTheNodeThatKeepsTheQueue(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		virtual.Test(t, func(t *testing.T) {
+			keeper := agreed("k", 5)
+			b, _ := quorum(t, func(i int) simnode.Network {
+				return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+					time.Sleep(time.Millisecond)
+					if i == keeper {
+						time.Sleep(2 * time.Millisecond)
+					}
+					return execute(), nil
+				}
+			}, 5)
+			req := acquired(t, b)
+			time.Sleep(time.Second) // until all have granted
+			want := 3 * time.Millisecond
+			if silent {
+				b.health.silent(keeper)
+				want = time.Millisecond
+			}
+			begun := time.Now()
+			if err := b.Release(t.Context(), req); err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(begun); took != want {
+				t.Errorf("silent %t: it took %v, want %v", silent, took, want)
+			}
+			if err := b.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // A node that has lost the key of a lease says no, with all that follows: as long as a majority has it, it is extended and
 // released; without one it is lost, which is certain and not a want of answers. A node that lost the key gets it back by an
 // extension that follows, and by nothing else.
