@@ -73,6 +73,7 @@ fuzz: ## the fuzz targets, FUZZTIME each
 	go test -run '^$$' -fuzz FuzzReplies -fuzztime $(FUZZTIME) ./internal/node
 	go test -run '^$$' -fuzz FuzzNode -fuzztime $(FUZZTIME) ./internal/node
 	go test -run '^$$' -fuzz FuzzErrors -fuzztime $(FUZZTIME) ./internal/node
+	go test -run '^$$' -fuzz FuzzErrors -fuzztime $(FUZZTIME) ./internal/pipeline
 	go test -run '^$$' -fuzz FuzzParse -fuzztime $(FUZZTIME) ./config
 	go test -run '^$$' -fuzz FuzzLoad -fuzztime $(FUZZTIME) ./config
 

@@ -3,12 +3,11 @@ package node
 import (
 	"context"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/pipeline"
 )
 
 const (
@@ -25,34 +24,35 @@ const (
 
 // cleanup is the undoing of an attempt whose outcome is not known, or a release that was not answered.
 type cleanup struct {
-	keys   keys
-	token  string
-	number string // of the node, see alias.lua
-	ttl    time.Duration
-	// landed: the acquisition is known to have been executed, so that no tombstone is needed.
-	landed  bool
-	wakes   wakes
-	turn    string    // for wakesTurn: the ID of the Turn that it was acquired by, if any
-	leaves  bool      // for wakesTurn: the Turn ends without a lease
-	keep    time.Time // until when the lock stays taken nevertheless
-	expires time.Time
+	release
+	until   time.Time     // until when the lock stays taken nevertheless
+	life    time.Duration // for how long there may be something to undo
+	expires time.Time     // when that is over
 }
 
-// wakes says who is told of a lock that is given back.
-type wakes uint8
+// releaseOf is the release of what req has, or may have. landed says that its acquisition is known to have been executed, so
+// that no tombstone is needed.
+func (n *Node) releaseOf(req *locker.Request, landed bool, who notify) release {
+	r := release{attempt: n.attempt(req), keep: max(0, req.Keep), fence: req.Fence, notify: who}
+	if !landed {
+		r.tombstones = req.TTL + cleanupLife
+	}
+	return r
+}
 
-const (
-	wakesNobody wakes = iota // an attempt that failed, which others did not wait for
-	wakesPolls               // those that called Notify
-	wakesNext                // FIFO: the next in the queue, who gets it
-	wakesTurn                // whoever has the turn to ask for it, or the next to have it
-)
+// undoing is the same release as something to be repeated until it is answered. It asks for no certificate, because nobody
+// hears the answer.
+func (n *Node) undoing(req *locker.Request, landed bool, who notify) cleanup {
+	c := cleanup{release: n.releaseOf(req, landed, who), until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
+	c.fence = 0
+	return c
+}
 
 // cleaner retries clean-ups until the server has answered them. It runs one goroutine, while there is something to do;
 // Node.Close waits for it.
 type cleaner struct {
-	queue   *queue
-	closing chan struct{}
+	pipeline *pipeline.Pipeline
+	closing  chan struct{}
 
 	mu   sync.Mutex
 	todo []cleanup
@@ -61,7 +61,7 @@ type cleaner struct {
 
 // add takes over a clean-up.
 func (cl *cleaner) add(c cleanup) {
-	c.expires = time.Now().Add(c.ttl + cleanupLife)
+	c.expires = time.Now().Add(c.life)
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
 	cl.todo = append(cl.todo, c)
@@ -116,7 +116,7 @@ func (cl *cleaner) finish(last bool) bool {
 // were any.
 func (cl *cleaner) round() (progress bool) {
 	cl.mu.Lock()
-	batch := append([]cleanup(nil), cl.todo[:min(len(cl.todo), maxBatch)]...)
+	batch := append([]cleanup(nil), cl.todo[:min(len(cl.todo), pipeline.MaxBatch)]...)
 	cl.mu.Unlock()
 
 	answered := cl.send(batch)
@@ -135,54 +135,27 @@ func (cl *cleaner) round() (progress bool) {
 }
 
 // send sends a batch and reports which of it were answered. Each outcome comes within the exchange's timeout; with a
-// client that does not keep to it, the wait ends when the queue is closed.
+// client that does not keep to it, the wait ends when the pipeline is closed.
 func (cl *cleaner) send(batch []cleanup) []bool {
-	answered := make([]bool, len(batch))
-	ready := make(chan *Call, len(batch))
-	under := 0
+	calls := make([]pipeline.Call, len(batch))
+	ready := make(chan int, len(batch))
 	for i, c := range batch {
-		script, cmd := c.command("0")
-		call := &Call{Tag: i, script: script, cmd: cmd, ready: ready}
-		if cl.queue.submit(call) == nil { // refused: tried again in the next round
-			under++
-		}
+		c.keep = max(0, time.Until(c.until))
+		calls[i].Command = c.command()
+		cl.pipeline.Submit(&calls[i], func() { ready <- i })
 	}
-	for ; under > 0; under-- {
+	answered := make([]bool, len(batch))
+	for range batch {
 		select {
-		case call := <-ready:
-			r, isInt := call.reply.(int64)
-			answered[call.Tag] = call.err == nil && isInt && r&again == 0
-		case <-cl.queue.ctx.Done():
+		case i := <-ready:
+			c := &calls[i]
+			_, isInt := c.Reply.(int64)
+			answered[i] = c.Err == nil && isInt && !has(c.Reply, again)
+		case <-cl.pipeline.Closed():
 			return answered
 		}
 	}
 	return answered
-}
-
-// command builds the release. token is that of the lease, for a certificate that no newer one was issued.
-func (c *cleanup) command(token string) (*script, drivers.Command) {
-	tombstone := "0"
-	if !c.landed {
-		tombstone = milliseconds(c.ttl + cleanupLife)
-	}
-	args := tombstone + ":" + milliseconds(max(0, time.Until(c.keep))) + ":" + token
-	k := c.keys
-	gone := k.gone + c.token
-	switch c.wakes {
-	case wakesNext:
-		return handoverScript, handoverScript.command([]string{k.lock, gone, k.fence, k.queue(), k.waiters()}, c.token+c.number, args)
-	case wakesTurn:
-		args = c.token + c.number + ":" + args + ":" + c.turn
-		if c.leaves {
-			args += ":"
-		}
-		return turnReleaseScript, turnReleaseScript.command(
-			[]string{k.lock, gone, k.fence, k.turn(), k.queue(), k.waiters()}, args)
-	case wakesPolls:
-		return releaseScript, releaseScript.command([]string{k.lock, gone, k.fence}, c.token+c.number, args+":"+k.free())
-	default:
-		return releaseScript, releaseScript.command([]string{k.lock, gone, k.fence}, c.token+c.number, args+":")
-	}
 }
 
 // wait returns when nothing is left to do, or ctx has ended. Once closing is closed that is soon: what is left gets one
@@ -195,19 +168,3 @@ func (cl *cleaner) wait(ctx context.Context) {
 		await(ctx, idle)
 	}
 }
-
-// milliseconds renders d for Redis, rounded up: a key may live longer than the lease on it, never shorter.
-func milliseconds(d time.Duration) string {
-	if d == locker.DefaultTTL {
-		return defaultTTL
-	}
-	return strconv.FormatInt(inMilliseconds(d), 10)
-}
-
-var defaultTTL = strconv.FormatInt(inMilliseconds(locker.DefaultTTL), 10)
-
-func inMilliseconds(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
-}
-
-func decimal(n uint64) string { return strconv.FormatUint(n, 10) }

@@ -78,6 +78,12 @@ const (
 	waited = 16 // others wait for the lock, of which one was told
 )
 
+// has reports whether the reply of a release has one of these added.
+func has(reply drivers.Reply, flag int64) bool {
+	r, isInt := reply.(int64)
+	return isInt && r&flag != 0
+}
+
 // decodeOwned reads the reply of raise.lua, extend.lua and release.lua: 0, 3 and 4 mean that the lock is not the caller's.
 func decodeOwned(reply drivers.Reply) error {
 	switch r := reply.(type) {
@@ -133,3 +139,7 @@ func known(err error) bool {
 	}
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp)
 }
+
+// isDoubtful reports whether an error of a request, or decoded from its reply, leaves it open whether the request has been
+// executed, or may be yet.
+func isDoubtful(err error) bool { return err != nil && !isNotSent(err) && !known(err) }

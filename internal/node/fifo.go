@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strconv"
 	"sync/atomic"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/pipeline"
 )
 
 // FIFO is a Node whose locks are waited for in a queue on the server, and handed over from one owner to the next: nobody
@@ -32,7 +32,7 @@ func (f FIFO) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 		return locker.Grant{}, err
 	}
 	if f.cleaner.full() {
-		return locker.Grant{}, f.fault(errFull)
+		return locker.Grant{}, f.fault(pipeline.ErrFull)
 	}
 	w := f.waiter(ctx, req, 0)
 	p, err := w.enqueue()
@@ -53,7 +53,7 @@ func (f FIFO) Queue(ctx context.Context, req locker.Request) (locker.Grant, erro
 		return locker.Grant{}, err
 	}
 	if f.cleaner.full() {
-		return locker.Grant{}, f.fault(errFull)
+		return locker.Grant{}, f.fault(pipeline.ErrFull)
 	}
 	w := f.waiter(ctx, req, maxLease)
 	if f.inbox.live(f.inbox.name) { // others have waited here lately
@@ -86,10 +86,7 @@ func (f FIFO) Release(ctx context.Context, req locker.Request) error {
 	defer f.calls.Leave()
 	w, ok := req.Private.(*waiter)
 	landed := !ok || !w.stragglers()
-	if ok && !w.released.Swap(true) {
-		return f.release(ctx, &w.last, &req, landed, wakesNext)
-	}
-	return f.release(ctx, &Call{node: f.Node}, &req, landed, wakesNext)
+	return f.release(ctx, &req, landed, notifyQueue)
 }
 
 // waiter is one call that wants a lock. When it has got it, it is the Private of its Grant.
@@ -98,9 +95,6 @@ type waiter struct {
 	ctx   context.Context
 	req   locker.Request
 	lease time.Duration // 0: it does not wait
-	first Call          // its first command, mostly the only one
-	more  bool          // there was one
-	last  Call          // its release
 
 	news   chan bool // has room for one: true when it was told, false when it can be told from now on; nil before listen
 	placed bool      // the server has it in its queue, or may
@@ -110,7 +104,6 @@ type waiter struct {
 
 	unanswered time.Time   // when the first of those requests was sent that went unanswered since the last answer; zero: none
 	fault      error       // what became of the last of these; nil: none
-	released   atomic.Bool // last is in use
 	gone       atomic.Bool // it has given up, and says so to the server
 	// astray is how many requests for the lock, or a place in the queue, went unanswered so far. Claims are not among them:
 	// they take nothing.
@@ -126,9 +119,7 @@ func (w *waiter) stragglers() bool { return w.astray.Load() != 0 }
 const maxMissed = 3
 
 func (f FIFO) waiter(ctx context.Context, req locker.Request, lease time.Duration) *waiter {
-	w := &waiter{f: f, ctx: ctx, req: req, lease: lease}
-	w.first.node, w.last.node = f.Node, f.Node
-	return w
+	return &waiter{f: f, ctx: ctx, req: req, lease: lease}
 }
 
 func (w *waiter) listen() {
@@ -142,42 +133,20 @@ func (w *waiter) hear(told bool) { ring(w.news, told) }
 
 func (w *waiter) ignore() { w.f.inbox.ignore(w.req.Token) }
 
-// call returns a command to compose.
-func (w *waiter) call() *Call {
-	if !w.more {
-		w.more = true
-		return &w.first
-	}
-	return &Call{node: w.f.Node}
-}
-
-// do sends one command and waits for its reply.
-func (w *waiter) do(c *Call) (drivers.Reply, error) {
+// do sends one command and waits for what its reply says.
+func (w *waiter) do(cmd pipeline.Command, late func(drivers.Reply, error)) (place, error) {
 	w.start = time.Now()
-	err := w.f.do(w.ctx, c, w.req.TTL, w)
-	if err == nil {
-		err = c.err
-	}
+	reply, err := w.f.pipeline.Do(w.ctx, cmd, w.req.TTL, late)
 	if err != nil {
-		if c.script == enqueueScript && !isNotSent(err) {
-			w.astray.Add(1)
-		}
-		return nil, err
+		return place{}, err
 	}
-	return c.reply, nil
+	return decodePlace(reply)
 }
 
-// Late is told of the outcome of a command that was not waited for. If the waiter has given up, it has said so to the server.
+// late is told of the outcome of a command that was not waited for. If the waiter has given up, it has said so to the server.
 // If it was granted the lock nevertheless (that was executed first, or so late that the tombstone was gone), that is known
 // only now. Until it gives up, it learns of a grant by its next request, or has done so already: then it holds the lock.
-func (w *waiter) Late(c *Call) {
-	p, err := place{}, c.err
-	if err == nil {
-		p, err = decodePlace(c.reply)
-	}
-	if c.script == enqueueScript && (err == nil || isNotSent(err) || known(err)) {
-		w.astray.Add(-1) // it may come here before do has counted it
-	}
+func (w *waiter) late(p place) {
 	if w.gone.Load() && p.granted {
 		w.f.leave(&w.req, true)
 	}
@@ -191,26 +160,24 @@ func (w *waiter) enqueue() (place, error) {
 	case <-w.news:
 	default:
 	}
-	var room [160]byte
-	args := append(strconv.AppendInt(room[:0], inMilliseconds(w.req.TTL), 10), ':')
-	args = append(strconv.AppendInt(args, inMilliseconds(w.lease), 10), ':')
-	args = append(strconv.AppendInt(args, w.ticket, 10), ':')
+	channel := ""
 	if w.news != nil && w.f.inbox.live(w.f.inbox.name) {
-		args = append(args, w.f.inbox.name...)
+		channel = w.f.inbox.name
 	}
-	k := partsOf(w.f.prefix, w.req.Key, w.req.Token, waitersKey, args)
-	c := w.call()
-	d := &k.derived
-	enqueueScript.call(c, "5", k.lock, d[fenceKey], d[tombstoneKey], d[queueKey], d[waitersKey], w.req.Token, k.args)
-	reply, err := w.do(c)
-	if err != nil {
-		return place{}, err
-	}
-	p, err := decodePlace(reply)
-	switch {
-	case err != nil && !known(err): // perhaps the word of something on the way, which has sent the request on
+	p, err := w.do(w.f.attempt(&w.req).enqueue(w.req.TTL, w.lease, w.ticket, channel), func(reply drivers.Reply, err error) {
+		var p place
+		if err == nil {
+			p, err = decodePlace(reply)
+		}
+		if !isDoubtful(err) {
+			w.astray.Add(-1) // it may come here before enqueue has counted it
+		}
+		w.late(p)
+	})
+	if isDoubtful(err) { // perhaps by the word of something on the way, which has sent the request on
 		w.astray.Add(1)
-	case err == nil && !p.granted && w.ticket == 0:
+	}
+	if err == nil && !p.granted && w.ticket == 0 {
 		w.ticket = p.ticket
 	}
 	return p, err
@@ -218,15 +185,11 @@ func (w *waiter) enqueue() (place, error) {
 
 // claim comes for a lock that was granted by somebody else.
 func (w *waiter) claim() (place, error) {
-	args := append(strconv.AppendInt(nil, inMilliseconds(w.req.TTL), 10), ':')
-	k := partsOf(w.f.prefix, w.req.Key, "", fenceKey, append(args, w.req.Token...))
-	c := w.call()
-	claimScript.call(c, "2", k.lock, k.derived[fenceKey], k.args)
-	reply, err := w.do(c)
-	if err != nil {
-		return place{}, err
-	}
-	p, err := decodePlace(reply)
+	p, err := w.do(w.f.attempt(&w.req).claim(w.req.TTL), func(reply drivers.Reply, err error) {
+		if p, unread := decodePlace(reply); err == nil && unread == nil {
+			w.late(p)
+		}
+	})
 	if err == nil && !p.granted {
 		if w.missed++; w.missed == maxMissed {
 			w.missed, w.ticket = 0, 0
@@ -387,7 +350,7 @@ func (w *waiter) pause(p place) time.Duration {
 
 // give gives the attempt up, unless it is sure that the server knows nothing of it, and returns why.
 func (w *waiter) give(err error) error {
-	if w.placed || !isNotSent(err) && !known(err) {
+	if w.placed || isDoubtful(err) {
 		w.gone.Store(true)
 		w.f.leave(&w.req, !w.stragglers())
 	}
@@ -396,7 +359,7 @@ func (w *waiter) give(err error) error {
 
 // leave releases in the background, like Undo, and gives up the place in the queue.
 func (f FIFO) leave(req *locker.Request, landed bool) {
-	f.cleaner.add(f.undoing(req, landed, wakesNext))
+	f.cleaner.add(f.undoing(req, landed, notifyQueue))
 }
 
 // place is where a waiter stands.
@@ -414,8 +377,7 @@ func decodePlace(reply drivers.Reply) (place, error) {
 	if c, ok := reply.(int64); ok && c > 0 {
 		return place{granted: true, counter: uint64(c), left: locker.MaxTTL}, nil
 	}
-	var room [5]int64
-	n, err := integers(room[:0], reply)
+	n, err := integers(nil, reply)
 	switch {
 	case err != nil:
 		return place{}, err
@@ -435,5 +397,5 @@ func decodePlace(reply drivers.Reply) (place, error) {
 
 // isFault reports whether err is something that may pass: the server did not answer, or refused for now.
 func isFault(err error) bool {
-	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, locker.ErrClosed) && !errors.Is(err, errGivenUp)
+	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp)
 }

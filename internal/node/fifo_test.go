@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/pipeline"
 )
 
 // A waiter looks at the latest after heartbeat; see waiter.pause.
@@ -180,7 +181,7 @@ func TestAttemptsAreRefusedWhileTooMuchIsDue(t *testing.T) {
 		p.node.cleaner.todo = make([]cleanup, maxCleanups)
 		p.node.cleaner.mu.Unlock()
 		for _, lock := range []func(context.Context, string, ...locker.Option) (locker.Lease, error){p.Lock, p.TryLock} {
-			if _, err := lock(x.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, errFull) {
+			if _, err := lock(x.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, pipeline.ErrFull) {
 				x.Error(err)
 			}
 		}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/pipeline"
 )
 
 const (
@@ -28,9 +29,10 @@ const (
 // server that commands go to counts it: after a failover, commands may go to the new master while this connection stays
 // with the old one.
 type inbox struct {
-	driver drivers.Subscriber // nil: there are no messages to be had
-	queue  *queue             // for probes
-	name   string             // the channel that is this inbox's own
+	driver   drivers.Subscriber // nil: there are no messages to be had
+	pipeline *pipeline.Pipeline // for probes
+	timeout  time.Duration      // of opening a subscription
+	name     string             // the channel that is this inbox's own
 
 	mu sync.Mutex
 	// listeners are those of the own channel by the payload that they wait for, and those of other channels by its name:
@@ -53,9 +55,9 @@ type listener struct {
 	news func(told bool)
 }
 
-func newInbox(d drivers.Driver, q *queue, name string) *inbox {
+func newInbox(d drivers.Driver, p *pipeline.Pipeline, timeout time.Duration, name string) *inbox {
 	in := &inbox{
-		queue: q, name: name,
+		pipeline: p, timeout: timeout, name: name,
 		listeners: make(map[string]listener), confirmed: make(map[string]bool), changed: make(chan struct{}, 1),
 	}
 	in.driver, _ = d.(drivers.Subscriber)
@@ -173,7 +175,7 @@ func (in *inbox) end() bool {
 
 // open makes a subscription; lost is closed when it has ended.
 func (in *inbox) open(lost chan struct{}) (drivers.Subscription, error) {
-	ctx, cancel := context.WithTimeout(in.ctx, in.queue.timeout)
+	ctx, cancel := context.WithTimeout(in.ctx, in.timeout)
 	defer cancel()
 	return in.driver.Subscribe(ctx, drivers.Listener{
 		Subscribed: in.subscribed,
@@ -187,7 +189,7 @@ func (in *inbox) open(lost chan struct{}) (drivers.Subscription, error) {
 func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 	tick := time.NewTicker(inboxProbe)
 	defer tick.Stop()
-	answers := make(chan *Call, 1)
+	answers := make(chan *pipeline.Call, 1)
 	var asked, unanswered bool // once; by the last probe
 	probe := func() {
 		if !unanswered {
@@ -250,18 +252,22 @@ func (in *inbox) difference(has map[string]bool) (add, remove []string) {
 
 // probe sends a message to the own channel, if that is confirmed: before, nobody would receive it. It reports whether the
 // message is under way; answers, which has room for it, gets the answer.
-func (in *inbox) probe(answers chan<- *Call) bool {
+func (in *inbox) probe(answers chan<- *pipeline.Call) bool {
 	in.mu.Lock()
 	confirmed := in.confirmed[in.name]
 	in.mu.Unlock()
-	return confirmed && in.queue.submit(&Call{cmd: drivers.Command{"PUBLISH", in.name, ""}, ready: answers}) == nil
+	if confirmed {
+		c := &pipeline.Call{Command: pipeline.Command{Words: drivers.Command{"PUBLISH", in.name, ""}}}
+		in.pipeline.Submit(c, func() { answers <- c })
+	}
+	return confirmed
 }
 
 // count takes the answer to a probe, and reports false if nobody has received that. An error says nothing about the
 // subscription.
-func (in *inbox) count(c *Call) bool {
-	receivers, isInt := c.reply.(int64)
-	if c.err != nil || !isInt {
+func (in *inbox) count(c *pipeline.Call) bool {
+	receivers, isInt := c.Reply.(int64)
+	if c.Err != nil || !isInt {
 		return true
 	}
 	in.mu.Lock()

@@ -6,10 +6,8 @@ import (
 	"errors"
 	"runtime"
 	"runtime/debug"
-	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
@@ -137,50 +135,6 @@ func TestPunctualAcquisitionIsBoundedByItsTTL(t *testing.T) {
 		if got := d.sent(releaseScript); len(got) == 0 || tombstone(got[0]) != "61000" {
 			t.Errorf("an attempt whose outcome is unknown was undone by %q", got)
 		}
-	})
-}
-
-// Callers that wait inside the driver are lanes: a server that hangs holds four of them, and what gathers behind is sent
-// together, by none of them.
-func TestCallersInTheDriverAreLanes(t *testing.T) {
-	punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
-		wake := make(chan struct{})
-		d.will(until(wake, ok))
-		var callers sync.WaitGroup
-		for range 100 {
-			callers.Go(func() {
-				if err := n.Extend(context.Background(), request("a")); err != nil {
-					t.Error(err)
-				}
-			})
-			synctest.Wait()
-		}
-		if got := d.trips(); got != maxLanes {
-			t.Errorf("%d batches in flight, want %d", got, maxLanes)
-		}
-		d.will(slowly(time.Second, ok))
-		start := time.Now()
-		close(wake)
-		callers.Wait()
-		if got, took := d.trips(), time.Since(start); got != maxLanes+1 || took != time.Second {
-			t.Errorf("%d batches in all and %v for the rest, want %d and 1s", got, took, maxLanes+1)
-		}
-	})
-}
-
-// A script that the server has forgotten is sent in full there, too.
-func TestUnknownScriptIsSentInFullInline(t *testing.T) {
-	punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
-		d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-			if cmds[0][0] == "EVALSHA" {
-				return all(drivers.ServerError("NOSCRIPT No matching script. Please use EVAL."))(ctx, cmds)
-			}
-			return all(int64(1))(ctx, cmds)
-		})
-		if err := n.Extend(context.Background(), request("a")); err != nil {
-			t.Error(err)
-		}
-		d.will(ok)
 	})
 }
 

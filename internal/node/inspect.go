@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/pipeline"
 )
 
 // State is what a node knows of a lock: what it may tell, and whose the lock is.
@@ -45,24 +45,20 @@ const shown = 8
 
 // StartInspect asks what the node knows of key.
 func (n *Node) StartInspect(ready chan<- *Call, tag int, key string) *Call {
-	c := &Call{Tag: tag, node: n, ready: ready}
-	c.inspect(key)
-	n.send(c)
+	c := &Call{}
+	n.send(c, ready, tag, keysOf(n.prefix+key).inspect())
 	return c
 }
 
-func (c *Call) inspect(key string) {
-	k := keysOf(c.node.prefix + key)
-	inspectScript.call(c, "4", k.lock, k.fence, k.queue(), k.waiters())
-}
-
 // State reads the outcome of [Node.StartInspect].
-func (c *Call) State() (State, error) {
-	if c.err != nil {
-		return unknownState, c.node.fault(c.err)
+func (c *Call) State() (State, error) { return c.node.state(c.call.Reply, c.call.Err) }
+
+func (n *Node) state(reply drivers.Reply, err error) (State, error) {
+	if err != nil {
+		return unknownState, n.fault(err)
 	}
-	s, err := decodeState(c.reply)
-	return s, c.node.fault(err)
+	s, err := decodeState(reply)
+	return s, n.fault(err)
 }
 
 var unknownState = State{Inspection: locker.Inspection{State: locker.LockUnknown}}
@@ -102,28 +98,17 @@ func decodeState(reply drivers.Reply) (State, error) {
 // StartForce takes key from the owner of s, if it is still that one's. onRedlock says that waiters queue for a turn, not for
 // the lock. The outcome is [Call.Owned].
 func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRedlock bool) *Call {
-	c := &Call{Tag: tag, node: n, ready: ready}
-	c.force(key, s, onRedlock)
-	n.send(c)
+	c := &Call{}
+	n.send(c, ready, tag, n.force(key, s, onRedlock))
 	return c
 }
 
-func (c *Call) force(key string, s State, onRedlock bool) {
-	k := keysOf(c.node.prefix + key)
-	gone := k.gone + s.token()
-	owner := milliseconds(s.Remaining+cleanupLife) + ":" + strconv.Itoa(len(s.owner)) + ":" + s.owner
-	if onRedlock {
-		forceScript.call(c, "6", k.lock, gone, k.fence, k.queue(), k.waiters(), k.turn(), owner)
-		return
-	}
-	forceScript.call(c, "5", k.lock, gone, k.fence, k.queue(), k.waiters(), owner+k.free())
+func (n *Node) force(key string, s State, onRedlock bool) pipeline.Command {
+	return keysOf(n.prefix+key).force(s.owner, s.token(), s.Remaining+cleanupLife, onRedlock)
 }
 
 // More reports whether a call that hands the lock on has to be made again to find the next owner.
-func (c *Call) More() bool {
-	r, ok := c.reply.(int64)
-	return ok && r&again != 0
-}
+func (c *Call) More() bool { return has(c.call.Reply, again) }
 
 // Inspect implements locker.Inspector.
 func (n *Node) Inspect(ctx context.Context, key string) (locker.Inspection, error) {
@@ -137,12 +122,7 @@ func (n *Node) inspect(ctx context.Context, key string) (State, error) {
 	if err := n.Check(key); err != nil {
 		return unknownState, err
 	}
-	c := &Call{node: n}
-	c.inspect(key)
-	if err := n.do(ctx, c, n.queue.timeout, nil); err != nil {
-		return unknownState, n.fault(err)
-	}
-	return c.State()
+	return n.state(n.pipeline.Do(ctx, keysOf(n.prefix+key).inspect(), n.timeout, nil))
 }
 
 // ForceRelease implements locker.Inspector.
@@ -153,13 +133,10 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (locker.Insp
 	if err == nil {
 		err = s.Takeable(owner)
 	}
-	for again := err == nil; again; {
-		c := &Call{node: n}
-		c.force(key, s, false)
-		if err := n.do(ctx, c, n.queue.timeout, nil); err != nil {
-			return s.Inspection, n.fault(err)
-		}
-		err, again = c.Owned(), c.More()
+	for more := err == nil; more; {
+		var reply drivers.Reply
+		reply, err = n.pipeline.Do(ctx, n.force(key, s, false), n.timeout, nil)
+		err, more = n.owned(reply, err), has(reply, again)
 	}
 	return s.Inspection, err
 }

@@ -54,8 +54,8 @@ func TestForceScriptIsIdempotent(t *testing.T) {
 	for i, want := range []int64{1, 2} {
 		ready := make(chan *Call, 1)
 		n.StartForce(ready, 0, "k", state, false)
-		if c := <-ready; c.reply != want {
-			t.Errorf("delivery %d answered %v, want %d", i+1, c.reply, want)
+		if c := <-ready; c.call.Reply != want {
+			t.Errorf("delivery %d answered %v, want %d", i+1, c.call.Reply, want)
 		}
 		if i == 0 {
 			acquire(t, n, "b", 10*time.Second)
@@ -81,8 +81,8 @@ func TestForceReleaseLeavesAloneWhatIsNotALock(t *testing.T) {
 		// It may have become one between the look and the release.
 		ready := make(chan *Call, 1)
 		n.StartForce(ready, 0, "k", State{owner: "a"}, false)
-		if c := <-ready; c.reply != int64(0) || s.Cmd(t, "DEL", "k") != int64(1) {
-			t.Errorf("%s was deleted; answer %v", what, c.reply)
+		if c := <-ready; c.call.Reply != int64(0) || s.Cmd(t, "DEL", "k") != int64(1) {
+			t.Errorf("%s was deleted; answer %v", what, c.call.Reply)
 		}
 	}
 }

@@ -17,59 +17,7 @@ type keys struct {
 	base, kind string // derived names are base + what + kind
 }
 
-// parts are the names that a command uses, and its last argument, packed into one piece of memory: a lock is taken and given
-// back so often that a string for each would be most of what that allocates.
-type parts struct {
-	lock, args string
-	derived    [5]string // fence, tombstone, queue, waiters, turn, as far as they were asked for
-}
-
-const (
-	fenceKey = iota
-	tombstoneKey
-	queueKey
-	waitersKey
-	turnKey
-)
-
-// partsOf returns the names for the lock prefix+key and an attempt's token, those derived up to last, with args.
-func partsOf(prefix, key, token string, last int, args []byte) parts {
-	if strings.ContainsAny(key, "{}") || strings.ContainsAny(prefix, "{}") {
-		k := keysOf(prefix + key)
-		return parts{k.lock, string(args), [5]string{k.fence, k.gone + token, k.queue(), k.waiters(), k.turn()}}
-	}
-	what := [5]string{fenceName, goneName, queueName, waitersName, turnName}
-	base := len("{}") + len(prefix) + len(key)
-	size := (last+1)*base + len(token) + len(args)
-	for _, w := range what[:last+1] {
-		size += len(w)
-	}
-	var b strings.Builder
-	b.Grow(size)
-	var ends [5]int
-	for i, w := range what[:last+1] {
-		b.WriteByte('{')
-		b.WriteString(prefix)
-		b.WriteString(key)
-		b.WriteByte('}')
-		b.WriteString(w)
-		if i == tombstoneKey {
-			b.WriteString(token)
-		}
-		ends[i] = b.Len()
-	}
-	b.Write(args)
-	s := b.String()
-	n := parts{lock: s[1 : base-1], args: s[ends[last]:]}
-	start := 0
-	for i, end := range ends[:last+1] {
-		n.derived[i] = s[start:end]
-		start = end
-	}
-	return n
-}
-
-// What is derived, besides tombstones. The names of what belongs to waiting are made when they are needed.
+// What is derived, besides tombstones.
 const (
 	fenceName   = ":fence"
 	queueName   = ":lockqueue"

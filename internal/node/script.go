@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/pipeline"
 )
 
 // The lock protocol, as scripts: each step is one atomic command, whatever the client under it. They answer with
@@ -21,16 +22,16 @@ var (
 	acquireScript = newScript("acquire.lua")
 	raiseScript   = newScript("raise.lua")
 	extendScript  = newScript("extend.lua")
-	releaseScript = newScript("release.lua")
+	releaseScript = newRelease("release.lua")
 
 	// The queue for one node's lock, which is handed on from one waiter to the next.
 	enqueueScript  = newScript("enqueue.lua")
 	claimScript    = newScript("claim.lua")
-	handoverScript = newScript("handover.lua")
+	handoverScript = newRelease("handover.lua")
 
 	// The queue for Redlock, on one of its nodes, for the turn to ask them all.
 	turnScript        = newScript("turn.lua")
-	turnReleaseScript = newScript("turnrelease.lua")
+	turnReleaseScript = newRelease("turnrelease.lua")
 
 	// For operators.
 	inspectScript = newScript("inspect.lua")
@@ -47,12 +48,19 @@ const (
 
 type script struct {
 	source, sha string
+	isRelease   bool // somebody may wait for what it frees
 }
 
 func newScript(name string) *script {
 	source := expand(name)
 	sum := sha1.Sum([]byte(source)) // the name Redis gives a script, not a protection
-	return &script{source, hex.EncodeToString(sum[:])}
+	return &script{source: source, sha: hex.EncodeToString(sum[:])}
+}
+
+func newRelease(name string) *script {
+	s := newScript(name)
+	s.isRelease = true
+	return s
 }
 
 // expand reads a script and puts others in the places of its lines "-- include NAME". It panics if one does not exist:
@@ -73,7 +81,7 @@ func expand(name string) string {
 }
 
 // command calls the script by its digest, which the server answers with NOSCRIPT if it does not know it (yet, or any
-// more after a restart or SCRIPT FLUSH); see [full].
+// more after a restart or SCRIPT FLUSH).
 func (s *script) command(keys []string, args ...string) drivers.Command {
 	cmd := make(drivers.Command, 0, 3+len(keys)+len(args))
 	cmd = append(cmd, "EVALSHA", s.sha, strconv.Itoa(len(keys)))
@@ -81,16 +89,7 @@ func (s *script) command(keys []string, args ...string) drivers.Command {
 	return append(cmd, args...)
 }
 
-// call composes the same in c, which has room for it: the words of a lock's commands are ten at most.
-func (s *script) call(c *Call, keys string, words ...string) {
-	c.script = s
-	c.words = [10]string{"EVALSHA", s.sha, keys}
-	c.cmd = c.words[:3+copy(c.words[3:], words)]
-}
-
-// full returns the same call with the source in place of the digest, which also teaches it to the server.
-func (s *script) full(cmd drivers.Command) drivers.Command {
-	c := append(drivers.Command(nil), cmd...)
-	c[0], c[1] = "EVAL", s.source
-	return c
+// call is command for a pipeline.
+func (s *script) call(keys []string, args ...string) pipeline.Command {
+	return pipeline.Command{Words: s.command(keys, args...), Source: s.source, IsRelease: s.isRelease}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
@@ -44,13 +45,11 @@ func pttl(t *testing.T, s *redistest.Server, key string) time.Duration {
 // send runs one script as it stands, without the node's care for unknown outcomes.
 func send(t *testing.T, n *Node, script *script, cmd drivers.Command) drivers.Reply {
 	t.Helper()
-	ready := make(chan *Call, 1)
-	c := n.start(ready, 0, script, cmd)
-	<-ready
-	if c.err != nil {
-		t.Fatal(c.err)
+	reply, err := n.pipeline.Do(t.Context(), pipeline.Command{Words: cmd, Source: script.source}, timeout, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return c.reply
+	return reply
 }
 
 // acquireCommand is an attempt on k with its counter after quantum and hint.
@@ -61,9 +60,11 @@ func acquireCommand(token string, quantum, hint uint64) drivers.Command {
 }
 
 func releaseCommand(token string, landed bool) drivers.Command {
-	c := cleanup{keys: keysOf("k"), token: token, ttl: 10 * time.Second, landed: landed}
-	_, cmd := c.command("0")
-	return cmd
+	r := release{attempt: attempt{keys: keysOf("k"), token: token}, tombstones: 10*time.Second + cleanupLife}
+	if landed {
+		r.tombstones = 0
+	}
+	return r.command().Words
 }
 
 func TestAcquireScriptIsIdempotent(t *testing.T) {

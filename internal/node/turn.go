@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"time"
 
@@ -64,19 +63,12 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	if live {
 		channel = t.node.inbox.name
 	}
-	k := &t.keys
-	c := &Call{node: t.node}
-	turnScript.call(c, "4", k.lock, k.turn(), k.queue(), k.waiters(),
-		t.id, milliseconds(maxLease)+":"+strconv.FormatInt(t.ticket, 10)+":"+channel)
-	err := t.node.do(ctx, c, t.node.queue.timeout, (*lateTurn)(t))
-	if err == nil {
-		err = c.err
-	}
+	reply, err := t.node.pipeline.Do(ctx, t.keys.ask(t.id, maxLease, t.ticket, channel), t.node.timeout, t.late)
 	t.asked = t.asked || !isNotSent(err)
 	if err != nil {
 		return Standing{}, t.node.fault(err)
 	}
-	s, err := t.decode(c.reply)
+	s, err := t.decode(reply)
 	if err != nil {
 		return Standing{}, t.node.fault(err)
 	}
@@ -131,7 +123,7 @@ func (t *Turn) Leave(req *locker.Request, landed bool) {
 	if !t.asked {
 		return
 	}
-	c := t.node.undoing(req, landed, wakesTurn)
+	c := t.node.undoing(req, landed, notifyTurn)
 	c.turn, c.leaves = t.id, true
 	t.mu.Lock()
 	t.left = &c
@@ -139,31 +131,15 @@ func (t *Turn) Leave(req *locker.Request, landed bool) {
 	t.node.cleaner.add(c)
 }
 
-// lateTurn is told of the outcome of an Ask that was not waited for. It may have been executed after the turn was left, and
+// late is told of the outcome of an Ask that was not waited for. It may have been executed after the turn was left, and
 // have taken the place again: the node would give the turn to nobody, and everybody would wait for that to end.
-type lateTurn Turn
-
-func (l *lateTurn) Late(*Call) {
-	t := (*Turn)(l)
+func (t *Turn) late(drivers.Reply, error) {
 	t.mu.Lock()
 	c := t.left
 	t.mu.Unlock()
 	if c != nil {
 		t.node.cleaner.add(*c)
 	}
-}
-
-// Unfinished reports that the node has released, but did not find the next one yet among many that are dead: the release
-// is to be repeated.
-func (c *Call) Unfinished() bool {
-	r, isInt := c.reply.(int64)
-	return c.err == nil && isInt && r&again != 0
-}
-
-// Waited reports that others wait for what was released.
-func (c *Call) Waited() bool {
-	r, isInt := c.reply.(int64)
-	return c.err == nil && isInt && r&waited != 0
 }
 
 // ring passes a piece of news on without blocking. To be told counts for more than what has not been looked at yet.

@@ -1,0 +1,234 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/virtual"
+)
+
+func TestBusyNodeGathersCommands(t *testing.T) {
+	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
+		wake := make(chan struct{})
+		d.will(until(wake, ok))
+		var callers sync.WaitGroup
+		const calls = 300
+		for range calls {
+			callers.Go(func() {
+				if err := do(t.Context(), p, get); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		close(wake)
+		callers.Wait()
+		sizes := d.sizes()
+		slices.Sort(sizes)
+		// One for each sender, at once, and the rest in as few as may be.
+		if want := []int{1, 1, 1, 1, 40, 128, 128}; !slices.Equal(sizes, want) {
+			t.Errorf("%d calls of a busy node went out in batches of %d, want %d", calls, sizes, want)
+		}
+	})
+}
+
+// A caller that leaves may have its command carried out, also one that waits for a sender, or take that back.
+func TestCommandGoesOnWithoutItsCaller(t *testing.T) {
+	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
+		wake := make(chan struct{})
+		d.will(until(wake, ok))
+		told := map[int]bool{}
+		var mu sync.Mutex
+		calls := make([]Call, maxSenders+2)
+		for i := range calls {
+			calls[i].Command = get
+			p.Submit(&calls[i], func() { t.Errorf("call %d is told of after it was left", i) })
+			if p.Follow(&calls[i], func() {
+				mu.Lock()
+				defer mu.Unlock()
+				told[i] = true
+			}) {
+				t.Errorf("call %d is done", i)
+			}
+		}
+		synctest.Wait()
+		for i := range calls {
+			if got, want := p.UnderWay(&calls[i]), i < maxSenders; got != want {
+				t.Errorf("call %d is under way: %t, want %t", i, got, want)
+			}
+		}
+		for i := range maxSenders + 1 {
+			if got, want := p.Withdraw(&calls[i]), i == maxSenders; got != want {
+				t.Errorf("call %d was taken back: %t, want %t", i, got, want)
+			}
+		}
+		if p.Withdraw(&calls[maxSenders]) {
+			t.Error("it was taken back twice")
+		}
+		close(wake)
+		synctest.Wait()
+		mu.Lock()
+		if len(told) != maxSenders+1 || told[maxSenders] || !told[maxSenders+1] {
+			t.Errorf("told of %v", told)
+		}
+		mu.Unlock()
+		last := &calls[maxSenders+1]
+		if !p.Follow(last, func() { t.Error("told of what was known") }) || p.Withdraw(last) || p.UnderWay(last) {
+			t.Error("it is not done")
+		}
+	})
+}
+
+// What hangs is given up after the timeout, so that senders become free for a node that has recovered.
+func TestExchangeEndsWithTheTimeout(t *testing.T) {
+	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
+		d.will(hangs)
+		var callers sync.WaitGroup
+		for range maxSenders {
+			callers.Go(func() { _ = do(t.Context(), p, get) })
+		}
+		synctest.Wait()
+		d.will(ok)
+		start := time.Now()
+		time.Sleep(time.Second)
+		if err := do(t.Context(), p, get); err != nil {
+			t.Errorf("behind commands that hang: %v", err)
+		}
+		if took := time.Since(start); took != timeout {
+			t.Errorf("the senders became free after %v, want %v", took, timeout)
+		}
+		callers.Wait()
+	})
+}
+
+// A sender that comes to run when the driver has been closed does not use it any more.
+func TestClosedDriverIsLeftAlone(t *testing.T) {
+	d := &fake{answer: ok}
+	p := New(d, timeout, nil)
+	ready := make(chan struct{})
+	p.cancel()
+	c := &Call{Command: get}
+	p.Submit(c, func() { close(ready) })
+	<-ready
+	if !errors.Is(c.Err, ErrClosed) || !errors.Is(c.Err, drivers.ErrNotSent) || d.trips() > 0 {
+		t.Errorf("%v, and %d batches were sent", c.Err, d.trips())
+	}
+	p.Close()
+}
+
+// A caller who has left without its command being sent is told of nothing, also if the pipeline is being closed.
+func TestWhoHasLeftIsNotTold(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		p := New(&fake{answer: ok}, timeout, nil)
+		p.sending = maxSenders // none is free
+		before := make(chan struct{})
+		c := &Call{Command: get}
+		p.Submit(&Call{Command: get}, func() { before <- struct{}{} })
+		p.Submit(c, func() { t.Error("it was told") })
+		go p.Close()
+		synctest.Wait() // it tells the first one
+		if !p.Withdraw(c) {
+			t.Error("a command that was not sent was not taken back")
+		}
+		<-before
+		synctest.Wait()
+	})
+}
+
+func TestHungNodeCostsNoGoroutinePerCall(t *testing.T) {
+	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
+		wake := make(chan struct{})
+		d.will(until(wake, ok))
+		before := goroutines()
+		for range 1000 {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			err := do(ctx, p, get)
+			cancel()
+			if err == nil {
+				t.Fatal("answered by a node that does not answer")
+			}
+		}
+		if more := goroutines() - before; more > maxSenders {
+			t.Errorf("%d goroutines are left by 1000 calls", more)
+		}
+		p.mu.Lock()
+		if got := len(p.pending); got > 0 {
+			t.Errorf("%d commands still wait", got)
+		}
+		p.mu.Unlock()
+		close(wake)
+		synctest.Wait()
+		if got := d.sent("GET"); got > maxSenders {
+			t.Errorf("%d commands were sent; those that waited must vanish with their callers", got)
+		}
+	})
+}
+
+func TestQueueIsBounded(t *testing.T) {
+	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
+		wake := make(chan struct{})
+		d.will(until(wake, ok))
+		var last error
+		for range maxPending + maxSenders*MaxBatch + 1 {
+			c := &Call{Command: release}
+			p.Submit(c, func() { last = c.Err })
+			if last != nil {
+				break
+			}
+		}
+		if !errors.Is(last, ErrFull) || !errors.Is(last, drivers.ErrNotSent) {
+			t.Errorf("got %v, want %v", last, ErrFull)
+		}
+		last = nil
+		close(wake)
+		synctest.Wait()
+	})
+}
+
+func TestIdleNodeHasNoGoroutine(t *testing.T) {
+	bubble(t, false, func(t *testing.T, _ *fake, p *Pipeline) {
+		before := goroutines()
+		if err := do(t.Context(), p, get); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(senderIdle)
+		synctest.Wait()
+		if after := goroutines(); after != before {
+			t.Errorf("%d goroutines after a call, %d before", after, before)
+		}
+	})
+}
+
+// Callers that wait inside the driver count as senders: a server that hangs holds four of them, and what gathers behind is
+// sent together, by none of them.
+func TestCallersInTheDriverAreSenders(t *testing.T) {
+	bubble(t, true, func(t *testing.T, d *fake, p *Pipeline) {
+		wake := make(chan struct{})
+		d.will(until(wake, ok))
+		var callers sync.WaitGroup
+		for range 100 {
+			callers.Go(func() {
+				if err := do(context.Background(), p, get); err != nil {
+					t.Error(err)
+				}
+			})
+			synctest.Wait()
+		}
+		if got := d.trips(); got != maxSenders {
+			t.Errorf("%d batches in flight, want %d", got, maxSenders)
+		}
+		d.will(slowly(time.Second, ok))
+		start := time.Now()
+		close(wake)
+		callers.Wait()
+		if got, took := d.trips(), time.Since(start); got != maxSenders+1 || took != time.Second {
+			t.Errorf("%d batches in all and %v for the rest, want %d and 1s", got, took, maxSenders+1)
+		}
+	})
+}
