@@ -22,7 +22,7 @@ test: ## install redis-server if it is missing, run all tests under the race det
 	$(GOTEST) -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
 
 # What depends on the server: scripts, drivers, and the suites of backends, quorums and lockers over them.
-SUITES = ./conformance ./drivers/... ./internal/node ./internal/testing/redistest ./single ./redlock
+SUITES = ./conformance ./drivers/... ./internal/node ./internal/script ./internal/testing/redistest ./single ./redlock
 SERVER ?= valkey-8.1
 IN ?= .
 test-server: ## the suites that need a server on another one, SERVER=redis-6.0; scripts/servers lists those that there are
@@ -69,7 +69,7 @@ soak: ## the same for HOURS; the report goes to soak.out, LOCKER_FAULTS_ONLY=par
 
 FUZZTIME ?= 30s
 fuzz: ## the fuzz targets, FUZZTIME each
-	go test -run '^$$' -fuzz FuzzKeys -fuzztime $(FUZZTIME) ./internal/node
+	go test -run '^$$' -fuzz FuzzKeys -fuzztime $(FUZZTIME) ./internal/script
 	go test -run '^$$' -fuzz FuzzReplies -fuzztime $(FUZZTIME) ./internal/node
 	go test -run '^$$' -fuzz FuzzNode -fuzztime $(FUZZTIME) ./internal/node
 	go test -run '^$$' -fuzz FuzzErrors -fuzztime $(FUZZTIME) ./internal/node

@@ -17,15 +17,15 @@ import (
 // backend makes what New makes a Client of.
 func backend(d drivers.Driver, fifo bool) locker.Backend {
 	if d, ok := d.(drivers.Spread); ok {
-		s := node.NewSpread(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
+		s := node.NewCluster(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
 		if fifo {
-			return node.SpreadFIFO{Spread: s}
+			return node.QueuedCluster{Cluster: s}
 		}
 		return s
 	}
 	n := node.New(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
 	if fifo {
-		return node.FIFO{Node: n}
+		return node.QueuedNode{Node: n}
 	}
 	return n
 }

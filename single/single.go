@@ -77,15 +77,15 @@ func New(d drivers.Driver, opts ...Option) *locker.Client {
 		opt(&o)
 	}
 	if d, ok := d.(drivers.Spread); ok {
-		s := node.NewSpread(d, o.Options)
+		c := node.NewCluster(d, o.Options)
 		if o.plain {
-			return locker.NewClient(s)
+			return locker.NewClient(c)
 		}
-		return locker.NewClient(node.SpreadFIFO{Spread: s})
+		return locker.NewClient(node.QueuedCluster{Cluster: c})
 	}
 	n := node.New(d, o.Options)
 	if o.plain {
 		return locker.NewClient(n)
 	}
-	return locker.NewClient(node.FIFO{Node: n})
+	return locker.NewClient(node.QueuedNode{Node: n})
 }

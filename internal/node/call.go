@@ -4,6 +4,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/pipeline"
+	"github.com/golocker/locker/internal/script"
 )
 
 // Call is one command under way to a node. When its outcome is known, it comes through the channel that it was started
@@ -47,8 +48,8 @@ func (c *Call) Withdraw() bool { return c.node.pipeline.Withdraw(&c.call) }
 func (c *Call) UnderWay() bool { return c.node.pipeline.UnderWay(&c.call) }
 
 // send submits a command as c, whose outcome comes through ready.
-func (n *Node) send(c *Call, ready chan<- *Call, tag int, cmd pipeline.Command) {
-	c.node, c.ready, c.Tag, c.call.Command = n, ready, tag, cmd
+func (n *Node) send(c *Call, ready chan<- *Call, tag int, cmd script.Command) {
+	c.node, c.ready, c.Tag, c.call.Command = n, ready, tag, pipeline.Command(cmd)
 	if n.closed() {
 		c.refuse(pipeline.ErrClosed)
 		return
@@ -108,10 +109,16 @@ func (n *Node) owned(reply drivers.Reply, err error) error {
 
 // Unfinished reports that the node has released, but did not find the next one yet among many that are dead: the release
 // is to be repeated.
-func (c *Call) Unfinished() bool { return c.call.Err == nil && has(c.call.Reply, again) }
+func (c *Call) Unfinished() bool {
+	o, _ := script.ReadOwned(c.call.Reply) // with an error, it says so nevertheless
+	return o.Unfinished
+}
 
 // Waited reports that others wait for what was released.
-func (c *Call) Waited() bool { return c.call.Err == nil && has(c.call.Reply, waited) }
+func (c *Call) Waited() bool {
+	o, _ := script.ReadOwned(c.call.Reply)
+	return o.Waited
+}
 
 // Acquisition is what [Node.StartAcquire] needs beyond the request.
 type Acquisition struct {
@@ -131,38 +138,38 @@ func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Re
 		c.refuse(pipeline.ErrFull)
 		return
 	}
-	n.send(c, ready, tag, n.attempt(req).acquire(req.TTL, a.Quantum, a.Hint))
+	n.send(c, ready, tag, n.attempt(req).Acquire(req.TTL, a.Quantum, a.Hint))
 }
 
 // StartRaise asks the node to raise its counter to req.Fence.
 func (n *Node) StartRaise(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
-	n.send(c, ready, tag, n.attempt(req).raise(req.Fence))
+	n.send(c, ready, tag, n.attempt(req).Raise(req.Fence))
 }
 
 // StartExtend sends one extension.
 func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
-	n.send(c, ready, tag, n.attempt(req).extend(req.TTL, req.Fence))
+	n.send(c, ready, tag, n.attempt(req).Extend(req.TTL, req.Fence))
 }
 
 // StartRelease sends one release. landed says that all acquisitions of req are known to have been executed; otherwise they
 // are also kept from landing later. turn is the ID of the Turn on this node that they were made by, if any. See also
 // [Node.ReleaseLater] and [Node.Undo].
 func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *locker.Request, landed bool, turn string) {
-	r := n.releaseOf(req, landed, notifyTurn)
-	r.turn = turn
-	n.send(c, ready, tag, r.command())
+	r := n.releaseOf(req, landed, script.NotifyTurn)
+	r.Turn = turn
+	n.send(c, ready, tag, r.Command())
 }
 
 // ReleaseLater does the same in the background, and goes on until the node has answered or there can be nothing left to
 // release.
 func (n *Node) ReleaseLater(req *locker.Request, landed bool, turn string) {
-	c := n.undoing(req, landed, notifyTurn)
-	c.turn = turn
+	c := n.undoing(req, landed, script.NotifyTurn)
+	c.Turn = turn
 	n.cleaner.add(c)
 }
 
 // Undo undoes an attempt that failed, as ReleaseLater does, but tells nobody. landed says that it is known to have been
 // executed; otherwise it is also kept from landing later.
 func (n *Node) Undo(req *locker.Request, landed bool) {
-	n.cleaner.add(n.undoing(req, landed, notifyNobody))
+	n.cleaner.add(n.undoing(req, landed, script.NotifyNobody))
 }

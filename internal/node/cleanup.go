@@ -8,6 +8,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/pipeline"
+	"github.com/golocker/locker/internal/script"
 )
 
 const (
@@ -24,7 +25,7 @@ const (
 
 // cleanup is the undoing of an attempt whose outcome is not known, or a release that was not answered.
 type cleanup struct {
-	release
+	script.Release
 	until   time.Time     // until when the lock stays taken nevertheless
 	life    time.Duration // for how long there may be something to undo
 	expires time.Time     // when that is over
@@ -32,19 +33,19 @@ type cleanup struct {
 
 // releaseOf is the release of what req has, or may have. landed says that its acquisition is known to have been executed, so
 // that no tombstone is needed.
-func (n *Node) releaseOf(req *locker.Request, landed bool, who notify) release {
-	r := release{attempt: n.attempt(req), keep: max(0, req.Keep), fence: req.Fence, notify: who}
+func (n *Node) releaseOf(req *locker.Request, landed bool, notify script.Notify) script.Release {
+	r := script.Release{Attempt: n.attempt(req), Keep: max(0, req.Keep), Certify: req.Fence, Notify: notify}
 	if !landed {
-		r.tombstones = req.TTL + cleanupLife
+		r.Tombstone = req.TTL + cleanupLife
 	}
 	return r
 }
 
 // undoing is the same release as something to be repeated until it is answered. It asks for no certificate, because nobody
 // hears the answer.
-func (n *Node) undoing(req *locker.Request, landed bool, who notify) cleanup {
-	c := cleanup{release: n.releaseOf(req, landed, who), until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
-	c.fence = 0
+func (n *Node) undoing(req *locker.Request, landed bool, notify script.Notify) cleanup {
+	c := cleanup{Release: n.releaseOf(req, landed, notify), until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
+	c.Certify = 0
 	return c
 }
 
@@ -140,8 +141,8 @@ func (cl *cleaner) send(batch []cleanup) []bool {
 	calls := make([]pipeline.Call, len(batch))
 	ready := make(chan int, len(batch))
 	for i, c := range batch {
-		c.keep = max(0, time.Until(c.until))
-		calls[i].Command = c.command()
+		c.Keep = max(0, time.Until(c.until))
+		calls[i].Command = pipeline.Command(c.Command())
 		cl.pipeline.Submit(&calls[i], func() { ready <- i })
 	}
 	answered := make([]bool, len(batch))
@@ -150,7 +151,8 @@ func (cl *cleaner) send(batch []cleanup) []bool {
 		case i := <-ready:
 			c := &calls[i]
 			_, isInt := c.Reply.(int64)
-			answered[i] = c.Err == nil && isInt && !has(c.Reply, again)
+			o, _ := script.ReadOwned(c.Reply)
+			answered[i] = c.Err == nil && isInt && !o.Unfinished
 		case <-cl.pipeline.Closed():
 			return answered
 		}

@@ -57,13 +57,13 @@ func (f *fake) will(answer func(ctx context.Context, cmds []drivers.Command) ([]
 	f.answer = answer
 }
 
-// sent returns the commands sent so far that call s.
-func (f *fake) sent(s *script) (cmds []drivers.Command) {
+// sent returns the commands of a kind sent so far.
+func (f *fake) sent(kind string) (cmds []drivers.Command) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, batch := range f.batches {
 		for _, cmd := range batch {
-			if cmd[1] == s.sha || cmd[1] == s.source {
+			if kindOf(cmd) == kind {
 				cmds = append(cmds, cmd)
 			}
 		}
@@ -96,7 +96,7 @@ func ok(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 	replies := make([]drivers.Reply, len(cmds))
 	for i, cmd := range cmds {
 		replies[i] = int64(1)
-		if cmd[1] == acquireScript.sha {
+		if kindOf(cmd) == "acquire" {
 			replies[i] = granted
 		}
 	}

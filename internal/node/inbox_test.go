@@ -10,6 +10,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 )
 
 // toldPoll is how often a Client looks at the latest that hears of releases; see wait.go of package locker.
@@ -123,9 +124,9 @@ func (p *party) forgotten(keys ...string) {
 	}
 	in.mu.Unlock()
 	for _, key := range keys {
-		k := keysOf("p:" + key)
-		if n := p.x.node.Execute(drivers.Command{"PUBLISH", k.free(), ""}); n != int64(0) {
-			p.x.Errorf("%v still listen to %s", n, k.free())
+		k := script.KeysOf("p:" + key)
+		if n := p.x.node.Execute(drivers.Command{"PUBLISH", k.Free(), ""}); n != int64(0) {
+			p.x.Errorf("%v still listen to %s", n, k.Free())
 		}
 	}
 }

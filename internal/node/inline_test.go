@@ -132,7 +132,7 @@ func TestPunctualAcquisitionIsBoundedByItsTTL(t *testing.T) {
 		}
 		d.will(ok)
 		time.Sleep(time.Second)
-		if got := d.sent(releaseScript); len(got) == 0 || tombstone(got[0]) != "61000" {
+		if got := d.sent("release"); len(got) == 0 || tombstone(got[0]) != "61000" {
 			t.Errorf("an attempt whose outcome is unknown was undone by %q", got)
 		}
 	})
@@ -171,7 +171,7 @@ func TestCloseUndoesWhatCallersInTheDriverLeave(t *testing.T) {
 	var undone atomic.Bool
 	asked := make(chan struct{})
 	d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-		if cmds[0][1] == acquireScript.sha {
+		if kindOf(cmds[0]) == "acquire" {
 			close(asked)
 			return silent(ctx, cmds)
 		}
@@ -192,9 +192,9 @@ func TestCloseUndoesWhatCallersInTheDriverLeave(t *testing.T) {
 
 // A grant that comes when Close has begun is given back before the driver is closed: the Client's release may come after that.
 func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
-	for name, call := range map[string]func(f FIFO) (locker.Grant, error){
-		"acquire": func(f FIFO) (locker.Grant, error) { return f.Acquire(context.Background(), request("a")) },
-		"queue":   func(f FIFO) (locker.Grant, error) { return f.Queue(context.Background(), request("a")) },
+	for name, call := range map[string]func(f QueuedNode) (locker.Grant, error){
+		"acquire": func(f QueuedNode) (locker.Grant, error) { return f.Acquire(context.Background(), request("a")) },
+		"queue":   func(f QueuedNode) (locker.Grant, error) { return f.Queue(context.Background(), request("a")) },
 	} {
 		for range 20 { // whether the Client's release would be in time is luck
 			virtual.Test(t, func(t *testing.T) {
@@ -214,7 +214,7 @@ func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
 					}
 					close(closed)
 				}()
-				f := FIFO{n}
+				f := QueuedNode{n}
 				g, err := call(f)
 				if err == nil { // as the Client does
 					req := request("a")
@@ -222,9 +222,9 @@ func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
 					err = f.Release(t.Context(), req)
 				}
 				<-closed
-				if !errors.Is(err, locker.ErrClosed) || len(d.sent(handoverScript)) == 0 || d.after > 0 {
+				if !errors.Is(err, locker.ErrClosed) || len(d.sent("handover")) == 0 || d.after > 0 {
 					t.Errorf("%s: %v; %d releases were sent, %d batches after the driver was closed",
-						name, err, len(d.sent(handoverScript)), d.after)
+						name, err, len(d.sent("handover")), d.after)
 				}
 			})
 		}

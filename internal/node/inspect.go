@@ -3,13 +3,11 @@ package node
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
-	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/pipeline"
+	"github.com/golocker/locker/internal/script"
 )
 
 // State is what a node knows of a lock: what it may tell, and whose the lock is.
@@ -18,17 +16,13 @@ type State struct {
 	owner string // the whole value
 }
 
-// token is the owner's without the number of the node, see alias.lua, which differs from node to node.
-func (s State) token() string {
-	return numbered.ReplaceAllString(s.owner, "")
-}
-
-var numbered = regexp.MustCompile(`\|[1-9]\d?$`)
+// token is the owner's without the number of the node.
+func (s State) token() string { return script.TokenOf(s.owner) }
 
 // OwnedBy reports whether the owner's token begins with prefix. Nobody's begins with anything, a kept lock's is its last
 // owner's.
 func (s State) OwnedBy(prefix string) bool {
-	return s.owner != "" && strings.HasPrefix(strings.TrimPrefix(s.owner, kept), prefix)
+	return s.owner != "" && strings.HasPrefix(strings.TrimPrefix(s.owner, script.Kept), prefix)
 }
 
 // SameOwner reports whether two nodes have the lock for the same attempt.
@@ -37,16 +31,13 @@ func (s State) SameOwner(t State) bool { return s.owner != "" && s.token() == t.
 // SameServer reports whether two answers are of one server: no two nodes have the same number for an owner.
 func (s State) SameServer(t State) bool { return s.owner == t.owner && s.token() != s.owner }
 
-// kept is what the value of a lock begins with that nobody has and nobody may have yet; see undo.lua.
-const kept = "hold:"
-
 // shown is how much of an owner's token is: enough to tell owners apart, and so little that the rest cannot be guessed.
 const shown = 8
 
 // StartInspect asks what the node knows of key.
 func (n *Node) StartInspect(ready chan<- *Call, tag int, key string) *Call {
 	c := &Call{}
-	n.send(c, ready, tag, keysOf(n.prefix+key).inspect())
+	n.send(c, ready, tag, n.keys(key).Inspect())
 	return c
 }
 
@@ -63,34 +54,23 @@ func (n *Node) state(reply drivers.Reply, err error) (State, error) {
 
 var unknownState = State{Inspection: locker.Inspection{State: locker.LockUnknown}}
 
-// decodeState reads the reply of inspect.lua.
+// decodeState reads the reply to an inspection.
 func decodeState(reply drivers.Reply) (State, error) {
-	if e, ok := reply.(drivers.ServerError); ok {
-		return unknownState, e
+	r, err := script.ReadState(reply)
+	if err != nil {
+		return unknownState, err
 	}
-	r, _ := reply.([]drivers.Reply)
-	if len(r) != 6 {
-		return unknownState, unexpected(reply)
-	}
-	owner, ok := r[5].(string)
-	n, err := integers(nil, r[:5])
-	if err != nil || !ok {
-		return unknownState, unexpected(reply)
-	}
-	s := State{Inspection: locker.Inspection{State: locker.LockFree, Fence: uint64(max(0, n[2])), Waiting: int(n[3])}}
-	switch n[0] {
-	case 2:
+	s := State{Inspection: locker.Inspection{State: locker.LockFree, Fence: r.Counter, Waiting: r.Waiting}}
+	switch r.Status {
+	case script.NotALock:
 		s.State = locker.LockForeign
-	case 1:
-		s.State, s.owner, s.Remaining = locker.LockHeld, owner, span(n[1])
-		token, isKept := strings.CutPrefix(s.token(), kept)
+	case script.TakenOver:
+		s.State, s.owner, s.Remaining, s.Held = locker.LockHeld, r.Owner, r.Left, r.Held
+		token, isKept := strings.CutPrefix(s.token(), script.Kept)
 		if isKept {
 			s.State = locker.LockKept
 		}
 		s.Owner = token[:min(shown, len(token))]
-		if held := n[4] - n[2]; n[2] > 0 && held >= 0 {
-			s.Held = time.Duration(held) * time.Microsecond
-		}
 	}
 	return s, nil
 }
@@ -103,12 +83,12 @@ func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRe
 	return c
 }
 
-func (n *Node) force(key string, s State, onRedlock bool) pipeline.Command {
-	return keysOf(n.prefix+key).force(s.owner, s.token(), s.Remaining+cleanupLife, onRedlock)
+func (n *Node) force(key string, s State, onRedlock bool) script.Command {
+	return n.keys(key).Force(s.owner, s.Remaining+cleanupLife, onRedlock)
 }
 
 // More reports whether a call that hands the lock on has to be made again to find the next owner.
-func (c *Call) More() bool { return has(c.call.Reply, again) }
+func (c *Call) More() bool { return c.Unfinished() }
 
 // Inspect implements locker.Inspector.
 func (n *Node) Inspect(ctx context.Context, key string) (locker.Inspection, error) {
@@ -122,7 +102,7 @@ func (n *Node) inspect(ctx context.Context, key string) (State, error) {
 	if err := n.Check(key); err != nil {
 		return unknownState, err
 	}
-	return n.state(n.pipeline.Do(ctx, keysOf(n.prefix+key).inspect(), n.timeout, nil))
+	return n.state(n.do(ctx, n.keys(key).Inspect(), n.timeout, nil))
 }
 
 // ForceRelease implements locker.Inspector.
@@ -135,8 +115,9 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (locker.Insp
 	}
 	for more := err == nil; more; {
 		var reply drivers.Reply
-		reply, err = n.pipeline.Do(ctx, n.force(key, s, false), n.timeout, nil)
-		err, more = n.owned(reply, err), has(reply, again)
+		reply, err = n.do(ctx, n.force(key, s, false), n.timeout, nil)
+		o, _ := script.ReadOwned(reply)
+		err, more = n.owned(reply, err), o.Unfinished
 	}
 	return s.Inspection, err
 }
@@ -157,6 +138,6 @@ func (s State) Takeable(owner string) error {
 // Names returns the keys in Redis that a lock uses, the lock's own first, and the channels that its messages go to, for tools
 // that look after rights and clean up. Tombstones, which expire within minutes, are not among the keys.
 func Names(prefix, key string) (names, channels []string) {
-	k := keysOf(prefix + key)
-	return []string{k.lock, k.fence, k.queue(), k.waiters(), k.turn()}, []string{prefix + "inbox:" + key, k.free()}
+	k := script.KeysOf(prefix + key)
+	return []string{k.Lock, k.Fence(), k.Queue(), k.Waiters(), k.Turn()}, []string{prefix + "inbox:" + key, k.Free()}
 }

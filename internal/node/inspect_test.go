@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/script"
 )
 
 func force(t *testing.T, n *Node, owner string, want error) locker.Inspection {
@@ -25,11 +26,12 @@ func TestForceReleaseIsFinal(t *testing.T) {
 	if seen := force(t, n, "a", nil); seen.State != locker.LockHeld || seen.Owner != "a" || seen.Fence != before {
 		t.Errorf("it says that it took the lock from %+v", seen)
 	}
-	if _, err := decodeVote(send(t, n, acquireScript, acquireCommand("a", 1, 0))); err != errGivenUp {
+	if _, err := decodeVote(send(t, n, attempt("k", "a").Acquire(10*time.Second, 1, 0))); err != errGivenUp {
 		t.Errorf("a late acquisition of the former owner got %v", err)
 	}
-	for _, tombstone := range []bool{false, true} { // the second tombstone takes the place of the mark
-		if r := send(t, n, releaseScript, releaseCommand("a", !tombstone)); r != int64(4) {
+	for _, tombstone := range []time.Duration{0, 10*time.Second + cleanupLife} { // the second tombstone takes the place of the mark
+		r := send(t, n, script.Release{Attempt: attempt("k", "a"), Tombstone: tombstone}.Command())
+		if r != int64(4) {
 			t.Errorf("its release answered %v", r)
 		}
 	}
@@ -126,10 +128,8 @@ func TestForceReleaseNotifies(t *testing.T) {
 func TestInspectCountsWhoWaits(t *testing.T) {
 	_, n := real(t)
 	acquire(t, n, "a", 10*time.Second)
-	k := keysOf("k")
-	for owner, lease := range map[string]string{"b": "6000", "c": "6000", "d": "1"} {
-		send(t, n, enqueueScript, enqueueScript.command([]string{k.lock, k.fence, k.gone + owner, k.queue(), k.waiters()},
-			owner, "10000:"+lease+":0:"))
+	for owner, lease := range map[string]time.Duration{"b": script.MaxLease, "c": script.MaxLease, "d": time.Millisecond} {
+		send(t, n, attempt("k", owner).Enqueue(10*time.Second, lease, 0, ""))
 	}
 	time.Sleep(5 * time.Millisecond) // d is dead now
 	seen, err := n.Inspect(t.Context(), "k")

@@ -6,19 +6,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/pipeline"
+	"github.com/golocker/locker/internal/script"
 )
-
-// counterKeep is how long a fencing counter outlives the last use of its lock. A counter that has expired starts anew
-// from the server's clock, so it must outlive any step back of that clock: a day covers a machine that booted with the
-// wrong time zone. See docs/adr/0003-fencing-counter.md. The scripts have it as a number; a test compares.
-const counterKeep = 24 * time.Hour
 
 // Options of a Node.
 type Options struct {
@@ -34,7 +28,7 @@ type Options struct {
 type Node struct {
 	name     string
 	prefix   string
-	number   string // what the values of its locks end in; see alias.lua
+	number   int // of Options
 	driver   drivers.Driver
 	timeout  time.Duration // of one exchange
 	pipeline *pipeline.Pipeline
@@ -54,14 +48,10 @@ func New(d drivers.Driver, o Options) *Node {
 	}
 	closing := make(chan struct{})
 	p := pipeline.New(d, o.Timeout, closing)
-	number := ""
-	if o.Number > 0 {
-		number = "|" + strconv.Itoa(o.Number)
-	}
 	return &Node{
 		name:     o.Name,
 		prefix:   o.Prefix,
-		number:   number,
+		number:   o.Number,
 		driver:   d,
 		timeout:  o.Timeout,
 		pipeline: p,
@@ -73,10 +63,10 @@ func New(d drivers.Driver, o Options) *Node {
 
 // Check returns an error that matches locker.ErrInvalid if key cannot be locked, because it is a name that another lock's counter may have.
 func (n *Node) Check(key string) error {
-	if !strings.Contains(key, "{") && !strings.Contains(n.prefix, "{") {
-		return nil // the usual case: nothing that belongs to a lock is called like that
+	if ending, reserved := script.Reserved(n.prefix + key); reserved {
+		return fmt.Errorf("%w: keys with a {hash tag} that end in %q are reserved for what belongs to a lock", locker.ErrInvalid, ending)
 	}
-	return reserved(n.prefix + key)
+	return nil
 }
 
 // Acquire is the node's part of locker.Backend.Acquire, with the same rules, for a node that decides alone.
@@ -89,7 +79,7 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 	if n.cleaner.full() {
 		return locker.Grant{}, n.fault(pipeline.ErrFull)
 	}
-	undo := func(landed bool) { n.cleaner.add(n.undoing(&req, landed, notifySubscribers)) }
+	undo := func(landed bool) { n.cleaner.add(n.undoing(&req, landed, script.NotifySubscribers)) }
 	// If the caller leaves, the attempt is given up at once, with a tombstone. If it succeeds nevertheless (it was executed
 	// first, or so late that the tombstone was gone), that is known only later.
 	late := func(reply drivers.Reply, err error) {
@@ -97,7 +87,7 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 			undo(true)
 		}
 	}
-	v := n.vote(n.pipeline.Do(ctx, n.attempt(&req).acquire(req.TTL, 1, 0), req.TTL, late))
+	v := n.vote(n.do(ctx, n.attempt(&req).Acquire(req.TTL, 1, 0), req.TTL, late))
 	if v.Doubtful {
 		undo(false)
 	}
@@ -109,8 +99,15 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 }
 
 // attempt names what the commands of the attempt of req are about.
-func (n *Node) attempt(req *locker.Request) attempt {
-	return attempt{keys: keysOf(n.prefix + req.Key), token: req.Token, number: n.number}
+func (n *Node) attempt(req *locker.Request) script.Attempt {
+	return script.Attempt{Keys: n.keys(req.Key), Token: req.Token, Node: n.number}
+}
+
+func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix + key) }
+
+// do sends a command and waits for the reply, as [pipeline.Pipeline.Do] does.
+func (n *Node) do(ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error)) (drivers.Reply, error) {
+	return n.pipeline.Do(ctx, pipeline.Command(cmd), limit, late)
 }
 
 func (n *Node) closed() bool {
@@ -126,26 +123,26 @@ func (n *Node) closed() bool {
 func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	n.calls.Enter()
 	defer n.calls.Leave()
-	return n.owned(n.pipeline.Do(ctx, n.attempt(&req).extend(req.TTL, req.Fence), req.TTL, nil))
+	return n.owned(n.do(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, nil))
 }
 
 // Release is the node's part of locker.Backend.Release, with the same rules. It tells those who called Notify.
 func (n *Node) Release(ctx context.Context, req locker.Request) error {
 	n.calls.Enter()
 	defer n.calls.Leave()
-	return n.release(ctx, &req, true, notifySubscribers)
+	return n.release(ctx, &req, true, script.NotifySubscribers)
 }
 
 // release sends a release, and goes on in the background if it was not answered, or not finished.
-func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, who notify) error {
-	later := n.undoing(req, landed, who)
+func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, notify script.Notify) error {
+	later := n.undoing(req, landed, notify)
 	limit := n.timeout
 	if end, ok := ctx.Deadline(); ok && req.Uncancelled {
 		ctx, limit = context.WithoutCancel(ctx), min(limit, time.Until(end))
 	}
-	reply, err := n.pipeline.Do(ctx, n.releaseOf(req, landed, who).command(), limit, nil)
+	reply, err := n.do(ctx, n.releaseOf(req, landed, notify).Command(), limit, nil)
 	err = n.owned(reply, err)
-	if has(reply, again) || err != nil && !errors.Is(err, locker.ErrNotHeld) {
+	if o, _ := script.ReadOwned(reply); o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
 		n.cleaner.add(later)
 	}
 	return err
@@ -153,8 +150,7 @@ func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, wh
 
 // Notify implements locker.Notifier: Release tells who waits.
 func (n *Node) Notify(key string, wake func()) (live func() bool, stop func()) {
-	k := keysOf(n.prefix + key)
-	channel := k.free()
+	channel := n.keys(key).Free()
 	n.inbox.follow(channel, func(bool) { wake() })
 	return func() bool { return n.inbox.live(channel) }, func() { n.inbox.ignore(channel) }
 }

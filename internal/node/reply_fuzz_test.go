@@ -10,6 +10,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
@@ -107,13 +108,13 @@ func FuzzReplies(f *testing.F) {
 		}
 
 		n, isInt := r.(int64)
-		n &^= again | waited
+		n &^= 8 | 16 // that it is unfinished, and that others wait
 		if err := decodeOwned(r); (err == nil) != (isInt && (n == 1 || n == 2)) || errors.Is(err, locker.ErrNotHeld) != (isInt && (n == 0 || n == 3 || n == 4)) {
 			t.Errorf("owned by %#v: %v", r, err)
 		}
 
-		p, err := decodePlace(r)
-		if p.granted && (err != nil || p.counter == 0 || p.counter > math.MaxInt64 || !isCounter(r) && !is(r, 3, 1)) || p.left < 0 {
+		p, err := decodePosition(r)
+		if p.Status == script.Granted && (err != nil || p.Counter == 0 || p.Counter > math.MaxInt64 || !isCounter(r) && !is(r, 3, 1)) || p.Left < 0 {
 			t.Errorf("place by %#v: %+v, %v", r, p, err)
 		}
 		s, err := (&Turn{}).decode(r)
@@ -139,7 +140,7 @@ func FuzzNode(f *testing.F) {
 			if g, err := n.Acquire(ctx, req); err == nil && g.Fence == 0 {
 				t.Errorf("%#v granted without a token", r)
 			}
-			if _, err := (FIFO{n}).Queue(ctx, req); err == nil && !is(r, 3, 1) && !isCounter(r) {
+			if _, err := (QueuedNode{n}).Queue(ctx, req); err == nil && !is(r, 3, 1) && !isCounter(r) {
 				t.Errorf("%#v granted to one who waits", r)
 			}
 			for what, err := range map[string]error{"extended": n.Extend(ctx, req), "released": n.Release(ctx, req)} {
@@ -171,8 +172,7 @@ func FuzzErrors(f *testing.F) {
 		if isNotSent(err) != unsent {
 			t.Errorf("%v: not sent is %v, want %v", err, isNotSent(err), unsent)
 		}
-		code := drivers.ServerError(text).Code()
-		if known(err) != (isReply && refusals[code]) {
+		if known(err) != (isReply && script.IsRefusal(drivers.ServerError(text))) {
 			t.Errorf("%v: known is %v", err, known(err))
 		}
 		n := &Node{name: "n1"}

@@ -80,7 +80,7 @@ type party struct {
 
 // party makes a client that queues, closed in the end. change may put something around its driver.
 func (x *street) party(change ...func(drivers.Driver) drivers.Driver) *party {
-	return x.client(func(n *Node) locker.Backend { return FIFO{n} }, change...)
+	return x.client(func(n *Node) locker.Backend { return QueuedNode{n} }, change...)
 }
 
 // plain makes a client that does not queue.
@@ -103,16 +103,6 @@ func (x *street) client(backend func(*Node) locker.Backend, change ...func(drive
 		}
 	})
 	return p
-}
-
-// kindOf names a command.
-func kindOf(cmd drivers.Command) string {
-	for s, name := range names {
-		if len(cmd) > 1 && (cmd[1] == s.sha || cmd[1] == s.source) {
-			return name
-		}
-	}
-	return cmd[0]
 }
 
 func (p *party) network(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
@@ -265,8 +255,7 @@ func (c *call) waits(d time.Duration) {
 // sound checks that the lock is the lease's for as long as the lease says.
 func (x *street) sound(l locker.Lease) {
 	x.Helper()
-	k := keysOf("p:" + l.Key())
-	reply := x.node.Execute(enqueueScript.command([]string{k.lock, k.fence, k.gone + "spy", k.queue(), k.waiters()}, "spy", "1000:0:0:"))
+	reply := x.node.Execute(attempt("p:"+l.Key(), "spy").Enqueue(time.Second, 0, 0, "").Words)
 	r, _ := reply.([]drivers.Reply)
 	if len(r) != 5 || r[0] != int64(0) {
 		x.Fatalf("the lock is not held: %v", reply)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 )
 
 // Turn is a place in the queue that one node keeps of those who want a lock of several nodes, and then the turn to ask
@@ -18,7 +19,7 @@ type Turn struct {
 	News <-chan bool
 
 	node   *Node
-	keys   keys
+	keys   script.Keys
 	id     string
 	news   chan bool
 	ticket int64
@@ -47,7 +48,7 @@ const nearPoll = 5 * time.Millisecond
 
 // NewTurn returns a place that is yet to be taken by Ask, and must be ended by Leave or Used.
 func (n *Node) NewTurn(key string) *Turn {
-	t := &Turn{node: n, keys: keysOf(n.prefix + key), id: locker.NewToken(), news: make(chan bool, 1)}
+	t := &Turn{node: n, keys: n.keys(key), id: locker.NewToken(), news: make(chan bool, 1)}
 	t.News = t.news
 	n.inbox.expect(t.id, func(told bool) { ring(t.news, told) })
 	return t
@@ -63,7 +64,7 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	if live {
 		channel = t.node.inbox.name
 	}
-	reply, err := t.node.pipeline.Do(ctx, t.keys.ask(t.id, maxLease, t.ticket, channel), t.node.timeout, t.late)
+	reply, err := t.node.do(ctx, t.keys.Ask(t.id, script.MaxLease, t.ticket, channel), t.node.timeout, t.late)
 	t.asked = t.asked || !isNotSent(err)
 	if err != nil {
 		return Standing{}, t.node.fault(err)
@@ -78,26 +79,21 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	return s, nil
 }
 
-// decode reads the reply of turn.lua.
+// decode reads the reply to Ask.
 func (t *Turn) decode(reply drivers.Reply) (Standing, error) {
-	n, err := integers(nil, reply)
+	r, err := script.ReadStanding(reply)
 	if err != nil {
 		return Standing{}, err
 	}
-	s := Standing{Again: claimWindow/2 + rand.N(claimWindow/4)}
+	s := Standing{Mine: r.Status == script.Granted, Rank: r.Rank, Left: r.Left, Again: script.ClaimWindow/2 + rand.N(script.ClaimWindow/4)}
 	switch {
-	case len(n) == 2 && n[0] == 1:
-		s.Mine = true
-		if s.Left = remaining(n[1]); s.Left > 0 { // its holder may die
-			s.Again = min(s.Again, s.Left+time.Millisecond)
-		}
-	case len(n) == 5 && n[0] == 0:
-		s.Left, s.Rank, s.Again = remaining(n[1]), int(n[2]), min(s.Again, span(n[3]))
+	case !s.Mine:
+		s.Again = min(s.Again, r.Again)
 		if t.ticket == 0 {
-			t.ticket = n[4]
+			t.ticket = r.Ticket
 		}
-	default:
-		return Standing{}, unexpected(reply)
+	case s.Left > 0: // its holder may die
+		s.Again = min(s.Again, s.Left+time.Millisecond)
 	}
 	return s, nil
 }
@@ -123,8 +119,8 @@ func (t *Turn) Leave(req *locker.Request, landed bool) {
 	if !t.asked {
 		return
 	}
-	c := t.node.undoing(req, landed, notifyTurn)
-	c.turn, c.leaves = t.id, true
+	c := t.node.undoing(req, landed, script.NotifyTurn)
+	c.Turn, c.Leaves = t.id, true
 	t.mu.Lock()
 	t.left = &c
 	t.mu.Unlock()
@@ -154,38 +150,4 @@ func ring(news chan bool, told bool) {
 	case news <- told:
 	default:
 	}
-}
-
-// maxSpan is less than a Duration has room for, so that something can be added. Keys of others may live longer.
-const maxSpan = 100 * 365 * 24 * time.Hour
-
-// span is a time in ms as the scripts answer it: negative if there is none.
-func span(ms int64) time.Duration {
-	return time.Duration(min(max(0, ms), maxSpan.Milliseconds())) * time.Millisecond
-}
-
-// remaining is what PTTL has answered as a time: 0 if there is no key. Of one that is in its last millisecond it answers 0, and
-// whoever took that for none would not be there when it is over.
-func remaining(ms int64) time.Duration {
-	if ms == 0 {
-		ms = 1
-	}
-	return span(ms)
-}
-
-// integers appends to n those of a reply that consists of integers only.
-func integers(n []int64, reply drivers.Reply) ([]int64, error) {
-	if e, ok := reply.(drivers.ServerError); ok {
-		return nil, e
-	}
-	r, ok := reply.([]drivers.Reply)
-	for _, x := range r {
-		i, isInt := x.(int64)
-		n = append(n, i)
-		ok = ok && isInt
-	}
-	if !ok {
-		return nil, unexpected(reply)
-	}
-	return n, nil
 }

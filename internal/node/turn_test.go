@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"math"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
@@ -108,7 +108,7 @@ func TestTurnIsHandedOn(t *testing.T) {
 		if v := (<-ready).Vote(); !v.Granted {
 			t.Fatal(v)
 		}
-		if st, err := first.Ask(t.Context()); err != nil || !st.Mine || st.Left != time.Minute || st.Again > claimWindow*3/4 {
+		if st, err := first.Ask(t.Context()); err != nil || !st.Mine || st.Left != time.Minute || st.Again > script.ClaimWindow*3/4 {
 			t.Errorf("%+v, %v", st, err)
 		}
 		if st, err := second.Ask(t.Context()); err != nil || st.Mine || st.Rank != 0 || st.Left != time.Minute {
@@ -153,17 +153,5 @@ func TestUntoldTurnsLook(t *testing.T) {
 	}
 	if d := turn.untold(3); d > 4*nearPoll {
 		t.Errorf("%v, when the queue has moved", d)
-	}
-}
-
-// A key that is to live for ever, nearly, is held, and not free at once.
-func TestSpansFitIntoADuration(t *testing.T) {
-	for ms, want := range map[int64]time.Duration{
-		math.MinInt64: 0, -1: 0, 0: 0, 1500: 1500 * time.Millisecond,
-		1e13: maxSpan, 2e13: maxSpan, math.MaxInt64 / 1000000: maxSpan, math.MaxInt64: maxSpan,
-	} {
-		if got := span(ms); got != want {
-			t.Errorf("%d ms are %v, want %v", ms, got, want)
-		}
 	}
 }

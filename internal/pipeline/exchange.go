@@ -42,9 +42,8 @@ func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 
 // send has the driver send a batch, and returns as many replies whatever the driver returns.
 func (p *Pipeline) send(ctx context.Context, batch []drivers.Command) ([]drivers.Reply, error) {
-	none := make([]drivers.Reply, len(batch))
 	if p.ctx.Err() != nil { // a sender that comes to run when the driver is being closed, or has been
-		return none, errClosedUnsent
+		return make([]drivers.Reply, len(batch)), errClosedUnsent
 	}
 	replies, err := p.driver.Do(ctx, batch...)
 	if err == nil || !errors.Is(ctx.Err(), context.Canceled) { // a dial that was broken off says nothing of the node
@@ -56,9 +55,9 @@ func (p *Pipeline) send(ctx context.Context, batch []drivers.Command) ([]drivers
 		err = fmt.Errorf("the driver returned %d replies to %d commands", len(replies), len(batch))
 	}
 	if err != nil {
-		return none, err
+		replies = make([]drivers.Reply, len(batch))
 	}
-	return replies, nil
+	return replies, err
 }
 
 // punctual reports whether the driver keeps to a deadline unasked, now.

@@ -1,6 +1,6 @@
 // Package simnode is a Redis node that lives in the test's memory and clock: a Go twin of the lock scripts behind the
 // driver contract. It is fast enough for a hundred thousand acquisitions, runs in virtual time, and can be given faults that
-// no server has on demand. A differential test in internal/node keeps it equal to the scripts on a real server.
+// no server has on demand. A differential test in internal/script keeps it equal to the scripts on a real server.
 package simnode
 
 import (

@@ -33,7 +33,7 @@ var scriptNames = sync.OnceValue(func() map[string]string {
 
 // source reads a script with what it includes.
 func source(name string) string {
-	text, err := os.ReadFile("../../../node/" + name + ".lua")
+	text, err := os.ReadFile("../../../script/" + name + ".lua")
 	if err != nil {
 		panic(err)
 	}

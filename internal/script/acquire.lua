@@ -9,7 +9,7 @@
 --        | -1 this attempt was given up before it arrived | -2 the key holds something that is not a lock
 --        | -2-k this attempt has the lock already, as its node k
 -- (An array costs the server and the clients more than a number does.)
-local keep = '86400000'                        -- how long the counter outlives its use, in ms; see node.counterKeep
+local keep = '86400000'                        -- how long the counter outlives its use, in ms; see counterKeep
 local got = redis.call('MGET', KEYS[1], KEYS[2], KEYS[3])
 local cur, f = got[1], tonumber(got[2] or '0') or 0
 if cur and cur ~= ARGV[1] then

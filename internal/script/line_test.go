@@ -1,4 +1,4 @@
-package node
+package script_test
 
 import (
 	"fmt"
@@ -11,6 +11,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
@@ -18,15 +19,15 @@ import (
 type line struct {
 	t *testing.T
 	s *redistest.Server
-	n *Node
-	k keys
+	n *server
+	k script.Keys
 
 	asked *time.Time // ahead of the last question: what the server counts has gone on since then, or since later
 }
 
 func newLine(t *testing.T) line {
 	s, n := real(t)
-	return line{t, s, n, keysOf("k"), new(time.Time)}
+	return line{t, s, n, script.KeysOf("k"), new(time.Time)}
 }
 
 // As the arguments of enqueue.lua: 10 s TTL, the longest lease, no ticket, no channel.
@@ -35,8 +36,8 @@ const patient = "10000:6000:0:"
 func (x line) enqueue(o, args string) []drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
-	reply := send(x.t, x.n, enqueueScript, enqueueScript.command(
-		[]string{x.k.lock, x.k.fence, x.k.gone + o, x.k.queue(), x.k.waiters()}, o, args))
+	reply := send(x.t, x.n, enqueueScript, enqueueScript.Command(
+		[]string{x.k.Lock, x.k.Fence(), x.k.Tombstone(o), x.k.Queue(), x.k.Waiters()}, o, args))
 	if c, ok := reply.(int64); ok && c > 0 { // granted for the TTL
 		ttl, _, _ := strings.Cut(args, ":")
 		ms, _ := strconv.ParseInt(ttl, 10, 64)
@@ -48,15 +49,15 @@ func (x line) enqueue(o, args string) []drivers.Reply {
 func (x line) claim(o, ttl string) []drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
-	return x.array(send(x.t, x.n, claimScript, claimScript.command(
-		[]string{x.k.lock, x.k.fence}, ttl+":"+o)))
+	return x.array(send(x.t, x.n, claimScript, claimScript.Command(
+		[]string{x.k.Lock, x.k.Fence()}, ttl+":"+o)))
 }
 
 func (x line) release(o, args string) drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
-	return send(x.t, x.n, handoverScript, handoverScript.command(
-		[]string{x.k.lock, x.k.gone + o, x.k.fence, x.k.queue(), x.k.waiters()}, o, args))
+	return send(x.t, x.n, handoverScript, handoverScript.Command(
+		[]string{x.k.Lock, x.k.Tombstone(o), x.k.Fence(), x.k.Queue(), x.k.Waiters()}, o, args))
 }
 
 func (x line) leave(o string) drivers.Reply {
@@ -66,7 +67,7 @@ func (x line) leave(o string) drivers.Reply {
 
 func (x line) extend(o string, token int64) drivers.Reply {
 	x.t.Helper()
-	return send(x.t, x.n, extendScript, extendScript.command([]string{x.k.lock, x.k.fence}, o, "10000", fmt.Sprint(token)))
+	return send(x.t, x.n, extendScript, extendScript.Command([]string{x.k.Lock, x.k.Fence()}, o, "10000", fmt.Sprint(token)))
 }
 
 func (x line) array(reply drivers.Reply) []drivers.Reply {
@@ -87,10 +88,10 @@ func (x line) granted(o string, reply []drivers.Reply, from, to time.Duration) i
 	if left := time.Duration(reply[2].(int64)) * time.Millisecond; left < from || left > to {
 		x.t.Errorf("%s was granted the lock for %v, want %v to %v", o, left, from, to)
 	} else {
-		x.lives(x.k.lock, left)
+		x.lives(x.k.Lock, left)
 	}
 	x.held(o)
-	if got := x.s.Cmd(x.t, "GET", x.k.fence); got != fmt.Sprint(reply[1]) {
+	if got := x.s.Cmd(x.t, "GET", x.k.Fence()); got != fmt.Sprint(reply[1]) {
 		x.t.Errorf("%s has the token %v, the counter is %v", o, reply[1], got)
 	}
 	return reply[1].(int64)
@@ -118,7 +119,7 @@ func (x line) waits(o string, reply []drivers.Reply, rank int) int64 {
 // held checks who holds the lock, "" for nobody.
 func (x line) held(by string) {
 	x.t.Helper()
-	got, _ := x.s.Cmd(x.t, "GET", x.k.lock).(string)
+	got, _ := x.s.Cmd(x.t, "GET", x.k.Lock).(string)
 	if got != by {
 		x.t.Errorf("the lock is %q's, want %q's", got, by)
 	}
@@ -128,15 +129,15 @@ func (x line) held(by string) {
 // ever.
 func (x line) waiting(want ...string) {
 	x.t.Helper()
-	got := x.strings(x.s.Cmd(x.t, "ZRANGE", x.k.queue(), 0, -1))
+	got := x.strings(x.s.Cmd(x.t, "ZRANGE", x.k.Queue(), 0, -1))
 	if strings.Join(got, " ") != strings.Join(want, " ") {
 		x.t.Errorf("%q wait, want %q", got, want)
 	}
-	if n := x.s.Cmd(x.t, "HLEN", x.k.waiters()); n != int64(len(got)) {
+	if n := x.s.Cmd(x.t, "HLEN", x.k.Waiters()); n != int64(len(got)) {
 		x.t.Errorf("%v waiters are known, %d are in the queue", n, len(got))
 	}
-	for _, key := range []string{x.k.queue(), x.k.waiters()} {
-		if left := pttl(x.t, x.s, key); len(want) > 0 && (left <= 0 || left > 2*maxLease) {
+	for _, key := range []string{x.k.Queue(), x.k.Waiters()} {
+		if left := pttl(x.t, x.s, key); len(want) > 0 && (left <= 0 || left > 2*script.MaxLease) {
 			x.t.Errorf("%s expires in %v", key, left)
 		}
 	}

@@ -1,4 +1,4 @@
-package node
+package script_test
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/simnode"
 )
 
@@ -24,32 +25,32 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 	twin := simnode.New()
 	seen := map[string]int{}
 	for round := range 200 {
-		k := keysOf(fmt.Sprintf("k%d", round))
+		k := script.KeysOf(fmt.Sprintf("k%d", round))
 		for step := range 25 {
 			owner := string(rune('a' + rnd.IntN(3)))
 			value := owner + pick(rnd, "", "|1", "|2", "|12")
 			number := fmt.Sprint(rnd.IntN(8))
-			var sc *script
+			var sc *script.Source
 			var cmd drivers.Command
 			switch rnd.IntN(7) {
 			case 0, 1, 2:
 				sc = acquireScript
-				cmd = sc.command([]string{k.lock, k.fence, k.gone + owner}, value, "60000", never, number)
+				cmd = sc.Command([]string{k.Lock, k.Fence(), k.Tombstone(owner)}, value, "60000", never, number)
 			case 3:
 				sc = raiseScript
-				cmd = sc.command([]string{k.lock, k.fence}, value, number)
+				cmd = sc.Command([]string{k.Lock, k.Fence()}, value, number)
 			case 4:
 				sc = extendScript
-				cmd = sc.command([]string{k.lock, k.fence}, value, pick(rnd, "30000", "90000"), number)
+				cmd = sc.Command([]string{k.Lock, k.Fence()}, value, pick(rnd, "30000", "90000"), number)
 			case 5:
 				sc = releaseScript
-				cmd = sc.command([]string{k.lock, k.gone + owner, k.fence}, value,
+				cmd = sc.Command([]string{k.Lock, k.Tombstone(owner), k.Fence()}, value,
 					pick(rnd, "0", "60000")+":"+pick(rnd, "0", "0", "60000")+":"+pick(rnd, "0", number)+":")
 			default: // somebody interferes
 				switch rnd.IntN(3) {
 				case 0:
-					s.Cmd(t, "DEL", k.lock)
-					twin.Expire(func(key string) bool { return key == k.lock })
+					s.Cmd(t, "DEL", k.Lock)
+					twin.Expire(func(key string) bool { return key == k.Lock })
 				case 1:
 					s.Cmd(t, "FLUSHALL")
 					twin.Flush()
@@ -68,13 +69,13 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 		t.Errorf("only %d kinds of answers were seen: %v", len(seen), seen)
 	}
 	for _, key := range s.Keys(t, "*:fence") {
-		if left := pttl(t, s, key); left < counterKeep-time.Minute {
+		if left := pttl(t, s, key); left < script.CounterKeep-time.Minute {
 			t.Errorf("%s expires in %v", key, left)
 		}
 	}
 }
 
-var names = map[*script]string{
+var names = map[*script.Source]string{
 	acquireScript: "acquire", raiseScript: "raise", extendScript: "extend", releaseScript: "release",
 	enqueueScript: "enqueue", claimScript: "claim", handoverScript: "handover",
 	turnScript: "turn", turnReleaseScript: "turnrelease", inspectScript: "inspect", forceScript: "force",
@@ -111,11 +112,11 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 	seen := map[string]int{}
 	var told int
 	for round := range 120 {
-		k := keysOf(fmt.Sprintf("k%d", round))
+		k := script.KeysOf(fmt.Sprintf("k%d", round))
 		var history []string
-		both := func(sc *script, keys []string, args ...string) {
+		both := func(sc *script.Source, keys []string, args ...string) {
 			t.Helper()
-			cmd := sc.command(keys, args...)
+			cmd := sc.Command(keys, args...)
 			want, got := send(t, n, sc, cmd), twin.Execute(cmd)
 			history = append(history, fmt.Sprintf("%s %q: %v, %v", names[sc], cmd[3+len(keys):], want, got))
 			if !alike(sc, want, got) {
@@ -124,9 +125,9 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 			seen[fmt.Sprint(names[sc], " ", code(want))]++
 		}
 		// Counters beyond the clock.
-		both(acquireScript, []string{k.lock, k.fence, k.gone + "z"}, "z", "60000", "9007199254740991", "0")
-		both(raiseScript, []string{k.lock, k.fence}, "z", "8000000000000000")
-		both(releaseScript, []string{k.lock, k.gone + "z", k.fence}, "z", "0:0:0:")
+		both(acquireScript, []string{k.Lock, k.Fence(), k.Tombstone("z")}, "z", "60000", "9007199254740991", "0")
+		both(raiseScript, []string{k.Lock, k.Fence()}, "z", "8000000000000000")
+		both(releaseScript, []string{k.Lock, k.Tombstone("z"), k.Fence()}, "z", "0:0:0:")
 		turns := round%2 == 1
 		for range 40 {
 			owner := string(owners[rnd.IntN(len(owners))])
@@ -143,37 +144,37 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 			}
 			switch {
 			case dice < 5 && turns:
-				both(turnScript, []string{k.lock, k.turn(), k.queue(), k.waiters()}, owner, lease+":"+ticket+":"+channel)
+				both(turnScript, []string{k.Lock, k.Turn(), k.Queue(), k.Waiters()}, owner, lease+":"+ticket+":"+channel)
 			case dice < 5:
-				both(enqueueScript, []string{k.lock, k.fence, k.gone + owner, k.queue(), k.waiters()},
+				both(enqueueScript, []string{k.Lock, k.Fence(), k.Tombstone(owner), k.Queue(), k.Waiters()},
 					owner, ttl+":"+lease+":"+ticket+":"+channel)
 			case dice < 7 && turns:
-				both(turnReleaseScript, []string{k.lock, k.gone + "-", k.fence, k.turn(), k.queue(), k.waiters()}, "-:"+pick(rnd, "0", "60000")+":0:0:"+owner+":")
+				both(turnReleaseScript, []string{k.Lock, k.Tombstone("-"), k.Fence(), k.Turn(), k.Queue(), k.Waiters()}, "-:"+pick(rnd, "0", "60000")+":0:0:"+owner+":")
 			case dice < 7:
-				both(claimScript, []string{k.lock, k.fence}, ttl+":"+owner)
+				both(claimScript, []string{k.Lock, k.Fence()}, ttl+":"+owner)
 			case dice < 9 && turns:
-				both(acquireScript, []string{k.lock, k.fence, k.gone + owner}, value, "60000", "1", "0")
+				both(acquireScript, []string{k.Lock, k.Fence(), k.Tombstone(owner)}, value, "60000", "1", "0")
 			case dice < 12 && turns:
-				both(turnReleaseScript, []string{k.lock, k.gone + owner, k.fence, k.turn(), k.queue(), k.waiters()},
+				both(turnReleaseScript, []string{k.Lock, k.Tombstone(owner), k.Fence(), k.Turn(), k.Queue(), k.Waiters()},
 					value+":"+undo+":"+pick(rnd, "", owner, string(owners[rnd.IntN(len(owners))]))+pick(rnd, "", ":"))
 			case dice < 10:
-				both(handoverScript, []string{k.lock, k.gone + owner, k.fence, k.queue(), k.waiters()}, owner, undo)
+				both(handoverScript, []string{k.Lock, k.Tombstone(owner), k.Fence(), k.Queue(), k.Waiters()}, owner, undo)
 			case dice < 11:
-				both(extendScript, []string{k.lock, k.fence}, owner, "60000", fmt.Sprint(8000000000000000+rnd.IntN(12)))
+				both(extendScript, []string{k.Lock, k.Fence()}, owner, "60000", fmt.Sprint(8000000000000000+rnd.IntN(12)))
 			case dice < 12:
-				both(releaseScript, []string{k.lock, k.gone + owner, k.fence}, owner, undo+":"+channel)
+				both(releaseScript, []string{k.Lock, k.Tombstone(owner), k.Fence()}, owner, undo+":"+channel)
 			case dice < 14:
-				both(inspectScript, []string{k.lock, k.fence, k.queue(), k.waiters()})
+				both(inspectScript, []string{k.Lock, k.Fence(), k.Queue(), k.Waiters()})
 			case dice < 15:
-				names, owner := []string{k.lock, k.gone + owner, k.fence, k.queue(), k.waiters()}, pick(rnd, owner, value, "hold:"+value)
+				names, owner := []string{k.Lock, k.Tombstone(owner), k.Fence(), k.Queue(), k.Waiters()}, pick(rnd, owner, value, "hold:"+value)
 				if turns {
-					names = append(names, k.turn())
+					names = append(names, k.Turn())
 				}
 				for range 1 + rnd.IntN(2) { // and once again
 					both(forceScript, names, fmt.Sprintf("60000:%d:%s%s", len(owner), owner, pick(rnd, "", "0")))
 				}
 			default: // something is lost
-				lost := pick(rnd, k.lock, k.lock, k.turn(), k.queue(), k.waiters(), k.gone+owner)
+				lost := pick(rnd, k.Lock, k.Lock, k.Turn(), k.Queue(), k.Waiters(), k.Tombstone(owner))
 				s.Cmd(t, "DEL", lost)
 				twin.Delete(lost)
 				history = append(history, lost+" is lost")
@@ -193,7 +194,7 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 			t.Fatalf("round %d: the server sent %q, the twin %q\n%s", round, want, got, strings.Join(history, "\n"))
 		}
 		told += len(want) - 1
-		for _, key := range []string{k.lock, k.turn(), k.queue(), k.waiters(), k.fence, k.gone + "a"} {
+		for _, key := range []string{k.Lock, k.Turn(), k.Queue(), k.Waiters(), k.Fence(), k.Tombstone("a")} {
 			if want, got := s.Cmd(t, "EXISTS", key) == int64(1), slices.Contains(twin.Keys(), key); want != got {
 				t.Fatalf("round %d: %s exists on the server: %v, on the twin: %v\n%s", round, key, want, got, strings.Join(history, "\n"))
 			}
@@ -223,7 +224,7 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 
 // alike reports whether two replies of a script are the same, save that clocks have gone on between them. Only what is a time
 // by its place in the reply may differ: codes, ranks and numbers of waiters are as small as times are, and must not.
-func alike(sc *script, a, b drivers.Reply) bool {
+func alike(sc *script.Source, a, b drivers.Reply) bool {
 	as, isArray := a.([]drivers.Reply)
 	bs, both := b.([]drivers.Reply)
 	if !isArray || !both {
@@ -275,7 +276,7 @@ func TestAlike(t *testing.T) {
 	}
 	const us = 1_700_000_000_000_000
 	for _, tt := range []struct {
-		script *script
+		script *script.Source
 		a, b   drivers.Reply
 		want   bool
 	}{

@@ -1,4 +1,4 @@
-package node
+package script_test
 
 import (
 	"reflect"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
@@ -13,20 +14,20 @@ import (
 // part in their counters, so that schedules can be written down.
 type nodes struct {
 	t *testing.T
-	n *Node
+	n *server
 	s *redistest.Server
 }
 
-func (x nodes) keys(node string) keys { return keysOf("lock on " + node) }
+func (x nodes) keys(node string) script.Keys { return script.KeysOf("lock on " + node) }
 
 // counters sets the fencing counters of nodes 1, 2 and 3.
 func (x nodes) counters(values ...int) {
 	for i, v := range values {
-		x.s.Cmd(x.t, "SET", x.keys(string(rune('1'+i))).fence, v)
+		x.s.Cmd(x.t, "SET", x.keys(string(rune('1'+i))).Fence(), v)
 	}
 }
 
-func (x nodes) expire(node string) { x.s.Cmd(x.t, "DEL", x.keys(node).lock) }
+func (x nodes) expire(node string) { x.s.Cmd(x.t, "DEL", x.keys(node).Lock) }
 
 // step executes one script: "A acquires 2", "B raises 2 to 5", "A releases 1".
 func (x nodes) step(what string) drivers.Reply {
@@ -36,13 +37,13 @@ func (x nodes) step(what string) drivers.Reply {
 	owner, k := words[0], x.keys(words[2])
 	switch words[1] {
 	case "acquires":
-		return send(x.t, x.n, acquireScript, acquireScript.command(
-			[]string{k.lock, k.fence, k.gone + owner}, owner, "60000", never, "0"))
+		return send(x.t, x.n, acquireScript, acquireScript.Command(
+			[]string{k.Lock, k.Fence(), k.Tombstone(owner)}, owner, "60000", never, "0"))
 	case "raises":
-		return send(x.t, x.n, raiseScript, raiseScript.command([]string{k.lock, k.fence}, owner, words[4]))
+		return send(x.t, x.n, raiseScript, raiseScript.Command([]string{k.Lock, k.Fence()}, owner, words[4]))
 	case "releases":
-		return send(x.t, x.n, releaseScript, releaseScript.command(
-			[]string{k.lock, k.gone + owner, k.fence}, owner, "0:0:0:"))
+		return send(x.t, x.n, releaseScript, releaseScript.Command(
+			[]string{k.Lock, k.Tombstone(owner), k.Fence()}, owner, "0:0:0:"))
 	}
 	x.t.Fatalf("no such step: %s", what)
 	return nil

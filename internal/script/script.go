@@ -1,4 +1,6 @@
-package node
+// Package script is what a lock is on a Redis server: the Lua scripts, the names of keys and channels, how a script is called
+// and what its replies say. It sends nothing, and knows neither clients nor callers.
+package script
 
 import (
 	"crypto/sha1"
@@ -9,8 +11,14 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/pipeline"
 )
+
+// Command is a call of a script.
+type Command struct {
+	Words     drivers.Command // by the script's digest
+	Source    string          // the script's text, for a server that does not know it
+	IsRelease bool            // somebody may wait for what it frees
+}
 
 // The lock protocol, as scripts: each step is one atomic command, whatever the client under it. They answer with
 // integers, strings and arrays of them only, which every client renders alike.
@@ -38,12 +46,17 @@ var (
 	forceScript   = newScript("force.lua")
 )
 
-// Constants of the protocol, which every client of a lock has to agree on. queue.lua has them as numbers; a test compares.
+// Constants of the protocol, which every client of a lock has to agree on. The scripts have them as numbers; a test
+// compares.
 const (
-	// claimWindow is for how long a lock is granted to a waiter that was told, and has to come for the rest of its TTL.
-	claimWindow = 2 * time.Second
-	// maxLease is how long a waiter keeps its place without a heartbeat, at most.
-	maxLease = 6 * time.Second
+	// ClaimWindow is for how long a lock is granted to a waiter that was told, and has to come for the rest of its TTL.
+	ClaimWindow = 2 * time.Second
+	// MaxLease is how long a waiter keeps its place without a heartbeat, at most.
+	MaxLease = 6 * time.Second
+	// counterKeep is how long a fencing counter outlives the last use of its lock. A counter that has expired starts anew
+	// from the server's clock, so it must outlive any step back of that clock: a day covers a machine that booted with the
+	// wrong time zone. See docs/adr/0003-fencing-counter.md.
+	counterKeep = 24 * time.Hour
 )
 
 type script struct {
@@ -80,16 +93,11 @@ func expand(name string) string {
 	return b.String()
 }
 
-// command calls the script by its digest, which the server answers with NOSCRIPT if it does not know it (yet, or any
-// more after a restart or SCRIPT FLUSH).
-func (s *script) command(keys []string, args ...string) drivers.Command {
-	cmd := make(drivers.Command, 0, 3+len(keys)+len(args))
-	cmd = append(cmd, "EVALSHA", s.sha, strconv.Itoa(len(keys)))
-	cmd = append(cmd, keys...)
-	return append(cmd, args...)
-}
-
-// call is command for a pipeline.
-func (s *script) call(keys []string, args ...string) pipeline.Command {
-	return pipeline.Command{Words: s.command(keys, args...), Source: s.source, IsRelease: s.isRelease}
+// call calls the script by its digest. The server answers with NOSCRIPT if it does not know it (yet, or any more after a
+// restart or SCRIPT FLUSH).
+func (s *script) call(keys []string, args ...string) Command {
+	words := make(drivers.Command, 0, 3+len(keys)+len(args))
+	words = append(words, "EVALSHA", s.sha, strconv.Itoa(len(keys)))
+	words = append(words, keys...)
+	return Command{Words: append(words, args...), Source: s.source, IsRelease: s.isRelease}
 }

@@ -1,4 +1,4 @@
-package node
+package script_test
 
 import (
 	"fmt"
@@ -9,13 +9,14 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 )
 
 func TestProtocolConstantsAreTheScripts(t *testing.T) {
-	for name, want := range map[string]time.Duration{"CLAIM": claimWindow, "MAXLEASE": maxLease, "keep": counterKeep} {
-		m := regexp.MustCompile(`(?m)^local ` + name + ` = (\d+) `).FindStringSubmatch(expand("mint.lua") + expand("queue.lua"))
-		if m == nil || m[1] != milliseconds(want) {
-			t.Errorf("queue.lua has %s = %q, want %s", name, m, milliseconds(want))
+	for name, want := range map[string]time.Duration{"CLAIM": script.ClaimWindow, "MAXLEASE": script.MaxLease, "keep": script.CounterKeep} {
+		m := regexp.MustCompile(`(?m)^local ` + name + ` = (\d+) `).FindStringSubmatch(script.Expand("mint.lua") + script.Expand("queue.lua"))
+		if m == nil || m[1] != script.Milliseconds(want) {
+			t.Errorf("queue.lua has %s = %q, want %s", name, m, script.Milliseconds(want))
 		}
 	}
 }
@@ -23,11 +24,11 @@ func TestProtocolConstantsAreTheScripts(t *testing.T) {
 // Of a client that has not authenticated, Redis takes ten words, and would answer "unauthenticated multibulk length"
 // instead of NOAUTH.
 func TestCallsHaveTenWordsAtMost(t *testing.T) {
-	for _, s := range []*script{
+	for _, s := range []*script.Source{
 		acquireScript, raiseScript, extendScript, releaseScript, enqueueScript, claimScript, handoverScript,
 		turnScript, turnReleaseScript,
 	} {
-		source := s.source
+		source := s.Text()
 		words := 3
 		for _, what := range []string{"KEYS", "ARGV"} {
 			last := 0
@@ -81,24 +82,24 @@ func TestCostOfAnUncontendedLock(t *testing.T) {
 		}
 	}
 	calls("release", 1+1, held(func() {
-		x.is("release", send(t, x.n, releaseScript, releaseScript.command([]string{k.lock, k.gone + "a", k.fence}, "a", "0:0:9999999999999999:")), int64(1))
+		x.is("release", send(t, x.n, releaseScript, releaseScript.Command([]string{k.Lock, k.Tombstone("a"), k.Fence()}, "a", "0:0:9999999999999999:")), int64(1))
 	}))
 	calls("handover", 1+2, held(func() { x.is("handover", x.release("a", "0:0:9999999999999999"), int64(1)) }))
 	calls("turnrelease", 1+2, held(func() {
-		x.is("turnrelease", send(t, x.n, turnReleaseScript, turnReleaseScript.command(
-			[]string{k.lock, k.gone + "a", k.fence, k.turn(), k.queue(), k.waiters()}, "a:0:0:9999999999999999:")), int64(1))
+		x.is("turnrelease", send(t, x.n, turnReleaseScript, turnReleaseScript.Command(
+			[]string{k.Lock, k.Tombstone("a"), k.Fence(), k.Turn(), k.Queue(), k.Waiters()}, "a:0:0:9999999999999999:")), int64(1))
 	}))
 }
 
 func TestEnqueueTakesAFreeLock(t *testing.T) {
 	x := newLine(t)
-	x.s.Cmd(t, "SET", x.k.fence, "8000000000000000")
+	x.s.Cmd(t, "SET", x.k.Fence(), "8000000000000000")
 	token := x.granted("a", x.enqueue("a", patient), 10*time.Second, 10*time.Second)
 	if token != 8000000000000001 {
 		t.Errorf("token %d after 8000000000000000", token)
 	}
 	x.waiting()
-	if left := pttl(t, x.s, x.k.fence); left < counterKeep {
+	if left := pttl(t, x.s, x.k.Fence()); left < script.CounterKeep {
 		t.Errorf("the counter expires in %v", left)
 	}
 	x.s.Cmd(t, "PEXPIRE", "k", 5000)
@@ -108,7 +109,7 @@ func TestEnqueueTakesAFreeLock(t *testing.T) {
 	if left := pttl(t, x.s, "k"); left > 5*time.Second {
 		t.Errorf("the second delivery prolonged the lock to %v", left)
 	}
-	x.s.Cmd(t, "DEL", x.k.fence)
+	x.s.Cmd(t, "DEL", x.k.Fence())
 	if again := x.granted("a", x.enqueue("a", patient), time.Second, 5*time.Second); again == 0 {
 		t.Error("no token after the counter was lost")
 	}
@@ -132,7 +133,7 @@ func TestReleaseHandsOverInOrder(t *testing.T) {
 	x.is("release", x.release("a", "0:0:"+fmt.Sprint(a)), int64(1))
 	e.hears("B's b")
 	x.held("b")
-	if left := pttl(t, x.s, "k"); left <= 0 || left > claimWindow {
+	if left := pttl(t, x.s, "k"); left <= 0 || left > script.ClaimWindow {
 		t.Errorf("b has %v to claim the lock", left)
 	}
 	x.waiting("c")
@@ -188,7 +189,7 @@ func TestTryLockDoesNotWaitAndDoesNotOvertake(t *testing.T) {
 	x.s.Cmd(t, "DEL", "k")
 	x.enqueue("c", patient)
 	x.s.Cmd(t, "DEL", "k")
-	x.s.Cmd(t, "ZADD", x.k.queue(), 1, "dead")
+	x.s.Cmd(t, "ZADD", x.k.Queue(), 1, "dead")
 	x.granted("try", x.enqueue("try", try), 10*time.Second, 10*time.Second)
 	x.waiting()
 }
@@ -232,8 +233,8 @@ func TestTheDeadAreSkipped(t *testing.T) {
 	x.enqueue("unknown", patient)
 	x.enqueue("absurd", patient)
 	x.enqueue("d", patient+"D's")
-	x.s.Cmd(t, "HDEL", x.k.waiters(), "unknown")
-	x.s.Cmd(t, "HSET", x.k.waiters(), "absurd", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli(), ":10000:"))
+	x.s.Cmd(t, "HDEL", x.k.Waiters(), "unknown")
+	x.s.Cmd(t, "HSET", x.k.Waiters(), "absurd", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli(), ":10000:"))
 	x.passes(10 * time.Millisecond)
 	x.is("release", x.release("a", "0:0:0"), int64(1))
 	e.hears("D's d")
@@ -253,7 +254,7 @@ func TestManyDeadWaitersTakeSeveralCalls(t *testing.T) {
 	x.enqueue("a", patient)
 	dead := func() {
 		for i := range 100 {
-			x.s.Cmd(t, "ZADD", x.k.queue(), i, "dead"+fmt.Sprint(i))
+			x.s.Cmd(t, "ZADD", x.k.Queue(), i, "dead"+fmt.Sprint(i))
 		}
 	}
 	x.enqueue("b", patient)
@@ -300,7 +301,7 @@ func TestReleaseWithRest(t *testing.T) {
 	x.is("enqueue", x.enqueue("a", patient), []drivers.Reply{int64(-1)})
 	r := x.enqueue("b", patient)
 	x.waits("b", r, 0)
-	if r[3] != int64(claimWindow/time.Millisecond) {
+	if r[3] != int64(script.ClaimWindow/time.Millisecond) {
 		t.Errorf("asked to come back in %v ms", r[3])
 	}
 	x.s.Cmd(t, "PEXPIRE", "k", 1500) // less than the window
@@ -320,16 +321,16 @@ func TestHandoverCertifiesThatNoNewerTokenWasIssued(t *testing.T) {
 	for _, want := range []int64{1, 3} {
 		token := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 		if want == 3 {
-			x.s.Cmd(t, "SET", x.k.fence, token+1)
+			x.s.Cmd(t, "SET", x.k.Fence(), token+1)
 		}
 		x.enqueue("b", patient)
 		x.is("release", x.release("a", "10000:0:"+fmt.Sprint(token)), want)
 		x.held("b")                                // its own token does not count
 		again := map[int64]int64{1: 2, 3: 4}[want] // either says the same as the first
 		x.is("release, again", x.release("a", "10000:0:"+fmt.Sprint(token)), again)
-		x.s.Cmd(t, "DEL", x.k.gone+"a")
+		x.s.Cmd(t, "DEL", x.k.Tombstone("a"))
 		x.leave("b")
-		x.s.Cmd(t, "DEL", x.k.gone+"b")
+		x.s.Cmd(t, "DEL", x.k.Tombstone("b"))
 	}
 }
 
@@ -337,14 +338,14 @@ func TestHandoverCertifiesThatNoNewerTokenWasIssued(t *testing.T) {
 func TestPlainAndQueuedExcludeEachOther(t *testing.T) {
 	x := newLine(t)
 	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
-	if v, err := decodeVote(send(t, x.n, acquireScript, acquireCommand("p", 1, 0))); v.Granted || err == nil {
-		t.Errorf("the plain script answers %v, %v", v, err)
+	if v := acquired(t, send(t, x.n, acquireScript, acquireCommand("p", 1, 0))); v.Status != script.Waiting {
+		t.Errorf("the plain script answers %v", v)
 	}
 	x.enqueue("b", patient)
 	x.is("plain release", send(t, x.n, releaseScript, releaseCommand("a", true)), int64(1))
-	v, err := decodeVote(send(t, x.n, acquireScript, acquireCommand("p", 1, 0)))
-	if err != nil || !v.Granted {
-		t.Fatal(v, err)
+	v := acquired(t, send(t, x.n, acquireScript, acquireCommand("p", 1, 0)))
+	if v.Status != script.Granted {
+		t.Fatal(v)
 	}
 	x.waits("b", x.enqueue("b", patient), 0)
 	x.is("plain release", send(t, x.n, releaseScript, releaseCommand("p", true)), int64(1))
@@ -358,17 +359,17 @@ func TestPlainReleaseRestsAndHints(t *testing.T) {
 	e := listen(t, x.s, "free:k")
 	release := func(o, args string) drivers.Reply {
 		t.Helper()
-		return send(t, x.n, releaseScript, releaseScript.command([]string{x.k.lock, x.k.gone + o, x.k.fence}, o, args))
+		return send(t, x.n, releaseScript, releaseScript.Command([]string{x.k.Lock, x.k.Tombstone(o), x.k.Fence()}, o, args))
 	}
 	token := acquire(t, x.n, "a", 10*time.Second)
 	x.is("another's release", release("b", "0:0:0:free:k"), int64(4))
 	e.hears()
-	x.is("release", release("a", "10000:0:"+decimal(token)+":free:k"), int64(1))
+	x.is("release", release("a", "10000:0:"+fmt.Sprint(token)+":free:k"), int64(1))
 	e.hears("free:k free")
 	x.is("release, again", release("a", "10000:0:0:free:k"), int64(2))
 	e.hears()
 	acquire(t, x.n, "b", 10*time.Second)
-	x.is("release after a newer token", release("b", "0:0:"+decimal(token)+":free:k"), int64(3))
+	x.is("release after a newer token", release("b", "0:0:"+fmt.Sprint(token)+":free:k"), int64(3))
 	e.hears("free:k free")
 	acquire(t, x.n, "c", 10*time.Second)
 	x.is("a clean-up", release("c", "10000:0:0:"), int64(1))

@@ -1,4 +1,4 @@
-package node
+package script_test
 
 import (
 	"fmt"
@@ -9,7 +9,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/drivers/redigo"
+	"github.com/golocker/locker/internal/script"
 )
 
 // The schedules of docs/safety.md. Each of them broke an earlier draft.
@@ -21,8 +21,8 @@ func TestScheduleLostPush(t *testing.T) {
 	x.enqueue("b", patient+"B's")
 	x.release("a", "0:0:0")
 	e.hears("B's b") // lost on its way
-	token := x.granted("b", x.enqueue("b", patient+"B's"), 0, claimWindow)
-	if left := pttl(t, x.s, "k"); left > claimWindow {
+	token := x.granted("b", x.enqueue("b", patient+"B's"), 0, script.ClaimWindow)
+	if left := pttl(t, x.s, "k"); left > script.ClaimWindow {
 		t.Errorf("the heartbeat prolonged the lock to %v", left)
 	}
 	if claimed := x.granted("b", x.claim("b", "10000"), 10*time.Second, 10*time.Second); claimed != token {
@@ -96,8 +96,8 @@ func TestScheduleGrantedAgainAfterAnother(t *testing.T) {
 	x.enqueue("a", patient)
 	x.enqueue("b", patient)
 	x.release("a", "0:0:0")
-	old := x.granted("b", x.enqueue("b", patient), 0, claimWindow) // and stalls
-	x.s.Cmd(t, "DEL", "k")                                         // expired
+	old := x.granted("b", x.enqueue("b", patient), 0, script.ClaimWindow) // and stalls
+	x.s.Cmd(t, "DEL", "k")                                                // expired
 	c := x.granted("c", x.enqueue("c", patient), 0, 10*time.Second)
 	x.waits("b", x.enqueue("b", patient), 0) // a late heartbeat
 	x.release("c", "0:0:"+fmt.Sprint(c))
@@ -130,7 +130,7 @@ func TestScheduleLateHeartbeatLeavesNoGhost(t *testing.T) {
 	x.held("")
 
 	// One whose tombstone is over is granted the lock, and gives it back when it hears of that.
-	x.s.Cmd(t, "DEL", x.k.gone+"d")
+	x.s.Cmd(t, "DEL", x.k.Tombstone("d"))
 	x.enqueue("e", patient)
 	x.enqueue("d", patient)
 	x.enqueue("f", patient)
@@ -149,10 +149,10 @@ func TestScheduleWithoutChannel(t *testing.T) {
 	ticket := x.waits("c", x.enqueue("c", patient+"C's"), 1)
 	x.release("a", "0:0:0")
 	e.hears()
-	x.granted("b", x.enqueue("b", patient), 0, claimWindow) // finds itself granted
+	x.granted("b", x.enqueue("b", patient), 0, script.ClaimWindow) // finds itself granted
 	// One that has a new connection, and has lost its place meanwhile, goes back to it.
 	x.enqueue("d", patient)
-	x.s.Cmd(t, "ZREM", x.k.queue(), "c")
+	x.s.Cmd(t, "ZREM", x.k.Queue(), "c")
 	x.waits("c", x.enqueue("c", "10000:6000:"+fmt.Sprint(ticket)+":new"), 0)
 	x.waiting("c", "d")
 	x.release("b", "0:0:0")
@@ -163,14 +163,9 @@ func TestScheduleWithoutChannel(t *testing.T) {
 func TestSchedulePublishRefused(t *testing.T) {
 	x := newLine(t)
 	x.s.User(t, "mute", "on", ">pw", "~*", "+@all", "-publish")
-	pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) {
-		return redis.Dial("tcp", x.s.Addr(), redis.DialUsername("mute"), redis.DialPassword("pw"))
-	}}
 	mute := x
-	mute.n = New(redigo.New(pool), Options{Name: "mute", Timeout: timeout})
-	t.Cleanup(func() {
-		_ = mute.n.Close()
-		_ = pool.Close()
+	mute.n = reach(t, x.s, func() (redis.Conn, error) {
+		return redis.Dial("tcp", x.s.Addr(), redis.DialUsername("mute"), redis.DialPassword("pw"))
 	})
 	e := listen(t, x.s, "B's", "free")
 	mute.enqueue("a", patient)
@@ -180,11 +175,11 @@ func TestSchedulePublishRefused(t *testing.T) {
 	e.hears()
 	x.held("b")
 	x.waiting("c")
-	x.granted("b", x.enqueue("b", patient+"B's"), 0, claimWindow)
+	x.granted("b", x.enqueue("b", patient+"B's"), 0, script.ClaimWindow)
 	x.s.Cmd(t, "DEL", "k")
 	x.waits("d", mute.enqueue("d", patient), 0)
 	x.held("c")
-	x.is("plain release", send(t, mute.n, releaseScript, releaseScript.command([]string{x.k.lock, x.k.gone + "c", x.k.fence},
+	x.is("plain release", send(t, mute.n, releaseScript, releaseScript.Command([]string{x.k.Lock, x.k.Tombstone("c"), x.k.Fence()},
 		"c", "0:0:0:free")), int64(1))
 	e.hears()
 }
@@ -192,10 +187,10 @@ func TestSchedulePublishRefused(t *testing.T) {
 // Whatever is lost of a queue, somebody gets the lock; and those who come back with their tickets are in order again.
 func TestScheduleEvicted(t *testing.T) {
 	for name, lose := range map[string]func(x line){
-		"queue":   func(x line) { x.s.Cmd(t, "DEL", x.k.queue()) },
-		"waiters": func(x line) { x.s.Cmd(t, "DEL", x.k.waiters()) },
-		"lock":    func(x line) { x.s.Cmd(t, "DEL", x.k.lock) },
-		"counter": func(x line) { x.s.Cmd(t, "DEL", x.k.fence) },
+		"queue":   func(x line) { x.s.Cmd(t, "DEL", x.k.Queue()) },
+		"waiters": func(x line) { x.s.Cmd(t, "DEL", x.k.Waiters()) },
+		"lock":    func(x line) { x.s.Cmd(t, "DEL", x.k.Lock) },
+		"counter": func(x line) { x.s.Cmd(t, "DEL", x.k.Fence()) },
 		"all":     func(x line) { x.s.Cmd(t, "FLUSHALL") },
 	} {
 		x := newLine(t)
@@ -242,7 +237,7 @@ func TestWaitersWithoutQueueAreForgotten(t *testing.T) {
 	x := newLine(t)
 	x.enqueue("a", patient)
 	x.enqueue("b", patient)
-	x.s.Cmd(t, "DEL", x.k.queue())
+	x.s.Cmd(t, "DEL", x.k.Queue())
 	x.enqueue("c", patient)
 	x.waiting("c")
 }
@@ -253,7 +248,7 @@ func TestScheduleClockSteppedBack(t *testing.T) {
 	x.enqueue("a", patient)
 	future := time.Now().Add(time.Hour).UnixMicro()
 	x.enqueue("b", patient)
-	x.s.Cmd(t, "ZADD", x.k.queue(), future, "b")
+	x.s.Cmd(t, "ZADD", x.k.Queue(), future, "b")
 	if ticket := x.waits("c", x.enqueue("c", patient), 1); ticket != future+1 {
 		t.Errorf("ticket %d behind %d", ticket, future)
 	}
@@ -270,14 +265,14 @@ func TestScheduleOutOfMemory(t *testing.T) {
 	x.enqueue("c", patient+"C's")
 	x.enqueue("d", patient)
 	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")
-	refused := func(what string, k keys, o, args string) {
+	refused := func(what string, k script.Keys, o, args string) {
 		t.Helper()
-		r := send(t, x.n, enqueueScript, enqueueScript.command([]string{k.lock, k.fence, k.gone + o, k.queue(), k.waiters()}, o, args))
+		r := send(t, x.n, enqueueScript, enqueueScript.Command([]string{k.Lock, k.Fence(), k.Tombstone(o), k.Queue(), k.Waiters()}, o, args))
 		if e, ok := r.(drivers.ServerError); !ok || e.Code() != "OOM" {
 			t.Errorf("%s answers %v", what, r)
 		}
 	}
-	refused("enqueue of a free lock", keysOf("other"), "a", patient)
+	refused("enqueue of a free lock", script.KeysOf("other"), "a", patient)
 	refused("enqueue", x.k, "f", patient)
 	if got := x.s.Keys(t, "*other*"); len(got) != 0 {
 		t.Errorf("what was refused left %q", got)
@@ -287,7 +282,7 @@ func TestScheduleOutOfMemory(t *testing.T) {
 	x.is("leave", x.leave("d"), int64(4))
 	x.is("release", x.release("a", "10000:0:"+fmt.Sprint(token)), int64(1))
 	e.hears("B's b")
-	b := x.granted("b", x.enqueue("b", patient+"B's"), 0, claimWindow)
+	b := x.granted("b", x.enqueue("b", patient+"B's"), 0, script.ClaimWindow)
 	x.granted("b", x.claim("b", "10000"), 10*time.Second, 10*time.Second)
 	x.is("release", x.release("b", "10000:0:"+fmt.Sprint(b)), int64(1))
 	e.hears("C's c")

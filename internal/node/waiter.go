@@ -10,11 +10,8 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/pipeline"
+	"github.com/golocker/locker/internal/script"
 )
-
-// FIFO is a Node whose locks are waited for in a queue on the server, and handed over from one owner to the next: nobody
-// polls, nobody overtakes, and no herd wakes. docs/safety.md has the rules.
-type FIFO struct{ *Node }
 
 const (
 	// untoldPoll is how often a waiter looks that cannot be told, at the latest: its driver has no subscriptions, or its
@@ -24,74 +21,9 @@ const (
 	silence = time.Second
 )
 
-// Acquire implements locker.Backend: one attempt, behind those who wait.
-func (f FIFO) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	f.calls.Enter()
-	defer f.calls.Leave()
-	if err := f.Check(req.Key); err != nil {
-		return locker.Grant{}, err
-	}
-	if f.cleaner.full() {
-		return locker.Grant{}, f.fault(pipeline.ErrFull)
-	}
-	w := f.waiter(ctx, req, 0)
-	p, err := w.enqueue()
-	switch {
-	case err != nil:
-		return locker.Grant{}, w.give(err)
-	case !p.granted:
-		return locker.Grant{}, &locker.HeldError{Remaining: p.left}
-	}
-	return w.granted(p)
-}
-
-// Queue implements locker.Queuer.
-func (f FIFO) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	f.calls.Enter()
-	defer f.calls.Leave()
-	if err := f.Check(req.Key); err != nil {
-		return locker.Grant{}, err
-	}
-	if f.cleaner.full() {
-		return locker.Grant{}, f.fault(pipeline.ErrFull)
-	}
-	w := f.waiter(ctx, req, maxLease)
-	if f.inbox.live(f.inbox.name) { // others have waited here lately
-		w.listen()
-		defer w.ignore()
-	}
-	p, err := w.enqueue()
-	switch {
-	case err != nil:
-		return locker.Grant{}, w.give(err)
-	case p.granted:
-		return w.granted(p)
-	}
-	if req.Waiting != nil {
-		req.Waiting(p.left)
-	}
-	if w.news == nil {
-		w.listen()
-		defer w.ignore()
-		if f.inbox.live(f.inbox.name) {
-			w.hear(false)
-		}
-	}
-	return w.wait(p)
-}
-
-// Release implements locker.Backend.
-func (f FIFO) Release(ctx context.Context, req locker.Request) error {
-	f.calls.Enter()
-	defer f.calls.Leave()
-	w, ok := req.Private.(*waiter)
-	landed := !ok || !w.stragglers()
-	return f.release(ctx, &req, landed, notifyQueue)
-}
-
 // waiter is one call that wants a lock. When it has got it, it is the Private of its Grant.
 type waiter struct {
-	f     FIFO
+	q     QueuedNode
 	ctx   context.Context
 	req   locker.Request
 	lease time.Duration // 0: it does not wait
@@ -118,42 +50,38 @@ func (w *waiter) stragglers() bool { return w.astray.Load() != 0 }
 // it, it queues up anew, instead of stalling those behind it again.
 const maxMissed = 3
 
-func (f FIFO) waiter(ctx context.Context, req locker.Request, lease time.Duration) *waiter {
-	return &waiter{f: f, ctx: ctx, req: req, lease: lease}
-}
-
 func (w *waiter) listen() {
 	if w.news == nil {
 		w.news = make(chan bool, 1)
 	}
-	w.f.inbox.expect(w.req.Token, w.hear)
+	w.q.inbox.expect(w.req.Token, w.hear)
 }
 
 func (w *waiter) hear(told bool) { ring(w.news, told) }
 
-func (w *waiter) ignore() { w.f.inbox.ignore(w.req.Token) }
+func (w *waiter) ignore() { w.q.inbox.ignore(w.req.Token) }
 
 // do sends one command and waits for what its reply says.
-func (w *waiter) do(cmd pipeline.Command, late func(drivers.Reply, error)) (place, error) {
+func (w *waiter) do(cmd script.Command, late func(drivers.Reply, error)) (script.Position, error) {
 	w.start = time.Now()
-	reply, err := w.f.pipeline.Do(w.ctx, cmd, w.req.TTL, late)
+	reply, err := w.q.do(w.ctx, cmd, w.req.TTL, late)
 	if err != nil {
-		return place{}, err
+		return script.Position{}, err
 	}
-	return decodePlace(reply)
+	return decodePosition(reply)
 }
 
 // late is told of the outcome of a command that was not waited for. If the waiter has given up, it has said so to the server.
 // If it was granted the lock nevertheless (that was executed first, or so late that the tombstone was gone), that is known
 // only now. Until it gives up, it learns of a grant by its next request, or has done so already: then it holds the lock.
-func (w *waiter) late(p place) {
-	if w.gone.Load() && p.granted {
-		w.f.leave(&w.req, true)
+func (w *waiter) late(p script.Position) {
+	if w.gone.Load() && p.Status == script.Granted {
+		w.q.leave(&w.req, true)
 	}
 }
 
 // enqueue takes the lock, or a place in the queue, or keeps it.
-func (w *waiter) enqueue() (place, error) {
+func (w *waiter) enqueue() (script.Position, error) {
 	// What was said before, the reply knows better. A message about a grant that has been seen, and missed, would be taken for
 	// another grant that was missed.
 	select {
@@ -161,13 +89,13 @@ func (w *waiter) enqueue() (place, error) {
 	default:
 	}
 	channel := ""
-	if w.news != nil && w.f.inbox.live(w.f.inbox.name) {
-		channel = w.f.inbox.name
+	if w.news != nil && w.q.inbox.live(w.q.inbox.name) {
+		channel = w.q.inbox.name
 	}
-	p, err := w.do(w.f.attempt(&w.req).enqueue(w.req.TTL, w.lease, w.ticket, channel), func(reply drivers.Reply, err error) {
-		var p place
+	p, err := w.do(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel), func(reply drivers.Reply, err error) {
+		var p script.Position
 		if err == nil {
-			p, err = decodePlace(reply)
+			p, err = decodePosition(reply)
 		}
 		if !isDoubtful(err) {
 			w.astray.Add(-1) // it may come here before enqueue has counted it
@@ -177,20 +105,20 @@ func (w *waiter) enqueue() (place, error) {
 	if isDoubtful(err) { // perhaps by the word of something on the way, which has sent the request on
 		w.astray.Add(1)
 	}
-	if err == nil && !p.granted && w.ticket == 0 {
-		w.ticket = p.ticket
+	if err == nil && p.Status != script.Granted && w.ticket == 0 {
+		w.ticket = p.Ticket
 	}
 	return p, err
 }
 
 // claim comes for a lock that was granted by somebody else.
-func (w *waiter) claim() (place, error) {
-	p, err := w.do(w.f.attempt(&w.req).claim(w.req.TTL), func(reply drivers.Reply, err error) {
-		if p, unread := decodePlace(reply); err == nil && unread == nil {
+func (w *waiter) claim() (script.Position, error) {
+	p, err := w.do(w.q.attempt(&w.req).Claim(w.req.TTL), func(reply drivers.Reply, err error) {
+		if p, unread := decodePosition(reply); err == nil && unread == nil {
 			w.late(p)
 		}
 	})
-	if err == nil && !p.granted {
+	if err == nil && p.Status != script.Granted {
 		if w.missed++; w.missed == maxMissed {
 			w.missed, w.ticket = 0, 0
 		}
@@ -200,33 +128,33 @@ func (w *waiter) claim() (place, error) {
 
 // granted makes a grant of a place that is one. A lock granted by somebody else, or by an earlier delivery of the same
 // request, lives less long than the TTL from now: it is claimed.
-func (w *waiter) granted(p place) (locker.Grant, error) {
-	if p.left < w.req.TTL {
+func (w *waiter) granted(p script.Position) (locker.Grant, error) {
+	if !p.Whole && p.Left < w.req.TTL {
 		w.placed = true
 		var err error
 		if p, err = w.claim(); err != nil {
 			return locker.Grant{}, w.give(err)
 		}
-		if !p.granted { // its window was over
+		if p.Status != script.Granted { // its window was over
 			return locker.Grant{}, w.give(errTooLate)
 		}
 	}
 	return w.grant(p)
 }
 
-func (w *waiter) grant(p place) (locker.Grant, error) {
-	if w.f.closed() { // too late to be released by the caller
+func (w *waiter) grant(p script.Position) (locker.Grant, error) {
+	if w.q.closed() { // too late to be released by the caller
 		w.placed = true
 		return locker.Grant{}, w.give(locker.ErrClosed)
 	}
 	w.ctx, w.req.Waiting, w.req.Failing = nil, nil, nil // not to be kept for as long as the lock is
-	return locker.Grant{Fence: p.counter, Token: w.req.Token, Sent: w.start, Private: w}, nil
+	return locker.Grant{Fence: p.Counter, Token: w.req.Token, Sent: w.start, Private: w}, nil
 }
 
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
 
 // wait waits for the lock from a place in the queue.
-func (w *waiter) wait(p place) (locker.Grant, error) {
+func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 	w.placed = true
 	t := time.NewTimer(w.pause(p))
 	defer t.Stop()
@@ -242,7 +170,7 @@ func (w *waiter) wait(p place) (locker.Grant, error) {
 		case <-t.C:
 		case <-w.req.Closing:
 			return locker.Grant{}, w.give(locker.ErrClosed)
-		case <-w.f.closing:
+		case <-w.q.closing:
 			return locker.Grant{}, w.give(locker.ErrClosed)
 		case <-w.ctx.Done():
 			return locker.Grant{}, w.give(w.seen(p))
@@ -253,7 +181,7 @@ func (w *waiter) wait(p place) (locker.Grant, error) {
 		asked := time.Now()
 		next, err := w.look(reason == locker.WakeHandover)
 		switch {
-		case err == nil && next.granted:
+		case err == nil && next.Status == script.Granted:
 			return w.grant(next)
 		case err == nil:
 			p = next
@@ -262,7 +190,7 @@ func (w *waiter) wait(p place) (locker.Grant, error) {
 			return locker.Grant{}, w.give(w.seen(p))
 		default:
 			if isFault(err) {
-				w.failing(w.f.fault(err), asked)
+				w.failing(w.q.fault(err), asked)
 			}
 			if w.ctx.Err() != nil || !isFault(err) || time.Since(w.unanswered) > w.req.Patience {
 				return locker.Grant{}, w.give(err)
@@ -290,23 +218,23 @@ func (w *waiter) failing(fault error, asked time.Time) {
 }
 
 // seen is what the last contact with the server came to.
-func (w *waiter) seen(p place) error {
+func (w *waiter) seen(p script.Position) error {
 	if w.fault != nil {
 		return w.fault
 	}
-	return &locker.HeldError{Remaining: p.left}
+	return &locker.HeldError{Remaining: p.Left}
 }
 
 // look asks how things stand, and claims the lock if it was granted.
-func (w *waiter) look(told bool) (p place, err error) {
+func (w *waiter) look(told bool) (p script.Position, err error) {
 	if !told {
 		p, err = w.resume()
-		if err != nil || !p.granted || p.left >= w.req.TTL {
+		if err != nil || p.Status != script.Granted || p.Whole || p.Left >= w.req.TTL {
 			return p, err
 		}
 	}
 	p, err = w.claim()
-	if err == nil && !p.granted { // an old message, or its window is over: back to its place
+	if err == nil && p.Status != script.Granted { // an old message, or its window is over: back to its place
 		return w.resume()
 	}
 	return p, err
@@ -314,14 +242,14 @@ func (w *waiter) look(told bool) (p place, err error) {
 
 // resume goes back to its place, as a new attempt if the old one was given up for it: an operator has taken the lock from it,
 // before it came for that.
-func (w *waiter) resume() (place, error) {
+func (w *waiter) resume() (script.Position, error) {
 	p, err := w.enqueue()
 	if !errors.Is(err, errGivenUp) {
 		return p, err
 	}
 	w.ignore()
 	if w.stragglers() {
-		w.f.leave(&w.req, false) // that its tombstone lives for long enough
+		w.q.leave(&w.req, false) // that its tombstone lives for long enough
 	}
 	w.req.Token, w.missed = locker.NewToken(), 0
 	w.listen()
@@ -329,21 +257,21 @@ func (w *waiter) resume() (place, error) {
 }
 
 // pause is how long to wait for news.
-func (w *waiter) pause(p place) time.Duration {
+func (w *waiter) pause(p script.Position) time.Duration {
 	if !w.unanswered.IsZero() {
 		// Soon, for it may have been granted the lock, and less and less so.
 		d := min(max(time.Since(w.unanswered), untoldPoll), time.Second)
 		return d/2 + rand.N(d/2)
 	}
-	if p.more {
+	if p.More {
 		return 0
 	}
-	d := claimWindow*3/4 + rand.N(claimWindow/2)
-	if w.news == nil || !w.f.inbox.live(w.f.inbox.name) {
+	d := script.ClaimWindow*3/4 + rand.N(script.ClaimWindow/2)
+	if w.news == nil || !w.q.inbox.live(w.q.inbox.name) {
 		d = untoldPoll/2 + rand.N(untoldPoll/2)
 	}
-	if p.rank == 0 && p.left > 0 {
-		d = min(d, p.left+time.Millisecond) // its holder may have died
+	if p.Rank == 0 && p.Left > 0 {
+		d = min(d, p.Left+time.Millisecond) // its holder may have died
 	}
 	return d
 }
@@ -352,47 +280,18 @@ func (w *waiter) pause(p place) time.Duration {
 func (w *waiter) give(err error) error {
 	if w.placed || isDoubtful(err) {
 		w.gone.Store(true)
-		w.f.leave(&w.req, !w.stragglers())
+		w.q.leave(&w.req, !w.stragglers())
 	}
-	return w.f.fault(err)
+	return w.q.fault(err)
 }
 
-// leave releases in the background, like Undo, and gives up the place in the queue.
-func (f FIFO) leave(req *locker.Request, landed bool) {
-	f.cleaner.add(f.undoing(req, landed, notifyQueue))
-}
-
-// place is where a waiter stands.
-type place struct {
-	granted bool
-	counter uint64        // granted: the token
-	left    time.Duration // the remaining time of the lock, of whoever has it, MaxTTL: all of it; 0: not known
-	rank    int           // how many are before it, or just 1; -1: it does not wait
-	ticket  int64
-	more    bool // ask again at once: the server has not finished looking for the next
-}
-
-// decodePlace reads the reply of enqueue.lua and claim.lua.
-func decodePlace(reply drivers.Reply) (place, error) {
-	if c, ok := reply.(int64); ok && c > 0 {
-		return place{granted: true, counter: uint64(c), left: locker.MaxTTL}, nil
+// decodePosition reads the reply to enqueue and claim. An error says that the waiter is in no queue.
+func decodePosition(reply drivers.Reply) (script.Position, error) {
+	p, err := script.ReadPosition(reply)
+	if err == nil && p.Status != script.Waiting {
+		err = errorOf(p.Status, p.Left, 0)
 	}
-	n, err := integers(nil, reply)
-	switch {
-	case err != nil:
-		return place{}, err
-	case len(n) == 3 && n[0] == 1 && n[1] > 0:
-		return place{granted: true, counter: uint64(n[1]), left: span(n[2])}, nil
-	case len(n) == 5 && n[0] == 0:
-		return place{left: remaining(n[1]), rank: int(n[2]), ticket: n[4], more: n[3] == 0}, nil
-	case len(n) == 1 && n[0] == 0:
-		return place{}, nil
-	case len(n) == 1 && n[0] == -1:
-		return place{}, errGivenUp
-	case len(n) == 1 && n[0] == -2:
-		return place{}, locker.ErrForeignKey
-	}
-	return place{}, unexpected(reply)
+	return p, err
 }
 
 // isFault reports whether err is something that may pass: the server did not answer, or refused for now.

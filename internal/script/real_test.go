@@ -1,4 +1,4 @@
-package node
+package script_test
 
 import (
 	"errors"
@@ -7,28 +7,61 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"go.uber.org/goleak"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/redigo"
-	"github.com/golocker/locker/internal/pipeline"
+	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// real returns a Node on a real server.
-func real(t *testing.T, args ...string) (*redistest.Server, *Node) {
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var (
+	acquireScript, raiseScript, extendScript, releaseScript = script.AcquireScript, script.RaiseScript, script.ExtendScript, script.ReleaseScript
+	enqueueScript, claimScript, handoverScript              = script.EnqueueScript, script.ClaimScript, script.HandoverScript
+	turnScript, turnReleaseScript                           = script.TurnScript, script.TurnReleaseScript
+	inspectScript, forceScript                              = script.InspectScript, script.ForceScript
+)
+
+const (
+	timeout       = 5 * time.Second
+	tombstoneLife = time.Minute
+
+	again, waited = script.Again, script.AnyWaited
+)
+
+// server is a Node on a real server, and the driver under it, for what no Node sends.
+type server struct {
+	*node.Node
+	driver drivers.Driver
+}
+
+// real returns a real server.
+func real(t *testing.T, args ...string) (*redistest.Server, *server) {
 	t.Helper()
 	s := redistest.Start(t, args...)
-	pool := &redis.Pool{MaxIdle: 4, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", s.Addr()) }}
-	n := New(redigo.New(pool), Options{Name: s.Addr(), Timeout: timeout})
+	return s, reach(t, s, func() (redis.Conn, error) { return redis.Dial("tcp", s.Addr()) })
+}
+
+func reach(t *testing.T, s *redistest.Server, dial func() (redis.Conn, error)) *server {
+	pool := &redis.Pool{MaxIdle: 4, Dial: dial}
+	d := redigo.New(pool)
+	n := node.New(d, node.Options{Name: s.Addr(), Timeout: timeout})
 	t.Cleanup(func() {
 		_ = n.Close()
 		_ = pool.Close()
 	})
-	return s, n
+	return &server{n, d}
 }
 
-func acquire(t *testing.T, n *Node, token string, ttl time.Duration) uint64 {
+func request(token string) locker.Request {
+	return locker.Request{Key: "k", Token: token, TTL: 10 * time.Second}
+}
+
+func acquire(t *testing.T, n *server, token string, ttl time.Duration) uint64 {
 	t.Helper()
 	g, err := n.Acquire(t.Context(), locker.Request{Key: "k", Token: token, TTL: ttl})
 	if err != nil {
@@ -43,28 +76,42 @@ func pttl(t *testing.T, s *redistest.Server, key string) time.Duration {
 }
 
 // send runs one script as it stands, without the node's care for unknown outcomes.
-func send(t *testing.T, n *Node, script *script, cmd drivers.Command) drivers.Reply {
+func send(t *testing.T, n *server, script *script.Source, cmd drivers.Command) drivers.Reply {
 	t.Helper()
-	reply, err := n.pipeline.Do(t.Context(), pipeline.Command{Words: cmd, Source: script.source}, timeout, nil)
+	replies, err := n.driver.Do(t.Context(), cmd)
+	if e, refused := replies[0].(drivers.ServerError); err == nil && refused && e.Code() == "NOSCRIPT" {
+		full := append(drivers.Command{"EVAL", script.Text()}, cmd[2:]...)
+		replies, err = n.driver.Do(t.Context(), full)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	return reply
+	return replies[0]
 }
 
 // acquireCommand is an attempt on k with its counter after quantum and hint.
 func acquireCommand(token string, quantum, hint uint64) drivers.Command {
-	k := keysOf("k")
-	return acquireScript.command([]string{k.lock, k.fence, k.gone + token},
-		token, "10000", decimal(quantum), decimal(hint))
+	k := script.KeysOf("k")
+	return acquireScript.Command([]string{k.Lock, k.Fence(), k.Tombstone(token)},
+		token, "10000", fmt.Sprint(quantum), fmt.Sprint(hint))
 }
 
 func releaseCommand(token string, landed bool) drivers.Command {
-	r := release{attempt: attempt{keys: keysOf("k"), token: token}, tombstones: 10*time.Second + cleanupLife}
+	r := script.Release{Attempt: script.Attempt{Keys: script.KeysOf("k"), Token: token}, Tombstone: 10*time.Second + tombstoneLife}
 	if landed {
-		r.tombstones = 0
+		r.Tombstone = 0
 	}
-	return r.command().Words
+	return r.Command().Words
+}
+
+// acquired reads the answer to an attempt.
+func acquired(t *testing.T, reply drivers.Reply) script.Acquired {
+	t.Helper()
+	a, err := script.ReadAcquired(reply)
+	if err != nil {
+		t.Error(err)
+	}
+	return a
 }
 
 func TestAcquireScriptIsIdempotent(t *testing.T) {
@@ -89,8 +136,8 @@ func TestAttemptThatLandsAfterItsReleaseSetsNothing(t *testing.T) {
 	if r := send(t, n, releaseScript, releaseCommand("a", false)); r != int64(0) {
 		t.Errorf("release of nothing answered %v", r)
 	}
-	if _, err := decodeVote(send(t, n, acquireScript, acquireCommand("a", 1, 0))); err != errGivenUp {
-		t.Errorf("the late attempt got %v", err)
+	if a := acquired(t, send(t, n, acquireScript, acquireCommand("a", 1, 0))); a.Status != script.GivenUp {
+		t.Errorf("the late attempt got %v", a)
 	}
 	if got := s.Keys(t, "k"); len(got) != 0 {
 		t.Errorf("it left %q", got)
@@ -99,7 +146,7 @@ func TestAttemptThatLandsAfterItsReleaseSetsNothing(t *testing.T) {
 		t.Errorf("the tombstone of one attempt stops another: %v", err)
 	}
 	for _, key := range s.Keys(t, "*gone*") {
-		if left := pttl(t, s, key); left <= 0 || left > 10*time.Second+cleanupLife {
+		if left := pttl(t, s, key); left <= 0 || left > 10*time.Second+tombstoneLife {
 			t.Errorf("the tombstone lives for %v", left)
 		}
 	}
@@ -151,13 +198,13 @@ func TestExtendScript(t *testing.T) {
 		t.Errorf("another owner: %v", err)
 	}
 
-	counter := keysOf("k").fence
+	counter := script.KeysOf("k").Fence()
 	s.Cmd(t, "PEXPIRE", counter, 1000)
-	if err := n.Extend(t.Context(), req); err != nil || pttl(t, s, counter) < counterKeep-time.Minute {
+	if err := n.Extend(t.Context(), req); err != nil || pttl(t, s, counter) < script.CounterKeep-time.Minute {
 		t.Errorf("%v; the counter of a held lock expires in %v", err, pttl(t, s, counter))
 	}
 	s.Cmd(t, "DEL", counter)
-	if err := n.Extend(t.Context(), req); err != nil || s.Cmd(t, "GET", counter) != decimal(req.Fence) {
+	if err := n.Extend(t.Context(), req); err != nil || s.Cmd(t, "GET", counter) != fmt.Sprint(req.Fence) {
 		t.Errorf("%v; a lost counter was repaired to %v, want %d", err, s.Cmd(t, "GET", counter), req.Fence)
 	}
 	s.Cmd(t, "SET", counter, req.Fence+1)
@@ -170,30 +217,30 @@ func TestExtendScript(t *testing.T) {
 func TestRepairedCounterOutlivesItsValue(t *testing.T) {
 	const ahead = 48 * time.Hour
 	s, n := real(t)
-	counter := keysOf("k").fence
+	counter := script.KeysOf("k").Fence()
 	s.Cmd(t, "SET", counter, time.Now().Add(ahead).UnixMicro())
 	req := locker.Request{Key: "k", Token: "a", TTL: 20 * time.Second, Fence: acquire(t, n, "a", 10*time.Second)}
 	s.Cmd(t, "DEL", counter)
 	if err := n.Extend(t.Context(), req); err != nil {
 		t.Fatal(err)
 	}
-	if left := pttl(t, s, counter); left < ahead+counterKeep-time.Minute {
+	if left := pttl(t, s, counter); left < ahead+script.CounterKeep-time.Minute {
 		t.Errorf("the repaired counter, %v ahead of the clock, expires in %v", ahead, left)
 	}
 }
 
 func TestTokensGrow(t *testing.T) {
 	s, n := real(t)
-	counter := keysOf("k").fence
+	counter := script.KeysOf("k").Fence()
 	var last uint64
 	next := func(what string) {
 		t.Helper()
-		token := "t" + decimal(last)
+		token := "t" + fmt.Sprint(last)
 		fence := acquire(t, n, token, 10*time.Second)
 		if fence <= last {
 			t.Errorf("%s: token %d after %d", what, fence, last)
 		}
-		if got := s.Cmd(t, "GET", counter); got != decimal(fence) {
+		if got := s.Cmd(t, "GET", counter); got != fmt.Sprint(fence) {
 			t.Errorf("%s: counter %v, token %d", what, got, fence)
 		}
 		last = fence
@@ -211,7 +258,7 @@ func TestTokensGrow(t *testing.T) {
 	last += 3600e6
 	s.Cmd(t, "SET", counter, last)
 	next("after the clock was stepped back by an hour")
-	if left := pttl(t, s, counter); left < counterKeep+59*time.Minute {
+	if left := pttl(t, s, counter); left < script.CounterKeep+59*time.Minute {
 		t.Errorf("a counter an hour ahead of the clock expires in %v, before the clock reaches it", left)
 	}
 }
@@ -262,9 +309,9 @@ func TestRefusalInAScriptLeavesNoDoubt(t *testing.T) {
 	} {
 		s.Cmd(t, refuse...)
 		req := request("a")
-		ready := make(chan *Call, 1)
-		var c Call
-		n.StartAcquire(&c, ready, 0, &req, Acquisition{Quantum: 1})
+		ready := make(chan *node.Call, 1)
+		var c node.Call
+		n.StartAcquire(&c, ready, 0, &req, node.Acquisition{Quantum: 1})
 		v := (<-ready).Vote()
 		var e drivers.ServerError
 		if !errors.As(v.Err, &e) || e.Code() != code || v.Doubtful {
@@ -319,9 +366,9 @@ func TestScriptFlushIsTransparent(t *testing.T) {
 func TestSlotIsTheServers(t *testing.T) {
 	s := redistest.Start(t, "--cluster-enabled", "yes")
 	for _, key := range oddKeys {
-		k := keysOf(key)
+		k := script.KeysOf(key)
 		want := s.Cmd(t, "CLUSTER", "KEYSLOT", key)
-		for _, derived := range []string{k.fence, k.queue(), k.waiters(), k.turn(), k.gone + "token"} {
+		for _, derived := range []string{k.Fence(), k.Queue(), k.Waiters(), k.Turn(), k.Tombstone("token")} {
 			if got := s.Cmd(t, "CLUSTER", "KEYSLOT", derived); got != want {
 				t.Errorf("%.40q: slot %v, %.40q: slot %v", key, want, derived, got)
 			}
@@ -335,9 +382,9 @@ func TestCountersFollowQuantumAndHint(t *testing.T) {
 	counter := func(token string, hint uint64) uint64 {
 		t.Helper()
 		s.Cmd(t, "DEL", "k")
-		v, err := decodeVote(send(t, n, acquireScript, acquireCommand(token, quantum, hint)))
-		if err != nil || !v.Granted {
-			t.Fatal(v, err)
+		v := acquired(t, send(t, n, acquireScript, acquireCommand(token, quantum, hint)))
+		if v.Status != script.Granted {
+			t.Fatal(v)
 		}
 		return v.Counter
 	}
@@ -355,10 +402,10 @@ func TestCountersFollowQuantumAndHint(t *testing.T) {
 
 func TestRaiseScript(t *testing.T) {
 	s, n := real(t)
-	k := keysOf("k")
+	k := script.KeysOf("k")
 	raise := func(token string, to uint64) drivers.Reply {
 		t.Helper()
-		return send(t, n, raiseScript, raiseScript.command([]string{k.lock, k.fence}, token, decimal(to)))
+		return send(t, n, raiseScript, raiseScript.Command([]string{k.Lock, k.Fence()}, token, fmt.Sprint(to)))
 	}
 	if r := raise("a", 5); r != int64(0) || len(s.Keys(t, "*")) != 0 {
 		t.Errorf("without a lock: %v, and it left %q", r, s.Keys(t, "*"))
@@ -377,12 +424,12 @@ func TestRaiseScript(t *testing.T) {
 		{"a", fence + 5, 1, fence + 5}, // delivered again
 		{"a", fence + 4, 0, fence + 5},
 	} {
-		if r := raise(step.owner, step.to); r != step.want || s.Cmd(t, "GET", k.fence) != decimal(step.after) {
+		if r := raise(step.owner, step.to); r != step.want || s.Cmd(t, "GET", k.Fence()) != fmt.Sprint(step.after) {
 			t.Errorf("%s raises to %d over %d: answered %v, counter %v; want %d, %d",
-				step.owner, step.to, fence, r, s.Cmd(t, "GET", k.fence), step.want, step.after)
+				step.owner, step.to, fence, r, s.Cmd(t, "GET", k.Fence()), step.want, step.after)
 		}
 	}
-	if left := pttl(t, s, k.fence); left < counterKeep-time.Minute {
+	if left := pttl(t, s, k.Fence()); left < script.CounterKeep-time.Minute {
 		t.Errorf("the raised counter expires in %v", left)
 	}
 }
@@ -393,7 +440,7 @@ func TestReleaseCertifiesThatNoNewerTokenWasIssued(t *testing.T) {
 		req := request("a")
 		req.Fence = acquire(t, n, "a", 10*time.Second)
 		if newer {
-			s.Cmd(t, "SET", keysOf("k").fence, req.Fence+1)
+			s.Cmd(t, "SET", script.KeysOf("k").Fence(), req.Fence+1)
 		}
 		if err := n.Release(t.Context(), req); errors.Is(err, locker.ErrNotHeld) != newer {
 			t.Errorf("a newer token was issued: %v; release says %v", newer, err)
@@ -407,30 +454,30 @@ func TestReleaseCertifiesThatNoNewerTokenWasIssued(t *testing.T) {
 // A Redlock's node that is reached by the number of another one says so to the owner of its lock, and does nothing but release.
 func TestScriptsTellNodesApart(t *testing.T) {
 	s, n := real(t)
-	k := keysOf("k")
-	names := []string{k.lock, k.fence}
-	ask := func(sc *script, keys []string, args ...string) drivers.Reply {
-		return send(t, n, sc, sc.command(keys, args...))
+	k := script.KeysOf("k")
+	names := []string{k.Lock, k.Fence()}
+	ask := func(sc *script.Source, keys []string, args ...string) drivers.Reply {
+		return send(t, n, sc, sc.Command(keys, args...))
 	}
 	acquire := func(value, token string) drivers.Reply {
-		return ask(acquireScript, []string{k.lock, k.fence, k.gone + token}, value, "60000", "1", "0")
+		return ask(acquireScript, []string{k.Lock, k.Fence(), k.Tombstone(token)}, value, "60000", "1", "0")
 	}
 	release := func(value, tomb string) drivers.Reply {
-		return ask(releaseScript, []string{k.lock, k.gone + "a", k.fence}, value, tomb+":0:0:")
+		return ask(releaseScript, []string{k.Lock, k.Tombstone("a"), k.Fence()}, value, tomb+":0:0:")
 	}
 	counter, _ := acquire("a|3", "a").(int64)
 	if counter <= 0 {
 		t.Fatal("not granted")
 	}
-	s.Cmd(t, "PEXPIRE", k.lock, 30_000)
+	s.Cmd(t, "PEXPIRE", k.Lock, 30_000)
 	for what, tt := range map[string]struct{ got, want drivers.Reply }{
 		"acquire by another number":              {acquire("a|12", "a"), int64(-5)},
 		"acquire by the same":                    {acquire("a|3", "a"), counter},
-		"raise by another number":                {ask(raiseScript, names, "a|1", decimal(uint64(counter)+7)), int64(3 * 32)},
-		"extend by another number":               {ask(extendScript, names, "a|2", "60000", decimal(uint64(counter))), int64(3 * 32)},
-		"extend by an owner that begins alike":   {ask(extendScript, names, "a|3|2", "60000", decimal(uint64(counter))), int64(4)},
-		"extend by none":                         {ask(extendScript, names, "a", "60000", decimal(uint64(counter))), int64(4)},
-		"extend by another owner":                {ask(extendScript, names, "b|3", "60000", decimal(uint64(counter))), int64(4)},
+		"raise by another number":                {ask(raiseScript, names, "a|1", fmt.Sprint(uint64(counter)+7)), int64(3 * 32)},
+		"extend by another number":               {ask(extendScript, names, "a|2", "60000", fmt.Sprint(uint64(counter))), int64(3 * 32)},
+		"extend by an owner that begins alike":   {ask(extendScript, names, "a|3|2", "60000", fmt.Sprint(uint64(counter))), int64(4)},
+		"extend by none":                         {ask(extendScript, names, "a", "60000", fmt.Sprint(uint64(counter))), int64(4)},
+		"extend by another owner":                {ask(extendScript, names, "b|3", "60000", fmt.Sprint(uint64(counter))), int64(4)},
 		"release by another owner":               {release("b|3", "0"), int64(4)},
 		"clean-up by another number, once":       {release("a|1", "60000"), int64(0)},
 		"clean-up by another number, once again": {release("a|1", "60000"), int64(0)},
@@ -439,10 +486,10 @@ func TestScriptsTellNodesApart(t *testing.T) {
 			t.Errorf("%s: %v, want %v", what, tt.got, tt.want)
 		}
 	}
-	if f, left := s.Cmd(t, "GET", k.fence), pttl(t, s, k.lock); f != decimal(uint64(counter)) || left > 30*time.Second || s.Cmd(t, "GET", k.lock) != "a|3" {
+	if f, left := s.Cmd(t, "GET", k.Fence()), pttl(t, s, k.Lock); f != fmt.Sprint(uint64(counter)) || left > 30*time.Second || s.Cmd(t, "GET", k.Lock) != "a|3" {
 		t.Errorf("it has counter %v, was %d, and lives for %v", f, counter, left)
 	}
-	if r := release("a|1", "0"); r != int64(3*32+1) || s.Cmd(t, "EXISTS", k.lock) != int64(0) {
+	if r := release("a|1", "0"); r != int64(3*32+1) || s.Cmd(t, "EXISTS", k.Lock) != int64(0) {
 		t.Errorf("release by another number: %v", r)
 	}
 	// The tombstone of the clean-up is the whole attempt's.
@@ -451,7 +498,7 @@ func TestScriptsTellNodesApart(t *testing.T) {
 	}
 	// A release that was executed under one number says so again to that one only.
 	acquire("b|1", "b")
-	gone := []string{k.lock, k.gone + "b", k.fence}
+	gone := []string{k.Lock, k.Tombstone("b"), k.Fence()}
 	for i, tt := range []struct {
 		value string
 		want  int64

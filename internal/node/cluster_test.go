@@ -55,7 +55,7 @@ func TestSpreadClosesTheDriverLast(t *testing.T) {
 				t.Error("the driver is closed while it undoes something")
 			}
 		}
-		s := SpreadFIFO{NewSpread(spreading{f, closing}, Options{Timeout: time.Second})}
+		s := QueuedCluster{NewCluster(spreading{f, closing}, Options{Timeout: time.Second})}
 		for _, key := range []string{"slow", "quick", "another"} {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
@@ -71,8 +71,8 @@ func TestSpreadClosesTheDriverLast(t *testing.T) {
 		if !f.isClosed() || f.after > 0 {
 			t.Errorf("the driver is closed: %v, and was sent %d batches after that", f.isClosed(), f.after)
 		}
-		if len(f.sent(handoverScript)) == 0 || time.Since(begun) < 500*time.Millisecond {
-			t.Errorf("the clean-up was not waited for: %d sent, Close took %v", len(f.sent(handoverScript)), time.Since(begun))
+		if len(f.sent("handover")) == 0 || time.Since(begun) < 500*time.Millisecond {
+			t.Errorf("the clean-up was not waited for: %d sent, Close took %v", len(f.sent("handover")), time.Since(begun))
 		}
 		for _, key := range []string{"slow", "never used"} { // of a group that has a Node, and of one that has none
 			_, err := s.Acquire(t.Context(), locker.Request{Key: key, Token: "owner", TTL: time.Minute})
@@ -88,7 +88,7 @@ func TestSpreadClosesTheDriverLast(t *testing.T) {
 
 // A key and all that belongs to its lock are in one group.
 func TestSpreadKeepsALockTogether(t *testing.T) {
-	s := NewSpread(spreading{Driver: &fake{}}, Options{Prefix: "lock:"})
+	s := NewCluster(spreading{Driver: &fake{}}, Options{Prefix: "lock:"})
 	defer func() { _ = s.Close() }()
 	nodes := map[*Node]bool{}
 	for _, key := range []string{"a", "b", "{a}b", "}", "a{b}c"} {
@@ -111,7 +111,7 @@ func (stuck) Close() error { return errors.New("stuck") }
 // What is wrong with the driver is said once, however many groups are in use.
 func TestSpreadSaysOnceWhatIsWrong(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := NewSpread(stuck{spreading{Driver: &fake{}}}, Options{})
+		s := NewCluster(stuck{spreading{Driver: &fake{}}}, Options{})
 		for _, key := range []string{"a", "b", "c"} {
 			s.of(key)
 		}

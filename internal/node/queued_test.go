@@ -8,10 +8,11 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/pipeline"
+	"github.com/golocker/locker/internal/script"
 )
 
 // A waiter looks at the latest after heartbeat; see waiter.pause.
-const heartbeat = claimWindow * 5 / 4
+const heartbeat = script.ClaimWindow * 5 / 4
 
 func TestWaitersAreServedInTheOrderOfTheirArrival(t *testing.T) {
 	onStreet(t, func(x *street) {

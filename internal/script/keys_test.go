@@ -1,9 +1,11 @@
-package node
+package script_test
 
 import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/golocker/locker/internal/script"
 )
 
 func TestSlot(t *testing.T) {
@@ -12,8 +14,8 @@ func TestSlot(t *testing.T) {
 		"123456789": 12739, "foo": 12182, "{user1000}.following": 3443, "{user1000}.followers": 3443,
 		"foo{}{bar}": 8363, "foo{{bar}}zap": 4015, "foo{bar}{zap}": 5061,
 	} {
-		if got := slot(key); got != want {
-			t.Errorf("slot(%q) = %d, want %d", key, got, want)
+		if got := script.Slot(key); got != want {
+			t.Errorf("script.Slot(%q) = %d, want %d", key, got, want)
 		}
 	}
 }
@@ -26,29 +28,34 @@ var oddKeys = []string{
 func TestKeysShareASlotAndCollideWithNothing(t *testing.T) {
 	seen := map[string]string{}
 	for _, key := range oddKeys {
-		k := keysOf(key)
-		if k.lock != key {
-			t.Errorf("the lock on %q is kept under %q", key, k.lock)
+		k := script.KeysOf(key)
+		if k.Lock != key {
+			t.Errorf("the lock on %q is kept under %q", key, k.Lock)
 		}
-		if slot(k.gone+"token") != slot(key) {
+		if script.Slot(k.Tombstone("token")) != script.Slot(key) {
 			t.Errorf("the tombstones of %.40q are in another slot", key)
 		}
-		for _, derived := range []string{k.fence, k.queue(), k.waiters(), k.turn()} {
-			if slot(derived) != slot(key) {
+		for _, derived := range []string{k.Fence(), k.Queue(), k.Waiters(), k.Turn()} {
+			if script.Slot(derived) != script.Slot(key) {
 				t.Errorf("%.40q is in another slot than %.40q", derived, key)
 			}
 			if other, taken := seen[derived]; taken {
 				t.Errorf("%.40q and %.40q share %.40q", key, other, derived)
 			}
 			seen[derived] = key
-			if reserved(derived) == nil {
+			if !isReserved(derived) {
 				t.Errorf("%.40q may be locked, but belongs to %.40q", derived, key)
 			}
 		}
-		if err := reserved(key); err != nil {
-			t.Errorf("%.40q is refused: %v", key, err)
+		if isReserved(key) {
+			t.Errorf("%.40q is refused", key)
 		}
 	}
+}
+
+func isReserved(lock string) bool {
+	_, reserved := script.Reserved(lock)
+	return reserved
 }
 
 func FuzzKeys(f *testing.F) {
@@ -56,18 +63,18 @@ func FuzzKeys(f *testing.F) {
 		f.Add(key, key+"x")
 	}
 	f.Fuzz(func(t *testing.T, a, b string) {
-		if a == b || a == "" || b == "" || reserved(a) != nil || reserved(b) != nil {
+		if a == b || a == "" || b == "" || isReserved(a) || isReserved(b) {
 			return // not two different keys that may be locked
 		}
-		ka, kb := keysOf(a), keysOf(b)
-		as := []string{a, ka.fence, ka.queue(), ka.waiters(), ka.turn()}
-		for _, of := range []string{b, kb.fence, kb.queue(), kb.waiters(), kb.turn()} {
+		ka, kb := script.KeysOf(a), script.KeysOf(b)
+		as := []string{a, ka.Fence(), ka.Queue(), ka.Waiters(), ka.Turn()}
+		for _, of := range []string{b, kb.Fence(), kb.Queue(), kb.Waiters(), kb.Turn()} {
 			if slices.Contains(as, of) {
 				t.Errorf("%q and %q collide at %q", a, b, of)
 			}
 		}
-		for _, derived := range append(as, ka.gone+"t") {
-			if slot(derived) != slot(a) {
+		for _, derived := range append(as, ka.Tombstone("t")) {
+			if script.Slot(derived) != script.Slot(a) {
 				t.Errorf("%q and %q: not one slot", a, derived)
 			}
 		}

@@ -1,4 +1,4 @@
-package node
+package script_test
 
 import (
 	"fmt"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/simnode"
 )
 
@@ -37,10 +38,10 @@ func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
 			t.Fatalf("only %d of %d rounds without a tick between the server and the twin", whole, round)
 		}
 		torn := false
-		k := keysOf(fmt.Sprintf("k%d", round))
+		k := script.KeysOf(fmt.Sprintf("k%d", round))
 		issued := []pair{{}}
 		var history []string
-		both := func(sc *script, keys []string, args ...any) {
+		both := func(sc *script.Source, keys []string, args ...any) {
 			t.Helper()
 			tick := time.Now().UnixMicro() / coarse
 			text := func(side func(pair) int64) []string {
@@ -56,8 +57,8 @@ func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
 				}
 				return words
 			}
-			want := send(t, n, sc, sc.command(keys, text(func(p pair) int64 { return p.real })...))
-			got := twin.Execute(sc.command(keys, text(func(p pair) int64 { return p.twin })...))
+			want := send(t, n, sc, sc.Command(keys, text(func(p pair) int64 { return p.real })...))
+			got := twin.Execute(sc.Command(keys, text(func(p pair) int64 { return p.twin })...))
 			if torn = torn || time.Now().UnixMicro()/coarse != tick; torn {
 				return
 			}
@@ -79,35 +80,35 @@ func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
 			token := issued[max(0, len(issued)-1-rnd.IntN(3))].plus([]int{-1, 0, 0, 0, 1}[rnd.IntN(5)])
 			switch rnd.IntN(12) {
 			case 0, 1:
-				both(acquireScript, []string{k.lock, k.fence, k.gone + owner}, owner, "60000", pick(rnd, "1", strconv.Itoa(coarse)), token)
+				both(acquireScript, []string{k.Lock, k.Fence(), k.Tombstone(owner)}, owner, "60000", pick(rnd, "1", strconv.Itoa(coarse)), token)
 			case 2:
-				both(acquireScript, []string{k.lock, k.fence, k.gone + owner}, owner, "10", "1", "0")
+				both(acquireScript, []string{k.Lock, k.Fence(), k.Tombstone(owner)}, owner, "10", "1", "0")
 				time.Sleep(15 * time.Millisecond)
 			case 3, 4:
-				both(enqueueScript, []string{k.lock, k.fence, k.gone + owner, k.queue(), k.waiters()}, owner, "60000:"+pick(rnd, "0", "6000")+":0:")
+				both(enqueueScript, []string{k.Lock, k.Fence(), k.Tombstone(owner), k.Queue(), k.Waiters()}, owner, "60000:"+pick(rnd, "0", "6000")+":0:")
 			case 5:
-				both(claimScript, []string{k.lock, k.fence}, "60000:"+owner)
+				both(claimScript, []string{k.Lock, k.Fence()}, "60000:"+owner)
 			case 6:
-				both(raiseScript, []string{k.lock, k.fence}, owner, token)
+				both(raiseScript, []string{k.Lock, k.Fence()}, owner, token)
 			case 7:
-				both(extendScript, []string{k.lock, k.fence}, owner, "90000", token)
+				both(extendScript, []string{k.Lock, k.Fence()}, owner, "90000", token)
 			case 8:
-				both(releaseScript, []string{k.lock, k.gone + owner, k.fence}, owner, pick(rnd, "0", "60000"), ":0:", token, ":")
+				both(releaseScript, []string{k.Lock, k.Tombstone(owner), k.Fence()}, owner, pick(rnd, "0", "60000"), ":0:", token, ":")
 			case 9, 10:
-				both(handoverScript, []string{k.lock, k.gone + owner, k.fence, k.queue(), k.waiters()}, owner, pick(rnd, "0", "60000"), ":0:", token)
+				both(handoverScript, []string{k.Lock, k.Tombstone(owner), k.Fence(), k.Queue(), k.Waiters()}, owner, pick(rnd, "0", "60000"), ":0:", token)
 			default:
 				switch rnd.IntN(4) {
 				case 0:
-					s.Cmd(t, "SET", k.lock, "something else")
-					twin.Put(k.lock, "something else")
+					s.Cmd(t, "SET", k.Lock, "something else")
+					twin.Put(k.Lock, "something else")
 					history = append(history, "a foreign key")
 				case 1:
-					s.Cmd(t, "DEL", k.lock)
-					twin.Delete(k.lock)
+					s.Cmd(t, "DEL", k.Lock)
+					twin.Delete(k.Lock)
 					history = append(history, "the lock is lost")
 				case 2:
-					s.Cmd(t, "DEL", k.fence)
-					twin.Delete(k.fence)
+					s.Cmd(t, "DEL", k.Fence())
+					twin.Delete(k.Fence())
 					history = append(history, "the counter is lost")
 				}
 			}

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 )
 
 // Each schedule does something to the hand-over from a holder to b, who waits, with c behind it. Both get the lock, in
 // their order, within a time that the schedule allows.
 func TestSchedules(t *testing.T) {
 	const soon = 20 * time.Millisecond
-	window := claimWindow + heartbeat/5 + soon
+	window := script.ClaimWindow + heartbeat/5 + soon
 	tests := []struct {
 		name    string
 		do      func(x *street, b *party)
@@ -172,9 +173,9 @@ func TestMissedGrants(t *testing.T) {
 			released := time.Now()
 			x.unlock(lease)
 			lease = c.gets(time.Minute)
-			if stall := c.at.Sub(released); stall > claimWindow+heartbeat/5+100*time.Millisecond {
+			if stall := c.at.Sub(released); stall > script.ClaimWindow+heartbeat/5+100*time.Millisecond {
 				x.Errorf("waiter %d had to wait for %v", i, stall)
-			} else if stall > claimWindow/2 {
+			} else if stall > script.ClaimWindow/2 {
 				order = append(order, i)
 			}
 			time.Sleep(2 * heartbeat) // the claim arrives, and is answered
@@ -227,8 +228,7 @@ func TestLookInTheLastMillisecond(t *testing.T) {
 	onStreet(t, func(x *street) {
 		b := x.party()
 		b.warm()
-		k := keysOf("p:k")
-		x.node.Execute(enqueueScript.command([]string{k.lock, k.fence, k.gone + "dead", k.queue(), k.waiters()}, "dead", "1000:0:0:"))
+		x.node.Execute(attempt("p:k", "dead").Enqueue(time.Second, 0, 0, "").Words)
 		time.Sleep(time.Second - oneWay - time.Millisecond/2)
 		start := time.Now()
 		c := b.lock()

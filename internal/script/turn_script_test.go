@@ -1,4 +1,4 @@
-package node
+package script_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 )
 
 // turns is a line for the turn to ask Redlock's nodes, on one of them.
@@ -19,8 +20,8 @@ const forTurn = "6000:0:"
 func (x turns) ask(w, args string) []drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
-	return x.array(send(x.t, x.n, turnScript, turnScript.command(
-		[]string{x.k.lock, x.k.turn(), x.k.queue(), x.k.waiters()}, w, args)))
+	return x.array(send(x.t, x.n, turnScript, turnScript.Command(
+		[]string{x.k.Lock, x.k.Turn(), x.k.Queue(), x.k.Waiters()}, w, args)))
 }
 
 func (x turns) leave(w string) drivers.Reply {
@@ -31,8 +32,8 @@ func (x turns) leave(w string) drivers.Reply {
 func (x turns) release(args string) drivers.Reply {
 	x.t.Helper()
 	o := args[:1]
-	return send(x.t, x.n, turnReleaseScript, turnReleaseScript.command(
-		[]string{x.k.lock, x.k.gone + o, x.k.fence, x.k.turn(), x.k.queue(), x.k.waiters()}, args))
+	return send(x.t, x.n, turnReleaseScript, turnReleaseScript.Command(
+		[]string{x.k.Lock, x.k.Tombstone(o), x.k.Fence(), x.k.Turn(), x.k.Queue(), x.k.Waiters()}, args))
 }
 
 // has checks that reply says that it is w's turn, and that the lock is held or not.
@@ -47,14 +48,14 @@ func (x turns) has(w string, reply []drivers.Reply, held bool) {
 // turn checks whose turn it is, "" for nobody's.
 func (x turns) turn(w string) {
 	x.t.Helper()
-	got, _ := x.s.Cmd(x.t, "GET", x.k.turn()).(string)
+	got, _ := x.s.Cmd(x.t, "GET", x.k.Turn()).(string)
 	if len(got) > 0 {
 		got = got[:1]
 	}
 	if got != w {
 		x.t.Errorf("it is %q's turn, want %q's", got, w)
 	}
-	if left := pttl(x.t, x.s, x.k.turn()); w != "" && (left <= 0 || left > claimWindow) {
+	if left := pttl(x.t, x.s, x.k.Turn()); w != "" && (left <= 0 || left > script.ClaimWindow) {
 		x.t.Errorf("the turn ends in %v", left)
 	}
 }
@@ -70,12 +71,12 @@ func TestTurnGoesFromOneToTheNext(t *testing.T) {
 	if again := x.waits("d", x.ask("d", forTurn+"D's"), 2); again != ticket {
 		t.Errorf("ticket %d, before %d", again, ticket)
 	}
-	x.s.Cmd(t, "PEXPIRE", x.k.turn(), 1500)
+	x.s.Cmd(t, "PEXPIRE", x.k.Turn(), 1500)
 	if wake := x.ask("d", forTurn+"D's")[3].(int64); wake > 1501 {
 		t.Errorf("asked to come back in %d ms, when the turn has 1500", wake)
 	}
 	x.has("a", x.ask("a", forTurn+"A's"), false)
-	x.lives(x.k.turn(), claimWindow)
+	x.lives(x.k.Turn(), script.ClaimWindow)
 	x.is("leave", x.leave("a"), int64(waited))
 	x.turn("b") // cannot be told
 	x.has("b", x.ask("b", forTurn), false)
@@ -98,7 +99,7 @@ func TestTurnWaitsForTheLock(t *testing.T) {
 	x := newTurns(t)
 	e := listen(t, x.s, "A's", "B's")
 	token := acquire(t, x.n, "l", 10*time.Second)
-	before := fmt.Sprint(x.s.Cmd(t, "GET", "k"), x.s.Cmd(t, "GET", x.k.fence))
+	before := fmt.Sprint(x.s.Cmd(t, "GET", "k"), x.s.Cmd(t, "GET", x.k.Fence()))
 	r := x.ask("a", forTurn+"A's")
 	x.waits("a", r, 0)
 	if left := r[1].(int64); left <= 6000 || left > 10000 {
@@ -107,17 +108,17 @@ func TestTurnWaitsForTheLock(t *testing.T) {
 	x.waits("b", x.ask("b", forTurn+"B's"), 1)
 	x.is("leave", x.leave("n"), int64(4))
 	x.turn("")
-	if after := fmt.Sprint(x.s.Cmd(t, "GET", "k"), x.s.Cmd(t, "GET", x.k.fence)); after != before {
+	if after := fmt.Sprint(x.s.Cmd(t, "GET", "k"), x.s.Cmd(t, "GET", x.k.Fence())); after != before {
 		t.Errorf("the lock was %s, is %s", before, after)
 	}
-	x.is("release", x.release("l:0:0:"+decimal(token)+":"), int64(1|waited))
+	x.is("release", x.release("l:0:0:"+fmt.Sprint(token)+":"), int64(1|waited))
 	e.hears("A's a")
 	x.turn("a")
 	x.waiting("b")
-	x.is("release, again", x.release("l:0:0:"+decimal(token)+":"), int64(waited))
+	x.is("release, again", x.release("l:0:0:"+fmt.Sprint(token)+":"), int64(waited))
 	e.hears("A's a") // a reminder
 	x.waiting("b")
-	if after := fmt.Sprint("l", x.s.Cmd(t, "GET", x.k.fence)); after != before {
+	if after := fmt.Sprint("l", x.s.Cmd(t, "GET", x.k.Fence())); after != before {
 		t.Errorf("the counter was changed: %s, before %s", after, before)
 	}
 }
@@ -211,7 +212,7 @@ func TestTurnReleaseRests(t *testing.T) {
 	token := acquire(t, x.n, "l", 10*time.Second)
 	x.waits("b", x.ask("b", forTurn+"B's"), 0)
 	for _, want := range []int64{1, 2, 2} {
-		x.is("release", x.release("l:10000:5000:"+decimal(token)+":a"), want)
+		x.is("release", x.release("l:10000:5000:"+fmt.Sprint(token)+":a"), want)
 		x.held("hold:l")
 		x.turn("")
 		x.waiting("b")
@@ -220,14 +221,14 @@ func TestTurnReleaseRests(t *testing.T) {
 	x.s.Cmd(t, "DEL", "k") // the rest is over
 	x.has("b", x.ask("b", forTurn+"B's"), false)
 	acquire(t, x.n, "m", 10*time.Second)
-	x.is("release after a newer token", x.release("m:0:0:"+decimal(token)+":b"), int64(3))
+	x.is("release after a newer token", x.release("m:0:0:"+fmt.Sprint(token)+":b"), int64(3))
 }
 
 func TestManyDeadWaitersForTheTurnTakeSeveralCalls(t *testing.T) {
 	x := newTurns(t)
 	dead := func() {
 		for i := range 100 {
-			x.s.Cmd(t, "ZADD", x.k.queue(), i, "dead"+fmt.Sprint(i))
+			x.s.Cmd(t, "ZADD", x.k.Queue(), i, "dead"+fmt.Sprint(i))
 		}
 	}
 	acquire(t, x.n, "l", 10*time.Second)
@@ -260,7 +261,7 @@ func TestTurnOutOfMemory(t *testing.T) {
 	x.ask("b", forTurn+"B's")
 	x.ask("c", forTurn+"C's")
 	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")
-	r := send(t, x.n, turnScript, turnScript.command([]string{x.k.lock, x.k.turn(), x.k.queue(), x.k.waiters()}, "d", forTurn))
+	r := send(t, x.n, turnScript, turnScript.Command([]string{x.k.Lock, x.k.Turn(), x.k.Queue(), x.k.Waiters()}, "d", forTurn))
 	if e, ok := r.(drivers.ServerError); !ok || e.Code() != "OOM" {
 		t.Errorf("asking answers %v", r)
 	}

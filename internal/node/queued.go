@@ -1,0 +1,83 @@
+package node
+
+import (
+	"context"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/pipeline"
+	"github.com/golocker/locker/internal/script"
+)
+
+// QueuedNode is a Node whose locks are waited for in a queue on the server, and handed over from one owner to the next: nobody
+// polls, nobody overtakes, and no herd wakes. docs/safety.md has the rules.
+type QueuedNode struct{ *Node }
+
+// Acquire implements locker.Backend: one attempt, behind those who wait.
+func (q QueuedNode) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	q.calls.Enter()
+	defer q.calls.Leave()
+	if err := q.Check(req.Key); err != nil {
+		return locker.Grant{}, err
+	}
+	if q.cleaner.full() {
+		return locker.Grant{}, q.fault(pipeline.ErrFull)
+	}
+	w := &waiter{q: q, ctx: ctx, req: req}
+	p, err := w.enqueue()
+	switch {
+	case err != nil:
+		return locker.Grant{}, w.give(err)
+	case p.Status != script.Granted:
+		return locker.Grant{}, &locker.HeldError{Remaining: p.Left}
+	}
+	return w.granted(p)
+}
+
+// Queue implements locker.Queuer.
+func (q QueuedNode) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	q.calls.Enter()
+	defer q.calls.Leave()
+	if err := q.Check(req.Key); err != nil {
+		return locker.Grant{}, err
+	}
+	if q.cleaner.full() {
+		return locker.Grant{}, q.fault(pipeline.ErrFull)
+	}
+	w := &waiter{q: q, ctx: ctx, req: req, lease: script.MaxLease}
+	if q.inbox.live(q.inbox.name) { // others have waited here lately
+		w.listen()
+		defer w.ignore()
+	}
+	p, err := w.enqueue()
+	switch {
+	case err != nil:
+		return locker.Grant{}, w.give(err)
+	case p.Status == script.Granted:
+		return w.granted(p)
+	}
+	if req.Waiting != nil {
+		req.Waiting(p.Left)
+	}
+	if w.news == nil {
+		w.listen()
+		defer w.ignore()
+		if q.inbox.live(q.inbox.name) {
+			w.hear(false)
+		}
+	}
+	return w.wait(p)
+}
+
+// Release implements locker.Backend.
+func (q QueuedNode) Release(ctx context.Context, req locker.Request) error {
+	q.calls.Enter()
+	defer q.calls.Leave()
+	w, ok := req.Private.(*waiter)
+	landed := !ok || !w.stragglers()
+	return q.release(ctx, &req, landed, script.NotifyQueue)
+}
+
+// leave releases in the background, like Undo, and gives up the place in the queue.
+func (q QueuedNode) leave(req *locker.Request, landed bool) {
+	q.cleaner.add(q.undoing(req, landed, script.NotifyQueue))
+}

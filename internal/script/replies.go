@@ -1,0 +1,259 @@
+package script
+
+import (
+	"fmt"
+	"math"
+	"regexp"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// Status is what a script has done, or why it has not.
+type Status uint8
+
+const (
+	Unread     Status = iota // the reply was none of the script's
+	Granted                  // the lock, or the turn, is the caller's
+	Done                     // what was to be done to the caller's lock has been done
+	Waiting                  // another owner has it, or nobody yet
+	GivenUp                  // the attempt was given up before it arrived
+	NotALock                 // the key holds something that is not a lock
+	Duplicate                // the server has the attempt's lock as that of another node
+	Gone                     // nobody holds the lock
+	Superseded               // a newer token was issued
+	TakenOver                // another owner has the lock, or it was taken away by force
+)
+
+// maxNode is more than the number of any node.
+const maxNode = 64
+
+// Acquired is the reply to Acquire: Granted, Waiting, GivenUp, NotALock or Duplicate.
+type Acquired struct {
+	Status  Status
+	Counter uint64        // what was granted, or what the node has while another owner holds the lock
+	Left    time.Duration // Waiting: of the lock
+	Owner   string        // Waiting: the beginning of its value
+	Node    int           // Duplicate: which one
+}
+
+// ReadAcquired reads the reply of acquire.lua.
+func ReadAcquired(reply drivers.Reply) (Acquired, error) {
+	switch n, _ := reply.(int64); {
+	case n > 0:
+		return Acquired{Status: Granted, Counter: uint64(n)}, nil
+	case n == -1:
+		return Acquired{Status: GivenUp}, nil
+	case n == -2:
+		return Acquired{Status: NotALock}, nil
+	case n < -2 && n >= -2-maxNode:
+		return Acquired{Status: Duplicate, Node: int(-2 - n)}, nil
+	}
+	r, _ := reply.([]drivers.Reply)
+	integer := func(i int) int64 {
+		if i < len(r) {
+			if n, ok := r[i].(int64); ok {
+				return n
+			}
+		}
+		return math.MinInt64
+	}
+	if integer(0) == 0 && len(r) == 4 {
+		owner, _ := r[3].(string)
+		return Acquired{Status: Waiting, Counter: uint64(max(0, integer(2))), Left: span(integer(1)), Owner: owner}, nil
+	}
+	return Acquired{}, unexpected(reply)
+}
+
+// Owned is the reply to Raise, Extend, Release and Force: Done, Duplicate, Gone, Superseded or TakenOver.
+type Owned struct {
+	Status Status
+	Node   int // Duplicate: which one
+	// Unfinished: the next owner was not found yet among many waiters that are dead. The command is to be repeated.
+	Unfinished bool
+	// Waited: others wait for the lock, of which one was told.
+	Waited bool
+}
+
+// What releases add to their reply.
+const (
+	unfinished = 8
+	waited     = 16
+)
+
+// ReadOwned reads the reply of raise.lua, extend.lua, release.lua, handover.lua, turnrelease.lua and force.lua. With an error,
+// Unfinished and Waited are what the reply says nevertheless.
+func ReadOwned(reply drivers.Reply) (Owned, error) {
+	r, isInt := reply.(int64)
+	if !isInt {
+		return Owned{}, unexpected(reply)
+	}
+	o := Owned{Unfinished: r&unfinished != 0, Waited: r&waited != 0}
+	r &^= unfinished | waited
+	switch k := r / 32; {
+	case r == 0:
+		o.Status = Gone
+	case r == 1, r == 2:
+		o.Status = Done
+	case r == 3:
+		o.Status = Superseded
+	case r == 4:
+		o.Status = TakenOver
+	case 0 < k && k <= maxNode && (r%32 == 0 || r%32 == 1 || r%32 == 3):
+		o.Status, o.Node = Duplicate, int(k)
+	default:
+		return o, unexpected(reply)
+	}
+	return o, nil
+}
+
+// Position is the reply to Enqueue and Claim: Granted, Waiting, GivenUp or NotALock.
+type Position struct {
+	Status  Status
+	Counter uint64        // Granted: the token
+	Whole   bool          // Granted: for the whole TTL from now
+	Left    time.Duration // the remaining time of the lock, of whoever has it; 0: not known
+	Rank    int           // how many are before it, or just 1; -1: it does not wait
+	Ticket  int64
+	More    bool // ask again at once: the server has not finished looking for the next
+}
+
+// ReadPosition reads the reply of enqueue.lua and claim.lua.
+func ReadPosition(reply drivers.Reply) (Position, error) {
+	if c, ok := reply.(int64); ok && c > 0 {
+		return Position{Status: Granted, Counter: uint64(c), Whole: true}, nil
+	}
+	n, err := integers(reply)
+	switch {
+	case err != nil:
+		return Position{}, err
+	case len(n) == 3 && n[0] == 1 && n[1] > 0:
+		return Position{Status: Granted, Counter: uint64(n[1]), Left: span(n[2])}, nil
+	case len(n) == 5 && n[0] == 0:
+		return Position{Status: Waiting, Left: remaining(n[1]), Rank: int(n[2]), Ticket: n[4], More: n[3] == 0}, nil
+	case len(n) == 1 && n[0] == 0:
+		return Position{Status: Waiting}, nil
+	case len(n) == 1 && n[0] == -1:
+		return Position{Status: GivenUp}, nil
+	case len(n) == 1 && n[0] == -2:
+		return Position{Status: NotALock}, nil
+	}
+	return Position{}, unexpected(reply)
+}
+
+// Standing is the reply to Ask: Granted or Waiting.
+type Standing struct {
+	Status Status
+	Left   time.Duration // of the lock; 0: free
+	// Waiting: how many are before it, when to ask again at the latest, and its place should the server forget it.
+	Rank   int
+	Again  time.Duration
+	Ticket int64
+}
+
+// ReadStanding reads the reply of turn.lua.
+func ReadStanding(reply drivers.Reply) (Standing, error) {
+	n, err := integers(reply)
+	switch {
+	case err != nil:
+		return Standing{}, err
+	case len(n) == 2 && n[0] == 1:
+		return Standing{Status: Granted, Left: remaining(n[1])}, nil
+	case len(n) == 5 && n[0] == 0:
+		return Standing{Status: Waiting, Left: remaining(n[1]), Rank: int(n[2]), Again: span(n[3]), Ticket: n[4]}, nil
+	}
+	return Standing{}, unexpected(reply)
+}
+
+// State is the reply to Inspect: Gone, TakenOver or NotALock.
+type State struct {
+	Status  Status
+	Left    time.Duration // of the lock
+	Counter uint64
+	Waiting int
+	Held    time.Duration // since when, as far as the counter tells; 0: not known
+	Owner   string        // the whole value; empty: nobody
+}
+
+// ReadState reads the reply of inspect.lua.
+func ReadState(reply drivers.Reply) (State, error) {
+	r, _ := reply.([]drivers.Reply)
+	if len(r) != 6 {
+		return State{}, unexpected(reply)
+	}
+	owner, ok := r[5].(string)
+	n, err := integers(r[:5])
+	if err != nil || !ok {
+		return State{}, unexpected(reply)
+	}
+	s := State{Status: Gone, Counter: uint64(max(0, n[2])), Waiting: int(n[3])}
+	switch n[0] {
+	case 2:
+		s.Status = NotALock
+	case 1:
+		s.Status, s.Owner, s.Left = TakenOver, owner, span(n[1])
+		if held := n[4] - n[2]; n[2] > 0 && held >= 0 {
+			s.Held = time.Duration(held) * time.Microsecond
+		}
+	}
+	return s, nil
+}
+
+// Kept is what the value of a lock begins with that nobody has and nobody may have yet; see undo.lua.
+const Kept = "hold:"
+
+var numbered = regexp.MustCompile(`\|[1-9]\d?$`)
+
+// TokenOf returns a lock's value without the number of the node, which differs from node to node; see alias.lua.
+func TokenOf(owner string) string { return numbered.ReplaceAllString(owner, "") }
+
+// unexpected reports a refusal by the server, or a reply of a shape that the scripts do not have: a driver that does not
+// normalise, or a proxy that answers for Redis. Its text is not shown, for it may contain a token.
+func unexpected(reply drivers.Reply) error {
+	if e, ok := reply.(drivers.ServerError); ok {
+		return e
+	}
+	return fmt.Errorf("unexpected reply of type %T: not from the lock script, or not normalised by the driver", reply)
+}
+
+// refusals are error codes that Redis gives instead of executing a command.
+var refusals = map[string]bool{
+	"NOSCRIPT": true, "READONLY": true, "LOADING": true, "MASTERDOWN": true, "CLUSTERDOWN": true, "MOVED": true,
+	"ASK": true, "TRYAGAIN": true, "CROSSSLOT": true, "NOAUTH": true, "WRONGPASS": true, "OOM": true, "MISCONF": true,
+	"NOREPLICAS": true, "BUSY": true,
+}
+
+// IsRefusal reports whether e says that the script was not executed. Other codes are doubtful, NOPERM among them: a script
+// may be stopped in the middle.
+func IsRefusal(e drivers.ServerError) bool { return refusals[e.Code()] }
+
+// maxSpan is less than a Duration has room for, so that something can be added. Keys of others may live longer.
+const maxSpan = 100 * 365 * 24 * time.Hour
+
+// span is a time in ms as the scripts answer it: negative if there is none.
+func span(ms int64) time.Duration {
+	return time.Duration(min(max(0, ms), maxSpan.Milliseconds())) * time.Millisecond
+}
+
+// remaining is what PTTL has answered as a time: 0 if there is no key. Of one that is in its last millisecond it answers 0, and
+// whoever took that for none would not be there when it is over.
+func remaining(ms int64) time.Duration {
+	if ms == 0 {
+		ms = 1
+	}
+	return span(ms)
+}
+
+// integers returns those of a reply that consists of integers only.
+func integers(reply drivers.Reply) (n []int64, err error) {
+	r, ok := reply.([]drivers.Reply)
+	for _, x := range r {
+		i, isInt := x.(int64)
+		n = append(n, i)
+		ok = ok && isInt
+	}
+	if !ok {
+		return nil, unexpected(reply)
+	}
+	return n, nil
+}
