@@ -21,9 +21,9 @@ type Call struct {
 // Latecomer learns what became of a call that its caller did not wait for, from a goroutine that it must not block.
 type Latecomer interface{ Late(c *Call) }
 
-// Leave is for a caller that does not wait any longer. It reports whether the command was sent. If so, late is told when
-// the outcome is known; it may be nil. If the outcome is known already, done is true, late is not told, and the call may
-// be on its way through the channel.
+// Leave is for a caller that does not wait any longer. It reports whether the command was sent. If so, late is told
+// when the outcome is known; it may be nil. If the outcome is known already, done is true, late is not told, and the
+// call may be on its way through the channel.
 func (c *Call) Leave(late Latecomer) (wasSent, done bool) {
 	if c.Withdraw() {
 		return false, false
@@ -31,8 +31,8 @@ func (c *Call) Leave(late Latecomer) (wasSent, done bool) {
 	return true, c.Follow(late)
 }
 
-// Follow is for a caller that does not wait any longer either, but wants the command to be carried out, also if it was not
-// sent yet: late is told when the outcome is known. If it is known already, done is true, and late is not told.
+// Follow is for a caller that does not wait any longer either, but wants the command to be carried out, also if it was
+// not sent yet: late is told when the outcome is known. If it is known already, done is true, and late is not told.
 func (c *Call) Follow(late Latecomer) (done bool) {
 	return c.node.pipeline.Follow(&c.call, func() {
 		if late != nil {
@@ -76,7 +76,8 @@ type Vote struct {
 	Counter uint64
 	// Owner is the beginning of the holder's token.
 	Owner string
-	// Err is nil if Granted. Otherwise it is a *locker.HeldError, locker.ErrForeignKey, an *Alias, or a fault that names the node.
+	// Err is nil if Granted. Otherwise it is a *locker.HeldError, locker.ErrForeignKey, an *Alias, or a fault that
+	// names the node.
 	Err error
 	// Doubtful: the attempt may have been executed although no grant was seen, or may be yet. It has to be undone.
 	Doubtful bool
@@ -96,8 +97,8 @@ func (n *Node) vote(reply drivers.Reply, err error) Vote {
 	return v
 }
 
-// Owned reads the outcome of a raise, an extension or a release: nil, locker.ErrNotHeld, an *Alias, or a fault that leaves
-// it unknown and names the node.
+// Owned reads the outcome of a raise, an extension or a release: nil, locker.ErrNotHeld, an *Alias, or a fault that
+// leaves it unknown and names the node.
 func (c *Call) Owned() error { return c.node.owned(c.call.Reply, c.call.Err) }
 
 func (n *Node) owned(reply drivers.Reply, err error) error {
@@ -107,8 +108,8 @@ func (n *Node) owned(reply drivers.Reply, err error) error {
 	return n.fault(err)
 }
 
-// Unfinished reports that the node has released, but did not find the next one yet among many that are dead: the release
-// is to be repeated.
+// Unfinished reports that the node has released, but did not find the next one yet among many that are dead: the
+// release is to be repeated.
 func (c *Call) Unfinished() bool {
 	o, _ := script.ReadOwned(c.call.Reply) // with an error, it says so nevertheless
 	return o.Unfinished
@@ -128,8 +129,8 @@ type Acquisition struct {
 	Hint uint64
 }
 
-// StartAcquire sends c, one attempt on a key that [Node.Check] allows. It is told through ready, which must have room for
-// every call that shares it.
+// StartAcquire sends c, one attempt on a key that [Node.Check] allows. It is told through ready, which must have room
+// for every call that shares it.
 //
 // So are StartRaise, StartExtend and StartRelease. c is used once, and was zero before.
 func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Request, a Acquisition) {
@@ -151,9 +152,9 @@ func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *locker.Req
 	n.send(c, ready, tag, n.attempt(req).Extend(req.TTL, req.Fence))
 }
 
-// StartRelease sends one release. landed says that all acquisitions of req are known to have been executed; otherwise they
-// are also kept from landing later. turn is the ID of the Turn on this node that they were made by, if any. See also
-// [Node.ReleaseLater] and [Node.Undo].
+// StartRelease sends one release. landed says that all acquisitions of req are known to have been executed; otherwise
+// they are also kept from landing later. turn is the ID of the Turn on this node that they were made by, if any. See
+// also [Node.ReleaseLater] and [Node.Undo].
 func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *locker.Request, landed bool, turn string) {
 	r := n.releaseOf(req, landed, script.NotifyTurn)
 	r.Turn = turn

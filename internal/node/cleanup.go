@@ -31,8 +31,8 @@ type cleanup struct {
 	expires time.Time     // when that is over
 }
 
-// releaseOf is the release of what req has, or may have. landed says that its acquisition is known to have been executed, so
-// that no tombstone is needed.
+// releaseOf is the release of what req has, or may have. landed says that its acquisition is known to have been
+// executed, so that no tombstone is needed.
 func (n *Node) releaseOf(req *locker.Request, landed bool, notify script.Notify) script.Release {
 	r := script.Release{Attempt: n.attempt(req), Keep: max(0, req.Keep), Certify: req.Fence, Notify: notify}
 	if !landed {
@@ -41,12 +41,12 @@ func (n *Node) releaseOf(req *locker.Request, landed bool, notify script.Notify)
 	return r
 }
 
-// undoing is the same release as something to be repeated until it is answered. It asks for no certificate, because nobody
-// hears the answer.
+// undoing is the same release as something to be repeated until it is answered. It asks for no certificate, because
+// nobody hears the answer.
 func (n *Node) undoing(req *locker.Request, landed bool, notify script.Notify) cleanup {
-	c := cleanup{Release: n.releaseOf(req, landed, notify), until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
-	c.Certify = 0
-	return c
+	r := n.releaseOf(req, landed, notify)
+	r.Certify = 0
+	return cleanup{Release: r, until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
 }
 
 // cleaner retries clean-ups until the server has answered them. It runs one goroutine, while there is something to do;

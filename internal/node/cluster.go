@@ -11,13 +11,14 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// groups is into how many the slots of a cluster are divided, neighbours together, for that is how servers have them. More would
-// keep apart what is on the same server nearly always; and what a group has is kept, a kilobyte or so.
+// groups is into how many the slots of a cluster are divided, neighbours together, for that is how servers have them.
+// More would keep apart what is on the same server nearly always; and what a group has is kept, a kilobyte or so.
 const groups = 1024
 
-// Cluster is a store that consists of several servers, behind one driver. It is a Node for each group of slots: what is queued,
-// refused because a server cannot be connected to, or to be undone, is so for that group alone. With one Node for all, a server
-// that is down would end the leases on those that are in order, because their renewals would not be sent either.
+// Cluster is a store that consists of several servers, behind one driver. It is a Node for each group of slots: what is
+// queued, refused because a server cannot be connected to, or to be undone, is so for that group alone. With one Node
+// for all, a server that is down would end the leases on those that are in order, because their renewals would not be
+// sent either.
 type Cluster struct {
 	driver  drivers.Driver
 	options Options

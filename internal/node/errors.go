@@ -48,8 +48,8 @@ func decodeOwned(reply drivers.Reply) error {
 	return errorOf(o.Status, 0, o.Node)
 }
 
-// errorOf says in the words of package locker what a script has answered: nil if it has done what it was asked for. left is
-// the remaining time of the lock that another owner has, number that of another node.
+// errorOf says in the words of package locker what a script has answered: nil if it has done what it was asked for.
+// left is the remaining time of the lock that another owner has, number that of another node.
 func errorOf(s script.Status, left time.Duration, number int) error {
 	switch s {
 	case script.Waiting:
@@ -71,8 +71,8 @@ func errorOf(s script.Status, left time.Duration, number int) error {
 	}
 }
 
-// Alias is why the answer of a server is not that of the node that was asked: what it has is the same attempt's, as another of
-// its nodes. Of an acquisition it says that nothing was done, of a release that the lock was deleted.
+// Alias is why the answer of a server is not that of the node that was asked: what it has is the same attempt's, as
+// another of its nodes. Of an acquisition it says that nothing was done, of a release that the lock was deleted.
 type Alias struct{ Number int }
 
 func (e *Alias) Error() string { return fmt.Sprintf("the same server as node %d", e.Number) }
@@ -93,6 +93,6 @@ func known(err error) bool {
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp)
 }
 
-// isDoubtful reports whether an error of a request, or decoded from its reply, leaves it open whether the request has been
-// executed, or may be yet.
+// isDoubtful reports whether an error of a request, or decoded from its reply, leaves it open whether the request has
+// been executed, or may be yet.
 func isDoubtful(err error) bool { return err != nil && !isNotSent(err) && !known(err) }

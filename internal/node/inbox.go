@@ -11,10 +11,11 @@ import (
 )
 
 const (
-	// inboxLinger is how long the subscription outlives its last listener, at least: under contention there is soon another.
+	// inboxLinger is how long the subscription outlives its last listener, at least: under contention there is soon
+	// another.
 	inboxLinger = 5 * time.Second
-	// inboxProbe is how often the inbox sends a message to itself. One that has heard nothing for two probes and a half is
-	// dead, whatever its connection says; so is one whose message the server says that nobody received.
+	// inboxProbe is how often the inbox sends a message to itself. One that has heard nothing for two probes and a half
+	// is dead, whatever its connection says; so is one whose message the server says that nobody received.
 	inboxProbe = 4 * time.Second
 
 	inboxMinPause = 20 * time.Millisecond
@@ -22,8 +23,8 @@ const (
 )
 
 // inbox is where a node's server sends messages to: one subscription connection for any number of waiters, opened when
-// the first one listens. Messages are hints. While the connection is being made, or made again, waiters poll faster, and
-// they look at the lock once more when it is ready, because messages were lost meanwhile.
+// the first one listens. Messages are hints. While the connection is being made, or made again, waiters poll faster,
+// and they look at the lock once more when it is ready, because messages were lost meanwhile.
 //
 // A release passes over a waiter that listens nowhere on its own server. So the subscription is believed only while the
 // server that commands go to counts it: after a failover, commands may go to the new master while this connection stays
@@ -35,8 +36,8 @@ type inbox struct {
 	name     string             // the channel that is this inbox's own
 
 	mu sync.Mutex
-	// listeners are those of the own channel by the payload that they wait for, and those of other channels by its name:
-	// a Client has one waiter for a key at a time.
+	// listeners are those of the own channel by the payload that they wait for, and those of other channels by its
+	// name: a Client has one waiter for a key at a time.
 	listeners map[string]listener
 	confirmed map[string]bool // channels that the server of the subscription has confirmed
 	counted   bool            // the server that commands go to has counted the subscription, the last time it was asked
@@ -72,8 +73,8 @@ func (in *inbox) live(channel string) bool {
 	return in.counted && in.confirmed[channel]
 }
 
-// expect calls news for messages to id on the own channel, until ignore is called for it. If the channel is live already,
-// it does not say so.
+// expect calls news for messages to id on the own channel, until ignore is called for it. If the channel is live
+// already, it does not say so.
 func (in *inbox) expect(id string, news func(told bool)) { in.listen(id, listener{in.name, news}) }
 
 // follow calls news for messages on another channel, until ignore is called for it.
@@ -184,8 +185,8 @@ func (in *inbox) open(lost chan struct{}) (drivers.Subscription, error) {
 	})
 }
 
-// serve keeps the subscription's channels what they should be, until it is lost or silent, or the server does not count it,
-// or nobody has listened for a while, or the node is closed.
+// serve keeps the subscription's channels what they should be, until it is lost or silent, or the server does not count
+// it, or nobody has listened for a while, or the node is closed.
 func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 	tick := time.NewTicker(inboxProbe)
 	defer tick.Stop()
@@ -250,8 +251,8 @@ func (in *inbox) difference(has map[string]bool) (add, remove []string) {
 	return add, remove
 }
 
-// probe sends a message to the own channel, if that is confirmed: before, nobody would receive it. It reports whether the
-// message is under way; answers, which has room for it, gets the answer.
+// probe sends a message to the own channel, if that is confirmed: before, nobody would receive it. It reports whether
+// the message is under way; answers, which has room for it, gets the answer.
 func (in *inbox) probe(answers chan<- *pipeline.Call) bool {
 	in.mu.Lock()
 	confirmed := in.confirmed[in.name]

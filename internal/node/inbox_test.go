@@ -210,8 +210,9 @@ func TestSilentSubscriptionIsReplaced(t *testing.T) {
 	})
 }
 
-// After a failover that leaves its connection open, a subscription hangs on a server that was the master: its own messages come
-// back by replication. That the new master counts nobody who receives them says that no release can tell it either.
+// After a failover that leaves its connection open, a subscription hangs on a server that was the master: its own
+// messages come back by replication. That the new master counts nobody who receives them says that no release can tell
+// it either.
 func TestSubscriptionThatTheMasterDoesNotCountIsReplaced(t *testing.T) {
 	for _, kind := range []string{"queued", "plain"} {
 		t.Run(kind, func(t *testing.T) {
@@ -245,8 +246,8 @@ func TestSubscriptionThatTheMasterDoesNotCountIsReplaced(t *testing.T) {
 	}
 }
 
-// Where subscriptions always hang on another server than commands, they are not believed: waiters look by themselves, are not
-// passed over, and connections are not made in a hurry.
+// Where subscriptions always hang on another server than commands, they are not believed: waiters look by themselves,
+// are not passed over, and connections are not made in a hurry.
 func TestSubscriptionThatTheMasterNeverCounts(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()

@@ -48,7 +48,8 @@ var callsOf = map[string]func(context.Context, *Node) error{
 	"release": func(ctx context.Context, n *Node) error { return n.Release(ctx, request("a")) },
 }
 
-// Who cannot be called away costs no goroutine; who can, or has a driver that needs to be told, does not wait inside it.
+// Who cannot be called away costs no goroutine; who can, or has a driver that needs to be told, does not wait inside
+// it.
 func TestWhoCannotLeaveWaitsInTheDriver(t *testing.T) {
 	for name, call := range callsOf {
 		for _, tt := range []struct {
@@ -138,8 +139,8 @@ func TestPunctualAcquisitionIsBoundedByItsTTL(t *testing.T) {
 	})
 }
 
-// Close waits for those that nobody can wake, but no longer than their time lasts. (In real time: a mutex is what Close waits
-// for, and the clock of a bubble stands still meanwhile.)
+// Close waits for those that nobody can wake, but no longer than their time lasts. (In real time: a mutex is what Close
+// waits for, and the clock of a bubble stands still meanwhile.)
 func TestCloseWaitsForCallersInTheDriver(t *testing.T) {
 	d := &punctualFake{&fake{answer: silent}, true}
 	n := New(d, Options{Name: "n1", Timeout: 100 * time.Millisecond})
@@ -190,7 +191,8 @@ func TestCloseUndoesWhatCallersInTheDriverLeave(t *testing.T) {
 	}
 }
 
-// A grant that comes when Close has begun is given back before the driver is closed: the Client's release may come after that.
+// A grant that comes when Close has begun is given back before the driver is closed: the Client's release may come
+// after that.
 func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
 	for name, call := range map[string]func(f QueuedNode) (locker.Grant, error){
 		"acquire": func(f QueuedNode) (locker.Grant, error) { return f.Acquire(context.Background(), request("a")) },

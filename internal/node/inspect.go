@@ -19,8 +19,8 @@ type State struct {
 // token is the owner's without the number of the node.
 func (s State) token() string { return script.TokenOf(s.owner) }
 
-// OwnedBy reports whether the owner's token begins with prefix. Nobody's begins with anything, a kept lock's is its last
-// owner's.
+// OwnedBy reports whether the owner's token begins with prefix. Nobody's begins with anything, a kept lock's is its
+// last owner's.
 func (s State) OwnedBy(prefix string) bool {
 	return s.owner != "" && strings.HasPrefix(strings.TrimPrefix(s.owner, script.Kept), prefix)
 }
@@ -75,8 +75,8 @@ func decodeState(reply drivers.Reply) (State, error) {
 	return s, nil
 }
 
-// StartForce takes key from the owner of s, if it is still that one's. onRedlock says that waiters queue for a turn, not for
-// the lock. The outcome is [Call.Owned].
+// StartForce takes key from the owner of s, if it is still that one's. onRedlock says that waiters queue for a turn,
+// not for the lock. The outcome is [Call.Owned].
 func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRedlock bool) *Call {
 	c := &Call{}
 	n.send(c, ready, tag, n.force(key, s, onRedlock))
@@ -135,8 +135,8 @@ func (s State) Takeable(owner string) error {
 	return nil
 }
 
-// Names returns the keys in Redis that a lock uses, the lock's own first, and the channels that its messages go to, for tools
-// that look after rights and clean up. Tombstones, which expire within minutes, are not among the keys.
+// Names returns the keys in Redis that a lock uses, the lock's own first, and the channels that its messages go to, for
+// tools that look after rights and clean up. Tombstones, which expire within minutes, are not among the keys.
 func Names(prefix, key string) (names, channels []string) {
 	k := script.KeysOf(prefix + key)
 	return []string{k.Lock, k.Fence(), k.Queue(), k.Waiters(), k.Turn()}, []string{prefix + "inbox:" + key, k.Free()}

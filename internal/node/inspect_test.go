@@ -18,8 +18,8 @@ func force(t *testing.T, n *Node, owner string, want error) locker.Inspection {
 	return seen
 }
 
-// What a lock was taken from by force does not come back: neither by an acquisition that was on its way, nor does a release
-// that leaves a tombstone say that it was still there.
+// What a lock was taken from by force does not come back: neither by an acquisition that was on its way, nor does a
+// release that leaves a tombstone say that it was still there.
 func TestForceReleaseIsFinal(t *testing.T) {
 	s, n := real(t)
 	before := acquire(t, n, "a", 10*time.Second)

@@ -59,8 +59,8 @@ func TestWaiterThatLeftIsNotGrantedTheLock(t *testing.T) {
 	})
 }
 
-// A request that is under way when its waiter leaves might be executed after that. One whose answer has come, although late,
-// will not be.
+// A request that is under way when its waiter leaves might be executed after that. One whose answer has come, although
+// late, will not be.
 func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 	for name, tt := range map[string]struct {
 		heartbeat fate
@@ -110,7 +110,8 @@ func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 	}
 }
 
-// meddler is a proxy that answers the next requests for the lock in the server's place, and sends them on nevertheless, or not.
+// meddler is a proxy that answers the next requests for the lock in the server's place, and sends them on nevertheless,
+// or not.
 type meddler struct {
 	drivers.Driver
 	answer atomic.Pointer[drivers.ServerError]
@@ -152,7 +153,8 @@ func TestWaiterLeavesATombstoneForAnAnswerInDoubt(t *testing.T) {
 	}
 }
 
-// An operator takes the lock from the waiter that it has just been granted to: it waits on as a new attempt, in its place.
+// An operator takes the lock from the waiter that it has just been granted to: it waits on as a new attempt, in its
+// place.
 func TestForceReleaseAtTheHandOverSendsTheWaiterBack(t *testing.T) {
 	for name, tt := range map[string]struct {
 		claim fate // of the waiter's claim

@@ -19,8 +19,8 @@ type Options struct {
 	Name    string        // what errors call the node, such as its address
 	Prefix  string        // put before every key
 	Timeout time.Duration // bounds one exchange; 0: drivers.DefaultTimeout
-	// Number, from 1, is the node's among those of a Redlock: part of the value of its locks, so that a server that is reached as
-	// two nodes shows. 0: it decides alone.
+	// Number, from 1, is the node's among those of a Redlock: part of the value of its locks, so that a server that is
+	// reached as two nodes shows. 0: it decides alone.
 	Number int
 }
 
@@ -61,10 +61,12 @@ func New(d drivers.Driver, o Options) *Node {
 	}
 }
 
-// Check returns an error that matches locker.ErrInvalid if key cannot be locked, because it is a name that another lock's counter may have.
+// Check returns an error that matches locker.ErrInvalid if key cannot be locked, because it is a name that another
+// lock's counter may have.
 func (n *Node) Check(key string) error {
 	if ending, reserved := script.Reserved(n.prefix + key); reserved {
-		return fmt.Errorf("%w: keys with a {hash tag} that end in %q are reserved for what belongs to a lock", locker.ErrInvalid, ending)
+		return fmt.Errorf("%w: keys with a {hash tag} that end in %q are reserved for what belongs to a lock",
+			locker.ErrInvalid, ending)
 	}
 	return nil
 }
@@ -80,8 +82,8 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 		return locker.Grant{}, n.fault(pipeline.ErrFull)
 	}
 	undo := func(landed bool) { n.cleaner.add(n.undoing(&req, landed, script.NotifySubscribers)) }
-	// If the caller leaves, the attempt is given up at once, with a tombstone. If it succeeds nevertheless (it was executed
-	// first, or so late that the tombstone was gone), that is known only later.
+	// If the caller leaves, the attempt is given up at once, with a tombstone. If it succeeds nevertheless (it was
+	// executed first, or so late that the tombstone was gone), that is known only later.
 	late := func(reply drivers.Reply, err error) {
 		if n.vote(reply, err).Granted {
 			undo(true)
@@ -106,7 +108,9 @@ func (n *Node) attempt(req *locker.Request) script.Attempt {
 func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix + key) }
 
 // do sends a command and waits for the reply, as [pipeline.Pipeline.Do] does.
-func (n *Node) do(ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error)) (drivers.Reply, error) {
+func (n *Node) do(
+	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
+) (drivers.Reply, error) {
 	return n.pipeline.Do(ctx, pipeline.Command(cmd), limit, late)
 }
 
@@ -155,10 +159,11 @@ func (n *Node) Notify(key string, wake func()) (live func() bool, stop func()) {
 	return func() bool { return n.inbox.live(channel) }, func() { n.inbox.ignore(channel) }
 }
 
-// Close ends the node: calls return locker.ErrClosed, clean-ups that are due get one more try, and the driver is closed.
-// It takes no longer than one exchange's timeout and a second, and another timeout if callers wait inside the driver, who
-// cannot be woken: what they leave behind gets its try, too. An error says that the client under the driver neither
-// let a command be interrupted nor belongs to the driver; the command's goroutine ends with the client's own timeout.
+// Close ends the node: calls return locker.ErrClosed, clean-ups that are due get one more try, and the driver is
+// closed. It takes no longer than one exchange's timeout and a second, and another timeout if callers wait inside the
+// driver, who cannot be woken: what they leave behind gets its try, too. An error says that the client under the driver
+// neither let a command be interrupted nor belongs to the driver; the command's goroutine ends with the client's own
+// timeout.
 func (n *Node) Close() error {
 	close(n.closing)
 	n.calls.Wait() // those that wait inside the driver take until their own timeout

@@ -35,8 +35,8 @@ func (c *call) failsWith(t testing.TB, want, never error) {
 	}
 }
 
-// Whoever waits for a lock on a server that dies is to be told of that, and not of a holder who is long gone. What counts
-// is the last contact, of whoever among the callers of a Client asks the server for all of them.
+// Whoever waits for a lock on a server that dies is to be told of that, and not of a holder who is long gone. What
+// counts is the last contact, of whoever among the callers of a Client asks the server for all of them.
 func TestWhoWaitsIsToldOfTheLastContact(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		for name, f := range outages {

@@ -8,8 +8,8 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// QueuedNode is a Node whose locks are waited for in a queue on the server, and handed over from one owner to the next: nobody
-// polls, nobody overtakes, and no herd wakes. docs/safety.md has the rules.
+// QueuedNode is a Node whose locks are waited for in a queue on the server, and handed over from one owner to the next:
+// nobody polls, nobody overtakes, and no herd wakes. docs/safety.md has the rules.
 type QueuedNode struct{ *Node }
 
 // Acquire implements locker.Backend: one attempt, behind those who wait.

@@ -225,7 +225,8 @@ func TestAnswerAtTheLastMoment(t *testing.T) {
 	}
 }
 
-// An attempt that is granted the lock twice knows how long it has it only by claiming it; if that fails, it is given back.
+// An attempt that is granted the lock twice knows how long it has it only by claiming it; if that fails, it is given
+// back.
 func TestAttemptExecutedTwice(t *testing.T) {
 	for _, wait := range []bool{false, true} {
 		for name, claim := range map[string]fate{"claimed": {}, "claim not sent": {unsent: true}, "claim lost": {lost: true, cut: true}} {

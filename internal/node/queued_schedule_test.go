@@ -147,8 +147,8 @@ func TestPushBeforeTheReplyOfEnqueue(t *testing.T) {
 	}
 }
 
-// A waiter that was too late keeps its place, so that those behind it wait no longer for its sake than it does; but not for
-// ever.
+// A waiter that was too late keeps its place, so that those behind it wait no longer for its sake than it does; but not
+// for ever.
 func TestMissedGrants(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()
@@ -180,8 +180,8 @@ func TestMissedGrants(t *testing.T) {
 			}
 			time.Sleep(2 * heartbeat) // the claim arrives, and is answered
 		}
-		// It was granted the lock before each of the first three, came back to its place each time, and then was sent to the
-		// end.
+		// It was granted the lock before each of the first three, came back to its place each time, and then was sent
+		// to the end.
 		if !slices.Equal(order, []int{0, 1, 2}) {
 			x.Errorf("the waiters that had to wait for the slow one were %v", order)
 		}
@@ -192,8 +192,8 @@ func TestMissedGrants(t *testing.T) {
 	})
 }
 
-// A message about a grant that a heartbeat has found, and that was missed, is not taken for another that is missed: whoever
-// misses many goes to the end of the queue.
+// A message about a grant that a heartbeat has found, and that was missed, is not taken for another that is missed:
+// whoever misses many goes to the end of the queue.
 func TestMessageAboutAMissedGrantIsForgotten(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()
@@ -223,7 +223,8 @@ func TestMessageAboutAMissedGrantIsForgotten(t *testing.T) {
 	})
 }
 
-// A look that falls into the last millisecond of a holder that died, when PTTL answers 0, is followed by one when that is over.
+// A look that falls into the last millisecond of a holder that died, when PTTL answers 0, is followed by one when that
+// is over.
 func TestLookInTheLastMillisecond(t *testing.T) {
 	onStreet(t, func(x *street) {
 		b := x.party()

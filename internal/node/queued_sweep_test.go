@@ -13,8 +13,8 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// A context that ends at any moment: the sweep goes over every message from and to the waiter, before it leaves, when it is
-// executed, when its answer is on its way, when that has come.
+// A context that ends at any moment: the sweep goes over every message from and to the waiter, before it leaves, when
+// it is executed, when its answer is on its way, when that has come.
 func TestSweepOverTheEndOfTheContext(t *testing.T) {
 	for _, warm := range []bool{true, false} {
 		t.Run(fmt.Sprint("subscribed before: ", warm), func(t *testing.T) {
@@ -67,8 +67,8 @@ type ending struct {
 	after  time.Duration
 }
 
-// endOfContext lets the context of b end while a has the lock, then b, and c waits behind b. It returns when the moments
-// were, counted from the call of Lock.
+// endOfContext lets the context of b end while a has the lock, then b, and c waits behind b. It returns when the
+// moments were, counted from the call of Lock.
 func endOfContext(x *street, e ending, warm bool, outcomes map[string]int) (moments []time.Duration) {
 	ctx, cancel := context.WithCancelCause(x.Context())
 	defer cancel(nil)

@@ -28,8 +28,8 @@ func TestWaitersAreServedInTheOrderOfTheirArrival(t *testing.T) {
 			released := time.Now()
 			x.unlock(lease)
 			lease = c.gets(time.Second)
-			// The release there and the message at once, the claim there and back: the release's answer is not waited for.
-			// A heartbeat that is under way just then makes it a little longer.
+			// The release there and the message at once, the claim there and back: the release's answer is not waited
+			// for. A heartbeat that is under way just then makes it a little longer.
 			took, wake := c.at.Sub(released), c.wakes[len(c.wakes)-1]
 			if took > 5*oneWay || took == 3*oneWay && wake != locker.WakeHandover {
 				x.Errorf("waiter %d: handed over within %v, woken by %v", i, took, wake)

@@ -82,8 +82,9 @@ func isCounter(r drivers.Reply) bool {
 	return n > 0
 }
 
-// Whatever a server, a proxy or a driver answers: nobody holds a lock unless the reply is a grant to the letter, nothing
-// is taken for "held" or "not held" but what the scripts say so, what is in doubt is undone, and nothing panics.
+// Whatever a server, a proxy or a driver answers: nobody holds a lock unless the reply is a grant to the letter,
+// nothing is taken for "held" or "not held" but what the scripts say so, what is in doubt is undone, and nothing
+// panics.
 func FuzzReplies(f *testing.F) {
 	for _, seed := range []string{
 		"\x06\x02\x00\x01\x00\x07", "\x06\x04\x00\x00\x00\x05\x00\x06\x02\x03", "\x06\x01\x00\xff", "\x06\x01\x00\xfe",

@@ -41,8 +41,8 @@ type Standing struct {
 	Again time.Duration
 }
 
-// nearPoll is how often the first of a queue looks that cannot be told, while the queue moves; the others less often, by
-// how many are before them, and all of them by and by every untoldPoll. Whoever has the turn and does not know keeps
+// nearPoll is how often the first of a queue looks that cannot be told, while the queue moves; the others less often,
+// by how many are before them, and all of them by and by every untoldPoll. Whoever has the turn and does not know keeps
 // everybody waiting, so it must not be long compared with a short hold.
 const nearPoll = 5 * time.Millisecond
 
@@ -85,7 +85,8 @@ func (t *Turn) decode(reply drivers.Reply) (Standing, error) {
 	if err != nil {
 		return Standing{}, err
 	}
-	s := Standing{Mine: r.Status == script.Granted, Rank: r.Rank, Left: r.Left, Again: script.ClaimWindow/2 + rand.N(script.ClaimWindow/4)}
+	s := Standing{Mine: r.Status == script.Granted, Rank: r.Rank, Left: r.Left}
+	s.Again = script.ClaimWindow/2 + rand.N(script.ClaimWindow/4)
 	switch {
 	case !s.Mine:
 		s.Again = min(s.Again, r.Again)
@@ -111,9 +112,9 @@ func (t *Turn) untold(rank int) time.Duration {
 // Used ends a Turn by which the lock was acquired: its release is given the ID.
 func (t *Turn) Used() { t.node.inbox.ignore(t.id) }
 
-// Leave gives up the place, or the turn, and what req, the last attempt, may still have of the lock on this node: both at
-// once, because a turn is only handed on where the lock is free. landed says that nothing of req is under way to this node;
-// otherwise it is also kept from landing later. It goes on in the background until the node has answered.
+// Leave gives up the place, or the turn, and what req, the last attempt, may still have of the lock on this node: both
+// at once, because a turn is only handed on where the lock is free. landed says that nothing of req is under way to
+// this node; otherwise it is also kept from landing later. It goes on in the background until the node has answered.
 func (t *Turn) Leave(req *locker.Request, landed bool) {
 	t.node.inbox.ignore(t.id)
 	if !t.asked {

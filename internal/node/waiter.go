@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// untoldPoll is how often a waiter looks that cannot be told, at the latest: its driver has no subscriptions, or its
-	// connection is just being made.
+	// untoldPoll is how often a waiter looks that cannot be told, at the latest: its driver has no subscriptions, or
+	// its connection is just being made.
 	untoldPoll = 100 * time.Millisecond
 	// silence is how long a request may go unanswered before it counts as one that failed.
 	silence = time.Second
@@ -37,17 +37,17 @@ type waiter struct {
 	unanswered time.Time   // when the first of those requests was sent that went unanswered since the last answer; zero: none
 	fault      error       // what became of the last of these; nil: none
 	gone       atomic.Bool // it has given up, and says so to the server
-	// astray is how many requests for the lock, or a place in the queue, went unanswered so far. Claims are not among them:
-	// they take nothing.
+	// astray is how many requests for the lock, or a place in the queue, went unanswered so far. Claims are not among
+	// them: they take nothing.
 	astray atomic.Int32
 }
 
-// stragglers reports whether a request may still be executed. Should that be after the release, it would take the lock, or a
-// place in the queue, for nobody: the release has to leave a tombstone.
+// stragglers reports whether a request may still be executed. Should that be after the release, it would take the lock,
+// or a place in the queue, for nobody: the release has to leave a tombstone.
 func (w *waiter) stragglers() bool { return w.astray.Load() != 0 }
 
-// maxMissed is how often a waiter that was too late to claim the lock goes back to its place. After that, whatever stalls
-// it, it queues up anew, instead of stalling those behind it again.
+// maxMissed is how often a waiter that was too late to claim the lock goes back to its place. After that, whatever
+// stalls it, it queues up anew, instead of stalling those behind it again.
 const maxMissed = 3
 
 func (w *waiter) listen() {
@@ -71,9 +71,10 @@ func (w *waiter) do(cmd script.Command, late func(drivers.Reply, error)) (script
 	return decodePosition(reply)
 }
 
-// late is told of the outcome of a command that was not waited for. If the waiter has given up, it has said so to the server.
-// If it was granted the lock nevertheless (that was executed first, or so late that the tombstone was gone), that is known
-// only now. Until it gives up, it learns of a grant by its next request, or has done so already: then it holds the lock.
+// late is told of the outcome of a command that was not waited for. If the waiter has given up, it has said so to the
+// server. If it was granted the lock nevertheless (that was executed first, or so late that the tombstone was gone),
+// that is known only now. Until it gives up, it learns of a grant by its next request, or has done so already: then it
+// holds the lock.
 func (w *waiter) late(p script.Position) {
 	if w.gone.Load() && p.Status == script.Granted {
 		w.q.leave(&w.req, true)
@@ -82,8 +83,8 @@ func (w *waiter) late(p script.Position) {
 
 // enqueue takes the lock, or a place in the queue, or keeps it.
 func (w *waiter) enqueue() (script.Position, error) {
-	// What was said before, the reply knows better. A message about a grant that has been seen, and missed, would be taken for
-	// another grant that was missed.
+	// What was said before, the reply knows better. A message about a grant that has been seen, and missed, would be
+	// taken for another grant that was missed.
 	select {
 	case <-w.news:
 	default:
@@ -240,8 +241,8 @@ func (w *waiter) look(told bool) (p script.Position, err error) {
 	return p, err
 }
 
-// resume goes back to its place, as a new attempt if the old one was given up for it: an operator has taken the lock from it,
-// before it came for that.
+// resume goes back to its place, as a new attempt if the old one was given up for it: an operator has taken the lock
+// from it, before it came for that.
 func (w *waiter) resume() (script.Position, error) {
 	p, err := w.enqueue()
 	if !errors.Is(err, errGivenUp) {

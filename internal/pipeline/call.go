@@ -9,12 +9,13 @@ import (
 // Command is what a [Pipeline] sends.
 type Command struct {
 	Words drivers.Command
-	// Source is the text of the script that Words call by its digest. If the server does not know the script (NOSCRIPT),
-	// and so has executed nothing, Words are sent again with Source in place of the digest. Empty: Words call no script.
+	// Source is the text of the script that Words call by its digest. If the server does not know the script
+	// (NOSCRIPT), and so has executed nothing, Words are sent again with Source in place of the digest. Empty: Words
+	// call no script.
 	Source string
-	// IsRelease says that somebody may wait for what the command frees. A release is sent even while the node rests after a
-	// failed dial, and so finds out whether the node is back. If it were refused, it would be repeated by a clean-up, as much
-	// as a second later. Releases are few, because a node that is down grants nothing.
+	// IsRelease says that somebody may wait for what the command frees. A release is sent even while the node rests
+	// after a failed dial, and so finds out whether the node is back. If it were refused, it would be repeated by a
+	// clean-up, as much as a second later. Releases are few, because a node that is down grants nothing.
 	IsRelease bool
 }
 
@@ -25,8 +26,8 @@ func (c *Command) full() drivers.Command {
 	return words
 }
 
-// isUnknown reports whether the server refused c because it does not know its script. A command that is no script is not
-// sent again, whatever says NOSCRIPT to it: something between here and the server may.
+// isUnknown reports whether the server refused c because it does not know its script. A command that is no script is
+// not sent again, whatever says NOSCRIPT to it: something between here and the server may.
 func (c *Command) isUnknown(r drivers.Reply) bool {
 	e, refused := r.(drivers.ServerError)
 	return refused && c.Source != "" && e.Code() == "NOSCRIPT"

@@ -11,15 +11,17 @@ import (
 
 var errNoAnswer = errors.New("no answer yet")
 
-// Do sends a command and waits for its reply until ctx ends, the pipeline's closing is closed, or limit has passed, which
-// is at most the timeout of an exchange. An error matches drivers.ErrNotSent if the command was certainly not sent. If
-// it was sent and Do has not waited for the outcome, late is told of that, from a goroutine that it must not block; late may
-// be nil.
+// Do sends a command and waits for its reply until ctx ends, the pipeline's closing is closed, or limit has passed,
+// which is at most the timeout of an exchange. An error matches drivers.ErrNotSent if the command was certainly not
+// sent. If it was sent and Do has not waited for the outcome, late is told of that, from a goroutine that it must not
+// block; late may be nil.
 //
 // A caller whose context can end does not wait inside the driver, because clients may ignore the end of a context. A
 // caller that only time can call away needs no other goroutine to wait for it, if the driver keeps to deadlines; see
 // docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
-func (p *Pipeline) Do(ctx context.Context, cmd Command, limit time.Duration, late func(drivers.Reply, error)) (drivers.Reply, error) {
+func (p *Pipeline) Do(
+	ctx context.Context, cmd Command, limit time.Duration, late func(drivers.Reply, error),
+) (drivers.Reply, error) {
 	select {
 	case <-p.closing:
 		return nil, errClosedUnsent
@@ -49,8 +51,8 @@ func (p *Pipeline) Do(ctx context.Context, cmd Command, limit time.Duration, lat
 	return nil, err
 }
 
-// wait waits for an answer, and returns why it has waited no longer. The driver is asked to keep to the timeout, too, but
-// may not be able to, and the command may wait for others.
+// wait waits for an answer, and returns why it has waited no longer. The driver is asked to keep to the timeout, too,
+// but may not be able to, and the command may wait for others.
 func (p *Pipeline) wait(ctx context.Context, answered <-chan struct{}, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -66,8 +68,8 @@ func (p *Pipeline) wait(ctx context.Context, answered <-chan struct{}, limit tim
 	}
 }
 
-// inline sends c from the goroutine of its caller, who waits for the answer inside the driver, for limit at most. It reports
-// false if too many exchanges are in flight. What has gathered meanwhile is sent by another goroutine.
+// inline sends c from the goroutine of its caller, who waits for the answer inside the driver, for limit at most. It
+// reports false if too many exchanges are in flight. What has gathered meanwhile is sent by another goroutine.
 func (p *Pipeline) inline(c *Call, limit time.Duration) bool {
 	p.mu.Lock()
 	free, err := p.admit(c)

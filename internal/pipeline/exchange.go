@@ -72,8 +72,8 @@ func (p *Pipeline) bounded(limit time.Duration) (context.Context, context.Cancel
 	return context.WithDeadline(p.ctx, end)
 }
 
-// deadline is the context of an exchange with a driver that keeps to it unasked: it ends by time alone, and tells nobody.
-// Close does not end it either, but Drain, which is called before, waits for as long. See drivers.Direct.
+// deadline is the context of an exchange with a driver that keeps to it unasked: it ends by time alone, and tells
+// nobody. Close does not end it either, but Drain, which is called before, waits for as long. See drivers.Direct.
 type deadline struct {
 	context.Context // the pipeline's, for Value
 	end             time.Time

@@ -1,6 +1,6 @@
-// Package pipeline carries the commands of many callers to one node through a driver: it gathers them in batches, bounds
-// how long and how many at a time it waits for, and lets callers leave before the answer comes. It knows neither locks nor
-// nodes.
+// Package pipeline carries the commands of many callers to one node through a driver: it gathers them in batches,
+// bounds how long and how many at a time it waits for, and lets callers leave before the answer comes. It knows neither
+// locks nor nodes.
 package pipeline
 
 import (
@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// maxSenders is how many batches are in flight at most, and so how many goroutines, and with most clients connections,
-	// a node that hangs can occupy. It is more than one, so that one connection that went silent does not stop the others.
+	// maxSenders is how many batches are in flight at most, and so how many goroutines, and with most clients
+	// connections, a node that hangs can occupy. It is more than one, so that one connection that went silent does not
+	// stop the others.
 	maxSenders = 4
 	// MaxBatch bounds one round trip. A larger batch gains nothing more and makes its first reply late.
 	MaxBatch = 128
@@ -63,9 +64,9 @@ func New(d drivers.Driver, timeout time.Duration, closing <-chan struct{}) *Pipe
 	return p
 }
 
-// Submit sends c, which must not have been used before. Its outcome is known within the exchange's timeout of being sent;
-// then notify is called, which must not block. A command that is refused is resolved at once, with an error that matches
-// drivers.ErrNotSent.
+// Submit sends c, which must not have been used before. Its outcome is known within the exchange's timeout of being
+// sent; then notify is called, which must not block. A command that is refused is resolved at once, with an error that
+// matches drivers.ErrNotSent.
 func (p *Pipeline) Submit(c *Call, notify func()) {
 	p.mu.Lock()
 	c.notify = notify
@@ -101,8 +102,8 @@ func (p *Pipeline) admit(c *Call) (free bool, err error) {
 	return true, nil
 }
 
-// take returns what is to be sent next by s, or by a caller of Do if s is nil, whose exchange has ended. If that is nothing,
-// the exchange is free for others, and s is idle.
+// take returns what is to be sent next by s, or by a caller of Do if s is nil, whose exchange has ended. If that is
+// nothing, the exchange is free for others, and s is idle.
 func (p *Pipeline) take(s *sender) []*Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -130,8 +131,8 @@ func (p *Pipeline) take(s *sender) []*Call {
 	return batch
 }
 
-// Drain waits until no exchange is in flight, and so everybody has been told of what was sent. It reports false if ctx ended
-// before.
+// Drain waits until no exchange is in flight, and so everybody has been told of what was sent. It reports false if ctx
+// ended before.
 func (p *Pipeline) Drain(ctx context.Context) bool {
 	p.mu.Lock()
 	if p.sending == 0 {
@@ -151,7 +152,8 @@ func (p *Pipeline) Drain(ctx context.Context) bool {
 	}
 }
 
-// Close refuses further commands, drops those that wait, and interrupts exchanges in flight as far as the driver lets it.
+// Close refuses further commands, drops those that wait, and interrupts exchanges in flight as far as the driver lets
+// it.
 func (p *Pipeline) Close() {
 	p.mu.Lock()
 	p.closed = true

@@ -205,8 +205,8 @@ func TestIdleNodeHasNoGoroutine(t *testing.T) {
 	})
 }
 
-// Callers that wait inside the driver count as senders: a server that hangs holds four of them, and what gathers behind is
-// sent together, by none of them.
+// Callers that wait inside the driver count as senders: a server that hangs holds four of them, and what gathers behind
+// is sent together, by none of them.
 func TestCallersInTheDriverAreSenders(t *testing.T) {
 	bubble(t, true, func(t *testing.T, d *fake, p *Pipeline) {
 		wake := make(chan struct{})

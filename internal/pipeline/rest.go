@@ -14,8 +14,8 @@ const (
 )
 
 // rest is the time for which commands other than releases are refused, because the node could not be connected to. To
-// dial a server that is down for every command costs more than to talk to one that is up, and a Redlock pays it for each
-// node that is down. A rest doubles from minRest to maxRest, until something is sent again.
+// dial a server that is down for every command costs more than to talk to one that is up, and a Redlock pays it for
+// each node that is down. A rest doubles from minRest to maxRest, until something is sent again.
 type rest struct {
 	length time.Duration // of the last one; 0: the node could be connected to
 	until  time.Time

@@ -14,7 +14,8 @@ import (
 	_ "github.com/golocker/locker/drivers/all"
 )
 
-// knock sends a command every millisecond for a duration and returns when it reached the driver, counted from the beginning.
+// knock sends a command every millisecond for a duration and returns when it reached the driver, counted from the
+// beginning.
 func knock(t *testing.T, d *fake, p *Pipeline, duration time.Duration) (sent []int) {
 	t.Helper()
 	for ms := range int(duration / time.Millisecond) {

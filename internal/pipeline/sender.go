@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// senderIdle is how long a sender stays when there is nothing to send, for the next command. To start a goroutine, whose
-// stack has to grow on its way through the client, costs more than the rest of what this package does.
+// senderIdle is how long a sender stays when there is nothing to send, for the next command. To start a goroutine,
+// whose stack has to grow on its way through the client, costs more than the rest of what this package does.
 const senderIdle = time.Second
 
-// sender is a goroutine that sends what callers do not send themselves. It ends when there has been nothing to send for a
-// while, so that an idle node has none.
+// sender is a goroutine that sends what callers do not send themselves. It ends when there has been nothing to send for
+// a while, so that an idle node has none.
 type sender struct {
 	next chan *Call // has room for one; closed by Close
 }

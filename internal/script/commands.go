@@ -9,8 +9,8 @@ import (
 type Attempt struct {
 	Keys
 	Token string // unique to the attempt
-	// Node is the node's number, from 1, among those of a Redlock: the lock's value ends in it, so that a server that is
-	// reached as two nodes shows; see alias.lua. 0: the node decides alone.
+	// Node is the node's number, from 1, among those of a Redlock: the lock's value ends in it, so that a server that
+	// is reached as two nodes shows; see alias.lua. 0: the node decides alone.
 	Node int
 }
 
@@ -41,8 +41,8 @@ func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
 	return extendScript.call([]string{a.Lock, a.Fence()}, a.Owner(), milliseconds(ttl), decimal(fence))
 }
 
-// Enqueue takes the lock, or a place in the queue until lease is over; with a lease of 0 it does not wait. ticket is that
-// of an earlier reply, or 0. A grant is told on channel; empty: nowhere. [ReadPosition] reads the reply.
+// Enqueue takes the lock, or a place in the queue until lease is over; with a lease of 0 it does not wait. ticket is
+// that of an earlier reply, or 0. A grant is told on channel; empty: nowhere. [ReadPosition] reads the reply.
 func (a Attempt) Enqueue(ttl, lease time.Duration, ticket int64, channel string) Command {
 	return enqueueScript.call([]string{a.Lock, a.Fence(), a.tombstone(), a.Queue(), a.Waiters()},
 		a.Owner(), milliseconds(ttl)+":"+milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
@@ -107,8 +107,8 @@ func (k Keys) Inspect() Command {
 	return inspectScript.call([]string{k.Lock, k.Fence(), k.Queue(), k.Waiters()})
 }
 
-// Force takes the lock from the owner whose value it has. The owner's acquisition is kept from being executed later for as
-// long as tombstone. turns says that waiters queue for a turn, and not for the lock. [ReadOwned] reads the reply.
+// Force takes the lock from the owner whose value it has. The owner's acquisition is kept from being executed later for
+// as long as tombstone. turns says that waiters queue for a turn, and not for the lock. [ReadOwned] reads the reply.
 func (k Keys) Force(owner string, tombstone time.Duration, turns bool) Command {
 	keys := []string{k.Lock, k.Tombstone(TokenOf(owner)), k.Fence(), k.Queue(), k.Waiters()}
 	args := milliseconds(tombstone) + ":" + strconv.Itoa(len(owner)) + ":" + owner

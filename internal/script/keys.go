@@ -3,8 +3,8 @@ package script
 import "strings"
 
 // Keys are the names one lock uses on a node. The lock itself is kept under its own name, verbatim, so that it excludes
-// programs that use another library's SET NX PX on the same key. Everything else is derived from that and shares its hash
-// slot, because a script may touch one slot only on Redis Cluster.
+// programs that use another library's SET NX PX on the same key. Everything else is derived from that and shares its
+// hash slot, because a script may touch one slot only on Redis Cluster.
 type Keys struct {
 	Lock string
 
@@ -57,8 +57,8 @@ func (k Keys) Tombstone(token string) string { return k.base + ":gone:" + token 
 // Free is the channel on which releases tell that the lock is free, where nobody queues for it.
 func (k Keys) Free() string { return k.base + ":free" + k.kind }
 
-// Reserved returns the end of the name by which lock belongs to another lock, and whether it does. Names of tombstones need
-// no such care: they contain a token that nobody can guess.
+// Reserved returns the end of the name by which lock belongs to another lock, and whether it does. Names of tombstones
+// need no such care: they contain a token that nobody can guess.
 func Reserved(lock string) (ending string, reserved bool) {
 	if !hasTag(lock) {
 		return "", false

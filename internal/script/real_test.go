@@ -213,7 +213,8 @@ func TestExtendScript(t *testing.T) {
 	}
 }
 
-// A counter that was lost while it was ahead of the clock is repaired for as long as any other: until the clock has passed it.
+// A counter that was lost while it was ahead of the clock is repaired for as long as any other: until the clock has
+// passed it.
 func TestRepairedCounterOutlivesItsValue(t *testing.T) {
 	const ahead = 48 * time.Hour
 	s, n := real(t)
@@ -451,7 +452,8 @@ func TestReleaseCertifiesThatNoNewerTokenWasIssued(t *testing.T) {
 	}
 }
 
-// A Redlock's node that is reached by the number of another one says so to the owner of its lock, and does nothing but release.
+// A Redlock's node that is reached by the number of another one says so to the owner of its lock, and does nothing but
+// release.
 func TestScriptsTellNodesApart(t *testing.T) {
 	s, n := real(t)
 	k := script.KeysOf("k")

@@ -81,8 +81,8 @@ const (
 	waited     = 16
 )
 
-// ReadOwned reads the reply of raise.lua, extend.lua, release.lua, handover.lua, turnrelease.lua and force.lua. With an error,
-// Unfinished and Waited are what the reply says nevertheless.
+// ReadOwned reads the reply of raise.lua, extend.lua, release.lua, handover.lua, turnrelease.lua and force.lua. With an
+// error, Unfinished and Waited are what the reply says nevertheless.
 func ReadOwned(reply drivers.Reply) (Owned, error) {
 	r, isInt := reply.(int64)
 	if !isInt {
@@ -207,8 +207,8 @@ var numbered = regexp.MustCompile(`\|[1-9]\d?$`)
 // TokenOf returns a lock's value without the number of the node, which differs from node to node; see alias.lua.
 func TokenOf(owner string) string { return numbered.ReplaceAllString(owner, "") }
 
-// unexpected reports a refusal by the server, or a reply of a shape that the scripts do not have: a driver that does not
-// normalise, or a proxy that answers for Redis. Its text is not shown, for it may contain a token.
+// unexpected reports a refusal by the server, or a reply of a shape that the scripts do not have: a driver that does
+// not normalise, or a proxy that answers for Redis. Its text is not shown, for it may contain a token.
 func unexpected(reply drivers.Reply) error {
 	if e, ok := reply.(drivers.ServerError); ok {
 		return e
@@ -223,8 +223,8 @@ var refusals = map[string]bool{
 	"NOREPLICAS": true, "BUSY": true,
 }
 
-// IsRefusal reports whether e says that the script was not executed. Other codes are doubtful, NOPERM among them: a script
-// may be stopped in the middle.
+// IsRefusal reports whether e says that the script was not executed. Other codes are doubtful, NOPERM among them: a
+// script may be stopped in the middle.
 func IsRefusal(e drivers.ServerError) bool { return refusals[e.Code()] }
 
 // maxSpan is less than a Duration has room for, so that something can be added. Keys of others may live longer.
@@ -235,8 +235,8 @@ func span(ms int64) time.Duration {
 	return time.Duration(min(max(0, ms), maxSpan.Milliseconds())) * time.Millisecond
 }
 
-// remaining is what PTTL has answered as a time: 0 if there is no key. Of one that is in its last millisecond it answers 0, and
-// whoever took that for none would not be there when it is over.
+// remaining is what PTTL has answered as a time: 0 if there is no key. Of one that is in its last millisecond it
+// answers 0, and whoever took that for none would not be there when it is over.
 func remaining(ms int64) time.Duration {
 	if ms == 0 {
 		ms = 1

@@ -1,5 +1,5 @@
-// Package script is what a lock is on a Redis server: the Lua scripts, the names of keys and channels, how a script is called
-// and what its replies say. It sends nothing, and knows neither clients nor callers.
+// Package script is what a lock is on a Redis server: the Lua scripts, the names of keys and channels, how a script is
+// called and what its replies say. It sends nothing, and knows neither clients nor callers.
 package script
 
 import (
@@ -53,9 +53,9 @@ const (
 	ClaimWindow = 2 * time.Second
 	// MaxLease is how long a waiter keeps its place without a heartbeat, at most.
 	MaxLease = 6 * time.Second
-	// counterKeep is how long a fencing counter outlives the last use of its lock. A counter that has expired starts anew
-	// from the server's clock, so it must outlive any step back of that clock: a day covers a machine that booted with the
-	// wrong time zone. See docs/adr/0003-fencing-counter.md.
+	// counterKeep is how long a fencing counter outlives the last use of its lock. A counter that has expired starts
+	// anew from the server's clock, so it must outlive any step back of that clock: a day covers a machine that booted
+	// with the wrong time zone. See docs/adr/0003-fencing-counter.md.
 	counterKeep = 24 * time.Hour
 )
 
@@ -93,8 +93,8 @@ func expand(name string) string {
 	return b.String()
 }
 
-// call calls the script by its digest. The server answers with NOSCRIPT if it does not know it (yet, or any more after a
-// restart or SCRIPT FLUSH).
+// call calls the script by its digest. The server answers with NOSCRIPT if it does not know it (yet, or any more after
+// a restart or SCRIPT FLUSH).
 func (s *script) call(keys []string, args ...string) Command {
 	words := make(drivers.Command, 0, 3+len(keys)+len(args))
 	words = append(words, "EVALSHA", s.sha, strconv.Itoa(len(keys)))

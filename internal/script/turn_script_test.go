@@ -152,8 +152,8 @@ func TestReleaseEndsTheOwnersTurn(t *testing.T) {
 	x.waiting()
 }
 
-// Others have waited for a lease to be released, also where it is not known whether it ever was. They have not for one that
-// leaves, unless its last attempt has the lock.
+// Others have waited for a lease to be released, also where it is not known whether it ever was. They have not for one
+// that leaves, unless its last attempt has the lock.
 func TestLeavingTellsNobodyUnlessItFreesTheLock(t *testing.T) {
 	for _, tomb := range []string{"0", "10000"} {
 		x := newTurns(t)

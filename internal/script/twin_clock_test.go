@@ -21,8 +21,8 @@ func (p pair) plus(n int) pair { return pair{p.real + int64(n), p.twin + int64(n
 // coarse is the larger of the quanta that the test asks for, in us.
 const coarse = 65536
 
-// The same with counters that follow the clock, locks that expire, and keys that are no locks: what is issued differs by no
-// more than the clocks do, and tokens that were issued mean the same to both.
+// The same with counters that follow the clock, locks that expire, and keys that are no locks: what is issued differs
+// by no more than the clocks do, and tokens that were issued mean the same to both.
 func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -14,8 +14,8 @@ import (
 	"github.com/golocker/locker/internal/testing/simnode"
 )
 
-// The twin of the scripts and the scripts answer alike, command by command. The clock's part in counters is taken out by a
-// quantum beyond any time, and TTLs are either long or over, so that the two clocks do not have to agree.
+// The twin of the scripts and the scripts answer alike, command by command. The clock's part in counters is taken out
+// by a quantum beyond any time, and TTLs are either long or over, so that the two clocks do not have to agree.
 func TestTwinIsLikeTheScripts(t *testing.T) {
 	const never = "9007199254740991"
 	seed := rand.Uint64()
@@ -222,8 +222,9 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 	}
 }
 
-// alike reports whether two replies of a script are the same, save that clocks have gone on between them. Only what is a time
-// by its place in the reply may differ: codes, ranks and numbers of waiters are as small as times are, and must not.
+// alike reports whether two replies of a script are the same, save that clocks have gone on between them. Only what is
+// a time by its place in the reply may differ: codes, ranks and numbers of waiters are as small as times are, and must
+// not.
 func alike(sc *script.Source, a, b drivers.Reply) bool {
 	as, isArray := a.([]drivers.Reply)
 	bs, both := b.([]drivers.Reply)
