@@ -11,16 +11,17 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// maxAllocations is a generous ceiling for a lock and its release, with what the client of the driver allocates: a go-redis
-// client with its default settings makes 68 of them. It catches leaks and growth with the number of calls. It is no score:
-// pools that halved the number gained no time.
-const maxAllocations = 100
+// maxAllocations is a generous ceiling for a lock and its release, with what the client of the driver allocates: a
+// go-redis client with its default settings makes about 105 of them. It catches leaks and growth with the number of
+// calls. It is no score: pools that halved the number gained no time.
+const maxAllocations = 200
 
 // The race detector allocates, too, so this is only for builds without it.
 func TestAllocationsOfEachDriver(t *testing.T) {
 	for driver := range builders {
 		l := closing(t, single.New(builders[driver](t, redistest.Start(t).Addr())))
-		// A stall makes some: a timer that has to be replaced, a connection that is opened. One for each cycle shows in all.
+		// A stall makes some: a timer that has to be replaced, a connection that is opened. One for each cycle shows in
+		// all.
 		least := math.Inf(1)
 		for range 5 {
 			least = min(least, testing.AllocsPerRun(500, func() {

@@ -41,12 +41,15 @@ func (n *Node) releaseOf(req *locker.Request, landed bool, notify script.Notify)
 	return r
 }
 
-// undoing is the same release as something to be repeated until it is answered. It asks for no certificate, because
+// undoing is the release of req as something to be repeated until it is answered. It asks for no certificate, because
 // nobody hears the answer.
-func (n *Node) undoing(req *locker.Request, landed bool, notify script.Notify) cleanup {
-	r := n.releaseOf(req, landed, notify)
+func undoing(r script.Release, req *locker.Request) cleanup {
 	r.Certify = 0
 	return cleanup{Release: r, until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
+}
+
+func (n *Node) undoing(req *locker.Request, landed bool, notify script.Notify) cleanup {
+	return undoing(n.releaseOf(req, landed, notify), req)
 }
 
 // cleaner retries clean-ups until the server has answered them. It runs one goroutine, while there is something to do;

@@ -139,12 +139,13 @@ func (n *Node) Release(ctx context.Context, req locker.Request) error {
 
 // release sends a release, and goes on in the background if it was not answered, or not finished.
 func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, notify script.Notify) error {
-	later := n.undoing(req, landed, notify)
+	r := n.releaseOf(req, landed, notify)
+	later := undoing(r, req)
 	limit := n.timeout
 	if end, ok := ctx.Deadline(); ok && req.Uncancelled {
 		ctx, limit = context.WithoutCancel(ctx), min(limit, time.Until(end))
 	}
-	reply, err := n.do(ctx, n.releaseOf(req, landed, notify).Command(), limit, nil)
+	reply, err := n.do(ctx, r.Command(), limit, nil)
 	err = n.owned(reply, err)
 	if o, _ := script.ReadOwned(reply); o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
 		n.cleaner.add(later)
