@@ -64,7 +64,7 @@ type Queuer interface {
 	//   - Once the call waits, it tolerates a failing store for req.Patience after the first contact that failed.
 	//   - The Grant says when the request was sent that set the TTL of the lock.
 	//   - The call calls req.Waiting when it begins to wait for another owner, and the Woken hook of the context's
-	//     [Trace] after each sleep.
+	//     lockertrace.Trace after each sleep.
 	Queue(ctx context.Context, req Request) (Grant, error)
 }
 

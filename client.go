@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
+	"github.com/golocker/locker/lockertrace"
 	"io"
 	"slices"
 	"sync"
@@ -90,7 +91,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *keyQu
 		return nil, err
 	}
 	req := Request{Key: key, Token: NewToken(), TTL: o.ttl}
-	trace := TraceFrom(ctx)
+	trace := lockertrace.From(ctx)
 	var grant Grant
 	var err error
 	start := time.Now()
@@ -104,7 +105,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *keyQu
 		req.Closing, req.Waiting, req.Failing = nil, nil, nil
 	}
 	err = fromBackend(err)
-	trace.attempted(start, err)
+	attempted(trace, start, err)
 	if err != nil {
 		return nil, err
 	}

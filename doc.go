@@ -49,6 +49,6 @@
 //
 // # Operation and instrumentation
 //
-// [Inspector] shows the state of a lock and takes a lock away from its owner. It is for operators. [Trace] has hooks
-// for the events of an acquisition and of a lease. It is for metrics and tracing.
+// Package inspect is for operators: it shows the state of a lock, and takes a lock away from its owner. Package
+// lockertrace has hooks for the events of an acquisition and of a lease, for metrics and tracing.
 package locker

@@ -11,6 +11,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // lostBecause checks why a lease ended.
@@ -80,7 +81,7 @@ func TestMaxHoldThatIsOverBeforeTheGrant(t *testing.T) {
 			return next()
 		})
 		lost := 0
-		ctx := locker.WithTrace(t.Context(), &locker.Trace{Lost: func(*locker.LostError) { lost++ }})
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Lost: func(error) { lost++ }})
 		_, err := c.Lock(ctx, "k", locker.MaxHold(time.Second))
 		wantErr(t, err, locker.ErrUnavailable)
 		if !strings.Contains(err.Error(), "MaxHold") || lost != 0 {
@@ -165,7 +166,7 @@ func TestLeasesEndSoonAfterTheMachineHasSlept(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
 		const n = 1000
 		var ends sync.WaitGroup
-		ctx := locker.WithTrace(t.Context(), &locker.Trace{Lost: func(*locker.LostError) { ends.Done() }})
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Lost: func(error) { ends.Done() }})
 		for i := range n {
 			ends.Add(1)
 			if _, err := c.TryLock(ctx, strings.Repeat("k", i+1), locker.TTL(time.Minute),

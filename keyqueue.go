@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"errors"
+	"github.com/golocker/locker/lockertrace"
 	"sync"
 	"time"
 )
@@ -31,7 +32,7 @@ type keyQueue struct {
 	faulty time.Time // when the first contact began that has failed since the last answer
 
 	// These belong to the caller at the front.
-	trace     *Trace
+	trace     *lockertrace.Trace
 	announced bool                             // Trace.Waiting was called
 	waits     func(remaining time.Duration)    // for Request.Waiting: calls saw
 	fails     func(since time.Time, err error) // for Request.Failing: failing
@@ -111,10 +112,10 @@ func (q *keyQueue) next() {
 
 // saw is called by the caller at the front when it learns that the lock is held. It records that for the callers
 // behind, and calls Trace.Waiting if that was not called yet.
-func (q *keyQueue) saw(held error, trace *Trace) {
+func (q *keyQueue) saw(held error, trace *lockertrace.Trace) {
 	if !q.announced {
 		q.announced = true
-		trace.waiting(remainingOf(held))
+		waiting(trace, remainingOf(held))
 	}
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()

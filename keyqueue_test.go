@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // entered is the result of one call of enter.
@@ -214,9 +215,9 @@ func TestTraceOfACallThatWaitsTwice(t *testing.T) {
 		}()
 		synctest.Wait() // the first is at the store
 		var seen []string
-		ctx := WithTrace(t.Context(), &Trace{
-			Waiting: func(Waiting) { seen = append(seen, "waiting") },
-			Woken:   func(w Wake) { seen = append(seen, string(w.Reason)) },
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{
+			Waiting: func(lockertrace.Waiting) { seen = append(seen, "waiting") },
+			Woken:   func(w lockertrace.Wake) { seen = append(seen, string(w.Reason)) },
 		})
 		second := make(chan struct{})
 		go func() {

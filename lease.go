@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"github.com/golocker/locker/lockertrace"
 	"slices"
 	"sync"
 	"time"
@@ -29,7 +30,7 @@ func margin(d time.Duration) time.Duration {
 type lease struct {
 	client  *Client
 	req     Request
-	trace   *Trace // of the context that the lease was acquired with; may be nil
+	trace   *lockertrace.Trace // of the context that the lease was acquired with; may be nil
 	renews  bool
 	start   time.Time     // when the acquiring request was sent
 	limit   time.Time     // start plus MaxHold; zero without MaxHold
@@ -62,7 +63,7 @@ func newLease(ctx context.Context, c *Client, req Request, start time.Time, o op
 	l := &lease{
 		client:  c,
 		req:     req,
-		trace:   TraceFrom(ctx),
+		trace:   lockertrace.From(ctx),
 		renews:  !o.noRenewal,
 		start:   start,
 		minHold: o.minHold,

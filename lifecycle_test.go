@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // lifeTrace records the events of a lease.
 func lifeTrace(ctx context.Context, log func(string)) context.Context {
-	return locker.WithTrace(ctx, &locker.Trace{
-		Renewed: func(r locker.Renewal) {
+	return lockertrace.With(ctx, &lockertrace.Trace{
+		Renewed: func(r lockertrace.Renewal) {
 			switch {
 			case r.Err == nil:
 				log("renewed")
@@ -26,7 +27,7 @@ func lifeTrace(ctx context.Context, log func(string)) context.Context {
 			}
 		},
 		InDoubt: func(err error) { log("in doubt") },
-		Lost:    func(err *locker.LostError) { log("lost: " + string(err.Reason)) },
+		Lost:    func(err error) { log("lost: " + string(err.(*locker.LostError).Reason)) },
 	})
 }
 
@@ -124,8 +125,8 @@ func TestHooksMayLookAtTheLease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		var l locker.Lease
 		looked := 0
-		ctx := locker.WithTrace(t.Context(), &locker.Trace{
-			Lost:    func(*locker.LostError) { _, _ = l.Err(), l.Until(); looked++ },
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{
+			Lost:    func(error) { _, _ = l.Err(), l.Until(); looked++ },
 			InDoubt: func(error) { _, _ = l.Err(), l.Until(); looked++ },
 		})
 		l, _ = c.TryLock(ctx, "k", locker.TTL(ttl))
@@ -140,14 +141,14 @@ func TestHooksMayLookAtTheLease(t *testing.T) {
 
 func TestRenewalsCarryTheTrace(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
-		trace := &locker.Trace{}
-		_, err := c.TryLock(locker.WithTrace(t.Context(), trace), "k", locker.TTL(ttl))
+		trace := &lockertrace.Trace{}
+		_, err := c.TryLock(lockertrace.With(t.Context(), trace), "k", locker.TTL(ttl))
 		if err != nil {
 			t.Fatal(err)
 		}
-		seen := make(chan *locker.Trace, 1)
+		seen := make(chan *lockertrace.Trace, 1)
 		s.on("extend", func(ctx context.Context, next func() error) error {
-			seen <- locker.TraceFrom(ctx)
+			seen <- lockertrace.From(ctx)
 			return next()
 		})
 		if <-seen != trace {

@@ -8,7 +8,7 @@ import (
 // Locker acquires locks by name. All methods are safe for concurrent use.
 //
 // The interface has only two methods, so that tests can fake it and middleware can wrap it. Use [As] to find what else
-// an implementation provides, such as io.Closer or [Inspector].
+// an implementation provides, such as io.Closer or inspect.Inspector.
 type Locker interface {
 	// Lock acquires key. While another owner holds the lock, Lock waits until ctx ends. ctx bounds only the waiting:
 	// the lease that Lock returns outlives ctx.

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"github.com/golocker/locker/lockertrace"
 	"time"
 )
 
@@ -70,7 +71,7 @@ func (l *lease) renew() (next time.Time) {
 	ctx, cancel := context.WithTimeout(context.Background(), min(l.req.TTL/boundPart, maxRenewal))
 	defer cancel()
 	if l.trace != nil {
-		ctx = WithTrace(ctx, l.trace)
+		ctx = lockertrace.With(ctx, l.trace)
 	}
 	l.mu.Lock()
 	ended := l.err
@@ -91,7 +92,7 @@ func (l *lease) renew() (next time.Time) {
 	// A renewal that was interrupted by Unlock or Close has not failed.
 	if t := l.trace; t != nil && !errors.Is(ended, ErrUnlocked) && !errors.Is(ended, ErrClosed) {
 		if t.Renewed != nil {
-			t.Renewed(Renewal{Duration: now.Sub(start), Err: err})
+			t.Renewed(lockertrace.Renewal{Duration: now.Sub(start), Err: err})
 		}
 		if doubt && t.InDoubt != nil {
 			t.InDoubt(err)

@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"github.com/golocker/locker/lockertrace"
 	"math/rand/v2"
 	"time"
 )
@@ -27,17 +28,17 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 		return nil, withContext(ctx, err)
 	}
 	start := time.Now()
-	trace := TraceFrom(ctx)
+	trace := lockertrace.From(ctx)
 	var since time.Time
 	turn, err := c.queues.enter(ctx, c.closing, key, func() {
 		since = time.Now()
-		trace.waiting(0)
+		waiting(trace, 0)
 	})
 	if err != nil {
 		return nil, waited(ctx, start, err)
 	}
 	if turn.announced = !since.IsZero(); turn.announced {
-		trace.woken(WakeTurn, since)
+		woken(trace, lockertrace.WakeTurn, since)
 	}
 	defer func() { turn.leave(err == nil) }()
 	l, err = c.wait(ctx, key, o, turn)
@@ -69,7 +70,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, turn *keyQueue
 			}
 			return nil, err
 		case errors.Is(err, ErrHeld):
-			turn.saw(err, TraceFrom(ctx))
+			turn.saw(err, lockertrace.From(ctx))
 			if over != nil || c.queuer != nil {
 				return nil, err
 			}
@@ -123,19 +124,19 @@ func (c *Client) listen(key string) *news {
 // the last two cases the next attempt fails.
 func (c *Client) sleep(ctx context.Context, news *news, d time.Duration) {
 	start := time.Now()
-	reason := WakePoll
+	reason := lockertrace.WakePoll
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 	case <-news.ring:
-		reason = WakeHint
+		reason = lockertrace.WakeHint
 	case <-c.closing:
 		return
 	case <-ctx.Done():
 		return
 	}
-	TraceFrom(ctx).woken(reason, start)
+	woken(lockertrace.From(ctx), reason, start)
 }
 
 // pollDelay returns the pause after the n-th answer that the lock is held. The pause doubles from minPoll to maxPoll,

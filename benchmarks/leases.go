@@ -10,6 +10,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // leases holds many locks in one client, which renews them. redsync and redislock do not renew.
@@ -26,15 +27,15 @@ func leases(s *servers, p plan) *Scenario {
 	for _, c := range clients {
 		sc.Contestants = append(sc.Contestants, Contestant{Name: "locker/" + c, Yardstick: yardstick, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
 			var renewed, lost atomic.Int64
-			trace := &locker.Trace{
-				Renewed: func(r locker.Renewal) {
+			trace := &lockertrace.Trace{
+				Renewed: func(r lockertrace.Renewal) {
 					if r.Err == nil {
 						renewed.Add(1)
 					}
 				},
-				Lost: func(*locker.LostError) { lost.Add(1) },
+				Lost: func(error) { lost.Add(1) },
 			}
-			f, _, err := hold10k(locker.WithTrace(ctx, trace), group, ours(c, locker.TTL(p.HeldTTL)), p.Leases, d,
+			f, _, err := hold10k(lockertrace.With(ctx, trace), group, ours(c, locker.TTL(p.HeldTTL)), p.Leases, d,
 				func() float64 { return float64(renewed.Load()) })
 			if err == nil {
 				f["lost"] = float64(lost.Load())

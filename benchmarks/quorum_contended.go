@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 const crowdYardstick = "redsync/goredis, 1–11 ms"
@@ -21,17 +21,17 @@ func contendedRedlock(s *servers, p plan) *Scenario {
 		sc.Contestants = append(sc.Contestants, Contestant{Name: "locker/" + c, Yardstick: crowdYardstick,
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
 				var attempts, votes, told, looks atomic.Int64
-				traced := locker.WithTrace(ctx, &locker.Trace{
-					Attempted: func(locker.Attempt) { attempts.Add(1) },
-					Woken: func(w locker.Wake) {
+				traced := lockertrace.With(ctx, &lockertrace.Trace{
+					Attempted: func(lockertrace.Attempt) { attempts.Add(1) },
+					Woken: func(w lockertrace.Wake) {
 						switch w.Reason {
-						case locker.WakeHandover:
+						case lockertrace.WakeHandover:
 							told.Add(1)
-						case locker.WakePoll:
+						case lockertrace.WakePoll:
 							looks.Add(1)
 						}
 					},
-					Voted: func(v locker.Vote) {
+					Voted: func(v lockertrace.Vote) {
 						if v.Op == "acquire" && !v.Late { // a late vote was counted before, when it was pending
 							votes.Add(1)
 						}

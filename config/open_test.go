@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // open opens url and closes the Locker when the test ends.
@@ -125,7 +126,7 @@ func TestFIFO(t *testing.T) {
 		lease := lock(t, l, "k")
 		waits, waiting := make(chan struct{}), make(chan error, 1)
 		go func() {
-			ctx := locker.WithTrace(t.Context(), &locker.Trace{Waiting: func(locker.Waiting) { close(waits) }})
+			ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
 			next, err := other.Lock(ctx, "k")
 			if err == nil {
 				err = next.Unlock(ctx)

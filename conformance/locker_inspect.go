@@ -8,15 +8,16 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
 
 // inspectors makes n clients whose store can be looked into, or skips the property.
-func inspectors(t testing.TB, h Harness, n int) ([]locker.Locker, locker.Inspector) {
+func inspectors(t testing.TB, h Harness, n int) ([]locker.Locker, inspect.Inspector) {
 	t.Helper()
 	ls, _ := clients(t, h, n)
-	i, ok := locker.As[locker.Inspector](ls[0])
+	i, ok := locker.As[inspect.Inspector](ls[0])
 	if !ok {
-		t.Skip("the Locker is no locker.Inspector")
+		t.Skip("the Locker is no inspect.Inspector")
 	}
 	if _, err := i.Inspect(t.Context(), "k"); errors.Is(err, errors.ErrUnsupported) { // a Client of a Backend that is none
 		t.Skip("the store cannot be looked into")
@@ -24,8 +25,8 @@ func inspectors(t testing.TB, h Harness, n int) ([]locker.Locker, locker.Inspect
 	return ls, i
 }
 
-// inspect looks at key, whose state is to be want.
-func inspect(t testing.TB, i locker.Inspector, key string, want locker.LockState) locker.Inspection {
+// seenOf inspects key, whose state is to be want.
+func seenOf(t testing.TB, i inspect.Inspector, key string, want inspect.State) inspect.Inspection {
 	t.Helper()
 	seen, err := i.Inspect(t.Context(), key)
 	if err != nil {
@@ -39,13 +40,13 @@ func inspect(t testing.TB, i locker.Inspector, key string, want locker.LockState
 
 func inspectionTells(t testing.TB, h Harness) {
 	ls, i := inspectors(t, h, 2)
-	if seen := inspect(t, i, "k", locker.LockFree); seen.Owner != "" || seen.Remaining != 0 || seen.Waiting != 0 {
+	if seen := seenOf(t, i, "k", inspect.Free); seen.Owner != "" || seen.Remaining != 0 || seen.Waiting != 0 {
 		t.Errorf("expected nothing to be known of a free lock, seen %+v", seen)
 	}
 	start := time.Now()
 	holder := lock(t, ls[1], "k", locker.TTL(longTTL), locker.MinHold(h.short()))
 	keptUntil := time.Now().Add(h.short())
-	seen := inspect(t, i, "k", locker.LockHeld)
+	seen := seenOf(t, i, "k", inspect.Held)
 	switch elapsed := time.Since(start); {
 	case seen.Owner == "" || !strings.HasPrefix(holder.Token(), seen.Owner):
 		t.Error("expected the beginning of the owner's token, seen something else, or nothing")
@@ -60,25 +61,25 @@ func inspectionTells(t testing.TB, h Harness) {
 	}
 	// Less by so much, for the nodes of a quorum have granted it one after the other, and not always the same ones answer first.
 	const less = 100 * time.Millisecond
-	var again locker.Inspection
+	var again inspect.Inspection
 	if !until(patience, func() bool {
-		again = inspect(t, i, "k", locker.LockHeld)
+		again = seenOf(t, i, "k", inspect.Held)
 		return t.Failed() || again.Remaining <= seen.Remaining-less
 	}) {
 		t.Errorf("Inspect of a lock that remains for %v: expected less to remain after %v, seen %v", seen.Remaining, patience, again.Remaining)
 	}
 	unlock(t, holder)
 	if time.Until(keptUntil) > h.short()/2 {
-		h.wantRemaining(t, "Inspect of a lock that is kept by MinHold", inspect(t, i, "k", locker.LockKept).Remaining, h.short())
+		h.wantRemaining(t, "Inspect of a lock that is kept by MinHold", seenOf(t, i, "k", inspect.Kept).Remaining, h.short())
 	}
 	next, _ := acquireWhenFree(t, ls[1], "k")
 	unlock(t, next)
-	inspect(t, i, "k", locker.LockFree)
+	seenOf(t, i, "k", inspect.Free)
 }
 
 func forceReleaseTakes(t testing.TB, h Harness) {
 	ls, i := inspectors(t, h, 3)
-	force := func(what, owner string, want ...error) locker.Inspection {
+	force := func(what, owner string, want ...error) inspect.Inspection {
 		t.Helper()
 		seen, err := i.ForceRelease(t.Context(), "k", owner)
 		if len(want) > 0 {
@@ -99,7 +100,7 @@ func forceReleaseTakes(t testing.TB, h Harness) {
 	defer cancel()
 	waiter := wait(ctx, ls[2], "k")
 	waiter.mustWait(t)
-	owner := inspect(t, i, "k", locker.LockHeld).Owner
+	owner := seenOf(t, i, "k", inspect.Held).Owner
 	taken := time.Now()
 	if seen := force("from its owner", owner); !strings.HasPrefix(holder.Token(), seen.Owner) || seen.Owner == "" {
 		t.Errorf("ForceRelease: expected the beginning of the owner's token, seen %d characters that are not", len(seen.Owner))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // crowd is how many clients contend.
@@ -16,7 +17,7 @@ const crowd = 4
 
 // waiter is a call of Lock that may have to wait.
 type waiter struct {
-	waits, done chan struct{} // closed when it waits, if the Locker tells (locker.Trace), and when it has returned
+	waits, done chan struct{} // closed when it waits, if the Locker tells (lockertrace.Trace), and when it has returned
 	lease       locker.Lease  // this and what follows are there when done is closed
 	err         error
 	at          time.Time
@@ -26,7 +27,7 @@ type waiter struct {
 func wait(ctx context.Context, l locker.Locker, key string, opts ...locker.Option) *waiter {
 	w := &waiter{waits: make(chan struct{}), done: make(chan struct{})}
 	var once sync.Once
-	ctx = locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { once.Do(func() { close(w.waits) }) }})
+	ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { once.Do(func() { close(w.waits) }) }})
 	go func() {
 		defer close(w.done)
 		w.lease, w.err = l.Lock(ctx, key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)

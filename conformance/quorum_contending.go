@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 func splitVotesEnd(t testing.TB, h QuorumHarness) {
@@ -58,8 +59,8 @@ func cleanupWakesNobody(t testing.TB, h QuorumHarness) {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
 		var told atomic.Int32 // instead of waking to look by itself
-		waiter := wait(locker.WithTrace(ctx, &locker.Trace{Woken: func(w locker.Wake) {
-			if w.Reason != locker.WakePoll {
+		waiter := wait(lockertrace.With(ctx, &lockertrace.Trace{Woken: func(w lockertrace.Wake) {
+			if w.Reason != lockertrace.WakePoll {
 				told.Add(1)
 			}
 		}}), q.ls[1], key)

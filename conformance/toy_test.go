@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
 
 // toy is a store of locks that can be broken in many places. It answers after a moment, as a server does.
@@ -591,24 +592,24 @@ func (b toyNotifier) Notify(key string, wake func()) (live func() bool, stop fun
 	}
 }
 
-func (s *toy) Inspect(_ context.Context, key string) (locker.Inspection, error) {
+func (s *toy) Inspect(_ context.Context, key string) (inspect.Inspection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, ok := s.held(key)
 	switch {
 	case !ok:
-		return locker.Inspection{State: locker.LockFree}, nil
+		return inspect.Inspection{State: inspect.Free}, nil
 	case l.kept && !s.seesHeldOnly:
-		return locker.Inspection{State: locker.LockKept, Remaining: time.Until(l.expires)}, nil
+		return inspect.Inspection{State: inspect.Kept, Remaining: time.Until(l.expires)}, nil
 	}
-	i := locker.Inspection{State: locker.LockHeld, Owner: l.token, Remaining: time.Until(l.expires), Fence: s.fence}
+	i := inspect.Inspection{State: inspect.Held, Owner: l.token, Remaining: time.Until(l.expires), Fence: s.fence}
 	if !s.tellsTokens {
 		i.Owner = l.token[:min(8, len(l.token))]
 	}
 	return i, nil
 }
 
-func (s *toy) ForceRelease(ctx context.Context, key, owner string) (locker.Inspection, error) {
+func (s *toy) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	i, _ := s.Inspect(ctx, key)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // lazy looks at the lock every five seconds.
@@ -134,7 +135,7 @@ func (l *lingering) Unwrap() locker.Locker { return l.Locker }
 func (l *lingering) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	start := time.Now()
 	waits := false
-	lease, err := l.Locker.Lock(locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { waits = true }}), key, opts...)
+	lease, err := l.Locker.Lock(lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { waits = true }}), key, opts...)
 	if !errors.Is(err, context.Canceled) || !waits {
 		return lease, err
 	}

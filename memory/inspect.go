@@ -6,42 +6,43 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
 
 // ownerPrefixLen is how many bytes of an owner's token are shown.
 const ownerPrefixLen = 8
 
-// Inspect implements [locker.Inspector].
-func (b *Backend) Inspect(_ context.Context, key string) (locker.Inspection, error) {
+// Inspect implements [inspect.Inspector].
+func (b *Backend) Inspect(_ context.Context, key string) (inspect.Inspection, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.inspect(key), nil
 }
 
 // inspect returns what is known about key. Call with mu held.
-func (b *Backend) inspect(key string) locker.Inspection {
+func (b *Backend) inspect(key string) inspect.Inspection {
 	l, ok := b.locks[key]
 	if !ok || !l.taken() && len(l.waiting) == 0 {
-		return locker.Inspection{State: locker.LockFree}
+		return inspect.Inspection{State: inspect.Free}
 	}
 	l = b.lock(key) // hands the lock to the next waiter if it has expired
-	i := locker.Inspection{
-		State: locker.LockHeld, Owner: l.token[:min(ownerPrefixLen, len(l.token))], Remaining: time.Until(l.expires),
+	i := inspect.Inspection{
+		State: inspect.Held, Owner: l.token[:min(ownerPrefixLen, len(l.token))], Remaining: time.Until(l.expires),
 		Held: time.Since(l.since), Fence: l.fence, Waiting: len(l.waiting),
 	}
 	if l.token == "" {
-		i.State = locker.LockKept
+		i.State = inspect.Kept
 	}
 	return i
 }
 
-// ForceRelease implements [locker.Inspector].
-func (b *Backend) ForceRelease(_ context.Context, key, owner string) (locker.Inspection, error) {
+// ForceRelease implements [inspect.Inspector].
+func (b *Backend) ForceRelease(_ context.Context, key, owner string) (inspect.Inspection, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	i := b.inspect(key)
 	l := b.locks[key]
-	if i.State == locker.LockFree || !strings.HasPrefix(l.token, owner) {
+	if i.State == inspect.Free || !strings.HasPrefix(l.token, owner) {
 		return i, locker.ErrNotHeld
 	}
 	l.token, l.expires = "", time.Time{}

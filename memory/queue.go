@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // waiter is one call of Queue that waits.
@@ -46,8 +47,8 @@ func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) 
 	for {
 		select {
 		case g := <-w.granted:
-			if trace := locker.TraceFrom(ctx); trace != nil && trace.Woken != nil {
-				trace.Woken(locker.Wake{Reason: locker.WakeHandover, Slept: time.Since(start)})
+			if trace := lockertrace.From(ctx); trace != nil && trace.Woken != nil {
+				trace.Woken(lockertrace.Wake{Reason: lockertrace.WakeHandover, Slept: time.Since(start)})
 			}
 			return g, nil
 		case <-t.C:

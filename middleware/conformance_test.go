@@ -21,6 +21,7 @@ import (
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -248,7 +249,7 @@ func TestOptionalInterfacesAreFoundBehindMiddleware(t *testing.T) {
 		if closer, ok := locker.As[io.Closer](l); !ok || closer != io.Closer(c) {
 			t.Errorf("%s: the Client's Close is hidden", name(order, "memory"))
 		}
-		if i, ok := locker.As[locker.Inspector](l); !ok || i != locker.Inspector(c) {
+		if i, ok := locker.As[inspect.Inspector](l); !ok || i != inspect.Inspector(c) {
 			t.Errorf("%s: what looks into the store is hidden", name(order, "memory"))
 		}
 		lease, err := l.Lock(t.Context(), "k")

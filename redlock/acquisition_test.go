@@ -10,6 +10,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // A round that has lost its patience with silent nodes, and then got a majority, waits for the raises, however long they take
@@ -71,7 +72,7 @@ func TestVotesThatHaveComeCount(t *testing.T) {
 						}
 					}
 					heard := 0
-					ctx := locker.WithTrace(t.Context(), &locker.Trace{Voted: func(locker.Vote) {
+					ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Voted: func(lockertrace.Vote) {
 						if heard++; heard == tt.at {
 							time.Sleep(tt.stall)
 						}
@@ -103,7 +104,7 @@ func TestErrorOfAMajorityThatCameTooLate(t *testing.T) {
 			time.Sleep(time.Duration(quantum-time.Now().UnixMicro()%quantum) * time.Microsecond)
 			heard := 0
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-			traced := locker.WithTrace(ctx, &locker.Trace{Voted: func(locker.Vote) {
+			traced := lockertrace.With(ctx, &lockertrace.Trace{Voted: func(lockertrace.Vote) {
 				if heard++; heard == 1 {
 					time.Sleep(20 * time.Millisecond)
 				}

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // Who waits asks the quorum about every two seconds, and the queue's node three times a second: it cannot tell a message that
@@ -22,7 +22,7 @@ func TestWaitersCostLittle(t *testing.T) {
 		begun := s.asked()
 		time.AfterFunc(minute*time.Second, func() { _ = lease.Unlock(t.Context()) })
 		looks := 0
-		ctx := locker.WithTrace(t.Context(), &locker.Trace{Woken: func(locker.Wake) { looks++ }})
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Woken: func(lockertrace.Wake) { looks++ }})
 		next, err := waiter.Lock(ctx, "k")
 		if err != nil {
 			t.Fatal(err)

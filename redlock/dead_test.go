@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -20,7 +21,7 @@ func TestADeadMajorityIsNotAHolder(t *testing.T) {
 		waits := make(chan struct{})
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
-		ctx = locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { close(waits) }})
+		ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
 		got := make(chan error, 1)
 		go func() {
 			_, err := w.Lock(ctx, "k", locker.TTL(longTTL), locker.Patience(time.Hour))

@@ -16,6 +16,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -85,7 +86,7 @@ func extendedByAll(t testing.TB, lease locker.Lease, n int) {
 	t.Helper()
 	eventually(t, 30*time.Second, "all extend", func() bool {
 		var agreed atomic.Int32
-		ctx := locker.WithTrace(t.Context(), &locker.Trace{Voted: func(v locker.Vote) {
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Voted: func(v lockertrace.Vote) {
 			if v.Err == nil {
 				agreed.Add(1)
 			}

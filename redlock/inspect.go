@@ -8,35 +8,36 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/node"
 )
 
-// Inspect implements locker.Inspector.
-func (b *backend) Inspect(ctx context.Context, key string) (locker.Inspection, error) {
+// Inspect implements inspect.Inspector.
+func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
 	s, err := b.survey(ctx, key)
 	if err != nil {
-		return locker.Inspection{State: locker.LockUnknown}, err
+		return inspect.Inspection{State: inspect.Unknown}, err
 	}
 	return s.inspection(b.names)
 }
 
-// ForceRelease implements locker.Inspector. Without an owner given, the lock is taken from the one who has the most
+// ForceRelease implements inspect.Inspector. Without an owner given, the lock is taken from the one who has the most
 // nodes; what others have of it is an attempt that may be about to win.
-func (b *backend) ForceRelease(ctx context.Context, key, owner string) (locker.Inspection, error) {
+func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
 	s, err := b.survey(ctx, key)
 	if err != nil {
-		return locker.Inspection{State: locker.LockUnknown}, err
+		return inspect.Inspection{State: inspect.Unknown}, err
 	}
 	seen, err := s.inspection(b.names)
 	target := s.leader(owner)
 	switch {
 	case target < 0 && err != nil:
 		return seen, err // whoever it is may be on the nodes that did not answer
-	case target < 0 && seen.State == locker.LockForeign:
+	case target < 0 && seen.State == inspect.Foreign:
 		return seen, locker.ErrForeignKey
 	case target < 0 && (owner == "" || len(s.owners()) == 0):
 		return seen, fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)
@@ -148,7 +149,7 @@ func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
 			}
 		}
 		if s.errs[i] = err; err != nil {
-			s.states[i] = node.State{Inspection: locker.Inspection{State: locker.LockUnknown}}
+			s.states[i] = node.State{Inspection: inspect.Inspection{State: inspect.Unknown}}
 		}
 	}
 	return s, nil
@@ -189,22 +190,22 @@ func (s *survey) leader(prefix string) int {
 }
 
 // inspection is what the answers amount to.
-func (s *survey) inspection(names []string) (locker.Inspection, error) {
-	all := locker.Inspection{State: locker.LockUnknown}
+func (s *survey) inspection(names []string) (inspect.Inspection, error) {
+	all := inspect.Inspection{State: inspect.Unknown}
 	var answered, free, foreign int
 	var left []time.Duration // when each node that answered can be free
 	for i, st := range s.states {
-		all.Nodes = append(all.Nodes, locker.NodeInspection{Node: names[i], Inspection: st.Inspection, Err: s.errs[i]})
+		all.Nodes = append(all.Nodes, inspect.Node{Node: names[i], Inspection: st.Inspection, Err: s.errs[i]})
 		if s.errs[i] != nil {
 			continue
 		}
 		answered++
 		all.Waiting += st.Waiting
 		switch st.State {
-		case locker.LockFree:
+		case inspect.Free:
 			free++
 			all.Fence = max(all.Fence, st.Fence)
-		case locker.LockForeign:
+		case inspect.Foreign:
 			foreign++
 			continue
 		}
@@ -221,20 +222,20 @@ func (s *survey) inspection(names []string) (locker.Inspection, error) {
 	}
 	switch {
 	case foreign >= need || len(s.states)-foreign < need:
-		all.State = locker.LockForeign
+		all.State = inspect.Foreign
 	case most >= need:
 		all.State = s.states[leader].State
 	case free >= need:
-		all.State = locker.LockFree
+		all.State = inspect.Free
 		return all, nil
 	case most+silent < need && free+silent < need:
-		all.State = locker.LockSplit
+		all.State = inspect.Split
 	}
-	if leader >= 0 && all.State != locker.LockForeign {
+	if leader >= 0 && all.State != inspect.Foreign {
 		all.Owner = s.states[leader].Owner
 		all.Held, all.Fence = s.since(leader)
 	}
-	if all.State == locker.LockUnknown {
+	if all.State == inspect.Unknown {
 		return all, fmt.Errorf("%w: %d of %d nodes answered, which does not say whose the lock is",
 			noQuorum{}, answered, len(s.states))
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -18,38 +19,38 @@ func TestInspectionOfAQuorum(t *testing.T) {
 	l := c.client(t, "redigo", redlock.Budget(time.Second))
 	for _, test := range []struct {
 		nodes string // one word for each
-		state locker.LockState
+		state inspect.State
 		owner string
 		err   error
 	}{
-		{"- - - - -", locker.LockFree, "", nil},
-		{"a a a - -", locker.LockHeld, "a", nil},
-		{"a b a b a", locker.LockHeld, "a", nil},
-		{"a a - - -", locker.LockFree, "", nil},
-		{"a a b b -", locker.LockSplit, "a", nil},
-		{"hold:a hold:a hold:a - b", locker.LockKept, "a", nil},
-		{"a|1 a|12 a|3 - b|2", locker.LockHeld, "a", nil},
-		{"hold:a|5 hold:a|1 hold:a|3 - b", locker.LockKept, "a", nil},
-		{"a|1 a|1 a|2 - -", locker.LockUnknown, "a", locker.ErrNoQuorum}, // two are the same server
-		{"list list list a a", locker.LockForeign, "", nil},
-		{"a a a down down", locker.LockHeld, "a", nil},
-		{"- - - down down", locker.LockFree, "", nil},
-		{"a a b down down", locker.LockUnknown, "a", locker.ErrNoQuorum},
-		{"a a - b down", locker.LockUnknown, "a", locker.ErrNoQuorum},
-		{"a down down down down", locker.LockUnknown, "a", locker.ErrNoQuorum},
+		{"- - - - -", inspect.Free, "", nil},
+		{"a a a - -", inspect.Held, "a", nil},
+		{"a b a b a", inspect.Held, "a", nil},
+		{"a a - - -", inspect.Free, "", nil},
+		{"a a b b -", inspect.Split, "a", nil},
+		{"hold:a hold:a hold:a - b", inspect.Kept, "a", nil},
+		{"a|1 a|12 a|3 - b|2", inspect.Held, "a", nil},
+		{"hold:a|5 hold:a|1 hold:a|3 - b", inspect.Kept, "a", nil},
+		{"a|1 a|1 a|2 - -", inspect.Unknown, "a", locker.ErrNoQuorum}, // two are the same server
+		{"list list list a a", inspect.Foreign, "", nil},
+		{"a a a down down", inspect.Held, "a", nil},
+		{"- - - down down", inspect.Free, "", nil},
+		{"a a b down down", inspect.Unknown, "a", locker.ErrNoQuorum},
+		{"a a - b down", inspect.Unknown, "a", locker.ErrNoQuorum},
+		{"a down down down down", inspect.Unknown, "a", locker.ErrNoQuorum},
 	} {
 		nodes := strings.Fields(test.nodes)
 		c.set(t, nodes)
-		var seen locker.Inspection
+		var seen inspect.Inspection
 		var err error
-		heard(nodes, func() locker.Inspection {
+		heard(nodes, func() inspect.Inspection {
 			seen, err = l.Inspect(t.Context(), "k")
 			return seen
 		})
 		if seen.State != test.state || seen.Owner != test.owner || !errors.Is(err, test.err) {
 			t.Errorf("%s: seen as %s by %q, %v; want %s by %q, %v", test.nodes, seen.State, seen.Owner, err, test.state, test.owner, test.err)
 		}
-		if (seen.Remaining > 0) != (test.state != locker.LockFree && test.state != locker.LockForeign && test.err == nil) && test.err == nil {
+		if (seen.Remaining > 0) != (test.state != inspect.Free && test.state != inspect.Foreign && test.err == nil) && test.err == nil {
 			t.Errorf("%s: remaining %v", test.nodes, seen.Remaining)
 		}
 		for i, n := range seen.Nodes {
@@ -84,7 +85,7 @@ func (c cluster) set(t *testing.T, nodes []string) {
 }
 
 // heard looks until all nodes that are up were heard: when a machine stalls, one may be late by more than the budget.
-func heard(nodes []string, look func() locker.Inspection) {
+func heard(nodes []string, look func() inspect.Inspection) {
 	for range 10 {
 		seen := look()
 		late := false
@@ -124,9 +125,9 @@ func TestForceReleaseOnAQuorum(t *testing.T) {
 		{"hold:a|4 hold:a|2 hold:a|3 - a|1", "", nil, "- - - - a|1"},
 	} {
 		nodes := strings.Fields(test.nodes)
-		var seen locker.Inspection
+		var seen inspect.Inspection
 		var err error
-		heard(nodes, func() locker.Inspection {
+		heard(nodes, func() inspect.Inspection {
 			c.set(t, nodes)
 			seen, err = l.ForceRelease(t.Context(), "k", test.from)
 			return seen

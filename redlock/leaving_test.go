@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // What a waiter leaves on the nodes when it gives up is nothing, if they have answered all its attempts. It need not have made
@@ -19,7 +20,7 @@ func TestWaiterThatLeavesLeavesNothing(t *testing.T) {
 		lease := c.lockAll(t, holder, "k")
 		ctx, cancel := context.WithCancel(t.Context())
 		// The first one makes an attempt, and learns that others want the lock.
-		traced := locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { cancel() }})
+		traced := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { cancel() }})
 		if _, err := waiter.Lock(traced, "k", locker.TTL(time.Hour)); !errors.Is(err, context.Canceled) {
 			t.Fatal(err)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -142,8 +143,8 @@ func TestLateVotesAreTraced(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		var mu sync.Mutex
-		votes := map[string][]locker.Vote{}
-		ctx := locker.WithTrace(t.Context(), &locker.Trace{Voted: func(v locker.Vote) {
+		votes := map[string][]lockertrace.Vote{}
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Voted: func(v lockertrace.Vote) {
 			mu.Lock()
 			defer mu.Unlock()
 			if v.Late || v.Pending {

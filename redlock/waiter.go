@@ -9,6 +9,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/lockertrace"
 )
 
 const (
@@ -45,7 +46,7 @@ func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	if err := b.nodes[0].Check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
-	w := &waiter{b: b, req: req, trace: locker.TraceFrom(ctx)}
+	w := &waiter{b: b, req: req, trace: lockertrace.From(ctx)}
 	if faulty := b.faulty.Load(); faulty || !b.hints.contended(req.Key) {
 		if g, err := w.attempt(ctx, faulty); !errors.Is(err, locker.ErrHeld) {
 			return g, err
@@ -65,7 +66,7 @@ func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 type waiter struct {
 	b     *backend
 	req   locker.Request
-	trace *locker.Trace
+	trace *lockertrace.Trace
 	turn  *turn // nil while it has no place
 
 	attempted bool         // req.Token has been used
@@ -274,12 +275,12 @@ func (w *waiter) sleep(ctx context.Context, d time.Duration) (told bool) {
 	if w.turn != nil {
 		news = w.turn.News
 	}
-	reason := locker.WakePoll
+	reason := lockertrace.WakePoll
 	select {
 	case told = <-news:
-		reason = locker.WakeHint
+		reason = lockertrace.WakeHint
 		if told {
-			reason = locker.WakeHandover
+			reason = lockertrace.WakeHandover
 		}
 	case <-t.C:
 	case <-w.req.Closing:
@@ -290,7 +291,7 @@ func (w *waiter) sleep(ctx context.Context, d time.Duration) (told bool) {
 		return false
 	}
 	if w.trace != nil && w.trace.Woken != nil {
-		w.trace.Woken(locker.Wake{Reason: reason, Slept: time.Since(start)})
+		w.trace.Woken(lockertrace.Wake{Reason: reason, Slept: time.Since(start)})
 	}
 	return told
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // A waiter that dies when it is its turn stops the others for the window, and no longer.
@@ -367,8 +368,8 @@ func TestVotesAreTraced(t *testing.T) {
 		s.set(everybody, 0, "hung")
 		s.set(everybody, 1, "dead")
 		var mu sync.Mutex
-		votes := map[string][]locker.Vote{}
-		ctx := locker.WithTrace(t.Context(), &locker.Trace{Voted: func(v locker.Vote) {
+		votes := map[string][]lockertrace.Vote{}
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Voted: func(v lockertrace.Vote) {
 			mu.Lock()
 			defer mu.Unlock()
 			votes[v.Op+" "+v.Node] = append(votes[v.Op+" "+v.Node], v)
@@ -443,7 +444,7 @@ func TestVotesOfASlowNodeComeLate(t *testing.T) {
 		}
 		var mu sync.Mutex
 		var got []string
-		ctx := locker.WithTrace(t.Context(), &locker.Trace{Voted: func(v locker.Vote) {
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Voted: func(v lockertrace.Vote) {
 			if v.Node != "e" {
 				return
 			}

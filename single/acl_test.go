@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
@@ -74,11 +75,11 @@ func TestUserOfTheDocumentation(t *testing.T) {
 // one will not.
 func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) {
 	t.Helper()
-	want, tries := locker.WakeHint, 5
+	want, tries := lockertrace.WakeHint, 5
 	if fifo {
-		want, tries = locker.WakeHandover, 1
+		want, tries = lockertrace.WakeHandover, 1
 	}
-	var last locker.WakeReason
+	var last lockertrace.WakeReason
 	for ; tries > 0 && last != want; tries-- {
 		last = wokenBy(t, s, a, b, key, fifo)
 	}
@@ -88,7 +89,7 @@ func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string
 }
 
 // wokenBy lets b wait for a lock of a, and returns what woke it last.
-func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) (last locker.WakeReason) {
+func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) (last lockertrace.WakeReason) {
 	t.Helper()
 	told := func() bool { return strings.Contains(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS")), ":free") }
 	if fifo {
@@ -108,10 +109,10 @@ func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 	if err := held.Extend(t.Context()); err != nil {
 		t.Error(err)
 	}
-	wakes := make(chan locker.WakeReason, 1000)
+	wakes := make(chan lockertrace.WakeReason, 1000)
 	result := make(chan error, 1)
 	go func() {
-		ctx := locker.WithTrace(context.Background(), &locker.Trace{Woken: func(w locker.Wake) { wakes <- w.Reason }})
+		ctx := lockertrace.With(context.Background(), &lockertrace.Trace{Woken: func(w lockertrace.Wake) { wakes <- w.Reason }})
 		l, err := b.Lock(ctx, key)
 		if err == nil {
 			err = l.Unlock(ctx)

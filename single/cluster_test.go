@@ -16,6 +16,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/single"
 )
@@ -113,7 +114,7 @@ func TestSlotMigratesUnderALock(t *testing.T) {
 			switch i, err := l.Inspect(ctx, key); {
 			case err != nil:
 				wantErr(t, err, locker.ErrUnavailable)
-			case i.State != locker.LockHeld || i.Waiting != 1:
+			case i.State != inspect.Held || i.Waiting != 1:
 				t.Errorf("Inspect does not see that the lock is held, and waited for: %+v", i)
 			}
 			if err := held.Extend(ctx); err != nil { // both of its keys may be in one place

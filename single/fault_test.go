@@ -13,6 +13,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
@@ -278,7 +279,7 @@ func TestErrorsOfARealServer(t *testing.T) {
 			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			_, err := u.c.Lock(locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { cancel() }}), "k")
+			_, err := u.c.Lock(lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { cancel() }}), "k")
 			return err
 		}, []error{locker.ErrHeld, context.Canceled}, "cancelled after "},
 		{"deadline", nil, func(t *testing.T, u setup) error {

@@ -16,6 +16,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
@@ -72,7 +73,7 @@ func partition(t *testing.T, s *redistest.Server, other *locker.Client, build fu
 	proxy := fault.New(t, s.Addr())
 	c := closing(t, single.New(build(t, proxy.Addr()), single.Timeout(time.Second)))
 	renewed := make(chan struct{}, 100)
-	ctx, cancel := context.WithCancel(locker.WithTrace(t.Context(), &locker.Trace{Renewed: func(r locker.Renewal) {
+	ctx, cancel := context.WithCancel(lockertrace.With(t.Context(), &lockertrace.Trace{Renewed: func(r lockertrace.Renewal) {
 		if r.Err == nil {
 			renewed <- struct{}{}
 		}
@@ -256,7 +257,7 @@ func minHold(t *testing.T, s *redistest.Server, build func(t testing.TB, addr st
 	}
 	next := make(chan result, 1)
 	go func() {
-		ctx := locker.WithTrace(t.Context(), &locker.Trace{Waiting: func(locker.Waiting) { close(waits) }})
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
 		l, err := other.Lock(ctx, "k")
 		next <- result{l, err}
 	}()

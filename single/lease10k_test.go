@@ -16,6 +16,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
@@ -75,14 +76,14 @@ func TestTenThousandLeases(t *testing.T) {
 			driver := &counter{Driver: opened(name)(t, s.Addr())}
 			c := closing(t, single.New(driver))
 			var renewed, failed, lost atomic.Int64
-			ctx := locker.WithTrace(t.Context(), &locker.Trace{
-				Renewed: func(r locker.Renewal) {
+			ctx := lockertrace.With(t.Context(), &lockertrace.Trace{
+				Renewed: func(r lockertrace.Renewal) {
 					renewed.Add(1)
 					if r.Err != nil {
 						failed.Add(1)
 					}
 				},
-				Lost: func(*locker.LostError) { lost.Add(1) },
+				Lost: func(error) { lost.Add(1) },
 			})
 			leases := make([]locker.Lease, n)
 			all := func(f func(i int)) { // as 64 goroutines of a program would

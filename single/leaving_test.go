@@ -10,6 +10,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
@@ -28,7 +29,7 @@ func TestWaiterThatLeavesLeavesNothing(t *testing.T) {
 		lease = mustTry(t, holder, locker.TTL(time.Minute))
 		for range 50 {
 			ctx, cancel := context.WithCancel(t.Context())
-			traced := locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { cancel() }}) // the first answer has come
+			traced := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { cancel() }}) // the first answer has come
 			if _, err := waiter.Lock(traced, "k", locker.TTL(time.Hour)); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}

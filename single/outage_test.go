@@ -9,6 +9,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
@@ -21,7 +22,7 @@ func TestADeadServerIsNotAHolder(t *testing.T) {
 			mustTry(t, holder, locker.TTL(5*time.Minute), locker.NoRenewal())
 			waits := make(chan struct{})
 			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-			ctx = locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { close(waits) }})
+			ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
 			got := make(chan error, 1)
 			go func() {
 				_, err := w.Lock(ctx, "k", locker.Patience(time.Hour))

@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
@@ -242,7 +243,7 @@ func TestAThousandGoroutinesWait(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range n {
 			waits := make(chan struct{})
-			ctx := locker.WithTrace(ctx, &locker.Trace{Waiting: func(locker.Waiting) { first[i].Do(func() { close(waits) }) }})
+			ctx := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { first[i].Do(func() { close(waits) }) }})
 			wg.Go(func() {
 				l, err := c.Lock(ctx, "k")
 				if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/script"
 )
 
@@ -90,13 +91,13 @@ func (c *Cluster) Release(ctx context.Context, req locker.Request) error {
 	return c.of(req.Key).Release(ctx, req)
 }
 
-// Inspect implements locker.Inspector.
-func (c *Cluster) Inspect(ctx context.Context, key string) (locker.Inspection, error) {
+// Inspect implements inspect.Inspector.
+func (c *Cluster) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	return c.of(key).Inspect(ctx, key)
 }
 
-// ForceRelease implements locker.Inspector.
-func (c *Cluster) ForceRelease(ctx context.Context, key, owner string) (locker.Inspection, error) {
+// ForceRelease implements inspect.Inspector.
+func (c *Cluster) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	return c.of(key).ForceRelease(ctx, key, owner)
 }
 

@@ -7,12 +7,13 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/script"
 )
 
 // State is what a node knows of a lock: what it may tell, and whose the lock is.
 type State struct {
-	locker.Inspection
+	inspect.Inspection
 	owner string // the whole value
 }
 
@@ -52,7 +53,7 @@ func (n *Node) state(reply drivers.Reply, err error) (State, error) {
 	return s, n.fault(err)
 }
 
-var unknownState = State{Inspection: locker.Inspection{State: locker.LockUnknown}}
+var unknownState = State{Inspection: inspect.Inspection{State: inspect.Unknown}}
 
 // decodeState reads the reply to an inspection.
 func decodeState(reply drivers.Reply) (State, error) {
@@ -60,15 +61,15 @@ func decodeState(reply drivers.Reply) (State, error) {
 	if err != nil {
 		return unknownState, err
 	}
-	s := State{Inspection: locker.Inspection{State: locker.LockFree, Fence: r.Counter, Waiting: r.Waiting}}
+	s := State{Inspection: inspect.Inspection{State: inspect.Free, Fence: r.Counter, Waiting: r.Waiting}}
 	switch r.Status {
 	case script.NotALock:
-		s.State = locker.LockForeign
+		s.State = inspect.Foreign
 	case script.TakenOver:
-		s.State, s.owner, s.Remaining, s.Held = locker.LockHeld, r.Owner, r.Left, r.Held
+		s.State, s.owner, s.Remaining, s.Held = inspect.Held, r.Owner, r.Left, r.Held
 		token, isKept := strings.CutPrefix(s.token(), script.Kept)
 		if isKept {
-			s.State = locker.LockKept
+			s.State = inspect.Kept
 		}
 		s.Owner = token[:min(shown, len(token))]
 	}
@@ -90,8 +91,8 @@ func (n *Node) force(key string, s State, onRedlock bool) script.Command {
 // More reports whether a call that hands the lock on has to be made again to find the next owner.
 func (c *Call) More() bool { return c.Unfinished() }
 
-// Inspect implements locker.Inspector.
-func (n *Node) Inspect(ctx context.Context, key string) (locker.Inspection, error) {
+// Inspect implements inspect.Inspector.
+func (n *Node) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	n.calls.Enter()
 	defer n.calls.Leave()
 	s, err := n.inspect(ctx, key)
@@ -105,8 +106,8 @@ func (n *Node) inspect(ctx context.Context, key string) (State, error) {
 	return n.state(n.do(ctx, n.keys(key).Inspect(), n.timeout, nil))
 }
 
-// ForceRelease implements locker.Inspector.
-func (n *Node) ForceRelease(ctx context.Context, key, owner string) (locker.Inspection, error) {
+// ForceRelease implements inspect.Inspector.
+func (n *Node) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	n.calls.Enter()
 	defer n.calls.Leave()
 	s, err := n.inspect(ctx, key)
@@ -125,7 +126,7 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (locker.Insp
 // Takeable returns why the lock cannot be taken from the owner whose token begins so, or nil.
 func (s State) Takeable(owner string) error {
 	switch {
-	case s.State == locker.LockForeign:
+	case s.State == inspect.Foreign:
 		return locker.ErrForeignKey
 	case s.owner == "":
 		return fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)

@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/script"
 )
 
-func force(t *testing.T, n *Node, owner string, want error) locker.Inspection {
+func force(t *testing.T, n *Node, owner string, want error) inspect.Inspection {
 	t.Helper()
 	seen, err := n.ForceRelease(t.Context(), "k", owner)
 	if !errors.Is(err, want) {
@@ -23,7 +24,7 @@ func force(t *testing.T, n *Node, owner string, want error) locker.Inspection {
 func TestForceReleaseIsFinal(t *testing.T) {
 	s, n := real(t)
 	before := acquire(t, n, "a", 10*time.Second)
-	if seen := force(t, n, "a", nil); seen.State != locker.LockHeld || seen.Owner != "a" || seen.Fence != before {
+	if seen := force(t, n, "a", nil); seen.State != inspect.Held || seen.Owner != "a" || seen.Fence != before {
 		t.Errorf("it says that it took the lock from %+v", seen)
 	}
 	if _, err := decodeVote(send(t, n, attempt("k", "a").Acquire(10*time.Second, 1, 0))); err != errGivenUp {
@@ -76,7 +77,7 @@ func TestForceReleaseLeavesAloneWhatIsNotALock(t *testing.T) {
 	} {
 		set()
 		for _, owner := range []string{"", "a"} {
-			if seen := force(t, n, owner, locker.ErrForeignKey); seen.State != locker.LockForeign || seen.Owner != "" {
+			if seen := force(t, n, owner, locker.ErrForeignKey); seen.State != inspect.Foreign || seen.Owner != "" {
 				t.Errorf("%s: seen as %+v", what, seen)
 			}
 		}

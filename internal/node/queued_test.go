@@ -9,6 +9,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // A waiter looks at the latest after heartbeat; see waiter.pause.
@@ -31,7 +32,7 @@ func TestWaitersAreServedInTheOrderOfTheirArrival(t *testing.T) {
 			// The release there and the message at once, the claim there and back: the release's answer is not waited
 			// for. A heartbeat that is under way just then makes it a little longer.
 			took, wake := c.at.Sub(released), c.wakes[len(c.wakes)-1]
-			if took > 5*oneWay || took == 3*oneWay && wake != locker.WakeHandover {
+			if took > 5*oneWay || took == 3*oneWay && wake != lockertrace.WakeHandover {
 				x.Errorf("waiter %d: handed over within %v, woken by %v", i, took, wake)
 			}
 			trier.refused()

@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // street is a simulated server with clients of it, in virtual time. A command takes a millisecond there and one back.
@@ -193,7 +194,7 @@ type call struct {
 	err    error
 	at     time.Time // when it returned
 	cancel context.CancelFunc
-	wakes  []locker.WakeReason
+	wakes  []lockertrace.WakeReason
 }
 
 // lock begins to lock k and returns when the client waits, has the lock or sleeps otherwise.
@@ -201,7 +202,7 @@ func (p *party) lock(opts ...locker.Option) *call {
 	c := &call{x: p.x, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(p.x.Context())
 	c.cancel = cancel
-	ctx = locker.WithTrace(ctx, &locker.Trace{Woken: func(w locker.Wake) { c.wakes = append(c.wakes, w.Reason) }})
+	ctx = lockertrace.With(ctx, &lockertrace.Trace{Woken: func(w lockertrace.Wake) { c.wakes = append(c.wakes, w.Reason) }})
 	go func() {
 		defer close(c.done)
 		defer cancel()

@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/lockertrace"
 )
 
 const (
@@ -161,12 +162,12 @@ func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 	defer t.Stop()
 	for {
 		slept := time.Now()
-		reason := locker.WakePoll
+		reason := lockertrace.WakePoll
 		select {
 		case told := <-w.news:
-			reason = locker.WakeHint
+			reason = lockertrace.WakeHint
 			if told {
-				reason = locker.WakeHandover
+				reason = lockertrace.WakeHandover
 			}
 		case <-t.C:
 		case <-w.req.Closing:
@@ -176,11 +177,11 @@ func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 		case <-w.ctx.Done():
 			return locker.Grant{}, w.give(w.seen(p))
 		}
-		if trace := locker.TraceFrom(w.ctx); trace != nil && trace.Woken != nil {
-			trace.Woken(locker.Wake{Reason: reason, Slept: time.Since(slept)})
+		if trace := lockertrace.From(w.ctx); trace != nil && trace.Woken != nil {
+			trace.Woken(lockertrace.Wake{Reason: reason, Slept: time.Since(slept)})
 		}
 		asked := time.Now()
-		next, err := w.look(reason == locker.WakeHandover)
+		next, err := w.look(reason == lockertrace.WakeHandover)
 		switch {
 		case err == nil && next.Status == script.Granted:
 			return w.grant(next)

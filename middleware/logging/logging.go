@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // New returns a middleware that logs to logger, as described in the package comment. If logger is nil, it is the
@@ -35,7 +36,7 @@ func New(logger *slog.Logger, opts ...Option) locker.Middleware {
 type logged struct {
 	next locker.Locker
 	*output
-	votes locker.Trace // for calls of a lease; has only the hook Voted
+	votes lockertrace.Trace // for calls of a lease; has only the hook Voted
 
 	store   watch
 	anyDown atomic.Bool // nodes is not empty
@@ -51,7 +52,7 @@ func (l *logged) Lock(ctx context.Context, key string, opts ...locker.Option) (l
 	}
 	h := newHold(ctx, l, key)
 	h.trace.Waiting = h.waiting
-	lease, err := l.next.Lock(locker.WithTrace(ctx, &h.trace), key, opts...)
+	lease, err := l.next.Lock(lockertrace.With(ctx, &h.trace), key, opts...)
 	return h.acquired(lease, err)
 }
 
@@ -60,7 +61,7 @@ func (l *logged) TryLock(ctx context.Context, key string, opts ...locker.Option)
 		return l.next.TryLock(ctx, key, opts...)
 	}
 	h := newHold(ctx, l, key)
-	lease, err := l.next.TryLock(locker.WithTrace(ctx, &h.trace), key, opts...)
+	lease, err := l.next.TryLock(lockertrace.With(ctx, &h.trace), key, opts...)
 	return h.acquired(lease, err)
 }
 
@@ -68,7 +69,7 @@ func (l *logged) TryLock(ctx context.Context, key string, opts ...locker.Option)
 type hold struct {
 	locker.Lease // nil until the lock is granted
 
-	trace locker.Trace // with the hooks below
+	trace lockertrace.Trace // with the hooks below
 	l     *logged
 	ctx   context.Context // of the call; also used for the records of the lease
 	key   string
@@ -86,15 +87,16 @@ type hold struct {
 
 func newHold(ctx context.Context, l *logged, key string) *hold {
 	h := &hold{l: l, ctx: ctx, key: key, start: time.Now()}
-	h.trace = locker.Trace{
-		Voted: l.votes.Voted, Attempted: h.attempted, Renewed: h.renewed, InDoubt: h.doubted, Lost: h.lost,
+	h.trace = lockertrace.Trace{
+		Voted: l.votes.Voted, Attempted: h.attempted, Renewed: h.renewed, InDoubt: h.doubted,
+		Lost: func(err error) { h.lost(err.(*locker.LostError)) },
 	}
 	return h
 }
 
-func (h *hold) attempted(a locker.Attempt) { h.l.storeSaid(h.ctx, a.Err) }
+func (h *hold) attempted(a lockertrace.Attempt) { h.l.storeSaid(h.ctx, a.Err) }
 
-func (h *hold) waiting(w locker.Waiting) {
+func (h *hold) waiting(w lockertrace.Waiting) {
 	h.mu.Lock()
 	h.waits = time.Now()
 	if h.l.enabled(h.ctx, slog.LevelInfo) {
@@ -149,7 +151,7 @@ func (h *hold) acquired(lease locker.Lease, err error) (locker.Lease, error) {
 	return h, nil
 }
 
-func (h *hold) renewed(r locker.Renewal) {
+func (h *hold) renewed(r lockertrace.Renewal) {
 	switch {
 	case r.Err != nil:
 		h.debug("lock not renewed", r.Err, slog.Duration("took", r.Duration))
@@ -183,7 +185,7 @@ func (h *hold) lost(err *locker.LostError) {
 
 func (h *hold) Extend(ctx context.Context) error {
 	start := time.Now()
-	err := h.Lease.Extend(locker.WithTrace(ctx, &h.l.votes))
+	err := h.Lease.Extend(lockertrace.With(ctx, &h.l.votes))
 	h.l.storeSaid(ctx, err)
 	if err == nil {
 		h.debug("lock extended", nil, slog.Duration("took", time.Since(start)))
@@ -194,7 +196,7 @@ func (h *hold) Extend(ctx context.Context) error {
 }
 
 func (h *hold) Unlock(ctx context.Context) error {
-	err := h.Lease.Unlock(locker.WithTrace(ctx, &h.l.votes))
+	err := h.Lease.Unlock(lockertrace.With(ctx, &h.l.votes))
 	h.l.storeSaid(ctx, err)
 	if err == nil {
 		h.debug("lock released", nil, slog.Duration("held", h.age()))

@@ -16,6 +16,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/middleware/logging"
 	"github.com/golocker/locker/redlock"
 )
@@ -90,7 +91,7 @@ type crowd struct {
 func (c *crowd) Acquire(ctx context.Context, _ locker.Request) (locker.Grant, error) {
 	for range 1000 {
 		c.n++
-		locker.TraceFrom(ctx).Voted(locker.Vote{Node: fmt.Sprint(c.n), Op: "acquire", Err: locker.ErrUnavailable})
+		lockertrace.From(ctx).Voted(lockertrace.Vote{Node: fmt.Sprint(c.n), Op: "acquire", Err: locker.ErrUnavailable})
 	}
 	return locker.Grant{}, locker.ErrUnavailable
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 const (
@@ -92,7 +93,7 @@ func (l *logged) storeSaid(ctx context.Context, err error) {
 }
 
 // voted is the hook for the answers of single nodes.
-func (l *logged) voted(v locker.Vote) {
+func (l *logged) voted(v lockertrace.Vote) {
 	if v.Pending { // if the node does not answer, another vote follows
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // New returns a middleware that retries, as described in the package comment. All Lockers that it wraps share one
@@ -55,8 +56,8 @@ func (r *retrier) Lock(ctx context.Context, key string, opts ...locker.Option) (
 		// If the call was woken, the store had answered that another owner holds the lock. WakeTurn is an exception: it
 		// only concerns the callers of the same Client.
 		var answered atomic.Bool
-		traced := locker.WithTrace(ctx, &locker.Trace{Woken: func(w locker.Wake) {
-			if w.Reason != locker.WakeTurn {
+		traced := lockertrace.With(ctx, &lockertrace.Trace{Woken: func(w lockertrace.Wake) {
+			if w.Reason != lockertrace.WakeTurn {
 				answered.Store(true)
 			}
 		}})

@@ -12,6 +12,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // acquisition records one call of Lock or TryLock and the resulting lease. Its methods are the hooks of the Trace.
@@ -23,7 +24,7 @@ type acquisition struct {
 	attrs []attribute.KeyValue // of the key, for spans
 	begun time.Time
 	call  spanRecorder
-	trace locker.Trace
+	trace lockertrace.Trace
 
 	mu        sync.Mutex
 	attempts  int
@@ -58,11 +59,11 @@ func (s *scope) newAcquisition(op op, key string, span trace.Span, measured bool
 		a.trace.Voted = a.voted
 	}
 	a.trace.Renewed = a.renewal
-	a.trace.Lost = a.lost
+	a.trace.Lost = func(err error) { a.lost(err.(*locker.LostError)) }
 	return a
 }
 
-func (a *acquisition) attempted(t locker.Attempt) {
+func (a *acquisition) attempted(t lockertrace.Attempt) {
 	a.mu.Lock()
 	a.attempts++
 	a.mu.Unlock()
@@ -82,7 +83,7 @@ func (a *acquisition) attempted(t locker.Attempt) {
 	}
 }
 
-func (a *acquisition) waits(w locker.Waiting) {
+func (a *acquisition) waits(w lockertrace.Waiting) {
 	a.mu.Lock()
 	first := a.waiting.IsZero()
 	if first {
@@ -99,13 +100,13 @@ func (a *acquisition) waits(w locker.Waiting) {
 	}
 }
 
-func (a *acquisition) woken(w locker.Wake) {
+func (a *acquisition) woken(w lockertrace.Wake) {
 	a.call.tell("locker.wake",
 		attribute.String("locker.wake.reason", string(w.Reason)), seconds("locker.slept", w.Slept))
 }
 
 // voted is also called for renewals, after the span of the call has ended.
-func (a *acquisition) voted(v locker.Vote) { a.call.voted(a.metrics, v) }
+func (a *acquisition) voted(v lockertrace.Vote) { a.call.voted(a.metrics, v) }
 
 // returned is called when the call has returned.
 func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err error) {
@@ -184,7 +185,7 @@ func (a *acquisition) ended(ctx context.Context, held time.Duration, l labels) {
 	}
 }
 
-func (a *acquisition) renewal(r locker.Renewal) {
+func (a *acquisition) renewal(r lockertrace.Renewal) {
 	outcome, kind := "renewed", ""
 	switch {
 	case errors.Is(r.Err, locker.ErrLost):

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // observed is a Lease whose Extend and Unlock are recorded.
@@ -28,7 +29,7 @@ func (a *acquisition) begin(ctx context.Context, op op) (context.Context, *spanR
 		span.SetAttributes(a.attrs...)
 	}
 	if s.recording || wanted(ctx, a.metrics.vote) {
-		ctx = locker.WithTrace(ctx, &locker.Trace{Voted: func(v locker.Vote) { s.voted(a.metrics, v) }})
+		ctx = lockertrace.With(ctx, &lockertrace.Trace{Voted: func(v lockertrace.Vote) { s.voted(a.metrics, v) }})
 	}
 	return ctx, s
 }

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // op is a method of Locker or Lease.
@@ -81,7 +82,7 @@ func kindOf(err error) string {
 }
 
 // ofVote returns the outcome of a vote, and the value of error.type.
-func ofVote(v locker.Vote) (outcome, kind string) {
+func ofVote(v lockertrace.Vote) (outcome, kind string) {
 	switch {
 	case v.Pending:
 		return "pending", ""

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // maxEvents is the largest number of events on one span. A call may wait for hours and have more. It is half of the
@@ -60,7 +60,7 @@ func (s *spanRecorder) end(outcome, kind, key string, err error, attrs ...attrib
 
 // voted is called by the Voted hook of a Trace. A late vote is measured, although its span may have ended. A pending
 // vote is not measured, because the node may still answer.
-func (s *spanRecorder) voted(m *metrics, v locker.Vote) {
+func (s *spanRecorder) voted(m *metrics, v lockertrace.Vote) {
 	outcome, kind := ofVote(v)
 	if !v.Pending {
 		m.seconds(background, m.vote, v.Duration, labels{op: v.Op, outcome: outcome, kind: kind, node: v.Node})

@@ -62,6 +62,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // ScopeName is the name of the instrumentation scope, which is used for the tracer and the meter.
@@ -126,7 +127,7 @@ func (t *traced) acquire(ctx context.Context, op op, key string, opts []locker.O
 		return t.call(ctx, op, key, opts)
 	}
 	a := t.newAcquisition(op, key, span, measured)
-	lease, err := t.call(locker.WithTrace(ctx, &a.trace), op, key, opts)
+	lease, err := t.call(lockertrace.With(ctx, &a.trace), op, key, opts)
 	a.returned(ctx, lease, err)
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // holder has the lock while the command runs: it renews it, tells the guard, and passes on signals.
@@ -27,7 +28,7 @@ type holder struct {
 	store   string // which backend
 	signals chan os.Signal
 	renewed chan struct{}
-	last    atomic.Pointer[locker.Renewal]
+	last    atomic.Pointer[lockertrace.Renewal]
 	lease   locker.Lease
 
 	guard    *exec.Cmd
@@ -138,15 +139,15 @@ func (h *holder) lock(ctx context.Context, l locker.Locker) (locker.Lease, error
 
 // trace has the holder told what happens to the lock. Hooks run on goroutines of the Client's.
 func (h *holder) trace(ctx context.Context) context.Context {
-	return locker.WithTrace(ctx, &locker.Trace{
-		Waiting: func(w locker.Waiting) {
+	return lockertrace.With(ctx, &lockertrace.Trace{
+		Waiting: func(w lockertrace.Waiting) {
 			if w.Remaining > 0 {
 				h.app.note("waiting for %q: somebody has it, for %v unless renewed", h.opts.key, w.Remaining.Round(time.Millisecond))
 			} else {
 				h.app.note("waiting for %q: somebody has it", h.opts.key)
 			}
 		},
-		Renewed: func(r locker.Renewal) {
+		Renewed: func(r lockertrace.Renewal) {
 			h.last.Store(&r)
 			select {
 			case h.renewed <- struct{}{}:

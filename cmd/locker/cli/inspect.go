@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
 
 func inspectCommand(a *app) *cobra.Command {
@@ -55,7 +56,7 @@ func (a *app) inspect(ctx context.Context, key string) error {
 }
 
 // inspector opens the locks that the flags and the environment name, to look into them.
-func (a *app) inspector(ctx context.Context) (locker.Inspector, error) {
+func (a *app) inspector(ctx context.Context) (inspect.Inspector, error) {
 	c, err := a.config()
 	if err != nil {
 		return nil, err
@@ -69,7 +70,7 @@ func (a *app) inspector(ctx context.Context) (locker.Inspector, error) {
 		err := fmt.Errorf("locks in %s are those of another process", c.Backend)
 		return nil, &exitError{exitConfig, err, "name the Redis that they are on"}
 	}
-	i, ok := locker.As[locker.Inspector](l)
+	i, ok := locker.As[inspect.Inspector](l)
 	if !ok {
 		return nil, errors.New("these locks cannot be looked into")
 	}
@@ -91,7 +92,7 @@ type lockJSON struct {
 	Nodes       []lockJSON `json:"nodes,omitempty"`
 }
 
-func lockOf(key string, i locker.Inspection) lockJSON {
+func lockOf(key string, i inspect.Inspection) lockJSON {
 	j := lockJSON{
 		Key: key, State: string(i.State), Owner: i.Owner, HeldMS: i.Held.Milliseconds(), RemainingMS: i.Remaining.Milliseconds(),
 		Fence: i.Fence, Waiting: i.Waiting,
@@ -107,7 +108,7 @@ func lockOf(key string, i locker.Inspection) lockJSON {
 	return j
 }
 
-func (a *app) printInspection(key string, i locker.Inspection) {
+func (a *app) printInspection(key string, i inspect.Inspection) {
 	s := a.style(a.stdout)
 	w := tabwriter.NewWriter(a.stdout, 0, 0, 2, ' ', 0)
 	row := func(name, text string) {
@@ -129,7 +130,7 @@ func (a *app) printInspection(key string, i locker.Inspection) {
 	}
 }
 
-func (a *app) printNodes(to io.Writer, nodes []locker.NodeInspection) {
+func (a *app) printNodes(to io.Writer, nodes []inspect.Node) {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "node\tstate\towner\tfree in\tfence\twaiting")
 	for _, n := range nodes {
@@ -143,11 +144,11 @@ func (a *app) printNodes(to io.Writer, nodes []locker.NodeInspection) {
 }
 
 // ofState paints the name of a state.
-func (s style) ofState(state locker.LockState) string {
+func (s style) ofState(state inspect.State) string {
 	switch state {
-	case locker.LockFree:
+	case inspect.Free:
 		return s.good(string(state))
-	case locker.LockHeld, locker.LockKept:
+	case inspect.Held, inspect.Kept:
 		return s.strong(string(state))
 	default:
 		return s.bad(string(state))
@@ -155,27 +156,27 @@ func (s style) ofState(state locker.LockState) string {
 }
 
 // owner says whose a lock is: by the beginning of a token, as the dots say.
-func owner(i locker.Inspection) string {
+func owner(i inspect.Inspection) string {
 	if i.Owner == "" {
 		return ""
 	}
-	if i.State == locker.LockKept {
+	if i.State == inspect.Kept {
 		return "nobody (last " + i.Owner + "…)"
 	}
 	return i.Owner + "…"
 }
 
-func freeIn(i locker.Inspection) string {
+func freeIn(i inspect.Inspection) string {
 	if i.Remaining == 0 {
 		return ""
 	}
-	if i.State == locker.LockKept {
+	if i.State == inspect.Kept {
 		return span(i.Remaining)
 	}
 	return span(i.Remaining) + " unless renewed"
 }
 
-func fence(i locker.Inspection) string {
+func fence(i inspect.Inspection) string {
 	if i.Fence == 0 {
 		return ""
 	}

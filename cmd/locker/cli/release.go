@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
 
 func releaseCommand(a *app) *cobra.Command {
@@ -61,9 +62,9 @@ func (a *app) release(ctx context.Context, key, token string, yes bool) error {
 		switch {
 		case err != nil:
 			return err
-		case seen.State == locker.LockFree:
+		case seen.State == inspect.Free:
 			return a.released(key, seen, errFree)
-		case seen.State != locker.LockForeign:
+		case seen.State != inspect.Foreign:
 			if token == "" || !strings.HasPrefix(token, seen.Owner) {
 				token = seen.Owner
 			}
@@ -73,7 +74,7 @@ func (a *app) release(ctx context.Context, key, token string, yes bool) error {
 		}
 	}
 	seen, err := i.ForceRelease(ctx, key, token)
-	if errors.Is(err, locker.ErrNotHeld) && seen.State == locker.LockFree {
+	if errors.Is(err, locker.ErrNotHeld) && seen.State == inspect.Free {
 		err = errFree
 	}
 	return a.released(key, seen, err)
@@ -85,7 +86,7 @@ const exitRefused = 1
 var errFree = errors.New("it is free")
 
 // confirm asks whether the lock that was seen is to be taken.
-func (a *app) confirm(key string, seen locker.Inspection) error {
+func (a *app) confirm(key string, seen inspect.Inspection) error {
 	a.printInspection(key, seen)
 	fmt.Fprintf(a.stdout, "\nIts owner is not stopped by this and may go on until it notices. Take the lock? [y/N] ")
 	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
@@ -103,7 +104,7 @@ func (a *app) confirm(key string, seen locker.Inspection) error {
 var errNobodyToAsk = usageError("there is nobody to ask: say --yes if the lock is to be taken from its owner")
 
 // released reports what came of it.
-func (a *app) released(key string, seen locker.Inspection, err error) error {
+func (a *app) released(key string, seen inspect.Inspection, err error) error {
 	switch {
 	case errors.Is(err, errFree):
 		if a.json {
@@ -123,7 +124,7 @@ func (a *app) released(key string, seen locker.Inspection, err error) error {
 		return nil
 	}
 	from := seen.Owner + "…"
-	if seen.State == locker.LockKept {
+	if seen.State == inspect.Kept {
 		from = "nobody: it was only kept for a while, after " + from
 	}
 	if held := span(seen.Held); held != "" {

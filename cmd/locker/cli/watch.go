@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
 
 // Bounds of --interval. A look costs the server one small script; ten a second is as much as one that waits without being
@@ -88,11 +89,11 @@ type view struct {
 	live bool // a line of a terminal that is written again and again
 
 	shown bool
-	last  locker.Inspection
+	last  inspect.Inspection
 	fault string
 }
 
-func (v *view) show(at time.Time, seen locker.Inspection, err error) {
+func (v *view) show(at time.Time, seen inspect.Inspection, err error) {
 	fault := ""
 	if err != nil {
 		fault = told(err)
@@ -124,25 +125,25 @@ func (v *view) end() {
 }
 
 // different reports whether more has changed than the time that is left.
-func different(a, b locker.Inspection) bool {
-	same := func(a, b locker.Inspection) bool {
+func different(a, b inspect.Inspection) bool {
+	same := func(a, b inspect.Inspection) bool {
 		return a.State == b.State && a.Owner == b.Owner && a.Fence == b.Fence && a.Waiting == b.Waiting
 	}
-	return !same(a, b) || !slices.EqualFunc(a.Nodes, b.Nodes, func(a, b locker.NodeInspection) bool {
-		return (a.State == locker.LockUnknown) == (b.State == locker.LockUnknown)
+	return !same(a, b) || !slices.EqualFunc(a.Nodes, b.Nodes, func(a, b inspect.Node) bool {
+		return (a.State == inspect.Unknown) == (b.State == inspect.Unknown)
 	})
 }
 
 func (v *view) line(at time.Time) string {
 	s := v.app.style(v.app.stdout)
 	text := s.faint(at.Format("15:04:05.000")) + "  " + strconv.Quote(v.key) + " " + s.ofState(v.last.State)
-	if v.last.State == locker.LockHeld {
+	if v.last.State == inspect.Held {
 		text += " by"
 	}
 	if who := owner(v.last); who != "" {
 		text += " " + who
 	}
-	if v.last.Fence > 0 && v.last.State != locker.LockFree {
+	if v.last.Fence > 0 && v.last.State != inspect.Free {
 		text += ", fence " + fence(v.last)
 	}
 	if v.last.Waiting > 0 {
@@ -166,7 +167,7 @@ func (v *view) countdown() string {
 
 func (v *view) silent() (n int) {
 	for _, node := range v.last.Nodes {
-		if node.State == locker.LockUnknown {
+		if node.State == inspect.Unknown {
 			n++
 		}
 	}

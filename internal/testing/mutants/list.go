@@ -43,7 +43,7 @@ var mutants = []mutant{
 		[]killer{test("redlock", "^TestElection$"), simulated(2000), modelled("-DNORAISE")}},
 	{"no allowance for drift", []patch{{"lease.go", "return start.Add(ttl - ttl/100 - 2*time.Millisecond)", "return start.Add(ttl)"}},
 		[]killer{test(".", "TestUntilIsMeasuredFromBeforeTheRequest"), simulated(600)}},
-	{"validity from the end of the attempt", []patch{{"client.go", "trace.attempted(start, err)", "trace.attempted(start, err)\n	start = time.Now()"}, {"client.go", "start = grant.Sent", "start = time.Now()"}},
+	{"validity from the end of the attempt", []patch{{"client.go", "attempted(trace, start, err)", "attempted(trace, start, err)\n	start = time.Now()"}, {"client.go", "start = grant.Sent", "start = time.Now()"}},
 		[]killer{test(".", "TestUntilIsMeasuredFromBeforeTheRequest"), simulated(1000)}},
 	{"validity from the end of an extension", []patch{{"lease.go", "return l.prolong(start)", "return l.prolong(time.Now().Add(0 * time.Since(start)))"}},
 		[]killer{test(".", "TestExtensionIsMeasuredFromBeforeTheRequest")}}, // too rare a chance for the simulation

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
 	"github.com/golocker/locker/middleware/tracing"
 )
@@ -98,7 +99,7 @@ func TestErrorsAndTheCallersTracePassThrough(t *testing.T) {
 	c := memory.New()
 	defer c.Close()
 	attempts := 0
-	ctx := locker.WithTrace(t.Context(), &locker.Trace{Attempted: func(locker.Attempt) { attempts++ }})
+	ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Attempted: func(lockertrace.Attempt) { attempts++ }})
 	if _, err := r.wrap(c).TryLock(ctx, key); err != nil || attempts != 1 {
 		t.Errorf("%v, after %d attempts", err, attempts)
 	}
@@ -184,24 +185,24 @@ func TestAttributesAreOnEverything(t *testing.T) {
 // end.
 func TestEventsAreBounded(t *testing.T) {
 	r := newRecorder(t)
-	var hooks *locker.Trace
+	var hooks *lockertrace.Trace
 	storm := func() {
 		var wg sync.WaitGroup
 		for range 8 {
 			wg.Go(func() {
 				for range 100 {
-					hooks.Attempted(locker.Attempt{Err: locker.ErrHeld})
-					hooks.Waiting(locker.Waiting{})
-					hooks.Woken(locker.Wake{Reason: locker.WakePoll})
-					hooks.Voted(locker.Vote{Node: "a", Op: "acquire"})
-					hooks.Renewed(locker.Renewal{Err: locker.ErrUnavailable})
+					hooks.Attempted(lockertrace.Attempt{Err: locker.ErrHeld})
+					hooks.Waiting(lockertrace.Waiting{})
+					hooks.Woken(lockertrace.Wake{Reason: lockertrace.WakePoll})
+					hooks.Voted(lockertrace.Vote{Node: "a", Op: "acquire"})
+					hooks.Renewed(lockertrace.Renewal{Err: locker.ErrUnavailable})
 				}
 			})
 		}
 		wg.Wait()
 	}
 	l := r.wrap(function(func(ctx context.Context, _ string) (locker.Lease, error) {
-		hooks = locker.TraceFrom(ctx)
+		hooks = lockertrace.From(ctx)
 		storm()
 		return still{}, nil
 	}))
@@ -255,7 +256,7 @@ func TestLossBeforeTheCallReturns(t *testing.T) {
 		_, _ = record(t, func(r *recorder) {
 			r.tokens.note("none")
 			l := r.wrap(function(func(ctx context.Context, _ string) (locker.Lease, error) {
-				locker.TraceFrom(ctx).Lost(&locker.LostError{Reason: locker.LostExpired})
+				lockertrace.From(ctx).Lost(&locker.LostError{Reason: locker.LostExpired})
 				if name == "failed" {
 					return nil, locker.ErrUnavailable
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
@@ -84,11 +85,11 @@ func handOver(ctx context.Context, holder, waiter *locker.Client, key string, li
 		return false, errors.Join(err, lease.Unlock(ctx))
 	}
 	result, waits := make(chan error, 1), make(chan struct{}, 1)
-	var how locker.WakeReason
+	var how lockertrace.WakeReason
 	go func() {
-		ctx := locker.WithTrace(ctx, &locker.Trace{
-			Waiting: func(locker.Waiting) { waits <- struct{}{} },
-			Woken:   func(w locker.Wake) { how = w.Reason },
+		ctx := lockertrace.With(ctx, &lockertrace.Trace{
+			Waiting: func(lockertrace.Waiting) { waits <- struct{}{} },
+			Woken:   func(w lockertrace.Wake) { how = w.Reason },
 		})
 		lease, err := waiter.Lock(ctx, key, locker.TTL(probeTTL))
 		if err == nil {
@@ -106,7 +107,7 @@ func handOver(ctx context.Context, holder, waiter *locker.Client, key string, li
 	if err := errors.Join(lease.Unlock(ctx), <-result); err != nil {
 		return false, fmt.Errorf("a lock could not be handed over to one who waits: %w", err)
 	}
-	return how == locker.WakeHandover, nil
+	return how == lockertrace.WakeHandover, nil
 }
 
 // whyDeaf says why no message came.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // Client returns l with all that it does recorded as client id's.
@@ -33,7 +34,7 @@ func (r *recorder) record(ctx context.Context, op Op, lock func(context.Context,
 	key string, opts []locker.Option,
 ) (locker.Lease, error) {
 	renewed := make(chan struct{}, 1)
-	traced := locker.WithTrace(ctx, &locker.Trace{Renewed: func(r locker.Renewal) {
+	traced := lockertrace.With(ctx, &lockertrace.Trace{Renewed: func(r lockertrace.Renewal) {
 		if r.Err == nil {
 			select {
 			case renewed <- struct{}{}:

@@ -1,0 +1,99 @@
+// Package inspect lets operators see who has a lock, and take it away.
+package inspect
+
+import (
+	"context"
+	"time"
+)
+
+// Inspector is an optional interface that may be implemented by a locker.Locker and by a locker.Backend. It is for operators, not
+// for programs that use locks. Use locker.As to find it behind middleware.
+//
+// locker.Client always implements Inspector. If its Backend does not, the methods of the Client return an error that matches
+// errors.ErrUnsupported.
+//
+// The result may be out of date when it arrives. The only way to know that a lock is free is to acquire it.
+type Inspector interface {
+	// Inspect returns what the store knows about key. It changes nothing, and does not wait for the lock.
+	//
+	// If the store, or too many of its nodes, did not answer, the error matches locker.ErrUnavailable, and with nodes also
+	// locker.ErrNoQuorum. The Inspection then contains what is known. If the key holds something that is not a lock, the
+	// error is nil and the state is [Foreign].
+	Inspect(ctx context.Context, key string) (Inspection, error)
+
+	// ForceRelease takes the lock away from its owner and hands it to the next waiter. It is for an owner that hangs.
+	//
+	// ForceRelease does not stop the owner. Until its next renewal, or until the end of its validity at the latest, the
+	// owner believes that it holds the lock, so two owners may be working at the same time. The lease of the old owner
+	// then ends as lost, with the reason locker.LostTakenOver or locker.LostGone, and its Unlock fails with locker.ErrNotHeld. Fencing
+	// tokens keep growing.
+	//
+	// The parameter owner is the token of the owner, or the beginning of it, such as [Inspection.Owner]. The lock is
+	// taken only from an owner whose token begins with it. An empty owner matches every owner, and also a lock that
+	// stays taken without an owner because of locker.MinHold.
+	//
+	// The Inspection shows the lock as it was just before, with the owner that lost it. If the lock changes hands in
+	// between, the new owner keeps it.
+	//
+	// Errors match locker.ErrNotHeld if the lock is free or has another owner, locker.ErrForeignKey if the key holds something
+	// that is not a lock, locker.ErrInvalid if the key cannot be used, and locker.ErrUnavailable if it is not known whether the
+	// lock was taken.
+	ForceRelease(ctx context.Context, key, owner string) (Inspection, error)
+}
+
+// State is the state of a lock.
+type State string
+
+const (
+	// Free means that the lock has no owner and can be acquired.
+	Free State = "free"
+	// Held means that the lock has an owner.
+	Held State = "held"
+	// Kept means that the lock was released, but stays taken without an owner for a while; see locker.MinHold.
+	Kept State = "kept"
+	// Split means that no owner has a majority of the nodes of a quorum, and that too few nodes are free for an
+	// acquisition. Either several clients are trying to acquire the lock, or one has died while it tried.
+	Split State = "split"
+	// Foreign means that the key holds something that is not a lock.
+	Foreign State = "foreign"
+	// Unknown means that the store, or too many of its nodes, did not answer.
+	Unknown State = "unknown"
+)
+
+// Inspection is what a store, or one of its nodes, knows about a lock.
+type Inspection struct {
+	State State
+
+	// Owner is the beginning of the owner's token. It is long enough to tell owners apart, but does not allow anybody
+	// to release the lock. If State is Kept, it is from the last owner's token, if that is known.
+	Owner string
+
+	// Remaining is the time after which the lock is free if nobody extends it. 0 means that the lock is free, or that
+	// the time is not known.
+	Remaining time.Duration
+
+	// Held is how long the owner has held the lock, by the store's clock. 0 means that it is not known.
+	//
+	// On Redis, Held is derived from the fencing counter, which follows the server's clock. It is too small if that
+	// clock was set back, and wrong if the owner does not use this library. On Redlock it is accurate to a tenth of a
+	// second.
+	Held time.Duration
+
+	// Fence is the owner's fencing token. If the lock is free, it is the last token that is known. 0 means that there
+	// is none.
+	Fence uint64
+
+	// Waiting is the number of Clients in the store's queue. Clients that poll are not counted.
+	Waiting int
+
+	// Nodes has the answer of each node of a quorum, in the order of the configuration. It is nil if there is one
+	// store.
+	Nodes []Node
+}
+
+// Node is what one node of a quorum knows about a lock.
+type Node struct {
+	Node string // the name of the node
+	Inspection
+	Err error // why the state is unknown, or why the node does not vote; else nil
+}

@@ -1,0 +1,141 @@
+// Package lockertrace has hooks that let one see inside the calls of package locker, as net/http/httptrace has for
+// requests. Tracing and metrics work through them, so that package locker imports neither.
+package lockertrace
+
+import (
+	"context"
+	"time"
+)
+
+// Trace is a set of hooks that run during Lock and TryLock and during the life of the resulting lease, as those of
+// net/http/httptrace run during a request. Tracing and metrics are built on it. Put a Trace into the context of the
+// call with [With].
+//
+// Any hook may be nil. A hook runs on the goroutine on which the event happens. Hooks may be called concurrently, and
+// after the call has returned. They must be quick and safe for concurrent use.
+//
+// A hook must not call methods of the Lease. It must not wait for Close of the Client either: Close waits for the calls
+// and renewals that run the hook, so neither would return. A hook that needs to close the Client must start a goroutine
+// for that.
+type Trace struct {
+	// Attempted is called when an attempt to acquire has ended. An acquisition that waits in a store's queue is one
+	// attempt.
+	Attempted func(Attempt)
+
+	// Waiting is called when another owner holds the lock and the call begins to wait. It is called at most once per
+	// call.
+	Waiting func(Waiting)
+
+	// Woken is called when a waiting call stops sleeping and checks the lock again.
+	Woken func(Wake)
+
+	// Voted is called, by backends with several nodes, when a node has answered or when the operation was decided
+	// before it has.
+	Voted func(Vote)
+
+	// Renewed is called when a renewal has ended, whether it succeeded or not.
+	Renewed func(Renewal)
+
+	// InDoubt is called when a renewal has failed for the first time since the last success. The lease is still valid.
+	InDoubt func(err error)
+
+	// Lost is called when the lease has ended without Unlock.
+	Lost func(err error)
+}
+
+// Attempt is one attempt to acquire.
+type Attempt struct {
+	Duration time.Duration
+	Err      error // nil if the lock was acquired
+}
+
+// Waiting is what was known about the lock when a call began to wait.
+type Waiting struct {
+	// Remaining is the time after which the lock is free if its holder does not renew it. 0 means that it is not known.
+	Remaining time.Duration
+}
+
+// WakeReason says what ended a sleep. There are few values and they are short, so they can be used as an attribute of a
+// metric.
+type WakeReason string
+
+const (
+	// WakeHandover means that the store handed the lock to this waiter.
+	WakeHandover WakeReason = "handover"
+	// WakeTurn means that no caller of the same Client is ahead of this one any more.
+	WakeTurn WakeReason = "turn"
+	// WakeHint means that the store reported that the lock may be free.
+	WakeHint WakeReason = "hint"
+	// WakePoll means that the interval between two polls was over.
+	WakePoll WakeReason = "poll"
+)
+
+// Wake is the end of one sleep of a waiting call.
+type Wake struct {
+	Reason WakeReason
+	Slept  time.Duration
+}
+
+// Vote is the answer of one node of a backend with several nodes.
+type Vote struct {
+	Node     string
+	Op       string // "acquire", "extend" or "release"
+	Duration time.Duration
+
+	// Err is nil if the node agreed. Otherwise it matches ErrHeld, ErrNotHeld or ErrUnavailable.
+	Err error
+
+	// Pending means that the other nodes decided the operation before this node answered. It does not mean that the
+	// node has a problem. If the node had been asked by then, another Vote with Late set follows when the node has
+	// answered or its connection has failed.
+	Pending bool
+
+	// Late means that the operation had already ended, so that this vote did not count.
+	Late bool
+}
+
+// Renewal is one attempt to renew a lease.
+type Renewal struct {
+	Duration time.Duration
+	// Err is nil if the lease was renewed. It matches ErrLost if the lease is lost. After any other error the outcome
+	// is unknown, and the renewal is tried again.
+	Err error
+}
+
+type traceKey struct{}
+
+// With returns a context that carries t. If ctx already carries a Trace, the hooks of both are called, those of t
+// first.
+func With(ctx context.Context, t *Trace) context.Context {
+	if old := From(ctx); old != nil {
+		t = &Trace{
+			Attempted: both(t.Attempted, old.Attempted),
+			Waiting:   both(t.Waiting, old.Waiting),
+			Woken:     both(t.Woken, old.Woken),
+			Voted:     both(t.Voted, old.Voted),
+			Renewed:   both(t.Renewed, old.Renewed),
+			InDoubt:   both(t.InDoubt, old.InDoubt),
+			Lost:      both(t.Lost, old.Lost),
+		}
+	}
+	return context.WithValue(ctx, traceKey{}, t)
+}
+
+// From returns the Trace that ctx carries, or nil if there is none. It is for backends and middleware.
+func From(ctx context.Context) *Trace {
+	t, _ := ctx.Value(traceKey{}).(*Trace)
+	return t
+}
+
+func both[T any](first, second func(T)) func(T) {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	return func(event T) {
+		first(event)
+		second(event)
+	}
+}
