@@ -141,13 +141,13 @@ func (q *keyQueue) last() error {
 	return q.held
 }
 
-// seen returns, for the caller at the front, the result of the last contact, whether the lock was ever seen held, and
-// how long contacts have been failing.
-func (q *keyQueue) seen() (last error, held bool, since time.Duration) {
+// seen returns, for the caller at the front, whether the lock was ever seen held, how long contacts have been failing,
+// and the result of the last contact.
+func (q *keyQueue) seen() (held bool, since time.Duration, last error) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
 	if q.fault != nil {
 		since = time.Since(q.faulty)
 	}
-	return q.last(), q.held != nil, since
+	return q.held != nil, since, q.last()
 }

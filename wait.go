@@ -65,7 +65,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, turn *keyQueue
 		switch {
 		case over != nil && (errors.Is(err, over) || isFault(err) && time.Since(asked) < silence):
 			// The attempt was not sent, or had no time to be answered. The error is what was seen before it.
-			if last, _, _ := turn.seen(); last != nil {
+			if _, _, last := turn.seen(); last != nil {
 				err = last
 			}
 			return nil, err
@@ -81,7 +81,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, turn *keyQueue
 			pause = pollDelay(n, remaining, news.live())
 		case isFault(err):
 			turn.failing(asked, err)
-			_, held, since := turn.seen()
+			held, since, _ := turn.seen()
 			if over != nil || !held || since >= o.patience {
 				return nil, err
 			}

@@ -89,7 +89,12 @@ func newHold(ctx context.Context, l *logged, key string) *hold {
 	h := &hold{l: l, ctx: ctx, key: key, start: time.Now()}
 	h.trace = lockertrace.Trace{
 		Voted: l.votes.Voted, Attempted: h.attempted, Renewed: h.renewed, InDoubt: h.doubted,
-		Lost: func(err error) { h.lost(err.(*locker.LostError)) },
+		Lost: func(err error) {
+			var lost *locker.LostError
+			if errors.As(err, &lost) {
+				h.lost(lost)
+			}
+		},
 	}
 	return h
 }

@@ -59,7 +59,12 @@ func (s *scope) newAcquisition(op op, key string, span trace.Span, measured bool
 		a.trace.Voted = a.voted
 	}
 	a.trace.Renewed = a.renewal
-	a.trace.Lost = func(err error) { a.lost(err.(*locker.LostError)) }
+	a.trace.Lost = func(err error) {
+		var lost *locker.LostError
+		if errors.As(err, &lost) {
+			a.lost(lost)
+		}
+	}
 	return a
 }
 
