@@ -45,7 +45,7 @@ func forEachDriver(t *testing.T, f func(t *testing.T, driver string)) {
 
 func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 	none := drivers.Config{}
-	insecure := &tls.Config{InsecureSkipVerify: true} //nolint:gosec // of a test
+	insecure := &tls.Config{InsecureSkipVerify: true}
 	for name, test := range map[string]struct {
 		admit func(t *testing.T, driver string) *hospital
 		want  string
