@@ -259,7 +259,7 @@ func (u *leaseUpdate) settle(i int, a answer, unfinished bool) {
 	later := u.l.settle(i, a)
 	u.l.mu.Unlock()
 	if later || unfinished {
-		u.b.nodes[i].ReleaseLater(&u.req, u.l.landed(i), u.l.turn.on(i))
+		u.b.releaseLater(u.l, &u.req, i, u.l.landed(i))
 	}
 }
 
