@@ -69,11 +69,9 @@ func (u *leaseUpdate) wait(ctx context.Context) error {
 	u.collect(ctx, u)
 	u.part()
 	u.letGo(u)
-	if !u.releases() {
-		u.l.mu.Lock()
-		u.l.review(&u.tally)
-		u.l.mu.Unlock()
-	}
+	u.l.mu.Lock()
+	u.l.review(&u.tally)
+	u.l.mu.Unlock()
 	switch {
 	case u.tally.outcome() == won:
 		return nil

@@ -252,3 +252,34 @@ func TestUnlockDoesNotWaitForGrantsBeyondItsBound(t *testing.T) {
 		}
 	})
 }
+
+// A second Unlock counts what nodes answer to the first one, which has been given up on by then.
+func TestUnlockCountsAnswersToAnEarlierOne(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var delay atomic.Int64
+		delay.Store(int64(time.Millisecond))
+		b, _ := quorum(t, func(int) simnode.Network {
+			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				time.Sleep(time.Duration(delay.Load()))
+				return execute(), nil
+			}
+		}, 3)
+		c := locker.NewClient(b)
+		lease, err := c.Lock(t.Context(), "k", locker.NoRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // until all have granted
+		delay.Store(int64(1500 * time.Millisecond))
+		if err := lease.Unlock(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("the first call, after a second: %v", err)
+		}
+		delay.Store(int64(600 * time.Millisecond)) // after the first release was executed, and answered
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Errorf("the second call: %v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

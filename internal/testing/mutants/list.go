@@ -73,6 +73,8 @@ var mutants = []mutant{
 	{"a release that is repeated late keeps for its whole time", []patch{{"redlock/update.go", "u.b.releaseLater(u.l, &u.req, i, u.l.landed(i))",
 		"u.b.nodes[i].ReleaseLater(&u.req, u.l.landed(i), u.l.turn.on(i))"}},
 		[]killer{test("redlock", "TestMinHoldWhereTheReleaseIsLate")}},
+	{"a second Unlock does not count answers to the first", []patch{{"redlock/holding.go", "		t.yes |= h.deleted\n", ""}},
+		[]killer{test("redlock", "TestUnlockCountsAnswersToAnEarlierOne")}},
 	{"tombstones are ignored, script", []patch{{"internal/script/acquire.lua", "if got[3] then return -1 end", ""}},
 		[]killer{test("internal/script", "TestAttemptThatLandsAfterItsReleaseSetsNothing|TestTwin")}},
 	{"tombstones are ignored, twin", []patch{{"internal/testing/simnode/simnode.go", "if _, gone := n.get(keys[2]); gone {", "if _, gone := n.get(keys[2]); gone && keys == nil {"}},
