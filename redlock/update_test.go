@@ -283,3 +283,40 @@ func TestUnlockCountsAnswersToAnEarlierOne(t *testing.T) {
 		}
 	})
 }
+
+// A release asks a node whose acquisition has ended by the time that it is won, whatever is known of the node.
+func TestReleaseAsksNodesThatHaveAnsweredMeanwhile(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var late atomic.Bool
+		late.Store(true)
+		gate := make(chan struct{})
+		b, _ := quorum(t, func(i int) simnode.Network {
+			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				if i == 4 && late.Swap(false) {
+					<-gate
+					execute()
+					return nil, io.EOF
+				}
+				return execute(), nil
+			}
+		}, 5)
+		req := acquired(t, b)
+		b.health.silent(4)
+		b.calls.Enter()
+		u := newLeaseUpdate(b, req.Private.(*lease), req, opRelease)
+		u.begin(t.Context())
+		synctest.Wait() // four have confirmed the release
+		close(gate)
+		synctest.Wait() // the fifth may have granted
+		if err := u.wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !u.tally.asked.has(4) {
+			t.Error("the node is not asked")
+		}
+		b.calls.Leave()
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}

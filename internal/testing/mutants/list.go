@@ -75,6 +75,8 @@ var mutants = []mutant{
 		[]killer{test("redlock", "TestMinHoldWhereTheReleaseIsLate")}},
 	{"a second Unlock does not count answers to the first", []patch{{"redlock/holding.go", "		t.yes |= h.deleted\n", ""}},
 		[]killer{test("redlock", "TestUnlockCountsAnswersToAnEarlierOne")}},
+	{"a release that is won asks only nodes that are not known to be silent", []patch{{"redlock/update.go", "limit == 0 && len(u.ready) == 0 {", "limit == 0 {"}},
+		[]killer{test("redlock", "TestReleaseAsksNodesThatHaveAnsweredMeanwhile")}},
 	{"tombstones are ignored, script", []patch{{"internal/script/acquire.lua", "if got[3] then return -1 end", ""}},
 		[]killer{test("internal/script", "TestAttemptThatLandsAfterItsReleaseSetsNothing|TestTwin")}},
 	{"tombstones are ignored, twin", []patch{{"internal/testing/simnode/simnode.go", "if _, gone := n.get(keys[2]); gone {", "if _, gone := n.get(keys[2]); gone && keys == nil {"}},
