@@ -122,6 +122,42 @@ func TestMinHoldOnNodesThatGrantLate(t *testing.T) {
 	})
 }
 
+// MinHold keeps a lock no longer where its release was lost, and is repeated seconds later.
+func TestMinHoldWhereTheReleaseIsLate(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		const minHold = 10 * time.Second
+		nodes := []*simnode.Node{simnode.New(), simnode.New(), simnode.New()}
+		var hung atomic.Bool
+		l := overNodes(t, nodes, func(i int) simnode.Network {
+			return func(ctx context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				if i == 2 && hung.Load() {
+					<-ctx.Done()
+					return nil, io.EOF
+				}
+				return execute(), nil
+			}
+		})
+		start := time.Now()
+		lease, err := l.TryLock(t.Context(), "k", locker.MinHold(minHold), locker.NoRenewal(), locker.TTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // until all have granted
+		hung.Store(true)
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Second)
+		hung.Store(false)
+		time.Sleep(time.Until(start.Add(minHold + time.Second)))
+		for i, n := range nodes {
+			if slices.Contains(n.Keys(), redlock.DefaultPrefix+"k") {
+				t.Errorf("node %d keeps the lock for longer", i+1)
+			}
+		}
+	})
+}
+
 // Where a majority has granted, and not raised its counters in time, the error is about the second round.
 func TestErrorOfTheSecondRound(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {

@@ -38,7 +38,7 @@ func (b *backend) fanout(limit time.Duration) fanout {
 // collect gives answers to op until it needs no more, ctx ends, or the backend is being closed.
 func (f *fanout) collect(ctx context.Context, op asker) {
 	var timer *time.Timer
-	var set time.Time
+	var set time.Time // when timer ends; zero when it has ended
 	for until := op.until(); !until.IsZero(); until = op.until() {
 		if timer == nil {
 			timer = time.NewTimer(time.Until(until))
@@ -51,6 +51,7 @@ func (f *fanout) collect(ctx context.Context, op asker) {
 		case c := <-f.ready:
 			f.take(c, op)
 		case <-timer.C:
+			set = time.Time{}
 			// A process that was stalled finds answers and the end of its patience at once: the answers count.
 			for len(f.ready) > 0 && op.until() == until {
 				f.take(<-f.ready, op)

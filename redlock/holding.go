@@ -139,9 +139,15 @@ func (h *holding) end(t *tally) (unasked nodeSet) {
 	return t.awaited & (h.held | h.doubtful) &^ (t.asked | h.pending)
 }
 
-// review is for an extension that is decided. Nodes that lacked the lock when it began, and may have it now because
-// another one has healed them, have denied nothing.
+// review is for an operation that is about to be decided. To an extension, nodes that lacked the lock when it began, and
+// may have it now because another one has healed them, have denied nothing. To a release, nodes that have confirmed an
+// earlier one meanwhile, so that this one found nothing, have said yes.
 func (h *holding) review(t *tally) {
+	if t.releases {
+		t.yes |= h.deleted
+		t.no &^= h.deleted
+		return
+	}
 	t.no &^= (h.held | h.pending | h.unheard) &^ t.asked
 }
 

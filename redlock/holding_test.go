@@ -182,10 +182,10 @@ func (w *world) ends(k int, unsent nodeSet) {
 		w.settles(k, i, unknown)
 	})
 	o.over, o.news = true, 0
+	w.review(&o.tally)
 	if o.releases {
 		return
 	}
-	w.review(&o.tally)
 	before := w.holding
 	switch healed := w.heal(&o.tally, false); {
 	case healed == 0:

@@ -85,7 +85,6 @@ func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v node.Vote)
 		l.unheard &^= only(i)
 	}
 	orphan := l.holding.late(i, a, v.Counter, req.Fence, l.turn.on(i) != "")
-	kept := l.kept
 	for u := l.updates; u != nil; u = u.next {
 		if u.absent.has(i) {
 			u.absent &^= only(i)
@@ -94,8 +93,16 @@ func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v node.Vote)
 	}
 	l.mu.Unlock()
 	if orphan { // nobody else will, now or any more
-		own := *req
-		own.Keep = max(0, time.Until(kept))
-		b.nodes[i].ReleaseLater(&own, landed, l.turn.on(i))
+		b.releaseLater(l, req, i, landed)
 	}
+}
+
+// releaseLater releases node i in the background. What is kept is kept no longer than by a release that came in time.
+func (b *backend) releaseLater(l *lease, req *locker.Request, i int, landed bool) {
+	l.mu.Lock()
+	kept := l.kept
+	l.mu.Unlock()
+	own := *req
+	own.Keep = max(0, time.Until(kept))
+	b.nodes[i].ReleaseLater(&own, landed, l.turn.on(i))
 }

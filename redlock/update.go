@@ -69,11 +69,9 @@ func (u *leaseUpdate) wait(ctx context.Context) error {
 	u.collect(ctx, u)
 	u.part()
 	u.letGo(u)
-	if !u.releases() {
-		u.l.mu.Lock()
-		u.l.review(&u.tally)
-		u.l.mu.Unlock()
-	}
+	u.l.mu.Lock()
+	u.l.review(&u.tally)
+	u.l.mu.Unlock()
 	switch {
 	case u.tally.outcome() == won:
 		return nil
@@ -259,7 +257,7 @@ func (u *leaseUpdate) settle(i int, a answer, unfinished bool) {
 	later := u.l.settle(i, a)
 	u.l.mu.Unlock()
 	if later || unfinished {
-		u.b.nodes[i].ReleaseLater(&u.req, u.l.landed(i), u.l.turn.on(i))
+		u.b.releaseLater(u.l, &u.req, i, u.l.landed(i))
 	}
 }
 

@@ -252,3 +252,71 @@ func TestUnlockDoesNotWaitForGrantsBeyondItsBound(t *testing.T) {
 		}
 	})
 }
+
+// A second Unlock counts what nodes answer to the first one, which has been given up on by then.
+func TestUnlockCountsAnswersToAnEarlierOne(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var delay atomic.Int64
+		delay.Store(int64(time.Millisecond))
+		b, _ := quorum(t, func(int) simnode.Network {
+			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				time.Sleep(time.Duration(delay.Load()))
+				return execute(), nil
+			}
+		}, 3)
+		c := locker.NewClient(b)
+		lease, err := c.Lock(t.Context(), "k", locker.NoRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // until all have granted
+		delay.Store(int64(1500 * time.Millisecond))
+		if err := lease.Unlock(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("the first call, after a second: %v", err)
+		}
+		delay.Store(int64(600 * time.Millisecond)) // after the first release was executed, and answered
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Errorf("the second call: %v", err)
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A release asks a node whose acquisition has ended by the time that it is won, whatever is known of the node.
+func TestReleaseAsksNodesThatHaveAnsweredMeanwhile(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var late atomic.Bool
+		late.Store(true)
+		gate := make(chan struct{})
+		b, _ := quorum(t, func(i int) simnode.Network {
+			return func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				if i == 4 && late.Swap(false) {
+					<-gate
+					execute()
+					return nil, io.EOF
+				}
+				return execute(), nil
+			}
+		}, 5)
+		req := acquired(t, b)
+		b.health.silent(4)
+		b.calls.Enter()
+		u := newLeaseUpdate(b, req.Private.(*lease), req, opRelease)
+		u.begin(t.Context())
+		synctest.Wait() // four have confirmed the release
+		close(gate)
+		synctest.Wait() // the fifth may have granted
+		if err := u.wait(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if !u.tally.asked.has(4) {
+			t.Error("the node is not asked")
+		}
+		b.calls.Leave()
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
