@@ -2,9 +2,9 @@ package conformance
 
 import "testing"
 
-// RunBackend checks a backend. It runs [RunLocker] over a [locker.Client] of the backend, and checks what only the backend
-// by itself can break: the rules at [locker.Backend] that a Client does not depend on, or hides, and those at
-// [locker.Queuer] and [locker.Notifier], which are skipped if the backend is none. One subtest per property.
+// RunBackend checks a backend, with one subtest per property. It runs [RunLocker] over a [locker.Client] of the
+// backend. It also checks the rules of [locker.Backend] that a Client hides or does not depend on, and the rules of the
+// optional interfaces [locker.Queuer] and [locker.Notifier] if the backend implements them.
 func RunBackend(t *testing.T, h Harness) {
 	RunLocker(t, h)
 	run(t, h, h.Bubble, backendProperties)
@@ -12,85 +12,145 @@ func RunBackend(t *testing.T, h Harness) {
 
 var backendProperties = []property[Harness]{
 	{
-		"AcquireTwiceIsGrantedTwice", "Acquire is idempotent for its own token: executed twice it is granted twice, and released once; later fencing tokens are greater than both.",
-		"Client libraries and proxies send again what was not answered: the owner would be told that another has its lock.", acquireTwiceIsGrantedTwice,
+		"AcquireTwiceIsGrantedTwice",
+		"Acquire is idempotent for its own token: an Acquire that is executed twice is granted twice and released " +
+			"by one Release, and later fencing tokens are greater than both.",
+		"Client libraries and proxies repeat requests that were not answered: without idempotence the owner would " +
+			"be told that somebody else has its lock.",
+		acquireTwiceIsGrantedTwice,
 	},
 
 	{
-		"TTLIsKept", "Nobody else is granted a lock within the TTL from when Acquire or Extend was called, or from a queued Grant's Sent, to the last microsecond.",
-		"The holder counts on that time from before its request was sent, and works until it is over.", ttlIsKept,
+		"TTLIsKept",
+		"Nobody else is granted the lock within its TTL, to the last microsecond, counted from the call of Acquire " +
+			"or Extend, or from Grant.Sent of a queued grant.",
+		"The holder counts the TTL from before it sent the request, and works until it is over.",
+		ttlIsKept,
 	},
 	{
-		"ExtendNeverShortens", "Extend by less than is left leaves the lock as it is.",
-		"An extension that arrives late, after a longer one, would end the lock under a holder that works.", extendNeverShortens,
+		"ExtendNeverShortens",
+		"Extend with a TTL shorter than the remaining time leaves the lock unchanged.",
+		"Otherwise a delayed Extend that arrives after a longer one would end the lock while its holder works.",
+		extendNeverShortens,
 	},
 	{
-		"ExtendNeverCreates", "Extend of a lock that has expired, was deleted or released does not bring it back.",
-		"Somebody may have had it in between; and one that arrives after its release locks for nobody.", extendNeverCreates,
+		"ExtendNeverCreates",
+		"Extend does not recreate a lock that has expired, was deleted, or was released.",
+		"Another client may have held the lock in between; and after a release, the recreated lock would belong to " +
+			"nobody.",
+		extendNeverCreates,
 	},
 	{
-		"ExtendTellsLoss", "Extend of a lock that its token does not own any more fails with ErrNotHeld.",
-		"A renewal that seems to succeed lets the holder work on without a lock; one that seems to be a fault, until its end.", extendTellsLoss,
+		"ExtendTellsLoss",
+		"Extend of a lock that its token no longer owns fails with ErrNotHeld.",
+		"If Extend succeeds, the holder continues to work without a lock; if it reports a fault instead, the holder " +
+			"does so until the end of its lease.",
+		extendTellsLoss,
 	},
 	{
-		"EarlierOwnersTouchNothing", "Extend, Release and Release with Keep by an earlier owner do not touch the next one's lock, also when the earlier owner has released it.",
-		"A straggler that prolongs the next one's lock keeps it from ending when that one has crashed; one that deletes it lets a third in.", earlierOwnersTouchNothing,
+		"EarlierOwnersTouchNothing",
+		"Extend, Release and Release with Keep by an earlier owner leave the next owner's lock unchanged, even if " +
+			"the earlier owner has already released it.",
+		"A delayed Extend would keep the lock of an owner that has crashed; a delayed Release would let a third " +
+			"client in.",
+		earlierOwnersTouchNothing,
 	},
 	{
-		"ReleaseIsOneStep", "Release compares and deletes in one step: who is granted the lock while an earlier owner releases it keeps it.",
-		"GET, compare, DEL looks right in every test but deletes the next one's lock when the TTL ends in between.", releaseIsOneStep,
+		"ReleaseIsOneStep",
+		"Release compares and deletes in one step: a new owner that is granted the lock during an earlier owner's " +
+			"Release keeps it.",
+		"Separate GET, compare and DEL steps pass most tests, but delete the next owner's lock if the TTL ends " +
+			"between them.",
+		releaseIsOneStep,
 	},
 	{
-		"KeepIsForNobody", "After Release with Keep the lock stays taken for that long: no other owner gets it, and the one that released it can neither extend nor release it; then it is free.",
-		"Jobs that several machines start at about the same time would run twice; a straggling extension would revive a lock.", keepIsForNobody,
-	},
-
-	{
-		"CancelledAcquireExpires", "Whatever becomes of an Acquire, no lock of its outlives its TTL: owner and expiry are set in one step.",
-		"SETNX and then EXPIRE leaves a lock for ever when the client dies, or is cancelled, between the two.", cancelledAcquireExpires,
-	},
-	{
-		"CancelledReleaseReleases", "A Release whose context ends at any moment does its work in the end.",
-		"Release is called by those who leave: if it leaves with them, the lock stays for a whole TTL.", cancelledReleaseReleases,
-	},
-	{
-		"ContextEndIsPrompt", "All methods return within milliseconds of their context's end although the store does not answer.",
-		"A store that hangs would hang its users, and a context is how they bound that.", contextEndIsPrompt,
-	},
-	{
-		"NoAnswerIsUnavailable", "While the store hangs or is unreachable, Acquire fails with ErrUnavailable, Extend and Release with an error that says neither held nor not held.",
-		"Errors swallowed as held make an outage look like a busy lock, and nobody is called; as not held, they end leases that are sound.", noAnswerIsUnavailable,
-	},
-	{
-		"RecoversAfterOutage", "When a store that was unreachable is back, locks can be acquired and released again.",
-		"A store that restarts would be lost to the program until that restarts, too.", recoversFromOutage,
-	},
-	{
-		"ReleaseGoesOn", "A Release that could not reach the store is tried again until it has: the lock is free soon after the store is back.",
-		"The caller cannot do it: it has gone on. The lock would stay for a whole TTL after every hiccup.", releaseGoesOn,
-	},
-	{
-		"LostReplyIsNoAnswer", "When a reply is lost, Acquire is granted or unavailable, never held by itself; Extend and Release never not held; and nothing stays locked.",
-		"A script that is sent again and is not idempotent answers about its own first execution: held, not held.", lostReplyIsNoAnswer,
-	},
-	{
-		"CloseIsFinal", "Close returns, and after it Acquire fails with ErrClosed or ErrUnavailable and locks nothing.",
-		"A lock that is taken by a client that is closed has nobody to renew or release it.", closeIsFinal,
+		"KeepIsForNobody",
+		"After Release with Keep the lock stays taken for that time: no owner is granted it, and the owner that " +
+			"released it can neither extend nor release it; afterwards it is free.",
+		"Otherwise a job that several machines start at about the same time would run twice, and a delayed Extend " +
+			"would bring a lock back.",
+		keepIsForNobody,
 	},
 
-	// Of a backend that is a locker.Queuer.
 	{
-		"QueueTellsThatItWaits", "Queue calls Waiting once when another owner has the lock, with a remaining time within the TTL, and not at all when it is granted at once.",
-		"The Client's waiters rely on it to know that the lock is held: taken for waiting, one that only asks is borne too long when the store fails.", queueTellsThatItWaits,
+		"CancelledAcquireExpires",
+		"Whatever happens to an Acquire, its lock does not outlive its TTL: owner and expiry are set in one step.",
+		"With SETNX followed by EXPIRE, a client that crashes or is cancelled between the two leaves a lock for " +
+			"ever.",
+		cancelledAcquireExpires,
+	},
+	{
+		"CancelledReleaseReleases",
+		"A Release eventually releases the lock, at whatever moment its context ends.",
+		"Callers release locks when they stop working, often with an ended context: the lock would stay taken for a " +
+			"whole TTL.",
+		cancelledReleaseReleases,
+	},
+	{
+		"ContextEndIsPrompt",
+		"All methods return within milliseconds of the end of their context, even if the store does not answer.",
+		"A context is how callers limit their waiting: without this, a hung store would hang its callers.",
+		contextEndIsPrompt,
+	},
+	{
+		"NoAnswerIsUnavailable",
+		"While the store hangs or is unreachable, Acquire fails with ErrUnavailable, and Extend and Release fail " +
+			"with an error that matches neither ErrHeld nor ErrNotHeld.",
+		"If ErrHeld is reported, an outage looks like a busy lock and nobody is alerted; if ErrNotHeld is reported, " +
+			"valid leases end.",
+		noAnswerIsUnavailable,
+	},
+	{
+		"RecoversAfterOutage",
+		"After an outage of the store, locks can be acquired and released again.",
+		"Otherwise every program would have to restart after each restart of the store.",
+		recoversFromOutage,
+	},
+	{
+		"ReleaseGoesOn",
+		"If a Release cannot reach the store, the backend repeats it until it does: the lock is free soon after the " +
+			"store is back.",
+		"The caller has gone away and cannot repeat it: the lock would stay taken for a whole TTL after every short " +
+			"outage.",
+		releaseGoesOn,
+	},
+	{
+		"LostReplyIsNoAnswer",
+		"If a reply is lost, Acquire is granted or fails with ErrUnavailable but never with ErrHeld, Extend and " +
+			"Release never fail with ErrNotHeld, and no lock is left behind.",
+		"A repeated script that is not idempotent reports the effect of its own first execution, as ErrHeld or " +
+			"ErrNotHeld.",
+		lostReplyIsNoAnswer,
+	},
+	{
+		"CloseIsFinal",
+		"Close returns, and afterwards Acquire fails with ErrClosed or ErrUnavailable and locks nothing.",
+		"Nobody would renew or release a lock that a closed client has acquired.",
+		closeIsFinal,
 	},
 
-	// Of a backend that is a locker.Notifier, and no Queuer.
+	// Properties of a backend that implements locker.Queuer.
 	{
-		"NotifyTells", "Notify calls wake when it is sure to be told, live is true from then, and wake is called after each release.",
-		"Waiters that rely on it sleep for seconds, and the lock is idle meanwhile.", notifyTells,
+		"QueueTellsThatItWaits",
+		"Queue calls Waiting once, with a remaining time within the TTL, if another owner has the lock, and does " +
+			"not call it if the lock is granted at once.",
+		"The Client learns from this call that the lock is held: without it, the Client cannot tell a busy lock " +
+			"from a failing store.",
+		queueTellsThatItWaits,
+	},
+
+	// Properties of a backend that implements locker.Notifier but not locker.Queuer.
+	{
+		"NotifyTells",
+		"Notify calls wake when its subscription is active, live then reports true, and wake is called after each " +
+			"release.",
+		"Waiters that rely on notifications sleep for seconds: without the call the lock stays idle for that long.",
+		notifyTells,
 	},
 	{
-		"NotifyStops", "After stop, wake is called at most once more.",
-		"Waiters come and go: what goes on calling them grows without bound.", notifyStops,
+		"NotifyStops",
+		"After stop, wake is called at most once more.",
+		"Waiters come and go: if they are still notified after they have left, the work grows without bound.",
+		notifyStops,
 	},
 }

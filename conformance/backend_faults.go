@@ -10,7 +10,8 @@ import (
 	"github.com/golocker/locker"
 )
 
-// moments are when the contexts of a sweep end: before, while and after a request is under way, in steps that grow.
+// moments returns the times at which the contexts of a sweep end: before, during and after a request. The steps between
+// them grow.
 func moments(n int) []time.Duration {
 	ms := make([]time.Duration, n)
 	for i := range ms {
@@ -19,7 +20,7 @@ func moments(n int) []time.Duration {
 	return ms
 }
 
-// fewMoments are some of them, others each turn, for sweeps that are made again and again.
+// fewMoments returns a subset of the moments, for sweeps that are repeated. Each turn gets a different subset.
 func fewMoments(turn int) (ms []time.Duration) {
 	for i, moment := range moments(120) {
 		if i%12 == 4*turn%12 {
@@ -29,7 +30,7 @@ func fewMoments(turn int) (ms []time.Duration) {
 	return ms
 }
 
-// endingAfter returns a context that is cancelled after d; if that is 0, it has ended.
+// endingAfter returns a context that is cancelled after d. If d is 0, the context has already ended.
 func endingAfter(t testing.TB, d time.Duration) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(t.Context())
 	if d == 0 {
@@ -43,8 +44,8 @@ func endingAfter(t testing.TB, d time.Duration) (context.Context, func()) {
 	}
 }
 
-// abandon makes attempts whose contexts end at all moments, each on a lock that nobody holds if the ones before it have
-// left nothing.
+// abandon makes attempts whose contexts end at all moments. Each attempt finds the lock free unless an earlier attempt
+// has left something behind.
 func abandon(t testing.TB, bs []locker.Backend, ttl time.Duration) {
 	t.Helper()
 	for i, moment := range moments(120) {
@@ -85,13 +86,13 @@ func cancelledReleaseReleases(t testing.TB, h Harness) {
 	o.must(t)
 }
 
-// method is a call of one that takes a context.
+// method is a method of a Backend that takes a context, bound to its other arguments.
 type method struct {
 	name string
 	call func(ctx context.Context) error
 }
 
-// methods returns them all, each for a lock of its own.
+// methods returns all such methods of b, each with its own lock.
 func methods(t testing.TB, b locker.Backend) []method {
 	t.Helper()
 	extended, released := grab(t, b, "extended", longTTL), grab(t, b, "released", longTTL)
@@ -112,7 +113,7 @@ func methods(t testing.TB, b locker.Backend) []method {
 	return ms
 }
 
-// settled waits until nothing is left of calls that were given up.
+// settled waits until abandoned calls have left the keys free.
 func settled(t testing.TB, b locker.Backend, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
@@ -121,7 +122,7 @@ func settled(t testing.TB, b locker.Backend, keys ...string) {
 	}
 }
 
-// failing breaks the store until the check has ended or mend is called.
+// failing injects a fault until mend is called or the check ends.
 func failing(t testing.TB, breakdown func() func()) (mend func()) {
 	mended := false
 	restore := breakdown()
@@ -162,7 +163,8 @@ func contextEndIsPrompt(t testing.TB, h Harness) {
 				best = min(best, time.Since(start)-stall)
 			}
 			if best > bound {
-				t.Errorf("%s of a store that hangs: expected it to return within milliseconds of %s, seen it return %v later", m.name, what, best)
+				t.Errorf("%s of a store that hangs: expected it to return within milliseconds of %s, seen it return "+
+					"%v later", m.name, what, best)
 			}
 		}
 	}
@@ -205,7 +207,7 @@ func recoversFromOutage(t testing.TB, h Harness) {
 	grab(t, bs[0], "before", longTTL).must(t)
 	for range 2 {
 		mend := failing(t, s.Down)
-		for i := range 6 { // some clients take the third failure in another way than the first
+		for i := range 6 { // some clients treat the third failure differently from the first
 			ctx, cancel := context.WithTimeout(t.Context(), slack)
 			if o, err := acquire(ctx, bs[i%2], "k", longTTL); err == nil {
 				t.Error("Acquire of a store that is unreachable: expected an error, seen a grant")
@@ -247,7 +249,7 @@ func lostReplyIsNoAnswer(t testing.TB, h Harness) {
 	if s.LoseReply == nil {
 		t.Skip("the harness has no LoseReply")
 	}
-	settled(t, bs[0], "k", "other") // connections and scripts are there
+	settled(t, bs[0], "k", "other") // so that connections and scripts exist
 	call := func(what string, f func(ctx context.Context) error) error {
 		t.Helper()
 		ctx, cancel := context.WithTimeout(t.Context(), slack)

@@ -9,17 +9,17 @@ import (
 	"github.com/golocker/locker"
 )
 
-// sure reports whether it is still certain that o has its lock, if it was set for ttl. If not, the machine has stalled.
+// sure reports whether o still holds a lock that was set for ttl. If not, the machine has stalled.
 func (o *holding) sure(ttl time.Duration) bool { return time.Since(o.sent) < ttl }
 
-// holding is a grant, with the request that its owner makes of it: what a Client keeps of a lease.
+// holding is a grant, with the request for its Extend and Release calls: the state that a Client keeps for a lease.
 type holding struct {
 	b    locker.Backend
 	req  locker.Request
-	sent time.Time // its TTL counts from here
+	sent time.Time // the start of its TTL
 }
 
-// request makes one as a Client does.
+// request makes a Request as a Client does.
 func request(key string, ttl time.Duration) locker.Request {
 	return locker.Request{Key: key, Token: locker.NewToken(), TTL: ttl}
 }
@@ -35,7 +35,7 @@ func held(b locker.Backend, req locker.Request, sent time.Time, g locker.Grant) 
 	return &holding{b, req, sent}
 }
 
-// acquire makes one attempt.
+// acquire makes one attempt to acquire key.
 func acquire(ctx context.Context, b locker.Backend, key string, ttl time.Duration) (*holding, error) {
 	req, sent := request(key, ttl), time.Now()
 	g, err := b.Acquire(ctx, req)
@@ -45,7 +45,7 @@ func acquire(ctx context.Context, b locker.Backend, key string, ttl time.Duratio
 	return held(b, req, sent, g), nil
 }
 
-// grab acquires a lock that is free.
+// grab acquires a free lock and fails the check if that is not possible.
 func grab(t testing.TB, b locker.Backend, key string, ttl time.Duration) *holding {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -61,7 +61,8 @@ func grab(t testing.TB, b locker.Backend, key string, ttl time.Duration) *holdin
 	return o
 }
 
-// grabWhenFree polls until it gets key, for limit at most, whatever the errors are meanwhile. It says when it had it.
+// grabWhenFree polls until it acquires key, for limit at most, and ignores errors in between. It returns the time of
+// the grant.
 func grabWhenFree(t testing.TB, b locker.Backend, key string, ttl, limit time.Duration) (*holding, time.Time) {
 	t.Helper()
 	var o *holding
@@ -77,7 +78,7 @@ func grabWhenFree(t testing.TB, b locker.Backend, key string, ttl, limit time.Du
 		if err == nil && late == nil {
 			return o, time.Now()
 		}
-		if time.Since(start) > slack { // it is not about milliseconds any more
+		if time.Since(start) > slack { // milliseconds no longer matter
 			pause = 50 * time.Millisecond
 		}
 		if time.Since(start) > limit {
@@ -100,7 +101,7 @@ func (o *holding) releaseKeeping(ctx context.Context, keep time.Duration) error 
 	return o.b.Release(ctx, req)
 }
 
-// must releases what is held.
+// must releases the lock and fails the check if that is not possible.
 func (o *holding) must(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -110,33 +111,34 @@ func (o *holding) must(t testing.TB) {
 	}
 }
 
-// kinds are what an error of a Backend may match.
+// kinds are the sentinel errors that an error of a Backend may match.
 var kinds = []error{
 	locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrUnavailable, locker.ErrInvalid,
 	locker.ErrForeignKey, locker.ErrClosed,
 }
 
-// wantKind checks that err matches want and no other kind.
+// wantKind checks that err matches want and none of the other kinds.
 func wantKind(t testing.TB, what string, err, want error) {
 	t.Helper()
 	if !errors.Is(err, want) {
 		t.Errorf("%s: expected an error that matches %q, seen %v", what, want, err)
 	}
 	for _, kind := range kinds {
-		if kind != want && errors.Is(err, kind) { //nolint:errorlint // these are the sentinels themselves
+		if kind != want && errors.Is(err, kind) { //nolint:errorlint // the sentinels themselves are compared
 			t.Errorf("%s: expected an error that does not match %q, seen %q", what, kind, err)
 		}
 	}
 }
 
-// wantUnknown checks that err leaves open who has the lock.
+// wantUnknown checks that err leaves open whether the lock is held.
 func wantUnknown(t testing.TB, what string, err error) {
 	t.Helper()
 	if err == nil {
 		t.Errorf("%s: expected an error, seen none", what)
 	}
 	for _, kind := range kinds {
-		if errors.Is(err, kind) && kind != locker.ErrUnavailable && kind != locker.ErrClosed { //nolint:errorlint // as above
+		if errors.Is(err, kind) && kind != locker.ErrUnavailable &&
+			kind != locker.ErrClosed { //nolint:errorlint // as above
 			t.Errorf("%s: expected an error that leaves the outcome open, seen %q, which matches %q", what, err, kind)
 		}
 	}

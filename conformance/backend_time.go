@@ -23,12 +23,14 @@ func acquireTwiceIsGrantedTwice(t testing.TB, h Harness) {
 			second = first
 		}
 		if second.Fence < first.Fence {
-			t.Errorf("the same Acquire again: expected token %d again, seen a smaller one, %d", first.Fence, second.Fence)
+			t.Errorf("the same Acquire again: expected token %d again, seen a smaller one, %d", first.Fence,
+				second.Fence)
 		}
 		held(bs[0], req, sent, second).must(t)
 		next := grab(t, bs[1], "k", longTTL)
 		if last := max(first.Fence, second.Fence); next.req.Fence <= last && !h.Unfenced {
-			t.Errorf("a grant after one that was sent twice: expected a token greater than %d, seen %d", last, next.req.Fence)
+			t.Errorf("a grant after one that was sent twice: expected a token greater than %d, seen %d", last,
+				next.req.Fence)
 		}
 		next.must(t)
 	}
@@ -36,12 +38,13 @@ func acquireTwiceIsGrantedTwice(t testing.TB, h Harness) {
 
 func ttlIsKept(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
-	// Some stores count in milliseconds: what is cut off is missing at the end.
+	// Some stores count in milliseconds. A store that rounds a TTL down ends the lock early.
 	for i, ttl := range []time.Duration{h.short(), h.ttl(h.short()/3 + 999*time.Microsecond)} {
 		check := func(o *holding, since string) {
 			next, at := grabWhenFree(t, bs[1-i], "k", longTTL, ttl+patience)
 			if early := o.sent.Add(ttl).Sub(at); early > h.drift(ttl) {
-				t.Errorf("expected nobody to be granted the lock for %v from %s, seen it granted %v earlier", ttl, since, early)
+				t.Errorf("expected nobody to be granted the lock for %v from %s, seen it granted %v earlier", ttl,
+					since, early)
 			}
 			next.must(t)
 		}
@@ -83,7 +86,8 @@ func extendNeverShortens(t testing.TB, h Harness) {
 	}
 	time.Sleep(h.short()*3/2 + h.Granularity)
 	if second, err := acquire(t.Context(), bs[1], "k", longTTL); err == nil {
-		t.Error("after an Extend by less than was left: expected the owner's lock to be held, seen it granted to another")
+		t.Error("after an Extend by less than was left: expected the owner's lock to be held, seen it granted to " +
+			"another")
 		_ = second.release(t.Context())
 	}
 	o.must(t)
@@ -104,7 +108,7 @@ func extendNeverCreates(t testing.TB, h Harness) {
 		lose(o)
 		_ = o.extend(t.Context(), longTTL)
 		next, err := acquire(t.Context(), bs[1], "k", longTTL)
-		// An expired lock that is not free at once is another property's affair; one that was created stays.
+		// ExpiryFrees checks that an expired lock becomes free at once. A recreated lock stays.
 		for end := time.Now().Add(patience); err != nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
 			next, err = acquire(t.Context(), bs[1], "k", longTTL)
 		}
@@ -133,7 +137,7 @@ func extendTellsLoss(t testing.TB, h Harness) {
 				_ = next.release(t.Context())
 			}
 			if s.Delete != nil {
-				s.Delete("k") // whatever the call has done
+				s.Delete("k") // whatever the result of the call
 			}
 		}
 	})
@@ -144,7 +148,7 @@ func earlierOwnersTouchNothing(t testing.TB, h Harness) {
 	keep := h.ttl(h.short() / 4)
 	calls := []struct {
 		op   string
-		ttl  time.Duration // of the next one's lock
+		ttl  time.Duration // of the next owner's lock
 		call func(o *holding)
 	}{
 		{"Extend", h.short(), func(o *holding) { _ = o.extend(t.Context(), longTTL) }},
@@ -161,17 +165,19 @@ func earlierOwnersTouchNothing(t testing.TB, h Harness) {
 			next, _ := grabWhenFree(t, bs[1], "k", c.ttl, patience)
 			c.call(o)
 			if third, err := acquire(t.Context(), bs[2], "k", longTTL); err == nil && next.sure(c.ttl) {
-				t.Errorf("after %s by the owner of a lock that was %s: expected the next one to have it, seen it granted to another", c.op, what)
+				t.Errorf("after %s by the owner of a lock that was %s: expected the next owner to have it, seen it "+
+					"granted to another", c.op, what)
 				_ = third.release(t.Context())
 			}
 			if err := next.extend(t.Context(), c.ttl); err != nil && next.sure(c.ttl) {
-				t.Errorf("after %s by the owner of a lock that was %s: expected the next one to have it, seen its Extend fail: %v", c.op, what, err)
+				t.Errorf("after %s by the owner of a lock that was %s: expected the next owner to have it, seen its "+
+					"Extend fail: %v", c.op, what, err)
 			}
 			if c.ttl == longTTL {
 				_ = next.release(t.Context())
 				continue
 			}
-			third, _ := grabWhenFree(t, bs[2], "k", longTTL, c.ttl+patience) // it was not prolonged either
+			third, _ := grabWhenFree(t, bs[2], "k", longTTL, c.ttl+patience) // the lock was not prolonged either
 			third.must(t)
 		}
 	}
@@ -185,7 +191,7 @@ func releaseIsOneStep(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
 	for i := range tries {
 		o, _ := grabWhenFree(t, bs[0], "k", ttl, patience)
-		// From a little before its time is over, in small steps.
+		// The releases begin shortly before the end of the TTL, in small steps.
 		time.Sleep(time.Until(o.sent.Add(ttl - (tries-time.Duration(i))*step)))
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = o.release(t.Context()) })
@@ -198,7 +204,8 @@ func releaseIsOneStep(t testing.TB, h Harness) {
 			t.Fatalf("expected the lock to be free after its Release, seen nothing for %v", patience)
 		}
 		if err := next.extend(t.Context(), longTTL); err != nil {
-			t.Fatalf("granted while an earlier owner released it %v before its end: expected the lock to be kept, seen Extend fail: %v",
+			t.Fatalf("granted while an earlier owner released it %v before its end: expected the lock to be kept, "+
+				"seen Extend fail: %v",
 				(tries-time.Duration(i))*step, err)
 		}
 		next.must(t)
@@ -207,7 +214,7 @@ func releaseIsOneStep(t testing.TB, h Harness) {
 
 func keepIsForNobody(t testing.TB, h Harness) {
 	bs, _ := backends(t, h, 2)
-	for _, ttl := range []time.Duration{longTTL, h.ttl(h.short() / 2)} { // it may end before the TTL would have, and after
+	for _, ttl := range []time.Duration{longTTL, h.ttl(h.short() / 2)} { // Keep may end before or after the TTL
 		keep := h.short()
 		o := grab(t, bs[0], "k", ttl)
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -217,9 +224,9 @@ func keepIsForNobody(t testing.TB, h Harness) {
 		}
 		answered := time.Now()
 		if err := o.extend(ctx, longTTL); err == nil {
-			t.Error("Extend by who released it with Keep: expected ErrNotHeld, seen no error")
+			t.Error("Extend by the owner that released it with Keep: expected ErrNotHeld, seen no error")
 		}
-		_ = o.release(ctx) // "done" again is right, as long as it is not done again
+		_ = o.release(ctx) // it may report success again, but must not change the lock
 		cancel()
 		next, at := grabWhenFree(t, bs[1], "k", longTTL, keep+h.late()+slack)
 		if early := released.Add(keep).Sub(at); early > 0 {

@@ -9,21 +9,21 @@ import (
 	"github.com/golocker/locker"
 )
 
-// queuers makes n Backends of a fresh store that are Queuers.
+// queuers makes n Backends for a fresh store, and skips the property unless they implement Queuer.
 func queuers(t testing.TB, h Harness, n int) ([]locker.Backend, Store) {
 	t.Helper()
 	bs, s := backends(t, h, n)
 	if _, ok := bs[0].(locker.Queuer); !ok {
-		t.Skip("the Backend is no locker.Queuer: its Client asks again and again")
+		t.Skip("the Backend does not implement locker.Queuer: its Client polls or is notified")
 	}
 	return bs, s
 }
 
-// queued is a call of Queue under way.
+// queued is a running call of Queue.
 type queued struct {
 	waiting chan struct{} // closed when it begins to wait
 	calls   atomic.Int32  // of Waiting
-	left    atomic.Int64  // what it was told remains
+	left    atomic.Int64  // the remaining time that Waiting reported
 	done    chan struct{} // closed when it has returned
 
 	o   *holding
@@ -53,7 +53,7 @@ func queue(ctx context.Context, b locker.Backend, key string, ttl time.Duration)
 	return q
 }
 
-// waits waits until the call waits.
+// waits blocks until the call has reported that it waits.
 func (q *queued) waits(t testing.TB) {
 	t.Helper()
 	timer := time.NewTimer(patience)
@@ -81,7 +81,7 @@ func queueTellsThatItWaits(t testing.TB, h Harness) {
 	bs, _ := queuers(t, h, 2)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
-	for _, b := range bs { // behind an owner of the same Backend, and of another
+	for _, b := range bs { // behind an owner of the same Backend, and of another Backend
 		q := queue(ctx, bs[0], "k", longTTL)
 		owner := q.granted(t, "Queue of a free lock to be granted", slack)
 		if n := q.calls.Load(); n > 0 {
@@ -100,20 +100,20 @@ func queueTellsThatItWaits(t testing.TB, h Harness) {
 	}
 }
 
-// notifiers makes n Backends of a fresh store that are Notifiers.
+// notifiers makes n Backends for a fresh store, and skips the property unless they implement Notifier and not Queuer.
 func notifiers(t testing.TB, h Harness, n int) ([]locker.Backend, Store) {
 	t.Helper()
 	bs, s := backends(t, h, n)
 	if _, ok := bs[0].(locker.Queuer); ok {
-		t.Skip("the Backend is a locker.Queuer: nobody calls Notify")
+		t.Skip("the Backend implements locker.Queuer: its Client does not call Notify")
 	}
 	if _, ok := bs[0].(locker.Notifier); !ok {
-		t.Skip("the Backend is no locker.Notifier: its Client polls")
+		t.Skip("the Backend does not implement locker.Notifier: its Client polls")
 	}
 	return bs, s
 }
 
-// woken waits for a call of wake, from before n calls on.
+// woken waits until wake has been called more than n times.
 func woken(t testing.TB, what string, calls *atomic.Int32, n int32) {
 	t.Helper()
 	for end := time.Now().Add(recovery); calls.Load() < n; time.Sleep(time.Millisecond) {
@@ -131,7 +131,7 @@ func notifyTells(t testing.TB, h Harness) {
 		live, stop := bs[1].(locker.Notifier).Notify("k", func() { calls.Add(1) })
 		woken(t, "when it is sure to be told", &calls, 1)
 		if !live() {
-			t.Error("live: expected true when it is sure to be told, seen false")
+			t.Error("live: expected true while its subscription is active, seen false")
 		}
 		before := calls.Load()
 		owner.must(t)
@@ -147,7 +147,7 @@ func notifyStops(t testing.TB, h Harness) {
 	woken(t, "when it is sure to be told", &calls, 1)
 	stop()
 	before := calls.Load()
-	_, stop = bs[0].(locker.Notifier).Notify("k", func() { others.Add(1) }) // another one goes on
+	_, stop = bs[0].(locker.Notifier).Notify("k", func() { others.Add(1) }) // another subscription stays active
 	woken(t, "when it is sure to be told", &others, 1)
 	for range 5 {
 		seen := others.Load()

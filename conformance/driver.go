@@ -12,28 +12,28 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// DriverHarness says how to build the driver under test and where there is a Redis for it.
+// DriverHarness describes the driver under test: how to open it, and which Redis to use.
 type DriverHarness struct {
-	// Open builds a driver for the server at addr (host:port). Required. It must not fail because the server is down,
-	// and must build a new client with each call; the suite closes the driver, the harness whatever the driver does
-	// not own (by t.Cleanup). Some addresses are those of relays in the test process, so a TLS driver must not insist
-	// on a server name.
+	// Open builds a driver for the server at addr (host:port). It is required. It must not fail if the server is down,
+	// and must make a new client with each call. The suite closes the driver; Open registers everything else that has
+	// to be closed with t.Cleanup. Some addresses are proxies in the test's process, so a driver with TLS must not
+	// check the server's name.
 	Open func(t testing.TB, addr string) drivers.Driver
 
-	// Addr gives the address (host:port) of a live Redis that the suite may write to. Required; several calls may
-	// give the same one. Keys of the suite begin with "conformance:" and are deleted again.
+	// Addr returns the address (host:port) of a running Redis that the suite may write to. It is required. Several
+	// calls may return the same address. The keys of the suite begin with "conformance:" and are deleted at the end.
 	Addr func(t testing.TB) string
 
-	// Unreachable gives an address at which nobody listens. nil: 127.0.0.1:1.
+	// Unreachable returns an address at which nobody listens. If it is nil, the suite uses 127.0.0.1:1.
 	Unreachable func(t testing.TB) string
 
-	// Refused builds a driver whose connections the server refuses, say for a wrong password. nil skips
-	// RefusedConnectionIsReply and SubscriptionRefused.
+	// Refused builds a driver whose connections the server refuses, for example because of a wrong password. If it is
+	// nil, the properties RefusedConnectionIsReply and SubscriptionRefused are skipped.
 	Refused func(t testing.TB) drivers.Driver
 }
 
-// RunDriver checks a driver against the rules at [drivers.Driver], one subtest per property, and at
-// [drivers.Subscriber] if it is one; else those properties are skipped.
+// RunDriver checks a driver against the rules of [drivers.Driver], with one subtest per property. If the driver
+// implements [drivers.Subscriber], it checks these rules as well; otherwise their properties are skipped.
 func RunDriver(t *testing.T, h DriverHarness) {
 	if h.Open == nil || h.Addr == nil {
 		t.Fatal("conformance: DriverHarness needs Open and Addr")
@@ -43,130 +43,200 @@ func RunDriver(t *testing.T, h DriverHarness) {
 
 var driverProperties = []property[DriverHarness]{
 	{
-		"ReplyTypes", "Integers are int64, strings and statuses string, arrays []Reply, nil is nil; bytes arrive as they are.",
-		"Grants are read off these types: in other clothes, one is not seen, or one is seen that was not given.", replyTypes,
+		"ReplyTypes",
+		"The driver returns integers as int64, strings and statuses as string, arrays as []Reply and nil as nil, " +
+			"and does not change their bytes.",
+		"The lock protocol decides by these types whether a lock was granted: with another type it misses a grant, " +
+			"or sees one that was not made.",
+		replyTypes,
 	},
 	{
-		"ServerErrorIsReply", "What the server refuses is a ServerError, verbatim, in the command's place, and the returned error is nil.",
-		"NOSCRIPT, READONLY and their like decide what happens next; as an error of Do they say that nobody knows what happened.", serverErrorIsReply,
+		"ServerErrorIsReply",
+		"The driver returns a server's refusal as a ServerError with its exact text, in place of the command's " +
+			"reply, and returns a nil error.",
+		"The next step depends on the refusal, such as NOSCRIPT or READONLY; an error of Do would mean that the " +
+			"outcome is unknown.",
+		serverErrorIsReply,
 	},
 	{
-		"RefusedConnectionIsReply", "A refusal of the connection's own handshake is a ServerError in every command's place.",
-		"A wrong password taken for a lost connection is retried and cleaned up for, and never told to the operator.", refusedConnectionIsReply,
+		"RefusedConnectionIsReply",
+		"If the server refuses the connection's handshake, every command's reply is a ServerError.",
+		"If a wrong password is reported as a lost connection, the library retries and cleans up in vain, and the " +
+			"operator does not learn the cause.",
+		refusedConnectionIsReply,
 	},
 	{
-		"BatchOrder", "There is one reply per command, in the order of the commands.",
-		"Callers share batches: out of order, one gets the lock that was granted to another.", batchOrder,
+		"BatchOrder",
+		"Do returns one reply per command, in the order of the commands.",
+		"Callers share batches: in another order, a caller gets the lock that was granted to another.",
+		batchOrder,
 	},
 	{
-		"BatchKeepsRepliesAroundErrors", "A refused command of a batch neither stops the others nor hides their replies.",
-		"Callers share batches: one caller's refusal must not turn the others' grants into unknown outcomes.", batchKeepsRepliesAroundErrors,
+		"BatchKeepsRepliesAroundErrors",
+		"A refused command of a batch neither stops the other commands nor hides their replies.",
+		"Callers share batches: one caller's refusal must not turn the grants of others into unknown outcomes.",
+		batchKeepsRepliesAroundErrors,
 	},
 	{
-		"CommandsStayTheCallers", "The driver does not modify the commands.",
-		"Commands are sent again with their text after NOSCRIPT: a modified one locks something else.", commandsStayTheCallers,
+		"CommandsStayTheCallers",
+		"The driver does not modify the commands.",
+		"After NOSCRIPT the library sends commands again with the script's text: a modified command locks something " +
+			"else.",
+		commandsStayTheCallers,
 	},
 	{
-		"ScriptsRoundTrip", "Scripts run by text and by digest, and see their keys and arguments byte for byte.",
-		"A key or an owner value that is changed on the way locks, or releases, somebody else's lock.", scriptsRoundTrip,
+		"ScriptsRoundTrip",
+		"Scripts run by text and by digest, and receive their keys and arguments byte for byte.",
+		"If a key or an owner token is changed on the way, the script locks or releases somebody else's lock.",
+		scriptsRoundTrip,
 	},
 	{
-		"LargeValues", "A value of 1 MiB passes in both directions.",
-		"Keys may have 64 KiB, and batches many of them: a cut one locks something else.", largeValues,
+		"LargeValues",
+		"A value of 1 MiB passes in both directions.",
+		"Keys may have 64 KiB, and a batch may have many of them: a truncated key locks something else.",
+		largeValues,
 	},
 	{
-		"Concurrent", "Concurrent calls each get the replies to their own commands.",
-		"A reply to somebody else's command is a lock granted to the wrong one.", concurrent,
+		"Concurrent",
+		"Concurrent calls receive the replies to their own commands.",
+		"With the reply to another caller's command, a caller believes that it has that caller's lock.",
+		concurrent,
 	},
 	{
-		"UnreachableIsNotSent", "If no connection can be made, the error matches ErrNotSent.",
-		"Otherwise every attempt while the server is down costs a clean-up, and a minute of retries for nothing.", unreachableIsNotSent,
+		"UnreachableIsNotSent",
+		"If no connection can be made, the error matches ErrNotSent.",
+		"Otherwise every attempt while the server is down starts a clean-up that is retried in vain.",
+		unreachableIsNotSent,
 	},
 	{
-		"NotSentIsCertain", "An error matches ErrNotSent only if no command reached the server.",
-		"What is not sent is not cleaned up: a lock that was set nevertheless stays for its TTL.", notSentIsCertain,
+		"NotSentIsCertain",
+		"An error matches ErrNotSent only if no command reached the server.",
+		"The library does not clean up what was not sent: if a command was sent after all, its lock stays for a " +
+			"whole TTL.",
+		notSentIsCertain,
 	},
 	{
-		"AtMostOnce", "A command is sent once; when its reply is lost, the driver returns an error instead of sending it again.",
-		"Repeated behind the caller's back, a command answers about its own first execution: held by another, not held.", atMostOnce,
+		"AtMostOnce",
+		"The driver sends a command once: if its reply is lost, the driver returns an error and does not send the " +
+			"command again.",
+		"A repeated command reports the effect of its own first execution: the lock seems to be held by another " +
+			"owner, or not to be held.",
+		atMostOnce,
 	},
 	{
-		"DeadlineBounds", "Do returns, with an error, when the deadline of its context passes without an answer.",
-		"One silent connection would keep its callers, and the others behind them, for ever.", deadlineBounds,
+		"DeadlineBounds",
+		"Do returns an error when the deadline of its context passes without an answer.",
+		"Otherwise one silent connection would block its callers, and the callers behind them, for ever.",
+		deadlineBounds,
 	},
 	{
-		"DeadlineWithoutDone", "Where a drivers.Direct says so, Do returns, with an error, by a deadline whose context has no Done channel.",
-		"Callers that cannot be called away wait inside Do: one that does not come back is stuck with the lock that it wanted.", deadlineWithoutDone,
+		"DeadlineWithoutDone",
+		"If a drivers.Direct promises it, Do returns an error at the deadline of a context that has no Done " +
+			"channel.",
+		"Callers without cancellation wait inside Do: if Do does not return, they hang.",
+		deadlineWithoutDone,
 	},
 	{
-		"EndedContextSendsNothing", "With a context that has ended, nothing is sent and the error matches ErrNotSent.",
-		"An attempt for somebody who has left sets a lock that has no holder.", endedContextSendsNothing,
+		"EndedContextSendsNothing",
+		"If the context has ended, Do sends nothing and its error matches ErrNotSent.",
+		"A request for a caller who has gone away sets a lock that has no holder.",
+		endedContextSendsNothing,
 	},
 	{
-		"OpensWhileDown", "A driver can be built while the server is down, answers ErrNotSent and works when the server is up.",
-		"One dead node of several must not keep a program from starting.", opensWhileDown,
+		"OpensWhileDown",
+		"A driver can be opened while the server is down: its calls match ErrNotSent until the server is up, and " +
+			"succeed afterwards.",
+		"One node that is down must not keep a program from starting.",
+		opensWhileDown,
 	},
 	{
-		"RecoversAfterOutage", "A driver that lost its connections works again when the server is back.",
-		"A server that restarts would be lost to the program until that restarts, too.", recoversAfterOutage,
+		"RecoversAfterOutage",
+		"A driver that has lost its connections works again when the server is back.",
+		"Otherwise every program would have to restart after each restart of the server.",
+		recoversAfterOutage,
 	},
 	{
-		"CloseIsIdempotentAndFinal", "Close can be called twice; after it, Do sends nothing and its error matches ErrNotSent.",
-		"A command that slips out after Close sets a lock that nobody will release.", closeIsIdempotentAndFinal,
+		"CloseIsIdempotentAndFinal",
+		"Close can be called twice; afterwards Do sends nothing and its error matches ErrNotSent.",
+		"A command that is sent after Close sets a lock that nobody will release.",
+		closeIsIdempotentAndFinal,
 	},
 
-	// Of a driver that is a drivers.Subscriber.
+	// Properties of a driver that implements drivers.Subscriber.
 	{
-		"MessagesArrive", "What is published on the channels subscribed to arrives in order and byte for byte, and nothing else does.",
-		"A waiter that is not told that the lock is its own comes late for it, and those behind it wait.", messagesArrive,
+		"MessagesArrive",
+		"Messages on the subscribed channels arrive in order and byte for byte, and no other messages arrive.",
+		"A waiter that misses its message acquires the lock late and delays the waiters behind it.",
+		messagesArrive,
 	},
 	{
-		"ConfirmedMeansDelivered", "Subscribed is called when the server has confirmed a channel, and whatever is published from then on arrives.",
-		"Waiters look once more when they are sure to be told, and then rely on it: a message lost after that costs seconds.", confirmedMeansDelivered,
+		"ConfirmedMeansDelivered",
+		"The driver calls Subscribed when the server has confirmed a channel, and every message that is published " +
+			"on it from then on arrives.",
+		"After that call waiters check the lock once more and then rely on messages: a lost message costs seconds.",
+		confirmedMeansDelivered,
 	},
 	{
-		"UnsubscribeStops", "Unsubscribe ends the messages of its channels and of no others, and takes effect in the order of the calls.",
-		"Waiters come and go: channels that are never given up grow without bound.", unsubscribeStops,
+		"UnsubscribeStops",
+		"Unsubscribe ends the messages of its channels and of no others, and takes effect in the order of the " +
+			"calls.",
+		"Waiters come and go: if their channels stay subscribed, the number of channels grows without bound.",
+		unsubscribeStops,
 	},
 	{
-		"LostWhenTheConnectionDies", "When its connection fails, a subscription ends with one call of Lost and is not repaired.",
-		"Messages were lost meanwhile: whoever waits has to look, and does so only if it is told.", lostWhenTheConnectionDies,
+		"LostWhenTheConnectionDies",
+		"When its connection fails, a subscription ends with one call of Lost and does not reconnect.",
+		"Messages may have been lost by then: waiters check the lock again only if they are notified.",
+		lostWhenTheConnectionDies,
 	},
 	{
-		"SubscribeKeepsToTheContext", "The context bounds the opening of a subscription, against a server that never answers too, and nothing else.",
-		"A server that hangs would keep waiters for ever; and one that leaves must not end the others' subscription.", subscribeKeepsToTheContext,
+		"SubscribeKeepsToTheContext",
+		"The context limits the opening of a subscription, even if the server never answers, and nothing after " +
+			"that.",
+		"Otherwise a hung server would block waiters for ever, and the end of one waiter's context would end a " +
+			"subscription that others share.",
+		subscribeKeepsToTheContext,
 	},
 	{
-		"CloseEndsTheSubscription", "Close of the subscription or its driver returns soon, after the last call of the listener, which is Lost.",
-		"A listener that is called after Close works on what its owner has thrown away, and a goroutine that stays is a leak.", closeEndsTheSubscription,
+		"CloseEndsTheSubscription",
+		"Close of the subscription, or of its driver, returns soon, and after the last call of the listener, which " +
+			"is Lost.",
+		"A listener that is called after Close uses state that its owner has discarded, and a goroutine that stays " +
+			"is a leak.",
+		closeEndsTheSubscription,
 	},
 	{
-		"SubscriptionDoesNotBlockCommands", "Subscriptions take no connection away from commands.",
-		"Those who hold locks could not renew them while others wait.", subscriptionDoesNotBlockCommands,
+		"SubscriptionDoesNotBlockCommands",
+		"Subscriptions leave the connections for commands available.",
+		"Otherwise holders could not renew their locks while others wait.",
+		subscriptionDoesNotBlockCommands,
 	},
 	{
-		"SubscriptionRefused", "If the server refuses the connection, Subscribe returns the refusal as a ServerError.",
-		"A refusal taken for a lost connection is tried again for ever instead of falling back to polling and telling why.", subscriptionRefused,
+		"SubscriptionRefused",
+		"If the server refuses the connection, Subscribe returns the refusal as a ServerError.",
+		"If the refusal is reported as a lost connection, the library subscribes again for ever, instead of polling " +
+			"and reporting the cause.",
+		subscriptionRefused,
 	},
 }
 
 const (
-	// patience is the deadline of a call that should succeed.
+	// patience is the time limit of a call that should succeed.
 	patience = 10 * time.Second
-	// slack is how late a call may return after its deadline on a busy machine.
+	// slack is how long after its deadline a call may return on a busy machine.
 	slack = 2 * time.Second
 )
 
-// recovery is how long a driver may take to notice that the server is back. A variable, because the tests of this
-// package wait for drivers that never do.
+// recovery is how long a driver may take to work again after an outage. The tests of this package reduce it, because
+// they wait for drivers that never recover.
 var recovery = 15 * time.Second
 
 func openDriver(t testing.TB, h DriverHarness, addr string) drivers.Driver {
 	t.Helper()
-	return closing(t, h.Open(t, addr))
+	return closeAtEnd(t, h.Open(t, addr))
 }
 
-func closing(t testing.TB, d drivers.Driver) drivers.Driver {
+func closeAtEnd(t testing.TB, d drivers.Driver) drivers.Driver {
 	t.Helper()
 	if d == nil {
 		t.Fatal("conformance: the harness gave no driver")
@@ -179,8 +249,8 @@ func closing(t testing.TB, d drivers.Driver) drivers.Driver {
 	return d
 }
 
-// newKey returns a key that nobody uses and has d, a driver that reaches the server, delete it in the end. The braces
-// put all keys of a cluster in one slot.
+// newKey returns an unused key. d, a driver that reaches the server, deletes it at the end of the test. The braces put
+// all keys into one slot of a cluster.
 func newKey(t testing.TB, d drivers.Driver) string {
 	key := "conformance:{}:" + rand.Text()
 	t.Cleanup(func() {
@@ -191,7 +261,7 @@ func newKey(t testing.TB, d drivers.Driver) string {
 	return key
 }
 
-// attempt calls Do with a deadline and fails the check if it does not return soon after that.
+// attempt calls Do with a deadline, and fails the check if Do does not return soon after it.
 func attempt(t testing.TB, d drivers.Driver, timeout time.Duration, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
@@ -199,8 +269,9 @@ func attempt(t testing.TB, d drivers.Driver, timeout time.Duration, cmds ...driv
 	return call(ctx, t, d, timeout+slack, cmds...)
 }
 
-// call fails the check if Do has not returned after limit. It is then left alone in its goroutine.
-func call(ctx context.Context, t testing.TB, d drivers.Driver, limit time.Duration, cmds ...drivers.Command) ([]drivers.Reply, error) {
+// call calls Do, and fails the check if Do has not returned after limit. Do then continues in its goroutine.
+func call(ctx context.Context, t testing.TB, d drivers.Driver, limit time.Duration,
+	cmds ...drivers.Command) ([]drivers.Reply, error) {
 	t.Helper()
 	type result struct {
 		replies []drivers.Reply
@@ -223,7 +294,7 @@ func call(ctx context.Context, t testing.TB, d drivers.Driver, limit time.Durati
 	}
 }
 
-// must is attempt for calls that have no reason to fail.
+// must is attempt for calls that should succeed.
 func must(t testing.TB, d drivers.Driver, cmds ...drivers.Command) []drivers.Reply {
 	t.Helper()
 	replies, err := attempt(t, d, patience, cmds...)

@@ -9,7 +9,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// deadlineOnly is a context that ends by time and tells nobody.
+// deadlineOnly is a context with a deadline and without a Done channel.
 type deadlineOnly struct {
 	context.Context
 	end time.Time
@@ -25,14 +25,15 @@ func (d deadlineOnly) Err() error {
 	return context.DeadlineExceeded
 }
 
-// deadlineWithoutDone has nothing to check of a driver that is no drivers.Direct, or never says yes.
+// deadlineWithoutDone skips a driver that does not implement drivers.Direct, or that never promises to keep such
+// deadlines.
 func deadlineWithoutDone(t testing.TB, h DriverHarness) {
 	d, witness, r := throughRelay(t, h)
 	direct, ok := d.(drivers.Direct)
 	if !ok {
 		return
 	}
-	var together sync.WaitGroup // a client may go about it in another way from then on
+	var together sync.WaitGroup // a client may behave differently with concurrent calls
 	for range 16 {
 		together.Go(func() { _, _ = d.Do(context.WithoutCancel(t.Context()), drivers.Command{"PING"}) })
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// stall is the deadline of calls that nobody answers.
+// stall is the time limit of calls that are not answered.
 const stall = 100 * time.Millisecond
 
 func unreachableIsNotSent(t testing.TB, h DriverHarness) {
@@ -19,7 +19,7 @@ func unreachableIsNotSent(t testing.TB, h DriverHarness) {
 		addr = h.Unreachable(t)
 	}
 	d := openDriver(t, h, addr)
-	for range 2 { // a client may treat the second failure in another way
+	for range 2 { // a client may treat the second failure differently
 		_, err := attempt(t, d, patience, drivers.Command{"PING"})
 		expectNotSent(t, "one command", err)
 		_, err = attempt(t, d, patience, drivers.Command{"PING"}, drivers.Command{"PING"})
@@ -27,8 +27,8 @@ func unreachableIsNotSent(t testing.TB, h DriverHarness) {
 	}
 }
 
-// throughRelay opens a driver whose connections pass a relay, exchanges something on it, so that the handshake is over,
-// and another that goes straight to the server, to see what the first one did.
+// throughRelay opens a driver whose connections pass through a relay, and sends a command, so that the handshake is
+// complete. The witness is connected to the server directly and shows which commands were executed.
 func throughRelay(t testing.TB, h DriverHarness) (d, witness drivers.Driver, r *relay) {
 	t.Helper()
 	addr := h.Addr(t)
@@ -58,15 +58,16 @@ func atMostOnce(t testing.TB, h DriverHarness) {
 			t.Errorf("%s: expected it to be sent, seen nothing pass", name(cmds))
 			continue
 		}
-		// The server executes what it received even if the connection is gone, but perhaps a little later.
+		// The server executes received commands even if the connection is closed, but perhaps a little later.
 		last := drivers.Command{"EXISTS", keys[batch-1]}
 		for end := time.Now().Add(patience); must(t, witness, last)[0] != int64(1) && time.Now().Before(end); {
 			time.Sleep(time.Millisecond)
 		}
-		eventually(t, d, drivers.Command{"PING"}) // whatever else the driver had in mind is sent by now
+		eventually(t, d, drivers.Command{"PING"}) // the driver has now sent everything that it would send
 		for i, key := range keys {
 			if seen := must(t, witness, drivers.Command{"GET", key})[0]; seen != "1" {
-				t.Errorf("command %d of %d, its reply lost: expected it executed once, seen a counter of %s", i+1, batch, show(seen))
+				t.Errorf("command %d of %d, its reply lost: expected it executed once, seen a counter of %s", i+1,
+					batch, show(seen))
 			}
 		}
 	}
@@ -78,7 +79,8 @@ func notSentIsCertain(t testing.TB, h DriverHarness) {
 		t.Helper()
 		_, err := attempt(t, d, stall, cmds...)
 		if r.seen() && errors.Is(err, drivers.ErrNotSent) {
-			t.Errorf("%s: expected an error that does not match ErrNotSent, for the server has the command; seen %q", what, err)
+			t.Errorf("%s: expected an error that does not match ErrNotSent, for the server has the command; seen %q",
+				what, err)
 		}
 	}
 	for _, what := range []string{"one command", "a batch"} {
@@ -104,10 +106,10 @@ func deadlineBounds(t testing.TB, h DriverHarness) {
 			t.Errorf("%s to a server that never answers: expected an error, seen none", name(cmds))
 		}
 	}
-	// A client that makes one connection for all callers may let them wait for as long as the first one has time.
+	// A client that opens one connection for all callers might apply the first caller's deadline to all of them.
 	shared := openDriver(t, h, muteServer(t))
 	patient.Go(func() { _, _ = shared.Do(context.WithoutCancel(t.Context()), drivers.Command{"PING"}) })
-	time.Sleep(stall / 10) // no assertion depends on who is first
+	time.Sleep(stall / 10) // no assertion depends on the order
 	if _, err := attempt(t, shared, stall, drivers.Command{"PING"}); err == nil {
 		t.Errorf("PING beside a caller without a deadline: expected an error, seen none")
 	}
@@ -129,7 +131,8 @@ func endedContextSendsNothing(t testing.TB, h DriverHarness) {
 	expired, cancel := context.WithDeadline(t.Context(), time.Unix(0, 0))
 	defer cancel()
 	for _, warm := range []bool{false, true} {
-		for what, ctx := range map[string]context.Context{"a cancelled context": cancelled, "an expired context": expired} {
+		for what, ctx := range map[string]context.Context{"a cancelled context": cancelled,
+			"an expired context": expired} {
 			_, err := call(ctx, t, d, slack, drivers.Command{"INCR", key})
 			expectNotSent(t, what, err)
 			_, err = call(ctx, t, d, slack, drivers.Command{"INCR", key}, drivers.Command{"INCR", key})
@@ -161,10 +164,11 @@ func recoversAfterOutage(t testing.TB, h DriverHarness) {
 	}
 	r.up(t)
 	eventually(t, d, drivers.Command{"PING"})
-	for range 20 { // every connection that a pool may have kept
+	for range 20 { // for every connection that a pool may have kept
 		_, _ = attempt(t, d, patience, drivers.Command{"PING"}, drivers.Command{"PING"})
 	}
-	expect(t, "server back", []drivers.Reply{"PONG", "PONG"}, must(t, d, drivers.Command{"PING"}, drivers.Command{"PING"}))
+	expect(t, "server back", []drivers.Reply{"PONG", "PONG"},
+		must(t, d, drivers.Command{"PING"}, drivers.Command{"PING"}))
 }
 
 func closeIsIdempotentAndFinal(t testing.TB, h DriverHarness) {
@@ -172,7 +176,7 @@ func closeIsIdempotentAndFinal(t testing.TB, h DriverHarness) {
 	witness := openDriver(t, h, addr)
 	key := newKey(t, witness)
 	for _, used := range []bool{false, true} {
-		d := openDriver(t, h, addr) // and closed a third time by that
+		d := openDriver(t, h, addr) // which closes it a third time
 		if used {
 			must(t, d, drivers.Command{"PING"})
 		}
@@ -184,5 +188,6 @@ func closeIsIdempotentAndFinal(t testing.TB, h DriverHarness) {
 			expectNotSent(t, "Do after Close", err)
 		}
 	}
-	expect(t, "whether anything was executed after Close", int64(0), must(t, witness, drivers.Command{"EXISTS", key})[0])
+	expect(t, "whether anything was executed after Close", int64(0),
+		must(t, witness, drivers.Command{"EXISTS", key})[0])
 }

@@ -12,14 +12,14 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// quiet is how long the suite listens for what must not come.
+// quiet is how long the suite waits for messages that must not arrive.
 const quiet = 300 * time.Millisecond
 
 func subscriber(t testing.TB, d drivers.Driver) drivers.Subscriber {
 	t.Helper()
 	s, ok := d.(drivers.Subscriber)
 	if !ok {
-		t.Skip("the driver is no drivers.Subscriber: locks poll instead")
+		t.Skip("the driver does not implement drivers.Subscriber: waiters poll")
 	}
 	return s
 }
@@ -29,9 +29,9 @@ func newChannel() string { return "conformance:" + rand.Text() }
 // event is one call of a listener: "subscribed", "message" or "lost".
 type event struct{ what, channel, payload string }
 
-// ear is a listener that notes what it hears. Whatever else is checked, its calls must come one at a time, and the last
-// one must be Lost.
-type ear struct {
+// callLog is a listener that records its calls. In every check its calls must not overlap, and the last call must be
+// Lost.
+type callLog struct {
 	t       testing.TB
 	calls   atomic.Int32
 	mu      sync.Mutex
@@ -40,9 +40,9 @@ type ear struct {
 	changed chan struct{} // closed and replaced with each event
 }
 
-func newEar(t testing.TB) *ear { return &ear{t: t, changed: make(chan struct{})} }
+func newEar(t testing.TB) *callLog { return &callLog{t: t, changed: make(chan struct{})} }
 
-func (e *ear) hear(v event, err error) {
+func (e *callLog) record(v event, err error) {
 	if e.calls.Add(1) > 1 {
 		e.t.Errorf("%v: expected one call of the listener at a time, seen two", v)
 	}
@@ -60,26 +60,26 @@ func (e *ear) hear(v event, err error) {
 	e.changed = make(chan struct{})
 }
 
-func (e *ear) listener() drivers.Listener {
+func (e *callLog) listener() drivers.Listener {
 	return drivers.Listener{
-		Subscribed: func(channel string) { e.hear(event{"subscribed", channel, ""}, nil) },
-		Message:    func(channel, payload string) { e.hear(event{"message", channel, payload}, nil) },
-		Lost:       func(err error) { e.hear(event{"lost", "", ""}, err) },
+		Subscribed: func(channel string) { e.record(event{"subscribed", channel, ""}, nil) },
+		Message:    func(channel, payload string) { e.record(event{"message", channel, payload}, nil) },
+		Lost:       func(err error) { e.record(event{"lost", "", ""}, err) },
 	}
 }
 
-func (e *ear) heard() []event {
+func (e *callLog) recorded() []event {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.events)
 }
 
-func (e *ear) messages() []event {
-	return slices.DeleteFunc(e.heard(), func(v event) bool { return v.what != "message" })
+func (e *callLog) messages() []event {
+	return slices.DeleteFunc(e.recorded(), func(v event) bool { return v.what != "message" })
 }
 
-// within reports whether v is heard before d has passed, if it has not been already.
-func (e *ear) within(d time.Duration, v event) bool {
+// within reports whether v has been recorded, or is recorded before d has passed.
+func (e *callLog) within(d time.Duration, v event) bool {
 	timeout := time.After(d)
 	for {
 		e.mu.Lock()
@@ -96,28 +96,30 @@ func (e *ear) within(d time.Duration, v event) bool {
 	}
 }
 
-func (e *ear) await(t testing.TB, v event) {
+func (e *callLog) await(t testing.TB, v event) {
 	t.Helper()
 	if !e.within(recovery, v) {
-		t.Fatalf("expected the listener to hear %q within %v, seen %s", v, recovery, show(e.heard()))
+		t.Fatalf("expected the listener to hear %q within %v, seen %s", v, recovery, show(e.recorded()))
 	}
 }
 
-func (e *ear) awaitLost(t testing.TB) {
+func (e *callLog) awaitLost(t testing.TB) {
 	t.Helper()
 	if !e.within(recovery, event{"lost", "", ""}) {
-		t.Fatalf("expected Lost within %v, seen %s", recovery, show(e.heard()))
+		t.Fatalf("expected Lost within %v, seen %s", recovery, show(e.recorded()))
 	}
 }
 
-// opened is what Subscribe returns.
+// opened is the result of Subscribe.
 type opened struct {
 	sub drivers.Subscription
 	err error
 }
 
-// open calls Subscribe and fails the check if it has not returned after limit. It is then left alone in its goroutine.
-func open(ctx context.Context, t testing.TB, d drivers.Driver, limit time.Duration, l drivers.Listener) (drivers.Subscription, error) {
+// open calls Subscribe, and fails the check if it has not returned after limit. Subscribe then continues in its
+// goroutine.
+func open(ctx context.Context, t testing.TB, d drivers.Driver, limit time.Duration,
+	l drivers.Listener) (drivers.Subscription, error) {
 	t.Helper()
 	s := subscriber(t, d)
 	done := make(chan opened, 1)
@@ -137,8 +139,8 @@ func open(ctx context.Context, t testing.TB, d drivers.Driver, limit time.Durati
 	}
 }
 
-// subscribe opens a subscription with channels, which are confirmed, and closes it in the end.
-func subscribe(t testing.TB, d drivers.Driver, channels ...string) (drivers.Subscription, *ear) {
+// subscribe opens a subscription and waits until its channels are confirmed. It is closed at the end of the test.
+func subscribe(t testing.TB, d drivers.Driver, channels ...string) (drivers.Subscription, *callLog) {
 	t.Helper()
 	e := newEar(t)
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -179,8 +181,8 @@ func publish(t testing.TB, d drivers.Driver, channel, payload string) (receivers
 	return receivers
 }
 
-// deserted waits until the server sends messages on channel to nobody.
-func deserted(t testing.TB, d drivers.Driver, channel string) {
+// waitUntilUnsubscribed waits until the channel has no subscribers.
+func waitUntilUnsubscribed(t testing.TB, d drivers.Driver, channel string) {
 	t.Helper()
 	var receivers int64
 	for end := time.Now().Add(recovery); time.Now().Before(end); time.Sleep(time.Millisecond) {

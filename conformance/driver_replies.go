@@ -11,7 +11,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// binary is what a client that treats strings as text or lines would damage.
+// binary is a value that a client would damage if it treated strings as text or lines.
 const binary = "\x00\r\n$5\r\n\xff\xfe+OK\r\n'\""
 
 func replyTypes(t testing.TB, h DriverHarness) {
@@ -44,7 +44,8 @@ func replyTypes(t testing.TB, h DriverHarness) {
 		},
 		{
 			"a status and an error in an array",
-			drivers.Command{"EVAL", "return {redis.status_reply('FINE'), redis.error_reply('MINE own prose'), 'end'}", "0"},
+			drivers.Command{"EVAL", "return {redis.status_reply('FINE'), redis.error_reply('MINE own prose'), 'end'}",
+				"0"},
 			[]drivers.Reply{"FINE", drivers.ServerError("MINE own prose"), "end"},
 		},
 	}
@@ -72,8 +73,10 @@ func serverErrorIsReply(t testing.TB, h DriverHarness) {
 		{"a text that begins like a code", drivers.Command{"EXEC"}, "ERR EXEC without MULTI"},
 		{"a wrong type", drivers.Command{"LPUSH", key, "element"}, "WRONGTYPE *"},
 		{"an unknown script", drivers.Command{"EVALSHA", strings.Repeat("0", 40), "0"}, "NOSCRIPT *"},
-		{"an error that a script returns", drivers.Command{"EVAL", "return redis.error_reply('MINE own  prose')", "0"}, "MINE own  prose"},
-		{"an error that a script does not handle", drivers.Command{"EVAL", "return redis.call('LPUSH', KEYS[1], 1)", "1", key}, "WRONGTYPE *"},
+		{"an error that a script returns", drivers.Command{"EVAL", "return redis.error_reply('MINE own  prose')", "0"},
+			"MINE own  prose"},
+		{"an error that a script does not handle",
+			drivers.Command{"EVAL", "return redis.call('LPUSH', KEYS[1], 1)", "1", key}, "WRONGTYPE *"},
 	} {
 		reply := must(t, d, c.cmd)[0]
 		seen, ok := reply.(drivers.ServerError)
@@ -89,7 +92,7 @@ func refusedConnectionIsReply(t testing.TB, h DriverHarness) {
 	if h.Refused == nil {
 		t.Skip("the harness has no Refused")
 	}
-	d := closing(t, h.Refused(t))
+	d := closeAtEnd(t, h.Refused(t))
 	for _, cmds := range [][]drivers.Command{{{"PING"}}, {{"PING"}, {"ECHO", "a"}, {"PING"}}, {{"PING"}}} {
 		for i, reply := range must(t, d, cmds...) {
 			if _, ok := reply.(drivers.ServerError); !ok {
@@ -121,9 +124,11 @@ func batchKeepsRepliesAroundErrors(t testing.TB, h DriverHarness) {
 	for place := range len(good) + 1 {
 		replies := must(t, d, slices.Insert(slices.Clone(good), place, drivers.Command{"LPUSH", key, "element"})...)
 		if e, ok := replies[place].(drivers.ServerError); !ok || e.Code() != "WRONGTYPE" {
-			t.Errorf("refused command at %d: expected ServerError \"WRONGTYPE ...\", seen %s", place, show(replies[place]))
+			t.Errorf("refused command at %d: expected ServerError \"WRONGTYPE ...\", seen %s", place,
+				show(replies[place]))
 		}
-		expect(t, fmt.Sprintf("replies around the refused command at %d", place), want, slices.Delete(replies, place, place+1))
+		expect(t, fmt.Sprintf("replies around the refused command at %d", place), want,
+			slices.Delete(replies, place, place+1))
 	}
 }
 

@@ -64,7 +64,8 @@ func confirmedMeansDelivered(t testing.TB, h DriverHarness) {
 		time.Sleep(time.Millisecond)
 	}
 	if e.within(quiet, event{"subscribed", channel, ""}) {
-		t.Errorf("Subscribed: expected it when the server has confirmed the channel, seen it although the server has not")
+		t.Errorf("Subscribed: expected it when the server has confirmed the channel, seen it although the server has " +
+			"not")
 	}
 }
 
@@ -76,14 +77,14 @@ func unsubscribeStops(t testing.TB, h DriverHarness) {
 	if err := sub.Unsubscribe(gone); err != nil {
 		t.Fatalf("Unsubscribe: expected no error, seen %v", err)
 	}
-	deserted(t, witness, gone)
+	waitUntilUnsubscribed(t, witness, gone)
 	publish(t, witness, gone, "late")
 	publish(t, witness, stays, "last")
 	e.await(t, event{"message", stays, "last"})
 	if slices.Contains(e.messages(), event{"message", gone, "late"}) {
 		t.Errorf("expected no message on a channel that was unsubscribed from, seen one")
 	}
-	// And back again, without waiting in between: what was asked for last counts.
+	// The channel is subscribed again without a pause. The last request counts.
 	for range 20 {
 		if err := errors.Join(sub.Unsubscribe(stays), sub.Subscribe(stays)); err != nil {
 			t.Fatalf("Unsubscribe and Subscribe: expected no error, seen %v", err)
@@ -102,7 +103,7 @@ func lostWhenTheConnectionDies(t testing.TB, h DriverHarness) {
 	for _, what := range []string{"one connection breaks", "the server is down for a moment"} {
 		channel, marker := newChannel(), newChannel()
 		sub, e := subscribe(t, d, channel)
-		if what == "one connection breaks" { // while the server would accept another one
+		if what == "one connection breaks" { // the server would accept a new connection
 			r.cutAfter(marker)
 			_ = sub.Subscribe(marker)
 			e.awaitLost(t)
@@ -111,8 +112,8 @@ func lostWhenTheConnectionDies(t testing.TB, h DriverHarness) {
 			e.awaitLost(t)
 			r.up(t)
 		}
-		deserted(t, witness, channel) // the server notices a little later
-		deserted(t, witness, marker)
+		waitUntilUnsubscribed(t, witness, channel) // the server may notice a little later
+		waitUntilUnsubscribed(t, witness, marker)
 		for end := time.Now().Add(quiet); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 			for _, channel := range []string{channel, marker} {
 				if n := publish(t, witness, channel, "after"); n != 0 {
@@ -126,7 +127,7 @@ func lostWhenTheConnectionDies(t testing.TB, h DriverHarness) {
 		if err := sub.Subscribe(newChannel()); err == nil {
 			t.Errorf("%s: expected an error of Subscribe on a subscription that has ended, seen none", what)
 		}
-		subscribe(t, d, channel) // a new one works
+		subscribe(t, d, channel) // a new subscription works
 	}
 }
 
@@ -154,10 +155,10 @@ func subscribeKeepsToTheContext(t testing.TB, h DriverHarness) {
 		}
 		cancel()
 	}
-	if seen := e.heard(); len(seen) > 0 {
-		t.Errorf("expected nothing to be heard from a Subscribe that has failed, seen %s", show(seen))
+	if seen := e.recorded(); len(seen) > 0 {
+		t.Errorf("expected no call of the listener after a failed Subscribe, seen %s", show(seen))
 	}
-	// Nothing else is bounded by it.
+	// The context must not limit anything after the opening.
 	ctx, cancel := context.WithCancel(t.Context())
 	sub, err := open(ctx, t, d, patience, e.listener())
 	if err != nil {
@@ -176,12 +177,12 @@ func subscribeKeepsToTheContext(t testing.TB, h DriverHarness) {
 func closeEndsTheSubscription(t testing.TB, h DriverHarness) {
 	d, witness, r := throughRelay(t, h)
 	subscriber(t, d)
-	check := func(what string, sub drivers.Subscription, e *ear, end func() error) {
+	check := func(what string, sub drivers.Subscription, e *callLog, end func() error) {
 		t.Helper()
 		closeSoon(t, what, end)
-		before := e.heard()
+		before := e.recorded()
 		time.Sleep(quiet / 4)
-		if late := e.heard()[len(before):]; len(late) > 0 {
+		if late := e.recorded()[len(before):]; len(late) > 0 {
 			t.Errorf("%s: expected no call of the listener after it returned, seen %s", what, show(late))
 		} else if !slices.Contains(before, event{"lost", "", ""}) {
 			t.Errorf("%s: expected Lost before it returned, seen none", what)
@@ -212,7 +213,7 @@ func closeEndsTheSubscription(t testing.TB, h DriverHarness) {
 		cancel()
 		publisher.Wait()
 	}
-	deserted(t, witness, channel)
+	waitUntilUnsubscribed(t, witness, channel)
 
 	sub, e = subscribe(t, d, channel)
 	marker := newChannel()
@@ -222,11 +223,12 @@ func closeEndsTheSubscription(t testing.TB, h DriverHarness) {
 
 	sub, e = subscribe(t, d, channel)
 	check("the driver's Close", sub, e, d.Close)
-	deserted(t, witness, channel)
+	waitUntilUnsubscribed(t, witness, channel)
 	mute := openDriver(t, h, muteServer(t))
 	time.AfterFunc(stall, func() { _ = mute.Close() })
 	for what, d := range map[string]drivers.Driver{"after": d, "under way at": mute} {
-		if _, err := open(context.WithoutCancel(t.Context()), t, d, stall+slack, newEar(t).listener()); !errors.Is(err, drivers.ErrClosed) {
+		if _, err := open(context.WithoutCancel(t.Context()), t, d, stall+slack, newEar(t).listener()); !errors.Is(err,
+			drivers.ErrClosed) {
 			t.Errorf("Subscribe %s the driver's Close: expected an error that matches ErrClosed, seen %v", what, err)
 		}
 	}
@@ -238,7 +240,8 @@ func subscriptionDoesNotBlockCommands(t testing.TB, h DriverHarness) {
 	for range 4 {
 		sub, e := subscribe(t, d, newChannel())
 		for i := range 8 {
-			if replies, err := attempt(t, d, patience, drivers.Command{"SET", key, fmt.Sprint(i)}, drivers.Command{"GET", key}); err != nil {
+			if replies, err := attempt(t, d, patience, drivers.Command{"SET", key, fmt.Sprint(i)},
+				drivers.Command{"GET", key}); err != nil {
 				t.Fatalf("commands beside subscriptions: expected no error, seen %v", err)
 			} else {
 				expect(t, "commands beside subscriptions", []drivers.Reply{"OK", fmt.Sprint(i)}, replies)
@@ -257,12 +260,12 @@ func subscriptionRefused(t testing.TB, h DriverHarness) {
 		t.Skip("the harness has no Refused")
 	}
 	e := newEar(t)
-	_, err := open(t.Context(), t, closing(t, h.Refused(t)), patience, e.listener())
+	_, err := open(t.Context(), t, closeAtEnd(t, h.Refused(t)), patience, e.listener())
 	var refusal drivers.ServerError
 	if !errors.As(err, &refusal) || strings.ToUpper(refusal.Code()) != refusal.Code() {
 		t.Errorf("Subscribe on a connection that the server refuses: expected a ServerError, seen %#v", err)
 	}
-	if seen := e.heard(); len(seen) > 0 {
-		t.Errorf("expected nothing to be heard from a Subscribe that has failed, seen %s", show(seen))
+	if seen := e.recorded(); len(seen) > 0 {
+		t.Errorf("expected no call of the listener after a failed Subscribe, seen %s", show(seen))
 	}
 }

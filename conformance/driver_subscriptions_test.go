@@ -10,7 +10,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// buggySubscriber breaks what a sound driver does with messages.
+// buggySubscriber breaks the subscriptions of a sound driver.
 type buggySubscriber struct {
 	*buggy
 	sound drivers.Subscriber
@@ -20,7 +20,7 @@ func (b *buggySubscriber) Subscribe(ctx context.Context, l drivers.Listener) (dr
 	return b.bug.subscribe(b, ctx, l)
 }
 
-// buggySubscription replaces the methods for which there is a function.
+// buggySubscription replaces the methods for which a function is set.
 type buggySubscription struct {
 	drivers.Subscription
 	subscribe, unsubscribe func(channels ...string) error
@@ -48,16 +48,18 @@ func (s buggySubscription) Close() error {
 	return s.Subscription.Close()
 }
 
-// listening makes a bug of a function that spoils the listener.
-func listening(spoil func(l *drivers.Listener)) func(*buggySubscriber, context.Context, drivers.Listener) (drivers.Subscription, error) {
+// listening makes a bug from a function that changes the listener.
+func listening(spoil func(l *drivers.Listener)) func(*buggySubscriber, context.Context,
+	drivers.Listener) (drivers.Subscription, error) {
 	return func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
 		spoil(&l)
 		return b.sound.Subscribe(ctx, l)
 	}
 }
 
-// subscribing makes a bug of a function that spoils the subscription.
-func subscribing(spoil func(s *buggySubscription)) func(*buggySubscriber, context.Context, drivers.Listener) (drivers.Subscription, error) {
+// subscribing makes a bug from a function that changes the subscription.
+func subscribing(spoil func(s *buggySubscription)) func(*buggySubscriber, context.Context,
+	drivers.Listener) (drivers.Subscription, error) {
 	return func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
 		sub, err := b.sound.Subscribe(ctx, l)
 		if err != nil {
@@ -69,7 +71,7 @@ func subscribing(spoil func(s *buggySubscription)) func(*buggySubscriber, contex
 	}
 }
 
-// repaired is a subscription that survives its connection, as those of most clients do.
+// repaired is a subscription that reconnects, like those of most clients.
 type repaired struct {
 	drivers.Subscription
 	mu       sync.Mutex
@@ -91,7 +93,7 @@ func (r *repaired) Subscribe(channels ...string) error {
 
 func (r *repaired) Close() error {
 	_ = r.current().Close()
-	return r.current().Close() // in case that the first one was just being replaced
+	return r.current().Close() // the first connection may just have been replaced
 }
 
 // repair makes the second connection of a subscription.
@@ -123,7 +125,7 @@ func repair(b *buggySubscriber, ctx context.Context, l drivers.Listener) (driver
 	return r, nil
 }
 
-// madeUp says after a while that a channel is confirmed, whether it is or not.
+// madeUp reports after a while that a channel is confirmed, whether it is or not.
 func madeUp(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
 	var mu sync.Mutex
 	known, lost := map[string]bool{}, false
@@ -164,7 +166,7 @@ func madeUp(b *buggySubscriber, ctx context.Context, l drivers.Listener) (driver
 	}}, nil
 }
 
-// polite asks the server before it closes.
+// polite waits for an answer of the server before it closes.
 func polite(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
 	answered := make(chan struct{})
 	subscribed := l.Subscribed
@@ -194,38 +196,42 @@ func polite(b *buggySubscriber, ctx context.Context, l drivers.Listener) (driver
 }
 
 var subscriberBugs = []bug{
-	{name: "messages are cut at zero bytes", fails: []string{"MessagesArrive"}, subscribe: listening(func(l *drivers.Listener) {
-		message := l.Message
-		l.Message = func(channel, payload string) {
-			payload, _, _ = strings.Cut(payload, "\x00")
-			message(channel, payload)
-		}
-	})},
-	{name: "a message overtakes another", fails: []string{"MessagesArrive"}, subscribe: listening(func(l *drivers.Listener) {
-		message := l.Message
-		overtaken := ""
-		l.Message = func(channel, payload string) {
-			if payload == "100" {
-				overtaken = channel
-				return
-			}
-			message(channel, payload)
-			if overtaken != "" {
-				message(overtaken, "100")
-				overtaken = ""
-			}
-		}
-	})},
-	{name: "empty messages are dropped", fails: []string{"MessagesArrive"}, subscribe: listening(func(l *drivers.Listener) {
-		message := l.Message
-		l.Message = func(channel, payload string) {
-			if payload != "" {
+	{name: "messages are cut at zero bytes", fails: []string{"MessagesArrive"},
+		subscribe: listening(func(l *drivers.Listener) {
+			message := l.Message
+			l.Message = func(channel, payload string) {
+				payload, _, _ = strings.Cut(payload, "\x00")
 				message(channel, payload)
 			}
-		}
-	})},
+		})},
+	{name: "a message overtakes another", fails: []string{"MessagesArrive"},
+		subscribe: listening(func(l *drivers.Listener) {
+			message := l.Message
+			overtaken := ""
+			l.Message = func(channel, payload string) {
+				if payload == "100" {
+					overtaken = channel
+					return
+				}
+				message(channel, payload)
+				if overtaken != "" {
+					message(overtaken, "100")
+					overtaken = ""
+				}
+			}
+		})},
+	{name: "empty messages are dropped", fails: []string{"MessagesArrive"},
+		subscribe: listening(func(l *drivers.Listener) {
+			message := l.Message
+			l.Message = func(channel, payload string) {
+				if payload != "" {
+					message(channel, payload)
+				}
+			}
+		})},
 	{name: "only the first channels count", fails: []string{
-		"ConfirmedMeansDelivered", "LostWhenTheConnectionDies", "MessagesArrive", "SubscriptionDoesNotBlockCommands", "UnsubscribeStops",
+		"ConfirmedMeansDelivered", "LostWhenTheConnectionDies", "MessagesArrive", "SubscriptionDoesNotBlockCommands",
+		"UnsubscribeStops",
 	}, subscribe: subscribing(func(s *buggySubscription) {
 		first := true
 		s.subscribe = func(channels ...string) error {
@@ -237,32 +243,35 @@ var subscriberBugs = []bug{
 		}
 	})},
 	{name: "a confirmation is made up", fails: []string{"ConfirmedMeansDelivered"}, subscribe: madeUp},
-	{name: "Unsubscribe does nothing", fails: []string{"UnsubscribeStops"}, subscribe: subscribing(func(s *buggySubscription) {
-		s.unsubscribe = func(...string) error { return s.Subscription.Subscribe() }
-	})},
-	{name: "Unsubscribe is late", fails: []string{"UnsubscribeStops"}, subscribe: subscribing(func(s *buggySubscription) {
-		var late []string // takes effect after the next Subscribe only
-		s.unsubscribe = func(channels ...string) error {
-			if late == nil { // but for the first time, when nothing need follow
-				late = []string{}
-				return s.Subscription.Unsubscribe(channels...)
+	{name: "Unsubscribe does nothing", fails: []string{"UnsubscribeStops"},
+		subscribe: subscribing(func(s *buggySubscription) {
+			s.unsubscribe = func(...string) error { return s.Subscription.Subscribe() }
+		})},
+	{name: "Unsubscribe is late", fails: []string{"UnsubscribeStops"},
+		subscribe: subscribing(func(s *buggySubscription) {
+			var late []string // takes effect only after the next Subscribe
+			s.unsubscribe = func(channels ...string) error {
+				if late == nil { // except for the first time, when no call need follow
+					late = []string{}
+					return s.Subscription.Unsubscribe(channels...)
+				}
+				late = channels
+				return s.Subscription.Subscribe() // has no effect, unless the subscription has ended
 			}
-			late = channels
-			return s.Subscription.Subscribe() // nothing to do, unless it has ended
-		}
-		s.subscribe = func(channels ...string) error {
-			err := s.Subscription.Subscribe(channels...)
-			if len(late) > 0 {
-				err = errors.Join(err, s.Subscription.Unsubscribe(late...))
-				late = late[:0]
+			s.subscribe = func(channels ...string) error {
+				err := s.Subscription.Subscribe(channels...)
+				if len(late) > 0 {
+					err = errors.Join(err, s.Subscription.Unsubscribe(late...))
+					late = late[:0]
+				}
+				return err
 			}
-			return err
-		}
-	})},
+		})},
 	{name: "a lost connection is repaired", fails: []string{"LostWhenTheConnectionDies"}, subscribe: repair},
-	{name: "nobody is told of the loss", fails: []string{"CloseEndsTheSubscription", "LostWhenTheConnectionDies"}, subscribe: listening(func(l *drivers.Listener) {
-		l.Lost = func(error) {}
-	})},
+	{name: "nobody is told of the loss", fails: []string{"CloseEndsTheSubscription", "LostWhenTheConnectionDies"},
+		subscribe: listening(func(l *drivers.Listener) {
+			l.Lost = func(error) {}
+		})},
 	{name: "Lost comes twice", fails: []string{
 		"CloseEndsTheSubscription", "ConfirmedMeansDelivered", "LostWhenTheConnectionDies", "MessagesArrive",
 		"SubscribeKeepsToTheContext", "SubscriptionDoesNotBlockCommands", "UnsubscribeStops",
@@ -273,48 +282,55 @@ var subscriberBugs = []bug{
 			lost(err)
 		}
 	})},
-	{name: "a failed opening is told as a loss", fails: []string{"SubscribeKeepsToTheContext", "SubscriptionRefused"}, subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-		sub, err := b.sound.Subscribe(ctx, l)
-		if err != nil {
-			l.Lost(err)
-		}
-		return sub, err
-	}},
-	{name: "the opening ignores its context", fails: []string{"SubscribeKeepsToTheContext"}, subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-		return b.sound.Subscribe(context.WithoutCancel(ctx), l)
-	}},
-	{name: "the opening ignores cancellation", fails: []string{"SubscribeKeepsToTheContext"}, subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-		deadline, bounded := ctx.Deadline()
-		if ctx = context.WithoutCancel(ctx); bounded {
-			var cancel func()
-			ctx, cancel = context.WithDeadline(ctx, deadline)
-			defer cancel()
-		}
-		return b.sound.Subscribe(ctx, l)
-	}},
-	{name: "the context of the opening ends the subscription", fails: []string{"SubscribeKeepsToTheContext"}, subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-		sub, err := b.sound.Subscribe(ctx, l)
-		if _, bounded := ctx.Deadline(); err == nil && !bounded {
-			context.AfterFunc(ctx, func() { _ = sub.Close() })
-		}
-		return sub, err
-	}},
-	{name: "Close does not wait", fails: []string{"CloseEndsTheSubscription"}, subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-		lost := l.Lost
-		l.Lost = func(err error) {
-			time.Sleep(10 * time.Millisecond)
-			lost(err)
-		}
-		sub, err := b.sound.Subscribe(ctx, l)
-		if err != nil {
-			return nil, err
-		}
-		return buggySubscription{Subscription: sub, close: func() error {
-			go func() { _ = sub.Close() }()
-			return nil
-		}}, nil
-	}},
-	{name: "Close asks the server", fails: []string{"CloseEndsTheSubscription", "ConfirmedMeansDelivered"}, subscribe: polite},
+	{name: "a failed opening is reported as a loss",
+		fails: []string{"SubscribeKeepsToTheContext", "SubscriptionRefused"},
+		subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
+			sub, err := b.sound.Subscribe(ctx, l)
+			if err != nil {
+				l.Lost(err)
+			}
+			return sub, err
+		}},
+	{name: "the opening ignores its context", fails: []string{"SubscribeKeepsToTheContext"},
+		subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
+			return b.sound.Subscribe(context.WithoutCancel(ctx), l)
+		}},
+	{name: "the opening ignores cancellation", fails: []string{"SubscribeKeepsToTheContext"},
+		subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
+			deadline, bounded := ctx.Deadline()
+			if ctx = context.WithoutCancel(ctx); bounded {
+				var cancel func()
+				ctx, cancel = context.WithDeadline(ctx, deadline)
+				defer cancel()
+			}
+			return b.sound.Subscribe(ctx, l)
+		}},
+	{name: "the context of the opening ends the subscription", fails: []string{"SubscribeKeepsToTheContext"},
+		subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
+			sub, err := b.sound.Subscribe(ctx, l)
+			if _, bounded := ctx.Deadline(); err == nil && !bounded {
+				context.AfterFunc(ctx, func() { _ = sub.Close() })
+			}
+			return sub, err
+		}},
+	{name: "Close does not wait", fails: []string{"CloseEndsTheSubscription"},
+		subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
+			lost := l.Lost
+			l.Lost = func(err error) {
+				time.Sleep(10 * time.Millisecond)
+				lost(err)
+			}
+			sub, err := b.sound.Subscribe(ctx, l)
+			if err != nil {
+				return nil, err
+			}
+			return buggySubscription{Subscription: sub, close: func() error {
+				go func() { _ = sub.Close() }()
+				return nil
+			}}, nil
+		}},
+	{name: "Close asks the server", fails: []string{"CloseEndsTheSubscription", "ConfirmedMeansDelivered"},
+		subscribe: polite},
 	{
 		name: "the driver's Close leaves subscriptions alone", fails: []string{"CloseEndsTheSubscription"},
 		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
@@ -355,12 +371,13 @@ var subscriberBugs = []bug{
 			return sub, err
 		},
 	},
-	{name: "a refusal is any error", fails: []string{"SubscriptionRefused"}, subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
-		sub, err := b.sound.Subscribe(ctx, l)
-		var refusal drivers.ServerError
-		if errors.As(err, &refusal) {
-			err = errors.New(refusal.Error())
-		}
-		return sub, err
-	}},
+	{name: "a refusal is any error", fails: []string{"SubscriptionRefused"},
+		subscribe: func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
+			sub, err := b.sound.Subscribe(ctx, l)
+			var refusal drivers.ServerError
+			if errors.As(err, &refusal) {
+				err = errors.New(refusal.Error())
+			}
+			return sub, err
+		}},
 }

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// soundHarness builds a driver that keeps every promise, over a pool without any time-outs, so that whatever keeps to a
-// deadline is the driver's doing.
+// soundHarness builds a driver that keeps every promise. Its connection pool has no time-outs, so that only the driver
+// enforces deadlines.
 func soundHarness(t *testing.T) DriverHarness {
 	plain, locked := redistest.Start(t), redistest.Start(t, "--requirepass", "pw")
 	open := func(t testing.TB, addr string) drivers.Driver {
@@ -75,13 +75,14 @@ func TestDriverThatIsNoSubscriber(t *testing.T) {
 	}, skipped)
 }
 
-// bug breaks a sound driver. do replaces Do, nil keeps it. Without a subscribe the driver is no Subscriber.
+// bug breaks a sound driver. do replaces Do unless it is nil. Without subscribe the driver does not implement
+// Subscriber.
 type bug struct {
 	name  string
-	fails []string // the properties that notice, and no others
+	fails []string // exactly the properties that notice the bug
 	do    func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error)
 	close func(b *buggy) error
-	// direct says that the driver is a drivers.Direct, always ready.
+	// direct makes the driver implement drivers.Direct for every call.
 	direct bool
 
 	subscribe func(b *buggySubscriber, ctx context.Context, l drivers.Listener) (drivers.Subscription, error)
@@ -100,7 +101,7 @@ type buggy struct {
 	connected atomic.Bool
 }
 
-// buggyDirect is a driver that claims to keep to deadlines unasked.
+// buggyDirect is a driver that wrongly promises to keep deadlines by itself.
 type buggyDirect struct{ *buggy }
 
 func (buggyDirect) Direct() bool { return true }
@@ -119,8 +120,9 @@ func (b *buggy) Close() error {
 	return b.bug.close(b)
 }
 
-// replies makes a bug of a function that spoils each batch's replies.
-func replies(spoil func(cmds []drivers.Command, replies []drivers.Reply) error) func(*buggy, context.Context, []drivers.Command) ([]drivers.Reply, error) {
+// replies makes a bug from a function that changes the replies of each batch.
+func replies(spoil func(cmds []drivers.Command, replies []drivers.Reply) error) func(*buggy, context.Context,
+	[]drivers.Command) ([]drivers.Reply, error) {
 	return func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 		replies, err := b.Driver.Do(ctx, cmds...)
 		if err == nil {
@@ -130,8 +132,9 @@ func replies(spoil func(cmds []drivers.Command, replies []drivers.Reply) error) 
 	}
 }
 
-// each makes a bug of a function that spoils single replies.
-func each(spoil func(drivers.Reply) drivers.Reply) func(*buggy, context.Context, []drivers.Command) ([]drivers.Reply, error) {
+// each makes a bug from a function that changes single replies.
+func each(spoil func(drivers.Reply) drivers.Reply) func(*buggy, context.Context, []drivers.Command) ([]drivers.Reply,
+	error) {
 	return replies(func(_ []drivers.Command, replies []drivers.Reply) error {
 		for i := range replies {
 			replies[i] = spoil(replies[i])
@@ -147,58 +150,64 @@ var bugs = []bug{
 		}
 		return r
 	})},
-	{name: "nil is an error", fails: []string{"ReplyTypes"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
-		if slices.Contains(replies, nil) {
-			return errors.New("redis: nil")
-		}
-		return nil
-	})},
+	{name: "nil is an error", fails: []string{"ReplyTypes"},
+		do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+			if slices.Contains(replies, nil) {
+				return errors.New("redis: nil")
+			}
+			return nil
+		})},
 	{name: "text is cut at zero bytes", fails: []string{"ReplyTypes"}, do: each(func(r drivers.Reply) drivers.Reply {
 		if s, ok := r.(string); ok {
 			r, _, _ = strings.Cut(s, "\x00")
 		}
 		return r
 	})},
-	{name: "one refusal is an error", fails: []string{"ServerErrorIsReply"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
-		if e, ok := replies[0].(drivers.ServerError); ok && len(replies) == 1 && e.Code() != "NOAUTH" {
-			return e
-		}
-		return nil
-	})},
+	{name: "one refusal is an error", fails: []string{"ServerErrorIsReply"},
+		do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+			if e, ok := replies[0].(drivers.ServerError); ok && len(replies) == 1 && e.Code() != "NOAUTH" {
+				return e
+			}
+			return nil
+		})},
 	{name: "ERR is taken off", fails: []string{"ServerErrorIsReply"}, do: each(func(r drivers.Reply) drivers.Reply {
 		if e, ok := r.(drivers.ServerError); ok {
 			return drivers.ServerError(strings.TrimPrefix(string(e), "ERR "))
 		}
 		return r
 	})},
-	{name: "a refused handshake is an error", fails: []string{"RefusedConnectionIsReply"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
-		if e, ok := replies[0].(drivers.ServerError); ok && e.Code() == "NOAUTH" {
-			return drivers.NotSent(e)
-		}
-		return nil
-	})},
-	{name: "a refusal fails the batch", fails: []string{"BatchKeepsRepliesAroundErrors"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
-		for _, r := range replies {
-			if e, ok := r.(drivers.ServerError); ok && len(replies) > 1 && e.Code() != "NOAUTH" {
-				return e
+	{name: "a refused handshake is an error", fails: []string{"RefusedConnectionIsReply"},
+		do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+			if e, ok := replies[0].(drivers.ServerError); ok && e.Code() == "NOAUTH" {
+				return drivers.NotSent(e)
 			}
-		}
-		return nil
-	})},
-	{name: "a refusal hides what follows", fails: []string{"BatchKeepsRepliesAroundErrors"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
-		for i := range replies[1:] {
-			if e, ok := replies[i].(drivers.ServerError); ok {
-				replies[i+1] = e
+			return nil
+		})},
+	{name: "a refusal fails the batch", fails: []string{"BatchKeepsRepliesAroundErrors"},
+		do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+			for _, r := range replies {
+				if e, ok := r.(drivers.ServerError); ok && len(replies) > 1 && e.Code() != "NOAUTH" {
+					return e
+				}
 			}
-		}
-		return nil
-	})},
-	{name: "long batches are shuffled", fails: []string{"BatchOrder"}, do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
-		if len(replies) > 50 {
-			replies[40], replies[50] = replies[50], replies[40]
-		}
-		return nil
-	})},
+			return nil
+		})},
+	{name: "a refusal hides what follows", fails: []string{"BatchKeepsRepliesAroundErrors"},
+		do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+			for i := range replies[1:] {
+				if e, ok := replies[i].(drivers.ServerError); ok {
+					replies[i+1] = e
+				}
+			}
+			return nil
+		})},
+	{name: "long batches are shuffled", fails: []string{"BatchOrder"},
+		do: replies(func(_ []drivers.Command, replies []drivers.Reply) error {
+			if len(replies) > 50 {
+				replies[40], replies[50] = replies[50], replies[40]
+			}
+			return nil
+		})},
 	{
 		name: "a reply too few", fails: []string{"BatchOrder"},
 		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
@@ -209,12 +218,13 @@ var bugs = []bug{
 			return replies, err
 		},
 	},
-	{name: "commands are modified", fails: []string{"CommandsStayTheCallers"}, do: replies(func(cmds []drivers.Command, _ []drivers.Reply) error {
-		for _, cmd := range cmds {
-			cmd[0] = strings.ToUpper(cmd[0])
-		}
-		return nil
-	})},
+	{name: "commands are modified", fails: []string{"CommandsStayTheCallers"},
+		do: replies(func(cmds []drivers.Command, _ []drivers.Reply) error {
+			for _, cmd := range cmds {
+				cmd[0] = strings.ToUpper(cmd[0])
+			}
+			return nil
+		})},
 	{
 		name: "empty script arguments are lost", fails: []string{"ScriptsRoundTrip"},
 		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
@@ -294,7 +304,8 @@ var bugs = []bug{
 		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 			replies, err := b.Driver.Do(ctx, cmds...)
 			if err != nil && !errors.Is(err, drivers.ErrNotSent) && ctx.Err() == nil {
-				if again, err2 := b.Driver.Do(ctx, cmds...); !errors.Is(err2, drivers.ErrNotSent) { // else NotSentIsCertain fails, too
+				// otherwise NotSentIsCertain fails as well
+				if again, err2 := b.Driver.Do(ctx, cmds...); !errors.Is(err2, drivers.ErrNotSent) {
 					return again, err2
 				}
 			}
@@ -377,7 +388,8 @@ var bugs = []bug{
 			return replies, err
 		},
 	},
-	{name: "Close does nothing", fails: []string{"CloseIsIdempotentAndFinal"}, close: func(*buggy) error { return nil }},
+	{name: "Close does nothing", fails: []string{"CloseIsIdempotentAndFinal"},
+		close: func(*buggy) error { return nil }},
 	{name: "a second Close fails", fails: []string{"CloseIsIdempotentAndFinal"}, close: func(b *buggy) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
@@ -388,7 +400,7 @@ var bugs = []bug{
 	}},
 }
 
-// TestDriverSuiteNotices plants one bug at a time and wants just the properties that it breaks to fail.
+// TestDriverSuiteNotices plants one bug at a time, and expects exactly the listed properties to fail.
 func TestDriverSuiteNotices(t *testing.T) {
 	sound := soundHarness(t)
 	for _, bug := range slices.Concat(bugs, subscriberBugs) {
@@ -413,7 +425,7 @@ func TestDriverSuiteNotices(t *testing.T) {
 				longest := stall()
 				names := slices.Sorted(maps.Keys(failed))
 				if n < maxTrials && longest >= tolerable && !slices.Equal(bug.fails, names) {
-					// What a bug does too early or too late has not been seen, if nobody could look at that moment.
+					// On a stalled machine a bug of timing may go unnoticed.
 					t.Logf("%q failed while the machine stalled for %v: once more", names, longest)
 					continue
 				}
@@ -427,7 +439,7 @@ func TestDriverSuiteNotices(t *testing.T) {
 	}
 }
 
-// Every property can fail, by a bug that no other notices.
+// Every property has a bug that no other property notices.
 func TestEveryDriverPropertyHasAFlaw(t *testing.T) {
 	var alone []string
 	for _, bug := range slices.Concat(bugs, subscriberBugs) {

@@ -11,7 +11,8 @@ import (
 	"github.com/golocker/locker"
 )
 
-// constant is a backend whose owners all have the same value, as of a program that sets "1", "locked" or its own name.
+// constant is a backend in which all owners have the same token, like a program that stores "1", "locked" or its own
+// name.
 type constant struct{ locker.Backend }
 
 func (c constant) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -29,11 +30,11 @@ func (c constant) Release(ctx context.Context, req locker.Request) error {
 	return c.Backend.Release(ctx, req)
 }
 
-// fieldBugs are those that lock libraries and home-made locks ship, each in a backend that is otherwise sound, and the
-// properties that name them: whoever runs a suite over such a backend is told what is wrong with it.
+// fieldBugs are bugs that lock libraries and hand-made locks have shipped, each in a backend without other faults.
+// fails lists the properties that find the bug.
 var fieldBugs = []struct {
 	name  string
-	fails []string // others may notice, too
+	fails []string // others may notice the bug as well
 	role  role
 	store func(s *toy)
 }{
@@ -55,7 +56,7 @@ var fieldBugs = []struct {
 	},
 	{
 		name:  "GET, compare, DEL",
-		fails: []string{"ReleaseIsOneStep"}, // no locker can be made to release at the very end of its TTL
+		fails: []string{"ReleaseIsOneStep"}, // a Locker cannot be made to release at the very end of its TTL
 		store: func(s *toy) { s.twoSteps = true },
 	},
 	{
@@ -85,7 +86,7 @@ var fieldBugs = []struct {
 	},
 	{
 		name:  "release with the caller's context",
-		fails: []string{"CancelledReleaseReleases"}, // a Client hands its backend a context that has not ended
+		fails: []string{"CancelledReleaseReleases"}, // a Client never passes an ended context to Release
 		store: func(s *toy) { s.releaseLeaves = true },
 	},
 	{
@@ -120,7 +121,7 @@ var fieldBugs = []struct {
 	},
 }
 
-func TestBugsOfTheFieldAreNamed(t *testing.T) {
+func TestKnownBugsAreFound(t *testing.T) {
 	for _, bug := range fieldBugs {
 		t.Run(bug.name, func(t *testing.T) {
 			h := harness(flaw{role: bug.role, store: bug.store})
@@ -130,9 +131,9 @@ func TestBugsOfTheFieldAreNamed(t *testing.T) {
 	}
 }
 
-// The same of drivers: what clients do by default, or what is easily got wrong about them. TestDriverSuiteNotices finds
-// that the property fails for the bug, and which others do.
-func TestDriverBugsOfTheFieldAreNamed(t *testing.T) {
+// These are the bugs of drivers: defaults of client libraries, and mistakes that are easy to make.
+// TestDriverSuiteNotices checks which properties fail for each bug.
+func TestKnownDriverBugsAreFound(t *testing.T) {
 	for name, want := range map[string]string{
 		"a lost reply is asked for again":               "AtMostOnce",
 		"a lost reply is made up":                       "AtMostOnce",

@@ -6,25 +6,25 @@ import (
 	"github.com/golocker/locker"
 )
 
-// role is what a toy is besides a Backend.
+// role adds an optional interface to a toy's Backend.
 type role func(b *toyBackend) locker.Backend
 
 func plain(b *toyBackend) locker.Backend    { return b }
 func queuer(b *toyBackend) locker.Backend   { return toyQueuer{b} }
 func notifier(b *toyBackend) locker.Backend { return toyNotifier{b} }
 
-// flaw is a mistake of a store, its backend or a locker: most are those that libraries of the field have made.
+// flaw is a mistake of a store, a backend or a locker. Most of them occurred in real libraries.
 type flaw struct {
 	name    string
 	fails   []string // the properties that notice
-	broad   bool     // others may notice, too: nothing works without what is broken
+	broad   bool     // other properties may notice the flaw as well, because it breaks everything
 	role    role     // nil: plain
 	store   func(s *toy)
 	wrapper locker.Middleware // of Clients
 	change  func(h *Harness)
 }
 
-// harness has all that a harness can have, and the flaw.
+// harness returns a harness with all its functions and the flaw.
 func harness(f flaw) Harness {
 	if f.role == nil {
 		f.role = plain
@@ -65,7 +65,7 @@ func harness(f flaw) Harness {
 	return h
 }
 
-// alone lists the properties that are the only ones to notice a flaw.
+// alone lists the properties that alone notice some flaw.
 func alone(flaws []flaw) (names []string) {
 	for _, f := range flaws {
 		if len(f.fails) == 1 && !f.broad {

@@ -8,79 +8,86 @@ import (
 	"github.com/golocker/locker"
 )
 
-// Harness says how to build the store of locks under test, for [RunBackend] and [RunLocker], and what the store is able to do.
+// Harness describes the store of locks under test for [RunBackend] and [RunLocker]: how to build it, and what it
+// supports.
 type Harness struct {
-	// Store makes an empty store of locks. Required; called once per property, in the property's bubble if there is one.
-	// What the Backends and Lockers of the store do not close themselves, it closes by t.Cleanup.
+	// Store makes an empty store of locks. It is required. It is called once per property, in the property's bubble if
+	// there is one. The suite closes the Backends and Lockers; Store registers everything else that has to be closed
+	// with t.Cleanup.
 	Store func(t testing.TB) Store
 
-	// Bubble runs each property in virtual time: testing/synctest.Test, for stores that live in the test's process
-	// and speak to nothing outside it. nil: the properties run in real time, in parallel, and bounds are generous.
+	// Bubble runs each property in virtual time. Set it to testing/synctest.Test for a store that lives in the test's
+	// process and does no input or output outside it. If it is nil, the properties run in real time and in parallel,
+	// and time limits are generous.
 	Bubble func(t *testing.T, f func(t *testing.T))
 
-	// MinTTL is the smallest TTL that the store can keep. The suite asks for no smaller one. Five seconds at most; 0 means
-	// that the store keeps any TTL from [locker.MinTTL].
+	// MinTTL is the smallest TTL that the store supports, at most five seconds. The suite uses no smaller TTL. 0 means
+	// that the store supports every TTL from [locker.MinTTL].
 	MinTTL time.Duration
 
-	// Granularity is the unit in which the store counts time, such as a second. The suite asks for multiples of it as TTLs,
-	// and lets a lock end later by this much than it was asked to. A lock must never end earlier. A second at most; 0 means
-	// that the store counts in milliseconds or less.
+	// Granularity is the unit in which the store counts time, at most one second. The suite uses multiples of it as
+	// TTLs, and accepts that a lock ends late by up to one unit. A lock must never end early. 0 means that the store
+	// counts in milliseconds or smaller units.
 	Granularity time.Duration
 
-	// Unfenced declares that the store issues no fencing tokens: each grant's must then be 0.
+	// Unfenced declares that the store issues no fencing tokens. The token of every grant must then be 0.
 	Unfenced bool
 
-	// FIFO declares that a lock goes to the client that began to wait for it first. false skips the property that checks it.
+	// FIFO declares that clients acquire a lock in the order in which they began to wait for it. If it is false, the
+	// property ServedInOrder is skipped.
 	FIFO bool
 
-	// Retries declares that a call of Client's Lockers may repeat what has failed (middleware/retry does), so that a lease
-	// is counted from a request that was sent later than the first. true skips the property that knows of one request only.
+	// Retries declares that the Lockers of Store.Client repeat failed requests, as middleware/retry does. The TTL of a
+	// lease may then count from a later request. If it is true, the property LatencyCounts is skipped.
 	Retries bool
 }
 
-// Store is one store of locks, as several processes share it. Open or Client is required. The other functions do to the
-// store what operators, networks and machines do; each of them that is nil skips the properties that need it.
+// Store is one store of locks that several processes share. Open or Client is required. The other functions inject
+// faults. If one is nil, the properties that need it are skipped.
 type Store struct {
-	// Open makes a Backend of the store that is as independent of the others as another process would be. RunBackend
-	// requires it. The suite closes the Backend if it is an io.Closer.
+	// Open makes a Backend for the store. It must be as independent of the other Backends as one in another process.
+	// RunBackend requires it. The suite closes the Backend if it is an io.Closer.
 	Open func() locker.Backend
 
-	// Client makes a Locker of the store that is as independent of the others as another process would be. The suite closes
-	// it if it has an io.Closer. nil: the suite makes a locker.Client of what Open returns.
+	// Client makes a Locker for the store. It must be as independent of the other Lockers as one in another process.
+	// The suite closes it if locker.As finds an io.Closer. If Client is nil, the suite makes a locker.Client from the
+	// Backend that Open returns.
 	Client func() locker.Locker
 
-	// Delete removes the lock that the store keeps under key, behind the back of its holder.
+	// Delete removes the lock that the store keeps under key, without the knowledge of its holder.
 	Delete func(key string)
 
-	// Foreign puts something under key that is not a lock: of another type, or without an expiry. intact, which may be nil,
-	// reports whether it is still there as it was.
+	// Foreign stores a value under key that is not a lock: a value of another type, or one without an expiry. intact,
+	// which may be nil, reports whether the value is unchanged.
 	Foreign func(key string) (intact func() bool)
 
-	// Hang makes the store stop answering until resume is called; requests made meanwhile may be executed after it, as on
-	// a stopped process.
+	// Hang makes the store stop answering until resume is called. As with a stopped process, the store may execute
+	// requests that arrive in between after resume.
 	Hang func() (resume func())
 
-	// Down makes the store unreachable until up is called: requests fail, and are not executed. The store may have
-	// forgotten everything by then.
+	// Down makes the store unreachable until up is called. Requests fail and are not executed. The store may lose its
+	// data during this time.
 	Down func() (up func())
 
-	// LoseReply makes the store execute the next request of any Backend and lose the answer, together with its connection
-	// if there is one. If the request is sent again, that gets through. A store of several nodes does so on each.
+	// LoseReply makes the store execute the next request of any Backend and lose the answer, together with the
+	// connection if there is one. If the request is sent again, it succeeds. A store of several nodes does so on each
+	// node.
 	LoseReply func()
 
-	// LoseMessages makes the store drop what it tells waiters, until restore is called.
+	// LoseMessages makes the store drop all messages to waiters until restore is called.
 	LoseMessages func() (restore func())
 
-	// Restart ends the store as a crash does, and starts it again with what it promises to keep over that. Locks may be lost,
-	// fencing tokens not.
+	// Restart ends the store like a crash and starts it again with the data that it promises to keep. Locks may be
+	// lost; the counters of fencing tokens may not.
 	Restart func()
 
-	// Left lists what the store keeps: locks, places of waiters, and whatever else it has made for them. Not counters,
-	// which may stay, nor what marks an attempt as undone for as long as its TTL. A store of several nodes lists them all.
+	// Left lists what the store keeps: locks, queue positions of waiters, and everything else that it has created for
+	// them. Left omits counters, and the marks of undone attempts, which may stay for a TTL. A store of several nodes
+	// lists the data of all nodes.
 	Left func() []string
 }
 
-// clients makes n Lockers of a fresh store, closed in the end.
+// clients makes n Lockers for a fresh store. They are closed at the end of the test.
 func clients(t testing.TB, h Harness, n int) ([]locker.Locker, Store) {
 	t.Helper()
 	s := h.Store(t)
@@ -95,13 +102,13 @@ func clients(t testing.TB, h Harness, n int) ([]locker.Locker, Store) {
 	for i := range ls {
 		ls[i] = client()
 		if c, ok := locker.As[io.Closer](ls[i]); ok {
-			closeInTheEnd(t, c)
+			closeAtTheEnd(t, c)
 		}
 	}
 	return ls, s
 }
 
-// backends makes n Backends of a fresh store, closed in the end.
+// backends makes n Backends for a fresh store. They are closed at the end of the test.
 func backends(t testing.TB, h Harness, n int) ([]locker.Backend, Store) {
 	t.Helper()
 	s := h.Store(t)
@@ -112,13 +119,13 @@ func backends(t testing.TB, h Harness, n int) ([]locker.Backend, Store) {
 	for i := range bs {
 		bs[i] = s.Open()
 		if c, ok := bs[i].(io.Closer); ok {
-			closeInTheEnd(t, c)
+			closeAtTheEnd(t, c)
 		}
 	}
 	return bs, s
 }
 
-func closeInTheEnd(t testing.TB, c io.Closer) {
+func closeAtTheEnd(t testing.TB, c io.Closer) {
 	t.Cleanup(func() {
 		if err := c.Close(); err != nil {
 			t.Errorf("Close: expected no error, seen %v", err)
@@ -126,10 +133,10 @@ func closeInTheEnd(t testing.TB, c io.Closer) {
 	})
 }
 
-// longTTL is for locks that must not end by themselves: what is left behind with it is found.
+// longTTL is for locks that must not expire during a check, so that a lock that is left behind is found.
 const longTTL = 5 * time.Minute
 
-// ttl is the TTL next to d that the store keeps as it is asked to. All TTLs of the suite but longTTL come from it.
+// ttl rounds d up to a TTL that the store supports. All TTLs of the suite except longTTL come from it.
 func (h Harness) ttl(d time.Duration) time.Duration {
 	d = max(d, h.MinTTL)
 	if rest := d % max(1, h.Granularity); rest > 0 {
@@ -138,8 +145,8 @@ func (h Harness) ttl(d time.Duration) time.Duration {
 	return d
 }
 
-// short is the TTL of locks that should end soon, or be extended often. In real time it leaves room for a machine that
-// is busy with other tests: a renewal that is late by half a second is the machine's fault, not the locker's.
+// short is the TTL of locks that should end soon or be extended often. In real time it is longer: on a busy machine, a
+// renewal may be late by half a second without a fault of the locker.
 func (h Harness) short() time.Duration {
 	if h.Bubble != nil {
 		return h.ttl(500 * time.Millisecond)
@@ -147,11 +154,11 @@ func (h Harness) short() time.Duration {
 	return h.ttl(time.Second)
 }
 
-// late is how late a lock may be free, or passed on, when its time is over.
+// late is the accepted delay until an expired lock is free or passed on.
 func (h Harness) late() time.Duration { return slack + h.Granularity }
 
-// drift is by how much the clock of a store may be ahead after d. In real time it is another clock, and may be adjusted
-// meanwhile; a store must not count on it, but leases allow for more (1 % and 2 ms).
+// drift is how far the clock of a store may run ahead of the test's clock within d. In real time the store may have its
+// own clock, which may be adjusted. Leases allow for more drift than this: 1 % and 2 ms.
 func (h Harness) drift(d time.Duration) time.Duration {
 	if h.Bubble != nil {
 		return 0
@@ -159,7 +166,7 @@ func (h Harness) drift(d time.Duration) time.Duration {
 	return d / 1000
 }
 
-// milliseconds is how late "within milliseconds" may be. In real time the best of several tries counts.
+// milliseconds is the limit for "within milliseconds". In real time the fastest of several tries counts.
 func (h Harness) milliseconds() (late time.Duration, tries int) {
 	if h.Bubble != nil {
 		return 20 * time.Millisecond, 1
@@ -167,7 +174,7 @@ func (h Harness) milliseconds() (late time.Duration, tries int) {
 	return 200 * time.Millisecond, 5
 }
 
-// wantRemaining checks what is said to remain of a lock that was set for ttl.
+// wantRemaining checks the reported remaining time of a lock that was set for ttl.
 func (h Harness) wantRemaining(t testing.TB, what string, remaining, ttl time.Duration) {
 	t.Helper()
 	if most := ttl + h.Granularity; remaining < 0 || remaining > most {

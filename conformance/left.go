@@ -9,7 +9,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// waitUntilEmpty waits until the store keeps nothing, for limit at most: a store may do its tidying after it has answered.
+// waitUntilEmpty waits until the store keeps nothing, for limit at most: a store may clean up after it has answered.
 func waitUntilEmpty(t testing.TB, left func() []string, what string, limit time.Duration) {
 	t.Helper()
 	var seen []string

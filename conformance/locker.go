@@ -2,8 +2,8 @@ package conformance
 
 import "testing"
 
-// RunLocker checks a Locker (a backend under a [locker.Client], with whatever middleware around it) against the rules at
-// [locker.Locker], [locker.Lease] and [locker.Backend], one subtest per property.
+// RunLocker checks a Locker against the rules of [locker.Locker], [locker.Lease] and [locker.Backend], with one subtest
+// per property. The Locker is usually a [locker.Client] of a backend, with or without middleware.
 func RunLocker(t *testing.T, h Harness) {
 	if h.Store == nil {
 		t.Fatal("conformance: Harness needs Store")
@@ -13,153 +13,258 @@ func RunLocker(t *testing.T, h Harness) {
 
 var lockerProperties = []property[Harness]{
 	{
-		"MutualExclusion", "A lock has at most one holder at a time, over all clients of the store.",
-		"Two holders at once is the one thing that a lock is there to prevent.", mutualExclusion,
+		"MutualExclusion",
+		"A lock has at most one holder at a time, across all clients of the store.",
+		"Preventing two holders at once is the purpose of a lock.",
+		mutualExclusion,
 	},
 	{
-		"TryLockHeld", "TryLock of a held lock fails at once with ErrHeld and nothing else, also for the client that holds it, and leaves the lock alone; a HeldError knows a remaining time within the TTL.",
-		"Callers skip or wait when they are told held; told anything else they give up, or take the lock for theirs; with a wild remaining time, they sleep too long.", tryLockHeld,
+		"TryLockHeld",
+		"TryLock of a held lock fails at once with ErrHeld and no other sentinel error, even for the client that " +
+			"holds the lock, and leaves the lock unchanged; the remaining time of a HeldError lies within the TTL.",
+		"Callers skip the work or wait when the lock is held; after any other error they give up or believe that " +
+			"they hold the lock, and with a wrong remaining time they sleep too long.",
+		tryLockHeld,
 	},
 	{
-		"LeaseDescribesItself", "A lease knows its key, has an owner token of its own, is open and valid.",
-		"Whoever stores, logs or compares leases relies on what they say; a token used twice lets one attempt undo another.", leaseDescribesItself,
+		"LeaseDescribesItself",
+		"A new lease reports its key, has a unique owner token, has not ended, and is valid for a little less than " +
+			"its TTL.",
+		"Programs store, log and compare what a lease reports; if a token is used twice, one attempt can undo " +
+			"another.",
+		leaseDescribesItself,
 	},
 	{
-		"UnlockFrees", "After Unlock the lock is free for everybody, at once.",
-		"A lock that stays taken stops everybody for a whole TTL, each time.", unlockFrees,
+		"UnlockFrees",
+		"After Unlock, every client can acquire the lock at once.",
+		"A lock that stays taken after Unlock blocks everybody for a whole TTL, each time.",
+		unlockFrees,
 	},
 	{
-		"KeysAreIndependent", "Locks with different keys do not touch each other, whatever bytes the keys consist of.",
-		"Keys come from data: one that collides with another, or is cut, makes strangers wait or lets two in.", keysAreIndependent,
+		"KeysAreIndependent",
+		"Locks with different keys do not affect each other, whatever bytes the keys contain.",
+		"Keys come from data: if two keys collide, unrelated callers wait for each other; if one is truncated, it " +
+			"locks something else.",
+		keysAreIndependent,
 	},
 	{
-		"WaiterIsServed", "Lock waits while the lock is held and gets it after Unlock.",
-		"A waiter that is not served hangs its program; one that is served early is a second holder.", waiterIsServed,
+		"WaiterIsServed",
+		"Lock waits while the lock is held, and acquires it after Unlock.",
+		"A waiter that is never served hangs its program; one that is served too early is a second holder.",
+		waiterIsServed,
 	},
 	{
-		"FenceGrows", "Every acquisition of a key has a greater fencing token than all before it, over all clients; 0 if Unfenced is declared.",
-		"The resource refuses tokens smaller than it has seen: a holder with a small one is turned away, a stale one with a great one let in.", fenceGrows,
+		"FenceGrows",
+		"Every acquisition of a key has a greater fencing token than all acquisitions before it, across all " +
+			"clients; if Unfenced is declared, every token is 0.",
+		"The protected resource refuses tokens that are smaller than one it has seen: with wrong tokens it refuses " +
+			"the real holder or accepts a stale one.",
+		fenceGrows,
 	},
 	{
-		"FenceIsUnique", "No token is given twice, whatever becomes of other attempts: cancelled, unanswered, in vain, their replies lost.",
-		"A token that is given back, or counted in two places, makes a stale holder look like the new one to the resource.", fenceIsUnique,
+		"FenceIsUnique",
+		"No token is issued twice, even if other attempts are cancelled, unanswered or refused, or their replies " +
+			"are lost.",
+		"If a token is returned or counted in two places, the resource cannot tell a stale holder from the new one.",
+		fenceIsUnique,
 	},
 	{
-		"FenceOutlivesTheLock", "Tokens go on growing after a lock has expired, was deleted, or was kept for a while.",
-		"A counter that goes with its lock starts again just when a stale holder is about: its token is the next one's.", fenceOutlivesTheLock,
+		"FenceOutlivesTheLock",
+		"Tokens keep growing after a lock has expired, was deleted, or was kept by MinHold.",
+		"A counter that disappears with its lock starts again while a stale holder may still work: the next holder " +
+			"gets the same token.",
+		fenceOutlivesTheLock,
 	},
 	{
-		"FenceSurvivesRestart", "Tokens go on growing after a restart that keeps what the store promises to keep, whatever becomes of the locks.",
-		"Holders outlive the store they locked at: started anew, it gives their tokens, which the resource knows, to others.", fenceSurvivesRestart,
+		"FenceSurvivesRestart",
+		"Tokens keep growing after a restart of the store, even if the locks themselves are lost.",
+		"Holders outlive a restart of the store: if tokens start again, new holders get tokens that the resource " +
+			"has already seen.",
+		fenceSurvivesRestart,
 	},
 	{
-		"NothingIsLeft", "Of locks that were unlocked, or whose time is over, and of who waited for them, the store keeps nothing but counters.",
-		"Keys come from data: what stays for each that was ever locked fills the store.", nothingIsLeft,
+		"NothingIsLeft",
+		"When locks are unlocked or expired and their waiters are gone, the store keeps nothing of them except " +
+			"counters.",
+		"Keys come from data: if something stays for each key that was ever locked, the store fills up.",
+		nothingIsLeft,
 	},
 	{
-		"BadInputIsRefused", "A TTL out of range, an empty or an oversized key fails with ErrInvalid, and changes nothing.",
-		"A TTL that is adjusted behind the caller's back, or an empty key, locks something else than was asked for.", badInputIsRefused,
-	},
-
-	{
-		"ExpiryFrees", "A lock whose lease is not renewed is free after the TTL without anybody's doing, for TryLock and for Lock that waits.",
-		"A holder that has crashed releases nothing and tells nobody: it must not keep the others out for ever.", expiryFrees,
-	},
-	{
-		"UntilIsConservative", "Nobody else gets the lock before Until.",
-		"The holder works until Until: if somebody else can have the lock before, both work.", untilIsConservative,
-	},
-	{
-		"DoneBeforeUntil", "Done is closed no later than Until, and Err then says that the lock is lost.",
-		"Done is what stops the holder's work; late, it works on while the next one has the lock.", doneBeforeUntil,
-	},
-	{
-		"RenewalKeeps", "A lease that is renewed keeps the lock for many TTLs, and stops when it is unlocked.",
-		"Work that takes longer than the TTL would lose its lock in the middle; renewal that does not stop keeps it for ever.", renewalKeeps,
-	},
-	{
-		"ExtendKeeps", "Extend prolongs a lease, at the store too: nobody else gets the lock before the new Until, and then it is free.",
-		"The caller goes on working because Extend said yes.", extendKeeps,
-	},
-	{
-		"ExtendSparesSuccessor", "Extend of a lease that has ended fails with ErrLost and does not touch the next holder's.",
-		"A stale holder that takes the next one's lock for its own is a second holder.", extendSparesSuccessor,
-	},
-	{
-		"UnlockSparesSuccessor", "Unlock of a lease that has ended fails with ErrNotHeld, whether there is a next holder or not, and does not touch that one's.",
-		"A slow holder that deletes the next one's lock lets a third in: DEL without comparing is how most home-made locks fail.", unlockSparesSuccessor,
-	},
-	{
-		"DoubleUnlock", "A second Unlock fails with ErrUnlocked and does not touch the next holder's lease.",
-		"A deferred second Unlock is common; it must not open somebody else's lock.", doubleUnlock,
-	},
-	{
-		"LossIsNoticed", "A lock that was deleted at the store ends its lease within one TTL, and Unlock reports ErrNotHeld.",
-		"A holder that is not told works on without its lock.", lossIsNoticed,
+		"BadInputIsRefused",
+		"A TTL out of range, an empty key or an oversized key fails with ErrInvalid and changes nothing.",
+		"If the locker silently adjusts the TTL or the key, the caller holds a different lock than it asked for.",
+		badInputIsRefused,
 	},
 
 	{
-		"EndedContext", "With a context that has ended nothing is locked, and the error matches the context's.",
-		"Who has left must not become a holder that nobody knows of.", endedContext,
+		"ExpiryFrees",
+		"A lock whose lease is not renewed becomes free after its TTL without any action, for TryLock and for a " +
+			"waiting Lock.",
+		"A holder that has crashed releases nothing: the lock must not stay taken for ever.",
+		expiryFrees,
 	},
 	{
-		"ContextEndsWaiting", "Waiting ends within milliseconds of the context's end, leaving nothing; the error matches the context's and ErrHeld.",
-		"The caller tells a busy lock from a broken store, and its own end from both, by the error.", contextEndsWaiting,
+		"UntilIsConservative",
+		"Nobody else acquires the lock before the lease's Until.",
+		"The holder works until Until: if another client acquires the lock earlier, both work at once.",
+		untilIsConservative,
 	},
 	{
-		"CancelledAttemptsLeaveNothing", "Attempts of Lock and TryLock whose context ended at any moment leave no lock behind.",
-		"A lock that was taken for somebody who has left keeps everybody out for a whole TTL.", cancelledAttemptsLeaveNothing,
+		"DoneBeforeUntil",
+		"Done is closed no later than Until, and Err then reports that the lock is lost.",
+		"Done tells the holder to stop: if it closes late, the old holder works while the next one has the lock.",
+		doneBeforeUntil,
 	},
 	{
-		"UnlockIgnoresEndedContext", "Unlock releases the lock even if its context has ended.",
-		"Unlock is deferred, and by then the context has often ended: the lock would stay for a whole TTL.", unlockIgnoresEndedContext,
+		"RenewalKeeps",
+		"A renewed lease keeps the lock for many TTLs, and renewal stops at Unlock.",
+		"Without renewal, work that takes longer than the TTL loses its lock; renewal that does not stop keeps the " +
+			"lock for ever.",
+		renewalKeeps,
 	},
 	{
-		"LatencyCounts", "Until counts from before the request was sent, however late the answer comes; with nothing left of the TTL, TryLock fails with ErrUnavailable and leaves no lock.",
-		"Counted from the answer, the holder works on for as long as the answer took, while the next one has the lock.", latencyCounts,
+		"ExtendKeeps",
+		"Extend prolongs a lease on the store as well: nobody else acquires the lock before the new Until, and " +
+			"after it the lock becomes free.",
+		"The caller continues to work because Extend reported success.",
+		extendKeeps,
 	},
 	{
-		"HungStoreIsBounded", "Calls return soon after their context's end although the store does not answer, with ErrUnavailable; a held lease ends in time; afterwards no lock is left, however late the attempts are executed.",
-		"A store that hangs must not hang its users, nor make them believe that they still hold, or that somebody else does.", hungStoreIsBounded,
+		"ExtendSparesSuccessor",
+		"Extend of a lease that has ended fails with ErrLost and leaves the next holder's lock unchanged.",
+		"A stale holder whose Extend succeeds believes that the next holder's lock is its own: there are two " +
+			"holders.",
+		extendSparesSuccessor,
 	},
 	{
-		"NobodyStarves", "Of clients that want a lock again and again each gets it again and again.",
-		"A client that never gets its turn is as good as down.", nobodyStarves,
+		"UnlockSparesSuccessor",
+		"Unlock of a lease that has ended fails with ErrNotHeld, whether the lock is free or has a new holder, and " +
+			"leaves the new holder's lock unchanged.",
+		"If a slow holder deletes the lock of its successor, a third client acquires it: DEL without comparing the " +
+			"owner is the usual bug of hand-made locks.",
+		unlockSparesSuccessor,
 	},
 	{
-		"ServedInOrder", "Clients that wait for a lock get it in the order in which they began to wait.",
-		"Who relies on order to bound its waiting waits longer than it was promised.", servedInOrder,
+		"DoubleUnlock",
+		"A second Unlock fails with ErrUnlocked and leaves the next holder's lock unchanged.",
+		"A second Unlock in a defer statement is common; it must not release another client's lock.",
+		doubleUnlock,
 	},
 	{
-		"LeavingWaiterStallsNobody", "A waiter whose context ends at any moment leaves neither a lock nor a place: who waits behind it gets the lock as soon.",
-		"A lock that is handed to somebody who has left stalls all who wait behind.", leavingWaiterStallsNobody,
+		"LossIsNoticed",
+		"If a lock is deleted on the store, its lease ends within one TTL and Unlock reports ErrNotHeld.",
+		"A holder that does not notice the loss continues to work without its lock.",
+		lossIsNoticed,
+	},
+
+	{
+		"EndedContext",
+		"Lock and TryLock with an ended context lock nothing, and their error matches the context's error.",
+		"The caller has gone away: a lock acquired for it has a holder that nobody knows of.",
+		endedContext,
 	},
 	{
-		"LostMessagesDelay", "Lock whose messages are lost gets the lock nevertheless, later.",
-		"Messages are at most once: one that is lost would hang its waiter, and those behind it.", lostMessagesDelay,
+		"ContextEndsWaiting",
+		"A waiting Lock returns within milliseconds of the end of its context and leaves nothing behind; its error " +
+			"matches both the context's error and ErrHeld.",
+		"By the error, the caller tells a busy lock from a broken store, and recognizes the end of its own context.",
+		contextEndsWaiting,
 	},
 	{
-		"MinHoldKeeps", "After Unlock the lock stays taken, by nobody, until MinHold is over, and then is free, for those who wait too.",
-		"Jobs that several machines start at about the same time would run twice.", minHoldKeeps,
+		"CancelledAttemptsLeaveNothing",
+		"Lock and TryLock leave no lock behind, at whatever moment their context ends.",
+		"A lock that is acquired for a caller who has gone away blocks everybody for a whole TTL.",
+		cancelledAttemptsLeaveNothing,
 	},
 	{
-		"MaxHoldEnds", "A lease ends when MaxHold is over although it is renewed; the lock is free after Unlock.",
-		"Work that hangs would keep its lock for ever.", maxHoldEnds,
+		"UnlockIgnoresEndedContext",
+		"Unlock releases the lock even if its context has ended.",
+		"Unlock usually runs in a defer statement, when the context has often ended already: the lock would stay " +
+			"taken for a whole TTL.",
+		unlockIgnoresEndedContext,
 	},
 	{
-		"ForeignKeyIsRefused", "What is under a key and is not a lock is left alone and not waited for: Lock and TryLock fail at once with ErrForeignKey.",
-		"Nobody ever releases it: Lock would wait for ever, and nobody would be told why. Deleting it is deleting somebody's data.", foreignKeyIsRefused,
+		"LatencyCounts",
+		"Until is counted from before the request was sent, however late the answer arrives; if nothing is left of " +
+			"the TTL by then, TryLock fails with ErrUnavailable and leaves no lock.",
+		"If Until were counted from the answer, the holder would work beyond the end of its lock while the next " +
+			"holder has it.",
+		latencyCounts,
 	},
 	{
-		"CloseEndsWaiting", "Close of a client ends its waiting calls within milliseconds, with ErrClosed, and later ones too, and leaves the lock alone.",
-		"A program that shuts down would hang in its waiting calls.", closeEndsWaiting,
+		"HungStoreIsBounded",
+		"If the store does not answer, calls return soon after the end of their context with ErrUnavailable, and a " +
+			"held lease ends in time; when the store answers again, delayed attempts leave no lock behind.",
+		"A hung store must not hang its callers, nor make them believe that they, or anybody else, hold a lock.",
+		hungStoreIsBounded,
 	},
 	{
-		"InspectionTells", "An Inspector says whether a lock is free, held or kept, for how long, and by whom, without giving the owner's token away.",
-		"Operators act on what it says; whoever has the token can release the lock.", inspectionTells,
+		"NobodyStarves",
+		"If several clients acquire and release one lock repeatedly, each of them gets its share.",
+		"A client that never acquires the lock does no work, as if it were down.",
+		nobodyStarves,
 	},
 	{
-		"ForceReleaseTakes", "A lock that is taken by force goes to who waits for it; its owner learns that it is lost; nobody else's is touched.",
-		"It is the way out when a holder hangs; from the wrong owner, or unnoticed by its owner, it makes two holders.", forceReleaseTakes,
+		"ServedInOrder",
+		"Clients that wait for a lock acquire it in the order in which they began to wait.",
+		"A program that derives its longest wait from the queue order would wait longer than promised.",
+		servedInOrder,
+	},
+	{
+		"LeavingWaiterStallsNobody",
+		"A waiter whose context ends, at whatever moment, leaves neither a lock nor a queue position behind, and " +
+			"does not delay the waiters behind it.",
+		"If the lock is handed to a waiter that has left, all waiters behind it stall.",
+		leavingWaiterStallsNobody,
+	},
+	{
+		"LostMessagesDelay",
+		"If messages are lost, Lock still acquires the lock, only later.",
+		"Messages are delivered at most once: one lost message would hang its waiter and all waiters behind it.",
+		lostMessagesDelay,
+	},
+	{
+		"MinHoldKeeps",
+		"After Unlock the lock stays taken, with no owner, until MinHold is over; then it becomes free, for waiters " +
+			"as well.",
+		"Otherwise a job that several machines start at about the same time would run twice.",
+		minHoldKeeps,
+	},
+	{
+		"MaxHoldEnds",
+		"A lease ends when MaxHold is over, even though it is renewed, and Unlock frees the lock.",
+		"Otherwise work that hangs would keep its lock for ever.",
+		maxHoldEnds,
+	},
+	{
+		"ForeignKeyIsRefused",
+		"If a key holds something that is not a lock, Lock and TryLock fail at once with ErrForeignKey and leave " +
+			"the value unchanged.",
+		"No client will ever release that value, so Lock would wait for ever; deleting it would destroy somebody's " +
+			"data.",
+		foreignKeyIsRefused,
+	},
+	{
+		"CloseEndsWaiting",
+		"Close of a client ends its waiting calls within milliseconds with ErrClosed, makes later calls fail with " +
+			"ErrClosed, and leaves held locks unchanged.",
+		"Otherwise a program that shuts down would hang in its waiting calls.",
+		closeEndsWaiting,
+	},
+	{
+		"InspectionTells",
+		"An Inspector reports whether a lock is free, held or kept, for how long and by whom, and does not reveal " +
+			"the whole owner token.",
+		"Operators act on the report; with the whole token they, or anybody who reads their logs, could release the " +
+			"lock.",
+		inspectionTells,
+	},
+	{
+		"ForceReleaseTakes",
+		"ForceRelease passes the lock to the next waiter, its former owner's calls report the loss, and locks of " +
+			"other owners stay unchanged.",
+		"ForceRelease is for holders that hang: if it takes the lock of another owner, or if the former owner does " +
+			"not notice, there are two holders.",
+		forceReleaseTakes,
 	},
 }

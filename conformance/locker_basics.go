@@ -14,7 +14,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// sentinels are what an error of a Locker may match, besides a context's.
+// sentinels are the errors that an error of a Locker may match.
 var sentinels = []error{
 	locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
 	locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
@@ -34,7 +34,7 @@ func wantError(t testing.TB, what string, err error, want ...error) {
 	}
 	for _, s := range sentinels {
 		if errors.Is(s, locker.ErrNoQuorum) && slices.Contains(want, locker.ErrUnavailable) {
-			continue // is how a store of several nodes is unavailable
+			continue // a store of several nodes is unavailable in this way
 		}
 		if errors.Is(err, s) && !slices.Contains(want, s) {
 			t.Errorf("%s: expected an error that does not match %q, seen %q", what, s, err)
@@ -45,7 +45,7 @@ func wantError(t testing.TB, what string, err error, want ...error) {
 	}
 }
 
-// lock acquires key at once.
+// lock acquires key, which must be free.
 func lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -69,7 +69,7 @@ func unlock(t testing.TB, lease locker.Lease) {
 	}
 }
 
-// wantHeld checks that l cannot get key.
+// wantHeld checks that l cannot acquire key.
 func wantHeld(t testing.TB, l locker.Locker, key string) {
 	t.Helper()
 	start := time.Now()
@@ -91,9 +91,10 @@ func isDone(l locker.Lease) bool {
 	}
 }
 
-// contend lets several callers of each Locker lock k again and again, by Lock and by TryLock, and calls inside for each
-// lease, which is to unlock it. asked is when the call began that got the lease.
-func contend(t testing.TB, ls []locker.Locker, rounds int, inside func(lease locker.Lease, asked time.Time)) (holds int) {
+// contend lets several callers of each Locker acquire k repeatedly, with Lock and with TryLock. It calls inside for
+// each lease, which must unlock it. asked is the time at which the successful call began.
+func contend(t testing.TB, ls []locker.Locker, rounds int,
+	inside func(lease locker.Lease, asked time.Time)) (holds int) {
 	ctx, cancel := context.WithTimeout(t.Context(), 6*patience)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -108,13 +109,15 @@ func contend(t testing.TB, ls []locker.Locker, rounds int, inside func(lease loc
 					}
 					asked := time.Now()
 					lease, err := call(ctx, "k", locker.TTL(longTTL))
-					for pause := time.Millisecond; err != nil && !waits && ctx.Err() == nil; pause = min(2*pause, 32*time.Millisecond) {
-						time.Sleep(pause) // a store of several nodes may find that nobody has got it
+					for pause := time.Millisecond; err != nil && !waits &&
+						ctx.Err() == nil; pause = min(2*pause, 32*time.Millisecond) {
+						// on a store of several nodes, an attempt may fail although nobody has acquired the lock
+						time.Sleep(pause)
 						asked = time.Now()
 						lease, err = call(ctx, "k", locker.TTL(longTTL))
 					}
 					if err != nil {
-						t.Errorf("Lock or TryLock, again and again: expected a lease, seen %v", err)
+						t.Errorf("repeated Lock or TryLock: expected a lease, seen %v", err)
 						return
 					}
 					inside(lease, asked)
@@ -135,7 +138,7 @@ func mutualExclusion(t testing.TB, h Harness) {
 		}
 		seen := counter.Load()
 		time.Sleep(time.Millisecond)
-		counter.Store(seen + 1) // not an atomic increment: that is what the lock is for
+		counter.Store(seen + 1) // not an atomic increment: the lock has to protect it
 		inside.Add(-1)
 		unlock(t, lease)
 	})
@@ -171,7 +174,8 @@ func leaseDescribesItself(t testing.TB, h Harness) {
 			t.Errorf("Key: expected %q, seen %q", "some key", lease.Key())
 		}
 		if len(lease.Token()) < 16 || tokens[lease.Token()] {
-			t.Errorf("Token: expected a fresh value of 16 characters or more, seen one of %d characters, used before: %v",
+			t.Errorf("Token: expected a fresh value of 16 characters or more, seen one of %d characters, used "+
+				"before: %v",
 				len(lease.Token()), tokens[lease.Token()])
 		}
 		tokens[lease.Token()] = true
@@ -183,7 +187,8 @@ func leaseDescribesItself(t testing.TB, h Harness) {
 		}
 		unlock(t, lease)
 		if err := lease.Err(); !errors.Is(err, locker.ErrUnlocked) || !isDone(lease) {
-			t.Errorf("after Unlock: expected ErrUnlocked and Done closed, seen Err %v, Done closed %v", err, isDone(lease))
+			t.Errorf("after Unlock: expected ErrUnlocked and Done closed, seen Err %v, Done closed %v", err,
+				isDone(lease))
 		}
 	}
 }
@@ -192,7 +197,7 @@ func unlockFrees(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
 	for i := range 10 {
 		lease := lock(t, ls[i%2], "k", locker.TTL(longTTL))
-		for range i % 3 { // who asks meanwhile may remember the answer
+		for range i % 3 { // a client may cache the answer of an attempt in between
 			if other, err := ls[1-i%2].TryLock(t.Context(), "k"); err == nil {
 				_ = other.Unlock(t.Context())
 			}
@@ -204,8 +209,10 @@ func unlockFrees(t testing.TB, h Harness) {
 func keysAreIndependent(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 1)
 	keys := []string{
-		"a", "A", "a ", " a", "a/b", "a:b", "{a}", "{a}b", "a}b", "}{", "{", "{}", "{}a", "a{b}c{d}", "a\x00", "a\x00b", "\r\n", "*", "a*", "%61",
-		"..", "a/../b", "käse", "kÄse", "\xff\xfe", "0", "';--", strings.Repeat("x", locker.MaxKey), strings.Repeat("x", locker.MaxKey-1),
+		"a", "A", "a ", " a", "a/b", "a:b", "{a}", "{a}b", "a}b", "}{", "{", "{}", "{}a", "a{b}c{d}", "a\x00", "a\x00b",
+		"\r\n", "*", "a*", "%61",
+		"..", "a/../b", "käse", "kÄse", "\xff\xfe", "0", "';--", strings.Repeat("x", locker.MaxKey),
+		strings.Repeat("x", locker.MaxKey-1),
 	}
 	var leases []locker.Lease
 	for _, key := range keys {
@@ -215,7 +222,8 @@ func keysAreIndependent(t testing.TB, h Harness) {
 		unlock(t, lease)
 		for _, other := range leases[i+1:] {
 			if err := other.Extend(t.Context()); err != nil {
-				t.Fatalf("Unlock of %.40q: expected the lease on %.40q to go on, seen its Extend fail: %v", lease.Key(), other.Key(), err)
+				t.Fatalf("Unlock of %.40q: expected the lease on %.40q to go on, seen its Extend fail: %v", lease.Key(),
+					other.Key(), err)
 			}
 		}
 	}
@@ -223,12 +231,12 @@ func keysAreIndependent(t testing.TB, h Harness) {
 
 func waiterIsServed(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
-	for i := range 2 { // a waiter of the holder's client, and one of another
+	for i := range 2 { // a waiter of the holder's client, and one of another client
 		holder := lock(t, ls[0], "k", locker.TTL(longTTL))
 		held := 200 * time.Millisecond
 		start := time.Now()
 		var unlocked atomic.Bool
-		answered := make(chan struct{}) // the waiter may have the lock before the holder knows that it was released
+		answered := make(chan struct{}) // the waiter may have the lock before Unlock returns
 		time.AfterFunc(held, func() {
 			defer close(answered)
 			unlocked.Store(true)
@@ -241,7 +249,8 @@ func waiterIsServed(t testing.TB, h Harness) {
 			t.Fatalf("Lock: expected a lease after the holder's Unlock, seen %v", err)
 		}
 		if !unlocked.Load() {
-			t.Errorf("Lock of a held lock: expected it to wait %v for the holder's Unlock, seen it return after %v", held, time.Since(start))
+			t.Errorf("Lock of a held lock: expected it to wait %v for the holder's Unlock, seen it return after %v",
+				held, time.Since(start))
 		}
 		if late := time.Since(start) - held; late > slack {
 			t.Errorf("expected the lock soon after Unlock, seen it after %v", late)
@@ -259,7 +268,8 @@ func badInputIsRefused(t testing.TB, h Harness) {
 		key string
 		ttl time.Duration
 	}{
-		{"", longTTL}, {strings.Repeat("x", 1<<20), longTTL}, {"k", 0}, {"k", 1}, {"k", -time.Second}, {"k", locker.MinTTL - 1},
+		{"", longTTL}, {strings.Repeat("x", 1<<20), longTTL}, {"k", 0}, {"k", 1}, {"k", -time.Second},
+		{"k", locker.MinTTL - 1},
 		{"k", locker.MaxTTL + 1}, {"k", 1<<63 - 1},
 	} {
 		what := fmt.Sprintf("TTL %v with a key of %d bytes", bad.ttl, len(bad.key))

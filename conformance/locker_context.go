@@ -30,7 +30,8 @@ func endedContext(t testing.TB, h Harness) {
 	unlock(t, lock(t, ls[0], "k", locker.TTL(longTTL)))
 }
 
-// within returns what call returns, and fails the check if that takes longer than limit; call is then left alone.
+// within returns the result of call. It fails the check if call takes longer than limit; call then continues in its
+// goroutine.
 func within(t testing.TB, what string, limit time.Duration, call func() error) error {
 	t.Helper()
 	done := make(chan error, 1)
@@ -49,7 +50,7 @@ func within(t testing.TB, what string, limit time.Duration, call func() error) e
 func contextEndsWaiting(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
 	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
-	waited := h.short() / 2 // long enough for the store to have said that it is held
+	waited := h.short() / 2 // long enough for the store to answer that the lock is held
 	bound, tries := h.milliseconds()
 	for _, want := range []error{context.DeadlineExceeded, context.Canceled} {
 		best := time.Hour
@@ -70,30 +71,35 @@ func contextEndsWaiting(t testing.TB, h Harness) {
 			wantError(t, what, err, want, locker.ErrHeld)
 		}
 		if best > bound {
-			t.Errorf("Lock of a held lock: expected it to return within milliseconds of its context's end, seen it return %v later", best)
+			t.Errorf("Lock of a held lock: expected it to return within milliseconds of its context's end, seen it "+
+				"return %v later", best)
 		}
 	}
 	unlock(t, holder)
-	lease, _ := acquireWhenFree(t, ls[1], "k") // the store may take a moment to see that nobody waits any more
+	lease, _ := acquireWhenFree(t, ls[1], "k") // the store may take a moment to notice that the waiter has gone
 	unlock(t, lease)
 }
 
 func cancelledAttemptsLeaveNothing(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 2)
-	// One after another, so that each finds the lock free: what an earlier one left behind stops all that follow.
+	// The attempts run one after the other, so that each finds the lock free. A lock that is left behind blocks all
+	// later attempts.
 	for i := range 200 {
-		call := []func(context.Context, string, ...locker.Option) (locker.Lease, error){ls[0].Lock, ls[1].Lock, ls[0].TryLock, ls[1].TryLock}[i%4]
+		call := []func(context.Context, string, ...locker.Option) (locker.Lease, error){ls[0].Lock, ls[1].Lock,
+			ls[0].TryLock, ls[1].TryLock}[i%4]
 		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(time.Duration(i*i/20)*time.Microsecond, cancel) // before, while and after the attempt is under way
+		time.AfterFunc(time.Duration(i*i/20)*time.Microsecond, cancel) // before, during and after the attempt
 		lease, err := call(ctx, "k", locker.TTL(longTTL))
 		if err == nil {
 			unlock(t, lease)
-		} else if tried := i%4 > 1; !errors.Is(err, context.Canceled) && !(tried && errors.Is(err, locker.ErrHeld)) { // see below
-			t.Errorf("Lock or TryLock with a context that is cancelled: expected a lease or a match of context.Canceled, seen %v", err)
+			// see below
+		} else if tried := i%4 > 1; !errors.Is(err, context.Canceled) && !(tried && errors.Is(err, locker.ErrHeld)) {
+			t.Errorf("Lock or TryLock with a context that is cancelled: expected a lease or context.Canceled, seen %v",
+				err)
 		}
 		cancel()
 	}
-	lease, _ := acquireWhenFree(t, ls[0], "k") // clean-up may take a moment, an orphan would stay
+	lease, _ := acquireWhenFree(t, ls[0], "k") // clean-up may take a moment; an orphan would stay
 	unlock(t, lease)
 }
 
@@ -147,7 +153,7 @@ func hungStoreIsBounded(t testing.TB, h Harness) {
 	}
 	resume()
 	for _, key := range []string{"k", "long", "short", "k"} {
-		time.Sleep(stall) // what is still on its way arrives, and finds the lock free
+		time.Sleep(stall) // delayed requests arrive in this time and find the lock free
 		ctx, cancel := context.WithTimeout(t.Context(), recovery+h.short()+h.Granularity)
 		lease, err := lockPatiently(ctx, ls[0], key)
 		cancel()
@@ -158,7 +164,7 @@ func hungStoreIsBounded(t testing.TB, h Harness) {
 	}
 }
 
-// lockPatiently waits for the store to come back, too.
+// lockPatiently calls Lock until the store is available again.
 func lockPatiently(ctx context.Context, l locker.Locker, key string) (locker.Lease, error) {
 	for {
 		lease, err := l.Lock(ctx, key, locker.TTL(longTTL))

@@ -10,7 +10,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// needFencing skips the property of a store that is declared to have no tokens.
+// needFencing skips the property if the store is declared to issue no tokens.
 func needFencing(t testing.TB, h Harness) {
 	t.Helper()
 	if h.Unfenced {
@@ -18,7 +18,7 @@ func needFencing(t testing.TB, h Harness) {
 	}
 }
 
-// growing checks tokens that are granted one after another.
+// growing checks that each token is greater than the one before.
 type growing struct {
 	unfenced bool
 	last     uint64
@@ -35,8 +35,8 @@ func (g *growing) next(t testing.TB, what string, fence uint64) {
 	g.last = fence
 }
 
-// grants are tokens that were granted to many at once. Of grants that overlap, it only checks that their tokens differ:
-// the order in which they are heard of is not that in which they were made, least of all if the lock is none.
+// grants collects the tokens of concurrent grants. For grants that overlap, it checks only that their tokens differ:
+// their order is not known, because replies may overtake each other.
 type grants struct {
 	mu  sync.Mutex
 	all []grantSeen
@@ -59,23 +59,24 @@ func (g *grants) check(t testing.TB, unfenced bool) {
 	for i, a := range g.all {
 		if unfenced {
 			if a.fence != 0 {
-				t.Errorf("a grant amid others: expected token 0 of a store without fencing, seen %d", a.fence)
+				t.Errorf("a concurrent grant: expected token 0 of a store without fencing, seen %d", a.fence)
 			}
 			continue
 		}
 		for j, b := range g.all {
 			if j > i && a.fence == b.fence {
-				t.Errorf("a grant amid others: expected a token of its own, seen %d a second time", a.fence)
+				t.Errorf("a concurrent grant: expected a unique token, seen %d a second time", a.fence)
 			}
 			if a.granted.Before(b.asked) && a.fence > b.fence {
-				t.Errorf("a grant amid others: expected a token greater than %d, which was granted before it was asked for, seen %d", a.fence, b.fence)
+				t.Errorf("a concurrent grant: expected a token greater than %d, granted before, seen %d", a.fence,
+					b.fence)
 			}
 		}
 	}
 }
 
-// many is how often a lock is acquired in virtual time, where it is about number. A variable, because the tests of this
-// package do so for each flaw.
+// many is how often FenceGrows acquires a lock in virtual time. The tests of this package reduce it, because they run
+// the check for each planted flaw.
 var many = 1000
 
 func fenceGrows(t testing.TB, h Harness) {
@@ -90,7 +91,7 @@ func fenceGrows(t testing.TB, h Harness) {
 		g.next(t, fmt.Sprintf("acquisition %d", i+1), lease.Fence())
 		unlock(t, lease)
 		if t.Failed() {
-			return // the others would be wrong as well
+			return // further tokens would be wrong as well
 		}
 	}
 	var amid grants
@@ -101,14 +102,14 @@ func fenceGrows(t testing.TB, h Harness) {
 	amid.check(t, h.Unfenced)
 }
 
-// fenceIsUnique looks at the leases around attempts that fail. Down is used, too, but a store may forget over it: then it
-// shows only that the attempts made meanwhile do not land on what comes after it.
+// fenceIsUnique compares the leases before and after attempts that fail. A store may lose its data by Down. In that
+// case the check starts a new sequence, and shows only that the failed attempts do not affect later tokens.
 func fenceIsUnique(t testing.TB, h Harness) {
 	needFencing(t, h)
 	ls, s := clients(t, h, 3)
 	g := growing{}
-	// attempts are made by several Lockers at once, and abandoned after limit. A lease that they get nevertheless counts if
-	// there was one attempt; what they leave behind is another property's affair.
+	// attempts makes an attempt with each Locker at the same time and cancels them after limit. If there is only one
+	// attempt and it succeeds, its token counts. Locks that attempts leave behind are checked by other properties.
 	attempts := func(limit time.Duration, ls ...locker.Locker) (done chan struct{}) {
 		ctx, cancel := endingAfter(t, limit)
 		var wg sync.WaitGroup
@@ -119,7 +120,7 @@ func fenceIsUnique(t testing.TB, h Harness) {
 					return
 				}
 				if len(ls) == 1 {
-					g.next(t, "a lease of one whose context ends", lease.Fence())
+					g.next(t, "a lease of an attempt whose context ends", lease.Fence())
 				}
 				_ = lease.Unlock(t.Context())
 			})
@@ -138,7 +139,7 @@ func fenceIsUnique(t testing.TB, h Harness) {
 			case <-done:
 			case <-timer.C:
 			}
-			mend() // also those who do not look at their contexts return now
+			mend() // attempts that ignore their contexts return now
 			<-done
 		}
 	}
@@ -163,7 +164,7 @@ func fenceIsUnique(t testing.TB, h Harness) {
 				} else {
 					trouble(turn)
 				}
-				unlock(t, next()) // the first may have the token that was given back, or the second
+				unlock(t, next()) // a token that was returned may appear in the first or in the second lease
 				unlock(t, next())
 			}
 		}
@@ -228,7 +229,7 @@ func fenceSurvivesRestart(t testing.TB, h Harness) {
 			t.Fatalf("Lock after a restart: expected a lease, seen %v", err)
 		}
 		g.next(t, "a lease after a restart", lease.Fence())
-		if i%8 != 3 { // else it ends with the store
+		if i%8 != 3 { // otherwise it is held during the restart
 			unlock(t, lease)
 		}
 		if i%4 == 3 {

@@ -11,21 +11,22 @@ import (
 	"github.com/golocker/locker/inspect"
 )
 
-// inspectors makes n clients whose store can be looked into, or skips the property.
+// inspectors makes n clients whose store shows the state of its locks, or skips the property.
 func inspectors(t testing.TB, h Harness, n int) ([]locker.Locker, inspect.Inspector) {
 	t.Helper()
 	ls, _ := clients(t, h, n)
 	i, ok := locker.As[inspect.Inspector](ls[0])
 	if !ok {
-		t.Skip("the Locker is no inspect.Inspector")
+		t.Skip("the Locker does not implement inspect.Inspector")
 	}
-	if _, err := i.Inspect(t.Context(), "k"); errors.Is(err, errors.ErrUnsupported) { // a Client of a Backend that is none
-		t.Skip("the store cannot be looked into")
+	// the Backend does not implement it
+	if _, err := i.Inspect(t.Context(), "k"); errors.Is(err, errors.ErrUnsupported) {
+		t.Skip("the backend cannot show the state of its locks")
 	}
 	return ls, i
 }
 
-// seenOf inspects key, whose state is to be want.
+// seenOf inspects key and checks that its state is want.
 func seenOf(t testing.TB, i inspect.Inspector, key string, want inspect.State) inspect.Inspection {
 	t.Helper()
 	seen, err := i.Inspect(t.Context(), key)
@@ -41,7 +42,7 @@ func seenOf(t testing.TB, i inspect.Inspector, key string, want inspect.State) i
 func inspectionTells(t testing.TB, h Harness) {
 	ls, i := inspectors(t, h, 2)
 	if seen := seenOf(t, i, "k", inspect.Free); seen.Owner != "" || seen.Remaining != 0 || seen.Waiting != 0 {
-		t.Errorf("expected nothing to be known of a free lock, seen %+v", seen)
+		t.Errorf("expected a free lock to have no owner, no remaining time and no waiters, seen %+v", seen)
 	}
 	start := time.Now()
 	holder := lock(t, ls[1], "k", locker.TTL(longTTL), locker.MinHold(h.short()))
@@ -49,9 +50,10 @@ func inspectionTells(t testing.TB, h Harness) {
 	seen := seenOf(t, i, "k", inspect.Held)
 	switch elapsed := time.Since(start); {
 	case seen.Owner == "" || !strings.HasPrefix(holder.Token(), seen.Owner):
-		t.Error("expected the beginning of the owner's token, seen something else, or nothing")
+		t.Error("expected the first characters of the owner's token, seen other text or none")
 	case len(seen.Owner) > len(holder.Token())/2:
-		t.Errorf("expected too little of the owner's token to act as the owner, seen %d of %d characters", len(seen.Owner), len(holder.Token()))
+		t.Errorf("expected too little of the owner's token to act as the owner, seen %d of %d characters",
+			len(seen.Owner), len(holder.Token()))
 	case seen.Remaining <= 0 || seen.Remaining > longTTL+h.Granularity:
 		t.Errorf("Remaining: expected up to the TTL of %v, seen %v", longTTL, seen.Remaining)
 	case seen.Fence != holder.Fence():
@@ -59,18 +61,21 @@ func inspectionTells(t testing.TB, h Harness) {
 	case seen.Held < 0 || seen.Held > elapsed+slack:
 		t.Errorf("Held: expected up to the %v that have passed, seen %v", elapsed, seen.Held)
 	}
-	// Less by so much, for the nodes of a quorum have granted it one after the other, and not always the same ones answer first.
+	// The nodes of a quorum grant a lock at slightly different times, and the order of their answers varies. The
+	// remaining time must therefore decrease by this much to count.
 	const less = 100 * time.Millisecond
 	var again inspect.Inspection
 	if !until(patience, func() bool {
 		again = seenOf(t, i, "k", inspect.Held)
 		return t.Failed() || again.Remaining <= seen.Remaining-less
 	}) {
-		t.Errorf("Inspect of a lock that remains for %v: expected less to remain after %v, seen %v", seen.Remaining, patience, again.Remaining)
+		t.Errorf("Inspect of a lock that remains for %v: expected less to remain after %v, seen %v", seen.Remaining,
+			patience, again.Remaining)
 	}
 	unlock(t, holder)
 	if time.Until(keptUntil) > h.short()/2 {
-		h.wantRemaining(t, "Inspect of a lock that is kept by MinHold", seenOf(t, i, "k", inspect.Kept).Remaining, h.short())
+		h.wantRemaining(t, "Inspect of a lock that is kept by MinHold", seenOf(t, i, "k", inspect.Kept).Remaining,
+			h.short())
 	}
 	next, _ := acquireWhenFree(t, ls[1], "k")
 	unlock(t, next)
@@ -91,9 +96,9 @@ func forceReleaseTakes(t testing.TB, h Harness) {
 	}
 	force("of a free lock", "", locker.ErrNotHeld)
 	holder := lock(t, ls[1], "k", locker.TTL(longTTL))
-	force("from an owner who has it not", "not a token", locker.ErrNotHeld)
+	force("from an owner that does not hold it", "not a token", locker.ErrNotHeld)
 	if err := holder.Extend(t.Context()); err != nil {
-		t.Errorf("Extend by the owner, after somebody else's lock was to be taken: expected no error, seen %v", err)
+		t.Errorf("Extend by the owner, after a ForceRelease from another owner: expected no error, seen %v", err)
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -103,25 +108,27 @@ func forceReleaseTakes(t testing.TB, h Harness) {
 	owner := seenOf(t, i, "k", inspect.Held).Owner
 	taken := time.Now()
 	if seen := force("from its owner", owner); !strings.HasPrefix(holder.Token(), seen.Owner) || seen.Owner == "" {
-		t.Errorf("ForceRelease: expected the beginning of the owner's token, seen %d characters that are not", len(seen.Owner))
+		t.Errorf("ForceRelease: expected the first characters of the owner's token, seen %d other characters",
+			len(seen.Owner))
 	}
 	<-waiter.done
 	next := waiter.lease
 	if waiter.err != nil {
-		t.Fatalf("Lock of a lock that was taken by force from its owner: expected a lease, seen %v", waiter.err)
+		t.Fatalf("Lock of a lock that was released by force: expected a lease, seen %v", waiter.err)
 	}
-	if late := waiter.at.Sub(taken); late > 2*slack { // without an order, it may be found by a poll
-		t.Errorf("expected who waits to get the lock soon, seen it there after %v", late)
+	if late := waiter.at.Sub(taken); late > 2*slack { // without a queue, the waiter may find it by a poll
+		t.Errorf("expected the waiter to get the lock soon, seen it there after %v", late)
 	}
 	if !h.Unfenced && next.Fence() <= holder.Fence() {
 		t.Errorf("expected the next owner to have a token greater than %d, seen %d", holder.Fence(), next.Fence())
 	}
-	wantError(t, "Extend by who had the lock", holder.Extend(t.Context()), locker.ErrLost)
-	wantError(t, "Unlock by who had the lock", holder.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
+	wantError(t, "Extend by the former owner", holder.Extend(t.Context()), locker.ErrLost)
+	wantError(t, "Unlock by the former owner", holder.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
 	force("from its former owner", owner, locker.ErrNotHeld)
 	if err := next.Extend(t.Context()); err != nil {
-		t.Errorf("Extend by the next owner, after the former one's lock was to be taken: expected no error, seen %v", err)
+		t.Errorf("Extend by the next owner, after a ForceRelease from the former owner: expected no error, seen %v",
+			err)
 	}
-	force("from whoever has it", "")
+	force("from any owner", "")
 	unlock(t, lock(t, ls[1], "k", locker.TTL(longTTL)))
 }

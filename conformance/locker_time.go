@@ -9,7 +9,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// await waits for ch, at most for limit, and fails the check if that passes.
+// await waits for ch, for limit at most, and fails the check after that.
 func await(t testing.TB, what string, ch <-chan struct{}, limit time.Duration) {
 	t.Helper()
 	timer := time.NewTimer(limit)
@@ -17,12 +17,12 @@ func await(t testing.TB, what string, ch <-chan struct{}, limit time.Duration) {
 	select {
 	case <-ch:
 	case <-timer.C:
-		t.Fatalf("expected %s within %v, seen nothing of it until then", what, limit)
+		t.Fatalf("expected %s within %v, seen no sign of it", what, limit)
 	}
 }
 
-// acquireWhenFree polls until it gets key, with longTTL unless opts say otherwise, and says when: the moment before the
-// successful attempt was made is a time at which the earlier holder may not rely on the lock any more.
+// acquireWhenFree polls until it acquires key, with longTTL unless opts say otherwise. It returns the time after the
+// successful attempt.
 func acquireWhenFree(t testing.TB, l locker.Locker, key string, opts ...locker.Option) (locker.Lease, time.Time) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
@@ -34,13 +34,13 @@ func acquireWhenFree(t testing.TB, l locker.Locker, key string, opts ...locker.O
 			t.Fatalf("TryLock: expected a lease or ErrHeld, seen %v", err)
 		}
 	}
-	t.Fatalf("TryLock: expected the lock to become free within %v, seen ErrHeld all the time", patience)
+	t.Fatalf("TryLock: expected the lock to become free within %v, seen ErrHeld for the whole time", patience)
 	return nil, time.Time{}
 }
 
 func expiryFrees(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 3)
-	for _, l := range ls[:2] { // the client that had it, too
+	for _, l := range ls[:2] { // including the client that held it
 		start := time.Now()
 		lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
 		lease, at := acquireWhenFree(t, l, "k")
@@ -50,13 +50,13 @@ func expiryFrees(t testing.TB, h Harness) {
 		unlock(t, lease)
 	}
 	lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
-	for _, l := range ls[1:] { // the one who waited dies, too
+	for _, l := range ls[1:] { // the first waiter crashes as well
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		w := wait(ctx, l, "k", locker.TTL(h.short()), locker.NoRenewal())
-		await(t, "the lock to go to who waits when its holder's time is over", w.done, h.short()+h.late()+slack)
+		await(t, "the lock to go to the waiter when its holder's TTL is over", w.done, h.short()+h.late()+slack)
 		cancel()
 		if w.err != nil {
-			t.Fatalf("Lock of a lock whose holder has died: expected a lease, seen %v", w.err)
+			t.Fatalf("Lock of a lock whose holder has crashed: expected a lease, seen %v", w.err)
 		}
 	}
 }
@@ -74,14 +74,15 @@ func untilIsConservative(t testing.TB, h Harness) {
 			<-w.done
 			cancel()
 			if w.err != nil {
-				t.Fatalf("Lock of a lock that ends: expected a lease, seen %v", w.err)
+				t.Fatalf("Lock of a lock that expires: expected a lease, seen %v", w.err)
 			}
 			second, at = w.lease, w.at
 		} else {
 			second, at = acquireWhenFree(t, ls[1], "k")
 		}
 		if at.Before(until) {
-			t.Errorf("expected nobody to get the lock before Until, seen it %v earlier (by a waiter: %v)", until.Sub(at), waits)
+			t.Errorf("expected nobody to get the lock before Until, seen it %v earlier (by a waiter: %v)",
+				until.Sub(at), waits)
 		}
 		unlock(t, second)
 	}
@@ -106,11 +107,12 @@ func latencyCounts(t testing.TB, h Harness) {
 		})
 		start := time.Now()
 		lease, err := ls[0].TryLock(t.Context(), "k", locker.TTL(ttl), locker.NoRenewal())
-		if err != nil { // it may have given up long before
+		if err != nil { // it may have failed before the answer arrived
 			wantError(t, "TryLock whose answer comes late", err, locker.ErrUnavailable)
 		} else {
 			if late := lease.Until().Sub(start.Add(ttl)); late > 0 {
-				t.Errorf("an answer after %v: expected Until within the TTL from the request, seen it %v later", delay, late)
+				t.Errorf("an answer after %v: expected Until within the TTL from the request, seen it %v later", delay,
+					late)
 			}
 			_ = lease.Unlock(t.Context())
 		}
@@ -124,7 +126,7 @@ func doneBeforeUntil(t testing.TB, h Harness) {
 	ls, _ := clients(t, h, 1)
 	lease := lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
 	await(t, "Done to be closed", lease.Done(), h.short()+slack)
-	// Real machines stall: a timer that fires late is not the locker's fault, a lease without one is.
+	// On a real machine a timer may fire late without a fault of the locker.
 	late := time.Since(lease.Until())
 	if h.Bubble == nil {
 		late -= slack / 4
@@ -184,7 +186,7 @@ func extendKeeps(t testing.TB, h Harness) {
 	unlock(t, next)
 }
 
-// successor lets a lease on k end and gives it to another client.
+// successor lets a lease on k end and then lets another client acquire k.
 func successor(t testing.TB, h Harness) (stale locker.Lease, check func()) {
 	t.Helper()
 	ls, _ := clients(t, h, 2)
@@ -213,8 +215,9 @@ func unlockSparesSuccessor(t testing.TB, h Harness) {
 	wantError(t, "Unlock of a lease that has ended", stale.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
 	check()
 	stale, check = successor(t, h)
-	check() // and nobody has the lock any more
-	wantError(t, "Unlock of a lease that has ended, of a free lock", stale.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
+	check() // and the lock is free
+	wantError(t, "Unlock of a lease that has ended, of a free lock", stale.Unlock(t.Context()), locker.ErrNotHeld,
+		locker.ErrLost)
 }
 
 func doubleUnlock(t testing.TB, h Harness) {
@@ -253,7 +256,7 @@ func lossIsNoticed(t testing.TB, h Harness) {
 		wantError(t, "Unlock of a lost lock", lease.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
 		if taken {
 			if err := thief.Extend(t.Context()); err != nil {
-				t.Errorf("Extend by the one who took the lock: expected no error, seen %v", err)
+				t.Errorf("Extend by the new holder: expected no error, seen %v", err)
 			}
 			unlock(t, thief)
 		}

@@ -12,13 +12,13 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// crowd is how many clients contend.
+// crowd is the number of clients that contend for a lock.
 const crowd = 4
 
 // waiter is a call of Lock that may have to wait.
 type waiter struct {
-	waits, done chan struct{} // closed when it waits, if the Locker tells (lockertrace.Trace), and when it has returned
-	lease       locker.Lease  // this and what follows are there when done is closed
+	waits, done chan struct{} // waits is closed by Trace.Waiting, done when Lock has returned
+	lease       locker.Lease  // lease, err and at are set before done is closed
 	err         error
 	at          time.Time
 }
@@ -36,7 +36,7 @@ func wait(ctx context.Context, l locker.Locker, key string, opts ...locker.Optio
 	return w
 }
 
-// settle returns when the call waits, or has had time enough to, where the Locker does not tell.
+// settle returns when the call waits. If the Locker does not call Trace.Waiting, settle returns after a pause.
 func (w *waiter) settle() {
 	timer := time.NewTimer(stall)
 	defer timer.Stop()
@@ -47,7 +47,7 @@ func (w *waiter) settle() {
 	}
 }
 
-// mustWait is settle for Lockers that tell.
+// mustWait is settle for Lockers that call Trace.Waiting.
 func (w *waiter) mustWait(t testing.TB) {
 	t.Helper()
 	await(t, "Trace.Waiting to be called", w.waits, patience)
@@ -63,8 +63,8 @@ func (w *waiter) serve(t testing.TB, what string) {
 	unlock(t, w.lease)
 }
 
-// nobodyStarves is for pollers, too: where the lock goes to whoever asks at the right moment, shares differ a lot over a
-// short time. It is failed by a client that hardly ever gets the lock while the others have it all the time.
+// nobodyStarves also holds for clients that poll. Among those, the lock goes to the one that asks at the right moment,
+// so shares differ a lot over a short time. The check fails if one client hardly ever acquires the lock.
 func nobodyStarves(t testing.TB, h Harness) {
 	const enough = 5
 	ls, _ := clients(t, h, crowd)
@@ -106,7 +106,7 @@ func servedInOrder(t testing.TB, h Harness) {
 	if !h.FIFO {
 		t.Skip("the harness does not declare FIFO")
 	}
-	const rounds = 8 // pollers may come in order by chance
+	const rounds = 8 // clients that poll may be served in order by chance
 	ls, _ := clients(t, h, 6)
 	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
 	defer cancel()
@@ -123,7 +123,7 @@ func servedInOrder(t testing.TB, h Harness) {
 				mu.Lock()
 				order = append(order, i)
 				mu.Unlock()
-				w.serve(t, "of one of several who wait")
+				w.serve(t, "of one of several waiters")
 			})
 		}
 		unlock(t, holder)
@@ -138,20 +138,20 @@ func servedInOrder(t testing.TB, h Harness) {
 
 func leavingWaiterStallsNobody(t testing.TB, h Harness) {
 	const rounds = 30
-	bound := 2 * slack // without an order, a lock that was taken for one that had left may be found by a poll
+	bound := 2 * slack // without a queue, the second waiter may find the lock by a poll
 	if h.FIFO {
 		bound = slack
 	}
 	ls, s := clients(t, h, 3)
 	for i := range rounds {
-		holder, _ := acquireWhenFree(t, ls[0], "k") // what the last one had left may take a moment to be undone
+		holder, _ := acquireWhenFree(t, ls[0], "k") // the clean-up of the last round may take a moment
 		leaving, leave := context.WithCancel(t.Context())
 		staying, cancel := context.WithTimeout(t.Context(), patience)
 		first := wait(leaving, ls[1], "k")
-		first.settle() // it comes before the next one, where there is an order
+		first.settle() // with FIFO it is served before the next one
 		second := wait(staying, ls[2], "k")
 		second.settle()
-		// From before the release to after the claim of a lock that was handed over, in steps that are short at first.
+		// The waiter leaves at moments from before the release until after the handover.
 		moment := time.Duration(i-rounds/3) * 100 * time.Microsecond
 		release := func() { unlock(t, holder) }
 		if moment < 0 {
@@ -164,29 +164,31 @@ func leavingWaiterStallsNobody(t testing.TB, h Harness) {
 		}
 		released := time.Now()
 		var wg sync.WaitGroup
-		wg.Go(func() { second.serve(t, "behind one that leaves") })
+		wg.Go(func() { second.serve(t, "behind a waiter that leaves") })
 		switch <-first.done; {
-		case first.err == nil: // it had it before its context ended
+		case first.err == nil: // it acquired the lock before its context ended
 			unlock(t, first.lease)
 		case !errors.Is(first.err, context.Canceled):
-			t.Errorf("Lock with a context that is cancelled: expected a lease or a match of context.Canceled, seen %v", first.err)
+			t.Errorf("Lock with a context that is cancelled: expected a lease or a match of context.Canceled, seen %v",
+				first.err)
 		}
 		wg.Wait()
 		leave()
 		cancel()
 		if late := second.at.Sub(released); late > bound && !t.Failed() {
-			t.Errorf("expected the lock to go to the next waiter soon, seen it there after %v, when the first had left %v after the release",
+			t.Errorf("expected the lock to go to the next waiter soon, seen it there after %v; the first waiter left "+
+				"%v after the release",
 				late, moment)
 		}
 		if t.Failed() {
 			return
 		}
 	}
-	time.Sleep(h.short() / 4) // whoever still asks for it has it now
+	time.Sleep(h.short() / 4) // a delayed request would have acquired the lock by now
 	lease, _ := acquireWhenFree(t, ls[0], "k")
 	unlock(t, lease)
 	if s.Left != nil {
-		waitUntilEmpty(t, s.Left, "after some of those who waited have left", slack)
+		waitUntilEmpty(t, s.Left, "after some waiters have left", slack)
 	}
 }
 
@@ -195,7 +197,7 @@ func lostMessagesDelay(t testing.TB, h Harness) {
 	if s.LoseMessages == nil {
 		t.Skip("the harness has no LoseMessages")
 	}
-	for _, deaf := range []bool{false, true} { // first in peace, so that connections are there
+	for _, deaf := range []bool{false, true} { // first without the fault, so that connections exist
 		if deaf {
 			defer failing(t, s.LoseMessages)()
 		}
@@ -204,7 +206,7 @@ func lostMessagesDelay(t testing.TB, h Harness) {
 		w := wait(ctx, ls[1], "k")
 		w.settle()
 		unlock(t, holder)
-		w.serve(t, "of one whose messages are lost")
+		w.serve(t, "of a waiter whose messages are lost")
 		cancel()
 	}
 }
@@ -215,7 +217,7 @@ func minHoldKeeps(t testing.TB, h Harness) {
 	for _, waiting := range []bool{false, true} {
 		start := time.Now()
 		holder := lock(t, ls[0], "k", locker.TTL(longTTL), locker.MinHold(hold))
-		keptUntil := time.Now().Add(hold) // or a little earlier: it counts from the request
+		keptUntil := time.Now().Add(hold) // or slightly earlier: MinHold counts from the request
 		var next *waiter
 		if waiting {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -225,11 +227,12 @@ func minHoldKeeps(t testing.TB, h Harness) {
 		}
 		unlock(t, holder)
 		if err := holder.Err(); !errors.Is(err, locker.ErrUnlocked) || !isDone(holder) {
-			t.Errorf("after Unlock: expected ErrUnlocked and Done closed, seen Err %v, Done closed %v", err, isDone(holder))
+			t.Errorf("after Unlock: expected ErrUnlocked and Done closed, seen Err %v, Done closed %v", err,
+				isDone(holder))
 		}
 		var at time.Time
 		if waiting {
-			next.serve(t, "of a lock that is kept for a while")
+			next.serve(t, "of a lock that is kept by MinHold")
 			at = next.at
 		} else {
 			wantHeld(t, ls[0], "k")
@@ -239,9 +242,10 @@ func minHoldKeeps(t testing.TB, h Harness) {
 			unlock(t, lease)
 		}
 		if kept := at.Sub(start); kept < hold {
-			t.Errorf("expected nobody to get the lock for %v, seen it taken after %v (by a waiter: %v)", hold, kept, waiting)
+			t.Errorf("expected nobody to get the lock for %v, seen it taken after %v (by a waiter: %v)", hold, kept,
+				waiting)
 		}
-		// A store may leave it to the waiters to notice, so this is not about how soon they do.
+		// The limit is generous: in some stores the waiters have to notice the end of MinHold by polling.
 		if late := at.Sub(keptUntil); late > slack+h.late() {
 			t.Errorf("expected the lock to be free after %v, seen it %v later (by a waiter: %v)", hold, late, waiting)
 		}
@@ -255,11 +259,13 @@ func maxHoldEnds(t testing.TB, h Harness) {
 	lease := lock(t, ls[0], "k", locker.TTL(h.short()), locker.MaxHold(limit))
 	start := time.Now()
 	if until := lease.Until(); until.After(start.Add(limit)) {
-		t.Errorf("Until: expected no more than MaxHold of %v from the request, seen %v from its end", limit, until.Sub(start))
+		t.Errorf("Until: expected no more than MaxHold of %v from the request, seen %v from its end", limit,
+			until.Sub(start))
 	}
 	await(t, "Done to be closed", lease.Done(), limit+slack)
 	if took := time.Since(before); took < limit*4/5 {
-		t.Errorf("expected the lease to be renewed until MaxHold of %v is over, seen its end after %v: %v", limit, took, lease.Err())
+		t.Errorf("expected the lease to be renewed until MaxHold of %v is over, seen it end after %v: %v", limit, took,
+			lease.Err())
 	}
 	if lost := (*locker.LostError)(nil); !errors.As(lease.Err(), &lost) || lost.Reason != locker.LostMaxHold {
 		t.Errorf("Err: expected a *LostError with the reason %q, seen %v", locker.LostMaxHold, lease.Err())

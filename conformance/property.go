@@ -2,21 +2,20 @@ package conformance
 
 import "testing"
 
-// property is one promise of a contract and the check that finds out whether it is kept. H is the harness of the
-// suite.
+// property is one promise of a contract, with the check for it. H is the harness of the suite.
 //
-// A check sees a testing.TB, not a *testing.T, so that the tests of this package can run it against an
-// implementation that is broken on purpose and record the verdict (see recorder_test.go), and so that it can be checked anew (see trial.go).
-// It must treat it as an ordinary test would: FailNow and its like only from the goroutine that runs the check.
+// A check takes a testing.TB, not a *testing.T, for two reasons. The tests of this package run it against
+// implementations with planted bugs and record the verdict (see recorder_test.go). And a failed check may be repeated
+// (see trial.go). As in any test, only the goroutine that runs the check may call FailNow and similar methods.
 type property[H any] struct {
 	name  string // the subtest
-	rule  string // one sentence, printed on failure
-	why   string // what goes wrong where it is broken: one sentence, printed too
+	rule  string // printed on failure
+	why   string // what goes wrong if the rule is broken; printed as well
 	check func(t testing.TB, h H)
 }
 
-// run runs each property in a subtest of t: in parallel with the others, more than once if the machine stalls, or in a
-// bubble of its own.
+// run runs each property in a subtest of t: either in its own bubble, or in parallel with the others. In the second
+// case a property is repeated if the machine stalls.
 func run[H any](t *testing.T, h H, bubble func(*testing.T, func(*testing.T)), properties []property[H]) {
 	for _, p := range properties {
 		t.Run(p.name, func(t *testing.T) {
@@ -30,7 +29,7 @@ func run[H any](t *testing.T, h H, bubble func(*testing.T, func(*testing.T)), pr
 	}
 }
 
-// verify runs the check, and states the rule and its reason if it failed.
+// verify runs the check. If it fails, verify prints the rule and its reason.
 func (p property[H]) verify(t testing.TB, h H) {
 	t.Helper()
 	t.Cleanup(func() {

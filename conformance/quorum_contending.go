@@ -28,7 +28,8 @@ func splitVotesEnd(t testing.TB, h QuorumHarness) {
 				<-begin
 				lease, err := l.Lock(ctx, key, locker.TTL(longTTL))
 				if err != nil {
-					t.Errorf("Lock, %d contenders at once: expected a lease, seen %v after %v", len(q.ls), err, time.Since(start))
+					t.Errorf("Lock, %d contenders at once: expected a lease, seen %v after %v", len(q.ls), err,
+						time.Since(start))
 					return
 				}
 				first.CompareAndSwap(0, int64(time.Since(start)))
@@ -40,8 +41,9 @@ func splitVotesEnd(t testing.TB, h QuorumHarness) {
 		close(begin)
 		wg.Wait()
 		cancel()
-		if took := time.Duration(first.Load()); took > q.Budget+q.promptly() {
-			t.Errorf("%d contenders at once: expected one to have the lock within %v, seen it after %v", len(q.ls), q.Budget, took)
+		if took := time.Duration(first.Load()); took > q.Budget+q.atOnce() {
+			t.Errorf("%d contenders at once: expected one to have the lock within %v, seen it after %v", len(q.ls),
+				q.Budget, took)
 		}
 		if t.Failed() {
 			return
@@ -58,30 +60,30 @@ func cleanupWakesNobody(t testing.TB, h QuorumHarness) {
 		holder := q.everywhere(t, q.ls[0], key, nil, locker.NoRenewal())
 		ctx, cancel := context.WithTimeout(t.Context(), 2*patience)
 		defer cancel()
-		var told atomic.Int32 // instead of waking to look by itself
+		var told atomic.Int32 // notifications, as opposed to polls
 		waiter := wait(lockertrace.With(ctx, &lockertrace.Trace{Woken: func(w lockertrace.Wake) {
 			if w.Reason != lockertrace.WakePoll {
 				told.Add(1)
 			}
 		}}), q.ls[1], key)
 		waiter.mustWait(t)
-		time.Sleep(calm) // a Notifier calls once when it is sure to be told
+		time.Sleep(calm) // a Notifier calls wake once when its subscription is active
 		forgetful, _ := q.split(first, q.minority)
 		for _, n := range forgetful {
-			n.Delete(key) // what others are granted there is to be undone
+			n.Delete(key) // these nodes grant the lock to others, whose attempts must then be undone
 		}
 		before := told.Load()
 		for range attempts {
 			wantHeld(t, q.ls[2], key)
 			until(calm, func() bool { return lockedOn(forgetful, key) == 0 })
 		}
-		time.Sleep(calm) // messages may be under way
-		// Once is no herd: connections are made again.
+		time.Sleep(calm) // messages may still arrive
+		// A few notifications are accepted: a client that reconnects also wakes its waiters.
 		if n := told.Load() - before; n > attempts/2 {
-			t.Errorf("%d attempts of others that failed: expected nobody who waits to be told, seen it told %d times", attempts, n)
+			t.Errorf("%d failed attempts of others: expected no notification of waiters, seen %d", attempts, n)
 		}
 		unlock(t, holder)
-		waiter.serve(t, "of one who waits")
+		waiter.serve(t, "of a waiter")
 	}
 }
 
@@ -89,7 +91,7 @@ func oneCommandPerNode(t testing.TB, h QuorumHarness) {
 	q := newQuorum(t, h, 1)
 	q.need(t, "Commands", func(n QuorumNode) bool { return n.Commands != nil })
 	key := q.key()
-	for range 3 { // counters may differ before, connections be made, scripts be loaded
+	for range 3 { // so that counters agree, connections exist and scripts are loaded
 		unlock(t, q.everywhere(t, q.ls[0], key, nil))
 	}
 	commands := func() (counts []int) {
@@ -98,7 +100,7 @@ func oneCommandPerNode(t testing.TB, h QuorumHarness) {
 		}
 		return counts
 	}
-	// Where counters follow clocks, those may pass into another tick while the nodes answer: the best one counts.
+	// If counters follow clocks, the clocks may pass into another tick while the nodes answer. The best try counts.
 	const tries = 20
 	var toLock, inAll []int
 	for range tries {
@@ -119,7 +121,8 @@ func oneCommandPerNode(t testing.TB, h QuorumHarness) {
 			return
 		}
 	}
-	t.Errorf("expected each node to execute one command to lock and one to unlock, seen %v and %v in all at the last of %d tries", toLock, inAll, tries)
+	t.Errorf("expected each node to execute one command to lock and one to unlock, seen %v and %v in all at the last "+
+		"of %d tries", toLock, inAll, tries)
 }
 
 func duplicateVotesOnce(t testing.TB, h QuorumHarness) {
@@ -136,14 +139,14 @@ func duplicateVotesOnce(t testing.TB, h QuorumHarness) {
 	if c, ok := locker.As[io.Closer](l); ok {
 		defer func() { _ = c.Close() }()
 	}
-	one := len(q.Nodes) / 2 // fewer than a majority, and the first of them twice
+	one := len(q.Nodes) / 2 // less than a majority, unless the first node counts twice
 	end := way.strike(t, q.Nodes[one:])
 	err = patiently(t, "TryLock", func(ctx context.Context) error {
 		_, err := l.TryLock(ctx, q.key())
 		return err
 	})
 	if err == nil {
-		t.Errorf("%d of %d nodes, one of them given twice: expected no majority, seen a lock", one, len(q.Nodes))
+		t.Errorf("%d of %d nodes, one of them configured twice: expected no majority, seen a lock", one, len(q.Nodes))
 	}
 	end()
 }

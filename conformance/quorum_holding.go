@@ -45,16 +45,18 @@ func lateExtendIsNoValidity(t testing.TB, h QuorumHarness) {
 			end()
 			err := <-extended
 			cancel()
-			what := fmt.Sprintf("Extend of a lease with %v left that a majority answers after %v", before.Sub(start), delay)
+			what := fmt.Sprintf("Extend of a lease with %v left that a majority answers after %v", before.Sub(start),
+				delay)
 			limit := before
 			if err == nil {
 				limit = start.Add(ttl)
 				if h.Bubble == nil {
-					limit = limit.Add(delay / 2) // the machine may have stalled before it was sent
+					limit = limit.Add(delay / 2) // the machine may have stalled before Extend was sent
 				}
 			}
 			if after := lease.Until(); after.After(limit) {
-				t.Errorf("%s: expected Until no later than %v from its start, seen %v (error %v)", what, limit.Sub(start), after.Sub(start), err)
+				t.Errorf("%s: expected Until no later than %v from its start, seen %v (error %v)", what,
+					limit.Sub(start), after.Sub(start), err)
 			}
 			if time.Since(limit) > 0 && !errors.Is(lease.Err(), locker.ErrLost) {
 				t.Errorf("%s: expected the lease to be lost, seen Err %v (error %v)", what, lease.Err(), err)
@@ -67,7 +69,7 @@ func minorityLossKeeps(t testing.TB, h QuorumHarness) {
 	q := newQuorum(t, h, 2)
 	q.need(t, "Delete", canDelete)
 	leases := make([]locker.Lease, len(q.Nodes))
-	for first := range leases { // each key is lost by other nodes
+	for first := range leases { // each key is lost by different nodes
 		key := q.key()
 		leases[first] = q.everywhere(t, q.ls[0], key, nil, locker.TTL(q.short()))
 		forgetful, _ := q.split(first, q.minority)
@@ -78,7 +80,8 @@ func minorityLossKeeps(t testing.TB, h QuorumHarness) {
 	for start := time.Now(); time.Since(start) < 2*q.short() && !t.Failed(); time.Sleep(q.short() / 5) {
 		for _, lease := range leases {
 			if err := lease.Err(); err != nil {
-				t.Errorf("%d of %d nodes have lost the lock: expected the lease to last, seen %v after %v", q.minority, len(q.Nodes), err, time.Since(start))
+				t.Errorf("%d of %d nodes have lost the lock: expected the lease to last, seen %v after %v", q.minority,
+					len(q.Nodes), err, time.Since(start))
 			}
 			wantHeld(t, q.ls[1], lease.Key())
 		}
@@ -91,7 +94,7 @@ func minorityLossKeeps(t testing.TB, h QuorumHarness) {
 func leasesHeal(t testing.TB, h QuorumHarness) {
 	q := newQuorum(t, h, 1)
 	q.need(t, "Delete", canDelete)
-	// heals extends lease until it is on all nodes. Whether it lasts is what others check.
+	// heals extends lease until it is on all nodes. Other properties check that the lease stays valid.
 	heals := func(what string, lease locker.Lease) bool {
 		t.Helper()
 		on := 0
@@ -105,7 +108,8 @@ func leasesHeal(t testing.TB, h QuorumHarness) {
 		}) {
 			return lease.Err() == nil
 		}
-		t.Errorf("%s: expected extensions to bring it back to all of %d nodes, seen it on %d", what, len(q.Nodes), on)
+		t.Errorf("%s: expected extensions to restore the lock on all of %d nodes, seen it on %d", what, len(q.Nodes),
+			on)
 		return false
 	}
 	over := func(lease locker.Lease) {
@@ -114,7 +118,7 @@ func leasesHeal(t testing.TB, h QuorumHarness) {
 		wantFree(t, "after Unlock of a lease that has healed", q.Nodes, lease.Key())
 	}
 	lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.NoRenewal())
-	for first := range q.Nodes { // one minority after the other: more nodes in all than a majority has
+	for first := range q.Nodes { // one minority after the other, in total more nodes than a majority
 		forgetful, _ := q.split(first, q.minority)
 		for _, n := range forgetful {
 			n.Delete(lease.Key())
@@ -136,13 +140,13 @@ func leasesHeal(t testing.TB, h QuorumHarness) {
 	}
 }
 
-// wantLoss waits for the end of a lease that has been lost.
+// wantLoss waits for the end of a lost lease.
 func (q *quorum) wantLoss(t testing.TB, what string, lease locker.Lease) {
 	t.Helper()
 	await(t, "Done to be closed: "+what, lease.Done(), q.short()+slack)
 	late := time.Since(lease.Until())
 	if q.Bubble == nil {
-		late -= slack / 4 // real machines stall
+		late -= slack / 4 // real machines stall at times
 	}
 	if late > 0 {
 		t.Errorf("%s: expected Done to be closed before Until, seen it %v late", what, late)
@@ -158,7 +162,8 @@ func majorityLossEnds(t testing.TB, h QuorumHarness) {
 	for first := range q.Nodes {
 		lease := q.everywhere(t, q.ls[0], q.key(), nil, locker.TTL(q.short()))
 		forgetful, _ := q.split(first, q.minority+1)
-		// A renewal that comes in between heals those that have forgotten by then: all do so again, until it is noticed.
+		// A renewal in between restores the lock on nodes that have already lost it. The lock is therefore deleted
+		// until the loss is noticed.
 		for end := time.Now().Add(q.short()); lease.Err() == nil && time.Now().Before(end); {
 			for _, n := range forgetful {
 				n.Delete(lease.Key())
@@ -169,7 +174,8 @@ func majorityLossEnds(t testing.TB, h QuorumHarness) {
 			}
 		}
 		q.wantLoss(t, fmt.Sprintf("%d of %d nodes have lost the lock", len(forgetful), len(q.Nodes)), lease)
-		wantError(t, "Unlock of a lock that a majority has lost", lease.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
+		wantError(t, "Unlock of a lock that a majority has lost", lease.Unlock(t.Context()), locker.ErrNotHeld,
+			locker.ErrLost)
 	}
 }
 

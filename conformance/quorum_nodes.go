@@ -11,14 +11,14 @@ import (
 	"github.com/golocker/locker"
 )
 
-// quorum is a store under test, with clients of it.
+// quorum is a store under test, with its clients.
 type quorum struct {
 	QuorumStore
 	QuorumHarness
 	ls []locker.Locker
-	// minority is how many nodes may fail: one more, and there is no majority.
+	// minority is the number of nodes that may fail while a majority remains.
 	minority int
-	keys     int // that have been used
+	keys     int // number of keys used so far
 }
 
 func newQuorum(t testing.TB, h QuorumHarness, n int) *quorum {
@@ -38,7 +38,7 @@ func newQuorum(t testing.TB, h QuorumHarness, n int) *quorum {
 	return q
 }
 
-// need skips the property unless all nodes can do what it is about.
+// need skips the property unless all nodes provide the function that it needs.
 func (q *quorum) need(t testing.TB, what string, can func(n QuorumNode) bool) {
 	t.Helper()
 	if !q.all(can) {
@@ -65,7 +65,7 @@ var (
 	hanging = outage{"hang", func(n QuorumNode) func() { return n.Hang() }}
 )
 
-// outages are the ways in which the harness can make nodes fail. Without any the property is skipped.
+// outages returns the ways in which the harness can make nodes fail. If there is none, the property is skipped.
 func (q *quorum) outages(t testing.TB) (ways []outage) {
 	t.Helper()
 	if q.all(canFail) {
@@ -80,7 +80,7 @@ func (q *quorum) outages(t testing.TB) (ways []outage) {
 	return ways
 }
 
-// each calls f for every way in which n nodes in a row can fail: those that do, and the others.
+// each calls f for every outage of n consecutive nodes.
 func (q *quorum) each(t testing.TB, n int, f func(way outage, failing, others []QuorumNode)) {
 	t.Helper()
 	for i, way := range q.outages(t) {
@@ -95,8 +95,8 @@ func (q *quorum) each(t testing.TB, n int, f func(way outage, failing, others []
 	}
 }
 
-// firsts are where n nodes in a row can begin. In real time, of which each may cost a budget or a TTL, every node is among
-// them once at most.
+// firsts returns the first indexes of the groups of n consecutive nodes. In real time each group costs a budget or a
+// TTL, so the groups do not overlap.
 func (q *quorum) firsts(n int) (firsts []int) {
 	for i := range q.Nodes {
 		if q.Bubble != nil || i%n == 0 && i+n <= len(q.Nodes) {
@@ -106,13 +106,13 @@ func (q *quorum) firsts(n int) (firsts []int) {
 	return firsts
 }
 
-// split returns n nodes from first on, and the others.
+// split returns n consecutive nodes from first on, and the other nodes.
 func (q *quorum) split(first, n int) (some, others []QuorumNode) {
 	turned := slices.Concat(q.Nodes[first:], q.Nodes[:first])
 	return turned[:n], turned[n:]
 }
 
-// strike lets nodes fail until end is called, or the check is over.
+// strike makes nodes fail until end is called or the check ends.
 func (w outage) strike(t testing.TB, nodes []QuorumNode) (end func()) {
 	t.Helper()
 	return failing(t, func() func() {
@@ -128,8 +128,8 @@ func (w outage) strike(t testing.TB, nodes []QuorumNode) (end func()) {
 	})
 }
 
-// promptly is how late "at once" may be.
-func (q *quorum) promptly() time.Duration {
+// atOnce is the limit for "at once".
+func (q *quorum) atOnce() time.Duration {
 	if q.Bubble != nil {
 		return 50 * time.Millisecond
 	}
@@ -138,7 +138,7 @@ func (q *quorum) promptly() time.Duration {
 
 func (q *quorum) short() time.Duration { return Harness{Bubble: q.Bubble}.short() }
 
-// calm is how long nothing has to happen for it to be certain that nothing will.
+// calm is how long a check waits for events that must not happen.
 const calm = 100 * time.Millisecond
 
 // until polls for limit at most, and reports whether cond held.
@@ -160,7 +160,7 @@ func lockedOn(nodes []QuorumNode, key string) (n int) {
 	return n
 }
 
-// wantFree waits until key is on none of the nodes.
+// wantFree waits until none of the nodes has a lock under key.
 func wantFree(t testing.TB, what string, nodes []QuorumNode, key string) {
 	t.Helper()
 	left := 0
@@ -169,7 +169,7 @@ func wantFree(t testing.TB, what string, nodes []QuorumNode, key string) {
 	}
 }
 
-// regain acquires key when the nodes are back: what was left is undone, clients find out that there is somebody again.
+// regain acquires key when the nodes are back. Until then clean-up and reconnection may take some attempts.
 func regain(t testing.TB, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), recovery)
@@ -186,9 +186,11 @@ func regain(t testing.TB, l locker.Locker, key string, opts ...locker.Option) lo
 	}
 }
 
-// everywhere acquires key on all nodes: one that has not been asked when a majority has granted may not be asked any more,
-// and one that has just failed may not be for a while. during, which may be nil, is done to the nodes for the time of the call.
-func (q *quorum) everywhere(t testing.TB, l locker.Locker, key string, during func() (end func()), opts ...locker.Option) locker.Lease {
+// everywhere acquires key on all nodes. It may need several attempts: a Locker may skip a node once a majority has
+// granted the lock, or for a while after a failure. during, which may be nil, injects a fault for the duration of each
+// attempt.
+func (q *quorum) everywhere(t testing.TB, l locker.Locker, key string, during func() (end func()),
+	opts ...locker.Option) locker.Lease {
 	t.Helper()
 	on := 0
 	for limit := time.Now().Add(recovery); time.Now().Before(limit); {
@@ -204,11 +206,11 @@ func (q *quorum) everywhere(t testing.TB, l locker.Locker, key string, during fu
 		_ = lease.Unlock(t.Context())
 		wantFree(t, "after Unlock", q.Nodes, key)
 	}
-	t.Fatalf("expected a lease to be on all of %d nodes sooner or later, seen it on %d", len(q.Nodes), on)
+	t.Fatalf("expected a lease to be on all of %d nodes eventually, seen it on %d", len(q.Nodes), on)
 	return nil
 }
 
-// ready waits until all clients work with all nodes: connections exist, and what failed before is forgotten.
+// ready waits until all clients work with all nodes again.
 func (q *quorum) ready(t testing.TB) {
 	t.Helper()
 	for _, l := range q.ls {
@@ -216,13 +218,13 @@ func (q *quorum) ready(t testing.TB) {
 	}
 }
 
-// key returns one that was not used before: what a fault has left under another is not what a check is about.
+// key returns a new key, which is not affected by leftovers of earlier faults.
 func (q *quorum) key() string {
 	q.keys++
 	return fmt.Sprint("k", q.keys)
 }
 
-// patiently calls f with a context that outlasts any budget.
+// patiently calls f with a context that lasts longer than any budget.
 func patiently(t testing.TB, what string, f func(ctx context.Context) error) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -230,12 +232,12 @@ func patiently(t testing.TB, what string, f func(ctx context.Context) error) err
 	return within(t, what, patience, func() error { return f(ctx) })
 }
 
-// noQuorum calls f, which is to fail for want of a majority, in time.
+// noQuorum calls f, and checks that it fails within the budget because there is no majority.
 func (q *quorum) noQuorum(t testing.TB, what string, f func(ctx context.Context) error) {
 	t.Helper()
 	start := time.Now()
 	err := patiently(t, what, f)
-	if took := time.Since(start); took > q.Budget+q.promptly() {
+	if took := time.Since(start); took > q.Budget+q.atOnce() {
 		t.Errorf("%s: expected an answer within the budget of %v, seen one after %v", what, q.Budget, took)
 	}
 	wantError(t, what, err, locker.ErrNoQuorum, locker.ErrUnavailable)

@@ -9,7 +9,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// asking is a way to ask for a lock.
+// asking is a way to request a lock: Lock or TryLock.
 type asking struct {
 	name string
 	lock func(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error)
@@ -17,7 +17,7 @@ type asking struct {
 
 func askings(l locker.Locker) []asking { return []asking{{"TryLock", l.TryLock}, {"Lock", l.Lock}} }
 
-// refused asks in vain for key.
+// refused returns a call that requests key and should fail.
 func (a asking) refused(key string) func(ctx context.Context) error {
 	return func(ctx context.Context) error {
 		_, err := a.lock(ctx, key, locker.TTL(longTTL))
@@ -48,12 +48,13 @@ func survivesAMinority(t testing.TB, h QuorumHarness) {
 	})
 }
 
-// extended makes sure that lease can be extended. A client may not have heard yet of all grants when nodes fail, and then
-// needs those that it has heard of.
+// extended checks that lease can be extended. A client may have received only some of the grants when nodes fail, so
+// the first attempt may fail.
 func extended(t testing.TB, what string, lease locker.Lease) {
 	t.Helper()
 	var err error
-	if !until(patience, func() bool { err = lease.Extend(t.Context()); return err == nil || lease.Err() != nil }) || err != nil {
+	if !until(patience, func() bool { err = lease.Extend(t.Context()); return err == nil || lease.Err() != nil }) ||
+		err != nil {
 		t.Fatalf("%s: expected no error, seen %v", what, err)
 	}
 }
@@ -63,7 +64,7 @@ func slowNodeDelaysNobody(t testing.TB, h QuorumHarness) {
 	q.need(t, "Hang", canHang)
 	bound, tries := q.Budget/4, 1
 	if h.Bubble == nil {
-		tries = 5 // a machine that stalls is not at fault: the best one counts
+		tries = 5 // the machine may stall: the best try counts
 	}
 	for first := range q.Nodes {
 		slow, _ := q.split(first, q.minority)
@@ -104,7 +105,8 @@ func lateGrantJoins(t testing.TB, h QuorumHarness) {
 		for first := range q.Nodes {
 			late, prompt := q.split(first, q.minority)
 			q.ready(t)
-			lease := q.everywhere(t, q.ls[0], q.key(), func() func() { return hangingForAWhile(t, late) }, locker.NoRenewal())
+			lease := q.everywhere(t, q.ls[0], q.key(), func() func() { return hangingForAWhile(t, late) },
+				locker.NoRenewal())
 			end := way.strike(t, prompt[:q.minority])
 			extended(t, q.while("Extend", way, prompt[:q.minority])+", and others granted late", lease)
 			unlock(t, lease)
@@ -113,7 +115,7 @@ func lateGrantJoins(t testing.TB, h QuorumHarness) {
 	}
 }
 
-// hangingForAWhile lets nodes hang until some time after end is called.
+// hangingForAWhile makes nodes hang until some time after end is called.
 func hangingForAWhile(t testing.TB, nodes []QuorumNode) (end func()) {
 	resume := hanging.strike(t, nodes)
 	return func() {
@@ -183,7 +185,7 @@ func silentNodesAreReleased(t testing.TB, h QuorumHarness) {
 			}
 			end()
 			wantFree(t, q.while("when they go on after TryLock and Unlock", hanging, silent), silent, key)
-			time.Sleep(calm) // for what is executed only now
+			time.Sleep(calm) // for requests that are executed only now
 			wantFree(t, q.while("a little later, after TryLock and Unlock", hanging, silent), silent, key)
 		}
 	}
@@ -201,7 +203,8 @@ func majoritiesOverlap(t testing.TB, h QuorumHarness) {
 		end = way.strike(t, out)
 		for range 3 {
 			if _, err := q.ls[1].TryLock(t.Context(), key, locker.TTL(longTTL)); err == nil {
-				t.Errorf("%s, as others were when it was granted: expected an error, seen a second lease", q.while("TryLock of a held lock", way, out))
+				t.Errorf("%s, after other nodes had failed when it was granted: expected an error, seen a second lease",
+					q.while("TryLock of a held lock", way, out))
 			}
 		}
 		end()

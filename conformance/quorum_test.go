@@ -63,7 +63,7 @@ func quorumHarness(nodes int, spoil func(q *toyQuorum), wrapper locker.Middlewar
 	}
 }
 
-// hopeful counts an extension from its answer.
+// hopeful counts an extension from the answer, not from the request.
 type hopeful struct {
 	locker.Lease
 	more time.Duration
@@ -80,7 +80,7 @@ func (h *hopeful) Extend(ctx context.Context) error {
 	return err
 }
 
-// wrapped gives each lease to wrap.
+// wrapped passes each lease to wrap.
 type wrapped struct {
 	locker.Locker
 	wrap func(locker.Lease) locker.Lease
@@ -96,8 +96,8 @@ func (w *wrapped) Lock(ctx context.Context, key string, opts ...locker.Option) (
 	return w.wrap(lease), nil
 }
 
-// quorumFlaws are mistakes of a locker over several nodes; fails are the properties that notice, and no others unless it is
-// broad: then others may, because nothing works without what is broken.
+// quorumFlaws are mistakes of a locker over several nodes. fails lists the properties that notice one. No other
+// property may notice it, unless it is broad and breaks everything.
 var quorumFlaws = []struct {
 	name    string
 	fails   []string
@@ -110,49 +110,71 @@ var quorumFlaws = []struct {
 	{name: "none"},
 	{name: "none, of five", nodes: 5},
 
-	{name: "needs all nodes", fails: []string{"SurvivesAMinority"}, broad: true, store: func(q *toyQuorum) { q.need = len(q.nodes) }},
-	{name: "half is enough", fails: []string{"RefusesWithoutAMajority", "MajoritiesOverlap", "MinorityExtendsNothing"}, broad: true,
+	{name: "needs all nodes", fails: []string{"SurvivesAMinority"}, broad: true,
+		store: func(q *toyQuorum) { q.need = len(q.nodes) }},
+	{name: "half is enough", fails: []string{"RefusesWithoutAMajority", "MajoritiesOverlap", "MinorityExtendsNothing"},
+		broad: true,
 		store: func(q *toyQuorum) { q.need = len(q.nodes) / 2 }},
-	{name: "faults hide that it is held", fails: []string{"SurvivesAMinority"}, store: func(q *toyQuorum) { q.faultsHide = true }},
-	{name: "waits for all", fails: []string{"SlowNodeDelaysNobody"}, store: func(q *toyQuorum) { q.waitsForAll = true }},
-	{name: "forgets who grants late", fails: []string{"LateGrantJoins"}, store: func(q *toyQuorum) { q.forgetsLate = true }},
-	{name: "calls it unavailable only", fails: []string{"RefusesWithoutAMajority"}, store: func(q *toyQuorum) { q.unavailableOnly = true }},
-	{name: "has no budget", fails: []string{"RefusesWithoutAMajority", "SlowNodeDelaysNobody", "SplitVotesEnd"}, broad: true,
+	{name: "faults hide that it is held", fails: []string{"SurvivesAMinority"},
+		store: func(q *toyQuorum) { q.faultsHide = true }},
+	{name: "waits for all", fails: []string{"SlowNodeDelaysNobody"},
+		store: func(q *toyQuorum) { q.waitsForAll = true }},
+	{name: "forgets nodes that grant late", fails: []string{"LateGrantJoins"},
+		store: func(q *toyQuorum) { q.forgetsLate = true }},
+	{name: "calls it unavailable only", fails: []string{"RefusesWithoutAMajority"},
+		store: func(q *toyQuorum) { q.unavailableOnly = true }},
+	{name: "has no budget", fails: []string{"RefusesWithoutAMajority", "SlowNodeDelaysNobody", "SplitVotesEnd"},
+		broad: true,
 		store: func(q *toyQuorum) { q.patient = true }},
-	{name: "does not say who is silent", fails: []string{"ErrorsNameTheNodes"}, store: func(q *toyQuorum) { q.nameless = true }},
-	{name: "leaves what it got without a majority", fails: []string{"RefusalLeavesNothing"}, store: func(q *toyQuorum) { q.leavesRefused = true }},
-	{name: "undoes an attempt when all have answered", fails: []string{"RefusalLeavesNothing"}, store: func(q *toyQuorum) { q.undoesTogether = true }},
-	{name: "releases only those that have granted in time", fails: []string{"SilentNodesAreReleased"}, store: func(q *toyQuorum) { q.leavesSilent = true }},
-	{name: "wants a majority of those that answer", fails: []string{"MajoritiesOverlap"}, nodes: 5, store: func(q *toyQuorum) { q.countsAnswers = true }},
-	{name: "any node extends", fails: []string{"MinorityExtendsNothing", "MajorityOutageEnds"}, store: func(q *toyQuorum) { q.anyExtends = true }},
+	{name: "does not name the silent nodes", fails: []string{"ErrorsNameTheNodes"},
+		store: func(q *toyQuorum) { q.nameless = true }},
+	{name: "leaves what it got without a majority", fails: []string{"RefusalLeavesNothing"},
+		store: func(q *toyQuorum) { q.leavesRefused = true }},
+	{name: "undoes an attempt when all have answered", fails: []string{"RefusalLeavesNothing"},
+		store: func(q *toyQuorum) { q.undoesTogether = true }},
+	{name: "releases only those that have granted in time", fails: []string{"SilentNodesAreReleased"},
+		store: func(q *toyQuorum) { q.leavesSilent = true }},
+	{name: "wants a majority of those that answer", fails: []string{"MajoritiesOverlap"}, nodes: 5,
+		store: func(q *toyQuorum) { q.countsAnswers = true }},
+	{name: "any node extends", fails: []string{"MinorityExtendsNothing", "MajorityOutageEnds"},
+		store: func(q *toyQuorum) { q.anyExtends = true }},
 	{name: "calls a failed extension unavailable only", fails: []string{"MinorityExtendsNothing"},
 		store: func(q *toyQuorum) { q.extendFaultIsUnavailable = true }},
-	{name: "an extension counts from its answer", fails: []string{"LateExtendIsNoValidity"}, wrapper: func(next locker.Locker) locker.Locker {
-		return &wrapped{next, func(l locker.Lease) locker.Lease { return &hopeful{Lease: l} }}
-	}},
-	{name: "one node ends a lease", fails: []string{"MinorityLossKeeps"}, store: func(q *toyQuorum) { q.oneNoIsLoss = true }},
+	{name: "an extension counts from its answer", fails: []string{"LateExtendIsNoValidity"},
+		wrapper: func(next locker.Locker) locker.Locker {
+			return &wrapped{next, func(l locker.Lease) locker.Lease { return &hopeful{Lease: l} }}
+		}},
+	{name: "one node ends a lease", fails: []string{"MinorityLossKeeps"},
+		store: func(q *toyQuorum) { q.oneNoIsLoss = true }},
 	{name: "never heals", fails: []string{"LeasesHeal"}, store: func(q *toyQuorum) { q.neverHeals = true }},
-	{name: "takes what a majority does not know for unanswered", fails: []string{"MajorityLossEnds"}, store: func(q *toyQuorum) { q.notHeldIsFault = true }},
-	{name: "tells late that nobody confirms", fails: []string{"MajorityOutageEnds"}, wrapper: func(next locker.Locker) locker.Locker {
-		return &wrapped{next, func(l locker.Lease) locker.Lease {
-			done := make(chan struct{})
-			go func() {
-				<-l.Done()
-				if lost := (*locker.LostError)(nil); errors.As(l.Err(), &lost) && lost.Reason == locker.LostExpired {
-					time.Sleep(time.Second)
-				}
-				close(done)
-			}()
-			return &badLease{Lease: l, done: func(locker.Lease) <-chan struct{} { return done }}
-		}}
-	}},
-	{name: "leaves what it got in a split vote", fails: []string{"SplitVotesEnd"}, store: func(q *toyQuorum) { q.leavesContested = true }},
-	{name: "tells of clean-ups", fails: []string{"CleanupWakesNobody"}, store: func(q *toyQuorum) { q.cleanupTells = true }},
-	{name: "asks before it locks", fails: []string{"OneCommandPerNode"}, store: func(q *toyQuorum) { q.asksTwice = true }},
-	{name: "takes a node twice", fails: []string{"DuplicateVotesOnce"}, store: func(q *toyQuorum) { q.takesTwice = true }},
+	{name: "treats a lock that a majority lacks as unanswered", fails: []string{"MajorityLossEnds"},
+		store: func(q *toyQuorum) { q.notHeldIsFault = true }},
+	{name: "reports late that no node confirms", fails: []string{"MajorityOutageEnds"},
+		wrapper: func(next locker.Locker) locker.Locker {
+			return &wrapped{next, func(l locker.Lease) locker.Lease {
+				done := make(chan struct{})
+				go func() {
+					<-l.Done()
+					if lost := (*locker.LostError)(nil); errors.As(l.Err(), &lost) &&
+						lost.Reason == locker.LostExpired {
+						time.Sleep(time.Second)
+					}
+					close(done)
+				}()
+				return &badLease{Lease: l, done: func(locker.Lease) <-chan struct{} { return done }}
+			}}
+		}},
+	{name: "leaves what it got in a split vote", fails: []string{"SplitVotesEnd"},
+		store: func(q *toyQuorum) { q.leavesContested = true }},
+	{name: "notifies waiters of clean-ups", fails: []string{"CleanupWakesNobody"},
+		store: func(q *toyQuorum) { q.cleanupTells = true }},
+	{name: "asks before it locks", fails: []string{"OneCommandPerNode"},
+		store: func(q *toyQuorum) { q.asksTwice = true }},
+	{name: "takes a node twice", fails: []string{"DuplicateVotesOnce"},
+		store: func(q *toyQuorum) { q.takesTwice = true }},
 }
 
-// Each flaw is noticed by the properties that are about it and by no others.
+// Each flaw is noticed by the listed properties and by no others.
 func TestQuorumSuiteCatchesFlaws(t *testing.T) {
 	for _, f := range quorumFlaws {
 		t.Run(f.name, func(t *testing.T) {
@@ -170,7 +192,7 @@ func TestQuorumSuiteCatchesFlaws(t *testing.T) {
 	}
 }
 
-// Every property can fail.
+// Every property has a flaw that it notices.
 func TestEveryQuorumPropertyHasAFlaw(t *testing.T) {
 	var alone []string
 	for _, f := range quorumFlaws {

@@ -15,7 +15,8 @@ import (
 // toyBudget is how long a toyQuorum waits for a majority.
 const toyBudget = 300 * time.Millisecond
 
-// toyQuorum keeps its locks on several toys, by majority. It is as simple as one can be, and can be broken in many places.
+// toyQuorum keeps its locks on a majority of several toys. It is as simple as possible, and each flaw breaks one part
+// of it.
 type toyQuorum struct {
 	nodes    []*toy
 	mu       sync.Mutex
@@ -38,7 +39,7 @@ func newToyQuorum(n int) *toyQuorum {
 	return q
 }
 
-// toyVoter is one client's view: it asks the nodes from its own on.
+// toyVoter is the Backend of one client. It asks the nodes in turn, beginning with a different node for each client.
 type toyVoter struct {
 	*toyQuorum
 	first int
@@ -50,7 +51,7 @@ type toyVote struct {
 	err  error
 }
 
-// toyLease is where an attempt has been granted.
+// toyLease records which nodes have granted an attempt.
 type toyLease struct {
 	mu       sync.Mutex
 	held     []int
@@ -60,7 +61,7 @@ type toyLease struct {
 // noMajority is the failure of an operation that too few nodes answered.
 type noMajority struct {
 	text string
-	kind error // what it matches beside ErrUnavailable, if anything
+	kind error // the sentinel that it matches beside ErrUnavailable; may be nil
 }
 
 func (e *noMajority) Error() string { return e.text }
@@ -161,7 +162,7 @@ waiting:
 	return locker.Grant{}, v.fault("acquire", answered)
 }
 
-// settle lets late grants join the lease, and undoes those that are for nobody.
+// settle adds late grants to the lease, and undoes grants of failed attempts.
 func (v *toyVoter) settle(req locker.Request, l *toyLease, won, contested bool, votes chan toyVote, open int) {
 	start := time.Now()
 	undo := !won && !(v.leavesRefused && !contested) && !(v.leavesContested && contested)
@@ -204,12 +205,13 @@ func (v *toyVoter) undo(i int, req locker.Request) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if v.cleanupTells {
-		time.Sleep(5 * time.Millisecond) // those who are told fail, too, and tell one another
+		time.Sleep(5 * time.Millisecond) // notified waiters fail as well, and notify each other
 		v.tell(req.Key)
 	}
 }
 
-// poll asks the nodes of a lease and returns how many have said yes and no, when a majority has, or nobody will any more.
+// poll asks the nodes of a lease and counts the answers. It returns when a majority agrees or when no more answers will
+// come.
 func (v *toyVoter) poll(ctx context.Context, nodes []int, ask func(i int) error) (yes, no int, answered []int) {
 	votes := make(chan toyVote, len(nodes))
 	for _, i := range nodes {
@@ -255,7 +257,7 @@ func (v *toyVoter) Extend(ctx context.Context, req locker.Request) error {
 	return v.fault("extend", answered)
 }
 
-// heal asks all nodes for the lock again: those that have it do not mind.
+// heal requests the lock from all nodes again. Nodes that have it already are not affected.
 func (v *toyVoter) heal(req locker.Request, l *toyLease) {
 	for i, n := range v.nodes {
 		go func() {
@@ -313,7 +315,7 @@ func (q *toyQuorum) Notify(key string, wake func()) (live func() bool, stop func
 	defer q.mu.Unlock()
 	q.wakes[key] = append(q.wakes[key], &wake)
 	time.AfterFunc(time.Millisecond, wake)
-	return func() bool { return false }, func() { // nobody is told of a split vote
+	return func() bool { return false }, func() { // a split vote notifies nobody
 		q.mu.Lock()
 		defer q.mu.Unlock()
 		q.wakes[key] = slices.DeleteFunc(slices.Clone(q.wakes[key]), func(w *func()) bool { return w == &wake })

@@ -13,26 +13,27 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// verdict is what a trial heard about one property.
+// verdict is the result of one property.
 type verdict struct {
 	failed, skipped bool
 	log             string
 }
 
-// record runs each property against h as run does, but keeps the verdicts to itself, by name of the property: a test of
-// a suite wants a broken implementation to fail.
+// record runs each property against h as run does, and returns the verdicts by property name instead of reporting them.
+// The tests of a suite expect a broken implementation to fail.
 func record[H any](t testing.TB, h H, properties []property[H]) map[string]verdict {
 	t.Helper()
 	return recordBy(t, h, properties, property[H].verify)
 }
 
-// recordInRealTime is record for what a machine that stalls would fail.
+// recordInRealTime is record for checks that a stall of the machine would fail.
 func recordInRealTime[H any](t testing.TB, h H, properties []property[H]) map[string]verdict {
 	t.Helper()
 	return recordBy(t, h, properties, property[H].try)
 }
 
-func recordBy[H any](t testing.TB, h H, properties []property[H], verify func(property[H], testing.TB, H)) map[string]verdict {
+func recordBy[H any](t testing.TB, h H, properties []property[H],
+	verify func(property[H], testing.TB, H)) map[string]verdict {
 	t.Helper()
 	trials := make([]*trial, len(properties))
 	var wg sync.WaitGroup
@@ -53,18 +54,18 @@ func recordBy[H any](t testing.TB, h H, properties []property[H], verify func(pr
 // notCalled is the Bubble of harnesses for virtually.
 func notCalled(*testing.T, func(*testing.T)) { panic("record makes no subtests") }
 
-// virtually is record in a bubble around all properties.
+// virtually is record in one bubble for all properties.
 func virtually[H any](t *testing.T, h H, properties []property[H]) (verdicts map[string]verdict) {
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
 		verdicts = record(t, h, properties)
-		time.Sleep(2 * time.Minute) // what a property left alone comes to its end
+		time.Sleep(2 * time.Minute) // goroutines that a property has abandoned come to their end
 	})
 	return verdicts
 }
 
-// wantFailures checks that those and no other properties have failed, unless broad: then others may, too. Each has to say what
-// it is about: what was expected and what was seen, by each failure, and the rule and its reason.
+// wantFailures checks that the listed properties have failed and, unless broad is set, that no others have. Every
+// failure has to print what was expected and what was seen, the rule, and its reason.
 func wantFailures(t *testing.T, verdicts map[string]verdict, want []string, broad bool) {
 	t.Helper()
 	failed := failures(verdicts)
@@ -88,7 +89,7 @@ func wantFailures(t *testing.T, verdicts map[string]verdict, want []string, broa
 	}
 }
 
-// failures lists the properties that failed.
+// failures lists the names of the failed properties.
 func failures(verdicts map[string]verdict) map[string]string {
 	failed := map[string]string{}
 	for name, v := range verdicts {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// relay stands between a driver and its server and does to connections what networks do, at an exact moment: when a
-// marker, a key that nothing else mentions, has passed on its way to the server. Unmarked traffic, such as the
-// handshake of new connections, passes unharmed.
+// relay is a proxy between a driver and its server that breaks a connection at an exact moment: when a marker has
+// passed on its way to the server. The marker is a key that nothing else uses. Other traffic, such as the handshake of
+// new connections, passes unchanged.
 type relay struct {
 	addr     string
 	upstream string
@@ -22,12 +22,12 @@ type relay struct {
 	listener net.Listener // nil while down
 	conns    map[net.Conn]bool
 	marker   []byte // nil: do nothing
-	cut      bool   // close the connection instead of replying, once; else swallow all replies
+	cut      bool   // close the connection instead of replying, once; if false, swallow all replies
 	marked   bool   // the marker has passed
 	wg       sync.WaitGroup
 }
 
-// newRelay reserves an address and leaves it unanswered until up is called.
+// newRelay reserves an address. Nobody listens there until up is called.
 func newRelay(t testing.TB, upstream string) *relay {
 	t.Helper()
 	r := &relay{upstream: upstream, conns: map[net.Conn]bool{}}
@@ -39,8 +39,8 @@ func newRelay(t testing.TB, upstream string) *relay {
 	return r
 }
 
-// freeAddr returns an address that nobody listens at now. Its port is below those that the kernel gives out (for outgoing
-// connections, and where a test asks for any), so that hardly anybody takes it while the relay is down.
+// freeAddr returns an address at which nobody listens. Its port is below the range of ports that the kernel assigns by
+// itself, so another process is unlikely to take it while the relay is down.
 func freeAddr() string {
 	for {
 		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(20000)))
@@ -51,7 +51,7 @@ func freeAddr() string {
 	}
 }
 
-// up accepts connections from now on.
+// up starts to accept connections.
 func (r *relay) up(t testing.TB) {
 	t.Helper()
 	var l net.Listener
@@ -91,11 +91,11 @@ func (r *relay) down() {
 	}
 }
 
-// cutAfter lets the connection on which marker passes break when the server replies. It happens once: what is sent
-// again gets through.
+// cutAfter breaks the connection on which marker has passed when the server replies. It happens once: a repeated
+// command succeeds.
 func (r *relay) cutAfter(marker string) { r.arm(marker, true) }
 
-// swallowAfter drops what the server says on connections on which marker has passed.
+// swallowAfter drops the server's replies on connections on which marker has passed.
 func (r *relay) swallowAfter(marker string) { r.arm(marker, false) }
 
 func (r *relay) arm(marker string, cut bool) {
@@ -147,7 +147,7 @@ type link struct {
 	hit, cut bool
 }
 
-// watched is the client's side: it notices the marker before the bytes go on to the server.
+// watched is the client's side of a link. It finds the marker before the bytes are passed to the server.
 type watched struct {
 	io.Reader
 	link *link
@@ -178,7 +178,7 @@ func (l *link) inspect(p []byte) {
 	}
 }
 
-// gated is the server's side: it ends or dries up once the marker has passed.
+// gated is the server's side of a link. Once the marker has passed, it ends or delivers nothing more.
 type gated struct {
 	io.Reader
 	link *link
@@ -199,7 +199,7 @@ func (g gated) Read(p []byte) (int, error) {
 	}
 }
 
-// muteServer accepts connections, reads whatever comes and never says a word.
+// muteServer accepts connections, reads everything and never answers.
 func muteServer(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,31 +14,40 @@ import (
 	"github.com/golocker/locker/inspect"
 )
 
-// toy is a store of locks that can be broken in many places. It answers after a moment, as a server does.
+// toy is a store of locks into which flaws can be planted. It answers after a short delay, like a server.
 type toy struct {
 	mu      sync.Mutex
 	locks   map[string]toyLock
-	line    map[string][]string // tokens of those who wait, by key
+	line    map[string][]string // tokens of waiters, by key
 	wakes   map[string][]*func()
 	fence   uint64
-	changes int           // releases, as told to those who wait
+	changes int           // number of releases, for notifications
 	hung    chan struct{} // closed by resume; nil while the store answers
 	down    bool
 	lose    bool            // the next reply
-	deaf    bool            // those who wait are not told
+	deaf    bool            // waiters are not notified
 	outages int             // requests in a row that failed
-	husks   map[string]bool // what is left of locks, by key
+	husks   map[string]bool // leftovers of locks, by key
 	extends map[string]int  // by token
 
-	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys, wildRemaining                             bool
-	lateIgnored, cancelIgnored, hungIgnored, checksThenSets, ignoresContext, late, gated, breaks, retries                         bool
-	shortens, setsEnd, extendCreates, extendAny, extendsShort, createsSecretly, revivesSecretly, expiredIsFault, prolongsOthers   bool
-	releaseAny, deletesSecretly, neverFrees, ignoresKeep, keepsOwner, releaseLeaves, giveUpRelease, twoSteps, expiresLater        bool
-	foreignHeld, foreignGone, staysOpen                                                                                           bool
-	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate, trustsNews                  bool
-	neverTells, neverLive, neverStops                                                                                             bool
-	tellsTokens, forcesAny, forcesNothing, seesHeldOnly                                                                           bool
-	remembersHeld, sweeps, tires, undoesWithinTTL, leavesHusks, leavesKept, fenceWraps, fenceGivenBack, fenceInMemory, keepsShort bool
+	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys,
+	wildRemaining bool
+	lateIgnored, cancelIgnored, hungIgnored, checksThenSets, ignoresContext, late, gated, breaks,
+	retries bool
+	shortens, setsEnd, extendCreates, extendAny, extendsShort, createsSecretly, revivesSecretly, expiredIsFault,
+	prolongsOthers bool
+	releaseAny, deletesSecretly, neverFrees, ignoresKeep, keepsOwner, releaseLeaves, giveUpRelease, twoSteps,
+	expiresLater bool
+	foreignHeld, foreignGone,
+	staysOpen bool
+	waitingAlways, waitingTwice, deafToExpiry, lifo, queueLate, closingIsHeld, staysInLine, sentLate,
+	trustsNews bool
+	neverTells, neverLive,
+	neverStops bool
+	tellsTokens, forcesAny, forcesNothing,
+	seesHeldOnly bool
+	remembersHeld, sweeps, tires, undoesWithinTTL, leavesHusks, leavesKept, fenceWraps, fenceGivenBack, fenceInMemory,
+	keepsShort bool
 
 	seconds bool // it counts in whole seconds, rounded up; no flaw
 
@@ -55,7 +64,8 @@ type toyLock struct {
 }
 
 func newToy() *toy {
-	return &toy{locks: map[string]toyLock{}, line: map[string][]string{}, wakes: map[string][]*func(){}, husks: map[string]bool{}, extends: map[string]int{}}
+	return &toy{locks: map[string]toyLock{}, line: map[string][]string{}, wakes: map[string][]*func(){},
+		husks: map[string]bool{}, extends: map[string]int{}}
 }
 
 func (s *toy) with(f func()) {
@@ -129,8 +139,8 @@ const (
 	lostLink = unavailable("connection lost")
 )
 
-// answer waits until the store has executed do. If ctx ends before, or the reply is lost, undo follows do whenever that
-// happens.
+// answer waits until the store has executed do. If ctx ends before that, or if the reply is lost, the store executes
+// undo after do.
 func (s *toy) answer(ctx context.Context, do func() (locker.Grant, error), undo func()) (locker.Grant, error) {
 	g, err := s.request(ctx, do, undo)
 	if err == lostLink && s.retries {
@@ -212,7 +222,8 @@ func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 		return locker.Grant{}, locker.ErrUnavailable
 	}
 	if s.checksThenSets {
-		if _, err := s.answer(ctx, func() (locker.Grant, error) { return locker.Grant{}, s.check(req) }, nil); err != nil {
+		if _, err := s.answer(ctx, func() (locker.Grant, error) { return locker.Grant{}, s.check(req) },
+			nil); err != nil {
 			return locker.Grant{}, err
 		}
 	}
@@ -236,7 +247,7 @@ func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 		}, nil)
 		if err != nil && s.undoesWithinTTL {
 			time.AfterFunc(50*time.Millisecond, func() {
-				if time.Since(started) < req.TTL { // else it has expired by itself
+				if time.Since(started) < req.TTL { // otherwise it has expired
 					s.with(func() { s.drop(req) })
 				}
 			})
@@ -248,7 +259,7 @@ func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 	return g, err
 }
 
-// after is when a lock ends that is set for d.
+// after returns the end of a lock that is set for d.
 func (s *toy) after(d time.Duration) time.Time {
 	end := time.Now().Add(d)
 	if whole := end.Truncate(time.Second); s.seconds && whole.Before(end) {
@@ -257,7 +268,7 @@ func (s *toy) after(d time.Duration) time.Time {
 	return end
 }
 
-// check says whether take would find the lock free.
+// check reports whether take would find the lock free.
 func (s *toy) check(req locker.Request) error {
 	switch l, ok := s.held(req.Key); {
 	case ok && l.foreign:
@@ -268,10 +279,10 @@ func (s *toy) check(req locker.Request) error {
 	return nil
 }
 
-// sweepsAfter is when an expired lock is swept away: later than the store should know that it is free.
+// sweepsAfter is the flaw's delay until an expired lock is removed.
 const sweepsAfter = slack + slack/8
 
-// take grants the lock, if it is free. Like all that follow, it is called with mu held.
+// take grants the lock if it is free. The caller of take, and of the methods below, holds mu.
 func (s *toy) take(req locker.Request) (locker.Grant, error) {
 	l, ok := s.held(req.Key)
 	if _, stored := s.locks[req.Key]; stored && !ok && s.sweeps && l.token != "" {
@@ -321,7 +332,7 @@ func (s *toy) Extend(ctx context.Context, req locker.Request) error {
 		l, ok := s.held(req.Key)
 		s.extends[req.Token]++
 		switch {
-		case s.tires && s.extends[req.Token] > 30: // ten TTLs, for who renews three times in each
+		case s.tires && s.extends[req.Token] > 30: // ten TTLs with three renewals each
 			return locker.Grant{}, locker.ErrUnavailable
 		case ok && l.token == req.Token || ok && s.extendAny || !ok && s.extendCreates:
 		case ok && s.prolongsOthers && l.token != "":
@@ -422,7 +433,7 @@ func (s *toy) release(ctx context.Context, req locker.Request) error {
 	return err
 }
 
-// inTwoSteps asks, waits for the answer, and acts on it, whatever happens meanwhile.
+// inTwoSteps reads, waits for the answer, and acts on it, although the state may have changed.
 func (s *toy) inTwoSteps(ctx context.Context, ask, act func() (locker.Grant, error)) error {
 	insist := func(do func() (locker.Grant, error)) error {
 		for {
@@ -448,7 +459,7 @@ func (s *toy) inTwoSteps(ctx context.Context, ask, act func() (locker.Grant, err
 	}
 }
 
-// tell tells those who wait.
+// tell notifies the waiters.
 func (s *toy) tell(key string) {
 	if s.deaf {
 		return
@@ -461,11 +472,11 @@ func (s *toy) tell(key string) {
 	}
 }
 
-// toyBackend is a Backend of the store, as a process has one.
+// toyBackend is the Backend of one process.
 type toyBackend struct {
 	*toy
 	closed atomic.Bool
-	held   sync.Map // when it was last told so, by key
+	held   sync.Map // time of the last refusal, by key
 }
 
 func (b *toyBackend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -487,7 +498,7 @@ func (b *toyBackend) Close() error {
 	return nil
 }
 
-// toyQueuer asks again and again, from its place in the line.
+// toyQueuer polls from its position in the queue.
 type toyQueuer struct{ *toyBackend }
 
 func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
@@ -495,13 +506,15 @@ func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant,
 	var left time.Duration
 	for news, waited := -1, 0; ; waited++ {
 		sent := time.Now()
-		g, err := s.answer(ctx, func() (locker.Grant, error) { return s.look(req, &news, waited == 0) }, func() { s.forget(req) })
+		g, err := s.answer(ctx, func() (locker.Grant, error) { return s.look(req, &news, waited == 0) },
+			func() { s.forget(req) })
 		var e *locker.HeldError
 		isHeld := errors.As(err, &e)
 		if isHeld {
 			left = e.Remaining
 		}
-		if isHeld && waited == 0 || isHeld && waited == 1 && s.waitingTwice || err == nil && waited == 0 && s.waitingAlways {
+		if isHeld && waited == 0 || isHeld && waited == 1 && s.waitingTwice || err == nil && waited == 0 &&
+			s.waitingAlways {
 			req.Waiting(left)
 		}
 		if err == nil {
@@ -539,7 +552,8 @@ func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant,
 	}
 }
 
-// look takes the lock if it is free and the caller the first in the line, which it joins. news is what it was told last.
+// look joins the queue. It takes the lock if the lock is free and the caller is first in the queue. news is the last
+// notification that the caller has seen.
 func (s *toy) look(req locker.Request, news *int, first bool) (locker.Grant, error) {
 	line := s.line[req.Key]
 	if !slices.Contains(line, req.Token) {
@@ -566,7 +580,7 @@ func (s *toy) look(req locker.Request, news *int, first bool) (locker.Grant, err
 
 func (b toyQueuer) leave(req locker.Request) { b.with(func() { b.forget(req) }) }
 
-// forget takes a waiter out of the line, and gives back what it was granted meanwhile.
+// forget removes a waiter from the queue, and releases a lock that it was granted in the meantime.
 func (s *toy) forget(req locker.Request) {
 	if s.staysInLine {
 		return
@@ -576,7 +590,7 @@ func (s *toy) forget(req locker.Request) {
 	s.changes++
 }
 
-// toyNotifier tells when a lock is released.
+// toyNotifier notifies waiters when a lock is released.
 type toyNotifier struct{ *toyBackend }
 
 func (b toyNotifier) Notify(key string, wake func()) (live func() bool, stop func()) {

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// tolerable is how late a goroutine may be woken in a trial that counts. TTLs of a second, and calls that may be late by
-	// slack, leave room for it.
+	// tolerable is the longest stall of the machine at which a failed trial still counts. The TTLs and time limits of
+	// the suite leave room for it.
 	tolerable = 200 * time.Millisecond
-	// maxTrials is how often a property is checked, the last time for good.
+	// maxTrials is how often a property is checked at most. The last trial always counts.
 	maxTrials = 8
 )
 
-// try is verify in real time. What fails while the machine keeps this process from running, as one that is short of
-// processors does for seconds, says nothing about the promise: it is checked once more, on a store of its own. Nor does what
-// fails while the store's process is kept from running, as the calls tell that a check does not expect to wait (see prompt).
-// Longer TTLs and more slack were rejected: they make every run take longer, and miss what is late by less.
+// try is verify in real time. A busy machine may stop this process, or the store's process, for seconds. A failure
+// during such a stall says nothing about the implementation, so the property is checked again with a new store. Stalls
+// of the store show in calls that should return at once (see prompt). The alternative, longer TTLs and more slack, was
+// rejected: every run would take longer and would miss smaller delays.
 func (p property[H]) try(t testing.TB, h H) {
 	t.Helper()
 	for n := 1; ; n++ {
@@ -35,12 +35,12 @@ func (p property[H]) try(t testing.TB, h H) {
 			trial.report()
 			return
 		}
-		t.Logf("it failed while the machine stalled for %v, and is checked once more", longest.Round(time.Millisecond))
+		t.Logf("it failed while the machine stalled for %v, and is checked again", longest.Round(time.Millisecond))
 	}
 }
 
-// watch measures how late a goroutine is woken at most, until stop is called. A variable, because no test can make a machine
-// stall.
+// watch measures the longest stall of this process until stop is called. It is a variable because a test cannot make a
+// machine stall.
 var watch = func() (stop func() time.Duration) {
 	const step = 10 * time.Millisecond
 	end, longest := make(chan struct{}), make(chan time.Duration)
@@ -67,8 +67,8 @@ var watch = func() (stop func() time.Duration) {
 	}
 }
 
-// trial is a testing.TB that notes instead of reporting. The real one inside serves what a note cannot replace: TempDir,
-// Setenv and the unexported method that keeps everybody from implementing testing.TB.
+// trial is a testing.TB that records log lines and failures, so that a trial can be discarded. The embedded testing.TB
+// provides TempDir, Setenv and the unexported method of testing.TB.
 type trial struct {
 	testing.TB
 	name   string
@@ -79,11 +79,11 @@ type trial struct {
 	failed, skipped bool
 	slowest         time.Duration // see prompt
 	notes           []note
-	helpers         map[string]bool // functions
+	helpers         map[string]bool // names of functions
 	cleanups        []func()
 }
 
-// prompt is told that a call to the store that has nothing to wait for, begun at start, has returned.
+// prompt records the duration of a call to the store that began at start and should have returned at once.
 func prompt(t testing.TB, start time.Time) {
 	if r, ok := t.(*trial); ok {
 		took := time.Since(start)
@@ -101,7 +101,7 @@ func newTrial(t testing.TB) *trial {
 	return r
 }
 
-// run calls f, then the clean-up functions, each where runtime.Goexit can do no harm.
+// run calls f and then the clean-up functions, each in its own goroutine, because they may call runtime.Goexit.
 func (r *trial) run(f func()) {
 	r.guard(f)
 	r.cancel()
@@ -133,7 +133,7 @@ func (r *trial) guard(f func()) {
 	<-done
 }
 
-// report tells the real one.
+// report passes the recorded lines and the result to the real testing.TB.
 func (r *trial) report() {
 	r.TB.Helper()
 	r.mu.Lock()
@@ -144,7 +144,7 @@ func (r *trial) report() {
 		if ok {
 			outer.add(n.where, n.text)
 		} else {
-			fmt.Fprintf(r.Output(), "%s: %s\n", n.where, n.text) // Log would put this place before that one
+			fmt.Fprintf(r.Output(), "%s: %s\n", n.where, n.text) // Log would print the position of this line
 		}
 	}
 	switch {
@@ -155,7 +155,7 @@ func (r *trial) report() {
 	}
 }
 
-// texts is what was noted, without the places.
+// texts returns the recorded lines without their positions.
 func (r *trial) texts() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -174,7 +174,7 @@ func (r *trial) add(where, text string) {
 
 func (r *trial) note(text string) { r.add(r.where(), text) }
 
-// where is the place that a log line is about, as package testing has it: the innermost that is no helper.
+// where returns the position of the innermost caller that is not a helper, as package testing does.
 func (r *trial) where() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

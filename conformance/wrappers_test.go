@@ -11,7 +11,7 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// lazy looks at the lock every five seconds.
+// lazy polls the lock every five seconds.
 type lazy struct{ locker.Locker }
 
 func (l *lazy) Unwrap() locker.Locker { return l.Locker }
@@ -25,7 +25,7 @@ func (l *lazy) Lock(ctx context.Context, key string, opts ...locker.Option) (loc
 	}
 }
 
-// stubborn waits on when its caller has left.
+// stubborn continues to wait when its caller has left.
 type stubborn struct{ locker.Locker }
 
 func (s *stubborn) Unwrap() locker.Locker { return s.Locker }
@@ -48,7 +48,7 @@ func (s *stubborn) Lock(ctx context.Context, key string, opts ...locker.Option) 
 	}
 }
 
-// optimist counts the validity from the answer.
+// optimist counts the validity from the answer, not from the request.
 type optimist struct{ locker.Locker }
 
 func (o *optimist) Unwrap() locker.Locker { return o.Locker }
@@ -63,7 +63,7 @@ func (o *optimist) TryLock(ctx context.Context, key string, opts ...locker.Optio
 	return &badLease{Lease: lease, until: func(l locker.Lease) time.Time { return l.Until().Add(took) }}, nil
 }
 
-// repeating tries once more when the store is unavailable, and counts the lease from then.
+// repeating makes a second attempt when the store is unavailable. The lease counts from that attempt.
 type repeating struct{ locker.Locker }
 
 func repeats(next locker.Locker) locker.Locker { return &repeating{next} }
@@ -78,9 +78,9 @@ func (r *repeating) TryLock(ctx context.Context, key string, opts ...locker.Opti
 	return lease, err
 }
 
-// forgetful does not know for long that a lease was unlocked.
+// forgetful soon forgets that a lease was unlocked.
 func forgetful(next locker.Locker) locker.Locker {
-	var unlocked sync.Map // when, by token
+	var unlocked sync.Map // time of Unlock, by token
 	return bad(badLocker{lease: badLease{
 		unlock: func(l locker.Lease, ctx context.Context) error {
 			unlocked.Store(l.Token(), time.Now())
@@ -95,7 +95,8 @@ func forgetful(next locker.Locker) locker.Locker {
 	}})(next)
 }
 
-// hasty tries before it waits, and does not look back when its caller leaves: what it gets then is nobody's.
+// hasty makes an attempt before it waits. If its caller leaves, it abandons the attempt, whose lock then belongs to
+// nobody.
 type hasty struct{ locker.Locker }
 
 func (h *hasty) Unwrap() locker.Locker { return h.Locker }
@@ -126,8 +127,8 @@ func (h *hasty) Lock(ctx context.Context, key string, opts ...locker.Option) (lo
 	}
 }
 
-// lingering goes on for a caller who leaves after it has had to wait, and harder than those who stay. It takes its
-// time to give back what it gets then.
+// lingering continues for a caller that leaves while it waits, and polls faster than other waiters. It is slow to
+// release the lock that it then acquires.
 type lingering struct{ locker.Locker }
 
 func (l *lingering) Unwrap() locker.Locker { return l.Locker }
@@ -135,7 +136,8 @@ func (l *lingering) Unwrap() locker.Locker { return l.Locker }
 func (l *lingering) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	start := time.Now()
 	waits := false
-	lease, err := l.Locker.Lock(lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { waits = true }}), key, opts...)
+	lease, err := l.Locker.Lock(lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { waits = true }}),
+		key, opts...)
 	if !errors.Is(err, context.Canceled) || !waits {
 		return lease, err
 	}
@@ -156,7 +158,7 @@ func (l *lingering) Lock(ctx context.Context, key string, opts ...locker.Option)
 	return lease, err
 }
 
-// sharing gives one lease to all who wait at the same time: a cache's single flight around a lock.
+// sharing gives one lease to all callers that wait at the same time, like a single-flight cache around a lock.
 type sharing struct {
 	locker.Locker
 	mu     sync.Mutex
@@ -188,7 +190,8 @@ func (s *sharing) Lock(ctx context.Context, key string, opts ...locker.Option) (
 	return f.lease, f.err
 }
 
-// selfish does not see its own releases: who waits for a lock that the same client holds polls, rarely.
+// selfish does not notify its own waiters of its releases. A waiter for a lock that the same client holds polls at long
+// intervals.
 type selfish struct {
 	locker.Locker
 	held sync.Map
@@ -223,7 +226,7 @@ func (s *selfish) Lock(ctx context.Context, key string, opts ...locker.Option) (
 	return s.mine(key, lease, err)
 }
 
-// remembering believes for a while that a lock is held, when it was told so.
+// remembering caches for a while that a lock is held.
 type remembering struct {
 	locker.Locker
 	told sync.Map // when, by key
@@ -242,7 +245,7 @@ func (r *remembering) TryLock(ctx context.Context, key string, opts ...locker.Op
 	return lease, err
 }
 
-// frozen keeps saying what Until was at first.
+// frozen always reports the first Until.
 func frozen(next locker.Locker) locker.Locker {
 	var ends sync.Map // by token
 	return bad(badLocker{lease: badLease{until: func(l locker.Lease) time.Time {
@@ -258,7 +261,7 @@ func expired(l locker.Lease) bool {
 	return ok && lost.Reason == locker.LostExpired
 }
 
-// doneLate tells late of losses of one kind.
+// doneLate closes Done late for one kind of loss.
 func doneLate(by time.Duration, kind func(locker.Lease) bool) func(locker.Lease) <-chan struct{} {
 	return func(l locker.Lease) <-chan struct{} {
 		if errors.Is(l.Err(), locker.ErrUnlocked) {
@@ -276,14 +279,14 @@ func doneLate(by time.Duration, kind func(locker.Lease) bool) func(locker.Lease)
 	}
 }
 
-// noticed reports whether the lease has ended because the store said that the lock is another's, or nobody's.
+// noticed reports whether the lease has ended because the store reported another owner, or none.
 func noticed(l locker.Lease) bool {
 	var lost *locker.LostError
 	ok := errors.As(l.Err(), &lost)
 	return ok && lost.Reason != locker.LostExpired && lost.Reason != locker.LostMaxHold
 }
 
-// unnoticed makes a lease whose holder is not told that the store has another's.
+// unnoticed makes a lease whose holder does not learn of another owner.
 func unnoticed(l locker.Lease) <-chan struct{} {
 	told := make(chan struct{})
 	go func() {
