@@ -31,15 +31,16 @@ type Backend[S any] struct {
 	Schemes []string
 	// InProcess says that no other process sees the locks.
 	InProcess bool
-	// Parse takes what a URL says between @ and ? into s. Nil: a URL takes nothing but parameters, and needs no slashes.
+	// Parse takes what a URL says between @ and ? into s. Nil: a URL takes nothing but parameters, and needs no
+	// slashes.
 	Parse func(s *S, at Location, report Report)
-	// Format is the reverse of Parse. It may remove from s what the location says, so that it does not become a parameter.
-	// Nil: the location is empty.
+	// Format is the reverse of Parse. It may remove from s what the location says, so that it does not become a
+	// parameter. Nil: the location is empty.
 	Format func(s *S) Location
 	// Check reports what is wrong with s, short of reading files. Nil: any values do.
 	Check func(s *S, report Report)
-	// Open returns the locks, under keys that begin with prefix. It may read files, and asks no server: one that is down
-	// shows when a lock is asked for.
+	// Open returns the locks, under keys that begin with prefix. It may read files, and asks no server: one that is
+	// down shows when a lock is asked for.
 	Open func(ctx context.Context, s *S, prefix string) (*locker.Client, error)
 	// Deployment returns the Redis servers behind the locks, for tools that look at them. Prefix and TTL are filled in
 	// by the caller. Nil: there are none.

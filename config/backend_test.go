@@ -70,11 +70,14 @@ func init() {
 // TestABackendFromOutside: it is reached in the three ways that those of this module are.
 func TestABackendFromOutside(t *testing.T) {
 	section := &shelf{
-		Hosts: []shelfHost{{Addr: "h:1"}}, Room: "/a b", Username: "u", Password: secret, Wait: config.Duration(2 * time.Second), Boards: 3,
+		Hosts: []shelfHost{{Addr: "h:1"}}, Room: "/a b", Username: "u", Password: secret,
+		Wait: config.Duration(2 * time.Second), Boards: 3,
 		Dusty: ptr(false), TLS: &config.TLS{ServerName: "n"},
 	}
-	want := &config.Config{Backend: "xshelf", TTL: config.Duration(time.Minute), Sections: config.Sections{"xshelf": section}}
-	yamlFile := file(t, "backend: xshelf", "ttl: 1m", "xshelf:", "  hosts: [{addr: 'h:1'}]", "  room: /a b", "  username: u", "  password: "+secret,
+	want := &config.Config{Backend: "xshelf", TTL: config.Duration(time.Minute),
+		Sections: config.Sections{"xshelf": section}}
+	yamlFile := file(t, "backend: xshelf", "ttl: 1m", "xshelf:", "  hosts: [{addr: 'h:1'}]", "  room: /a b",
+		"  username: u", "  password: "+secret,
 		"  wait: 2s", "  boards: 3", "  dusty: false", "  tls: {server_name: n}")
 	const url = "xshelfs://u:" + secret + "@h:1/a%20b?boards=3&dusty=false&tls_server_name=n&ttl=1m0s&wait=2s"
 	for name, read := range map[string]func() (*config.Config, error){
@@ -82,12 +85,15 @@ func TestABackendFromOutside(t *testing.T) {
 		"file": func() (*config.Config, error) { return config.Load(yamlFile) },
 		"environment": func() (*config.Config, error) {
 			c := new(config.Config)
-			return c, c.Overlay([]string{"LOCKER_BACKEND=xshelf", "LOCKER_TTL=1m", "LOCKER_XSHELF_HOSTS=h:1", "LOCKER_XSHELF_ROOM=/a b",
-				"LOCKER_XSHELF_USERNAME=u", "LOCKER_XSHELF_PASSWORD=" + secret + "\n", "LOCKER_XSHELF_WAIT=2s", "LOCKER_XSHELF_BOARDS=3",
+			return c, c.Overlay([]string{"LOCKER_BACKEND=xshelf", "LOCKER_TTL=1m", "LOCKER_XSHELF_HOSTS=h:1",
+				"LOCKER_XSHELF_ROOM=/a b",
+				"LOCKER_XSHELF_USERNAME=u", "LOCKER_XSHELF_PASSWORD=" + secret + "\n", "LOCKER_XSHELF_WAIT=2s",
+				"LOCKER_XSHELF_BOARDS=3",
 				"LOCKER_XSHELF_DUSTY=false", "LOCKER_XSHELF_TLS_SERVER_NAME=n"})
 		},
 		"both": func() (*config.Config, error) {
-			return config.Load(file(t, "backend: xshelf", "xshelf: {boards: 4, hosts: [{addr: x}, {addr: y}]}"), "LOCKER_URL="+url)
+			return config.Load(file(t, "backend: xshelf", "xshelf: {boards: 4, hosts: [{addr: x}, {addr: y}]}"),
+				"LOCKER_URL="+url)
 		},
 	} {
 		c, err := read()
@@ -95,7 +101,8 @@ func TestABackendFromOutside(t *testing.T) {
 			continue
 		}
 		assert.Equal(t, want, c, name)
-		assert.Equal(t, "xshelfs://u:[REDACTED]@h:1/a%20b?boards=3&dusty=false&tls_server_name=n&ttl=1m0s&wait=2s", c.String())
+		assert.Equal(t, "xshelfs://u:[REDACTED]@h:1/a%20b?boards=3&dusty=false&tls_server_name=n&ttl=1m0s&wait=2s",
+			c.String())
 
 		l, err := c.Open(t.Context())
 		require.NoError(t, err, name)
@@ -142,8 +149,10 @@ func TestWhichPatienceWins(t *testing.T) {
 	program := locker.Patience(time.Second)
 	assert.Equal(t, locker.DefaultPatience, of(open(t, "xpatient:")))
 	assert.Equal(t, time.Second, of(open(t, "xpatient:", program)))
-	assert.Equal(t, 2*time.Second, of(open(t, "xpatient:?patience=2s", program)), "the configuration over the program's default")
-	assert.Equal(t, 3*time.Second, of(open(t, "xpatient:?patience=2s", program), locker.Patience(3*time.Second)), "the call over everything")
+	assert.Equal(t, 2*time.Second, of(open(t, "xpatient:?patience=2s", program)),
+		"the configuration over the program's default")
+	assert.Equal(t, 3*time.Second, of(open(t, "xpatient:?patience=2s", program), locker.Patience(3*time.Second)),
+		"the call over everything")
 	c, err := config.Load(file(t, "backend: xpatient", "patience: 4s"))
 	require.NoError(t, err)
 	assert.Equal(t, "xpatient:?patience=4s", c.String())
@@ -156,9 +165,10 @@ func TestWhichPatienceWins(t *testing.T) {
 
 func TestMistakesAboutABackendFromOutside(t *testing.T) {
 	for in, want := range map[string][]string{
-		"xshelfs+redigo://h":                  {"URL: scheme: xshelf: has no driver"},
-		"xshelf:h":                            {"followed by ://"},
-		"xshelf://h?boards=0&wait=1":          {"URL: boards: must be more than 0", "URL: wait: a number without a unit"},
+		"xshelfs+redigo://h": {"URL: scheme: xshelf: has no driver"},
+		"xshelf:h":           {"followed by ://"},
+		"xshelf://h?boards=0&wait=1": {"URL: boards: must be more than 0",
+			"URL: wait: a number without a unit"},
 		"xshelf://h?boards=10":                {"URL: boards: too many"},
 		"xshelf://h?bords=1":                  {`unknown parameter "bords": did you mean boards? (known: prefix, ttl, `},
 		"xshelf://h?room=a":                   {`unknown parameter "room"`},
@@ -174,16 +184,21 @@ func TestMistakesAboutABackendFromOutside(t *testing.T) {
 		_, err := config.Parse(in)
 		complains(t, err, want...)
 	}
-	_, err := config.Load(file(t, "backend: xshelf", "xshelf:", "  bords: 1", "  boards: many", "  password: ["+secret+"]"))
-	complains(t, err, `locker.yaml:3: xshelf: unknown field "bords": did you mean boards? (known: hosts, room, username, password, wait, boards, dusty, tls)`,
-		"locker.yaml:4: xshelf.boards: not a whole number", "locker.yaml:5: xshelf.password: a single value", "locker.yaml: xshelf.hosts: missing")
+	_, err := config.Load(file(t, "backend: xshelf", "xshelf:", "  bords: 1", "  boards: many",
+		"  password: ["+secret+"]"))
+	complains(t, err,
+		`locker.yaml:3: xshelf: unknown field "bords": did you mean boards? (known: hosts, room, username, password, wait, boards, dusty, tls)`,
+		"locker.yaml:4: xshelf.boards: not a whole number", "locker.yaml:5: xshelf.password: a single value",
+		"locker.yaml: xshelf.hosts: missing")
 	c := &config.Config{Backend: "xshelf"}
 	complains(t, c.Overlay([]string{"LOCKER_XSHELF_BORDS=1", "LOCKER_XSHELF_BOARDS=10", "LOCKER_XSHELF_HOSTS=h"}),
 		`"LOCKER_XSHELF_BORDS": did you mean LOCKER_XSHELF_BOARDS?`, "LOCKER_XSHELF_BOARDS: too many")
 	assert.Equal(t, &config.Config{Backend: "xshelf"}, c, "unchanged")
 	_, err = config.Open(t.Context(), "xshelf://h/none")
 	assert.EqualError(t, err, "no such room")
-	assert.NoError(t, (&config.Config{Backend: "memory", Sections: config.Sections{"xshelf": &shelf{Boards: 10}}}).Validate(), "an unused section")
+	assert.NoError(t,
+		(&config.Config{Backend: "memory", Sections: config.Sections{"xshelf": &shelf{Boards: 10}}}).Validate(),
+		"an unused section")
 }
 
 func TestSecretsOfABackendFromOutsideAreMasked(t *testing.T) {
@@ -207,7 +222,8 @@ func TestSecretsOfABackendFromOutsideAreMasked(t *testing.T) {
 
 // TestEncodingOfABackendFromOutside: what was printed can be read, as part of a program's own file, too.
 func TestEncodingOfABackendFromOutside(t *testing.T) {
-	c := config.Config{Backend: "xshelf", Sections: config.Sections{"xshelf": &shelf{Hosts: []shelfHost{{Addr: "h"}}, Dusty: ptr(true)}}}
+	c := config.Config{Backend: "xshelf",
+		Sections: config.Sections{"xshelf": &shelf{Hosts: []shelfHost{{Addr: "h"}}, Dusty: ptr(true)}}}
 	asJSON, err := json.Marshal(c)
 	require.NoError(t, err)
 	assert.JSONEq(t, `{"backend":"xshelf","xshelf":{"hosts":[{"addr":"h"}],"dusty":true}}`, string(asJSON))
@@ -220,17 +236,24 @@ func TestEncodingOfABackendFromOutside(t *testing.T) {
 		var program struct{ Locks config.Config }
 		require.NoError(t, json.Unmarshal([]byte(`{"locks": `+string(asJSON)+`}`), &program))
 		assert.Equal(t, c, program.Locks)
-		assert.ErrorContains(t, yaml.Unmarshal([]byte("locks:\n  backend: xshelf\n  xshelf: {bords: 1}"), &program), `YAML:3: xshelf: unknown field "bords"`)
+		assert.ErrorContains(t, yaml.Unmarshal([]byte("locks:\n  backend: xshelf\n  xshelf: {bords: 1}"), &program),
+			`YAML:3: xshelf: unknown field "bords"`)
 	}
 }
 
 func TestRegisterRefusesWhatCannotWork(t *testing.T) {
 	open := func(context.Context, *struct{}, string) (*locker.Client, error) { return memory.New(), nil }
 	for name, register := range map[string]func(){
-		"no Open":        func() { config.Register("xa", config.Backend[struct{}]{}) },
-		"a taken name":   func() { config.Register("xshelf", config.Backend[struct{}]{Open: open}) },
-		"a taken scheme": func() { config.Register("xa", config.Backend[struct{}]{Open: open, Schemes: []string{"unix"}}) },
-		"no TLS":         func() { config.Register("xa", config.Backend[struct{}]{Open: open, Schemes: []string{"xas"}}) },
+		"no Open":      func() { config.Register("xa", config.Backend[struct{}]{}) },
+		"a taken name": func() { config.Register("xshelf", config.Backend[struct{}]{Open: open}) },
+		"a taken scheme": func() {
+			config.Register("xa",
+				config.Backend[struct{}]{Open: open, Schemes: []string{"unix"}})
+		},
+		"no TLS": func() {
+			config.Register("xa",
+				config.Backend[struct{}]{Open: open, Schemes: []string{"xas"}})
+		},
 		"a field's name": func() { config.Register("ttl", config.Backend[struct{}]{Open: open}) },
 		"an odd name":    func() { config.Register("X A", config.Backend[struct{}]{Open: open}) },
 		"no name":        func() { config.Register("", config.Backend[struct{}]{Open: open}) },

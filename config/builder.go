@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// builder puts a Config together from its sources, collects every problem on the way, and remembers where each field came
-// from, so that a value that turns out to be wrong later is still blamed on its line or variable.
+// builder puts a Config together from its sources, collects every problem on the way, and remembers where each field
+// came from, so that a value that turns out to be wrong later is still blamed on its line or variable.
 type builder struct {
 	c        *Config
 	source   string            // what errors say before the name of a field that is set nowhere

@@ -23,16 +23,16 @@ type Config struct {
 	Prefix *string `yaml:"prefix,omitempty" json:"prefix,omitempty"`
 	// TTL is the lease time of calls that do not choose one. Zero: the program's own default, or locker.DefaultTTL.
 	TTL Duration `yaml:"ttl,omitempty" json:"ttl,omitempty"`
-	// Patience is how long a waiting Lock bears a store that fails, see locker.Patience. Zero: the program's own default,
-	// or locker.DefaultPatience.
+	// Patience is how long a waiting Lock bears a store that fails, see locker.Patience. Zero: the program's own
+	// default, or locker.DefaultPatience.
 	Patience Duration `yaml:"patience,omitempty" json:"patience,omitempty"`
 	// Log is the level from which on locks are logged, to slog.Default: "debug", "info" or "warn". See package
 	// middleware/logging. Empty: they are not.
 	Log string `yaml:"log,omitempty" json:"log,omitempty"`
 	// Tracing traces and measures locks, by the middleware that [RegisterTracing] was given. False: they are not.
 	Tracing bool `yaml:"tracing,omitempty" json:"tracing,omitempty"`
-	// Retry says how operations are retried that failed because of the store. See package middleware/retry. Nil: they are
-	// not.
+	// Retry says how operations are retried that failed because of the store. See package middleware/retry. Nil: they
+	// are not.
 	Retry *Retry `yaml:"retry,omitempty" json:"retry,omitempty"`
 	// Redis is used if Backend is "redis".
 	Redis Redis `yaml:"redis,omitempty" json:"redis,omitzero"`

@@ -46,21 +46,32 @@ func TestValidate(t *testing.T) {
 		c    *config.Config
 		want []string
 	}{
-		"nothing":           {&config.Config{}, []string{"backend: missing: one of memory, redis, redlock"}},
-		"unknown backend":   {&config.Config{Backend: "reddis"}, []string{`unknown backend "reddis": did you mean redis?`}},
-		"TTL of 1ns":        {&config.Config{Backend: "memory", TTL: 1}, []string{"ttl: 1ns is below the minimum of 10ms"}},
-		"negative TTL":      {&config.Config{Backend: "memory", TTL: -5}, []string{"ttl: negative"}},
-		"TTL of a month":    {&config.Config{Backend: "memory", TTL: config.Duration(30 * 24 * time.Hour)}, []string{"above the maximum of 24h"}},
-		"no address":        {&config.Config{Backend: "redis"}, []string{"redis.addr: address missing"}},
-		"unknown driver":    {redis(func(c *config.Config) { c.Redis.Driver = "goredsi" }), []string{`redis.driver: unknown driver "goredsi": did you mean goredis? (known: goredis, redigo, rueidis`}},
-		"not a driver":      {redis(func(c *config.Config) { c.Redis.Driver = "go redis" }), []string{"redis.driver: not the name of a driver"}},
-		"two passwords":     {redis(func(c *config.Config) { c.Redis.Password, c.Redis.PasswordFile = secret, "f" }), []string{"redis.password_file: there is a password, too"}},
-		"user alone":        {redis(func(c *config.Config) { c.Redis.Username = "u" }), []string{"redis.password: missing, although there is a username"}},
-		"negative db":       {redis(func(c *config.Config) { c.Redis.DB = -1 }), []string{"redis.db: negative"}},
-		"negative timeout":  {redis(func(c *config.Config) { c.Redis.Timeout = -1 }), []string{"redis.timeout: negative"}},
-		"key alone":         {redis(func(c *config.Config) { c.Redis.TLS = &config.TLS{KeyFile: "k"} }), []string{"redis.tls.cert_file: missing"}},
-		"certificate alone": {redis(func(c *config.Config) { c.Redis.TLS = &config.TLS{CertFile: "c"} }), []string{"redis.tls.key_file: missing"}},
-		"TLS on a socket":   {redis(func(c *config.Config) { c.Redis.Addr = "/s"; c.Redis.TLS = &config.TLS{} }), []string{"redis.tls: Redis does not speak TLS"}},
+		"nothing": {&config.Config{}, []string{"backend: missing: one of memory, redis, redlock"}},
+		"unknown backend": {&config.Config{Backend: "reddis"},
+			[]string{`unknown backend "reddis": did you mean redis?`}},
+		"TTL of 1ns": {&config.Config{Backend: "memory", TTL: 1},
+			[]string{"ttl: 1ns is below the minimum of 10ms"}},
+		"negative TTL": {&config.Config{Backend: "memory", TTL: -5}, []string{"ttl: negative"}},
+		"TTL of a month": {&config.Config{Backend: "memory", TTL: config.Duration(30 * 24 * time.Hour)},
+			[]string{"above the maximum of 24h"}},
+		"no address": {&config.Config{Backend: "redis"}, []string{"redis.addr: address missing"}},
+		"unknown driver": {redis(func(c *config.Config) { c.Redis.Driver = "goredsi" }),
+			[]string{`redis.driver: unknown driver "goredsi": did you mean goredis? (known: goredis, redigo, rueidis`}},
+		"not a driver": {redis(func(c *config.Config) { c.Redis.Driver = "go redis" }),
+			[]string{"redis.driver: not the name of a driver"}},
+		"two passwords": {redis(func(c *config.Config) { c.Redis.Password, c.Redis.PasswordFile = secret, "f" }),
+			[]string{"redis.password_file: there is a password, too"}},
+		"user alone": {redis(func(c *config.Config) { c.Redis.Username = "u" }),
+			[]string{"redis.password: missing, although there is a username"}},
+		"negative db": {redis(func(c *config.Config) { c.Redis.DB = -1 }), []string{"redis.db: negative"}},
+		"negative timeout": {redis(func(c *config.Config) { c.Redis.Timeout = -1 }),
+			[]string{"redis.timeout: negative"}},
+		"key alone": {redis(func(c *config.Config) { c.Redis.TLS = &config.TLS{KeyFile: "k"} }),
+			[]string{"redis.tls.cert_file: missing"}},
+		"certificate alone": {redis(func(c *config.Config) { c.Redis.TLS = &config.TLS{CertFile: "c"} }),
+			[]string{"redis.tls.key_file: missing"}},
+		"TLS on a socket": {redis(func(c *config.Config) { c.Redis.Addr = "/s"; c.Redis.TLS = &config.TLS{} }),
+			[]string{"redis.tls: Redis does not speak TLS"}},
 		"all at once": {redis(func(c *config.Config) {
 			c.TTL, c.Redis = 1, config.Redis{Driver: "x", DB: -1, Password: secret, PasswordFile: "f"}
 		}),
@@ -104,11 +115,14 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestPaths: what there is to set follows from the structs. In the environment the sections within sections are fields, too.
+// TestPaths: what there is to set follows from the structs. In the environment the sections within sections are fields,
+// too.
 func TestPaths(t *testing.T) {
-	reach := []string{"driver", "username", "password", "password_file", "tls.ca_file", "tls.cert_file", "tls.key_file", "tls.server_name", "tls"}
+	reach := []string{"driver", "username", "password", "password_file", "tls.ca_file", "tls.cert_file", "tls.key_file",
+		"tls.server_name", "tls"}
 	one := []string{"db", "timeout"}
-	want := []string{"backend", "prefix", "ttl", "patience", "log", "tracing", "retry.for", "retry.base", "retry.most", "retry.budget", "retry.on_held", "retry",
+	want := []string{"backend", "prefix", "ttl", "patience", "log", "tracing", "retry.for", "retry.base", "retry.most",
+		"retry.budget", "retry.on_held", "retry",
 		"redlock.budget", "redlock.nodes"}
 	for path, names := range map[string][]string{
 		"redis.":           slices.Concat(reach, one, []string{"addr", "fifo"}),
@@ -119,7 +133,8 @@ func TestPaths(t *testing.T) {
 			want = append(want, path+name)
 		}
 	}
-	assert.ElementsMatch(t, want, slices.DeleteFunc(config.Paths(), func(path string) bool { return strings.HasPrefix(path, "x") }))
+	assert.ElementsMatch(t, want,
+		slices.DeleteFunc(config.Paths(), func(path string) bool { return strings.HasPrefix(path, "x") }))
 }
 
 func TestEncoding(t *testing.T) {
@@ -129,7 +144,8 @@ func TestEncoding(t *testing.T) {
 	}
 	asJSON, err := json.Marshal(c)
 	require.NoError(t, err)
-	assert.JSONEq(t, `{"backend":"redis","prefix":"","ttl":"1m30s","redis":{"addr":"h:1","username":"u","password":"[REDACTED]","db":2,"tls":{"ca_file":"ca"}}}`, string(asJSON))
+	assert.JSONEq(t,
+		`{"backend":"redis","prefix":"","ttl":"1m30s","redis":{"addr":"h:1","username":"u","password":"[REDACTED]","db":2,"tls":{"ca_file":"ca"}}}`, string(asJSON))
 	asYAML, err := yaml.Marshal(c)
 	require.NoError(t, err)
 	assert.NotContains(t, string(asYAML), secret)
@@ -152,8 +168,10 @@ func TestEncoding(t *testing.T) {
 
 func TestDuration(t *testing.T) {
 	for in, want := range map[string]string{
-		`10`: "without a unit", `"10"`: "without a unit", `1.5`: "without a unit", `-1`: "without a unit", `"0"`: "without a unit",
-		`"0s"`: "more than 0", `"-1s"`: "more than 0", `"soon"`: "not a duration", `"10 s"`: "not a duration", `true`: "not a duration",
+		`10`: "without a unit", `"10"`: "without a unit", `1.5`: "without a unit", `-1`: "without a unit",
+		`"0"`:  "without a unit",
+		`"0s"`: "more than 0", `"-1s"`: "more than 0", `"soon"`: "not a duration", `"10 s"`: "not a duration",
+		`true`: "not a duration",
 	} {
 		var d config.Duration
 		assert.ErrorContains(t, json.Unmarshal([]byte(in), &d), want, in)

@@ -1,15 +1,15 @@
-// Package config turns a URL, a YAML file and the environment into a [locker.Locker], so that which store and which Redis
-// client stand behind a program's locks is its operator's choice and a change of one word:
+// Package config makes a [locker.Locker] from a URL, a YAML file and the environment. The operator of a program chooses
+// the store and the Redis client for its locks by changing one word:
 //
 //	l, err := config.Open(ctx, "redis+rueidis://host:6379?ttl=10s")
 //
-// Redis drivers are not linked in by this package. A program imports those it wants to offer:
+// Redis drivers are not linked in by this package. A program imports the drivers that it supports:
 //
 //	import _ "github.com/golocker/locker/drivers/all"
 //
 // # URLs
 //
-//	memory:                                  in this process; every "memory:" of a process with the same prefix is one store
+//	memory:                                  in this process; one store per prefix
 //	redis://[user[:password]@]host[:6379][/db]
 //	rediss://…                               the same with TLS
 //	unix://[user[:password]@]/path/of.sock
@@ -21,44 +21,44 @@
 // password, the characters @ : / ? # % are written %40 %3A %2F %3F %23 %25. White space around a URL does not count.
 //
 // redlock:// is a quorum of independent servers: see package redlock. User and password are written once, before the
-// first host, and hold for all, as the parameters do; a comma in them is written %2C. A unix socket takes the place of a
-// host if its slashes are written %2F.
+// first host, and hold for all, as the parameters do; a comma in them is written %2C. A unix socket takes the place of
+// a host if its slashes are written %2F.
 //
 // Parameters, all optional:
 //
 //	ttl            lease time of calls that do not choose one, such as 10s or 500ms
-//	patience       how long a Lock that waits bears a store that fails; 6s if not given, see locker.Patience
+//	patience       how long a waiting Lock tolerates a failing store; 6s if not given, see locker.Patience
 //	prefix         put before every key; lock: if not given, and it may be empty
 //	driver         goredis, redigo, rueidis, or any other that is registered
 //	db             number of the Redis database
 //	timeout        bound of dialling and of one exchange; 5s if not given
 //	password_file  path of a file with the password
-//	fifo           true or false: whether who waits queues up on the server, see single.FIFO; true if not given; only for one
+//	fifo           true or false: whether waiters queue on the server, see single.FIFO; true if not given; only for one
 //	               Redis (redis, rediss, unix)
 //	budget         how long one operation waits for a majority; 1s if not given; for redlock and redlocks
-//	log            debug, info or warn: the level from which on locks are logged, to slog.Default (package middleware/logging)
+//	log            debug, info or warn: lowest level of log messages, see package middleware/logging
 //	tracing        true or false: whether locks are traced and measured, if the program imports config/tracing
-//	retry          true or false: whether operations that failed because of the store are retried (package middleware/retry)
-//	retry_for      for how long; 1m if not given. This and what follows switch retry on, unless it is false
+//	retry          true or false: whether operations that failed because of the store are retried
+//	retry_for      for how long; 1m if not given. This and the next parameters switch retry on, unless retry=false
 //	retry_base, retry_most    the longest first pause, and the longest of all; 50ms and 2s if not given
 //	retry_budget   retries per second of all calls together; 100 if not given
-//	retry_on_held  true or false: whether TryLock asks again while the lock is held
+//	retry_on_held  true or false: whether TryLock repeats its attempt while the lock is held
 //	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name    for rediss and redlocks
 //
 // # Other backends
 //
-// memory, redis and redlock are registered by this package. A program that imports another backend's package can name that in the
-// same three ways, by the scheme that the package registers: see [Register].
+// memory, redis and redlock are registered by this package. A program that imports another backend's package can name
+// that in the same three ways, by the scheme that the package registers: see [Register].
 //
 // # Files
 //
-// [Load] reads YAML (so JSON too). Relative paths in it are relative to the working directory. Anchors, aliases and merge
-// keys (<<) work; fields whose names begin with x- are ignored, so that they can hold what others refer to.
+// [Load] reads YAML (so JSON too). Relative paths in it are relative to the working directory. Anchors, aliases and
+// merge keys (<<) work; fields whose names begin with x- are ignored, so that they can hold what others refer to.
 //
 //	backend: redis            # or memory, or redlock; sections of the others may stay, unused
 //	ttl: 10s
 //	prefix: "lock:"
-//	patience: 6s              # how long a Lock that waits bears a store that fails
+//	patience: 6s              # how long a waiting Lock tolerates a failing store
 //	log: info                 # debug, info or warn; locks are not logged without it
 //	tracing: true             # if the program imports config/tracing
 //	retry:                    # retry: {} is with all defaults
@@ -74,7 +74,7 @@
 //	  password_file: /run/secrets/redis
 //	  db: 0
 //	  timeout: 5s
-//	  fifo: true                     # whether who waits queues up on the server
+//	  fifo: true                     # whether waiters queue on the server
 //	  tls:                           # tls: {} is TLS with the system's roots
 //	    ca_file: /etc/ssl/redis-ca.pem
 //	redlock:
@@ -87,15 +87,15 @@
 //	    - {name: b, addr: 10.0.1.1:6379}
 //	    - {name: c, addr: 10.0.2.1:6379, driver: rueidis}
 //
-// A node can have driver, username, password, password_file and tls of its own, which then win over those of the section.
-// Its name is what errors and logs call it, the address if there is none.
+// A node can have its own driver, username, password, password_file and tls, which override those of the section.
+// Errors and logs call the node by its name, or by its address if it has no name.
 //
 // # Environment
 //
-// The environment is read only where it is passed in, to Load or [Config.Overlay]; it then wins over the file, and the
-// file over the defaults.
+// The environment is read only if it is passed to Load or [Config.Overlay]. It overrides the file, and the file
+// overrides the defaults.
 //
-//	LOCKER_URL                      replaces the whole file; the variables below still win over it
+//	LOCKER_URL                      replaces the whole file; the variables below override it
 //	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_PATIENCE  LOCKER_LOG  LOCKER_TRACING (true or false)
 //	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE  LOCKER_RETRY_MOST  LOCKER_RETRY_BUDGET
 //	LOCKER_RETRY_ON_HELD (true or false)
@@ -107,15 +107,15 @@
 //	LOCKER_REDLOCK_NODES (h1,h2,h3, instead of all nodes of the file)  LOCKER_REDLOCK_BUDGET
 //	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address and fifo
 //
-// A variable that is set but empty counts as not set. White space around a value does not count, but in LOCKER_PREFIX and
-// passwords it does, newlines at the end of a password excepted. An unknown name that begins with LOCKER_REDIS_, LOCKER_REDLOCK_
-// or LOCKER_RETRY_ is an error, and so is one that begins with LOCKER_ and is one typo away from one of these; other LOCKER_
-// variables are the program's own.
+// A variable that is set but empty counts as not set. White space around a value does not count, except in
+// LOCKER_PREFIX and passwords. Newlines at the end of a password do not count. An unknown name that begins with
+// LOCKER_REDIS_, LOCKER_REDLOCK_ or LOCKER_RETRY_ is an error, and so is one that begins with LOCKER_ and is one typo
+// away from one of these; other LOCKER_ variables are the program's own.
 //
 // # Mistakes and secrets
 //
-// Nothing is guessed: unknown names, repeated ones, numbers without a unit, values out of range are errors, and all of
-// them are reported at once. Errors name the field; of what was written there they repeat nothing but names of backends,
-// drivers and files, and times that are out of range. [Secret] masks itself wherever it is printed. So neither can carry a
+// Unknown names, repeated names, durations without a unit and values out of range are errors, and all errors are
+// reported at once. Errors name the field; of what was written there they repeat nothing but names of backends, drivers
+// and files, and times that are out of range. [Secret] masks itself wherever it is printed. So neither can carry a
 // password into a log.
 package config

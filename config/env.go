@@ -9,8 +9,8 @@ import (
 
 const envURL = "LOCKER_URL"
 
-// Overlay applies the variables in environ, such as os.Environ(), to c and checks the result as [Config.Validate] does. If
-// anything is wrong it reports all of it and leaves c as it was.
+// Overlay applies the variables in environ, such as os.Environ(), to c and checks the result as [Config.Validate] does.
+// If anything is wrong it reports all of it and leaves c as it was.
 func (c *Config) Overlay(environ []string) error {
 	b := newBuilder(c.clone())
 	b.environ(environ)
@@ -21,8 +21,8 @@ func (c *Config) Overlay(environ []string) error {
 	return err
 }
 
-// environ reads the variables into b. An empty one counts as not set: that is what deployment tools make of a
-// reference to nothing.
+// environ reads the variables into b. An empty one counts as not set: that is what deployment tools make of a reference
+// to nothing.
 func (b *builder) environ(environ []string) {
 	vars := make(map[string]string)
 	for _, kv := range environ {
@@ -37,7 +37,8 @@ func (b *builder) environ(environ []string) {
 		*b = *fresh
 		b.url(raw, envURL+": ")
 	}
-	for _, k := range kinds() { // the password of the environment replaces the one of the file, in whichever way they are given
+	// the password of the environment replaces the one of the file, in whichever way they are given
+	for _, k := range kinds() {
 		switch password, file := k.field("password"), k.field("password_file"); {
 		case password == nil || file == nil:
 		case vars[password.env()] != "":
@@ -120,9 +121,11 @@ func envSection(name string) string {
 	return ""
 }
 
-var kubernetesRE = regexp.MustCompile(`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$`)
+var kubernetesRE = regexp.MustCompile(
+	`_SERVICE_(HOST|PORT(_[A-Z0-9_]+)?)$|_PORT_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?$`)
 
-// kubernetes recognises what Kubernetes puts into the environment of every pod for a service called locker or locker-redis.
+// kubernetes recognises what Kubernetes puts into the environment of every pod for a service called locker or
+// locker-redis.
 func kubernetes(name, v string) bool {
 	return kubernetesRE.MatchString(name) || strings.HasSuffix(name, "_PORT") && strings.Contains(v, "://")
 }

@@ -54,7 +54,8 @@ func ExampleParse_redlock() {
 func ExampleLoad() {
 	path := filepath.Join(os.TempDir(), "locker-example.yaml")
 	defer os.Remove(path)
-	_ = os.WriteFile(path, []byte("backend: redis\nttl: 30s\nredis:\n  addr: redis.internal\n  username: locker\n"), 0o600)
+	_ = os.WriteFile(path, []byte("backend: redis\nttl: 30s\nredis:\n  addr: redis.internal\n  username: locker\n"),
+		0o600)
 
 	c, err := config.Load(path, "LOCKER_TTL=5s", "LOCKER_REDIS_PASSWORD=hunter2") // in a program: os.Environ()...
 	fmt.Println(c, err)

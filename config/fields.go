@@ -45,8 +45,8 @@ func settingsOf[S any](k *kind) []*field {
 	return root.below()
 }
 
-// below returns the fields of the struct f. What switches a struct on or off comes after its fields, to have the last
-// word.
+// below returns the fields of the struct f. The field that switches a struct on or off comes after the struct's fields,
+// so that it overrides them.
 func (f *field) below() (all []*field) {
 	for i := range f.typ.NumField() {
 		sf := f.typ.Field(i)
@@ -94,7 +94,7 @@ func (f *field) below() (all []*field) {
 	return all
 }
 
-// isSwitch says whether f is a section of its own within another: nil means that what it configures is off.
+// isSwitch reports whether f is a section within another section that is nil if the feature is off.
 func (f *field) isSwitch() bool {
 	return f.typ.Kind() == reflect.Pointer && f.typ.Elem().Kind() == reflect.Struct
 }
@@ -103,10 +103,10 @@ func (f *field) isList() bool {
 	return f.typ.Kind() == reflect.Slice && f.typ.Elem().Kind() == reflect.Struct
 }
 
-// in returns the place of f in c, on the way to which it makes what is missing. c must not be shared.
+// in returns the value of f in c. It creates missing sections on the path. c must not be shared.
 func (f *field) in(c *Config) reflect.Value { return f.find(c, true) }
 
-// find is in. Without create it makes nothing, and returns the zero Value if a section on the way is missing.
+// find is in, except that without create it returns the zero Value if a section on the path is missing.
 func (f *field) find(c *Config, create bool) reflect.Value {
 	v := reflect.ValueOf(c)
 	if f.kind != nil {
@@ -159,7 +159,7 @@ func (f *field) text(c *Config) (text string, given bool) {
 	return fmt.Sprint(reflect.Indirect(v).Interface()), true
 }
 
-// set sets f in c. Its errors say what is wrong, but not the value.
+// set sets f in c. Its errors do not repeat the value.
 func (f *field) set(c *Config, text string) error {
 	v := f.in(c)
 	switch on, err := parseBool(text); {
@@ -225,7 +225,7 @@ func parseBool(v string) (bool, error) {
 	return on, nil
 }
 
-// env returns the name of the variable that sets f, or nothing: elements of lists are beyond the environment.
+// env returns the name of the variable that sets f. It is empty for elements of lists, which variables cannot set.
 func (f *field) env() string {
 	if strings.Contains(f.path, "[]") {
 		return ""
@@ -299,8 +299,8 @@ func cloned(v reflect.Value) reflect.Value {
 	return v
 }
 
-// nameLike says whether s can be the name of something, and so be repeated in an error. What cannot may be a
-// piece of a secret that was not quoted or escaped.
+// nameLike reports whether s looks like a name, so that an error may repeat it. Other text may be a piece of a secret
+// that was not quoted or escaped.
 func nameLike(s string) bool { return nameRE.MatchString(s) }
 
 var (

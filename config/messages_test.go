@@ -31,10 +31,12 @@ func TestWhiteSpaceAroundAURLDoesNotCount(t *testing.T) {
 func TestWhiteSpaceAroundAVariableDoesNotCount(t *testing.T) {
 	var c config.Config
 	require.NoError(t, c.Overlay([]string{
-		"LOCKER_URL= \n", "LOCKER_BACKEND=redis\n", "LOCKER_REDIS_ADDR= h:1\n", "LOCKER_TTL=5s ", "LOCKER_PREFIX= p ", "LOCKER_REDIS_PASSWORD= s \r\n",
+		"LOCKER_URL= \n", "LOCKER_BACKEND=redis\n", "LOCKER_REDIS_ADDR= h:1\n", "LOCKER_TTL=5s ", "LOCKER_PREFIX= p ",
+		"LOCKER_REDIS_PASSWORD= s \r\n",
 	}))
 	assert.Equal(t, config.Config{
-		Backend: "redis", TTL: config.Duration(5 * time.Second), Prefix: ptr(" p "), Redis: config.Redis{Addr: "h:1", Password: " s "},
+		Backend: "redis", TTL: config.Duration(5 * time.Second), Prefix: ptr(" p "),
+		Redis: config.Redis{Addr: "h:1", Password: " s "},
 	}, c)
 }
 
@@ -42,8 +44,10 @@ func TestQuotesThatAreLeftAroundAValueAreNamed(t *testing.T) {
 	for _, quote := range []string{`"`, `'`} {
 		_, err := config.Parse(quote + "redis://u:" + secret + "@h" + quote)
 		complains(t, err, "config: URL: in quotes")
-		complains(t, new(config.Config).Overlay([]string{"LOCKER_URL=" + quote + "memory:" + quote}), "config: LOCKER_URL: in quotes")
-		complains(t, new(config.Config).Overlay([]string{"LOCKER_BACKEND=memory", "LOCKER_TTL=" + quote + "10s" + quote}), "config: LOCKER_TTL: in quotes")
+		complains(t, new(config.Config).Overlay([]string{"LOCKER_URL=" + quote + "memory:" + quote}),
+			"config: LOCKER_URL: in quotes")
+		complains(t, new(config.Config).Overlay([]string{"LOCKER_BACKEND=memory",
+			"LOCKER_TTL=" + quote + "10s" + quote}), "config: LOCKER_TTL: in quotes")
 	}
 	c := config.Config{Backend: "redis", Redis: config.Redis{Addr: "h"}}
 	require.NoError(t, c.Overlay([]string{`LOCKER_REDIS_PASSWORD="a"`, `LOCKER_PREFIX='`}))
@@ -70,9 +74,11 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 }
 
 func TestAMisspeltDriverIsRecognised(t *testing.T) {
-	for name, meant := range map[string]string{"GoRedis": "goredis", "go-redis": "goredis", "Redigo": "redigo", "ruedis": "rueidis"} {
+	for name, meant := range map[string]string{"GoRedis": "goredis", "go-redis": "goredis", "Redigo": "redigo",
+		"ruedis": "rueidis"} {
 		_, err := config.Parse("redis+" + name + "://h")
-		complains(t, err, `config: URL: driver: unknown driver "`+name+`": did you mean `+meant+`? (known: goredis, redigo, rueidis`)
+		complains(t, err,
+			`config: URL: driver: unknown driver "`+name+`": did you mean `+meant+`? (known: goredis, redigo, rueidis`)
 		assert.NotContains(t, err.Error(), "import")
 	}
 }
@@ -88,8 +94,10 @@ func TestAMissingAddressIsCalledThat(t *testing.T) {
 
 func TestMergeKeysAndExtensionFieldsAreAllowed(t *testing.T) {
 	c, err := config.Load(file(t,
-		"x-common: &common {driver: rueidis, username: u, password: p}", "x-other: 1", "backend: redlock", "redlock:", "  x-note: text",
-		"  nodes:", "    - {<<: *common, addr: a}", "    - {addr: b, driver: redigo, <<: [*common, {name: second, driver: goredis}]}"))
+		"x-common: &common {driver: rueidis, username: u, password: p}", "x-other: 1", "backend: redlock", "redlock:",
+		"  x-note: text",
+		"  nodes:", "    - {<<: *common, addr: a}",
+		"    - {addr: b, driver: redigo, <<: [*common, {name: second, driver: goredis}]}"))
 	require.NoError(t, err)
 	assert.Equal(t, []config.Node{
 		{Addr: "a", Driver: "rueidis", Username: "u", Password: "p"},
@@ -99,12 +107,18 @@ func TestMergeKeysAndExtensionFieldsAreAllowed(t *testing.T) {
 		lines []string
 		want  string
 	}{
-		"an unknown field by a merge key": {[]string{"backend: memory", "<<: {ttll: 5s}"}, `locker.yaml:2: unknown field "ttll": did you mean ttl?`},
-		"a field in capitals":             {[]string{"backend: memory", "TTL: 5s"}, `locker.yaml:2: unknown field "TTL": did you mean ttl?`},
-		"nothing to merge":                {[]string{"backend: memory", "<<: 5s"}, "locker.yaml:2: <<: a section, or a list of sections"},
-		"a list of other things":          {[]string{"backend: memory", "<<: [5s]"}, "locker.yaml:2: <<: a section, or a list of sections"},
-		"itself":                          {[]string{"<<: &a [*a, {backend: memory, ttl: 1}]"}, "ttl: a number without a unit"},
-		"bad values":                      {[]string{"x-t: &t {ttl: 1}", "backend: memory", "<<: *t"}, "locker.yaml:1: ttl: a number without a unit"},
+		"an unknown field by a merge key": {[]string{"backend: memory", "<<: {ttll: 5s}"},
+			`locker.yaml:2: unknown field "ttll": did you mean ttl?`},
+		"a field in capitals": {[]string{"backend: memory", "TTL: 5s"},
+			`locker.yaml:2: unknown field "TTL": did you mean ttl?`},
+		"nothing to merge": {[]string{"backend: memory", "<<: 5s"},
+			"locker.yaml:2: <<: a section, or a list of sections"},
+		"a list of other things": {[]string{"backend: memory", "<<: [5s]"},
+			"locker.yaml:2: <<: a section, or a list of sections"},
+		"itself": {[]string{"<<: &a [*a, {backend: memory, ttl: 1}]"},
+			"ttl: a number without a unit"},
+		"bad values": {[]string{"x-t: &t {ttl: 1}", "backend: memory", "<<: *t"},
+			"locker.yaml:1: ttl: a number without a unit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := config.Load(file(t, tt.lines...))
@@ -118,12 +132,17 @@ func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
 	text, none := filepath.Join(dir, "text"), filepath.Join(dir, "none")
 	require.NoError(t, os.WriteFile(text, []byte(secret), 0o600))
 	for url, want := range map[string]string{
-		"redis://h?password_file=" + none:                            "config: redis.password_file: file not found: " + none,
-		"rediss://h?tls_ca_file=" + none:                             "config: redis.tls.ca_file: file not found: " + none,
-		"rediss://h?tls_ca_file=" + text:                             "config: redis.tls.ca_file: no PEM certificate in " + text,
-		"rediss://h?tls_cert_file=" + none + "&tls_key_file=" + text: "config: redis.tls.cert_file, key_file: file not found: " + none,
-		"rediss://h?tls_cert_file=" + text + "&tls_key_file=" + text: "config: redis.tls.cert_file, key_file: " + text + " and " + text + ": tls: failed to find any PEM data",
-		"redis://h?password_file=" + dir:                             "is a directory",
+		"redis://h?password_file=" + none: "config: redis.password_file: file not " +
+			"found: " + none,
+		"rediss://h?tls_ca_file=" + none: "config: redis.tls.ca_file: file not " +
+			"found: " + none,
+		"rediss://h?tls_ca_file=" + text: "config: redis.tls.ca_file: no PEM certificate " +
+			"in " + text,
+		"rediss://h?tls_cert_file=" + none + "&tls_key_file=" + text: "config: redis.tls.cert_file, key_file: file " +
+			"not found: " + none,
+		"rediss://h?tls_cert_file=" + text + "&tls_key_file=" + text: "config: redis.tls.cert_file, " +
+			"key_file: " + text + " and " + text + ": tls: failed to find any PEM data",
+		"redis://h?password_file=" + dir: "is a directory",
 	} {
 		_, err := config.Open(t.Context(), url)
 		complains(t, err, want)

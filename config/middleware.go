@@ -13,9 +13,8 @@ import (
 
 var newTracing func() locker.Middleware
 
-// RegisterTracing makes the setting "tracing" work, as drivers.Register does for drivers: a program that says nothing of
-// tracing does not link in what that takes, which is more than two megabytes. It is called from init, and panics if it is
-// called twice.
+// RegisterTracing makes the setting "tracing" available, as drivers.Register does for drivers. A program without
+// tracing is then smaller by more than two megabytes. Call it from init. It panics if it is called twice.
 func RegisterTracing(middleware func() locker.Middleware) {
 	if newTracing != nil {
 		panic("config: tracing is registered twice")
@@ -23,9 +22,11 @@ func RegisterTracing(middleware func() locker.Middleware) {
 	newTracing = middleware
 }
 
-var errNoTracing = errors.New(`not linked in: the program has to import _ "github.com/golocker/locker/config/tracing", or to call config.RegisterTracing`)
+var errNoTracing = errors.New(`not linked in: the program has to import _ "github.com/golocker/locker/config/tracing", ` +
+	`or to call config.RegisterTracing`)
 
-// Retry says how operations are retried. The zero value of every field stands for the default of package middleware/retry.
+// Retry configures how failed operations are retried. The zero value of a field means the default of package
+// middleware/retry.
 type Retry struct {
 	// For is for how long one call is retried. Zero: retry.DefaultFor.
 	For Duration `yaml:"for,omitempty" json:"for,omitempty"`
@@ -34,13 +35,13 @@ type Retry struct {
 	Most Duration `yaml:"most,omitempty" json:"most,omitempty"`
 	// Budget is the number of retries per second of all calls together. Zero: retry.DefaultBudget.
 	Budget int `yaml:"budget,omitempty" json:"budget,omitempty" min:"1"`
-	// OnHeld makes TryLock ask again while another owner holds the lock.
+	// OnHeld makes TryLock repeat its attempt while another owner holds the lock.
 	OnHeld bool `yaml:"on_held,omitempty" json:"on_held,omitempty"`
 }
 
 var levelNames = []string{"debug", "info", "warn"}
 
-// levels has no error: nothing is logged as one.
+// levels omits the level error, because nothing is logged as one.
 var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn}
 
 func (r *Retry) check(report Report) {
@@ -63,8 +64,8 @@ func (r *Retry) check(report Report) {
 	}
 }
 
-// wrap puts around l what c switches on. Tracing sees a call with all its retries. Logging is innermost: it sees that a store
-// goes away, and not only that callers give up.
+// wrap adds the middleware that c switches on to l. Tracing is outermost, so a span covers a call with all its retries.
+// Logging is innermost, so it logs each failure of the store, and not only the failures after all retries.
 func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
 	var ms []locker.Middleware
 	if len(defaults) > 0 {
@@ -75,7 +76,8 @@ func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
 	}
 	if r := c.Retry; r != nil {
 		opts := []retry.Option{
-			retry.For(time.Duration(r.For)), retry.Backoff(time.Duration(r.Base), time.Duration(r.Most)), retry.Budget(r.Budget),
+			retry.For(time.Duration(r.For)), retry.Backoff(time.Duration(r.Base), time.Duration(r.Most)),
+			retry.Budget(r.Budget),
 		}
 		if r.OnHeld {
 			opts = append(opts, retry.OnHeld())

@@ -20,7 +20,8 @@ import (
 
 // allOfRetry has no field at its default.
 var allOfRetry = config.Retry{
-	For: config.Duration(30 * time.Second), Base: config.Duration(10 * time.Millisecond), Most: config.Duration(time.Second), Budget: 7, OnHeld: true,
+	For: config.Duration(30 * time.Second), Base: config.Duration(10 * time.Millisecond),
+	Most: config.Duration(time.Second), Budget: 7, OnHeld: true,
 }
 
 func TestMiddlewareEverywhere(t *testing.T) {
@@ -35,16 +36,19 @@ func TestMiddlewareEverywhere(t *testing.T) {
 		"URL":    func() (*config.Config, error) { return config.Parse("memory:?" + inURL) },
 		"String": func() (*config.Config, error) { return config.Parse(want.String()) },
 		"file": func() (*config.Config, error) {
-			return config.Load(file(t, "backend: memory", "log: info", "retry: {for: 30s, base: 10ms, most: 1s, budget: 7, on_held: true}"))
+			return config.Load(file(t, "backend: memory", "log: info",
+				"retry: {for: 30s, base: 10ms, most: 1s, budget: 7, on_held: true}"))
 		},
 		"environment": func() (*config.Config, error) {
 			c := &config.Config{Backend: "memory"}
-			return c, c.Overlay([]string{"LOCKER_LOG=info", "LOCKER_RETRY_FOR=30s", "LOCKER_RETRY_BASE=10ms", "LOCKER_RETRY_MOST=1s",
+			return c, c.Overlay([]string{"LOCKER_LOG=info", "LOCKER_RETRY_FOR=30s", "LOCKER_RETRY_BASE=10ms",
+				"LOCKER_RETRY_MOST=1s",
 				"LOCKER_RETRY_BUDGET=7", "LOCKER_RETRY_ON_HELD=true"})
 		},
 		"both": func() (*config.Config, error) {
 			return config.Load(file(t, "backend: memory", "retry: {for: 30s, budget: 8, on_held: true}"),
-				"LOCKER_RETRY=true", "LOCKER_RETRY_BASE=10ms", "LOCKER_RETRY_MOST=1s", "LOCKER_RETRY_BUDGET=7", "LOCKER_LOG=info")
+				"LOCKER_RETRY=true", "LOCKER_RETRY_BASE=10ms", "LOCKER_RETRY_MOST=1s", "LOCKER_RETRY_BUDGET=7",
+				"LOCKER_LOG=info")
 		},
 	} {
 		c, err := read()
@@ -81,18 +85,20 @@ func TestRetrySwitch(t *testing.T) {
 
 func TestMiddlewareFaults(t *testing.T) {
 	for in, want := range map[string][]string{
-		"memory:?log=inof":                           {`URL: log: unknown level "inof": did you mean info? (known: debug, info, warn)`},
-		"memory:?log=error":                          {`URL: log: unknown level "error"`},
-		"memory:?log=" + secret + "%20x":             {"URL: log: unknown level (known"},
-		"memory:?log=":                               {"URL: log: empty"},
-		"memory:?retry=yes":                          {"URL: retry: neither true nor false"},
-		"memory:?retry_for=30":                       {"URL: retry_for: a number without a unit"},
-		"memory:?retry_budget=0":                     {"URL: retry_budget: must be more than 0"},
-		"memory:?retry_budget=-1":                    {"URL: retry_budget: not a whole number"},
-		"memory:?retry_budget=1.5":                   {"URL: retry_budget: not a whole number"},
-		"memory:?retry_on_held=maybe":                {"URL: retry_on_held: neither"},
-		"memory:?retry_base=3s":                      {"URL: retry_base: 3s is more than the longest pause, retry.most, of 2s"},
-		"redis://h?retry_most=1ms":                   {"URL: retry_most: 1ms is less than the first pause, retry.base, of 50ms"},
+		"memory:?log=inof":               {`URL: log: unknown level "inof": did you mean info? (known: debug, info, warn)`},
+		"memory:?log=error":              {`URL: log: unknown level "error"`},
+		"memory:?log=" + secret + "%20x": {"URL: log: unknown level (known"},
+		"memory:?log=":                   {"URL: log: empty"},
+		"memory:?retry=yes":              {"URL: retry: neither true nor false"},
+		"memory:?retry_for=30":           {"URL: retry_for: a number without a unit"},
+		"memory:?retry_budget=0":         {"URL: retry_budget: must be more than 0"},
+		"memory:?retry_budget=-1":        {"URL: retry_budget: not a whole number"},
+		"memory:?retry_budget=1.5":       {"URL: retry_budget: not a whole number"},
+		"memory:?retry_on_held=maybe":    {"URL: retry_on_held: neither"},
+		"memory:?retry_base=3s": {"URL: retry_base: 3s is more than the longest pause, " +
+			"retry.most, of 2s"},
+		"redis://h?retry_most=1ms": {"URL: retry_most: 1ms is less than the first pause, " +
+			"retry.base, of 50ms"},
 		"redlock://h,i?retry_base=3s&retry_most=2ms": {"URL: retry_base: 3s is more than"},
 		"memory:?retry_fro=1s":                       {`unknown parameter "retry_fro": did you mean retry_for?`},
 	} {
@@ -100,10 +106,12 @@ func TestMiddlewareFaults(t *testing.T) {
 		complains(t, err, want...)
 	}
 	for lines, want := range map[string][]string{
-		"backend: memory; retry: true":               {"locker.yaml:2: retry: a section with fields is expected here, {} for the defaults"},
-		"backend: memory; retry:":                    {"locker.yaml:2: retry: no value"},
-		"backend: memory; retry:;   form: 1s":        {`locker.yaml:3: retry: unknown field "form": did you mean for? (known: for, base, most, budget, on_held)`},
-		"backend: memory; log: 4; retry: {for: 1}":   {"locker.yaml:2: log: unknown level", "locker.yaml:3: retry.for: a number without a unit"},
+		"backend: memory; retry: true": {"locker.yaml:2: retry: a section with fields is expected " +
+			"here, {} for the defaults"},
+		"backend: memory; retry:":             {"locker.yaml:2: retry: no value"},
+		"backend: memory; retry:;   form: 1s": {`locker.yaml:3: retry: unknown field "form": did you mean for? (known: for, base, most, budget, on_held)`},
+		"backend: memory; log: 4; retry: {for: 1}": {"locker.yaml:2: log: unknown level",
+			"locker.yaml:3: retry.for: a number without a unit"},
 		"backend: memory; retry:;   budget: [hello]": {"locker.yaml:3: retry.budget: a single value"},
 	} {
 		_, err := config.Load(file(t, strings.Split(lines, "; ")...))
@@ -111,12 +119,14 @@ func TestMiddlewareFaults(t *testing.T) {
 	}
 	c := &config.Config{Backend: "memory"}
 	complains(t, c.Overlay([]string{"LOCKER_RETRY_ATTEMPTS=3", "LOCKER_LOG=all", "LOCKER_RETYR=1"}),
-		`"LOCKER_RETRY_ATTEMPTS" (known: LOCKER_RETRY_FOR, `, "LOCKER_LOG: unknown level", `"LOCKER_RETYR": did you mean LOCKER_RETRY?`)
+		`"LOCKER_RETRY_ATTEMPTS" (known: LOCKER_RETRY_FOR, `, "LOCKER_LOG: unknown level",
+		`"LOCKER_RETYR": did you mean LOCKER_RETRY?`)
 	c.Retry = &config.Retry{Budget: 1}
 	require.Error(t, c.Overlay([]string{"LOCKER_RETRY_BUDGET=2", "LOCKER_TTL=1"}))
 	assert.Equal(t, 1, c.Retry.Budget, "an overlay that fails changes nothing")
 	c.Retry = &config.Retry{For: -1, Base: -1, Most: -1, Budget: -1}
-	complains(t, c.Validate(), "retry.for: negative", "retry.base: negative", "retry.most: negative", "retry.budget: negative")
+	complains(t, c.Validate(), "retry.for: negative", "retry.base: negative", "retry.most: negative",
+		"retry.budget: negative")
 }
 
 // traced counts the calls of Lock, as what is registered by a program with tracing.
@@ -148,10 +158,12 @@ func TestTracing(t *testing.T) {
 	for _, read := range []func() (*config.Config, error){
 		func() (*config.Config, error) { return config.Parse("redis+xflaky://h?tracing=true&retry=true") },
 		func() (*config.Config, error) {
-			return config.Load(file(t, "backend: redis", "redis: {addr: h, driver: xflaky}", "tracing: true", "retry: {}"))
+			return config.Load(file(t, "backend: redis", "redis: {addr: h, driver: xflaky}", "tracing: true",
+				"retry: {}"))
 		},
 		func() (*config.Config, error) {
-			return config.Load(file(t, "backend: redis", "redis: {addr: h, driver: xflaky}", "retry: {}"), "LOCKER_TRACING=true")
+			return config.Load(file(t, "backend: redis", "redis: {addr: h, driver: xflaky}", "retry: {}"),
+				"LOCKER_TRACING=true")
 		},
 	} {
 		c, err := read()
@@ -185,7 +197,8 @@ func (f flaky) Close() error { return nil }
 var refusals atomic.Int32
 
 func init() {
-	drivers.Register("xflaky", func(context.Context, drivers.Config) (drivers.Driver, error) { return flaky{&refusals}, nil })
+	drivers.Register("xflaky",
+		func(context.Context, drivers.Config) (drivers.Driver, error) { return flaky{&refusals}, nil })
 }
 
 func TestMiddlewareIsPutAround(t *testing.T) {
@@ -195,7 +208,8 @@ func TestMiddlewareIsPutAround(t *testing.T) {
 
 	try := func(query string) error {
 		refusals.Store(3)
-		_, err := open(t, "redis+xflaky://h"+query, locker.NoRenewal(), locker.TTL(time.Minute)).TryLock(t.Context(), "k")
+		_, err := open(t, "redis+xflaky://h"+query, locker.NoRenewal(), locker.TTL(time.Minute)).TryLock(t.Context(),
+			"k")
 		return err
 	}
 	require.ErrorIs(t, try(""), locker.ErrUnavailable)
@@ -211,5 +225,6 @@ func TestMiddlewareIsPutAround(t *testing.T) {
 	assert.Contains(t, log.String(), `msg="lock acquired"`)
 
 	require.ErrorIs(t, try("?retry_for=1ms"), locker.ErrUnavailable, "the fields arrive")
-	assert.ErrorContains(t, try("?retry_base=1ms&retry_most=1h&retry_budget=1&retry_for=1500ms"), " tries in 1.", "the second retry waited for its turn")
+	assert.ErrorContains(t, try("?retry_base=1ms&retry_most=1h&retry_budget=1&retry_for=1500ms"), " tries in 1.",
+		"the second retry waited for its turn")
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// Opened is the Locker that a configuration describes. Close it when no lock is needed any more: see [locker.Client.Close].
+// Opened is the Locker that a configuration describes. Close it when no lock is needed any more: see
+// [locker.Client.Close].
 type Opened struct {
 	locker.Locker // with all middleware
 	client        *locker.Client
@@ -19,10 +20,10 @@ type Opened struct {
 // Close implements io.Closer.
 func (o *Opened) Close() error { return o.client.Close() }
 
-// Unwrap lets [locker.As] see through o.
+// Unwrap lets [locker.As] find the optional interfaces behind o.
 func (o *Opened) Unwrap() locker.Locker { return o.Locker }
 
-// InProcess reports whether no other process sees the locks.
+// InProcess reports whether the locks are visible only in this process.
 func (o *Opened) InProcess() bool { return o.inProcess }
 
 // Open returns the Locker that a URL describes; see [Parse] for what it reports and [Config.Open] for the rest.
@@ -34,10 +35,11 @@ func Open(ctx context.Context, url string, opts ...locker.Option) (*Opened, erro
 	return c.Open(ctx, opts...)
 }
 
-// Open validates c and returns the Locker it describes. It reads the files that c names. A server that is down shows when
-// a lock is asked for, not here: Open sends nothing.
+// Open validates c and returns the Locker it describes. It reads the files that c names. Open sends nothing: if a
+// server is down, the first call for a lock reports it.
 //
-// opts are the program's defaults for all calls. TTL and Patience in c win over them, and an option of the call over both.
+// opts are the program's defaults for all calls. TTL and Patience in c override them, and options of a call override
+// both.
 func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

@@ -60,7 +60,8 @@ func TestWhichTTLWins(t *testing.T) {
 	assert.Equal(t, 0, minutes(open(t, "memory:")), "the default of 10 s")
 	assert.Equal(t, 20, minutes(open(t, "memory:", program)), "the program's default")
 	assert.Equal(t, 30, minutes(open(t, "memory:?ttl=30m", program)), "the configuration over the program's default")
-	assert.Equal(t, 40, minutes(open(t, "memory:?ttl=30m", program), locker.TTL(40*time.Minute)), "the call over everything")
+	assert.Equal(t, 40, minutes(open(t, "memory:?ttl=30m", program), locker.TTL(40*time.Minute)),
+		"the call over everything")
 }
 
 // recorder is a driver that keeps what it was opened with.
@@ -84,10 +85,13 @@ func TestWhatADriverGets(t *testing.T) {
 	pw := filepath.Join(t.TempDir(), "pw")
 	require.NoError(t, os.WriteFile(pw, []byte(" "+secret+" \r\n"), 0o600))
 	for url, want := range map[string]drivers.Config{
-		"redis+xrecorder://h":                     {Network: "tcp", Addr: "h:6379", Timeout: drivers.DefaultTimeout},
-		"redis+xrecorder://u:p@h:1/2?timeout=2s":  {Network: "tcp", Addr: "h:1", Username: "u", Password: "p", DB: 2, Timeout: 2 * time.Second},
-		"unix+xrecorder:///r.sock?db=3":           {Network: "unix", Addr: "/r.sock", DB: 3, Timeout: drivers.DefaultTimeout},
-		"redis+xrecorder://h?password_file=" + pw: {Network: "tcp", Addr: "h:6379", Password: " " + secret + " ", Timeout: drivers.DefaultTimeout},
+		"redis+xrecorder://h": {Network: "tcp", Addr: "h:6379", Timeout: drivers.DefaultTimeout},
+		"redis+xrecorder://u:p@h:1/2?timeout=2s": {Network: "tcp", Addr: "h:1", Username: "u", Password: "p", DB: 2,
+			Timeout: 2 * time.Second},
+		"unix+xrecorder:///r.sock?db=3": {Network: "unix", Addr: "/r.sock", DB: 3,
+			Timeout: drivers.DefaultTimeout},
+		"redis+xrecorder://h?password_file=" + pw: {Network: "tcp", Addr: "h:6379", Password: " " + secret + " ",
+			Timeout: drivers.DefaultTimeout},
 	} {
 		open(t, url)
 		assert.Equal(t, want, recorded, url)
@@ -105,12 +109,17 @@ func TestFilesAtOpen(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, []byte("\n"), 0o600))
 	require.NoError(t, os.WriteFile(text, []byte(secret), 0o600))
 	for url, want := range map[string][]string{
-		"redis://h?password_file=/no/such":                                       {"redis.password_file: file not found: /no/such"},
-		"redis://h?password_file=" + empty:                                       {"redis.password_file: " + empty + " is empty"},
-		"rediss://h?password_file=/no/such&tls_ca_file=/nor/this":                {"file not found: /no/such", "redis.tls.ca_file: file not found: /nor/this"},
-		"rediss://h?tls_ca_file=" + text:                                         {"redis.tls.ca_file: no PEM certificate in " + text},
-		"rediss://h?tls_cert_file=" + text + "&tls_key_file=" + text:             {"redis.tls.cert_file, key_file: " + text + " and " + text + ": tls: failed to find any PEM data"},
-		"rediss://h?tls_ca_file=/no&tls_cert_file=/no/cert&tls_key_file=/no/key": {"ca_file", "file not found: /no/cert"},
+		"redis://h?password_file=/no/such": {"redis.password_file: file not " +
+			"found: /no/such"},
+		"redis://h?password_file=" + empty: {"redis.password_file: " + empty + " is empty"},
+		"rediss://h?password_file=/no/such&tls_ca_file=/nor/this": {"file not found: /no/such",
+			"redis.tls.ca_file: file not found: /nor/this"},
+		"rediss://h?tls_ca_file=" + text: {"redis.tls.ca_file: no PEM " +
+			"certificate in " + text},
+		"rediss://h?tls_cert_file=" + text + "&tls_key_file=" + text: {"redis.tls.cert_file, " +
+			"key_file: " + text + " and " + text + ": tls: failed to find any PEM data"},
+		"rediss://h?tls_ca_file=/no&tls_cert_file=/no/cert&tls_key_file=/no/key": {"ca_file",
+			"file not found: /no/cert"},
 	} {
 		_, err := config.Open(t.Context(), url)
 		complains(t, err, want...)
@@ -178,7 +187,8 @@ func TestRedis(t *testing.T) {
 			}
 
 			// Each way to the same server and database excludes the others, which shows that they get there.
-			a, b := open(t, "redis+"+driver+"://:p%40ss@"+plain.Addr()+"/1"), open(t, "unix+"+driver+"://:p%40ss@"+plain.Socket()+"?db=1")
+			a, b := open(t, "redis+"+driver+"://:p%40ss@"+plain.Addr()+"/1"),
+				open(t, "unix+"+driver+"://:p%40ss@"+plain.Socket()+"?db=1")
 			elsewhere := open(t, "unix+"+driver+"://:p%40ss@"+plain.Socket()+"?db=2")
 			lease := lock(t, a, "k")
 			_, err := b.TryLock(t.Context(), "k")

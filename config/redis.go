@@ -22,7 +22,7 @@ func init() {
 	}, func(c *Config) *Redis { return &c.Redis })
 }
 
-// Redis says how to reach one Redis server.
+// Redis configures the connection to one Redis server.
 type Redis struct {
 	// Driver is the name under which a driver is registered. Empty: as drivers.Open chooses.
 	Driver string `yaml:"driver,omitempty" json:"driver,omitempty"`
@@ -37,7 +37,7 @@ type Redis struct {
 	DB int `yaml:"db,omitempty" json:"db,omitempty"`
 	// Timeout bounds dialling and one exchange. Zero: 5 s.
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
-	// FIFO says whether those who wait for a lock queue up on the server, see single.FIFO. Nil: true.
+	// FIFO switches the queue of waiters on the server on or off, see single.FIFO. Nil means true.
 	FIFO *bool `yaml:"fifo,omitempty" json:"fifo,omitempty"`
 	// TLS encrypts the connections. Nil: plain.
 	TLS *TLS `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
@@ -49,8 +49,9 @@ var (
 	errDB         = errors.New("not a whole number of 0 or more")
 )
 
-// misplaced explains settings to those who look for them where there is no choice.
-var misplaced = map[string]error{"fifo": errors.New("only of one Redis (redis.fifo, LOCKER_REDIS_FIFO, or a parameter " +
+// misplaced explains settings that exist only for other backends.
+var misplaced = map[string]error{"fifo": errors.New("only of one Redis (redis.fifo, LOCKER_REDIS_FIFO, or a " +
+	"parameter " +
 	"of redis://, rediss:// and unix://): memory always queues, redlock never lets its safety depend on a queue")}
 
 func (r *Redis) check(report Report) {
@@ -72,7 +73,7 @@ func (r *Redis) noPassword() bool {
 	return r.Username != "" && r.Password == "" && r.PasswordFile == ""
 }
 
-// checkOwn looks at what is wrong in itself, wherever else the rest may come from.
+// checkOwn reports the mistakes that do not depend on other settings.
 func (r *Redis) checkOwn(report Report) {
 	report("driver", checkDriver(r.Driver))
 	if r.Password != "" && r.PasswordFile != "" {
@@ -81,7 +82,7 @@ func (r *Redis) checkOwn(report Report) {
 	r.TLS.check(report)
 }
 
-// checkDriver says what is wrong with the name of a driver, and what is registered.
+// checkDriver returns an error for an unknown driver, with the registered names.
 func checkDriver(name string) error {
 	known := drivers.Names()
 	switch {
@@ -92,8 +93,9 @@ func checkDriver(name string) error {
 	case len(known) > 0 && !slices.Contains([]string{"goredis", "redigo", "rueidis"}, name):
 		return unknown("driver", name, known)
 	}
-	// A driver that this module has, and the program does not import.
-	_, err := drivers.Open(context.Background(), name, drivers.Config{}) // opens nothing: there is no such driver
+	// The driver may be one of this module that the program does not import. opens nothing, because the driver is not
+	// registered
+	_, err := drivers.Open(context.Background(), name, drivers.Config{})
 	return err
 }
 
@@ -110,8 +112,8 @@ func (r *Redis) address() (network, addr string, err error) {
 	return "tcp", addr, err
 }
 
-// open reads the files that r names and opens its driver. The server's name is its address. path is where the setting
-// of the given name is found, for errors.
+// open reads the files that r names and opens its driver. The server's name is its address. path returns the path of a
+// setting, for errors.
 func (r *Redis) open(ctx context.Context, path func(name string) string) (s Server, problems []error) {
 	report := func(name string, err error) {
 		if err != nil {
@@ -197,7 +199,7 @@ func (r *Redis) parse(at Location, report Report) {
 
 func (r *Redis) format() Location {
 	switch network, addr, err := r.address(); {
-	case err != nil: // not shown: it may be anything
+	case err != nil: // not shown: it may be part of a secret
 		return Location{Path: pathDB(&r.DB)}
 	case network == "unix":
 		return Location{Scheme: "unix", Path: addr}

@@ -17,8 +17,8 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// Redlock says how to reach the independent Redis servers of a quorum. All programs that share locks must name the same
-// ones. What is said here holds for every node that does not say otherwise.
+// Redlock configures the connections to the independent Redis servers of a quorum. All programs that share locks must
+// name the same servers. The settings apply to every node that does not override them.
 type Redlock struct {
 	// Budget bounds how long one operation waits for a majority. Zero: redlock.DefaultBudget.
 	Budget Duration `yaml:"budget,omitempty" json:"budget,omitempty"`
@@ -30,14 +30,14 @@ type Redlock struct {
 	DB           int      `yaml:"db,omitempty" json:"db,omitempty"`
 	Timeout      Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 	TLS          *TLS     `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
-	// Nodes are the servers: three or five, as a rule.
+	// Nodes are the servers, usually three or five.
 	Nodes []Node `yaml:"nodes,omitempty" json:"nodes,omitempty" url:"-"`
 }
 
-// Node is one server of a Redlock. Except for Addr, what is left empty is as the Redlock says; Password and PasswordFile
-// count as one thing there, and so do the certificate and the key of TLS.
+// Node is one server of a Redlock. An empty field, except Addr, takes its value from the Redlock. For this, Password
+// and PasswordFile count as one field, and so do the certificate and the key of TLS.
 type Node struct {
-	// Name is what errors and logs call the node. Empty: its address.
+	// Name is the node's name in errors and logs. If it is empty, they use its address.
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
 	// Addr is host, host:port or the absolute path of a unix socket. The port is 6379 if not given.
 	Addr string `yaml:"addr,omitempty" json:"addr,omitempty"`
@@ -57,12 +57,12 @@ func init() {
 	}, func(c *Config) *Redlock { return &c.Redlock })
 }
 
-// maxNodes is what package redlock allows; a test holds the two together.
+// maxNodes is the limit of package redlock. A test compares the two.
 const maxNodes = 32
 
 func nodePath(i int) string { return fmt.Sprintf("nodes[%d]", i) }
 
-// section returns what r says of every node, as if it were a server.
+// section returns the settings for all nodes as if they were one server's.
 func (r *Redlock) section() Redis {
 	return Redis{
 		Driver: r.Driver, Username: r.Username, Password: r.Password, PasswordFile: r.PasswordFile,
@@ -70,14 +70,15 @@ func (r *Redlock) section() Redis {
 	}
 }
 
-// own returns what n says for itself.
+// own returns n's own settings.
 func (n *Node) own() Redis {
 	return Redis{
-		Addr: n.Addr, Driver: n.Driver, Username: n.Username, Password: n.Password, PasswordFile: n.PasswordFile, TLS: n.TLS,
+		Addr: n.Addr, Driver: n.Driver, Username: n.Username, Password: n.Password, PasswordFile: n.PasswordFile,
+		TLS: n.TLS,
 	}
 }
 
-// server returns node i with all that it has from the section.
+// server returns the settings of node i, including those of the section.
 func (r *Redlock) server(i int) *Redis {
 	s, n := r.section(), &r.Nodes[i]
 	s.Addr = n.Addr
@@ -94,7 +95,7 @@ func (r *Redlock) server(i int) *Redis {
 	return &s
 }
 
-// path returns where the field of that name which counts for node i is to be found: at the node or at the section.
+// path returns the path of the setting that applies to node i: that of the node, or that of the section.
 func (r *Redlock) path(i int, name string) string {
 	n := r.Nodes[i]
 	if n.TLS == nil {
@@ -104,7 +105,7 @@ func (r *Redlock) path(i int, name string) string {
 	switch name {
 	case "driver":
 		own = n.Driver != ""
-	case "password": // missing, although there is a user name
+	case "password": // a user name is set, but no password
 		own = n.Username != ""
 	case "tls.ca_file":
 		own = n.TLS.CAFile != ""
@@ -117,7 +118,7 @@ func (r *Redlock) path(i int, name string) string {
 	return name
 }
 
-// name returns what node i is called.
+// name returns the name of node i.
 func (r *Redlock) name(i int) string {
 	if n := &r.Nodes[i]; n.Name != "" {
 		return n.Name
@@ -156,7 +157,8 @@ func (r *Redlock) check(report Report) {
 			report(at+".addr", errSocketTLS)
 		}
 		if first, again := servers[identity(addr)]; err == nil && again {
-			report(at+".addr", fmt.Errorf("the same as nodes[%d].addr: a server that is given twice has one vote", first))
+			report(at+".addr",
+				fmt.Errorf("the same as nodes[%d].addr: a server that is given twice has one vote", first))
 		} else if err == nil {
 			servers[identity(addr)] = i
 		}
@@ -166,18 +168,19 @@ func (r *Redlock) check(report Report) {
 		case n.Name != "" && !nodeNameRE.MatchString(n.Name):
 			report(at+".name", errors.New("not the name of a node: letters, digits and . _ : / - are allowed"))
 		case n.Name == "" && err != nil:
-		case again && (n.Name != "" || r.Nodes[first].Name != ""): // else the addresses are the same
-			report(at+".name", fmt.Errorf("the same as that of nodes[%d]; a node without a name is called by its address", first))
+		case again && (n.Name != "" || r.Nodes[first].Name != ""): // otherwise the addresses are the same
+			report(at+".name",
+				fmt.Errorf("the same as that of nodes[%d]; a node without a name is called by its address", first))
 		default:
 			names[name] = i
 		}
 	}
 }
 
-// Names of nodes are shown, so that they must not look like a URL with a password.
+// Names of nodes are shown in messages, so they must not look like a URL with a password.
 var nodeNameRE = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:/-]{0,63}$`)
 
-// identity returns what is the same for two spellings of the same address.
+// identity returns the same text for different spellings of an address.
 func identity(addr string) string {
 	if strings.HasPrefix(addr, "/") {
 		return path.Clean(addr)
@@ -223,9 +226,9 @@ func deployRedlock(ctx context.Context, r *Redlock) (*Deployment, error) {
 	return d, nil
 }
 
-// openServers opens the drivers of those of the nodes that can be.
+// openServers opens the drivers of all nodes that are configured correctly.
 func (r *Redlock) openServers(ctx context.Context) (servers []Server, problems []error) {
-	said := make(map[string]bool) // a file of the section is bad for every node, and said to be so once
+	said := make(map[string]bool) // a bad file of the section is reported once, not for every node
 	for i := range r.Nodes {
 		s, errs := r.server(i).open(ctx, func(name string) string { return "redlock." + r.path(i, name) })
 		for _, err := range errs {
@@ -246,11 +249,11 @@ func (r *Redlock) openServers(ctx context.Context) (servers []Server, problems [
 func (r *Redlock) parse(at Location, report Report) {
 	report("db", setDB(&r.DB, at.Path))
 	if at.Host == "" {
-		return // the check says that they are missing
+		return // the check reports that they are missing
 	}
 	for i, host := range strings.Split(at.Host, ",") {
 		addr := fullAddr(host)
-		if len(host) > 2 && strings.EqualFold(host[:3], "%2f") { // the slash that the path of a socket begins with
+		if len(host) > 2 && strings.EqualFold(host[:3], "%2f") { // the first slash of the path of a socket
 			var err error
 			if addr, err = url.PathUnescape(host); err != nil {
 				report(nodePath(i)+".addr", errPercent)
@@ -266,7 +269,7 @@ func (r *Redlock) format() Location {
 		network, addr, err := r.server(i).address()
 		switch {
 		case err != nil:
-			addr = "" // not shown: it may be anything
+			addr = "" // not shown: it may be part of a secret
 		case network == "unix":
 			addr = strings.ReplaceAll(url.QueryEscape(addr), "+", "%20")
 		default:

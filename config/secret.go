@@ -7,9 +7,9 @@ import (
 	"log/slog"
 )
 
-// Secret is a text that does not show itself: printing, logging and encoding it give [REDACTED], whatever the verb. (The
-// exception is %p, which is not for texts: package fmt consults no method, and go vet objects.) Only Reveal returns it. An
-// empty one prints as nothing, which shows that there is none.
+// Secret is a text that is masked: printing, logging and encoding it give [REDACTED], with every verb except %p. (For
+// %p package fmt calls no method, and go vet reports an error.) Only Reveal returns the text. An empty Secret prints as
+// nothing, which shows that there is none.
 type Secret string
 
 const mask = "[REDACTED]"
@@ -37,7 +37,7 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 // LogValue returns the mask.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// UnmarshalText takes the secret. It refuses the mask: a printed configuration that was fed back has lost it.
+// UnmarshalText sets the secret. It refuses the mask, because a printed configuration does not contain the secret.
 func (s *Secret) UnmarshalText(text []byte) error {
 	switch string(text) {
 	case "":

@@ -18,16 +18,20 @@ import (
 func TestSecretNeverShows(t *testing.T) {
 	s := config.Secret(secret)
 	c := config.Config{Backend: "redis", Redis: config.Redis{Addr: "h", Password: s}}
-	q := config.Config{Backend: "redlock", Redlock: config.Redlock{Password: s, Nodes: []config.Node{{Addr: "h", Password: s}}}}
+	q := config.Config{Backend: "redlock",
+		Redlock: config.Redlock{Password: s, Nodes: []config.Node{{Addr: "h", Password: s}}}}
 	hidden := func(shown string) {
 		t.Helper()
-		for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret), fmt.Sprintf("% x", secret), fmt.Sprint([]byte(secret))} {
+		for _, form := range []string{secret, fmt.Sprintf("%x", secret), fmt.Sprintf("%X", secret),
+			fmt.Sprintf("% x", secret), fmt.Sprint([]byte(secret))} {
 			assert.NotContains(t, shown, form)
 		}
 	}
-	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%#q", "%x", "%X", "% x", "%#x", "%d", "%t", "%U", "%10s", "%e", "%b", "%c", "%!", "%z"} {
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%#q", "%x", "%X", "% x", "%#x", "%d", "%t", "%U",
+		"%10s", "%e", "%b", "%c", "%!", "%z"} {
 		assert.Contains(t, fmt.Sprintf(verb, s), "[REDACTED]", verb)
-		for _, v := range []any{s, &s, c, &c, c.Redis, q, &q, q.Redlock, q.Redlock.Nodes, []config.Secret{s}, map[string]config.Secret{"k": s}, struct{ S config.Secret }{s}} {
+		for _, v := range []any{s, &s, c, &c, c.Redis, q, &q, q.Redlock, q.Redlock.Nodes, []config.Secret{s},
+			map[string]config.Secret{"k": s}, struct{ S config.Secret }{s}} {
 			hidden(fmt.Sprintf(verb, v))
 		}
 	}
@@ -42,7 +46,8 @@ func TestSecretNeverShows(t *testing.T) {
 	}
 	var log bytes.Buffer
 	for _, h := range []slog.Handler{slog.NewTextHandler(&log, nil), slog.NewJSONHandler(&log, nil)} {
-		slog.New(h).Info("open", "secret", s, "config", c, "pointer", &c, "redlock", q, "nodes", q.Redlock.Nodes, "group", slog.GroupValue(slog.Any("s", s)))
+		slog.New(h).Info("open", "secret", s, "config", c, "pointer", &c, "redlock", q, "nodes", q.Redlock.Nodes,
+			"group", slog.GroupValue(slog.Any("s", s)))
 	}
 	hidden(log.String())
 	assert.Equal(t, secret, s.Reveal())

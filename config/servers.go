@@ -9,8 +9,8 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// Deployment is what a Config names, server by server, with all defaults filled in: for tools that look at the servers by
-// themselves. Programs that lock use Open.
+// Deployment has the servers of a Config one by one, with all defaults filled in. It is for tools that examine the
+// servers. Programs that take locks use Open.
 type Deployment struct {
 	Redlock bool // the servers are the nodes of a quorum
 	FIFO    bool // waiters queue up on the server
@@ -23,7 +23,7 @@ type Deployment struct {
 
 // Server is one Redis server.
 type Server struct {
-	Name     string // what errors call it
+	Name     string // its name in errors
 	Username string
 	Driver   drivers.Driver
 	Dial     drivers.Config // how to connect without the driver; has neither user nor password
@@ -38,8 +38,8 @@ func (d *Deployment) Close() error {
 	return errors.Join(errs...)
 }
 
-// Deployment validates c and opens a driver for each of the servers that it names. Unlike Open it asks the servers nothing,
-// so that one that is given twice is no error. Close the Deployment.
+// Deployment validates c and opens a driver for each of its servers. Unlike Open it accepts a server that is configured
+// twice, because it sends nothing to the servers. The caller closes the Deployment.
 func (c *Config) Deployment(ctx context.Context) (*Deployment, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

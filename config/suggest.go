@@ -18,8 +18,8 @@ func unknown(what, name string, known []string) error {
 	}
 }
 
-// nearest returns the name among known that s is probably a misspelling of: one slip in three letters, two at most. Capitals
-// do not count.
+// nearest returns the name among known of which s is probably a misspelling: one typo per three letters, two at most.
+// It ignores case.
 func nearest(s string, known []string) string {
 	best, name := 3, ""
 	for _, k := range known {

@@ -8,7 +8,7 @@ import (
 	"net"
 )
 
-// TLS says whom to trust. The zero value trusts the system's roots and checks the name in Addr.
+// TLS configures encrypted connections. The zero value trusts the system's roots and checks the host name of Addr.
 type TLS struct {
 	// CAFile has the certificates to trust instead of the system's, as PEM.
 	CAFile string `yaml:"ca_file,omitempty" json:"ca_file,omitempty"`
@@ -29,7 +29,7 @@ func (t *TLS) check(report Report) {
 	}
 }
 
-// over returns base with what t says instead.
+// over returns base, overridden by the settings of t.
 func (t *TLS) over(base *TLS) *TLS {
 	switch {
 	case t == nil:
@@ -50,7 +50,7 @@ func (t *TLS) over(base *TLS) *TLS {
 	return &merged
 }
 
-// config returns what t means for connections to addr; nil for nil.
+// config returns the tls.Config for connections to addr. It returns nil if t is nil.
 func (t *TLS) config(addr string, report Report) *tls.Config {
 	if t == nil {
 		return nil

@@ -17,7 +17,7 @@ func Parse(url string) (*Config, error) {
 	return b.finish()
 }
 
-// instead says what to write for schemes that other programs have.
+// instead maps schemes of other programs to advice.
 var instead = map[string]string{
 	"redis-sentinel":  noSentinel,
 	"rediss-sentinel": noSentinel,
@@ -49,16 +49,18 @@ var (
 		"write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25, elsewhere @ as %40 and # as %23")
 	errPercent = errors.New("a % that is not followed by two hexadecimal digits is written %25")
 	errEmpty   = errors.New("empty: is " + envURL + " set?")
-	errQuoted  = errors.New("in quotes, which are no part of it: remove them (docker --env-file, for one, keeps quotes)")
-	errOnce    = errors.New("user and password are written once, before the first host, and hold for all; " +
+	errQuoted  = errors.New("in quotes, which are no part of it: remove them (docker --env-file, for one, keeps " +
+		"quotes)")
+	errOnce = errors.New("user and password are written once, before the first host, and hold for all; " +
 		"in them, write , as %2C")
 	errPassword = errors.New("not among the parameters, please: write redis://user:password@host, or use password_file")
 )
 
 // url reads raw into b.
 //
-// It takes the URL apart by itself. The errors of net/url repeat the URL or pieces of its password; and a password with
-// a delimiter in it must be noticed before what follows the delimiter is taken for a name that may be shown.
+// It does not use net/url, for two reasons. The errors of net/url repeat the URL or parts of its password. And a
+// password that contains a delimiter must be noticed before the text after the delimiter is treated as a name and
+// shown.
 func (b *builder) url(raw, source string) {
 	b.source = source
 	raw = strings.TrimSpace(raw)
@@ -118,7 +120,7 @@ func (b *builder) url(raw, source string) {
 	b.query(scheme, query)
 }
 
-// driver takes the driver that was named in the scheme.
+// driver sets the driver from the scheme.
 func (b *builder) driver(name string, named bool) {
 	f := b.about.field("driver")
 	switch other := instead[b.about.name+"-"+name]; {
@@ -134,7 +136,7 @@ func (b *builder) driver(name string, named bool) {
 	}
 }
 
-// location takes what stands between the user and the parameters.
+// location parses the part between the user and the parameters.
 func (b *builder) location(scheme, host, path string) {
 	if scheme == b.about.secure() {
 		b.about.field("tls").begin(b.c)
@@ -154,7 +156,7 @@ func (b *builder) location(scheme, host, path string) {
 	}
 }
 
-// userinfo takes what stands before the @.
+// userinfo parses the part before the @.
 func (b *builder) userinfo(s string) {
 	user, password, colon := strings.Cut(s, ":")
 	path := b.about.name + ".password"
@@ -180,7 +182,7 @@ func (b *builder) userinfo(s string) {
 	}
 }
 
-// query takes the parameters.
+// query parses the parameters.
 func (b *builder) query(scheme, query string) {
 	known := b.params(scheme)
 	seen := make(map[string]bool)
@@ -192,7 +194,7 @@ func (b *builder) query(scheme, query string) {
 		where := b.source + name
 		v, err := url.QueryUnescape(value)
 		switch {
-		case !ok: // the name is not shown: it may be what follows the & in a password
+		case !ok: // the name is not shown: it may be the rest of a password with an &
 			b.report(b.source+"parameters", errors.New("one of them has no value; the form is name=value"))
 		case slices.Contains([]string{"password", "pass", "passwd", "pwd", "auth"}, strings.ToLower(name)):
 			b.report(b.source+"password", errPassword)
@@ -226,7 +228,7 @@ func (b *builder) param(name, v, where string) {
 	}
 }
 
-// settings returns those that the URL can set.
+// settings returns the settings that the URL can set.
 func (b *builder) settings() []*field { return slices.Concat(common, b.about.fields) }
 
 // params returns the names of the parameters that scheme has.
@@ -239,8 +241,8 @@ func (b *builder) params(scheme string) (names []string) {
 	return names
 }
 
-// String returns c as a URL, with the mask in place of a password. If there is none, Parse gives c back. But single
-// nodes of a Redlock can have settings for which a URL has no place: they follow a #, and Parse does not take them.
+// String returns c as a URL in which passwords are masked. Without a password, Parse of the result returns c. Settings
+// of single nodes of a Redlock cannot be part of a URL: they follow a #, and Parse refuses them.
 func (c Config) String() string {
 	k := backend(c.Backend)
 	if k == nil {
@@ -248,7 +250,7 @@ func (c Config) String() string {
 	}
 	own := c.clone()
 	if _, ok := levels[c.Log]; !ok {
-		own.Log = "" // not shown: it may be anything
+		own.Log = "" // not shown: it may be part of a secret
 	}
 	var at Location
 	if k.Format != nil {
@@ -276,7 +278,7 @@ func (c Config) String() string {
 	for _, f := range slices.Concat(common, k.fields) {
 		switch v, given := f.text(own); {
 		case f.param == "" || f.path == k.name+".driver" || !given:
-		case f.isSwitch() && !f.in(own).Elem().IsZero(): // its fields switch it on
+		case f.isSwitch() && !f.in(own).Elem().IsZero(): // its fields switch it on already
 		default:
 			q.Set(f.param, v)
 		}
@@ -298,7 +300,7 @@ func userinfo(user, password string) string {
 	return s + "@"
 }
 
-// elements returns what the elements of k's list have for themselves, beside their addresses.
+// elements returns the settings of the elements of k's list, except their addresses.
 func elements(c *Config, k *kind) string {
 	var own []string
 	for _, list := range k.fields {
@@ -307,7 +309,7 @@ func elements(c *Config, k *kind) string {
 		}
 		v := list.in(c)
 		for i, all := 0, v.Slice(0, v.Len()); i < all.Len(); i++ {
-			v.Set(all.Slice(0, i+1)) // in which i is the last
+			v.Set(all.Slice(0, i+1)) // in which i is the last element
 			for _, f := range k.fields {
 				name, below := strings.CutPrefix(f.path, list.path+"[].")
 				if !below || name == "addr" {

@@ -40,13 +40,16 @@ func TestParse(t *testing.T) {
 		"redis://:p@h":                   at("h:6379", func(r *config.Redis) { r.Password = "p" }),
 		"redis://u@h?password_file=f":    at("h:6379", func(r *config.Redis) { r.Username, r.PasswordFile = "u", "f" }),
 		"rediss://h":                     at("h:6379", func(r *config.Redis) { r.TLS = &config.TLS{} }),
-		"rediss+goredis://h?tls_ca_file=a&tls_cert_file=b&tls_key_file=c&tls_server_name=d&timeout=1s": at("h:6379", func(r *config.Redis) {
-			r.Driver, r.TLS, r.Timeout = "goredis", &config.TLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d"}, config.Duration(time.Second)
-		}),
-		"unix:///run/r%40.sock?db=1":   at("/run/r@.sock", func(r *config.Redis) { r.DB = 1 }),
-		"redis://h?fifo=false":         at("h:6379", func(r *config.Redis) { r.FIFO = ptr(false) }),
-		"unix:///r.sock?fifo=true":     at("/r.sock", func(r *config.Redis) { r.FIFO = ptr(true) }),
-		"unix+redigo://:p@/run/r.sock": at("/run/r.sock", func(r *config.Redis) { r.Driver, r.Password = "redigo", "p" }),
+		"rediss+goredis://h?tls_ca_file=a&tls_cert_file=b&tls_key_file=c&tls_server_name=d&timeout=1s": at("h:6379",
+			func(r *config.Redis) {
+				r.Driver, r.TLS, r.Timeout = "goredis",
+					&config.TLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d"}, config.Duration(time.Second)
+			}),
+		"unix:///run/r%40.sock?db=1": at("/run/r@.sock", func(r *config.Redis) { r.DB = 1 }),
+		"redis://h?fifo=false":       at("h:6379", func(r *config.Redis) { r.FIFO = ptr(false) }),
+		"unix:///r.sock?fifo=true":   at("/r.sock", func(r *config.Redis) { r.FIFO = ptr(true) }),
+		"unix+redigo://:p@/run/r.sock": at("/run/r.sock",
+			func(r *config.Redis) { r.Driver, r.Password = "redigo", "p" }),
 	} {
 		c, err := config.Parse(in)
 		if assert.NoError(t, err, in) {
@@ -154,10 +157,13 @@ func TestString(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		"memory:", "memory:?ttl=5s&prefix=a", "redis://h", "redis://h:1/2?db=2&timeout=1s", "redis+rueidis://[::1]:6379?driver=rueidis",
-		"rediss://h?tls_ca_file=f&tls_cert_file=a&tls_key_file=b", "unix:///run/r.sock?db=1&fifo=false", "redis://u@h?password_file=f",
+		"memory:", "memory:?ttl=5s&prefix=a", "redis://h", "redis://h:1/2?db=2&timeout=1s",
+		"redis+rueidis://[::1]:6379?driver=rueidis",
+		"rediss://h?tls_ca_file=f&tls_cert_file=a&tls_key_file=b", "unix:///run/r.sock?db=1&fifo=false",
+		"redis://u@h?password_file=f",
 		"unix:////%2F%40", "redis://[fe80::1%25a]", "redis://%zz:1@", "redis://h?prefix=%zz", "x://", "redis+a+b://h,i",
-		"redlock+redigo://h,i:2,[::1]/2?budget=1s&timeout=1s", "redlocks://h,i?tls_ca_file=f", "redlock://u@%2Fa%2Cb,[fe80::1%25a]?password_file=f", "redlock://a,,b",
+		"redlock+redigo://h,i:2,[::1]/2?budget=1s&timeout=1s", "redlocks://h,i?tls_ca_file=f",
+		"redlock://u@%2Fa%2Cb,[fe80::1%25a]?password_file=f", "redlock://a,,b",
 	} {
 		f.Add(s, "u", "/")
 	}

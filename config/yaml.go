@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Load reads a YAML file of the form described at the top of this page, then the variables in environ, which win over
+// Load reads a YAML file of the form described at the top of this page, then the variables in environ, which override
 // it:
 //
 //	c, err := config.Load("locker.yaml")                  // the file alone
@@ -30,8 +30,8 @@ func Load(path string, environ ...string) (*Config, error) {
 	return b.finish()
 }
 
-// yaml reads data, the content of the named file, into b. It goes through the nodes by itself, because the errors
-// of the yaml package repeat values, stop at the first unknown field, and have no paths.
+// yaml reads data, the content of the named file, into b. It walks the YAML nodes itself, because the errors of the
+// yaml package repeat values, stop at the first unknown field, and have no paths.
 func (b *builder) yaml(name string, data []byte) {
 	b.source = name + ": "
 	var doc, more yaml.Node
@@ -54,7 +54,7 @@ func (b *builder) yaml(name string, data []byte) {
 	b.section(name, "", doc.Content[0])
 }
 
-// section takes the fields of the mapping n at path.
+// section reads the fields of the mapping n at path.
 func (b *builder) section(name, path string, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
 		err := errors.New("a section with fields is expected here")
@@ -79,9 +79,9 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 		section := f != nil && f.isSwitch() || backend(child) != nil
 		null := value.ShortTag() == "!!null"
 		switch {
-		case strings.HasPrefix(key.Value, "x-"): // a place for anchors
+		case strings.HasPrefix(key.Value, "x-"): // a field for anchors
 			continue
-		case f == nil && !section && null: // a piece of a flow mapping: not shown, it may be half a password
+		case f == nil && !section && null: // part of a flow mapping: not shown, because it may be part of a password
 			b.report(at(name, key, path), errors.New("an unknown field without a value"))
 		case f == nil && !section && misplaced[key.Value] != nil:
 			b.report(where, misplaced[key.Value])
@@ -109,8 +109,8 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 
 type pair struct{ key, value *yaml.Node }
 
-// pairs returns the fields of the mapping n, with those that merge keys (<<) add; what n has itself wins over them. A node is
-// merged once, so one that contains itself does no harm.
+// pairs returns the fields of the mapping n, with those that merge keys (<<) add; fields of n itself override them.
+// Each node is merged only once, so a node may contain itself.
 func (b *builder) pairs(name, path string, n *yaml.Node, merged map[*yaml.Node]bool) (ps []pair) {
 	merged[n] = true
 	var more []*yaml.Node
@@ -144,7 +144,7 @@ func (b *builder) pairs(name, path string, n *yaml.Node, merged map[*yaml.Node]b
 	return ps
 }
 
-// list takes the elements of the list f, which n has at path.
+// list reads the elements of the list f at path.
 func (b *builder) list(name string, f *field, path, where string, n *yaml.Node) {
 	b.origin[path] = where
 	if n.Kind != yaml.SequenceNode {
@@ -160,17 +160,18 @@ func (b *builder) list(name string, f *field, path, where string, n *yaml.Node) 
 		f.extend(b.c)
 		b.origin[element] = where
 		if item.Kind != yaml.MappingNode {
-			b.fail(element+".addr", where, errors.New("a section with fields is expected here, such as {addr: host:6379}"))
+			b.fail(element+".addr", where,
+				errors.New("a section with fields is expected here, such as {addr: host:6379}"))
 			continue
 		}
 		b.section(name, element, item)
 	}
 }
 
-// scalars are the tags of single values; any other tag was written by somebody who expected it to do something.
+// scalars are the tags of single values. Any other tag is an error, because it has no effect.
 var scalars = []string{"!!str", "!!int", "!!float", "!!bool", "!!timestamp"}
 
-// fieldsBelow returns the names that path has below it.
+// fieldsBelow returns the names of the fields of path.
 func fieldsBelow(path string) []string {
 	var names []string
 	path = indexRE.ReplaceAllString(path, "[]")
@@ -191,7 +192,7 @@ func at(name string, n *yaml.Node, path string) string {
 
 var yamlError = regexp.MustCompile(`^yaml: (?:line (\d+): )?(.*)`)
 
-// syntax reports an error of the yaml package. Its text is passed on if it is one of the usual ones, which quote nothing.
+// syntax reports an error of the yaml package. The text is included only if it is known not to quote the file.
 func (b *builder) syntax(name string, err error) {
 	m := yamlError.FindStringSubmatch(err.Error())
 	if m == nil {

@@ -1,9 +1,8 @@
-// Package tracing lets configurations say "tracing: true". A program that wants that imports it for its effect:
+// Package tracing makes the setting "tracing: true" available to a program that imports it:
 //
 //	import _ "github.com/golocker/locker/config/tracing"
 //
-// It is a package of its own because OpenTelemetry's API adds two megabytes to a program, which one that does not trace
-// need not carry.
+// It is a separate package because OpenTelemetry's API makes a program two megabytes larger.
 package tracing
 
 import (
