@@ -3,8 +3,8 @@
 //	locker run --url redis://localhost --key backup --wait 0 -- /usr/local/bin/backup --all
 //
 // It reads the same URLs, files and variables as a program that uses package config. "locker help" lists the commands,
-// docs/cli.md describes them with what they print. For a command that knows another backend or driver as well, see package
-// cli.
+// docs/cli.md describes them with what they print. For a command that knows another backend or driver as well, see
+// package cli.
 package main
 
 import "github.com/golocker/locker/cmd/locker/cli"

@@ -16,8 +16,8 @@ import (
 	_ "github.com/golocker/locker/drivers/all" // the Redis clients that a URL may name
 )
 
-// app is what all commands share: the streams, the environment and the flags that each of them takes. A test makes one
-// of its own for every call.
+// app has the state that all commands share: the streams, the environment and the global flags. Tests make a new app
+// for every call.
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
@@ -29,13 +29,13 @@ type app struct {
 	quiet   bool
 	noColor bool
 
-	started bool           // the command line was understood: what fails from now on is no usage error
-	opened  []io.Closer    // to be closed when all is said
-	used    *config.Config // where the locks are; nil: no servers were asked
+	started bool           // the command line was parsed: later errors are not usage errors
+	opened  []io.Closer    // closed after the error has been printed
+	used    *config.Config // the configuration in use; nil if no server was contacted
 }
 
-// main runs the command line and returns the exit code. Commands report what went wrong by returning an error; only here
-// are errors printed.
+// main runs the command line and returns the exit code. Commands report what went wrong by returning an error; only
+// here are errors printed.
 func (a *app) main(ctx context.Context, args []string) int {
 	root := a.root()
 	root.SetArgs(append([]string{}, args...)) // for nil it would take those of the process
@@ -45,7 +45,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 		err = &exitError{code: exitUsage, err: err, next: "see " + cmd.CommandPath() + " --help"}
 	}
 	code := a.report(err)
-	for _, c := range a.opened { // which waits for silent servers: nobody has to wait with it for the error, nor unable to interrupt
+	for _, c := range a.opened { // Close may wait for silent servers, so the error is printed before it
 		_ = c.Close()
 	}
 	return code
@@ -53,23 +53,24 @@ func (a *app) main(ctx context.Context, args []string) int {
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
-		SuggestionsMinimumDistance: 2, // of SuggestionsFor
+		SuggestionsMinimumDistance: 2, // for SuggestionsFor
 
 		Use:   "locker",
 		Short: "Distributed locks for people, scripts and cron jobs",
-		Long: `locker takes locks on Redis, or on a Redlock over several independent Redis servers, and shows what is behind them.
+		Long: `locker takes locks on Redis, or on a Redlock over several independent Redis servers, and shows the state
+of locks and servers.
 
-It uses the same configuration as programs that use the library. Which locks are meant is said by --url, or by a file
-and the environment:
+It uses the same configuration as programs that use the library. Choose the locks with --url, or with a file and the
+environment:
 
   --url URL        redis://[user:password@]host[:6379][/db][?ttl=30s&prefix=lock:…]   rediss:// with TLS
                    redis+goredis://… redis+redigo://… redis+rueidis://…               unix:///path/of.sock
                    redlock://[user:password@]host1,host2,host3[?…]                    redlocks:// with TLS
-  --config FILE    YAML; what the environment says wins over it
-  LOCKER_URL       replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on win over both
+  --config FILE    YAML; variables of the environment override it
+  LOCKER_URL       replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on override both
 
---url stands alone: then neither a file nor the environment is looked at. Arguments can be seen by all users of a machine,
-so put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
+With --url, locker ignores the file and the environment. All users of a machine can see the arguments of a program, so
+put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 		Example: `  export LOCKER_URL=redis://localhost
   locker run --key backup --wait 0 -- /usr/local/bin/backup --all
   locker config check`,
@@ -77,7 +78,7 @@ so put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(cmd *cobra.Command, _ []string) error {
-			for _, name := range []string{"url", "config", "token"} { // a variable that was not set, in a script: not what is meant without it
+			for _, name := range []string{"url", "config", "token"} { // probably an unset variable in a script
 				if f := cmd.Flag(name); f != nil && f.Changed && f.Value.String() == "" {
 					return fmt.Errorf("--%s is empty", name)
 				}
@@ -90,12 +91,12 @@ so put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 		Version: readBuildInfo().Version, // for --version
 	}
 	root.SetIn(a.stdin)
-	root.SetOut(a.stdout) // before the command for completion is made, which remembers it
+	root.SetOut(a.stdout) // before the completion command is made, which stores the writer
 	root.SetErr(a.stderr)
 	root.SetVersionTemplate(readBuildInfo().String())
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.url, "url", "", "which locks, as a `URL`; neither file nor environment is looked at then")
-	flags.StringVar(&a.file, "config", "", "which locks, as a YAML `file`; the environment wins over it")
+	flags.StringVar(&a.url, "url", "", "which locks, as a `URL`; the file and the environment are ignored")
+	flags.StringVar(&a.file, "config", "", "which locks, as a YAML `file`; the environment overrides it")
 	flags.BoolVar(&a.json, "json", false, "print JSON, errors included")
 	flags.BoolVarP(&a.quiet, "quiet", "q", false, "print results and errors, and nothing else")
 	flags.BoolVar(&a.noColor, "no-color", false, "no colours (NO_COLOR in the environment says the same)")
@@ -118,7 +119,7 @@ so put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
-	for _, cmd := range root.Commands() { // cobra's own answer what they do not know with help, as if all were well
+	for _, cmd := range root.Commands() { // cobra's own commands print help, and report success, for unknown arguments
 		switch cmd.Name() {
 		case "help":
 			cmd.Args = topic
@@ -138,7 +139,7 @@ const (
 
 func help(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 
-// topic is for help: there is a command of that name.
+// topic checks that the argument of help is a command.
 func topic(cmd *cobra.Command, args []string) error {
 	cmd, rest, err := cmd.Root().Find(args)
 	if err != nil {
@@ -147,11 +148,11 @@ func topic(cmd *cobra.Command, args []string) error {
 	return noCommand(cmd, rest)
 }
 
-// oneKey is for commands about one lock.
+// oneKey checks the arguments of commands that take one key.
 func oneKey(_ *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 0 || args[0] == "":
-		return errors.New("no key: say which lock")
+		return errors.New("no key: give the key of the lock")
 	case len(args[0]) > locker.MaxKey:
 		return fmt.Errorf("the key is longer than %d bytes", locker.MaxKey)
 	case len(args) > 1:
@@ -160,7 +161,7 @@ func oneKey(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// noCommand is for commands that only have commands below them: what is there instead of one is a slip of the pen.
+// noCommand is for commands that have only subcommands: any argument is a mistake.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -171,7 +172,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q", args[0])
 }
 
-// look finds out whether errors are to be JSON, for a command line that was not understood.
+// look finds --json in a command line that could not be parsed.
 func (a *app) look(args []string) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		args = args[:i]
@@ -179,7 +180,7 @@ func (a *app) look(args []string) {
 	a.json = a.json || slices.Contains(args, "--json")
 }
 
-// getenv returns the value of a variable, the last one if it is there several times.
+// getenv returns the last value of a variable.
 func (a *app) getenv(name string) (value string) {
 	for _, kv := range a.environ {
 		if n, v, _ := strings.Cut(kv, "="); n == name {
@@ -189,13 +190,13 @@ func (a *app) getenv(name string) (value string) {
 	return value
 }
 
-// config returns the configuration that the flags and the environment give.
+// config returns the configuration from the flags and the environment.
 func (a *app) config() (*config.Config, error) {
 	var c *config.Config
 	var err error
 	switch {
 	case a.url != "" && a.file != "":
-		return nil, usageError("--url and --config are given: one of them must go")
+		return nil, usageError("--url and --config are given: use only one of them")
 	case a.url != "":
 		c, err = config.Parse(a.url)
 	case a.file != "":
@@ -207,7 +208,7 @@ func (a *app) config() (*config.Config, error) {
 			if !slices.ContainsFunc(a.environ, set) {
 				err = errors.New("no configuration")
 			}
-			const next = "say which locks: set LOCKER_URL, to redis://localhost for example, or use --url or --config"
+			const next = "set LOCKER_URL, for example to redis://localhost, or use --url or --config"
 			return nil, &exitError{exitConfig, err, next}
 		}
 	}
@@ -217,11 +218,11 @@ func (a *app) config() (*config.Config, error) {
 	return c, nil
 }
 
-// open returns the Locker that c describes. Close it, or leave that to main, in opened.
+// open returns the Locker that c describes. The caller closes it, or adds it to opened for main.
 func (a *app) open(ctx context.Context, c *config.Config, opts ...locker.Option) (*config.Opened, error) {
 	l, err := c.Open(ctx, opts...)
 	if err != nil {
-		return nil, &exitError{exitConfig, err, "locker config check looks at the rest"}
+		return nil, &exitError{exitConfig, err, "run locker config check"}
 	}
 	a.used = c
 	return l, nil

@@ -34,12 +34,14 @@ func benchCommand(a *app) *cobra.Command {
 		Use:     "bench",
 		GroupID: groupLook,
 		Short:   "Measure how fast locks are on a deployment",
-		Long: `Bench measures, from this machine and with each driver: how long it takes to lock and to unlock, one at a time; how many
-locks of different keys 64 goroutines take and release in a second; and how often one lock goes from owner to owner among 8
-clients, how long the longest wait is, and how even their shares are.
+		Long: `Bench makes three measurements from this machine, with each driver:
 
-Each of the three takes --for. The keys are its own, under the prefix, and deleted in the end. It is a load, though a short
-one: on servers in use, others will notice.`,
+  one at a time   how long it takes to lock and to unlock
+  64 at once      how many locks 64 goroutines with different keys take and release per second
+  one lock        how often a lock passes between 8 clients, how long they wait, and how even their shares are
+
+Each measurement takes the time of --for. Bench uses its own keys under the prefix and deletes them at the end. It puts
+a short but heavy load on the servers, which other users will notice.`,
 		Example: `  locker bench
   locker bench --driver rueidis --for 5s --json`,
 		Args: cobra.NoArgs,
@@ -49,7 +51,8 @@ one: on servers in use, others will notice.`,
 			}
 			for _, name := range names {
 				if !slices.Contains(drivers.Names(), name) {
-					return usageError("--driver: unknown driver %q: there are %s", name, strings.Join(drivers.Names(), ", "))
+					return usageError("--driver: unknown driver %q: there are %s", name,
+						strings.Join(drivers.Names(), ", "))
 				}
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
@@ -73,7 +76,7 @@ func (a *app) bench(ctx context.Context, names []string, visit time.Duration) er
 		return err
 	}
 	defer func() { _ = d.Close() }()
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // the clients of a Redlock would say the same of its nodes again and again
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // each of the many clients of a Redlock would log the same warnings
 	b := &bench{app: a, visit: visit, prefix: d.Prefix, id: "locker-bench:" + rand.Text()[:12] + ":"}
 	defer b.tidy(ctx, d)
 	var all []benchResult
@@ -98,7 +101,7 @@ func (a *app) bench(ctx context.Context, names []string, visit time.Duration) er
 	return nil
 }
 
-// with returns c with another driver on every server.
+// with returns a copy of c with another driver for every server.
 func with(c *config.Config, driver string) *config.Config {
 	other := *c
 	other.Redis.Driver, other.Redlock.Driver = driver, driver
@@ -114,7 +117,7 @@ type bench struct {
 	app    *app
 	visit  time.Duration
 	prefix string
-	id     string // what its keys begin with, after the prefix
+	id     string // the beginning of its keys, after the prefix
 }
 
 const (
@@ -135,7 +138,7 @@ func (b *bench) driver(ctx context.Context, c *config.Config, name string, p *pr
 		defer func() { _ = l.Close() }()
 		ls = append(ls, l)
 	}
-	for i := range 20 { // connections are made, and servers learn the scripts
+	for i := range 20 { // warm-up: connections are made and scripts are loaded
 		if err := cycle(ctx, ls[i%len(ls)], b.key(benchCrowd), nil); err != nil {
 			return r, err
 		}
@@ -152,7 +155,7 @@ func (b *bench) driver(ctx context.Context, c *config.Config, name string, p *pr
 	return r, b.contended(ctx, ls, &r)
 }
 
-// tidy deletes the keys from all servers: fencing counters would stay for a day.
+// tidy deletes the keys on all servers. Fencing counters would otherwise stay for a day.
 func (b *bench) tidy(ctx context.Context, d *config.Deployment) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
@@ -165,5 +168,6 @@ func (b *bench) tidy(ctx context.Context, d *config.Deployment) {
 		_, err := s.Driver.Do(ctx, del)
 		return err
 	})
-	sweep(ctx, d, b.prefix+b.id) // tombstones, where the user may look for them; they would be gone in a minute
+	// deletes tombstones as well if the user may run SCAN; otherwise they expire within a minute
+	sweep(ctx, d, b.prefix+b.id)
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// benchResult is what was measured with one driver. Times are in µs.
+// benchResult is the measurements with one driver. Times are in µs.
 type benchResult struct {
 	Driver    string `json:"driver"`
 	Lock      spread `json:"lock_us"`
@@ -23,11 +23,11 @@ type benchResult struct {
 	Together  int    `json:"cycles_per_s_of_64"`
 	Handovers int    `json:"handovers_per_s_of_8"`
 	Wait      spread `json:"wait_us"`    // for a contended lock
-	Unfair    int    `json:"uneven_pct"` // how far the share furthest from a fair one is off, in per cent
-	histogram []int  // of locking alone, by powers of two of µs
+	Unfair    int    `json:"uneven_pct"` // the largest deviation from a fair share, in per cent
+	histogram []int  // of lock times of one goroutine, by powers of two of µs
 }
 
-// spread is how times are distributed.
+// spread is a distribution of times.
 type spread struct {
 	P50 int64 `json:"p50"`
 	P95 int64 `json:"p95"`
@@ -44,7 +44,7 @@ func spreadOf(times []time.Duration) spread {
 	return spread{at(50), at(95), at(99), at(100)}
 }
 
-// cycle locks and unlocks; note, if not nil, is told how long each took.
+// cycle locks and unlocks. note, if not nil, gets the duration of each.
 func cycle(ctx context.Context, l locker.Locker, key string, note func(lock, unlock time.Duration)) error {
 	start := time.Now()
 	lease, err := l.Lock(ctx, key)
@@ -82,7 +82,8 @@ func (b *bench) alone(ctx context.Context, l locker.Locker, r *benchResult) erro
 
 // together measures many goroutines with keys of their own.
 func (b *bench) together(ctx context.Context, l locker.Locker, r *benchResult) error {
-	n, took, err := b.crowd(ctx, benchCrowd, func(ctx context.Context, i int) error { return cycle(ctx, l, b.key(i), nil) })
+	n, took, err := b.crowd(ctx, benchCrowd,
+		func(ctx context.Context, i int) error { return cycle(ctx, l, b.key(i), nil) })
 	total := 0
 	for _, m := range n {
 		total += m
@@ -109,9 +110,10 @@ func (b *bench) contended(ctx context.Context, ls []locker.Locker, r *benchResul
 	return nil
 }
 
-// crowd lets n goroutines do the same for a while, and returns how often each did it and how long that took. What they have
-// begun when it is over they finish.
-func (b *bench) crowd(ctx context.Context, n int, f func(ctx context.Context, i int) error) (done []int, took time.Duration, err error) {
+// crowd lets n goroutines repeat f for a while. It returns the number of repetitions of each goroutine and the elapsed
+// time. Running repetitions are finished.
+func (b *bench) crowd(ctx context.Context, n int, f func(ctx context.Context, i int) error) (done []int,
+	took time.Duration, err error) {
 	done, errs := make([]int, n), make([]error, n)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -130,7 +132,7 @@ func (b *bench) crowd(ctx context.Context, n int, f func(ctx context.Context, i 
 	}
 	wg.Wait()
 	took = time.Since(start)
-	for _, err := range errs { // the first that is not a consequence
+	for _, err := range errs { // the first error that is not a consequence of another
 		if err != nil && !errors.Is(err, context.Canceled) {
 			return done, took, err
 		}
@@ -154,12 +156,13 @@ func (a *app) printBench(r benchResult) {
 	_ = w.Flush()
 	fmt.Fprintf(a.stdout, "  one at a time      %7d locks/s\n", r.Alone)
 	fmt.Fprintf(a.stdout, "  %d at once         %7d locks/s\n", benchCrowd, r.Together)
-	fmt.Fprintf(a.stdout, "  one lock, %d clients %6d locks/s, shares even to %d %%\n", benchClients, r.Handovers, r.Unfair)
+	fmt.Fprintf(a.stdout, "  one lock, %d clients %6d locks/s, shares even to %d %%\n", benchClients, r.Handovers,
+		r.Unfair)
 	a.printHistogram(r.histogram)
 	fmt.Fprintln(a.stdout)
 }
 
-// printHistogram shows how long locking took, one at a time.
+// printHistogram prints the lock times of one goroutine.
 func (a *app) printHistogram(h []int) {
 	const width = 50
 	first, last, most := -1, 0, 1

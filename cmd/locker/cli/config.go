@@ -11,8 +11,8 @@ import (
 	"github.com/golocker/locker/config"
 )
 
-// A file or URL may be shared with programs that report to OpenTelemetry. There is no SDK here that they could report to, so
-// tracing is allowed, and does nothing; config/tracing would only make the command two megabytes larger.
+// A configuration may be shared with programs that use OpenTelemetry. This command has no OpenTelemetry SDK, so it
+// accepts the setting and does nothing. Importing config/tracing would only make it two megabytes larger.
 func init() {
 	config.RegisterTracing(func() locker.Middleware { return func(l locker.Locker) locker.Locker { return l } })
 }
@@ -31,10 +31,10 @@ func configCommand(a *app) *cobra.Command {
 		&cobra.Command{
 			Use:   "check",
 			Short: "Say what is wrong with the configuration",
-			Long: `Check reads the configuration as the other commands do, opens the files that it names, and reports all that is wrong at
-once, with line or variable. It does not connect to anything: that is what locker doctor is for.
+			Long: `Check reads the configuration as the other commands do, opens the files that it names, and reports
+all mistakes at once, each with its line or variable. It does not connect to any server; locker doctor does.
 
-It exits with 0 if all is well, and with 78 otherwise.`,
+It exits with 0 if the configuration is correct, and with 78 otherwise.`,
 			Example: `  locker config check --config /etc/locker.yaml
   LOCKER_URL=redlock://host1,host2,host3 locker config check`,
 			Args: cobra.NoArgs,
@@ -43,8 +43,8 @@ It exits with 0 if all is well, and with 78 otherwise.`,
 		&cobra.Command{
 			Use:   "print",
 			Short: "Print the configuration that is in effect, without passwords",
-			Long: `Print shows what the file, the environment and the flags come to: as YAML, which --config takes, or with --json. Passwords
-are shown as ` + config.Secret("x").String() + `.`,
+			Long: `Print shows the result of the file, the environment and the flags, as YAML for --config or, with
+--json, as JSON. Passwords are shown as ` + config.Secret("x").String() + `.`,
 			Example: `  locker config print --config /etc/locker.yaml
   LOCKER_URL=redis://localhost LOCKER_TTL=5s locker config print --json`,
 			Args: cobra.NoArgs,
@@ -59,7 +59,7 @@ func (a *app) configCheck(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, err := c.Deployment(ctx) // which reads the files and asks no server
+	d, err := c.Deployment(ctx) // reads the files and contacts no server
 	if err != nil {
 		return &exitError{exitConfig, err, ""}
 	}
@@ -94,7 +94,7 @@ func (a *app) configPrint() error {
 	return e.Encode(c)
 }
 
-// tooFew says whether a Redlock has fewer nodes than make sense, or one too many.
+// tooFew returns a warning if a Redlock has fewer than three nodes or an even number of nodes.
 func tooFew(d *config.Deployment) string {
 	switch n := len(d.Servers); {
 	case !d.Redlock || n > 2 && n%2 == 1:

@@ -21,14 +21,17 @@ import (
 // TestWhichSourceWins: the file, then the environment, then the flags.
 func TestWhichSourceWins(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "l.yaml")
-	require.NoError(t, os.WriteFile(file, []byte("backend: redis\nttl: 1s\nredis: {addr: from.file, password: hunter2}\n"), 0o600))
+	require.NoError(t,
+		os.WriteFile(file, []byte("backend: redis\nttl: 1s\nredis: {addr: from.file, password: hunter2}\n"), 0o600))
 	for want, tt := range map[string]struct{ env, args []string }{
 		"redis://:[REDACTED]@from.file:6379?ttl=1s": {nil, []string{"--config", file}},
 		"redis://:[REDACTED]@from.file:6379?ttl=2s": {[]string{"LOCKER_TTL=2s"}, []string{"--config", file}},
-		"redis://from.env:6379?ttl=2s":              {[]string{"LOCKER_URL=redis://from.env", "LOCKER_TTL=2s"}, []string{"--config", file}},
-		"redis://from.env:6379":                     {[]string{"LOCKER_URL=redis://from.env"}, nil},
-		"redis://from.flag:6379":                    {[]string{"LOCKER_URL=redis://from.env", "LOCKER_TTL=2s"}, []string{"--url", "redis://from.flag"}},
-		"memory:":                                   {[]string{"LOCKER_BACKEND=memory"}, nil},
+		"redis://from.env:6379?ttl=2s": {[]string{"LOCKER_URL=redis://from.env", "LOCKER_TTL=2s"},
+			[]string{"--config", file}},
+		"redis://from.env:6379": {[]string{"LOCKER_URL=redis://from.env"}, nil},
+		"redis://from.flag:6379": {[]string{"LOCKER_URL=redis://from.env", "LOCKER_TTL=2s"},
+			[]string{"--url", "redis://from.flag"}},
+		"memory:": {[]string{"LOCKER_BACKEND=memory"}, nil},
 	} {
 		code, stdout, stderr := call(tt.env, append([]string{"config", "check"}, tt.args...)...)
 		assert.Zero(t, code, stderr)
@@ -48,7 +51,8 @@ func TestConfigPrintHidesPasswords(t *testing.T) {
 	env := []string{"LOCKER_URL=redlock://u:hunter2@a,b,c?ttl=3s"}
 	code, stdout, stderr := call(env, "config", "print")
 	assert.Zero(t, code, stderr)
-	assert.Equal(t, "backend: redlock\nttl: 3s\nredlock:\n  username: u\n  password: '[REDACTED]'\n  nodes:\n    - addr: a:6379\n    - addr: b:6379\n    - addr: c:6379\n", stdout)
+	assert.Equal(t, "backend: redlock\nttl: 3s\nredlock:\n  username: u\n  password: '[REDACTED]'\n  nodes:\n    - "+
+		"addr: a:6379\n    - addr: b:6379\n    - addr: c:6379\n", stdout)
 	_, stdout, _ = call(env, "config", "print", "--json")
 	assert.NotContains(t, stdout, "hunter2")
 	var c config.Config
@@ -61,24 +65,38 @@ func TestConfigMistakes(t *testing.T) {
 		code int
 		last string // line of stderr
 	}{
-		"all at once":    {[]string{"config", "check", "--url", "reddis://:hunter2@h?x=1"}, 78, "locker: 2 problems: see locker --help for the forms\n"},
-		"nothing":        {[]string{"config", "check"}, 78, "or use --url or --config\n"},
-		"a file":         {[]string{"config", "check", "--url", "redis://h?password_file=/no/such"}, 78, "file not found: /no/such\n"},
-		"no file":        {[]string{"config", "check", "--config", "/no/such"}, 78, "see locker --help for the forms\n"},
-		"both":           {[]string{"config", "check", "--url", "memory:", "--config", "f"}, 64, "one of them must go: see --help\n"},
-		"slip":           {[]string{"cofnig"}, 64, `locker: unknown command "cofnig": did you mean config?: see locker --help` + "\n"},
-		"slip below":     {[]string{"config", "chek"}, 64, "did you mean check?: see locker config --help\n"},
-		"empty":          {[]string{"config", "print", "--url", ""}, 64, "locker: --url is empty: see locker config print --help\n"},
-		"help for what":  {[]string{"help", "rn"}, 64, `locker: unknown command "rn": did you mean run?: see locker help --help` + "\n"},
-		"help too deep":  {[]string{"help", "config", "chek"}, 64, "did you mean check?: see locker help --help\n"},
-		"no such shell":  {[]string{"completion", "tcsh"}, 64, `locker: unknown command "tcsh": see locker completion --help` + "\n"},
-		"no key":         {[]string{"inspect"}, 64, "locker: no key: say which lock: see locker inspect --help\n"},
-		"an empty key":   {[]string{"watch", ""}, 64, "locker: no key: say which lock: see locker watch --help\n"},
-		"a long key":     {[]string{"inspect", strings.Repeat("k", locker.MaxKey+1)}, 64, "longer than 65536 bytes: see locker inspect --help\n"},
-		"two keys":       {[]string{"release", "a", "b"}, 64, "a key with spaces needs quotes: see locker release --help\n"},
-		"a reserved key": {[]string{"inspect", "{a}:fence", "--url", "redis://localhost:1?prefix="}, 64, "are reserved for what belongs to a lock: choose another key\n"},
-		"too many":       {[]string{"version", "x"}, 64, "see locker version --help\n"},
-		"JSON":           {[]string{"--json", "--bogus"}, 64, `{"error":"unknown flag: --bogus","next":"see locker --help","code":64}` + "\n"},
+		"all at once": {[]string{"config", "check", "--url", "reddis://:hunter2@h?x=1"}, 78,
+			"locker: 2 problems: see locker --help for the forms\n"},
+		"nothing": {[]string{"config", "check"}, 78, "or use --url or --config\n"},
+		"a file": {[]string{"config", "check", "--url", "redis://h?password_file=/no/such"}, 78,
+			"file not found: /no/such\n"},
+		"no file": {[]string{"config", "check", "--config", "/no/such"}, 78,
+			"see locker --help for the forms\n"},
+		"both": {[]string{"config", "check", "--url", "memory:", "--config", "f"}, 64,
+			"use only one of them: see --help\n"},
+		"slip": {[]string{"cofnig"}, 64,
+			`locker: unknown command "cofnig": did you mean config?: see locker --help` + "\n"},
+		"slip below": {[]string{"config", "chek"}, 64, "did you mean check?: see locker config --help\n"},
+		"empty": {[]string{"config", "print", "--url", ""}, 64,
+			"locker: --url is empty: see locker config print --help\n"},
+		"help for what": {[]string{"help", "rn"}, 64,
+			`locker: unknown command "rn": did you mean run?: see locker help --help` + "\n"},
+		"help too deep": {[]string{"help", "config", "chek"}, 64, "did you mean check?: see locker help --help\n"},
+		"no such shell": {[]string{"completion", "tcsh"}, 64,
+			`locker: unknown command "tcsh": see locker completion --help` + "\n"},
+		"no key": {[]string{"inspect"}, 64,
+			"locker: no key: give the key of the lock: see locker inspect --help\n"},
+		"an empty key": {[]string{"watch", ""}, 64,
+			"locker: no key: give the key of the lock: see locker watch --help\n"},
+		"a long key": {[]string{"inspect", strings.Repeat("k", locker.MaxKey+1)}, 64,
+			"longer than 65536 bytes: see locker inspect --help\n"},
+		"two keys": {[]string{"release", "a", "b"}, 64,
+			"a key with spaces needs quotes: see locker release --help\n"},
+		"a reserved key": {[]string{"inspect", "{a}:fence", "--url", "redis://localhost:1?prefix="}, 64,
+			"are reserved for what belongs to a lock: choose another key\n"},
+		"too many": {[]string{"version", "x"}, 64, "see locker version --help\n"},
+		"JSON": {[]string{"--json", "--bogus"}, 64,
+			`{"error":"unknown flag: --bogus","next":"see locker --help","code":64}` + "\n"},
 		"JSON, not ours": {[]string{"run", "--", "x", "--json"}, 78, "or use --url or --config\n"},
 	} {
 		code, stdout, stderr := call(nil, tt.args...)

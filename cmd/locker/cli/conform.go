@@ -28,13 +28,13 @@ func conformCommand(a *app) *cobra.Command {
 		Use:     "conform",
 		GroupID: groupLook,
 		Short:   "Run the conformance suite against a deployment",
-		Long: `Conform checks on the real servers what the library promises on all: exclusion, expiry, renewal, loss, waiting in order,
-contexts that end at any moment, fencing tokens. It takes about a quarter of a minute, and locks under a prefix of its
-own, so that it is in nobody's way; in the end it deletes what it left there, for which the user needs +scan (without
-that, fencing counters stay for a day).
+		Long: `Conform checks the library's promises on the real servers: exclusion, expiry, renewal, loss, waiting in
+order, contexts that end at any moment, and fencing tokens. It takes about 15 seconds. It uses its own prefix, so that
+it does not affect other locks, and deletes its keys at the end. For that the user needs +scan; without it, fencing
+counters stay for a day.
 
-What would need the servers to hang or to restart, or all their keys to be read, is skipped. On a link that is slow a
-property may fail because it took too long.
+Conform skips properties for which the servers would have to hang or restart, or for which all their keys would have to
+be read. On a slow link a property may fail because it took too long.
 
 It exits with 0 if all properties hold, with 1 if one does not, and with 69 if the servers cannot be used.`,
 		Example: `  locker conform --url redis+rueidis://localhost
@@ -44,11 +44,11 @@ It exits with 0 if all properties hold, with 1 if one does not, and with 69 if t
 	}
 }
 
-// exitFailed is for a suite with properties that do not hold.
+// exitFailed is the exit code if a property fails.
 const exitFailed = 1
 
-// suiteEnv names the variable that makes of this command the process that runs the suite: package testing wants one for
-// itself. Its value is the prefix.
+// suiteEnv names the variable that makes this command run the suite itself, in a process that package testing controls.
+// Its value is the prefix.
 const suiteEnv = "_LOCKER_CONFORM_PREFIX"
 
 func (a *app) conform(ctx context.Context) error {
@@ -106,8 +106,8 @@ func (a *app) conform(ctx context.Context) error {
 	return a.printResults(results)
 }
 
-// tryOnce takes a lock. Where that is not possible, every property fails, each with its own text, and for minutes if the server
-// hangs.
+// tryOnce takes a lock. If that is not possible, the suite is not started: every property would fail, and a hung server
+// would delay each of them.
 func (a *app) tryOnce(ctx context.Context, c *config.Config) error {
 	l, err := a.open(ctx, c)
 	if err != nil {
@@ -121,9 +121,9 @@ func (a *app) tryOnce(ctx context.Context, c *config.Config) error {
 	return lease.Unlock(ctx)
 }
 
-// runSuite runs the suite under prefix, and ends the process.
+// runSuite runs the suite under prefix and ends the process.
 func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefix string) {
-	slog.SetDefault(slog.New(slog.DiscardHandler)) // what a Redlock has to say of its nodes, each of the many clients would say
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // each of the many clients of a Redlock would log the same warnings
 	of := func(store int) string { return fmt.Sprintf("%s%d:", prefix, store) }
 	conform.Main(conform.Deployment{
 		FIFO: d.FIFO,
@@ -137,7 +137,7 @@ func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefi
 	})
 }
 
-// under returns c for locks under another prefix, with the library's TTL.
+// under returns a copy of c with another prefix and the library's default TTL.
 func under(c *config.Config, prefix string) *config.Config {
 	other := *c
 	other.Prefix, other.TTL = &prefix, 0
@@ -152,7 +152,8 @@ func (a *app) printResults(results []conform.Result) error {
 	var list []resultJSON
 	count := map[conform.Outcome]int{}
 	s := a.style(a.stdout)
-	paint := map[conform.Outcome]func(string) string{conform.Passed: s.good, conform.Failed: s.bad, conform.Skipped: s.faint}
+	paint := map[conform.Outcome]func(string) string{conform.Passed: s.good, conform.Failed: s.bad,
+		conform.Skipped: s.faint}
 	for _, r := range results {
 		count[r.Outcome]++
 		list = append(list, resultJSON{r, r.Took.Milliseconds()})
@@ -178,19 +179,20 @@ func (a *app) printResults(results []conform.Result) error {
 	return nil
 }
 
-// sweep deletes all keys whose names begin with prefix, or with it in a hash tag.
+// sweep deletes all keys that begin with prefix, also inside a hash tag.
 func sweep(ctx context.Context, d *config.Deployment, prefix string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = eachServer(d, func(s config.Server) error {
 		for cursor := "0"; ; {
-			replies, err := s.Driver.Do(ctx, drivers.Command{"SCAN", cursor, "MATCH", "*" + escaped(prefix) + "*", "COUNT", "1000"})
+			replies, err := s.Driver.Do(ctx,
+				drivers.Command{"SCAN", cursor, "MATCH", "*" + escaped(prefix) + "*", "COUNT", "1000"})
 			if err != nil {
 				return err
 			}
 			page, _ := replies[0].([]drivers.Reply)
 			if len(page) != 2 {
-				return nil // not allowed
+				return nil // the user may not run SCAN
 			}
 			keys, _ := page[1].([]drivers.Reply)
 			for chunk := range slices.Chunk(keys, 100) {
@@ -211,12 +213,12 @@ func sweep(ctx context.Context, d *config.Deployment, prefix string) {
 	})
 }
 
-// escaped makes a pattern for SCAN of a text.
+// escaped returns a pattern for SCAN that matches text.
 func escaped(text string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`, `]`, `\]`).Replace(text)
 }
 
-// eachServer does f for all servers at once and returns an error if there was any.
+// eachServer calls f for all servers concurrently and returns one of the errors.
 func eachServer(d *config.Deployment, f func(config.Server) error) error {
 	errs := make(chan error, len(d.Servers))
 	var wg sync.WaitGroup

@@ -24,13 +24,13 @@ func devCommand(a *app) *cobra.Command {
 		Use:     "dev",
 		GroupID: groupOther,
 		Short:   "Run throw-away servers to try things out, until Ctrl-C",
-		Long: `Dev starts servers on free ports of the loopback interface and prints the LOCKER_URL that names them: a Redlock, or with
---nodes 1 one Redis. They are redis-server processes that keep every write, so that locker doctor has nothing to say; kill
-one, or stop it (kill -STOP), and see what happens. Ctrl-C ends them and removes their files, and so does the end of
-locker dev, whatever it is.
+		Long: `Dev starts servers on free ports of the loopback interface and prints the LOCKER_URL for them: a Redlock
+or, with --nodes 1, one Redis. The servers are redis-server processes that persist every write, so that locker doctor
+finds no fault. Kill one of them, or stop it with kill -STOP, and see what happens. When locker dev ends, for any
+reason, the servers end as well and their files are removed.
 
-Where redis-server is not installed, or with --embedded, they are stand-ins inside this process. These know no roles, no
-persistence and no memory limit, cannot hang one by one, and count time a little differently: enough for a first look.`,
+If redis-server is not installed, or with --embedded, dev simulates the servers inside its own process. They have no
+roles, no persistence and no memory limit, cannot hang one by one, and differ slightly in timing.`,
 		Example: `  locker dev
   locker dev --nodes 1 --json`,
 		Args: cobra.NoArgs,
@@ -44,22 +44,23 @@ persistence and no memory limit, cannot hang one by one, and count time a little
 		},
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 5, "how many")
-	cmd.Flags().BoolVar(&embedded, "embedded", false, "stand-ins inside this process, even if redis-server is installed")
+	cmd.Flags().BoolVar(&embedded, "embedded", false,
+		"simulate the servers in this process, even if redis-server is installed")
 	return cmd
 }
 
 // devNode is one throw-away server.
 type devNode struct {
 	addr string
-	pid  int             // 0: it has no process of its own
+	pid  int             // 0: simulated in this process
 	gone <-chan struct{} // closed when it has ended by itself
-	stop func()          // ends it and removes what it kept
+	stop func()          // ends the server and removes its files
 }
 
 func (a *app) dev(ctx context.Context, n int, embedded bool) error {
 	binary, err := exec.LookPath("redis-server")
 	if err != nil && !embedded {
-		a.note("redis-server is not installed: these are stand-ins, without persistence, roles and memory limits")
+		a.note("redis-server is not installed: the servers are simulated, without persistence, roles and memory limits")
 		embedded = true
 	}
 	start := func() (*devNode, error) { return startRedis(ctx, binary) }
@@ -134,7 +135,7 @@ func (a *app) announce(nodes []*devNode, embedded bool) error {
 	return nil
 }
 
-// startEmbedded starts a stand-in for a server. Its clock for expiry has to be driven.
+// startEmbedded starts a simulated server. Its clock for expiry has to be advanced by this process.
 func startEmbedded() (*devNode, error) {
 	m := miniredis.NewMiniRedis()
 	if err := m.StartAddr("127.0.0.1:0"); err != nil {

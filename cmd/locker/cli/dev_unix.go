@@ -16,11 +16,11 @@ import (
 	"github.com/golocker/locker/internal/testing/child"
 )
 
-// startLimit is how long a server may take to answer, on a machine that is busy.
+// startLimit is how long a server may take to answer on a busy machine.
 const startLimit = 15 * time.Second
 
-// startRedis starts a redis-server that ends with this process, and waits until it answers. Between finding a port free
-// and binding it anybody may take it: then it exits, and another port is tried.
+// startRedis starts a redis-server that ends with this process, and waits until it answers. Another program may take
+// the free port before the server binds it. The server then exits, and another port is tried.
 func startRedis(ctx context.Context, binary string) (*devNode, error) {
 	var err error
 	for range 10 {
@@ -65,7 +65,7 @@ func tryRedis(ctx context.Context, binary string) (*devNode, error) {
 			return nil, fmt.Errorf("%w: %s", errNotUp, lines[len(lines)-1])
 		}
 	}
-	// Somebody may kill it, to see what happens. Nobody watches over its files then, and nobody needs them.
+	// A user may kill the server as an experiment. Its files are not needed afterwards.
 	removed := make(chan struct{})
 	go func() {
 		defer close(removed)
@@ -79,8 +79,8 @@ func tryRedis(ctx context.Context, binary string) (*devNode, error) {
 	return n, nil
 }
 
-// isProcess reports whether the server at addr is the process with this id, and not another one that was quicker to bind
-// the port.
+// isProcess reports whether the server at addr has this process id, and is not another program that has bound the port
+// first.
 func isProcess(addr string, pid int) bool {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {

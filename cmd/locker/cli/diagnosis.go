@@ -8,7 +8,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// diagnosis says what to do about a server that could not be used. It may ask the server, for two seconds at most.
+// diagnosis returns advice about a server that cannot be used. It may contact the server, for two seconds at most.
 func (a *app) diagnosis(err error) string {
 	if a.used == nil {
 		return nextDiagnosis
@@ -33,7 +33,7 @@ func (a *app) diagnosis(err error) string {
 	return "is the server up, and does the network let it answer? " + nextDiagnosis
 }
 
-// refused reports whether a server has answered, with an error.
+// refused reports whether a server has answered with an error.
 func refused(err error) bool {
 	ok := errors.As(err, new(drivers.ServerError))
 	return ok

@@ -17,8 +17,8 @@ import (
 
 var update = flag.Bool("update", false, "write the output of the commands in docs/cli.md anew")
 
-// TestDocs: what the checked part of docs/cli.md says that commands print, they print. Addresses, tokens, times and the server
-// differ from run to run. Blocks marked slow are run with -update only.
+// TestDocs: what the checked part of docs/cli.md says that commands print, they print. Addresses, tokens, times and the
+// server differ from run to run. Blocks marked slow are run with -update only.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	const path = "../../../docs/cli.md"
@@ -79,20 +79,22 @@ func (d *doc) run(block string) string {
 			continue
 		}
 		d.holder = p
-		eventually(d.t, "it has the lock", func() bool { return strings.Contains(d.output("locker inspect demo"), "held") })
+		eventually(d.t, "it has the lock",
+			func() bool { return strings.Contains(d.output("locker inspect demo"), "held") })
 	}
 	return b.String()
 }
 
-// watch shows a lock until its holder has ended, and then gets a Ctrl-C. The holder ends when it was seen: a moment that it has
-// the lock for may be over before watch looks.
+// watch shows a lock until its holder has ended, and then gets a Ctrl-C. The holder ends when it was seen: a moment
+// that it has the lock for may be over before watch looks.
 func (d *doc) watch(words string) string {
 	p := command(d.t, d.url, strings.Fields(words)[1:]...)
 	p.Env = append(p.Env, d.patience()...)
 	p.begin(d.t)
 	eventually(d.t, "it shows the holder", func() bool { return strings.Contains(p.out.String(), " held by ") })
 	require.NoError(d.t, d.holder.Process.Signal(syscall.SIGTERM))
-	eventually(d.t, "it shows that the lock is free", func() bool { return strings.HasSuffix(p.out.String(), " free\n") })
+	eventually(d.t, "it shows that the lock is free",
+		func() bool { return strings.HasSuffix(p.out.String(), " free\n") })
 	require.NoError(d.t, p.Process.Signal(os.Interrupt))
 	p.exits(d.t, 0)
 	return p.out.String() + "^C\n"
@@ -112,7 +114,8 @@ func (d *doc) output(command string) string {
 	dir := d.t.TempDir()
 	require.NoError(d.t, os.Symlink(exe, dir+"/locker"))
 	sh := exec.Command("bash", "-c", command)
-	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + dir + ":" + os.Getenv("PATH"), "LOCKER_URL=" + d.url}
+	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + dir + ":" + os.Getenv("PATH"),
+		"LOCKER_URL=" + d.url}
 	sh.Env = append(sh.Env, d.patience()...)
 	out, _ := sh.CombinedOutput() // exit codes are what some of the commands are about
 	return string(out)

@@ -21,27 +21,29 @@ func doctorCommand(a *app) *cobra.Command {
 		Use:     "doctor",
 		GroupID: groupLook,
 		Short:   "Examine the servers: are they fit for locks?",
-		Long: `Doctor looks at every server, and at all together, and says for each check ok, warn or fail, with a reason and what to do:
+		Long: `Doctor examines each server, and all servers together. For each check it prints ok, warn or fail, the
+reason, and what to do:
 
-  reachable     does it answer, and take the password
-  latency       round trips against the timeouts
-  version       Redis 5 or newer
-  role          a master, without replicas that could take over
-  persistence   does it keep locks over a restart (docs/safety.md, E1)
-  eviction      does it delete locks when its memory is full
-  uptime        has it just been restarted
-  rights        may the user do all that locks need: every command is tried, on keys of its own under the prefix
-  scripts       a lock is taken, extended, waited for, handed over and released
-  messages      is a waiter told, or does it have to look
-  nodes         is there a majority, and are there three or more, an odd number
-  identity      is a server given twice
-  independence  does what is written to one show on another: replicas, proxies, virtual addresses
-  clocks        how far they are apart
+  reachable     does the server answer, and accept the password?
+  latency       are round trips short compared with the timeouts?
+  version       is it Redis 5 or newer?
+  role          is it a master, without replicas that could take over?
+  persistence   does it keep locks over a restart (docs/safety.md, E1)?
+  eviction      does it delete locks when its memory is full?
+  uptime        was it restarted recently?
+  rights        may the user run every command that locks need? (tried on separate keys under the prefix)
+  scripts       can a lock be taken, extended, waited for, handed over and released?
+  messages      are waiters notified, or do they have to poll?
+  nodes         is there a majority, and is the number of nodes odd and at least three?
+  identity      is a server configured twice?
+  independence  does a write to one server appear on another (replica, proxy, virtual address)?
+  clocks        how much do the servers' clocks differ?
 
-Warn weakens a promise, or is something that could not be found out; fail breaks one. Doctor is done within half a minute,
-whatever the servers do, and leaves nothing behind. With --quiet it prints only what is not ok.
+A warning means that a promise is weakened, or that a check had no result. A failure means that a promise is broken.
+Doctor ends within half a minute, whatever the servers do, and leaves nothing behind. With --quiet it prints only
+warnings and failures.
 
-It exits with 0 if all is ok, with 1 if the worst is a warning, and with 2 if something fails.`,
+It exits with 0 if all checks are ok, with 1 if there are warnings, and with 2 if there are failures.`,
 		Example: `  locker doctor --url redlock://host1,host2,host3
   locker doctor --json | jq '.findings[] | select(.level != "ok")'`,
 		Args: cobra.NoArgs,
@@ -53,7 +55,7 @@ It exits with 0 if all is ok, with 1 if the worst is a warning, and with 2 if so
 	}
 }
 
-// Exit codes of doctor, as monitors want them.
+// Exit codes of doctor. Monitoring systems use the same ones.
 const (
 	exitWarn = 1
 	exitFail = 2
@@ -96,7 +98,7 @@ func (a *app) doctor(ctx context.Context) error {
 	return nil
 }
 
-// deployment opens the servers that the flags and the environment name, one by one.
+// deployment opens a driver for each of the configured servers.
 func (a *app) deployment(ctx context.Context) (*config.Deployment, error) {
 	c, err := a.config()
 	if err != nil {
@@ -104,10 +106,11 @@ func (a *app) deployment(ctx context.Context) (*config.Deployment, error) {
 	}
 	d, err := c.Deployment(ctx)
 	if err != nil {
-		return nil, &exitError{exitConfig, err, "locker config check looks at the rest"}
+		return nil, &exitError{exitConfig, err, "run locker config check"}
 	}
 	if len(d.Servers) == 0 {
-		return nil, &exitError{exitConfig, fmt.Errorf("locks in %s have no Redis server", c.Backend), "name a Redis"}
+		return nil, &exitError{exitConfig, fmt.Errorf("locks in %s have no Redis server", c.Backend),
+			"configure a Redis"}
 	}
 	return d, nil
 }
@@ -140,10 +143,11 @@ func (a *app) printReport(r doctor.Report) {
 	if a.quiet {
 		return
 	}
-	fmt.Fprintf(a.stdout, "\n%d checks: %d ok, %d warn, %d fail\n", len(r.Findings), count[doctor.OK], count[doctor.Warn], count[doctor.Fail])
+	fmt.Fprintf(a.stdout, "\n%d checks: %d ok, %d warn, %d fail\n", len(r.Findings), count[doctor.OK],
+		count[doctor.Warn], count[doctor.Fail])
 }
 
-// printWrapped breaks a long text at spaces.
+// printWrapped prints text in lines of limited width.
 func printWrapped(w io.Writer, first, next, text string) {
 	const width = 90
 	line := ""

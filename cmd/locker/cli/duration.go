@@ -11,7 +11,7 @@ import (
 // duration is the value of a flag. Its errors say what to write instead.
 type duration time.Duration
 
-// durationVar defines a flag whose default is what p points to. A default that is not positive is not shown.
+// durationVar defines a flag whose default is *p. Help does not show a default that is not positive.
 func durationVar(flags *pflag.FlagSet, p *time.Duration, name, usage string) {
 	f := flags.VarPF((*duration)(p), name, "", usage)
 	if *p <= 0 {
@@ -31,7 +31,7 @@ func (d *duration) Set(s string) error {
 	return nil
 }
 
-// seconds returns a duration that was probably meant by s.
+// seconds returns the duration that s probably means.
 func seconds(s string) string {
 	if n, err := strconv.ParseFloat(s, 64); err == nil && n > 0 {
 		return s + "s"

@@ -12,8 +12,8 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// Exit codes. They are those of sysexits.h where that has one that fits; 79 is the first that it leaves free, and 126,
-// 127 and 128 plus the number of a signal are what shells do.
+// Exit codes. Most are from sysexits.h; 79 is the first code after those. 126, 127 and 128 plus the number of a signal
+// are used as in shells.
 const (
 	exitUsage       = 64 // EX_USAGE: the command line is wrong
 	exitData        = 65 // EX_DATAERR: the key holds something that is not a lock
@@ -28,8 +28,7 @@ const (
 	exitSignal      = 128
 )
 
-// exitError is an error with the exit code it leads to. err may be nil: then nothing is printed, because it was said before,
-// or there is nothing to say.
+// exitError is an error with its exit code. If err is nil, nothing is printed.
 type exitError struct {
 	code int
 	err  error
@@ -45,15 +44,15 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// nextDiagnosis is the next step of an error about a server that cannot be used: [app.diagnosis] finds out what it is.
-const nextDiagnosis = "locker doctor looks into it"
+// nextDiagnosis is the advice for a server that cannot be used. [app.diagnosis] replaces it if it finds the cause.
+const nextDiagnosis = "run locker doctor"
 
-// usageError is for what a command itself finds wrong with its arguments.
+// usageError returns an error about the arguments of a command.
 func usageError(format string, args ...any) error {
 	return &exitError{exitUsage, fmt.Errorf(format, args...), "see --help"}
 }
 
-// withExit gives err the code and the next step that the library's errors call for, if it has none yet.
+// withExit adds the exit code and the advice for errors of the library, unless err already has them.
 func withExit(err error) *exitError {
 	if e := (*exitError)(nil); errors.As(err, &e) {
 		return e
@@ -64,11 +63,11 @@ func withExit(err error) *exitError {
 	case errors.Is(err, locker.ErrForeignKey):
 		return &exitError{exitData, err, "choose another key, or another prefix"}
 	case errors.Is(err, locker.ErrNoQuorum):
-		return &exitError{exitUnavailable, err, "locker doctor looks at each of the nodes"}
-	case errors.Is(err, locker.ErrUnavailable): // before ErrHeld: who waited may have seen both
+		return &exitError{exitUnavailable, err, "locker doctor examines each node"}
+	case errors.Is(err, locker.ErrUnavailable): // before ErrHeld, because the error of a waiter may match both
 		return &exitError{exitUnavailable, err, nextDiagnosis}
 	case errors.Is(err, locker.ErrLost), errors.Is(err, locker.ErrNotHeld):
-		return &exitError{exitLost, err, "check what was done meanwhile"}
+		return &exitError{exitLost, err, "check what was done in the meantime"}
 	case errors.Is(err, locker.ErrHeld):
 		return &exitError{exitHeld, err, "try again later"}
 	case errors.Is(err, context.DeadlineExceeded):
@@ -77,13 +76,13 @@ func withExit(err error) *exitError {
 	return &exitError{exitSoftware, err, ""}
 }
 
-// report prints err, if any, and returns the exit code.
+// report prints err unless it is nil, and returns the exit code.
 func (a *app) report(err error) int {
 	if err == nil {
 		return 0
 	}
 	e := withExit(err)
-	if e.err == nil || a.quiet && e.code == exitHeld { // what --wait 0 is for is no news
+	if e.err == nil || a.quiet && e.code == exitHeld { // with --quiet, a held lock is not reported
 		return e.code
 	}
 	text, next := told(e.err), e.next
@@ -103,7 +102,7 @@ func (a *app) report(err error) int {
 		return e.code
 	}
 	s := a.style(a.stderr)
-	if n := strings.Count(text, "\n"); n > 0 { // all that is wrong with a configuration at once
+	if n := strings.Count(text, "\n"); n > 0 { // all mistakes of a configuration
 		fmt.Fprintf(a.stderr, "%s\n", text)
 		text = fmt.Sprintf("%d problems", n+1)
 	}

@@ -16,23 +16,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guardArg is the hidden first argument that makes this program a guard: the process between the one that holds the lock and
+// guardArg is the hidden first argument that makes this program a guard: the process between the holder of the lock and
 // the command.
 //
-// It is there for what no process can do for itself. If the holder is killed with SIGKILL, is stopped, or hangs, the guard
-// still ends the command in time; if the guard is killed, the holder does. PR_SET_PDEATHSIG alone does not reach
-// grandchildren, is lost when a set-uid program is executed, and does nothing for a holder that is merely stopped.
+// The guard ends the command in time even if the holder is killed with SIGKILL, is stopped, or hangs. If the guard is
+// killed, the holder ends the command. PR_SET_PDEATHSIG alone would not be enough: it does not reach grandchildren, is
+// lost when a set-uid program is executed, and has no effect if the holder is only stopped.
 const guardArg = "__guard"
 
-// guard runs one command and sees to its end and that of all that it starts.
+// guard runs one command, and ends the command and all processes that it starts.
 type guard struct {
 	news *os.File // to the holder
-	loss *os.File // the end of the command's LOCKER_FD that nobody writes to
+	loss *os.File // the writing end of the command's LOCKER_FD; nothing is written to it
 
 	onLost string
 	grace  time.Duration
-	killBy time.Time // when the lock may be somebody else's
-	stopBy time.Time // when the grace is over; zero: it has not begun
+	killBy time.Time // when somebody else may get the lock
+	stopBy time.Time // the end of the grace period; zero if it has not begun
 
 	deaths chan death
 	group  int // of the command, and its process id
@@ -42,13 +42,13 @@ type guard struct {
 	nobody bool // no child is left
 }
 
-// death is what wait4 says of a child.
+// death is a result of wait4.
 type death struct {
 	pid    int // 0: there are no children
 	status unix.WaitStatus
 }
 
-// guardMain is the guard's main function. args are the numbers of the files through which it hears and tells.
+// guardMain is the guard's main function. args are the file descriptors of the pipes from and to the holder.
 func guardMain(args []string) int {
 	if len(args) != 2 {
 		return exitUsage
@@ -57,11 +57,12 @@ func guardMain(args []string) int {
 	if orders == nil || newsOut == nil {
 		return exitUsage
 	}
-	// The kernel sends the command the signal of its parent's death when the *thread* that started it ends. This one
-	// does not end before the process.
+	// The kernel sends the parent-death signal when the *thread* that started the command ends. This thread lives as
+	// long as the process.
 	runtime.LockOSThread()
 	adoptOrphans()
-	// Signals are for the holder, which passes them on. They are caught, not ignored: the command would inherit that.
+	// The holder handles signals and passes them on. The guard catches them instead of ignoring them, because the
+	// command would inherit ignored signals.
 	discard := make(chan os.Signal, 1)
 	signal.Notify(discard, heeded()...)
 
@@ -70,7 +71,7 @@ func guardMain(args []string) int {
 	_ = send(g.news, news{Is: isReady})
 	first, ok := <-heard
 	if !ok || first.Do != doStart {
-		return 0 // the lock was lost, or the end has come, before there was a command
+		return 0 // the lock was lost, or the holder has ended, before the command was started
 	}
 	if err := g.start(first); err != nil {
 		_ = send(g.news, *err)
@@ -95,10 +96,11 @@ func inherited(number string) *os.File {
 func (g *guard) start(o order) *news {
 	g.onLost, g.grace, g.killBy = o.OnLost, o.Grace, o.KillBy.time()
 	if !time.Now().Before(g.warnAt()) {
-		return &news{Is: isFailed, Code: exitLost, Text: "the lock was granted too late, with too little of its time left"}
+		return &news{Is: isFailed, Code: exitLost,
+			Text: "the lock was granted too late, with too little of its time left"}
 	}
-	// The command's end of the pipe gets whatever number is free: 3 may be in use by who runs locker, for a job server or a
-	// socket, and then it is the command's, too.
+	// The command's end of the pipe gets whatever number is free: 3 may be in use by who runs locker, for a job server
+	// or a socket, and then it is the command's, too.
 	r, w, err := os.Pipe()
 	if err != nil {
 		return &news{Is: isFailed, Code: exitOSErr, Text: err.Error()}
@@ -128,7 +130,7 @@ func (g *guard) start(o order) *news {
 	return nil
 }
 
-// warnAt is when the command is told to end if no renewal has come by then.
+// warnAt is when the command is asked to end unless a renewal arrives.
 func (g *guard) warnAt() time.Time {
 	if g.onLost == onLostKill {
 		return g.killBy
@@ -136,7 +138,7 @@ func (g *guard) warnAt() time.Time {
 	return g.killBy.Add(-g.grace)
 }
 
-// reap waits for children: the command, and orphans that it left behind.
+// reap waits for children: the command and the orphans that it leaves behind.
 func (g *guard) reap() {
 	for {
 		var status unix.WaitStatus
@@ -151,13 +153,13 @@ func (g *guard) reap() {
 	}
 }
 
-// watch returns when the command and all that it started are gone.
+// watch returns when the command and all processes that it started have ended.
 func (g *guard) watch(heard <-chan order) {
 	for !g.over() {
 		timer := time.NewTimer(time.Until(g.next()))
 		select {
 		case o, ok := <-heard:
-			if !ok { // the holder is gone, and with it who renews the lock
+			if !ok { // the holder has ended, so nobody renews the lock
 				heard = nil
 				g.orphaned()
 				break
@@ -182,10 +184,10 @@ func (g *guard) over() bool {
 	return g.exited && (g.nobody || !tracksOrphans) && errors.Is(unix.Kill(-g.group, 0), unix.ESRCH)
 }
 
-// next is when there is something to do if nothing happens before.
+// next is the time of the next action if no event occurs before.
 func (g *guard) next() time.Time {
 	now := time.Now()
-	if g.exited || g.killing(now) { // nobody says when a stranger's child has gone
+	if g.exited || g.killing(now) { // there is no event when a process that is not a child ends
 		return now.Add(5 * time.Millisecond)
 	}
 	next := g.warnAt()
@@ -201,7 +203,7 @@ func (g *guard) next() time.Time {
 	return next
 }
 
-// killing says whether the time for SIGKILL has come.
+// killing reports whether it is time for SIGKILL.
 func (g *guard) killing(now time.Time) bool {
 	if !g.stopBy.IsZero() && !now.Before(g.stopBy) {
 		return true
@@ -212,7 +214,7 @@ func (g *guard) killing(now time.Time) bool {
 func (g *guard) obey(o order) {
 	switch o.Do {
 	case doExtend:
-		if !g.lost { // what is being stopped stays so
+		if !g.lost { // a command that is being stopped is stopped even if the lock is renewed
 			g.killBy = o.KillBy.time()
 		}
 	case doSignal:
@@ -226,7 +228,7 @@ func (g *guard) obey(o order) {
 	}
 }
 
-// lose tells the command that the lock is lost, in the way it wants to be told.
+// lose notifies the command of the loss, as --on-lost says.
 func (g *guard) lose() {
 	if g.lost {
 		return
@@ -242,8 +244,8 @@ func (g *guard) lose() {
 	}
 }
 
-// orphaned is for when the holder is gone. Nobody renews the lock any more, and nobody tells anybody: a command that wanted to
-// be told only is ended, too.
+// orphaned handles the end of the holder. Nobody renews the lock any more, so the command is ended even with
+// --on-lost=notify.
 func (g *guard) orphaned() {
 	if g.onLost == onLostNotify {
 		g.onLost = onLostTerm
@@ -252,7 +254,8 @@ func (g *guard) orphaned() {
 	g.stop()
 }
 
-// stop asks the command to end, and begins the grace. A command that is stopped has to go on to hear it.
+// stop sends SIGTERM and begins the grace period. It also sends SIGCONT, because a stopped process does not handle
+// SIGTERM.
 func (g *guard) stop() {
 	if g.stopBy.IsZero() {
 		g.stopBy = time.Now().Add(g.grace)
@@ -261,8 +264,9 @@ func (g *guard) stop() {
 	g.signalAll(unix.SIGCONT)
 }
 
-// signalAll reaches the command's group and the orphans that have left it. What is still under a living parent elsewhere is
-// reached when that has ended. The number of a group is not given away while it has members, so no stranger is hit.
+// signalAll signals the command's process group and the orphans outside it. A process outside the group whose parent
+// still lives is signalled after its parent has ended. The kernel does not reuse the number of a group that has
+// members, so no other process is signalled.
 func (g *guard) signalAll(sig syscall.Signal) {
 	_ = unix.Kill(-g.group, sig)
 	for _, pid := range children() {
@@ -272,7 +276,7 @@ func (g *guard) signalAll(sig syscall.Signal) {
 	}
 }
 
-// bury takes notice of the end of a child, or that the command was stopped.
+// bury records that a child has ended or that the command was stopped.
 func (g *guard) bury(d death) {
 	switch {
 	case d.pid == 0:
@@ -285,6 +289,6 @@ func (g *guard) bury(d death) {
 		if d.status.Signaled() {
 			g.code = exitSignal + int(d.status.Signal())
 		}
-		g.stop() // what it has left behind
+		g.stop() // ends the processes that it left behind
 	}
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// holder has the lock while the command runs: it renews it, tells the guard, and passes on signals.
+// holder holds the lock while the command runs. It renews the lock, informs the guard, and passes on signals.
 type holder struct {
 	app     *app
 	opts    *runOptions
@@ -36,13 +36,13 @@ type holder struct {
 	heard    <-chan news
 	terminal *terminal
 
-	group     int // of the command; 0: it has not been started, or has ended
+	group     int // the command's process group; 0 before its start and after its end
 	lost      error
 	suspended bool // SIGTSTP was passed on
 }
 
-// run takes the lock and runs the command. It returns nil if the command did well, and its exit code without an error text
-// otherwise.
+// run takes the lock and runs the command. It returns nil if the command exits with 0, and otherwise an error with the
+// exit code and without a text.
 func (a *app) run(ctx context.Context, o *runOptions) error {
 	c, err := a.config()
 	if err != nil {
@@ -52,14 +52,15 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	h := &holder{app: a, opts: o, store: c.Backend, signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1)}
-	signal.Notify(h.signals, append(heeded(), unix.SIGPIPE)...) // SIGPIPE: a note that nobody reads is no reason to end
+	// SIGPIPE: locker continues if nobody reads its messages
+	signal.Notify(h.signals, append(heeded(), unix.SIGPIPE)...)
 	defer signal.Stop(h.signals)
 	l, err := a.open(ctx, c)
 	if err != nil {
 		return err
 	}
 	if l.InProcess() {
-		a.note("a lock in %s excludes nobody outside of this process", c.Backend)
+		a.note("a lock in %s excludes nobody outside this process", c.Backend)
 	}
 	a.opened = append(a.opened, l)
 	if err := h.acquire(ctx, l); err != nil {
@@ -69,7 +70,7 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 	return h.release(err)
 }
 
-// acquire waits for the lock, unless a signal comes first.
+// acquire waits for the lock until a signal arrives.
 func (h *holder) acquire(ctx context.Context, l locker.Locker) error {
 	ctx, cancel := context.WithCancel(h.trace(ctx))
 	defer cancel()
@@ -93,7 +94,7 @@ func (h *holder) acquire(ctx context.Context, l locker.Locker) error {
 			switch {
 			case ended == nil:
 				return h.refused(r.err)
-			case r.lease != nil: // it came at the same moment
+			case r.lease != nil: // the lock was granted at the same moment
 				return h.release(ended)
 			}
 			return ended
@@ -109,7 +110,7 @@ func (h *holder) acquire(ctx context.Context, l locker.Locker) error {
 	}
 }
 
-// refused makes of the error of Lock one that says what to do about it.
+// refused adds advice to the error of Lock.
 func (h *holder) refused(err error) error {
 	if err == nil {
 		return nil
@@ -137,12 +138,13 @@ func (h *holder) lock(ctx context.Context, l locker.Locker) (locker.Lease, error
 	return l.Lock(ctx, h.opts.key, opts...)
 }
 
-// trace has the holder told what happens to the lock. Hooks run on goroutines of the Client's.
+// trace informs the holder of what happens to the lock. The hooks run on goroutines of the Client.
 func (h *holder) trace(ctx context.Context) context.Context {
 	return lockertrace.With(ctx, &lockertrace.Trace{
 		Waiting: func(w lockertrace.Waiting) {
 			if w.Remaining > 0 {
-				h.app.note("waiting for %q: somebody has it, for %v unless renewed", h.opts.key, w.Remaining.Round(time.Millisecond))
+				h.app.note("waiting for %q: somebody has it for %v, or longer if it is renewed", h.opts.key,
+					w.Remaining.Round(time.Millisecond))
 			} else {
 				h.app.note("waiting for %q: somebody has it", h.opts.key)
 			}
@@ -158,13 +160,13 @@ func (h *holder) trace(ctx context.Context) context.Context {
 	})
 }
 
-// endedBy is the exit for a signal that came before there was a command.
+// endedBy returns the exit code for a signal that arrives before the command is started.
 func endedBy(sig os.Signal) error {
 	n := int(sig.(syscall.Signal))
 	return &exitError{code: exitSignal + n}
 }
 
-// pendingEnd returns the error for a signal that has come already, if it is one that ends a wait.
+// pendingEnd returns the error for a signal that has already arrived, if it is one that ends the program.
 func (h *holder) pendingEnd() error {
 	for {
 		select {
@@ -178,7 +180,7 @@ func (h *holder) pendingEnd() error {
 	}
 }
 
-// hold runs the command under the lock and returns when nothing of it is left.
+// hold runs the command under the lock, and returns when all its processes have ended.
 func (h *holder) hold() error {
 	adoptOrphans() // if the guard dies
 	h.terminal = findTerminal()
@@ -192,8 +194,8 @@ func (h *holder) hold() error {
 	return h.watch()
 }
 
-// startGuard starts this program a second time. The guard's ends of the pipes keep their numbers: passing them as 3 and 4
-// would hide what the command may inherit under these numbers from whoever runs locker.
+// startGuard starts this program a second time, as the guard. The guard's ends of the pipes keep their numbers: the
+// command may inherit other files under the numbers 3 and 4.
 func (h *holder) startGuard() error {
 	ordersIn, ordersOut, err := os.Pipe()
 	if err != nil {
@@ -219,7 +221,7 @@ func (h *holder) startGuard() error {
 	h.guard = &exec.Cmd{
 		Path: exe, Args: args, Env: h.environ(),
 		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
-		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C is for the command
+		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C must not end the guard
 	}
 	h.orders, h.heard = ordersOut, receive[news](newsIn)
 	return h.guard.Start()
@@ -233,14 +235,14 @@ func (h *holder) environ() []string {
 		"LOCKER_STORE="+h.store)
 }
 
-// startCommand has the guard start the command, unless a signal or the loss of the lock comes first. The guard is up by
-// then, so what is decided here is carried out at once.
+// startCommand orders the guard to start the command, unless a signal arrives or the lock is lost before. The guard is
+// ready by then and starts the command at once.
 func (h *holder) startCommand() (started bool, err error) {
 	for {
 		select {
 		case n := <-h.heard:
 			if n.Is != isReady {
-				return false, &exitError{exitSoftware, errors.New("the process that was to guard the command has died"), ""}
+				return false, &exitError{exitSoftware, errors.New("the guard process of the command has died"), ""}
 			}
 			if err := h.pendingEnd(); err != nil {
 				return false, err
@@ -249,7 +251,8 @@ func (h *holder) startCommand() (started bool, err error) {
 				return false, h.lostBefore(err)
 			}
 			return true, send(h.orders, order{
-				Do: doStart, Path: h.opts.path, Args: h.opts.args, OnLost: h.opts.onLost, Grace: h.opts.grace, KillBy: instantOf(h.killBy()),
+				Do: doStart, Path: h.opts.path, Args: h.opts.args, OnLost: h.opts.onLost, Grace: h.opts.grace,
+				KillBy: instantOf(h.killBy()),
 			})
 		case sig := <-h.signals:
 			if slices.Contains(ending, sig) {
@@ -265,14 +268,14 @@ func (h *holder) lostBefore(err error) error {
 	return &exitError{exitLost, fmt.Errorf("the command was not started: %w", err), "try again, with a longer --ttl"}
 }
 
-// killBy is when the command must be gone, as far as is known now.
+// killBy is the time by which the command must have ended, unless the lock is renewed.
 func (h *holder) killBy() time.Time { return h.lease.Until().Add(-h.opts.margin()) }
 
-// watch passes on what happens to the lock, and signals, until the guard says that the command is over.
+// watch passes renewals, losses and signals to the guard until the guard reports the end of the command.
 func (h *holder) watch() error {
 	ended := h.lease.Done()
 	last := h.killBy()
-	// If the guard has not killed the command by then, it is stopped, or hangs.
+	// A guard that has not killed the command by this time is stopped or hangs.
 	late := h.opts.margin() / 2
 	backstop := time.NewTimer(time.Until(last) + late)
 	defer backstop.Stop()
@@ -284,7 +287,8 @@ func (h *holder) watch() error {
 				if h.lost != nil {
 					return h.verdict(exitSoftware)
 				}
-				return &exitError{exitSoftware, errors.New("the process that guarded the command has died: the command was killed"), ""}
+				return &exitError{exitSoftware,
+					errors.New("the guard process of the command has died: the command was killed"), ""}
 			}
 			if n.Is == isOver {
 				h.group = 0
@@ -318,7 +322,7 @@ func (h *holder) watch() error {
 	}
 }
 
-// hear takes notice of what the guard says. An error means that there is no command.
+// hear handles a message from the guard. An error means that the command could not be started.
 func (h *holder) hear(n news) error {
 	switch n.Is {
 	case isStarted:
@@ -334,7 +338,7 @@ func (h *holder) hear(n news) error {
 	return nil
 }
 
-// pass passes a signal on.
+// pass passes a signal to the command.
 func (h *holder) pass(sig syscall.Signal) {
 	o := order{Do: doSignal, Signal: int(sig)}
 	switch sig {
@@ -352,11 +356,12 @@ func (h *holder) pass(sig syscall.Signal) {
 	_ = send(h.orders, o)
 }
 
-// stopped is for a command that was stopped, with Ctrl-Z for instance: the shell is to see that its job has stopped. The lock
-// is not renewed meanwhile, and the guard kills the command before somebody else can have it.
+// stopped handles a command that was stopped, for example with Ctrl-Z. locker stops as well, so that the shell sees a
+// stopped job. The lock is not renewed during this time, and the guard kills the command before another owner can get
+// the lock.
 func (h *holder) stopped(sig syscall.Signal) {
 	switch wants := sig == unix.SIGTTIN || sig == unix.SIGTTOU; {
-	case wants && h.terminal.with(h.group): // it was quicker than the terminal, which it has got since
+	case wants && h.terminal.with(h.group): // the command read before it had the terminal, and has it now
 	case !h.suspended && !h.terminal.there: // somebody stopped the command alone
 		return
 	default:
@@ -368,12 +373,12 @@ func (h *holder) stopped(sig syscall.Signal) {
 	_ = send(h.orders, order{Do: doSignal, Signal: int(unix.SIGCONT)})
 }
 
-// pause stops this process until SIGCONT comes, and returns after it has. The threads of a process do not stop at once: who
-// went on before would have the command go on, which would want to read once more, and be stopped once more.
+// pause stops this process and returns after SIGCONT. The threads of a process do not stop at the same time. A thread
+// that continued too early would continue the command, which would read from the terminal and be stopped again.
 func (h *holder) pause() {
 	early := []os.Signal{}
 	for len(h.signals) > 0 {
-		if sig := <-h.signals; sig != unix.SIGCONT { // that is an old one
+		if sig := <-h.signals; sig != unix.SIGCONT { // an earlier SIGCONT does not count
 			early = append(early, sig)
 		}
 	}
@@ -389,7 +394,7 @@ func (h *holder) pause() {
 	}
 }
 
-// lose notes why the command is being stopped.
+// lose records why the command is being stopped.
 func (h *holder) lose(err error) {
 	if h.lost != nil {
 		return
@@ -400,12 +405,12 @@ func (h *holder) lose(err error) {
 	h.lost = err
 	done := "the command is being stopped"
 	if h.opts.onLost == onLostNotify {
-		done = "the command was told"
+		done = "the command was notified"
 	}
 	h.app.note("%q: %v: %s", h.opts.key, err, done)
 }
 
-// why says why the command had to be stopped although the lease has not ended yet.
+// why returns the reason for stopping the command before the end of the lease.
 func (h *holder) why() error {
 	switch last := h.last.Load(); {
 	case last != nil && last.Err != nil:
@@ -413,13 +418,14 @@ func (h *holder) why() error {
 	case h.opts.maxHold > 0:
 		return fmt.Errorf("--max-hold %v is over", h.opts.maxHold)
 	}
-	return errors.New("locker was stopped, or had no time to renew it")
+	return errors.New("locker was stopped, or was too slow to renew it")
 }
 
-// verdict is what run ends with, but for what Unlock will say.
+// verdict returns the result of run, without that of Unlock.
 func (h *holder) verdict(code int) error {
 	if h.lost != nil {
-		return &exitError{exitLost, fmt.Errorf("%q was lost while the command ran: %w", h.opts.key, h.lost), "check what it did"}
+		return &exitError{exitLost, fmt.Errorf("%q was lost while the command ran: %w", h.opts.key, h.lost),
+			"check what it did"}
 	}
 	if code != 0 {
 		return &exitError{code: code}
@@ -427,7 +433,7 @@ func (h *holder) verdict(code int) error {
 	return nil
 }
 
-// release unlocks, whatever has come before. It takes a second at most.
+// release unlocks, whatever the result so far. It takes one second at most.
 func (h *holder) release(result error) error {
 	switch err := h.lease.Unlock(context.Background()); {
 	case err == nil:
@@ -435,18 +441,18 @@ func (h *holder) release(result error) error {
 	case errors.Is(err, locker.ErrLost):
 		return &exitError{exitLost, err, "somebody else may have had the lock while the command ran"}
 	default:
-		h.app.note("%s: it ends by itself within %v", told(err), h.opts.validity)
+		h.app.note("%s: the lock ends by itself within %v", told(err), h.opts.validity)
 	}
 	return result
 }
 
-// endGuard waits for the guard, which ends by itself when it has nothing more to hear.
+// endGuard waits for the guard, which ends when its pipe is closed.
 func (h *holder) endGuard() {
 	_ = h.orders.Close()
 	_ = h.guard.Wait()
 }
 
-// sweep kills what a guard that has died left behind. The kernel has killed the command itself.
+// sweep kills the processes that a dead guard left behind. The kernel has killed the command itself.
 func (h *holder) sweep() {
 	if h.group != 0 {
 		_ = unix.Kill(-h.group, unix.SIGKILL)

@@ -20,13 +20,20 @@ func inspectCommand(a *app) *cobra.Command {
 		Use:     "inspect KEY",
 		GroupID: groupUse,
 		Short:   "Show who holds a lock, since when, and who waits",
-		Long: `Inspect shows what the store knows of a lock, without touching it: whether it is free or held, the beginning of its
-owner's token, for how long it has been held, when it is free if nobody renews it, its fencing token and how many wait; of
-a Redlock what each node says, too.
+		Long: `Inspect shows the state of a lock without changing it: the first characters of its owner's token, for how
+long it has been held, when it becomes free unless it is renewed, its fencing token, and the number of waiters. For a
+Redlock it also shows the state on each node.
 
-The states are free, held, kept (released, and taken by nobody until --min-hold is over), split (of the nodes of a
-Redlock some have an owner, none of whom has a majority), foreign (the key is not a lock) and unknown (too few
-nodes answered). For how long a lock has been held is concluded from its fencing token and the server's clock.
+The states are:
+
+  free      nobody holds the lock
+  held      an owner holds it
+  kept      the owner has released it, and it stays taken until --min-hold is over
+  split     some nodes of a Redlock have an owner, but no owner has a majority
+  foreign   the key holds something that is not a lock
+  unknown   too few nodes answered
+
+The time for which a lock has been held is derived from its fencing token and the server's clock.
 
 It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 		Example: `  locker inspect backup
@@ -55,7 +62,7 @@ func (a *app) inspect(ctx context.Context, key string) error {
 	return err
 }
 
-// inspector opens the locks that the flags and the environment name, to look into them.
+// inspector opens the configured locks and returns their Inspector.
 func (a *app) inspector(ctx context.Context) (inspect.Inspector, error) {
 	c, err := a.config()
 	if err != nil {
@@ -68,18 +75,18 @@ func (a *app) inspector(ctx context.Context) (inspect.Inspector, error) {
 	a.opened = append(a.opened, l)
 	if l.InProcess() {
 		err := fmt.Errorf("locks in %s are those of another process", c.Backend)
-		return nil, &exitError{exitConfig, err, "name the Redis that they are on"}
+		return nil, &exitError{exitConfig, err, "configure the Redis that they are on"}
 	}
 	i, ok := locker.As[inspect.Inspector](l)
 	if !ok {
-		return nil, errors.New("these locks cannot be looked into")
+		return nil, errors.New("the backend cannot show the state of its locks")
 	}
 	return i, nil
 }
 
-// lockJSON is an inspection as JSON. What is not known, or makes no sense in a state, is left out.
+// lockJSON is an inspection as JSON. Fields that are unknown, or have no meaning in a state, are omitted.
 type lockJSON struct {
-	At          *time.Time `json:"at,omitempty"` // only watch says it
+	At          *time.Time `json:"at,omitempty"` // only for watch
 	Key         string     `json:"key,omitempty"`
 	Node        string     `json:"node,omitempty"`
 	State       string     `json:"state"`
@@ -94,8 +101,9 @@ type lockJSON struct {
 
 func lockOf(key string, i inspect.Inspection) lockJSON {
 	j := lockJSON{
-		Key: key, State: string(i.State), Owner: i.Owner, HeldMS: i.Held.Milliseconds(), RemainingMS: i.Remaining.Milliseconds(),
-		Fence: i.Fence, Waiting: i.Waiting,
+		Key: key, State: string(i.State), Owner: i.Owner, HeldMS: i.Held.Milliseconds(),
+		RemainingMS: i.Remaining.Milliseconds(),
+		Fence:       i.Fence, Waiting: i.Waiting,
 	}
 	for _, n := range i.Nodes {
 		of := lockOf("", n.Inspection)
@@ -138,12 +146,13 @@ func (a *app) printNodes(to io.Writer, nodes []inspect.Node) {
 			fmt.Fprintf(w, "%s\t%s: %v\n", n.Node, n.State, n.Err)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", n.Node, n.State, orDash(owner(n.Inspection)), orDash(span(n.Remaining)), orDash(fence(n.Inspection)), n.Waiting)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", n.Node, n.State, orDash(owner(n.Inspection)),
+			orDash(span(n.Remaining)), orDash(fence(n.Inspection)), n.Waiting)
 	}
 	_ = w.Flush()
 }
 
-// ofState paints the name of a state.
+// ofState returns the coloured name of a state.
 func (s style) ofState(state inspect.State) string {
 	switch state {
 	case inspect.Free:
@@ -155,7 +164,7 @@ func (s style) ofState(state inspect.State) string {
 	}
 }
 
-// owner says whose a lock is: by the beginning of a token, as the dots say.
+// owner describes the owner by the first characters of its token, followed by dots.
 func owner(i inspect.Inspection) string {
 	if i.Owner == "" {
 		return ""
@@ -190,7 +199,7 @@ func orDash(text string) string {
 	return text
 }
 
-// span is a duration as people read it: not more exact than they care.
+// span formats a duration with limited precision.
 func span(d time.Duration) string {
 	switch {
 	case d <= 0:

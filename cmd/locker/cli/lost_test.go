@@ -27,14 +27,19 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 		script string
 		out    string
 	}{
-		"deleted":    {deleted, nil, `trap "echo told; exit 0" TERM; echo $$ >up; while :; do sleep 0.05; done`, "told\n"},
-		"taken over": {taken, nil, `trap "echo told; exit 0" TERM; echo $$ >up; while :; do sleep 0.05; done`, "told\n"},
-		"stubborn":   {taken, nil, `trap "echo told" TERM; echo $$ >up; while :; do sleep 0.05; done`, "told\n"},
-		"stopped":    {deleted, nil, `trap "echo told; exit 0" TERM; echo $$ >up; kill -STOP $$; echo late; sleep 60`, "told\n"},
-		"kill":       {taken, []string{"--on-lost", "kill"}, `trap "echo told" TERM; echo $$ >up; while :; do sleep 0.05; done`, ""},
+		"deleted": {deleted, nil, `trap "echo told; exit 0" TERM; echo $$ >up; while :; do sleep 0.05; done`,
+			"told\n"},
+		"taken over": {taken, nil, `trap "echo told; exit 0" TERM; echo $$ >up; while :; do sleep 0.05; done`,
+			"told\n"},
+		"stubborn": {taken, nil, `trap "echo told" TERM; echo $$ >up; while :; do sleep 0.05; done`, "told\n"},
+		"stopped": {deleted, nil, `trap "echo told; exit 0" TERM; echo $$ >up; kill -STOP $$; echo late; sleep 60`,
+			"told\n"},
+		"kill": {taken, []string{"--on-lost", "kill"},
+			`trap "echo told" TERM; echo $$ >up; while :; do sleep 0.05; done`, ""},
 		"notify": {taken, []string{"--on-lost", "notify"},
 			`trap "echo told" TERM; echo $$ >up; cat <&$LOCKER_FD; echo end of file; exit 4`, "end of file\n"},
-		"told by the file, too": {deleted, nil, `trap "" TERM; echo $$ >up; cat <&$LOCKER_FD; echo end of file; exit 0`, "end of file\n"},
+		"told by the file, too": {deleted, nil, `trap "" TERM; echo $$ >up; cat <&$LOCKER_FD; echo end of file; exit 0`,
+			"end of file\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -59,7 +64,8 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 func TestMaxHoldStopsTheCommand(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
-	p := run(t, url, "run", "-k", "k", "--max-hold", "5s", "--grace", "1s", "--", "sh", "-c", `trap "echo told" TERM; while :; do sleep 0.05; done`)
+	p := run(t, url, "run", "-k", "k", "--max-hold", "5s", "--grace", "1s", "--", "sh", "-c",
+		`trap "echo told" TERM; while :; do sleep 0.05; done`)
 	p.exits(t, exitLost)
 	assert.Equal(t, "told\n", p.out.String())
 	assert.Contains(t, p.err.String(), "--max-hold 5s is over")
@@ -68,12 +74,14 @@ func TestMaxHoldStopsTheCommand(t *testing.T) {
 
 // witness is a command that shows by a kernel's lock whether it is alone. It must be killed to end, and if it ran
 // together with another one, it says so and exits with 1.
-const witness = `exec 9>>"$WITNESS"; flock -n 9 || { echo OVERLAP; exit 1; }; trap "echo told" TERM; echo $$ >up; while :; do sleep 0.05 9>&-; done`
+const witness = `exec 9>>"$WITNESS"; flock -n 9 || { echo OVERLAP; exit 1; }
+trap "echo told" TERM; echo $$ >up; while :; do sleep 0.05 9>&-; done`
 
 // successor is who comes next: it looks the same way, and ends.
 const successor = `exec 9>>"$WITNESS"; flock -n 9 || { echo OVERLAP; exit 1; }; echo alone at ${EPOCHREALTIME/./}`
 
-// relay runs a witness under the lock, lets do spoil its hold, and checks that it is gone before the next one is started.
+// relay runs a witness under the lock, lets do spoil its hold, and checks that it is gone before the next one is
+// started.
 func relay(t *testing.T, url string, do func(p *process, pid int)) (first *process) {
 	t.Helper()
 	file := t.TempDir() + "/witness"
@@ -93,12 +101,13 @@ func relay(t *testing.T, url string, do func(p *process, pid int)) (first *proce
 	require.Regexp(t, `^alone at \d+\n$`, second.out.String())
 	var at int64
 	_, _ = fmt.Sscanf(second.out.String(), "alone at %d", &at)
-	t.Logf("the command was seen gone %v before the next one said that it is alone", time.UnixMicro(at).Sub(end).Round(time.Millisecond))
+	t.Logf("the command was seen gone %v before the next one said that it is alone",
+		time.UnixMicro(at).Sub(end).Round(time.Millisecond))
 	return first
 }
 
-// TestNobodyStartsBesideAnOldCommand: whatever happens to the holder, its command is gone before the lock is free for the
-// next one. It is a matter of order, which the kernel witnesses, and not of speed.
+// TestNobodyStartsBesideAnOldCommand: whatever happens to the holder, its command is gone before the lock is free for
+// the next one. It is a matter of order, which the kernel witnesses, and not of speed.
 func TestNobodyStartsBesideAnOldCommand(t *testing.T) {
 	t.Parallel()
 	t.Run("holder stopped", func(t *testing.T) {
@@ -128,8 +137,8 @@ func TestNobodyStartsBesideAnOldCommand(t *testing.T) {
 	})
 }
 
-// TestMajorityStops: of five servers three are frozen while the lock is held, until the command is told to end, which it
-// does not heed.
+// TestMajorityStops: of five servers three are frozen while the lock is held, until the command is told to end, which
+// it does not heed.
 func TestMajorityStops(t *testing.T) {
 	t.Parallel()
 	var ss []*redistest.Server

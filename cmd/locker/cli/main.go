@@ -1,5 +1,5 @@
-// Package cli is the command locker. A program that imports another backend, or another driver, has a command that knows it
-// as well, with two lines:
+// Package cli is the command locker. To build a command that supports another backend or driver, import it in a program
+// of two lines:
 //
 //	import _ "example.com/etcdlock" // calls config.Register
 //
@@ -11,8 +11,8 @@ import (
 	"os"
 )
 
-// Main runs the command with the arguments, the environment and the streams of the process, and ends the process.
-// Call it first in main: the command starts its own program again, with an argument of its own, to watch over what it runs.
+// Main runs the command with the arguments, the environment and the streams of the process, and ends the process. Call
+// it first in main: "locker run" starts the same program again, with a special argument, as the guard of its command.
 func Main() {
 	if len(os.Args) > 1 && os.Args[1] == guardArg {
 		os.Exit(guardMain(os.Args[2:]))

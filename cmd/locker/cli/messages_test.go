@@ -41,10 +41,12 @@ func TestWrongArgumentsSayWhatToWriteInstead(t *testing.T) {
 	}
 	code, _, stderr := call(env, "run", "--key", "a", "no-such-b", "--", "true")
 	assert.Equal(t, exitNotFound, code)
-	assert.Contains(t, stderr, `"no-such-b": executable file not found in $PATH: it was taken for the command: a key with spaces needs quotes`)
+	assert.Contains(t, stderr,
+		`"no-such-b": executable file not found in $PATH: it was read as the command: put a key with spaces in quotes`)
 	code, _, stderr = call(nil, "run", "--key", "a", "--", "true")
 	assert.Equal(t, exitConfig, code)
-	assert.Equal(t, "locker: no configuration: say which locks: set LOCKER_URL, to redis://localhost for example, or use --url or --config\n", stderr)
+	assert.Equal(t, "locker: no configuration: set LOCKER_URL, for example to redis://localhost, or "+
+		"use --url or --config\n", stderr)
 	code, _, stderr = call([]string{"LOCKER_REDIS_ADDR=h"}, "run", "--key", "a", "--", "true")
 	assert.Equal(t, exitConfig, code)
 	assert.Contains(t, stderr, "backend: missing")
@@ -64,11 +66,16 @@ func TestConfigCheckLooksIntoTheFiles(t *testing.T) {
 	onlyKey := filepath.Join(dir, "key")
 	require.NoError(t, os.WriteFile(onlyKey, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), 0o600))
 	for url, want := range map[string]string{
-		"redis://h?password_file=" + none:                                  "config: redis.password_file: file not found: " + none,
-		"rediss://h?tls_ca_file=" + text:                                   "config: redis.tls.ca_file: no PEM certificate in " + text,
-		"rediss://h?tls_ca_file=" + onlyKey:                                "config: redis.tls.ca_file: no PEM certificate in " + onlyKey,
-		"redlocks://h,i,j?tls_ca_file=" + text:                             "config: redlock.tls.ca_file: no PEM certificate in " + text,
-		"rediss://h?tls_cert_file=" + onlyKey + "&tls_key_file=" + onlyKey: "config: redis.tls.cert_file, key_file: " + onlyKey + " and " + onlyKey,
+		"redis://h?password_file=" + none: "config: redis.password_file: file not " +
+			"found: " + none,
+		"rediss://h?tls_ca_file=" + text: "config: redis.tls.ca_file: no PEM " +
+			"certificate in " + text,
+		"rediss://h?tls_ca_file=" + onlyKey: "config: redis.tls.ca_file: no PEM " +
+			"certificate in " + onlyKey,
+		"redlocks://h,i,j?tls_ca_file=" + text: "config: redlock.tls.ca_file: no PEM " +
+			"certificate in " + text,
+		"rediss://h?tls_cert_file=" + onlyKey + "&tls_key_file=" + onlyKey: "config: redis.tls.cert_file, " +
+			"key_file: " + onlyKey + " and " + onlyKey,
 	} {
 		code, stdout, stderr := call(nil, "config", "check", "--url", url)
 		assert.Equal(t, exitConfig, code, url)
@@ -124,23 +131,28 @@ func TestTheNextStepFitsTheFault(t *testing.T) {
 	guarded := redistest.Refuse(t, redistest.Protected)
 	ca := "tls_ca_file=" + secure.CAFile()
 	for name, tt := range map[string]struct{ url, next string }{
-		"no server":           {"redis://" + dead.Addr(), "connection refused: start redis-server, or correct host and port"},
-		"no socket":           {"unix:///no/such.sock", "start redis-server, or correct the path"},
-		"hung":                {"redis://" + hung.Addr() + "?timeout=300ms", "is the server up, and does the network let it answer? locker doctor looks into it"},
-		"wrong password":      {"redis://:wrong@" + password.Addr(), `check the password of user "default"`},
-		"no password":         {"redis://" + password.Addr(), ": give user name and password"},
-		"NOPERM":              {"redis://limited:pw@" + plain.Addr(), "locker doctor names the ACL rules"},
-		"OOM":                 {"redis://" + full.Addr(), "used memory > 'maxmemory': raise maxmemory"},
-		"READONLY":            {"redis://" + replica.Addr(), "read only replica: give the address of its master"},
-		"NOREPLICAS":          {"redis://" + alone.Addr(), "connect its replicas"},
-		"MISCONF":             {"redis://" + unsaved.Addr(), "make room on its disk"},
-		"renamed":             {"redis://" + renamed.Addr(), "unknown command 'EVALSHA': remove the rename-command for EVALSHA"},
-		"wrong database":      {"redis://" + plain.Addr() + "/99", "out of range: use a lower number"},
-		"TLS to a plain port": {"rediss://" + plain.Addr() + "?timeout=300ms", "it does not speak TLS on this port: write redis://"},
+		"no server": {"redis://" + dead.Addr(),
+			"connection refused: start redis-server, or correct host and port"},
+		"no socket": {"unix:///no/such.sock", "start redis-server, or correct the path"},
+		"hung": {"redis://" + hung.Addr() + "?timeout=300ms",
+			"is the server up, and does the network let it answer? run locker doctor"},
+		"wrong password": {"redis://:wrong@" + password.Addr(), `check the password of user "default"`},
+		"no password":    {"redis://" + password.Addr(), ": give user name and password"},
+		"NOPERM":         {"redis://limited:pw@" + plain.Addr(), "locker doctor names the ACL rules"},
+		"OOM":            {"redis://" + full.Addr(), "used memory > 'maxmemory': raise maxmemory"},
+		"READONLY":       {"redis://" + replica.Addr(), "read only replica: give the address of its master"},
+		"NOREPLICAS":     {"redis://" + alone.Addr(), "connect its replicas"},
+		"MISCONF":        {"redis://" + unsaved.Addr(), "make room on its disk"},
+		"renamed": {"redis://" + renamed.Addr(),
+			"unknown command 'EVALSHA': remove the rename-command for EVALSHA"},
+		"wrong database": {"redis://" + plain.Addr() + "/99", "out of range: use a lower number"},
+		"TLS to a plain port": {"rediss://" + plain.Addr() + "?timeout=300ms",
+			"it does not speak TLS on this port: write redis://"},
 		"plain to a TLS port": {"redis://" + secure.Addr(), "it wants TLS: write rediss://"},
 		"no CA":               {"rediss://" + secure.Addr(), "as tls_ca_file"},
-		"another name":        {"rediss://" + secure.Addr() + "?tls_server_name=redis.internal&" + ca, "or as tls_server_name"},
-		"protected mode":      {"redis://" + guarded, "set a password on the server"},
+		"another name": {"rediss://" + secure.Addr() + "?tls_server_name=redis.internal&" + ca,
+			"or as tls_server_name"},
+		"protected mode": {"redis://" + guarded, "set a password on the server"},
 	} {
 		if name == "NOREPLICAS" {
 			if _, err := alone.Do("EVAL", "return redis.call('SET', KEYS[1], '')", "1", "x"); err == nil {
@@ -153,7 +165,8 @@ func TestTheNextStepFitsTheFault(t *testing.T) {
 					t.Parallel()
 					scheme, rest, _ := strings.Cut(tt.url, "://")
 					url := scheme + "+" + driver + "://" + rest
-					code, _, stderr := call([]string{"LOCKER_URL=" + url}, "run", "-k", "k", "--wait", "0", "--", "true")
+					code, _, stderr := call([]string{"LOCKER_URL=" + url}, "run", "-k", "k", "--wait", "0", "--",
+						"true")
 					assert.Equal(t, exitUnavailable, code)
 					stderr = strings.ReplaceAll(stderr, "`", "'") // which Redis 6.0 has around a command
 					assert.Contains(t, stderr, tt.next)

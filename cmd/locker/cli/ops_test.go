@@ -68,7 +68,8 @@ func TestInspectAndRelease(t *testing.T) {
 		lease := heldBy(t, url, "k")
 		code, out, _ = call(env, "inspect", "k")
 		assert.Equal(t, 0, code)
-		assert.Regexp(t, `(?m)^state +held\nowner +\Q`+lease.Token()[:8]+`…\E\nheld for +\S+\nfree in +\S+ unless renewed$`, out)
+		assert.Regexp(t,
+			`(?m)^state +held\nowner +\Q`+lease.Token()[:8]+`…\E\nheld for +\S+\nfree in +\S+ unless renewed$`, out)
 		assert.NotContains(t, out, lease.Token())
 		code, out, _ = call(env, "inspect", "k", "--json")
 		assert.Equal(t, 0, code)
@@ -104,7 +105,8 @@ func TestInspectWhenNodesHang(t *testing.T) {
 	env := []string{"LOCKER_URL=" + url + "?budget=2s"}
 	lease := heldBy(t, url, "k")
 	for _, s := range ss { // a majority has granted it; the rest follows
-		require.Eventually(t, func() bool { return s.Cmd(t, "EXISTS", "lock:k") == int64(1) }, time.Minute, time.Millisecond)
+		require.Eventually(t, func() bool { return s.Cmd(t, "EXISTS", "lock:k") == int64(1) }, time.Minute,
+			time.Millisecond)
 	}
 	ss[0].Pause()
 	defer ss[0].Resume()
@@ -130,7 +132,8 @@ func TestWhatCannotBeInspected(t *testing.T) {
 	assert.Regexp(t, `(?m)^state +foreign$`, out)
 	code, _, _ = call([]string{"LOCKER_URL=" + url}, "release", "list", "--yes")
 	assert.Equal(t, exitData, code)
-	for _, args := range [][]string{{"inspect", "k"}, {"release", "k", "--yes"}, {"watch", "k"}, {"doctor"}, {"bench"}, {"conform"}} {
+	for _, args := range [][]string{{"inspect", "k"}, {"release", "k", "--yes"}, {"watch", "k"}, {"doctor"}, {"bench"},
+		{"conform"}} {
 		code, _, stderr := call([]string{"LOCKER_URL=memory:"}, args...)
 		assert.Equal(t, exitConfig, code, args)
 		assert.Contains(t, stderr, "memory", args)
@@ -209,7 +212,8 @@ func TestDoctorForMonitors(t *testing.T) {
 
 // TestDev: the servers are there, and are gone with the command, however that ends.
 func TestDev(t *testing.T) {
-	for name, end := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "told to end": syscall.SIGTERM, "killed": syscall.SIGKILL} {
+	for name, end := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "told to end": syscall.SIGTERM,
+		"killed": syscall.SIGKILL} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := command(t, "", "dev", "--nodes", "3", "--json")
@@ -319,7 +323,8 @@ func TestConform(t *testing.T) {
 	outcome, code := map[string]string{}, 0
 	for _, r := range results {
 		outcome[r.Property] = r.Outcome
-		if r.Outcome == "fail" { // properties in real time may, on a machine that is busy; whether they hold is for the suite's own tests
+		// properties in real time may, on a machine that is busy; whether they hold is for the suite's own tests
+		if r.Outcome == "fail" {
 			t.Logf("%+v", r)
 			code = exitFailed
 		}

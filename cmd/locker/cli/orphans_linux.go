@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tracksOrphans: processes that lose their parent become children of this one, wherever they are.
+// tracksOrphans is true because descendants that lose their parent become children of this process.
 const tracksOrphans = true
 
 func adoptOrphans() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) }
 
-// dieWithParent has the kernel kill the command if the guard is killed.
+// dieWithParent makes the kernel kill the command if the guard is killed.
 func dieWithParent(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
 	attr.Pdeathsig = syscall.SIGKILL
 	return attr
 }
 
-// children returns the process ids of this process' children. It looks at all processes: the list in
-// /proc/self/task/*/children is not there on every kernel.
+// children returns the process ids of this process's children. It reads the list of all processes, because not every
+// kernel has /proc/self/task/*/children.
 func children() (pids []int) {
 	names, err := os.ReadDir("/proc")
 	if err != nil {
@@ -38,7 +38,7 @@ func children() (pids []int) {
 		if err != nil {
 			continue
 		}
-		// "pid (name) state ppid …", where the name may hold anything, brackets included
+		// "pid (name) state ppid …"; the name may contain any characters, even brackets
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) > 1 && string(fields[1]) == self {
 			pids = append(pids, pid)
@@ -47,12 +47,12 @@ func children() (pids []int) {
 	return pids
 }
 
-// clock is the one that time.Now measures durations by.
+// clock is the clock by which time.Now measures durations.
 func clock() time.Duration {
 	var ts unix.Timespec
 	_ = unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
 	return time.Duration(ts.Nano())
 }
 
-// self is the path of this program: of the file that is running, also if another one has taken its place since.
+// self returns the path of the running program, even if its file has been replaced.
 func self() (string, error) { return "/proc/self/exe", nil }

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// note tells a person on stderr what is going on, unless --quiet: one line, after the name of the program.
+// note prints a message on stderr, after the name of the program, unless --quiet is set.
 func (a *app) note(format string, args ...any) {
 	if !a.quiet {
-		// An error of the library begins with that name, too.
+		// Errors of the library begin with the same name.
 		fmt.Fprintf(a.stderr, "locker: %s\n", strings.TrimPrefix(fmt.Sprintf(format, args...), "locker: "))
 	}
 }
 
-// told is what err says, without the name of the library at the beginning: that of the program stands there.
+// told returns the text of err without the name of the library, which note replaces by the name of the program.
 func told(err error) string { return strings.TrimPrefix(err.Error(), "locker: ") }
 
-// printJSON prints v on stdout, indented for people who look at it, too.
+// printJSON prints v on stdout as indented JSON.
 func (a *app) printJSON(v any) error {
 	e := json.NewEncoder(a.stdout)
 	e.SetIndent("", "  ")
@@ -29,17 +29,17 @@ func (a *app) printJSON(v any) error {
 	return e.Encode(v)
 }
 
-// style paints text for one stream: each method returns its argument, in a colour if there is to be any.
+// style colours text for one stream. Each method returns its argument, in a colour if colours are on.
 type style struct{ on bool }
 
-// style says whether what goes to w is painted: on a terminal, unless --no-color, NO_COLOR (https://no-color.org, any value
-// but the empty one) or a TERM that cannot.
+// style returns the style for w. Colours are on if w is a terminal, unless they are switched off by --no-color, by
+// NO_COLOR with any value but the empty one (https://no-color.org), or by TERM.
 func (a *app) style(w io.Writer) style {
 	term := a.getenv("TERM")
 	return style{isTerminal(w) && !a.noColor && !a.json && a.getenv("NO_COLOR") == "" && term != "" && term != "dumb"}
 }
 
-// isTerminal says whether w is one, or /dev/null, where it does not matter.
+// isTerminal reports whether w is a terminal. It is also true for /dev/null, where it does not matter.
 func isTerminal(w any) bool {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -62,7 +62,7 @@ func (s style) paint(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// logHandler prints what the library logs as notes. It says little: a Redlock whose nodes look wrong, for instance.
+// logHandler prints the warnings that the library logs as notes, for example about the nodes of a Redlock.
 type logHandler struct{ app *app }
 
 func (h *logHandler) Enabled(_ context.Context, level slog.Level) bool {
@@ -79,6 +79,6 @@ func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	return nil
 }
 
-// WithAttrs and WithGroup drop what they are given: nothing here uses them.
+// WithAttrs and WithGroup ignore their arguments, because the library does not use them.
 func (h *logHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
 func (h *logHandler) WithGroup(string) slog.Handler      { return h }

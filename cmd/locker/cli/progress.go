@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// progress is a line on the terminal that says what is going on. Elsewhere it says nothing. Its methods may be called
+// progress is a status line on the terminal. Without a terminal it prints nothing. Its methods may be called
 // concurrently.
 type progress struct {
 	app *app
@@ -25,7 +25,7 @@ func (p *progress) show(format string, args ...any) {
 	}
 }
 
-// done takes the line away.
+// done removes the line.
 func (p *progress) done() {
 	if p.on {
 		p.mu.Lock()

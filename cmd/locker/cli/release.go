@@ -21,33 +21,34 @@ func releaseCommand(a *app) *cobra.Command {
 		Use:     "release KEY",
 		GroupID: groupUse,
 		Short:   "Take a lock away from its owner",
-		Long: `Release takes a lock away from its owner by force, gives it to who waits for it, and says whom it took it from. It is for
-an owner that hangs, and it does not stop it: until its next renewal the owner believes that it has the lock, so two
-may be at work. Stop it first if you can.
+		Long: `Release takes a lock away from its owner by force, hands it to the next waiter, and reports the former
+owner. It is for an owner that hangs. It does not stop the owner, which believes until its next renewal that it has the
+lock: two programs may work at the same time. Stop the owner first if you can.
 
-On a terminal it shows the owner and asks, and takes the lock from that owner only. Elsewhere it wants --yes, and takes
-the lock from whoever has it, or with --token from one owner: the beginning of a token as locker inspect shows it is
-enough, and better than the token, which other users could see among the arguments.
+On a terminal, release shows the owner, asks for confirmation, and takes the lock from that owner only. Without a
+terminal it requires --yes, and takes the lock from any owner. With --token it takes the lock only from the owner with
+that token. The first characters of the token, as locker inspect shows them, are enough. They are also safer, because
+other users can see the arguments of a program.
 
-It exits with 0 if the lock was taken, or was free, and with 75 if another owner has it.`,
+It exits with 0 if the lock was taken or was free, and with 75 if another owner has it.`,
 		Example: `  locker release backup
   locker release backup --token 3Vd9kzLq --yes`,
 		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error { return a.release(cmd.Context(), args[0], token, yes) },
 	}
-	cmd.Flags().StringVar(&token, "token", "", "take it only if the owner's `token` is this, or begins so")
+	cmd.Flags().StringVar(&token, "token", "", "take the lock only if the owner's `token` begins with this")
 	cmd.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
 	return cmd
 }
 
-// minToken keeps --token from fitting one owner in a few.
+// minToken is the smallest length of --token. Shorter ones could match several owners.
 const minToken = 4
 
 func (a *app) release(ctx context.Context, key, token string, yes bool) error {
 	if token != "" {
 		token = strings.TrimSuffix(token, "…") // as inspect shows it
 		if len(token) < minToken {
-			return usageError("--token: %d characters could be anybody's, give %d at least", len(token), minToken)
+			return usageError("--token: %d characters do not identify an owner: give at least %d", len(token), minToken)
 		}
 	}
 	if !yes && !isTerminal(a.stdin) {
@@ -80,12 +81,12 @@ func (a *app) release(ctx context.Context, key, token string, yes bool) error {
 	return a.released(key, seen, err)
 }
 
-// exitRefused is for a person who said no.
+// exitRefused is the exit code if the user declines.
 const exitRefused = 1
 
 var errFree = errors.New("it is free")
 
-// confirm asks whether the lock that was seen is to be taken.
+// confirm asks whether to take the lock from the owner that was seen.
 func (a *app) confirm(key string, seen inspect.Inspection) error {
 	a.printInspection(key, seen)
 	fmt.Fprintf(a.stdout, "\nIts owner is not stopped by this and may go on until it notices. Take the lock? [y/N] ")
@@ -94,16 +95,16 @@ func (a *app) confirm(key string, seen inspect.Inspection) error {
 	case "y", "yes":
 		return nil
 	case "":
-		if err != nil { // /dev/null, which passes for a terminal
+		if err != nil { // /dev/null counts as a terminal
 			return errNobodyToAsk
 		}
 	}
 	return &exitError{code: exitRefused, err: errors.New("nothing was released")}
 }
 
-var errNobodyToAsk = usageError("there is nobody to ask: say --yes if the lock is to be taken from its owner")
+var errNobodyToAsk = usageError("there is no terminal for the confirmation: use --yes to take the lock from its owner")
 
-// released reports what came of it.
+// released reports the result.
 func (a *app) released(key string, seen inspect.Inspection, err error) error {
 	switch {
 	case errors.Is(err, errFree):
@@ -115,7 +116,8 @@ func (a *app) released(key string, seen inspect.Inspection, err error) error {
 	case errors.Is(err, locker.ErrNotHeld):
 		return &exitError{exitHeld, err, "locker inspect shows who has it now"}
 	case errors.Is(err, locker.ErrUnavailable) && !refused(err):
-		return &exitError{exitUnavailable, err, "whether it was released is not known: locker inspect tells"}
+		return &exitError{exitUnavailable, err,
+			"it is not known whether the lock was released: locker inspect shows its state"}
 	case err != nil:
 		return err
 	case a.json:
@@ -125,7 +127,7 @@ func (a *app) released(key string, seen inspect.Inspection, err error) error {
 	}
 	from := seen.Owner + "…"
 	if seen.State == inspect.Kept {
-		from = "nobody: it was only kept for a while, after " + from
+		from = "nobody: it was kept by --min-hold, after " + from
 	}
 	if held := span(seen.Held); held != "" {
 		from += ", who had it for " + held
@@ -133,7 +135,7 @@ func (a *app) released(key string, seen inspect.Inspection, err error) error {
 	fmt.Fprintf(a.stdout, "released %s, taken from %s\n", strconv.Quote(key), from)
 	for _, n := range seen.Nodes {
 		if n.Err != nil {
-			a.note("%s did not answer: what is left of the lock there ends with its TTL (%v)", n.Node, n.Err)
+			a.note("%s did not answer: the lock ends there with its TTL (%v)", n.Node, n.Err)
 		}
 	}
 	return nil

@@ -18,22 +18,22 @@ import (
 	"github.com/golocker/locker/config"
 )
 
-// What becomes of the command when its lock is lost, or so long in doubt that its end has come near.
+// The values of --on-lost: what happens to the command if the lock is lost, or is about to end without a renewal.
 const (
-	onLostTerm   = "term"   // SIGTERM, and SIGKILL after the grace, before the validity ends
+	onLostTerm   = "term"   // SIGTERM, then SIGKILL after the grace period, before the lock ends
 	onLostKill   = "kill"   // SIGKILL
-	onLostNotify = "notify" // nothing but the end of LOCKER_FD: the command knows what to do
+	onLostNotify = "notify" // only the end of LOCKER_FD: the command handles the loss itself
 )
 
 const (
-	// runTTL is the default of run: longer than the library's, because a grace must fit in, and because who runs programs by
-	// a lock can wait for half a minute after a crash.
+	// runTTL is the default TTL of run. It is longer than the library's, because the grace period must fit in, and
+	// because a delay of half a minute after a crash is acceptable for programs.
 	runTTL = 30 * time.Second
-	// runGrace is how long a command has to end after SIGTERM, if the TTL is long enough.
+	// runGrace is the default grace period after SIGTERM, if the TTL is long enough for it.
 	runGrace = 5 * time.Second
 )
 
-// runOptions is what the command line of run comes to.
+// runOptions are the options of run.
 type runOptions struct {
 	key      string
 	ttl      time.Duration // 0: not given
@@ -46,7 +46,7 @@ type runOptions struct {
 	path     string        // of the command
 	args     []string      // its argv
 	validity time.Duration // from ttl and the configuration: the lease time
-	dashes   bool          // the command stands after --
+	dashes   bool          // the command follows --
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -75,19 +75,23 @@ func runCommand(a *app) *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows the command is the command's, also if somebody leaves out the --
+	flags.SetInterspersed(false) // flags after the command belong to the command, even without --
 	flags.StringVarP(&o.key, "key", "k", "", "the `name` of the lock")
-	durationVar(flags, &o.ttl, "ttl", "for how long the lock stays taken after a crash (30s, or what the configuration says)")
-	flags.StringVarP(&o.wait, "wait", "w", "forever", "how long to wait for the lock: forever, 0, or a `time` such as 30s")
-	durationVar(flags, &o.minHold, "min-hold", "keep the lock taken for at least so long, also if the command is done sooner")
-	durationVar(flags, &o.maxHold, "max-hold", "stop the command after so long")
+	durationVar(flags, &o.ttl, "ttl",
+		"for how long the lock stays taken after a crash (30s, or the value of the configuration)")
+	flags.StringVarP(&o.wait, "wait", "w", "forever",
+		"how long to wait for the lock: forever, 0, or a `time` such as 30s")
+	durationVar(flags, &o.minHold, "min-hold",
+		"keep the lock taken for at least this time, even if the command ends sooner")
+	durationVar(flags, &o.maxHold, "max-hold", "stop the command after this time")
 	flags.StringVar(&o.onLost, "on-lost", onLostTerm, "if the lock is lost: `term`, kill or notify the command")
 	o.grace = -1
-	durationVar(flags, &o.grace, "grace", "`time` between SIGTERM and SIGKILL (5s, or a third of the TTL if that is less)")
+	durationVar(flags, &o.grace, "grace",
+		"`time` between SIGTERM and SIGKILL (5s, or a third of the TTL if that is less)")
 	_ = cmd.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]cobra.Completion{
 		cobra.CompletionWithDesc(onLostTerm, "SIGTERM, and SIGKILL after the grace"),
 		cobra.CompletionWithDesc(onLostKill, "SIGKILL at once"),
-		cobra.CompletionWithDesc(onLostNotify, "nothing but the end of the file LOCKER_FD"),
+		cobra.CompletionWithDesc(onLostNotify, "only close LOCKER_FD"),
 	}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]cobra.Completion{"forever", "0", "30s"},
 		cobra.ShellCompDirectiveNoFileComp))
@@ -97,25 +101,26 @@ func runCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-const runHelp = `Run takes the lock, runs COMMAND, and releases the lock when the command has ended. The lock is renewed meanwhile.
+const runHelp = `Run takes the lock, runs COMMAND, and releases the lock when the command has ended. The lock is renewed
+meanwhile.
 
-No shell is involved; what follows -- is executed as it is. Standard input, output and error are the command's own, and so
-is the exit code.
+Run executes the words after -- without a shell. The command uses the standard input, output and error of locker, and
+its exit code becomes the exit code of locker.
 
-The command runs in a process group of its own. SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 and SIGWINCH are passed on to the
-group. SIGTERM is, too, and what is still there after the grace is killed. What the command leaves behind when it ends is
-ended as well: SIGTERM, and SIGKILL after the grace. The lock is released after that.
+The command runs in its own process group. SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH and SIGTERM are passed on
+to the group. After SIGTERM, processes that do not end within the grace period are killed. When the command ends,
+processes that it leaves behind get SIGTERM, and SIGKILL after the grace period. Then the lock is released.
 
-If the lock is lost, or could not be renewed until its end is near, the command is stopped: by default with SIGTERM, and
-with SIGKILL after the grace. The grace lies inside the validity of the lock: whoever gets it next does not find the command
-running. That holds even if locker itself is stopped or killed.
+If the lock is lost, or if it cannot be renewed and is about to end, the command is stopped: by default with SIGTERM,
+and with SIGKILL after the grace period. The grace period ends before the lock does, so the command no longer runs when
+the next owner gets the lock. This holds even if locker itself is stopped or killed.
 
-The command finds in its environment:
+The command gets these environment variables:
 
   LOCKER_KEY     the key
-  LOCKER_FENCE   the fencing token, for the resource: see docs/safety.md; 0 if there is none
-  LOCKER_STORE   the backend: memory, redis, redlock, or another that this program knows
-  LOCKER_FD      the number of a file descriptor that reaches its end when the lock is lost; nothing can be read from it
+  LOCKER_FENCE   the fencing token for the protected resource (see docs/safety.md); 0 if there is none
+  LOCKER_STORE   the backend: memory, redis, redlock, or another registered one
+  LOCKER_FD      the number of a file descriptor that reaches end of file when the lock is lost; it delivers no data
 
 Exit codes:
 
@@ -123,15 +128,15 @@ Exit codes:
    64  the command line is wrong                75  somebody else has the lock
    65  the key holds something else             78  the configuration is wrong
    69  the server, or the quorum, is down       79  the lock was lost while the command ran
-  126  the command cannot be executed          127  there is no such command
-  128+n  signal n came before the command was started
-   70, 71  what should not happen: a helper process was killed; the system refused to start one`
+  126  the command cannot be executed          127  the command was not found
+  128+n  signal n arrived before the command was started
+   70, 71  internal error: a helper process was killed, or could not be started`
 
-// check looks at what can be wrong before anything is done, and fills in the rest.
+// check validates the options and sets the defaults.
 func (o *runOptions) check(c *config.Config) error {
 	switch {
 	case o.key == "":
-		return usageError("no key: say which lock with --key")
+		return usageError("no key: give one with --key")
 	case len(o.key) > locker.MaxKey:
 		return usageError("the key is longer than %d bytes", locker.MaxKey)
 	case !slices.Contains([]string{onLostTerm, onLostKill, onLostNotify}, o.onLost):
@@ -156,13 +161,13 @@ func (o *runOptions) check(c *config.Config) error {
 	o.path, err = lookPath(o.args[0])
 	var e *exitError
 	if errors.As(err, &e) && e.code == exitNotFound && !o.dashes {
-		e.next = "it was taken for the command: a key with spaces needs quotes, and the command stands after --"
+		e.next = "it was read as the command: put a key with spaces in quotes, and the command after --"
 	}
 	return err
 }
 
-// checkTTL settles the lease time and the grace, which must fit into it: two thirds of the lease time are left when a
-// renewal begins, and one is given up after a sixth.
+// checkTTL sets the lease time and the grace period, which must fit into it. When a renewal begins, two thirds of the
+// lease time are left, and a renewal may take a sixth.
 func (o *runOptions) checkTTL(configured time.Duration) error {
 	o.validity = o.ttl
 	if o.ttl == 0 {
@@ -180,14 +185,16 @@ func (o *runOptions) checkTTL(configured time.Duration) error {
 			o.grace = min(o.grace, o.maxHold/2)
 		}
 	case o.grace > o.validity/2:
-		return usageError("--grace %v is more than half of the TTL of %v, in which it must fit beside the renewals", o.grace, o.validity)
+		return usageError("--grace %v is more than half of the TTL of %v: the rest is needed for renewals", o.grace,
+			o.validity)
 	case o.maxHold > 0 && o.grace >= o.maxHold:
-		return usageError("--grace %v is not less than --max-hold %v: the command would be stopped at once", o.grace, o.maxHold)
+		return usageError("--grace %v is not less than --max-hold %v: the command would be stopped at once", o.grace,
+			o.maxHold)
 	}
 	return nil
 }
 
-// margin is how long before the end of the validity SIGKILL is sent, for processes do not vanish in no time.
+// margin is how long before the end of the lease SIGKILL is sent, because processes take some time to end.
 func (o *runOptions) margin() time.Duration {
 	span := o.validity
 	if o.maxHold > 0 {
@@ -196,19 +203,20 @@ func (o *runOptions) margin() time.Duration {
 	return min(span/20, 500*time.Millisecond)
 }
 
-// lookPath finds the command before anybody waits for a lock, with the exit codes that shells have for what can go wrong.
+// lookPath finds the command before locker waits for the lock. Its errors have the exit codes that shells use.
 func lookPath(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	switch {
-	case err == nil, errors.Is(err, exec.ErrDot): // of "." in PATH: it is the user's
+	case err == nil, errors.Is(err, exec.ErrDot): // "." is in PATH: the user has chosen this
 		return path, nil
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EISDIR):
 		return "", &exitError{exitNotRunnable, err, "is it executable?"}
 	}
 	if !strings.Contains(name, "/") {
-		for _, dir := range filepath.SplitList(os.Getenv("PATH")) { // shells say so if it is there, but not executable
+		for _, dir := range filepath.SplitList(os.Getenv("PATH")) { // like shells, report a file that is not executable
 			if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
-				return "", &exitError{exitNotRunnable, fmt.Errorf("%s: %w", filepath.Join(dir, name), fs.ErrPermission), "is it executable?"}
+				return "", &exitError{exitNotRunnable, fmt.Errorf("%s: %w", filepath.Join(dir, name), fs.ErrPermission),
+					"is it executable?"}
 			}
 		}
 	}

@@ -10,7 +10,8 @@ import (
 
 // run needs process groups and signals.
 func (a *app) run(context.Context, *runOptions) error {
-	return &exitError{exitOSErr, errors.New("locker run does not work on " + runtime.GOOS), "use the library: locker.Do"}
+	return &exitError{exitOSErr, errors.New("locker run does not work on " + runtime.GOOS),
+		"use the library: locker.Do"}
 }
 
 const guardArg = "__guard"

@@ -21,7 +21,8 @@ import (
 func TestStreamsAreTheCommandsOwn(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
-	p := command(t, url, "run", "--key", "k", "--", "sh", "-c", `tr a-z A-Z; echo problem >&2; printf '<%s>' "$@"; exit 7`, "sh", "a b", "--wait", "*")
+	p := command(t, url, "run", "--key", "k", "--", "sh", "-c",
+		`tr a-z A-Z; echo problem >&2; printf '<%s>' "$@"; exit 7`, "sh", "a b", "--wait", "*")
 	p.Stdin = strings.NewReader("some text\n")
 	p.begin(t).exits(t, 7)
 	assert.Equal(t, "SOME TEXT\n<a b><--wait><*>", p.out.String(), "no shell has touched the arguments")
@@ -34,7 +35,8 @@ func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
 	const list = `ls -l /proc/self/fd >fds`
-	p := run(t, url, "run", "-k", "k", "--", "sh", "-c", `env >env.tmp; `+list+`; mv env.tmp env; read x <go || sleep 60`)
+	p := run(t, url, "run", "-k", "k", "--", "sh", "-c",
+		`env >env.tmp; `+list+`; mv env.tmp env; read x <go || sleep 60`)
 	env := p.wrote(t, "env")
 	lines := strings.Split(env, "\n")
 	assert.Contains(t, lines, "LOCKER_KEY=k")
@@ -44,14 +46,17 @@ func TestEnvironment(t *testing.T) {
 
 	// What runs this test may have left files open, too.
 	bare := command(t, url)
-	bare.Cmd = &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", list}, Dir: t.TempDir(), Env: bare.Env, Stderr: &bare.err}
+	bare.Cmd = &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", list}, Dir: t.TempDir(), Env: bare.Env,
+		Stderr: &bare.err}
 	bare.begin(t).exits(t, 0)
 	want, fds := bare.wrote(t, "fds"), p.wrote(t, "fds")
-	assert.Equal(t, strings.Count(want, "pipe:")+1, strings.Count(fds, "pipe:"), "LOCKER_FD is the one file more: %s\n%s", want, fds)
+	assert.Equal(t, strings.Count(want, "pipe:")+1, strings.Count(fds, "pipe:"),
+		"LOCKER_FD is the one file more: %s\n%s", want, fds)
 	assert.Equal(t, strings.Count(want, "socket:"), strings.Count(fds, "socket:"), "connections are not the command's")
 }
 
-// TestInheritedFilesAreLeftAlone: a job server of make, or a socket of systemd, has the number that the command was told.
+// TestInheritedFilesAreLeftAlone: a job server of make, or a socket of systemd, has the number that the command was
+// told.
 func TestInheritedFilesAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
@@ -86,38 +91,50 @@ func TestExitCodes(t *testing.T) {
 		code int
 		says string // what stderr has a line with; "": stderr is empty
 	}{
-		"all is well":           {url, sh("exit 0"), 0, ""},
-		"the command's":         {url, sh("exit 75"), 75, ""},
-		"the command's, large":  {url, sh("exit 255"), 255, ""},
-		"killed":                {url, sh("kill -9 $$"), 128 + 9, ""},
-		"terminated":            {url, sh("kill $$"), 128 + 15, ""},
-		"held":                  {url, []string{"-k", "held", "--wait", "0", "--", "true"}, 75, `trylock "held": held by another owner (for `},
-		"held, quietly":         {url, []string{"-k", "held", "--wait", "0", "-q", "--", "true"}, 75, ""},
-		"held for too long":     {url, []string{"-k", "held", "--wait", "3s", "--", "true"}, 75, "wait longer with --wait"},
-		"not a lock":            {url, []string{"-k", "list", "--", "true"}, 65, "choose another key"},
-		"server down":           {"redis://" + dead.Addr(), []string{"-k", "k", "--", "true"}, 69, "start redis-server"},
-		"no quorum":             {"redlock://" + dead.Addr() + "," + s.Addr() + ",localhost:1", []string{"-k", "k", "--wait", "0", "--", "true"}, 69, dead.Addr()},
-		"wrong password":        {"redis://:hunter2@" + secret.Addr(), []string{"-k", "k", "--", "true"}, 69, "WRONGPASS"},
-		"no command":            {url, []string{"-k", "k"}, 64, "no command is given"},
-		"no key":                {url, []string{"--", "true"}, 64, "--key"},
-		"something before --":   {url, []string{"-k", "k", "true", "--", "true"}, 0, ""}, // true -- true: it is the command's
-		"unknown flag":          {url, []string{"-k", "k", "--bogus", "--", "true"}, 64, "unknown flag: --bogus"},
-		"flag of the command":   {url, []string{"-k", "k", "sh", "-c", "exit 3"}, 3, ""},
-		"wait for what":         {url, []string{"-k", "k", "--wait", "30", "--", "true"}, 64, "use 30s, 0 or forever"},
-		"a TTL of a month":      {url, []string{"-k", "k", "--ttl", "720h", "--", "true"}, 64, "--ttl 720h0m0s"},
-		"a TTL of the URL":      {url + "?ttl=4s", []string{"-k", "k", "--grace", "3s", "--", "true"}, 64, "half of the TTL of 4s"},
-		"grace over max-hold":   {url, []string{"-k", "k", "--max-hold", "1s", "--grace", "1s", "--", "true"}, 64, "not less than --max-hold"},
-		"grace before 0":        {url, []string{"-k", "k", "--grace", "-1s", "--", "true"}, 64, "--grace -1s: it is 0 or more"},
-		"on-lost what":          {url, []string{"-k", "k", "--on-lost", "cry", "--", "true"}, 64, "term, kill or notify"},
-		"no configuration":      {"", []string{"-k", "k", "--", "true"}, 78, "set LOCKER_URL"},
-		"bad configuration":     {"reddis://h", []string{"-k", "k", "--", "true"}, 78, "did you mean redis?"},
-		"not executable":        {url, []string{"-k", "k", "--", notExecutable}, 126, "permission denied"},
-		"a directory":           {url, []string{"-k", "k", "--", "/"}, 126, "is it executable?"},
-		"no such command":       {url, []string{"-k", "k", "--", "no-such-command"}, 127, "look at PATH"},
-		"no such file":          {url, []string{"-k", "k", "--", "/no/such"}, 127, "/no/such"},
-		"no such interpreter":   {url, []string{"-k", "k", "--", noInterpreter}, 127, noInterpreter},
-		"held, not executable":  {url, []string{"-k", "held", "--", notExecutable}, 126, "permission denied"}, // nobody waits for that
-		"server down, no such":  {"redis://" + dead.Addr(), []string{"-k", "k", "--", "no-such-command"}, 127, "look at PATH"},
+		"all is well":          {url, sh("exit 0"), 0, ""},
+		"the command's":        {url, sh("exit 75"), 75, ""},
+		"the command's, large": {url, sh("exit 255"), 255, ""},
+		"killed":               {url, sh("kill -9 $$"), 128 + 9, ""},
+		"terminated":           {url, sh("kill $$"), 128 + 15, ""},
+		"held": {url, []string{"-k", "held", "--wait", "0", "--", "true"}, 75,
+			`trylock "held": held by another owner (for `},
+		"held, quietly": {url, []string{"-k", "held", "--wait", "0", "-q", "--", "true"}, 75, ""},
+		"held for too long": {url, []string{"-k", "held", "--wait", "3s", "--", "true"}, 75,
+			"wait longer with --wait"},
+		"not a lock": {url, []string{"-k", "list", "--", "true"}, 65, "choose another key"},
+		"server down": {"redis://" + dead.Addr(), []string{"-k", "k", "--", "true"}, 69,
+			"start redis-server"},
+		"no quorum": {"redlock://" + dead.Addr() + "," + s.Addr() + ",localhost:1",
+			[]string{"-k", "k", "--wait", "0", "--", "true"}, 69, dead.Addr()},
+		"wrong password": {"redis://:hunter2@" + secret.Addr(), []string{"-k", "k", "--", "true"}, 69,
+			"WRONGPASS"},
+		"no command": {url, []string{"-k", "k"}, 64, "no command is given"},
+		"no key":     {url, []string{"--", "true"}, 64, "--key"},
+		// true -- true: it is the command's
+		"something before --": {url, []string{"-k", "k", "true", "--", "true"}, 0, ""},
+		"unknown flag":        {url, []string{"-k", "k", "--bogus", "--", "true"}, 64, "unknown flag: --bogus"},
+		"flag of the command": {url, []string{"-k", "k", "sh", "-c", "exit 3"}, 3, ""},
+		"wait for what":       {url, []string{"-k", "k", "--wait", "30", "--", "true"}, 64, "use 30s, 0 or forever"},
+		"a TTL of a month":    {url, []string{"-k", "k", "--ttl", "720h", "--", "true"}, 64, "--ttl 720h0m0s"},
+		"a TTL of the URL": {url + "?ttl=4s", []string{"-k", "k", "--grace", "3s", "--", "true"}, 64,
+			"half of the TTL of 4s"},
+		"grace over max-hold": {url, []string{"-k", "k", "--max-hold", "1s", "--grace", "1s", "--", "true"}, 64,
+			"not less than --max-hold"},
+		"grace before 0": {url, []string{"-k", "k", "--grace", "-1s", "--", "true"}, 64,
+			"--grace -1s: it is 0 or more"},
+		"on-lost what": {url, []string{"-k", "k", "--on-lost", "cry", "--", "true"}, 64,
+			"term, kill or notify"},
+		"no configuration":    {"", []string{"-k", "k", "--", "true"}, 78, "set LOCKER_URL"},
+		"bad configuration":   {"reddis://h", []string{"-k", "k", "--", "true"}, 78, "did you mean redis?"},
+		"not executable":      {url, []string{"-k", "k", "--", notExecutable}, 126, "permission denied"},
+		"a directory":         {url, []string{"-k", "k", "--", "/"}, 126, "is it executable?"},
+		"no such command":     {url, []string{"-k", "k", "--", "no-such-command"}, 127, "look at PATH"},
+		"no such file":        {url, []string{"-k", "k", "--", "/no/such"}, 127, "/no/such"},
+		"no such interpreter": {url, []string{"-k", "k", "--", noInterpreter}, 127, noInterpreter},
+		// nobody waits for that
+		"held, not executable": {url, []string{"-k", "held", "--", notExecutable}, 126, "permission denied"},
+		"server down, no such": {"redis://" + dead.Addr(), []string{"-k", "k", "--", "no-such-command"}, 127,
+			"look at PATH"},
 		"released after a fail": {url, []string{"-k", "k", "--wait", "0", "--", "true"}, 0, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -186,7 +203,8 @@ func TestGraceFitsIntoTheLease(t *testing.T) {
 		{grace: -1, want: 5 * time.Second, validity: 30 * time.Second},
 		{ttl: 6 * time.Second, grace: -1, want: 2 * time.Second, validity: 6 * time.Second},
 		{configured: 9 * time.Second, grace: -1, want: 3 * time.Second, validity: 9 * time.Second},
-		{ttl: 6 * time.Second, configured: 9 * time.Second, grace: 3 * time.Second, want: 3 * time.Second, validity: 6 * time.Second},
+		{ttl: 6 * time.Second, configured: 9 * time.Second, grace: 3 * time.Second, want: 3 * time.Second,
+			validity: 6 * time.Second},
 		{maxHold: 4 * time.Second, grace: -1, want: 2 * time.Second, validity: 30 * time.Second},
 		{grace: 0, want: 0, validity: 30 * time.Second},
 	} {

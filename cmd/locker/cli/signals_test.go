@@ -94,7 +94,8 @@ func TestNoStartAfterTheEndHasBegun(t *testing.T) {
 // TestGuardDoesNotStartTooLate: the holder may have been stopped between its last look at the lease and the order.
 func TestGuardDoesNotStartTooLate(t *testing.T) {
 	g := &guard{news: pipe(t)}
-	failed := g.start(order{Do: doStart, Path: "/bin/true", Grace: time.Minute, OnLost: onLostTerm, KillBy: instantOf(time.Now().Add(59 * time.Second))})
+	failed := g.start(order{Do: doStart, Path: "/bin/true", Grace: time.Minute, OnLost: onLostTerm,
+		KillBy: instantOf(time.Now().Add(59 * time.Second))})
 	require.NotNil(t, failed)
 	assert.Equal(t, exitLost, failed.Code)
 }
@@ -150,7 +151,8 @@ func TestSignalReachesTheWholeGroup(t *testing.T) {
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
-	p := command(t, url, "run", "-k", "k", "--", "sh", "-c", `grep SigIgn /proc/$$/status; echo $$ >up; read x <go || sleep 60`)
+	p := command(t, url, "run", "-k", "k", "--", "sh", "-c",
+		`grep SigIgn /proc/$$/status; echo $$ >up; read x <go || sleep 60`)
 	require.NoError(t, syscall.Mkfifo(p.file("go"), 0o600))
 	p.Args = append([]string{"sh", "-c", `trap "" HUP; exec "$@"`, "sh"}, append([]string{p.Path}, p.Args[1:]...)...)
 	p.Path = "/bin/sh"
@@ -172,7 +174,8 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 func TestTermIsFollowedByKill(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
-	p := run(t, url, "run", "-k", "k", "--grace", "100ms", "--", "sh", "-c", `trap "" TERM; echo $$ >up; while :; do sleep 0.05; done`)
+	p := run(t, url, "run", "-k", "k", "--grace", "100ms", "--", "sh", "-c",
+		`trap "" TERM; echo $$ >up; while :; do sleep 0.05; done`)
 	pid := p.pid(t, "up")
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	p.exits(t, 128+9)
@@ -180,12 +183,13 @@ func TestTermIsFollowedByKill(t *testing.T) {
 	free(t, s, "k")
 }
 
-// TestInterruptIsTheCommandsToHandle: of all signals TERM alone asks for the end. An editor or a shell goes on after Ctrl-C,
-// under its lock.
+// TestInterruptIsTheCommandsToHandle: of all signals TERM alone asks for the end. An editor or a shell goes on after
+// Ctrl-C, under its lock.
 func TestInterruptIsTheCommandsToHandle(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
-	p := run(t, url, "run", "-k", "k", "--grace", "0s", "--", "sh", "-c", `trap "echo >heard" INT; echo $$ >up; read x <go || read x <go; exit 5`)
+	p := run(t, url, "run", "-k", "k", "--grace", "0s", "--", "sh", "-c",
+		`trap "echo >heard" INT; echo $$ >up; read x <go || read x <go; exit 5`)
 	require.NoError(t, syscall.Mkfifo(p.file("go"), 0o600))
 	p.pid(t, "up")
 	require.NoError(t, p.Process.Signal(syscall.SIGINT))
@@ -196,7 +200,8 @@ func TestInterruptIsTheCommandsToHandle(t *testing.T) {
 	free(t, s, "k")
 }
 
-// family starts a child, a grandchild in a session of its own, and an orphan that has left it all, and writes their ids.
+// family starts a child, a grandchild in a session of its own, and an orphan that has left it all, and writes their
+// ids.
 const family = `
 	sh -c 'echo $$ >child; exec sleep 61' &
 	setsid sh -c 'echo $$ >session; exec sleep 62' &

@@ -42,7 +42,8 @@ func newSession(t *testing.T, url, script string) *session {
 	s := &session{keyboard: outside}
 	sh := exec.Command("bash", "-c", "set -m\n"+script)
 	sh.Dir = t.TempDir()
-	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "LOCKER_URL=" + url, "LOCKER=" + exe}
+	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + os.Getenv("PATH"), "LOCKER_URL=" + url,
+		"LOCKER=" + exe}
 	sh.Stdin, sh.Stdout, sh.Stderr = inside, inside, inside
 	sh.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	require.NoError(t, sh.Start())
@@ -119,7 +120,8 @@ func TestCtrlC(t *testing.T) {
 	s.shows(t, "then 130")
 }
 
-// TestBackgroundJob: a command that reads from the terminal in the background is stopped, until fg gives it the terminal.
+// TestBackgroundJob: a command that reads from the terminal in the background is stopped, until fg gives it the
+// terminal.
 func TestBackgroundJob(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// buildInfo is what "locker version" tells. There is no constant to forget at a release: go install knows the module's
+// buildInfo is the output of "locker version". The version comes from the build: go install records the module's
 // version, and go build the commit.
 type buildInfo struct {
 	Version  string   `json:"version"`
@@ -25,7 +25,8 @@ type buildInfo struct {
 }
 
 func readBuildInfo() buildInfo {
-	v := buildInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH, Drivers: drivers.Names()}
+	v := buildInfo{Version: "(devel)", Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		Drivers: drivers.Names()}
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return v
@@ -53,7 +54,8 @@ func (v buildInfo) String() string {
 		}
 		commit += "\n"
 	}
-	return fmt.Sprintf("locker %s\n%s%s %s, drivers: %s\n", v.Version, commit, v.Go, v.Platform, strings.Join(v.Drivers, ", "))
+	return fmt.Sprintf("locker %s\n%s%s %s, drivers: %s\n", v.Version, commit, v.Go, v.Platform,
+		strings.Join(v.Drivers, ", "))
 }
 
 func versionCommand(a *app) *cobra.Command {

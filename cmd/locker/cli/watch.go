@@ -18,8 +18,8 @@ import (
 	"github.com/golocker/locker/inspect"
 )
 
-// Bounds of --interval. A look costs the server one small script; ten a second is as much as one that waits without being
-// told costs, too.
+// Bounds of --interval. Each poll costs the server one small script. A waiter that polls costs about as much as the
+// minimum.
 const (
 	defaultInterval = 500 * time.Millisecond
 	minInterval     = 100 * time.Millisecond
@@ -31,12 +31,13 @@ func watchCommand(a *app) *cobra.Command {
 		Use:     "watch KEY",
 		GroupID: groupUse,
 		Short:   "Follow a lock from owner to owner, until Ctrl-C",
-		Long: `Watch shows a lock as it goes from owner to owner: on a terminal as a line that keeps up with it, elsewhere as one line per
-change, with --json as one JSON object per line. It looks at the lock every --interval, and when its time is over; owners
-that come and go in between are not seen. Who releases a lock tells those who wait for it, and nobody else: watch does not
-queue, so that it is in nobody's way.
+		Long: `Watch shows a lock as it passes from owner to owner. On a terminal it updates one line. Otherwise it
+prints one line per change or, with --json, one JSON object per line.
 
-A store that does not answer is a change like others. Ctrl-C ends it with 0.`,
+Watch polls the lock every --interval, and when its TTL is over. It does not see owners that come and go in between.
+Only waiters are notified of a release; watch does not wait for the lock, so that it does not delay anybody.
+
+If the store does not answer, watch reports that as a change. Ctrl-C ends it with exit code 0.`,
 		Example: `  locker watch backup
   locker watch backup --json | jq -r 'select(.state == "held") | .owner'`,
 		Args: oneKey,
@@ -71,7 +72,7 @@ func (a *app) watch(ctx context.Context, key string, interval time.Duration) err
 		}
 		v.show(time.Now(), seen, err)
 		pause := interval
-		if seen.Remaining > 0 { // it may change hands just then
+		if seen.Remaining > 0 { // the lock may change hands at that time
 			pause = min(interval, max(minInterval, seen.Remaining+time.Millisecond))
 		}
 		select {
@@ -82,11 +83,11 @@ func (a *app) watch(ctx context.Context, key string, interval time.Duration) err
 	}
 }
 
-// view shows what was seen of a lock, as it changes.
+// view prints the changes of a lock.
 type view struct {
 	app  *app
 	key  string
-	live bool // a line of a terminal that is written again and again
+	live bool // one line of a terminal is updated
 
 	shown bool
 	last  inspect.Inspection
@@ -109,7 +110,7 @@ func (v *view) show(at time.Time, seen inspect.Inspection, err error) {
 		_ = e.Encode(j)
 	case v.live:
 		if changed {
-			fmt.Fprintln(v.app.stdout) // what was before stays to be read
+			fmt.Fprintln(v.app.stdout) // the line of the former state stays
 		}
 		fmt.Fprintf(v.app.stdout, "\r\x1b[K%s%s", v.line(at), v.countdown())
 	case !v.app.json && changed:
@@ -117,14 +118,14 @@ func (v *view) show(at time.Time, seen inspect.Inspection, err error) {
 	}
 }
 
-// end leaves the cursor on a line of its own.
+// end moves the cursor to a new line.
 func (v *view) end() {
 	if v.live {
 		fmt.Fprintln(v.app.stdout)
 	}
 }
 
-// different reports whether more has changed than the time that is left.
+// different reports whether anything but the remaining time has changed.
 func different(a, b inspect.Inspection) bool {
 	same := func(a, b inspect.Inspection) bool {
 		return a.State == b.State && a.Owner == b.Owner && a.Fence == b.Fence && a.Waiting == b.Waiting

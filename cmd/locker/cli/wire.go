@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// The holder, which has the lock, and the guard, which has the command, talk through two pipes, in lines of JSON. Pipes end
-// when a process does, however it ends, which is the point.
+// The holder, which has the lock, and the guard, which has the command, exchange lines of JSON through two pipes. A
+// pipe is closed when its process ends, in whatever way, so each process notices the end of the other.
 
-// order is what the holder tells the guard.
+// order is a message from the holder to the guard.
 type order struct {
 	Do     string `json:"do"`
 	Signal int    `json:"signal,omitempty"` // doSignal
-	// KillBy is when the command must be gone, as instant says: of doStart and doExtend.
+	// KillBy is the time by which the command must have ended, for doStart and doExtend.
 	KillBy instant `json:"kill_by,omitempty"`
-	// The rest is of doStart.
+	// The other fields are for doStart.
 	Path   string        `json:"path,omitempty"`
 	Args   []string      `json:"args,omitempty"`
 	OnLost string        `json:"on_lost,omitempty"`
@@ -29,11 +29,11 @@ const (
 	doStart  = "start"  // run the command
 	doExtend = "extend" // the lock was renewed
 	doSignal = "signal" // pass a signal on
-	doStop   = "stop"   // somebody wants the command to end: SIGTERM, and SIGKILL after the grace
+	doStop   = "stop"   // end the command: SIGTERM, and SIGKILL after the grace period
 	doLost   = "lost"   // the lock is lost
 )
 
-// news is what the guard tells the holder.
+// news is a message from the guard to the holder.
 type news struct {
 	Is   string `json:"is"`
 	Pid  int    `json:"pid,omitempty"`  // isStarted
@@ -46,11 +46,11 @@ const (
 	isStarted = "started" // the command
 	isFailed  = "failed"  // it could not be started
 	isStopped = "stopped" // by a signal such as SIGTSTP
-	isLost    = "lost"    // to the command: it has been told, and there is no way back
-	isOver    = "over"    // it has ended, and all that it has started
+	isLost    = "lost"    // the command has been notified of the loss
+	isOver    = "over"    // the command and all its processes have ended
 )
 
-// instant is a moment on a clock that all processes of a machine share, in nanoseconds.
+// instant is a time in nanoseconds on a clock that all processes of a machine share.
 type instant int64
 
 func instantOf(t time.Time) instant { return instant(clock() + time.Until(t)) }
@@ -59,7 +59,7 @@ func (i instant) time() time.Time { return time.Now().Add(time.Duration(i) - clo
 
 func send[T any](f *os.File, v T) error { return json.NewEncoder(f).Encode(v) }
 
-// receive passes on what comes from f until it ends, and closes the channel then.
+// receive returns a channel with the messages from f, which is closed at the end of f.
 func receive[T any](f io.Reader) <-chan T {
 	c := make(chan T)
 	go func() {

@@ -1,4 +1,4 @@
-// Package conform runs the conformance suite for lockers outside of tests, against a deployment that is in use.
+// Package conform runs the conformance suite for Lockers outside of tests, against a deployment that is in use.
 package conform
 
 import (
@@ -14,54 +14,55 @@ import (
 	"github.com/golocker/locker/conformance"
 )
 
-// Deployment is what to run the suite against.
+// Deployment is the deployment under test.
 type Deployment struct {
-	// Open makes a Locker of the store n, as independent of the others as another process would be. Stores are numbered
-	// from 1, and share no locks.
+	// Open makes a Locker for the given store. It must be as independent of the other Lockers as one in another
+	// process. Stores are numbered from 1 and share no locks.
 	Open func(n int) (locker.Locker, error)
-	// Delete removes the lock under key from store n, behind the back of its holder.
+	// Delete removes the lock under key from the store, without the knowledge of its holder.
 	Delete func(n int, key string) error
-	// FIFO says that waiters are served in the order of their arrival.
+	// FIFO reports whether waiters are served in the order of their arrival.
 	FIFO bool
 }
 
-// Outcome is how a property fared.
+// Outcome is the result of checking a property.
 type Outcome string
 
-// What can become of a property.
+// The outcomes of a property.
 const (
 	Passed  Outcome = "pass"
 	Failed  Outcome = "fail"
 	Skipped Outcome = "skip"
 )
 
-// Result is what became of one property.
+// Result is the outcome of one property with its details.
 type Result struct {
 	Property string        `json:"property"`
 	Outcome  Outcome       `json:"outcome"`
 	Took     time.Duration `json:"-"`
-	Log      []string      `json:"log,omitempty"` // why it failed, or was skipped
+	Log      []string      `json:"log,omitempty"` // why the property failed or was skipped
 }
 
-// Main runs all properties, prints what becomes of them as go test -v does, for [Read], and ends the process.
+// Main runs all properties, prints the results like go test -v, for [Read], and ends the process.
 //
-// testing.Main is exported for code that go test used to generate, and it takes the whole process: the command line, stdout
-// and the exit. That was preferred to a second implementation of testing.TB, which would have to keep up with the first, and
-// whose faults would be taken for the store's; and to testing.MainStart, whose argument changes from version to version.
+// testing.Main uses the whole process: the command line, stdout and the exit code. The alternatives were rejected. A
+// second implementation of testing.TB would have to follow the first one, and its faults would look like faults of the
+// store. The argument of testing.MainStart changes from version to version.
 func Main(d Deployment) {
 	os.Args = []string{os.Args[0], "-test.v", "-test.parallel=4", "-test.timeout=10m"}
 	n := make(chan int, 1)
 	n <- 0
-	testing.Main(func(string, string) (bool, error) { return true, nil }, []testing.InternalTest{{Name: suite, F: func(t *testing.T) {
-		conformance.RunLocker(t, conformance.Harness{FIFO: d.FIFO, Store: func(t testing.TB) conformance.Store {
-			store := <-n + 1
-			n <- store
-			return d.store(t, store)
-		}})
-	}}}, nil, nil)
+	testing.Main(func(string, string) (bool, error) { return true, nil },
+		[]testing.InternalTest{{Name: suite, F: func(t *testing.T) {
+			conformance.RunLocker(t, conformance.Harness{FIFO: d.FIFO, Store: func(t testing.TB) conformance.Store {
+				store := <-n + 1
+				n <- store
+				return d.store(t, store)
+			}})
+		}}}, nil, nil)
 }
 
-// store has no Left: to list what is left is to scan all keys of servers that are in use, again and again.
+// store returns a Store without Left, because listing the keys means scanning all keys of servers that are in use.
 func (d Deployment) store(t testing.TB, n int) conformance.Store {
 	return conformance.Store{
 		Client: func() locker.Locker {
@@ -85,12 +86,12 @@ var verdict = regexp.MustCompile(`^    --- (PASS|FAIL|SKIP): ` + suite + `/(\S+)
 
 var outcomes = map[string]Outcome{"PASS": Passed, "FAIL": Failed, "SKIP": Skipped}
 
-// Read makes results of what [Main] prints. started is told of each property that begins, or goes on.
+// Read parses the output of [Main]. started is called for each property that starts or continues.
 func Read(stdout io.Reader, started func(property string)) (results []Result) {
 	in := bufio.NewScanner(stdout)
 	in.Buffer(nil, 1<<20)
 	logs := map[string][]string{}
-	current := "" // whose log follows
+	current := "" // the property of the log lines that follow
 	for in.Scan() {
 		line := in.Text()
 		mark, name, _ := strings.Cut(strings.TrimPrefix(line, "=== "), suite+"/")

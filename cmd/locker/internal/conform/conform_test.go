@@ -38,7 +38,8 @@ func TestReadTellsWhatFailedAndWhy(t *testing.T) {
 	want := []Result{
 		{"Third", Skipped, 0, []string{"third.go:1: no such thing"}},
 		{"Second", Passed, 1250e6, nil},
-		{"First", Failed, 500e6, []string{"first.go:1: expected one holder, seen 2 at once", "and this", "property.go:32: the rule"}},
+		{"First", Failed, 500e6,
+			[]string{"first.go:1: expected one holder, seen 2 at once", "and this", "property.go:32: the rule"}},
 	}
 	if len(results) != len(want) {
 		t.Fatalf("%+v", results)

@@ -60,7 +60,8 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 			return h
 		}, "it does not speak TLS on this port", "write redis://"},
 		"no client certificate": {func(t *testing.T, driver string) *hospital {
-			return startTLS(t, driver, func(_ *redistest.Server, c *tls.Config) *tls.Config { return c }, "--tls-auth-clients", "yes")
+			return startTLS(t, driver, func(_ *redistest.Server, c *tls.Config) *tls.Config { return c },
+				"--tls-auth-clients", "yes")
 		}, "it wants a client certificate", "tls_cert_file and tls_key_file"},
 		"an authority that is not trusted": {func(t *testing.T, driver string) *hospital {
 			return startTLS(t, driver, func(*redistest.Server, *tls.Config) *tls.Config {
@@ -68,7 +69,8 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 			})
 		}, "an authority that is not trusted here", "tls_ca_file"},
 		"another name in the certificate": {func(t *testing.T, driver string) *hospital {
-			return startTLS(t, driver, func(_ *redistest.Server, c *tls.Config) *tls.Config { c.ServerName = "redis.internal"; return c })
+			return startTLS(t, driver,
+				func(_ *redistest.Server, c *tls.Config) *tls.Config { c.ServerName = "redis.internal"; return c })
 		}, "made out to another name", "tls_server_name"},
 		"protected mode": {func(t *testing.T, driver string) *hospital {
 			h := empty()
@@ -133,7 +135,8 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 	}
 }
 
-func startTLS(t *testing.T, driver string, client func(*redistest.Server, *tls.Config) *tls.Config, args ...string) *hospital {
+func startTLS(t *testing.T, driver string, client func(*redistest.Server, *tls.Config) *tls.Config,
+	args ...string) *hospital {
 	t.Helper()
 	h := empty()
 	s, c := redistest.StartTLS(t, args...)
@@ -150,7 +153,8 @@ func TestEachRefusalIsCalledByItsName(t *testing.T) {
 		fix  string // of the last
 	}{
 		"renamed commands": {[]string{"--rename-command", "EVALSHA", "", "--rename-command", "ZADD", "add"}, nil,
-			[]string{"fail 1 rights: renamed, disabled or missing: ZADD and EVALSHA"}, "remove the rename-command for ZADD and EVALSHA"},
+			[]string{"fail 1 rights: renamed, disabled or missing: ZADD and EVALSHA"},
+			"remove the rename-command for ZADD and EVALSHA"},
 		"INFO renamed": {[]string{"--rename-command", "INFO", ""}, nil,
 			[]string{"warn 1 info: INFO is refused: ERR unknown command"}, "remove the rename-command for INFO"},
 		"CONFIG renamed": {[]string{"--rename-command", "CONFIG", ""}, nil,
@@ -158,11 +162,13 @@ func TestEachRefusalIsCalledByItsName(t *testing.T) {
 		"no memory": {[]string{"--maxmemory", "1"}, nil,
 			[]string{"fail 1 rights: it takes no writes: its memory is full (OOM"}, "raise maxmemory"},
 		"no replicas": {[]string{"--min-replicas-to-write", "3"}, nil,
-			[]string{"fail 1 rights: it takes no writes: fewer replicas are connected than its min-replicas-to-write (NOREPLICAS"}, "connect its replicas"},
+			[]string{"fail 1 rights: it takes no writes: fewer replicas are connected than its min-replicas-to-write " +
+				"(NOREPLICAS"}, "connect its replicas"},
 		"MISCONF": {[]string{"--save", "3600", "1000"}, cannotSave,
 			[]string{"fail 1 rights: it takes no writes: it cannot save its data (MISCONF"}, "make room on its disk"},
 		"a cluster that is down": {[]string{"--cluster-enabled", "yes"}, nil,
-			[]string{"warn 1 role: a node of a Redis Cluster", "fail 1 rights: it is a node of a Redis Cluster that is down (CLUSTERDOWN"}, "CLUSTER INFO"},
+			[]string{"warn 1 role: a node of a Redis Cluster",
+				"fail 1 rights: it is a node of a Redis Cluster that is down (CLUSTERDOWN"}, "CLUSTER INFO"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			forEachDriver(t, func(t *testing.T, driver string) {
@@ -192,7 +198,8 @@ func cannotSave(t *testing.T, s *redistest.Server) {
 		t.Fatal(err)
 	}
 	s.Cmd(t, "BGSAVE")
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(fmt.Sprint(s.Cmd(t, "INFO", "persistence")), "rdb_last_bgsave_status:err"); {
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(fmt.Sprint(s.Cmd(t, "INFO", "persistence")),
+		"rdb_last_bgsave_status:err"); {
 		if time.Now().After(end) {
 			t.Fatal("it could save")
 		}
@@ -246,8 +253,10 @@ func TestValkeyAndRedictAreSeenThrough(t *testing.T) {
 			if !strings.Contains(fmt.Sprint(r), "version ok "+version) {
 				t.Errorf("the version is not among %v", r)
 			}
-			with(admit(t, 3, "goredis"), "cluster").want(t, "fail 1 role: a node of a Redis Cluster", "warn 1 persistence: the append-only file is off")
-			with(admit(t, 1, "rueidis"), "cluster").want(t, "warn 1 role: a node of a Redis Cluster", "warn 1 persistence: the append-only file is off")
+			with(admit(t, 3, "goredis"), "cluster").want(t, "fail 1 role: a node of a Redis Cluster",
+				"warn 1 persistence: the append-only file is off")
+			with(admit(t, 1, "rueidis"), "cluster").want(t, "warn 1 role: a node of a Redis Cluster",
+				"warn 1 persistence: the append-only file is off")
 			with(admit(t, 1, "goredis"), "sentinel").want(t, "fail 1 role: this is a sentinel")
 		})
 	}

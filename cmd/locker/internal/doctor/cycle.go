@@ -13,7 +13,7 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// lent is a driver that the one it was lent to cannot close.
+// lent is a driver whose Close has no effect.
 type lent struct{ drivers.Driver }
 
 func (lent) Close() error { return nil }
@@ -32,10 +32,10 @@ func lend(d drivers.Driver) drivers.Driver {
 
 const probeTTL = 5 * time.Second
 
-// listening is how long the waiter gets to be ready to be told: longer each time, for a server or a machine that is busy.
+// listening lists how long the waiter may take to subscribe: longer with each try, for busy servers and machines.
 var listening = []time.Duration{250 * time.Millisecond, time.Second, 3 * time.Second}
 
-// locks does with the node what clients do: locks, extends, waits, hands over, unlocks.
+// locks takes, extends, waits for, hands over and releases a lock on the node, as clients do.
 func (p *patient) locks(ctx context.Context) {
 	key := p.probe("lock")
 	open := func() *locker.Client {
@@ -52,31 +52,33 @@ func (p *patient) locks(ctx context.Context) {
 	for i := 0; i < len(listening) && !told; i++ {
 		var err error
 		if told, err = handOver(ctx, holder, waiter, key, listening[i]); err != nil {
-			p.fail("scripts", "if the message does not explain it, see the server's log; scripts (EVAL) must be allowed, and not be changed by a proxy",
+			p.fail("scripts", "see the server's log; scripts (EVAL) must be allowed, and a proxy must not change them",
 				"%v", err)
 			return
 		}
 	}
 	p.ok("scripts", "a lock was taken, extended, waited for, handed over and released")
 	if told {
-		p.ok("messages", "who waits is told")
+		p.ok("messages", "waiters are notified")
 		return
 	}
 	why := p.whyDeaf(ctx)
-	fix := "ACL SETUSER " + p.user() + " +publish +subscribe +unsubscribe &" + p.e.Prefix + "*, if the user lacks these; " +
-		"a proxy in between must pass SUBSCRIBE on"
+	fix := "ACL SETUSER " + p.user() + " +publish +subscribe +unsubscribe &" + p.e.Prefix + "*, if the user lacks " +
+		"these; " +
+		"a proxy in between must support SUBSCRIBE"
 	var e drivers.ServerError
 	refused := errors.As(why, &e)
 	if refused && e.Code() != "NOPERM" {
 		fix = Refusal(e, p.Username).Fix
-	} else if c, found := Probe(ctx, p.Dial, p.Username); !refused && found { // the client may have hidden why
+	} else if c, found := Probe(ctx, p.Dial, p.Username); !refused && found { // the client may have hidden the cause
 		fix, why = c.Fix, fmt.Errorf("%s; %w", c.Text, why)
 	}
-	p.warn("messages", fix, "who waits is not told, and has to look every 50 to 100 ms (%v)", why)
+	p.warn("messages", fix, "waiters are not notified, and have to poll every 50 to 100 ms (%v)", why)
 }
 
-// handOver does it once, and reports whether the waiter was told.
-func handOver(ctx context.Context, holder, waiter *locker.Client, key string, listen time.Duration) (told bool, err error) {
+// handOver hands a lock over to a waiter, and reports whether the waiter was notified.
+func handOver(ctx context.Context, holder, waiter *locker.Client, key string, listen time.Duration) (told bool,
+	err error) {
 	lease, err := holder.Lock(ctx, key, locker.TTL(probeTTL))
 	if err != nil {
 		return false, err
@@ -105,12 +107,12 @@ func handOver(ctx context.Context, holder, waiter *locker.Client, key string, li
 	case <-ctx.Done():
 	}
 	if err := errors.Join(lease.Unlock(ctx), <-result); err != nil {
-		return false, fmt.Errorf("a lock could not be handed over to one who waits: %w", err)
+		return false, fmt.Errorf("a lock could not be handed over to a waiter: %w", err)
 	}
 	return how == lockertrace.WakeHandover, nil
 }
 
-// whyDeaf says why no message came.
+// whyDeaf returns the reason why no message arrived.
 func (p *patient) whyDeaf(ctx context.Context) error {
 	s, ok := p.Driver.(drivers.Subscriber)
 	if !ok {
@@ -134,7 +136,7 @@ func (p *patient) whyDeaf(ctx context.Context) error {
 	case err := <-lost:
 		return err
 	case <-subscribed:
-		return errors.New("but it can subscribe: messages are lost, or late")
+		return errors.New("the user can subscribe, but messages are lost or late")
 	case <-ctx.Done():
 		return errors.New("no answer to SUBSCRIBE")
 	}

@@ -1,5 +1,6 @@
-// Package doctor examines Redis servers: are they fit for locks? It looks at each of them and at all together, says for every
-// check ok, warn or fail with a reason and what to do, and is done in bounded time, whatever the servers do.
+// Package doctor examines whether Redis servers are fit for locks. It examines each server and all servers together.
+// Each check results in ok, warn or fail, with a reason and advice. The examination takes limited time, whatever the
+// servers do.
 package doctor
 
 import (
@@ -15,10 +16,11 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// Level is how bad it is.
+// Level is the severity of a finding.
 type Level string
 
-// What a check can come to. Warn is for what weakens a promise or could not be found out, Fail for what breaks one.
+// The results of a check. Warn means that a promise is weakened or that the check had no result. Fail means that a
+// promise is broken.
 const (
 	OK   Level = "ok"
 	Warn Level = "warn"
@@ -30,26 +32,26 @@ var severity = map[Level]int{OK: 0, Warn: 1, Fail: 2}
 // Worse reports whether l is worse than m.
 func (l Level) Worse(m Level) bool { return severity[l] > severity[m] }
 
-// Finding is what one check came to.
+// Finding is the result of one check.
 type Finding struct {
-	Node  string `json:"node,omitempty"` // empty: it is about all of them
+	Node  string `json:"node,omitempty"` // empty for checks of all servers together
 	Check string `json:"check"`
 	Level Level  `json:"level"`
 	Text  string `json:"text"`
-	Fix   string `json:"fix,omitempty"` // what to do about it, unless Level is OK
+	Fix   string `json:"fix,omitempty"` // advice, unless Level is OK
 }
 
-// Report is what was found.
+// Report is the result of an examination.
 type Report struct {
-	Level    Level     `json:"level"` // the worst
+	Level    Level     `json:"level"` // the worst level of the findings
 	Findings []Finding `json:"findings"`
 }
 
-// Deployment is what to examine.
+// Deployment describes the servers to examine.
 type Deployment struct {
 	Redlock bool
 	Prefix  string
-	TTL     time.Duration // that locks have as a rule
+	TTL     time.Duration // the usual TTL of locks
 	Timeout time.Duration // of one exchange
 	Budget  time.Duration // of one operation on a Redlock
 	Nodes   []Node
@@ -64,15 +66,15 @@ type Node struct {
 }
 
 const (
-	// askLimit bounds one question, if the deployment's own timeout does not bound it sooner.
+	// askLimit limits one exchange, unless the deployment's own timeout is shorter.
 	askLimit = 3 * time.Second
-	// nodeLimit bounds what is done with one node, and crossLimit what is done with all together after that.
+	// nodeLimit limits the examination of one node, and crossLimit the examination of all nodes together after that.
 	nodeLimit  = 20 * time.Second
 	crossLimit = 5 * time.Second
 )
 
-// Examine looks at everything. All nodes are examined at once, so one that hangs holds up nobody. progress, if not nil, is
-// told of nodes that are done, one at a time.
+// Examine runs all checks. The nodes are examined concurrently, so a hung node does not delay the others. If progress
+// is not nil, it is called with the name of each node that is done; the calls do not overlap.
 func Examine(ctx context.Context, d Deployment, progress func(node string)) Report {
 	e := &examination{Deployment: d, id: rand.Text()[:12]}
 	e.patients = make([]*patient, len(d.Nodes))
@@ -112,7 +114,7 @@ func Examine(ctx context.Context, d Deployment, progress func(node string)) Repo
 // examination is one call of Examine.
 type examination struct {
 	Deployment
-	id       string // of this one, in the names of its probe keys
+	id       string // part of the names of its probe keys
 	patients []*patient
 	findings []Finding
 }
@@ -125,8 +127,8 @@ type patient struct {
 	findings []Finding
 
 	reached bool
-	info    map[string]string // empty if it may not be read
-	ahead   time.Duration     // of the local clock, give or take half of rtt
+	info    map[string]string // the output of INFO; empty if it cannot be read
+	ahead   time.Duration     // how far the node's clock is ahead of the local one, with an error of half of rtt
 	rtt     time.Duration
 	aofSync string // appendfsync, empty if it is not known
 }
@@ -140,7 +142,8 @@ func (p *patient) examine(ctx context.Context) {
 	if len(p.info) > 0 {
 		p.version()
 		if p.mode() == "sentinel" {
-			p.fail("role", "give the address of the Redis that it watches over", "this is a sentinel, which keeps no keys")
+			p.fail("role", "give the address of the Redis server that it monitors",
+				"this is a sentinel, which keeps no keys")
 			return
 		}
 		p.role()
@@ -171,7 +174,7 @@ func (e *examination) add(check string, level Level, fix, format string, args ..
 
 var errSilent = errors.New("no answer")
 
-// ask sends commands and waits for the answers, in bounded time whatever the client does.
+// ask sends commands and waits for the answers for a limited time, even if the client ignores its context.
 func (p *patient) ask(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	limit := min(p.e.Timeout, askLimit)
 	ctx, cancel := context.WithTimeout(ctx, limit)
@@ -186,14 +189,15 @@ func (p *patient) ask(ctx context.Context, cmds ...drivers.Command) ([]drivers.R
 	return replies, err
 }
 
-// timedOut reports whether err is what a client makes of the deadline that it was given, a moment before it is over.
+// timedOut reports whether err is a client's time-out, which may occur slightly before the deadline.
 func timedOut(err error) bool {
 	var e net.Error
 	ok := errors.As(err, &e)
 	return ok && e.Timeout() && !errors.Is(err, drivers.ErrNotSent)
 }
 
-// probe is a key of the examination's own, for this node: two may turn out to be one server.
+// probe returns a key for this examination and node. The node is part of the name, because two nodes may be the same
+// server.
 func (p *patient) probe(what string) string {
 	return fmt.Sprintf("locker-doctor:%s:%d:%s", p.e.id, p.index, what)
 }
@@ -211,7 +215,7 @@ func (p *patient) user() string {
 	return p.Username
 }
 
-// list joins names for people.
+// list joins names for a message.
 func list(names []string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")

@@ -122,7 +122,8 @@ func TestHealthyDeployments(t *testing.T) {
 			for _, f := range r.Findings {
 				checks[f.Check]++
 			}
-			for _, check := range []string{"reachable", "latency", "version", "role", "persistence", "eviction", "uptime", "rights", "scripts", "messages"} {
+			for _, check := range []string{"reachable", "latency", "version", "role", "persistence", "eviction",
+				"uptime", "rights", "scripts", "messages"} {
 				if checks[check] != n {
 					t.Errorf("%d nodes were looked at for %s", checks[check], check)
 				}
@@ -158,7 +159,8 @@ func TestReplicaAmongMasters(t *testing.T) {
 	h := admit(t, 3, "rueidis")
 	host, port, _ := strings.Cut(h.servers[0].Addr(), ":")
 	h.servers[1].Cmd(t, "REPLICAOF", host, port)
-	for end := time.Now().Add(30 * time.Second); !strings.Contains(fmt.Sprint(h.servers[1].Cmd(t, "INFO", "replication")), "master_link_status:up"); {
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(fmt.Sprint(h.servers[1].Cmd(t, "INFO",
+		"replication")), "master_link_status:up"); {
 		if time.Now().After(end) {
 			t.Fatal("no replication")
 		}
@@ -215,7 +217,8 @@ func TestUnreachable(t *testing.T) {
 	h := admit(t, 3, "goredis")
 	h.servers[0].Kill()
 	h.servers[1].Kill()
-	h.want(t, "fail 1 reachable: no connection", "fail 2 reachable: no connection", "fail all nodes: 1 of 3 can be reached: no majority")
+	h.want(t, "fail 1 reachable: no connection", "fail 2 reachable: no connection",
+		"fail all nodes: 1 of 3 can be reached: no majority")
 }
 
 func TestWrongPassword(t *testing.T) {
@@ -266,7 +269,7 @@ func TestMissingRights(t *testing.T) {
 		h := admit(t, 1, "redigo")
 		h.servers[0].User(t, "locker", "on", ">pw", "allkeys", "+@all", "-info", "-subscribe")
 		h.replace(t, 0, "redigo", drivers.Config{Addr: h.servers[0].Addr(), Username: "locker", Password: "pw"})
-		h.want(t, "warn 1 info: INFO is refused", "warn 1 messages: who waits is not told")
+		h.want(t, "warn 1 info: INFO is refused", "warn 1 messages: waiters are not notified")
 		h.servers[0].Cmd(t, "ACL", "SETUSER", "locker", "+info", "+subscribe", "-config")
 		h.want(t, "warn 1 persistence: CONFIG GET is refused", "warn 1 uptime: it may have forgotten locks")
 	})

@@ -18,16 +18,16 @@ import (
 )
 
 const (
-	// probing bounds one attempt to find out what a server speaks.
+	// probing limits one attempt to find out which protocol a server uses.
 	probing = time.Second
-	// greeting is how long a server that refuses a connection has to say so unasked.
+	// greeting is how long to wait for a server that refuses the connection before any command.
 	greeting = 100 * time.Millisecond
 )
 
-// Probe says why a server cannot be used when a client got an error that is no reply of the server. Clients hide much: one
-// shows "broken pipe" if the server refused the connection and closed it, all of them show silence or a closed connection if
-// one side speaks TLS and the other does not. So the server is asked again, by a connection without a client, which sends
-// nothing but PING. That takes two seconds at most. False: the cause was not found.
+// Probe finds out why a server cannot be used if a client's error is not a reply of the server. Clients hide the cause:
+// some report "broken pipe" if the server refused the connection and closed it, and all report silence or a closed
+// connection if only one side uses TLS. Probe therefore sends a PING over a connection without a client. It takes two
+// seconds at most. It returns false if it does not find the cause.
 func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) {
 	plain := dial
 	plain.TLS = nil
@@ -39,21 +39,23 @@ func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) 
 			"write redis:// instead of rediss:// (redlock:// instead of redlocks://), or give its TLS port"}, true
 	case strings.HasPrefix(line, "-"):
 		return Refusal(drivers.ServerError(line[1:]), user), true
-	case isReply: // it was a passing fault
+	case isReply: // the server answers now
 		return Cause{}, false
 	case dial.TLS != nil:
 		_, err := ping(ctx, dial)
 		return clientCertificate(dial, err)
 	case speaksTLS(ctx, dial):
 		return Cause{"it wants TLS",
-			"write rediss:// instead of redis:// (redlocks:// instead of redlock://), or give its port without TLS"}, true
+				"write rediss:// instead of redis:// (redlocks:// instead of redlock://)," +
+					" or give its port without TLS"},
+			true
 	case line != "":
 		return Cause{"this is not a Redis server", "correct host and port"}, true
 	}
 	return Cause{}, false
 }
 
-// ConnectError explains an error that says by itself why there is no connection.
+// ConnectError explains an error that contains the reason why there is no connection.
 func ConnectError(dial drivers.Config, err error) (Cause, bool) {
 	if errors.As(err, new(x509.UnknownAuthorityError)) {
 		return Cause{"its certificate is signed by an authority that is not trusted here",
@@ -99,14 +101,14 @@ func clientCertificate(dial drivers.Config, err error) (Cause, bool) {
 		"give one that is signed by an authority in the server's tls-ca-cert-file"}, true
 }
 
-// alert reports whether err is what the other side of TLS objects to.
+// alert reports whether err is a TLS alert of the other side.
 func alert(err error) bool {
 	var op *net.OpError
 	ok := errors.As(err, &op)
 	return ok && op.Op == "remote error"
 }
 
-// ping sends PING and returns the first line that comes, which may be one that came unasked.
+// ping sends PING and returns the first line of the answer, which the server may have sent before the PING.
 func ping(ctx context.Context, dial drivers.Config) (line string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, probing)
 	defer cancel()

@@ -10,7 +10,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// reach finds out whether the node answers at all. If not, there is no point in asking for more.
+// reach checks whether the node answers. If not, no further checks are made.
 func (p *patient) reach(ctx context.Context) bool {
 	const check = "reachable"
 	replies, err := p.ask(ctx, drivers.Command{"PING"})
@@ -19,7 +19,7 @@ func (p *patient) reach(ctx context.Context) bool {
 		return false
 	}
 	e, refused := refusal(replies[0])
-	// Locks do without PING, and of what keeps a server from writing the other checks say more.
+	// Any reply will do. Locks do not need PING, and other checks explain better why a server refuses writes.
 	if !refused || e.Code() == "NOPERM" || e.Code() == "MISCONF" || unknownCommand(e) && containsFold(e, "PING") {
 		p.ok(check, "it answers")
 		return true
@@ -39,23 +39,25 @@ func (p *patient) unreachable(ctx context.Context, err error) {
 	case ok:
 		p.fail(check, c.Fix, "%s (%v)", c.Text, err)
 	case errors.Is(err, errSilent):
-		p.fail(check, "if connections are accepted, the process hangs or is stopped: look at it, and at what it swaps or computes (SLOWLOG); "+
+		p.fail(check, "if it accepts connections, the process hangs or is stopped: check the process, its swapping "+
+			"and SLOWLOG; "+
 			"otherwise a firewall or the network drops what is sent", "%v", err)
 	case errors.Is(err, drivers.ErrNotSent):
 		p.fail(check, "is redis-server up, and are address, port, TLS and firewall right?", "no connection: %v", err)
 	default:
-		p.fail(check, "a proxy in between may close connections, or the server has just been stopped: run it again", "%v", err)
+		p.fail(check, "a proxy in between may close connections, or the server has just been stopped: run it again",
+			"%v", err)
 	}
 }
 
 const (
 	samples = 50
-	// sampling bounds the time that they take, on a link that is slow.
+	// sampling limits the time that the samples take on a slow link.
 	sampling = 2 * time.Second
 	minimum  = 5
 )
 
-// latency measures round trips, and reads the clock on the way: of the quickest answer it is known best when it was read.
+// latency measures round trips with TIME. The fastest answer gives the most exact reading of the node's clock.
 func (p *patient) latency(ctx context.Context) {
 	const check = "latency"
 	var times []time.Duration
@@ -64,7 +66,8 @@ func (p *patient) latency(ctx context.Context) {
 		replies, err := p.ask(ctx, drivers.Command{"TIME"})
 		took := time.Since(sent)
 		if err != nil {
-			p.fail(check, "the connection is not reliable: look at the network, and at what the server does now and then (SLOWLOG, LATENCY DOCTOR)",
+			p.fail(check, "the connection is not reliable: check the network, and slow commands of the server "+
+				"(SLOWLOG, LATENCY DOCTOR)",
 				"of %d questions one was not answered: %v", len(times)+1, err)
 			return
 		}
@@ -79,7 +82,8 @@ func (p *patient) latency(ctx context.Context) {
 	if p.e.Redlock {
 		bound, what = min(p.e.Budget, p.e.TTL/2), "of the budget and half of the TTL, whichever is less"
 	}
-	const fix = "put clients nearer to the server, or find what makes it slow (SLOWLOG, LATENCY DOCTOR, swapping, a busy host); or use a longer TTL"
+	const fix = "put clients nearer to the server, or find what makes it slow (SLOWLOG, LATENCY DOCTOR, swapping, a " +
+		"busy host); or use a longer TTL"
 	text := "round trips: p50 %v, p99 %v; the bound is %v, " + what
 	switch args := []any{round(p50), round(p99), bound.Round(time.Millisecond)}; {
 	case p99 > bound/2:

@@ -7,10 +7,10 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// Cause says why a server cannot be used, and what to do about it.
+// Cause is the reason why a server cannot be used, with advice.
 type Cause struct{ Text, Fix string }
 
-// Refusal explains an error reply. user is whom the server refused; empty: the default user.
+// Refusal explains an error reply. user is the refused user; empty means the default user.
 func Refusal(e drivers.ServerError, user string) Cause {
 	if user == "" {
 		user = "default"
@@ -31,7 +31,8 @@ func Refusal(e drivers.ServerError, user string) Cause {
 			"locker doctor names the ACL rules that are missing"}
 	case code == "DENIED":
 		return Cause{"it is in protected mode: without a password it serves its own machine only",
-			"set a password on the server (requirepass) and give it here; or, in a network that you trust, set protected-mode no"}
+			"set a password on the server (requirepass) and give it here; or, in a network that you trust, set " +
+				"protected-mode no"}
 	case containsFold(e, "max number of clients"):
 		return Cause{"it takes no more connections",
 			"raise maxclients, or find out who opens so many connections (CLIENT LIST)"}
@@ -63,20 +64,21 @@ func Refusal(e drivers.ServerError, user string) Cause {
 		return Cause{"it has no database of that number", "use a lower number, or raise databases in redis.conf"}
 	case unknownCommand(e):
 		return Cause{"a command is renamed, disabled or missing",
-			"remove the rename-command for " + quotedWord(e) + " from redis.conf; but a sentinel, or a proxy, does not have it at all"}
+			"remove the rename-command for " + quotedWord(e) + " from redis.conf; but a sentinel, or a proxy, does " +
+				"not have it at all"}
 	}
 	return Cause{"it refuses to serve", "see the server's log"}
 }
 
 func unknownCommand(e drivers.ServerError) bool { return containsFold(e, "unknown command") }
 
-// quotedWord returns what the reply has in quotes first.
+// quotedWord returns the first quoted word of the reply.
 func quotedWord(e drivers.ServerError) string {
 	words := strings.FieldsFunc(string(e), func(r rune) bool { return r == '\'' || r == '`' })
 	return words[min(1, len(words)-1)]
 }
 
-// Short is an error reply without the advice that some have, and without what was sent to the server.
+// Short returns an error reply without advice, and without the command that was sent.
 func Short(e drivers.ServerError) string {
 	text := e.Error()
 	for _, end := range []string{". ", ", with args", " script: "} {

@@ -9,9 +9,9 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// trial is one command that locks need, on the names of a probe lock. What it does to them does not matter.
+// trial is one command that locks need, with the keys of a probe lock. Its effect does not matter.
 type trial struct {
-	right string // as ACL SETUSER has it
+	right string // in the notation of ACL SETUSER
 	cmd   drivers.Command
 }
 
@@ -37,16 +37,16 @@ func trials(names, channels []string) []trial {
 		{"hdel", drivers.Command{"HDEL", waiters, "probe"}},
 		{"publish", drivers.Command{"PUBLISH", channels[0], ""}},
 		{"eval", drivers.Command{"EVAL", "return 1", "1", lock}},
-		{"evalsha", drivers.Command{"EVALSHA", strings.Repeat("0", 40), "1", lock}}, // NOSCRIPT is an answer
+		{"evalsha", drivers.Command{"EVALSHA", strings.Repeat("0", 40), "1", lock}}, // NOSCRIPT is accepted
 	}
-	for _, name := range names { // one by one, so that those which may be deleted are
+	for _, name := range names { // one by one, so that a refusal does not keep the others
 		ts = append(ts, trial{"del", drivers.Command{"DEL", name}})
 	}
 	return ts
 }
 
-// rights tries every command that locks need on keys and channels of the examination's own, under the locks' prefix: what
-// the user may do is what the server lets him do. It reports whether locks can work.
+// rights tries every command that locks need, on keys and channels of this examination under the prefix of the locks.
+// It reports whether locks can work.
 func (p *patient) rights(ctx context.Context) bool {
 	const check = "rights"
 	names, channels := node.Names(p.e.Prefix, p.probe("rights"))
@@ -57,7 +57,7 @@ func (p *patient) rights(ctx context.Context) bool {
 	}
 	replies, err := p.ask(ctx, cmds...)
 	if err != nil {
-		p.fail(check, "run it again, and look at the network", "%v", err)
+		p.fail(check, "run doctor again, and check the network", "%v", err)
 		return false
 	}
 	var missing, unknown []string
@@ -69,7 +69,7 @@ func (p *patient) rights(ctx context.Context) bool {
 			if right := "+" + ts[i].right; !slices.Contains(missing, right) {
 				missing = append(missing, right)
 			}
-		case code == "NOPERM": // a key or a channel, of which more below
+		case code == "NOPERM": // a key or a channel is refused; see below
 		case unknownCommand(e):
 			if !slices.Contains(unknown, cmds[i][0]) {
 				unknown = append(unknown, cmds[i][0])
@@ -81,13 +81,14 @@ func (p *patient) rights(ctx context.Context) bool {
 		}
 	}
 	if len(unknown) > 0 {
-		p.fail(check, "remove the rename-command for "+list(unknown)+" from redis.conf; every Redis 5 has them, and locks need them",
+		p.fail(check, "remove the rename-command for "+list(unknown)+" from redis.conf; every Redis 5 has them, and "+
+			"locks need them",
 			"renamed, disabled or missing: %s", list(unknown))
 		return false
 	}
 	patterns := p.patterns(ctx)
 	if len(missing)+len(patterns) == 0 {
-		p.ok(check, "user %q may do all that locks need", p.user())
+		p.ok(check, "user %q has all rights that locks need", p.user())
 		return true
 	}
 	p.fail(check, "ACL SETUSER "+p.user()+" "+strings.Join(append(patterns, missing...), " "),
@@ -95,8 +96,8 @@ func (p *patient) rights(ctx context.Context) bool {
 	return false
 }
 
-// patterns returns the patterns of keys and channels that the user lacks. Keys with a hash tag and keys with a brace get
-// derived names of a form of their own.
+// patterns returns the patterns of keys and channels that the user lacks. The names derived from keys with a hash tag
+// or a brace have other forms.
 func (p *patient) patterns(ctx context.Context) (missing []string) {
 	lack := func(sign, name string) {
 		pattern := sign + p.e.Prefix + "*"

@@ -15,12 +15,12 @@ func containsFold(e drivers.ServerError, what string) bool {
 	return strings.Contains(strings.ToLower(string(e)), strings.ToLower(what))
 }
 
-// readInfo asks the node what it says of itself.
+// readInfo reads the output of INFO.
 func (p *patient) readInfo(ctx context.Context) {
 	const check = "info"
 	replies, err := p.ask(ctx, drivers.Command{"INFO"})
 	if err != nil {
-		p.fail(check, "the connection is not reliable: run it again, and look at the network", "INFO: %v", err)
+		p.fail(check, "the connection is not reliable: run doctor again, and check the network", "INFO: %v", err)
 		return
 	}
 	if e, refused := refusal(replies[0]); refused {
@@ -46,7 +46,7 @@ func (p *patient) readInfo(ctx context.Context) {
 	}
 }
 
-// mode returns "standalone", "cluster" or "sentinel". Each of the servers has a name of its own for it.
+// mode returns "standalone", "cluster" or "sentinel". The field has a different name in each kind of server.
 func (p *patient) mode() string {
 	return cmp.Or(p.info["redis_mode"], p.info["server_mode"], p.info["redict_mode"])
 }
@@ -58,7 +58,7 @@ func (p *patient) number(name string) int64 {
 
 func (p *patient) version() {
 	const check = "version"
-	version := p.info["redis_version"] // what the others are compatible with
+	version := p.info["redis_version"] // other servers report the Redis version that they are compatible with
 	product := "Redis " + version
 	if v := p.info["valkey_version"]; v != "" {
 		product = "Valkey " + v
@@ -78,34 +78,42 @@ func (p *patient) role() {
 	const check = "role"
 	switch mode := p.mode(); {
 	case mode == "cluster" && p.e.Redlock:
-		p.fail(check, "use standalone servers for Redlock: a cluster fails over by itself, and forgets locks then", "a node of a Redis Cluster")
+		p.fail(check, "use standalone servers for Redlock: a cluster fails over by itself, and forgets locks then",
+			"a node of a Redis Cluster")
 		return
 	case mode == "cluster":
-		p.warn(check, "hand a client that knows clusters to single.New: a URL reaches this one node only", "a node of a Redis Cluster")
+		p.warn(check, "hand a client that knows clusters to single.New: a URL reaches this one node only",
+			"a node of a Redis Cluster")
 	}
 	switch role := p.info["role"]; {
 	case role != "master":
-		p.fail(check, "give the address of its master, "+p.info["master_host"]+":"+p.info["master_port"]+", or make it one by REPLICAOF NO ONE",
-			"it is a replica of %s:%s: locks cannot be taken on it, or vanish with the next synchronisation", p.info["master_host"], p.info["master_port"])
+		p.fail(check, "give the address of its master, "+p.info["master_host"]+":"+p.info["master_port"]+", or make "+
+			"it one by REPLICAOF NO ONE",
+			"it is a replica of %s:%s: locks cannot be taken on it, or vanish with the next synchronisation",
+			p.info["master_host"], p.info["master_port"])
 	case p.number("connected_slaves") > 0:
-		p.warn(check, "see to it that none of them is promoted while locks may be held that it has not got; for Redlock, use standalone servers",
-			"master with %s replicas: if one takes over without the latest writes, a lock can be granted twice", p.info["connected_slaves"])
+		p.warn(check, "see to it that none of them is promoted while locks may be held that it has not got; for "+
+			"Redlock, use standalone servers",
+			"master with %s replicas: if one takes over without the latest writes, a lock can be granted twice",
+			p.info["connected_slaves"])
 	default:
 		p.ok(check, "master without replicas")
 	}
 }
 
-// persistence holds what the node keeps against the promise of docs/safety.md, E1: no node forgets a lock before its TTL.
+// persistence checks the assumption E1 of docs/safety.md: no node loses a lock before the end of its TTL.
 func (p *patient) persistence(ctx context.Context) {
 	const check = "persistence"
-	away := fmt.Sprintf("or keep it away after a restart for as long as the longest TTL (%v if that is what all use)", p.e.TTL)
+	away := fmt.Sprintf("or keep it away after a restart for as long as the longest TTL (%v if that is what all use)",
+		p.e.TTL)
 	if p.info["aof_enabled"] != "1" {
 		p.warn(check, "CONFIG SET appendonly yes and appendfsync always, and write both to redis.conf; "+away,
 			"the append-only file is off: a restart forgets locks that are held, and a second holder can get in")
 		return
 	}
 	if s := p.info["aof_last_write_status"]; s != "" && s != "ok" {
-		p.fail(check, "make room on its disk, or replace it; see the server's log", "the append-only file cannot be written: aof_last_write_status is %s", s)
+		p.fail(check, "make room on its disk, or replace it; see the server's log",
+			"the append-only file cannot be written: aof_last_write_status is %s", s)
 		return
 	}
 	replies, err := p.ask(ctx, drivers.Command{"CONFIG", "GET", "appendfsync"})
@@ -119,10 +127,11 @@ func (p *patient) persistence(ctx context.Context) {
 	case p.aofSync == "always":
 		p.ok(check, "the append-only file has every write (appendfsync always)")
 	case disabled:
-		p.warn(check, "look yourself at appendfsync in the server's configuration: it should be always",
+		p.warn(check, "check appendfsync in the server's configuration: it should be always",
 			"the append-only file is on, but whether it has every write is not known: CONFIG is disabled")
 	case p.aofSync == "":
-		p.warn(check, "look yourself at CONFIG GET appendfsync: it should be always; or ACL SETUSER "+p.user()+" +config|get, and run this again",
+		p.warn(check, "check CONFIG GET appendfsync: it should be always; or ACL SETUSER "+p.user()+" +config|get, "+
+			"and run this again",
 			"the append-only file is on, but whether it has every write is not known: CONFIG GET is refused")
 	default:
 		p.warn(check, "CONFIG SET appendfsync always, and write it to redis.conf; "+away,
@@ -133,11 +142,12 @@ func (p *patient) persistence(ctx context.Context) {
 func (p *patient) eviction() {
 	const check = "eviction"
 	policy, limit, evicted := p.info["maxmemory_policy"], p.number("maxmemory"), p.number("evicted_keys")
-	const fix = "CONFIG SET maxmemory-policy noeviction, and write it to redis.conf: or use a server for locks alone. " +
+	const fix = "CONFIG SET maxmemory-policy noeviction, and write it to redis.conf: or use a server for locks " +
+		"alone. " +
 		"The volatile policies evict what has an expiry, which locks have"
 	switch {
 	case policy == "":
-		p.warn(check, "look at CONFIG GET maxmemory-policy: it should be noeviction", "it does not say what it evicts")
+		p.warn(check, "check CONFIG GET maxmemory-policy: it should be noeviction", "the policy cannot be read")
 	case policy == "noeviction":
 		p.ok(check, "noeviction")
 	case evicted > 0:
@@ -145,7 +155,8 @@ func (p *patient) eviction() {
 	case limit > 0:
 		p.fail(check, fix, "%s: when its %d bytes of memory are full it deletes locks", policy, limit)
 	default:
-		p.warn(check, fix, "%s: without maxmemory it deletes nothing, but as soon as that is set it deletes locks", policy)
+		p.warn(check, fix, "%s: without maxmemory it deletes nothing, but as soon as that is set it deletes locks",
+			policy)
 	}
 }
 
@@ -153,14 +164,15 @@ func (p *patient) uptime() {
 	const check = "uptime"
 	up := time.Duration(p.number("uptime_in_seconds")) * time.Second
 	if up < p.e.TTL && p.aofSync != "always" {
-		p.warn(check, fmt.Sprintf("keep it away from clients for the longest TTL after a restart (%v if that is what all use)", p.e.TTL),
+		p.warn(check, fmt.Sprintf("keep it away from clients for the longest TTL after a restart (%v if that is what "+
+			"all use)", p.e.TTL),
 			"started %v ago: it may have forgotten locks that are still held", up)
 		return
 	}
 	p.ok(check, "%v", up)
 }
 
-// setting reads a reply to CONFIG GET, which is a list in RESP2 and a map in RESP3.
+// setting reads a reply to CONFIG GET: a list in RESP2 and a map in RESP3.
 func setting(reply drivers.Reply, name string) string {
 	var value any
 	switch r := reply.(type) {

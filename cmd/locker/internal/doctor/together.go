@@ -11,7 +11,7 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// together looks at what only shows when nodes are compared.
+// together runs the checks that compare nodes.
 func (e *examination) together(ctx context.Context) {
 	e.count()
 	if len(e.patients) < 2 {
@@ -36,19 +36,21 @@ func (e *examination) count() {
 	const odd = "use three or five servers on machines that do not fail together"
 	switch {
 	case up < n/2+1:
-		e.add(check, Fail, "see the nodes that cannot be reached", "%d of %d can be reached: no majority, so no locks", up, n)
+		e.add(check, Fail, "see the nodes that cannot be reached", "%d of %d can be reached: no majority, so no locks",
+			up, n)
 	case n < 3:
 		e.add(check, Warn, odd, "%d: it survives no failure", n)
 	case n%2 == 0:
 		e.add(check, Warn, odd, "%d: an even number survives no more failures than one fewer", n)
 	case up < n:
-		e.add(check, Warn, "see the nodes that cannot be reached", "%d of %d can be reached: %d more may fail", up, n, up-(n/2+1))
+		e.add(check, Warn, "see the nodes that cannot be reached", "%d of %d can be reached: %d more may fail", up, n,
+			up-(n/2+1))
 	default:
 		e.add(check, OK, "", "%d, of which %d may fail", n, n-(n/2+1))
 	}
 }
 
-// identity finds servers that were given twice: they vote once, so fewer may fail than it seems.
+// identity finds servers that are configured twice. Such a server has only one vote, so fewer servers may fail.
 func (e *examination) identity() {
 	const check = "identity"
 	byID, known, doubles := map[string]string{}, 0, false
@@ -60,7 +62,8 @@ func (e *examination) identity() {
 		known++
 		if first, again := byID[id]; again {
 			doubles = true
-			e.add(check, Fail, "give every server once, by one address; what stands in its place must be another server",
+			e.add(check, Fail,
+				"give every server once, by one address; what stands in its place must be another server",
 				"%s and %s are the same server (run_id %.8s…): it has one vote", first, p.Name, id)
 		} else {
 			byID[id] = p.Name
@@ -84,8 +87,8 @@ func (e *examination) reached() (n int) {
 	return n
 }
 
-// mirrors writes a key to every node and looks for it on the others: behind a proxy, a virtual address or a replica it shows
-// there, whatever run ids say.
+// mirrors writes a key to every node and looks for it on the others. With a proxy, a virtual address or a replica, the
+// key appears on another node, even if the run ids differ.
 func (e *examination) mirrors(ctx context.Context) {
 	const check = "independence"
 	keys := make([]string, len(e.patients))
@@ -101,7 +104,7 @@ func (e *examination) mirrors(ctx context.Context) {
 	defer e.all(func(i int, p *patient) {
 		_, _ = p.ask(context.WithoutCancel(ctx), append(drivers.Command{"DEL"}, keys[i]))
 	})
-	if !sleep(ctx, 100*time.Millisecond) { // for replication to be done
+	if !sleep(ctx, 100*time.Millisecond) { // replication takes some time
 		return
 	}
 	seen := make([][]string, len(e.patients))
@@ -126,7 +129,9 @@ func (e *examination) mirrors(ctx context.Context) {
 	for i, from := range seen {
 		if len(from) > 0 {
 			found = true
-			e.add(check, Fail, "these must be servers of their own: neither replicas of each other, nor behind one proxy or virtual address",
+			e.add(check, Fail,
+				"these must be servers of their own: neither replicas of each other, nor behind one proxy or virtual "+
+					"address",
 				"what is written to %s shows on %s", list(from), e.patients[i].Name)
 		}
 	}
@@ -135,7 +140,7 @@ func (e *examination) mirrors(ctx context.Context) {
 	}
 }
 
-// all does f for all nodes that can be reached, at once.
+// all calls f for all reachable nodes concurrently.
 func (e *examination) all(f func(i int, p *patient)) {
 	var wg sync.WaitGroup
 	for i, p := range e.patients {
@@ -195,9 +200,11 @@ func (e *examination) clocks() {
 	switch text := "%s is %v ahead of %s, give or take %v"; {
 	case apart-unsure > clocksWrong:
 		e.add(check, Warn, fix, text+": should a node lose its data, tokens could go back (seen from here: %s)",
-			fast.Name, apart.Round(time.Millisecond), slow.Name, unsure.Round(time.Millisecond), strings.Join(off, ", "))
+			fast.Name, apart.Round(time.Millisecond), slow.Name, unsure.Round(time.Millisecond),
+			strings.Join(off, ", "))
 	case apart-unsure > clocksAgree:
-		e.add(check, Warn, fix, text+": locks cost a second round trip", fast.Name, apart.Round(time.Millisecond), slow.Name, unsure.Round(time.Millisecond))
+		e.add(check, Warn, fix, text+": locks cost a second round trip", fast.Name, apart.Round(time.Millisecond),
+			slow.Name, unsure.Round(time.Millisecond))
 	default:
 		e.add(check, OK, "", "they agree to %v, give or take %v", round(apart), round(unsure))
 	}
