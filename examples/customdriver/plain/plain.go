@@ -21,7 +21,8 @@ import (
 )
 
 func init() {
-	drivers.Register("plain", func(_ context.Context, cfg drivers.Config) (drivers.Driver, error) { return New(cfg), nil })
+	drivers.Register("plain",
+		func(_ context.Context, cfg drivers.Config) (drivers.Driver, error) { return New(cfg), nil })
 }
 
 // New makes a driver with connections of its own. It does not connect yet: if a server is down, Do reports it.
@@ -38,8 +39,8 @@ type driver struct {
 	idle []*conn
 }
 
-// Do implements drivers.Driver. No command is ever sent twice. If an exchange fails, the caller gets the error and
-// the connection is closed.
+// Do implements drivers.Driver. No command is ever sent twice. If an exchange fails, the caller gets the error and the
+// connection is closed.
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if err := d.lifecycle.Enter(ctx); err != nil {
 		return nil, err
@@ -131,7 +132,8 @@ type conn struct {
 }
 
 // exchange sends cmds and reads their replies, until ctx ends or the timeout is over.
-func (c *conn) exchange(ctx context.Context, timeout time.Duration, cmds []drivers.Command) (replies []drivers.Reply, err error) {
+func (c *conn) exchange(ctx context.Context, timeout time.Duration, cmds []drivers.Command) (replies []drivers.Reply,
+	err error) {
 	_ = c.SetDeadline(time.Now().Add(timeout))
 	interrupt := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(0, 0)) })
 	defer func() { c.broken = !interrupt() || err != nil }()

@@ -16,8 +16,7 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// start runs a redis-server that listens on a socket. There are always enough sockets, and no other program takes
-// them.
+// start runs a redis-server that listens on a socket. There are always enough sockets, and no other program takes them.
 func start(t testing.TB) (drivers.Config, *os.Process) {
 	t.Helper()
 	cfg := drivers.Config{Network: "unix", Addr: filepath.Join(t.TempDir(), "s")}
@@ -62,7 +61,10 @@ func TestQuorum(t *testing.T) {
 			}
 			return l
 		}
-		s.Duplicate = func() (locker.Locker, error) { return open([]drivers.Config{servers[0], servers[1], servers[0]}) }
+		s.Duplicate = func() (locker.Locker,
+			error) {
+			return open([]drivers.Config{servers[0], servers[1], servers[0]})
+		}
 		return s
 	}})
 }

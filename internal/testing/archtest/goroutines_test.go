@@ -9,10 +9,10 @@ import (
 	"testing"
 )
 
-// programs end with their goroutines: their tests start them as processes, or not at all.
+// programs lists the packages of programs. Their goroutines end with the process.
 var programs = []string{"/examples", "/internal/testing/mutants", "/internal/testing/retest"}
 
-// starts reports whether a file starts goroutines: by a go statement, or by the Go of a wait group.
+// starts reports whether a file starts goroutines, with a go statement or with the Go method of a wait group.
 func starts(file *ast.File) (found bool) {
 	ast.Inspect(file, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -37,7 +37,7 @@ func imports(file *ast.File, path string) bool {
 	return false
 }
 
-// unwatched reports whether the files of a package start goroutines, and its tests do not find out which are left behind.
+// unwatched reports whether a package starts goroutines although its tests do not check for leaked goroutines.
 func unwatched(files []*ast.File) bool {
 	started, watched := false, false
 	for _, f := range files {

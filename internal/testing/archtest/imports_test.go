@@ -1,4 +1,4 @@
-// Package archtest keeps the layers honest: who may import whom, and why.
+// Package archtest checks which packages may import which, and gives the reason for each rule.
 package archtest
 
 import (
@@ -9,45 +9,63 @@ import (
 
 const module = "github.com/golocker/locker"
 
-// rules say what the packages below a path may import outside the standard library. The longest matching path counts.
+// rules lists what a package may import outside the standard library.
 var rules = map[string]struct {
 	may []string // import path prefixes
 	why string
 }{
-	"":                   {nil, "users of the interface alone must not inherit anything"},
-	"/inspect":           {nil, "the root package imports it"},
-	"/lockertrace":       {nil, "the root package imports it"},
-	"/memory":            {[]string{module}, "the in-process store needs no client"},
-	"/drivers":           {nil, "the contract knows neither locks nor clients"},
-	"/single":            {[]string{module, module + "/drivers", module + "/internal/node"}, "a backend reaches clients through drivers only"},
-	"/internal/node":     {[]string{module, module + "/drivers", module + "/internal/pipeline", module + "/internal/script"}, "the protocol reaches clients through drivers only"},
+	"":             {nil, "a program that uses only the interface must not inherit dependencies"},
+	"/inspect":     {nil, "the root package imports it"},
+	"/lockertrace": {nil, "the root package imports it"},
+	"/memory":      {[]string{module}, "the in-process store needs no client"},
+	"/drivers":     {nil, "the contract knows neither locks nor clients"},
+	"/single": {[]string{module, module + "/drivers", module + "/internal/node"},
+		"a backend reaches clients through drivers only"},
+	"/internal/node": {[]string{module, module + "/drivers", module + "/internal/pipeline",
+		module + "/internal/script"}, "the protocol reaches clients through drivers only"},
 	"/internal/pipeline": {[]string{module + "/drivers"}, "how commands travel has nothing to do with locks"},
-	"/internal/script":   {[]string{module + "/drivers"}, "what a lock is on a server has nothing to do with who calls"},
-	"/redlock":           {[]string{module, module + "/drivers", module + "/internal/node"}, "a backend reaches clients through drivers only"},
-	"/drivers/goredis":   {[]string{module + "/drivers", "github.com/redis/go-redis/v9"}, "a driver knows its own client, and nothing of locks"},
-	"/drivers/redigo":    {[]string{module + "/drivers", "github.com/gomodule/redigo"}, "a driver knows its own client, and nothing of locks"},
-	"/drivers/rueidis":   {[]string{module + "/drivers", "github.com/redis/rueidis"}, "a driver knows its own client, and nothing of locks"},
-	"/drivers/all":       {[]string{module + "/drivers/"}, "it only registers"},
-	"/config": {[]string{module, module + "/drivers", module + "/memory", module + "/middleware/logging", module + "/middleware/retry",
+	"/internal/script": {[]string{module + "/drivers"},
+		"what a lock is on a server has nothing to do with who calls"},
+	"/redlock": {[]string{module, module + "/drivers", module + "/internal/node"},
+		"a backend reaches clients through drivers only"},
+	"/drivers/goredis": {[]string{module + "/drivers", "github.com/redis/go-redis/v9"},
+		"a driver knows its own client, and nothing of locks"},
+	"/drivers/redigo": {[]string{module + "/drivers", "github.com/gomodule/redigo"},
+		"a driver knows its own client, and nothing of locks"},
+	"/drivers/rueidis": {[]string{module + "/drivers", "github.com/redis/rueidis"},
+		"a driver knows its own client, and nothing of locks"},
+	"/drivers/all": {[]string{module + "/drivers/"}, "it only registers"},
+	"/config": {[]string{module, module + "/drivers", module + "/memory", module + "/middleware/logging",
+		module + "/middleware/retry",
 		module + "/redlock", module + "/single", "go.yaml.in/yaml/v3"},
 		"configuration must not pull in clients that the program does not register"},
 	"/config/tracing": {[]string{module, module + "/config", module + "/middleware/tracing"}, "it only registers"},
-	"/middleware/tracing": {[]string{module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
-		"go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"}, "the SDK and its exporters are the program's choice"},
-	"/middleware/retry":            {[]string{module}, "a middleware knows the interface and no store"},
-	"/conformance":                 {[]string{module, module + "/drivers"}, "outside authors run the suite with nothing but the standard library"},
+	"/middleware/tracing": {[]string{module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute",
+		"go.opentelemetry.io/otel/codes",
+		"go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"},
+		"the SDK and its exporters are the program's choice"},
+	"/middleware/retry": {[]string{module}, "a middleware knows the interface and no store"},
+	"/conformance": {[]string{module, module + "/drivers"},
+		"outside authors run the suite with nothing but the standard library"},
 	"/middleware/logging":          {[]string{module}, "a middleware knows the interface and no store"},
-	"/internal/testing/child":      {nil, "it starts processes, and knows nothing of what they are"},
-	"/cmd/locker/internal/conform": {[]string{module, module + "/conformance"}, "it runs the suite, whatever it is run against"},
-	"/cmd/locker/internal/doctor": {[]string{module, module + "/drivers", module + "/internal/node", module + "/single"},
+	"/internal/testing/child":      {nil, "it starts processes of any kind"},
+	"/cmd/locker/internal/conform": {[]string{module, module + "/conformance"}, "it runs the suite against any Locker"},
+	"/cmd/locker/internal/doctor": {[]string{module, module + "/drivers", module + "/internal/node",
+		module + "/single"},
 		"the checks know no command line, so that they can be tested and used without one"},
 }
 
-// free are not libraries, or are for this module's own tests.
-var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/trials/faults", "/internal/testing/simnode", "/internal/testing/trials/sim", "/internal/testing/trials/history", "/internal/testing/mutants", "/internal/testing/retest", "/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/virtual", "/internal/testing/archtest"}
+// free lists packages without rules: they are not libraries, or are only for this module's own tests.
+var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testing/redistest", "/internal/testing/fault",
+	"/internal/testing/trials/faults", "/internal/testing/simnode", "/internal/testing/trials/sim",
+	"/internal/testing/trials/history", "/internal/testing/mutants", "/internal/testing/retest",
+	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/virtual",
+	"/internal/testing/archtest"}
 
-// testers may import package testing outside _test files.
-var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest", "/internal/testing/fault", "/internal/testing/contention", "/internal/testing/virtual", "/internal/testing/trials/sim"}
+// testers lists packages that may import package testing outside _test files.
+var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
+	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/virtual",
+	"/internal/testing/trials/sim"}
 
 func under(path string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })
@@ -68,17 +86,17 @@ func packages(t *testing.T) map[string][]string {
 // shared packages belong to the root package: it may import them, and so may every package that may import it.
 var shared = []string{module + "/inspect", module + "/lockertrace"}
 
-// owned are modules that one room alone imports, whatever else it is free to.
+// owned lists modules that only one package may import.
 var owned = map[string]string{"github.com/spf13/cobra": "/cmd/locker/cli"}
 
-// violation says what is wrong with pkg importing imp, or nothing.
+// violation returns the reason why pkg must not import imp, or an empty string.
 func violation(pkg, imp string) string {
 	if imp == "testing" && !under(pkg, testers) {
 		return "only test code imports testing"
 	}
 	for dep, room := range owned {
 		if under(imp, []string{dep}) && pkg != room {
-			return "only " + room + " has a command line to parse"
+			return "only " + room + " parses a command line"
 		}
 	}
 	rule, ok := rules[pkg]
@@ -95,7 +113,8 @@ func violation(pkg, imp string) string {
 		return "there is no rule for this package: add one"
 	}
 	for _, may := range rule.may {
-		// this module's packages are named one by one, and OpenTelemetry's, whose SDK is below its API; a client's all at once
+		// Packages of this module, and of OpenTelemetry, must match exactly, because OpenTelemetry's SDK is below its
+		// API. For other modules a prefix is enough.
 		exact := strings.HasPrefix(may, module) || strings.HasPrefix(may, "go.opentelemetry.io/")
 		if imp == may || (!exact || strings.HasSuffix(may, "/")) && strings.HasPrefix(imp, may) {
 			return ""

@@ -14,8 +14,8 @@ import (
 
 const root = "../../.."
 
-// modules returns the directories of the modules whose paths begin with this one's, which comes first. The go command sees one of
-// them at a time.
+// modules returns the directories of this module and of all nested modules, beginning with this one. The go command
+// works on one module at a time.
 func modules(t *testing.T) (dirs []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
@@ -29,7 +29,8 @@ func modules(t *testing.T) (dirs []string) {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil
 		}
-		if line, _, _ := strings.Cut(string(text), "\n"); line == "module "+module || strings.HasPrefix(line, "module "+module+"/") {
+		if line, _, _ := strings.Cut(string(text), "\n"); line == "module "+module ||
+			strings.HasPrefix(line, "module "+module+"/") {
 			dirs = append(dirs, path)
 		}
 		return err
@@ -43,7 +44,7 @@ func modules(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// list returns what the go command says of each package of the module in dir.
+// list returns the output of go list for each package of the module in dir.
 func list(t *testing.T, dir, format string) []string {
 	t.Helper()
 	cmd := exec.Command("go", "list", "-e", "-f", format, "./...")
@@ -55,7 +56,7 @@ func list(t *testing.T, dir, format string) []string {
 	return slices.Collect(strings.Lines(string(out)))
 }
 
-// floors are all that the library requires, besides what those require. Whoever uses it gets at least these versions.
+// floors lists the direct requirements of the library. A program that uses the library gets at least these versions.
 var floors = []string{
 	"github.com/gomodule/redigo", "github.com/redis/go-redis/v9", "github.com/redis/rueidis",
 	"go.opentelemetry.io/otel", "go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace",
@@ -82,7 +83,8 @@ func TestLibraryRequiresLittle(t *testing.T) {
 	}
 	for _, r := range mod.Require {
 		if !r.Indirect && !slices.Contains(floors, r.Path) {
-			t.Errorf("go.mod requires %s: what only the command, benchmarks or tests need belongs to a module of its own", r.Path)
+			t.Errorf("go.mod requires %s: what only the command, benchmarks or tests need belongs to a module of its "+
+				"own", r.Path)
 		}
 	}
 	if len(mod.Require) < len(floors) || len(mod.Replace) > 0 {

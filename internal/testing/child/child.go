@@ -20,9 +20,9 @@ type Process struct {
 
 // Leash ends a child when this process is gone.
 //
-// Processes die in ways that run no clean-up: SIGKILL, a panic in a goroutine, a test's time-out. So a small shell watches
-// each child: its stdin is a pipe whose other end only this process holds, and when that end closes without a word
-// the shell ends the child. The kernel's own means, PR_SET_PDEATHSIG, was rejected: it exists on Linux only and
+// Processes die in ways that run no clean-up: SIGKILL, a panic in a goroutine, a test's time-out. So a small shell
+// watches each child: its stdin is a pipe whose other end only this process holds, and when that end closes without a
+// word the shell ends the child. The kernel's own means, PR_SET_PDEATHSIG, was rejected: it exists on Linux only and
 // fires when the thread that started the child ends, which in Go says nothing about the process.
 type Leash struct {
 	watcher *exec.Cmd
@@ -32,8 +32,8 @@ type Leash struct {
 // watch ends the child $1 and removes its directory $2 when stdin closes before a line arrives.
 const watch = `read -r line || { kill -9 "$1"; [ -z "$2" ] || rm -rf -- "$2"; }`
 
-// NewLeash puts a child on a leash: when this process ends, so does the child, frozen or not, and dir is removed
-// ("" for none). The leash must be taken off when the child has been reaped.
+// NewLeash puts a child on a leash: when this process ends, so does the child, frozen or not, and dir is removed (""
+// for none). The leash must be taken off when the child has been reaped.
 func NewLeash(pid int, dir string) (*Leash, error) {
 	l := &Leash{watcher: exec.Command("/bin/sh", "-c", watch, "locker-watcher", strconv.Itoa(pid), dir)}
 	// A process group of its own, so that a Ctrl-C at the terminal ends this process alone and the watcher the rest.
@@ -52,8 +52,8 @@ func (l *Leash) Off() {
 	_ = l.watcher.Wait()
 }
 
-// gate becomes the child when it reads a line, and nothing when stdin closes without one: until the watcher is there, the
-// end of this process would leave the child behind.
+// gate becomes the child when it reads a line, and nothing when stdin closes without one: until the watcher is there,
+// the end of this process would leave the child behind.
 const gate = `read -r line && exec "$@" </dev/null`
 
 // Spawn starts binary with its files in dir, in a process group of its own for the same reason as the watcher. env is

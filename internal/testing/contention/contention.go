@@ -13,7 +13,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// Result is what came of it.
+// Result is the measurements of one run.
 type Result struct {
 	Took     time.Duration
 	Holds    []int           // by client
@@ -23,7 +23,7 @@ type Result struct {
 	Unconfirmed []error // of releases that were not confirmed by enough nodes
 }
 
-// Run lets each of the lockers lock, hold and unlock key again and again, for d. Mutual exclusion is checked.
+// Run lets each of the lockers lock, hold and unlock key repeatedly for d, and checks mutual exclusion.
 func Run(tb testing.TB, lockers []locker.Locker, key string, hold, d time.Duration, opts ...locker.Option) Result {
 	tb.Helper()
 	r := RunOverFailure(tb, lockers, key, hold, d, opts...)
@@ -33,9 +33,10 @@ func Run(tb testing.TB, lockers []locker.Locker, key string, hold, d time.Durati
 	return r
 }
 
-// RunOverFailure is Run while a node fails: who holds the lock then by the barest majority, that node included, can get it
-// confirmed by two of five only that the lock is given back.
-func RunOverFailure(tb testing.TB, lockers []locker.Locker, key string, hold, d time.Duration, opts ...locker.Option) Result {
+// RunOverFailure is Run while a node of five fails. If a holder has the smallest majority, and the failed node belongs
+// to it, only two nodes can confirm the release.
+func RunOverFailure(tb testing.TB, lockers []locker.Locker, key string, hold, d time.Duration,
+	opts ...locker.Option) Result {
 	tb.Helper()
 	r := Result{Holds: make([]int, len(lockers))}
 	var mu sync.Mutex
@@ -88,7 +89,7 @@ func RunOverFailure(tb testing.TB, lockers []locker.Locker, key string, hold, d 
 	return r
 }
 
-// Mutex is the same load on a sync.Mutex: what there is to be had on this machine.
+// Mutex is the same load on a sync.Mutex, for comparison.
 func Mutex(clients int, hold, d time.Duration) Result {
 	r := Result{Holds: make([]int, clients)}
 	var mu sync.Mutex
@@ -120,7 +121,7 @@ func (r Result) Total() (n int) {
 // Rate is the number of acquisitions per second.
 func (r Result) Rate() float64 { return float64(r.Total()) / r.Took.Seconds() }
 
-// Unfairness is by how much the share of the client that differs most differs from the fair one: 0.05 is 5 %.
+// Unfairness is the largest deviation of a client's share from the fair share: 0.05 is 5 %.
 func (r Result) Unfairness() (u float64) {
 	fair := float64(r.Total()) / float64(len(r.Holds))
 	for _, h := range r.Holds {
@@ -144,6 +145,8 @@ func Quantile(sorted []time.Duration, q float64) time.Duration {
 
 func (r Result) String() string {
 	return fmt.Sprintf("%.0f/s, unfairness %.1f %%, wait p50 %v p99 %v (fair %v), hand-off p50 %v p99 %v",
-		r.Rate(), 100*r.Unfairness(), Quantile(r.Waits, .5).Round(time.Microsecond), Quantile(r.Waits, .99).Round(time.Microsecond),
-		r.FairWait().Round(time.Microsecond), Quantile(r.Handoffs, .5).Round(time.Microsecond), Quantile(r.Handoffs, .99).Round(time.Microsecond))
+		r.Rate(), 100*r.Unfairness(), Quantile(r.Waits, .5).Round(time.Microsecond),
+		Quantile(r.Waits, .99).Round(time.Microsecond),
+		r.FairWait().Round(time.Microsecond), Quantile(r.Handoffs, .5).Round(time.Microsecond),
+		Quantile(r.Handoffs, .99).Round(time.Microsecond))
 }

@@ -7,9 +7,8 @@ import (
 
 // Action is what happens to one request. The zero Action is Pass.
 //
-// A connection is a stream: what is behind a request or a reply that waits, waits too, and where one was lost,
-// nothing behind it arrives. Otherwise a client would take the next reply for the one that is missing, and a test
-// would see a corruption that no network causes.
+// A connection is a stream. If a request or a reply waits, everything behind it waits as well. If one is lost, nothing
+// behind it arrives. Otherwise a client would take the next reply for the missing one, which no network causes.
 type Action struct {
 	kind  kind
 	delay time.Duration
@@ -39,13 +38,13 @@ var (
 	// Drop loses the request and all behind it on the same connection, which stays open and silent: a network that
 	// swallows packets. Replies to requests before it are still delivered.
 	Drop = Action{kind: drop}
-	// Hold keeps the request until [Proxy.Release] and then treats it like Pass. It is executed then even if its
-	// client has left meanwhile: a command that lands late.
+	// Hold keeps the request until [Proxy.Release] and then treats it like Pass. It is executed then even if its client
+	// has left meanwhile: a command that lands late.
 	Hold = Action{kind: hold}
 	// HoldReply lets the request execute and keeps the reply until [Proxy.Release].
 	HoldReply = Action{kind: holdReply}
-	// DropReply lets the request execute and loses the reply and all behind it. The connection stays open, and
-	// requests behind this one are executed too.
+	// DropReply lets the request execute and loses the reply and all behind it. The connection stays open, and requests
+	// behind this one are executed too.
 	DropReply = Action{kind: dropReply}
 	// CutBefore closes the client's connection; the request is never executed.
 	CutBefore = Action{kind: cutBefore}
@@ -55,9 +54,9 @@ var (
 	// CutMid lets the request execute, delivers the first half of the reply and then closes the client's connection.
 	// Requests behind this one may or may not be executed.
 	CutMid = Action{kind: cutMid}
-	// Duplicate lets the request execute twice, the second time on a connection of its own after the first reply,
-	// and then delivers the first reply. That connection has repeated the HELLO, AUTH and SELECT of the client's,
-	// but knows nothing else of it: no MULTI, no subscription.
+	// Duplicate lets the request execute twice, the second time on a connection of its own after the first reply, and
+	// then delivers the first reply. That connection has repeated the HELLO, AUTH and SELECT of the client's, but knows
+	// nothing else of it: no MULTI, no subscription.
 	Duplicate = Action{kind: duplicate}
 )
 
@@ -67,16 +66,15 @@ func Delay(d time.Duration) Action { return Action{delay: d} }
 // DelayReply lets the request execute at once and keeps the reply for d: a network that is slow in one direction.
 func DelayReply(d time.Duration) Action { return Action{kind: delayReply, delay: d} }
 
-// Trickle passes the request and its reply on in pieces of 1 to most bytes, each a packet of its own with a pause behind it,
-// and then treats the request like Pass: a network that takes messages apart, or has little bandwidth for each connection.
-// Messages and pushes, which answer no request, come whole.
+// Trickle passes the request and its reply on in pieces of 1 to most bytes, with a pause after each piece. It simulates
+// a network that splits messages or has little bandwidth. Messages and pushes are not split.
 func Trickle(most int, pause time.Duration) Action {
 	return Action{kind: trickle, delay: pause, most: most}
 }
 
 // Nth returns a handler that applies action to the n-th request, counted from 1, among those with one of the given
-// command names, and passes all others. Without names every request counts. A loop over n until nothing fails any
-// more is an exhaustive sweep. One handler may serve several proxies; then it counts over all of them.
+// command names, and passes all others. Without names every request counts. A loop over n until nothing fails any more
+// is an exhaustive sweep. One handler may serve several proxies; then it counts over all of them.
 func Nth(n int, action Action, names ...string) func(Request) Action {
 	var count atomic.Int64
 	return func(r Request) Action {

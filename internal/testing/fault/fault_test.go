@@ -63,8 +63,8 @@ func (b *bench) receive(conn redis.Conn, want any) {
 	require.Equal(b, want, got)
 }
 
-// silent wants the connection to be open and to say nothing. Redigo gives up a connection whose read timed out, so
-// this is the last thing to do with one.
+// silent wants the connection to be open and to say nothing. Redigo gives up a connection whose read timed out, so this
+// is the last thing to do with one.
 func (b *bench) silent(conn redis.Conn) {
 	b.Helper()
 	got, err := redis.ReceiveWithTimeout(conn, silence)
@@ -444,8 +444,8 @@ func TestPushIsNoReply(t *testing.T) {
 	b.until(r, "element")
 }
 
-// The test ends while requests are held, delayed and dropped, with clients that are still connected: nothing may
-// hang or leak.
+// The test ends while requests are held, delayed and dropped, with clients that are still connected: nothing may hang
+// or leak.
 func TestCloseEndsEverything(t *testing.T) {
 	b := setUp(t)
 	actions := []fault.Action{
@@ -537,7 +537,10 @@ func TestPubSub(t *testing.T) {
 			b.server.Pause()
 			b.write(conn, "UNSUBSCRIBE", "a", "b")
 			b.write(conn, "PING")
-			b.proxy.Wait(t, func(r fault.Request) bool { return r.Is("PING") && b.proxy.Count(fault.Named("PING")) == 2 })
+			b.proxy.Wait(t, func(r fault.Request) bool {
+				return r.Is("PING") &&
+					b.proxy.Count(fault.Named("PING")) == 2
+			})
 			b.server.Resume()
 			b.until(r, "b")
 			line, _ := r.ReadString('\n')

@@ -18,8 +18,8 @@ var errMalformed = errors.New("malformed frame")
 // maxLen bounds the lengths that are believed, by Redis's own limit for a string.
 const maxLen = 512 << 20
 
-// readRequest reads one request, an array of bulk strings. Inline commands ("PING\r\n") are malformed: no client
-// sends them.
+// readRequest reads one request, an array of bulk strings. Inline commands ("PING\r\n") are malformed: no client sends
+// them.
 func readRequest(r *bufio.Reader) (raw []byte, args []string, err error) {
 	raw, n, err := appendHeader(nil, r, '*')
 	if err == nil && n < 1 {
@@ -94,8 +94,8 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	return line, err
 }
 
-// length returns the number after the type byte, -1 for RESP2's nil. Streamed frames ("$?") are malformed: no
-// version of Redis sends them.
+// length returns the number after the type byte, -1 for RESP2's nil. Streamed frames ("$?") are malformed: no version
+// of Redis sends them.
 func length(line []byte) (int, error) {
 	n, err := strconv.Atoi(string(line[1 : len(line)-2]))
 	if err != nil || n < -1 || n > maxLen {

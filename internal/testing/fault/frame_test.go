@@ -27,7 +27,8 @@ func TestReadFrame(t *testing.T) {
 }
 
 func TestReadFrameRejects(t *testing.T) {
-	for _, s := range []string{"?\r\n", "+OK\n", "\r\n", "$?\r\n", "$-2\r\n", "$2\r\nabc\r\n", "*1\r\nx\r\n", "$999999999999\r\n"} {
+	for _, s := range []string{"?\r\n", "+OK\n", "\r\n", "$?\r\n", "$-2\r\n", "$2\r\nabc\r\n", "*1\r\nx\r\n",
+		"$999999999999\r\n"} {
 		_, err := readFrame(reader(s))
 		assert.ErrorIs(t, err, errMalformed, "%q", s)
 	}

@@ -94,7 +94,8 @@ func (l *link) forward(v verdict, raw []byte) error {
 	return l.write(l.up, raw, v.Action)
 }
 
-// write passes bytes on, in pieces if the action says so. At the end of the test it leaves off, as if the connection broke.
+// write passes bytes on, in pieces if the action says so. At the end of the test it leaves off, as if the connection
+// broke.
 func (l *link) write(to net.Conn, b []byte, a Action) error {
 	if a.kind != trickle {
 		_, err := to.Write(b)
@@ -167,8 +168,8 @@ func (l *link) replies() {
 	}
 }
 
-// match finds the exchange that a frame answers, nil if it answers none. It reports true with the last frame that
-// was due after the end of all requests.
+// match finds the exchange that a frame answers, nil if it answers none. It reports true with the last frame that was
+// due after the end of all requests.
 func (l *link) match(f frame) (e *exchange, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -66,10 +66,12 @@ func TestMatch(t *testing.T) {
 			[]string{"SUBSCRIBE", "", "", "PING"},
 		},
 		"message before confirmation": {
-			[]string{"PSUBSCRIBE a"}, []string{push('>', "message"), push('>', "psubscribe")}, []string{"", "PSUBSCRIBE"},
+			[]string{"PSUBSCRIBE a"}, []string{push('>', "message"), push('>', "psubscribe")},
+			[]string{"", "PSUBSCRIBE"},
 		},
 		"push": {[]string{"GET"}, []string{push('>', "tracking"), ":1\r\n"}, []string{"", "GET"}},
-		"array of a connection that never subscribed": {[]string{"EVAL"}, []string{push('*', "message")}, []string{"EVAL"}},
+		"array of a connection that never subscribed": {[]string{"EVAL"}, []string{push('*', "message")},
+			[]string{"EVAL"}},
 		"attribute":   {[]string{"GET"}, []string{"|1\r\n+a\r\n:1\r\n", ":1\r\n"}, []string{"", "GET"}},
 		"unasked-for": {nil, []string{":1\r\n"}, []string{""}},
 	} {

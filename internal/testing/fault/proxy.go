@@ -1,16 +1,16 @@
-// Package fault is a TCP proxy for tests that stands between a Redis client and a real server and does to single
-// commands what networks do: it loses them, delays them, executes them and loses the reply.
+// Package fault is a TCP proxy between a Redis client and a real server, for tests. It injects network faults into
+// single commands: it loses them, delays them, or executes them and loses the reply.
 //
-// It understands the protocol, RESP2 and RESP3, well enough to know which reply belongs to which request. Hence it
-// can say "executed, but the client will never know", which no proxy for bytes can. "Executed" always means that the
-// server's reply has been read.
+// It understands enough of the protocol, RESP2 and RESP3, to know which reply belongs to which request. It can
+// therefore lose the reply to a command that was executed. "Executed" always means that the server's reply has been
+// read.
 //
-// Pub/sub works, in both protocols: messages, pushes and attributes are no replies and pass.
+// Pub/sub works in both protocols: messages, pushes and attributes pass unchanged.
 //
-// Limits: it does not know TLS, inline commands, and commands that are not answered exactly once, as MONITOR and
-// CLIENT REPLY OFF. A bare UNSUBSCRIBE counts as answered by its first confirmation. On a connection that has
-// subscribed, an array that begins with "message" is taken for one. A blocking command stays blocked on the server
-// when its client leaves, as the connection to the server lives until all is answered.
+// Limits: it does not know TLS, inline commands, and commands that are not answered exactly once, as MONITOR and CLIENT
+// REPLY OFF. A bare UNSUBSCRIBE counts as answered by its first confirmation. On a connection that has subscribed, an
+// array that begins with "message" is taken for one. A blocking command stays blocked on the server when its client
+// leaves, as the connection to the server lives until all is answered.
 package fault
 
 import (
@@ -20,9 +20,9 @@ import (
 	"time"
 )
 
-// Proxy listens on the loopback interface and connects each client to the upstream server, with one connection to
-// the server for each of the client's. Its methods may be called from several goroutines, except Wait and
-// WaitExecuted, which can fail the test and therefore belong to its own goroutine.
+// Proxy listens on the loopback interface and connects each client to the upstream server, with one connection to the
+// server for each of the client's. Its methods may be called from several goroutines, except Wait and WaitExecuted,
+// which can fail the test and therefore belong to its own goroutine.
 type Proxy struct {
 	tb       testing.TB
 	listener net.Listener
@@ -47,8 +47,8 @@ type Proxy struct {
 // dialTimeout bounds connecting to the server, so that one that hangs cannot hang the end of the test.
 const dialTimeout = 5 * time.Second
 
-// New starts a proxy in front of the server at address upstream. It ends with the test: connections are closed, what
-// is still held is dropped, and all goroutines have returned.
+// New starts a proxy in front of the server at address upstream. It ends with the test: connections are closed, what is
+// still held is dropped, and all goroutines have returned.
 //
 // A server that is down is seen by clients as a connection that is closed at once.
 func New(tb testing.TB, upstream string) *Proxy {
@@ -69,20 +69,19 @@ func New(tb testing.TB, upstream string) *Proxy {
 // Addr returns the address to connect to, 127.0.0.1:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Handle makes f decide about every request from now on; nil passes them all, which is also the default. A request
-// that waits behind a held one is decided about when its turn comes.
+// Handle makes f decide about every request from now on; nil passes them all, which is also the default. A request that
+// waits behind a held one is decided about when its turn comes.
 //
-// Calls to f come one at a time, in the order of [Request.N], so f needs no lock of its own. It may call the methods
-// of the proxy, but must not wait for other requests.
+// Calls to f come one at a time, in the order of [Request.N], so f needs no lock of its own. It may call the methods of
+// the proxy, but must not wait for other requests.
 func (p *Proxy) Handle(f func(Request) Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handler = f
 }
 
-// Release lets go everything that is held: every request and every reply whose request has been seen by now, or is being
-// decided about.
-// What arrives later is held anew if the handler says so.
+// Release lets go everything that is held: every request and every reply whose request has been seen by now, or is
+// being decided about. What arrives later is held anew if the handler says so.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,7 +108,7 @@ func (p *Proxy) Refuse(refuse bool) {
 	p.refuse = refuse
 }
 
-// Redirect connects clients that come from now on to another server. Those that are connected stay where they are, see [Proxy.Cut].
+// Redirect connects new clients to another server. Existing connections stay, see [Proxy.Cut].
 func (p *Proxy) Redirect(upstream string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

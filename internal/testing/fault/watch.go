@@ -24,8 +24,8 @@ type record struct {
 	executed bool
 }
 
-// verdict is a decision about a request, with the gate that was closed at that moment. The gate of a held reply
-// dates from the request as well: otherwise a Release between request and reply would be missed.
+// verdict is a decision about a request, with the gate that was closed at that moment. The gate of a held reply dates
+// from the request as well: otherwise a Release between request and reply would be missed.
 type verdict struct {
 	Request
 	Action
@@ -105,8 +105,8 @@ func (p *Proxy) Count(pred func(Request) bool) int {
 	return n
 }
 
-// Wait returns the first request that matches, as soon as it has been seen and decided about. It fails the test if
-// none comes. Requests from before the call count; to wait for a further one, let pred look at [Request.N].
+// Wait returns the first request that matches, as soon as it has been seen and decided about. It fails the test if none
+// comes. Requests from before the call count; to wait for a further one, let pred look at [Request.N].
 func (p *Proxy) Wait(tb testing.TB, pred func(Request) bool) Request {
 	tb.Helper()
 	return p.wait(tb, "seen", func(r record) bool { return pred(r.Request) })

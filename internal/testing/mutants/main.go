@@ -1,6 +1,6 @@
-// Mutants plants bugs in a copy of the repository, one at a time, and sees whether what should notice each does: tests, the
-// simulation, the model. It prints a table and fails if a bug survives that should not, or does not survive that is known
-// to be harmless.
+// Mutants plants bugs in a copy of the repository, one at a time, and checks that the listed tests, the simulation or
+// the model notice each bug. It prints a table. It fails if a bug survives, or if a bug that is listed as harmless does
+// not.
 //
 //	go run ./internal/testing/mutants [-jobs 2] [REGEXP]     only those whose names match
 package main
@@ -31,23 +31,25 @@ type mutant struct {
 // patch replaces a text that a file has exactly once.
 type patch struct{ file, before, after string }
 
-// killer is something that may notice a bug.
+// killer is a test, a simulation or a model that may notice a bug.
 type killer struct {
-	by   string   // what the table calls it
+	by   string   // its name in the table
 	args []string // of go test; for the model, of model/run.sh
-	// survives says why the bug is not noticed by it, if that is known.
+	// survives is the reason why the killer does not notice the bug, if that is expected.
 	survives string
 }
 
 // test runs some tests of a package.
 func test(pkg, names string) killer {
-	return killer{by: pkg + " " + names, args: []string{"test", "-vet=off", "-count=1", "-timeout=5m", "./" + pkg, "-run", names}}
+	return killer{by: pkg + " " + names,
+		args: []string{"test", "-vet=off", "-count=1", "-timeout=5m", "./" + pkg, "-run", names}}
 }
 
 // simulated plays episodes until a rule is broken.
 func simulated(seeds int) killer {
-	return killer{by: fmt.Sprintf("simulation, %d seeds", seeds), args: []string{"test", "-C", "internal/testing/trials", "-vet=off", "-count=1",
-		"-timeout=15m", "./sim", "-run", "^TestSimulation$", "-seed=1", "-once", fmt.Sprint("-seeds=", seeds)}}
+	return killer{by: fmt.Sprintf("simulation, %d seeds", seeds),
+		args: []string{"test", "-C", "internal/testing/trials", "-vet=off", "-count=1",
+			"-timeout=15m", "./sim", "-run", "^TestSimulation$", "-seed=1", "-once", fmt.Sprint("-seeds=", seeds)}}
 }
 
 // modelled searches the model with the same bug.
@@ -121,7 +123,7 @@ func run(pattern string) error {
 	return errors.Join(errs...)
 }
 
-// work tries mutants in a copy of its own.
+// work tries mutants in its own copy of the repository.
 func work(todo <-chan mutant, printing *sync.Mutex) (unexpected int, err error) {
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -136,7 +138,7 @@ func work(todo <-chan mutant, printing *sync.Mutex) (unexpected int, err error) 
 		printing.Lock()
 		fmt.Print(rows)
 		printing.Unlock()
-		if failure != nil { // the others can be tried nevertheless
+		if failure != nil { // the other mutants are still tried
 			err = errors.Join(err, fmt.Errorf("%s: %w", m.name, failure))
 		}
 		unexpected += bad
@@ -144,7 +146,7 @@ func work(todo <-chan mutant, printing *sync.Mutex) (unexpected int, err error) 
 	return unexpected, err
 }
 
-// copyRepository copies what git knows of, as it is in the working tree.
+// copyRepository copies the files that git tracks, with the content of the working tree.
 func copyRepository(to string) error {
 	out, err := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	if err != nil {
@@ -171,7 +173,7 @@ func copyRepository(to string) error {
 	return nil
 }
 
-// run plants the bug, has all killers try, and takes it out again.
+// run plants the bug, runs all killers, and removes the bug.
 func (m mutant) run(dir string) (rows string, unexpected int, err error) {
 	for _, p := range m.patches {
 		text, err := os.ReadFile(filepath.Join(dir, p.file))
@@ -212,7 +214,7 @@ var (
 	noTests = regexp.MustCompile(`no tests to run`)
 )
 
-// try reports whether the killer notices, and how. That it cannot run at all is an error.
+// try reports whether the killer notices the bug, and how. If the killer cannot run, try returns an error.
 func (k killer) try(dir string) (killed bool, how string, err error) {
 	cmd := command(dir, "go", k.args...)
 	if k.args[0] == "trace" {
@@ -243,7 +245,7 @@ func (k killer) try(dir string) (killed bool, how string, err error) {
 	return true, strings.Join(names, ", "), nil
 }
 
-// command runs in a group of its own, so that what it started ends with it when its time is up.
+// command runs in its own process group, so that its children end with it at a time-out.
 func command(dir, name string, args ...string) *exec.Cmd {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Minute)
 	cmd := exec.CommandContext(ctx, name, args...)

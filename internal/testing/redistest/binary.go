@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// ServerEnv names the server that the tests run on: one of those that scripts/servers installs, such as "valkey-8.1", or a
-// path. Unset or empty: the redis-server in PATH.
+// ServerEnv names the variable for the server of the tests: one that scripts/servers installs, such as "valkey-8.1", or
+// a path. If it is unset or empty, the tests use the redis-server in PATH.
 const ServerEnv = "LOCKER_TEST_SERVER"
 
-// Binary returns the path of the server that the tests run on. If it is not there, the test fails and says how to get it:
-// a skipped test would be mistaken for a passed one.
+// Binary returns the path of the server that the tests run on. If it is not there, the test fails and says how to get
+// it: a skipped test would be mistaken for a passed one.
 func Binary(tb testing.TB) string {
 	tb.Helper()
 	name := os.Getenv(ServerEnv)
@@ -34,7 +34,8 @@ func Binary(tb testing.TB) string {
 			tb.Fatalf("redistest: %s=%s: %v", ServerEnv, name, err)
 		}
 		// scripts/servers puts them there.
-		binary, advice = filepath.Join(cache, "locker-servers", name, "redis-server"), "it is not installed: run scripts/servers "+name
+		binary, advice = filepath.Join(cache, "locker-servers", name, "redis-server"),
+			"it is not installed: run scripts/servers "+name
 	}
 	// An absolute path: servers run in directories of their own.
 	binary, err := filepath.Abs(binary)
@@ -47,7 +48,8 @@ func Binary(tb testing.TB) string {
 	return binary
 }
 
-// Path returns a PATH in which redis-server is the server that the tests run on, for programs that start one themselves.
+// Path returns a PATH in which redis-server is the server that the tests run on, for programs that start one
+// themselves.
 func Path(tb testing.TB) string {
 	tb.Helper()
 	if os.Getenv(ServerEnv) == "" {
@@ -62,7 +64,7 @@ func Path(tb testing.TB) string {
 
 var versions sync.Map // by path
 
-// Version returns what a server says of its version, as in "Redis server 7.0.15", or why it does not.
+// Version returns a server's version, such as "Redis server 7.0.15", or an error text.
 func Version(binary string) string {
 	if v, ok := versions.Load(binary); ok {
 		return v.(string)
@@ -78,7 +80,7 @@ func Version(binary string) string {
 
 var named sync.Map // the tests that name their server if they fail
 
-// nameOnFailure has a test that fails say which server it ran on, once.
+// nameOnFailure makes a failed test print once which server it ran on.
 func nameOnFailure(tb testing.TB, binary string) {
 	if _, again := named.LoadOrStore(tb, true); again {
 		return

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// Bus is the network between the servers of a [Cluster], which can fail between some of them while clients reach all. A proxy
-// stands before the port of each server's bus, and the others know the server by it. It can tell who connects, because packets
-// name their senders. Namespaces and packet filters, the usual means, are for root only.
+// Bus is the network between the servers of a [Cluster]. It can fail between some servers while clients reach all of
+// them. Each server's bus port has a proxy, whose address the other servers know. The proxy recognizes the sender of
+// each connection by the packets. Network namespaces and packet filters would need root.
 //
-// Replicas follow their masters past it: by the port that clients use.
+// Replication does not pass through the Bus, because it uses the port for clients.
 //
 // Its methods may be called from several goroutines.
 type Bus struct {
@@ -32,13 +32,13 @@ type Bus struct {
 	stopped int
 }
 
-// route is from one server to another, by their ids. A connection has that of the one who has made it; answers go back on it.
+// route is a pair of server ids, from the server that made a connection to the other one.
 type route struct{ from, to string }
 
 func (r route) back() route { return route{r.to, r.from} }
 
-// Bus puts the proxies where they belong, until the test ends, and returns when the servers talk through them alone. A server
-// that is started anew afterwards is past its proxy again.
+// Bus starts the proxies until the test ends, and returns when the servers communicate only through them. A server that
+// is restarted later bypasses its proxy.
 func (c *Cluster) Bus(tb testing.TB) *Bus {
 	tb.Helper()
 	b := &Bus{
@@ -81,14 +81,14 @@ func (c *Cluster) Bus(tb testing.TB) *Bus {
 	return b
 }
 
-// Hold keeps what from sends from reaching to, silently. It arrives after Heal.
+// Hold delays all packets of one server to another until Heal.
 func (b *Bus) Hold(from, to *Server) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.held[route{b.ids[from], b.ids[to]}] = true
 }
 
-// Refuse closes all connections between two servers, whoever has made them, and does the same to new ones until Heal.
+// Refuse closes all connections between two servers in both directions, and new ones until Heal.
 func (b *Bus) Refuse(s, other *Server) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -102,7 +102,7 @@ func (b *Bus) Refuse(s, other *Server) {
 	}
 }
 
-// Heal ends all that Hold and Refuse have begun.
+// Heal ends the effect of Hold and Refuse.
 func (b *Bus) Heal() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,7 +154,8 @@ func (b *Bus) drop(conn net.Conn) {
 	delete(b.conns, conn)
 }
 
-// header is as much of a packet as it takes to know the sender: "RCmb", 36 bytes that do not matter here, and 40 of an id.
+// header is as much of a packet as it takes to know the sender: "RCmb", 36 bytes that do not matter here, and 40 of an
+// id.
 const header = 80
 
 func (b *Bus) serve(conn net.Conn, s *Server) {

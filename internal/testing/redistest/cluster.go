@@ -11,17 +11,19 @@ import (
 // slots is how many hash slots a Redis Cluster has.
 const slots = 16384
 
-// Cluster is a Redis Cluster. Its methods belong to the test's own goroutine, like those of [Server] that can fail the test.
+// Cluster is a Redis Cluster. Its methods belong to the test's own goroutine, like those of [Server] that can fail the
+// test.
 type Cluster struct {
 	Masters []*Server // each with an equal share of the slots, in order
-	// Replicas has one for each master, in the same order, or none. Who is what may change; the servers stay where they are.
+	// Replicas has one for each master, in the same order, or none. Who is what may change; the servers stay where they
+	// are.
 	Replicas []*Server
 
 	ids map[*Server]string
 }
 
-// StartCluster runs a Redis Cluster until the test ends and returns once all its servers say that it is in order. args are
-// for each server, as in [Start].
+// StartCluster runs a Redis Cluster until the test ends and returns once all its servers say that it is in order. args
+// are for each server, as in [Start].
 func StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *Cluster {
 	tb.Helper()
 	c := &Cluster{ids: map[*Server]string{}}
@@ -34,14 +36,14 @@ func StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *
 	}
 	for i, s := range c.Servers() {
 		c.ids[s] = s.Cmd(tb, "CLUSTER", "MYID").(string)
-		// Different ones from the start: else they are given out one after another, by those who notice.
+		// Epochs are different from the start. Otherwise the servers would resolve conflicts one after another.
 		s.Cmd(tb, "CLUSTER", "SET-CONFIG-EPOCH", i+1)
 	}
 	for i, s := range c.Masters {
 		s.AddSlots(tb, i*slots/masters, (i+1)*slots/masters-1)
 	}
 	for _, s := range c.Servers() {
-		for _, other := range c.Servers() { // not all by the first: what is not known yet is learned by gossip, which is slower
+		for _, other := range c.Servers() { // every server meets all others, because gossip is slower
 			if s != other {
 				s.Cmd(tb, "CLUSTER", "MEET", "127.0.0.1", other.port, other.port+busOffset)
 			}
@@ -104,7 +106,8 @@ func (c *Cluster) Await(tb testing.TB) {
 				continue
 			}
 			info, _ := s.Do("CLUSTER", "INFO")
-			for _, want := range []string{"cluster_state:ok", fmt.Sprintf("cluster_known_nodes:%d\r", len(c.ids)), "cluster_slots_ok:16384"} {
+			for _, want := range []string{"cluster_state:ok", fmt.Sprintf("cluster_known_nodes:%d\r", len(c.ids)),
+				"cluster_slots_ok:16384"} {
 				if !strings.Contains(fmt.Sprint(info), want) {
 					return false
 				}
@@ -114,7 +117,8 @@ func (c *Cluster) Await(tb testing.TB) {
 	})
 }
 
-// Announce makes a server known by another address, that of a proxy before it. Clients that ask the cluster where it is go there.
+// Announce makes the cluster report another address for a server, such as that of a proxy. Clients then connect to that
+// address.
 func (c *Cluster) Announce(tb testing.TB, s *Server, addr string) {
 	tb.Helper()
 	_, port, err := net.SplitHostPort(addr)
@@ -139,8 +143,9 @@ func (c *Cluster) Announce(tb testing.TB, s *Server, addr string) {
 // patience is for how long a server goes on with a CLUSTER FAILOVER.
 const patience = 5 * time.Second
 
-// Failover makes a replica the master, with all that its master has, and returns when it says so. It is asked again: it refuses
-// while it has lost its master from sight, as on a machine that stalls, and gives up what takes too long.
+// Failover makes a replica the master, with all data of its master, and returns when it is done. It repeats the
+// command: a replica refuses while it has lost its connection to the master, for example on a stalled machine, and
+// gives up after a time-out.
 func (c *Cluster) Failover(tb testing.TB, replica *Server) {
 	tb.Helper()
 	var over time.Time
@@ -163,7 +168,7 @@ func (c *Cluster) Slot(tb testing.TB, key string) int {
 	return int(c.Masters[0].Cmd(tb, "CLUSTER", "KEYSLOT", key).(int64))
 }
 
-// Owner returns the master that serves a slot, by its own word.
+// Owner returns the master that claims to serve a slot.
 func (c *Cluster) Owner(tb testing.TB, slot int) (owner *Server) {
 	tb.Helper()
 	await(tb, fmt.Sprintf("an owner of slot %d", slot), func() bool {
@@ -222,19 +227,19 @@ func (m *Move) Finish() {
 	m.tb.Helper()
 	for m.Key() {
 	}
-	// The new owner first: else there is nobody for a moment who thinks that the slot is his.
+	// The new owner is informed first. Otherwise no server would claim the slot for a moment.
 	for _, s := range append([]*Server{m.To, m.From}, m.cluster.Servers()...) {
 		if s.Pid() == 0 {
 			continue
 		}
-		// A replica takes its master's word.
+		// A replica learns it from its master.
 		if role := s.Cmd(m.tb, "ROLE").([]any); role[0] == "master" {
 			s.Cmd(m.tb, "CLUSTER", "SETSLOT", m.Slot, "NODE", m.cluster.ids[m.To])
 		}
 	}
 }
 
-// await waits until cond holds, generously, for the machine may be busy.
+// await waits until cond holds. Its limit is generous, because the machine may be busy.
 func await(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
 	for end := time.Now().Add(2 * startTimeout); ; time.Sleep(5 * time.Millisecond) {

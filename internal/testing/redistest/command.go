@@ -11,8 +11,8 @@ import (
 // askTimeout bounds one question to the server, so that one to a paused server fails instead of hanging the test.
 const askTimeout = 10 * time.Second
 
-// Do sends one command past the client under test, through the unix socket, and returns the reply: int64, string,
-// nil or []any of these. An error reply is an error, and so is an element of an array that is one.
+// Do sends one command past the client under test, through the unix socket, and returns the reply: int64, string, nil
+// or []any of these. An error reply is an error, and so is an element of an array that is one.
 //
 // Each call makes a connection of its own: it costs little, and no state is left over from before a Restart.
 func (s *Server) Do(args ...any) (any, error) {
@@ -38,7 +38,8 @@ func (s *Server) ChannelRights(tb testing.TB) bool {
 	return err == nil
 }
 
-// User makes a user by rules of ACL SETUSER, who may use all channels: a new user may use none where there are such rights.
+// User makes a user by rules of ACL SETUSER, who may use all channels: a new user may use none where there are such
+// rights.
 func (s *Server) User(tb testing.TB, name string, rules ...any) {
 	tb.Helper()
 	if s.ChannelRights(tb) {
@@ -47,8 +48,8 @@ func (s *Server) User(tb testing.TB, name string, rules ...any) {
 	s.Cmd(tb, append([]any{"ACL", "SETUSER", name}, rules...)...)
 }
 
-// IsMaster reports whether the server says that it is a master. One that does not answer does not: who is promoted closes its
-// connections.
+// IsMaster reports whether the server says that it is a master. One that does not answer does not: who is promoted
+// closes its connections.
 func (s *Server) IsMaster() bool {
 	reply, _ := s.Do("ROLE")
 	role, ok := reply.([]any)

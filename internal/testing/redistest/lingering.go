@@ -2,8 +2,8 @@ package redistest
 
 import "go.uber.org/goleak"
 
-// Lingering has goleak bear with what a rueidis client of a cluster leaves behind: it lets its pauses of some seconds run
-// out, between two looks at what the cluster is like, and before it closes connections that it no longer uses.
+// Lingering makes goleak ignore goroutines that a rueidis client of a cluster leaves behind for some seconds: between
+// two refreshes of the cluster's topology, and before it closes unused connections.
 func Lingering() []goleak.Option {
 	return []goleak.Option{
 		goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"),

@@ -17,10 +17,10 @@ type port struct {
 	file *os.File // locked
 }
 
-// reserve returns a port that nobody listens on at this moment. It stays below the range from which the kernel takes the
-// local ports of outgoing connections: in that range any client on this machine could occupy the port of a server that is
-// down for a moment between Kill and Restart. So does the port of the bus that a cluster's member has: it is busOffset
-// above, for servers before Redis 7 let nobody choose it, and nobody else's either.
+// reserve returns a port that nobody listens on at this moment. It stays below the range from which the kernel takes
+// the local ports of outgoing connections: in that range any client on this machine could occupy the port of a server
+// that is down for a moment between Kill and Restart. So does the port of the bus that a cluster's member has: it is
+// busOffset above, for servers before Redis 7 let nobody choose it, and nobody else's either.
 func reserve(tb testing.TB) port {
 	tb.Helper()
 	dir := filepath.Join(os.TempDir(), "redistest-ports")

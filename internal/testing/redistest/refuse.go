@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Refuse returns the address of a server that answers each connection with text, unasked, and closes it. A Redis does so that is
-// in protected mode, or has too many clients.
+// Refuse returns the address of a server that sends text on each connection and closes it. A Redis in protected mode,
+// or with too many clients, does the same.
 func Refuse(tb testing.TB, text string) (addr string) {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,6 +32,7 @@ func Refuse(tb testing.TB, text string) (addr string) {
 	return l.Addr().String()
 }
 
-// Protected is what a Redis answers that is in protected mode, the end left out.
-const Protected = "-DENIED Redis is running in protected mode because protected mode is enabled and no password is set for " +
+// Protected is the beginning of the answer of a Redis in protected mode.
+const Protected = "-DENIED Redis is running in protected mode because protected mode is enabled and no password is " +
+	"set for " +
 	"the default user. In this mode connections are only accepted from the loopback interface.\r\n"

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// SentinelMaster is what a sentinel calls the master that it watches over.
+// SentinelMaster is the name of the master that a sentinel monitors.
 const SentinelMaster = "master"
 
-// StartSentinel runs a sentinel until the test ends, and returns once it knows the master and its replicas. It decides alone,
-// and counts a server as down that has not answered for a second.
+// StartSentinel runs a sentinel until the test ends, and returns once it knows the master and its replicas. It decides
+// alone, and counts a server as down that has not answered for a second.
 func StartSentinel(tb testing.TB, master *Server, replicas ...*Server) *Server {
 	tb.Helper()
 	s := prepare(tb, nil)
@@ -33,8 +33,9 @@ func StartSentinel(tb testing.TB, master *Server, replicas ...*Server) *Server {
 		if err != nil || len(known.([]any)) < len(replicas) {
 			return false
 		}
-		for _, r := range known.([]any) { // else it is no choice yet
-			if !strings.Contains(fmt.Sprint(r), "flags slave ") || !strings.Contains(fmt.Sprint(r), "master-link-status ok") {
+		for _, r := range known.([]any) { // otherwise it cannot be elected yet
+			if !strings.Contains(fmt.Sprint(r), "flags slave ") ||
+				!strings.Contains(fmt.Sprint(r), "master-link-status ok") {
 				return false
 			}
 		}

@@ -1,8 +1,9 @@
-// Package redistest starts real redis-servers for tests, or another server that speaks their protocol: [ServerEnv] names it.
+// Package redistest starts real redis-servers for tests, or another server that speaks their protocol: [ServerEnv]
+// names it.
 //
-// A server listens on a free port of the loopback interface, keeps its files in a directory of its own, and is
-// gone when its test is, however the test process ends. Nothing is shared between servers, so tests that use them
-// can run in parallel, in one process or in several.
+// A server listens on a free port of the loopback interface, keeps its files in a directory of its own, and is gone
+// when its test is, however the test process ends. Nothing is shared between servers, so tests that use them can run in
+// parallel, in one process or in several.
 package redistest
 
 import (
@@ -22,8 +23,8 @@ import (
 	"github.com/golocker/locker/internal/testing/child"
 )
 
-// startTimeout bounds how long a server may take to answer its first PING. It is generous because a race-enabled
-// test run on a small machine keeps every core busy.
+// startTimeout bounds how long a server may take to answer its first PING. It is generous because a race-enabled test
+// run on a small machine keeps every core busy.
 const startTimeout = 15 * time.Second
 
 // busOffset is by how much the port of a cluster's bus is greater than that for clients.
@@ -32,8 +33,8 @@ const busOffset = 10000
 // maxSocketPath is what every system has room for.
 const maxSocketPath = 100
 
-// Server is one redis-server process. Its methods may be called from several goroutines, except that those which
-// can fail the test (Start, Restart, Cmd, Keys) belong to the test's own goroutine, as [testing.T.FailNow] does.
+// Server is one redis-server process. Its methods may be called from several goroutines, except that those which can
+// fail the test (Start, Restart, Cmd, Keys) belong to the test's own goroutine, as [testing.T.FailNow] does.
 type Server struct {
 	tb       testing.TB
 	binary   string
@@ -52,8 +53,8 @@ type Server struct {
 	paused bool
 }
 
-// Start runs a redis-server until the test ends and returns once it answers PING. It persists nothing, unless
-// args, which are appended to the command line, say otherwise ("--appendonly", "yes").
+// Start runs a redis-server until the test ends and returns once it answers PING. It persists nothing, unless args,
+// which are appended to the command line, say otherwise ("--appendonly", "yes").
 //
 // A machine without the server fails the test, see [Binary].
 func Start(tb testing.TB, args ...string) *Server {
@@ -94,8 +95,8 @@ func prepare(tb testing.TB, args []string) *Server {
 	return s
 }
 
-// launch starts the server for the first time. Between finding a port free and redis-server binding it, anybody
-// may take it; then the server exits, and another port is tried.
+// launch starts the server for the first time. Between finding a port free and redis-server binding it, anybody may
+// take it; then the server exits, and another port is tried.
 func (s *Server) launch() {
 	s.tb.Helper()
 	var err error
@@ -182,8 +183,8 @@ func (s *Server) Pid() int {
 	return s.proc.Pid()
 }
 
-// Pause freezes the server (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing is
-// answered. What was sent meanwhile is executed after Resume.
+// Pause freezes the server (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing is answered.
+// What was sent meanwhile is executed after Resume.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP, true) }
 
 // Resume lets a paused server go on (SIGCONT).
@@ -198,8 +199,8 @@ func (s *Server) signal(sig syscall.Signal, paused bool) {
 	}
 }
 
-// Kill ends the server at once (SIGKILL), running or paused, and returns when it is gone. Killing a dead server
-// does nothing.
+// Kill ends the server at once (SIGKILL), running or paused, and returns when it is gone. Killing a dead server does
+// nothing.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,8 +214,8 @@ func (s *Server) Kill() {
 	s.proc, s.paused = nil, false
 }
 
-// Restart kills the server if it still runs and starts it again with the same port, directory and arguments.
-// Without persistence it comes back empty.
+// Restart kills the server if it still runs and starts it again with the same port, directory and arguments. Without
+// persistence it comes back empty.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()

@@ -160,7 +160,8 @@ func TestServerDiesWithItsTest(t *testing.T) {
 			_ = child.Wait()
 			assert.Eventually(t, func() bool { return state(pid) == "" }, 10*time.Second, 5*time.Millisecond,
 				"the server outlives the test process that started it")
-			assert.Eventually(t, func() bool { _, err := os.Stat(dir); return os.IsNotExist(err) }, 10*time.Second, 5*time.Millisecond,
+			assert.Eventually(t, func() bool { _, err := os.Stat(dir); return os.IsNotExist(err) }, 10*time.Second,
+				5*time.Millisecond,
 				"its files outlive the test process")
 		})
 	}

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// StartTLS is [Start] for a server whose port speaks TLS only. The configuration that comes back trusts the
-// server's certificate, which is made out to 127.0.0.1 and localhost; no client certificate is asked for.
+// StartTLS is [Start] for a server whose port speaks TLS only. The configuration that comes back trusts the server's
+// certificate, which is made out to 127.0.0.1 and localhost; no client certificate is asked for.
 func StartTLS(tb testing.TB, args ...string) (*Server, *tls.Config) {
 	tb.Helper()
 	s := prepare(tb, nil)
@@ -29,7 +29,8 @@ func StartTLS(tb testing.TB, args ...string) (*Server, *tls.Config) {
 	}
 	s.tls = true
 	s.extra = append([]string{
-		"--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", s.caFile, "--tls-auth-clients", "no",
+		"--tls-cert-file", certFile, "--tls-key-file", keyFile, "--tls-ca-cert-file", s.caFile, "--tls-auth-clients",
+		"no",
 	}, args...)
 	s.launch()
 	return s, &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}

@@ -1,10 +1,10 @@
-// Retest is go test, except that a test that failed is run ten times more, alone. If it passes every time it is printed as
-// FLAKY, with both outputs, to be mended next, and the run goes on. If it fails once more, the run fails.
+// Retest is go test, except that a failed test is run ten more times, alone. If it passes every time, it is printed as
+// FLAKY, with both outputs, and the run continues. If it fails again, the run fails.
 //
 //	go run ./internal/testing/retest -C cmd/locker -race -timeout 8m ./...     as go test; patterns of packages begin with a dot
 //
-// A package that does not build, panics, or fails without a failed test fails the run at once, and so do more than five
-// failed tests: those are no accidents.
+// The run fails at once if a package does not build, panics, or fails without a failed test, or if more than five tests
+// fail.
 package main
 
 import (
@@ -30,7 +30,7 @@ func main() {
 	}
 }
 
-// test is a test that failed, and what it said.
+// test is a failed test with its output.
 type test struct{ pkg, name, output string }
 
 func run(out io.Writer, args []string) error {
@@ -41,7 +41,8 @@ func run(out io.Writer, args []string) error {
 	case len(failed) > maxFlaky:
 		return fmt.Errorf("%d tests failed", len(failed))
 	}
-	flags := slices.DeleteFunc(slices.Clone(args), func(arg string) bool { return strings.HasPrefix(arg, "./") || arg == "." })
+	flags := slices.DeleteFunc(slices.Clone(args),
+		func(arg string) bool { return strings.HasPrefix(arg, "./") || arg == "." })
 	for _, t := range failed {
 		fmt.Fprintf(out, "=== %s of %s failed and is run %d times more, alone\n", t.name, t.pkg, again)
 		rerun := slices.Concat(flags, []string{"-count", fmt.Sprint(again), "-run", "^" + t.name + "$", t.pkg})
@@ -52,16 +53,17 @@ func run(out io.Writer, args []string) error {
 		case len(second) > 0:
 			return fmt.Errorf("%s of %s failed again", t.name, t.pkg)
 		}
-		fmt.Fprintf(out, "FLAKY: %s of %s failed once and then passed %d times. Mend it. It had said:\n%s", t.name, t.pkg, again, t.output)
+		fmt.Fprintf(out, "FLAKY: %s of %s failed once and then passed %d times. Mend it. It had said:\n%s", t.name,
+			t.pkg, again, t.output)
 	}
 	return nil
 }
 
-// event is what go test -json prints; see go doc test2json.
+// event is one line of go test -json; see go doc test2json.
 type event struct{ Action, Package, Test, Output string }
 
-// goTest runs go test and prints what it prints, less what tests say that pass. It returns the top-level tests that failed, or an
-// error if that is not all that went wrong.
+// goTest runs go test and prints its output, without the output of tests that pass. It returns the failed top-level
+// tests, or an error if anything else went wrong.
 func goTest(out io.Writer, args []string) (failed []test, err error) {
 	args = append([]string{"test"}, args...)
 	at := 1
@@ -98,7 +100,7 @@ func goTest(out io.Writer, args []string) (failed []test, err error) {
 	return failed, err
 }
 
-// take deals with one event. It returns an error if that is something that running a test again cannot mend.
+// take handles one event. It returns an error for failures that cannot be retried.
 func (e event) take(out io.Writer, said map[[2]string]*strings.Builder, failures map[string]int, failed *[]test) error {
 	name, sub, _ := strings.Cut(e.Test, "/")
 	of := [2]string{e.Package, name}

@@ -1,6 +1,6 @@
 // Package simnode is a Redis node that lives in the test's memory and clock: a Go twin of the lock scripts behind the
-// driver contract. It is fast enough for a hundred thousand acquisitions, runs in virtual time, and can be given faults that
-// no server has on demand. A differential test in internal/script keeps it equal to the scripts on a real server.
+// driver contract. It is fast enough for a hundred thousand acquisitions, runs in virtual time, and can be given faults
+// that no server has on demand. A differential test in internal/script keeps it equal to the scripts on a real server.
 package simnode
 
 import (
@@ -19,13 +19,14 @@ import (
 type Node struct {
 	// Skew is added to the node's clock as its scripts see it.
 	Skew time.Duration
-	// Drift is by how much the node's clock is too fast: with 0.01 a TTL of a second is over after 990 ms. Set it before the
-	// node is used.
+	// Drift is by how much the node's clock is too fast: with 0.01 a TTL of a second is over after 990 ms. Set it
+	// before the node is used.
 	Drift float64
-	// Observe, if not nil, is told of every execution of a script. It must not call the node. Set it before the node is used.
+	// Observe, if not nil, is called after every execution of a script. It must not call the node. Set it before the
+	// node is used.
 	Observe func(Step)
-	// Deliver, if not nil, decides what becomes of a message to one subscriber: lost, or late, and all behind it on the
-	// same connection too. The publisher notices nothing: the subscriber counts. Set it before the node is used.
+	// Deliver, if not nil, decides whether a message to one subscriber is lost or late. A late message delays all later
+	// messages on the same connection. The publisher still counts the subscriber. Set it before the node is used.
 	Deliver func(channel, payload string) (late time.Duration, lost bool)
 
 	mu          sync.Mutex
@@ -84,14 +85,14 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 	return d.network(ctx, cmds, execute)
 }
 
-// Flush forgets everything, as a restart without persistence does.
+// Flush deletes everything, like a restart without persistence.
 func (n *Node) Flush() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	clear(n.keys)
 }
 
-// Expire makes the lock keys vanish for which f is true, before their time. What belongs to a lock stays.
+// Expire deletes the lock keys for which f is true. The other keys of a lock stay.
 func (n *Node) Expire(f func(key string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -363,7 +364,8 @@ func (n *Node) undo(lock, gone, fence, owner, tomb, rest, token string) int64 {
 	return r
 }
 
-// alias is the number of the node under which a lock is the owner's, if that is another one than the owner has here, or 0.
+// alias returns the number of the node under which the owner has the lock, if it differs from the number of this node,
+// or 0.
 func alias(value, owner string) int64 {
 	i := strings.LastIndexByte(owner, '|')
 	if i < 0 || value == owner || !strings.HasPrefix(value, owner[:i+1]) {

@@ -16,7 +16,8 @@ func (d *driver) Subscribe(ctx context.Context, l drivers.Listener) (drivers.Sub
 		if _, err := d.Do(ctx, drivers.Command{"PING"}); err != nil {
 			return nil, err
 		}
-		f := &feed{node: d.node, l: l, channels: map[string]bool{}, come: make(chan struct{}, 1), ended: make(chan struct{})}
+		f := &feed{node: d.node, l: l, channels: map[string]bool{}, come: make(chan struct{}, 1),
+			ended: make(chan struct{})}
 		d.node.mu.Lock()
 		defer d.node.mu.Unlock()
 		d.node.subscribers[f] = true
@@ -33,8 +34,8 @@ func (n *Node) Cut() {
 	}
 }
 
-// Strand leaves those who subscribe now behind at a replica, as a failover does to connections that stay open: messages reach
-// them by replication, and do not count them.
+// Strand leaves the present subscribers connected to a replica, as a failover does with open connections. Messages
+// reach them by replication, but the publisher does not count them.
 func (n *Node) Strand() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -78,7 +79,7 @@ type feed struct {
 	stranded bool // the messages that it gets do not count it
 }
 
-// send puts something under way. The node's mu is held.
+// send delivers an event to the subscriber. The caller holds the node's mu.
 func (f *feed) send(what func()) {
 	f.underWay = append(f.underWay, what)
 	select {

@@ -40,9 +40,11 @@ func TestSubscribersInVirtualTime(t *testing.T) {
 		end  func(n *Node, d drivers.Driver, s drivers.Subscription)
 		want error
 	}{
-		"cut":                 {func(n *Node, _ drivers.Driver, _ drivers.Subscription) { n.Cut() }, io.EOF},
-		"driver closed":       {func(_ *Node, d drivers.Driver, _ drivers.Subscription) { _ = d.Close() }, drivers.ErrClosed},
-		"subscription closed": {func(_ *Node, _ drivers.Driver, s drivers.Subscription) { _ = s.Close() }, drivers.ErrClosed},
+		"cut": {func(n *Node, _ drivers.Driver, _ drivers.Subscription) { n.Cut() }, io.EOF},
+		"driver closed": {func(_ *Node, d drivers.Driver, _ drivers.Subscription) { _ = d.Close() },
+			drivers.ErrClosed},
+		"subscription closed": {func(_ *Node, _ drivers.Driver, s drivers.Subscription) { _ = s.Close() },
+			drivers.ErrClosed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {

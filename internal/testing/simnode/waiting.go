@@ -17,8 +17,8 @@ const (
 	maxSkipped  = 64
 )
 
-// line is a lock, or the turn to ask for one, with those who wait for it. It is what the twins of the scripts that begin
-// with queue.lua have in common.
+// line is a lock, or the turn to request one, with its waiters. The Go versions of all scripts that begin with
+// queue.lua use it.
 type line struct {
 	*Node
 	lock, fence, queue, waiters, turns string // turns is empty unless the queue is for the turn
@@ -31,7 +31,7 @@ func (l line) exists(key string) bool {
 	return ok
 }
 
-// pttl is what PTTL answers.
+// pttl returns the reply to PTTL.
 func (l line) pttl(key string) int64 {
 	switch e, ok := l.get(key); {
 	case !ok:
@@ -56,7 +56,7 @@ func (l line) tokenOfHolder() int64 {
 	return l.mint()
 }
 
-// order is the queue, the first first.
+// order returns the queue in order.
 func (l line) order() []string {
 	e, _ := l.get(l.queue)
 	return slices.SortedFunc(maps.Keys(e.scores), func(a, b string) int {
@@ -224,7 +224,7 @@ func (n *Node) handover(l line, gone string, args []string) drivers.Reply {
 	return r
 }
 
-// again hands on and returns what that adds to the reply of a release.
+// again hands the lock on and returns the additional values for the reply of a release.
 func (l line) again() int64 {
 	if r, _, _ := l.handOn(""); r == -1 {
 		return 8
@@ -232,7 +232,7 @@ func (l line) again() int64 {
 	return 0
 }
 
-// holder returns whose turn it is, and its channel.
+// holder returns the waiter whose turn it is, and its channel.
 func (l line) holder() (w, channel string) {
 	e, _ := l.get(l.turns)
 	w, channel, _ = strings.Cut(e.value, " ")

@@ -11,8 +11,8 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// Wire is a [Network] that takes a tenth of a millisecond each way and can be given the faults of a whole store. The
-// zero value is sound. It ignores contexts, as some clients do.
+// Wire is a [Network] with a delay of a tenth of a millisecond each way, into which faults can be injected. The zero
+// value has no faults. It ignores contexts, like some clients.
 type Wire struct {
 	mu   sync.Mutex
 	stop chan struct{} // closed by resume; nil while the node answers
@@ -22,7 +22,8 @@ type Wire struct {
 }
 
 // Deliver implements [Network].
-func (w *Wire) Deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+func (w *Wire) Deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply,
+	error) {
 	w.mu.Lock()
 	stop, down := w.stop, w.down
 	w.mu.Unlock()
@@ -45,7 +46,7 @@ func (w *Wire) Deliver(_ context.Context, _ []drivers.Command, execute func() []
 	return replies, nil
 }
 
-// Dead is a [Network] on which nobody answers.
+// Dead is a [Network] without answers.
 func Dead(context.Context, []drivers.Command, func() []drivers.Reply) ([]drivers.Reply, error) {
 	return nil, refused()
 }
@@ -54,7 +55,7 @@ func refused() error {
 	return drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 }
 
-// Hang keeps what is sent until resume is called; it is executed then, wanted or not.
+// Hang holds requests until resume is called. They are then executed, even if nobody waits for them.
 func (w *Wire) Hang() (resume func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +69,7 @@ func (w *Wire) Hang() (resume func()) {
 	}
 }
 
-// Fail refuses what is sent until mend is called.
+// Fail refuses requests until mend is called.
 func (w *Wire) Fail() (mend func()) {
 	w.set(&w.down, true)
 	return func() { w.set(&w.down, false) }

@@ -1,4 +1,4 @@
-// Package virtual runs tests in virtual time: testing/synctest, kept clear of a fault of the race detector.
+// Package virtual runs tests in virtual time with testing/synctest, and avoids a bug of the race detector.
 package virtual
 
 import (
@@ -27,8 +27,8 @@ import (
 //	}
 //
 // With one processor no two run at once: timers run on the system stack, which is not preempted. Races are still found:
-// the detector goes by what happens before what, not by what ran at the same time. Rejected: no channel timers in code that
-// is tested so, which nobody would keep up, and which says nothing of the clients' and the tests' own timers.
+// the detector goes by what happens before what, not by what ran at the same time. The alternative, code without
+// channel timers, was rejected: it is hard to maintain, and does not apply to the timers of client libraries and tests.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	if raceEnabled {
@@ -39,7 +39,7 @@ func Test(t *testing.T, f func(*testing.T)) {
 	synctest.Test(t, f)
 }
 
-// Bubbles of parallel tests overlap: the first takes the processors away, the last gives them back.
+// Bubbles of parallel tests overlap. The first reduces the processors to one, and the last restores them.
 var (
 	mu      sync.Mutex
 	bubbles int

@@ -11,8 +11,9 @@ import (
 	"github.com/golocker/locker/drivers/rueidis"
 )
 
-// clusterDrivers make clients that know clusters, as a program would that follows the advice of the drivers' documentation,
-// and leaves everything else to the clients' defaults, repetitions included. They close the clients, too.
+// clusterDrivers make clients that know clusters, as a program would that follows the advice of the drivers'
+// documentation, and leaves everything else to the clients' defaults, repetitions included. They close the clients,
+// too.
 var clusterDrivers = map[string]func(addrs []string) (drivers.Driver, error){
 	"goredis": func(addrs []string) (drivers.Driver, error) {
 		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true})

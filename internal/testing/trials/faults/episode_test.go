@@ -27,7 +27,8 @@ import (
 type placement struct{ nodes, hit int }
 
 var (
-	placements     = [][]placement{{{1, 1}}, {{3, 1}, {5, 2}}, {{3, 2}, {5, 3}}, {{3, 3}, {5, 5}}} // one of each is taken in turn
+	// one of each is taken in turn
+	placements     = [][]placement{{{1, 1}}, {{3, 1}, {5, 2}}, {{3, 2}, {5, 3}}, {{3, 3}, {5, 5}}}
 	placementNames = []string{"single", "minority", "majority", "all"}
 )
 

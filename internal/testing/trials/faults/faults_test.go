@@ -40,7 +40,8 @@ var selection = []struct {
 	kind  string
 	place placement
 }{
-	{"kill -9, AOF always", placement{3, 2}}, {"client SIGSTOP", placement{3, 3}}, {"cut after execution", placement{1, 1}},
+	{"kill -9, AOF always", placement{3, 2}}, {"client SIGSTOP", placement{3, 3}},
+	{"cut after execution", placement{1, 1}},
 	{"partition", placement{3, 2}}, {"FLUSHALL", placement{1, 1}}, {"NOREPLICAS", placement{3, 1}},
 	{"cluster: slots migrate", placement{1, 1}}, {"cluster: CLUSTER FAILOVER", placement{1, 1}},
 }

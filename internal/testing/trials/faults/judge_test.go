@@ -86,7 +86,8 @@ func (r *result) judge(b *bed) {
 	r.countRaises(b)
 	r.testimony(b)
 	r.failed = append(r.failed, history.Quota(
-		map[string]int{"acquisitions": r.holds, "faults": r.injected}, map[string]int{"acquisitions": 20, "faults": 1})...)
+		map[string]int{"acquisitions": r.holds, "faults": r.injected},
+		map[string]int{"acquisitions": 20, "faults": 1})...)
 }
 
 // promptness looks at Done and at deadlines, of clients that were not stopped themselves, with as much slack as timers
@@ -141,7 +142,8 @@ func (r *result) count(events []history.Event) {
 			r.holds++
 			// Those that are extended by hand may be lost without any fault.
 			if end, ok := ended[e.Owner]; ok && !strings.HasPrefix(e.Key, "extend/") {
-				r.add("hold", e.Return, end.Return, map[bool]history.Outcome{true: history.OK, false: history.Lost}[end.Outcome == history.Unlocked])
+				r.add("hold", e.Return, end.Return,
+					map[bool]history.Outcome{true: history.OK, false: history.Lost}[end.Outcome == history.Unlocked])
 			}
 		}
 	}

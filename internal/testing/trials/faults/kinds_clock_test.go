@@ -71,7 +71,8 @@ func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 		b.clockIs(n, ahead, fast)
 		if !eventually(patience, func() bool {
 			now, err := redis.Int64s(b.do(n, "TIME"), nil)
-			return err == nil && len(now) == 2 && time.Since(time.Unix(now[0], 0).Add(-ahead)).Abs() < 1100*time.Millisecond
+			return err == nil && len(now) == 2 &&
+				time.Since(time.Unix(now[0], 0).Add(-ahead)).Abs() < 1100*time.Millisecond
 		}) {
 			b.Error("the server's clock does not move")
 		}
@@ -86,7 +87,8 @@ var steps = []time.Duration{500 * time.Millisecond, 2 * time.Second, 30 * time.S
 
 var clockKinds = []kind{
 	{
-		name: "clock forward", clock: true, forgets: true, what: "the server's wall clock is stepped forward, by 0.5 s to 1000 s",
+		name: "clock forward", clock: true, forgets: true,
+		what: "the server's wall clock is stepped forward, by 0.5 s to 1000 s",
 		strike: func(b *bed, nodes []int, d time.Duration) {
 			ahead := steps[b.random.IntN(len(steps))]
 			b.clockAhead(nodes, ahead, 0)
@@ -102,7 +104,8 @@ var clockKinds = []kind{
 	},
 	{
 		// What is set meanwhile is far too short-lived when the clock is right again.
-		name: "clock back, and right again", clock: true, forgets: true, brief: true, what: "stepped back by 0.5 s to 1000 s, and forward again",
+		name: "clock back, and right again", clock: true, forgets: true, brief: true,
+		what: "stepped back by 0.5 s to 1000 s, and forward again",
 		strike: func(b *bed, nodes []int, d time.Duration) {
 			ahead := steps[b.random.IntN(len(steps))]
 			b.clockAhead(nodes, -ahead, 0)

@@ -52,7 +52,8 @@ var clusterKinds = []kind{
 			within(b, d, func() {
 				slot := b.slot()
 				m := b.cluster.Move(b, slot, b.elsewhere(slot))
-				for end := time.Now().Add(pick(b, 100*time.Millisecond, 500*time.Millisecond)); time.Now().Before(end); {
+				for end := time.Now().Add(pick(b, 100*time.Millisecond,
+					500*time.Millisecond)); time.Now().Before(end); {
 					m.Key()
 					pause(5*time.Millisecond, 50*time.Millisecond)
 				}
@@ -102,7 +103,8 @@ var clusterKinds = []kind{
 		},
 	},
 	{
-		name: "cluster: kill -9 of a master, its replica takes over", clustered: true, replicated: true, forgets: true, unseen: true, args: quick,
+		name: "cluster: kill -9 of a master, its replica takes over", clustered: true, replicated: true, forgets: true,
+		unseen: true, args: quick,
 		what: "the master is killed, and comes back as a replica when its replica has become the master",
 		strike: func(b *bed, _ []int, _ time.Duration) {
 			b.takesOver(func(old, _ *redistest.Server) { old.Kill() }, func(old, _ *redistest.Server) {
@@ -125,8 +127,8 @@ func missing(fail, mend func(*redistest.Server)) func(b *bed, _ []int, d time.Du
 	}
 }
 
-// partner returns the replica of a master, whichever of the two was the master first: on a busy machine they may have changed
-// places already.
+// partner returns the replica of a master, whichever of the two was the master first: on a busy machine they may have
+// changed places already.
 func (b *bed) partner(s *redistest.Server) *redistest.Server {
 	if i := slices.Index(b.cluster.Replicas, s); i >= 0 {
 		return b.cluster.Masters[i]

@@ -61,11 +61,13 @@ var dataKinds = []kind{
 		strike: repeatedly(deleting("*:fence", away)),
 	},
 	{
-		name: "DEL of queues", what: "the queues of those who wait are deleted, and whose turn it is, and tombstones left",
+		name:   "DEL of queues",
+		what:   "the queues of those who wait are deleted, and whose turn it is, and tombstones left",
 		strike: repeatedly(deleting("*:lock[qwt]*", 0)),
 	},
 	{
-		name: "eviction", forgets: true, unseen: true, instantly: true, what: "maxmemory 1 with allkeys-random: what is written is evicted by the next",
+		name: "eviction", forgets: true, unseen: true, instantly: true,
+		what: "maxmemory 1 with allkeys-random: what is written is evicted by the next",
 		strike: func(b *bed, nodes []int, d time.Duration) {
 			each(nodes, func(n int) { b.do(n, "CONFIG", "SET", "maxmemory-policy", "allkeys-random", "maxmemory", 1) })
 			b.injected.Add(int64(len(nodes)))
@@ -74,7 +76,8 @@ var dataKinds = []kind{
 		},
 	},
 	{
-		name: "failover to an empty replica", forgets: true, unseen: true, what: "the server takes over the data of an empty one, as a replica, and is promoted 150 ms later",
+		name: "failover to an empty replica", forgets: true, unseen: true,
+		what: "the server takes over the data of an empty one, as a replica, and is promoted 150 ms later",
 		strike: func(b *bed, nodes []int, _ time.Duration) {
 			empty := redistest.Start(b.T, "--repl-diskless-sync-delay", "0")
 			host, port, _ := net.SplitHostPort(empty.Addr())
@@ -95,10 +98,13 @@ var dataKinds = []kind{
 	},
 	{
 		name: "FAILOVER", unseen: true, brief: true, args: promptly,
-		what: "a replica becomes the master with all the data, and subscriptions stay with the old one", strike: failOver,
+		what:   "a replica becomes the master with all the data, and subscriptions stay with the old one",
+		strike: failOver,
 	},
 	{
-		name: "split old master", forgets: true, unseen: true, instantly: true, rivals: true, brief: true, most: 3, args: promptly,
-		what: "a replica is promoted, and its master goes on granting to some clients, until it is demoted", strike: split,
+		name: "split old master", forgets: true, unseen: true, instantly: true, rivals: true, brief: true, most: 3,
+		args:   promptly,
+		what:   "a replica is promoted, and its master goes on granting to some clients, until it is demoted",
+		strike: split,
 	},
 }

@@ -70,9 +70,9 @@ var sentinelKinds = []kind{
 	},
 }
 
-// failOver gives each node a replica and makes that the master, as an operator does who takes a machine out of service. New
-// connections lead to it, and those for commands are closed. Subscriptions stay with the old one, which is its replica, until
-// clients notice.
+// failOver gives each node a replica and makes that the master, as an operator does who takes a machine out of service.
+// New connections lead to it, and those for commands are closed. Subscriptions stay with the old one, which is its
+// replica, until clients notice.
 func failOver(b *bed, nodes []int, _ time.Duration) {
 	each(nodes, func(n int) {
 		old, next := b.servers[n], redistest.Start(b.T, promptly...)
@@ -96,8 +96,8 @@ func failOver(b *bed, nodes []int, _ time.Duration) {
 	})
 }
 
-// split lets a replica of each node be promoted while the node goes on, cut off from it. Some clients use the one and some the
-// other for d. Then the old one is demoted, and its clients notice after a while.
+// split lets a replica of each node be promoted while the node goes on, cut off from it. Some clients use the one and
+// some the other for d. Then the old one is demoted, and its clients notice after a while.
 func split(b *bed, nodes []int, d time.Duration) {
 	old, next := map[int]*redistest.Server{}, map[int]*redistest.Server{}
 	for _, n := range nodes {

@@ -36,15 +36,21 @@ func eitherHold() fault.Action {
 }
 
 var networkKinds = []kind{
-	{name: "cut before execution", what: "the connection breaks, and the request is never executed", strike: requests(always(fault.CutBefore))},
-	{name: "request lost", what: "it is swallowed, and the connection stays open", strike: requests(always(fault.Drop))},
-	{name: "cut after execution", what: "the connection breaks instead of the reply", strike: requests(always(fault.CutAfter))},
-	{name: "cut in the reply", what: "the connection breaks when half of the reply has been delivered", strike: requests(always(fault.CutMid))},
-	{name: "reply lost", what: "it is swallowed, and the connection stays open", strike: requests(always(fault.DropReply))},
+	{name: "cut before execution", what: "the connection breaks, and the request is never executed",
+		strike: requests(always(fault.CutBefore))},
+	{name: "request lost", what: "it is swallowed, and the connection stays open",
+		strike: requests(always(fault.Drop))},
+	{name: "cut after execution", what: "the connection breaks instead of the reply",
+		strike: requests(always(fault.CutAfter))},
+	{name: "cut in the reply", what: "the connection breaks when half of the reply has been delivered",
+		strike: requests(always(fault.CutMid))},
+	{name: "reply lost", what: "it is swallowed, and the connection stays open",
+		strike: requests(always(fault.DropReply))},
 	{
-		// An attempt that was refused, and is executed again when the lock is free, takes it for nobody: docs/safety.md. So
-		// TTLs are short, and nobody looks for what is left.
-		name: "executed twice", brief: true, what: "the request is executed again, on another connection, before the reply",
+		// An attempt that was refused, and is executed again when the lock is free, takes it for nobody:
+		// docs/safety.md. So TTLs are short, and nobody looks for what is left.
+		name: "executed twice", brief: true,
+		what:   "the request is executed again, on another connection, before the reply",
 		strike: requests(always(fault.Duplicate)),
 	},
 	{
@@ -73,7 +79,8 @@ var networkKinds = []kind{
 		strike: requests(always(fault.Hold)),
 	},
 	{
-		name: "partition", most: 3, what: "some clients are cut off; what they sent, and what they were sent, arrives in the end",
+		name: "partition", most: 3,
+		what:   "some clients are cut off; what they sent, and what they were sent, arrives in the end",
 		strike: func(b *bed, nodes []int, d time.Duration) { apart(b, b.some(), nodes, d, eitherHold) },
 	},
 	{
@@ -111,7 +118,8 @@ var networkKinds = []kind{
 		},
 	},
 	{
-		name: "partition, flapping", most: 2, what: "all clients are cut off for 10 to 150 ms at a time, silently or by a reset",
+		name: "partition, flapping", most: 2,
+		what: "all clients are cut off for 10 to 150 ms at a time, silently or by a reset",
 		strike: func(b *bed, nodes []int, d time.Duration) {
 			for end := time.Now().Add(d); time.Now().Before(end); pause(10*time.Millisecond, 100*time.Millisecond) {
 				b.handle(b.players(), nodes, 1, eitherHold)

@@ -47,11 +47,13 @@ func (b *bed) is(s *redistest.Server, state string) {
 	}
 }
 
-// partitionKinds cut the bus between servers of a cluster, mostly one lock's master and all others. Clients reach all of them.
+// partitionKinds cut the bus between servers of a cluster, mostly one lock's master and all others. Clients reach all
+// of them.
 var partitionKinds = []kind{
 	{
 		name: "cluster: partition", clustered: true, parted: true, most: 2, refusal: "CLUSTERDOWN", args: hasty,
-		what: "a master without a replica and the others do not hear each other, silently or by a refusal, until all of them refuse",
+		what: "a master without a replica and the others do not hear each other, silently or by a refusal, until all " +
+			"of them refuse",
 		strike: func(b *bed, _ []int, d time.Duration) {
 			owner := b.cluster.Owner(b, b.slot())
 			b.isolate(owner)
@@ -64,7 +66,8 @@ var partitionKinds = []kind{
 		},
 	},
 	{
-		name: "cluster: partition, one-way", clustered: true, parted: true, most: 2, refusal: "CLUSTERDOWN", args: hasty,
+		name: "cluster: partition, one-way", clustered: true, parted: true, most: 2, refusal: "CLUSTERDOWN",
+		args: hasty,
 		what: "a master hears the others, who do not hear it and refuse, or they hear it, and it refuses",
 		strike: func(b *bed, _ []int, d time.Duration) {
 			owner := b.cluster.Owner(b, b.slot())
@@ -88,12 +91,14 @@ var partitionKinds = []kind{
 	},
 	{
 		name: "cluster: partition, flapping", clustered: true, replicated: true, parted: true, most: 3, args: quick,
-		what: "servers do not hear each other for 10 to 500 ms at a time, in pairs, one-way or not, by a refusal or not",
+		what: "servers do not hear each other for 10 to 500 ms at a time, in pairs, one-way or not, by a refusal or " +
+			"not",
 		strike: func(b *bed, _ []int, d time.Duration) {
 			servers := b.cluster.Servers()
 			masters := slices.DeleteFunc(b.cluster.Servers(), func(s *redistest.Server) bool { return !s.IsMaster() })
 			for i := range servers {
-				b.do(i, "CONFIG", "SET", "cluster-node-timeout", 10000) // only now: so patient, they take long to get together
+				// only now: so patient, they take long to get together
+				b.do(i, "CONFIG", "SET", "cluster-node-timeout", 10000)
 				b.do(i, "CONFIG", "RESETSTAT")
 			}
 			for end := time.Now().Add(d); time.Now().Before(end); pause(10*time.Millisecond, 100*time.Millisecond) {
@@ -113,7 +118,8 @@ var partitionKinds = []kind{
 		},
 	},
 	{
-		// A lock that the replica never hears was released is left until its TTL ends: brief, so that nobody waits for that.
+		// A lock that the replica never hears was released is left until its TTL ends: brief, so that nobody waits for
+		// that.
 		name: "cluster: partition, its replica takes over", clustered: true, replicated: true, parted: true,
 		forgets: true, unseen: true, brief: true, most: 2, args: hasty,
 		what: "a master is cut off from the others and its replica, which takes over, and refuses about the same time",
@@ -141,12 +147,13 @@ var partitionKinds = []kind{
 	},
 }
 
-// dethroned has a replica that has lost its master take its place, and sees that the old master, when it has noticed or not,
-// steps down in the end.
+// dethroned has a replica that has lost its master take its place, and sees that the old master, when it has noticed or
+// not, steps down in the end.
 func (b *bed) dethroned(notices time.Duration, meanwhile func(old *redistest.Server)) {
 	b.takesOver(func(old, next *redistest.Server) {
 		old.Cmd(b, "CONFIG", "SET", "cluster-node-timeout", notices.Milliseconds())
-		// What it follows its master by is not the bus: it is turned away there, with a password that nobody has asked for.
+		// What it follows its master by is not the bus: it is turned away there, with a password that nobody has asked
+		// for.
 		next.Cmd(b, "CONFIG", "SET", "masterauth", "wrong")
 		next.Cmd(b, "CLIENT", "KILL", "TYPE", "master")
 		b.isolate(old)

@@ -10,7 +10,8 @@ import (
 var (
 	aofAlways   = []string{"--appendonly", "yes", "--appendfsync", "always"}
 	aofEverysec = []string{"--appendonly", "yes", "--appendfsync", "everysec"}
-	slowLoading = append([]string{"--loading-process-events-interval-bytes", "1024", "--key-load-delay", "1000"}, aofAlways...)
+	slowLoading = append([]string{"--loading-process-events-interval-bytes", "1024", "--key-load-delay", "1000"},
+		aofAlways...)
 )
 
 // away is longer than the clocks of the nodes differ, plus the quantum of tokens: docs/safety.md, G2.

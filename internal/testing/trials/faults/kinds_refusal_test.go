@@ -41,36 +41,47 @@ var refusalKinds = []kind{
 		strike: refusing([]command{{"CONFIG", "SET", "maxmemory", 1}}, []command{{"CONFIG", "SET", "maxmemory", 0}}),
 	},
 	{
-		name: "READONLY", refusal: "READONLY", most: 2, what: "the server is made a replica of nobody, keeps its data, and is promoted again",
+		name: "READONLY", refusal: "READONLY", most: 2,
+		what:   "the server is made a replica of nobody, keeps its data, and is promoted again",
 		strike: refusing([]command{{"REPLICAOF", "127.0.0.1", 1}}, []command{{"REPLICAOF", "NO", "ONE"}}),
 	},
 	{
 		name: "NOREPLICAS", refusal: "NOREPLICAS", most: 2, what: "min-replicas-to-write 1, without a replica",
-		strike: refusing([]command{{"CONFIG", "SET", "min-replicas-to-write", 1}}, []command{{"CONFIG", "SET", "min-replicas-to-write", 0}}),
+		strike: refusing([]command{{"CONFIG", "SET", "min-replicas-to-write", 1}},
+			[]command{{"CONFIG", "SET", "min-replicas-to-write", 0}}),
 	},
-	{name: "MISCONF", refusal: "MISCONF", most: 2, queued: true, what: "a snapshot fails, so that writes are refused", strike: misconf},
+	{name: "MISCONF", refusal: "MISCONF", most: 2, queued: true, what: "a snapshot fails, so that writes are refused",
+		strike: misconf},
 	{
 		name: "NOPERM on EVALSHA", refusal: "NOPERM", most: 2, what: "the user may not run scripts",
-		strike: refusing([]command{{"ACL", "SETUSER", "default", "-evalsha", "-eval"}}, []command{{"ACL", "SETUSER", "default", "+@all"}}),
+		strike: refusing([]command{{"ACL", "SETUSER", "default", "-evalsha", "-eval"}},
+			[]command{{"ACL", "SETUSER", "default", "+@all"}}),
 	},
 	{
 		name: "NOPERM on PUBLISH", most: 2, what: "the user may not publish, nor may scripts",
-		strike: refusing([]command{{"ACL", "SETUSER", "default", "-publish"}}, []command{{"ACL", "SETUSER", "default", "+@all"}}),
+		strike: refusing([]command{{"ACL", "SETUSER", "default", "-publish"}},
+			[]command{{"ACL", "SETUSER", "default", "+@all"}}),
 	},
 	{
 		name: "NOAUTH", refusal: "NOAUTH", most: 2, what: "a password is set, and connections are closed",
-		strike: refusing([]command{{"CONFIG", "SET", "requirepass", "secret"}, killNormal, killPubsub}, []command{{"CONFIG", "SET", "requirepass", ""}}),
+		strike: refusing([]command{{"CONFIG", "SET", "requirepass", "secret"}, killNormal, killPubsub},
+			[]command{{"CONFIG", "SET", "requirepass", ""}}),
 	},
 	{
-		name: "WRONGPASS", refusal: "WRONGPASS", most: 2, password: true, what: "the password is changed, and connections are closed",
-		strike: refusing([]command{{"CONFIG", "SET", "requirepass", "another"}, killNormal, killPubsub}, []command{{"CONFIG", "SET", "requirepass", ""}}),
+		name: "WRONGPASS", refusal: "WRONGPASS", most: 2, password: true,
+		what: "the password is changed, and connections are closed",
+		strike: refusing([]command{{"CONFIG", "SET", "requirepass", "another"}, killNormal, killPubsub},
+			[]command{{"CONFIG", "SET", "requirepass", ""}}),
 	},
 	{
 		name: "maxclients", most: 2, what: "connections are closed, and new ones are too many",
-		strike: refusing([]command{{"CONFIG", "SET", "maxclients", 1}, killNormal, killPubsub}, []command{{"CONFIG", "SET", "maxclients", 1000}}),
+		strike: refusing([]command{{"CONFIG", "SET", "maxclients", 1}, killNormal, killPubsub},
+			[]command{{"CONFIG", "SET", "maxclients", 1000}}),
 	},
-	{name: "CLIENT KILL", what: "connections are closed every few ms", strike: repeatedly(func(b *bed, n int) { b.do(n, killNormal...) })},
-	{name: "CLIENT KILL of subscriptions", what: "the same for those that listen", strike: repeatedly(func(b *bed, n int) { b.do(n, killPubsub...) })},
+	{name: "CLIENT KILL", what: "connections are closed every few ms",
+		strike: repeatedly(func(b *bed, n int) { b.do(n, killNormal...) })},
+	{name: "CLIENT KILL of subscriptions", what: "the same for those that listen",
+		strike: repeatedly(func(b *bed, n int) { b.do(n, killPubsub...) })},
 	{
 		name: "CLIENT PAUSE", most: 2, what: "the server answers nobody",
 		strike: func(b *bed, nodes []int, d time.Duration) {
@@ -78,7 +89,8 @@ var refusalKinds = []kind{
 		},
 	},
 	{
-		name: "timeout", clients: true, what: "the server closes connections that were idle for a second, many of which are needed again then",
+		name: "timeout", clients: true,
+		what:   "the server closes connections that were idle for a second, many of which are needed again then",
 		strike: idle,
 	},
 	{name: "BUSY", refusal: "BUSY", queued: true, what: "a script runs for too long, and is killed", strike: busy},
@@ -130,8 +142,8 @@ func busy(b *bed, nodes []int, d time.Duration) {
 	})
 }
 
-// idle lets the nodes close connections that nobody uses: those of clients that stand still, and those that the others have
-// kept from a moment when they needed more.
+// idle lets the nodes close connections that nobody uses: those of clients that stand still, and those that the others
+// have kept from a moment when they needed more.
 func idle(b *bed, nodes []int, d time.Duration) {
 	each(nodes, func(n int) { b.do(n, "CONFIG", "SET", "timeout", 1) })
 	crowd := func() {
@@ -151,7 +163,8 @@ func idle(b *bed, nodes []int, d time.Duration) {
 			for line := range strings.Lines(list) {
 				id, rest, _ := strings.Cut(line, " ")
 				still[id] = true
-				if strings.Contains(rest, " flags=N ") && !strings.Contains(rest, " idle=0 ") { // N: not those that subscribe
+				// N: not those that subscribe
+				if strings.Contains(rest, " flags=N ") && !strings.Contains(rest, " idle=0 ") {
 					idle[id] = true
 				}
 			}

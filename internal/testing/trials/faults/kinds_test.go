@@ -15,7 +15,8 @@ type kind struct {
 	// What is not promised (docs/safety.md). forgets: nodes forget locks before their time, or their clocks are stepped
 	// forward, so exclusion may fail. instantly: and vote again within 65 ms, so that on Redlock tokens may fail, too.
 	forgets, instantly bool
-	// rivals: two servers grant a lock at the same time, with tokens of their own clocks. In the same microsecond they are equal.
+	// rivals: two servers grant a lock at the same time, with tokens of their own clocks. In the same microsecond they
+	// are equal.
 	rivals bool
 	// unseen: servers lose data, or are given other data, without a command that says so, so a witness is mistaken.
 	unseen bool
@@ -25,16 +26,16 @@ type kind struct {
 	password bool
 	// brief: all TTLs are short.
 	brief bool
-	// clustered: the servers are three masters of a Redis Cluster, replicated: with a replica each. There are no proxies, because
-	// clients take the servers' addresses from the servers.
+	// clustered: the servers are three masters of a Redis Cluster, replicated: with a replica each. There are no
+	// proxies, because clients take the servers' addresses from the servers.
 	clustered, replicated bool
 	// watched: the servers are a master and its replica, of whom a sentinel watches over. No proxies there, either.
 	watched bool
 	// parted: what is between these servers can fail.
 	parted bool
-	// queued: only Clients that queue. Of the driver rueidis, others would crash: the client panics when an UNSUBSCRIBE, which
-	// it follows by a PING, is answered by anything but PONG, LOADING and BUSY, and MISCONF is said to PING as well; and when
-	// the UNSUBSCRIBE is refused with BUSY and the PING, a moment later, is not.
+	// queued: only Clients that queue. Of the driver rueidis, others would crash: the client panics when an
+	// UNSUBSCRIBE, which it follows by a PING, is answered by anything but PONG, LOADING and BUSY, and MISCONF is said
+	// to PING as well; and when the UNSUBSCRIBE is refused with BUSY and the PING, a moment later, is not.
 	queued bool
 	// clients: it hits clients, whatever the placement says.
 	clients bool
@@ -49,7 +50,8 @@ func (k kind) alone() bool { return k.clustered || k.watched }
 
 func kinds() []kind {
 	var all []kind
-	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds, clusterKinds, partitionKinds, sentinelKinds} {
+	for _, group := range [][]kind{processKinds, clientKinds, networkKinds, dataKinds, refusalKinds, clockKinds,
+		clusterKinds, partitionKinds, sentinelKinds} {
 		all = append(all, group...)
 	}
 	return all

@@ -88,7 +88,8 @@ func (p plan) open(ctx context.Context) (*locker.Client, error) {
 	if len(ds) == 1 {
 		return single.New(ds[0], single.Timeout(exchangeTimeout), single.FIFO(!p.Plain)), nil
 	}
-	return redlock.New(ds, redlock.Names(p.Nodes...), redlock.Timeout(exchangeTimeout), redlock.Budget(exchangeTimeout/2),
+	return redlock.New(ds, redlock.Names(p.Nodes...), redlock.Timeout(exchangeTimeout),
+		redlock.Budget(exchangeTimeout/2),
 		redlock.Logger(slog.New(slog.DiscardHandler)))
 }
 

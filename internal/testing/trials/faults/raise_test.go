@@ -11,8 +11,8 @@ import (
 // raise reports whether a request is what Redlock asks nodes by whose counters are behind.
 func raise(r fault.Request) bool { return script(r) && scriptNames()[r.Args[1]] == "raise" }
 
-// countRaises finds out which raises the fault has hit. They are a part of Lock and not in the history, but proxies see them:
-// ok is what was accepted and the client was told, held what was refused.
+// countRaises finds out which raises the fault has hit. They are a part of Lock and not in the history, but proxies see
+// them: ok is what was accepted and the client was told, held what was refused.
 func (r *result) countRaises(b *bed) {
 	began := time.Now().Add(-b.history.Now())
 	for _, links := range b.proxies {

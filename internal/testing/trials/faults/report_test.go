@@ -153,18 +153,21 @@ func (r *report) faults() (n int) {
 
 func (r *report) preamble(long time.Duration) string {
 	return fmt.Sprintf("`%s=%v go test -C internal/testing/trials -run TestFaults ./faults`, %s, %s, %s/%s, %d processors, seed %d.\n",
-		durationEnv, long, r.began.Format("2 January 2006 15:04"), r.server+", "+runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), r.seed)
+		durationEnv, long, r.began.Format("2 January 2006 15:04"), r.server+", "+runtime.Version(), runtime.GOOS,
+		runtime.GOARCH, runtime.NumCPU(), r.seed)
 }
 
 // table is in Markdown.
 func (r *report) table(rows map[string]*row) string {
 	var b strings.Builder
-	b.WriteString("| fault | " + strings.Join(placementNames, " | ") + " | " + strings.Join(operations, " | ") + " | result |\n")
+	b.WriteString("| fault | " + strings.Join(placementNames, " | ") + " | " + strings.Join(operations,
+		" | ") + " | result |\n")
 	b.WriteString("| --- |" + strings.Repeat(" --: |", 4) + strings.Repeat(" --- |", len(operations)+1) + "\n")
 	for _, k := range kinds() {
 		w := rows[k.name]
 		if why := r.skipped[k.name]; why != "" {
-			fmt.Fprintf(&b, "| %s |%s skipped: %s |\n", k.name, strings.Repeat(" |", 4+len(operations)), strings.ReplaceAll(why, "\n", " "))
+			fmt.Fprintf(&b, "| %s |%s skipped: %s |\n", k.name, strings.Repeat(" |", 4+len(operations)),
+				strings.ReplaceAll(why, "\n", " "))
 			continue
 		}
 		if w == nil {

@@ -60,8 +60,8 @@ func (r *resource) served(client int) int {
 	return r.visits[client]
 }
 
-// lost returns how many updates were lost, and how many were refused, by those that look at tokens (0) and those that do
-// not (1).
+// lost returns how many updates were lost, and how many were refused, by those that look at tokens (0) and those that
+// do not (1).
 func (r *resource) lost() (lost, refused [2]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

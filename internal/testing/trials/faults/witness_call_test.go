@@ -15,15 +15,17 @@ import (
 // call is one script while it runs.
 type call struct {
 	script, lock, owner string
-	from, to            time.Duration // when it began, and when its last command so far had ended, by the server's clock
-	after               sight
-	moved, raised       bool // it has changed the lock, or the counter
+	// when it began, and when its last command so far had ended, by the server's clock
+	from, to      time.Duration
+	after         sight
+	moved, raised bool // it has changed the lock, or the counter
 }
 
 // scriptNames are the scripts' names by digest and by text.
 var scriptNames = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
-	for _, name := range []string{"acquire", "claim", "enqueue", "extend", "handover", "raise", "release", "turn", "turnrelease"} {
+	for _, name := range []string{"acquire", "claim", "enqueue", "extend", "handover", "raise", "release", "turn",
+		"turnrelease"} {
 		text := source(name)
 		sum := sha1.Sum([]byte(text))
 		names[text], names[hex.EncodeToString(sum[:])] = name, name

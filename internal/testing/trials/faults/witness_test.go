@@ -104,7 +104,8 @@ func (w *witness) dial(ctx context.Context) (net.Conn, *bufio.Reader, error) {
 	}
 	context.AfterFunc(ctx, func() { _ = conn.Close() })
 	in := bufio.NewReaderSize(conn, 1<<16)
-	for _, cmd := range []string{"ACL SETUSER " + witnessUser + " on nopass ~* +@all", "AUTH " + witnessUser + " any", "MONITOR"} {
+	for _, cmd := range []string{"ACL SETUSER " + witnessUser + " on nopass ~* +@all", "AUTH " + witnessUser + " any",
+		"MONITOR"} {
 		_, _ = conn.Write([]byte(cmd + "\r\n"))
 		answer, err := in.ReadString('\n')
 		if err == nil && answer != "+OK\r\n" {
@@ -207,7 +208,8 @@ func (r *result) testimony(b *bed) {
 		}
 	}
 	b.Logf("servers were seen to grant %d times", grants)
-	r.failed = append(r.failed, history.Quota(map[string]int{"grants seen": grants}, map[string]int{"grants seen": 10})...)
+	r.failed = append(r.failed,
+		history.Quota(map[string]int{"grants seen": grants}, map[string]int{"grants seen": 10})...)
 }
 
 func TestAWitnessAllowsForWhatScriptsThatItDoesNotRecogniseDo(t *testing.T) {
@@ -220,7 +222,8 @@ func TestAWitnessAllowsForWhatScriptsThatItDoesNotRecogniseDo(t *testing.T) {
 	acquire := func(owner, counter string) []string {
 		sum := sha1.Sum([]byte(source("acquire")))
 		return []string{
-			"[0 127.0.0.1:1] " + quoted("EVALSHA", hex.EncodeToString(sum[:]), "2", "lock:a", "{lock:a}:fence", owner, "60000"),
+			"[0 127.0.0.1:1] " + quoted("EVALSHA", hex.EncodeToString(sum[:]), "2", "lock:a", "{lock:a}:fence", owner,
+				"60000"),
 			"[0 lua] " + quoted("SET", "{lock:a}:fence", counter, "PX", "86400000"),
 			"[0 lua] " + quoted("SET", "lock:a", owner, "PX", "60000"),
 		}

@@ -1,6 +1,6 @@
 // Package history records what the clients of locks did and were told, and judges it: by rules that each take one pass
-// over the sorted history, and by a model that looks for an order in which everything makes sense. Simulated and real runs
-// are judged alike.
+// over the sorted history, and by a model that looks for an order in which everything makes sense. Simulated and real
+// runs are judged alike.
 package history
 
 import (
@@ -97,7 +97,8 @@ func (h *History) Hash() uint64 {
 		if _, known := owners[e.Owner]; !known {
 			owners[e.Owner] = len(owners)
 		}
-		_, _ = fmt.Fprintln(sum, e.Client, e.Op, e.Key, owners[e.Owner], e.Fence, int64(e.Call), int64(e.Return), int64(e.Until), e.Outcome)
+		_, _ = fmt.Fprintln(sum, e.Client, e.Op, e.Key, owners[e.Owner], e.Fence, int64(e.Call), int64(e.Return),
+			int64(e.Until), e.Outcome)
 	}
 	return sum.Sum64()
 }
@@ -123,7 +124,8 @@ const never = time.Duration(1<<63 - 1)
 func (h *Hold) End() time.Duration { return min(h.Until, h.Unlock) }
 
 func (h *Hold) String() string {
-	return fmt.Sprintf("%.8s of client %d, token %d, asked for at %v, held from %v to %v", h.Owner, h.Client, h.Fence, h.Call, h.Return, h.End())
+	return fmt.Sprintf("%.8s of client %d, token %d, asked for at %v, held from %v to %v", h.Owner, h.Client, h.Fence,
+		h.Call, h.Return, h.End())
 }
 
 // holds returns the holds of each key in the order of their beginnings, and those keys in order.
@@ -133,7 +135,8 @@ func holds(events []Event) (keys []string, byKey map[string][]*Hold) {
 	for _, e := range events {
 		if (e.Op == Lock || e.Op == TryLock) && e.Outcome == OK {
 			h := &Hold{
-				Client: e.Client, Key: e.Key, Owner: e.Owner, Fence: e.Fence, Call: e.Call, Return: e.Return, Until: e.Until,
+				Client: e.Client, Key: e.Key, Owner: e.Owner, Fence: e.Fence, Call: e.Call, Return: e.Return,
+				Until:  e.Until,
 				Unlock: never, Released: never, NotHeld: never, Ended: never,
 			}
 			if byKey[e.Key] == nil {

@@ -6,12 +6,12 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The second opinion: a lock that one has at a time, with a token that grows, as a sequential object. The checker looks for
-// a moment within each operation at which it took effect, so that all are legal in a row.
+// The second opinion: a lock that one has at a time, with a token that grows, as a sequential object. The checker looks
+// for a moment within each operation at which it took effect, so that all are legal in a row.
 //
-// A hold that was not seen released ends by itself: by expiry, or by a release whose answer was lost. That is an operation
-// as well, with bounds on both sides. An open end makes illegal histories undecidable in practice: each such end may come
-// anywhere later, and all orders are tried.
+// A hold that was not seen released ends by itself: by expiry, or by a release whose answer was lost. That is an
+// operation as well, with bounds on both sides. An open end makes illegal histories undecidable in practice: each such
+// end may come anywhere later, and all orders are tried.
 
 type modelState struct {
 	holder int // index of a hold + 1; 0: free
@@ -41,9 +41,9 @@ var lockModel = porcupine.Model{
 // modelPatience is how long the model may take for one key. No answer by then counts as a wrong one.
 const modelPatience = 20 * time.Second
 
-// CheckModel asks the model whether the history of each key makes sense, and returns a violation (MODEL) for those where
-// it does not. It supposes that a lock that nobody extends or releases any more is free linger after the last thing that
-// was heard of it: the TTL, and how late a message may be executed. It must not be called in virtual time.
+// CheckModel asks the model whether the history of each key makes sense, and returns a violation (MODEL) for those
+// where it does not. It supposes that a lock that nobody extends or releases any more is free linger after the last
+// thing that was heard of it: the TTL, and how late a message may be executed. It must not be called in virtual time.
 func (h *History) CheckModel(linger time.Duration) (found []Violation) {
 	c := checker{}
 	keys, byKey := holds(h.Events())
@@ -72,8 +72,10 @@ func operations(hs []*Hold, linger time.Duration) []porcupine.Operation {
 			to = max(to, h.Unlock+linger)
 		}
 		ops = append(ops,
-			porcupine.Operation{ClientId: h.Client, Input: modelOp{false, i + 1, h.Fence}, Call: int64(h.Call), Return: int64(h.Return)},
-			porcupine.Operation{ClientId: h.Client, Input: modelOp{true, i + 1, 0}, Call: int64(from), Return: int64(to)})
+			porcupine.Operation{ClientId: h.Client, Input: modelOp{false, i + 1, h.Fence}, Call: int64(h.Call),
+				Return: int64(h.Return)},
+			porcupine.Operation{ClientId: h.Client, Input: modelOp{true, i + 1, 0}, Call: int64(from),
+				Return: int64(to)})
 	}
 	return ops
 }

@@ -26,8 +26,8 @@ type NodeState struct {
 }
 
 // NodeLog checks the rules of single nodes (NODE) as steps come: holds of one node do not overlap, its counters do not
-// decrease in one life, each grant is above the last, and nobody but the owner changes a lock. It is for one goroutine at
-// a time.
+// decrease in one life, each grant is above the last, and nobody but the owner changes a lock. It is for one goroutine
+// at a time.
 type NodeLog struct {
 	Found  []Violation
 	Counts map[string]int // steps by script
@@ -51,14 +51,16 @@ func (l *NodeLog) Add(s NodeStep) {
 	releases := s.Script == "release" || s.Script == "handover" || s.Script == "turnrelease"
 	was, is := s.Before.Owner, s.After.Owner
 	switch {
-	case (s.Script == "extend" || s.Script == "raise") && was == is && was != s.Owner && s.After.Fence != s.Before.Fence:
+	case (s.Script == "extend" || s.Script == "raise") && was == is && was != s.Owner &&
+		s.After.Fence != s.Before.Fence:
 		l.add(s, "the counter was changed by somebody else than the owner of the lock")
 	case was == is && was != "" && s.After.Expires < s.Before.Expires:
 		l.add(s, "the life of the lock was shortened")
 	case was == is:
 	case was == "" && s.Script == "extend", was == "" && s.Script == "raise", was == "" && s.Script == "claim":
 		l.add(s, "it created the lock")
-	case was != "" && (!releases || token(was) != token(s.Owner)): // of a node that was reached by two addresses, see alias.lua
+	// of a node that was reached by two addresses, see alias.lua
+	case was != "" && (!releases || token(was) != token(s.Owner)):
 		l.add(s, "the lock was taken from its owner")
 	case is != "" && !strings.HasPrefix(is, "hold:") && s.After.Fence <= s.Before.Fence:
 		l.add(s, "granted with no greater counter")
@@ -72,6 +74,8 @@ func token(owner string) string {
 }
 
 func (l *NodeLog) add(s NodeStep, format string, args ...any) {
-	l.Found = append(l.Found, Violation{"NODE", fmt.Sprintf("%s by %.8s on node %d at %v, %+v to %+v: ", s.Script, s.Owner, s.Node, s.At, s.Before, s.After) +
-		fmt.Sprintf(format, args...)})
+	l.Found = append(l.Found,
+		Violation{"NODE",
+			fmt.Sprintf("%s by %.8s on node %d at %v, %+v to %+v: ", s.Script, s.Owner, s.Node, s.At, s.Before, s.After) +
+				fmt.Sprintf(format, args...)})
 }

@@ -30,7 +30,8 @@ func (r *recorder) TryLock(ctx context.Context, key string, opts ...locker.Optio
 	return r.record(ctx, TryLock, r.next.TryLock, key, opts)
 }
 
-func (r *recorder) record(ctx context.Context, op Op, lock func(context.Context, string, ...locker.Option) (locker.Lease, error),
+func (r *recorder) record(ctx context.Context, op Op,
+	lock func(context.Context, string, ...locker.Option) (locker.Lease, error),
 	key string, opts []locker.Option,
 ) (locker.Lease, error) {
 	renewed := make(chan struct{}, 1)
@@ -91,7 +92,8 @@ func (l *lease) watch(renewed <-chan struct{}) {
 
 func (l *lease) add(e Event, err error) {
 	h := l.by.history
-	e.Return, e.Outcome, e.Client, e.Key, e.Owner, e.Fence = h.Now(), outcome(err), l.by.id, l.Key(), l.Token(), l.Fence()
+	e.Return, e.Outcome, e.Client, e.Key, e.Owner, e.Fence = h.Now(), outcome(err), l.by.id, l.Key(), l.Token(),
+		l.Fence()
 	e.Until = h.at(l.Until())
 	h.Add(e)
 }

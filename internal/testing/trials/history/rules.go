@@ -117,15 +117,16 @@ func (c *checker) order(hs []*Hold) {
 	}
 }
 
-// certificates (VER): when an extension or a release that succeeded was asked for, nobody had been given a greater token.
-// It is checked where timing is sound; without that, the library does not promise it (docs/adr/0010).
+// certificates (VER): when an extension or a release that succeeded was asked for, nobody had been given a greater
+// token. It is checked where timing is sound; without that, the library does not promise it (docs/adr/0010).
 func (c *checker) certificates(hs []*Hold) {
 	greatest := make([]uint64, len(hs)+1) // of the first i to have returned
 	for i, h := range hs {
 		greatest[i+1] = max(greatest[i], h.Fence)
 	}
 	check := func(h *Hold, what string, call time.Duration) {
-		before, _ := slices.BinarySearchFunc(hs, call-c.Slack, func(h *Hold, t time.Duration) int { return cmp.Compare(h.Return, t) })
+		before, _ := slices.BinarySearchFunc(hs, call-c.Slack,
+			func(h *Hold, t time.Duration) int { return cmp.Compare(h.Return, t) })
 		if g := greatest[before]; g > h.Fence {
 			c.add("VER", "key %s: %v was %s at %v, after token %d had been issued", h.Key, h, what, call, g)
 		}
@@ -144,10 +145,12 @@ func (c *checker) certificates(hs []*Hold) {
 func (c *checker) losses(hs []*Hold) {
 	for _, h := range hs {
 		if h.NotHeld < h.Until-c.Slack {
-			c.add("LOST", "key %s: %v was released at %v, and found gone, before its end at %v", h.Key, h, h.NotHeld, h.Until)
+			c.add("LOST", "key %s: %v was released at %v, and found gone, before its end at %v", h.Key, h, h.NotHeld,
+				h.Until)
 		}
 		if h.Taken && h.Ended+c.Slack < h.Until {
-			c.add("LOST", "key %s: %v was told at %v that it is somebody else's, before its end at %v", h.Key, h, h.Ended, h.Until)
+			c.add("LOST", "key %s: %v was told at %v that it is somebody else's, before its end at %v", h.Key, h,
+				h.Ended, h.Until)
 		}
 	}
 }
@@ -172,7 +175,8 @@ func (c *checker) promptness(events []Event) {
 			end = e.Call + unlockBound
 		}
 		if c.Prompt > 0 && e.Deadline > 0 && e.Return > end+c.Prompt {
-			c.add("PROMPT", "key %s: %s by client %d returned at %v, and its time had ended at %v", e.Key, e.Op, e.Client, e.Return, end)
+			c.add("PROMPT", "key %s: %s by client %d returned at %v, and its time had ended at %v", e.Key, e.Op,
+				e.Client, e.Return, end)
 		}
 	}
 }

@@ -64,29 +64,40 @@ func TestRulesFindWhatIsWrong(t *testing.T) {
 		rules   []string
 		model   bool // the model finds it, too
 	}{
-		"nothing":                         {[]string{"0-2 a lock 7 until 20", "5-6 a unlock", "1-7 b lock 8 until 30", "40-41 c lock 9 until 60"}, nil, false},
-		"a hold that ends by itself":      {[]string{"0-2 a lock 7 until 20", "1-21 b lock 8 until 40", "19 a done", "39 b done"}, nil, false},
-		"a release whose answer was lost": {[]string{"0-2 a lock 7 until 90", "5-6 a unlock unknown", "1-30 b lock 8 until 40"}, nil, false},
-		"two holders":                     {[]string{"0-2 a lock 7 until 20", "3-5 b lock 8 until 30", "19 a done"}, []string{"ME"}, true},
-		"two holders, the second short":   {[]string{"0-2 a lock 7 until 50", "3-5 b lock 8 until 30", "40-45 c lock 9 until 70"}, []string{"ME", "ME"}, true},
-		"a hold that was extended meanwhile": {[]string{"0-2 a lock 7 until 20", "3-5 a extend until 50", "20-25 b lock 8 until 60"},
+		"nothing": {[]string{"0-2 a lock 7 until 20", "5-6 a unlock", "1-7 b lock 8 until 30",
+			"40-41 c lock 9 until 60"}, nil, false},
+		"a hold that ends by itself": {[]string{"0-2 a lock 7 until 20", "1-21 b lock 8 until 40", "19 a done",
+			"39 b done"}, nil, false},
+		"a release whose answer was lost": {[]string{"0-2 a lock 7 until 90", "5-6 a unlock unknown",
+			"1-30 b lock 8 until 40"}, nil, false},
+		"two holders": {[]string{"0-2 a lock 7 until 20", "3-5 b lock 8 until 30", "19 a done"},
 			[]string{"ME"}, true},
-		"a token twice":         {[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "3-6 b lock 7 until 20", "7-8 b unlock"}, []string{"UNIQ"}, true},
-		"a smaller token later": {[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "5-6 b lock 6 until 20"}, []string{"RT", "HO"}, true},
+		"two holders, the second short": {[]string{"0-2 a lock 7 until 50", "3-5 b lock 8 until 30",
+			"40-45 c lock 9 until 70"}, []string{"ME", "ME"}, true},
+		"a hold that was extended meanwhile": {[]string{"0-2 a lock 7 until 20", "3-5 a extend until 50",
+			"20-25 b lock 8 until 60"},
+			[]string{"ME"}, true},
+		"a token twice": {[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "3-6 b lock 7 until 20",
+			"7-8 b unlock"}, []string{"UNIQ"}, true},
+		"a smaller token later": {[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "5-6 b lock 6 until 20"},
+			[]string{"RT", "HO"}, true},
 		"a smaller token later, attempts overlap": {
 			[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "1-6 b lock 6 until 20"}, []string{"HO"}, true},
 		"extended after another": {
 			[]string{"0-2 a lock 7 until 20", "30-31 b lock 8 until 50", "32-33 b unlock", "35-36 a extend until 50"},
 			// a's life goes on around b's
 			[]string{"ME", "VER"}, true},
-		"released after another": {[]string{"0-2 a lock 7 until 20", "30-31 b lock 8 until 50", "32-33 b unlock", "35-36 a unlock"}, []string{"VER"}, true},
-		"found gone too early":   {[]string{"0-2 a lock 7 until 20", "5-6 a unlock notheld"}, []string{"LOST"}, false},
-		"told too early":         {[]string{"0-2 a lock 7 until 20", "6 a done taken"}, []string{"LOST"}, false},
-		"told in time":           {[]string{"0-2 a lock 7 until 20", "20-21 a unlock notheld", "15-19 b lock 8 until 60"}, []string{"ME"}, true},
-		"told too late":          {[]string{"0-2 a lock 7 until 20", "21 a done"}, []string{"DONE"}, false},
-		"late to come back":      {[]string{"0-12 a trylock held deadline 10"}, []string{"PROMPT"}, false},
-		"Unlock has a second":    {[]string{"0-2 a lock 7 until 2000", "3-1003 a unlock deadline 10"}, nil, false},
-		"Unlock takes longer":    {[]string{"0-2 a lock 7 until 2000", "3-1005 a unlock deadline 10"}, []string{"PROMPT"}, false},
+		"released after another": {[]string{"0-2 a lock 7 until 20", "30-31 b lock 8 until 50", "32-33 b unlock",
+			"35-36 a unlock"}, []string{"VER"}, true},
+		"found gone too early": {[]string{"0-2 a lock 7 until 20", "5-6 a unlock notheld"}, []string{"LOST"}, false},
+		"told too early":       {[]string{"0-2 a lock 7 until 20", "6 a done taken"}, []string{"LOST"}, false},
+		"told in time": {[]string{"0-2 a lock 7 until 20", "20-21 a unlock notheld",
+			"15-19 b lock 8 until 60"}, []string{"ME"}, true},
+		"told too late":       {[]string{"0-2 a lock 7 until 20", "21 a done"}, []string{"DONE"}, false},
+		"late to come back":   {[]string{"0-12 a trylock held deadline 10"}, []string{"PROMPT"}, false},
+		"Unlock has a second": {[]string{"0-2 a lock 7 until 2000", "3-1003 a unlock deadline 10"}, nil, false},
+		"Unlock takes longer": {[]string{"0-2 a lock 7 until 2000", "3-1005 a unlock deadline 10"},
+			[]string{"PROMPT"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := play(t, tt.history...)
@@ -120,16 +131,19 @@ func TestModelDecidesLongHistories(t *testing.T) {
 	at := func(i int) time.Duration { return time.Duration(i) * 10 * time.Millisecond }
 	for i := range 3000 {
 		owner := string(rune(0x4e00 + i))
-		h.Add(Event{Op: Lock, Key: "k", Owner: owner, Fence: uint64(i + 1), Call: at(i - 2), Return: at(i), Until: at(i + 1), Outcome: OK})
+		h.Add(Event{Op: Lock, Key: "k", Owner: owner, Fence: uint64(i + 1), Call: at(i - 2), Return: at(i),
+			Until: at(i + 1), Outcome: OK})
 		if i%3 > 0 {
-			h.Add(Event{Op: Unlock, Key: "k", Owner: owner, Call: at(i) + 1, Return: at(i) + 1000, Outcome: []Outcome{OK, Unknown}[i%2]})
+			h.Add(Event{Op: Unlock, Key: "k", Owner: owner, Call: at(i) + 1, Return: at(i) + 1000,
+				Outcome: []Outcome{OK, Unknown}[i%2]})
 		}
 	}
 	linger := 200 * time.Millisecond
 	if found := h.CheckModel(linger); len(found) > 0 {
 		t.Error(found)
 	}
-	h.Add(Event{Op: Lock, Key: "k", Owner: "z", Fence: 2500, Call: at(2990), Return: at(3000), Until: at(3010), Outcome: OK})
+	h.Add(Event{Op: Lock, Key: "k", Owner: "z", Fence: 2500, Call: at(2990), Return: at(3000), Until: at(3010),
+		Outcome: OK})
 	if found := h.CheckModel(linger); len(found) == 0 {
 		t.Error("an illegal end was not found")
 	}
@@ -160,17 +174,24 @@ func TestNodeLogFindsWhatIsWrong(t *testing.T) {
 			{Script: "extend", Owner: "a", Before: a, After: NodeState{"a", 20, 5}},
 			{Script: "release", Owner: "a", Before: a, After: NodeState{Fence: 5}},
 		}, ""},
-		"hand-over":                    {[]NodeStep{{Script: "handover", Owner: "a", Before: a, After: b}}, ""},
-		"expiry and hand-over":         {[]NodeStep{{Script: "handover", Owner: "c", Before: free, After: a}}, ""},
-		"a rest":                       {[]NodeStep{{Script: "release", Owner: "a", Before: a, After: NodeState{"hold:a", 20, 5}}}, ""},
-		"loss of data":                 {[]NodeStep{{Script: "acquire", Before: free, After: a}, {Life: 1, Script: "acquire", Before: NodeState{}, After: NodeState{"b", 1, 1}}}, ""},
-		"a counter that goes back":     {[]NodeStep{{Script: "acquire", Before: free, After: a}, {Script: "extend", Before: free, After: free}}, "went back"},
-		"a counter that stays":         {[]NodeStep{{Script: "acquire", Before: free, After: NodeState{"a", 10, 4}}}, "no greater counter"},
-		"an extension that creates":    {[]NodeStep{{Script: "extend", Owner: "a", Before: free, After: a}}, "created"},
-		"an extension that shortens":   {[]NodeStep{{Script: "extend", Owner: "a", Before: a, After: NodeState{"a", 9, 5}}}, "shortened"},
-		"a raise of another's counter": {[]NodeStep{{Script: "raise", Owner: "b", Before: a, After: NodeState{"a", 10, 9}}}, "somebody else"},
-		"a release of another's lock":  {[]NodeStep{{Script: "release", Owner: "b", Before: a, After: NodeState{Fence: 5}}}, "taken"},
-		"a grant over another's lock":  {[]NodeStep{{Script: "acquire", Owner: "b", Before: a, After: b}}, "taken"},
+		"hand-over":            {[]NodeStep{{Script: "handover", Owner: "a", Before: a, After: b}}, ""},
+		"expiry and hand-over": {[]NodeStep{{Script: "handover", Owner: "c", Before: free, After: a}}, ""},
+		"a rest": {[]NodeStep{{Script: "release", Owner: "a", Before: a,
+			After: NodeState{"hold:a", 20, 5}}}, ""},
+		"loss of data": {[]NodeStep{{Script: "acquire", Before: free, After: a},
+			{Life: 1, Script: "acquire", Before: NodeState{}, After: NodeState{"b", 1, 1}}}, ""},
+		"a counter that goes back": {[]NodeStep{{Script: "acquire", Before: free, After: a},
+			{Script: "extend", Before: free, After: free}}, "went back"},
+		"a counter that stays": {[]NodeStep{{Script: "acquire", Before: free, After: NodeState{"a", 10, 4}}},
+			"no greater counter"},
+		"an extension that creates": {[]NodeStep{{Script: "extend", Owner: "a", Before: free, After: a}}, "created"},
+		"an extension that shortens": {[]NodeStep{{Script: "extend", Owner: "a", Before: a,
+			After: NodeState{"a", 9, 5}}}, "shortened"},
+		"a raise of another's counter": {[]NodeStep{{Script: "raise", Owner: "b", Before: a,
+			After: NodeState{"a", 10, 9}}}, "somebody else"},
+		"a release of another's lock": {[]NodeStep{{Script: "release", Owner: "b", Before: a,
+			After: NodeState{Fence: 5}}}, "taken"},
+		"a grant over another's lock": {[]NodeStep{{Script: "acquire", Owner: "b", Before: a, After: b}}, "taken"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var l NodeLog

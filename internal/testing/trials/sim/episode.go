@@ -62,8 +62,8 @@ func Play(t testing.TB, o Options) *Result {
 	return w.judge(time.Since(start))
 }
 
-// Cleaning up takes no longer than this after the last fault: an exchange that hangs, the pause before the next try, and
-// messages that are late.
+// Cleaning up takes no longer than this after the last fault: an exchange that hangs, the pause before the next try,
+// and messages that are late.
 const cleanupBound = 3 * time.Second
 
 // deadWaiters is the longest that dead waiters keep others from a lock: docs/safety.md, Waiting.
@@ -120,7 +120,9 @@ func (w *world) judge(took time.Duration) *Result {
 	for _, key := range w.keys {
 		r, twin := w.registers[key], w.twins[key]
 		if r.Lost > 0 {
-			found = append(found, history.Violation{Rule: "FENCE", Text: fmt.Sprintf("key %s: %d of %d updates were lost", key, r.Lost, r.Writes)})
+			found = append(found,
+				history.Violation{Rule: "FENCE",
+					Text: fmt.Sprintf("key %s: %d of %d updates were lost", key, r.Lost, r.Writes)})
 		}
 		w.counts["updates lost without tokens"] += twin.Lost
 		w.counts["stale accesses refused"] += r.Refused
@@ -155,8 +157,10 @@ func (w *world) tellEvents() {
 		return
 	}
 	for _, e := range w.history.Events() {
-		w.told = append(w.told, fmt.Sprintf("%12v client %d %s %s %.8s token %d from %v until %v: %s", e.Return, e.Client, e.Op, e.Key, e.Owner,
-			e.Fence, e.Call, e.Until, e.Outcome))
+		w.told = append(w.told,
+			fmt.Sprintf("%12v client %d %s %s %.8s token %d from %v until %v: %s", e.Return, e.Client, e.Op, e.Key,
+				e.Owner,
+				e.Fence, e.Call, e.Until, e.Outcome))
 	}
 	at := func(line string) time.Duration {
 		d, _ := time.ParseDuration(strings.Fields(line)[0])

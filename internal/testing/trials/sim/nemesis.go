@@ -92,8 +92,8 @@ func (w *world) separate(d *dice) {
 	l.mu.Unlock()
 }
 
-// pause stops a client's messages and its workers for a while. Its timers go on, which a stopped process' do not: what a
-// holder does that does not look at them is played by its workers.
+// pause stops a client's messages and its workers for a while. Its timers go on, which a stopped process' do not: what
+// a holder does that does not look at them is played by its workers.
 func (w *world) pause(d *dice) {
 	c := w.clients[d.intn(w.Clients)]
 	stopped := make(chan struct{})

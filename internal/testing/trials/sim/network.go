@@ -36,9 +36,10 @@ type answer struct {
 	err     error
 }
 
-// deliver is a simnode.Network. What it returns is what the client sees; a message goes its way also when the client has
-// stopped to wait for it.
-func (l *link) deliver(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+// deliver is a simnode.Network. What it returns is what the client sees; a message goes its way also when the client
+// has stopped to wait for it.
+func (l *link) deliver(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply,
+	error) {
 	w, d := l.client.world, l.dice
 	l.mu.Lock()
 	unreachable := l.unreachable
@@ -60,7 +61,8 @@ func (l *link) deliver(ctx context.Context, cmds []drivers.Command, execute func
 	}
 }
 
-// travel is the way of a batch to the node and back. ok says that the client hears of its end; otherwise there is silence.
+// travel is the way of a batch to the node and back. ok says that the client hears of its end; otherwise there is
+// silence.
 func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a answer, ok bool) {
 	w, d, s := l.client.world, l.dice, l.server
 	// What has become of it, it becomes of the connection, too: broken, or silent.
@@ -114,11 +116,12 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 	return answer{replies: replies}, true
 }
 
-// again executes a batch a second time, later. Drivers send once, so this is more than has to be borne: it may leave a lock
-// behind, which is known to nobody if the first execution was refused, or answered and released. The TTL cleans up then;
-// for one key that would take too long.
+// again executes a batch a second time, later. Drivers send once, so this is more than has to be borne: it may leave a
+// lock behind, which is known to nobody if the first execution was refused, or answered and released. The TTL cleans up
+// then; for one key that would take too long.
 func (l *link) again(cmds []drivers.Command, execute func() []drivers.Reply) {
-	if slices.ContainsFunc(cmds, func(cmd drivers.Command) bool { return len(cmd) > 3 && strings.Contains(cmd[3], longKey) }) {
+	if slices.ContainsFunc(cmds,
+		func(cmd drivers.Command) bool { return len(cmd) > 3 && strings.Contains(cmd[3], longKey) }) {
 		return
 	}
 	w := l.client.world

@@ -1,7 +1,7 @@
 // Package sim plays whole deployments in virtual time: real Clients over real backends, waiting included, on simulated
 // nodes behind a network that loses, delays and repeats, while nodes crash and hang and clients stall. A seed decides
-// everything that is drawn; the history of each episode is judged by internal/testing/trials/history. docs/testing.md says what a run
-// shows, and what a seed fixes.
+// everything that is drawn; the history of each episode is judged by internal/testing/trials/history. docs/testing.md
+// says what a run shows, and what a seed fixes.
 package sim
 
 import (
@@ -59,11 +59,15 @@ var kinds = [faults]struct {
 	// chance is per message, or per second for what happens to nodes and clients, or per hold for the last two.
 	chance float64
 }{
-	requestLost: {"request lost", .005}, replyLost: {"reply lost", .01}, slow: {"slow", .01}, late: {"executed late", .01},
-	twice: {"executed twice", .02}, unsent: {"not sent", .005}, refused: {"refused", .004}, scriptsFlushed: {"scripts flushed", .003},
-	messageLost: {"message lost", .05}, messageLate: {"message late", .05}, subscribersCut: {"subscribers cut", .4},
-	crashed: {"node crashed", .4}, forgot: {"node forgot", .15}, hung: {"node hung", .4}, separated: {"client cut off from a node", .6},
-	paused: {"client paused", .4}, died: {"client died", .15}, abandoned: {"lock abandoned", .05}, careless: {"holder stalled", .01},
+	requestLost: {"request lost", .005}, replyLost: {"reply lost", .01}, slow: {"slow", .01},
+	late:  {"executed late", .01},
+	twice: {"executed twice", .02}, unsent: {"not sent", .005}, refused: {"refused", .004},
+	scriptsFlushed: {"scripts flushed", .003},
+	messageLost:    {"message lost", .05}, messageLate: {"message late", .05}, subscribersCut: {"subscribers cut", .4},
+	crashed: {"node crashed", .4}, forgot: {"node forgot", .15}, hung: {"node hung", .4},
+	separated: {"client cut off from a node", .6},
+	paused:    {"client paused", .4}, died: {"client died", .15}, abandoned: {"lock abandoned", .05},
+	careless: {"holder stalled", .01},
 }
 
 // Options are what a seed comes to.
@@ -129,9 +133,12 @@ func (o Options) String() string {
 			on = append(on, fmt.Sprintf("%s ×%d", kinds[k].name, f))
 		}
 	}
-	return fmt.Sprintf("%s: %d nodes, %d clients (%d plain) × %d, %d keys, %v long, TTL %v to %v, latency %v, timeout %v, skew %v, drift %v; %s",
-		o.Profile, o.Nodes, o.Clients, o.Plain, o.Workers, o.Keys, o.Length.Round(time.Millisecond), o.MinTTL.Round(time.Millisecond),
-		o.MaxTTL.Round(time.Millisecond), o.Latency, o.Timeout.Round(time.Millisecond), o.Skew, o.Drift, strings.Join(on, ", "))
+	return fmt.Sprintf("%s: %d nodes, %d clients (%d plain) × %d, %d keys, %v long, TTL %v to %v, latency %v, "+
+		"timeout %v, skew %v, drift %v; %s",
+		o.Profile, o.Nodes, o.Clients, o.Plain, o.Workers, o.Keys, o.Length.Round(time.Millisecond),
+		o.MinTTL.Round(time.Millisecond),
+		o.MaxTTL.Round(time.Millisecond), o.Latency, o.Timeout.Round(time.Millisecond), o.Skew, o.Drift,
+		strings.Join(on, ", "))
 }
 
 // longKey is locked with a TTL so long that nothing is cleaned up by expiry.

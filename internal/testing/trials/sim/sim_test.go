@@ -64,8 +64,8 @@ type batch struct {
 // playAll plays n episodes. A violation of a rule for which expected does not hold is an error.
 func playAll(t *testing.T, p Profile, from uint64, n int, expected func(rule string) bool) batch {
 	t.Helper()
-	// What runs next is decided by the order of events alone as far as that is possible: one processor, and no collection
-	// of garbage in an episode.
+	// What runs next is decided by the order of events alone as far as that is possible: one processor, and no
+	// collection of garbage in an episode.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := batch{counts: map[string]int{}, broken: map[string]int{}}
@@ -119,12 +119,13 @@ func (b batch) String() string {
 	return s.String()
 }
 
-// quotas are what a batch needs, for it to show anything: less than half of what is usual, so that a batch of ordinary luck
-// passes. A small one cannot promise rare things.
+// quotas are what a batch needs, for it to show anything: less than half of what is usual, so that a batch of ordinary
+// luck passes. A small one cannot promise rare things.
 func quotas(episodes int) map[string]int {
 	needed := map[string]int{
 		"acquisitions": 15 * episodes, "attempts": 30 * episodes, "fenced updates": 12 * episodes,
-		"script raise": episodes / 2, "renewals": episodes / 4, "updates lost without tokens": episodes / 100, "stale accesses refused": episodes / 200,
+		"script raise": episodes / 2, "renewals": episodes / 4, "updates lost without tokens": episodes / 100,
+		"stale accesses refused": episodes / 200,
 	}
 	for _, k := range kinds {
 		needed[k.name] = episodes / 30
@@ -150,8 +151,10 @@ func TestSimulation(t *testing.T) {
 	}
 	b := playAll(t, Profile(*profile), from, *seeds, expected)
 	took := time.Since(began)
-	report := fmt.Sprintf("%d seeds from %d, profile %s, runtime seeded: %v; histories %x; %v, %.0f seeds/s, %.0f × real time\n%v",
-		*seeds, from, *profile, seeded, b.hash, took.Round(time.Millisecond), float64(*seeds)/took.Seconds(), float64(b.virtual)/float64(took), b)
+	report := fmt.Sprintf("%d seeds from %d, profile %s, runtime seeded: %v; histories %x; %v, %.0f seeds/s, %.0f × "+
+		"real time\n%v",
+		*seeds, from, *profile, seeded, b.hash, took.Round(time.Millisecond), float64(*seeds)/took.Seconds(),
+		float64(b.virtual)/float64(took), b)
 	t.Log(report)
 	if *seeds >= 50 && Profile(*profile) == Model && !t.Failed() {
 		for _, v := range history.Quota(b.counts, quotas(*seeds)) {
@@ -165,8 +168,8 @@ func timing(rule string) bool {
 	return !slices.Contains([]string{"UNIQ", "RT", "FENCE", "DONE", "PROMPT", "CLOSE", "LIVE"}, rule)
 }
 
-// Where nodes forget, or clocks run wild, exclusion breaks, so the faults are strong enough and the judge sees it. Tokens
-// keep their promise even then, and what checks them loses nothing.
+// Where nodes forget, or clocks run wild, exclusion breaks, so the faults are strong enough and the judge sees it.
+// Tokens keep their promise even then, and what checks them loses nothing.
 func TestTokensHoldWhereExclusionDoesNot(t *testing.T) {
 	for _, p := range []Profile{Forget, Drift} {
 		t.Run(string(p), func(t *testing.T) {

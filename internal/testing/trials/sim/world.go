@@ -104,7 +104,8 @@ func (w *world) newClient(i int) *client {
 		c.client = single.New(ds[0], single.Timeout(w.Timeout), single.FIFO(i >= w.Plain))
 	} else {
 		var err error
-		c.client, err = redlock.New(ds, redlock.Timeout(w.Timeout), redlock.Budget(2*w.Timeout), redlock.Logger(slog.New(slog.DiscardHandler)))
+		c.client, err = redlock.New(ds, redlock.Timeout(w.Timeout), redlock.Budget(2*w.Timeout),
+			redlock.Logger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			w.Fatal(err)
 		}

@@ -1,10 +1,11 @@
-// Overlay writes copies of four files of the Go runtime in which what is random inside a bubble follows from a seed, and an
-// overlay.json for "go build -overlay" that puts them in place: which case of a select is taken, the order of timers that are
-// due at once, the order of maps, and math/rand/v2. Goroutines are not preempted. Nothing of the installed Go is changed. It fails if the runtime does not
-// look as expected; then simulations work without it, and a seed fixes less.
+// Overlay writes copies of four files of the Go runtime in which what is random inside a bubble follows from a seed,
+// and an overlay.json for "go build -overlay" that puts them in place: which case of a select is taken, the order of
+// timers that are due at once, the order of maps, and math/rand/v2. Goroutines are not preempted. Nothing of the
+// installed Go is changed. It fails if the runtime does not look as expected; then simulations work without it, and a
+// seed fixes less.
 //
-// Rejected: sources of randomness to be passed in from outside, all through the library, which would fix only math/rand; and
-// a patched Go beside the installed one.
+// Rejected: sources of randomness to be passed in from outside, all through the library, which would fix only
+// math/rand; and a patched Go beside the installed one.
 package main
 
 import (
@@ -42,9 +43,12 @@ func simRandn(n uint32) uint32 {
 
 var patches = []struct{ file, before, after, more string }{
 	{"rand.go", "	mp := getg().m\n	c := &mp.chacha8\n",
-		"	if simState != 0 && getg().bubble != nil {\n		return simRand()\n	}\n	mp := getg().m\n	c := &mp.chacha8\n", generator},
+		"	if simState != 0 && getg().bubble != nil {\n		return simRand()\n	}\n	mp := getg().m\n	c := " +
+			"&mp.chacha8\n", generator},
 	{"select.go", "j := cheaprandn(uint32(norder + 1))", "j := simRandn(uint32(norder + 1))", ""},
-	{"time.go", "t.rand = cheaprand()", "t.rand = cheaprand()\n			if simState != 0 {\n				t.rand = uint32(simRand())\n			}", ""},
+	{"time.go", "t.rand = cheaprand()",
+		"t.rand = cheaprand()\n			if simState != 0 {\n				t.rand = uint32(simRand())\n			}",
+		""},
 	// A goroutine goes on until it waits for something, also where the machine is so busy that that takes long.
 	{"proc.go", "const forcePreemptNS = 10 * 1000 * 1000", "const forcePreemptNS = 1000 * 1000 * 1000 * 1000", ""},
 }
@@ -79,7 +83,8 @@ func write(dir string) error {
 		if n := strings.Count(string(text), p.before); n != 1 {
 			return fmt.Errorf("%s has %q %d times, not once", from, p.before, n)
 		}
-		if err := os.WriteFile(to, []byte(strings.Replace(string(text), p.before, p.after, 1)+p.more), 0o600); err != nil {
+		if err := os.WriteFile(to, []byte(strings.Replace(string(text), p.before, p.after, 1)+p.more),
+			0o600); err != nil {
 			return err
 		}
 		replace[from] = to
