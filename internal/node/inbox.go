@@ -216,6 +216,7 @@ func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 			probe()
 		case c := <-answers:
 			unanswered = false
+			asked = !isNotSent(c.Err)
 			if !in.count(c) {
 				return
 			}

@@ -6,11 +6,13 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // toldPoll is how often a Client looks at the latest that hears of releases; see wait.go of package locker.
@@ -498,4 +500,48 @@ func TestCloseWhileTheSubscriptionIsOpened(t *testing.T) {
 		x.unlock(lease)
 		x.nothing()
 	})
+}
+
+// A probe that was not sent has asked nobody. It is repeated with the next listener, and not only with the next probe
+// that is due, for until then whoever waits has to poll.
+func TestProbeThatWasNotSentIsRepeated(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		d := &audible{fake: fake{answer: ok}}
+		n := New(d, Options{Name: "n1", Prefix: "p:", Timeout: timeout})
+		d.will(func(context.Context, []drivers.Command) ([]drivers.Reply, error) { return nil, refused })
+		_ = n.Extend(t.Context(), request("a")) // the node rests
+		live, stop := n.Notify("a", func() {})
+		defer stop()
+		synctest.Wait()
+		d.will(ok)
+		time.Sleep(time.Second)
+		if live() {
+			t.Error("a subscription counts that nobody has counted")
+		}
+		_, stop = n.Notify("b", func() {})
+		defer stop()
+		synctest.Wait()
+		if !live() {
+			t.Error("the subscription was not counted when somebody else began to listen")
+		}
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// audible is a driver whose subscriptions are confirmed at once.
+type audible struct{ fake }
+
+func (*audible) Subscribe(_ context.Context, l drivers.Listener) (drivers.Subscription, error) {
+	return &confirmedSubscription{refusedSubscription{l: l}}, nil
+}
+
+type confirmedSubscription struct{ refusedSubscription }
+
+func (s *confirmedSubscription) Subscribe(channels ...string) error {
+	for _, c := range channels {
+		s.l.Subscribed(c)
+	}
+	return nil
 }
