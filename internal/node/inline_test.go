@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"runtime/debug"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
@@ -254,4 +256,44 @@ func TestReleaseThatOnlyTimeEnds(t *testing.T) {
 		}
 		close(wake)
 	})
+}
+
+// A clean-up that gets its turn only while the node is being closed is interrupted, if the server hangs, when Close has
+// waited for long enough, whether it is sent alone or with others.
+func TestCloseInterruptsWhatBeganMeanwhile(t *testing.T) {
+	for _, keys := range [][]string{{"a"}, {"a", "b"}} {
+		t.Run(fmt.Sprint(keys), func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				d := &punctualFake{&fake{}, true}
+				n := New(d, Options{Name: "n1", Timeout: timeout})
+				d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+					if ctx.Done() == nil {
+						return silent(ctx, cmds)
+					}
+					<-ctx.Done()
+					return nil, ctx.Err()
+				})
+				for range 4 { // all that may be in flight
+					go func() { _ = n.Extend(t.Context(), request("a")) }()
+				}
+				synctest.Wait()
+				for _, key := range keys {
+					req := request("a")
+					req.Key = key
+					n.Undo(&req, true)
+				}
+				time.Sleep(timeout / 2)
+				start := time.Now()
+				if err := n.Close(); err != nil {
+					t.Error(err)
+				}
+				if took := time.Since(start); took != timeout {
+					t.Errorf("closed after %v, want %v", took, timeout)
+				}
+				if got := len(d.sent("release")); got != len(keys) {
+					t.Errorf("%d clean-ups were sent, want %d", got, len(keys))
+				}
+			})
+		})
+	}
 }

@@ -22,10 +22,8 @@ var errNoAnswer = errors.New("no answer yet")
 func (p *Pipeline) Do(
 	ctx context.Context, cmd Command, limit time.Duration, late func(drivers.Reply, error),
 ) (drivers.Reply, error) {
-	select {
-	case <-p.closing:
+	if p.isClosing() {
 		return nil, errClosedUnsent
-	default:
 	}
 	c := &Call{Command: cmd}
 	limit = min(limit, p.timeout)

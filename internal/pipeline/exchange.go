@@ -66,14 +66,16 @@ func (p *Pipeline) punctual() bool { return p.direct != nil && p.direct.Direct()
 // bounded returns the context of an exchange that may take as long as limit.
 func (p *Pipeline) bounded(limit time.Duration) (context.Context, context.CancelFunc) {
 	end := time.Now().Add(limit)
-	if p.punctual() {
+	if p.punctual() && !p.isClosing() {
 		return &deadline{p.ctx, end}, func() {}
 	}
 	return context.WithDeadline(p.ctx, end)
 }
 
 // deadline is the context of an exchange with a driver that keeps to it unasked: it ends by time alone, and tells
-// nobody. Close does not end it either, but Drain, which is called before, waits for as long. See drivers.Direct.
+// nobody. Close does not end it either, but Drain, which is called before, waits for as long as an exchange takes that
+// began before the pipeline's closing was closed. One that begins later gets a context that Close ends. See
+// drivers.Direct.
 type deadline struct {
 	context.Context // the pipeline's, for Value
 	end             time.Time

@@ -131,6 +131,15 @@ func (p *Pipeline) take(s *sender) []*Call {
 	return batch
 }
 
+func (p *Pipeline) isClosing() bool {
+	select {
+	case <-p.closing:
+		return true
+	default:
+		return false
+	}
+}
+
 // Drain waits until no exchange is in flight, and so everybody has been told of what was sent. It reports false if ctx
 // ended before.
 func (p *Pipeline) Drain(ctx context.Context) bool {
