@@ -60,7 +60,7 @@ func (p *Pipeline) wait(ctx context.Context, answered <-chan struct{}, limit tim
 	case <-ctx.Done():
 		return errNoAnswer
 	case <-timer.C:
-		return fmt.Errorf("no answer within %v", limit.Round(time.Millisecond))
+		return fmt.Errorf("no answer within %v", max(0, limit).Round(time.Millisecond))
 	case <-p.closing:
 		return ErrClosed
 	}

@@ -107,6 +107,19 @@ func TestExchangeEndsWithTheTimeout(t *testing.T) {
 	})
 }
 
+// A caller that was stalled until its time was over has its command sent nevertheless.
+func TestNoTimeIsLeft(t *testing.T) {
+	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
+		d.will(slowly(time.Second, ok))
+		answered := make(chan struct{})
+		_, err := p.Do(t.Context(), get, -time.Second, func(drivers.Reply, error) { close(answered) })
+		if err == nil || err.Error() != "no answer within 0s" || errors.Is(err, drivers.ErrNotSent) {
+			t.Errorf("%v, want no answer within 0s", err)
+		}
+		<-answered
+	})
+}
+
 // A sender that comes to run when the driver has been closed does not use it any more.
 func TestClosedDriverIsLeftAlone(t *testing.T) {
 	d := &fake{answer: ok}
