@@ -14,9 +14,12 @@ TESTED = cmd/locker internal/testing/telemetry internal/testing/trials
 # go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
 GOTEST = go test
 
+# Most of the tests of a package wait, so more packages than there are processors run at once.
+SHORT = -short -race -shuffle=on -p 4 -parallel 8 -timeout 8m
 test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
 	@scripts/need-redis.sh
-	@set -ex; for m in . $(TESTED); do $(GOTEST) -C $$m -short -race -shuffle=on -parallel 8 -timeout 8m ./...; done
+	$(GOTEST) $(SHORT) ./single ./redlock ./... # the longest ones first
+	@set -ex; for m in $(TESTED); do $(GOTEST) -C $$m $(SHORT) ./...; done
 	$(GOTEST) -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
 
 # The packages of a module whose tests leave something out with -short, as patterns.
