@@ -30,11 +30,11 @@ test-long: ## what make test leaves out, the benchmarks, and the newest versions
 	@scripts/need-redis.sh
 	@set -ex; for m in . $(TESTED); do \
 		long=$$(go -C $$m $(LONG)); \
-		[ -z "$$long" ] || $(GOTEST) -C $$m -race -shuffle=on -parallel 8 -timeout 12m $$long; \
+		[ -z "$$long" ] || $(GOTEST) -C $$m -race -shuffle=on -p 4 -parallel 8 -timeout 12m $$long; \
 	done
 	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
 	$(GOTEST) -C internal/testing/trials -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 ./sim
-	$(GOTEST) -modfile=newest.mod -short -shuffle=on -parallel 8 -timeout 8m ./config ./drivers/... ./middleware/... ./redlock ./single
+	$(GOTEST) -modfile=newest.mod -short -shuffle=on -p 4 -parallel 8 -timeout 8m ./single ./redlock ./config ./drivers/... ./middleware/...
 	$(MAKE) --no-print-directory bench-smoke
 
 newest: ## the newest versions of all dependencies, into newest.mod
