@@ -1,8 +1,8 @@
-# make test: everything, on real redis-servers that the tests start and end themselves.
+# make test, make test-long: everything, on real redis-servers that the tests start and end themselves.
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test test-server compat lint verify check stress fuzz faults soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
+.PHONY: test test-long newest test-server compat lint verify check stress fuzz faults soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -14,20 +14,40 @@ TESTED = cmd/locker internal/testing/telemetry internal/testing/trials
 # go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
 GOTEST = go test
 
-test: ## install redis-server if it is missing, run all tests under the race detector
+# Most of the tests of a package wait, so more packages than there are processors run at once.
+SHORT = -short -race -shuffle=on -p 4 -parallel 8 -timeout 8m
+test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
 	@scripts/need-redis.sh
-	@set -ex; for m in . $(TESTED); do $(GOTEST) -C $$m -race -shuffle=on -parallel 4 -timeout 8m ./...; done
+	$(GOTEST) $(SHORT) ./single ./redlock ./... # the longest ones first
+	@set -ex; for m in $(TESTED); do $(GOTEST) -C $$m $(SHORT) ./...; done
+	$(GOTEST) -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
+
+# The packages of a module whose tests leave something out with -short, as patterns.
+LONG = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \
+	awk '/internal\/testing\/short/ { print "." substr($$2, length($$1) + 1) }' | tr '\n' ' '
+
+test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: 15 minutes
+	@scripts/need-redis.sh
+	@set -ex; for m in . $(TESTED); do \
+		long=$$(go -C $$m $(LONG)); \
+		[ -z "$$long" ] || $(GOTEST) -C $$m -race -shuffle=on -p 4 -parallel 8 -timeout 12m $$long; \
+	done
 	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
 	$(GOTEST) -C internal/testing/trials -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 ./sim
-	$(GOTEST) -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
+	$(GOTEST) -modfile=newest.mod -short -shuffle=on -p 4 -parallel 8 -timeout 8m ./single ./redlock ./config ./drivers/... ./middleware/...
+	$(MAKE) --no-print-directory bench-smoke
+
+newest: ## the newest versions of all dependencies, into newest.mod
+	go get -modfile=newest.mod -t -u ./... && go mod tidy -modfile=newest.mod
 
 # What depends on the server: scripts, drivers, and the suites of backends, quorums and lockers over them.
 SUITES = ./conformance ./drivers/... ./internal/node ./internal/script ./internal/testing/redistest ./single ./redlock
 SERVER ?= valkey-8.1
 IN ?= .
-test-server: ## the suites that need a server on another one, SERVER=redis-6.0; scripts/servers lists those that there are
+FLAGS ?=
+test-server: ## the suites that need a server on another one, SERVER=redis-6.0; scripts/servers lists those that there are; FLAGS=-short
 	@path=$$(scripts/servers $(SERVER)) && echo "tests run on $(SERVER): $$path" && \
-		LOCKER_TEST_SERVER=$$path $(GOTEST) -C $(IN) -shuffle=on -parallel 4 -timeout 10m $(SUITES)
+		LOCKER_TEST_SERVER=$$path $(GOTEST) -C $(IN) $(FLAGS) -shuffle=on -parallel 4 -timeout 10m $(SUITES)
 
 ON_SERVERS = list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/internal\/testing\/redistest/ { print $$1 }'
 compat: ## all packages that have tests on real servers, on each of those: an hour
@@ -39,6 +59,7 @@ compat: ## all packages that have tests on real servers, on each of those: an ho
 verify: ## formatting, vet, tidy go.mod, of all modules: quick, needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 	@for m in $(MODULES); do echo "$$m: vet, tidy"; go -C $$m vet ./... && go -C $$m mod tidy -diff || exit 1; done
+	go vet -modfile=newest.mod ./... && go mod tidy -modfile=newest.mod -diff
 	GOARCH=386 go build ./...
 
 lint: ## golangci-lint of all modules, built from source on first use
@@ -47,7 +68,7 @@ lint: ## golangci-lint of all modules, built from source on first use
 prove-install: ## go install of the command, and go get of the library, from a module proxy made of this tree: docs/releasing.md
 	scripts/prove-install
 
-check: verify lint test ## all that a change must pass
+check: verify lint test test-long ## all that a change must pass
 
 STRESS ?= 3
 stress: ## the packages that need no server, STRESS times in an order drawn anew, on one processor and on four

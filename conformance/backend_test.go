@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/short"
 )
 
 // instead makes a function that answers one kind of error for another.
@@ -179,7 +181,7 @@ var backendFlaws = []flaw{
 
 // Each flaw is noticed by the listed properties and by no others.
 func TestBackendSuiteCatchesFlaws(t *testing.T) {
-	for _, f := range backendFlaws {
+	for _, f := range short.Part(t, 12, backendFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			wantFailures(t, virtually(t, harness(f), backendSuite), f.fails, f.broad)
 		})
@@ -226,7 +228,9 @@ func TestSoundBackendPassesInRealTime(t *testing.T) {
 
 // A store that counts in whole seconds passes.
 func TestStoreThatCountsInSeconds(t *testing.T) {
-	for name, r := range map[string]role{"asked": plain, "queues": queuer, "notifies": notifier} {
+	roles := map[string]role{"asked": plain, "queues": queuer, "notifies": notifier}
+	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(roles))) {
+		r := roles[name]
 		t.Run(name, func(t *testing.T) {
 			h := harness(flaw{role: r, store: func(s *toy) { s.seconds = true }})
 			h.MinTTL, h.Granularity = 5*time.Second, time.Second

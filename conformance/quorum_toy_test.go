@@ -220,7 +220,7 @@ func (v *toyVoter) poll(ctx context.Context, nodes []int, ask func(i int) error)
 	}
 	budget := time.NewTimer(toyBudget)
 	defer budget.Stop()
-	for came := 0; came < len(nodes) && (v.waitsForAll || yes < v.need); came++ {
+	for came := 0; came < len(nodes) && (v.waitsForAll || v.oneNoIsLoss || yes < v.need); came++ {
 		select {
 		case vote := <-votes:
 			switch {

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 )
 
 // servers starts n servers with the password of redisURL.
@@ -128,7 +129,7 @@ func TestRedlocks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for _, n := range []int{1, 3, 5} {
+			for _, n := range short.Part(t, 1, []int{1, 3, 5}) {
 				rs, ps := make([]redlock, len(drivers)), make([]*program, len(drivers))
 				for i, driver := range drivers {
 					rs[i] = redlock{driver: driver, nodes: ss[:n]}

@@ -17,6 +17,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -42,7 +43,10 @@ func sideBySide(t *testing.T, names []string, f func(t *testing.T, name string))
 	}
 }
 
-func eachDriver(t *testing.T, f func(t *testing.T, driver string)) { sideBySide(t, drivers.Names(), f) }
+// eachDriver runs f with each driver; with -short, with one of them.
+func eachDriver(t *testing.T, f func(t *testing.T, driver string)) {
+	sideBySide(t, short.Part(t, 1, drivers.Names()), f)
+}
 
 // What a command is can be seen from the places of its keys and the number of its arguments.
 func isScript(args []string) bool { return len(args) > 5 && strings.HasPrefix(args[0], "EVAL") }

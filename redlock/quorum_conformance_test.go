@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/redlock"
@@ -78,7 +79,7 @@ func build(open []func() drivers.Driver) (*locker.Client, error) {
 func TestQuorumConformance(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
-		for _, n := range []int{3, 5} {
+		for _, n := range short.Part(t, 1, []int{3, 5}) {
 			t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 				t.Parallel()
 				conformance.RunQuorum(t, conformance.QuorumHarness{

@@ -206,6 +206,7 @@ func repeatedly(ctx context.Context, f func()) {
 
 // A master that hangs or is gone is missed by its own locks alone, whatever is wanted of it meanwhile.
 func TestMasterFails(t *testing.T) {
+	t.Parallel()
 	for what, fail := range map[string]func(s *redistest.Server){
 		"hangs": (*redistest.Server).Pause, "is gone": (*redistest.Server).Kill,
 	} {

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/single"
 )
 
@@ -39,7 +41,7 @@ func TestContention(t *testing.T) {
 	if os.Getenv("LOCKER_MEASURE") != "" {
 		d = 5 * time.Second
 	}
-	for _, name := range []string{"goredis", "redigo", "rueidis"} {
+	for _, name := range short.Part(t, 1, drivers.Names()) {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.Start(t)
 			lockers := make([]locker.Locker, clients)

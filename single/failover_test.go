@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/single"
 )
 
@@ -60,6 +61,7 @@ func replicated(t *testing.T) (master, replica *redistest.Server, p *fault.Proxy
 // Whoever waits while the master is replaced as planned moves to the new one with its subscription, and is handed the lock
 // there, in its turn.
 func TestWaitersFollowThePlannedFailover(t *testing.T) {
+	t.Parallel()
 	for name, way := range handedOver {
 		t.Run(name, func(t *testing.T) {
 			eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
@@ -102,7 +104,7 @@ func TestContentionAfterAFailover(t *testing.T) {
 	if os.Getenv("LOCKER_MEASURE") != "" {
 		d = 10 * time.Second
 	}
-	for _, name := range []string{"goredis", "redigo", "rueidis"} {
+	for _, name := range short.Part(t, 1, drivers.Names()) {
 		t.Run(name, func(t *testing.T) {
 			old, next, p := replicated(t)
 			var lockers []locker.Locker

@@ -16,13 +16,14 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
-// eachDriver runs f for every driver with a client of its own making.
+// eachDriver runs f for every driver with a client of its own making; with -short, for one of them.
 func eachDriver(t *testing.T, f func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver)) {
-	for _, name := range []string{"goredis", "redigo", "rueidis"} {
+	for _, name := range short.Part(t, 1, drivers.Names()) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f(t, builders[name])

@@ -3,7 +3,9 @@ package single_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 	"github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/drivers/rueidis"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/single"
 )
 
@@ -79,9 +82,10 @@ func opened(name string) func(t testing.TB, addr string) drivers.Driver {
 	}
 }
 
-// each runs f once per builder.
+// each runs f once per builder; with -short, with two of them: a client of a driver's own making, and one that a user made.
 func each(t *testing.T, f func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver)) {
-	for name, build := range builders {
+	for _, name := range short.Part(t, 2, slices.Sorted(maps.Keys(builders))) {
+		build := builders[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f(t, build)

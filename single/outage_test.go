@@ -15,6 +15,7 @@ import (
 
 // A server that died is no holder. Whoever waits for the lock looks every two seconds or so.
 func TestADeadServerIsNotAHolder(t *testing.T) {
+	t.Parallel()
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		for _, fifo := range []bool{true, false} {
 			s := redistest.Start(t)

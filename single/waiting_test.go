@@ -293,6 +293,7 @@ func TestAThousandGoroutinesWait(t *testing.T) {
 
 // What appears under the key, and is no lock, is not waited for.
 func TestForeignKeyWhileWaiting(t *testing.T) {
+	t.Parallel()
 	for _, value := range [][]any{{"SET", "lock:k", "no expiry"}, {"HSET", "lock:k", "field", "value"}} {
 		t.Run(value[0].(string), func(t *testing.T) {
 			s := redistest.Start(t)

@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 )
 
 func empty() *hospital {
@@ -32,10 +33,10 @@ func start(t *testing.T, driver string, c drivers.Config, args ...string) *hospi
 	return h
 }
 
-// forEachDriver runs f with each of the three, all at once.
+// forEachDriver runs f with each of the three, all at once; with -short, with one of them.
 func forEachDriver(t *testing.T, f func(t *testing.T, driver string)) {
 	t.Helper()
-	for _, driver := range drivers.Names() {
+	for _, driver := range short.Part(t, 1, drivers.Names()) {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
 			f(t, driver)

@@ -1,0 +1,31 @@
+// Package short says what go test -short leaves out. Without the flag all tests run in full.
+package short
+
+import (
+	"hash/fnv"
+	"testing"
+)
+
+// Skip leaves out a test that takes long and guards no promise by itself.
+func Skip(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("long: make test-long")
+	}
+}
+
+// Part returns n elements of all with -short, and all of them without. The elements are spread evenly; the name of the
+// test decides which one is the first, so that tests differ, and a test that failed takes the same part again.
+func Part[E any](t testing.TB, n int, all []E) []E {
+	if !testing.Short() || n >= len(all) {
+		return all
+	}
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(t.Name()))
+	first := int(h.Sum32() % uint32(len(all))) //nolint:gosec // a slice that tests have written
+	part := make([]E, n)
+	for i := range part {
+		part[i] = all[(first+i*len(all)/n)%len(all)]
+	}
+	return part
+}
