@@ -42,7 +42,7 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	case target < 0 && (owner == "" || len(s.owners()) == 0):
 		return seen, fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)
 	case target < 0:
-		return seen, fmt.Errorf("%w: the owner is another one, %s…", locker.ErrNotHeld, seen.Owner)
+		return seen, fmt.Errorf("%w: the lock belongs to another owner, %s…", locker.ErrNotHeld, seen.Owner)
 	}
 	if seen.Owner != s.states[target].Owner { // the caller has named the owner of a minority
 		seen.Owner, seen.Held, seen.Fence = s.states[target].Owner, s.states[target].Held, s.states[target].Fence
@@ -66,9 +66,10 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	}
 	switch {
 	case sure < s.need():
-		return seen, fmt.Errorf("%w: release: %d of %d nodes answered, %d are needed", noQuorum{}, sure, len(errs), s.need())
+		return seen, fmt.Errorf("%w: release: %d of %d nodes answered, %d are needed",
+			noQuorum{}, sure, len(errs), s.need())
 	case !taken:
-		return seen, fmt.Errorf("%w: it changed hands meanwhile", locker.ErrNotHeld)
+		return seen, fmt.Errorf("%w: the lock changed hands meanwhile", locker.ErrNotHeld)
 	}
 	return seen, nil
 }
@@ -238,7 +239,7 @@ func (s *survey) inspection(names []string) (inspect.Inspection, error) {
 		all.Held, all.Fence = s.since(leader)
 	}
 	if all.State == inspect.Unknown {
-		return all, fmt.Errorf("%w: %d of %d nodes answered, which does not say whose the lock is",
+		return all, fmt.Errorf("%w: %d of %d nodes answered, too few to say who has the lock",
 			noQuorum{}, answered, len(s.states))
 	}
 	return all, nil

@@ -115,7 +115,7 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	case n < 3:
 		o.logger.Warn("redlock: fewer than three nodes survive no failure", "nodes", n)
 	case n%2 == 0:
-		o.logger.Warn("redlock: an even number of nodes survives no more failures than one fewer", "nodes", n)
+		o.logger.Warn("redlock: an even number of nodes survives no more failures than one node fewer", "nodes", n)
 	}
 	return b, nil
 }

@@ -133,7 +133,7 @@ func (s State) Takeable(owner string) error {
 	case s.owner == "":
 		return fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)
 	case !s.OwnedBy(owner):
-		return fmt.Errorf("%w: the owner is another one, %s…", locker.ErrNotHeld, s.Owner)
+		return fmt.Errorf("%w: the lock belongs to another owner, %s…", locker.ErrNotHeld, s.Owner)
 	}
 	return nil
 }

@@ -182,7 +182,7 @@ func (n *Node) Close() error {
 	defer cancel()
 	n.cleaner.wait(ctx)
 	if !n.pipeline.Drain(ctx) {
-		err = errors.Join(err, errors.New("a command is still in flight and the Redis client does not let it be interrupted"))
+		err = errors.Join(err, errors.New("a command is still in flight, and the Redis client cannot interrupt it"))
 	}
 	return err
 }

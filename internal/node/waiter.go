@@ -96,7 +96,8 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if w.news != nil && w.q.inbox.live(w.q.inbox.name) {
 		channel = w.q.inbox.name
 	}
-	p, err := w.do(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel), func(reply drivers.Reply, err error) {
+	cmd := w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel)
+	p, err := w.do(cmd, func(reply drivers.Reply, err error) {
 		var p script.Position
 		if err == nil {
 			p, err = decodePosition(reply)

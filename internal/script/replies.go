@@ -60,7 +60,8 @@ func ReadAcquired(reply drivers.Reply) (Acquired, error) {
 	}
 	if integer(0) == 0 && len(r) == 4 {
 		owner, _ := r[3].(string)
-		return Acquired{Status: Waiting, Counter: uint64(max(0, integer(2))), Left: span(integer(1)), Owner: owner}, nil
+		counter := uint64(max(0, integer(2)))
+		return Acquired{Status: Waiting, Counter: counter, Left: span(integer(1)), Owner: owner}, nil
 	}
 	return Acquired{}, unexpected(reply)
 }
@@ -113,7 +114,7 @@ type Position struct {
 	Counter uint64        // Granted: the token
 	Whole   bool          // Granted: for the whole TTL from now
 	Left    time.Duration // the remaining time of the lock; 0: not known
-	Rank    int           // how many waiters are before it; 1 if it has just come and is not the first; -1 if it does not wait
+	Rank    int           // how many waiters are before it; a new waiter gets at most 1; -1: it does not wait
 	Ticket  int64
 	More    bool // ask again at once: the server has skipped many dead waiters without finding a live one
 }
