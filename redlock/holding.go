@@ -142,8 +142,9 @@ func (h *holding) end(t *tally) (unasked nodeSet) {
 	return t.awaited & (h.held | h.doubtful) &^ (t.asked | h.pending)
 }
 
-// review is called when an extension is decided. Nodes that lacked the lock when it began, and may have it now because
-// another extension has healed them, have denied nothing.
+// review is called when an operation is about to be decided. For an extension: nodes that lacked the lock when it
+// began, and may have it now because another extension has healed them, have denied nothing. For a release: a node that
+// has confirmed an earlier release meanwhile, so that this one found nothing, has said yes.
 func (h *holding) review(t *tally) {
 	if t.releases {
 		t.yes |= h.deleted

@@ -23,7 +23,7 @@ func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 	return s.inspection(b.names)
 }
 
-// ForceRelease implements locker.Inspector. Without an owner, it takes the lock from the owner with the most nodes.
+// ForceRelease implements inspect.Inspector. Without an owner, it takes the lock from the owner with the most nodes.
 // Other owners have an attempt that may be about to win.
 func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	b.calls.Enter()

@@ -99,7 +99,8 @@ func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v node.Vote)
 	}
 }
 
-// releaseLater releases node i in the background. What is kept is kept no longer than by a release that came in time.
+// releaseLater releases node i in the background. The lock stays taken there no longer than after a release that came
+// in time.
 func (b *backend) releaseLater(l *lease, req *locker.Request, i int, landed bool) {
 	l.mu.Lock()
 	kept := l.kept
