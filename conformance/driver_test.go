@@ -65,7 +65,7 @@ func TestDriverThatIsNoSubscriber(t *testing.T) {
 	for name, v := range verdicts {
 		if v.skipped {
 			skipped = append(skipped, name)
-			assert.Contains(t, v.log, "no drivers.Subscriber")
+			assert.Contains(t, v.log, "does not implement drivers.Subscriber")
 		}
 	}
 	slices.Sort(skipped)

@@ -9,11 +9,11 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// firstPatience is how long a first node may take to answer before the next one takes its place. It is a quarter of the
-// budget if that is less, so that two may fail.
+// firstPatience is how long a first node may take to answer before the next node takes its place. It is a quarter of
+// the budget if that is less, so that two first nodes may fail.
 const firstPatience = 50 * time.Millisecond
 
-// acquisition carries out one election: it sends what the election says and tells it what comes back.
+// acquisition carries out one election. It sends what the election asks for, and tells the election the answers.
 type acquisition struct {
 	fanout
 	req      locker.Request
@@ -21,34 +21,34 @@ type acquisition struct {
 	election election
 	hint     uint64
 	ballots  []ballot // by node
-	raises   []raise  // by node; nil: none was sent
-	seen     nodeSet  // votes that have come
-	held     int      // how many of them were for somebody else, before the decision
-	// contested: a node refused a raise, so somebody else has its lock by now.
+	raises   []raise  // by node; nil: no raise was sent
+	seen     nodeSet  // nodes whose votes have come
+	held     int      // how many votes before the decision said that somebody else has the lock
+	// contested: a node has refused a raise, so somebody else has the lock there by now.
 	contested bool
 
-	pace    time.Duration // of asking one node after the other; see firstPatience
-	next    time.Time     // when the next node takes the first one's place
-	patient time.Time     // until when it waits although it competes with others; zero: it has not competed yet
-	gaveUp  bool          // on nodes that did not answer while others had
+	pace    time.Duration // between first nodes; see firstPatience
+	next    time.Time     // when the next node takes the place of the first one
+	patient time.Time     // until when it waits while it competes with others; zero: it has not competed yet
+	gaveUp  bool          // it stopped waiting for nodes that had not answered while others had
 
-	lease *lease // that the acquisition has become when it was won; nil: what was granted is undone
+	lease *lease // what the acquisition has become if it was won; nil: its grants are undone
 }
 
-// ballot is what one node is asked, and says.
+// ballot is the request to one node, and the node's vote.
 type ballot struct {
 	call node.Call
 	vote node.Vote
 }
 
-// raise is a request to raise a node's counter, and what came of it.
+// raise is a request to raise a node's counter, and its outcome.
 type raise struct {
 	call node.Call
 	err  error // nil also while there is no answer
 }
 
-// newAcquisition makes one, which run begins. inTurn: nobody else is expected to ask now, so that there is no need to
-// ask one node first.
+// newAcquisition returns an acquisition for run. inTurn says that nobody else should be asking now, so that there is no
+// need to ask one node first.
 func newAcquisition(b *backend, req locker.Request, inTurn bool) *acquisition {
 	n, limit := len(b.nodes), min(b.budget, req.TTL/2)
 	a := &acquisition{fanout: b.fanout(limit), req: req, ballots: make([]ballot, n), pace: min(firstPatience, limit/4)}
@@ -65,19 +65,21 @@ func newAcquisition(b *backend, req locker.Request, inTurn bool) *acquisition {
 	return a
 }
 
-// run goes on until the election is decided, its budget spent, or ctx ended. by is the turn that it is made by, or nil.
+// run returns when the election is decided, the budget is spent, or ctx ends. by is the turn that the acquisition was
+// made with, or nil.
 func (a *acquisition) run(ctx context.Context, by *turn) (locker.Grant, error) {
 	a.trace = a.b.trace(ctx, opAcquire)
 	a.acquire(a.election.asked)
 	a.collect(ctx, a)
-	if a.election.outcome() == won && !a.b.closed() { // else it is too late to be released by the caller
+	// After Close, the caller cannot release the lock any more.
+	if a.election.outcome() == won && !a.b.closed() {
 		a.b.faulty.Store(false)
 		return locker.Grant{Fence: a.election.token, Private: a.keep(by)}, nil
 	}
 	a.undo()
 	err := a.err()
 	switch noQuorum := errors.Is(err, locker.ErrNoQuorum); {
-	case ctx.Err() != nil: // the nodes may not have had the time
+	case ctx.Err() != nil: // the nodes may not have had the time to answer
 	case noQuorum, a.election.asked == allOf(len(a.ballots)):
 		a.b.faulty.Store(noQuorum)
 	}
@@ -123,8 +125,8 @@ func (a *acquisition) overdue() {
 	}
 }
 
-// competing reports whether the acquisition is at odds with others: a majority has answered, and some of it for
-// somebody else. Once a majority has granted, it is raises that are waited for.
+// competing reports whether the acquisition competes with others: a majority has answered, and at least one node says
+// that somebody else has the lock. Once a majority has granted, the acquisition waits for raises and does not compete.
 func (a *acquisition) competing() bool {
 	return a.election.token == 0 && a.held > 0 && a.seen.len() >= a.election.need
 }
@@ -133,12 +135,13 @@ func (a *acquisition) acquire(nodes nodeSet) {
 	nodes.each(func(i int) {
 		a.trace.ask(i)
 		a.open |= only(i)
-		a.b.nodes[i].StartAcquire(&a.ballots[i].call, a.ready, i, &a.req, node.Acquisition{Quantum: quantum, Hint: a.hint})
+		with := node.Acquisition{Quantum: quantum, Hint: a.hint}
+		a.b.nodes[i].StartAcquire(&a.ballots[i].call, a.ready, i, &a.req, with)
 	})
 }
 
-// raise asks nodes to raise their counters to the token. These calls have the node's index plus the number of nodes as
-// tag.
+// raise asks nodes to raise their counters to the token. The tag of such a call is the node's index plus the number of
+// nodes.
 func (a *acquisition) raise(nodes nodeSet) {
 	if nodes == 0 {
 		return
@@ -187,7 +190,7 @@ func (a *acquisition) note(i int) *node.Vote {
 	return v
 }
 
-// heard records that node i has answered. A connection that failed, or whose time was up, is no answer.
+// heard records that node i has answered. A broken connection or a timeout is no answer.
 func (a *acquisition) heard(i int, v *node.Vote) {
 	switch {
 	case errors.Is(v.Err, locker.ErrUnavailable):
@@ -197,12 +200,13 @@ func (a *acquisition) heard(i int, v *node.Vote) {
 	}
 }
 
-// keep settles an acquisition that was won: nodes that have granted, or are yet to answer, are part of the lease; what
-// is in doubt elsewhere is undone.
+// keep settles an acquisition that was won. Nodes that have granted, and nodes that have not answered yet, are part of
+// the lease. On other nodes, what may have been granted is undone.
 func (a *acquisition) keep(by *turn) *lease {
 	a.req.Fence = a.election.token
 	l := &lease{turn: by, until: validity(a.start, a.req.TTL)}
-	l.mu.Lock() // a late answer waits until all is set
+	// A late answer has to wait until the lease is complete.
+	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.lease = l
 	a.settle()
@@ -210,21 +214,21 @@ func (a *acquisition) keep(by *turn) *lease {
 	return l
 }
 
-// undo settles an acquisition that was lost: whatever was granted, or may be, is released. It does not wait: the
-// answers of nodes that hang may be long in coming.
+// undo settles an acquisition that was lost. It releases what was granted, or may have been. It does not wait, because
+// answers of nodes that hang may take long.
 func (a *acquisition) undo() {
 	a.settle()
 	a.b.hints.note(a.req.Key, a.split(), a.maxCounter())
 }
 
-// settle ends the acquisition. What was not sent yet is taken back before anything is released.
+// settle ends the acquisition. Requests that were not sent yet are withdrawn before anything is released.
 func (a *acquisition) settle() {
 	a.letGo(a)
 	a.seen.each(a.known)
 }
 
-// leave implements asker. What was not sent yet is only sent if the acquisition was won: then every node is asked. Of
-// votes that have not come Late is told.
+// leave implements asker. If the acquisition was lost, a request that was not sent yet is withdrawn. If it was won, the
+// request is still sent, so that every node is asked. Late is told the votes that come after this.
 func (a *acquisition) leave(tag int) {
 	n := len(a.ballots)
 	if tag >= n {
@@ -260,7 +264,7 @@ func (a *acquisition) known(i int) {
 	}
 }
 
-// Late is told of a vote that comes after the acquisition was settled.
+// Late is told a vote that comes after the acquisition was settled.
 func (a *acquisition) Late(c *node.Call) {
 	v := a.b.vote(c, c.Tag)
 	a.heard(c.Tag, &v)
@@ -272,15 +276,15 @@ func (a *acquisition) Late(c *node.Call) {
 	a.trace.late(c.Tag, v.Err)
 }
 
-// release undoes what node i has granted, or may have.
+// release undoes what node i has granted, or may have granted.
 func (a *acquisition) release(i int, v *node.Vote) {
 	if v.Granted || v.Doubtful {
 		a.b.nodes[i].Undo(&a.req, v.Granted)
 	}
 }
 
-// underWay reports, once the acquisition is settled, whether node i may yet carry it out. If it fails, so that its
-// outcome is never known, the acquisition itself keeps it from landing later.
+// underWay reports whether node i may still carry out the acquisition. It is called after the acquisition was settled.
+// If the request fails, so that its outcome is never known, the acquisition itself leaves a tombstone.
 func (a *acquisition) underWay(i int) bool {
 	return a.election.asked.has(i) && a.ballots[i].call.UnderWay()
 }

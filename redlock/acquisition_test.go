@@ -13,8 +13,8 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// A round that has lost its patience with silent nodes, and then got a majority, waits for the raises, however long they take
-// within its budget.
+// An acquisition that has stopped waiting for silent nodes, and then got a majority, waits for the raises as long as
+// its budget allows.
 func TestPatienceIsForVotes(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		const held, slow, silent = 2, 3, 4
@@ -48,8 +48,8 @@ func TestPatienceIsForVotes(t *testing.T) {
 	})
 }
 
-// A process that was stalled finds the answers, the end of its patience and that of its budget all at once. Whatever it
-// looks at first, the answers count.
+// After a stall of the process, the answers, the end of the patience and the end of the budget are ready at the same
+// time. The answers count, whichever is noticed first.
 func TestVotesThatHaveComeCount(t *testing.T) {
 	for name, tt := range map[string]struct {
 		others int // nodes that somebody else has
@@ -89,7 +89,7 @@ func TestVotesThatHaveComeCount(t *testing.T) {
 	}
 }
 
-// Answers that come while the process stands still, and its context ends, do not make a lock; the error says why not.
+// Answers that come while the process is stalled and its context ends do not make a lock. The error says why not.
 func TestErrorOfAMajorityThatCameTooLate(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		b, _ := quorum(t, func(i int) simnode.Network {
@@ -100,7 +100,7 @@ func TestErrorOfAMajorityThatCameTooLate(t *testing.T) {
 		}, 5)
 		late := 0
 		for try := range 32 { // select draws lots
-			// At the beginning of a quantum, so that all counters agree and there is no second round.
+			// It begins with a quantum, so that all counters agree and there is no second round.
 			time.Sleep(time.Duration(quantum-time.Now().UnixMicro()%quantum) * time.Microsecond)
 			heard := 0
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
@@ -112,7 +112,7 @@ func TestErrorOfAMajorityThatCameTooLate(t *testing.T) {
 			_, err := b.Acquire(traced, locker.Request{Key: fmt.Sprint("k", try), Token: "owner", TTL: time.Minute})
 			cancel()
 			if err == nil {
-				continue // the lots fell so
+				continue // select happened to take the answers first
 			}
 			late++
 			if text := err.Error(); text != "no quorum: acquire: 5 of 5 nodes agreed, but not in time" {

@@ -7,14 +7,14 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// sameServer is why a node has no vote: the server that its address leads to has the attempt's lock as another node. A
-// server has one vote, because each node writes its number into the value of the lock, and only "owner and number are
-// mine" counts. See docs/adr/0025-the-nodes-number-in-the-value.md.
+// sameServer is the error of a node that has no vote, because its server has the attempt's lock as another node. A
+// server has one vote: each node writes its number into the value of the lock, and a vote counts only if owner and
+// number agree. See docs/adr/0025-the-nodes-number-in-the-value.md.
 type sameServer struct{ a, b string }
 
 func (e *sameServer) Error() string { return e.a + " and " + e.b + " are the same server" }
 
-// Unwrap says that the node is not there as far as locks are concerned.
+// Unwrap makes the error match ErrUnavailable, because for locks the node does not exist.
 func (e *sameServer) Unwrap() error { return locker.ErrUnavailable }
 
 func isSameServer(err error) bool {
@@ -28,7 +28,8 @@ func (b *backend) vote(c *node.Call, i int) node.Vote {
 	return v
 }
 
-// name gives an answer of node i that is no vote, because its server is another node as well, the names of both.
+// name returns err, or, if node i has answered that its server is another node as well, an error with the names of
+// both.
 func (b *backend) name(i int, err error) error {
 	var alias *node.Alias
 	if !errors.As(err, &alias) {

@@ -35,8 +35,8 @@ func overNodes(t *testing.T, nodes []*simnode.Node, network func(i int) simnode.
 	return l
 }
 
-// An attempt that won by one of two addresses of a server is in doubt about the other one. What is done about that leaves the
-// lock there to the first: it extends, and its release is the one that counts.
+// An attempt that won by one of two addresses of a server is in doubt about the other one. Its clean-up leaves the lock
+// of the first address alone: the lease is extended there, and its release counts.
 func TestCleanUpOfADuplicateSparesTheVote(t *testing.T) {
 	for try := range 4 {
 		second := try % 2  // which of the two addresses is slower, and loses its reply

@@ -24,8 +24,8 @@ func (d instant) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply
 	return d.released, nil
 }
 
-// What a lock and its release on five nodes allocate besides the drivers. The race detector allocates, too, so this is only
-// for builds without it. If this fails, see what has begun to escape.
+// This bounds what a lock and its release on five nodes allocate, without the drivers. The race detector allocates,
+// too, so this is only for builds without it. If the test fails, look for what has begun to escape.
 func TestAllocationsOfAnUncontendedLock(t *testing.T) {
 	ds := make([]drivers.Driver, 5)
 	for i := range ds {

@@ -12,9 +12,9 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// quantum is what nodes round their clocks down to, in µs: counters of nodes whose clocks differ by some milliseconds
-// are mostly equal, so that one round trip is enough. A greater one would agree more often, and keep tokens from
-// following the clock when a node forgets: docs/safety.md.
+// quantum is what nodes round their clocks down to, in µs. Counters of nodes whose clocks differ by some milliseconds
+// are then mostly equal, so that one round trip is enough. A greater quantum would make more of them equal, but tokens
+// would follow the clock less closely when a node forgets: docs/safety.md.
 const quantum = 65536
 
 // backend is the quorum as a locker.Backend.
@@ -25,13 +25,14 @@ type backend struct {
 	logger *slog.Logger
 	hints  hints
 	health health
-	faulty atomic.Bool // the last attempt found no quorum: whoever comes next looks for it before it queues
-	// duplicates are the nodes that were found to be the same server as another, and the logger was told of.
+	// faulty says that the last attempt found no quorum. The next call then asks all nodes before it queues.
+	faulty atomic.Bool
+	// duplicates are the nodes that were found to be the same server as another node. Each was logged.
 	duplicates atomic.Uint64
 
 	closing chan struct{}
-	// calls are counted for Close, which waits for them between waking them and closing the nodes, so that each has
-	// handed over its clean-up by then.
+	// Close waits for calls between closing that channel and closing the nodes. So each call has added its clean-up by
+	// then.
 	calls node.Calls
 }
 
@@ -91,7 +92,7 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 
 var errForeignRequest = errors.New("redlock: the request does not carry what Acquire returned in Grant.Private")
 
-// Close implements io.Closer. Nodes are closed side by side, so that it takes no longer than with one.
+// Close implements io.Closer. It closes all nodes at the same time, so that it takes no longer than with one node.
 func (b *backend) Close() error {
 	close(b.closing)
 	b.calls.Wait()

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Pauses double from attempt to attempt up to a limit, and those of two who have failed together differ.
+// Pauses double from attempt to attempt up to a limit. Two waiters that fail together get different pauses.
 func TestBackoff(t *testing.T) {
 	for _, tt := range []struct {
 		failed int

@@ -21,8 +21,8 @@ func ofKey(key string, g *gate, f func(n int) fault.Action) func(fault.Request) 
 	}
 }
 
-// The context ends at the n-th message of an acquisition with raising, and of its release, for n = 1, 2, … until there
-// is no n-th: no key stays, although it would live for minutes, and goleak sees to it that no goroutine does.
+// The context ends at the n-th message of an acquisition with raises and its release, for n = 1, 2, … until there is no
+// n-th message. No key is left, although keys would live for minutes. goleak checks that no goroutine is left either.
 func TestContextEndsAtEachMessage(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]fault.Action{
@@ -82,9 +82,9 @@ func TestContextEndsAtEachMessage(t *testing.T) {
 	}
 }
 
-// The n-th message of an acquisition and its release meets a fault: nothing stays behind, and one fault of five is no
-// obstacle to locking. What follows at once on a grant by three, a second round or the release, may need all three; see
-// TestOneNodeFailsInTheSecondRound and TestOneNodeFailsBeforeUnlock.
+// The n-th message of an acquisition and its release meets a fault. Nothing is left behind, and one fault of five does
+// not prevent a lock. What follows at once on a grant by three nodes, a second round or the release, may need all
+// three; see TestOneNodeFailsInTheSecondRound and TestOneNodeFailsBeforeUnlock.
 func TestFaultAtEachMessage(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
@@ -138,7 +138,7 @@ func (r *rig) sweep(t *testing.T, name string, action fault.Action, raising bool
 		lossy, silent := name != "duplicated" && name != "late", strings.HasSuffix(name, "dropped")
 		switch {
 		case err == nil:
-		// A connection that went silent is found out by a time-out so short that others may exceed it, too.
+		// A silent connection is noticed by a timeout. It is so short that other commands may exceed it, too.
 		case lossy && (raised || what == "unlock" || silent):
 			wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
 		default:
@@ -174,7 +174,7 @@ func (r *rig) wantAll(t *testing.T) {
 	})
 }
 
-// Three of five grant first, two of them have to be raised, and one of these two fails: four nodes are in order, and
+// Three of five nodes grant first, two of them have to raise, and one of these two fails. Four nodes are in order, and
 // the last two to grant stand in.
 func TestOneNodeFailsInTheSecondRound(t *testing.T) {
 	t.Parallel()
@@ -214,7 +214,7 @@ func TestOneNodeFailsInTheSecondRound(t *testing.T) {
 	}
 }
 
-// Two of five grants are still under way when the lock is released, and one of the other three nodes fails: four are in
+// Two of five grants are in flight when the lock is released, and one of the other three nodes fails. Four nodes are in
 // order, and when the two have answered, four have released.
 func TestOneNodeFailsBeforeUnlock(t *testing.T) {
 	t.Parallel()

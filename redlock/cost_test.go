@@ -8,8 +8,8 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// Who waits asks the quorum about every two seconds, and the queue's node three times a second: it cannot tell a message that
-// was lost from one that is yet to come.
+// A waiter asks the quorum about every two seconds, and the node that keeps the queue three times a second. It cannot
+// tell a lost message from a message that is yet to come.
 func TestWaitersCostLittle(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)

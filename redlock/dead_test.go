@@ -11,7 +11,7 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// A majority that died is no holder. Whoever waits for the lock asks the quorum every few seconds.
+// An owner that has died with a majority is not a holder for ever. A waiter asks the quorum every few seconds.
 func TestADeadMajorityIsNotAHolder(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {

@@ -5,7 +5,7 @@ import "math/bits"
 // nodeSet is a set of nodes by their index.
 type nodeSet uint64
 
-// maxNodes keeps an election small. Nobody runs more: nine nodes survive four failures.
+// maxNodes bounds the memory of an election. It is more than anybody needs: nine nodes survive four failures.
 const maxNodes = 32
 
 func allOf(n int) nodeSet        { return 1<<n - 1 }
@@ -26,33 +26,32 @@ const (
 	lost
 )
 
-// election decides one acquisition. It is the protocol and nothing else: it is told what nodes answered and says what
-// to send next; time, connections and goroutines are its owner's. So the same code runs over real nodes and in
-// simulation.
+// election decides one acquisition. It is the protocol and nothing else. It is told the answers of nodes, and says what
+// to send next. It knows no time, connections and goroutines, so the same code runs over real nodes and in simulations.
 //
-// The rules are those of docs/safety.md. A majority grants, each node with its fencing counter; the token is the
-// largest of these counters; whoever granted with a lower one is asked to raise its own, which it does only while the
-// lock there is still ours; the election is won when a majority's counters are at the token.
+// The rules are those of docs/safety.md. A majority grants, each node with its fencing counter. The token is the
+// largest of these counters. Each node of the majority with a lower counter is asked to raise it, and does so only
+// while this attempt has the lock there. The election is won when a majority has counters at the token.
 type election struct {
 	need int // votes that make a majority
 
-	asked    nodeSet // acquire sent
+	asked    nodeSet // nodes that were asked to acquire
 	granted  nodeSet
-	refused  nodeSet // will not grant: held, failed, or no answer expected any more
+	refused  nodeSet // nodes that will not grant: they said so, failed, or are not expected to answer
 	counters [maxNodes]uint64
 
-	token  uint64  // chosen when a majority had granted; 0 before
-	agreed nodeSet // counter = token, accepted while the lock was ours
-	raised nodeSet // raise sent
-	failed nodeSet // raise refused or unanswered
+	token  uint64  // 0 until a majority has granted
+	agreed nodeSet // nodes whose counter is at the token while this attempt has the lock there
+	raised nodeSet // nodes that were asked to raise
+	failed nodeSet // nodes that refused to raise or did not answer
 
 	n     int
-	first int // in order: asked before the others; -1 when all are asked at once
+	first int // the node that is asked before the others; -1: all are asked at once
 }
 
-// newElection starts one over n nodes, by those that are asked then. With first >= 0 that node is asked alone, and
-// the others only if it grants: contenders that agree on a first node do not split the vote. If it fails, the next one
-// takes its place.
+// newElection starts an election over n nodes. Its asked nodes are to be asked. With first >= 0 that is one node, and
+// the others are asked only if it grants. So contenders that agree on a first node do not split the vote. If the first
+// node fails, the next one takes its place.
 func newElection(n, first int) election {
 	e := election{n: n, need: n/2 + 1, first: first, asked: allOf(n)}
 	if first >= 0 {
@@ -61,13 +60,13 @@ func newElection(n, first int) election {
 	return e
 }
 
-// grant records that node i granted with the given counter. It returns the nodes to ask to acquire, and those to raise
-// to e.token.
+// grant records that node i has granted with counter. It returns the nodes to ask to acquire, and the nodes to ask to
+// raise their counter to e.token.
 func (e *election) grant(i int, counter uint64) (acquire, raise nodeSet) {
 	e.granted |= only(i)
 	if e.token != 0 {
-		// The token is chosen. A late grant does not agree by itself, even if its counter is at the token: it is
-		// asked, like the others, and replaces one that does not answer.
+		// The token is chosen already. A late grant does not agree by itself, even if its counter is at the token. The
+		// node is asked to raise like the others, and can stand in for a node that does not answer.
 		if e.outcome() == undecided && counter <= e.token {
 			raise = only(i)
 			e.raised |= raise
@@ -96,14 +95,14 @@ func (e *election) grant(i int, counter uint64) (acquire, raise nodeSet) {
 	return acquire, raise
 }
 
-// deny records that node i does not grant. held says that it answered that somebody else has the lock. It returns the
-// nodes to ask to acquire.
+// deny records that node i does not grant. held says that somebody else has the lock there. It returns the nodes to ask
+// to acquire.
 func (e *election) deny(i int, held bool) (acquire nodeSet) {
 	e.refused |= only(i)
 	switch {
 	case i != e.first:
 		return 0
-	case held: // somebody else was first: do not compete
+	case held: // somebody else was first, so do not compete
 		e.refused = allOf(e.n)
 		return 0
 	case e.outcome() == lost:
@@ -113,7 +112,8 @@ func (e *election) deny(i int, held bool) (acquire nodeSet) {
 	}
 }
 
-// skip is for a first node that fails or does not answer: the next one takes its place. It returns the nodes to ask.
+// skip is called when the first node has failed or has not answered in time. The next node takes its place. It returns
+// the nodes to ask.
 func (e *election) skip() (acquire nodeSet) {
 	next := (e.first + 1) % e.n
 	if e.first < 0 || e.asked.has(next) {
@@ -124,7 +124,7 @@ func (e *election) skip() (acquire nodeSet) {
 	return only(next)
 }
 
-// raise records node i's answer to a raise: accepted only if it said so.
+// raise records node i's answer to a raise. Only an explicit yes counts as accepted.
 func (e *election) raise(i int, accepted bool) {
 	if accepted {
 		e.agreed |= only(i)
@@ -133,7 +133,7 @@ func (e *election) raise(i int, accepted bool) {
 	}
 }
 
-// outcome says where the election stands.
+// outcome returns the state of the election.
 func (e *election) outcome() outcome {
 	switch {
 	case e.token == 0 && e.n-e.refused.len() < e.need:

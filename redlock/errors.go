@@ -8,7 +8,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// QuorumError says why a majority of the nodes did not agree, with what each of them said. It matches, by errors.Is,
+// QuorumError says why a majority of the nodes did not agree, and what each node said. It matches, by errors.Is,
 //
 //   - [locker.ErrHeld] if enough nodes answered, and others hold the lock or competed for it;
 //   - [locker.ErrNoQuorum] and [locker.ErrUnavailable] if too few answered in time.
@@ -17,7 +17,7 @@ type QuorumError struct {
 	Need  int    // how many nodes make a majority
 	Votes []Vote // of every node, in the order of the configuration
 	cause error
-	// raising: the votes are those of the second round, in which nodes raise their counters to the token.
+	// raising says that the votes are those of the second round, in which nodes raise their counters to the token.
 	raising bool
 }
 
@@ -25,20 +25,20 @@ type QuorumError struct {
 type Vote struct {
 	Node    string // its name
 	Outcome Outcome
-	Err     error // why not; nil if it Agreed, gave NoAnswer or was NotAsked
+	Err     error // why it has not agreed; nil if the Outcome is Agreed, NoAnswer or NotAsked
 }
 
 // Outcome is a node's vote in one word.
 type Outcome string
 
-// What a node can say to an operation.
+// The outcomes of a node in an operation.
 const (
-	Agreed    Outcome = "agreed"    // granted, extended, released
-	Held      Outcome = "held"      // somebody else has the lock, or nobody has this lease's any more
-	Failed    Outcome = "failed"    // unreachable, or it refused; Err says which
-	NoAnswer  Outcome = "no answer" // none before the decision
-	NotAsked  Outcome = "not asked" // in order, before its turn; or it never had this lock
-	Duplicate Outcome = "duplicate" // the same server as another node; it does not vote
+	Agreed    Outcome = "agreed"    // it has granted, extended or released
+	Held      Outcome = "held"      // somebody else has the lock, or it is not this lease's any more
+	Failed    Outcome = "failed"    // it was unreachable, or refused; Err says which
+	NoAnswer  Outcome = "no answer" // it did not answer before the decision
+	NotAsked  Outcome = "not asked" // its turn had not come; or it never had this lock
+	Duplicate Outcome = "duplicate" // it is the same server as another node, and does not vote
 )
 
 const (
@@ -47,7 +47,7 @@ const (
 	opRelease = "release"
 )
 
-// quorumError is why op failed; vote returns what each node has said.
+// quorumError returns the error of op. vote returns what a node has said.
 func (b *backend) quorumError(op string, cause error, vote func(i int) (Outcome, error)) *QuorumError {
 	n := len(b.names)
 	e := &QuorumError{Op: op, Need: n/2 + 1, Votes: make([]Vote, n), cause: cause}
@@ -58,7 +58,7 @@ func (b *backend) quorumError(op string, cause error, vote func(i int) (Outcome,
 	return e
 }
 
-// faultOf is the Outcome of a node that was asked and has not agreed; err is nil if it has not answered.
+// faultOf returns the Outcome of a node that was asked and has not agreed. err is nil if it has not answered.
 func faultOf(err error) Outcome {
 	switch {
 	case err == nil:
@@ -72,7 +72,7 @@ func faultOf(err error) Outcome {
 	}
 }
 
-// answers is how many nodes are up, and have said whose the lock is there.
+// answers returns how many nodes have said who has the lock there.
 func (e *QuorumError) answers() (n int) {
 	for _, v := range e.Votes {
 		if v.Outcome == Agreed || v.Outcome == Held {
@@ -82,7 +82,7 @@ func (e *QuorumError) answers() (n int) {
 	return n
 }
 
-// Error says who voted how.
+// Error returns the cause, how many nodes agreed, and what the others said.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	agreed := 0
@@ -117,15 +117,16 @@ func (e *QuorumError) Error() string {
 	return b.String()
 }
 
-// Unwrap returns what the whole amounts to; the nodes' own errors are in Votes.
+// Unwrap returns the cause. The errors of the nodes are in Votes.
 func (e *QuorumError) Unwrap() error { return e.cause }
 
-// noQuorum is the cause of a QuorumError for want of answers.
+// noQuorum is the cause of a QuorumError if too few nodes have answered.
 type noQuorum struct{}
 
 func (noQuorum) Error() string { return locker.ErrNoQuorum.Error() }
 
-// Is makes it match ErrUnavailable, too: to a caller that does not care how many nodes there are, this store is down.
+// Is makes noQuorum match ErrUnavailable as well. To a caller that does not care how many nodes there are, the store is
+// down.
 func (noQuorum) Is(target error) bool {
 	return target == locker.ErrNoQuorum || target == locker.ErrUnavailable
 }

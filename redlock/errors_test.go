@@ -22,8 +22,8 @@ func hold(t testing.TB, s *redistest.Server, owner string, ms int) {
 	s.Cmd(t, "SET", "lock:k", owner, "PX", ms)
 }
 
-// answered calls f with longer and longer times, from wait on, until its error is of an attempt that a node has answered
-// within them. On a machine that stalls a context may end before anything was sent, of which its own error is all there is to say.
+// answered calls f with longer and longer times, from wait on, until a node has answered the attempt within them. On a
+// machine that stalls, a context may end before anything was sent, and then there is only its own error.
 func answered(wait time.Duration, f func(wait time.Duration) error) (err error) {
 	for ; wait < patient/2; wait *= 2 {
 		err = f(wait)
@@ -37,7 +37,7 @@ func answered(wait time.Duration, f func(wait time.Duration) error) (err error) 
 	return err
 }
 
-// What an attempt says, in a sentence that an operator can act on and in fields that a program can.
+// An attempt reports its failure in a sentence for an operator and in fields for a program.
 func TestErrors(t *testing.T) {
 	t.Parallel()
 	try := func(t *testing.T, l locker.Locker) error {
@@ -209,7 +209,7 @@ func TestErrors(t *testing.T) {
 					c[0] = redistest.Start(t, tt.args...)
 				}
 				var err error
-				// Nodes that are a little late in a round that others compete in are not waited for.
+				// An acquisition that competes with others does not wait for nodes that are a little late.
 				late := func() bool {
 					var q *redlock.QuorumError
 					ok := errors.As(err, &q)

@@ -15,8 +15,8 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// A minority that hangs or is dead stops nobody, and nobody waits for it, not once: waiting would cost the budget, or the
-// time of an exchange, both of which are long here. TestNobodyWaitsForAMinority has the same to the millisecond.
+// A minority that hangs or is dead stops nobody, and nobody waits for it. To wait would cost the budget, or the time of
+// an exchange, which are both long here. TestNobodyWaitsForAMinority measures the same in virtual time.
 func TestMinorityFails(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
@@ -29,8 +29,8 @@ func TestMinorityFails(t *testing.T) {
 				start := time.Now()
 				cycle(t, l, "k")
 				took = append(took, time.Since(start))
-				// Where the release is still under way, the next cycle finds a lock that it takes for somebody else's: then
-				// it does not wait for nodes that are late, and loses if there are not enough besides those that are out.
+				// On nodes where the release is still in flight, the next cycle finds a lock that it takes for somebody
+				// else's. It then does not wait for nodes that are late, and loses if too few others are left.
 				for _, i := range alive {
 					c[i : i+1].wantNoLocks(t)
 				}
@@ -61,8 +61,8 @@ func TestMinorityFails(t *testing.T) {
 	})
 }
 
-// A lease outlives the failure of a minority of its nodes: it can be extended and released. That goes for leases that many take
-// at once, too, when nodes are busy: nobody waits for all of them, and all are asked.
+// A lease survives the failure of a minority of its nodes: it can be extended and released. The same holds for leases
+// that are acquired at the same time while nodes are busy, because nobody waits for all nodes and all are asked.
 func TestMinorityFailsUnderALease(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {

@@ -7,22 +7,22 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// fanout is how an operation asks the nodes: it sends calls, collects what comes back, and lets go of the calls that
-// nobody waits for any longer. What an operation makes of the answers, and how long it waits for them, is its own
-// affair.
+// fanout asks the nodes for an operation. It collects the calls that come back, and leaves the calls that nobody waits
+// for any longer. The operation decides what the answers mean, and how long to wait for them.
 type fanout struct {
 	b     *backend
 	start time.Time
-	end   time.Time       // of the operation's time; zero when that has been noticed
-	ready chan *node.Call // has room for two calls of every node, the most that an operation makes or hears of
-	open  nodeSet         // tags of the calls that were sent and have not come back
+	end   time.Time // when the operation's time is over; zero after overdue
+	// ready has room for two calls of every node. No operation makes or hears of more.
+	ready chan *node.Call
+	open  nodeSet // the tags of the calls that have not come back
 }
 
-// asker is an operation that a fanout serves: an acquisition, an extension or release, an inspection.
+// asker is an operation of a fanout: an acquisition, a lease update or an inquiry.
 type asker interface {
-	// until returns when the operation stops waiting for the next answer, as things stand. Zero: it needs none.
+	// until returns when the operation stops waiting for the next answer. Zero means that it needs no more answers.
 	until() time.Time
-	// overdue is called when no answer has come until then. It must change what until returns.
+	// overdue is called when no answer has come by until. It must change what until returns.
 	overdue()
 	// answer is called with each call that comes back.
 	answer(c *node.Call)
@@ -35,7 +35,7 @@ func (b *backend) fanout(limit time.Duration) fanout {
 	return fanout{b: b, start: now, end: now.Add(limit), ready: make(chan *node.Call, 2*len(b.nodes))}
 }
 
-// collect gives answers to op until it needs no more, ctx ends, or the backend is being closed.
+// collect passes answers to op until op needs no more, ctx ends, or the backend is closed.
 func (f *fanout) collect(ctx context.Context, op asker) {
 	var timer *time.Timer
 	var set time.Time // when timer ends; zero when it has ended
@@ -52,7 +52,8 @@ func (f *fanout) collect(ctx context.Context, op asker) {
 			f.take(c, op)
 		case <-timer.C:
 			set = time.Time{}
-			// A process that was stalled finds answers and the end of its patience at once: the answers count.
+			// After a stall of the process, answers and the end of the wait are ready at the same time. The answers
+			// count.
 			for len(f.ready) > 0 && op.until() == until {
 				f.take(<-f.ready, op)
 			}
@@ -78,5 +79,5 @@ func (f *fanout) letGo(op asker) {
 	f.open = 0
 }
 
-// overdue is what most operations do when their time is up: they stop.
+// overdue ends the operation's time. It is the overdue of operations that have nothing else to do then.
 func (f *fanout) overdue() { f.end = time.Time{} }

@@ -9,8 +9,8 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// healing is an acquisition, under the owner of a lease, on a node that lacks its lock: one that was not reached, that
-// refused because of a fault that has passed, or that has lost the key. Nobody waits for it.
+// healing is an acquisition for a lease that is held, on a node that lacks its lock. The node was not reached, or
+// refused because of a fault that has passed, or has lost the key. Nobody waits for a healing.
 type healing struct {
 	b    *backend
 	l    *lease
@@ -19,8 +19,8 @@ type healing struct {
 	call node.Call
 }
 
-// heal asks the nodes that lack the lock for it again, after an extension. It does not if the caller of the extension
-// was called away: the lease may have ended.
+// heal asks the nodes that lack the lock for it again, after an extension. It asks none if the extension was cancelled,
+// because the lease may have ended.
 func (u *leaseUpdate) heal(ctx context.Context) {
 	b, l, now := u.b, u.l, time.Now()
 	var refused []*healing
@@ -31,7 +31,8 @@ func (u *leaseUpdate) heal(ctx context.Context) {
 	l.over = l.over || now.After(l.until)
 	l.heal(&u.tally, b.closed() || errors.Is(ctx.Err(), context.Canceled)).each(func(i int) {
 		h := &healing{b: b, l: l, req: u.req, sent: now}
-		// Above the token, also where the counter is forgotten and the clock slow.
+		// The hint makes the counter greater than the token, even if the node has lost its counter and its clock is
+		// slow.
 		b.nodes[i].StartAcquire(&h.call, nil, i, &h.req, node.Acquisition{Quantum: quantum, Hint: u.req.Fence})
 		l.await(i, &h.call, len(b.nodes))
 		if h.call.Follow(h) {
@@ -44,7 +45,7 @@ func (u *leaseUpdate) heal(ctx context.Context) {
 	}
 }
 
-// Late is told of the node's answer.
+// Late is told the node's answer.
 func (h *healing) Late(c *node.Call) {
 	v := h.b.vote(c, c.Tag)
 	if v.Granted || isHeld(v.Err) {

@@ -21,7 +21,7 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// ward is five nodes, each of which can be given an illness.
+// ward is five nodes. Each of them can be given a fault.
 type ward struct {
 	*backend
 	nodes []*simnode.Node
@@ -51,7 +51,7 @@ func newWard(t *testing.T) *ward {
 	return w
 }
 
-// falls gives the first n nodes an illness; nil: they recover.
+// falls gives the first n nodes a fault; nil: they recover.
 func (w *ward) falls(n int, ill simnode.Network) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,7 +94,8 @@ func neverArrives(context.Context, []drivers.Command, func() []drivers.Reply) ([
 	return nil, io.EOF
 }
 
-// A minority that lacks the lock, whatever the reason, has it after an extension or two, and stands in when others fail.
+// A minority that lacks the lock, for whatever reason, has it after an extension or two, and stands in when other nodes
+// fail.
 func TestLeaseHeals(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ill     simnode.Network
@@ -174,7 +175,8 @@ func occupied(_ context.Context, cmds []drivers.Command, execute func() []driver
 	return replies, nil
 }
 
-// A majority that lacks the lock is loss, and does not heal: neither by the extension that finds it nor by a later one.
+// If a majority lacks the lock, it is lost. It does not heal, neither by the extension that finds that nor by a later
+// one.
 func TestLostLeaseDoesNotHeal(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newWard(t)
@@ -216,8 +218,8 @@ func TestExtensionThatFailsHeals(t *testing.T) {
 	})
 }
 
-// What heals when Unlock begins, or when the lease is over, is released, at whatever time the node executes it, and whether
-// its answer comes or not; after Unlock nothing heals.
+// An acquisition that heals is in flight when Unlock begins, or when the lease is over. It is released, whenever the
+// node executes it, and whether its answer comes or not. After Unlock nothing heals.
 func TestHealingThatComesTooLateIsUndone(t *testing.T) {
 	for _, after := range []time.Duration{0, 10 * time.Millisecond, 2 * time.Second, 20 * time.Second} {
 		for _, lost := range []string{"", "reply", "executed twice as late"} {
@@ -349,7 +351,7 @@ func TestEveryNodeIsAsked(t *testing.T) {
 				time.Sleep(time.Second)
 				return execute(), nil
 			})
-			for i := range 8 { // its lanes have enough to do
+			for i := range 8 { // its senders have enough to do
 				go func() {
 					req := locker.Request{Key: fmt.Sprint("other", i), Token: fmt.Sprint("other owner ", i), TTL: time.Minute}
 					_, _ = w.Acquire(t.Context(), req)
@@ -377,8 +379,8 @@ func TestEveryNodeIsAsked(t *testing.T) {
 	}
 }
 
-// A node that has not said whether it has the lock has not denied it. Two of five did not answer the acquisition, or not the
-// one that was to heal them, and a third loses the key: a majority has the lock.
+// A node that has not said whether it has the lock has not denied it. Two of five nodes did not answer the acquisition,
+// or not the one that was to heal them, and a third node loses the key. A majority still has the lock.
 func TestNodeInDoubtDeniesNothing(t *testing.T) {
 	for _, heals := range []bool{false, true} {
 		virtual.Test(t, func(t *testing.T) {
@@ -414,7 +416,7 @@ func TestNodeInDoubtDeniesNothing(t *testing.T) {
 	}
 }
 
-// The same of nodes that answer that somebody else has the lock: then a majority lacks it.
+// The same with nodes that answer that somebody else has the lock. Then a majority lacks it.
 func TestNodeInDoubtMayDeny(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newWard(t)

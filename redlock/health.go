@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// health is what acquisitions learn about nodes: how long each took to answer last, and which do not answer at all. It
-// is advice on how long to wait and whom to ask first; safety does not depend on it.
+// health has what acquisitions learn about nodes: how long each has taken to answer, and which do not answer. It is
+// advice on how long to wait and which node to ask first. Safety does not depend on it.
 type health struct {
 	latency [maxNodes]atomic.Int64 // ns
-	quiet   atomic.Uint64          // a nodeSet: those with which an acquisition lost its patience, or that failed
-	faulty  atomic.Uint64          // a nodeSet: those that failed when they were asked last, and have not answered since
+	quiet   atomic.Uint64          // a nodeSet: nodes that failed, or that an operation stopped waiting for
+	faulty  atomic.Uint64          // a nodeSet: nodes that failed when they were asked last
 }
 
-// answered records that node i answered an acquisition that long after its start.
+// answered records that node i has answered, that long after it was asked.
 func (h *health) answered(i int, after time.Duration) {
 	h.latency[i].Store(int64(after))
 	for _, set := range []*atomic.Uint64{&h.quiet, &h.faulty} {
@@ -23,8 +23,8 @@ func (h *health) answered(i int, after time.Duration) {
 	}
 }
 
-// silent records that an acquisition or a release lost its patience with node i. The node may be in order: a stall of
-// this process is enough.
+// silent records that an operation has stopped waiting for node i. The node may be in order, because a stall of this
+// process has the same effect.
 func (h *health) silent(i int) { h.quiet.Or(uint64(only(i))) }
 
 // failed records that node i could not be reached, did not answer in time, or refused.
@@ -37,16 +37,16 @@ func (h *health) failed(i int) {
 func (h *health) isFaulty(i int) bool { return nodeSet(h.faulty.Load()).has(i) }
 
 const (
-	// minPatience is for nodes that have been answering: it covers a stall of a busy machine.
+	// minPatience is for nodes that have been answering. It covers a stall of a busy machine.
 	minPatience = 50 * time.Millisecond
-	// quietPatience is for nodes that did not answer last time either.
+	// quietPatience is for nodes that did not answer the last time either.
 	quietPatience = 5 * time.Millisecond
 )
 
-// patience is how long an acquisition waits for the given nodes after a majority has answered, some of it for somebody
-// else: four times what the slowest of them took last, or nearly nothing if none of them answered last time either. An
-// acquisition that waited its whole budget for a hung node would keep from others what it had been granted, and they
-// would keep theirs from it: with two of five nodes hung, nobody would get anywhere.
+// patience returns how long an acquisition waits for nodes after a majority has answered and somebody else holds some
+// of it. That is four times what the slowest of the nodes took last, or very short if none of them answered last time.
+// If two of five nodes hang, attempts that wait for them with their whole budget keep their grants from each other, and
+// none of them wins.
 func (h *health) patience(nodes nodeSet) time.Duration {
 	d := quietPatience
 	(nodes &^ nodeSet(h.quiet.Load())).each(func(i int) {
@@ -55,8 +55,8 @@ func (h *health) patience(nodes nodeSet) time.Duration {
 	return d
 }
 
-// expected is how long the slowest of the given nodes may take to answer now: four times what it took last, and no more
-// than minPatience. 0: none of them can be expected to answer.
+// expected returns how long the slowest of the nodes may take to answer now: four times what it took last, and at most
+// minPatience. It returns 0 if none of them can be expected to answer.
 func (h *health) expected(nodes nodeSet) (d time.Duration) {
 	(nodes &^ nodeSet(h.quiet.Load())).each(func(i int) {
 		d = max(d, time.Millisecond, 4*time.Duration(h.latency[i].Load()))
@@ -64,7 +64,7 @@ func (h *health) expected(nodes nodeSet) (d time.Duration) {
 	return min(d, minPatience)
 }
 
-// first returns the node to ask first instead of i: the next that is not known to be silent.
+// first returns i, or the next node after it that is not known to be silent.
 func (h *health) first(i, n int) int {
 	quiet := nodeSet(h.quiet.Load())
 	for range n {

@@ -21,11 +21,11 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// longTTL is what a key that was left behind would live; everything else is over much sooner.
+// longTTL is the TTL of keys that must not be left behind. Everything else is over much sooner.
 const longTTL = 5 * time.Minute
 
-// measuring reports whether figures are wanted, and how long a load is to run: LOCKER_MEASURE=1 or =60s. By default
-// tests decide right or wrong only, and no wrong because of a slow machine.
+// measuring reports whether the caller wants measurements, and how long a load is to run: LOCKER_MEASURE=1 or =60s. By
+// default, tests check only correctness, so that a slow machine does not fail them.
 func measuring(otherwise time.Duration) (time.Duration, bool) {
 	v := os.Getenv("LOCKER_MEASURE")
 	if d, err := time.ParseDuration(v); err == nil {
@@ -48,7 +48,7 @@ func eachDriver(t *testing.T, f func(t *testing.T, driver string)) {
 	sideBySide(t, short.Part(t, 1, drivers.Names()), f)
 }
 
-// What a command is can be seen from the places of its keys and the number of its arguments.
+// The kind of a command follows from the positions of its keys and the number of its arguments.
 func isScript(args []string) bool { return len(args) > 5 && strings.HasPrefix(args[0], "EVAL") }
 func isAcquire(args []string) bool {
 	return isScript(args) && args[2] == "3" && strings.Contains(args[5], ":gone:")
@@ -58,7 +58,7 @@ func isRelease(args []string) bool {
 }
 func isRaise(args []string) bool { return isScript(args) && args[2] == "2" && len(args) == 7 }
 
-// tap is a driver that tells of every batch before it is sent and after its answer, and may delay both.
+// tap is a driver that reports every batch before it is sent and after its answer, and may delay both.
 type tap struct {
 	drivers.Driver
 	before, after func(cmds []drivers.Command)

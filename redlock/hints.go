@@ -6,23 +6,23 @@ import (
 	"time"
 )
 
-// hints are what an attempt learns for the next ones on the same key: how far counters have got, and that contenders
-// have split the vote. They are advice: safety does not depend on them, so they may mix up keys, and need no lock and
-// no clean-up.
+// hints are what an attempt learns for later attempts on the same key: the largest counter, and whether contenders have
+// split the vote. Hints are advice. Safety does not depend on them, so different keys may share a slot, and hints need
+// no mutex and no clean-up.
 type hints struct {
 	slots [256]hint
 }
 
-// hint is what is known of the keys of one slot.
+// hint is what is known about the keys of one slot. Times are Unix times in ns.
 type hint struct {
 	counter atomic.Uint64
-	ordered atomic.Int64 // Unix time in ns until which attempts ask in order
-	crowded atomic.Int64 // the same, until which those who wait queue up before they ask
-	// When this client has released a lock last, which one that was, and when it was sure last that nobody else waits for
-	// it.
+	ordered atomic.Int64 // until when attempts ask one node first
+	crowded atomic.Int64 // until when callers queue before they ask
+	// When this client last released a lock, the hash of that lock's key, and when this client last knew that nobody
+	// else waited for it.
 	released, checked atomic.Int64
 	last              atomic.Uint64
-	blind             atomic.Int64 // the same, until which the nodes of unfits do not keep the queue
+	blind             atomic.Int64 // until when the nodes of unfits do not keep the queue
 	unfits            atomic.Uint64
 }
 
@@ -32,8 +32,8 @@ func (hs *hints) at(hash uint64) *hint { return &hs.slots[hash%uint64(len(hs.slo
 
 func hashOf(key string) uint64 { return maphash.String(seed, key) }
 
-// orderFor is how long after a split vote attempts ask one agreed node first. That costs a round trip more, and no vote
-// is split while that node is up.
+// orderFor is how long after a split vote attempts ask one agreed node first. That costs one more round trip, and no
+// vote is split while that node is up.
 const orderFor = time.Second
 
 var seed = maphash.MakeSeed()
@@ -48,7 +48,7 @@ func (hs *hints) recall(key string, n int) (first int, counter uint64) {
 	return first, h.counter.Load()
 }
 
-// note remembers the outcome of a lost attempt.
+// note remembers what an attempt has seen: whether the vote was split, and the largest counter.
 func (hs *hints) note(key string, split bool, counter uint64) {
 	h := hs.of(key)
 	if split {
@@ -62,18 +62,20 @@ func (hs *hints) note(key string, split bool, counter uint64) {
 	}
 }
 
-// crowdedFor is how long after somebody waited for a key those who want it take their turn before they ask: whoever
-// asks at once, just when the lock changes hands, pushes in and splits the vote. It costs a lone caller a round trip.
+// crowdedFor is how long after somebody has waited for a key callers queue before they ask. A caller that asks at once,
+// just when the lock changes hands, overtakes the waiters and splits the vote. To queue costs a lone caller one round
+// trip.
 const crowdedFor = time.Second
 
-// checkEvery is how often a client that locks again and again finds out whether others have begun to wait. Its releases
-// say so where somebody could be told; it would always be there again before one that cannot be. It costs a round trip.
+// checkEvery is how often a client that locks a key again and again looks whether others have begun to wait. Its
+// releases report waiters that can be notified. A waiter that has to poll would never find the lock free. To look costs
+// one round trip.
 const checkEvery = 100 * time.Millisecond
 
-// contended reports whether somebody has been waiting for key lately, or it is time to find out. A client that has not
-// had the lock for a while need not: it is in nobody's way more than once. (Nor need one that has had another key of
-// the slot since: a program that locks a thousand keys one after the other would look whether somebody waits a third of
-// the time.)
+// contended reports whether somebody has waited for key lately, or it is time to look. A client need not look if it has
+// not had the lock for a while, because it then overtakes others once at most. It need not look either if it has since
+// released another key of the slot. Otherwise a program that locks a thousand keys in turn would look in a third of its
+// calls.
 func (hs *hints) contended(key string) bool {
 	hash := hashOf(key)
 	h, now := hs.at(hash), time.Now().UnixNano()
@@ -91,7 +93,7 @@ func (hs *hints) contended(key string) bool {
 	return false
 }
 
-// release notes that this client releases key, and whether others have been in its way.
+// release notes that this client releases key, and whether others waited for it.
 func (hs *hints) release(key string, waited bool) {
 	hash := hashOf(key)
 	h := hs.at(hash)
@@ -107,11 +109,11 @@ func (hs *hints) contend(key string) {
 	hs.of(key).crowded.Store(time.Now().Add(crowdedFor).UnixNano())
 }
 
-// blindFor is how long a node does not keep the queue whose idea of the lock is wrong: it has a key that somebody who
-// died left there, or that is no lock at all, or it has forgotten one.
+// blindFor is how long a node does not keep the queue after its answer about the lock was wrong. Such a node has a key
+// that a dead owner or another program has left there, or it has lost one.
 const blindFor = 10 * time.Second
 
-// unfit notes that node i had key locked although a majority did not, or the other way round.
+// unfit notes that node i and a majority disagree on whether key is locked.
 func (hs *hints) unfit(key string, i int) {
 	h := hs.of(key)
 	if time.Now().UnixNano() >= h.blind.Load() {
@@ -121,7 +123,7 @@ func (hs *hints) unfit(key string, i int) {
 	h.blind.Store(time.Now().Add(blindFor).UnixNano())
 }
 
-// fit returns node i, or the next that may keep the queue.
+// fit returns node i, or the next node that may keep the queue.
 func (hs *hints) fit(key string, i, n int) int {
 	h := hs.of(key)
 	unfits := nodeSet(h.unfits.Load())
@@ -134,7 +136,7 @@ func (hs *hints) fit(key string, i, n int) int {
 	return i
 }
 
-// agreed returns the node that all clients take for the first one: FNV-1a of the key, which needs no seed.
+// agreed returns the node that all clients ask first: the FNV-1a hash of the key, which needs no seed, modulo n.
 func agreed(key string, n int) int {
 	h := uint32(2166136261)
 	for i := range len(key) {

@@ -17,8 +17,8 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// Who locks one key again and again looks whether others wait for it. Who locks many does not: it is in nobody's way, although
-// keys share slots.
+// A client that locks one key again and again looks whether others wait for it. A client that locks many keys does not,
+// although keys share slots.
 func TestOnlyWhoComesBackLooksForOthers(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var hs hints
@@ -83,8 +83,8 @@ func attempted(t *testing.T, b *backend) error {
 	return err
 }
 
-// After a split vote those who want the key ask one node first, the same for all, and the others when it has granted. So
-// somebody wins the next vote. It ends by itself.
+// After a split vote, all clients ask the same node first, and the others when it has granted. So somebody wins the
+// next vote. The order ends by itself.
 func TestSplitVoteBringsOrder(t *testing.T) {
 	const oneWay = time.Millisecond
 	virtual.Test(t, func(t *testing.T) {

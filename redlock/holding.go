@@ -1,30 +1,32 @@
 package redlock
 
-// holding is where a lease stands with its nodes, and what is asked of them to extend and to release it. Like an
-// election it is the protocol and nothing else. A node's part of a step is over when it has answered, so that a
-// minority's late answers do not hold up anything, and per node the steps keep their order: what is released was
-// granted before.
+// holding is the state of a lease on its nodes. It says which nodes to ask to extend and to release. Like an election,
+// it is the protocol and nothing else. The steps of one node keep their order: only what was granted is released, and a
+// node takes part in the next operation when it has answered the last one. So late answers of a minority delay nothing.
 //
-// A lease heals: nodes that lack its lock are asked for it again after every extension, see heal. To the rest of the
-// protocol that is an acquisition that is answered late.
+// A lease heals: after every extension, nodes that lack its lock are asked for it again; see heal. For the rest of the
+// protocol, that is an acquisition that is answered late.
 type holding struct {
-	held    nodeSet // granted here, and has not denied it since
-	pending nodeSet // an acquisition is on its way; one at a time
-	// doubtful nodes may have the lock, or may get it yet: an acquisition was not answered, or what was held was denied,
-	// of which there may be a copy. They are released in a way that also keeps an acquisition from landing later.
+	held    nodeSet // nodes that have granted and have not denied the lock since
+	pending nodeSet // nodes with an acquisition in flight; at most one for each node
+	// doubtful nodes may have the lock, or may get it later. An acquisition was not answered there, or the node has
+	// denied the lock while a copy of the request may still be in flight. Their release leaves a tombstone.
 	doubtful nodeSet
-	// unheard nodes are those of doubtful of which it is not known whether they have the lock: they have not said since.
+	// unheard nodes are the doubtful nodes that have not said since whether they have the lock.
 	unheard nodeSet
-	// ahead has the counters of nodes that granted late and with more than the token. Nobody else's token can lie
-	// between: such a node extends and releases by its own counter. See docs/adr/0010-late-grants-ahead-of-the-token.md.
-	ahead     map[int]uint64
-	over      bool    // a majority has denied the lock, or its time is up: nothing is acquired, late grants are released
-	released  bool    // a release has begun: the same
-	releasing int     // releases under way that ask whoever grants meanwhile
-	deleted   nodeSet // the release was confirmed
+	// ahead has the counters of nodes that granted late, with more than the token. Nobody else's token can be between
+	// the two, so such a node extends and releases by its own counter. See
+	// docs/adr/0010-late-grants-ahead-of-the-token.md.
+	ahead map[int]uint64
+	// over says that a majority has denied the lock, or that its time is over. Nothing is acquired any more, and late
+	// grants are released.
+	over      bool
+	released  bool    // a release has begun, with the same consequences
+	releasing int     // releases in progress that will ask nodes whose grant arrives meanwhile
+	deleted   nodeSet // nodes that have confirmed the release
 }
 
-// grant records that node i has granted with the given counter.
+// grant records that node i has granted with counter.
 func (h *holding) grant(i int, counter, token uint64) {
 	h.held |= only(i)
 	h.unheard &^= only(i)
@@ -43,9 +45,9 @@ func (h *holding) doubt(i int) {
 	h.unheard |= only(i)
 }
 
-// late records what node i, which was pending, has answered to its acquisition: yes if it has granted, unknown if it
-// may have, or may yet. It reports whether it is to be released in the background, because nobody else will. keeps says
-// that it keeps the lease's turn, which is given back also where the lock is not.
+// late records the answer of node i, which was pending, to its acquisition: yes if it has granted, unknown if it may
+// have granted or may do so later. It reports whether the caller has to release the node in the background, because no
+// operation will. keeps says that the node keeps the lease's turn, which is given up even where the lock is not held.
 func (h *holding) late(i int, a answer, counter, token uint64, keeps bool) (orphan bool) {
 	h.pending &^= only(i)
 	switch a {
@@ -57,7 +59,7 @@ func (h *holding) late(i int, a answer, counter, token uint64, keeps bool) (orph
 	switch has := (h.held | h.doubtful).has(i); {
 	case !has:
 		return h.released && keeps
-	case h.over && a != no: // Unlock must not take it for the lease's: somebody else may have had the lock since
+	case h.over && a != no: // Unlock must not count it: somebody else may have had the lock since
 		h.held &^= only(i)
 		h.doubtful &^= only(i)
 		h.unheard &^= only(i)
@@ -70,16 +72,16 @@ func (h *holding) late(i int, a answer, counter, token uint64, keeps bool) (orph
 
 // deny records that node i has refused an extension.
 func (h *holding) deny(i int) {
-	if h.held.has(i) && !h.released { // else that may be why
+	if h.held.has(i) && !h.released { // after a release, the refusal may be its effect
 		h.held &^= only(i)
 		h.doubtful |= only(i)
 	}
 }
 
-// heal is for an extension that has ended. It returns the nodes that lack the lock and are to be asked for it again,
-// unless its caller does not want that. A lock that a majority has denied is lost and never healed: somebody else may
-// have had it. What is granted counts from the next extension on, for it may have been granted long ago, with a TTL
-// that began then.
+// heal is called when an extension has ended. It returns the nodes that lack the lock and are to be asked for it again.
+// It returns none if unwanted is true, or if a majority has denied the lock: the lock is lost then, and somebody else
+// may have had it. What a node grants counts from the next extension on. The grant may be old by then, with a TTL that
+// began when it was made.
 func (h *holding) heal(t *tally, unwanted bool) (ask nodeSet) {
 	h.over = h.over || t.outcome() == lost
 	if h.over || h.released || unwanted {
@@ -90,9 +92,9 @@ func (h *holding) heal(t *tally, unwanted bool) (ask nodeSet) {
 	return ask
 }
 
-// begin starts to extend or to release, over n nodes. It returns the nodes to ask. All that neither have the lock nor
-// may yet say no; those that have confirmed an earlier release, yes. A node that may have it and has not said so says
-// nothing to an extension.
+// begin starts an extension or a release over n nodes. It returns the nodes to ask. Nodes that do not have the lock and
+// cannot get it count as no. Nodes that have confirmed an earlier release count as yes. In an extension, an unheard
+// node counts as silent.
 func (h *holding) begin(n int, releases bool) (t tally, ask nodeSet) {
 	has := h.held
 	if releases {
@@ -116,7 +118,8 @@ func (h *holding) begin(n int, releases bool) (t tally, ask nodeSet) {
 	return t, t.asked
 }
 
-// arrived records that node i, which was pending when the operation began, is so no more. It returns the nodes to ask.
+// arrived records that node i has answered the acquisition that was pending when the operation began. It returns the
+// nodes to ask.
 func (h *holding) arrived(t *tally, i int) (ask nodeSet) {
 	switch {
 	case h.held.has(i), t.releases && h.doubtful.has(i):
@@ -130,8 +133,8 @@ func (h *holding) arrived(t *tally, i int) (ask nodeSet) {
 	return 0
 }
 
-// end is for an operation that is over, decided or not: it asks nobody any more. It returns the nodes that have granted
-// while it was under way and were not asked.
+// end is called when an operation has ended, decided or not. It returns the nodes that have granted meanwhile and were
+// not asked.
 func (h *holding) end(t *tally) (unasked nodeSet) {
 	if t.releases && t.awaited != 0 {
 		h.releasing--
@@ -139,9 +142,9 @@ func (h *holding) end(t *tally) (unasked nodeSet) {
 	return t.awaited & (h.held | h.doubtful) &^ (t.asked | h.pending)
 }
 
-// review is for an operation that is about to be decided. To an extension, nodes that lacked the lock when it began, and
-// may have it now because another one has healed them, have denied nothing. To a release, nodes that have confirmed an
-// earlier one meanwhile, so that this one found nothing, have said yes.
+// review is called when an operation is about to be decided. For an extension: nodes that lacked the lock when it
+// began, and may have it now because another extension has healed them, have denied nothing. For a release: a node that
+// has confirmed an earlier release meanwhile, so that this one found nothing, has said yes.
 func (h *holding) review(t *tally) {
 	if t.releases {
 		t.yes |= h.deleted
@@ -151,8 +154,8 @@ func (h *holding) review(t *tally) {
 	t.no &^= (h.held | h.pending | h.unheard) &^ t.asked
 }
 
-// settle records what node i has said to a release, also if that comes after its end. It reports whether the release of
-// that node is to go on in the background.
+// settle records what node i has answered to a release, also after the release has ended. It reports whether the
+// release of that node has to go on in the background.
 func (h *holding) settle(i int, a answer) (later bool) {
 	if a == yes {
 		h.deleted |= only(i)
@@ -160,26 +163,28 @@ func (h *holding) settle(i int, a answer) (later bool) {
 	return a == unknown
 }
 
-// answer is what a node says to an extension or a release.
+// answer is a node's answer to an extension or a release.
 type answer uint8
 
 const (
-	unknown answer = iota // it failed, or was not even sent
+	unknown answer = iota // the node failed, or was not asked
 	yes
 	no
 )
 
-// tally decides an operation that every node answers with yes or no, or not at all: extending and releasing.
+// tally decides an extension or a release. Each node answers yes or no, or does not answer.
 type tally struct {
 	n, need  int
 	releases bool
-	awaited  nodeSet // pending when it began: asked when they have granted, to stand in for others that fail
-	asked    nodeSet
-	yes, no  nodeSet
-	silent   nodeSet // no answer expected any more
+	// nodes that were pending when it began; they are asked when they have granted, and can stand in for others that
+	// fail
+	awaited nodeSet
+	asked   nodeSet
+	yes, no nodeSet
+	silent  nodeSet // nodes that are not expected to answer
 }
 
-// answer records what node i says.
+// answer records the answer of node i.
 func (t *tally) answer(i int, a answer) {
 	switch a {
 	case yes:
@@ -191,7 +196,7 @@ func (t *tally) answer(i int, a answer) {
 	}
 }
 
-// unanswered returns the nodes that were asked and are yet to answer.
+// unanswered returns the nodes that were asked and have not answered yet.
 func (t *tally) unanswered() nodeSet { return t.asked &^ (t.yes | t.no | t.silent) }
 
 func (t *tally) outcome() outcome {
@@ -199,7 +204,7 @@ func (t *tally) outcome() outcome {
 	case t.yes.len() >= t.need:
 		return won
 	case t.n-t.no.len() < t.need:
-		return lost // definitely: a majority has said no, or as many that the rest is none
+		return lost // so many nodes have said no that a majority cannot say yes
 	default:
 		return undecided
 	}

@@ -72,8 +72,8 @@ func load(t *testing.T, clients []*locker.Client, d time.Duration) (cycles, fail
 	return done.Load(), errs.Load(), u
 }
 
-// One of five nodes hangs while 64 goroutines work: what is kept for it is bounded, and nothing stays on it when it goes
-// on, although it executes then what was sent to it. With LOCKER_MEASURE=60s each driver gets a full minute.
+// One of five nodes hangs while 64 goroutines work. What is kept for it is bounded. When it goes on, it executes what
+// was sent to it, and nothing stays on it. With LOCKER_MEASURE=60s each driver gets a full minute.
 func TestHungNodeUnderLoad(t *testing.T) {
 	d, measure := measuring(3 * time.Second)
 	groups := [][]string{drivers.Names()}

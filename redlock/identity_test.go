@@ -160,8 +160,8 @@ func TestServerGivenTwiceVotesOnce(t *testing.T) {
 	})
 }
 
-// An address that has come to lead to another node's server gives that one no second vote: neither for the lock that somebody
-// else holds on the other two servers, nor afterwards.
+// If an address moves to the server of another node, that server gets no second vote: neither for the lock that
+// somebody else holds on the other two servers, nor afterwards.
 func TestAddressMovesBetweenLocks(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {

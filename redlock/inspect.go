@@ -23,8 +23,8 @@ func (b *backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 	return s.inspection(b.names)
 }
 
-// ForceRelease implements inspect.Inspector. Without an owner given, the lock is taken from the one who has the most
-// nodes; what others have of it is an attempt that may be about to win.
+// ForceRelease implements inspect.Inspector. Without an owner, it takes the lock from the owner with the most nodes.
+// Other owners have an attempt that may be about to win.
 func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
@@ -36,20 +36,20 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	target := s.leader(owner)
 	switch {
 	case target < 0 && err != nil:
-		return seen, err // whoever it is may be on the nodes that did not answer
+		return seen, err // the owner may be on the nodes that did not answer
 	case target < 0 && seen.State == inspect.Foreign:
 		return seen, locker.ErrForeignKey
 	case target < 0 && (owner == "" || len(s.owners()) == 0):
 		return seen, fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)
 	case target < 0:
-		return seen, fmt.Errorf("%w: the owner is another one, %s…", locker.ErrNotHeld, seen.Owner)
+		return seen, fmt.Errorf("%w: the lock belongs to another owner, %s…", locker.ErrNotHeld, seen.Owner)
 	}
-	if seen.Owner != s.states[target].Owner { // a minority's, which was asked for by name
+	if seen.Owner != s.states[target].Owner { // the caller has named the owner of a minority
 		seen.Owner, seen.Held, seen.Fence = s.states[target].Owner, s.states[target].Held, s.states[target].Fence
 	}
 	taken := false
 	errs := b.askAll(ctx, func(i int, ready chan<- *node.Call) *node.Call {
-		// The others, too: one that had not answered may have the lock, or be about to.
+		// Nodes that have not answered the survey are asked, too. They may have the lock, or get it soon.
 		return b.nodes[i].StartForce(ready, i, key, s.states[target], true)
 	}, func(i int, c *node.Call) (again bool, err error) {
 		err = c.Owned()
@@ -66,24 +66,26 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	}
 	switch {
 	case sure < s.need():
-		return seen, fmt.Errorf("%w: release: %d of %d nodes answered, %d are needed", noQuorum{}, sure, len(errs), s.need())
+		return seen, fmt.Errorf("%w: release: %d of %d nodes answered, %d are needed",
+			noQuorum{}, sure, len(errs), s.need())
 	case !taken:
-		return seen, fmt.Errorf("%w: it changed hands meanwhile", locker.ErrNotHeld)
+		return seen, fmt.Errorf("%w: the lock changed hands meanwhile", locker.ErrNotHeld)
 	}
 	return seen, nil
 }
 
-// inquiry asks every node, and waits for all of them.
+// inquiry sends one command to every node and waits for all of them.
 type inquiry struct {
 	fanout
 	send  func(i int, ready chan<- *node.Call) *node.Call
 	heard func(i int, c *node.Call) (again bool, err error)
 	calls []*node.Call // by node
-	errs  []error      // by node: why there is nothing from it
+	errs  []error      // by node; why it has not answered
 }
 
-// askAll sends one command to every node and hears what comes back, until all have answered, the budget is spent, or
-// ctx has ended. heard may want the command to be sent once more. askAll returns why there is nothing from a node.
+// askAll sends one command to every node, until all have answered, the budget is spent, or ctx has ended. heard is
+// called with each answer, and may have the command sent again. askAll returns for each node why it has not answered,
+// or nil.
 func (b *backend) askAll(ctx context.Context, send func(i int, ready chan<- *node.Call) *node.Call,
 	heard func(i int, c *node.Call) (again bool, err error),
 ) []error {
@@ -122,10 +124,10 @@ func (q *inquiry) answer(c *node.Call) {
 
 func (q *inquiry) leave(i int) { q.calls[i].Leave(nil) }
 
-// survey is what the nodes have said of one lock.
+// survey has the answers of all nodes about one lock.
 type survey struct {
 	states []node.State
-	errs   []error // by node; nil: it has answered, and votes
+	errs   []error // by node; nil: it has answered and has a vote
 }
 
 func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
@@ -157,7 +159,7 @@ func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
 
 func (s *survey) need() int { return len(s.states)/2 + 1 }
 
-// owners returns one node of every owner, those with more nodes first.
+// owners returns one node of every owner. Owners with more nodes come first.
 func (s *survey) owners() (nodes []int) {
 	for i := range s.states {
 		first := !slices.ContainsFunc(nodes, func(j int) bool { return s.states[i].SameOwner(s.states[j]) })
@@ -169,7 +171,7 @@ func (s *survey) owners() (nodes []int) {
 	return nodes
 }
 
-// nodesOf returns the nodes that have the owner of node i.
+// nodesOf returns the nodes where the owner of node i has the lock.
 func (s *survey) nodesOf(i int) (same nodeSet) {
 	for j := range s.states {
 		if s.states[i].SameOwner(s.states[j]) {
@@ -179,7 +181,8 @@ func (s *survey) nodesOf(i int) (same nodeSet) {
 	return same
 }
 
-// leader returns a node of the one who has the most, of those whose token begins with prefix; -1: nobody.
+// leader returns a node of the owner with the most nodes, among owners whose token begins with prefix. It returns -1 if
+// there is none.
 func (s *survey) leader(prefix string) int {
 	for _, i := range s.owners() {
 		if s.states[i].OwnedBy(prefix) {
@@ -189,11 +192,11 @@ func (s *survey) leader(prefix string) int {
 	return -1
 }
 
-// inspection is what the answers amount to.
+// inspection combines the answers of the nodes.
 func (s *survey) inspection(names []string) (inspect.Inspection, error) {
 	all := inspect.Inspection{State: inspect.Unknown}
 	var answered, free, foreign int
-	var left []time.Duration // when each node that answered can be free
+	var left []time.Duration // how long until each node that answered can be free
 	for i, st := range s.states {
 		all.Nodes = append(all.Nodes, inspect.Node{Node: names[i], Inspection: st.Inspection, Err: s.errs[i]})
 		if s.errs[i] != nil {
@@ -236,14 +239,14 @@ func (s *survey) inspection(names []string) (inspect.Inspection, error) {
 		all.Held, all.Fence = s.since(leader)
 	}
 	if all.State == inspect.Unknown {
-		return all, fmt.Errorf("%w: %d of %d nodes answered, which does not say whose the lock is",
+		return all, fmt.Errorf("%w: %d of %d nodes answered, too few to say who has the lock",
 			noQuorum{}, answered, len(s.states))
 	}
 	return all, nil
 }
 
 // since returns how long the owner of node i has had the lock, and the token: the counter that most of the owner's
-// nodes have. Nodes that were not raised have less, and those that granted late may have more.
+// nodes have. A node that was not raised has a lower counter, and one that granted late may have a higher one.
 func (s *survey) since(i int) (held time.Duration, token uint64) {
 	counters := map[uint64]int{}
 	s.nodesOf(i).each(func(j int) { counters[s.states[j].Fence]++ })

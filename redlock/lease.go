@@ -8,25 +8,26 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// lease is what the backend knows of one acquisition; the Client keeps it, in Grant.Private.
+// lease is the state of a lock that was acquired. The Client keeps it in Grant.Private.
 type lease struct {
-	turn   *turn // that it was acquired by; nil if it was not waited for
-	waited bool  // others have been in the way
+	turn   *turn // the turn that it was acquired with; nil if it did not wait
+	waited bool  // the caller has seen others hold the lock
 
 	mu sync.Mutex
 	holding
-	until   time.Time    // when the keys of the last majority may end; not before the Client's
-	sending []*node.Call // by node: the acquisition that is pending
-	kept    time.Time    // until when the lock stays taken after its release; zero: it does not
-	updates *leaseUpdate // are told when a pending node has answered
+	// until is when the keys of the last majority may expire. It is not before the end of the Client's lease.
+	until   time.Time
+	sending []*node.Call // by node; the acquisition that is pending
+	kept    time.Time    // until when the lock stays taken after its release; zero: not at all
+	updates *leaseUpdate // operations in progress, which are told when a pending node has answered
 }
 
-// validity is the Client's: keys of a server whose clock is too fast end before their time.
+// validity is the same as that of the Client. Keys expire early on a server whose clock is too fast.
 func validity(start time.Time, ttl time.Duration) time.Time {
 	return start.Add(ttl - ttl/100 - 2*time.Millisecond)
 }
 
-// aheadOn returns the counter of node i if that is ahead of the token, or 0.
+// aheadOn returns the counter of node i if it is greater than the token, or 0.
 func (l *lease) aheadOn(i int) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -40,14 +41,15 @@ func (l *lease) landed(i int) bool {
 	return !l.doubtful.has(i)
 }
 
-// turnElsewhere reports that the turn is on a node that the lease does not have, so that no release will pass it on.
+// turnElsewhere reports whether the turn is on a node that is not part of the lease. The release does not pass that
+// turn on.
 func (l *lease) turnElsewhere() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.turn != nil && !(l.held | l.pending | l.doubtful).has(l.turn.node)
 }
 
-// await notes that the acquisition of node i, of n, goes on. Call with mu held.
+// await notes that the acquisition on node i, of n nodes, is pending. Call with mu held.
 func (l *lease) await(i int, c *node.Call, n int) {
 	l.pending |= only(i)
 	if l.sending == nil {
@@ -56,7 +58,7 @@ func (l *lease) await(i int, c *node.Call, n int) {
 	l.sending[i] = c
 }
 
-// withdraw takes back the acquisitions that were not sent yet. Call with mu held.
+// withdraw takes back the pending acquisitions that were not sent yet. Call with mu held.
 func (l *lease) withdraw() {
 	l.pending.each(func(i int) {
 		if l.sending[i].Withdraw() {
@@ -66,7 +68,7 @@ func (l *lease) withdraw() {
 	})
 }
 
-// late records what a node has answered to c, an acquisition, after the lease was there.
+// late records a node's answer to c, an acquisition, after the lease was made.
 func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v node.Vote) {
 	i := c.Tag
 	b.hints.note(req.Key, false, v.Counter)
@@ -78,7 +80,7 @@ func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v node.Vote)
 		a = unknown
 	}
 	l.mu.Lock()
-	l.sending[i] = nil // it is part of something larger
+	l.sending[i] = nil // the call is part of a larger value, which can be freed now
 	l.over = l.over || time.Now().After(l.until)
 	landed := a != unknown && !l.doubtful.has(i)
 	if isHeld(v.Err) {
@@ -88,16 +90,17 @@ func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v node.Vote)
 	for u := l.updates; u != nil; u = u.next {
 		if u.absent.has(i) {
 			u.absent &^= only(i)
-			u.ready <- c // has room
+			u.ready <- c // see fanout.ready
 		}
 	}
 	l.mu.Unlock()
-	if orphan { // nobody else will, now or any more
+	if orphan { // no operation will release it
 		b.releaseLater(l, req, i, landed)
 	}
 }
 
-// releaseLater releases node i in the background. What is kept is kept no longer than by a release that came in time.
+// releaseLater releases node i in the background. The lock stays taken there no longer than after a release that came
+// in time.
 func (b *backend) releaseLater(l *lease, req *locker.Request, i int, landed bool) {
 	l.mu.Lock()
 	kept := l.kept

@@ -10,8 +10,8 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// What a waiter leaves on the nodes when it gives up is nothing, if they have answered all its attempts. It need not have made
-// one, and its question for the turn may be unanswered.
+// A waiter that gives up leaves nothing on the nodes, if they have answered all its attempts. It may have made no
+// attempt, and its question for the turn may be unanswered.
 func TestWaiterThatLeavesLeavesNothing(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {

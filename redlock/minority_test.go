@@ -7,8 +7,8 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// A minority that hangs or is dead makes nobody wait. TestMinorityFails shows it with real servers and clients, whose speed
-// differs from machine to machine.
+// Nobody waits for a minority that hangs or is dead. TestMinorityFails shows it with real servers and clients, whose
+// speed differs from machine to machine.
 func TestNobodyWaitsForAMinority(t *testing.T) {
 	for _, states := range [][]string{{}, {"hung"}, {"dead"}, {"hung", "hung"}, {"dead", "hung"}, {"dead", "dead"}} {
 		virtual.Test(t, func(t *testing.T) {

@@ -11,8 +11,9 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// Whoever waits while the quorum is lost is to be told of that, and not of a holder that most nodes know nothing of any more;
-// also the callers that wait behind one another in a Client, whose patience counts from when the first of them noticed.
+// A waiter is told that the quorum is lost, and not of a holder that most nodes do not know any more. The same holds
+// for callers that wait behind one another in a Client. Their patience counts from when the first of them noticed the
+// loss.
 func TestWhoWaitsIsToldThatTheQuorumIsLost(t *testing.T) {
 	for _, state := range []string{"dead", "hung"} {
 		for _, keeper := range []int{0, 1} { // whether the node that keeps the queue is among those that are down

@@ -9,8 +9,8 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// A node with which a round lost its patience may be in order, as after a stall of this process. When the first node of an order
-// says that the lock is held, that is what the caller is told, unless a majority has failed.
+// A node that an acquisition stopped waiting for may be in order, for example after a stall of this process. When the
+// first node of an order says that the lock is held, the caller is told that, unless a majority has failed.
 func TestNodesThatWereSlowAreNotTakenForFailed(t *testing.T) {
 	for _, failed := range []bool{false, true} {
 		virtual.Test(t, func(t *testing.T) {

@@ -16,8 +16,8 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// Grants of a minority are still under way, in either direction, when the lock is extended and released: nothing may
-// stay.
+// Grants of a minority are still in flight, in either direction, when the lock is extended and released. Nothing may be
+// left.
 func TestUnlockWhileGrantsAreUnderWay(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {

@@ -1,27 +1,27 @@
-// Package redlock keeps locks on N independent Redis masters: a lock is held when a majority of them has granted it, so
-// that it outlives the failure of any minority.
+// Package redlock keeps locks on N independent Redis masters. A lock is held when a majority of them has granted it, so
+// it survives the failure of any minority.
 //
 //	l, err := redlock.New([]drivers.Driver{a, b, c, d, e})
 //
 // # What it promises
 //
-// A lock has one holder at a time as long as no node that votes forgets a lock before its TTL has ended, clocks run at
-// about the same speed, and a holder stops when its lease's Done is closed. Any minority may hang or be dead: that
-// changes nothing, not even how long an operation takes. Forgetting is worse than failing: a node that restarts empty
-// and votes again at once can let a second holder in. Give nodes persistence (appendfsync always), or keep one that has
-// restarted away for as long as the longest TTL.
+// A lock has at most one holder at a time under three conditions: no node that votes forgets a lock before its TTL has
+// ended, clocks run at about the same speed, and a holder stops when its lease's Done is closed. Any minority of nodes
+// may hang or be down. That changes nothing, not even how long an operation takes. A node that forgets does more harm
+// than a node that fails: a node that restarts empty and votes at once can let a second holder in. Give nodes
+// persistence (appendfsync always), or keep a restarted node away for as long as the longest TTL.
 //
-// Every lease carries a fencing token. No two acquisitions of a key get the same one, and an acquisition that starts
-// after another has returned gets a greater one. That holds whatever clocks, pauses, delays, lost and repeated messages
-// and expiry do, also when mutual exclusion itself has failed, as long as no node forgets a write it has acknowledged
-// (appendfsync always, no eviction, no FLUSHALL); if nodes do forget, as long as their clocks are right. docs/safety.md
-// has the rules, their proof and the model that checks them.
+// Every lease has a fencing token. No two acquisitions of a key get the same token, and an acquisition that starts
+// after another has returned gets a greater one. That holds for all clocks, pauses, delays, lost and repeated messages
+// and expiry, even when two clients hold the lock, as long as no node forgets a write that it has acknowledged
+// (appendfsync always, no eviction, no FLUSHALL). If nodes do forget, it holds as long as their clocks are right.
+// docs/safety.md has the rules, their proof and the model that checks them.
 //
 // # What it does not promise
 //
-// It does not protect a resource that does not check the token from a holder that was paused and does not know that its
-// lease has ended. Nodes must be standalone masters: a replica that takes over without the latest writes is a node that
-// forgot. All clients must be given the same nodes.
+// A holder that was paused may not know that its lease has ended. A resource that does not check the token is not
+// protected from it. Nodes must be standalone masters: a replica that takes over without the latest writes is a node
+// that forgot. All clients must be given the same nodes.
 package redlock
 
 import (
@@ -35,13 +35,13 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// DefaultPrefix is put before every key unless [Prefix] says otherwise. It is that of package single.
+// DefaultPrefix is put before every key unless [Prefix] says otherwise. Package single has the same default.
 const DefaultPrefix = "lock:"
 
 const (
 	// DefaultBudget is how long one operation waits for a majority unless [Budget] says otherwise.
 	DefaultBudget = time.Second
-	// MinBudget is the shortest budget. Less would be over before any answer has come.
+	// MinBudget is the shortest budget. A shorter one would be over before any answer has come.
 	MinBudget = time.Millisecond
 )
 
@@ -56,29 +56,29 @@ type options struct {
 	logger  *slog.Logger
 }
 
-// Prefix is put before every key on every node. It may be empty.
+// Prefix sets what is put before every key on every node. It may be empty. The default is [DefaultPrefix].
 func Prefix(p string) Option { return func(o *options) { o.prefix = p } }
 
-// Names are what errors call the nodes, in the order of the drivers: their addresses, say. Without them they are called
-// "node 1", "node 2", … Names must differ.
+// Names sets the names of the nodes in errors, in the order of the drivers. Use their addresses, for example. Names
+// must differ. The default is "node 1", "node 2", …
 func Names(names ...string) Option { return func(o *options) { o.names = names } }
 
 // Timeout bounds one exchange with one node, and so how long a connection to a node that hangs is kept. It does not
-// bound operations, which do not wait for a minority. Zero or not given: 5 s.
+// bound operations, because they do not wait for a minority. Zero means the default, 5 s.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
-// Budget bounds how long one attempt, extension or release waits for a majority. An attempt waits for half of its TTL
-// at most. Zero or not given: [DefaultBudget]. With less than [MinBudget], New fails.
+// Budget bounds how long one attempt, extension or release waits for a majority. An attempt waits for at most half of
+// its TTL. Zero means [DefaultBudget]. With less than [MinBudget], New fails.
 func Budget(d time.Duration) Option { return func(o *options) { o.budget = d } }
 
-// Logger gets warnings about the deployment: from New an even number of nodes, or fewer than three; later, once for
-// each node, that it turned out to be the same server as another. nil or not given: slog.Default.
+// Logger sets the logger for warnings about the deployment. New warns of an even number of nodes, and of fewer than
+// three. Later, a node that turns out to be the same server as another is logged once. nil means slog.Default.
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// New returns a Locker that keeps its locks on the nodes behind ds. It sends nothing: nodes may be down. A server that
-// is reached as two nodes, from the start or since an address has come to lead to it, has one vote; errors call the
-// other one a [Duplicate]. Closing the Locker closes ds; if New fails, they stay open. Options that cannot be used make
-// it fail with an error that matches locker.ErrInvalid.
+// New returns a Client that keeps its locks on the nodes behind ds. New sends nothing, so nodes may be down. A server
+// with the addresses of two nodes has one vote, whether it had both from the start or an address has moved to it.
+// Errors call the other node a [Duplicate]. Closing the Client closes ds. If an option cannot be used, New fails with
+// an error that matches locker.ErrInvalid, and ds stay open.
 func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
 	b, err := newBackend(ds, opts)
 	if err != nil {
@@ -115,7 +115,7 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	case n < 3:
 		o.logger.Warn("redlock: fewer than three nodes survive no failure", "nodes", n)
 	case n%2 == 0:
-		o.logger.Warn("redlock: an even number of nodes survives no more failures than one fewer", "nodes", n)
+		o.logger.Warn("redlock: an even number of nodes survives no more failures than one node fewer", "nodes", n)
 	}
 	return b, nil
 }

@@ -9,12 +9,12 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// voteTrace tells the Trace of a call, if it wants to know, how the nodes vote on one operation.
+// voteTrace reports the votes of one operation to the Trace of its caller, if there is one.
 type voteTrace struct {
 	b     *backend
 	voted func(lockertrace.Vote)
 	op    string
-	begun []time.Time // when each node was asked; nil: nobody wants to know
+	begun []time.Time // when each node was asked; nil: there is no Trace
 }
 
 func (b *backend) trace(ctx context.Context, op string) voteTrace {
@@ -31,17 +31,17 @@ func (t *voteTrace) ask(i int) {
 	}
 }
 
-// answer is told what node i has said before the decision.
+// answer reports what node i has said before the decision.
 func (t *voteTrace) answer(i int, err error) { t.tell(i, lockertrace.Vote{Err: err}) }
 
-// late is told what node i has said after it. That the backend is being closed is not the node's word.
+// late reports what node i has said after the decision. It does not report the errors that Close causes.
 func (t *voteTrace) late(i int, err error) {
 	if !t.b.closed() {
 		t.tell(i, lockertrace.Vote{Err: err, Late: true})
 	}
 }
 
-// silent is told that node i has said nothing before the decision.
+// silent reports that node i has not answered before the decision.
 func (t *voteTrace) silent(i int) { t.tell(i, lockertrace.Vote{Err: errSilent, Pending: true}) }
 
 func (t *voteTrace) tell(i int, vote lockertrace.Vote) {
@@ -51,5 +51,5 @@ func (t *voteTrace) tell(i int, vote lockertrace.Vote) {
 	}
 }
 
-// errSilent is what a Trace is told of a node that was given up on.
+// errSilent is the error that a Trace gets for a node that has not answered before the decision.
 var errSilent = fmt.Errorf("%w: no answer before the decision", locker.ErrUnavailable)

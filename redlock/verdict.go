@@ -8,14 +8,14 @@ import (
 	"github.com/golocker/locker"
 )
 
-// split reports whether the vote was split: some nodes were ours, and nobody has a majority.
+// split reports whether the vote was split: this attempt has some nodes, and nobody has a majority.
 func (a *acquisition) split() bool {
 	_, most := a.owners()
 	return a.election.granted != 0 && 0 < most && most < a.election.need
 }
 
-// astray reports whether node i knows nothing of the one who has most of the lock: it had it free although somebody has
-// a majority, or has it as somebody else's.
+// astray reports whether node i is wrong about the owner with the most nodes. Either the lock was free there although
+// somebody has a majority, or it belongs to another owner there.
 func (a *acquisition) astray(i int) bool {
 	owners, most := a.owners()
 	switch v := &a.ballots[i].vote; {
@@ -27,7 +27,7 @@ func (a *acquisition) astray(i int) bool {
 	return false
 }
 
-// owners returns how many nodes have said that they are whose, and how many whoever has the most has.
+// owners returns how many nodes each owner has, and how many the owner with the most nodes has.
 func (a *acquisition) owners() (owners map[string]int, most int) {
 	owners = map[string]int{}
 	for i := range a.ballots {
@@ -46,7 +46,7 @@ func (a *acquisition) maxCounter() (c uint64) {
 	return c
 }
 
-// err says why the acquisition was lost.
+// err returns why the acquisition was lost.
 func (a *acquisition) err() error {
 	if a.b.closed() {
 		return locker.ErrClosed
@@ -56,7 +56,7 @@ func (a *acquisition) err() error {
 	return e
 }
 
-// vote returns what node i has said, in the second round if it came to that.
+// vote returns what node i has said, in the second round if there was one.
 func (a *acquisition) vote(i int) (Outcome, error) {
 	switch v := &a.ballots[i].vote; {
 	case v.Granted && (a.election.token == 0 || a.election.agreed.has(i)):
@@ -71,13 +71,13 @@ func (a *acquisition) vote(i int) (Outcome, error) {
 	}
 }
 
-// cause says whether it was for others that the acquisition was lost, or for want of nodes.
+// cause returns whether the acquisition was lost to other owners, or because too few nodes have answered.
 func (a *acquisition) cause() error {
 	n, need := len(a.ballots), a.election.need
-	decided := a.election.outcome() == lost // by votes, and not for want of them
+	decided := a.election.outcome() == lost // by votes, and not for lack of them
 	foreign := 0
-	// When each node that is in order can be free; of one that was not needed for the decision nothing is known, and it
-	// is taken to be in order if it was before.
+	// How long until each node that is in order can be free. If a node was not needed for the decision, nothing is
+	// known of it. It counts as in order if it was in order before.
 	var free []time.Duration
 	for i := range a.ballots {
 		var held *locker.HeldError
@@ -94,9 +94,9 @@ func (a *acquisition) cause() error {
 	switch {
 	case n-foreign < need:
 		return locker.ErrForeignKey
-	case len(free) < need: // too many faults, whoever holds the rest
+	case len(free) < need: // too many faults, whoever has the other nodes
 		return noQuorum{}
-	case a.held == 0 && !a.contested: // nobody else is there: votes or raises did not come in time
+	case a.held == 0 && !a.contested: // nobody else has the lock: votes or raises did not come in time
 		return noQuorum{}
 	case a.election.asked != allOf(n): // the first node decided for all
 		return &locker.HeldError{Remaining: free[len(free)-1]}

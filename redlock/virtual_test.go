@@ -125,7 +125,7 @@ func TestLateGrantsAheadOfTheTokenCount(t *testing.T) {
 	})
 }
 
-// Nodes that were not waited for are heard of again: one that is slow has answered, one that hangs has not.
+// A node that was not waited for is reported later: a slow node has answered, and a hung node has not.
 func TestLateVotesAreTraced(t *testing.T) {
 	const timeout = 2 * time.Second
 	virtual.Test(t, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestLateVotesAreTraced(t *testing.T) {
 	})
 }
 
-// A round that is lost because replies are, after the acquisition was executed, leaves nothing on those nodes either.
+// An acquisition whose replies are lost after it was executed leaves nothing on those nodes either.
 func TestRepliesOfALostRoundAreLost(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var lose atomic.Bool

@@ -13,30 +13,33 @@ import (
 )
 
 const (
-	// turnPatience bounds how long the node that keeps the queue may take to answer before the next one takes its place.
+	// turnPatience bounds how long the node that keeps the queue may take to answer before the next one takes its
+	// place.
 	turnPatience = 500 * time.Millisecond
-	// minBackoff and maxBackoff are the pauses of one whose turn it is after an attempt that failed although the queue's
-	// node has the lock free: releases are on their way to the others, or the holder does not have that node.
+	// minBackoff and maxBackoff bound the pauses of a waiter that has the turn, after an attempt that failed although
+	// the lock is free on the node that keeps the queue. Releases are in flight to the other nodes, or the holder does
+	// not have that node.
 	minBackoff = 2 * time.Millisecond
 	maxBackoff = 100 * time.Millisecond
-	// maxFailed is how many attempts in a row fail before the node that says that the lock is free is not believed any
-	// more: those who have the lock do not have that node, so their releases do not reach it.
+	// maxFailed is how many attempts in a row may fail while the node that keeps the queue says that the lock is free.
+	// After that, the waiter does not trust this node: owners of the lock do not have it, so their releases do not
+	// reach it.
 	maxFailed = 4
-	// soon is when a waiter looks a second time, and twice as long after that a third time, and so on, until it does so no
-	// more often than the node wants it to. The lock that it saw may have been an attempt that failed, whose clean-up
-	// tells nobody; and if the node has failed, that should not cost it many of the turns that others take elsewhere.
+	// soon is the pause before a waiter looks a second time. Each further pause is twice as long, up to what the node
+	// asks for. The lock that the waiter saw may have been a failed attempt, whose clean-up notifies nobody. And if the
+	// node has failed, the waiter should not miss many turns that others take elsewhere.
 	soon = 50 * time.Millisecond
-	// overdue is how long a waiter is content not to be told before it asks anyway.
+	// overdue is how long a waiter waits for a notification before it asks the nodes anyway.
 	overdue = 2 * time.Second
-	// faultRetry is how often a waiter asks a quorum that was lost when it asked last, and how long it waits until it
-	// asks one that may be.
+	// faultRetry is how often a waiter asks the nodes while there is no quorum. It is also how long a waiter waits
+	// before it asks if there may be none.
 	faultRetry = 500 * time.Millisecond
-	// silence is how long an attempt may go unanswered before it counts as one that failed.
+	// silence is how long an attempt may be unanswered before it counts as failed.
 	silence = time.Second
 )
 
-// Queue implements locker.Queuer. It asks all nodes at once if nobody has been waiting for the key lately. Otherwise
-// that would be to push in, and would split the vote: it waits for its turn.
+// Queue implements locker.Queuer. If nobody has waited for the key lately, it asks all nodes at once. Otherwise that
+// would overtake the waiters and split the vote, so it waits for its turn.
 func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
@@ -67,26 +70,27 @@ type waiter struct {
 	b     *backend
 	req   locker.Request
 	trace *lockertrace.Trace
-	turn  *turn // nil while it has no place
+	turn  *turn // nil while it has no position
 
 	attempted bool         // req.Token has been used
-	last      *acquisition // in which it was; nil: in none
-	failed    int          // attempts in a row, since it was told last
-	astray    bool         // the queue's node knows nothing of the one who has most of the lock
-	looks     int          // at its place, since the last attempt
-	moved     bool         // the queue's node has failed since then: others may have
+	last      *acquisition // the last acquisition; nil: there was none
+	failed    int          // failed attempts in a row since the last notification
+	astray    bool         // the node that keeps the queue is wrong about the owner; see acquisition.astray
+	looks     int          // how often it has looked at its position since the last attempt
+	moved     bool         // the node that keeps the queue has failed since then, and others may have
 	faulty    time.Time    // since when there has been no quorum; zero: there is one
-	fault     error        // the last attempt's, since then
+	fault     error        // the error of the last attempt without a quorum
 
-	seen  bool          // that others hold the lock
-	sure  bool          // and that it was no attempt, or what is left of one while there is no quorum
-	left  time.Duration // of the lock, as it was seen last
-	votes *QuorumError  // of the last attempt that found it held
+	seen  bool          // others hold the lock
+	sure  bool          // and that was not just a failed attempt, or the remains of one while there is no quorum
+	left  time.Duration // the remaining time of the lock, as it was seen last
+	votes *QuorumError  // the votes of the last attempt that found the lock held
 }
 
-// attempt asks the quorum, with a fresh token each time: a clean-up of an earlier attempt may be under way. all says
-// that all nodes are asked at once: nobody else should be asking when it is one's turn (if the vote was split, somebody
-// was), and one who has not been told for long wants to know whether there is a quorum, which a single node cannot say.
+// attempt asks the quorum. Each attempt has a fresh token, because a clean-up of an earlier one may be in progress. all
+// says that all nodes are asked at once. That is for a waiter with the turn whose last attempt has not failed, because
+// nobody else should be asking. It is also for a waiter that was not notified for long and has to know whether there is
+// a quorum, which a single node cannot say.
 func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 	if w.attempted {
 		w.req.Token = locker.NewToken()
@@ -94,7 +98,7 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 	w.attempted, w.looks, w.moved = true, 0, false
 	if w.turn != nil {
 		select {
-		case <-w.turn.News: // it is being acted upon
+		case <-w.turn.News: // this attempt acts on it
 		default:
 		}
 	}
@@ -118,7 +122,7 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 	return locker.Grant{}, err
 }
 
-// run waits for the turn, and asks when it has come, until an attempt wins.
+// run waits for the turn and makes an attempt when it has come, until an attempt wins.
 func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 	start, told := time.Now(), false
 	for {
@@ -135,10 +139,11 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 			if over := w.over(ctx); over != nil {
 				return locker.Grant{}, over
 			}
-			lost = err != nil // no node keeps a queue
+			lost = err != nil // no node keeps the queue
 			mine = s.Mine && s.Left == 0
 			rest := w.patience(s) - time.Since(start)
-			if late = rest <= 0; !late { // not all of those who began to wait together ask together
+			// Waiters that have begun to wait at the same time should not all ask at the same time.
+			if late = rest <= 0; !late {
 				s.Again = min(s.Again, rest+rand.N(3*maxBackoff))
 			}
 		}
@@ -174,26 +179,27 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 	}
 }
 
-// patience is how long a waiter does not ask, if nobody tells it to. The lock on the queue's node may be all that there
-// is of it, left behind by somebody who died, or the node's clean-up may have told nobody.
+// patience is how long a waiter does not ask if it is not notified. The node that keeps the queue may have the lock of
+// a dead owner that has no other node, or its clean-up may have notified nobody.
 func (w *waiter) patience(s node.Standing) time.Duration {
 	if w.fault != nil || w.moved {
 		return faultRetry
 	}
-	if s.Left > 0 && s.Rank > 0 { // those before it will find out
+	if s.Left > 0 && s.Rank > 0 { // the waiters before it will find out
 		return 3 * overdue
 	}
 	return overdue
 }
 
-// bears reports whether to wait on after an attempt that failed, and took so long. Faults are not waited for, except by
-// those who have been waiting for the lock.
+// bears reports whether to wait on after an attempt that failed with err and took that long. Only a caller that has
+// been waiting for the lock tolerates faults.
 func (w *waiter) bears(ctx context.Context, err error, took time.Duration) bool {
 	switch {
 	case errors.Is(err, locker.ErrHeld):
 		w.failing(nil, 0)
 		return true
-	case ctx.Err() != nil && w.seen && took < silence: // it was left before it could be answered, and says nothing
+	// The context ended before the attempt could be answered.
+	case ctx.Err() != nil && w.seen && took < silence:
 		return true
 	case !w.sure && ctx.Err() == nil || !w.seen || !errors.Is(err, locker.ErrNoQuorum):
 		return false
@@ -202,7 +208,7 @@ func (w *waiter) bears(ctx context.Context, err error, took time.Duration) bool 
 	return ctx.Err() != nil || time.Since(w.faulty) < w.req.Patience
 }
 
-// failing records what the last attempt, which took so long, said of the quorum: nil, if it answered.
+// failing records the outcome of the last attempt, which took that long: nil if there was a quorum.
 func (w *waiter) failing(fault error, took time.Duration) {
 	if fault == nil && w.fault == nil {
 		return
@@ -216,7 +222,8 @@ func (w *waiter) failing(fault error, took time.Duration) {
 	}
 }
 
-// stand takes a place, or keeps it. If the node that keeps the queue does not answer, the next one takes over.
+// stand takes or keeps a position in the queue. If the node that keeps the queue does not answer, the next node takes
+// its place.
 func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
 	n := len(w.b.nodes)
 	for range n {
@@ -250,14 +257,14 @@ func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
 	return s, err
 }
 
-// take makes a place on node i, or on the next that is not known to be silent.
+// take makes a turn on node i, or on the next node that is not known to be silent.
 func (w *waiter) take(i int) {
 	i = w.b.health.first(i, len(w.b.nodes))
 	w.turn = &turn{i, w.b.nodes[i].NewTurn(w.req.Key)}
 }
 
-// leave gives the place up. That is sent until it is answered, and releases what there is by w.req.Token: no attempt to
-// come may have the same.
+// leave gives up the position. The command for that is repeated until it is answered. It also releases what w.req.Token
+// has, so no later attempt may use that token.
 func (w *waiter) leave() {
 	if w.turn != nil {
 		req := w.req
@@ -266,7 +273,7 @@ func (w *waiter) leave() {
 	}
 }
 
-// sleep returns after d or on news, and reports whether it was told to ask.
+// sleep returns after d or when news comes. It reports whether the waiter was told to ask.
 func (w *waiter) sleep(ctx context.Context, d time.Duration) (told bool) {
 	start := time.Now()
 	t := time.NewTimer(d)
@@ -296,13 +303,14 @@ func (w *waiter) sleep(ctx context.Context, d time.Duration) (told bool) {
 	return told
 }
 
-// saw records that others hold the lock, or are to have it first. Whoever asks at once from now on pushes in.
+// saw records that others hold the lock, or come first. Callers of this client that ask at once from now on would
+// overtake them.
 func (w *waiter) saw(left time.Duration) {
 	w.seen, w.left = true, left
 	w.b.hints.contend(w.req.Key)
 }
 
-// over returns why there is no point in waiting on.
+// over returns why the waiter has to stop, or nil.
 func (w *waiter) over(ctx context.Context) error {
 	select {
 	case <-w.req.Closing:
@@ -328,7 +336,8 @@ func (w *waiter) over(ctx context.Context) error {
 
 var errNoTurn = fmt.Errorf("%w: no node has said yet whose turn it is", locker.ErrUnavailable)
 
-// backoff is the pause after the n-th attempt in a row that failed: doubled each time, up to half of it random.
+// backoff returns the pause after the n-th failed attempt in a row. It doubles each time, and up to half of it is
+// random.
 func backoff(n int) time.Duration {
 	d := maxBackoff
 	if n < 6 {

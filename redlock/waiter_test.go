@@ -204,7 +204,7 @@ func TestTurnsInVirtualTime(t *testing.T) {
 	})
 }
 
-// Whatever befalls the node that keeps the queue costs a heartbeat, and nobody's share.
+// A fault of the node that keeps the queue costs a heartbeat, and no client loses its share.
 func TestQueueNodeFails(t *testing.T) {
 	for name, fail := range map[string]func(s *street){
 		"hung": func(s *street) { s.set(everybody, queueNode, "hung") },
@@ -235,7 +235,8 @@ func TestQueueNodeFails(t *testing.T) {
 					fail(s)
 				}()
 				r, each := s.contend(ls, 2*time.Second)
-				wantOrder(t, r, each, 1.1, .3, time.Second) // who is in the old queue loses a tenth of a second of two
+				// a waiter in the old queue loses a tenth of a second of two
+				wantOrder(t, r, each, 1.1, .3, time.Second)
 				<-done
 				s.set(everybody, queueNode, "")
 				time.Sleep(10 * time.Second) // what was left behind there is forgotten
@@ -267,8 +268,8 @@ func TestLostPushes(t *testing.T) {
 	}
 }
 
-// Clients that do not agree on who keeps the queue are all served: releases hand on everywhere. Those who cannot reach
-// the node that others have agreed on do not take it for held either, so the others turn away from it.
+// All clients are served even if they do not agree on the node that keeps the queue, because every release hands on.
+// Clients that cannot reach the agreed node do not believe that it has the lock, so the others turn away from it.
 func TestTwoQueues(t *testing.T) {
 	for name, differ := range map[string]func(s *street, c int){
 		"another opinion": func(s *street, c int) { s.backends[c].hints.unfit("k", queueNode) },
@@ -325,7 +326,7 @@ func TestNobodyCanBeTold(t *testing.T) {
 		s := newStreet(t)
 		s.bare = true
 		r, each := s.contend(s.lockers(8), 3*time.Second)
-		wantOrder(t, r, each, 1.1, 1.5, 200*time.Millisecond) // the first has a tenth of a second to itself
+		wantOrder(t, r, each, 1.1, 1.5, 200*time.Millisecond) // only the first acquires in the first tenth of a second
 		if r.Rate() < 100 {
 			t.Errorf("%v", r)
 		}
@@ -333,7 +334,7 @@ func TestNobodyCanBeTold(t *testing.T) {
 	})
 }
 
-// One that cannot be told among others that can does not stop them for long, and gets its share.
+// A waiter that cannot be notified, among others that can, does not stop them for long, and gets its share.
 func TestOneCannotBeTold(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)

@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// A waiter that dies when it is its turn stops the others for the window, and no longer.
+// A waiter that dies while it has the turn stops the others for the claim window, and no longer.
 func TestDiesWithTheTurn(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
@@ -77,8 +77,8 @@ func TestDiesWithTheTurn(t *testing.T) {
 	})
 }
 
-// A context that ends at any message, before it, when it has been executed, or when the push is on its way, keeps nothing
-// from the others and leaves nothing behind.
+// A context ends at any message: before it, when it has been executed, or while the notification is in flight. It keeps
+// nothing from the others and leaves nothing behind.
 func TestContextEndsAtAnyMessage(t *testing.T) {
 	for _, contended := range []bool{false, true} {
 		most := 1
@@ -155,7 +155,8 @@ func TestContextEndsAtAnyMessage(t *testing.T) {
 	}
 }
 
-// A key that somebody who died has left on the queue's node, for much longer, stops nobody for more than a moment.
+// A key that a dead owner has left on the node that keeps the queue stops nobody for more than a moment, even if it
+// lives much longer.
 func TestQueueNodeHasADeadLock(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
@@ -171,7 +172,7 @@ func TestQueueNodeHasADeadLock(t *testing.T) {
 	})
 }
 
-// Attempts that fail tell nobody, not even the one whose turn it is: it would ask again at once, and fail again.
+// Attempts that fail notify nobody, not even the waiter that has the turn. It would ask again at once, and fail again.
 func TestFailedAttemptsTellNobody(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
@@ -207,7 +208,7 @@ func TestFailedAttemptsTellNobody(t *testing.T) {
 	})
 }
 
-// Who waits puts up with a lost quorum for some seconds; who begins to wait does not.
+// A waiter tolerates a lost quorum for some seconds. A caller that begins to wait does not.
 func TestQuorumIsLostWhileWaiting(t *testing.T) {
 	for _, outage := range []time.Duration{3 * time.Second, time.Minute} {
 		virtual.Test(t, func(t *testing.T) {
@@ -288,7 +289,7 @@ func TestGrantIsOfTheAttemptThatWon(t *testing.T) {
 	})
 }
 
-// Who locks again at once does not overtake those who have been waiting, however long it holds the lock.
+// A client that locks again at once does not overtake waiters, however long it holds the lock.
 func TestHolderQueuesUpAgain(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
@@ -300,7 +301,7 @@ func TestHolderQueuesUpAgain(t *testing.T) {
 	})
 }
 
-// The first holder has seen nobody wait. Its release tells it, so it does not push in before those who began to meanwhile.
+// The first holder has seen nobody wait. The reply to its release says that others wait, so it does not overtake them.
 func TestFirstHolderMakesWay(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
@@ -341,7 +342,7 @@ func TestFirstHolderMakesWay(t *testing.T) {
 	})
 }
 
-// Nobody else is there any more: locking costs what it did before.
+// There are no other clients any more: a lock costs what it did before.
 func TestAloneAgain(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
@@ -476,8 +477,8 @@ func TestVotesOfASlowNodeComeLate(t *testing.T) {
 	})
 }
 
-// A place that was left before the first attempt is left in the name of an attempt that is never made: the node may be told
-// of it much later.
+// A position that was given up before the first attempt is given up in the name of an attempt that is never made. The
+// node may learn of it much later.
 func TestLeavingReleasesNothing(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
@@ -515,8 +516,8 @@ func TestLeavingReleasesNothing(t *testing.T) {
 	})
 }
 
-// An attempt that is unanswered when its waiter leaves might be executed on the queue's node after that, and take the lock that
-// the turn of the next depends on. It finds a tombstone there. Nothing else needs one.
+// An attempt that is unanswered when its waiter leaves might be executed later on the node that keeps the queue, and
+// take the lock that the next turn depends on. It finds a tombstone there. No other node needs one.
 func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 	const soon, late = 20 * time.Millisecond, 200 * time.Millisecond
 	for name, tt := range map[string]struct {

@@ -1,32 +1,34 @@
-// Package single keeps locks on one Redis server, or one Redis Cluster or replicated Redis behind a client that knows how
-// to find the master. One round trip to acquire, one to release.
+// Package single keeps locks on one Redis server. The server may also be a Redis Cluster, or a replicated Redis behind
+// a client that finds the master. To acquire takes one round trip, and to release takes one.
 //
 //	l := single.New(goredis.New(rdb))
 //
 // # What it promises
 //
-// While the server runs and keeps its data, a lock has one holder at a time, and every acquisition gets a fencing token
-// greater than all before it. If the server loses data (a restart without persistence, a failover to a replica that
-// lags, eviction), it forgets locks, and two clients can hold the same one until the first one's lease ends; tokens
-// still grow, by the server's clock. Use package redlock, or fence the resource, where that would do harm.
+// While the server runs and keeps its data, a lock has at most one holder at a time. Every acquisition gets a fencing
+// token greater than all earlier ones. A server can lose data by a restart without persistence, by a failover to a
+// replica that lags, or by eviction. It then forgets locks, and two clients can hold the same lock until the first
+// one's lease ends. Tokens still grow, because they follow the server's clock. Where two holders would do harm, use
+// package redlock, or let the resource check the token.
 //
 // # Redis Cluster
 //
-// With a client that knows clusters, go-redis's ClusterClient or rueidis, each lock is on one master, with all that belongs
-// to it, and redirections are followed. What is different from one server:
+// With a client that knows clusters (go-redis's ClusterClient or rueidis), each lock is on one master, together with
+// all keys that belong to it. Redirections are followed. Some things are different from one server:
 //
-//   - While a slot migrates, its keys are in two places, and Redis refuses scripts that need several of them (TRYAGAIN).
-//     Locks of that slot can be neither acquired nor released until it has arrived: calls fail with
-//     locker.ErrUnavailable, releases go on in the background, and whoever is in the queue bears it for as
-//     long as locker.Patience says. Renewals are refused only while one of a lock's two keys is here and the other there. Nothing is lost or held
-//     twice, as long as that is shorter than the TTL.
-//   - A master that hangs or is down is missed by the locks on it alone, provided that the others go on serving; by
-//     default (cluster-require-full-coverage yes) they stop, with CLUSTERDOWN, when they have noticed.
-//   - A replica that takes over for a master that has died may lack its latest locks: exclusion is lost as above, tokens
-//     still grow. After CLUSTER FAILOVER (without FORCE or TAKEOVER) it has them all.
-//   - Nobody is told that a lock is free: who waits looks every 50 to 100 ms.
+//   - While a slot migrates, its keys are on two servers, and Redis refuses scripts that need several of them
+//     (TRYAGAIN). Locks of that slot can be neither acquired nor released until the migration has ended. Calls fail
+//     with locker.ErrUnavailable, releases go on in the background, and waiters tolerate this for as long as
+//     locker.Patience says. Renewals are refused only while the two keys of a lock are on different servers. If that is
+//     shorter than the TTL, no lock is lost or held twice.
+//   - A master that hangs or is down stops only the locks that it has, if the other masters go on serving. By default
+//     (cluster-require-full-coverage yes) they stop, too, with CLUSTERDOWN, when they have noticed the failure.
+//   - A replica that takes over from a master that has died may lack its latest locks. Then two clients can hold a
+//     lock, as described above, and tokens still grow. After CLUSTER FAILOVER (without FORCE or TAKEOVER), the replica
+//     has all locks.
+//   - Waiters are not notified that a lock is free. They poll every 50 to 100 ms.
 //
-// A client that knows one server only, as redigo's, gets locker.ErrUnavailable (MOVED) for the locks of the others.
+// A client that knows one server only, as redigo's, gets locker.ErrUnavailable (MOVED) for locks on other servers.
 package single
 
 import (
@@ -48,29 +50,30 @@ type options struct {
 	plain bool
 }
 
-// Prefix is put before every key, to keep locks apart from other data. It may be empty: then the lock's key in Redis is
-// the key given to Lock, verbatim, and it excludes programs that lock the same key with SET NX PX and a random value by
-// other means. Programs that should exclude each other need the same prefix.
+// Prefix sets what is put before every key, to keep locks apart from other data. The default is [DefaultPrefix]. With
+// an empty prefix, the lock's key in Redis is the key given to Lock, verbatim. The lock then excludes programs that
+// lock the same key by other means with SET NX PX and a random value. Programs that should exclude each other need the
+// same prefix.
 func Prefix(p string) Option { return func(o *options) { o.Prefix = p } }
 
-// Name is what errors call the server, such as its address. Without it they say "redis".
+// Name sets the name of the server in errors, such as its address. The default is "redis".
 func Name(name string) Option { return func(o *options) { o.Name = name } }
 
-// Timeout bounds one exchange with the server: after it, a call that has no other bound fails with
-// locker.ErrUnavailable. Zero or not given: 5 s. An acquisition is bounded by its TTL too.
+// Timeout bounds one exchange with the server. A call that takes longer fails with locker.ErrUnavailable. The TTL
+// bounds an acquisition as well. Zero means the default, 5 s.
 func Timeout(d time.Duration) Option { return func(o *options) { o.Timeout = d } }
 
-// FIFO says whether those who wait for a lock queue up on the server; they do unless FIFO(false) is given. Then each
-// release hands the lock to the Client that has waited longest and tells it: nobody polls and nobody overtakes. A waiter
-// that has died delays the others by two seconds, a process that is stopped while it waits by eight at most.
+// FIFO sets whether waiters queue on the server. The default is true: each release grants the lock to the Client that
+// has waited longest, and notifies it. Waiters do not poll, and nobody overtakes them. A waiter that has died delays
+// the others by two seconds. A process that is stopped while it waits delays them by at most eight seconds.
 //
-// FIFO(false) keeps to one plain key per lock, beside its counter: who waits is told when it is free and then competes
-// for it. Both kinds of Clients exclude each other, but one that queues can be overtaken, again and again, by those that
-// do not, and by other programs that lock the same key.
+// FIFO(false) needs only one plain key for each lock, besides its counter. Waiters are notified when the lock is free,
+// and then compete for it. Clients of both kinds exclude each other. But a Client that queues can be overtaken again
+// and again by Clients that do not, and by other programs that lock the same key.
 func FIFO(on bool) Option { return func(o *options) { o.plain = !on } }
 
-// New returns a Locker that keeps its locks on the Redis server behind d. It sends nothing yet: a server that is down
-// shows when a lock is asked for. Closing the Locker closes d.
+// New returns a Client that keeps its locks on the Redis server behind d. New sends nothing: if the server is down, the
+// first call that needs it fails. Closing the Client closes d.
 func New(d drivers.Driver, opts ...Option) *locker.Client {
 	o := options{Options: node.Options{Name: "redis", Prefix: DefaultPrefix}}
 	for _, opt := range opts {

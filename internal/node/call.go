@@ -7,10 +7,10 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// Call is one command under way to a node. When its outcome is known, it comes through the channel that it was started
-// with, unless it was left before; then what it says is final.
+// Call is one command that was sent to a node. When its outcome is known, it comes through the channel that it was
+// started with, unless its caller has left it.
 type Call struct {
-	// Tag is the caller's, for calls that share a channel.
+	// Tag is set by the caller. It tells calls apart that share a channel.
 	Tag int
 
 	node  *Node
@@ -18,12 +18,13 @@ type Call struct {
 	call  pipeline.Call
 }
 
-// Latecomer learns what became of a call that its caller did not wait for, from a goroutine that it must not block.
+// Latecomer is told the outcome of a call whose caller did not wait for it. Late is called from another goroutine, and
+// must not block it.
 type Latecomer interface{ Late(c *Call) }
 
-// Leave is for a caller that does not wait any longer. It reports whether the command was sent. If so, late is told
-// when the outcome is known; it may be nil. If the outcome is known already, done is true, late is not told, and the
-// call may be on its way through the channel.
+// Leave is for a caller that stops waiting. It returns whether the command was sent. If it was sent and its outcome is
+// not known yet, late is told the outcome when it is known; late may be nil. If the outcome is known already, done is
+// true, late is not told, and the call may already be in the channel.
 func (c *Call) Leave(late Latecomer) (wasSent, done bool) {
 	if c.Withdraw() {
 		return false, false
@@ -31,8 +32,8 @@ func (c *Call) Leave(late Latecomer) (wasSent, done bool) {
 	return true, c.Follow(late)
 }
 
-// Follow is for a caller that does not wait any longer either, but wants the command to be carried out, also if it was
-// not sent yet: late is told when the outcome is known. If it is known already, done is true, and late is not told.
+// Follow is for a caller that stops waiting but wants the command to be carried out, even if it was not sent yet. When
+// the outcome is known, late is told. If the outcome is known already, done is true, and late is not told.
 func (c *Call) Follow(late Latecomer) (done bool) {
 	return c.node.pipeline.Follow(&c.call, func() {
 		if late != nil {
@@ -41,13 +42,14 @@ func (c *Call) Follow(late Latecomer) (done bool) {
 	})
 }
 
-// Withdraw takes a command back that was not sent yet, and reports whether it could; nobody is told of it then.
+// Withdraw takes back a command that was not sent yet, and reports whether it could. A call that was withdrawn never
+// comes through its channel.
 func (c *Call) Withdraw() bool { return c.node.pipeline.Withdraw(&c.call) }
 
-// UnderWay reports that c was sent, and that its outcome is not known yet.
+// UnderWay reports whether c was sent and its outcome is not known yet.
 func (c *Call) UnderWay() bool { return c.node.pipeline.UnderWay(&c.call) }
 
-// send submits a command as c, whose outcome comes through ready.
+// send submits a command as c. Its outcome comes through ready.
 func (n *Node) send(c *Call, ready chan<- *Call, tag int, cmd script.Command) {
 	c.node, c.ready, c.Tag, c.call.Command = n, ready, tag, pipeline.Command(cmd)
 	if n.closed() {
@@ -57,7 +59,7 @@ func (n *Node) send(c *Call, ready chan<- *Call, tag int, cmd script.Command) {
 	n.pipeline.Submit(&c.call, c.answered)
 }
 
-// refuse resolves a call that is not sent, because of err.
+// refuse resolves a call that was not sent. Its error is err.
 func (c *Call) refuse(err error) {
 	c.call.Refuse(err)
 	c.answered()
@@ -65,21 +67,23 @@ func (c *Call) refuse(err error) {
 
 func (c *Call) answered() {
 	if c.ready != nil {
-		c.ready <- c // has room
+		c.ready <- c // StartAcquire demands room
 	}
 }
 
 // Vote is a node's answer to an attempt to acquire.
 type Vote struct {
 	Granted bool
-	// Counter is the node's fencing counter: what it granted, or what it has while somebody else holds the lock.
+	// Counter is the fencing counter of the node: the one that it granted, or its present one if somebody else holds
+	// the lock.
 	Counter uint64
 	// Owner is the beginning of the holder's token.
 	Owner string
-	// Err is nil if Granted. Otherwise it is a *locker.HeldError, locker.ErrForeignKey, an *Alias, or a fault that
-	// names the node.
+	// Err is nil if Granted is true. Otherwise it is a *locker.HeldError, locker.ErrForeignKey, an *Alias, or a fault
+	// with the name of the node.
 	Err error
-	// Doubtful: the attempt may have been executed although no grant was seen, or may be yet. It has to be undone.
+	// Doubtful says that the attempt may have been executed, or may be executed later, although no grant was seen. The
+	// caller has to undo it.
 	Doubtful bool
 }
 
@@ -97,8 +101,8 @@ func (n *Node) vote(reply drivers.Reply, err error) Vote {
 	return v
 }
 
-// Owned reads the outcome of a raise, an extension or a release: nil, locker.ErrNotHeld, an *Alias, or a fault that
-// leaves it unknown and names the node.
+// Owned reads the outcome of a raise, an extension or a release. It returns nil, locker.ErrNotHeld, an *Alias, or a
+// fault with the name of the node. After a fault the outcome is unknown.
 func (c *Call) Owned() error { return c.node.owned(c.call.Reply, c.call.Err) }
 
 func (n *Node) owned(reply drivers.Reply, err error) error {
@@ -108,31 +112,32 @@ func (n *Node) owned(reply drivers.Reply, err error) error {
 	return n.fault(err)
 }
 
-// Unfinished reports that the node has released, but did not find the next one yet among many that are dead: the
-// release is to be repeated.
+// Unfinished reports whether the release has to be repeated. The node has released the lock then, but has skipped many
+// dead waiters without finding a live one.
 func (c *Call) Unfinished() bool {
-	o, _ := script.ReadOwned(c.call.Reply) // with an error, it says so nevertheless
+	o, _ := script.ReadOwned(c.call.Reply) // with an error, Unfinished is valid as well
 	return o.Unfinished
 }
 
-// Waited reports that others wait for what was released.
+// Waited reports whether others wait for the lock that was released.
 func (c *Call) Waited() bool {
 	o, _ := script.ReadOwned(c.call.Reply)
 	return o.Waited
 }
 
-// Acquisition is what [Node.StartAcquire] needs beyond the request.
+// Acquisition has the parameters of [Node.StartAcquire] that the request does not have.
 type Acquisition struct {
-	// Quantum, in µs, makes the counters of several nodes agree: each rounds its clock down to it. 1 for one node.
+	// Quantum, in µs, makes the counters of several nodes agree: each node rounds its clock down to a multiple of it. A
+	// node that decides alone uses 1.
 	Quantum int64
-	// Hint is the largest counter seen on any node. 0: none.
+	// Hint is the largest counter that the caller has seen on any node, or 0.
 	Hint uint64
 }
 
-// StartAcquire sends c, one attempt on a key that [Node.Check] allows. It is told through ready, which must have room
-// for every call that shares it.
+// StartAcquire sends c, one attempt to acquire a key that [Node.Check] allows. The outcome comes through ready, which
+// must have room for every call that shares it.
 //
-// So are StartRaise, StartExtend and StartRelease. c is used once, and was zero before.
+// The same holds for StartRaise, StartExtend and StartRelease. A Call must be zero before and can be used once.
 func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Request, a Acquisition) {
 	if n.cleaner.full() {
 		c.node, c.ready, c.Tag = n, ready, tag
@@ -152,25 +157,25 @@ func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *locker.Req
 	n.send(c, ready, tag, n.attempt(req).Extend(req.TTL, req.Fence))
 }
 
-// StartRelease sends one release. landed says that all acquisitions of req are known to have been executed; otherwise
-// they are also kept from landing later. turn is the ID of the Turn on this node that they were made by, if any. See
-// also [Node.ReleaseLater] and [Node.Undo].
+// StartRelease sends one release. landed says that all acquisitions of req are known to have been executed. If it is
+// false, the release leaves a tombstone, so that none is executed later. turn is the ID of the Turn on this node that
+// they were made by, or empty. See also [Node.ReleaseLater] and [Node.Undo].
 func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *locker.Request, landed bool, turn string) {
 	r := n.releaseOf(req, landed, script.NotifyTurn)
 	r.Turn = turn
 	n.send(c, ready, tag, r.Command())
 }
 
-// ReleaseLater does the same in the background, and goes on until the node has answered or there can be nothing left to
-// release.
+// ReleaseLater releases in the background, with the parameters of StartRelease. It repeats the release until the node
+// has answered or there can be nothing left to release.
 func (n *Node) ReleaseLater(req *locker.Request, landed bool, turn string) {
 	c := n.undoing(req, landed, script.NotifyTurn)
 	c.Turn = turn
 	n.cleaner.add(c)
 }
 
-// Undo undoes an attempt that failed, as ReleaseLater does, but tells nobody. landed says that it is known to have been
-// executed; otherwise it is also kept from landing later.
+// Undo undoes an attempt that failed, in the background as ReleaseLater does, but notifies no waiter. landed says that
+// the attempt is known to have been executed. If it is false, the release leaves a tombstone.
 func (n *Node) Undo(req *locker.Request, landed bool) {
 	n.cleaner.add(n.undoing(req, landed, script.NotifyNobody))
 }

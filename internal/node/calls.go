@@ -2,18 +2,18 @@ package node
 
 import "sync/atomic"
 
-// Calls counts the calls under way, for Close to wait for. Calls are let in while Close waits, and after it; they find
-// that the node is closed, and are over soon. A sync.RWMutex would keep them out while Close waits to have it for
-// writing, although Unlock and Extend have a bound of their own, which Close must not stretch.
+// Calls counts the calls in progress, so that Close can wait for them. Calls may begin while Close waits and after it.
+// They find that the node is closed, and end soon. A sync.RWMutex would keep them out while Close waits to lock it for
+// writing. Unlock and Extend have bounds of their own, which Close must not stretch.
 type Calls struct {
 	under atomic.Int64
-	over  atomic.Pointer[chan struct{}] // has room for one: told by a call that was the last; nil until Wait
+	over  atomic.Pointer[chan struct{}] // has room for one; the call that ends as the last sends to it; nil until Wait
 }
 
-// Enter begins a call.
+// Enter counts a call that begins.
 func (c *Calls) Enter() { c.under.Add(1) }
 
-// Leave ends it.
+// Leave counts a call that ends.
 func (c *Calls) Leave() {
 	if c.under.Add(-1) > 0 {
 		return
@@ -21,12 +21,12 @@ func (c *Calls) Leave() {
 	if over := c.over.Load(); over != nil {
 		select {
 		case *over <- struct{}{}:
-		default: // Wait has not looked yet
+		default: // the channel is full: Wait will look
 		}
 	}
 }
 
-// Wait returns at a moment at which no call is under way. It is called once.
+// Wait returns when no call is in progress. It may be called once.
 func (c *Calls) Wait() {
 	over := make(chan struct{}, 1)
 	c.over.Store(&over)

@@ -12,27 +12,28 @@ import (
 )
 
 const (
-	// cleanupLife is how long, beyond the TTL, a clean-up is retried, and how long its tombstone lives: a command that
-	// was lost on the way to a hung server or in a proxy may still be executed within this time. After it, the TTL of a
-	// key that lands even later is the last resort.
+	// cleanupLife is how long, beyond the TTL, a clean-up is repeated and its tombstone lives. Within this time, a
+	// command that was lost on the way to a hung server or in a proxy may still be executed. If a command is executed
+	// even later, the key that it sets ends with its TTL.
 	cleanupLife = time.Minute
-	// maxCleanups bounds the memory for clean-ups while the node does not answer. Acquisitions are refused beyond it.
+	// maxCleanups bounds the memory for clean-ups while the node does not answer. With more, acquisitions are refused.
 	maxCleanups = 16 << 10
 
 	cleanupMinPause = 20 * time.Millisecond
 	cleanupMaxPause = time.Second
 )
 
-// cleanup is the undoing of an attempt whose outcome is not known, or a release that was not answered.
+// cleanup is a release that is repeated until it is answered. It undoes an attempt whose outcome is not known, or
+// follows a release that was not answered.
 type cleanup struct {
 	script.Release
-	until   time.Time     // until when the lock stays taken nevertheless
-	life    time.Duration // for how long there may be something to undo
-	expires time.Time     // when that is over
+	until   time.Time     // until when the lock stays taken after its release
+	life    time.Duration // for how long there may be something to release
+	expires time.Time     // the end of life
 }
 
-// releaseOf is the release of what req has, or may have. landed says that its acquisition is known to have been
-// executed, so that no tombstone is needed.
+// releaseOf returns the release of the lock that req has or may have. landed says that the acquisition is known to have
+// been executed, so that no tombstone is needed.
 func (n *Node) releaseOf(req *locker.Request, landed bool, notify script.Notify) script.Release {
 	r := script.Release{Attempt: n.attempt(req), Keep: max(0, req.Keep), Certify: req.Fence, Notify: notify}
 	if !landed {
@@ -41,8 +42,8 @@ func (n *Node) releaseOf(req *locker.Request, landed bool, notify script.Notify)
 	return r
 }
 
-// undoing is the release of req as something to be repeated until it is answered. It asks for no certificate, because
-// nobody hears the answer.
+// undoing returns r, the release of req, as a clean-up. A clean-up does not ask for a certificate, because nobody reads
+// its reply.
 func undoing(r script.Release, req *locker.Request) cleanup {
 	r.Certify = 0
 	return cleanup{Release: r, until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
@@ -52,15 +53,15 @@ func (n *Node) undoing(req *locker.Request, landed bool, notify script.Notify) c
 	return undoing(n.releaseOf(req, landed, notify), req)
 }
 
-// cleaner retries clean-ups until the server has answered them. It runs one goroutine, while there is something to do;
-// Node.Close waits for it.
+// cleaner repeats clean-ups until the server has answered them. While there are any, it has one goroutine, for which
+// Node.Close waits.
 type cleaner struct {
 	pipeline *pipeline.Pipeline
 	closing  chan struct{}
 
 	mu   sync.Mutex
 	todo []cleanup
-	idle chan struct{} // closed by run when it ends; nil while there is none
+	idle chan struct{} // closed by run when it ends; nil if run is not running
 }
 
 // add takes over a clean-up.
@@ -96,14 +97,14 @@ func (cl *cleaner) run() {
 		select {
 		case <-t.C:
 		case <-cl.closing:
-			last = true // one more try, now
+			last = true // one more try at once
 		}
 		t.Stop()
 		pause = min(2*pause, cleanupMaxPause)
 	}
 }
 
-// finish ends the run if nothing is left to do, or if this was the last try and it was in vain.
+// finish ends the run if there are no clean-ups left, or if this was the last try and none was answered.
 func (cl *cleaner) finish(last bool) bool {
 	cl.mu.Lock()
 	defer cl.mu.Unlock()
@@ -116,7 +117,7 @@ func (cl *cleaner) finish(last bool) bool {
 	return true
 }
 
-// round sends the oldest clean-ups once and drops those that were answered or have expired. It reports whether there
+// round sends the oldest clean-ups once. It drops those that were answered or have expired, and reports whether there
 // were any.
 func (cl *cleaner) round() (progress bool) {
 	cl.mu.Lock()
@@ -138,8 +139,8 @@ func (cl *cleaner) round() (progress bool) {
 	return len(unanswered) < len(batch)
 }
 
-// send sends a batch and reports which of it were answered. Each outcome comes within the exchange's timeout; with a
-// client that does not keep to it, the wait ends when the pipeline is closed.
+// send sends a batch and reports which clean-ups were answered. Each outcome is known within the timeout of an
+// exchange. If the client does not keep to the timeout, the wait ends when the pipeline is closed.
 func (cl *cleaner) send(batch []cleanup) []bool {
 	calls := make([]pipeline.Call, len(batch))
 	ready := make(chan int, len(batch))
@@ -163,8 +164,8 @@ func (cl *cleaner) send(batch []cleanup) []bool {
 	return answered
 }
 
-// wait returns when nothing is left to do, or ctx has ended. Once closing is closed that is soon: what is left gets one
-// more try.
+// wait returns when no clean-ups are left, or when ctx ends. After closing is closed, that is soon, because each
+// clean-up gets only one more try.
 func (cl *cleaner) wait(ctx context.Context) {
 	cl.mu.Lock()
 	idle := cl.idle

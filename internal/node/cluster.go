@@ -12,28 +12,28 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// groups is into how many the slots of a cluster are divided, neighbours together, for that is how servers have them.
-// More would keep apart what is on the same server nearly always; and what a group has is kept, a kilobyte or so.
+// groups is the number of groups that the slots of a cluster are divided into. A group consists of neighbouring slots,
+// because servers usually have ranges of slots. More groups would separate slots that are nearly always on the same
+// server, and the Node of a group, about a kilobyte, is kept until Close.
 const groups = 1024
 
-// Cluster is a store that consists of several servers, behind one driver. It is a Node for each group of slots: what is
-// queued, refused because a server cannot be connected to, or to be undone, is so for that group alone. With one Node
-// for all, a server that is down would end the leases on those that are in order, because their renewals would not be
-// sent either.
+// Cluster is a store of several servers behind one driver. It has a Node for each group of slots. So each group has its
+// own pending commands, its own rest after a failed dial, and its own clean-ups. With one Node for all slots, a server
+// that is down would end leases on the other servers, because their renewals would not be sent either.
 type Cluster struct {
 	driver  drivers.Driver
 	options Options
 	nodes   [groups]atomic.Pointer[Node]
 
-	mu      sync.Mutex // to make Nodes
+	mu      sync.Mutex // guards the making of Nodes
 	closed  bool
-	closing sync.WaitGroup // Nodes that have to do with the driver yet
+	closing sync.WaitGroup // counts the Nodes that still use the driver
 }
 
 // NewCluster returns a Cluster that owns d.
 func NewCluster(d drivers.Spread, o Options) *Cluster { return &Cluster{driver: d, options: o} }
 
-// of returns the Node that has key.
+// of returns the Node for key.
 func (c *Cluster) of(key string) *Node {
 	place := &c.nodes[script.Slot(c.options.Prefix+key)/(script.Slots/groups)]
 	if n := place.Load(); n != nil {
@@ -55,7 +55,7 @@ func (c *Cluster) of(key string) *Node {
 	return n
 }
 
-// part is the driver, for one of many.
+// part is the driver as one of several Nodes sees it.
 type part struct {
 	drivers.Driver
 	close func() error
@@ -69,7 +69,7 @@ func (p part) Direct() bool {
 	return ok && d.Direct()
 }
 
-// close is what a Node that is closed does instead of closing the driver: it waits until all others are as far.
+// close is called by a Node instead of closing the driver. It waits until all other Nodes have called it, too.
 func (c *Cluster) close() error {
 	c.closing.Done()
 	c.closing.Wait()
@@ -116,7 +116,7 @@ func (c *Cluster) Close() error {
 	wg.Wait()
 	errs[groups] = c.driver.Close()
 	var err error
-	told := map[string]bool{} // what is wrong with the driver is wrong for every group
+	told := map[string]bool{} // an error of the driver is the same for every group
 	for _, e := range errs {
 		if e != nil && !told[e.Error()] {
 			told[e.Error()] = true
@@ -126,7 +126,7 @@ func (c *Cluster) Close() error {
 	return err
 }
 
-// QueuedCluster is to a Cluster what QueuedNode is to a Node.
+// QueuedCluster is a Cluster of QueuedNodes.
 type QueuedCluster struct{ *Cluster }
 
 // Acquire implements locker.Backend.

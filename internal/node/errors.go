@@ -11,7 +11,7 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// nodeError is a fault of one node, by name.
+// nodeError is a fault with the name of its node.
 type nodeError struct {
 	node string
 	err  error
@@ -19,7 +19,7 @@ type nodeError struct {
 
 func (e *nodeError) Error() string { return e.node + ": " + e.err.Error() }
 
-// Unwrap hides the context errors of drivers and dialers: whether the caller's context ended is not theirs to say.
+// Unwrap hides the context errors of drivers and dialers. They do not say whether the caller's own context has ended.
 func (e *nodeError) Unwrap() error {
 	if errors.Is(e.err, context.Canceled) || errors.Is(e.err, context.DeadlineExceeded) {
 		return nil
@@ -27,7 +27,7 @@ func (e *nodeError) Unwrap() error {
 	return e.err
 }
 
-// errGivenUp is the answer to an attempt that arrived after its own clean-up. Nobody waits for it.
+// errGivenUp is the answer to an attempt that was executed after its own clean-up.
 var errGivenUp = errors.New("the attempt was given up before it arrived")
 
 // decodeVote reads the reply to an acquisition.
@@ -48,8 +48,9 @@ func decodeOwned(reply drivers.Reply) error {
 	return errorOf(o.Status, 0, o.Node)
 }
 
-// errorOf says in the words of package locker what a script has answered: nil if it has done what it was asked for.
-// left is the remaining time of the lock that another owner has, number that of another node.
+// errorOf returns the status of a script as an error of package locker, or nil if the script has done what it was asked
+// for. left is the remaining time of another owner's lock. number is the number of the other node if the status is
+// Duplicate.
 func errorOf(s script.Status, left time.Duration, number int) error {
 	switch s {
 	case script.Waiting:
@@ -71,8 +72,9 @@ func errorOf(s script.Status, left time.Duration, number int) error {
 	}
 }
 
-// Alias is why the answer of a server is not that of the node that was asked: what it has is the same attempt's, as
-// another of its nodes. Of an acquisition it says that nothing was done, of a release that the lock was deleted.
+// Alias is the error of a node whose server has the lock of the same attempt under the number of another node. It then
+// is one server with two addresses, and does not vote a second time. As the answer to an acquisition, it says that
+// nothing was done. As the answer to a release, it says that the lock was deleted.
 type Alias struct{ Number int }
 
 func (e *Alias) Error() string { return fmt.Sprintf("the same server as node %d", e.Number) }
@@ -81,7 +83,7 @@ var errGone = &locker.NotHeldError{Reason: locker.LostGone}
 
 func isNotSent(err error) bool { return errors.Is(err, drivers.ErrNotSent) }
 
-// known reports whether an error decoded from a reply leaves no doubt that the attempt has set no key.
+// known reports whether an error that was decoded from a reply proves that the attempt has set no key.
 func known(err error) bool {
 	var e drivers.ServerError
 	if errors.As(err, &e) {
@@ -93,6 +95,6 @@ func known(err error) bool {
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp)
 }
 
-// isDoubtful reports whether an error of a request, or decoded from its reply, leaves it open whether the request has
-// been executed, or may be yet.
+// isDoubtful reports whether err, of a request or decoded from its reply, leaves open whether the request was executed
+// or will be.
 func isDoubtful(err error) bool { return err != nil && !isNotSent(err) && !known(err) }

@@ -11,40 +11,43 @@ import (
 )
 
 const (
-	// inboxLinger is how long the subscription outlives its last listener, at least: under contention there is soon
-	// another.
+	// inboxLinger is how long the subscription stays open at least after its last listener has left. Under contention,
+	// another listener comes soon.
 	inboxLinger = 5 * time.Second
-	// inboxProbe is how often the inbox sends a message to itself. One that has heard nothing for two probes and a half
-	// is dead, whatever its connection says; so is one whose message the server says that nobody received.
+	// inboxProbe is how often the inbox publishes a message to itself. A subscription that has received nothing for two
+	// and a half probes is dead, whatever its connection says. So is a subscription whose probe, according to the
+	// server, nobody has received.
 	inboxProbe = 4 * time.Second
 
 	inboxMinPause = 20 * time.Millisecond
 	inboxMaxPause = time.Second
 )
 
-// inbox is where a node's server sends messages to: one subscription connection for any number of waiters, opened when
-// the first one listens. Messages are hints. While the connection is being made, or made again, waiters poll faster,
-// and they look at the lock once more when it is ready, because messages were lost meanwhile.
+// inbox receives the messages of a node's server, for any number of waiters, over one subscription connection. The
+// first listener opens it. Messages are hints. While the connection is being opened or reopened, waiters poll faster.
+// When it is ready, they look at the lock once more, because messages were lost meanwhile.
 //
-// A release passes over a waiter that listens nowhere on its own server. So the subscription is believed only while the
-// server that commands go to counts it: after a failover, commands may go to the new master while this connection stays
-// with the old one.
+// A release skips a waiter that has no subscription on the release's own server. So the inbox trusts a subscription
+// only while the server that commands go to counts it. After a failover, commands may go to the new master while this
+// connection stays with the old one.
 type inbox struct {
-	driver   drivers.Subscriber // nil: there are no messages to be had
+	driver   drivers.Subscriber // nil: the driver has no subscriptions
 	pipeline *pipeline.Pipeline // for probes
-	timeout  time.Duration      // of opening a subscription
-	name     string             // the channel that is this inbox's own
+	timeout  time.Duration      // for opening a subscription
+	name     string             // this inbox's own channel
 
 	mu sync.Mutex
-	// listeners are those of the own channel by the payload that they wait for, and those of other channels by its
-	// name: a Client has one waiter for a key at a time.
+	// listeners has the listeners of the own channel by the payload that they wait for, and those of other channels by
+	// the name of the channel. A Client has at most one waiter for a key, so there is one listener for each.
 	listeners map[string]listener
-	confirmed map[string]bool // channels that the server of the subscription has confirmed
-	counted   bool            // the server that commands go to has counted the subscription, the last time it was asked
-	heard     time.Time       // when anything came last
-	idle      time.Time       // since when there are no listeners
-	running   chan struct{}   // closed when run has ended; nil while there is none
-	changed   chan struct{}   // has room for one: the channels that are wanted have changed, or the own one is confirmed
+	confirmed map[string]bool // channels that the server has confirmed
+	// The server that commands go to has counted the subscription when it was last asked.
+	counted bool
+	heard   time.Time     // when the last message or confirmation came
+	idle    time.Time     // since when there are no listeners
+	running chan struct{} // closed when run has ended; nil if run is not running
+	// changed has room for one. It receives when the wanted channels have changed, or the own channel is confirmed.
+	changed chan struct{}
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -52,7 +55,7 @@ type inbox struct {
 
 type listener struct {
 	channel string
-	// news is called without blocking: told says that a message has come, otherwise the channel was confirmed.
+	// news must not block. It is called with true when a message has come, and with false when the channel is live.
 	news func(told bool)
 }
 
@@ -73,11 +76,11 @@ func (in *inbox) live(channel string) bool {
 	return in.counted && in.confirmed[channel]
 }
 
-// expect calls news for messages to id on the own channel, until ignore is called for it. If the channel is live
-// already, it does not say so.
+// expect has news called for messages on the own channel whose payload is id, until ignore(id) is called. If the
+// channel is live already, news is not called for that.
 func (in *inbox) expect(id string, news func(told bool)) { in.listen(id, listener{in.name, news}) }
 
-// follow calls news for messages on another channel, until ignore is called for it.
+// follow has news called for messages on another channel, until ignore(channel) is called.
 func (in *inbox) follow(channel string, news func(told bool)) {
 	in.listen(channel, listener{channel, news})
 }
@@ -145,7 +148,7 @@ func (in *inbox) run(ended chan struct{}) {
 		if sub, err := in.open(lost); err == nil {
 			in.serve(sub, lost)
 			_ = sub.Close()
-			if in.live(in.name) { // it worked: the server was there, and did not refuse the channel
+			if in.live(in.name) { // the subscription worked
 				pause = inboxMinPause
 			}
 		}
@@ -161,7 +164,7 @@ func (in *inbox) run(ended chan struct{}) {
 	}
 }
 
-// end ends the run if nobody listens any more or the node is closed.
+// end reports whether run has to end, because there are no listeners or the node is closed.
 func (in *inbox) end() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -174,7 +177,7 @@ func (in *inbox) end() bool {
 	return true
 }
 
-// open makes a subscription; lost is closed when it has ended.
+// open opens a subscription. lost is closed when the subscription has ended.
 func (in *inbox) open(lost chan struct{}) (drivers.Subscription, error) {
 	ctx, cancel := context.WithTimeout(in.ctx, in.timeout)
 	defer cancel()
@@ -185,13 +188,13 @@ func (in *inbox) open(lost chan struct{}) (drivers.Subscription, error) {
 	})
 }
 
-// serve keeps the subscription's channels what they should be, until it is lost or silent, or the server does not count
-// it, or nobody has listened for a while, or the node is closed.
+// serve keeps the channels of the subscription up to date. It returns when the subscription is lost or silent, when the
+// server does not count it, when there have been no listeners for a while, or when the node is closed.
 func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 	tick := time.NewTicker(inboxProbe)
 	defer tick.Stop()
 	answers := make(chan *pipeline.Call, 1)
-	var asked, unanswered bool // once; by the last probe
+	var asked, unanswered bool // asked: a probe was sent; unanswered: the last one was not answered yet
 	probe := func() {
 		if !unanswered {
 			unanswered = in.probe(answers)
@@ -228,7 +231,8 @@ func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 	}
 }
 
-// difference brings has, the channels of a subscription, up to date, and returns what has to be asked for that.
+// difference brings has, the channels of a subscription, up to date. It returns the channels to subscribe to and those
+// to unsubscribe from.
 func (in *inbox) difference(has map[string]bool) (add, remove []string) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -252,8 +256,8 @@ func (in *inbox) difference(has map[string]bool) (add, remove []string) {
 	return add, remove
 }
 
-// probe sends a message to the own channel, if that is confirmed: before, nobody would receive it. It reports whether
-// the message is under way; answers, which has room for it, gets the answer.
+// probe publishes a message on the own channel if the server has confirmed that channel. Before, nobody would receive
+// it. It reports whether it has sent the message. The outcome comes through answers, which must have room for it.
 func (in *inbox) probe(answers chan<- *pipeline.Call) bool {
 	in.mu.Lock()
 	confirmed := in.confirmed[in.name]
@@ -265,7 +269,7 @@ func (in *inbox) probe(answers chan<- *pipeline.Call) bool {
 	return confirmed
 }
 
-// count takes the answer to a probe, and reports false if nobody has received that. An error says nothing about the
+// count reads the answer to a probe. It returns false if nobody has received the probe. An error says nothing about the
 // subscription.
 func (in *inbox) count(c *pipeline.Call) bool {
 	receivers, isInt := c.Reply.(int64)
@@ -292,7 +296,7 @@ func (in *inbox) hear() {
 	in.heard = time.Now()
 }
 
-// useless reports whether the subscription has been silent for too long, or nobody has listened for a while.
+// useless reports whether the subscription has been silent for too long, or has had no listeners for inboxLinger.
 func (in *inbox) useless() bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -323,7 +327,7 @@ func (in *inbox) message(channel, payload string) {
 	in.heard = time.Now()
 	id := channel
 	if channel == in.name {
-		id = payload // of probes and of waiters that have left nobody listens to
+		id = payload // nobody listens for the payload of a probe, or of a waiter that has left
 	}
 	if l, ok := in.listeners[id]; ok && l.channel == channel {
 		l.news(true)

@@ -11,17 +11,17 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// State is what a node knows of a lock: what it may tell, and whose the lock is.
+// State is what a node knows of a lock: the Inspection that it may publish, and the owner.
 type State struct {
 	inspect.Inspection
-	owner string // the whole value
+	owner string // the whole value of the lock
 }
 
-// token is the owner's without the number of the node.
+// token is the owner's value without the number of the node.
 func (s State) token() string { return script.TokenOf(s.owner) }
 
-// OwnedBy reports whether the owner's token begins with prefix. Nobody's begins with anything, a kept lock's is its
-// last owner's.
+// OwnedBy reports whether the owner's token begins with prefix. It returns false if there is no owner. The owner of a
+// lock that is kept after its release is its last owner.
 func (s State) OwnedBy(prefix string) bool {
 	return s.owner != "" && strings.HasPrefix(strings.TrimPrefix(s.owner, script.Kept), prefix)
 }
@@ -29,10 +29,12 @@ func (s State) OwnedBy(prefix string) bool {
 // SameOwner reports whether two nodes have the lock for the same attempt.
 func (s State) SameOwner(t State) bool { return s.owner != "" && s.token() == t.token() }
 
-// SameServer reports whether two answers are of one server: no two nodes have the same number for an owner.
+// SameServer reports whether two answers come from one server. They do if the owner's number is the same, because each
+// node has a number of its own.
 func (s State) SameServer(t State) bool { return s.owner == t.owner && s.token() != s.owner }
 
-// shown is how much of an owner's token is: enough to tell owners apart, and so little that the rest cannot be guessed.
+// shown is how many bytes of an owner's token are shown. They are enough to tell owners apart, and too few to guess the
+// rest.
 const shown = 8
 
 // StartInspect asks what the node knows of key.
@@ -76,8 +78,8 @@ func decodeState(reply drivers.Reply) (State, error) {
 	return s, nil
 }
 
-// StartForce takes key from the owner of s, if it is still that one's. onRedlock says that waiters queue for a turn,
-// not for the lock. The outcome is [Call.Owned].
+// StartForce takes key from the owner of s, if the lock still belongs to that owner. onRedlock says that waiters queue
+// for the turn to ask, not for the lock. [Call.Owned] reads the outcome.
 func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRedlock bool) *Call {
 	c := &Call{}
 	n.send(c, ready, tag, n.force(key, s, onRedlock))
@@ -88,7 +90,7 @@ func (n *Node) force(key string, s State, onRedlock bool) script.Command {
 	return n.keys(key).Force(s.owner, s.Remaining+cleanupLife, onRedlock)
 }
 
-// More reports whether a call that hands the lock on has to be made again to find the next owner.
+// More reports whether a forced release has to be repeated to find the next owner.
 func (c *Call) More() bool { return c.Unfinished() }
 
 // Inspect implements inspect.Inspector.
@@ -123,7 +125,7 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (inspect.Ins
 	return s.Inspection, err
 }
 
-// Takeable returns why the lock cannot be taken from the owner whose token begins so, or nil.
+// Takeable returns why the lock cannot be taken from an owner whose token begins with owner, or nil if it can.
 func (s State) Takeable(owner string) error {
 	switch {
 	case s.State == inspect.Foreign:
@@ -131,13 +133,13 @@ func (s State) Takeable(owner string) error {
 	case s.owner == "":
 		return fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)
 	case !s.OwnedBy(owner):
-		return fmt.Errorf("%w: the owner is another one, %s…", locker.ErrNotHeld, s.Owner)
+		return fmt.Errorf("%w: the lock belongs to another owner, %s…", locker.ErrNotHeld, s.Owner)
 	}
 	return nil
 }
 
-// Names returns the keys in Redis that a lock uses, the lock's own first, and the channels that its messages go to, for
-// tools that look after rights and clean up. Tombstones, which expire within minutes, are not among the keys.
+// Names returns the keys in Redis that a lock uses, the lock's own first, and the channels of its messages. It is for
+// tools that check permissions or clean up. Tombstones, which expire within minutes, are not among the keys.
 func Names(prefix, key string) (names, channels []string) {
 	k := script.KeysOf(prefix + key)
 	return []string{k.Lock, k.Fence(), k.Queue(), k.Waiters(), k.Turn()}, []string{prefix + "inbox:" + key, k.Free()}

@@ -1,5 +1,6 @@
-// Package node turns one Redis node, reached through a driver, into the lock protocol: acquire, extend and release as
-// atomic scripts, prompt return when a context ends, and the clean-up of attempts whose outcome is not known.
+// Package node implements the lock protocol on one Redis node, which it reaches through a driver. Each step is an
+// atomic script. Calls return promptly when a context ends, and attempts whose outcome is not known are undone in the
+// background.
 package node
 
 import (
@@ -16,11 +17,11 @@ import (
 
 // Options of a Node.
 type Options struct {
-	Name    string        // what errors call the node, such as its address
-	Prefix  string        // put before every key
+	Name    string        // the name of the node in errors, such as its address
+	Prefix  string        // is put before every key
 	Timeout time.Duration // bounds one exchange; 0: drivers.DefaultTimeout
-	// Number, from 1, is the node's among those of a Redlock: part of the value of its locks, so that a server that is
-	// reached as two nodes shows. 0: it decides alone.
+	// Number, from 1, is the node's number among the nodes of a Redlock. It is part of the value of each lock, so that
+	// a server with the addresses of two nodes is noticed. A node that decides alone has 0.
 	Number int
 }
 
@@ -28,16 +29,16 @@ type Options struct {
 type Node struct {
 	name     string
 	prefix   string
-	number   int // of Options
+	number   int // from Options
 	driver   drivers.Driver
 	timeout  time.Duration // of one exchange
 	pipeline *pipeline.Pipeline
 	cleaner  *cleaner
 	inbox    *inbox
 
-	closing chan struct{} // closed by Close: wakes whoever waits for an answer
-	// calls are counted for Close, which waits for them between waking them and closing the pipeline, so that each has
-	// handed over its clean-up by then.
+	closing chan struct{} // closed by Close, and so wakes callers that wait for an answer
+	// Close waits for calls between closing that channel and closing the pipeline. So each call has added its clean-up
+	// by then.
 	calls Calls
 }
 
@@ -61,8 +62,8 @@ func New(d drivers.Driver, o Options) *Node {
 	}
 }
 
-// Check returns an error that matches locker.ErrInvalid if key cannot be locked, because it is a name that another
-// lock's counter may have.
+// Check returns an error that matches locker.ErrInvalid if key cannot be locked, because another lock may use that name
+// for its counter or queue.
 func (n *Node) Check(key string) error {
 	if ending, reserved := script.Reserved(n.prefix + key); reserved {
 		return fmt.Errorf("%w: keys with a {hash tag} that end in %q are reserved for what belongs to a lock",
@@ -71,7 +72,7 @@ func (n *Node) Check(key string) error {
 	return nil
 }
 
-// Acquire is the node's part of locker.Backend.Acquire, with the same rules, for a node that decides alone.
+// Acquire implements locker.Backend for a node that decides alone.
 func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	n.calls.Enter()
 	defer n.calls.Leave()
@@ -82,8 +83,8 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 		return locker.Grant{}, n.fault(pipeline.ErrFull)
 	}
 	undo := func(landed bool) { n.cleaner.add(n.undoing(&req, landed, script.NotifySubscribers)) }
-	// If the caller leaves, the attempt is given up at once, with a tombstone. If it succeeds nevertheless (it was
-	// executed first, or so late that the tombstone was gone), that is known only later.
+	// If the caller leaves, the attempt is undone at once, with a tombstone. The attempt may succeed nevertheless, if
+	// it was executed first or after the tombstone had expired. That is known only when its reply arrives.
 	late := func(reply drivers.Reply, err error) {
 		if n.vote(reply, err).Granted {
 			undo(true)
@@ -93,21 +94,22 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 	if v.Doubtful {
 		undo(false)
 	}
-	if v.Granted && n.closed() { // too late to be released by the caller
+	// After Close, the caller cannot release the lock any more.
+	if v.Granted && n.closed() {
 		undo(true)
 		return locker.Grant{}, locker.ErrClosed
 	}
 	return locker.Grant{Fence: v.Counter}, v.Err
 }
 
-// attempt names what the commands of the attempt of req are about.
+// attempt returns the attempt of req, with the names that its commands need.
 func (n *Node) attempt(req *locker.Request) script.Attempt {
 	return script.Attempt{Keys: n.keys(req.Key), Token: req.Token, Node: n.number}
 }
 
 func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix + key) }
 
-// do sends a command and waits for the reply, as [pipeline.Pipeline.Do] does.
+// do sends a command and waits for the reply; see [pipeline.Pipeline.Do].
 func (n *Node) do(
 	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
 ) (drivers.Reply, error) {
@@ -123,21 +125,21 @@ func (n *Node) closed() bool {
 	}
 }
 
-// Extend is the node's part of locker.Backend.Extend, with the same rules.
+// Extend implements locker.Backend.
 func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	n.calls.Enter()
 	defer n.calls.Leave()
 	return n.owned(n.do(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, nil))
 }
 
-// Release is the node's part of locker.Backend.Release, with the same rules. It tells those who called Notify.
+// Release implements locker.Backend. It notifies the callers of Notify.
 func (n *Node) Release(ctx context.Context, req locker.Request) error {
 	n.calls.Enter()
 	defer n.calls.Leave()
 	return n.release(ctx, &req, true, script.NotifySubscribers)
 }
 
-// release sends a release, and goes on in the background if it was not answered, or not finished.
+// release sends a release. If that was not answered or not finished, it goes on in the background.
 func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, notify script.Notify) error {
 	r := n.releaseOf(req, landed, notify)
 	later := undoing(r, req)
@@ -153,38 +155,39 @@ func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, no
 	return err
 }
 
-// Notify implements locker.Notifier: Release tells who waits.
+// Notify implements locker.Notifier.
 func (n *Node) Notify(key string, wake func()) (live func() bool, stop func()) {
 	channel := n.keys(key).Free()
 	n.inbox.follow(channel, func(bool) { wake() })
 	return func() bool { return n.inbox.live(channel) }, func() { n.inbox.ignore(channel) }
 }
 
-// Close ends the node: calls return locker.ErrClosed, clean-ups that are due get one more try, and the driver is
-// closed. It takes no longer than one exchange's timeout and a second, and another timeout if callers wait inside the
-// driver, who cannot be woken: what they leave behind gets its try, too. An error says that the client under the driver
-// neither let a command be interrupted nor belongs to the driver; the command's goroutine ends with the client's own
-// timeout.
+// Close ends the node. Calls in progress return locker.ErrClosed, each clean-up gets one more try, and the driver is
+// closed. Close takes at most one timeout of an exchange and a second. It takes another timeout if callers wait inside
+// the driver, because nothing can wake them, and their clean-ups get a try, too. Close returns an error if a command is
+// still in flight at the end: the Redis client does not let it be interrupted, and the driver does not own the client.
+// The goroutine of that command ends with the client's own timeout.
 func (n *Node) Close() error {
 	close(n.closing)
-	n.calls.Wait() // those that wait inside the driver take until their own timeout
+	n.calls.Wait() // calls that wait inside the driver return at their own timeout
 	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
 	defer cancel()
 	n.inbox.close(ctx)
-	n.pipeline.Drain(ctx) // what is under way may still have to be undone
+	n.pipeline.Drain(ctx) // a command in flight may still have to be undone
 	n.cleaner.wait(ctx)
 	n.pipeline.Close()
-	err := n.driver.Close() // interrupts what ignores its context, if the client is the driver's own
+	// If the client belongs to the driver, this also interrupts commands that ignore their context.
+	err := n.driver.Close()
 	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	n.cleaner.wait(ctx)
 	if !n.pipeline.Drain(ctx) {
-		err = errors.Join(err, errors.New("a command is still in flight and the Redis client does not let it be interrupted"))
+		err = errors.Join(err, errors.New("a command is still in flight, and the Redis client cannot interrupt it"))
 	}
 	return err
 }
 
-// await waits for ch until ctx ends, and reports which it was.
+// await waits until ch is closed or ctx ends, and returns true if ch was closed.
 func await(ctx context.Context, ch <-chan struct{}) bool {
 	select {
 	case <-ch:
@@ -194,7 +197,8 @@ func await(ctx context.Context, ch <-chan struct{}) bool {
 	}
 }
 
-// fault adds the node's name to what went wrong, and that the store is unavailable unless err says something else.
+// fault adds the node's name to err. It makes err match locker.ErrUnavailable, unless err already matches another error
+// of package locker.
 func (n *Node) fault(err error) error {
 	switch {
 	case err == nil:

@@ -8,11 +8,12 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// QueuedNode is a Node whose locks are waited for in a queue on the server, and handed over from one owner to the next:
-// nobody polls, nobody overtakes, and no herd wakes. docs/safety.md has the rules.
+// QueuedNode is a Node that keeps a queue for each lock on the server. A release grants the lock to the first waiter.
+// So waiters need not poll, nobody overtakes them, and each release wakes one of them only. docs/safety.md has the
+// rules.
 type QueuedNode struct{ *Node }
 
-// Acquire implements locker.Backend: one attempt, behind those who wait.
+// Acquire implements locker.Backend. It is one attempt, and fails while others are in the queue.
 func (q QueuedNode) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	q.calls.Enter()
 	defer q.calls.Leave()
@@ -44,7 +45,7 @@ func (q QueuedNode) Queue(ctx context.Context, req locker.Request) (locker.Grant
 		return locker.Grant{}, q.fault(pipeline.ErrFull)
 	}
 	w := &waiter{q: q, ctx: ctx, req: req, lease: script.MaxLease}
-	if q.inbox.live(q.inbox.name) { // others have waited here lately
+	if q.inbox.live(q.inbox.name) { // the subscription is open, because others have waited lately
 		w.listen()
 		defer w.ignore()
 	}
@@ -77,7 +78,7 @@ func (q QueuedNode) Release(ctx context.Context, req locker.Request) error {
 	return q.release(ctx, &req, landed, script.NotifyQueue)
 }
 
-// leave releases in the background, like Undo, and gives up the place in the queue.
+// leave releases in the background, as Undo does, and gives up the position in the queue.
 func (q QueuedNode) leave(req *locker.Request, landed bool) {
 	q.cleaner.add(q.undoing(req, landed, script.NotifyQueue))
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// Turn is a place in the queue that one node keeps of those who want a lock of several nodes, and then the turn to ask
-// for it. It is advice: whoever asks out of turn is not refused. Its methods are for one goroutine.
+// Turn is a position in the queue for a Redlock, and then the turn to ask its nodes. One node of the Redlock keeps the
+// queue. A turn is advice: an attempt out of turn is not refused. The methods are for one goroutine.
 type Turn struct {
-	// News says true when it is this one's turn, or has been and the lock is free now; false when it can be told from
-	// now on.
+	// News receives true when the turn has come, or when it had come before and the lock is free now. It receives false
+	// when messages have begun to arrive.
 	News <-chan bool
 
 	node   *Node
@@ -23,30 +23,30 @@ type Turn struct {
 	id     string
 	news   chan bool
 	ticket int64
-	rank   int  // what Ask was answered last
-	still  int  // how often that was the same
-	asked  bool // the node may know of it
+	rank   int  // the rank in the last answer to Ask
+	still  int  // how often the rank was the same
+	asked  bool // an Ask was sent, or may have been
 
 	mu   sync.Mutex
-	left *cleanup // what Leave does; nil before
+	left *cleanup // what Leave has added; nil before
 }
 
-// Standing is where a Turn stands.
+// Standing is an answer to Ask.
 type Standing struct {
-	Mine bool          // it is its turn
-	Rank int           // how many are before it; 0 if it is its turn
-	Left time.Duration // of the lock on this node; 0: free
-	// Again is when to ask again, at the latest: by then the node would forget the turn or the place, or the one before
-	// may have died.
+	Mine bool          // the turn has come
+	Rank int           // how many waiters are before this one; 0 if the turn has come
+	Left time.Duration // the remaining time of the lock on this node; 0: the lock is free
+	// Again is how long to wait at most before the next Ask. After that, the node would forget the turn or the
+	// position, or the waiter before may have died.
 	Again time.Duration
 }
 
-// nearPoll is how often the first of a queue looks that cannot be told, while the queue moves; the others less often,
-// by how many are before them, and all of them by and by every untoldPoll. Whoever has the turn and does not know keeps
-// everybody waiting, so it must not be long compared with a short hold.
+// nearPoll is how often the first waiter polls if it cannot be notified, while the queue moves. Waiters behind it poll
+// less often, according to their rank. While the queue does not move, all of them slow down to untoldPoll. A waiter
+// whose turn has come and who does not know it delays all others, so nearPoll must be short compared with a short hold.
 const nearPoll = 5 * time.Millisecond
 
-// NewTurn returns a place that is yet to be taken by Ask, and must be ended by Leave or Used.
+// NewTurn returns a Turn that has no position yet. Ask takes one. The Turn must be ended by Leave or Used.
 func (n *Node) NewTurn(key string) *Turn {
 	t := &Turn{node: n, keys: n.keys(key), id: locker.NewToken(), news: make(chan bool, 1)}
 	t.News = t.news
@@ -54,10 +54,10 @@ func (n *Node) NewTurn(key string) *Turn {
 	return t
 }
 
-// ID is what a release is given to pass the turn on, too.
+// ID identifies the turn. A release with this ID passes the turn on.
 func (t *Turn) ID() string { return t.id }
 
-// Ask takes the place, or keeps it, until ctx ends.
+// Ask takes a position, or keeps the one that the Turn has. It waits for the answer until ctx ends.
 func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	live := t.node.inbox.live(t.node.inbox.name)
 	channel := ""
@@ -93,13 +93,13 @@ func (t *Turn) decode(reply drivers.Reply) (Standing, error) {
 		if t.ticket == 0 {
 			t.ticket = r.Ticket
 		}
-	case s.Left > 0: // its holder may die
+	case s.Left > 0: // the holder may die
 		s.Again = min(s.Again, s.Left+time.Millisecond)
 	}
 	return s, nil
 }
 
-// untold is when to look again if nobody can tell.
+// untold is how long to wait before the next Ask if the node cannot notify this waiter.
 func (t *Turn) untold(rank int) time.Duration {
 	if rank != t.rank {
 		t.rank, t.still = rank, 0
@@ -109,12 +109,13 @@ func (t *Turn) untold(rank int) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// Used ends a Turn by which the lock was acquired: its release is given the ID.
+// Used ends a Turn with which the lock was acquired. The release of the lock is given the ID.
 func (t *Turn) Used() { t.node.inbox.ignore(t.id) }
 
-// Leave gives up the place, or the turn, and what req, the last attempt, may still have of the lock on this node: both
-// at once, because a turn is only handed on where the lock is free. landed says that nothing of req is under way to
-// this node; otherwise it is also kept from landing later. It goes on in the background until the node has answered.
+// Leave gives up the position or the turn. In the same step it releases what req, the last attempt, may still have of
+// the lock on this node, because a turn is only passed on where the lock is free. landed says that nothing of req is in
+// flight to this node. If it is false, the release leaves a tombstone. Leave goes on in the background until the node
+// has answered.
 func (t *Turn) Leave(req *locker.Request, landed bool) {
 	t.node.inbox.ignore(t.id)
 	if !t.asked {
@@ -128,8 +129,9 @@ func (t *Turn) Leave(req *locker.Request, landed bool) {
 	t.node.cleaner.add(c)
 }
 
-// late is told of the outcome of an Ask that was not waited for. It may have been executed after the turn was left, and
-// have taken the place again: the node would give the turn to nobody, and everybody would wait for that to end.
+// late is told the outcome of an Ask that was not waited for. That Ask may have been executed after Leave, and have
+// taken the position again. The node would then give the turn to a waiter that has left, and all others would wait
+// until that turn ends.
 func (t *Turn) late(drivers.Reply, error) {
 	t.mu.Lock()
 	c := t.left
@@ -139,7 +141,7 @@ func (t *Turn) late(drivers.Reply, error) {
 	}
 }
 
-// ring passes a piece of news on without blocking. To be told counts for more than what has not been looked at yet.
+// ring sends to news without blocking. A true replaces an older value that was not received yet.
 func ring(news chan bool, told bool) {
 	if told {
 		select {

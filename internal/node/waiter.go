@@ -15,40 +15,43 @@ import (
 )
 
 const (
-	// untoldPoll is how often a waiter looks that cannot be told, at the latest: its driver has no subscriptions, or
-	// its connection is just being made.
+	// untoldPoll is the longest pause between two requests of a waiter that cannot be notified, because its driver has
+	// no subscriptions or its connection is still being made.
 	untoldPoll = 100 * time.Millisecond
-	// silence is how long a request may go unanswered before it counts as one that failed.
+	// silence is how long a request may be unanswered before it counts as failed.
 	silence = time.Second
 )
 
-// waiter is one call that wants a lock. When it has got it, it is the Private of its Grant.
+// waiter is one call that wants a lock. When it has acquired the lock, it is the Private of the Grant.
 type waiter struct {
 	q     QueuedNode
 	ctx   context.Context
 	req   locker.Request
-	lease time.Duration // 0: it does not wait
+	lease time.Duration // how long the server keeps its position without a request; 0: it does not wait
 
-	news   chan bool // has room for one: true when it was told, false when it can be told from now on; nil before listen
-	placed bool      // the server has it in its queue, or may
-	ticket int64     // its place in the queue, should the server forget it
-	missed int       // how often it was granted the lock and came too late
+	// news has room for one; nil before listen. It receives true for a notification, and false when notifications have
+	// begun to arrive.
+	news   chan bool
+	placed bool      // the server has it in its queue, or may have
+	ticket int64     // its position in the queue, in case the server forgets it
+	missed int       // how often it was granted the lock and claimed it too late
 	start  time.Time // when the last request was sent
 
-	unanswered time.Time   // when the first of those requests was sent that went unanswered since the last answer; zero: none
-	fault      error       // what became of the last of these; nil: none
-	gone       atomic.Bool // it has given up, and says so to the server
-	// astray is how many requests for the lock, or a place in the queue, went unanswered so far. Claims are not among
-	// them: they take nothing.
+	// unanswered is when the first request was sent that has failed since the last answer; zero: none has failed.
+	unanswered time.Time
+	fault      error       // the error of the last of these requests; nil: none has failed
+	gone       atomic.Bool // it has given up, and sends that to the server
+	// astray counts the requests for the lock, or for a position in the queue, that have not been answered. Claims are
+	// not counted, because they take nothing.
 	astray atomic.Int32
 }
 
-// stragglers reports whether a request may still be executed. Should that be after the release, it would take the lock,
-// or a place in the queue, for nobody: the release has to leave a tombstone.
+// stragglers reports whether a request may still be executed. If that happens after the release, the request takes the
+// lock, or a position in the queue, for a waiter that is gone. The release then has to leave a tombstone.
 func (w *waiter) stragglers() bool { return w.astray.Load() != 0 }
 
-// maxMissed is how often a waiter that was too late to claim the lock goes back to its place. After that, whatever
-// stalls it, it queues up anew, instead of stalling those behind it again.
+// maxMissed is how often a waiter that has claimed the lock too late returns to its position. After that, it joins at
+// the end of the queue, so that it does not delay the waiters behind it again.
 const maxMissed = 3
 
 func (w *waiter) listen() {
@@ -62,7 +65,7 @@ func (w *waiter) hear(told bool) { ring(w.news, told) }
 
 func (w *waiter) ignore() { w.q.inbox.ignore(w.req.Token) }
 
-// do sends one command and waits for what its reply says.
+// do sends one command, waits for its reply and decodes it.
 func (w *waiter) do(cmd script.Command, late func(drivers.Reply, error)) (script.Position, error) {
 	w.start = time.Now()
 	reply, err := w.q.do(w.ctx, cmd, w.req.TTL, late)
@@ -72,20 +75,19 @@ func (w *waiter) do(cmd script.Command, late func(drivers.Reply, error)) (script
 	return decodePosition(reply)
 }
 
-// late is told of the outcome of a command that was not waited for. If the waiter has given up, it has said so to the
-// server. If it was granted the lock nevertheless (that was executed first, or so late that the tombstone was gone),
-// that is known only now. Until it gives up, it learns of a grant by its next request, or has done so already: then it
-// holds the lock.
+// late is told the outcome of a command that was not waited for. If the waiter has given up, it has sent a release. The
+// waiter may have been granted the lock nevertheless, because the command was executed first, or after the tombstone
+// had expired. Then late releases the lock. If the waiter has not given up, it learns of the grant by its next request.
 func (w *waiter) late(p script.Position) {
 	if w.gone.Load() && p.Status == script.Granted {
 		w.q.leave(&w.req, true)
 	}
 }
 
-// enqueue takes the lock, or a place in the queue, or keeps it.
+// enqueue takes the lock, or takes or keeps a position in the queue.
 func (w *waiter) enqueue() (script.Position, error) {
-	// What was said before, the reply knows better. A message about a grant that has been seen, and missed, would be
-	// taken for another grant that was missed.
+	// The reply is newer than a notification that has come before it. A notification of a grant that the waiter has
+	// seen and missed would look like another missed grant.
 	select {
 	case <-w.news:
 	default:
@@ -94,17 +96,19 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if w.news != nil && w.q.inbox.live(w.q.inbox.name) {
 		channel = w.q.inbox.name
 	}
-	p, err := w.do(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel), func(reply drivers.Reply, err error) {
+	cmd := w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel)
+	p, err := w.do(cmd, func(reply drivers.Reply, err error) {
 		var p script.Position
 		if err == nil {
 			p, err = decodePosition(reply)
 		}
 		if !isDoubtful(err) {
-			w.astray.Add(-1) // it may come here before enqueue has counted it
+			w.astray.Add(-1) // this may run before enqueue has counted
 		}
 		w.late(p)
 	})
-	if isDoubtful(err) { // perhaps by the word of something on the way, which has sent the request on
+	// Something between the client and the server may have answered, and passed the request on.
+	if isDoubtful(err) {
 		w.astray.Add(1)
 	}
 	if err == nil && p.Status != script.Granted && w.ticket == 0 {
@@ -113,7 +117,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 	return p, err
 }
 
-// claim comes for a lock that was granted by somebody else.
+// claim takes over a lock that was granted by somebody else's release.
 func (w *waiter) claim() (script.Position, error) {
 	p, err := w.do(w.q.attempt(&w.req).Claim(w.req.TTL), func(reply drivers.Reply, err error) {
 		if p, unread := decodePosition(reply); err == nil && unread == nil {
@@ -128,8 +132,8 @@ func (w *waiter) claim() (script.Position, error) {
 	return p, err
 }
 
-// granted makes a grant of a place that is one. A lock granted by somebody else, or by an earlier delivery of the same
-// request, lives less long than the TTL from now: it is claimed.
+// granted returns the Grant of a position that has the lock. If the lock was granted by somebody else, or by an earlier
+// delivery of the same request, it ends earlier than the TTL from now. The waiter then claims it.
 func (w *waiter) granted(p script.Position) (locker.Grant, error) {
 	if !p.Whole && p.Left < w.req.TTL {
 		w.placed = true
@@ -137,7 +141,7 @@ func (w *waiter) granted(p script.Position) (locker.Grant, error) {
 		if p, err = w.claim(); err != nil {
 			return locker.Grant{}, w.give(err)
 		}
-		if p.Status != script.Granted { // its window was over
+		if p.Status != script.Granted { // the time to claim it was over
 			return locker.Grant{}, w.give(errTooLate)
 		}
 	}
@@ -145,17 +149,19 @@ func (w *waiter) granted(p script.Position) (locker.Grant, error) {
 }
 
 func (w *waiter) grant(p script.Position) (locker.Grant, error) {
-	if w.q.closed() { // too late to be released by the caller
+	// After Close, the caller cannot release the lock any more.
+	if w.q.closed() {
 		w.placed = true
 		return locker.Grant{}, w.give(locker.ErrClosed)
 	}
-	w.ctx, w.req.Waiting, w.req.Failing = nil, nil, nil // not to be kept for as long as the lock is
+	// The grant keeps the waiter for as long as the lock is held. It does not need these.
+	w.ctx, w.req.Waiting, w.req.Failing = nil, nil, nil
 	return locker.Grant{Fence: p.Counter, Token: w.req.Token, Sent: w.start, Private: w}, nil
 }
 
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
 
-// wait waits for the lock from a place in the queue.
+// wait waits for the lock in the queue.
 func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 	w.placed = true
 	t := time.NewTimer(w.pause(p))
@@ -188,7 +194,8 @@ func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 		case err == nil:
 			p = next
 			w.failing(nil, asked)
-		case w.ctx.Err() != nil && time.Since(asked) < silence: // it was left before it could be answered, and says nothing
+		// The context ended before the request could be answered.
+		case w.ctx.Err() != nil && time.Since(asked) < silence:
 			return locker.Grant{}, w.give(w.seen(p))
 		default:
 			if isFault(err) {
@@ -202,7 +209,7 @@ func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 	}
 }
 
-// failing records what became of the last request, which was sent then: nil, if it was answered.
+// failing records the outcome of the last request, which was sent at asked. A nil fault says that it was answered.
 func (w *waiter) failing(fault error, asked time.Time) {
 	if fault == nil && w.fault == nil {
 		return
@@ -219,7 +226,7 @@ func (w *waiter) failing(fault error, asked time.Time) {
 	}
 }
 
-// seen is what the last contact with the server came to.
+// seen returns the result of the last contact with the server.
 func (w *waiter) seen(p script.Position) error {
 	if w.fault != nil {
 		return w.fault
@@ -227,7 +234,7 @@ func (w *waiter) seen(p script.Position) error {
 	return &locker.HeldError{Remaining: p.Left}
 }
 
-// look asks how things stand, and claims the lock if it was granted.
+// look asks the server for the position, and claims the lock if it was granted.
 func (w *waiter) look(told bool) (p script.Position, err error) {
 	if !told {
 		p, err = w.resume()
@@ -236,14 +243,15 @@ func (w *waiter) look(told bool) (p script.Position, err error) {
 		}
 	}
 	p, err = w.claim()
-	if err == nil && p.Status != script.Granted { // an old message, or its window is over: back to its place
+	// The notification was old, or the time to claim is over. The waiter returns to its position.
+	if err == nil && p.Status != script.Granted {
 		return w.resume()
 	}
 	return p, err
 }
 
-// resume goes back to its place, as a new attempt if the old one was given up for it: an operator has taken the lock
-// from it, before it came for that.
+// resume returns to the position in the queue. If an operator has taken the lock from the waiter before it was claimed,
+// resume begins a new attempt.
 func (w *waiter) resume() (script.Position, error) {
 	p, err := w.enqueue()
 	if !errors.Is(err, errGivenUp) {
@@ -251,17 +259,17 @@ func (w *waiter) resume() (script.Position, error) {
 	}
 	w.ignore()
 	if w.stragglers() {
-		w.q.leave(&w.req, false) // that its tombstone lives for long enough
+		w.q.leave(&w.req, false) // so that its tombstone lives for long enough
 	}
 	w.req.Token, w.missed = locker.NewToken(), 0
 	w.listen()
 	return w.enqueue()
 }
 
-// pause is how long to wait for news.
+// pause is how long to wait for a notification before the next request.
 func (w *waiter) pause(p script.Position) time.Duration {
 	if !w.unanswered.IsZero() {
-		// Soon, for it may have been granted the lock, and less and less so.
+		// The pause is short at first, because the server may have granted the lock, and grows while requests fail.
 		d := min(max(time.Since(w.unanswered), untoldPoll), time.Second)
 		return d/2 + rand.N(d/2)
 	}
@@ -273,12 +281,13 @@ func (w *waiter) pause(p script.Position) time.Duration {
 		d = untoldPoll/2 + rand.N(untoldPoll/2)
 	}
 	if p.Rank == 0 && p.Left > 0 {
-		d = min(d, p.Left+time.Millisecond) // its holder may have died
+		d = min(d, p.Left+time.Millisecond) // the holder may have died
 	}
 	return d
 }
 
-// give gives the attempt up, unless it is sure that the server knows nothing of it, and returns why.
+// give gives up the attempt and returns the reason. It sends a release unless the server is certain to know nothing of
+// the attempt.
 func (w *waiter) give(err error) error {
 	if w.placed || isDoubtful(err) {
 		w.gone.Store(true)
@@ -287,7 +296,7 @@ func (w *waiter) give(err error) error {
 	return w.q.fault(err)
 }
 
-// decodePosition reads the reply to enqueue and claim. An error says that the waiter is in no queue.
+// decodePosition reads the reply to enqueue and claim. After an error the waiter is in no queue.
 func decodePosition(reply drivers.Reply) (script.Position, error) {
 	p, err := script.ReadPosition(reply)
 	if err == nil && p.Status != script.Waiting {
@@ -296,7 +305,7 @@ func decodePosition(reply drivers.Reply) (script.Position, error) {
 	return p, err
 }
 
-// isFault reports whether err is something that may pass: the server did not answer, or refused for now.
+// isFault reports whether err may be temporary: the server did not answer, or refused the command for now.
 func isFault(err error) bool {
 	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp)
 }

@@ -6,16 +6,16 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// Command is what a [Pipeline] sends.
+// Command is a command for a [Pipeline] to send.
 type Command struct {
 	Words drivers.Command
-	// Source is the text of the script that Words call by its digest. If the server does not know the script
-	// (NOSCRIPT), and so has executed nothing, Words are sent again with Source in place of the digest. Empty: Words
-	// call no script.
+	// Source is the text of the script that Words call by its digest. A server that does not know the script answers
+	// NOSCRIPT and executes nothing. The pipeline then sends Words again, with Source in place of the digest. Source is
+	// empty if Words call no script.
 	Source string
-	// IsRelease says that somebody may wait for what the command frees. A release is sent even while the node rests
-	// after a failed dial, and so finds out whether the node is back. If it were refused, it would be repeated by a
-	// clean-up, as much as a second later. Releases are few, because a node that is down grants nothing.
+	// IsRelease says that the command may free something that others wait for. A release is sent even while the node
+	// rests after a failed dial, and so finds out whether the node is back. If it were refused, a clean-up would repeat
+	// it, up to a second later. Releases are few, because a node that is down grants nothing.
 	IsRelease bool
 }
 
@@ -26,8 +26,8 @@ func (c *Command) full() drivers.Command {
 	return words
 }
 
-// isUnknown reports whether the server refused c because it does not know its script. A command that is no script is
-// not sent again, whatever says NOSCRIPT to it: something between here and the server may.
+// isUnknown reports whether the server refused c because it does not know its script. A NOSCRIPT in reply to a command
+// that calls no script comes from something between the client and the server. Such a command is not sent again.
 func (c *Command) isUnknown(r drivers.Reply) bool {
 	e, refused := r.(drivers.ServerError)
 	return refused && c.Source != "" && e.Code() == "NOSCRIPT"
@@ -37,14 +37,14 @@ func (c *Command) isUnknown(r drivers.Reply) bool {
 type Call struct {
 	Command
 
-	// Reply and Err are the outcome, once that is known. With an Err, it is not known what the server has done, unless
-	// Err matches drivers.ErrNotSent.
+	// Reply and Err are the outcome, once it is known. If Err is not nil, it is not known what the server has done,
+	// unless Err matches drivers.ErrNotSent.
 	Reply drivers.Reply
 	Err   error
 
-	// guarded by the pipeline's mu until the call is resolved
+	// The pipeline's mu guards these until the call is resolved.
 	state  state
-	notify func() // nil: nobody is told
+	notify func() // may be nil
 }
 
 type state uint8
@@ -55,25 +55,26 @@ const (
 	resolved
 )
 
-// Refuse resolves a call that is not submitted, because of err.
+// Refuse resolves a call that was not submitted. Its Err is err, as an error that matches drivers.ErrNotSent.
 func (c *Call) Refuse(err error) { c.state, c.Err = resolved, drivers.NotSent(err) }
 
-// Withdraw takes a command back that was not sent yet, and reports whether it could. Nobody is told of it then.
+// Withdraw takes back a command that was not sent yet. It returns false if the command was sent or resolved. After a
+// Withdraw that returns true, notify is not called.
 func (p *Pipeline) Withdraw(c *Call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.state != waiting {
 		return false
 	}
-	if i := slices.Index(p.pending, c); i >= 0 { // else Close has it in its hands
+	if i := slices.Index(p.pending, c); i >= 0 { // otherwise Close is about to resolve it
 		p.pending = slices.Delete(p.pending, i, i+1)
 	}
 	c.state, c.notify = resolved, nil
 	return true
 }
 
-// Follow has another function called when the outcome is known. If it is known already, done is true and notify is not
-// called, but the function given before may have been, or be about to be.
+// Follow replaces the function that is called when the outcome is known. It returns true if the outcome is known
+// already. It then does not call notify, and the earlier function was called or is about to be.
 func (p *Pipeline) Follow(c *Call, notify func()) (done bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +92,7 @@ func (p *Pipeline) UnderWay(c *Call) bool {
 	return c.state == sent
 }
 
-// resolve records the outcome of c and tells of it, unless c has been withdrawn.
+// resolve records the outcome of c and calls its notify function. It does nothing if c was withdrawn.
 func (p *Pipeline) resolve(c *Call, reply drivers.Reply, err error) {
 	p.mu.Lock()
 	if c.state == resolved {

@@ -11,10 +11,14 @@ import (
 
 var errNoAnswer = errors.New("no answer yet")
 
-// Do sends a command and waits for its reply until ctx ends, the pipeline's closing is closed, or limit has passed,
-// which is at most the timeout of an exchange. An error matches drivers.ErrNotSent if the command was certainly not
-// sent. If it was sent and Do has not waited for the outcome, late is told of that, from a goroutine that it must not
-// block; late may be nil.
+// Do sends a command and waits for its reply until ctx ends, the pipeline's closing channel is closed, or limit has
+// passed. The timeout of an exchange bounds limit. An error matches drivers.ErrNotSent if the command was certainly not
+// sent. If the command was sent and Do returns before its outcome is known, Do has late called with the outcome. Late
+// is called from another goroutine, must not block, and may be nil.
+//
+// A caller whose context can end does not wait inside the driver, because clients may ignore the end of a context. A
+// caller whose wait only time can end sends the command itself, if the driver keeps to deadlines. It then needs no
+// other goroutine. See docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
 //
 // A caller whose context can end does not wait inside the driver, because clients may ignore the end of a context. A
 // caller that only time can call away needs no other goroutine to wait for it, if the driver keeps to deadlines; see
@@ -49,8 +53,9 @@ func (p *Pipeline) Do(
 	return nil, err
 }
 
-// wait waits for an answer, and returns why it has waited no longer. The driver is asked to keep to the timeout, too,
-// but may not be able to, and the command may wait for others.
+// wait waits for an answer. It returns nil when the answer has come, or the reason why it stopped waiting. The exchange
+// has a timeout as well, but the driver may not keep to it, and the command may wait for a sender before the exchange
+// begins.
 func (p *Pipeline) wait(ctx context.Context, answered <-chan struct{}, limit time.Duration) error {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -66,8 +71,8 @@ func (p *Pipeline) wait(ctx context.Context, answered <-chan struct{}, limit tim
 	}
 }
 
-// inline sends c from the goroutine of its caller, who waits for the answer inside the driver, for limit at most. It
-// reports false if too many exchanges are in flight. What has gathered meanwhile is sent by another goroutine.
+// inline sends c from the goroutine of its caller, which waits inside the driver for at most limit. It returns false if
+// too many exchanges are in flight. Another goroutine sends the commands that have gathered meanwhile.
 func (p *Pipeline) inline(c *Call, limit time.Duration) bool {
 	p.mu.Lock()
 	free, err := p.admit(c)
@@ -86,7 +91,7 @@ func (p *Pipeline) inline(c *Call, limit time.Duration) bool {
 	return true
 }
 
-// sendAll sends a batch, and then what has gathered.
+// sendAll sends a batch, and then the commands that have gathered meanwhile.
 func (p *Pipeline) sendAll(batch []*Call) {
 	for ; batch != nil; batch = p.take(nil) {
 		p.exchange(batch, p.timeout)

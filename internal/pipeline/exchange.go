@@ -9,8 +9,8 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// exchange sends a batch within limit and resolves its calls. What the server refuses with NOSCRIPT, and so has not
-// executed, is sent again in full.
+// exchange sends a batch within limit and resolves its calls. Commands that the server refused with NOSCRIPT were not
+// executed. They are sent again with the text of their script.
 func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 	ctx, cancel := p.bounded(limit)
 	defer cancel()
@@ -40,13 +40,15 @@ func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 	}
 }
 
-// send has the driver send a batch, and returns as many replies whatever the driver returns.
+// send has the driver send a batch. It returns one reply for each command, whatever the driver returns.
 func (p *Pipeline) send(ctx context.Context, batch []drivers.Command) ([]drivers.Reply, error) {
-	if p.ctx.Err() != nil { // a sender that comes to run when the driver is being closed, or has been
+	// Close has begun before this goroutine came to run.
+	if p.ctx.Err() != nil {
 		return make([]drivers.Reply, len(batch)), errClosedUnsent
 	}
 	replies, err := p.driver.Do(ctx, batch...)
-	if err == nil || !errors.Is(ctx.Err(), context.Canceled) { // a dial that was broken off says nothing of the node
+	// A dial that was interrupted says nothing about the node.
+	if err == nil || !errors.Is(ctx.Err(), context.Canceled) {
 		p.mu.Lock()
 		p.rest.after(err)
 		p.mu.Unlock()
@@ -60,10 +62,10 @@ func (p *Pipeline) send(ctx context.Context, batch []drivers.Command) ([]drivers
 	return replies, err
 }
 
-// punctual reports whether the driver keeps to a deadline unasked, now.
+// punctual reports whether the driver keeps to deadlines without a Done channel at the moment.
 func (p *Pipeline) punctual() bool { return p.direct != nil && p.direct.Direct() }
 
-// bounded returns the context of an exchange that may take as long as limit.
+// bounded returns the context of an exchange that may take at most limit.
 func (p *Pipeline) bounded(limit time.Duration) (context.Context, context.CancelFunc) {
 	end := time.Now().Add(limit)
 	if p.punctual() && !p.isClosing() {
@@ -72,12 +74,12 @@ func (p *Pipeline) bounded(limit time.Duration) (context.Context, context.Cancel
 	return context.WithDeadline(p.ctx, end)
 }
 
-// deadline is the context of an exchange with a driver that keeps to it unasked: it ends by time alone, and tells
-// nobody. Close does not end it either, but Drain, which is called before, waits for as long as an exchange takes that
-// began before the pipeline's closing was closed. One that begins later gets a context that Close ends. See
+// deadline is the context of an exchange with a driver that keeps to deadlines without a Done channel. Only time ends
+// it. Close does not end it, but Drain, which is called before Close, waits for as long as the exchange may take. An
+// exchange that begins after closing was closed gets a context that Close ends. See
 // drivers.Direct.
 type deadline struct {
-	context.Context // the pipeline's, for Value
+	context.Context // for Value: the pipeline's context
 	end             time.Time
 }
 

@@ -1,6 +1,6 @@
-// Package pipeline carries the commands of many callers to one node through a driver: it gathers them in batches,
-// bounds how long and how many at a time it waits for, and lets callers leave before the answer comes. It knows neither
-// locks nor nodes.
+// Package pipeline carries the commands of many callers to one node through a driver. It gathers them in batches. It
+// bounds the number of batches in flight and the time that callers wait, and it lets callers leave before the reply
+// arrives. It knows neither locks nor nodes.
 package pipeline
 
 import (
@@ -14,49 +14,48 @@ import (
 )
 
 const (
-	// maxSenders is how many batches are in flight at most, and so how many goroutines, and with most clients
-	// connections, a node that hangs can occupy. It is more than one, so that one connection that went silent does not
-	// stop the others.
+	// maxSenders bounds the batches in flight, and so the goroutines, and with most clients the connections, that a
+	// node that hangs can occupy. It is more than one, so that one silent connection does not stop the other commands.
 	maxSenders = 4
-	// MaxBatch bounds one round trip. A larger batch gains nothing more and makes its first reply late.
+	// MaxBatch bounds the commands of one round trip. A larger batch saves nothing more and delays its first reply.
 	MaxBatch = 128
 	// maxPending bounds the commands that wait for a sender while the node does not answer.
 	maxPending = 16 << 10
 )
 
-// ErrFull is why a command was refused that too many others were before.
+// ErrFull is the error of a command that was refused because too many commands wait for a sender already.
 var ErrFull = errors.New("too many commands wait for an answer")
 
-// ErrClosed is why a command failed whose pipeline is being closed, or has been.
+// ErrClosed is the error of a command that was not answered before the pipeline was closed.
 var ErrClosed = errors.New("the pipeline is closed")
 
-// errClosedUnsent is ErrClosed of a command that was certainly not sent.
+// errClosedUnsent is ErrClosed for a command that was certainly not sent.
 var errClosedUnsent = drivers.NotSent(ErrClosed)
 
-// Pipeline sends the commands of all callers of a node. A command that finds a sender free goes out at once. Those that
-// arrive while all senders are busy are sent together by the first that becomes free. All methods may be called
-// concurrently.
+// Pipeline sends the commands of all callers of a node. A command that finds a sender free goes out at once. Commands
+// that arrive while all senders are busy are gathered, and the first sender that becomes free sends them as one batch.
+// All methods may be called concurrently.
 type Pipeline struct {
 	driver  drivers.Driver
-	direct  drivers.Direct // driver, if it is one; else nil
+	direct  drivers.Direct // driver, if it implements Direct; else nil
 	timeout time.Duration
 	closing <-chan struct{}
 
 	mu      sync.Mutex
 	pending []*Call
-	// sending is how many exchanges are in flight, at most maxSenders: those of senders and those of callers of Do.
+	// sending counts the exchanges in flight, of senders and of callers of Do. It is at most maxSenders.
 	sending     int
 	idleSenders []*sender
 	closed      bool
-	idle        chan struct{} // closed when sending is 0; nil unless Drain has asked
+	idle        chan struct{} // closed when sending is 0; nil unless Drain waits
 	rest        rest
 
-	ctx    context.Context // of every exchange
+	ctx    context.Context // the parent context of every exchange
 	cancel context.CancelFunc
 }
 
-// New returns a Pipeline over d, which stays the caller's. timeout bounds one exchange with the driver. When closing is
-// closed, callers of Do return ErrClosed; Submit goes on until Close.
+// New returns a Pipeline over d. It does not close d. The timeout bounds one exchange with the driver. When closing is
+// closed, callers of Do return ErrClosed. Submit works until Close is called.
 func New(d drivers.Driver, timeout time.Duration, closing <-chan struct{}) *Pipeline {
 	p := &Pipeline{driver: d, timeout: timeout, closing: closing}
 	p.direct, _ = d.(drivers.Direct)
@@ -64,9 +63,9 @@ func New(d drivers.Driver, timeout time.Duration, closing <-chan struct{}) *Pipe
 	return p
 }
 
-// Submit sends c, which must not have been used before. Its outcome is known within the exchange's timeout of being
-// sent; then notify is called, which must not block. A command that is refused is resolved at once, with an error that
-// matches drivers.ErrNotSent.
+// Submit sends c, which must not have been used before. It calls notify, which must not block, when the outcome of c is
+// known. That is within the timeout of an exchange after c was sent. A command that is refused is resolved at once,
+// with an error that matches drivers.ErrNotSent.
 func (p *Pipeline) Submit(c *Call, notify func()) {
 	p.mu.Lock()
 	c.notify = notify
@@ -85,7 +84,8 @@ func (p *Pipeline) Submit(c *Call, notify func()) {
 	p.mu.Unlock()
 }
 
-// admit refuses c, or takes one of the exchanges that may be in flight for it, if one is free. Call with mu held.
+// admit refuses c with an error, or reserves one of maxSenders exchanges for it. It returns false without an error if
+// all of them are in flight. Call with mu held.
 func (p *Pipeline) admit(c *Call) (free bool, err error) {
 	switch {
 	case p.closed:
@@ -98,12 +98,12 @@ func (p *Pipeline) admit(c *Call) (free bool, err error) {
 		return false, nil
 	}
 	p.sending++
-	c.state = sent // as good as: the sender does nothing else first
+	c.state = sent // it is sent next
 	return true, nil
 }
 
-// take returns what is to be sent next by s, or by a caller of Do if s is nil, whose exchange has ended. If that is
-// nothing, the exchange is free for others, and s is idle.
+// take returns the next batch for s, whose exchange has ended. For a caller of Do, s is nil. If nothing is pending,
+// take returns nil, ends the reservation of the exchange, and makes s idle.
 func (p *Pipeline) take(s *sender) []*Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,8 +140,8 @@ func (p *Pipeline) isClosing() bool {
 	}
 }
 
-// Drain waits until no exchange is in flight, and so everybody has been told of what was sent. It reports false if ctx
-// ended before.
+// Drain waits until no exchange is in flight. The outcome of every command that was sent is known then. It returns
+// false if ctx ended before.
 func (p *Pipeline) Drain(ctx context.Context) bool {
 	p.mu.Lock()
 	if p.sending == 0 {
@@ -161,8 +161,8 @@ func (p *Pipeline) Drain(ctx context.Context) bool {
 	}
 }
 
-// Close refuses further commands, drops those that wait, and interrupts exchanges in flight as far as the driver lets
-// it.
+// Close refuses further commands and drops those that are pending. It interrupts the exchanges in flight, as far as the
+// driver supports that.
 func (p *Pipeline) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -178,5 +178,6 @@ func (p *Pipeline) Close() {
 	p.cancel()
 }
 
-// Closed is closed by Close. Callers need not wait any longer for exchanges that a driver does not let be interrupted.
+// Closed returns a channel that Close closes. Then callers need not wait any longer for exchanges that the driver
+// cannot interrupt.
 func (p *Pipeline) Closed() <-chan struct{} { return p.ctx.Done() }

@@ -5,29 +5,30 @@ import (
 	"time"
 )
 
-// senderIdle is how long a sender stays when there is nothing to send, for the next command. To start a goroutine,
-// whose stack has to grow on its way through the client, costs more than the rest of what this package does.
+// senderIdle is how long an idle sender waits for the next command before it ends. To start a goroutine, whose stack
+// has to grow on its way through the client, costs more than the rest of this package does for a command.
 const senderIdle = time.Second
 
-// sender is a goroutine that sends what callers do not send themselves. It ends when there has been nothing to send for
-// a while, so that an idle node has none.
+// sender is a goroutine that sends the commands that callers do not send themselves. It ends when there has been
+// nothing to send for senderIdle, so that an idle node has no senders.
 type sender struct {
 	next chan *Call // has room for one; closed by Close
 }
 
-// start has a sender send c, and then what is pending. Call with mu held.
+// start has a sender send c, and then the commands that are pending. Call with mu held.
 func (p *Pipeline) start(c *Call) {
 	last := len(p.idleSenders) - 1
 	if last < 0 {
 		go p.run(c)
 		return
 	}
-	s := p.idleSenders[last] // it has not been idle for long
+	// The sender that became idle last is furthest from its end.
+	s := p.idleSenders[last]
 	p.idleSenders = p.idleSenders[:last]
 	s.next <- c
 }
 
-// run is a sender's goroutine.
+// run is the goroutine of a sender, whose first command is c.
 func (p *Pipeline) run(c *Call) {
 	s := &sender{next: make(chan *Call, 1)}
 	patience := time.NewTimer(senderIdle)
@@ -45,7 +46,7 @@ func (p *Pipeline) run(c *Call) {
 	}
 }
 
-// dismiss ends s, unless a call has been given to it just now, which it returns.
+// dismiss ends s and returns nil. If start has just given s another call, dismiss returns that call instead.
 func (p *Pipeline) dismiss(s *sender) *Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()

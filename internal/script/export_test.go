@@ -2,7 +2,7 @@ package script
 
 import "github.com/golocker/locker/drivers"
 
-// Source is a script, for tests that call one with arguments that nobody else does.
+// Source is a script, for tests that call it with arguments of their own.
 type Source = script
 
 func (s *script) Command(keys []string, args ...string) drivers.Command {

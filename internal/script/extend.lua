@@ -1,8 +1,9 @@
--- Prolong a held lock. Never creates the key, never shortens its life.
+-- Extend a held lock. This never creates the key, and never shortens its life.
 --
 -- KEYS: 1 lock  2 fencing counter      (one hash slot)
 -- ARGV: 1 owner  2 TTL in ms  3 token of this lease
--- reply: 1 extended | 0 nobody's | 3 a newer token has been issued | 4 another owner's | 32 k: held by this owner as its node k
+-- reply: 1 extended | 0 nobody has the lock | 3 a newer token was issued | 4 another owner has the lock
+--        | 32 k: this owner has the lock here as its node k
 local keep = 86400000                          -- as in acquire.lua
 local cur = redis.pcall('GET', KEYS[1])
 if type(cur) == 'table' then return string.find(cur.err, 'WRONGTYPE', 1, true) and 4 or cur end
@@ -13,11 +14,11 @@ if cur ~= ARGV[1] then
   return cur and cur ~= 'hold:' .. ARGV[1] and 4 or 0
 end
 local f, token = tonumber(redis.call('GET', KEYS[2]) or '0') or 0, tonumber(ARGV[3])
-if f > token then return 3 end                -- a second copy of our key, granted after somebody else's turn
--- The counter of a lock that is held for long must not expire under it. Repairs are best effort (pcall): extending works
+if f > token then return 3 end                -- another owner has had the lock meanwhile
+-- The counter must not expire while the lock is held. Repairs use pcall and may fail, so that a lock can be extended
 -- while the server is out of memory.
 if f < token then
-  -- It does not expire before the clock has passed its value; see acquire.lua.
+  -- The counter does not expire before the clock has passed its value; see acquire.lua.
   local t = redis.call('TIME')
   local ahead = math.max(0, math.floor((token - t[1] * 1000000 - t[2]) / 1000))
   redis.pcall('SET', KEYS[2], ARGV[3], 'PX', string.format('%.0f', ahead + keep))

@@ -1,12 +1,13 @@
--- Take a lock away from its owner, on an operator's word, and give it to the next in the queue. What is not the owner's any
--- more, or not a lock, is left alone.
+-- Take a lock from its owner, for an operator, and grant it to the first waiter in the queue. The script does nothing
+-- if the owner does not have the lock any more, or if the key holds something that is not a lock.
 --
 -- KEYS: 1 lock  2 tombstone of the owner's attempt  3 fencing counter  4 queue  5 waiters  6 turn, on Redlock only
 --       (one hash slot)
--- ARGV: 1 "tomb:length:", the owner, of that many bytes, and the channel to tell that the lock is free, empty for none. tomb
---         is the life of the tombstone in ms. (One word, see acquire.lua. An owner may be another library's, of any bytes.)
--- reply: 1 taken | 2 taken by an earlier delivery of this | 0 not this owner's; plus 8 if the next was not found yet among
---        too many dead: send it again
+-- ARGV: 1 "tomb:length:", the owner, which has that many bytes, and the channel to publish on that the lock is free,
+--         empty for none. tomb is the life of the tombstone in ms. This is one word for the reason given in
+--         acquire.lua. The value may be another library's, with any bytes.
+-- reply: 1 taken | 2 taken by an earlier delivery of this command | 0 not this owner's
+--        plus 8: many dead waiters were skipped and no live one was found yet; send the command again
 -- include mint.lua
 -- include queue.lua
 lock, fence, queue, waiters, turn = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
@@ -17,14 +18,14 @@ local cur = redis.pcall('GET', lock)
 if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
 if type(cur) == 'table' then cur = false end
 local own = cur == o
-if turn and not own then                       -- the number is that of the node on which the owner was seen
+if turn and not own then                       -- the owner's number is that of the node where it was seen
 -- include alias.lua
   own = alias(cur, o) > 0
 end
 if own and redis.call('PTTL', lock) >= 0 then
   redis.call('DEL', lock)                      -- before any SET: DEL is allowed when the server is out of memory
-  -- An acquisition of this owner that is still on its way would take the lock again. The mark is not the one that lets a
-  -- release say "deleted": the owner's own Unlock must find that the lock is lost.
+  -- Without a tombstone, an acquisition of this owner that is still in flight would take the lock again. The value 'f'
+  -- is not the one that lets a release answer "deleted", because the owner's Unlock must find that the lock is lost.
   redis.pcall('SET', KEYS[2], 'f', 'PX', tomb)
   drop(o)
   r = 1

@@ -1,10 +1,11 @@
--- Release a lock, or stop waiting for it, and give it to the next in the queue.
+-- Release a lock, or leave its queue, and grant the lock to the first waiter.
 --
 -- KEYS: 1 lock  2 tombstone of this attempt  3 fencing counter  4 queue  5 waiters      (one hash slot)
--- ARGV: 1 owner  2 "tomb:rest:token", as undo.lua has them
--- reply: 0 to 4, see undo.lua; plus 8 if the next was not found yet among too many dead: send it again
+-- ARGV: 1 owner  2 "tomb:rest:token", see undo.lua
+-- reply: 0 to 4, see undo.lua
+--        plus 8: many dead waiters were skipped and no live one was found yet; send the command again
 
--- The usual case first, as in enqueue.lua: nobody waits, and it is what undo does without a tombstone and a rest.
+-- The usual case comes first, as in enqueue.lua: nobody waits. It does the same as undo without a tombstone and a rest.
 local alone = redis.call('EXISTS', KEYS[4], KEYS[5]) == 0
 if alone and string.sub(ARGV[2], 1, 4) == '0:0:' then
   local got = redis.pcall('MGET', KEYS[1], KEYS[3])
@@ -26,8 +27,9 @@ end
 -- include mint.lua
 -- include queue.lua
 lock, fence, queue, waiters = KEYS[1], KEYS[3], KEYS[4], KEYS[5]
--- Who leaves the queue has no token; who has one is not in it, unless a request of its own comes late, against which there
--- is a tombstone. The drop comes before the tombstone's SET, which needs a write before it when out of memory.
+-- A waiter that leaves the queue has no token. An owner with a token is not in the queue, unless one of its own
+-- requests is executed late; then there is a tombstone. drop comes before the SET of the tombstone, because a server
+-- that is out of memory accepts that SET only after another write.
 if token == '0' or tomb ~= '0' then drop(ARGV[1]) end
 local r, f = undo(lock, KEYS[2], fence, ARGV[1], tomb, rest, token)
 if type(r) == 'number' and hand_on(nil, r % 2 == 1 and rest == '0', f) == -1 then r = r + 8 end

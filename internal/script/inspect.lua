@@ -1,7 +1,8 @@
--- Say what is known of a lock. Changes nothing, and needs no right that locks do not need (ZCARD would be one).
+-- Return the state of a lock. This changes nothing, and uses only commands that locks use, so that the same ACL is
+-- enough.
 --
 -- KEYS: 1 lock  2 fencing counter  3 queue  4 waiters      (one hash slot)
--- reply: {0 free | 1 taken | 2 not a lock, PTTL, counter, how many wait, clock in us, owner}
+-- reply: {0 free | 1 taken | 2 not a lock, PTTL, counter, number of waiters, clock in us, owner}
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local waiting = 0

@@ -1,7 +1,7 @@
--- How tokens are made where one node decides alone; see acquire.lua.
+-- Tokens of a node that decides alone; see acquire.lua.
 local keep = 86400000                          -- as in acquire.lua
-local fence                                    -- the counter's name, for the script to set
-local us                                       -- the server's clock, once asked
+local fence                                    -- the counter's key; the including script sets it
+local us                                       -- the server's clock, after the first call
 local function clock()
   if not us then
     local t = redis.call('TIME')
@@ -10,9 +10,10 @@ local function clock()
   return us
 end
 
--- The next token after f, which GET has found; see acquire.lua.
+-- Returns the next token after f, the reply of GET for the counter; see acquire.lua.
 local function mint(f)
   local c = math.max((tonumber(f or '0') or 0) + 1, clock())
-  redis.call('SET', fence, string.format('%.0f', c), 'PX', string.format('%.0f', math.floor((c - clock()) / 1000) + keep))
+  redis.call('SET', fence, string.format('%.0f', c), 'PX',
+    string.format('%.0f', math.floor((c - clock()) / 1000) + keep))
   return c
 end

@@ -1,11 +1,11 @@
--- Raise the fencing counter of a held lock to the token that its attempt has chosen: the second round of Redlock, for
--- nodes that granted with a lower counter. Only the owner may: then only the holder of the lock ever changes its
--- counter, and "counter = token while the key is mine" implies that I put it there.
+-- Raise the fencing counter of a held lock to the token that its attempt has chosen. This is the second round of
+-- Redlock, for nodes that granted with a lower counter. Only the owner may raise it. So only the holder of a lock
+-- changes its counter, and a counter at the token while the owner has the key was set by that owner.
 --
 -- KEYS: 1 lock  2 fencing counter      (one hash slot)
 -- ARGV: 1 owner  2 token
 -- reply: 1 accepted (also on repetition) | 0 refused: not held by this owner, or the counter is past the token
---        | 32 k: held by this owner as its node k
+--        | 32 k: this owner has the lock here as its node k
 local keep = 86400000                          -- as in acquire.lua
 local cur = redis.call('GET', KEYS[1])
 if cur ~= ARGV[1] then

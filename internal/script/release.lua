@@ -1,8 +1,9 @@
--- Delete a lock if this owner holds it, or leave word that an attempt was given up. For locks nobody queues for.
+-- Delete a lock if this owner has it, or leave a tombstone of the attempt. This is for locks without a queue.
 --
 -- KEYS: 1 lock  2 tombstone of this attempt  3 fencing counter      (one hash slot)
--- ARGV: 1 owner  2 "tomb:rest:token:channel": life of the tombstone in ms, rest in ms, token of this lease, "0" each for
---       none, as undo.lua has them; channel to tell that the lock is free, empty for none. A clean-up tells nobody.
+-- ARGV: 1 owner
+--       2 "tomb:rest:token:channel": tomb, rest and token as in undo.lua, "0" for none; channel to publish on that the
+--         lock is free, empty for none. A clean-up notifies nobody.
 -- reply: 0 to 4, see undo.lua
 -- include undo.lua
 local tomb, rest, token, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')

@@ -9,31 +9,31 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// Status is what a script has done, or why it has not.
+// Status says what a script has done, or why it has not.
 type Status uint8
 
 const (
-	Unread     Status = iota // the reply was none of the script's
-	Granted                  // the lock, or the turn, is the caller's
-	Done                     // what was to be done to the caller's lock has been done
-	Waiting                  // another owner has it, or nobody yet
-	GivenUp                  // the attempt was given up before it arrived
+	Unread     Status = iota // the reply was not from the script
+	Granted                  // the caller has the lock, or the turn
+	Done                     // the caller's lock was raised, extended or released
+	Waiting                  // another owner has the lock, or nobody has it yet
+	GivenUp                  // the attempt was released before it was executed
 	NotALock                 // the key holds something that is not a lock
-	Duplicate                // the server has the attempt's lock as that of another node
+	Duplicate                // the server has the attempt's lock under the number of another node
 	Gone                     // nobody holds the lock
 	Superseded               // a newer token was issued
 	TakenOver                // another owner has the lock, or it was taken away by force
 )
 
-// maxNode is more than the number of any node.
+// maxNode is greater than the number of any node.
 const maxNode = 64
 
 // Acquired is the reply to Acquire: Granted, Waiting, GivenUp, NotALock or Duplicate.
 type Acquired struct {
 	Status  Status
-	Counter uint64        // what was granted, or what the node has while another owner holds the lock
-	Left    time.Duration // Waiting: of the lock
-	Owner   string        // Waiting: the beginning of its value
+	Counter uint64        // the counter granted, or the present one if another owner has the lock
+	Left    time.Duration // Waiting: the remaining time of the lock
+	Owner   string        // Waiting: the beginning of the lock's value
 	Node    int           // Duplicate: which one
 }
 
@@ -60,7 +60,8 @@ func ReadAcquired(reply drivers.Reply) (Acquired, error) {
 	}
 	if integer(0) == 0 && len(r) == 4 {
 		owner, _ := r[3].(string)
-		return Acquired{Status: Waiting, Counter: uint64(max(0, integer(2))), Left: span(integer(1)), Owner: owner}, nil
+		counter := uint64(max(0, integer(2)))
+		return Acquired{Status: Waiting, Counter: counter, Left: span(integer(1)), Owner: owner}, nil
 	}
 	return Acquired{}, unexpected(reply)
 }
@@ -69,20 +70,20 @@ func ReadAcquired(reply drivers.Reply) (Acquired, error) {
 type Owned struct {
 	Status Status
 	Node   int // Duplicate: which one
-	// Unfinished: the next owner was not found yet among many waiters that are dead. The command is to be repeated.
+	// Unfinished: many waiters in the queue are dead, and no live one was found yet. The command is to be repeated.
 	Unfinished bool
-	// Waited: others wait for the lock, of which one was told.
+	// Waited: others wait for the lock, and one of them was notified.
 	Waited bool
 }
 
-// What releases add to their reply.
+// Bits that releases add to their reply.
 const (
 	unfinished = 8
 	waited     = 16
 )
 
-// ReadOwned reads the reply of raise.lua, extend.lua, release.lua, handover.lua, turnrelease.lua and force.lua. With an
-// error, Unfinished and Waited are what the reply says nevertheless.
+// ReadOwned reads the reply of raise.lua, extend.lua, release.lua, handover.lua, turnrelease.lua and force.lua.
+// Unfinished and Waited are valid even with an error.
 func ReadOwned(reply drivers.Reply) (Owned, error) {
 	r, isInt := reply.(int64)
 	if !isInt {
@@ -112,10 +113,10 @@ type Position struct {
 	Status  Status
 	Counter uint64        // Granted: the token
 	Whole   bool          // Granted: for the whole TTL from now
-	Left    time.Duration // the remaining time of the lock, of whoever has it; 0: not known
-	Rank    int           // how many are before it, or just 1; -1: it does not wait
+	Left    time.Duration // the remaining time of the lock; 0: not known
+	Rank    int           // how many waiters are before it; a new waiter gets at most 1; -1: it does not wait
 	Ticket  int64
-	More    bool // ask again at once: the server has not finished looking for the next
+	More    bool // ask again at once: the server has skipped many dead waiters without finding a live one
 }
 
 // ReadPosition reads the reply of enqueue.lua and claim.lua.
@@ -144,8 +145,9 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 // Standing is the reply to Ask: Granted or Waiting.
 type Standing struct {
 	Status Status
-	Left   time.Duration // of the lock; 0: free
-	// Waiting: how many are before it, when to ask again at the latest, and its place should the server forget it.
+	Left   time.Duration // the remaining time of the lock; 0: free
+	// Waiting: how many waiters are before it, when to ask again at the latest, and the ticket that restores its
+	// position if the server forgets it.
 	Rank   int
 	Again  time.Duration
 	Ticket int64
@@ -168,11 +170,11 @@ func ReadStanding(reply drivers.Reply) (Standing, error) {
 // State is the reply to Inspect: Gone, TakenOver or NotALock.
 type State struct {
 	Status  Status
-	Left    time.Duration // of the lock
+	Left    time.Duration // the remaining time of the lock
 	Counter uint64
 	Waiting int
-	Held    time.Duration // since when, as far as the counter tells; 0: not known
-	Owner   string        // the whole value; empty: nobody
+	Held    time.Duration // how long the owner has had the lock, according to the counter; 0: not known
+	Owner   string        // the whole value of the lock; empty: nobody has it
 }
 
 // ReadState reads the reply of inspect.lua.
@@ -199,7 +201,7 @@ func ReadState(reply drivers.Reply) (State, error) {
 	return s, nil
 }
 
-// Kept is what the value of a lock begins with that nobody has and nobody may have yet; see undo.lua.
+// Kept is the prefix of the value of a lock that stays taken after its release; see undo.lua.
 const Kept = "hold:"
 
 var numbered = regexp.MustCompile(`\|[1-9]\d?$`)
@@ -207,8 +209,9 @@ var numbered = regexp.MustCompile(`\|[1-9]\d?$`)
 // TokenOf returns a lock's value without the number of the node, which differs from node to node; see alias.lua.
 func TokenOf(owner string) string { return numbered.ReplaceAllString(owner, "") }
 
-// unexpected reports a refusal by the server, or a reply of a shape that the scripts do not have: a driver that does
-// not normalise, or a proxy that answers for Redis. Its text is not shown, for it may contain a token.
+// unexpected returns the refusal if the server has refused the command. Otherwise it returns an error for a reply that
+// the scripts do not give. Such a reply comes from a driver that does not normalise replies, or from a proxy. The error
+// does not show its text, which may contain a token.
 func unexpected(reply drivers.Reply) error {
 	if e, ok := reply.(drivers.ServerError); ok {
 		return e
@@ -216,27 +219,28 @@ func unexpected(reply drivers.Reply) error {
 	return fmt.Errorf("unexpected reply of type %T: not from the lock script, or not normalised by the driver", reply)
 }
 
-// refusals are error codes that Redis gives instead of executing a command.
+// refusals are the error codes that Redis returns instead of executing a command.
 var refusals = map[string]bool{
 	"NOSCRIPT": true, "READONLY": true, "LOADING": true, "MASTERDOWN": true, "CLUSTERDOWN": true, "MOVED": true,
 	"ASK": true, "TRYAGAIN": true, "CROSSSLOT": true, "NOAUTH": true, "WRONGPASS": true, "OOM": true, "MISCONF": true,
 	"NOREPLICAS": true, "BUSY": true,
 }
 
-// IsRefusal reports whether e says that the script was not executed. Other codes are doubtful, NOPERM among them: a
-// script may be stopped in the middle.
+// IsRefusal reports whether e proves that the script was not executed. Other codes are doubtful, also NOPERM, because a
+// script may be stopped after its first commands.
 func IsRefusal(e drivers.ServerError) bool { return refusals[e.Code()] }
 
-// maxSpan is less than a Duration has room for, so that something can be added. Keys of others may live longer.
+// maxSpan is the largest time that is returned. It is less than the maximum of a Duration, so that callers can add to
+// it. Keys of other programs may live longer.
 const maxSpan = 100 * 365 * 24 * time.Hour
 
-// span is a time in ms as the scripts answer it: negative if there is none.
+// span converts a time in ms from a reply. A negative time is 0.
 func span(ms int64) time.Duration {
 	return time.Duration(min(max(0, ms), maxSpan.Milliseconds())) * time.Millisecond
 }
 
-// remaining is what PTTL has answered as a time: 0 if there is no key. Of one that is in its last millisecond it
-// answers 0, and whoever took that for none would not be there when it is over.
+// remaining converts a reply of PTTL. It returns 0 only if there is no key. PTTL returns 0 for a key in its last
+// millisecond. That key still exists, and a waiter has to look again when it is gone.
 func remaining(ms int64) time.Duration {
 	if ms == 0 {
 		ms = 1
@@ -244,7 +248,7 @@ func remaining(ms int64) time.Duration {
 	return span(ms)
 }
 
-// integers returns those of a reply that consists of integers only.
+// integers returns the elements of a reply that consists of integers only.
 func integers(reply drivers.Reply) (n []int64, err error) {
 	r, ok := reply.([]drivers.Reply)
 	for _, x := range r {

@@ -1,5 +1,5 @@
-// Package script is what a lock is on a Redis server: the Lua scripts, the names of keys and channels, how a script is
-// called and what its replies say. It sends nothing, and knows neither clients nor callers.
+// Package script defines what a lock is on a Redis server: the Lua scripts, the names of keys and channels, how a
+// script is called, and what its replies mean. It sends nothing, and knows neither clients nor callers.
 package script
 
 import (
@@ -15,13 +15,13 @@ import (
 
 // Command is a call of a script.
 type Command struct {
-	Words     drivers.Command // by the script's digest
-	Source    string          // the script's text, for a server that does not know it
-	IsRelease bool            // somebody may wait for what it frees
+	Words     drivers.Command // call the script by its digest
+	Source    string          // the text of the script, for a server that does not know it
+	IsRelease bool            // it may free a lock that others wait for
 }
 
-// The lock protocol, as scripts: each step is one atomic command, whatever the client under it. They answer with
-// integers, strings and arrays of them only, which every client renders alike.
+// The lock protocol. Each step is one script, so it is atomic whatever the client. Replies are integers, strings, and
+// arrays of them, which all clients return in the same form.
 //
 //go:embed *.lua
 var sources embed.FS
@@ -32,12 +32,12 @@ var (
 	extendScript  = newScript("extend.lua")
 	releaseScript = newRelease("release.lua")
 
-	// The queue for one node's lock, which is handed on from one waiter to the next.
+	// The queue for the lock of one node. A release grants the lock to the first waiter.
 	enqueueScript  = newScript("enqueue.lua")
 	claimScript    = newScript("claim.lua")
 	handoverScript = newRelease("handover.lua")
 
-	// The queue for Redlock, on one of its nodes, for the turn to ask them all.
+	// The queue for a Redlock, which one of its nodes keeps. It is a queue for the turn to ask all nodes.
 	turnScript        = newScript("turn.lua")
 	turnReleaseScript = newRelease("turnrelease.lua")
 
@@ -46,27 +46,28 @@ var (
 	forceScript   = newScript("force.lua")
 )
 
-// Constants of the protocol, which every client of a lock has to agree on. The scripts have them as numbers; a test
-// compares.
+// Constants of the protocol. All clients of a lock must agree on them. The scripts contain the same numbers, and a test
+// compares them.
 const (
-	// ClaimWindow is for how long a lock is granted to a waiter that was told, and has to come for the rest of its TTL.
+	// ClaimWindow is how long a lock is granted to a waiter by somebody else's release. Within that time, the waiter
+	// has to claim it for the rest of its TTL.
 	ClaimWindow = 2 * time.Second
-	// MaxLease is how long a waiter keeps its place without a heartbeat, at most.
+	// MaxLease is the longest time for which the server keeps a waiter's position without a heartbeat.
 	MaxLease = 6 * time.Second
-	// counterKeep is how long a fencing counter outlives the last use of its lock. A counter that has expired starts
-	// anew from the server's clock, so it must outlive any step back of that clock: a day covers a machine that booted
-	// with the wrong time zone. See docs/adr/0003-fencing-counter.md.
+	// counterKeep is how long a fencing counter outlives the last use of its lock. An expired counter starts again from
+	// the server's clock. So it must outlive any step back of that clock, and a day covers a machine that booted with
+	// the wrong time zone. See docs/adr/0003-fencing-counter.md.
 	counterKeep = 24 * time.Hour
 )
 
 type script struct {
 	source, sha string
-	isRelease   bool // somebody may wait for what it frees
+	isRelease   bool // it may free a lock that others wait for
 }
 
 func newScript(name string) *script {
 	source := expand(name)
-	sum := sha1.Sum([]byte(source)) // the name Redis gives a script, not a protection
+	sum := sha1.Sum([]byte(source)) // this is the name that Redis gives a script, not a protection
 	return &script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 
@@ -76,8 +77,8 @@ func newRelease(name string) *script {
 	return s
 }
 
-// expand reads a script and puts others in the places of its lines "-- include NAME". It panics if one does not exist:
-// they are part of the program.
+// expand reads a script and replaces its lines "-- include NAME" with the scripts of these names. It panics if a script
+// does not exist, because scripts are part of the program.
 func expand(name string) string {
 	text, err := sources.ReadFile(name)
 	if err != nil {
@@ -93,8 +94,8 @@ func expand(name string) string {
 	return b.String()
 }
 
-// call calls the script by its digest. The server answers with NOSCRIPT if it does not know it (yet, or any more after
-// a restart or SCRIPT FLUSH).
+// call returns a call of the script by its digest. The server answers NOSCRIPT if it does not know the script: before
+// the first call with its text, after a restart, and after SCRIPT FLUSH.
 func (s *script) call(keys []string, args ...string) Command {
 	words := make(drivers.Command, 0, 3+len(keys)+len(args))
 	words = append(words, "EVALSHA", s.sha, strconv.Itoa(len(keys)))

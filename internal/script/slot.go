@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// hasTag reports whether Redis Cluster hashes a part of key only: what is between the first { and the first } after
-// it, if that is not empty.
+// hasTag reports whether Redis Cluster hashes only a part of key: the text between the first { and the next }, if it is
+// not empty.
 func hasTag(key string) bool { return tag(key) != key }
 
 func tag(key string) string {
@@ -21,10 +21,10 @@ func tag(key string) string {
 	return t
 }
 
-// Slots is how many a Redis Cluster has.
+// Slots is the number of hash slots of a Redis Cluster.
 const Slots = 16384
 
-// Slot is Redis Cluster's: CRC16 (XMODEM) of the tag, modulo 16384 (Redis Cluster specification).
+// Slot returns the hash slot of key: the CRC16 (XMODEM) of its tag, modulo 16384 (Redis Cluster specification).
 func Slot(key string) uint16 {
 	var crc uint16
 	for _, b := range []byte(tag(key)) {
@@ -40,8 +40,8 @@ func Slot(key string) uint16 {
 	return crc % Slots
 }
 
-// tagOf finds a short tag that hashes to slot s. It tries 16,384 candidates on average, which takes about a
-// millisecond: rare names pay for it, so that no table has to be kept.
+// tagOf returns a short tag that hashes to slot s. It tries 16,384 candidates on average, which takes about a
+// millisecond. Names that need it are rare, so no table is kept.
 func tagOf(s uint16) string {
 	for i := 0; ; i++ {
 		if t := strconv.Itoa(i); Slot(t) == s {

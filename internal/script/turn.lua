@@ -1,9 +1,9 @@
--- Redlock: wait for one's turn to ask the nodes for the lock. Also the heartbeat, and how the turn is kept. The turn is
--- advice, kept on one node; it never touches the lock.
+-- Redlock: wait for the turn to ask the nodes for the lock. This is also the heartbeat of a waiter, and keeps its turn.
+-- The turn is advice that one node keeps. This script does not change the lock.
 --
 -- KEYS: 1 lock  2 turn  3 queue  4 waiters      (one hash slot)
 -- ARGV: 1 waiter  2 "lease:ticket:channel", as in enqueue.lua
--- reply: {1, PTTL of the lock} your turn | {0, PTTL of the lock, rank, ask again in ms, ticket} not yet
+-- reply: {1, PTTL of the lock}: the waiter has the turn | {0, PTTL of the lock, rank, ask again in ms, ticket}: not yet
 -- include mint.lua
 -- include queue.lua
 lock, turn, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
