@@ -114,9 +114,9 @@ func earlier(a, b time.Time) time.Time {
 // overdue implements asker.
 func (a *acquisition) overdue() {
 	switch until := a.until(); {
-	case until == a.end:
+	case until.Equal(a.end):
 		a.fanout.overdue()
-	case until == a.patient && a.competing():
+	case until.Equal(a.patient) && a.competing():
 		a.gaveUp = true
 		a.fanout.overdue()
 	default:
@@ -235,7 +235,8 @@ func (a *acquisition) leave(tag int) {
 		a.raises[tag-n].call.Leave(nil) // a raise that is executed after the release is refused
 		return
 	}
-	c, done := &a.ballots[tag].call, false
+	var done bool
+	c := &a.ballots[tag].call
 	if a.lease == nil {
 		_, done = c.Leave(a)
 	} else if done = c.Follow(a); !done {

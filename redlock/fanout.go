@@ -54,10 +54,10 @@ func (f *fanout) collect(ctx context.Context, op asker) {
 			set = time.Time{}
 			// After a stall of the process, answers and the end of the wait are ready at the same time. The answers
 			// count.
-			for len(f.ready) > 0 && op.until() == until {
+			for len(f.ready) > 0 && op.until().Equal(until) {
 				f.take(<-f.ready, op)
 			}
-			if op.until() == until {
+			if op.until().Equal(until) {
 				op.overdue()
 			}
 		case <-ctx.Done():

@@ -70,6 +70,7 @@ type Release struct {
 // Notify says who is notified when a lock is released.
 type Notify uint8
 
+// The waiters that a release can notify.
 const (
 	NotifyNobody      Notify = iota // for an attempt that failed and that nobody waits for
 	NotifySubscribers               // the subscribers of the channel Free

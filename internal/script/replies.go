@@ -12,6 +12,7 @@ import (
 // Status says what a script has done, or why it has not.
 type Status uint8
 
+// The statuses that replies decode to.
 const (
 	Unread     Status = iota // the reply was not from the script
 	Granted                  // the caller has the lock, or the turn
