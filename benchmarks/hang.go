@@ -51,7 +51,8 @@ func hangUnderLoad(ctx context.Context, group []*redistest.Server, open opener, 
 		}
 	}()
 	var next, done, failed atomic.Int64
-	// There are enough keys that orphans of one round do not affect the next. Their fencing counters take 35 MB per node.
+	// There are enough keys that orphans of one round do not affect the next. Their fencing counters take 35 MB per
+	// node.
 	const keys = 1 << 18
 	cycle := func() {
 		h, err := session.Lock(context.Background(), fmt.Sprintf("bench:%d", next.Add(1)%keys))

@@ -6,27 +6,27 @@ import (
 	"time"
 )
 
-// Inspector is an optional interface that may be implemented by a locker.Locker and by a locker.Backend. It is for operators, not
-// for programs that use locks. Use locker.As to find it behind middleware.
+// Inspector is an optional interface that may be implemented by a locker.Locker and by a locker.Backend. It is for
+// operators, not for programs that use locks. Use locker.As to find it behind middleware.
 //
-// locker.Client always implements Inspector. If its Backend does not, the methods of the Client return an error that matches
-// errors.ErrUnsupported.
+// locker.Client always implements Inspector. If its Backend does not, the methods of the Client return an error that
+// matches errors.ErrUnsupported.
 //
 // The result may be out of date when it arrives. The only way to know that a lock is free is to acquire it.
 type Inspector interface {
 	// Inspect returns what the store knows about key. It changes nothing, and does not wait for the lock.
 	//
-	// If the store, or too many of its nodes, did not answer, the error matches locker.ErrUnavailable, and with nodes also
-	// locker.ErrNoQuorum. The Inspection then contains what is known. If the key holds something that is not a lock, the
-	// error is nil and the state is [Foreign].
+	// If the store, or too many of its nodes, did not answer, the error matches locker.ErrUnavailable, and with nodes
+	// also locker.ErrNoQuorum. The Inspection then contains what is known. If the key holds something that is not a
+	// lock, the error is nil and the state is [Foreign].
 	Inspect(ctx context.Context, key string) (Inspection, error)
 
 	// ForceRelease takes the lock away from its owner and hands it to the next waiter. It is for an owner that hangs.
 	//
 	// ForceRelease does not stop the owner. Until its next renewal, or until the end of its validity at the latest, the
 	// owner believes that it holds the lock, so two owners may be working at the same time. The lease of the old owner
-	// then ends as lost, with the reason locker.LostTakenOver or locker.LostGone, and its Unlock fails with locker.ErrNotHeld. Fencing
-	// tokens keep growing.
+	// then ends as lost, with the reason locker.LostTakenOver or locker.LostGone, and its Unlock fails with
+	// locker.ErrNotHeld. Fencing tokens keep growing.
 	//
 	// The parameter owner is the token of the owner, or the beginning of it, such as [Inspection.Owner]. The lock is
 	// taken only from an owner whose token begins with it. An empty owner matches every owner, and also a lock that
@@ -35,9 +35,9 @@ type Inspector interface {
 	// The Inspection shows the lock as it was just before, with the owner that lost it. If the lock changes hands in
 	// between, the new owner keeps it.
 	//
-	// Errors match locker.ErrNotHeld if the lock is free or has another owner, locker.ErrForeignKey if the key holds something
-	// that is not a lock, locker.ErrInvalid if the key cannot be used, and locker.ErrUnavailable if it is not known whether the
-	// lock was taken.
+	// Errors match locker.ErrNotHeld if the lock is free or has another owner, locker.ErrForeignKey if the key holds
+	// something that is not a lock, locker.ErrInvalid if the key cannot be used, and locker.ErrUnavailable if it is not
+	// known whether the lock was taken.
 	ForceRelease(ctx context.Context, key, owner string) (Inspection, error)
 }
 

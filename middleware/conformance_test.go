@@ -50,8 +50,8 @@ var middlewares = []struct {
 	}},
 }
 
-// sampler begins spans that have an identity, as a sampled one has, and that record nothing: the middleware does for them all
-// that it does. In internal/testing/telemetry the same suite runs over the SDK.
+// sampler begins spans that have an identity, as a sampled one has, and that record nothing: the middleware does for
+// them all that it does. In internal/testing/telemetry the same suite runs over the SDK.
 type sampler struct{ nooptrace.TracerProvider }
 
 func (sampler) Tracer(string, ...trace.TracerOption) trace.Tracer { return sampled{} }

@@ -228,8 +228,8 @@ func TestErrors(t *testing.T) {
 					texts[i] = text
 				}
 				eventually(t, 30*time.Second, "the error", func() bool {
-					// An exchange with a node that hangs outlasts the attempt, also one that a stall makes long. A client that
-					// has seen a split vote would ask one node first for a while.
+					// An exchange with a node that hangs outlasts the attempt, also one that a stall makes long. A
+					// client that has seen a split vote would ask one node first for a while.
 					l := c.client(t, driver, redlock.Budget(cmp.Or(tt.budget, patient)), redlock.Timeout(patient))
 					err = tt.do(t, c, l)
 					if late() {

@@ -264,7 +264,8 @@ func TestHealingThatComesTooLateIsUndone(t *testing.T) {
 						l.until = time.Now().Add(-time.Second)
 						l.mu.Unlock()
 					}
-					// The clean-up needs a moment. One that is neither unlocked nor answered is left to its TTL, as on a crash.
+					// The clean-up needs a moment. One that is neither unlocked nor answered is left to its TTL, as on
+					// a crash.
 					time.Sleep(45 * time.Second)
 					if got := w.has(); got.has(0) && (unlocks || lost == "" && after > 0) {
 						t.Errorf("executed after %v, %q lost, unlocked %t: the node has the lock", after, lost, unlocks)
@@ -474,8 +475,8 @@ func TestNodeThatHasHealedDeniesNothing(t *testing.T) {
 	})
 }
 
-// Acquisitions that heal are executed by three of five nodes after the lease is over, when somebody else has had the lock in
-// between. Unlock, which waits for them, does not take that for a lock that was held to the end.
+// Acquisitions that heal are executed by three of five nodes after the lease is over, when somebody else has had the
+// lock in between. Unlock, which waits for them, does not take that for a lock that was held to the end.
 func TestUnlockDoesNotCountWhatIsGrantedTooLate(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		w := newWard(t)

@@ -141,8 +141,8 @@ func newRig(t *testing.T, driver string, n int, timeout time.Duration, opts ...r
 			t.Errorf("Close: %v", err)
 		}
 	})
-	// Twice in peace, so that connections exist and the servers know the scripts, that for raising too. A stall may be longer
-	// than timeout.
+	// Twice in peace, so that connections exist and the servers know the scripts, that for raising too. A stall may be
+	// longer than timeout.
 	for range 2 {
 		r.diverge(t, "warm")
 		eventually(t, 30*time.Second, "it works in peace", func() bool { return tryCycle(t.Context(), r.client, "warm") == nil })

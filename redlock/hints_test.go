@@ -158,8 +158,8 @@ func TestSplitVoteBringsOrder(t *testing.T) {
 	})
 }
 
-// A counter that is far ahead brings the others to it, although nothing is known of it but by the word of a node that has
-// granted to somebody else: the next acquisition needs no second round.
+// A counter that is far ahead brings the others to it, although nothing is known of it but by the word of a node that
+// has granted to somebody else: the next acquisition needs no second round.
 func TestHintFromWhoRefuses(t *testing.T) {
 	const ahead = 0 // and the first to answer, so that a majority has it
 	for name, tt := range map[string]struct {

@@ -257,8 +257,8 @@ func (w *world) key() key {
 	}
 }
 
-// TestHolding goes through everything that can happen to a lease of two nodes, some of whose grants come late, while it is
-// extended, heals, and is released: in every order, with every answer, and with operations that end at any moment.
+// TestHolding goes through everything that can happen to a lease of two nodes, some of whose grants come late, while it
+// is extended, heals, and is released: in every order, with every answer, and with operations that end at any moment.
 // (A third node would only add votes, for which there is TestTally, and millions of states.)
 func TestHolding(t *testing.T) {
 	for _, releases := range [][2]bool{{false, true}, {true, true}, {false, false}} {

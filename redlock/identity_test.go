@@ -59,8 +59,8 @@ func (l *log) says(words ...string) bool {
 	return false
 }
 
-// aliased is three servers, each behind a proxy, and a client that reaches them through the proxies: an address leads to another
-// server when its proxy is redirected.
+// aliased is three servers, each behind a proxy, and a client that reaches them through the proxies: an address leads
+// to another server when its proxy is redirected.
 func aliased(t *testing.T, driver string, logger *slog.Logger) (c cluster, ps []*fault.Proxy, l *locker.Client) {
 	t.Helper()
 	c = startCluster(t, 3)

@@ -65,7 +65,8 @@ func TestInspectionOfAQuorum(t *testing.T) {
 	}
 }
 
-// set gives each node what there is of k: nothing ("-"), a list, or its owner, who is a on a node that then hangs ("down").
+// set gives each node what there is of k: nothing ("-"), a list, or its owner, who is a on a node that then hangs
+// ("down").
 func (c cluster) set(t *testing.T, nodes []string) {
 	t.Helper()
 	for i, s := range c {
@@ -98,7 +99,8 @@ func heard(nodes []string, look func() inspect.Inspection) {
 	}
 }
 
-// A lock is taken from one owner on all nodes; what others have there is left alone, and so are nodes that do not answer.
+// A lock is taken from one owner on all nodes; what others have there is left alone, and so are nodes that do not
+// answer.
 func TestForceReleaseOnAQuorum(t *testing.T) {
 	t.Parallel()
 	c := startCluster(t, 5)

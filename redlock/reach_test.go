@@ -60,9 +60,9 @@ func (c cluster) reach(t *testing.T, prefix string) map[string]int {
 
 // LOCKER_MEASURE=1 go test -run TestMeasureReach -v ./redlock
 //
-// TestMeasureReach takes leases with 1, 8 and 64 goroutines, waits for a renewal, and counts those that are on a bare majority
-// only; then it stops two nodes of five, and another two when they are back, and so on, and counts those that are lost. It is a
-// measurement: on a machine that stalls for seconds leases are lost for that reason.
+// TestMeasureReach takes leases with 1, 8 and 64 goroutines, waits for a renewal, and counts those that are on a bare
+// majority only; then it stops two nodes of five, and another two when they are back, and so on, and counts those that
+// are lost. It is a measurement: on a machine that stalls for seconds leases are lost for that reason.
 func TestMeasureReach(t *testing.T) {
 	if _, wanted := measuring(0); !wanted {
 		t.Skip("a measurement, for LOCKER_MEASURE=1; TestMinorityFailsUnderALease has the same without a clock")

@@ -115,8 +115,8 @@ func TestOneCommandPerNode(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
 		r := newRig(t, driver, 5, 5*time.Second)
-		// full locks and unlocks, and returns what was sent once each node has answered both, and whether all nodes were
-		// asked within one quantum. It begins with a quantum, so that it seldom spans two.
+		// full locks and unlocks, and returns what was sent once each node has answered both, and whether all nodes
+		// were asked within one quantum. It begins with a quantum, so that it seldom spans two.
 		full := func() (acquires, raises, all int, within bool) {
 			marks := make([]int, len(r.proxies))
 			for i, p := range r.proxies {

@@ -232,8 +232,8 @@ func (w *network) set(n *simnode.Node, down bool) {
 	w.down[n] = down
 }
 
-// checkTokens checks that tokens are unique per key, and greater than those of all acquisitions that had returned before
-// the call began.
+// checkTokens checks that tokens are unique per key, and greater than those of all acquisitions that had returned
+// before the call began.
 func checkTokens(t *testing.T, holds []hold) {
 	t.Helper()
 	if len(holds) == 0 {

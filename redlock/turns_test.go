@@ -79,7 +79,8 @@ func contenders(t *testing.T, c cluster, driver string, a *asks) (ls []locker.Lo
 	return ls
 }
 
-// tries is how often turns are taken anew if they were not fair. In virtual time they are at once: TestTurnsInVirtualTime.
+// tries is how often turns are taken anew if they were not fair. In virtual time they are at once:
+// TestTurnsInVirtualTime.
 const tries = 8
 
 // Eight clients take turns, as fast as their drivers and the machine allow. LOCKER_MEASURE=5s go test -run TestTurns -v

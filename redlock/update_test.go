@@ -71,7 +71,8 @@ func TestAnswersThatHaveComeCount(t *testing.T) {
 	})
 }
 
-// A release that Close interrupts still gives back the turn, also where the lease does not have the node that keeps the queue.
+// A release that Close interrupts still gives back the turn, also where the lease does not have the node that keeps the
+// queue.
 func TestCloseGivesBackATurnElsewhere(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var b *backend
@@ -113,7 +114,8 @@ func TestCloseGivesBackATurnElsewhere(t *testing.T) {
 	})
 }
 
-// A release that has won waits for the node that keeps the queue to say whether others wait, unless that was silent lately.
+// A release that has won waits for the node that keeps the queue to say whether others wait, unless that was silent
+// lately.
 func TestReleaseHearsTheNodeThatKeepsTheQueue(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		virtual.Test(t, func(t *testing.T) {
@@ -148,9 +150,9 @@ func TestReleaseHearsTheNodeThatKeepsTheQueue(t *testing.T) {
 	}
 }
 
-// A node that has lost the key of a lease says no, with all that follows: as long as a majority has it, it is extended and
-// released; without one it is lost, which is certain and not a want of answers. A node that lost the key gets it back by an
-// extension that follows, and by nothing else.
+// A node that has lost the key of a lease says no, with all that follows: as long as a majority has it, it is extended
+// and released; without one it is lost, which is certain and not a want of answers. A node that lost the key gets it
+// back by an extension that follows, and by nothing else.
 func TestNodesThatLostTheKey(t *testing.T) {
 	for lost := range 6 {
 		for _, op := range []string{"extend", "release"} {

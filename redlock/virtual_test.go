@@ -27,7 +27,8 @@ func swallowed(ctx context.Context, _ []drivers.Command, _ func() []drivers.Repl
 	return nil, io.EOF
 }
 
-// The suite in virtual time, over nodes of which a minority is out of order. TestBackendConformance has the other numbers.
+// The suite in virtual time, over nodes of which a minority is out of order. TestBackendConformance has the other
+// numbers.
 func TestConformanceInVirtualTime(t *testing.T) {
 	for _, tt := range []struct{ nodes, dead, hung int }{
 		{2, 0, 0}, {4, 0, 0}, {5, 0, 0}, {3, 1, 0}, {3, 0, 1}, {5, 0, 2}, {5, 1, 1},

@@ -15,8 +15,8 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// The user that docs/redis.md recommends may do all that locks need, for every kind of key, and waiters are told. There is
-// one rule for servers that know rights on channels, and one for those that do not.
+// The user that docs/redis.md recommends may do all that locks need, for every kind of key, and waiters are told. There
+// is one rule for servers that know rights on channels, and one for those that do not.
 func TestUserOfTheDocumentation(t *testing.T) {
 	readme, err := os.ReadFile("../docs/redis.md")
 	if err != nil {
@@ -71,8 +71,8 @@ func TestUserOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// handOver lets b wait for a lock of a, and wants it to be told. A look that is due just then may come before a hint: another
-// one will not.
+// handOver lets b wait for a lock of a, and wants it to be told. A look that is due just then may come before a hint:
+// another one will not.
 func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) {
 	t.Helper()
 	want, tries := lockertrace.WakeHint, 5

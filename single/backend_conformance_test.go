@@ -30,8 +30,8 @@ func backend(d drivers.Driver, fifo bool) locker.Backend {
 	return n
 }
 
-// conformVirtually checks the backend with a queue and without one, on a simulated node that it reaches by what wrap makes of its
-// driver.
+// conformVirtually checks the backend with a queue and without one, on a simulated node that it reaches by what wrap
+// makes of its driver.
 func conformVirtually(t *testing.T, wrap func(drivers.Driver) drivers.Driver) {
 	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
 		t.Run(name, func(t *testing.T) {

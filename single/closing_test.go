@@ -12,8 +12,8 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// A server hangs, and a caller that nothing can call away waits for it inside the driver. Close waits for that caller, and
-// an Unlock that comes meanwhile waits for neither.
+// A server hangs, and a caller that nothing can call away waits for it inside the driver. Close waits for that caller,
+// and an Unlock that comes meanwhile waits for neither.
 func TestUnlockKeepsToItsBoundWhileCloseWaits(t *testing.T) {
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s := redistest.Start(t)

@@ -21,7 +21,8 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// clusterBuilders are the ways to reach a cluster, with the clients' defaults but for what the driver's documentation says.
+// clusterBuilders are the ways to reach a cluster, with the clients' defaults but for what the driver's documentation
+// says.
 var clusterBuilders = map[string]func(t testing.TB, addrs []string) drivers.Driver{
 	"goredis": func(t testing.TB, addrs []string) drivers.Driver {
 		c := goredisclient.NewClusterClient(&goredisclient.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true})
@@ -80,8 +81,9 @@ func keyOn(t *testing.T, c *redistest.Cluster, s *redistest.Server) string {
 	}
 }
 
-// While a slot is on its way, its keys are in two places, and a script that needs several of them is refused. That is said, and
-// nothing else: locks are neither reported as held nor as lost, and what could not be undone is when the slot has arrived.
+// While a slot is on its way, its keys are in two places, and a script that needs several of them is refused. That is
+// said, and nothing else: locks are neither reported as held nor as lost, and what could not be undone is when the slot
+// has arrived.
 func TestSlotMigratesUnderALock(t *testing.T) {
 	onCluster(t, func(t *testing.T, c *redistest.Cluster, build func() *locker.Client) {
 		l := build()
@@ -194,7 +196,8 @@ func TestClientOfOneServerOfACluster(t *testing.T) {
 	}
 }
 
-// repeatedly calls f until ctx ends, once a millisecond at most, not to take all of the machine: some errors come at once.
+// repeatedly calls f until ctx ends, once a millisecond at most, not to take all of the machine: some errors come at
+// once.
 func repeatedly(ctx context.Context, f func()) {
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()

@@ -33,8 +33,8 @@ func roundTrips(t *testing.T, s *redistest.Server) (n int) {
 	return n
 }
 
-// 16 clients want one key: nobody polls, everybody gets a fair share. LOCKER_MEASURE makes it run longer; how much faster a
-// sync.Mutex would be under the same load is reported, not asserted.
+// 16 clients want one key: nobody polls, everybody gets a fair share. LOCKER_MEASURE makes it run longer; how much
+// faster a sync.Mutex would be under the same load is reported, not asserted.
 func TestContention(t *testing.T) {
 	const clients, hold = 16, time.Millisecond
 	d := time.Second
@@ -49,8 +49,8 @@ func TestContention(t *testing.T) {
 				lockers[i] = closing(t, single.New(opened(name)(t, s.Addr())))
 			}
 			contention.Run(t, lockers, "k", hold, 300*time.Millisecond) // connections, subscriptions, scripts
-			// Who is kept from running by the machine misses its turn, and who waits for long looks once more; neither is so
-			// each time.
+			// Who is kept from running by the machine misses its turn, and who waits for long looks once more; neither
+			// is so each time.
 			var r contention.Result
 			var trips, u float64
 			fair := false

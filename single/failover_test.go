@@ -15,8 +15,8 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// handedOver are the ways to make the replica the master that leave the connections of subscribers open: they hang on what is
-// a replica from then on.
+// handedOver are the ways to make the replica the master that leave the connections of subscribers open: they hang on
+// what is a replica from then on.
 var handedOver = map[string]func(t *testing.T, old, next *redistest.Server){"FAILOVER": failOver, "REPLICAOF": swap}
 
 // failOver is done by swap on a server that does not know the command yet (Redis 6.0).
@@ -36,8 +36,8 @@ func swap(t *testing.T, old, next *redistest.Server) {
 	old.Follow(t, next)
 }
 
-// moveTo makes next the master, where new connections through p lead from then on, and commands with them. Subscriptions stay
-// where they are.
+// moveTo makes next the master, where new connections through p lead from then on, and commands with them.
+// Subscriptions stay where they are.
 func moveTo(t *testing.T, way func(t *testing.T, old, next *redistest.Server), p *fault.Proxy, old, next *redistest.Server) {
 	t.Helper()
 	way(t, old, next)
@@ -58,8 +58,8 @@ func replicated(t *testing.T) (master, replica *redistest.Server, p *fault.Proxy
 	return master, replica, fault.New(t, master.Addr())
 }
 
-// Whoever waits while the master is replaced as planned moves to the new one with its subscription, and is handed the lock
-// there, in its turn.
+// Whoever waits while the master is replaced as planned moves to the new one with its subscription, and is handed the
+// lock there, in its turn.
 func TestWaitersFollowThePlannedFailover(t *testing.T) {
 	t.Parallel()
 	for name, way := range handedOver {
@@ -97,8 +97,8 @@ func TestWaitersFollowThePlannedFailover(t *testing.T) {
 	}
 }
 
-// Clients that were there before a planned failover and clients that came after it get the same share. LOCKER_MEASURE=1 makes
-// it run longer: LOCKER_MEASURE=1 go test -run TestContentionAfterAFailover -v ./single
+// Clients that were there before a planned failover and clients that came after it get the same share. LOCKER_MEASURE=1
+// makes it run longer: LOCKER_MEASURE=1 go test -run TestContentionAfterAFailover -v ./single
 func TestContentionAfterAFailover(t *testing.T) {
 	d := time.Second
 	if os.Getenv("LOCKER_MEASURE") != "" {

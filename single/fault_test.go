@@ -247,8 +247,8 @@ func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
 	})
 }
 
-// inTime calls f with a context that ends soon, and with longer ones until its error matches one that says what came of it: on a
-// machine that stalls a context may end before the server was asked.
+// inTime calls f with a context that ends soon, and with longer ones until its error matches one that says what came of
+// it: on a machine that stalls a context may end before the server was asked.
 func inTime(t *testing.T, want error, f func(context.Context) error) (err error) {
 	for limit := 50 * time.Millisecond; limit < 10*time.Second && !errors.Is(err, want); limit *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), limit)

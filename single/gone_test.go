@@ -14,7 +14,8 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// twice is a driver that sends each release twice and returns the second answer, as a proxy does that has lost the first.
+// twice is a driver that sends each release twice and returns the second answer, as a proxy does that has lost the
+// first.
 type twice struct{ drivers.Driver }
 
 func (d twice) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {

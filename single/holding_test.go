@@ -48,8 +48,8 @@ func pttl(t *testing.T, s *redistest.Server) (left time.Duration, notBefore time
 	return left, asked.Add(left)
 }
 
-// A holder is cut off: nothing it sends arrives any more, and the connections stay open. It knows that it has lost the lock
-// before the server gives it to somebody else.
+// A holder is cut off: nothing it sends arrives any more, and the connections stay open. It knows that it has lost the
+// lock before the server gives it to somebody else.
 func TestPartitionedHolderStopsBeforeTheKeyIsFree(t *testing.T) {
 	const ttl = 3 * time.Second
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
@@ -143,8 +143,8 @@ func TestLossByHandIsNoticedByTheNextRenewal(t *testing.T) {
 			eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 				s := redistest.Start(t)
 				c := closing(t, single.New(build(t, s.Addr())))
-				// Generous, but less than what is left of the TTL, after which the holder would have known anyway; the best
-				// of several tries, for machines stall.
+				// Generous, but less than what is left of the TTL, after which the holder would have known anyway; the
+				// best of several tries, for machines stall.
 				const most, tries = ttl/3 + time.Second, 4
 				for n := 1; ; n++ {
 					var took time.Duration
@@ -214,8 +214,8 @@ func TestMaxHold(t *testing.T) {
 	})
 }
 
-// Unlock before MinHold is over leaves the key taken, by nobody, for the rest; the process may be gone by then. Who waits
-// gets the lock when that is over, whether it queues or not.
+// Unlock before MinHold is over leaves the key taken, by nobody, for the rest; the process may be gone by then. Who
+// waits gets the lock when that is over, whether it queues or not.
 func TestMinHold(t *testing.T) {
 	const hold = 800 * time.Millisecond
 	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
@@ -299,8 +299,8 @@ func minHold(t *testing.T, s *redistest.Server, build func(t testing.TB, addr st
 // holderEnv makes the test binary play the holder of TestStoppedHolder.
 const holderEnv = "SINGLE_TEST_HOLDER" // driver, address, question
 
-// playHolder holds a lock, does nothing but look at the clock, and when its time is over, which is when it goes on after
-// having been stopped, asks before anything else whether it still holds the lock.
+// playHolder holds a lock, does nothing but look at the clock, and when its time is over, which is when it goes on
+// after having been stopped, asks before anything else whether it still holds the lock.
 func playHolder() {
 	driver, addr, question := "", "", ""
 	_, _ = fmt.Sscanf(os.Getenv(holderEnv), "%s %s %s", &driver, &addr, &question)

@@ -18,8 +18,8 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// claimWindow is for how long a lock is granted to a waiter that was told of it: so long may one that has died stall the
-// others. They notice by a heartbeat, half a second later at the most.
+// claimWindow is for how long a lock is granted to a waiter that was told of it: so long may one that has died stall
+// the others. They notice by a heartbeat, half a second later at the most.
 const claimWindow = 2 * time.Second
 
 // maxLease is how long after its last heartbeat a waiter counts as dead.
@@ -178,8 +178,8 @@ func TestWaiterIsStopped(t *testing.T) {
 	}
 }
 
-// Several that are stopped, before one that is not, stall it once each, until those that are left count as dead, for want of
-// heartbeats: by six seconds and a window in all, however many they are.
+// Several that are stopped, before one that is not, stall it once each, until those that are left count as dead, for
+// want of heartbeats: by six seconds and a window in all, however many they are.
 func TestSeveralWaitersAreStopped(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -58,8 +58,8 @@ func serverCPU(t *testing.T, s *redistest.Server) (used time.Duration) {
 	return used
 }
 
-// 10,000 leases are held without a goroutine for each, and renewed in batches. LOCKER_MEASURE makes it take longer, a minute
-// or the duration that it says, with each of the drivers.
+// 10,000 leases are held without a goroutine for each, and renewed in batches. LOCKER_MEASURE makes it take longer, a
+// minute or the duration that it says, with each of the drivers.
 func TestTenThousandLeases(t *testing.T) {
 	const n, ttl = 10000, 15 * time.Second
 	d, names := time.Duration(0), []string{"goredis"} // until every lease has been renewed once, on average

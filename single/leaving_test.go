@@ -45,7 +45,8 @@ func TestWaiterThatLeavesLeavesNothing(t *testing.T) {
 	})
 }
 
-// An operator takes the lock from a waiter that is on its way to claim it: that is no outage, and it waits on in its place.
+// An operator takes the lock from a waiter that is on its way to claim it: that is no outage, and it waits on in its
+// place.
 func TestForceReleaseAtTheHandOver(t *testing.T) {
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s := redistest.Start(t)

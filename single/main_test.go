@@ -82,7 +82,8 @@ func opened(name string) func(t testing.TB, addr string) drivers.Driver {
 	}
 }
 
-// each runs f once per builder; with -short, with two of them: a client of a driver's own making, and one that a user made.
+// each runs f once per builder; with -short, with two of them: a client of a driver's own making, and one that a user
+// made.
 func each(t *testing.T, f func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver)) {
 	for _, name := range short.Part(t, 2, slices.Sorted(maps.Keys(builders))) {
 		build := builders[name]

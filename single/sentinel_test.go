@@ -45,9 +45,9 @@ var sentinelBuilders = map[string]func(t testing.TB, sentinel string) drivers.Dr
 	},
 }
 
-// A sentinel makes the replica the master: on an operator's word, and because the master is gone. Whether locks survive is up to
-// the replica. What is promised: errors say that the store is unavailable and never that a free lock is held, those who wait
-// and those who come get locks again, and tokens grow.
+// A sentinel makes the replica the master: on an operator's word, and because the master is gone. Whether locks survive
+// is up to the replica. What is promised: errors say that the store is unavailable and never that a free lock is held,
+// those who wait and those who come get locks again, and tokens grow.
 func TestFailoverBySentinel(t *testing.T) {
 	for name, build := range sentinelBuilders {
 		t.Run(name, func(t *testing.T) {

@@ -92,7 +92,8 @@ type worker struct {
 
 // loop waits for each tick and runs the job, unless another worker has.
 func (w *worker) loop(ctx context.Context) {
-	// Ticks are the times that are multiples of the interval, so that all machines have the same ones, whenever they started.
+	// Ticks are the times that are multiples of the interval, so that all machines have the same ones, whenever they
+	// started.
 	tick := time.Now().Add(w.ahead).Truncate(*every)
 	for n := 0; *ticks == 0 || n < *ticks; n++ {
 		tick = tick.Add(*every)

@@ -116,8 +116,8 @@ func (m *metrics) enabled(ctx context.Context) bool {
 	return false
 }
 
-// wanted reports whether anybody wants what an instrument measures. Instruments of OpenTelemetry before 1.40 do not tell, and then
-// it is measured.
+// wanted reports whether anybody wants what an instrument measures. Instruments of OpenTelemetry before 1.40 do not
+// tell, and then it is measured.
 func wanted(ctx context.Context, instrument any) bool {
 	i, ok := instrument.(interface{ Enabled(context.Context) bool })
 	return !ok || i.Enabled(ctx)

@@ -11,8 +11,8 @@ import (
 	"github.com/golocker/locker/config"
 )
 
-// Settings are those of the section bolt, of URLs such as bolt:///var/lib/locks.db?poll=5ms, and of LOCKER_BOLT_PATH and
-// LOCKER_BOLT_POLL.
+// Settings are those of the section bolt, of URLs such as bolt:///var/lib/locks.db?poll=5ms, and of LOCKER_BOLT_PATH
+// and LOCKER_BOLT_POLL.
 type Settings struct {
 	// Path is the absolute path of the file.
 	Path string `yaml:"path" json:"path" url:"-"`
