@@ -86,7 +86,8 @@ func newGoredis7(addr string, l limits) *goredis7.Client {
 func newGoredis6(addr string, l limits) *goredis6.Client {
 	return goredis6.NewClient(&goredis6.Options{
 		Addr: addr, PoolSize: l.conns, // it makes no retries unless asked to
-		DialTimeout: l.patience, ReadTimeout: l.patience, WriteTimeout: l.patience, PoolTimeout: 5 * time.Second,
+		IdleCheckFrequency: -1, // else a goroutine outlives the client by up to a minute
+		DialTimeout:        l.patience, ReadTimeout: l.patience, WriteTimeout: l.patience, PoolTimeout: 5 * time.Second,
 	})
 }
 
