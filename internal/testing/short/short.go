@@ -6,14 +6,6 @@ import (
 	"testing"
 )
 
-// Skip leaves out a test that takes long and guards no promise by itself.
-func Skip(t testing.TB) {
-	t.Helper()
-	if testing.Short() {
-		t.Skip("long: make test-long")
-	}
-}
-
 // Part returns n elements of all with -short, and all of them without. The elements are spread evenly; the name of the
 // test decides which one is the first, so that tests differ, and a test that failed takes the same part again.
 func Part[E any](t testing.TB, n int, all []E) []E {
