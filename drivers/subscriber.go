@@ -5,7 +5,7 @@ import "context"
 // Subscriber is an optional interface that may be implemented by a [Driver] whose client can receive published
 // messages. If not, waiters poll. Everything else works in the same way.
 //
-// A driver that implements [Spread] must not implement Subscriber. The channels of a Subscriber are those of SUBSCRIBE
+// A driver that implements [Cluster] must not implement Subscriber. The channels of a Subscriber are those of SUBSCRIBE
 // and PUBLISH. A Redis Cluster broadcasts these to all of its servers, but a script learns only how many subscribers
 // its own server has. Sharded channels (SSUBSCRIBE and SPUBLISH, Redis 7) do not have this problem. They will be a
 // separate optional interface, because a subscription to them belongs to one server, which is determined by the slot of

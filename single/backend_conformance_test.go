@@ -16,7 +16,7 @@ import (
 
 // backend makes what New makes a Client of.
 func backend(d drivers.Driver, fifo bool) locker.Backend {
-	if d, ok := d.(drivers.Spread); ok {
+	if d, ok := d.(drivers.Cluster); ok {
 		s := node.NewCluster(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
 		if fifo {
 			return node.QueuedCluster{Cluster: s}
@@ -62,14 +62,14 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 	conformVirtually(t, func(d drivers.Driver) drivers.Driver { return d })
 }
 
-// spread makes any driver one of several servers.
-type spread struct{ drivers.Driver }
+// cluster makes any driver one of several servers.
+type cluster struct{ drivers.Driver }
 
-func (spread) Spread() {}
+func (cluster) Cluster() {}
 
 // The same with keys that are kept apart, as for a cluster. Nobody is told anything there.
-func TestBackendConformanceSpread(t *testing.T) {
-	conformVirtually(t, func(d drivers.Driver) drivers.Driver { return spread{d} })
+func TestBackendConformanceOnACluster(t *testing.T) {
+	conformVirtually(t, func(d drivers.Driver) drivers.Driver { return cluster{d} })
 }
 
 // The same on real servers, with one driver: RunLocker has them all.

@@ -79,7 +79,7 @@ func New(d drivers.Driver, opts ...Option) *locker.Client {
 	for _, opt := range opts {
 		opt(&o)
 	}
-	if d, ok := d.(drivers.Spread); ok {
+	if d, ok := d.(drivers.Cluster); ok {
 		c := node.NewCluster(d, o.Options)
 		if o.plain {
 			return locker.NewClient(c)

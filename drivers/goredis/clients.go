@@ -37,14 +37,14 @@ func New(client redis.UniversalClient, opts ...Option) drivers.Driver {
 		return &subscriber{driver: driver{client: client, bounded: client.Options().ContextTimeoutEnabled}}
 	case *redis.ClusterClient:
 		bounded := client.Options().ContextTimeoutEnabled
-		return &spread{driver{client: client, bounded: bounded, follows: true, cluster: client}}
+		return &cluster{driver{client: client, bounded: bounded, follows: true, cluster: client}}
 	case *redis.Ring:
 		return &refused{why: "a redis.Ring cannot keep locks: a process that cannot reach a shard uses another " +
 			"shard for its keys, while other processes still use the first one, so that two of them could hold the " +
 			"same lock"}
 	}
 	if o.trusted {
-		return &spread{driver{client: client, follows: true}}
+		return &cluster{driver{client: client, follows: true}}
 	}
 	return &refused{why: fmt.Sprintf("it is not known where a %T keeps a key: pass the *redis.Client or "+
 		"*redis.ClusterClient that it wraps, or use the option Trusted", client)}
@@ -65,11 +65,11 @@ type options struct{ trusted bool }
 // Trusted has no effect on the types that New knows.
 func Trusted() Option { return func(o *options) { o.trusted = true } }
 
-// spread is the driver of a client that uses several servers.
-type spread struct{ driver }
+// cluster is the driver of a client that uses several servers.
+type cluster struct{ driver }
 
-// Spread implements [drivers.Spread].
-func (*spread) Spread() {}
+// Cluster implements [drivers.Cluster].
+func (*cluster) Cluster() {}
 
 // refused is the driver of a client that cannot be used for locks.
 type refused struct {

@@ -87,7 +87,7 @@ func TestTrustedWrapperIsDrivenLikeACluster(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = client.Close() })
 	d := goredis.New(measured{client}, goredis.Trusted())
-	assert.Implements(t, (*drivers.Spread)(nil), d)
+	assert.Implements(t, (*drivers.Cluster)(nil), d)
 	assert.NotImplements(t, (*drivers.Subscriber)(nil), d)
 }
 

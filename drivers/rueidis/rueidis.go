@@ -36,16 +36,16 @@ type driver struct {
 // well. Each subscription uses one connection of the BlockingPoolSize.
 func New(client rueidis.Client) drivers.Driver {
 	if client.Mode() == rueidis.ClientModeCluster {
-		return &spread{driver{client: client, cluster: true}}
+		return &cluster{driver{client: client, cluster: true}}
 	}
 	return &subscriber{driver: driver{client: client}, opening: make(chan struct{}, 1)}
 }
 
-// spread is the driver of a client that uses several servers.
-type spread struct{ driver }
+// cluster is the driver of a client that uses several servers.
+type cluster struct{ driver }
 
-// Spread implements [drivers.Spread].
-func (*spread) Spread() {}
+// Cluster implements [drivers.Cluster].
+func (*cluster) Cluster() {}
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	// NewClient dials at once, but a driver must not. The dialer therefore fails the first time. Because of

@@ -31,7 +31,7 @@ type Cluster struct {
 }
 
 // NewCluster returns a Cluster that owns d.
-func NewCluster(d drivers.Spread, o Options) *Cluster { return &Cluster{driver: d, options: o} }
+func NewCluster(d drivers.Cluster, o Options) *Cluster { return &Cluster{driver: d, options: o} }
 
 // of returns the Node for key.
 func (c *Cluster) of(key string) *Node {

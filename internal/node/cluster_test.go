@@ -13,23 +13,23 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// spreading makes any driver one of several servers.
-type spreading struct {
+// cluster makes any driver one of several servers.
+type cluster struct {
 	drivers.Driver
 	closing func() // is told of each Close; may be nil
 }
 
-func (spreading) Spread() {}
+func (cluster) Cluster() {}
 
-func (s spreading) Close() error {
-	if s.closing != nil {
-		s.closing()
+func (c cluster) Close() error {
+	if c.closing != nil {
+		c.closing()
 	}
-	return s.Driver.Close()
+	return c.Driver.Close()
 }
 
 // What has to be undone is undone before the driver is closed, whichever group of slots is the last.
-func TestSpreadClosesTheDriverLast(t *testing.T) {
+func TestClusterClosesTheDriverLast(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		waiting := 0
@@ -55,7 +55,7 @@ func TestSpreadClosesTheDriverLast(t *testing.T) {
 				t.Error("the driver is closed while it undoes something")
 			}
 		}
-		s := QueuedCluster{NewCluster(spreading{f, closing}, Options{Timeout: time.Second})}
+		s := QueuedCluster{NewCluster(cluster{f, closing}, Options{Timeout: time.Second})}
 		for _, key := range []string{"slow", "quick", "another"} {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()
@@ -87,8 +87,8 @@ func TestSpreadClosesTheDriverLast(t *testing.T) {
 }
 
 // A key and all that belongs to its lock are in one group.
-func TestSpreadKeepsALockTogether(t *testing.T) {
-	s := NewCluster(spreading{Driver: &fake{}}, Options{Prefix: "lock:"})
+func TestClusterKeepsALockTogether(t *testing.T) {
+	s := NewCluster(cluster{Driver: &fake{}}, Options{Prefix: "lock:"})
 	defer func() { _ = s.Close() }()
 	nodes := map[*Node]bool{}
 	for _, key := range []string{"a", "b", "{a}b", "}", "a{b}c"} {
@@ -104,14 +104,14 @@ func TestSpreadKeepsALockTogether(t *testing.T) {
 }
 
 // stuck is a driver that does not close.
-type stuck struct{ spreading }
+type stuck struct{ cluster }
 
 func (stuck) Close() error { return errors.New("stuck") }
 
 // What is wrong with the driver is said once, however many groups are in use.
-func TestSpreadSaysOnceWhatIsWrong(t *testing.T) {
+func TestClusterSaysOnceWhatIsWrong(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := NewCluster(stuck{spreading{Driver: &fake{}}}, Options{})
+		s := NewCluster(stuck{cluster{Driver: &fake{}}}, Options{})
 		for _, key := range []string{"a", "b", "c"} {
 			s.of(key)
 		}

@@ -205,7 +205,7 @@ var mutants = []mutant{
 		[]killer{test("redlock", "TestQuorumConformanceInVirtualTime|TestTally")}},
 	{"ring accepted",
 		[]patch{{"drivers/goredis/clients.go", "case *redis.Ring:",
-			"case *redis.Ring:\n		return &spread{driver{client: client}}"}},
+			"case *redis.Ring:\n		return &cluster{driver{client: client}}"}},
 		[]killer{test("drivers/goredis", "TestRingIsRefused")}},
 	{"Done closes after the end",
 		[]patch{{"lease.go", "expiry := l.until.Add(-margin(l.req.TTL))", "expiry := l.until.Add(margin(l.req.TTL))"}},

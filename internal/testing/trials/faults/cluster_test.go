@@ -37,7 +37,7 @@ func (silent) Printf(context.Context, string, ...any) {}
 
 // known is what these drivers are besides, which must show through.
 type known interface {
-	drivers.Spread
+	drivers.Cluster
 	drivers.Direct
 }
 
