@@ -14,24 +14,23 @@ import (
 // State is what a node knows of a lock: the Inspection that it may publish, and the owner.
 type State struct {
 	inspect.Inspection
-	owner string // the whole value of the lock
+	value string // the whole value of the lock; empty: nobody has it
+	owner string // the owner's whole token, or another library's value
+	node  int    // the number of the node in the owner's list; 0: the value is not that of a lock of this library
 }
-
-// token is the owner's value without the number of the node.
-func (s State) token() string { return script.TokenOf(s.owner) }
 
 // OwnedBy reports whether the owner's token begins with prefix. It returns false if there is no owner. The owner of a
 // lock that is kept after its release is its last owner.
-func (s State) OwnedBy(prefix string) bool {
-	return s.owner != "" && strings.HasPrefix(strings.TrimPrefix(s.owner, script.Kept), prefix)
-}
+func (s State) OwnedBy(prefix string) bool { return s.value != "" && strings.HasPrefix(s.owner, prefix) }
 
 // SameOwner reports whether two nodes have the lock for the same attempt.
-func (s State) SameOwner(t State) bool { return s.owner != "" && s.token() == t.token() }
+func (s State) SameOwner(t State) bool {
+	return s.value != "" && s.owner == t.owner && s.State == t.State
+}
 
 // SameServer reports whether two answers come from one server. They do if the owner's number is the same, because each
 // node has a number of its own.
-func (s State) SameServer(t State) bool { return s.owner == t.owner && s.token() != s.owner }
+func (s State) SameServer(t State) bool { return s.SameOwner(t) && s.node != 0 && s.node == t.node }
 
 // shown is how many bytes of an owner's token are shown. They are enough to tell owners apart, and too few to guess the
 // rest.
@@ -68,12 +67,14 @@ func decodeState(reply drivers.Reply) (State, error) {
 	case script.NotALock:
 		s.State = inspect.Foreign
 	case script.TakenOver:
-		s.State, s.owner, s.Remaining, s.Held = inspect.Held, r.Owner, r.Left, r.Held
-		token, isKept := strings.CutPrefix(s.token(), script.Kept)
-		if isKept {
+		s.State, s.value, s.Remaining, s.Held = inspect.Held, r.Value, r.Left, r.Held
+		var isKept bool
+		if v, ours := script.ReadValue(r.Value); ours {
+			s.owner, s.node = v.Token, v.Node
+		} else if s.owner, isKept = strings.CutPrefix(r.Value, script.Kept); isKept {
 			s.State = inspect.Kept
 		}
-		s.Owner = token[:min(shown, len(token))]
+		s.Owner = s.owner[:min(shown, len(s.owner))]
 	}
 	return s, nil
 }
@@ -87,7 +88,7 @@ func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRe
 }
 
 func (n *Node) force(key string, s State, onRedlock bool) script.Command {
-	return n.keys(key).Force(s.owner, s.Remaining+cleanupLife, onRedlock)
+	return n.keys(key).Force(s.value, s.Remaining+cleanupLife, onRedlock)
 }
 
 // More reports whether a forced release has to be repeated to find the next owner.
@@ -130,7 +131,7 @@ func (s State) Takeable(owner string) error {
 	switch {
 	case s.State == inspect.Foreign:
 		return locker.ErrForeignKey
-	case s.owner == "":
+	case s.value == "":
 		return fmt.Errorf("%w: the lock is free", locker.ErrNotHeld)
 	case !s.OwnedBy(owner):
 		return fmt.Errorf("%w: the lock belongs to another owner, %s…", locker.ErrNotHeld, s.Owner)
@@ -139,8 +140,9 @@ func (s State) Takeable(owner string) error {
 }
 
 // Names returns the keys in Redis that a lock uses, the lock's own first, and the channels of its messages. It is for
-// tools that check permissions or clean up. Tombstones, which expire within minutes, are not among the keys.
+// tools that check permissions or clean up. The fencing counter is the second. Locks whose keys have the same hash slot
+// share it.
 func Names(prefix, key string) (names, channels []string) {
-	k := script.KeysOf(prefix + key)
-	return []string{k.Lock, k.Fence(), k.Queue(), k.Waiters(), k.Turn()}, []string{prefix + "inbox:" + key, k.Free()}
+	k := script.KeysOf(prefix, key)
+	return []string{k.Lock, k.Fence(), k.Wait(), k.Queue(), k.Turn()}, []string{prefix + "inbox:" + key, k.Free()}
 }

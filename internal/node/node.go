@@ -21,7 +21,7 @@ type Options struct {
 	Prefix  string        // is put before every key
 	Timeout time.Duration // bounds one exchange; 0: drivers.DefaultTimeout
 	// Number, from 1, is the node's number among the nodes of a Redlock. It is part of the value of each lock, so that
-	// a server with the addresses of two nodes is noticed. A node that decides alone has 0.
+	// a server with the addresses of two nodes is noticed. 0 is the same as 1, the number of a node that decides alone.
 	Number int
 }
 
@@ -52,7 +52,7 @@ func New(d drivers.Driver, o Options) *Node {
 	return &Node{
 		name:     o.Name,
 		prefix:   o.Prefix,
-		number:   o.Number,
+		number:   max(1, o.Number),
 		driver:   d,
 		timeout:  o.Timeout,
 		pipeline: p,
@@ -62,12 +62,11 @@ func New(d drivers.Driver, o Options) *Node {
 	}
 }
 
-// Check returns an error that matches locker.ErrInvalid if key cannot be locked, because another lock may use that name
-// for its counter or queue.
+// Check returns an error that matches locker.ErrInvalid if key cannot be locked, because other locks may use that name
+// for their counter or queue.
 func (n *Node) Check(key string) error {
-	if ending, reserved := script.Reserved(n.prefix + key); reserved {
-		return fmt.Errorf("%w: keys with a {hash tag} that end in %q are reserved for what belongs to a lock",
-			locker.ErrInvalid, ending)
+	if why := n.keys(key).Reserved(); why != "" {
+		return fmt.Errorf("%w: %s", locker.ErrInvalid, why)
 	}
 	return nil
 }
@@ -107,7 +106,7 @@ func (n *Node) attempt(req *locker.Request) script.Attempt {
 	return script.Attempt{Keys: n.keys(req.Key), Token: req.Token, Node: n.number}
 }
 
-func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix + key) }
+func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix, key) }
 
 // do sends a command and waits for the reply; see [pipeline.Pipeline.Do].
 func (n *Node) do(

@@ -1,6 +1,7 @@
 package script
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -9,49 +10,49 @@ import (
 type Attempt struct {
 	Keys
 	Token string // is unique to the attempt
-	// Node is the node's number, from 1, among the nodes of a Redlock. The lock's value ends with it, so that a server
-	// with the addresses of two nodes is noticed; see alias.lua. A node that decides alone has 0.
-	Node int
+	// Node is the node's number, from 1, among the nodes of a Redlock. The lock's value has it, so that a server with
+	// the addresses of two nodes is noticed. A node that decides alone has 1.
+	Node  int
+	Label string // says to people who has the lock; see locker.Label
 }
 
-// Owner is the value of the lock while the attempt has it.
-func (a Attempt) Owner() string {
-	if a.Node == 0 {
-		return a.Token
-	}
-	return a.Token + "|" + strconv.Itoa(a.Node)
-}
+// text is the lock's value while the attempt has it, without the counter; see value.lua.
+func (a Attempt) text() string { return "|" + a.Token + "|" + strconv.Itoa(a.Node) + "|" + a.Label }
 
-func (a Attempt) tombstone() string { return a.Keys.Tombstone(a.Token) }
+// counterText renders a counter as it is in a lock's value.
+func counterText(n uint64) string { return fmt.Sprintf("%016d", n) }
+
+// anyCounter is greater than every counter.
+const anyCounter = "9999999999999999"
 
 // Acquire takes the lock. The counter follows the clock, rounded down to quantum, in µs. hint is a counter seen on
 // another node, or 0. [ReadAcquired] reads the reply.
 func (a Attempt) Acquire(ttl time.Duration, quantum int64, hint uint64) Command {
-	return acquireScript.call([]string{a.Lock, a.Fence(), a.tombstone()},
-		a.Owner(), milliseconds(ttl), strconv.FormatInt(quantum, 10), decimal(hint))
+	return acquireScript.call([]string{a.Lock, a.Wait(), a.Fence()},
+		a.text(), milliseconds(ttl), strconv.FormatInt(quantum, 10), strconv.FormatUint(hint, 10))
 }
 
 // Raise raises the counter to fence while the lock is held. [ReadOwned] reads the reply.
 func (a Attempt) Raise(fence uint64) Command {
-	return raiseScript.call([]string{a.Lock, a.Fence()}, a.Owner(), decimal(fence))
+	return raiseScript.call([]string{a.Lock, a.Fence()}, a.text(), counterText(fence))
 }
 
 // Extend makes a held lock last for ttl from now. fence is the token of its lease. [ReadOwned] reads the reply.
 func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
-	return extendScript.call([]string{a.Lock, a.Fence()}, a.Owner(), milliseconds(ttl), decimal(fence))
+	return extendScript.call([]string{a.Lock, a.Fence()}, a.text(), milliseconds(ttl), counterText(fence))
 }
 
 // Enqueue takes the lock, or a position in the queue, which the server keeps for lease. With a lease of 0 it does not
 // wait. ticket is that of an earlier reply, or 0. A grant is published on channel, or nowhere if channel is empty.
 // [ReadPosition] reads the reply.
 func (a Attempt) Enqueue(ttl, lease time.Duration, ticket int64, channel string) Command {
-	return enqueueScript.call([]string{a.Lock, a.Fence(), a.tombstone(), a.Queue(), a.Waiters()},
-		a.Owner(), milliseconds(ttl)+":"+milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
+	return enqueueScript.call([]string{a.Lock, a.Wait(), a.Fence(), a.Queue()},
+		a.text(), milliseconds(ttl)+":"+milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
 }
 
 // Claim takes over a lock that another owner's release has granted. [ReadPosition] reads the reply.
 func (a Attempt) Claim(ttl time.Duration) Command {
-	return claimScript.call([]string{a.Lock, a.Fence()}, milliseconds(ttl)+":"+a.Owner())
+	return claimScript.call([]string{a.Lock}, a.text(), milliseconds(ttl))
 }
 
 // Release releases what an attempt has, or may have. [ReadOwned] reads the reply to its Command.
@@ -59,8 +60,8 @@ type Release struct {
 	Attempt
 	Tombstone time.Duration // the life of the tombstone; 0: none is needed, because the attempt was executed
 	Keep      time.Duration // how long the lock stays taken after its release
-	// Certify is the token of the lease. The reply then says whether a newer token was issued. With 0, the script does
-	// not look.
+	// Certify is the token of the lease. The reply then says whether the owner's lock has a greater one. With 0, the
+	// reply does not say so.
 	Certify uint64
 	Notify  Notify
 	Turn    string // for NotifyTurn: the ID of the Turn with which the lock was acquired, or empty
@@ -80,42 +81,45 @@ const (
 
 // Command returns the release as a command.
 func (r Release) Command() Command {
-	args := milliseconds(r.Tombstone) + ":" + milliseconds(r.Keep) + ":" + decimal(r.Certify)
-	keys := []string{r.Lock, r.tombstone(), r.Fence()}
+	counter := anyCounter
+	if r.Certify != 0 {
+		counter = counterText(r.Certify)
+	}
+	args := milliseconds(r.Tombstone) + ":" + milliseconds(r.Keep) + ":" + counter
 	switch r.Notify {
 	case NotifyQueue:
-		return handoverScript.call(append(keys, r.Queue(), r.Waiters()), r.Owner(), args)
+		return handoverScript.call([]string{r.Lock, r.Wait(), r.Fence(), r.Queue()}, r.text(), args)
 	case NotifyTurn:
-		args = r.Owner() + ":" + args + ":" + r.Turn
+		args += ":" + r.Turn
 		if r.Leaves {
 			args += ":"
 		}
-		return turnReleaseScript.call(append(keys, r.Keys.Turn(), r.Queue(), r.Waiters()), args)
+		return turnReleaseScript.call([]string{r.Lock, r.Wait(), r.Queue(), r.Keys.Turn()}, r.text(), args)
 	case NotifySubscribers:
-		return releaseScript.call(keys, r.Owner(), args+":"+r.Free())
+		return releaseScript.call([]string{r.Lock, r.Wait()}, r.text(), args+":"+r.Free())
 	default:
-		return releaseScript.call(keys, r.Owner(), args+":")
+		return releaseScript.call([]string{r.Lock, r.Wait()}, r.text(), args+":")
 	}
 }
 
 // Ask takes a position in the queue for the turn to ask for a lock, or keeps it, as Enqueue does. [ReadStanding] reads
 // the reply.
 func (k Keys) Ask(id string, lease time.Duration, ticket int64, channel string) Command {
-	return turnScript.call([]string{k.Lock, k.Turn(), k.Queue(), k.Waiters()},
+	return turnScript.call([]string{k.Lock, k.Wait(), k.Queue(), k.Turn()},
 		id, milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
 }
 
 // Inspect asks for the state of the lock. [ReadState] reads the reply.
 func (k Keys) Inspect() Command {
-	return inspectScript.call([]string{k.Lock, k.Fence(), k.Queue(), k.Waiters()})
+	return inspectScript.call([]string{k.Lock, k.Wait(), k.Fence(), k.Queue()})
 }
 
 // Force takes the lock from the owner whose value it has. tombstone is the life of a tombstone, so that the owner's
 // acquisition is not executed later. turns says that waiters queue for the turn to ask, and not for the lock.
 // [ReadOwned] reads the reply.
-func (k Keys) Force(owner string, tombstone time.Duration, turns bool) Command {
-	keys := []string{k.Lock, k.Tombstone(TokenOf(owner)), k.Fence(), k.Queue(), k.Waiters()}
-	args := milliseconds(tombstone) + ":" + strconv.Itoa(len(owner)) + ":" + owner
+func (k Keys) Force(value string, tombstone time.Duration, turns bool) Command {
+	keys := []string{k.Lock, k.Wait(), k.Fence(), k.Queue()}
+	args := milliseconds(tombstone) + ":" + strconv.Itoa(len(value)) + ":" + value
 	if turns {
 		return forceScript.call(append(keys, k.Turn()), args)
 	}
@@ -126,5 +130,3 @@ func (k Keys) Force(owner string, tombstone time.Duration, turns bool) Command {
 func milliseconds(d time.Duration) string {
 	return strconv.FormatInt(int64((d+time.Millisecond-1)/time.Millisecond), 10)
 }
-
-func decimal(n uint64) string { return strconv.FormatUint(n, 10) }

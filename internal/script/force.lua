@@ -1,35 +1,33 @@
 -- Take a lock from its owner, for an operator, and grant it to the first waiter in the queue. The script does nothing
 -- if the owner does not have the lock any more, or if the key holds something that is not a lock.
 --
--- KEYS: 1 lock  2 tombstone of the owner's attempt  3 fencing counter  4 queue  5 waiters  6 turn, on Redlock only
---       (one hash slot)
--- ARGV: 1 "tomb:length:", the owner, which has that many bytes, and the channel to publish on that the lock is free,
---         empty for none. tomb is the life of the tombstone in ms. This is one word for the reason given in
---         acquire.lua. The value may be another library's, with any bytes.
+-- KEYS: 1 lock  2 waiters and tombstones  3 fencing counter  4 queue  5 turn, on Redlock only      (one hash slot)
+-- ARGV: 1 "tomb:length:", the value that the lock had, which has that many bytes, and the channel to publish on that
+--         the lock is free, empty for none. tomb is the life of the tombstone in ms. The value may be another
+--         library's, with any bytes. Of a lock of this library, only the owner is compared: the counter, the number of
+--         the node and the mark may have changed since.
 -- reply: 1 taken | 2 taken by an earlier delivery of this command | 0 not this owner's
 --        plus 8: many dead waiters were skipped and no live one was found yet; send the command again
+-- include value.lua
+-- include tombstone.lua
 -- include mint.lua
 -- include queue.lua
-lock, fence, queue, waiters, turn = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
+lock, waiters, fence, queue, turn = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local tomb, length, rest = string.match(ARGV[1], '^(%d+):(%d+):(.*)$')
-local o, free = string.sub(rest, 1, length), string.sub(rest, length + 1)
+local value, free = string.sub(rest, 1, length), string.sub(rest, length + 1)
 local r = 0
 local cur = redis.pcall('GET', lock)
 if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
 if type(cur) == 'table' then cur = false end
-local own = cur == o
-if turn and not own then                       -- the owner's number is that of the node where it was seen
--- include alias.lua
-  own = alias(cur, o) > 0
-end
-if own and redis.call('PTTL', lock) >= 0 then
+local o = parts(value) or value
+if cur and (cur == value or parts(cur) == o) and redis.call('PTTL', lock) >= 0 then
   redis.call('DEL', lock)                      -- before any SET: DEL is allowed when the server is out of memory
-  -- Without a tombstone, an acquisition of this owner that is still in flight would take the lock again. The value 'f'
-  -- is not the one that lets a release answer "deleted", because the owner's Unlock must find that the lock is lost.
-  redis.pcall('SET', KEYS[2], 'f', 'PX', tomb)
   drop(o)
+  -- Without a tombstone, an acquisition of this owner that is still in flight would take the lock again. The kind 'f'
+  -- is not the one that lets a release answer "deleted", because the owner's Unlock must find that the lock is lost.
+  bury(waiters, o, 'f', tomb)
   r = 1
-elseif redis.call('GET', KEYS[2]) == 'f' then
+elseif buried(waiters, o) == 'f' then
   r = 2
 end
 if r == 0 or redis.call('EXISTS', lock) == 1 then return r end

@@ -1,22 +1,22 @@
 -- Return the state of a lock. This changes nothing, and uses only commands that locks use, so that the same ACL is
 -- enough.
 --
--- KEYS: 1 lock  2 fencing counter  3 queue  4 waiters      (one hash slot)
--- reply: {0 free | 1 taken | 2 not a lock, PTTL, counter, number of waiters, clock in us, owner}
+-- KEYS: 1 lock  2 waiters and tombstones  3 fencing counter  4 queue      (one hash slot)
+-- reply: {0 free | 1 taken | 2 not a lock, PTTL, counter of the slot, number of waiters, clock in us, value}
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local waiting = 0
-for _, h in ipairs(redis.call('ZRANGE', KEYS[3], 0, -1)) do
-  local deadline = string.match(redis.call('HGET', KEYS[4], h) or '', '^(%d+):')
+for _, h in ipairs(redis.call('ZRANGE', KEYS[4], 0, -1)) do
+  local deadline = string.match(redis.call('HGET', KEYS[2], h) or '', '^(%d+):')
   if deadline and tonumber(deadline) * 1000 >= now then waiting = waiting + 1 end
 end
 local cur = redis.pcall('GET', KEYS[1])
 local left = redis.call('PTTL', KEYS[1])
-local state, owner = 0, ''
+local state, value = 0, ''
 if type(cur) == 'table' then
   if not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
   state = 2
 elseif cur then
-  state, owner = left == -1 and 2 or 1, cur
+  state, value = left == -1 and 2 or 1, cur
 end
-return {state, left, tonumber(redis.call('GET', KEYS[2]) or '0') or 0, waiting, now, owner}
+return {state, left, tonumber(redis.call('GET', KEYS[3]) or '0') or 0, waiting, now, value}

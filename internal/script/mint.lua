@@ -1,19 +1,18 @@
--- Tokens of a node that decides alone; see acquire.lua.
-local keep = 86400000                          -- as in acquire.lua
+-- Fencing tokens. One counter serves all locks of a prefix in a hash slot. It never expires. It needs tombstone.lua.
 local fence                                    -- the counter's key; the including script sets it
-local us                                       -- the server's clock, after the first call
-local function clock()
-  if not us then
-    local t = redis.call('TIME')
-    us = t[1] * 1000000 + t[2]
-  end
-  return us
-end
 
--- Returns the next token after f, the reply of GET for the counter; see acquire.lua.
-local function mint(f)
-  local c = math.max((tonumber(f or '0') or 0) + 1, clock())
-  redis.call('SET', fence, string.format('%.0f', c), 'PX',
-    string.format('%.0f', math.floor((c - clock()) / 1000) + keep))
-  return c
+-- Returns a token that is greater than the counter, and stores it as the counter. If the counter was lost, the token is
+-- greater than all before, because it follows the clock. Nodes whose clocks are nearly right agree because of the
+-- quantum, the number of us that the clock is rounded down to, and other nodes because of the hint, a counter that was
+-- seen on another node. The token is below 2^53 until the year 2255, so it is exact in Lua and as an integer reply. Its
+-- text comes from string.format, because tostring rounds to 14 digits.
+--
+-- The SET is the first write of a script that grants. So the server refuses the whole script if it is out of memory.
+local function mint(quantum, hint)
+  local now = clock()
+  if hint > now + 3600000000 then hint = 0 end -- too far ahead: the clock would not catch up
+  local c = math.max((tonumber(redis.call('GET', fence) or '0') or 0) + 1, now - now % quantum, hint + 1)
+  local text = string.format('%016.0f', c)
+  redis.call('SET', fence, text)
+  return text
 end

@@ -1,26 +1,28 @@
--- The functions that the scripts about waiting share. They need mint.lua. Scripts include this late, so that callers
--- that do not wait do not pay for it.
+-- The functions that the scripts about waiting share. They need value.lua, tombstone.lua and mint.lua.
 --
--- The queue is a sorted set of waiters by ticket, the time of their arrival in us. A hash has "deadline in ms:TTL in
--- ms:channel" for each of them. The script that frees the lock grants it to the first waiter and notifies that waiter.
+-- The queue is a sorted set of waiters by ticket, the time of their arrival in us. A hash, which also has tombstones,
+-- has "deadline in ms:TTL in ms:label|channel" for each of them. The hash exists only while somebody waits or a
+-- tombstone lives. The script that frees the lock grants it to the first waiter and notifies that waiter.
 local CLAIM = 2000                             -- ms for a waiter to claim a lock that it was granted
 local MAXLEASE = 6000                          -- most ms without a heartbeat after which a waiter counts as dead
 local lock, queue, waiters, turn               -- keys; the including script sets them; turn is nil except on Redlock
-
--- Returns the token of the lock's holder.
-local function token_of_holder()
-  local f = tonumber(redis.call('GET', fence) or '0') or 0
-  return f > 0 and f or mint(f)
-end
 
 local function drop(o)
   redis.call('ZREM', queue, o)
   redis.call('HDEL', waiters, o)
 end
 
+-- Records in the lock's value that somebody waits. cur is the value, which this script has read. A lock that is not
+-- marked is released without a look at the queue. If the server refuses the mark, the waiters are served later, by
+-- their heartbeats. The value of another library stays as it is, because its release compares it.
+local function mark(cur)
+  local _, _, marked = parts(cur)
+  if marked == '' then redis.pcall('APPEND', lock, '+') end
+end
+
 -- Puts o in the queue, or keeps its position and records that it is alive. With a ticket, o returns to its old
 -- position. Returns its ticket, and for a new waiter its rank: 0, or 1 if it is not the first.
-local function join(o, lease, ttl, chan, ticket)
+local function join(o, label, lease, ttl, chan, ticket)
   ticket = tonumber(ticket)
   local s, rank, kept = ticket > 0 and redis.call('ZSCORE', queue, o), nil, false
   if not s then
@@ -28,34 +30,31 @@ local function join(o, lease, ttl, chan, ticket)
     s = 0 < ticket and ticket < clock() and ticket or math.max(clock(), (tonumber(last) or 0) + 1)
     if redis.call('ZADD', queue, 'NX', string.format('%.0f', s), o) == 0 then    -- the first write
       s = redis.call('ZSCORE', queue, o)       -- delivered twice
-    else
-      if not last then redis.call('DEL', waiters) end          -- of a queue that was evicted
-      if s == clock() then
-        rank = last and 1 or 0
-        -- The first waiter of each second extends the life of the queue. Others that come in that second need not.
-        kept = last and math.floor(last / 1000000) == math.floor(s / 1000000)
-      end
+    elseif s == clock() then
+      rank = last and 1 or 0
+      -- The first waiter of each second extends the life of the queue. Others that come in that second need not.
+      kept = last and math.floor(last / 1000000) == math.floor(s / 1000000)
     end
   end
   local deadline = math.floor(clock() / 1000) + math.max(1, math.min(tonumber(lease), MAXLEASE))
-  redis.call('HSET', waiters, o, string.format('%.0f:%s:%s', deadline, ttl, chan))
+  redis.call('HSET', waiters, o, string.format('%.0f:%s:%s|%s', deadline, ttl, label, chan))
   if not kept then
     redis.call('PEXPIRE', queue, 2 * MAXLEASE)
-    redis.call('PEXPIRE', waiters, 2 * MAXLEASE)
+    prolong(waiters, 2 * MAXLEASE)
   end
   return tonumber(s), rank
 end
 
 -- Grants the lock (or the turn), if it is free, to the first waiter that is alive, and notifies it. self is the waiter
--- that calls, and is not notified. free says that the lock is known to be free. f is the counter, if it is known. No
--- other function grants anything to another waiter. Returns 0: not free, or no waiter | 1, the waiter, its token | -1:
--- more dead waiters than one call may skip.
-local function hand_on(self, free, f)
-  if not free and redis.call('EXISTS', lock, turn or lock) > 0 then return 0 end
+-- that calls, and is not notified. No other function grants anything to another waiter. Returns 0: not free, or no
+-- waiter | 1, the waiter, its token | -1: more dead waiters than one call may skip.
+local function hand_on(self)
+  if redis.call('EXISTS', lock, turn or lock) > 0 then return 0 end
   for _ = 1, 64 do
-    local h = redis.call('ZPOPMIN', queue)[1]  -- before the grant: else its own release would grant it again
+    local h = redis.call('ZPOPMIN', queue)[1]  -- before the grant: the owner of a lock is never in its queue
     if not h then return 0 end
-    local deadline, ttl, chan = string.match(redis.call('HGET', waiters, h) or '', '^(%d+):(%d+):(.*)$')
+    local deadline, ttl, label, chan =
+      string.match(redis.call('HGET', waiters, h) or '', '^(%d+):(%d+):([^|]*)|(.*)$')
     redis.call('HDEL', waiters, h)
     local ahead = deadline and tonumber(deadline) - math.floor(clock() / 1000)
     if ahead and ahead >= 0 and ahead <= MAXLEASE then
@@ -69,8 +68,10 @@ local function hand_on(self, free, f)
           redis.call('SET', turn, h .. ' ' .. chan, 'PX', CLAIM)
           return 1, h
         end
-        local c = mint(f or redis.call('GET', fence))
-        redis.call('SET', lock, h, 'PX', h == self and ttl or math.min(tonumber(ttl), CLAIM))
+        local c = mint(1, 0)
+        local others = redis.call('EXISTS', queue) == 1 and '+' or ''
+        redis.call('SET', lock, c .. '|' .. h .. '|1|' .. label .. others,
+          'PX', h == self and ttl or math.min(tonumber(ttl), CLAIM))
         return 1, h, c
       end
     end
@@ -83,4 +84,3 @@ local function wake(r, left)
   if r == -1 then return 0 end
   return left >= 0 and math.min(CLAIM, left + 1) or CLAIM
 end
-

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"strconv"
 	"time"
 
 	"github.com/golocker/locker/drivers"
@@ -34,7 +35,8 @@ type Acquired struct {
 	Status  Status
 	Counter uint64        // the counter granted, or the present one if another owner has the lock
 	Left    time.Duration // Waiting: the remaining time of the lock
-	Owner   string        // Waiting: the beginning of the lock's value
+	Owner   string        // Waiting: the beginning of the owner's token, or of another library's value
+	Label   string        // Waiting: the owner's label
 	Node    int           // Duplicate: which one
 }
 
@@ -59,10 +61,11 @@ func ReadAcquired(reply drivers.Reply) (Acquired, error) {
 		}
 		return math.MinInt64
 	}
-	if integer(0) == 0 && len(r) == 4 {
-		owner, _ := r[3].(string)
-		counter := uint64(max(0, integer(2)))
-		return Acquired{Status: Waiting, Counter: counter, Left: span(integer(1)), Owner: owner}, nil
+	if integer(0) == 0 && len(r) == 5 {
+		a := Acquired{Status: Waiting, Counter: uint64(max(0, integer(2))), Left: span(integer(1))}
+		a.Owner, _ = r[3].(string)
+		a.Label, _ = r[4].(string)
+		return a, nil
 	}
 	return Acquired{}, unexpected(reply)
 }
@@ -117,13 +120,19 @@ type Position struct {
 	Left    time.Duration // the remaining time of the lock; 0: not known
 	Rank    int           // how many waiters are before it; a new waiter gets at most 1; -1: it does not wait
 	Ticket  int64
-	More    bool // ask again at once: the server has skipped many dead waiters without finding a live one
+	More    bool   // ask again at once: the server has skipped many dead waiters without finding a live one
+	Label   string // Waiting: the owner's label
 }
 
 // ReadPosition reads the reply of enqueue.lua and claim.lua.
 func ReadPosition(reply drivers.Reply) (Position, error) {
 	if c, ok := reply.(int64); ok && c > 0 {
 		return Position{Status: Granted, Counter: uint64(c), Whole: true}, nil
+	}
+	label := ""
+	if r, _ := reply.([]drivers.Reply); len(r) == 6 {
+		label, _ = r[5].(string)
+		reply = r[:5]
 	}
 	n, err := integers(reply)
 	switch {
@@ -132,7 +141,9 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 	case len(n) == 3 && n[0] == 1 && n[1] > 0:
 		return Position{Status: Granted, Counter: uint64(n[1]), Left: span(n[2])}, nil
 	case len(n) == 5 && n[0] == 0:
-		return Position{Status: Waiting, Left: remaining(n[1]), Rank: int(n[2]), Ticket: n[4], More: n[3] == 0}, nil
+		p := Position{Status: Waiting, Left: remaining(n[1]), Rank: int(n[2]), Ticket: n[4], More: n[3] == 0}
+		p.Label = label
+		return p, nil
 	case len(n) == 1 && n[0] == 0:
 		return Position{Status: Waiting}, nil
 	case len(n) == 1 && n[0] == -1:
@@ -172,10 +183,10 @@ func ReadStanding(reply drivers.Reply) (Standing, error) {
 type State struct {
 	Status  Status
 	Left    time.Duration // the remaining time of the lock
-	Counter uint64
+	Counter uint64        // the owner's; if the value is not that of a lock, the one that all locks of the slot share
 	Waiting int
 	Held    time.Duration // how long the owner has had the lock, according to the counter; 0: not known
-	Owner   string        // the whole value of the lock; empty: nobody has it
+	Value   string        // the whole value of the lock; empty: nobody has it
 }
 
 // ReadState reads the reply of inspect.lua.
@@ -184,7 +195,7 @@ func ReadState(reply drivers.Reply) (State, error) {
 	if len(r) != 6 {
 		return State{}, unexpected(reply)
 	}
-	owner, ok := r[5].(string)
+	value, ok := r[5].(string)
 	n, err := integers(r[:5])
 	if err != nil || !ok {
 		return State{}, unexpected(reply)
@@ -194,8 +205,13 @@ func ReadState(reply drivers.Reply) (State, error) {
 	case 2:
 		s.Status = NotALock
 	case 1:
-		s.Status, s.Owner, s.Left = TakenOver, owner, span(n[1])
-		if held := n[4] - n[2]; n[2] > 0 && held >= 0 {
+		s.Status, s.Value, s.Left = TakenOver, value, span(n[1])
+		v, ours := ReadValue(value)
+		if !ours {
+			break
+		}
+		s.Counter = v.Counter
+		if held := n[4] - int64(v.Counter); v.Counter > 0 && held >= 0 {
 			s.Held = time.Duration(held) * time.Microsecond
 		}
 	}
@@ -205,10 +221,28 @@ func ReadState(reply drivers.Reply) (State, error) {
 // Kept is the prefix of the value of a lock that stays taken after its release; see undo.lua.
 const Kept = "hold:"
 
-var numbered = regexp.MustCompile(`\|[1-9]\d?$`)
+// Value is what the value of a lock says.
+type Value struct {
+	Counter uint64
+	Token   string // of the owner
+	Node    int    // the number of this node among the owner's nodes
+	Label   string
+}
 
-// TokenOf returns a lock's value without the number of the node, which differs from node to node; see alias.lua.
-func TokenOf(owner string) string { return numbered.ReplaceAllString(owner, "") }
+var valuePattern = regexp.MustCompile(`^(\d{16})\|([^|]*)\|(\d{1,2})\|([^|+]*)\+?$`)
+
+// ReadValue reads the value of a lock; see value.lua. It returns false if the value is not that of a lock of this
+// library, or that of a lock that stays taken after its release.
+func ReadValue(value string) (v Value, ours bool) {
+	m := valuePattern.FindStringSubmatch(value)
+	if m == nil {
+		return Value{}, false
+	}
+	v = Value{Token: m[2], Label: m[4]}
+	v.Counter, _ = strconv.ParseUint(m[1], 10, 64)
+	v.Node, _ = strconv.Atoi(m[3])
+	return v, true
+}
 
 // unexpected returns the refusal if the server has refused the command. Otherwise it returns an error for a reply that
 // the scripts do not give. Such a reply comes from a driver that does not normalise replies, or from a proxy. The error

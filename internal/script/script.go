@@ -54,10 +54,6 @@ const (
 	ClaimWindow = 2 * time.Second
 	// MaxLease is the longest time for which the server keeps a waiter's position without a heartbeat.
 	MaxLease = 6 * time.Second
-	// counterKeep is how long a fencing counter outlives the last use of its lock. An expired counter starts again from
-	// the server's clock. So it must outlive any step back of that clock, and a day covers a machine that booted with
-	// the wrong time zone. See docs/adr/0003-fencing-counter.md.
-	counterKeep = 24 * time.Hour
 )
 
 type script struct {

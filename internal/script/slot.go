@@ -3,6 +3,7 @@ package script
 import (
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // hasTag reports whether Redis Cluster hashes only a part of key: the text between the first { and the next }, if it is
@@ -28,7 +29,15 @@ const Slots = 16384
 func Slot(key string) uint16 {
 	var crc uint16
 	for _, b := range []byte(tag(key)) {
-		crc ^= uint16(b) << 8
+		crc = crc<<8 ^ crcTable[byte(crc>>8)^b]
+	}
+	return crc % Slots
+}
+
+// crcTable has the CRC16 of each byte.
+var crcTable = func() (table [256]uint16) {
+	for i := range table {
+		crc := uint16(i) << 8
 		for range 8 {
 			if crc&0x8000 != 0 {
 				crc = crc<<1 ^ 0x1021
@@ -36,16 +45,24 @@ func Slot(key string) uint16 {
 				crc <<= 1
 			}
 		}
+		table[i] = crc
 	}
-	return crc % Slots
-}
+	return table
+}()
 
-// tagOf returns a short tag that hashes to slot s. It tries 16,384 candidates on average, which takes about a
-// millisecond. Names that need it are rare, so no table is kept.
-func tagOf(s uint16) string {
-	for i := 0; ; i++ {
-		if t := strconv.Itoa(i); Slot(t) == s {
-			return t
+// tagOf returns a short tag that hashes to slot s.
+func tagOf(s uint16) string { return strconv.Itoa(int(tags()[s])) }
+
+// tags has a number for each slot whose decimal text hashes to that slot. To find all of them takes some milliseconds,
+// so it is done when the first one is needed.
+var tags = sync.OnceValue(func() *[Slots]uint32 {
+	var numbers [Slots]uint32
+	var known [Slots]bool
+	for i, missing := uint32(0), Slots; missing > 0; i++ {
+		if s := Slot(strconv.FormatUint(uint64(i), 10)); !known[s] {
+			numbers[s], known[s] = i, true
+			missing--
 		}
 	}
-}
+	return &numbers
+})

@@ -1,22 +1,27 @@
 -- Redlock: wait for the turn to ask the nodes for the lock. This is also the heartbeat of a waiter, and keeps its turn.
--- The turn is advice that one node keeps. This script does not change the lock.
+-- The turn is advice that one node keeps. This script does not change the lock, but for the mark that somebody waits.
 --
--- KEYS: 1 lock  2 turn  3 queue  4 waiters      (one hash slot)
+-- KEYS: 1 lock  2 waiters and tombstones  3 queue  4 turn      (one hash slot)
 -- ARGV: 1 waiter  2 "lease:ticket:channel", as in enqueue.lua
 -- reply: {1, PTTL of the lock}: the waiter has the turn | {0, PTTL of the lock, rank, ask again in ms, ticket}: not yet
+-- include value.lua
+-- include tombstone.lua
 -- include mint.lua
 -- include queue.lua
-lock, turn, queue, waiters = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+lock, waiters, queue, turn = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local w = ARGV[1]
 local lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(.*)$')
 local left = redis.call('PTTL', lock)
+local cur = redis.call('MGET', lock)[1]
 local holder, its = string.match(redis.call('GET', turn) or '', '^(%S+) (.*)$')
 if holder == w then
   redis.call('PEXPIRE', turn, CLAIM)
   if its ~= chan then redis.pcall('SET', turn, w .. ' ' .. chan, 'PX', CLAIM) end
+  mark(cur)
   return {1, left}
 end
-ticket = join(w, lease, '0', chan, ticket)
+ticket = join(w, '', lease, '0', chan, ticket)
+mark(cur)
 local r, h = hand_on(w)
 if h == w then return {1, left} end
 local busy = left
