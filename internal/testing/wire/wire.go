@@ -1,0 +1,127 @@
+// Package wire tells tests what a command on its way to a server does to locks. It reads the shape of a call of a lock
+// script, so that tests that stand between a client and a server need not know the shapes.
+package wire
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Step is what a command does to one lock.
+type Step struct {
+	// Script is the script that is called, without ".lua". A part of a joined command counts as "acquire" or "release",
+	// and so does a command of the server that deletes a lock if it has a value.
+	Script string
+	Lock   string // the key of the lock
+	Token  string // the owner's token, or the ID of a turn; empty if there is none
+}
+
+// Steps returns what a command does, or nil if it does nothing to locks.
+func Steps(words []string) []Step {
+	if len(words) < 2 {
+		return nil
+	}
+	switch strings.ToUpper(words[0]) {
+	case "DELEX", "DELIFEQ":
+		return []Step{{"release", words[1], Token(words[len(words)-1])}}
+	case "EVAL", "EVALSHA":
+	default:
+		return nil
+	}
+	n, err := strconv.Atoi(words[2])
+	if err != nil || n < 1 || len(words) < 3+n {
+		return nil
+	}
+	keys, args := words[3:3+n], words[3+n:]
+	if name := script(keys, args); name != "" {
+		token := ""
+		if len(args) > 0 {
+			token = Token(args[0])
+		}
+		return []Step{{name, keys[0], token}}
+	}
+	return joined(keys, args)
+}
+
+// Calls reports whether a command calls one of the scripts, also as a part of a joined command.
+func Calls(words []string, scripts ...string) bool {
+	return slices.ContainsFunc(Steps(words), func(s Step) bool { return slices.Contains(scripts, s.Script) })
+}
+
+// Acquires reports whether a command attempts to acquire a lock. A place in a queue counts, a turn does not.
+func Acquires(words []string) bool { return Calls(words, "acquire", "enqueue") }
+
+// Releases reports whether a command releases a lock or undoes an attempt.
+func Releases(words []string) bool { return Calls(words, "release", "handover", "turnrelease") }
+
+// Token returns the token in a lock's value, or in the part of it that scripts are given. Other words are returned as
+// they are.
+func Token(word string) string {
+	if p := strings.SplitN(word, "|", 3); len(p) == 3 {
+		return p[1]
+	}
+	return word
+}
+
+// script returns the name of the script that is called with these keys and arguments, or "" if it is none of those that
+// act on one lock.
+func script(keys, args []string) string {
+	owned := len(args) > 0 && strings.HasPrefix(args[0], "|")
+	packed := 0
+	if len(args) > 1 {
+		packed = strings.Count(args[1], ":")
+	}
+	last := keys[len(keys)-1]
+	switch [2]int{len(keys), len(args)} {
+	case [2]int{1, 2}:
+		return only(owned, "claim")
+	case [2]int{2, 2}:
+		if packed > 0 {
+			return only(owned, "release")
+		}
+		return only(owned, "raise")
+	case [2]int{2, 3}:
+		return only(owned, "extend")
+	case [2]int{3, 4}:
+		return only(owned, "acquire")
+	case [2]int{4, 0}:
+		return "inspect"
+	case [2]int{4, 1}, [2]int{5, 1}:
+		return "force"
+	case [2]int{4, 2}:
+		switch isTurn := strings.Contains(last, ":lockturn"); {
+		case isTurn && owned:
+			return "turnrelease"
+		case isTurn:
+			return "turn"
+		case packed >= 3:
+			return only(owned, "enqueue")
+		}
+		return only(owned, "handover")
+	}
+	return ""
+}
+
+func only(owned bool, name string) string {
+	if owned {
+		return name
+	}
+	return ""
+}
+
+// joined returns the parts of a joined command; see many.lua.
+func joined(keys, args []string) (steps []Step) {
+	a, err := strconv.Atoi(args[0])
+	r := len(keys) - 3*a
+	if err != nil || a < 0 || r < 0 || len(args) != 2+2*a+r {
+		return nil
+	}
+	for i := range a {
+		steps = append(steps, Step{"acquire", keys[i], Token(args[2+a+i])})
+	}
+	for i := range r {
+		steps = append(steps, Step{"release", keys[3*a+i], Token(args[2+2*a+i])})
+	}
+	return steps
+}

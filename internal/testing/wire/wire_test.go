@@ -1,0 +1,35 @@
+package wire_test
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/golocker/locker/internal/testing/wire"
+)
+
+func TestSteps(t *testing.T) {
+	for call, want := range map[string][]wire.Step{
+		"PING":                                                nil,
+		"EVALSHA x 3 k w f |a|1|l 1000 1 0":                   {{"acquire", "k", "a"}},
+		"EVAL x 2 k f |a|1| 0000000000000007":                 {{"raise", "k", "a"}},
+		"EVALSHA x 2 k f |a|1| 1000 0000000000000007":         {{"extend", "k", "a"}},
+		"EVALSHA x 2 k w |a|1| 0:0:7:":                        {{"release", "k", "a"}},
+		"EVALSHA x 4 k w f q |a|1| 10:0:0:a:b":                {{"enqueue", "k", "a"}},
+		"EVALSHA x 4 k w f q |a|1| 0:0:7":                     {{"handover", "k", "a"}},
+		"EVALSHA x 1 k |a|1| 10":                              {{"claim", "k", "a"}},
+		"EVALSHA x 4 k w q {k}:lockturn w 10:0:":              {{"turn", "k", "w"}},
+		"EVALSHA x 4 k w q {k}:lockturn |a|1| 0:0:7:w":        {{"turnrelease", "k", "a"}},
+		"EVALSHA x 4 k w f q":                                 {{"inspect", "k", ""}},
+		"EVALSHA x 4 k w f q 10:3:abc":                        {{"force", "k", "10:3:abc"}},
+		"EVALSHA x 3 k w f 1 1 1000 |a|1|":                    {{"acquire", "k", "a"}},
+		"EVALSHA x 1 k 0 1 0000000000000007|a|1|":             {{"release", "k", "a"}},
+		"EVALSHA x 4 k w f l 1 1 9 |a|1| 0000000000000007|b|": {{"acquire", "k", "a"}, {"release", "l", "b"}},
+		"DELEX k IFEQ 0000000000000007|a|1|":                  {{"release", "k", "a"}},
+		"DELIFEQ k 0000000000000007|a|1|":                     {{"release", "k", "a"}},
+	} {
+		if got := wire.Steps(strings.Fields(call)); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, want %v", call, got, want)
+		}
+	}
+}
