@@ -73,7 +73,7 @@ func (f *fake) sent(kind string) (cmds []drivers.Command) {
 
 // tombstone returns for how many ms a release leaves one, "0" for none.
 func tombstone(release drivers.Command) string {
-	life, _, _ := strings.Cut(release[7], ":")
+	life, _, _ := strings.Cut(release[6], ":")
 	return life
 }
 
@@ -105,7 +105,7 @@ func ok(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 
 var (
 	granted = int64(7)
-	held    = []drivers.Reply{int64(0), int64(500), int64(6), "somebody"}
+	held    = []drivers.Reply{int64(0), int64(500), int64(6), "somebody", ""}
 )
 
 // all answers every command with r.

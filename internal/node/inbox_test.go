@@ -126,7 +126,7 @@ func (p *party) forgotten(keys ...string) {
 	}
 	in.mu.Unlock()
 	for _, key := range keys {
-		k := script.KeysOf("p:" + key)
+		k := script.KeysOf("p:", key)
 		if n := p.x.node.Execute(drivers.Command{"PUBLISH", k.Free(), ""}); n != int64(0) {
 			p.x.Errorf("%v still listen to %s", n, k.Free())
 		}

@@ -21,7 +21,9 @@ type State struct {
 
 // OwnedBy reports whether the owner's token begins with prefix. It returns false if there is no owner. The owner of a
 // lock that is kept after its release is its last owner.
-func (s State) OwnedBy(prefix string) bool { return s.value != "" && strings.HasPrefix(s.owner, prefix) }
+func (s State) OwnedBy(prefix string) bool {
+	return s.value != "" && strings.HasPrefix(s.owner, prefix)
+}
 
 // SameOwner reports whether two nodes have the lock for the same attempt.
 func (s State) SameOwner(t State) bool {

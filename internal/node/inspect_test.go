@@ -8,6 +8,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 func force(t *testing.T, n *Node, owner string, want error) inspect.Inspection {
@@ -39,7 +40,7 @@ func TestForceReleaseIsFinal(t *testing.T) {
 	if after := acquire(t, n, "b", 10*time.Second); after <= before {
 		t.Errorf("the next token is %d after %d", after, before)
 	}
-	for _, key := range s.Keys(t, "*gone*") {
+	for _, key := range s.Keys(t, "*:lockwait") {
 		if left := pttl(t, s, key); left <= 0 || left > 10*time.Second+cleanupLife {
 			t.Errorf("the tombstone lives for %v", left)
 		}
@@ -64,7 +65,7 @@ func TestForceScriptIsIdempotent(t *testing.T) {
 			acquire(t, n, "b", 10*time.Second)
 		}
 	}
-	if got := s.Cmd(t, "GET", "k"); got != "b" {
+	if got, _ := s.Cmd(t, "GET", "k").(string); wire.Token(got) != "b" {
 		t.Errorf("the next owner's lock is %v", got)
 	}
 }
@@ -83,7 +84,7 @@ func TestForceReleaseLeavesAloneWhatIsNotALock(t *testing.T) {
 		}
 		// It may have become one between the look and the release.
 		ready := make(chan *Call, 1)
-		n.StartForce(ready, 0, "k", State{owner: "a"}, false)
+		n.StartForce(ready, 0, "k", State{value: "a"}, false)
 		if c := <-ready; c.call.Reply != int64(0) || s.Cmd(t, "DEL", "k") != int64(1) {
 			t.Errorf("%s was deleted; answer %v", what, c.call.Reply)
 		}

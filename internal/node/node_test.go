@@ -16,6 +16,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 func TestCallerLeavesWhenItsContextEnds(t *testing.T) {
@@ -160,7 +161,7 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 					t.Errorf("%d releases were sent, want %d: %q", len(got), tt.releases, got)
 				}
 				for _, cmd := range got {
-					if cmd[3] != "p:k" || cmd[6] != "a" {
+					if cmd[3] != "p:k" || wire.Token(cmd[5]) != "a" {
 						t.Errorf("wrong release: %q", cmd)
 					}
 				}

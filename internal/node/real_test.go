@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/drivers/redigo"
 	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // real returns a Node on a real server.
@@ -52,31 +53,13 @@ func send(t *testing.T, n *Node, cmd script.Command) drivers.Reply {
 
 // attempt is one on the lock that is kept under a name.
 func attempt(lock, token string) script.Attempt {
-	return script.Attempt{Keys: script.KeysOf(lock), Token: token}
-}
-
-// kinds are the scripts by their digest and by their text.
-var kinds = kindsOf(map[string]script.Command{
-	"acquire": attempt("", "").Acquire(0, 1, 0), "raise": attempt("", "").Raise(0), "extend": attempt("", "").Extend(0, 0),
-	"release":     script.Release{}.Command(),
-	"handover":    script.Release{Notify: script.NotifyQueue}.Command(),
-	"turnrelease": script.Release{Notify: script.NotifyTurn}.Command(),
-	"enqueue":     attempt("", "").Enqueue(0, 0, 0, ""), "claim": attempt("", "").Claim(0), "turn": script.Keys{}.Ask("", 0, 0, ""),
-	"inspect": script.Keys{}.Inspect(), "force": script.Keys{}.Force("", 0, false),
-})
-
-func kindsOf(cmds map[string]script.Command) map[string]string {
-	kinds := map[string]string{}
-	for name, cmd := range cmds {
-		kinds[cmd.Words[1]], kinds[cmd.Source] = name, name
-	}
-	return kinds
+	return script.Attempt{Keys: script.KeysOf("", lock), Token: token, Node: 1}
 }
 
 // kindOf names the script that cmd calls, or else the command.
 func kindOf(cmd drivers.Command) string {
-	if len(cmd) > 1 && kinds[cmd[1]] != "" {
-		return kinds[cmd[1]]
+	if steps := wire.Steps(cmd); len(steps) > 0 {
+		return steps[0].Script
 	}
 	return cmd[0]
 }

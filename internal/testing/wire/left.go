@@ -1,0 +1,44 @@
+package wire
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+var (
+	counters = regexp.MustCompile(`^\{\d+\}\}.*fence$`)
+	waits    = regexp.MustCompile(`:lockwait(:[ts])?$`)
+)
+
+// IsCounter reports whether key is that of a fencing counter, which stays when nobody uses locks any more.
+func IsCounter(key string) bool { return counters.MatchString(key) }
+
+// Left returns those of a server's keys that must be gone when nobody has a lock or waits for one. It leaves out
+// counters, and hashes with tombstones only. fields returns the names of a hash's fields.
+func Left(keys []string, fields func(key string) []string) (left []string) {
+	for _, key := range keys {
+		isTomb := waits.MatchString(key) && !slices.ContainsFunc(fields(key), isWaiter)
+		if !IsCounter(key) && !isTomb {
+			left = append(left, key)
+		}
+	}
+	return left
+}
+
+// Tombstones counts the tombstones on a server. Some of them may be over.
+func Tombstones(keys []string, fields func(key string) []string) (n int) {
+	for _, key := range keys {
+		if !waits.MatchString(key) {
+			continue
+		}
+		for _, field := range fields(key) {
+			if !isWaiter(field) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func isWaiter(field string) bool { return !strings.HasPrefix(field, "!") }
