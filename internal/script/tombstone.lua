@@ -28,7 +28,7 @@ local function bury(hash, o, kind, ms)
   local r = redis.pcall('HSET', hash, '!' .. o, kind .. ':' .. string.format('%.0f', now + ms))
   if type(r) == 'table' then return end
   prolong(hash, ms)
-  local some = redis.call('HSCAN', hash, string.format('%.0f', clock() % 1048576), 'COUNT', 8)[2]
+  local some = redis.pcall('HSCAN', hash, string.format('%.0f', clock() % 1048576), 'COUNT', 8)[2] or {}
   for i = 1, #some, 2 do
     local deadline = string.sub(some[i], 1, 1) == '!' and string.match(some[i + 1], ':(%d+)$')
     if deadline and tonumber(deadline) < now then redis.call('HDEL', hash, some[i]) end
