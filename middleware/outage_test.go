@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +18,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/middleware/logging"
 	"github.com/golocker/locker/middleware/retry"
 )
@@ -171,16 +171,6 @@ func (s storm) check(t *testing.T, bySecond bool) {
 	}
 }
 
-// leftover returns the keys that are locks or queue positions.
-func leftover(keys []string) (left []string) {
-	for _, key := range keys {
-		if !strings.HasSuffix(key, ":fence") && !strings.Contains(key, ":gone:") {
-			left = append(left, key)
-		}
-	}
-	return left
-}
-
 // An outage of half a minute, on simulated nodes that refuse connections or hang.
 func TestOutage(t *testing.T) {
 	const outage = 30 * time.Second
@@ -224,7 +214,7 @@ func TestOutage(t *testing.T) {
 					}
 					time.Sleep(15 * time.Second) // queue positions are kept for 12 s
 					for _, n := range nodes {
-						if left := leftover(n.Keys()); len(left) > 0 {
+						if left := n.Left(); len(left) > 0 {
 							t.Errorf("left behind: %q", left)
 						}
 					}
@@ -295,7 +285,7 @@ func TestOutageOfRealServers(t *testing.T) {
 				for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 					var left []string
 					for _, server := range servers {
-						left = append(left, leftover(server.Keys(t, "*"))...)
+						left = append(left, wire.Left(server.Keys(t, "*"), func(key string) []string { return server.Fields(t, key) })...)
 					}
 					if len(left) == 0 {
 						break

@@ -10,6 +10,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -26,7 +27,7 @@ func TestPatienceIsForVotes(t *testing.T) {
 					return nil, ctx.Err()
 				case i == slow: // the third to grant
 					time.Sleep(minPatience / 4)
-				case len(cmds[0]) > 2 && cmds[0][2] == "2": // the number of keys: a raise
+				case wire.Calls(cmds[0], "raise"):
 					time.Sleep(2 * minPatience)
 				}
 				return execute(), nil

@@ -18,7 +18,7 @@ func (instant) Direct() bool { return true }
 func (instant) Close() error { return nil }
 
 func (d instant) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	if cmds[0][2] == "3" {
+	if isAcquiring(cmds[0]) {
 		return d.granted, nil
 	}
 	return d.released, nil

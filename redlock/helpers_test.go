@@ -16,8 +16,10 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -48,15 +50,10 @@ func eachDriver(t *testing.T, f func(t *testing.T, driver string)) {
 	sideBySide(t, short.Part(t, 1, drivers.Names()), f)
 }
 
-// The kind of a command follows from the positions of its keys and the number of its arguments.
-func isScript(args []string) bool { return len(args) > 5 && strings.HasPrefix(args[0], "EVAL") }
-func isAcquire(args []string) bool {
-	return isScript(args) && args[2] == "3" && strings.Contains(args[5], ":gone:")
-}
-func isRelease(args []string) bool {
-	return isScript(args) && (args[2] == "3" || args[2] == "6") && strings.Contains(args[4], ":gone:")
-}
-func isRaise(args []string) bool { return isScript(args) && args[2] == "2" && len(args) == 7 }
+func isScript(args []string) bool  { return len(wire.Steps(args)) > 0 }
+func isAcquire(args []string) bool { return wire.Acquires(args) }
+func isRelease(args []string) bool { return wire.Releases(args) }
+func isRaise(args []string) bool   { return wire.Calls(args, "raise") }
 
 // tap is a driver that reports every batch before it is sent and after its answer, and may delay both.
 type tap struct {
@@ -157,7 +154,7 @@ func (c cluster) diverge(t testing.TB, key string) {
 	t.Helper()
 	for _, s := range c {
 		ahead := time.Minute + time.Duration(diverged.Add(1))*time.Second
-		s.Cmd(t, "SET", "{lock:"+key+"}:fence", time.Now().Add(ahead).UnixMicro(), "PX", longTTL.Milliseconds())
+		s.Cmd(t, "SET", script.KeysOf("lock:", key).Fence(), time.Now().Add(ahead).UnixMicro())
 	}
 }
 

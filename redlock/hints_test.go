@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // A client that locks one key again and again looks whether others wait for it. A client that locks many keys does not,
@@ -174,7 +175,7 @@ func TestHintFromWhoRefuses(t *testing.T) {
 				var raises atomic.Int64
 				b, nodes := quorum(t, func(i int) simnode.Network {
 					return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
-						if len(cmds[0]) == 7 && cmds[0][2] == "2" { // the shape of raise.lua's call
+						if wire.Calls(cmds[0], "raise") {
 							raises.Add(1)
 						}
 						if i != ahead {

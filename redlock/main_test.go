@@ -3,7 +3,6 @@ package redlock_test
 import (
 	"fmt"
 	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -87,10 +87,8 @@ func client(t testing.TB, driver string, addrs []string, opts ...redlock.Option)
 func (c cluster) locks(t testing.TB) (keys []string) {
 	t.Helper()
 	for i, s := range c {
-		for _, key := range s.Keys(t, "*") {
-			if !strings.Contains(key, ":fence") && !strings.Contains(key, ":gone:") {
-				keys = append(keys, fmt.Sprintf("%s on node %d", key, i+1))
-			}
+		for _, key := range wire.Left(s.Keys(t, "*"), func(key string) []string { return s.Fields(t, key) }) {
+			keys = append(keys, fmt.Sprintf("%s on node %d", key, i+1))
 		}
 	}
 	return keys

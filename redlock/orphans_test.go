@@ -12,11 +12,12 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 func (c cluster) tombstones(t testing.TB) (n int) {
 	for _, s := range c {
-		n += len(s.Keys(t, "*:gone:*"))
+		n += wire.Tombstones(s.Keys(t, "*"), func(key string) []string { return s.Fields(t, key) })
 	}
 	return n
 }
@@ -58,8 +59,8 @@ func contend(t *testing.T, c cluster, hung int, d time.Duration) (acquired, atte
 		mu.Lock()
 		defer mu.Unlock()
 		for _, cmd := range cmds {
-			if isAcquire(cmd) {
-				tokens[cmd[5]] = true
+			for _, token := range wire.Attempts(cmd) {
+				tokens[token] = true
 			}
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // network does to commands what networks and servers do. All its times are virtual.
@@ -68,7 +69,7 @@ var refused = drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.
 func (w *network) deliver(n *simnode.Node) simnode.Network {
 	return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 		for _, cmd := range cmds {
-			if len(cmd) == 7 && cmd[2] == "2" { // the shape of raise.lua's call
+			if wire.Calls(cmd, "raise") {
 				w.chance("raised", 1)
 			}
 		}

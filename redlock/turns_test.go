@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // keeper is the index of the node that keeps the queue for key.
@@ -35,8 +36,8 @@ func (a *asks) wrap(_ int, d drivers.Driver) drivers.Driver {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		for _, cmd := range cmds {
-			if isAcquire(cmd) {
-				a.tokens[cmd[5]] = true
+			for _, token := range wire.Attempts(cmd) {
+				a.tokens[token] = true
 			}
 		}
 	}, nil}

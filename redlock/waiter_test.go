@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"net"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,6 +18,7 @@ import (
 	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // street is five simulated nodes a tenth of a millisecond away from their clients.
@@ -34,6 +34,7 @@ type street struct {
 	state    map[[2]int]string // of the way from a client to a node: "hung", "dead", or in order
 	attempts map[string]int    // acquisitions, by their token: how many nodes were asked
 	extended map[string]bool   // tokens of leases that were extended
+	joined   map[string]bool   // tokens whose last attempt was a part of a joined command
 	turns    int               // how often a node was asked for the turn
 	bare     bool              // clients to come cannot subscribe
 }
@@ -41,7 +42,7 @@ type street struct {
 const everybody = -1
 
 func newStreet(t *testing.T) *street {
-	s := &street{t: t, state: map[[2]int]string{}, attempts: map[string]int{}, extended: map[string]bool{}}
+	s := &street{t: t, state: map[[2]int]string{}, attempts: map[string]int{}, extended: map[string]bool{}, joined: map[string]bool{}}
 	for range 5 {
 		s.nodes = append(s.nodes, simnode.New())
 	}
@@ -51,13 +52,8 @@ func newStreet(t *testing.T) *street {
 // queueNode is the node that keeps the queue for "k".
 var queueNode = agreed("k", 5)
 
-func isAcquiring(cmd drivers.Command) bool {
-	return len(cmd) > 6 && cmd[2] == "3" && strings.Contains(cmd[5], ":gone:")
-}
-func isTurn(cmd drivers.Command) bool { return len(cmd) > 4 && cmd[2] == "4" }
-func isExtending(cmd drivers.Command) bool {
-	return len(cmd) == 8 && cmd[2] == "2" && strings.HasSuffix(cmd[4], ":fence")
-}
+func isAcquiring(cmd drivers.Command) bool { return wire.Acquires(cmd) }
+func isTurn(cmd drivers.Command) bool      { return wire.Calls(cmd, "turn") }
 
 func (s *street) client() *locker.Client {
 	c := len(s.clients)
@@ -108,27 +104,24 @@ func (s *street) asked() int {
 	return len(s.attempts)
 }
 
-// tokenOf is the attempt's, without the node's number.
-func tokenOf(owner string) string {
-	token, _, _ := strings.Cut(owner, "|")
-	return token
-}
-
 func (s *street) note(i int, cmds []drivers.Command) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, cmd := range cmds {
-		switch {
-		case isAcquiring(cmd):
-			mask := 1 << i
-			if s.attempts[tokenOf(cmd[6])]&mask != 0 && !s.extended[tokenOf(cmd[6])] {
-				s.t.Errorf("node %d is asked twice for the same token", i)
+		for _, step := range wire.Steps(cmd) {
+			switch step.Script {
+			case "acquire":
+				mask := 1 << i
+				if s.attempts[step.Token]&mask != 0 && !s.extended[step.Token] && !step.Joined && !s.joined[step.Token] {
+					s.t.Errorf("node %d is asked twice for the same token", i)
+				}
+				s.attempts[step.Token] |= mask
+				s.joined[step.Token] = step.Joined
+			case "extend": // after which it may heal
+				s.extended[step.Token] = true
+			case "turn":
+				s.turns++
 			}
-			s.attempts[tokenOf(cmd[6])] |= mask
-		case isExtending(cmd): // after which it may heal
-			s.extended[tokenOf(cmd[5])] = true
-		case isTurn(cmd):
-			s.turns++
 		}
 	}
 }
@@ -155,10 +148,8 @@ func (s *street) wantNothing() {
 	s.t.Helper()
 	time.Sleep(3 * time.Second) // for clean-ups
 	for i, n := range s.nodes {
-		for _, key := range n.Keys() {
-			if !strings.Contains(key, ":fence") && !strings.Contains(key, ":gone:") {
-				s.t.Errorf("node %d still has %q", i, key)
-			}
+		for _, key := range n.Left() {
+			s.t.Errorf("node %d still has %q", i, key)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,8 +12,10 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -155,14 +156,19 @@ func TestContextEndsAtAnyMessage(t *testing.T) {
 	}
 }
 
+// dead is the acquisition of an owner that never comes back.
+func dead(key string) drivers.Command {
+	a := script.Attempt{Keys: script.KeysOf(DefaultPrefix, key), Token: "dead", Node: 1}
+	return a.Acquire(time.Minute, 1, 0).Words
+}
+
 // A key that a dead owner has left on the node that keeps the queue stops nobody for more than a moment, even if it
 // lives much longer.
 func TestQueueNodeHasADeadLock(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStreet(t)
 		ls := s.lockers(4)
-		s.nodes[queueNode].Execute(drivers.Command{"EVAL", "", "3", "lock:k", "{lock:k}:fence", "{lock:k}:gone:dead",
-			"dead", "60000", "1", "0"})
+		s.nodes[queueNode].Execute(dead("k"))
 		r := contention.Run(t, ls, "k", 10*time.Millisecond, 30*time.Second)
 		if gap := slices.Max(r.Handoffs); gap > 3*time.Second || r.Rate() < 50 || slices.Min(r.Holds) < r.Total()/16 {
 			t.Errorf("%v, holds %v, gap %v", r, r.Holds, gap)
@@ -261,8 +267,10 @@ func TestGrantIsOfTheAttemptThatWon(t *testing.T) {
 		s.event = func(_, _ int, cmds []drivers.Command, executed bool) {
 			mu.Lock()
 			defer mu.Unlock()
-			if isAcquiring(cmds[0]) && !executed {
-				sent[strings.Split(cmds[0][6], "|")[0]] = time.Now() // at the same moment to all nodes
+			if !executed {
+				for _, token := range wire.Attempts(cmds[0]) {
+					sent[token] = time.Now() // at the same moment to all nodes
+				}
 			}
 		}
 		holder, w := s.client(), s.client()
@@ -375,7 +383,7 @@ func TestVotesAreTraced(t *testing.T) {
 			defer mu.Unlock()
 			votes[v.Op+" "+v.Node] = append(votes[v.Op+" "+v.Node], v)
 		}})
-		s.nodes[4].Execute(drivers.Command{"EVAL", "", "3", "lock:held", "{lock:held}:fence", "{lock:held}:gone:x", "x", "60000", "1", "0"})
+		s.nodes[4].Execute(dead("held"))
 		lease, err := l.Lock(ctx, "k")
 		if err != nil {
 			t.Fatal(err)
@@ -488,9 +496,10 @@ func TestLeavingReleasesNothing(t *testing.T) {
 			mu.Lock()
 			defer mu.Unlock()
 			for _, cmd := range cmds {
-				if cmd[0] != "PING" && cmd[2] == "6" {
-					token, _, _ := strings.Cut(cmd[9], ":")
-					released = append(released, token)
+				for _, step := range wire.Steps(cmd) {
+					if step.Script == "turnrelease" {
+						released = append(released, step.Token)
+					}
 				}
 			}
 		}
@@ -563,11 +572,7 @@ func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 				time.Sleep(soon)
 				tombstones := 0
 				for _, n := range s.nodes {
-					for _, key := range n.Keys() {
-						if strings.Contains(key, ":gone:") {
-							tombstones++
-						}
-					}
+					tombstones += n.Tombstones()
 				}
 				if tombstones != tt.want {
 					t.Errorf("%d tombstones, want %d", tombstones, tt.want)

@@ -94,7 +94,7 @@ func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 	told := func() bool { return strings.Contains(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS")), ":free") }
 	if fifo {
 		told = func() bool {
-			for _, k := range s.Keys(t, "*:lockwaiters*") {
+			for _, k := range s.Keys(t, "*:lockwait*") {
 				if strings.Contains(fmt.Sprint(s.Cmd(t, "HVALS", k)), "inbox") {
 					return true
 				}

@@ -13,6 +13,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
@@ -20,18 +21,9 @@ import (
 // An orphan would live for ttl; everything else is over much sooner.
 const ttl = 5 * time.Minute
 
-// isAcquire and isRelease recognise the scripts by the place of the tombstone among their keys.
-func isAcquire(r fault.Request) bool {
-	return r.Is("EVALSHA", "EVAL") && len(r.Args) > 5 && strings.Contains(r.Args[5], ":gone:")
-}
-
-func isClaim(r fault.Request) bool {
-	return r.Is("EVALSHA", "EVAL") && len(r.Args) == 6 && r.Args[2] == "2"
-}
-
-func isRelease(r fault.Request) bool {
-	return r.Is("EVALSHA", "EVAL") && len(r.Args) > 4 && strings.Contains(r.Args[4], ":gone:")
-}
+func isAcquire(r fault.Request) bool { return wire.Acquires(r.Args) }
+func isClaim(r fault.Request) bool   { return wire.Calls(r.Args, "claim") }
+func isRelease(r fault.Request) bool { return wire.Releases(r.Args) }
 
 // nth applies action to the n-th request that matches.
 func nth(n int, action fault.Action, matches func(fault.Request) bool) func(fault.Request) fault.Action {

@@ -35,7 +35,7 @@ func TestWaiterThatLeavesLeavesNothing(t *testing.T) {
 			}
 		}
 		eventually(t, 10*time.Second, "nobody is in the queue", func() bool { return queued(t, s) == 0 })
-		if left := s.Keys(t, "*:gone:*"); len(left) > 0 {
+		if left := s.Fields(t, "{lock:k}:lockwait"); len(left) > 0 {
 			t.Errorf("%d waiters have left, and %d tombstones", 50, len(left))
 		}
 		if err := lease.Unlock(t.Context()); err != nil {

@@ -84,8 +84,8 @@ func listening(t *testing.T, s *redistest.Server, n int) {
 	t.Helper()
 	eventually(t, 10*time.Second, fmt.Sprint(n, " are waiting and can be told"), func() bool {
 		told := 0
-		for i, v := range s.Cmd(t, "HGETALL", "{lock:k}:lockwaiters").([]any) {
-			if p := strings.SplitN(v.(string), ":", 3); i%2 == 1 && len(p) == 3 && p[2] != "" {
+		for i, v := range s.Cmd(t, "HGETALL", "{lock:k}:lockwait").([]any) {
+			if _, channel, _ := strings.Cut(v.(string), "|"); i%2 == 1 && channel != "" {
 				told++
 			}
 		}
@@ -103,7 +103,7 @@ func connections(t testing.TB, s *redistest.Server) int {
 func nothingLeft(t *testing.T, s *redistest.Server) {
 	t.Helper()
 	eventually(t, 10*time.Second, "nothing is left of the lock", func() bool {
-		return s.Cmd(t, "EXISTS", "lock:k", queueKey, "{lock:k}:lockwaiters") == int64(0)
+		return s.Cmd(t, "EXISTS", "lock:k", queueKey, "{lock:k}:lockwait") == int64(0)
 	})
 }
 

@@ -56,6 +56,15 @@ func (s *Server) IsMaster() bool {
 	return ok && len(role) > 0 && role[0] == "master"
 }
 
+// Fields returns the names of the fields of a hash.
+func (s *Server) Fields(tb testing.TB, key string) (names []string) {
+	tb.Helper()
+	for _, name := range s.Cmd(tb, "HKEYS", key).([]any) {
+		names = append(names, name.(string))
+	}
+	return names
+}
+
 // Keys returns the keys that match pattern ("*" for all), sorted. It uses SCAN, so keys that are added or removed
 // meanwhile may or may not be among them.
 func (s *Server) Keys(tb testing.TB, pattern string) []string {

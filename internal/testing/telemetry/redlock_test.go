@@ -5,7 +5,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -34,8 +34,8 @@ func newDeployment(r *recorder) *deployment {
 		ds = append(ds, d.nodes[i].Driver(func(ctx context.Context, cmds []drivers.Command,
 			execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			for _, cmd := range cmds {
-				if len(cmd) > 6 && strings.Contains(cmd[5], ":gone:") { // an acquisition
-					r.tokens.note(cmd[6])
+				for _, token := range wire.Attempts(cmd) {
+					r.tokens.note(token)
 				}
 			}
 			switch d.state[i].Load() {

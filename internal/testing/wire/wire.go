@@ -15,6 +15,7 @@ type Step struct {
 	Script string
 	Lock   string // the key of the lock
 	Token  string // the owner's token, or the ID of a turn; empty if there is none
+	Joined bool   // it is a part of a joined command; if it is not the usual case, the client calls the script afterwards
 }
 
 // Steps returns what a command does, or nil if it does nothing to locks.
@@ -24,7 +25,7 @@ func Steps(words []string) []Step {
 	}
 	switch strings.ToUpper(words[0]) {
 	case "DELEX", "DELIFEQ":
-		return []Step{{"release", words[1], Token(words[len(words)-1])}}
+		return []Step{{"release", words[1], Token(words[len(words)-1]), false}}
 	case "EVAL", "EVALSHA":
 	default:
 		return nil
@@ -39,9 +40,19 @@ func Steps(words []string) []Step {
 		if len(args) > 0 {
 			token = Token(args[0])
 		}
-		return []Step{{name, keys[0], token}}
+		return []Step{{name, keys[0], token, false}}
 	}
 	return joined(keys, args)
+}
+
+// Attempts returns the tokens of the attempts to acquire a lock in a command.
+func Attempts(words []string) (tokens []string) {
+	for _, s := range Steps(words) {
+		if s.Script == "acquire" || s.Script == "enqueue" {
+			tokens = append(tokens, s.Token)
+		}
+	}
+	return tokens
 }
 
 // Calls reports whether a command calls one of the scripts, also as a part of a joined command.
@@ -118,10 +129,10 @@ func joined(keys, args []string) (steps []Step) {
 		return nil
 	}
 	for i := range a {
-		steps = append(steps, Step{"acquire", keys[i], Token(args[2+a+i])})
+		steps = append(steps, Step{"acquire", keys[i], Token(args[2+a+i]), true})
 	}
 	for i := range r {
-		steps = append(steps, Step{"release", keys[3*a+i], Token(args[2+2*a+i])})
+		steps = append(steps, Step{"release", keys[3*a+i], Token(args[2+2*a+i]), true})
 	}
 	return steps
 }
