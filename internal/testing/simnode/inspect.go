@@ -2,23 +2,11 @@ package simnode
 
 import (
 	"strings"
-	"time"
 
 	"github.com/golocker/locker/drivers"
 )
 
-// operators are the scripts that operators use. It reports whether the call is of one of them.
-func (n *Node) operators(k, args []string) (reply drivers.Reply, ok bool) {
-	switch {
-	case len(k) == 4 && len(args) == 0:
-		return n.inspect(line{n, k[0], k[1], k[2], k[3], ""}), true
-	case len(k) == 5 && len(args) == 1:
-		return n.force(line{n, k[0], k[2], k[3], k[4], ""}, k[1], args[0]), true
-	case len(k) == 6 && len(args) == 1 && strings.Contains(k[5], ":lockturn"):
-		return n.force(line{n, k[0], k[2], k[3], k[4], k[5]}, k[1], args[0]), true
-	}
-	return nil, false
-}
+// The scripts for operators.
 
 func (n *Node) inspect(l line) drivers.Reply {
 	now := l.clock()
@@ -39,19 +27,24 @@ func (n *Node) inspect(l line) drivers.Reply {
 	return []drivers.Reply{state, l.pttl(l.lock), l.counter(l.fence), waiting, now, owner}
 }
 
-func (n *Node) force(l line, gone, arg string) drivers.Reply {
+func (n *Node) force(l line, arg string) drivers.Reply {
 	p := strings.SplitN(arg, ":", 3)
-	o, free := p[2][:number(p[1])], p[2][number(p[1]):]
+	value, free := p[2][:number(p[1])], p[2][number(p[1]):]
+	o := value
+	forced, ours := parts(value)
+	if ours {
+		o = forced.owner
+	}
 	cur, held := l.get(l.lock)
-	mark, _ := l.get(gone)
-	var r int64
+	now, isLock := parts(cur.value)
+	r := int64(0)
 	switch {
-	case held && (cur.value == o || l.turns != "" && alias(cur.value, o) > 0) && !cur.expires.IsZero():
+	case held && (cur.value == value || ours && isLock && now.owner == o) && !cur.expires.IsZero():
 		delete(l.keys, l.lock)
-		l.keys[gone] = entry{value: "f", expires: time.Now().Add(time.Duration(number(p[0])) * time.Millisecond)}
 		l.drop(o)
+		l.bury(o, "f", number(p[0]))
 		r = 1
-	case mark.value == "f":
+	case l.buried(o) == "f":
 		r = 2
 	}
 	if r == 0 || l.exists(l.lock) {
@@ -63,7 +56,7 @@ func (n *Node) force(l line, gone, arg string) drivers.Reply {
 		}
 		delete(l.keys, l.turns)
 	}
-	r += l.again()
+	r += l.again() & 8
 	if free != "" && !l.exists(l.lock) {
 		l.publish(free, "free")
 	}

@@ -7,40 +7,41 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// Step is the execution of one script, with what it did to the lock that it is about.
+// Step is the execution of one script, or of one command in a joined call, with what it did to its lock.
 type Step struct {
 	Script        string
 	Lock          string // the lock's key on the node
-	Owner         string // who called
+	Owner         string // who called: the owner's token, or the waiter
 	Before, After State
 }
 
 // State is that of one lock.
 type State struct {
-	Owner   string    // "": free
+	Owner   string    // the owner's token, or a value that is not that of a lock; "": free
 	Expires time.Time // by the node's clock
-	Fence   int64     // the counter
+	Fence   int64     // the counter in the lock's value; 0: the value has none
 }
 
-// fences is where each script has the counter among its keys. The script about turns does not have it.
-var fences = map[[2]int]int{{3, 4}: 1, {2, 2}: 1, {2, 3}: 1, {3, 2}: 2, {5, 2}: 1, {2, 1}: 1, {4, 2}: 1, {6, 1}: 2}
-
-func (n *Node) observed(k, args []string) drivers.Reply {
-	fence := k[fences[[2]int{len(k), len(args)}]]
-	if len(k) == 5 && strings.Count(args[1], ":") == 2 { // handover
-		fence = k[2]
+// observed executes a script, and tells Observe what it did.
+func (n *Node) observed(script string, l line, args []string, run func(line, []string) drivers.Reply) drivers.Reply {
+	if n.Observe == nil {
+		return run(l, args)
 	}
-	owner, rest, _ := strings.Cut(args[0], ":") // of turnrelease it is one word with the rest
-	if len(k) == 2 && len(args) == 1 {          // claim
-		owner = rest
+	owner := args[0]
+	if strings.HasPrefix(owner, "|") {
+		owner, _, _ = split(owner)
 	}
-	before := n.state(k[0], fence)
-	script, reply := n.script(k, args)
-	n.Observe(Step{Script: script, Lock: k[0], Owner: owner, Before: before, After: n.state(k[0], fence)})
+	before := n.state(l.lock)
+	reply := run(l, args)
+	n.Observe(Step{Script: script, Lock: l.lock, Owner: owner, Before: before, After: n.state(l.lock)})
 	return reply
 }
 
-func (n *Node) state(lock, fence string) State {
+func (n *Node) state(lock string) State {
 	e, _ := n.get(lock)
-	return State{e.value, e.expires, n.counter(fence)}
+	s := State{Owner: e.value, Expires: e.expires}
+	if p, ours := parts(e.value); ours {
+		s.Owner, s.Fence = p.owner, p.counter
+	}
+	return s
 }

@@ -21,7 +21,7 @@ const (
 // queue.lua use it.
 type line struct {
 	*Node
-	lock, fence, queue, waiters, turns string // turns is empty unless the queue is for the turn
+	lock, waiters, fence, queue, turns string // turns is empty unless the queue is for the turn
 }
 
 func (l line) clock() int64 { return l.now().Add(l.Skew).UnixMicro() }
@@ -43,17 +43,13 @@ func (l line) pttl(key string) int64 {
 	}
 }
 
-func (l line) mint() int64 {
-	c := max(l.counter(l.fence)+1, l.clock())
-	l.setCounter(l.fence, c)
-	return c
-}
-
-func (l line) tokenOfHolder() int64 {
-	if f := l.counter(l.fence); f > 0 {
-		return f
+// mark records in the lock's value that somebody waits, if it is the value of a lock.
+func (l line) mark() {
+	cur, _ := l.get(l.lock)
+	if p, ours := parts(cur.value); ours && !p.marked {
+		cur.value += "+"
+		l.keys[l.lock] = cur
 	}
-	return l.mint()
 }
 
 // order returns the queue in order.
@@ -76,7 +72,7 @@ func (l line) drop(o string) {
 }
 
 // join returns the ticket, and of who has just come the rank as far as it is told: 0, or 1; -1: not told.
-func (l line) join(o, lease, ttl, channel, ticket string) (s, rank int64) {
+func (l line) join(o, label, lease, ttl, channel, ticket string) (s, rank int64) {
 	q, _ := l.get(l.queue)
 	rank = -1
 	s, waits := q.scores[o]
@@ -93,19 +89,14 @@ func (l line) join(o, lease, ttl, channel, ticket string) (s, rank int64) {
 		}
 		if len(q.scores) == 0 {
 			q.scores = map[string]int64{}
-			delete(l.keys, l.waiters)
 		}
 		q.scores[o] = s
 	}
-	w, _ := l.get(l.waiters)
-	if w.fields == nil {
-		w.fields = map[string]string{}
-	}
+	q.expires = l.in(2 * maxLease)
+	l.keys[l.queue] = q
 	deadline := l.clock()/1000 + max(1, min(number(lease), maxLease))
-	w.fields[o] = strconv.FormatInt(deadline, 10) + ":" + ttl + ":" + channel
-	end := l.in(2 * maxLease)
-	q.expires, w.expires = end, end
-	l.keys[l.queue], l.keys[l.waiters] = q, w
+	l.setField(o, strconv.FormatInt(deadline, 10)+":"+ttl+":"+label+"|"+channel)
+	l.prolong(2 * maxLease)
 	return s, rank
 }
 
@@ -121,13 +112,16 @@ func (l line) handOn(self string) (r int, h string, c int64) {
 		}
 		h = order[0]
 		w, _ := l.get(l.waiters)
-		waiter := w.fields[h]
+		p := strings.SplitN(w.fields[h], ":", 3)
 		l.drop(h)
-		p := strings.SplitN(waiter, ":", 3)
 		if len(p) < 3 {
 			continue
 		}
-		ttl, channel := number(p[1]), p[2]
+		label, channel, ok := strings.Cut(p[2], "|")
+		if !ok {
+			continue
+		}
+		ttl := number(p[1])
 		if ahead := number(p[0]) - l.clock()/1000; ahead < 0 || ahead > maxLease {
 			continue
 		}
@@ -141,8 +135,12 @@ func (l line) handOn(self string) (r int, h string, c int64) {
 			l.keys[l.turns] = entry{value: h + " " + channel, expires: l.in(claimWindow)}
 			return 1, h, 0
 		}
-		c = l.mint()
-		l.keys[l.lock] = entry{value: h, expires: l.in(ttl)}
+		c = l.mint(1, 0)
+		others := ""
+		if l.exists(l.queue) {
+			others = "+"
+		}
+		l.keys[l.lock] = entry{value: counterText(c) + "|" + h + "|1|" + label + others, expires: l.in(ttl)}
 		return 1, h, c
 	}
 	return -1, "", 0
@@ -158,75 +156,81 @@ func wake(r int, left int64) int64 {
 	return claimWindow
 }
 
-func (n *Node) enqueue(l line, gone string, args []string) drivers.Reply {
+func (n *Node) enqueue(l line, args []string) drivers.Reply {
+	o, _, label := split(args[0])
 	p := strings.SplitN(args[1], ":", 4)
-	o, ttl, lease, ticket, channel := args[0], p[0], p[1], p[2], p[3]
+	ttl, lease, ticket, channel := p[0], p[1], p[2], p[3]
 	cur, held := l.get(l.lock)
-	if held && cur.value == o {
+	if c, _ := mine(cur.value, args[0]); c > 0 {
 		l.drop(o)
-		return []drivers.Reply{int64(1), l.tokenOfHolder(), l.pttl(l.lock)}
+		return []drivers.Reply{int64(1), c, l.pttl(l.lock)}
 	}
-	if l.exists(gone) {
+	if l.buried(o) != "" {
 		return []drivers.Reply{int64(-1)}
 	}
+	holder, _ := parts(cur.value)
 	left := l.pttl(l.lock)
 	switch {
 	case left == -1:
 		l.drop(o)
 		return []drivers.Reply{int64(-2)}
 	case held && lease == "0":
-		return []drivers.Reply{int64(0), left, int64(-1), wake(0, left), int64(0)}
+		return []drivers.Reply{int64(0), left, int64(-1), wake(0, left), int64(0), holder.label}
 	case !held && !l.exists(l.queue):
-		c := l.mint()
-		l.keys[l.lock] = entry{value: o, expires: l.after(ttl)}
+		c := l.mint(1, 0)
+		l.keys[l.lock] = entry{value: counterText(c) + args[0], expires: l.after(ttl)}
 		return c
 	}
-	s, rank := l.join(o, lease, ttl, channel, ticket)
-	r, h, c := l.handOn(o)
-	if h == o {
-		return c
+	s, rank := l.join(o, label, lease, ttl, channel, ticket)
+	r := 0
+	if held {
+		l.mark()
+	} else {
+		var h string
+		var c int64
+		if r, h, c = l.handOn(o); h == o {
+			return c
+		}
+		left = l.pttl(l.lock)
 	}
-	left = l.pttl(l.lock)
 	if lease == "0" {
 		l.drop(o)
-		return []drivers.Reply{int64(0), left, int64(-1), wake(r, left), int64(0)}
+		return []drivers.Reply{int64(0), left, int64(-1), wake(r, left), int64(0), holder.label}
 	}
 	if !held || rank < 0 {
 		rank = int64(slices.Index(l.order(), o))
 	}
-	return []drivers.Reply{int64(0), left, rank, wake(r, left), s}
+	return []drivers.Reply{int64(0), left, rank, wake(r, left), s, holder.label}
 }
 
-func (n *Node) claim(l line, packed string) drivers.Reply {
-	ttl, o, _ := strings.Cut(packed, ":")
-	cur, held := l.get(l.lock)
-	if !held || cur.value != o {
+func (n *Node) claim(l line, args []string) drivers.Reply {
+	cur, _ := l.get(l.lock)
+	c, _ := mine(cur.value, args[0])
+	if c == 0 {
 		return []drivers.Reply{int64(0)}
 	}
 	left := l.pttl(l.lock)
-	if left < number(ttl) {
-		l.keys[l.lock] = entry{value: cur.value, expires: l.after(ttl)}
-		left = number(ttl)
+	if ttl := number(args[1]); left < ttl {
+		l.expire(l.lock, l.in(ttl))
+		left = ttl
 	}
-	return []drivers.Reply{int64(1), l.tokenOfHolder(), left}
+	return []drivers.Reply{int64(1), c, left}
 }
 
-func (n *Node) handover(l line, gone string, args []string) drivers.Reply {
+func (n *Node) handover(l line, args []string) drivers.Reply {
+	o, _, _ := split(args[0])
 	p := strings.Split(args[1], ":")
-	waiting := l.exists(l.queue) || l.exists(l.waiters)
-	if waiting && (p[2] == "0" || p[0] != "0") {
-		l.drop(args[0])
-	}
-	r := n.undo(l.lock, gone, l.fence, args[0], p[0], p[1], p[2])
-	if waiting {
-		r += l.again()
-	}
-	return r
+	l.drop(o)
+	r := l.undo(args[0], p[0], p[1], p[2])
+	return r + l.again()
 }
 
-// again hands the lock on and returns the additional values for the reply of a release.
+// again hands the lock on and returns what releases add to their reply.
 func (l line) again() int64 {
-	if r, _, _ := l.handOn(""); r == -1 {
+	switch given, _, _ := l.handOn(""); given {
+	case 1:
+		return 16
+	case -1:
 		return 8
 	}
 	return 0
@@ -245,9 +249,11 @@ func (n *Node) turn(l line, args []string) drivers.Reply {
 	left := l.pttl(l.lock)
 	if holder, _ := l.holder(); holder == w {
 		l.keys[l.turns] = entry{value: w + " " + channel, expires: l.in(claimWindow)}
+		l.mark()
 		return []drivers.Reply{int64(1), left}
 	}
-	s, _ := l.join(w, lease, "0", channel, ticket)
+	s, _ := l.join(w, "", lease, "0", channel, ticket)
+	l.mark()
 	r, h, _ := l.handOn(w)
 	if h == w {
 		return []drivers.Reply{int64(1), left}
@@ -259,10 +265,10 @@ func (n *Node) turn(l line, args []string) drivers.Reply {
 	return []drivers.Reply{int64(0), left, int64(slices.Index(l.order(), w)), wake(r, busy), s}
 }
 
-func (n *Node) turnRelease(l line, gone string, args []string) drivers.Reply {
-	p := strings.Split(args[0], ":")
-	o, tomb, rest, token, w, leaves := p[0], p[1], p[2], p[3], p[4], len(p) == 6
-	r := n.undo(l.lock, gone, l.fence, o, tomb, rest, token)
+func (n *Node) turnRelease(l line, args []string) drivers.Reply {
+	p := strings.Split(args[1], ":")
+	w, leaves := p[3], len(p) == 5
+	r := l.undo(args[0], p[0], p[1], p[2])
 	if !l.exists(l.turns) && !l.exists(l.queue) {
 		return r
 	}
@@ -280,11 +286,5 @@ func (n *Node) turnRelease(l line, gone string, args []string) drivers.Reply {
 		}
 		delete(l.keys, l.turns)
 	}
-	switch given, _, _ := l.handOn(""); given {
-	case 1:
-		return r + 16
-	case -1:
-		return r + 8
-	}
-	return r
+	return r + l.again()
 }

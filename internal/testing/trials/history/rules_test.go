@@ -164,7 +164,7 @@ func TestRegister(t *testing.T) {
 }
 
 func TestNodeLogFindsWhatIsWrong(t *testing.T) {
-	free, a, b := NodeState{Fence: 4}, NodeState{"a", 10, 5}, NodeState{"b", 10, 6}
+	free, a, b := NodeState{}, NodeState{"a", 10, 5}, NodeState{"b", 10, 6}
 	for name, tt := range map[string]struct {
 		steps []NodeStep
 		want  string // "": nothing
@@ -172,25 +172,33 @@ func TestNodeLogFindsWhatIsWrong(t *testing.T) {
 		"grant, extension, release": {[]NodeStep{
 			{Script: "acquire", Owner: "a", Before: free, After: a},
 			{Script: "extend", Owner: "a", Before: a, After: NodeState{"a", 20, 5}},
-			{Script: "release", Owner: "a", Before: a, After: NodeState{Fence: 5}},
+			{Script: "release", Owner: "a", Before: a, After: free},
 		}, ""},
 		"hand-over":            {[]NodeStep{{Script: "handover", Owner: "a", Before: a, After: b}}, ""},
 		"expiry and hand-over": {[]NodeStep{{Script: "handover", Owner: "c", Before: free, After: a}}, ""},
 		"a rest": {[]NodeStep{{Script: "release", Owner: "a", Before: a,
-			After: NodeState{"hold:a", 20, 5}}}, ""},
+			After: NodeState{"hold:a", 20, 0}}}, ""},
+		"a mark": {[]NodeStep{{Script: "enqueue", Owner: "b", Before: a, After: a}}, ""},
 		"loss of data": {[]NodeStep{{Script: "acquire", Before: free, After: a},
 			{Life: 1, Script: "acquire", Before: NodeState{}, After: NodeState{"b", 1, 1}}}, ""},
-		"a counter that goes back": {[]NodeStep{{Script: "acquire", Before: free, After: a},
-			{Script: "extend", Before: free, After: free}}, "went back"},
-		"a counter that stays": {[]NodeStep{{Script: "acquire", Before: free, After: NodeState{"a", 10, 4}}},
-			"no greater counter"},
+		"a counter that is less than before": {[]NodeStep{{Script: "extend", Owner: "b", Before: b, After: b},
+			{Script: "extend", Owner: "a", Before: a, After: a}}, "went back"},
+		"an owner that lowers its counter": {[]NodeStep{{Script: "raise", Owner: "a", Before: a,
+			After: NodeState{"a", 10, 4}}}, "went back"},
+		"a counter that stays": {[]NodeStep{{Script: "acquire", Owner: "a", Before: free, After: a},
+			{Script: "release", Owner: "a", Before: a, After: free},
+			{Script: "acquire", Owner: "b", Before: free, After: NodeState{"b", 10, 5}}}, "no greater counter"},
+		"a hand-over with the same counter": {[]NodeStep{{Script: "handover", Owner: "a", Before: a,
+			After: NodeState{"b", 10, 5}}}, "no greater counter"},
+		"a lock without a counter": {[]NodeStep{{Script: "acquire", Owner: "a", Before: free,
+			After: NodeState{"a", 10, 0}}}, "no greater counter"},
 		"an extension that creates": {[]NodeStep{{Script: "extend", Owner: "a", Before: free, After: a}}, "created"},
 		"an extension that shortens": {[]NodeStep{{Script: "extend", Owner: "a", Before: a,
 			After: NodeState{"a", 9, 5}}}, "shortened"},
 		"a raise of another's counter": {[]NodeStep{{Script: "raise", Owner: "b", Before: a,
 			After: NodeState{"a", 10, 9}}}, "somebody else"},
 		"a release of another's lock": {[]NodeStep{{Script: "release", Owner: "b", Before: a,
-			After: NodeState{Fence: 5}}}, "taken"},
+			After: free}}, "taken"},
 		"a grant over another's lock": {[]NodeStep{{Script: "acquire", Owner: "b", Before: a, After: b}}, "taken"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -78,9 +78,9 @@ func (w *world) settle() {
 	}
 	time.Sleep(bound)
 	for _, s := range w.nodes {
-		for _, key := range slices.Sorted(slices.Values(s.Keys())) {
+		for _, key := range slices.Sorted(slices.Values(s.Left())) {
 			// Redlock's queues are advice. A place in any that was asked for twice stays until it expires.
-			if lasting.MatchString(key) || (dead || w.Nodes > 1 || w.Factors[twice] > 0) && queues.MatchString(key) {
+			if (dead || w.Nodes > 1 || w.Factors[twice] > 0) && queues.MatchString(key) {
 				continue
 			}
 			w.violated("ORPHAN", fmt.Sprintf("node %d still has %s, %v after the last fault", s.id, key, bound))
@@ -88,10 +88,7 @@ func (w *world) settle() {
 	}
 }
 
-var (
-	lasting = regexp.MustCompile(`:gone:|:fence(:[ts])?$`)
-	queues  = regexp.MustCompile(`:(lockqueue|lockwaiters|lockturn)(:[ts])?$`)
-)
+var queues = regexp.MustCompile(`:lock(wait|queue|turn)(:[ts])?$`)
 
 // alive (LIVE) has every client that lives lock everything once.
 func (w *world) alive() {
