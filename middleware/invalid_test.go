@@ -47,7 +47,7 @@ func TestReservedKeysAreRefusedAtOnceAndNotRetried(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				c := open(t)
 				l := locker.Wrap(c, retry.New())
-				const key = "{a}:fence"
+				const key = "{a}:lockqueue"
 				_, locked := l.Lock(t.Context(), key)
 				_, tried := l.TryLock(t.Context(), key)
 				_, seen := c.Inspect(t.Context(), key)

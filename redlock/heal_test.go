@@ -169,7 +169,7 @@ func occupied(_ context.Context, cmds []drivers.Command, execute func() []driver
 	replies := execute()
 	for i, cmd := range cmds {
 		if isAcquiring(cmd) {
-			replies[i] = []drivers.Reply{int64(0), int64(1000), int64(1), "somebody"}
+			replies[i] = []drivers.Reply{int64(0), int64(1000), int64(1), "somebody", ""}
 		}
 	}
 	return replies, nil

@@ -2,7 +2,6 @@ package node
 
 import (
 	"context"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -11,15 +10,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// tombstones counts those of k.
-func (x *street) tombstones() (n int) {
-	for _, key := range x.node.Keys() {
-		if strings.Contains(key, ":gone:") {
-			n++
-		}
-	}
-	return n
-}
+func (x *street) tombstones() int { return x.node.Tombstones() }
 
 // Nothing of a waiter whose requests have all been answered can be executed later.
 func TestWaiterThatLeavesWritesNoTombstone(t *testing.T) {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -258,7 +257,7 @@ func (x *street) sound(l locker.Lease) {
 	x.Helper()
 	reply := x.node.Execute(attempt("p:"+l.Key(), "spy").Enqueue(time.Second, 0, 0, "").Words)
 	r, _ := reply.([]drivers.Reply)
-	if len(r) != 5 || r[0] != int64(0) {
+	if len(r) != 6 || r[0] != int64(0) {
 		x.Fatalf("the lock is not held: %v", reply)
 	}
 	if end := time.Now().Add(time.Duration(r[1].(int64)) * time.Millisecond); l.Until().After(end) {
@@ -286,15 +285,7 @@ func (x *street) nothing() {
 	}
 }
 
-func (x *street) left() (left []string) {
-	for _, key := range x.node.Keys() {
-		if !strings.Contains(key, ":fence") && !strings.Contains(key, ":gone:") {
-			left = append(left, key)
-		}
-	}
-	slices.Sort(left)
-	return left
-}
+func (x *street) left() []string { return slices.Sorted(slices.Values(x.node.Left())) }
 
 // must locks k, which is free.
 func (p *party) must(opts ...locker.Option) locker.Lease {

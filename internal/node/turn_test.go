@@ -17,7 +17,7 @@ import (
 
 // turnKeys are the keys on n that belong to a queue for the turn.
 func turnKeys(n *simnode.Node) (keys []string) {
-	for _, key := range n.Keys() {
+	for _, key := range n.Left() {
 		if strings.Contains(key, ":lock") {
 			keys = append(keys, key)
 		}

@@ -92,7 +92,7 @@ func TestConfigMistakes(t *testing.T) {
 			"longer than 65536 bytes: see locker inspect --help\n"},
 		"two keys": {[]string{"release", "a", "b"}, 64,
 			"a key with spaces needs quotes: see locker release --help\n"},
-		"a reserved key": {[]string{"inspect", "{a}:fence", "--url", "redis://localhost:1?prefix="}, 64,
+		"a reserved key": {[]string{"inspect", "{a}:lockqueue", "--url", "redis://localhost:1?prefix="}, 64,
 			"are reserved for what belongs to a lock: choose another key\n"},
 		"too many": {[]string{"version", "x"}, 64, "see locker version --help\n"},
 		"JSON": {[]string{"--json", "--bogus"}, 64,

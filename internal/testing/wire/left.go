@@ -9,17 +9,18 @@ import (
 var (
 	counters = regexp.MustCompile(`^\{\d+\}\}.*fence$`)
 	waits    = regexp.MustCompile(`:lockwait(:[ts])?$`)
+	derived  = regexp.MustCompile(`:lock(wait|queue|turn)(:[ts])?$`)
 )
 
-// IsCounter reports whether key is that of a fencing counter, which stays when nobody uses locks any more.
-func IsCounter(key string) bool { return counters.MatchString(key) }
+// IsLock reports whether key is that of a lock, and not of something that belongs to locks.
+func IsLock(key string) bool { return !counters.MatchString(key) && !derived.MatchString(key) }
 
 // Left returns those of a server's keys that must be gone when nobody has a lock or waits for one. It leaves out
 // counters, and hashes with tombstones only. fields returns the names of a hash's fields.
 func Left(keys []string, fields func(key string) []string) (left []string) {
 	for _, key := range keys {
 		isTomb := waits.MatchString(key) && !slices.ContainsFunc(fields(key), isWaiter)
-		if !IsCounter(key) && !isTomb {
+		if !counters.MatchString(key) && !isTomb {
 			left = append(left, key)
 		}
 	}
