@@ -110,8 +110,10 @@ func deadlineBounds(t testing.TB, h DriverHarness) {
 	shared := openDriver(t, h, muteServer(t))
 	patient.Go(func() { _, _ = shared.Do(context.WithoutCancel(t.Context()), drivers.Command{"PING"}) })
 	time.Sleep(stall / 10) // no assertion depends on the order
-	if _, err := attempt(t, shared, stall, drivers.Command{"PING"}); err == nil {
-		t.Errorf("PING beside a caller without a deadline: expected an error, seen none")
+	for range 3 {          // on a busy machine the first one may be ahead of the other caller
+		if _, err := attempt(t, shared, stall, drivers.Command{"PING"}); err == nil {
+			t.Errorf("PING beside a caller without a deadline: expected an error, seen none")
+		}
 	}
 	d, witness, r := throughRelay(t, h)
 	for _, n := range []int{1, 2} {

@@ -22,7 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	recovery, many = 3*time.Second, 150
+	recovery, many = 5*time.Second, 150
 	goleak.VerifyTestMain(m)
 }
 

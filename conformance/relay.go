@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -39,11 +40,21 @@ func newRelay(t testing.TB, upstream string) *relay {
 	return r
 }
 
-// freeAddr returns an address at which nobody listens. Its port is below the range of ports that the kernel assigns by
-// itself, so another process is unlikely to take it while the relay is down.
+// The ports of relays are counted from a random one, which differs between processes.
+var (
+	firstPort = rand.Uint32N(relayPorts)
+	usedPorts atomic.Uint32
+)
+
+const relayPorts = 20000
+
+// freeAddr returns an address at which nobody listens, and which no other relay of this process has: the driver of a
+// relay that is down would reach the server through another relay with the same address. The port is below the range of
+// ports that the kernel assigns by itself, so another process is unlikely to take it while the relay is down.
 func freeAddr() string {
 	for {
-		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(10000+rand.IntN(20000)))
+		port := 10000 + (firstPort+usedPorts.Add(1))%relayPorts
+		addr := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port)))
 		if l, err := net.Listen("tcp", addr); err == nil {
 			_ = l.Close()
 			return addr

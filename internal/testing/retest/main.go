@@ -41,8 +41,9 @@ func run(out io.Writer, args []string) error {
 	case len(failed) > maxFlaky:
 		return fmt.Errorf("%d tests failed", len(failed))
 	}
-	flags := slices.DeleteFunc(slices.Clone(args),
-		func(arg string) bool { return strings.HasPrefix(arg, "./") || arg == "." })
+	dir, rest := split(args)
+	flags := slices.Concat(dir, slices.DeleteFunc(slices.Clone(rest),
+		func(arg string) bool { return strings.HasPrefix(arg, "./") || arg == "." }))
 	for _, t := range failed {
 		fmt.Fprintf(out, "=== %s of %s failed and is run %d times more, alone\n", t.name, t.pkg, again)
 		rerun := slices.Concat(flags, []string{"-count", fmt.Sprint(again), "-run", "^" + t.name + "$", t.pkg})
@@ -59,18 +60,23 @@ func run(out io.Writer, args []string) error {
 	return nil
 }
 
+// split separates -C and its directory, which the go command accepts only as the first flag, from the other arguments.
+func split(args []string) (dir, rest []string) {
+	if len(args) > 1 && args[0] == "-C" {
+		return args[:2], args[2:]
+	}
+	return nil, args
+}
+
 // event is one line of go test -json; see go doc test2json.
 type event struct{ Action, Package, Test, Output string }
 
 // goTest runs go test and prints its output, without the output of tests that pass. It returns the failed top-level
 // tests, or an error if anything else went wrong.
 func goTest(out io.Writer, args []string) (failed []test, err error) {
-	args = append([]string{"test"}, args...)
-	at := 1
-	if len(args) > 2 && args[1] == "-C" { // the go command wants it to be the first flag
-		at = 3
-	}
-	cmd := exec.Command("go", slices.Insert(args, at, "-json")...) //nolint:gosec // the arguments of its caller
+	dir, rest := split(args)
+	args = slices.Concat([]string{"test"}, dir, []string{"-json"}, rest)
+	cmd := exec.Command("go", args...) //nolint:gosec // the arguments of its caller
 	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {

@@ -33,6 +33,29 @@ func TestRetest(t *testing.T) {
 	}
 }
 
+// The tests are run again in the same module.
+func TestRerunKeepsTheDirectory(t *testing.T) {
+	for _, tt := range []struct {
+		name, from string
+		dir        []string
+	}{
+		{"another", ".", []string{"-C", "testdata/flaky"}},
+		{"its own", "testdata/flaky", []string{"-C", "."}},
+		{"its own, not named", "testdata/flaky", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))
+			t.Chdir(tt.from)
+			var out strings.Builder
+			if err := run(&out, append(tt.dir, "-count=1", "-run", "TestFailsOnce", "./...")); err != nil {
+				t.Errorf("%v\n%s", err, out.String())
+			} else if !strings.Contains(out.String(), "FLAKY: TestFailsOnce of flaky failed once") {
+				t.Errorf("it does not say that the test was run again:\n%s", out.String())
+			}
+		})
+	}
+}
+
 func TestRetestOfWhatDoesNotBuild(t *testing.T) {
 	var out strings.Builder
 	if err := run(&out, []string{"./testdata/nothing"}); err == nil {
