@@ -9,11 +9,11 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // Node is one node. It is safe for concurrent use; every client gets a driver of its own by [Node.Driver].
@@ -98,11 +98,14 @@ func (n *Node) Expire(f func(key string) bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for key := range n.keys {
-		if !derived.MatchString(key) && f(key) {
+		if !wire.IsCounter(key) && !derived.MatchString(key) && f(key) {
 			delete(n.keys, key)
 		}
 	}
 }
+
+// derived are the names of what belongs to a lock.
+var derived = regexp.MustCompile(`:lock(wait|queue|turn)(:[ts])?$`)
 
 // Foreign puts a value under key that is no lock, for it never expires. intact reports whether it is still there.
 func (n *Node) Foreign(key string) (intact func() bool) {
@@ -146,30 +149,16 @@ func (n *Node) Keys() (keys []string) {
 	return keys
 }
 
-// Left returns the keys that should not be there when nobody holds a lock or waits for one; see the function Left.
-func (n *Node) Left() []string {
-	return Left(n.Keys(), func(key string) (fields []string) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		e, _ := n.get(key)
-		return slices.Collect(maps.Keys(e.fields))
-	})
+// Fields returns the names of the fields of a hash.
+func (n *Node) Fields(key string) []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	e, _ := n.get(key)
+	return slices.Collect(maps.Keys(e.fields))
 }
 
-// Left returns those of keys that should not be there when nobody holds a lock or waits for one. Counters stay, and so
-// do the hashes of waiters and tombstones that have only tombstones. fields returns the names of the fields of a hash.
-func Left(keys []string, fields func(key string) []string) []string {
-	waiter := func(field string) bool { return !strings.HasPrefix(field, "!") }
-	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
-		return counters.MatchString(key) || hashes.MatchString(key) && !slices.ContainsFunc(fields(key), waiter)
-	})
-}
-
-var (
-	counters = regexp.MustCompile(`^\{\d+\}\}.*fence$`)
-	hashes   = regexp.MustCompile(`:lockwait(:[ts])?$`)
-	derived  = regexp.MustCompile(counters.String() + `|:lock(wait|queue|turn)(:[ts])?$`)
-)
+// Left returns the keys that should not be there when nobody holds a lock or waits for one; see [wire.Left].
+func (n *Node) Left() []string { return wire.Left(n.Keys(), n.Fields) }
 
 // Execute runs one command. It knows the lock scripts, by the shape of their call, so that it needs nothing of the
 // package it is a twin for, PING, PUBLISH, and INFO, which it refuses as a user without the right would be.
@@ -188,7 +177,7 @@ func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 		return drivers.ServerError("ERR unknown command")
 	}
 	count, _ := strconv.Atoi(cmd[2])
-	return n.script(cmd[3:3+count], cmd[3+count:])
+	return n.script(cmd, cmd[3:3+count], cmd[3+count:])
 }
 
 func (n *Node) get(key string) (entry, bool) {
