@@ -2,14 +2,12 @@ package redlock_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -53,7 +51,8 @@ func TestConformance(t *testing.T) {
 						},
 						Left: func() (left []string) {
 							for _, s := range c {
-								left = append(left, slices.DeleteFunc(s.Keys(t, "*"), simnode.Stays)...)
+								fields := func(key string) []string { return s.Fields(t, key) }
+								left = append(left, wire.Left(s.Keys(t, "*"), fields)...)
 							}
 							return left
 						},

@@ -1,14 +1,13 @@
 package single_test
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/single"
 )
 
@@ -68,5 +67,7 @@ func foreign(t testing.TB, s *redistest.Server) func(key string) (intact func() 
 
 // left lists what should not be there when nobody holds a lock or waits for one.
 func left(t testing.TB, s *redistest.Server) func() []string {
-	return func() []string { return slices.DeleteFunc(s.Keys(t, "*"), simnode.Stays) }
+	return func() []string { 
+		return wire.Left(s.Keys(t, "*"), func(key string) []string { return s.Fields(t, key) })
+	}
 }

@@ -160,6 +160,9 @@ func (n *Node) Fields(key string) []string {
 // Left returns the keys that should not be there when nobody holds a lock or waits for one; see [wire.Left].
 func (n *Node) Left() []string { return wire.Left(n.Keys(), n.Fields) }
 
+// Tombstones counts the tombstones. Some of them may be over.
+func (n *Node) Tombstones() int { return wire.Tombstones(n.Keys(), n.Fields) }
+
 // Execute runs one command. It knows the lock scripts, by the shape of their call, so that it needs nothing of the
 // package it is a twin for, PING, PUBLISH, and INFO, which it refuses as a user without the right would be.
 func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
