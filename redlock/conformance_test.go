@@ -8,6 +8,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/redlock"
 )
 

@@ -67,7 +67,7 @@ func foreign(t testing.TB, s *redistest.Server) func(key string) (intact func() 
 
 // left lists what should not be there when nobody holds a lock or waits for one.
 func left(t testing.TB, s *redistest.Server) func() []string {
-	return func() []string { 
+	return func() []string {
 		return wire.Left(s.Keys(t, "*"), func(key string) []string { return s.Fields(t, key) })
 	}
 }
