@@ -52,7 +52,8 @@ func TestConformance(t *testing.T) {
 						},
 						Left: func() (left []string) {
 							for _, s := range c {
-								left = append(left, wire.Left(s.Keys(t, "*"), func(key string) []string { return s.Fields(t, key) })...)
+								fields := func(key string) []string { return s.Fields(t, key) }
+								left = append(left, wire.Left(s.Keys(t, "*"), fields)...)
 							}
 							return left
 						},

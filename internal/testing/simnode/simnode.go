@@ -153,10 +153,10 @@ func (n *Node) Fields(key string) []string {
 	return slices.Collect(maps.Keys(e.fields))
 }
 
-// Left returns the keys that should not be there when nobody holds a lock or waits for one; see wire.Left.
+// Left returns the keys that should not be there when nobody holds a lock or waits for one; see [wire.Left].
 func (n *Node) Left() []string { return wire.Left(n.Keys(), n.Fields) }
 
-// Tombstones counts the tombstones.
+// Tombstones counts the tombstones. Some of them may be over.
 func (n *Node) Tombstones() int { return wire.Tombstones(n.Keys(), n.Fields) }
 
 // Execute runs one command. It knows the lock scripts, by the shape of their call, so that it needs nothing of the
@@ -176,7 +176,7 @@ func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 		return drivers.ServerError("ERR unknown command")
 	}
 	count, _ := strconv.Atoi(cmd[2])
-	return n.script(cmd[3:3+count], cmd[3+count:])
+	return n.script(cmd, cmd[3:3+count], cmd[3+count:])
 }
 
 func (n *Node) get(key string) (entry, bool) {

@@ -1,10 +1,10 @@
 package simnode
 
 import (
-	"strings"
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // Step is the execution of one script, or of one command in a joined call, with what it did to its lock.
@@ -27,13 +27,9 @@ func (n *Node) observed(script string, l line, args []string, run func(line, []s
 	if n.Observe == nil {
 		return run(l, args)
 	}
-	owner := args[0]
-	if strings.HasPrefix(owner, "|") {
-		owner, _, _ = split(owner)
-	}
 	before := n.state(l.lock)
 	reply := run(l, args)
-	n.Observe(Step{Script: script, Lock: l.lock, Owner: owner, Before: before, After: n.state(l.lock)})
+	n.Observe(Step{Script: script, Lock: l.lock, Owner: wire.Token(args[0]), Before: before, After: n.state(l.lock)})
 	return reply
 }
 
