@@ -207,8 +207,8 @@ func TestConformance(t *testing.T) {
 			b := memory.NewBackend()
 			return conformance.Store{Client: func() locker.Locker { return locker.NewClient(b) }}
 		}},
-		"single":  {FIFO: true, Store: simulated(1, openSingle)},
-		"redlock": {Store: simulated(3, openRedlock)},
+		"single":  {FIFO: true, Labels: true, Store: simulated(1, openSingle)},
+		"redlock": {Labels: true, Store: simulated(3, openRedlock)},
 	}
 	for backend, h := range stores {
 		h.Bubble = virtual.Test
@@ -222,7 +222,7 @@ func TestConformanceOnARealServer(t *testing.T) {
 	t.Parallel()
 	order := orders()[0]
 	t.Run(name(order, "single"), func(t *testing.T) {
-		conform(t, order, conformance.Harness{FIFO: true, Store: func(t testing.TB) conformance.Store {
+		conform(t, order, conformance.Harness{FIFO: true, Labels: true, Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			return conformance.Store{
 				Client: func() locker.Locker {

@@ -19,7 +19,7 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d nodes, %s", n, driver), func(t *testing.T) {
-				conformance.RunLocker(t, conformance.Harness{Store: func(t testing.TB) conformance.Store {
+				conformance.RunLocker(t, conformance.Harness{Labels: true, Store: func(t testing.TB) conformance.Store {
 					c := startCluster(t, n)
 					return conformance.Store{
 						Client: func() locker.Locker { return c.client(t, driver) },

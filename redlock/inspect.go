@@ -45,7 +45,8 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 		return seen, fmt.Errorf("%w: the lock belongs to another owner, %s…", locker.ErrNotHeld, seen.Owner)
 	}
 	if seen.Owner != s.states[target].Owner { // the caller has named the owner of a minority
-		seen.Owner, seen.Held, seen.Fence = s.states[target].Owner, s.states[target].Held, s.states[target].Fence
+		st := s.states[target]
+		seen.Owner, seen.Label, seen.Held, seen.Fence = st.Owner, st.Label, st.Held, st.Fence
 	}
 	taken := false
 	errs := b.askAll(ctx, func(i int, ready chan<- *node.Call) *node.Call {
@@ -235,7 +236,7 @@ func (s *survey) inspection(names []string) (inspect.Inspection, error) {
 		all.State = inspect.Split
 	}
 	if leader >= 0 && all.State != inspect.Foreign {
-		all.Owner = s.states[leader].Owner
+		all.Owner, all.Label = s.states[leader].Owner, s.states[leader].Label
 		all.Held, all.Fence = s.since(leader)
 	}
 	if all.State == inspect.Unknown {

@@ -99,8 +99,20 @@ func (a *acquisition) cause() error {
 	case a.held == 0 && !a.contested: // nobody else has the lock: votes or raises did not come in time
 		return noQuorum{}
 	case a.election.asked != allOf(n): // the first node decided for all
-		return &locker.HeldError{Remaining: free[len(free)-1]}
+		return &locker.HeldError{Remaining: free[len(free)-1], Label: a.holder()}
 	default:
-		return &locker.HeldError{Remaining: free[need-1]}
+		return &locker.HeldError{Remaining: free[need-1], Label: a.holder()}
 	}
+}
+
+// holder returns the label of the owner with the most nodes.
+func (a *acquisition) holder() string {
+	owners, most := a.owners()
+	for i := range a.ballots {
+		var held *locker.HeldError
+		if v := &a.ballots[i].vote; errors.As(v.Err, &held) && owners[v.Owner] == most {
+			return held.Label
+		}
+	}
+	return ""
 }

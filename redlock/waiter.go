@@ -81,10 +81,10 @@ type waiter struct {
 	faulty    time.Time    // since when there has been no quorum; zero: there is one
 	fault     error        // the error of the last attempt without a quorum
 
-	seen  bool          // others hold the lock
-	sure  bool          // and that was not just a failed attempt, or the remains of one while there is no quorum
-	left  time.Duration // the remaining time of the lock, as it was seen last
-	votes *QuorumError  // the votes of the last attempt that found the lock held
+	seen  bool             // others hold the lock
+	sure  bool             // and that was not just a failed attempt, or the remains of one while there is no quorum
+	held  locker.HeldError // the lock, as it was seen last
+	votes *QuorumError     // the votes of the last attempt that found the lock held
 }
 
 // attempt asks the quorum. Each attempt has a fresh token, because a clean-up of an earlier one may be in progress. all
@@ -114,6 +114,7 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 	w.astray = w.turn != nil && w.last.astray(w.turn.node)
 	var held *locker.HeldError
 	if errors.As(err, &held) {
+		w.held.Label = held.Label
 		w.saw(held.Remaining)
 		w.votes = nil
 		errors.As(err, &w.votes)
@@ -169,7 +170,7 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 			}
 		}
 		if w.req.Waiting != nil {
-			w.req.Waiting(&locker.HeldError{Remaining: w.left})
+			w.req.Waiting(w.heldError())
 			w.req.Waiting = nil
 		}
 		if w.fault != nil {
@@ -238,6 +239,9 @@ func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
 		if err == nil {
 			w.b.health.answered(i, time.Since(start))
 			if !s.Mine || s.Left > 0 {
+				if s.Left > 0 {
+					w.held.Label = s.Label
+				}
 				w.saw(s.Left)
 				w.sure = w.sure || w.looks > 0
 			}
@@ -306,8 +310,14 @@ func (w *waiter) sleep(ctx context.Context, d time.Duration) (told bool) {
 // saw records that others hold the lock, or come first. Callers of this client that ask at once from now on would
 // overtake them.
 func (w *waiter) saw(left time.Duration) {
-	w.seen, w.left = true, left
+	w.seen, w.held.Remaining = true, left
 	w.b.hints.contend(w.req.Key)
+}
+
+// heldError returns the lock as it was seen last.
+func (w *waiter) heldError() *locker.HeldError {
+	held := w.held
+	return &held
 }
 
 // over returns why the waiter has to stop, or nil.
@@ -327,10 +337,10 @@ func (w *waiter) over(ctx context.Context) error {
 	case !w.seen:
 		return errNoTurn
 	case w.votes == nil:
-		return &locker.HeldError{Remaining: w.left}
+		return w.heldError()
 	}
 	e := *w.votes
-	e.cause = &locker.HeldError{Remaining: w.left}
+	e.cause = w.heldError()
 	return &e
 }
 

@@ -76,7 +76,7 @@ func TestBackendConformanceOnACluster(t *testing.T) {
 func TestBackendConformance(t *testing.T) {
 	t.Parallel()
 	build := opened("redigo")
-	conformance.RunBackend(t, conformance.Harness{FIFO: true, Store: func(t testing.TB) conformance.Store {
+	conformance.RunBackend(t, conformance.Harness{FIFO: true, Labels: true, Store: func(t testing.TB) conformance.Store {
 		s := redistest.Start(t)
 		p := fault.New(t, s.Addr())
 		return conformance.Store{

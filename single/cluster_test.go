@@ -55,7 +55,7 @@ func onCluster(t *testing.T, f func(t *testing.T, c *redistest.Cluster, build fu
 func TestConformanceOnACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, false)
-	conformance.RunLocker(t, conformance.Harness{FIFO: true, Store: func(t testing.TB) conformance.Store {
+	conformance.RunLocker(t, conformance.Harness{FIFO: true, Labels: true, Store: func(t testing.TB) conformance.Store {
 		prefix, n := locker.NewToken(), 0
 		own := func(key string, cmd ...any) { c.Owner(t, c.Slot(t, prefix+key)).Cmd(t, cmd...) }
 		return conformance.Store{

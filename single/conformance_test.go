@@ -21,7 +21,8 @@ func TestConformanceWithoutQueue(t *testing.T) {
 
 func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, fifo bool) {
 	conformance.RunLocker(t, conformance.Harness{
-		FIFO: fifo,
+		FIFO:   fifo,
+		Labels: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			return conformance.Store{
@@ -42,7 +43,7 @@ func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver,
 // Clients with different drivers on one server exclude each other.
 func TestConformanceOverMixedDrivers(t *testing.T) {
 	names := drivers.Names()
-	conformance.RunLocker(t, conformance.Harness{FIFO: true, Store: func(t testing.TB) conformance.Store {
+	conformance.RunLocker(t, conformance.Harness{FIFO: true, Labels: true, Store: func(t testing.TB) conformance.Store {
 		s := redistest.Start(t)
 		n := 0
 		return conformance.Store{

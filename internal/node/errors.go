@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
@@ -34,7 +33,7 @@ var errGivenUp = errors.New("the attempt was given up before it arrived")
 func decodeVote(reply drivers.Reply) (Vote, error) {
 	a, err := script.ReadAcquired(reply)
 	if err == nil {
-		err = errorOf(a.Status, a.Left, a.Node)
+		err = errorOf(a.Status, locker.HeldError{Remaining: a.Left, Label: a.Label}, a.Node)
 	}
 	return Vote{Granted: a.Status == script.Granted, Counter: a.Counter, Owner: a.Owner}, err
 }
@@ -45,16 +44,16 @@ func decodeOwned(reply drivers.Reply) error {
 	if err != nil {
 		return err
 	}
-	return errorOf(o.Status, 0, o.Node)
+	return errorOf(o.Status, locker.HeldError{}, o.Node)
 }
 
 // errorOf returns the status of a script as an error of package locker, or nil if the script has done what it was asked
-// for. left is the remaining time of another owner's lock. number is the number of the other node if the status is
-// Duplicate.
-func errorOf(s script.Status, left time.Duration, number int) error {
+// for. held describes another owner's lock if the status is Waiting. number is the number of the other node if the
+// status is Duplicate.
+func errorOf(s script.Status, held locker.HeldError, number int) error {
 	switch s {
 	case script.Waiting:
-		return &locker.HeldError{Remaining: left}
+		return &held
 	case script.GivenUp:
 		return errGivenUp
 	case script.NotALock:

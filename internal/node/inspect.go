@@ -72,7 +72,7 @@ func decodeState(reply drivers.Reply) (State, error) {
 		s.State, s.value, s.Remaining, s.Held = inspect.Held, r.Value, r.Left, r.Held
 		var isKept bool
 		if v, ours := script.ReadValue(r.Value); ours {
-			s.owner, s.node = v.Token, v.Node
+			s.owner, s.node, s.Label = v.Token, v.Node, v.Label
 		} else if s.owner, isKept = strings.CutPrefix(r.Value, script.Kept); isKept {
 			s.State = inspect.Kept
 		}

@@ -103,7 +103,7 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 
 // attempt returns the attempt of req, with the names that its commands need.
 func (n *Node) attempt(req *locker.Request) script.Attempt {
-	return script.Attempt{Keys: n.keys(req.Key), Token: req.Token, Node: n.number}
+	return script.Attempt{Keys: n.keys(req.Key), Token: req.Token, Node: n.number, Label: req.Label}
 }
 
 func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix, key) }

@@ -29,7 +29,7 @@ func (q QueuedNode) Acquire(ctx context.Context, req locker.Request) (locker.Gra
 	case err != nil:
 		return locker.Grant{}, w.give(err)
 	case p.Status != script.Granted:
-		return locker.Grant{}, &locker.HeldError{Remaining: p.Left}
+		return locker.Grant{}, heldError(p)
 	}
 	return w.granted(p)
 }
@@ -57,7 +57,7 @@ func (q QueuedNode) Queue(ctx context.Context, req locker.Request) (locker.Grant
 		return w.granted(p)
 	}
 	if req.Waiting != nil {
-		req.Waiting(&locker.HeldError{Remaining: p.Left})
+		req.Waiting(heldError(p))
 	}
 	if w.news == nil {
 		w.listen()

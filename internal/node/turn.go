@@ -36,6 +36,8 @@ type Standing struct {
 	Mine bool          // the turn has come
 	Rank int           // how many waiters are before this one; 0 if the turn has come
 	Left time.Duration // the remaining time of the lock on this node; 0: the lock is free
+	// Label names the owner on this node, if it has one.
+	Label string
 	// Again is how long to wait at most before the next Ask. After that, the node would forget the turn or the
 	// position, or the waiter before may have died.
 	Again time.Duration
@@ -85,7 +87,7 @@ func (t *Turn) decode(reply drivers.Reply) (Standing, error) {
 	if err != nil {
 		return Standing{}, err
 	}
-	s := Standing{Mine: r.Status == script.Granted, Rank: r.Rank, Left: r.Left}
+	s := Standing{Mine: r.Status == script.Granted, Rank: r.Rank, Left: r.Left, Label: r.Label}
 	s.Again = script.ClaimWindow/2 + rand.N(script.ClaimWindow/4)
 	switch {
 	case !s.Mine:

@@ -231,7 +231,7 @@ func (w *waiter) seen(p script.Position) error {
 	if w.fault != nil {
 		return w.fault
 	}
-	return &locker.HeldError{Remaining: p.Left}
+	return heldError(p)
 }
 
 // look asks the server for the position, and claims the lock if it was granted.
@@ -296,11 +296,16 @@ func (w *waiter) give(err error) error {
 	return w.q.fault(err)
 }
 
+// heldError says who has the lock that a waiter at p waits for.
+func heldError(p script.Position) *locker.HeldError {
+	return &locker.HeldError{Remaining: p.Left, Label: p.Label}
+}
+
 // decodePosition reads the reply to enqueue and claim. After an error the waiter is in no queue.
 func decodePosition(reply drivers.Reply) (script.Position, error) {
 	p, err := script.ReadPosition(reply)
 	if err == nil && p.Status != script.Waiting {
-		err = errorOf(p.Status, p.Left, 0)
+		err = errorOf(p.Status, locker.HeldError{}, 0)
 	}
 	return p, err
 }

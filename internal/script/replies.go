@@ -129,12 +129,7 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 	if c, ok := reply.(int64); ok && c > 0 {
 		return Position{Status: Granted, Counter: uint64(c), Whole: true}, nil
 	}
-	label := ""
-	if r, _ := reply.([]drivers.Reply); len(r) == 6 {
-		label, _ = r[5].(string)
-		reply = r[:5]
-	}
-	n, err := integers(reply)
+	n, label, err := labelled(reply)
 	switch {
 	case err != nil:
 		return Position{}, err
@@ -163,18 +158,20 @@ type Standing struct {
 	Rank   int
 	Again  time.Duration
 	Ticket int64
+	Label  string // the owner's label
 }
 
 // ReadStanding reads the reply of turn.lua.
 func ReadStanding(reply drivers.Reply) (Standing, error) {
-	n, err := integers(reply)
+	n, label, err := labelled(reply)
 	switch {
 	case err != nil:
 		return Standing{}, err
 	case len(n) == 2 && n[0] == 1:
-		return Standing{Status: Granted, Left: remaining(n[1])}, nil
+		return Standing{Status: Granted, Left: remaining(n[1]), Label: label}, nil
 	case len(n) == 5 && n[0] == 0:
-		return Standing{Status: Waiting, Left: remaining(n[1]), Rank: int(n[2]), Again: span(n[3]), Ticket: n[4]}, nil
+		s := Standing{Status: Waiting, Left: remaining(n[1]), Rank: int(n[2]), Again: span(n[3]), Ticket: n[4], Label: label}
+		return s, nil
 	}
 	return Standing{}, unexpected(reply)
 }
@@ -281,6 +278,17 @@ func remaining(ms int64) time.Duration {
 		ms = 1
 	}
 	return span(ms)
+}
+
+// labelled returns the elements of a reply that consists of integers, and of a label at its end if there is one.
+func labelled(reply drivers.Reply) (n []int64, label string, err error) {
+	if r, _ := reply.([]drivers.Reply); len(r) > 0 {
+		if text, ok := r[len(r)-1].(string); ok {
+			label, reply = text, r[:len(r)-1]
+		}
+	}
+	n, err = integers(reply)
+	return n, label, err
 }
 
 // integers returns the elements of a reply that consists of integers only.

@@ -3,7 +3,8 @@
 --
 -- KEYS: 1 lock  2 waiters and tombstones  3 queue  4 turn      (one hash slot)
 -- ARGV: 1 waiter  2 "lease:ticket:channel", as in enqueue.lua
--- reply: {1, PTTL of the lock}: the waiter has the turn | {0, PTTL of the lock, rank, ask again in ms, ticket}: not yet
+-- reply: {1, PTTL of the lock, label of its owner}: the waiter has the turn
+--        | {0, PTTL of the lock, rank, ask again in ms, ticket, label of the owner}: not yet
 -- include value.lua
 -- include tombstone.lua
 -- include mint.lua
@@ -13,17 +14,19 @@ local w = ARGV[1]
 local lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(.*)$')
 local left = redis.call('PTTL', lock)
 local cur = redis.call('MGET', lock)[1]
+local _, label = parts(cur)
+label = label or ''
 local holder, its = string.match(redis.call('GET', turn) or '', '^(%S+) (.*)$')
 if holder == w then
   redis.call('PEXPIRE', turn, CLAIM)
   if its ~= chan then redis.pcall('SET', turn, w .. ' ' .. chan, 'PX', CLAIM) end
   mark(cur)
-  return {1, left}
+  return {1, left, label}
 end
 ticket = join(w, '', lease, '0', chan, ticket)
 mark(cur)
 local r, h = hand_on(w)
-if h == w then return {1, left} end
+if h == w then return {1, left, label} end
 local busy = left
 if left < 0 then busy = redis.call('PTTL', turn) end
-return {0, left, redis.call('ZRANK', queue, w), wake(r, busy), ticket}
+return {0, left, redis.call('ZRANK', queue, w), wake(r, busy), ticket, label}

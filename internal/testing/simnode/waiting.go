@@ -247,22 +247,24 @@ func (n *Node) turn(l line, args []string) drivers.Reply {
 	p := strings.SplitN(args[1], ":", 3)
 	w, lease, ticket, channel := args[0], p[0], p[1], p[2]
 	left := l.pttl(l.lock)
+	cur, _ := l.get(l.lock)
+	held, _ := parts(cur.value)
 	if holder, _ := l.holder(); holder == w {
 		l.keys[l.turns] = entry{value: w + " " + channel, expires: l.in(claimWindow)}
 		l.mark()
-		return []drivers.Reply{int64(1), left}
+		return []drivers.Reply{int64(1), left, held.label}
 	}
 	s, _ := l.join(w, "", lease, "0", channel, ticket)
 	l.mark()
 	r, h, _ := l.handOn(w)
 	if h == w {
-		return []drivers.Reply{int64(1), left}
+		return []drivers.Reply{int64(1), left, held.label}
 	}
 	busy := left
 	if left < 0 {
 		busy = l.pttl(l.turns)
 	}
-	return []drivers.Reply{int64(0), left, int64(slices.Index(l.order(), w)), wake(r, busy), s}
+	return []drivers.Reply{int64(0), left, int64(slices.Index(l.order(), w)), wake(r, busy), s, held.label}
 }
 
 func (n *Node) turnRelease(l line, args []string) drivers.Reply {
