@@ -39,7 +39,7 @@ func ExampleParse_errors() {
 	// Output:
 	// config: URL: db: not a whole number of 0 or more
 	// config: URL: ttl: a number without a unit: write 10s or 500ms
-	// config: URL: parameters: unknown parameter "pasword_file": did you mean password_file? (known: prefix, ttl, patience, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry, driver, password_file, db, timeout, fifo)
+	// config: URL: parameters: unknown parameter "pasword_file": did you mean password_file? (known: prefix, ttl, patience, label, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry, driver, password_file, db, timeout, fifo)
 }
 
 // A quorum of servers is a list of hosts. User and password are written once and hold for all.

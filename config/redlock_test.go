@@ -94,8 +94,8 @@ func TestParseRedlockFaults(t *testing.T) {
 		"redlock://a/1?db=2":                {"db: given twice, and differently"},
 		"redlock://a?tls_ca_file=f":         {"tls_ca_file: only with redlocks://"},
 		"redlocks://a?tls_key_file=f":       {"URL: tls_cert_file: missing"},
-		"redlock://a?nodes=b":               {`unknown parameter "nodes" (known: prefix, ttl, patience, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry, budget, driver, password_file, db, timeout)`},
-		"redis://a?budget=1s":               {`unknown parameter "budget" (known: prefix, ttl, patience, log, tracing, `},
+		"redlock://a?nodes=b":               {`unknown parameter "nodes" (known: prefix, ttl, patience, label, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry, budget, driver, password_file, db, timeout)`},
+		"redis://a?budget=1s":               {`unknown parameter "budget" (known: prefix, ttl, patience, label, log, tracing, `},
 		"redlok://a,b,c":                    {`unknown scheme "redlok": did you mean redlock?`},
 		"redis://a,b,c": {"URL: addr: one address expected, not a list: several " +
 			"independent servers are for redlock://h1,h2,h3"},

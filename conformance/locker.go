@@ -91,7 +91,8 @@ var lockerProperties = []property[Harness]{
 	},
 	{
 		"BadInputIsRefused",
-		"A TTL out of range, an empty or oversized key, or a label that is not allowed fails with ErrInvalid and changes nothing.",
+		"A TTL out of range, an empty or oversized key, or a label that is not allowed fails with ErrInvalid and " +
+			"changes nothing.",
 		"If the locker silently adjusts the TTL or the key, the caller holds a different lock than it asked for.",
 		badInputIsRefused,
 	},

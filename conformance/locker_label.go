@@ -15,7 +15,7 @@ func labelNamesTheHolder(t testing.TB, h Harness) {
 	if !h.Labels {
 		t.Skip("the harness does not declare Labels")
 	}
-	const first, second = "web-7:4211", "büro 3, " + `"night"`
+	const first, second = "web-7:4211", `büro 3, "night"`
 	ls, _ := clients(t, h, 3)
 	wantLabel := func(what, seen, want string) {
 		t.Helper()

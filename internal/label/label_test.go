@@ -6,7 +6,8 @@ import (
 )
 
 func TestCheck(t *testing.T) {
-	for _, good := range []string{"", "web-7:4211", "nightly report", "büro 3", `"q"`, strings.Repeat("x", Max), Default} {
+	for _, good := range []string{"", "web-7:4211", "nightly report", "büro 3", `"q"`, Default,
+		strings.Repeat("x", Max)} {
 		if err := Check(good); err != nil {
 			t.Errorf("%q: %v", good, err)
 		}

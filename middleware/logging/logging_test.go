@@ -54,7 +54,8 @@ func TestDebugging(t *testing.T) {
 		j.wantNews(t, "DEBUG lock extended fence=1 key=k took=0")
 		time.AfterFunc(time.Second, func() { mustUnlock(t, lease) })
 		next := mustLock(t, l, "k")
-		j.wantNews(t, "DEBUG waiting for lock holder=web-7 key=k remaining=*", "DEBUG lock released fence=1 held=5e+09 key=k",
+		j.wantNews(t, "DEBUG waiting for lock holder=web-7 key=k remaining=*",
+			"DEBUG lock released fence=1 held=5e+09 key=k",
 			"DEBUG lock acquired fence=2 key=k took=* waited=*")
 		_ = lease.Unlock(t.Context())
 		j.wantNews(t, "DEBUG lock not released err=already unlocked fence=1 held=* key=k")

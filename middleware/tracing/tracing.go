@@ -52,8 +52,8 @@
 // # What is not recorded
 //
 // Keys are not recorded, unless [WithKey] or [WithKeyClass] is used. Labels of holders are recorded on spans, unless
-// [WithoutHolder] is used. They are not recorded on metrics, where each label would create a series. Owner tokens are never recorded, because they are
-// sufficient to release the lock.
+// [WithoutHolder] is used. They are not recorded on metrics, where each label would create a series. Owner
+// tokens are never recorded, because they are sufficient to release the lock.
 package tracing
 
 import (
