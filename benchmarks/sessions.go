@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -113,13 +114,18 @@ func oursRedlock(client string) opener {
 			}
 			ds, ends = append(ds, d), append(ends, f)
 		}
-		c, err := redlock.New(ds)
-		if err != nil {
-			end()
-			return nil, err
-		}
-		return &lockerSession{c, nil, end}, nil
+		return redlockOver(ds, end)
 	}
+}
+
+// redlockOver logs nothing, because a Redlock warns of a number of nodes that survives no failure.
+func redlockOver(ds []drivers.Driver, end func()) (session, error) {
+	c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		end()
+		return nil, err
+	}
+	return &lockerSession{c, nil, end}, nil
 }
 
 // ---- redsync
