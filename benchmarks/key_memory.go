@@ -17,19 +17,14 @@ func keyMemory(s *servers, p plan) *Scenario {
 		Columns: []Column{{"grown_mb", "memory MB", 2}, {"per_key", "bytes per key", 1}, {"left", "keys left", 0},
 			{"rate", "cycles/s", 0}},
 		Primary: "grown_mb", Rounds: 1}
-	for _, c := range keyMemoryContestants {
-		sc.Contestants = append(sc.Contestants, Contestant{Name: c.name,
-			Visit: func(ctx context.Context, _ time.Duration) (Figures, error) {
-				return lockOnce(ctx, s.one, c.open, p.Keys)
-			}})
-	}
+	sc.Contestants = []Contestant{{Name: keyMemoryLocker,
+		Visit: func(ctx context.Context, _ time.Duration) (Figures, error) {
+			return lockOnce(ctx, s.one, ours("rueidis"), p.Keys)
+		}}}
 	return sc
 }
 
-var keyMemoryContestants = []struct {
-	name string
-	open opener
-}{{"locker/single, rueidis", ours("rueidis")}, {"locker/Redlock node, rueidis", oursRedlock("rueidis")}}
+const keyMemoryLocker = "locker/rueidis"
 
 // lockOnce locks and unlocks n keys, and returns how much more memory the server uses afterwards.
 func lockOnce(ctx context.Context, server *redistest.Server, open opener, n int) (Figures, error) {

@@ -59,8 +59,12 @@ func ownKeys(s *servers, p plan, n int) *Scenario {
 	sc := &Scenario{Name: ownKeysName(n), Title: fmt.Sprintf("Lock and unlock, %d goroutines, each its own key", n),
 		Note:    "Ratio: cycles per second, to rueidis with its automatic pipelining. " + scriptNote,
 		Columns: cycleColumns, Primary: "rate", Time: p.Cycles}
+	others := p.FewRounds
 	if n > 200 {
 		sc.Time *= 2 // enough cycles for each
+	}
+	if n > 1000 {
+		others = p.Rare // to open a connection for each goroutine takes a second
 	}
 	add := func(name string, rounds int, open opener) {
 		y := ownKeysYardstick
@@ -75,16 +79,17 @@ func ownKeys(s *servers, p plan, n int) *Scenario {
 	add(ownKeysYardstick, p.Rounds, raw("rueidis"))
 	for _, c := range clients {
 		add("locker/"+c, p.Rounds, ours(c))
-		add("redsync/"+c, p.FewRounds, ofRedsync(c))
 	}
 	for _, c := range clients[:2] {
-		add("raw/"+c, p.FewRounds, raw(c))
+		add("raw/"+c, others, raw(c))
+		add("redsync/"+c, others, ofRedsync(c))
 	}
+	add("redsync/rueidis", p.FewRounds, ofRedsync("rueidis"))
 	for _, c := range redsyncOnly {
 		add("redsync/"+c.name, p.Rare, ofRedsync(c.name))
 	}
 	add("redislock/goredis", p.FewRounds, ofRedislock(0))
-	add("rueidislock", p.FewRounds, ofRueidislock(ttl))
+	add("rueidislock", others, ofRueidislock(ttl))
 	return sc
 }
 
