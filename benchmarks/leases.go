@@ -20,7 +20,8 @@ func leases(s *servers, p plan) *Scenario {
 		Note: "Ratio: goroutines per lease, at most moments, to rueidislock. redsync and redislock do not renew by " +
 			"themselves. Renewals per round trip says how many go out together. CPU is per second of holding.",
 		Columns: []Column{{"renewals", "renewals/s", 0}, {"batch", "renewals per round trip", 1},
-			{"per_lease", "goroutines per lease", 3}, {"goroutines", "most goroutines", 0}, {"heap", "heap bytes per lease", 0}, {"acquired", "acquired/s", 0},
+			{"per_lease", "goroutines per lease", 3}, {"goroutines", "most goroutines", 0},
+			{"heap", "heap bytes per lease", 0}, {"acquired", "acquired/s", 0},
 			{"client_ms", "client CPU ms/s", 0}, {"server_ms", "server CPU ms/s", 0}, {"lost", "lost", 0}},
 		Primary: "per_lease", Time: p.Held, Rounds: 1}
 	group := []*redistest.Server{s.one}

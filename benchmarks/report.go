@@ -53,10 +53,10 @@ var settings = []string{
 	"redsync: NewMutex for each acquisition, 10 s expiry, defaults otherwise unless the name says which waits between " +
 		"tries.",
 	"redislock: 10 s TTL, one try, or linear back-off as the name says.",
-	"rueidislock: one key (KeyMajority 1), client cache on, for that is how it waits; NoLoopTracking; TryNextAfter 10 s, " +
-		"because 20 ms fails under load.",
-	"Redlock clients give up on a node after 500 ms. That alone ends a redsync unlock on a node that hangs; its lock has " +
-		"a bound of its own, a twentieth of the expiry, which is 500 ms, too.",
+	"rueidislock: one key (KeyMajority 1), client cache on, for that is how it waits; NoLoopTracking; TryNextAfter " +
+		"10 s, because 20 ms fails under load.",
+	"Redlock clients give up on a node after 500 ms. That alone ends a redsync unlock on a node that hangs; its lock " +
+		"has a bound of its own, a twentieth of the expiry, which is 500 ms, too.",
 }
 
 func newReport(p plan, s *servers) *Report {
@@ -64,7 +64,8 @@ func newReport(p plan, s *servers) *Report {
 	r := &Report{Date: time.Now().UTC().Truncate(time.Second), Command: command, Commit: commit(), Plan: p,
 		Modules: map[string]string{}, Settings: settings}
 	r.Machine = Machine{Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPU: cpuModel(),
-		Cores: runtime.NumCPU(), Server: redistest.Version(redistest.Binary(s.keeper)), NativeRelease: knowsNativeRelease(s.one)}
+		Cores: runtime.NumCPU(), Server: redistest.Version(redistest.Binary(s.keeper)),
+		NativeRelease: knowsNativeRelease(s.one)}
 	load, _ := os.ReadFile("/proc/loadavg")
 	r.Machine.LoadAvg = strings.TrimSpace(string(load))
 	if b, ok := debug.ReadBuildInfo(); ok {
