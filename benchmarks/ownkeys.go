@@ -85,8 +85,10 @@ func ownKeys(s *servers, p plan, n int) *Scenario {
 		add("redsync/"+c, others, ofRedsync(c))
 	}
 	add("redsync/rueidis", p.FewRounds, ofRedsync("rueidis"))
-	for _, c := range redsyncOnly {
-		add("redsync/"+c.name, p.Rare, ofRedsync(c.name))
+	if n <= 1000 {
+		for _, c := range redsyncOnly {
+			add("redsync/"+c.name, p.Rare, ofRedsync(c.name))
+		}
 	}
 	add("redislock/goredis", p.FewRounds, ofRedislock(0))
 	add("rueidislock", others, ofRueidislock(ttl))
