@@ -53,7 +53,7 @@ var settings = []string{
 	"redsync: NewMutex for each acquisition, 10 s expiry, defaults otherwise unless the name says which waits between " +
 		"tries.",
 	"redislock: 10 s TTL, one try, or linear back-off as the name says.",
-	"rueidislock: one key (KeyMajority 1), client cache on, for that is how it waits; NoLoopTracking; TryNextAfter " +
+	"rueidislock: one key (KeyMajority 1), client cache on, which it waits by; NoLoopTracking; TryNextAfter " +
 		"10 s, because 20 ms fails under load.",
 	"Redlock clients give up on a node after 500 ms. That alone ends a redsync unlock on a node that hangs; its lock " +
 		"has a bound of its own, a twentieth of the expiry, which is 500 ms, too.",

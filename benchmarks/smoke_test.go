@@ -72,8 +72,21 @@ func TestRatioIsOfTheSameRound(t *testing.T) {
 	if got, ok := r.ratio("a", "b", "x"); !ok || got != 1.5 {
 		t.Errorf("ratio %v, %v", got, ok)
 	}
-	if _, ok := r.ratio("a", "nobody", "x"); ok {
-		t.Error("a ratio to nobody")
+	if _, ok := r.ratio("a", "missing", "x"); ok {
+		t.Error("a ratio to a contestant that is missing")
+	}
+}
+
+func TestBestClientOfALibrary(t *testing.T) {
+	r := &Result{Rows: []*Row{
+		{Name: "redsync/goredis", Median: Figures{"rate": 3}}, {Name: "redsync/rueidis", Median: Figures{"rate": 9}},
+		{Name: "redislock/goredis", Median: Figures{"rate": 20}},
+	}}
+	if got := r.best("redsync", "rate"); got != "redsync/rueidis" {
+		t.Errorf("best: %q", got)
+	}
+	if got := (*Result)(nil).best("redsync", "rate"); got != "" {
+		t.Errorf("best of nothing: %q", got)
 	}
 }
 
@@ -88,7 +101,9 @@ func TestQueueCheckCountsWhoIsPassedOver(t *testing.T) {
 		{"one barges twice past two", [][2]int{
 			{0, asks}, {1, asks}, {2, asks}, {0, 1}, {0, asks}, {0, 2}, {0, asks}, {0, 3}, {1, 4}, {2, 5},
 		}, 4},
-		{"who has just come waits for nobody twice", [][2]int{{0, asks}, {0, 1}, {1, asks}, {0, asks}, {0, 2}, {1, 3}}, 0},
+		{"a client that has just come was not passed over", [][2]int{
+			{0, asks}, {0, 1}, {1, asks}, {0, asks}, {0, 2}, {1, 3},
+		}, 0},
 	} {
 		q := newQueueCheck(3)
 		for _, s := range test.steps {
