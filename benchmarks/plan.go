@@ -41,7 +41,7 @@ var (
 		Rounds: 1, FewRounds: 1, Rare: 1,
 		Sizes: []int{16, 128}, Cycles: 5 * time.Millisecond,
 		Contended: 20 * time.Millisecond, Handover: 20 * time.Millisecond,
-		Quorum: 5 * time.Millisecond, Crowd: 30 * time.Millisecond,
+		Quorum: 5 * time.Millisecond, Crowd: 60 * time.Millisecond,
 		Keys: 1000, Leases: 200, Held: 200 * time.Millisecond, HeldTTL: 450 * time.Millisecond,
 		Hang: 50 * time.Millisecond,
 	}
