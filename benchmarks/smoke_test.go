@@ -32,7 +32,8 @@ func TestSmoke(t *testing.T) {
 	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)
 	}
-	starved := false                                                   // on a busy machine a contestant may get no lock in so short a time
+	// On a busy machine a contestant may get no lock in so short a time.
+	starved := false
 	ours := map[string]bool{"lost": true, "told": true, "looks": true} // only this library counts these
 	for _, result := range report.Results {
 		for _, row := range result.Rows {
