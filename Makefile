@@ -120,11 +120,11 @@ tokens: ## redlock's tokens over 100,000 acquisitions under faults, on simulated
 	LOCKER_ACQUISITIONS=100000 go test -count=$(or $(SEEDS),1) -run TestTokensUnderFaults -v ./redlock
 
 BENCH = cd benchmarks && go run . -out results -markdown results/results.md
-bench: ## side by side with other libraries, see benchmarks/README.md: two minutes on a quiet machine; ARGS='-run contended'
+bench: ## side by side with other libraries, see benchmarks/README.md: three minutes on a quiet machine; ARGS='-run contended'
 	@scripts/need-redis.sh
 	$(BENCH) $(ARGS)
 
-bench-full: ## the same with longer visits and more rounds: about 25 minutes
+bench-full: ## the same with longer visits and more rounds: about 30 minutes
 	@scripts/need-redis.sh
 	$(BENCH) -full $(ARGS)
 

@@ -12,20 +12,24 @@ import (
 var crowdColumns = []Column{
 	{"rate", "acquisitions/s", 0}, {"trips", "round trips", 2}, {"commands", "commands", 1},
 	{"handoff_p50_us", "hand-off p50 µs", 0}, {"handoff_p99_us", "hand-off p99 µs", 0},
-	{"wait_p99_us", "wait p99 µs", 0}, {"wait_shares", "longest wait, fair shares", 1}, {"unfairness", "unfairness %", 1}, {"passed", "passed over", 1},
-	{"client_us", "client CPU µs", 0}, {"server_us", "server CPU µs", 0}, {"overlaps", "overlaps", 0}, {"stuck", "stuck", 0},
+	{"wait_p99_us", "wait p99 µs", 0}, {"wait_shares", "longest wait, fair shares", 1}, {"unfairness", "unfairness %", 1},
+	{"passed", "passed over", 1}, {"client_us", "client CPU µs", 0}, {"server_us", "server CPU µs", 0},
+	{"overlaps", "overlaps", 0}, {"stuck", "stuck", 0},
 }
 
-const crowdNote = "Per acquisition: round trips are requests as the servers count them (several commands may come in one), commands include those that scripts call. " +
-	"Hand-off: from the start of an unlock to the return of the next holder's lock. A fair share is what one waits if all take turns; " +
-	"unfairness is how much the share of the client that differs most differs from the fair one. " +
-	"Passed over: how often, per 100 acquisitions, somebody who waited saw another client get the lock a second time since; zero if all take turns. " +
-	"Overlaps: acquisitions while another client held the lock. Stuck: clients that still had no lock five seconds after all others had stopped asking."
+const crowdNote = "Per acquisition: round trips are requests as the servers count them (several commands may come in " +
+	"one), commands include those that scripts call. Hand-off: from the start of an unlock to the return of the next " +
+	"holder's lock. A fair share is what a client waits if all take turns. Unfairness is how much the share of the " +
+	"client that differs most differs from the fair one. Passed over: how often, per 100 acquisitions, a waiter saw " +
+	"another client get the lock a second time; zero if all take turns. Overlaps: acquisitions while another client " +
+	"held the lock. Stuck: clients that still had no lock five seconds after all others had stopped asking."
 
 const hold = time.Millisecond
 
 // crowd lets n sessions contend for one key for d, each holding it for a millisecond at a time.
-func crowd(ctx context.Context, group []*redistest.Server, open opener, n int, patience, d time.Duration) (Figures, work, error) {
+func crowd(
+	ctx context.Context, group []*redistest.Server, open opener, n int, patience, d time.Duration,
+) (Figures, work, error) {
 	if err := flush(group); err != nil {
 		return nil, work{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -154,6 +155,19 @@ func (r *Result) ratio(a, b, figure string) (float64, bool) {
 		return 0, false
 	}
 	return median(ratios), true
+}
+
+// best is the name of the contestant of a library, over whichever client, whose median of a figure is largest.
+func (r *Result) best(library, figure string) string {
+	name, most := "", 0.
+	if r != nil {
+		for _, row := range r.Rows {
+			if v := row.Median[figure]; strings.HasPrefix(row.Name, library+"/") && v > most {
+				name, most = row.Name, v
+			}
+		}
+	}
+	return name
 }
 
 // figure is the median over the rounds.

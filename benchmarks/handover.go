@@ -14,21 +14,23 @@ const settle = 5 * time.Millisecond
 // handover has two clients pass one lock back and forth, on a machine that does nothing else meanwhile.
 func handover(s *servers, p plan) *Scenario {
 	sc := &Scenario{Name: "hand-over", Title: "Hand-over between two clients, one Redis, nothing else going on",
-		Note: "From the start of an unlock to the return of the lock of the one who waits, and has been waiting for 5 ms. " +
-			"Ratio: median, to the bare queue. Commands, round trips and processor time are per hand-over. " +
-			"Two PINGs, one after the other and after 5 ms of quiet: as many messages, one after the other, as a hand-over takes at least.",
-		Columns: []Column{{"handoff_p50_us", "p50 µs", 0}, {"handoff_p99_us", "p99 µs", 0}, {"operations", "hand-overs", 0},
-			{"trips", "round trips", 2}, {"commands", "commands", 1}, {"client_us", "client CPU µs", 0}, {"server_us", "server CPU µs", 0}},
+		Note: "From the start of an unlock to the return of the waiter's lock. The waiter has been waiting for 5 ms. " +
+			"Ratio: median, to the bare queue. Commands, round trips and processor time are per hand-over. Two PINGs, " +
+			"one after the other and after 5 ms of quiet: as many messages as a hand-over takes at least.",
+		Columns: []Column{{"handoff_p50_us", "p50 µs", 0}, {"handoff_p99_us", "p99 µs", 0},
+			{"operations", "hand-overs", 0}, {"trips", "round trips", 2}, {"commands", "commands", 1},
+			{"client_us", "client CPU µs", 0}, {"server_us", "server CPU µs", 0}},
 		Primary: "handoff_p50_us", Time: p.Handover, Rounds: p.FewRounds}
-	const yardstick = "bare queue/rueidis"
+	const yardstick = contendedYardstick
 	add := func(name string, rounds int, open opener) {
 		y := yardstick
 		if name == y {
 			y = ""
 		}
-		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-			return toAndFro(ctx, []*redistest.Server{s.one}, open, d)
-		}})
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds,
+			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+				return backAndForth(ctx, []*redistest.Server{s.one}, open, d)
+			}})
 	}
 	sc.Contestants = append(sc.Contestants, Contestant{Name: "two PINGs/rueidis", Yardstick: yardstick,
 		Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
@@ -49,7 +51,7 @@ func handover(s *servers, p plan) *Scenario {
 	return sc
 }
 
-func toAndFro(ctx context.Context, group []*redistest.Server, open opener, d time.Duration) (Figures, error) {
+func backAndForth(ctx context.Context, group []*redistest.Server, open opener, d time.Duration) (Figures, error) {
 	if err := flush(group); err != nil {
 		return nil, err
 	}
@@ -63,7 +65,7 @@ func toAndFro(ctx context.Context, group []*redistest.Server, open opener, d tim
 	if err := meet(ctx, sessions); err != nil {
 		return nil, err
 	}
-	const key = "to and fro"
+	const key = "back and forth"
 	mine, err := sessions[0].Lock(ctx, key)
 	if err != nil {
 		return nil, err

@@ -16,11 +16,12 @@ import (
 // hang is 64 goroutines that lock and unlock on a Redlock of five while one node hangs.
 func hang(s *servers, p plan) *Scenario {
 	sc := &Scenario{Name: "hang", Title: fmt.Sprintf("Redlock of five, 64 goroutines, one node hangs for %v", p.Hang),
-		Note: "No ratio. Goroutines: the most there were, beyond those of the load. Heap: the largest, more than before the node hung. " +
-			"Orphans: keys that were unlocked and are still there, a second after the node woke; on the right per 1,000 cycles.",
-		Columns: []Column{{"rate", "cycles/s", 0}, {"allocs", "allocs", 1}, {"client_us", "client CPU µs", 0}, {"server_us", "server CPU µs", 0},
-			{"goroutines", "goroutines", 0}, {"heap_mb", "heap MB", 1}, {"failed", "failed", 0},
-			{"orphans", "orphans", 0}, {"orphans_1000", "orphans per 1,000", 2}},
+		Note: "No ratio. Goroutines: the most there were, beyond those of the load. Heap: the largest, more than before " +
+			"the node hung. Orphans: keys that were unlocked and are still there, a second after the node woke; on the " +
+			"right per 1,000 cycles.",
+		Columns: []Column{{"rate", "cycles/s", 0}, {"allocs", "allocs", 1}, {"client_us", "client CPU µs", 0},
+			{"server_us", "server CPU µs", 0}, {"goroutines", "goroutines", 0}, {"heap_mb", "heap MB", 1},
+			{"failed", "failed", 0}, {"orphans", "orphans", 0}, {"orphans_1000", "orphans per 1,000", 2}},
 		Primary: "rate", Time: p.Hang, Rounds: 1}
 	add := func(name string, open opener) {
 		sc.Contestants = append(sc.Contestants, Contestant{Name: name,
@@ -51,8 +52,7 @@ func hangUnderLoad(ctx context.Context, group []*redistest.Server, open opener, 
 		}
 	}()
 	var next, done, failed atomic.Int64
-	// There are enough keys that orphans of one round do not affect the next. Their fencing counters take 35 MB per
-	// node.
+	// There are enough keys that orphans of one round do not affect the next.
 	const keys = 1 << 18
 	cycle := func() {
 		h, err := session.Lock(context.Background(), fmt.Sprintf("bench:%d", next.Add(1)%keys))

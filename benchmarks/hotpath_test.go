@@ -19,7 +19,7 @@ import (
 //
 //	go test -run '^$' -bench . -count 10 . > new.txt && benchstat old.txt new.txt
 
-// BenchmarkCycle locks and unlocks one key, beside the two bare commands.
+// BenchmarkCycle locks and unlocks one key, and compares that with the two bare commands.
 func BenchmarkCycle(b *testing.B) {
 	server := []*redistest.Server{redistest.Start(b)}
 	for _, c := range clients {

@@ -15,17 +15,22 @@ import (
 
 // leases holds many locks in one client, which renews them. redsync and redislock do not renew.
 func leases(s *servers, p plan) *Scenario {
-	sc := &Scenario{Name: "leases", Title: fmt.Sprintf("%d leases held by one client, TTL %v, renewed every third of it", p.Leases, p.HeldTTL),
-		Note: "Ratio: goroutines per lease, at most moments, to rueidislock. redsync and redislock do not renew by themselves. Renewals per round trip says how many go out together. " +
-			"CPU is per second of holding.",
-		Columns: []Column{{"renewals", "renewals/s", 0}, {"batch", "renewals per round trip", 1}, {"per_lease", "goroutines per lease", 3},
-			{"goroutines", "most goroutines", 0}, {"heap", "heap bytes per lease", 0}, {"acquired", "acquired/s", 0},
+	sc := &Scenario{Name: "leases",
+		Title: fmt.Sprintf("%d leases held by one client, TTL %v, renewed every third of it", p.Leases, p.HeldTTL),
+		Note: "Ratio: goroutines per lease, at most moments, to rueidislock. redsync and redislock do not renew by " +
+			"themselves. Renewals per round trip says how many go out together. CPU is per second of holding.",
+		Columns: []Column{{"renewals", "renewals/s", 0}, {"batch", "renewals per round trip", 1},
+			{"per_lease", "goroutines per lease", 3}, {"goroutines", "most goroutines", 0},
+			{"heap", "heap bytes per lease", 0}, {"acquired", "acquired/s", 0},
 			{"client_ms", "client CPU ms/s", 0}, {"server_ms", "server CPU ms/s", 0}, {"lost", "lost", 0}},
 		Primary: "per_lease", Time: p.Held, Rounds: 1}
 	group := []*redistest.Server{s.one}
 	const yardstick = "rueidislock"
+	add := func(name, yardstick string, visit func(context.Context, time.Duration) (Figures, error)) {
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: yardstick, Visit: visit})
+	}
 	for _, c := range clients {
-		sc.Contestants = append(sc.Contestants, Contestant{Name: "locker/" + c, Yardstick: yardstick, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+		add("locker/"+c, yardstick, func(ctx context.Context, d time.Duration) (Figures, error) {
 			var renewed, lost atomic.Int64
 			trace := &lockertrace.Trace{
 				Renewed: func(r lockertrace.Renewal) {
@@ -41,18 +46,20 @@ func leases(s *servers, p plan) *Scenario {
 				f["lost"] = float64(lost.Load())
 			}
 			return f, err
-		}})
+		})
 	}
-	sc.Contestants = append(sc.Contestants, Contestant{Name: yardstick, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+	add(yardstick, "", func(ctx context.Context, d time.Duration) (Figures, error) {
 		// Each renewal is an EVALSHA, and after the acquisitions there is nothing else.
 		f, _, err := hold10k(ctx, group, ofRueidislock(p.HeldTTL), p.Leases, d,
 			func() float64 { return workOf(group).calls["evalsha"] })
 		return f, err
-	}})
+	})
 	return sc
 }
 
-func hold10k(ctx context.Context, group []*redistest.Server, open opener, n int, d time.Duration, renewals func() float64) (Figures, work, error) {
+func hold10k(
+	ctx context.Context, group []*redistest.Server, open opener, n int, d time.Duration, renewals func() float64,
+) (Figures, work, error) {
 	if err := flush(group); err != nil {
 		return nil, work{}, err
 	}
@@ -77,8 +84,8 @@ func hold10k(ctx context.Context, group []*redistest.Server, open opener, n int,
 	}
 	acquired := float64(n) / time.Since(start).Seconds()
 
-	count := renewals()
 	m := newMeter(group)
+	count := renewals()
 	heap := (float64(m.memory.HeapAlloc) - float64(memory.HeapAlloc)) / float64(n)
 	highest := 0
 	var typical []float64

@@ -93,7 +93,7 @@ func run(ctx context.Context, o options, stdout, stderr io.Writer) error {
 	if len(report.Results) == 0 {
 		return fmt.Errorf("no scenario matches %q", o.run)
 	}
-	report.Budgets = budgets(o.plan, byName)
+	report.Budgets = budgets(o.plan, report.Machine.NativeRelease, byName)
 	report.Took = time.Since(begin).Round(time.Second).String()
 	report.writeBudgets(stdout)
 

@@ -18,7 +18,9 @@ type meter struct {
 	start  time.Time
 }
 
+// newMeter also resets the statistics of the servers.
 func newMeter(group []*redistest.Server) *meter {
+	resetStatistics(group)
 	runtime.GC() // garbage of earlier work does not count
 	m := &meter{group: group, work: workOf(group)}
 	runtime.ReadMemStats(&m.memory)
@@ -35,7 +37,7 @@ func (m *meter) stop(operations int) (Figures, work) {
 	runtime.ReadMemStats(&now)
 	w := workOf(m.group).since(m.work)
 	n := float64(max(1, operations))
-	return Figures{
+	f := Figures{
 		"operations": float64(operations),
 		"rate":       float64(operations) / took.Seconds(),
 		"mean_us":    micros(took) / n,
@@ -45,7 +47,13 @@ func (m *meter) stop(operations int) (Figures, work) {
 		"server_us":  micros(w.cpu) / n,
 		"trips":      w.reads / n,
 		"commands":   w.commands / n,
-	}, w
+		"scripts":    w.calls["evalsha"] / n,
+		"native":     (w.calls["delex"] + w.calls["delifeq"]) / n,
+	}
+	if w.scriptP999 > 0 {
+		f["script_p999_us"] = w.scriptP999
+	}
+	return f, w
 }
 
 // clientCPU is the processor time this process has used.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,13 +12,17 @@ import (
 var cycleColumns = []Column{
 	{"rate", "cycles/s", 0}, {"mean_us", "µs/cycle", 1}, {"p50_us", "p50 µs", 1}, {"p99_us", "p99 µs", 1},
 	{"allocs", "allocs", 1}, {"bytes", "bytes", 0}, {"client_us", "client CPU µs", 1}, {"server_us", "server CPU µs", 1},
-	{"trips", "round trips", 2},
+	{"trips", "round trips", 2}, {"scripts", "scripts", 2}, {"script_p999_us", "script p99.9 µs", 0},
 }
+
+const scriptNote = "Scripts: calls of EVALSHA per cycle. Script p99.9: how long a script kept the server, including " +
+	"waits for the processor."
 
 // oneGoroutine locks and unlocks one key again and again.
 func oneGoroutine(s *servers, p plan, cancellable bool) *Scenario {
 	sc := &Scenario{Name: "one-goroutine", Title: "Lock and unlock, one goroutine",
-		Note:    "Ratio: time per cycle, to the two bare commands on the same client. “raw” calls the client itself, “Driver.Do” this library's driver.",
+		Note: "Ratio: time per cycle, to the two bare commands on the same client. “raw” calls the client itself, " +
+			"“Driver.Do” this library's driver. " + scriptNote,
 		Columns: cycleColumns, Primary: "mean_us", Time: p.Cycles}
 	if cancellable {
 		sc.Name += "-cancellable"
@@ -37,50 +40,63 @@ func oneGoroutine(s *servers, p plan, cancellable bool) *Scenario {
 		add("raw/"+c, "", p.Rounds, raw(c))
 		add("Driver.Do/"+c, "raw/"+c, p.FewRounds, rawDriver(c))
 		add("locker/"+c, "raw/"+c, p.Rounds, ours(c))
-		add("redsync/"+c, "raw/"+c, p.FewRounds, ofRedsync(c))
+		add("redsync/"+c, "raw/"+c, p.Rounds, ofRedsync(c))
 	}
 	for _, c := range redsyncOnly {
 		add("redsync/"+c.name, "raw/"+c.kin, p.Rare, ofRedsync(c.name))
 	}
-	add("redislock/goredis", "raw/goredis", p.FewRounds, ofRedislock(0))
+	add("redislock/goredis", "raw/goredis", p.Rounds, ofRedislock(0))
 	add("rueidislock", "raw/rueidis", p.FewRounds, ofRueidislock(ttl))
 	return sc
 }
 
+const ownKeysYardstick = "raw/rueidis"
+
+func ownKeysName(n int) string { return fmt.Sprintf("own-keys-%d", n) }
+
 // ownKeys has n goroutines, each with a key of its own.
 func ownKeys(s *servers, p plan, n int) *Scenario {
-	sc := &Scenario{Name: fmt.Sprintf("own-keys-%d", n), Title: fmt.Sprintf("Lock and unlock, %d goroutines, each its own key", n),
-		Note: "Ratio: cycles per second, to rueidis with its automatic pipelining.", Columns: cycleColumns, Primary: "rate", Time: p.Cycles}
-	const yardstick = "raw/rueidis"
-	judged := n > 200 // only the largest number of goroutines has a goal
-	if judged {
+	sc := &Scenario{Name: ownKeysName(n), Title: fmt.Sprintf("Lock and unlock, %d goroutines, each its own key", n),
+		Note:    "Ratio: cycles per second, to rueidis with its automatic pipelining. " + scriptNote,
+		Columns: cycleColumns, Primary: "rate", Time: p.Cycles}
+	others := p.FewRounds
+	if n > 200 {
 		sc.Time *= 2 // enough cycles for each
-	} else {
-		sc.Rounds = p.FewRounds
+	}
+	if n > 1000 {
+		others = p.Rare // to open a connection for each goroutine takes a second
 	}
 	add := func(name string, rounds int, open opener) {
-		if judged && (name == yardstick || strings.HasPrefix(name, "locker")) {
-			rounds = p.Rounds
-		}
-		y := yardstick
-		if name == yardstick {
+		y := ownKeysYardstick
+		if name == y {
 			y = ""
 		}
 		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds,
-			Visit: func(ctx context.Context, d time.Duration) (Figures, error) { return cycles(ctx, s, open, n, false, d) }})
+			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+				return cycles(ctx, s, open, n, false, d)
+			}})
 	}
+	add(ownKeysYardstick, p.Rounds, raw("rueidis"))
 	for _, c := range clients {
-		add("raw/"+c, p.FewRounds, raw(c))
-		add("locker/"+c, p.FewRounds, ours(c))
-		add("redsync/"+c, p.FewRounds, ofRedsync(c))
+		add("locker/"+c, p.Rounds, ours(c))
 	}
-	for _, c := range redsyncOnly {
-		add("redsync/"+c.name, p.Rare, ofRedsync(c.name))
+	for _, c := range clients[:2] {
+		add("raw/"+c, others, raw(c))
+		add("redsync/"+c, others, ofRedsync(c))
+	}
+	add("redsync/rueidis", p.FewRounds, ofRedsync("rueidis"))
+	if n <= 1000 {
+		for _, c := range redsyncOnly {
+			add("redsync/"+c.name, p.Rare, ofRedsync(c.name))
+		}
 	}
 	add("redislock/goredis", p.FewRounds, ofRedislock(0))
-	add("rueidislock", p.FewRounds, ofRueidislock(ttl))
+	add("rueidislock", others, ofRueidislock(ttl))
 	return sc
 }
+
+// ownKey is the key of goroutine i.
+func ownKey(i int) string { return fmt.Sprintf("bench:%d", i) }
 
 // warmUp is how many cycles each of n goroutines makes before cycles count. They open connections and load scripts.
 func warmUp(n int) int { return max(2, 64/n) }
@@ -110,7 +126,7 @@ func cycles(ctx context.Context, s *servers, open opener, n int, cancellable boo
 	}
 	workers := make([]worker, n)
 	for i := range workers {
-		workers[i] = worker{key: fmt.Sprintf("bench:%d", i), taken: newSamples((1 << 20) / n)}
+		workers[i] = worker{key: ownKey(i), taken: newSamples((1 << 20) / n)}
 	}
 	cycle := func(w *worker) bool {
 		h, err := session.Lock(calls, w.key)

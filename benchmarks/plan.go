@@ -13,6 +13,7 @@ type plan struct {
 	Handover  time.Duration `json:"handover"`   // one visit, two clients
 	Quorum    time.Duration `json:"quorum"`     // one visit, Redlock
 	Crowd     time.Duration `json:"crowd"`      // one visit, contended Redlock
+	Keys      int           `json:"keys"`       // locked once
 	Leases    int           `json:"leases"`
 	Held      time.Duration `json:"held"` // one visit
 	HeldTTL   time.Duration `json:"held_ttl"`
@@ -20,20 +21,35 @@ type plan struct {
 }
 
 var (
-	quick = plan{Rounds: 5, FewRounds: 3, Rare: 1, Sizes: []int{16, 128, 512}, Cycles: 60 * time.Millisecond, Contended: time.Second,
-		Handover: 300 * time.Millisecond, Quorum: 100 * time.Millisecond, Crowd: time.Second, Leases: 10_000, Held: 1200 * time.Millisecond,
-		HeldTTL: 3 * time.Second, Hang: time.Second}
-	full = plan{Rounds: 11, FewRounds: 7, Rare: 7, Sizes: []int{16, 128, 512}, Cycles: 500 * time.Millisecond, Contended: 3 * time.Second,
-		Handover: 3 * time.Second, Quorum: 500 * time.Millisecond, Crowd: 5 * time.Second, Leases: 10_000, Held: 10 * time.Second,
-		HeldTTL: 3 * time.Second, Hang: time.Minute}
-	smoke = plan{Rounds: 1, FewRounds: 1, Rare: 1, Sizes: []int{16}, Cycles: 5 * time.Millisecond, Contended: 20 * time.Millisecond,
-		Handover: 20 * time.Millisecond, Quorum: 5 * time.Millisecond, Crowd: 30 * time.Millisecond, Leases: 200, Held: 100 * time.Millisecond,
-		HeldTTL: 150 * time.Millisecond, Hang: 50 * time.Millisecond}
+	quick = plan{
+		Rounds: 5, FewRounds: 3, Rare: 1,
+		Sizes: []int{16, 128, 512, 2048}, Cycles: 60 * time.Millisecond,
+		Contended: time.Second, Handover: 300 * time.Millisecond,
+		Quorum: 100 * time.Millisecond, Crowd: time.Second,
+		Keys: 1_000_000, Leases: 10_000, Held: 1200 * time.Millisecond, HeldTTL: 3 * time.Second,
+		Hang: time.Second,
+	}
+	full = plan{
+		Rounds: 11, FewRounds: 7, Rare: 7,
+		Sizes: []int{16, 128, 512, 2048}, Cycles: 500 * time.Millisecond,
+		Contended: 3 * time.Second, Handover: 3 * time.Second,
+		Quorum: 500 * time.Millisecond, Crowd: 5 * time.Second,
+		Keys: 1_000_000, Leases: 10_000, Held: 10 * time.Second, HeldTTL: 3 * time.Second,
+		Hang: time.Minute,
+	}
+	smoke = plan{
+		Rounds: 1, FewRounds: 1, Rare: 1,
+		Sizes: []int{16, 128}, Cycles: 5 * time.Millisecond,
+		Contended: 20 * time.Millisecond, Handover: 20 * time.Millisecond,
+		Quorum: 5 * time.Millisecond, Crowd: 60 * time.Millisecond,
+		Keys: 1000, Leases: 200, Held: 200 * time.Millisecond, HeldTTL: 450 * time.Millisecond,
+		Hang: 50 * time.Millisecond,
+	}
 )
 
 // scenarios returns everything that can be measured.
 func scenarios(s *servers, p plan) []*Scenario {
-	list := []*Scenario{oneGoroutine(s, p, false), oneGoroutine(s, p, true)}
+	list := []*Scenario{serverCPU(s, p), oneGoroutine(s, p, false), oneGoroutine(s, p, true)}
 	for _, n := range p.Sizes {
 		list = append(list, ownKeys(s, p, n))
 	}
@@ -41,5 +57,5 @@ func scenarios(s *servers, p plan) []*Scenario {
 	for _, f := range failures {
 		list = append(list, quorum(s, p, f))
 	}
-	return append(list, contendedRedlock(s, p), leases(s, p), hang(s, p))
+	return append(list, contendedRedlock(s, p), leases(s, p), keyMemory(s, p), hang(s, p))
 }

@@ -14,27 +14,52 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Colours of the contestants: this library, its yardsticks, the others.
+// shades are the colours of a library over go-redis, over redigo, and over rueidis.
+type shades [3]color.RGBA
+
 var (
-	blue   = color.RGBA{0x1f, 0x6f, 0xb4, 0xff}
-	grey   = color.RGBA{0x80, 0x80, 0x80, 0xff}
-	ochre  = color.RGBA{0xd9, 0x94, 0x2f, 0xff}
-	green  = color.RGBA{0x4d, 0x9a, 0x4d, 0xff}
-	purple = color.RGBA{0x8a, 0x5a, 0xa8, 0xff}
+	blues  = shades{{0x1f, 0x83, 0xd6, 0xff}, {0x6d, 0xb6, 0xf0, 0xff}, {0x08, 0x3d, 0x77, 0xff}}
+	ochres = shades{{0xe0, 0x7b, 0x1a, 0xff}, {0xf2, 0xb0, 0x5c, 0xff}, {0x8c, 0x45, 0x06, 0xff}}
+	greys  = shades{{0x78, 0x78, 0x78, 0xff}, {0xa8, 0xa8, 0xa8, 0xff}, {0x20, 0x20, 0x20, 0xff}}
+	green  = color.RGBA{0x3a, 0x9a, 0x4a, 0xff}
+	purple = color.RGBA{0x8a, 0x4f, 0xb0, 0xff}
 )
 
+// colourOf tells apart this library, its yardsticks and the others, and their clients.
 func colourOf(name string) color.Color {
-	switch kind, _, _ := strings.Cut(name, "/"); kind {
+	library, over, _ := strings.Cut(name, "/")
+	client := max(0, slices.IndexFunc(clients, func(c string) bool { return strings.HasPrefix(over, c) }))
+	switch library {
 	case "locker":
-		return blue
+		return blues[client]
 	case "redsync":
-		return ochre
+		return ochres[client]
 	case "redislock":
 		return green
 	case "rueidislock":
 		return purple
 	}
-	return grey
+	return greys[client]
+}
+
+// thousands labels ticks from 1,000 on as 1k, 10k and so on.
+type thousands struct{ plot.Ticker }
+
+func (t thousands) Ticks(low, high float64) []plot.Tick {
+	ticks := t.Ticker.Ticks(low, high)
+	for i := range ticks {
+		if !ticks[i].IsMinor() {
+			ticks[i].Label = brief(ticks[i].Value)
+		}
+	}
+	return ticks
+}
+
+func brief(v float64) string {
+	if v >= 1000 {
+		return fmt.Sprintf("%.4gk", v/1000)
+	}
+	return fmt.Sprintf("%.4g", v)
 }
 
 // plot draws each scenario's main figure as bars, and throughput over goroutines as lines, as SVG.
@@ -63,7 +88,7 @@ func (r *Result) plotBars(path string) error {
 		}
 	}
 	longest := longestBar(values)
-	p.X.Min, p.X.Max = 0, 1.12*longest
+	p.X.Min, p.X.Max, p.X.Tick.Marker = 0, 1.12*longest, thousands{plot.DefaultTicks{}}
 	p.Title.Padding = vg.Points(8)
 	n := len(r.Rows)
 	names := make([]string, n)
@@ -104,62 +129,4 @@ func longestBar(values []float64) float64 {
 		}
 	}
 	return max(sorted[0], 1e-3)
-}
-
-func (r *Report) plotThroughput(path string) error {
-	p := plot.New()
-	p.Title.Text = "Lock and unlock, each goroutine its own key"
-	p.X.Label.Text, p.Y.Label.Text = "goroutines", "cycles/s"
-	p.X.Scale, p.X.Tick.Marker = plot.LogScale{}, plot.ConstantTicks{}
-	p.Legend.Top, p.Legend.Left, p.Legend.XOffs = true, true, vg.Points(12)
-	p.Title.Padding, p.Y.Min = vg.Points(8), 0
-	lines := map[string]plotter.XYs{}
-	var order []string
-	var ticks plot.ConstantTicks
-	for _, size := range append([]int{1}, r.Plan.Sizes...) {
-		name := fmt.Sprintf("own-keys-%d", size)
-		if size == 1 {
-			name = "one-goroutine"
-		}
-		found := false
-		for _, result := range r.Results {
-			if result.Name != name {
-				continue
-			}
-			found = true
-			for _, row := range result.Rows {
-				who, client, over := strings.Cut(row.Name, "/")
-				if over && !slices.Contains(clients, client) {
-					continue // the plot would have too many lines; contestants over old clients say little
-				}
-				if rate := row.Median["rate"]; rate > 0 && who != "Driver.Do" {
-					if lines[row.Name] == nil {
-						order = append(order, row.Name)
-					}
-					lines[row.Name] = append(lines[row.Name], plotter.XY{X: float64(size), Y: rate})
-				}
-			}
-		}
-		if found {
-			ticks = append(ticks, plot.Tick{Value: float64(size), Label: fmt.Sprint(size)})
-		}
-	}
-	if len(ticks) < 2 {
-		return nil
-	}
-	p.X.Tick.Marker = ticks
-	dashes := map[string][]vg.Length{"goredis": nil, "redigo": {vg.Points(6), vg.Points(3)}, "rueidis": {vg.Points(2), vg.Points(2)}}
-	for _, name := range order {
-		line, points, err := plotter.NewLinePoints(lines[name])
-		if err != nil {
-			return err
-		}
-		_, client, _ := strings.Cut(name, "/")
-		line.Color, points.Color = colourOf(name), colourOf(name)
-		line.Width, line.Dashes = vg.Points(1.5), dashes[client]
-		p.Add(line, points)
-		p.Legend.Add(name, line, points)
-	}
-	p.Add(plotter.NewGrid())
-	return p.Save(22*vg.Centimeter, 14*vg.Centimeter, path)
 }

@@ -59,8 +59,9 @@ func (f failure) alive(group []*redistest.Server) []*redistest.Server {
 
 var quorumColumns = []Column{
 	{"lock_p50_us", "lock p50 µs", 1}, {"unlock_p50_us", "unlock p50 µs", 1}, {"lock_p99_us", "lock p99 µs", 0},
-	{"unlock_p99_us", "unlock p99 µs", 0}, {"rate", "cycles/s", 0}, {"allocs", "allocs", 1}, {"client_us", "client CPU µs", 0},
-	{"server_us", "server CPU µs", 0}, {"trips", "round trips", 1}, {"failed", "failed", 0}, {"goroutines", "goroutines", 0}, {"orphans", "orphans", 0},
+	{"unlock_p99_us", "unlock p99 µs", 0}, {"rate", "cycles/s", 0}, {"allocs", "allocs", 1},
+	{"client_us", "client CPU µs", 0}, {"server_us", "server CPU µs", 0}, {"trips", "round trips", 1},
+	{"failed", "failed", 0}, {"goroutines", "goroutines", 0}, {"orphans", "orphans", 0},
 }
 
 const quorumYardstick = "raw/rueidis, third answer"
@@ -68,9 +69,10 @@ const quorumYardstick = "raw/rueidis, third answer"
 // quorum is one goroutine that locks and unlocks on a Redlock of five, a new key each time.
 func quorum(s *servers, p plan, f failure) *Scenario {
 	sc := &Scenario{Name: "redlock-" + f.name, Title: "Redlock of five, one goroutine, " + f.title,
-		Note: "Ratio: median time to lock, to one multiplexed connection per node and the third answer. Each cycle has a new key. " +
-			"Round trips are those at the nodes that answer, all together, per cycle. Goroutines: when the visit ended, more than before it began. " +
-			"Orphans: keys that were unlocked and are still there when the nodes are back.",
+		Note: "Ratio: median time to lock, to one multiplexed connection per node and the third answer. Each cycle has " +
+			"a new key. Round trips are those at the nodes that answer, all together, per cycle. Goroutines: when the " +
+			"visit ended, more than before it began. Orphans: keys that were unlocked and are still there when the " +
+			"nodes are back.",
 		Columns: quorumColumns, Primary: "lock_p50_us", Time: p.Quorum}
 	if f.hung+f.dead > 0 {
 		sc.Rounds = p.FewRounds
@@ -120,7 +122,9 @@ var quorumNames = sync.OnceValue(func() []string {
 })
 
 // quorumCycles makes that many cycles before those that count, and after the failure, so that the failure is known.
-func quorumCycles(ctx context.Context, group []*redistest.Server, f failure, open opener, ahead int, d time.Duration) (figures Figures, err error) {
+func quorumCycles(
+	ctx context.Context, group []*redistest.Server, f failure, open opener, ahead int, d time.Duration,
+) (figures Figures, err error) {
 	if err := flush(group); err != nil {
 		return nil, err
 	}
@@ -220,8 +224,7 @@ func orphans(group []*redistest.Server) float64 {
 	return n
 }
 
-// isLock reports whether a key is a lock. This library's counters and tombstones begin with the lock's name in
-// braces.
+// isLock reports whether a key is a lock. The other keys of this library begin with a brace.
 func isLock(key string) bool {
 	return strings.HasPrefix(key, "bench:") || strings.HasPrefix(key, "lock:bench:")
 }

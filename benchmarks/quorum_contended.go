@@ -8,17 +8,20 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-const crowdYardstick = "redsync/goredis, 1–11 ms"
+// crowdYardstick is redsync over the same client, with short waits.
+func crowdYardstick(client string) string { return "redsync/" + client + ", 1–11 ms" }
 
 // contendedRedlock has 8 clients that want one key of a Redlock.
 func contendedRedlock(s *servers, p plan) *Scenario {
 	sc := &Scenario{Name: "redlock-contended", Title: "One contended key, Redlock of five, 8 clients, hold 1 ms",
-		Note: "Ratio: acquisitions per second, to redsync with waits of 1–11 ms. Attempts: how often a quorum was asked per acquisition; " +
-			"for locker as its Trace tells, for redsync as the nodes count SET. " +
-			"Told: how often a waiter of locker was, per acquisition, that it is its turn; looks: how often it looked without. " + crowdNote,
-		Columns: append([]Column{{"attempts", "attempts", 3}, {"told", "told", 2}, {"looks", "looks", 2}}, crowdColumns...), Primary: "rate", Time: p.Crowd, Rounds: p.FewRounds}
+		Note: "Ratio: acquisitions per second, to redsync over the same client with waits of 1–11 ms. Attempts: how " +
+			"often a quorum was asked per acquisition; for locker as its Trace tells, for redsync as the nodes count " +
+			"SET. Told: how often a waiter of locker was told, per acquisition, that it is its turn. Looks: how often " +
+			"it looked without being told. " + crowdNote,
+		Columns: append([]Column{{"attempts", "attempts", 3}, {"told", "told", 2}, {"looks", "looks", 2}}, crowdColumns...),
+		Primary: "rate", Time: p.Crowd, Rounds: p.FewRounds}
 	for _, c := range clients {
-		sc.Contestants = append(sc.Contestants, Contestant{Name: "locker/" + c, Yardstick: crowdYardstick,
+		sc.Contestants = append(sc.Contestants, Contestant{Name: "locker/" + c, Yardstick: crowdYardstick(c),
 			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
 				var attempts, votes, told, looks atomic.Int64
 				traced := lockertrace.With(ctx, &lockertrace.Trace{
@@ -47,25 +50,22 @@ func contendedRedlock(s *servers, p plan) *Scenario {
 				return f, nil
 			}})
 	}
-	add := func(name string, open opener) {
-		y, rounds := crowdYardstick, p.Rare
-		if name == y {
-			y, rounds = "", 0
-		}
-		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: y, Rounds: rounds, Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
-			f, w, err := crowd(ctx, s.five, open, 8, shortPatience, d)
-			if err == nil {
-				f["attempts"] = w.calls["set"] / 5 / f["operations"]
-			}
-			return f, err
-		}})
+	add := func(name, yardstick string, rounds int, open opener) {
+		sc.Contestants = append(sc.Contestants, Contestant{Name: name, Yardstick: yardstick, Rounds: rounds,
+			Visit: func(ctx context.Context, d time.Duration) (Figures, error) {
+				f, w, err := crowd(ctx, s.five, open, 8, shortPatience, d)
+				if err == nil {
+					f["attempts"] = w.calls["set"] / 5 / f["operations"]
+				}
+				return f, err
+			}})
 	}
 	for _, c := range clients {
-		add("redsync/"+c+", 1–11 ms", ofRedsync(c, tuned()...))
+		add(crowdYardstick(c), "", 0, ofRedsync(c, tuned()...))
 	}
 	for _, c := range redsyncOnly {
-		add("redsync/"+c.name+", 1–11 ms", ofRedsync(c.name, tuned()...))
+		add(crowdYardstick(c.name), crowdYardstick(c.kin), p.Rare, ofRedsync(c.name, tuned()...))
 	}
-	add("redsync/goredis, 50–250 ms", ofRedsync("goredis"))
+	add("redsync/goredis, 50–250 ms", crowdYardstick("goredis"), p.Rare, ofRedsync("goredis"))
 	return sc
 }

@@ -17,7 +17,8 @@ import (
 // They have no random owner, no fencing token, no watch over the lease, no clean-up, and no way to return when a
 // context ends. The key is the owner, too.
 
-const compareAndDelete = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) else return 0 end`
+const compareAndDelete = `if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) end
+return 0`
 
 var ttlMillis = fmt.Sprint(ttl.Milliseconds())
 

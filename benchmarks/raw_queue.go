@@ -16,7 +16,8 @@ import (
 const (
 	bareEnqueue = `if redis.call("SET", KEYS[1], ARGV[1], "NX", "PX", ARGV[2]) then return 1 end
 redis.call("RPUSH", KEYS[2], ARGV[1]) return 0`
-	bareClaim    = `if redis.call("GET", KEYS[1]) ~= ARGV[1] then return 0 end return redis.call("PEXPIRE", KEYS[1], ARGV[2])`
+	bareClaim = `if redis.call("GET", KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call("PEXPIRE", KEYS[1], ARGV[2])`
 	bareHandover = `if redis.call("GET", KEYS[1]) ~= ARGV[1] then return 0 end
 local next = redis.call("LPOP", KEYS[2])
 if not next then return redis.call("DEL", KEYS[1]) end
@@ -42,7 +43,9 @@ func rawQueue(addrs []string, l limits) (session, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	s := &queueSession{client: c, name: fmt.Sprintf("bare:%d", queueSessions.Add(1)), told: make(chan struct{}, 1), stop: stop}
+	s := &queueSession{
+		client: c, name: fmt.Sprintf("bare:%d", queueSessions.Add(1)), told: make(chan struct{}, 1), stop: stop,
+	}
 	for sha, script := range map[*string]string{&s.enqueue: bareEnqueue, &s.claim: bareClaim, &s.handover: bareHandover} {
 		if *sha, err = c.Do(ctx, c.B().ScriptLoad().Script(script).Build()).ToString(); err != nil {
 			s.Close()
@@ -70,7 +73,8 @@ func rawQueue(addrs []string, l limits) (session, error) {
 }
 
 func (s *queueSession) run(ctx context.Context, sha, key string, args ...string) (bool, error) {
-	n, err := s.client.Do(ctx, s.client.B().Evalsha().Sha1(sha).Numkeys(2).Key(key, key+":queue").Arg(args...).Build()).AsInt64()
+	cmd := s.client.B().Evalsha().Sha1(sha).Numkeys(2).Key(key, key+":queue").Arg(args...).Build()
+	n, err := s.client.Do(ctx, cmd).AsInt64()
 	return n == 1, err
 }
 

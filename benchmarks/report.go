@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 // Report is what is written as JSON: everything, round by round.
@@ -34,28 +36,36 @@ type Machine struct {
 	OS      string `json:"os"`
 	CPU     string `json:"cpu"`
 	Cores   int    `json:"cores"`
-	Redis   string `json:"redis"`
+	Server  string `json:"server"`       // its name and version
 	LoadAvg string `json:"load_average"` // before the measurement, which shows other work
 	Awake   bool   `json:"kept_awake"`   // see keepAwake
+	// NativeRelease: the server can compare and delete by one command.
+	NativeRelease bool `json:"native_release"`
 }
 
 // settings say how the contestants were set up; see README.md for the reasons.
 var settings = []string{
 	"One machine: redis-servers (no persistence) and clients share its processors; loopback.",
-	"Contestants over one client library get clients from one function (clients.go): connections for every goroutine, no retries, no client cache, RESP2 and no handshake extras for go-redis, rueidis with its default multiplexing.",
+	"Contestants over one client library get clients from one function (clients.go): connections for every goroutine, " +
+		"no retries, no client cache, RESP2 and no handshake extras for go-redis, rueidis with its default multiplexing.",
 	"raw: the client's own SET NX PX and EVALSHA of a compare-and-delete. No random owner, no fencing token, no renewal.",
 	"locker: New(client), defaults: 10 s TTL, renewal on.",
-	"redsync: NewMutex for each acquisition, 10 s expiry, defaults otherwise unless the name says which waits between tries.",
+	"redsync: NewMutex for each acquisition, 10 s expiry, defaults otherwise unless the name says which waits between " +
+		"tries.",
 	"redislock: 10 s TTL, one try, or linear back-off as the name says.",
-	"rueidislock: one key (KeyMajority 1), client cache on, for that is how it waits; NoLoopTracking; TryNextAfter 10 s, because 20 ms fails under load.",
-	"Redlock clients give up on a node after 500 ms. That alone ends a redsync unlock on a node that hangs; its lock has a bound of its own, a twentieth of the expiry, which is 500 ms, too.",
+	"rueidislock: one key (KeyMajority 1), client cache on, which it waits by; NoLoopTracking; TryNextAfter " +
+		"10 s, because 20 ms fails under load.",
+	"Redlock clients give up on a node after 500 ms. That alone ends a redsync unlock on a node that hangs; its lock " +
+		"has a bound of its own, a twentieth of the expiry, which is 500 ms, too.",
 }
 
 func newReport(p plan, s *servers) *Report {
-	r := &Report{Date: time.Now().UTC().Truncate(time.Second), Command: strings.Join(append([]string{"go run ."}, os.Args[1:]...), " "), Commit: commit(), Plan: p,
+	command := strings.Join(append([]string{"go run ."}, os.Args[1:]...), " ")
+	r := &Report{Date: time.Now().UTC().Truncate(time.Second), Command: command, Commit: commit(), Plan: p,
 		Modules: map[string]string{}, Settings: settings}
-	r.Machine = Machine{Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPU: cpuModel(), Cores: runtime.NumCPU(),
-		Redis: version(s.one)}
+	r.Machine = Machine{Go: runtime.Version(), OS: runtime.GOOS + "/" + runtime.GOARCH, CPU: cpuModel(),
+		Cores: runtime.NumCPU(), Server: redistest.Version(redistest.Binary(s.keeper)),
+		NativeRelease: knowsNativeRelease(s.one)}
 	load, _ := os.ReadFile("/proc/loadavg")
 	r.Machine.LoadAvg = strings.TrimSpace(string(load))
 	if b, ok := debug.ReadBuildInfo(); ok {
@@ -76,7 +86,8 @@ func commit() string {
 		return "unknown"
 	}
 	id := strings.TrimSpace(string(out))
-	if changes, err := exec.Command("git", "--no-optional-locks", "status", "--porcelain", "--", ":/").Output(); err != nil || len(changes) > 0 {
+	changes, err := exec.Command("git", "--no-optional-locks", "status", "--porcelain", "--", ":/").Output()
+	if err != nil || len(changes) > 0 {
 		id += "+dirty"
 	}
 	return id
@@ -97,9 +108,9 @@ func (r *Report) summary() string {
 	if !r.Machine.Awake {
 		awake = "which may sleep"
 	}
-	return fmt.Sprintf("%s, commit %s; %s, %d processors (%s), %s, %s, Redis %s; %d rounds, medians; load average before: %s",
-		r.Date.Format(time.DateTime), r.Commit, r.Machine.OS, r.Machine.Cores, r.Machine.CPU, awake, r.Machine.Go, r.Machine.Redis,
-		r.Plan.Rounds, r.Machine.LoadAvg)
+	m := r.Machine
+	return fmt.Sprintf("%s, commit %s; %s, %d processors (%s), %s, %s, %s; %d rounds, medians; load average before: %s",
+		r.Date.Format(time.DateTime), r.Commit, m.OS, m.Cores, m.CPU, awake, m.Go, m.Server, r.Plan.Rounds, m.LoadAvg)
 }
 
 func (r *Report) writeJSON(path string) error {

@@ -74,9 +74,6 @@ func flush(group []*redistest.Server) error {
 	return nil
 }
 
-// version of the redis-server.
-func version(s *redistest.Server) string { return info(s, "server")["redis_version"] }
-
 // info is a section of INFO.
 func info(s *redistest.Server, section string) map[string]string {
 	text, _ := s.Do("INFO", section)
@@ -90,12 +87,33 @@ func info(s *redistest.Server, section string) map[string]string {
 	return fields
 }
 
+// resetStatistics begins the counts and percentiles of the servers anew.
+func resetStatistics(group []*redistest.Server) {
+	for _, s := range group {
+		_, _ = s.Do("CONFIG", "RESETSTAT")
+	}
+}
+
+// knowsNativeRelease reports whether the server can compare and delete by one command: DELEX or DELIFEQ.
+func knowsNativeRelease(s *redistest.Server) bool {
+	for _, name := range []string{"DELEX", "DELIFEQ"} {
+		reply, _ := s.Do("COMMAND", "INFO", name)
+		if list, ok := reply.([]any); ok && len(list) == 1 && list[0] != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // work is what servers have done so far.
 type work struct {
 	cpu      time.Duration // user and system
 	reads    float64       // round trips: requests of one or more commands that arrived together
 	commands float64       // calls, including those of scripts
 	calls    map[string]float64
+	// scriptP999 is how long a script kept a server, in µs: the 99.9th percentile since resetStatistics, of the server
+	// with the largest. It is 0 if there were no scripts, and before Redis 7.
+	scriptP999 float64
 }
 
 func workOf(group []*redistest.Server) work {
@@ -111,6 +129,9 @@ func workOf(group []*redistest.Server) work {
 				w.cpu += time.Duration(number(value) * float64(time.Second))
 			case name == "total_reads_processed":
 				w.reads += number(value)
+			case name == "latency_percentiles_usec_evalsha":
+				_, p999, _ := strings.Cut(value, "p99.9=")
+				w.scriptP999 = max(w.scriptP999, number(p999))
 			case strings.HasPrefix(name, "cmdstat_"):
 				calls, _, _ := strings.Cut(strings.TrimPrefix(value, "calls="), ",")
 				name = strings.TrimPrefix(name, "cmdstat_")
@@ -125,7 +146,10 @@ func workOf(group []*redistest.Server) work {
 }
 
 func (w work) since(old work) work {
-	d := work{cpu: w.cpu - old.cpu, reads: w.reads - old.reads, commands: w.commands - old.commands, calls: map[string]float64{}}
+	d := work{
+		cpu: w.cpu - old.cpu, reads: w.reads - old.reads, commands: w.commands - old.commands,
+		calls: map[string]float64{}, scriptP999: w.scriptP999,
+	}
 	for name, n := range w.calls {
 		d.calls[name] = n - old.calls[name]
 	}

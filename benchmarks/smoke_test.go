@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -31,11 +32,16 @@ func TestSmoke(t *testing.T) {
 	if err := json.Unmarshal(text, &report); err != nil {
 		t.Fatal(err)
 	}
+	// On a busy machine a contestant may get no lock in so short a time.
+	starved := false
 	ours := map[string]bool{"lost": true, "told": true, "looks": true} // only this library counts these
 	for _, result := range report.Results {
 		for _, row := range result.Rows {
 			if row.Err != "" {
 				t.Errorf("%s: %s: %s", result.Name, row.Name, row.Err)
+			}
+			if rate, ok := row.Median["rate"]; ok && rate == 0 {
+				starved = true
 			}
 			if row.Median["overlaps"] > 0 && row.Name[:6] == "locker" {
 				t.Errorf("%s: %s: two clients had the lock at once", result.Name, row.Name)
@@ -51,8 +57,7 @@ func TestSmoke(t *testing.T) {
 		}
 	}
 	for _, b := range report.Budgets {
-		// The smoke plan has no 512 goroutines.
-		if !b.Known && b.What[:3] != "512" {
+		if !b.Known && !(starved && strings.Contains(b.What, "acquisitions/s")) {
 			t.Errorf("not measured: %s", b.What)
 		}
 	}
@@ -73,8 +78,21 @@ func TestRatioIsOfTheSameRound(t *testing.T) {
 	if got, ok := r.ratio("a", "b", "x"); !ok || got != 1.5 {
 		t.Errorf("ratio %v, %v", got, ok)
 	}
-	if _, ok := r.ratio("a", "nobody", "x"); ok {
-		t.Error("a ratio to nobody")
+	if _, ok := r.ratio("a", "missing", "x"); ok {
+		t.Error("a ratio to a contestant that is missing")
+	}
+}
+
+func TestBestClientOfALibrary(t *testing.T) {
+	r := &Result{Rows: []*Row{
+		{Name: "redsync/goredis", Median: Figures{"rate": 3}}, {Name: "redsync/rueidis", Median: Figures{"rate": 9}},
+		{Name: "redislock/goredis", Median: Figures{"rate": 20}},
+	}}
+	if got := r.best("redsync", "rate"); got != "redsync/rueidis" {
+		t.Errorf("best: %q", got)
+	}
+	if got := (*Result)(nil).best("redsync", "rate"); got != "" {
+		t.Errorf("best of nothing: %q", got)
 	}
 }
 
@@ -86,8 +104,12 @@ func TestQueueCheckCountsWhoIsPassedOver(t *testing.T) {
 		want  int
 	}{
 		{"in turn", [][2]int{{0, asks}, {1, asks}, {0, 1}, {0, asks}, {1, 2}, {1, asks}, {0, 3}, {1, 4}}, 0},
-		{"one barges twice past two", [][2]int{{0, asks}, {1, asks}, {2, asks}, {0, 1}, {0, asks}, {0, 2}, {0, asks}, {0, 3}, {1, 4}, {2, 5}}, 4},
-		{"who has just come waits for nobody twice", [][2]int{{0, asks}, {0, 1}, {1, asks}, {0, asks}, {0, 2}, {1, 3}}, 0},
+		{"one barges twice past two", [][2]int{
+			{0, asks}, {1, asks}, {2, asks}, {0, 1}, {0, asks}, {0, 2}, {0, asks}, {0, 3}, {1, 4}, {2, 5},
+		}, 4},
+		{"a client that has just come was not passed over", [][2]int{
+			{0, asks}, {0, 1}, {1, asks}, {0, asks}, {0, 2}, {1, 3},
+		}, 0},
 	} {
 		q := newQueueCheck(3)
 		for _, s := range test.steps {

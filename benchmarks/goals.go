@@ -1,0 +1,148 @@
+package main
+
+import "fmt"
+
+// goals has the results of a plan, and compares them with the goals. Goals of scenarios that were not run stay open.
+type goals struct {
+	plan    plan
+	native  bool // the server can compare and delete by one command
+	results map[string]*Result
+	list    []Budget
+}
+
+func budgets(p plan, native bool, results map[string]*Result) []Budget {
+	g := &goals{plan: p, native: native, results: results}
+	g.serverCPU()
+	g.oneGoroutine()
+	g.ownKeys()
+	g.contended()
+	g.quorum()
+	g.others()
+	return g.list
+}
+
+// most returns a function that compares a figure with its largest value.
+func (g *goals) most(limit float64, unit, what string, args ...any) func(float64, bool) {
+	return func(got float64, known bool) {
+		g.list = append(g.list, Budget{fmt.Sprintf(what, args...), limit, false, got, known, unit})
+	}
+}
+
+// least returns a function that compares a figure with its smallest value.
+func (g *goals) least(limit float64, unit, what string, args ...any) func(float64, bool) {
+	return func(got float64, known bool) {
+		g.list = append(g.list, Budget{fmt.Sprintf(what, args...), limit, true, got, known, unit})
+	}
+}
+
+func (g *goals) serverCPU() {
+	r, oneByOne := g.results["server-cpu"], 3.2
+	release := "release by script"
+	if g.native {
+		oneByOne, release = 2.4, "native release"
+	}
+	for _, c := range cpuContestants {
+		g.most(oneByOne, "×", "server CPU, %s, one at a time, %s: to raw", c.name, release)(
+			r.ratio(c.name+", one at a time", cpuYardstick, "server_us"))
+		g.most(1.8, "×", "server CPU, %s, 128 at once: to raw", c.name)(
+			r.ratio(c.name+", 128 at once", cpuYardstick, "server_us"))
+		g.most(500, " µs", "time of a script, %s, 512 at once: p99.9", c.name)(
+			r.figure(c.name+", 512 at once", "script_p999_us"))
+	}
+}
+
+func (g *goals) oneGoroutine() {
+	for _, kind := range []struct {
+		name, title string
+		limit       float64
+	}{{"one-goroutine", "", 1.3}, {"one-goroutine-cancellable", ", cancellable", 1.5}} {
+		r := g.results[kind.name]
+		for _, c := range clients {
+			me, bare := "locker/"+c, "raw/"+c
+			what := "1 goroutine, " + c + kind.title
+			g.most(kind.limit, "×", "%s: time, to raw with a plain context", what)(r.ratio(me, bare, "mean_us"))
+			g.most(1, "×", "%s: time, to redsync", what)(r.ratio(me, "redsync/"+c, "mean_us"))
+			if c == "goredis" {
+				g.most(1, "×", "%s: time, to redislock", what)(r.ratio(me, "redislock/"+c, "mean_us"))
+			}
+			mine, ok1 := r.figure(me, "bytes")
+			theirs, ok2 := r.figure(bare, "bytes")
+			g.most(0.8, " KB", "%s: memory per cycle, more than raw", what)((mine-theirs)/1000, ok1 && ok2)
+		}
+	}
+}
+
+// ownKeysGoals are cycles per second to bare rueidis, by the number of goroutines.
+var ownKeysGoals = map[int]float64{16: 0.75, 128: 1.05, 512: 1.05, 2048: 0.9}
+
+func (g *goals) ownKeys() {
+	for _, n := range g.plan.Sizes {
+		r := g.results[ownKeysName(n)]
+		for _, c := range clients {
+			me, what := "locker/"+c, fmt.Sprintf("%d goroutines, %s", n, c)
+			if limit, ok := ownKeysGoals[n]; ok {
+				g.least(limit, "×", "%s: cycles/s, to raw/rueidis", what)(r.ratio(me, ownKeysYardstick, "rate"))
+			}
+			if n >= 128 {
+				for _, other := range []string{"redsync", "redislock"} {
+					g.least(2, "×", "%s: cycles/s, to %s on its best client", what, other)(
+						r.ratio(me, r.best(other, "rate"), "rate"))
+				}
+			}
+			if n == 512 {
+				g.most(1, "×", "%s: client CPU, to raw/rueidis", what)(r.ratio(me, ownKeysYardstick, "client_us"))
+				g.most(1, "×", "%s: server CPU, to raw/rueidis", what)(r.ratio(me, ownKeysYardstick, "server_us"))
+			}
+		}
+	}
+}
+
+func (g *goals) contended() {
+	for _, c := range clients {
+		r, me := g.results["contended"], "locker/"+c
+		what := "contended, " + c
+		g.least(0.95, "×", "%s: acquisitions/s, to the bare queue", what)(r.ratio(me, contendedYardstick, "rate"))
+		g.most(3.1, "", "%s: round trips per acquisition", what)(r.figure(me, "trips"))
+		g.most(14, "", "%s: commands per acquisition", what)(r.figure(me, "commands"))
+		g.most(5, " %", "%s: unfairness", what)(r.figure(me, "unfairness"))
+		g.most(2, "", "%s: longest wait, fair shares", what)(r.figure(me, "wait_shares"))
+	}
+	for _, c := range clients {
+		r, me := g.results["redlock-contended"], "locker/"+c
+		what := "contended Redlock, " + c
+		g.least(1.15, "×", "%s: acquisitions/s, to redsync", what)(r.ratio(me, crowdYardstick(c), "rate"))
+		g.most(5, " %", "%s: unfairness", what)(r.figure(me, "unfairness"))
+		g.most(2, "", "%s: longest wait, fair shares", what)(r.figure(me, "wait_shares"))
+		g.most(1.1, "", "%s: quorum attempts per acquisition", what)(r.figure(me, "attempts"))
+	}
+}
+
+func (g *goals) quorum() {
+	for _, c := range clients {
+		for _, f := range failures {
+			r := g.results["redlock-"+f.name]
+			for _, op := range []string{"lock", "unlock"} {
+				g.most(1.4, "×", "Redlock, %s, %s: %s p50, to third answer", c, f.title, op)(
+					r.ratio("locker/"+c, quorumYardstick, op+"_p50_us"))
+			}
+		}
+	}
+}
+
+func (g *goals) others() {
+	g.most(3, " MB", "%d keys locked once: memory of the server", g.plan.Keys)(
+		g.results["key-memory"].figure(keyMemoryLocker, "grown_mb"))
+	for _, c := range clients {
+		r, me := g.results["leases"], "locker/"+c
+		g.most(0.01, "", "leases, %s: goroutines per lease, at most moments", c)(r.figure(me, "per_lease"))
+		g.least(2, "", "leases, %s: renewals per round trip", c)(r.figure(me, "batch"))
+		g.most(0, "", "leases, %s: lost", c)(r.figure(me, "lost"))
+	}
+	for _, c := range clients {
+		r, me := g.results["hang"], "locker/"+c
+		what := fmt.Sprintf("a node hangs for %v, %s", g.plan.Hang, c)
+		g.most(64, "", "%s: goroutines beyond the load", what)(r.figure(me, "goroutines"))
+		g.most(64, " MB", "%s: heap", what)(r.figure(me, "heap_mb"))
+		g.most(0, "", "%s: orphan keys", what)(r.figure(me, "orphans"))
+	}
+}
