@@ -21,7 +21,7 @@ func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 	replies, err := p.send(ctx, words)
 	var unknown []*Call
 	for i, c := range batch {
-		if c.isUnknown(replies[i]) {
+		if isUnknown(&c.Command, replies[i]) {
 			unknown = append(unknown, c)
 			continue
 		}
@@ -32,7 +32,7 @@ func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 	}
 	words = make([]drivers.Command, len(unknown))
 	for i, c := range unknown {
-		words[i] = c.full()
+		words[i] = full(&c.Command)
 	}
 	replies, err = p.send(ctx, words)
 	for i, c := range unknown {

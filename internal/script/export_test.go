@@ -17,6 +17,8 @@ var (
 	TurnScript, TurnReleaseScript                           = turnScript, turnReleaseScript
 	InspectScript, ForceScript                              = inspectScript, forceScript
 
+	UsualAcquisition, UsualRelease = usualAcquisition, usualRelease
+
 	Expand       = expand
 	Milliseconds = milliseconds
 )
