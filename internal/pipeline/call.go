@@ -7,20 +7,6 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// full returns the words of cmd with the script's text in place of its digest, which also teaches it to the server.
-func full(cmd *script.Command) drivers.Command {
-	words := slices.Clone(cmd.Words)
-	words[0], words[1] = "EVAL", cmd.Source
-	return words
-}
-
-// isUnknown reports whether the server refused cmd because it does not know its script. A NOSCRIPT in reply to a
-// command that calls no script comes from something between the client and the server. Such a command is not sent again.
-func isUnknown(cmd *script.Command, r drivers.Reply) bool {
-	e, refused := r.(drivers.ServerError)
-	return refused && cmd.Source != "" && e.Code() == "NOSCRIPT"
-}
-
 // Call is one command on its way through a [Pipeline].
 type Call struct {
 	script.Command

@@ -17,8 +17,6 @@ var (
 	TurnScript, TurnReleaseScript                           = turnScript, turnReleaseScript
 	InspectScript, ForceScript                              = inspectScript, forceScript
 
-	UsualAcquisition, UsualRelease = usualAcquisition, usualRelease
-
 	Expand       = expand
 	Milliseconds = milliseconds
 )

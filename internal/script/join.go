@@ -2,6 +2,7 @@ package script
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -15,63 +16,58 @@ const MaxJoined = 64
 // Usual is what a Command does in the usual case: it acquires a lock that is free, or releases one that nobody waits
 // for. [Join] does that for many commands at once.
 type Usual struct {
-	lock string
-	// text is the value of the lock, for an acquisition without the counter.
-	text string
+	Lock string // the key
+	// Text is the value of the lock. For an acquisition it is without the counter. A release is also for a value with a
+	// smaller counter.
+	Text string
 
-	// Acquisitions only.
-	wait, fence  string
-	ttl, quantum string // in ms and µs
+	// These are for acquisitions. Fence is empty for a release.
+	Wait, Fence string // the keys of the hash and of the counter
+	TTL         time.Duration
+	Quantum     int64 // in µs: the clock is rounded down to a multiple of it
 }
 
-func usualAcquisition(lock, wait, fence, text string, ttl time.Duration, quantum int64) *Usual {
-	return &Usual{
-		lock: lock, text: text, wait: wait, fence: fence,
-		ttl: milliseconds(ttl), quantum: strconv.FormatInt(quantum, 10),
-	}
-}
-
-// usualRelease returns the release of a lock that has value, or value with a smaller counter.
-func usualRelease(lock, value string) *Usual { return &Usual{lock: lock, text: value} }
+// IsRelease reports whether u is a release, and not an acquisition.
+func (u *Usual) IsRelease() bool { return u.Fence == "" }
 
 // Slot returns the hash slot of u. Behind a Redis Cluster, only commands of one slot can be joined.
-func (u *Usual) Slot() uint16 { return Slot(u.lock) }
+func (u *Usual) Slot() uint16 { return Slot(u.Lock) }
 
 // Join returns the usual cases of at most MaxJoined commands as one command. Acquisitions come before releases, and
 // have the same quantum. [ReadJoined] reads the reply.
 func Join(usual []*Usual) Command {
 	a := 0
-	for a < len(usual) && usual[a].fence != "" {
+	for a < len(usual) && !usual[a].IsRelease() {
 		a++
 	}
 	acquisitions, releases := usual[:a], usual[a:]
 	words := make(drivers.Command, 0, 5+5*a+2*len(releases))
 	words = append(words, "EVALSHA", manyScript.sha, strconv.Itoa(3*a+len(releases)))
 	for _, u := range acquisitions {
-		words = append(words, u.lock)
+		words = append(words, u.Lock)
 	}
 	for _, u := range acquisitions {
-		words = append(words, u.wait)
+		words = append(words, u.Wait)
 	}
 	for _, u := range acquisitions {
-		words = append(words, u.fence)
+		words = append(words, u.Fence)
 	}
 	for _, u := range releases {
-		words = append(words, u.lock)
+		words = append(words, u.Lock)
 	}
-	quantum := "1"
+	quantum := int64(1)
 	if a > 0 {
-		quantum = usual[0].quantum
+		quantum = usual[0].Quantum
 	}
-	words = append(words, strconv.Itoa(a), quantum)
+	words = append(words, strconv.Itoa(a), strconv.FormatInt(quantum, 10))
 	for _, u := range acquisitions {
-		words = append(words, u.ttl)
+		words = append(words, milliseconds(u.TTL))
 	}
 	for _, u := range acquisitions {
-		words = append(words, u.text)
+		words = append(words, u.Text)
 	}
 	for _, u := range releases {
-		words = append(words, u.text)
+		words = append(words, u.Text)
 	}
 	return Command{Words: words, Source: manyScript.source}
 }
@@ -81,12 +77,15 @@ func Join(usual []*Usual) Command {
 // case was not the usual one. Then the lock is as it was, and the command has to be sent by itself. If the server has
 // refused the joined command, the error is a drivers.ServerError.
 func ReadJoined(reply drivers.Reply, n int) ([]int64, error) {
+	if _, alone := reply.(int64); alone {
+		reply = []drivers.Reply{reply}
+	}
 	numbers, err := integers(reply)
 	if err != nil {
 		return nil, err
 	}
-	if len(numbers) != n {
-		return nil, fmt.Errorf("the server returned %d numbers for %d joined commands", len(numbers), n)
+	if len(numbers) != n || slices.Min(numbers) < 0 {
+		return nil, fmt.Errorf("the server returned %d for %d joined commands", numbers, n)
 	}
 	return numbers, nil
 }

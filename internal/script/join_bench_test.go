@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -89,24 +90,30 @@ func BenchmarkJoined(b *testing.B) {
 			for i := from; i < from+depth; i += n {
 				var usual []*script.Usual
 				for j, a := range attempts[i : i+n] {
-					usual = append(usual, script.UsualAcquisition(a.Lock, "{"+a.Lock+"}:lockwait",
-						"{"+strconv.Itoa(i+j)+"}}lock:fence", "|"+a.Token+"|1|web-7:4211", 10*time.Second, 1))
+					usual = append(usual, &script.Usual{
+						Lock: a.Lock, Wait: "{" + a.Lock + "}:lockwait", Fence: "{" + strconv.Itoa(i+j) + "}}lock:fence",
+						Text: "|" + a.Token + "|1|web-7:4211", TTL: 10 * time.Second, Quantum: 1,
+					})
 				}
 				locks = append(locks, script.Join(usual).Words)
 			}
 			for batch, counters := range trip(locks) {
 				var usual []*script.Usual
-				for j, c := range counters.([]any) {
+				numbers, err := script.ReadJoined(counters, n)
+				if err != nil {
+					b.Fatal(err)
+				}
+				for j, c := range numbers {
 					a := attempts[from+batch*n+j]
-					usual = append(usual, script.UsualRelease(a.Lock, fmt.Sprintf("%016d|%s|1|web-7:4211", c, a.Token)))
+					usual = append(usual, &script.Usual{
+						Lock: a.Lock, Text: fmt.Sprintf("%016d|%s|1|web-7:4211", c, a.Token),
+					})
 				}
 				releases = append(releases, script.Join(usual).Words)
 			}
 			for _, deleted := range trip(releases) {
-				for _, one := range deleted.([]any) {
-					if one != int64(1) {
-						b.Fatal("a release found something unusual")
-					}
+				if numbers, err := script.ReadJoined(deleted, n); err != nil || slices.Contains(numbers, 0) {
+					b.Fatal("a release found something unusual", numbers, err)
 				}
 			}
 		})

@@ -4,42 +4,47 @@
 -- KEYS: a locks to acquire, their a wait hashes, their a counters, r locks to release
 -- ARGV: 1 a   2 quantum in us: the clock is rounded down to a multiple of it
 --       a TTLs in ms, a texts "|owner|node|label", r values "counter|owner|node|label"
--- reply: one number for each, in that order
---        counter: granted        | 1: deleted
---        0: this is not the usual case, and the lock is as it was. Send the command that says what is the matter
+-- reply: one number for each, in that order; one number alone is no array, because arrays cost the server more
+--        counter: granted   | 1: deleted
+--        0: this is not the usual case, and the lock is as it was. Send the command that this one stands for
 --
--- All that can fail because of one call only is read before the first write or caught, so an error is the answer to all
--- of them, and then nothing was written. Most of the cost is redis.call and conversion between numbers and text.
+-- What can fail because of one lock only is read before the first write, or caught. So an error is the answer to all of
+-- the calls, and all locks are as they were. Most of the cost is redis.call and conversion between numbers and text.
 local call, try, sub = redis.call, redis.pcall, string.sub
 local a, out = ARGV[1] + 0, {}
 if a > 0 then
-  local some = call('EXISTS', unpack(KEYS, 1, 2 * a)) > 0
-  local got, t = call('MGET', unpack(KEYS, 2 * a + 1, 3 * a)), call('TIME')
-  local held, waits
-  if some then
-    held, waits = call('MGET', unpack(KEYS, 1, a)), call('EXISTS', unpack(KEYS, a + 1, 2 * a)) > 0
-  end
-  -- A clock that is past the counter is the new counter as it stands; both are texts of 16 digits.
+  local t = call('TIME')
+  -- A clock that is past the counter is the new counter as it stands: both are texts of 16 digits.
   local now = sub('000000000' .. t[1], -10) .. sub('00000' .. t[2], -6)
   local n = now + 0
   if ARGV[2] ~= '1' then
     n = n - n % ARGV[2]
     now = string.format('%016.0f', n)
   end
-  local set, m, drawn = {}, 0, {}              -- drawn: the counters of this call; two locks may share a slot
+  local used = call('EXISTS', unpack(KEYS, 1, 2 * a)) > 0
+  if not KEYS[4] and not used then             -- one lock alone needs no tables
+    local f = try('GET', KEYS[3])
+    if not f or #f == 16 and f < now then
+      return try('SET', KEYS[3], now).ok and try('SET', KEYS[1], now .. ARGV[4], 'PX', ARGV[3]).ok and n or 0
+    end
+  end
+  local held, waits
+  if used then
+    held, waits = call('MGET', unpack(KEYS, 1, a)), call('EXISTS', unpack(KEYS, a + 1, 2 * a)) > 0
+  end
+  local got = call('MGET', unpack(KEYS, 2 * a + 1, 3 * a))
+  local drawn, set, m = {}, {}, 0              -- drawn: the counters so far, because two locks may share a slot
   for i = 1, a do
-    local c = not (some and (held[i] or waits and call('EXISTS', KEYS[a + i]) == 1)) and now
+    local c = not (used and (held[i] or waits and call('EXISTS', KEYS[a + i]) == 1)) and now
+    local f = KEYS[2 * a + i]
+    local last = drawn[f] or got[i]
+    if c and last and (#last ~= 16 or last >= now) then
+      local next = math.max((tonumber(last) or 0) + 1, n)
+      c = next < 2^53 and string.format('%016.0f', next)
+    end
     if c then
-      local f = KEYS[2 * a + i]
-      local last = drawn[f] or got[i]
-      if last and (#last ~= 16 or last >= now) then
-        local next = math.max((tonumber(last) or 0) + 1, n)
-        c = next < 2^53 and string.format('%016.0f', next)
-      end
-      if c then
-        drawn[f], set[m + 1], set[m + 2] = c, f, c
-        m = m + 2
-      end
+      drawn[f], set[m + 1], set[m + 2] = c, f, c
+      m = m + 2
     end
     out[i] = c or 0
   end
@@ -48,14 +53,16 @@ if a > 0 then
   for i = 1, a do
     local c = out[i]
     if c ~= 0 then
-      -- NX: the same lock may be there twice, and a key that is no string was not seen above.
+      -- NX, because the same lock may be there twice, and because a key that is no string was not seen above.
       local r = not refused and try('SET', KEYS[i], c .. ARGV[2 + a + i], 'PX', ARGV[2 + i], 'NX')
       out[i] = r and r.ok and (c == now and n or c + 0) or 0
     end
   end
 end
 local k, v = 3 * a, 2 + 2 * a
-if #KEYS > k then
+if not KEYS[2] and try('GET', KEYS[1]) == ARGV[3] then
+  return try('DEL', KEYS[1]) == 1 and 1 or 0
+elseif KEYS[k + 1] then
   local got, del, m = call('MGET', unpack(KEYS, k + 1)), {}, 0
   for i = 1, #got do
     local has, want = got[i], ARGV[v + i]
@@ -72,4 +79,4 @@ if #KEYS > k then
     for i = 1, #got do out[a + i] = 0 end
   end
 end
-return out
+return out[2] and out or out[1]
