@@ -51,7 +51,7 @@ func (c *Call) UnderWay() bool { return c.node.pipeline.UnderWay(&c.call) }
 
 // send submits a command as c. Its outcome comes through ready.
 func (n *Node) send(c *Call, ready chan<- *Call, tag int, cmd script.Command) {
-	c.node, c.ready, c.Tag, c.call.Command = n, ready, tag, pipeline.Command(cmd)
+	c.node, c.ready, c.Tag, c.call.Command = n, ready, tag, cmd
 	if n.closed() {
 		c.refuse(pipeline.ErrClosed)
 		return

@@ -146,7 +146,7 @@ func (cl *cleaner) send(batch []cleanup) []bool {
 	ready := make(chan int, len(batch))
 	for i, c := range batch {
 		c.Keep = max(0, time.Until(c.until))
-		calls[i].Command = pipeline.Command(c.Command())
+		calls[i].Command = c.Command()
 		cl.pipeline.Submit(&calls[i], func() { ready <- i })
 	}
 	answered := make([]bool, len(batch))

@@ -63,6 +63,9 @@ type part struct {
 
 func (p part) Close() error { return p.close() }
 
+// Cluster implements drivers.Cluster. Even the slots of one group may be on several servers.
+func (p part) Cluster() {}
+
 // Direct implements drivers.Direct.
 func (p part) Direct() bool {
 	d, ok := p.Driver.(drivers.Direct)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/pipeline"
+	"github.com/golocker/locker/internal/script"
 )
 
 const (
@@ -263,7 +264,7 @@ func (in *inbox) probe(answers chan<- *pipeline.Call) bool {
 	confirmed := in.confirmed[in.name]
 	in.mu.Unlock()
 	if confirmed {
-		c := &pipeline.Call{Command: pipeline.Command{Words: drivers.Command{"PUBLISH", in.name, ""}}}
+		c := &pipeline.Call{Command: script.Command{Words: drivers.Command{"PUBLISH", in.name, ""}}}
 		in.pipeline.Submit(c, func() { answers <- c })
 	}
 	return confirmed

@@ -112,7 +112,7 @@ func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix, key
 func (n *Node) do(
 	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
 ) (drivers.Reply, error) {
-	return n.pipeline.Do(ctx, pipeline.Command(cmd), limit, late)
+	return n.pipeline.Do(ctx, cmd, limit, late)
 }
 
 func (n *Node) closed() bool {

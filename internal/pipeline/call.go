@@ -4,38 +4,12 @@ import (
 	"slices"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 )
-
-// Command is a command for a [Pipeline] to send.
-type Command struct {
-	Words drivers.Command
-	// Source is the text of the script that Words call by its digest. A server that does not know the script answers
-	// NOSCRIPT and executes nothing. The pipeline then sends Words again, with Source in place of the digest. Source is
-	// empty if Words call no script.
-	Source string
-	// IsRelease says that the command may free something that others wait for. A release is sent even while the node
-	// rests after a failed dial, and so finds out whether the node is back. If it were refused, a clean-up would repeat
-	// it, up to a second later. Releases are few, because a node that is down grants nothing.
-	IsRelease bool
-}
-
-// full returns the words with the script's text in place of its digest, which also teaches it to the server.
-func (c *Command) full() drivers.Command {
-	words := slices.Clone(c.Words)
-	words[0], words[1] = "EVAL", c.Source
-	return words
-}
-
-// isUnknown reports whether the server refused c because it does not know its script. A NOSCRIPT in reply to a command
-// that calls no script comes from something between the client and the server. Such a command is not sent again.
-func (c *Command) isUnknown(r drivers.Reply) bool {
-	e, refused := r.(drivers.ServerError)
-	return refused && c.Source != "" && e.Code() == "NOSCRIPT"
-}
 
 // Call is one command on its way through a [Pipeline].
 type Call struct {
-	Command
+	script.Command
 
 	// Reply and Err are the outcome, once it is known. If Err is not nil, it is not known what the server has done,
 	// unless Err matches drivers.ErrNotSent.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 )
 
 var errNoAnswer = errors.New("no answer yet")
@@ -19,12 +20,8 @@ var errNoAnswer = errors.New("no answer yet")
 // A caller whose context can end does not wait inside the driver, because clients may ignore the end of a context. A
 // caller whose wait only time can end sends the command itself, if the driver keeps to deadlines. It then needs no
 // other goroutine. See docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
-//
-// A caller whose context can end does not wait inside the driver, because clients may ignore the end of a context. A
-// caller that only time can call away needs no other goroutine to wait for it, if the driver keeps to deadlines; see
-// docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
 func (p *Pipeline) Do(
-	ctx context.Context, cmd Command, limit time.Duration, late func(drivers.Reply, error),
+	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
 ) (drivers.Reply, error) {
 	if p.isClosing() {
 		return nil, errClosedUnsent

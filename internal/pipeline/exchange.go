@@ -9,34 +9,24 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// exchange sends a batch within limit and resolves its calls. Commands that the server refused with NOSCRIPT were not
-// executed. They are sent again with the text of their script.
+// exchange sends a batch within limit and resolves its calls. A call may take several exchanges with the driver: its
+// usual case, joined with those of others, its own words if the case is not the usual one, and each of these once more
+// with the text of a script that the server does not know. Each begins only when it is known that the server has not
+// executed the one before. So the outcome of the last one is that of the call, also if it is not sent any more.
 func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 	ctx, cancel := p.bounded(limit)
 	defer cancel()
-	words := make([]drivers.Command, len(batch))
-	for i, c := range batch {
-		words[i] = c.Words
-	}
-	replies, err := p.send(ctx, words)
-	var unknown []*Call
-	for i, c := range batch {
-		if c.isUnknown(replies[i]) {
-			unknown = append(unknown, c)
-			continue
+	for requests := p.requests(batch); len(requests) > 0; {
+		words := make([]drivers.Command, len(requests))
+		for i := range requests {
+			words[i] = requests[i].Words
 		}
-		p.resolve(c, replies[i], err)
-	}
-	if unknown == nil {
-		return
-	}
-	words = make([]drivers.Command, len(unknown))
-	for i, c := range unknown {
-		words[i] = c.full()
-	}
-	replies, err = p.send(ctx, words)
-	for i, c := range unknown {
-		p.resolve(c, replies[i], err)
+		replies, err := p.send(ctx, words)
+		var again []request
+		for i := range requests {
+			again = p.answered(&requests[i], replies[i], err, again)
+		}
+		requests = again
 	}
 }
 

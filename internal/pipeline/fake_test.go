@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
@@ -120,9 +121,9 @@ var (
 
 	unknown = drivers.ServerError("NOSCRIPT No matching script. Please use EVAL.")
 
-	get     = Command{Words: drivers.Command{"GET", "k"}}
-	script  = Command{Words: drivers.Command{"EVALSHA", "digest", "0"}, Source: "source"}
-	release = Command{Words: drivers.Command{"DEL", "k"}, IsRelease: true}
+	get     = script.Command{Words: drivers.Command{"GET", "k"}}
+	named   = script.Command{Words: drivers.Command{"EVALSHA", "digest", "0"}, Source: "source"}
+	release = script.Command{Words: drivers.Command{"DEL", "k"}, IsRelease: true}
 )
 
 // bubble runs f in virtual time with a pipeline over a fake that is direct or not.
@@ -139,7 +140,7 @@ func bubble(t *testing.T, direct bool, f func(t *testing.T, d *fake, p *Pipeline
 	})
 }
 
-func do(ctx context.Context, p *Pipeline, cmd Command) error {
+func do(ctx context.Context, p *Pipeline, cmd script.Command) error {
 	_, err := p.Do(ctx, cmd, timeout, nil)
 	return err
 }

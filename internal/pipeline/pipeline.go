@@ -1,6 +1,7 @@
-// Package pipeline carries the commands of many callers to one node through a driver. It gathers them in batches. It
-// bounds the number of batches in flight and the time that callers wait, and it lets callers leave before the reply
-// arrives. It knows neither locks nor nodes.
+// Package pipeline carries the commands of many callers to one node through a driver. It gathers them in batches, and
+// joins the usual cases of a batch in one call of a script. It bounds the number of batches in flight and the time that
+// callers wait, and it lets callers leave before the reply arrives. What a command means is the business of package
+// script and of the callers.
 package pipeline
 
 import (
@@ -8,6 +9,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golocker/locker/drivers"
@@ -40,6 +42,7 @@ type Pipeline struct {
 	direct  drivers.Direct // driver, if it implements Direct; else nil
 	timeout time.Duration
 	closing <-chan struct{}
+	slots   atomic.Bool // only commands of one hash slot are joined
 
 	mu      sync.Mutex
 	pending []*Call
@@ -54,11 +57,14 @@ type Pipeline struct {
 	cancel context.CancelFunc
 }
 
-// New returns a Pipeline over d. It does not close d. The timeout bounds one exchange with the driver. When closing is
-// closed, callers of Do return ErrClosed. Submit works until Close is called.
+// New returns a Pipeline over d. It does not close d. The timeout bounds what is done for one batch of commands. When
+// closing is closed, callers of Do return ErrClosed. Submit works until Close is called. Over a drivers.Cluster, only
+// commands of one hash slot are joined.
 func New(d drivers.Driver, timeout time.Duration, closing <-chan struct{}) *Pipeline {
 	p := &Pipeline{driver: d, timeout: timeout, closing: closing}
 	p.direct, _ = d.(drivers.Direct)
+	_, spread := d.(drivers.Cluster)
+	p.slots.Store(spread)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
 }

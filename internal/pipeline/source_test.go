@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 )
 
 // A server that forgot its scripts executes none of the commands that it refuses for that, and those of the batch whose
@@ -36,7 +37,7 @@ func TestOnlyRefusedCommandsAreSentAgain(t *testing.T) {
 		})
 		for argument, digest := range map[string]string{"1": "known", "22": "known", "333": "forgotten", "4444": "forgotten"} {
 			callers.Go(func() {
-				cmd := Command{Words: drivers.Command{"EVALSHA", digest, argument}, Source: "source of " + digest}
+				cmd := script.Command{Words: drivers.Command{"EVALSHA", digest, argument}, Source: "source of " + digest}
 				if r, err := p.Do(t.Context(), cmd, timeout, nil); err != nil || r != int64(len(argument)) {
 					t.Errorf("%s got the answer %v, %v", argument, r, err)
 				}
@@ -65,11 +66,11 @@ func TestUnknownScriptIsSentInFullInline(t *testing.T) {
 				}
 				return ok(ctx, cmds)
 			})
-			if r, err := p.Do(context.Background(), script, timeout, nil); err != nil || r != int64(1) {
+			if r, err := p.Do(context.Background(), named, timeout, nil); err != nil || r != int64(1) {
 				t.Error(r, err)
 			}
-			if !slices.Equal(script.Words, []string{"EVALSHA", "digest", "0"}) {
-				t.Errorf("the command has become %q", script.Words)
+			if !slices.Equal(named.Words, []string{"EVALSHA", "digest", "0"}) {
+				t.Errorf("the command has become %q", named.Words)
 			}
 		})
 	}
@@ -82,7 +83,7 @@ func TestOnlyScriptsAreSentInFull(t *testing.T) {
 		d.will(until(wake, all(unknown)))
 		ready := make(chan *Call, maxSenders+2)
 		for range maxSenders + 2 { // the last two are sent together
-			c := &Call{Command: Command{Words: drivers.Command{"PUBLISH", "c", ""}}}
+			c := &Call{Command: script.Command{Words: drivers.Command{"PUBLISH", "c", ""}}}
 			p.Submit(c, func() { ready <- c })
 		}
 		close(wake)

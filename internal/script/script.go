@@ -13,11 +13,20 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// Command is a call of a script.
+// Command is one command, mostly a call of a script.
 type Command struct {
-	Words     drivers.Command // call the script by its digest
-	Source    string          // the text of the script, for a server that does not know it
-	IsRelease bool            // it may free a lock that others wait for
+	Words drivers.Command
+	// Source is the text of the script that Words call by its digest. A server that does not know the script answers
+	// NOSCRIPT and executes nothing. Words are then sent again, with Source in place of the digest. Source is empty if
+	// Words call no script.
+	Source string
+	// IsRelease says that the command may free something that others wait for. A release is sent even while the node
+	// rests after a failed dial, and so finds out whether the node is back. If it were refused, a clean-up would repeat
+	// it, up to a second later. Releases are few, because a node that is down grants nothing.
+	IsRelease bool
+	// Usual is what the command does in the usual case, which it can share with others; see [Join]. If it is nil, the
+	// command is always sent by itself.
+	Usual *Usual
 }
 
 // The lock protocol. Each step is one script, so it is atomic whatever the client. Replies are integers, strings, and
@@ -40,6 +49,9 @@ var (
 	// The queue for a Redlock, which one of its nodes keeps. It is a queue for the turn to ask all nodes.
 	turnScript        = newScript("turn.lua")
 	turnReleaseScript = newRelease("turnrelease.lua")
+
+	// The usual case of many commands at once.
+	manyScript = newScript("many.lua")
 
 	// For operators.
 	inspectScript = newScript("inspect.lua")

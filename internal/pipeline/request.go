@@ -1,0 +1,133 @@
+package pipeline
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
+)
+
+// request is one command to the server, and the calls that its reply is for: one call, or several calls whose usual
+// cases are joined.
+type request struct {
+	script.Command
+	calls  []*Call
+	joined bool
+	slot   uint16 // of joined calls, if the pipeline keeps slots apart
+}
+
+// requests returns what to send for a batch. The usual cases come last, joined as far as possible.
+func (p *Pipeline) requests(batch []*Call) []request {
+	requests := make([]request, 0, 1)
+	for i, c := range batch {
+		if c.Usual == nil {
+			requests = append(requests, request{Command: c.Command, calls: batch[i : i+1]})
+		}
+	}
+	alone := len(requests)
+	for _, releases := range [...]bool{false, true} { // in the order that script.Join demands
+		for _, c := range batch {
+			if c.Usual != nil && c.Usual.IsRelease() == releases {
+				requests = p.gather(requests, alone, c)
+			}
+		}
+	}
+	for i := range requests[alone:] {
+		requests[alone+i].join()
+	}
+	return requests
+}
+
+// gather adds c to one of the joined requests, which begin at index from, or to a new one.
+func (p *Pipeline) gather(requests []request, from int, c *Call) []request {
+	var slot uint16
+	if p.slots.Load() {
+		slot = c.Usual.Slot()
+	}
+	for i := from; i < len(requests); i++ {
+		if r := &requests[i]; r.slot == slot && len(r.calls) < script.MaxJoined {
+			r.calls = append(r.calls, c)
+			return requests
+		}
+	}
+	return append(requests, request{calls: []*Call{c}, joined: true, slot: slot})
+}
+
+func (r *request) join() {
+	usual := make([]*script.Usual, len(r.calls))
+	for i, c := range r.calls {
+		usual[i] = c.Usual
+	}
+	r.Command = script.Join(usual)
+}
+
+// answered resolves the calls of r, whose outcome is reply or err. Of the calls that the server has not executed, and
+// that are to be sent again in another form, it appends the requests to again.
+func (p *Pipeline) answered(r *request, reply drivers.Reply, err error, again []request) []request {
+	refusal, refused := reply.(drivers.ServerError)
+	switch {
+	case refused && refusal.Code() == "NOSCRIPT" && r.Source != "":
+		// The server does not know the script. A NOSCRIPT in reply to a command that calls no script comes from
+		// something between the client and the server. Such a command is not sent again.
+		return append(again, r.inFull())
+	case !r.joined:
+		p.resolve(r.calls[0], reply, err)
+		return again
+	case refused && p.becauseJoined(refusal):
+		return append(again, r.apart()...)
+	case refused || err != nil:
+		for _, c := range r.calls {
+			p.resolve(c, reply, err)
+		}
+		return again
+	}
+	numbers, err := script.ReadJoined(reply, len(r.calls))
+	for i, c := range r.calls {
+		switch {
+		case err != nil:
+			p.resolve(c, nil, err)
+		case numbers[i] == 0:
+			again = append(again, request{Command: c.Command, calls: r.calls[i : i+1]})
+		default:
+			p.resolve(c, numbers[i], nil)
+		}
+	}
+	return again
+}
+
+// inFull returns r with the script's text in place of its digest, which also teaches it to the server.
+func (r *request) inFull() request {
+	full := *r
+	full.Words = slices.Clone(r.Words)
+	full.Words[0], full.Words[1], full.Source = "EVAL", r.Source, ""
+	return full
+}
+
+// apart returns the calls of a joined request as requests of their own, each with the words of its command.
+func (r *request) apart() []request {
+	requests := make([]request, len(r.calls))
+	for i, c := range r.calls {
+		requests[i] = request{Command: c.Command, calls: r.calls[i : i+1]}
+	}
+	return requests
+}
+
+// becauseJoined reports whether the server may have refused a joined request only because it was joined. Then each call
+// is sent by itself, and gets an answer of its own. Other refusals, such as LOADING, would be the same.
+func (p *Pipeline) becauseJoined(e drivers.ServerError) bool {
+	switch e.Code() {
+	case "NOPERM":
+		// Users may have rights on some keys only. The server looks at all keys before it executes anything.
+		return true
+	case "CROSSSLOT":
+		// This is one server of a cluster, and the driver does not say so.
+		p.slots.Store(true)
+		return true
+	case "ERR":
+		// A client that has not authenticated may not send that many words. A single call is answered NOAUTH.
+		return strings.HasPrefix(e.Error(), "ERR Protocol error")
+	default:
+		return false
+	}
+}

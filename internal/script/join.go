@@ -1,0 +1,91 @@
+package script
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// MaxJoined is the largest number of commands that [Join] takes. A larger command would save nothing more, and would
+// keep the server from its other clients for longer.
+const MaxJoined = 64
+
+// Usual is what a Command does in the usual case: it acquires a lock that is free, or releases one that nobody waits
+// for. [Join] does that for many commands at once.
+type Usual struct {
+	Lock string // the key
+	// Text is the value of the lock. For an acquisition it is without the counter. A release is also for a value with a
+	// smaller counter.
+	Text string
+
+	// These are for acquisitions. Fence is empty for a release.
+	Wait, Fence string // the keys of the hash and of the counter
+	TTL         time.Duration
+	Quantum     int64 // in µs: the clock is rounded down to a multiple of it
+}
+
+// IsRelease reports whether u is a release, and not an acquisition.
+func (u *Usual) IsRelease() bool { return u.Fence == "" }
+
+// Slot returns the hash slot of u. Behind a Redis Cluster, only commands of one slot can be joined.
+func (u *Usual) Slot() uint16 { return Slot(u.Lock) }
+
+// Join returns the usual cases of at most MaxJoined commands as one command. Acquisitions come before releases, and
+// have the same quantum. [ReadJoined] reads the reply.
+func Join(usual []*Usual) Command {
+	a := 0
+	for a < len(usual) && !usual[a].IsRelease() {
+		a++
+	}
+	acquisitions, releases := usual[:a], usual[a:]
+	words := make(drivers.Command, 0, 5+5*a+2*len(releases))
+	words = append(words, "EVALSHA", manyScript.sha, strconv.Itoa(3*a+len(releases)))
+	for _, u := range acquisitions {
+		words = append(words, u.Lock)
+	}
+	for _, u := range acquisitions {
+		words = append(words, u.Wait)
+	}
+	for _, u := range acquisitions {
+		words = append(words, u.Fence)
+	}
+	for _, u := range releases {
+		words = append(words, u.Lock)
+	}
+	quantum := int64(1)
+	if a > 0 {
+		quantum = usual[0].Quantum
+	}
+	words = append(words, strconv.Itoa(a), strconv.FormatInt(quantum, 10))
+	for _, u := range acquisitions {
+		words = append(words, milliseconds(u.TTL))
+	}
+	for _, u := range acquisitions {
+		words = append(words, u.Text)
+	}
+	for _, u := range releases {
+		words = append(words, u.Text)
+	}
+	return Command{Words: words, Source: manyScript.source}
+}
+
+// ReadJoined reads the reply to a joined command. It returns one number for each of the n commands, in their order. The
+// number of an acquisition is the counter with which the lock was granted, and that of a release is 1. It is 0 if the
+// case was not the usual one. Then the lock is as it was, and the command has to be sent by itself. If the server has
+// refused the joined command, the error is a drivers.ServerError.
+func ReadJoined(reply drivers.Reply, n int) ([]int64, error) {
+	if _, alone := reply.(int64); alone {
+		reply = []drivers.Reply{reply}
+	}
+	numbers, err := integers(reply)
+	if err != nil {
+		return nil, err
+	}
+	if len(numbers) != n || slices.Min(numbers) < 0 {
+		return nil, fmt.Errorf("the server returned %d for %d joined commands", numbers, n)
+	}
+	return numbers, nil
+}
