@@ -210,7 +210,11 @@ func (a *acquisition) keep(by *turn) *lease {
 	defer l.mu.Unlock()
 	a.lease = l
 	a.settle()
-	a.b.hints.note(a.req.Key, false, a.maxCounter())
+	if a.raises == nil && a.held == 0 {
+		a.b.hints.converged(a.req.Key)
+	} else {
+		a.b.hints.note(a.req.Key, false, a.maxCounter())
+	}
 	return l
 }
 

@@ -62,6 +62,14 @@ func (hs *hints) note(key string, split bool, counter uint64) {
 	}
 }
 
+// converged notes that a majority has granted with the same counter, so that no hint about counters is needed. A node
+// grants without a hint at less cost.
+func (hs *hints) converged(key string) {
+	if c := &hs.of(key).counter; c.Load() != 0 {
+		c.Store(0)
+	}
+}
+
 // crowdedFor is how long after somebody has waited for a key callers queue before they ask. A caller that asks at once,
 // just when the lock changes hands, overtakes the waiters and splits the vote. To queue costs a lone caller one round
 // trip.

@@ -144,7 +144,7 @@ func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Re
 		c.refuse(pipeline.ErrFull)
 		return
 	}
-	n.send(c, ready, tag, n.attempt(req).Acquire(req.TTL, a.Quantum, a.Hint))
+	n.send(c, ready, tag, n.usually(req.Key, n.attempt(req).Acquire(req.TTL, a.Quantum, a.Hint)))
 }
 
 // StartRaise asks the node to raise its counter to req.Fence.

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -14,6 +15,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,7 +37,33 @@ func (f *fake) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply
 	}
 	answer := f.answer
 	f.mu.Unlock()
-	return answer(ctx, cmds)
+	replies, err := answer(ctx, cmds)
+	for i := range replies {
+		if i < len(cmds) {
+			replies[i] = fitting(cmds[i], replies[i])
+		}
+	}
+	return replies, err
+}
+
+// fitting returns the reply to cmd. If cmd is joined, it says the same of all its parts, or, if it is an array of a
+// script, that the case is not the usual one.
+func fitting(cmd drivers.Command, r drivers.Reply) drivers.Reply {
+	steps := wire.Steps(cmd)
+	if len(steps) == 0 || !steps[0].Joined {
+		return r
+	}
+	switch r.(type) {
+	case []drivers.Reply:
+		r = int64(0)
+	case int64:
+	default:
+		return r
+	}
+	if len(steps) == 1 {
+		return r
+	}
+	return slices.Repeat([]drivers.Reply{r}, len(steps))
 }
 
 func (f *fake) Close() error {
@@ -57,14 +85,16 @@ func (f *fake) will(answer func(ctx context.Context, cmds []drivers.Command) ([]
 	f.answer = answer
 }
 
-// sent returns the commands of a kind sent so far.
+// sent returns the commands of a kind sent so far, a joined one as often as it has parts of that kind.
 func (f *fake) sent(kind string) (cmds []drivers.Command) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, batch := range f.batches {
 		for _, cmd := range batch {
-			if kindOf(cmd) == kind {
-				cmds = append(cmds, cmd)
+			for _, step := range wire.Steps(cmd) {
+				if step.Script == kind {
+					cmds = append(cmds, cmd)
+				}
 			}
 		}
 	}

@@ -226,9 +226,9 @@ func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
 					err = f.Release(t.Context(), req)
 				}
 				<-closed
-				if !errors.Is(err, locker.ErrClosed) || len(d.sent("handover")) == 0 || d.after > 0 {
+				if !errors.Is(err, locker.ErrClosed) || len(d.sent("release")) == 0 || d.after > 0 {
 					t.Errorf("%s: %v; %d releases were sent, %d batches after the driver was closed",
-						name, err, len(d.sent("handover")), d.after)
+						name, err, len(d.sent("release")), d.after)
 				}
 			})
 		}

@@ -27,14 +27,15 @@ type Options struct {
 
 // Node is one Redis node. It is safe for concurrent use.
 type Node struct {
-	name     string
-	prefix   string
-	number   int // from Options
-	driver   drivers.Driver
-	timeout  time.Duration // of one exchange
-	pipeline *pipeline.Pipeline
-	cleaner  *cleaner
-	inbox    *inbox
+	name      string
+	prefix    string
+	number    int // from Options
+	driver    drivers.Driver
+	timeout   time.Duration // of one exchange
+	pipeline  *pipeline.Pipeline
+	cleaner   *cleaner
+	inbox     *inbox
+	contended contended
 
 	closing chan struct{} // closed by Close, and so wakes callers that wait for an answer
 	// Close waits for calls between closing that channel and closing the pipeline. So each call has added its clean-up
@@ -89,7 +90,10 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 			undo(true)
 		}
 	}
-	v := n.vote(n.do(ctx, n.attempt(&req).Acquire(req.TTL, 1, 0), req.TTL, late))
+	v := n.vote(n.do(ctx, n.usually(req.Key, n.attempt(&req).Acquire(req.TTL, 1, 0)), req.TTL, late))
+	if errors.Is(v.Err, locker.ErrHeld) {
+		n.contended.note(req.Key)
+	}
 	if v.Doubtful {
 		undo(false)
 	}
@@ -113,6 +117,14 @@ func (n *Node) do(
 	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
 ) (drivers.Reply, error) {
 	return n.pipeline.Do(ctx, cmd, limit, late)
+}
+
+// usually returns cmd without its usual case if the key is contended.
+func (n *Node) usually(key string, cmd script.Command) script.Command {
+	if n.contended.lately(key) {
+		cmd.Usual = nil
+	}
+	return cmd
 }
 
 func (n *Node) closed() bool {
@@ -146,10 +158,14 @@ func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, no
 	if end, ok := ctx.Deadline(); ok && req.Uncancelled {
 		ctx, limit = context.WithoutCancel(ctx), min(limit, time.Until(end))
 	}
-	reply, err := n.do(ctx, r.Command(), limit, nil)
+	reply, err := n.do(ctx, n.usually(req.Key, r.Command()), limit, nil)
 	err = n.owned(reply, err)
-	if o, _ := script.ReadOwned(reply); o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
+	o, _ := script.ReadOwned(reply)
+	if o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
 		n.cleaner.add(later)
+	}
+	if o.Waited {
+		n.contended.note(req.Key)
 	}
 	return err
 }

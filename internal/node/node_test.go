@@ -72,6 +72,8 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 			d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 				if first.CompareAndSwap(false, true) {
 					<-wake
+				}
+				if wire.Acquires(cmds[0]) {
 					return all(reply)(ctx, cmds)
 				}
 				return ok(ctx, cmds)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 func TestFlushedWhileTenWait(t *testing.T) {
@@ -267,7 +268,7 @@ type resending struct {
 }
 
 func (r *resending) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	if kindOf(cmds[0]) == "enqueue" {
+	if wire.Acquires(cmds[0]) {
 		for _, cmd := range cmds {
 			r.x.node.Execute(cmd)
 		}

@@ -96,7 +96,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if w.news != nil && w.q.inbox.live(w.q.inbox.name) {
 		channel = w.q.inbox.name
 	}
-	cmd := w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel)
+	cmd := w.q.usually(w.req.Key, w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel))
 	p, err := w.do(cmd, func(reply drivers.Reply, err error) {
 		var p script.Position
 		if err == nil {
@@ -111,8 +111,11 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if isDoubtful(err) {
 		w.astray.Add(1)
 	}
-	if err == nil && p.Status != script.Granted && w.ticket == 0 {
-		w.ticket = p.Ticket
+	if err == nil && !p.Whole {
+		w.q.contended.note(w.req.Key)
+		if p.Status != script.Granted && w.ticket == 0 {
+			w.ticket = p.Ticket
+		}
 	}
 	return p, err
 }

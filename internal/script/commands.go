@@ -28,8 +28,13 @@ const anyCounter = "9999999999999999"
 // Acquire takes the lock. The counter follows the clock, rounded down to quantum, in µs. hint is a counter seen on
 // another node, or 0. [ReadAcquired] reads the reply.
 func (a Attempt) Acquire(ttl time.Duration, quantum int64, hint uint64) Command {
-	return acquireScript.call([]string{a.Lock, a.Wait(), a.Fence()},
+	keys := []string{a.Lock, a.Wait(), a.Fence()}
+	c := acquireScript.call(keys,
 		a.text(), milliseconds(ttl), strconv.FormatInt(quantum, 10), strconv.FormatUint(hint, 10))
+	if hint == 0 {
+		c.Usual = &Usual{a.Lock, a.text(), keys[1], keys[2], ttl, quantum}
+	}
+	return c
 }
 
 // Raise raises the counter to fence while the lock is held. [ReadOwned] reads the reply.
@@ -46,8 +51,13 @@ func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
 // wait. ticket is that of an earlier reply, or 0. A grant is published on channel, or nowhere if channel is empty.
 // [ReadPosition] reads the reply.
 func (a Attempt) Enqueue(ttl, lease time.Duration, ticket int64, channel string) Command {
-	return enqueueScript.call([]string{a.Lock, a.Wait(), a.Fence(), a.Queue()},
+	keys := []string{a.Lock, a.Wait(), a.Fence(), a.Queue()}
+	c := enqueueScript.call(keys,
 		a.text(), milliseconds(ttl)+":"+milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
+	if ticket == 0 {
+		c.Usual = &Usual{a.Lock, a.text(), keys[1], keys[2], ttl, 1}
+	}
+	return c
 }
 
 // Claim takes over a lock that another owner's release has granted. [ReadPosition] reads the reply.
@@ -79,13 +89,26 @@ const (
 	NotifyTurn                      // the waiter whose turn it is, or which gets the turn now
 )
 
-// Command returns the release as a command.
+// Command returns the release as a command. In the usual case it has nothing to do but to delete the lock, because the
+// value of a lock that others wait for is marked.
 func (r Release) Command() Command {
-	counter := anyCounter
-	if r.Certify != 0 {
-		counter = counterText(r.Certify)
+	c := r.command()
+	if r.Tombstone == 0 && r.Keep == 0 && r.Notify != NotifySubscribers && r.Turn == "" && !r.Leaves {
+		c.Usual = &Usual{Lock: r.Lock, Text: r.counter() + r.text()}
 	}
-	args := milliseconds(r.Tombstone) + ":" + milliseconds(r.Keep) + ":" + counter
+	return c
+}
+
+// counter is the greatest counter with which the lock counts as that of the lease.
+func (r Release) counter() string {
+	if r.Certify == 0 {
+		return anyCounter
+	}
+	return counterText(r.Certify)
+}
+
+func (r Release) command() Command {
+	args := milliseconds(r.Tombstone) + ":" + milliseconds(r.Keep) + ":" + r.counter()
 	switch r.Notify {
 	case NotifyQueue:
 		return handoverScript.call([]string{r.Lock, r.Wait(), r.Fence(), r.Queue()}, r.text(), args)

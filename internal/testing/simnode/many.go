@@ -49,6 +49,9 @@ func (n *Node) many(b batch) drivers.Reply {
 		args := []string{"|" + text, counter}
 		replies = append(replies, n.observed("release", line{Node: n, lock: lock}, args, n.releaseUnmarked))
 	}
+	if len(replies) == 1 { // one number alone is no array
+		return replies[0]
+	}
 	return replies
 }
 

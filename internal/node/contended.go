@@ -1,0 +1,33 @@
+package node
+
+import (
+	"hash/maphash"
+	"sync/atomic"
+	"time"
+)
+
+// contended remembers on which keys somebody has waited lately. The usual case of a command, which is that nobody else
+// wants the lock, is not tried on them, because a second round trip would have to follow. This is advice, so different
+// keys may share a slot, and there is no mutex and no clean-up.
+type contended struct {
+	until [256]atomic.Int64 // Unix times in ns
+}
+
+// contendedFor is how long a key counts as contended after somebody has waited for it. While it does without reason,
+// commands cost the server a little more, and nobody a round trip.
+const contendedFor = 10 * time.Second
+
+var contendedSeed = maphash.MakeSeed()
+
+func (c *contended) of(key string) *atomic.Int64 {
+	return &c.until[maphash.String(contendedSeed, key)%uint64(len(c.until))]
+}
+
+// note records that somebody waits for key, or has found it held.
+func (c *contended) note(key string) { c.of(key).Store(time.Now().Add(contendedFor).UnixNano()) }
+
+// lately reports whether key may be contended.
+func (c *contended) lately(key string) bool {
+	until := c.of(key).Load()
+	return until != 0 && time.Now().UnixNano() < until
+}
