@@ -25,8 +25,9 @@ func TestSteps(t *testing.T) {
 		"EVALSHA x 3 k w f 1 1 1000 |a|1|":                    {{"acquire", "k", "a", true}},
 		"EVALSHA x 1 k 0 1 0000000000000007|a|1|":             {{"release", "k", "a", true}},
 		"EVALSHA x 4 k w f l 1 1 9 |a|1| 0000000000000007|b|": {{"acquire", "k", "a", true}, {"release", "l", "b", true}},
-		"DELEX k IFEQ 0000000000000007|a|1|":                  {{"release", "k", "a", false}},
-		"DELIFEQ k 0000000000000007|a|1|":                     {{"release", "k", "a", false}},
+		"EVAL x 1 k":                         nil,
+		"DELEX k IFEQ 0000000000000007|a|1|": {{"release", "k", "a", false}},
+		"DELIFEQ k 0000000000000007|a|1|":    {{"release", "k", "a", false}},
 	} {
 		if got := wire.Steps(strings.Fields(call)); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, want %v", call, got, want)

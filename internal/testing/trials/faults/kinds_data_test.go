@@ -62,8 +62,8 @@ var dataKinds = []kind{
 	},
 	{
 		name:   "DEL of queues",
-		what:   "the queues of those who wait are deleted, and whose turn it is, and tombstones left",
-		strike: repeatedly(deleting("*:lock[qwt]*", 0)),
+		what:   "the queues of those who wait are deleted, and whose turn it is, and the hashes with tombstones left",
+		strike: repeatedly(deleting("*:lock[qt]*", 0)),
 	},
 	{
 		name: "eviction", forgets: true, unseen: true, instantly: true,

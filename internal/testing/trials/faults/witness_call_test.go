@@ -4,31 +4,36 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/golocker/locker/internal/testing/trials/history"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
-// call is one script while it runs.
+// call is one script while it runs, or a part of a joined one.
 type call struct {
-	script, lock, owner string
+	wire.Step
 	// when it began, and when its last command so far had ended, by the server's clock
-	from, to      time.Duration
-	after         sight
-	moved, raised bool // it has changed the lock, or the counter
+	from, to time.Duration
+	after    sight
+	moved    bool // it has changed the lock
 }
 
-// scriptNames are the scripts' names by digest and by text.
+// scriptNames are the scripts' names by digest and by text. An operator's force is not among them, because it takes
+// locks from their owners.
 var scriptNames = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
-	for _, name := range []string{"acquire", "claim", "enqueue", "extend", "handover", "raise", "release", "turn",
-		"turnrelease"} {
-		text := source(name)
-		sum := sha1.Sum([]byte(text))
-		names[text], names[hex.EncodeToString(sum[:])] = name, name
+	files, _ := filepath.Glob("../../../script/*.lua")
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".lua"); name != "force" {
+			text := source(name)
+			sum := sha1.Sum([]byte(text))
+			names[text], names[hex.EncodeToString(sum[:])] = name, name
+		}
 	}
 	return names
 })
@@ -55,34 +60,31 @@ func (w *witness) begin(at time.Duration, args []string) {
 	if len(args) < 4 {
 		return
 	}
-	n, _ := strconv.Atoi(args[2])
-	name := scriptNames()[args[1]]
-	if name == "" || n < 1 || len(args) <= 3+n {
+	if scriptNames()[args[1]] == "" {
 		return
 	}
-	c := &call{script: name, lock: args[3], owner: args[3+n], from: at, to: at}
-	switch name {
-	case "claim":
-		_, c.owner, _ = strings.Cut(c.owner, ":")
-	case "turnrelease":
-		c.owner, _, _ = strings.Cut(c.owner, ":")
+	for _, step := range wire.Steps(args) {
+		w.calls = append(w.calls, &call{Step: step, from: at, to: at, after: *w.sight(step.Lock)})
 	}
-	c.after = *w.sight(c.lock)
-	w.call = c
 }
 
-// effect is what one command of the script does to its lock.
+// effect is what one command of the script does to its locks.
 func (w *witness) effect(name string, args []string) {
-	c := w.call
-	if len(args) == 0 {
-		return
+	keys := args[:min(1, len(args))]
+	if name == "DEL" {
+		keys = args
 	}
-	lock, counter := fenceOf(args[0])
+	for _, key := range keys {
+		for _, c := range w.calls {
+			if c.Lock == key {
+				c.effect(name, args[1:])
+			}
+		}
+	}
+}
+
+func (c *call) effect(name string, args []string) {
 	switch {
-	case counter && lock == c.lock && name == "SET":
-		c.after.Fence, _ = strconv.ParseInt(args[1], 10, 64)
-		c.after.counted, c.raised = true, true
-	case args[0] != c.lock:
 	case name == "SET":
 		var px int64
 		for i := range len(args) - 1 {
@@ -90,18 +92,23 @@ func (w *witness) effect(name string, args []string) {
 				px, _ = strconv.ParseInt(args[i+1], 10, 64)
 			}
 		}
-		c.after.Owner, c.after.Expires = args[1], c.to+time.Duration(px)*time.Millisecond
+		c.after.Owner, c.after.Expires = wire.Token(args[0]), c.to+time.Duration(px)*time.Millisecond
+		counter, _, _ := strings.Cut(args[0], "|")
+		c.after.Fence, _ = strconv.ParseInt(counter, 10, 64)
 		c.after.held, c.moved = true, true
+	case name == "SETRANGE" && c.after.held:
+		c.after.Fence, _ = strconv.ParseInt(args[1], 10, 64)
+		c.moved = true
 	case name == "DEL":
-		c.after.Owner, c.after.Expires = "", 0
+		c.after.NodeState = history.NodeState{}
 		c.after.held, c.moved = true, true
 	case name == "PEXPIRE":
 		if c.after.held && (c.after.Owner == "" || c.from >= c.after.Expires+doubt) {
 			return // of nothing, it makes nothing
 		}
-		px, _ := strconv.ParseInt(args[1], 10, 64)
+		px, _ := strconv.ParseInt(args[0], 10, 64)
 		if !c.after.held {
-			c.after.Owner = c.owner // it has looked
+			c.after.Owner, c.after.Fence = c.Token, 0 // it has looked
 		}
 		c.after.Expires = c.to + time.Duration(px)*time.Millisecond
 		c.after.held, c.moved = true, true
@@ -110,29 +117,27 @@ func (w *witness) effect(name string, args []string) {
 
 // conclude has the last script judged, when the next command shows that it has ended.
 func (w *witness) conclude() {
-	c := w.call
-	w.call = nil
-	if c == nil {
-		return
+	for _, c := range w.calls {
+		w.judge(c)
 	}
-	known := w.sight(c.lock)
+	w.calls = nil
+}
+
+func (w *witness) judge(c *call) {
+	known := w.sight(c.Lock)
 	before, after := *known, c.after
 	if before.held && before.Owner != "" {
 		switch {
 		case c.from >= before.Expires+doubt:
-			before.Owner, before.Expires = "", 0
+			before.NodeState = history.NodeState{}
 		case c.to > before.Expires-doubt:
 			before.held = false // ended or not
 		}
 	}
-	if !c.moved {
-		after.held, after.Owner, after.Expires = before.held, before.Owner, before.Expires
-	}
 	if c.moved {
-		known.held, known.Owner, known.Expires = true, after.Owner, after.Expires
-	}
-	if c.raised {
-		known.counted, known.Fence = true, after.Fence
+		known.held, known.NodeState = true, after.NodeState
+	} else {
+		after.held, after.NodeState = before.held, before.NodeState
 	}
 	fresh := c.moved && after.Owner != "" && after.Owner != before.Owner && !strings.HasPrefix(after.Owner, "hold:")
 	if fresh && before.held {
@@ -141,18 +146,15 @@ func (w *witness) conclude() {
 	// What is not known is as it should be.
 	if !before.held {
 		if !c.moved {
-			after.Owner = c.owner
+			after.NodeState = history.NodeState{Owner: c.Token}
 		}
-		before.Owner, before.Expires = after.Owner, after.Expires
-	}
-	if !before.counted && c.raised {
-		before.Fence = after.Fence - 1
+		before.NodeState = after.NodeState
 	}
 	if before.Owner == after.Owner && after.Expires < before.Expires && before.Expires-after.Expires < doubt {
 		after.Expires = before.Expires
 	}
 	w.log.Add(history.NodeStep{
-		Node: w.node, Life: known.life, At: c.from, Script: c.script, Lock: c.lock, Owner: c.owner,
+		Node: w.node, Life: known.life, At: c.from, Script: c.Script, Lock: c.Lock, Owner: c.Token,
 		Before: before.NodeState, After: after.NodeState,
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/testing/trials/history"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // witnessUser is who witnesses log in as, so that the connections of others can be closed without theirs.
@@ -37,14 +38,14 @@ type witness struct {
 	life  int  // counters that were lost, or may have been
 	empty bool // locks never seen do not exist; else nothing is known of them
 	locks map[string]*sight
-	call  *call
+	calls []*call // of the script that runs
 }
 
 // sight is what is known of a lock.
 type sight struct {
 	history.NodeState
-	held, counted bool // Owner and Expires, and Fence, are known
-	life          int  // of the counter
+	held bool // the state is known
+	life int  // of the counter
 }
 
 // observe starts a witness for each server. The servers must be new.
@@ -92,7 +93,7 @@ func (w *witness) follow(ctx context.Context, ready func()) {
 			}
 			w.read(strings.TrimPrefix(strings.TrimSpace(line), "+"))
 		}
-		w.call = nil // how it ended is not known
+		w.calls = nil // how it ended is not known
 		_ = conn.Close()
 	}
 }
@@ -141,8 +142,10 @@ func (w *witness) read(line string) {
 		return
 	}
 	name, inside := strings.ToUpper(args[0]), strings.HasSuffix(source, " lua")
-	if inside && w.call != nil {
-		w.call.to = at
+	if inside && w.calls != nil {
+		for _, c := range w.calls {
+			c.to = at
+		}
 		w.effect(name, args[1:])
 		return
 	}
@@ -163,33 +166,28 @@ func (w *witness) read(line string) {
 
 func (w *witness) forget(empty bool) {
 	w.life++
-	w.empty, w.locks, w.call = empty, map[string]*sight{}, nil
+	w.empty, w.locks, w.calls = empty, map[string]*sight{}, nil
 }
 
 func (w *witness) sight(lock string) *sight {
 	s := w.locks[lock]
 	if s == nil {
-		s = &sight{held: w.empty, counted: w.empty, life: w.life}
+		s = &sight{held: w.empty, life: w.life}
 		w.locks[lock] = s
 	}
 	return s
 }
 
-// fenceOf returns the lock that a counter belongs to.
-func fenceOf(key string) (lock string, ok bool) {
-	lock, ok = strings.CutSuffix(key, "}:fence")
-	return strings.TrimPrefix(lock, "{"), ok
-}
-
 // touch notes that something other than a script of locks has used a key.
 func (w *witness) touch(key string, deleted bool) {
-	if lock, ok := fenceOf(key); ok {
-		s := w.sight(lock)
+	if !wire.IsLock(key) && strings.HasSuffix(key, "fence") { // a counter, which many locks share
 		w.life++
-		s.life, s.counted, s.Fence = w.life, deleted, 0
+		for _, s := range w.locks {
+			s.life = w.life
+		}
 	} else if strings.HasPrefix(key, "lock:") {
 		s := w.sight(key)
-		s.held, s.Owner, s.Expires = deleted, "", 0
+		s.held, s.NodeState = deleted, history.NodeState{}
 	}
 }
 
@@ -221,11 +219,12 @@ func TestAWitnessAllowsForWhatScriptsThatItDoesNotRecogniseDo(t *testing.T) {
 	}
 	acquire := func(owner, counter string) []string {
 		sum := sha1.Sum([]byte(source("acquire")))
+		text := "|" + owner + "|1|"
 		return []string{
-			"[0 127.0.0.1:1] " + quoted("EVALSHA", hex.EncodeToString(sum[:]), "2", "lock:a", "{lock:a}:fence", owner,
-				"60000"),
-			"[0 lua] " + quoted("SET", "{lock:a}:fence", counter, "PX", "86400000"),
-			"[0 lua] " + quoted("SET", "lock:a", owner, "PX", "60000"),
+			"[0 127.0.0.1:1] " + quoted("EVALSHA", hex.EncodeToString(sum[:]), "3", "lock:a", "{lock:a}:lockwait",
+				"{1}}lock:fence", text, "60000", "1", "0"),
+			"[0 lua] " + quoted("SET", "{1}}lock:fence", counter),
+			"[0 lua] " + quoted("SET", "lock:a", "000000000000000"+counter+text, "PX", "60000", "NX"),
 		}
 	}
 	release := "[0 lua] " + quoted("DEL", "lock:a")
