@@ -33,7 +33,7 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
   mark = '+'                                   -- somebody may wait
 end
 fence = KEYS[3]
-local c = mint(tonumber(ARGV[3]), tonumber(ARGV[4]))
+local c = mint(tonumber(ARGV[3]), tonumber(ARGV[4]), got[2])
 if not redis.call('SET', KEYS[1], c .. ARGV[1] .. mark, 'PX', ARGV[2], 'NX') then
   return -2                                    -- not a string: MGET returns nil for it, as for no key
 end

@@ -19,8 +19,9 @@ local r = 0
 local cur = redis.pcall('GET', lock)
 if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
 if type(cur) == 'table' then cur = false end
-local o = parts(value) or value
-if cur and (cur == value or parts(cur) == o) and redis.call('PTTL', lock) >= 0 then
+local owner = parts(value)
+local o = owner or value
+if cur and (cur == value or owner and parts(cur) == owner) and redis.call('PTTL', lock) >= 0 then
   redis.call('DEL', lock)                      -- before any SET: DEL is allowed when the server is out of memory
   drop(o)
   -- Without a tombstone, an acquisition of this owner that is still in flight would take the lock again. The kind 'f'

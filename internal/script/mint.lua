@@ -8,10 +8,12 @@ local fence                                    -- the counter's key; the includi
 -- text comes from string.format, because tostring rounds to 14 digits.
 --
 -- The SET is the first write of a script that grants. So the server refuses the whole script if it is out of memory.
-local function mint(quantum, hint)
+--
+-- known is the value of the counter, if the script has read it.
+local function mint(quantum, hint, known)
   local now = clock()
   if hint > now + 3600000000 then hint = 0 end -- too far ahead: the clock would not catch up
-  local c = math.max((tonumber(redis.call('GET', fence) or '0') or 0) + 1, now - now % quantum, hint + 1)
+  local c = math.max((tonumber(known or redis.call('GET', fence) or '0') or 0) + 1, now - now % quantum, hint + 1)
   local text = string.format('%016.0f', c)
   redis.call('SET', fence, text)
   return text

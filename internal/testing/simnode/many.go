@@ -32,22 +32,31 @@ func joined(k, args []string) (b batch, ok bool) {
 // many executes what is the usual case. To all other commands it answers 0.
 func (n *Node) many(b batch) drivers.Reply {
 	var replies []drivers.Reply
+	drawn := make([]int64, len(b.locks))
+	for i, lock := range b.locks { // the counters come first
+		l := line{Node: n, lock: lock, waiters: b.waits[i], fence: b.fences[i]}
+		if !l.exists(l.lock) && !l.exists(l.waiters) {
+			drawn[i] = l.mint(b.quantum, 0)
+		}
+	}
 	for i, lock := range b.locks {
 		l := line{Node: n, lock: lock, waiters: b.waits[i], fence: b.fences[i]}
 		args := []string{b.texts[i], b.ttls[i]}
 		replies = append(replies, n.observed("acquire", l, args, func(l line, args []string) drivers.Reply {
-			if l.exists(l.lock) || l.exists(l.waiters) {
+			if drawn[i] == 0 || l.exists(l.lock) { // the same lock may be there twice
 				return int64(0)
 			}
-			c := l.mint(b.quantum, 0)
-			l.keys[l.lock] = entry{value: counterText(c) + args[0], expires: n.after(args[1])}
-			return c
+			l.keys[l.lock] = entry{value: counterText(drawn[i]) + args[0], expires: n.after(args[1])}
+			return drawn[i]
 		}))
 	}
 	for i, lock := range b.free {
 		counter, text, _ := strings.Cut(b.values[i], "|")
 		args := []string{"|" + text, counter}
 		replies = append(replies, n.observed("release", line{Node: n, lock: lock}, args, n.releaseUnmarked))
+	}
+	if len(replies) == 1 {
+		return replies[0]
 	}
 	return replies
 }

@@ -61,7 +61,9 @@ func (n *Node) raise(l line, args []string) drivers.Reply {
 	if c > token {
 		return int64(0)
 	}
-	l.raiseTo(token)
+	if c < token {
+		l.raiseTo(token)
+	}
 	return int64(1)
 }
 
@@ -92,7 +94,9 @@ func (n *Node) extend(l line, args []string) drivers.Reply {
 	if c > token {
 		return int64(3)
 	}
-	l.raiseTo(token)
+	if c < token {
+		l.raiseTo(token)
+	}
 	if end := n.after(args[1]); cur.expires.Before(end) {
 		l.expire(l.lock, end)
 	}
