@@ -17,12 +17,13 @@ var (
 	TurnScript, TurnReleaseScript                           = turnScript, turnReleaseScript
 	InspectScript, ForceScript                              = inspectScript, forceScript
 
+	CounterText  = counterText
 	Expand       = expand
 	Milliseconds = milliseconds
 )
 
 const (
-	CounterKeep = counterKeep
-	Again       = unfinished
-	AnyWaited   = waited
+	AnyCounter = anyCounter
+	Again      = unfinished
+	AnyWaited  = waited
 )

@@ -2,94 +2,12 @@ package script_test
 
 import (
 	"fmt"
-	"regexp"
-	"strconv"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
 )
-
-func TestProtocolConstantsAreTheScripts(t *testing.T) {
-	for name, want := range map[string]time.Duration{"CLAIM": script.ClaimWindow, "MAXLEASE": script.MaxLease, "keep": script.CounterKeep} {
-		m := regexp.MustCompile(`(?m)^local ` + name + ` = (\d+) `).FindStringSubmatch(script.Expand("mint.lua") + script.Expand("queue.lua"))
-		if m == nil || m[1] != script.Milliseconds(want) {
-			t.Errorf("queue.lua has %s = %q, want %s", name, m, script.Milliseconds(want))
-		}
-	}
-}
-
-// Of a client that has not authenticated, Redis takes ten words, and would answer "unauthenticated multibulk length"
-// instead of NOAUTH.
-func TestCallsHaveTenWordsAtMost(t *testing.T) {
-	for _, s := range []*script.Source{
-		acquireScript, raiseScript, extendScript, releaseScript, enqueueScript, claimScript, handoverScript,
-		turnScript, turnReleaseScript,
-	} {
-		source := s.Text()
-		words := 3
-		for _, what := range []string{"KEYS", "ARGV"} {
-			last := 0
-			for _, m := range regexp.MustCompile(what+`\[(\d)\]`).FindAllStringSubmatch(source, -1) {
-				i, _ := strconv.Atoi(m[1])
-				last = max(last, i)
-			}
-			words += last
-		}
-		if words < 6 || words > 10 {
-			t.Errorf("%d words: %s", words, strings.SplitN(source, "\n", 2)[0])
-		}
-	}
-}
-
-// What an uncontended lock costs the server: calls of commands, the script's own not counted.
-func TestCostOfAnUncontendedLock(t *testing.T) {
-	x := newLine(t)
-	calls := func(what string, want int, f func()) {
-		t.Helper()
-		f() // the script is known from now on
-		x.s.Cmd(t, "FLUSHALL")
-		f()
-		x.s.Cmd(t, "CONFIG", "RESETSTAT")
-		f()
-		got := 0
-		for _, m := range regexp.MustCompile(`cmdstat_(\w+):calls=(\d+)`).FindAllStringSubmatch(x.s.Cmd(t, "INFO", "commandstats").(string), -1) {
-			if m[1] != "evalsha" && m[1] != "config" && m[1] != "del" {
-				n, _ := strconv.Atoi(m[2])
-				got += n
-			}
-		}
-		if got != want {
-			t.Errorf("%s makes %d calls, want %d", what, got, want)
-		}
-	}
-	k := x.k
-	calls("acquire", 4, func() {
-		x.s.Cmd(t, "DEL", "k")
-		send(t, x.n, acquireScript, acquireCommand("a", 1, 0))
-	})
-	calls("enqueue", 5, func() {
-		x.s.Cmd(t, "DEL", "k")
-		x.enqueue("a", patient)
-	})
-	// DEL is not counted; SET is ours.
-	held := func(release func()) func() {
-		return func() {
-			x.s.Cmd(t, "SET", "k", "a", "PX", 10000)
-			release()
-		}
-	}
-	calls("release", 1+1, held(func() {
-		x.is("release", send(t, x.n, releaseScript, releaseScript.Command([]string{k.Lock, k.Tombstone("a"), k.Fence()}, "a", "0:0:9999999999999999:")), int64(1))
-	}))
-	calls("handover", 1+2, held(func() { x.is("handover", x.release("a", "0:0:9999999999999999"), int64(1)) }))
-	calls("turnrelease", 1+2, held(func() {
-		x.is("turnrelease", send(t, x.n, turnReleaseScript, turnReleaseScript.Command(
-			[]string{k.Lock, k.Tombstone("a"), k.Fence(), k.Turn(), k.Queue(), k.Waiters()}, "a:0:0:9999999999999999:")), int64(1))
-	}))
-}
 
 func TestEnqueueTakesAFreeLock(t *testing.T) {
 	x := newLine(t)
@@ -99,9 +17,6 @@ func TestEnqueueTakesAFreeLock(t *testing.T) {
 		t.Errorf("token %d after 8000000000000000", token)
 	}
 	x.waiting()
-	if left := pttl(t, x.s, x.k.Fence()); left < script.CounterKeep {
-		t.Errorf("the counter expires in %v", left)
-	}
 	x.s.Cmd(t, "PEXPIRE", "k", 5000)
 	if again := x.granted("a", x.enqueue("a", patient), time.Second, 5*time.Second); again != token {
 		t.Errorf("delivered again: token %d, then %d", token, again)
@@ -110,8 +25,8 @@ func TestEnqueueTakesAFreeLock(t *testing.T) {
 		t.Errorf("the second delivery prolonged the lock to %v", left)
 	}
 	x.s.Cmd(t, "DEL", x.k.Fence())
-	if again := x.granted("a", x.enqueue("a", patient), time.Second, 5*time.Second); again == 0 {
-		t.Error("no token after the counter was lost")
+	if again := x.granted("a", x.enqueue("a", patient), time.Second, 5*time.Second); again != token {
+		t.Errorf("after the counter was lost: token %d, then %d", token, again)
 	}
 }
 
@@ -130,7 +45,7 @@ func TestReleaseHandsOverInOrder(t *testing.T) {
 	x.waiting("b", "c")
 	e.hears()
 
-	x.is("release", x.release("a", "0:0:"+fmt.Sprint(a)), int64(1))
+	x.is("release", x.release("a", "0:0:"+fmt.Sprint(a)), int64(1|waited))
 	e.hears("B's b")
 	x.held("b")
 	if left := pttl(t, x.s, "k"); left <= 0 || left > script.ClaimWindow {
@@ -145,7 +60,7 @@ func TestReleaseHandsOverInOrder(t *testing.T) {
 	x.is("extend", x.extend("b", b), int64(1))
 	x.is("extend with the token before", x.extend("b", a), int64(3))
 
-	x.is("release", x.release("b", "0:0:"+fmt.Sprint(b)), int64(1))
+	x.is("release", x.release("b", "0:0:"+fmt.Sprint(b)), int64(1|waited))
 	e.hears("C:s c")
 	if c := x.granted("c", x.claim("c", "10000"), 10*time.Second, 10*time.Second); c <= b {
 		t.Errorf("token %d after %d", c, b)
@@ -233,10 +148,10 @@ func TestTheDeadAreSkipped(t *testing.T) {
 	x.enqueue("unknown", patient)
 	x.enqueue("absurd", patient)
 	x.enqueue("d", patient+"D's")
-	x.s.Cmd(t, "HDEL", x.k.Waiters(), "unknown")
-	x.s.Cmd(t, "HSET", x.k.Waiters(), "absurd", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli(), ":10000:"))
+	x.s.Cmd(t, "HDEL", x.k.Wait(), "unknown")
+	x.s.Cmd(t, "HSET", x.k.Wait(), "absurd", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli(), ":10000:"))
 	x.passes(10 * time.Millisecond)
-	x.is("release", x.release("a", "0:0:0"), int64(1))
+	x.is("release", x.release("a", "0:0:0"), int64(1|waited))
 	e.hears("D's d")
 	x.held("d")
 	x.waiting()
@@ -261,7 +176,7 @@ func TestManyDeadWaitersTakeSeveralCalls(t *testing.T) {
 	dead()
 	x.is("release", x.release("a", "10000:0:0"), int64(1+8))
 	x.held("")
-	x.is("release, again", x.release("a", "10000:0:0"), int64(2))
+	x.is("release, again", x.release("a", "10000:0:0"), int64(2|waited))
 	x.held("b")
 	x.s.Cmd(t, "DEL", "k")
 	dead()
@@ -321,65 +236,15 @@ func TestHandoverCertifiesThatNoNewerTokenWasIssued(t *testing.T) {
 	for _, want := range []int64{1, 3} {
 		token := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
 		if want == 3 {
-			x.s.Cmd(t, "SET", x.k.Fence(), token+1)
+			put(t, x.s, "a", uint64(token)+1)
 		}
 		x.enqueue("b", patient)
-		x.is("release", x.release("a", "10000:0:"+fmt.Sprint(token)), want)
+		x.is("release", x.release("a", "10000:0:"+fmt.Sprint(token)), want|waited)
 		x.held("b")                                // its own token does not count
 		again := map[int64]int64{1: 2, 3: 4}[want] // either says the same as the first
 		x.is("release, again", x.release("a", "10000:0:"+fmt.Sprint(token)), again)
-		x.s.Cmd(t, "DEL", x.k.Tombstone("a"))
+		x.exhume("a")
 		x.leave("b")
-		x.s.Cmd(t, "DEL", x.k.Tombstone("b"))
-	}
-}
-
-// Programs without the queue keep exclusion, and the queue goes on after them.
-func TestPlainAndQueuedExcludeEachOther(t *testing.T) {
-	x := newLine(t)
-	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
-	if v := acquired(t, send(t, x.n, acquireScript, acquireCommand("p", 1, 0))); v.Status != script.Waiting {
-		t.Errorf("the plain script answers %v", v)
-	}
-	x.enqueue("b", patient)
-	x.is("plain release", send(t, x.n, releaseScript, releaseCommand("a", true)), int64(1))
-	v := acquired(t, send(t, x.n, acquireScript, acquireCommand("p", 1, 0)))
-	if v.Status != script.Granted {
-		t.Fatal(v)
-	}
-	x.waits("b", x.enqueue("b", patient), 0)
-	x.is("plain release", send(t, x.n, releaseScript, releaseCommand("p", true)), int64(1))
-	if token := x.granted("b", x.enqueue("b", patient), 0, 10*time.Second); token <= int64(v.Counter) {
-		t.Errorf("token %d after %d", token, v.Counter)
-	}
-}
-
-func TestPlainReleaseRestsAndHints(t *testing.T) {
-	x := newLine(t)
-	e := listen(t, x.s, "free:k")
-	release := func(o, args string) drivers.Reply {
-		t.Helper()
-		return send(t, x.n, releaseScript, releaseScript.Command([]string{x.k.Lock, x.k.Tombstone(o), x.k.Fence()}, o, args))
-	}
-	token := acquire(t, x.n, "a", 10*time.Second)
-	x.is("another's release", release("b", "0:0:0:free:k"), int64(4))
-	e.hears()
-	x.is("release", release("a", "10000:0:"+fmt.Sprint(token)+":free:k"), int64(1))
-	e.hears("free:k free")
-	x.is("release, again", release("a", "10000:0:0:free:k"), int64(2))
-	e.hears()
-	acquire(t, x.n, "b", 10*time.Second)
-	x.is("release after a newer token", release("b", "0:0:"+fmt.Sprint(token)+":free:k"), int64(3))
-	e.hears("free:k free")
-	acquire(t, x.n, "c", 10*time.Second)
-	x.is("a clean-up", release("c", "10000:0:0:"), int64(1))
-	e.hears()
-	acquire(t, x.n, "d", 10*time.Second)
-	x.is("release with rest", release("d", "10000:5000:0:free:k"), int64(1))
-	x.is("again", release("d", "10000:9000:0:free:k"), int64(2))
-	e.hears()
-	x.held("hold:d")
-	if left := pttl(t, x.s, "k"); left > 5*time.Second {
-		t.Errorf("it rests for %v", left)
+		x.exhume("b")
 	}
 }

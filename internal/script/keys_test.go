@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 func TestSlot(t *testing.T) {
@@ -21,21 +22,24 @@ func TestSlot(t *testing.T) {
 }
 
 var oddKeys = []string{
-	"a", "{a}", "{a}b", "a}b", "{}a", "{}", "}{", "{", "}", "a{", "{a", "{{a}}", "{a}}", "a:fence", "a:lockqueue", "lock:{x}y", " ",
-	"\x00", "käse", strings.Repeat("x", 64<<10), "}}}", "a}b{c}", "{3}}a}b",
+	"a", "{a}", "{a}b", "a}b", "{}a", "{}", "}{", "{", "}", "a{", "{a", "{{a}}", "{a}}", "a:fence", "a:lockqueue",
+	"lock:{x}y", " ", "\x00", "käse", strings.Repeat("x", 64<<10), "}}}", "a}b{c}", "{3}}a}b",
 }
 
 func TestKeysShareASlotAndCollideWithNothing(t *testing.T) {
 	seen := map[string]string{}
 	for _, key := range oddKeys {
-		k := script.KeysOf(key)
+		k := script.KeysOf("", key)
 		if k.Lock != key {
 			t.Errorf("the lock on %q is kept under %q", key, k.Lock)
 		}
-		if script.Slot(k.Tombstone("token")) != script.Slot(key) {
-			t.Errorf("the tombstones of %.40q are in another slot", key)
+		if script.Slot(k.Fence()) != script.Slot(key) {
+			t.Errorf("the counter of %.40q is in another slot", key)
 		}
-		for _, derived := range []string{k.Fence(), k.Queue(), k.Waiters(), k.Turn()} {
+		if !isReserved(k.Fence()) {
+			t.Errorf("%.40q may be locked, but is the counter of %.40q", k.Fence(), key)
+		}
+		for _, derived := range []string{k.Queue(), k.Wait(), k.Turn()} {
 			if script.Slot(derived) != script.Slot(key) {
 				t.Errorf("%.40q is in another slot than %.40q", derived, key)
 			}
@@ -53,30 +57,44 @@ func TestKeysShareASlotAndCollideWithNothing(t *testing.T) {
 	}
 }
 
-func isReserved(lock string) bool {
-	_, reserved := script.Reserved(lock)
-	return reserved
-}
+func isReserved(lock string) bool { return script.KeysOf("", lock).Reserved() != "" }
 
 func FuzzKeys(f *testing.F) {
 	for _, key := range oddKeys {
-		f.Add(key, key+"x")
+		f.Add("", key, key+"x")
+		f.Add("{p", key, key+"}")
 	}
-	f.Fuzz(func(t *testing.T, a, b string) {
-		if a == b || a == "" || b == "" || isReserved(a) || isReserved(b) {
-			return // not two different keys that may be locked
+	f.Fuzz(func(t *testing.T, prefix, a, b string) {
+		if a == b || a == "" || b == "" {
+			return
 		}
-		ka, kb := script.KeysOf(a), script.KeysOf(b)
-		as := []string{a, ka.Fence(), ka.Queue(), ka.Waiters(), ka.Turn()}
-		for _, of := range []string{b, kb.Fence(), kb.Queue(), kb.Waiters(), kb.Turn()} {
+		ka, kb := script.KeysOf(prefix, a), script.KeysOf(prefix, b)
+		if ka.Reserved() != "" || kb.Reserved() != "" {
+			return
+		}
+		as := []string{ka.Lock, ka.Queue(), ka.Wait(), ka.Turn(), ka.Fence()}
+		for _, of := range []string{kb.Lock, kb.Queue(), kb.Wait(), kb.Turn()} {
 			if slices.Contains(as, of) {
 				t.Errorf("%q and %q collide at %q", a, b, of)
 			}
 		}
-		for _, derived := range append(as, ka.Tombstone("t")) {
-			if script.Slot(derived) != script.Slot(a) {
-				t.Errorf("%q and %q: not one slot", a, derived)
+		for _, derived := range as {
+			if script.Slot(derived) != script.Slot(ka.Lock) {
+				t.Errorf("%q and %q: not one slot", a, b)
 			}
 		}
 	})
+}
+
+func TestSlotIsTheServers(t *testing.T) {
+	s := redistest.Start(t, "--cluster-enabled", "yes")
+	for _, key := range oddKeys {
+		k := script.KeysOf("p}:", key)
+		want := s.Cmd(t, "CLUSTER", "KEYSLOT", k.Lock)
+		for _, derived := range []string{k.Fence(), k.Queue(), k.Wait(), k.Turn()} {
+			if got := s.Cmd(t, "CLUSTER", "KEYSLOT", derived); got != want {
+				t.Errorf("%.40q: slot %v, %.40q: slot %v", key, want, derived, got)
+			}
+		}
+	}
 }

@@ -1,7 +1,6 @@
 package script_test
 
 import (
-	"fmt"
 	"reflect"
 	"strconv"
 	"strings"
@@ -13,6 +12,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // line is one lock on a real server, and those who wait for it.
@@ -27,7 +27,7 @@ type line struct {
 
 func newLine(t *testing.T) line {
 	s, n := real(t)
-	return line{t, s, n, script.KeysOf("k"), new(time.Time)}
+	return line{t, s, n, script.KeysOf("", "k"), new(time.Time)}
 }
 
 // As the arguments of enqueue.lua: 10 s TTL, the longest lease, no ticket, no channel.
@@ -37,7 +37,7 @@ func (x line) enqueue(o, args string) []drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
 	reply := send(x.t, x.n, enqueueScript, enqueueScript.Command(
-		[]string{x.k.Lock, x.k.Fence(), x.k.Tombstone(o), x.k.Queue(), x.k.Waiters()}, o, args))
+		queueKeys(x.k), text(o), args))
 	if c, ok := reply.(int64); ok && c > 0 { // granted for the TTL
 		ttl, _, _ := strings.Cut(args, ":")
 		ms, _ := strconv.ParseInt(ttl, 10, 64)
@@ -50,14 +50,14 @@ func (x line) claim(o, ttl string) []drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
 	return x.array(send(x.t, x.n, claimScript, claimScript.Command(
-		[]string{x.k.Lock, x.k.Fence()}, ttl+":"+o)))
+		[]string{x.k.Lock}, text(o), ttl)))
 }
 
 func (x line) release(o, args string) drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
 	return send(x.t, x.n, handoverScript, handoverScript.Command(
-		[]string{x.k.Lock, x.k.Tombstone(o), x.k.Fence(), x.k.Queue(), x.k.Waiters()}, o, args))
+		queueKeys(x.k), text(o), undoing(args)))
 }
 
 func (x line) leave(o string) drivers.Reply {
@@ -67,7 +67,8 @@ func (x line) leave(o string) drivers.Reply {
 
 func (x line) extend(o string, token int64) drivers.Reply {
 	x.t.Helper()
-	return send(x.t, x.n, extendScript, extendScript.Command([]string{x.k.Lock, x.k.Fence()}, o, "10000", fmt.Sprint(token)))
+	return send(x.t, x.n, extendScript, extendScript.Command(ownedKeys(x.k), text(o), "10000",
+		script.CounterText(uint64(token))))
 }
 
 func (x line) array(reply drivers.Reply) []drivers.Reply {
@@ -91,8 +92,8 @@ func (x line) granted(o string, reply []drivers.Reply, from, to time.Duration) i
 		x.lives(x.k.Lock, left)
 	}
 	x.held(o)
-	if got := x.s.Cmd(x.t, "GET", x.k.Fence()); got != fmt.Sprint(reply[1]) {
-		x.t.Errorf("%s has the token %v, the counter is %v", o, reply[1], got)
+	if got, _ := counterOf(x.t, x.s, x.k.Lock); int64(got) != reply[1] {
+		x.t.Errorf("%s has the token %v, the lock has %v", o, reply[1], got)
 	}
 	return reply[1].(int64)
 }
@@ -110,7 +111,7 @@ func (x line) lives(key string, d time.Duration) {
 // waits checks that reply makes o wait at rank, and returns its ticket.
 func (x line) waits(o string, reply []drivers.Reply, rank int) int64 {
 	x.t.Helper()
-	if len(reply) != 5 || reply[0] != int64(0) || reply[2] != int64(rank) {
+	if len(reply) < 5 || reply[0] != int64(0) || reply[2] != int64(rank) {
 		x.t.Fatalf("%s got %v, want rank %d", o, reply, rank)
 	}
 	return reply[4].(int64)
@@ -119,9 +120,16 @@ func (x line) waits(o string, reply []drivers.Reply, rank int) int64 {
 // held checks who holds the lock, "" for nobody.
 func (x line) held(by string) {
 	x.t.Helper()
-	got, _ := x.s.Cmd(x.t, "GET", x.k.Lock).(string)
-	if got != by {
+	if _, got := counterOf(x.t, x.s, x.k.Lock); got != by {
 		x.t.Errorf("the lock is %q's, want %q's", got, by)
+	}
+}
+
+// value checks the whole value of the lock.
+func (x line) value(want string) {
+	x.t.Helper()
+	if got, _ := x.s.Cmd(x.t, "GET", x.k.Lock).(string); got != want {
+		x.t.Errorf("the value is %q, want %q", got, want)
 	}
 }
 
@@ -133,14 +141,25 @@ func (x line) waiting(want ...string) {
 	if strings.Join(got, " ") != strings.Join(want, " ") {
 		x.t.Errorf("%q wait, want %q", got, want)
 	}
-	if n := x.s.Cmd(x.t, "HLEN", x.k.Waiters()); n != int64(len(got)) {
+	if n := len(x.s.Fields(x.t, x.k.Wait())) - x.tombstones(); n != len(got) {
 		x.t.Errorf("%v waiters are known, %d are in the queue", n, len(got))
 	}
-	for _, key := range []string{x.k.Queue(), x.k.Waiters()} {
-		if left := pttl(x.t, x.s, key); len(want) > 0 && (left <= 0 || left > 2*script.MaxLease) {
+	for key, most := range map[string]time.Duration{x.k.Queue(): 2 * script.MaxLease, x.k.Wait(): tombstoneLife} {
+		if left := pttl(x.t, x.s, key); len(want) > 0 && (left <= 0 || left > most) {
 			x.t.Errorf("%s expires in %v", key, left)
 		}
 	}
+}
+
+func (x line) tombstones() int {
+	x.t.Helper()
+	return wire.Tombstones([]string{x.k.Wait()}, func(key string) []string { return x.s.Fields(x.t, key) })
+}
+
+// exhume removes the tombstone of o.
+func (x line) exhume(o string) {
+	x.t.Helper()
+	x.s.Cmd(x.t, "HDEL", x.k.Wait(), "!"+o)
 }
 
 func (x line) strings(reply any) (list []string) {

@@ -16,7 +16,8 @@ func TestSpansFitIntoADuration(t *testing.T) {
 		math.MinInt64: 0, -1: 0, 0: 0, 1500: 1500 * time.Millisecond,
 		1e13: most, 2e13: most, math.MaxInt64 / 1000000: most, math.MaxInt64: most,
 	} {
-		if got := acquired(t, []drivers.Reply{int64(0), ms, int64(0), "owner"}); got.Status != script.Waiting || got.Left != want {
+		got := acquired(t, []drivers.Reply{int64(0), ms, int64(0), "owner", ""})
+		if got.Status != script.Waiting || got.Left != want {
 			t.Errorf("%d ms are %v, want %v", ms, got, want)
 		}
 	}

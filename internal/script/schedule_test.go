@@ -1,6 +1,7 @@
 package script_test
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -18,7 +19,7 @@ type nodes struct {
 	s *redistest.Server
 }
 
-func (x nodes) keys(node string) script.Keys { return script.KeysOf("lock on " + node) }
+func (x nodes) keys(node string) script.Keys { return script.KeysOf("", "lock on "+node) }
 
 // counters sets the fencing counters of nodes 1, 2 and 3.
 func (x nodes) counters(values ...int) {
@@ -38,12 +39,12 @@ func (x nodes) step(what string) drivers.Reply {
 	switch words[1] {
 	case "acquires":
 		return send(x.t, x.n, acquireScript, acquireScript.Command(
-			[]string{k.Lock, k.Fence(), k.Tombstone(owner)}, owner, "60000", never, "0"))
+			acquireKeys(k), text(owner), "60000", never, "0"))
 	case "raises":
-		return send(x.t, x.n, raiseScript, raiseScript.Command([]string{k.Lock, k.Fence()}, owner, words[4]))
+		return send(x.t, x.n, raiseScript, raiseScript.Command(ownedKeys(k), text(owner), fmt.Sprintf("%016s", words[4])))
 	case "releases":
 		return send(x.t, x.n, releaseScript, releaseScript.Command(
-			[]string{k.Lock, k.Tombstone(owner), k.Fence()}, owner, "0:0:0:"))
+			releaseKeys(k), text(owner), undoing("0:0:0:")))
 	}
 	x.t.Fatalf("no such step: %s", what)
 	return nil

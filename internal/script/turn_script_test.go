@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ func (x turns) ask(w, args string) []drivers.Reply {
 	x.t.Helper()
 	*x.asked = time.Now()
 	return x.array(send(x.t, x.n, turnScript, turnScript.Command(
-		[]string{x.k.Lock, x.k.Turn(), x.k.Queue(), x.k.Waiters()}, w, args)))
+		turnKeys(x.k), w, args)))
 }
 
 func (x turns) leave(w string) drivers.Reply {
@@ -31,9 +32,9 @@ func (x turns) leave(w string) drivers.Reply {
 
 func (x turns) release(args string) drivers.Reply {
 	x.t.Helper()
-	o := args[:1]
+	o, args, _ := strings.Cut(args, ":")
 	return send(x.t, x.n, turnReleaseScript, turnReleaseScript.Command(
-		[]string{x.k.Lock, x.k.Tombstone(o), x.k.Fence(), x.k.Turn(), x.k.Queue(), x.k.Waiters()}, args))
+		turnKeys(x.k), text(o), undoing(args)))
 }
 
 // has checks that reply says that it is w's turn, and that the lock is held or not.
@@ -94,12 +95,12 @@ func TestTurnGoesFromOneToTheNext(t *testing.T) {
 	}
 }
 
-// It is nobody's turn to ask while the lock is taken here, and asking does not touch it.
+// It is nobody's turn to ask while the lock is taken here, and asking does nothing to it but set the mark.
 func TestTurnWaitsForTheLock(t *testing.T) {
 	x := newTurns(t)
 	e := listen(t, x.s, "A's", "B's")
 	token := acquire(t, x.n, "l", 10*time.Second)
-	before := fmt.Sprint(x.s.Cmd(t, "GET", "k"), x.s.Cmd(t, "GET", x.k.Fence()))
+	before := fmt.Sprint(x.s.Cmd(t, "GET", "k"), "+", x.s.Cmd(t, "GET", x.k.Fence()))
 	r := x.ask("a", forTurn+"A's")
 	x.waits("a", r, 0)
 	if left := r[1].(int64); left <= 6000 || left > 10000 {
@@ -118,9 +119,7 @@ func TestTurnWaitsForTheLock(t *testing.T) {
 	x.is("release, again", x.release("l:0:0:"+fmt.Sprint(token)+":"), int64(waited))
 	e.hears("A's a") // a reminder
 	x.waiting("b")
-	if after := fmt.Sprint("l", x.s.Cmd(t, "GET", x.k.Fence())); after != before {
-		t.Errorf("the counter was changed: %s, before %s", after, before)
-	}
+	x.is("the counter", x.s.Cmd(t, "GET", x.k.Fence()), script.CounterText(token))
 }
 
 // The owner's own turn ends with its lock; somebody else's does not.
@@ -173,7 +172,7 @@ func TestLeavingTellsNobodyUnlessItFreesTheLock(t *testing.T) {
 		if tomb == "0" {
 			want = 0
 		}
-		if got := len(x.s.Keys(t, "*:gone:*")); got != want {
+		if got := x.tombstones(); got != want {
 			t.Errorf("%d tombstones, want %d", got, want)
 		}
 	}
@@ -261,7 +260,7 @@ func TestTurnOutOfMemory(t *testing.T) {
 	x.ask("b", forTurn+"B's")
 	x.ask("c", forTurn+"C's")
 	x.s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")
-	r := send(t, x.n, turnScript, turnScript.Command([]string{x.k.Lock, x.k.Turn(), x.k.Queue(), x.k.Waiters()}, "d", forTurn))
+	r := send(t, x.n, turnScript, turnScript.Command(turnKeys(x.k), "d", forTurn))
 	if e, ok := r.(drivers.ServerError); !ok || e.Code() != "OOM" {
 		t.Errorf("asking answers %v", r)
 	}

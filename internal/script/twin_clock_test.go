@@ -38,7 +38,7 @@ func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
 			t.Fatalf("only %d of %d rounds without a tick between the server and the twin", whole, round)
 		}
 		torn := false
-		k := script.KeysOf(fmt.Sprintf("k%d", round))
+		k := script.KeysOf("", fmt.Sprintf("k%d", round))
 		issued := []pair{{}}
 		var history []string
 		both := func(sc *script.Source, keys []string, args ...any) {
@@ -48,7 +48,7 @@ func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
 				var words []string
 				for _, a := range args {
 					if p, ok := a.(pair); ok {
-						a = max(0, side(p))
+						a = script.CounterText(uint64(max(0, side(p))))
 					}
 					words = append(words, fmt.Sprint(a))
 				}
@@ -76,26 +76,26 @@ func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
 			compared++
 		}
 		for step := 0; step < 25 && !torn; step++ {
-			owner := string("abc"[rnd.IntN(3)])
+			owner := text(string("abc"[rnd.IntN(3)]))
 			token := issued[max(0, len(issued)-1-rnd.IntN(3))].plus([]int{-1, 0, 0, 0, 1}[rnd.IntN(5)])
 			switch rnd.IntN(12) {
 			case 0, 1:
-				both(acquireScript, []string{k.Lock, k.Fence(), k.Tombstone(owner)}, owner, "60000", pick(rnd, "1", strconv.Itoa(coarse)), token)
+				both(acquireScript, acquireKeys(k), owner, "60000", pick(rnd, "1", strconv.Itoa(coarse)), token)
 			case 2:
-				both(acquireScript, []string{k.Lock, k.Fence(), k.Tombstone(owner)}, owner, "10", "1", "0")
+				both(acquireScript, acquireKeys(k), owner, "10", "1", "0")
 				time.Sleep(15 * time.Millisecond)
 			case 3, 4:
-				both(enqueueScript, []string{k.Lock, k.Fence(), k.Tombstone(owner), k.Queue(), k.Waiters()}, owner, "60000:"+pick(rnd, "0", "6000")+":0:")
+				both(enqueueScript, queueKeys(k), owner, "60000:"+pick(rnd, "0", "6000")+":0:")
 			case 5:
-				both(claimScript, []string{k.Lock, k.Fence()}, "60000:"+owner)
+				both(claimScript, []string{k.Lock}, owner, "60000")
 			case 6:
-				both(raiseScript, []string{k.Lock, k.Fence()}, owner, token)
+				both(raiseScript, ownedKeys(k), owner, token)
 			case 7:
-				both(extendScript, []string{k.Lock, k.Fence()}, owner, "90000", token)
+				both(extendScript, ownedKeys(k), owner, "90000", token)
 			case 8:
-				both(releaseScript, []string{k.Lock, k.Tombstone(owner), k.Fence()}, owner, pick(rnd, "0", "60000"), ":0:", token, ":")
+				both(releaseScript, releaseKeys(k), owner, pick(rnd, "0", "60000"), ":0:", token, ":")
 			case 9, 10:
-				both(handoverScript, []string{k.Lock, k.Tombstone(owner), k.Fence(), k.Queue(), k.Waiters()}, owner, pick(rnd, "0", "60000"), ":0:", token)
+				both(handoverScript, queueKeys(k), owner, pick(rnd, "0", "60000"), ":0:", token)
 			default:
 				switch rnd.IntN(4) {
 				case 0:
@@ -121,8 +121,8 @@ func TestTwinFollowsTheClockLikeTheScripts(t *testing.T) {
 	}
 	t.Logf("%d replies compared: %v", compared, seen)
 	for _, want := range []string{
-		"acquire 1", "acquire 0", "acquire -1", "acquire -2", "enqueue 1", "enqueue 0", "enqueue -1", "enqueue -2", "claim 1", "raise 1", "raise 0",
-		"extend 1", "extend 0", "release 3", "handover 1", "handover 3",
+		"acquire 1", "acquire 0", "acquire -1", "acquire -2", "enqueue 1", "enqueue 0", "enqueue -1", "enqueue -2",
+		"claim 1", "raise 1", "raise 0", "extend 1", "extend 0", "release 3", "handover 1", "handover 3",
 	} {
 		if seen[want] == 0 {
 			t.Errorf("%q was never seen", want)

@@ -1,0 +1,143 @@
+package script_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
+)
+
+func TestTokensGrow(t *testing.T) {
+	s, n := real(t)
+	counter := script.KeysOf("", "k").Fence()
+	var last uint64
+	next := func(what string) {
+		t.Helper()
+		token := "t" + fmt.Sprint(last)
+		fence := acquire(t, n, token, 10*time.Second)
+		if fence <= last {
+			t.Errorf("%s: token %d after %d", what, fence, last)
+		}
+		if got := s.Cmd(t, "GET", counter); got != script.CounterText(fence) {
+			t.Errorf("%s: counter %v, token %d", what, got, fence)
+		}
+		if got, _ := counterOf(t, s, "k"); got != fence {
+			t.Errorf("%s: the lock has %v, token %d", what, got, fence)
+		}
+		last = fence
+		if err := n.Release(t.Context(), locker.Request{Key: "k", Token: token}); err != nil {
+			t.Error(err)
+		}
+	}
+	for range 100 {
+		next("one after another")
+	}
+	s.Cmd(t, "DEL", counter)
+	next("after the counter was lost")
+	s.Cmd(t, "FLUSHALL")
+	next("after everything was lost")
+	last += 3600e6
+	s.Cmd(t, "SET", counter, last)
+	next("after the clock was stepped back by an hour")
+	if left := s.Cmd(t, "PTTL", counter); left != int64(-1) {
+		t.Errorf("the counter expires in %v ms", left)
+	}
+	s.Cmd(t, "SET", counter, "no number")
+	last = 0
+	next("after the counter was overwritten")
+}
+
+// Locks of one slot share a counter, and what one is granted is above what any was granted before. Locks of different
+// slots do not, and those of different prefixes do not.
+func TestLocksOfASlotShareACounter(t *testing.T) {
+	x := newLine(t)
+	grant := func(k script.Keys, o string) int64 {
+		t.Helper()
+		a := script.Attempt{Keys: k, Token: o, Node: 1}
+		return send(t, x.n, acquireScript, a.Acquire(10*time.Second, 1<<53, 0).Words).(int64)
+	}
+	slot := func(prefix, key string) script.Keys { return script.KeysOf(prefix, key) }
+	for i, tt := range []struct {
+		k    script.Keys
+		want int64
+	}{
+		{slot("p:", "{x}1"), 1}, {slot("p:", "{x}2"), 2}, {slot("p:", "x}3"), 1}, {slot("p:", "{x}4"), 3},
+		{slot("q:", "{x}1"), 1}, {slot("p:", "{y}1"), 1},
+	} {
+		if got := grant(tt.k, fmt.Sprint("o", i)); got != tt.want {
+			t.Errorf("%s got the counter %d, want %d", tt.k.Lock, got, tt.want)
+		}
+	}
+	if got := len(x.s.Keys(t, "*fence")); got != 4 {
+		t.Errorf("%d counters", got)
+	}
+}
+
+// Other locks of the slot raise the shared counter while a lock is held. The lock keeps its own, which is what its
+// owner is told again, what an extension and a raise compare with, and what a release certifies.
+func TestOtherLocksOfTheSlotDoNotChangeALocksCounter(t *testing.T) {
+	x := newLine(t)
+	token := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
+	elsewhere := func() string {
+		x.s.Cmd(t, "SET", x.k.Fence(), script.CounterText(uint64(token)+1000))
+		return script.CounterText(uint64(token) + 1000)
+	}
+	shared := elsewhere()
+	if again := x.granted("a", x.enqueue("a", patient), 0, 10*time.Second); again != token {
+		t.Errorf("the token is %d, and when it is asked for again %d", token, again)
+	}
+	if again := x.granted("a", x.claim("a", "10000"), 0, 10*time.Second); again != token {
+		t.Errorf("the token is %d, and when it is claimed %d", token, again)
+	}
+	x.is("acquire, again", send(t, x.n, acquireScript, acquireCommand("a", 1, 0)), token)
+	x.is("extend", x.extend("a", token), int64(1))
+	raise := func(to int64) drivers.Reply {
+		return send(t, x.n, raiseScript, raiseScript.Command(ownedKeys(x.k), text("a"), script.CounterText(uint64(to))))
+	}
+	x.is("raise", raise(token), int64(1))
+	x.is("raise", raise(token+5), int64(1))
+	x.is("extend to a greater token", x.extend("a", token+9), int64(1))
+	if got, _ := counterOf(t, x.s, "k"); int64(got) != token+9 {
+		t.Errorf("the lock has %d, want %d", got, token+9)
+	}
+	x.is("the shared counter", x.s.Cmd(t, "GET", x.k.Fence()), shared)
+	x.is("release", x.release("a", "0:0:"+fmt.Sprint(token+9)), int64(1))
+}
+
+func TestCountersFollowQuantumAndHint(t *testing.T) {
+	const quantum = 65536
+	s, n := real(t)
+	counter := func(token string, hint uint64) uint64 {
+		t.Helper()
+		s.Cmd(t, "DEL", "k")
+		v := acquired(t, send(t, n, acquireScript, acquireCommand(token, quantum, hint)))
+		if v.Status != script.Granted {
+			t.Fatal(v)
+		}
+		return v.Counter
+	}
+	a := counter("a", 0)
+	if a%quantum != 0 || time.Duration(time.Now().UnixMicro()-int64(a))*time.Microsecond > 2*quantum*time.Microsecond {
+		t.Errorf("counter %d is not the clock rounded down to %d µs", a, quantum)
+	}
+	if b := counter("b", a+10*quantum); b != a+10*quantum+1 {
+		t.Errorf("with the hint %d: %d", a+10*quantum, b)
+	}
+	if c := counter("c", uint64(time.Now().Add(2*time.Hour).UnixMicro())); c != a+10*quantum+2 {
+		t.Errorf("a hint two hours ahead was followed: %d", c)
+	}
+}
+
+// There is a counter for each slot at most, however many keys are locked.
+func TestThereAreNoMoreCountersThanSlots(t *testing.T) {
+	names := map[string]bool{}
+	for i := range 8 * script.Slots {
+		names[script.KeysOf("p:", fmt.Sprint("key", i)).Fence()] = true
+	}
+	if len(names) > script.Slots || len(names) < script.Slots*99/100 {
+		t.Errorf("%d counters", len(names))
+	}
+}

@@ -1,0 +1,60 @@
+package script_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
+)
+
+// Programs without the queue keep exclusion, and the queue goes on after them.
+func TestPlainAndQueuedExcludeEachOther(t *testing.T) {
+	x := newLine(t)
+	x.granted("a", x.enqueue("a", patient), 0, 10*time.Second)
+	if v := acquired(t, send(t, x.n, acquireScript, acquireCommand("p", 1, 0))); v.Status != script.Waiting {
+		t.Errorf("the plain script answers %v", v)
+	}
+	x.enqueue("b", patient)
+	x.is("plain release", send(t, x.n, releaseScript, releaseCommand("a", true)), int64(1))
+	v := acquired(t, send(t, x.n, acquireScript, acquireCommand("p", 1, 0)))
+	if v.Status != script.Granted {
+		t.Fatal(v)
+	}
+	x.waits("b", x.enqueue("b", patient), 0)
+	x.is("plain release", send(t, x.n, releaseScript, releaseCommand("p", true)), int64(1))
+	if token := x.granted("b", x.enqueue("b", patient), 0, 10*time.Second); token <= int64(v.Counter) {
+		t.Errorf("token %d after %d", token, v.Counter)
+	}
+}
+
+func TestPlainReleaseRestsAndHints(t *testing.T) {
+	x := newLine(t)
+	e := listen(t, x.s, "free:k")
+	release := func(o, args string) drivers.Reply {
+		t.Helper()
+		return send(t, x.n, releaseScript, releaseScript.Command(releaseKeys(x.k), text(o), undoing(args)))
+	}
+	token := acquire(t, x.n, "a", 10*time.Second)
+	x.is("another's release", release("b", "0:0:0:free:k"), int64(4))
+	e.hears()
+	x.is("release", release("a", "10000:0:"+fmt.Sprint(token)+":free:k"), int64(1))
+	e.hears("free:k free")
+	x.is("release, again", release("a", "10000:0:0:free:k"), int64(2))
+	e.hears()
+	acquire(t, x.n, "b", 10*time.Second)
+	x.is("release after a newer token", release("b", "0:0:"+fmt.Sprint(token)+":free:k"), int64(3))
+	e.hears("free:k free")
+	acquire(t, x.n, "c", 10*time.Second)
+	x.is("a clean-up", release("c", "10000:0:0:"), int64(1))
+	e.hears()
+	acquire(t, x.n, "d", 10*time.Second)
+	x.is("release with rest", release("d", "10000:5000:0:free:k"), int64(1))
+	x.is("again", release("d", "10000:9000:0:free:k"), int64(2))
+	e.hears()
+	x.held("hold:d")
+	if left := pttl(t, x.s, "k"); left > 5*time.Second {
+		t.Errorf("it rests for %v", left)
+	}
+}
