@@ -137,8 +137,8 @@ func (w *world) judge(took time.Duration) *Result {
 			w.counts["leases lost"]++
 		}
 	}
-	for script, n := range w.log.Counts {
-		w.counts["script "+script] += n
+	for what, n := range w.log.Counts {
+		w.counts[what] += n
 	}
 	w.tellEvents()
 	return &Result{

@@ -124,8 +124,8 @@ func (b batch) String() string {
 func quotas(episodes int) map[string]int {
 	needed := map[string]int{
 		"acquisitions": 15 * episodes, "attempts": 30 * episodes, "fenced updates": 12 * episodes,
-		"script raise": episodes / 2, "renewals": episodes / 4, "updates lost without tokens": episodes / 100,
-		"stale accesses refused": episodes / 200,
+		"marks": 20 * episodes, "script raise": episodes / 2, "renewals": episodes / 4,
+		"updates lost without tokens": episodes / 100, "stale accesses refused": episodes / 200,
 	}
 	for _, k := range kinds {
 		needed[k.name] = episodes / 30
