@@ -27,6 +27,7 @@ type step struct {
 	wire.Step
 	after sight
 	moved bool // the lock has changed
+	slot  slot // the counter of its slot when it changed last: the counter comes first
 	waits bool // somebody has come into the lock's queue
 }
 
@@ -107,8 +108,8 @@ func (w *witness) effect(name string, args []string) {
 		for _, s := range w.call.steps {
 			if s.Joined {
 				w.joined(s, name, args)
-			} else {
-				w.call.change(s, name, args)
+			} else if w.call.change(s, name, args) {
+				s.slot = *w.slot(counterOf(s.Lock))
 			}
 		}
 	}
@@ -129,7 +130,8 @@ func (w *witness) joined(s *step, name string, args []string) {
 		return
 	}
 	s.after = *known
-	if w.call.change(s, name, args); s.moved {
+	if w.call.change(s, name, args) {
+		s.slot = *w.slot(counterOf(s.Lock))
 		w.judge(w.call, s)
 	}
 }
@@ -141,27 +143,27 @@ func (c *call) releases(lock, owner string) bool {
 	})
 }
 
-// change is what one command of a script does to its lock.
-func (c *call) change(s *step, name string, args []string) {
+// change is what one command of a script does to its lock, and whether it changes the lock.
+func (c *call) change(s *step, name string, args []string) bool {
 	if strings.Contains(args[0], ":lockqueue") {
 		s.waits = name == "ZADD" || s.waits && name != "ZREM" && name != "ZPOPMIN"
 	}
 	if args[0] != s.Lock {
-		return
+		return false
 	}
 	a := &s.after
 	free := a.held && (a.Owner == "" || c.from >= a.Expires+doubt)
 	switch name {
 	case "SET":
 		if s.Joined && a.held && !free {
-			return // it was acquired by the same command, and NX is given
+			return false // it was acquired by the same command, and NX is given
 		}
 		a.is(args[1], c.to+life(args))
 	case "DEL":
 		a.is("", 0)
 	case "PEXPIRE":
 		if free {
-			return // of nothing, it makes nothing
+			return false // of nothing, it makes nothing
 		}
 		if !a.held {
 			a.Owner = s.Token // it has looked
@@ -169,18 +171,19 @@ func (c *call) change(s *step, name string, args []string) {
 		a.held, a.Expires = true, c.to+ms(args[1])
 	case "APPEND":
 		if a.value == "" {
-			return // it is not known
+			return false // it is not known
 		}
 		a.is(a.value+args[1], a.Expires)
 	case "SETRANGE":
 		if len(a.value) < len(args[2]) {
-			return // it is not known
+			return false // it is not known
 		}
 		a.is(args[2]+a.value[len(args[2]):], a.Expires)
 	default:
-		return
+		return false
 	}
 	s.moved = true
+	return true
 }
 
 // life is what a SET gives.
@@ -242,7 +245,10 @@ func (w *witness) judge(c *call, s *step) {
 		Before: before.NodeState, After: after.NodeState,
 	}
 	counter := counterOf(s.Lock)
-	slot := w.slot(counter)
+	slot := *w.slot(counter)
+	if s.moved {
+		slot = s.slot
+	}
 	if n.Life = slot.life; slot.known { // the log knows what it was before
 		n.Counter, n.Before.Slot, n.After.Slot = counter, slot.value, slot.value
 	}

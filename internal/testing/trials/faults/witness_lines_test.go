@@ -91,7 +91,7 @@ func TestAWitnessFollowsLocks(t *testing.T) {
 		wrong string // "": nothing
 	}{
 		"raised":                         {[][]string{{extend, set(7), inPlace(7)}}, ""},
-		"raised before the slot":         {[][]string{{extend, inPlace(7)}}, "slot is below that of the lock"},
+		"raised before the slot":         {[][]string{{extend, inPlace(7), set(7)}}, "slot is below that of the lock"},
 		"lowered":                        {[][]string{{extend, inPlace(4)}}, "went back"},
 		"the slot goes back":             {[][]string{{extend, set(4)}}, "slot went back"},
 		"marked":                         {[][]string{join, {mark}}, ""},

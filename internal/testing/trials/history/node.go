@@ -40,18 +40,48 @@ type NodeLog struct {
 	Found  []Violation
 	Counts map[string]int // steps by script, and "marks"
 
-	fences map[string]int64 // the greatest counter that a lock or a slot has had
+	fences map[string]int64         // the greatest counter that a lock or a slot has had
+	values map[tokenOf]map[int]bool // the nodes on which an owner has had a counter
+}
+
+// tokenOf is an owner with a counter.
+type tokenOf struct {
+	owner string
+	fence int64
 }
 
 // Add checks one step.
 func (l *NodeLog) Add(s NodeStep) {
 	if l.fences == nil {
-		l.fences, l.Counts = map[string]int64{}, map[string]int{}
+		l.fences, l.Counts, l.values = map[string]int64{}, map[string]int{}, map[tokenOf]map[int]bool{}
 	}
 	l.Counts["script "+s.Script]++
 	l.lock(s)
 	l.slot(s)
 	l.mark(s)
+	if s.After.Fence > 0 {
+		of := tokenOf{s.After.Owner, s.After.Fence}
+		if l.values[of] == nil {
+			l.values[of] = map[int]bool{}
+		}
+		l.values[of][s.Node] = true
+	}
+}
+
+// CheckTokens (OWN) compares what clients were told with the nodes: the token of a lease was the counter in the lock's
+// value on at least as many nodes as are needed, while the owner had the lock there.
+func (l *NodeLog) CheckTokens(h *History, needed int) (found []Violation) {
+	c := checker{}
+	keys, byKey := holds(h.Events())
+	for _, key := range keys {
+		for _, hold := range byKey[key] {
+			if on := len(l.values[tokenOf{hold.Owner, int64(hold.Fence)}]); on < needed {
+				c.add("OWN", "key %s: %v, and the lock had this token on %d nodes of the %d that are needed", key, hold, on,
+					needed)
+			}
+		}
+	}
+	return c.found
 }
 
 func (l *NodeLog) lock(s NodeStep) {

@@ -251,6 +251,27 @@ func TestNodeLogFindsWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestTokensAreTheCountersOfTheirGrants(t *testing.T) {
+	h := New()
+	h.Add(Event{Op: Lock, Key: "k", Owner: "a", Fence: 7, Outcome: OK})
+	var l NodeLog
+	step := func(node int, fence int64) {
+		l.Add(NodeStep{Node: node, Script: "acquire", Owner: "a", After: NodeState{Owner: "a", Fence: fence}})
+	}
+	step(0, 7)
+	step(1, 6) // of another counter
+	if found := l.CheckTokens(h, 1); len(found) > 0 {
+		t.Error(found)
+	}
+	if found := l.CheckTokens(h, 2); len(found) != 1 || found[0].Rule != "OWN" {
+		t.Error(found)
+	}
+	step(2, 7)
+	if found := l.CheckTokens(h, 2); len(found) > 0 {
+		t.Error(found)
+	}
+}
+
 func TestQuota(t *testing.T) {
 	found := Quota(map[string]int{"raises": 1, "cuts": 9}, map[string]int{"raises": 1, "cuts": 10, "hangs": 1})
 	if len(found) != 2 || !strings.Contains(found[0].Text, "cuts") || !strings.Contains(found[1].Text, "hangs") {

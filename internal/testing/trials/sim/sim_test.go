@@ -165,7 +165,7 @@ func TestSimulation(t *testing.T) {
 
 // timing holds for rules that rest on sound timing or on nodes that do not forget.
 func timing(rule string) bool {
-	return !slices.Contains([]string{"UNIQ", "RT", "FENCE", "DONE", "PROMPT", "CLOSE", "LIVE"}, rule)
+	return !slices.Contains([]string{"UNIQ", "RT", "OWN", "NODE", "FENCE", "DONE", "PROMPT", "CLOSE", "LIVE"}, rule)
 }
 
 // Where nodes forget, or clocks run wild, exclusion breaks, so the faults are strong enough and the judge sees it.
