@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // The scripts for operators.
@@ -31,15 +32,15 @@ func (n *Node) force(l line, arg string) drivers.Reply {
 	p := strings.SplitN(arg, ":", 3)
 	value, free := p[2][:number(p[1])], p[2][number(p[1]):]
 	o := value
-	forced, ours := parts(value)
+	forced, ours := wire.ParseValue(value)
 	if ours {
-		o = forced.owner
+		o = forced.Owner
 	}
 	cur, held := l.get(l.lock)
-	now, isLock := parts(cur.value)
+	now, isLock := wire.ParseValue(cur.value)
 	r := int64(0)
 	switch {
-	case held && (cur.value == value || ours && isLock && now.owner == o) && !cur.expires.IsZero():
+	case held && (cur.value == value || ours && isLock && now.Owner == o) && !cur.expires.IsZero():
 		delete(l.keys, l.lock)
 		l.drop(o)
 		l.bury(o, "f", number(p[0]))

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // The scripts for locks that nobody queues for.
@@ -33,11 +34,11 @@ func (n *Node) acquire(l line, args []string) drivers.Reply {
 			return -2 - k
 		}
 		shown := cur.value
-		p, ours := parts(cur.value)
+		p, ours := wire.ParseValue(cur.value)
 		if ours {
-			shown = p.owner
+			shown = p.Owner
 		}
-		return []drivers.Reply{int64(0), n.left(cur), l.counter(l.fence), shown[:min(8, len(shown))], p.label}
+		return []drivers.Reply{int64(0), n.left(cur), l.counter(l.fence), shown[:min(8, len(shown))], p.Label}
 	}
 	mark := ""
 	if l.exists(l.waiters) {

@@ -33,6 +33,7 @@ type Node struct {
 	origin      time.Time
 	keys        map[string]entry
 	subscribers map[*feed]bool
+	lines       map[string]line // the names that Observe is told of, by lock
 }
 
 // entry is a string, or one of the two halves of a queue.

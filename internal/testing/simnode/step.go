@@ -1,6 +1,8 @@
 package simnode
 
 import (
+	"cmp"
+	"strings"
 	"time"
 
 	"github.com/golocker/locker/drivers"
@@ -12,6 +14,7 @@ type Step struct {
 	Script        string
 	Lock          string // the lock's key on the node
 	Owner         string // who called: the owner's token, or the waiter
+	Counter       string // the key of the counter of the lock's slot; empty if no script has had it yet
 	Before, After State
 }
 
@@ -20,6 +23,9 @@ type State struct {
 	Owner   string    // the owner's token, or a value that is not that of a lock; "": free
 	Expires time.Time // by the node's clock
 	Fence   int64     // the counter in the lock's value; 0: the value has none
+	Marked  bool      // the value says that somebody waits
+	Waits   bool      // somebody is in the lock's queue, as far as a script has had the queue
+	Slot    int64     // the counter of the lock's slot; 0: there is none
 }
 
 // observed executes a script, and tells Observe what it did.
@@ -27,17 +33,33 @@ func (n *Node) observed(script string, l line, args []string, run func(line, []s
 	if n.Observe == nil {
 		return run(l, args)
 	}
-	before := n.state(l.lock)
+	owner := args[0]
+	if strings.HasPrefix(owner, "|") {
+		owner, _, _ = split(owner)
+	}
+	seen := n.seen(l)
+	before := seen.state()
 	reply := run(l, args)
-	n.Observe(Step{Script: script, Lock: l.lock, Owner: wire.Token(args[0]), Before: before, After: n.state(l.lock)})
+	n.Observe(Step{script, l.lock, owner, seen.fence, before, seen.state()})
 	return reply
 }
 
-func (n *Node) state(lock string) State {
-	e, _ := n.get(lock)
-	s := State{Owner: e.value, Expires: e.expires}
-	if p, ours := parts(e.value); ours {
-		s.Owner, s.Fence = p.owner, p.counter
+// seen adds to l the names of the counter and the queue that earlier scripts have had for the same lock.
+func (n *Node) seen(l line) line {
+	if n.lines == nil {
+		n.lines = map[string]line{}
+	}
+	known := n.lines[l.lock]
+	l.fence, l.queue = cmp.Or(l.fence, known.fence), cmp.Or(l.queue, known.queue)
+	n.lines[l.lock] = l
+	return l
+}
+
+func (l line) state() State {
+	e, _ := l.get(l.lock)
+	s := State{Owner: e.value, Expires: e.expires, Waits: l.exists(l.queue), Slot: l.counter(l.fence)}
+	if v, ours := wire.ParseValue(e.value); ours {
+		s.Owner, s.Fence, s.Marked = v.Owner, v.Counter, v.Marked
 	}
 	return s
 }

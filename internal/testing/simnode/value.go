@@ -3,12 +3,14 @@ package simnode
 import (
 	"fmt"
 	"strings"
+
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // The value of a lock is "counter|owner|node|label", with "+" at its end once somebody waits; see value.lua. A command
 // gives the part from the first bar on, its text.
 
-const counterDigits = 16
+const counterDigits = wire.CounterDigits
 
 // mine returns the counter in v if v is the lock of the text's owner under the text's node. Otherwise it returns 0, and
 // the number under which that owner has the lock, or 0.
@@ -22,23 +24,6 @@ func mine(v, text string) (counter, alias int64) {
 		return number(v[:counterDigits]), 0
 	}
 	return 0, number(has)
-}
-
-// lockParts are what the value of a lock says.
-type lockParts struct {
-	counter      int64
-	owner, label string
-	marked       bool
-}
-
-// parts returns false if v is not the value of a lock: another library's value, or that of a lock that is kept after
-// its release.
-func parts(v string) (p lockParts, ok bool) {
-	f := strings.Split(strings.TrimSuffix(v, "+"), "|")
-	if len(f) != 4 || len(f[0]) != counterDigits || !digits(f[0]) || !digits(f[2]) || strings.Contains(f[3], "+") {
-		return lockParts{}, false
-	}
-	return lockParts{number(f[0]), f[1], f[3], strings.HasSuffix(v, "+")}, true
 }
 
 func digits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // What queue.lua has as numbers.
@@ -46,7 +47,7 @@ func (l line) pttl(key string) int64 {
 // mark records in the lock's value that somebody waits, if it is the value of a lock.
 func (l line) mark() {
 	cur, _ := l.get(l.lock)
-	if p, ours := parts(cur.value); ours && !p.marked {
+	if p, ours := wire.ParseValue(cur.value); ours && !p.Marked {
 		cur.value += "+"
 		l.keys[l.lock] = cur
 	}
@@ -168,14 +169,14 @@ func (n *Node) enqueue(l line, args []string) drivers.Reply {
 	if l.buried(o) != "" {
 		return []drivers.Reply{int64(-1)}
 	}
-	holder, _ := parts(cur.value)
+	holder, _ := wire.ParseValue(cur.value)
 	left := l.pttl(l.lock)
 	switch {
 	case left == -1:
 		l.drop(o)
 		return []drivers.Reply{int64(-2)}
 	case held && lease == "0":
-		return []drivers.Reply{int64(0), left, int64(-1), wake(0, left), int64(0), holder.label}
+		return []drivers.Reply{int64(0), left, int64(-1), wake(0, left), int64(0), holder.Label}
 	case !held && !l.exists(l.queue):
 		c := l.mint(1, 0)
 		l.keys[l.lock] = entry{value: counterText(c) + args[0], expires: l.after(ttl)}
@@ -195,12 +196,12 @@ func (n *Node) enqueue(l line, args []string) drivers.Reply {
 	}
 	if lease == "0" {
 		l.drop(o)
-		return []drivers.Reply{int64(0), left, int64(-1), wake(r, left), int64(0), holder.label}
+		return []drivers.Reply{int64(0), left, int64(-1), wake(r, left), int64(0), holder.Label}
 	}
 	if !held || rank < 0 {
 		rank = int64(slices.Index(l.order(), o))
 	}
-	return []drivers.Reply{int64(0), left, rank, wake(r, left), s, holder.label}
+	return []drivers.Reply{int64(0), left, rank, wake(r, left), s, holder.Label}
 }
 
 func (n *Node) claim(l line, args []string) drivers.Reply {

@@ -20,7 +20,7 @@ type Step struct {
 
 // Steps returns what a command does, or nil if it does nothing to locks.
 func Steps(words []string) []Step {
-	if len(words) < 2 {
+	if len(words) < 3 {
 		return nil
 	}
 	switch strings.ToUpper(words[0]) {
@@ -123,7 +123,7 @@ func only(owned bool, name string) string {
 
 // joined returns the parts of a joined command; see many.lua.
 func joined(keys, args []string) (steps []Step) {
-	if len(args) == 0 {
+	if len(args) < 2 {
 		return nil
 	}
 	a, err := strconv.Atoi(args[0])

@@ -10,9 +10,12 @@ import (
 
 func TestSteps(t *testing.T) {
 	for call, want := range map[string][]wire.Step{
-		"PING":                                                nil,
-		"EVALSHA x 3 k w f |a|1|l 1000 1 0":                   {{"acquire", "k", "a", false}},
-		"EVAL x 2 k f |a|1| 0000000000000007":                 {{"raise", "k", "a", false}},
+		"EVAL return":                         nil,
+		"EVAL return 0":                       nil,
+		"EVAL return 1 k":                     nil,
+		"PING":                                nil,
+		"EVALSHA x 3 k w f |a|1|l 1000 1 0":   {{"acquire", "k", "a", false}},
+		"EVAL x 2 k f |a|1| 0000000000000007": {{"raise", "k", "a", false}},
 		"EVALSHA x 2 k f |a|1| 1000 0000000000000007":         {{"extend", "k", "a", false}},
 		"EVALSHA x 2 k w |a|1| 0:0:7:":                        {{"release", "k", "a", false}},
 		"EVALSHA x 4 k w f q |a|1| 10:0:0:a:b":                {{"enqueue", "k", "a", false}},
@@ -31,6 +34,20 @@ func TestSteps(t *testing.T) {
 	} {
 		if got := wire.Steps(strings.Fields(call)); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: %v, want %v", call, got, want)
+		}
+	}
+}
+
+func TestParseValue(t *testing.T) {
+	for value, want := range map[string]wire.Value{
+		"0000000000000007|a|1|l":  {7, "a", "l", false},
+		"0000000000000007|a|1|l+": {7, "a", "l", true},
+		"0000000000000007|a|2|":   {7, "a", "", false},
+		// These are no locks of this library.
+		"0000000000000007|a|1|l++": {}, "000000000000007|a|1|l": {}, "hold:a": {}, "a": {}, "a+": {}, "": {},
+	} {
+		if got, ok := wire.ParseValue(value); got != want || ok != (want.Owner != "") {
+			t.Errorf("%s: %v, want %v", value, got, want)
 		}
 	}
 }

@@ -117,15 +117,15 @@ func (b *bed) links(players, nodes []int, f func(*fault.Proxy)) {
 	}
 }
 
-// script reports whether a request runs a script, as everything about locks does.
-func script(r fault.Request) bool { return r.Is("EVAL", "EVALSHA") }
+// concernsLocks reports whether a request is about locks: a script, or a release by a command of the server.
+func concernsLocks(r fault.Request) bool { return r.Is("EVAL", "EVALSHA", "DELEX", "DELIFEQ") }
 
-// handle lets choose decide about a share of the scripts on links, and about all raises: they are few, and come only
-// where the rest of their attempt has got through.
+// handle lets choose decide about a share of the requests about locks on links, and about all raises: they are few, and
+// come only where the rest of their attempt has got through.
 func (b *bed) handle(players, nodes []int, share float64, choose func() fault.Action) {
 	b.links(players, nodes, func(p *fault.Proxy) {
 		p.Handle(func(r fault.Request) fault.Action {
-			if !script(r) || !raise(r) && rand.Float64() >= share {
+			if !concernsLocks(r) || !raise(r) && rand.Float64() >= share {
 				return fault.Pass
 			}
 			b.injected.Add(1)

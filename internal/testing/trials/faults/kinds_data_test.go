@@ -37,6 +37,24 @@ func deleting(pattern string, silent time.Duration) func(b *bed, node int) {
 	}
 }
 
+// deletingQueues deletes what waits, and leaves tombstones, which are in the same hashes.
+func deletingQueues(b *bed, node int) {
+	keys, _ := redis.Strings(b.do(node, "KEYS", "*:lock[qwt]*"), nil)
+	args := []any{"EVAL", `for _, key in ipairs(KEYS) do
+		if string.find(key, ':lockwait', 1, true) then
+			for _, field in ipairs(redis.call('HKEYS', key)) do
+				if string.sub(field, 1, 1) ~= '!' then redis.call('HDEL', key, field) end
+			end
+		else
+			redis.call('DEL', key)
+		end
+	end`, len(keys)}
+	for _, key := range keys {
+		args = append(args, key)
+	}
+	b.do(node, args...)
+}
+
 var dataKinds = []kind{
 	{
 		name: "SCRIPT FLUSH", what: "scripts are forgotten, every few ms",
@@ -58,12 +76,12 @@ var dataKinds = []kind{
 	},
 	{
 		name: "DEL of counters", what: "counters are deleted, locks left, and the server silent for 150 ms",
-		strike: repeatedly(deleting("*:fence", away)),
+		strike: repeatedly(deleting("*}}"+prefix+"fence", away)),
 	},
 	{
 		name:   "DEL of queues",
-		what:   "the queues of those who wait are deleted, and whose turn it is, and the hashes with tombstones left",
-		strike: repeatedly(deleting("*:lock[qt]*", 0)),
+		what:   "the queues of those who wait are deleted, and whose turn it is, and tombstones left",
+		strike: repeatedly(deletingQueues),
 	},
 	{
 		name: "eviction", forgets: true, unseen: true, instantly: true,

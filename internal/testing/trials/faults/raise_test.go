@@ -6,10 +6,11 @@ import (
 
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/trials/history"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // raise reports whether a request is what Redlock asks nodes by whose counters are behind.
-func raise(r fault.Request) bool { return script(r) && scriptNames()[r.Args[1]] == "raise" }
+func raise(r fault.Request) bool { return wire.Calls(r.Args, "raise") }
 
 // countRaises finds out which raises the fault has hit. They are a part of Lock and not in the history, but proxies see
 // them: ok is what was accepted and the client was told, held what was refused.

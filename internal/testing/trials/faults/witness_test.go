@@ -3,17 +3,14 @@ package faults
 import (
 	"bufio"
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"errors"
-	"fmt"
 	"net"
 	"strconv"
 	"strings"
 	"sync"
-	"testing"
 	"time"
 
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/trials/history"
 	"github.com/golocker/locker/internal/testing/wire"
 )
@@ -35,17 +32,38 @@ type witness struct {
 	log    history.NodeLog
 	grants int // to locks known to be free or the caller's own
 
-	life  int  // counters that were lost, or may have been
+	life  int  // how often counters were lost, or may have been
 	empty bool // locks never seen do not exist; else nothing is known of them
 	locks map[string]*sight
-	calls []*call // of the script that runs
+	slots map[string]*slot // by the key of the counter
+	call  *call
 }
 
 // sight is what is known of a lock.
 type sight struct {
 	history.NodeState
-	held bool // the state is known
-	life int  // of the counter
+	held  bool   // Owner and Expires are known
+	value string // empty: the lock is free, or only its owner is known
+}
+
+// is notes the value of the lock.
+func (s *sight) is(value string, expires time.Duration) {
+	*s = sight{history.NodeState{Owner: value, Expires: expires}, true, value}
+	if v, ours := wire.ParseValue(value); ours {
+		s.Owner, s.Fence, s.Marked = v.Owner, v.Counter, v.Marked
+	}
+}
+
+// slot is what is known of the counter of a slot.
+type slot struct {
+	value int64
+	known bool
+	life  int
+}
+
+func (s *slot) set(text string) {
+	s.value, _ = strconv.ParseInt(text, 10, 64)
+	s.known = true
 }
 
 // observe starts a witness for each server. The servers must be new.
@@ -93,7 +111,7 @@ func (w *witness) follow(ctx context.Context, ready func()) {
 			}
 			w.read(strings.TrimPrefix(strings.TrimSpace(line), "+"))
 		}
-		w.calls = nil // how it ended is not known
+		w.call = nil // how it ended is not known
 		_ = conn.Close()
 	}
 }
@@ -142,10 +160,8 @@ func (w *witness) read(line string) {
 		return
 	}
 	name, inside := strings.ToUpper(args[0]), strings.HasSuffix(source, " lua")
-	if inside && w.calls != nil {
-		for _, c := range w.calls {
-			c.to = at
-		}
+	if inside && w.call != nil {
+		w.call.to = at
 		w.effect(name, args[1:])
 		return
 	}
@@ -153,6 +169,8 @@ func (w *witness) read(line string) {
 	switch name {
 	case "EVAL", "EVALSHA":
 		w.begin(at, args)
+	case "DELEX", "DELIFEQ":
+		w.deletes(at, args)
 	case "FLUSHALL", "FLUSHDB":
 		w.forget(true)
 	case "SELECT": // a master's stream begins, and may have come with other data
@@ -166,28 +184,43 @@ func (w *witness) read(line string) {
 
 func (w *witness) forget(empty bool) {
 	w.life++
-	w.empty, w.locks, w.calls = empty, map[string]*sight{}, nil
+	w.empty, w.locks, w.slots, w.call = empty, map[string]*sight{}, map[string]*slot{}, nil
 }
 
 func (w *witness) sight(lock string) *sight {
 	s := w.locks[lock]
 	if s == nil {
-		s = &sight{held: w.empty, life: w.life}
+		s = &sight{held: w.empty}
 		w.locks[lock] = s
 	}
 	return s
 }
 
+func (w *witness) slot(counter string) *slot {
+	s := w.slots[counter]
+	if s == nil {
+		s = &slot{known: w.empty, life: w.life}
+		w.slots[counter] = s
+	}
+	return s
+}
+
+const prefix = "lock:"
+
+// counterOf returns the key of the counter of a lock's slot.
+func counterOf(lock string) string {
+	return script.KeysOf(prefix, strings.TrimPrefix(lock, prefix)).Fence()
+}
+
+func isCounter(key string) bool { return strings.HasSuffix(key, "}}"+prefix+"fence") }
+
 // touch notes that something other than a script of locks has used a key.
 func (w *witness) touch(key string, deleted bool) {
-	if !wire.IsLock(key) && strings.HasSuffix(key, "fence") { // a counter, which many locks share
+	if isCounter(key) {
 		w.life++
-		for _, s := range w.locks {
-			s.life = w.life
-		}
-	} else if strings.HasPrefix(key, "lock:") {
-		s := w.sight(key)
-		s.held, s.NodeState = deleted, history.NodeState{}
+		w.slots[key] = &slot{life: w.life} // until it is set, nothing is asked of locks that are left
+	} else if strings.HasPrefix(key, prefix) {
+		w.locks[key] = &sight{held: deleted}
 	}
 }
 
@@ -208,49 +241,4 @@ func (r *result) testimony(b *bed) {
 	b.Logf("servers were seen to grant %d times", grants)
 	r.failed = append(r.failed,
 		history.Quota(map[string]int{"grants seen": grants}, map[string]int{"grants seen": 10})...)
-}
-
-func TestAWitnessAllowsForWhatScriptsThatItDoesNotRecogniseDo(t *testing.T) {
-	quoted := func(args ...string) string {
-		for i := range args {
-			args[i] = strconv.Quote(args[i])
-		}
-		return strings.Join(args, " ")
-	}
-	acquire := func(owner, counter string) []string {
-		sum := sha1.Sum([]byte(source("acquire")))
-		text := "|" + owner + "|1|"
-		return []string{
-			"[0 127.0.0.1:1] " + quoted("EVALSHA", hex.EncodeToString(sum[:]), "3", "lock:a", "{lock:a}:lockwait",
-				"{1}}lock:fence", text, "60000", "1", "0"),
-			"[0 lua] " + quoted("SET", "{1}}lock:fence", counter),
-			"[0 lua] " + quoted("SET", "lock:a", "000000000000000"+counter+text, "PX", "60000", "NX"),
-		}
-	}
-	release := "[0 lua] " + quoted("DEL", "lock:a")
-	for name, line := range map[string]string{
-		"unknown": quoted("EVAL", `return redis.call("DEL", KEYS[1])`, "1", "lock:a"),
-		// As Valkey 8.1.1 shows it, which does not escape quotes.
-		"unreadable": `"EVAL" "-- a "b"\n` + strings.ReplaceAll(source("release"), "\n", `\n`) + `" "1" "lock:a" "one"`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := &witness{began: time.Now()}
-			w.forget(true)
-			see := func(lines ...string) int {
-				for _, line := range lines {
-					w.read(fmt.Sprintf("%d.000000 %s", w.began.Unix(), line))
-				}
-				w.conclude()
-				return len(w.log.Found)
-			}
-			see(acquire("one", "1")...)
-			see("[0 127.0.0.1:1] "+line, release)
-			if see(acquire("two", "2")...) != 0 {
-				t.Errorf("of a lock that the script has deleted: %v", w.log.Found)
-			}
-			if see(acquire("three", "3")...) != 1 {
-				t.Errorf("of a lock that was taken from its owner afterwards: %v", w.log.Found)
-			}
-		})
-	}
 }

@@ -8,12 +8,13 @@ import (
 
 // NodeStep is one script executed on one node, with what it did to its lock.
 type NodeStep struct {
-	Node   int
-	Life   int // how often the node has lost its data
-	At     time.Duration
-	Script string
-	Lock   string
-	Owner  string // who called: the owner's token, or the waiter
+	Node    int
+	Life    int // how often the node has lost its data
+	At      time.Duration
+	Script  string
+	Lock    string
+	Owner   string // who called: the owner's token, or the waiter
+	Counter string // the key of the counter of the lock's slot; empty: the counter is not known
 
 	Before, After NodeState
 }
@@ -22,28 +23,69 @@ type NodeStep struct {
 type NodeState struct {
 	Owner   string // the owner's token, or a value that is not that of a lock; "": free
 	Expires time.Duration
-	Fence   int64 // the counter in the lock's value; 0: it has none
+	Fence   int64 // the counter in the lock's value; 0: it has none, or it is not known
+	Marked  bool  // the value says that somebody waits
+	Waits   bool  // somebody is known to be in the queue
+	Slot    int64 // the counter of the lock's slot, if the step has Counter
 }
 
-// NodeLog checks the rules of single nodes (NODE) as steps come: holds of one node do not overlap, the counters that it
-// accepts for a lock do not decrease in one life, each grant is above the last, and nobody but the owner changes a lock.
+// NodeLog checks the rules of single nodes (NODE) as steps come:
+//   - Holds of one node do not overlap, and nobody but the owner changes a lock.
+//   - The counters that it accepts for a lock do not decrease in one life, and each grant is above the last.
+//   - The counter of a slot does not decrease in one life, and is not below that of a lock of the slot.
+//   - A lock that somebody waits for is marked, and a mark stays for as long as the owner has the lock.
+//
 // It is for one goroutine at a time.
 type NodeLog struct {
 	Found  []Violation
-	Counts map[string]int // steps by script
+	Counts map[string]int // steps by script, and "marks"
 
-	fences map[string]int64 // the greatest counter that a lock has had
+	fences map[string]int64         // the greatest counter that a lock or a slot has had
+	values map[tokenOf]map[int]bool // the nodes on which an owner has had a counter
+}
+
+// tokenOf is an owner with a counter.
+type tokenOf struct {
+	owner string
+	fence int64
 }
 
 // Add checks one step.
 func (l *NodeLog) Add(s NodeStep) {
 	if l.fences == nil {
-		l.fences, l.Counts = map[string]int64{}, map[string]int{}
+		l.fences, l.Counts, l.values = map[string]int64{}, map[string]int{}, map[tokenOf]map[int]bool{}
 	}
-	l.Counts[s.Script]++
-	name := fmt.Sprint(s.Node, s.Life, s.Lock)
-	last := l.fences[name]
-	l.fences[name] = max(last, s.Before.Fence, s.After.Fence)
+	l.Counts["script "+s.Script]++
+	l.lock(s)
+	l.slot(s)
+	l.mark(s)
+	if s.After.Fence > 0 {
+		of := tokenOf{s.After.Owner, s.After.Fence}
+		if l.values[of] == nil {
+			l.values[of] = map[int]bool{}
+		}
+		l.values[of][s.Node] = true
+	}
+}
+
+// CheckTokens (OWN) compares what clients were told with the nodes: the token of a lease was the counter in the lock's
+// value on at least as many nodes as are needed, while the owner had the lock there.
+func (l *NodeLog) CheckTokens(h *History, needed int) (found []Violation) {
+	c := checker{}
+	keys, byKey := holds(h.Events())
+	for _, key := range keys {
+		for _, hold := range byKey[key] {
+			if on := len(l.values[tokenOf{hold.Owner, int64(hold.Fence)}]); on < needed {
+				c.add("OWN", "key %s: %v, and the lock had this token on %d nodes of the %d that are needed", key, hold, on,
+					needed)
+			}
+		}
+	}
+	return c.found
+}
+
+func (l *NodeLog) lock(s NodeStep) {
+	last := l.greatest(s, s.Lock, max(s.Before.Fence, s.After.Fence))
 	releases := s.Script == "release" || s.Script == "handover" || s.Script == "turnrelease"
 	was, is := s.Before.Owner, s.After.Owner
 	switch {
@@ -61,6 +103,40 @@ func (l *NodeLog) Add(s NodeStep) {
 	case is != "" && !strings.HasPrefix(is, "hold:") && s.After.Fence <= max(last, s.Before.Fence):
 		l.add(s, "granted with no greater counter")
 	}
+}
+
+func (l *NodeLog) slot(s NodeStep) {
+	if s.Counter == "" {
+		return
+	}
+	last := l.greatest(s, s.Counter, s.After.Slot)
+	switch {
+	case s.Before.Slot < last, s.After.Slot < s.Before.Slot:
+		l.add(s, "the counter of the slot went back, it was %d", last)
+	case s.After.Slot < s.After.Fence:
+		l.add(s, "the counter of the slot is below that of the lock")
+	}
+}
+
+func (l *NodeLog) mark(s NodeStep) {
+	same := s.Before.Owner == s.After.Owner
+	switch {
+	case same && s.Before.Marked && !s.After.Marked:
+		l.add(s, "the mark was lost")
+	case s.After.Fence > 0 && s.After.Waits && !s.After.Marked:
+		l.add(s, "somebody waits, and the lock is not marked")
+	case s.After.Marked && !(same && s.Before.Marked):
+		l.Counts["marks"]++
+	}
+}
+
+// greatest returns the greatest counter that something has had in this life of the node, and takes c into account for
+// later.
+func (l *NodeLog) greatest(s NodeStep, of string, c int64) (last int64) {
+	name := fmt.Sprint(s.Node, s.Life, of)
+	last = l.fences[name]
+	l.fences[name] = max(last, c)
+	return last
 }
 
 func (l *NodeLog) add(s NodeStep, format string, args ...any) {

@@ -164,41 +164,76 @@ func TestRegister(t *testing.T) {
 }
 
 func TestNodeLogFindsWhatIsWrong(t *testing.T) {
-	free, a, b := NodeState{}, NodeState{"a", 10, 5}, NodeState{"b", 10, 6}
+	state := func(owner string, expires time.Duration, fence int64) NodeState {
+		return NodeState{Owner: owner, Expires: expires, Fence: fence}
+	}
+	free, a, b := NodeState{}, state("a", 10, 5), state("b", 10, 6)
+	with := func(s NodeState, marked, waits bool, slot int64) NodeState {
+		s.Marked, s.Waits, s.Slot = marked, waits, slot
+		return s
+	}
 	for name, tt := range map[string]struct {
 		steps []NodeStep
 		want  string // "": nothing
 	}{
 		"grant, extension, release": {[]NodeStep{
 			{Script: "acquire", Owner: "a", Before: free, After: a},
-			{Script: "extend", Owner: "a", Before: a, After: NodeState{"a", 20, 5}},
+			{Script: "extend", Owner: "a", Before: a, After: state("a", 20, 5)},
 			{Script: "release", Owner: "a", Before: a, After: free},
 		}, ""},
 		"hand-over":            {[]NodeStep{{Script: "handover", Owner: "a", Before: a, After: b}}, ""},
 		"expiry and hand-over": {[]NodeStep{{Script: "handover", Owner: "c", Before: free, After: a}}, ""},
 		"a rest": {[]NodeStep{{Script: "release", Owner: "a", Before: a,
-			After: NodeState{"hold:a", 20, 0}}}, ""},
+			After: state("hold:a", 20, 0)}}, ""},
 		"a mark": {[]NodeStep{{Script: "enqueue", Owner: "b", Before: a, After: a}}, ""},
 		"loss of data": {[]NodeStep{{Script: "acquire", Before: free, After: a},
-			{Life: 1, Script: "acquire", Before: NodeState{}, After: NodeState{"b", 1, 1}}}, ""},
+			{Life: 1, Script: "acquire", Before: NodeState{}, After: state("b", 1, 1)}}, ""},
 		"a counter that is less than before": {[]NodeStep{{Script: "extend", Owner: "b", Before: b, After: b},
 			{Script: "extend", Owner: "a", Before: a, After: a}}, "went back"},
 		"an owner that lowers its counter": {[]NodeStep{{Script: "raise", Owner: "a", Before: a,
-			After: NodeState{"a", 10, 4}}}, "went back"},
+			After: state("a", 10, 4)}}, "went back"},
 		"a counter that stays": {[]NodeStep{{Script: "acquire", Owner: "a", Before: free, After: a},
 			{Script: "release", Owner: "a", Before: a, After: free},
-			{Script: "acquire", Owner: "b", Before: free, After: NodeState{"b", 10, 5}}}, "no greater counter"},
+			{Script: "acquire", Owner: "b", Before: free, After: state("b", 10, 5)}}, "no greater counter"},
 		"a hand-over with the same counter": {[]NodeStep{{Script: "handover", Owner: "a", Before: a,
-			After: NodeState{"b", 10, 5}}}, "no greater counter"},
+			After: state("b", 10, 5)}}, "no greater counter"},
 		"a lock without a counter": {[]NodeStep{{Script: "acquire", Owner: "a", Before: free,
-			After: NodeState{"a", 10, 0}}}, "no greater counter"},
+			After: state("a", 10, 0)}}, "no greater counter"},
 		"an extension that creates": {[]NodeStep{{Script: "extend", Owner: "a", Before: free, After: a}}, "created"},
 		"an extension that shortens": {[]NodeStep{{Script: "extend", Owner: "a", Before: a,
-			After: NodeState{"a", 9, 5}}}, "shortened"},
+			After: state("a", 9, 5)}}, "shortened"},
 		"a raise of another's counter": {[]NodeStep{{Script: "raise", Owner: "b", Before: a,
-			After: NodeState{"a", 10, 9}}}, "somebody else"},
+			After: state("a", 10, 9)}}, "somebody else"},
 		"a release of another's lock": {[]NodeStep{{Script: "release", Owner: "b", Before: a,
 			After: free}}, "taken"},
+		"a mark, a grant and a mark": {[]NodeStep{
+			{Script: "enqueue", Owner: "b", Before: a, After: with(a, true, true, 0)},
+			{Script: "extend", Owner: "a", Before: with(a, true, true, 0), After: with(a, true, true, 0)},
+			{Script: "handover", Owner: "a", Before: with(a, true, true, 0), After: b},
+			{Script: "turn", Owner: "c", Before: b, After: with(b, true, true, 0)},
+			{Script: "turnrelease", Owner: "b", Before: with(b, true, true, 0), After: with(free, false, true, 0)},
+		}, ""},
+		"a mark that is lost": {[]NodeStep{{Script: "extend", Owner: "a", Before: with(a, true, false, 0),
+			After: a}}, "mark was lost"},
+		"a waiter without a mark": {[]NodeStep{{Script: "enqueue", Owner: "b", Before: a,
+			After: with(a, false, true, 0)}}, "not marked"},
+		"a hand-over without a mark": {[]NodeStep{{Script: "handover", Owner: "a", Before: with(a, true, true, 0),
+			After: with(b, false, true, 0)}}, "not marked"},
+		"slots": {[]NodeStep{
+			{Script: "acquire", Owner: "a", Counter: "f", Before: free, After: with(a, false, false, 5)},
+			{Script: "raise", Owner: "a", Counter: "f", Before: with(a, false, false, 6),
+				After: with(state("a", 10, 8), false, false, 8)},
+			{Script: "acquire", Owner: "b", Counter: "g", Lock: "l", Before: free, After: with(b, false, false, 6)},
+			{Life: 1, Script: "acquire", Owner: "b", Counter: "f", Before: free, After: with(b, false, false, 6)},
+		}, ""},
+		"a slot that went back": {[]NodeStep{
+			{Script: "acquire", Owner: "a", Counter: "f", Before: free, After: with(a, false, false, 5)},
+			{Script: "release", Owner: "a", Counter: "f", Before: with(a, false, false, 4), After: with(free, false, false, 5)},
+		}, "slot went back"},
+		"a slot that is set back": {[]NodeStep{{Script: "acquire", Owner: "a", Counter: "f",
+			Before: with(free, false, false, 9), After: with(a, false, false, 5)}}, "slot went back"},
+		"a slot below its lock": {[]NodeStep{{Script: "raise", Owner: "a", Counter: "f", Before: with(a, false, false, 5),
+			After: with(state("a", 10, 8), false, false, 5)}}, "below"},
 		"a grant over another's lock": {[]NodeStep{{Script: "acquire", Owner: "b", Before: a, After: b}}, "taken"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -213,6 +248,27 @@ func TestNodeLogFindsWhatIsWrong(t *testing.T) {
 				t.Errorf("%v, want something that says %q", l.Found, tt.want)
 			}
 		})
+	}
+}
+
+func TestTokensAreTheCountersOfTheirGrants(t *testing.T) {
+	h := New()
+	h.Add(Event{Op: Lock, Key: "k", Owner: "a", Fence: 7, Outcome: OK})
+	var l NodeLog
+	step := func(node int, fence int64) {
+		l.Add(NodeStep{Node: node, Script: "acquire", Owner: "a", After: NodeState{Owner: "a", Fence: fence}})
+	}
+	step(0, 7)
+	step(1, 6) // of another counter
+	if found := l.CheckTokens(h, 1); len(found) > 0 {
+		t.Error(found)
+	}
+	if found := l.CheckTokens(h, 2); len(found) != 1 || found[0].Rule != "OWN" {
+		t.Error(found)
+	}
+	step(2, 7)
+	if found := l.CheckTokens(h, 2); len(found) > 0 {
+		t.Error(found)
 	}
 }
 

@@ -113,7 +113,7 @@ func (w *world) alive() {
 
 func (w *world) judge(took time.Duration) *Result {
 	rules := history.Rules{Sound: true, Prompt: 2 * time.Millisecond}
-	found := slices.Concat(w.violations, w.log.Found, w.history.Check(rules))
+	found := slices.Concat(w.violations, w.log.Found, w.log.CheckTokens(w.history, w.Nodes/2+1), w.history.Check(rules))
 	for _, key := range w.keys {
 		r, twin := w.registers[key], w.twins[key]
 		if r.Lost > 0 {
@@ -137,8 +137,8 @@ func (w *world) judge(took time.Duration) *Result {
 			w.counts["leases lost"]++
 		}
 	}
-	for script, n := range w.log.Counts {
-		w.counts["script "+script] += n
+	for what, n := range w.log.Counts {
+		w.counts[what] += n
 	}
 	w.tellEvents()
 	return &Result{

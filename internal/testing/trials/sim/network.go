@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // link is the network between a client and a node.
@@ -120,9 +121,10 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 // lock behind, which is known to nobody if the first execution was refused, or answered and released. The TTL cleans up
 // then; for one key that would take too long.
 func (l *link) again(cmds []drivers.Command, execute func() []drivers.Reply) {
-	if slices.ContainsFunc(cmds,
-		func(cmd drivers.Command) bool { return len(cmd) > 3 && strings.Contains(cmd[3], longKey) }) {
-		return
+	for _, cmd := range cmds {
+		if slices.ContainsFunc(wire.Steps(cmd), func(s wire.Step) bool { return strings.Contains(s.Lock, longKey) }) {
+			return
+		}
 	}
 	w := l.client.world
 	w.underWay.Go(func() {

@@ -80,6 +80,7 @@ type Options struct {
 	Workers int // of each client
 	Plain   int // of a single server: how many of the clients do not queue
 	Keys    int
+	OneSlot bool          // the keys share a hash slot, and so a counter
 	Length  time.Duration // of the part with faults
 	MinTTL  time.Duration
 	MaxTTL  time.Duration
@@ -117,6 +118,7 @@ func Draw(seed uint64, p Profile) Options {
 	for _, k := range []fault{forgot, died} { // they take from what can be checked of clean-up
 		o.Factors[k] = []int{0, 0, 0, 0, 1, 4}[r.IntN(6)]
 	}
+	o.OneSlot = o.Keys > 1 && r.IntN(3) > 0
 	switch p {
 	case Forget:
 		o.Factors[forgot], o.Factors[died] = 20, 0
@@ -133,9 +135,9 @@ func (o Options) String() string {
 			on = append(on, fmt.Sprintf("%s ×%d", kinds[k].name, f))
 		}
 	}
-	return fmt.Sprintf("%s: %d nodes, %d clients (%d plain) × %d, %d keys, %v long, TTL %v to %v, latency %v, "+
-		"timeout %v, skew %v, drift %v; %s",
-		o.Profile, o.Nodes, o.Clients, o.Plain, o.Workers, o.Keys, o.Length.Round(time.Millisecond),
+	return fmt.Sprintf("%s: %d nodes, %d clients (%d plain) × %d, %d keys (in one slot: %v), %v long, TTL %v to "+
+		"%v, latency %v, timeout %v, skew %v, drift %v; %s",
+		o.Profile, o.Nodes, o.Clients, o.Plain, o.Workers, o.Keys, o.OneSlot, o.Length.Round(time.Millisecond),
 		o.MinTTL.Round(time.Millisecond),
 		o.MaxTTL.Round(time.Millisecond), o.Latency, o.Timeout.Round(time.Millisecond), o.Skew, o.Drift,
 		strings.Join(on, ", "))
@@ -150,7 +152,11 @@ const (
 // keys are what is locked. Where a client may die, or a node forgets, nobody can be asked to clean up after it.
 func (o Options) keys() (keys []string) {
 	for i := range o.Keys {
-		keys = append(keys, string(rune('a'+i)))
+		key := string(rune('a' + i))
+		if o.OneSlot {
+			key = "{slot}" + key
+		}
+		keys = append(keys, key)
 	}
 	if o.Factors[died] == 0 && o.Factors[forgot] == 0 {
 		keys = append(keys, longKey)

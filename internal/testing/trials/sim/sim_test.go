@@ -124,8 +124,8 @@ func (b batch) String() string {
 func quotas(episodes int) map[string]int {
 	needed := map[string]int{
 		"acquisitions": 15 * episodes, "attempts": 30 * episodes, "fenced updates": 12 * episodes,
-		"script raise": episodes / 2, "renewals": episodes / 4, "updates lost without tokens": episodes / 100,
-		"stale accesses refused": episodes / 200,
+		"marks": 20 * episodes, "script raise": episodes / 2, "renewals": episodes / 4,
+		"updates lost without tokens": episodes / 100, "stale accesses refused": episodes / 200,
 	}
 	for _, k := range kinds {
 		needed[k.name] = episodes / 30
@@ -165,7 +165,7 @@ func TestSimulation(t *testing.T) {
 
 // timing holds for rules that rest on sound timing or on nodes that do not forget.
 func timing(rule string) bool {
-	return !slices.Contains([]string{"UNIQ", "RT", "FENCE", "DONE", "PROMPT", "CLOSE", "LIVE"}, rule)
+	return !slices.Contains([]string{"UNIQ", "RT", "OWN", "NODE", "FENCE", "DONE", "PROMPT", "CLOSE", "LIVE"}, rule)
 }
 
 // Where nodes forget, or clocks run wild, exclusion breaks, so the faults are strong enough and the judge sees it.

@@ -157,7 +157,10 @@ func (w *world) violated(rule, text string) {
 func (s *server) observe(step simnode.Step) {
 	w := s.world
 	state := func(st simnode.State) history.NodeState {
-		return history.NodeState{Owner: st.Owner, Expires: time.Duration(st.Expires.UnixNano()), Fence: st.Fence}
+		return history.NodeState{
+			Owner: st.Owner, Expires: time.Duration(st.Expires.UnixNano()), Fence: st.Fence, Marked: st.Marked,
+			Waits: st.Waits, Slot: st.Slot,
+		}
 	}
 	s.mu.Lock()
 	life := s.life
@@ -166,7 +169,7 @@ func (s *server) observe(step simnode.Step) {
 	defer w.mu.Unlock()
 	n := history.NodeStep{
 		Node: s.id, Life: life, At: w.history.Now(), Script: step.Script, Lock: step.Lock, Owner: step.Owner,
-		Before: state(step.Before), After: state(step.After),
+		Counter: step.Counter, Before: state(step.Before), After: state(step.After),
 	}
 	w.log.Add(n)
 	w.trace("node %d %s %s by %.8s: %.13s %d to %.13s %d", n.Node, n.Script, n.Lock, n.Owner,
