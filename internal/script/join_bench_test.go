@@ -63,7 +63,7 @@ func BenchmarkJoined(b *testing.B) {
 	owner := func(i int) string { return fmt.Sprintf("0123456789abcdef0123456789%06d", i) }
 	attempts := make([]script.Attempt, 512)
 	for i := range attempts {
-		attempts[i] = script.Attempt{Keys: script.KeysOf(fmt.Sprintf("lock:orders:%d", i)), Token: owner(i)}
+		attempts[i] = script.Attempt{Keys: script.KeysOf("lock:", fmt.Sprint("orders:", i)), Token: owner(i), Node: 1}
 	}
 	run := func(name string, cycles func(from int)) {
 		b.Run(name, func(b *testing.B) {

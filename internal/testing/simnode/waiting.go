@@ -249,23 +249,23 @@ func (n *Node) turn(l line, args []string) drivers.Reply {
 	w, lease, ticket, channel := args[0], p[0], p[1], p[2]
 	left := l.pttl(l.lock)
 	cur, _ := l.get(l.lock)
-	held, _ := parts(cur.value)
+	held, _ := wire.ParseValue(cur.value)
 	if holder, _ := l.holder(); holder == w {
 		l.keys[l.turns] = entry{value: w + " " + channel, expires: l.in(claimWindow)}
 		l.mark()
-		return []drivers.Reply{int64(1), left, held.label}
+		return []drivers.Reply{int64(1), left, held.Label}
 	}
 	s, _ := l.join(w, "", lease, "0", channel, ticket)
 	l.mark()
 	r, h, _ := l.handOn(w)
 	if h == w {
-		return []drivers.Reply{int64(1), left, held.label}
+		return []drivers.Reply{int64(1), left, held.Label}
 	}
 	busy := left
 	if left < 0 {
 		busy = l.pttl(l.turns)
 	}
-	return []drivers.Reply{int64(0), left, int64(slices.Index(l.order(), w)), wake(r, busy), s, held.label}
+	return []drivers.Reply{int64(0), left, int64(slices.Index(l.order(), w)), wake(r, busy), s, held.Label}
 }
 
 func (n *Node) turnRelease(l line, args []string) drivers.Reply {
