@@ -71,19 +71,19 @@ tokensLarge() {
   model=fence
   heading "tokens, large"
   holds "2 x 1, counters to 4"                               -DBUMP=1 -DFMAX=4
-  holds "2 x 2, to 3"                                        -DBUMP=1 -DA=2
-  holds "3 x 1, to 3"                                        -DBUMP=1 -DC=3
-  holds "5 nodes, 2 x 1, to 2"                               -DBUMP=1 -DN=5 -DFMAX=2
-  holds "2 x 2, to 3, verify and extend"                     -DBUMP=1 -DA=2 -DVERIFY=1
+  holds "2 x 2, to 3, no other locks"                        -DA=2
+  holds "3 x 1, to 3, no other locks"                        -DC=3
+  holds "5 nodes, 2 x 1, to 2, no other locks"               -DN=5 -DFMAX=2
   holds "2 x 2, to 2, verify, extend and unlock"             -DBUMP=1 -DA=2 -DFMAX=2 -DVERIFY=1 -DUNLOCK=1
   holds "3 x 1, to 2, verify, extend and unlock"             -DBUMP=1 -DC=3 -DFMAX=2 -DVERIFY=1 -DUNLOCK=1
-  holds "2 x 1, to 4, node 1 loses everything; clock"        -DBUMP=1 -DFMAX=4 -DLOSS=1 -DCLOCK=1
+  holds "2 x 2, to 2, numbers that were drawn (OWN, KEEP)"   -DBUMP=1 -DA=2 -DFMAX=2 -DDRAWN=1 -DVERIFY=1 -DAHEAD=1
+  holds "2 x 1, to 4, node 1 loses everything; clock, no other locks" -DFMAX=4 -DLOSS=1 -DCLOCK=1
   holds "2 x 1, to 3, node 1 goes back; clock"               -DBUMP=1 -DLOSS=2 -DCLOCK=1
   holds "2 x 1, to 3, the same with verify and extend"       -DBUMP=1 -DLOSS=2 -DCLOCK=1 -DVERIFY=1
   holds "2 x 2, to 4, sound expiry (also HO, ME)"            -DBUMP=1 -DEXPIRE=0 -DA=2 -DFMAX=4
   holds "3 x 1, to 4, sound expiry (also HO, ME)"            -DBUMP=1 -DEXPIRE=0 -DC=3 -DFMAX=4
-  holds "3 x 2, to 3, sound expiry (also HO, ME)"            -DBUMP=1 -DEXPIRE=0 -DC=3 -DA=2
-  holds "5 nodes, 2 x 1, to 3, sound expiry (also HO, ME)"   -DBUMP=1 -DEXPIRE=0 -DN=5 -DFMAX=3
+  holds "3 x 2, to 3, the same, no other locks"              -DEXPIRE=0 -DC=3 -DA=2
+  holds "5 nodes, 2 x 1, to 3, the same, no other locks"     -DEXPIRE=0 -DN=5 -DFMAX=3
   holds "2 x 2, to 3, sound expiry, verify, extend, unlock"  -DBUMP=1 -DEXPIRE=0 -DA=2 -DVERIFY=1 -DUNLOCK=1
   holds "2 x 1, to 3, the same, late grants ahead"           -DBUMP=1 -DEXPIRE=0 -DVERIFY=1 -DUNLOCK=1 -DAHEAD=1
   heading "planted bugs and broken assumptions, large"

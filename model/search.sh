@@ -54,18 +54,17 @@ complete() {
     ! grep -Eiq 'not completed|too small|time limit|memlim|out of memory|truncated|cannot|uncaught' pan.out
 }
 
-# schedule prints the counterexample, one event per line.
-schedule() {
-  spin -T -t "$@" "$model.pml" | sed '/^violated:/,$d;/^spin:/,$d' | grep -v '^ *$' || true
+# failed replays the counterexample, if there is one. violated becomes the name of the property.
+failed() {
+  ls ./*.trail >/dev/null 2>&1 || return 1
+  spin -T -t "$@" "$model.pml" >replay.out 2>&1 || true
+  violated=$(sed -n 's/^violated: //p' replay.out)
+  ! grep -q 'acceptance cycle (' pan.out || violated=SERVED
 }
 
-# violated prints the name of the property.
-violated() {
-  if grep -q 'acceptance cycle (' pan.out; then
-    echo SERVED
-  else
-    spin -T -t "$@" "$model.pml" | sed -n 's/^violated: //p' | head -n 1
-  fi
+# schedule prints the counterexample, one event per line.
+schedule() {
+  sed '/^violated:/,$d;/^spin:/,$d' replay.out | grep -v '^ *$' || true
 }
 
 row() { # name, result
@@ -92,8 +91,8 @@ holds() {
   search -O2 "$@"
   if complete; then
     row "$name" holds
-  elif ls ./*.trail >/dev/null 2>&1; then
-    unexpected "$name" "$(violated "$@") violated" "$@"
+  elif failed "$@"; then
+    unexpected "$name" "$violated violated" "$@"
   else
     unexpected "$name" "search not complete" "$@"
   fi
@@ -104,23 +103,23 @@ breaks() {
   name=$1 property=$2
   shift 2
   search "-O1 -DBFS" "$@"
-  if ! ls ./*.trail >/dev/null 2>&1; then
+  if ! failed "$@"; then
     unexpected "$name" "$property not violated" "$@"
-  elif [ "$(violated "$@")" != "$property" ]; then
-    unexpected "$name" "$(violated "$@") violated, not $property" "$@"
+  elif [ "$violated" != "$property" ]; then
+    unexpected "$name" "$violated violated, not $property" "$@"
   elif [ "$property" = SERVED ]; then
     row "$name" "$property violated"
   else
-    row "$name" "$property violated after $(schedule "$@" | wc -l) events"
+    row "$name" "$property violated after $(schedule | wc -l) events"
   fi
 }
 
 # trace -D...: one search, and the shortest way to fail.
 trace() {
   search "-O1 -DBFS" "$@"
-  if ls ./*.trail >/dev/null 2>&1; then
-    schedule "$@" | cat -n
-    echo "violated: $(violated "$@")"
+  if failed "$@"; then
+    schedule | cat -n
+    echo "violated: $violated"
     : >"$dir/failed"
   elif complete; then
     echo holds
