@@ -209,7 +209,7 @@ inline tidy() {                                        /* a ticket that nobody n
 		(!PLAINLY(ME) || (b) == ACQUIRE) -> \
 		wire[ME] = wire[ME] | (b); \
 		doubt[SELF] = (LATE -> doubt[SELF] | (b) : 1); \
-		printf("%c%d has no answer (%d)\n", MYNAME, b) }
+		printf("%c%d has no answer: ", MYNAME); printf(#b); DONE }
 
 active [C] proctype Client()
 {
@@ -227,7 +227,7 @@ end:	do
 #endif
 	/* A claim in doubt does nothing, should it be executed: what it prolongs is nobody's, and may expire all the same. */
 	:: d_step { phase[SELF] == waiting && doubt[SELF] == 0 ->
-		doubt[SELF] = (LATE -> CLAIM : 1); printf("%c%d has no answer to its claim\n", MYNAME) }
+		doubt[SELF] = (LATE -> CLAIM : 1); printf("%c%d has no answer: CLAIM\n", MYNAME) }
 
 	/* it has the lock */
 	:: d_step { phase[SELF] == told ->

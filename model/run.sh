@@ -79,7 +79,7 @@ tokensLarge() {
   holds "2 x 2, to 2, numbers that were drawn (OWN, KEEP)"   -DBUMP=1 -DA=2 -DFMAX=2 -DDRAWN=1 -DVERIFY=1 -DAHEAD=1
   holds "2 x 1, to 4, node 1 loses everything; clock, no other locks" -DFMAX=4 -DLOSS=1 -DCLOCK=1
   holds "2 x 1, to 3, node 1 goes back; clock"               -DBUMP=1 -DLOSS=2 -DCLOCK=1
-  holds "2 x 1, to 3, the same with verify and extend"       -DBUMP=1 -DLOSS=2 -DCLOCK=1 -DVERIFY=1
+  holds "2 x 1, to 3, the same with verify, no other locks" -DLOSS=2 -DCLOCK=1 -DVERIFY=1
   holds "2 x 2, to 4, sound expiry (also HO, ME)"            -DBUMP=1 -DEXPIRE=0 -DA=2 -DFMAX=4
   holds "3 x 1, to 4, sound expiry (also HO, ME)"            -DBUMP=1 -DEXPIRE=0 -DC=3 -DFMAX=4
   holds "3 x 2, to 3, the same, no other locks"              -DEXPIRE=0 -DC=3 -DA=2
