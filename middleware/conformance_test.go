@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
@@ -114,73 +112,46 @@ func name(order []int, backend string) string {
 	return strings.Join(append(names, backend), " of ")
 }
 
-// switchable is a network that can be stopped. Commands then wait, and are executed when it is resumed.
-type switchable struct {
-	mu   sync.Mutex
-	stop chan struct{} // closed by resume; nil while it runs
-}
+// opener opens a Locker over simulated nodes, with a network to all of them.
+type opener func(nodes simnode.Nodes, network simnode.Network, opts ...simnode.Option) locker.Locker
 
-func (s *switchable) hang() (resume func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stop := make(chan struct{})
-	s.stop = stop
-	return func() {
-		s.mu.Lock()
-		s.stop = nil
-		s.mu.Unlock()
-		close(stop)
-	}
-}
-
-func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply,
-	error) {
-	s.mu.Lock()
-	stop := s.stop
-	s.mu.Unlock()
-	if stop != nil {
-		<-stop
-	}
-	time.Sleep(100 * time.Microsecond)
-	defer time.Sleep(100 * time.Microsecond)
-	return execute(), nil
-}
-
-// simulated returns stores with n simulated nodes that share a network.
-func simulated(n int, open func(ds []drivers.Driver) locker.Locker) func(t testing.TB) conformance.Store {
+// simulated returns stores with n simulated nodes that share a network. The drivers of every second client keep to
+// deadlines.
+func simulated(n int, open opener) func(t testing.TB) conformance.Store {
 	return func(testing.TB) conformance.Store {
-		var w switchable
-		var nodes []*simnode.Node
-		for range n {
-			nodes = append(nodes, simnode.New())
-		}
+		var w simnode.Wire
+		nodes, clients := simnode.NewNodes(n), 0
 		return conformance.Store{
 			Client: func() locker.Locker {
-				var ds []drivers.Driver
-				for _, node := range nodes {
-					ds = append(ds, node.Driver(w.deliver))
+				if clients++; clients%2 == 0 {
+					return open(nodes, w.DeliverInTime, simnode.Direct(func() bool { return true }))
 				}
-				return open(ds)
+				return open(nodes, w.Deliver)
 			},
-			Delete: func(key string) {
-				for _, node := range nodes {
-					node.Expire(func(k string) bool { return k == single.DefaultPrefix+key })
-				}
-			},
-			Hang: w.hang,
-			Left: func() (left []string) {
-				for _, node := range nodes {
-					left = append(left, node.Left()...)
-				}
-				return left
-			},
+			Delete: func(key string) { nodes.Delete(single.DefaultPrefix + key) },
+			Hang:   w.Hang,
+			Left:   nodes.Left,
 		}
 	}
 }
 
-func openSingle(ds []drivers.Driver) locker.Locker { return single.New(ds[0]) }
+func openSingle(nodes simnode.Nodes, network simnode.Network, opts ...simnode.Option) locker.Locker {
+	return single.New(nodes[0].Driver(network, opts...))
+}
 
-func openRedlock(ds []drivers.Driver) locker.Locker {
+func openCluster(nodes simnode.Nodes, network simnode.Network, opts ...simnode.Option) locker.Locker {
+	return single.New(simnode.Cluster(nodes, func(int) simnode.Network { return network }, opts...))
+}
+
+func openRedlock(nodes simnode.Nodes, network simnode.Network, opts ...simnode.Option) locker.Locker {
+	var ds []drivers.Driver
+	for _, n := range nodes {
+		ds = append(ds, n.Driver(network, opts...))
+	}
+	return redlockOf(ds)
+}
+
+func redlockOf(ds []drivers.Driver) *locker.Client {
 	l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		panic(err)
@@ -208,6 +179,7 @@ func TestConformance(t *testing.T) {
 			return conformance.Store{Client: func() locker.Locker { return locker.NewClient(b) }}
 		}},
 		"single":  {FIFO: true, Store: simulated(1, openSingle)},
+		"cluster": {FIFO: true, Store: simulated(3, openCluster)},
 		"redlock": {Store: simulated(3, openRedlock)},
 	}
 	for backend, h := range stores {

@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
-	"strings"
+	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/middleware/logging"
 	"github.com/golocker/locker/middleware/retry"
+	"github.com/golocker/locker/single"
 )
 
 const (
@@ -171,50 +170,20 @@ func (s storm) check(t *testing.T, bySecond bool) {
 	}
 }
 
-// leftover returns the keys that are locks or queue positions.
-func leftover(keys []string) (left []string) {
-	for _, key := range keys {
-		if !strings.HasSuffix(key, ":fence") && !strings.Contains(key, ":gone:") {
-			left = append(left, key)
-		}
-	}
-	return left
-}
-
 // An outage of half a minute, on simulated nodes that refuse connections or hang.
 func TestOutage(t *testing.T) {
 	const outage = 30 * time.Second
-	for backend, open := range map[string]func(ds []drivers.Driver) locker.Locker{"single": openSingle,
-		"redlock": openRedlock} {
+	for backend, open := range map[string]opener{"single": openSingle, "cluster": openCluster, "redlock": openRedlock} {
 		for _, how := range []string{"refused", "hung"} {
 			t.Run(backend+" "+how, func(t *testing.T) {
 				virtual.Test(t, func(t *testing.T) {
-					nodes := []*simnode.Node{simnode.New(), simnode.New(), simnode.New()}
-					if backend == "single" {
-						nodes = nodes[:1]
+					var w simnode.Wire
+					nodes, fault, end := simnode.NewNodes(3), w.Fail, func() {}
+					if how == "hung" {
+						fault = w.Hang
 					}
-					var w switchable
-					var refused atomic.Bool
-					var ds []drivers.Driver
-					for _, n := range nodes {
-						ds = append(ds, n.Driver(func(ctx context.Context, cmds []drivers.Command,
-							execute func() []drivers.Reply) ([]drivers.Reply, error) {
-							if refused.Load() {
-								return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp",
-									Err: syscall.ECONNREFUSED})
-							}
-							return w.deliverUntil(ctx, execute)
-						}))
-					}
-					c := open(ds)
-					resume := func() { refused.Store(false) }
-					s := rage(t, c, outage, func() {
-						if how == "refused" {
-							refused.Store(true)
-						} else {
-							resume = w.hang()
-						}
-					}, func() { resume() })
+					c := open(nodes, w.DeliverInTime)
+					s := rage(t, c, outage, func() { end = fault() }, func() { end() })
 					s.check(t, true)
 					if s.recovered > 30*time.Second {
 						t.Errorf("it took %v until all had recovered", s.recovered)
@@ -223,10 +192,8 @@ func TestOutage(t *testing.T) {
 						t.Errorf("%d lines were logged of one outage", s.warnings)
 					}
 					time.Sleep(15 * time.Second) // queue positions are kept for 12 s
-					for _, n := range nodes {
-						if left := leftover(n.Keys()); len(left) > 0 {
-							t.Errorf("left behind: %q", left)
-						}
+					if left := nodes.Left(); len(left) > 0 {
+						t.Errorf("left behind: %q", left)
 					}
 					if closer, ok := locker.As[io.Closer](c); ok {
 						if err := closer.Close(); err != nil {
@@ -236,22 +203,6 @@ func TestOutage(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// deliverUntil is deliver with a client that gives up when its context ends. The commands that it has sent are still
-// executed.
-func (s *switchable) deliverUntil(ctx context.Context, execute func() []drivers.Reply) ([]drivers.Reply, error) {
-	done := make(chan []drivers.Reply, 1)
-	go func() {
-		replies, _ := s.deliver(ctx, nil, execute)
-		done <- replies
-	}()
-	select {
-	case replies := <-done:
-		return replies, nil
-	case <-ctx.Done():
-		return nil, io.EOF
 	}
 }
 
@@ -277,8 +228,10 @@ func TestOutageOfRealServers(t *testing.T) {
 					}
 					servers, ds = append(servers, server), append(ds, d)
 				}
-				c := map[string]func([]drivers.Driver) locker.Locker{"single": openSingle,
-					"redlock": openRedlock}[backend](ds)
+				c := redlockOf(ds)
+				if backend == "single" {
+					c = single.New(ds[0])
+				}
 				each := func(f func(*redistest.Server)) func() {
 					return func() {
 						for _, server := range servers {
@@ -295,7 +248,7 @@ func TestOutageOfRealServers(t *testing.T) {
 				for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 					var left []string
 					for _, server := range servers {
-						left = append(left, leftover(server.Keys(t, "*"))...)
+						left = append(left, slices.DeleteFunc(server.Keys(t, "*"), simnode.Stays)...)
 					}
 					if len(left) == 0 {
 						break

@@ -80,7 +80,7 @@ func (w *world) settle() {
 	for _, s := range w.nodes {
 		for _, key := range slices.Sorted(slices.Values(s.Keys())) {
 			// Redlock's queues are advice. A place in any that was asked for twice stays until it expires.
-			if lasting.MatchString(key) || (dead || w.Nodes > 1 || w.Factors[twice] > 0) && queues.MatchString(key) {
+			if lasting.MatchString(key) || (dead || w.quorum() || w.Factors[twice] > 0) && queues.MatchString(key) {
 				continue
 			}
 			w.violated("ORPHAN", fmt.Sprintf("node %d still has %s, %v after the last fault", s.id, key, bound))
@@ -97,7 +97,7 @@ var (
 func (w *world) alive() {
 	bound := w.MaxTTL + time.Second
 	// Who left a queue may have been put into it once more. On one node tombstones are against that; turns have none.
-	if w.Factors[twice] > 0 || w.Nodes > 1 && w.Factors[late] > 0 {
+	if w.Factors[twice] > 0 || w.quorum() && w.Factors[late] > 0 {
 		bound += deadWaiters
 	}
 	for _, key := range w.keys {
@@ -115,7 +115,7 @@ func (w *world) alive() {
 }
 
 func (w *world) judge(took time.Duration) *Result {
-	rules := history.Rules{Sound: true, Prompt: 2 * time.Millisecond}
+	rules := history.Rules{Sound: true, Prompt: promptly}
 	found := slices.Concat(w.violations, w.log.Found, w.history.Check(rules))
 	for _, key := range w.keys {
 		r, twin := w.registers[key], w.twins[key]

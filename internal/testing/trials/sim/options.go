@@ -75,7 +75,8 @@ type Options struct {
 	Seed    uint64
 	Profile Profile
 
-	Nodes   int // 1: single
+	Nodes int // several: Redlock, or those of a Cluster
+	Personality
 	Clients int
 	Workers int // of each client
 	Plain   int // of a single server: how many of the clients do not queue
@@ -117,6 +118,7 @@ func Draw(seed uint64, p Profile) Options {
 	for _, k := range []fault{forgot, died} { // they take from what can be checked of clean-up
 		o.Factors[k] = []int{0, 0, 0, 0, 1, 4}[r.IntN(6)]
 	}
+	o.drawPersonality(rand.New(rand.NewPCG(seed, 2)))
 	switch p {
 	case Forget:
 		o.Factors[forgot], o.Factors[died] = 20, 0
@@ -133,9 +135,9 @@ func (o Options) String() string {
 			on = append(on, fmt.Sprintf("%s ×%d", kinds[k].name, f))
 		}
 	}
-	return fmt.Sprintf("%s: %d nodes, %d clients (%d plain) × %d, %d keys, %v long, TTL %v to %v, latency %v, "+
+	return fmt.Sprintf("%s: %d nodes%v, %d clients (%d plain) × %d, %d keys, %v long, TTL %v to %v, latency %v, "+
 		"timeout %v, skew %v, drift %v; %s",
-		o.Profile, o.Nodes, o.Clients, o.Plain, o.Workers, o.Keys, o.Length.Round(time.Millisecond),
+		o.Profile, o.Nodes, o.Personality, o.Clients, o.Plain, o.Workers, o.Keys, o.Length.Round(time.Millisecond),
 		o.MinTTL.Round(time.Millisecond),
 		o.MaxTTL.Round(time.Millisecond), o.Latency, o.Timeout.Round(time.Millisecond), o.Skew, o.Drift,
 		strings.Join(on, ", "))

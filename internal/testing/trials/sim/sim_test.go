@@ -126,6 +126,8 @@ func quotas(episodes int) map[string]int {
 		"acquisitions": 15 * episodes, "attempts": 30 * episodes, "fenced updates": 12 * episodes,
 		"script raise": episodes / 2, "renewals": episodes / 4, "updates lost without tokens": episodes / 100,
 		"stale accesses refused": episodes / 200,
+		"inline exchanges":       5 * episodes, "batches of direct drivers": episodes / 10,
+		"calls beside a server that is ill": episodes / 2,
 	}
 	for _, k := range kinds {
 		needed[k.name] = episodes / 30
