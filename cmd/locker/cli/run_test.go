@@ -108,7 +108,7 @@ func TestExitCodes(t *testing.T) {
 			[]string{"-k", "k", "--wait", "0", "--", "true"}, 69, dead.Addr()},
 		"wrong password": {"redis://:hunter2@" + secret.Addr(), []string{"-k", "k", "--", "true"}, 69,
 			"WRONGPASS"},
-		"no command": {url, []string{"-k", "k"}, 64, "no command is given"},
+		"no command": {url, []string{"-k", "k"}, 64, "no command: give it after --"},
 		"no key":     {url, []string{"--", "true"}, 64, "--key"},
 		// true -- true: it is the command's
 		"something before --": {url, []string{"-k", "k", "true", "--", "true"}, 0, ""},
