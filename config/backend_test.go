@@ -165,7 +165,7 @@ func TestWhichPatienceWins(t *testing.T) {
 
 func TestMistakesAboutABackendFromOutside(t *testing.T) {
 	for in, want := range map[string][]string{
-		"xshelfs+redigo://h": {"URL: scheme: xshelf: has no driver"},
+		"xshelfs+redigo://h": {"URL: scheme: the backend xshelf has no driver"},
 		"xshelf:h":           {"followed by ://"},
 		"xshelf://h?boards=0&wait=1": {"URL: boards: must be more than 0",
 			"URL: wait: a number without a unit"},
@@ -178,8 +178,8 @@ func TestMistakesAboutABackendFromOutside(t *testing.T) {
 		"xcupboard://h?boards=10":             {"URL: room: there is no cupboard", "URL: boards: too many"},
 		"xshelff://h":                         {`unknown scheme "xshelff": did you mean xshelf?`},
 		"xshelf://h?password=" + secret:       {"password: not among the parameters"},
-		"memory://u:" + secret + "@":          {"memory: has no username", "memory: has no password"},
-		"xshelf://h?ttl=1ns&boards=10&fifo=1": {"ttl: 1ns is below", "boards: too many", "fifo: only of one Redis"},
+		"memory://u:" + secret + "@":          {"the backend memory has no username", "the backend memory has no password"},
+		"xshelf://h?ttl=1ns&boards=10&fifo=1": {"ttl: 1ns is below", "boards: too many", "fifo: only for one Redis"},
 	} {
 		_, err := config.Parse(in)
 		complains(t, err, want...)
@@ -187,7 +187,8 @@ func TestMistakesAboutABackendFromOutside(t *testing.T) {
 	_, err := config.Load(file(t, "backend: xshelf", "xshelf:", "  bords: 1", "  boards: many",
 		"  password: ["+secret+"]"))
 	complains(t, err,
-		`locker.yaml:3: xshelf: unknown field "bords": did you mean boards? (known: hosts, room, username, password, wait, boards, dusty, tls)`,
+		`locker.yaml:3: xshelf: unknown field "bords": did you mean boards? `+
+			"(known: hosts, room, username, password, wait, boards, dusty, tls)",
 		"locker.yaml:4: xshelf.boards: not a whole number", "locker.yaml:5: xshelf.password: a single value",
 		"locker.yaml: xshelf.hosts: missing")
 	c := &config.Config{Backend: "xshelf"}

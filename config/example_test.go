@@ -32,14 +32,14 @@ func ExampleOpen() {
 	// <nil>
 }
 
-// All that is wrong with a URL is said at once, and nothing of its password.
+// Parse reports all mistakes in a URL at once. It does not repeat the password.
 func ExampleParse_errors() {
-	_, err := config.Parse("redis://locker:hunter2@localhost/first?ttl=10&pasword_file=pw")
+	_, err := config.Parse("redis://locker:hunter2@localhost/first?ttl=10&log=inof")
 	fmt.Println(err)
 	// Output:
 	// config: URL: db: not a whole number of 0 or more
 	// config: URL: ttl: a number without a unit: write 10s or 500ms
-	// config: URL: parameters: unknown parameter "pasword_file": did you mean password_file? (known: prefix, ttl, patience, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry, driver, password_file, db, timeout, fifo)
+	// config: URL: log: unknown level "inof": did you mean info? (known: debug, info, warn)
 }
 
 // A quorum of servers is a list of hosts. User and password are written once and hold for all.

@@ -210,7 +210,7 @@ func (f *field) assign(v reflect.Value, text string) error {
 		v.SetInt(int64(n))
 	default:
 		if text == "" {
-			return errors.New("empty")
+			return errors.New("empty: give a value, or leave it out")
 		}
 		v.SetString(text)
 	}

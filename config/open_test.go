@@ -200,8 +200,9 @@ func TestRedis(t *testing.T) {
 				"wrong password": "redis+" + driver + "://:" + secret + "@" + plain.Addr(),
 				"no password":    "redis+" + driver + "://" + plain.Addr(),
 				"unknown CA":     "rediss+" + driver + "://" + encrypted.Addr(),
-				"wrong name":     "rediss+" + driver + "://" + encrypted.Addr() + "?tls_server_name=example.com&tls_ca_file=" + encrypted.CAFile(),
-				"no TLS":         "redis+" + driver + "://" + encrypted.Addr() + "?timeout=1s",
+				"wrong name": "rediss+" + driver + "://" + encrypted.Addr() +
+					"?tls_server_name=example.com&tls_ca_file=" + encrypted.CAFile(),
+				"no TLS": "redis+" + driver + "://" + encrypted.Addr() + "?timeout=1s",
 			} {
 				_, err := open(t, url).TryLock(t.Context(), "k")
 				assert.ErrorIs(t, err, locker.ErrUnavailable, name)

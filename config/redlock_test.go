@@ -71,7 +71,7 @@ func TestParseRedlock(t *testing.T) {
 func TestParseRedlockFaults(t *testing.T) {
 	for in, want := range map[string][]string{
 		"redlock:a,b":    {"followed by ://"},
-		"redlock://":     {"URL: nodes: missing: the addresses of three servers"},
+		"redlock://":     {"URL: nodes: missing: give the addresses of three or five servers"},
 		"redlock:///2":   {"URL: nodes: missing"},
 		"redlock://a,,c": {"URL: nodes[1].addr: address missing"},
 		"redlock://a,b,": {"URL: nodes[2].addr: address missing"},
@@ -94,12 +94,13 @@ func TestParseRedlockFaults(t *testing.T) {
 		"redlock://a/1?db=2":                {"db: given twice, and differently"},
 		"redlock://a?tls_ca_file=f":         {"tls_ca_file: only with redlocks://"},
 		"redlocks://a?tls_key_file=f":       {"URL: tls_cert_file: missing"},
-		"redlock://a?nodes=b":               {`unknown parameter "nodes" (known: prefix, ttl, patience, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry, budget, driver, password_file, db, timeout)`},
-		"redis://a?budget=1s":               {`unknown parameter "budget" (known: prefix, ttl, patience, log, tracing, `},
-		"redlok://a,b,c":                    {`unknown scheme "redlok": did you mean redlock?`},
-		"redis://a,b,c": {"URL: addr: one address expected, not a list: several " +
-			"independent servers are for redlock://h1,h2,h3"},
-		"rediss://u:" + secret + "@a:1,b:2/x": {"for redlock://h1,h2,h3", "db: "},
+		"redlock://a?nodes=b": {`unknown parameter "nodes" (known: ` + commonParameters +
+			", budget, driver, password_file, db, timeout)"},
+		"redis://a?budget=1s": {`unknown parameter "budget" (known: prefix, ttl, patience, log, tracing, `},
+		"redlok://a,b,c":      {`unknown scheme "redlok": did you mean redlock?`},
+		"redis://a,b,c": {"URL: addr: one address expected, not a list: for several " +
+			"independent servers write redlock://h1,h2,h3"},
+		"rediss://u:" + secret + "@a:1,b:2/x": {"write redlock://h1,h2,h3", "db: "},
 		"redlock://u:" + secret + "@a,b,a":    {"the same as nodes[0].addr"},
 		"redlock://u:" + secret + "@a,u:x@b": {"URL: password: user and password are written once, before the " +
 			"first host"},
@@ -138,7 +139,8 @@ func TestRedlockString(t *testing.T) {
 	}, "a", "b", "c", "d")
 	require.NoError(t, c.Validate())
 	assert.Equal(t, "redlock://a:6379,b:6379,c:6379,d:6379"+
-		"#nodes[0].name=n&nodes[1].driver=rueidis&nodes[2].password=%5BREDACTED%5D&nodes[3].tls.server_name=s&nodes[3].tls=true", c.String())
+		"#nodes[0].name=n&nodes[1].driver=rueidis&nodes[2].password=%5BREDACTED%5D"+
+		"&nodes[3].tls.server_name=s&nodes[3].tls=true", c.String())
 	_, err := config.Parse(c.String())
 	complains(t, err, "URL: address: ")
 
@@ -174,7 +176,7 @@ func TestValidateRedlock(t *testing.T) {
 		"driver": {all(func(r *config.Redlock) { r.Nodes[1].Driver = "x" }),
 			[]string{`redlock.nodes[1].driver: unknown driver "x"`}},
 		"budget": {all(func(r *config.Redlock) { r.Budget = 1 }),
-			[]string{"redlock.budget: below the minimum of 1ms"}},
+			[]string{"redlock.budget: 1ns is below the minimum of 1ms"}},
 		"two passwords": {all(func(r *config.Redlock) { r.Password, r.PasswordFile = secret, "f" }),
 			[]string{"redlock.password_file: there is a password"}},
 		"node's two": {all(func(r *config.Redlock) { r.Nodes[1].Password, r.Nodes[1].PasswordFile = secret, "f" }),
@@ -262,11 +264,14 @@ func TestLoadRedlockFaults(t *testing.T) {
 		"no address": {"backend: redlock; redlock:;   nodes:;     - addr: b;     - name: c",
 			[]string{"locker.yaml:5: redlock.nodes[1].addr: address missing"}},
 		"typo": {"backend: redlock; redlock:;   nodes:;     - addr: b;       nme: c",
-			[]string{`locker.yaml:5: redlock.nodes[0]: unknown field "nme": did you mean name? (known: name, addr, driver, username, password, password_file, tls)`}},
+			[]string{`locker.yaml:5: redlock.nodes[0]: unknown field "nme": did you mean name? ` +
+				"(known: name, addr, driver, username, password, password_file, tls)"}},
 		"not of a node": {"backend: redlock; redlock:;   nodes:;     - {addr: b, db: 1}",
 			[]string{`redlock.nodes[0]: unknown field "db" (known`}},
 		"not of all": {"backend: redlock; redlock:;   addr: a",
-			[]string{`locker.yaml:3: redlock: unknown field "addr" (known: budget, driver, username, password, password_file, db, timeout, tls, nodes)`, "nodes: missing"}},
+			[]string{`locker.yaml:3: redlock: unknown field "addr" ` +
+				"(known: budget, driver, username, password, password_file, db, timeout, tls, nodes)",
+				"nodes: missing"}},
 		"numbered": {"backend: redlock; redlock:;   nodes[0]: {addr: a};   nodes: [{addr: b}]",
 			[]string{`locker.yaml:3: redlock: unknown field (known`}},
 		"twice": {"backend: redlock; redlock:;   nodes: [{addr: a}];   nodes: [{addr: b}]",
@@ -278,7 +283,10 @@ func TestLoadRedlockFaults(t *testing.T) {
 			[]string{"locker.yaml:6: redlock.nodes[2].addr: the same as nodes[0].addr"}},
 		"same names": {"backend: redlock; redlock:;   nodes:;     - {addr: a, name: n};     - {addr: b, name: n}",
 			[]string{"locker.yaml:5: redlock.nodes[1].name: the same as that of nodes[0]"}},
-		"node password": {"backend: redlock; redlock:;   nodes:;     - {addr: a, pasword: hunter2};     - {addr: b, password: [hunter2]}", []string{`redlock.nodes[0]: unknown field "pasword"`, "locker.yaml:5: redlock.nodes[1].password: a single value"}},
+		"node password": {"backend: redlock; redlock:;   nodes:;     - {addr: a, pasword: hunter2}; " +
+			"    - {addr: b, password: [hunter2]}",
+			[]string{`redlock.nodes[0]: unknown field "pasword"`,
+				"locker.yaml:5: redlock.nodes[1].password: a single value"}},
 		"password piece": {"backend: redlock; redlock:;   nodes:;     - {addr: a, password: x,hunter2}",
 			[]string{"locker.yaml:4: redlock.nodes[0]: an unknown field without a value"}},
 		"everything": {"backend: redlock; ttl: 1; redlock:;   budget: 0s;   nodes:;     - {addr: 'a:x', driver: " +
@@ -349,7 +357,8 @@ func TestOverlayRedlock(t *testing.T) {
 		"unknown": {[]string{"LOCKER_REDLOCK_ADDR=h"},
 			[]string{`environment: unknown variable "LOCKER_REDLOCK_ADDR"`}},
 		"typo": {[]string{"LOCKER_REDLOCK_NODE=h"},
-			[]string{`"LOCKER_REDLOCK_NODE": did you mean LOCKER_REDLOCK_NODES? (known: LOCKER_REDLOCK_BUDGET, LOCKER_REDLOCK_DRIVER, `}},
+			[]string{`"LOCKER_REDLOCK_NODE": did you mean LOCKER_REDLOCK_NODES? ` +
+				"(known: LOCKER_REDLOCK_BUDGET, LOCKER_REDLOCK_DRIVER, "}},
 		"section": {[]string{"LOCKER_REDLOC_NODES=h"}, []string{`"LOCKER_REDLOC_NODES"`}},
 		"in a URL": {[]string{"LOCKER_URL=redlock://u:" + secret + "@a,a"},
 			[]string{"LOCKER_URL: nodes[1].addr: the same as nodes[0].addr"}},

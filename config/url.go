@@ -33,8 +33,8 @@ var instead = map[string]string{
 
 const (
 	noSentinel = "give the master's own address, redis://host:6379; " +
-		"or, in a program, hand a client that asks the sentinels to single.New"
-	noCluster = "a URL reaches one server; for a cluster, hand a client that knows it to single.New, in a program"
+		"or, in a program, pass single.New a client that asks the sentinels"
+	noCluster = "a URL reaches one server; for a cluster, pass single.New a client for clusters, in a program"
 )
 
 func schemeNames() (names []string) {
@@ -45,15 +45,14 @@ func schemeNames() (names []string) {
 }
 
 var (
-	errEscape = errors.New("an @, : or # where none is expected; in the user name and the password " +
-		"write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25, elsewhere @ as %40 and # as %23")
-	errPercent = errors.New("a % that is not followed by two hexadecimal digits is written %25")
+	errEscape = errors.New("an @, : or # where none is expected: in the user name and the password write " +
+		"@ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25; elsewhere write @ as %40 and # as %23")
+	errPercent = errors.New("a % that is not followed by two hexadecimal digits: write it as %25")
 	errEmpty   = errors.New("empty: is " + envURL + " set?")
-	errQuoted  = errors.New("in quotes, which are no part of it: remove them (docker --env-file, for one, keeps " +
-		"quotes)")
-	errOnce = errors.New("user and password are written once, before the first host, and hold for all; " +
+	errQuoted  = errors.New("in quotes: remove them (docker --env-file, for example, does not)")
+	errOnce    = errors.New("user and password are written once, before the first host, and are used for all hosts; " +
 		"in them, write , as %2C")
-	errPassword = errors.New("not among the parameters, please: write redis://user:password@host, or use password_file")
+	errPassword = errors.New("not among the parameters: write redis://user:password@host, or use password_file")
 )
 
 // url reads raw into b.
@@ -97,7 +96,7 @@ func (b *builder) url(raw, source string) {
 			return
 		}
 	case !slashes && k.Parse != nil:
-		b.abandon(source+"scheme", errors.New("it is followed by ://"))
+		b.abandon(source+"scheme", errors.New("must be followed by ://"))
 		return
 	}
 
@@ -126,11 +125,11 @@ func (b *builder) driver(name string, named bool) {
 	switch other := instead[b.about.name+"-"+name]; {
 	case !named:
 	case f == nil:
-		b.report(b.source+"scheme", fmt.Errorf("%s: has no driver", b.about.name))
+		b.report(b.source+"scheme", fmt.Errorf("the backend %s has no driver: write it without a plus sign", b.about.name))
 	case other != "":
 		b.fail(f.path, b.source+"scheme", fmt.Errorf("unknown driver %q: %s", name, other))
 	case name == "":
-		b.fail(f.path, b.source+"scheme", errors.New("there is no driver after the plus sign"))
+		b.fail(f.path, b.source+"scheme", errors.New("there is no driver after the plus sign: name one, or remove the sign"))
 	default:
 		b.set(f.path, name, b.source+"driver")
 	}
@@ -152,7 +151,7 @@ func (b *builder) location(scheme, host, path string) {
 			}
 		})
 	case host != "" || strings.Trim(path, "/") != "":
-		b.report(b.source+"address", fmt.Errorf("%s: takes nothing but parameters", b.about.name))
+		b.report(b.source+"address", fmt.Errorf("the backend %s has no address, only parameters: remove it", b.about.name))
 	}
 }
 
@@ -175,7 +174,7 @@ func (b *builder) userinfo(s string) {
 		case err != nil:
 			b.fail(path, b.source+part.name, errPercent)
 		case given && fieldAt(path) == nil:
-			b.report(b.source+"address", fmt.Errorf("%s: has no %s", b.about.name, part.name))
+			b.report(b.source+"address", fmt.Errorf("the backend %s has no %s: remove it", b.about.name, part.name))
 		case given:
 			b.set(path, v, b.source+part.name)
 		}
@@ -195,19 +194,19 @@ func (b *builder) query(scheme, query string) {
 		v, err := url.QueryUnescape(value)
 		switch {
 		case !ok: // the name is not shown: it may be the rest of a password with an &
-			b.report(b.source+"parameters", errors.New("one of them has no value; the form is name=value"))
+			b.report(b.source+"parameters", errors.New("one of them has no value: write name=value"))
 		case slices.Contains([]string{"password", "pass", "passwd", "pwd", "auth"}, strings.ToLower(name)):
 			b.report(b.source+"password", errPassword)
 		case !slices.Contains(known, name) && misplaced[name] != nil:
 			b.report(where, misplaced[name])
 		case !slices.Contains(known, name):
 			if secure := b.about.secure(); slices.Contains(b.params(secure), name) {
-				b.report(where, fmt.Errorf("only with %s://", secure))
+				b.report(where, fmt.Errorf("only with %s://: write that scheme, or remove the parameter", secure))
 			} else {
 				b.report(b.source+"parameters", unknown("parameter", name, known))
 			}
 		case seen[name]:
-			b.report(where, errors.New("given more than once"))
+			b.report(where, errAgain)
 		case err != nil:
 			b.report(where, errPercent)
 		default:
@@ -224,7 +223,8 @@ func (b *builder) param(name, v, where string) {
 	before, again := f.text(b.c)
 	b.set(f.path, v, where)
 	if now, _ := f.text(b.c); again && !f.isSwitch() && !b.failed[f.path] && before != now {
-		b.fail(f.path, where, errors.New("given twice, and differently: once as a parameter and once before"))
+		b.fail(f.path, where, errors.New("given twice, and differently, as a parameter and before the parameters: "+
+			"remove one of them"))
 	}
 }
 
