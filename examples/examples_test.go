@@ -210,7 +210,8 @@ func TestQuickstartInterrupted(t *testing.T) {
 			return bytes.Count(text, []byte(event))
 		}
 		p := start(t, "quickstart", []string{"LOCKER_URL=redis+" + driver + "://" + s.Addr(), "LOCKER_JOURNAL=" + journal})
-		require.Eventually(t, func() bool { return lines("start") > lines("end") && lines("end") > 2 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return lines("start") > lines("end") && lines("end") > 2 }, 20*time.Second,
+			time.Millisecond)
 		begin := time.Now()
 		require.NoError(t, p.Process.Signal(syscall.SIGINT))
 		assert.Equal(t, 130, p.wait(t), p.stderr.String())
@@ -233,9 +234,11 @@ func TestConfig(t *testing.T) {
 	}
 	ps := map[string]*program{"memory:": start(t, "config", nil)}
 	for _, driver := range drivers {
-		path := write("backend: redis", "ttl: 2s", "prefix: "+driver, "redis:", "  driver: "+driver, "  addr: "+s.Addr(), "  password: hunter2")
+		path := write("backend: redis", "ttl: 2s", "prefix: "+driver, "redis:", "  driver: "+driver,
+			"  addr: "+s.Addr(), "  password: hunter2")
 		ps["redis+"+driver+"://:[REDACTED]@"+s.Addr()+"?prefix="+driver+"&ttl=2s"] = start(t, "config", nil, "-config", path)
-		ps["memory:?prefix="+driver] = start(t, "config", []string{"LOCKER_URL=memory:", "LOCKER_PREFIX=" + driver}, "-config", path)
+		inMemory := []string{"LOCKER_URL=memory:", "LOCKER_PREFIX=" + driver}
+		ps["memory:?prefix="+driver] = start(t, "config", inMemory, "-config", path)
 	}
 	for from, p := range ps {
 		p.succeeds(t, `^ok: 3 workers took turns, 15 in all$`)
@@ -266,9 +269,10 @@ func TestConfigComments(t *testing.T) {
 func TestFencing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "hunter2")
-	for _, p := range []*program{start(t, "fencing", nil), start(t, "fencing", []string{"LOCKER_URL=" + url("redigo", s)})} {
-		p.fenced(t)
-	}
+	inMemory := start(t, "fencing", nil)
+	onRedis := start(t, "fencing", []string{"LOCKER_URL=" + url("redigo", s)})
+	inMemory.fenced(t)
+	onRedis.fenced(t)
 }
 
 // fenced waits for the end. It checks that late writes were refused where they had to be, and nowhere else.

@@ -21,7 +21,8 @@ func TestLeaderInMemory(t *testing.T) {
 	p := start(t, "leader", nil, "-for", "2s", "-term", "300ms", "-tick", "50ms")
 	p.succeeds(t, `^ok: \d{2} ticks in \d+ terms of office$`)
 	led := map[string]bool{}
-	for _, m := range regexp.MustCompile(`candidate \d+/(\d)  leads, with token \d+\n`).FindAllStringSubmatch(p.stdout.String(), -1) {
+	leads := regexp.MustCompile(`candidate \d+/(\d)  leads, with token \d+\n`)
+	for _, m := range leads.FindAllStringSubmatch(p.stdout.String(), -1) {
 		led[m[1]] = true
 	}
 	assert.Len(t, led, 3, p.stdout.String())
@@ -226,7 +227,8 @@ func TestCronInterrupted(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := start(t, "cron", []string{"LOCKER_URL=redis://" + s.Addr()}, "-ticks", "0", "-every", "50ms")
-	require.Eventually(t, func() bool { return len(s.Keys(t, "lock:cron:report:*")) > 2 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.Keys(t, "lock:cron:report:*")) > 2 }, 20*time.Second,
+		5*time.Millisecond)
 	require.NoError(t, p.Process.Signal(syscall.SIGINT))
 	p.succeeds(t, `^ok: \d+ ticks ran, \d+ were skipped$`)
 }

@@ -76,7 +76,8 @@ func TestCustomDriver(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		redlock{driver: "plain", nodes: servers(t, n)}.run(t, "customdriver", "").succeeds(t, `^ok: `)
 	}
-	start(t, "customdriver", []string{"LOCKER_URL=" + url("goredis", s)}).fails(t, `unknown Redis driver "goredis" (registered: plain)`)
+	start(t, "customdriver", []string{"LOCKER_URL=" + url("goredis", s)}).
+		fails(t, `unknown Redis driver "goredis" (registered: plain)`)
 }
 
 // TestCustomBackend lets three processes count together.

@@ -59,7 +59,9 @@ func (sampler) Tracer(string, ...trace.TracerOption) trace.Tracer { return sampl
 type sampled struct{ nooptrace.Tracer }
 
 func (s sampled) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
-	identity := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+	identity := trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
+	})
 	return s.Tracer.Start(trace.ContextWithSpanContext(ctx, identity), name, opts...)
 }
 

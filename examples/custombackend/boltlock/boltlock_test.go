@@ -206,7 +206,8 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 		b := boltlock.NewBackend(s.path)
 		ctx, leave := context.WithCancel(t.Context())
 		slow := &dawdling{Context: ctx, leave: leave, goOn: make(chan struct{})}
-		if _, err := b.Acquire(slow, locker.Request{Key: "k", Token: "t", TTL: time.Hour}); !errors.Is(err, locker.ErrUnavailable) {
+		_, err := b.Acquire(slow, locker.Request{Key: "k", Token: "t", TTL: time.Hour})
+		if !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("an attempt whose caller leaves: expected ErrUnavailable, seen %v", err)
 		}
 		var closed atomic.Bool
@@ -232,7 +233,8 @@ func TestCloseDoesNotWaitForTheFile(t *testing.T) {
 	b := boltlock.NewBackend(s.path)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := b.Release(ctx, locker.Request{Key: "k", Token: "t", TTL: time.Hour}); !errors.Is(err, locker.ErrUnavailable) {
+	err := b.Release(ctx, locker.Request{Key: "k", Token: "t", TTL: time.Hour})
+	if !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("Release while another process has the file: expected ErrUnavailable, seen %v", err)
 	}
 	closed := make(chan struct{})

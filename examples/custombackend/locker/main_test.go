@@ -39,15 +39,18 @@ func TestThreeWays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	inURL, inEnv := []string{"--url", "bolt://" + db + "?poll=2ms"}, []string{"LOCKER_BACKEND=bolt", "LOCKER_BOLT_PATH=" + db}
+	inURL := []string{"--url", "bolt://" + db + "?poll=2ms"}
+	inEnv := []string{"LOCKER_BACKEND=bolt", "LOCKER_BOLT_PATH=" + db}
 	for name, way := range map[string]struct{ env, args []string }{
 		"URL": {args: inURL}, "file": {args: []string{"--config", yaml}}, "environment": {env: inEnv},
 	} {
-		run := append(append([]string{"run"}, way.args...), "--key", "k", "--", "sh", "-c", `echo "$LOCKER_STORE, $LOCKER_KEY"; [ "$LOCKER_FENCE" -gt 0 ]`)
+		run := append(append([]string{"run"}, way.args...), "--key", "k", "--",
+			"sh", "-c", `echo "$LOCKER_STORE, $LOCKER_KEY"; [ "$LOCKER_FENCE" -gt 0 ]`)
 		if out, err := command(way.env, run...); err != nil || out != "bolt, k\n" {
 			t.Errorf("locker run by %s: %v, %s", name, err, out)
 		}
-		if out, err := command(way.env, append(way.args, "config", "check")...); err != nil || !strings.HasPrefix(out, "ok: bolt://"+db) {
+		out, err := command(way.env, append(way.args, "config", "check")...)
+		if err != nil || !strings.HasPrefix(out, "ok: bolt://"+db) {
 			t.Errorf("locker config check by %s: %v, %s", name, err, out)
 		}
 	}
@@ -55,15 +58,20 @@ func TestThreeWays(t *testing.T) {
 		env, args []string
 		want      string
 	}{
-		"URL":         {args: []string{"--url", "bolt://locks.db?pol=2ms"}, want: `unknown parameter "pol": did you mean poll?`},
-		"file":        {args: []string{"--config", bad}, want: `bad.yaml:4: bolt: unknown field "pol": did you mean poll?`},
-		"environment": {env: append(inEnv, "LOCKER_BOLT_POL=1ms"), want: `"LOCKER_BOLT_POL": did you mean LOCKER_BOLT_POLL?`},
+		"URL": {args: []string{"--url", "bolt://locks.db?pol=2ms"},
+			want: `unknown parameter "pol": did you mean poll?`},
+		"file": {args: []string{"--config", bad},
+			want: `bad.yaml:4: bolt: unknown field "pol": did you mean poll?`},
+		"environment": {env: append(inEnv, "LOCKER_BOLT_POL=1ms"),
+			want: `"LOCKER_BOLT_POL": did you mean LOCKER_BOLT_POLL?`},
 	} {
-		if out, err := command(way.env, append(way.args, "config", "check")...); err == nil || !strings.Contains(out, way.want) {
+		out, err := command(way.env, append(way.args, "config", "check")...)
+		if err == nil || !strings.Contains(out, way.want) {
 			t.Errorf("a mistake in the %s: %v, %s", name, err, out)
 		}
 	}
-	if out, err := command(nil, append(inURL, "doctor")...); err == nil || !strings.Contains(out, "locks in bolt have no Redis server") {
+	out, err := command(nil, append(inURL, "doctor")...)
+	if err == nil || !strings.Contains(out, "locks in bolt have no Redis server") {
 		t.Errorf("locker doctor: %v, %s", err, out)
 	}
 }
@@ -78,7 +86,8 @@ func TestTwoCommandsExcludeEachOther(t *testing.T) {
 	if !ok || exit.ExitCode() != 75 {
 		t.Errorf("a second command for the same lock: %v, expected exit code 75", err)
 	}
-	if out, err := command(nil, "run", "--url", url+"?prefix=other:", "--key", "k", "--wait", "0", "--", "true"); err != nil {
+	out, err := command(nil, "run", "--url", url+"?prefix=other:", "--key", "k", "--wait", "0", "--", "true")
+	if err != nil {
 		t.Errorf("after that: %v, %s", err, out)
 	}
 }

@@ -152,7 +152,8 @@ func (r *report) faults() (n int) {
 }
 
 func (r *report) preamble(long time.Duration) string {
-	return fmt.Sprintf("`%s=%v go test -C internal/testing/trials -run TestFaults ./faults`, %s, %s, %s/%s, %d processors, seed %d.\n",
+	return fmt.Sprintf("`%s=%v go test -C internal/testing/trials -run TestFaults ./faults`, %s, %s, %s/%s, "+
+		"%d processors, seed %d.\n",
 		durationEnv, long, r.began.Format("2 January 2006 15:04"), r.server+", "+runtime.Version(), runtime.GOOS,
 		runtime.GOARCH, runtime.NumCPU(), r.seed)
 }
