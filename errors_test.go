@@ -117,7 +117,7 @@ func TestErrorsDoNotReportTheEndOfAContextTooEarly(t *testing.T) {
 			t.Run(fmt.Sprint(op, " ", deadline), func(t *testing.T) {
 				bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 					l := mustLock(t, c, "k")
-					// like a socket with the same deadline
+					// atDeadline fails as a socket with the same deadline does.
 					atDeadline := func(context.Context, func() error) error {
 						time.Sleep(deadline)
 						return locker.ErrUnavailable

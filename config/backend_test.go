@@ -34,7 +34,7 @@ type shelfHost struct {
 	Key  config.Secret `yaml:"key,omitempty" json:"key,omitempty"`
 }
 
-// shelved is what the backend was opened with last.
+// shelved has the settings with which the backend was opened last.
 var shelved struct {
 	shelf
 	prefix string
@@ -67,7 +67,7 @@ func init() {
 	})
 }
 
-// TestABackendFromOutside: it is reached in the three ways that those of this module are.
+// TestABackendFromOutside reaches a backend of another module by URL, file and environment.
 func TestABackendFromOutside(t *testing.T) {
 	section := &shelf{
 		Hosts: []shelfHost{{Addr: "h:1"}}, Room: "/a b", Username: "u", Password: secret,
@@ -120,7 +120,7 @@ func TestABackendFromOutside(t *testing.T) {
 	}
 }
 
-// patient is a store that notes how patient its waiters are.
+// patient is a store that records the patience of its waiters.
 type patient struct {
 	*memory.Backend
 	seen *time.Duration
@@ -221,7 +221,7 @@ func TestSecretsOfABackendFromOutsideAreMasked(t *testing.T) {
 	}
 }
 
-// TestEncodingOfABackendFromOutside: what was printed can be read, as part of a program's own file, too.
+// TestEncodingOfABackendFromOutside checks that a printed Config can be read again, also as a part of a program's file.
 func TestEncodingOfABackendFromOutside(t *testing.T) {
 	c := config.Config{Backend: "xshelf",
 		Sections: config.Sections{"xshelf": &shelf{Hosts: []shelfHost{{Addr: "h"}}, Dusty: ptr(true)}}}

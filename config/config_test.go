@@ -17,7 +17,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// secret is the password of these tests. It has no piece that occurs in anything this module says.
+// secret is the password of these tests. No message of this module contains a part of it.
 const secret = "hunter2"
 
 // complains checks that err has one line for each of want, each containing its text, and no secret.
@@ -115,8 +115,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestPaths: what there is to set follows from the structs. In the environment the sections within sections are fields,
-// too.
+// TestPaths checks that the settings follow from the structs. A section within a section is also a field, which the
+// environment can set.
 func TestPaths(t *testing.T) {
 	reach := []string{"driver", "username", "password", "password_file", "tls.ca_file", "tls.cert_file", "tls.key_file",
 		"tls.server_name", "tls"}

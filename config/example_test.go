@@ -42,7 +42,7 @@ func ExampleParse_errors() {
 	// config: URL: log: unknown level "inof": did you mean info? (known: debug, info, warn)
 }
 
-// A quorum of servers is a list of hosts. User and password are written once and hold for all.
+// A quorum of servers is a list of hosts. User and password are written once and are used for all hosts.
 func ExampleParse_redlock() {
 	c, err := config.Parse("redlock+rueidis://locker:hunter2@10.0.0.1,10.0.1.1,10.0.2.1?ttl=10s")
 	fmt.Println(c, err)
@@ -50,7 +50,7 @@ func ExampleParse_redlock() {
 	// redlock+rueidis://locker:[REDACTED]@10.0.0.1:6379,10.0.1.1:6379,10.0.2.1:6379?ttl=10s <nil>
 }
 
-// What the environment says wins over the file.
+// The environment overrides the file.
 func ExampleLoad() {
 	path := filepath.Join(os.TempDir(), "locker-example.yaml")
 	defer os.Remove(path)

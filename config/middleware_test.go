@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// allOfRetry has no field at its default.
+// allOfRetry has a value other than the default in each field.
 var allOfRetry = config.Retry{
 	For: config.Duration(30 * time.Second), Base: config.Duration(10 * time.Millisecond),
 	Most: config.Duration(time.Second), Budget: 7, OnHeld: true,
@@ -131,7 +131,7 @@ func TestMiddlewareFaults(t *testing.T) {
 		"retry.budget: negative")
 }
 
-// traced counts the calls of Lock, as what is registered by a program with tracing.
+// traced counts the calls of Lock. The test registers it as a program registers its tracing.
 type traced struct {
 	locker.Locker
 	calls *int
@@ -144,7 +144,7 @@ func (l traced) TryLock(ctx context.Context, key string, opts ...locker.Option) 
 	return l.Locker.TryLock(ctx, key, opts...)
 }
 
-// TestTracing: it works where it is registered, and is outside of retry.
+// TestTracing checks that tracing works if it is registered, and that it is around retry.
 func TestTracing(t *testing.T) {
 	_, err := config.Parse("memory:?tracing=true")
 	complains(t, err, "URL: tracing: not linked in")
@@ -184,7 +184,7 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// flaky refuses until it has been asked often enough.
+// flaky refuses the given number of attempts.
 type flaky struct{ refusals *atomic.Int32 }
 
 func (f flaky) Do(context.Context, ...drivers.Command) ([]drivers.Reply, error) {

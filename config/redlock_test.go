@@ -132,7 +132,7 @@ func TestRedlockString(t *testing.T) {
 		assert.Equal(t, s, c.String())
 	}
 
-	// What only one node has follows a #, so that nothing is taken for the whole that is not.
+	// Settings of single nodes follow a #, so that nobody takes them for settings of all nodes.
 	c := quorum(func(r *config.Redlock) {
 		r.Nodes[0].Name, r.Nodes[1].Driver, r.Nodes[2].Password, r.Nodes[3].TLS = "n", "rueidis", secret,
 			&config.TLS{ServerName: "s"}
@@ -144,7 +144,7 @@ func TestRedlockString(t *testing.T) {
 	_, err := config.Parse(c.String())
 	complains(t, err, "URL: address: ")
 
-	// What is wrong is not shown, for it may be anything.
+	// Wrong values are not shown, because they may be secrets.
 	c = quorum(func(r *config.Redlock) { r.Nodes[1].Name = "redis://:" + secret + "@h" }, "a", "redis://:"+secret+"@h")
 	assert.Equal(t, "redlock://a:6379,", c.String())
 }
@@ -377,7 +377,7 @@ func TestOverlayRedlock(t *testing.T) {
 	assert.Equal(t, quorum(nil, "c", "d:1"), c)
 }
 
-// fleet is a driver of servers that do not answer. It keeps account of what was opened and closed.
+// fleet is a driver of servers that do not answer. It records which drivers were opened and closed.
 type fleet struct {
 	sync.Mutex
 	opened []drivers.Config
@@ -488,7 +488,7 @@ func TestRedlockHalfOpen(t *testing.T) {
 	}
 }
 
-// TestRedlockNodesAllowed: this package's idea of how many nodes there may be is that of package redlock.
+// TestRedlockNodesAllowed checks that this package and package redlock allow the same number of nodes.
 func TestRedlockNodesAllowed(t *testing.T) {
 	ships.reset()
 	var hosts []string
@@ -507,7 +507,7 @@ func TestRedlock(t *testing.T) {
 	dead := redistest.Start(t)
 	dead.Kill()
 	hosts := plain[0].Addr() + "," + plain[1].Addr() + "," + plain[2].Addr()
-	// Another way to two of the same servers, and one that is down, with a driver of its own for each.
+	// This Redlock has two of the same servers, and one that is down. Each node has another driver.
 	mixed := quorum(func(r *config.Redlock) {
 		r.Password, r.DB = "p@ss", 1
 		for i, d := range []string{"rueidis", "goredis", "redigo"} {

@@ -119,7 +119,7 @@ func TestParseFaults(t *testing.T) {
 		"unix:///r%zz":                          {"address: a % that"},
 		"redis://h?ttl=0s&foo=1&db=x&timeout=5": {"ttl: ", `unknown parameter "foo"`, "db: ", "timeout: "},
 
-		// passwords
+		// These URLs have a password, which no error may repeat.
 		"redis://u:" + secret + "@h?pasword=" + secret:        {`unknown parameter "pasword"`},
 		"redis://h?password=" + secret:                        {"password: not among the parameters"},
 		"redis://h?PASS=" + secret:                            {"password: not among the parameters"},
@@ -186,7 +186,7 @@ func FuzzParse(f *testing.F) {
 			require.NoError(t, err, c.String())
 			assert.Equal(t, c, again)
 		}
-		// The same with a password planted where one goes, whole and with something in it that ought to be escaped.
+		// The fuzz test also puts a password where one belongs, whole and with a character that should be escaped.
 		const a, b = "QzAlpha9", "QzBeta8"
 		scheme, rest, ok := strings.Cut(raw, "://")
 		if !ok || strings.Contains(raw+user+delimiter, "Qz") {

@@ -50,8 +50,8 @@ var middlewares = []struct {
 	}},
 }
 
-// sampler begins spans that have an identity, as a sampled one has, and that record nothing: the middleware does for
-// them all that it does. In internal/testing/telemetry the same suite runs over the SDK.
+// sampler begins spans that have an identity, as sampled ones have, and that record nothing. The middleware treats them
+// like recorded spans. In internal/testing/telemetry the same suite runs with the SDK.
 type sampler struct{ nooptrace.TracerProvider }
 
 func (sampler) Tracer(string, ...trace.TracerOption) trace.Tracer { return sampled{} }
@@ -65,7 +65,7 @@ func (s sampled) Start(ctx context.Context, name string, opts ...trace.SpanStart
 	return s.Tracer.Start(trace.ContextWithSpanContext(ctx, identity), name, opts...)
 }
 
-// listener has histograms that want what is measured, and throw it away.
+// listener has histograms that are enabled, and drop the measured values.
 type listener struct{ noopmetric.MeterProvider }
 
 func (listener) Meter(string, ...metric.MeterOption) metric.Meter { return listening{} }
@@ -80,7 +80,7 @@ type histogram struct{ noopmetric.Float64Histogram }
 
 func (histogram) Enabled(context.Context) bool { return true }
 
-// orders returns all orders of the middlewares.
+// orders returns all permutations of the middlewares.
 func orders() (all [][]int) {
 	var extend func(order []int)
 	extend = func(order []int) {

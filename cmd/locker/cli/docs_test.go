@@ -135,7 +135,7 @@ func normal(text string) string {
 		{`(?m)^\s+lock ≤.*\n`, ""},
 		{`\d+(\.\d+)?(µs|ms|s|m\d+s)?`, "#"},
 		{` +`, " "},
-		// Before the first renewal, or the last node's answer, a little less is known.
+		// Less is known of a node before its answer, or before the first renewal.
 		{`(?m)^ADDR (free|held) .*$`, "ADDR as it may be"},
 		{`the bound is #, `, ""},
 		{`(?m)^# checks: .*$`, "checks"},
