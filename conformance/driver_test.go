@@ -304,7 +304,7 @@ var bugs = []bug{
 		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 			replies, err := b.Driver.Do(ctx, cmds...)
 			if err != nil && !errors.Is(err, drivers.ErrNotSent) && ctx.Err() == nil {
-				// otherwise NotSentIsCertain fails as well
+				// Without this condition NotSentIsCertain would fail as well.
 				if again, err2 := b.Driver.Do(ctx, cmds...); !errors.Is(err2, drivers.ErrNotSent) {
 					return again, err2
 				}

@@ -167,7 +167,7 @@ func TestQuickstartProcesses(t *testing.T) {
 	assert.Greater(t, changes, len(drivers), "the processes ran one after the other")
 }
 
-// TestQuickstartNoticesOverlap: with different prefixes the processes do not exclude each other, and the journal
+// TestQuickstartNoticesOverlap runs processes with different prefixes. They do not exclude each other, and the journal
 // shows it.
 func TestQuickstartNoticesOverlap(t *testing.T) {
 	t.Parallel()
@@ -248,7 +248,7 @@ func TestConfig(t *testing.T) {
 		fails(t, `l.yaml:4: redis: unknown field "pasword": did you mean password?`)
 }
 
-// TestConfigComments: the settings that are commented out in locker.yaml are valid, too.
+// TestConfigComments checks that the settings that are commented out in locker.yaml are valid, too.
 func TestConfigComments(t *testing.T) {
 	text, err := os.ReadFile("config/locker.yaml")
 	require.NoError(t, err)
@@ -265,7 +265,7 @@ func TestConfigComments(t *testing.T) {
 	}
 }
 
-// TestFencing: the program fails by itself if a late write is accepted where it must not be.
+// TestFencing runs the program, which fails by itself if a late write is accepted where it must not be.
 func TestFencing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "hunter2")

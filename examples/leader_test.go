@@ -146,7 +146,7 @@ func TestLeader(t *testing.T) {
 			_ = second.Wait()
 			third := leads(ttl+5*time.Second, len(o.ticks())) // the promise is ttl, for an idle machine
 
-			// In the middle of its term, between two pieces of work.
+			// The leader is stopped in the middle of its term, between two pieces of work.
 			rest = append(rest, candidate(drivers[0]))
 			n := len(o.ticks())
 			o.next(n, patience, third)
@@ -179,7 +179,7 @@ func stopped(t *testing.T, o *office) int {
 	return n
 }
 
-// TestCron: three processes with different clocks, and one of them runs each tick.
+// TestCron checks that of three processes with different clocks exactly one runs each tick.
 func TestCron(t *testing.T) {
 	t.Parallel()
 	one, three := servers(t, 1), servers(t, 3)
@@ -222,7 +222,7 @@ func ranOnce(t *testing.T, always bool, ps ...*program) {
 	assert.NotEmpty(t, ran)
 }
 
-// TestCronInterrupted: Ctrl-C is how a cron without an end ends.
+// TestCronInterrupted checks that Ctrl-C ends a cron that runs without a limit.
 func TestCronInterrupted(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

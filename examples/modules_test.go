@@ -31,7 +31,7 @@ func TestOutsideModules(t *testing.T) {
 			for _, args := range [][]string{
 				{"mod", "tidy", "-diff"},
 				{"vet", "./..."},
-				// Not -race: other modules cannot use internal/testing/virtual. The suites mostly wait.
+				// There is no -race, because other modules cannot use internal/testing/virtual. The suites mostly wait.
 				{"test", "-count=1", "-parallel=16", "./..."},
 			} {
 				out, err := inModule(t, module, args, "REDIS_ADDR="+s.Addr()).CombinedOutput()

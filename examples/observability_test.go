@@ -85,7 +85,7 @@ func observesMemory(t *testing.T) {
 	assert.NotContains(t, metrics, "locker.node.vote.duration")
 }
 
-// After Ctrl-C nothing is lost.
+// observesToTheEnd checks that no telemetry is lost after Ctrl-C.
 func observesToTheEnd(t *testing.T) {
 	t.Parallel()
 	p := start(t, "observability", nil, "-for", "1h")

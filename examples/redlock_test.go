@@ -31,7 +31,7 @@ func redlockURL(driver string, ss ...*redistest.Server) string {
 	for _, s := range ss {
 		hosts = append(hosts, s.Addr())
 	}
-	return "redlock+" + driver + "://:hunter2@" + strings.Join(hosts, ",") + "?budget=5s" // for a busy machine
+	return "redlock+" + driver + "://:hunter2@" + strings.Join(hosts, ",") + "?budget=5s" // enough on a busy machine
 }
 
 // redlock is a Redlock on some of a test's servers, with a prefix that no other one has.

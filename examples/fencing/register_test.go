@@ -32,7 +32,8 @@ func TestRegister(t *testing.T) {
 	assert.Equal(t, 5, r.balance)
 }
 
-// TestPlayNoticesALateWrite: the program fails if a register accepts a late write although it claims to check tokens.
+// TestPlayNoticesALateWrite checks that the program fails if a register accepts a late write although it claims to
+// check tokens.
 func TestPlayNoticesALateWrite(t *testing.T) {
 	l := memory.New()
 	defer l.Close()

@@ -22,8 +22,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A directory in memory, if there is one. These tests are not about power cuts, and a disk would take most of the
-	// time.
+	// The tests use a directory in memory, if there is one. They are not about power cuts, and a disk would take most
+	// of the time.
 	if _, err := os.Stat("/dev/shm"); err == nil && os.Getenv("TMPDIR") == "" {
 		_ = os.Setenv("TMPDIR", "/dev/shm")
 	}
@@ -51,7 +51,7 @@ func (s store) must(err error) {
 	}
 }
 
-// hang does what a process does that is stopped while it has the file open.
+// hang keeps the file open, like a process that is stopped in an operation.
 func (s store) hang() (resume func()) {
 	db, err := bolt.Open(s.path, 0o600, nil)
 	if err != nil {
@@ -154,8 +154,8 @@ func (c *leaving) Err() (err error) {
 	return err
 }
 
-// The suites cannot slow the disk down, so they do not check this: a grant that comes late is undone, by Close at the
-// latest.
+// A grant that comes late is undone, by Close at the latest. The suites do not check this, because they cannot slow the
+// disk down.
 func TestLateGrantIsUndone(t *testing.T) {
 	s := newStore(t)
 	other := boltlock.NewBackend(s.path)

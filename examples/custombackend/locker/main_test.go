@@ -27,7 +27,8 @@ func command(env []string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestThreeWays: the command finds the store by URL, in a file and in the environment; a mistake is explained in each.
+// TestThreeWays checks that the command finds the store by URL, in a file and in the environment, and explains a
+// mistake in each.
 func TestThreeWays(t *testing.T) {
 	dir := t.TempDir()
 	db, yaml, bad := filepath.Join(dir, "locks.db"), filepath.Join(dir, "locker.yaml"), filepath.Join(dir, "bad.yaml")
@@ -76,7 +77,8 @@ func TestThreeWays(t *testing.T) {
 	}
 }
 
-// TestTwoCommandsExcludeEachOther: the second finds the lock held, and says so by its exit code.
+// TestTwoCommandsExcludeEachOther checks that the second command finds the lock held, and ends with the exit code for
+// that.
 func TestTwoCommandsExcludeEachOther(t *testing.T) {
 	url := "bolt://" + filepath.Join(t.TempDir(), "locks.db")
 	self := os.Args[0]
