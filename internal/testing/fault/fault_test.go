@@ -22,8 +22,8 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	patience = 10 * time.Second       // for what must happen
-	silence  = 150 * time.Millisecond // for what must not
+	patience = 10 * time.Second       // for events that must happen
+	silence  = 150 * time.Millisecond // for events that must not happen
 )
 
 var incr = fault.Named("incr")
@@ -40,7 +40,7 @@ func setUp(t *testing.T, args ...string) *bench {
 	return &bench{T: t, server: server, proxy: fault.New(t, server.Addr())}
 }
 
-// dial connects through the proxy.
+// dial connects to the server through the proxy.
 func (b *bench) dial(options ...redis.DialOption) redis.Conn {
 	b.Helper()
 	conn, err := redis.Dial("tcp", b.proxy.Addr(), options...)
@@ -55,7 +55,7 @@ func (b *bench) send(conn redis.Conn, args ...any) {
 	require.NoError(b, conn.Flush())
 }
 
-// receive wants a reply.
+// receive checks that the next reply is want.
 func (b *bench) receive(conn redis.Conn, want any) {
 	b.Helper()
 	got, err := redis.ReceiveWithTimeout(conn, patience)
@@ -63,8 +63,8 @@ func (b *bench) receive(conn redis.Conn, want any) {
 	require.Equal(b, want, got)
 }
 
-// silent wants the connection to be open and to say nothing. Redigo gives up a connection whose read timed out, so this
-// is the last thing to do with one.
+// silent checks that the connection is open and receives nothing. It must be the last call for a connection, because
+// redigo gives up a connection whose read timed out.
 func (b *bench) silent(conn redis.Conn) {
 	b.Helper()
 	got, err := redis.ReceiveWithTimeout(conn, silence)
@@ -73,7 +73,7 @@ func (b *bench) silent(conn redis.Conn) {
 	require.True(b, timeout.Timeout(), "%v", err)
 }
 
-// broken wants the connection to be closed by the other side.
+// broken checks that the other side has closed the connection.
 func (b *bench) broken(conn redis.Conn) {
 	b.Helper()
 	got, err := redis.ReceiveWithTimeout(conn, patience)
@@ -86,7 +86,7 @@ func (b *bench) broken(conn redis.Conn) {
 	}
 }
 
-// counter wants a value of the key the tests increment, past the proxy.
+// counter checks the value of the key that the tests increment. It does not go through the proxy.
 func (b *bench) counter(want any) {
 	b.Helper()
 	require.Equal(b, want, b.server.Cmd(b, "GET", "k"))
@@ -118,7 +118,7 @@ func TestDrop(t *testing.T) {
 	b.send(conn, "INCR", "k")
 	b.receive(conn, int64(1))
 	b.send(conn, "INCR", "k")
-	b.send(conn, "PING") // is lost as well: its answer would be taken for that of INCR
+	b.send(conn, "PING") // this is lost as well, because its reply would be taken for the reply to INCR
 	b.proxy.Wait(t, fault.Named("PING"))
 	b.silent(conn)
 	b.counter("1")
@@ -137,9 +137,9 @@ func TestHold(t *testing.T) {
 		}
 		return fault.Pass
 	})
-	for i, want := range []any{nil, "10"} { // the second time, to see that what came before was not let go for good
+	for i, want := range []any{nil, "10"} { // the second time shows that Release does not let later requests pass
 		b.send(conn, "INCR", "k")
-		b.send(conn, "APPEND", "k", "0") // waits behind it
+		b.send(conn, "APPEND", "k", "0") // waits behind the INCR
 		b.proxy.Wait(t, func(r fault.Request) bool { return r.N == 2*i+1 })
 		time.Sleep(silence)
 		b.counter(want)
@@ -194,7 +194,7 @@ func TestHoldReply(t *testing.T) {
 	b.receive(conn, "PONG")
 }
 
-// Release must not be missed by a request that a handler, replaced since, is still deciding about.
+// Release must also let a request go that the handler is still deciding about, even if the handler has been replaced.
 func TestReleaseWhileDeciding(t *testing.T) {
 	b := setUp(t)
 	conn := b.dial()
@@ -212,7 +212,7 @@ func TestReleaseWhileDeciding(t *testing.T) {
 	b.receive(conn, int64(1))
 }
 
-// A Release that comes between a request and its reply must not be missed.
+// Release also lets a reply go that has not arrived yet, if its request has.
 func TestReleaseBeforeReplyToHold(t *testing.T) {
 	b := setUp(t)
 	conn := b.dial()
@@ -230,7 +230,7 @@ func TestDropReply(t *testing.T) {
 	conn := b.dial()
 	b.proxy.Handle(fault.Nth(1, fault.DropReply, "INCR"))
 	b.send(conn, "INCR", "k")
-	b.send(conn, "INCR", "k") // executed, but its answer would be taken for the first one's
+	b.send(conn, "INCR", "k") // this is executed, but its reply would be taken for the first one
 	b.proxy.WaitExecuted(t, func(r fault.Request) bool { return r.N == 2 })
 	b.silent(conn)
 	b.counter("2")
@@ -257,10 +257,10 @@ func TestCutAfter(t *testing.T) {
 	b.proxy.Handle(fault.Nth(1, fault.CutAfter, "INCR"))
 	require.NoError(t, conn.Send("PING"))
 	require.NoError(t, conn.Send("INCR", "k"))
-	b.send(conn, "INCR", "k") // behind the cut
+	b.send(conn, "INCR", "k") // behind the request at which the connection is cut
 	b.receive(conn, "PONG")
 	b.broken(conn)
-	b.counter("1") // at once: the cut comes after the execution
+	b.counter("1") // the connection is cut after the execution, so the value is there at once
 	time.Sleep(silence)
 	b.counter("1")
 	b.proxy.WaitExecuted(t, incr)
@@ -285,14 +285,14 @@ func TestDelay(t *testing.T) {
 	b.send(conn, "INCR", "k")
 	b.proxy.Wait(t, incr)
 	value := b.server.Cmd(t, "GET", "k")
-	if time.Since(start) < silence { // on a slow machine it may be over by now
+	if time.Since(start) < silence { // on a slow machine the delay may have ended
 		assert.Nil(t, value)
 	}
 	b.receive(conn, int64(1))
 	assert.GreaterOrEqual(t, time.Since(start), silence)
 }
 
-// The reply is late, the execution is not.
+// The reply is late, but the execution is not.
 func TestDelayReply(t *testing.T) {
 	b := setUp(t)
 	conn := b.dial()
@@ -317,7 +317,7 @@ func TestCutMid(t *testing.T) {
 	assert.Equal(t, "$10\r\n012", string(got))
 }
 
-// Whether an answer has been passed on, and which: that it was executed is not enough.
+// Exchanges tells which reply the client got, if any. A request may have been executed without a reply to the client.
 func TestExchanges(t *testing.T) {
 	b := setUp(t)
 	conn := b.dial()
@@ -335,7 +335,7 @@ func TestExchanges(t *testing.T) {
 	assert.Zero(t, all[1].Answered)
 }
 
-// Both ways: the request takes its time, and so does the reply.
+// Trickle delays both the request and the reply.
 func TestTrickle(t *testing.T) {
 	b := setUp(t)
 	conn, r := b.raw()
@@ -371,7 +371,7 @@ func TestRefuseAndCut(t *testing.T) {
 	b.send(old, "PING")
 	b.receive(old, "PONG")
 	b.proxy.Refuse(true)
-	refused := b.dial() // the kernel accepts before the proxy can
+	refused := b.dial() // the kernel accepts the connection before the proxy can refuse it
 	_ = refused.Send("PING")
 	_ = refused.Flush()
 	b.broken(refused)
@@ -412,7 +412,7 @@ func TestServerGone(t *testing.T) {
 	b.broken(b.dial())
 }
 
-// A client that leaves must leave the server, too, once all is answered.
+// When a client has left and all its requests are answered, the connection to the server is closed, too.
 func TestClientGone(t *testing.T) {
 	b := setUp(t)
 	conn := b.dial()
@@ -426,7 +426,7 @@ func TestClientGone(t *testing.T) {
 	}
 }
 
-// A push must pass a request that waits for its reply.
+// A push must not be taken for the reply to a request.
 func TestPushIsNoReply(t *testing.T) {
 	b := setUp(t)
 	conn, r := b.raw()
@@ -444,7 +444,7 @@ func TestPushIsNoReply(t *testing.T) {
 	b.until(r, "element")
 }
 
-// The test ends while requests are held, delayed and dropped, with clients that are still connected: nothing may hang
+// The test ends while requests are held, delayed and dropped, and while clients are still connected. Nothing may hang
 // or leak.
 func TestCloseEndsEverything(t *testing.T) {
 	b := setUp(t)
@@ -478,7 +478,7 @@ type recorder struct {
 func (r *recorder) Errorf(format string, args ...any) { r.message = fmt.Sprintf(format, args...) }
 func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
 
-// raw connects without a client library, to see every frame.
+// raw connects without a client library, so that the test sees every frame.
 func (b *bench) raw() (net.Conn, *bufio.Reader) {
 	b.Helper()
 	conn, err := net.Dial("tcp", b.proxy.Addr())
@@ -498,7 +498,7 @@ func (b *bench) write(conn net.Conn, args ...string) {
 	require.NoError(b, err)
 }
 
-// until reads up to and including a line.
+// until reads lines up to and including the line want.
 func (b *bench) until(r *bufio.Reader, want string) {
 	b.Helper()
 	for {
@@ -523,7 +523,7 @@ func TestPubSub(t *testing.T) {
 			}
 			b.write(conn, "SUBSCRIBE", "a", "b")
 			b.until(r, "b")
-			// Messages come while the PING waits for its reply, which must not be taken for them.
+			// Messages arrive while the PING waits for its reply. They must not be taken for that reply.
 			b.proxy.Handle(fault.Nth(1, fault.Hold, "PING"))
 			b.write(conn, "PING")
 			b.proxy.Wait(t, fault.Named("PING"))
@@ -544,7 +544,7 @@ func TestPubSub(t *testing.T) {
 			b.server.Resume()
 			b.until(r, "b")
 			line, _ := r.ReadString('\n')
-			if line == ":0\r\n" { // the rest of UNSUBSCRIBE
+			if line == ":0\r\n" { // this line belongs to the reply to UNSUBSCRIBE
 				line, _ = r.ReadString('\n')
 			}
 			assert.Empty(t, line, "the connection is cut instead of the PONG")
