@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker"
@@ -66,7 +67,8 @@ func filesGo(t *testing.T, dir string) {
 	})
 }
 
-// TestDevWithoutRedis checks that dev simulates the servers, and that locks on them expire.
+// TestDevWithoutRedis checks that dev simulates the servers, and that locks on them expire and can be released by
+// force.
 func TestDevWithoutRedis(t *testing.T) {
 	t.Parallel()
 	p := command(t, "", "dev", "--nodes", "3")
@@ -82,6 +84,12 @@ func TestDevWithoutRedis(t *testing.T) {
 	_, err = l.Lock(t.Context(), "k", locker.TTL(time.Second), locker.NoRenewal())
 	require.NoError(t, err)
 	lease, err := l.Lock(t.Context(), "k")
+	require.NoError(t, err)
+	code, stdout, stderr := call(nil, "release", "k", "--yes", "--url", url)
+	require.Zero(t, code, stderr)
+	assert.Contains(t, stdout, "released \"k\"")
+	require.ErrorIs(t, lease.Unlock(t.Context()), locker.ErrNotHeld)
+	lease, err = l.Lock(t.Context(), "k")
 	require.NoError(t, err)
 	require.NoError(t, lease.Unlock(t.Context()))
 	require.NoError(t, p.Process.Signal(os.Interrupt))
