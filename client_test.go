@@ -72,6 +72,9 @@ func TestBadInputSendsNothing(t *testing.T) {
 		{"short MaxHold", "k", []locker.Option{locker.MaxHold(time.Millisecond)},
 			"MaxHold 1ms is below the minimum of 10ms"},
 		{"negative MinHold", "k", []locker.Option{locker.MinHold(-1)}, "MinHold -1ns is negative"},
+		{"a separator in the label", "k", []locker.Option{locker.Label("a|b")},
+			`Label "a|b": a label has at most 64 bytes of printable UTF-8 text, without | and +`},
+		{"long label", "k", []locker.Option{locker.Label(strings.Repeat("x", 65))}, `x": a label has at most 64 bytes`},
 		{"absurd MinHold", "k", []locker.Option{locker.MinHold(25 * time.Hour)},
 			"MinHold 25h0m0s is above the maximum of 24h0m0s"},
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -139,6 +140,32 @@ func init() {
 			return locker.NewClient(patient{memory.NewBackend(), &patience}), nil
 		},
 	})
+}
+
+func TestWhichLabelWins(t *testing.T) {
+	of := func(l locker.Locker, opts ...locker.Option) string {
+		lease := lock(t, l, "k", opts...)
+		_, err := l.TryLock(t.Context(), "k")
+		var held *locker.HeldError
+		require.ErrorAs(t, err, &held)
+		assert.NoError(t, lease.Unlock(t.Context()))
+		return held.Label
+	}
+	program := locker.Label("program")
+	assert.Contains(t, of(open(t, "memory:")), fmt.Sprint(":", os.Getpid()))
+	assert.Equal(t, "program", of(open(t, "memory:", program)))
+	assert.Equal(t, "orders 1", of(open(t, "memory:?label=orders%201", program)), "the configuration over the program's")
+	assert.Empty(t, of(open(t, "memory:?label=", program)), "an empty one switches it off")
+	assert.Equal(t, "call", of(open(t, "memory:?label=orders", program), locker.Label("call")))
+	c, err := config.Load(file(t, "backend: memory", "label: orders"))
+	require.NoError(t, err)
+	assert.Equal(t, "memory:?label=orders", c.String())
+	require.NoError(t, c.Overlay([]string{"LOCKER_LABEL=of the environment"}))
+	assert.Equal(t, "of the environment", *c.Label)
+	for _, bad := range []string{"a%7Cb", "a%2B", "%1b", "%ff"} {
+		_, err = config.Parse("memory:?label=" + bad)
+		complains(t, err, "URL: label: a label has at most 64 bytes of printable UTF-8 text, without | and +")
+	}
 }
 
 func TestWhichPatienceWins(t *testing.T) {

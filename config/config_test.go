@@ -121,8 +121,8 @@ func TestPaths(t *testing.T) {
 	reach := []string{"driver", "username", "password", "password_file", "tls.ca_file", "tls.cert_file", "tls.key_file",
 		"tls.server_name", "tls"}
 	one := []string{"db", "timeout"}
-	want := []string{"backend", "prefix", "ttl", "patience", "log", "tracing", "retry.for", "retry.base", "retry.most",
-		"retry.budget", "retry.on_held", "retry",
+	want := []string{"backend", "prefix", "ttl", "patience", "label", "log", "tracing", "retry.for", "retry.base",
+		"retry.most", "retry.budget", "retry.on_held", "retry",
 		"redlock.budget", "redlock.nodes"}
 	for path, names := range map[string][]string{
 		"redis.":           slices.Concat(reach, one, []string{"addr", "fifo"}),

@@ -86,7 +86,7 @@ func TestParseRedlockFaults(t *testing.T) {
 		"redlocks://a?tls_key_file=f":       {"URL: tls_cert_file: missing"},
 		"redlock://a?nodes=b": {`unknown parameter "nodes" (known: ` + commonParameters +
 			", budget, driver, password_file, db, timeout)"},
-		"redis://a?budget=1s": {`unknown parameter "budget" (known: prefix, ttl, patience, log, tracing, `},
+		"redis://a?budget=1s": {`unknown parameter "budget" (known: prefix, ttl, patience, label, log, tracing, `},
 		"redlok://a,b,c":      {`unknown scheme "redlok": did you mean redlock?`},
 		"redis://a,b,c": {"URL: addr: one address expected, not a list: for several " +
 			"independent servers write redlock://h1,h2,h3"},

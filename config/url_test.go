@@ -59,8 +59,8 @@ func TestParse(t *testing.T) {
 }
 
 // commonParameters are the parameters that a URL of any backend may have.
-const commonParameters = "prefix, ttl, patience, log, tracing, retry_for, retry_base, retry_most, retry_budget, " +
-	"retry_on_held, retry"
+const commonParameters = "prefix, ttl, patience, label, log, tracing, retry_for, retry_base, retry_most, " +
+	"retry_budget, retry_on_held, retry"
 
 func TestParseFaults(t *testing.T) {
 	const (

@@ -205,7 +205,7 @@ func conform(t *testing.T, order []int, h conformance.Harness) {
 
 func TestConformance(t *testing.T) {
 	stores := map[string]conformance.Harness{
-		"memory": {FIFO: true, Store: func(testing.TB) conformance.Store {
+		"memory": {FIFO: true, Labels: true, Store: func(testing.TB) conformance.Store {
 			b := memory.NewBackend()
 			return conformance.Store{Client: func() locker.Locker { return locker.NewClient(b) }}
 		}},

@@ -96,12 +96,12 @@ func TestOnlyFaultsAreRetried(t *testing.T) {
 // Lock itself waits for locks that are held. The middleware calls it once.
 func TestWaitingIsNotRetrying(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
-		holder := mustLock(t, l, "k")
+		holder := mustLock(t, l, "k", locker.Label("web-7"))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		_, err := l.Lock(ctx, "k")
 		wantErr(t, err, locker.ErrHeld, context.DeadlineExceeded)
-		want := `locker: lock "k": timed out after 1m0s: held by another owner (for 10s unless renewed)`
+		want := `locker: lock "k": timed out after 1m0s: held by web-7 for 10 s unless renewed`
 		if text := fmt.Sprint(err); text != want && len(text) > 110 {
 			t.Errorf("the error was changed: %s", text)
 		}

@@ -92,7 +92,7 @@ func (d *doc) watch(words string) string {
 	p := command(d.t, d.url, strings.Fields(words)[1:]...)
 	p.Env = append(p.Env, d.patience()...)
 	p.begin(d.t)
-	eventually(d.t, "it shows the holder", func() bool { return strings.Contains(p.out.String(), " held by ") })
+	eventually(d.t, "it shows the holder", func() bool { return strings.Contains(p.out.String(), " held ") })
 	require.NoError(d.t, d.holder.Process.Signal(syscall.SIGTERM))
 	eventually(d.t, "it shows that the lock is free",
 		func() bool { return strings.HasSuffix(p.out.String(), " free\n") })
@@ -133,7 +133,9 @@ func normal(text string) string {
 		{`"owner": "[^"]*"`, `"owner": TOKEN`},
 		{`run_id \w+`, "run_id ID"},
 		{`(?m)^\s+lock ≤.*\n`, ""},
-		{`\d+(\.\d+)?(µs|ms|s|m\d+s)?`, "#"},
+		{`\bheld( by (another owner|[\w.-]+:\d+))? for\b`, "held by LABEL for"},
+		{`"label": "[^"]*"`, `"label": LABEL`},
+		{`\d+(\.\d+)?( ?(µs|ms|s)\b|m\d+s)?`, "#"},
 		{` +`, " "},
 		// Less is known of a node before its answer, or before the first renewal.
 		{`(?m)^ADDR (free|held) .*$`, "ADDR as it may be"},

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/label"
 )
 
 func releaseCommand(a *app) *cobra.Command {
@@ -126,6 +127,9 @@ func (a *app) released(key string, seen inspect.Inspection, err error) error {
 		return nil
 	}
 	from := seen.Owner + "…"
+	if seen.Label != "" {
+		from = label.Show(seen.Label) + " (" + from + ")"
+	}
 	if seen.State == inspect.Kept {
 		from = "nobody: it was kept by --min-hold, after " + from
 	}

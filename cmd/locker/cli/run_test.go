@@ -98,7 +98,7 @@ func TestExitCodes(t *testing.T) {
 		"killed":               {url, sh("kill -9 $$"), 128 + 9, ""},
 		"terminated":           {url, sh("kill $$"), 128 + 15, ""},
 		"held": {url, []string{"-k", "held", "--wait", "0", "--", "true"}, 75,
-			`trylock "held": held by another owner (for `},
+			`trylock "held": held by another owner for `},
 		"held, quietly": {url, []string{"-k", "held", "--wait", "0", "-q", "--", "true"}, 75, ""},
 		"held for too long": {url, []string{"-k", "held", "--wait", "3s", "--", "true"}, 75,
 			"wait longer with --wait"},

@@ -125,6 +125,7 @@ func (s store) left() (left []string) {
 func TestBackend(t *testing.T) {
 	conformance.RunBackend(t, conformance.Harness{
 		Bubble: synctest.Test,
+		Labels: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := newStore(t)
 			return conformance.Store{
