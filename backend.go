@@ -87,6 +87,14 @@ type Request struct {
 	TTL   time.Duration // MinTTL to MaxTTL
 	Fence uint64        // for Extend and Release: Grant.Fence of the acquisition; 0 for Acquire
 
+	// Label names the holder for people, or is empty; see the option Label. It is the same in all requests of an
+	// acquisition. A backend stores it with the lock, and reports it as HeldError.Label and inspect.Inspection.Label
+	// for as long as this owner has the lock. It is not part of the owner: only Token is compared. A backend that
+	// cannot store labels ignores it, and reports empty ones.
+	//
+	// It has at most 64 bytes of printable UTF-8 text, without | and +, so these can separate it from other values.
+	Label string
+
 	// Private is Grant.Private of the acquisition, for Extend and Release. It is nil for Acquire.
 	Private any
 
@@ -100,9 +108,9 @@ type Request struct {
 	// Closing, for Queue, is closed when the Client is closed.
 	Closing <-chan struct{}
 
-	// Waiting, for Queue, must be called once when the call learns that another owner holds the lock. remaining is the
-	// remaining time of the lock, or 0 if that is not known.
-	Waiting func(remaining time.Duration)
+	// Waiting, for Queue, must be called once when the call learns that another owner holds the lock, with what is
+	// known about the holder. held is not nil.
+	Waiting func(held *HeldError)
 
 	// Patience, for Queue, is how long the call tolerates a failing store while it waits. 0 means not at all.
 	Patience time.Duration

@@ -35,7 +35,8 @@
 //
 // # Options
 //
-// Each call takes options: [TTL], [NoRenewal], [MaxHold], [MinHold] and [Patience]. [Defaults] sets them for all calls.
+// Each call takes options: [TTL], [NoRenewal], [MaxHold], [MinHold], [Patience] and [Label]. [Defaults] sets them for
+// all calls.
 //
 // # Errors
 //

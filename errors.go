@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/golocker/locker/internal/label"
 )
 
 // Sentinel errors. Every error of this module that a caller should react to matches one of them with errors.Is,
@@ -63,17 +65,40 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// HeldError is an error that matches [ErrHeld] and has the remaining time of the lock.
+// HeldError is an error that matches [ErrHeld] and says what the store knows about the holder.
 type HeldError struct {
 	// Remaining is the time after which the lock is free if its holder does not renew it. 0 means that it is not known.
 	Remaining time.Duration
+
+	// Label names the holder for people; see the option [Label]. It is empty if the holder has none, if the store does
+	// not keep labels, and if the lock is taken without an owner because of [MinHold].
+	Label string
 }
 
+// Error returns a text such as "held by web-7:4211 for 28 s unless renewed". It leaves out what is not known.
 func (e *HeldError) Error() string {
-	if e.Remaining <= 0 {
-		return ErrHeld.Error()
+	text := ErrHeld.Error()
+	if e.Label != "" {
+		text = "held by " + label.Show(e.Label)
 	}
-	return ErrHeld.Error() + " (for " + e.Remaining.String() + " unless renewed)"
+	if e.Remaining > 0 {
+		text += " for " + roughly(e.Remaining) + " unless renewed"
+	}
+	return text
+}
+
+// roughly returns d for people, with two or three digits.
+func roughly(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return strconv.FormatInt(max(1, d.Milliseconds()), 10) + " ms"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Round(100*time.Millisecond).Seconds(), 'f', -1, 64) + " s"
+	case d < time.Minute:
+		return strconv.FormatFloat(d.Round(time.Second).Seconds(), 'f', -1, 64) + " s"
+	default:
+		return d.Round(time.Second).String()
+	}
 }
 
 // Is makes a HeldError match [ErrHeld].

@@ -43,6 +43,19 @@ func Example() {
 	// do: <nil>
 }
 
+func ExampleLabel() {
+	l := memory.New()
+	defer l.Close()
+	ctx := context.Background()
+	_, err := l.Lock(ctx, "report", locker.Label("web-7:4211"), locker.TTL(28*time.Second))
+	if err != nil {
+		fmt.Println(err)
+	}
+	_, err = l.TryLock(ctx, "report")
+	fmt.Println(err)
+	// Output: locker: trylock "report": held by web-7:4211 for 28 s unless renewed
+}
+
 // The program in README.md is the tested example.
 func TestReadmeShowsTheExample(t *testing.T) {
 	text := func(path string) string {

@@ -34,16 +34,16 @@ type keyQueue struct {
 	// These belong to the caller at the front.
 	trace     *lockertrace.Trace
 	announced bool                             // Trace.Waiting was called
-	waits     func(remaining time.Duration)    // for Request.Waiting: calls saw
+	waits     func(held *HeldError)            // for Request.Waiting: calls saw
 	fails     func(since time.Time, err error) // for Request.Failing: failing
 }
 
 var errBehind = errors.New("other callers of this client are waiting for the lock ahead of this one")
 
 // enter waits until the caller is at the front of the queue of key. The caller must then call leave. enter fails when
-// ctx ends or closing is closed. It calls waits if it has to wait.
+// ctx ends or closing is closed. It calls waits if it has to wait, with the label of the holder that was seen last.
 func (qs *keyQueues) enter(
-	ctx context.Context, closing <-chan struct{}, key string, waits func(),
+	ctx context.Context, closing <-chan struct{}, key string, waits func(label string),
 ) (*keyQueue, error) {
 	qs.mu.Lock()
 	q := qs.byKey[key]
@@ -58,8 +58,9 @@ func (qs *keyQueues) enter(
 	}
 	turn := make(chan struct{})
 	position := q.waiting.PushBack(turn)
+	label := heldOf(q.held).Label
 	qs.mu.Unlock()
-	waits()
+	waits(label)
 	var err error
 	select {
 	case <-turn:
@@ -85,17 +86,17 @@ func (qs *keyQueues) enter(
 
 func newKeyQueue(qs *keyQueues, key string) *keyQueue {
 	q := &keyQueue{queues: qs, key: key}
-	q.waits = func(remaining time.Duration) { q.saw(&HeldError{remaining}, q.trace) }
+	q.waits = func(held *HeldError) { q.saw(held, q.trace) }
 	q.fails = q.failing
 	return q
 }
 
-// leave removes the caller at the front.
-func (q *keyQueue) leave(acquired bool) {
+// leave removes the caller at the front. label is that of the lock, if it was acquired.
+func (q *keyQueue) leave(acquired bool, label string) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
-	if acquired {
-		q.held, q.fault = ErrHeld, nil // by this client
+	if acquired && q.waiting.Len() > 0 {
+		q.held, q.fault = &HeldError{Label: label}, nil // by this client
 	}
 	q.next()
 }
@@ -115,7 +116,7 @@ func (q *keyQueue) next() {
 func (q *keyQueue) saw(held error, trace *lockertrace.Trace) {
 	if !q.announced {
 		q.announced = true
-		waiting(trace, remainingOf(held))
+		waiting(trace, heldOf(held))
 	}
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()

@@ -24,7 +24,7 @@ type entered struct {
 func arrive(ctx context.Context, qs *keyQueues, closing <-chan struct{}) <-chan entered {
 	result := make(chan entered, 1)
 	go func() {
-		q, err := qs.enter(ctx, closing, "k", func() {})
+		q, err := qs.enter(ctx, closing, "k", func(string) {})
 		result <- entered{q, err}
 	}()
 	synctest.Wait()
@@ -66,7 +66,7 @@ func TestKeyQueueServesOneCallerAtATimeInOrder(t *testing.T) {
 			for _, later := range results[i+1:] {
 				waitsStill(t, "another", later)
 			}
-			q.leave(i%2 == 0)
+			q.leave(i%2 == 0, "")
 		}
 		if len(qs.byKey) > 0 {
 			t.Error("the queue is kept although nobody is in it")
@@ -83,14 +83,14 @@ func TestKeyQueueExcludes(t *testing.T) {
 			wg.Go(func() {
 				for n := range 20 {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*n)*time.Millisecond)
-					q, err := qs.enter(ctx, nil, "k", func() {})
+					q, err := qs.enter(ctx, nil, "k", func(string) {})
 					if err == nil {
 						if inside.Add(1) > 1 {
 							t.Error("two callers are at the front")
 						}
 						time.Sleep(time.Millisecond)
 						inside.Add(-1)
-						q.leave(false)
+						q.leave(false, "")
 					}
 					cancel()
 				}
@@ -136,9 +136,9 @@ func TestTurnIsNotLostWhenTheCallerLeaves(t *testing.T) {
 				}
 				if e.err == nil {
 					waitsStill(t, "the next one", next)
-					e.queue.leave(false)
+					e.queue.leave(false, "")
 				}
-				atFront(t, "the next one", next).leave(false)
+				atFront(t, "the next one", next).leave(false, "")
 				if len(qs.byKey) > 0 {
 					t.Error("the queue is kept although nobody is in it")
 				}
@@ -158,16 +158,16 @@ func TestKeyQueueSkipsCallersThatHaveLeft(t *testing.T) {
 		if e := <-leaving; !errors.Is(e.err, errBehind) || errors.Is(e.err, ErrHeld) {
 			t.Errorf("nothing was known of the lock, and the error is %v", e.err)
 		}
-		first.leave(false)
-		atFront(t, "the next one", next).leave(false)
+		first.leave(false, "")
+		atFront(t, "the next one", next).leave(false, "")
 	})
 }
 
 // When the context of a waiting caller ends, its error says what the caller at the front has seen.
 func TestKeyQueueReportsWhatTheFrontHasSeen(t *testing.T) {
 	for what, f := range map[string]func(l *keyQueue){
-		"held":                    func(q *keyQueue) { q.saw(&HeldError{Remaining: time.Second}, nil) },
-		"acquired by this client": func(q *keyQueue) { q.leave(true) },
+		"held":                    func(q *keyQueue) { q.saw(&HeldError{Label: "web-7"}, nil) },
+		"acquired by this client": func(q *keyQueue) { q.leave(true, "web-7") },
 	} {
 		t.Run(what, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
@@ -178,13 +178,13 @@ func TestKeyQueueReportsWhatTheFrontHasSeen(t *testing.T) {
 				third := arrive(ctx, &qs, nil)
 				f(first)
 				cancel()
-				if e := <-third; !errors.Is(e.err, ErrHeld) {
+				if e := <-third; !errors.Is(e.err, ErrHeld) || heldOf(e.err).Label != "web-7" {
 					t.Errorf("the error is %v", e.err)
 				}
 				if what == "held" {
-					first.leave(false)
+					first.leave(false, "")
 				}
-				atFront(t, "the second", second).leave(false)
+				atFront(t, "the second", second).leave(false, "")
 			})
 		})
 	}
@@ -194,7 +194,7 @@ func TestKeyQueuesOfOtherKeysAreIndependent(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var qs keyQueues
 		for _, key := range []string{"a", "b"} {
-			if _, err := qs.enter(t.Context(), nil, key, func() { t.Error("waits") }); err != nil {
+			if _, err := qs.enter(t.Context(), nil, key, func(string) { t.Error("waits") }); err != nil {
 				t.Error(err)
 			}
 		}
@@ -216,7 +216,7 @@ func TestTraceOfACallThatWaitsTwice(t *testing.T) {
 		synctest.Wait() // the first is at the store
 		var seen []string
 		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{
-			Waiting: func(lockertrace.Waiting) { seen = append(seen, "waiting") },
+			Waiting: func(w lockertrace.Waiting) { seen = append(seen, "waiting for "+w.Label) },
 			Woken:   func(w lockertrace.Wake) { seen = append(seen, string(w.Reason)) },
 		})
 		second := make(chan struct{})
@@ -231,7 +231,7 @@ func TestTraceOfACallThatWaitsTwice(t *testing.T) {
 		<-first
 		store.release <- struct{}{}
 		<-second
-		if got := strings.Join(seen, ", "); got != "waiting, turn" {
+		if got := strings.Join(seen, ", "); got != "waiting for another, turn" {
 			t.Errorf("seen: %s", got)
 		}
 		if err := c.Close(); err != nil {
@@ -244,7 +244,7 @@ func TestTraceOfACallThatWaitsTwice(t *testing.T) {
 type queueingStore struct{ release chan struct{} }
 
 func (s queueingStore) Queue(_ context.Context, req Request) (Grant, error) {
-	req.Waiting(time.Second)
+	req.Waiting(&HeldError{Remaining: time.Second, Label: "another"})
 	<-s.release
 	return Grant{}, nil
 }

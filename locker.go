@@ -29,8 +29,8 @@ type Locker interface {
 	Lock(ctx context.Context, key string, opts ...Option) (Lease, error)
 
 	// TryLock makes one attempt to acquire key. If another owner holds the lock, the error matches [ErrHeld]. It is
-	// then a [*HeldError] with the remaining time of the lock, if the store knows that time. Otherwise TryLock is like
-	// Lock.
+	// then a [*HeldError] with the label of the holder and the remaining time of the lock, as far as the store knows
+	// them. Otherwise TryLock is like Lock.
 	TryLock(ctx context.Context, key string, opts ...Option) (Lease, error)
 }
 

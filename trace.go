@@ -12,9 +12,9 @@ func attempted(t *lockertrace.Trace, start time.Time, err error) {
 	}
 }
 
-func waiting(t *lockertrace.Trace, remaining time.Duration) {
+func waiting(t *lockertrace.Trace, held HeldError) {
 	if t != nil && t.Waiting != nil {
-		t.Waiting(lockertrace.Waiting{Remaining: remaining})
+		t.Waiting(lockertrace.Waiting{Remaining: held.Remaining, Label: held.Label})
 	}
 }
 

@@ -30,9 +30,9 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 	start := time.Now()
 	trace := lockertrace.From(ctx)
 	var since time.Time
-	turn, err := c.queues.enter(ctx, c.closing, key, func() {
+	turn, err := c.queues.enter(ctx, c.closing, key, func(label string) {
 		since = time.Now()
-		waiting(trace, 0)
+		waiting(trace, HeldError{Label: label})
 	})
 	if err != nil {
 		return nil, waited(ctx, start, err)
@@ -40,7 +40,7 @@ func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err
 	if turn.announced = !since.IsZero(); turn.announced {
 		woken(trace, lockertrace.WakeTurn, since)
 	}
-	defer func() { turn.leave(err == nil) }()
+	defer func() { turn.leave(err == nil, o.label) }()
 	l, err = c.wait(ctx, key, o, turn)
 	if err != nil {
 		return nil, waited(ctx, start, err)
@@ -74,7 +74,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, turn *keyQueue
 			if over != nil || c.queuer != nil {
 				return nil, err
 			}
-			remaining := remainingOf(err)
+			remaining := heldOf(err).Remaining
 			if news.ring == nil {
 				news = c.listen(key)
 			}
@@ -163,11 +163,14 @@ func faultDelay(since time.Duration) time.Duration {
 	return d/2 + rand.N(d/2)
 }
 
-// remainingOf returns the holder's remaining time if err has it, and 0 otherwise.
-func remainingOf(err error) time.Duration {
+// heldOf returns what err says about the holder, or the zero HeldError if it says nothing.
+func heldOf(err error) HeldError {
+	if err == nil { // errors.As would allocate
+		return HeldError{}
+	}
 	var held *HeldError
 	if errors.As(err, &held) {
-		return held.Remaining
+		return *held
 	}
-	return 0
+	return HeldError{}
 }

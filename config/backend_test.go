@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ type shelfHost struct {
 	Key  config.Secret `yaml:"key,omitempty" json:"key,omitempty"`
 }
 
-// shelved is what the backend was opened with last.
+// shelved has the settings with which the backend was opened last.
 var shelved struct {
 	shelf
 	prefix string
@@ -67,7 +68,7 @@ func init() {
 	})
 }
 
-// TestABackendFromOutside: it is reached in the three ways that those of this module are.
+// TestABackendFromOutside reaches a backend of another module by URL, file and environment.
 func TestABackendFromOutside(t *testing.T) {
 	section := &shelf{
 		Hosts: []shelfHost{{Addr: "h:1"}}, Room: "/a b", Username: "u", Password: secret,
@@ -120,7 +121,7 @@ func TestABackendFromOutside(t *testing.T) {
 	}
 }
 
-// patient is a store that notes how patient its waiters are.
+// patient is a store that records the patience of its waiters.
 type patient struct {
 	*memory.Backend
 	seen *time.Duration
@@ -139,6 +140,32 @@ func init() {
 			return locker.NewClient(patient{memory.NewBackend(), &patience}), nil
 		},
 	})
+}
+
+func TestWhichLabelWins(t *testing.T) {
+	of := func(l locker.Locker, opts ...locker.Option) string {
+		lease := lock(t, l, "k", opts...)
+		_, err := l.TryLock(t.Context(), "k")
+		var held *locker.HeldError
+		require.ErrorAs(t, err, &held)
+		assert.NoError(t, lease.Unlock(t.Context()))
+		return held.Label
+	}
+	program := locker.Label("program")
+	assert.Contains(t, of(open(t, "memory:")), fmt.Sprint(":", os.Getpid()))
+	assert.Equal(t, "program", of(open(t, "memory:", program)))
+	assert.Equal(t, "orders 1", of(open(t, "memory:?label=orders%201", program)), "the configuration over the program's")
+	assert.Empty(t, of(open(t, "memory:?label=", program)), "an empty one switches it off")
+	assert.Equal(t, "call", of(open(t, "memory:?label=orders", program), locker.Label("call")))
+	c, err := config.Load(file(t, "backend: memory", "label: orders"))
+	require.NoError(t, err)
+	assert.Equal(t, "memory:?label=orders", c.String())
+	require.NoError(t, c.Overlay([]string{"LOCKER_LABEL=of the environment"}))
+	assert.Equal(t, "of the environment", *c.Label)
+	for _, bad := range []string{"a%7Cb", "a%2B", "%1b", "%ff"} {
+		_, err = config.Parse("memory:?label=" + bad)
+		complains(t, err, "URL: label: a label has at most 64 bytes of printable UTF-8 text, without | and +")
+	}
 }
 
 func TestWhichPatienceWins(t *testing.T) {
@@ -165,7 +192,7 @@ func TestWhichPatienceWins(t *testing.T) {
 
 func TestMistakesAboutABackendFromOutside(t *testing.T) {
 	for in, want := range map[string][]string{
-		"xshelfs+redigo://h": {"URL: scheme: xshelf: has no driver"},
+		"xshelfs+redigo://h": {"URL: scheme: the backend xshelf has no driver"},
 		"xshelf:h":           {"followed by ://"},
 		"xshelf://h?boards=0&wait=1": {"URL: boards: must be more than 0",
 			"URL: wait: a number without a unit"},
@@ -178,8 +205,8 @@ func TestMistakesAboutABackendFromOutside(t *testing.T) {
 		"xcupboard://h?boards=10":             {"URL: room: there is no cupboard", "URL: boards: too many"},
 		"xshelff://h":                         {`unknown scheme "xshelff": did you mean xshelf?`},
 		"xshelf://h?password=" + secret:       {"password: not among the parameters"},
-		"memory://u:" + secret + "@":          {"memory: has no username", "memory: has no password"},
-		"xshelf://h?ttl=1ns&boards=10&fifo=1": {"ttl: 1ns is below", "boards: too many", "fifo: only of one Redis"},
+		"memory://u:" + secret + "@":          {"the backend memory has no username", "the backend memory has no password"},
+		"xshelf://h?ttl=1ns&boards=10&fifo=1": {"ttl: 1ns is below", "boards: too many", "fifo: only for one Redis"},
 	} {
 		_, err := config.Parse(in)
 		complains(t, err, want...)
@@ -187,7 +214,8 @@ func TestMistakesAboutABackendFromOutside(t *testing.T) {
 	_, err := config.Load(file(t, "backend: xshelf", "xshelf:", "  bords: 1", "  boards: many",
 		"  password: ["+secret+"]"))
 	complains(t, err,
-		`locker.yaml:3: xshelf: unknown field "bords": did you mean boards? (known: hosts, room, username, password, wait, boards, dusty, tls)`,
+		`locker.yaml:3: xshelf: unknown field "bords": did you mean boards? `+
+			"(known: hosts, room, username, password, wait, boards, dusty, tls)",
 		"locker.yaml:4: xshelf.boards: not a whole number", "locker.yaml:5: xshelf.password: a single value",
 		"locker.yaml: xshelf.hosts: missing")
 	c := &config.Config{Backend: "xshelf"}
@@ -220,7 +248,7 @@ func TestSecretsOfABackendFromOutsideAreMasked(t *testing.T) {
 	}
 }
 
-// TestEncodingOfABackendFromOutside: what was printed can be read, as part of a program's own file, too.
+// TestEncodingOfABackendFromOutside checks that a printed Config can be read again, also as a part of a program's file.
 func TestEncodingOfABackendFromOutside(t *testing.T) {
 	c := config.Config{Backend: "xshelf",
 		Sections: config.Sections{"xshelf": &shelf{Hosts: []shelfHost{{Addr: "h"}}, Dusty: ptr(true)}}}

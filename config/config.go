@@ -12,6 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/label"
 )
 
 // Config says which locks a program uses. It is plain data: fill it in, or get it from [Parse] or [Load]. The zero
@@ -26,6 +27,9 @@ type Config struct {
 	// Patience is how long a waiting Lock bears a store that fails, see locker.Patience. Zero: the program's own
 	// default, or locker.DefaultPatience.
 	Patience Duration `yaml:"patience,omitempty" json:"patience,omitempty"`
+	// Label names the holders of locks for people, see locker.Label. Nil: the program's own default, or host and process
+	// ID. Empty: locks have no label.
+	Label *string `yaml:"label,omitempty" json:"label,omitempty"`
 	// Log is the level from which on locks are logged, to slog.Default: "debug", "info" or "warn". See package
 	// middleware/logging. Empty: they are not.
 	Log string `yaml:"log,omitempty" json:"log,omitempty"`
@@ -68,6 +72,9 @@ func (c *Config) check(report Report) {
 	case ttl > locker.MaxTTL:
 		report("ttl", fmt.Errorf("%v is above the maximum of %v", ttl, locker.MaxTTL))
 	}
+	if c.Label != nil {
+		report("label", label.Check(*c.Label))
+	}
 	settings := slices.Clone(common)
 	k := backend(c.Backend)
 	if k != nil {
@@ -75,12 +82,12 @@ func (c *Config) check(report Report) {
 	}
 	for _, f := range settings {
 		if v := f.find(c, false); v.IsValid() && v.CanInt() && v.Int() < 0 {
-			report(f.path, errors.New("negative"))
+			report(f.path, errors.New("negative: give more than 0, or 0 for the default"))
 		}
 	}
 	switch {
 	case c.Backend == "":
-		report("backend", errors.New("missing: one of "+strings.Join(backendNames(), ", ")))
+		report("backend", errors.New("missing: give one of "+strings.Join(backendNames(), ", ")))
 	case k == nil:
 		report("backend", unknown("backend", c.Backend, backendNames()))
 	case k.Check != nil:

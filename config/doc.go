@@ -16,7 +16,7 @@
 //	redlock://[user[:password]@]host[:6379],host[:6379],…[/db]
 //	redlocks://…                             the same with TLS
 //
-// The driver is named after a plus sign, redis+redigo://…, redlocks+rueidis://…, unix+goredis://…, or by the parameter
+// The driver is named after a plus sign, as in redis+redigo://… or redlocks+rueidis://…, or by the parameter
 // driver. A host must be given: a program that fell back to its own machine would lock for itself alone. In the
 // password, the characters @ : / ? # % are written %40 %3A %2F %3F %23 %25. White space around a URL does not count.
 //
@@ -28,6 +28,8 @@
 //
 //	ttl            lease time of calls that do not choose one, such as 10s or 500ms
 //	patience       how long a waiting Lock tolerates a failing store; 6s if not given, see locker.Patience
+//	label          names the holders of locks for people; host and process ID if not given, and it may be empty, see
+//	               locker.Label
 //	prefix         put before every key; lock: if not given, and it may be empty
 //	driver         goredis, redigo, rueidis, or any other that is registered
 //	db             number of the Redis database
@@ -59,6 +61,7 @@
 //	ttl: 10s
 //	prefix: "lock:"
 //	patience: 6s              # how long a waiting Lock tolerates a failing store
+//	label: orders             # names the holders of locks; host and process ID without it
 //	log: info                 # debug, info or warn; locks are not logged without it
 //	tracing: true             # if the program imports config/tracing
 //	retry:                    # retry: {} is with all defaults
@@ -96,7 +99,8 @@
 // overrides the defaults.
 //
 //	LOCKER_URL                      replaces the whole file; the variables below override it
-//	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_PATIENCE  LOCKER_LOG  LOCKER_TRACING (true or false)
+//	LOCKER_BACKEND  LOCKER_TTL  LOCKER_PREFIX  LOCKER_PATIENCE  LOCKER_LABEL  LOCKER_LOG
+//	LOCKER_TRACING (true or false)
 //	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE  LOCKER_RETRY_MOST  LOCKER_RETRY_BUDGET
 //	LOCKER_RETRY_ON_HELD (true or false)
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT

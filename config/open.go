@@ -38,8 +38,8 @@ func Open(ctx context.Context, url string, opts ...locker.Option) (*Opened, erro
 // Open validates c and returns the Locker it describes. It reads the files that c names. Open sends nothing: if a
 // server is down, the first call for a lock reports it.
 //
-// opts are the program's defaults for all calls. TTL and Patience in c override them, and options of a call override
-// both.
+// opts are the program's defaults for all calls. TTL, Patience and Label in c override them, and options of a call
+// override both.
 func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -55,6 +55,9 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 	}
 	if own.Patience != 0 {
 		opts = append(opts, locker.Patience(time.Duration(own.Patience)))
+	}
+	if own.Label != nil {
+		opts = append(opts, locker.Label(*own.Label))
 	}
 	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
 }

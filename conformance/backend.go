@@ -64,6 +64,13 @@ var backendProperties = []property[Harness]{
 		releaseIsOneStep,
 	},
 	{
+		"LabelIsNotTheOwner",
+		"An owner is known by its token alone: with the same label but another token, Acquire is refused, and Extend " +
+			"and Release leave the lock unchanged.",
+		"All locks of a process have the same label by default: its calls would act on each other's locks.",
+		labelIsNotTheOwner,
+	},
+	{
 		"KeepIsForNobody",
 		"After Release with Keep the lock stays taken for that time: no owner is granted it, and the owner that " +
 			"released it can neither extend nor release it; afterwards it is free.",

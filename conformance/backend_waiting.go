@@ -35,8 +35,8 @@ type queued struct {
 func queue(ctx context.Context, b locker.Backend, key string, ttl time.Duration) *queued {
 	q := &queued{waiting: make(chan struct{}), done: make(chan struct{})}
 	req := request(key, ttl)
-	req.Waiting = func(left time.Duration) {
-		q.left.Store(int64(left))
+	req.Waiting = func(held *locker.HeldError) {
+		q.left.Store(int64(held.Remaining))
 		if q.calls.Add(1) == 1 {
 			close(q.waiting)
 		}

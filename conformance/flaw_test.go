@@ -33,6 +33,7 @@ func harness(f flaw) Harness {
 	h := Harness{
 		Bubble: notCalled,
 		FIFO:   queues,
+		Labels: true,
 		Store: func(testing.TB) Store {
 			s := newToy()
 			if f.store != nil {

@@ -37,6 +37,10 @@ type Harness struct {
 	// property ServedInOrder is skipped.
 	FIFO bool
 
+	// Labels declares that the store keeps the labels of holders, see [locker.Label]. If it is false, the property
+	// LabelNamesTheHolder is skipped.
+	Labels bool
+
 	// Retries declares that the Lockers of Store.Client repeat failed requests, as middleware/retry does. The TTL of a
 	// lease may then count from a later request. If it is true, the property LatencyCounts is skipped.
 	Retries bool

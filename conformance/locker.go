@@ -91,7 +91,8 @@ var lockerProperties = []property[Harness]{
 	},
 	{
 		"BadInputIsRefused",
-		"A TTL out of range, an empty key or an oversized key fails with ErrInvalid and changes nothing.",
+		"A TTL out of range, an empty or oversized key, or a label that is not allowed fails with ErrInvalid and " +
+			"changes nothing.",
 		"If the locker silently adjusts the TTL or the key, the caller holds a different lock than it asked for.",
 		badInputIsRefused,
 	},
@@ -258,6 +259,13 @@ var lockerProperties = []property[Harness]{
 		"Operators act on the report; with the whole token they, or anybody who reads their logs, could release the " +
 			"lock.",
 		inspectionTells,
+	},
+	{
+		"LabelNamesTheHolder",
+		"The error of a held lock, Trace.Waiting and an Inspector report the holder's label: an extension keeps it, the " +
+			"next holder has its own, and an empty one stays empty.",
+		"People read the label to find the program that has the lock: with a wrong one they stop another program.",
+		labelNamesTheHolder,
 	},
 	{
 		"ForceReleaseTakes",

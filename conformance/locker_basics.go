@@ -265,17 +265,19 @@ func badInputIsRefused(t testing.TB, h Harness) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for _, bad := range []struct {
-		key string
-		ttl time.Duration
+		key   string
+		ttl   time.Duration
+		label string
 	}{
-		{"", longTTL}, {strings.Repeat("x", 1<<20), longTTL}, {"k", 0}, {"k", 1}, {"k", -time.Second},
-		{"k", locker.MinTTL - 1},
-		{"k", locker.MaxTTL + 1}, {"k", 1<<63 - 1},
+		{"", longTTL, ""}, {strings.Repeat("x", 1<<20), longTTL, ""}, {"k", 0, ""}, {"k", 1, ""},
+		{"k", -time.Second, ""}, {"k", locker.MinTTL - 1, ""}, {"k", locker.MaxTTL + 1, ""}, {"k", 1<<63 - 1, ""},
+		{"k", longTTL, "a|b"}, {"k", longTTL, "a+"}, {"k", longTTL, "a\nb"}, {"k", longTTL, "\xff"},
+		{"k", longTTL, strings.Repeat("x", 65)},
 	} {
-		what := fmt.Sprintf("TTL %v with a key of %d bytes", bad.ttl, len(bad.key))
-		_, err := ls[0].TryLock(ctx, bad.key, locker.TTL(bad.ttl))
+		what := fmt.Sprintf("TTL %v and label %q with a key of %d bytes", bad.ttl, bad.label, len(bad.key))
+		_, err := ls[0].TryLock(ctx, bad.key, locker.TTL(bad.ttl), locker.Label(bad.label))
 		wantError(t, what, err, locker.ErrInvalid)
-		_, err = ls[0].Lock(ctx, bad.key, locker.TTL(bad.ttl))
+		_, err = ls[0].Lock(ctx, bad.key, locker.TTL(bad.ttl), locker.Label(bad.label))
 		wantError(t, what, err, locker.ErrInvalid)
 		if err != nil && len(err.Error()) > 500 {
 			t.Errorf("%s: expected a short message, seen %d bytes", what, len(err.Error()))

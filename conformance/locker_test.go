@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,111 +12,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/short"
 )
-
-// badLease replaces methods of a lease. A nil function keeps the method.
-type badLease struct {
-	locker.Lease
-	unlock, extend func(l locker.Lease, ctx context.Context) error
-	until          func(l locker.Lease) time.Time
-	err            func(l locker.Lease) error
-	done           func(l locker.Lease) <-chan struct{}
-	token, prefix  string // prefix is of the key
-}
-
-func (b *badLease) Unlock(ctx context.Context) error {
-	if b.unlock != nil {
-		return b.unlock(b.Lease, ctx)
-	}
-	return b.Lease.Unlock(ctx)
-}
-
-func (b *badLease) Extend(ctx context.Context) error {
-	if b.extend != nil {
-		return b.extend(b.Lease, ctx)
-	}
-	return b.Lease.Extend(ctx)
-}
-
-func (b *badLease) Until() time.Time {
-	if b.until != nil {
-		return b.until(b.Lease)
-	}
-	return b.Lease.Until()
-}
-
-func (b *badLease) Err() error {
-	if b.err != nil {
-		return b.err(b.Lease)
-	}
-	return b.Lease.Err()
-}
-
-func (b *badLease) Done() <-chan struct{} {
-	if b.done != nil {
-		return b.done(b.Lease)
-	}
-	return b.Lease.Done()
-}
-
-func (b *badLease) Key() string { return b.prefix + b.Lease.Key() }
-
-func (b *badLease) Token() string {
-	if b.token != "" {
-		return b.token
-	}
-	return b.Lease.Token()
-}
-
-// badLocker changes the arguments and results of Lock and TryLock.
-type badLocker struct {
-	locker.Locker
-	ctx   func(context.Context) context.Context
-	lease badLease
-	err   func(error) error
-	opts  []locker.Option
-	// adjust replaces a TTL that is out of range
-	adjust bool
-}
-
-type unwrapping struct{ *badLocker }
-
-func (u unwrapping) Unwrap() locker.Locker { return u.Locker }
-
-func bad(b badLocker) locker.Middleware {
-	return func(next locker.Locker) locker.Locker {
-		b := b
-		b.Locker = next
-		return unwrapping{&b}
-	}
-}
-
-func (b *badLocker) call(ctx context.Context, key string, opts []locker.Option,
-	f func(context.Context, string, ...locker.Option) (locker.Lease, error)) (locker.Lease, error) {
-	if b.ctx != nil {
-		ctx = b.ctx(ctx)
-	}
-	l, err := f(ctx, key, append(slices.Clip(opts), b.opts...)...)
-	if err != nil && b.adjust && strings.Contains(err.Error(), "TTL") && !errors.Is(err, locker.ErrUnavailable) {
-		l, err = f(ctx, key)
-	}
-	if err != nil {
-		if b.err != nil {
-			err = b.err(err)
-		}
-		return nil, err
-	}
-	lease := b.lease
-	lease.Lease = l
-	return &lease, nil
-}
-
-func (b *badLocker) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return b.call(ctx, key, opts, b.Locker.Lock)
-}
-
-func (b *badLocker) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	return b.call(ctx, key, opts, b.Locker.TryLock)
-}
 
 var flaws = []flaw{
 	{name: "none"},
@@ -130,9 +24,9 @@ var flaws = []flaw{
 				flight: map[string]*flight{}}
 		}},
 	{name: "a wild remaining time", fails: []string{"TryLockHeld"}, wrapper: bad(badLocker{err: func(err error) error {
-		if errors.As(err, new(*locker.HeldError)) && !errors.Is(err, context.Canceled) &&
+		if held := (*locker.HeldError)(nil); errors.As(err, &held) && !errors.Is(err, context.Canceled) &&
 			!errors.Is(err, context.DeadlineExceeded) {
-			return &locker.Error{Op: "lock", Key: "k", Err: &locker.HeldError{Remaining: -time.Second}}
+			return &locker.Error{Op: "lock", Key: "k", Err: &locker.HeldError{Remaining: -time.Second, Label: held.Label}}
 		}
 		return err
 	}})},
@@ -264,7 +158,7 @@ var flaws = []flaw{
 		}})},
 	{name: "waits without a context",
 		fails: []string{"EndedContext", "ContextEndsWaiting", "HungStoreIsBounded", "ForceReleaseTakes",
-			"NothingIsLeft"},
+			"LabelNamesTheHolder", "NothingIsLeft"},
 		wrapper: bad(badLocker{ctx: func(context.Context) context.Context { return context.Background() }})},
 	{name: "unlock gives up with the context", fails: []string{"UnlockIgnoresEndedContext"},
 		wrapper: bad(badLocker{lease: badLease{unlock: func(l locker.Lease, ctx context.Context) error {
@@ -345,6 +239,20 @@ var flaws = []flaw{
 		store: func(s *toy) { s.tellsTokens = true }},
 	{name: "reports a kept lock as held", fails: []string{"InspectionTells"},
 		store: func(s *toy) { s.seesHeldOnly = true }},
+	{name: "replaces the label", fails: []string{"LabelNamesTheHolder", "BadInputIsRefused"},
+		wrapper: bad(badLocker{opts: []locker.Option{locker.Label("proxy")}})},
+	{name: "hides what it knows of the holder", fails: []string{"LabelNamesTheHolder"},
+		wrapper: bad(badLocker{err: func(err error) error {
+			if held := (*locker.HeldError)(nil); errors.As(err, &held) {
+				held.Label = ""
+			}
+			return err
+		}})},
+	{name: "makes up a label", fails: []string{"LabelNamesTheHolder"}, store: func(s *toy) { s.invents = true }},
+	{name: "extend loses the label", fails: []string{"LabelNamesTheHolder"},
+		store: func(s *toy) { s.extendDropsLabel = true }},
+	{name: "the label stays with the key", fails: []string{"LabelNamesTheHolder"},
+		store: func(s *toy) { s.firstLabelStays = true }},
 	{name: "takes from anybody by force", fails: []string{"ForceReleaseTakes"},
 		store: func(s *toy) { s.forcesAny = true }},
 	{name: "takes nothing by force", fails: []string{"ForceReleaseTakes"},
@@ -382,13 +290,14 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 	h := harness(flaw{})
 	store := h.Store
 	h.Store = func(t testing.TB) Store { return Store{Open: store(t).Open} }
+	h.Labels = false
 	verdicts := virtually(t, h, lockerProperties)
 	assert.Empty(t, failures(verdicts))
 	for name, why := range map[string]string{
 		"LossIsNoticed": "no Delete", "HungStoreIsBounded": "no Hang", "LatencyCounts": "no Hang",
 		"ForeignKeyIsRefused": "no Foreign", "NothingIsLeft": "no Left",
 		"FenceSurvivesRestart": "no Restart", "LostMessagesDelay": "no LoseMessages",
-		"ServedInOrder": "does not declare FIFO",
+		"ServedInOrder": "does not declare FIFO", "LabelNamesTheHolder": "does not declare Labels",
 	} {
 		assert.True(t, verdicts[name].skipped, name)
 		assert.Contains(t, verdicts[name].log, why, name)

@@ -19,7 +19,8 @@ func (s *toy) Inspect(_ context.Context, key string) (inspect.Inspection, error)
 	case l.kept && !s.seesHeldOnly:
 		return inspect.Inspection{State: inspect.Kept, Remaining: time.Until(l.expires)}, nil
 	}
-	i := inspect.Inspection{State: inspect.Held, Owner: l.token, Remaining: time.Until(l.expires), Fence: s.fence}
+	i := inspect.Inspection{State: inspect.Held, Owner: l.token, Label: l.label,
+		Remaining: time.Until(l.expires), Fence: s.fence}
 	if !s.tellsTokens {
 		i.Owner = l.token[:min(8, len(l.token))]
 	}

@@ -14,7 +14,7 @@ func (s *toy) Extend(ctx context.Context, req locker.Request) error {
 		switch {
 		case s.tires && s.extends[req.Token] > 30: // ten TTLs with three renewals each
 			return locker.Grant{}, locker.ErrUnavailable
-		case ok && l.token == req.Token || ok && s.extendAny || !ok && s.extendCreates:
+		case ok && s.owns(l, req) || ok && s.extendAny || !ok && s.extendCreates:
 		case ok && s.prolongsOthers && l.token != "":
 			l.expires = time.Now().Add(req.TTL)
 			s.locks[req.Key] = l
@@ -24,7 +24,7 @@ func (s *toy) Extend(ctx context.Context, req locker.Request) error {
 				return locker.Grant{}, locker.ErrUnavailable
 			}
 			if !ok && (s.createsSecretly || s.revivesSecretly && l.token == req.Token) {
-				s.locks[req.Key] = toyLock{req.Token, req.Fence, time.Now().Add(req.TTL), false, false}
+				s.locks[req.Key] = toyLock{req.Token, req.Label, req.Fence, time.Now().Add(req.TTL), false, false}
 			}
 			return locker.Grant{}, locker.ErrNotHeld
 		}
@@ -40,7 +40,10 @@ func (s *toy) Extend(ctx context.Context, req locker.Request) error {
 				end = l.expires
 			}
 		}
-		s.locks[req.Key] = toyLock{req.Token, l.fence, end, false, false}
+		if s.extendDropsLabel {
+			l.label = ""
+		}
+		s.locks[req.Key] = toyLock{req.Token, l.label, l.fence, end, false, false}
 		return locker.Grant{}, nil
 	}, nil)
 	if err != nil && s.extendErr != nil {
@@ -71,7 +74,7 @@ func (s *toy) release(ctx context.Context, req locker.Request) error {
 		if l, ok := s.held(req.Key); s.deletesSecretly && ok && l.token != req.Token && l.token != "" {
 			delete(s.locks, req.Key)
 		}
-		if l, ok := s.held(req.Key); !ok || l.token != req.Token && !s.releaseAny {
+		if l, ok := s.held(req.Key); !ok || !s.owns(l, req) && !s.releaseAny {
 			return locker.Grant{}, locker.ErrNotHeld
 		}
 		return locker.Grant{}, nil
@@ -88,7 +91,7 @@ func (s *toy) release(ctx context.Context, req locker.Request) error {
 			if s.keepsShort {
 				keep = keep * 8 / 10
 			}
-			s.locks[req.Key] = toyLock{"", l.fence, s.after(keep), false, true}
+			s.locks[req.Key] = toyLock{"", "", l.fence, s.after(keep), false, true}
 			if s.leavesKept {
 				s.husks[req.Key] = true
 			}

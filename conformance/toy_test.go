@@ -21,11 +21,12 @@ type toy struct {
 	changes int           // number of releases, for notifications
 	hung    chan struct{} // closed by resume; nil while the store answers
 	down    bool
-	lose    bool            // the next reply
-	deaf    bool            // waiters are not notified
-	outages int             // requests in a row that failed
-	husks   map[string]bool // leftovers of locks, by key
-	extends map[string]int  // by token
+	lose    bool              // the next reply
+	deaf    bool              // waiters are not notified
+	outages int               // requests in a row that failed
+	husks   map[string]bool   // leftovers of locks, by key
+	extends map[string]int    // by token
+	first   map[string]string // labels, by key
 
 	grantsAll, forgetsOwner, forgetsFence, fenceExpires, expiryIgnored, refusesOddKeys,
 	wildRemaining bool
@@ -41,6 +42,8 @@ type toy struct {
 	trustsNews bool
 	neverTells, neverLive,
 	neverStops bool
+	invents, extendDropsLabel, firstLabelStays,
+	ownsByLabel bool // mistakes with labels
 	tellsTokens, forcesAny, forcesNothing,
 	seesHeldOnly bool
 	remembersHeld, sweeps, tires, undoesWithinTTL, leavesHusks, leavesKept, fenceWraps, fenceGivenBack, fenceInMemory,
@@ -54,15 +57,16 @@ type toy struct {
 
 type toyLock struct {
 	token   string
+	label   string
 	fence   uint64
 	expires time.Time
 	foreign bool
-	kept    bool // by nobody
+	kept    bool // the lock was released and stays taken
 }
 
 func newToy() *toy {
 	return &toy{locks: map[string]toyLock{}, line: map[string][]string{}, wakes: map[string][]*func(){},
-		husks: map[string]bool{}, extends: map[string]int{}}
+		husks: map[string]bool{}, extends: map[string]int{}, first: map[string]string{}}
 }
 
 func (s *toy) with(f func()) {
@@ -229,7 +233,7 @@ func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, er
 			delete(s.locks, req.Key)
 		}
 		if line := s.line[req.Key]; len(line) > 0 {
-			return locker.Grant{}, &locker.HeldError{}
+			return locker.Grant{}, s.locks[req.Key].heldError()
 		}
 		return s.take(req)
 	}, func() { s.drop(req) })
@@ -271,7 +275,7 @@ func (s *toy) check(req locker.Request) error {
 	case ok && l.foreign:
 		return locker.ErrForeignKey
 	case ok && l.token != req.Token:
-		return &locker.HeldError{}
+		return l.heldError()
 	}
 	return nil
 }
@@ -289,12 +293,12 @@ func (s *toy) take(req locker.Request) (locker.Grant, error) {
 	case ok && l.foreign && s.foreignGone:
 	case ok && l.foreign && !s.foreignHeld:
 		return locker.Grant{}, locker.ErrForeignKey
-	case ok && l.token == req.Token && !s.forgetsOwner:
+	case ok && s.owns(l, req) && !s.forgetsOwner:
 		return locker.Grant{Fence: l.fence}, nil
 	case ok && s.wildRemaining:
-		return locker.Grant{}, &locker.HeldError{Remaining: -time.Second}
+		return locker.Grant{}, &locker.HeldError{Remaining: -time.Second, Label: l.label}
 	case ok && !s.grantsAll:
-		return locker.Grant{}, &locker.HeldError{Remaining: max(0, time.Until(l.expires))}
+		return locker.Grant{}, l.heldError()
 	}
 	s.fence++
 	if s.forgetsFence && s.fence > 5 {
@@ -310,7 +314,7 @@ func (s *toy) take(req locker.Request) (locker.Grant, error) {
 	if s.expiresLater {
 		ttl = time.Hour
 	}
-	s.locks[req.Key] = toyLock{req.Token, s.fence, s.after(ttl), false, false}
+	s.locks[req.Key] = toyLock{req.Token, s.labelOf(req), s.fence, s.after(ttl), false, false}
 	return locker.Grant{Fence: s.fence}, nil
 }
 

@@ -11,23 +11,30 @@ import (
 	"github.com/golocker/locker"
 )
 
+// refusal is an answer that a lock is held.
+type refusal struct {
+	at  time.Time
+	err error
+}
+
 // toyBackend is the Backend of one process.
 type toyBackend struct {
 	*toy
 	closed atomic.Bool
-	held   sync.Map // time of the last refusal, by key
+	held   sync.Map // the last refusal, by key
 }
 
 func (b *toyBackend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	if b.closed.Load() {
 		return locker.Grant{}, locker.ErrClosed
 	}
-	if at, ok := b.held.Load(req.Key); ok && b.remembersHeld && time.Since(at.(time.Time)) < 50*time.Millisecond {
-		return locker.Grant{}, &locker.HeldError{}
+	last, ok := b.held.Load(req.Key)
+	if ok && b.remembersHeld && time.Since(last.(refusal).at) < 50*time.Millisecond {
+		return locker.Grant{}, last.(refusal).err
 	}
 	g, err := b.toy.Acquire(ctx, req)
 	if errors.Is(err, locker.ErrHeld) {
-		b.held.Store(req.Key, time.Now())
+		b.held.Store(req.Key, refusal{time.Now(), err})
 	}
 	return g, err
 }
@@ -42,7 +49,7 @@ type toyQueuer struct{ *toyBackend }
 
 func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	s := b.toy
-	var left time.Duration
+	seen := &locker.HeldError{}
 	for news, waited := -1, 0; ; waited++ {
 		sent := time.Now()
 		g, err := s.answer(ctx, func() (locker.Grant, error) { return s.look(req, &news, waited == 0) },
@@ -50,11 +57,11 @@ func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant,
 		var e *locker.HeldError
 		isHeld := errors.As(err, &e)
 		if isHeld {
-			left = e.Remaining
+			seen = e
 		}
 		if isHeld && waited == 0 || isHeld && waited == 1 && s.waitingTwice || err == nil && waited == 0 &&
 			s.waitingAlways {
-			req.Waiting(left)
+			req.Waiting(seen)
 		}
 		if err == nil {
 			if g.Sent = sent; s.sentLate && waited > 0 {
@@ -69,7 +76,7 @@ func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant,
 		if !isHeld {
 			b.leave(req)
 			if err == silent && waited > 0 {
-				err = &locker.HeldError{Remaining: left}
+				err = seen
 			}
 			return g, err
 		}
@@ -80,7 +87,7 @@ func (b toyQueuer) Queue(ctx context.Context, req locker.Request) (locker.Grant,
 				time.Sleep(time.Second)
 			}
 			b.leave(req)
-			return g, &locker.HeldError{Remaining: left}
+			return g, seen
 		case <-req.Closing:
 			b.leave(req)
 			if s.closingIsHeld {
@@ -108,7 +115,7 @@ func (s *toy) look(req locker.Request, news *int, first bool) (locker.Grant, err
 	told := *news != s.changes || first
 	*news = s.changes
 	if line[0] != req.Token || over && s.deafToExpiry || !over && !told && s.trustsNews {
-		return locker.Grant{}, &locker.HeldError{Remaining: max(0, time.Until(l.expires))}
+		return locker.Grant{}, l.heldError()
 	}
 	g, err := s.take(req)
 	if err == nil {

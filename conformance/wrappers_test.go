@@ -136,8 +136,8 @@ func (l *lingering) Unwrap() locker.Locker { return l.Locker }
 func (l *lingering) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	start := time.Now()
 	waits := false
-	lease, err := l.Locker.Lock(lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { waits = true }}),
-		key, opts...)
+	trace := &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { waits = true }}
+	lease, err := l.Locker.Lock(lockertrace.With(ctx, trace), key, opts...)
 	if !errors.Is(err, context.Canceled) || !waits {
 		return lease, err
 	}
@@ -229,18 +229,18 @@ func (s *selfish) Lock(ctx context.Context, key string, opts ...locker.Option) (
 // remembering caches for a while that a lock is held.
 type remembering struct {
 	locker.Locker
-	told sync.Map // when, by key
+	told sync.Map // the last refusal, by key
 }
 
 func (r *remembering) Unwrap() locker.Locker { return r.Locker }
 
 func (r *remembering) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	if at, ok := r.told.Load(key); ok && time.Since(at.(time.Time)) < 50*time.Millisecond {
-		return nil, &locker.Error{Op: "trylock", Key: key, Err: &locker.HeldError{}}
+	if last, ok := r.told.Load(key); ok && time.Since(last.(refusal).at) < 50*time.Millisecond {
+		return nil, last.(refusal).err
 	}
 	lease, err := r.Locker.TryLock(ctx, key, opts...)
 	if errors.Is(err, locker.ErrHeld) {
-		r.told.Store(key, time.Now())
+		r.told.Store(key, refusal{time.Now(), err})
 	}
 	return lease, err
 }

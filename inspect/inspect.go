@@ -68,6 +68,10 @@ type Inspection struct {
 	// to release the lock. If State is Kept, it is from the last owner's token, if that is known.
 	Owner string
 
+	// Label names the owner for people; see locker.Label. It is empty if the owner has none, if the store does not keep
+	// labels, and if no owner has the lock.
+	Label string
+
 	// Remaining is the time after which the lock is free if nobody extends it. 0 means that the lock is free, or that
 	// the time is not known.
 	Remaining time.Duration

@@ -53,6 +53,10 @@ type Attempt struct {
 type Waiting struct {
 	// Remaining is the time after which the lock is free if its holder does not renew it. 0 means that it is not known.
 	Remaining time.Duration
+
+	// Label names the holder for people; see locker.Label. It is empty if it is not known. If callers of the same
+	// Client are ahead of this one, it is the label of the holder that these have seen last.
+	Label string
 }
 
 // WakeReason says what ended a sleep. There are few values and they are short, so they can be used as an attribute of a

@@ -27,8 +27,8 @@ func (b *Backend) inspect(key string) inspect.Inspection {
 	}
 	l = b.lock(key) // hands the lock to the next waiter if it has expired
 	i := inspect.Inspection{
-		State: inspect.Held, Owner: l.token[:min(ownerPrefixLen, len(l.token))], Remaining: time.Until(l.expires),
-		Held: time.Since(l.since), Fence: l.fence, Waiting: len(l.waiting),
+		State: inspect.Held, Owner: l.token[:min(ownerPrefixLen, len(l.token))], Label: l.label,
+		Remaining: time.Until(l.expires), Held: time.Since(l.since), Fence: l.fence, Waiting: len(l.waiting),
 	}
 	if l.token == "" {
 		i.State = inspect.Kept
@@ -45,7 +45,7 @@ func (b *Backend) ForceRelease(_ context.Context, key, owner string) (inspect.In
 	if i.State == inspect.Free || !strings.HasPrefix(l.token, owner) {
 		return i, locker.ErrNotHeld
 	}
-	l.token, l.expires = "", time.Time{}
+	l.token, l.label, l.expires = "", "", time.Time{}
 	b.next(key, l)
 	return i, nil
 }

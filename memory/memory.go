@@ -36,6 +36,7 @@ type Backend struct {
 // lock is the lock of one key, with its owner and its waiters.
 type lock struct {
 	token   string // of the owner; empty if there is none, as after a release with Keep
+	label   string // of the owner
 	fence   uint64
 	since   time.Time // when it was granted
 	expires time.Time
@@ -58,7 +59,7 @@ func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, 
 	l := b.lock(req.Key)
 	if l.token != req.Token || !l.taken() {
 		if l.taken() {
-			return locker.Grant{}, &locker.HeldError{Remaining: time.Until(l.expires)}
+			return locker.Grant{}, l.held()
 		}
 		b.grant(l, req)
 	}
@@ -87,7 +88,7 @@ func (b *Backend) Release(_ context.Context, req locker.Request) error {
 	if err != nil {
 		return err
 	}
-	l.token = ""
+	l.token, l.label = "", ""
 	l.expires = time.Now().Add(req.Keep)
 	b.next(req.Key, l)
 	return nil
@@ -123,9 +124,14 @@ func (b *Backend) lock(key string) *lock {
 // taken reports whether the lock has an owner, or stays taken after a release with Keep.
 func (l *lock) taken() bool { return time.Now().Before(l.expires) }
 
+// held describes the holder of a lock that is taken.
+func (l *lock) held() *locker.HeldError {
+	return &locker.HeldError{Remaining: max(0, time.Until(l.expires)), Label: l.label}
+}
+
 func (b *Backend) grant(l *lock, req locker.Request) {
 	b.fence++
-	l.token, l.fence, l.since = req.Token, b.fence, time.Now()
+	l.token, l.label, l.fence, l.since = req.Token, req.Label, b.fence, time.Now()
 	l.expires = l.since.Add(req.TTL)
 }
 

@@ -27,12 +27,12 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	}
 	w := &waiter{req: req, granted: make(chan locker.Grant, 1)}
 	l.waiting = append(l.waiting, w)
-	remaining := time.Until(l.expires)
+	held := l.held()
 	b.mu.Unlock()
 	if req.Waiting != nil {
-		req.Waiting(remaining)
+		req.Waiting(held)
 	}
-	return b.wait(ctx, w, remaining)
+	return b.wait(ctx, w, held.Remaining)
 }
 
 // pollInterval is how often a waiter checks whether the lock has expired. Usually a waiter is granted the lock by the
@@ -57,7 +57,7 @@ func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) 
 			b.leave(w)
 			return locker.Grant{}, locker.ErrClosed
 		case <-ctx.Done():
-			return locker.Grant{}, &locker.HeldError{Remaining: b.leave(w)}
+			return locker.Grant{}, b.leave(w)
 		}
 	}
 }
@@ -69,22 +69,22 @@ func (b *Backend) expired(key string) time.Duration {
 	return time.Until(b.lock(key).expires)
 }
 
-// leave removes w from the queue. If w was granted the lock meanwhile, the lock goes to the next waiter. leave returns
-// the holder's remaining time.
-func (b *Backend) leave(w *waiter) time.Duration {
+// leave removes w from the queue. If w was granted the lock meanwhile, the lock goes to the next waiter. leave
+// describes the last holder.
+func (b *Backend) leave(w *waiter) *locker.HeldError {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	l, ok := b.locks[w.req.Key]
 	if !ok {
-		return 0
+		return &locker.HeldError{}
 	}
 	if i := slices.Index(l.waiting, w); i >= 0 {
 		l.waiting = slices.Delete(l.waiting, i, i+1)
 	}
 	if l.token == w.req.Token {
-		l.token, l.expires = "", time.Time{}
+		l.token, l.label, l.expires = "", "", time.Time{}
 	}
-	remaining := max(0, time.Until(l.expires))
+	held := l.held()
 	b.next(w.req.Key, l)
-	return remaining
+	return held
 }

@@ -48,8 +48,8 @@ var middlewares = []struct {
 	}},
 }
 
-// sampler begins spans that have an identity, as a sampled one has, and that record nothing: the middleware does for
-// them all that it does. In internal/testing/telemetry the same suite runs over the SDK.
+// sampler begins spans that have an identity, as sampled ones have, and that record nothing. The middleware treats them
+// like recorded spans. In internal/testing/telemetry the same suite runs with the SDK.
 type sampler struct{ nooptrace.TracerProvider }
 
 func (sampler) Tracer(string, ...trace.TracerOption) trace.Tracer { return sampled{} }
@@ -57,11 +57,13 @@ func (sampler) Tracer(string, ...trace.TracerOption) trace.Tracer { return sampl
 type sampled struct{ nooptrace.Tracer }
 
 func (s sampled) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
-	identity := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+	identity := trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
+	})
 	return s.Tracer.Start(trace.ContextWithSpanContext(ctx, identity), name, opts...)
 }
 
-// listener has histograms that want what is measured, and throw it away.
+// listener has histograms that are enabled, and drop the measured values.
 type listener struct{ noopmetric.MeterProvider }
 
 func (listener) Meter(string, ...metric.MeterOption) metric.Meter { return listening{} }
@@ -76,7 +78,7 @@ type histogram struct{ noopmetric.Float64Histogram }
 
 func (histogram) Enabled(context.Context) bool { return true }
 
-// orders returns all orders of the middlewares.
+// orders returns all permutations of the middlewares.
 func orders() (all [][]int) {
 	var extend func(order []int)
 	extend = func(order []int) {
@@ -174,7 +176,7 @@ func conform(t *testing.T, order []int, h conformance.Harness) {
 
 func TestConformance(t *testing.T) {
 	stores := map[string]conformance.Harness{
-		"memory": {FIFO: true, Store: func(testing.TB) conformance.Store {
+		"memory": {FIFO: true, Labels: true, Store: func(testing.TB) conformance.Store {
 			b := memory.NewBackend()
 			return conformance.Store{Client: func() locker.Locker { return locker.NewClient(b) }}
 		}},

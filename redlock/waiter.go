@@ -169,7 +169,7 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 			}
 		}
 		if w.req.Waiting != nil {
-			w.req.Waiting(w.left)
+			w.req.Waiting(&locker.HeldError{Remaining: w.left})
 			w.req.Waiting = nil
 		}
 		if w.fault != nil {

@@ -57,7 +57,7 @@ func (q QueuedNode) Queue(ctx context.Context, req locker.Request) (locker.Grant
 		return w.granted(p)
 	}
 	if req.Waiting != nil {
-		req.Waiting(p.Left)
+		req.Waiting(&locker.HeldError{Remaining: p.Left})
 	}
 	if w.news == nil {
 		w.listen()

@@ -12,7 +12,7 @@
 -- include queue.lua
 lock, fence, queue, waiters, turn = KEYS[1], KEYS[3], KEYS[4], KEYS[5], KEYS[6]
 local tomb, length, rest = string.match(ARGV[1], '^(%d+):(%d+):(.*)$')
-local o, free = string.sub(rest, 1, length), string.sub(rest, length + 1)
+local o, free = string.sub(rest, 1, tonumber(length)), string.sub(rest, length + 1)
 local r = 0
 local cur = redis.pcall('GET', lock)
 if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end

@@ -26,9 +26,10 @@
 // and recovers repeatedly, it causes at most two lines in five seconds. A call that failed because its own context
 // ended does not count as a failure of the store.
 //
-// The attributes are key, fence, reason, node and err, and the durations took, held, waited, remaining and down. The
-// first 64 bytes of the key are logged; [Key] replaces or omits it. Owner tokens are never logged, because they are
-// sufficient to release a lock.
+// The attributes are key, fence, reason, holder, node and err, and the durations took, held, waited, remaining and
+// down. The first 64 bytes of the key are logged; [Key] replaces or omits it. The holder is the label of the holder
+// that the call has seen last; see locker.Label. A call that waits in a store's queue sees it when it begins to wait.
+// Owner tokens are never logged, because they are sufficient to release a lock.
 //
 // Records carry the context of the call, so that handlers can find a trace ID in it. The records of a lease carry the
 // context of the call that acquired it.

@@ -79,6 +79,7 @@ type hold struct {
 	waits   time.Time   // when the call began to wait; zero if it did not wait
 	patient *time.Timer // calls stillWaiting
 	long    bool        // stillWaiting was called
+	holder  string      // the label of the holder that was seen last
 
 	fence   atomic.Uint64
 	inDoubt atomic.Bool
@@ -99,25 +100,39 @@ func newHold(ctx context.Context, l *logged, key string) *hold {
 	return h
 }
 
-func (h *hold) attempted(a lockertrace.Attempt) { h.l.storeSaid(h.ctx, a.Err) }
+func (h *hold) attempted(a lockertrace.Attempt) {
+	h.l.storeSaid(h.ctx, a.Err)
+	if a.Err == nil { // errors.As would allocate
+		return
+	}
+	var held *locker.HeldError
+	if errors.As(a.Err, &held) {
+		h.mu.Lock()
+		h.holder = held.Label
+		h.mu.Unlock()
+	}
+}
 
 func (h *hold) waiting(w lockertrace.Waiting) {
 	h.mu.Lock()
-	h.waits = time.Now()
+	h.waits, h.holder = time.Now(), w.Label
 	if h.l.enabled(h.ctx, slog.LevelInfo) {
 		h.patient = time.AfterFunc(h.l.longWait, h.stillWaiting)
 	}
 	h.mu.Unlock()
 	if h.l.enabled(h.ctx, slog.LevelDebug) {
-		h.l.log(h.ctx, slog.LevelDebug, "waiting for lock", h.keyAttr(), duration("remaining", w.Remaining))
+		h.l.log(h.ctx, slog.LevelDebug, "waiting for lock", h.keyAttr(), holder(w.Label),
+			duration("remaining", w.Remaining))
 	}
 }
 
 func (h *hold) stillWaiting() {
 	h.mu.Lock()
 	h.long = true
+	label := h.holder
 	h.mu.Unlock()
-	h.l.log(h.ctx, slog.LevelInfo, "still waiting for lock", h.keyAttr(), slog.Duration("waited", h.l.longWait))
+	h.l.log(h.ctx, slog.LevelInfo, "still waiting for lock", h.keyAttr(), holder(label),
+		slog.Duration("waited", h.l.longWait))
 }
 
 // acquired records the end of the call, and returns its results.
@@ -246,6 +261,14 @@ func (h *hold) fenceAttr() slog.Attr {
 		return slog.Uint64("fence", f)
 	}
 	return slog.Attr{}
+}
+
+// holder returns the attribute for the label of a lock's holder. It is empty if there is none.
+func holder(label string) slog.Attr {
+	if label == "" {
+		return slog.Attr{}
+	}
+	return slog.String("holder", label)
 }
 
 func duration(name string, d time.Duration) slog.Attr {

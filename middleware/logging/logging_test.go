@@ -44,17 +44,18 @@ func TestSuccessIsNotLogged(t *testing.T) {
 
 func TestDebugging(t *testing.T) {
 	bubble(t, slog.LevelDebug, nil, func(t *testing.T, j *journal, s *store, l locker.Locker) {
-		lease := mustLock(t, l, "k")
+		lease := mustLock(t, l, "k", locker.Label("web-7"))
 		j.wantNews(t, "DEBUG lock acquired fence=1 key=k took=0")
 		_, _ = l.TryLock(t.Context(), "k")
-		j.wantNews(t, "DEBUG lock not acquired err=held by another owner (for 10s unless renewed) key=k took=0")
+		j.wantNews(t, "DEBUG lock not acquired err=held by web-7 for 10 s unless renewed key=k took=0")
 		time.Sleep(4 * time.Second)
 		j.wantNews(t, "DEBUG lock renewed fence=1 key=k took=0")
 		_ = lease.Extend(t.Context())
 		j.wantNews(t, "DEBUG lock extended fence=1 key=k took=0")
 		time.AfterFunc(time.Second, func() { mustUnlock(t, lease) })
 		next := mustLock(t, l, "k")
-		j.wantNews(t, "DEBUG waiting for lock key=k remaining=*", "DEBUG lock released fence=1 held=5e+09 key=k",
+		j.wantNews(t, "DEBUG waiting for lock holder=web-7 key=k remaining=*",
+			"DEBUG lock released fence=1 held=5e+09 key=k",
 			"DEBUG lock acquired fence=2 key=k took=* waited=*")
 		_ = lease.Unlock(t.Context())
 		j.wantNews(t, "DEBUG lock not released err=already unlocked fence=1 held=* key=k")
@@ -188,9 +189,9 @@ func TestOwnContextIsNoOutage(t *testing.T) {
 func TestLongWait(t *testing.T) {
 	bubble(t, slog.LevelInfo, []logging.Option{logging.LongWait(20 * time.Second)},
 		func(t *testing.T, j *journal, _ *store, l locker.Locker) {
-			holder := mustLock(t, l, "k")
+			holder := mustLock(t, l, "k", locker.Label("web-7"))
 			time.AfterFunc(30*time.Second, func() {
-				j.wantNews(t, "INFO still waiting for lock key=k waited=2e+10")
+				j.wantNews(t, "INFO still waiting for lock holder=web-7 key=k waited=2e+10")
 				mustUnlock(t, holder)
 			})
 			next := mustLock(t, l, "k")

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,12 +96,12 @@ func TestOnlyFaultsAreRetried(t *testing.T) {
 // Lock itself waits for locks that are held. The middleware calls it once.
 func TestWaitingIsNotRetrying(t *testing.T) {
 	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
-		holder := mustLock(t, l, "k")
+		holder := mustLock(t, l, "k", locker.Label("web-7"))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
 		_, err := l.Lock(ctx, "k")
 		wantErr(t, err, locker.ErrHeld, context.DeadlineExceeded)
-		want := `locker: lock "k": timed out after 1m0s: held by another owner (for 10s unless renewed)`
+		want := `locker: lock "k": timed out after 1m0s: held by web-7 for 10 s unless renewed`
 		if text := fmt.Sprint(err); text != want && len(text) > 110 {
 			t.Errorf("the error was changed: %s", text)
 		}
@@ -213,171 +212,6 @@ func TestPausesGrowAndSpread(t *testing.T) {
 	})
 }
 
-func TestContextEndsAPause(t *testing.T) {
-	for name, ended := range map[string]struct {
-		ctx  func(context.Context) (context.Context, context.CancelFunc)
-		want error
-	}{
-		"deadline": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			return context.WithTimeout(ctx, 10*time.Second)
-		}, context.DeadlineExceeded},
-		"cancel": {func(ctx context.Context) (context.Context, context.CancelFunc) {
-			ctx, cancel := context.WithCancelCause(ctx)
-			time.AfterFunc(10*time.Second, func() { cancel(errReason) })
-			return ctx, func() { cancel(nil) }
-		}, context.Canceled},
-	} {
-		for _, budget := range []int{retry.DefaultBudget, 1} {
-			t.Run(fmt.Sprint(name, ", budget ", budget), func(t *testing.T) {
-				// With the smaller budget the wait for a turn is interrupted.
-				bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(time.Hour), retry.Budget(budget)),
-					func(t *testing.T, s *store, l locker.Locker) {
-						s.on(down)
-						if budget == 1 {
-							hog(t, l, 30)
-						}
-						lease := locker.Lease(nil)
-						for op, call := range map[string]func(context.Context) error{
-							"lock":    func(ctx context.Context) error { _, err := l.Lock(ctx, "k"); return err },
-							"trylock": func(ctx context.Context) error { _, err := l.TryLock(ctx, "k"); return err },
-							"extend":  func(ctx context.Context) error { return lease.Extend(ctx) },
-							"unlock":  func(ctx context.Context) error { return lease.Unlock(ctx) },
-						} {
-							s.on(nil)
-							lease = mustLock(t, l, "held "+op, locker.TTL(time.Hour), locker.NoRenewal())
-							s.on(down)
-							ctx, cancel := ended.ctx(t.Context())
-							start := time.Now()
-							err := call(ctx)
-							cancel()
-							wantErr(t, err, locker.ErrUnavailable, ended.want)
-							if !errors.Is(err, errDown) || errors.Is(err, errReason) != (name == "cancel") {
-								t.Errorf("%s: %v lacks a cause", op, err)
-							}
-							if took := time.Since(start); took != 10*time.Second {
-								t.Errorf("%s returned after %v: %v", op, took, err)
-							}
-						}
-					})
-			})
-		}
-	}
-}
-
-var errReason = errors.New("a reason to cancel")
-
-// hog takes n tokens from the budget.
-func hog(t *testing.T, l locker.Locker, n int) {
-	t.Helper()
-	for i := range n {
-		go func() { _, _ = l.Lock(t.Context(), fmt.Sprint("hog", i)) }()
-	}
-}
-
-// There is no retry if the context has ended, before or during an attempt.
-func TestEndedContextIsNotRetried(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
-		ctx, cancel := context.WithCancel(t.Context())
-		lease := mustLock(t, l, "other")
-		s.on(func(string, int, func() error) error { cancel(); return errDown })
-		_, err := l.Lock(ctx, "k")
-		wantErr(t, err, locker.ErrUnavailable, context.Canceled)
-		wantErr(t, lease.Unlock(ctx), locker.ErrUnavailable, context.Canceled)
-		if a, r := s.count("acquire"), s.count("release"); a != 1 || r != 1 {
-			t.Errorf("%d acquisitions, %d releases", a, r)
-		}
-	})
-}
-
-func TestExtendEndsWithTheLease(t *testing.T) {
-	// For is set because with the default of a minute a pause may be longer than the rest of it, and Extend would
-	// return earlier.
-	bubble(t, with(retry.Backoff(time.Second, time.Hour), retry.For(24*time.Hour)),
-		func(t *testing.T, s *store, l locker.Locker) {
-			lease := mustLock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
-			s.on(down)
-			err := lease.Extend(t.Context())
-			wantErr(t, err, locker.ErrLost)
-			wantText(t, err, fmt.Sprintf("after %d tries", s.count("extend")+1))
-			if late := time.Since(lease.Until()); late > 0 {
-				t.Errorf("Extend returned %v after the validity had ended", late)
-			}
-			for _, at := range s.calls["extend"] {
-				if at.After(lease.Until()) {
-					t.Error("the store was asked after the end")
-				}
-			}
-		})
-}
-
-func TestExtendEndsWithUnlock(t *testing.T) {
-	bubble(t, with(retry.Backoff(time.Hour, time.Hour), retry.For(24*time.Hour)),
-		func(t *testing.T, s *store, l locker.Locker) {
-			lease := mustLock(t, l, "k", locker.TTL(10*time.Hour), locker.NoRenewal())
-			s.on(func(op string, _ int, next func() error) error {
-				if op == "extend" {
-					return errDown
-				}
-				return next()
-			})
-			time.AfterFunc(time.Millisecond/2, func() { mustUnlock(t, lease) })
-			start := time.Now()
-			wantErr(t, lease.Extend(t.Context()), locker.ErrUnlocked)
-			if took := time.Since(start); took > time.Millisecond {
-				t.Errorf("Extend returned after %v", took)
-			}
-		})
-}
-
-func TestUnlockEndsWithTheValidity(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
-		lease := mustLock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
-		until := lease.Until()
-		s.on(down)
-		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnavailable)
-		calls := s.calls["release"]
-		if last := calls[len(calls)-1]; last.After(until) || until.Sub(last) > 2*retry.DefaultMost {
-			t.Errorf("the last of %d tries was made %v before the end", len(calls), until.Sub(last))
-		}
-
-		lost := mustLockDown(t, s, l, locker.TTL(time.Second), locker.NoRenewal())
-		time.Sleep(time.Second)
-		s.on(down)
-		wantErr(t, lost.Unlock(t.Context()), locker.ErrUnavailable)
-		if n := s.count("release"); n != 1 {
-			t.Errorf("%d tries to release what has ended", n)
-		}
-	})
-}
-
-// mustLockDown locks another key while the store is up.
-func mustLockDown(t *testing.T, s *store, l locker.Locker, opts ...locker.Option) locker.Lease {
-	t.Helper()
-	s.on(nil)
-	return mustLock(t, l, "another", opts...)
-}
-
-// A release was executed, but its answer was lost, so the retry finds no lock. That is not a success, because it is
-// unknown when the lock ended. It is neither "not held" nor "already unlocked", because the caller has called Unlock
-// only once.
-func TestUnlockWhoseAnswerIsLost(t *testing.T) {
-	bubble(t, nil, func(t *testing.T, s *store, l locker.Locker) {
-		lease := mustLock(t, l, "k")
-		s.on(func(_ string, n int, next func() error) error {
-			if err := next(); n > 1 {
-				return err
-			}
-			return errDown
-		})
-		err := lease.Unlock(t.Context())
-		wantErr(t, err, locker.ErrUnavailable)
-		wantText(t, err, "the lock is no longer held, but an earlier release was not answered")
-		s.on(nil)
-		mustUnlock(t, mustLock(t, l, "k"))
-		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnlocked)
-	})
-}
-
 // A failed attempt that took effect blocks the next one until it is undone.
 func TestTryLockIsNotBlockedByItsFailedAttempt(t *testing.T) {
 	for undone, want := range map[time.Duration]error{time.Second: nil, time.Hour: locker.ErrHeld} {
@@ -435,68 +269,6 @@ func TestOnHeld(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustUnlock(t, next)
-	})
-}
-
-// The number of retries depends on the budget, not on the number of callers. No caller fails that has enough time.
-func TestBudgetBoundsAStorm(t *testing.T) {
-	const callers, perSecond, outage = 1000, 50, 30 * time.Second
-	bubble(t, with(retry.Budget(perSecond), retry.For(5*time.Minute)), func(t *testing.T, s *store, l locker.Locker) {
-		up := time.Now().Add(outage)
-		s.on(func(op string, _ int, next func() error) error {
-			if time.Now().Before(up) {
-				return errDown
-			}
-			return next()
-		})
-		var wg sync.WaitGroup
-		for i := range callers {
-			wg.Go(func() { mustUnlock(t, mustLock(t, l, fmt.Sprint(i))) })
-		}
-		wg.Wait()
-		retries := s.calls["acquire"][callers:]
-		for i, at := range retries { // in every second
-			n := 0
-			for _, later := range retries[i:] {
-				if later.Sub(at) >= time.Second {
-					break
-				}
-				n++
-			}
-			if n > 2*perSecond+1 { // those of a full bucket, and those of that second
-				t.Fatalf("%d retries in a second", n)
-			}
-		}
-		if n, most := len(retries), perSecond*int(outage/time.Second+1)+callers; n > most {
-			t.Errorf("%d retries, want %d at most", n, most)
-		}
-	})
-}
-
-// A call does not wait for a turn that would come too late. A turn that is no longer needed goes to other calls.
-func TestUnusedTurnsReturnToTheBudget(t *testing.T) {
-	bubble(t, with(retry.Budget(1), retry.For(10*time.Second)), func(t *testing.T, s *store, l locker.Locker) {
-		s.on(down)
-		ctx, cancel := context.WithCancel(t.Context())
-		var gaveUp atomic.Int32
-		for i := range 1000 {
-			go func() {
-				_, _ = l.Lock(ctx, fmt.Sprint(i))
-				gaveUp.Add(1)
-			}()
-		}
-		time.Sleep(time.Second)
-		if n := gaveUp.Load(); n < 980 { // ten turns in ten seconds, and a few on the way
-			t.Errorf("%d of 1000 have given up, with ten turns to come", n)
-		}
-		cancel()
-		time.Sleep(time.Second)
-		s.on(failing(1))
-		start := time.Now()
-		mustUnlock(t, mustLock(t, l, "next"))
-		if took := time.Since(start); took > 2*time.Second {
-			t.Errorf("turns that nobody wants any more cost the next caller %v", took)
-		}
 	})
 }
 

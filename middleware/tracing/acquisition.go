@@ -28,6 +28,7 @@ type acquisition struct {
 
 	mu        sync.Mutex
 	attempts  int
+	holder    string            // the label of the holder that was seen last
 	waiting   time.Time         // when the call began to wait; zero if it did not wait
 	acquired  time.Time         // when the call returned with a lease; zero before
 	early     *locker.LostError // set if the lease was lost before the call returned
@@ -71,6 +72,7 @@ func (s *scope) newAcquisition(op op, key string, span trace.Span, measured bool
 func (a *acquisition) attempted(t lockertrace.Attempt) {
 	a.mu.Lock()
 	a.attempts++
+	a.saw(t.Err)
 	a.mu.Unlock()
 	if a.call.recording {
 		outcome, kind := "acquired", ""
@@ -88,12 +90,24 @@ func (a *acquisition) attempted(t lockertrace.Attempt) {
 	}
 }
 
+// saw records the label of the holder if err has one. Call with mu held.
+func (a *acquisition) saw(err error) {
+	if err == nil { // errors.As would allocate
+		return
+	}
+	var held *locker.HeldError
+	if errors.As(err, &held) {
+		a.holder = held.Label
+	}
+}
+
 func (a *acquisition) waits(w lockertrace.Waiting) {
 	a.mu.Lock()
 	first := a.waiting.IsZero()
 	if first {
 		a.waiting = time.Now()
 	}
+	a.holder = w.Label
 	a.mu.Unlock()
 	if !first { // an inner middleware has called Lock again
 		return
@@ -118,7 +132,8 @@ func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err erro
 	now := time.Now()
 	outcome, kind := ofCall(ctx, err, "acquired")
 	a.mu.Lock()
-	attempts, waiting := a.attempts, a.waiting
+	a.saw(err)
+	attempts, waiting, holder := a.attempts, a.waiting, a.holder
 	if err == nil {
 		a.acquired = now
 	}
@@ -145,6 +160,9 @@ func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err erro
 		attrs = append(attrs, attribute.Int("locker.attempts", attempts))
 		if !waiting.IsZero() {
 			attrs = append(attrs, seconds("locker.waited", now.Sub(waiting)))
+		}
+		if a.holders && holder != "" {
+			attrs = append(attrs, attribute.String("locker.holder", holder))
 		}
 		if err == nil && lease.Fence() <= math.MaxInt64 {
 			attrs = append(attrs, attribute.Int64("locker.fence", int64(lease.Fence())))

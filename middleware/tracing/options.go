@@ -18,6 +18,7 @@ type options struct {
 	meters     metric.MeterProvider
 	attributes []attribute.KeyValue
 	key, class func(string) string
+	noHolder   bool
 }
 
 // WithTracerProvider sets the provider for spans. The default, also if p is nil, is the global provider.
@@ -56,6 +57,10 @@ func WithKey(f func(key string) string) Option { return func(o *options) { o.key
 // puts all measurements beyond 2,000 attribute sets into one series. f may be called concurrently. An empty string is
 // not recorded.
 func WithKeyClass(f func(key string) string) Option { return func(o *options) { o.class = f } }
+
+// WithoutHolder leaves out the attribute locker.holder on spans, which is the label of the holder that the call has
+// seen. Without this option it is recorded. It is never recorded on metrics.
+func WithoutHolder() Option { return func(o *options) { o.noHolder = true } }
 
 // Full is for [WithKey]. It returns the key unchanged.
 func Full(key string) string { return key }

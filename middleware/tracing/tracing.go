@@ -8,7 +8,8 @@
 //
 //   - locker.lock is a call of Lock or TryLock, including the waiting. The attribute locker.operation says which. Its
 //     events are locker.attempt, locker.wait, locker.wake and, on backends with several nodes, locker.vote. It has at
-//     most 64 events; the attribute locker.events.dropped is the number of the others.
+//     most 64 events; the attribute locker.events.dropped is the number of the others. If the lock was held, the
+//     attribute locker.holder is the label of the holder that the call has seen last; see locker.Label.
 //   - locker.extend and locker.unlock are calls of methods of the Lease. They are children of the span in their
 //     context, and have a link to locker.lock.
 //   - locker.renew is a renewal in the background that failed after a success, or succeeded after a failure. Other
@@ -50,8 +51,9 @@
 //
 // # What is not recorded
 //
-// Keys are not recorded, unless [WithKey] or [WithKeyClass] is used. Owner tokens are never recorded, because they are
-// sufficient to release the lock.
+// Keys are not recorded, unless [WithKey] or [WithKeyClass] is used. Labels of holders are recorded on spans, unless
+// [WithoutHolder] is used. They are not recorded on metrics, where each label would create a series. Owner
+// tokens are never recorded, because they are sufficient to release the lock.
 package tracing
 
 import (
@@ -80,6 +82,7 @@ func New(opts ...Option) locker.Middleware {
 		metrics: newMetrics(o.meters.Meter(ScopeName), o.attributes),
 		key:     o.key,
 		class:   o.class,
+		holders: !o.noHolder,
 		static:  trace.WithAttributes(o.attributes...),
 	}
 	for op := range s.start {
@@ -97,6 +100,7 @@ type scope struct {
 	metrics *metrics
 	key     func(string) string // nil if keys are not recorded
 	class   func(string) string // nil if key classes are not recorded
+	holders bool                // labels of holders are recorded
 }
 
 type traced struct {

@@ -142,12 +142,7 @@ func (h *holder) lock(ctx context.Context, l locker.Locker) (locker.Lease, error
 func (h *holder) trace(ctx context.Context) context.Context {
 	return lockertrace.With(ctx, &lockertrace.Trace{
 		Waiting: func(w lockertrace.Waiting) {
-			if w.Remaining > 0 {
-				h.app.note("waiting for %q: somebody has it for %v, or longer if it is renewed", h.opts.key,
-					w.Remaining.Round(time.Millisecond))
-			} else {
-				h.app.note("waiting for %q: somebody has it", h.opts.key)
-			}
+			h.app.note("waiting for %q: %v", h.opts.key, &locker.HeldError{Remaining: w.Remaining, Label: w.Label})
 		},
 		Renewed: func(r lockertrace.Renewal) {
 			h.last.Store(&r)

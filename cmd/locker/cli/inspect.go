@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/label"
 )
 
 func inspectCommand(a *app) *cobra.Command {
@@ -20,9 +22,9 @@ func inspectCommand(a *app) *cobra.Command {
 		Use:     "inspect KEY",
 		GroupID: groupUse,
 		Short:   "Show who holds a lock, since when, and who waits",
-		Long: `Inspect shows the state of a lock without changing it: the first characters of its owner's token, for how
-long it has been held, when it becomes free unless it is renewed, its fencing token, and the number of waiters. For a
-Redlock it also shows the state on each node.
+		Long: `Inspect shows the state of a lock without changing it: the label of its holder and the first characters of
+the owner's token, when it was acquired, when it becomes free unless it is renewed, its fencing token, and the number of
+waiters. For a Redlock it also shows the state on each node.
 
 The states are:
 
@@ -33,7 +35,7 @@ The states are:
   foreign   the key holds something that is not a lock
   unknown   too few nodes answered
 
-The time for which a lock has been held is derived from its fencing token and the server's clock.
+The time since a lock was acquired is derived from its fencing token and the server's clock.
 
 It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 		Example: `  locker inspect backup
@@ -91,6 +93,7 @@ type lockJSON struct {
 	Node        string     `json:"node,omitempty"`
 	State       string     `json:"state"`
 	Owner       string     `json:"owner,omitempty"`
+	Label       string     `json:"label,omitempty"`
 	HeldMS      int64      `json:"held_ms,omitempty"`
 	RemainingMS int64      `json:"remaining_ms,omitempty"`
 	Fence       uint64     `json:"fence,omitempty"`
@@ -101,9 +104,9 @@ type lockJSON struct {
 
 func lockOf(key string, i inspect.Inspection) lockJSON {
 	j := lockJSON{
-		Key: key, State: string(i.State), Owner: i.Owner, HeldMS: i.Held.Milliseconds(),
-		RemainingMS: i.Remaining.Milliseconds(),
-		Fence:       i.Fence, Waiting: i.Waiting,
+		Key: key, State: string(i.State), Owner: i.Owner, Label: i.Label,
+		HeldMS: i.Held.Milliseconds(), RemainingMS: i.Remaining.Milliseconds(),
+		Fence: i.Fence, Waiting: i.Waiting,
 	}
 	for _, n := range i.Nodes {
 		of := lockOf("", n.Inspection)
@@ -125,9 +128,11 @@ func (a *app) printInspection(key string, i inspect.Inspection) {
 		}
 	}
 	row("lock", strconv.Quote(key))
-	row("state", s.ofState(i.State))
+	row("state", s.ofState(i))
 	row("owner", owner(i))
-	row("held for", span(i.Held))
+	if i.Held > 0 {
+		row("acquired", span(i.Held)+" ago")
+	}
 	row("free in", freeIn(i))
 	row("fence", fence(i))
 	row("waiting", strconv.Itoa(i.Waiting))
@@ -140,28 +145,47 @@ func (a *app) printInspection(key string, i inspect.Inspection) {
 
 func (a *app) printNodes(to io.Writer, nodes []inspect.Node) {
 	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "node\tstate\towner\tfree in\tfence\twaiting")
+	fmt.Fprintln(w, "node\tstate\tholder\towner\tfree in\tfence\twaiting")
 	for _, n := range nodes {
 		if n.Err != nil {
 			fmt.Fprintf(w, "%s\t%s: %v\n", n.Node, n.State, n.Err)
 			continue
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%d\n", n.Node, n.State, orDash(owner(n.Inspection)),
-			orDash(span(n.Remaining)), orDash(fence(n.Inspection)), n.Waiting)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%d\n", n.Node, n.State, labelOf(n.Inspection),
+			orDash(owner(n.Inspection)), orDash(span(n.Remaining)), orDash(fence(n.Inspection)), n.Waiting)
 	}
 	_ = w.Flush()
 }
 
-// ofState returns the coloured name of a state.
-func (s style) ofState(state inspect.State) string {
-	switch state {
+// ofState returns the state in colour. If the lock is held, it says by whom and for how long.
+func (s style) ofState(i inspect.Inspection) string {
+	switch i.State {
 	case inspect.Free:
-		return s.good(string(state))
-	case inspect.Held, inspect.Kept:
-		return s.strong(string(state))
+		return s.good(string(i.State))
+	case inspect.Held:
+		return s.strong(heldUntil(i))
+	case inspect.Kept:
+		return s.strong(string(i.State))
 	default:
-		return s.bad(string(state))
+		return s.bad(string(i.State))
 	}
+}
+
+// heldUntil describes a lock that is held, in the words of package locker.
+func heldUntil(i inspect.Inspection) string {
+	e := locker.HeldError{Remaining: i.Remaining, Label: i.Label}
+	if rest, ok := strings.CutPrefix(e.Error(), locker.ErrHeld.Error()); ok { // nothing is known of the holder
+		return string(inspect.Held) + rest
+	}
+	return e.Error()
+}
+
+// labelOf returns the label of the holder, or a dash.
+func labelOf(i inspect.Inspection) string {
+	if i.Label == "" {
+		return "-"
+	}
+	return label.Show(i.Label)
 }
 
 // owner describes the owner by the first characters of its token, followed by dots.
@@ -175,12 +199,16 @@ func owner(i inspect.Inspection) string {
 	return i.Owner + "…"
 }
 
+// freeIn says when the lock is free, unless ofState says so.
 func freeIn(i inspect.Inspection) string {
+	switch i.State {
+	case inspect.Held:
+		return ""
+	case inspect.Kept:
+		return span(i.Remaining)
+	}
 	if i.Remaining == 0 {
 		return ""
-	}
-	if i.State == inspect.Kept {
-		return span(i.Remaining)
 	}
 	return span(i.Remaining) + " unless renewed"
 }

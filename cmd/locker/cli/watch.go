@@ -137,11 +137,12 @@ func different(a, b inspect.Inspection) bool {
 
 func (v *view) line(at time.Time) string {
 	s := v.app.style(v.app.stdout)
-	text := s.faint(at.Format("15:04:05.000")) + "  " + strconv.Quote(v.key) + " " + s.ofState(v.last.State)
-	if v.last.State == inspect.Held {
-		text += " by"
-	}
-	if who := owner(v.last); who != "" {
+	text := s.faint(at.Format("15:04:05.000")) + "  " + strconv.Quote(v.key) + " " + s.ofState(v.last)
+	switch who := owner(v.last); {
+	case who == "":
+	case v.last.State == inspect.Held:
+		text += ", owner " + who
+	default:
 		text += " " + who
 	}
 	if v.last.Fence > 0 && v.last.State != inspect.Free {
@@ -160,10 +161,10 @@ func (v *view) line(at time.Time) string {
 }
 
 func (v *view) countdown() string {
-	if v.last.Remaining == 0 {
-		return ""
+	if in := freeIn(v.last); in != "" {
+		return ", free in " + in
 	}
-	return ", free in " + freeIn(v.last)
+	return ""
 }
 
 func (v *view) silent() (n int) {

@@ -47,7 +47,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			g.Fence = r.Fence
 			return nil
 		case remaining > 0:
-			return &locker.HeldError{Remaining: remaining}
+			return &locker.HeldError{Remaining: remaining, Label: r.Label}
 		}
 		if err := l.sweep(); err != nil {
 			return err
@@ -55,7 +55,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		if g.Fence, err = l.nextFence(); err != nil {
 			return err
 		}
-		return l.put(req.Key, record{req.Token, g.Fence, time.Now().Add(req.TTL)})
+		return l.put(req.Key, record{req.Token, req.Label, g.Fence, time.Now().Add(req.TTL)})
 	}, func() {
 		if g.Fence != 0 { // the caller did not get this grant, which may be in the file
 			b.releaseLater(req)
@@ -96,7 +96,7 @@ func release(l locks, req locker.Request) error {
 	case err != nil:
 		return err
 	case req.Keep > 0:
-		return l.put(req.Key, record{"", r.Fence, time.Now().Add(req.Keep)})
+		return l.put(req.Key, record{"", "", r.Fence, time.Now().Add(req.Keep)})
 	default:
 		return l.delete(req.Key)
 	}

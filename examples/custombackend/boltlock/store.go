@@ -66,6 +66,7 @@ func unavailable(err error) error {
 // record is what the file stores of a lock.
 type record struct {
 	Token   string    // of the owner; "" if there is none
+	Label   string    // of the owner, for people
 	Fence   uint64    // the owner's fencing token
 	Expires time.Time // no other owner gets the lock before that
 }

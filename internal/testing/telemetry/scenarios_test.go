@@ -48,7 +48,7 @@ var scenarios = []struct {
 			attempts=1 fence=1 operation=lock outcome=acquired
 			0s attempt: duration=0 outcome=acquired
 		locker.lock 1s-3s in request
-			attempts=1 fence=2 operation=lock outcome=acquired waited=2
+			attempts=1 fence=2 holder=web-7 operation=lock outcome=acquired waited=2
 			1s wait: remaining=9
 			3s wake: slept=2 wake.reason=handover
 			3s attempt: duration=2 outcome=acquired
@@ -75,7 +75,7 @@ var scenarios = []struct {
 			attempts=1 fence=1 operation=trylock outcome=acquired
 			0s attempt: duration=0 outcome=acquired
 		locker.lock 0s-0s in request
-			attempts=1 operation=trylock outcome=held
+			attempts=1 holder=web-7 operation=trylock outcome=held
 			0s attempt: duration=0 outcome=held
 		locker.unlock 0s-0s in request of locker.lock
 			held=0 operation=unlock outcome=unlocked remaining=9.898 renewals.failed=0 renewals=0
@@ -103,11 +103,11 @@ var scenarios = []struct {
 			attempts=1 fence=1 operation=lock outcome=acquired
 			0s attempt: duration=0 outcome=acquired
 		locker.lock 0s-1s in request
-			attempts=1 operation=lock outcome=cancelled waited=1
+			attempts=1 holder=web-7 operation=lock outcome=cancelled waited=1
 			0s wait: remaining=10
 			1s attempt: duration=1 outcome=held
 		locker.lock 1s-2s in request
-			attempts=1 operation=lock outcome=timeout waited=1
+			attempts=1 holder=web-7 operation=lock outcome=timeout waited=1
 			1s wait: remaining=9
 			2s attempt: duration=1 outcome=held
 		locker.unlock 2s-2s in request of locker.lock
@@ -351,7 +351,7 @@ func TestWhatIsRecorded(t *testing.T) {
 			spans, metrics := record(t, func(r *recorder) {
 				store := &store{Backend: memory.NewBackend(), tokens: &r.tokens}
 				c := locker.NewClient(store)
-				s.do(r, store, r.wrap(c))
+				s.do(r, store, r.wrap(locker.Wrap(c, locker.Defaults(locker.Label("web-7")))))
 				_ = c.Close()
 			})
 			same(t, "spans", spans, s.spans)

@@ -113,7 +113,7 @@ func TestKeysByOptIn(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		opt            tracing.Option
-		spans, metrics string // an attribute of all of them; empty: nothing of the key
+		spans, metrics string // an attribute that all of them have; empty: none has the key
 	}{
 		{"off", tracing.WithAttributes(), "", ""},
 		{"full", tracing.WithKey(tracing.Full), "locker.key=orders:42", ""},
@@ -146,6 +146,44 @@ func TestKeysByOptIn(t *testing.T) {
 				if strings.Contains(line, "key") != (tt.metrics != "") || !strings.Contains(line, tt.metrics) {
 					t.Error(line)
 				}
+			}
+		})
+	}
+}
+
+// Metrics never have the label, because each would be a series.
+func TestHoldersAreOnSpans(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		opts []tracing.Option
+		want int
+	}{{"default", nil, 2}, {"without", []tracing.Option{tracing.WithoutHolder()}, 0}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRecorder(t)
+			c := memory.New()
+			defer c.Close()
+			l := r.wrap(c, tt.opts...)
+			lease := must(l.Lock(t.Context(), key, locker.Label("web-7")))
+			_, _ = l.TryLock(t.Context(), key)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			defer cancel()
+			_, _ = l.Lock(ctx, key)
+			_ = lease.Unlock(t.Context())
+			found := 0
+			for _, s := range r.spans.GetSpans() {
+				found += strings.Count(list(s.Attributes), "holder=web-7")
+				for _, e := range s.Events {
+					if strings.Contains(list(e.Attributes), "web-7") {
+						t.Errorf("the event %s has the label", e.Name)
+					}
+				}
+			}
+			if found != tt.want {
+				t.Errorf("%d spans have the label, want %d", found, tt.want)
+			}
+			if strings.Contains(r.figures(), "web-7") {
+				t.Error("a metric has the label")
 			}
 		})
 	}

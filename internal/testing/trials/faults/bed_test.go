@@ -15,26 +15,26 @@ import (
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
-// patience decides between slow and hung.
+// patience is how long a test waits before it takes something for hung.
 const patience = 30 * time.Second
 
-// bed is what one episode runs on: servers, players, and for each pair of them a proxy between.
+// bed has the servers and the players of one episode, and a proxy between each player and each server.
 type bed struct {
 	*testing.T
-	random   *rand.Rand // of the episode's own goroutine
+	random   *rand.Rand // only the episode's own goroutine uses it
 	short    time.Duration
 	servers  []*redistest.Server
-	cluster  *redistest.Cluster // of all servers; nil: they are independent
-	sentinel *redistest.Server  // which watches over two servers, master and replica; nil: they are independent
-	bus      *redistest.Bus     // of the cluster, if that can fail
+	cluster  *redistest.Cluster // has all servers; nil: the servers are independent
+	sentinel *redistest.Server  // monitors the two servers, master and replica; nil: the servers are independent
+	bus      *redistest.Bus     // of the cluster, if it can fail
 	clocks   []string           // the files that move the servers' clocks
 	proxies  [][]*fault.Proxy   // by player and node
-	local    []*player          // they come first
+	local    []*player          // players in this process, which have the first numbers
 	children []*process
 	stopped  map[int]bool // players whose processes were stopped
 	resource *resource
 	history  *history.History
-	began    time.Time // of the history
+	began    time.Time // beginning of the history
 	injected atomic.Int64
 
 	witnesses []*witness
@@ -43,7 +43,7 @@ type bed struct {
 	admins []redis.Conn
 }
 
-// do sends a command to a server, past the proxies and whatever the server refuses to others.
+// do sends a command to a server. It does not go through a proxy, and the server does not refuse it.
 func (b *bed) do(node int, args ...any) any {
 	b.Helper()
 	reply, err := b.try(node, args...)
@@ -57,7 +57,7 @@ func (b *bed) try(node int, args ...any) (any, error) {
 	return b.admin(node).Do(fmt.Sprint(args[0]), args[1:]...)
 }
 
-// admin returns a connection that is kept over the episode: a new one might be refused.
+// admin returns a connection that stays open during the episode, because a new one might be refused.
 func (b *bed) admin(node int) redis.Conn {
 	b.Helper()
 	if c := b.admins[node]; c != nil && c.Err() == nil {
@@ -86,7 +86,7 @@ func (b *bed) atomically(node int, cmds ...[]any) {
 	b.injected.Add(1)
 }
 
-// each calls f for all of the nodes at once and waits.
+// each calls f for all of the nodes concurrently, and waits.
 func each(nodes []int, f func(node int)) {
 	var wg sync.WaitGroup
 	for _, n := range nodes {
@@ -103,7 +103,7 @@ func (b *bed) players() []int {
 	return ids
 }
 
-// some returns a part of the players: at least one, not all.
+// some returns a part of the players: at least one, and not all.
 func (b *bed) some() []int {
 	return b.random.Perm(len(b.proxies))[:1+b.random.IntN(len(b.proxies)-1)]
 }
@@ -117,11 +117,11 @@ func (b *bed) links(players, nodes []int, f func(*fault.Proxy)) {
 	}
 }
 
-// script reports whether a request runs a script, as everything about locks does.
+// script reports whether a request runs a script. All requests about locks do.
 func script(r fault.Request) bool { return r.Is("EVAL", "EVALSHA") }
 
-// handle lets choose decide about a share of the scripts on links, and about all raises: they are few, and come only
-// where the rest of their attempt has got through.
+// handle makes choose decide about a share of the scripts on links, and about all raises. Raises are few, because they
+// are sent only if the rest of their attempt has succeeded.
 func (b *bed) handle(players, nodes []int, share float64, choose func() fault.Action) {
 	b.links(players, nodes, func(p *fault.Proxy) {
 		p.Handle(func(r fault.Request) fault.Action {
@@ -134,7 +134,7 @@ func (b *bed) handle(players, nodes []int, share float64, choose func() fault.Ac
 	})
 }
 
-// heal makes links faultless again. What was held arrives now.
+// heal ends the faults of links. Requests and replies that were held are delivered.
 func (b *bed) heal(players, nodes []int) {
 	b.links(players, nodes, func(p *fault.Proxy) {
 		p.Handle(nil)
@@ -143,7 +143,7 @@ func (b *bed) heal(players, nodes []int) {
 	})
 }
 
-// caught calls f while requests of all kinds are under way to the nodes, some before and some after their execution.
+// caught calls f while requests of all kinds are under way to the nodes. Some have been executed, and others have not.
 func (b *bed) caught(nodes []int, f func()) {
 	b.handle(b.players(), nodes, 1, func() fault.Action {
 		if rand.IntN(2) == 0 {
@@ -156,7 +156,7 @@ func (b *bed) caught(nodes []int, f func()) {
 	b.heal(b.players(), nodes)
 }
 
-// pause waits, because faults last for a while.
+// pause waits for a random time between from and to.
 func pause(from, to time.Duration) { time.Sleep(from + rand.N(to-from+1)) }
 
 // eventually waits until cond holds, and reports false if that takes too long.
@@ -169,8 +169,8 @@ func eventually(limit time.Duration, cond func() bool) bool {
 	return true
 }
 
-// locks returns the locks that the servers have: not what remains of them (counters, tombstones), nor queues, which end
-// by themselves and give nothing to those who are not there.
+// locks returns the locks that the servers have. It does not return counters and tombstones, which remain of locks, nor
+// queues, which end by themselves and grant no lock to a waiter that has left.
 func (b *bed) locks() (found []string) {
 	for i := range b.servers {
 		keys, err := redis.Strings(b.try(i, "KEYS", "lock:*"))

@@ -8,17 +8,18 @@ import (
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
-// raise reports whether a request is what Redlock asks nodes by whose counters are behind.
+// raise reports whether a request raises a counter. Redlock sends it to nodes whose counters are behind.
 func raise(r fault.Request) bool { return script(r) && scriptNames()[r.Args[1]] == "raise" }
 
-// countRaises finds out which raises the fault has hit. They are a part of Lock and not in the history, but proxies see
-// them: ok is what was accepted and the client was told, held what was refused.
+// countRaises counts the raises that the fault has hit. Raises are a part of Lock and not in the history, but the
+// proxies see them. ok counts raises that were accepted and whose reply the client got. held counts raises that were
+// refused.
 func (r *result) countRaises(b *bed) {
 	began := time.Now().Add(-b.history.Now())
 	for _, links := range b.proxies {
 		for _, p := range links {
 			for _, e := range p.Exchanges() {
-				if !raise(e.Request) || strings.HasPrefix(e.Reply, "-NOSCRIPT") { // which is followed by another try
+				if !raise(e.Request) || strings.HasPrefix(e.Reply, "-NOSCRIPT") { // the client then sends the text of the script
 					continue
 				}
 				from, to, outcome := e.Seen.Sub(began), e.Answered.Sub(began), history.Unknown
@@ -28,7 +29,7 @@ func (r *result) countRaises(b *bed) {
 				case e.Reply == ":0":
 					outcome = history.Held
 				case e.Answered.IsZero():
-					to = from + exchangeTimeout // for so long at most the client has waited
+					to = from + exchangeTimeout // the client has waited for this time at most
 				}
 				r.add("raise", from, to, outcome)
 			}

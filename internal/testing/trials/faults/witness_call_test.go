@@ -12,16 +12,16 @@ import (
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
-// call is one script while it runs.
+// call is one script that is being executed.
 type call struct {
 	script, lock, owner string
-	// when it began, and when its last command so far had ended, by the server's clock
+	// from and to are the beginning and the end of the last command so far, on the server's clock.
 	from, to      time.Duration
 	after         sight
-	moved, raised bool // it has changed the lock, or the counter
+	moved, raised bool // the script has changed the lock, or the counter
 }
 
-// scriptNames are the scripts' names by digest and by text.
+// scriptNames has the names of the scripts, by digest and by text.
 var scriptNames = sync.OnceValue(func() map[string]string {
 	names := map[string]string{}
 	for _, name := range []string{"acquire", "claim", "enqueue", "extend", "handover", "raise", "release", "turn",
@@ -33,7 +33,7 @@ var scriptNames = sync.OnceValue(func() map[string]string {
 	return names
 })
 
-// source reads a script with what it includes.
+// source reads a script with the files that it includes.
 func source(name string) string {
 	text, err := os.ReadFile("../../../script/" + name + ".lua")
 	if err != nil {
@@ -49,8 +49,8 @@ func source(name string) string {
 	return b.String()
 }
 
-// begin takes the line of a script. Of what is not one of ours it makes no call. Nor does it of a text that cannot be
-// read: Valkey 8.1.0 and 8.1.1 do not escape quotes in MONITOR, and comments of scripts have some.
+// begin reads the line of a script. It makes no call of a script of another program, or of a text that cannot be
+// parsed. Valkey 8.1.0 and 8.1.1 do not escape quotes in MONITOR, and comments of scripts have quotes.
 func (w *witness) begin(at time.Duration, args []string) {
 	if len(args) < 4 {
 		return
@@ -71,7 +71,7 @@ func (w *witness) begin(at time.Duration, args []string) {
 	w.call = c
 }
 
-// effect is what one command of the script does to its lock.
+// effect records what one command of the script does to its lock.
 func (w *witness) effect(name string, args []string) {
 	c := w.call
 	if len(args) == 0 {
@@ -97,18 +97,18 @@ func (w *witness) effect(name string, args []string) {
 		c.after.held, c.moved = true, true
 	case name == "PEXPIRE":
 		if c.after.held && (c.after.Owner == "" || c.from >= c.after.Expires+doubt) {
-			return // of nothing, it makes nothing
+			return // the key does not exist, so the command has no effect
 		}
 		px, _ := strconv.ParseInt(args[1], 10, 64)
 		if !c.after.held {
-			c.after.Owner = c.owner // it has looked
+			c.after.Owner = c.owner // the script has compared the owner
 		}
 		c.after.Expires = c.to + time.Duration(px)*time.Millisecond
 		c.after.held, c.moved = true, true
 	}
 }
 
-// conclude has the last script judged, when the next command shows that it has ended.
+// conclude judges the last script. It is called when the next command shows that the script has ended.
 func (w *witness) conclude() {
 	c := w.call
 	w.call = nil
@@ -122,7 +122,7 @@ func (w *witness) conclude() {
 		case c.from >= before.Expires+doubt:
 			before.Owner, before.Expires = "", 0
 		case c.to > before.Expires-doubt:
-			before.held = false // ended or not
+			before.held = false // it is not known whether the lock has expired
 		}
 	}
 	if !c.moved {
@@ -138,7 +138,7 @@ func (w *witness) conclude() {
 	if fresh && before.held {
 		w.grants++
 	}
-	// What is not known is as it should be.
+	// If the state is not known, it counts as correct.
 	if !before.held {
 		if !c.moved {
 			after.Owner = c.owner

@@ -17,34 +17,35 @@ import (
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
-// witnessUser is who witnesses log in as, so that the connections of others can be closed without theirs.
+// witnessUser is the user of witnesses, so that the connections of others can be closed and theirs stay open.
 const witnessUser = "witness"
 
-// doubt is by how much a key may live longer or shorter than the lines of MONITOR say: they are stamped a moment before
-// and after the script looks at the clock.
+// doubt is how much longer or shorter a key may live than the lines of MONITOR say. Their times are taken a moment
+// before or after the script reads the clock.
 const doubt = 100 * time.Millisecond
 
-// witness follows what the scripts do to the locks of one server, by MONITOR, and has it judged (NODE). MONITOR shows
-// what was executed and not what was refused, in order, but no replies, and nothing that the server does by itself: of
-// a lock that something unseen may have happened to, nothing is known until a script sets it.
+// witness follows by MONITOR what the scripts do to the locks of one server, and judges it (NODE). MONITOR shows the
+// executed commands in their order. It shows no refused commands, no replies, and nothing that the server does by
+// itself. If something may have happened to a lock without a command, nothing is known of the lock until a script sets
+// it.
 type witness struct {
 	node   int
 	socket string
 	began  time.Time
 	log    history.NodeLog
-	grants int // to locks known to be free or the caller's own
+	grants int // number of grants of locks that were known to be free or the caller's own
 
-	life  int  // counters that were lost, or may have been
-	empty bool // locks never seen do not exist; else nothing is known of them
+	life  int  // number of times that counters were lost, or may have been lost
+	empty bool // locks that were never seen do not exist; otherwise nothing is known of them
 	locks map[string]*sight
 	call  *call
 }
 
-// sight is what is known of a lock.
+// sight is what the witness knows of a lock.
 type sight struct {
 	history.NodeState
 	held, counted bool // Owner and Expires, and Fence, are known
-	life          int  // of the counter
+	life          int  // life of the counter
 }
 
 // observe starts a witness for each server. The servers must be new.
@@ -66,7 +67,8 @@ func (b *bed) observe() {
 	ready.Wait()
 }
 
-// follow watches until ctx ends. After a break, as when the server was killed, a new life begins with nothing known.
+// follow watches until ctx ends. After an interruption, as when the server was killed, a new life begins, of which
+// nothing is known.
 func (w *witness) follow(ctx context.Context, ready func()) {
 	ready = sync.OnceFunc(ready)
 	defer ready()
@@ -74,7 +76,7 @@ func (w *witness) follow(ctx context.Context, ready func()) {
 		conn, in, err := w.dial(ctx)
 		if err != nil {
 			if first && time.Since(w.began) > patience {
-				return // QUOTA says so
+				return // the rule QUOTA reports that the witness has seen too little
 			}
 			select {
 			case <-ctx.Done():
@@ -92,7 +94,7 @@ func (w *witness) follow(ctx context.Context, ready func()) {
 			}
 			w.read(strings.TrimPrefix(strings.TrimSpace(line), "+"))
 		}
-		w.call = nil // how it ended is not known
+		w.call = nil // it is not known how the script ended
 		_ = conn.Close()
 	}
 }
@@ -119,7 +121,7 @@ func (w *witness) dial(ctx context.Context) (net.Conn, *bufio.Reader, error) {
 	return conn, in, nil
 }
 
-// read takes one line: `1795317797.901848 [0 lua] "SET" "lock:a" "owner" "PX" "100"`.
+// read reads one line, such as `1795317797.901848 [0 lua] "SET" "lock:a" "owner" "PX" "100"`.
 func (w *witness) read(line string) {
 	stamp, rest, _ := strings.Cut(line, " ")
 	source, rest, _ := strings.Cut(rest, "] ")
@@ -152,9 +154,9 @@ func (w *witness) read(line string) {
 		w.begin(at, args)
 	case "FLUSHALL", "FLUSHDB":
 		w.forget(true)
-	case "SELECT": // a master's stream begins, and may have come with other data
+	case "SELECT": // the stream of a master begins, perhaps after other data
 		w.forget(false)
-	default: // an operator, a master, a slot that moves, or a script that begin did not recognise
+	default: // from an operator, a master, a move of a slot, or a script that begin did not recognise
 		for _, key := range args[1:] {
 			w.touch(key, name == "DEL")
 		}
@@ -175,13 +177,13 @@ func (w *witness) sight(lock string) *sight {
 	return s
 }
 
-// fenceOf returns the lock that a counter belongs to.
+// fenceOf returns the lock to which a counter belongs.
 func fenceOf(key string) (lock string, ok bool) {
 	lock, ok = strings.CutSuffix(key, "}:fence")
 	return strings.TrimPrefix(lock, "{"), ok
 }
 
-// touch notes that something other than a script of locks has used a key.
+// touch records that something other than a script of locks has used a key.
 func (w *witness) touch(key string, deleted bool) {
 	if lock, ok := fenceOf(key); ok {
 		s := w.sight(lock)
@@ -193,7 +195,7 @@ func (w *witness) touch(key string, deleted bool) {
 	}
 }
 
-// testimony judges what the witnesses saw.
+// testimony judges the observations of the witnesses.
 func (r *result) testimony(b *bed) {
 	b.dismiss()
 	grants := 0

@@ -6,31 +6,31 @@ import (
 	"time"
 )
 
-// NodeStep is one script executed on one node, with what it did to its lock.
+// NodeStep is one script that was executed on one node, with the state of its lock before and after.
 type NodeStep struct {
 	Node   int
-	Life   int // how often the node has lost its data
+	Life   int // number of times that the node has lost its data
 	At     time.Duration
 	Script string
 	Lock   string
-	Owner  string // who called
+	Owner  string // owner token of the caller
 
 	Before, After NodeState
 }
 
 // NodeState is a lock on a node.
 type NodeState struct {
-	Owner   string // "": free
+	Owner   string // empty: free
 	Expires time.Duration
 	Fence   int64
 }
 
-// NodeLog checks the rules of single nodes (NODE) as steps come: holds of one node do not overlap, its counters do not
-// decrease in one life, each grant is above the last, and nobody but the owner changes a lock. It is for one goroutine
-// at a time.
+// NodeLog checks the rules of single nodes (NODE) with each step. Holds on one node do not overlap. Counters do not
+// decrease in one life, and each grant has a greater counter than the last one. Only the owner changes a lock. A
+// NodeLog must not be used concurrently.
 type NodeLog struct {
 	Found  []Violation
-	Counts map[string]int // steps by script
+	Counts map[string]int // number of steps by script
 
 	fences map[string]int64
 }
@@ -42,7 +42,7 @@ func (l *NodeLog) Add(s NodeStep) {
 	}
 	l.Counts[s.Script]++
 	name := fmt.Sprint(s.Node, s.Life, s.Lock)
-	if s.Script != "turn" { // it does not know the counter
+	if s.Script != "turn" { // the script turn does not read the counter
 		if s.Before.Fence < l.fences[name] || s.After.Fence < s.Before.Fence {
 			l.add(s, "the counter went back, it was %d", l.fences[name])
 		}
@@ -59,7 +59,7 @@ func (l *NodeLog) Add(s NodeStep) {
 	case was == is:
 	case was == "" && s.Script == "extend", was == "" && s.Script == "raise", was == "" && s.Script == "claim":
 		l.add(s, "it created the lock")
-	// of a node that was reached by two addresses, see alias.lua
+	// The owner's number may be that of another node, if a node was reached by two addresses: see alias.lua.
 	case was != "" && (!releases || token(was) != token(s.Owner)):
 		l.add(s, "the lock was taken from its owner")
 	case is != "" && !strings.HasPrefix(is, "hold:") && s.After.Fence <= s.Before.Fence:
@@ -67,7 +67,7 @@ func (l *NodeLog) Add(s NodeStep) {
 	}
 }
 
-// token is an owner's without the number of the node.
+// token returns the token of an owner, without the number of the node.
 func token(owner string) string {
 	t, _, _ := strings.Cut(owner, "|")
 	return t
