@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"testing/synctest"
 )
 
 // nodeError is an error of a backend with a field that callers may read.
@@ -117,7 +118,7 @@ func TestErrorsDoNotReportTheEndOfAContextTooEarly(t *testing.T) {
 			t.Run(fmt.Sprint(op, " ", deadline), func(t *testing.T) {
 				bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 					l := mustLock(t, c, "k")
-					// like a socket with the same deadline
+					// atDeadline fails as a socket with the same deadline does.
 					atDeadline := func(context.Context, func() error) error {
 						time.Sleep(deadline)
 						return locker.ErrUnavailable
@@ -151,4 +152,149 @@ func TestAContextThatOutlivesItsDeadlineHasNotEnded(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+func TestErrorsSayWhatHappened(t *testing.T) {
+	cause := errors.New("shutting down")
+	tests := []struct {
+		name  string
+		do    func(t *testing.T, s *store, c *locker.Client) error
+		want  []error
+		quick bool
+	}{
+		{name: "held", want: []error{locker.ErrHeld}, do: func(t *testing.T, _ *store, c *locker.Client) error {
+			mustLock(t, c, "k")
+			_, err := c.TryLock(t.Context(), "k")
+			var held *locker.HeldError
+			if !errors.As(err, &held) || held.Remaining != locker.DefaultTTL {
+				t.Errorf("%v does not carry the holder's remaining TTL", err)
+			}
+			return err
+		}},
+		{name: "deadline while waiting", want: []error{locker.ErrHeld, context.DeadlineExceeded},
+			do: func(t *testing.T, _ *store, c *locker.Client) error {
+				mustLock(t, c, "k")
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				start := time.Now()
+				_, err := c.Lock(ctx, "k")
+				if d := time.Since(start); d != time.Second {
+					t.Errorf("returned after %v", d)
+				}
+				return err
+			}},
+		{name: "cancelled while waiting", want: []error{locker.ErrHeld, context.Canceled, cause},
+			do: func(t *testing.T, _ *store, c *locker.Client) error {
+				mustLock(t, c, "k")
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(time.Second, func() { cancel(cause) })
+				_, err := c.Lock(ctx, "k")
+				return err
+			}},
+		{name: "deadline in an attempt after it was seen held", want: []error{locker.ErrHeld, context.DeadlineExceeded},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				mustLock(t, c, "k")
+				s.on("acquire", func(ctx context.Context, next func() error) error {
+					s.on("acquire", hang)
+					return next()
+				})
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := c.Lock(ctx, "k")
+				return err
+			}},
+		{name: "deadline in the first attempt", want: []error{locker.ErrUnavailable, context.DeadlineExceeded},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", hang)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := c.Lock(ctx, "k")
+				return err
+			}},
+		{name: "context ended before", want: []error{context.Canceled},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				ctx, cancel := context.WithCancel(t.Context())
+				cancel()
+				_, err := c.Lock(ctx, "k")
+				if s.count("acquire") != 0 {
+					t.Error("an attempt was sent")
+				}
+				return err
+			}},
+		{name: "somebody else's deadline is not the caller's", want: []error{locker.ErrUnavailable},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", unavailable)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				_, err := c.Lock(ctx, "k")
+				return err
+			}},
+		{name: "unavailable is not waited for", want: []error{locker.ErrUnavailable},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", unavailable)
+				start := time.Now()
+				_, err := c.Lock(t.Context(), "k")
+				if time.Since(start) != 0 {
+					t.Error("it waited")
+				}
+				return err
+			}},
+		{name: "foreign key is not waited for", want: []error{locker.ErrForeignKey},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", func(context.Context, func() error) error { return locker.ErrForeignKey })
+				_, err := c.Lock(t.Context(), "k")
+				return err
+			}},
+		{name: "granted too late", want: []error{locker.ErrUnavailable},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", func(_ context.Context, next func() error) error {
+					err := next()
+					time.Sleep(time.Second)
+					return err
+				})
+				_, err := c.Lock(t.Context(), "k", locker.TTL(time.Second))
+				synctest.Wait()
+				if s.count("release") != 1 {
+					t.Error("the useless grant was not released")
+				}
+				return err
+			}},
+		{name: "closed", want: []error{locker.ErrClosed}, do: func(t *testing.T, _ *store, c *locker.Client) error {
+			_ = c.Close()
+			_, err := c.Lock(t.Context(), "k")
+			return err
+		}},
+		{name: "closed while waiting", want: []error{locker.ErrClosed},
+			do: func(t *testing.T, _ *store, c *locker.Client) error {
+				mustLock(t, c, "k")
+				time.AfterFunc(time.Second, func() { _ = c.Close() })
+				_, err := c.Lock(t.Context(), "k")
+				return err
+			}},
+		{name: "closed during the attempt", want: []error{locker.ErrClosed},
+			do: func(t *testing.T, s *store, c *locker.Client) error {
+				s.on("acquire", func(_ context.Context, next func() error) error {
+					_ = c.Close()
+					return next()
+				})
+				_, err := c.Lock(t.Context(), "k")
+				synctest.Wait()
+				if s.count("release") != 1 {
+					t.Error("the grant was not released")
+				}
+				return err
+			}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+				err := tt.do(t, s, c)
+				wantErr(t, err, tt.want...)
+				var e *locker.Error
+				if !errors.As(err, &e) || e.Key != "k" || !strings.Contains(err.Error(), `"k"`) {
+					t.Errorf("%v is not a *locker.Error that names the key", err)
+				}
+			})
+		})
+	}
 }

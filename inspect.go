@@ -12,7 +12,9 @@ var errNoInspector = fmt.Errorf("the backend cannot show the state of its locks:
 
 // Inspect implements [inspect.Inspector].
 func (c *Client) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
-	return c.inspect(ctx, "inspect", key, func(i inspect.Inspector) (inspect.Inspection, error) { return i.Inspect(ctx, key) })
+	return c.inspect(ctx, "inspect", key, func(i inspect.Inspector) (inspect.Inspection, error) {
+		return i.Inspect(ctx, key)
+	})
 }
 
 // ForceRelease implements [inspect.Inspector].

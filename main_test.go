@@ -79,7 +79,7 @@ func (s *store) Release(ctx context.Context, req locker.Request) error {
 
 func (s *store) Close() error { s.closed = true; return nil }
 
-// steal makes somebody else the owner of key, or nobody if ttl is 0.
+// steal makes another caller the owner of the lock of l. If ttl is 0, the lock has no owner afterwards.
 func (s *store) steal(t *testing.T, l locker.Lease, ttl time.Duration) {
 	t.Helper()
 	if err := s.Backend.Release(t.Context(), locker.Request{Key: l.Key(), Token: l.Token()}); err != nil {

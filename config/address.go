@@ -42,11 +42,11 @@ func splitPort(s string) (host, port string, err error) {
 		host, port, _ = strings.Cut(s, ":")
 		switch {
 		case strings.Contains(port, ":"):
-			return "", "", errors.New("not host:port; an IPv6 address is written in brackets, as in [::1]:6379")
+			return "", "", errors.New("not host:port: write an IPv6 address in brackets, as in [::1]:6379")
 		case host == "":
 			return "", "", errors.New("host missing, e.g. localhost:6379")
 		case !hostRE.MatchString(host):
-			return "", "", errors.New("the host has characters that no host name has")
+			return "", "", errors.New("the host has other characters than letters, digits and . _ -")
 		}
 		return host, port, nil
 	}

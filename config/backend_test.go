@@ -35,7 +35,7 @@ type shelfHost struct {
 	Key  config.Secret `yaml:"key,omitempty" json:"key,omitempty"`
 }
 
-// shelved is what the backend was opened with last.
+// shelved has the settings with which the backend was opened last.
 var shelved struct {
 	shelf
 	prefix string
@@ -68,7 +68,7 @@ func init() {
 	})
 }
 
-// TestABackendFromOutside: it is reached in the three ways that those of this module are.
+// TestABackendFromOutside reaches a backend of another module by URL, file and environment.
 func TestABackendFromOutside(t *testing.T) {
 	section := &shelf{
 		Hosts: []shelfHost{{Addr: "h:1"}}, Room: "/a b", Username: "u", Password: secret,
@@ -121,7 +121,7 @@ func TestABackendFromOutside(t *testing.T) {
 	}
 }
 
-// patient is a store that notes how patient its waiters are.
+// patient is a store that records the patience of its waiters.
 type patient struct {
 	*memory.Backend
 	seen *time.Duration
@@ -192,7 +192,7 @@ func TestWhichPatienceWins(t *testing.T) {
 
 func TestMistakesAboutABackendFromOutside(t *testing.T) {
 	for in, want := range map[string][]string{
-		"xshelfs+redigo://h": {"URL: scheme: xshelf: has no driver"},
+		"xshelfs+redigo://h": {"URL: scheme: the backend xshelf has no driver"},
 		"xshelf:h":           {"followed by ://"},
 		"xshelf://h?boards=0&wait=1": {"URL: boards: must be more than 0",
 			"URL: wait: a number without a unit"},
@@ -205,8 +205,8 @@ func TestMistakesAboutABackendFromOutside(t *testing.T) {
 		"xcupboard://h?boards=10":             {"URL: room: there is no cupboard", "URL: boards: too many"},
 		"xshelff://h":                         {`unknown scheme "xshelff": did you mean xshelf?`},
 		"xshelf://h?password=" + secret:       {"password: not among the parameters"},
-		"memory://u:" + secret + "@":          {"memory: has no username", "memory: has no password"},
-		"xshelf://h?ttl=1ns&boards=10&fifo=1": {"ttl: 1ns is below", "boards: too many", "fifo: only of one Redis"},
+		"memory://u:" + secret + "@":          {"the backend memory has no username", "the backend memory has no password"},
+		"xshelf://h?ttl=1ns&boards=10&fifo=1": {"ttl: 1ns is below", "boards: too many", "fifo: only for one Redis"},
 	} {
 		_, err := config.Parse(in)
 		complains(t, err, want...)
@@ -214,7 +214,8 @@ func TestMistakesAboutABackendFromOutside(t *testing.T) {
 	_, err := config.Load(file(t, "backend: xshelf", "xshelf:", "  bords: 1", "  boards: many",
 		"  password: ["+secret+"]"))
 	complains(t, err,
-		`locker.yaml:3: xshelf: unknown field "bords": did you mean boards? (known: hosts, room, username, password, wait, boards, dusty, tls)`,
+		`locker.yaml:3: xshelf: unknown field "bords": did you mean boards? `+
+			"(known: hosts, room, username, password, wait, boards, dusty, tls)",
 		"locker.yaml:4: xshelf.boards: not a whole number", "locker.yaml:5: xshelf.password: a single value",
 		"locker.yaml: xshelf.hosts: missing")
 	c := &config.Config{Backend: "xshelf"}
@@ -247,7 +248,7 @@ func TestSecretsOfABackendFromOutsideAreMasked(t *testing.T) {
 	}
 }
 
-// TestEncodingOfABackendFromOutside: what was printed can be read, as part of a program's own file, too.
+// TestEncodingOfABackendFromOutside checks that a printed Config can be read again, also as a part of a program's file.
 func TestEncodingOfABackendFromOutside(t *testing.T) {
 	c := config.Config{Backend: "xshelf",
 		Sections: config.Sections{"xshelf": &shelf{Hosts: []shelfHost{{Addr: "h"}}, Dusty: ptr(true)}}}

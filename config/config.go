@@ -82,12 +82,12 @@ func (c *Config) check(report Report) {
 	}
 	for _, f := range settings {
 		if v := f.find(c, false); v.IsValid() && v.CanInt() && v.Int() < 0 {
-			report(f.path, errors.New("negative"))
+			report(f.path, errors.New("negative: give more than 0, or 0 for the default"))
 		}
 	}
 	switch {
 	case c.Backend == "":
-		report("backend", errors.New("missing: one of "+strings.Join(backendNames(), ", ")))
+		report("backend", errors.New("missing: give one of "+strings.Join(backendNames(), ", ")))
 	case k == nil:
 		report("backend", unknown("backend", c.Backend, backendNames()))
 	case k.Check != nil:

@@ -17,7 +17,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// secret is the password of these tests. It has no piece that occurs in anything this module says.
+// secret is the password of these tests. No message of this module contains a part of it.
 const secret = "hunter2"
 
 // complains checks that err has one line for each of want, each containing its text, and no secret.
@@ -46,7 +46,7 @@ func TestValidate(t *testing.T) {
 		c    *config.Config
 		want []string
 	}{
-		"nothing": {&config.Config{}, []string{"backend: missing: one of memory, redis, redlock"}},
+		"nothing": {&config.Config{}, []string{"backend: missing: give one of memory, redis, redlock"}},
 		"unknown backend": {&config.Config{Backend: "reddis"},
 			[]string{`unknown backend "reddis": did you mean redis?`}},
 		"TTL of 1ns": {&config.Config{Backend: "memory", TTL: 1},
@@ -58,7 +58,7 @@ func TestValidate(t *testing.T) {
 		"unknown driver": {redis(func(c *config.Config) { c.Redis.Driver = "goredsi" }),
 			[]string{`redis.driver: unknown driver "goredsi": did you mean goredis? (known: goredis, redigo, rueidis`}},
 		"not a driver": {redis(func(c *config.Config) { c.Redis.Driver = "go redis" }),
-			[]string{"redis.driver: not the name of a driver"}},
+			[]string{"redis.driver: unknown driver (known: "}},
 		"two passwords": {redis(func(c *config.Config) { c.Redis.Password, c.Redis.PasswordFile = secret, "f" }),
 			[]string{"redis.password_file: there is a password, too"}},
 		"user alone": {redis(func(c *config.Config) { c.Redis.Username = "u" }),
@@ -115,8 +115,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestPaths: what there is to set follows from the structs. In the environment the sections within sections are fields,
-// too.
+// TestPaths checks that the settings follow from the structs. A section within a section is also a field, which the
+// environment can set.
 func TestPaths(t *testing.T) {
 	reach := []string{"driver", "username", "password", "password_file", "tls.ca_file", "tls.cert_file", "tls.key_file",
 		"tls.server_name", "tls"}
@@ -145,7 +145,8 @@ func TestEncoding(t *testing.T) {
 	asJSON, err := json.Marshal(c)
 	require.NoError(t, err)
 	assert.JSONEq(t,
-		`{"backend":"redis","prefix":"","ttl":"1m30s","redis":{"addr":"h:1","username":"u","password":"[REDACTED]","db":2,"tls":{"ca_file":"ca"}}}`, string(asJSON))
+		`{"backend":"redis","prefix":"","ttl":"1m30s","redis":{"addr":"h:1","username":"u","password":"[REDACTED]",`+
+			`"db":2,"tls":{"ca_file":"ca"}}}`, string(asJSON))
 	asYAML, err := yaml.Marshal(c)
 	require.NoError(t, err)
 	assert.NotContains(t, string(asYAML), secret)

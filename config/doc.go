@@ -16,7 +16,7 @@
 //	redlock://[user[:password]@]host[:6379],host[:6379],…[/db]
 //	redlocks://…                             the same with TLS
 //
-// The driver is named after a plus sign, redis+redigo://…, redlocks+rueidis://…, unix+goredis://…, or by the parameter
+// The driver is named after a plus sign, as in redis+redigo://… or redlocks+rueidis://…, or by the parameter
 // driver. A host must be given: a program that fell back to its own machine would lock for itself alone. In the
 // password, the characters @ : / ? # % are written %40 %3A %2F %3F %23 %25. White space around a URL does not count.
 //

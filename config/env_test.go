@@ -88,7 +88,7 @@ func TestOverlayFaults(t *testing.T) {
 			[]string{"LOCKER_BACKEND: unknown backend", "LOCKER_TTL: a number without a unit", "LOCKER_REDIS_DB: ",
 				"LOCKER_REDIS_TIMEOUT: ", "LOCKER_REDIS_TLS: neither"}},
 		"fifo": {[]string{"LOCKER_FIFO=false", "LOCKER_REDLOCK_FIFO=true"},
-			[]string{"LOCKER_FIFO: only of one Redis", "LOCKER_REDLOCK_FIFO: only of one"}},
+			[]string{"LOCKER_FIFO: only for one Redis", "LOCKER_REDLOCK_FIFO: only for one"}},
 		"range": {[]string{"LOCKER_TTL=1ns"}, []string{"LOCKER_TTL: 1ns is below the minimum of 10ms"}},
 		"address": {[]string{"LOCKER_REDIS_ADDR=redis://:" + secret + "@h"},
 			[]string{"LOCKER_REDIS_ADDR: host:port expected, not a URL"}},

@@ -32,17 +32,17 @@ func ExampleOpen() {
 	// <nil>
 }
 
-// All that is wrong with a URL is said at once, and nothing of its password.
+// Parse reports all mistakes in a URL at once. It does not repeat the password.
 func ExampleParse_errors() {
-	_, err := config.Parse("redis://locker:hunter2@localhost/first?ttl=10&pasword_file=pw")
+	_, err := config.Parse("redis://locker:hunter2@localhost/first?ttl=10&log=inof")
 	fmt.Println(err)
 	// Output:
 	// config: URL: db: not a whole number of 0 or more
 	// config: URL: ttl: a number without a unit: write 10s or 500ms
-	// config: URL: parameters: unknown parameter "pasword_file": did you mean password_file? (known: prefix, ttl, patience, label, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry, driver, password_file, db, timeout, fifo)
+	// config: URL: log: unknown level "inof": did you mean info? (known: debug, info, warn)
 }
 
-// A quorum of servers is a list of hosts. User and password are written once and hold for all.
+// A quorum of servers is a list of hosts. User and password are written once and are used for all hosts.
 func ExampleParse_redlock() {
 	c, err := config.Parse("redlock+rueidis://locker:hunter2@10.0.0.1,10.0.1.1,10.0.2.1?ttl=10s")
 	fmt.Println(c, err)
@@ -50,7 +50,7 @@ func ExampleParse_redlock() {
 	// redlock+rueidis://locker:[REDACTED]@10.0.0.1:6379,10.0.1.1:6379,10.0.2.1:6379?ttl=10s <nil>
 }
 
-// What the environment says wins over the file.
+// The environment overrides the file.
 func ExampleLoad() {
 	path := filepath.Join(os.TempDir(), "locker-example.yaml")
 	defer os.Remove(path)

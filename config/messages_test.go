@@ -57,7 +57,7 @@ func TestQuotesThatAreLeftAroundAValueAreNamed(t *testing.T) {
 func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 	for url, want := range map[string]string{
 		"": "config: URL: empty: is LOCKER_URL set?",
-		//nolint:gocritic // a variable may be set to that
+		//nolint:gocritic // a variable may be set to white space
 		" \n":                         "config: URL: empty: is LOCKER_URL set?",
 		"redis-sentinel://h:26379":    `unknown scheme "redis-sentinel": give the master's own address`,
 		"redis+sentinel://h":          `unknown driver "sentinel": give the master's own address`,

@@ -22,8 +22,8 @@ func RegisterTracing(middleware func() locker.Middleware) {
 	newTracing = middleware
 }
 
-var errNoTracing = errors.New(`not linked in: the program has to import _ "github.com/golocker/locker/config/tracing", ` +
-	`or to call config.RegisterTracing`)
+var errNoTracing = errors.New("not linked in: the program has to import _ " +
+	`"github.com/golocker/locker/config/tracing", or to call config.RegisterTracing`)
 
 // Retry configures how failed operations are retried. The zero value of a field means the default of package
 // middleware/retry.
@@ -58,9 +58,9 @@ func (r *Retry) check(report Report) {
 	switch {
 	case base <= most || most < 0:
 	case r.Base == 0:
-		report("retry.most", fmt.Errorf("%v is less than the first pause, retry.base, of %v", most, base))
+		report("retry.most", fmt.Errorf("%v is less than the first pause of %v: raise most, or lower base", most, base))
 	default:
-		report("retry.base", fmt.Errorf("%v is more than the longest pause, retry.most, of %v", base, most))
+		report("retry.base", fmt.Errorf("%v is more than the longest pause of %v: lower base, or raise most", base, most))
 	}
 }
 

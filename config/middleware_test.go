@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// allOfRetry has no field at its default.
+// allOfRetry has a value other than the default in each field.
 var allOfRetry = config.Retry{
 	For: config.Duration(30 * time.Second), Base: config.Duration(10 * time.Millisecond),
 	Most: config.Duration(time.Second), Budget: 7, OnHeld: true,
@@ -85,7 +85,8 @@ func TestRetrySwitch(t *testing.T) {
 
 func TestMiddlewareFaults(t *testing.T) {
 	for in, want := range map[string][]string{
-		"memory:?log=inof":               {`URL: log: unknown level "inof": did you mean info? (known: debug, info, warn)`},
+		"memory:?log=inof": {`URL: log: unknown level "inof": did you mean info? ` +
+			"(known: debug, info, warn)"},
 		"memory:?log=error":              {`URL: log: unknown level "error"`},
 		"memory:?log=" + secret + "%20x": {"URL: log: unknown level (known"},
 		"memory:?log=":                   {"URL: log: empty"},
@@ -95,10 +96,10 @@ func TestMiddlewareFaults(t *testing.T) {
 		"memory:?retry_budget=-1":        {"URL: retry_budget: not a whole number"},
 		"memory:?retry_budget=1.5":       {"URL: retry_budget: not a whole number"},
 		"memory:?retry_on_held=maybe":    {"URL: retry_on_held: neither"},
-		"memory:?retry_base=3s": {"URL: retry_base: 3s is more than the longest pause, " +
-			"retry.most, of 2s"},
-		"redis://h?retry_most=1ms": {"URL: retry_most: 1ms is less than the first pause, " +
-			"retry.base, of 50ms"},
+		"memory:?retry_base=3s": {"URL: retry_base: 3s is more than the longest pause of 2s: lower base, " +
+			"or raise most"},
+		"redis://h?retry_most=1ms": {"URL: retry_most: 1ms is less than the first pause of 50ms: raise most, " +
+			"or lower base"},
 		"redlock://h,i?retry_base=3s&retry_most=2ms": {"URL: retry_base: 3s is more than"},
 		"memory:?retry_fro=1s":                       {`unknown parameter "retry_fro": did you mean retry_for?`},
 	} {
@@ -107,9 +108,10 @@ func TestMiddlewareFaults(t *testing.T) {
 	}
 	for lines, want := range map[string][]string{
 		"backend: memory; retry: true": {"locker.yaml:2: retry: a section with fields is expected " +
-			"here, {} for the defaults"},
-		"backend: memory; retry:":             {"locker.yaml:2: retry: no value"},
-		"backend: memory; retry:;   form: 1s": {`locker.yaml:3: retry: unknown field "form": did you mean for? (known: for, base, most, budget, on_held)`},
+			"here, or {} for the defaults"},
+		"backend: memory; retry:": {"locker.yaml:2: retry: no value"},
+		"backend: memory; retry:;   form: 1s": {`locker.yaml:3: retry: unknown field "form": did you mean for? ` +
+			"(known: for, base, most, budget, on_held)"},
 		"backend: memory; log: 4; retry: {for: 1}": {"locker.yaml:2: log: unknown level",
 			"locker.yaml:3: retry.for: a number without a unit"},
 		"backend: memory; retry:;   budget: [hello]": {"locker.yaml:3: retry.budget: a single value"},
@@ -129,7 +131,7 @@ func TestMiddlewareFaults(t *testing.T) {
 		"retry.budget: negative")
 }
 
-// traced counts the calls of Lock, as what is registered by a program with tracing.
+// traced counts the calls of Lock. The test registers it as a program registers its tracing.
 type traced struct {
 	locker.Locker
 	calls *int
@@ -142,7 +144,7 @@ func (l traced) TryLock(ctx context.Context, key string, opts ...locker.Option) 
 	return l.Locker.TryLock(ctx, key, opts...)
 }
 
-// TestTracing: it works where it is registered, and is outside of retry.
+// TestTracing checks that tracing works if it is registered, and that it is around retry.
 func TestTracing(t *testing.T) {
 	_, err := config.Parse("memory:?tracing=true")
 	complains(t, err, "URL: tracing: not linked in")
@@ -182,7 +184,7 @@ func TestTracing(t *testing.T) {
 	}
 }
 
-// flaky refuses until it has been asked often enough.
+// flaky refuses the given number of attempts.
 type flaky struct{ refusals *atomic.Int32 }
 
 func (f flaky) Do(context.Context, ...drivers.Command) ([]drivers.Reply, error) {

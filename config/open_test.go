@@ -64,7 +64,7 @@ func TestWhichTTLWins(t *testing.T) {
 		"the call over everything")
 }
 
-// recorder is a driver that keeps what it was opened with.
+// recorder is a driver that records the configuration it was opened with.
 var recorded drivers.Config
 
 func init() {
@@ -126,7 +126,7 @@ func TestFilesAtOpen(t *testing.T) {
 	}
 }
 
-// TestFIFO: what waits on the server shows whether there is a queue.
+// TestFIFO looks at the keys of waiters on the server, which show whether there is a queue.
 func TestFIFO(t *testing.T) {
 	s := redistest.Start(t)
 	for param, queues := range map[string]bool{"": true, "?fifo=true": true, "?fifo=false": false} {
@@ -149,7 +149,7 @@ func TestFIFO(t *testing.T) {
 	}
 }
 
-// TestDown: Open succeeds without a server; the lock reports it.
+// TestDown checks that Open succeeds without a server, and that the first call for a lock reports the error.
 func TestDown(t *testing.T) {
 	s := redistest.Start(t)
 	s.Kill()
@@ -186,7 +186,7 @@ func TestRedis(t *testing.T) {
 				})
 			}
 
-			// Each way to the same server and database excludes the others, which shows that they get there.
+			// Lockers that reach the same server and database in different ways exclude each other.
 			a, b := open(t, "redis+"+driver+"://:p%40ss@"+plain.Addr()+"/1"),
 				open(t, "unix+"+driver+"://:p%40ss@"+plain.Socket()+"?db=1")
 			elsewhere := open(t, "unix+"+driver+"://:p%40ss@"+plain.Socket()+"?db=2")
@@ -200,8 +200,9 @@ func TestRedis(t *testing.T) {
 				"wrong password": "redis+" + driver + "://:" + secret + "@" + plain.Addr(),
 				"no password":    "redis+" + driver + "://" + plain.Addr(),
 				"unknown CA":     "rediss+" + driver + "://" + encrypted.Addr(),
-				"wrong name":     "rediss+" + driver + "://" + encrypted.Addr() + "?tls_server_name=example.com&tls_ca_file=" + encrypted.CAFile(),
-				"no TLS":         "redis+" + driver + "://" + encrypted.Addr() + "?timeout=1s",
+				"wrong name": "rediss+" + driver + "://" + encrypted.Addr() +
+					"?tls_server_name=example.com&tls_ca_file=" + encrypted.CAFile(),
+				"no TLS": "redis+" + driver + "://" + encrypted.Addr() + "?timeout=1s",
 			} {
 				_, err := open(t, url).TryLock(t.Context(), "k")
 				assert.ErrorIs(t, err, locker.ErrUnavailable, name)

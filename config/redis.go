@@ -44,21 +44,20 @@ type Redis struct {
 }
 
 var (
-	errNoPassword = errors.New("missing, although there is a username")
-	errSocketTLS  = errors.New("Redis does not speak TLS on a unix socket")
+	errNoPassword = errors.New("missing, although there is a username: give it, or a password_file")
+	errSocketTLS  = errors.New("Redis does not speak TLS on a unix socket: give host:port, or switch TLS off")
 	errDB         = errors.New("not a whole number of 0 or more")
 )
 
 // misplaced explains settings that exist only for other backends.
-var misplaced = map[string]error{"fifo": errors.New("only of one Redis (redis.fifo, LOCKER_REDIS_FIFO, or a " +
-	"parameter " +
-	"of redis://, rediss:// and unix://): memory always queues, redlock never lets its safety depend on a queue")}
+var misplaced = map[string]error{"fifo": errors.New("only for one Redis: as redis.fifo in a file, LOCKER_REDIS_FIFO, " +
+	"or a parameter of redis://, rediss:// or unix://")}
 
 func (r *Redis) check(report Report) {
 	r.checkOwn(report)
 	_, _, err := r.address()
 	if errors.Is(err, errList) {
-		err = fmt.Errorf("%w: several independent servers are for redlock://h1,h2,h3, or backend: redlock", err)
+		err = fmt.Errorf("%w: for several independent servers write redlock://h1,h2,h3, or backend: redlock", err)
 	}
 	report("addr", err)
 	if r.noPassword() {
@@ -77,7 +76,7 @@ func (r *Redis) noPassword() bool {
 func (r *Redis) checkOwn(report Report) {
 	report("driver", checkDriver(r.Driver))
 	if r.Password != "" && r.PasswordFile != "" {
-		report("password_file", errors.New("there is a password, too: one of them must go"))
+		report("password_file", errors.New("there is a password, too: remove one of them"))
 	}
 	r.TLS.check(report)
 }
@@ -88,13 +87,11 @@ func checkDriver(name string) error {
 	switch {
 	case name == "" || slices.Contains(known, name):
 		return nil
-	case !nameLike(name):
-		return errors.New("not the name of a driver")
-	case len(known) > 0 && !slices.Contains([]string{"goredis", "redigo", "rueidis"}, name):
+	case !nameLike(name), len(known) > 0 && !slices.Contains([]string{"goredis", "redigo", "rueidis"}, name):
 		return unknown("driver", name, known)
 	}
-	// The driver may be one of this module that the program does not import. opens nothing, because the driver is not
-	// registered
+	// The driver may be one of this module that the program does not import. Open opens nothing, because the driver is
+	// not registered. Its error says what to import.
 	_, err := drivers.Open(context.Background(), name, drivers.Config{})
 	return err
 }
@@ -104,7 +101,7 @@ func checkDriver(name string) error {
 func (r *Redis) address() (network, addr string, err error) {
 	if strings.HasPrefix(r.Addr, "/") {
 		if strings.HasSuffix(r.Addr, "/") || strings.ContainsRune(r.Addr, 0) {
-			return "", "", errors.New("not the path of a socket")
+			return "", "", errors.New("not the path of a socket: it ends with a slash, or has a zero byte")
 		}
 		return "unix", r.Addr, nil
 	}
@@ -186,12 +183,12 @@ func (r *Redis) parse(at Location, report Report) {
 		report("db", setDB(&r.DB, at.Path))
 		return
 	}
-	const example = "the absolute path of the socket, as in unix:///run/redis.sock"
+	const example = "three slashes and the absolute path of the socket, as in unix:///run/redis.sock"
 	switch {
 	case at.Host != "":
-		report("addr", errors.New("three slashes and "+example))
+		report("addr", errors.New("the host must be empty: write "+example))
 	case strings.Trim(at.Path, "/") == "":
-		report("addr", errors.New("missing: "+example))
+		report("addr", errors.New("missing: write "+example))
 	default:
 		r.Addr = at.Path
 	}

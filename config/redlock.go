@@ -131,11 +131,11 @@ func (r *Redlock) check(report Report) {
 	section := r.section()
 	section.checkOwn(report)
 	if r.Budget > 0 && time.Duration(r.Budget) < redlock.MinBudget {
-		report("budget", fmt.Errorf("below the minimum of %v", redlock.MinBudget))
+		report("budget", fmt.Errorf("%v is below the minimum of %v", r.Budget, redlock.MinBudget))
 	}
 	switch n := len(r.Nodes); {
 	case n == 0:
-		report("nodes", errors.New("missing: the addresses of three servers or five"))
+		report("nodes", errors.New("missing: give the addresses of three or five servers"))
 	case n > maxNodes:
 		report("nodes", fmt.Errorf("%d nodes, more than the %d allowed", n, maxNodes))
 		return
@@ -158,7 +158,7 @@ func (r *Redlock) check(report Report) {
 		}
 		if first, again := servers[identity(addr)]; err == nil && again {
 			report(at+".addr",
-				fmt.Errorf("the same as nodes[%d].addr: a server that is given twice has one vote", first))
+				fmt.Errorf("the same as nodes[%d].addr: give each server once, because it has one vote", first))
 		} else if err == nil {
 			servers[identity(addr)] = i
 		}
@@ -170,7 +170,7 @@ func (r *Redlock) check(report Report) {
 		case n.Name == "" && err != nil:
 		case again && (n.Name != "" || r.Nodes[first].Name != ""): // otherwise the addresses are the same
 			report(at+".name",
-				fmt.Errorf("the same as that of nodes[%d]; a node without a name is called by its address", first))
+				fmt.Errorf("the same as that of nodes[%d]: give another one; without a name, the address is the name", first))
 		default:
 			names[name] = i
 		}

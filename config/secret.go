@@ -43,7 +43,7 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	case "":
 		return errors.New("empty: leave it out if there is none")
 	case mask:
-		return errors.New("this is the mask, not the secret behind it")
+		return errors.New("this is the mask of a secret: write the secret itself")
 	}
 	*s = Secret(text)
 	return nil

@@ -1,9 +1,12 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
+
+var errAgain = errors.New("given more than once: remove all but one")
 
 // unknown is the error for a name that is none of known.
 func unknown(what, name string, known []string) error {

@@ -23,9 +23,9 @@ func (t *TLS) check(report Report) {
 	switch {
 	case t == nil:
 	case t.CertFile == "" && t.KeyFile != "":
-		report("tls.cert_file", errors.New("missing, although there is a key_file"))
+		report("tls.cert_file", errors.New("missing, although there is a key_file: give both or none"))
 	case t.CertFile != "" && t.KeyFile == "":
-		report("tls.key_file", errors.New("missing, although there is a cert_file"))
+		report("tls.key_file", errors.New("missing, although there is a cert_file: give both or none"))
 	}
 }
 

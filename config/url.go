@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -33,8 +32,8 @@ var instead = map[string]string{
 
 const (
 	noSentinel = "give the master's own address, redis://host:6379; " +
-		"or, in a program, hand a client that asks the sentinels to single.New"
-	noCluster = "a URL reaches one server; for a cluster, hand a client that knows it to single.New, in a program"
+		"or, in a program, pass single.New a client that asks the sentinels"
+	noCluster = "a URL reaches one server; for a cluster, pass single.New a client for clusters, in a program"
 )
 
 func schemeNames() (names []string) {
@@ -45,15 +44,14 @@ func schemeNames() (names []string) {
 }
 
 var (
-	errEscape = errors.New("an @, : or # where none is expected; in the user name and the password " +
-		"write @ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25, elsewhere @ as %40 and # as %23")
-	errPercent = errors.New("a % that is not followed by two hexadecimal digits is written %25")
+	errEscape = errors.New("an @, : or # where none is expected: in the user name and the password write " +
+		"@ as %40, : as %3A, / as %2F, ? as %3F, # as %23 and % as %25; elsewhere write @ as %40 and # as %23")
+	errPercent = errors.New("a % that is not followed by two hexadecimal digits: write it as %25")
 	errEmpty   = errors.New("empty: is " + envURL + " set?")
-	errQuoted  = errors.New("in quotes, which are no part of it: remove them (docker --env-file, for one, keeps " +
-		"quotes)")
-	errOnce = errors.New("user and password are written once, before the first host, and hold for all; " +
+	errQuoted  = errors.New("in quotes: remove them (docker --env-file, for example, does not)")
+	errOnce    = errors.New("user and password are written once, before the first host, and are used for all hosts; " +
 		"in them, write , as %2C")
-	errPassword = errors.New("not among the parameters, please: write redis://user:password@host, or use password_file")
+	errPassword = errors.New("not among the parameters: write redis://user:password@host, or use password_file")
 )
 
 // url reads raw into b.
@@ -97,7 +95,7 @@ func (b *builder) url(raw, source string) {
 			return
 		}
 	case !slashes && k.Parse != nil:
-		b.abandon(source+"scheme", errors.New("it is followed by ://"))
+		b.abandon(source+"scheme", errors.New("must be followed by ://"))
 		return
 	}
 
@@ -126,11 +124,11 @@ func (b *builder) driver(name string, named bool) {
 	switch other := instead[b.about.name+"-"+name]; {
 	case !named:
 	case f == nil:
-		b.report(b.source+"scheme", fmt.Errorf("%s: has no driver", b.about.name))
+		b.report(b.source+"scheme", fmt.Errorf("the backend %s has no driver: write it without a plus sign", b.about.name))
 	case other != "":
 		b.fail(f.path, b.source+"scheme", fmt.Errorf("unknown driver %q: %s", name, other))
 	case name == "":
-		b.fail(f.path, b.source+"scheme", errors.New("there is no driver after the plus sign"))
+		b.fail(f.path, b.source+"scheme", errors.New("there is no driver after the plus sign: name one, or remove the sign"))
 	default:
 		b.set(f.path, name, b.source+"driver")
 	}
@@ -152,7 +150,7 @@ func (b *builder) location(scheme, host, path string) {
 			}
 		})
 	case host != "" || strings.Trim(path, "/") != "":
-		b.report(b.source+"address", fmt.Errorf("%s: takes nothing but parameters", b.about.name))
+		b.report(b.source+"address", fmt.Errorf("the backend %s has no address, only parameters: remove it", b.about.name))
 	}
 }
 
@@ -175,7 +173,7 @@ func (b *builder) userinfo(s string) {
 		case err != nil:
 			b.fail(path, b.source+part.name, errPercent)
 		case given && fieldAt(path) == nil:
-			b.report(b.source+"address", fmt.Errorf("%s: has no %s", b.about.name, part.name))
+			b.report(b.source+"address", fmt.Errorf("the backend %s has no %s: remove it", b.about.name, part.name))
 		case given:
 			b.set(path, v, b.source+part.name)
 		}
@@ -195,19 +193,19 @@ func (b *builder) query(scheme, query string) {
 		v, err := url.QueryUnescape(value)
 		switch {
 		case !ok: // the name is not shown: it may be the rest of a password with an &
-			b.report(b.source+"parameters", errors.New("one of them has no value; the form is name=value"))
+			b.report(b.source+"parameters", errors.New("one of them has no value: write name=value"))
 		case slices.Contains([]string{"password", "pass", "passwd", "pwd", "auth"}, strings.ToLower(name)):
 			b.report(b.source+"password", errPassword)
 		case !slices.Contains(known, name) && misplaced[name] != nil:
 			b.report(where, misplaced[name])
 		case !slices.Contains(known, name):
 			if secure := b.about.secure(); slices.Contains(b.params(secure), name) {
-				b.report(where, fmt.Errorf("only with %s://", secure))
+				b.report(where, fmt.Errorf("only with %s://: write that scheme, or remove the parameter", secure))
 			} else {
 				b.report(b.source+"parameters", unknown("parameter", name, known))
 			}
 		case seen[name]:
-			b.report(where, errors.New("given more than once"))
+			b.report(where, errAgain)
 		case err != nil:
 			b.report(where, errPercent)
 		default:
@@ -224,7 +222,8 @@ func (b *builder) param(name, v, where string) {
 	before, again := f.text(b.c)
 	b.set(f.path, v, where)
 	if now, _ := f.text(b.c); again && !f.isSwitch() && !b.failed[f.path] && before != now {
-		b.fail(f.path, where, errors.New("given twice, and differently: once as a parameter and once before"))
+		b.fail(f.path, where, errors.New("given twice, and differently, as a parameter and before the parameters: "+
+			"remove one of them"))
 	}
 }
 
@@ -239,91 +238,4 @@ func (b *builder) params(scheme string) (names []string) {
 		}
 	}
 	return names
-}
-
-// String returns c as a URL in which passwords are masked. Without a password, Parse of the result returns c. Settings
-// of single nodes of a Redlock cannot be part of a URL: they follow a #, and Parse refuses them.
-func (c Config) String() string {
-	k := backend(c.Backend)
-	if k == nil {
-		return c.Backend + ":"
-	}
-	own := c.clone()
-	if _, ok := levels[c.Log]; !ok {
-		own.Log = "" // not shown: it may be part of a secret
-	}
-	var at Location
-	if k.Format != nil {
-		at = k.Format(own)
-	}
-	text := func(setting string) (text string) {
-		if f := k.field(setting); f != nil {
-			text, _ = f.text(own)
-		}
-		return text
-	}
-	s := cmp.Or(at.Scheme, k.name)
-	if secure := k.secure(); s == k.name && secure != "" && text("tls") != "" {
-		s = secure
-	}
-	if driver := text("driver"); driver != "" {
-		s += "+" + driver
-	}
-	s += ":"
-	if k.Parse != nil {
-		s += "//" + userinfo(text("username"), text("password")) + at.Host +
-			strings.ReplaceAll((&url.URL{Path: at.Path}).EscapedPath(), "@", "%40")
-	}
-	q := make(url.Values)
-	for _, f := range slices.Concat(common, k.fields) {
-		switch v, given := f.text(own); {
-		case f.param == "" || f.path == k.name+".driver" || !given:
-		case f.isSwitch() && !f.in(own).Elem().IsZero(): // its fields switch it on already
-		default:
-			q.Set(f.param, v)
-		}
-	}
-	if len(q) > 0 {
-		s += "?" + q.Encode()
-	}
-	return s + elements(own, k)
-}
-
-func userinfo(user, password string) string {
-	if user == "" && password == "" {
-		return ""
-	}
-	s := strings.ReplaceAll(url.User(user).String(), ",", "%2C")
-	if password != "" {
-		s += ":" + password
-	}
-	return s + "@"
-}
-
-// elements returns the settings of the elements of k's list, except their addresses.
-func elements(c *Config, k *kind) string {
-	var own []string
-	for _, list := range k.fields {
-		if !list.isList() {
-			continue
-		}
-		v := list.in(c)
-		for i, all := 0, v.Slice(0, v.Len()); i < all.Len(); i++ {
-			v.Set(all.Slice(0, i+1)) // in which i is the last element
-			for _, f := range k.fields {
-				name, below := strings.CutPrefix(f.path, list.path+"[].")
-				if !below || name == "addr" {
-					continue
-				}
-				if text, given := f.text(c); given {
-					in := strings.TrimPrefix(list.path, k.name+".")
-					own = append(own, fmt.Sprintf("%s[%d].%s=%s", in, i, name, url.QueryEscape(text)))
-				}
-			}
-		}
-	}
-	if own == nil {
-		return ""
-	}
-	return "#" + strings.Join(own, "&")
 }

@@ -58,15 +58,24 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// commonParameters are the parameters that a URL of any backend may have.
+const commonParameters = "prefix, ttl, patience, label, log, tracing, retry_for, retry_base, retry_most, " +
+	"retry_budget, retry_on_held, retry"
+
 func TestParseFaults(t *testing.T) {
+	const (
+		knownSchemes = "(known: memory, redis, rediss, unix, redlock, redlocks"
+		knownDrivers = "(known: goredis, redigo, rueidis"
+		ofRedis      = commonParameters + ", driver, password_file, db, timeout, fifo)"
+	)
 	for in, want := range map[string][]string{
 		"":                                      {"empty: is LOCKER_URL set?"},
 		"memory":                                {"scheme: missing: write redis://host:6379"},
 		"localhost:6379":                        {"scheme: missing: write redis://host:6379"},
 		"u:" + secret + "@h":                    {"scheme: missing: write redis://host:6379"},
-		"redsi://h":                             {`unknown scheme "redsi": did you mean redis? (known: memory, redis, rediss, unix, redlock, redlocks`},
+		"redsi://h":                             {`unknown scheme "redsi": did you mean redis? ` + knownSchemes},
 		"redsi://h/x?ttl=1ns":                   {"unknown scheme", "db: not a whole number", "ttl: 1ns"},
-		"http://h?tttl=1":                       {`unknown scheme "http" (known: memory, redis, rediss, unix, redlock, redlocks`},
+		"http://h?tttl=1":                       {`unknown scheme "http" ` + knownSchemes},
 		"redis:h":                               {"followed by ://"},
 		"redis:/h":                              {"followed by ://"},
 		"redis://":                              {"addr: address missing"},
@@ -74,7 +83,7 @@ func TestParseFaults(t *testing.T) {
 		"redis://:6379":                         {"addr: host missing"},
 		"redis://::1":                           {"in brackets"},
 		"redis://h:x":                           {"the port is not a number"},
-		"redis+goredsi://h":                     {`driver: unknown driver "goredsi": did you mean goredis? (known: goredis, redigo, rueidis`},
+		"redis+goredsi://h":                     {`driver: unknown driver "goredsi": did you mean goredis? ` + knownDrivers},
 		"redis+://h":                            {"no driver after the plus sign"},
 		"redis+redigo://h?driver=goredis":       {"driver: given twice, and differently"},
 		"redis://h?driver=":                     {"driver: empty"},
@@ -82,7 +91,7 @@ func TestParseFaults(t *testing.T) {
 		"redis://h/x":                           {"db: not a whole number"},
 		"redis://h?db=-1":                       {"db: not a whole number"},
 		"redis://h?db=99999999999":              {"db: not a whole number"},
-		"redis://h?tttl=1s":                     {`unknown parameter "tttl": did you mean ttl? (known: prefix, ttl, patience, label, log, tracing, retry_for, retry_base, retry_most, retry_budget, retry_on_held, retry, driver, password_file, db, timeout, fifo)`},
+		"redis://h?tttl=1s":                     {`unknown parameter "tttl": did you mean ttl? (known: ` + ofRedis},
 		"redis://h?ttl=1s&ttl=1s":               {"ttl: given more than once"},
 		"redis://h?ttl":                         {"one of them has no value"},
 		"redis://h?ttl=":                        {"ttl: not a duration"},
@@ -96,21 +105,21 @@ func TestParseFaults(t *testing.T) {
 		"redis://h?prefix=%zz":                  {"prefix: a % that"},
 		"redis://h?tls_ca_file=f":               {"tls_ca_file: only with rediss://"},
 		"rediss://h?tls_key_file=f":             {"tls_cert_file: missing"},
-		"memory:?db=1":                          {`unknown parameter "db" (known: prefix, ttl, patience, label, log, tracing, retry_for, `},
-		"memory:?fifo=false":                    {"URL: fifo: only of one Redis"},
-		"redlock://h,i,j?fifo=true":             {"URL: fifo: only of one Redis"},
+		"memory:?db=1":                          {`unknown parameter "db" (known: ` + commonParameters + ")"},
+		"memory:?fifo=false":                    {"URL: fifo: only for one Redis"},
+		"redlock://h,i,j?fifo=true":             {"URL: fifo: only for one Redis"},
 		"redis://h?fifo=no":                     {"fifo: neither true nor false"},
 		"redis://h?fifo=":                       {"fifo: neither true nor false"},
 		"redis://h?fifi=true":                   {`unknown parameter "fifi": did you mean fifo?`},
-		"memory+redigo:":                        {"memory: has no driver"},
-		"memory://h":                            {"memory: takes nothing but parameters"},
+		"memory+redigo:":                        {"the backend memory has no driver"},
+		"memory://h":                            {"the backend memory has no address"},
 		"unix://run/r.sock":                     {"three slashes"},
 		"unix://":                               {"the absolute path of the socket"},
 		"unix:///r.sock/":                       {"not the path of a socket"},
 		"unix:///r%zz":                          {"address: a % that"},
 		"redis://h?ttl=0s&foo=1&db=x&timeout=5": {"ttl: ", `unknown parameter "foo"`, "db: ", "timeout: "},
 
-		// passwords
+		// These URLs have a password, which no error may repeat.
 		"redis://u:" + secret + "@h?pasword=" + secret:        {`unknown parameter "pasword"`},
 		"redis://h?password=" + secret:                        {"password: not among the parameters"},
 		"redis://h?PASS=" + secret:                            {"password: not among the parameters"},
@@ -128,7 +137,7 @@ func TestParseFaults(t *testing.T) {
 		"redis://u:1#" + secret + "@h":                        {"# as %23"},
 		"redis://u:1&" + secret + "?" + secret + "=1@h?ttl=1": {"write @ as %40"},
 		"redis://u:" + secret:                                 {"the port is not a number"},
-		"redis://u:" + secret + "@h\ni":                       {"no host name has"},
+		"redis://u:" + secret + "@h\ni":                       {"the host has other characters than"},
 		secret + "@redis://h":                                 {"unknown scheme (known"},
 	} {
 		t.Run(url.PathEscape(in), func(t *testing.T) {
@@ -177,7 +186,7 @@ func FuzzParse(f *testing.F) {
 			require.NoError(t, err, c.String())
 			assert.Equal(t, c, again)
 		}
-		// The same with a password planted where one goes, whole and with something in it that ought to be escaped.
+		// The fuzz test also puts a password where one belongs, whole and with a character that should be escaped.
 		const a, b = "QzAlpha9", "QzBeta8"
 		scheme, rest, ok := strings.Cut(raw, "://")
 		if !ok || strings.Contains(raw+user+delimiter, "Qz") {

@@ -38,7 +38,7 @@ func (b *builder) yaml(name string, data []byte) {
 	d := yaml.NewDecoder(bytes.NewReader(data))
 	switch err := d.Decode(&doc); {
 	case errors.Is(err, io.EOF):
-		b.abandon(name, errors.New("empty"))
+		b.abandon(name, errors.New("empty: at least the field backend is needed"))
 		return
 	case err != nil:
 		b.syntax(name, err)
@@ -46,7 +46,7 @@ func (b *builder) yaml(name string, data []byte) {
 	}
 	switch err := d.Decode(&more); {
 	case err == nil:
-		b.report(fmt.Sprintf("%s:%d", name, more.Line), errors.New("a second document: one is expected"))
+		b.report(fmt.Sprintf("%s:%d", name, more.Line), errors.New("a second document begins here: only one is read"))
 	case !errors.Is(err, io.EOF):
 		b.syntax(name, err)
 		return
@@ -59,7 +59,7 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
 		err := errors.New("a section with fields is expected here")
 		if f := fieldAt(path); f != nil && f.isSwitch() {
-			err = fmt.Errorf("%w, {} for the defaults", err)
+			err = fmt.Errorf("%w, or {} for the defaults", err)
 		}
 		b.report(at(name, n, path), err)
 		return
@@ -82,13 +82,14 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 		case strings.HasPrefix(key.Value, "x-"): // a field for anchors
 			continue
 		case f == nil && !section && null: // part of a flow mapping: not shown, because it may be part of a password
-			b.report(at(name, key, path), errors.New("an unknown field without a value"))
+			b.report(at(name, key, path), errors.New("an unknown field without a value; "+
+				"a text with special characters needs quotes"))
 		case f == nil && !section && misplaced[key.Value] != nil:
 			b.report(where, misplaced[key.Value])
 		case f == nil && !section:
 			b.report(at(name, key, path), unknown("field", key.Value, fieldsBelow(path)))
 		case seen[child]:
-			b.report(where, errors.New("given more than once"))
+			b.report(where, errAgain)
 		case null:
 			b.fail(child, where, errors.New("no value: remove the line for the default"))
 		case section:

@@ -209,7 +209,8 @@ func TestBackendHooksNotGivenAreSkipped(t *testing.T) {
 	for name, why := range map[string]string{
 		"ContextEndIsPrompt": "no Hang", "NoAnswerIsUnavailable": "no Hang and no Down",
 		"RecoversAfterOutage": "no Down", "ReleaseGoesOn": "no Down",
-		"LostReplyIsNoAnswer": "no LoseReply", "CloseIsFinal": "no Close", "NotifyTells": "does not implement locker.Notifier",
+		"LostReplyIsNoAnswer": "no LoseReply", "CloseIsFinal": "no Close",
+		"NotifyTells":           "does not implement locker.Notifier",
 		"QueueTellsThatItWaits": "does not implement locker.Queuer",
 	} {
 		assert.True(t, verdicts[name].skipped, name)

@@ -27,7 +27,8 @@ type waiter struct {
 func wait(ctx context.Context, l locker.Locker, key string, opts ...locker.Option) *waiter {
 	w := &waiter{waits: make(chan struct{}), done: make(chan struct{})}
 	var once sync.Once
-	ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { once.Do(func() { close(w.waits) }) }})
+	waiting := func(lockertrace.Waiting) { once.Do(func() { close(w.waits) }) }
+	ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: waiting})
 	go func() {
 		defer close(w.done)
 		w.lease, w.err = l.Lock(ctx, key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)

@@ -61,7 +61,7 @@ type toyLock struct {
 	fence   uint64
 	expires time.Time
 	foreign bool
-	kept    bool // by nobody
+	kept    bool // the lock was released and stays taken
 }
 
 func newToy() *toy {

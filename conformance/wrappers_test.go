@@ -136,8 +136,8 @@ func (l *lingering) Unwrap() locker.Locker { return l.Locker }
 func (l *lingering) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	start := time.Now()
 	waits := false
-	lease, err := l.Locker.Lock(lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { waits = true }}),
-		key, opts...)
+	trace := &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { waits = true }}
+	lease, err := l.Locker.Lock(lockertrace.With(ctx, trace), key, opts...)
 	if !errors.Is(err, context.Canceled) || !waits {
 		return lease, err
 	}

@@ -167,7 +167,7 @@ func TestQuickstartProcesses(t *testing.T) {
 	assert.Greater(t, changes, len(drivers), "the processes ran one after the other")
 }
 
-// TestQuickstartNoticesOverlap: with different prefixes the processes do not exclude each other, and the journal
+// TestQuickstartNoticesOverlap runs processes with different prefixes. They do not exclude each other, and the journal
 // shows it.
 func TestQuickstartNoticesOverlap(t *testing.T) {
 	t.Parallel()
@@ -210,7 +210,8 @@ func TestQuickstartInterrupted(t *testing.T) {
 			return bytes.Count(text, []byte(event))
 		}
 		p := start(t, "quickstart", []string{"LOCKER_URL=redis+" + driver + "://" + s.Addr(), "LOCKER_JOURNAL=" + journal})
-		require.Eventually(t, func() bool { return lines("start") > lines("end") && lines("end") > 2 }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return lines("start") > lines("end") && lines("end") > 2 }, 20*time.Second,
+			time.Millisecond)
 		begin := time.Now()
 		require.NoError(t, p.Process.Signal(syscall.SIGINT))
 		assert.Equal(t, 130, p.wait(t), p.stderr.String())
@@ -233,9 +234,11 @@ func TestConfig(t *testing.T) {
 	}
 	ps := map[string]*program{"memory:": start(t, "config", nil)}
 	for _, driver := range drivers {
-		path := write("backend: redis", "ttl: 2s", "prefix: "+driver, "redis:", "  driver: "+driver, "  addr: "+s.Addr(), "  password: hunter2")
+		path := write("backend: redis", "ttl: 2s", "prefix: "+driver, "redis:", "  driver: "+driver,
+			"  addr: "+s.Addr(), "  password: hunter2")
 		ps["redis+"+driver+"://:[REDACTED]@"+s.Addr()+"?prefix="+driver+"&ttl=2s"] = start(t, "config", nil, "-config", path)
-		ps["memory:?prefix="+driver] = start(t, "config", []string{"LOCKER_URL=memory:", "LOCKER_PREFIX=" + driver}, "-config", path)
+		inMemory := []string{"LOCKER_URL=memory:", "LOCKER_PREFIX=" + driver}
+		ps["memory:?prefix="+driver] = start(t, "config", inMemory, "-config", path)
 	}
 	for from, p := range ps {
 		p.succeeds(t, `^ok: 3 workers took turns, 15 in all$`)
@@ -245,7 +248,7 @@ func TestConfig(t *testing.T) {
 		fails(t, `l.yaml:4: redis: unknown field "pasword": did you mean password?`)
 }
 
-// TestConfigComments: the settings that are commented out in locker.yaml are valid, too.
+// TestConfigComments checks that the settings that are commented out in locker.yaml are valid, too.
 func TestConfigComments(t *testing.T) {
 	text, err := os.ReadFile("config/locker.yaml")
 	require.NoError(t, err)
@@ -262,13 +265,14 @@ func TestConfigComments(t *testing.T) {
 	}
 }
 
-// TestFencing: the program fails by itself if a late write is accepted where it must not be.
+// TestFencing runs the program, which fails by itself if a late write is accepted where it must not be.
 func TestFencing(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--requirepass", "hunter2")
-	for _, p := range []*program{start(t, "fencing", nil), start(t, "fencing", []string{"LOCKER_URL=" + url("redigo", s)})} {
-		p.fenced(t)
-	}
+	inMemory := start(t, "fencing", nil)
+	onRedis := start(t, "fencing", []string{"LOCKER_URL=" + url("redigo", s)})
+	inMemory.fenced(t)
+	onRedis.fenced(t)
 }
 
 // fenced waits for the end. It checks that late writes were refused where they had to be, and nowhere else.

@@ -21,7 +21,8 @@ func TestLeaderInMemory(t *testing.T) {
 	p := start(t, "leader", nil, "-for", "2s", "-term", "300ms", "-tick", "50ms")
 	p.succeeds(t, `^ok: \d{2} ticks in \d+ terms of office$`)
 	led := map[string]bool{}
-	for _, m := range regexp.MustCompile(`candidate \d+/(\d)  leads, with token \d+\n`).FindAllStringSubmatch(p.stdout.String(), -1) {
+	leads := regexp.MustCompile(`candidate \d+/(\d)  leads, with token \d+\n`)
+	for _, m := range leads.FindAllStringSubmatch(p.stdout.String(), -1) {
 		led[m[1]] = true
 	}
 	assert.Len(t, led, 3, p.stdout.String())
@@ -145,7 +146,7 @@ func TestLeader(t *testing.T) {
 			_ = second.Wait()
 			third := leads(ttl+5*time.Second, len(o.ticks())) // the promise is ttl, for an idle machine
 
-			// In the middle of its term, between two pieces of work.
+			// The leader is stopped in the middle of its term, between two pieces of work.
 			rest = append(rest, candidate(drivers[0]))
 			n := len(o.ticks())
 			o.next(n, patience, third)
@@ -178,7 +179,7 @@ func stopped(t *testing.T, o *office) int {
 	return n
 }
 
-// TestCron: three processes with different clocks, and one of them runs each tick.
+// TestCron checks that of three processes with different clocks exactly one runs each tick.
 func TestCron(t *testing.T) {
 	t.Parallel()
 	one, three := servers(t, 1), servers(t, 3)
@@ -221,12 +222,13 @@ func ranOnce(t *testing.T, always bool, ps ...*program) {
 	assert.NotEmpty(t, ran)
 }
 
-// TestCronInterrupted: Ctrl-C is how a cron without an end ends.
+// TestCronInterrupted checks that Ctrl-C ends a cron that runs without a limit.
 func TestCronInterrupted(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	p := start(t, "cron", []string{"LOCKER_URL=redis://" + s.Addr()}, "-ticks", "0", "-every", "50ms")
-	require.Eventually(t, func() bool { return len(s.Keys(t, "lock:cron:report:*")) > 2 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(s.Keys(t, "lock:cron:report:*")) > 2 }, 20*time.Second,
+		5*time.Millisecond)
 	require.NoError(t, p.Process.Signal(syscall.SIGINT))
 	p.succeeds(t, `^ok: \d+ ticks ran, \d+ were skipped$`)
 }

@@ -31,7 +31,7 @@ func TestOutsideModules(t *testing.T) {
 			for _, args := range [][]string{
 				{"mod", "tidy", "-diff"},
 				{"vet", "./..."},
-				// Not -race: other modules cannot use internal/testing/virtual. The suites mostly wait.
+				// There is no -race, because other modules cannot use internal/testing/virtual. The suites mostly wait.
 				{"test", "-count=1", "-parallel=16", "./..."},
 			} {
 				out, err := inModule(t, module, args, "REDIS_ADDR="+s.Addr()).CombinedOutput()
@@ -76,7 +76,8 @@ func TestCustomDriver(t *testing.T) {
 	for _, n := range []int{1, 3, 5} {
 		redlock{driver: "plain", nodes: servers(t, n)}.run(t, "customdriver", "").succeeds(t, `^ok: `)
 	}
-	start(t, "customdriver", []string{"LOCKER_URL=" + url("goredis", s)}).fails(t, `unknown Redis driver "goredis" (registered: plain)`)
+	start(t, "customdriver", []string{"LOCKER_URL=" + url("goredis", s)}).
+		fails(t, `unknown Redis driver "goredis" (registered: plain)`)
 }
 
 // TestCustomBackend lets three processes count together.

@@ -85,7 +85,7 @@ func observesMemory(t *testing.T) {
 	assert.NotContains(t, metrics, "locker.node.vote.duration")
 }
 
-// After Ctrl-C nothing is lost.
+// observesToTheEnd checks that no telemetry is lost after Ctrl-C.
 func observesToTheEnd(t *testing.T) {
 	t.Parallel()
 	p := start(t, "observability", nil, "-for", "1h")
@@ -104,7 +104,8 @@ func observesByOTLP(t *testing.T) {
 		got[r.URL.Path] = append(got[r.URL.Path], body...)
 	}))
 	defer collector.Close()
-	p := start(t, "observability", []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_SERVICE_NAME=shop"}, "-for", "1s")
+	p := start(t, "observability",
+		[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + collector.URL, "OTEL_SERVICE_NAME=shop"}, "-for", "1s")
 	require.Zero(t, p.wait(t), p.stderr.String())
 	assert.Empty(t, p.stdout.String())
 	for path, words := range map[string][]string{

@@ -31,7 +31,7 @@ func redlockURL(driver string, ss ...*redistest.Server) string {
 	for _, s := range ss {
 		hosts = append(hosts, s.Addr())
 	}
-	return "redlock+" + driver + "://:hunter2@" + strings.Join(hosts, ",") + "?budget=5s" // for a busy machine
+	return "redlock+" + driver + "://:hunter2@" + strings.Join(hosts, ",") + "?budget=5s" // enough on a busy machine
 }
 
 // redlock is a Redlock on some of a test's servers, with a prefix that no other one has.
@@ -53,7 +53,8 @@ func (r redlock) prefix() string {
 // run starts an example over the Redlock, with more in its URL.
 func (r redlock) run(t *testing.T, name, more string, args ...string) *program {
 	t.Helper()
-	return r.warned(start(t, name, []string{"LOCKER_URL=" + r.url() + more, "LOCKER_JOURNAL=" + filepath.Join(t.TempDir(), "journal")}, args...))
+	journal := filepath.Join(t.TempDir(), "journal")
+	return r.warned(start(t, name, []string{"LOCKER_URL=" + r.url() + more, "LOCKER_JOURNAL=" + journal}, args...))
 }
 
 // warned checks that p, which was started over the Redlock, warns of the Redlock's faults.
@@ -67,7 +68,9 @@ func (r redlock) warned(p *program) *program {
 // file writes a configuration file for the Redlock, with a driver for each node.
 func (r redlock) file(t *testing.T, drivers ...string) (path string) {
 	t.Helper()
-	lines := []string{"backend: redlock", "prefix: '" + r.prefix() + "'", "redlock:", "  password: hunter2", "  budget: 5s", "  nodes:"}
+	lines := []string{
+		"backend: redlock", "prefix: '" + r.prefix() + "'", "redlock:", "  password: hunter2", "  budget: 5s", "  nodes:",
+	}
 	for i, s := range r.nodes {
 		lines = append(lines, fmt.Sprintf("    - {name: n%d, addr: '%s', driver: %s}", i, s.Addr(), drivers[i%len(drivers)]))
 	}
@@ -175,7 +178,8 @@ func TestQuickstartOnRedlockProcesses(t *testing.T) {
 		}
 		r := run{journal: filepath.Join(t.TempDir(), "journal")}
 		for _, driver := range drivers {
-			r.ps = append(r.ps, start(t, "quickstart", []string{"LOCKER_URL=" + redlockURL(driver, ss...), "LOCKER_JOURNAL=" + r.journal}))
+			env := []string{"LOCKER_URL=" + redlockURL(driver, ss...), "LOCKER_JOURNAL=" + r.journal}
+			r.ps = append(r.ps, start(t, "quickstart", env))
 		}
 		runs = append(runs, r)
 	}
@@ -201,15 +205,16 @@ func TestQuickstartRedlockMistakes(t *testing.T) {
 	dead := redistest.Start(t)
 	dead.Kill()
 	alias := strings.Replace(ss[0].Addr(), "127.0.0.1", "localhost", 1)
-	twice := start(t, "quickstart", []string{"LOCKER_URL=redlock://:hunter2@" + ss[0].Addr() + "," + dead.Addr() + "," + alias})
+	quickstart := func(url string) *program { return start(t, "quickstart", []string{"LOCKER_URL=" + url}) }
+	twice := quickstart("redlock://:hunter2@" + ss[0].Addr() + "," + dead.Addr() + "," + alias)
 	assert.Equal(t, 1, twice.wait(t))
 	assert.Contains(t, twice.stderr.String(), "no quorum: ")
 	assert.Contains(t, twice.stderr.String(), ss[0].Addr()+" and "+alias+" are the same server")
-	start(t, "quickstart", []string{"LOCKER_URL=redlock://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr() + "," + ss[0].Addr()}).
+	quickstart("redlock://:hunter2@"+ss[0].Addr()+","+ss[1].Addr()+","+ss[0].Addr()).
 		fails(t, "nodes[2].addr: the same as nodes[0].addr")
-	start(t, "quickstart", []string{"LOCKER_URL=redis://:hunter2@" + ss[0].Addr() + "," + ss[1].Addr()}).fails(t, "redlock://h1,h2,h3")
+	quickstart("redis://:hunter2@"+ss[0].Addr()+","+ss[1].Addr()).fails(t, "redlock://h1,h2,h3")
 	for _, driver := range drivers {
-		p := start(t, "quickstart", []string{"LOCKER_URL=" + strings.Replace(redlockURL(driver, ss[0], dead, ss[1]), "hunter2", "hunter2x", 1)})
+		p := quickstart(strings.Replace(redlockURL(driver, ss[0], dead, ss[1]), "hunter2", "hunter2x", 1))
 		p.fails(t, "no quorum: ")
 		assert.Contains(t, p.stderr.String(), "WRONGPASS")
 	}
@@ -220,8 +225,10 @@ func TestConfigRedlock(t *testing.T) {
 	path := redlock{driver: "mixed", nodes: servers(t, 3)}.file(t, drivers...)
 	p := start(t, "config", nil, "-config", path)
 	p.succeeds(t, `^ok: 3 workers took turns, 15 in all$`)
-	assert.Regexp(t, `(?m)^locks from redlock://:\[REDACTED\]@127.*prefix=mixed3%3A#nodes\[0\].name=n0&.*driver=rueidis$`, p.stdout.String())
-	start(t, "config", []string{"LOCKER_REDLOCK_NODES=a,b,A"}, "-config", path).fails(t, "LOCKER_REDLOCK_NODES[2].addr: the same as nodes[0].addr")
+	const from = `(?m)^locks from redlock://:\[REDACTED\]@127.*prefix=mixed3%3A#nodes\[0\].name=n0&.*driver=rueidis$`
+	assert.Regexp(t, from, p.stdout.String())
+	start(t, "config", []string{"LOCKER_REDLOCK_NODES=a,b,A"}, "-config", path).
+		fails(t, "LOCKER_REDLOCK_NODES[2].addr: the same as nodes[0].addr")
 	text, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(path, bytes.Replace(text, []byte("name: n2"), []byte("name: n0"), 1), 0o600))

@@ -7,9 +7,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"go.opentelemetry.io/otel/metric"
 	noopmetric "go.opentelemetry.io/otel/metric/noop"
@@ -50,8 +48,8 @@ var middlewares = []struct {
 	}},
 }
 
-// sampler begins spans that have an identity, as a sampled one has, and that record nothing: the middleware does for
-// them all that it does. In internal/testing/telemetry the same suite runs over the SDK.
+// sampler begins spans that have an identity, as sampled ones have, and that record nothing. The middleware treats them
+// like recorded spans. In internal/testing/telemetry the same suite runs with the SDK.
 type sampler struct{ nooptrace.TracerProvider }
 
 func (sampler) Tracer(string, ...trace.TracerOption) trace.Tracer { return sampled{} }
@@ -59,11 +57,13 @@ func (sampler) Tracer(string, ...trace.TracerOption) trace.Tracer { return sampl
 type sampled struct{ nooptrace.Tracer }
 
 func (s sampled) Start(ctx context.Context, name string, opts ...trace.SpanStartOption) (context.Context, trace.Span) {
-	identity := trace.NewSpanContext(trace.SpanContextConfig{TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled})
+	identity := trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: trace.TraceID{1}, SpanID: trace.SpanID{1}, TraceFlags: trace.FlagsSampled,
+	})
 	return s.Tracer.Start(trace.ContextWithSpanContext(ctx, identity), name, opts...)
 }
 
-// listener has histograms that want what is measured, and throw it away.
+// listener has histograms that are enabled, and drop the measured values.
 type listener struct{ noopmetric.MeterProvider }
 
 func (listener) Meter(string, ...metric.MeterOption) metric.Meter { return listening{} }
@@ -78,7 +78,7 @@ type histogram struct{ noopmetric.Float64Histogram }
 
 func (histogram) Enabled(context.Context) bool { return true }
 
-// orders returns all orders of the middlewares.
+// orders returns all permutations of the middlewares.
 func orders() (all [][]int) {
 	var extend func(order []int)
 	extend = func(order []int) {
@@ -114,73 +114,46 @@ func name(order []int, backend string) string {
 	return strings.Join(append(names, backend), " of ")
 }
 
-// switchable is a network that can be stopped. Commands then wait, and are executed when it is resumed.
-type switchable struct {
-	mu   sync.Mutex
-	stop chan struct{} // closed by resume; nil while it runs
-}
+// opener opens a Locker over simulated nodes, with a network to all of them.
+type opener func(nodes simnode.Nodes, network simnode.Network, opts ...simnode.Option) locker.Locker
 
-func (s *switchable) hang() (resume func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	stop := make(chan struct{})
-	s.stop = stop
-	return func() {
-		s.mu.Lock()
-		s.stop = nil
-		s.mu.Unlock()
-		close(stop)
-	}
-}
-
-func (s *switchable) deliver(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply,
-	error) {
-	s.mu.Lock()
-	stop := s.stop
-	s.mu.Unlock()
-	if stop != nil {
-		<-stop
-	}
-	time.Sleep(100 * time.Microsecond)
-	defer time.Sleep(100 * time.Microsecond)
-	return execute(), nil
-}
-
-// simulated returns stores with n simulated nodes that share a network.
-func simulated(n int, open func(ds []drivers.Driver) locker.Locker) func(t testing.TB) conformance.Store {
+// simulated returns stores with n simulated nodes that share a network. The drivers of every second client keep to
+// deadlines.
+func simulated(n int, open opener) func(t testing.TB) conformance.Store {
 	return func(testing.TB) conformance.Store {
-		var w switchable
-		var nodes []*simnode.Node
-		for range n {
-			nodes = append(nodes, simnode.New())
-		}
+		var w simnode.Wire
+		nodes, clients := simnode.NewNodes(n), 0
 		return conformance.Store{
 			Client: func() locker.Locker {
-				var ds []drivers.Driver
-				for _, node := range nodes {
-					ds = append(ds, node.Driver(w.deliver))
+				if clients++; clients%2 == 0 {
+					return open(nodes, w.DeliverInTime, simnode.Direct(func() bool { return true }))
 				}
-				return open(ds)
+				return open(nodes, w.Deliver)
 			},
-			Delete: func(key string) {
-				for _, node := range nodes {
-					node.Expire(func(k string) bool { return k == single.DefaultPrefix+key })
-				}
-			},
-			Hang: w.hang,
-			Left: func() (left []string) {
-				for _, node := range nodes {
-					left = append(left, node.Left()...)
-				}
-				return left
-			},
+			Delete: func(key string) { nodes.Delete(single.DefaultPrefix + key) },
+			Hang:   w.Hang,
+			Left:   nodes.Left,
 		}
 	}
 }
 
-func openSingle(ds []drivers.Driver) locker.Locker { return single.New(ds[0]) }
+func openSingle(nodes simnode.Nodes, network simnode.Network, opts ...simnode.Option) locker.Locker {
+	return single.New(nodes[0].Driver(network, opts...))
+}
 
-func openRedlock(ds []drivers.Driver) locker.Locker {
+func openCluster(nodes simnode.Nodes, network simnode.Network, opts ...simnode.Option) locker.Locker {
+	return single.New(simnode.Cluster(nodes, func(int) simnode.Network { return network }, opts...))
+}
+
+func openRedlock(nodes simnode.Nodes, network simnode.Network, opts ...simnode.Option) locker.Locker {
+	var ds []drivers.Driver
+	for _, n := range nodes {
+		ds = append(ds, n.Driver(network, opts...))
+	}
+	return redlockOf(ds)
+}
+
+func redlockOf(ds []drivers.Driver) *locker.Client {
 	l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		panic(err)
@@ -208,6 +181,7 @@ func TestConformance(t *testing.T) {
 			return conformance.Store{Client: func() locker.Locker { return locker.NewClient(b) }}
 		}},
 		"single":  {FIFO: true, Labels: true, Store: simulated(1, openSingle)},
+		"cluster": {FIFO: true, Labels: true, Store: simulated(3, openCluster)},
 		"redlock": {Labels: true, Store: simulated(3, openRedlock)},
 	}
 	for backend, h := range stores {

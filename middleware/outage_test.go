@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,6 +19,7 @@ import (
 	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/middleware/logging"
 	"github.com/golocker/locker/middleware/retry"
+	"github.com/golocker/locker/single"
 )
 
 const (
@@ -28,64 +27,6 @@ const (
 	// longTTL is how long a key that was left behind would exist.
 	longTTL = 5 * time.Minute
 )
-
-// meter is a middleware that counts the calls of the wrapped Locker in each second.
-type meter struct {
-	mu     sync.Mutex
-	start  time.Time
-	counts []int // since start
-}
-
-func (m *meter) reset() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.start, m.counts = time.Now(), nil
-}
-
-func (m *meter) count() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	second := int(time.Since(m.start) / time.Second)
-	for len(m.counts) <= second {
-		m.counts = append(m.counts, 0)
-	}
-	m.counts[second]++
-}
-
-// taken returns the counts so far.
-func (m *meter) taken() []int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return append([]int(nil), m.counts...)
-}
-
-func (m *meter) middleware(next locker.Locker) locker.Locker { return metered{next, m} }
-
-type metered struct {
-	locker.Locker
-	m *meter
-}
-
-func (l metered) Unwrap() locker.Locker { return l.Locker }
-
-func (l metered) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	l.m.count()
-	lease, err := l.Locker.Lock(ctx, key, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return meteredLease{lease, l.m}, nil
-}
-
-type meteredLease struct {
-	locker.Lease
-	m *meter
-}
-
-func (l meteredLease) Unlock(ctx context.Context) error {
-	l.m.count()
-	return l.Lease.Unlock(ctx)
-}
 
 // storm runs 200 callers, two per key, which lock and unlock during an outage. It returns the counts of the callers and
 // of the store.
@@ -140,14 +81,6 @@ func rage(t *testing.T, c locker.Locker, outage time.Duration, down, up func()) 
 	return s
 }
 
-// lineCounter counts the lines that are logged.
-type lineCounter struct{ n atomic.Int64 }
-
-func (w *lineCounter) Write(p []byte) (int, error) {
-	w.n.Add(1)
-	return len(p), nil
-}
-
 // check compares the counts with what is documented. bySecond says that calls are counted in the right second, which is
 // not the case on a busy machine.
 func (s storm) check(t *testing.T, bySecond bool) {
@@ -174,37 +107,17 @@ func (s storm) check(t *testing.T, bySecond bool) {
 // An outage of half a minute, on simulated nodes that refuse connections or hang.
 func TestOutage(t *testing.T) {
 	const outage = 30 * time.Second
-	for backend, open := range map[string]func(ds []drivers.Driver) locker.Locker{"single": openSingle,
-		"redlock": openRedlock} {
+	for backend, open := range map[string]opener{"single": openSingle, "cluster": openCluster, "redlock": openRedlock} {
 		for _, how := range []string{"refused", "hung"} {
 			t.Run(backend+" "+how, func(t *testing.T) {
 				virtual.Test(t, func(t *testing.T) {
-					nodes := []*simnode.Node{simnode.New(), simnode.New(), simnode.New()}
-					if backend == "single" {
-						nodes = nodes[:1]
+					var w simnode.Wire
+					nodes, fault, end := simnode.NewNodes(3), w.Fail, func() {}
+					if how == "hung" {
+						fault = w.Hang
 					}
-					var w switchable
-					var refused atomic.Bool
-					var ds []drivers.Driver
-					for _, n := range nodes {
-						ds = append(ds, n.Driver(func(ctx context.Context, cmds []drivers.Command,
-							execute func() []drivers.Reply) ([]drivers.Reply, error) {
-							if refused.Load() {
-								return nil, drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp",
-									Err: syscall.ECONNREFUSED})
-							}
-							return w.deliverUntil(ctx, execute)
-						}))
-					}
-					c := open(ds)
-					resume := func() { refused.Store(false) }
-					s := rage(t, c, outage, func() {
-						if how == "refused" {
-							refused.Store(true)
-						} else {
-							resume = w.hang()
-						}
-					}, func() { resume() })
+					c := open(nodes, w.DeliverInTime)
+					s := rage(t, c, outage, func() { end = fault() }, func() { end() })
 					s.check(t, true)
 					if s.recovered > 30*time.Second {
 						t.Errorf("it took %v until all had recovered", s.recovered)
@@ -213,10 +126,8 @@ func TestOutage(t *testing.T) {
 						t.Errorf("%d lines were logged of one outage", s.warnings)
 					}
 					time.Sleep(15 * time.Second) // queue positions are kept for 12 s
-					for _, n := range nodes {
-						if left := n.Left(); len(left) > 0 {
-							t.Errorf("left behind: %q", left)
-						}
+					if left := nodes.Left(); len(left) > 0 {
+						t.Errorf("left behind: %q", left)
 					}
 					if closer, ok := locker.As[io.Closer](c); ok {
 						if err := closer.Close(); err != nil {
@@ -226,22 +137,6 @@ func TestOutage(t *testing.T) {
 				})
 			})
 		}
-	}
-}
-
-// deliverUntil is deliver with a client that gives up when its context ends. The commands that it has sent are still
-// executed.
-func (s *switchable) deliverUntil(ctx context.Context, execute func() []drivers.Reply) ([]drivers.Reply, error) {
-	done := make(chan []drivers.Reply, 1)
-	go func() {
-		replies, _ := s.deliver(ctx, nil, execute)
-		done <- replies
-	}()
-	select {
-	case replies := <-done:
-		return replies, nil
-	case <-ctx.Done():
-		return nil, io.EOF
 	}
 }
 
@@ -267,8 +162,10 @@ func TestOutageOfRealServers(t *testing.T) {
 					}
 					servers, ds = append(servers, server), append(ds, d)
 				}
-				c := map[string]func([]drivers.Driver) locker.Locker{"single": openSingle,
-					"redlock": openRedlock}[backend](ds)
+				c := redlockOf(ds)
+				if backend == "single" {
+					c = single.New(ds[0])
+				}
 				each := func(f func(*redistest.Server)) func() {
 					return func() {
 						for _, server := range servers {

@@ -1,17 +1,19 @@
 /*
- * What a lease leaves on one node of a Redlock: nothing. fence.pml is about what a lease is worth; this is about what becomes
- * of its acquisitions. There may be several of one owner, because a lease heals: it asks a node that lacks the lock for it
- * again. After Unlock, the node must not have the lock, nor get it when an acquisition arrives late.
+ * What a lease leaves on one node of a Redlock: nothing. fence.pml is about what a lease is worth; this is about what
+ * becomes of its acquisitions. There may be several of one owner, because a lease heals: it asks a node that lacks the
+ * lock for it again. After Unlock, the node must not have the lock, nor get it when an acquisition arrives late.
  *
- * The world: a command may be executed when its client has given it up, and answers may be lost. Each is executed once at
- * most, which is what drivers promise; a release is repeated until it is answered. The key may be deleted behind the client's
- * back, and expires if nothing else ends it, which does not count here. A release with a tombstone keeps acquisitions that
- * arrive after it from being executed; tombstones live longer than commands are on their way.
+ * The world: a command may be executed when its client has given it up, and answers may be lost. Each is executed once
+ * at most, which is what drivers promise; a release is repeated until it is answered. The key may be deleted behind the
+ * client's back, and expires if nothing else ends it, which does not count here. A release with a tombstone keeps
+ * acquisitions that arrive after it from being executed; tombstones live longer than commands are on their way.
  *
  * CLEAN: once Unlock and all acquisitions that the client waited for are answered, the node never has the lock.
  *
  * Bugs to plant, each with -D and its name, are marked BUG.
  */
+#include "check.pml"
+
 #ifndef HEALS
 #define HEALS 2                                        /* how often a lease heals */
 #endif
@@ -50,7 +52,7 @@ inline answered(yes) {                                 /* holding.late */
 }
 inline release() {
 	releasing = true;
-#ifndef NO_TOMBSTONE                                   /* BUG: of an acquisition that was not answered nothing is remembered */
+#ifndef NO_TOMBSTONE                                   /* BUG: acquisitions without an answer are forgotten */
 	buries = doubtful
 #endif
 }
@@ -90,7 +92,7 @@ end:	do
 		fi }
 #ifdef HEAL_AFTER_UNLOCK                               /* BUG */
 	:: d_step { heals < HEALS && !held && !acquiring && !releasing ->
-#elif defined(HEAL_TWICE)                              /* BUG: without waiting for the last one, which counts as answered */
+#elif defined(HEAL_TWICE)                              /* BUG: does not wait for the answer to the last one */
 	:: d_step { heals < HEALS && !held && !unlocked ->
 		strays = (acquiring && !executed -> strays + 1 : strays); executed = false;
 #else
@@ -106,6 +108,6 @@ end:	do
 	:: d_step { unlocked && !acquiring && !releasing && !over ->
 		over = true; printf("all is answered\n") }
 	:: d_step { over && lock ->
-		assert(false) /* CLEAN */ }
+		CHECK(false, CLEAN) }
 	od
 }

@@ -29,20 +29,11 @@ func TestBackendConformance(t *testing.T) {
 // pastTheQuantum is how long a node that has lost its counters stays away: then the clock makes tokens grow.
 const pastTheQuantum = 100 * time.Millisecond
 
-func leftOn(nodes []*simnode.Node) func() []string {
-	return func() (left []string) {
-		for _, n := range nodes {
-			left = append(left, n.Left()...)
-		}
-		return left
-	}
-}
-
-// simulated is a store of nodes of which the first are dead, with a wire to each.
+// simulated is a store of nodes of which the first are dead, with a wire to each. Every second driver keeps to
+// deadlines.
 func simulated(t testing.TB, n, dead int) conformance.Store {
-	nodes, wires := make([]*simnode.Node, n), make([]simnode.Wire, n)
+	nodes, wires := simnode.NewNodes(n), make([]simnode.Wire, n)
 	for i := range nodes {
-		nodes[i] = simnode.New()
 		nodes[i].Deliver = wires[i].Messages
 	}
 	all := func(fault func(w *simnode.Wire) (end func())) (end func()) {
@@ -60,11 +51,14 @@ func simulated(t testing.TB, n, dead int) conformance.Store {
 		Open: func() locker.Backend {
 			ds := make([]drivers.Driver, n)
 			for i := range ds {
-				network := simnode.Network(wires[i].Deliver)
-				if i < dead {
-					network = simnode.Dead
+				switch {
+				case i < dead:
+					ds[i] = nodes[i].Driver(simnode.Dead)
+				case i%2 == 1:
+					ds[i] = nodes[i].Driver(wires[i].DeliverInTime, simnode.Direct(func() bool { return true }))
+				default:
+					ds[i] = nodes[i].Driver(wires[i].Deliver)
 				}
-				ds[i] = nodes[i].Driver(network)
 			}
 			b, err := redlock.NewBackend(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
 			if err != nil {
@@ -72,22 +66,16 @@ func simulated(t testing.TB, n, dead int) conformance.Store {
 			}
 			return b
 		},
-		Delete: func(key string) {
-			for _, n := range nodes {
-				n.Delete(redlock.DefaultPrefix + key)
-			}
-		},
+		Delete:       func(key string) { nodes.Delete(redlock.DefaultPrefix + key) },
 		Hang:         func() func() { return all((*simnode.Wire).Hang) },
 		Down:         func() func() { return all((*simnode.Wire).Fail) },
 		LoseReply:    func() { all(func(w *simnode.Wire) func() { w.LoseReply(); return nil }) },
 		LoseMessages: func() func() { return all((*simnode.Wire).Deafen) },
 		Restart: func() {
-			for _, n := range nodes {
-				n.Flush()
-			}
+			nodes.Flush()
 			time.Sleep(pastTheQuantum)
 		},
-		Left: leftOn(nodes),
+		Left: nodes.Left,
 	}
 	if dead == 0 { // else a minority finds that it is no lock, and nobody has a quorum
 		store.Foreign = func(key string) func() bool {

@@ -36,10 +36,7 @@ func TestConformanceInVirtualTime(t *testing.T) {
 		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
 			conformance.RunLocker(t, conformance.Harness{Labels: true, Bubble: virtual.Test, Store: func(t testing.TB) conformance.Store {
 				var w simnode.Wire
-				nodes := make([]*simnode.Node, tt.nodes)
-				for i := range nodes {
-					nodes[i] = simnode.New()
-				}
+				nodes := simnode.NewNodes(tt.nodes)
 				store := conformance.Store{
 					Client: func() locker.Locker {
 						ds := make([]drivers.Driver, tt.nodes)
@@ -64,7 +61,7 @@ func TestConformanceInVirtualTime(t *testing.T) {
 						}
 					},
 					Hang: w.Hang,
-					Left: leftOn(nodes),
+					Left: nodes.Left,
 				}
 				if tt.dead+tt.hung == 0 { // else a minority finds that it is no lock, and nobody has a quorum
 					store.Foreign = func(key string) func() bool {

@@ -30,46 +30,60 @@ func backend(d drivers.Driver, fifo bool) locker.Backend {
 	return n
 }
 
-// conformVirtually checks the backend with a queue and without one, on a simulated node that it reaches by what wrap
-// makes of its driver.
-func conformVirtually(t *testing.T, wrap func(drivers.Driver) drivers.Driver) {
-	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
-		t.Run(name, func(t *testing.T) {
-			conformance.RunBackend(t, conformance.Harness{
-				Bubble: virtual.Test, FIFO: fifo,
-				Store: func(testing.TB) conformance.Store {
-					var wire simnode.Wire
-					n := simnode.New()
-					n.Deliver = wire.Messages
-					return conformance.Store{
-						Open:         func() locker.Backend { return backend(wrap(n.Driver(wire.Deliver)), fifo) },
-						Delete:       func(key string) { n.Delete(single.DefaultPrefix + key) },
-						Foreign:      func(key string) func() bool { return n.Foreign(single.DefaultPrefix + key) },
-						Hang:         wire.Hang,
-						Down:         wire.Fail,
-						LoseReply:    wire.LoseReply,
-						Restart:      n.Flush, // the clock makes tokens grow
-						Left:         n.Left,
-						LoseMessages: wire.Deafen,
-					}
-				},
-			})
-		})
-	}
+// personalities are what a driver may be besides a driver. Each opens a driver for simulated servers.
+var personalities = map[string]struct {
+	servers int
+	open    func(nodes simnode.Nodes, w *simnode.Wire) drivers.Driver
+}{
+	"one server": {1, func(nodes simnode.Nodes, w *simnode.Wire) drivers.Driver {
+		return nodes[0].Driver(w.Deliver)
+	}},
+	"one server, direct": {1, func(nodes simnode.Nodes, w *simnode.Wire) drivers.Driver {
+		return nodes[0].Driver(w.DeliverInTime, simnode.Direct(always))
+	}},
+	"cluster": {3, func(nodes simnode.Nodes, w *simnode.Wire) drivers.Driver {
+		return simnode.Cluster(nodes, func(int) simnode.Network { return w.Deliver })
+	}},
+	"cluster, direct": {3, func(nodes simnode.Nodes, w *simnode.Wire) drivers.Driver {
+		return simnode.Cluster(nodes, func(int) simnode.Network { return w.DeliverInTime }, simnode.Direct(always))
+	}},
 }
 
+func always() bool { return true }
+
+// The backend with a queue and without one, on simulated servers.
 func TestBackendConformanceInVirtualTime(t *testing.T) {
-	conformVirtually(t, func(d drivers.Driver) drivers.Driver { return d })
-}
-
-// cluster makes any driver one of several servers.
-type cluster struct{ drivers.Driver }
-
-func (cluster) Cluster() {}
-
-// The same with keys that are kept apart, as for a cluster. Nobody is told anything there.
-func TestBackendConformanceOnACluster(t *testing.T) {
-	conformVirtually(t, func(d drivers.Driver) drivers.Driver { return cluster{d} })
+	for name, p := range personalities {
+		for queue, fifo := range map[string]bool{"queue": true, "no queue": false} {
+			t.Run(name+"/"+queue, func(t *testing.T) {
+				conformance.RunBackend(t, conformance.Harness{
+					Bubble: virtual.Test, FIFO: fifo,
+					Store: func(testing.TB) conformance.Store {
+						var wire simnode.Wire
+						nodes := simnode.NewNodes(p.servers)
+						for _, n := range nodes {
+							n.Deliver = wire.Messages
+						}
+						foreign := func(key string) func() bool {
+							name := single.DefaultPrefix + key
+							return nodes[simnode.ServerOf(name, p.servers)].Foreign(name)
+						}
+						return conformance.Store{
+							Open:         func() locker.Backend { return backend(p.open(nodes, &wire), fifo) },
+							Delete:       func(key string) { nodes.Delete(single.DefaultPrefix + key) },
+							Foreign:      foreign,
+							Hang:         wire.Hang,
+							Down:         wire.Fail,
+							LoseReply:    wire.LoseReply,
+							Restart:      nodes.Flush, // the clock makes tokens grow
+							Left:         nodes.Left,
+							LoseMessages: wire.Deafen,
+						}
+					},
+				})
+			})
+		}
+	}
 }
 
 // The same on real servers, with one driver: RunLocker has them all.

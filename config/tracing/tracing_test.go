@@ -13,7 +13,7 @@ import (
 	_ "github.com/golocker/locker/config/tracing"
 )
 
-// recorder notes the names of the spans that begin, each of which has an identity, as if it were sampled.
+// recorder records the names of the spans that begin. Each span has an identity, as if it were sampled.
 type recorder struct {
 	noop.TracerProvider
 	names []string
@@ -32,7 +32,7 @@ func (t tracer) Start(ctx context.Context, name string, opts ...trace.SpanStartO
 	return t.Tracer.Start(trace.ContextWithSpanContext(ctx, identity), name, opts...)
 }
 
-// A program that imports the package and says tracing=true has spans from the global provider.
+// A program that imports the package and opens a URL with tracing=true has spans from the global provider.
 func TestTracingFromAURL(t *testing.T) {
 	spans := &recorder{}
 	otel.SetTracerProvider(spans)

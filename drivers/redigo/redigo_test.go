@@ -91,8 +91,7 @@ func TestBusyPoolIsNotSent(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The write buffers between a frozen server and a client fill up, and a pool without a write time-out would wait for
-// ever.
+// The buffers between a client and a frozen server fill up. A pool without a write time-out would wait without end.
 func TestDeadlineBoundsWriting(t *testing.T) {
 	server := redistest.Start(t)
 	pool := &redis.Pool{MaxIdle: 1, Dial: func() (redis.Conn, error) { return redis.Dial("tcp", server.Addr()) }}
@@ -197,7 +196,7 @@ func TestBrokenConnectionIsNotUsedAgain(t *testing.T) {
 		_, err := d.Do(t.Context(), drivers.Command{"PING"})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
-		go cancel() // before, while, or after
+		go cancel() // before, during or after the exchange
 		_, _ = d.Do(ctx, drivers.Command{"ECHO", "of the one who left"})
 		replies, err := d.Do(t.Context(), drivers.Command{"ECHO", "hello"})
 		require.NoError(t, err)

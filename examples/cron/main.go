@@ -1,7 +1,9 @@
 // Cron: a job that runs on every tick of the clock, on one machine of several. Each tick is run at most once.
 //
-//	go run ./examples/cron                                                       # three workers in this process, five ticks
-//	LOCKER_URL=redis://localhost:6379 go run ./examples/cron -workers 1 -every 1m -ticks 0      # on each of several machines
+//	go run ./examples/cron    # three workers in this process, five ticks
+//
+//	# on each of several machines
+//	LOCKER_URL=redis://localhost:6379 go run ./examples/cron -workers 1 -every 1m -ticks 0
 //
 // The key names the run, by the job and the tick, so that every tick is a lock of its own. If the lock is taken,
 // there is nothing to do: the program calls TryLock, not Lock. That alone is not enough. The clocks of the machines
@@ -44,7 +46,8 @@ var (
 	workers = flag.Int("workers", 3, "how many `workers` this process has, each with a clock of its own")
 	every   = flag.Duration("every", 500*time.Millisecond, "`time` between ticks")
 	ticks   = flag.Int("ticks", 5, "end after so many `ticks`; 0: on Ctrl-C")
-	skew    = flag.Duration("skew", 0, "how far the clock of the first worker is ahead, as a trial; that of the next one is 50ms behind it, and so on")
+	skew    = flag.Duration("skew", 0, "how far the clock of the first worker is ahead, as a trial; "+
+		"the clock of each further worker is 50ms behind the one before")
 )
 
 func main() {

@@ -56,7 +56,8 @@ func run(ctx context.Context, out io.Writer) error {
 	}{
 		{"1. Without tokens, the late write undoes a newer one.", ignores, afterwards, false},
 		{"2. A register that checks the tokens of writes refuses it.", checksWrites, afterwards, true},
-		{"3. But not between the other's read and its write: nothing has shown the other's token yet.", checksWrites, between, false},
+		{"3. But not between the other's read and its write: nothing has shown the other's token yet.",
+			checksWrites, between, false},
 		{"4. So the token comes with the first read.", fences, between, true},
 		{"5. Which is as good afterwards.", fences, afterwards, true},
 	} {

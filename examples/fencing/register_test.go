@@ -18,7 +18,8 @@ func TestRegister(t *testing.T) {
 		want  error
 	}{
 		{token: 5}, {token: 5}, {token: 5, write: 2}, {token: 4, write: 3, want: errStale}, {token: 4, want: errStale},
-		{token: 9}, {token: 5, write: 3, want: errStale}, {token: 9, write: 4}, {token: 9, write: 5}, {token: 8, want: errStale},
+		{token: 9}, {token: 5, write: 3, want: errStale}, {token: 9, write: 4}, {token: 9, write: 5},
+		{token: 8, want: errStale},
 	} {
 		var err error
 		if step.write == 0 {
@@ -31,7 +32,8 @@ func TestRegister(t *testing.T) {
 	assert.Equal(t, 5, r.balance)
 }
 
-// TestPlayNoticesALateWrite: the program fails if a register accepts a late write although it claims to check tokens.
+// TestPlayNoticesALateWrite checks that the program fails if a register accepts a late write although it claims to
+// check tokens.
 func TestPlayNoticesALateWrite(t *testing.T) {
 	l := memory.New()
 	defer l.Close()

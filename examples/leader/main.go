@@ -1,8 +1,10 @@
 // Leader: one of several candidates leads at a time. It works while it leads, and stops before another one can take
 // over.
 //
-//	go run ./examples/leader                                                     # three candidates in this process, for six seconds
-//	LOCKER_URL=redis://localhost:6379 go run ./examples/leader -candidates 1 -term 0 -for 0     # in several terminals, until Ctrl-C
+//	go run ./examples/leader    # three candidates in this process, for six seconds
+//
+//	# in several terminals, until Ctrl-C
+//	LOCKER_URL=redis://localhost:6379 go run ./examples/leader -candidates 1 -term 0 -for 0
 //
 // Then stop the leader in different ways. After Ctrl-C, the next candidate leads at once. After kill -9, it takes a
 // TTL. After Ctrl-Z and, some time later, fg, the leader notices that its time is over before it does anything.

@@ -39,7 +39,8 @@ func newTelemetry(ctx context.Context, otlp bool, w io.Writer) (*telemetry, erro
 		return nil, err
 	}
 	// The environment wins (OTEL_SERVICE_NAME, OTEL_RESOURCE_ATTRIBUTES).
-	res, err := resource.Merge(resource.NewSchemaless(attribute.String("service.name", "locker-example")), resource.Environment())
+	own := resource.NewSchemaless(attribute.String("service.name", "locker-example"))
+	res, err := resource.Merge(own, resource.Environment())
 	if err != nil {
 		return nil, err
 	}

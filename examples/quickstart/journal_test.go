@@ -10,14 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestJournal: the check at the end of the program fails where it should, so it proves something.
+// TestJournal checks that the check at the end of the program finds faults.
 func TestJournal(t *testing.T) {
 	for name, tt := range map[string]struct {
 		lines, want string
 	}{
-		"turns":            {"start 1 7/1 t; end 1 7/1 t; start 5 8/1 t; end 5 8/1 t", ""},
-		"empty":            {"", ""},
-		"overlap":          {"start 1 7/1 t; start 2 8/1 t; end 1 7/1 t; end 2 8/1 t", ":2: 8/1 started while 7/1 had the lock"},
+		"turns": {"start 1 7/1 t; end 1 7/1 t; start 5 8/1 t; end 5 8/1 t", ""},
+		"empty": {"", ""},
+		"overlap": {"start 1 7/1 t; start 2 8/1 t; end 1 7/1 t; end 2 8/1 t",
+			":2: 8/1 started while 7/1 had the lock"},
 		"same token":       {"start 1 7/1 t; end 1 7/1 t; start 1 8/1 t", ":3: token 1 came after 1"},
 		"older token":      {"start 2 7/1 t; end 2 7/1 t; start 1 8/1 t", ":3: token 1 came after 2"},
 		"somebody else":    {"start 1 7/1 t; end 1 8/1 t", `:2: 8/1 ended a turn of "7/1"`},

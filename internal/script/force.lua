@@ -14,7 +14,7 @@
 -- include queue.lua
 lock, waiters, fence, queue, turn = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local tomb, length, rest = string.match(ARGV[1], '^(%d+):(%d+):(.*)$')
-local value, free = string.sub(rest, 1, length), string.sub(rest, length + 1)
+local value, free = string.sub(rest, 1, tonumber(length)), string.sub(rest, length + 1)
 local r = 0
 local cur = redis.pcall('GET', lock)
 if type(cur) == 'table' and not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end

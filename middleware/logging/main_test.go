@@ -26,7 +26,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type journal struct {
 	mu   sync.Mutex
 	text bytes.Buffer
-	seen int // how many lines were looked at
+	seen int // number of lines that news has returned
 }
 
 func (j *journal) Write(p []byte) (int, error) {

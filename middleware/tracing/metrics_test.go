@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// A class with more values than it ought to have must not cost memory without bound.
+// If a class has too many values, the memory for its sets of attributes is bounded all the same.
 func TestSetsOfAttributesAreBounded(t *testing.T) {
 	m := newMetrics(noop.NewMeterProvider().Meter(""), nil)
 	var wg sync.WaitGroup

@@ -156,8 +156,8 @@ func (a *app) printBench(r benchResult) {
 	_ = w.Flush()
 	fmt.Fprintf(a.stdout, "  one at a time      %7d locks/s\n", r.Alone)
 	fmt.Fprintf(a.stdout, "  %d at once         %7d locks/s\n", benchCrowd, r.Together)
-	fmt.Fprintf(a.stdout, "  one lock, %d clients %6d locks/s, shares even to %d %%\n", benchClients, r.Handovers,
-		r.Unfair)
+	fmt.Fprintf(a.stdout, "  one lock, %d clients %6d locks/s, each has its share to within %d %%\n", benchClients,
+		r.Handovers, r.Unfair)
 	a.printHistogram(r.histogram)
 	fmt.Fprintln(a.stdout)
 }

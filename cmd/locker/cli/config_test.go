@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker/config"
 )
 
-// TestWhichSourceWins: the file, then the environment, then the flags.
+// TestWhichSourceWins checks that the environment overrides the file, and the flags override both.
 func TestWhichSourceWins(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "l.yaml")
 	require.NoError(t,
@@ -39,7 +39,7 @@ func TestWhichSourceWins(t *testing.T) {
 	}
 }
 
-// What a program reads, the command reads, too, although it traces nothing.
+// The command accepts the configuration of a program that traces its locks, although it traces nothing itself.
 func TestConfigWithTracing(t *testing.T) {
 	env := []string{"LOCKER_URL=memory:?tracing=true&retry=true&log=warn"}
 	code, stdout, stderr := call(env, "config", "check")
@@ -119,7 +119,7 @@ func TestVersion(t *testing.T) {
 	assert.Equal(t, []string{"goredis", "redigo", "rueidis"}, v.Drivers)
 }
 
-// TestCompletion: the shells ask the program.
+// TestCompletion asks the program for completions, as the shells do.
 func TestCompletion(t *testing.T) {
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
 		code, stdout, _ := call(nil, "completion", shell)
@@ -146,7 +146,7 @@ func TestHelpHasExamplesAndExitCodes(t *testing.T) {
 	assert.Contains(t, root, "Run a command while holding a lock")
 }
 
-// slowly is a Locker that says so when it is closed.
+// slowly is a Locker that calls closed when it is closed.
 type slowly struct {
 	locker.Locker
 	closed func()
@@ -157,7 +157,8 @@ func (s slowly) Close() error {
 	return nil
 }
 
-// TestErrorsComeBeforeTheEnd: closing can take seconds while servers are silent.
+// TestErrorsComeBeforeTheEnd checks that an error is printed before the Locker is closed. Closing can take seconds
+// while servers do not answer.
 func TestErrorsComeBeforeTheEnd(t *testing.T) {
 	var stderr bytes.Buffer
 	said := ""

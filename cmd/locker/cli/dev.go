@@ -9,7 +9,6 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/spf13/cobra"
@@ -135,31 +134,14 @@ func (a *app) announce(nodes []*devNode, embedded bool) error {
 	return nil
 }
 
-// startEmbedded starts a simulated server. Its clock for expiry has to be advanced by this process.
+// startEmbedded starts a simulated server.
 func startEmbedded() (*devNode, error) {
 	m := miniredis.NewMiniRedis()
+	m.ClockTTL(true) // keys expire as time passes
 	if err := m.StartAddr("127.0.0.1:0"); err != nil {
 		return nil, err
 	}
-	const tick = 5 * time.Millisecond
-	t, stopped := time.NewTicker(tick), make(chan struct{})
-	go func() {
-		last := time.Now()
-		for {
-			select {
-			case now := <-t.C:
-				m.FastForward(now.Sub(last))
-				last = now
-			case <-stopped:
-				return
-			}
-		}
-	}()
-	return &devNode{addr: m.Addr(), stop: func() {
-		t.Stop()
-		close(stopped)
-		m.Close()
-	}}, nil
+	return &devNode{addr: m.Addr(), stop: m.Close}, nil
 }
 
 var errNotUp = errors.New("redis-server does not answer")

@@ -17,8 +17,9 @@ import (
 
 var update = flag.Bool("update", false, "write the output of the commands in docs/cli.md anew")
 
-// TestDocs: what the checked part of docs/cli.md says that commands print, they print. Addresses, tokens, times and the
-// server differ from run to run. Blocks marked slow are run with -update only.
+// TestDocs runs the commands in the checked part of docs/cli.md and compares their output with the page. Addresses,
+// tokens, times and the server differ from run to run, so they are not compared. Blocks marked slow run only with
+// -update.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	const path = "../../../docs/cli.md"
@@ -85,8 +86,8 @@ func (d *doc) run(block string) string {
 	return b.String()
 }
 
-// watch shows a lock until its holder has ended, and then gets a Ctrl-C. The holder ends when it was seen: a moment
-// that it has the lock for may be over before watch looks.
+// watch runs locker watch until it has shown that the lock is free, and then sends it a Ctrl-C. The holder gets its
+// SIGTERM only after watch has shown it.
 func (d *doc) watch(words string) string {
 	p := command(d.t, d.url, strings.Fields(words)[1:]...)
 	p.Env = append(p.Env, d.patience()...)
@@ -100,9 +101,10 @@ func (d *doc) watch(words string) string {
 	return p.out.String() + "^C\n"
 }
 
-// patience is what a command is given: that a machine is busy with other tests is no finding.
+// patience returns settings with which a command succeeds even if the machine is busy with other tests. The commands
+// before locker dev contact no server and get none.
 func (d *doc) patience() []string {
-	if *update {
+	if *update || d.url == "" {
 		return nil
 	}
 	return []string{"LOCKER_REDLOCK_BUDGET=2m", "LOCKER_TTL=10m"}
@@ -117,11 +119,11 @@ func (d *doc) output(command string) string {
 	sh.Env = []string{asLocker + "=1", "GORACE=atexit_sleep_ms=0", "PATH=" + dir + ":" + os.Getenv("PATH"),
 		"LOCKER_URL=" + d.url}
 	sh.Env = append(sh.Env, d.patience()...)
-	out, _ := sh.CombinedOutput() // exit codes are what some of the commands are about
+	out, _ := sh.CombinedOutput() // some of the commands are meant to fail
 	return string(out)
 }
 
-// normal takes out of a text what differs from run to run.
+// normal replaces the parts of a text that differ from run to run.
 func normal(text string) string {
 	for _, r := range []struct{ pattern, by string }{
 		{`(?ms)^(locker: )?export LOCKER_URL=\S+$`, "export LOCKER_URL=URL"},
@@ -135,7 +137,7 @@ func normal(text string) string {
 		{`"label": "[^"]*"`, `"label": LABEL`},
 		{`\d+(\.\d+)?( ?(µs|ms|s)\b|m\d+s)?`, "#"},
 		{` +`, " "},
-		// Before the first renewal, or the last node's answer, a little less is known.
+		// Less is known of a node before its answer, or before the first renewal.
 		{`(?m)^ADDR (free|held) .*$`, "ADDR as it may be"},
 		{`the bound is #, `, ""},
 		{`(?m)^# checks: .*$`, "checks"},

@@ -15,7 +15,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// TestLostLockStopsTheCommand: somebody deletes the lock, or takes it over. The next renewal notices.
+// TestLostLockStopsTheCommand deletes the lock, or gives it to another owner. The next renewal notices the loss.
 func TestLostLockStopsTheCommand(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
@@ -44,7 +44,7 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			key := strings.ReplaceAll(name, " ", "-")
-			// who is told has to come to say so within the grace
+			// The grace is long enough for the command to print a line after the signal.
 			args := append([]string{"run", "-k", key, "--ttl", "12s", "--grace", "3s"}, tt.args...)
 			p := run(t, url, append(args, "--", "bash", "-c", tt.script)...)
 			pid := p.pid(t, "up")
@@ -72,16 +72,16 @@ func TestMaxHoldStopsTheCommand(t *testing.T) {
 	free(t, s, "k") // the lock itself was not lost
 }
 
-// witness is a command that shows by a kernel's lock whether it is alone. It must be killed to end, and if it ran
-// together with another one, it says so and exits with 1.
+// witness is a command that uses a lock of the kernel to check that it is alone. If it is not, it prints OVERLAP and
+// exits with 1. Otherwise it runs until it is killed.
 const witness = `exec 9>>"$WITNESS"; flock -n 9 || { echo OVERLAP; exit 1; }
 trap "echo told" TERM; echo $$ >up; while :; do sleep 0.05 9>&-; done`
 
-// successor is who comes next: it looks the same way, and ends.
+// successor is the next command. It checks in the same way that it is alone, and ends.
 const successor = `exec 9>>"$WITNESS"; flock -n 9 || { echo OVERLAP; exit 1; }; echo alone at ${EPOCHREALTIME/./}`
 
-// relay runs a witness under the lock, lets do spoil its hold, and checks that it is gone before the next one is
-// started.
+// relay runs a witness under the lock and calls do, which makes it lose the lock. It checks that the witness has ended
+// before the successor is started.
 func relay(t *testing.T, url string, do func(p *process, pid int)) (first *process) {
 	t.Helper()
 	file := t.TempDir() + "/witness"
@@ -106,8 +106,8 @@ func relay(t *testing.T, url string, do func(p *process, pid int)) (first *proce
 	return first
 }
 
-// TestNobodyStartsBesideAnOldCommand: whatever happens to the holder, its command is gone before the lock is free for
-// the next one. It is a matter of order, which the kernel witnesses, and not of speed.
+// TestNobodyStartsBesideAnOldCommand checks that the command has ended before the lock is free for the next owner,
+// whatever happens to the holder. A lock of the kernel proves the order, so the test does not depend on speed.
 func TestNobodyStartsBesideAnOldCommand(t *testing.T) {
 	t.Parallel()
 	t.Run("holder stopped", func(t *testing.T) {
@@ -130,15 +130,15 @@ func TestNobodyStartsBesideAnOldCommand(t *testing.T) {
 			guard := p.guardOf(t)
 			require.NoError(t, syscall.Kill(guard, syscall.SIGSTOP))
 			s.Pause()
-			gone(t, pid, guard) // by the holder's own hand
+			gone(t, pid, guard) // the holder has killed them
 			s.Resume()
 		})
 		first.exits(t, exitLost)
 	})
 }
 
-// TestMajorityStops: of five servers three are frozen while the lock is held, until the command is told to end, which
-// it does not heed.
+// TestMajorityStops freezes three of five servers while the lock is held, until the command gets its SIGTERM. The
+// command ignores it.
 func TestMajorityStops(t *testing.T) {
 	t.Parallel()
 	var ss []*redistest.Server

@@ -22,10 +22,10 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// asLocker in the environment makes the test binary the program.
+// asLocker is a variable. If it is set, the test binary is the program.
 const asLocker = "TEST_AS_LOCKER"
 
-// The test binary is also the program: tests run it as a user would, in processes of their own.
+// The test binary is also the program. Tests run it like a user, in processes of its own.
 func TestMain(m *testing.M) {
 	if os.Getenv(asLocker) != "" {
 		Main()
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// limit decides between slow and hung.
+// limit is how long a test waits before it takes a process for hung.
 const limit = 30 * time.Second
 
 // process is one run of the program.
@@ -44,7 +44,7 @@ type process struct {
 	done     chan struct{} // closed when it has ended
 }
 
-// output is what has been printed so far.
+// output has the text that a process has printed so far.
 type output struct {
 	mu  sync.Mutex
 	buf bytes.Buffer
@@ -62,7 +62,7 @@ func (o *output) String() string {
 	return o.buf.String()
 }
 
-// command prepares a run with url and env in its environment.
+// command returns a process that has not been started, with LOCKER_URL=url in its environment.
 func command(t *testing.T, url string, args ...string) *process {
 	t.Helper()
 	exe, err := os.Executable()
@@ -75,7 +75,7 @@ func command(t *testing.T, url string, args ...string) *process {
 	return p
 }
 
-// begin starts it, and sees to its end.
+// begin starts the process. The process is killed when the test ends.
 func (p *process) begin(t *testing.T) *process {
 	t.Helper()
 	require.NoError(t, p.Start())
@@ -90,13 +90,13 @@ func (p *process) begin(t *testing.T) *process {
 	return p
 }
 
-// run starts the program.
+// run starts the program with args.
 func run(t *testing.T, url string, args ...string) *process {
 	t.Helper()
 	return command(t, url, args...).begin(t)
 }
 
-// exits waits for the end and checks the exit code.
+// exits waits until the process has ended and checks its exit code.
 func (p *process) exits(t *testing.T, code int) {
 	t.Helper()
 	select {
@@ -109,7 +109,7 @@ func (p *process) exits(t *testing.T, code int) {
 	require.Equal(t, code, status.ExitStatus(), p.out.String()+p.err.String())
 }
 
-// says waits until stderr has text.
+// says waits until stderr contains text.
 func (p *process) says(t *testing.T, text string) {
 	t.Helper()
 	eventually(t, "it says "+text, func() bool { return strings.Contains(p.err.String(), text) })
@@ -135,7 +135,7 @@ func (p *process) pid(t *testing.T, name string) int {
 	t.Helper()
 	pid, err := strconv.Atoi(p.wrote(t, name))
 	require.NoError(t, err)
-	t.Cleanup(func() { // if the test has failed
+	t.Cleanup(func() { // the process still runs if the test has failed
 		if alive(pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
@@ -149,10 +149,10 @@ func (p *process) notWritten(t *testing.T, name string) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// alive says whether a process is there, and not just waiting to be buried.
+// alive reports whether a process exists and is not a zombie.
 func alive(pid int) bool { return !strings.ContainsAny(state(pid), "XZ") }
 
-// state is the letter that the kernel has for what a process does; X if there is none.
+// state returns the kernel's letter for the state of a process. It is X if the process does not exist.
 func state(pid int) string {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -202,7 +202,7 @@ func server(t *testing.T, args ...string) (s *redistest.Server, url string) {
 	return s, "redis://" + s.Addr()
 }
 
-// free waits until nobody has or awaits the lock.
+// free waits until the lock has neither an owner nor a waiter.
 func free(t *testing.T, s *redistest.Server, key string) {
 	t.Helper()
 	eventually(t, "the lock is free", func() bool {

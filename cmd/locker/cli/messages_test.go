@@ -105,7 +105,7 @@ func TestConfigCheckWarnsOfTooFewNodes(t *testing.T) {
 	}
 }
 
-// TestTheNextStepFitsTheFault: what is said after an error is about that error.
+// TestTheNextStepFitsTheFault checks that the advice after an error fits that error.
 func TestTheNextStepFitsTheFault(t *testing.T) {
 	plain := redistest.Start(t)
 	secure, _ := redistest.StartTLS(t)
@@ -156,7 +156,7 @@ func TestTheNextStepFitsTheFault(t *testing.T) {
 	} {
 		if name == "NOREPLICAS" {
 			if _, err := alone.Do("EVAL", "return redis.call('SET', KEYS[1], '')", "1", "x"); err == nil {
-				continue // Redis 6.0 lets scripts write without the replicas
+				continue // on Redis 6.0, scripts may write without the replicas
 			}
 		}
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +168,7 @@ func TestTheNextStepFitsTheFault(t *testing.T) {
 					code, _, stderr := call([]string{"LOCKER_URL=" + url}, "run", "-k", "k", "--wait", "0", "--",
 						"true")
 					assert.Equal(t, exitUnavailable, code)
-					stderr = strings.ReplaceAll(stderr, "`", "'") // which Redis 6.0 has around a command
+					stderr = strings.ReplaceAll(stderr, "`", "'") // Redis 6.0 puts them around a command
 					assert.Contains(t, stderr, tt.next)
 					assert.NotContains(t, stderr, "address and password")
 					assert.NotContains(t, stderr, ".: ", "a sentence ends, and goes on")

@@ -9,7 +9,8 @@ import (
 	"github.com/golocker/locker"
 )
 
-// TestReleaseAsks: on a terminal, it shows whose the lock is, and takes it only from that one, and only if told to.
+// TestReleaseAsks checks that release shows the owner on a terminal, and takes the lock from this owner only, after a
+// confirmation.
 func TestReleaseAsks(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
@@ -30,7 +31,7 @@ func TestReleaseAsks(t *testing.T) {
 	s.shows(t, "nothing to release")
 }
 
-// TestWatchOnATerminal: one line keeps up with the lock.
+// TestWatchOnATerminal checks that watch updates one line.
 func TestWatchOnATerminal(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)

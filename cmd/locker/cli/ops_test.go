@@ -20,10 +20,10 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// durable is what doctor wants of a server.
+// durable has the settings with which doctor finds no fault.
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// servers starts n and returns the URL of a Redlock on them.
+// servers starts n servers and returns the URL of a Redlock on them.
 func servers(t *testing.T, n int) (ss []*redistest.Server, url string) {
 	t.Helper()
 	var addrs []string
@@ -34,7 +34,7 @@ func servers(t *testing.T, n int) (ss []*redistest.Server, url string) {
 	return ss, "redlock://" + strings.Join(addrs, ",")
 }
 
-// heldBy locks key as a program would.
+// heldBy locks key like a program.
 func heldBy(t *testing.T, url, key string) locker.Lease {
 	t.Helper()
 	l, err := config.Open(t.Context(), url)
@@ -45,7 +45,7 @@ func heldBy(t *testing.T, url, key string) locker.Lease {
 	return lease
 }
 
-// decode reads JSON that a command has printed.
+// decode parses JSON that a command has printed.
 func decode[T any](t *testing.T, text string) (v T) {
 	t.Helper()
 	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
@@ -83,7 +83,7 @@ func TestInspectAndRelease(t *testing.T) {
 		assert.Contains(t, stderr, "--yes")
 		code, _, _ = call(env, "release", "k", "--yes", "--token", "abc")
 		assert.Equal(t, exitUsage, code, "too short to mean one owner")
-		for _, token := range []string{"", "…"} { // of a script whose variable was not set
+		for _, token := range []string{"", "…"} { // as from a script whose variable is not set
 			code, _, _ = call(env, "release", "k", "--yes", "--token", token)
 			assert.Equal(t, exitUsage, code, "it means nobody, and not everybody")
 		}
@@ -104,7 +104,7 @@ func TestInspectWhenNodesHang(t *testing.T) {
 	ss, url := servers(t, 3)
 	env := []string{"LOCKER_URL=" + url + "?budget=2s"}
 	lease := heldBy(t, url, "k")
-	for _, s := range ss { // a majority has granted it; the rest follows
+	for _, s := range ss { // a majority has granted the lock, and the other nodes follow
 		require.Eventually(t, func() bool { return s.Cmd(t, "EXISTS", "lock:k") == int64(1) }, time.Minute,
 			time.Millisecond)
 	}
@@ -147,7 +147,7 @@ func TestWhatCannotBeInspected(t *testing.T) {
 	}
 }
 
-// TestWatch: what a lock goes through, as lines of JSON, until Ctrl-C.
+// TestWatch checks the lines of JSON that watch prints for each change of a lock, until Ctrl-C.
 func TestWatch(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
@@ -160,7 +160,7 @@ func TestWatch(t *testing.T) {
 			for in := bufio.NewScanner(strings.NewReader(p.out.String())); in.Scan(); {
 				state := decode[lockJSON](t, in.Text()).State
 				if n := len(got); n > 0 && state == "unknown" && got[n-1] == state {
-					continue // for another reason: the connection has ended, none is accepted
+					continue // the state is the same, and only the reason has changed
 				}
 				got = append(got, state)
 			}
@@ -186,7 +186,7 @@ func TestDoctorForMonitors(t *testing.T) {
 	t.Parallel()
 	ss, url := servers(t, 5)
 	doubled := url[:strings.LastIndex(url, ",")] + ",localhost" + ss[0].Addr()[strings.LastIndex(ss[0].Addr(), ":"):]
-	wait := "?budget=1m&ttl=10m" // a busy machine is no finding
+	wait := "?budget=1m&ttl=10m" // so that the test passes on a busy machine
 	code, out, stderr := call([]string{"LOCKER_URL=" + url + wait}, "doctor")
 	assert.Equal(t, 0, code, out+stderr)
 	code, out, _ = call([]string{"LOCKER_URL=" + url + wait}, "doctor", "--quiet")
@@ -210,80 +210,7 @@ func TestDoctorForMonitors(t *testing.T) {
 	assert.Contains(t, out, "→ CONFIG SET appendfsync always")
 }
 
-// TestDev: the servers are there, and are gone with the command, however that ends.
-func TestDev(t *testing.T) {
-	for name, end := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "told to end": syscall.SIGTERM,
-		"killed": syscall.SIGKILL} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			p := command(t, "", "dev", "--nodes", "3", "--json")
-			p.Env = append(p.Env, "TMPDIR="+p.Dir)
-			p.begin(t)
-			eventually(t, "it prints the URL", func() bool { return strings.HasSuffix(p.out.String(), "}\n") })
-			dev := decode[struct {
-				URL   string
-				Nodes []struct{ PID int }
-			}](t, p.out.String())
-			require.Len(t, dev.Nodes, 3)
-			lease := heldBy(t, dev.URL, "k")
-			require.NoError(t, lease.Unlock(t.Context()))
-			require.NoError(t, p.Process.Signal(end))
-			if end == syscall.SIGKILL {
-				<-p.done
-			} else {
-				p.exits(t, 0)
-			}
-			for _, n := range dev.Nodes {
-				gone(t, n.PID)
-			}
-			filesGo(t, p.Dir)
-		})
-	}
-}
-
-func TestDevSaysWhichServerHasEnded(t *testing.T) {
-	t.Parallel()
-	p := command(t, "", "dev", "--nodes", "1", "--json")
-	p.Env = append(p.Env, "TMPDIR="+p.Dir)
-	p.begin(t)
-	eventually(t, "it prints the URL", func() bool { return strings.HasSuffix(p.out.String(), "}\n") })
-	dev := decode[struct{ Nodes []struct{ PID int } }](t, p.out.String())
-	require.NoError(t, syscall.Kill(dev.Nodes[0].PID, syscall.SIGKILL))
-	p.says(t, "has ended")
-	filesGo(t, p.Dir)
-}
-
-func filesGo(t *testing.T, dir string) {
-	t.Helper()
-	eventually(t, "its files are gone", func() bool {
-		left, err := os.ReadDir(dir)
-		return err == nil && len(left) == 0
-	})
-}
-
-// TestDevWithoutRedis: stand-ins do, and locks on them expire.
-func TestDevWithoutRedis(t *testing.T) {
-	t.Parallel()
-	p := command(t, "", "dev", "--nodes", "3")
-	p.Env = append(p.Env, "PATH=/nowhere")
-	p.begin(t)
-	p.says(t, "Ctrl-C")
-	p.says(t, "redis-server is not installed")
-	eventually(t, "it prints a URL", func() bool { return strings.HasSuffix(p.out.String(), "\n") })
-	url := strings.TrimPrefix(strings.TrimSpace(p.out.String()), "export LOCKER_URL=")
-	l, err := config.Open(t.Context(), url)
-	require.NoError(t, err)
-	defer l.Close()
-	_, err = l.Lock(t.Context(), "k", locker.TTL(time.Second), locker.NoRenewal())
-	require.NoError(t, err)
-	lease, err := l.Lock(t.Context(), "k")
-	require.NoError(t, err)
-	require.NoError(t, lease.Unlock(t.Context()))
-	require.NoError(t, p.Process.Signal(os.Interrupt))
-	p.exits(t, 0)
-}
-
-// TestBench: there are figures for every driver, and nothing is left, also after Ctrl-C.
+// TestBench checks that bench prints figures for every driver, and leaves no keys, even after Ctrl-C.
 func TestBench(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
@@ -309,7 +236,7 @@ func TestBench(t *testing.T) {
 	assert.Contains(t, out, "█")
 }
 
-// TestConform: the suite runs under a prefix of its own, and nothing is left.
+// TestConform checks that the suite runs under a prefix of its own, and leaves no keys.
 func TestConform(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
@@ -323,7 +250,7 @@ func TestConform(t *testing.T) {
 	outcome, code := map[string]string{}, 0
 	for _, r := range results {
 		outcome[r.Property] = r.Outcome
-		// properties in real time may, on a machine that is busy; whether they hold is for the suite's own tests
+		// On a busy machine, properties in real time may fail. The suite's own tests check whether they hold.
 		if r.Outcome == "fail" {
 			t.Logf("%+v", r)
 			code = exitFailed

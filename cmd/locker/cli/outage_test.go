@@ -10,7 +10,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// Who waits for a lock on a server that dies is told of the server, and not to try again later.
+// If the server dies while run waits for a lock, the error is about the server. It does not say to try again later.
 func TestWaitingOnAServerThatDies(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

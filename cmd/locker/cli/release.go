@@ -49,7 +49,7 @@ func (a *app) release(ctx context.Context, key, token string, yes bool) error {
 	if token != "" {
 		token = strings.TrimSuffix(token, "…") // as inspect shows it
 		if len(token) < minToken {
-			return usageError("--token: %d characters do not identify an owner: give at least %d", len(token), minToken)
+			return usageError("--token: give at least the first %d characters of the token", minToken)
 		}
 	}
 	if !yes && !isTerminal(a.stdin) {
@@ -118,7 +118,7 @@ func (a *app) released(key string, seen inspect.Inspection, err error) error {
 		return &exitError{exitHeld, err, "locker inspect shows who has it now"}
 	case errors.Is(err, locker.ErrUnavailable) && !refused(err):
 		return &exitError{exitUnavailable, err,
-			"it is not known whether the lock was released: locker inspect shows its state"}
+			"it is not known whether the lock was released: when the server answers, locker inspect shows it"}
 	case err != nil:
 		return err
 	case a.json:

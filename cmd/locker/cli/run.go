@@ -62,7 +62,7 @@ func runCommand(a *app) *cobra.Command {
   locker run --key jobs -- sh -c 'psql -v fence="$LOCKER_FENCE" -f job.sql'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return errors.New("no command is given, after --")
+				return errors.New("no command: give it after --")
 			}
 			return nil
 		},

@@ -30,7 +30,8 @@ func TestStreamsAreTheCommandsOwn(t *testing.T) {
 	free(t, s, "k")
 }
 
-// TestEnvironment: the owner's token is what would let the command release the lock. It is not given away.
+// TestEnvironment checks the variables of the command. The owner's token is not among them, because it would let the
+// command release the lock.
 func TestEnvironment(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
@@ -45,7 +46,7 @@ func TestEnvironment(t *testing.T) {
 	assert.Contains(t, lines, "LOCKER_FENCE="+strings.TrimLeft(value[0], "0"))
 	assert.NotContains(t, env, value[1])
 
-	// What runs this test may have left files open, too.
+	// The program that runs this test may have left files open, too.
 	bare := command(t, url)
 	bare.Cmd = &exec.Cmd{Path: "/bin/sh", Args: []string{"sh", "-c", list}, Dir: t.TempDir(), Env: bare.Env,
 		Stderr: &bare.err}
@@ -56,8 +57,8 @@ func TestEnvironment(t *testing.T) {
 	assert.Equal(t, strings.Count(want, "socket:"), strings.Count(fds, "socket:"), "connections are not the command's")
 }
 
-// TestInheritedFilesAreLeftAlone: a job server of make, or a socket of systemd, has the number that the command was
-// told.
+// TestInheritedFilesAreLeftAlone checks that files which run has inherited keep their numbers. The command knows these
+// numbers, as of a job server of make, or of a socket of systemd.
 func TestInheritedFilesAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
@@ -90,7 +91,7 @@ func TestExitCodes(t *testing.T) {
 		url  string
 		args []string
 		code int
-		says string // what stderr has a line with; "": stderr is empty
+		says string // part of a line of stderr; empty: stderr is empty
 	}{
 		"all is well":          {url, sh("exit 0"), 0, ""},
 		"the command's":        {url, sh("exit 75"), 75, ""},
@@ -109,9 +110,9 @@ func TestExitCodes(t *testing.T) {
 			[]string{"-k", "k", "--wait", "0", "--", "true"}, 69, dead.Addr()},
 		"wrong password": {"redis://:hunter2@" + secret.Addr(), []string{"-k", "k", "--", "true"}, 69,
 			"WRONGPASS"},
-		"no command": {url, []string{"-k", "k"}, 64, "no command is given"},
+		"no command": {url, []string{"-k", "k"}, 64, "no command: give it after --"},
 		"no key":     {url, []string{"--", "true"}, 64, "--key"},
-		// true -- true: it is the command's
+		// The two dashes after the command belong to the command.
 		"something before --": {url, []string{"-k", "k", "true", "--", "true"}, 0, ""},
 		"unknown flag":        {url, []string{"-k", "k", "--bogus", "--", "true"}, 64, "unknown flag: --bogus"},
 		"flag of the command": {url, []string{"-k", "k", "sh", "-c", "exit 3"}, 3, ""},
@@ -132,7 +133,7 @@ func TestExitCodes(t *testing.T) {
 		"no such command":     {url, []string{"-k", "k", "--", "no-such-command"}, 127, "look at PATH"},
 		"no such file":        {url, []string{"-k", "k", "--", "/no/such"}, 127, "/no/such"},
 		"no such interpreter": {url, []string{"-k", "k", "--", noInterpreter}, 127, noInterpreter},
-		// nobody waits for that
+		// A command that cannot be executed is reported without waiting for the lock.
 		"held, not executable": {url, []string{"-k", "held", "--", notExecutable}, 126, "permission denied"},
 		"server down, no such": {"redis://" + dead.Addr(), []string{"-k", "k", "--", "no-such-command"}, 127,
 			"look at PATH"},
@@ -177,7 +178,7 @@ func TestErrorsAsJSON(t *testing.T) {
 	assert.Equal(t, 75, e.Code)
 }
 
-// TestCronTick: two machines come to the same tick. The job is done before the second has asked.
+// TestCronTick runs the same tick on two machines. The first has finished the job before the second asks for the lock.
 func TestCronTick(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
@@ -213,7 +214,8 @@ func TestGraceFitsIntoTheLease(t *testing.T) {
 		require.NoError(t, o.checkTTL(tt.configured))
 		assert.Equal(t, tt.want, o.grace)
 		assert.Equal(t, tt.validity, o.validity)
-		// When a renewal begins, two thirds are left; it is given up after a sixth. The command is not told before.
+		// When a renewal begins, two thirds of the TTL are left. The renewal is given up after a sixth of it. The
+		// command gets no signal before that.
 		assert.Less(t, o.grace+o.margin(), tt.validity*2/3-tt.validity/100-2*time.Millisecond)
 	}
 	o := &runOptions{key: "k", wait: "forever", onLost: "term", grace: -1, args: []string{"sh"}}

@@ -29,7 +29,7 @@ func TestSignalWhileWaiting(t *testing.T) {
 			s.Cmd(t, "SET", "lock:k", "somebody", "PX", 60_000)
 			p := run(t, url, "run", "-k", "k", "--", "sh", "-c", "echo >started")
 			p.says(t, "waiting for")
-			require.NoError(t, p.Process.Signal(syscall.SIGUSR1)) // for nobody: no reason to end
+			require.NoError(t, p.Process.Signal(syscall.SIGUSR1)) // run has no command to pass it on to, and must not end
 			require.NoError(t, p.Process.Signal(sig))
 			p.exits(t, 128+int(sig))
 			p.notWritten(t, "started")
@@ -40,7 +40,7 @@ func TestSignalWhileWaiting(t *testing.T) {
 	}
 }
 
-// TestSignalAndLockAtOnce: the waiter is stopped, and when it goes on, both the signal and the lock are there.
+// TestSignalAndLockAtOnce stops a waiter. When it continues, both the signal and the lock have arrived.
 func TestSignalAndLockAtOnce(t *testing.T) {
 	t.Parallel()
 	for name, sig := range endings {
@@ -66,7 +66,8 @@ func TestSignalAndLockAtOnce(t *testing.T) {
 	}
 }
 
-// TestNoStartAfterTheEndHasBegun: the guard is up and could start the command; whatever has come by then prevents it.
+// TestNoStartAfterTheEndHasBegun checks that the holder does not start the command if a signal has arrived or the lease
+// has ended, even if the guard is ready.
 func TestNoStartAfterTheEndHasBegun(t *testing.T) {
 	l, err := config.Open(t.Context(), "memory:?prefix="+t.Name())
 	require.NoError(t, err)
@@ -91,7 +92,8 @@ func TestNoStartAfterTheEndHasBegun(t *testing.T) {
 	}
 }
 
-// TestGuardDoesNotStartTooLate: the holder may have been stopped between its last look at the lease and the order.
+// TestGuardDoesNotStartTooLate checks that the guard does not start the command if less than the grace is left. The
+// holder may have been stopped between its last look at the lease and the order.
 func TestGuardDoesNotStartTooLate(t *testing.T) {
 	g := &guard{news: pipe(t)}
 	failed := g.start(order{Do: doStart, Path: "/bin/true", Grace: time.Minute, OnLost: onLostTerm,
@@ -100,7 +102,7 @@ func TestGuardDoesNotStartTooLate(t *testing.T) {
 	assert.Equal(t, exitLost, failed.Code)
 }
 
-// pipe returns the end of a pipe that nobody reads.
+// pipe returns the writing end of a pipe that nobody reads.
 func pipe(t *testing.T) *os.File {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -130,7 +132,8 @@ func TestSignalsArePassedOn(t *testing.T) {
 	}
 }
 
-// TestSignalReachesTheWholeGroup: a shell that waits for its child does not pass anything on.
+// TestSignalReachesTheWholeGroup checks that a signal reaches the child of a shell, too. A shell that waits for its
+// child does not pass the signal on.
 func TestSignalReachesTheWholeGroup(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
@@ -147,7 +150,8 @@ func TestSignalReachesTheWholeGroup(t *testing.T) {
 	}
 }
 
-// TestIgnoredSignalsStayIgnored: that is what nohup is for.
+// TestIgnoredSignalsStayIgnored checks that the command ignores the signals that run was started to ignore, as with
+// nohup.
 func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
@@ -165,7 +169,7 @@ func TestIgnoredSignalsStayIgnored(t *testing.T) {
 	_, err := fmt.Sscanf(p.out.String(), "SigIgn:\t%x\n", &ignored)
 	require.NoError(t, err)
 	assert.Equal(t, uint64(1), ignored&1)
-	// Whatever else any program ignores here, for instance SIGPIPE, because who started the tests does.
+	// Any program that the tests start ignores the signals that the tests ignore, for instance SIGPIPE.
 	plain, err := exec.Command("sh", "-c", `trap "" HUP; exec grep SigIgn /proc/self/status`).CombinedOutput()
 	require.NoError(t, err)
 	assert.Equal(t, string(plain), p.out.String())
@@ -183,8 +187,8 @@ func TestTermIsFollowedByKill(t *testing.T) {
 	free(t, s, "k")
 }
 
-// TestInterruptIsTheCommandsToHandle: of all signals TERM alone asks for the end. An editor or a shell goes on after
-// Ctrl-C, under its lock.
+// TestInterruptIsTheCommandsToHandle checks that only SIGTERM ends the command in any case. An editor or a shell
+// continues after Ctrl-C, under its lock.
 func TestInterruptIsTheCommandsToHandle(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
@@ -200,8 +204,8 @@ func TestInterruptIsTheCommandsToHandle(t *testing.T) {
 	free(t, s, "k")
 }
 
-// family starts a child, a grandchild in a session of its own, and an orphan that has left it all, and writes their
-// ids.
+// family is a script that starts a child, a grandchild in a session of its own, and an orphan whose parent has ended.
+// It writes their process ids to files.
 const family = `
 	sh -c 'echo $$ >child; exec sleep 61' &
 	setsid sh -c 'echo $$ >session; exec sleep 62' &
@@ -242,7 +246,7 @@ func TestNothingOfTheCommandIsLeft(t *testing.T) {
 	}
 }
 
-// TestKilled: whichever of the two processes is killed, the other sees to the rest.
+// TestKilled checks that if the holder or the guard is killed, the other one ends the command and its processes.
 func TestKilled(t *testing.T) {
 	t.Parallel()
 	s, url := server(t)
@@ -277,7 +281,7 @@ func TestKilled(t *testing.T) {
 		p := run(t, url, "run", "-k", "both", "--", "sh", "-c", "echo $$ >up; exec sleep 60")
 		pid := p.pid(t, "up")
 		guard := p.guardOf(t)
-		require.NoError(t, syscall.Kill(guard, syscall.SIGSTOP)) // so that it can do nothing
+		require.NoError(t, syscall.Kill(guard, syscall.SIGSTOP)) // so that the guard cannot end the command
 		require.NoError(t, p.Process.Kill())
 		require.NoError(t, syscall.Kill(guard, syscall.SIGKILL))
 		gone(t, pid, guard)

@@ -53,7 +53,7 @@ func newSession(t *testing.T, url, script string) *session {
 		defer close(read)
 		for buf := make([]byte, 1024); ; {
 			n, err := outside.Read(buf)
-			if err != nil { // the last process on the inside has gone
+			if err != nil { // the last process inside has ended
 				return
 			}
 			_, _ = s.screen.Write(buf[:n])
@@ -84,7 +84,8 @@ func (s *session) shows(t *testing.T, text string) {
 	eventually(t, "the screen shows "+text, func() bool { return strings.Contains(s.screen.String(), text) })
 }
 
-// TestTerminal: the command reads from the terminal, Ctrl-Z stops the whole job for the shell, and fg lets it go on.
+// TestTerminal checks that the command can read from the terminal, that Ctrl-Z stops the whole job for the shell, and
+// that fg continues it.
 func TestTerminal(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
@@ -120,8 +121,8 @@ func TestCtrlC(t *testing.T) {
 	s.shows(t, "then 130")
 }
 
-// TestBackgroundJob: a command that reads from the terminal in the background is stopped, until fg gives it the
-// terminal.
+// TestBackgroundJob checks that a command that reads from the terminal in the background is stopped until fg gives it
+// the terminal.
 func TestBackgroundJob(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
@@ -136,7 +137,7 @@ func TestBackgroundJob(t *testing.T) {
 	s.shows(t, "code 0")
 }
 
-// TestPagerKeepsTheTerminal: in a pipeline, the other end may be using it.
+// TestPagerKeepsTheTerminal checks that run leaves the terminal to the other end of a pipeline, which may be using it.
 func TestPagerKeepsTheTerminal(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)
@@ -149,7 +150,7 @@ func TestPagerKeepsTheTerminal(t *testing.T) {
 	s.shows(t, "code 0 0")
 }
 
-// TestColours: on a terminal only, and not if somebody objects.
+// TestColours checks that colours are used on a terminal only, and not if a setting switches them off.
 func TestColours(t *testing.T) {
 	_, inside := openTerminal(t)
 	defer inside.Close()

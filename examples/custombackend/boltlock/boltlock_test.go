@@ -22,8 +22,8 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A directory in memory, if there is one. These tests are not about power cuts, and a disk would take most of the
-	// time.
+	// The tests use a directory in memory, if there is one. They are not about power cuts, and a disk would take most
+	// of the time.
 	if _, err := os.Stat("/dev/shm"); err == nil && os.Getenv("TMPDIR") == "" {
 		_ = os.Setenv("TMPDIR", "/dev/shm")
 	}
@@ -51,7 +51,7 @@ func (s store) must(err error) {
 	}
 }
 
-// hang does what a process does that is stopped while it has the file open.
+// hang keeps the file open, like a process that is stopped in an operation.
 func (s store) hang() (resume func()) {
 	db, err := bolt.Open(s.path, 0o600, nil)
 	if err != nil {
@@ -155,8 +155,8 @@ func (c *leaving) Err() (err error) {
 	return err
 }
 
-// The suites cannot slow the disk down, so they do not check this: a grant that comes late is undone, by Close at the
-// latest.
+// A grant that comes late is undone, by Close at the latest. The suites do not check this, because they cannot slow the
+// disk down.
 func TestLateGrantIsUndone(t *testing.T) {
 	s := newStore(t)
 	other := boltlock.NewBackend(s.path)
@@ -207,7 +207,8 @@ func TestCloseWaitsForWhatIsUnderWay(t *testing.T) {
 		b := boltlock.NewBackend(s.path)
 		ctx, leave := context.WithCancel(t.Context())
 		slow := &dawdling{Context: ctx, leave: leave, goOn: make(chan struct{})}
-		if _, err := b.Acquire(slow, locker.Request{Key: "k", Token: "t", TTL: time.Hour}); !errors.Is(err, locker.ErrUnavailable) {
+		_, err := b.Acquire(slow, locker.Request{Key: "k", Token: "t", TTL: time.Hour})
+		if !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("an attempt whose caller leaves: expected ErrUnavailable, seen %v", err)
 		}
 		var closed atomic.Bool
@@ -233,7 +234,8 @@ func TestCloseDoesNotWaitForTheFile(t *testing.T) {
 	b := boltlock.NewBackend(s.path)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := b.Release(ctx, locker.Request{Key: "k", Token: "t", TTL: time.Hour}); !errors.Is(err, locker.ErrUnavailable) {
+	err := b.Release(ctx, locker.Request{Key: "k", Token: "t", TTL: time.Hour})
+	if !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("Release while another process has the file: expected ErrUnavailable, seen %v", err)
 	}
 	closed := make(chan struct{})

@@ -27,7 +27,8 @@ func command(env []string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestThreeWays: the command finds the store by URL, in a file and in the environment; a mistake is explained in each.
+// TestThreeWays checks that the command finds the store by URL, in a file and in the environment, and explains a
+// mistake in each.
 func TestThreeWays(t *testing.T) {
 	dir := t.TempDir()
 	db, yaml, bad := filepath.Join(dir, "locks.db"), filepath.Join(dir, "locker.yaml"), filepath.Join(dir, "bad.yaml")
@@ -39,15 +40,18 @@ func TestThreeWays(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	inURL, inEnv := []string{"--url", "bolt://" + db + "?poll=2ms"}, []string{"LOCKER_BACKEND=bolt", "LOCKER_BOLT_PATH=" + db}
+	inURL := []string{"--url", "bolt://" + db + "?poll=2ms"}
+	inEnv := []string{"LOCKER_BACKEND=bolt", "LOCKER_BOLT_PATH=" + db}
 	for name, way := range map[string]struct{ env, args []string }{
 		"URL": {args: inURL}, "file": {args: []string{"--config", yaml}}, "environment": {env: inEnv},
 	} {
-		run := append(append([]string{"run"}, way.args...), "--key", "k", "--", "sh", "-c", `echo "$LOCKER_STORE, $LOCKER_KEY"; [ "$LOCKER_FENCE" -gt 0 ]`)
+		run := append(append([]string{"run"}, way.args...), "--key", "k", "--",
+			"sh", "-c", `echo "$LOCKER_STORE, $LOCKER_KEY"; [ "$LOCKER_FENCE" -gt 0 ]`)
 		if out, err := command(way.env, run...); err != nil || out != "bolt, k\n" {
 			t.Errorf("locker run by %s: %v, %s", name, err, out)
 		}
-		if out, err := command(way.env, append(way.args, "config", "check")...); err != nil || !strings.HasPrefix(out, "ok: bolt://"+db) {
+		out, err := command(way.env, append(way.args, "config", "check")...)
+		if err != nil || !strings.HasPrefix(out, "ok: bolt://"+db) {
 			t.Errorf("locker config check by %s: %v, %s", name, err, out)
 		}
 	}
@@ -55,20 +59,26 @@ func TestThreeWays(t *testing.T) {
 		env, args []string
 		want      string
 	}{
-		"URL":         {args: []string{"--url", "bolt://locks.db?pol=2ms"}, want: `unknown parameter "pol": did you mean poll?`},
-		"file":        {args: []string{"--config", bad}, want: `bad.yaml:4: bolt: unknown field "pol": did you mean poll?`},
-		"environment": {env: append(inEnv, "LOCKER_BOLT_POL=1ms"), want: `"LOCKER_BOLT_POL": did you mean LOCKER_BOLT_POLL?`},
+		"URL": {args: []string{"--url", "bolt://locks.db?pol=2ms"},
+			want: `unknown parameter "pol": did you mean poll?`},
+		"file": {args: []string{"--config", bad},
+			want: `bad.yaml:4: bolt: unknown field "pol": did you mean poll?`},
+		"environment": {env: append(inEnv, "LOCKER_BOLT_POL=1ms"),
+			want: `"LOCKER_BOLT_POL": did you mean LOCKER_BOLT_POLL?`},
 	} {
-		if out, err := command(way.env, append(way.args, "config", "check")...); err == nil || !strings.Contains(out, way.want) {
+		out, err := command(way.env, append(way.args, "config", "check")...)
+		if err == nil || !strings.Contains(out, way.want) {
 			t.Errorf("a mistake in the %s: %v, %s", name, err, out)
 		}
 	}
-	if out, err := command(nil, append(inURL, "doctor")...); err == nil || !strings.Contains(out, "locks in bolt have no Redis server") {
+	out, err := command(nil, append(inURL, "doctor")...)
+	if err == nil || !strings.Contains(out, "locks in bolt have no Redis server") {
 		t.Errorf("locker doctor: %v, %s", err, out)
 	}
 }
 
-// TestTwoCommandsExcludeEachOther: the second finds the lock held, and says so by its exit code.
+// TestTwoCommandsExcludeEachOther checks that the second command finds the lock held, and ends with the exit code for
+// that.
 func TestTwoCommandsExcludeEachOther(t *testing.T) {
 	url := "bolt://" + filepath.Join(t.TempDir(), "locks.db")
 	self := os.Args[0]
@@ -78,7 +88,8 @@ func TestTwoCommandsExcludeEachOther(t *testing.T) {
 	if !ok || exit.ExitCode() != 75 {
 		t.Errorf("a second command for the same lock: %v, expected exit code 75", err)
 	}
-	if out, err := command(nil, "run", "--url", url+"?prefix=other:", "--key", "k", "--wait", "0", "--", "true"); err != nil {
+	out, err := command(nil, "run", "--url", url+"?prefix=other:", "--key", "k", "--wait", "0", "--", "true")
+	if err != nil {
 		t.Errorf("after that: %v, %s", err, out)
 	}
 }

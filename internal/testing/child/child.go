@@ -1,6 +1,6 @@
 //go:build unix
 
-// Package child starts processes that cannot outlive this one.
+// Package child starts processes that cannot outlive this process.
 package child
 
 import (
@@ -15,28 +15,29 @@ import (
 type Process struct {
 	cmd   *exec.Cmd
 	leash *Leash
-	gone  chan struct{} // closed when the child has been reaped and the watcher dismissed
+	gone  chan struct{} // closed when the child has been reaped and the watcher has been dismissed
 }
 
-// Leash ends a child when this process is gone.
+// Leash ends a child when this process ends.
 //
-// Processes die in ways that run no clean-up: SIGKILL, a panic in a goroutine, a test's time-out. So a small shell
-// watches each child: its stdin is a pipe whose other end only this process holds, and when that end closes without a
-// word the shell ends the child. The kernel's own means, PR_SET_PDEATHSIG, was rejected: it exists on Linux only and
-// fires when the thread that started the child ends, which in Go says nothing about the process.
+// A process may end without any clean-up: by SIGKILL, by a panic in a goroutine, by a test's time-out. So a small
+// shell, the watcher, watches each child. Its stdin is a pipe, and only this process has the other end. If that end is
+// closed before a line was written, the shell kills the child. PR_SET_PDEATHSIG of the kernel was rejected. It exists
+// on Linux only, and it acts when the thread ends that has started the child, although the process may go on in Go.
 type Leash struct {
 	watcher *exec.Cmd
-	stdin   io.WriteCloser // the watcher's
+	stdin   io.WriteCloser // stdin of the watcher
 }
 
-// watch ends the child $1 and removes its directory $2 when stdin closes before a line arrives.
+// watch kills the child $1 and removes its directory $2 if stdin is closed before a line arrives.
 const watch = `read -r line || { kill -9 "$1"; [ -z "$2" ] || rm -rf -- "$2"; }`
 
-// NewLeash puts a child on a leash: when this process ends, so does the child, frozen or not, and dir is removed (""
-// for none). The leash must be taken off when the child has been reaped.
+// NewLeash starts a watcher for a child. When this process ends, the child is killed, even if it is stopped, and dir is
+// removed unless it is empty. Call Off when the child has been reaped.
 func NewLeash(pid int, dir string) (*Leash, error) {
 	l := &Leash{watcher: exec.Command("/bin/sh", "-c", watch, "locker-watcher", strconv.Itoa(pid), dir)}
-	// A process group of its own, so that a Ctrl-C at the terminal ends this process alone and the watcher the rest.
+	// The watcher has a process group of its own. A Ctrl-C at the terminal then ends only this process, and the watcher
+	// ends the child.
 	l.watcher.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	var err error
 	if l.stdin, err = l.watcher.StdinPipe(); err != nil {
@@ -45,22 +46,22 @@ func NewLeash(pid int, dir string) (*Leash, error) {
 	return l, l.watcher.Start()
 }
 
-// Off dismisses the watcher, which must not be left with a process id that the kernel may give to somebody else.
+// Off dismisses the watcher, because the kernel may give the process id of the child to another process.
 func (l *Leash) Off() {
 	_, _ = io.WriteString(l.stdin, "dismissed\n")
 	_ = l.stdin.Close()
 	_ = l.watcher.Wait()
 }
 
-// gate becomes the child when it reads a line, and nothing when stdin closes without one: until the watcher is there,
-// the end of this process would leave the child behind.
+// gate is a script that becomes the child when it reads a line. If stdin is closed without a line, it ends. It waits
+// until the watcher runs, because without the watcher the child would survive the end of this process.
 const gate = `read -r line && exec "$@" </dev/null`
 
-// Spawn starts binary with its files in dir, in a process group of its own for the same reason as the watcher. env is
-// added to this process's environment.
+// Spawn starts binary with its files in dir, in a process group of its own, for the same reason as the watcher. env is
+// added to the environment of this process.
 func Spawn(binary, dir string, env, args []string) (*Process, error) {
 	path, err := exec.LookPath(binary)
-	if err != nil { // the shell would only say so by its exit code
+	if err != nil { // the shell would report this by its exit code only
 		return nil, err
 	}
 	p := &Process{cmd: exec.Command("/bin/sh", "-c", gate, "locker-gate", path), gone: make(chan struct{})}
@@ -79,7 +80,7 @@ func Spawn(binary, dir string, env, args []string) (*Process, error) {
 		_ = p.cmd.Wait()
 		return nil, err
 	}
-	_, _ = io.WriteString(opener, "go\n") // or the child is dead, which reap sees
+	_, _ = io.WriteString(opener, "go\n") // if the child is dead, reap notices it
 	_ = opener.Close()
 	go p.reap()
 	return p, nil
@@ -95,10 +96,11 @@ func (p *Process) reap() {
 // Pid returns the child's process id.
 func (p *Process) Pid() int { return p.cmd.Process.Pid }
 
-// Signal goes through os.Process, which knows whether the child has been reaped: no stranger is hit.
+// Signal sends a signal to the child. os.Process knows whether the child has been reaped, so the signal reaches no
+// other process.
 func (p *Process) Signal(sig syscall.Signal) { _ = p.cmd.Process.Signal(sig) }
 
-// Exited reports whether the child is gone.
+// Exited reports whether the child has ended.
 func (p *Process) Exited() bool {
 	select {
 	case <-p.gone:
@@ -108,11 +110,11 @@ func (p *Process) Exited() bool {
 	}
 }
 
-// Kill ends the child (SIGKILL) and returns when it is gone.
+// Kill ends the child (SIGKILL) and returns when it has ended.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.gone
 }
 
-// Gone returns a channel that is closed when the child is gone.
+// Gone returns a channel that is closed when the child has ended.
 func (p *Process) Gone() <-chan struct{} { return p.gone }

@@ -18,7 +18,7 @@ import (
 	"go.uber.org/goleak"
 )
 
-// asParent in the environment makes the test binary a program that starts children without end.
+// asParent is a variable that makes the test binary a program that starts children without end.
 const asParent = "TEST_AS_PARENT"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// TestChildrenEndWithTheirParent: whenever it is killed, also between the start of a child and that of its watcher.
+// TestChildrenEndWithTheirParent kills a parent at any moment, also between the start of a child and the start of its
+// watcher.
 func TestChildrenEndWithTheirParent(t *testing.T) {
 	mark := filepath.Join(t.TempDir(), "mark")
 	if err := os.WriteFile(mark, nil, 0o600); err != nil {
@@ -49,7 +50,7 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 		if err := parent.Start(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // it has started one, and is at the next
+		if _, err := bufio.NewReader(out).ReadString('\n'); err != nil { // it has started one child and starts the next
 			t.Error(err)
 		}
 		time.Sleep(time.Duration(i) * 100 * time.Microsecond)

@@ -35,18 +35,18 @@ const (
 var (
 	// Pass forwards the request and delivers its reply.
 	Pass = Action{kind: pass}
-	// Drop loses the request and all behind it on the same connection, which stays open and silent: a network that
-	// swallows packets. Replies to requests before it are still delivered.
+	// Drop loses the request and all requests behind it on the same connection. The connection stays open and silent,
+	// as in a network that loses packets. Replies to earlier requests are still delivered.
 	Drop = Action{kind: drop}
-	// Hold keeps the request until [Proxy.Release] and then treats it like Pass. It is executed then even if its client
-	// has left meanwhile: a command that lands late.
+	// Hold keeps the request until [Proxy.Release] and then treats it like Pass. The request is executed then even if its
+	// client has left meanwhile, like a command that arrives late.
 	Hold = Action{kind: hold}
 	// HoldReply lets the request execute and keeps the reply until [Proxy.Release].
 	HoldReply = Action{kind: holdReply}
-	// DropReply lets the request execute and loses the reply and all behind it. The connection stays open, and requests
-	// behind this one are executed too.
+	// DropReply lets the request execute and loses its reply and all replies behind it. The connection stays open, and
+	// requests behind this one are executed, too.
 	DropReply = Action{kind: dropReply}
-	// CutBefore closes the client's connection; the request is never executed.
+	// CutBefore closes the client's connection. The request is never executed.
 	CutBefore = Action{kind: cutBefore}
 	// CutAfter lets the request execute and then closes the client's connection instead of delivering the reply.
 	// Requests behind this one are not executed.
@@ -54,16 +54,16 @@ var (
 	// CutMid lets the request execute, delivers the first half of the reply and then closes the client's connection.
 	// Requests behind this one may or may not be executed.
 	CutMid = Action{kind: cutMid}
-	// Duplicate lets the request execute twice, the second time on a connection of its own after the first reply, and
-	// then delivers the first reply. That connection has repeated the HELLO, AUTH and SELECT of the client's, but knows
-	// nothing else of it: no MULTI, no subscription.
+	// Duplicate lets the request execute twice and delivers the first reply. The second execution begins after the first
+	// reply, on a connection of its own. That connection repeats the client's HELLO, AUTH and SELECT, but has no other
+	// state of the client's connection, such as MULTI or subscriptions.
 	Duplicate = Action{kind: duplicate}
 )
 
 // Delay waits for d and then treats the request like Pass.
 func Delay(d time.Duration) Action { return Action{delay: d} }
 
-// DelayReply lets the request execute at once and keeps the reply for d: a network that is slow in one direction.
+// DelayReply lets the request execute at once and keeps the reply for d, like a network that is slow in one direction.
 func DelayReply(d time.Duration) Action { return Action{kind: delayReply, delay: d} }
 
 // Trickle passes the request and its reply on in pieces of 1 to most bytes, with a pause after each piece. It simulates
@@ -73,8 +73,8 @@ func Trickle(most int, pause time.Duration) Action {
 }
 
 // Nth returns a handler that applies action to the n-th request, counted from 1, among those with one of the given
-// command names, and passes all others. Without names every request counts. A loop over n until nothing fails any more
-// is an exhaustive sweep. One handler may serve several proxies; then it counts over all of them.
+// command names, and passes all others. Without names every request counts. A loop that increases n until nothing fails
+// any more tries every fault. One handler may serve several proxies. It then counts the requests of all of them.
 func Nth(n int, action Action, names ...string) func(Request) Action {
 	var count atomic.Int64
 	return func(r Request) Action {

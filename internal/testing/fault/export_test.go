@@ -2,5 +2,5 @@ package fault
 
 import "time"
 
-// SetPatience lets the test of Wait's failure not take as long as the failure.
+// SetPatience makes Wait fail after d, so that the test of its failure is short.
 func (p *Proxy) SetPatience(d time.Duration) { p.patience = d }

@@ -1,11 +1,7 @@
 package fault_test
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
 	"io"
-	"net"
 	"strings"
 	"testing"
 	"time"
@@ -16,81 +12,16 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/internal/testing/fault"
-	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
-	patience = 10 * time.Second       // for what must happen
-	silence  = 150 * time.Millisecond // for what must not
+	patience = 10 * time.Second       // for events that must happen
+	silence  = 150 * time.Millisecond // for events that must not happen
 )
 
 var incr = fault.Named("incr")
-
-type bench struct {
-	*testing.T
-	server *redistest.Server
-	proxy  *fault.Proxy
-}
-
-func setUp(t *testing.T, args ...string) *bench {
-	t.Parallel()
-	server := redistest.Start(t, args...)
-	return &bench{T: t, server: server, proxy: fault.New(t, server.Addr())}
-}
-
-// dial connects through the proxy.
-func (b *bench) dial(options ...redis.DialOption) redis.Conn {
-	b.Helper()
-	conn, err := redis.Dial("tcp", b.proxy.Addr(), options...)
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = conn.Close() })
-	return conn
-}
-
-func (b *bench) send(conn redis.Conn, args ...any) {
-	b.Helper()
-	require.NoError(b, conn.Send(args[0].(string), args[1:]...))
-	require.NoError(b, conn.Flush())
-}
-
-// receive wants a reply.
-func (b *bench) receive(conn redis.Conn, want any) {
-	b.Helper()
-	got, err := redis.ReceiveWithTimeout(conn, patience)
-	require.NoError(b, err)
-	require.Equal(b, want, got)
-}
-
-// silent wants the connection to be open and to say nothing. Redigo gives up a connection whose read timed out, so this
-// is the last thing to do with one.
-func (b *bench) silent(conn redis.Conn) {
-	b.Helper()
-	got, err := redis.ReceiveWithTimeout(conn, silence)
-	var timeout net.Error
-	require.ErrorAs(b, err, &timeout, "got %v", got)
-	require.True(b, timeout.Timeout(), "%v", err)
-}
-
-// broken wants the connection to be closed by the other side.
-func (b *bench) broken(conn redis.Conn) {
-	b.Helper()
-	got, err := redis.ReceiveWithTimeout(conn, patience)
-	require.Error(b, err, "got %v", got)
-	if refusal := redis.Error(""); errors.As(err, &refusal) {
-		require.Fail(b, "still open", "%v", err)
-	}
-	if timeout := net.Error(nil); errors.As(err, &timeout) {
-		require.False(b, timeout.Timeout(), "still open")
-	}
-}
-
-// counter wants a value of the key the tests increment, past the proxy.
-func (b *bench) counter(want any) {
-	b.Helper()
-	require.Equal(b, want, b.server.Cmd(b, "GET", "k"))
-}
 
 func TestPass(t *testing.T) {
 	b := setUp(t)
@@ -118,7 +49,7 @@ func TestDrop(t *testing.T) {
 	b.send(conn, "INCR", "k")
 	b.receive(conn, int64(1))
 	b.send(conn, "INCR", "k")
-	b.send(conn, "PING") // is lost as well: its answer would be taken for that of INCR
+	b.send(conn, "PING") // this is lost as well, because its reply would be taken for the reply to INCR
 	b.proxy.Wait(t, fault.Named("PING"))
 	b.silent(conn)
 	b.counter("1")
@@ -137,9 +68,9 @@ func TestHold(t *testing.T) {
 		}
 		return fault.Pass
 	})
-	for i, want := range []any{nil, "10"} { // the second time, to see that what came before was not let go for good
+	for i, want := range []any{nil, "10"} { // the second time shows that Release does not let later requests pass
 		b.send(conn, "INCR", "k")
-		b.send(conn, "APPEND", "k", "0") // waits behind it
+		b.send(conn, "APPEND", "k", "0") // waits behind the INCR
 		b.proxy.Wait(t, func(r fault.Request) bool { return r.N == 2*i+1 })
 		time.Sleep(silence)
 		b.counter(want)
@@ -194,7 +125,7 @@ func TestHoldReply(t *testing.T) {
 	b.receive(conn, "PONG")
 }
 
-// Release must not be missed by a request that a handler, replaced since, is still deciding about.
+// Release must also let a request go that the handler is still deciding about, even if the handler has been replaced.
 func TestReleaseWhileDeciding(t *testing.T) {
 	b := setUp(t)
 	conn := b.dial()
@@ -212,7 +143,7 @@ func TestReleaseWhileDeciding(t *testing.T) {
 	b.receive(conn, int64(1))
 }
 
-// A Release that comes between a request and its reply must not be missed.
+// Release also lets a reply go that has not arrived yet, if its request has.
 func TestReleaseBeforeReplyToHold(t *testing.T) {
 	b := setUp(t)
 	conn := b.dial()
@@ -230,7 +161,7 @@ func TestDropReply(t *testing.T) {
 	conn := b.dial()
 	b.proxy.Handle(fault.Nth(1, fault.DropReply, "INCR"))
 	b.send(conn, "INCR", "k")
-	b.send(conn, "INCR", "k") // executed, but its answer would be taken for the first one's
+	b.send(conn, "INCR", "k") // this is executed, but its reply would be taken for the first one
 	b.proxy.WaitExecuted(t, func(r fault.Request) bool { return r.N == 2 })
 	b.silent(conn)
 	b.counter("2")
@@ -257,10 +188,10 @@ func TestCutAfter(t *testing.T) {
 	b.proxy.Handle(fault.Nth(1, fault.CutAfter, "INCR"))
 	require.NoError(t, conn.Send("PING"))
 	require.NoError(t, conn.Send("INCR", "k"))
-	b.send(conn, "INCR", "k") // behind the cut
+	b.send(conn, "INCR", "k") // behind the request at which the connection is cut
 	b.receive(conn, "PONG")
 	b.broken(conn)
-	b.counter("1") // at once: the cut comes after the execution
+	b.counter("1") // the connection is cut after the execution, so the value is there at once
 	time.Sleep(silence)
 	b.counter("1")
 	b.proxy.WaitExecuted(t, incr)
@@ -285,14 +216,14 @@ func TestDelay(t *testing.T) {
 	b.send(conn, "INCR", "k")
 	b.proxy.Wait(t, incr)
 	value := b.server.Cmd(t, "GET", "k")
-	if time.Since(start) < silence { // on a slow machine it may be over by now
+	if time.Since(start) < silence { // on a slow machine the delay may have ended
 		assert.Nil(t, value)
 	}
 	b.receive(conn, int64(1))
 	assert.GreaterOrEqual(t, time.Since(start), silence)
 }
 
-// The reply is late, the execution is not.
+// The reply is late, but the execution is not.
 func TestDelayReply(t *testing.T) {
 	b := setUp(t)
 	conn := b.dial()
@@ -317,25 +248,7 @@ func TestCutMid(t *testing.T) {
 	assert.Equal(t, "$10\r\n012", string(got))
 }
 
-// Whether an answer has been passed on, and which: that it was executed is not enough.
-func TestExchanges(t *testing.T) {
-	b := setUp(t)
-	conn := b.dial()
-	b.proxy.Handle(fault.Nth(2, fault.DropReply, "INCR"))
-	b.send(conn, "INCR", "k")
-	b.receive(conn, int64(1))
-	b.send(conn, "INCR", "k")
-	b.proxy.WaitExecuted(t, func(r fault.Request) bool { return r.N == 2 })
-	b.silent(conn)
-	all := b.proxy.Exchanges()
-	require.Len(t, all, 2)
-	assert.Equal(t, ":1", all[0].Reply)
-	assert.False(t, all[0].Answered.Before(all[0].Seen))
-	assert.Empty(t, all[1].Reply)
-	assert.Zero(t, all[1].Answered)
-}
-
-// Both ways: the request takes its time, and so does the reply.
+// Trickle delays both the request and the reply.
 func TestTrickle(t *testing.T) {
 	b := setUp(t)
 	conn, r := b.raw()
@@ -350,204 +263,4 @@ func TestTrickle(t *testing.T) {
 	assert.GreaterOrEqual(t, time.Since(start), 2*rest*time.Duration(len(text)/most))
 	b.write(conn, "ECHO", "again")
 	b.until(r, "again")
-}
-
-func TestHandleSwapsAtRunTime(t *testing.T) {
-	b := setUp(t)
-	conn := b.dial()
-	b.proxy.Handle(func(fault.Request) fault.Action {
-		b.proxy.Handle(nil)
-		return fault.Duplicate
-	})
-	b.send(conn, "INCR", "k")
-	b.receive(conn, int64(1))
-	b.send(conn, "INCR", "k")
-	b.receive(conn, int64(3))
-}
-
-func TestRefuseAndCut(t *testing.T) {
-	b := setUp(t)
-	old := b.dial()
-	b.send(old, "PING")
-	b.receive(old, "PONG")
-	b.proxy.Refuse(true)
-	refused := b.dial() // the kernel accepts before the proxy can
-	_ = refused.Send("PING")
-	_ = refused.Flush()
-	b.broken(refused)
-	b.send(old, "PING")
-	b.receive(old, "PONG")
-	b.proxy.Cut()
-	b.broken(old)
-	b.proxy.Refuse(false)
-	conn := b.dial()
-	b.send(conn, "PING")
-	b.receive(conn, "PONG")
-	assert.Equal(t, 3, b.proxy.Count(nil))
-}
-
-func TestRedirect(t *testing.T) {
-	b := setUp(t)
-	old := b.dial()
-	b.send(old, "INCR", "k")
-	b.receive(old, int64(1))
-	other := redistest.Start(t)
-	b.proxy.Redirect(other.Addr())
-	b.send(old, "INCR", "k")
-	b.receive(old, int64(2))
-	conn := b.dial()
-	b.send(conn, "INCR", "k")
-	b.receive(conn, int64(1))
-	b.counter("2")
-	assert.Equal(t, "1", other.Cmd(t, "GET", "k"))
-}
-
-func TestServerGone(t *testing.T) {
-	b := setUp(t)
-	conn := b.dial()
-	b.send(conn, "PING")
-	b.receive(conn, "PONG")
-	b.server.Kill()
-	b.broken(conn)
-	b.broken(b.dial())
-}
-
-// A client that leaves must leave the server, too, once all is answered.
-func TestClientGone(t *testing.T) {
-	b := setUp(t)
-	conn := b.dial()
-	b.send(conn, "PING")
-	b.receive(conn, "PONG")
-	known := func() bool { return strings.Contains(b.server.Cmd(t, "CLIENT", "LIST").(string), "cmd=ping") }
-	require.True(t, known())
-	require.NoError(t, conn.Close())
-	for deadline := time.Now().Add(patience); known(); time.Sleep(time.Millisecond) {
-		require.True(t, time.Now().Before(deadline), "still connected")
-	}
-}
-
-// A push must pass a request that waits for its reply.
-func TestPushIsNoReply(t *testing.T) {
-	b := setUp(t)
-	conn, r := b.raw()
-	b.proxy.Handle(fault.Nth(1, fault.HoldReply, "BLPOP"))
-	for _, line := range []string{"HELLO 3", "CLIENT TRACKING ON", "GET x", "BLPOP queue 0"} {
-		b.write(conn, strings.Fields(line)...)
-	}
-	b.proxy.Wait(t, fault.Named("BLPOP"))
-	b.proxy.WaitExecuted(t, fault.Named("GET"))
-	b.server.Cmd(t, "SET", "x", "1")
-	b.until(r, "invalidate")
-	b.server.Cmd(t, "RPUSH", "queue", "element")
-	b.proxy.WaitExecuted(t, fault.Named("BLPOP"))
-	b.proxy.Release()
-	b.until(r, "element")
-}
-
-// The test ends while requests are held, delayed and dropped, with clients that are still connected: nothing may hang
-// or leak.
-func TestCloseEndsEverything(t *testing.T) {
-	b := setUp(t)
-	actions := []fault.Action{
-		fault.Hold, fault.HoldReply, fault.Drop, fault.DropReply, fault.Pass, fault.Delay(time.Hour),
-	}
-	b.proxy.Handle(func(r fault.Request) fault.Action { return actions[r.N-1] })
-	for range actions {
-		b.send(b.dial(), "INCR", "k")
-	}
-	b.proxy.Wait(t, func(r fault.Request) bool { return r.N == len(actions) })
-}
-
-func TestWaitFailsWithAList(t *testing.T) {
-	b := setUp(t)
-	b.proxy.SetPatience(silence)
-	conn := b.dial()
-	b.send(conn, "INCR", "k")
-	b.receive(conn, int64(1))
-	tb := &recorder{TB: t}
-	b.proxy.Wait(tb, fault.Named("EVAL"))
-	assert.Contains(t, tb.message, "no matching request seen within")
-	assert.Contains(t, tb.message, `#1 conn 1: "INCR" "k" (executed)`)
-}
-
-type recorder struct {
-	testing.TB
-	message string
-}
-
-func (r *recorder) Errorf(format string, args ...any) { r.message = fmt.Sprintf(format, args...) }
-func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...) }
-
-// raw connects without a client library, to see every frame.
-func (b *bench) raw() (net.Conn, *bufio.Reader) {
-	b.Helper()
-	conn, err := net.Dial("tcp", b.proxy.Addr())
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = conn.Close() })
-	require.NoError(b, conn.SetDeadline(time.Now().Add(patience)))
-	return conn, bufio.NewReader(conn)
-}
-
-func (b *bench) write(conn net.Conn, args ...string) {
-	b.Helper()
-	frame := fmt.Sprintf("*%d\r\n", len(args))
-	for _, arg := range args {
-		frame += fmt.Sprintf("$%d\r\n%s\r\n", len(arg), arg)
-	}
-	_, err := conn.Write([]byte(frame))
-	require.NoError(b, err)
-}
-
-// until reads up to and including a line.
-func (b *bench) until(r *bufio.Reader, want string) {
-	b.Helper()
-	for {
-		line, err := r.ReadString('\n')
-		require.NoError(b, err, "waiting for %q", want)
-		if line == want+"\r\n" {
-			return
-		}
-	}
-}
-
-func TestPubSub(t *testing.T) {
-	for _, protocol := range []string{"2", "3"} {
-		t.Run("RESP"+protocol, func(t *testing.T) {
-			b := setUp(t)
-			conn, r := b.raw()
-			ping := "+PONG"
-			if protocol == "2" {
-				ping = "pong"
-			} else {
-				b.write(conn, "HELLO", "3")
-			}
-			b.write(conn, "SUBSCRIBE", "a", "b")
-			b.until(r, "b")
-			// Messages come while the PING waits for its reply, which must not be taken for them.
-			b.proxy.Handle(fault.Nth(1, fault.Hold, "PING"))
-			b.write(conn, "PING")
-			b.proxy.Wait(t, fault.Named("PING"))
-			b.server.Cmd(t, "PUBLISH", "a", "hello")
-			b.until(r, "hello")
-			b.proxy.Release()
-			b.until(r, ping)
-			b.proxy.WaitExecuted(t, fault.Named("PING"))
-
-			b.proxy.Handle(fault.Nth(1, fault.CutAfter, "PING"))
-			b.server.Pause()
-			b.write(conn, "UNSUBSCRIBE", "a", "b")
-			b.write(conn, "PING")
-			b.proxy.Wait(t, func(r fault.Request) bool {
-				return r.Is("PING") &&
-					b.proxy.Count(fault.Named("PING")) == 2
-			})
-			b.server.Resume()
-			b.until(r, "b")
-			line, _ := r.ReadString('\n')
-			if line == ":0\r\n" { // the rest of UNSUBSCRIBE
-				line, _ = r.ReadString('\n')
-			}
-			assert.Empty(t, line, "the connection is cut instead of the PONG")
-		})
-	}
 }

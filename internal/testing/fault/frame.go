@@ -11,15 +11,15 @@ import (
 	"strings"
 )
 
-// errMalformed means that a peer does not speak the protocol as far as it is understood here. It is kept apart from
-// errors of the connection, which are a normal part of the tests this package is for.
+// errMalformed is the error for bytes that are not the protocol as this package understands it. It differs from errors
+// of the connection, which are a normal part of tests with this package.
 var errMalformed = errors.New("malformed frame")
 
-// maxLen bounds the lengths that are believed, by Redis's own limit for a string.
+// maxLen is the largest length that is accepted. It is Redis's own limit for a string.
 const maxLen = 512 << 20
 
-// readRequest reads one request, an array of bulk strings. Inline commands ("PING\r\n") are malformed: no client sends
-// them.
+// readRequest reads one request, an array of bulk strings. Inline commands ("PING\r\n") count as malformed, because no
+// client sends them.
 func readRequest(r *bufio.Reader) (raw []byte, args []string, err error) {
 	raw, n, err := appendHeader(nil, r, '*')
 	if err == nil && n < 1 {
@@ -94,8 +94,8 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	return line, err
 }
 
-// length returns the number after the type byte, -1 for RESP2's nil. Streamed frames ("$?") are malformed: no version
-// of Redis sends them.
+// length returns the number after the type byte. It is -1 for RESP2's nil. Streamed frames ("$?") count as malformed,
+// because no version of Redis sends them.
 func length(line []byte) (int, error) {
 	n, err := strconv.Atoi(string(line[1 : len(line)-2]))
 	if err != nil || n < -1 || n > maxLen {
@@ -104,7 +104,7 @@ func length(line []byte) (int, error) {
 	return n, nil
 }
 
-// appendBody reads n bytes and the CRLF behind them, which may be part of the bytes as well.
+// appendBody reads n bytes and the CRLF behind them. The bytes may contain a CRLF, too.
 func appendBody(dst []byte, r *bufio.Reader, n int) ([]byte, error) {
 	start := len(dst)
 	dst = slices.Grow(dst, n+2)[:start+n+2]
@@ -115,10 +115,11 @@ func appendBody(dst []byte, r *bufio.Reader, n int) ([]byte, error) {
 	return dst, err
 }
 
-// outOfBand reports whether the frame is no reply by its type: a push, or an attribute, which precedes a reply.
+// outOfBand reports whether the type of the frame shows that it is no reply. It is then a push, or an attribute, which
+// precedes a reply.
 func (f frame) outOfBand() bool { return f[0] == '>' || f[0] == '|' }
 
-// label returns the first element of an array or push if it is a string: of pub/sub frames, their kind.
+// label returns the first element of an array or push if it is a string. In pub/sub frames it is their kind.
 func (f frame) label() string {
 	if f[0] != '*' && f[0] != '>' {
 		return ""

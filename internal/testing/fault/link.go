@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// link is one client's connection and its counterpart to the server. One goroutine carries requests, one replies.
+// link is one client's connection and the connection to the server that belongs to it. One goroutine carries requests,
+// and another one replies.
 //
-// The one for replies outlives the client: it goes on until all that was forwarded is answered, so that closing the
-// server's side cannot undo a command that was still under way.
+// The goroutine for replies outlives the client. It continues until all forwarded requests are answered, because
+// closing the connection to the server earlier could prevent a command that is still under way.
 type link struct {
 	p      *Proxy
 	id     int
@@ -25,7 +26,7 @@ type link struct {
 	pending    []*exchange // forwarded and not yet answered, oldest first
 	setup      []byte      // requests that a second connection must repeat to be like this one
 	setups     int
-	subscriber bool // a SUBSCRIBE or the like was sent
+	subscriber bool // a command that subscribes was sent
 	ended      bool // no more requests will come
 }
 
@@ -33,7 +34,7 @@ type link struct {
 type exchange struct {
 	verdict
 	raw      []byte
-	missing  int // frames that are still to come; a SUBSCRIBE is confirmed once per channel
+	missing  int // number of frames to come; a SUBSCRIBE is confirmed once for each channel
 	answered bool
 }
 
@@ -51,7 +52,7 @@ func (l *link) serve() {
 	replies.Wait()
 }
 
-// requests carries requests until the client or the script ends the connection.
+// requests carries requests until the client or an action ends the connection.
 func (l *link) requests() {
 	r := bufio.NewReader(l.client)
 	lost := false
@@ -94,8 +95,8 @@ func (l *link) forward(v verdict, raw []byte) error {
 	return l.write(l.up, raw, v.Action)
 }
 
-// write passes bytes on, in pieces if the action says so. At the end of the test it leaves off, as if the connection
-// broke.
+// write passes bytes on, in pieces if the action says so. If the test ends, it stops with an error, like a connection
+// that breaks.
 func (l *link) write(to net.Conn, b []byte, a Action) error {
 	if a.kind != trickle {
 		_, err := to.Write(b)
@@ -113,7 +114,7 @@ func (l *link) write(to net.Conn, b []byte, a Action) error {
 	return nil
 }
 
-// end says that no more requests come. If none is pending, the goroutine for replies is woken to notice that.
+// end records that no more requests come. If none is pending, it wakes the goroutine for replies, which then ends.
 func (l *link) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -153,7 +154,7 @@ func (l *link) replies() {
 			lost = lost || e.kind == dropReply
 		}
 		if !lost {
-			// An error means that the client has left. The replies are read nevertheless, to know what is executed.
+			// After an error the client has left. The replies are still read, because they tell what was executed.
 			var a Action
 			if e != nil {
 				a = e.Action
@@ -168,8 +169,8 @@ func (l *link) replies() {
 	}
 }
 
-// match finds the exchange that a frame answers, nil if it answers none. It reports true with the last frame that was
-// due after the end of all requests.
+// match returns the exchange that a frame answers, or nil if it answers none. last says that no more requests come, and
+// that no other reply is due.
 func (l *link) match(f frame) (e *exchange, last bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +179,7 @@ func (l *link) match(f frame) (e *exchange, last bool) {
 	}
 	e = l.pending[0]
 	if label := f.label(); l.subscriber && published(label) {
-		// In RESP2 these are arrays as replies are. Confirmations look like messages, too, but they answer a request.
+		// In RESP2 these frames are arrays, like replies. Confirmations look like messages, but they answer a request.
 		if !subscription(label) || !e.Is(label) {
 			return nil, false
 		}
@@ -191,18 +192,18 @@ func (l *link) match(f frame) (e *exchange, last bool) {
 	return e, l.ended && len(l.pending) == 0
 }
 
-// subscription reports whether a command, or a frame labelled with its name, is one of those that are confirmed by
-// pub/sub frames instead of a reply.
+// subscription reports whether a command, or the command that labels a frame, is confirmed by pub/sub frames instead of
+// a reply.
 func subscription(name string) bool {
 	return strings.HasSuffix(strings.ToUpper(name), "SUBSCRIBE")
 }
 
-// published reports whether the label is that of a pub/sub frame.
+// published reports whether label is the label of a pub/sub frame.
 func published(label string) bool {
 	return subscription(label) || label == "message" || label == "pmessage" || label == "smessage"
 }
 
-// repeat executes a request a second time, on a connection that is prepared as the first was.
+// repeat executes a request a second time, on a new connection with the same HELLO, AUTH and SELECT.
 func (l *link) repeat(e *exchange) {
 	conn, err := l.p.dial()
 	if err == nil {
@@ -225,7 +226,8 @@ func (l *link) repeat(e *exchange) {
 
 var errNotRepeated = errors.New("request was not duplicated")
 
-// complain fails the test if err means that it would not test what it says. That a connection is gone does not.
+// complain fails the test if err is about the protocol, so that the proxy does not know what it forwards. An error of
+// the connection is no reason.
 func (l *link) complain(err error) {
 	select {
 	case <-l.p.done:

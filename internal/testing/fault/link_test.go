@@ -15,7 +15,7 @@ type discard struct{ net.Conn }
 
 func (discard) Write(b []byte) (int, error) { return len(b), nil }
 
-// tape keeps what is written to it, each packet by itself.
+// tape records what is written to it, packet by packet.
 type tape struct {
 	net.Conn
 	packets []string
@@ -41,7 +41,7 @@ func TestTricklesInPieces(t *testing.T) {
 	assert.Equal(t, []string{text}, to.packets)
 }
 
-// What is taken for the reply to what, in orders that a real server cannot be made to follow.
+// TestMatch checks which frame answers which request, also in orders that a test cannot make a real server follow.
 func TestMatch(t *testing.T) {
 	push := func(kind byte, label string) string {
 		return string(kind) + "3\r\n$" + string('0'+byte(len(label))) + "\r\n" + label + "\r\n$1\r\na\r\n:1\r\n"
@@ -49,7 +49,7 @@ func TestMatch(t *testing.T) {
 	for name, c := range map[string]struct {
 		pending []string // requests
 		frames  []string
-		want    []string // for each frame, the request it answers
+		want    []string // the request that each frame answers
 	}{
 		"replies": {[]string{"GET", "PING"}, []string{"$-1\r\n", "+PONG\r\n"}, []string{"GET", "PING"}},
 		"one confirmation per channel": {

@@ -7,10 +7,10 @@
 //
 // Pub/sub works in both protocols: messages, pushes and attributes pass unchanged.
 //
-// Limits: it does not know TLS, inline commands, and commands that are not answered exactly once, as MONITOR and CLIENT
-// REPLY OFF. A bare UNSUBSCRIBE counts as answered by its first confirmation. On a connection that has subscribed, an
-// array that begins with "message" is taken for one. A blocking command stays blocked on the server when its client
-// leaves, as the connection to the server lives until all is answered.
+// It does not understand TLS, inline commands, and commands that are not answered exactly once, such as MONITOR and
+// CLIENT REPLY OFF. A bare UNSUBSCRIBE counts as answered by its first confirmation. On a connection that has
+// subscribed, an array that begins with "message" counts as a message. A blocking command stays blocked on the server
+// when its client leaves, because the connection to the server stays open until all requests are answered.
 package fault
 
 import (
@@ -21,13 +21,13 @@ import (
 )
 
 // Proxy listens on the loopback interface and connects each client to the upstream server, with one connection to the
-// server for each of the client's. Its methods may be called from several goroutines, except Wait and WaitExecuted,
-// which can fail the test and therefore belong to its own goroutine.
+// server for each connection of a client. Its methods may be called from several goroutines. Wait and WaitExecuted are
+// an exception: they can fail the test, so only the test's own goroutine may call them.
 type Proxy struct {
 	tb       testing.TB
 	listener net.Listener
 	patience time.Duration // see Wait
-	done     chan struct{} // closed at the end
+	done     chan struct{} // closed when the test ends
 	wg       sync.WaitGroup
 
 	deciding sync.Mutex // held while the handler runs
@@ -38,19 +38,19 @@ type Proxy struct {
 	refuse   bool
 	closed   bool
 	accepts  int
-	conns    map[net.Conn]bool // every open connection; true for those of clients
+	conns    map[net.Conn]bool // all open connections; true: of a client
 	gate     chan struct{}     // closed and replaced by Release
 	changed  chan struct{}     // closed and replaced when seen changes
 	seen     []record
 }
 
-// dialTimeout bounds connecting to the server, so that one that hangs cannot hang the end of the test.
+// dialTimeout bounds the time to connect to the server, so that the test can end although a server hangs.
 const dialTimeout = 5 * time.Second
 
-// New starts a proxy in front of the server at address upstream. It ends with the test: connections are closed, what is
-// still held is dropped, and all goroutines have returned.
+// New starts a proxy in front of the server at address upstream. The proxy ends with the test. It then closes all
+// connections and drops what is still held, and all its goroutines have returned.
 //
-// A server that is down is seen by clients as a connection that is closed at once.
+// If the server is down, the proxy closes a client's connection at once.
 func New(tb testing.TB, upstream string) *Proxy {
 	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,19 +69,19 @@ func New(tb testing.TB, upstream string) *Proxy {
 // Addr returns the address to connect to, 127.0.0.1:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Handle makes f decide about every request from now on; nil passes them all, which is also the default. A request that
-// waits behind a held one is decided about when its turn comes.
+// Handle makes f decide about every request from now on. If f is nil, all requests pass, which is also the default. f
+// is called for a request that waits behind a held one when the request's turn comes.
 //
-// Calls to f come one at a time, in the order of [Request.N], so f needs no lock of its own. It may call the methods of
-// the proxy, but must not wait for other requests.
+// f is called for one request at a time, in the order of [Request.N], so f needs no lock of its own. It may call the
+// methods of the proxy, but must not wait for other requests.
 func (p *Proxy) Handle(f func(Request) Action) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.handler = f
 }
 
-// Release lets go everything that is held: every request and every reply whose request has been seen by now, or is
-// being decided about. What arrives later is held anew if the handler says so.
+// Release ends the holding of all requests that have been seen by now, or that the handler is deciding about, and of
+// their replies. Requests that arrive later are held again if the handler says so.
 func (p *Proxy) Release() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,8 +89,9 @@ func (p *Proxy) Release() {
 	p.gate = make(chan struct{})
 }
 
-// Cut closes all connections of clients. What has been read from them still reaches the server, at once or, if it is
-// held, on Release. A connection nothing was sent on may be too young to be known; Refuse before Cut gets that too.
+// Cut closes all connections of clients. Requests that have been read from them still reach the server, at once or, if
+// they are held, after Release. A connection on which nothing was sent may be too young to be known. Call Refuse before
+// Cut to close such connections, too.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -101,14 +102,14 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Refuse makes new connections be closed at once, or no longer.
+// Refuse makes the proxy close new connections at once, or accept them again.
 func (p *Proxy) Refuse(refuse bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = refuse
 }
 
-// Redirect connects new clients to another server. Existing connections stay, see [Proxy.Cut].
+// Redirect connects new clients to another server. Existing connections stay open. [Proxy.Cut] closes them.
 func (p *Proxy) Redirect(upstream string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -128,7 +129,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// admit returns the connection's number, or closes it and returns 0.
+// admit returns the connection's number. If the connection is refused, admit closes it and returns 0.
 func (p *Proxy) admit(conn net.Conn) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +142,7 @@ func (p *Proxy) admit(conn net.Conn) int {
 	return p.accepts
 }
 
-// dial connects to the server. The caller ends the connection by p.drop.
+// dial connects to the server. The caller closes the connection with p.drop.
 func (p *Proxy) dial() (net.Conn, error) {
 	p.mu.Lock()
 	upstream := p.upstream
@@ -160,7 +161,7 @@ func (p *Proxy) dial() (net.Conn, error) {
 	return conn, nil
 }
 
-// drop closes a connection and forgets it; it may be called twice.
+// drop closes a connection and forgets it. It may be called twice.
 func (p *Proxy) drop(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,7 +169,7 @@ func (p *Proxy) drop(conn net.Conn) {
 	delete(p.conns, conn)
 }
 
-// pause waits until c is ready and reports false if the end of the test came first.
+// pause waits until c is ready. It reports false if the test ended first.
 func pause[T any](p *Proxy, c <-chan T) bool {
 	select {
 	case <-c:

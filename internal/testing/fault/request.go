@@ -9,7 +9,7 @@ import (
 type Request struct {
 	Conn int      // number of the client's connection, from 1, in the order in which they were accepted
 	N    int      // number of the request over all connections, from 1
-	Args []string // the command and its arguments; not to be modified
+	Args []string // the command and its arguments, which must not be modified
 }
 
 // Name returns the command's name in upper case.
@@ -25,7 +25,7 @@ func (r Request) Is(names ...string) bool {
 	return false
 }
 
-// String returns the request as it appears in failure messages, where the whole text of a script would hide the rest.
+// String returns the request as failure messages show it. Long arguments, such as the text of a script, are shortened.
 func (r Request) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "#%d conn %d:", r.N, r.Conn)

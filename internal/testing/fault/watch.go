@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// patience bounds Wait and WaitExecuted. It is far more than a loopback needs, since a race-enabled run on a small
-// machine keeps every core busy, and it only costs time in tests that fail.
+// patience bounds Wait and WaitExecuted. It is much longer than a loopback needs, because tests under the race detector
+// keep every core of a small machine busy. Only tests that fail take that long.
 const patience = 10 * time.Second
 
-// Exchange is a request with what became of it.
+// Exchange is a request and its reply.
 type Exchange struct {
 	Request
 	Seen time.Time
-	// Answered is when the reply was passed on to the client, zero if it was not. Reply is its first line, as ":1".
+	// Answered is the time at which the reply was passed on to the client. It is zero if it was not. Reply is the first
+	// line of the reply, such as ":1".
 	Answered time.Time
 	Reply    string
 }
@@ -24,23 +25,23 @@ type record struct {
 	executed bool
 }
 
-// verdict is a decision about a request, with the gate that was closed at that moment. The gate of a held reply dates
-// from the request as well: otherwise a Release between request and reply would be missed.
+// verdict is a decision about a request, with the gate of that moment, which Release closes. A held reply waits for the
+// same gate. With a later one, a Release between the request and its reply would have no effect on the reply.
 type verdict struct {
 	Request
 	Action
 	gate <-chan struct{}
 }
 
-// decide numbers a request, asks the handler and records it, in this order: who sees the request in the records can
-// rely on Release reaching it.
+// decide numbers a request, asks the handler and records the request, in this order. So a test that sees the request in
+// the records can rely on Release to let it go.
 func (p *Proxy) decide(conn int, args []string) verdict {
 	p.deciding.Lock()
 	defer p.deciding.Unlock()
 	p.mu.Lock()
 	v := verdict{Request: Request{Conn: conn, N: len(p.seen) + 1, Args: args}}
 	handler := p.handler
-	v.gate = p.gate // what is held by a handler that has been replaced since must not miss the Release after that
+	v.gate = p.gate // taken before the handler is called, so that the next Release applies even if it is replaced
 	p.mu.Unlock()
 	if handler != nil {
 		v.Action = handler(v.Request)
@@ -66,13 +67,13 @@ func (p *Proxy) answered(n int, f frame) {
 	p.seen[n-1].Answered, p.seen[n-1].Reply = time.Now(), line
 }
 
-// notify wakes whoever waits for the records to change. p.mu is held.
+// notify wakes the callers that wait for the records to change. The caller holds p.mu.
 func (p *Proxy) notify() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// Requests returns the requests seen so far, whatever became of them, in the order of their numbers.
+// Requests returns all requests seen so far, in the order of their numbers.
 func (p *Proxy) Requests() []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +84,7 @@ func (p *Proxy) Requests() []Request {
 	return requests
 }
 
-// Exchanges is Requests with what is known of their outcomes.
+// Exchanges returns all requests seen so far, with their replies.
 func (p *Proxy) Exchanges() []Exchange {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +95,7 @@ func (p *Proxy) Exchanges() []Exchange {
 	return exchanges
 }
 
-// Count returns how many of the requests seen so far match; a nil pred matches all.
+// Count returns the number of requests seen so far that match. A nil pred matches all.
 func (p *Proxy) Count(pred func(Request) bool) int {
 	n := 0
 	for _, r := range p.Requests() {
@@ -105,15 +106,15 @@ func (p *Proxy) Count(pred func(Request) bool) int {
 	return n
 }
 
-// Wait returns the first request that matches, as soon as it has been seen and decided about. It fails the test if none
-// comes. Requests from before the call count; to wait for a further one, let pred look at [Request.N].
+// Wait returns the first request that matches, as soon as it has been seen and decided about. It fails the test if no
+// such request comes. Requests from before the call count. To wait for a later one, let pred compare [Request.N].
 func (p *Proxy) Wait(tb testing.TB, pred func(Request) bool) Request {
 	tb.Helper()
 	return p.wait(tb, "seen", func(r record) bool { return pred(r.Request) })
 }
 
-// WaitExecuted is Wait for a request that the server has answered, whether or not the client is told. One that is
-// executed behind a held reply of its connection counts when that is released.
+// WaitExecuted is Wait for a request that the server has answered, whether or not the client gets the reply. A request
+// behind a held reply on the same connection counts when that reply is released.
 func (p *Proxy) WaitExecuted(tb testing.TB, pred func(Request) bool) Request {
 	tb.Helper()
 	return p.wait(tb, "executed", func(r record) bool { return r.executed && pred(r.Request) })

@@ -9,12 +9,13 @@ import (
 	"testing"
 )
 
-// ServerEnv names the variable for the server of the tests: one that scripts/servers installs, such as "valkey-8.1", or
-// a path. If it is unset or empty, the tests use the redis-server in PATH.
+// ServerEnv is the name of the variable that chooses the server of the tests. Its value is a path, or the name of a
+// server that scripts/servers installs, such as "valkey-8.1". If it is unset or empty, the tests use the redis-server
+// in PATH.
 const ServerEnv = "LOCKER_TEST_SERVER"
 
-// Binary returns the path of the server that the tests run on. If it is not there, the test fails and says how to get
-// it: a skipped test would be mistaken for a passed one.
+// Binary returns the path of the server that the tests run on. If there is none, the test fails and says how to install
+// it. The test is not skipped, because a skipped test would be mistaken for a passed one.
 func Binary(tb testing.TB) string {
 	tb.Helper()
 	name := os.Getenv(ServerEnv)
@@ -33,11 +34,11 @@ func Binary(tb testing.TB) string {
 		if err != nil {
 			tb.Fatalf("redistest: %s=%s: %v", ServerEnv, name, err)
 		}
-		// scripts/servers puts them there.
+		// This is where scripts/servers installs servers.
 		binary, advice = filepath.Join(cache, "locker-servers", name, "redis-server"),
 			"it is not installed: run scripts/servers "+name
 	}
-	// An absolute path: servers run in directories of their own.
+	// The path must be absolute, because servers run in directories of their own.
 	binary, err := filepath.Abs(binary)
 	if err == nil {
 		_, err = exec.LookPath(binary)
@@ -78,9 +79,9 @@ func Version(binary string) string {
 	return v
 }
 
-var named sync.Map // the tests that name their server if they fail
+var named sync.Map // tests that will name their server if they fail
 
-// nameOnFailure makes a failed test print once which server it ran on.
+// nameOnFailure makes a test that fails print, once, which server it ran on.
 func nameOnFailure(tb testing.TB, binary string) {
 	if _, again := named.LoadOrStore(tb, true); again {
 		return

@@ -20,14 +20,14 @@ type Bus struct {
 	tb        testing.TB
 	ids       map[*Server]string
 	listeners []net.Listener
-	done      chan struct{} // closed at the end
+	done      chan struct{} // closed when the test ends
 	wg        sync.WaitGroup
 
 	mu      sync.Mutex
 	closed  bool
 	held    map[route]bool
 	refused map[route]bool
-	conns   map[net.Conn]route // open ones; those of a pair have the same
+	conns   map[net.Conn]route // open connections; the two connections of a pair have the same route
 	changed chan struct{}      // closed and replaced by Heal
 	stopped int
 }
@@ -60,7 +60,7 @@ func (c *Cluster) Bus(tb testing.TB) *Bus {
 	links := 0
 	for _, s := range c.Servers() {
 		for _, other := range c.Servers() {
-			if s != other { // it would hear of the port with the next PING, too: half a cluster-node-timeout later
+			if s != other { // a PING would tell the port as well, but half a cluster-node-timeout later
 				s.Cmd(tb, "CLUSTER", "MEET", "127.0.0.1", other.port, ports[other])
 				links++
 			}
@@ -112,7 +112,7 @@ func (b *Bus) Heal() {
 	b.changed = make(chan struct{})
 }
 
-// Stopped returns how often something was held or refused so far.
+// Stopped returns how many packets and connections have been held or refused so far.
 func (b *Bus) Stopped() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,7 +131,7 @@ func (b *Bus) accept(l net.Listener, s *Server) {
 	}
 }
 
-// admit notes whose a connection is, or closes it.
+// admit records the route of a connection, or closes the connection.
 func (b *Bus) admit(conn net.Conn, r route) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -146,7 +146,7 @@ func (b *Bus) admit(conn net.Conn, r route) bool {
 	return true
 }
 
-// drop closes a connection and forgets it; it may be called twice.
+// drop closes a connection and forgets it. It may be called twice.
 func (b *Bus) drop(conn net.Conn) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -154,8 +154,8 @@ func (b *Bus) drop(conn net.Conn) {
 	delete(b.conns, conn)
 }
 
-// header is as much of a packet as it takes to know the sender: "RCmb", 36 bytes that do not matter here, and 40 of an
-// id.
+// header is the number of bytes of a packet up to the id of its sender: "RCmb", 36 bytes that do not matter here, and
+// the 40 bytes of the id.
 const header = 80
 
 func (b *Bus) serve(conn net.Conn, s *Server) {
@@ -163,7 +163,7 @@ func (b *Bus) serve(conn net.Conn, s *Server) {
 	in := bufio.NewReader(conn)
 	first, err := in.Peek(header)
 	if err != nil {
-		return // it has left without a word
+		return // the sender has closed the connection without a packet
 	}
 	if string(first[:4]) != "RCmb" {
 		b.tb.Errorf("redistest: this is no packet of a cluster's bus: %q", first)
@@ -184,7 +184,8 @@ func (b *Bus) serve(conn net.Conn, s *Server) {
 	answers.Wait()
 }
 
-// carry carries what comes along a route until one of its ends is closed, and closes the one it carries to.
+// carry copies the packets of a route from one connection to the other until either is closed. Then it closes the other
+// one.
 func (b *Bus) carry(to net.Conn, from io.Reader, r route) {
 	defer b.drop(to)
 	buf := make([]byte, 1<<14)
@@ -194,7 +195,7 @@ func (b *Bus) carry(to net.Conn, from io.Reader, r route) {
 			if !b.pass(r) {
 				return
 			}
-			_, _ = to.Write(buf[:n]) // if it is closed, so is the other soon
+			_, _ = to.Write(buf[:n]) // if to is closed, from will be closed soon
 		}
 		if err != nil {
 			return
@@ -202,7 +203,7 @@ func (b *Bus) carry(to net.Conn, from io.Reader, r route) {
 	}
 }
 
-// pass waits until nothing is held on a route, and reports false if the end of the test comes first.
+// pass waits until packets may pass on a route. It reports false if the test ends first.
 func (b *Bus) pass(r route) bool {
 	for first := true; ; first = false {
 		b.mu.Lock()

@@ -13,7 +13,8 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// listener is told by a server what is published there, and on others as far as the bus carries it.
+// listener subscribes at one server. It receives the messages that are published there, and at other servers if the bus
+// carries them.
 type listener struct {
 	mu    sync.Mutex
 	heard []string
@@ -65,7 +66,8 @@ func TestBusIsCutBetweenServers(t *testing.T) {
 		listeners = append(listeners, listen(t, s))
 	}
 	first, second := c.Masters[0], c.Masters[1]
-	// reaches sees that news published at a server get to others. Until the bus stands, it may have to be told again.
+	// reaches checks that a message published at one server reaches the others. It repeats the message until the bus is
+	// connected.
 	reaches := func(from *redistest.Server, news string, to ...*listener) {
 		t.Helper()
 		for _, l := range to {

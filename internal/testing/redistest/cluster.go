@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// slots is how many hash slots a Redis Cluster has.
+// slots is the number of hash slots of a Redis Cluster.
 const slots = 16384
 
 // Cluster is a Redis Cluster. Its methods belong to the test's own goroutine, like those of [Server] that can fail the
 // test.
 type Cluster struct {
 	Masters []*Server // each with an equal share of the slots, in order
-	// Replicas has one for each master, in the same order, or none. Who is what may change; the servers stay where they
-	// are.
+	// Replicas has one server for each master, in the same order, or none. After a failover a server stays in its field,
+	// although its role has changed.
 	Replicas []*Server
 
 	ids map[*Server]string
@@ -57,7 +57,7 @@ func StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *
 		r.follows(tb)
 	}
 	for _, s := range c.Servers() {
-		await(tb, "a cluster that knows its replicas", func() bool { // a master that does not lets none take over
+		await(tb, "a cluster that knows its replicas", func() bool { // a master lets only replicas that it knows take over
 			nodes, _ := s.Do("CLUSTER", "NODES")
 			return strings.Count(fmt.Sprint(nodes), "slave ") == len(c.Replicas)
 		})
@@ -66,7 +66,8 @@ func StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *
 	return c
 }
 
-// AddSlots gives a member of a cluster the slots from first to last. Servers before Redis 7 know no ADDSLOTSRANGE.
+// AddSlots gives a member of a cluster the slots from first to last. It names each slot, because servers before Redis 7
+// do not know ADDSLOTSRANGE.
 func (s *Server) AddSlots(tb testing.TB, first, last int) {
 	tb.Helper()
 	args := []any{"CLUSTER", "ADDSLOTS"}
@@ -127,7 +128,7 @@ func (c *Cluster) Announce(tb testing.TB, s *Server, addr string) {
 	}
 	s.Cmd(tb, "CONFIG", "SET", "cluster-announce-port", port)
 	if slots := s.Cmd(tb, "CLUSTER", "SLOTS"); !strings.Contains(fmt.Sprint(slots), "127.0.0.1 "+port+" ") {
-		// Before Redis 6.2, a server itself gives out what it was started with.
+		// Before Redis 6.2, a server itself reports the port that it was started with.
 		s.extra = append(s.extra, "--cluster-announce-port", port)
 		s.Restart()
 		c.Await(tb)
@@ -140,12 +141,12 @@ func (c *Cluster) Announce(tb testing.TB, s *Server, addr string) {
 	}
 }
 
-// patience is for how long a server goes on with a CLUSTER FAILOVER.
+// patience is how long a server tries to do a CLUSTER FAILOVER.
 const patience = 5 * time.Second
 
-// Failover makes a replica the master, with all data of its master, and returns when it is done. It repeats the
-// command: a replica refuses while it has lost its connection to the master, for example on a stalled machine, and
-// gives up after a time-out.
+// Failover makes a replica the master, with all data of its master, and returns when the failover is done. It repeats
+// the command, because a replica refuses while it has lost its connection to the master, for example on a stalled
+// machine, and gives up after a time-out.
 func (c *Cluster) Failover(tb testing.TB, replica *Server) {
 	tb.Helper()
 	var over time.Time
@@ -193,7 +194,7 @@ func (c *Cluster) Owner(tb testing.TB, slot int) (owner *Server) {
 	return owner
 }
 
-// A Move is the way of a slot from one master to another, in the steps that redis-cli takes.
+// A Move moves a slot from one master to another, in the same steps as redis-cli.
 type Move struct {
 	tb       testing.TB
 	cluster  *Cluster
@@ -201,7 +202,7 @@ type Move struct {
 	From, To *Server
 }
 
-// Move begins to move a slot. From now on it is migrating, and its keys are in two places, until Finish.
+// Move begins to move a slot. The slot is migrating until Finish, and its keys are in two places.
 func (c *Cluster) Move(tb testing.TB, slot int, to *Server) *Move {
 	tb.Helper()
 	m := &Move{tb, c, slot, c.Owner(tb, slot), to}
@@ -217,12 +218,12 @@ func (m *Move) Key() bool {
 	if len(keys) == 0 {
 		return false
 	}
-	// It may be gone, which is no error: NOKEY.
+	// If the key has expired meanwhile, the answer is NOKEY, which is no error.
 	m.From.Cmd(m.tb, "MIGRATE", "127.0.0.1", m.To.port, keys[0], 0, askTimeout.Milliseconds())
 	return true
 }
 
-// Finish moves the keys that are left, and tells all masters who has the slot.
+// Finish moves the keys that are left, and tells all masters which one has the slot.
 func (m *Move) Finish() {
 	m.tb.Helper()
 	for m.Key() {
@@ -232,7 +233,7 @@ func (m *Move) Finish() {
 		if s.Pid() == 0 {
 			continue
 		}
-		// A replica learns it from its master.
+		// A replica learns of the new owner from its master.
 		if role := s.Cmd(m.tb, "ROLE").([]any); role[0] == "master" {
 			s.Cmd(m.tb, "CLUSTER", "SETSLOT", m.Slot, "NODE", m.cluster.ids[m.To])
 		}
@@ -243,7 +244,7 @@ func (m *Move) Finish() {
 func await(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
 	for end := time.Now().Add(2 * startTimeout); ; time.Sleep(5 * time.Millisecond) {
-		over := time.Now().After(end) // asked before the last look, which a stall may have made late
+		over := time.Now().After(end) // checked first, because a stall may delay the last call of cond
 		if cond() {
 			return
 		}

@@ -26,7 +26,7 @@ func TestSlotsMoveBetweenMasters(t *testing.T) {
 	m := c.Move(t, slot, to)
 	require.True(t, m.Key())
 	_, err = from.Do("MGET", "{a}1", "{a}2")
-	// Servers before Redis 7 send to the other one, which says TRYAGAIN to who comes with ASKING.
+	// Servers before Redis 7 redirect the client to the other server, which answers TRYAGAIN after ASKING.
 	require.Error(t, err, "one key is here, the other is there")
 	require.Regexp(t, "^(TRYAGAIN|ASK) ", err.Error())
 	_, err = from.Do("GET", "{a}3")
@@ -53,7 +53,7 @@ func TestReplicasOfAClusterTakeOver(t *testing.T) {
 		if s == old {
 			c.Failover(t, c.Replicas[i])
 			for end := time.Now().Add(30 * time.Second); c.Owner(t, slot) != c.Replicas[i] && time.Now().Before(end); {
-				time.Sleep(10 * time.Millisecond) // the others hear of it
+				time.Sleep(10 * time.Millisecond) // for the other servers to hear of it
 			}
 			assert.Same(t, c.Replicas[i], c.Owner(t, slot))
 			assert.Equal(t, "1", c.Replicas[i].Cmd(t, "GET", "{a}"))

@@ -8,19 +8,19 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// askTimeout bounds one question to the server, so that one to a paused server fails instead of hanging the test.
+// askTimeout bounds one command to the server. A command to a paused server then fails, and the test does not hang.
 const askTimeout = 10 * time.Second
 
-// Do sends one command past the client under test, through the unix socket, and returns the reply: int64, string, nil
-// or []any of these. An error reply is an error, and so is an element of an array that is one.
+// Do sends one command through the unix socket, not through the client under test. It returns the reply: int64, string,
+// nil or []any of these. An error reply, also as an element of an array, is returned as an error.
 //
-// Each call makes a connection of its own: it costs little, and no state is left over from before a Restart.
+// Each call makes a connection of its own. That costs little, and leaves no state from before a Restart.
 func (s *Server) Do(args ...any) (any, error) {
 	name, _ := args[0].(string)
 	return s.ask(name, args[1:]...)
 }
 
-// Cmd is Do for commands that must succeed: an error fails the test.
+// Cmd is Do for commands that must succeed. If the command fails, so does the test.
 func (s *Server) Cmd(tb testing.TB, args ...any) any {
 	tb.Helper()
 	reply, err := s.Do(args...)
@@ -30,7 +30,7 @@ func (s *Server) Cmd(tb testing.TB, args ...any) any {
 	return reply
 }
 
-// ChannelRights reports whether the server knows rights on channels, as ones before Redis 6.2 do not.
+// ChannelRights reports whether the server knows rights on channels. Servers before Redis 6.2 do not.
 func (s *Server) ChannelRights(tb testing.TB) bool {
 	tb.Helper()
 	_, err := s.Do("ACL", "SETUSER", "redistest", "&*")
@@ -38,8 +38,8 @@ func (s *Server) ChannelRights(tb testing.TB) bool {
 	return err == nil
 }
 
-// User makes a user by rules of ACL SETUSER, who may use all channels: a new user may use none where there are such
-// rights.
+// User creates a user with the given rules of ACL SETUSER. The user may use all channels. Without that rule, a new user
+// may use none if the server knows rights on channels.
 func (s *Server) User(tb testing.TB, name string, rules ...any) {
 	tb.Helper()
 	if s.ChannelRights(tb) {
@@ -48,8 +48,8 @@ func (s *Server) User(tb testing.TB, name string, rules ...any) {
 	s.Cmd(tb, append([]any{"ACL", "SETUSER", name}, rules...)...)
 }
 
-// IsMaster reports whether the server says that it is a master. One that does not answer does not: who is promoted
-// closes its connections.
+// IsMaster reports whether the server says that it is a master. It reports false if the server does not answer, because
+// a server that is being promoted closes its connections.
 func (s *Server) IsMaster() bool {
 	reply, _ := s.Do("ROLE")
 	role, ok := reply.([]any)
@@ -101,7 +101,7 @@ func (s *Server) ask(name string, args ...any) (any, error) {
 	return text(reply), err
 }
 
-// text turns the byte slices of a redigo reply into strings, which compare and print better.
+// text turns the byte slices of a redigo reply into strings, which are easier to compare and to print.
 func text(reply any) any {
 	switch reply := reply.(type) {
 	case []byte:

@@ -12,12 +12,12 @@ import (
 // SentinelMaster is the name of the master that a sentinel monitors.
 const SentinelMaster = "master"
 
-// StartSentinel runs a sentinel until the test ends, and returns once it knows the master and its replicas. It decides
-// alone, and counts a server as down that has not answered for a second.
+// StartSentinel runs a sentinel until the test ends, and returns once it knows the master and its replicas. The
+// sentinel decides alone. It counts a server as down if the server has not answered for a second.
 func StartSentinel(tb testing.TB, master *Server, replicas ...*Server) *Server {
 	tb.Helper()
 	s := prepare(tb, nil)
-	s.config = filepath.Join(s.dir, "sentinel.conf") // it keeps its state there
+	s.config = filepath.Join(s.dir, "sentinel.conf") // the sentinel keeps its state there
 	if err := os.WriteFile(s.config, nil, 0o600); err != nil {
 		tb.Fatalf("redistest: %v", err)
 	}
@@ -33,7 +33,7 @@ func StartSentinel(tb testing.TB, master *Server, replicas ...*Server) *Server {
 		if err != nil || len(known.([]any)) < len(replicas) {
 			return false
 		}
-		for _, r := range known.([]any) { // otherwise it cannot be elected yet
+		for _, r := range known.([]any) { // before that, the replica cannot be elected
 			if !strings.Contains(fmt.Sprint(r), "flags slave ") ||
 				!strings.Contains(fmt.Sprint(r), "master-link-status ok") {
 				return false
@@ -51,12 +51,12 @@ func StartReplica(tb testing.TB, master *Server) *Server {
 	return Start(tb, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")
 }
 
-// Follow makes the server a replica of master, and returns when it has its data.
+// Follow makes the server a replica of master, and returns when the server has the master's data.
 func (s *Server) Follow(tb testing.TB, master *Server) {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr())
 	await(tb, "a server that becomes a replica", func() bool {
-		_, err := s.Do("REPLICAOF", host, port) // fails when a sentinel does the same, which closes connections
+		_, err := s.Do("REPLICAOF", host, port) // an error is possible if a sentinel does the same and closes connections
 		return err == nil
 	})
 	s.follows(tb)

@@ -1,9 +1,9 @@
-// Package redistest starts real redis-servers for tests, or another server that speaks their protocol: [ServerEnv]
-// names it.
+// Package redistest starts real redis-servers for tests, or another server with the same protocol, which [ServerEnv]
+// names.
 //
-// A server listens on a free port of the loopback interface, keeps its files in a directory of its own, and is gone
-// when its test is, however the test process ends. Nothing is shared between servers, so tests that use them can run in
-// parallel, in one process or in several.
+// A server listens on a free port of the loopback interface and keeps its files in a directory of its own. It ends with
+// its test, in whatever way the test process ends. Servers share nothing, so tests that use them can run in parallel,
+// in one process or in several.
 package redistest
 
 import (
@@ -23,26 +23,27 @@ import (
 	"github.com/golocker/locker/internal/testing/child"
 )
 
-// startTimeout bounds how long a server may take to answer its first PING. It is generous because a race-enabled test
-// run on a small machine keeps every core busy.
+// startTimeout is how long a server may take to answer its first PING. It is generous, because tests under the race
+// detector keep every core of a small machine busy.
 const startTimeout = 15 * time.Second
 
-// busOffset is by how much the port of a cluster's bus is greater than that for clients.
+// busOffset is the difference between the port of a cluster's bus and the port for clients.
 const busOffset = 10000
 
-// maxSocketPath is what every system has room for.
+// maxSocketPath is the longest path of a unix socket that every system allows.
 const maxSocketPath = 100
 
-// Server is one redis-server process. Its methods may be called from several goroutines, except that those which can
-// fail the test (Start, Restart, Cmd, Keys) belong to the test's own goroutine, as [testing.T.FailNow] does.
+// Server is one redis-server process. Its methods may be called from several goroutines. The methods that can fail the
+// test (Start, Restart, Cmd, Keys) are an exception: only the test's own goroutine may call them, as
+// [testing.T.FailNow].
 type Server struct {
 	tb       testing.TB
 	binary   string
 	dir      string
 	port     int
-	reserved port   // for it
-	member   bool   // of a cluster
-	config   string // of a sentinel; empty: it is none
+	reserved port   // reserves the port number
+	member   bool   // the server belongs to a cluster
+	config   string // path of the configuration of a sentinel; empty: the server is no sentinel
 	tls      bool
 	caFile   string
 	extra    []string
@@ -53,10 +54,10 @@ type Server struct {
 	paused bool
 }
 
-// Start runs a redis-server until the test ends and returns once it answers PING. It persists nothing, unless args,
-// which are appended to the command line, say otherwise ("--appendonly", "yes").
+// Start runs a redis-server until the test ends and returns once it answers PING. args are appended to the command
+// line. The server persists nothing, unless args say otherwise ("--appendonly", "yes").
 //
-// A machine without the server fails the test, see [Binary].
+// If the machine does not have the server, the test fails: see [Binary].
 func Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	s := prepare(tb, args)
@@ -77,7 +78,8 @@ func prepare(tb testing.TB, args []string) *Server {
 	tb.Helper()
 	binary := Binary(tb)
 	nameOnFailure(tb, binary)
-	// Not tb.TempDir: the path of a unix socket has room for about a hundred bytes, and test names can be longer.
+	// The directory is not tb.TempDir, which contains the name of the test. The path of a unix socket may have only about
+	// a hundred bytes, and names of tests can be longer.
 	dir, err := os.MkdirTemp("", "redistest")
 	if err == nil && len(dir)+len("/sock") > maxSocketPath { // a long TMPDIR
 		_ = os.Remove(dir)
@@ -95,8 +97,8 @@ func prepare(tb testing.TB, args []string) *Server {
 	return s
 }
 
-// launch starts the server for the first time. Between finding a port free and redis-server binding it, anybody may
-// take it; then the server exits, and another port is tried.
+// launch starts the server for the first time. Another program may take the port before redis-server binds it. The
+// server then exits, and launch tries another port.
 func (s *Server) launch() {
 	s.tb.Helper()
 	var err error
@@ -118,8 +120,8 @@ var (
 	errTaken  = errors.New("port is taken")
 )
 
-// run starts the process and waits until it answers. The question goes through the unix socket in the server's own
-// directory, for a PING to the port might be answered by another server that was quicker to bind it.
+// run starts the process and waits until it answers. It asks through the unix socket in the server's own directory. The
+// port might belong to another server that was quicker to bind it.
 func (s *Server) run() error {
 	plain, secure := s.port, 0
 	if s.tls {
@@ -137,7 +139,7 @@ func (s *Server) run() error {
 	if s.config != "" {
 		args = append([]string{s.config, "--sentinel"}, args...)
 	}
-	// The log tells why this attempt failed, not an earlier one.
+	// An old log would explain the failure of an earlier attempt.
 	_ = os.Remove(filepath.Join(s.dir, "log"))
 	p, err := child.Spawn(s.binary, s.dir, s.env, args)
 	if err != nil {
@@ -164,16 +166,16 @@ func (s *Server) run() error {
 	return nil
 }
 
-// Addr returns the server's address, 127.0.0.1:port. It stays the same over Kill and Restart.
+// Addr returns the server's address, 127.0.0.1:port. It does not change by Kill and Restart.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
 // Socket returns the path of the server's unix socket.
 func (s *Server) Socket() string { return filepath.Join(s.dir, "sock") }
 
-// Dir returns the server's directory: its log, and its data if it persists any.
+// Dir returns the server's directory, which has its log, and its data if it persists any.
 func (s *Server) Dir() string { return s.dir }
 
-// Pid returns the server's process id, 0 while it is dead.
+// Pid returns the server's process id. It is 0 while the server is dead.
 func (s *Server) Pid() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,11 +185,11 @@ func (s *Server) Pid() int {
 	return s.proc.Pid()
 }
 
-// Pause freezes the server (SIGSTOP): the kernel still accepts connections and bytes for it, and nothing is answered.
-// What was sent meanwhile is executed after Resume.
+// Pause freezes the server (SIGSTOP). The kernel still accepts connections and bytes for it, but the server answers
+// nothing. It executes the commands that were sent meanwhile after Resume.
 func (s *Server) Pause() { s.signal(syscall.SIGSTOP, true) }
 
-// Resume lets a paused server go on (SIGCONT).
+// Resume continues a paused server (SIGCONT).
 func (s *Server) Resume() { s.signal(syscall.SIGCONT, false) }
 
 func (s *Server) signal(sig syscall.Signal, paused bool) {
@@ -199,8 +201,8 @@ func (s *Server) signal(sig syscall.Signal, paused bool) {
 	}
 }
 
-// Kill ends the server at once (SIGKILL), running or paused, and returns when it is gone. Killing a dead server does
-// nothing.
+// Kill ends the server at once (SIGKILL), running or paused, and returns when the process has ended. Killing a dead
+// server has no effect.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -220,7 +222,7 @@ func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
 	var err error
-	// The port can be taken for a moment, say by another test that looks for a free one.
+	// Another test that looks for a free port may occupy this one for a moment.
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
 		if err = s.run(); err == nil {
 			return

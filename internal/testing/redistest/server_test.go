@@ -118,10 +118,11 @@ func TestTLS(t *testing.T) {
 	assert.FileExists(t, s.CAFile())
 }
 
-// childEnv makes the test binary play the child of a test.
+// childEnv is a variable that makes the test binary the child process of a test.
 const childEnv = "REDISTEST_CHILD"
 
-// TestChild is not a test: it starts a server, and fails, or says which and waits to be killed.
+// TestChild is not a test but the child process. It starts a server. Then it fails, or prints the process id of the
+// server and waits to be killed.
 func TestChild(t *testing.T) {
 	if os.Getenv(childEnv) == "" {
 		t.Skip("only other tests run this")
@@ -167,7 +168,7 @@ func TestServerDiesWithItsTest(t *testing.T) {
 	}
 }
 
-// output is what a child prints that fails, on the server of that name.
+// output returns the output of a child that fails, with the server of that name.
 func output(t *testing.T, mode, server string) string {
 	t.Helper()
 	child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestChild$")
@@ -205,13 +206,13 @@ func TestScriptThatInstallsServersSaysWhatIsWrong(t *testing.T) {
 	}
 }
 
-// programs returns a directory that has these alone.
+// programs returns a directory with links to these programs and no others.
 func programs(t *testing.T, names ...string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, name := range names {
 		path, err := exec.LookPath(name)
-		if err == nil { // flock is not everywhere
+		if err == nil { // not every machine has flock
 			require.NoError(t, os.Symlink(path, filepath.Join(dir, name)))
 		}
 	}
@@ -223,8 +224,8 @@ func awaitState(t *testing.T, pid int, want string) {
 	require.Eventually(t, func() bool { return state(pid) == want }, 10*time.Second, time.Millisecond)
 }
 
-// state is the process's state as ps prints it, "T" for stopped. A process that is gone has none, and a zombie, which
-// only waits for a parent that may never ask, counts as gone.
+// state returns the process's state as ps prints it, such as "T" for stopped. It is empty if the process has ended. A
+// zombie counts as ended, because its parent may never ask for it.
 func state(pid int) string {
 	out, _ := exec.Command("ps", "-o", "stat=", "-p", fmt.Sprint(pid)).Output()
 	s := strings.TrimSpace(string(out))

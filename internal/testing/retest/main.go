@@ -1,7 +1,9 @@
 // Retest is go test, except that a failed test is run ten more times, alone. If it passes every time, it is printed as
 // FLAKY, with both outputs, and the run continues. If it fails again, the run fails.
 //
-//	go run ./internal/testing/retest -C cmd/locker -race -timeout 8m ./...     as go test; patterns of packages begin with a dot
+//	go run ./internal/testing/retest -C cmd/locker -race -timeout 8m ./...
+//
+// Its arguments are those of go test. Patterns of packages begin with a dot.
 //
 // The run fails at once if a package does not build, panics, or fails without a failed test, or if more than five tests
 // fail.

@@ -9,7 +9,7 @@ import (
 func TestRetest(t *testing.T) {
 	for _, tt := range []struct {
 		tests string
-		fails string // what the error says; empty: it passes
+		fails string // text of the error; empty: the run passes
 		says  []string
 	}{
 		{"TestPasses", "", []string{"ok  \tflaky"}},

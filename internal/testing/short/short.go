@@ -6,8 +6,9 @@ import (
 	"testing"
 )
 
-// Part returns n elements of all with -short, and all of them without. The elements are spread evenly; the name of the
-// test decides which one is the first, so that tests differ, and a test that failed takes the same part again.
+// Part returns n elements of all with -short, and all of them without it. The elements are spread evenly. The name of
+// the test decides which element is the first. So tests take different parts, and a test that failed takes the same
+// part again.
 func Part[E any](t testing.TB, n int, all []E) []E {
 	if !testing.Short() || n >= len(all) {
 		return all

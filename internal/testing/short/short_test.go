@@ -8,7 +8,7 @@ import (
 	"github.com/golocker/locker/internal/testing/short"
 )
 
-// Part returns everything without the flag, and n different elements with it, the same ones every time.
+// Part returns all elements without the flag. With the flag it returns n different elements, the same ones every time.
 func TestPart(t *testing.T) {
 	before := flag.Lookup("test.short").Value.String()
 	defer func() { _ = flag.Set("test.short", before) }()

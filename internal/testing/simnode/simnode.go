@@ -4,7 +4,6 @@
 package simnode
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"strconv"
@@ -53,37 +52,6 @@ func New() *Node {
 func (n *Node) now() time.Time {
 	now := time.Now()
 	return now.Add(time.Duration(n.Drift * float64(now.Sub(n.origin))))
-}
-
-// Network stands between a client and a node. It may execute a batch late, twice or never, and lose the replies.
-type Network func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error)
-
-// Driver returns a driver for the node whose commands pass through w; nil executes each once, at once.
-func (n *Node) Driver(w Network) drivers.Driver { return &driver{node: n, network: w} }
-
-type driver struct {
-	node      *Node
-	network   Network
-	lifecycle drivers.Lifecycle
-}
-
-func (d *driver) Close() error {
-	d.lifecycle.Shut()
-	return nil
-}
-
-func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	execute := func() []drivers.Reply {
-		replies := make([]drivers.Reply, len(cmds))
-		for i, cmd := range cmds {
-			replies[i] = d.node.Execute(cmd)
-		}
-		return replies
-	}
-	if d.network == nil {
-		return execute(), nil
-	}
-	return d.network(ctx, cmds, execute)
 }
 
 // Flush deletes everything, like a restart without persistence.

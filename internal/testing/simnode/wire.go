@@ -46,6 +46,13 @@ func (w *Wire) Deliver(_ context.Context, _ []drivers.Command, execute func() []
 	return replies, nil
 }
 
+// DeliverInTime is Deliver for a driver with the option [Direct]: it returns when ctx ends.
+func (w *Wire) DeliverInTime(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) (
+	[]drivers.Reply, error,
+) {
+	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return w.Deliver(ctx, cmds, execute) })
+}
+
 // Dead is a [Network] without answers.
 func Dead(context.Context, []drivers.Command, func() []drivers.Reply) ([]drivers.Reply, error) {
 	return nil, refused()

@@ -40,9 +40,9 @@ func (f *forgetful) lose(key string) {
 	}
 }
 
-// With every configuration, the Locker behaves as it does without the middleware.
+// The Locker behaves with every configuration as it does without the middleware.
 func TestConformance(t *testing.T) {
-	for _, s := range []setup{setups[0], setups[3], setups[4]} { // nothing, metrics, all
+	for _, s := range []setup{setups[0], setups[3], setups[4]} { // no signals, metrics only, all signals
 		t.Run(s.name, func(t *testing.T) {
 			conformance.RunLocker(t, conformance.Harness{
 				Bubble: virtual.Test,

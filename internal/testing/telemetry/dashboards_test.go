@@ -70,7 +70,7 @@ func (s series) gather(t *testing.T, registry *prometheus.Registry) {
 				}
 			}
 			for _, suffix := range suffixes {
-				for _, label := range []string{"job", "instance"} { // of the scrape
+				for _, label := range []string{"job", "instance"} { // Prometheus adds them
 					s.add(name+suffix, label, "")
 				}
 				for _, l := range m.GetLabel() {
@@ -101,7 +101,7 @@ var (
 	matcher  = regexp.MustCompile(`^(\w+)(=~|!=|!~|=)"(.*)"$`)
 )
 
-// check returns what is wrong with the names in expr, and the metrics that it reads.
+// check returns the unknown names in expr, and the metrics that expr reads.
 func (s series) check(expr string) (wrong, read []string) {
 	known := map[string]bool{}
 	bare := grouping.ReplaceAllString(expr, " ")
@@ -208,7 +208,7 @@ func expressions(t *testing.T) map[string][]string {
 			}
 			for _, text := range r.Annotations {
 				for _, m := range regexp.MustCompile(`\$labels\.(\w+)`).FindAllStringSubmatch(text, -1) {
-					// Without an aggregation all labels of the metric are there.
+					// Without an aggregation the result has all labels of the metric.
 					if strings.Contains(r.Expr, " by (") &&
 						!regexp.MustCompile(`by \([^)]*\b`+m[1]+`\b`).MatchString(r.Expr) {
 						t.Errorf("%s: %s is not in the result", r.Alert, m[1])

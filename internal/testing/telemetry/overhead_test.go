@@ -74,7 +74,7 @@ func cycle(ctx context.Context, l locker.Locker) {
 }
 
 func TestAllocations(t *testing.T) {
-	// Before OpenTelemetry 1.40 instruments do not tell whether anybody wants what they measure, so it is measured.
+	// Before OpenTelemetry 1.40 instruments do not tell whether they are enabled, so the middleware always measures.
 	_, tells := any(noopmetric.Float64Histogram{}).(interface{ Enabled(context.Context) bool })
 	for _, s := range setups {
 		if !tells {
@@ -99,7 +99,7 @@ func BenchmarkLockUnlock(b *testing.B) {
 		})
 	}
 	bench("bare", instant{still{}})
-	b.Run("two spans and nothing else, not sampled", func(b *testing.B) { // what the SDK takes of it
+	b.Run("two spans and nothing else, not sampled", func(b *testing.B) { // the part of the SDK in the cost
 		b.ReportAllocs()
 		tracer := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.NeverSample())).Tracer("test")
 		attrs := trace.WithAttributes(attribute.String("locker.operation", "lock"))

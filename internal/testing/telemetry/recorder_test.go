@@ -64,7 +64,7 @@ func (r *recorder) wrap(l locker.Locker, opts ...tracing.Option) locker.Locker {
 	return locker.Wrap(l, tracing.New(opts...))
 }
 
-// request starts a span as a program would do.
+// request starts a span like a program.
 func (r *recorder) request() context.Context {
 	ctx, span := r.tracers.Tracer("test").Start(context.Background(), "request")
 	r.Cleanup(func() { span.End() })
@@ -160,7 +160,7 @@ func list(attrs []attribute.KeyValue) string {
 	return strings.Join(words, " ")
 }
 
-// instrument describes what an instrument must be like.
+// instrument describes an instrument as it must be.
 type instrument struct {
 	kind, unit, description string
 	boundaries              []float64

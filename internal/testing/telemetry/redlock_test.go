@@ -20,7 +20,7 @@ import (
 // deployment is three simulated nodes, a, b and c, which answer after 2, 4 and 6 milliseconds.
 type deployment struct {
 	nodes  [3]*simnode.Node
-	state  [3]atomic.Value // "dead" or "hung"; otherwise it is in order
+	state  [3]atomic.Value // "dead" or "hung"; otherwise the node works
 	locker *locker.Client
 }
 
@@ -105,7 +105,7 @@ var redlockScenarios = []struct {
 	{"a node is down", func(r *recorder, d *deployment, l locker.Locker) {
 		d.state[0].Store("dead")
 		lease := must(l.TryLock(r.request(), key))
-		time.Sleep(4 * time.Second) // a renewal
+		time.Sleep(4 * time.Second) // for a renewal
 		_ = lease.Unlock(r.request())
 	}, `
 		locker.lock 6ms-16ms in request
@@ -226,7 +226,7 @@ func TestWhatIsRecordedOfRedlock(t *testing.T) {
 				// c's, and there is a second round.
 				time.Sleep(6 * time.Millisecond)
 				s.do(r, d, r.wrap(d.locker))
-				time.Sleep(10 * time.Second) // answers that come late
+				time.Sleep(10 * time.Second) // for late answers
 				_ = d.locker.Close()
 			})
 			same(t, "spans", spans, s.spans)

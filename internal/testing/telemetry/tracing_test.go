@@ -113,7 +113,7 @@ func TestKeysByOptIn(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
 		opt            tracing.Option
-		spans, metrics string // an attribute of all of them; empty: nothing of the key
+		spans, metrics string // an attribute that all of them have; empty: none has the key
 	}{
 		{"off", tracing.WithAttributes(), "", ""},
 		{"full", tracing.WithKey(tracing.Full), "locker.key=orders:42", ""},

@@ -10,10 +10,11 @@ import (
 
 // Test is synctest.Test. Under the race detector the process has one processor for as long as any bubble lives.
 //
-// Reason: all timers of a bubble share one context of the race detector (timers.raceCtx in runtime/time.go of Go 1.26),
-// and a goroutine that receives from, selects on or stops a channel timer that has expired and that nobody was blocked
-// on runs it in that context, on its own thread (maybeRunChan). Two at once corrupt it: SIGSEGV in the detector's own
-// code, or "CHECK failed: tsan_rtl.cpp". This program is enough, in a bubble with -race:
+// The reason is that all timers of a bubble share one context of the race detector (timers.raceCtx in runtime/time.go
+// of Go 1.26). If a channel timer has expired and no goroutine was blocked on it, a goroutine that receives from it,
+// selects on it or stops it runs the timer in that context, on its own thread (maybeRunChan). Two such goroutines at
+// the same time corrupt the context: SIGSEGV in the detector's own code, or "CHECK failed: tsan_rtl.cpp". This program
+// is enough, in a bubble with -race:
 //
 //	for range 4 {
 //		go func() {
@@ -26,14 +27,15 @@ import (
 //		}()
 //	}
 //
-// With one processor no two run at once: timers run on the system stack, which is not preempted. Races are still found:
-// the detector goes by what happens before what, not by what ran at the same time. The alternative, code without
-// channel timers, was rejected: it is hard to maintain, and does not apply to the timers of client libraries and tests.
+// With one processor no two timers run at the same time, because timers run on the system stack, which is not
+// preempted. The detector still finds races, because it compares the order of events and not their times. The
+// alternative, code without channel timers, was rejected. It is hard to maintain, and does not apply to the timers of
+// client libraries and tests.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	if raceEnabled {
 		oneProcessor()
-		// not a Cleanup: those of t may belong to the bubble's caller and come late
+		// A Cleanup would be too late, because the functions of t may belong to the caller of the bubble.
 		defer asBefore()
 	}
 	synctest.Test(t, f)

@@ -10,7 +10,7 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// Without the one processor this ends the process under -race: a crash of the detector, not a failure of the test.
+// With more than one processor, this test crashes the race detector and so ends the process.
 func TestExpiredTimersReadAtOnce(t *testing.T) {
 	virtual.Test(t, func(*testing.T) {
 		var wg sync.WaitGroup

@@ -22,7 +22,7 @@ func empty() *hospital {
 	return &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second}}
 }
 
-// start starts one server and has it examined with driver.
+// start starts one server, to be examined with driver.
 func start(t *testing.T, driver string, c drivers.Config, args ...string) *hospital {
 	t.Helper()
 	h := empty()
@@ -33,7 +33,7 @@ func start(t *testing.T, driver string, c drivers.Config, args ...string) *hospi
 	return h
 }
 
-// forEachDriver runs f with each of the three, all at once; with -short, with one of them.
+// forEachDriver runs f with each of the three drivers, concurrently. With -short it runs f with one of them.
 func forEachDriver(t *testing.T, f func(t *testing.T, driver string)) {
 	t.Helper()
 	for _, driver := range short.Part(t, 1, drivers.Names()) {
@@ -80,7 +80,7 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 		}, "it is in protected mode", "set a password on the server"},
 		"maxclients": {func(t *testing.T, driver string) *hospital {
 			h := start(t, driver, none, "--maxclients", "1")
-			// It is refused, too, while the server has not seen yet that the connection of Start has ended.
+			// This connection is refused until the server has noticed that the connection of Start has ended.
 			for answer, end := "", time.Now().Add(30*time.Second); answer != "+PONG"; {
 				hog, err := net.Dial("unix", h.servers[0].Socket())
 				if err != nil {
@@ -126,7 +126,7 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			forEachDriver(t, func(t *testing.T, driver string) {
 				h := test.admit(t, driver)
-				h.servers = nil // which could not all be asked for keys
+				h.servers = nil // not all of these servers could be asked for their keys
 				r := h.want(t, "fail 1 reachable: "+test.want)
 				if fix := r.Findings[0].Fix; !strings.Contains(fix, test.fix) {
 					t.Errorf("the fix is %s", fix)
@@ -151,7 +151,7 @@ func TestEachRefusalIsCalledByItsName(t *testing.T) {
 		args []string
 		do   func(t *testing.T, s *redistest.Server)
 		want []string
-		fix  string // of the last
+		fix  string // of the last finding
 	}{
 		"renamed commands": {[]string{"--rename-command", "EVALSHA", "", "--rename-command", "ZADD", "add"}, nil,
 			[]string{"fail 1 rights: renamed, disabled or missing: ZADD and EVALSHA"},
@@ -192,10 +192,10 @@ func TestEachRefusalIsCalledByItsName(t *testing.T) {
 	}
 }
 
-// cannotSave lets a server fail to save its data.
+// cannotSave makes a server fail to save its data.
 func cannotSave(t *testing.T, s *redistest.Server) {
 	t.Helper()
-	if err := os.Mkdir(filepath.Join(s.Dir(), "dump.rdb"), 0o700); err != nil { // in the way of the file
+	if err := os.Mkdir(filepath.Join(s.Dir(), "dump.rdb"), 0o700); err != nil { // a directory in the place of the file
 		t.Fatal(err)
 	}
 	s.Cmd(t, "BGSAVE")
@@ -208,7 +208,7 @@ func cannotSave(t *testing.T, s *redistest.Server) {
 	}
 }
 
-// recorded answers one command as another server did.
+// recorded answers one command with a recorded reply of another server.
 type recorded struct {
 	lent
 	drivers.Subscriber
@@ -225,7 +225,7 @@ func (r recorded) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Re
 	return r.lent.Do(ctx, cmds...)
 }
 
-// answers lets the first node answer command with reply.
+// answers makes the first node answer command with reply.
 func (h *hospital) answers(command string, reply drivers.Reply) {
 	d := h.Nodes[0].Driver
 	h.Nodes[0].Driver = recorded{lent{d}, d.(drivers.Subscriber), command, reply}

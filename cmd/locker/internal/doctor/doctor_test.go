@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// durable makes a server keep what docs/safety.md asks for.
+// durable has the settings for persistence that docs/safety.md asks for.
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// hospital is a set of servers with what is needed to examine them.
+// hospital is a set of servers and the examination of them.
 type hospital struct {
 	doctor.Deployment
 	servers []*redistest.Server
@@ -59,7 +59,8 @@ func (h *hospital) replace(t *testing.T, i int, driver string, c drivers.Config)
 	h.Nodes[i], h.Nodes = h.Nodes[last], h.Nodes[:last]
 }
 
-// want examines and wants these findings that are not ok, each as "level node check: part of its text", and no others.
+// want runs the examination and checks its findings that are not ok. Each of want is "level node check: part of the
+// text". There must be no others.
 func (h *hospital) want(t *testing.T, want ...string) doctor.Report {
 	t.Helper()
 	r := doctor.Examine(t.Context(), h.Deployment, nil)
@@ -185,13 +186,13 @@ func TestPersistence(t *testing.T) {
 	h := admit(t, 3, "goredis")
 	h.servers[0].Cmd(t, "CONFIG", "SET", "appendonly", "no")
 	h.servers[1].Cmd(t, "CONFIG", "SET", "appendfsync", "everysec")
-	h.TTL = time.Hour // so that both have just been started
+	h.TTL = time.Hour // so that both count as just started
 	h.Budget = 2 * time.Second
 	h.want(t, "warn 1 persistence: the append-only file is off", "warn 2 persistence: appendfsync is everysec",
 		"warn 1 uptime: it may have forgotten locks", "warn 2 uptime: it may have forgotten locks")
 }
 
-// A node that hangs is named, and holds up nobody.
+// A node that hangs is reported by its name, and does not delay the examination of the others.
 func TestHungNode(t *testing.T) {
 	for _, driver := range drivers.Names() {
 		t.Run(driver, func(t *testing.T) {

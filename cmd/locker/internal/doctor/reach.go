@@ -78,9 +78,9 @@ func (p *patient) latency(ctx context.Context) {
 	}
 	slices.Sort(times)
 	p50, p99 := times[len(times)/2], times[len(times)*99/100]
-	bound, what := min(p.e.Timeout, p.e.TTL/3), "of the timeout and a third of the TTL, whichever is less"
+	bound, what := min(p.e.Timeout, p.e.TTL/3), "the lesser of the timeout and a third of the TTL"
 	if p.e.Redlock {
-		bound, what = min(p.e.Budget, p.e.TTL/2), "of the budget and half of the TTL, whichever is less"
+		bound, what = min(p.e.Budget, p.e.TTL/2), "the lesser of the budget and half of the TTL"
 	}
 	const fix = "put clients nearer to the server, or find what makes it slow (SLOWLOG, LATENCY DOCTOR, swapping, a " +
 		"busy host); or use a longer TTL"

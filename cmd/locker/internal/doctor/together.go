@@ -63,7 +63,7 @@ func (e *examination) identity() {
 		if first, again := byID[id]; again {
 			doubles = true
 			e.add(check, Fail,
-				"give every server once, by one address; what stands in its place must be another server",
+				"give each server once, by one address, and another server instead of the second address",
 				"%s and %s are the same server (run_id %.8s…): it has one vote", first, p.Name, id)
 		} else {
 			byID[id] = p.Name
@@ -72,7 +72,8 @@ func (e *examination) identity() {
 	switch {
 	case doubles:
 	case known < e.reached():
-		e.add(check, Warn, "grant +info to the user on every node", "only %d nodes say who they are", known)
+		e.add(check, Warn, "see what the check info says of these nodes", "%d of %d nodes have shown their run_id, so "+
+			"one server may be there twice", known, e.reached())
 	case known > 0:
 		e.add(check, OK, "", "%d nodes, %d servers", known, known)
 	}
@@ -130,8 +131,7 @@ func (e *examination) mirrors(ctx context.Context) {
 		if len(from) > 0 {
 			found = true
 			e.add(check, Fail,
-				"these must be servers of their own: neither replicas of each other, nor behind one proxy or virtual "+
-					"address",
+				"use independent servers: no replicas of each other, and not two behind one proxy or virtual address",
 				"what is written to %s shows on %s", list(from), e.patients[i].Name)
 		}
 	}

@@ -14,19 +14,20 @@ import (
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
-// planEnv makes the test binary a player in a process of its own.
+// planEnv is a variable that makes the test binary a player in a process of its own.
 const planEnv = "FAULTS_TEST_PLAN"
 
-// account is what a player says in the end.
+// account is the report of a player at its end.
 type account struct {
-	Began  time.Time // of its history, on the wall clock, which all processes of the machine share
+	Began  time.Time // beginning of its history on the wall clock, which all processes of the machine share
 	Events []history.Event
 	Wrong  int64
 	Stall  time.Duration
 	Err    string
 }
 
-// playChild is the other process. It does as stdin says, line by line, answers each line by one, and ends with stdin.
+// playChild is the main function of the other process. It executes each line of stdin and answers it with a line. It
+// ends when stdin ends.
 func playChild() {
 	var p player
 	fail := func(err error) {
@@ -55,9 +56,9 @@ func playChild() {
 	}
 }
 
-// began is when a history has begun, by the wall clock.
+// began returns the beginning of a history on the wall clock.
 func began(h *history.History) time.Time {
-	// The best of several: between two looks at clocks a process may be interrupted.
+	// The function takes the best of several readings, because a process may be interrupted between two readings.
 	best, at := time.Hour, time.Time{}
 	for range 20 {
 		before := time.Now().Round(0)
@@ -69,7 +70,7 @@ func began(h *history.History) time.Time {
 	return at
 }
 
-// process is the client, seen from here.
+// process is a player in another process.
 type process struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -115,12 +116,12 @@ func startChild(t *testing.T, p plan) *process {
 
 func (c *process) signal(sig syscall.Signal) { _ = c.cmd.Process.Signal(sig) }
 
-// tell sends a line, and read reads the answer to it. They are apart so that several children can be told at once.
+// tell sends a line. read reads the answer to it. They are two methods so that several children can work concurrently.
 func (c *process) tell(line string) { _, _ = c.in.Write([]byte(line + "\n")) }
 
 func (c *process) read(answer any) {
 	c.t.Helper()
-	// One that hangs is killed, so that the test ends with what it was about.
+	// A child that hangs is killed, so that the test ends with its own failure.
 	t := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
 	defer t.Stop()
 	if err := c.out.Decode(answer); err != nil {

@@ -11,9 +11,8 @@ import (
 	"github.com/golocker/locker/drivers/rueidis"
 )
 
-// clusterDrivers make clients that know clusters, as a program would that follows the advice of the drivers'
-// documentation, and leaves everything else to the clients' defaults, repetitions included. They close the clients,
-// too.
+// clusterDrivers make drivers over clients for clusters. They follow the documentation of the drivers, and leave all
+// other settings at the clients' defaults, including repetitions. Close of a driver also closes its client.
 var clusterDrivers = map[string]func(addrs []string) (drivers.Driver, error){
 	"goredis": func(addrs []string) (drivers.Driver, error) {
 		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs, ContextTimeoutEnabled: true})
@@ -28,20 +27,20 @@ var clusterDrivers = map[string]func(addrs []string) (drivers.Driver, error){
 	},
 }
 
-// go-redis writes to its process-wide logger when it cannot connect, which is what is done to it here.
+// go-redis writes to its process-wide logger when it cannot connect, which the faults cause often.
 func init() { redis.SetLogger(silent{}) }
 
 type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-// known is what these drivers are besides, which must show through.
+// known has the optional interfaces of these drivers, which owner must not hide.
 type known interface {
 	drivers.Cluster
 	drivers.Direct
 }
 
-// owner is a driver with its client.
+// owner is a driver that owns its client.
 type owner struct {
 	known
 	shut func()

@@ -1,7 +1,7 @@
-// Package faults is a test: it runs locks on real redis-servers, breaks the servers, the network between them and the
-// clients, the clients, and the clocks, and judges what the clients were told by the rules of
+// Package faults is a test. It runs locks on real redis-servers, breaks the servers, the network between servers and
+// clients, the clients, and the clocks, and judges the results of all calls by the rules of
 // internal/testing/trials/history.
 //
-// TestFaults runs a short selection. With LOCKER_FAULTS=8m it goes through all faults again and again for that long;
-// `make faults` and `make soak` do so. docs/faults.md says what it covers.
+// TestFaults runs a short selection. With LOCKER_FAULTS=8m it goes through all faults again and again for that time, as
+// `make faults` and `make soak` do. docs/faults.md describes what it covers.
 package faults

@@ -23,28 +23,7 @@ import (
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
-// placement is on how many servers a lock is, and how many of them are hit.
-type placement struct{ nodes, hit int }
-
-var (
-	// one of each is taken in turn
-	placements     = [][]placement{{{1, 1}}, {{3, 1}, {5, 2}}, {{3, 2}, {5, 3}}, {{3, 3}, {5, 5}}}
-	placementNames = []string{"single", "minority", "majority", "all"}
-)
-
-// class is the place among placements.
-func (p placement) class() int {
-	return slices.IndexFunc(placements, func(same []placement) bool { return slices.Contains(same, p) })
-}
-
-func (p placement) String() string {
-	if p.nodes == 1 {
-		return "single"
-	}
-	return fmt.Sprintf("%d of %d", p.hit, p.nodes)
-}
-
-// episode is one fault on one bed.
+// episode is one fault in one placement.
 type episode struct {
 	kind  kind
 	place placement
@@ -53,13 +32,13 @@ type episode struct {
 
 func (e episode) String() string { return fmt.Sprintf("%s/%v/%d", e.kind.name, e.place, e.seed) }
 
-// how many players there are, of whom so many are in processes of their own.
+// These are the number of players, and the number of those in processes of their own.
 const (
 	players = 4
 	apartly = 2
 )
 
-// newBed starts servers and connects them with players to be.
+// newBed starts the servers, and the proxies for the players that will be added.
 func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 	b := &bed{
 		T: t, random: rand.New(rand.NewPCG(seed, seed)), stopped: map[int]bool{},
@@ -81,7 +60,8 @@ func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 	}
 	b.servers = make([]*redistest.Server, nodes)
 	path, why := shim()
-	// Every second time, nodes that vote together differ, so that many acquisitions need a second round, with raises.
+	// In every second episode, the clocks of nodes of a Redlock differ, so that many acquisitions need a second round,
+	// with raises.
 	skewed := !k.clock && nodes > 1 && why == "" && b.random.IntN(2) == 0
 	for i := range nodes {
 		var env []string
@@ -108,7 +88,7 @@ func (b *bed) populate(e episode) {
 	case b.sentinel != nil:
 		names = slices.Sorted(maps.Keys(sentinelDrivers))
 	}
-	long := time.Minute // so that what is left behind is still there to be found
+	long := time.Minute // long enough that a lock that was left behind is found at the end
 	if e.kind.brief {
 		long = b.short
 	}
@@ -150,7 +130,7 @@ func (b *bed) populate(e episode) {
 	}
 }
 
-// run plays the episode, and judges it.
+// run runs the episode and judges it.
 func (e episode) run(t *testing.T) *result {
 	b := newBed(t, e.place.nodes, e.kind, e.seed)
 	b.observe()
@@ -164,7 +144,7 @@ func (e episode) run(t *testing.T) *result {
 	r.from = b.history.Now()
 	e.kind.strike(b, nodes, d)
 	r.to = b.history.Now()
-	// Faults are off: every client goes on.
+	// After the fault every client must make progress again.
 	if !b.everybodyWorks(2) {
 		r.fail("LIVE", "after the fault, a client got no lock within %v", patience)
 	}
@@ -180,7 +160,7 @@ func (e episode) run(t *testing.T) *result {
 	return r
 }
 
-// refusals returns how often the nodes have refused as they should have.
+// refusals returns how often the nodes have refused commands with the error of the fault.
 func (b *bed) refusals(r *result, nodes []int) (n int) {
 	if r.kind.refusal == "" {
 		return 0
@@ -193,7 +173,7 @@ func (b *bed) refusals(r *result, nodes []int) (n int) {
 	}
 	for _, i := range nodes {
 		info, _ := redis.String(b.do(i, "INFO", "errorstats"), nil)
-		if info == "" { // a server before Redis 6.2 does not count them
+		if info == "" { // a server before Redis 6.2 does not count errors
 			return 0
 		}
 		count, _ := strconv.Atoi(strings.TrimPrefix(field(info, "errorstat_"+r.kind.refusal), "count="))
@@ -205,7 +185,7 @@ func (b *bed) refusals(r *result, nodes []int) (n int) {
 	return n
 }
 
-// everybodyWorks waits until each player has had locks so many times more.
+// everybodyWorks waits until each player has acquired locks the given number of times more.
 func (b *bed) everybodyWorks(times int) bool {
 	want := map[int]int{}
 	for _, id := range b.players() {
@@ -221,7 +201,7 @@ func (b *bed) everybodyWorks(times int) bool {
 	})
 }
 
-// finish lets all players come to an end, and leaves their clients open.
+// finish ends all players, and leaves their clients open.
 func (b *bed) finish() {
 	for _, c := range b.children {
 		c.tell("finish")
@@ -237,7 +217,7 @@ func (b *bed) finish() {
 	}
 }
 
-// acquireAll is a client that has seen nothing of the fault: it gets every lock.
+// acquireAll checks that a new client, which has not seen the fault, can acquire every lock.
 func (b *bed) acquireAll(r *result) {
 	p := plan{ID: players, Driver: drivers.Names()[b.random.IntN(3)]}
 	if b.cluster != nil {
@@ -266,7 +246,7 @@ func (b *bed) acquireAll(r *result) {
 	defer cancel()
 	for _, key := range keys {
 		var lease locker.Lease
-		if !eventually(patience, func() bool { // on a busy machine an answer may not come in time
+		if !eventually(patience, func() bool { // repeated, because an answer may be late on a busy machine
 			lease, err = l.Lock(ctx, key, locker.TTL(patience))
 			return err == nil || ctx.Err() != nil
 		}) || err != nil {
@@ -303,7 +283,7 @@ func (b *bed) settle() (accounts []account) {
 	return accounts
 }
 
-// shifted translates the times of an event; those that are 0 mean that there is none.
+// shifted adds by to the times of an event. A time of 0 stays 0, because it means that there is none.
 func shifted(e history.Event, by time.Duration) history.Event {
 	for _, t := range []*time.Duration{&e.Call, &e.Return, &e.Until, &e.Deadline} {
 		if *t != 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// The test binary is also the program that some of the players run in.
+// The test binary is also the program of the players in other processes.
 func TestMain(m *testing.M) {
 	if os.Getenv(planEnv) != "" {
 		playChild()
@@ -27,15 +27,15 @@ func TestMain(m *testing.M) {
 }
 
 const (
-	// durationEnv is for how long TestFaults goes on; without it there is one round of a selection.
+	// durationEnv is how long TestFaults runs. Without it, the test runs a selection once.
 	durationEnv = "LOCKER_FAULTS"
 	// onlyEnv selects episodes by a part of their names.
 	onlyEnv = "LOCKER_FAULTS_ONLY"
-	// reportEnv is the file that the report is written to.
+	// reportEnv is the file to which the report is written.
 	reportEnv = "LOCKER_FAULTS_REPORT"
 )
 
-// selection is what runs with every `go test`: one of each group, and where they matter most.
+// selection has the episodes of every `go test`: one of each group, in the placement where it matters most.
 var selection = []struct {
 	kind  string
 	place placement
@@ -46,7 +46,7 @@ var selection = []struct {
 	{"cluster: slots migrate", placement{1, 1}}, {"cluster: CLUSTER FAILOVER", placement{1, 1}},
 }
 
-// Whatever befalls servers, network, clients and clocks, what docs/safety.md promises holds.
+// The promises of docs/safety.md hold whatever happens to servers, network, clients and clocks.
 func TestFaults(t *testing.T) {
 	seed := rand.Uint64() >> 40
 	var long time.Duration
@@ -84,7 +84,7 @@ func TestFaults(t *testing.T) {
 	run.finish(t, long)
 }
 
-// episode runs one as a subtest, beside others.
+// episode runs an episode as a subtest, concurrently with others.
 func (r *report) episode(t *testing.T, e episode) {
 	t.Run(strings.ReplaceAll(e.String(), " ", "_"), func(t *testing.T) {
 		t.Parallel()
@@ -92,11 +92,11 @@ func (r *report) episode(t *testing.T, e episode) {
 	})
 }
 
-// beside is how many episodes run at the same time.
+// beside is the number of episodes that run at the same time.
 var beside = 2 * runtime.NumCPU()
 
-// rounds goes through all faults and placements until the time is over. The order is drawn anew for each round, so that
-// a fault is not always beside the same others.
+// rounds goes through all faults and placements until the time is over. The order of each round is random, so that a
+// fault does not always run beside the same others.
 func (r *report) rounds(t *testing.T, long time.Duration) {
 	todo := make(chan episode)
 	var wg sync.WaitGroup
@@ -120,7 +120,7 @@ func (r *report) rounds(t *testing.T, long time.Duration) {
 	wg.Wait()
 }
 
-// round lists what belongs to one: each fault in each placement, in four parts that each have every fault.
+// round lists the episodes of one round: each fault in each placement, in four parts that each have every fault.
 func (r *report) round(n int) (all []episode) {
 	only := os.Getenv(onlyEnv)
 	random := rand.New(rand.NewPCG(r.seed, uint64(n)))

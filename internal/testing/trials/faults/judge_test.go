@@ -8,34 +8,34 @@ import (
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
-// result is what came of an episode.
+// result is the result of an episode.
 type result struct {
 	episode
-	from, to time.Duration // of the fault
+	from, to time.Duration // beginning and end of the fault
 	injected int
 	accounts []account
 
 	failed  []history.Violation // promises that were broken
-	outside []history.Violation // what was not promised, and did not hold
+	outside []history.Violation // violations of rules that are not promised under this fault
 	ops     map[string]tally
 	events  int
 	holds   int
-	lost    [2]int // updates, by the register that looks at tokens and its twin
+	lost    [2]int // lost updates of the register that checks tokens, and of the other one
 	refused int
 	equal   bool // two servers have granted in the same microsecond
 }
 
-// tally is what became of one kind of operation while the fault lasted.
+// tally counts the operations of one kind during the fault, by their results.
 type tally struct{ hit, ok, held int }
 
-// The operations that faults hit, in the order of the report.
+// operations are the kinds of operations that faults hit, in the order of the report.
 var operations = []string{"acquire", "raise", "wait", "extend", "hold", "release"}
 
 func (r *result) fail(rule, format string, args ...any) {
 	r.failed = append(r.failed, history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)})
 }
 
-// lapse is a failure unless locks may be forgotten.
+// lapse reports a failure, unless the fault makes nodes forget locks.
 func (r *result) lapse(rule, format string, args ...any) {
 	v := history.Violation{Rule: rule, Text: fmt.Sprintf(format, args...)}
 	if r.kind.forgets {
@@ -45,18 +45,18 @@ func (r *result) lapse(rule, format string, args ...any) {
 	}
 }
 
-// tokensFail reports that not even tokens are promised.
+// tokensFail reports whether under this fault even tokens are not promised.
 func (r *result) tokensFail() bool { return r.kind.instantly && r.place.nodes > 1 }
 
-// fenced reports that a register that looks at tokens loses nothing.
+// fenced reports whether a register that checks tokens must lose no update.
 func (r *result) fenced() bool { return !r.tokensFail() && !r.equal }
 
 func (r *result) judge(b *bed) {
 	tokensFail := r.tokensFail()
 	for _, v := range b.history.Check(history.Rules{Sound: true}) {
 		switch token := v.Rule == "UNIQ" || v.Rule == "RT"; {
-		case v.Rule == "DONE": // looked at below
-		case v.Rule == "UNIQ" && r.kind.rivals && !r.equal: // by chance, so not a second time
+		case v.Rule == "DONE": // checked by promptness
+		case v.Rule == "UNIQ" && r.kind.rivals && !r.equal: // it happens by chance, so a second time is a failure
 			r.equal = true
 			r.outside = append(r.outside, v)
 		case token && tokensFail, !token && r.kind.forgets:
@@ -90,8 +90,8 @@ func (r *result) judge(b *bed) {
 		map[string]int{"acquisitions": 20, "faults": 1})...)
 }
 
-// promptness looks at Done and at deadlines, of clients that were not stopped themselves, with as much slack as timers
-// were found to need.
+// promptness checks Done and deadlines of the clients that were not stopped themselves. The slack is how late timers
+// were found to be.
 func (r *result) promptness(b *bed) {
 	slack := time.Duration(0)
 	for id, a := range r.accounts {
@@ -112,7 +112,8 @@ func (r *result) promptness(b *bed) {
 	}
 }
 
-// count finds out which operations the fault has hit: those that were under way at some time while it lasted.
+// count counts the operations that the fault has hit. These are the operations that were under way at some time during
+// the fault.
 func (r *result) count(events []history.Event) {
 	r.ops = map[string]tally{}
 	ended := map[string]history.Event{}
@@ -140,7 +141,7 @@ func (r *result) count(events []history.Event) {
 		r.add(op, from, to, outcome)
 		if (op == "acquire" || op == "wait") && outcome == history.OK {
 			r.holds++
-			// Those that are extended by hand may be lost without any fault.
+			// Leases that are extended by hand may be lost without any fault.
 			if end, ok := ended[e.Owner]; ok && !strings.HasPrefix(e.Key, "extend/") {
 				r.add("hold", e.Return, end.Return,
 					map[bool]history.Outcome{true: history.OK, false: history.Lost}[end.Outcome == history.Unlocked])

@@ -13,10 +13,10 @@ import (
 	"github.com/gomodule/redigo/redis"
 )
 
-// shim compiles what moves the wall clock of a server, once, and says why if it does not work here.
+// shim compiles, once, the library that moves the wall clock of a server. why says why this machine cannot use it.
 var shim = sync.OnceValues(func() (path, why string) {
 	parent := ""
-	if strings.ContainsAny(os.TempDir(), " :") { // which separate the entries of LD_PRELOAD
+	if strings.ContainsAny(os.TempDir(), " :") { // these characters separate the entries of LD_PRELOAD
 		parent = "/tmp"
 	}
 	dir, err := os.MkdirTemp(parent, "clockshift")
@@ -32,10 +32,10 @@ var shim = sync.OnceValues(func() (path, why string) {
 	return path, ""
 })
 
-// shimDir is removed by TestMain.
+// shimDir is the directory of the shim, which TestMain removes.
 var shimDir string
 
-// The shim is what it should be: the server's clock moves, and its TTLs with it.
+// The shim moves the server's clock, and its TTLs with it.
 func TestClockShift(t *testing.T) {
 	t.Parallel()
 	if _, why := shim(); why != "" {
@@ -54,10 +54,10 @@ func TestClockShift(t *testing.T) {
 	}
 }
 
-// skew is by how much clocks of nodes may differ, in every second episode of a Redlock. [away] knows it.
+// skew is how far the clocks of nodes may differ, in every second episode of a Redlock. [away] depends on it.
 const skew = 50 * time.Millisecond
 
-// clockIs writes what the clock of a node is to be, when its server looks the next time.
+// clockIs sets the clock of a node. The server gets the new time when it next reads its clock.
 func (b *bed) clockIs(n int, ahead time.Duration, fast int) {
 	b.Helper()
 	if err := os.WriteFile(b.clocks[n], fmt.Appendln(nil, ahead.Microseconds(), fast), 0o600); err != nil {
@@ -65,7 +65,7 @@ func (b *bed) clockIs(n int, ahead time.Duration, fast int) {
 	}
 }
 
-// clockAhead writes by how much the clocks of nodes are ahead, and by how much they are fast in ppm.
+// clockAhead sets how far the clocks of nodes are ahead, and how much faster they run, in ppm.
 func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 	each(nodes, func(n int) {
 		b.clockIs(n, ahead, fast)
@@ -80,7 +80,7 @@ func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 	})
 }
 
-// stepBack is shorter than patience, by which everything has to be free again.
+// stepBack is shorter than patience, because all locks have to be free again within patience.
 const stepBack = 3 * time.Second
 
 var steps = []time.Duration{500 * time.Millisecond, 2 * time.Second, 30 * time.Second, 1000 * time.Second}
@@ -103,7 +103,7 @@ var clockKinds = []kind{
 		},
 	},
 	{
-		// What is set meanwhile is far too short-lived when the clock is right again.
+		// Keys that are set meanwhile expire much too early when the clock is right again.
 		name: "clock back, and right again", clock: true, forgets: true, brief: true,
 		what: "stepped back by 0.5 s to 1000 s, and forward again",
 		strike: func(b *bed, nodes []int, d time.Duration) {

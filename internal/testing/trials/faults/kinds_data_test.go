@@ -9,7 +9,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// repeatedly calls f for all nodes, again and again for d.
+// repeatedly calls f for all nodes, again and again for the time d.
 func repeatedly(f func(b *bed, node int)) func(b *bed, nodes []int, d time.Duration) {
 	return func(b *bed, nodes []int, d time.Duration) {
 		for end := time.Now().Add(d); ; pause(10*time.Millisecond, 60*time.Millisecond) {
@@ -22,7 +22,8 @@ func repeatedly(f func(b *bed, node int)) func(b *bed, nodes []int, d time.Durat
 	}
 }
 
-// deleting deletes what matches pattern. The server is silent for a while afterwards if tokens are to be kept.
+// deleting deletes the keys that match pattern. The server then answers nothing for the time silent. If that is long
+// enough, tokens keep their order.
 func deleting(pattern string, silent time.Duration) func(b *bed, node int) {
 	return func(b *bed, node int) {
 		keys, _ := redis.Strings(b.do(node, "KEYS", pattern), nil)
@@ -107,7 +108,7 @@ var dataKinds = []kind{
 				}) {
 					b.Error("the replica does not get its data")
 				}
-				time.Sleep(away) // it does not vote, for it is read-only
+				time.Sleep(away) // the node does not vote, because it is read-only
 				b.do(n, "REPLICAOF", "NO", "ONE")
 				b.injected.Add(1)
 			})

@@ -11,7 +11,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// promptly makes a replica get its data at once.
+// promptly has the settings with which a replica gets its data at once.
 var promptly = []string{"--repl-diskless-sync-delay", "0"}
 
 // watch starts a master, its replica, and a sentinel.
@@ -23,30 +23,30 @@ func (b *bed) watch() {
 	b.sentinel = redistest.StartSentinel(b.T, master, b.servers[1])
 }
 
-// named reports that the sentinel sends clients there.
+// named reports whether the sentinel sends clients to s.
 func (b *bed) named(s *redistest.Server) bool {
 	addr, err := redis.Strings(b.sentinel.Do("SENTINEL", "GET-MASTER-ADDR-BY-NAME", redistest.SentinelMaster))
 	return err == nil && s.IsMaster() && net.JoinHostPort(addr[0], addr[1]) == s.Addr()
 }
 
-// deposed breaks the master and waits until its replica has become the master by the sentinel's doing, as over says.
+// deposed breaks the master and waits until the sentinel has made its replica the master, as over reports.
 func (b *bed) deposed(fail func(*redistest.Server), over func(*redistest.Server) bool) (old, next *redistest.Server) {
 	b.Helper()
 	old, next = b.servers[0], b.servers[1]
-	if next.IsMaster() { // by the sentinel's doing, on a machine that stalls
+	if next.IsMaster() { // the sentinel has done it already, on a machine that stalls
 		old, next = next, old
 		next.Follow(b, old)
 	}
 	fail(old)
 	b.injected.Add(1)
-	// Longer than the pause that a sentinel makes when it was surprised by a stall.
+	// This is longer than the pause of a sentinel after a stall of the machine.
 	if !eventually(2*patience, func() bool { return over(next) }) {
 		b.Error("the sentinel does not make the replica the master")
 	}
 	return old, next
 }
 
-// sentinelKinds strike the only lock server there is. What they are told to hit does not matter.
+// sentinelKinds break the only server that has locks. They ignore the nodes that they are given.
 var sentinelKinds = []kind{
 	{
 		name: "sentinel: kill -9 of the master", watched: true, forgets: true, unseen: true, brief: true,
@@ -55,7 +55,7 @@ var sentinelKinds = []kind{
 			old, next := b.deposed((*redistest.Server).Kill, b.named)
 			time.Sleep(d)
 			old.Restart()
-			old.Follow(b, next) // the sentinel would see to it ten seconds later
+			old.Follow(b, next) // the sentinel would do it ten seconds later
 		},
 	},
 	{
@@ -70,15 +70,15 @@ var sentinelKinds = []kind{
 	},
 }
 
-// failOver gives each node a replica and makes that the master, as an operator does who takes a machine out of service.
-// New connections lead to it, and those for commands are closed. Subscriptions stay with the old one, which is its
-// replica, until clients notice.
+// failOver gives each node a replica and makes the replica the master, like an operator who takes a machine out of
+// service. New connections go to the new master, and connections for commands are closed. Subscriptions stay at the old
+// one, which is now a replica, until clients notice.
 func failOver(b *bed, nodes []int, _ time.Duration) {
 	each(nodes, func(n int) {
 		old, next := b.servers[n], redistest.Start(b.T, promptly...)
 		next.Follow(b, old)
 		if !eventually(patience, func() bool {
-			_, _ = old.Do("FAILOVER", "TIMEOUT", 1000) // refused until the replica is online, and while it is under way
+			_, _ = old.Do("FAILOVER", "TIMEOUT", 1000) // refused until the replica is online, and during a failover
 			return next.IsMaster() && !old.IsMaster()
 		}) {
 			b.Error("the replica does not become the master")
@@ -96,8 +96,8 @@ func failOver(b *bed, nodes []int, _ time.Duration) {
 	})
 }
 
-// split lets a replica of each node be promoted while the node goes on, cut off from it. Some clients use the one and
-// some the other for d. Then the old one is demoted, and its clients notice after a while.
+// split promotes a replica of each node while the node, which is cut off from the replica, goes on. For d some clients
+// use the one and other clients the other. Then the old node is demoted, and its clients notice it after a while.
 func split(b *bed, nodes []int, d time.Duration) {
 	old, next := map[int]*redistest.Server{}, map[int]*redistest.Server{}
 	for _, n := range nodes {

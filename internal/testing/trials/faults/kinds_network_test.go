@@ -7,21 +7,21 @@ import (
 	"github.com/golocker/locker/internal/testing/fault"
 )
 
-// requests hits a share of the requests to the nodes, of all clients.
+// requests applies actions to a share of the requests of all clients to the nodes.
 func requests(choose func(b *bed) fault.Action) func(b *bed, nodes []int, d time.Duration) {
 	return func(b *bed, nodes []int, d time.Duration) {
 		share := []float64{0.2, 0.5, 1}[b.random.IntN(3)]
 		b.handle(b.players(), nodes, share, func() fault.Action { return choose(b) })
 		time.Sleep(d)
 		b.heal(b.players(), nodes)
-		// A connection on which something was lost stays silent for good, unlike one that packets were lost on.
+		// A connection on which the proxy has lost something stays silent, unlike one whose packets are sent again.
 		b.links(b.players(), nodes, (*fault.Proxy).Cut)
 	}
 }
 
 func always(a fault.Action) func(*bed) fault.Action { return func(*bed) fault.Action { return a } }
 
-// apart does something to all requests between some clients and nodes for d.
+// apart applies actions to all requests between some clients and nodes for d.
 func apart(b *bed, players, nodes []int, d time.Duration, choose func() fault.Action) {
 	b.handle(players, nodes, 1, choose)
 	time.Sleep(d)
@@ -47,8 +47,8 @@ var networkKinds = []kind{
 	{name: "reply lost", what: "it is swallowed, and the connection stays open",
 		strike: requests(always(fault.DropReply))},
 	{
-		// An attempt that was refused, and is executed again when the lock is free, takes it for nobody:
-		// docs/safety.md. So TTLs are short, and nobody looks for what is left.
+		// An attempt that was refused, and is executed again when the lock is free, takes the lock for no caller: see
+		// docs/safety.md. So TTLs are short, and the test does not look for locks that are left behind.
 		name: "executed twice", brief: true,
 		what:   "the request is executed again, on another connection, before the reply",
 		strike: requests(always(fault.Duplicate)),

@@ -9,7 +9,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// hasty servers of a cluster notice sooner still, and sometimes what is not there.
+// hasty servers of a cluster notice failures even sooner, and sometimes report one that did not happen.
 var hasty = []string{"--cluster-node-timeout", "1000"}
 
 // others returns all servers of the cluster but one.
@@ -17,7 +17,7 @@ func (b *bed) others(s *redistest.Server) []*redistest.Server {
 	return slices.DeleteFunc(b.cluster.Servers(), func(o *redistest.Server) bool { return o == s })
 }
 
-// isolate cuts a server off from the others, silently or by a refusal.
+// isolate cuts a server off from the others. Packets are lost, or connections are refused.
 func (b *bed) isolate(s *redistest.Server) {
 	refuse := b.random.IntN(2) == 0
 	for _, o := range b.others(s) {
@@ -30,13 +30,13 @@ func (b *bed) isolate(s *redistest.Server) {
 	}
 }
 
-// reconnect mends the bus, and counts what it has held and refused.
+// reconnect repairs the bus, and counts the packets and connections that it has held and refused.
 func (b *bed) reconnect() {
 	b.bus.Heal()
 	b.injected.Add(int64(b.bus.Stopped()))
 }
 
-// is waits until a server thinks the cluster up or down.
+// is waits until a server reports the given state of the cluster.
 func (b *bed) is(s *redistest.Server, state string) {
 	b.Helper()
 	if !eventually(patience, func() bool {
@@ -47,8 +47,8 @@ func (b *bed) is(s *redistest.Server, state string) {
 	}
 }
 
-// partitionKinds cut the bus between servers of a cluster, mostly one lock's master and all others. Clients reach all
-// of them.
+// partitionKinds cut the bus between servers of a cluster, mostly between the master of one lock and all others.
+// Clients reach all servers.
 var partitionKinds = []kind{
 	{
 		name: "cluster: partition", clustered: true, parted: true, most: 2, refusal: "CLUSTERDOWN", args: hasty,
@@ -80,7 +80,7 @@ var partitionKinds = []kind{
 				}
 			}
 			for _, s := range b.cluster.Servers() {
-				if deaf == (s == owner) { // the others find out as well, sometimes: that they are not answered
+				if deaf == (s == owner) { // the other servers sometimes notice as well, because they get no answers
 					b.is(s, "fail")
 				}
 			}
@@ -97,14 +97,14 @@ var partitionKinds = []kind{
 			servers := b.cluster.Servers()
 			masters := slices.DeleteFunc(b.cluster.Servers(), func(s *redistest.Server) bool { return !s.IsMaster() })
 			for i := range servers {
-				// only now: so patient, they take long to get together
+				// This is set only now, because servers with a long time-out take long to form a cluster.
 				b.do(i, "CONFIG", "SET", "cluster-node-timeout", 10000)
 				b.do(i, "CONFIG", "RESETSTAT")
 			}
 			for end := time.Now().Add(d); time.Now().Before(end); pause(10*time.Millisecond, 100*time.Millisecond) {
 				for i := range 1 + b.random.IntN(8) {
 					p := b.random.Perm(len(servers))
-					if i%2 == 0 { // the first, because there may be nothing to hold
+					if i%2 == 0 { // always in the first round, because there may be nothing to hold
 						b.bus.Refuse(servers[p[0]], servers[p[1]])
 					} else {
 						b.bus.Hold(servers[p[0]], servers[p[1]])
@@ -118,8 +118,7 @@ var partitionKinds = []kind{
 		},
 	},
 	{
-		// A lock that the replica never hears was released is left until its TTL ends: brief, so that nobody waits for
-		// that.
+		// If the replica does not learn of a release, the lock stays until its TTL ends. So TTLs are short.
 		name: "cluster: partition, its replica takes over", clustered: true, replicated: true, parted: true,
 		forgets: true, unseen: true, brief: true, most: 2, args: hasty,
 		what: "a master is cut off from the others and its replica, which takes over, and refuses about the same time",
@@ -137,7 +136,7 @@ var partitionKinds = []kind{
 		strike: func(b *bed, _ []int, d time.Duration) {
 			b.dethroned(time.Minute, func(old *redistest.Server) {
 				node := slices.Index(b.servers, old)
-				within(b, d, func() { // else no client would ask who the master is now
+				within(b, d, func() { // otherwise no client would ask for the new master
 					b.do(node, "CLIENT", "KILL", "TYPE", "normal")
 					pause(20*time.Millisecond, 100*time.Millisecond)
 				})
@@ -147,13 +146,12 @@ var partitionKinds = []kind{
 	},
 }
 
-// dethroned has a replica that has lost its master take its place, and sees that the old master, when it has noticed or
-// not, steps down in the end.
+// dethroned makes a replica that has lost its master take the master's place. It checks that the old master steps down
+// in the end, whether it has noticed the partition or not.
 func (b *bed) dethroned(notices time.Duration, meanwhile func(old *redistest.Server)) {
 	b.takesOver(func(old, next *redistest.Server) {
 		old.Cmd(b, "CONFIG", "SET", "cluster-node-timeout", notices.Milliseconds())
-		// What it follows its master by is not the bus: it is turned away there, with a password that nobody has asked
-		// for.
+		// Replication does not use the bus. A wrong password for the master interrupts it.
 		next.Cmd(b, "CONFIG", "SET", "masterauth", "wrong")
 		next.Cmd(b, "CLIENT", "KILL", "TYPE", "master")
 		b.isolate(old)
@@ -167,7 +165,7 @@ func (b *bed) dethroned(notices time.Duration, meanwhile func(old *redistest.Ser
 	})
 }
 
-// unnoticed sees that no server has refused anything, and that all masters are still masters.
+// unnoticed checks that no server has refused anything, and that all masters are still masters.
 func (b *bed) unnoticed(masters []*redistest.Server) {
 	b.Helper()
 	for i := range b.servers {

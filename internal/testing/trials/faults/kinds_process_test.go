@@ -14,10 +14,10 @@ var (
 		aofAlways...)
 )
 
-// away is longer than the clocks of the nodes differ, plus the quantum of tokens: docs/safety.md, G2.
+// away is longer than the difference of the clocks of nodes plus the quantum of tokens: see docs/safety.md, G2.
 const away = skew + 100*time.Millisecond
 
-// killed kills nodes with requests under way, and starts them again after d.
+// killed kills nodes while requests are under way, and restarts them after d.
 func killed(b *bed, nodes []int, d time.Duration) {
 	b.caught(nodes, func() {
 		each(nodes, func(n int) { b.servers[n].Kill() })

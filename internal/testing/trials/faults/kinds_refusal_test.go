@@ -12,7 +12,7 @@ import (
 // command is one command to a server.
 type command = []any
 
-// refusing makes servers refuse: set before, and unset after d.
+// refusing makes servers refuse commands. It sends the commands of set, and after d those of unset.
 func refusing(set, unset []command) func(b *bed, nodes []int, d time.Duration) {
 	return func(b *bed, nodes []int, d time.Duration) {
 		each(nodes, func(n int) {
@@ -31,7 +31,7 @@ func refusing(set, unset []command) func(b *bed, nodes []int, d time.Duration) {
 }
 
 var (
-	killNormal = command{"CLIENT", "KILL", "TYPE", "normal", "USER", "default", "SKIPME", "yes"} // not witnesses
+	killNormal = command{"CLIENT", "KILL", "TYPE", "normal", "USER", "default", "SKIPME", "yes"} // spares witnesses
 	killPubsub = command{"CLIENT", "KILL", "TYPE", "pubsub"}
 )
 
@@ -99,7 +99,7 @@ var refusalKinds = []kind{
 func misconf(b *bed, nodes []int, d time.Duration) {
 	in := func(n int) string { return filepath.Join(b.servers[n].Dir(), "dump.rdb") }
 	each(nodes, func(n int) {
-		// A directory in the snapshot's place: root is allowed to write to everything else.
+		// A directory in the place of the snapshot is the only obstacle that also stops root.
 		if err := os.MkdirAll(filepath.Join(in(n), "taken"), 0o700); err != nil {
 			b.Error(err)
 		}
@@ -130,7 +130,7 @@ func busy(b *bed, nodes []int, d time.Duration) {
 		}()
 		time.Sleep(min(d, 400*time.Millisecond)) // each of them occupies a processor
 		b.injected.Add(1)
-		for { // it may have to begin yet
+		for { // the script may not have begun yet
 			select {
 			case <-ended:
 				return
@@ -142,8 +142,8 @@ func busy(b *bed, nodes []int, d time.Duration) {
 	})
 }
 
-// idle lets the nodes close connections that nobody uses: those of clients that stand still, and those that the others
-// have kept from a moment when they needed more.
+// idle makes the nodes close idle connections. Clients that do nothing have some, and other clients have kept some from
+// a moment when they needed more.
 func idle(b *bed, nodes []int, d time.Duration) {
 	each(nodes, func(n int) { b.do(n, "CONFIG", "SET", "timeout", 1) })
 	crowd := func() {
@@ -163,7 +163,7 @@ func idle(b *bed, nodes []int, d time.Duration) {
 			for line := range strings.Lines(list) {
 				id, rest, _ := strings.Cut(line, " ")
 				still[id] = true
-				// N: not those that subscribe
+				// The flag N excludes connections that subscribe.
 				if strings.Contains(rest, " flags=N ") && !strings.Contains(rest, " idle=0 ") {
 					idle[id] = true
 				}

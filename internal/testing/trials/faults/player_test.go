@@ -17,27 +17,27 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// plan is what a player does. It goes to other processes as JSON.
+// plan says what a player does. Players in other processes get it as JSON.
 type plan struct {
 	ID, Players int
 	Driver      string
 	Nodes       []string // addresses of its own proxies, or of the servers of a cluster
-	Cluster     bool     // Nodes are one
-	Sentinel    bool     // Nodes is that of one sentinel
-	Password    bool     // to give to servers
-	Plain       bool     // single, without the queue
+	Cluster     bool     // Nodes are those of a cluster
+	Sentinel    bool     // Nodes has the address of a sentinel
+	Password    bool     // whether the client gives a password
+	Plain       bool     // a single backend without the queue
 	Short, Long time.Duration
 	Resource    string
 }
 
-// The keys of a player are of three kinds, by what befalls it there.
+// The keys of a player are of three kinds.
 const (
-	loads = 2 // load/N: all players try, hold for some ms with a long TTL, release
-	// held/ID: the player holds it with a short TTL that is renewed; the next player waits for it all the time.
-	// extend/ID: the player holds it with a short TTL and extends it by hand; others try to get it.
+	loads = 2 // load/N: all players acquire the lock, hold it for some ms with a long TTL, and release it
+	// held/ID: the player holds the lock with a short TTL, which is renewed. The next player waits for it all the time.
+	// extend/ID: the player holds the lock with a short TTL and extends it by hand. Others try to acquire it.
 )
 
-// exchangeTimeout keeps a connection that went silent from stalling a player for longer than an episode.
+// exchangeTimeout bounds an exchange, so that a silent connection does not stall a player for a whole episode.
 const exchangeTimeout = time.Second
 
 // player is one client of the locks, with the goroutines that use it.
@@ -53,7 +53,7 @@ type player struct {
 	finished chan struct{}
 	ctx      context.Context // ends a moment after finished is closed
 	cancel   context.CancelFunc
-	wrong    atomic.Int64 // times that Err said nil after Until
+	wrong    atomic.Int64 // number of times that Err returned nil after Until
 }
 
 func (p plan) open(ctx context.Context) (*locker.Client, error) {
@@ -93,7 +93,7 @@ func (p plan) open(ctx context.Context) (*locker.Client, error) {
 		redlock.Logger(slog.New(slog.DiscardHandler)))
 }
 
-// start lets the player play. Its history must have begun.
+// start starts the goroutines of the player. Its history must have begun.
 func (p *player) start(h *history.History, resource interface{ visit(access) []int }) error {
 	var err error
 	if p.client, err = p.open(context.Background()); err != nil {
@@ -115,16 +115,16 @@ func (p *player) start(h *history.History, resource interface{ visit(access) []i
 	return nil
 }
 
-// finish returns when all goroutines have. The client stays open, so that it can clean up.
+// finish returns when all goroutines have ended. The client stays open, so that it can clean up.
 func (p *player) finish() {
 	close(p.finished)
-	t := time.AfterFunc(exchangeTimeout/2, p.cancel) // waiting ends; who just gets a lock may use it
+	t := time.AfterFunc(exchangeTimeout/2, p.cancel) // this ends the waiting; a holder may still use its lock
 	p.wg.Wait()
 	t.Stop()
 	p.cancel()
 }
 
-// settle closes the client and says what the player has to say beyond its history.
+// settle closes the client and returns the account of the player.
 func (p *player) settle() (a account) {
 	if err := p.client.Close(); err != nil {
 		a.Err = err.Error()
@@ -133,7 +133,8 @@ func (p *player) settle() (a account) {
 	return a
 }
 
-// pause waits for about d and reports whether the player goes on. Real time it is: what is tested runs in it.
+// pause waits for a random time between from and to, and reports whether the player goes on. It sleeps in real time,
+// because the servers run in real time.
 func (p *player) pause(from, to time.Duration) bool {
 	t := time.NewTimer(from + rand.N(to-from+1))
 	defer t.Stop()
@@ -145,22 +146,22 @@ func (p *player) pause(from, to time.Duration) bool {
 	}
 }
 
-// bounded is a context that ends between from and to, or with the player.
+// bounded returns a context that ends after a time between from and to, or with the player.
 func (p *player) bounded(from, to time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, from+rand.N(to-from+1))
 }
 
-// work visits the resource as a holder should: the token with the first read.
+// work visits the resource like a correct holder, which gives its token with the first read.
 func (p *player) work(l locker.Lease, meanwhile func()) {
 	a := access{Client: p.ID, Key: l.Key(), Fence: l.Fence()}
 	a.Values = p.resource.visit(a)
 	meanwhile()
-	// Err must know that the time is over, whatever the process has been through.
+	// Err must notice that the time is over, even if the process was stopped.
 	now := time.Now()
 	if err, until := l.Err(), l.Until(); err == nil && now.After(until) {
 		p.wrong.Add(1)
 	}
-	p.resource.visit(a) // also if the lock is lost: the register has to refuse that
+	p.resource.visit(a) // even if the lock is lost; the register has to refuse this write
 }
 
 func (p *player) unlock(l locker.Lease) {
@@ -203,7 +204,7 @@ func (p *player) hold(key string) {
 			defer t.Stop()
 			select {
 			case <-l.Done():
-				p.pause(0, p.Short/4) // a holder that is slow to notice
+				p.pause(0, p.Short/4) // this holder is slow to notice
 			case <-t.C:
 			case <-p.finished:
 			}
@@ -244,7 +245,7 @@ func (p *player) extend(key string) {
 					return
 				}
 			}
-			if rand.IntN(3) == 0 { // left to end by itself: nobody asks, and Done has to say so
+			if rand.IntN(3) == 0 { // this lease ends by itself, and Done has to be closed
 				select {
 				case <-l.Done():
 				case <-p.finished:
@@ -255,10 +256,10 @@ func (p *player) extend(key string) {
 	}
 }
 
-// stallMeter finds out how late timers are in this process, by which Done and calls may be late, too.
+// stallMeter measures how late timers are in this process. Done and calls may be late by the same time.
 type stallMeter struct {
 	done chan struct{}
-	sum  chan time.Duration // of what was later than a busy machine always is
+	sum  chan time.Duration // sum of the delays beyond the usual ones of a busy machine
 }
 
 func newStallMeter() *stallMeter {
@@ -283,7 +284,7 @@ func newStallMeter() *stallMeter {
 	return m
 }
 
-// stop ends it, once, and returns the sum.
+// stop ends the measurement and returns the sum. It may be called once.
 func (m *stallMeter) stop() time.Duration {
 	close(m.done)
 	return <-m.sum

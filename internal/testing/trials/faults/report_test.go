@@ -14,15 +14,15 @@ import (
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
-// report collects results.
+// report collects the results of a run.
 type report struct {
 	began  time.Time
 	seed   uint64
-	server string // its version
+	server string // version of the servers
 
 	mu      sync.Mutex
 	results []*result
-	skipped map[string]string // kinds, and why
+	skipped map[string]string // reasons, by kind
 }
 
 func (r *report) skip(k kind, why string) {
@@ -38,7 +38,7 @@ func (r *report) record(t *testing.T, got *result) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.results = append(r.results, got)
-	got.accounts = nil // events are large, and a soak is long
+	got.accounts = nil // they have all events, which would fill the memory in a long run
 	const most = 10
 	for i, v := range got.failed {
 		if i == most {
@@ -67,12 +67,12 @@ func rules(found []history.Violation) string {
 	return strings.Join(parts, ", ")
 }
 
-// row is what is known about one fault.
+// row is a line of the report, about one fault.
 type row struct {
 	ops              map[string]tally
 	episodes, faults int
 	failed, outside  []history.Violation
-	places           [4]int // episodes by class
+	places           [4]int // number of episodes by class
 }
 
 func (r *report) rows() map[string]*row {
@@ -96,7 +96,7 @@ func (r *report) rows() map[string]*row {
 	return rows
 }
 
-// finish judges the run as a whole, prints the table, and writes it if it is told where to.
+// finish judges the run as a whole, prints the table, and writes it to the file of reportEnv, if there is one.
 func (r *report) finish(t *testing.T, long time.Duration) {
 	rows := r.rows()
 	holds, lost, blind, refused := 0, 0, 0, 0
@@ -109,7 +109,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 		}
 	}
 	if long > 0 && os.Getenv(onlyEnv) == "" {
-		// A run that shows little must not pass for a clean one.
+		// A run with too few events must not count as a clean one.
 		for _, k := range kinds() {
 			w := rows[k.name]
 			if r.skipped[k.name] != "" {
@@ -152,12 +152,13 @@ func (r *report) faults() (n int) {
 }
 
 func (r *report) preamble(long time.Duration) string {
-	return fmt.Sprintf("`%s=%v go test -C internal/testing/trials -run TestFaults ./faults`, %s, %s, %s/%s, %d processors, seed %d.\n",
+	return fmt.Sprintf("`%s=%v go test -C internal/testing/trials -run TestFaults ./faults`, %s, %s, %s/%s, "+
+		"%d processors, seed %d.\n",
 		durationEnv, long, r.began.Format("2 January 2006 15:04"), r.server+", "+runtime.Version(), runtime.GOOS,
 		runtime.GOARCH, runtime.NumCPU(), r.seed)
 }
 
-// table is in Markdown.
+// table returns the table in Markdown.
 func (r *report) table(rows map[string]*row) string {
 	var b strings.Builder
 	b.WriteString("| fault | " + strings.Join(placementNames, " | ") + " | " + strings.Join(operations,
@@ -203,7 +204,7 @@ func (r *report) table(rows map[string]*row) string {
 	return b.String()
 }
 
-// legend says what the faults are.
+// legend describes the faults.
 func legend() string {
 	var b strings.Builder
 	b.WriteString("| fault | what happens |\n| --- | --- |\n")
@@ -213,7 +214,7 @@ func legend() string {
 	return b.String()
 }
 
-// mark is where the hand-written part of the report's file ends.
+// mark ends the part of the report's file that is written by hand.
 const mark = "<!-- what follows is written by make faults -->\n"
 
 func write(path, text string) error {
@@ -228,7 +229,7 @@ func write(path, text string) error {
 	return os.WriteFile(path, []byte(head+mark+"\n"+text), 0o644)
 }
 
-// field returns a field of what INFO says.
+// field returns a field of an answer to INFO.
 func field(info, name string) string {
 	for line := range strings.Lines(info) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {

@@ -10,15 +10,15 @@ import (
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
-// resource is what the locks protect: for each key two registers, one that looks at tokens and its twin that does not.
-// Clients in other processes reach it by TCP, past everything that is broken.
+// resource is what the locks protect: for each key two registers, one that checks tokens and one that does not. Clients
+// in other processes reach it by TCP, on a network that has no faults.
 type resource struct {
 	mu     sync.Mutex
 	byKey  map[string]*[2]history.Register
-	visits map[int]int // by client
+	visits map[int]int // number of writes by client
 }
 
-// access is one visit: to read, Values nil; to write what was read, plus one.
+// access is one visit. If Values is nil, it reads. Otherwise it writes the values that were read, plus one.
 type access struct {
 	Client int
 	Key    string
@@ -30,7 +30,7 @@ func newResource() *resource {
 	return &resource{byKey: map[string]*[2]history.Register{}, visits: map[int]int{}}
 }
 
-// visit returns what both registers hold.
+// visit reads or writes both registers and returns their values.
 func (r *resource) visit(a access) []int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -53,15 +53,15 @@ func (r *resource) visit(a access) []int {
 	return values
 }
 
-// served returns how often a client has written.
+// served returns the number of writes of a client.
 func (r *resource) served(client int) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.visits[client]
 }
 
-// lost returns how many updates were lost, and how many were refused, by those that look at tokens (0) and those that
-// do not (1).
+// lost returns the numbers of updates that were lost and refused, of the registers that check tokens (0) and of the
+// others (1).
 func (r *resource) lost() (lost, refused [2]int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,7 +126,7 @@ func (r *resource) serve(conn net.Conn) {
 	}
 }
 
-// remote is the resource as another process sees it.
+// remote is the resource for a player in another process.
 type remote struct {
 	mu   sync.Mutex
 	conn net.Conn

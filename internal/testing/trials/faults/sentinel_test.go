@@ -10,7 +10,8 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// sentinelDrivers make clients that ask a sentinel who the master is, like clusterDrivers. Redigo has none.
+// sentinelDrivers make drivers over clients that ask a sentinel for the master, like clusterDrivers. Redigo has no such
+// client.
 var sentinelDrivers = map[string]func(addrs []string) (drivers.Driver, error){
 	"goredis": func(addrs []string) (drivers.Driver, error) {
 		c := redis.NewFailoverClient(&redis.FailoverOptions{
@@ -29,14 +30,14 @@ var sentinelDrivers = map[string]func(addrs []string) (drivers.Driver, error){
 	},
 }
 
-// attentive is what these drivers are, which must show through.
+// attentive has the optional interfaces of these drivers, which follower must not hide.
 type attentive interface {
 	drivers.Driver
 	drivers.Subscriber
 	drivers.Direct
 }
 
-// follower is a driver with its client, like owner.
+// follower is a driver that owns its client, like owner.
 type follower struct {
 	attentive
 	shut func()

@@ -1,6 +1,6 @@
-// Package history records what the clients of locks did and were told, and judges it: by rules that each take one pass
-// over the sorted history, and by a model that looks for an order in which everything makes sense. Simulated and real
-// runs are judged alike.
+// Package history records the calls of the clients of locks and their results, and judges them in two ways. Each rule
+// takes one pass over the sorted history. A model looks for an order in which all operations are legal. Simulated and
+// real runs are judged in the same way.
 package history
 
 import (
@@ -12,24 +12,24 @@ import (
 	"time"
 )
 
-// Op is what was called, or happened.
+// Op is the kind of an event: a call, or something that happened to a lease.
 type Op string
 
-// The operations. Times of the last two are the same at both ends.
+// The operations. Call and Return of the last two are the same time.
 const (
 	Lock    Op = "lock"
 	TryLock Op = "trylock"
 	Extend  Op = "extend"
 	Unlock  Op = "unlock"
-	Until   Op = "until" // a look at a lease after a renewal
+	Until   Op = "until" // the end of a lease was read after a renewal
 	Done    Op = "done"  // the lease has ended
 )
 
-// Outcome is what an operation returned.
+// Outcome is the result of an operation.
 type Outcome string
 
-// The outcomes. For Done it is how the lease ended: by Unlock, because it was told that somebody else has the lock, or
-// otherwise.
+// The outcomes. The outcome of Done is how the lease ended: by Unlock, because the store reported another owner, or in
+// another way.
 const (
 	OK       Outcome = "ok"
 	Held     Outcome = "held"
@@ -37,21 +37,21 @@ const (
 	Lost     Outcome = "lost"
 	Taken    Outcome = "taken over"
 	Unlocked Outcome = "unlocked"
-	Unknown  Outcome = "unknown" // not available, or the context has ended
+	Unknown  Outcome = "unknown" // the store was not available, or the context ended
 )
 
-// Event is one operation. Times are the true ones, since the history began: where clocks differ, who records translates
-// them, so that a history can be judged without knowing whose clock was wrong.
+// Event is one operation. Its times are true times since the history began. If clocks differ, the recorder translates
+// their times, so that a history can be judged without knowledge of the clocks.
 type Event struct {
 	Client       int
 	Op           Op
 	Key          string
-	Owner        string // of the lease; empty if there is none
+	Owner        string // owner token of the lease; empty if there is no lease
 	Fence        uint64
 	Call, Return time.Duration
-	// Until is the end of the lease as it said at Return.
+	// Until is the end of the lease that it reported at Return.
 	Until time.Duration
-	// Deadline is by when the call had to return. 0: whenever it liked.
+	// Deadline is the time by which the call had to return. If it is 0, there is none.
 	Deadline time.Duration
 	Outcome  Outcome
 }
@@ -68,7 +68,7 @@ type History struct {
 // New returns an empty history that begins now.
 func New() *History { return &History{start: time.Now()} }
 
-// Now is the time since it began.
+// Now returns the time since the history began.
 func (h *History) Now() time.Duration { return time.Since(h.start) }
 
 // Add records an event.
@@ -78,18 +78,18 @@ func (h *History) Add(e Event) {
 	h.events = append(h.events, e)
 }
 
-// Wait returns when all recorded leases have ended, which they do when their Clients are closed.
+// Wait returns when all recorded leases have ended. Leases end when their Clients are closed, at the latest.
 func (h *History) Wait() { h.watch.Wait() }
 
-// Events returns what was recorded.
+// Events returns the recorded events.
 func (h *History) Events() []Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.events)
 }
 
-// Hash is a number for what happened: two histories with the same one are the same. Owners, which are drawn anew each
-// time, count only by the order of their appearance.
+// Hash returns a hash of the history. Two histories with equal hashes are the same. Owner tokens are random, so only
+// the order of their first appearance counts.
 func (h *History) Hash() uint64 {
 	sum := fnv.New64a()
 	owners := map[string]int{}
@@ -103,24 +103,24 @@ func (h *History) Hash() uint64 {
 	return sum.Sum64()
 }
 
-// Hold is one acquisition with all that became of it.
+// Hold is one acquisition, its extensions and its end.
 type Hold struct {
 	Client       int
 	Key, Owner   string
 	Fence        uint64
-	Call, Return time.Duration // of Lock
-	Until        time.Duration // the latest end that the lease has claimed
-	Unlock       time.Duration // when Unlock was called first; never if it was not
-	Released     time.Duration // when an Unlock returned that succeeded; never if none did
-	NotHeld      time.Duration // when an Unlock returned that found the lock gone; never if none did
+	Call, Return time.Duration // times of the call of Lock
+	Until        time.Duration // the latest end that the lease has reported
+	Unlock       time.Duration // when Unlock was first called, or never
+	Released     time.Duration // when an Unlock succeeded, or never
+	NotHeld      time.Duration // when an Unlock found the lock gone, or never
 	Ended        time.Duration // when Done was closed
-	Taken        bool          // it ended because it was told that somebody else has the lock
+	Taken        bool          // it ended because the store reported another owner
 	extended     []Event
 }
 
 const never = time.Duration(1<<63 - 1)
 
-// End is until when the holder relies on the lock.
+// End returns the time until which the holder relies on the lock.
 func (h *Hold) End() time.Duration { return min(h.Until, h.Unlock) }
 
 func (h *Hold) String() string {
@@ -128,7 +128,7 @@ func (h *Hold) String() string {
 		h.Call, h.Return, h.End())
 }
 
-// holds returns the holds of each key in the order of their beginnings, and those keys in order.
+// holds returns the holds of each key in the order of their beginnings, and the sorted keys.
 func holds(events []Event) (keys []string, byKey map[string][]*Hold) {
 	byKey = map[string][]*Hold{}
 	byOwner := map[[2]string]*Hold{}

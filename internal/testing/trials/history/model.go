@@ -6,12 +6,13 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// The second opinion: a lock that one has at a time, with a token that grows, as a sequential object. The checker looks
-// for a moment within each operation at which it took effect, so that all are legal in a row.
+// The model is a second opinion. It describes a lock as a sequential object: it has one holder at a time, and a token
+// that grows. The checker looks for a moment within each operation at which it took effect, so that all operations are
+// legal in that order.
 //
-// A hold that was not seen released ends by itself: by expiry, or by a release whose answer was lost. That is an
-// operation as well, with bounds on both sides. An open end makes illegal histories undecidable in practice: each such
-// end may come anywhere later, and all orders are tried.
+// A hold without a successful release ends by itself: by expiry, or by a release whose answer was lost. The model has
+// an operation for that, with bounds on both sides. Without an upper bound, illegal histories could not be decided in
+// practice, because the end could come at any later time, and the checker would try all orders.
 
 type modelState struct {
 	holder int // index of a hold + 1; 0: free
@@ -38,12 +39,12 @@ var lockModel = porcupine.Model{
 	Hash: func(state any) uint64 { s := state.(modelState); return s.fence<<8 ^ uint64(s.holder) },
 }
 
-// modelPatience is how long the model may take for one key. No answer by then counts as a wrong one.
+// modelPatience is how long the model may take for one key. If it takes longer, this counts as a violation.
 const modelPatience = 20 * time.Second
 
-// CheckModel asks the model whether the history of each key makes sense, and returns a violation (MODEL) for those
-// where it does not. It supposes that a lock that nobody extends or releases any more is free linger after the last
-// thing that was heard of it: the TTL, and how late a message may be executed. It must not be called in virtual time.
+// CheckModel checks the history of each key against the model, and returns a violation (MODEL) for each key whose
+// history is illegal. linger is how long after its last event a lock may stay taken if nobody extends or releases it:
+// the TTL plus the greatest delay of a message. CheckModel must not be called in virtual time.
 func (h *History) CheckModel(linger time.Duration) (found []Violation) {
 	c := checker{}
 	keys, byKey := holds(h.Events())

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// Quota (QUOTA) compares what has happened with what has to, so that a run that shows little does not pass for a clean
-// one.
+// Quota (QUOTA) compares how often events have happened with how often they have to, so that a run with too few events
+// does not count as a clean one.
 func Quota(happened, needed map[string]int) (found []Violation) {
 	c := checker{}
 	for _, what := range slices.Sorted(maps.Keys(needed)) {

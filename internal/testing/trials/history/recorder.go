@@ -10,7 +10,7 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// Client returns l with all that it does recorded as client id's.
+// Client returns a Locker that calls l and records all calls as those of the client id.
 func (h *History) Client(id int, l locker.Locker) locker.Locker { return &recorder{h, id, l} }
 
 type recorder struct {
@@ -19,7 +19,7 @@ type recorder struct {
 	next    locker.Locker
 }
 
-// Unwrap is for [locker.As].
+// Unwrap lets [locker.As] find the optional interfaces of l.
 func (r *recorder) Unwrap() locker.Locker { return r.next }
 
 func (r *recorder) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
@@ -58,10 +58,10 @@ func (r *recorder) record(ctx context.Context, op Op,
 	return rec, nil
 }
 
-// at translates a time of the client's monotonic clock.
+// at returns the time t since the history began.
 func (h *History) at(t time.Time) time.Duration { return t.Sub(h.start) }
 
-// deadline is the end of ctx, 0 if it has none.
+// deadline returns the deadline of ctx since the history began. It is 0 if ctx has none.
 func (h *History) deadline(ctx context.Context) time.Duration {
 	if d, ok := ctx.Deadline(); ok {
 		return h.at(d)
@@ -77,7 +77,7 @@ type lease struct {
 	by *recorder
 }
 
-// watch looks at the lease after each renewal: hooks must not.
+// watch records the end of the lease after each renewal. Hooks must not call the lease themselves.
 func (l *lease) watch(renewed <-chan struct{}) {
 	for {
 		select {
@@ -115,7 +115,7 @@ func (l *lease) Unlock(ctx context.Context) error {
 	return err
 }
 
-// taken are the reasons of a loss that the store has told.
+// taken has the reasons of a loss that the store has reported.
 var taken = []locker.LostReason{locker.LostGone, locker.LostTakenOver, locker.LostSuperseded}
 
 func outcome(err error) Outcome {

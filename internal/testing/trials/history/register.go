@@ -2,18 +2,19 @@ package history
 
 import "sync"
 
-// Register is what a lock protects: a number that holders read, and write back one greater. A fenced one refuses tokens
-// smaller than one that it has seen, already when it is read, so it loses no update whatever happens to the lock. Its
-// twin that does not look shows whether the faults were strong enough: it should lose some.
+// Register is a resource that a lock protects: a number that holders read, and write back increased by one. A fenced
+// Register refuses tokens that are smaller than one it has seen, for reads and writes. So it loses no update, whatever
+// happens to the lock. A Register that is not fenced should lose some updates. If it does not, the faults were too
+// weak.
 type Register struct {
 	Fenced bool
 
 	mu      sync.Mutex
 	fence   uint64
 	value   int
-	Writes  int // accepted
+	Writes  int // number of accepted writes
 	Refused int
-	Lost    int // updates overwritten by a write that knew nothing of them
+	Lost    int // number of updates that a write overwrote without having read them
 }
 
 // Read returns the value, unless the register refuses the token.
@@ -23,7 +24,7 @@ func (r *Register) Read(fence uint64) (value int, ok bool) {
 	return r.value, r.admit(fence)
 }
 
-// Write stores one more than what was read, unless the register refuses the token.
+// Write stores read plus one, unless the register refuses the token.
 func (r *Register) Write(fence uint64, read int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

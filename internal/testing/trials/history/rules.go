@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Violation is one rule broken once.
+// Violation says where a history breaks a rule.
 type Violation struct {
 	Rule string
 	Text string
@@ -15,18 +15,18 @@ type Violation struct {
 
 func (v Violation) String() string { return v.Rule + ": " + v.Text }
 
-// Rules say what a history has to keep to.
+// Rules has the conditions under which a history is judged.
 type Rules struct {
-	// Sound: nodes did not forget what they should know, and clocks ran alike within one per cent. Otherwise only the
-	// rules about tokens are looked at.
+	// Sound says that no node lost data that it should have, and that the rates of clocks differed by less than one per
+	// cent. If it is false, only the rules about tokens are checked.
 	Sound bool
-	// Slack is by how much times may be wrong. 0 in simulations.
+	// Slack is how far recorded times may be wrong. It is 0 in simulations.
 	Slack time.Duration
-	// Prompt is how much later than its deadline a call may return. 0: not looked at.
+	// Prompt is how much later than its deadline a call may return. If it is 0, this is not checked.
 	Prompt time.Duration
 }
 
-// Check returns what is wrong with the history.
+// Check returns the violations in the history.
 func (h *History) Check(r Rules) []Violation {
 	events := h.Events()
 	c := checker{Rules: r}
@@ -56,7 +56,7 @@ func (c *checker) add(rule, format string, args ...any) {
 	c.found = append(c.found, Violation{rule, fmt.Sprintf(format, args...)})
 }
 
-// exclusion (ME): what holders rely on does not overlap.
+// exclusion (ME) checks that the times for which holders rely on a lock do not overlap.
 func (c *checker) exclusion(hs []*Hold) {
 	var last *Hold
 	for _, h := range hs {
@@ -72,7 +72,7 @@ func (c *checker) exclusion(hs []*Hold) {
 	}
 }
 
-// unique (UNIQ): no token twice.
+// unique (UNIQ) checks that no token was given twice.
 func (c *checker) unique(hs []*Hold) {
 	seen := map[uint64]*Hold{}
 	for _, h := range hs {
@@ -83,7 +83,7 @@ func (c *checker) unique(hs []*Hold) {
 	}
 }
 
-// realTime (RT): an acquisition that began after another one had returned has the greater token.
+// realTime (RT) checks that an acquisition that began after another one had returned has the greater token.
 func (c *checker) realTime(hs []*Hold) {
 	began := slices.Clone(hs)
 	slices.SortStableFunc(began, func(a, b *Hold) int { return cmp.Compare(a.Call, b.Call) })
@@ -95,13 +95,13 @@ func (c *checker) realTime(hs []*Hold) {
 				greatest = hs[i]
 			}
 		}
-		if greatest != nil && h.Fence < greatest.Fence { // equal ones are not unique
+		if greatest != nil && h.Fence < greatest.Fence { // unique reports equal tokens
 			c.add("RT", "key %s: %v, after %v", h.Key, h, greatest)
 		}
 	}
 }
 
-// order (HO): tokens are in the order of holds, also of those whose attempts overlapped.
+// order (HO) checks that tokens have the order of the holds, even if the attempts overlapped.
 func (c *checker) order(hs []*Hold) {
 	var last *Hold
 	for _, h := range hs {
@@ -117,10 +117,10 @@ func (c *checker) order(hs []*Hold) {
 	}
 }
 
-// certificates (VER): when an extension or a release that succeeded was asked for, nobody had been given a greater
-// token. It is checked where timing is sound; without that, the library does not promise it (docs/adr/0010).
+// certificates (VER) checks successful extensions and releases. When one was requested, no other client may have had a
+// greater token. It is checked if timing is sound, because otherwise the library does not promise it (docs/adr/0010).
 func (c *checker) certificates(hs []*Hold) {
-	greatest := make([]uint64, len(hs)+1) // of the first i to have returned
+	greatest := make([]uint64, len(hs)+1) // the greatest token of the first i that returned
 	for i, h := range hs {
 		greatest[i+1] = max(greatest[i], h.Fence)
 	}
@@ -141,7 +141,7 @@ func (c *checker) certificates(hs []*Hold) {
 	}
 }
 
-// losses (LOST): nobody is told before the end of his lease that he does not have the lock.
+// losses (LOST) checks that no owner is told before the end of its lease that it does not have the lock.
 func (c *checker) losses(hs []*Hold) {
 	for _, h := range hs {
 		if h.NotHeld < h.Until-c.Slack {
@@ -155,7 +155,7 @@ func (c *checker) losses(hs []*Hold) {
 	}
 }
 
-// ends (DONE): Done is closed no later than the lease's end.
+// ends (DONE) checks that Done is closed no later than the end of the lease.
 func (c *checker) ends(hs []*Hold) {
 	for _, h := range hs {
 		if h.Ended != never && h.Ended > h.Until+c.Slack {
@@ -167,7 +167,7 @@ func (c *checker) ends(hs []*Hold) {
 // unlockBound is how long Unlock waits for its answer, whatever its context says.
 const unlockBound = time.Second
 
-// promptness (PROMPT): calls return with their contexts, and Unlock within its bound.
+// promptness (PROMPT) checks that calls return when their contexts end, and Unlock within its bound.
 func (c *checker) promptness(events []Event) {
 	for _, e := range events {
 		end := max(e.Deadline, e.Call)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// play makes a history of lines like
+// play makes a history from lines like these:
 //
 //	0-2 a lock 7 until 20      client a asks at 0 and has the lock at 2 ms, with token 7, until 20
 //	5-6 a extend until 30
@@ -57,7 +57,7 @@ func play(t *testing.T, lines ...string) *History {
 
 var sound = Rules{Sound: true, Prompt: time.Millisecond}
 
-// Histories with one thing wrong break the rule that forbids it; the model is asked as well.
+// A history with one fault breaks the rule that forbids it. The test asks the model as well.
 func TestRulesFindWhatIsWrong(t *testing.T) {
 	for name, tt := range map[string]struct {
 		history []string
@@ -85,7 +85,7 @@ func TestRulesFindWhatIsWrong(t *testing.T) {
 			[]string{"0-2 a lock 7 until 20", "3-4 a unlock", "1-6 b lock 6 until 20"}, []string{"HO"}, true},
 		"extended after another": {
 			[]string{"0-2 a lock 7 until 20", "30-31 b lock 8 until 50", "32-33 b unlock", "35-36 a extend until 50"},
-			// a's life goes on around b's
+			// The hold of a goes on before and after the hold of b.
 			[]string{"ME", "VER"}, true},
 		"released after another": {[]string{"0-2 a lock 7 until 20", "30-31 b lock 8 until 50", "32-33 b unlock",
 			"35-36 a unlock"}, []string{"VER"}, true},
@@ -117,7 +117,7 @@ func TestRulesFindWhatIsWrong(t *testing.T) {
 	}
 }
 
-// Without sound timing only tokens and Done count.
+// Without sound timing only the rules about tokens and Done are checked.
 func TestRulesWithoutSoundTiming(t *testing.T) {
 	h := play(t, "0-2 a lock 7 until 20", "3-5 b lock 8 until 30", "6-7 a unlock notheld")
 	if found := h.Check(Rules{}); len(found) > 0 {
@@ -125,7 +125,7 @@ func TestRulesWithoutSoundTiming(t *testing.T) {
 	}
 }
 
-// A history of thousands of holds is decided quickly, also if it is wrong at its end.
+// A history of thousands of holds is decided quickly, even if the fault is at its end.
 func TestModelDecidesLongHistories(t *testing.T) {
 	h := New()
 	at := func(i int) time.Duration { return time.Duration(i) * 10 * time.Millisecond }
@@ -174,7 +174,7 @@ func TestNodeLogFindsWhatIsWrong(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		steps []NodeStep
-		want  string // "": nothing
+		want  string // empty: no violation
 	}{
 		"grant, extension, release": {[]NodeStep{
 			{Script: "acquire", Owner: "a", Before: free, After: a},

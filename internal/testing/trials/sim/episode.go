@@ -80,7 +80,7 @@ func (w *world) settle() {
 	for _, s := range w.nodes {
 		for _, key := range slices.Sorted(slices.Values(s.Left())) {
 			// Redlock's queues are advice. A place in any that was asked for twice stays until it expires.
-			if (dead || w.Nodes > 1 || w.Factors[twice] > 0) && queues.MatchString(key) {
+			if (dead || w.quorum() || w.Factors[twice] > 0) && queues.MatchString(key) {
 				continue
 			}
 			w.violated("ORPHAN", fmt.Sprintf("node %d still has %s, %v after the last fault", s.id, key, bound))
@@ -94,7 +94,7 @@ var queues = regexp.MustCompile(`:lock(wait|queue|turn)(:[ts])?$`)
 func (w *world) alive() {
 	bound := w.MaxTTL + time.Second
 	// Who left a queue may have been put into it once more. On one node tombstones are against that; turns have none.
-	if w.Factors[twice] > 0 || w.Nodes > 1 && w.Factors[late] > 0 {
+	if w.Factors[twice] > 0 || w.quorum() && w.Factors[late] > 0 {
 		bound += deadWaiters
 	}
 	for _, key := range w.keys {
@@ -112,7 +112,7 @@ func (w *world) alive() {
 }
 
 func (w *world) judge(took time.Duration) *Result {
-	rules := history.Rules{Sound: true, Prompt: 2 * time.Millisecond}
+	rules := history.Rules{Sound: true, Prompt: promptly}
 	found := slices.Concat(w.violations, w.log.Found, w.log.CheckTokens(w.history, w.Nodes/2+1), w.history.Check(rules))
 	for _, key := range w.keys {
 		r, twin := w.registers[key], w.twins[key]

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"slices"
 	"time"
 )
 
@@ -8,7 +9,7 @@ import (
 // kinds overlap and a kind does not with itself, save for what lasts.
 func (w *world) nemesis() {
 	for k, strike := range map[fault]func(*dice){
-		subscribersCut: func(d *dice) { w.nodes[d.intn(w.Nodes)].Cut() },
+		subscribersCut: func(d *dice) { w.victim(d).Cut() },
 		crashed:        w.crash, forgot: w.forget, hung: w.hang, separated: w.separate, paused: w.pause, died: w.kill,
 	} {
 		if w.Factors[k] == 0 {
@@ -27,9 +28,15 @@ func (w *world) nemesis() {
 	}
 }
 
+// victim draws a node that faults may strike.
+func (w *world) victim(d *dice) *server {
+	victims := slices.DeleteFunc(slices.Clone(w.nodes), (*server).isSpared)
+	return victims[d.intn(len(victims))]
+}
+
 // crash ends a node's process and starts it again, with its data.
 func (w *world) crash(d *dice) {
-	w.nodes[d.intn(w.Nodes)].restart(d.between(10*time.Millisecond, 500*time.Millisecond), false)
+	w.victim(d).restart(d.between(10*time.Millisecond, 500*time.Millisecond), false)
 }
 
 // forget does the same without its data. Where exclusion is promised the node stays away for as long as any lock may
@@ -39,7 +46,7 @@ func (w *world) forget(d *dice) {
 	if w.Profile == Model {
 		away += w.MaxTTL + w.MaxTTL/50
 	}
-	w.nodes[d.intn(w.Nodes)].restart(away+d.upTo(100*time.Millisecond), true)
+	w.victim(d).restart(away+d.upTo(100*time.Millisecond), true)
 }
 
 func (s *server) restart(away time.Duration, forgets bool) {
@@ -66,7 +73,7 @@ func (s *server) restart(away time.Duration, forgets bool) {
 
 // hang stops a node's process for a while. What it receives meanwhile it executes then, wanted or not.
 func (w *world) hang(d *dice) {
-	s := w.nodes[d.intn(w.Nodes)]
+	s := w.victim(d)
 	stopped := make(chan struct{})
 	s.mu.Lock()
 	s.stopped = stopped
@@ -81,7 +88,7 @@ func (w *world) hang(d *dice) {
 // separate cuts a client off from a node for a while.
 func (w *world) separate(d *dice) {
 	c := w.clients[d.intn(w.Clients)]
-	l := c.links[d.intn(w.Nodes)]
+	l := c.links[w.victim(d).id]
 	how := d.intn(4)
 	l.mu.Lock()
 	l.noWay, l.noWayBack, l.unreachable = how == 0 || how == 2, how == 1 || how == 2, how == 3

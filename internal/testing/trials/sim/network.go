@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -19,6 +20,9 @@ type link struct {
 	client *client
 	server *server
 	dice   *dice
+
+	// connected says that the last exchange was answered. Then a driver that is drawn to be direct keeps to deadlines.
+	connected atomic.Bool
 
 	mu          sync.Mutex
 	noWay       bool // requests do not arrive
@@ -42,10 +46,12 @@ type answer struct {
 func (l *link) deliver(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply,
 	error) {
 	w, d := l.client.world, l.dice
+	l.client.note(cmds)
 	l.mu.Lock()
 	unreachable := l.unreachable
 	l.mu.Unlock()
-	if unreachable || w.strikes(d, unsent, 1) || l.server.isDown() && d.chance(.9) {
+	if unreachable || l.strikes(unsent) || l.server.isDown() && d.chance(.9) {
+		l.connected.Store(false)
 		return nil, dialRefused
 	}
 	come := make(chan answer, 1)
@@ -56,10 +62,17 @@ func (l *link) deliver(ctx context.Context, cmds []drivers.Command, execute func
 	})
 	select {
 	case a := <-come:
+		l.connected.Store(a.err == nil)
 		return a.replies, a.err
 	case <-ctx.Done():
+		l.connected.Store(false)
 		return nil, ctx.Err()
 	}
+}
+
+// strikes decides whether a fault happens to a message. None does on the way to a node that is spared.
+func (l *link) strikes(k fault) bool {
+	return !l.server.isSpared() && l.client.world.strikes(l.dice, k, 1)
 }
 
 // travel is the way of a batch to the node and back. ok says that the client hears of its end; otherwise there is
@@ -77,30 +90,30 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 	switch {
 	case !alive, noWay:
 		return answer{}, false
-	case w.strikes(d, requestLost, 1):
+	case l.strikes(requestLost):
 		return broken()
-	case w.strikes(d, slow, 1):
+	case l.strikes(slow):
 		if back = d.upTo(300 * time.Millisecond); d.chance(.5) {
 			time.Sleep(back)
 			back = 0
 		}
-	case w.strikes(d, late, 1):
+	case l.strikes(late):
 		w.underWay.Go(func() {
 			time.Sleep(d.upTo(maxLate))
 			l.execute(execute)
 		})
 		return broken()
-	case w.strikes(d, refused, 1):
+	case l.strikes(refused):
 		codes := []drivers.ServerError{"LOADING not yet", "READONLY not here", "OOM no room", "BUSY with a script"}
 		return answer{replies: drivers.Refused(codes[d.intn(len(codes))], len(cmds))}, true
-	case strings.HasPrefix(cmds[0][0], "EVALSHA") && w.strikes(d, scriptsFlushed, 1):
+	case strings.HasPrefix(cmds[0][0], "EVALSHA") && l.strikes(scriptsFlushed):
 		return answer{replies: drivers.Refused("NOSCRIPT No matching script.", len(cmds))}, true
 	}
 	replies, executed := l.execute(execute)
 	if !executed { // the server is down
 		return broken()
 	}
-	if w.strikes(d, twice, 1) {
+	if l.strikes(twice) {
 		l.again(cmds, execute)
 	}
 	boot := s.booted()
@@ -111,7 +124,7 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 	switch {
 	case noWay, !l.client.gate():
 		return answer{}, false
-	case w.strikes(d, replyLost, 1), s.booted() != boot:
+	case l.strikes(replyLost), s.booted() != boot:
 		return broken()
 	}
 	return answer{replies: replies}, true

@@ -75,7 +75,8 @@ type Options struct {
 	Seed    uint64
 	Profile Profile
 
-	Nodes   int // 1: single
+	Nodes int // several: Redlock, or those of a Cluster
+	Personality
 	Clients int
 	Workers int // of each client
 	Plain   int // of a single server: how many of the clients do not queue
@@ -119,6 +120,7 @@ func Draw(seed uint64, p Profile) Options {
 		o.Factors[k] = []int{0, 0, 0, 0, 1, 4}[r.IntN(6)]
 	}
 	o.OneSlot = o.Keys > 1 && r.IntN(3) > 0
+	o.drawPersonality(rand.New(rand.NewPCG(seed, 2)))
 	switch p {
 	case Forget:
 		o.Factors[forgot], o.Factors[died] = 20, 0
@@ -135,9 +137,10 @@ func (o Options) String() string {
 			on = append(on, fmt.Sprintf("%s ×%d", kinds[k].name, f))
 		}
 	}
-	return fmt.Sprintf("%s: %d nodes, %d clients (%d plain) × %d, %d keys (in one slot: %v), %v long, TTL %v to "+
-		"%v, latency %v, timeout %v, skew %v, drift %v; %s",
-		o.Profile, o.Nodes, o.Clients, o.Plain, o.Workers, o.Keys, o.OneSlot, o.Length.Round(time.Millisecond),
+	return fmt.Sprintf("%s: %d nodes%v, %d clients (%d plain) × %d, %d keys (in one slot: %v), %v long, TTL %v to %v, "+
+		"latency %v, timeout %v, skew %v, drift %v; %s",
+		o.Profile, o.Nodes, o.Personality, o.Clients, o.Plain, o.Workers, o.Keys, o.OneSlot,
+		o.Length.Round(time.Millisecond),
 		o.MinTTL.Round(time.Millisecond),
 		o.MaxTTL.Round(time.Millisecond), o.Latency, o.Timeout.Round(time.Millisecond), o.Skew, o.Drift,
 		strings.Join(on, ", "))

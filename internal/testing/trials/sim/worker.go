@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"context"
 	"time"
 
 	"github.com/golocker/locker"
@@ -14,45 +13,70 @@ func (c *client) work(d *dice) {
 	}
 }
 
-func (c *client) round(d *dice) {
+// plan is what is drawn for a round.
+type plan struct {
+	key    string
+	ttl    time.Duration
+	plain  bool // contexts without a Done channel
+	renews bool
+	opts   []locker.Option
+}
+
+func (c *client) plan(d *dice) plan {
 	w := c.world
-	key := w.keys[d.intn(len(w.keys))]
-	ttl := longTTL
-	if key != longKey {
-		ttl = d.between(w.MinTTL, w.MaxTTL).Round(time.Millisecond)
+	p := plan{key: w.keys[d.intn(len(w.keys))], ttl: longTTL}
+	if p.key != longKey {
+		p.ttl = d.between(w.MinTTL, w.MaxTTL).Round(time.Millisecond)
 	}
-	opts := []locker.Option{locker.TTL(ttl)}
-	renews := d.chance(.5)
-	if !renews {
-		opts = append(opts, locker.NoRenewal())
+	p.plain = c.direct && d.chance(.5)
+	if p.plain && p.key != longKey && !w.isSpared(p.key) && d.chance(.3) {
+		p.ttl = d.between(20*time.Millisecond, 100*time.Millisecond) // shorter than exchanges may take
+	}
+	p.opts = []locker.Option{locker.TTL(p.ttl)}
+	if p.renews = d.chance(.5); !p.renews {
+		p.opts = append(p.opts, locker.NoRenewal())
 	}
 	if d.chance(.05) {
-		opts = append(opts, locker.MinHold(d.upTo(100*time.Millisecond)))
+		p.opts = append(p.opts, locker.MinHold(d.upTo(100*time.Millisecond)))
 	}
-	if d.chance(.05) {
-		opts = append(opts, locker.MaxHold(d.between(locker.MinTTL, ttl)))
+	// A grant that comes too late for MaxHold is an error, also on a server that is spared.
+	if d.chance(.05) && !w.isSpared(p.key) {
+		p.opts = append(p.opts, locker.MaxHold(d.between(locker.MinTTL, p.ttl)))
 	}
-	lock := c.Lock
+	return p
+}
+
+func (c *client) round(d *dice) {
+	w, p := c.world, c.plan(d)
+	lock, tries := c.Lock, false
 	if d.chance(.2) {
-		lock = c.TryLock
+		lock, tries = c.TryLock, true
 	}
-	ctx, cancel := context.WithTimeout(w.Context(), 20*time.Millisecond+d.upTo(2*time.Second))
-	lease, err := lock(ctx, key, opts...)
+	ctx, cancel := c.context(p.plain, 20*time.Millisecond+d.upTo(2*time.Second))
+	call := time.Now()
+	lease, err := lock(ctx, p.key, p.opts...)
+	if tries {
+		c.bounded(ctx, "TryLock", p, call)
+	}
+	c.apart(ctx, "Lock", p.key, err)
 	cancel()
 	if err != nil {
 		// Nodes at rest refuse at once, and until they have rested: without a pause no time would pass.
 		time.Sleep(time.Millisecond + d.upTo(10*time.Millisecond))
 		return
 	}
-	c.hold(d, lease, ttl)
-	if key != longKey && !renews && w.strikes(d, abandoned, 1) {
+	c.hold(d, lease, p)
+	if p.renews {
+		c.keptApart(lease)
+	}
+	if p.key != longKey && !p.renews && w.strikes(d, abandoned, 1) {
 		return
 	}
 	if !c.gate() {
 		return
 	}
-	ctx, cancel = context.WithTimeout(w.Context(), d.upTo(time.Second))
-	_ = lease.Unlock(ctx)
+	ctx, cancel = c.context(p.plain, d.upTo(time.Second))
+	c.apart(ctx, "Unlock", p.key, lease.Unlock(ctx))
 	cancel()
 	if d.chance(.2) { // again: harmless, or the answer that did not come
 		_ = lease.Unlock(w.Context())
@@ -61,18 +85,21 @@ func (c *client) round(d *dice) {
 }
 
 // hold does under the lease what locks are for.
-func (c *client) hold(d *dice, lease locker.Lease, ttl time.Duration) {
+func (c *client) hold(d *dice, lease locker.Lease, p plan) {
 	w := c.world
 	fenced, twin := w.registers[lease.Key()], w.twins[lease.Key()]
 	value, admitted := fenced.Read(lease.Fence())
 	twinValue, _ := twin.Read(lease.Fence())
 	time.Sleep(d.upTo(2 * time.Millisecond))
 	if d.chance(.1) {
-		time.Sleep(d.upTo(min(ttl, w.MaxTTL)))
+		time.Sleep(d.upTo(min(p.ttl, w.MaxTTL)))
 	}
 	if d.chance(.2) {
-		ctx, cancel := context.WithTimeout(w.Context(), d.upTo(time.Second))
-		_ = lease.Extend(ctx)
+		ctx, cancel := c.context(p.plain, d.upTo(time.Second))
+		call := time.Now()
+		err := lease.Extend(ctx)
+		c.bounded(ctx, "Extend", p, call)
+		c.apart(ctx, "Extend", p.key, err)
 		cancel()
 	}
 	if lease.Err() != nil {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/trials/history"
 	"github.com/golocker/locker/redlock"
@@ -59,6 +58,7 @@ type client struct {
 	world         *world
 	id            int
 	links         []*link
+	direct        bool // its drivers keep to deadlines
 
 	mu      sync.Mutex
 	dead    bool
@@ -93,14 +93,13 @@ func (w *world) newServer(i int, d *dice) *server {
 }
 
 func (w *world) newClient(i int) *client {
-	c := &client{world: w, id: i}
-	ds := make([]drivers.Driver, w.Nodes)
+	c := &client{world: w, id: i, direct: i < w.Direct}
 	for j, s := range w.nodes {
 		l := &link{client: c, server: s, dice: newDice(w.Seed, 10_000+100*uint64(i)+uint64(j))}
 		c.links = append(c.links, l)
-		ds[j] = s.Driver(l.deliver)
 	}
-	if w.Nodes == 1 {
+	ds := c.drivers()
+	if !w.quorum() {
 		c.client = single.New(ds[0], single.Timeout(w.Timeout), single.FIFO(i >= w.Plain))
 	} else {
 		var err error

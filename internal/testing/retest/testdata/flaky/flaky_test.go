@@ -7,7 +7,7 @@ import (
 
 func TestPasses(t *testing.T) {}
 
-// TestFailsOnce fails until a file is there, which it makes.
+// TestFailsOnce fails if a file does not exist, and creates it.
 func TestFailsOnce(t *testing.T) {
 	if _, err := os.Stat(os.Getenv("MARK")); err != nil {
 		_ = os.WriteFile(os.Getenv("MARK"), nil, 0o600)

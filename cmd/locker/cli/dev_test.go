@@ -1,0 +1,97 @@
+//go:build unix
+
+package cli
+
+import (
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+)
+
+// TestDev checks that the servers of dev work, and that they end with the command, in whatever way it ends.
+func TestDev(t *testing.T) {
+	for name, end := range map[string]syscall.Signal{"Ctrl-C": syscall.SIGINT, "told to end": syscall.SIGTERM,
+		"killed": syscall.SIGKILL} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := command(t, "", "dev", "--nodes", "3", "--json")
+			p.Env = append(p.Env, "TMPDIR="+p.Dir)
+			p.begin(t)
+			eventually(t, "it prints the URL", func() bool { return strings.HasSuffix(p.out.String(), "}\n") })
+			dev := decode[struct {
+				URL   string
+				Nodes []struct{ PID int }
+			}](t, p.out.String())
+			require.Len(t, dev.Nodes, 3)
+			lease := heldBy(t, dev.URL, "k")
+			require.NoError(t, lease.Unlock(t.Context()))
+			require.NoError(t, p.Process.Signal(end))
+			if end == syscall.SIGKILL {
+				<-p.done
+			} else {
+				p.exits(t, 0)
+			}
+			for _, n := range dev.Nodes {
+				gone(t, n.PID)
+			}
+			filesGo(t, p.Dir)
+		})
+	}
+}
+
+func TestDevSaysWhichServerHasEnded(t *testing.T) {
+	t.Parallel()
+	p := command(t, "", "dev", "--nodes", "1", "--json")
+	p.Env = append(p.Env, "TMPDIR="+p.Dir)
+	p.begin(t)
+	eventually(t, "it prints the URL", func() bool { return strings.HasSuffix(p.out.String(), "}\n") })
+	dev := decode[struct{ Nodes []struct{ PID int } }](t, p.out.String())
+	require.NoError(t, syscall.Kill(dev.Nodes[0].PID, syscall.SIGKILL))
+	p.says(t, "has ended")
+	filesGo(t, p.Dir)
+}
+
+func filesGo(t *testing.T, dir string) {
+	t.Helper()
+	eventually(t, "its files are gone", func() bool {
+		left, err := os.ReadDir(dir)
+		return err == nil && len(left) == 0
+	})
+}
+
+// TestDevWithoutRedis checks that dev simulates the servers, and that locks on them expire and can be released by
+// force.
+func TestDevWithoutRedis(t *testing.T) {
+	t.Parallel()
+	p := command(t, "", "dev", "--nodes", "3")
+	p.Env = append(p.Env, "PATH=/nowhere")
+	p.begin(t)
+	p.says(t, "Ctrl-C")
+	p.says(t, "redis-server is not installed")
+	eventually(t, "it prints a URL", func() bool { return strings.HasSuffix(p.out.String(), "\n") })
+	url := strings.TrimPrefix(strings.TrimSpace(p.out.String()), "export LOCKER_URL=")
+	l, err := config.Open(t.Context(), url)
+	require.NoError(t, err)
+	defer l.Close()
+	_, err = l.Lock(t.Context(), "k", locker.TTL(time.Second), locker.NoRenewal())
+	require.NoError(t, err)
+	lease, err := l.Lock(t.Context(), "k")
+	require.NoError(t, err)
+	code, stdout, stderr := call(nil, "release", "k", "--yes", "--url", url)
+	require.Zero(t, code, stderr)
+	assert.Contains(t, stdout, "released \"k\"")
+	require.ErrorIs(t, lease.Unlock(t.Context()), locker.ErrNotHeld)
+	lease, err = l.Lock(t.Context(), "k")
+	require.NoError(t, err)
+	require.NoError(t, lease.Unlock(t.Context()))
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	p.exits(t, 0)
+}
