@@ -113,7 +113,11 @@ func (w *world) alive() {
 
 func (w *world) judge(took time.Duration) *Result {
 	rules := history.Rules{Sound: true, Prompt: promptly}
-	found := slices.Concat(w.violations, w.log.Found, w.log.CheckTokens(w.history, w.Nodes/2+1), w.history.Check(rules))
+	needed := 1
+	if w.quorum() {
+		needed = w.Nodes/2 + 1
+	}
+	found := slices.Concat(w.violations, w.log.Found, w.log.CheckTokens(w.history, needed), w.history.Check(rules))
 	for _, key := range w.keys {
 		r, twin := w.registers[key], w.twins[key]
 		if r.Lost > 0 {
