@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker/internal/node"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // ward is five nodes. Each of them can be given a fault.
@@ -35,9 +36,7 @@ func newWard(t *testing.T) *ward {
 	w.backend, w.nodes = quorum(t, func(i int) simnode.Network {
 		return func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			for _, cmd := range cmds {
-				if isAcquiring(cmd) {
-					w.asked[i].Add(1)
-				}
+				w.asked[i].Add(int64(len(wire.Attempts(cmd))))
 			}
 			w.mu.Lock()
 			ill := w.ill[i]

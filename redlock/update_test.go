@@ -193,6 +193,10 @@ func TestNodesThatLostTheKey(t *testing.T) {
 				time.Sleep(10 * time.Second) // whatever goes on in the background
 				for i, n := range nodes {
 					heals := op == "extend" && lost < 3
+					want := want
+					if op == "release" && i < lost { // the usual case, and the script that finds out what has happened
+						want = 2
+					}
 					if got := asked[i].Load(); got != want {
 						t.Errorf("%s, lost by %d of 5: node %d was asked %d times, want %d", op, lost, i+1, got, want)
 					}

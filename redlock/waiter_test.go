@@ -34,7 +34,7 @@ type street struct {
 	state    map[[2]int]string // of the way from a client to a node: "hung", "dead", or in order
 	attempts map[string]int    // acquisitions, by their token: how many nodes were asked
 	extended map[string]bool   // tokens of leases that were extended
-	joined   map[string]bool   // tokens whose last attempt was a part of a joined command
+	joined   map[string]int    // by token: where its last attempt was a part of a joined command
 	turns    int               // how often a node was asked for the turn
 	bare     bool              // clients to come cannot subscribe
 }
@@ -42,7 +42,7 @@ type street struct {
 const everybody = -1
 
 func newStreet(t *testing.T) *street {
-	s := &street{t: t, state: map[[2]int]string{}, attempts: map[string]int{}, extended: map[string]bool{}, joined: map[string]bool{}}
+	s := &street{t: t, state: map[[2]int]string{}, attempts: map[string]int{}, extended: map[string]bool{}, joined: map[string]int{}}
 	for range 5 {
 		s.nodes = append(s.nodes, simnode.New())
 	}
@@ -112,11 +112,15 @@ func (s *street) note(i int, cmds []drivers.Command) {
 			switch step.Script {
 			case "acquire":
 				mask := 1 << i
-				if s.attempts[step.Token]&mask != 0 && !s.extended[step.Token] && !step.Joined && !s.joined[step.Token] {
+				again := s.attempts[step.Token]&mask != 0 && !s.extended[step.Token]
+				if again && s.joined[step.Token]&mask == 0 {
 					s.t.Errorf("node %d is asked twice for the same token", i)
 				}
 				s.attempts[step.Token] |= mask
-				s.joined[step.Token] = step.Joined
+				s.joined[step.Token] &^= mask
+				if step.Joined {
+					s.joined[step.Token] |= mask
+				}
 			case "extend": // after which it may heal
 				s.extended[step.Token] = true
 			case "turn":
