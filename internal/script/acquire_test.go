@@ -64,6 +64,9 @@ func TestValueOfALock(t *testing.T) {
 		t.Errorf("one that waits is told %v", r)
 	}
 	x.value(want + "+")
+	if r := (turns{x}).ask("w", forTurn); len(r) != 6 || r[5] != "a host/ä" {
+		t.Errorf("one that waits for the turn is told %v", r)
+	}
 	if r := x.enqueue("b", patient); r[5] != "a host/ä" {
 		t.Errorf("of a lock with a mark, one that waits is told %v", r)
 	}

@@ -40,7 +40,7 @@ func (x turns) release(args string) drivers.Reply {
 // has checks that reply says that it is w's turn, and that the lock is held or not.
 func (x turns) has(w string, reply []drivers.Reply, held bool) {
 	x.t.Helper()
-	if len(reply) != 2 || reply[0] != int64(1) || (reply[1].(int64) > 0) != held {
+	if len(reply) != 3 || reply[0] != int64(1) || (reply[1].(int64) > 0) != held {
 		x.t.Fatalf("%s got %v, want its turn, and lock held: %v", w, reply, held)
 	}
 	x.turn(w)

@@ -11,7 +11,7 @@ var mutants = []mutant{
 		[]patch{{"internal/script/undo.lua", "if c or k > 0 and tomb == '0' then", "if cur then"}},
 		[]killer{test("internal/script", "TestReleaseScript|TestTwin")}},
 	{"DEL without compare, twin",
-		[]patch{{"internal/testing/simnode/plain.go", "if c > 0 || k > 0 &&", "if held || k > 0 &&"}},
+		[]patch{{"internal/testing/simnode/plain.go", "if c > 0 || k > 0 &&", "if held || c > 0 || k > 0 &&"}},
 		[]killer{simulated(100), modelled("-DREL_NOCMP", "-DEXPIRE=0", "-DA=2")}},
 	{"a minority is enough to acquire",
 		[]patch{{"redlock/election.go", "need: n/2 + 1, first", "need: max(1, n/2), first"}},
