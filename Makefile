@@ -110,10 +110,10 @@ mutants: ## plants bugs and sees that tests, simulation and model notice: ONLY='
 	@scripts/need-redis.sh
 	go run ./internal/testing/mutants -jobs $(or $(JOBS),2) $(ONLY)
 
-model: ## the Promela models of the protocol, small searches and all planted bugs: MINUTES
+model: ## the Promela models of the protocol, small searches and all planted bugs: five minutes
 	model/run.sh
 
-model-full: ## the large searches, too: FULL
+model-full: ## the large searches, too: half an hour and 6 GB
 	model/run.sh full
 
 tokens: ## redlock's tokens over 100,000 acquisitions under faults, on simulated nodes

@@ -2,8 +2,8 @@
 # Checks the models with spin: fence.pml, heal.pml, handoff.pml and progress.pml. Exits non-zero if a property fails, a
 # planted bug is not found, or a search is not complete.
 #
-#   run.sh                      the small searches and all planted bugs, two at a time: four minutes on two processors
-#   run.sh full                 the large searches too, about 30 minutes and 4 GB
+#   run.sh                      the small searches and all planted bugs, two at a time: about five minutes
+#   run.sh full                 the large searches too, about half an hour and 6 GB
 #   run.sh trace [MODEL] -D...  one search, with parameters of the model or its bugs; prints the shortest way to fail.
 #                               MODEL is heal, handoff or progress; without it, fence
 set -eu
