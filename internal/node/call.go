@@ -163,7 +163,7 @@ func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *locker.Req
 func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *locker.Request, landed bool, turn string) {
 	r := n.releaseOf(req, landed, script.NotifyTurn)
 	r.Turn = turn
-	n.send(c, ready, tag, r.Command())
+	n.send(c, ready, tag, n.usually(req.Key, r.Command()))
 }
 
 // ReleaseLater releases in the background, with the parameters of StartRelease. It repeats the release until the node

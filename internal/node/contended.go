@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// contended remembers on which keys somebody has waited lately. The usual case of a command, which is that nobody else
-// wants the lock, is not tried on them, because a second round trip would have to follow. This is advice, so different
+// contended remembers on which keys a command has lately not found the usual case, which is that nobody else wants the
+// lock. It is not tried on them, because a second round trip would have to follow. This is advice, so different
 // keys may share a slot, and there is no mutex and no clean-up.
 type contended struct {
 	until [256]atomic.Int64 // Unix times in ns
 }
 
-// contendedFor is how long a key counts as contended after somebody has waited for it. While it does without reason,
+// contendedFor is how long a key counts as contended. While it does without reason,
 // commands cost the server a little more, and nobody a round trip.
 const contendedFor = 10 * time.Second
 
@@ -23,7 +23,7 @@ func (c *contended) of(key string) *atomic.Int64 {
 	return &c.until[maphash.String(contendedSeed, key)%uint64(len(c.until))]
 }
 
-// note records that somebody waits for key, or has found it held.
+// note records that the case of key was not the usual one.
 func (c *contended) note(key string) { c.of(key).Store(time.Now().Add(contendedFor).UnixNano()) }
 
 // lately reports whether key may be contended.

@@ -91,9 +91,6 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 		}
 	}
 	v := n.vote(n.do(ctx, n.usually(req.Key, n.attempt(&req).Acquire(req.TTL, 1, 0)), req.TTL, late))
-	if errors.Is(v.Err, locker.ErrHeld) {
-		n.contended.note(req.Key)
-	}
 	if v.Doubtful {
 		undo(false)
 	}
@@ -119,10 +116,14 @@ func (n *Node) do(
 	return n.pipeline.Do(ctx, cmd, limit, late)
 }
 
-// usually returns cmd without its usual case if the key is contended.
+// usually returns cmd without its usual case if the key is contended, and finds out otherwise.
 func (n *Node) usually(key string, cmd script.Command) script.Command {
-	if n.contended.lately(key) {
+	switch {
+	case cmd.Usual == nil:
+	case n.contended.lately(key):
 		cmd.Usual = nil
+	default:
+		cmd.Usual.Unusual = func() { n.contended.note(key) }
 	}
 	return cmd
 }
@@ -160,12 +161,8 @@ func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, no
 	}
 	reply, err := n.do(ctx, n.usually(req.Key, r.Command()), limit, nil)
 	err = n.owned(reply, err)
-	o, _ := script.ReadOwned(reply)
-	if o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
+	if o, _ := script.ReadOwned(reply); o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
 		n.cleaner.add(later)
-	}
-	if o.Waited {
-		n.contended.note(req.Key)
 	}
 	return err
 }

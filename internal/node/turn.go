@@ -19,7 +19,6 @@ type Turn struct {
 	News <-chan bool
 
 	node   *Node
-	key    string
 	keys   script.Keys
 	id     string
 	news   chan bool
@@ -51,7 +50,7 @@ const nearPoll = 5 * time.Millisecond
 
 // NewTurn returns a Turn that has no position yet. Ask takes one. The Turn must be ended by Leave or Used.
 func (n *Node) NewTurn(key string) *Turn {
-	t := &Turn{node: n, key: key, keys: n.keys(key), id: locker.NewToken(), news: make(chan bool, 1)}
+	t := &Turn{node: n, keys: n.keys(key), id: locker.NewToken(), news: make(chan bool, 1)}
 	t.News = t.news
 	n.inbox.expect(t.id, func(told bool) { ring(t.news, told) })
 	return t
@@ -67,7 +66,6 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	if live {
 		channel = t.node.inbox.name
 	}
-	t.node.contended.note(t.key)
 	reply, err := t.node.do(ctx, t.keys.Ask(t.id, script.MaxLease, t.ticket, channel), t.node.timeout, t.late)
 	t.asked = t.asked || !isNotSent(err)
 	if err != nil {

@@ -111,11 +111,8 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if isDoubtful(err) {
 		w.astray.Add(1)
 	}
-	if err == nil && !p.Whole {
-		w.q.contended.note(w.req.Key)
-		if p.Status != script.Granted && w.ticket == 0 {
-			w.ticket = p.Ticket
-		}
+	if err == nil && p.Status != script.Granted && w.ticket == 0 {
+		w.ticket = p.Ticket
 	}
 	return p, err
 }

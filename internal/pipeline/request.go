@@ -88,6 +88,9 @@ func (p *Pipeline) answered(r *request, reply drivers.Reply, err error, again []
 		case err != nil:
 			p.resolve(c, nil, err)
 		case numbers[i] == 0:
+			if c.Usual.Unusual != nil {
+				c.Usual.Unusual()
+			}
 			again = append(again, request{Command: c.Command, calls: r.calls[i : i+1]})
 		default:
 			p.resolve(c, numbers[i], nil)

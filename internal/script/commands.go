@@ -32,7 +32,7 @@ func (a Attempt) Acquire(ttl time.Duration, quantum int64, hint uint64) Command 
 	c := acquireScript.call(keys,
 		a.text(), milliseconds(ttl), strconv.FormatInt(quantum, 10), strconv.FormatUint(hint, 10))
 	if hint == 0 {
-		c.Usual = &Usual{a.Lock, a.text(), keys[1], keys[2], ttl, quantum}
+		c.Usual = &Usual{Lock: a.Lock, Text: a.text(), Wait: keys[1], Fence: keys[2], TTL: ttl, Quantum: quantum}
 	}
 	return c
 }
@@ -55,7 +55,7 @@ func (a Attempt) Enqueue(ttl, lease time.Duration, ticket int64, channel string)
 	c := enqueueScript.call(keys,
 		a.text(), milliseconds(ttl)+":"+milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
 	if ticket == 0 {
-		c.Usual = &Usual{a.Lock, a.text(), keys[1], keys[2], ttl, 1}
+		c.Usual = &Usual{Lock: a.Lock, Text: a.text(), Wait: keys[1], Fence: keys[2], TTL: ttl, Quantum: 1}
 	}
 	return c
 }

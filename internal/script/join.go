@@ -25,6 +25,9 @@ type Usual struct {
 	Wait, Fence string // the keys of the hash and of the counter
 	TTL         time.Duration
 	Quantum     int64 // in µs: the clock is rounded down to a multiple of it
+
+	// Unusual, if not nil, is called when the server has answered that the case is not the usual one. It must not block.
+	Unusual func()
 }
 
 // IsRelease reports whether u is a release, and not an acquisition.

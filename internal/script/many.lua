@@ -24,7 +24,7 @@ if a > 0 then
   local used = call('EXISTS', unpack(KEYS, 1, 2 * a)) > 0
   if not KEYS[4] and not used then             -- one lock alone needs no tables
     local f = try('GET', KEYS[3])
-    if not f or #f == 16 and f < now then
+    if n > 0 and (not f or #f == 16 and f < now) then
       return try('SET', KEYS[3], now).ok and try('SET', KEYS[1], now .. ARGV[4], 'PX', ARGV[3]).ok and n or 0
     end
   end
@@ -38,7 +38,7 @@ if a > 0 then
     local c = not (used and (held[i] or waits and call('EXISTS', KEYS[a + i]) == 1)) and now
     local f = KEYS[2 * a + i]
     local last = drawn[f] or got[i]
-    if c and last and (#last ~= 16 or last >= now) then
+    if c and (n == 0 or last and (#last ~= 16 or last >= now)) then
       local next = math.max((tonumber(last) or 0) + 1, n)
       c = next < 2^53 and string.format('%016.0f', next)
     end

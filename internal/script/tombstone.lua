@@ -20,11 +20,12 @@ local function prolong(hash, ms)
   if redis.call('PTTL', hash) < tonumber(ms) then redis.call('PEXPIRE', hash, ms) end
 end
 
--- Leaves a tombstone that lives for ms. An error, such as that of a server that is out of memory, is not reported,
--- because the release itself has to succeed. Each tombstone removes some that are over, so that a lock that is
+-- Leaves a tombstone that lives for ms. An error is not reported, because the release itself has to succeed. HDEL comes
+-- first, because a server that is out of memory accepts HSET only after another write. Each tombstone removes some that are over, so that a lock that is
 -- contended for ever does not pile them up. The cursor is drawn by the clock.
 local function bury(hash, o, kind, ms)
   local now = math.floor(clock() / 1000)
+  redis.pcall('HDEL', hash, '!' .. o)
   local r = redis.pcall('HSET', hash, '!' .. o, kind .. ':' .. string.format('%.0f', now + ms))
   if type(r) == 'table' then return end
   prolong(hash, ms)

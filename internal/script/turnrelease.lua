@@ -23,7 +23,7 @@ if w ~= '' then
     holder = nil
   end
 end
--- A release that has deleted nothing notifies nobody, because nothing has changed for those who wait.
+-- A waiter that leaves notifies the holder of the turn only if its last attempt had the lock here.
 if holder and (leaves == '' or r % 2 == 1) and redis.call('EXISTS', lock) == 0 then
   if chan == '' or redis.pcall('PUBLISH', chan, holder) ~= 0 then return r + 16 end
   redis.call('DEL', turn)                      -- its channel has no subscriber
