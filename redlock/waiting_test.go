@@ -538,7 +538,7 @@ func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 		"all is answered":                        {stay: soon},
 		"the attempt is under way":               {out: late, stay: soon, want: 1},
 		"its answer is under way":                {back: late, stay: soon, want: 1},
-		"its answer has come late":               {out: late, stay: 2 * late},
+		"its answer has come late":               {out: late, stay: 3 * late},
 		"the question for the turn is under way": {asking: late, stay: soon},
 	} {
 		t.Run(name, func(t *testing.T) {
