@@ -141,10 +141,19 @@ func (s State) Takeable(owner string) error {
 	return nil
 }
 
-// Names returns the keys in Redis that a lock uses, the lock's own first, and the channels of its messages. It is for
-// tools that check permissions or clean up. The fencing counter is the second. Locks whose keys have the same hash slot
-// share it.
-func Names(prefix, key string) (names, channels []string) {
+// Names are the names in Redis that a lock uses. They are for tools that check permissions or clean up.
+type Names struct {
+	Keys     []string // those that belong to the lock alone; the lock itself comes first
+	Counter  string   // the fencing counter, which the lock shares with others; it must not be changed
+	Channels []string // those of its messages
+}
+
+// NamesOf returns the names of the lock of key.
+func NamesOf(prefix, key string) Names {
 	k := script.KeysOf(prefix, key)
-	return []string{k.Lock, k.Fence(), k.Wait(), k.Queue(), k.Turn()}, []string{prefix + "inbox:" + key, k.Free()}
+	return Names{
+		Keys:     []string{k.Lock, k.Wait(), k.Queue(), k.Turn()},
+		Counter:  k.Fence(),
+		Channels: []string{prefix + "inbox:" + key, k.Free()},
+	}
 }

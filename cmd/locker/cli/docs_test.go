@@ -133,7 +133,7 @@ func normal(text string) string {
 		{`"owner": "[^"]*"`, `"owner": TOKEN`},
 		{`run_id \w+`, "run_id ID"},
 		{`(?m)^\s+lock ≤.*\n`, ""},
-		{`\bheld( by (another owner|[\w.-]+:\d+))? for\b`, "held by LABEL for"},
+		{`\b(held by|from) [\w.-]+:\d+`, "$1 LABEL"},
 		{`"label": "[^"]*"`, `"label": LABEL`},
 		{`\d+(\.\d+)?( ?(µs|ms|s)\b|m\d+s)?`, "#"},
 		{` +`, " "},

@@ -45,8 +45,8 @@ func (p *patient) locks(ctx context.Context) {
 	defer func() {
 		_ = holder.Close()
 		_ = waiter.Close()
-		names, _ := node.Names(p.e.Prefix, key)
-		_, _ = p.ask(context.WithoutCancel(ctx), append(drivers.Command{"DEL"}, names...))
+		del := append(drivers.Command{"DEL"}, node.NamesOf(p.e.Prefix, key).Keys...)
+		_, _ = p.ask(context.WithoutCancel(ctx), del)
 	}()
 	told := false
 	for i := 0; i < len(listening) && !told; i++ {
@@ -128,8 +128,7 @@ func (p *patient) whyDeaf(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = sub.Close() }()
-	_, channels := node.Names(p.e.Prefix, p.probe("lock"))
-	if err := sub.Subscribe(channels[0]); err != nil {
+	if err := sub.Subscribe(node.NamesOf(p.e.Prefix, p.probe("lock")).Channels[0]); err != nil {
 		return err
 	}
 	select {

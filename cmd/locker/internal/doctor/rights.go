@@ -15,16 +15,18 @@ type trial struct {
 	cmd   drivers.Command
 }
 
-func trials(names, channels []string) []trial {
-	lock, fence, queue, waiters := names[0], names[1], names[2], names[3]
+func trials(names node.Names) []trial {
+	lock, waiters, queue := names.Keys[0], names.Keys[1], names.Keys[2]
 	ts := []trial{
+		{"mset", drivers.Command{"MSET", lock, "probe"}},
 		{"set", drivers.Command{"SET", lock, "probe", "PX", "10000"}},
 		{"get", drivers.Command{"GET", lock}},
-		{"mget", drivers.Command{"MGET", lock, fence}},
+		{"mget", drivers.Command{"MGET", lock, names.Counter}}, // the counter is real, so it is only read
+		{"append", drivers.Command{"APPEND", lock, ""}},
+		{"setrange", drivers.Command{"SETRANGE", lock, "0", "probe"}},
 		{"exists", drivers.Command{"EXISTS", lock}},
 		{"pttl", drivers.Command{"PTTL", lock}},
 		{"pexpire", drivers.Command{"PEXPIRE", lock, "10000"}},
-		{"pexpireat", drivers.Command{"PEXPIREAT", fence, "1"}},
 		{"time", drivers.Command{"TIME"}},
 		{"zadd", drivers.Command{"ZADD", queue, "1", "probe"}},
 		{"zscore", drivers.Command{"ZSCORE", queue, "probe"}},
@@ -34,12 +36,13 @@ func trials(names, channels []string) []trial {
 		{"zpopmin", drivers.Command{"ZPOPMIN", queue}},
 		{"hset", drivers.Command{"HSET", waiters, "probe", "1"}},
 		{"hget", drivers.Command{"HGET", waiters, "probe"}},
+		{"hscan", drivers.Command{"HSCAN", waiters, "0"}},
 		{"hdel", drivers.Command{"HDEL", waiters, "probe"}},
-		{"publish", drivers.Command{"PUBLISH", channels[0], ""}},
+		{"publish", drivers.Command{"PUBLISH", names.Channels[0], ""}},
 		{"eval", drivers.Command{"EVAL", "return 1", "1", lock}},
 		{"evalsha", drivers.Command{"EVALSHA", strings.Repeat("0", 40), "1", lock}}, // NOSCRIPT is accepted
 	}
-	for _, name := range names { // one by one, so that a refusal does not keep the others
+	for _, name := range names.Keys { // one by one, so that a refusal does not keep the others
 		ts = append(ts, trial{"del", drivers.Command{"DEL", name}})
 	}
 	return ts
@@ -49,8 +52,7 @@ func trials(names, channels []string) []trial {
 // It reports whether locks can work.
 func (p *patient) rights(ctx context.Context) bool {
 	const check = "rights"
-	names, channels := node.Names(p.e.Prefix, p.probe("rights"))
-	ts := trials(names, channels)
+	ts := trials(node.NamesOf(p.e.Prefix, p.probe("rights")))
 	cmds := make([]drivers.Command, 0, len(ts))
 	for _, t := range ts {
 		cmds = append(cmds, t.cmd)
@@ -112,12 +114,12 @@ func (p *patient) patterns(ctx context.Context) (missing []string) {
 		}
 	}
 	for _, key := range []string{p.probe("k"), p.probe("{k}"), p.probe("}")} {
-		names, channels := node.Names(p.e.Prefix, key)
+		names := node.NamesOf(p.e.Prefix, key)
 		var cmds []drivers.Command
-		for _, name := range names {
+		for _, name := range append(names.Keys, names.Counter) {
 			cmds = append(cmds, drivers.Command{"EXISTS", name})
 		}
-		for _, channel := range channels {
+		for _, channel := range names.Channels {
 			cmds = append(cmds, drivers.Command{"PUBLISH", channel, ""})
 		}
 		replies, err := p.ask(ctx, cmds...)

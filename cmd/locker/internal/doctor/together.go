@@ -95,8 +95,7 @@ func (e *examination) mirrors(ctx context.Context) {
 	keys := make([]string, len(e.patients))
 	written := make([]bool, len(e.patients))
 	for i := range keys {
-		names, _ := node.Names(e.Prefix, e.patients[i].probe("mirror"))
-		keys[i] = names[0]
+		keys[i] = node.NamesOf(e.Prefix, e.patients[i].probe("mirror")).Keys[0]
 	}
 	e.all(func(i int, p *patient) {
 		replies, err := p.ask(ctx, drivers.Command{"SET", keys[i], e.id, "PX", "60000"})
