@@ -33,7 +33,8 @@ var scriptMutants = []mutant{
 			"  redis.call('SETRANGE', KEYS[1], 0, ARGV[2])\n  --"}},
 		[]killer{test("internal/script", "TestCountersOfSlotsAreWrittenFirst")}},
 	{"joined locks are written before the counters of their slots, script",
-		[]patch{{"internal/script/many.lua", "  local refused = m > 0 and try('MSET', unpack(set)).err\n", "  local refused\n"},
+		[]patch{
+			{"internal/script/many.lua", "  local refused = m > 0 and try('MSET', unpack(set)).err\n", "  local refused\n"},
 			{"internal/script/many.lua", "local k, v = 3 * a",
 				"if a > 0 and #drawn2 > 0 then try('MSET', unpack(drawn2)) end\nlocal k, v = 3 * a"},
 			{"internal/script/many.lua", "local a, out = ARGV[1] + 0, {}", "local a, out, drawn2 = ARGV[1] + 0, {}, {}"},
