@@ -1,10 +1,12 @@
 package main
 
+import "slices"
+
 // mutants lists the planted bugs. Anchors are short, so that changes around them do not matter; a test checks that each
 // exists. Scripts exist twice: in Lua, for tests on real servers, and in Go in internal/testing/simnode, for the
 // simulation. (There are no bugs in a guard against nodes that lose their data, because there is no such guard yet.
 // PROFILE=forget of the simulation shows the effect.)
-var mutants = []mutant{
+var mutants = slices.Concat(scriptMutants, []mutant{
 	// No bug is planted: the killers of the other bugs must pass.
 	{"none", nil, []killer{simulated(200).but("nothing is wrong")}},
 	{"DEL without compare, script",
@@ -52,32 +54,6 @@ var mutants = []mutant{
 	{"an extension ignores newer tokens, script",
 		[]patch{{"internal/script/extend.lua", "if c > ARGV[3] then return 3 end", ""}},
 		[]killer{test("internal/script", "TestExtendScript|TestScheduleGrantedAgainAfterAnother")}},
-	{"the counter of a slot is not kept, script",
-		[]patch{{"internal/script/mint.lua", "  redis.call('SET', fence, text)\n", ""}},
-		[]killer{test("internal/script", "TestTokensGrow|TestLocksOfASlotShareACounter")}},
-	{"the counter of a slot is not kept, twin",
-		[]patch{{"internal/testing/simnode/plain.go", "	l.keys[l.fence] = entry{value: counterText(c)}\n", ""}},
-		[]killer{simulated(100), modelled("-DNOPERSIST")}},
-	{"an extension compares with the counter of the slot, script",
-		[]patch{{"internal/script/extend.lua", "if c > ARGV[3] then return 3 end",
-			"if (redis.call('GET', KEYS[2]) or c) > ARGV[3] then return 3 end"}},
-		[]killer{test("internal/script", "TestOtherLocksOfTheSlotDoNotChangeALocksCounter")}},
-	{"granted again with the counter of the slot, script",
-		[]patch{{"internal/script/acquire.lua", "if c then return tonumber(c) end", "if c then return tonumber(got[2]) end"}},
-		[]killer{test("internal/script", "TestOtherLocksOfTheSlotDoNotChangeALocksCounter")}},
-	{"the first waiter deletes the tombstones, script",
-		[]patch{{"internal/script/queue.lua", "    s = 0 < ticket and",
-			"    if not last then redis.call('DEL', waiters) end\n    s = 0 < ticket and"}},
-		[]killer{test("internal/script", "TestJoiningKeepsTombstones")}},
-	{"a waiter cuts the life of tombstones, script",
-		[]patch{{"internal/script/tombstone.lua", "if redis.call('PTTL', hash) < tonumber(ms) then", "if hash then"}},
-		[]killer{test("internal/script", "TestHashOfTombstonesIsOnlyEverProlonged")}},
-	{"locks of other libraries are marked, script",
-		[]patch{{"internal/script/queue.lua", "if marked == '' then", "if cur and marked ~= '+' then"}},
-		[]killer{test("internal/script", "TestOnlyOurLocksAreMarked")}},
-	{"a hand-over does not say that others wait, script",
-		[]patch{{"internal/script/queue.lua", "== 1 and '+' or ''", "== 1 and '' or ''"}},
-		[]killer{test("internal/script", "TestHandOverMarksTheLockIfOthersWait")}},
 	{"no second round", []patch{{"redlock/election.go", "if e.counters[i] == e.token {", "if e.token > 0 {"}},
 		[]killer{test("redlock", "^TestElection$"), simulated(2000), modelled("-DNORAISE")}},
 	{"no allowance for drift",
@@ -285,4 +261,4 @@ var mutants = []mutant{
 			test(".", "TestExtensionConfirmedTooLateDoesNotReviveTheLease"),
 			simulated(300).but("harmless to exclusion, because an extension never creates"),
 		}},
-}
+})

@@ -155,8 +155,8 @@ func (c *call) change(s *step, name string, args []string) bool {
 	free := a.held && (a.Owner == "" || c.from >= a.Expires+doubt)
 	switch name {
 	case "SET":
-		if s.Joined && a.held && !free {
-			return false // it was acquired by the same command, and NX is given
+		if s.Joined && slices.Contains(args, "NX") && a.held && a.Owner != "" && c.to < a.Expires-doubt {
+			return false // the same command has acquired it before
 		}
 		a.is(args[1], c.to+life(args))
 	case "DEL":

@@ -109,6 +109,7 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 	case strings.HasPrefix(cmds[0][0], "EVALSHA") && l.strikes(scriptsFlushed):
 		return answer{replies: drivers.Refused("NOSCRIPT No matching script.", len(cmds))}, true
 	}
+	w.countJoined(cmds)
 	replies, executed := l.execute(execute)
 	if !executed { // the server is down
 		return broken()
@@ -128,6 +129,18 @@ func (l *link) travel(cmds []drivers.Command, execute func() []drivers.Reply) (a
 		return broken()
 	}
 	return answer{replies: replies}, true
+}
+
+// countJoined counts commands that travel in the script of joined commands: alone, and with others.
+func (w *world) countJoined(cmds []drivers.Command) {
+	for _, cmd := range cmds {
+		switch steps := wire.Steps(cmd); {
+		case len(steps) > 1:
+			w.count("joined with others", len(steps))
+		case len(steps) == 1 && steps[0].Joined:
+			w.count("joined alone", 1)
+		}
+	}
 }
 
 // again executes a batch a second time, later. Drivers send once, so this is more than has to be borne: it may leave a

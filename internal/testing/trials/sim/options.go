@@ -119,6 +119,9 @@ func Draw(seed uint64, p Profile) Options {
 	for _, k := range []fault{forgot, died} { // they take from what can be checked of clean-up
 		o.Factors[k] = []int{0, 0, 0, 0, 1, 4}[r.IntN(6)]
 	}
+	if r.IntN(8) == 0 { // many at once, whose commands are joined
+		o.Workers, o.Keys = 8, 8
+	}
 	o.OneSlot = o.Keys > 1 && r.IntN(3) > 0
 	o.drawPersonality(rand.New(rand.NewPCG(seed, 2)))
 	switch p {

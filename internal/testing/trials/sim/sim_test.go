@@ -124,9 +124,9 @@ func (b batch) String() string {
 func quotas(episodes int) map[string]int {
 	needed := map[string]int{
 		"acquisitions": 15 * episodes, "attempts": 30 * episodes, "fenced updates": 12 * episodes,
-		"marks": 20 * episodes, "script raise": episodes / 2, "renewals": episodes / 4, "updates lost without tokens": episodes / 100,
-		"stale accesses refused": episodes / 200,
-		"inline exchanges":       5 * episodes, "batches of direct drivers": episodes / 10,
+		"marks": 20 * episodes, "joined with others": episodes / 4, "script raise": episodes / 2, "renewals": episodes / 4,
+		"updates lost without tokens": episodes / 100, "stale accesses refused": episodes / 200,
+		"inline exchanges": 5 * episodes, "batches of direct drivers": episodes / 10,
 		"calls beside a server that is ill": episodes / 2,
 	}
 	for _, k := range kinds {
