@@ -52,6 +52,7 @@ type Pipeline struct {
 	closed      bool
 	idle        chan struct{} // closed when sending is 0; nil unless Drain waits
 	rest        rest
+	native      native
 
 	ctx    context.Context // the parent context of every exchange
 	cancel context.CancelFunc
