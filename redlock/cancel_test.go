@@ -9,12 +9,13 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/fault"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // ofKey counts the commands of one key with g and lets f decide about the n-th and all later ones.
 func ofKey(key string, g *gate, f func(n int) fault.Action) func(fault.Request) fault.Action {
 	return func(q fault.Request) fault.Action {
-		if !isScript(q.Args) || q.Args[3] != "lock:"+key {
+		if steps := wire.Steps(q.Args); len(steps) == 0 || steps[0].Lock != "lock:"+key {
 			return fault.Pass
 		}
 		return f(g.next())

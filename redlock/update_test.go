@@ -17,6 +17,7 @@ import (
 	"github.com/golocker/locker/internal/node"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // quorum is a backend over simulated nodes, whose commands pass through network.
@@ -160,7 +161,9 @@ func TestNodesThatLostTheKey(t *testing.T) {
 				asked := make([]atomic.Int64, 5)
 				b, nodes := quorum(t, func(i int) simnode.Network {
 					return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
-						asked[i].Add(int64(len(cmds)))
+						for _, cmd := range cmds {
+							asked[i].Add(int64(len(wire.Steps(cmd))))
+						}
 						time.Sleep(time.Duration(5-i) * time.Millisecond) // those that lost it answer last
 						return execute(), nil
 					}

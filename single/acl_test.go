@@ -48,6 +48,14 @@ func TestUserOfTheDocumentation(t *testing.T) {
 	for _, word := range strings.Fields(rule) {
 		args = append(args, word)
 	}
+	for _, native := range []string{"delex", "delifeq"} {
+		if !strings.Contains(string(readme), "`+"+native+"`") {
+			t.Errorf("nothing is said of a right to %s", native)
+		}
+		if s.Knows(t, native) {
+			args = append(args, "+"+native)
+		}
+	}
 	s.Cmd(t, args...)
 	for _, driver := range []string{"goredis", "redigo", "rueidis"} {
 		for _, fifo := range []bool{true, false} {

@@ -3,7 +3,6 @@ package single_test
 import (
 	"context"
 	"errors"
-	"slices"
 	"testing"
 	"time"
 
@@ -20,15 +19,13 @@ type twice struct{ drivers.Driver }
 
 func (d twice) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	replies, err := d.Driver.Do(ctx, cmds...)
-	if wire.Releases(cmds[0]) && !slices.ContainsFunc(replies, isServerError) {
-		return d.Driver.Do(ctx, cmds...)
+	if !wire.Releases(cmds[0]) || err != nil {
+		return replies, err
 	}
-	return replies, err
-}
-
-func isServerError(r drivers.Reply) bool {
-	_, ok := r.(drivers.ServerError)
-	return ok
+	if _, refused := replies[0].(drivers.ServerError); refused {
+		return replies, err
+	}
+	return d.Driver.Do(ctx, cmds...)
 }
 
 func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {

@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"slices"
+	"time"
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
@@ -19,6 +20,12 @@ type Call struct {
 	// The pipeline's mu guards these until the call is resolved.
 	state  state
 	notify func() // may be nil
+
+	// For a caller of Do that waits, until its time is over. The channel has room for two: true says that the outcome
+	// is known, false that the time is over.
+	answered       chan bool
+	until          time.Time
+	previous, next *Call
 }
 
 type state uint8
@@ -43,7 +50,8 @@ func (p *Pipeline) Withdraw(c *Call) bool {
 	if i := slices.Index(p.pending, c); i >= 0 { // otherwise Close is about to resolve it
 		p.pending = slices.Delete(p.pending, i, i+1)
 	}
-	c.state, c.notify = resolved, nil
+	p.forget(c)
+	c.state, c.notify, c.answered = resolved, nil, nil
 	return true
 }
 
@@ -55,7 +63,8 @@ func (p *Pipeline) Follow(c *Call, notify func()) (done bool) {
 	if c.state == resolved {
 		return true
 	}
-	c.notify = notify
+	p.forget(c)
+	c.notify, c.answered = notify, nil
 	return false
 }
 
@@ -74,9 +83,13 @@ func (p *Pipeline) resolve(c *Call, reply drivers.Reply, err error) {
 		return
 	}
 	c.Reply, c.Err, c.state = reply, err, resolved
-	notify := c.notify
+	p.forget(c)
+	notify, answered := c.notify, c.answered
 	p.mu.Unlock()
 	if notify != nil {
 		notify()
+	}
+	if answered != nil {
+		answered <- true
 	}
 }

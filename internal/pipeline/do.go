@@ -31,9 +31,11 @@ func (p *Pipeline) Do(
 	if ctx.Done() == nil && limit > 0 && p.punctual() && p.inline(c, limit) {
 		return c.Reply, c.Err
 	}
-	answered := make(chan struct{})
-	p.Submit(c, func() { close(answered) })
-	err := p.wait(ctx, answered, limit)
+	c.answered, c.until = make(chan bool, 2), time.Now().Add(limit)
+	if !p.submit(c) {
+		return nil, c.Err
+	}
+	err := c.wait(ctx, p.closing, limit)
 	switch {
 	case err == nil:
 		return c.Reply, c.Err
@@ -53,17 +55,16 @@ func (p *Pipeline) Do(
 // wait waits for an answer. It returns nil when the answer has come, or the reason why it stopped waiting. The exchange
 // has a timeout as well, but the driver may not keep to it, and the command may wait for a sender before the exchange
 // begins.
-func (p *Pipeline) wait(ctx context.Context, answered <-chan struct{}, limit time.Duration) error {
-	timer := time.NewTimer(limit)
-	defer timer.Stop()
+func (c *Call) wait(ctx context.Context, closing <-chan struct{}, limit time.Duration) error {
 	select {
-	case <-answered:
+	case known := <-c.answered:
+		if !known {
+			return fmt.Errorf("no answer within %v", max(0, limit).Round(time.Millisecond))
+		}
 		return nil
 	case <-ctx.Done():
 		return errNoAnswer
-	case <-timer.C:
-		return fmt.Errorf("no answer within %v", max(0, limit).Round(time.Millisecond))
-	case <-p.closing:
+	case <-closing:
 		return ErrClosed
 	}
 }

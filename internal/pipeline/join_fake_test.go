@@ -64,13 +64,19 @@ func serves(number func(lock string) int64, next answers) answers {
 	}
 }
 
-// joins answers joined commands with reply, whatever they contain, and other commands with next.
+// joins answers joined commands with reply, whatever they contain, and other commands with next. It knows no native
+// releases.
 func joins(reply drivers.Reply, next answers) answers {
 	return func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 		replies, err := next(ctx, cmds)
 		for i, cmd := range cmds {
-			if _, _, joined := locksOf(cmd); joined && err == nil {
+			_, _, joined := locksOf(cmd)
+			switch {
+			case err != nil:
+			case joined:
 				replies[i] = reply
+			case cmd[0] == "DELEX", cmd[0] == "DELIFEQ":
+				replies[i] = drivers.ServerError("ERR unknown command '" + cmd[0] + "', with args beginning with: 'k'")
 			}
 		}
 		return replies, err

@@ -52,6 +52,8 @@ type Pipeline struct {
 	closed      bool
 	idle        chan struct{} // closed when sending is 0; nil unless Drain waits
 	rest        rest
+	native      native
+	callers     callers
 
 	ctx    context.Context // the parent context of every exchange
 	cancel context.CancelFunc
@@ -73,21 +75,30 @@ func New(d drivers.Driver, timeout time.Duration, closing <-chan struct{}) *Pipe
 // known. That is within the timeout of an exchange after c was sent. A command that is refused is resolved at once,
 // with an error that matches drivers.ErrNotSent.
 func (p *Pipeline) Submit(c *Call, notify func()) {
-	p.mu.Lock()
 	c.notify = notify
-	free, err := p.admit(c)
-	switch {
-	case err != nil:
-		p.mu.Unlock()
-		c.Refuse(err)
+	if !p.submit(c) {
 		notify()
-		return
-	case free:
+	}
+}
+
+// submit sends c, or resolves it and returns false.
+func (p *Pipeline) submit(c *Call) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	free, err := p.admit(c)
+	if err != nil {
+		c.Refuse(err)
+		return false
+	}
+	if c.answered != nil {
+		p.expect(c)
+	}
+	if free {
 		p.start(c)
-	default:
+	} else {
 		p.pending = append(p.pending, c)
 	}
-	p.mu.Unlock()
+	return true
 }
 
 // admit refuses c with an error, or reserves one of maxSenders exchanges for it. It returns false without an error if

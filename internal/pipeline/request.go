@@ -13,8 +13,10 @@ import (
 type request struct {
 	script.Command
 	calls  []*Call
-	joined bool
-	slot   uint16 // of joined calls, if the pipeline keeps slots apart
+	joined bool          // Command is the usual cases of calls
+	native bool          // Command is a release without a script
+	probe  script.Native // Command asks whether the server knows this, for no call
+	slot   uint16        // of joined calls, if the pipeline keeps slots apart
 }
 
 // requests returns what to send for a batch. The usual cases come last, joined as far as possible.
@@ -33,10 +35,18 @@ func (p *Pipeline) requests(batch []*Call) []request {
 			}
 		}
 	}
+	var probes []request
+	known := p.known()
 	for i := range requests[alone:] {
-		requests[alone+i].join()
+		r := &requests[alone+i]
+		if len(r.calls) > 1 || !r.natively(known.command) {
+			r.join()
+		}
+		if !known.asked && probes == nil {
+			probes = r.probes()
+		}
 	}
-	return requests
+	return append(requests, probes...)
 }
 
 // gather adds c to one of the joined requests, which begin at index from, or to a new one.
@@ -51,15 +61,16 @@ func (p *Pipeline) gather(requests []request, from int, c *Call) []request {
 			return requests
 		}
 	}
-	return append(requests, request{calls: []*Call{c}, joined: true, slot: slot})
+	return append(requests, request{calls: []*Call{c}, slot: slot})
 }
 
+// join makes r one command for the usual cases of its calls.
 func (r *request) join() {
 	usual := make([]*script.Usual, len(r.calls))
 	for i, c := range r.calls {
 		usual[i] = c.Usual
 	}
-	r.Command = script.Join(usual)
+	r.Command, r.joined = script.Join(usual), true
 }
 
 // answered resolves the calls of r, whose outcome is reply or err. Of the calls that the server has not executed, and
@@ -67,6 +78,11 @@ func (r *request) join() {
 func (p *Pipeline) answered(r *request, reply drivers.Reply, err error, again []request) []request {
 	refusal, refused := reply.(drivers.ServerError)
 	switch {
+	case r.probe != script.NoNative:
+		p.probed(r.probe, reply, err)
+		return again
+	case r.native:
+		return p.answeredNatively(r, reply, err, again)
 	case refused && refusal.Code() == "NOSCRIPT" && r.Source != "":
 		// The server does not know the script. A NOSCRIPT in reply to a command that calls no script comes from
 		// something between the client and the server. Such a command is not sent again.
@@ -88,15 +104,21 @@ func (p *Pipeline) answered(r *request, reply drivers.Reply, err error, again []
 		case err != nil:
 			p.resolve(c, nil, err)
 		case numbers[i] == 0:
-			if c.Usual.Unusual != nil {
-				c.Usual.Unusual()
-			}
-			again = append(again, request{Command: c.Command, calls: r.calls[i : i+1]})
+			again = append(again, r.unusual(i))
 		default:
 			p.resolve(c, numbers[i], nil)
 		}
 	}
 	return again
+}
+
+// unusual returns the request of a call whose case the server has found not to be the usual one.
+func (r *request) unusual(i int) request {
+	c := r.calls[i]
+	if c.Usual.Unusual != nil {
+		c.Usual.Unusual()
+	}
+	return request{Command: c.Command, calls: r.calls[i : i+1]}
 }
 
 // inFull returns r with the script's text in place of its digest, which also teaches it to the server.

@@ -38,6 +38,13 @@ func (s *Server) ChannelRights(tb testing.TB) bool {
 	return err == nil
 }
 
+// Knows reports whether the server knows a command.
+func (s *Server) Knows(tb testing.TB, command string) bool {
+	tb.Helper()
+	info, _ := s.Cmd(tb, "COMMAND", "INFO", command).([]any)
+	return len(info) == 1 && info[0] != nil
+}
+
 // User creates a user with the given rules of ACL SETUSER. The user may use all channels. Without that rule, a new user
 // may use none if the server knows rights on channels.
 func (s *Server) User(tb testing.TB, name string, rules ...any) {

@@ -113,11 +113,15 @@ func failure(parts []part) (unsent error) {
 	return unsent
 }
 
-// keys returns the keys of a script's call.
+// keys returns the keys of a script's call, and of a release without a script.
 func keys(cmd drivers.Command) []string {
-	if cmd[0] != "EVAL" && cmd[0] != "EVALSHA" {
+	switch cmd[0] {
+	case "EVAL", "EVALSHA":
+		n, _ := strconv.Atoi(cmd[2])
+		return cmd[3 : 3+n]
+	case "DELEX", "DELIFEQ":
+		return cmd[1:2]
+	default:
 		return nil
 	}
-	n, _ := strconv.Atoi(cmd[2])
-	return cmd[3 : 3+n]
 }

@@ -25,6 +25,9 @@ func Steps(words []string) []Step {
 	}
 	switch strings.ToUpper(words[0]) {
 	case "DELEX", "DELIFEQ":
+		if words[len(words)-1] == "" { // a probe, whether the server knows the command
+			return nil
+		}
 		return []Step{{"release", words[1], Token(words[len(words)-1]), false}}
 	case "EVAL", "EVALSHA":
 	default:

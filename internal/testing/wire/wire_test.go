@@ -36,6 +36,9 @@ func TestSteps(t *testing.T) {
 			t.Errorf("%s: %v, want %v", call, got, want)
 		}
 	}
+	if probe := wire.Steps([]string{"DELEX", "k", "IFEQ", ""}); probe != nil {
+		t.Errorf("a probe does %v", probe)
+	}
 }
 
 func TestParseValue(t *testing.T) {
