@@ -10,10 +10,10 @@
 -- include queue.lua
 lock, waiters, fence, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local tomb, rest, token = string.match(ARGV[2], '^(%d+):(%d+):(%d+)$')
--- A waiter that leaves goes out of the queue, whether it leaves a tombstone or not. drop comes before the tombstone,
--- because a server that is out of memory accepts the tombstone only after another write.
-drop(string.match(ARGV[1], '^|([^|]*)|'))
+-- A waiter that leaves has no token. It goes out of the queue, whether it leaves a tombstone or not. An owner with a
+-- token is not in the queue, unless one of its own requests is executed late; then there is a tombstone.
+if token == '9999999999999999' or tomb ~= '0' then drop(string.match(ARGV[1], '^|([^|]*)|')) end
 local r = undo(lock, waiters, ARGV[1], tomb, rest, token)
 if type(r) ~= 'number' then return r end
-local given = hand_on()
+local given = hand_on(nil, r % 2 == 1 and rest == '0')
 return given == 1 and r + 16 or given == -1 and r + 8 or r

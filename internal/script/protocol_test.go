@@ -84,7 +84,7 @@ func TestCostOfAnUncontendedLock(t *testing.T) {
 		x.is("release", send(t, x.n, releaseScript, releaseScript.Command(
 			releaseKeys(k), text("a"), "0:0:9999999999999999:")), int64(1))
 	}))
-	calls("handover", 1+5, held(func() { x.is("handover", x.release("a", "0:0:9999999999999999"), int64(1)) }))
+	calls("handover", 1+4, held(func() { x.is("handover", x.release("a", "0:0:9999999999999999"), int64(1)) }))
 	calls("turnrelease", 1+2, held(func() {
 		x.is("turnrelease", send(t, x.n, turnReleaseScript, turnReleaseScript.Command(
 			turnKeys(k), text("a"), "0:0:9999999999999999:")), int64(1))

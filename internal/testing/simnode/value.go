@@ -34,4 +34,7 @@ func split(text string) (owner, node, label string) {
 	return p[0], p[1], p[2]
 }
 
+// anyCounter is greater than every counter: a release with it asks for no certificate.
+const anyCounter = "9999999999999999"
+
 func counterText(c int64) string { return fmt.Sprintf("%0*d", counterDigits, c) }

@@ -221,7 +221,9 @@ func (n *Node) claim(l line, args []string) drivers.Reply {
 func (n *Node) handover(l line, args []string) drivers.Reply {
 	o, _, _ := split(args[0])
 	p := strings.Split(args[1], ":")
-	l.drop(o)
+	if p[2] == anyCounter || p[0] != "0" {
+		l.drop(o)
+	}
 	r := l.undo(args[0], p[0], p[1], p[2])
 	return r + l.again()
 }
