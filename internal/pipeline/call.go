@@ -18,8 +18,9 @@ type Call struct {
 	Err   error
 
 	// The pipeline's mu guards these until the call is resolved.
-	state  state
-	notify func() // may be nil
+	state     state
+	notify    func() // may be nil
+	withdrawn bool   // Withdraw came after the call was sent
 
 	// For a caller of Do that waits, until its time is over. The channel has room for two: true says that the outcome
 	// is known, false that the time is over.
@@ -40,11 +41,14 @@ const (
 func (c *Call) Refuse(err error) { c.state, c.Err = resolved, drivers.NotSent(err) }
 
 // Withdraw takes back a command that was not sent yet. It returns false if the command was sent or resolved. After a
-// Withdraw that returns true, notify is not called.
+// Withdraw that returns true, notify is not called. If only the usual case of an acquisition was sent, and the server
+// answers that it has not executed it, then the acquisition is not sent any more, and its Err matches
+// drivers.ErrNotSent. Otherwise it could acquire the lock, for a caller that has left, when the owner has released it.
 func (p *Pipeline) Withdraw(c *Call) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if c.state != waiting {
+		c.withdrawn = true
 		return false
 	}
 	if i := slices.Index(p.pending, c); i >= 0 { // otherwise Close is about to resolve it

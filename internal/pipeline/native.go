@@ -62,7 +62,7 @@ func (p *Pipeline) answeredNatively(r *request, reply drivers.Reply, err error, 
 	case refused && refusal.Code() == "NOPERM":
 		return append(again, p.relearn(r, native{asked: true})...)
 	case refused && isForeign(refusal), reply == int64(0):
-		return append(again, r.unusual(0))
+		return p.unusual(r, 0, again)
 	}
 	p.resolve(r.calls[0], reply, err)
 	return again

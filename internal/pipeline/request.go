@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -104,7 +105,7 @@ func (p *Pipeline) answered(r *request, reply drivers.Reply, err error, again []
 		case err != nil:
 			p.resolve(c, nil, err)
 		case numbers[i] == 0:
-			again = append(again, r.unusual(i))
+			again = p.unusual(r, i, again)
 		default:
 			p.resolve(c, numbers[i], nil)
 		}
@@ -112,13 +113,23 @@ func (p *Pipeline) answered(r *request, reply drivers.Reply, err error, again []
 	return again
 }
 
-// unusual returns the request of a call whose case the server has found not to be the usual one.
-func (r *request) unusual(i int) request {
+var errWithdrawn = drivers.NotSent(errors.New("the caller has left"))
+
+// unusual appends to again the request of a call whose case the server has found not to be the usual one. An
+// acquisition whose caller has left is not sent again.
+func (p *Pipeline) unusual(r *request, i int, again []request) []request {
 	c := r.calls[i]
 	if c.Usual.Unusual != nil {
 		c.Usual.Unusual()
 	}
-	return request{Command: c.Command, calls: r.calls[i : i+1]}
+	p.mu.Lock()
+	drop := c.withdrawn && !c.Usual.IsRelease()
+	p.mu.Unlock()
+	if drop {
+		p.resolve(c, nil, errWithdrawn)
+		return again
+	}
+	return append(again, request{Command: c.Command, calls: r.calls[i : i+1]})
 }
 
 // inFull returns r with the script's text in place of its digest, which also teaches it to the server.
