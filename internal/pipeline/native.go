@@ -32,7 +32,7 @@ func (r *request) natively(command script.Native) bool {
 func (r *request) probes() (probes []request) {
 	for _, n := range [...]script.Native{script.DelEx, script.DelIfEq} {
 		if _, could := n.Release(r.calls[0].Usual); could && len(r.calls) == 1 {
-			probes = append(probes, request{Command: n.Probe(r.calls[0].Usual.Lock), probe: n})
+			probes = append(probes, request{Command: n.Probe(r.calls[0].Usual), probe: n})
 		}
 	}
 	return probes

@@ -23,7 +23,7 @@ func nativeOf(t *testing.T, s *redistest.Server) string {
 
 // Releases that are alone are right on every server, with the commands that it knows and the user may use.
 func TestNativeReleaseOnARealServer(t *testing.T) {
-	const text = "0000000000000005|o|1|web-7"
+	const text, absent = "0000000000000005|o|1|web-7", "no key"
 	for _, granted := range []bool{true, false} {
 		s := redistest.Start(t)
 		native := nativeOf(t, s)
@@ -41,19 +41,19 @@ func TestNativeReleaseOnARealServer(t *testing.T) {
 			}
 			p := New(d, timeout, nil)
 			for range 2 {
-				for _, value := range []string{text, text + "+", "x", ""} {
+				for _, value := range []string{"", text, text + "+", "x", absent} {
 					want := drivers.Reply("by itself")
 					if value == text {
 						want = int64(1)
 					}
 					s.Cmd(t, "DEL", "k")
-					if value != "" {
+					if value != absent {
 						s.Cmd(t, "SET", "k", value)
 					}
 					if got := releaseOf(t, p); got != want {
 						t.Errorf("%s: a key %q is released with %v, want %v", name, value, got, want)
 					}
-					if left := s.Cmd(t, "EXISTS", "k"); (left == int64(1)) != (value != "" && value != text) {
+					if left := s.Cmd(t, "EXISTS", "k"); (left == int64(1)) != (value != absent && value != text) {
 						t.Errorf("%s: of %q, %v keys are left", name, value, left)
 					}
 				}

@@ -20,7 +20,7 @@ func knows(native string, number int64) answers {
 		for i, cmd := range cmds {
 			switch {
 			case cmd[0] != native:
-			case cmd[len(cmd)-1] == "":
+			case strings.HasSuffix(cmd[len(cmd)-1], "++"):
 				replies[i] = int64(0)
 			default:
 				replies[i] = number
@@ -88,6 +88,10 @@ func TestNativeReleaseNamesKeyAndValue(t *testing.T) {
 	} {
 		if cmd, ok := native.Release(u); !slices.Equal(cmd.Words, want) || ok != (want != nil) {
 			t.Errorf("%d: %q", native, cmd.Words)
+		}
+		probe := native.Probe(u).Words
+		if value, ours := strings.CutPrefix(probe[len(probe)-1], u.Text); !ours || value == "" || value == "+" {
+			t.Errorf("%d: what somebody has can be deleted by the probe %q", native, probe)
 		}
 	}
 	for name, u := range map[string]*script.Usual{

@@ -25,10 +25,11 @@ func Steps(words []string) []Step {
 	}
 	switch strings.ToUpper(words[0]) {
 	case "DELEX", "DELIFEQ":
-		if words[len(words)-1] == "" { // a probe, whether the server knows the command
+		value, isLock := ParseValue(words[len(words)-1])
+		if !isLock { // a probe, whether the server knows the command
 			return nil
 		}
-		return []Step{{"release", words[1], Token(words[len(words)-1]), false}}
+		return []Step{{"release", words[1], value.Owner, false}}
 	case "EVAL", "EVALSHA":
 	default:
 		return nil

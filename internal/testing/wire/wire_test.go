@@ -36,7 +36,7 @@ func TestSteps(t *testing.T) {
 			t.Errorf("%s: %v, want %v", call, got, want)
 		}
 	}
-	if probe := wire.Steps([]string{"DELEX", "k", "IFEQ", ""}); probe != nil {
+	if probe := wire.Steps([]string{"DELEX", "k", "IFEQ", "0000000000000007|a|1|++"}); probe != nil {
 		t.Errorf("a probe does %v", probe)
 	}
 }
