@@ -15,7 +15,6 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
@@ -104,7 +103,7 @@ func connections(t testing.TB, s *redistest.Server) int {
 func nothingLeft(t *testing.T, s *redistest.Server) {
 	t.Helper()
 	eventually(t, 10*time.Second, "nothing is left of the lock", func() bool {
-		return len(wire.Left(s.Keys(t, "*"), func(key string) []string { return s.Fields(t, key) })) == 0
+		return len(s.Left(t)) == 0
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // askTimeout bounds one command to the server. A command to a paused server then fails, and the test does not hang.
@@ -70,6 +72,12 @@ func (s *Server) Fields(tb testing.TB, key string) (names []string) {
 		names = append(names, name.(string))
 	}
 	return names
+}
+
+// Left returns the keys that should not be there when nobody holds a lock or waits for one; see [wire.Left].
+func (s *Server) Left(tb testing.TB) []string {
+	tb.Helper()
+	return wire.Left(s.Keys(tb, "*"), func(key string) []string { return s.Fields(tb, key) })
 }
 
 // Keys returns the keys that match pattern ("*" for all), sorted. It uses SCAN, so keys that are added or removed
