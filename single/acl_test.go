@@ -140,3 +140,36 @@ func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 	}
 	return last
 }
+
+// A user without rights to channels, and one that may not publish, wait nevertheless.
+func TestChannelsRefusedByACL(t *testing.T) {
+	for name, rule := range map[string][]any{
+		"no channels": {"resetchannels"}, "no publish": {"-publish"}, "no subscribe": {"-subscribe"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each := eachDriver
+			if name == "no publish" {
+				each = anyDriver
+			}
+			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				s := redistest.Start(t)
+				if name == "no channels" && !s.ChannelRights(t) {
+					return
+				}
+				s.User(t, "default", "on", "nopass", "~*", "+@all")
+				s.Cmd(t, append([]any{"ACL", "SETUSER", "default"}, rule...)...)
+				lease := mustTry(t, closing(t, single.New(build(t, s.Addr()))))
+				result := lockLater(t, closing(t, single.New(build(t, s.Addr()))))
+				eventually(t, 5*time.Second, "it waits", func() bool { return queued(t, s) == 1 })
+				released := time.Now()
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if late := take(t, result).Sub(released); late > heartbeat+slack {
+					t.Errorf("the lock was there after %v", late)
+				}
+				nothingLeft(t, s)
+			})
+		})
+	}
+}
