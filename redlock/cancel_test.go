@@ -168,7 +168,8 @@ func (r *rig) wantAll(t *testing.T) {
 			return false
 		}
 		tries++
-		all := within(time.Duration(min(tries, 100))*10*time.Millisecond, func() bool { return len(r.locks(t)) == len(r.cluster) })
+		all := within(time.Duration(min(tries, 100))*10*time.Millisecond,
+			func() bool { return len(r.locks(t)) == len(r.cluster) })
 		_ = lease.Unlock(t.Context())
 		r.wantNoLocks(t)
 		return all

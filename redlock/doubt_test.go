@@ -29,7 +29,8 @@ func TestHealingThatComesTooLateIsUndone(t *testing.T) {
 					req := acquired(t, w.backend)
 					time.Sleep(time.Second) // it is connected to again
 					var healing atomic.Bool
-					w.falls(1, func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+					w.falls(1, func(ctx context.Context, cmds []drivers.Command,
+						execute func() []drivers.Reply) ([]drivers.Reply, error) {
 						if !slices.ContainsFunc(cmds, isAcquiring) {
 							return execute(), nil
 						}

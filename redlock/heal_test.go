@@ -105,7 +105,9 @@ func TestLeaseHeals(t *testing.T) {
 		"the acquisition got lost": {ill: neverArrives, extends: 1},
 		"its answer got lost":      {ill: replyLost, extends: 0},
 		// The first one may be decided before their denials are heard.
-		"the key was deleted":       {forget: func(n *simnode.Node) { n.Expire(func(string) bool { return true }) }, extends: 2},
+		"the key was deleted": {
+			forget: func(n *simnode.Node) { n.Expire(func(string) bool { return true }) }, extends: 2,
+		},
 		"it restarted without data": {forget: (*simnode.Node).Flush, extends: 2},
 		"somebody else had it":      {ill: occupied, forget: (*simnode.Node).Flush, extends: 1},
 		"it did not answer in time": {ill: swallowedUp, extends: 1},

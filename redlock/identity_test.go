@@ -134,8 +134,10 @@ func TestServerGivenTwiceVotesOnce(t *testing.T) {
 			"another name": net.JoinHostPort("localhost", port), "a proxy": fault.New(t, c[0].Addr()).Addr(),
 		} {
 			log := newLog()
-			l := client(t, driver, []string{c[0].Addr(), c[1].Addr(), again}, redlock.Logger(log.Logger), redlock.Budget(time.Second))
-			eventually(t, 30*time.Second, name+": two servers are a majority of three", func() bool { return tryCycle(t.Context(), l, name) == nil })
+			l := client(t, driver, []string{c[0].Addr(), c[1].Addr(), again}, redlock.Logger(log.Logger),
+				redlock.Budget(time.Second))
+			eventually(t, 30*time.Second, name+": two servers are a majority of three",
+				func() bool { return tryCycle(t.Context(), l, name) == nil })
 			eventually(t, 30*time.Second, name+": it is logged", func() bool {
 				_ = tryCycle(t.Context(), l, name)
 				return log.says("level=ERROR", c[0].Addr()+" and "+again+" are the same server")
@@ -186,7 +188,8 @@ func TestAddressMovesBetweenLocks(t *testing.T) {
 			}
 		}
 		c.wantNoLocks(t)
-		eventually(t, 30*time.Second, "two servers are a majority of three", func() bool { return tryCycle(t.Context(), a, "k") == nil })
+		eventually(t, 30*time.Second, "two servers are a majority of three",
+			func() bool { return tryCycle(t.Context(), a, "k") == nil })
 		c[2].Pause()
 		var err error
 		eventually(t, 30*time.Second, "it is named", func() bool {
@@ -300,7 +303,8 @@ func TestNewWithNodesDownOrHung(t *testing.T) {
 					ds = append(ds, d)
 				}
 				start := time.Now()
-				l, err := redlock.New(ds, redlock.Budget(200*time.Millisecond), redlock.Timeout(time.Second), redlock.Logger(newLog().Logger))
+				l, err := redlock.New(ds, redlock.Budget(200*time.Millisecond), redlock.Timeout(time.Second),
+					redlock.Logger(newLog().Logger))
 				if took := time.Since(start); err != nil || took > patient/2 {
 					t.Fatalf("New takes %v: %v", took, err)
 				}

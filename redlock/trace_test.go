@@ -60,7 +60,8 @@ func TestVotesAreTraced(t *testing.T) {
 					t.Errorf("%s by %s: %+v", op, name, got)
 				}
 				for k, v := range got {
-					if i < 2 && !errors.Is(v.Err, locker.ErrUnavailable) || i > 1 && v.Err != nil && (i != 4 || k != 1 || !errors.Is(v.Err, locker.ErrHeld)) {
+					if i < 2 && !errors.Is(v.Err, locker.ErrUnavailable) ||
+						i > 1 && v.Err != nil && (i != 4 || k != 1 || !errors.Is(v.Err, locker.ErrHeld)) {
 						t.Errorf("%s by %s: %+v", op, name, v)
 					}
 				}
@@ -104,7 +105,8 @@ func TestVotesOfASlowNodeComeLate(t *testing.T) {
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			got = append(got, fmt.Sprintf("%s %v pending=%t late=%t: %v", v.Op, v.Duration.Round(time.Millisecond), v.Pending, v.Late, v.Err))
+			got = append(got, fmt.Sprintf("%s %v pending=%t late=%t: %v", v.Op, v.Duration.Round(time.Millisecond), v.Pending,
+				v.Late, v.Err))
 		}})
 		lease, err := l.Lock(ctx, "k")
 		if err != nil {

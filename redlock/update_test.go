@@ -190,7 +190,8 @@ func TestNodesThatLostTheKey(t *testing.T) {
 				} else {
 					err = b.Release(t.Context(), req)
 				}
-				if want := map[bool]error{true: locker.ErrNotHeld}[lost >= 3]; !errors.Is(err, want) || errors.Is(err, locker.ErrNoQuorum) {
+				if want := map[bool]error{true: locker.ErrNotHeld}[lost >= 3]; !errors.Is(err, want) ||
+					errors.Is(err, locker.ErrNoQuorum) {
 					t.Errorf("%s, lost by %d of 5: got %v, want %v", op, lost, err, want)
 				}
 				time.Sleep(10 * time.Second) // whatever goes on in the background

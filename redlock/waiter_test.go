@@ -42,7 +42,8 @@ type street struct {
 const everybody = -1
 
 func newStreet(t *testing.T) *street {
-	s := &street{t: t, state: map[[2]int]string{}, attempts: map[string]int{}, extended: map[string]bool{}, joined: map[string]int{}}
+	s := &street{t: t, state: map[[2]int]string{}, attempts: map[string]int{}, extended: map[string]bool{},
+		joined: map[string]int{}}
 	for range 5 {
 		s.nodes = append(s.nodes, simnode.New())
 	}
@@ -60,7 +61,8 @@ func (s *street) client() *locker.Client {
 	b := &backend{budget: DefaultBudget, logger: slog.New(slog.DiscardHandler), closing: make(chan struct{})}
 	ds := make([]drivers.Driver, len(s.nodes))
 	for i, n := range s.nodes {
-		ds[i] = n.Driver(func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+		ds[i] = n.Driver(func(ctx context.Context, cmds []drivers.Command,
+			execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			return s.deliver(ctx, c, i, cmds, execute)
 		})
 		if s.bare {
@@ -73,7 +75,8 @@ func (s *street) client() *locker.Client {
 	return s.clients[c]
 }
 
-func (s *street) deliver(ctx context.Context, c, i int, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+func (s *street) deliver(ctx context.Context, c, i int, cmds []drivers.Command,
+	execute func() []drivers.Reply) ([]drivers.Reply, error) {
 	s.note(i, cmds)
 	if s.event != nil {
 		s.event(c, i, cmds, false)

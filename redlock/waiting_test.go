@@ -166,7 +166,8 @@ func TestQuorumIsLostWhileWaiting(t *testing.T) {
 				s.set(everybody, i, "")
 			}
 			err := <-got
-			if outage < locker.DefaultPatience && err != nil || outage > locker.DefaultPatience && (!errors.Is(err, locker.ErrNoQuorum) || took > 12*time.Second) {
+			if outage < locker.DefaultPatience && err != nil ||
+				outage > locker.DefaultPatience && (!errors.Is(err, locker.ErrNoQuorum) || took > 12*time.Second) {
 				t.Errorf("outage of %v: %v after %v", outage, err, took)
 			}
 			time.Sleep(time.Minute)

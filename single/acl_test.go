@@ -97,7 +97,8 @@ func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string
 }
 
 // wokenBy lets b wait for a lock of a, and returns what woke it last.
-func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) (last lockertrace.WakeReason) {
+func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
+	fifo bool) (last lockertrace.WakeReason) {
 	t.Helper()
 	told := func() bool { return strings.Contains(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS")), ":free") }
 	if fifo {
@@ -120,7 +121,8 @@ func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 	wakes := make(chan lockertrace.WakeReason, 1000)
 	result := make(chan error, 1)
 	go func() {
-		ctx := lockertrace.With(context.Background(), &lockertrace.Trace{Woken: func(w lockertrace.Wake) { wakes <- w.Reason }})
+		ctx := lockertrace.With(context.Background(),
+			&lockertrace.Trace{Woken: func(w lockertrace.Wake) { wakes <- w.Reason }})
 		l, err := b.Lock(ctx, key)
 		if err == nil {
 			err = l.Unlock(ctx)

@@ -140,7 +140,8 @@ func TestAcquisitionExecutedTwiceIsGranted(t *testing.T) {
 }
 
 func TestReleaseReplyLost(t *testing.T) {
-	for name, action := range map[string]fault.Action{"before execution": fault.CutBefore, "after execution": fault.CutAfter} {
+	for name, action := range map[string]fault.Action{"before execution": fault.CutBefore,
+		"after execution": fault.CutAfter} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 				r := newRig(t, build, patient)
@@ -354,7 +355,8 @@ func TestErrorsOfARealServer(t *testing.T) {
 				if tt.name == "server hung, no deadline" {
 					timeout = 2 * time.Second
 				}
-				err := tt.do(t, setup{s, closing(t, single.New(build(t, s.Addr()), single.Name(s.Addr()), single.Timeout(timeout)))})
+				err := tt.do(t, setup{s, closing(t, single.New(build(t, s.Addr()), single.Name(s.Addr()),
+					single.Timeout(timeout)))})
 				wantErr(t, err, tt.want...)
 				if !strings.Contains(fmt.Sprint(err), tt.text) {
 					t.Errorf("error %q does not say %q", err, tt.text)
@@ -374,7 +376,8 @@ func TestWrongPasswordIsARefusal(t *testing.T) {
 		c := closing(t, single.New(d, single.Name(s.Addr())))
 		_, err = c.Lock(t.Context(), "k")
 		wantErr(t, err, locker.ErrUnavailable)
-		if text := fmt.Sprint(err); !strings.Contains(text, "WRONGPASS") || !strings.Contains(text, s.Addr()) || strings.Contains(text, "guess") {
+		if text := fmt.Sprint(err); !strings.Contains(text, "WRONGPASS") || !strings.Contains(text, s.Addr()) ||
+			strings.Contains(text, "guess") {
 			t.Errorf("%s: %q must name the reason and the server, and not the password", name, text)
 		}
 	}

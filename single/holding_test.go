@@ -68,17 +68,18 @@ func TestPartitionedHolderStopsBeforeTheKeyIsFree(t *testing.T) {
 }
 
 // partition cuts a holder off, and returns by how much Done closed before the key could be taken.
-func partition(t *testing.T, s *redistest.Server, other *locker.Client, build func(t testing.TB, addr string) drivers.Driver,
-	ttl time.Duration,
+func partition(t *testing.T, s *redistest.Server, other *locker.Client,
+	build func(t testing.TB, addr string) drivers.Driver, ttl time.Duration,
 ) (spare time.Duration) {
 	proxy := fault.New(t, s.Addr())
 	c := closing(t, single.New(build(t, proxy.Addr()), single.Timeout(time.Second)))
 	renewed := make(chan struct{}, 100)
-	ctx, cancel := context.WithCancel(lockertrace.With(t.Context(), &lockertrace.Trace{Renewed: func(r lockertrace.Renewal) {
-		if r.Err == nil {
-			renewed <- struct{}{}
-		}
-	}}))
+	ctx, cancel := context.WithCancel(lockertrace.With(t.Context(),
+		&lockertrace.Trace{Renewed: func(r lockertrace.Renewal) {
+			if r.Err == nil {
+				renewed <- struct{}{}
+			}
+		}}))
 	defer cancel()
 	type taken struct {
 		lease locker.Lease
@@ -237,7 +238,9 @@ func TestMinHold(t *testing.T) {
 
 // minHold reports false if, on a machine that stalls, the lock was not granted within its TTL or the lease ended before
 // another client waited for it.
-func minHold(t *testing.T, s *redistest.Server, build func(t testing.TB, addr string) drivers.Driver, fifo bool, lease, hold time.Duration) bool {
+func minHold(t *testing.T, s *redistest.Server, build func(t testing.TB, addr string) drivers.Driver, fifo bool,
+	lease, hold time.Duration,
+) bool {
 	c := single.New(build(t, s.Addr()), single.FIFO(fifo))
 	defer c.Close()
 	other := single.New(build(t, s.Addr()), single.FIFO(fifo))

@@ -79,7 +79,8 @@ func TestSubscriptionEndsWhileWaiting(t *testing.T) {
 							o := <-r
 							if o.err != nil {
 								t.Error(o.err)
-							} else if err := o.lease.Unlock(context.WithoutCancel(t.Context())); err != nil && !errors.Is(err, locker.ErrUnavailable) {
+							} else if err := o.lease.Unlock(context.WithoutCancel(t.Context())); err != nil &&
+								!errors.Is(err, locker.ErrUnavailable) {
 								t.Error(err)
 							}
 							served <- o.at

@@ -118,7 +118,9 @@ func TestAThousandGoroutinesWait(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range n {
 			waits := make(chan struct{})
-			ctx := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { first[i].Do(func() { close(waits) }) }})
+			ctx := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) {
+				first[i].Do(func() { close(waits) })
+			}})
 			wg.Go(func() {
 				l, err := c.Lock(ctx, "k")
 				if err != nil {

@@ -73,7 +73,8 @@ func TestWhoCannotLeaveWaitsInTheDriver(t *testing.T) {
 						ctx = t.Context()
 					}
 					d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-						if inline := bytes.Contains(debug.Stack(), []byte("TestWhoCannotLeaveWaitsInTheDriver.func1.1(")); inline != tt.inline {
+						if inline := bytes.Contains(debug.Stack(),
+							[]byte("TestWhoCannotLeaveWaitsInTheDriver.func1.1(")); inline != tt.inline {
 							t.Errorf("on the caller's goroutine: %v, want %v\n%s", inline, tt.inline, debug.Stack())
 						}
 						if end, ok := ctx.Deadline(); !ok || time.Until(end) != timeout {
@@ -101,7 +102,8 @@ func TestPunctualDriverThatHangs(t *testing.T) {
 			punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
 				d.will(silent)
 				start := time.Now()
-				if err := call(context.Background(), n); !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+				if err := call(context.Background(), n); !errors.Is(err, locker.ErrUnavailable) ||
+					errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%v must match ErrUnavailable and hide the deadline", err)
 				}
 				if took := time.Since(start); took != timeout {

@@ -30,7 +30,8 @@ func TestCallerLeavesWhenItsContextEnds(t *testing.T) {
 				if d := time.Since(start); d != 100*time.Millisecond {
 					t.Errorf("returned after %v", d)
 				}
-				if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "n1") {
+				if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) ||
+					!strings.Contains(err.Error(), "n1") {
 					t.Errorf("%v must name the node, match ErrUnavailable, and leave the context to the Client", err)
 				}
 				close(wake)
@@ -99,11 +100,13 @@ func TestUnknownScriptIsSentInFull(t *testing.T) {
 }
 
 func TestDriversContextErrorsAreNotTheCallers(t *testing.T) {
-	for _, e := range []error{context.Canceled, context.DeadlineExceeded, fmt.Errorf("dial: %w", context.DeadlineExceeded)} {
+	for _, e := range []error{context.Canceled, context.DeadlineExceeded,
+		fmt.Errorf("dial: %w", context.DeadlineExceeded)} {
 		bubble(t, func(t *testing.T, d *fake, n *Node) {
 			d.will(fails(e))
 			_, err := n.Acquire(t.Context(), request("a"))
-			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, locker.ErrUnavailable) {
+			if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) ||
+				!errors.Is(err, locker.ErrUnavailable) {
 				t.Errorf("%v says that the caller's context ended", err)
 			}
 			if !strings.Contains(err.Error(), e.Error()) {

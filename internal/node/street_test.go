@@ -105,7 +105,8 @@ func (x *street) client(backend func(*Node) locker.Backend, change ...func(drive
 	return p
 }
 
-func (p *party) network(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+func (p *party) network(ctx context.Context, cmds []drivers.Command,
+	execute func() []drivers.Reply) ([]drivers.Reply, error) {
 	var f fate
 	p.mu.Lock()
 	for _, cmd := range cmds {
@@ -201,7 +202,9 @@ func (p *party) lock(opts ...locker.Option) *call {
 	c := &call{x: p.x, done: make(chan struct{})}
 	ctx, cancel := context.WithCancel(p.x.Context())
 	c.cancel = cancel
-	ctx = lockertrace.With(ctx, &lockertrace.Trace{Woken: func(w lockertrace.Wake) { c.wakes = append(c.wakes, w.Reason) }})
+	ctx = lockertrace.With(ctx, &lockertrace.Trace{Woken: func(w lockertrace.Wake) {
+		c.wakes = append(c.wakes, w.Reason)
+	}})
 	go func() {
 		defer close(c.done)
 		defer cancel()
