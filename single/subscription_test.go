@@ -17,7 +17,7 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// The subscription ends while others wait, in each way that it can; who waits gets the lock soon.
+// The subscription ends while clients wait, in each way that it can. All of them get the lock soon.
 func TestSubscriptionEndsWhileWaiting(t *testing.T) {
 	ways := map[string]func(t *testing.T, s *redistest.Server, p *fault.Proxy){
 		"killed by the server": func(t *testing.T, s *redistest.Server, _ *fault.Proxy) {

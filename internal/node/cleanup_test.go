@@ -15,7 +15,7 @@ import (
 	"github.com/golocker/locker/internal/testing/wire"
 )
 
-// The wish to leave and the reply may come in either order; in each, nothing may stay behind.
+// A caller may leave before or after the reply comes. In both cases nothing is left behind.
 func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 	late := func(reply drivers.Reply) func(t *testing.T, d *fake, n *Node) {
 		return func(t *testing.T, d *fake, n *Node) {

@@ -12,10 +12,11 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// toldPoll is how often a Client looks at the latest that hears of releases; see wait.go of package locker.
+// toldPoll is the longest time between two polls of a Client that is notified of releases; see wait.go of package
+// locker.
 const toldPoll = 2 * time.Second
 
-// Who does not queue is woken by the release, and gets the lock by its next attempt.
+// A release wakes a waiter that does not queue. Its next attempt gets the lock.
 func TestHintOfARelease(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.plain().must()
@@ -51,7 +52,7 @@ func TestHintIsLost(t *testing.T) {
 	})
 }
 
-// While the subscription is made again nothing is heard, so that its being there is a reason to look.
+// No message arrives while the subscription is made again. So the waiter asks as soon as there is a new one.
 func TestHintIsPublishedWhileTheSubscriptionIsAway(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.plain().must()
@@ -157,7 +158,7 @@ func TestListenersAreForgotten(t *testing.T) {
 	}
 }
 
-// Those who cannot be told keep their place among those who can, and get their share.
+// Waiters without a subscription keep their position among those that have one, and get their share.
 func TestWaiterWithoutSubscriptionKeepsItsPlace(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()
@@ -185,7 +186,7 @@ func TestWaiterWithoutSubscriptionKeepsItsPlace(t *testing.T) {
 	})
 }
 
-// The subscription takes long. Until it is there the waiter polls; then it tells the server where it is to be told.
+// The subscription takes long. The waiter polls until it is there, and then tells the server where to notify it.
 func TestSlowSubscription(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()
@@ -216,8 +217,8 @@ func TestSlowSubscription(t *testing.T) {
 	})
 }
 
-// The subscription, asked for by another waiter, is there between the request and its answer: the server does not know
-// of it.
+// A subscription that another waiter asked for comes between the request and its answer. The server does not know of
+// it.
 func TestSubscriptionThatComesWithTheFirstAnswer(t *testing.T) {
 	onStreet(t, func(x *street) {
 		holder, p := x.party(), x.party()

@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// The connection is not kept for nobody, nor lost while somebody listens now and then.
+// The connection ends some time after the last listener has left. It stays open while listeners come now and then.
 func TestSubscriptionEndsWhenNobodyListens(t *testing.T) {
 	onStreet(t, func(x *street) {
 		p := x.party()
@@ -65,8 +65,8 @@ func TestSilentSubscriptionIsReplaced(t *testing.T) {
 }
 
 // After a failover that leaves its connection open, a subscription hangs on a server that was the master: its own
-// messages come back by replication. That the new master counts nobody who receives them says that no release can tell
-// it either.
+// messages come back by replication. The new master counts no receivers for them. So a message about a release would
+// not reach the subscription either.
 func TestSubscriptionThatTheMasterDoesNotCountIsReplaced(t *testing.T) {
 	for _, kind := range []string{"queued", "plain"} {
 		t.Run(kind, func(t *testing.T) {
@@ -100,8 +100,8 @@ func TestSubscriptionThatTheMasterDoesNotCountIsReplaced(t *testing.T) {
 	}
 }
 
-// Where subscriptions always hang on another server than commands, they are not believed: waiters look by themselves,
-// are not passed over, and connections are not made in a hurry.
+// If subscriptions always lead to another server than commands, nothing relies on them. Waiters poll, are not passed
+// over, and connections are made at a limited rate.
 func TestSubscriptionThatTheMasterNeverCounts(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()
@@ -123,7 +123,7 @@ func TestSubscriptionThatTheMasterNeverCounts(t *testing.T) {
 	})
 }
 
-// Cut again and again, it is made again each time, and what was there for a while at once.
+// A subscription that is cut is made again each time, and at once if it had lasted for a while.
 func TestSubscriptionIsMadeAgain(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()
@@ -143,7 +143,7 @@ func TestSubscriptionIsMadeAgain(t *testing.T) {
 	})
 }
 
-// What cannot be opened is tried again, not in a hurry, and the waiter polls meanwhile.
+// A subscription that cannot be opened is tried again at a limited rate. The waiter polls meanwhile.
 func TestSubscriptionThatCannotBeHad(t *testing.T) {
 	ways := map[string]struct {
 		change func(x *street) func(drivers.Driver) drivers.Driver
@@ -218,8 +218,8 @@ func TestCloseWhileTheSubscriptionIsOpened(t *testing.T) {
 	})
 }
 
-// A probe that was not sent has asked nobody. It is repeated with the next listener, and not only with the next probe
-// that is due, for until then whoever waits has to poll.
+// A probe that was not sent is repeated with the next listener, and not only when the next probe is due, because
+// waiters have to poll until then.
 func TestProbeThatWasNotSentIsRepeated(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		d := &audible{fake: fake{answer: ok}}

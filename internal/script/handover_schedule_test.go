@@ -236,7 +236,7 @@ func TestScheduleEvicted(t *testing.T) {
 	}
 }
 
-// What is known of waiters whose queue is lost does no harm: they are not served, and those that come back are.
+// Entries of waiters whose queue is lost do no harm. Such waiters are not served until they come back.
 func TestWaitersWithoutAQueue(t *testing.T) {
 	x := newLine(t)
 	x.enqueue("a", patient)
