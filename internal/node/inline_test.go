@@ -195,48 +195,6 @@ func TestCloseUndoesWhatCallersInTheDriverLeave(t *testing.T) {
 	}
 }
 
-// A grant that comes when Close has begun is given back before the driver is closed: the Client's release may come
-// after that.
-func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
-	for name, call := range map[string]func(f QueuedNode) (locker.Grant, error){
-		"acquire": func(f QueuedNode) (locker.Grant, error) { return f.Acquire(context.Background(), request("a")) },
-		"queue":   func(f QueuedNode) (locker.Grant, error) { return f.Queue(context.Background(), request("a")) },
-	} {
-		for range 20 { // whether the Client's release would be in time is luck
-			virtual.Test(t, func(t *testing.T) {
-				d := &punctualFake{&fake{}, true}
-				n := New(d, Options{Timeout: timeout})
-				called := make(chan struct{}, 2) // for the attempt and its release
-				d.will(func(_ context.Context, _ []drivers.Command) ([]drivers.Reply, error) {
-					called <- struct{}{}
-					<-n.closing
-					return []drivers.Reply{int64(1)}, nil
-				})
-				closed := make(chan struct{})
-				go func() {
-					<-called
-					if err := n.Close(); err != nil {
-						t.Error(err)
-					}
-					close(closed)
-				}()
-				f := QueuedNode{n}
-				g, err := call(f)
-				if err == nil { // as the Client does
-					req := request("a")
-					req.Fence, req.Private = g.Fence, g.Private
-					err = f.Release(t.Context(), req)
-				}
-				<-closed
-				if !errors.Is(err, locker.ErrClosed) || len(d.sent("release")) == 0 || d.after > 0 {
-					t.Errorf("%s: %v; %d releases were sent, %d batches after the driver was closed",
-						name, err, len(d.sent("release")), d.after)
-				}
-			})
-		}
-	}
-}
-
 // noDone is a context that has a deadline, and that nobody may watch.
 type noDone struct{ context.Context }
 
