@@ -22,8 +22,9 @@ func ofKey(key string, g *gate, f func(n int) fault.Action) func(fault.Request) 
 	}
 }
 
-// The context ends at the n-th message of an acquisition with raises and its release, for n = 1, 2, … until there is no
-// n-th message. No key is left, although keys would live for minutes. goleak checks that no goroutine is left either.
+// The context ends at the n-th message of an acquisition with raises and its release, for n = 1, 2, … until there
+// is no n-th message. No key is left, although keys would live for minutes. goleak checks that no goroutine is left
+// either.
 func TestContextEndsAtEachMessage(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]fault.Action{

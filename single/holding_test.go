@@ -38,7 +38,7 @@ func lostBecause(t *testing.T, err error, want locker.LostReason) {
 func pttl(t *testing.T, s *redistest.Server) (left time.Duration, notBefore time.Time) {
 	t.Helper()
 	asked := time.Now()
-	left = time.Duration(s.Cmd(t, "PTTL", "lock:k").(int64)) * time.Millisecond
+	left = s.PTTL(t, "lock:k")
 	return left, asked.Add(left)
 }
 

@@ -42,7 +42,7 @@ func TestForceReleaseIsFinal(t *testing.T) {
 		t.Errorf("the next token is %d after %d", after, before)
 	}
 	for _, key := range s.Keys(t, "*:lockwait") {
-		if left := pttl(t, s, key); left <= 0 || left > 10*time.Second+cleanupLife {
+		if left := s.PTTL(t, key); left <= 0 || left > 10*time.Second+cleanupLife {
 			t.Errorf("the tombstone lives for %v", left)
 		}
 	}

@@ -21,7 +21,7 @@ func TestJoiningMarksTheLock(t *testing.T) {
 		x.enqueue(o, patient)
 		x.value(value + "+")
 	}
-	if left := pttl(t, x.s, "k"); left <= 0 || left > 5*time.Second {
+	if left := x.s.PTTL(t, "k"); left <= 0 || left > 5*time.Second {
 		t.Errorf("with the mark, the lock lives for %v", left)
 	}
 	x.is("extend", x.extend("a", token), int64(1))

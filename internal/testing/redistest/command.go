@@ -74,6 +74,12 @@ func (s *Server) Fields(tb testing.TB, key string) (names []string) {
 	return names
 }
 
+// PTTL returns for how long a key lives yet. It is negative if the key has no TTL, or does not exist.
+func (s *Server) PTTL(tb testing.TB, key string) time.Duration {
+	tb.Helper()
+	return time.Duration(s.Cmd(tb, "PTTL", key).(int64)) * time.Millisecond
+}
+
 // Left returns the keys that should not be there when nobody holds a lock or waits for one; see [wire.Left].
 func (s *Server) Left(tb testing.TB) []string {
 	tb.Helper()
