@@ -16,7 +16,6 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
-	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/middleware/logging"
 	"github.com/golocker/locker/middleware/retry"
 	"github.com/golocker/locker/single"
@@ -182,7 +181,7 @@ func TestOutageOfRealServers(t *testing.T) {
 				for end := time.Now().Add(30 * time.Second); ; time.Sleep(100 * time.Millisecond) {
 					var left []string
 					for _, server := range servers {
-						left = append(left, wire.Left(server.Keys(t, "*"), func(key string) []string { return server.Fields(t, key) })...)
+						left = append(left, server.Left(t)...)
 					}
 					if len(left) == 0 {
 						break

@@ -36,7 +36,8 @@ func TestPatienceIsForVotes(t *testing.T) {
 		for i, n := range nodes {
 			n.Skew = -time.Duration(i) * time.Second // their counters differ
 		}
-		if _, err := b.nodes[held].Acquire(t.Context(), locker.Request{Key: "k", Token: "somebody else", TTL: time.Minute}); err != nil {
+		if _, err := b.nodes[held].Acquire(t.Context(),
+			locker.Request{Key: "k", Token: "somebody else", TTL: time.Minute}); err != nil {
 			t.Fatal(err)
 		}
 		req := acquired(t, b)
@@ -68,7 +69,8 @@ func TestVotesThatHaveComeCount(t *testing.T) {
 				for try := range 16 { // select draws lots
 					key := fmt.Sprint("k", try)
 					for _, n := range b.nodes[:tt.others] {
-						if _, err := n.Acquire(t.Context(), locker.Request{Key: key, Token: "somebody else", TTL: time.Minute}); err != nil {
+						if _, err := n.Acquire(t.Context(), locker.Request{Key: key, Token: "somebody else",
+							TTL: time.Minute}); err != nil {
 							t.Fatal(err)
 						}
 					}

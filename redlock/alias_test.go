@@ -180,6 +180,7 @@ func TestErrorOfTheSecondRound(t *testing.T) {
 		})
 		_, err := l.TryLock(t.Context(), "k")
 		wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
-		wantText(t, err, "no quorum: acquire, second round: 1 of 5 nodes agreed, 3 are needed: node 1 failed (OOM", "no answer")
+		wantText(t, err, "no quorum: acquire, second round: 1 of 5 nodes agreed, 3 are needed: node 1 failed (OOM",
+			"no answer")
 	})
 }

@@ -22,8 +22,9 @@ func ofKey(key string, g *gate, f func(n int) fault.Action) func(fault.Request) 
 	}
 }
 
-// The context ends at the n-th message of an acquisition with raises and its release, for n = 1, 2, … until there is no
-// n-th message. No key is left, although keys would live for minutes. goleak checks that no goroutine is left either.
+// The context ends at the n-th message of an acquisition with raises and its release, for n = 1, 2, … until there
+// is no n-th message. No key is left, although keys would live for minutes. goleak checks that no goroutine is left
+// either.
 func TestContextEndsAtEachMessage(t *testing.T) {
 	t.Parallel()
 	for name, action := range map[string]fault.Action{
@@ -168,7 +169,8 @@ func (r *rig) wantAll(t *testing.T) {
 			return false
 		}
 		tries++
-		all := within(time.Duration(min(tries, 100))*10*time.Millisecond, func() bool { return len(r.locks(t)) == len(r.cluster) })
+		all := within(time.Duration(min(tries, 100))*10*time.Millisecond,
+			func() bool { return len(r.locks(t)) == len(r.cluster) })
 		_ = lease.Unlock(t.Context())
 		r.wantNoLocks(t)
 		return all

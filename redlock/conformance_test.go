@@ -8,7 +8,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -52,8 +51,7 @@ func TestConformance(t *testing.T) {
 						},
 						Left: func() (left []string) {
 							for _, s := range c {
-								fields := func(key string) []string { return s.Fields(t, key) }
-								left = append(left, wire.Left(s.Keys(t, "*"), fields)...)
+								left = append(left, s.Left(t)...)
 							}
 							return left
 						},

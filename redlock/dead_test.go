@@ -31,7 +31,8 @@ func TestADeadMajorityIsNotAHolder(t *testing.T) {
 		c[0].Kill()
 		c[1].Kill()
 		err := <-got
-		if !errors.Is(err, locker.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locker.ErrHeld) {
+		if !errors.Is(err, locker.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, locker.ErrHeld) {
 			t.Errorf("%v, want an error that matches ErrNoQuorum and the context's, and not ErrHeld", err)
 		}
 	})

@@ -120,7 +120,8 @@ func TestElection(t *testing.T) {
 					e.raise(s.node, s.event == "accept")
 				}
 				if got := e.outcome(); acquire != s.acquire || raise != s.raise || got != s.outcome {
-					t.Errorf("step %d: asks %b, raises %b, outcome %d; want %b, %b, %d", n+1, acquire, raise, got, s.acquire, s.raise, s.outcome)
+					t.Errorf("step %d: asks %b, raises %b, outcome %d; want %b, %b, %d", n+1, acquire, raise, got, s.acquire,
+						s.raise, s.outcome)
 				}
 			}
 			if e.token != tt.token {

@@ -98,8 +98,9 @@ func TestErrors(t *testing.T) {
 				c[1].Pause()
 				return try(t, l)
 			},
-			want: []error{locker.ErrNoQuorum, locker.ErrUnavailable}, outcomes: "no_answer no_answer *", budget: 500 * time.Millisecond,
-			text: []string{"no quorum: acquire: ", " of 3 nodes agreed, 2 are needed: {0} no answer; {1} no answer"},
+			want: []error{locker.ErrNoQuorum, locker.ErrUnavailable}, outcomes: "no_answer no_answer *",
+			budget: 500 * time.Millisecond,
+			text:   []string{"no quorum: acquire: ", " of 3 nodes agreed, 2 are needed: {0} no answer; {1} no answer"},
 		}, {
 			name: "hung, and the context ends", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
 				c[0].Pause()
@@ -157,7 +158,8 @@ func TestErrors(t *testing.T) {
 			want: []error{locker.ErrNoQuorum, locker.ErrUnavailable}, outcomes: "failed * failed",
 			text: []string{"{0} failed (READONLY", "{2} failed (READONLY"},
 		}, {
-			name: "something else under the key on two of three", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+			name: "something else under the key on two of three", n: 3,
+			do: func(t *testing.T, c cluster, l locker.Locker) error {
 				c[0].Cmd(t, "HSET", "lock:k", "f", "v")
 				c[1].Cmd(t, "SET", "lock:k", "no expiry")
 				return try(t, l)
@@ -165,7 +167,8 @@ func TestErrors(t *testing.T) {
 			want: []error{locker.ErrForeignKey}, outcomes: "failed failed *",
 			text: []string{"not a lock", "{0} failed", "{1} failed"},
 		}, {
-			name: "something else under the key on one of three", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+			name: "something else under the key on one of three", n: 3,
+			do: func(t *testing.T, c cluster, l locker.Locker) error {
 				c[0].Cmd(t, "HSET", "lock:k", "f", "v")
 				return tryCycle(t.Context(), l, "k")
 			},
@@ -179,7 +182,8 @@ func TestErrors(t *testing.T) {
 			},
 			want: []error{locker.ErrUnavailable}, text: []string{"no such lock although its TTL is not over"},
 		}, {
-			name: "deleted, and then of somebody else on two of three", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
+			name: "deleted, and then of somebody else on two of three", n: 3,
+			do: func(t *testing.T, c cluster, l locker.Locker) error {
 				lease := c.lockAll(t, l, "k")
 				for _, s := range c {
 					s.Cmd(t, "DEL", "lock:k")

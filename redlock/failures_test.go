@@ -66,11 +66,13 @@ func TestMinorityFails(t *testing.T) {
 func TestMinorityFailsUnderALease(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, driver string) {
-		for name, fail := range map[string]func(*redistest.Server){"hung": (*redistest.Server).Pause, "killed": (*redistest.Server).Kill} {
+		for name, fail := range map[string]func(*redistest.Server){"hung": (*redistest.Server).Pause,
+			"killed": (*redistest.Server).Kill} {
 			c := startCluster(t, 5)
 			l := c.client(t, driver)
 			leases := take(t, l, "k", 200, 8, locker.TTL(longTTL), locker.NoRenewal())
-			eventually(t, 20*time.Second, "all leases are on all nodes", func() bool { return c.everywhere(t, "k", len(leases)) })
+			eventually(t, 20*time.Second, "all leases are on all nodes",
+				func() bool { return c.everywhere(t, "k", len(leases)) })
 			fail(c[1])
 			fail(c[3])
 			for _, lease := range leases {
@@ -268,8 +270,9 @@ func TestMeasureFailures(t *testing.T) {
 		}
 		for i, s := range states {
 			lock, unlock := median(locks[i]), median(unlocks[i])
-			fmt.Fprintf(w, "%s\t%s\t%v\t%.2f\t%v\t%.2f\t%v\t\n", driver, s.name, lock.Round(time.Microsecond), float64(lock)/float64(median(locks[0])),
-				unlock.Round(time.Microsecond), float64(unlock)/float64(median(unlocks[0])), slowest[i].Round(time.Microsecond))
+			fmt.Fprintf(w, "%s\t%s\t%v\t%.2f\t%v\t%.2f\t%v\t\n", driver, s.name, lock.Round(time.Microsecond),
+				float64(lock)/float64(median(locks[0])), unlock.Round(time.Microsecond),
+				float64(unlock)/float64(median(unlocks[0])), slowest[i].Round(time.Microsecond))
 		}
 	}
 	_ = w.Flush()

@@ -73,7 +73,8 @@ func (d tap) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, 
 }
 
 // tapped makes a client whose driver of node i is wrap's. The caller closes it.
-func (c cluster) tapped(t testing.TB, driver string, wrap func(i int, d drivers.Driver) drivers.Driver, opts ...redlock.Option) *locker.Client {
+func (c cluster) tapped(t testing.TB, driver string, wrap func(i int, d drivers.Driver) drivers.Driver,
+	opts ...redlock.Option) *locker.Client {
 	t.Helper()
 	var ds []drivers.Driver
 	for i, s := range c {
@@ -126,7 +127,8 @@ func newRig(t *testing.T, driver string, n int, timeout time.Duration, opts ...r
 		ds = append(ds, d)
 	}
 	opts = append([]redlock.Option{
-		redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout), redlock.Budget(patient),
+		redlock.Names(addrs...), redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout),
+		redlock.Budget(patient),
 	}, opts...)
 	l, err := redlock.New(ds, opts...)
 	if err != nil {
@@ -142,7 +144,8 @@ func newRig(t *testing.T, driver string, n int, timeout time.Duration, opts ...r
 	// longer than timeout.
 	for range 2 {
 		r.diverge(t, "warm")
-		eventually(t, 30*time.Second, "it works in peace", func() bool { return tryCycle(t.Context(), r.client, "warm") == nil })
+		eventually(t, 30*time.Second, "it works in peace",
+			func() bool { return tryCycle(t.Context(), r.client, "warm") == nil })
 	}
 	return r
 }

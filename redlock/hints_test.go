@@ -148,7 +148,8 @@ func TestSplitVoteBringsOrder(t *testing.T) {
 		others := slices.Delete([]int{0, 1, 2, 3, 4}, first, first+1)
 		nodes, after := votes(nil)
 		if !slices.Equal(nodes, append([]int{first}, others...)) || after[1] != 2*oneWay || after[4] != 2*oneWay {
-			t.Errorf("the first has granted: asked %v after %v, want %d, and the others when it has answered", nodes, after, first)
+			t.Errorf("the first has granted: asked %v after %v, want %d, and the others when it has answered", nodes,
+				after, first)
 		}
 
 		time.Sleep(time.Second)

@@ -253,7 +253,8 @@ type key struct {
 
 func (w *world) key() key {
 	return key{
-		w.held, w.pending, w.doubtful, w.unheard, w.deleted, w.holding.over, w.may, w.open, w.unsaid, w.stale, w.denied, w.ops, w.later,
+		w.held, w.pending, w.doubtful, w.unheard, w.deleted, w.holding.over, w.may, w.open, w.unsaid, w.stale,
+		w.denied, w.ops, w.later,
 	}
 }
 

@@ -58,7 +58,8 @@ func load(t *testing.T, clients []*locker.Client, d time.Duration) (cycles, fail
 				}
 				if err == nil {
 					done.Add(1)
-				} else if call.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, locker.ErrHeld) { // by the attempt that was given up before
+				} else if call.Err() == nil && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, locker.ErrHeld) {
+					// ErrHeld is due to the attempt that was given up before.
 					if errs.Add(1) == 1 {
 						t.Errorf("the first that failed: %v", err)
 					}

@@ -48,9 +48,11 @@ func TestInspectionOfAQuorum(t *testing.T) {
 			return seen
 		})
 		if seen.State != test.state || seen.Owner != test.owner || !errors.Is(err, test.err) {
-			t.Errorf("%s: seen as %s by %q, %v; want %s by %q, %v", test.nodes, seen.State, seen.Owner, err, test.state, test.owner, test.err)
+			t.Errorf("%s: seen as %s by %q, %v; want %s by %q, %v", test.nodes, seen.State, seen.Owner, err, test.state,
+				test.owner, test.err)
 		}
-		if (seen.Remaining > 0) != (test.state != inspect.Free && test.state != inspect.Foreign && test.err == nil) && test.err == nil {
+		if (seen.Remaining > 0) != (test.state != inspect.Free && test.state != inspect.Foreign && test.err == nil) &&
+			test.err == nil {
 			t.Errorf("%s: remaining %v", test.nodes, seen.Remaining)
 		}
 		for i, n := range seen.Nodes {

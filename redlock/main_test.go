@@ -12,7 +12,6 @@ import (
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -87,7 +86,7 @@ func client(t testing.TB, driver string, addrs []string, opts ...redlock.Option)
 func (c cluster) locks(t testing.TB) (keys []string) {
 	t.Helper()
 	for i, s := range c {
-		for _, key := range wire.Left(s.Keys(t, "*"), func(key string) []string { return s.Fields(t, key) }) {
+		for _, key := range s.Left(t) {
 			keys = append(keys, fmt.Sprintf("%s on node %d", key, i+1))
 		}
 	}

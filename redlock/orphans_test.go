@@ -70,7 +70,8 @@ func contend(t *testing.T, c cluster, hung int, d time.Duration) (acquired, atte
 	wins := make([]int, 8)
 	clients := make([]*locker.Client, len(wins))
 	for g := range clients {
-		clients[g] = c.tapped(t, drivers.Names()[g%3], func(_ int, d drivers.Driver) drivers.Driver { return tap{d, count, nil} })
+		clients[g] = c.tapped(t, drivers.Names()[g%3],
+			func(_ int, d drivers.Driver) drivers.Driver { return tap{d, count, nil} })
 		t.Cleanup(func() {
 			if err := clients[g].Close(); err != nil {
 				t.Errorf("Close: %v", err)

@@ -44,7 +44,8 @@ func TestWhoWaitsIsToldThatTheQuorumIsLost(t *testing.T) {
 						s.set(everybody, (queueNode+keeper+i)%5, state)
 					}
 					err = <-short
-					if !errors.Is(err, locker.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locker.ErrHeld) {
+					if !errors.Is(err, locker.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) ||
+						errors.Is(err, locker.ErrHeld) {
 						t.Errorf("after %v: %v", time.Since(begun), err)
 					}
 					err = <-alone // it is the second in the queue, and asks the quorum six seconds after it has begun to wait
@@ -52,11 +53,13 @@ func TestWhoWaitsIsToldThatTheQuorumIsLost(t *testing.T) {
 						t.Errorf("with a patience of two seconds, after %v: %v", took, err)
 					}
 					err = <-long
-					if !errors.Is(err, locker.ErrNoQuorum) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locker.ErrHeld) {
+					if !errors.Is(err, locker.ErrNoQuorum) || errors.Is(err, context.DeadlineExceeded) ||
+						errors.Is(err, locker.ErrHeld) {
 						t.Errorf("after %v: %v", time.Since(begun), err)
 					}
 					// A second, the time until it is noticed, and the patience, with the last attempts.
-					if took := time.Since(begun); took < time.Second+locker.DefaultPatience || took > 4*time.Second+locker.DefaultPatience+2*DefaultBudget {
+					if took := time.Since(begun); took < time.Second+locker.DefaultPatience ||
+						took > 4*time.Second+locker.DefaultPatience+2*DefaultBudget {
 						t.Errorf("it was given up after %v: %v", took, err)
 					}
 					for i := range s.nodes {

@@ -40,7 +40,8 @@ func simulatedQuorum(t testing.TB, n int) conformance.QuorumStore {
 		node, wire, commands := simnode.New(), &simnode.Wire{}, &atomic.Int64{}
 		node.Deliver = wire.Messages
 		open[i] = func() drivers.Driver {
-			return node.Driver(func(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			return node.Driver(func(ctx context.Context, cmds []drivers.Command,
+				execute func() []drivers.Reply) ([]drivers.Reply, error) {
 				return wire.Deliver(ctx, cmds, func() []drivers.Reply {
 					commands.Add(int64(len(cmds)))
 					return execute()

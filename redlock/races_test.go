@@ -164,7 +164,7 @@ func TestLateGrantsJoinTheLease(t *testing.T) {
 			if err := lease.Extend(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			return !slices.ContainsFunc(r.cluster, func(s *redistest.Server) bool { return s.Cmd(t, "PTTL", "lock:k").(int64) <= 60000 })
+			return !slices.ContainsFunc(r.cluster, func(s *redistest.Server) bool { return s.PTTL(t, "lock:k") <= time.Minute })
 		})
 		r.cluster[0].Kill()
 		r.cluster[1].Kill()

@@ -107,7 +107,8 @@ func TestMeasureReach(t *testing.T) {
 					within(5*ttl, func() bool { return c.everywhere(t, prefix, n) }) // before others are stopped
 				}
 				all := lost(leases)
-				t.Logf("%d goroutines: %d leases in %v, %d on a bare majority after a renewal; lost: %d before a minority was stopped, %d by then (%v)",
+				t.Logf("%d goroutines: %d leases in %v, %d on a bare majority after a renewal; "+
+					"lost: %d before a minority was stopped, %d by then (%v)",
 					goroutines, len(leases), took.Round(time.Millisecond), bare, early, len(all), after)
 				if bare > 0 || len(all) > 0 {
 					t.Errorf("%d of %d leases on a bare majority, %d lost: %v", bare, len(leases), len(all), all)

@@ -42,11 +42,13 @@ func TestOneCommandPerNodeInVirtualTime(t *testing.T) {
 					node := simnode.New()
 					node.Skew = time.Duration(i) * quantum // apart, at first: their counters differ
 					nodes[i] = node
-					ds[i] = node.Driver(func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+					ds[i] = node.Driver(func(_ context.Context, cmds []drivers.Command,
+						execute func() []drivers.Reply) ([]drivers.Reply, error) {
 						mu.Lock()
 						for _, cmd := range cmds {
 							kinds["all"]++
-							for kind, is := range map[string]func([]string) bool{"acquire": isAcquire, "raise": isRaise, "release": isRelease} {
+							for kind, is := range map[string]func([]string) bool{"acquire": isAcquire, "raise": isRaise,
+								"release": isRelease} {
 								if is(cmd) {
 									kinds[kind]++
 								}

@@ -129,8 +129,10 @@ func TestTokensUnderFaults(t *testing.T) {
 				w := &network{rnd: rand.New(rand.NewPCG(seed, uint64(n))), down: map[*simnode.Node]bool{}, count: map[string]int{}}
 				holds := w.play(t, n, want/2)
 				checkTokens(t, holds)
-				t.Logf("seed %d: %d acquisitions in %v of virtual time; faults: %v", seed, len(holds), time.Since(began).Round(time.Second), w.count)
-				for _, kind := range []string{"request lost", "executed late", "slow", "executed again", "reply lost", "keys expired early", "node lost its data", "raised"} {
+				t.Logf("seed %d: %d acquisitions in %v of virtual time; faults: %v", seed, len(holds),
+					time.Since(began).Round(time.Second), w.count)
+				for _, kind := range []string{"request lost", "executed late", "slow", "executed again", "reply lost",
+					"keys expired early", "node lost its data", "raised"} {
 					if w.count[kind] < 10 {
 						t.Errorf("only %d times %q: the test shows little", w.count[kind], kind)
 					}

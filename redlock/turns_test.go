@@ -192,7 +192,8 @@ func TestTurnsWhileTheQueueFails(t *testing.T) {
 					t.Errorf("p99 %v, fair %v", p99, r.FairWait())
 				}
 				if len(r.Handoffs) == 0 || each > most || r.Unfairness() > unfair || gap > 5*time.Second {
-					t.Errorf("%.3f attempts each, want %v; unfairness %.2f, want %v: %v; gap %v", each, most, r.Unfairness(), unfair, r.Holds, gap)
+					t.Errorf("%.3f attempts each, want %v; unfairness %.2f, want %v: %v; gap %v", each, most, r.Unfairness(), unfair,
+						r.Holds, gap)
 				}
 			})
 		}

@@ -34,45 +34,46 @@ func TestConformanceInVirtualTime(t *testing.T) {
 		{2, 0, 0}, {4, 0, 0}, {5, 0, 0}, {3, 1, 0}, {3, 0, 1}, {5, 0, 2}, {5, 1, 1},
 	} {
 		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
-			conformance.RunLocker(t, conformance.Harness{Labels: true, Bubble: virtual.Test, Store: func(t testing.TB) conformance.Store {
-				var w simnode.Wire
-				nodes := simnode.NewNodes(tt.nodes)
-				store := conformance.Store{
-					Client: func() locker.Locker {
-						ds := make([]drivers.Driver, tt.nodes)
-						for i, n := range nodes {
-							network := simnode.Network(w.Deliver)
-							if i < tt.dead {
-								network = simnode.Dead
-							} else if i < tt.dead+tt.hung {
-								network = swallowed
+			conformance.RunLocker(t, conformance.Harness{Labels: true, Bubble: virtual.Test,
+				Store: func(t testing.TB) conformance.Store {
+					var w simnode.Wire
+					nodes := simnode.NewNodes(tt.nodes)
+					store := conformance.Store{
+						Client: func() locker.Locker {
+							ds := make([]drivers.Driver, tt.nodes)
+							for i, n := range nodes {
+								network := simnode.Network(w.Deliver)
+								if i < tt.dead {
+									network = simnode.Dead
+								} else if i < tt.dead+tt.hung {
+									network = swallowed
+								}
+								ds[i] = n.Driver(network)
 							}
-							ds[i] = n.Driver(network)
-						}
-						c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
-						if err != nil {
-							t.Fatal(err)
-						}
-						return c
-					},
-					Delete: func(key string) {
-						for _, n := range nodes {
-							n.Expire(func(k string) bool { return k == redlock.DefaultPrefix+key })
-						}
-					},
-					Hang: w.Hang,
-					Left: nodes.Left,
-				}
-				if tt.dead+tt.hung == 0 { // else a minority finds that it is no lock, and nobody has a quorum
-					store.Foreign = func(key string) func() bool {
-						for _, n := range nodes {
-							n.Foreign(redlock.DefaultPrefix + key)
-						}
-						return nil
+							c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
+							if err != nil {
+								t.Fatal(err)
+							}
+							return c
+						},
+						Delete: func(key string) {
+							for _, n := range nodes {
+								n.Expire(func(k string) bool { return k == redlock.DefaultPrefix+key })
+							}
+						},
+						Hang: w.Hang,
+						Left: nodes.Left,
 					}
-				}
-				return store
-			}})
+					if tt.dead+tt.hung == 0 { // else a minority finds that it is no lock, and nobody has a quorum
+						store.Foreign = func(key string) func() bool {
+							for _, n := range nodes {
+								n.Foreign(redlock.DefaultPrefix + key)
+							}
+							return nil
+						}
+					}
+					return store
+				}})
 		})
 	}
 }
@@ -127,7 +128,8 @@ func TestLateGrantsAheadOfTheTokenCount(t *testing.T) {
 func TestLateVotesAreTraced(t *testing.T) {
 	const timeout = 2 * time.Second
 	virtual.Test(t, func(t *testing.T) {
-		networks := []simnode.Network{nil, nil, func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+		networks := []simnode.Network{nil, nil, func(_ context.Context, _ []drivers.Command,
+			execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			time.Sleep(10 * time.Millisecond)
 			return execute(), nil
 		}, swallowed, nil}
@@ -135,7 +137,8 @@ func TestLateVotesAreTraced(t *testing.T) {
 		for i, network := range networks {
 			ds[i] = simnode.New().Driver(network)
 		}
-		l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout), redlock.Names("a", "b", "slow", "hung", "c"))
+		l, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)), redlock.Timeout(timeout),
+			redlock.Names("a", "b", "slow", "hung", "c"))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -198,7 +201,8 @@ func TestRepliesOfALostRoundAreLost(t *testing.T) {
 		nodes, ds := make([]*simnode.Node, 5), make([]drivers.Driver, 5)
 		for i := range ds {
 			nodes[i] = simnode.New()
-			ds[i] = nodes[i].Driver(func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			ds[i] = nodes[i].Driver(func(_ context.Context, _ []drivers.Command,
+				execute func() []drivers.Reply) ([]drivers.Reply, error) {
 				replies := execute()
 				if i < 3 && lose.Load() {
 					return nil, io.EOF

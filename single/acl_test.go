@@ -97,7 +97,8 @@ func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string
 }
 
 // wokenBy lets b wait for a lock of a, and returns what woke it last.
-func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) (last lockertrace.WakeReason) {
+func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
+	fifo bool) (last lockertrace.WakeReason) {
 	t.Helper()
 	told := func() bool { return strings.Contains(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS")), ":free") }
 	if fifo {
@@ -120,7 +121,8 @@ func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 	wakes := make(chan lockertrace.WakeReason, 1000)
 	result := make(chan error, 1)
 	go func() {
-		ctx := lockertrace.With(context.Background(), &lockertrace.Trace{Woken: func(w lockertrace.Wake) { wakes <- w.Reason }})
+		ctx := lockertrace.With(context.Background(),
+			&lockertrace.Trace{Woken: func(w lockertrace.Wake) { wakes <- w.Reason }})
 		l, err := b.Lock(ctx, key)
 		if err == nil {
 			err = l.Unlock(ctx)
@@ -139,4 +141,37 @@ func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 		last = w
 	}
 	return last
+}
+
+// A user without rights to channels, and one that may not publish, wait nevertheless.
+func TestChannelsRefusedByACL(t *testing.T) {
+	for name, rule := range map[string][]any{
+		"no channels": {"resetchannels"}, "no publish": {"-publish"}, "no subscribe": {"-subscribe"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			each := eachDriver
+			if name == "no publish" {
+				each = anyDriver
+			}
+			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				s := redistest.Start(t)
+				if name == "no channels" && !s.ChannelRights(t) {
+					return
+				}
+				s.User(t, "default", "on", "nopass", "~*", "+@all")
+				s.Cmd(t, append([]any{"ACL", "SETUSER", "default"}, rule...)...)
+				lease := mustTry(t, closing(t, single.New(build(t, s.Addr()))))
+				result := lockLater(t, closing(t, single.New(build(t, s.Addr()))))
+				eventually(t, 5*time.Second, "it waits", func() bool { return queued(t, s) == 1 })
+				released := time.Now()
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if late := take(t, result).Sub(released); late > heartbeat+slack {
+					t.Errorf("the lock was there after %v", late)
+				}
+				nothingLeft(t, s)
+			})
+		})
+	}
 }

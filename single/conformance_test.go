@@ -7,7 +7,6 @@ import (
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/single"
 )
 
@@ -68,7 +67,5 @@ func foreign(t testing.TB, s *redistest.Server) func(key string) (intact func() 
 
 // left lists what should not be there when nobody holds a lock or waits for one.
 func left(t testing.TB, s *redistest.Server) func() []string {
-	return func() []string {
-		return wire.Left(s.Keys(t, "*"), func(key string) []string { return s.Fields(t, key) })
-	}
+	return func() []string { return s.Left(t) }
 }

@@ -38,7 +38,9 @@ func swap(t *testing.T, old, next *redistest.Server) {
 
 // moveTo makes next the master, where new connections through p lead from then on, and commands with them.
 // Subscriptions stay where they are.
-func moveTo(t *testing.T, way func(t *testing.T, old, next *redistest.Server), p *fault.Proxy, old, next *redistest.Server) {
+func moveTo(
+	t *testing.T, way func(t *testing.T, old, next *redistest.Server), p *fault.Proxy, old, next *redistest.Server,
+) {
 	t.Helper()
 	way(t, old, next)
 	p.Redirect(next.Addr())
@@ -73,7 +75,8 @@ func TestWaitersFollowThePlannedFailover(t *testing.T) {
 					listening(t, old, i+1)
 				}
 				moveTo(t, way, p, old, next)
-				eventually(t, time.Minute, "all subscribe to the new master", func() bool { return connections(t, next) == len(waiters) })
+				eventually(t, time.Minute, "all subscribe to the new master",
+					func() bool { return connections(t, next) == len(waiters) })
 				if n := connections(t, old); n > 0 {
 					t.Errorf("%d subscriptions are left at the old master", n)
 				}

@@ -3,9 +3,7 @@ package single_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -14,7 +12,6 @@ import (
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/wire"
-	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
 
@@ -140,7 +137,8 @@ func TestAcquisitionExecutedTwiceIsGranted(t *testing.T) {
 }
 
 func TestReleaseReplyLost(t *testing.T) {
-	for name, action := range map[string]fault.Action{"before execution": fault.CutBefore, "after execution": fault.CutAfter} {
+	for name, action := range map[string]fault.Action{"before execution": fault.CutBefore,
+		"after execution": fault.CutAfter} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 				r := newRig(t, build, patient)
@@ -248,149 +246,4 @@ func inTime(t *testing.T, want error, f func(context.Context) error) (err error)
 		cancel()
 	}
 	return err
-}
-
-func TestErrorsOfARealServer(t *testing.T) {
-	type setup struct {
-		s *redistest.Server
-		c *locker.Client
-	}
-	tests := []struct {
-		name string
-		args []string // of the server
-		do   func(t *testing.T, u setup) error
-		want []error
-		text string
-	}{
-		{"held", nil, func(t *testing.T, u setup) error {
-			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
-			_, err := u.c.TryLock(t.Context(), "k")
-			return err
-		}, []error{locker.ErrHeld}, `trylock "k": held by `},
-		{"context cancelled", nil, func(t *testing.T, u setup) error {
-			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			_, err := u.c.Lock(lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { cancel() }}), "k")
-			return err
-		}, []error{locker.ErrHeld, context.Canceled}, "cancelled after "},
-		{"deadline", nil, func(t *testing.T, u setup) error {
-			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
-			return inTime(t, locker.ErrHeld, func(ctx context.Context) error { _, err := u.c.Lock(ctx, "k"); return err })
-		}, []error{locker.ErrHeld, context.DeadlineExceeded}, "timed out after "},
-		{"server down", nil, func(t *testing.T, u setup) error {
-			u.s.Kill()
-			_, err := u.c.Lock(t.Context(), "k")
-			if err == nil {
-				return nil
-			}
-			_, err = u.c.Lock(t.Context(), "k") // the first may have found a connection that was still there
-			return err
-		}, []error{locker.ErrUnavailable}, "connection refused"},
-		{"server hung", nil, func(t *testing.T, u setup) error {
-			u.s.Pause()
-			return inTime(t, locker.ErrUnavailable, func(ctx context.Context) error { _, err := u.c.Lock(ctx, "k"); return err })
-		}, []error{locker.ErrUnavailable, context.DeadlineExceeded}, "no answer yet"},
-		{"server hung, no deadline", nil, func(t *testing.T, u setup) error {
-			u.s.Pause()
-			_, err := u.c.Lock(t.Context(), "k")
-			return err
-		}, []error{locker.ErrUnavailable}, ""},
-		{"password missing", []string{"--requirepass", "secret"}, func(t *testing.T, u setup) error {
-			_, err := u.c.Lock(t.Context(), "k")
-			return err
-		}, []error{locker.ErrUnavailable}, "NOAUTH"},
-		{"read-only", nil, func(t *testing.T, u setup) error {
-			u.s.Cmd(t, "REPLICAOF", "127.0.0.1", "1")
-			_, err := u.c.Lock(t.Context(), "k")
-			return err
-		}, []error{locker.ErrUnavailable}, "READONLY"},
-		{"key of another type", nil, func(t *testing.T, u setup) error {
-			u.s.Cmd(t, "HSET", "lock:k", "f", "v")
-			_, err := u.c.Lock(t.Context(), "k")
-			return err
-		}, []error{locker.ErrForeignKey}, "not a lock"},
-		{"lost lease", nil, func(t *testing.T, u setup) error {
-			l, err := u.c.Lock(t.Context(), "k", locker.NoRenewal())
-			if err != nil {
-				t.Fatal(err)
-			}
-			u.s.Cmd(t, "DEL", "lock:k")
-			return l.Extend(t.Context())
-		}, []error{locker.ErrLost}, "lock lost: gone"},
-		{"lost lease, at unlock", nil, func(t *testing.T, u setup) error {
-			l, err := u.c.Lock(t.Context(), "k", locker.NoRenewal())
-			if err != nil {
-				t.Fatal(err)
-			}
-			u.s.Cmd(t, "SET", "lock:k", "other", "PX", 60000)
-			return l.Unlock(t.Context())
-		}, []error{locker.ErrNotHeld, locker.ErrLost}, "no longer held"},
-		{"double unlock", nil, func(t *testing.T, u setup) error {
-			l, err := u.c.Lock(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := l.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
-			return l.Unlock(t.Context())
-		}, []error{locker.ErrUnlocked}, "already unlocked"},
-		{"closed client", nil, func(t *testing.T, u setup) error {
-			_ = u.c.Close()
-			_, err := u.c.Lock(t.Context(), "k")
-			return err
-		}, []error{locker.ErrClosed}, "closed"},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				if strings.Contains(t.Name(), "rueidis,_user") && tt.name == "password missing" {
-					t.Skip("rueidis.NewClient itself refuses to give such a client")
-				}
-				s := redistest.Start(t, tt.args...)
-				defer s.Resume() // so that Close need not wait
-				timeout := 20 * time.Second
-				if tt.name == "server hung, no deadline" {
-					timeout = 2 * time.Second
-				}
-				err := tt.do(t, setup{s, closing(t, single.New(build(t, s.Addr()), single.Name(s.Addr()), single.Timeout(timeout)))})
-				wantErr(t, err, tt.want...)
-				if !strings.Contains(fmt.Sprint(err), tt.text) {
-					t.Errorf("error %q does not say %q", err, tt.text)
-				}
-			})
-		})
-	}
-}
-
-func TestWrongPasswordIsARefusal(t *testing.T) {
-	s := redistest.Start(t, "--requirepass", "secret")
-	for _, name := range []string{"goredis", "redigo", "rueidis"} {
-		d, err := drivers.Open(t.Context(), name, drivers.Config{Network: "tcp", Addr: s.Addr(), Password: "wrong-guess"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		c := closing(t, single.New(d, single.Name(s.Addr())))
-		_, err = c.Lock(t.Context(), "k")
-		wantErr(t, err, locker.ErrUnavailable)
-		if text := fmt.Sprint(err); !strings.Contains(text, "WRONGPASS") || !strings.Contains(text, s.Addr()) || strings.Contains(text, "guess") {
-			t.Errorf("%s: %q must name the reason and the server, and not the password", name, text)
-		}
-	}
-}
-
-func TestServerDownAtStartIsNoObstacle(t *testing.T) {
-	for _, name := range []string{"goredis", "redigo", "rueidis"} {
-		s := redistest.Start(t)
-		s.Kill()
-		c := closing(t, single.New(opened(name)(t, s.Addr())))
-		_, err := c.Lock(t.Context(), "k")
-		wantErr(t, err, locker.ErrUnavailable)
-		s.Restart()
-		eventually(t, 10*time.Second, name+" reaches the server when it is up", func() bool {
-			l, err := c.Lock(t.Context(), "k")
-			return err == nil && l.Unlock(t.Context()) == nil
-		})
-	}
 }

@@ -33,7 +33,8 @@ func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
 		for _, fifo := range []bool{true, false} {
 			s := redistest.Start(t)
 			c := single.New(twice{build(t, s.Addr())}, single.FIFO(fifo))
-			for _, opts := range [][]locker.Option{{locker.TTL(time.Minute)}, {locker.TTL(time.Minute), locker.MinHold(time.Minute)}} {
+			for _, opts := range [][]locker.Option{{locker.TTL(time.Minute)},
+				{locker.TTL(time.Minute), locker.MinHold(time.Minute)}} {
 				l := mustTry(t, c, opts...)
 				if err := l.Unlock(t.Context()); errors.Is(err, locker.ErrNotHeld) || !errors.Is(err, locker.ErrUnavailable) {
 					t.Errorf("FIFO(%v): %v, want that it is not known", fifo, err)

@@ -1,14 +1,8 @@
 package single_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"os/exec"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -44,7 +38,7 @@ func lostBecause(t *testing.T, err error, want locker.LostReason) {
 func pttl(t *testing.T, s *redistest.Server) (left time.Duration, notBefore time.Time) {
 	t.Helper()
 	asked := time.Now()
-	left = time.Duration(s.Cmd(t, "PTTL", "lock:k").(int64)) * time.Millisecond
+	left = s.PTTL(t, "lock:k")
 	return left, asked.Add(left)
 }
 
@@ -68,17 +62,18 @@ func TestPartitionedHolderStopsBeforeTheKeyIsFree(t *testing.T) {
 }
 
 // partition cuts a holder off, and returns by how much Done closed before the key could be taken.
-func partition(t *testing.T, s *redistest.Server, other *locker.Client, build func(t testing.TB, addr string) drivers.Driver,
-	ttl time.Duration,
+func partition(t *testing.T, s *redistest.Server, other *locker.Client,
+	build func(t testing.TB, addr string) drivers.Driver, ttl time.Duration,
 ) (spare time.Duration) {
 	proxy := fault.New(t, s.Addr())
 	c := closing(t, single.New(build(t, proxy.Addr()), single.Timeout(time.Second)))
 	renewed := make(chan struct{}, 100)
-	ctx, cancel := context.WithCancel(lockertrace.With(t.Context(), &lockertrace.Trace{Renewed: func(r lockertrace.Renewal) {
-		if r.Err == nil {
-			renewed <- struct{}{}
-		}
-	}}))
+	ctx, cancel := context.WithCancel(lockertrace.With(t.Context(),
+		&lockertrace.Trace{Renewed: func(r lockertrace.Renewal) {
+			if r.Err == nil {
+				renewed <- struct{}{}
+			}
+		}}))
 	defer cancel()
 	type taken struct {
 		lease locker.Lease
@@ -212,179 +207,4 @@ func TestMaxHold(t *testing.T) {
 			t.Errorf("the key has %v left after Unlock", left)
 		}
 	})
-}
-
-// Unlock before MinHold is over leaves the key taken, by nobody, for the rest; the process may be gone by then. Who
-// waits gets the lock when that is over, whether it queues or not.
-func TestMinHold(t *testing.T) {
-	const hold = 800 * time.Millisecond
-	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
-		for what, lease := range map[string]time.Duration{"TTL longer": ttl, "TTL shorter": hold / 4} {
-			t.Run(name+", "+what, func(t *testing.T) {
-				eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-					s := redistest.Start(t)
-					for tries := 1; !minHold(t, s, build, fifo, lease, hold); tries++ {
-						if tries == 20 {
-							t.Fatal("the lease is lost each time")
-						}
-						s.Cmd(t, "FLUSHALL")
-					}
-				})
-			})
-		}
-	}
-}
-
-// minHold reports false if, on a machine that stalls, the lock was not granted within its TTL or the lease ended before
-// another client waited for it.
-func minHold(t *testing.T, s *redistest.Server, build func(t testing.TB, addr string) drivers.Driver, fifo bool, lease, hold time.Duration) bool {
-	c := single.New(build(t, s.Addr()), single.FIFO(fifo))
-	defer c.Close()
-	other := single.New(build(t, s.Addr()), single.FIFO(fifo))
-	defer other.Close()
-	start := time.Now()
-	l, err := c.Lock(t.Context(), "k", locker.TTL(lease), locker.MinHold(hold))
-	if errors.Is(err, locker.ErrUnavailable) { // no answer within the TTL
-		return false
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := l.Token()
-	waits := make(chan struct{})
-	type result struct {
-		lease locker.Lease
-		err   error
-	}
-	next := make(chan result, 1)
-	go func() {
-		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
-		l, err := other.Lock(ctx, "k")
-		next <- result{l, err}
-	}()
-	select {
-	case <-waits:
-	case <-l.Done():
-		return false
-	}
-	if err := l.Unlock(t.Context()); errors.Is(err, locker.ErrLost) {
-		return false
-	} else if err != nil {
-		t.Fatal(err)
-	}
-	_ = c.Close() // the process is gone
-	left, _ := pttl(t, s)
-	owner := s.Cmd(t, "GET", "lock:k")
-	if time.Since(start) < hold { // else it may be somebody else's by now
-		if left <= 0 || left > hold {
-			t.Errorf("the key has %v left", left)
-		}
-		if owner == token {
-			t.Error("the key is still the owner's, who could extend or release it")
-		}
-	}
-	got := <-next
-	if got.err != nil {
-		t.Fatal(got.err)
-	}
-	if d := time.Since(start); d < hold-2*time.Millisecond { // the server counts whole milliseconds
-		t.Errorf("somebody else got the lock after %v", d)
-	}
-	if err := got.lease.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
-	return true
-}
-
-// holderEnv makes the test binary play the holder of TestStoppedHolder.
-const holderEnv = "SINGLE_TEST_HOLDER" // driver, address, question
-
-// playHolder holds a lock, does nothing but look at the clock, and when its time is over, which is when it goes on
-// after having been stopped, asks before anything else whether it still holds the lock.
-func playHolder() {
-	driver, addr, question := "", "", ""
-	_, _ = fmt.Sscanf(os.Getenv(holderEnv), "%s %s %s", &driver, &addr, &question)
-	err := locker.Do(context.Background(), player(driver, addr), "k", func(ctx context.Context) error {
-		lease, _ := locker.LeaseFrom(ctx)
-		fmt.Println("holding")
-		for time.Now().Before(lease.Until()) { // not a sleep: its end is a chance for others to go first
-		}
-		var err error
-		switch question {
-		case "lease.Err":
-			err = lease.Err()
-		case "ctx.Err":
-			err = ctx.Err()
-		case "ctx.Done":
-			select {
-			case <-ctx.Done():
-				err = ctx.Err()
-			default:
-			}
-		case "context.Cause":
-			err = context.Cause(ctx)
-		case "lease.Extend":
-			err = lease.Extend(ctx)
-		}
-		fmt.Printf("awake: %v\n", err)
-		return nil
-	}, locker.TTL(2*time.Second))
-	fmt.Printf("do: %v\n", err)
-}
-
-// A process that was stopped until its lock was somebody else's is told so by whatever it asks first.
-func TestStoppedHolder(t *testing.T) {
-	for _, tt := range []struct{ driver, question, answer string }{
-		{"goredis", "lease.Err", "lock lost: expired"},
-		{"redigo", "context.Cause", "lock lost: expired"},
-		{"rueidis", "ctx.Err", "context canceled"},
-		{"goredis", "ctx.Done", "context canceled"},
-		{"redigo", "lease.Extend", "lock lost: expired"},
-	} {
-		t.Run(tt.question, func(t *testing.T) {
-			t.Parallel()
-			s := redistest.Start(t)
-			c := closing(t, single.New(opened(tt.driver)(t, s.Addr())))
-			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-			defer cancel()
-			child := exec.CommandContext(ctx, os.Args[0])
-			child.Env = append(os.Environ(), holderEnv+"="+tt.driver+" "+s.Addr()+" "+tt.question, "GORACE=atexit_sleep_ms=0")
-			out, err := child.StdoutPipe()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := child.Start(); err != nil {
-				t.Fatal(err)
-			}
-			lines := bufio.NewScanner(out)
-			read := func(prefix string) string {
-				for lines.Scan() {
-					if text, ok := strings.CutPrefix(lines.Text(), prefix); ok {
-						return text
-					}
-				}
-				t.Errorf("the holder has not said %q", prefix)
-				return ""
-			}
-			read("holding")
-			_ = child.Process.Signal(syscall.SIGSTOP)
-			l, err := c.Lock(ctx, "k") // when the holder's TTL is over
-			_ = child.Process.Signal(syscall.SIGCONT)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got := read("awake: "); !strings.Contains(got, tt.answer) {
-				t.Errorf("%s said %s", tt.question, got)
-			}
-			if got := read("do: "); !strings.Contains(got, "lock lost: expired") {
-				t.Errorf("Do said %s", got)
-			}
-			if err := child.Wait(); err != nil {
-				t.Error(err)
-			}
-			if err := l.Unlock(t.Context()); err != nil {
-				t.Errorf("the stopped process has touched the lock of its successor: %v", err)
-			}
-		})
-	}
 }

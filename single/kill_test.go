@@ -79,10 +79,11 @@ func TestWaiterIsKilled(t *testing.T) {
 			eventually(t, 10*time.Second, "its connection is gone", func() bool { return connections(t, s) == 1 })
 			release()
 		}, 0},
-		{"in the queue, and its connection not yet", func(t *testing.T, s *redistest.Server, _ *fault.Proxy, waiter *os.Process, release func()) {
-			kill(t, waiter, syscall.SIGKILL)
-			release()
-		}, claimWindow},
+		{"in the queue, and its connection not yet",
+			func(t *testing.T, s *redistest.Server, _ *fault.Proxy, waiter *os.Process, release func()) {
+				kill(t, waiter, syscall.SIGKILL)
+				release()
+			}, claimWindow},
 		{"granted, not told", func(t *testing.T, s *redistest.Server, _ *fault.Proxy, waiter *os.Process, release func()) {
 			stop(t, s, waiter) // the message waits in its kernel
 			release()

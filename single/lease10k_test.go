@@ -114,7 +114,8 @@ func TestTenThousandLeases(t *testing.T) {
 			trips, commands, renewals := driver.trips.Load(), driver.commands.Load(), renewed.Load()
 			server, client, start := serverCPU(t, s), clientCPU(t), time.Now()
 			most, sum, samples := 0, 0, 0
-			for tick := time.Tick(5 * time.Millisecond); time.Since(start) < d || d == 0 && renewed.Load()-renewals < n && time.Since(start) < 4*ttl; <-tick {
+			for tick := time.Tick(5 * time.Millisecond); time.Since(start) < d ||
+				d == 0 && renewed.Load()-renewals < n && time.Since(start) < 4*ttl; <-tick {
 				g := runtime.NumGoroutine() - idle
 				most, sum, samples = max(most, g), sum+g, samples+1
 			}
@@ -122,8 +123,8 @@ func TestTenThousandLeases(t *testing.T) {
 			server, client = serverCPU(t, s)-server, clientCPU(t)-client
 			trips, commands, renewals = driver.trips.Load()-trips, driver.commands.Load()-commands, renewed.Load()-renewals
 			perTrip := float64(commands) / float64(trips)
-			t.Logf("%d leases for %v: goroutines above idle %d at most, %.1f on average; CPU per second: process %v, server %v; "+
-				"%d renewals (%d failed), %d commands in %d round trips, %.1f each",
+			t.Logf("%d leases for %v: goroutines above idle %d at most, %.1f on average; "+
+				"CPU per second: process %v, server %v; %d renewals (%d failed), %d commands in %d round trips, %.1f each",
 				n, took.Round(time.Second), most, float64(sum)/float64(samples), perSecond(client, took), perSecond(server, took),
 				renewals, failed.Load(), commands, trips, perTrip)
 

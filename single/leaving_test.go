@@ -29,7 +29,8 @@ func TestWaiterThatLeavesLeavesNothing(t *testing.T) {
 		lease = mustTry(t, holder, locker.TTL(time.Minute))
 		for range 50 {
 			ctx, cancel := context.WithCancel(t.Context())
-			traced := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { cancel() }}) // the first answer has come
+			// The first answer has come.
+			traced := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { cancel() }})
 			if _, err := waiter.Lock(traced, "k", locker.TTL(time.Hour)); !errors.Is(err, context.Canceled) {
 				t.Fatal(err)
 			}

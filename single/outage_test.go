@@ -33,7 +33,8 @@ func TestADeadServerIsNotAHolder(t *testing.T) {
 			s.Kill()
 			err := <-got
 			cancel()
-			if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, locker.ErrHeld) {
+			if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) ||
+				errors.Is(err, locker.ErrHeld) {
 				t.Errorf("FIFO(%v): %v, want an error that matches ErrUnavailable and the context's, and not ErrHeld", fifo, err)
 			}
 			for _, c := range []*locker.Client{holder, w} {

@@ -57,7 +57,8 @@ func TestFailoverBySentinel(t *testing.T) {
 			sentinel := redistest.StartSentinel(t, master, replica)
 			l := closing(t, single.New(build(t, sentinel.Addr())))
 			waiter := closing(t, single.New(build(t, sentinel.Addr())))
-			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // a sentinel that a stall has surprised pauses for 30 s
+			// A sentinel that a stall has surprised pauses for 30 s.
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 			defer cancel()
 			unlock := func(lease locker.Lease) {
 				err := lease.Unlock(ctx)

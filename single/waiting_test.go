@@ -2,20 +2,16 @@ package single_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
@@ -104,129 +100,7 @@ func connections(t testing.TB, s *redistest.Server) int {
 func nothingLeft(t *testing.T, s *redistest.Server) {
 	t.Helper()
 	eventually(t, 10*time.Second, "nothing is left of the lock", func() bool {
-		return len(wire.Left(s.Keys(t, "*"), func(key string) []string { return s.Fields(t, key) })) == 0
-	})
-}
-
-// The subscription ends while others wait, in each way that it can; who waits gets the lock soon.
-func TestSubscriptionEndsWhileWaiting(t *testing.T) {
-	ways := map[string]func(t *testing.T, s *redistest.Server, p *fault.Proxy){
-		"killed by the server": func(t *testing.T, s *redistest.Server, _ *fault.Proxy) {
-			s.Cmd(t, "CLIENT", "KILL", "TYPE", "pubsub")
-		},
-		"all connections cut": func(_ *testing.T, _ *redistest.Server, p *fault.Proxy) { p.Cut() },
-		"killed, and SUBSCRIBE held": func(t *testing.T, s *redistest.Server, p *fault.Proxy) {
-			p.Handle(func(r fault.Request) fault.Action {
-				if r.Is("SUBSCRIBE") {
-					return fault.Hold
-				}
-				return fault.Pass
-			})
-			s.Cmd(t, "CLIENT", "KILL", "TYPE", "pubsub")
-		},
-		"killed, and SUBSCRIBE swallowed": func(t *testing.T, s *redistest.Server, p *fault.Proxy) {
-			p.Handle(func(r fault.Request) fault.Action {
-				if r.Is("SUBSCRIBE") {
-					return fault.Drop
-				}
-				return fault.Pass
-			})
-			s.Cmd(t, "CLIENT", "KILL", "TYPE", "pubsub")
-		},
-	}
-	for _, fifo := range []bool{true, false} {
-		for name, way := range ways {
-			if !fifo && name == "all connections cut" {
-				continue // an attempt that meets a broken connection is a fault, and not for Lock to repeat
-			}
-			t.Run(fmt.Sprint(name, ", FIFO ", fifo), func(t *testing.T) {
-				each := eachDriver
-				if strings.Contains(name, "SUBSCRIBE") { // takes seconds, and is the inbox's affair, not the driver's
-					each = anyDriver
-				}
-				each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-					s := redistest.Start(t)
-					p := fault.New(t, s.Addr())
-					holder := closing(t, single.New(build(t, s.Addr()), single.FIFO(fifo)))
-					lease := mustTry(t, holder)
-					var results []<-chan outcome
-					const n = 3
-					for range n {
-						results = append(results, lockLater(t, closing(t, single.New(build(t, p.Addr()), single.FIFO(fifo)))))
-					}
-					if fifo {
-						listening(t, s, n)
-					} else {
-						eventually(t, 10*time.Second, "all have subscribed", func() bool { return connections(t, s) == n })
-					}
-					way(t, s, p)
-					released := time.Now()
-					if err := lease.Unlock(t.Context()); err != nil {
-						t.Fatal(err)
-					}
-					served := make(chan time.Time, n)
-					for _, r := range results {
-						go func() {
-							o := <-r
-							if o.err != nil {
-								t.Error(o.err)
-							} else if err := o.lease.Unlock(context.WithoutCancel(t.Context())); err != nil && !errors.Is(err, locker.ErrUnavailable) {
-								t.Error(err)
-							}
-							served <- o.at
-						}()
-					}
-					for range results {
-						if late := (<-served).Sub(released); late > 2*heartbeat+slack {
-							t.Errorf("the last had the lock after %v", late)
-						}
-					}
-					p.Release()
-					nothingLeft(t, s)
-				})
-			})
-		}
-	}
-}
-
-func TestServerRestartedEmptyWhileTenWait(t *testing.T) {
-	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		s := redistest.Start(t)
-		holder := closing(t, single.New(build(t, s.Addr())))
-		old := mustTry(t, holder, locker.TTL(6*time.Second)) // its loss is noticed soon
-		const n = 10
-		var inside, served atomic.Int32
-		var wg sync.WaitGroup
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		for range n {
-			c := closing(t, single.New(build(t, s.Addr())))
-			wg.Go(func() {
-				l, err := c.Lock(ctx, "k")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				if inside.Add(1) > 1 {
-					t.Error("two have the lock")
-				}
-				served.Add(1)
-				time.Sleep(5 * time.Millisecond)
-				inside.Add(-1)
-				if err := l.Unlock(ctx); err != nil {
-					t.Error(err)
-				}
-			})
-		}
-		listening(t, s, n)
-		s.Restart()
-		up := time.Now()
-		wg.Wait()
-		if took := time.Since(up); took > heartbeat+slack || served.Load() != n {
-			t.Errorf("%d of %d were served after %v", served.Load(), n, took)
-		}
-		<-old.Done()
-		nothingLeft(t, s)
+		return len(s.Left(t)) == 0
 	})
 }
 
@@ -244,7 +118,9 @@ func TestAThousandGoroutinesWait(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range n {
 			waits := make(chan struct{})
-			ctx := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { first[i].Do(func() { close(waits) }) }})
+			ctx := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) {
+				first[i].Do(func() { close(waits) })
+			}})
 			wg.Go(func() {
 				l, err := c.Lock(ctx, "k")
 				if err != nil {
@@ -311,39 +187,6 @@ func TestForeignKeyWhileWaiting(t *testing.T) {
 			if s.Cmd(t, "EXISTS", "lock:k") != int64(1) {
 				t.Error("what was not a lock is gone")
 			}
-		})
-	}
-}
-
-// A user without rights to channels, and one that may not publish, wait nevertheless.
-func TestChannelsRefusedByACL(t *testing.T) {
-	for name, rule := range map[string][]any{
-		"no channels": {"resetchannels"}, "no publish": {"-publish"}, "no subscribe": {"-subscribe"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			each := eachDriver
-			if name == "no publish" {
-				each = anyDriver
-			}
-			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				s := redistest.Start(t)
-				if name == "no channels" && !s.ChannelRights(t) {
-					return
-				}
-				s.User(t, "default", "on", "nopass", "~*", "+@all")
-				s.Cmd(t, append([]any{"ACL", "SETUSER", "default"}, rule...)...)
-				lease := mustTry(t, closing(t, single.New(build(t, s.Addr()))))
-				result := lockLater(t, closing(t, single.New(build(t, s.Addr()))))
-				eventually(t, 5*time.Second, "it waits", func() bool { return queued(t, s) == 1 })
-				released := time.Now()
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				if late := take(t, result).Sub(released); late > heartbeat+slack {
-					t.Errorf("the lock was there after %v", late)
-				}
-				nothingLeft(t, s)
-			})
 		})
 	}
 }

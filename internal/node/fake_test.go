@@ -121,6 +121,9 @@ func (f *fake) forgetAll() {
 	f.batches = nil
 }
 
+// answers is what a fake server does with a batch.
+type answers = func(context.Context, []drivers.Command) ([]drivers.Reply, error)
+
 // ok answers as a server does on which everything succeeds.
 func ok(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 	replies := make([]drivers.Reply, len(cmds))
@@ -139,7 +142,7 @@ var (
 )
 
 // all answers every command with r.
-func all(r drivers.Reply) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {
+func all(r drivers.Reply) answers {
 	return func(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 		replies := make([]drivers.Reply, len(cmds))
 		for i := range replies {
@@ -150,12 +153,12 @@ func all(r drivers.Reply) func(context.Context, []drivers.Command) ([]drivers.Re
 }
 
 // fails answers every batch with err.
-func fails(err error) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {
+func fails(err error) answers {
 	return func(context.Context, []drivers.Command) ([]drivers.Reply, error) { return nil, err }
 }
 
 // slowly answers as next does, after d, unless the context ends before.
-func slowly(d time.Duration, next func(context.Context, []drivers.Command) ([]drivers.Reply, error)) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {
+func slowly(d time.Duration, next answers) answers {
 	return func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 		select {
 		case <-time.After(d):
@@ -170,7 +173,7 @@ func slowly(d time.Duration, next func(context.Context, []drivers.Command) ([]dr
 var refused = drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 
 // until holds every batch back until the channel is closed, whatever its context says, and then goes on with next.
-func until(ch <-chan struct{}, next func(context.Context, []drivers.Command) ([]drivers.Reply, error)) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {
+func until(ch <-chan struct{}, next answers) answers {
 	return func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 		<-ch
 		return next(ctx, cmds)

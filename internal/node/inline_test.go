@@ -73,7 +73,8 @@ func TestWhoCannotLeaveWaitsInTheDriver(t *testing.T) {
 						ctx = t.Context()
 					}
 					d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-						if inline := bytes.Contains(debug.Stack(), []byte("TestWhoCannotLeaveWaitsInTheDriver.func1.1(")); inline != tt.inline {
+						if inline := bytes.Contains(debug.Stack(),
+							[]byte("TestWhoCannotLeaveWaitsInTheDriver.func1.1(")); inline != tt.inline {
 							t.Errorf("on the caller's goroutine: %v, want %v\n%s", inline, tt.inline, debug.Stack())
 						}
 						if end, ok := ctx.Deadline(); !ok || time.Until(end) != timeout {
@@ -101,7 +102,8 @@ func TestPunctualDriverThatHangs(t *testing.T) {
 			punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
 				d.will(silent)
 				start := time.Now()
-				if err := call(context.Background(), n); !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+				if err := call(context.Background(), n); !errors.Is(err, locker.ErrUnavailable) ||
+					errors.Is(err, context.DeadlineExceeded) {
 					t.Errorf("%v must match ErrUnavailable and hide the deadline", err)
 				}
 				if took := time.Since(start); took != timeout {
@@ -190,48 +192,6 @@ func TestCloseUndoesWhatCallersInTheDriverLeave(t *testing.T) {
 	}
 	if !undone.Load() || d.after > 0 {
 		t.Errorf("undone before the driver was closed: %v; %d batches after it", undone.Load(), d.after)
-	}
-}
-
-// A grant that comes when Close has begun is given back before the driver is closed: the Client's release may come
-// after that.
-func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
-	for name, call := range map[string]func(f QueuedNode) (locker.Grant, error){
-		"acquire": func(f QueuedNode) (locker.Grant, error) { return f.Acquire(context.Background(), request("a")) },
-		"queue":   func(f QueuedNode) (locker.Grant, error) { return f.Queue(context.Background(), request("a")) },
-	} {
-		for range 20 { // whether the Client's release would be in time is luck
-			virtual.Test(t, func(t *testing.T) {
-				d := &punctualFake{&fake{}, true}
-				n := New(d, Options{Timeout: timeout})
-				called := make(chan struct{}, 2) // for the attempt and its release
-				d.will(func(_ context.Context, _ []drivers.Command) ([]drivers.Reply, error) {
-					called <- struct{}{}
-					<-n.closing
-					return []drivers.Reply{int64(1)}, nil
-				})
-				closed := make(chan struct{})
-				go func() {
-					<-called
-					if err := n.Close(); err != nil {
-						t.Error(err)
-					}
-					close(closed)
-				}()
-				f := QueuedNode{n}
-				g, err := call(f)
-				if err == nil { // as the Client does
-					req := request("a")
-					req.Fence, req.Private = g.Fence, g.Private
-					err = f.Release(t.Context(), req)
-				}
-				<-closed
-				if !errors.Is(err, locker.ErrClosed) || len(d.sent("release")) == 0 || d.after > 0 {
-					t.Errorf("%s: %v; %d releases were sent, %d batches after the driver was closed",
-						name, err, len(d.sent("release")), d.after)
-				}
-			})
-		}
 	}
 }
 

@@ -31,7 +31,8 @@ func TestForceReleaseIsFinal(t *testing.T) {
 	if _, err := decodeVote(send(t, n, attempt("k", "a").Acquire(10*time.Second, 1, 0))); err != errGivenUp {
 		t.Errorf("a late acquisition of the former owner got %v", err)
 	}
-	for _, tombstone := range []time.Duration{0, 10*time.Second + cleanupLife} { // the second tombstone takes the place of the mark
+	// The second tombstone takes the place of the mark.
+	for _, tombstone := range []time.Duration{0, 10*time.Second + cleanupLife} {
 		r := send(t, n, script.Release{Attempt: attempt("k", "a"), Tombstone: tombstone}.Command())
 		if r != int64(4) {
 			t.Errorf("its release answered %v", r)
@@ -41,7 +42,7 @@ func TestForceReleaseIsFinal(t *testing.T) {
 		t.Errorf("the next token is %d after %d", after, before)
 	}
 	for _, key := range s.Keys(t, "*:lockwait") {
-		if left := pttl(t, s, key); left <= 0 || left > 10*time.Second+cleanupLife {
+		if left := s.PTTL(t, key); left <= 0 || left > 10*time.Second+cleanupLife {
 			t.Errorf("the tombstone lives for %v", left)
 		}
 	}

@@ -11,7 +11,8 @@ import (
 )
 
 var outages = map[string]fate{
-	"hangs": {lost: true}, "answers are lost": {mute: true}, "connections break": {lost: true, cut: true}, "is down": {unsent: true},
+	"hangs": {lost: true}, "answers are lost": {mute: true}, "connections break": {lost: true, cut: true},
+	"is down": {unsent: true},
 }
 
 // lockFor begins to lock k for as long as d.

@@ -71,10 +71,7 @@ func TestFlushedWhileTenWait(t *testing.T) {
 
 // A waiter puts up with a server that does not answer for six seconds, however it shows.
 func TestServerThatDoesNotAnswer(t *testing.T) {
-	ways := map[string]fate{
-		"hangs": {lost: true}, "answers are lost": {mute: true}, "connections break": {lost: true, cut: true}, "is down": {unsent: true},
-	}
-	for name, f := range ways {
+	for name, f := range outages {
 		for _, ttl := range []time.Duration{500 * time.Millisecond, 10 * time.Second} {
 			t.Run(fmt.Sprint(name, ", TTL ", ttl), func(t *testing.T) {
 				for _, away := range []time.Duration{locker.DefaultPatience - 200*time.Millisecond, time.Hour} {
@@ -230,7 +227,8 @@ func TestAnswerAtTheLastMoment(t *testing.T) {
 // back.
 func TestAttemptExecutedTwice(t *testing.T) {
 	for _, wait := range []bool{false, true} {
-		for name, claim := range map[string]fate{"claimed": {}, "claim not sent": {unsent: true}, "claim lost": {lost: true, cut: true}} {
+		for name, claim := range map[string]fate{"claimed": {}, "claim not sent": {unsent: true},
+			"claim lost": {lost: true, cut: true}} {
 			t.Run(fmt.Sprint(name, ", waiting ", wait), func(t *testing.T) {
 				onStreet(t, func(x *street) {
 					again := false

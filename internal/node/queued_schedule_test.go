@@ -34,11 +34,15 @@ func TestSchedules(t *testing.T) {
 				return 0, false
 			})
 		}, soon, soon, "b"},
-		{"claim lost", func(_ *street, b *party) { b.once("claim", fate{lost: true, cut: true}) }, 200 * time.Millisecond, soon, "b"},
-		{"claim not sent", func(_ *street, b *party) { b.once("claim", fate{unsent: true}) }, 200 * time.Millisecond, soon, "b"},
-		{"claim's reply lost", func(_ *street, b *party) { b.once("claim", fate{mute: true, cut: true}) }, 200 * time.Millisecond, soon, "b"},
+		{"claim lost", func(_ *street, b *party) { b.once("claim", fate{lost: true, cut: true}) },
+			200 * time.Millisecond, soon, "b"},
+		{"claim not sent", func(_ *street, b *party) { b.once("claim", fate{unsent: true}) },
+			200 * time.Millisecond, soon, "b"},
+		{"claim's reply lost", func(_ *street, b *party) { b.once("claim", fate{mute: true, cut: true}) },
+			200 * time.Millisecond, soon, "b"},
 		{"claim executed twice", func(_ *street, b *party) { b.once("claim", fate{twice: true}) }, soon, soon, "b"},
-		{"claim in a black hole", func(_ *street, b *party) { b.once("claim", fate{lost: true}) }, 20 * time.Second, window, "c"},
+		{"claim in a black hole", func(_ *street, b *party) { b.once("claim", fate{lost: true}) }, 20 * time.Second,
+			window, "c"},
 		{"claim later than its window", func(_ *street, b *party) {
 			b.once("claim", fate{out: heartbeat + 100*time.Millisecond})
 		}, 20 * time.Second, window, "c"},

@@ -43,7 +43,8 @@ func shape(data []byte, depth int) (drivers.Reply, []byte) {
 	case 4:
 		return nil, data
 	case 5:
-		return []any{1, 2.5, true, []byte("1"), uint64(1), map[string]any{"1": 1}, errors.New("1"), []int64{1, 7}}[next()%8], data
+		return []any{1, 2.5, true, []byte("1"), uint64(1), map[string]any{"1": 1}, errors.New("1"),
+			[]int64{1, 7}}[next()%8], data
 	default:
 		r := []drivers.Reply{}
 		for n := next() % 7; n > 0 && depth < 4; n-- {
@@ -61,7 +62,8 @@ var shapeTexts = []string{
 }
 
 // inDoubt are codes by which a script may have been stopped in its middle, or that say nothing.
-var inDoubt = map[string]bool{"": true, "ERR": true, "NOPERM": true, "OK": true, "1": true, "noauth": true, "\x00": true}
+var inDoubt = map[string]bool{"": true, "ERR": true, "NOPERM": true, "OK": true, "1": true, "noauth": true,
+	"\x00": true}
 
 // is reports whether a reply is an array that begins with these integers and has the length.
 func is(r drivers.Reply, length int, begin ...int64) bool {
@@ -88,9 +90,11 @@ func isCounter(r drivers.Reply) bool {
 func FuzzReplies(f *testing.F) {
 	for _, seed := range []string{
 		"\x06\x02\x00\x01\x00\x07", "\x06\x04\x00\x00\x00\x05\x00\x06\x02\x03", "\x06\x01\x00\xff", "\x06\x01\x00\xfe",
-		"\x06\x03\x00\x01\x00\x07\x00\x05", "\x06\x05\x00\x00\x00\x05\x00\x01\x00\x01\x00\x06", "\x00\x01", "\x00\x09", "\x03\x04",
-		"\x03\x05", "\x04", "\x05\x07", "\x06\x02\x00\x01\x05\x00", "\x06\x02\x00\x01\x00\x00", "\x06\x02\x00\x01\x00\x80", "\x06\x01\x06\x02",
-		"\x06\x03\x00\x01\x00\x00\x00\x05", "\x06\x03\x00\x01\x00\x80\x00\x05", "\x03\x07", "\x03\x0a", "\x00\x00", "\x00\x02", "\x00\x03", "\x00\x0b",
+		"\x06\x03\x00\x01\x00\x07\x00\x05", "\x06\x05\x00\x00\x00\x05\x00\x01\x00\x01\x00\x06", "\x00\x01", "\x00\x09",
+		"\x03\x04", "\x03\x05", "\x04", "\x05\x07", "\x06\x02\x00\x01\x05\x00", "\x06\x02\x00\x01\x00\x00",
+		"\x06\x02\x00\x01\x00\x80", "\x06\x01\x06\x02",
+		"\x06\x03\x00\x01\x00\x00\x00\x05", "\x06\x03\x00\x01\x00\x80\x00\x05", "\x03\x07", "\x03\x0a", "\x00\x00",
+		"\x00\x02", "\x00\x03", "\x00\x0b",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -110,12 +114,14 @@ func FuzzReplies(f *testing.F) {
 
 		n, isInt := r.(int64)
 		n &^= 8 | 16 // that it is unfinished, and that others wait
-		if err := decodeOwned(r); (err == nil) != (isInt && (n == 1 || n == 2)) || errors.Is(err, locker.ErrNotHeld) != (isInt && (n == 0 || n == 3 || n == 4)) {
+		if err := decodeOwned(r); (err == nil) != (isInt && (n == 1 || n == 2)) ||
+			errors.Is(err, locker.ErrNotHeld) != (isInt && (n == 0 || n == 3 || n == 4)) {
 			t.Errorf("owned by %#v: %v", r, err)
 		}
 
 		p, err := decodePosition(r)
-		if p.Status == script.Granted && (err != nil || p.Counter == 0 || p.Counter > math.MaxInt64 || !isCounter(r) && !is(r, 3, 1)) || p.Left < 0 {
+		if p.Status == script.Granted && (err != nil || p.Counter == 0 || p.Counter > math.MaxInt64 ||
+			!isCounter(r) && !is(r, 3, 1)) || p.Left < 0 {
 			t.Errorf("place by %#v: %+v, %v", r, p, err)
 		}
 		s, err := (&Turn{}).decode(r)
@@ -127,7 +133,8 @@ func FuzzReplies(f *testing.F) {
 
 // The same through a whole Node: every call returns, with nil only for what the fuzzed reply grants.
 func FuzzNode(f *testing.F) {
-	for _, seed := range []string{"\x06\x02\x00\x01\x00\x07", "\x06\x03\x00\x01\x00\x07\x00\x7f", "\x00\x01", "\x03\x04", "\x04", "\x06\x05\x00\x00\x00\x05\x00\x01\x00\x01\x00\x06"} {
+	for _, seed := range []string{"\x06\x02\x00\x01\x00\x07", "\x06\x03\x00\x01\x00\x07\x00\x7f", "\x00\x01", "\x03\x04",
+		"\x04", "\x06\x05\x00\x00\x00\x05\x00\x01\x00\x01\x00\x06"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -178,7 +185,8 @@ func FuzzErrors(f *testing.F) {
 		}
 		n := &Node{name: "n1"}
 		fault := n.fault(err)
-		if !errors.Is(fault, locker.ErrUnavailable) || errors.Is(fault, locker.ErrHeld) || errors.Is(fault, locker.ErrNotHeld) {
+		if !errors.Is(fault, locker.ErrUnavailable) || errors.Is(fault, locker.ErrHeld) ||
+			errors.Is(fault, locker.ErrNotHeld) {
 			t.Errorf("%v became %v", err, fault)
 		}
 		if wrap%5 < 4 && (errors.Is(fault, context.Canceled) || errors.Is(fault, context.DeadlineExceeded)) {

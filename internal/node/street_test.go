@@ -1,9 +1,6 @@
 package node
 
 import (
-	"context"
-	"errors"
-	"io"
 	"slices"
 	"sync"
 	"testing"
@@ -14,7 +11,6 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
-	"github.com/golocker/locker/lockertrace"
 )
 
 // street is a simulated server with clients of it, in virtual time. A command takes a millisecond there and one back.
@@ -55,29 +51,6 @@ func (x *street) messages(deliver func(channel, id string) (time.Duration, bool)
 
 func lost(string, string) (time.Duration, bool) { return 0, true }
 
-// fate is what becomes of a command. The zero fate is that it is executed and answered.
-type fate struct {
-	out, back time.Duration // beyond the usual
-	lost      bool          // it is never executed
-	mute      bool          // the answer is lost
-	cut       bool          // instead of silence, the connection breaks
-	twice     bool          // it is executed a second time, at once
-	unsent    bool          // the connection could not be had
-}
-
-// party is one client.
-type party struct {
-	*locker.Client
-	x    *street
-	node *Node
-
-	moment func() // called when a command leaves, is executed, is answered, and when the answer has come; set at the start
-
-	mu    sync.Mutex
-	fate  func(kind string) fate
-	kinds []string // of the commands that it has sent
-}
-
 // party makes a client that queues, closed in the end. change may put something around its driver.
 func (x *street) party(change ...func(drivers.Driver) drivers.Driver) *party {
 	return x.client(func(n *Node) locker.Backend { return QueuedNode{n} }, change...)
@@ -105,151 +78,10 @@ func (x *street) client(backend func(*Node) locker.Backend, change ...func(drive
 	return p
 }
 
-func (p *party) network(ctx context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
-	var f fate
-	p.mu.Lock()
-	for _, cmd := range cmds {
-		p.kinds = append(p.kinds, kindOf(cmd))
-	}
-	if p.fate != nil {
-		for _, cmd := range cmds {
-			if f == (fate{}) {
-				f = p.fate(kindOf(cmd))
-			}
-		}
-	}
-	p.mu.Unlock()
-	p.moment()
-	if f.unsent {
-		return nil, drivers.NotSent(errors.New("no connection"))
-	}
-	answer, broken := make(chan []drivers.Reply, 1), make(chan struct{})
-	go func() {
-		time.Sleep(oneWay + f.out)
-		if !f.lost {
-			p.moment()
-			replies := execute()
-			p.moment()
-			if f.twice {
-				execute()
-			}
-			time.Sleep(oneWay + f.back)
-			if !f.mute {
-				answer <- replies
-				return
-			}
-		}
-		if f.cut {
-			close(broken)
-		}
-	}()
-	select {
-	case replies := <-answer:
-		p.moment()
-		return replies, nil
-	case <-broken:
-		return nil, io.EOF
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
-// meddle decides about the commands from now on, one after another; nil lets them all pass.
-func (p *party) meddle(f func(kind string) fate) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.fate = f
-}
-
-// once gives the next command of a kind its fate.
-func (p *party) once(kind string, f fate) {
-	done := false
-	p.meddle(func(k string) fate {
-		if k != kind || done {
-			return fate{}
-		}
-		done = true
-		return f
-	})
-}
-
-// sent counts the commands of a kind that were sent; "" counts all.
-func (p *party) sent(kind string) (n int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, k := range p.kinds {
-		if k == kind || kind == "" {
-			n++
-		}
-	}
-	return n
-}
-
-// call is one Lock under way.
-type call struct {
-	x      *street
-	done   chan struct{}
-	lease  locker.Lease
-	err    error
-	at     time.Time // when it returned
-	cancel context.CancelFunc
-	wakes  []lockertrace.WakeReason
-}
-
-// lock begins to lock k and returns when the client waits, has the lock or sleeps otherwise.
-func (p *party) lock(opts ...locker.Option) *call {
-	c := &call{x: p.x, done: make(chan struct{})}
-	ctx, cancel := context.WithCancel(p.x.Context())
-	c.cancel = cancel
-	ctx = lockertrace.With(ctx, &lockertrace.Trace{Woken: func(w lockertrace.Wake) { c.wakes = append(c.wakes, w.Reason) }})
-	go func() {
-		defer close(c.done)
-		defer cancel()
-		c.lease, c.err = p.Lock(ctx, "k", opts...)
-		c.at = time.Now()
-	}()
-	p.x.settle()
-	return c
-}
-
 // settle lets what is under way arrive: an opening of a subscription and two more commands.
 func (x *street) settle() {
 	time.Sleep(10 * oneWay)
 	synctest.Wait()
-}
-
-func (c *call) isDone() bool {
-	synctest.Wait()
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// gets waits until the call has the lock, for limit at most, and checks that the lease ends before the key does.
-func (c *call) gets(limit time.Duration) locker.Lease {
-	c.x.Helper()
-	select {
-	case <-c.done:
-	case <-time.After(limit):
-		c.x.Fatalf("still waits after %v", limit)
-	}
-	if c.err != nil {
-		c.x.Fatal(c.err)
-	}
-	c.x.sound(c.lease)
-	return c.lease
-}
-
-// waits checks that the call goes on waiting for d.
-func (c *call) waits(d time.Duration) {
-	c.x.Helper()
-	time.Sleep(d)
-	if c.isDone() {
-		c.x.Fatalf("returned %v, %v while it should wait", c.lease, c.err)
-	}
 }
 
 // sound checks that the lock is the lease's for as long as the lease says.
@@ -286,52 +118,3 @@ func (x *street) nothing() {
 }
 
 func (x *street) left() []string { return slices.Sorted(slices.Values(x.node.Left())) }
-
-// must locks k, which is free.
-func (p *party) must(opts ...locker.Option) locker.Lease {
-	p.x.Helper()
-	l, err := p.TryLock(p.x.Context(), "k", opts...)
-	if err != nil {
-		p.x.Fatal(err)
-	}
-	return l
-}
-
-// warm lets the client wait once, for another key, so that its subscription is there.
-func (p *party) warm() {
-	p.x.Helper()
-	holder := p.x.party()
-	l, err := holder.TryLock(p.x.Context(), "warm")
-	if err != nil {
-		p.x.Fatal(err)
-	}
-	time.AfterFunc(50*time.Millisecond, func() { p.x.unlock(l) })
-	mine, err := p.Lock(p.x.Context(), "warm")
-	if err != nil {
-		p.x.Fatal(err)
-	}
-	p.x.unlock(mine)
-	if !p.node.inbox.live(p.node.inbox.name) {
-		p.x.Fatal("the subscription is not there")
-	}
-}
-
-// rests waits until a waiter's next request for the lock has been answered: then none is under way for a while.
-func (p *party) rests() {
-	p.x.Helper()
-	n, end := p.sent("enqueue"), time.Now().Add(time.Minute)
-	for ; p.sent("enqueue") == n; time.Sleep(oneWay) {
-		if time.Now().After(end) {
-			p.x.Fatal("it sends no request for a minute")
-		}
-	}
-	time.Sleep(3 * oneWay)
-}
-
-// refused checks that the lock cannot be had at once.
-func (p *party) refused() {
-	p.x.Helper()
-	if l, err := p.TryLock(p.x.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
-		p.x.Errorf("TryLock answers %v, %v, want ErrHeld", l, err)
-	}
-}

@@ -30,7 +30,8 @@ func TestTurnIsLeftForGood(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := simnode.New()
 		var asked atomic.Bool
-		n := New(s.Driver(func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+		n := New(s.Driver(func(_ context.Context, cmds []drivers.Command,
+			execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			if cmds[0][0] == "EVALSHA" && !asked.Swap(true) {
 				time.Sleep(50 * time.Millisecond)
 			}
@@ -90,7 +91,8 @@ func TestTurnIsHandedOn(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := simnode.New()
 		var cut atomic.Bool
-		n := New(s.Driver(func(_ context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+		n := New(s.Driver(func(_ context.Context, _ []drivers.Command,
+			execute func() []drivers.Reply) ([]drivers.Reply, error) {
 			if cut.Swap(false) {
 				return nil, drivers.NotSent(context.DeadlineExceeded)
 			}
@@ -108,7 +110,8 @@ func TestTurnIsHandedOn(t *testing.T) {
 		if v := (<-ready).Vote(); !v.Granted {
 			t.Fatal(v)
 		}
-		if st, err := first.Ask(t.Context()); err != nil || !st.Mine || st.Left != time.Minute || st.Again > script.ClaimWindow*3/4 {
+		if st, err := first.Ask(t.Context()); err != nil || !st.Mine || st.Left != time.Minute ||
+			st.Again > script.ClaimWindow*3/4 {
 			t.Errorf("%+v, %v", st, err)
 		}
 		if st, err := second.Ask(t.Context()); err != nil || st.Mine || st.Rank != 0 || st.Left != time.Minute {

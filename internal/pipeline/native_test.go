@@ -139,7 +139,7 @@ func TestNativeReleaseIsNotKnownAnyMore(t *testing.T) {
 	})
 }
 
-// What is no answer to a command says nothing of it.
+// A reply that is not an answer to the command says nothing about what the server knows.
 func TestNativeReleaseInABadHour(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer answers
@@ -170,7 +170,7 @@ func TestNativeReleaseInABadHour(t *testing.T) {
 	}
 }
 
-// A key that is no string is no reason to do without.
+// A key that is not a string does not end the use of the native command.
 func TestNativeReleaseOfAnotherType(t *testing.T) {
 	for _, refusal := range []drivers.ServerError{
 		"WRONGTYPE Operation against a key holding the wrong kind of value",

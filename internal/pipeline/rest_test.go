@@ -81,7 +81,8 @@ func TestOnlyANodeThatCannotBeDialledRests(t *testing.T) {
 		"context had ended":      drivers.NotSent(context.DeadlineExceeded),
 		"connection broke":       &net.OpError{Op: "read", Net: "tcp", Err: syscall.ECONNRESET},
 		"closed before anything": drivers.NotSent(&net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}),
-		"part of it was dialled": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED}, // a cluster: others may have been sent
+		// A cluster: others may have been sent.
+		"part of it was dialled": &net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED},
 		"a reply":                drivers.ServerError("connection refused"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,7 +138,8 @@ func FuzzErrors(f *testing.F) {
 	f.Add("connection refused", true, uint8(2))
 	f.Fuzz(func(t *testing.T, text string, unsent bool, wrap uint8) {
 		err := []error{
-			errors.New(text), drivers.ServerError(text), context.Canceled, context.DeadlineExceeded, fmt.Errorf("dial: %w", errors.New(text)),
+			errors.New(text), drivers.ServerError(text), context.Canceled, context.DeadlineExceeded,
+			fmt.Errorf("dial: %w", errors.New(text)),
 		}[int(wrap)%5]
 		if unsent {
 			err = drivers.NotSent(err)

@@ -48,7 +48,7 @@ func TestSlotsOfAClusterAreKeptApart(t *testing.T) {
 	})
 }
 
-// A driver may reach a server of a cluster without knowing. The first refusal tells.
+// A driver may reach a server of a cluster without knowing. The first refusal shows that it does.
 func TestServerOfAClusterIsNoticed(t *testing.T) {
 	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
 		crossed := joins(drivers.ServerError("CROSSSLOT Keys in request don't hash to the same slot"), all(int64(3)))

@@ -35,7 +35,8 @@ func TestOnlyRefusedCommandsAreSentAgain(t *testing.T) {
 			}
 			return replies, nil
 		})
-		for argument, digest := range map[string]string{"1": "known", "22": "known", "333": "forgotten", "4444": "forgotten"} {
+		for argument, digest := range map[string]string{"1": "known", "22": "known", "333": "forgotten",
+			"4444": "forgotten"} {
 			callers.Go(func() {
 				cmd := script.Command{Words: drivers.Command{"EVALSHA", digest, argument}, Source: "source of " + digest}
 				if r, err := p.Do(t.Context(), cmd, timeout, nil); err != nil || r != int64(len(argument)) {

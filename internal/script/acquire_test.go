@@ -18,7 +18,7 @@ func TestAcquireScriptIsIdempotent(t *testing.T) {
 	if again := acquire(t, n, "a", 10*time.Second); again != fence {
 		t.Errorf("the second delivery got token %d, the first %d", again, fence)
 	}
-	if left := pttl(t, s, "k"); left > 5*time.Second {
+	if left := s.PTTL(t, "k"); left > 5*time.Second {
 		t.Errorf("the second delivery prolonged the lock to %v", left)
 	}
 	_, err := n.Acquire(t.Context(), request("b"))
@@ -42,7 +42,7 @@ func TestAttemptThatLandsAfterItsReleaseSetsNothing(t *testing.T) {
 	if _, err := n.Acquire(t.Context(), request("b")); err != nil {
 		t.Errorf("the tombstone of one attempt stops another: %v", err)
 	}
-	if left := pttl(t, s, script.KeysOf("", "k").Wait()); left <= 0 || left > 10*time.Second+tombstoneLife {
+	if left := s.PTTL(t, script.KeysOf("", "k").Wait()); left <= 0 || left > 10*time.Second+tombstoneLife {
 		t.Errorf("the tombstone lives for %v", left)
 	}
 }

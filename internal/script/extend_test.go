@@ -23,14 +23,14 @@ func TestExtendScript(t *testing.T) {
 	if err := n.Extend(t.Context(), req); err != nil {
 		t.Error(err)
 	}
-	if left := pttl(t, s, "k"); left <= 19*time.Second {
+	if left := s.PTTL(t, "k"); left <= 19*time.Second {
 		t.Errorf("%v left after an extension to 20s", left)
 	}
 	req.TTL = time.Second
 	if err := n.Extend(t.Context(), req); err != nil {
 		t.Error(err)
 	}
-	if left := pttl(t, s, "k"); left <= 15*time.Second {
+	if left := s.PTTL(t, "k"); left <= 15*time.Second {
 		t.Errorf("an extension to 1s shortened 20s to %v", left)
 	}
 	other := req
@@ -89,7 +89,7 @@ func TestRaiseScript(t *testing.T) {
 				step.owner, step.to, fence, r, own, shared, step.want, step.after)
 		}
 	}
-	if left := pttl(t, s, "k"); left > 5*time.Second || left < 0 {
+	if left := s.PTTL(t, "k"); left > 5*time.Second || left < 0 {
 		t.Errorf("a raise has made the lock live for %v", left)
 	}
 }
@@ -116,7 +116,7 @@ func TestRaiseThatIsRefusedLeavesTheLockAsItWas(t *testing.T) {
 	if now := s.Cmd(t, "GET", "k"); now != value {
 		t.Errorf("after an extension, the lock is %v, was %v", now, value)
 	}
-	if left := pttl(t, s, "k"); left < 15*time.Second {
+	if left := s.PTTL(t, "k"); left < 15*time.Second {
 		t.Errorf("an extension left it a life of %v", left)
 	}
 	if got := s.Cmd(t, "GET", k.Fence()); got != script.CounterText(fence) {

@@ -67,7 +67,8 @@ func TestForceLeavesWhatIsNotALockAlone(t *testing.T) {
 	}
 }
 
-// What was taken is not taken again by what its owner has sent before, and the owner finds that it is lost.
+// A lock that an operator has taken is not acquired by commands that its owner sent before, and the owner finds that it
+// is lost.
 func TestForceLeavesATombstone(t *testing.T) {
 	x := newLine(t)
 	e := listen(t, x.s, "B's", x.k.Free())
@@ -91,7 +92,7 @@ func TestForceLeavesATombstone(t *testing.T) {
 	e.hears(x.k.Free() + " free")
 }
 
-// On Redlock, who has the turn is reminded, or the turn goes to the next.
+// In Redlock, the waiter that has the turn is notified again, or the turn goes to the next one.
 func TestForceGoesOnWithTheTurn(t *testing.T) {
 	x := newTurns(t)
 	e := listen(t, x.s, "A's", "B's", x.k.Free())

@@ -22,7 +22,7 @@ func TestScheduleLostPush(t *testing.T) {
 	x.release("a", "0:0:0")
 	e.hears("B's b") // lost on its way
 	token := x.granted("b", x.enqueue("b", patient+"B's"), 0, script.ClaimWindow)
-	if left := pttl(t, x.s, "k"); left > script.ClaimWindow {
+	if left := x.s.PTTL(t, "k"); left > script.ClaimWindow {
 		t.Errorf("the heartbeat prolonged the lock to %v", left)
 	}
 	if claimed := x.granted("b", x.claim("b", "10000"), 10*time.Second, 10*time.Second); claimed != token {
@@ -48,7 +48,7 @@ func TestScheduleReleaseDeliveredTwice(t *testing.T) {
 		} else {
 			e.hears("B's b")
 		}
-		before := pttl(t, x.s, "k")
+		before := x.s.PTTL(t, "k")
 		again := int64(4) // b's
 		if strings.HasPrefix(args, "10000") {
 			again = 2
@@ -57,7 +57,7 @@ func TestScheduleReleaseDeliveredTwice(t *testing.T) {
 		e.hears()
 		x.held("b")
 		x.waiting("c")
-		if after := pttl(t, x.s, "k"); after > before {
+		if after := x.s.PTTL(t, "k"); after > before {
 			t.Errorf("%s again: b's lock lives for %v instead of %v", args, after, before)
 		}
 	}
@@ -236,7 +236,7 @@ func TestScheduleEvicted(t *testing.T) {
 	}
 }
 
-// What is known of waiters whose queue is lost does no harm: they are not served, and those that come back are.
+// Entries of waiters whose queue is lost do no harm. Such waiters are not served until they come back.
 func TestWaitersWithoutAQueue(t *testing.T) {
 	x := newLine(t)
 	x.enqueue("a", patient)

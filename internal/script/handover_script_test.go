@@ -21,7 +21,7 @@ func TestEnqueueTakesAFreeLock(t *testing.T) {
 	if again := x.granted("a", x.enqueue("a", patient), time.Second, 5*time.Second); again != token {
 		t.Errorf("delivered again: token %d, then %d", token, again)
 	}
-	if left := pttl(t, x.s, "k"); left > 5*time.Second {
+	if left := x.s.PTTL(t, "k"); left > 5*time.Second {
 		t.Errorf("the second delivery prolonged the lock to %v", left)
 	}
 	x.s.Cmd(t, "DEL", x.k.Fence())
@@ -48,7 +48,7 @@ func TestReleaseHandsOverInOrder(t *testing.T) {
 	x.is("release", x.release("a", "0:0:"+fmt.Sprint(a)), int64(1|waited))
 	e.hears("B's b")
 	x.held("b")
-	if left := pttl(t, x.s, "k"); left <= 0 || left > script.ClaimWindow {
+	if left := x.s.PTTL(t, "k"); left <= 0 || left > script.ClaimWindow {
 		t.Errorf("b has %v to claim the lock", left)
 	}
 	x.waiting("c")
@@ -78,7 +78,7 @@ func TestHandoverIsNoLongerThanTheTTL(t *testing.T) {
 	x.enqueue("b", "1500:6000:0:")
 	x.release("a", "0:0:0")
 	x.held("b")
-	if left := pttl(t, x.s, "k"); left > 1500*time.Millisecond {
+	if left := x.s.PTTL(t, "k"); left > 1500*time.Millisecond {
 		t.Errorf("b wants 1.5s and was granted %v", left)
 	}
 }
@@ -208,7 +208,7 @@ func TestReleaseWithRest(t *testing.T) {
 	for range 2 {
 		x.is("release, again", x.release("a", "10000:20000:"+fmt.Sprint(token)), int64(2))
 		x.held("hold:a")
-		if left := pttl(t, x.s, "k"); left > 5*time.Second {
+		if left := x.s.PTTL(t, "k"); left > 5*time.Second {
 			t.Errorf("a second release prolonged the rest to %v", left)
 		}
 	}

@@ -102,7 +102,7 @@ func (x line) granted(o string, reply []drivers.Reply, from, to time.Duration) i
 func (x line) lives(key string, d time.Duration) {
 	x.t.Helper()
 	const clocks = 50 * time.Millisecond // of two kinds, and the server's is read in whole ms
-	left := pttl(x.t, x.s, key)
+	left := x.s.PTTL(x.t, key)
 	if gone := time.Since(*x.asked); left > d || left < d-gone-clocks {
 		x.t.Errorf("%s expires in %v, want %v, of which %v are gone at most", key, left, d, gone)
 	}
@@ -145,7 +145,7 @@ func (x line) waiting(want ...string) {
 		x.t.Errorf("%v waiters are known, %d are in the queue", n, len(got))
 	}
 	for key, most := range map[string]time.Duration{x.k.Queue(): 2 * script.MaxLease, x.k.Wait(): tombstoneLife} {
-		if left := pttl(x.t, x.s, key); len(want) > 0 && (left <= 0 || left > most) {
+		if left := x.s.PTTL(x.t, key); len(want) > 0 && (left <= 0 || left > most) {
 			x.t.Errorf("%s expires in %v", key, left)
 		}
 	}

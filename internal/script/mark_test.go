@@ -7,7 +7,8 @@ import (
 	"github.com/golocker/locker/internal/script"
 )
 
-// Who joins the queue marks the lock, once. The mark stays while the lock is held, and its life is what it was.
+// A waiter that joins the queue marks the lock, once. The mark stays while the lock is held, and does not change its
+// TTL.
 func TestJoiningMarksTheLock(t *testing.T) {
 	x := newLine(t)
 	token := x.granted("a", x.enqueue("a|1|host", patient), 0, 10*time.Second)
@@ -20,7 +21,7 @@ func TestJoiningMarksTheLock(t *testing.T) {
 		x.enqueue(o, patient)
 		x.value(value + "+")
 	}
-	if left := pttl(t, x.s, "k"); left <= 0 || left > 5*time.Second {
+	if left := x.s.PTTL(t, "k"); left <= 0 || left > 5*time.Second {
 		t.Errorf("with the mark, the lock lives for %v", left)
 	}
 	x.is("extend", x.extend("a", token), int64(1))
@@ -54,7 +55,7 @@ func TestOnlyOurLocksAreMarked(t *testing.T) {
 	x.held("")
 }
 
-// Who is granted a lock that others wait for has the mark from the beginning, and nobody else has.
+// A lock that is granted while others wait has the mark from the beginning. No other lock has it.
 func TestHandOverMarksTheLockIfOthersWait(t *testing.T) {
 	x := newLine(t)
 	x.enqueue("a", patient)

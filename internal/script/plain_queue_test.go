@@ -54,7 +54,7 @@ func TestPlainReleaseRestsAndHints(t *testing.T) {
 	x.is("again", release("d", "10000:9000:0:free:k"), int64(2))
 	e.hears()
 	x.held("hold:d")
-	if left := pttl(t, x.s, "k"); left > 5*time.Second {
+	if left := x.s.PTTL(t, "k"); left > 5*time.Second {
 		t.Errorf("it rests for %v", left)
 	}
 }

@@ -47,8 +47,8 @@ end
 
 -- Grants the lock (or the turn), if it is free, to the first waiter that is alive, and notifies it. self is the waiter
 -- that calls, and is not notified. free says that the lock is known to be free. No other function grants anything to
--- another waiter. Returns 0: not free, or no waiter | 1, the waiter, its token | -1: more dead waiters than one call may
--- skip.
+-- another waiter. Returns 0: not free, or no waiter | 1, the waiter, its token | -1: more dead waiters than one call
+-- may skip.
 local function hand_on(self, free)
   if not free and redis.call('EXISTS', lock, turn or lock) > 0 then return 0 end
   for _ = 1, 64 do

@@ -99,7 +99,7 @@ func TestScriptsTellNodesApart(t *testing.T) {
 		x.is(what, tt.got, tt.want)
 	}
 	x.value(token + "|a|3|")
-	if f, left := x.s.Cmd(t, "GET", k.Fence()), pttl(t, x.s, k.Lock); f != token || left > 30*time.Second {
+	if f, left := x.s.Cmd(t, "GET", k.Fence()), x.s.PTTL(t, k.Lock); f != token || left > 30*time.Second {
 		t.Errorf("the slot has counter %v, want %s, and the lock lives for %v", f, token, left)
 	}
 	x.is("release by another number", release("a|1", "0"), int64(3*32+1))

@@ -72,11 +72,6 @@ func acquire(t *testing.T, n *server, token string, ttl time.Duration) uint64 {
 	return g.Fence
 }
 
-func pttl(t *testing.T, s *redistest.Server, key string) time.Duration {
-	t.Helper()
-	return time.Duration(s.Cmd(t, "PTTL", key).(int64)) * time.Millisecond
-}
-
 // send runs one script as it stands, without the node's care for unknown outcomes.
 func send(t *testing.T, n *server, script *script.Source, cmd drivers.Command) drivers.Reply {
 	t.Helper()

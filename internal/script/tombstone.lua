@@ -21,8 +21,8 @@ local function prolong(hash, ms)
 end
 
 -- Leaves a tombstone that lives for ms. An error is not reported, because the release itself has to succeed. HDEL comes
--- first, because a server that is out of memory accepts HSET only after another write. Each tombstone removes some that are over, so that a lock that is
--- contended for ever does not pile them up. The cursor is drawn by the clock.
+-- first, because a server that is out of memory accepts HSET only after another write. Each tombstone removes some that
+-- are over, so that a lock that is contended for ever does not pile them up. The cursor is drawn by the clock.
 local function bury(hash, o, kind, ms)
   local now = math.floor(clock() / 1000)
   redis.pcall('HDEL', hash, '!' .. o)

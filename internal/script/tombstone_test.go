@@ -95,7 +95,7 @@ func TestHashOfTombstonesIsOnlyEverProlonged(t *testing.T) {
 	x := newLine(t)
 	lives := func(what string, d time.Duration) {
 		t.Helper()
-		if left := pttl(t, x.s, x.k.Wait()); left > d || left < d-5*time.Second {
+		if left := x.s.PTTL(t, x.k.Wait()); left > d || left < d-5*time.Second {
 			t.Errorf("after %s, the hash lives for %v, want %v", what, left, d)
 		}
 	}

@@ -56,7 +56,7 @@ func (x turns) turn(w string) {
 	if got != w {
 		x.t.Errorf("it is %q's turn, want %q's", got, w)
 	}
-	if left := pttl(x.t, x.s, x.k.Turn()); w != "" && (left <= 0 || left > script.ClaimWindow) {
+	if left := x.s.PTTL(x.t, x.k.Turn()); w != "" && (left <= 0 || left > script.ClaimWindow) {
 		x.t.Errorf("the turn ends in %v", left)
 	}
 }

@@ -18,7 +18,6 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // durable has the settings with which doctor finds no fault.
@@ -225,15 +224,12 @@ func TestBench(t *testing.T) {
 		assert.Positive(t, r.Handovers, r.Driver)
 		assert.Positive(t, r.Lock.P50, r.Driver)
 	}
-	left := func() []string {
-		return wire.Left(s.Keys(t, "*"), func(key string) []string { return s.Fields(t, key) })
-	}
-	assert.Empty(t, left())
+	assert.Empty(t, s.Left(t))
 	p := run(t, url, "bench", "--for", "20s", "--driver", "redigo")
 	eventually(t, "it is under way", func() bool { return len(s.Keys(t, "*locker-bench*")) > 0 })
 	require.NoError(t, p.Process.Signal(os.Interrupt))
 	p.exits(t, exitSignal+int(syscall.SIGINT))
-	assert.Empty(t, left())
+	assert.Empty(t, s.Left(t))
 	code, out, _ = call([]string{"LOCKER_URL=" + url}, "bench", "--for", "100ms", "--driver", "rueidis")
 	require.Equal(t, 0, code)
 	assert.Regexp(t, `^rueidis\n  lock +p50 .*\n  unlock +p50 `, out)

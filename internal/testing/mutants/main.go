@@ -210,7 +210,8 @@ func (m mutant) run(dir string) (rows string, unexpected int, err error) {
 }
 
 var (
-	failed  = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)|^ +sim_test\.go:\d+: ([A-Z]+): |^violated: (\w+)|^(panic: .*|fatal error: .*)`)
+	failed = regexp.MustCompile(`(?m)^ *--- FAIL: (\S+)|^ +sim_test\.go:\d+: ([A-Z]+): |` +
+		`^violated: (\w+)|^(panic: .*|fatal error: .*)`)
 	noTests = regexp.MustCompile(`no tests to run`)
 )
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // askTimeout bounds one command to the server. A command to a paused server then fails, and the test does not hang.
@@ -70,6 +72,18 @@ func (s *Server) Fields(tb testing.TB, key string) (names []string) {
 		names = append(names, name.(string))
 	}
 	return names
+}
+
+// PTTL returns for how long a key lives yet. It is negative if the key has no TTL, or does not exist.
+func (s *Server) PTTL(tb testing.TB, key string) time.Duration {
+	tb.Helper()
+	return time.Duration(s.Cmd(tb, "PTTL", key).(int64)) * time.Millisecond
+}
+
+// Left returns the keys that should not be there when nobody holds a lock or waits for one; see [wire.Left].
+func (s *Server) Left(tb testing.TB) []string {
+	tb.Helper()
+	return wire.Left(s.Keys(tb, "*"), func(key string) []string { return s.Fields(tb, key) })
 }
 
 // Keys returns the keys that match pattern ("*" for all), sorted. It uses SCAN, so keys that are added or removed

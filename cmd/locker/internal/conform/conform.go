@@ -54,11 +54,12 @@ func Main(d Deployment) {
 	n <- 0
 	testing.Main(func(string, string) (bool, error) { return true, nil },
 		[]testing.InternalTest{{Name: suite, F: func(t *testing.T) {
-			conformance.RunLocker(t, conformance.Harness{FIFO: d.FIFO, Labels: true, Store: func(t testing.TB) conformance.Store {
-				store := <-n + 1
-				n <- store
-				return d.store(t, store)
-			}})
+			conformance.RunLocker(t, conformance.Harness{FIFO: d.FIFO, Labels: true,
+				Store: func(t testing.TB) conformance.Store {
+					store := <-n + 1
+					n <- store
+					return d.store(t, store)
+				}})
 		}}}, nil, nil)
 }
 

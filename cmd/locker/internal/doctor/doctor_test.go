@@ -13,7 +13,6 @@ import (
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -107,8 +106,7 @@ func (h *hospital) want(t *testing.T, want ...string) doctor.Report {
 		if s.Pid() == 0 {
 			continue
 		}
-		fields := func(key string) []string { return s.Fields(t, key) }
-		if keys := wire.Left(s.Keys(t, "*"), fields); len(keys) > 0 {
+		if keys := s.Left(t); len(keys) > 0 {
 			t.Errorf("left on node %d: %q", i+1, keys)
 		}
 	}

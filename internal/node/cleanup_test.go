@@ -1,0 +1,188 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/wire"
+)
+
+// A caller may leave before or after the reply comes. In both cases nothing is left behind.
+func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
+	late := func(reply drivers.Reply) func(t *testing.T, d *fake, n *Node) {
+		return func(t *testing.T, d *fake, n *Node) {
+			wake := make(chan struct{})
+			var first atomic.Bool
+			d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+				if first.CompareAndSwap(false, true) {
+					<-wake
+				}
+				if wire.Acquires(cmds[0]) {
+					return all(reply)(ctx, cmds)
+				}
+				return ok(ctx, cmds)
+			})
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Second, cancel)
+			if _, err := n.Acquire(ctx, request("a")); err == nil {
+				t.Fatal("no error")
+			}
+			synctest.Wait()
+			undone := d.sent("release")
+			if len(undone) != 1 {
+				t.Fatalf("%d releases were sent when the caller left, want 1 at once", len(undone))
+			}
+			if tombstone := tombstone(undone[0]); tombstone != "70000" {
+				t.Errorf("the release leaves a tombstone for %s ms, want TTL + 1 min", tombstone)
+			}
+			time.Sleep(2 * time.Second)
+			close(wake)
+			synctest.Wait()
+		}
+	}
+	tests := []struct {
+		name     string
+		do       func(t *testing.T, d *fake, n *Node)
+		releases int
+	}{
+		{"granted late", late(granted), 2},
+		{"held, late", late(held), 1},
+		{"found its tombstone", late([]drivers.Reply{int64(-1)}), 1},
+		{"connection broke", func(t *testing.T, d *fake, n *Node) {
+			d.will(fails(io.EOF))
+			_, err := n.Acquire(t.Context(), request("a"))
+			if !errors.Is(err, io.EOF) || !errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("%v must match ErrUnavailable and the driver's error", err)
+			}
+			d.forgetAll() // the clean-up may have failed already
+			d.will(ok)
+			time.Sleep(2 * time.Second)
+		}, 1},
+		{"certainly not sent", func(t *testing.T, d *fake, n *Node) {
+			d.will(fails(drivers.NotSent(io.EOF)))
+			if _, err := n.Acquire(t.Context(), request("a")); !errors.Is(err, locker.ErrUnavailable) {
+				t.Error(err)
+			}
+		}, 0},
+		{"refused", func(t *testing.T, d *fake, n *Node) {
+			d.will(all(drivers.ServerError("READONLY You can't write against a read only replica.")))
+			_, err := n.Acquire(t.Context(), request("a"))
+			var e drivers.ServerError
+			if !errors.Is(err, locker.ErrUnavailable) || !errors.As(err, &e) || e.Code() != "READONLY" {
+				t.Errorf("%v does not show the refusal", err)
+			}
+		}, 0},
+		{"stopped in the middle", func(t *testing.T, d *fake, n *Node) {
+			d.will(all(drivers.ServerError("NOPERM this user has no permissions to run the 'set' command")))
+			_, _ = n.Acquire(t.Context(), request("a"))
+			d.will(ok)
+		}, 1},
+		{"nonsense", func(t *testing.T, d *fake, n *Node) {
+			d.will(all("secret"))
+			_, err := n.Acquire(t.Context(), request("a"))
+			if !errors.Is(err, locker.ErrUnavailable) || strings.Contains(err.Error(), "secret") {
+				t.Error(err)
+			}
+			d.forgetAll()
+			d.will(ok)
+			time.Sleep(2 * time.Second)
+		}, 1},
+		{"held", func(t *testing.T, d *fake, n *Node) {
+			d.will(all(held))
+			_, err := n.Acquire(t.Context(), request("a"))
+			var held *locker.HeldError
+			if !errors.As(err, &held) || held.Remaining != 500*time.Millisecond || errors.Is(err, locker.ErrUnavailable) {
+				t.Error(err)
+			}
+		}, 0},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *fake, n *Node) {
+				tt.do(t, d, n)
+				time.Sleep(time.Second)
+				synctest.Wait()
+				got := d.sent("release")
+				if len(got) != tt.releases {
+					t.Errorf("%d releases were sent, want %d: %q", len(got), tt.releases, got)
+				}
+				for _, cmd := range got {
+					if cmd[3] != "p:k" || wire.Token(cmd[5]) != "a" {
+						t.Errorf("wrong release: %q", cmd)
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestCleanupIsRetriedUntilAnswered(t *testing.T) {
+	bubble(t, func(t *testing.T, d *fake, n *Node) {
+		d.will(fails(io.EOF))
+		_, _ = n.Acquire(t.Context(), request("a"))
+		time.Sleep(30 * time.Second)
+		tries := len(d.sent("release"))
+		if tries < 25 || tries > 80 {
+			t.Errorf("%d tries in 30 s, want about one a second", tries)
+		}
+		d.will(all(drivers.ServerError("LOADING Redis is loading the dataset in memory")))
+		time.Sleep(5 * time.Second)
+		d.forgetAll()
+		d.will(ok)
+		time.Sleep(time.Minute)
+		if n := len(d.sent("release")); n != 1 {
+			t.Errorf("%d releases after the server was back, want 1", n)
+		}
+	})
+}
+
+func TestCleanupGivesUpInTheEnd(t *testing.T) {
+	bubble(t, func(t *testing.T, d *fake, n *Node) {
+		d.will(fails(io.EOF))
+		_, _ = n.Acquire(t.Context(), request("a"))
+		time.Sleep(request("").TTL + cleanupLife + cleanupMaxPause)
+		d.forgetAll()
+		time.Sleep(time.Hour)
+		if n := len(d.sent("release")); n != 0 {
+			t.Errorf("%d releases after the end", n)
+		}
+	})
+}
+
+func TestUnansweredReleaseGoesOn(t *testing.T) {
+	bubble(t, func(t *testing.T, d *fake, n *Node) {
+		d.will(hangs)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := n.Release(ctx, request("a")); !errors.Is(err, locker.ErrUnavailable) {
+			t.Error(err)
+		}
+		d.will(ok)
+		d.forgetAll()
+		time.Sleep(2 * timeout)
+		cmds := d.sent("release")
+		if len(cmds) != 1 || tombstone(cmds[0]) != "0" {
+			t.Errorf("releases after the server was back: %q, want one without tombstone", cmds)
+		}
+	})
+}
+
+func TestCleanupsAreBounded(t *testing.T) {
+	bubble(t, func(t *testing.T, d *fake, n *Node) {
+		n.cleaner.mu.Lock()
+		n.cleaner.todo = make([]cleanup, maxCleanups) // expired, so that they are dropped after
+		n.cleaner.mu.Unlock()
+		_, err := n.Acquire(t.Context(), request("a"))
+		if !errors.Is(err, locker.ErrUnavailable) || len(d.sent("acquire")) != 0 {
+			t.Errorf("got %v, and %d attempts were sent", err, len(d.sent("acquire")))
+		}
+	})
+}
