@@ -4,9 +4,9 @@ package drivers
 // hash slot of their first key, as a client of a Redis Cluster does. If not, all commands may share batches, so that
 // one server that is down makes the locks on all servers fail.
 //
-// With Cluster, commands to different slots are kept apart: they share no batch, do not wait for each other, and do not
-// fail because of each other. In return there are more concurrent calls of Do, up to four for every sixteen slots in
-// use.
+// With Cluster, commands are kept apart by groups of sixteen neighbouring slots: commands of different groups share no
+// batch, do not wait for each other, and do not fail because of each other. In return there are more concurrent calls
+// of Do, up to four for each group in use. All keys of one command have the same slot.
 //
 // A driver that implements Cluster must not implement [Subscriber], so waiters poll. A driver that wraps a Cluster must
 // implement Cluster as well.

@@ -47,7 +47,8 @@ type Driver interface {
 	Close() error
 }
 
-// Command is one Redis command: its name and its arguments, as strings of raw bytes.
+// Command is one Redis command: its name and its arguments, as strings of raw bytes. Because the locks of many callers
+// share calls of a script, a command may have some hundred words.
 type Command []string
 
 // Reply is the server's answer to one command. Its dynamic type is one of

@@ -1,5 +1,6 @@
 // Package single keeps locks on one Redis server. The server may also be a Redis Cluster, or a replicated Redis behind
-// a client that finds the master. To acquire takes one round trip, and to release takes one.
+// a client that finds the master. To acquire a lock that is free takes one round trip, and to release it takes one.
+// Calls that happen at the same time share round trips.
 //
 //	l := single.New(goredis.New(rdb))
 //
@@ -16,11 +17,11 @@
 // With a client that knows clusters (go-redis's ClusterClient or rueidis), each lock is on one master, together with
 // all keys that belong to it. Redirections are followed. Some things are different from one server:
 //
-//   - While a slot migrates, its keys are on two servers, and Redis refuses scripts that need several of them
-//     (TRYAGAIN). Locks of that slot can be neither acquired nor released until the migration has ended. Calls fail
-//     with locker.ErrUnavailable, releases go on in the background, and waiters tolerate this for as long as
-//     locker.Patience says. Renewals are refused only while the two keys of a lock are on different servers. If that is
-//     shorter than the TTL, no lock is lost or held twice.
+//   - While a slot migrates, its keys are on two servers, and Redis refuses a script if one of its keys is not there
+//     (TRYAGAIN). Locks of that slot cannot be acquired until the migration has ended, and releases may be refused.
+//     Calls fail with locker.ErrUnavailable, releases go on in the background, and waiters tolerate this for as long as
+//     locker.Patience says. Renewals are refused only while the lock and its counter, which all locks of the slot
+//     share, are on different servers. If that is shorter than the TTL, no lock is lost or held twice.
 //   - A master that hangs or is down stops only the locks that it has, if the other masters go on serving. By default
 //     (cluster-require-full-coverage yes) they stop, too, with CLUSTERDOWN, when they have noticed the failure.
 //   - A replica that takes over from a master that has died may lack its latest locks. Then two clients can hold a
@@ -67,7 +68,7 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.Timeout = d }
 // has waited longest, and notifies it. Waiters do not poll, and nobody overtakes them. A waiter that has died delays
 // the others by two seconds. A process that is stopped while it waits delays them by at most eight seconds.
 //
-// FIFO(false) needs only one plain key for each lock, besides its counter. Waiters are notified when the lock is free,
+// FIFO(false) needs only one plain key for each lock, besides the counter of its hash slot. Waiters are notified when the lock is free,
 // and then compete for it. Clients of both kinds exclude each other. But a Client that queues can be overtaken again
 // and again by Clients that do not, and by other programs that lock the same key.
 func FIFO(on bool) Option { return func(o *options) { o.plain = !on } }
