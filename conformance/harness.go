@@ -86,7 +86,7 @@ type Store struct {
 	Restart func()
 
 	// Left lists what the store keeps: locks, queue positions of waiters, and everything else that it has created for
-	// them. Left omits counters, and the marks of undone attempts, which may stay for a TTL. A store of several nodes
+	// them. Left omits counters, and tombstones of undone attempts, which may stay for a TTL. A store of several nodes
 	// lists the data of all nodes.
 	Left func() []string
 }
