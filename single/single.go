@@ -68,9 +68,9 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.Timeout = d }
 // has waited longest, and notifies it. Waiters do not poll, and nobody overtakes them. A waiter that has died delays
 // the others by two seconds. A process that is stopped while it waits delays them by at most eight seconds.
 //
-// FIFO(false) needs only one plain key for each lock, besides the counter of its hash slot. Waiters are notified when the lock is free,
-// and then compete for it. Clients of both kinds exclude each other. But a Client that queues can be overtaken again
-// and again by Clients that do not, and by other programs that lock the same key.
+// FIFO(false) needs only one plain key for each lock, besides the counter of its hash slot. Waiters are notified when
+// the lock is free, and then compete for it. Clients of both kinds exclude each other. But a Client that queues can be
+// overtaken again and again by Clients that do not, and by other programs that lock the same key.
 func FIFO(on bool) Option { return func(o *options) { o.plain = !on } }
 
 // New returns a Client that keeps its locks on the Redis server behind d. New sends nothing: if the server is down, the

@@ -175,7 +175,8 @@ func TestOutcomeOfTheSecondExchange(t *testing.T) {
 // The server may have refused a joined command because of one key, or because of its length.
 func TestCallsOfARefusedJoinedCommandAreSentByThemselves(t *testing.T) {
 	for _, refusal := range []drivers.ServerError{
-		"NOPERM no permissions to access one of the keys", "ERR Protocol error: unauthenticated multibulk length",
+		"NOPERM no permissions to access one of the keys", "TRYAGAIN Multiple keys request during rehashing of slot",
+		"ERR Protocol error: unauthenticated multibulk length",
 	} {
 		bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
 			calls, batches := together(t, d, p, joins(refusal, all(int64(3))), taking("k"), leaving("l"))

@@ -153,6 +153,9 @@ func (r *request) apart() []request {
 // is sent by itself, and gets an answer of its own. Other refusals, such as LOADING, would be the same.
 func (p *Pipeline) becauseJoined(e drivers.ServerError) bool {
 	switch e.Code() {
+	case "TRYAGAIN":
+		// A slot migrates, and the keys of some of the calls are in two places.
+		return true
 	case "NOPERM":
 		// Users may have rights on some keys only. The server looks at all keys before it executes anything.
 		return true

@@ -27,8 +27,8 @@ func (n Native) Release(u *Usual) (Command, bool) {
 }
 
 // Probe returns a command that does nothing to the lock of u, a release, whoever has it. Only this library knows the
-// owner's token, and it marks a value once at most. An empty value would not do, because another library's lock may have
-// it. A server that knows n answers 0, or that the key is no string.
+// owner's token, and it marks a value once at most. An empty value would not do, because another library's lock may
+// have it. A server that knows n answers 0, or that the key is no string.
 func (n Native) Probe(u *Usual) Command { return n.delete(u.Lock, u.Text+"++") }
 
 func (n Native) delete(lock, value string) Command {
