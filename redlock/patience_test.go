@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"time"
@@ -40,4 +41,32 @@ func TestNodesThatWereSlowAreNotTakenForFailed(t *testing.T) {
 			s.close()
 		})
 	}
+}
+
+// A node that says that the lock is not free has answered, even if the caller has left and nothing more is sent to it.
+func TestNodesThatAnswerLateAreNotTakenForFailed(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		holder, other := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k", locker.TTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second) // all nodes have granted it
+		ctx, cancel := context.WithTimeout(t.Context(), time.Microsecond)
+		defer cancel()
+		if _, err := other.TryLock(ctx, "k"); !errors.Is(err, context.DeadlineExceeded) {
+			t.Error(err)
+		}
+		time.Sleep(time.Second)
+		h := &s.backends[1].health
+		if quiet, faulty := h.quiet.Load(), h.faulty.Load(); quiet|faulty != 0 {
+			t.Errorf("nodes that count as quiet: %b, as faulty: %b", quiet, faulty)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		s.close()
+	})
 }

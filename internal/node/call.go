@@ -1,6 +1,8 @@
 package node
 
 import (
+	"errors"
+
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/pipeline"
@@ -91,6 +93,10 @@ type Vote struct {
 func (c *Call) Vote() Vote { return c.node.vote(c.call.Reply, c.call.Err) }
 
 func (n *Node) vote(reply drivers.Reply, err error) Vote {
+	if errors.Is(err, pipeline.ErrWithdrawn) {
+		// The node is in order. In nearly all cases, somebody else has the lock or waits for it.
+		return Vote{Err: &locker.HeldError{}}
+	}
 	if err != nil {
 		return Vote{Err: n.fault(err), Doubtful: !isNotSent(err)}
 	}

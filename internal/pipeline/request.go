@@ -113,7 +113,9 @@ func (p *Pipeline) answered(r *request, reply drivers.Reply, err error, again []
 	return again
 }
 
-var errWithdrawn = drivers.NotSent(errors.New("the caller has left"))
+// ErrWithdrawn is the error of an acquisition that the server has answered without executing it, and that was not sent
+// again because its caller had left.
+var ErrWithdrawn = drivers.NotSent(errors.New("the caller has left"))
 
 // unusual appends to again the request of a call whose case the server has found not to be the usual one. An
 // acquisition whose caller has left is not sent again.
@@ -126,7 +128,7 @@ func (p *Pipeline) unusual(r *request, i int, again []request) []request {
 	drop := c.withdrawn && !c.Usual.IsRelease()
 	p.mu.Unlock()
 	if drop {
-		p.resolve(c, nil, errWithdrawn)
+		p.resolve(c, nil, ErrWithdrawn)
 		return again
 	}
 	return append(again, request{Command: c.Command, calls: r.calls[i : i+1]})
