@@ -54,7 +54,7 @@ func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) 
 		case <-t.C:
 			t.Reset(min(b.expired(w.req.Key), pollInterval))
 		case <-w.req.Closing:
-			b.leave(w)
+			_ = b.leave(w)
 			return locker.Grant{}, locker.ErrClosed
 		case <-ctx.Done():
 			return locker.Grant{}, b.leave(w)

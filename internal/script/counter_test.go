@@ -59,7 +59,7 @@ func TestLocksOfASlotShareACounter(t *testing.T) {
 		a := script.Attempt{Keys: k, Token: o, Node: 1}
 		return send(t, x.n, acquireScript, a.Acquire(10*time.Second, 1<<53, 0).Words).(int64)
 	}
-	slot := func(prefix, key string) script.Keys { return script.KeysOf(prefix, key) }
+	slot := script.KeysOf
 	for i, tt := range []struct {
 		k    script.Keys
 		want int64

@@ -3,7 +3,6 @@ package simnode
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strconv"
 	"sync"
@@ -108,7 +107,7 @@ func failure(parts []part) (unsent error) {
 		}
 	}
 	if sent && unsent != nil {
-		return fmt.Errorf("a part of the batch was not sent: %v", unsent) // which hides ErrNotSent
+		return errors.New("a part of the batch was not sent: " + unsent.Error()) // which hides ErrNotSent
 	}
 	return unsent
 }

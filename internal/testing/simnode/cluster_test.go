@@ -74,8 +74,6 @@ type timely struct {
 
 func (c timely) Deadline() (time.Time, bool) { return c.end, true }
 
-func always() bool { return true }
-
 // With the option Direct, a driver of a node and one of a cluster keep to a deadline that nobody tells them of.
 func TestDirectDriversKeepToDeadlines(t *testing.T) {
 	for name, open := range map[string]func(w *Wire) drivers.Driver{
