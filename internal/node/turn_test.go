@@ -140,6 +140,40 @@ func TestTurnIsHandedOn(t *testing.T) {
 	})
 }
 
+// A clean-up of an attempt notifies nobody, even if somebody waits for the lock. Others have a majority, or will try again
+// without it.
+func TestCleanUpTellsNobody(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		n := New(simnode.New().Driver(nil), Options{})
+		waiting := n.NewTurn("k")
+		synctest.Wait() // subscribed
+		<-waiting.News
+		req := &locker.Request{Key: "k", Token: "o", TTL: time.Minute}
+		ready := make(chan *Call, 1)
+		n.StartAcquire(new(Call), ready, 0, req, Acquisition{Quantum: 1})
+		if v := (<-ready).Vote(); !v.Granted {
+			t.Fatal(v)
+		}
+		if st, err := waiting.Ask(t.Context()); err != nil || st.Left == 0 { // this marks the lock
+			t.Fatalf("%+v, %v", st, err)
+		}
+		n.Undo(req, true)
+		time.Sleep(time.Second)
+		select {
+		case told := <-waiting.News:
+			t.Errorf("told %t", told)
+		default:
+		}
+		if st, err := waiting.Ask(t.Context()); err != nil || st.Left != 0 {
+			t.Errorf("the attempt is not undone: %+v, %v", st, err)
+		}
+		waiting.Leave(req, true)
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // Who cannot be told looks often while the queue moves, and less and less while it does not.
 func TestUntoldTurnsLook(t *testing.T) {
 	turn := &Turn{}

@@ -55,7 +55,7 @@ func TestJoinedCommandsAreBounded(t *testing.T) {
 			taken, _, _ := locksOf(cmd)
 			sizes = append(sizes, len(taken))
 		}
-		if len(batches) != 1 || !slices.Equal(sizes, []int{script.MaxJoined, script.MaxJoined}) {
+		if len(batches) != 1 || !slices.Equal(sizes, slices.Repeat([]int{script.MaxJoined}, MaxBatch/script.MaxJoined)) {
 			t.Errorf("%d batches, the first of joined commands of %d", len(batches), sizes)
 		}
 	})

@@ -27,6 +27,11 @@ if a > 0 then
     if n > 0 and (not f or #f == 16 and f < now) then
       return try('SET', KEYS[3], now).ok and try('SET', KEYS[1], now .. ARGV[4], 'PX', ARGV[3]).ok and n or 0
     end
+    local next = f and #f == 16 and (tonumber(f) or 2^53) + 1
+    if next and next < 2^53 then               -- the slot has granted a lock within the quantum
+      local c = string.format('%016.0f', next)
+      return try('SET', KEYS[3], c).ok and try('SET', KEYS[1], c .. ARGV[4], 'PX', ARGV[3]).ok and next or 0
+    end
   end
   local held, waits
   if used then

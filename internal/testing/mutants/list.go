@@ -171,7 +171,7 @@ var mutants = slices.Concat(scriptMutants, []mutant{
 	{"a clean-up tells those who wait",
 		[]patch{{"internal/node/call.go", "n.undoing(req, landed, script.NotifyNobody)",
 			"n.undoing(req, landed, script.NotifyTurn)"}},
-		[]killer{test("redlock", "TestQuorumConformanceInVirtualTime")}},
+		[]killer{test("internal/node", "TestCleanUpTellsNobody")}},
 	{"late grants do not join the lease",
 		[]patch{{"redlock/holding.go", "	case yes:\n		h.grant(i, counter, token)",
 			"	case yes:\n		return true"}},
