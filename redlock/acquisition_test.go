@@ -50,6 +50,35 @@ func TestPatienceIsForVotes(t *testing.T) {
 	})
 }
 
+// While somebody else has a node, an acquisition does not wait for silent nodes as long as its budget allows. Its grants
+// would keep others from a majority.
+func TestRoundsAtOddsEndSoon(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		const held = 0
+		b, _ := quorum(t, func(i int) simnode.Network {
+			return func(ctx context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				if i > 2 {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return execute(), nil
+			}
+		}, 5)
+		if _, err := b.nodes[held].Acquire(t.Context(),
+			locker.Request{Key: "k", Token: "somebody else", TTL: time.Minute}); err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		_, err := b.Acquire(t.Context(), locker.Request{Key: "k", Token: "owner", TTL: time.Minute})
+		if took := time.Since(start); err == nil || took > DefaultBudget/4 {
+			t.Errorf("%v after %v", err, took)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // After a stall of the process, the answers, the end of the patience and the end of the budget are ready at the same
 // time. The answers count, whichever is noticed first.
 func TestVotesThatHaveComeCount(t *testing.T) {

@@ -9,8 +9,8 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// MaxJoined is the largest number of commands that [Join] takes. With 64 a command costs the server as much, and keeps it
-// from its other clients for twice as long; see server-cpu in benchmarks.
+// MaxJoined is the largest number of commands that [Join] takes. With 64 a command costs the server as much, and keeps
+// it from its other clients for twice as long; see server-cpu in benchmarks.
 const MaxJoined = 32
 
 // Usual is what a Command does in the usual case: it acquires a lock that is free, or releases one that nobody waits

@@ -136,7 +136,7 @@ var mutants = slices.Concat(scriptMutants, []mutant{
 		[]killer{test("redlock", "TestVotesThatHaveComeCount")}},
 	{"rounds at odds wait their whole budget",
 		[]patch{{"redlock/acquisition.go", "until = earlier(until, a.patient)", "until = earlier(until, a.end)"}},
-		[]killer{test("redlock", "TestContention")}},
+		[]killer{test("redlock", "TestRoundsAtOddsEndSoon")}},
 	{"a release does not linger",
 		[]patch{{"redlock/update.go", "if u.releases() && !u.end.IsZero() {", "if u.releases() && u.end.IsZero() {"}},
 		[]killer{test("redlock", "TestUnlockDoesNotWaitForGrantsBeyondItsBound")}},
