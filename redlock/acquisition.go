@@ -30,6 +30,7 @@ type acquisition struct {
 	pace    time.Duration // between first nodes; see firstPatience
 	next    time.Time     // when the next node takes the place of the first one
 	patient time.Time     // until when it waits while it competes with others; zero: it has not competed yet
+	lingers time.Time     // until when it waits after it was lost; zero: it does not yet
 	gaveUp  bool          // it stopped waiting for nodes that had not answered while others had
 
 	lease *lease // what the acquisition has become if it was won; nil: its grants are undone
@@ -88,8 +89,11 @@ func (a *acquisition) run(ctx context.Context, by *turn) (locker.Grant, error) {
 
 // until implements asker.
 func (a *acquisition) until() time.Time {
-	if a.end.IsZero() || a.election.outcome() != undecided {
+	switch outcome := a.election.outcome(); {
+	case a.end.IsZero(), outcome == won:
 		return time.Time{}
+	case outcome == lost:
+		return a.linger()
 	}
 	until := a.end
 	if a.competing() {
@@ -104,6 +108,19 @@ func (a *acquisition) until() time.Time {
 	return until
 }
 
+// linger returns until when an acquisition that was lost waits for nodes that are about to answer. If it did not wait,
+// its requests could be executed after the owner has released the lock, and look like another owner to the next caller.
+func (a *acquisition) linger() time.Time {
+	limit := a.b.health.expected(a.election.asked &^ a.seen)
+	if limit == 0 {
+		return time.Time{}
+	}
+	if a.lingers.IsZero() {
+		a.lingers = time.Now().Add(limit)
+	}
+	return a.lingers
+}
+
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -114,7 +131,7 @@ func earlier(a, b time.Time) time.Time {
 // overdue implements asker.
 func (a *acquisition) overdue() {
 	switch until := a.until(); {
-	case until.Equal(a.end):
+	case until.Equal(a.end), a.election.outcome() == lost:
 		a.fanout.overdue()
 	case until.Equal(a.patient) && a.competing():
 		a.gaveUp = true

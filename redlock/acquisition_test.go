@@ -2,7 +2,9 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,7 +58,8 @@ func TestRoundsAtOddsEndSoon(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		const held = 0
 		b, _ := quorum(t, func(i int) simnode.Network {
-			return func(ctx context.Context, _ []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+			return func(ctx context.Context, _ []drivers.Command,
+				execute func() []drivers.Reply) ([]drivers.Reply, error) {
 				if i > 2 {
 					<-ctx.Done()
 					return nil, ctx.Err()
@@ -72,6 +75,39 @@ func TestRoundsAtOddsEndSoon(t *testing.T) {
 		_, err := b.Acquire(t.Context(), locker.Request{Key: "k", Token: "owner", TTL: time.Minute})
 		if took := time.Since(start); err == nil || took > DefaultBudget/4 {
 			t.Errorf("%v after %v", err, took)
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// An acquisition that was lost waits for nodes that answer soon. So none of its requests is executed after the owner has
+// released the lock.
+func TestLostAcquisitionLeavesNothingUnderWay(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		const late = 2
+		var executed atomic.Int64
+		b, _ := quorum(t, func(i int) simnode.Network {
+			return func(_ context.Context, _ []drivers.Command,
+				execute func() []drivers.Reply) ([]drivers.Reply, error) {
+				if i == late {
+					time.Sleep(300 * time.Microsecond)
+				}
+				executed.Add(1)
+				return execute(), nil
+			}
+		}, 3)
+		for _, n := range b.nodes {
+			other := locker.Request{Key: "k", Token: "somebody else", TTL: time.Minute}
+			if _, err := n.Acquire(t.Context(), other); err != nil {
+				t.Fatal(err)
+			}
+		}
+		executed.Store(0)
+		_, err := b.Acquire(t.Context(), locker.Request{Key: "k", Token: "owner", TTL: time.Minute})
+		if n := executed.Load(); !errors.Is(err, locker.ErrHeld) || n != 6 { // usual case and script, of each
+			t.Errorf("%v after %d commands", err, n)
 		}
 		if err := b.Close(); err != nil {
 			t.Error(err)
