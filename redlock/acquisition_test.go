@@ -52,8 +52,8 @@ func TestPatienceIsForVotes(t *testing.T) {
 	})
 }
 
-// While somebody else has a node, an acquisition does not wait for silent nodes as long as its budget allows. Its grants
-// would keep others from a majority.
+// While somebody else has a node, an acquisition does not wait for silent nodes as long as its budget allows. Its
+// grants would keep others from a majority.
 func TestRoundsAtOddsEndSoon(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		const held = 0
@@ -82,8 +82,8 @@ func TestRoundsAtOddsEndSoon(t *testing.T) {
 	})
 }
 
-// An acquisition that was lost waits for nodes that answer soon. So none of its requests is executed after the owner has
-// released the lock.
+// An acquisition that was lost waits for nodes that answer soon. So none of its requests is executed after the owner
+// has released the lock.
 func TestLostAcquisitionLeavesNothingUnderWay(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		const late = 2
