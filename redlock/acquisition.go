@@ -90,7 +90,7 @@ func (a *acquisition) run(ctx context.Context, by *turn) (locker.Grant, error) {
 // until implements asker.
 func (a *acquisition) until() time.Time {
 	switch outcome := a.election.outcome(); {
-	case a.end.IsZero(), outcome == won:
+	case a.end.IsZero(), outcome == won, outcome == lost && a.held == 0:
 		return time.Time{}
 	case outcome == lost:
 		return a.linger()
