@@ -55,7 +55,8 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	if err := b.nodes[0].Check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
-	return newAcquisition(b, req, false).run(ctx, nil)
+	w := waiter{b: b, req: req}
+	return w.attempt(ctx, false)
 }
 
 // Extend implements locker.Backend.

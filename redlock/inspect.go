@@ -148,7 +148,7 @@ func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
 	for i, err := range s.errs {
 		for k := range i {
 			if err == nil && s.errs[k] == nil && s.states[i].SameServer(s.states[k]) {
-				err = &sameServer{b.names[k], b.names[i]}
+				err = &node.SameServer{A: b.names[k], B: b.names[i]}
 			}
 		}
 		if s.errs[i] = err; err != nil {

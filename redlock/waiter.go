@@ -50,9 +50,11 @@ func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	}
 	w := &waiter{b: b, req: req, trace: lockertrace.From(ctx)}
 	if faulty := b.faulty.Load(); faulty || !b.hints.contended(req.Key) {
-		if g, err := w.attempt(ctx, faulty); !errors.Is(err, locker.ErrHeld) {
+		g, err := w.attempt(ctx, faulty)
+		if !errors.Is(err, locker.ErrHeld) {
 			return g, err
 		}
+		w.learn(err)
 	}
 	g, err := w.run(ctx)
 	switch {
@@ -101,14 +103,20 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 		default:
 		}
 	}
-	sent := time.Now()
-	w.last = newAcquisition(w.b, w.req, all)
-	g, err := w.last.run(ctx, w.turn)
-	if err == nil {
-		g.Token, g.Sent = w.req.Token, sent
-		g.Private.(*lease).waited = w.seen
-		return g, nil
+	a := newAcquisition(ctx, w.b, w.req, all)
+	w.last = a
+	a.acquire(a.election.asked)
+	a.collect(ctx, a)
+	// After Close, the caller cannot release the lock any more.
+	if a.election.outcome() != won || w.b.closed() {
+		return locker.Grant{}, a.undo(ctx)
 	}
+	l := a.keep(w.turn, w.seen)
+	return locker.Grant{Fence: a.election.token, Token: w.req.Token, Sent: a.start, Private: l}, nil
+}
+
+// learn records what the last attempt, which failed with err, has found.
+func (w *waiter) learn(err error) {
 	w.failed++
 	w.astray = w.turn != nil && w.last.astray(w.turn.node)
 	var held *locker.HeldError
@@ -119,7 +127,6 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 		errors.As(err, &w.votes)
 		w.sure = w.sure || w.votes.answers() >= w.votes.Need
 	}
-	return locker.Grant{}, err
 }
 
 // run waits for the turn and makes an attempt when it has come, until an attempt wins.
@@ -156,6 +163,7 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 				}
 				return g, nil
 			}
+			w.learn(err)
 			if !w.bears(ctx, err, time.Since(asked)) {
 				return locker.Grant{}, err
 			}
