@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	// turnPatience bounds how long the node that keeps the queue may take to answer before the next one takes its
-	// place.
-	turnPatience = 500 * time.Millisecond
 	// minBackoff and maxBackoff bound the pauses of a waiter that has the turn, after an attempt that failed although
 	// the lock is free on the node that keeps the queue. Releases are in flight to the other nodes, or the holder does
 	// not have that node.
@@ -24,10 +21,6 @@ const (
 	// After that, the waiter does not trust this node: owners of the lock do not have it, so their releases do not
 	// reach it.
 	maxFailed = 4
-	// soon is the pause before a waiter looks a second time. Each further pause is twice as long, up to what the node
-	// asks for. The lock that the waiter saw may have been a failed attempt, whose clean-up notifies nobody. And if the
-	// node has failed, the waiter should not miss many turns that others take elsewhere.
-	soon = 50 * time.Millisecond
 	// overdue is how long a waiter waits for a notification before it asks the nodes anyway.
 	overdue = 2 * time.Second
 	// faultRetry is how often a waiter asks the nodes while there is no quorum. It is also how long a waiter waits
@@ -184,60 +177,6 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 			s.Again = min(s.Again, faultRetry/2+rand.N(faultRetry/2))
 		}
 		told = w.sleep(ctx, s.Again)
-	}
-}
-
-// stand takes or keeps a position in the queue. If the node that keeps the queue does not answer, the next node takes
-// its place.
-func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
-	n := len(w.b.nodes)
-	for range n {
-		if w.turn == nil {
-			w.take(w.b.keeper(w.req.Key, nil))
-		}
-		i := w.turn.node
-		start := time.Now()
-		tctx, cancel := context.WithTimeout(ctx, min(turnPatience, w.b.health.patience(only(i))))
-		s, err = w.turn.Ask(tctx)
-		cancel()
-		if err == nil {
-			w.b.health.answered(i, time.Since(start))
-			if !s.Mine || s.Left > 0 {
-				if s.Left > 0 {
-					w.held.Label = s.Label
-				}
-				w.saw(s.Left)
-				w.sure = w.sure || w.looks > 0
-			}
-			d := soon << min(w.looks, 10)
-			s.Again = min(s.Again, d/2+rand.N(d/2))
-			w.looks++
-			return s, nil
-		}
-		if ctx.Err() != nil {
-			return s, err
-		}
-		w.b.health.silent(i)
-		w.leave()
-		w.take((i + 1) % n)
-		w.moved = true
-	}
-	return s, err
-}
-
-// take makes a turn on node i, or on the next node that is not known to be silent.
-func (w *waiter) take(i int) {
-	i = w.b.health.first(i, len(w.b.nodes))
-	w.turn = &turn{i, w.b.nodes[i].NewTurn(w.req.Key)}
-}
-
-// leave gives up the position. The command for that is repeated until it is answered. It also releases what w.req.Token
-// has, so no later attempt may use that token.
-func (w *waiter) leave() {
-	if w.turn != nil {
-		req := w.req
-		w.turn.Leave(&req, w.last == nil || !w.last.underWay(w.turn.node))
-		w.turn, w.attempted = nil, true
 	}
 }
 
