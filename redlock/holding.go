@@ -46,9 +46,9 @@ func (h *holding) voted(i int, a answer, counter, token uint64) {
 	}
 }
 
-// late records the answer of node i, which was pending, to its acquisition, as voted does. It reports whether the caller
-// has to release the node in the background, because no operation will. keeps says that the node keeps the lease's turn,
-// which is given up even where the lock is not held.
+// late records the answer of node i, which was pending, to its acquisition; see voted. It reports whether the caller
+// has to release the node in the background, because no operation will. keeps says that the node keeps the lease's
+// turn, which is given up even where the lock is not held.
 func (h *holding) late(i int, a answer, counter, token uint64, keeps bool) (orphan bool) {
 	h.pending &^= only(i)
 	h.voted(i, a, counter, token)

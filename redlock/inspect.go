@@ -132,10 +132,7 @@ type survey struct {
 }
 
 func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
-	if b.closed() {
-		return nil, locker.ErrClosed
-	}
-	if err := b.nodes[0].Check(key); err != nil {
+	if err := b.check(key); err != nil {
 		return nil, err
 	}
 	s := &survey{states: make([]node.State, len(b.nodes))}

@@ -35,10 +35,7 @@ const (
 func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
-	if b.closed() {
-		return locker.Grant{}, locker.ErrClosed
-	}
-	if err := b.nodes[0].Check(req.Key); err != nil {
+	if err := b.check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
 	w := &waiter{b: b, req: req, trace: lockertrace.From(ctx)}
