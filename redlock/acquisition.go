@@ -48,12 +48,12 @@ type raise struct {
 	err  error // nil also while there is no answer
 }
 
-// newAcquisition returns an acquisition for run. inTurn says that nobody else should be asking now, so that there is no
-// need to ask one node first.
-func newAcquisition(b *backend, req locker.Request, inTurn bool) *acquisition {
+// newAcquisition returns an acquisition that has asked no node yet. inTurn says that nobody else should be asking now,
+// so that there is no need to ask one node first.
+func newAcquisition(ctx context.Context, b *backend, req locker.Request, inTurn bool) *acquisition {
 	n, limit := len(b.nodes), min(b.budget, req.TTL/2)
 	a := &acquisition{fanout: b.fanout(limit), req: req, ballots: make([]ballot, n), pace: min(firstPatience, limit/4)}
-	a.next = a.start.Add(a.pace)
+	a.trace, a.next = b.trace(ctx, opAcquire), a.start.Add(a.pace)
 	var first int
 	first, a.hint = b.hints.recall(req.Key, n)
 	switch {
@@ -64,27 +64,6 @@ func newAcquisition(b *backend, req locker.Request, inTurn bool) *acquisition {
 	}
 	a.election = newElection(n, first)
 	return a
-}
-
-// run returns when the election is decided, the budget is spent, or ctx ends. by is the turn that the acquisition was
-// made with, or nil.
-func (a *acquisition) run(ctx context.Context, by *turn) (locker.Grant, error) {
-	a.trace = a.b.trace(ctx, opAcquire)
-	a.acquire(a.election.asked)
-	a.collect(ctx, a)
-	// After Close, the caller cannot release the lock any more.
-	if a.election.outcome() == won && !a.b.closed() {
-		a.b.faulty.Store(false)
-		return locker.Grant{Fence: a.election.token, Private: a.keep(by)}, nil
-	}
-	a.undo()
-	err := a.err()
-	switch noQuorum := errors.Is(err, locker.ErrNoQuorum); {
-	case ctx.Err() != nil: // the nodes may not have had the time to answer
-	case noQuorum, a.election.asked == allOf(len(a.ballots)):
-		a.b.faulty.Store(noQuorum)
-	}
-	return locker.Grant{}, err
 }
 
 // until implements asker.
@@ -148,6 +127,7 @@ func (a *acquisition) competing() bool {
 	return a.election.token == 0 && a.held > 0 && a.seen.len() >= a.election.need
 }
 
+// acquire asks nodes for the lock.
 func (a *acquisition) acquire(nodes nodeSet) {
 	nodes.each(func(i int) {
 		a.trace.ask(i)
@@ -177,7 +157,8 @@ func (a *acquisition) raise(nodes nodeSet) {
 // answer implements asker.
 func (a *acquisition) answer(c *node.Call) {
 	if i := c.Tag - len(a.ballots); i >= 0 {
-		err := a.b.name(i, c.Owned())
+		err := c.Owned()
+		a.b.logDuplicate(i, err)
 		a.contested = a.contested || errors.Is(err, locker.ErrNotHeld)
 		a.raises[i].err = err
 		a.election.raise(i, err == nil)
@@ -197,18 +178,19 @@ func (a *acquisition) answer(c *node.Call) {
 	a.acquire(a.election.deny(i, isHeld(v.Err)))
 }
 
-// note records the vote of node i, which has come before the acquisition is settled.
+// note records the vote of node i, which has come before the end of the acquisition.
 func (a *acquisition) note(i int) *node.Vote {
 	v := &a.ballots[i].vote
-	*v = a.b.vote(&a.ballots[i].call, i)
+	*v = a.ballots[i].call.Vote()
 	a.seen |= only(i)
 	a.heard(i, v)
 	a.trace.answer(i, v.Err)
 	return v
 }
 
-// heard records that node i has answered. A broken connection or a timeout is no answer.
+// heard records what the vote of node i says about the node. A broken connection or a timeout is no answer.
 func (a *acquisition) heard(i int, v *node.Vote) {
+	a.b.logDuplicate(i, v.Err)
 	switch {
 	case errors.Is(v.Err, locker.ErrUnavailable):
 		a.b.health.failed(i)
@@ -217,16 +199,22 @@ func (a *acquisition) heard(i int, v *node.Vote) {
 	}
 }
 
-// keep settles an acquisition that was won. Nodes that have granted, and nodes that have not answered yet, are part of
-// the lease. On other nodes, what may have been granted is undone.
-func (a *acquisition) keep(by *turn) *lease {
+// keep ends an acquisition that was won. It returns the lease, which consists of the nodes that have granted or may do
+// so. by is the turn that the acquisition was made with, or nil. waited says that the caller has seen others hold the
+// lock.
+func (a *acquisition) keep(by *turn, waited bool) *lease {
 	a.req.Fence = a.election.token
-	l := &lease{turn: by, until: validity(a.start, a.req.TTL)}
+	l := &lease{turn: by, waited: waited, until: validity(a.start, a.req.TTL)}
 	// A late answer has to wait until the lease is complete.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a.lease = l
-	a.settle()
+	a.letGo(a)
+	a.seen.each(func(i int) {
+		v := &a.ballots[i].vote
+		l.voted(i, answerIn(v), v.Counter, a.election.token)
+	})
+	a.b.faulty.Store(false)
 	if a.raises == nil && a.held == 0 {
 		a.b.hints.converged(a.req.Key)
 	} else {
@@ -235,17 +223,19 @@ func (a *acquisition) keep(by *turn) *lease {
 	return l
 }
 
-// undo settles an acquisition that was lost. It releases what was granted, or may have been. It does not wait, because
-// answers of nodes that hang may take long.
-func (a *acquisition) undo() {
-	a.settle()
+// undo ends an acquisition that was lost, and returns why it was. It releases what was granted, or may have been. It
+// does not wait, because answers of nodes that hang may take long.
+func (a *acquisition) undo(ctx context.Context) error {
+	a.letGo(a) // requests that were not sent yet are withdrawn before anything is released
+	a.seen.each(func(i int) { a.release(i, &a.ballots[i].vote) })
 	a.b.hints.note(a.req.Key, a.split(), a.maxCounter())
-}
-
-// settle ends the acquisition. Requests that were not sent yet are withdrawn before anything is released.
-func (a *acquisition) settle() {
-	a.letGo(a)
-	a.seen.each(a.known)
+	err := a.err()
+	switch noQuorum := errors.Is(err, locker.ErrNoQuorum); {
+	case ctx.Err() != nil: // the nodes may not have had the time to answer
+	case noQuorum, a.election.asked == allOf(len(a.ballots)):
+		a.b.faulty.Store(noQuorum)
+	}
+	return err
 }
 
 // leave implements asker. If the acquisition was lost, a request that was not sent yet is withdrawn. If it was won, the
@@ -273,25 +263,12 @@ func (a *acquisition) leave(tag int) {
 	}
 }
 
-// known settles a vote that has come in time.
-func (a *acquisition) known(i int) {
-	v := &a.ballots[i].vote
-	switch {
-	case a.lease == nil:
-		a.release(i, v)
-	case v.Granted:
-		a.lease.grant(i, v.Counter, a.election.token)
-	case v.Doubtful:
-		a.lease.doubt(i)
-	}
-}
-
-// Late is told a vote that comes after the acquisition was settled.
+// Late is told a vote that comes after the end of the acquisition.
 func (a *acquisition) Late(c *node.Call) {
-	v := a.b.vote(c, c.Tag)
+	v := c.Vote()
 	a.heard(c.Tag, &v)
 	if a.lease != nil {
-		a.b.late(a.lease, &a.req, c, v)
+		a.b.late(a.lease, &a.req, c, &v)
 	} else {
 		a.release(c.Tag, &v)
 	}
@@ -305,7 +282,7 @@ func (a *acquisition) release(i int, v *node.Vote) {
 	}
 }
 
-// underWay reports whether node i may still carry out the acquisition. It is called after the acquisition was settled.
+// underWay reports whether node i may still carry out the acquisition. It is called after the end of the acquisition.
 // If the request fails, so that its outcome is never known, the acquisition itself leaves a tombstone.
 func (a *acquisition) underWay(i int) bool {
 	return a.election.asked.has(i) && a.ballots[i].call.UnderWay()

@@ -45,17 +45,23 @@ func (b *backend) closed() bool {
 	}
 }
 
+// check returns why a call for key has to fail before it asks a node, or nil.
+func (b *backend) check(key string) error {
+	if b.closed() {
+		return locker.ErrClosed
+	}
+	return b.nodes[0].Check(key)
+}
+
 // Acquire implements locker.Backend.
 func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
-	if b.closed() {
-		return locker.Grant{}, locker.ErrClosed
-	}
-	if err := b.nodes[0].Check(req.Key); err != nil {
+	if err := b.check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
-	return newAcquisition(b, req, false).run(ctx, nil)
+	w := waiter{b: b, req: req}
+	return w.attempt(ctx, false)
 }
 
 // Extend implements locker.Backend.

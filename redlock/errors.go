@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/node"
 )
 
 // QuorumError says why a majority of the nodes did not agree, and what each node said. It matches, by errors.Is,
@@ -65,7 +66,7 @@ func faultOf(err error) Outcome {
 		return NoAnswer
 	case isHeld(err):
 		return Held
-	case isSameServer(err):
+	case errors.As(err, new(*node.SameServer)):
 		return Duplicate
 	default:
 		return Failed

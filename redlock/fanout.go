@@ -47,30 +47,28 @@ func (f *fanout) collect(ctx context.Context, op asker) {
 			timer.Reset(time.Until(until))
 		}
 		set = until
+		var c *node.Call
 		select {
-		case c := <-f.ready:
-			f.take(c, op)
+		case c = <-f.ready:
 		case <-timer.C:
 			set = time.Time{}
 			// After a stall of the process, answers and the end of the wait are ready at the same time. The answers
 			// count.
-			for len(f.ready) > 0 && op.until().Equal(until) {
-				f.take(<-f.ready, op)
+			if len(f.ready) == 0 {
+				if op.until().Equal(until) {
+					op.overdue()
+				}
+				continue
 			}
-			if op.until().Equal(until) {
-				op.overdue()
-			}
+			c = <-f.ready
 		case <-ctx.Done():
 			return
 		case <-f.b.closing:
 			return
 		}
+		f.open &^= only(c.Tag)
+		op.answer(c)
 	}
-}
-
-func (f *fanout) take(c *node.Call, op asker) {
-	f.open &^= only(c.Tag)
-	op.answer(c)
 }
 
 // letGo has op leave the calls that have not come back.

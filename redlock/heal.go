@@ -47,9 +47,10 @@ func (u *leaseUpdate) heal(ctx context.Context) {
 
 // Late is told the node's answer.
 func (h *healing) Late(c *node.Call) {
-	v := h.b.vote(c, c.Tag)
+	v := c.Vote()
+	h.b.logDuplicate(c.Tag, v.Err)
 	if v.Granted || isHeld(v.Err) {
 		h.b.health.answered(c.Tag, time.Since(h.sent))
 	}
-	h.b.late(h.l, &h.req, c, v)
+	h.b.late(h.l, &h.req, c, &v)
 }

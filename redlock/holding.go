@@ -26,36 +26,32 @@ type holding struct {
 	deleted   nodeSet // nodes that have confirmed the release
 }
 
-// grant records that node i has granted with counter.
-func (h *holding) grant(i int, counter, token uint64) {
-	h.held |= only(i)
-	h.unheard &^= only(i)
-	delete(h.ahead, i)
-	if counter > token {
-		if h.ahead == nil {
-			h.ahead = map[int]uint64{}
-		}
-		h.ahead[i] = counter
-	}
-}
-
-// doubt records that an acquisition was sent to node i and not answered.
-func (h *holding) doubt(i int) {
-	h.doubtful |= only(i)
-	h.unheard |= only(i)
-}
-
-// late records the answer of node i, which was pending, to its acquisition: yes if it has granted, unknown if it may
-// have granted or may do so later. It reports whether the caller has to release the node in the background, because no
-// operation will. keeps says that the node keeps the lease's turn, which is given up even where the lock is not held.
-func (h *holding) late(i int, a answer, counter, token uint64, keeps bool) (orphan bool) {
-	h.pending &^= only(i)
+// voted records the answer of node i to an acquisition: yes if it has granted with counter, unknown if it may have
+// granted or may do so later.
+func (h *holding) voted(i int, a answer, counter, token uint64) {
 	switch a {
 	case yes:
-		h.grant(i, counter, token)
+		h.held |= only(i)
+		h.unheard &^= only(i)
+		delete(h.ahead, i)
+		if counter > token {
+			if h.ahead == nil {
+				h.ahead = map[int]uint64{}
+			}
+			h.ahead[i] = counter
+		}
 	case unknown:
-		h.doubt(i)
+		h.doubtful |= only(i)
+		h.unheard |= only(i)
 	}
+}
+
+// late records the answer of node i, which was pending, to its acquisition; see voted. It reports whether the caller
+// has to release the node in the background, because no operation will. keeps says that the node keeps the lease's
+// turn, which is given up even where the lock is not held.
+func (h *holding) late(i int, a answer, counter, token uint64, keeps bool) (orphan bool) {
+	h.pending &^= only(i)
+	h.voted(i, a, counter, token)
 	switch has := (h.held | h.doubtful).has(i); {
 	case !has:
 		return h.released && keeps

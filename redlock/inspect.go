@@ -132,10 +132,7 @@ type survey struct {
 }
 
 func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
-	if b.closed() {
-		return nil, locker.ErrClosed
-	}
-	if err := b.nodes[0].Check(key); err != nil {
+	if err := b.check(key); err != nil {
 		return nil, err
 	}
 	s := &survey{states: make([]node.State, len(b.nodes))}
@@ -148,7 +145,7 @@ func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
 	for i, err := range s.errs {
 		for k := range i {
 			if err == nil && s.errs[k] == nil && s.states[i].SameServer(s.states[k]) {
-				err = &sameServer{b.names[k], b.names[i]}
+				err = &node.SameServer{A: b.names[k], B: b.names[i]}
 			}
 		}
 		if s.errs[i] = err; err != nil {

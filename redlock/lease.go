@@ -68,17 +68,22 @@ func (l *lease) withdraw() {
 	})
 }
 
-// late records a node's answer to c, an acquisition, after the lease was made.
-func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v node.Vote) {
-	i := c.Tag
-	b.hints.note(req.Key, false, v.Counter)
-	a := no
+// answerIn returns what a vote says to the lease of its acquisition.
+func answerIn(v *node.Vote) answer {
 	switch {
 	case v.Granted:
-		a = yes
+		return yes
 	case v.Doubtful:
-		a = unknown
+		return unknown
+	default:
+		return no
 	}
+}
+
+// late records v, a node's answer to c, an acquisition, after the lease was made.
+func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v *node.Vote) {
+	i, a := c.Tag, answerIn(v)
+	b.hints.note(req.Key, false, v.Counter)
 	l.mu.Lock()
 	l.sending[i] = nil // the call is part of a larger value, which can be freed now
 	l.over = l.over || time.Now().After(l.until)

@@ -108,7 +108,7 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	b := &backend{names: names, budget: o.budget, logger: o.logger, closing: make(chan struct{})}
 	for i, d := range ds {
 		b.nodes = append(b.nodes, node.New(d, node.Options{
-			Name: names[i], Prefix: o.prefix, Timeout: o.timeout, Number: i + 1,
+			Name: names[i], Prefix: o.prefix, Timeout: o.timeout, Number: i + 1, Names: names,
 		}))
 	}
 	switch n := len(ds); {

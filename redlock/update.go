@@ -234,7 +234,8 @@ func (u *leaseUpdate) Late(c *node.Call) {
 // heard settles a node that has answered, and returns what it said. A release may have passed the turn to a waiter.
 // This client must then queue the next time, so that it does not overtake that waiter.
 func (u *leaseUpdate) heard(c *node.Call) error {
-	err := u.b.name(c.Tag, c.Owned())
+	err := c.Owned()
+	u.b.logDuplicate(c.Tag, err)
 	u.settle(c.Tag, answerOf(err), c.Unfinished())
 	if u.releases() && c.Waited() {
 		u.b.hints.contend(u.req.Key)

@@ -12,9 +12,6 @@ import (
 )
 
 const (
-	// turnPatience bounds how long the node that keeps the queue may take to answer before the next one takes its
-	// place.
-	turnPatience = 500 * time.Millisecond
 	// minBackoff and maxBackoff bound the pauses of a waiter that has the turn, after an attempt that failed although
 	// the lock is free on the node that keeps the queue. Releases are in flight to the other nodes, or the holder does
 	// not have that node.
@@ -24,10 +21,6 @@ const (
 	// After that, the waiter does not trust this node: owners of the lock do not have it, so their releases do not
 	// reach it.
 	maxFailed = 4
-	// soon is the pause before a waiter looks a second time. Each further pause is twice as long, up to what the node
-	// asks for. The lock that the waiter saw may have been a failed attempt, whose clean-up notifies nobody. And if the
-	// node has failed, the waiter should not miss many turns that others take elsewhere.
-	soon = 50 * time.Millisecond
 	// overdue is how long a waiter waits for a notification before it asks the nodes anyway.
 	overdue = 2 * time.Second
 	// faultRetry is how often a waiter asks the nodes while there is no quorum. It is also how long a waiter waits
@@ -42,17 +35,16 @@ const (
 func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
-	if b.closed() {
-		return locker.Grant{}, locker.ErrClosed
-	}
-	if err := b.nodes[0].Check(req.Key); err != nil {
+	if err := b.check(req.Key); err != nil {
 		return locker.Grant{}, err
 	}
 	w := &waiter{b: b, req: req, trace: lockertrace.From(ctx)}
 	if faulty := b.faulty.Load(); faulty || !b.hints.contended(req.Key) {
-		if g, err := w.attempt(ctx, faulty); !errors.Is(err, locker.ErrHeld) {
+		g, err := w.attempt(ctx, faulty)
+		if !errors.Is(err, locker.ErrHeld) {
 			return g, err
 		}
+		w.learn(err)
 	}
 	g, err := w.run(ctx)
 	switch {
@@ -101,14 +93,20 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 		default:
 		}
 	}
-	sent := time.Now()
-	w.last = newAcquisition(w.b, w.req, all)
-	g, err := w.last.run(ctx, w.turn)
-	if err == nil {
-		g.Token, g.Sent = w.req.Token, sent
-		g.Private.(*lease).waited = w.seen
-		return g, nil
+	a := newAcquisition(ctx, w.b, w.req, all)
+	w.last = a
+	a.acquire(a.election.asked)
+	a.collect(ctx, a)
+	// After Close, the caller cannot release the lock any more.
+	if a.election.outcome() != won || w.b.closed() {
+		return locker.Grant{}, a.undo(ctx)
 	}
+	l := a.keep(w.turn, w.seen)
+	return locker.Grant{Fence: a.election.token, Token: w.req.Token, Sent: a.start, Private: l}, nil
+}
+
+// learn records what the last attempt, which failed with err, has found.
+func (w *waiter) learn(err error) {
 	w.failed++
 	w.astray = w.turn != nil && w.last.astray(w.turn.node)
 	var held *locker.HeldError
@@ -119,7 +117,6 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 		errors.As(err, &w.votes)
 		w.sure = w.sure || w.votes.answers() >= w.votes.Need
 	}
-	return locker.Grant{}, err
 }
 
 // run waits for the turn and makes an attempt when it has come, until an attempt wins.
@@ -156,6 +153,7 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 				}
 				return g, nil
 			}
+			w.learn(err)
 			if !w.bears(ctx, err, time.Since(asked)) {
 				return locker.Grant{}, err
 			}
@@ -176,60 +174,6 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 			s.Again = min(s.Again, faultRetry/2+rand.N(faultRetry/2))
 		}
 		told = w.sleep(ctx, s.Again)
-	}
-}
-
-// stand takes or keeps a position in the queue. If the node that keeps the queue does not answer, the next node takes
-// its place.
-func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
-	n := len(w.b.nodes)
-	for range n {
-		if w.turn == nil {
-			w.take(w.b.keeper(w.req.Key, nil))
-		}
-		i := w.turn.node
-		start := time.Now()
-		tctx, cancel := context.WithTimeout(ctx, min(turnPatience, w.b.health.patience(only(i))))
-		s, err = w.turn.Ask(tctx)
-		cancel()
-		if err == nil {
-			w.b.health.answered(i, time.Since(start))
-			if !s.Mine || s.Left > 0 {
-				if s.Left > 0 {
-					w.held.Label = s.Label
-				}
-				w.saw(s.Left)
-				w.sure = w.sure || w.looks > 0
-			}
-			d := soon << min(w.looks, 10)
-			s.Again = min(s.Again, d/2+rand.N(d/2))
-			w.looks++
-			return s, nil
-		}
-		if ctx.Err() != nil {
-			return s, err
-		}
-		w.b.health.silent(i)
-		w.leave()
-		w.take((i + 1) % n)
-		w.moved = true
-	}
-	return s, err
-}
-
-// take makes a turn on node i, or on the next node that is not known to be silent.
-func (w *waiter) take(i int) {
-	i = w.b.health.first(i, len(w.b.nodes))
-	w.turn = &turn{i, w.b.nodes[i].NewTurn(w.req.Key)}
-}
-
-// leave gives up the position. The command for that is repeated until it is answered. It also releases what w.req.Token
-// has, so no later attempt may use that token.
-func (w *waiter) leave() {
-	if w.turn != nil {
-		req := w.req
-		w.turn.Leave(&req, w.last == nil || !w.last.underWay(w.turn.node))
-		w.turn, w.attempted = nil, true
 	}
 }
 

@@ -51,20 +51,10 @@ func (c *Call) Withdraw() bool { return c.node.pipeline.Withdraw(&c.call) }
 // UnderWay reports whether c was sent and its outcome is not known yet.
 func (c *Call) UnderWay() bool { return c.node.pipeline.UnderWay(&c.call) }
 
-// send submits a command as c. Its outcome comes through ready.
-func (n *Node) send(c *Call, ready chan<- *Call, tag int, cmd script.Command) {
+// of makes c a call of cmd, on n, whose outcome comes through ready. It returns the parameters of Pipeline.Submit.
+func (c *Call) of(n *Node, ready chan<- *Call, tag int, cmd script.Command) (call *pipeline.Call, answered func()) {
 	c.node, c.ready, c.Tag, c.call.Command = n, ready, tag, cmd
-	if n.closed() {
-		c.refuse(pipeline.ErrClosed)
-		return
-	}
-	n.pipeline.Submit(&c.call, c.answered)
-}
-
-// refuse resolves a call that was not sent. Its error is err.
-func (c *Call) refuse(err error) {
-	c.call.Refuse(err)
-	c.answered()
+	return &c.call, c.answered
 }
 
 func (c *Call) answered() {
@@ -81,8 +71,8 @@ type Vote struct {
 	Counter uint64
 	// Owner is the beginning of the holder's token.
 	Owner string
-	// Err is nil if Granted is true. Otherwise it is a *locker.HeldError, locker.ErrForeignKey, an *Alias, or a fault
-	// with the name of the node.
+	// Err is nil if Granted is true. Otherwise it is a *locker.HeldError, locker.ErrForeignKey, a *SameServer, or a
+	// fault with the name of the node.
 	Err error
 	// Doubtful says that the attempt may have been executed, or may be executed later, although no grant was seen. The
 	// caller has to undo it.
@@ -100,20 +90,27 @@ func (n *Node) vote(reply drivers.Reply, err error) Vote {
 	if err != nil {
 		return Vote{Err: n.fault(err), Doubtful: !isNotSent(err)}
 	}
-	v, err := decodeVote(reply)
-	if err != nil {
-		v.Err, v.Doubtful = n.fault(err), !known(err)
+	a, err := script.ReadAcquired(reply)
+	if err == nil {
+		err = errorOf(a.Status, locker.HeldError{Remaining: a.Left, Label: a.Label}, a.Node)
 	}
-	return v
+	return Vote{
+		Granted: a.Status == script.Granted, Counter: a.Counter, Owner: a.Owner,
+		Err: n.fault(err), Doubtful: err != nil && !known(err),
+	}
 }
 
-// Owned reads the outcome of a raise, an extension or a release. It returns nil, locker.ErrNotHeld, an *Alias, or a
-// fault with the name of the node. After a fault the outcome is unknown.
+// Owned reads the outcome of a raise, an extension or a release. It returns nil, locker.ErrNotHeld, a *SameServer, or
+// a fault with the name of the node. After a fault the outcome is unknown.
 func (c *Call) Owned() error { return c.node.owned(c.call.Reply, c.call.Err) }
 
 func (n *Node) owned(reply drivers.Reply, err error) error {
+	if err != nil {
+		return n.fault(err)
+	}
+	o, err := script.ReadOwned(reply)
 	if err == nil {
-		err = decodeOwned(reply)
+		err = errorOf(o.Status, locker.HeldError{}, o.Node)
 	}
 	return n.fault(err)
 }
@@ -145,22 +142,23 @@ type Acquisition struct {
 //
 // The same holds for StartRaise, StartExtend and StartRelease. A Call must be zero before and can be used once.
 func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Request, a Acquisition) {
+	call, answered := c.of(n, ready, tag, n.usually(req.Key, n.attempt(req).Acquire(req.TTL, a.Quantum, a.Hint)))
 	if n.cleaner.full() {
-		c.node, c.ready, c.Tag = n, ready, tag
-		c.refuse(pipeline.ErrFull)
+		call.Refuse(pipeline.ErrFull)
+		answered()
 		return
 	}
-	n.send(c, ready, tag, n.usually(req.Key, n.attempt(req).Acquire(req.TTL, a.Quantum, a.Hint)))
+	n.pipeline.Submit(call, answered)
 }
 
 // StartRaise asks the node to raise its counter to req.Fence.
 func (n *Node) StartRaise(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
-	n.send(c, ready, tag, n.attempt(req).Raise(req.Fence))
+	n.pipeline.Submit(c.of(n, ready, tag, n.attempt(req).Raise(req.Fence)))
 }
 
 // StartExtend sends one extension.
 func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
-	n.send(c, ready, tag, n.attempt(req).Extend(req.TTL, req.Fence))
+	n.pipeline.Submit(c.of(n, ready, tag, n.attempt(req).Extend(req.TTL, req.Fence)))
 }
 
 // StartRelease sends one release. landed says that all acquisitions of req are known to have been executed. If it is
@@ -169,7 +167,7 @@ func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *locker.Req
 func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *locker.Request, landed bool, turn string) {
 	r := n.releaseOf(req, landed, script.NotifyTurn)
 	r.Turn = turn
-	n.send(c, ready, tag, n.usually(req.Key, r.Command()))
+	n.pipeline.Submit(c.of(n, ready, tag, n.usually(req.Key, r.Command())))
 }
 
 // ReleaseLater releases in the background, with the parameters of StartRelease. It repeats the release until the node

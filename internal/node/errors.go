@@ -29,24 +29,6 @@ func (e *nodeError) Unwrap() error {
 // errGivenUp is the answer to an attempt that was executed after its own clean-up.
 var errGivenUp = errors.New("the attempt was given up before it arrived")
 
-// decodeVote reads the reply to an acquisition.
-func decodeVote(reply drivers.Reply) (Vote, error) {
-	a, err := script.ReadAcquired(reply)
-	if err == nil {
-		err = errorOf(a.Status, locker.HeldError{Remaining: a.Left, Label: a.Label}, a.Node)
-	}
-	return Vote{Granted: a.Status == script.Granted, Counter: a.Counter, Owner: a.Owner}, err
-}
-
-// decodeOwned reads the reply to a raise, an extension or a release.
-func decodeOwned(reply drivers.Reply) error {
-	o, err := script.ReadOwned(reply)
-	if err != nil {
-		return err
-	}
-	return errorOf(o.Status, locker.HeldError{}, o.Node)
-}
-
 // errorOf returns the status of a script as an error of package locker, or nil if the script has done what it was asked
 // for. held describes another owner's lock if the status is Waiting. number is the number of the other node if the
 // status is Duplicate.
@@ -59,7 +41,7 @@ func errorOf(s script.Status, held locker.HeldError, number int) error {
 	case script.NotALock:
 		return locker.ErrForeignKey
 	case script.Duplicate:
-		return &Alias{number}
+		return alias(number)
 	case script.Gone:
 		return errGone
 	case script.Superseded:
@@ -71,12 +53,31 @@ func errorOf(s script.Status, held locker.HeldError, number int) error {
 	}
 }
 
-// Alias is the error of a node whose server has the lock of the same attempt under the number of another node. It then
-// is one server with two addresses, and does not vote a second time. As the answer to an acquisition, it says that
-// nothing was done. As the answer to a release, it says that the lock was deleted.
-type Alias struct{ Number int }
+// SameServer is the error of a node whose server has the lock of the same attempt under the number of another node. It
+// then is one server with two addresses, and does not vote a second time: each node writes its number into the value of
+// the lock, and a vote counts only if owner and number agree. As the answer to an acquisition, it says that nothing was
+// done. As the answer to a release, it says that the lock was deleted. See
+// docs/adr/0025-the-nodes-number-in-the-value.md.
+type SameServer struct{ A, B string } // the names of the two nodes
 
-func (e *Alias) Error() string { return fmt.Sprintf("the same server as node %d", e.Number) }
+func (e *SameServer) Error() string { return e.A + " and " + e.B + " are the same server" }
+
+// Unwrap makes the error match ErrUnavailable, because for locks the node does not exist.
+func (e *SameServer) Unwrap() error { return locker.ErrUnavailable }
+
+// alias is a SameServer before the nodes are named. It is the number of the other node.
+type alias int
+
+func (a alias) Error() string { return fmt.Sprintf("the same server as node %d", int(a)) }
+
+// named returns the error of a node that is the same server as the one with the number a.
+func (n *Node) named(a alias) error {
+	i, k := n.number-1, int(a)-1
+	if i == k || max(i, k) >= len(n.names) {
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, a})
+	}
+	return &SameServer{n.names[min(i, k)], n.names[max(i, k)]}
+}
 
 var errGone = &locker.NotHeldError{Reason: locker.LostGone}
 
@@ -88,7 +89,7 @@ func known(err error) bool {
 	if errors.As(err, &e) {
 		return script.IsRefusal(e)
 	}
-	if errors.As(err, new(*Alias)) {
+	if errors.As(err, new(alias)) {
 		return true
 	}
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp)

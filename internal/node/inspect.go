@@ -41,7 +41,7 @@ const shown = 8
 // StartInspect asks what the node knows of key.
 func (n *Node) StartInspect(ready chan<- *Call, tag int, key string) *Call {
 	c := &Call{}
-	n.send(c, ready, tag, n.keys(key).Inspect())
+	n.pipeline.Submit(c.of(n, ready, tag, n.keys(key).Inspect()))
 	return c
 }
 
@@ -85,7 +85,7 @@ func decodeState(reply drivers.Reply) (State, error) {
 // for the turn to ask, not for the lock. [Call.Owned] reads the outcome.
 func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRedlock bool) *Call {
 	c := &Call{}
-	n.send(c, ready, tag, n.force(key, s, onRedlock))
+	n.pipeline.Submit(c.of(n, ready, tag, n.force(key, s, onRedlock)))
 	return c
 }
 

@@ -28,8 +28,9 @@ func TestForceReleaseIsFinal(t *testing.T) {
 	if seen := force(t, n, "a", nil); seen.State != inspect.Held || seen.Owner != "a" || seen.Fence != before {
 		t.Errorf("it says that it took the lock from %+v", seen)
 	}
-	if _, err := decodeVote(send(t, n, attempt("k", "a").Acquire(10*time.Second, 1, 0))); err != errGivenUp {
-		t.Errorf("a late acquisition of the former owner got %v", err)
+	v := n.vote(send(t, n, attempt("k", "a").Acquire(10*time.Second, 1, 0)), nil)
+	if !errors.Is(v.Err, errGivenUp) || v.Doubtful {
+		t.Errorf("a late acquisition of the former owner got %+v", v)
 	}
 	// The second tombstone takes the place of the mark.
 	for _, tombstone := range []time.Duration{0, 10*time.Second + cleanupLife} {

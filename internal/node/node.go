@@ -23,13 +23,15 @@ type Options struct {
 	// Number, from 1, is the node's number among the nodes of a Redlock. It is part of the value of each lock, so that
 	// a server with the addresses of two nodes is noticed. 0 is the same as 1, the number of a node that decides alone.
 	Number int
+	Names  []string // the names of the nodes of a Redlock, in the order of their numbers
 }
 
 // Node is one Redis node. It is safe for concurrent use.
 type Node struct {
 	name      string
 	prefix    string
-	number    int // from Options
+	number    int      // from Options
+	names     []string // from Options
 	driver    drivers.Driver
 	timeout   time.Duration // of one exchange
 	pipeline  *pipeline.Pipeline
@@ -54,6 +56,7 @@ func New(d drivers.Driver, o Options) *Node {
 		name:     o.Name,
 		prefix:   o.Prefix,
 		number:   max(1, o.Number),
+		names:    o.Names,
 		driver:   d,
 		timeout:  o.Timeout,
 		pipeline: p,
@@ -212,9 +215,12 @@ func await(ctx context.Context, ch <-chan struct{}) bool {
 // fault adds the node's name to err. It makes err match locker.ErrUnavailable, unless err already matches another error
 // of package locker.
 func (n *Node) fault(err error) error {
+	var same alias
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(err, &same):
+		return n.named(same)
 	case errors.Is(err, pipeline.ErrClosed):
 		return locker.ErrClosed
 	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld), errors.Is(err, locker.ErrForeignKey),

@@ -100,21 +100,22 @@ func FuzzReplies(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, _ := shape(data, 0)
-		vote, err := decodeVote(r)
+		n1 := &Node{name: "n1"}
+		vote := n1.vote(r, nil)
 		switch {
-		case vote.Granted != isCounter(r), vote.Granted != (err == nil):
-			t.Errorf("vote on %#v: %+v, %v", r, vote, err)
-		case errors.Is(err, locker.ErrHeld) && !is(r, 5, 0):
+		case vote.Granted != isCounter(r), vote.Granted != (vote.Err == nil):
+			t.Errorf("vote on %#v: %+v", r, vote)
+		case errors.Is(vote.Err, locker.ErrHeld) && !is(r, 5, 0):
 			t.Errorf("held by %#v", r)
 		}
 		refused, isRefusal := r.(drivers.ServerError)
-		if err != nil && known(err) && isRefusal && inDoubt[refused.Code()] {
+		if !vote.Doubtful && isRefusal && inDoubt[refused.Code()] {
 			t.Errorf("%q is taken for a refusal", refused)
 		}
 
 		n, isInt := r.(int64)
 		n &^= 8 | 16 // that it is unfinished, and that others wait
-		if err := decodeOwned(r); (err == nil) != (isInt && (n == 1 || n == 2)) ||
+		if err := n1.owned(r, nil); (err == nil) != (isInt && (n == 1 || n == 2)) ||
 			errors.Is(err, locker.ErrNotHeld) != (isInt && (n == 0 || n == 3 || n == 4)) {
 			t.Errorf("owned by %#v: %v", r, err)
 		}
