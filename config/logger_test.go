@@ -1,10 +1,7 @@
 package config_test
 
 import (
-	"bytes"
-	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -12,25 +9,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/lookat"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
-
-type logText struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *logText) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *logText) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
 
 // The logger of a configuration takes the warnings of the backend, those about the servers, and what log switches on.
 func TestLogger(t *testing.T) {
@@ -41,8 +22,8 @@ func TestLogger(t *testing.T) {
 	} {
 		c, err := config.Parse(url + "?log=debug")
 		require.NoError(t, err)
-		var log logText
-		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		log := lookat.NewLog()
+		c.Logger = log.Logger
 		l, err := c.Open(t.Context())
 		require.NoError(t, err)
 		assert.Eventually(t, func() bool { return strings.Contains(log.String(), "append-only file is off") },

@@ -1,13 +1,13 @@
 package redlock_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/lookat"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/redlock"
@@ -35,23 +35,11 @@ func TestSettingsOfTheNodesAreWarnedOfOnce(t *testing.T) {
 	})
 }
 
-// late is a client that ignores its context, and answers after a second.
-type late struct{}
-
-func (late) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	time.Sleep(time.Second)
-	replies := drivers.Refused("NOPERM no", len(cmds))
-	replies[1] = "redis_version:7.0.15\r\nmaxmemory_policy:allkeys-lru\r\n"
-	return replies, nil
-}
-
-func (late) Close() error { return nil }
-
 // Close ends the look: nothing is logged afterwards.
 func TestCloseEndsTheLook(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		log := newLog()
-		l, err := redlock.New([]drivers.Driver{late{}, late{}, late{}}, redlock.Logger(log.Logger))
+		l, err := redlock.New([]drivers.Driver{lookat.Late{}, lookat.Late{}, lookat.Late{}}, redlock.Logger(log.Logger))
 		if err != nil {
 			t.Fatal(err)
 		}

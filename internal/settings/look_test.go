@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -17,30 +16,10 @@ import (
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
 	"github.com/golocker/locker/internal/settings"
+	"github.com/golocker/locker/internal/testing/lookat"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
-
-// warnings is a logger that keeps what it is told.
-type warnings struct {
-	mu    sync.Mutex
-	lines []string
-}
-
-func (w *warnings) logger() *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
-
-func (w *warnings) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.lines = append(w.lines, string(p))
-	return len(p), nil
-}
-
-func (w *warnings) all() []string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return append([]string(nil), w.lines...)
-}
 
 // server is a driver that answers as do says.
 type server struct {
@@ -60,31 +39,23 @@ func silent(context.Context, []drivers.Command) ([]drivers.Reply, error) {
 	return nil, errors.New("no answer")
 }
 
-// answering is a server with a policy of eviction, whose other answers are refusals.
-func answering(policy string) func(context.Context, []drivers.Command) ([]drivers.Reply, error) {
-	return func(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-		replies := drivers.Refused("NOPERM no", len(cmds))
-		for i, cmd := range cmds {
-			if cmd[0] == "INFO" {
-				replies[i] = "# Server\r\nredis_version:7.0.15\r\nrole:master\r\naof_enabled:1\r\nmaxmemory_policy:" + policy
-			}
-		}
-		return replies, nil
-	}
+// evicting is a server with a bad policy, whose other answers are refusals.
+func evicting(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+	return lookat.Evicting(cmds), nil
 }
 
 // What several servers have in common is said once. A server that hangs does not keep the others' findings, and what
 // a user may not see is passed over.
 func TestLookWarnsOnce(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		var w warnings
-		bad, hung := &server{do: answering("allkeys-lru")}, &server{do: silent}
-		l := settings.Begin(w.logger(), time.Second, settings.Use{Redlock: true}, settings.Server{Name: "b", Driver: bad},
+		log := lookat.NewLog()
+		bad, hung := &server{do: evicting}, &server{do: silent}
+		l := settings.Begin(log.Logger, time.Second, settings.Use{Redlock: true}, settings.Server{Name: "b", Driver: bad},
 			settings.Server{Name: "a", Driver: bad}, settings.Server{Name: "c", Driver: hung})
 		synctest.Wait()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		lines := w.all()
+		lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 		require.Len(t, lines, 1)
 		for _, part := range []string{"level=WARN", "allkeys-lru", `servers="[a b]"`, "exclusion (E1) and tokens",
 			"CONFIG SET maxmemory-policy noeviction"} {
@@ -93,20 +64,20 @@ func TestLookWarnsOnce(t *testing.T) {
 		assert.Equal(t, int32(2), bad.calls.Load())
 		l.Close()
 		time.Sleep(time.Hour) // the silent client's call ends, and nothing more is said
-		assert.Len(t, w.all(), 1)
+		assert.Equal(t, 1, strings.Count(log.String(), "\n"))
 	})
 }
 
 func TestLookEndsWithClose(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		var w warnings
+		log := lookat.NewLog()
 		start := time.Now()
-		l := settings.Begin(w.logger(), 0, settings.Use{}, settings.Server{Name: "a", Driver: &server{do: silent}},
-			settings.Server{Name: "b", Driver: &server{do: answering("allkeys-lru")}})
+		l := settings.Begin(log.Logger, 0, settings.Use{}, settings.Server{Name: "a", Driver: &server{do: silent}},
+			settings.Server{Name: "b", Driver: &server{do: evicting}})
 		synctest.Wait()
 		l.Close()
 		assert.Zero(t, time.Since(start))
-		assert.Empty(t, w.all())
+		assert.Empty(t, log.String())
 		time.Sleep(time.Hour)
 	})
 }
@@ -114,7 +85,7 @@ func TestLookEndsWithClose(t *testing.T) {
 // Nobody is asked if nobody would hear the answer.
 func TestNoLookWithoutLogger(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		s := &server{do: answering("allkeys-lru")}
+		s := &server{do: evicting}
 		for _, logger := range []*slog.Logger{nil, slog.New(slog.DiscardHandler)} {
 			l := settings.Begin(logger, time.Second, settings.Use{}, settings.Server{Name: "a", Driver: s})
 			synctest.Wait()

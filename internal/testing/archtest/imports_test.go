@@ -63,7 +63,7 @@ var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testin
 	"/internal/testing/trials/faults", "/internal/testing/simnode", "/internal/testing/trials/sim",
 	"/internal/testing/trials/history", "/internal/testing/mutants", "/internal/testing/retest",
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/virtual",
-	"/internal/testing/short",
+	"/internal/testing/short", "/internal/testing/lookat",
 	"/internal/testing/archtest"}
 
 // testers lists packages that may import package testing outside _test files.
