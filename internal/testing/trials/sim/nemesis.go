@@ -85,18 +85,29 @@ func (w *world) hang(d *dice) {
 	close(stopped)
 }
 
-// separate cuts a client off from a node for a while.
+// separate cuts a client off from a node for a while, or from several, so that its leases can lose their majority.
 func (w *world) separate(d *dice) {
 	c := w.clients[d.intn(w.Clients)]
-	l := c.links[w.victim(d).id]
+	links := []*link{c.links[w.victim(d).id]}
+	longest := w.MaxTTL
+	if d.intn(3) == 0 {
+		longest *= 2
+		for range d.intn(len(w.nodes)) {
+			links = append(links, c.links[w.victim(d).id]) // perhaps the same again
+		}
+	}
 	how := d.intn(4)
-	l.mu.Lock()
-	l.noWay, l.noWayBack, l.unreachable = how == 0 || how == 2, how == 1 || how == 2, how == 3
-	l.mu.Unlock()
-	time.Sleep(d.between(20*time.Millisecond, w.MaxTTL))
-	l.mu.Lock()
-	l.noWay, l.noWayBack, l.unreachable = false, false, false
-	l.mu.Unlock()
+	for _, l := range links {
+		l.mu.Lock()
+		l.noWay, l.noWayBack, l.unreachable = how == 0 || how == 2, how == 1 || how == 2, how == 3
+		l.mu.Unlock()
+	}
+	time.Sleep(d.between(20*time.Millisecond, longest))
+	for _, l := range links {
+		l.mu.Lock()
+		l.noWay, l.noWayBack, l.unreachable = false, false, false
+		l.mu.Unlock()
+	}
 }
 
 // pause stops a client's messages and its workers for a while. Its timers go on, which a stopped process' do not: what
