@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
@@ -30,8 +31,8 @@ type Config struct {
 	// Label names the holders of locks for people, see locker.Label. Nil: the program's own default, or host and process
 	// ID. Empty: locks have no label.
 	Label *string `yaml:"label,omitempty" json:"label,omitempty"`
-	// Log is the level from which on locks are logged, to slog.Default: "debug", "info" or "warn". See package
-	// middleware/logging. Empty: they are not.
+	// Log is the level from which on locks are logged: "debug", "info" or "warn". See package middleware/logging.
+	// Empty: they are not.
 	Log string `yaml:"log,omitempty" json:"log,omitempty"`
 	// Tracing traces and measures locks, by the middleware that [RegisterTracing] was given. False: they are not.
 	Tracing bool `yaml:"tracing,omitempty" json:"tracing,omitempty"`
@@ -42,6 +43,9 @@ type Config struct {
 	Redis Redis `yaml:"redis,omitempty" json:"redis,omitzero"`
 	// Redlock is used if Backend is "redlock".
 	Redlock Redlock `yaml:"redlock,omitempty" json:"redlock,omitzero"`
+	// Logger takes what Log switches on, and warnings about the servers: see single.Logger and redlock.Logger. It is no
+	// setting of a file. Nil: slog.Default, and without Log no look at the servers.
+	Logger *slog.Logger `yaml:"-" json:"-"`
 	// Sections are the settings of other backends by their names: of a Backend[S], a *S. See [Register].
 	Sections Sections `yaml:",inline" json:"-" xml:"-"`
 }

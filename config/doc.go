@@ -38,7 +38,8 @@
 //	fifo           true or false: whether waiters queue on the server, see single.FIFO; true if not given; only for one
 //	               Redis (redis, rediss, unix)
 //	budget         how long one operation waits for a majority; 1s if not given; for redlock and redlocks
-//	log            debug, info or warn: lowest level of log messages, see package middleware/logging
+//	log            debug, info or warn: lowest level of log messages, see package middleware/logging; also warns of
+//	               settings of the servers that weaken a promise, see single.Logger
 //	tracing        true or false: whether locks are traced and measured, if the program imports config/tracing
 //	retry          true or false: whether operations that failed because of the store are retried
 //	retry_for      for how long; 1m if not given. This and the next parameters switch retry on, unless retry=false

@@ -53,6 +53,9 @@ func (f *field) below() (all []*field) {
 		name, _, _ := strings.Cut(sf.Tag.Get("yaml"), ",")
 		inJSON, _, _ := strings.Cut(sf.Tag.Get("json"), ",")
 		typ := sf.Type
+		if name == "-" && inJSON == "-" {
+			continue // not a setting
+		}
 		if f.path == "" && (typ.Kind() == reflect.Struct || typ.Kind() == reflect.Map) {
 			continue // a Config's settings of a backend
 		}

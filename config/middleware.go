@@ -85,7 +85,7 @@ func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
 		ms = append(ms, retry.New(opts...))
 	}
 	if c.Log != "" {
-		ms = append(ms, logging.New(nil, logging.Level(levels[c.Log])))
+		ms = append(ms, logging.New(c.Logger, logging.Level(levels[c.Log])))
 	}
 	return locker.Wrap(l, ms...)
 }

@@ -2,6 +2,7 @@ package config
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"time"
 
@@ -35,8 +36,9 @@ func Open(ctx context.Context, url string, opts ...locker.Option) (*Opened, erro
 	return c.Open(ctx, opts...)
 }
 
-// Open validates c and returns the Locker it describes. It reads the files that c names. Open sends nothing: if a
-// server is down, the first call for a lock reports it.
+// Open validates c and returns the Locker it describes. It reads the files that c names. Open does not wait for
+// servers: if one is down, the first call for a lock reports it. With Log or Logger in c, servers are asked for their
+// settings in the background, and a warning is logged for each setting that weakens a promise.
 //
 // opts are the program's defaults for all calls. TTL, Patience and Label in c override them, and options of a call
 // override both.
@@ -45,6 +47,7 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 		return nil, err
 	}
 	own, k := c.clone(), backend(c.Backend)
+	own.Redis.logger, own.Redlock.logger = own.logger(), own.logger()
 	client, err := k.Open(ctx, own, own.prefix())
 	if err != nil {
 		return nil, err
@@ -60,6 +63,14 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 		opts = append(opts, locker.Label(*own.Label))
 	}
 	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
+}
+
+// logger returns the logger for a look at the servers, or nil.
+func (c *Config) logger() *slog.Logger {
+	if c.Logger == nil && c.Log != "" {
+		return slog.Default()
+	}
+	return c.Logger
 }
 
 func (c *Config) prefix() string {

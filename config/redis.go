@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strconv"
 	"strings"
@@ -41,6 +42,8 @@ type Redis struct {
 	FIFO *bool `yaml:"fifo,omitempty" json:"fifo,omitempty"`
 	// TLS encrypts the connections. Nil: plain.
 	TLS *TLS `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
+
+	logger *slog.Logger `yaml:"-" json:"-"` // see Config.logger
 }
 
 var (
@@ -165,7 +168,7 @@ func openRedis(ctx context.Context, r *Redis, prefix string) (*locker.Client, er
 		return nil, err
 	}
 	return single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name), single.Timeout(time.Duration(r.Timeout)),
-		single.FIFO(r.queues())), nil
+		single.FIFO(r.queues()), single.Logger(r.logger)), nil
 }
 
 func deployRedis(ctx context.Context, r *Redis) (*Deployment, error) {

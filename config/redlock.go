@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"net/url"
@@ -32,6 +33,8 @@ type Redlock struct {
 	TLS          *TLS     `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
 	// Nodes are the servers, usually three or five.
 	Nodes []Node `yaml:"nodes,omitempty" json:"nodes,omitempty" url:"-"`
+
+	logger *slog.Logger `yaml:"-" json:"-"` // see Config.logger
 }
 
 // Node is one server of a Redlock. An empty field, except Addr, takes its value from the Redlock. For this, Password
@@ -204,7 +207,7 @@ func openRedlock(ctx context.Context, r *Redlock, prefix string) (*locker.Client
 		ds, names = append(ds, s.Driver), append(names, s.Name)
 	}
 	l, err := redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
-		redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)))
+		redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)), redlock.Logger(r.logger))
 	if err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("config: %w", err)

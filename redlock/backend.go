@@ -10,6 +10,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/settings"
 )
 
 // quantum is what nodes round their clocks down to, in µs. Counters of nodes whose clocks differ by some milliseconds
@@ -29,6 +30,7 @@ type backend struct {
 	faulty atomic.Bool
 	// duplicates are the nodes that were found to be the same server as another node. Each was logged.
 	duplicates atomic.Uint64
+	look       *settings.Look
 
 	closing chan struct{}
 	// Close waits for calls between closing that channel and closing the nodes. So each call has added its clean-up by
@@ -100,6 +102,7 @@ var errForeignRequest = errors.New("redlock: the request does not carry what Acq
 
 // Close implements io.Closer. It closes all nodes at the same time, so that it takes no longer than with one node.
 func (b *backend) Close() error {
+	b.look.Close()
 	close(b.closing)
 	b.calls.Wait()
 	errs := make([]error, len(b.nodes))

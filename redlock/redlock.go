@@ -33,6 +33,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/settings"
 )
 
 // DefaultPrefix is put before every key unless [Prefix] says otherwise. Package single has the same default.
@@ -73,9 +74,15 @@ func Budget(d time.Duration) Option { return func(o *options) { o.budget = d } }
 
 // Logger sets the logger for warnings about the deployment. New warns of an even number of nodes, and of fewer than
 // three. Later, a node that turns out to be the same server as another is logged once. nil means slog.Default.
+//
+// If l is not nil, New also looks at the settings and clocks of the nodes once, in the background, and logs a warning
+// for each that weakens a promise: eviction, for example, or an append-only file that lacks the latest writes. Each
+// warning names the nodes, the promise, and what to set. It is silent about what the nodes' users may not see; "locker
+// doctor" is not.
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// New returns a Client that keeps its locks on the nodes behind ds. New sends nothing, so nodes may be down. A server
+// New returns a Client that keeps its locks on the nodes behind ds. New does not wait for nodes, so they may be down,
+// and without [Logger] it sends them nothing. A server
 // with the addresses of two nodes has one vote, whether it had both from the start or an address has moved to it.
 // Errors call the other node a [Duplicate]. Closing the Client closes ds. If an option cannot be used, New fails with
 // an error that matches locker.ErrInvalid, and ds stay open.
@@ -98,6 +105,7 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	case o.budget < MinBudget:
 		return nil, fmt.Errorf("%w: a budget of %v is below the minimum of %v", locker.ErrInvalid, o.budget, MinBudget)
 	}
+	looker := o.logger
 	if o.logger == nil {
 		o.logger = slog.Default()
 	}
@@ -106,11 +114,14 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 		return nil, err
 	}
 	b := &backend{names: names, budget: o.budget, logger: o.logger, closing: make(chan struct{})}
+	var servers []settings.Server
 	for i, d := range ds {
 		b.nodes = append(b.nodes, node.New(d, node.Options{
 			Name: names[i], Prefix: o.prefix, Timeout: o.timeout, Number: i + 1, Names: names,
 		}))
+		servers = append(servers, settings.Server{Name: names[i], Driver: d})
 	}
+	b.look = settings.Begin(looker, o.timeout, settings.Use{Redlock: true}, servers...)
 	switch n := len(ds); {
 	case n < 3:
 		o.logger.Warn("redlock: fewer than three nodes survive no failure", "nodes", n)

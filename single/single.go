@@ -33,11 +33,13 @@
 package single
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/settings"
 )
 
 // DefaultPrefix is put before every key unless [Prefix] says otherwise.
@@ -48,7 +50,8 @@ type Option func(*options)
 
 type options struct {
 	node.Options
-	plain bool
+	plain  bool
+	logger *slog.Logger
 }
 
 // Prefix sets what is put before every key, to keep locks apart from other data. The default is [DefaultPrefix]. With
@@ -73,8 +76,15 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.Timeout = d }
 // overtaken again and again by Clients that do not, and by other programs that lock the same key.
 func FIFO(on bool) Option { return func(o *options) { o.plain = !on } }
 
-// New returns a Client that keeps its locks on the Redis server behind d. New sends nothing: if the server is down, the
-// first call that needs it fails. Closing the Client closes d.
+// Logger makes [New] look at the settings of the server once, in the background, and log a warning for each that
+// weakens a promise: eviction, for example, or an append-only file that lacks the latest writes. Each warning says which
+// promise, and what to set. It is silent about what the server's user may not see; "locker doctor" is not. There is no
+// look at a Redis Cluster, because its client does not say which server answers. nil means no look, which is the
+// default.
+func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
+
+// New returns a Client that keeps its locks on the Redis server behind d. New does not wait for the server: if it is
+// down, the first call that needs it fails. Without [Logger], New sends nothing. Closing the Client closes d.
 func New(d drivers.Driver, opts ...Option) *locker.Client {
 	o := options{Options: node.Options{Name: "redis", Prefix: DefaultPrefix}}
 	for _, opt := range opts {
@@ -87,6 +97,8 @@ func New(d drivers.Driver, opts ...Option) *locker.Client {
 		}
 		return locker.NewClient(node.QueuedCluster{Cluster: c})
 	}
+	look := settings.Begin(o.logger, o.Timeout, settings.Use{}, settings.Server{Name: o.Name, Driver: d})
+	o.BeforeClose = look.Close
 	n := node.New(d, o.Options)
 	if o.plain {
 		return locker.NewClient(n)

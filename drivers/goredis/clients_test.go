@@ -91,6 +91,26 @@ func TestTrustedWrapperIsDrivenLikeACluster(t *testing.T) {
 	assert.NotImplements(t, (*drivers.Subscriber)(nil), d)
 }
 
+// A client of a cluster pauses before it asks a dead master again, also beyond a deadline. So callers must not wait in it.
+func TestClusterIsNotDirect(t *testing.T) {
+	server := redistest.Start(t)
+	one := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = one.Close() })
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{
+		ContextTimeoutEnabled: true,
+		ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+			return []redis.ClusterSlot{{Start: 0, End: 16383, Nodes: []redis.ClusterNode{{Addr: server.Addr()}}}}, nil
+		},
+	})
+	t.Cleanup(func() { _ = cluster.Close() })
+	for client, want := range map[redis.UniversalClient]bool{one: true, cluster: false} {
+		d := goredis.New(client)
+		_, err := d.Do(t.Context(), drivers.Command{"GET", "k"})
+		require.NoError(t, err)
+		assert.Equal(t, want, d.(drivers.Direct).Direct(), "%T", client)
+	}
+}
+
 // A client of a cluster does not learn about the new master from a dead one.
 func TestClusterIsAskedAgainAtMostOnceASecond(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {

@@ -71,8 +71,10 @@ type command struct{ *redis.Cmd }
 
 func (command) NoRetry() bool { return true }
 
-// Direct implements [drivers.Direct]. If all connections are in use, a call may wait for the client's PoolTimeout.
-func (d *driver) Direct() bool { return d.bounded && d.live.Load() }
+// Direct implements [drivers.Direct]. If all connections are in use, a call may wait for the client's PoolTimeout. A
+// client of a cluster is never direct. If a master is dead, it repeats a command after pauses, and only a Done channel
+// ends these. The exchanges with other masters succeed meanwhile, so live does not tell.
+func (d *driver) Direct() bool { return d.bounded && !d.follows && d.live.Load() }
 
 func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	if err := d.lifecycle.Enter(ctx); err != nil {

@@ -24,6 +24,8 @@ type Options struct {
 	// a server with the addresses of two nodes is noticed. 0 is the same as 1, the number of a node that decides alone.
 	Number int
 	Names  []string // the names of the nodes of a Redlock, in the order of their numbers
+	// BeforeClose is called by Close before anything is closed. Nil: nothing is called.
+	BeforeClose func()
 }
 
 // Node is one Redis node. It is safe for concurrent use.
@@ -38,6 +40,7 @@ type Node struct {
 	cleaner   *cleaner
 	inbox     *inbox
 	contended contended
+	before    func() // Options.BeforeClose, or nil
 
 	closing chan struct{} // closed by Close, and so wakes callers that wait for an answer
 	// Close waits for calls between closing that channel and closing the pipeline. So each call has added its clean-up
@@ -63,6 +66,7 @@ func New(d drivers.Driver, o Options) *Node {
 		cleaner:  &cleaner{pipeline: p, closing: closing},
 		inbox:    newInbox(d, p, o.Timeout, o.Prefix+"inbox:"+locker.NewToken()),
 		closing:  closing,
+		before:   o.BeforeClose,
 	}
 }
 
@@ -177,6 +181,9 @@ func (n *Node) Notify(key string, wake func()) (live func() bool, stop func()) {
 // still in flight at the end: the Redis client does not let it be interrupted, and the driver does not own the client.
 // The goroutine of that command ends with the client's own timeout.
 func (n *Node) Close() error {
+	if n.before != nil {
+		n.before()
+	}
 	close(n.closing)
 	n.calls.Wait() // calls that wait inside the driver return at their own timeout
 	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)

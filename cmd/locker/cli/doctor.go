@@ -27,9 +27,13 @@ reason, and what to do:
   reachable     does the server answer, and accept the password?
   latency       are round trips short compared with the timeouts?
   version       is it Redis 5 or newer?
-  role          is it a master, without replicas that could take over?
+  role          is it a master?
   persistence   does it keep locks over a restart (docs/safety.md, E1)?
   eviction      does it delete locks when its memory is full?
+  memory        is its memory nearly full?
+  replicas      could a replica that lacks the latest locks take over?
+  slow scripts  could another program's script stop it for longer than a lease lasts?
+  settings      can all settings be read?
   uptime        was it restarted recently?
   rights        may the user run every command that locks need? (tried on separate keys under the prefix)
   scripts       can a lock be taken, extended, waited for, handed over and released?
@@ -40,6 +44,7 @@ reason, and what to do:
   clocks        how much do the servers' clocks differ?
 
 A warning means that a promise is weakened, or that a check had no result. A failure means that a promise is broken.
+Doctor names the promise as docs/safety.md does, if a setting of the server is against one.
 Doctor ends within half a minute, whatever the servers do, and leaves nothing behind. With --quiet it prints only
 warnings and failures.
 
@@ -136,6 +141,9 @@ func (a *app) printReport(r doctor.Report) {
 		}
 		node, titled = f.Node, true
 		fmt.Fprintf(a.stdout, "  %s  %-12s  %s\n", s.ofLevel(f.Level), f.Check, f.Text)
+		if f.Promise != "" {
+			printWrapped(a.stdout, strings.Repeat(" ", 22)+"weakens ", strings.Repeat(" ", 24), f.Promise)
+		}
 		if f.Fix != "" {
 			printWrapped(a.stdout, strings.Repeat(" ", 22)+s.faint("→ "), strings.Repeat(" ", 24), f.Fix)
 		}

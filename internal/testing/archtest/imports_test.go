@@ -20,7 +20,7 @@ var rules = map[string]struct {
 	"/internal/label": {nil, "the root package imports it"},
 	"/memory":         {[]string{module}, "the in-process store needs no client"},
 	"/drivers":        {nil, "the contract knows neither locks nor clients"},
-	"/single": {[]string{module, module + "/drivers", module + "/internal/node"},
+	"/single": {[]string{module, module + "/drivers", module + "/internal/node", module + "/internal/settings"},
 		"a backend reaches clients through drivers only"},
 	"/internal/node": {[]string{module, module + "/drivers", module + "/internal/pipeline",
 		module + "/internal/script"}, "the protocol reaches clients through drivers only"},
@@ -28,7 +28,8 @@ var rules = map[string]struct {
 		"how commands travel has nothing to do with who sends them"},
 	"/internal/script": {[]string{module + "/drivers"},
 		"what a lock is on a server has nothing to do with who calls"},
-	"/redlock": {[]string{module, module + "/drivers", module + "/internal/node"},
+	"/internal/settings": {[]string{module + "/drivers"}, "what servers tell of themselves has nothing to do with locks"},
+	"/redlock": {[]string{module, module + "/drivers", module + "/internal/node", module + "/internal/settings"},
 		"a backend reaches clients through drivers only"},
 	"/drivers/goredis": {[]string{module + "/drivers", "github.com/redis/go-redis/v9"},
 		"a driver knows its own client, and nothing of locks"},
@@ -53,7 +54,7 @@ var rules = map[string]struct {
 	"/internal/testing/child":      {nil, "it starts processes of any kind"},
 	"/cmd/locker/internal/conform": {[]string{module, module + "/conformance"}, "it runs the suite against any Locker"},
 	"/cmd/locker/internal/doctor": {[]string{module, module + "/drivers", module + "/internal/node",
-		module + "/single"},
+		module + "/internal/settings", module + "/single"},
 		"the checks know no command line, so that they can be tested and used without one"},
 }
 
@@ -62,7 +63,7 @@ var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testin
 	"/internal/testing/trials/faults", "/internal/testing/simnode", "/internal/testing/trials/sim",
 	"/internal/testing/trials/history", "/internal/testing/mutants", "/internal/testing/retest",
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/virtual",
-	"/internal/testing/short",
+	"/internal/testing/short", "/internal/testing/lookat",
 	"/internal/testing/archtest"}
 
 // testers lists packages that may import package testing outside _test files.

@@ -159,9 +159,10 @@ func TestEachRefusalIsCalledByItsName(t *testing.T) {
 		"INFO renamed": {[]string{"--rename-command", "INFO", ""}, nil,
 			[]string{"warn 1 info: INFO is refused: ERR unknown command"}, "remove the rename-command for INFO"},
 		"CONFIG renamed": {[]string{"--rename-command", "CONFIG", ""}, nil,
-			[]string{"warn 1 persistence: CONFIG is disabled", "warn 1 uptime: it may have forgotten locks"}, ""},
+			[]string{"warn 1 settings: CONFIG GET is disabled: appendfsync", "warn 1 uptime: it may have forgotten locks"}, ""},
 		"no memory": {[]string{"--maxmemory", "1"}, nil,
-			[]string{"fail 1 rights: it takes no writes: its memory is full (OOM"}, "raise maxmemory"},
+			[]string{"warn 1 memory: of 1 bytes are used", "fail 1 rights: it takes no writes: its memory is full (OOM"},
+			"raise maxmemory"},
 		"no replicas": {[]string{"--min-replicas-to-write", "3"}, nil,
 			[]string{"fail 1 rights: it takes no writes: fewer replicas are connected than its min-replicas-to-write " +
 				"(NOREPLICAS"}, "connect its replicas"},
@@ -219,10 +220,13 @@ type recorded struct {
 type lent struct{ drivers.Driver }
 
 func (r recorded) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
-	if cmds[0][0] == r.command {
-		return []drivers.Reply{r.reply}, nil
+	replies, err := r.lent.Do(ctx, cmds...)
+	for i := range replies {
+		if cmds[i][0] == r.command {
+			replies[i] = r.reply
+		}
 	}
-	return r.lent.Do(ctx, cmds...)
+	return replies, err
 }
 
 // answers makes the first node answer command with reply.

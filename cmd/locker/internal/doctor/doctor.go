@@ -14,31 +14,23 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/settings"
 )
 
-// Level is the severity of a finding.
-type Level string
+// Level is the severity of a finding. Warn also means that a check had no result.
+type Level = settings.Level
 
-// The results of a check. Warn means that a promise is weakened or that the check had no result. Fail means that a
-// promise is broken.
+// The results of a check.
 const (
-	OK   Level = "ok"
-	Warn Level = "warn"
-	Fail Level = "fail"
+	OK   = settings.OK
+	Warn = settings.Warn
+	Fail = settings.Fail
 )
-
-var severity = map[Level]int{OK: 0, Warn: 1, Fail: 2}
-
-// Worse reports whether l is worse than m.
-func (l Level) Worse(m Level) bool { return severity[l] > severity[m] }
 
 // Finding is the result of one check.
 type Finding struct {
-	Node  string `json:"node,omitempty"` // empty for checks of all servers together
-	Check string `json:"check"`
-	Level Level  `json:"level"`
-	Text  string `json:"text"`
-	Fix   string `json:"fix,omitempty"` // advice, unless Level is OK
+	Node string `json:"node,omitempty"` // empty for checks of all servers together
+	settings.Finding
 }
 
 // Report is the result of an examination.
@@ -126,11 +118,9 @@ type patient struct {
 	index    int
 	findings []Finding
 
-	reached bool
-	info    map[string]string // the output of INFO; empty if it cannot be read
-	ahead   time.Duration     // how far the node's clock is ahead of the local one, with an error of half of rtt
-	rtt     time.Duration
-	aofSync string // appendfsync, empty if it is not known
+	reached  bool
+	settings settings.Snapshot
+	clock    settings.Clock // from the fastest answer; zero if there is none
 }
 
 func (p *patient) examine(ctx context.Context) {
@@ -138,8 +128,8 @@ func (p *patient) examine(ctx context.Context) {
 		return
 	}
 	p.latency(ctx)
-	p.readInfo(ctx)
-	if len(p.info) > 0 {
+	p.readSettings(ctx)
+	if len(p.settings.Info) > 0 {
 		p.version()
 		if p.mode() == "sentinel" {
 			p.fail("role", "give the address of the Redis server that it monitors",
@@ -147,8 +137,12 @@ func (p *patient) examine(ctx context.Context) {
 			return
 		}
 		p.role()
-		p.persistence(ctx)
-		p.eviction()
+	}
+	for _, f := range settings.Check(p.settings, settings.Use{Redlock: p.e.Redlock, TTL: p.e.TTL}) {
+		p.findings = append(p.findings, Finding{p.Name, f})
+	}
+	p.unknown()
+	if len(p.settings.Info) > 0 {
 		p.uptime()
 	}
 	if p.rights(ctx) {
@@ -156,20 +150,26 @@ func (p *patient) examine(ctx context.Context) {
 	}
 }
 
-func (p *patient) ok(check, format string, args ...any) {
-	p.findings = append(p.findings, Finding{p.Name, check, OK, fmt.Sprintf(format, args...), ""})
-}
+func (p *patient) ok(check, format string, args ...any) { p.add(check, OK, "", format, args...) }
 
 func (p *patient) warn(check, fix, format string, args ...any) {
-	p.findings = append(p.findings, Finding{p.Name, check, Warn, fmt.Sprintf(format, args...), fix})
+	p.add(check, Warn, fix, format, args...)
 }
 
 func (p *patient) fail(check, fix, format string, args ...any) {
-	p.findings = append(p.findings, Finding{p.Name, check, Fail, fmt.Sprintf(format, args...), fix})
+	p.add(check, Fail, fix, format, args...)
+}
+
+func (p *patient) add(check string, level Level, fix, format string, args ...any) {
+	p.findings = append(p.findings, finding(p.Name, check, level, fix, format, args))
 }
 
 func (e *examination) add(check string, level Level, fix, format string, args ...any) {
-	e.findings = append(e.findings, Finding{"", check, level, fmt.Sprintf(format, args...), fix})
+	e.findings = append(e.findings, finding("", check, level, fix, format, args))
+}
+
+func finding(node, check string, level Level, fix, format string, args []any) Finding {
+	return Finding{node, settings.Finding{Check: check, Level: level, Text: fmt.Sprintf(format, args...), Fix: fix}}
 }
 
 var errSilent = errors.New("no answer")

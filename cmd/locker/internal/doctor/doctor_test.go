@@ -168,7 +168,7 @@ func TestReplicaAmongMasters(t *testing.T) {
 		time.Sleep(5 * time.Millisecond)
 	}
 	h.want(t, "fail 2 role: it is a replica of "+host+":"+port, "fail 2 rights: it takes no writes",
-		"warn 1 role: master with 1 replicas",
+		"warn 1 replicas: it is a node of a Redlock and has 1 replicas",
 		"fail all independence: what is written to "+h.servers[0].Addr()+" shows on "+h.servers[1].Addr())
 }
 
@@ -272,6 +272,7 @@ func TestMissingRights(t *testing.T) {
 		h.replace(t, 0, "redigo", drivers.Config{Addr: h.servers[0].Addr(), Username: "locker", Password: "pw"})
 		h.want(t, "warn 1 info: INFO is refused", "warn 1 messages: waiters are not notified")
 		h.servers[0].Cmd(t, "ACL", "SETUSER", "locker", "+info", "+subscribe", "-config")
-		h.want(t, "warn 1 persistence: CONFIG GET is refused", "warn 1 uptime: it may have forgotten locks")
+		h.want(t, "warn 1 settings: CONFIG GET is refused: appendfsync, no-appendfsync-on-rewrite, save",
+			"warn 1 uptime: it may have forgotten locks")
 	})
 }

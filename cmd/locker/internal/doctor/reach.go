@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/settings"
 )
 
 // reach checks whether the node answers. If not, no further checks are made.
@@ -71,8 +71,8 @@ func (p *patient) latency(ctx context.Context) {
 				"of %d questions one was not answered: %v", len(times)+1, err)
 			return
 		}
-		if now, ok := clockOf(replies[0]); ok && (p.rtt == 0 || took < p.rtt) {
-			p.ahead, p.rtt = now.Sub(sent.Add(took/2)), took
+		if now, ok := settings.ReadTime(replies[0]); ok && (p.clock.Node == "" || took/2 < p.clock.Error) {
+			p.clock = settings.ReadClock(p.Name, now, sent, took)
 		}
 		times = append(times, took)
 	}
@@ -85,7 +85,7 @@ func (p *patient) latency(ctx context.Context) {
 	const fix = "put clients nearer to the server, or find what makes it slow (SLOWLOG, LATENCY DOCTOR, swapping, a " +
 		"busy host); or use a longer TTL"
 	text := "round trips: p50 %v, p99 %v; the bound is %v, " + what
-	switch args := []any{round(p50), round(p99), bound.Round(time.Millisecond)}; {
+	switch args := []any{settings.Round(p50), settings.Round(p99), bound.Round(time.Millisecond)}; {
 	case p99 > bound/2:
 		p.fail(check, fix, text, args...)
 	case p99 > bound/10:
@@ -93,24 +93,4 @@ func (p *patient) latency(ctx context.Context) {
 	default:
 		p.ok(check, text, args...)
 	}
-}
-
-// clockOf reads the reply to TIME.
-func clockOf(reply drivers.Reply) (time.Time, bool) {
-	r, _ := reply.([]drivers.Reply)
-	if len(r) != 2 {
-		return time.Time{}, false
-	}
-	seconds, ok1 := r[0].(string)
-	micros, ok2 := r[1].(string)
-	s, err1 := strconv.ParseInt(seconds, 10, 64)
-	us, err2 := strconv.ParseInt(micros, 10, 64)
-	return time.Unix(s, us*1000), ok1 && ok2 && err1 == nil && err2 == nil
-}
-
-func round(d time.Duration) time.Duration {
-	if d < time.Millisecond {
-		return d.Round(time.Microsecond)
-	}
-	return d.Round(10 * time.Microsecond)
 }

@@ -2,13 +2,12 @@ package doctor
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/settings"
 )
 
 // together runs the checks that compare nodes.
@@ -55,7 +54,7 @@ func (e *examination) identity() {
 	const check = "identity"
 	byID, known, doubles := map[string]string{}, 0, false
 	for _, p := range e.patients {
-		id := p.info["run_id"]
+		id := p.settings.Info["run_id"]
 		if id == "" {
 			continue
 		}
@@ -166,45 +165,15 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-const (
-	// Tokens of nodes that differ by more than the quantum cost a round trip.
-	clocksAgree = 65 * time.Millisecond
-	// A node that lost its counters issues tokens by its clock.
-	clocksWrong = time.Second
-)
-
 // clocks compares the nodes' clocks.
 func (e *examination) clocks() {
-	const check = "clocks"
-	var slow, fast *patient
-	var off []string
+	var readings []settings.Clock
 	for _, p := range e.patients {
-		if p.rtt == 0 {
-			continue
+		if p.clock.Node != "" {
+			readings = append(readings, p.clock)
 		}
-		if slow == nil || p.ahead < slow.ahead {
-			slow = p
-		}
-		if fast == nil || p.ahead > fast.ahead {
-			fast = p
-		}
-		off = append(off, fmt.Sprintf("%s %+v", p.Name, p.ahead.Round(time.Millisecond)))
 	}
-	if slow == nil || slow == fast {
-		return
-	}
-	const fix = "run NTP (chrony) on the servers: step their clocks while no locks are held, never forward otherwise"
-	apart := fast.ahead - slow.ahead
-	unsure := (fast.rtt + slow.rtt) / 2
-	switch text := "%s is %v ahead of %s, give or take %v"; {
-	case apart-unsure > clocksWrong:
-		e.add(check, Warn, fix, text+": should a node lose its data, tokens could go back (seen from here: %s)",
-			fast.Name, apart.Round(time.Millisecond), slow.Name, unsure.Round(time.Millisecond),
-			strings.Join(off, ", "))
-	case apart-unsure > clocksAgree:
-		e.add(check, Warn, fix, text+": locks cost a second round trip", fast.Name, apart.Round(time.Millisecond),
-			slow.Name, unsure.Round(time.Millisecond))
-	default:
-		e.add(check, OK, "", "they agree to %v, give or take %v", round(apart), round(unsure))
+	if f, ok := settings.Clocks(readings); ok {
+		e.findings = append(e.findings, Finding{"", f})
 	}
 }

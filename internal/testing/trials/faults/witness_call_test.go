@@ -233,13 +233,13 @@ func (w *witness) judge(c *call, s *step) {
 	if fresh && before.held {
 		w.grants++
 	}
+	after.Waits = s.waits && (s.moved || before.held) // only a lock that exists is marked
 	if !before.held {
 		before = after // what is not known is as it should be
 	}
 	if before.Owner == after.Owner && after.Expires < before.Expires && before.Expires-after.Expires < doubt {
 		after.Expires = before.Expires
 	}
-	after.Waits = s.waits
 	n := history.NodeStep{
 		Node: w.node, At: c.from, Script: s.Script, Lock: s.Lock, Owner: s.Token,
 		Before: before.NodeState, After: after.NodeState,

@@ -119,6 +119,19 @@ func TestAWitnessFollowsLocks(t *testing.T) {
 	}
 }
 
+// The server does not mark a lock that has ended, and when exactly that is, the witness does not know.
+func TestAWitnessDoesNotAskForTheMarkOfALockThatMayHaveEnded(t *testing.T) {
+	l := newLines()
+	wrong := l.see(
+		calls("acquire", "3 lock:a {lock:a}:lockwait "+fenceA+" |one|1| 50 1 0"), does("SET "+fenceA+" 0000000000000005"),
+		does("SET lock:a "+valueOf("one", 5)+" PX 50 NX"),
+		calls("enqueue", "4 lock:a {lock:a}:lockwait "+fenceA+" {lock:a}:lockqueue |two|1| 10:10:0:c"),
+		does("ZADD {lock:a}:lockqueue NX 1 two"))
+	if len(wrong) > 0 {
+		t.Errorf("%q, want nothing", wrong)
+	}
+}
+
 func TestAWitnessAllowsForWhatScriptsThatItDoesNotRecogniseDo(t *testing.T) {
 	for name, line := range map[string]string{
 		"unknown": `"EVAL" "return redis.call('DEL', KEYS[1])" "1" "lock:a"`,
