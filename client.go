@@ -54,16 +54,30 @@ func NewClient(b Backend) *Client {
 }
 
 // Lock implements [Locker].
-func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (Lease, error) {
-	o := newOptions(opts)
-	err := o.validate(key)
-	if err == nil {
-		var l *lease
-		if l, err = c.lock(ctx, key, o); err == nil {
-			return l, nil
+func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease, err error) {
+	defer func() {
+		if err != nil {
+			err = &Error{"lock", key, err}
 		}
+	}()
+	o := newOptions(opts)
+	if err := o.validate(key); err != nil {
+		return nil, err
 	}
-	return nil, &Error{"lock", key, err}
+	if err := ended(ctx); err != nil {
+		return nil, withContext(ctx, err)
+	}
+	start := time.Now()
+	turn, err := c.queues.enter(ctx, c.closing, key)
+	if err != nil {
+		return nil, waited(ctx, start, err)
+	}
+	defer func() { turn.leave(err == nil, o.label) }()
+	l, err := c.wait(ctx, key, o, turn)
+	if err != nil {
+		return nil, waited(ctx, start, err)
+	}
+	return l, nil
 }
 
 // TryLock implements [Locker].
@@ -98,9 +112,8 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *keyQu
 	if turn == nil || c.queuer == nil {
 		grant, err = c.backend.Acquire(ctx, req)
 	} else {
-		req.Closing = c.closing
-		turn.trace = trace
-		req.Waiting, req.Failing, req.Patience = turn.waits, turn.fails, o.patience
+		req.Closing, req.Failing, req.Patience = c.closing, turn.failing, o.patience
+		req.Waiting = func(held *HeldError) { turn.saw(held) }
 		grant, err = c.queuer.Queue(ctx, req)
 		req.Closing, req.Waiting, req.Failing = nil, nil, nil
 	}
@@ -116,9 +129,9 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *keyQu
 	if !grant.Sent.IsZero() {
 		start = grant.Sent
 	}
-	l := newLease(ctx, c, req, start, o)
-	if err := l.begin(); err != nil {
-		l.giveUp(ctx, err)
+	l, err := c.hold(ctx, req, start, o)
+	if err != nil {
+		c.giveUp(ctx, req, err)
 		return nil, err
 	}
 	return l, nil
@@ -144,33 +157,6 @@ func (c *Client) join() bool {
 	}
 	c.background.Add(1)
 	return true
-}
-
-// hold adds l to the schedule and starts the timer that ends l after rest. It returns false if the Client is closed.
-func (c *Client) hold(l *lease, rest time.Duration) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return false
-	}
-	if c.schedule.timer == nil { // not made in NewClient, so that tests can use a Client made outside their bubble
-		c.schedule.timer = time.AfterFunc(time.Hour, c.tend)
-	}
-	due := never
-	if l.renews {
-		due = l.start.Add(l.req.TTL / renewPart)
-	}
-	c.schedule.add(l, due)
-	l.expiry = time.AfterFunc(rest, func() { _ = l.Err() }) // Err ends the lease if its time is over
-	return true
-}
-
-// forget removes l from the schedule and stops its timer.
-func (c *Client) forget(l *lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.schedule.remove(l)
-	l.expiry.Stop()
 }
 
 // Close closes the Client and, if it is an io.Closer, the backend. Waiting calls of Lock return [ErrClosed]. Leases

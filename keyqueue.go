@@ -33,25 +33,23 @@ type keyQueue struct {
 
 	// These belong to the caller at the front.
 	trace     *lockertrace.Trace
-	announced bool                             // Trace.Waiting was called
-	waits     func(held *HeldError)            // for Request.Waiting: calls saw
-	fails     func(since time.Time, err error) // for Request.Failing: failing
+	announced bool // Trace.Waiting was called
 }
 
 var errBehind = errors.New("other callers of this client are waiting for the lock ahead of this one")
 
 // enter waits until the caller is at the front of the queue of key. The caller must then call leave. enter fails when
-// ctx ends or closing is closed. It calls waits if it has to wait, with the label of the holder that was seen last.
-func (qs *keyQueues) enter(
-	ctx context.Context, closing <-chan struct{}, key string, waits func(label string),
-) (*keyQueue, error) {
+// ctx ends or closing is closed. If it has to wait, it calls the Trace of ctx, with the label of the holder that was
+// seen last.
+func (qs *keyQueues) enter(ctx context.Context, closing <-chan struct{}, key string) (*keyQueue, error) {
+	trace := lockertrace.From(ctx)
 	qs.mu.Lock()
 	q := qs.byKey[key]
 	if q == nil {
 		if qs.byKey == nil {
 			qs.byKey = make(map[string]*keyQueue)
 		}
-		q = newKeyQueue(qs, key)
+		q = &keyQueue{queues: qs, key: key, trace: trace}
 		qs.byKey[key] = q
 		qs.mu.Unlock()
 		return q, nil
@@ -60,10 +58,13 @@ func (qs *keyQueues) enter(
 	position := q.waiting.PushBack(turn)
 	label := heldOf(q.held).Label
 	qs.mu.Unlock()
-	waits(label)
+	since := time.Now()
+	waiting(trace, HeldError{Label: label})
 	var err error
 	select {
 	case <-turn:
+		q.trace, q.announced = trace, true
+		woken(trace, lockertrace.WakeTurn, since)
 		return q, nil
 	case <-closing:
 		err = ErrClosed
@@ -82,13 +83,6 @@ func (qs *keyQueues) enter(
 		err = last
 	}
 	return nil, err
-}
-
-func newKeyQueue(qs *keyQueues, key string) *keyQueue {
-	q := &keyQueue{queues: qs, key: key}
-	q.waits = func(held *HeldError) { q.saw(held, q.trace) }
-	q.fails = q.failing
-	return q
 }
 
 // leave removes the caller at the front. label is that of the lock, if it was acquired.
@@ -113,10 +107,10 @@ func (q *keyQueue) next() {
 
 // saw is called by the caller at the front when it learns that the lock is held. It records that for the callers
 // behind, and calls Trace.Waiting if that was not called yet.
-func (q *keyQueue) saw(held error, trace *lockertrace.Trace) {
+func (q *keyQueue) saw(held error) {
 	if !q.announced {
 		q.announced = true
-		waiting(trace, heldOf(held))
+		waiting(q.trace, heldOf(held))
 	}
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()

@@ -24,7 +24,7 @@ type entered struct {
 func arrive(ctx context.Context, qs *keyQueues, closing <-chan struct{}) <-chan entered {
 	result := make(chan entered, 1)
 	go func() {
-		q, err := qs.enter(ctx, closing, "k", func(string) {})
+		q, err := qs.enter(ctx, closing, "k")
 		result <- entered{q, err}
 	}()
 	synctest.Wait()
@@ -83,7 +83,7 @@ func TestKeyQueueExcludes(t *testing.T) {
 			wg.Go(func() {
 				for n := range 20 {
 					ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i*n)*time.Millisecond)
-					q, err := qs.enter(ctx, nil, "k", func(string) {})
+					q, err := qs.enter(ctx, nil, "k")
 					if err == nil {
 						if inside.Add(1) > 1 {
 							t.Error("two callers are at the front")
@@ -166,7 +166,7 @@ func TestKeyQueueSkipsCallersThatHaveLeft(t *testing.T) {
 // When the context of a waiting caller ends, its error says what the caller at the front has seen.
 func TestKeyQueueReportsWhatTheFrontHasSeen(t *testing.T) {
 	for what, f := range map[string]func(l *keyQueue){
-		"held":                    func(q *keyQueue) { q.saw(&HeldError{Label: "web-7"}, nil) },
+		"held":                    func(q *keyQueue) { q.saw(&HeldError{Label: "web-7"}) },
 		"acquired by this client": func(q *keyQueue) { q.leave(true, "web-7") },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -193,8 +193,9 @@ func TestKeyQueueReportsWhatTheFrontHasSeen(t *testing.T) {
 func TestKeyQueuesOfOtherKeysAreIndependent(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		var qs keyQueues
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { t.Error("waits") }})
 		for _, key := range []string{"a", "b"} {
-			if _, err := qs.enter(t.Context(), nil, key, func(string) { t.Error("waits") }); err != nil {
+			if _, err := qs.enter(ctx, nil, key); err != nil {
 				t.Error(err)
 			}
 		}

@@ -59,7 +59,9 @@ type lease struct {
 	released  bool          // the store has confirmed that the lock no longer belongs to the lease
 }
 
-func newLease(ctx context.Context, c *Client, req Request, start time.Time, o options) *lease {
+// hold begins the lease of a lock that was granted to req, which was sent at start. It fails if the validity was over
+// before the grant arrived, or if the Client was closed.
+func (c *Client) hold(ctx context.Context, req Request, start time.Time, o options) (*lease, error) {
 	l := &lease{
 		client:  c,
 		req:     req,
@@ -74,29 +76,38 @@ func newLease(ctx context.Context, c *Client, req Request, start time.Time, o op
 		l.limit = start.Add(o.maxHold)
 		l.limitBy = l.limit.Add(-margin(o.maxHold))
 	}
-	return l
-}
-
-// begin starts the lease. It fails if the validity was over before the grant arrived, or if the Client was closed. The
-// lease was never held then, so begin does not call Trace.Lost.
-func (l *lease) begin() error {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	end, reason := l.end()
 	rest := left(end)
-	if rest <= 0 {
-		l.err = &LostError{reason}
-		if reason == LostMaxHold {
-			return fmt.Errorf("%w: the lock was granted too late: MaxHold is over", ErrUnavailable)
-		}
-		return fmt.Errorf("%w: the lock was granted too late, with nothing left of its TTL of %v",
-			ErrUnavailable, l.req.TTL)
+	switch {
+	case rest <= 0 && reason == LostMaxHold:
+		return nil, fmt.Errorf("%w: the lock was granted too late: MaxHold is over", ErrUnavailable)
+	case rest <= 0:
+		return nil, fmt.Errorf("%w: the lock was granted too late, with nothing left of its TTL of %v",
+			ErrUnavailable, req.TTL)
 	}
-	if !l.client.hold(l, rest) {
-		l.err = &LostError{LostClosed}
-		return ErrClosed
+	due := never
+	if l.renews {
+		due = start.Add(req.TTL / renewPart)
 	}
-	return nil
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, ErrClosed
+	}
+	if c.schedule.timer == nil { // not made in NewClient, so that tests can use a Client made outside their bubble
+		c.schedule.timer = time.AfterFunc(time.Hour, c.tend)
+	}
+	c.schedule.add(l, due)
+	l.expiry = time.AfterFunc(rest, func() { _ = l.Err() }) // Err ends the lease if its time is over
+	return l, nil
+}
+
+// forget removes l from the schedule and stops its timer.
+func (c *Client) forget(l *lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.schedule.remove(l)
+	l.expiry.Stop()
 }
 
 // end returns when the lease will end if it is not extended, and for which reason. Call with mu held.

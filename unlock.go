@@ -126,15 +126,14 @@ func (l *lease) lost(notHeld error) error {
 	return &LostError{reasonOf(notHeld)}
 }
 
-// giveUp releases a lease that was granted but cannot be returned to the caller. why is the reason. It is called within
-// an attempt.
-func (l *lease) giveUp(ctx context.Context, why error) {
-	c := l.client
+// giveUp releases a lock that was granted to req, but whose lease cannot be returned to the caller. why is the reason.
+// It is called within an attempt.
+func (c *Client) giveUp(ctx context.Context, req Request, why error) {
 	if errors.Is(why, ErrClosed) {
 		// Release the lock before returning. Close closes the backend as soon as the attempts have ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
-		_ = c.backend.Release(ctx, l.req)
+		_ = c.backend.Release(ctx, req)
 		return
 	}
 	c.attempts.Add(1) // Close waits for the release as it waits for the attempt
@@ -146,6 +145,6 @@ func (l *lease) giveUp(ctx context.Context, why error) {
 		defer c.attempts.Done()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
 		defer cancel()
-		_ = c.backend.Release(ctx, l.req) // if it fails, the backend retries, and the TTL ends the lock otherwise
+		_ = c.backend.Release(ctx, req) // if it fails, the backend retries, and the TTL ends the lock otherwise
 	}()
 }

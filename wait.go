@@ -22,32 +22,6 @@ const (
 	silence = time.Second
 )
 
-// lock acquires key. It first waits behind the other callers of this Client, and then at the store.
-func (c *Client) lock(ctx context.Context, key string, o options) (l *lease, err error) {
-	if err := ended(ctx); err != nil {
-		return nil, withContext(ctx, err)
-	}
-	start := time.Now()
-	trace := lockertrace.From(ctx)
-	var since time.Time
-	turn, err := c.queues.enter(ctx, c.closing, key, func(label string) {
-		since = time.Now()
-		waiting(trace, HeldError{Label: label})
-	})
-	if err != nil {
-		return nil, waited(ctx, start, err)
-	}
-	if turn.announced = !since.IsZero(); turn.announced {
-		woken(trace, lockertrace.WakeTurn, since)
-	}
-	defer func() { turn.leave(err == nil, o.label) }()
-	l, err = c.wait(ctx, key, o, turn)
-	if err != nil {
-		return nil, waited(ctx, start, err)
-	}
-	return l, nil
-}
-
 // wait acquires key for the caller at the front of its queue. If the backend is a Queuer, the attempt itself waits.
 // Otherwise wait makes attempts until one succeeds: when the store reports that the lock may be free, when the holder's
 // TTL ends, and at intervals. Once the lock was seen held, wait tolerates a failing store for o.patience.
@@ -70,7 +44,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, turn *keyQueue
 			}
 			return nil, err
 		case errors.Is(err, ErrHeld):
-			turn.saw(err, lockertrace.From(ctx))
+			turn.saw(err)
 			if over != nil || c.queuer != nil {
 				return nil, err
 			}

@@ -79,7 +79,7 @@ func TestDiesWithTheTurn(t *testing.T) {
 // dead is the acquisition of an owner that never comes back.
 func dead(key string) drivers.Command {
 	a := script.Attempt{Keys: script.KeysOf(DefaultPrefix, key), Token: "dead", Node: 1}
-	return a.Acquire(time.Minute, 1, 0).Words
+	return a.Acquire(time.Minute, 1, 0).Usual.Alone().Words
 }
 
 // A key that a dead owner has left on the node that keeps the queue stops nobody for more than a moment, even if it

@@ -108,7 +108,7 @@ func (n *Node) inspect(ctx context.Context, key string) (State, error) {
 	if err := n.Check(key); err != nil {
 		return unknownState, err
 	}
-	return n.state(n.do(ctx, n.keys(key).Inspect(), n.timeout, nil))
+	return n.state(n.pipeline.Do(ctx, n.keys(key).Inspect(), n.timeout, nil))
 }
 
 // ForceRelease implements inspect.Inspector.
@@ -121,7 +121,7 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (inspect.Ins
 	}
 	for more := err == nil; more; {
 		var reply drivers.Reply
-		reply, err = n.do(ctx, n.force(key, s, false), n.timeout, nil)
+		reply, err = n.pipeline.Do(ctx, n.force(key, s, false), n.timeout, nil)
 		o, _ := script.ReadOwned(reply)
 		err, more = n.owned(reply, err), o.Unfinished
 	}

@@ -97,7 +97,8 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 			undo(true)
 		}
 	}
-	v := n.vote(n.do(ctx, n.usually(req.Key, n.attempt(&req).Acquire(req.TTL, 1, 0)), req.TTL, late))
+	cmd := n.usually(req.Key, n.attempt(&req).Acquire(req.TTL, 1, 0))
+	v := n.vote(n.pipeline.Do(ctx, cmd, req.TTL, late))
 	if v.Doubtful {
 		undo(false)
 	}
@@ -116,19 +117,12 @@ func (n *Node) attempt(req *locker.Request) script.Attempt {
 
 func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix, key) }
 
-// do sends a command and waits for the reply; see [pipeline.Pipeline.Do].
-func (n *Node) do(
-	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
-) (drivers.Reply, error) {
-	return n.pipeline.Do(ctx, cmd, limit, late)
-}
-
 // usually returns cmd without its usual case if the key is contended, and finds out otherwise.
 func (n *Node) usually(key string, cmd script.Command) script.Command {
 	switch {
 	case cmd.Usual == nil:
 	case n.contended.lately(key):
-		cmd.Usual = nil
+		return cmd.Usual.Alone()
 	default:
 		cmd.Usual.Unusual = func() { n.contended.note(key) }
 	}
@@ -148,7 +142,7 @@ func (n *Node) closed() bool {
 func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	n.calls.Enter()
 	defer n.calls.Leave()
-	return n.owned(n.do(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, nil))
+	return n.owned(n.pipeline.Do(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, nil))
 }
 
 // Release implements locker.Backend. It notifies the callers of Notify.
@@ -166,7 +160,7 @@ func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, no
 	if end, ok := ctx.Deadline(); ok && req.Uncancelled {
 		ctx, limit = context.WithoutCancel(ctx), min(limit, time.Until(end))
 	}
-	reply, err := n.do(ctx, n.usually(req.Key, r.Command()), limit, nil)
+	reply, err := n.pipeline.Do(ctx, n.usually(req.Key, r.Command()), limit, nil)
 	err = n.owned(reply, err)
 	if o, _ := script.ReadOwned(reply); o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
 		n.cleaner.add(later)

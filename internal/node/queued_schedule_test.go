@@ -234,7 +234,7 @@ func TestLookInTheLastMillisecond(t *testing.T) {
 	onStreet(t, func(x *street) {
 		b := x.party()
 		b.warm()
-		x.node.Execute(attempt("p:k", "dead").Enqueue(time.Second, 0, 0, "").Words)
+		x.node.Execute(attempt("p:k", "dead").Enqueue(time.Second, 0, 0, "").Usual.Alone().Words)
 		time.Sleep(time.Second - oneWay - time.Millisecond/2)
 		start := time.Now()
 		c := b.lock()

@@ -39,7 +39,7 @@ func acquire(t *testing.T, n *Node, token string, ttl time.Duration) uint64 {
 // send runs one script as it stands, without the node's care for unknown outcomes.
 func send(t *testing.T, n *Node, cmd script.Command) drivers.Reply {
 	t.Helper()
-	reply, err := n.do(t.Context(), cmd, timeout, nil)
+	reply, err := n.pipeline.Do(t.Context(), cmd, timeout, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

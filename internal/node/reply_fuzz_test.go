@@ -120,7 +120,7 @@ func FuzzReplies(f *testing.F) {
 			t.Errorf("owned by %#v: %v", r, err)
 		}
 
-		p, err := decodePosition(r)
+		p, err := decodePosition(r, nil)
 		if p.Status == script.Granted && (err != nil || p.Counter == 0 || p.Counter > math.MaxInt64 ||
 			!isCounter(r) && !is(r, 3, 1)) || p.Left < 0 {
 			t.Errorf("place by %#v: %+v, %v", r, p, err)

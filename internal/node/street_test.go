@@ -87,7 +87,7 @@ func (x *street) settle() {
 // sound checks that the lock is the lease's for as long as the lease says.
 func (x *street) sound(l locker.Lease) {
 	x.Helper()
-	reply := x.node.Execute(attempt("p:"+l.Key(), "spy").Enqueue(time.Second, 0, 0, "").Words)
+	reply := x.node.Execute(attempt("p:"+l.Key(), "spy").Enqueue(time.Second, 0, 0, "").Usual.Alone().Words)
 	r, _ := reply.([]drivers.Reply)
 	if len(r) != 6 || r[0] != int64(0) {
 		x.Fatalf("the lock is not held: %v", reply)

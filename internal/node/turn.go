@@ -66,7 +66,8 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	if live {
 		channel = t.node.inbox.name
 	}
-	reply, err := t.node.do(ctx, t.keys.Ask(t.id, script.MaxLease, t.ticket, channel), t.node.timeout, t.late)
+	cmd := t.keys.Ask(t.id, script.MaxLease, t.ticket, channel)
+	reply, err := t.node.pipeline.Do(ctx, cmd, t.node.timeout, t.late)
 	t.asked = t.asked || !isNotSent(err)
 	if err != nil {
 		return Standing{}, t.node.fault(err)

@@ -65,16 +65,6 @@ func (w *waiter) hear(told bool) { ring(w.news, told) }
 
 func (w *waiter) ignore() { w.q.inbox.ignore(w.req.Token) }
 
-// do sends one command, waits for its reply and decodes it.
-func (w *waiter) do(cmd script.Command, late func(drivers.Reply, error)) (script.Position, error) {
-	w.start = time.Now()
-	reply, err := w.q.do(w.ctx, cmd, w.req.TTL, late)
-	if err != nil {
-		return script.Position{}, err
-	}
-	return decodePosition(reply)
-}
-
 // late is told the outcome of a command that was not waited for. If the waiter has given up, it has sent a release. The
 // waiter may have been granted the lock nevertheless, because the command was executed first, or after the tombstone
 // had expired. Then late releases the lock. If the waiter has not given up, it learns of the grant by its next request.
@@ -97,16 +87,14 @@ func (w *waiter) enqueue() (script.Position, error) {
 		channel = w.q.inbox.name
 	}
 	cmd := w.q.usually(w.req.Key, w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel))
-	p, err := w.do(cmd, func(reply drivers.Reply, err error) {
-		var p script.Position
-		if err == nil {
-			p, err = decodePosition(reply)
-		}
+	w.start = time.Now()
+	p, err := decodePosition(w.q.pipeline.Do(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
+		p, err := decodePosition(reply, err)
 		if !isDoubtful(err) {
 			w.astray.Add(-1) // this may run before enqueue has counted
 		}
 		w.late(p)
-	})
+	}))
 	// Something between the client and the server may have answered, and passed the request on.
 	if isDoubtful(err) {
 		w.astray.Add(1)
@@ -119,11 +107,13 @@ func (w *waiter) enqueue() (script.Position, error) {
 
 // claim takes over a lock that was granted by somebody else's release.
 func (w *waiter) claim() (script.Position, error) {
-	p, err := w.do(w.q.attempt(&w.req).Claim(w.req.TTL), func(reply drivers.Reply, err error) {
-		if p, unread := decodePosition(reply); err == nil && unread == nil {
+	cmd := w.q.attempt(&w.req).Claim(w.req.TTL)
+	w.start = time.Now()
+	p, err := decodePosition(w.q.pipeline.Do(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
+		if p, err := decodePosition(reply, err); err == nil {
 			w.late(p)
 		}
-	})
+	}))
 	if err == nil && p.Status != script.Granted {
 		if w.missed++; w.missed == maxMissed {
 			w.missed, w.ticket = 0, 0
@@ -145,10 +135,6 @@ func (w *waiter) granted(p script.Position) (locker.Grant, error) {
 			return locker.Grant{}, w.give(errTooLate)
 		}
 	}
-	return w.grant(p)
-}
-
-func (w *waiter) grant(p script.Position) (locker.Grant, error) {
 	// After Close, the caller cannot release the lock any more.
 	if w.q.closed() {
 		w.placed = true
@@ -190,7 +176,7 @@ func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 		next, err := w.look(reason == lockertrace.WakeHandover)
 		switch {
 		case err == nil && next.Status == script.Granted:
-			return w.grant(next)
+			return w.granted(next)
 		case err == nil:
 			p = next
 			w.failing(nil, asked)
@@ -301,8 +287,11 @@ func heldError(p script.Position) *locker.HeldError {
 	return &locker.HeldError{Remaining: p.Left, Label: p.Label}
 }
 
-// decodePosition reads the reply to enqueue and claim. After an error the waiter is in no queue.
-func decodePosition(reply drivers.Reply) (script.Position, error) {
+// decodePosition reads the outcome of enqueue or claim. After an error in the reply, the waiter is in no queue.
+func decodePosition(reply drivers.Reply, err error) (script.Position, error) {
+	if err != nil {
+		return script.Position{}, err
+	}
 	p, err := script.ReadPosition(reply)
 	if err == nil && p.Status != script.Waiting {
 		err = errorOf(p.Status, locker.HeldError{}, 0)

@@ -88,12 +88,11 @@ func (p *Pipeline) resolve(c *Call, reply drivers.Reply, err error) {
 	}
 	c.Reply, c.Err, c.state = reply, err, resolved
 	p.forget(c)
-	notify, answered := c.notify, c.answered
 	p.mu.Unlock()
-	if notify != nil {
-		notify()
+	if c.notify != nil {
+		c.notify()
 	}
-	if answered != nil {
-		answered <- true
+	if c.answered != nil {
+		c.answered <- true
 	}
 }

@@ -32,9 +32,7 @@ func (p *Pipeline) Do(
 		return c.Reply, c.Err
 	}
 	c.answered, c.until = make(chan bool, 2), time.Now().Add(limit)
-	if !p.submit(c) {
-		return nil, c.Err
-	}
+	p.Submit(c, nil)
 	err := c.wait(ctx, p.closing, limit)
 	switch {
 	case err == nil:

@@ -21,7 +21,18 @@ func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 		for i := range requests {
 			words[i] = requests[i].Words
 		}
-		replies, err := p.send(ctx, words)
+		var replies []drivers.Reply
+		err := errClosedUnsent
+		if p.ctx.Err() == nil { // otherwise Close has begun before this goroutine came to run
+			replies, err = p.driver.Do(ctx, words...)
+			p.noteRest(ctx, err)
+		}
+		if err == nil && len(replies) != len(words) {
+			err = fmt.Errorf("the driver returned %d replies to %d commands", len(replies), len(words))
+		}
+		if err != nil {
+			replies = make([]drivers.Reply, len(words))
+		}
 		var again []request
 		for i := range requests {
 			again = p.answered(&requests[i], replies[i], err, again)
@@ -30,26 +41,14 @@ func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 	}
 }
 
-// send has the driver send a batch. It returns one reply for each command, whatever the driver returns.
-func (p *Pipeline) send(ctx context.Context, batch []drivers.Command) ([]drivers.Reply, error) {
-	// Close has begun before this goroutine came to run.
-	if p.ctx.Err() != nil {
-		return make([]drivers.Reply, len(batch)), errClosedUnsent
+// noteRest begins or ends a rest of the node after an exchange in ctx that returned err.
+func (p *Pipeline) noteRest(ctx context.Context, err error) {
+	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
+		return // a dial that was interrupted says nothing about the node
 	}
-	replies, err := p.driver.Do(ctx, batch...)
-	// A dial that was interrupted says nothing about the node.
-	if err == nil || !errors.Is(ctx.Err(), context.Canceled) {
-		p.mu.Lock()
-		p.rest.after(err)
-		p.mu.Unlock()
-	}
-	if err == nil && len(replies) != len(batch) {
-		err = fmt.Errorf("the driver returned %d replies to %d commands", len(replies), len(batch))
-	}
-	if err != nil {
-		replies = make([]drivers.Reply, len(batch))
-	}
-	return replies, err
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rest.after(err)
 }
 
 // punctual reports whether the driver keeps to deadlines without a Done channel at the moment.

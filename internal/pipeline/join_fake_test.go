@@ -20,20 +20,24 @@ var joinedDigest = script.Join([]*script.Usual{taking("k").Usual}).Words[1]
 
 // taking is a command whose usual case acquires a lock.
 func taking(lock string) script.Command {
-	return script.Command{
-		Words: drivers.Command{"EVALSHA", "take", "1", lock}, Source: "source of take",
-		Usual: &script.Usual{
-			Lock: lock, Wait: lock + " wait", Fence: lock + " fence", Text: "|o|1|", TTL: time.Second, Quantum: 1,
+	return script.Command{Usual: &script.Usual{
+		Lock: lock, Wait: lock + " wait", Fence: lock + " fence", Text: "|o|1|", TTL: time.Second, Quantum: 1,
+		Alone: func() script.Command {
+			return script.Command{Words: drivers.Command{"EVALSHA", "take", "1", lock}, Source: "source of take"}
 		},
-	}
+	}}
 }
 
 // leaving is a command whose usual case releases a lock.
 func leaving(lock string) script.Command {
-	return script.Command{
-		Words: drivers.Command{"EVALSHA", "leave", "1", lock}, Source: "source of leave", IsRelease: true,
-		Usual: &script.Usual{Lock: lock, Text: "0000000000000005|o|1|"},
-	}
+	return script.Command{IsRelease: true, Usual: &script.Usual{
+		Lock: lock, Text: "0000000000000005|o|1|",
+		Alone: func() script.Command {
+			return script.Command{
+				Words: drivers.Command{"EVALSHA", "leave", "1", lock}, Source: "source of leave", IsRelease: true,
+			}
+		},
+	}}
 }
 
 // locksOf returns the locks of a joined command: those to acquire, and those to release. It returns false for another

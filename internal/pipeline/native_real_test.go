@@ -80,8 +80,11 @@ func TestNativeReleaseOnARealServer(t *testing.T) {
 func releaseOf(t *testing.T, p *Pipeline) drivers.Reply {
 	t.Helper()
 	reply, err := p.Do(context.Background(), script.Command{
-		Words: drivers.Command{"ECHO", "by itself"}, IsRelease: true,
-		Usual: &script.Usual{Lock: "k", Text: "0000000000000005|o|1|web-7"},
+		IsRelease: true,
+		Usual: &script.Usual{
+			Lock: "k", Text: "0000000000000005|o|1|web-7",
+			Alone: func() script.Command { return script.Command{Words: drivers.Command{"ECHO", "by itself"}} },
+		},
 	}, timeout, nil)
 	if err != nil {
 		t.Error(err)

@@ -7,7 +7,6 @@ package pipeline
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,83 +68,6 @@ func New(d drivers.Driver, timeout time.Duration, closing <-chan struct{}) *Pipe
 	p.slots.Store(spread)
 	p.ctx, p.cancel = context.WithCancel(context.Background())
 	return p
-}
-
-// Submit sends c, which must not have been used before. It calls notify, which must not block, when the outcome of c is
-// known. That is within the timeout of an exchange after c was sent. A command that is refused is resolved at once,
-// with an error that matches drivers.ErrNotSent.
-func (p *Pipeline) Submit(c *Call, notify func()) {
-	c.notify = notify
-	if !p.submit(c) {
-		notify()
-	}
-}
-
-// submit sends c, or resolves it and returns false.
-func (p *Pipeline) submit(c *Call) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	free, err := p.admit(c)
-	if err != nil {
-		c.Refuse(err)
-		return false
-	}
-	if c.answered != nil {
-		p.expect(c)
-	}
-	if free {
-		p.start(c)
-	} else {
-		p.pending = append(p.pending, c)
-	}
-	return true
-}
-
-// admit refuses c with an error, or reserves one of maxSenders exchanges for it. It returns false without an error if
-// all of them are in flight. Call with mu held.
-func (p *Pipeline) admit(c *Call) (free bool, err error) {
-	switch {
-	case p.closed:
-		return false, ErrClosed
-	case len(p.pending) >= maxPending:
-		return false, ErrFull
-	case !c.IsRelease && p.rest.refuses():
-		return false, p.rest.reason
-	case p.sending == maxSenders:
-		return false, nil
-	}
-	p.sending++
-	c.state = sent // it is sent next
-	return true, nil
-}
-
-// take returns the next batch for s, whose exchange has ended. For a caller of Do, s is nil. If nothing is pending,
-// take returns nil, ends the reservation of the exchange, and makes s idle.
-func (p *Pipeline) take(s *sender) []*Call {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	n := min(len(p.pending), MaxBatch)
-	if n == 0 {
-		p.sending--
-		switch {
-		case s == nil:
-		case p.closed:
-			close(s.next)
-		default:
-			p.idleSenders = append(p.idleSenders, s)
-		}
-		if p.sending == 0 && p.idle != nil {
-			close(p.idle)
-			p.idle = nil
-		}
-		return nil
-	}
-	batch := slices.Clone(p.pending[:n])
-	p.pending = slices.Delete(p.pending, 0, n)
-	for _, c := range batch {
-		c.state = sent
-	}
-	return batch
 }
 
 func (p *Pipeline) isClosing() bool {

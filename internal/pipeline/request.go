@@ -131,7 +131,7 @@ func (p *Pipeline) unusual(r *request, i int, again []request) []request {
 		p.resolve(c, nil, ErrWithdrawn)
 		return again
 	}
-	return append(again, request{Command: c.Command, calls: r.calls[i : i+1]})
+	return append(again, request{Command: c.Usual.Alone(), calls: r.calls[i : i+1]})
 }
 
 // inFull returns r with the script's text in place of its digest, which also teaches it to the server.
@@ -146,7 +146,7 @@ func (r *request) inFull() request {
 func (r *request) apart() []request {
 	requests := make([]request, len(r.calls))
 	for i, c := range r.calls {
-		requests[i] = request{Command: c.Command, calls: r.calls[i : i+1]}
+		requests[i] = request{Command: c.Usual.Alone(), calls: r.calls[i : i+1]}
 	}
 	return requests
 }

@@ -3,6 +3,8 @@ package pipeline
 import (
 	"slices"
 	"time"
+
+	"github.com/golocker/locker/drivers"
 )
 
 // senderIdle is how long an idle sender waits for the next command before it ends. To start a goroutine, whose stack
@@ -15,17 +17,51 @@ type sender struct {
 	next chan *Call // has room for one; closed by Close
 }
 
-// start has a sender send c, and then the commands that are pending. Call with mu held.
-func (p *Pipeline) start(c *Call) {
-	last := len(p.idleSenders) - 1
-	if last < 0 {
-		go p.run(c)
+// Submit sends c, which must not have been used before. It calls notify, if that is not nil, when the outcome of c is
+// known. That is within the timeout of an exchange after c was sent. A command that is refused is resolved at once, with
+// an error that matches drivers.ErrNotSent. Notify must not block.
+func (p *Pipeline) Submit(c *Call, notify func()) {
+	c.notify = notify
+	p.mu.Lock()
+	free, err := p.admit(c)
+	if err != nil {
+		p.mu.Unlock()
+		p.resolve(c, nil, drivers.NotSent(err))
 		return
 	}
-	// The sender that became idle last is furthest from its end.
-	s := p.idleSenders[last]
-	p.idleSenders = p.idleSenders[:last]
-	s.next <- c
+	defer p.mu.Unlock()
+	if c.answered != nil {
+		p.expect(c)
+	}
+	last := len(p.idleSenders) - 1
+	switch {
+	case !free:
+		p.pending = append(p.pending, c)
+	case last < 0:
+		go p.run(c)
+	default: // the sender that became idle last is furthest from its end
+		s := p.idleSenders[last]
+		p.idleSenders = p.idleSenders[:last]
+		s.next <- c
+	}
+}
+
+// admit refuses c with an error, or reserves one of maxSenders exchanges for it. It returns false without an error if
+// all of them are in flight. Call with mu held.
+func (p *Pipeline) admit(c *Call) (free bool, err error) {
+	switch {
+	case p.closed:
+		return false, ErrClosed
+	case len(p.pending) >= maxPending:
+		return false, ErrFull
+	case !c.IsRelease && p.rest.refuses():
+		return false, p.rest.reason
+	case p.sending == maxSenders:
+		return false, nil
+	}
+	p.sending++
+	c.state = sent // it is sent next
+	return true, nil
 }
 
 // run is the goroutine of a sender, whose first command is c.
@@ -46,7 +82,36 @@ func (p *Pipeline) run(c *Call) {
 	}
 }
 
-// dismiss ends s and returns nil. If start has just given s another call, dismiss returns that call instead.
+// take returns the next batch for s, whose exchange has ended. For a caller of Do, s is nil. If nothing is pending,
+// take returns nil, ends the reservation of the exchange, and makes s idle.
+func (p *Pipeline) take(s *sender) []*Call {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := min(len(p.pending), MaxBatch)
+	if n == 0 {
+		p.sending--
+		switch {
+		case s == nil:
+		case p.closed:
+			close(s.next)
+		default:
+			p.idleSenders = append(p.idleSenders, s)
+		}
+		if p.sending == 0 && p.idle != nil {
+			close(p.idle)
+			p.idle = nil
+		}
+		return nil
+	}
+	batch := slices.Clone(p.pending[:n])
+	p.pending = slices.Delete(p.pending, 0, n)
+	for _, c := range batch {
+		c.state = sent
+	}
+	return batch
+}
+
+// dismiss ends s and returns nil. If Submit has just given s another call, dismiss returns that call instead.
 func (p *Pipeline) dismiss(s *sender) *Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()

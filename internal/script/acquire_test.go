@@ -52,7 +52,7 @@ func TestAttemptThatLandsAfterItsReleaseSetsNothing(t *testing.T) {
 func TestValueOfALock(t *testing.T) {
 	x := newLine(t)
 	a := script.Attempt{Keys: x.k, Token: "0123456789abcdef", Node: 12, Label: "a host/ä"}
-	v := acquired(t, send(t, x.n, acquireScript, a.Acquire(10*time.Second, 1, 0).Words))
+	v := acquired(t, send(t, x.n, acquireScript, a.Acquire(10*time.Second, 1, 0).Usual.Alone().Words))
 	want := script.CounterText(v.Counter) + "|0123456789abcdef|12|a host/ä"
 	x.value(want)
 	x.is("another owner", send(t, x.n, acquireScript, acquireCommand("b", 1, 0)).([]drivers.Reply)[3:],

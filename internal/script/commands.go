@@ -1,7 +1,6 @@
 package script
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 )
@@ -16,11 +15,21 @@ type Attempt struct {
 	Label string // says to people who has the lock; see locker.Label
 }
 
-// text is the lock's value while the attempt has it, without the counter; see value.lua.
-func (a Attempt) text() string { return "|" + a.Token + "|" + strconv.Itoa(a.Node) + "|" + a.Label }
+// value is the lock's value while the attempt has it; see value.lua. The counter may be empty.
+func (a Attempt) value(counter string) string {
+	return counter + "|" + a.Token + "|" + strconv.Itoa(a.Node) + "|" + a.Label
+}
+
+// text is the lock's value without the counter.
+func (a Attempt) text() string { return a.value("") }
 
 // counterText renders a counter as it is in a lock's value.
-func counterText(n uint64) string { return fmt.Sprintf("%016d", n) }
+func counterText(n uint64) string {
+	digits := strconv.FormatUint(n, 10)
+	return zeros[min(len(digits), len(zeros)):] + digits
+}
+
+const zeros = "0000000000000000"
 
 // anyCounter is greater than every counter.
 const anyCounter = "9999999999999999"
@@ -28,13 +37,21 @@ const anyCounter = "9999999999999999"
 // Acquire takes the lock. The counter follows the clock, rounded down to quantum, in µs. hint is a counter seen on
 // another node, or 0. [ReadAcquired] reads the reply.
 func (a Attempt) Acquire(ttl time.Duration, quantum int64, hint uint64) Command {
-	keys := []string{a.Lock, a.Wait(), a.Fence()}
-	c := acquireScript.call(keys,
-		a.text(), milliseconds(ttl), strconv.FormatInt(quantum, 10), strconv.FormatUint(hint, 10))
-	if hint == 0 {
-		c.Usual = &Usual{Lock: a.Lock, Text: a.text(), Wait: keys[1], Fence: keys[2], TTL: ttl, Quantum: quantum}
+	alone := func() Command {
+		return acquireScript.call([]string{a.Lock, a.Wait(), a.Fence()},
+			a.text(), milliseconds(ttl), strconv.FormatInt(quantum, 10), strconv.FormatUint(hint, 10))
 	}
-	return c
+	if hint > 0 {
+		return alone()
+	}
+	return a.usually(ttl, quantum, alone)
+}
+
+// usually returns the command that acquires the lock if it is free. Otherwise alone is sent.
+func (a Attempt) usually(ttl time.Duration, quantum int64, alone func() Command) Command {
+	return Command{Usual: &Usual{
+		Lock: a.Lock, Text: a.text(), Wait: a.Wait(), Fence: a.Fence(), TTL: ttl, Quantum: quantum, Alone: alone,
+	}}
 }
 
 // Raise raises the counter to fence while the lock is held. [ReadOwned] reads the reply.
@@ -51,13 +68,14 @@ func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
 // wait. ticket is that of an earlier reply, or 0. A grant is published on channel, or nowhere if channel is empty.
 // [ReadPosition] reads the reply.
 func (a Attempt) Enqueue(ttl, lease time.Duration, ticket int64, channel string) Command {
-	keys := []string{a.Lock, a.Wait(), a.Fence(), a.Queue()}
-	c := enqueueScript.call(keys,
-		a.text(), milliseconds(ttl)+":"+milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
-	if ticket == 0 {
-		c.Usual = &Usual{Lock: a.Lock, Text: a.text(), Wait: keys[1], Fence: keys[2], TTL: ttl, Quantum: 1}
+	alone := func() Command {
+		return enqueueScript.call([]string{a.Lock, a.Wait(), a.Fence(), a.Queue()},
+			a.text(), milliseconds(ttl)+":"+milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
 	}
-	return c
+	if ticket > 0 {
+		return alone()
+	}
+	return a.usually(ttl, 1, alone)
 }
 
 // Claim takes over a lock that another owner's release has granted. [ReadPosition] reads the reply.
@@ -92,11 +110,10 @@ const (
 // Command returns the release as a command. In the usual case it has nothing to do but to delete the lock, because the
 // value of a lock that others wait for is marked.
 func (r Release) Command() Command {
-	c := r.command()
 	if r.Tombstone == 0 && r.Keep == 0 && r.Notify != NotifySubscribers && r.Turn == "" && !r.Leaves {
-		c.Usual = &Usual{Lock: r.Lock, Text: r.counter() + r.text()}
+		return Command{IsRelease: true, Usual: &Usual{Lock: r.Lock, Text: r.value(r.counter()), Alone: r.alone}}
 	}
-	return c
+	return r.alone()
 }
 
 // counter is the greatest counter with which the lock counts as that of the lease.
@@ -107,7 +124,8 @@ func (r Release) counter() string {
 	return counterText(r.Certify)
 }
 
-func (r Release) command() Command {
+// alone is the release as a command that is sent by itself.
+func (r Release) alone() Command {
 	args := milliseconds(r.Tombstone) + ":" + milliseconds(r.Keep) + ":" + r.counter()
 	switch r.Notify {
 	case NotifyQueue:

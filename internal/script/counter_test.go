@@ -57,7 +57,7 @@ func TestLocksOfASlotShareACounter(t *testing.T) {
 	grant := func(k script.Keys, o string) int64 {
 		t.Helper()
 		a := script.Attempt{Keys: k, Token: o, Node: 1}
-		return send(t, x.n, acquireScript, a.Acquire(10*time.Second, 1<<53, 0).Words).(int64)
+		return send(t, x.n, acquireScript, a.Acquire(10*time.Second, 1<<53, 0).Usual.Alone().Words).(int64)
 	}
 	slot := script.KeysOf
 	for i, tt := range []struct {

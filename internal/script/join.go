@@ -26,6 +26,8 @@ type Usual struct {
 	TTL         time.Duration
 	Quantum     int64 // in µs: the clock is rounded down to a multiple of it
 
+	// Alone returns the command that is sent by itself if the case is not the usual one. It is made only then.
+	Alone func() Command
 	// Unusual, if not nil, is called when the server has answered that the case is not the usual one. It must not block.
 	Unusual func()
 }

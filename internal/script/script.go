@@ -15,6 +15,7 @@ import (
 
 // Command is one command, mostly a call of a script.
 type Command struct {
+	// Words are empty if Usual is not nil. [Usual.Alone] then makes the words of the command itself.
 	Words drivers.Command
 	// Source is the text of the script that Words call by its digest. A server that does not know the script answers
 	// NOSCRIPT and executes nothing. Words are then sent again, with Source in place of the digest. Source is empty if

@@ -141,6 +141,7 @@ func releaseCommand(token string, landed bool) drivers.Command {
 	}
 	if landed {
 		r.Tombstone = 0
+		return r.Command().Usual.Alone().Words
 	}
 	return r.Command().Words
 }
