@@ -90,7 +90,9 @@ func (b *backend) Release(ctx context.Context, req locker.Request) error {
 		l.kept = time.Now().Add(req.Keep)
 		l.mu.Unlock()
 	}
-	b.hints.release(req.Key, l.waited)
+	if l.waited {
+		b.hints.contend(req.Key)
+	}
 	err := newLeaseUpdate(b, l, req, opRelease).run(ctx)
 	if l.turnElsewhere() {
 		b.nodes[l.turn.node].ReleaseLater(&req, true, l.turn.ID())

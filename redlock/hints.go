@@ -18,19 +18,13 @@ type hint struct {
 	counter atomic.Uint64
 	ordered atomic.Int64 // until when attempts ask one node first
 	crowded atomic.Int64 // until when callers queue before they ask
-	// When this client last released a lock, the hash of that lock's key, and when this client last knew that nobody
-	// else waited for it.
-	released, checked atomic.Int64
-	last              atomic.Uint64
-	blind             atomic.Int64 // until when the nodes of unfits do not keep the queue
-	unfits            atomic.Uint64
+	blind   atomic.Int64 // until when the nodes of unfits do not keep the queue
+	unfits  atomic.Uint64
 }
 
-func (hs *hints) of(key string) *hint { return hs.at(hashOf(key)) }
-
-func (hs *hints) at(hash uint64) *hint { return &hs.slots[hash%uint64(len(hs.slots))] }
-
-func hashOf(key string) uint64 { return maphash.String(seed, key) }
+func (hs *hints) of(key string) *hint {
+	return &hs.slots[maphash.String(seed, key)%uint64(len(hs.slots))]
+}
 
 // orderFor is how long after a split vote attempts ask one agreed node first. That costs one more round trip, and no
 // vote is split while that node is up.
@@ -75,41 +69,11 @@ func (hs *hints) converged(key string) {
 // trip.
 const crowdedFor = time.Second
 
-// checkEvery is how often a client that locks a key again and again looks whether others have begun to wait. Its
-// releases report waiters that can be notified. A waiter that has to poll would never find the lock free. To look costs
-// one round trip.
-const checkEvery = 100 * time.Millisecond
-
-// contended reports whether somebody has waited for key lately, or it is time to look. A client need not look if it has
-// not had the lock for a while, because it then overtakes others once at most. It need not look either if it has since
-// released another key of the slot. Otherwise a program that locks a thousand keys in turn would look in a third of its
-// calls.
+// contended reports whether somebody has waited for key lately. This client knows it if it has waited itself, or if a
+// release has said so: a waiter marks the lock on the node that keeps the queue, whether it can be notified or not.
 func (hs *hints) contended(key string) bool {
-	hash := hashOf(key)
-	h, now := hs.at(hash), time.Now().UnixNano()
-	switch {
-	case now < h.crowded.Load():
-		return true
-	case h.last.Load() != hash:
-		h.checked.Store(now)
-	case now-h.released.Load() < int64(checkEvery) && now-h.checked.Load() > int64(checkEvery):
-		h.checked.Store(now)
-		return true
-	case now-h.released.Load() >= int64(checkEvery):
-		h.checked.Store(now)
-	}
-	return false
-}
-
-// release notes that this client releases key, and whether others waited for it.
-func (hs *hints) release(key string, waited bool) {
-	hash := hashOf(key)
-	h := hs.at(hash)
-	h.last.Store(hash)
-	h.released.Store(time.Now().UnixNano())
-	if waited {
-		hs.contend(key)
-	}
+	until := hs.of(key).crowded.Load()
+	return until != 0 && time.Now().UnixNano() < until
 }
 
 // contend notes that somebody waits for key.

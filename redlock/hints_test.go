@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,37 +16,6 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/internal/testing/wire"
 )
-
-// A client that locks one key again and again looks whether others wait for it. A client that locks many keys does not,
-// although keys share slots.
-func TestOnlyWhoComesBackLooksForOthers(t *testing.T) {
-	virtual.Test(t, func(t *testing.T) {
-		var hs hints
-		one, other := "k", ""
-		for i := 0; other == "" || hs.of(other) != hs.of(one); i++ {
-			other = fmt.Sprint(i)
-		}
-		looks := func(keys ...string) (n int) {
-			for range 100 {
-				for _, key := range keys {
-					if hs.contended(key) {
-						n++
-					}
-					time.Sleep(5 * time.Millisecond)
-					hs.release(key, false)
-				}
-			}
-			return n
-		}
-		if n := looks(one); n != 4 { // in half a second
-			t.Errorf("with one key it looked %d times, want 4", n)
-		}
-		time.Sleep(time.Second)
-		if n := looks(one, other); n != 0 {
-			t.Errorf("with two keys of one slot it looked %d times", n)
-		}
-	})
-}
 
 // disputed is a key whose first node is not the first of all.
 const disputed = "b"
