@@ -13,7 +13,7 @@
 local call, try, sub = redis.call, redis.pcall, string.sub
 local a, out = ARGV[1] + 0, {}
 if a > 0 then
-  local t, n, now = call('TIME'), nil, nil     -- n: the clock, rounded down; now: its text, if it is known
+  local t, n, now = call('TIME'), nil, nil     -- n: the clock, rounded down; now: its text
   if ARGV[2] == '1' then
     now = sub('000000000' .. t[1], -10) .. sub('00000' .. t[2], -6)
     n = now + 0
@@ -21,23 +21,20 @@ if a > 0 then
     n = t[1] * 1000000 + t[2]
     n = n - n % ARGV[2]
   end
-  -- Returns the counter that follows last, and its text. Both are texts of 16 digits, which compare like numbers.
-  local function after(last)
-    if now and (not last or #last == 16 and last < now) then return n, now end
-    local c = math.max((tonumber(last) or 0) + 1, n)
-    if not (c < 2^53) then return end          -- also if last is "nan"
-    local text = string.format('%016.0f', c)
-    if c == n then now = text end
-    return c, text
-  end
   local used = call('EXISTS', unpack(KEYS, 1, 2 * a)) > 0
   if not KEYS[4] and not used then             -- one lock alone needs no tables
-    local last = try('GET', KEYS[3])
-    if type(last) ~= 'table' then
-      local c, text = after(last)
-      return c and try('SET', KEYS[3], text).ok and try('SET', KEYS[1], text .. ARGV[4], 'PX', ARGV[3]).ok and c or 0
+    local f = try('GET', KEYS[3])
+    -- A clock that is past the counter is the new counter as it stands: both are texts of 16 digits.
+    if now and (not f or #f == 16 and f < now) then
+      return try('SET', KEYS[3], now).ok and try('SET', KEYS[1], now .. ARGV[4], 'PX', ARGV[3]).ok and n or 0
+    end
+    local c = not f and n or #f == 16 and math.max((tonumber(f) or 2^53) + 1, n)
+    if c and 0 < c and c < 2^53 then
+      local text = string.format('%016.0f', c)
+      return try('SET', KEYS[3], text).ok and try('SET', KEYS[1], text .. ARGV[4], 'PX', ARGV[3]).ok and c or 0
     end
   end
+  now = now or string.format('%016.0f', n)     -- late, because it costs as much as two commands
   local held, waits
   if used then
     held, waits = call('MGET', unpack(KEYS, 1, a)), call('EXISTS', unpack(KEYS, a + 1, 2 * a)) > 0
@@ -45,26 +42,27 @@ if a > 0 then
   local got = call('MGET', unpack(KEYS, 2 * a + 1, 3 * a))
   local drawn, set, m = {}, {}, 0              -- drawn: the counters so far, because two locks may share a slot
   for i = 1, a do
+    local c = not (used and (held[i] or waits and call('EXISTS', KEYS[a + i]) == 1)) and now
     local f = KEYS[2 * a + i]
-    local c, text
-    if not (used and (held[i] or waits and call('EXISTS', KEYS[a + i]) == 1)) then
-      c, text = after(drawn[f] or got[i])
+    local last = drawn[f] or got[i]
+    if c and (n == 0 or last and (#last ~= 16 or last >= now)) then
+      local next = math.max((tonumber(last) or 0) + 1, n)
+      c = next < 2^53 and string.format('%016.0f', next)
     end
     if c then
-      drawn[f], set[m + 1], set[m + 2] = text, f, text
+      drawn[f], set[m + 1], set[m + 2] = c, f, c
       m = m + 2
     end
     out[i] = c or 0
   end
   -- The counters come first. If they are refused, because the server is out of memory, no lock is without its counter.
   local refused = m > 0 and try('MSET', unpack(set)).err
-  m = 0
   for i = 1, a do
-    if out[i] ~= 0 then
-      m = m + 2
+    local c = out[i]
+    if c ~= 0 then
       -- NX, because the same lock may be there twice, and because a key that is no string was not seen above.
-      local r = not refused and try('SET', KEYS[i], set[m] .. ARGV[2 + a + i], 'PX', ARGV[2 + i], 'NX')
-      if not (r and r.ok) then out[i] = 0 end
+      local r = not refused and try('SET', KEYS[i], c .. ARGV[2 + a + i], 'PX', ARGV[2 + i], 'NX')
+      out[i] = r and r.ok and (c == now and n or c + 0) or 0
     end
   end
 end
