@@ -35,7 +35,8 @@ var errGivenUp = errors.New("the attempt was given up before it arrived")
 func errorOf(s script.Status, held locker.HeldError, number int) error {
 	switch s {
 	case script.Waiting:
-		return &held
+		h := held // held itself would be allocated for every answer
+		return &h
 	case script.GivenUp:
 		return errGivenUp
 	case script.NotALock:

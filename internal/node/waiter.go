@@ -86,7 +86,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if w.news != nil && w.q.inbox.live(w.q.inbox.name) {
 		channel = w.q.inbox.name
 	}
-	cmd := w.q.usually(w.req.Key, w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel))
+	cmd := w.q.usually(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel))
 	w.start = time.Now()
 	p, err := decodePosition(w.q.pipeline.Do(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
 		p, err := decodePosition(reply, err)
