@@ -7,6 +7,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/script"
 )
 
@@ -94,6 +95,11 @@ func known(err error) bool {
 		return true
 	}
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp)
+}
+
+// isFault reports whether err may be temporary: the server did not answer, or refused the command for now.
+func isFault(err error) bool {
+	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp)
 }
 
 // isDoubtful reports whether err, of a request or decoded from its reply, leaves open whether the request was executed

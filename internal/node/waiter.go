@@ -9,7 +9,6 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -297,9 +296,4 @@ func decodePosition(reply drivers.Reply, err error) (script.Position, error) {
 		err = errorOf(p.Status, locker.HeldError{}, 0)
 	}
 	return p, err
-}
-
-// isFault reports whether err may be temporary: the server did not answer, or refused the command for now.
-func isFault(err error) bool {
-	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp)
 }
