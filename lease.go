@@ -33,8 +33,7 @@ type lease struct {
 	trace   *lockertrace.Trace // of the context that the lease was acquired with; may be nil
 	renews  bool
 	start   time.Time     // when the acquiring request was sent
-	limit   time.Time     // start plus MaxHold; zero without MaxHold
-	limitBy time.Time     // when the lease ends because of MaxHold: shortly before limit
+	maxHold time.Duration // the lease ends shortly before start plus maxHold; 0: no limit
 	minHold time.Duration // the lock stays taken until start plus minHold
 
 	// The position in the schedule, guarded by the mu of the Client.
@@ -46,7 +45,7 @@ type lease struct {
 	done    chan struct{} // closed when err is set; nil until the first call of Done
 	err     error         // why the lease ended; nil while it is held
 	ended   time.Time     // when the lease ended
-	expiry  *time.Timer   // ends the lease shortly before until, or at limitBy
+	expiry  *time.Timer   // ends the lease shortly before until, or before the end of maxHold
 	inDoubt bool          // the last renewal failed
 
 	// extending has the cancel functions of the extensions in progress. They are called when the lease ends.
@@ -68,13 +67,10 @@ func (c *Client) hold(ctx context.Context, req Request, start time.Time, o optio
 		trace:   lockertrace.From(ctx),
 		renews:  !o.noRenewal,
 		start:   start,
+		maxHold: o.maxHold,
 		minHold: o.minHold,
 		pos:     -1,
 		until:   validity(start, req.TTL),
-	}
-	if o.maxHold > 0 {
-		l.limit = start.Add(o.maxHold)
-		l.limitBy = l.limit.Add(-margin(o.maxHold))
 	}
 	end, reason := l.end()
 	rest := left(end)
@@ -113,8 +109,8 @@ func (c *Client) forget(l *lease) {
 // end returns when the lease will end if it is not extended, and for which reason. Call with mu held.
 func (l *lease) end() (time.Time, LostReason) {
 	expiry := l.until.Add(-margin(l.req.TTL))
-	if !l.limit.IsZero() && !expiry.Before(l.limitBy) {
-		return l.limitBy, LostMaxHold
+	if limit := l.start.Add(l.maxHold - margin(l.maxHold)); l.maxHold > 0 && !expiry.Before(limit) {
+		return limit, LostMaxHold
 	}
 	return expiry, LostExpired
 }
@@ -139,8 +135,8 @@ func (l *lease) Until() time.Time {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	until := l.until
-	if !l.limit.IsZero() {
-		until = earlier(until, l.limit)
+	if l.maxHold > 0 {
+		until = earlier(until, l.start.Add(l.maxHold))
 	}
 	if l.err != nil {
 		until = earlier(until, l.ended)

@@ -6,28 +6,28 @@ import (
 	"time"
 )
 
-// contended remembers on which keys a command has lately not found the usual case, which is that nobody else wants the
-// lock. It is not tried on them, because a second round trip would have to follow. This is advice, so different
-// keys may share a slot, and there is no mutex and no clean-up.
+// contended remembers on which locks a command has lately not found the usual case, which is that nobody else wants the
+// lock. It is not tried on them, because a second round trip would have to follow. This is advice, so different locks
+// may share a slot, and there is no mutex and no clean-up.
 type contended struct {
 	until [256]atomic.Int64 // Unix times in ns
 }
 
-// contendedFor is how long a key counts as contended. While it does without reason,
-// commands cost the server a little more, and nobody a round trip.
+// contendedFor is how long a lock counts as contended. While it does without reason, commands cost the server a
+// little more, and nobody a round trip.
 const contendedFor = 10 * time.Second
 
 var contendedSeed = maphash.MakeSeed()
 
-func (c *contended) of(key string) *atomic.Int64 {
-	return &c.until[maphash.String(contendedSeed, key)%uint64(len(c.until))]
+func (c *contended) of(lock string) *atomic.Int64 {
+	return &c.until[maphash.String(contendedSeed, lock)%uint64(len(c.until))]
 }
 
-// note records that the case of key was not the usual one.
-func (c *contended) note(key string) { c.of(key).Store(time.Now().Add(contendedFor).UnixNano()) }
+// note records that the case of lock was not the usual one.
+func (c *contended) note(lock string) { c.of(lock).Store(time.Now().Add(contendedFor).UnixNano()) }
 
-// lately reports whether key may be contended.
-func (c *contended) lately(key string) bool {
-	until := c.of(key).Load()
+// lately reports whether lock may be contended.
+func (c *contended) lately(lock string) bool {
+	until := c.of(lock).Load()
 	return until != 0 && time.Now().UnixNano() < until
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/script"
 )
 
@@ -35,7 +36,8 @@ var errGivenUp = errors.New("the attempt was given up before it arrived")
 func errorOf(s script.Status, held locker.HeldError, number int) error {
 	switch s {
 	case script.Waiting:
-		return &held
+		h := held // held itself would be allocated for every answer
+		return &h
 	case script.GivenUp:
 		return errGivenUp
 	case script.NotALock:
@@ -93,6 +95,11 @@ func known(err error) bool {
 		return true
 	}
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp)
+}
+
+// isFault reports whether err may be temporary: the server did not answer, or refused the command for now.
+func isFault(err error) bool {
+	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp)
 }
 
 // isDoubtful reports whether err, of a request or decoded from its reply, leaves open whether the request was executed

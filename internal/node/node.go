@@ -40,7 +40,8 @@ type Node struct {
 	cleaner   *cleaner
 	inbox     *inbox
 	contended contended
-	before    func() // Options.BeforeClose, or nil
+	unusual   func(lock string) // contended.note
+	before    func()            // Options.BeforeClose, or nil
 
 	closing chan struct{} // closed by Close, and so wakes callers that wait for an answer
 	// Close waits for calls between closing that channel and closing the pipeline. So each call has added its clean-up
@@ -55,7 +56,7 @@ func New(d drivers.Driver, o Options) *Node {
 	}
 	closing := make(chan struct{})
 	p := pipeline.New(d, o.Timeout, closing)
-	return &Node{
+	n := &Node{
 		name:     o.Name,
 		prefix:   o.Prefix,
 		number:   max(1, o.Number),
@@ -68,12 +69,14 @@ func New(d drivers.Driver, o Options) *Node {
 		closing:  closing,
 		before:   o.BeforeClose,
 	}
+	n.unusual = n.contended.note
+	return n
 }
 
 // Check returns an error that matches locker.ErrInvalid if key cannot be locked, because other locks may use that name
 // for their counter or queue.
 func (n *Node) Check(key string) error {
-	if why := n.keys(key).Reserved(); why != "" {
+	if why := script.Reserved(n.prefix, key); why != "" {
 		return fmt.Errorf("%w: %s", locker.ErrInvalid, why)
 	}
 	return nil
@@ -97,7 +100,7 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 			undo(true)
 		}
 	}
-	cmd := n.usually(req.Key, n.attempt(&req).Acquire(req.TTL, 1, 0))
+	cmd := n.usually(n.attempt(&req).Acquire(req.TTL, 1, 0))
 	v := n.vote(n.pipeline.Do(ctx, cmd, req.TTL, late))
 	if v.Doubtful {
 		undo(false)
@@ -117,14 +120,14 @@ func (n *Node) attempt(req *locker.Request) script.Attempt {
 
 func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix, key) }
 
-// usually returns cmd without its usual case if the key is contended, and finds out otherwise.
-func (n *Node) usually(key string, cmd script.Command) script.Command {
-	switch {
-	case cmd.Usual == nil:
-	case n.contended.lately(key):
-		return cmd.Usual.Alone()
+// usually returns cmd without its usual case if the lock is contended, and finds out otherwise.
+func (n *Node) usually(cmd script.Command) script.Command {
+	switch u := cmd.Usual; {
+	case u == nil:
+	case n.contended.lately(u.Lock):
+		return u.Alone()
 	default:
-		cmd.Usual.Unusual = func() { n.contended.note(key) }
+		u.Unusual = n.unusual
 	}
 	return cmd
 }
@@ -160,7 +163,7 @@ func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, no
 	if end, ok := ctx.Deadline(); ok && req.Uncancelled {
 		ctx, limit = context.WithoutCancel(ctx), min(limit, time.Until(end))
 	}
-	reply, err := n.pipeline.Do(ctx, n.usually(req.Key, r.Command()), limit, nil)
+	reply, err := n.pipeline.Do(ctx, n.usually(r.Command()), limit, nil)
 	err = n.owned(reply, err)
 	if o, _ := script.ReadOwned(reply); o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
 		n.cleaner.add(later)

@@ -138,7 +138,7 @@ func TestPushBeforeTheReplyOfEnqueue(t *testing.T) {
 			}
 			lease := x.party().must()
 			b.once("enqueue", fate{back: 400 * time.Millisecond})
-			b.node.contended.note("k")
+			b.node.contended.note("p:k")
 			start := time.Now()
 			c := b.lock()
 			c.waits(100 * time.Millisecond)

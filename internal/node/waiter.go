@@ -9,7 +9,6 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/lockertrace"
 )
@@ -86,7 +85,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if w.news != nil && w.q.inbox.live(w.q.inbox.name) {
 		channel = w.q.inbox.name
 	}
-	cmd := w.q.usually(w.req.Key, w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel))
+	cmd := w.q.usually(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel))
 	w.start = time.Now()
 	p, err := decodePosition(w.q.pipeline.Do(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
 		p, err := decodePosition(reply, err)
@@ -297,9 +296,4 @@ func decodePosition(reply drivers.Reply, err error) (script.Position, error) {
 		err = errorOf(p.Status, locker.HeldError{}, 0)
 	}
 	return p, err
-}
-
-// isFault reports whether err may be temporary: the server did not answer, or refused the command for now.
-func isFault(err error) bool {
-	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp)
 }

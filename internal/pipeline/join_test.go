@@ -41,7 +41,12 @@ func TestJoinedCommandsAreBounded(t *testing.T) {
 	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
 		var cmds []script.Command
 		for i := range MaxBatch {
-			cmds = append(cmds, taking(fmt.Sprint("k", i)))
+			cmd := taking(fmt.Sprint("k", i))
+			cmd.Usual.Alone = func() script.Command {
+				t.Error("the words of a command that is joined are made")
+				return get
+			}
+			cmds = append(cmds, cmd)
 		}
 		granted := serves(func(string) int64 { return 7 }, ok)
 		calls, batches := together(t, d, p, granted, cmds...)

@@ -36,7 +36,7 @@ func released(t *testing.T, d *fake, p *Pipeline, wantAnswer, wantSent string) {
 	t.Helper()
 	before := d.trips()
 	cmd, unusual := leaving("k"), false
-	cmd.Usual.Unusual = func() { unusual = true }
+	cmd.Usual.Unusual = func(string) { unusual = true }
 	reply, err := p.Do(context.Background(), cmd, timeout, nil)
 	if unusual != (wantAnswer == "by itself") {
 		t.Errorf("answer %v: that it is unusual is said: %t", reply, unusual)

@@ -122,7 +122,7 @@ var ErrWithdrawn = drivers.NotSent(errors.New("the caller has left"))
 func (p *Pipeline) unusual(r *request, i int, again []request) []request {
 	c := r.calls[i]
 	if c.Usual.Unusual != nil {
-		c.Usual.Unusual()
+		c.Usual.Unusual(c.Usual.Lock)
 	}
 	p.mu.Lock()
 	drop := c.withdrawn && !c.Usual.IsRelease()

@@ -17,9 +17,9 @@ type sender struct {
 	next chan *Call // has room for one; closed by Close
 }
 
-// Submit sends c, which must not have been used before. It calls notify, if that is not nil, when the outcome of c is
-// known. That is within the timeout of an exchange after c was sent. A command that is refused is resolved at once, with
-// an error that matches drivers.ErrNotSent. Notify must not block.
+// Submit sends c, which must not have been used before. It calls notify, which must not block and may be nil, when the
+// outcome of c is known. That is within the timeout of an exchange after c was sent. A command that is refused is
+// resolved at once, with an error that matches drivers.ErrNotSent.
 func (p *Pipeline) Submit(c *Call, notify func()) {
 	c.notify = notify
 	p.mu.Lock()

@@ -28,8 +28,9 @@ type Usual struct {
 
 	// Alone returns the command that is sent by itself if the case is not the usual one. It is made only then.
 	Alone func() Command
-	// Unusual, if not nil, is called when the server has answered that the case is not the usual one. It must not block.
-	Unusual func()
+	// Unusual, if not nil, is called with Lock when the server has answered that the case is not the usual one. It must
+	// not block.
+	Unusual func(lock string)
 }
 
 // IsRelease reports whether u is a release, and not an acquisition.
@@ -81,12 +82,11 @@ func Join(usual []*Usual) Command {
 // number of an acquisition is the counter with which the lock was granted, and that of a release is 1. It is 0 if the
 // case was not the usual one. Then the lock is as it was, and the command has to be sent by itself. If the server has
 // refused the joined command, the error is a drivers.ServerError.
-func ReadJoined(reply drivers.Reply, n int) ([]int64, error) {
-	if _, alone := reply.(int64); alone {
-		reply = []drivers.Reply{reply}
-	}
-	numbers, err := integers(reply)
-	if err != nil {
+func ReadJoined(reply drivers.Reply, n int) (_ []int64, err error) {
+	var numbers []int64
+	if number, alone := reply.(int64); alone {
+		numbers = []int64{number}
+	} else if numbers, err = integers(reply); err != nil {
 		return nil, err
 	}
 	if len(numbers) != n || slices.Min(numbers) < 0 {

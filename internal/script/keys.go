@@ -60,18 +60,19 @@ func (k Keys) Turn() string { return k.base + turnName + k.kind }
 // Free is the channel on which releases publish that the lock is free, if nobody queues for it.
 func (k Keys) Free() string { return k.base + ":free" + k.kind }
 
-// Reserved returns why a lock must not have these names, because the key may be one that belongs to other locks of the
-// prefix. It returns an empty string if the lock may have them.
-func (k Keys) Reserved() (why string) {
-	if !hasTag(k.Lock) {
+// Reserved returns why key must not be locked under the prefix: the key of its lock may be one that belongs to other
+// locks of the prefix. It returns an empty string if key may be locked.
+func Reserved(prefix, key string) (why string) {
+	lock := prefix + key
+	if !hasTag(lock) {
 		return ""
 	}
-	if k.Lock == "{"+tag(k.Lock)+"}}"+k.prefix+fenceName {
+	if lock == "{"+tag(lock)+"}}"+prefix+fenceName {
 		return "keys with the name of a fencing counter are reserved"
 	}
 	for _, kind := range []string{plainKind, tagKind, slotKind} {
 		for _, what := range []string{waitName, queueName, turnName} {
-			if strings.HasSuffix(k.Lock, what+kind) {
+			if strings.HasSuffix(lock, what+kind) {
 				return "keys with a {hash tag} that end in \"" + what + kind + "\" are reserved for what belongs to a lock"
 			}
 		}

@@ -57,7 +57,7 @@ func TestKeysShareASlotAndCollideWithNothing(t *testing.T) {
 	}
 }
 
-func isReserved(lock string) bool { return script.KeysOf("", lock).Reserved() != "" }
+func isReserved(lock string) bool { return script.Reserved("", lock) != "" }
 
 func FuzzKeys(f *testing.F) {
 	for _, key := range oddKeys {
@@ -69,7 +69,7 @@ func FuzzKeys(f *testing.F) {
 			return
 		}
 		ka, kb := script.KeysOf(prefix, a), script.KeysOf(prefix, b)
-		if ka.Reserved() != "" || kb.Reserved() != "" {
+		if script.Reserved(prefix, a) != "" || script.Reserved(prefix, b) != "" {
 			return
 		}
 		as := []string{ka.Lock, ka.Queue(), ka.Wait(), ka.Turn(), ka.Fence()}
