@@ -3,9 +3,13 @@ package redlock
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -164,6 +168,39 @@ func TestNobodyCanBeTold(t *testing.T) {
 			t.Errorf("%v", r)
 		}
 		s.close()
+	})
+}
+
+// A client that locks again and again makes way for a waiter that it cannot notify. It learns of the waiter only by the
+// mark, because its own attempts never fail.
+func TestLateWaiterThatCannotBeTold(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		s.bare = true
+		defer s.close()
+		busy, late := s.client(), s.client()
+		ctx, stop := context.WithCancel(t.Context())
+		var again sync.WaitGroup
+		defer again.Wait()
+		defer stop()
+		again.Go(func() {
+			for ctx.Err() == nil {
+				lease, err := busy.Lock(t.Context(), "k")
+				if !assert.NoError(t, err) {
+					return
+				}
+				time.Sleep(time.Millisecond)
+				assert.NoError(t, lease.Unlock(t.Context()))
+			}
+		})
+		for range 20 {
+			time.Sleep(50 * time.Millisecond)
+			soon, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+			lease, err := late.Lock(soon, "k")
+			cancel()
+			require.NoError(t, err)
+			require.NoError(t, lease.Unlock(t.Context()))
+		}
 	})
 }
 
