@@ -101,6 +101,10 @@ type Request struct {
 	// Keep, for Release, is how long the lock stays taken after its release. 0 means not at all.
 	Keep time.Duration
 
+	// MinHold, for Acquire and Queue, is the longest Keep that the Release may ask for. A backend that bounds how long
+	// locks are taken returns an error that matches ErrInvalid if it is too long.
+	MinHold time.Duration
+
 	// Uncancelled, for Release, says that the context of the call ends only by its deadline. The backend can then wait
 	// inside a client that observes deadlines, without a goroutine that watches for cancellation.
 	Uncancelled bool

@@ -104,7 +104,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *keyQu
 	if err := ended(ctx); err != nil {
 		return nil, err
 	}
-	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label}
+	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
 	trace := lockertrace.From(ctx)
 	var grant Grant
 	var err error

@@ -35,8 +35,8 @@ var (
 	// says which. The operation may have taken effect. An acquisition that took effect is undone.
 	ErrUnavailable = errors.New("lock store unavailable")
 
-	// ErrInvalid means that a key or an option cannot be used. The error names it. Nothing was sent, and trying again
-	// does not help.
+	// ErrInvalid means that a key or an option cannot be used. The error names it. Nothing was acquired, and trying
+	// again does not help.
 	ErrInvalid = errors.New("invalid argument")
 
 	// ErrForeignKey means that the key holds something that is not a lock: a value of another type, or one without an
@@ -103,6 +103,22 @@ func roughly(d time.Duration) string {
 
 // Is makes a HeldError match [ErrHeld].
 func (e *HeldError) Is(target error) bool { return target == ErrHeld }
+
+// RestingError is an error that matches [ErrUnavailable]. It says that a node with a restart guard may have forgotten
+// locks, because it was restarted, for example. The node grants no locks until those that it may have forgotten have
+// ended. It goes on to extend and to release.
+type RestingError struct {
+	Node      string        // the name of the node
+	Remaining time.Duration // when it will grant locks again
+}
+
+// Error returns a text such as "node b rests for another 12 s after a restart or a loss of its data".
+func (e *RestingError) Error() string {
+	return e.Node + " rests for another " + roughly(e.Remaining) + " after a restart or a loss of its data"
+}
+
+// Is makes a RestingError match [ErrUnavailable].
+func (e *RestingError) Is(target error) bool { return target == ErrUnavailable }
 
 // NotHeldError is an error that matches [ErrNotHeld] and says what the store has instead of the lock. It is returned by
 // backends.

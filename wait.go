@@ -59,7 +59,9 @@ func (c *Client) wait(ctx context.Context, key string, o options, turn *keyQueue
 			if over != nil || !held || since >= o.patience {
 				return nil, err
 			}
-			pause = faultDelay(since)
+			if pause = faultDelay(since); restOf(err) > 0 {
+				pause += min(restOf(err), o.patience-since)
+			}
 		default:
 			return nil, err
 		}
@@ -135,6 +137,15 @@ func pollDelay(n int, remaining time.Duration, told bool) time.Duration {
 func faultDelay(since time.Duration) time.Duration {
 	d := min(max(since, maxPoll), time.Second)
 	return d/2 + rand.N(d/2)
+}
+
+// restOf returns for how long the node that returned err rests, or 0 if it does not.
+func restOf(err error) time.Duration {
+	var resting *RestingError
+	if errors.As(err, &resting) {
+		return resting.Remaining
+	}
+	return 0
 }
 
 // heldOf returns what err says about the holder, or the zero HeldError if it says nothing.

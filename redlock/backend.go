@@ -47,19 +47,19 @@ func (b *backend) closed() bool {
 	}
 }
 
-// check returns why a call for key has to fail before it asks a node, or nil.
-func (b *backend) check(key string) error {
+// check returns why a call with req has to fail before it asks a node, or nil.
+func (b *backend) check(req *locker.Request) error {
 	if b.closed() {
 		return locker.ErrClosed
 	}
-	return b.nodes[0].Check(key)
+	return b.nodes[0].Check(req)
 }
 
 // Acquire implements locker.Backend.
 func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
-	if err := b.check(req.Key); err != nil {
+	if err := b.check(&req); err != nil {
 		return locker.Grant{}, err
 	}
 	w := waiter{b: b, req: req}

@@ -12,7 +12,8 @@ import (
 // QuorumError says why a majority of the nodes did not agree, and what each node said. It matches, by errors.Is,
 //
 //   - [locker.ErrHeld] if enough nodes answered, and others hold the lock or competed for it;
-//   - [locker.ErrNoQuorum] and [locker.ErrUnavailable] if too few answered in time.
+//   - [locker.ErrNoQuorum] and [locker.ErrUnavailable] if too few answered in time, or too many rest; see [Guard];
+//   - [locker.ErrInvalid] if so many nodes have clients with another restart guard that the others make no majority.
 type QuorumError struct {
 	Op    string // "acquire", "extend" or "release"
 	Need  int    // how many nodes make a majority
@@ -40,6 +41,7 @@ const (
 	NoAnswer  Outcome = "no answer" // it did not answer before the decision
 	NotAsked  Outcome = "not asked" // its turn had not come; or it never had this lock
 	Duplicate Outcome = "duplicate" // it is the same server as another node, and does not vote
+	Resting   Outcome = "resting"   // it may have forgotten locks, and grants none for a while; see [Guard]
 )
 
 const (
@@ -68,6 +70,8 @@ func faultOf(err error) Outcome {
 		return Held
 	case errors.As(err, new(*node.SameServer)):
 		return Duplicate
+	case errors.As(err, new(*locker.RestingError)):
+		return Resting
 	default:
 		return Failed
 	}
@@ -107,12 +111,15 @@ func (e *QuorumError) Error() string {
 		if v.Outcome == Agreed {
 			continue
 		}
-		b.WriteString(sep + v.Node + " " + string(v.Outcome))
-		if v.Outcome == Failed || v.Outcome == Duplicate {
-			text := v.Err.Error()
-			text = strings.TrimPrefix(text, locker.ErrUnavailable.Error()+": ")
-			b.WriteString(" (" + strings.TrimPrefix(text, v.Node+": ") + ")")
+		text := sep + v.Node + " " + string(v.Outcome)
+		switch v.Outcome {
+		case Failed, Duplicate:
+			why := strings.TrimPrefix(v.Err.Error(), locker.ErrUnavailable.Error()+": ")
+			text += " (" + strings.TrimPrefix(why, v.Node+": ") + ")"
+		case Resting:
+			text = sep + v.Err.Error()
 		}
+		b.WriteString(text)
 		sep = "; "
 	}
 	return b.String()

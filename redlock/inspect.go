@@ -132,7 +132,7 @@ type survey struct {
 }
 
 func (b *backend) survey(ctx context.Context, key string) (*survey, error) {
-	if err := b.check(key); err != nil {
+	if err := b.check(&locker.Request{Key: key}); err != nil {
 		return nil, err
 	}
 	s := &survey{states: make([]node.State, len(b.nodes))}

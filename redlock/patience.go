@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/golocker/locker"
@@ -20,6 +21,20 @@ func (w *waiter) patience(s node.Standing) time.Duration {
 		return 3 * overdue
 	}
 	return overdue
+}
+
+// pause returns how long to wait before the next look, if the node that keeps the queue asks for again. While there is
+// no quorum, the waiter looks more often, so that it notices the end of a failure. But nodes that rest have said when
+// they will grant locks.
+func (w *waiter) pause(again time.Duration) time.Duration {
+	switch rest := time.Until(w.rested); {
+	case w.fault == nil:
+		return again
+	case rest > 0:
+		return min(rest, w.req.Patience-time.Since(w.faulty)) + rand.N(3*maxBackoff)
+	default:
+		return min(again, faultRetry/2+rand.N(faultRetry/2))
+	}
 }
 
 // bears reports whether to wait on after an attempt that failed with err and took that long. Only a caller that has
@@ -47,7 +62,11 @@ func (w *waiter) failing(fault error, took time.Duration) {
 	if w.fault == nil {
 		w.faulty = time.Now().Add(-took)
 	}
-	w.fault = fault
+	w.fault, w.rested = fault, time.Time{}
+	var votes *QuorumError
+	if errors.As(fault, &votes) && votes.rest() > 0 {
+		w.rested = time.Now().Add(votes.rest())
+	}
 	if w.req.Failing != nil {
 		w.req.Failing(w.faulty, fault)
 	}

@@ -8,8 +8,9 @@
 // A lock has at most one holder at a time under three conditions: no node that votes forgets a lock before its TTL has
 // ended, clocks run at about the same speed, and a holder stops when its lease's Done is closed. Any minority of nodes
 // may hang or be down. That changes nothing, not even how long an operation takes. A node that forgets does more harm
-// than a node that fails: a node that restarts empty and votes at once can let a second holder in. Give nodes
-// persistence (appendfsync always), or keep a restarted node away for as long as the longest TTL.
+// than a node that fails: a node that restarts empty and votes at once can let a second holder in. With [Guard], such a
+// node does not vote until its locks have ended. Otherwise give nodes persistence (appendfsync always), or keep a
+// restarted node away for as long as the longest TTL.
 //
 // Every lease has a fencing token. No two acquisitions of a key get the same token, and an acquisition that starts
 // after another has returned gets a greater one. That holds for all clocks, pauses, delays, lost and repeated messages
@@ -54,6 +55,7 @@ type options struct {
 	names   []string
 	timeout time.Duration
 	budget  time.Duration
+	guard   time.Duration
 	logger  *slog.Logger
 }
 
@@ -82,10 +84,10 @@ func Budget(d time.Duration) Option { return func(o *options) { o.budget = d } }
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 // New returns a Client that keeps its locks on the nodes behind ds. New does not wait for nodes, so they may be down,
-// and without [Logger] it sends them nothing. A server
-// with the addresses of two nodes has one vote, whether it had both from the start or an address has moved to it.
-// Errors call the other node a [Duplicate]. Closing the Client closes ds. If an option cannot be used, New fails with
-// an error that matches locker.ErrInvalid, and ds stay open.
+// and without [Logger] and [Guard] it sends them nothing. A server with the addresses of two nodes has one vote,
+// whether it had both from the start or an address has moved to it. Errors call the other node a [Duplicate]. Closing
+// the Client closes ds. If an option cannot be used, New fails with an error that matches locker.ErrInvalid, and ds
+// stay open.
 func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {
 	b, err := newBackend(ds, opts)
 	if err != nil {
@@ -106,6 +108,10 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 		return nil, fmt.Errorf("%w: a budget of %v is below the minimum of %v", locker.ErrInvalid, o.budget, MinBudget)
 	}
 	looker := o.logger
+	if o.guard != 0 && o.guard < locker.MinTTL {
+		return nil, fmt.Errorf("%w: a guard of %v is below the minimum of %v",
+			locker.ErrInvalid, o.guard, locker.MinTTL)
+	}
 	if o.logger == nil {
 		o.logger = slog.Default()
 	}
@@ -117,7 +123,7 @@ func newBackend(ds []drivers.Driver, opts []Option) (*backend, error) {
 	var servers []settings.Server
 	for i, d := range ds {
 		b.nodes = append(b.nodes, node.New(d, node.Options{
-			Name: names[i], Prefix: o.prefix, Timeout: o.timeout, Number: i + 1, Names: names,
+			Name: names[i], Prefix: o.prefix, Timeout: o.timeout, Number: i + 1, Names: names, Guard: o.guard,
 		}))
 		servers = append(servers, settings.Server{Name: names[i], Driver: d})
 	}

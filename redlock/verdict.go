@@ -14,12 +14,12 @@ func (a *acquisition) split() bool {
 	return a.election.granted != 0 && 0 < most && most < a.election.need
 }
 
-// astray reports whether node i is wrong about the owner with the most nodes. Either the lock was free there although
-// somebody has a majority, or it belongs to another owner there.
+// astray reports whether node i is wrong about the owner with the most nodes. Either the lock was free there, granted
+// or not, although somebody has a majority, or it belongs to another owner there.
 func (a *acquisition) astray(i int) bool {
 	owners, most := a.owners()
 	switch v := &a.ballots[i].vote; {
-	case v.Granted:
+	case v.Granted, errors.As(v.Err, new(*locker.RestingError)):
 		return most >= a.election.need
 	case isHeld(v.Err), errors.Is(v.Err, locker.ErrForeignKey):
 		return owners[v.Owner] < most
@@ -75,7 +75,7 @@ func (a *acquisition) vote(i int) (Outcome, error) {
 func (a *acquisition) cause() error {
 	n, need := len(a.ballots), a.election.need
 	decided := a.election.outcome() == lost // by votes, and not for lack of them
-	foreign := 0
+	foreign, mismatched, mismatch := 0, 0, error(nil)
 	// How long until each node that is in order can be free. If a node was not needed for the decision, nothing is
 	// known of it. It counts as in order if it was in order before.
 	var free []time.Duration
@@ -88,12 +88,16 @@ func (a *acquisition) cause() error {
 			free = append(free, held.Remaining)
 		case errors.Is(v.Err, locker.ErrForeignKey):
 			foreign++
+		case errors.Is(v.Err, locker.ErrInvalid): // another restart guard
+			mismatched, mismatch = mismatched+1, v.Err
 		}
 	}
 	slices.Sort(free)
 	switch {
 	case n-foreign < need:
 		return locker.ErrForeignKey
+	case n-mismatched < need:
+		return mismatch
 	case len(free) < need: // too many faults, whoever has the other nodes
 		return noQuorum{}
 	case a.held == 0 && !a.contested: // nobody else has the lock: votes or raises did not come in time

@@ -35,7 +35,7 @@ const (
 func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
-	if err := b.check(req.Key); err != nil {
+	if err := b.check(&req); err != nil {
 		return locker.Grant{}, err
 	}
 	w := &waiter{b: b, req: req, trace: lockertrace.From(ctx)}
@@ -71,6 +71,7 @@ type waiter struct {
 	moved     bool         // the node that keeps the queue has failed since then, and others may have
 	faulty    time.Time    // since when there has been no quorum; zero: there is one
 	fault     error        // the error of the last attempt without a quorum
+	rested    time.Time    // when enough nodes have rested for a quorum, according to that error; zero: not known
 
 	seen  bool             // others hold the lock
 	sure  bool             // and that was not just a failed attempt, or the remains of one while there is no quorum
@@ -170,10 +171,7 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 			w.req.Waiting(w.heldError())
 			w.req.Waiting = nil
 		}
-		if w.fault != nil {
-			s.Again = min(s.Again, faultRetry/2+rand.N(faultRetry/2))
-		}
-		told = w.sleep(ctx, s.Again)
+		told = w.sleep(ctx, w.pause(s.Again))
 	}
 }
 

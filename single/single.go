@@ -9,8 +9,9 @@
 // While the server runs and keeps its data, a lock has at most one holder at a time. Every acquisition gets a fencing
 // token greater than all earlier ones. A server can lose data by a restart without persistence, by a failover to a
 // replica that lags, or by eviction. It then forgets locks, and two clients can hold the same lock until the first
-// one's lease ends. Tokens still grow, because they follow the server's clock. Where two holders would do harm, use
-// package redlock, or let the resource check the token.
+// one's lease ends. With [Guard], a server that may have forgotten locks grants none until they have ended. Tokens grow
+// in any case, because they follow the server's clock. Where two holders would do harm, use package redlock, or let the
+// resource check the token.
 //
 // # Redis Cluster
 //
@@ -83,13 +84,19 @@ func FIFO(on bool) Option { return func(o *options) { o.plain = !on } }
 // default.
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
-// New returns a Client that keeps its locks on the Redis server behind d. New does not wait for the server: if it is
-// down, the first call that needs it fails. Without [Logger], New sends nothing. Closing the Client closes d.
-func New(d drivers.Driver, opts ...Option) *locker.Client {
+func newOptions(opts []Option) options {
 	o := options{Options: node.Options{Name: "redis", Prefix: DefaultPrefix}}
 	for _, opt := range opts {
 		opt(&o)
 	}
+	return o
+}
+
+// New returns a Client that keeps its locks on the Redis server behind d. New does not wait for the server: if it is
+// down, the first call that needs it fails. Without [Logger] and [Guard], New sends nothing. Closing the Client closes
+// d.
+func New(d drivers.Driver, opts ...Option) *locker.Client {
+	o := newOptions(opts)
 	if d, ok := d.(drivers.Cluster); ok {
 		c := node.NewCluster(d, o.Options)
 		if o.plain {

@@ -31,8 +31,8 @@ func (e *nodeError) Unwrap() error {
 var errGivenUp = errors.New("the attempt was given up before it arrived")
 
 // errorOf returns the status of a script as an error of package locker, or nil if the script has done what it was asked
-// for. held describes another owner's lock if the status is Waiting. number is the number of the other node if the
-// status is Duplicate.
+// for. held describes another owner's lock if the status is Waiting, and has the time of a status of the guard. number
+// is the number of the other node if the status is Duplicate.
 func errorOf(s script.Status, held locker.HeldError, number int) error {
 	switch s {
 	case script.Waiting:
@@ -44,6 +44,8 @@ func errorOf(s script.Status, held locker.HeldError, number int) error {
 		return locker.ErrForeignKey
 	case script.Duplicate:
 		return alias(number)
+	case script.Resting, script.OtherGuard, script.NoGuard:
+		return &guardError{s, held.Remaining}
 	case script.Gone:
 		return errGone
 	case script.Superseded:
@@ -91,7 +93,7 @@ func known(err error) bool {
 	if errors.As(err, &e) {
 		return script.IsRefusal(e)
 	}
-	if errors.As(err, new(alias)) {
+	if errors.As(err, new(alias)) || errors.As(err, new(*guardError)) {
 		return true
 	}
 	return errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrForeignKey) || errors.Is(err, errGivenUp)
@@ -99,6 +101,10 @@ func known(err error) bool {
 
 // isFault reports whether err may be temporary: the server did not answer, or refused the command for now.
 func isFault(err error) bool {
+	var guarded *guardError
+	if errors.As(err, &guarded) {
+		return guarded.status != script.OtherGuard
+	}
 	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp)
 }
 

@@ -90,7 +90,7 @@ func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRe
 }
 
 func (n *Node) force(key string, s State, onRedlock bool) script.Command {
-	return n.keys(key).Force(s.value, s.Remaining+cleanupLife, onRedlock)
+	return n.keys(key).Force(s.value, s.Remaining+cleanupLife, onRedlock, n.guard)
 }
 
 // More reports whether a forced release has to be repeated to find the next owner.
@@ -105,7 +105,7 @@ func (n *Node) Inspect(ctx context.Context, key string) (inspect.Inspection, err
 }
 
 func (n *Node) inspect(ctx context.Context, key string) (State, error) {
-	if err := n.Check(key); err != nil {
+	if err := n.Check(&locker.Request{Key: key}); err != nil {
 		return unknownState, err
 	}
 	return n.state(n.pipeline.Do(ctx, n.keys(key).Inspect(), n.timeout, nil))

@@ -26,6 +26,9 @@ type Options struct {
 	Names  []string // the names of the nodes of a Redlock, in the order of their numbers
 	// BeforeClose is called by Close before anything is closed. Nil: nothing is called.
 	BeforeClose func()
+	// Guard is the longest TTL of the locks of the prefix, if the node rests after it may have forgotten locks; see
+	// guard.lua. 0: it does not rest.
+	Guard time.Duration
 }
 
 // Node is one Redis node. It is safe for concurrent use.
@@ -42,6 +45,8 @@ type Node struct {
 	contended contended
 	unusual   func(lock string) // contended.note
 	before    func()            // Options.BeforeClose, or nil
+	guard     *script.Guard     // nil: none
+	maxTTL    time.Duration     // with a guard
 
 	closing chan struct{} // closed by Close, and so wakes callers that wait for an answer
 	// Close waits for calls between closing that channel and closing the pipeline. So each call has added its clean-up
@@ -70,23 +75,27 @@ func New(d drivers.Driver, o Options) *Node {
 		before:   o.BeforeClose,
 	}
 	n.unusual = n.contended.note
+	if o.Guard != 0 {
+		n.guard, n.maxTTL = script.NewGuard(o.Prefix, o.Guard, p.KeepsSlots), o.Guard
+		n.touch()
+	}
 	return n
 }
 
-// Check returns an error that matches locker.ErrInvalid if key cannot be locked, because other locks may use that name
-// for their counter or queue.
-func (n *Node) Check(key string) error {
-	if why := script.Reserved(n.prefix, key); why != "" {
+// Check returns an error that matches locker.ErrInvalid if req cannot be acquired: other locks may use its key for
+// their counter or queue, or the restart guard does not cover a lock for that long.
+func (n *Node) Check(req *locker.Request) error {
+	if why := script.Reserved(n.prefix, req.Key); why != "" {
 		return fmt.Errorf("%w: %s", locker.ErrInvalid, why)
 	}
-	return nil
+	return n.covers(req)
 }
 
 // Acquire implements locker.Backend for a node that decides alone.
 func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	n.calls.Enter()
 	defer n.calls.Leave()
-	if err := n.Check(req.Key); err != nil {
+	if err := n.Check(&req); err != nil {
 		return locker.Grant{}, err
 	}
 	if n.cleaner.full() {
@@ -115,7 +124,7 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 
 // attempt returns the attempt of req, with the names that its commands need.
 func (n *Node) attempt(req *locker.Request) script.Attempt {
-	return script.Attempt{Keys: n.keys(req.Key), Token: req.Token, Node: n.number, Label: req.Label}
+	return script.Attempt{Keys: n.keys(req.Key), Token: req.Token, Node: n.number, Label: req.Label, Guard: n.guard}
 }
 
 func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix, key) }
@@ -145,6 +154,9 @@ func (n *Node) closed() bool {
 func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	n.calls.Enter()
 	defer n.calls.Leave()
+	if err := n.covers(&req); err != nil {
+		return err
+	}
 	return n.owned(n.pipeline.Do(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, nil))
 }
 
@@ -220,11 +232,14 @@ func await(ctx context.Context, ch <-chan struct{}) bool {
 // of package locker.
 func (n *Node) fault(err error) error {
 	var same alias
+	var guarded *guardError
 	switch {
 	case err == nil:
 		return nil
 	case errors.As(err, &same):
 		return n.named(same)
+	case errors.As(err, &guarded):
+		return guarded.of(n)
 	case errors.Is(err, pipeline.ErrClosed):
 		return locker.ErrClosed
 	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld), errors.Is(err, locker.ErrForeignKey),

@@ -17,7 +17,7 @@ type QueuedNode struct{ *Node }
 func (q QueuedNode) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	q.calls.Enter()
 	defer q.calls.Leave()
-	if err := q.Check(req.Key); err != nil {
+	if err := q.Check(&req); err != nil {
 		return locker.Grant{}, err
 	}
 	if q.cleaner.full() {
@@ -38,7 +38,7 @@ func (q QueuedNode) Acquire(ctx context.Context, req locker.Request) (locker.Gra
 func (q QueuedNode) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	q.calls.Enter()
 	defer q.calls.Leave()
-	if err := q.Check(req.Key); err != nil {
+	if err := q.Check(&req); err != nil {
 		return locker.Grant{}, err
 	}
 	if q.cleaner.full() {

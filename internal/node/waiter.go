@@ -254,6 +254,10 @@ func (w *waiter) resume() (script.Position, error) {
 // pause is how long to wait for a notification before the next request.
 func (w *waiter) pause(p script.Position) time.Duration {
 	if !w.unanswered.IsZero() {
+		var resting *locker.RestingError
+		if errors.As(w.fault, &resting) { // the answer will be the same before, and waiters should not all ask at once
+			return min(resting.Remaining, w.req.Patience-time.Since(w.unanswered)) + rand.N(untoldPoll)
+		}
 		// The pause is short at first, because the server may have granted the lock, and grows while requests fail.
 		d := min(max(time.Since(w.unanswered), untoldPoll), time.Second)
 		return d/2 + rand.N(d/2)
@@ -293,7 +297,7 @@ func decodePosition(reply drivers.Reply, err error) (script.Position, error) {
 	}
 	p, err := script.ReadPosition(reply)
 	if err == nil && p.Status != script.Waiting {
-		err = errorOf(p.Status, locker.HeldError{}, 0)
+		err = errorOf(p.Status, locker.HeldError{Remaining: p.Left}, 0)
 	}
 	return p, err
 }

@@ -70,6 +70,9 @@ func New(d drivers.Driver, timeout time.Duration, closing <-chan struct{}) *Pipe
 	return p
 }
 
+// KeepsSlots reports whether a command may use only one hash slot, because the server is a part of a Redis Cluster.
+func (p *Pipeline) KeepsSlots() bool { return p.slots.Load() }
+
 func (p *Pipeline) isClosing() bool {
 	select {
 	case <-p.closing:

@@ -5,11 +5,13 @@
 --       2 TTL in ms
 --       3 quantum in us, see mint.lua
 --       4 hint: a counter seen on another node, "0" = none
+--       guarded: 3 "quantum:hint:guard", see guard.lua, and the key 4 marker
 -- reply: counter: granted
 --        | {0, PTTL, counter, first bytes of the owner, label}: another owner has the lock
 --        | -1: this attempt was released before it was executed
 --        | -2: the key holds something that is not a lock
 --        | -2-k: this attempt has the lock here already, as its node k
+--        | {-3, ms}, {-4, guard}, {-5, 0}: see guard.lua
 --
 -- With EVALSHA, the command has ten words. Redis accepts no more from a client that has not authenticated: the error
 -- would be "unauthenticated multibulk length" instead of NOAUTH.
@@ -32,8 +34,14 @@ if redis.call('EXISTS', KEYS[2]) == 1 then
   if buried(KEYS[2], string.match(ARGV[1], '^|([^|]*)|')) then return -1 end
   mark = '+'                                   -- somebody may wait
 end
+local quantum, hint = ARGV[3], ARGV[4]
+-- if guarded: -- include guard.lua
+-- if guarded: marker = KEYS[4]
+-- if guarded: quantum, hint, guard = string.match(quantum, '^(%d+):(%d+):(%d+)$')
+-- if guarded: local rests = resting(clock())
+-- if guarded: if rests then return rests end
 fence = KEYS[3]
-local c = mint(tonumber(ARGV[3]), tonumber(ARGV[4]), got[2])
+local c = mint(tonumber(quantum), tonumber(hint), got[2])
 if not redis.call('SET', KEYS[1], c .. ARGV[1] .. mark, 'PX', ARGV[2], 'NX') then
   return -2                                    -- not a string: MGET returns nil for it, as for no key
 end

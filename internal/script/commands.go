@@ -13,6 +13,7 @@ type Attempt struct {
 	// the addresses of two nodes is noticed. A node that decides alone has 1.
 	Node  int
 	Label string // says to people who has the lock; see locker.Label
+	Guard *Guard // nil: none
 }
 
 // value is the lock's value while the attempt has it; see value.lua. The counter may be empty.
@@ -38,8 +39,12 @@ const anyCounter = "9999999999999999"
 // another node, or 0. [ReadAcquired] reads the reply.
 func (a Attempt) Acquire(ttl time.Duration, quantum int64, hint uint64) Command {
 	alone := func() Command {
-		return acquireScript.call([]string{a.Lock, a.Wait(), a.Fence()},
-			a.text(), milliseconds(ttl), strconv.FormatInt(quantum, 10), strconv.FormatUint(hint, 10))
+		keys := a.Guard.keys(a.Lock, a.Wait(), a.Fence())
+		args := []string{a.text(), milliseconds(ttl), strconv.FormatInt(quantum, 10), strconv.FormatUint(hint, 10)}
+		if a.Guard != nil { // with two more words, the command would be too long; see acquire.lua
+			args = append(args[:2], args[2]+":"+args[3]+a.Guard.number())
+		}
+		return acquireScript.of(a.Guard).call(keys, args...)
 	}
 	if hint > 0 {
 		return alone()
@@ -51,6 +56,7 @@ func (a Attempt) Acquire(ttl time.Duration, quantum int64, hint uint64) Command 
 func (a Attempt) usually(ttl time.Duration, quantum int64, alone func() Command) Command {
 	return Command{Usual: &Usual{
 		Lock: a.Lock, Text: a.text(), Wait: a.Wait(), Fence: a.Fence(), TTL: ttl, Quantum: quantum, Alone: alone,
+		Guard: a.Guard,
 	}}
 }
 
@@ -69,8 +75,9 @@ func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
 // [ReadPosition] reads the reply.
 func (a Attempt) Enqueue(ttl, lease time.Duration, ticket int64, channel string) Command {
 	alone := func() Command {
-		return enqueueScript.call([]string{a.Lock, a.Wait(), a.Fence(), a.Queue()},
-			a.text(), milliseconds(ttl)+":"+milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
+		keys := a.Guard.keys(a.Lock, a.Wait(), a.Fence(), a.Queue())
+		numbers := milliseconds(ttl) + ":" + milliseconds(lease) + ":" + strconv.FormatInt(ticket, 10)
+		return enqueueScript.of(a.Guard).call(keys, a.text(), numbers+a.Guard.number()+":"+channel)
 	}
 	if ticket > 0 {
 		return alone()
@@ -129,7 +136,8 @@ func (r Release) alone() Command {
 	args := milliseconds(r.Tombstone) + ":" + milliseconds(r.Keep) + ":" + r.counter()
 	switch r.Notify {
 	case NotifyQueue:
-		return handoverScript.call([]string{r.Lock, r.Wait(), r.Fence(), r.Queue()}, r.text(), args)
+		keys := r.Guard.keys(r.Lock, r.Wait(), r.Fence(), r.Queue())
+		return handoverScript.of(r.Guard).call(keys, r.text(), args+r.Guard.number())
 	case NotifyTurn:
 		args += ":" + r.Turn
 		if r.Leaves {
@@ -157,14 +165,18 @@ func (k Keys) Inspect() Command {
 
 // Force takes the lock from the owner whose value it has. tombstone is the life of a tombstone, so that the owner's
 // acquisition is not executed later. turns says that waiters queue for the turn to ask, and not for the lock.
-// [ReadOwned] reads the reply.
-func (k Keys) Force(value string, tombstone time.Duration, turns bool) Command {
+// g is the guard of the waiters for the lock, or nil. [ReadOwned] reads the reply.
+func (k Keys) Force(value string, tombstone time.Duration, turns bool, g *Guard) Command {
 	keys := []string{k.Lock, k.Wait(), k.Fence(), k.Queue()}
 	args := milliseconds(tombstone) + ":" + strconv.Itoa(len(value)) + ":" + value
-	if turns {
-		return forceScript.call(append(keys, k.Turn()), args)
+	switch {
+	case turns:
+		return forceScript.plain.call(append(keys, k.Turn()), args)
+	case g != nil:
+		return forceScript.guarded.call(g.keys(keys...), args+k.Free(), g.rest)
+	default:
+		return forceScript.plain.call(keys, args+k.Free())
 	}
-	return forceScript.call(keys, args+k.Free())
 }
 
 // milliseconds renders d for Redis, rounded up. A key may live longer than its lease, but not shorter.

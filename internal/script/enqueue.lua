@@ -4,6 +4,7 @@
 -- ARGV: 1 "|owner|1|label", see value.lua; the owner is unique to this attempt
 --       2 "ttl:lease:ticket:channel": TTL in ms; how long the position is kept without another heartbeat, in ms,
 --         "0" = do not wait; ticket from an earlier reply, "0" = none; channel for the notification, empty for none
+--       guarded: 2 "ttl:lease:ticket:guard:channel", see guard.lua, and the key 5 marker
 -- reply: counter: granted now, for the whole TTL
 --        | {1, counter, PTTL}: granted before. If PTTL < TTL, somebody else has granted it, and it has to be claimed
 --        | {0, PTTL of the lock, rank, ask again in ms, ticket, label of the owner}: not granted. PTTL < 0: nobody has
@@ -11,13 +12,17 @@
 --          that does not wait
 --        | {-1}: this attempt was released before it was executed
 --        | {-2}: the key holds something that is not a lock
+--        | {-3, ms}, {-4, guard}, {-5, 0}: see guard.lua
 -- include value.lua
 -- include tombstone.lua
 -- include mint.lua
+-- if guarded: -- include guard.lua
 -- include queue.lua
 lock, waiters, fence, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local o, label = string.match(ARGV[1], '^|([^|]*)|%d+|(.*)$')
 local ttl, lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
+-- if guarded: marker = KEYS[5]
+-- if guarded: guard, chan = string.match(chan, '^(%d+):(.*)$')
 local cur = redis.pcall('GET', lock)
 if type(cur) == 'table' then
   if not string.find(cur.err, 'WRONGTYPE', 1, true) then return cur end
@@ -30,6 +35,8 @@ if counter then                                -- delivered twice, or the notifi
   return {1, tonumber(counter), redis.call('PTTL', lock)}
 end
 if buried(waiters, o) then return {-1} end
+-- if guarded: local rests = not cur and resting(clock())
+-- if guarded: if rests then return rests end
 local _, holder = parts(cur)
 local r, h, c, rank, left = 0, nil, nil, nil, -2
 if cur then

@@ -12,13 +12,18 @@ func (s *script) Text() string    { return s.source }
 func (s *script) IsRelease() bool { return s.isRelease }
 
 var (
-	AcquireScript, RaiseScript, ExtendScript, ReleaseScript = acquireScript, raiseScript, extendScript, releaseScript
-	EnqueueScript, ClaimScript, HandoverScript              = enqueueScript, claimScript, handoverScript
-	TurnScript, TurnReleaseScript                           = turnScript, turnReleaseScript
-	InspectScript, ForceScript                              = inspectScript, forceScript
+	AcquireScript, RaiseScript, ExtendScript   = acquireScript.plain, raiseScript, extendScript
+	EnqueueScript, ClaimScript, HandoverScript = enqueueScript.plain, claimScript, handoverScript.plain
+	TurnScript, TurnReleaseScript              = turnScript, turnReleaseScript
+	ReleaseScript                              = releaseScript
+	InspectScript, ForceScript                 = inspectScript, forceScript.plain
+
+	GuardedAcquireScript, GuardedEnqueueScript = acquireScript.guarded, enqueueScript.guarded
+	GuardedHandoverScript, GuardedForceScript  = handoverScript.guarded, forceScript.guarded
+	TouchScript                                = touchScript
 
 	CounterText  = counterText
-	Expand       = expand
+	Expand       = func(name string) string { return expand(name, false) }
 	Milliseconds = milliseconds
 )
 

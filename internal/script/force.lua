@@ -6,13 +6,16 @@
 --         the lock is free, empty for none. tomb is the life of the tombstone in ms. The value may be another
 --         library's, with any bytes. Of a lock of this library, only the owner is compared: the counter, the number of
 --         the node and the mark may have changed since.
+--       guarded, on one server only: 2 guard, see guard.lua, and the key 5 marker
 -- reply: 1 taken | 2 taken by an earlier delivery of this command | 0 not this owner's
 --        plus 8: many dead waiters were skipped and no live one was found yet; send the command again
 -- include value.lua
 -- include tombstone.lua
 -- include mint.lua
+-- if guarded: -- include guard.lua
 -- include queue.lua
 lock, waiters, fence, queue, turn = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+-- if guarded: turn, marker, guard = nil, KEYS[5], ARGV[2]
 local tomb, length, rest = string.match(ARGV[1], '^(%d+):(%d+):(.*)$')
 local value, free = string.sub(rest, 1, tonumber(length)), string.sub(rest, length + 1)
 local r = 0

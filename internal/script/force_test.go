@@ -13,7 +13,7 @@ import (
 // force takes the lock from the owner of value.
 func (x line) force(value string, turns bool) drivers.Reply {
 	x.t.Helper()
-	return send(x.t, x.n, forceScript, x.k.Force(value, 10*time.Second, turns).Words)
+	return send(x.t, x.n, forceScript, x.k.Force(value, 10*time.Second, turns, nil).Words)
 }
 
 // Of our locks, the owner is compared, and nothing that may have changed since somebody looked.

@@ -2,14 +2,17 @@
 --
 -- KEYS: 1 lock  2 waiters and tombstones  3 fencing counter  4 queue      (one hash slot)
 -- ARGV: 1 "|owner|1|label", see value.lua  2 "tomb:rest:token", see undo.lua
+--       guarded: 2 "tomb:rest:token:guard", see guard.lua, and the key 5 marker
 -- reply: 0 to 4, see undo.lua
 --        plus 8: many dead waiters were skipped and no live one was found yet; send the command again
 --        plus 16: a waiter has the lock now
 -- include undo.lua
 -- include mint.lua
+-- if guarded: -- include guard.lua
 -- include queue.lua
 lock, waiters, fence, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local tomb, rest, token = string.match(ARGV[2], '^(%d+):(%d+):(%d+)$')
+local tomb, rest, token = string.match(ARGV[2], '^(%d+):(%d+):(%d+)')
+-- if guarded: marker, guard = KEYS[5], string.match(ARGV[2], '%d+$')
 -- A waiter that leaves has no token. It goes out of the queue, whether it leaves a tombstone or not. An owner with a
 -- token is not in the queue, unless one of its own requests is executed late; then there is a tombstone.
 if token == '9999999999999999' or tomb ~= '0' then drop(string.match(ARGV[1], '^|([^|]*)|')) end

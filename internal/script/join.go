@@ -24,7 +24,8 @@ type Usual struct {
 	// These are for acquisitions. Fence is empty for a release.
 	Wait, Fence string // the keys of the hash and of the counter
 	TTL         time.Duration
-	Quantum     int64 // in µs: the clock is rounded down to a multiple of it
+	Quantum     int64  // in µs: the clock is rounded down to a multiple of it
+	Guard       *Guard // nil: none
 
 	// Alone returns the command that is sent by itself if the case is not the usual one. It is made only then.
 	Alone func() Command
@@ -40,15 +41,24 @@ func (u *Usual) IsRelease() bool { return u.Fence == "" }
 func (u *Usual) Slot() uint16 { return Slot(u.Lock) }
 
 // Join returns the usual cases of at most MaxJoined commands as one command. Acquisitions come before releases, and
-// have the same quantum. [ReadJoined] reads the reply.
+// have the same quantum and guard. [ReadJoined] reads the reply.
 func Join(usual []*Usual) Command {
 	a := 0
 	for a < len(usual) && !usual[a].IsRelease() {
 		a++
 	}
 	acquisitions, releases := usual[:a], usual[a:]
-	words := make(drivers.Command, 0, 5+5*a+2*len(releases))
-	words = append(words, "EVALSHA", manyScript.sha, strconv.Itoa(3*a+len(releases)))
+	var guard *Guard
+	quantum := int64(1)
+	if a > 0 {
+		quantum, guard = usual[0].Quantum, usual[0].Guard
+	}
+	many, keys := manyScript.of(guard), 3*a+len(releases)
+	if guard != nil {
+		keys++
+	}
+	words := make(drivers.Command, 0, 6+5*a+2*len(releases))
+	words = append(words, "EVALSHA", many.sha, strconv.Itoa(keys))
 	for _, u := range acquisitions {
 		words = append(words, u.Lock)
 	}
@@ -61,11 +71,10 @@ func Join(usual []*Usual) Command {
 	for _, u := range releases {
 		words = append(words, u.Lock)
 	}
-	quantum := int64(1)
-	if a > 0 {
-		quantum = usual[0].Quantum
+	if guard != nil {
+		words = append(words, guard.of(usual[0].Lock))
 	}
-	words = append(words, strconv.Itoa(a), strconv.FormatInt(quantum, 10))
+	words = append(words, strconv.Itoa(a), strconv.FormatInt(quantum, 10)+guard.number())
 	for _, u := range acquisitions {
 		words = append(words, milliseconds(u.TTL))
 	}
@@ -75,7 +84,7 @@ func Join(usual []*Usual) Command {
 	for _, u := range releases {
 		words = append(words, u.Text)
 	}
-	return Command{Words: words, Source: manyScript.source}
+	return Command{Words: words, Source: many.source}
 }
 
 // ReadJoined reads the reply to a joined command. It returns one number for each of the n commands, in their order. The

@@ -67,8 +67,11 @@ func Reserved(prefix, key string) (why string) {
 	if !hasTag(lock) {
 		return ""
 	}
-	if lock == "{"+tag(lock)+"}}"+prefix+fenceName {
+	switch own := "{" + tag(lock) + "}}" + prefix; lock {
+	case own + fenceName:
 		return "keys with the name of a fencing counter are reserved"
+	case own + guardName:
+		return "keys with the name of a marker of the restart guard are reserved"
 	}
 	for _, kind := range []string{plainKind, tagKind, slotKind} {
 		for _, what := range []string{waitName, queueName, turnName} {

@@ -4,16 +4,25 @@
 -- KEYS: a locks to acquire, their a wait hashes, their a counters, r locks to release
 -- ARGV: 1 a   2 quantum in us: the clock is rounded down to a multiple of it
 --       a TTLs in ms, a texts "|owner|node|label", r values "counter|owner|node|label"
+--       guarded: 2 "quantum:guard", see guard.lua, and the marker as the last key
 -- reply: one number for each, in that order; one number alone is no array, because arrays cost the server more
 --        counter: granted   | 1: deleted
 --        0: this is not the usual case, and the lock is as it was. Send the command that this one stands for
 --
 -- What can fail because of one lock only is read before the first write, or caught. So an error is the answer to all of
 -- the calls, and all locks are as they were. Most of the cost is redis.call and conversion between numbers and text.
+-- if guarded: -- include guard.lua
 local call, try, sub = redis.call, redis.pcall, string.sub
 local a, out = ARGV[1] + 0, {}
-if a > 0 then
-  local t, n, now = call('TIME'), nil, nil     -- n: the clock, rounded down; now: its text
+local t = a > 0 and call('TIME')
+-- if guarded: marker = table.remove(KEYS)
+-- if guarded: ARGV[2], guard = string.match(ARGV[2], '^(%d+):(%d+)$')
+-- if guarded: if resting(t[1] * 1000000 + t[2]) then
+-- if guarded:   t = false
+-- if guarded:   for i = 1, a do out[i] = 0 end
+-- if guarded: end
+if t then
+  local n, now                                 -- n: the clock, rounded down; now: its text
   if ARGV[2] == '1' then
     now = sub('000000000' .. t[1], -10) .. sub('00000' .. t[2], -6)
     n = now + 0

@@ -1,4 +1,5 @@
--- The functions that the scripts about waiting share. They need value.lua, tombstone.lua and mint.lua.
+-- The functions that the scripts about waiting share. They need value.lua, tombstone.lua and mint.lua,
+-- and guard.lua in the scripts with a guard.
 --
 -- The queue is a sorted set of waiters by ticket, the time of their arrival in us. A hash, which also has tombstones,
 -- has "deadline in ms:TTL in ms:label|channel" for each of them. The hash exists only while somebody waits or a
@@ -48,9 +49,10 @@ end
 -- Grants the lock (or the turn), if it is free, to the first waiter that is alive, and notifies it. self is the waiter
 -- that calls, and is not notified. free says that the lock is known to be free. No other function grants anything to
 -- another waiter. Returns 0: not free, or no waiter | 1, the waiter, its token | -1: more dead waiters than one call
--- may skip.
+-- may skip. A server that rests grants nothing. Its waiters find out by their next request.
 local function hand_on(self, free)
   if not free and redis.call('EXISTS', lock, turn or lock) > 0 then return 0 end
+  -- if guarded: if not grants and resting(clock()) then return 0 end
   for _ = 1, 64 do
     local h = redis.call('ZPOPMIN', queue)[1]  -- before the grant: the owner of a lock is never in its queue
     if not h then return 0 end

@@ -23,16 +23,20 @@ const (
 	Gone                     // nobody holds the lock
 	Superseded               // a newer token was issued
 	TakenOver                // another owner has the lock, or it was taken away by force
+	Resting                  // the server may have forgotten locks, and grants none for a while
+	OtherGuard               // the server has a marker of clients with another guard
+	NoGuard                  // the server does not say what the guard needs to know
 )
 
 // maxNode is greater than the number of any node.
 const maxNode = 64
 
-// Acquired is the reply to Acquire: Granted, Waiting, GivenUp, NotALock or Duplicate.
+// Acquired is the reply to Acquire: Granted, Waiting, GivenUp, NotALock or Duplicate, or with a guard Resting,
+// OtherGuard or NoGuard.
 type Acquired struct {
 	Status  Status
 	Counter uint64        // the counter granted, or the present one if another owner has the lock
-	Left    time.Duration // Waiting: the remaining time of the lock
+	Left    time.Duration // Waiting: the remaining time of the lock; otherwise see guarded
 	Owner   string        // Waiting: the beginning of the owner's token, or of another library's value
 	Label   string        // Waiting: the owner's label
 	Node    int           // Duplicate: which one
@@ -64,6 +68,9 @@ func ReadAcquired(reply drivers.Reply) (Acquired, error) {
 		a.Owner, _ = r[3].(string)
 		a.Label, _ = r[4].(string)
 		return a, nil
+	}
+	if s, left := guarded(integer(0), integer(1)); s != Unread && len(r) == 2 {
+		return Acquired{Status: s, Left: left}, nil
 	}
 	return Acquired{}, unexpected(reply)
 }
@@ -110,12 +117,13 @@ func ReadOwned(reply drivers.Reply) (Owned, error) {
 	return o, nil
 }
 
-// Position is the reply to Enqueue and Claim: Granted, Waiting, GivenUp or NotALock.
+// Position is the reply to Enqueue and Claim: Granted, Waiting, GivenUp or NotALock, or with a guard Resting,
+// OtherGuard or NoGuard.
 type Position struct {
 	Status  Status
 	Counter uint64        // Granted: the token
 	Whole   bool          // Granted: for the whole TTL from now
-	Left    time.Duration // the remaining time of the lock; 0: not known
+	Left    time.Duration // the remaining time of the lock; 0: not known; with a guard see guarded
 	Rank    int           // how many waiters are before it; a new waiter gets at most 1; -1: it does not wait
 	Ticket  int64
 	More    bool   // ask again at once: the server has skipped many dead waiters without finding a live one
@@ -143,6 +151,10 @@ func ReadPosition(reply drivers.Reply) (Position, error) {
 		return Position{Status: GivenUp}, nil
 	case len(n) == 1 && n[0] == -2:
 		return Position{Status: NotALock}, nil
+	case len(n) == 2:
+		if s, left := guarded(n[0], n[1]); s != Unread {
+			return Position{Status: s, Left: left}, nil
+		}
 	}
 	return Position{}, unexpected(reply)
 }

@@ -37,26 +37,29 @@ type Command struct {
 var sources embed.FS
 
 var (
-	acquireScript = newScript("acquire.lua")
+	acquireScript = newScripts("acquire.lua")
 	raiseScript   = newScript("raise.lua")
 	extendScript  = newScript("extend.lua")
 	releaseScript = newRelease("release.lua")
 
 	// The queue for the lock of one node. A release grants the lock to the first waiter.
-	enqueueScript  = newScript("enqueue.lua")
+	enqueueScript  = newScripts("enqueue.lua")
 	claimScript    = newScript("claim.lua")
-	handoverScript = newRelease("handover.lua")
+	handoverScript = newScripts("handover.lua").releases()
 
 	// The queue for a Redlock, which one of its nodes keeps. It is a queue for the turn to ask all nodes.
 	turnScript        = newScript("turn.lua")
 	turnReleaseScript = newRelease("turnrelease.lua")
 
 	// The usual case of many commands at once.
-	manyScript = newScript("many.lua")
+	manyScript = newScripts("many.lua")
 
 	// For operators.
 	inspectScript = newScript("inspect.lua")
-	forceScript   = newScript("force.lua")
+	forceScript   = newScripts("force.lua")
+
+	// The restart guard.
+	touchScript = newScript("touch.lua")
 )
 
 // Constants of the protocol. All clients of a lock must agree on them. The scripts contain the same numbers, and a test
@@ -74,8 +77,10 @@ type script struct {
 	isRelease   bool // it may free a lock that others wait for
 }
 
-func newScript(name string) *script {
-	source := expand(name)
+func newScript(name string) *script { return compile(name, false) }
+
+func compile(name string, guarded bool) *script {
+	source := expand(name, guarded)
 	sum := sha1.Sum([]byte(source)) // this is the name that Redis gives a script, not a protection
 	return &script{source: source, sha: hex.EncodeToString(sum[:])}
 }
@@ -86,17 +91,44 @@ func newRelease(name string) *script {
 	return s
 }
 
+// scripts are a script that grants locks, for clients with and without a restart guard.
+type scripts struct{ plain, guarded *script }
+
+func newScripts(name string) scripts { return scripts{compile(name, false), compile(name, true)} }
+
+func (s scripts) releases() scripts {
+	s.plain.isRelease, s.guarded.isRelease = true, true
+	return s
+}
+
+// of returns the script for clients with the guard g.
+func (s scripts) of(g *Guard) *script {
+	if g == nil {
+		return s.plain
+	}
+	return s.guarded
+}
+
+// forGuarded begins a line that only scripts with a guard have.
+const forGuarded = "-- if guarded: "
+
 // expand reads a script and replaces its lines "-- include NAME" with the scripts of these names. It panics if a script
 // does not exist, because scripts are part of the program.
-func expand(name string) string {
+func expand(name string, guarded bool) string {
 	text, err := sources.ReadFile(name)
 	if err != nil {
 		panic(err)
 	}
 	var b strings.Builder
 	for line := range strings.Lines(string(text)) {
+		if indent, part, ok := strings.Cut(line, forGuarded); ok {
+			if !guarded {
+				continue
+			}
+			line = indent + part
+		}
 		if part, ok := strings.CutPrefix(line, "-- include "); ok {
-			line = expand(strings.TrimSpace(part))
+			line = expand(strings.TrimSpace(part), guarded)
 		}
 		b.WriteString(line)
 	}

@@ -107,9 +107,18 @@ func TestTwinJoinsLikeTheScript(t *testing.T) {
 
 func sendCommand(t *testing.T, n *server, cmd script.Command) drivers.Reply {
 	t.Helper()
+	cmd = alone(cmd)
 	replies, err := n.driver.Do(t.Context(), append(drivers.Command{"EVAL", cmd.Source}, cmd.Words[2:]...))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return replies[0]
+}
+
+// alone returns cmd as it is sent by itself.
+func alone(cmd script.Command) script.Command {
+	if cmd.Usual != nil {
+		return cmd.Usual.Alone()
+	}
+	return cmd
 }

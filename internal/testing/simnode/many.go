@@ -9,6 +9,7 @@ import (
 // batch is a call of many.lua: acquisitions, then releases, in columns.
 type batch struct {
 	quantum                                         int64
+	guard                                           guard
 	locks, waits, fences, ttls, texts, free, values []string
 }
 
@@ -18,6 +19,11 @@ func joined(k, args []string) (b batch, ok bool) {
 	if len(args) < 2 || !digits(args[0]) {
 		return batch{}, false
 	}
+	var g guard
+	quantum, rest, guarded := strings.Cut(args[1], ":")
+	if last := len(k) - 1; guarded {
+		k, g = k[:last], guard{k[last], rest}
+	}
 	a := int(number(args[0]))
 	r := len(k) - 3*a
 	if r < 0 || len(args) != 2+2*a+r {
@@ -25,7 +31,7 @@ func joined(k, args []string) (b batch, ok bool) {
 	}
 	locks, words := k[:3*a], args[2:]
 	return batch{
-		number(args[1]), locks[:a], locks[a : 2*a], locks[2*a:], words[:a], words[a : 2*a], k[3*a:], words[2*a:],
+		number(quantum), g, locks[:a], locks[a : 2*a], locks[2*a:], words[:a], words[a : 2*a], k[3*a:], words[2*a:],
 	}, true
 }
 
@@ -34,8 +40,8 @@ func (n *Node) many(b batch) drivers.Reply {
 	var replies []drivers.Reply
 	drawn := make([]int64, len(b.locks))
 	for i, lock := range b.locks { // the counters come first
-		l := line{Node: n, lock: lock, waiters: b.waits[i], fence: b.fences[i]}
-		if !l.exists(l.lock) && !l.exists(l.waiters) {
+		l := line{Node: n, lock: lock, waiters: b.waits[i], fence: b.fences[i], guard: b.guard}
+		if l.resting() == nil && !l.exists(l.lock) && !l.exists(l.waiters) {
 			drawn[i] = l.mint(b.quantum, 0)
 		}
 	}

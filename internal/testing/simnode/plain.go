@@ -47,6 +47,9 @@ func (n *Node) acquire(l line, args []string) drivers.Reply {
 		}
 		mark = "+"
 	}
+	if rests := l.resting(); rests != nil {
+		return rests
+	}
 	c := l.mint(number(args[2]), number(args[3]))
 	l.keys[l.lock] = entry{value: counterText(c) + text + mark, expires: n.after(args[1])}
 	return c

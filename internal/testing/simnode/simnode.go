@@ -21,6 +21,8 @@ type Node struct {
 	// Drift is by how much the node's clock is too fast: with 0.01 a TTL of a second is over after 990 ms. Set it
 	// before the node is used.
 	Drift float64
+	// NoInfo says that scripts may not use INFO, which the restart guard needs.
+	NoInfo bool
 	// Observe, if not nil, is called after every execution of a script. It must not call the node. Set it before the
 	// node is used.
 	Observe func(Step)
@@ -30,6 +32,7 @@ type Node struct {
 
 	mu          sync.Mutex
 	origin      time.Time
+	restarts    int
 	keys        map[string]entry
 	subscribers map[*feed]bool
 	lines       map[string]line // the names that Observe is told of, by lock

@@ -23,6 +23,7 @@ const (
 type line struct {
 	*Node
 	lock, waiters, fence, queue, turns string // turns is empty unless the queue is for the turn
+	guard                              guard
 }
 
 func (l line) clock() int64 { return l.now().Add(l.Skew).UnixMicro() }
@@ -103,7 +104,7 @@ func (l line) join(o, label, lease, ttl, channel, ticket string) (s, rank int64)
 
 // handOn returns 0, 1 and to whom and its token, or -1.
 func (l line) handOn(self string) (r int, h string, c int64) {
-	if l.exists(l.lock) || l.turns != "" && l.exists(l.turns) {
+	if l.exists(l.lock) || l.turns != "" && l.exists(l.turns) || l.resting() != nil {
 		return 0, "", 0
 	}
 	for range maxSkipped {
@@ -168,6 +169,11 @@ func (n *Node) enqueue(l line, args []string) drivers.Reply {
 	}
 	if l.buried(o) != "" {
 		return []drivers.Reply{int64(-1)}
+	}
+	if !held {
+		if rests := l.resting(); rests != nil {
+			return rests
+		}
 	}
 	holder, _ := wire.ParseValue(cur.value)
 	left := l.pttl(l.lock)

@@ -7,7 +7,7 @@ import (
 )
 
 var (
-	counters = regexp.MustCompile(`^\{\d+\}\}.*fence$`)
+	counters = regexp.MustCompile(`^\{\d+\}\}.*(fence|guard)$`) // and the markers of the restart guard
 	waits    = regexp.MustCompile(`:lockwait(:[ts])?$`)
 	derived  = regexp.MustCompile(`:lock(wait|queue|turn)(:[ts])?$`)
 )

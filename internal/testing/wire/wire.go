@@ -98,8 +98,16 @@ func script(keys, args []string) string {
 		return only(owned, "raise")
 	case [2]int{2, 3}:
 		return only(owned, "extend")
-	case [2]int{3, 4}:
+	case [2]int{3, 4}, [2]int{4, 3}: // with a guard, a script has another key and sometimes fewer arguments
 		return only(owned, "acquire")
+	case [2]int{5, 2}:
+		switch {
+		case !owned:
+			return "force"
+		case packed > 3:
+			return "enqueue"
+		}
+		return "handover"
 	case [2]int{4, 0}:
 		return "inspect"
 	case [2]int{4, 1}, [2]int{5, 1}:
@@ -132,6 +140,9 @@ func joined(keys, args []string) (steps []Step) {
 	}
 	a, err := strconv.Atoi(args[0])
 	r := len(keys) - 3*a
+	if strings.Contains(args[1], ":") { // there is a guard, whose marker is the last key
+		r--
+	}
 	if err != nil || a < 0 || r < 0 || len(args) != 2+2*a+r {
 		return nil
 	}

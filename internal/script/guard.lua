@@ -1,0 +1,39 @@
+-- The restart guard. A server that restarts, fails over or is flushed may forget locks. It then rests: it grants no
+-- lock until all locks that it may have forgotten have ended. The marker, "incarnation:since in us:guard in ms", is
+-- part of the data, so the server decides by itself whether it may have forgotten anything.
+--
+-- The incarnation is the ID of the server's replication history. A master has a new one after a restart, and a replica
+-- after its promotion. The ID of the process would not do: a server that was replaced and is promoted again, without a
+-- restart, has lost its last writes and may have an old marker with its own ID.
+local marker, guard                            -- the key, and how long to rest in ms; the including script sets them
+local grants                                   -- true once this script knows that the server does not rest
+
+-- Returns the ID of the server's history, or nil and the reply that says why it is not known.
+local function incarnation()
+  local info = redis.pcall('INFO', 'replication')
+  local id = type(info) == 'string' and string.match(info, 'master_replid:(%w+)')
+  if not id then return nil, {-5, 0} end
+  -- A replica has the ID of its master, and forgets what it grants if it may write at all.
+  if string.find(info, 'role:master', 1, true) then return id end
+  return nil, redis.error_reply('READONLY a replica grants no locks')
+end
+
+-- Returns nil if the server may grant locks now, in us by its clock. Otherwise it returns the reply for the caller:
+--   {-3, ms}: the server rests for that long
+--   {-4, guard}: the clients that wrote the marker have another guard
+--   {-5, 0}: INFO is refused, or does not say what is needed
+--   an error: the marker had to be written, and the server has refused that
+-- A marker of the future is from before the clock was set back. It is replaced, because the rest must end.
+local function resting(now)
+  local id, why = incarnation()
+  if not id then return why end
+  local of, since, has = string.match(redis.call('GET', marker) or '', '^(%w+):(%d+):(%d+)$')
+  if of and has ~= guard then return {-4, tonumber(has)} end
+  if of ~= id or tonumber(since) > now then
+    local r = redis.pcall('SET', marker, id .. ':' .. string.format('%.0f', now) .. ':' .. guard)
+    return r.err and r or {-3, tonumber(guard)}
+  end
+  local left = tonumber(guard) - math.floor((now - since) / 1000)
+  if left > 0 then return {-3, left} end
+  grants = true
+end
