@@ -9,8 +9,8 @@
 // While the server runs and keeps its data, a lock has at most one holder at a time. Every acquisition gets a fencing
 // token greater than all earlier ones. A server can lose data by a restart without persistence, by a failover to a
 // replica that lags, or by eviction. It then forgets locks, and two clients can hold the same lock until the first
-// one's lease ends. Tokens still grow, because they follow the server's clock. Where two holders would do harm, use
-// package redlock, or let the resource check the token.
+// one's lease ends. Tokens still grow, because they follow the server's clock. [WaitReplicas] makes this rarer after a
+// failover. Where two holders would do harm, use package redlock, or let the resource check the token.
 //
 // # Redis Cluster
 //
@@ -89,6 +89,9 @@ func New(d drivers.Driver, opts ...Option) *locker.Client {
 	o := options{Options: node.Options{Name: "redis", Prefix: DefaultPrefix}}
 	for _, opt := range opts {
 		opt(&o)
+	}
+	if err := o.misuse(d); err != nil {
+		return locker.NewClient(refused{err, d})
 	}
 	if d, ok := d.(drivers.Cluster); ok {
 		c := node.NewCluster(d, o.Options)

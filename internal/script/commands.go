@@ -39,12 +39,13 @@ const anyCounter = "9999999999999999"
 func (a Attempt) Acquire(ttl time.Duration, quantum int64, hint uint64) Command {
 	alone := func() Command {
 		return acquireScript.call([]string{a.Lock, a.Wait(), a.Fence()},
-			a.text(), milliseconds(ttl), strconv.FormatInt(quantum, 10), strconv.FormatUint(hint, 10))
+			a.text(), milliseconds(ttl), strconv.FormatInt(quantum, 10), strconv.FormatUint(hint, 10),
+		).granting(acquires)
 	}
 	if hint > 0 {
 		return alone()
 	}
-	return a.usually(ttl, quantum, alone)
+	return a.usually(ttl, quantum, alone).granting(acquires)
 }
 
 // usually returns the command that acquires the lock if it is free. Otherwise alone is sent.
@@ -61,7 +62,8 @@ func (a Attempt) Raise(fence uint64) Command {
 
 // Extend makes a held lock last for ttl from now. fence is the token of its lease. [ReadOwned] reads the reply.
 func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
-	return extendScript.call([]string{a.Lock, a.Fence()}, a.text(), milliseconds(ttl), counterText(fence))
+	return extendScript.call([]string{a.Lock, a.Fence()},
+		a.text(), milliseconds(ttl), counterText(fence)).granting(extends)
 }
 
 // Enqueue takes the lock, or a position in the queue, which the server keeps for lease. With a lease of 0 it does not
@@ -70,17 +72,18 @@ func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
 func (a Attempt) Enqueue(ttl, lease time.Duration, ticket int64, channel string) Command {
 	alone := func() Command {
 		return enqueueScript.call([]string{a.Lock, a.Wait(), a.Fence(), a.Queue()},
-			a.text(), milliseconds(ttl)+":"+milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
+			a.text(), milliseconds(ttl)+":"+milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel,
+		).granting(handsOver)
 	}
 	if ticket > 0 {
 		return alone()
 	}
-	return a.usually(ttl, 1, alone)
+	return a.usually(ttl, 1, alone).granting(handsOver)
 }
 
 // Claim takes over a lock that another owner's release has granted. [ReadPosition] reads the reply.
 func (a Attempt) Claim(ttl time.Duration) Command {
-	return claimScript.call([]string{a.Lock}, a.text(), milliseconds(ttl))
+	return claimScript.call([]string{a.Lock}, a.text(), milliseconds(ttl)).granting(handsOver)
 }
 
 // Release releases what an attempt has, or may have. [ReadOwned] reads the reply to its Command.
