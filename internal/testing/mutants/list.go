@@ -6,7 +6,7 @@ import "slices"
 // exists. Scripts exist twice: in Lua, for tests on real servers, and in Go in internal/testing/simnode, for the
 // simulation. (There are no bugs in a guard against nodes that lose their data, because there is no such guard yet.
 // PROFILE=forget of the simulation shows the effect.)
-var mutants = slices.Concat(scriptMutants, []mutant{
+var mutants = slices.Concat(scriptMutants, replicaMutants, []mutant{
 	// No bug is planted: the killers of the other bugs must pass.
 	{"none", nil, []killer{simulated(200).but("nothing is wrong")}},
 	{"DEL without compare, script",
