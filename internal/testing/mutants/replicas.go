@@ -10,7 +10,7 @@ var replicaMutants = []mutant{
 		[]killer{test("internal/script", "TestGrants"), test("internal/node", "TestExtensionNeedsReplicas")}},
 	{"claims do not wait for replicas",
 		[]patch{{"internal/script/commands.go", "milliseconds(ttl)).granting(handsOver)", "milliseconds(ttl))"}},
-		[]killer{test("internal/script", "TestGrants"), test("internal/node", "TestEachWayToALockIsConfirmed")}},
+		[]killer{test("internal/script", "TestGrants"), test("internal/node", "TestWaiterAndReplicas")}},
 	{"WAIT blocks the connection of all calls",
 		[]patch{{"drivers/rueidis/rueidis.go", "return strings.EqualFold(cmd[0], \"WAIT\")", "return len(cmd) == 0"}},
 		[]killer{test("drivers/rueidis", "TestOpen/WaitBlocksNobodyElse")}},
