@@ -35,6 +35,11 @@ var (
 	// says which. The operation may have taken effect. An acquisition that took effect is undone.
 	ErrUnavailable = errors.New("lock store unavailable")
 
+	// ErrNotReplicated means that the server has executed the operation, and that too few of its replicas have confirmed
+	// it in time; see single.WaitReplicas. An acquisition is undone, and an extension does not count. [NotReplicatedError]
+	// has the numbers. Such an error also matches ErrUnavailable.
+	ErrNotReplicated = errors.New("not replicated")
+
 	// ErrInvalid means that a key or an option cannot be used. The error names it. Nothing was acquired, and trying
 	// again does not help.
 	ErrInvalid = errors.New("invalid argument")
@@ -144,6 +149,31 @@ func reasonOf(notHeld error) LostReason {
 	}
 	return LostGone
 }
+
+// NotReplicatedError is an error that matches [ErrNotReplicated] and says how many replicas have confirmed the
+// operation.
+type NotReplicatedError struct {
+	// Got is how many replicas have confirmed it, and Want how many have to.
+	Got, Want int
+
+	// Err is not nil if the server did not count the replicas, because it refuses the command WAIT. Got is 0 then.
+	Err error
+}
+
+// Error returns a text such as "not replicated: confirmed by 0 of 1 replicas".
+func (e *NotReplicatedError) Error() string {
+	text := fmt.Sprintf("%v: confirmed by %d of %d replicas", ErrNotReplicated, e.Got, e.Want)
+	if e.Err != nil {
+		text += ": " + e.Err.Error()
+	}
+	return text
+}
+
+// Is makes a NotReplicatedError match [ErrNotReplicated].
+func (e *NotReplicatedError) Is(target error) bool { return target == ErrNotReplicated }
+
+// Unwrap returns Err.
+func (e *NotReplicatedError) Unwrap() error { return e.Err }
 
 // LostReason says how a lease was lost. There are few values and they are short, so they can be used as an attribute of
 // a metric.

@@ -70,6 +70,9 @@ func TestValidate(t *testing.T) {
 			[]string{"redis.tls.cert_file: missing"}},
 		"certificate alone": {redis(func(c *config.Config) { c.Redis.TLS = &config.TLS{CertFile: "c"} }),
 			[]string{"redis.tls.key_file: missing"}},
+		"negative replicas": {redis(func(c *config.Config) { c.Redis.Replicas = -1 }), []string{"redis.replicas: "}},
+		"time for no replicas": {redis(func(c *config.Config) { c.Redis.ReplicasTimeout = 1 }),
+			[]string{"redis.replicas_timeout: nobody waits for replicas"}},
 		"TLS on a socket": {redis(func(c *config.Config) { c.Redis.Addr = "/s"; c.Redis.TLS = &config.TLS{} }),
 			[]string{"redis.tls: Redis does not speak TLS"}},
 		"all at once": {redis(func(c *config.Config) {
@@ -125,7 +128,7 @@ func TestPaths(t *testing.T) {
 		"retry.most", "retry.budget", "retry.on_held", "retry",
 		"redlock.budget", "redlock.nodes"}
 	for path, names := range map[string][]string{
-		"redis.":           slices.Concat(reach, one, []string{"addr", "fifo"}),
+		"redis.":           slices.Concat(reach, one, []string{"addr", "fifo", "replicas", "replicas_timeout"}),
 		"redlock.":         slices.Concat(reach, one),
 		"redlock.nodes[].": slices.Concat(reach, []string{"name", "addr"}),
 	} {

@@ -37,6 +37,8 @@
 //	password_file  path of a file with the password
 //	fifo           true or false: whether waiters queue on the server, see single.FIFO; true if not given; only for one
 //	               Redis (redis, rediss, unix)
+//	replicas       how many replicas have to confirm a lock, see single.WaitReplicas; 0 if not given; only for one Redis
+//	replicas_timeout    how long to wait for them; 1s if not given
 //	budget         how long one operation waits for a majority; 1s if not given; for redlock and redlocks
 //	log            debug, info or warn: lowest level of log messages, see package middleware/logging; also warns of
 //	               settings of the servers that weaken a promise, see single.Logger
@@ -79,11 +81,13 @@
 //	  db: 0
 //	  timeout: 5s
 //	  fifo: true                     # whether waiters queue on the server
+//	  replicas: 1                    # how many replicas have to confirm a lock; none without it
+//	  replicas_timeout: 500ms        # how long to wait for them
 //	  tls:                           # tls: {} is TLS with the system's roots
 //	    ca_file: /etc/ssl/redis-ca.pem
 //	redlock:
 //	  budget: 1s
-//	  driver: goredis                # all fields of redis but addr and fifo, for each of the nodes
+//	  driver: goredis                # all fields of redis but addr, fifo and replicas, for each of the nodes
 //	  username: locker
 //	  password_file: /run/secrets/redis
 //	  nodes:
@@ -105,12 +109,12 @@
 //	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE  LOCKER_RETRY_MOST  LOCKER_RETRY_BUDGET
 //	LOCKER_RETRY_ON_HELD (true or false)
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT
-//	LOCKER_REDIS_FIFO (true or false)
+//	LOCKER_REDIS_FIFO (true or false)  LOCKER_REDIS_REPLICAS  LOCKER_REDIS_REPLICAS_TIMEOUT
 //	LOCKER_REDIS_USERNAME  LOCKER_REDIS_PASSWORD  LOCKER_REDIS_PASSWORD_FILE
 //	LOCKER_REDIS_TLS (true or false)  LOCKER_REDIS_TLS_CA_FILE  LOCKER_REDIS_TLS_CERT_FILE
 //	LOCKER_REDIS_TLS_KEY_FILE  LOCKER_REDIS_TLS_SERVER_NAME
 //	LOCKER_REDLOCK_NODES (h1,h2,h3, instead of all nodes of the file)  LOCKER_REDLOCK_BUDGET
-//	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address and fifo
+//	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address, fifo and replicas
 //
 // A variable that is set but empty counts as not set. White space around a value does not count, except in
 // LOCKER_PREFIX and passwords. Newlines at the end of a password do not count. An unknown name that begins with

@@ -40,6 +40,10 @@ type Redis struct {
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 	// FIFO switches the queue of waiters on the server on or off, see single.FIFO. Nil means true.
 	FIFO *bool `yaml:"fifo,omitempty" json:"fifo,omitempty"`
+	// Replicas is how many replicas have to confirm a lock, and ReplicasTimeout how long to wait for them, see
+	// single.WaitReplicas. Zero: none, and single.DefaultReplicasTimeout.
+	Replicas        int      `yaml:"replicas,omitempty" json:"replicas,omitempty"`
+	ReplicasTimeout Duration `yaml:"replicas_timeout,omitempty" json:"replicas_timeout,omitempty"`
 	// TLS encrypts the connections. Nil: plain.
 	TLS *TLS `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
 
@@ -49,12 +53,19 @@ type Redis struct {
 var (
 	errNoPassword = errors.New("missing, although there is a username: give it, or a password_file")
 	errSocketTLS  = errors.New("Redis does not speak TLS on a unix socket: give host:port, or switch TLS off")
+	errNoReplicas = errors.New("nobody waits for replicas: give replicas, too")
 	errDB         = errors.New("not a whole number of 0 or more")
 )
 
 // misplaced explains settings that exist only for other backends.
-var misplaced = map[string]error{"fifo": errors.New("only for one Redis: as redis.fifo in a file, LOCKER_REDIS_FIFO, " +
-	"or a parameter of redis://, rediss:// or unix://")}
+var misplaced = map[string]error{
+	"fifo": onlyRedis("fifo"), "replicas": onlyRedis("replicas"), "replicas_timeout": onlyRedis("replicas_timeout"),
+}
+
+func onlyRedis(name string) error {
+	return fmt.Errorf("only for one Redis: as redis.%s in a file, LOCKER_REDIS_%s, or a parameter of redis://, "+
+		"rediss:// or unix://", name, strings.ToUpper(name))
+}
 
 func (r *Redis) check(report Report) {
 	r.checkOwn(report)
@@ -68,6 +79,9 @@ func (r *Redis) check(report Report) {
 	}
 	if r.TLS != nil && strings.HasPrefix(r.Addr, "/") {
 		report("tls", errSocketTLS)
+	}
+	if r.Replicas == 0 && r.ReplicasTimeout > 0 {
+		report("replicas_timeout", errNoReplicas)
 	}
 }
 
@@ -131,6 +145,9 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (s Serv
 	dial := drivers.Config{Network: network, Addr: addr, TLS: tlsConfig, Timeout: time.Duration(r.Timeout)}
 	c := dial
 	c.Username, c.Password, c.DB = r.Username, password, r.DB
+	if r.Replicas > 0 { // the client must not give up while the server waits for them
+		c.Timeout = r.Timeout.or(drivers.DefaultTimeout) + r.ReplicasTimeout.or(single.DefaultReplicasTimeout)
+	}
 	d, err := drivers.Open(ctx, r.Driver, c)
 	report("driver", err)
 	if err != nil {
@@ -167,9 +184,15 @@ func openRedis(ctx context.Context, r *Redis, prefix string) (*locker.Client, er
 	if err != nil {
 		return nil, err
 	}
+	if _, cluster := s.Driver.(drivers.Cluster); cluster && r.Replicas > 0 {
+		return nil, errors.Join(errClusterReplicas, s.Driver.Close())
+	}
 	return single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name), single.Timeout(time.Duration(r.Timeout)),
-		single.FIFO(r.queues()), single.Logger(r.logger)), nil
+		single.FIFO(r.queues()), single.WaitReplicas(r.Replicas, time.Duration(r.ReplicasTimeout)),
+		single.Logger(r.logger)), nil
 }
+
+var errClusterReplicas = errors.New("config: redis.replicas: WAIT is not supported behind a cluster: remove it")
 
 func deployRedis(ctx context.Context, r *Redis) (*Deployment, error) {
 	s, err := r.server(ctx)

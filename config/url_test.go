@@ -47,7 +47,10 @@ func TestParse(t *testing.T) {
 			}),
 		"unix:///run/r%40.sock?db=1": at("/run/r@.sock", func(r *config.Redis) { r.DB = 1 }),
 		"redis://h?fifo=false":       at("h:6379", func(r *config.Redis) { r.FIFO = ptr(false) }),
-		"unix:///r.sock?fifo=true":   at("/r.sock", func(r *config.Redis) { r.FIFO = ptr(true) }),
+		"redis://h?replicas=2&replicas_timeout=300ms": at("h:6379", func(r *config.Redis) {
+			r.Replicas, r.ReplicasTimeout = 2, config.Duration(300*time.Millisecond)
+		}),
+		"unix:///r.sock?fifo=true": at("/r.sock", func(r *config.Redis) { r.FIFO = ptr(true) }),
 		"unix+redigo://:p@/run/r.sock": at("/run/r.sock",
 			func(r *config.Redis) { r.Driver, r.Password = "redigo", "p" }),
 	} {
@@ -66,7 +69,7 @@ func TestParseFaults(t *testing.T) {
 	const (
 		knownSchemes = "(known: memory, redis, rediss, unix, redlock, redlocks"
 		knownDrivers = "(known: goredis, redigo, rueidis"
-		ofRedis      = commonParameters + ", driver, password_file, db, timeout, fifo)"
+		ofRedis      = commonParameters + ", driver, password_file, db, timeout, fifo, replicas, replicas_timeout)"
 	)
 	for in, want := range map[string][]string{
 		"":                                      {"empty: is LOCKER_URL set?"},
@@ -107,6 +110,9 @@ func TestParseFaults(t *testing.T) {
 		"rediss://h?tls_key_file=f":             {"tls_cert_file: missing"},
 		"memory:?db=1":                          {`unknown parameter "db" (known: ` + commonParameters + ")"},
 		"memory:?fifo=false":                    {"URL: fifo: only for one Redis"},
+		"redlock://h,i,j?replicas=1":            {"URL: replicas: only for one Redis"},
+		"redis://h?replicas=one":                {"replicas: not a whole number"},
+		"redis://h?replicas_timeout=1s":         {"replicas_timeout: nobody waits for replicas"},
 		"redlock://h,i,j?fifo=true":             {"URL: fifo: only for one Redis"},
 		"redis://h?fifo=no":                     {"fifo: neither true nor false"},
 		"redis://h?fifo=":                       {"fifo: neither true nor false"},
@@ -155,6 +161,7 @@ func TestString(t *testing.T) {
 		"memory:?prefix=a%40b&ttl=1m0s",
 		"redis+goredis://u:[REDACTED]@[::1]:1/2?timeout=1s",
 		"redis://h:6379?fifo=false",
+		"redis://h:6379?replicas=1&replicas_timeout=2s",
 		"rediss://:[REDACTED]@h:6379?tls_ca_file=%2Fca.pem",
 		"unix+redigo:///run/a%20b%40.sock?db=1&prefix=",
 	} {

@@ -67,6 +67,18 @@ var driverProperties = []property[DriverHarness]{
 		batchOrder,
 	},
 	{
+		"BatchUsesOneConnection",
+		"All commands of a call are sent on one connection, unless the driver is a drivers.Cluster.",
+		"WAIT waits for what was written on its own connection: on another one it confirms locks that no replica has.",
+		batchUsesOneConnection,
+	},
+	{
+		"WaitBlocksNobodyElse",
+		"While a call with WAIT at its end is blocked, other calls are answered.",
+		"Otherwise one replica that is missing makes all callers wait, also those that release locks.",
+		waitBlocksNobodyElse,
+	},
+	{
 		"BatchKeepsRepliesAroundErrors",
 		"A refused command of a batch neither stops the other commands nor hides their replies.",
 		"Callers share batches: one caller's refusal must not turn the grants of others into unknown outcomes.",

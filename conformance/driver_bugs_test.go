@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/golocker/locker/drivers"
 )
@@ -83,6 +84,34 @@ var bugs = []bug{
 				replies = replies[:50]
 			}
 			return replies, err
+		},
+	},
+	{
+		name: "a batch is spread over connections", fails: []string{"BatchUsesOneConnection"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			if len(cmds) != 3 || cmds[0][0] != "CLIENT" {
+				return b.Driver.Do(ctx, cmds...)
+			}
+			var rest []drivers.Reply
+			var restErr error
+			var calls sync.WaitGroup
+			calls.Go(func() { rest, restErr = b.Driver.Do(ctx, cmds[1:]...) })
+			first, err := b.Driver.Do(ctx, cmds[0])
+			calls.Wait()
+			return append(first, rest...), errors.Join(err, restErr)
+		},
+	},
+	{
+		name: "WAIT holds up the others", fails: []string{"WaitBlocksNobodyElse"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			if cmds[len(cmds)-1][0] == "WAIT" {
+				b.connection.Lock()
+				defer b.connection.Unlock()
+			} else {
+				b.connection.RLock()
+				defer b.connection.RUnlock()
+			}
+			return b.Driver.Do(ctx, cmds...)
 		},
 	},
 	{name: "commands are modified", fails: []string{"CommandsStayTheCallers"},

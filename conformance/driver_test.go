@@ -96,6 +96,8 @@ type buggy struct {
 	closed atomic.Bool
 
 	connected atomic.Bool
+
+	connection sync.RWMutex // the only one, which WAIT blocks
 }
 
 // buggyDirect is a driver that wrongly promises to keep deadlines by itself.

@@ -26,6 +26,9 @@ type Driver interface {
 	//
 	//   - At most once. A command is never sent a second time, neither after a time-out nor after a broken connection.
 	//     Only the caller knows whether a repetition is harmless. Switch off the client's retries.
+	//   - One connection. All commands of a call are sent on one connection, unless the driver implements [Cluster].
+	//     WAIT, which is then the last of them, waits for what was written on its own connection, and blocks it. The
+	//     driver therefore uses that connection for no other call meanwhile. Otherwise all of them would wait, too.
 	//   - A refusal is a reply. If the server answers a command or the connection's handshake with an error (NOSCRIPT,
 	//     WRONGTYPE, NOAUTH, …), the reply to the command is a [ServerError], and the returned error is nil.
 	//   - An error concerns the whole batch. It means that the outcome of every command is unknown: each may have been

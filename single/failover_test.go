@@ -57,6 +57,10 @@ func replicated(t *testing.T) (master, replica *redistest.Server, p *fault.Proxy
 		r, ok := role.([]any)
 		return ok && len(r) > 3 && r[3] == "connected"
 	})
+	eventually(t, 30*time.Second, "the replica confirms", func() bool {
+		n, _ := master.Do("WAIT", 1, 100)
+		return n == int64(1)
+	})
 	return master, replica, fault.New(t, master.Addr())
 }
 

@@ -9,9 +9,9 @@
 // While the server runs and keeps its data, a lock has at most one holder at a time. Every acquisition gets a fencing
 // token greater than all earlier ones. A server can lose data by a restart without persistence, by a failover to a
 // replica that lags, or by eviction. It then forgets locks, and two clients can hold the same lock until the first
-// one's lease ends. With [Guard], a server that may have forgotten locks grants none until they have ended. Tokens grow
-// in any case, because they follow the server's clock. Where two holders would do harm, use package redlock, or let the
-// resource check the token.
+// one's lease ends. With [Guard], a server that may have forgotten locks grants none until they have ended, and
+// [WaitReplicas] makes it rarer that a failover forgets some. Tokens grow in any case, because they follow the server's
+// clock. Where two holders would do harm, use package redlock, or let the resource check the token.
 //
 // # Redis Cluster
 //
@@ -97,6 +97,9 @@ func newOptions(opts []Option) options {
 // d.
 func New(d drivers.Driver, opts ...Option) *locker.Client {
 	o := newOptions(opts)
+	if err := o.misuse(d); err != nil {
+		return locker.NewClient(refused{err, d})
+	}
 	if d, ok := d.(drivers.Cluster); ok {
 		c := node.NewCluster(d, o.Options)
 		if o.plain {

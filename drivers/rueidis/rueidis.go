@@ -33,7 +33,8 @@ type driver struct {
 // the end of their connection. A release may then be executed twice and report that the lock was not held.
 //
 // Calls share connections. If the deadline of a call ends its connection, the other calls on that connection fail as
-// well. Each subscription uses one connection of the BlockingPoolSize.
+// well. Each subscription uses one connection of the BlockingPoolSize. So does each batch that waits for replicas, see
+// single.WaitReplicas; a Client has up to four of these at a time.
 func New(client rueidis.Client) drivers.Driver {
 	if client.Mode() == rueidis.ClientModeCluster {
 		return &cluster{driver{client: client, cluster: true}}
@@ -94,19 +95,33 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 		defer cancel()
 	}
 	batch := make(rueidis.Commands, len(cmds))
+	blocks := false
 	for i, cmd := range cmds {
 		batch[i] = d.build(cmd)
+		blocks = blocks || isBlocking(cmd)
+	}
+	if blocks && !d.cluster {
+		// The client itself keeps to the context while it waits for a connection of its blocking pool, or dials one.
+		return d.exchange(ctx, batch, drivers.DialFailed)
 	}
 	if d.live.Load() {
-		return d.exchange(ctx, batch, true)
+		return d.shared(ctx, batch, true)
 	}
 	// If another call is dialling the connection, this one waits for it, and that call observes only its own deadline.
 	// Await lets this call return in time. Using Await for every call would be simpler, but slower for a single caller.
-	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.exchange(ctx, batch, false) })
+	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.shared(ctx, batch, false) })
 }
 
+// isBlocking reports whether cmd is WAIT. The client sends a batch with a blocking command on a connection of its
+// blocking pool, which no other call uses meanwhile. It does not apply ConnWriteTimeout there.
+func isBlocking(cmd drivers.Command) bool { return strings.EqualFold(cmd[0], "WAIT") }
+
 func (d *driver) build(cmd drivers.Command) rueidis.Completed {
-	c := d.client.B().Arbitrary(cmd...).Build()
+	build := d.client.B().Arbitrary(cmd...).Build
+	if isBlocking(cmd) {
+		build = d.client.B().Arbitrary(cmd...).Blocking
+	}
+	c := build()
 	if d.cluster {
 		// The client panics if some commands of a batch have a slot and others do not. A wrong slot causes a
 		// redirection.
@@ -124,8 +139,25 @@ func key(cmd drivers.Command) string {
 	return cmd[min(1, len(cmd)-1)]
 }
 
-// exchange sends a batch and waits for the replies. connected says that there was a connection before the call.
-func (d *driver) exchange(ctx context.Context, batch rueidis.Commands, connected bool) ([]drivers.Reply, error) {
+// shared is exchange on a connection that calls share. connected says that there was one before the call.
+func (d *driver) shared(ctx context.Context, batch rueidis.Commands, connected bool) ([]drivers.Reply, error) {
+	// rueidis.ErrClosing does not count as not sent, because it also ends calls that wait for an answer when the client
+	// is closed.
+	unsent := drivers.DialFailed
+	if connected && !d.owned && !d.cluster {
+		// A user's client may have a ConnLifetime, so the error may be from sending the command a second time. This is
+		// not applied to clusters, where some servers may work while another one is down for a long time.
+		unsent = func(error) bool { return false }
+	}
+	replies, err := d.exchange(ctx, batch, unsent)
+	d.live.Store(err == nil)
+	return replies, err
+}
+
+// exchange sends a batch and waits for the replies. unsent says which errors prove that a command was not sent.
+func (d *driver) exchange(
+	ctx context.Context, batch rueidis.Commands, unsent func(error) bool,
+) ([]drivers.Reply, error) {
 	results := d.client.DoMulti(ctx, batch...)
 	replies := make([]drivers.Reply, len(results))
 	var failures []error
@@ -134,15 +166,6 @@ func (d *driver) exchange(ctx context.Context, batch rueidis.Commands, connected
 		if replies[i], err = reply(result); err != nil {
 			failures = append(failures, err)
 		}
-	}
-	d.live.Store(len(failures) == 0)
-	// rueidis.ErrClosing does not count as not sent, because it also ends calls that wait for an answer when the client
-	// is closed.
-	unsent := drivers.DialFailed
-	if connected && !d.owned && !d.cluster {
-		// A user's client may have a ConnLifetime, so the error may be from sending the command a second time. This is
-		// not applied to clusters, where some servers may work while another one is down for a long time.
-		unsent = func(error) bool { return false }
 	}
 	return drivers.Outcome(replies, failures, unsent)
 }

@@ -108,6 +108,11 @@ func isFault(err error) bool {
 	return !errors.Is(err, locker.ErrForeignKey) && !errors.Is(err, pipeline.ErrClosed) && !errors.Is(err, errGivenUp)
 }
 
+// isShortfall reports whether err says that the request was executed, and that too few replicas have confirmed it.
+func isShortfall(err error) bool {
+	return errors.As(err, new(*pipeline.Shortfall)) || errors.Is(err, locker.ErrNotReplicated)
+}
+
 // isDoubtful reports whether err, of a request or decoded from its reply, leaves open whether the request was executed
 // or will be.
 func isDoubtful(err error) bool { return err != nil && !isNotSent(err) && !known(err) }

@@ -29,17 +29,22 @@ type Options struct {
 	// Guard is the longest TTL of the locks of the prefix, if the node rests after it may have forgotten locks; see
 	// guard.lua. 0: it does not rest.
 	Guard time.Duration
+	// Replicas have to confirm each lock and each extension, on a node that decides alone.
+	Replicas pipeline.Replicas
 }
 
 // Node is one Redis node. It is safe for concurrent use.
 type Node struct {
-	name      string
-	prefix    string
-	number    int      // from Options
-	names     []string // from Options
-	driver    drivers.Driver
-	timeout   time.Duration // of one exchange
-	pipeline  *pipeline.Pipeline
+	name     string
+	prefix   string
+	number   int      // from Options
+	names    []string // from Options
+	driver   drivers.Driver
+	timeout  time.Duration // of one exchange
+	pipeline *pipeline.Pipeline
+	// granting is for commands that grant or prolong a lock. It is the pipeline, or another one if replicas have to
+	// confirm them. Then the releases do not wait for replicas, nor behind commands that do.
+	granting  *pipeline.Pipeline
 	cleaner   *cleaner
 	inbox     *inbox
 	contended contended
@@ -61,14 +66,19 @@ func New(d drivers.Driver, o Options) *Node {
 	}
 	closing := make(chan struct{})
 	p := pipeline.New(d, o.Timeout, closing)
+	granting := p
+	if o.Replicas.Want > 0 {
+		granting = pipeline.NewReplicated(d, o.Timeout, closing, o.Replicas)
+	}
 	n := &Node{
 		name:     o.Name,
 		prefix:   o.Prefix,
 		number:   max(1, o.Number),
 		names:    o.Names,
 		driver:   d,
-		timeout:  o.Timeout,
+		timeout:  o.Timeout + o.Replicas.Timeout,
 		pipeline: p,
+		granting: granting,
 		cleaner:  &cleaner{pipeline: p, closing: closing},
 		inbox:    newInbox(d, p, o.Timeout, o.Prefix+"inbox:"+locker.NewToken()),
 		closing:  closing,
@@ -110,9 +120,9 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 		}
 	}
 	cmd := n.usually(n.attempt(&req).Acquire(req.TTL, 1, 0))
-	v := n.vote(n.pipeline.Do(ctx, cmd, req.TTL, late))
+	v := n.vote(n.grant(ctx, cmd, req.TTL, late))
 	if v.Doubtful {
-		undo(false)
+		undo(isShortfall(v.Err))
 	}
 	// After Close, the caller cannot release the lock any more.
 	if v.Granted && n.closed() {
@@ -128,6 +138,22 @@ func (n *Node) attempt(req *locker.Request) script.Attempt {
 }
 
 func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix, key) }
+
+// grant sends a command that grants or prolongs a lock, and waits for the reply; see [pipeline.Pipeline.Do]. What was
+// granted too late has to be undone whether replicas have it or not, so late is not told of a shortfall.
+func (n *Node) grant(
+	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
+) (drivers.Reply, error) {
+	if told := late; told != nil && n.granting != n.pipeline {
+		late = func(reply drivers.Reply, err error) {
+			if isShortfall(err) {
+				err = nil
+			}
+			told(reply, err)
+		}
+	}
+	return n.granting.Do(ctx, cmd, limit, late)
+}
 
 // usually returns cmd without its usual case if the lock is contended, and finds out otherwise.
 func (n *Node) usually(cmd script.Command) script.Command {
@@ -157,7 +183,7 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	if err := n.covers(&req); err != nil {
 		return err
 	}
-	return n.owned(n.pipeline.Do(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, nil))
+	return n.owned(n.grant(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, nil))
 }
 
 // Release implements locker.Backend. It notifies the callers of Notify.
@@ -204,15 +230,17 @@ func (n *Node) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
 	defer cancel()
 	n.inbox.close(ctx)
-	n.pipeline.Drain(ctx) // a command in flight may still have to be undone
+	n.granting.Drain(ctx) // a command in flight may still have to be undone
+	n.pipeline.Drain(ctx)
 	n.cleaner.wait(ctx)
+	n.granting.Close()
 	n.pipeline.Close()
 	// If the client belongs to the driver, this also interrupts commands that ignore their context.
 	err := n.driver.Close()
 	ctx, cancel = context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	n.cleaner.wait(ctx)
-	if !n.pipeline.Drain(ctx) {
+	if !n.granting.Drain(ctx) || !n.pipeline.Drain(ctx) {
 		err = errors.Join(err, errors.New("a command is still in flight, and the Redis client cannot interrupt it"))
 	}
 	return err
@@ -245,6 +273,10 @@ func (n *Node) fault(err error) error {
 	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld), errors.Is(err, locker.ErrForeignKey),
 		errors.Is(err, locker.ErrInvalid), errors.Is(err, locker.ErrClosed), errors.Is(err, locker.ErrUnavailable):
 		return err
+	}
+	var short *pipeline.Shortfall
+	if errors.As(err, &short) {
+		err = &locker.NotReplicatedError{Got: short.Got, Want: short.Want, Err: short.Err}
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, err})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
@@ -17,6 +18,8 @@ import (
 type street struct {
 	*testing.T
 	node *simnode.Node
+	// replicas have to confirm the locks of the clients that are made from now on.
+	replicas pipeline.Replicas
 
 	mu      sync.Mutex
 	deliver func(channel, id string) (late time.Duration, lost bool) // what becomes of messages; nil: they come at once
@@ -67,7 +70,7 @@ func (x *street) client(backend func(*Node) locker.Backend, change ...func(drive
 	for _, c := range change {
 		d = c(d)
 	}
-	p.node = New(d, Options{Name: "n", Prefix: "p:"})
+	p.node = New(d, Options{Name: "n", Prefix: "p:", Replicas: x.replicas})
 
 	p.Client = locker.NewClient(backend(p.node))
 	x.Cleanup(func() {

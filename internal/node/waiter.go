@@ -87,7 +87,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 	}
 	cmd := w.q.usually(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel))
 	w.start = time.Now()
-	p, err := decodePosition(w.q.pipeline.Do(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
+	p, err := decodePosition(w.q.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
 		p, err := decodePosition(reply, err)
 		if !isDoubtful(err) {
 			w.astray.Add(-1) // this may run before enqueue has counted
@@ -95,7 +95,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 		w.late(p)
 	}))
 	// Something between the client and the server may have answered, and passed the request on.
-	if isDoubtful(err) {
+	if isDoubtful(err) && !isShortfall(err) {
 		w.astray.Add(1)
 	}
 	if err == nil && p.Status != script.Granted && w.ticket == 0 {
@@ -108,7 +108,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 func (w *waiter) claim() (script.Position, error) {
 	cmd := w.q.attempt(&w.req).Claim(w.req.TTL)
 	w.start = time.Now()
-	p, err := decodePosition(w.q.pipeline.Do(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
+	p, err := decodePosition(w.q.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
 		if p, err := decodePosition(reply, err); err == nil {
 			w.late(p)
 		}

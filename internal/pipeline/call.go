@@ -13,7 +13,7 @@ type Call struct {
 	script.Command
 
 	// Reply and Err are the outcome, once it is known. If Err is not nil, it is not known what the server has done,
-	// unless Err matches drivers.ErrNotSent.
+	// unless Err matches drivers.ErrNotSent or is a *Shortfall.
 	Reply drivers.Reply
 	Err   error
 
@@ -21,6 +21,10 @@ type Call struct {
 	state     state
 	notify    func() // may be nil
 	withdrawn bool   // Withdraw came after the call was sent
+
+	// short, if not nil, says that too few replicas have confirmed what was last sent for the call. Only the exchange
+	// uses it.
+	short *Shortfall
 
 	// For a caller of Do that waits, until its time is over. The channel has room for two: true says that the outcome
 	// is known, false that the time is over.
@@ -81,6 +85,9 @@ func (p *Pipeline) UnderWay(c *Call) bool {
 
 // resolve records the outcome of c and calls its notify function. It does nothing if c was withdrawn.
 func (p *Pipeline) resolve(c *Call, reply drivers.Reply, err error) {
+	if err == nil {
+		err = c.unconfirmed(reply)
+	}
 	p.mu.Lock()
 	if c.state == resolved {
 		p.mu.Unlock()

@@ -16,11 +16,13 @@ import (
 func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 	ctx, cancel := p.bounded(limit)
 	defer cancel()
+	patience := p.patience(limit)
 	for requests := p.requests(batch); len(requests) > 0; {
-		words := make([]drivers.Command, len(requests))
+		words := make([]drivers.Command, len(requests), len(requests)+1)
 		for i := range requests {
 			words[i] = requests[i].Words
 		}
+		words = p.confirming(words, patience)
 		var replies []drivers.Reply
 		err := errClosedUnsent
 		if p.ctx.Err() == nil { // otherwise Close has begun before this goroutine came to run
@@ -33,6 +35,7 @@ func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 		if err != nil {
 			replies = make([]drivers.Reply, len(words))
 		}
+		p.confirmed(requests, replies)
 		var again []request
 		for i := range requests {
 			again = p.answered(&requests[i], replies[i], err, again)

@@ -43,6 +43,8 @@ type Pipeline struct {
 	closing <-chan struct{}
 	slots   atomic.Bool // only commands of one hash slot are joined
 
+	replicas Replicas
+
 	mu      sync.Mutex
 	pending []*Call
 	// sending counts the exchanges in flight, of senders and of callers of Do. It is at most maxSenders.

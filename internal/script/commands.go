@@ -44,12 +44,12 @@ func (a Attempt) Acquire(ttl time.Duration, quantum int64, hint uint64) Command 
 		if a.Guard != nil { // with two more words, the command would be too long; see acquire.lua
 			args = append(args[:2], args[2]+":"+args[3]+a.Guard.number())
 		}
-		return acquireScript.of(a.Guard).call(keys, args...)
+		return acquireScript.of(a.Guard).call(keys, args...).granting(acquires)
 	}
 	if hint > 0 {
 		return alone()
 	}
-	return a.usually(ttl, quantum, alone)
+	return a.usually(ttl, quantum, alone).granting(acquires)
 }
 
 // usually returns the command that acquires the lock if it is free. Otherwise alone is sent.
@@ -67,7 +67,8 @@ func (a Attempt) Raise(fence uint64) Command {
 
 // Extend makes a held lock last for ttl from now. fence is the token of its lease. [ReadOwned] reads the reply.
 func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
-	return extendScript.call([]string{a.Lock, a.Fence()}, a.text(), milliseconds(ttl), counterText(fence))
+	return extendScript.call([]string{a.Lock, a.Fence()},
+		a.text(), milliseconds(ttl), counterText(fence)).granting(extends)
 }
 
 // Enqueue takes the lock, or a position in the queue, which the server keeps for lease. With a lease of 0 it does not
@@ -77,17 +78,17 @@ func (a Attempt) Enqueue(ttl, lease time.Duration, ticket int64, channel string)
 	alone := func() Command {
 		keys := a.Guard.keys(a.Lock, a.Wait(), a.Fence(), a.Queue())
 		numbers := milliseconds(ttl) + ":" + milliseconds(lease) + ":" + strconv.FormatInt(ticket, 10)
-		return enqueueScript.of(a.Guard).call(keys, a.text(), numbers+a.Guard.number()+":"+channel)
+		return enqueueScript.of(a.Guard).call(keys, a.text(), numbers+a.Guard.number()+":"+channel).granting(handsOver)
 	}
 	if ticket > 0 {
 		return alone()
 	}
-	return a.usually(ttl, 1, alone)
+	return a.usually(ttl, 1, alone).granting(handsOver)
 }
 
 // Claim takes over a lock that another owner's release has granted. [ReadPosition] reads the reply.
 func (a Attempt) Claim(ttl time.Duration) Command {
-	return claimScript.call([]string{a.Lock}, a.text(), milliseconds(ttl))
+	return claimScript.call([]string{a.Lock}, a.text(), milliseconds(ttl)).granting(handsOver)
 }
 
 // Release releases what an attempt has, or may have. [ReadOwned] reads the reply to its Command.

@@ -25,6 +25,8 @@ type Command struct {
 	// rests after a failed dial, and so finds out whether the node is back. If it were refused, a clean-up would repeat
 	// it, up to a second later. Releases are few, because a node that is down grants nothing.
 	IsRelease bool
+	// Grants, if not nil, reports whether a reply to the command, or to its usual case, grants or prolongs a lock.
+	Grants func(drivers.Reply) bool
 	// Usual is what the command does in the usual case, which it can share with others; see [Join]. If it is nil, the
 	// command is always sent by itself.
 	Usual *Usual

@@ -67,6 +67,7 @@ func kindOf(err error) string {
 		kind     string
 	}{
 		{locker.ErrNoQuorum, "no_quorum"},
+		{locker.ErrNotReplicated, "not_replicated"},
 		{locker.ErrUnavailable, "unavailable"},
 		{locker.ErrNotHeld, "not_held"},
 		{locker.ErrLost, "lost"},

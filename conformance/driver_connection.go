@@ -1,0 +1,76 @@
+package conformance
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/drivers"
+)
+
+// batchUsesOneConnection asks for the IDs of connections, in several calls at a time so that the client has several
+// connections.
+func batchUsesOneConnection(t testing.TB, h DriverHarness) {
+	d := openDriver(t, h, h.Addr(t))
+	if _, ok := d.(drivers.Cluster); ok {
+		return
+	}
+	eventually(t, d, drivers.Command{"PING"})
+	id := drivers.Command{"CLIENT", "ID"}
+	var calls sync.WaitGroup
+	for range 8 {
+		calls.Go(func() {
+			for range 10 {
+				replies, err := d.Do(t.Context(), id, id, id)
+				if err != nil {
+					t.Errorf("%s: expected no error, seen %v", name([]drivers.Command{id}), err)
+					return
+				}
+				for _, r := range replies {
+					if _, ok := r.(drivers.ServerError); !ok && r != replies[0] {
+						t.Errorf("the IDs of the connections of one call: expected the same, seen %s", show(replies))
+						return
+					}
+				}
+			}
+		})
+	}
+	calls.Wait()
+}
+
+// blocked is how long a server waits for replicas that do not exist.
+const blocked = 2 * time.Second
+
+// waitBlocksNobodyElse has two calls wait for more replicas than any server has. Meanwhile others are answered.
+func waitBlocksNobodyElse(t testing.TB, h DriverHarness) {
+	d := openDriver(t, h, h.Addr(t))
+	if _, ok := d.(drivers.Cluster); ok {
+		return
+	}
+	eventually(t, d, drivers.Command{"PING"})
+	key := newKey(t, d)
+	var calls sync.WaitGroup
+	defer calls.Wait()
+	start := time.Now()
+	for range 2 {
+		calls.Go(func() {
+			wait := drivers.Command{"WAIT", "1000", "2000"}
+			replies, err := d.Do(t.Context(), drivers.Command{"INCR", key}, wait)
+			if err != nil {
+				t.Errorf("WAIT: expected no error, seen %v", err)
+			} else if _, refused := replies[1].(drivers.ServerError); !refused && time.Since(start) < blocked {
+				t.Errorf("WAIT: expected an answer after %v, seen %s after %v", blocked, show(replies), time.Since(start))
+			}
+		})
+	}
+	for seen := drivers.Reply(nil); seen != "2"; { // until both are blocked
+		seen = must(t, d, drivers.Command{"GET", key})[0]
+		if took := time.Since(start); took >= blocked {
+			t.Fatalf("calls beside a WAIT: expected answers within %v, seen them after %v", blocked, took)
+		}
+	}
+	must(t, d, drivers.Command{"PING"})
+	if took := time.Since(start); took >= blocked {
+		t.Errorf("PING beside a WAIT: expected an answer within %v, seen one after %v", blocked, took)
+	}
+}

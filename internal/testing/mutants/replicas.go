@@ -1,0 +1,17 @@
+package main
+
+// replicaMutants are bugs in waiting for replicas.
+var replicaMutants = []mutant{
+	{"a shortfall of replicas is ignored",
+		[]patch{{"internal/pipeline/replicated.go", "return c.short", "return nil"}},
+		[]killer{test("internal/pipeline", "TestShortfall"), test("internal/node", "TestShortfallIsUndone")}},
+	{"extensions do not wait for replicas",
+		[]patch{{"internal/script/commands.go", ".granting(extends)", ""}},
+		[]killer{test("internal/script", "TestGrants"), test("internal/node", "TestExtensionNeedsReplicas")}},
+	{"claims do not wait for replicas",
+		[]patch{{"internal/script/commands.go", "milliseconds(ttl)).granting(handsOver)", "milliseconds(ttl))"}},
+		[]killer{test("internal/script", "TestGrants"), test("internal/node", "TestWaiterAndReplicas")}},
+	{"WAIT blocks the connection of all calls",
+		[]patch{{"drivers/rueidis/rueidis.go", "return strings.EqualFold(cmd[0], \"WAIT\")", "return len(cmd) == 0"}},
+		[]killer{test("drivers/rueidis", "TestOpen/WaitBlocksNobodyElse")}},
+}

@@ -1,0 +1,264 @@
+package single_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/single"
+)
+
+// withReplicas makes a Client whose locks n replicas have to confirm within a time that replicas rarely need.
+func withReplicas(t testing.TB, d drivers.Driver, n int, opts ...single.Option) *locker.Client {
+	return closing(t, single.New(d, append(opts, single.WaitReplicas(n, 1500*time.Millisecond))...))
+}
+
+// notReplicated checks that err is a shortfall of got replicas.
+func notReplicated(t *testing.T, err error, got, want int) *locker.NotReplicatedError {
+	t.Helper()
+	var e *locker.NotReplicatedError
+	if !errors.Is(err, locker.ErrNotReplicated) || !errors.Is(err, locker.ErrUnavailable) || !errors.As(err, &e) ||
+		e.Got != got || e.Want != want {
+		t.Fatalf("want a shortfall of %d of %d, seen %v", got, want, err)
+	}
+	return e
+}
+
+// The suite passes with a replica that has to confirm everything.
+func TestConformanceWithReplicas(t *testing.T) {
+	anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		conformance.RunLocker(t, conformance.Harness{FIFO: true, Labels: true, Store: func(t testing.TB) conformance.Store {
+			s := redistest.Start(t, "--repl-diskless-sync-delay", "0")
+			redistest.StartReplica(t, s).Follow(t, s)
+			return conformance.Store{
+				Client: func() locker.Locker {
+					return single.New(build(t, s.Addr()), single.WaitReplicas(1, 10*time.Second))
+				},
+				Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+				Foreign: foreign(t, s),
+				Left:    left(t, s),
+			}
+		}})
+	})
+}
+
+// With a replica, a lock that counts is there as well.
+func TestReplicaHasTheLock(t *testing.T) {
+	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		master, replica, p := replicated(t)
+		c := withReplicas(t, build(t, p.Addr()), 1)
+		for range 100 {
+			lease := mustTry(t, c)
+			if replica.Cmd(t, "EXISTS", "lock:k") != int64(1) {
+				t.Fatal("the replica does not have the lock")
+			}
+			before := replica.PTTL(t, "lock:k")
+			if err := lease.Extend(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if after := replica.PTTL(t, "lock:k"); after < before-100*time.Millisecond {
+				t.Errorf("extended from %v to %v", before, after)
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nothingLeft(t, master)
+	})
+}
+
+// What callers see while a replica is missing, and when it is back.
+func TestReplicaIsMissing(t *testing.T) {
+	ways := map[string]func(t *testing.T, master, replica *redistest.Server) (back func()){
+		"paused": func(_ *testing.T, _, replica *redistest.Server) func() {
+			replica.Pause()
+			return replica.Resume
+		},
+		"killed": func(_ *testing.T, _, replica *redistest.Server) func() {
+			replica.Kill()
+			return replica.Restart
+		},
+		"lagging": func(t *testing.T, master, replica *redistest.Server) func() {
+			replica.Cmd(t, "REPLICAOF", "127.0.0.1", "1") // nobody is there, and the old data is served
+			return func() { replica.Follow(t, master) }
+		},
+	}
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				master, replica, p := replicated(t)
+				c := withReplicas(t, build(t, p.Addr()), 1)
+				held, err := c.TryLock(t.Context(), "held", locker.TTL(time.Minute), locker.NoRenewal())
+				if err != nil {
+					t.Fatal(err)
+				}
+				k := mustTry(t, c)
+				end := held.Until()
+				back := way(t, master, replica)
+
+				notReplicated(t, held.Extend(t.Context()), 0, 1)
+				if held.Until() != end {
+					t.Errorf("the end has moved by %v", held.Until().Sub(end))
+				}
+				waiter := lockLater(t, c, locker.Patience(time.Minute))
+				eventually(t, 10*time.Second, "it waits", func() bool { return queued(t, master) == 1 })
+				if err := k.Unlock(t.Context()); err != nil { // needs no replica
+					t.Error(err)
+				}
+				_, err = c.TryLock(t.Context(), "another")
+				notReplicated(t, err, 0, 1)
+				eventually(t, 10*time.Second, "the attempt is undone", func() bool {
+					return master.Cmd(t, "EXISTS", "lock:another") == int64(0)
+				})
+				select {
+				case o := <-waiter:
+					t.Fatalf("the waiter got %v, %v without a replica", o.lease, o.err)
+				default:
+				}
+				back()
+				take(t, waiter)
+				if err := held.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				nothingLeft(t, master)
+			})
+		})
+	}
+}
+
+// No replica at all, fewer than are needed, and a user who has no right to WAIT.
+func TestTooFewReplicas(t *testing.T) {
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		master, _, p := replicated(t)
+		for want, got := range map[int]int{2: 1, 5: 1} {
+			_, err := withReplicas(t, build(t, p.Addr()), want).TryLock(t.Context(), "k")
+			notReplicated(t, err, got, want)
+			nothingLeft(t, master)
+		}
+		alone := redistest.Start(t)
+		_, err := withReplicas(t, build(t, alone.Addr()), 1).Lock(t.Context(), "k")
+		notReplicated(t, err, 0, 1)
+		nothingLeft(t, alone)
+
+		master.Cmd(t, "ACL", "SETUSER", "default", "-wait")
+		for _, fifo := range []bool{true, false} {
+			_, err = withReplicas(t, build(t, p.Addr()), 1, single.FIFO(fifo)).TryLock(t.Context(), "k")
+			var refusal drivers.ServerError
+			if e := notReplicated(t, err, 0, 1); !errors.As(e.Err, &refusal) || refusal.Code() != "NOPERM" {
+				t.Errorf("the reason is missing: %v", err)
+			}
+			nothingLeft(t, master)
+		}
+	})
+}
+
+// A proxy that knows the scripts and refuses WAIT.
+func TestProxyRefusesWait(t *testing.T) {
+	d := refusing{simnode.New().Driver(nil)}
+	_, err := withReplicas(t, d, 1).TryLock(t.Context(), "k")
+	if e := notReplicated(t, err, 0, 1); e.Err == nil || !strings.Contains(err.Error(), "unknown command") {
+		t.Errorf("the reason is missing: %v", err)
+	}
+}
+
+type refusing struct{ drivers.Driver }
+
+func (d refusing) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	last := len(cmds) - 1
+	if cmds[last][0] != "WAIT" {
+		return d.Driver.Do(ctx, cmds...)
+	}
+	replies, err := d.Driver.Do(ctx, cmds[:last]...)
+	return append(replies, drivers.ServerError("ERR unknown command 'WAIT'")), err
+}
+
+// An old master that is cut off from its replica, and that a client still reaches, cannot keep a lease alive. The lock
+// at the promoted replica ends no sooner than the lease.
+func TestIsolatedMaster(t *testing.T) {
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		old, next, p := replicated(t)
+		c := withReplicas(t, build(t, p.Addr()), 1)
+		lease, err := c.TryLock(t.Context(), "k", locker.TTL(3*time.Second)) // renewed
+		if err != nil {
+			t.Fatal(err)
+		}
+		next.Cmd(t, "REPLICAOF", "NO", "ONE") // the link is cut, and the clients stay with the old master
+		end := lease.Until()
+		moved := closing(t, single.New(build(t, next.Addr())))
+		for {
+			got, err := moved.TryLock(t.Context(), "k")
+			if err == nil {
+				if now := time.Now(); lease.Err() == nil || now.Before(lease.Until()) {
+					t.Errorf("two have the lock, the first for %v more", lease.Until().Sub(now))
+				}
+				if got.Fence() <= lease.Fence() {
+					t.Errorf("token %d after %d", got.Fence(), lease.Fence())
+				}
+				_ = got.Unlock(t.Context())
+				break
+			}
+			if !errors.Is(err, locker.ErrHeld) || time.Since(end) > time.Minute {
+				t.Fatal(err)
+			}
+		}
+		if lease.Until().After(end.Add(time.Second)) { // a renewal may have been under way before
+			t.Errorf("the lease was kept for %v after its end", lease.Until().Sub(end))
+		}
+		if old.Cmd(t, "EXISTS", "lock:k") == int64(1) && old.PTTL(t, "lock:k") <= 0 {
+			t.Error("the old master has a lock for ever")
+		}
+	})
+}
+
+// When the replica is promoted in the middle, and the client follows, leases and waiters go on with the new master if
+// that has a replica.
+func TestReplicaIsPromoted(t *testing.T) {
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		old, next, p := replicated(t)
+		c := withReplicas(t, build(t, p.Addr()), 1)
+		lease := mustTry(t, c, locker.TTL(time.Minute))
+		waiter := lockLater(t, c, locker.Patience(time.Minute))
+		eventually(t, 10*time.Second, "it waits", func() bool { return queued(t, old) == 1 })
+		moveTo(t, swap, p, old, next)
+		eventually(t, 30*time.Second, "it is extended", func() bool { return lease.Extend(t.Context()) == nil })
+		// Its connection may be the one that the promotion has cut. The release goes on in the background then.
+		if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, locker.ErrUnavailable) {
+			t.Error(err)
+		}
+		take(t, waiter)
+		nothingLeft(t, next)
+	})
+}
+
+// WAIT counts the replicas of one server, and waits for the writes of one connection.
+func TestReplicasOfAClusterAreRefused(t *testing.T) {
+	nodes := simnode.NewNodes(3)
+	d := simnode.Cluster(nodes, func(int) simnode.Network { return nil })
+	for _, test := range []struct {
+		d    drivers.Driver
+		n    int
+		want string
+	}{
+		{d, 1, "WAIT is not supported behind a cluster"},
+		{nodes[0].Driver(nil), -1, "must not be negative"},
+	} {
+		c := withReplicas(t, test.d, test.n)
+		for _, lock := range []func(context.Context, string, ...locker.Option) (locker.Lease, error){c.Lock, c.TryLock} {
+			_, err := lock(t.Context(), "k")
+			if !errors.Is(err, locker.ErrInvalid) || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("want %q, seen %v", test.want, err)
+			}
+		}
+		if left := nodes.Left(); len(left) > 0 {
+			t.Errorf("%q was sent", left)
+		}
+	}
+}
