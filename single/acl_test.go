@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -18,6 +19,51 @@ import (
 // The user that docs/redis.md recommends may do all that locks need, for every kind of key, and waiters are told. There
 // is one rule for servers that know rights on channels, and one for those that do not.
 func TestUserOfTheDocumentation(t *testing.T) {
+	s := redistest.Start(t)
+	documentedUser(t, s)
+	for _, driver := range []string{"goredis", "redigo", "rueidis"} {
+		for _, fifo := range []bool{true, false} {
+			client := func() *locker.Client {
+				d, err := drivers.Open(t.Context(), driver, drivers.Config{
+					Network: "tcp", Addr: s.Addr(), Username: "locker", Password: "password",
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return closing(t, single.New(d, single.FIFO(fifo)))
+			}
+			a, b := client(), client()
+			for _, key := range []string{"k", "a{tag}b", "a}b"} {
+				handOver(t, s, a, b, key, fifo)
+			}
+		}
+	}
+	if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {
+		t.Errorf("the server refused something: %v", log)
+	}
+}
+
+// The user of the documentation needs one more right.
+func TestGuardOfTheUserOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	documentedUser(t, s)
+	s.Cmd(t, "ACL", "SETUSER", "locker", "+info")
+	d, err := drivers.Open(t.Context(), "rueidis", drivers.Config{
+		Network: "tcp", Addr: s.Addr(), Username: "locker", Password: "password",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := closing(t, single.New(d, single.Guard(30*time.Second)))
+	if _, err := c.TryLock(t.Context(), "a{tag}b"); !errors.As(err, new(*locker.RestingError)) {
+		t.Error(err)
+	}
+}
+
+// documentedUser makes the user of the documentation on a server.
+func documentedUser(t *testing.T, s *redistest.Server) {
+	t.Helper()
 	readme, err := os.ReadFile("../docs/redis.md")
 	if err != nil {
 		t.Fatal(err)
@@ -39,7 +85,6 @@ func TestUserOfTheDocumentation(t *testing.T) {
 	if want := strings.Join(without, " "); strings.Join(strings.Fields(rules[1]), " ") != want {
 		t.Errorf("the rule without channels is %q, want %q", rules[1], want)
 	}
-	s := redistest.Start(t)
 	rule := rules[0]
 	if !s.ChannelRights(t) {
 		rule = rules[1]
@@ -57,26 +102,6 @@ func TestUserOfTheDocumentation(t *testing.T) {
 		}
 	}
 	s.Cmd(t, args...)
-	for _, driver := range []string{"goredis", "redigo", "rueidis"} {
-		for _, fifo := range []bool{true, false} {
-			client := func() *locker.Client {
-				d, err := drivers.Open(t.Context(), driver, drivers.Config{
-					Network: "tcp", Addr: s.Addr(), Username: "locker", Password: "password",
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return closing(t, single.New(d, single.FIFO(fifo)))
-			}
-			a, b := client(), client()
-			for _, key := range []string{"k", "a{tag}b", "a}b"} {
-				handOver(t, s, a, b, key, fifo)
-			}
-		}
-	}
-	if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {
-		t.Errorf("the server refused something: %v", log)
-	}
 }
 
 // handOver lets b wait for a lock of a, and wants it to be told. A look that is due just then may come before a hint:

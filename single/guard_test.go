@@ -268,3 +268,18 @@ func TestGuardOnACluster(t *testing.T) {
 		}
 	})
 }
+
+// A client that does not know that its server belongs to a cluster finds out by the first refusal, and uses the marker
+// of the slot.
+func TestGuardOfOneServerOfACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3, false)
+	key := keyOn(t, c, c.Masters[0])
+	for _, fifo := range []bool{true, false} {
+		d := opened("redigo")(t, c.Masters[0].Addr())
+		l := closing(t, single.New(d, single.Guard(30*time.Second), single.FIFO(fifo)))
+		if _, err := l.TryLock(t.Context(), key); !errors.As(err, new(*locker.RestingError)) {
+			t.Errorf("FIFO %v: %v", fifo, err)
+		}
+	}
+}
