@@ -10,7 +10,7 @@ import (
 func (n *Node) Verify(ctx context.Context, req locker.Request) error {
 	n.calls.Enter()
 	defer n.calls.Leave()
-	return n.owned(n.pipeline.Do(ctx, n.attempt(&req).Verify(req.Fence), n.timeout, nil))
+	return n.owned(n.pipeline.Do(ctx, n.attempt(&req).Verify(req.Fence), req.TTL, nil))
 }
 
 // Verify implements locker.Verifier.
