@@ -54,7 +54,7 @@ var (
 
 // Error is the type of the errors that operations return. It names the operation and the key.
 type Error struct {
-	Op  string // "lock", "trylock", "extend", "unlock", "do", "inspect" or "release"
+	Op  string // "lock", "trylock", "extend", "verify", "unlock", "do", "inspect" or "release"
 	Key string
 	Err error
 }

@@ -48,8 +48,8 @@ type lease struct {
 	expiry  *time.Timer   // ends the lease shortly before until, or before the end of maxHold
 	inDoubt bool          // the last renewal failed
 
-	// extending has the cancel functions of the extensions in progress. They are called when the lease ends.
-	extending []*context.CancelFunc
+	// asking has the cancel functions of the requests in progress, except releases. They are called when the lease ends.
+	asking []*context.CancelFunc
 
 	// The state of the release; see unlock.go.
 	releasing bool          // a release is in progress
@@ -175,7 +175,7 @@ func (l *lease) finishLocked(reason error) {
 	if l.done != nil {
 		close(l.done)
 	}
-	for _, cancel := range l.extending {
+	for _, cancel := range l.asking {
 		(*cancel)()
 	}
 	l.client.forget(l)
@@ -200,20 +200,37 @@ func (l *lease) setExpiry() {
 	l.expiry.Reset(max(0, left(end)))
 }
 
-func (l *lease) Extend(ctx context.Context) error {
+func (l *lease) Extend(ctx context.Context) error { return l.call(ctx, "extend", l.extend) }
+
+// call makes a request for a caller, whose context is ctx. op names it in errors.
+func (l *lease) call(
+	ctx context.Context, op string, request func(ctx context.Context, cancel *context.CancelFunc) error,
+) error {
 	bounded, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := l.extend(bounded, &cancel); err != nil {
-		if ended := l.Err(); ended != nil { // the end of the lease may have cancelled the extension
+	if err := request(bounded, &cancel); err != nil {
+		if ended := l.Err(); ended != nil { // the end of the lease may have cancelled the request
 			err = ended
 		}
-		return &Error{"extend", l.req.Key, withContext(ctx, err)}
+		return &Error{op, l.req.Key, withContext(ctx, err)}
 	}
 	return nil
 }
 
 // extend makes one attempt to extend the lease. cancel must end ctx. It is called when the lease ends.
 func (l *lease) extend(ctx context.Context, cancel *context.CancelFunc) error {
+	start := time.Now()
+	if err := l.ask(ctx, cancel, l.client.backend.Extend); err != nil {
+		return err
+	}
+	return l.prolong(start)
+}
+
+// ask sends a request of the lease to the backend. If the answer is that the lock is no longer held, ask ends the
+// lease.
+func (l *lease) ask(
+	ctx context.Context, cancel *context.CancelFunc, request func(ctx context.Context, req Request) error,
+) error {
 	if err := l.Err(); err != nil {
 		return err
 	}
@@ -225,23 +242,18 @@ func (l *lease) extend(ctx context.Context, cancel *context.CancelFunc) error {
 		l.mu.Unlock()
 		return err
 	}
-	l.extending = append(l.extending, cancel)
+	l.asking = append(l.asking, cancel)
 	l.mu.Unlock()
-	start := time.Now()
-	err := fromBackend(l.client.backend.Extend(ctx, l.req))
+	err := fromBackend(request(ctx, l.req))
 	l.mu.Lock()
-	i := slices.Index(l.extending, cancel)
-	l.extending = slices.Delete(l.extending, i, i+1)
+	i := slices.Index(l.asking, cancel)
+	l.asking = slices.Delete(l.asking, i, i+1)
 	l.mu.Unlock()
-	switch {
-	case err == nil:
-		return l.prolong(start)
-	case errors.Is(err, ErrNotHeld):
+	if errors.Is(err, ErrNotHeld) {
 		// This has no effect if Unlock was called meanwhile. The lock is then missing because Unlock deleted it.
 		return l.finish(&LostError{reasonOf(err)})
-	default:
-		return err
 	}
+	return err
 }
 
 // prolong moves the end of the lease after a successful extension that began at start. If the lease has ended

@@ -38,7 +38,7 @@ type Locker interface {
 // Lease is never used again for another acquisition. All methods are safe for concurrent use.
 //
 // Middleware that changes one method should embed the Lease that it wraps. Methods that are added later then pass
-// through.
+// through. It should also have a method Unwrap() Lease that returns the wrapped Lease, so that [Verify] finds it.
 type Lease interface {
 	// Key returns the name of the lock, as it was passed to Lock.
 	Key() string
@@ -68,7 +68,7 @@ type Lease interface {
 	Err() error
 
 	// Extend sets the end of the lease to a full TTL from now. It never shortens the lease. Leases renew themselves by
-	// default. Extend is for leases with [NoRenewal], and for confirming the lock before a critical step.
+	// default. Extend is for leases with [NoRenewal]. To confirm the lock before a critical step, use [Verify].
 	//
 	// Extend returns when the lease ends, if not before. Errors match:
 	//

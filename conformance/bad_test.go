@@ -20,6 +20,8 @@ type badLease struct {
 	token, prefix  string // prefix is of the key
 }
 
+func (b *badLease) Unwrap() locker.Lease { return b.Lease }
+
 func (b *badLease) Unlock(ctx context.Context) error {
 	if b.unlock != nil {
 		return b.unlock(b.Lease, ctx)

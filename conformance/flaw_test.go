@@ -33,7 +33,7 @@ func harness(f flaw) Harness {
 	h := Harness{
 		Bubble: notCalled,
 		FIFO:   queues,
-		Labels: true,
+		Labels: true, Verifies: true,
 		Store: func(testing.TB) Store {
 			s := newToy()
 			if f.store != nil {

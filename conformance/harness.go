@@ -41,6 +41,10 @@ type Harness struct {
 	// LabelNamesTheHolder is skipped.
 	Labels bool
 
+	// Verifies declares that leases can be verified, see [locker.Verify]. If it is false, the properties VerifyProves
+	// and VerifyChangesNothing are skipped.
+	Verifies bool
+
 	// Retries declares that the Lockers of Store.Client repeat failed requests, as middleware/retry does. The TTL of a
 	// lease may then count from a later request. If it is true, the property LatencyCounts is skipped.
 	Retries bool

@@ -275,4 +275,17 @@ var lockerProperties = []property[Harness]{
 			"not notice, there are two holders.",
 		forceReleaseTakes,
 	},
+	{
+		"VerifyProves",
+		"locker.Verify succeeds while the store has the lock for the lease; it fails with ErrLost when the lock has " +
+			"ended, was deleted or has another owner, and with ErrUnavailable when the store does not answer.",
+		"Programs commit their work because Verify reported success.",
+		verifyProves,
+	},
+	{
+		"VerifyChangesNothing",
+		"locker.Verify does not prolong a lock.",
+		"A lease without renewal has to end: its holder may hang between one Verify and the next.",
+		verifyChangesNothing,
+	},
 }

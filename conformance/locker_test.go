@@ -13,7 +13,7 @@ import (
 	"github.com/golocker/locker/internal/testing/short"
 )
 
-var flaws = []flaw{
+var flaws = append([]flaw{
 	{name: "none"},
 	{name: "does not exclude",
 		fails: []string{"MutualExclusion", "TryLockHeld", "WaiterIsServed", "UntilIsConservative"}, broad: true,
@@ -259,7 +259,7 @@ var flaws = []flaw{
 		store: func(s *toy) { s.forcesNothing = true }},
 	{name: "extend does nothing", fails: []string{"ExtendKeeps", "ExtendSparesSuccessor"}, broad: true,
 		wrapper: bad(badLocker{lease: badLease{extend: func(locker.Lease, context.Context) error { return nil }}})},
-}
+}, verifyFlaws...)
 
 // Each flaw is noticed by the listed properties and by no others.
 func TestLockerSuiteCatchesFlaws(t *testing.T) {
@@ -290,7 +290,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 	h := harness(flaw{})
 	store := h.Store
 	h.Store = func(t testing.TB) Store { return Store{Open: store(t).Open} }
-	h.Labels = false
+	h.Labels, h.Verifies = false, false
 	verdicts := virtually(t, h, lockerProperties)
 	assert.Empty(t, failures(verdicts))
 	for name, why := range map[string]string{
@@ -298,6 +298,7 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 		"ForeignKeyIsRefused": "no Foreign", "NothingIsLeft": "no Left",
 		"FenceSurvivesRestart": "no Restart", "LostMessagesDelay": "no LoseMessages",
 		"ServedInOrder": "does not declare FIFO", "LabelNamesTheHolder": "does not declare Labels",
+		"VerifyProves": "does not declare Verifies", "VerifyChangesNothing": "does not declare Verifies",
 	} {
 		assert.True(t, verdicts[name].skipped, name)
 		assert.Contains(t, verdicts[name].log, why, name)

@@ -44,6 +44,7 @@ type toy struct {
 	neverStops bool
 	invents, extendDropsLabel, firstLabelStays,
 	ownsByLabel bool // mistakes with labels
+	verifiesAny, verifyExtends bool
 	tellsTokens, forcesAny, forcesNothing,
 	seesHeldOnly bool
 	remembersHeld, sweeps, tires, undoesWithinTTL, leavesHusks, leavesKept, fenceWraps, fenceGivenBack, fenceInMemory,

@@ -281,9 +281,10 @@ func (p *program) fenced(t *testing.T) {
 	p.succeeds(t, `^ok: no late write was accepted`)
 	for line, times := range map[string]int{
 		`Anna \(lock lost: expired\) writes 105: stale token: refused`: 3,
-		`Anna \(lock lost: expired\) writes 105: accepted`:             2, // as the acts without a fence show
-		`an update is lost`: 2,
-		`as it should be`:   3,
+		`Anna \(lock lost: expired\) writes 105: accepted`:             3, // as the acts without a fence show
+		`Anna does not write \(locker: verify .*: lock lost: expired\)`: 1,
+		`an update is lost`: 3,
+		`as it should be`:   4,
 	} {
 		assert.Len(t, regexp.MustCompile(line).FindAllString(p.stdout.String(), -1), times, "%s\n%s", line, p.stdout.String())
 	}

@@ -83,7 +83,7 @@ type Wake struct {
 // Vote is the answer of one node of a backend with several nodes.
 type Vote struct {
 	Node     string
-	Op       string // "acquire", "extend" or "release"
+	Op       string // "acquire", "extend", "verify" or "release"
 	Duration time.Duration
 
 	// Err is nil if the node agreed. Otherwise it matches ErrHeld, ErrNotHeld or ErrUnavailable.

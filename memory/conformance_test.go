@@ -10,7 +10,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	h := conformance.Harness{FIFO: true, Labels: true, Store: func(testing.TB) conformance.Store {
+	h := conformance.Harness{FIFO: true, Labels: true, Verifies: true, Store: func(testing.TB) conformance.Store {
 		b := memory.NewBackend()
 		return conformance.Store{
 			Open:   func() locker.Backend { return b },

@@ -176,13 +176,13 @@ func conform(t *testing.T, order []int, h conformance.Harness) {
 
 func TestConformance(t *testing.T) {
 	stores := map[string]conformance.Harness{
-		"memory": {FIFO: true, Labels: true, Store: func(testing.TB) conformance.Store {
+		"memory": {FIFO: true, Labels: true, Verifies: true, Store: func(testing.TB) conformance.Store {
 			b := memory.NewBackend()
 			return conformance.Store{Client: func() locker.Locker { return locker.NewClient(b) }}
 		}},
-		"single":  {FIFO: true, Labels: true, Store: simulated(1, openSingle)},
-		"cluster": {FIFO: true, Labels: true, Store: simulated(3, openCluster)},
-		"redlock": {Labels: true, Store: simulated(3, openRedlock)},
+		"single":  {FIFO: true, Labels: true, Verifies: true, Store: simulated(1, openSingle)},
+		"cluster": {FIFO: true, Labels: true, Verifies: true, Store: simulated(3, openCluster)},
+		"redlock": {Labels: true, Verifies: true, Store: simulated(3, openRedlock)},
 	}
 	for backend, h := range stores {
 		h.Bubble = virtual.Test
@@ -196,23 +196,26 @@ func TestConformanceOnARealServer(t *testing.T) {
 	t.Parallel()
 	order := orders()[0]
 	t.Run(name(order, "single"), func(t *testing.T) {
-		conform(t, order, conformance.Harness{FIFO: true, Labels: true, Store: func(t testing.TB) conformance.Store {
-			s := redistest.Start(t)
-			return conformance.Store{
-				Client: func() locker.Locker {
-					d, err := drivers.Open(t.Context(), "goredis", drivers.Config{Network: "tcp", Addr: s.Addr()})
-					if err != nil {
-						t.Fatal(err)
-					}
-					return single.New(d)
-				},
-				Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
-				Hang: func() func() {
-					s.Pause()
-					return s.Resume
-				},
-			}
-		}})
+		conform(t, order, conformance.Harness{
+			FIFO: true, Labels: true, Verifies: true,
+			Store: func(t testing.TB) conformance.Store {
+				s := redistest.Start(t)
+				return conformance.Store{
+					Client: func() locker.Locker {
+						d, err := drivers.Open(t.Context(), "goredis", drivers.Config{Network: "tcp", Addr: s.Addr()})
+						if err != nil {
+							t.Fatal(err)
+						}
+						return single.New(d)
+					},
+					Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+					Hang: func() func() {
+						s.Pause()
+						return s.Resume
+					},
+				}
+			},
+		})
 	})
 }
 

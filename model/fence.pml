@@ -17,8 +17,9 @@
  *   round 2  raise, where the counter is lower than t: "if the lock is mine and its counter is not past t, set it to t,
  *            and the slot's counter to t if that is lower". When the locks' counters of a majority are at t, the
  *            attempt has the lock, with token t.
- *   later    verify and extend ask the same as raise. A majority of acknowledgements says that, when they were sent,
- *            no greater token had been issued. Release deletes the key of its owner only.
+ *   later    extend asks the same as raise. Verify asks whether raise would say yes, and changes nothing. A majority of
+ *            answers says that, when they were asked for, no greater token had been issued. Release deletes the key of
+ *            its owner only.
  *
  * Why it works. Only the holder of a node's lock changes the counter of that lock, and a grant is past all counters
  * that the lock had before. So each counter of a lock is due to one owner. Two tokens have a node in common, and there
@@ -36,7 +37,7 @@
  *   HO    a token is greater than all that were issued before it            (order of holds; not with EXPIRE=1)
  *   ME    nobody is given a lock that somebody else holds                 (mutual exclusion; not with EXPIRE=1)
  *   VER   an acknowledged verify, extend or unlock: no greater token was issued before it was sent
- *                                                                                         (with VERIFY and UNLOCK)
+ *                                                                                 (with CERT, VERIFY and UNLOCK)
  *   OWN   a token is a number that some node drew for this attempt                                    (with DRAWN)
  *   KEEP  a node refuses the owner of its lock only if a number past the token was drawn for it       (with DRAWN)
  *
@@ -51,11 +52,12 @@
  *            step of its own. 2: the same for a holder that extends (with VERIFY). A key also expires when its TTL
  *            began before the extension was sent that the holder relies on. So nodes that missed an extension lose
  *            the lock.
- *   VERIFY   1: holders may send verify or extend.
+ *   VERIFY   1: holders may send extend, or a raise again.
+ *   CERT     1: holders may send verify. Only its own answers count, of nodes whose counter is not past the token.
  *   UNLOCK   1: holders may wait for the answers to their release. (Everybody may stop holding, at any time.)
  *   AHEAD    1: a grant that comes after the token was chosen, with a counter past it, is remembered, and that node
- *            verifies, extends and unlocks by its own counter (docs/adr/0010). VER does not survive that without
- *            assumptions about time; the rest does.
+ *            extends and unlocks by its own counter (docs/adr/0010). For these, VER does not survive that without
+ *            assumptions about time; for verify, it does (docs/adr/0035).
  *   HEAL     1: a holder also acquires again on nodes that lost the lock, under the same owner, and remembers the new
  *            counter (docs/adr/0026; with AHEAD). What that must not leave behind is in heal.pml.
  *   DRAWN    1: OWN and KEEP are checked, which need a record of all that was drawn.
@@ -91,6 +93,9 @@
 #endif
 #ifndef VERIFY
 #define VERIFY 0
+#endif
+#ifndef CERT
+#define CERT 0
 #endif
 #ifndef UNLOCK
 #define UNLOCK 0
@@ -136,11 +141,11 @@
 
 /* What was sent, by owner. Requests go to all nodes and stay on their way for ever. */
 bool sentAcquire[OWNERS+1];
-byte sentRaise[OWNERS+1];                              /* the token it asks for; verify and extend are the same */
+byte sentRaise[OWNERS+1];                              /* the token it asks for; extend is the same */
 bool sentRelease[OWNERS+1];
 
 /* A client. */
-mtype = { idle, acquiring, raising, holding, verifying, unlocking };
+mtype = { idle, acquiring, raising, holding, extending, verifying, unlocking };
 mtype phase[C] = idle;
 byte attempt[C];                                       /* the number of this attempt */
 byte grant[C*N];                                       /* the counter in each node's grant, 0 = no grant; after round
@@ -222,7 +227,7 @@ inline win(c, t) {
 	CHECK(t > newest, HO);
 	i1 = 0;
 	do
-	:: i1 < C -> CHECK(phase[i1] != holding && phase[i1] != verifying, ME); i1++
+	:: i1 < C -> CHECK(phase[i1] != holding && phase[i1] != extending && phase[i1] != verifying, ME); i1++
 	:: else -> break
 	od;
 	i1 = 0;
@@ -233,10 +238,10 @@ inline win(c, t) {
 	:: else
 	fi;
 	forget(c);
-#if VERIFY || UNLOCK || AHEAD
+#if VERIFY || CERT || UNLOCK || AHEAD
 	token[c] = t;                                  /* otherwise it is not needed any more */
 #endif
-#ifdef STALE_ACK                                       /* BUG: verify counts answers from before it began */
+#ifdef STALE_ACK                                       /* BUG: extend and verify count answers from before they began */
 	acks[c] = n1;
 #endif
 	phase[c] = holding
@@ -299,7 +304,7 @@ end:	do
 		forgetGrants(SELF); forget(SELF); attempt[SELF]++; phase[SELF] = idle }
 
 #if VERIFY
-	/* verify or extend */
+	/* extend */
 #if EXPIRE==2
 	:: d_step { phase[SELF] == holding && asked[SELF] < EMAX ->
 		asked[SELF]++;
@@ -307,10 +312,10 @@ end:	do
 	:: d_step { phase[SELF] == holding ->
 #endif
 		sentRaise[ATTEMPT] = token[SELF];
-		before[SELF] = newest; phase[SELF] = verifying;
-		printf("%c%d sends verify\n", MYNAME) }
-	:: d_step { phase[SELF] == verifying && MAJORITY(acks[SELF]) ->
-		printf("%c%d has verified token %d\n", MYNAME, token[SELF]);
+		before[SELF] = newest; phase[SELF] = extending;
+		printf("%c%d sends extend\n", MYNAME) }
+	:: d_step { phase[SELF] == extending && MAJORITY(acks[SELF]) ->
+		printf("%c%d has extended, token %d\n", MYNAME, token[SELF]);
 #ifndef SKIP_VER
 		CHECK(before[SELF] <= token[SELF], VER);
 #endif
@@ -319,10 +324,20 @@ end:	do
 #endif
 		acks[SELF] = 0; before[SELF] = 0; phase[SELF] = holding }
 #if EXPIRE==2
-	:: d_step { phase[SELF] == verifying ->
+	:: d_step { phase[SELF] == extending ->
 		printf("%c%d does not learn what became of it\n", MYNAME);
 		acks[SELF] = 0; before[SELF] = 0; phase[SELF] = holding }
 #endif
+#endif
+#if CERT
+	/* verify */
+	:: d_step { phase[SELF] == holding ->
+		before[SELF] = newest; phase[SELF] = verifying;
+		printf("%c%d sends verify\n", MYNAME) }
+	:: d_step { phase[SELF] == verifying && MAJORITY(acks[SELF]) ->
+		printf("%c%d has verified token %d\n", MYNAME, token[SELF]);
+		CHECK(before[SELF] <= token[SELF], VER);
+		acks[SELF] = 0; before[SELF] = 0; phase[SELF] = holding }
 #endif
 #if UNLOCK
 	/* unlock, by a caller that wants to know whether it held the lock until then */

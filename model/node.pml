@@ -38,9 +38,9 @@ byte writer[N];                                        /* who set the slot's cou
 #define HEARSGRANT(o,i) (HEARS(o, acquiring) || HEALS(o) || \
 	(AHEAD && CURRENT(o) && token[CLIENT(o)] > 0 && GRANT(o,i) == 0))
 /* With HEAL, it may grant again. */
-#define HEALS(o)    (HEAL && (HEARS(o, holding) || HEARS(o, verifying)))
+#define HEALS(o)    (HEAL && (HEARS(o, holding) || HEARS(o, extending) || HEARS(o, verifying)))
 #ifdef HEAL_COUNTS                                     /* BUG: a grant counts for the extension that it comes with */
-#define COUNTS(o,i) acks[CLIENT(o)] = (HEARS(o, verifying) -> acks[CLIENT(o)] | BIT(i) : acks[CLIENT(o)])
+#define COUNTS(o,i) acks[CLIENT(o)] = (HEARS(o, extending) -> acks[CLIENT(o)] | BIT(i) : acks[CLIENT(o)])
 #else
 #define COUNTS(o,i) skip
 #endif
@@ -113,7 +113,7 @@ inline acquire(o, i) {
 #else
 #define CHANGES(o,i) (counter[i] < sentRaise[o])
 #endif
-#define HEARSRAISE(o) ((HEARS(o, raising) || HEARS(o, verifying)) && token[CLIENT(o)] == sentRaise[o])
+#define HEARSRAISE(o) ((HEARS(o, raising) || HEARS(o, extending)) && token[CLIENT(o)] == sentRaise[o])
 inline raise(o, i) {
 	if
 	:: CHANGES(o, i) ->
@@ -176,13 +176,14 @@ inline vanish(i) {
 		printf("%c%d acquires at node %d: granted again, counter %d\n", NAME(o), ME+1, AGAIN(ME)) } \
 	:: d_step { RAISES(o, ME) && HEARSRAISE(o) -> \
 		raise(o, ME); heard; BEGINS(o, ME); acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME) } \
-	:: d_step { AHEAD && MINE(o, ME) && HEARS(o, verifying) && \
+	:: d_step { AHEAD && MINE(o, ME) && HEARS(o, extending) && \
 		COMPARED(ME) > token[CLIENT(o)] && COMPARED(ME) <= BOUND(o, ME) -> \
-		printf("%c%d verifies by the counter %d at node %d: accepted\n", NAME(o), BOUND(o, ME), ME+1); BEGINS(o, ME); \
+		printf("%c%d extends by the counter %d at node %d: accepted\n", NAME(o), BOUND(o, ME), ME+1); BEGINS(o, ME); \
 		acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME) } \
 	:: d_step { RAISES(o, ME) && CHANGES(o, ME) -> \
 		raise(o, ME); unheard } \
 	LACKSMEMORY(o) \
+	ANSWERS(o) \
 	REFUSES(o) \
 	:: d_step { RELEASES(o, ME) && HEARS(o, unlocking) && CERTIFIES(o, ME) -> \
 		vanish(ME); acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME); \
@@ -194,7 +195,7 @@ inline vanish(i) {
  * extend leaves the counters as they are, and prolongs the lock's life all the same. */
 #if VERIFY
 #define LACKSMEMORY(o) \
-	:: d_step { RAISES(o, ME) && CHANGES(o, ME) && HEARS(o, verifying) && token[CLIENT(o)] == sentRaise[o] -> \
+	:: d_step { RAISES(o, ME) && CHANGES(o, ME) && HEARS(o, extending) && token[CLIENT(o)] == sentRaise[o] -> \
 		printf("%c%d extends at node %d, which is out of memory: accepted\n", NAME(o), ME+1); BEGINS(o, ME); \
 		acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME) }
 #elif defined(LOCK_FIRST)                              /* BUG: the lock is written before the slot's counter */
@@ -205,6 +206,24 @@ inline vanish(i) {
 #else
 #define LACKSMEMORY(o)
 #endif
+
+/* verify.lua: a raise that would say yes, and changes nothing. So it makes a difference only if it is heard. */
+#if   defined(CERT_ANY)                                /* BUG: does not look at the counter */
+#define CERTAIN(o,i) true
+#elif defined(CERT_AHEAD)                              /* BUG: counts late and healed grants, which extend */
+#define CERTAIN(o,i) (counter[i] <= BOUND(o, i))
+#else
+#define CERTAIN(o,i) (counter[i] <= token[CLIENT(o)])
+#endif
+#if CERT
+#define ANSWERS(o) \
+	:: d_step { MINE(o, ME) && HEARS(o, verifying) && CERTAIN(o, ME) -> \
+		printf("%c%d verifies at node %d: yes\n", NAME(o), ME+1); \
+		acks[CLIENT(o)] = acks[CLIENT(o)] | BIT(ME) }
+#else
+#define ANSWERS(o)
+#endif
+
 #if DRAWN
 #define REFUSES(o) \
 	:: d_step { ASKED(o) && MINE(o, ME) && !RAISES(o, ME) && drawn[o] < BIT(sentRaise[o]+1) -> \

@@ -17,18 +17,20 @@ tokens() {
   model=fence
   heading "tokens"
   holds "2 clients x 1 attempt, counters to 3"               -DBUMP=1
-  holds "  with verify, extend and unlock"                   -DBUMP=1 -DVERIFY=1 -DUNLOCK=1
+  holds "  with extend and unlock"                           -DBUMP=1 -DVERIFY=1 -DUNLOCK=1
+  holds "  with verify"                                      -DBUMP=1 -DCERT=1
   holds "  late grants ahead of the token"                   -DBUMP=1 -DAHEAD=1
   holds "  node 1 loses everything; clock"                   -DBUMP=1 -DLOSS=1 -DCLOCK=1
   holds "  to 2, node 1 goes back; clock"                    -DBUMP=1 -DLOSS=2 -DCLOCK=1 -DFMAX=2
   holds "2 x 2, to 3, sound expiry (also HO, ME)"            -DBUMP=1 -DEXPIRE=0 -DA=2
   holds "3 x 1, to 3, sound expiry (also HO, ME)"            -DBUMP=1 -DEXPIRE=0 -DC=3
-  holds "2 x 1, to 2, the same, verify, unlock, late" -DBUMP=1 -DEXPIRE=0 -DFMAX=2 -DVERIFY=1 -DUNLOCK=1 -DAHEAD=1
+  holds "2 x 1, to 2, the same, extend, unlock, late" -DBUMP=1 -DEXPIRE=0 -DFMAX=2 -DVERIFY=1 -DUNLOCK=1 -DAHEAD=1
   holds "5 nodes, 2 x 1, to 2, sound expiry (also HO, ME)"   -DBUMP=1 -DEXPIRE=0 -DN=5 -DFMAX=2
   holds "2 x 1, to 2, healing"                               -DBUMP=1 -DAHEAD=1 -DHEAL=1 -DVERIFY=1 -DSKIP_VER -DFMAX=2
+  holds "2 x 1, to 2, healing, verify"                       -DBUMP=1 -DAHEAD=1 -DHEAL=1 -DCERT=1 -DFMAX=2
   holds "2 x 1, to 3, healing, expiry of what is not extended" -DBUMP=1 -DEXPIRE=2 -DAHEAD=1 -DHEAL=1 -DVERIFY=1
   holds "2 x 1, to 3, numbers that were drawn (OWN, KEEP)"    -DBUMP=1 -DDRAWN=1
-  holds "2 x 1, to 2, the same, verify, late grants"         -DBUMP=1 -DDRAWN=1 -DFMAX=2 -DVERIFY=1 -DAHEAD=1
+  holds "2 x 1, to 2, the same, extend, late grants"         -DBUMP=1 -DDRAWN=1 -DFMAX=2 -DVERIFY=1 -DAHEAD=1
   model=heal
   holds "what a lease that heals leaves on a node"
 }
@@ -43,7 +45,7 @@ tokenBugs() {
   breaks "RAISE_NOL: the same, but knows who set the counter" UNIQ -DRAISE_NOL
   breaks "RAISE_NOL, OWNRET: acquire knows it as well"       HO   -DRAISE_NOL -DOWNRET -DEXPIRE=0 -DBUMP=1
   breaks "RAISE_PAST: raise accepts a counter past the token" UNIQ -DRAISE_PAST
-  breaks "RAISE_PAST, verify and extend"                     VER  -DRAISE_PAST -DVERIFY=1
+  breaks "RAISE_PAST, extend"                                VER  -DRAISE_PAST -DVERIFY=1
   breaks "SAMEOWNER: one owner value for all attempts"       UNIQ -DSAMEOWNER -DA=2
   breaks "REL_NOCMP: release deletes without comparing"      ME   -DREL_NOCMP -DEXPIRE=0 -DA=2
   breaks "NOPERSIST: the counter goes with the lock"         UNIQ -DNOPERSIST
@@ -53,7 +55,10 @@ tokenBugs() {
   breaks "LOCK_FIRST: out of memory between lock and counter" UNIQ -DLOCK_FIRST
   breaks "RAISE_VALUE: raises the lock's counter only"       UNIQ -DRAISE_VALUE
   breaks "RAISE_NOTHING: says yes, and is out of memory"     UNIQ -DRAISE_NOTHING
-  breaks "STALE_ACK: verify counts earlier answers"          VER  -DSTALE_ACK -DVERIFY=1
+  breaks "STALE_ACK: extend counts earlier answers"          VER  -DSTALE_ACK -DVERIFY=1
+  breaks "STALE_ACK, verify"                                 VER  -DSTALE_ACK -DCERT=1
+  breaks "CERT_ANY: verify does not look at the counter"     VER  -DCERT_ANY -DCERT=1
+  breaks "CERT_AHEAD: verify counts late and healed grants"  VER  -DCERT_AHEAD -DCERT=1 -DAHEAD=1
   breaks "UNLOCK_ANY: unlock does not look at the counter"   VER  -DUNLOCK_ANY -DUNLOCK=1
   breaks "HEAL_COUNTS: a healed node extends by its grant"   ME   -DHEAL_COUNTS -DEXPIRE=2 -DAHEAD=1 -DHEAL=1 -DVERIFY=1
   model=heal
@@ -71,24 +76,25 @@ tokensLarge() {
   model=fence
   heading "tokens, large"
   holds "2 x 1, counters to 4"                               -DBUMP=1 -DFMAX=4
+  holds "2 x 1, to 3, verify, late grants"                   -DBUMP=1 -DCERT=1 -DAHEAD=1
   holds "2 x 2, to 3, no other locks"                        -DA=2
   holds "3 x 1, to 3, no other locks"                        -DC=3
   holds "5 nodes, 2 x 1, to 2, no other locks"               -DN=5 -DFMAX=2
-  holds "2 x 2, to 2, verify, extend and unlock"             -DBUMP=1 -DA=2 -DFMAX=2 -DVERIFY=1 -DUNLOCK=1
-  holds "3 x 1, to 2, verify, extend and unlock"             -DBUMP=1 -DC=3 -DFMAX=2 -DVERIFY=1 -DUNLOCK=1
+  holds "2 x 2, to 2, extend and unlock"                     -DBUMP=1 -DA=2 -DFMAX=2 -DVERIFY=1 -DUNLOCK=1
+  holds "3 x 1, to 2, extend and unlock"                     -DBUMP=1 -DC=3 -DFMAX=2 -DVERIFY=1 -DUNLOCK=1
   holds "2 x 2, to 2, numbers that were drawn (OWN, KEEP)"   -DBUMP=1 -DA=2 -DFMAX=2 -DDRAWN=1 -DVERIFY=1 -DAHEAD=1
   holds "2 x 1, to 4, node 1 loses everything; clock, no other locks" -DFMAX=4 -DLOSS=1 -DCLOCK=1
   holds "2 x 1, to 3, node 1 goes back; clock"               -DBUMP=1 -DLOSS=2 -DCLOCK=1
-  holds "2 x 1, to 3, the same with verify, no other locks" -DLOSS=2 -DCLOCK=1 -DVERIFY=1
+  holds "2 x 1, to 3, the same with extend, no other locks" -DLOSS=2 -DCLOCK=1 -DVERIFY=1
   holds "2 x 2, to 4, sound expiry (also HO, ME)"            -DBUMP=1 -DEXPIRE=0 -DA=2 -DFMAX=4
   holds "3 x 1, to 4, sound expiry (also HO, ME)"            -DBUMP=1 -DEXPIRE=0 -DC=3 -DFMAX=4
   holds "3 x 2, to 3, the same, no other locks"              -DEXPIRE=0 -DC=3 -DA=2
   holds "5 nodes, 2 x 1, to 3, the same, no other locks"     -DEXPIRE=0 -DN=5 -DFMAX=3
-  holds "2 x 2, to 3, sound expiry, verify, extend, unlock"  -DBUMP=1 -DEXPIRE=0 -DA=2 -DVERIFY=1 -DUNLOCK=1
+  holds "2 x 2, to 3, sound expiry, extend, unlock"          -DBUMP=1 -DEXPIRE=0 -DA=2 -DVERIFY=1 -DUNLOCK=1
   holds "2 x 1, to 3, the same, late grants ahead"           -DBUMP=1 -DEXPIRE=0 -DVERIFY=1 -DUNLOCK=1 -DAHEAD=1
   heading "planted bugs and broken assumptions, large"
   breaks "RAISE_NOL, OWNRET: no other locks in the slot"     HO   -DRAISE_NOL -DOWNRET -DEXPIRE=0 -DA=2
-  breaks "AHEAD: a certificate, with keys that expire early" VER  -DAHEAD=1 -DVERIFY=1
+  breaks "AHEAD: extend, with keys that expire early"        VER  -DAHEAD=1 -DVERIFY=1
 }
 
 # ---- handoff.pml and progress.pml: the queue ----------------------------------------------------------------------

@@ -19,8 +19,8 @@ func TestBackendConformance(t *testing.T) {
 	for _, tt := range []struct{ nodes, dead int }{{1, 0}, {3, 0}, {5, 2}} {
 		t.Run(fmt.Sprintf("%d nodes, %d dead", tt.nodes, tt.dead), func(t *testing.T) {
 			conformance.RunBackend(t, conformance.Harness{
-				Bubble: virtual.Test,
-				Store:  func(t testing.TB) conformance.Store { return simulated(t, tt.nodes, tt.dead) },
+				Bubble: virtual.Test, Verifies: true,
+				Store: func(t testing.TB) conformance.Store { return simulated(t, tt.nodes, tt.dead) },
 			})
 		})
 	}

@@ -18,45 +18,48 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d nodes, %s", n, driver), func(t *testing.T) {
-				conformance.RunLocker(t, conformance.Harness{Labels: true, Store: func(t testing.TB) conformance.Store {
-					c := startCluster(t, n)
-					return conformance.Store{
-						Client: func() locker.Locker { return c.client(t, driver) },
-						Delete: func(key string) {
-							for _, s := range c {
-								s.Cmd(t, "DEL", redlock.DefaultPrefix+key)
-							}
-						},
-						Foreign: func(key string) func() bool {
-							for _, s := range c {
-								s.Cmd(t, "SET", redlock.DefaultPrefix+key, "for ever")
-							}
-							return nil
-						},
-						Hang: func() func() {
-							for _, s := range c {
-								s.Pause()
-							}
-							return func() {
+				conformance.RunLocker(t, conformance.Harness{
+					Labels: true, Verifies: true,
+					Store: func(t testing.TB) conformance.Store {
+						c := startCluster(t, n)
+						return conformance.Store{
+							Client: func() locker.Locker { return c.client(t, driver) },
+							Delete: func(key string) {
 								for _, s := range c {
-									s.Resume()
+									s.Cmd(t, "DEL", redlock.DefaultPrefix+key)
 								}
-							}
-						},
-						Restart: func() {
-							for _, s := range c {
-								s.Restart()
-							}
-							time.Sleep(pastTheQuantum)
-						},
-						Left: func() (left []string) {
-							for _, s := range c {
-								left = append(left, s.Left(t)...)
-							}
-							return left
-						},
-					}
-				}})
+							},
+							Foreign: func(key string) func() bool {
+								for _, s := range c {
+									s.Cmd(t, "SET", redlock.DefaultPrefix+key, "for ever")
+								}
+								return nil
+							},
+							Hang: func() func() {
+								for _, s := range c {
+									s.Pause()
+								}
+								return func() {
+									for _, s := range c {
+										s.Resume()
+									}
+								}
+							},
+							Restart: func() {
+								for _, s := range c {
+									s.Restart()
+								}
+								time.Sleep(pastTheQuantum)
+							},
+							Left: func() (left []string) {
+								for _, s := range c {
+									left = append(left, s.Left(t)...)
+								}
+								return left
+							},
+						}
+					},
+				})
 			})
 		}
 	}

@@ -15,7 +15,7 @@ import (
 //   - [locker.ErrNoQuorum] and [locker.ErrUnavailable] if too few answered in time, or too many rest; see [Guard];
 //   - [locker.ErrInvalid] if so many nodes have clients with another restart guard that the others make no majority.
 type QuorumError struct {
-	Op    string // "acquire", "extend" or "release"
+	Op    string // "acquire", "extend", "verify" or "release"
 	Need  int    // how many nodes make a majority
 	Votes []Vote // of every node, in the order of the configuration
 	cause error
@@ -35,18 +35,20 @@ type Outcome string
 
 // The outcomes of a node in an operation.
 const (
-	Agreed    Outcome = "agreed"    // it has granted, extended or released
+	Agreed    Outcome = "agreed"    // it has granted, extended, verified or released
 	Held      Outcome = "held"      // somebody else has the lock, or it is not this lease's any more
 	Failed    Outcome = "failed"    // it was unreachable, or refused; Err says which
 	NoAnswer  Outcome = "no answer" // it did not answer before the decision
 	NotAsked  Outcome = "not asked" // its turn had not come; or it never had this lock
 	Duplicate Outcome = "duplicate" // it is the same server as another node, and does not vote
 	Resting   Outcome = "resting"   // it may have forgotten locks, and grants none for a while; see [Guard]
+	Ahead     Outcome = "ahead"     // it granted with a counter past the token, too late to prove anything in verify
 )
 
 const (
 	opAcquire = "acquire"
 	opExtend  = "extend"
+	opVerify  = "verify"
 	opRelease = "release"
 )
 
@@ -72,6 +74,8 @@ func faultOf(err error) Outcome {
 		return Duplicate
 	case errors.As(err, new(*locker.RestingError)):
 		return Resting
+	case errors.Is(err, errAhead):
+		return Ahead
 	default:
 		return Failed
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/golocker/locker/internal/node"
 )
 
-// leaseUpdate asks the nodes of a lease to extend or to release, and decides by majority. Nodes whose grant is still in
-// flight are asked when it has arrived, so that they can stand in for others that fail.
+// leaseUpdate asks the nodes of a lease to extend, to verify or to release, and decides by majority. Nodes whose grant
+// is still in flight are asked when it has arrived, so that they can stand in for others that fail.
 type leaseUpdate struct {
 	fanout
 	l   *lease
@@ -25,9 +25,11 @@ type leaseUpdate struct {
 	lingers time.Time
 	// absent are the nodes that were pending and have not answered yet. The lease's mu guards it.
 	absent nodeSet
-	next   *leaseUpdate  // the next in the lease's list of updates
-	calls  []node.Call   // by node
-	errs   map[int]error // by node
+	next   *leaseUpdate // the next in the lease's list of updates
+	// ahead are the nodes that are asked to compare with the counter that they granted, which is past the token.
+	ahead nodeSet
+	calls []node.Call   // by node
+	errs  map[int]error // by node
 }
 
 func newLeaseUpdate(b *backend, l *lease, req locker.Request, op string) *leaseUpdate {
@@ -47,8 +49,11 @@ func (u *leaseUpdate) run(ctx context.Context) error {
 	}
 	u.begin(ctx)
 	err := u.wait(ctx)
-	if !u.releases() {
+	switch u.op {
+	case opExtend:
 		u.heal(ctx)
+	case opVerify:
+		u.verified()
 	}
 	return err
 }
@@ -168,10 +173,14 @@ func (u *leaseUpdate) ask(i int) {
 		own := *req
 		own.Fence = ahead
 		req = &own
+		u.ahead |= only(i)
 	}
-	if u.releases() {
+	switch u.op {
+	case opRelease:
 		u.b.nodes[i].StartRelease(c, u.ready, i, req, u.l.landed(i), u.l.turn.on(i))
-	} else {
+	case opVerify:
+		u.b.nodes[i].StartVerify(c, u.ready, i, req)
+	default:
 		u.b.nodes[i].StartExtend(c, u.ready, i, req)
 	}
 }
@@ -234,8 +243,7 @@ func (u *leaseUpdate) Late(c *node.Call) {
 // heard settles a node that has answered, and returns what it said. A release may have passed the turn to a waiter.
 // This client must then queue the next time, so that it does not overtake that waiter.
 func (u *leaseUpdate) heard(c *node.Call) error {
-	err := c.Owned()
-	u.b.logDuplicate(c.Tag, err)
+	err := u.said(c)
 	u.settle(c.Tag, answerOf(err), c.Unfinished())
 	if u.releases() && c.Waited() {
 		u.b.hints.contend(u.req.Key)

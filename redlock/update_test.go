@@ -26,10 +26,12 @@ func quorum(t *testing.T, network func(i int) simnode.Network, n int) (*backend,
 	nodes, ds := make([]*simnode.Node, n), make([]drivers.Driver, n)
 	b := &backend{budget: DefaultBudget, logger: slog.New(slog.DiscardHandler), closing: make(chan struct{})}
 	for i := range nodes {
+		b.names = append(b.names, string(rune('a'+i)))
+	}
+	for i := range nodes {
 		nodes[i] = simnode.New()
 		ds[i] = nodes[i].Driver(network(i))
-		b.names = append(b.names, string(rune('a'+i)))
-		b.nodes = append(b.nodes, node.New(ds[i], node.Options{Name: b.names[i], Number: i + 1}))
+		b.nodes = append(b.nodes, node.New(ds[i], node.Options{Name: b.names[i], Number: i + 1, Names: b.names}))
 	}
 	return b, nodes
 }

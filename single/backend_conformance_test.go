@@ -57,7 +57,7 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 		for queue, fifo := range map[string]bool{"queue": true, "no queue": false} {
 			t.Run(name+"/"+queue, func(t *testing.T) {
 				conformance.RunBackend(t, conformance.Harness{
-					Bubble: virtual.Test, FIFO: fifo,
+					Bubble: virtual.Test, FIFO: fifo, Verifies: true,
 					Store: func(testing.TB) conformance.Store {
 						var wire simnode.Wire
 						nodes := simnode.NewNodes(p.servers)
@@ -90,25 +90,28 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 func TestBackendConformance(t *testing.T) {
 	t.Parallel()
 	build := opened("redigo")
-	conformance.RunBackend(t, conformance.Harness{FIFO: true, Labels: true, Store: func(t testing.TB) conformance.Store {
-		s := redistest.Start(t)
-		p := fault.New(t, s.Addr())
-		return conformance.Store{
-			Open:    func() locker.Backend { return backend(build(t, p.Addr()), true) },
-			Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
-			Foreign: foreign(t, s),
-			Hang: func() func() {
-				s.Pause()
-				return s.Resume
-			},
-			Down: func() func() {
-				p.Refuse(true)
-				p.Cut()
-				return func() { p.Refuse(false) }
-			},
-			LoseReply: func() { p.Handle(fault.Nth(1, fault.CutAfter, "EVALSHA", "EVAL")) },
-			Restart:   s.Restart, // without its data: the clock makes tokens grow
-			Left:      left(t, s),
-		}
-	}})
+	conformance.RunBackend(t, conformance.Harness{
+		FIFO: true, Labels: true, Verifies: true,
+		Store: func(t testing.TB) conformance.Store {
+			s := redistest.Start(t)
+			p := fault.New(t, s.Addr())
+			return conformance.Store{
+				Open:    func() locker.Backend { return backend(build(t, p.Addr()), true) },
+				Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+				Foreign: foreign(t, s),
+				Hang: func() func() {
+					s.Pause()
+					return s.Resume
+				},
+				Down: func() func() {
+					p.Refuse(true)
+					p.Cut()
+					return func() { p.Refuse(false) }
+				},
+				LoseReply: func() { p.Handle(fault.Nth(1, fault.CutAfter, "EVALSHA", "EVAL")) },
+				Restart:   s.Restart, // without its data: the clock makes tokens grow
+				Left:      left(t, s),
+			}
+		},
+	})
 }

@@ -55,22 +55,25 @@ func onCluster(t *testing.T, f func(t *testing.T, c *redistest.Cluster, build fu
 func TestConformanceOnACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, false)
-	conformance.RunLocker(t, conformance.Harness{FIFO: true, Labels: true, Store: func(t testing.TB) conformance.Store {
-		prefix, n := locker.NewToken(), 0
-		own := func(key string, cmd ...any) { c.Owner(t, c.Slot(t, prefix+key)).Cmd(t, cmd...) }
-		return conformance.Store{
-			Client: func() locker.Locker {
-				n++
-				build := clusterBuilders[[]string{"goredis", "rueidis"}[n%2]]
-				return single.New(build(t, c.Addrs()), single.Prefix(prefix))
-			},
-			Delete: func(key string) { own(key, "DEL", prefix+key) },
-			Foreign: func(key string) func() bool {
-				own(key, "SET", prefix+key, "for ever")
-				return nil
-			},
-		}
-	}})
+	conformance.RunLocker(t, conformance.Harness{
+		FIFO: true, Labels: true, Verifies: true,
+		Store: func(t testing.TB) conformance.Store {
+			prefix, n := locker.NewToken(), 0
+			own := func(key string, cmd ...any) { c.Owner(t, c.Slot(t, prefix+key)).Cmd(t, cmd...) }
+			return conformance.Store{
+				Client: func() locker.Locker {
+					n++
+					build := clusterBuilders[[]string{"goredis", "rueidis"}[n%2]]
+					return single.New(build(t, c.Addrs()), single.Prefix(prefix))
+				},
+				Delete: func(key string) { own(key, "DEL", prefix+key) },
+				Foreign: func(key string) func() bool {
+					own(key, "SET", prefix+key, "for ever")
+					return nil
+				},
+			}
+		},
+	})
 }
 
 // keyOn returns a key whose lock is on a certain master, which no other call returns.

@@ -21,7 +21,7 @@ func TestConformanceWithoutQueue(t *testing.T) {
 func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, fifo bool) {
 	conformance.RunLocker(t, conformance.Harness{
 		FIFO:   fifo,
-		Labels: true,
+		Labels: true, Verifies: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			return conformance.Store{
@@ -42,18 +42,21 @@ func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver,
 // Clients with different drivers on one server exclude each other.
 func TestConformanceOverMixedDrivers(t *testing.T) {
 	names := drivers.Names()
-	conformance.RunLocker(t, conformance.Harness{FIFO: true, Labels: true, Store: func(t testing.TB) conformance.Store {
-		s := redistest.Start(t)
-		n := 0
-		return conformance.Store{
-			Client: func() locker.Locker {
-				n++
-				return single.New(opened(names[n%len(names)])(t, s.Addr()))
-			},
-			Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
-			Left:   left(t, s),
-		}
-	}})
+	conformance.RunLocker(t, conformance.Harness{
+		FIFO: true, Labels: true, Verifies: true,
+		Store: func(t testing.TB) conformance.Store {
+			s := redistest.Start(t)
+			n := 0
+			return conformance.Store{
+				Client: func() locker.Locker {
+					n++
+					return single.New(opened(names[n%len(names)])(t, s.Addr()))
+				},
+				Delete: func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
+				Left:   left(t, s),
+			}
+		},
+	})
 }
 
 // foreign makes something of another type that has no expiry.

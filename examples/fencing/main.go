@@ -7,7 +7,9 @@
 // stopped or swapped out, or its machine was moved. It wakes while another holder has the lock, and continues where
 // it was. Between a look at the clock and a write there is always room for a pause, so no lock service can prevent
 // that. The resource can: every lease has a token, greater than all before, and the resource refuses a token lower
-// than one it has seen. It must see the token with the first read already, as the third act shows.
+// than one it has seen. It must see the token with the first read already, as the fifth act shows.
+//
+// If the resource cannot compare tokens, locker.Verify before the write leaves little room, but some.
 package main
 
 import (
@@ -49,20 +51,25 @@ func run(ctx context.Context, out io.Writer) error {
 	}
 	defer l.Close()
 	for _, act := range []struct {
-		title string
-		rule  rule
-		late  moment
-		safe  bool // the late write must be refused
+		title    string
+		rule     rule
+		verifies step
+		late     moment
+		safe     bool // the late write must not happen
 	}{
-		{"1. Without tokens, the late write undoes a newer one.", ignores, afterwards, false},
-		{"2. A register that checks the tokens of writes refuses it.", checksWrites, afterwards, true},
-		{"3. But not between the other's read and its write: nothing has shown the other's token yet.",
-			checksWrites, between, false},
-		{"4. So the token comes with the first read.", fences, between, true},
-		{"5. Which is as good afterwards.", fences, afterwards, true},
+		{"1. Without tokens, the late write undoes a newer one.", ignores, never, afterwards, false},
+		{"2. Who asks the store before the write is told in time.", ignores, beforeWrite, afterwards, true},
+		{"3. But the pause may come between the two.", ignores, beforePause, afterwards, false},
+		{"4. A register that checks the tokens of writes refuses the late one.", checksWrites, never, afterwards, true},
+		{"5. But not between the other's read and its write: nothing has shown the other's token yet.",
+			checksWrites, never, between, false},
+		{"6. So the token comes with the first read.", fences, never, between, true},
+		{"7. Which is as good afterwards.", fences, never, afterwards, true},
 	} {
 		fmt.Fprintln(out, act.title)
-		p := &play{locker: l, out: out, register: &register{rule: act.rule, balance: 100}, safe: act.safe}
+		p := &play{
+			locker: l, out: out, register: &register{rule: act.rule, balance: 100}, verifies: act.verifies, safe: act.safe,
+		}
 		if err := p.run(ctx, act.late); err != nil {
 			return err
 		}
@@ -79,11 +86,21 @@ const (
 	afterwards               // when the other has finished
 )
 
+// step is where Anna calls locker.Verify.
+type step int
+
+const (
+	never step = iota
+	beforePause
+	beforeWrite
+)
+
 // play lets Anna and Ben each pay something into the account, under the lock. Anna is paused while she holds it.
 type play struct {
 	locker   locker.Locker
 	out      io.Writer
 	register *register
+	verifies step
 	safe     bool
 	paid     int // the sum that the register accepted
 }
@@ -97,6 +114,12 @@ func (p *play) run(ctx context.Context, late moment) error {
 	annas, err := p.register.read(anna.Fence())
 	if err != nil {
 		return err
+	}
+	if p.verifies == beforePause {
+		if err := locker.Verify(ctx, anna); err != nil {
+			return err
+		}
+		p.say("the store proves that nobody has been given the lock after Anna")
 	}
 	p.say("Anna has the lock with token %d, reads %d, and is paused", anna.Fence(), annas)
 	select { // the pause: Anna's process does not run, and does not see the time pass
@@ -119,20 +142,31 @@ func (p *play) run(ctx context.Context, late moment) error {
 	p.say("Ben has the lock with token %d, reads %d", ben.Fence(), bens)
 
 	if late == between {
-		p.pay("Anna", anna, annas, 5)
+		p.wakes(ctx, anna, annas)
 	}
 	p.pay("Ben", ben, bens, 10)
 	if err := ben.Unlock(ctx); err != nil {
 		return err
 	}
 	if late == afterwards {
-		p.pay("Anna", anna, annas, 5)
+		p.wakes(ctx, anna, annas)
 	}
 	// Her Unlock says what happened. It leaves another holder's lock alone.
 	if err := anna.Unlock(ctx); err == nil {
 		return errors.New("VIOLATION: Anna still had the lock when Ben had it")
 	}
 	return p.balance()
+}
+
+// wakes lets Anna go on after the pause.
+func (p *play) wakes(ctx context.Context, anna locker.Lease, read int) {
+	if p.verifies == beforeWrite {
+		if err := locker.Verify(ctx, anna); err != nil {
+			p.say("Anna does not write (%v)", err)
+			return
+		}
+	}
+	p.pay("Anna", anna, read, 5)
 }
 
 // pay writes a larger balance than was read before, with the token of the lease.

@@ -15,6 +15,7 @@ var names = map[*script.Source]string{
 	acquireScript: "acquire", raiseScript: "raise", extendScript: "extend", releaseScript: "release",
 	enqueueScript: "enqueue", claimScript: "claim", handoverScript: "handover",
 	turnScript: "turn", turnReleaseScript: "turnrelease", inspectScript: "inspect", forceScript: "force",
+	verifyScript: "verify",
 }
 
 // alike reports whether two replies of a script are the same, save that clocks have gone on between them. Only what is

@@ -71,6 +71,11 @@ func (a Attempt) Extend(ttl time.Duration, fence uint64) Command {
 		a.text(), milliseconds(ttl), counterText(fence)).granting(extends)
 }
 
+// Verify asks whether the lock is held and no token newer than fence was issued. [ReadOwned] reads the reply.
+func (a Attempt) Verify(fence uint64) Command {
+	return verifyScript.call([]string{a.Lock, a.Wait()}, counterText(fence)+a.text())
+}
+
 // Enqueue takes the lock, or a position in the queue, which the server keeps for lease. With a lease of 0 it does not
 // wait. ticket is that of an earlier reply, or 0. A grant is published on channel, or nowhere if channel is empty.
 // [ReadPosition] reads the reply.

@@ -15,7 +15,7 @@ var (
 	AcquireScript, RaiseScript, ExtendScript   = acquireScript.plain, raiseScript, extendScript
 	EnqueueScript, ClaimScript, HandoverScript = enqueueScript.plain, claimScript, handoverScript.plain
 	TurnScript, TurnReleaseScript              = turnScript, turnReleaseScript
-	ReleaseScript                              = releaseScript
+	ReleaseScript, VerifyScript                = releaseScript, verifyScript
 	InspectScript, ForceScript                 = inspectScript, forceScript.plain
 
 	GuardedAcquireScript, GuardedEnqueueScript = acquireScript.guarded, enqueueScript.guarded

@@ -15,7 +15,7 @@ type Status uint8
 const (
 	Unread     Status = iota // the reply was not from the script
 	Granted                  // the caller has the lock, or the turn
-	Done                     // the caller's lock was raised, extended or released
+	Done                     // the caller's lock was raised, extended, verified or released
 	Waiting                  // another owner has the lock, or nobody has it yet
 	GivenUp                  // the attempt was released before it was executed
 	NotALock                 // the key holds something that is not a lock
@@ -75,7 +75,7 @@ func ReadAcquired(reply drivers.Reply) (Acquired, error) {
 	return Acquired{}, unexpected(reply)
 }
 
-// Owned is the reply to Raise, Extend, Release and Force: Done, Duplicate, Gone, Superseded or TakenOver.
+// Owned is the reply to Raise, Extend, Verify, Release and Force: Done, Duplicate, Gone, Superseded or TakenOver.
 type Owned struct {
 	Status Status
 	Node   int // Duplicate: which one
@@ -91,8 +91,8 @@ const (
 	waited     = 16
 )
 
-// ReadOwned reads the reply of raise.lua, extend.lua, release.lua, handover.lua, turnrelease.lua and force.lua.
-// Unfinished and Waited are valid even with an error.
+// ReadOwned reads the reply of raise.lua, extend.lua, verify.lua, release.lua, handover.lua, turnrelease.lua and
+// force.lua. Unfinished and Waited are valid even with an error.
 func ReadOwned(reply drivers.Reply) (Owned, error) {
 	r, isInt := reply.(int64)
 	if !isInt {

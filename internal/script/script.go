@@ -42,6 +42,7 @@ var (
 	acquireScript = newScripts("acquire.lua")
 	raiseScript   = newScript("raise.lua")
 	extendScript  = newScript("extend.lua")
+	verifyScript  = newScript("verify.lua")
 	releaseScript = newRelease("release.lua")
 
 	// The queue for the lock of one node. A release grants the lock to the first waiter.

@@ -26,6 +26,7 @@ var (
 	enqueueScript, claimScript, handoverScript = script.EnqueueScript, script.ClaimScript, script.HandoverScript
 	turnScript, turnReleaseScript              = script.TurnScript, script.TurnReleaseScript
 	releaseScript, inspectScript, forceScript  = script.ReleaseScript, script.InspectScript, script.ForceScript
+	verifyScript                               = script.VerifyScript
 )
 
 const (

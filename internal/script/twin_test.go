@@ -29,7 +29,7 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 			counter := script.CounterText(number)
 			var sc *script.Source
 			var cmd drivers.Command
-			switch rnd.IntN(7) {
+			switch rnd.IntN(8) {
 			case 0, 1, 2:
 				sc = acquireScript
 				cmd = sc.Command(acquireKeys(k), owner, "60000", never, fmt.Sprint(number))
@@ -43,6 +43,9 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 				sc = releaseScript
 				cmd = sc.Command(releaseKeys(k), owner, undoing(
 					pick(rnd, "0", "60000")+":"+pick(rnd, "0", "0", "60000")+":"+pick(rnd, "0", fmt.Sprint(number))+":"))
+			case 6:
+				sc = verifyScript
+				cmd = sc.Command(releaseKeys(k), counter+owner)
 			default: // somebody interferes
 				switch rnd.IntN(3) {
 				case 0:
@@ -65,7 +68,7 @@ func TestTwinIsLikeTheScripts(t *testing.T) {
 		}
 	}
 	t.Logf("replies: %v", seen)
-	if len(seen) < 10 {
+	if len(seen) < 15 {
 		t.Errorf("only %d kinds of answers were seen: %v", len(seen), seen)
 	}
 }

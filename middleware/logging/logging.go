@@ -86,6 +86,9 @@ type hold struct {
 	gone    atomic.Bool // the loss was logged
 }
 
+// Unwrap returns the wrapped Lease, for [locker.Verify].
+func (h *hold) Unwrap() locker.Lease { return h.Lease }
+
 func newHold(ctx context.Context, l *logged, key string) *hold {
 	h := &hold{l: l, ctx: ctx, key: key, start: time.Now()}
 	h.trace = lockertrace.Trace{

@@ -111,6 +111,9 @@ type lease struct {
 	*policy
 }
 
+// Unwrap returns the wrapped Lease, for [locker.Verify].
+func (l *lease) Unwrap() locker.Lease { return l.Lease }
+
 // Extend retries until the lease ends. When Done is closed, Extend of the wrapped lease returns the reason without a
 // request to the store.
 func (l *lease) Extend(ctx context.Context) error {

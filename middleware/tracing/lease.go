@@ -18,6 +18,9 @@ type observed struct {
 	a *acquisition
 }
 
+// Unwrap returns the wrapped Lease, for [locker.Verify].
+func (l *observed) Unwrap() locker.Lease { return l.Lease }
+
 // begin starts the span of an operation on the lease.
 func (a *acquisition) begin(ctx context.Context, op op) (context.Context, *spanRecorder) {
 	ctx, span := a.tracer.Start(ctx, spans[op], a.start[op]...)

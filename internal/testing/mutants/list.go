@@ -5,7 +5,7 @@ import "slices"
 // mutants lists the planted bugs. Anchors are short, so that changes around them do not matter; a test checks that each
 // exists. Scripts exist twice: in Lua, for tests on real servers, and in Go in internal/testing/simnode, for the
 // simulation. (PROFILE=forget of the simulation shows what nodes without a restart guard do.)
-var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, []mutant{
+var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyMutants, []mutant{
 	// No bug is planted: the killers of the other bugs must pass.
 	{"none", nil, []killer{simulated(200).but("nothing is wrong")}},
 	{"DEL without compare, script",
@@ -39,8 +39,8 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, []mutan
 		[]patch{{"internal/testing/simnode/plain.go", "cur.expires.Before(end) {", "!end.IsZero() {"}},
 		[]killer{test("internal/script", "TestTwinIsLikeTheScripts")}},
 	{"Unlock does not end a renewal under way",
-		[]patch{{"lease.go", "	for _, cancel := range l.extending {\n		(*cancel)()",
-			"	for _, cancel := range l.extending {\n		_ = cancel"}},
+		[]patch{{"lease.go", "	for _, cancel := range l.asking {\n		(*cancel)()",
+			"	for _, cancel := range l.asking {\n		_ = cancel"}},
 		[]killer{test(".", "TestUnlockInterruptsRenewal")}},
 	{"an extension creates, twin",
 		[]patch{{"internal/testing/simnode/plain.go", "	c, k := mine(cur.value, args[0])\n	if c == 0 {\n		owner",

@@ -28,6 +28,9 @@ func (n *Node) script(cmd drivers.Command, k, args []string) drivers.Reply {
 		return n.observed(name, line{Node: n, lock: k[0], fence: k[1]}, args, n.raise)
 	case "extend":
 		return n.observed(name, line{Node: n, lock: k[0], fence: k[1]}, args, n.extend)
+	case "verify":
+		token, text := args[0][:counterDigits], args[0][counterDigits:]
+		return n.observed(name, line{Node: n, lock: k[0], waiters: k[1]}, []string{text, token}, n.verify)
 	case "acquire":
 		return n.observed(name, line{Node: n, lock: k[0], waiters: k[1], fence: k[2], guard: g}, args, n.acquire)
 	case "enqueue":

@@ -47,7 +47,7 @@ func TestConformance(t *testing.T) {
 			conformance.RunLocker(t, conformance.Harness{
 				Bubble: virtual.Test,
 				FIFO:   true,
-				Labels: true,
+				Labels: true, Verifies: true,
 				Store: func(testing.TB) conformance.Store {
 					store := &forgetful{Backend: memory.NewBackend()}
 					middleware := tracing.New(s.opts()...)

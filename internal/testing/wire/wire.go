@@ -96,6 +96,9 @@ func script(keys, args []string) string {
 			return only(owned, "release")
 		}
 		return only(owned, "raise")
+	case [2]int{2, 1}:
+		_, isLock := ParseValue(args[0])
+		return only(isLock, "verify")
 	case [2]int{2, 3}:
 		return only(owned, "extend")
 	case [2]int{3, 4}, [2]int{4, 3}: // with a guard, a script has another key and sometimes fewer arguments

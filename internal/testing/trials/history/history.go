@@ -20,6 +20,7 @@ const (
 	Lock    Op = "lock"
 	TryLock Op = "trylock"
 	Extend  Op = "extend"
+	Verify  Op = "verify"
 	Unlock  Op = "unlock"
 	Until   Op = "until" // the end of a lease was read after a renewal
 	Done    Op = "done"  // the lease has ended
@@ -116,6 +117,7 @@ type Hold struct {
 	Ended        time.Duration // when Done was closed
 	Taken        bool          // it ended because the store reported another owner
 	extended     []Event
+	verified     []Event
 }
 
 const never = time.Duration(1<<63 - 1)
@@ -167,6 +169,8 @@ func (h *Hold) note(e Event) {
 	case e.Op == Extend && e.Outcome == OK:
 		h.Until = max(h.Until, e.Until)
 		h.extended = append(h.extended, e)
+	case e.Op == Verify && e.Outcome == OK:
+		h.verified = append(h.verified, e)
 	case e.Op == Unlock:
 		h.Unlock = min(h.Unlock, e.Call)
 		switch e.Outcome {

@@ -105,6 +105,14 @@ func (l *lease) Extend(ctx context.Context) error {
 	return err
 }
 
+// Verify is found by [locker.Verify].
+func (l *lease) Verify(ctx context.Context) error {
+	e := Event{Op: Verify, Call: l.by.history.Now(), Deadline: l.by.history.deadline(ctx)}
+	err := locker.Verify(ctx, l.Lease)
+	l.add(e, err)
+	return err
+}
+
 func (l *lease) Unlock(ctx context.Context) error {
 	e := Event{Op: Unlock, Call: l.by.history.Now(), Deadline: l.by.history.deadline(ctx)}
 	if e.Deadline > 0 {

@@ -35,6 +35,7 @@ func (h *History) Check(r Rules) []Violation {
 		hs := byKey[key]
 		c.unique(hs)
 		c.realTime(hs)
+		c.proofs(hs)
 		if r.Sound {
 			c.exclusion(hs)
 			c.order(hs)
@@ -120,23 +121,38 @@ func (c *checker) order(hs []*Hold) {
 // certificates (VER) checks successful extensions and releases. When one was requested, no other client may have had a
 // greater token. It is checked if timing is sound, because otherwise the library does not promise it (docs/adr/0010).
 func (c *checker) certificates(hs []*Hold) {
-	greatest := make([]uint64, len(hs)+1) // the greatest token of the first i that returned
-	for i, h := range hs {
-		greatest[i+1] = max(greatest[i], h.Fence)
-	}
-	check := func(h *Hold, what string, call time.Duration) {
-		before, _ := slices.BinarySearchFunc(hs, call-c.Slack,
-			func(h *Hold, t time.Duration) int { return cmp.Compare(h.Return, t) })
-		if g := greatest[before]; g > h.Fence {
-			c.add("VER", "key %s: %v was %s at %v, after token %d had been issued", h.Key, h, what, call, g)
-		}
-	}
+	check := c.newer("VER", hs)
 	for _, h := range hs {
 		for _, e := range h.extended {
 			check(h, "extended", e.Call)
 		}
 		if h.Released != never {
 			check(h, "released", h.Unlock)
+		}
+	}
+}
+
+// proofs (CERT) checks successful verifications in the same way, but always.
+func (c *checker) proofs(hs []*Hold) {
+	check := c.newer("CERT", hs)
+	for _, h := range hs {
+		for _, e := range h.verified {
+			check(h, "verified", e.Call)
+		}
+	}
+}
+
+// newer returns a check whether a token greater than that of a hold had been issued before a call.
+func (c *checker) newer(rule string, hs []*Hold) (check func(h *Hold, what string, call time.Duration)) {
+	greatest := make([]uint64, len(hs)+1) // the greatest token of the first i that returned
+	for i, h := range hs {
+		greatest[i+1] = max(greatest[i], h.Fence)
+	}
+	return func(h *Hold, what string, call time.Duration) {
+		before, _ := slices.BinarySearchFunc(hs, call-c.Slack,
+			func(h *Hold, t time.Duration) int { return cmp.Compare(h.Return, t) })
+		if g := greatest[before]; g > h.Fence {
+			c.add(rule, "key %s: %v was %s at %v, after token %d had been issued", h.Key, h, what, call, g)
 		}
 	}
 }

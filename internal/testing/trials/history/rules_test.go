@@ -89,6 +89,12 @@ func TestRulesFindWhatIsWrong(t *testing.T) {
 			[]string{"ME", "VER"}, true},
 		"released after another": {[]string{"0-2 a lock 7 until 20", "30-31 b lock 8 until 50", "32-33 b unlock",
 			"35-36 a unlock"}, []string{"VER"}, true},
+		"verified before another": {[]string{"0-2 a lock 7 until 20", "5-35 a verify",
+			"20-31 b lock 8 until 50"}, nil, false},
+		"verified after another": {[]string{"0-2 a lock 7 until 20", "20-31 b lock 8 until 50", "35-36 a verify"},
+			[]string{"CERT"}, false},
+		"not verified after another": {[]string{"0-2 a lock 7 until 20", "20-31 b lock 8 until 50",
+			"35-36 a verify unknown"}, nil, false},
 		"found gone too early": {[]string{"0-2 a lock 7 until 20", "5-6 a unlock notheld"}, []string{"LOST"}, false},
 		"told too early":       {[]string{"0-2 a lock 7 until 20", "6 a done taken"}, []string{"LOST"}, false},
 		"told in time": {[]string{"0-2 a lock 7 until 20", "20-21 a unlock notheld",
@@ -122,6 +128,10 @@ func TestRulesWithoutSoundTiming(t *testing.T) {
 	h := play(t, "0-2 a lock 7 until 20", "3-5 b lock 8 until 30", "6-7 a unlock notheld")
 	if found := h.Check(Rules{}); len(found) > 0 {
 		t.Error(found)
+	}
+	h = play(t, "0-2 a lock 7 until 20", "3-5 b lock 8 until 30", "6-7 a verify")
+	if found := h.Check(Rules{}); len(found) != 1 || found[0].Rule != "CERT" {
+		t.Errorf("verified after another: %v", found)
 	}
 }
 

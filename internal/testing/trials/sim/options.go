@@ -91,6 +91,8 @@ type Options struct {
 	Drift   float64       // of nodes' clocks, at most
 	Factors [faults]int   // 0, 1 or 4 times the usual chance
 
+	Verifies bool // holders verify their leases before they write
+
 	Trace bool // log all that happens
 }
 
@@ -124,6 +126,7 @@ func Draw(seed uint64, p Profile) Options {
 	}
 	o.OneSlot = o.Keys > 1 && r.IntN(3) > 0
 	o.drawPersonality(rand.New(rand.NewPCG(seed, 2)))
+	o.Verifies = rand.New(rand.NewPCG(seed, 3)).IntN(3) == 0
 	switch p {
 	case Forget:
 		o.Factors[forgot], o.Factors[died] = 20, 0
@@ -141,11 +144,11 @@ func (o Options) String() string {
 		}
 	}
 	return fmt.Sprintf("%s: %d nodes%v, %d clients (%d plain) × %d, %d keys (in one slot: %v), %v long, TTL %v to %v, "+
-		"latency %v, timeout %v, skew %v, drift %v; %s",
+		"latency %v, timeout %v, skew %v, drift %v, verifies: %v; %s",
 		o.Profile, o.Nodes, o.Personality, o.Clients, o.Plain, o.Workers, o.Keys, o.OneSlot,
 		o.Length.Round(time.Millisecond),
 		o.MinTTL.Round(time.Millisecond),
-		o.MaxTTL.Round(time.Millisecond), o.Latency, o.Timeout.Round(time.Millisecond), o.Skew, o.Drift,
+		o.MaxTTL.Round(time.Millisecond), o.Latency, o.Timeout.Round(time.Millisecond), o.Skew, o.Drift, o.Verifies,
 		strings.Join(on, ", "))
 }
 

@@ -109,6 +109,15 @@ func (c *client) hold(d *dice, lease locker.Lease, p plan) {
 	if w.strikes(d, careless, 1) {
 		time.Sleep(d.upTo(2 * w.MaxTTL))
 	}
+	if w.Verifies {
+		ctx, cancel := c.context(p.plain, time.Second)
+		call := time.Now()
+		if locker.Verify(ctx, lease) == nil {
+			w.count("verified", 1)
+		}
+		c.bounded(ctx, "Verify", p, call)
+		cancel()
+	}
 	if admitted && fenced.Write(lease.Fence(), value) {
 		w.count("fenced updates", 1)
 	}

@@ -1,0 +1,18 @@
+package memory
+
+import (
+	"context"
+
+	"github.com/golocker/locker"
+)
+
+// Verify implements [locker.Verifier].
+func (b *Backend) Verify(_ context.Context, req locker.Request) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	l, err := b.owned(req)
+	if err == nil && l.fence > req.Fence { // the acquisition was executed once more
+		err = &locker.NotHeldError{Reason: locker.LostSuperseded}
+	}
+	return err
+}

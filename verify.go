@@ -1,0 +1,79 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// Verifier is an optional interface that may be implemented by a [Backend]. If it is not, [Verify] returns an error
+// that matches errors.ErrUnsupported, and sends nothing.
+type Verifier interface {
+	// Verify proves that a lock still belongs to req.Token, and that req.Fence is the greatest token of its key.
+	//
+	//   - It returns nil only if the store has proved this with answers to requests of this call. The proof must not
+	//     depend on the time: locks may have expired early, and messages may have been late.
+	//   - It changes nothing.
+	//   - It returns an error that matches ErrNotHeld, preferably a *NotHeldError, only if the store answered that
+	//     req.Token does not own the lock. Any other error means that nothing was proved.
+	//   - It returns within milliseconds of the end of ctx.
+	Verify(ctx context.Context, req Request) error
+}
+
+var errNoVerifier = fmt.Errorf("the backend cannot verify leases: %w", errors.ErrUnsupported)
+
+// Verify asks the store whether lease still has its lock, for example before the commit of what was done under the
+// lock. It makes one round trip and changes nothing.
+//
+// A nil error proves that when Verify was called, the store had issued no greater fencing token for the key than that
+// of the lease: nobody had been given the lock after this holder. The proof does not depend on the time, as [Lease.Err]
+// does. It holds even if locks expired early, messages were late, or the process was stopped. It needs only that no
+// node that answers has forgotten what it granted. On Redlock, the proof comes from a majority of the nodes. The lease
+// had also not ended when the answer arrived.
+//
+// The proof is about the past. A process that is stopped between Verify and its commit may find another holder when it
+// goes on. Only a resource that compares tokens refuses such a commit; see [Lease.Fence].
+//
+// If the store answers that the lock belongs to the lease no longer, the lease ends as lost. Errors match:
+//
+//   - [ErrLost], if the lease is lost. If it had ended before, nothing is sent.
+//   - [ErrUnlocked], if the lease was unlocked.
+//   - [ErrUnavailable], if the store did not answer, or if too few nodes did that can prove it. The lock may still
+//     belong to the lease. On Redlock this includes nodes that granted late with a greater token, or that got the lock
+//     back while it was held.
+//   - ctx's error, if ctx ended.
+//   - errors.ErrUnsupported, if the backend is not a [Verifier], or if middleware hides the lease.
+//
+// Verify finds the lease behind middleware by a method Unwrap() Lease of the leases that wrap it.
+func Verify(ctx context.Context, lease Lease) error {
+	for l := lease; l != nil; {
+		if v, ok := l.(verifiable); ok {
+			return v.Verify(ctx)
+		}
+		u, ok := l.(interface{ Unwrap() Lease })
+		if !ok {
+			break
+		}
+		l = u.Unwrap()
+	}
+	return &Error{"verify", lease.Key(), errNoVerifier}
+}
+
+// verifiable is a Lease that can be verified.
+type verifiable interface {
+	Verify(ctx context.Context) error
+}
+
+// Verify implements verifiable.
+func (l *lease) Verify(ctx context.Context) error {
+	return l.call(ctx, "verify", func(ctx context.Context, cancel *context.CancelFunc) error {
+		v, ok := l.client.backend.(Verifier)
+		if !ok {
+			return errNoVerifier
+		}
+		if err := l.ask(ctx, cancel, v.Verify); err != nil {
+			return err
+		}
+		return l.Err()
+	})
+}
