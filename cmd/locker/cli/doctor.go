@@ -38,6 +38,7 @@ reason, and what to do:
   rights        may the user run every command that locks need? (tried on separate keys under the prefix)
   scripts       can a lock be taken, extended, waited for, handed over and released?
   messages      are waiters notified, or do they have to poll?
+  guard         does it rest after a restart? (if the configuration has a restart guard)
   nodes         is there a majority, and is the number of nodes odd and at least three?
   identity      is a server configured twice?
   independence  does a write to one server appear on another (replica, proxy, virtual address)?
@@ -72,7 +73,8 @@ func (a *app) doctor(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = d.Close() }()
-	e := doctor.Deployment{Redlock: d.Redlock, Prefix: d.Prefix, TTL: d.TTL, Timeout: d.Timeout, Budget: d.Budget}
+	e := doctor.Deployment{Redlock: d.Redlock, Prefix: d.Prefix, TTL: d.TTL, Guard: d.Guard,
+		Timeout: d.Timeout, Budget: d.Budget}
 	for _, s := range d.Servers {
 		e.Nodes = append(e.Nodes, doctor.Node(s))
 	}
