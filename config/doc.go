@@ -35,7 +35,8 @@
 //	db             number of the Redis database
 //	timeout        bound of dialling and of one exchange; 5s if not given
 //	password_file  path of a file with the password
-//	guard          longest TTL of all locks, such as 30s: switches on the restart guard, see redlock.Guard; not for memory
+//	guard          longest TTL of all locks, such as 30s: switches on the restart guard, see redlock.Guard and
+//	               single.Guard; not for memory
 //	fifo           true or false: whether waiters queue on the server, see single.FIFO; true if not given; only for one
 //	               Redis (redis, rediss, unix)
 //	replicas       how many replicas have to confirm a lock, see single.WaitReplicas; 0 if not given; only for one Redis

@@ -29,8 +29,9 @@ func (c *Config) checkGuard(report Report) {
 	}
 }
 
-// Bootstrap says that the servers have forgotten no lock that may still be held, because they are new, for example. With
-// a restart guard they then grant locks at once; see redlock.Bootstrap. It matches locker.ErrInvalid without a guard.
+// Bootstrap says that the servers have forgotten no lock that may still be held, because they are new, for example.
+// With a restart guard they then grant locks at once; see redlock.Bootstrap. Without a guard, the error matches
+// locker.ErrInvalid.
 func (d *Deployment) Bootstrap(ctx context.Context) error {
 	var ds []drivers.Driver
 	var names []string
