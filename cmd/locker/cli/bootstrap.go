@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -78,18 +77,9 @@ func (a *app) confirmNew(names []string, d *config.Deployment) error {
 	if !isTerminal(a.stdin) {
 		return nobody
 	}
-	fmt.Fprintf(a.stdout, "%s\nIs it certain that no program holds a lock with the prefix %q there? [y/N] ",
+	question := fmt.Sprintf("%s\nIs it certain that no program holds a lock with the prefix %q there?",
 		strings.Join(names, "\n"), d.Prefix)
-	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
-	case "":
-		if err != nil { // /dev/null counts as a terminal
-			return nobody
-		}
-	}
-	return &exitError{code: exitRefused, err: errors.New("nothing was done: the servers rest as after a restart")}
+	return a.ask(question, nobody, errors.New("nothing was done: the servers rest as after a restart"))
 }
 
 // rests reports whether err says that servers rest because of their restart guard.
