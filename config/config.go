@@ -97,6 +97,7 @@ func (c *Config) check(report Report) {
 	case k.Check != nil:
 		k.Check(c, func(setting string, err error) { report(k.name+"."+setting, err) })
 	}
+	c.checkGuard(report)
 	if _, ok := levels[c.Log]; c.Log != "" && !ok {
 		report("log", unknown("level", c.Log, levelNames))
 	}

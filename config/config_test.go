@@ -73,6 +73,10 @@ func TestValidate(t *testing.T) {
 		"negative replicas": {redis(func(c *config.Config) { c.Redis.Replicas = -1 }), []string{"redis.replicas: "}},
 		"time for no replicas": {redis(func(c *config.Config) { c.Redis.ReplicasTimeout = 1 }),
 			[]string{"redis.replicas_timeout: nobody waits for replicas"}},
+		"negative guard": {redis(func(c *config.Config) { c.Redis.Guard = -1 }), []string{"redis.guard: negative"}},
+		"guard below the TTL": {redis(func(c *config.Config) {
+			c.TTL, c.Redis.Guard = config.Duration(time.Minute), config.Duration(time.Second)
+		}), []string{"redis.guard: 1s is less than the ttl of 1m0s"}},
 		"TLS on a socket": {redis(func(c *config.Config) { c.Redis.Addr = "/s"; c.Redis.TLS = &config.TLS{} }),
 			[]string{"redis.tls: Redis does not speak TLS"}},
 		"all at once": {redis(func(c *config.Config) {
@@ -123,7 +127,7 @@ func TestAddresses(t *testing.T) {
 func TestPaths(t *testing.T) {
 	reach := []string{"driver", "username", "password", "password_file", "tls.ca_file", "tls.cert_file", "tls.key_file",
 		"tls.server_name", "tls"}
-	one := []string{"db", "timeout"}
+	one := []string{"db", "timeout", "guard"}
 	want := []string{"backend", "prefix", "ttl", "patience", "label", "log", "tracing", "retry.for", "retry.base",
 		"retry.most", "retry.budget", "retry.on_held", "retry",
 		"redlock.budget", "redlock.nodes"}

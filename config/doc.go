@@ -35,6 +35,8 @@
 //	db             number of the Redis database
 //	timeout        bound of dialling and of one exchange; 5s if not given
 //	password_file  path of a file with the password
+//	guard          longest TTL of all locks, such as 30s: switches on the restart guard, see redlock.Guard and
+//	               single.Guard; not for memory
 //	fifo           true or false: whether waiters queue on the server, see single.FIFO; true if not given; only for one
 //	               Redis (redis, rediss, unix)
 //	replicas       how many replicas have to confirm a lock, see single.WaitReplicas; 0 if not given; only for one Redis
@@ -80,6 +82,7 @@
 //	  password_file: /run/secrets/redis
 //	  db: 0
 //	  timeout: 5s
+//	  guard: 30s                     # longest TTL of all locks; there is no restart guard without it
 //	  fifo: true                     # whether waiters queue on the server
 //	  replicas: 1                    # how many replicas have to confirm a lock; none without it
 //	  replicas_timeout: 500ms        # how long to wait for them
@@ -87,6 +90,7 @@
 //	    ca_file: /etc/ssl/redis-ca.pem
 //	redlock:
 //	  budget: 1s
+//	  guard: 30s
 //	  driver: goredis                # all fields of redis but addr, fifo and replicas, for each of the nodes
 //	  username: locker
 //	  password_file: /run/secrets/redis
@@ -108,7 +112,7 @@
 //	LOCKER_TRACING (true or false)
 //	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE  LOCKER_RETRY_MOST  LOCKER_RETRY_BUDGET
 //	LOCKER_RETRY_ON_HELD (true or false)
-//	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT
+//	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT  LOCKER_REDIS_GUARD
 //	LOCKER_REDIS_FIFO (true or false)  LOCKER_REDIS_REPLICAS  LOCKER_REDIS_REPLICAS_TIMEOUT
 //	LOCKER_REDIS_USERNAME  LOCKER_REDIS_PASSWORD  LOCKER_REDIS_PASSWORD_FILE
 //	LOCKER_REDIS_TLS (true or false)  LOCKER_REDIS_TLS_CA_FILE  LOCKER_REDIS_TLS_CERT_FILE

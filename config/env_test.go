@@ -59,6 +59,9 @@ func TestOverlay(t *testing.T) {
 		"replicas": {[]string{"LOCKER_REDIS_REPLICAS=1", "LOCKER_REDIS_REPLICAS_TIMEOUT=200ms"}, func(c *config.Config) {
 			c.Redis.Replicas, c.Redis.ReplicasTimeout = 1, config.Duration(200*time.Millisecond)
 		}},
+		"guard": {[]string{"LOCKER_REDIS_GUARD=2m"}, func(c *config.Config) {
+			c.Redis.Guard = config.Duration(2 * time.Minute)
+		}},
 		"fifo": {[]string{"LOCKER_REDIS_FIFO=false"}, func(c *config.Config) { c.Redis.FIFO = ptr(false) }},
 		"TLS on": {[]string{"LOCKER_URL=redis://h", "LOCKER_REDIS_TLS=true"}, func(c *config.Config) {
 			*c = config.Config{Backend: "redis", Redis: config.Redis{Addr: "h:6379", TLS: &config.TLS{}}}

@@ -38,6 +38,8 @@ type Redis struct {
 	DB int `yaml:"db,omitempty" json:"db,omitempty"`
 	// Timeout bounds dialling and one exchange. Zero: 5 s.
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+	// Guard is the longest TTL of all locks, see single.Guard. Zero: no restart guard.
+	Guard Duration `yaml:"guard,omitempty" json:"guard,omitempty"`
 	// FIFO switches the queue of waiters on the server on or off, see single.FIFO. Nil means true.
 	FIFO *bool `yaml:"fifo,omitempty" json:"fifo,omitempty"`
 	// Replicas is how many replicas have to confirm a lock, and ReplicasTimeout how long to wait for them, see
@@ -188,8 +190,8 @@ func openRedis(ctx context.Context, r *Redis, prefix string) (*locker.Client, er
 		return nil, errors.Join(errClusterReplicas, s.Driver.Close())
 	}
 	return single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name), single.Timeout(time.Duration(r.Timeout)),
-		single.FIFO(r.queues()), single.WaitReplicas(r.Replicas, time.Duration(r.ReplicasTimeout)),
-		single.Logger(r.logger)), nil
+		single.FIFO(r.queues()), single.Guard(time.Duration(r.Guard)),
+		single.WaitReplicas(r.Replicas, time.Duration(r.ReplicasTimeout)), single.Logger(r.logger)), nil
 }
 
 var errClusterReplicas = errors.New("config: redis.replicas: WAIT is not supported behind a cluster: remove it")
@@ -199,7 +201,10 @@ func deployRedis(ctx context.Context, r *Redis) (*Deployment, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Deployment{FIFO: r.queues(), Timeout: r.Timeout.or(drivers.DefaultTimeout), Servers: []Server{s}}, nil
+	return &Deployment{
+		FIFO: r.queues(), Guard: time.Duration(r.Guard), Timeout: r.Timeout.or(drivers.DefaultTimeout),
+		Servers: []Server{s},
+	}, nil
 }
 
 // parse takes the address and the number of the database from a URL.

@@ -23,6 +23,8 @@ import (
 type Redlock struct {
 	// Budget bounds how long one operation waits for a majority. Zero: redlock.DefaultBudget.
 	Budget Duration `yaml:"budget,omitempty" json:"budget,omitempty"`
+	// Guard is the longest TTL of all locks, see redlock.Guard. Zero: no restart guard.
+	Guard Duration `yaml:"guard,omitempty" json:"guard,omitempty"`
 	// Driver, Username, Password, PasswordFile, DB, Timeout and TLS are as in Redis, for each of the nodes.
 	Driver       string   `yaml:"driver,omitempty" json:"driver,omitempty"`
 	Username     string   `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
@@ -207,7 +209,8 @@ func openRedlock(ctx context.Context, r *Redlock, prefix string) (*locker.Client
 		ds, names = append(ds, s.Driver), append(names, s.Name)
 	}
 	l, err := redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
-		redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)), redlock.Logger(r.logger))
+		redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)),
+		redlock.Guard(time.Duration(r.Guard)), redlock.Logger(r.logger))
 	if err != nil {
 		_ = d.Close()
 		return nil, fmt.Errorf("config: %w", err)
@@ -219,7 +222,7 @@ func openRedlock(ctx context.Context, r *Redlock, prefix string) (*locker.Client
 func deployRedlock(ctx context.Context, r *Redlock) (*Deployment, error) {
 	servers, problems := r.openServers(ctx)
 	d := &Deployment{
-		Redlock: true, Servers: servers,
+		Redlock: true, Servers: servers, Guard: time.Duration(r.Guard),
 		Timeout: r.Timeout.or(drivers.DefaultTimeout), Budget: r.Budget.or(redlock.DefaultBudget),
 	}
 	if problems != nil {

@@ -34,6 +34,8 @@ func TestParseRedlock(t *testing.T) {
 			r.Driver, r.DB, r.Timeout, r.Budget = "rueidis", 2, config.Duration(2*time.Second),
 				config.Duration(500*time.Millisecond)
 		}, abc...),
+		"redlock://a,b,c?guard=30s": quorum(func(r *config.Redlock) { r.Guard = config.Duration(30 * time.Second) },
+			abc...),
 		"redlock://a,b,c?db=2&driver=redigo": quorum(func(r *config.Redlock) { r.DB, r.Driver = 2, "redigo" },
 			abc...),
 		"redlock://u:p%2C%40@a,b,c": quorum(func(r *config.Redlock) {
@@ -85,7 +87,7 @@ func TestParseRedlockFaults(t *testing.T) {
 		"redlock://a?tls_ca_file=f":         {"tls_ca_file: only with redlocks://"},
 		"redlocks://a?tls_key_file=f":       {"URL: tls_cert_file: missing"},
 		"redlock://a?nodes=b": {`unknown parameter "nodes" (known: ` + commonParameters +
-			", budget, driver, password_file, db, timeout)"},
+			", budget, guard, driver, password_file, db, timeout)"},
 		"redis://a?budget=1s": {`unknown parameter "budget" (known: prefix, ttl, patience, label, log, tracing, `},
 		"redlok://a,b,c":      {`unknown scheme "redlok": did you mean redlock?`},
 		"redis://a,b,c": {"URL: addr: one address expected, not a list: for several " +

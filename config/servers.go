@@ -12,8 +12,9 @@ import (
 // Deployment has the servers of a Config one by one, with all defaults filled in. It is for tools that examine the
 // servers. Programs that take locks use Open.
 type Deployment struct {
-	Redlock bool // the servers are the nodes of a quorum
-	FIFO    bool // waiters queue up on the server
+	Redlock bool          // the servers are the nodes of a quorum
+	FIFO    bool          // waiters queue up on the server
+	Guard   time.Duration // the longest TTL of all locks; 0: there is no restart guard
 	Prefix  string
 	TTL     time.Duration
 	Timeout time.Duration // of one exchange

@@ -46,6 +46,7 @@ func TestParse(t *testing.T) {
 					&config.TLS{CAFile: "a", CertFile: "b", KeyFile: "c", ServerName: "d"}, config.Duration(time.Second)
 			}),
 		"unix:///run/r%40.sock?db=1": at("/run/r@.sock", func(r *config.Redis) { r.DB = 1 }),
+		"redis://h?guard=30s":        at("h:6379", func(r *config.Redis) { r.Guard = config.Duration(30 * time.Second) }),
 		"redis://h?fifo=false":       at("h:6379", func(r *config.Redis) { r.FIFO = ptr(false) }),
 		"redis://h?replicas=2&replicas_timeout=300ms": at("h:6379", func(r *config.Redis) {
 			r.Replicas, r.ReplicasTimeout = 2, config.Duration(300*time.Millisecond)
@@ -69,7 +70,8 @@ func TestParseFaults(t *testing.T) {
 	const (
 		knownSchemes = "(known: memory, redis, rediss, unix, redlock, redlocks"
 		knownDrivers = "(known: goredis, redigo, rueidis"
-		ofRedis      = commonParameters + ", driver, password_file, db, timeout, fifo, replicas, replicas_timeout)"
+		ofRedis      = commonParameters + ", driver, password_file, db, timeout, guard, fifo, replicas, " +
+			"replicas_timeout)"
 	)
 	for in, want := range map[string][]string{
 		"":                                      {"empty: is LOCKER_URL set?"},
@@ -114,6 +116,12 @@ func TestParseFaults(t *testing.T) {
 		"redis://h?replicas=one":                {"replicas: not a whole number"},
 		"redis://h?replicas_timeout=1s":         {"replicas_timeout: nobody waits for replicas"},
 		"redlock://h,i,j?fifo=true":             {"URL: fifo: only for one Redis"},
+		"redis://h?guard=30":                    {"guard: "},
+		"redis://h?guard=1ms":                   {"URL: guard: 1ms is below the minimum of 10ms"},
+		"redis://h?guard=48h":                   {"URL: guard: 48h0m0s is above the maximum of 24h0m0s"},
+		"redis://h?guard=5s&ttl=30s":            {"URL: guard: 5s is less than the ttl of 30s: give the longest TTL"},
+		"redlock://h,i,j?guard=5s&ttl=30s":      {"URL: guard: 5s is less than the ttl of 30s: give the longest TTL"},
+		"memory:?guard=5s":                      {`unknown parameter "guard"`},
 		"redis://h?fifo=no":                     {"fifo: neither true nor false"},
 		"redis://h?fifo=":                       {"fifo: neither true nor false"},
 		"redis://h?fifi=true":                   {`unknown parameter "fifi": did you mean fifo?`},
@@ -162,6 +170,7 @@ func TestString(t *testing.T) {
 		"redis+goredis://u:[REDACTED]@[::1]:1/2?timeout=1s",
 		"redis://h:6379?fifo=false",
 		"redis://h:6379?replicas=1&replicas_timeout=2s",
+		"redis://h:6379?fifo=false", "redis://h:6379?guard=30s&ttl=10s",
 		"rediss://:[REDACTED]@h:6379?tls_ca_file=%2Fca.pem",
 		"unix+redigo:///run/a%20b%40.sock?db=1&prefix=",
 	} {

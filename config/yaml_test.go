@@ -53,6 +53,8 @@ func TestLoad(t *testing.T) {
 			&config.Config{Backend: "redis", Redis: config.Redis{Addr: "h", TLS: &config.TLS{}}}},
 		"socket": {[]string{"backend: redis", "redis: {addr: /run/r.sock}"},
 			&config.Config{Backend: "redis", Redis: config.Redis{Addr: "/run/r.sock"}}},
+		"guard": {[]string{"backend: redis", "redis: {addr: h, guard: 30s}"},
+			&config.Config{Backend: "redis", Redis: config.Redis{Addr: "h", Guard: config.Duration(30 * time.Second)}}},
 		"fifo": {[]string{"backend: redis", "redis:", "  addr: h", "  fifo: false"},
 			&config.Config{Backend: "redis", Redis: config.Redis{Addr: "h", FIFO: ptr(false)}}},
 		"anchor": {[]string{"backend: redis", "ttl: &t 3s", "redis:", "  addr: h", "  timeout: *t"},

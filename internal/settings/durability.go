@@ -11,7 +11,7 @@ func (j *judge) persistence() {
 	const always = "appendfsync always, and write it to redis.conf (each write then waits for the disk)"
 	const config = "CONFIG SET " + always
 	const file = "CONFIG SET appendonly yes and " + always
-	away := "; or keep it away after a restart for as long as the longest TTL"
+	away := "; or use a restart guard (docs/safety.md); or keep it away after a restart for as long as the longest TTL"
 	if j.use.TTL > 0 {
 		away += fmt.Sprintf(" (%v if that is what all use)", j.use.TTL)
 	}
@@ -19,28 +19,28 @@ func (j *judge) persistence() {
 	sync := j.Config["appendfsync"]
 	switch aof := j.Info["aof_enabled"] == "1"; {
 	case !aof && !saveKnown:
-		j.warn(check, both, file+away,
-			"the append-only file is off: a restart forgets locks that are held, and a second holder can get in")
+		j.forgets(check, both, file+away,
+			"the append-only file is off: a restart forgets locks that are held")
 	case !aof && save == "":
-		j.warn(check, both, file+away, "the append-only file is off, and save is empty: a restart forgets all locks "+
-			"and counters, and a second holder can get in")
+		j.forgets(check, both, file+away, "the append-only file is off, and save is empty: a restart forgets all "+
+			"locks and counters")
 	case !aof:
-		j.warn(check, both, file+away, "the append-only file is off: a restart goes back to the last snapshot "+
-			"(save %s). It forgets the locks taken since, and a second holder can get in", save)
+		j.forgets(check, both, file+away, "the append-only file is off: a restart goes back to the last "+
+			"snapshot (save %s), and forgets the locks taken since", save)
 	case strings.HasPrefix(j.Info["aof_last_write_status"], "err"):
 		j.fail(check, both, "make room on its disk, or replace it; see the server's log",
 			"the append-only file cannot be written: aof_last_write_status is %s", j.Info["aof_last_write_status"])
 	case sync == "always" && j.Config["no-appendfsync-on-rewrite"] == "yes":
-		j.warn(check, both, "CONFIG SET no-appendfsync-on-rewrite no, and write it to redis.conf"+away,
+		j.forgets(check, both, "CONFIG SET no-appendfsync-on-rewrite no, and write it to redis.conf"+away,
 			"appendfsync is always, but no-appendfsync-on-rewrite is yes: a crash of the machine while the file is "+
 				"rewritten forgets the locks taken meanwhile")
 	case sync == "always":
 		j.ok(check, "the append-only file has every write (appendfsync always)")
 	case sync == "everysec":
-		j.warn(check, both, config+away,
+		j.forgets(check, both, config+away,
 			"appendfsync is everysec: a crash of the machine forgets the locks of the last second or two")
 	case sync != "":
-		j.warn(check, both, config+away, "appendfsync is %s: a crash of the machine forgets what the kernel has not "+
+		j.forgets(check, both, config+away, "appendfsync is %s: a crash of the machine forgets what the kernel has not "+
 			"written yet, usually the locks of the last 30 s", sync)
 	}
 }

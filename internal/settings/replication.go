@@ -1,5 +1,10 @@
 package settings
 
+import (
+	"strconv"
+	"time"
+)
+
 // replicas checks what happens if a replica takes over.
 func (j *judge) replicas() {
 	const check = "replicas"
@@ -13,14 +18,20 @@ func (j *judge) replicas() {
 				"again", n)
 		return
 	}
-	j.warn(check, exclusion, "see to it that none of them is promoted while locks may be held that it has not got; or "+
-		"use Redlock over standalone servers",
-		"it has %s replicas: if one takes over without the latest writes, a lock can be granted twice", n)
+	j.forgets(check, exclusion, "use a restart guard (docs/safety.md); or see to it that none of them is promoted while "+
+		"locks may be held that it has not got",
+		"it has %s replicas: one that takes over may lack the latest locks", n)
+	lag, err := strconv.Atoi(j.Config["min-replicas-max-lag"])
+	reserve := j.use.Guard/50 + 2*time.Second // by which the guard is longer than the TTL
 	if j.Config["min-replicas-to-write"] == "0" {
 		j.warn(check, exclusion, "CONFIG SET min-replicas-to-write 1, and write it to redis.conf (without a replica, it "+
 			"then takes no locks)",
 			"min-replicas-to-write is 0: a master that is cut off from its replicas goes on granting beside the one "+
 				"that takes over")
+	} else if err == nil && j.use.Guard > 0 && time.Duration(lag)*time.Second > reserve {
+		j.warn(check, exclusion, "CONFIG SET min-replicas-max-lag 2, and write it to redis.conf",
+			"min-replicas-max-lag is %d: a master that is cut off goes on granting for so many seconds, and the restart "+
+				"guard allows for %v", lag, reserve)
 	}
 }
 

@@ -44,6 +44,7 @@ const (
 type Use struct {
 	Redlock bool          // the servers are the nodes of a quorum
 	TTL     time.Duration // the usual TTL of locks; 0: not known
+	Guard   time.Duration // the longest TTL of locks; 0: there is no restart guard
 }
 
 // judge collects findings about one server.
@@ -73,6 +74,16 @@ func (j *judge) ok(check, format string, args ...any) {
 
 func (j *judge) warn(check, promise, fix, format string, args ...any) {
 	j.findings = append(j.findings, Finding{check, Warn, fmt.Sprintf(format, args...), promise, fix})
+}
+
+// forgets is warn for a server that may forget locks when it is restarted. With a restart guard, that is in order.
+func (j *judge) forgets(check, promise, fix, format string, args ...any) {
+	if j.use.Guard > 0 {
+		j.ok(check, format+"; the restart guard waits until these have ended, and tokens follow its clock then (G2)",
+			args...)
+		return
+	}
+	j.warn(check, promise, fix, format, args...)
 }
 
 func (j *judge) fail(check, promise, fix, format string, args ...any) {

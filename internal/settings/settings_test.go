@@ -21,7 +21,8 @@ func sound() settings.Snapshot {
 		},
 		Config: map[string]string{
 			"appendfsync": "always", "no-appendfsync-on-rewrite": "no", "save": "", "replica-read-only": "yes",
-			"min-replicas-to-write": "0", "lua-time-limit": "5000",
+			"min-replicas-to-write": "0", "min-replicas-max-lag": "10",
+			"lua-time-limit": "5000",
 		},
 	}
 }
@@ -44,13 +45,22 @@ func TestEachSettingIsJudged(t *testing.T) {
 			want: "warn persistence: (save 3600 1)", promise: []string{exclusion, tokens}, fix: "appendonly yes"},
 		"everysec": {config: fields{"appendfsync": "everysec"}, use: settings.Use{TTL: time.Minute},
 			want: "warn persistence: the last second or two", promise: []string{exclusion, tokens},
-			fix: "CONFIG SET appendfsync always, and write it to redis.conf (each write then waits for the disk); or keep it " +
-				"away after a restart for as long as the longest TTL (1m0s if that is what all use)"},
+			fix: "CONFIG SET appendfsync always, and write it to redis.conf (each write then waits for the disk); or use a " +
+				"restart guard (docs/safety.md); or keep it away after a restart for as long as the longest TTL (1m0s if that is what all use)"},
 		"no fsync": {config: fields{"appendfsync": "no"}, want: "warn persistence: the last 30 s",
 			promise: []string{exclusion, tokens}, fix: "appendfsync always"},
 		"no fsync on rewrite": {config: fields{"no-appendfsync-on-rewrite": "yes"},
 			want: "warn persistence: while the file is rewritten", promise: []string{exclusion, tokens},
 			fix: "CONFIG SET no-appendfsync-on-rewrite no"},
+		"everysec, and a guard": {config: fields{"appendfsync": "everysec"}, use: settings.Use{Guard: time.Minute}},
+		"no file, but a guard":  {info: fields{"aof_enabled": "0"}, use: settings.Use{Guard: time.Minute}},
+		"volatile, and a guard": {info: fields{"maxmemory_policy": "volatile-lru"}, use: settings.Use{Guard: time.Minute},
+			want: "warn eviction: it deletes locks", promise: []string{exclusion}, fix: "noeviction"},
+		"lag": {info: fields{"connected_slaves": "1"}, config: fields{"min-replicas-to-write": "1"},
+			use: settings.Use{Guard: time.Minute}, want: "warn replicas: the restart guard allows for 3.2s",
+			promise: []string{exclusion}, fix: "CONFIG SET min-replicas-max-lag 2"},
+		"short lag": {info: fields{"connected_slaves": "1"}, use: settings.Use{Guard: time.Minute},
+			config: fields{"min-replicas-to-write": "1", "min-replicas-max-lag": "3"}},
 		"full disk": {info: fields{"aof_last_write_status": "err"}, want: "fail persistence: cannot be written",
 			promise: []string{exclusion, tokens}, fix: "make room"},
 		"volatile, no limit": {info: fields{"maxmemory_policy": "volatile-lru"}, promise: []string{exclusion},
@@ -67,7 +77,7 @@ func TestEachSettingIsJudged(t *testing.T) {
 		"replicas of a node": {info: fields{"connected_slaves": "2"}, use: settings.Use{Redlock: true},
 			want: "warn replicas: has 2 replicas", promise: []string{exclusion}, fix: "standalone"},
 		"replicas, and a minimum": {info: fields{"connected_slaves": "2"}, config: fields{"min-replicas-to-write": "1"},
-			want: "warn replicas: granted twice", promise: []string{exclusion}, fix: "promoted"},
+			want: "warn replicas: may lack the latest locks", promise: []string{exclusion}, fix: "restart guard"},
 		"writable replica": {config: fields{"replica-read-only": "no"}, want: "warn replicas: replica-read-only is no",
 			promise: []string{exclusion}, fix: "CONFIG SET replica-read-only yes"},
 		"scripts for ever": {config: fields{"lua-time-limit": "0"}, want: "warn slow scripts: SCRIPT KILL cannot end it",

@@ -10,7 +10,8 @@ import (
 
 // parameters are what is asked of CONFIG GET.
 var parameters = []string{
-	"appendfsync", "no-appendfsync-on-rewrite", "save", "replica-read-only", "min-replicas-to-write", "lua-time-limit",
+	"appendfsync", "no-appendfsync-on-rewrite", "save", "replica-read-only", "min-replicas-to-write",
+	"min-replicas-max-lag", "lua-time-limit",
 }
 
 // Questions returns the commands whose replies [Read] takes. They are for one exchange. Servers before Redis 7 answer

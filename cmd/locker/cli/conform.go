@@ -137,9 +137,11 @@ func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefi
 	})
 }
 
-// under returns a copy of c with another prefix and the library's default TTL.
+// under returns a copy of c with another prefix and the library's default TTL. It has no restart guard, because under a
+// new prefix all servers would rest.
 func under(c *config.Config, prefix string) *config.Config {
 	other := *c
+	other.Redis.Guard, other.Redlock.Guard = 0, 0
 	other.Prefix, other.TTL = &prefix, 0
 	return &other
 }

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/spf13/cobra"
@@ -18,7 +19,8 @@ const maxDevNodes = 9
 
 func devCommand(a *app) *cobra.Command {
 	var nodes int
-	var embedded bool
+	var embedded, chaotic bool
+	c := &chaos{app: a, last: 30 * time.Second}
 	cmd := &cobra.Command{
 		Use:     "dev",
 		GroupID: groupOther,
@@ -28,10 +30,17 @@ or, with --nodes 1, one Redis. The servers are redis-server processes that persi
 finds no fault. Kill one of them, or stop it with kill -STOP, and see what happens. When locker dev ends, for any
 reason, the servers end as well and their files are removed.
 
+With --chaos, dev shows what a restart guard is for. The servers persist nothing, three workers take the same lock, and
+again and again a majority of the servers is killed and starts anew, empty. Two workers then have the lock at the
+same time. With --chaos --guard they never do: the servers that were restarted rest until the lock that they have
+forgotten has ended. It stops after the time of --for, or with Ctrl-C, and says how often it happened.
+
 If redis-server is not installed, or with --embedded, dev simulates the servers inside its own process. They have no
 roles, no persistence and no memory limit, cannot hang one by one, and differ slightly in timing.`,
 		Example: `  locker dev
-  locker dev --nodes 1 --json`,
+  locker dev --nodes 1 --json
+  locker dev --chaos
+  locker dev --chaos --guard --for 1m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if nodes < 1 || nodes > maxDevNodes {
@@ -39,12 +48,25 @@ roles, no persistence and no memory limit, cannot hang one by one, and differ sl
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
+			switch {
+			case !chaotic && (c.guard || cmd.Flag("for").Changed):
+				return usageError("--guard and --for need --chaos")
+			case chaotic && embedded:
+				return usageError("--chaos kills processes: it does not work with --embedded")
+			case chaotic && (c.last < minChaos || c.last > maxChaos):
+				return usageError("--for %v is not from %v to %v", c.last, minChaos, maxChaos)
+			case chaotic:
+				return c.run(ctx, nodes)
+			}
 			return a.dev(ctx, nodes, embedded)
 		},
 	}
 	cmd.Flags().IntVar(&nodes, "nodes", 5, "how many")
 	cmd.Flags().BoolVar(&embedded, "embedded", false,
 		"simulate the servers in this process, even if redis-server is installed")
+	cmd.Flags().BoolVar(&chaotic, "chaos", false, "kill servers and restart them empty, while workers take a lock")
+	cmd.Flags().BoolVar(&c.guard, "guard", false, "with --chaos: use the restart guard")
+	durationVar(cmd.Flags(), &c.last, "for", "with --chaos: how long it lasts")
 	return cmd
 }
 
@@ -62,7 +84,7 @@ func (a *app) dev(ctx context.Context, n int, embedded bool) error {
 		a.note("redis-server is not installed: the servers are simulated, without persistence, roles and memory limits")
 		embedded = true
 	}
-	start := func() (*devNode, error) { return startRedis(ctx, binary) }
+	start := func() (*devNode, error) { return startRedis(ctx, binary, "", durable) }
 	if embedded {
 		start = startEmbedded
 	}
@@ -103,16 +125,11 @@ func (a *app) announce(nodes []*devNode, embedded bool) error {
 		Addr string `json:"addr"`
 		PID  int    `json:"pid,omitempty"`
 	}
-	var addrs []string
 	var list []nodeJSON
 	for _, n := range nodes {
-		addrs = append(addrs, n.addr)
 		list = append(list, nodeJSON{n.addr, n.pid})
 	}
-	url := "redlock://" + strings.Join(addrs, ",")
-	if len(nodes) == 1 {
-		url = "redis://" + addrs[0]
-	}
+	url := urlOf(nodes)
 	if a.json {
 		return a.printJSON(struct {
 			URL      string     `json:"url"`
@@ -132,6 +149,18 @@ func (a *app) announce(nodes []*devNode, embedded bool) error {
 		"  locker doctor\n" +
 		"Ctrl-C ends all of it")
 	return nil
+}
+
+// urlOf returns the URL of a Redlock, or of one Redis.
+func urlOf(nodes []*devNode) string {
+	var addrs []string
+	for _, n := range nodes {
+		addrs = append(addrs, n.addr)
+	}
+	if len(addrs) == 1 {
+		return "redis://" + addrs[0]
+	}
+	return "redlock://" + strings.Join(addrs, ",")
 }
 
 // startEmbedded starts a simulated server.

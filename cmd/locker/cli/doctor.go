@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -17,7 +18,9 @@ import (
 )
 
 func doctorCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var restarted string
+	var longest time.Duration
+	cmd := &cobra.Command{
 		Use:     "doctor",
 		GroupID: groupLook,
 		Short:   "Examine the servers: are they fit for locks?",
@@ -38,6 +41,7 @@ reason, and what to do:
   rights        may the user run every command that locks need? (tried on separate keys under the prefix)
   scripts       can a lock be taken, extended, waited for, handed over and released?
   messages      are waiters notified, or do they have to poll?
+  guard         does it rest after a restart? (if the configuration has a restart guard)
   nodes         is there a majority, and is the number of nodes odd and at least three?
   identity      is a server configured twice?
   independence  does a write to one server appear on another (replica, proxy, virtual address)?
@@ -48,16 +52,31 @@ Doctor names the promise as docs/safety.md does, if a setting of the server is a
 Doctor ends within half a minute, whatever the servers do, and leaves nothing behind. With --quiet it prints only
 warnings and failures.
 
-It exits with 0 if all checks are ok, with 1 if there are warnings, and with 2 if there are failures.`,
+It exits with 0 if all checks are ok, with 1 if there are warnings, and with 2 if there are failures.
+
+With --after-restart it examines nothing. It says for how long that server should be kept away from clients after it has
+ended, so that all locks that it may have forgotten have ended, too.`,
 		Example: `  locker doctor --url redlock://host1,host2,host3
-  locker doctor --json | jq '.findings[] | select(.level != "ok")'`,
+  locker doctor --json | jq '.findings[] | select(.level != "ok")'
+  locker doctor --after-restart host2 --longest-ttl 1m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			switch {
+			case restarted != "":
+				return a.afterRestart(ctx, restarted, longest)
+			case longest != 0:
+				return usageError("--longest-ttl needs --after-restart")
+			}
 			return a.doctor(ctx)
 		},
 	}
+	cmd.Flags().StringVar(&restarted, "after-restart", "",
+		"say for how long this `server`, a name or an address, should be kept away from clients after a restart")
+	durationVar(cmd.Flags(), &longest, "longest-ttl",
+		"with --after-restart: the longest TTL of all locks; by default the guard or the TTL of the configuration")
+	return cmd
 }
 
 // Exit codes of doctor. Monitoring systems use the same ones.
@@ -72,7 +91,8 @@ func (a *app) doctor(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = d.Close() }()
-	e := doctor.Deployment{Redlock: d.Redlock, Prefix: d.Prefix, TTL: d.TTL, Timeout: d.Timeout, Budget: d.Budget}
+	e := doctor.Deployment{Redlock: d.Redlock, Prefix: d.Prefix, TTL: d.TTL, Guard: d.Guard,
+		Timeout: d.Timeout, Budget: d.Budget}
 	for _, s := range d.Servers {
 		e.Nodes = append(e.Nodes, doctor.Node(s))
 	}

@@ -20,9 +20,6 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-// durable has the settings with which doctor finds no fault.
-var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
-
 // servers starts n servers and returns the URL of a Redlock on them.
 func servers(t *testing.T, n int) (ss []*redistest.Server, url string) {
 	t.Helper()

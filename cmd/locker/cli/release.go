@@ -90,17 +90,23 @@ var errFree = errors.New("it is free")
 // confirm asks whether to take the lock from the owner that was seen.
 func (a *app) confirm(key string, seen inspect.Inspection) error {
 	a.printInspection(key, seen)
-	fmt.Fprintf(a.stdout, "\nIts owner is not stopped by this and may go on until it notices. Take the lock? [y/N] ")
+	return a.ask("\nIts owner is not stopped by this and may go on until it notices. Take the lock?", errNobodyToAsk,
+		errors.New("nothing was released"))
+}
+
+// ask returns nil if the user answers with yes. It returns nobody if there is no answer, and refused otherwise.
+func (a *app) ask(question string, nobody, refused error) error {
+	fmt.Fprintf(a.stdout, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(a.stdin).ReadString('\n')
 	switch strings.ToLower(strings.TrimSpace(answer)) {
 	case "y", "yes":
 		return nil
 	case "":
 		if err != nil { // /dev/null counts as a terminal
-			return errNobodyToAsk
+			return nobody
 		}
 	}
-	return &exitError{code: exitRefused, err: errors.New("nothing was released")}
+	return &exitError{code: exitRefused, err: refused}
 }
 
 var errNobodyToAsk = usageError("there is no terminal for the confirmation: use --yes to take the lock from its owner")

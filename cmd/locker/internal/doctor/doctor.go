@@ -44,6 +44,7 @@ type Deployment struct {
 	Redlock bool
 	Prefix  string
 	TTL     time.Duration // the usual TTL of locks
+	Guard   time.Duration // the longest TTL of locks; 0: there is no restart guard
 	Timeout time.Duration // of one exchange
 	Budget  time.Duration // of one operation on a Redlock
 	Nodes   []Node
@@ -138,7 +139,7 @@ func (p *patient) examine(ctx context.Context) {
 		}
 		p.role()
 	}
-	for _, f := range settings.Check(p.settings, settings.Use{Redlock: p.e.Redlock, TTL: p.e.TTL}) {
+	for _, f := range settings.Check(p.settings, settings.Use{Redlock: p.e.Redlock, TTL: p.e.TTL, Guard: p.e.Guard}) {
 		p.findings = append(p.findings, Finding{p.Name, f})
 	}
 	p.unknown()
@@ -147,6 +148,7 @@ func (p *patient) examine(ctx context.Context) {
 	}
 	if p.rights(ctx) {
 		p.locks(ctx)
+		p.guard(ctx)
 	}
 }
 

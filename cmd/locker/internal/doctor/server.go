@@ -114,7 +114,7 @@ func (p *patient) uptime() {
 	const check = "uptime"
 	up := time.Duration(p.number("uptime_in_seconds")) * time.Second
 	durable := p.settings.Info["aof_enabled"] == "1" && p.settings.Config["appendfsync"] == "always"
-	if up < p.e.TTL && !durable {
+	if up < p.e.TTL && !durable && p.e.Guard == 0 {
 		p.warn(check, fmt.Sprintf("keep it away from clients for the longest TTL after a restart (%v if that is what "+
 			"all use)", p.e.TTL),
 			"started %v ago: it may have forgotten locks that are still held", up)
