@@ -280,8 +280,8 @@ func (p *program) fenced(t *testing.T) {
 	t.Helper()
 	p.succeeds(t, `^ok: no late write was accepted`)
 	for line, times := range map[string]int{
-		`Anna \(lock lost: expired\) writes 105: stale token: refused`: 3,
-		`Anna \(lock lost: expired\) writes 105: accepted`:             3, // as the acts without a fence show
+		`Anna \(lock lost: expired\) writes 105: stale token: refused`:  3,
+		`Anna \(lock lost: expired\) writes 105: accepted`:              3, // as the acts without a fence show
 		`Anna does not write \(locker: verify .*: lock lost: expired\)`: 1,
 		`an update is lost`: 3,
 		`as it should be`:   4,
