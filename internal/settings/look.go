@@ -2,6 +2,7 @@ package settings
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -39,7 +40,7 @@ func Begin(logger *slog.Logger, limit time.Duration, use Use, servers ...Server)
 		defer close(l.done)
 		defer cancel()
 		w := look(ctx, use, servers)
-		if ctx.Err() == nil || context.Cause(ctx) == context.DeadlineExceeded {
+		if !errors.Is(ctx.Err(), context.Canceled) { // the limit is no reason to drop what was found
 			w.log(logger)
 		}
 	}()

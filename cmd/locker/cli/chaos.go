@@ -140,10 +140,10 @@ func (c *chaos) strike(ctx context.Context, binary string, nodes []*devNode, rou
 
 // chaosEnd returns err unless it comes from the end of ctx.
 func chaosEnd(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return &exitError{exitOSErr, err, "run it again"}
 	}
-	return &exitError{exitOSErr, err, "run it again"}
+	return nil
 }
 
 // config returns the configuration of the workers.
