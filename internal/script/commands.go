@@ -93,7 +93,8 @@ func (a Attempt) Enqueue(ttl, lease time.Duration, ticket int64, channel string)
 
 // Claim takes over a lock that another owner's release has granted. [ReadPosition] reads the reply.
 func (a Attempt) Claim(ttl time.Duration) Command {
-	return claimScript.call([]string{a.Lock}, a.text(), milliseconds(ttl)).granting(handsOver)
+	claim := claimScript.of(a.Guard).call(a.Guard.keys(a.Lock), a.text(), milliseconds(ttl)+a.Guard.number())
+	return claim.granting(handsOver)
 }
 
 // Release releases what an attempt has, or may have. [ReadOwned] reads the reply to its Command.

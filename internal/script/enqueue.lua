@@ -32,6 +32,8 @@ end
 local counter = mine(cur, ARGV[1])
 if counter then                                -- delivered twice, or the notification was lost
   drop(o)
+  -- if guarded: local rests = resting(clock())  -- as in claim.lua
+  -- if guarded: if rests then return rests end
   return {1, tonumber(counter), redis.call('PTTL', lock)}
 end
 if buried(waiters, o) then return {-1} end

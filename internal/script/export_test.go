@@ -13,14 +13,10 @@ func (s *script) IsRelease() bool { return s.isRelease }
 
 var (
 	AcquireScript, RaiseScript, ExtendScript   = acquireScript.plain, raiseScript, extendScript
-	EnqueueScript, ClaimScript, HandoverScript = enqueueScript.plain, claimScript, handoverScript.plain
+	EnqueueScript, ClaimScript, HandoverScript = enqueueScript.plain, claimScript.plain, handoverScript.plain
 	TurnScript, TurnReleaseScript              = turnScript, turnReleaseScript
 	ReleaseScript, VerifyScript                = releaseScript, verifyScript
 	InspectScript, ForceScript                 = inspectScript, forceScript.plain
-
-	GuardedAcquireScript, GuardedEnqueueScript = acquireScript.guarded, enqueueScript.guarded
-	GuardedHandoverScript, GuardedForceScript  = handoverScript.guarded, forceScript.guarded
-	TouchScript                                = touchScript
 
 	CounterText  = counterText
 	Expand       = func(name string) string { return expand(name, false) }

@@ -23,6 +23,7 @@ func TestGuardOfManyTTLs(t *testing.T) {
 	}
 }
 
+// A server that keeps slots apart has a marker for each. What happens to one is nothing to the others.
 func TestSlotsRestByThemselves(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t)
@@ -47,6 +48,7 @@ func TestSlotsRestByThemselves(t *testing.T) {
 	}
 }
 
+// A call with a guard has no more words than Redis accepts from a client that has not authenticated.
 func TestGuardedCallsHaveTenWordsAtMost(t *testing.T) {
 	g := guard{Guard: guardOf(guarded)}
 	a := g.attempt("k", "a")
@@ -60,6 +62,7 @@ func TestGuardedCallsHaveTenWordsAtMost(t *testing.T) {
 	}
 }
 
+// Without a guard, no script has anything of it, and no command has another key or word.
 func TestWithoutAGuardThereIsNothingOfIt(t *testing.T) {
 	g := guard{Guard: guardOf(guarded)}
 	a := g.attempt("k", "a")
@@ -96,6 +99,7 @@ func TestWithoutAGuardThereIsNothingOfIt(t *testing.T) {
 	}
 }
 
+// However many acquisitions a joined command has, the server is asked once whether it rests.
 func TestOneInfoForManyAcquisitions(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t)
@@ -117,9 +121,7 @@ func TestOneInfoForManyAcquisitions(t *testing.T) {
 }
 
 // A release, a waiter that leaves and an operator who takes the lock away hand nothing on while the server rests.
-
 // Waiters get the lock by a request of their own.
-
 func TestServerThatRestsHandsNothingOn(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t)
@@ -170,16 +172,31 @@ func TestServerThatRestsHandsNothingOn(t *testing.T) {
 	}
 }
 
-// Clients with another guard get nothing, whoever comes first, and also after a restart that has kept the marker.
-
-// Without the right to INFO, or with no memory for the marker, nothing is granted and nothing is written.
-
-// A replica may not write, and says so in the words that clients know.
-
-// A server that keeps slots apart has a marker for each. What happens to one is nothing to the others.
-
-// A call with a guard has no more words than Redis accepts from a client that has not authenticated.
-
-// Without a guard, no script has anything of it, and no command has another key or word.
-
-// However many acquisitions a joined command has, the server is asked once whether it rests.
+// A waiter begins to rely on a lock that it was granted only when the server confirms that. A server that rests does not:
+// its data may be older than what it has granted to others. With the clock set back, such a lock may have any time left.
+func TestServerThatRestsConfirmsNoGrant(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t)
+	a := g.attempt("k", "a")
+	for _, left := range []time.Duration{time.Second, time.Hour} {
+		g.s.Cmd(t, "FLUSHALL")
+		g.rests("k", rest)
+		g.age()
+		g.acquire("k", "a")
+		g.s.Cmd(t, "PEXPIRE", a.Lock, left.Milliseconds())
+		marker := g.s.Cmd(t, "GET", g.marker())
+		for what, cmd := range map[string]script.Command{
+			"claim": a.Claim(guarded), "enqueue": a.Enqueue(guarded, script.MaxLease, 1, ""),
+		} {
+			for _, want := range []script.Status{script.Resting, script.Granted} {
+				if g.s.Cmd(t, "DEL", g.marker()); want == script.Granted {
+					g.s.Cmd(t, "SET", g.marker(), marker)
+				}
+				p, err := script.ReadPosition(sendCommand(t, g.n, cmd))
+				if err != nil || p.Status != want {
+					t.Errorf("%s of a lock with %v left: %+v, %v, want %d", what, left, p, err, want)
+				}
+			}
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
+// Clients with another guard get nothing, whoever comes first, and also after a restart that has kept the marker.
 func TestClientsWithAnotherGuard(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t)
@@ -47,6 +48,7 @@ func TestClientsWithAnotherGuard(t *testing.T) {
 	}
 }
 
+// Without the right to INFO, nothing is granted and nothing is written.
 func TestGuardWithoutRights(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t)
@@ -70,6 +72,7 @@ func TestGuardWithoutRights(t *testing.T) {
 	}
 }
 
+// With no memory for the marker, nothing is granted.
 func TestGuardOutOfMemory(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t)
@@ -96,6 +99,7 @@ func TestGuardOutOfMemory(t *testing.T) {
 	}
 }
 
+// A replica may not write, and says so in the words that clients know.
 func TestGuardOnAReplica(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t)

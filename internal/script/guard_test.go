@@ -18,7 +18,6 @@ const (
 )
 
 // guard is a real server and the guard of its clients.
-
 type guard struct {
 	t *testing.T
 	s *redistest.Server
@@ -40,11 +39,9 @@ func (g guard) attempt(key, token string) script.Attempt {
 }
 
 // marker returns the key of the marker.
-
 func (g guard) marker() string { return g.Touch().Words[3] }
 
 // age makes the rest end: the marker is as old as it can be.
-
 func (g guard) age() {
 	g.t.Helper()
 	value, _ := g.s.Cmd(g.t, "GET", g.marker()).(string)
@@ -56,7 +53,6 @@ func (g guard) age() {
 }
 
 // acquire returns what an attempt to acquire is answered, by itself, in the queue and as a joined command.
-
 func (g guard) acquire(key, token string) script.Acquired {
 	g.t.Helper()
 	a, err := script.ReadAcquired(sendCommand(g.t, g.n, g.attempt(key, token).Acquire(time.Second, 1, 0)))
@@ -67,7 +63,6 @@ func (g guard) acquire(key, token string) script.Acquired {
 }
 
 // rests checks that no way to acquire the lock of key, which is free, grants it, and that the node rests for d.
-
 func (g guard) rests(key string, d time.Duration) {
 	g.t.Helper()
 	a := g.attempt(key, "rests")
@@ -96,7 +91,6 @@ func (g guard) rests(key string, d time.Duration) {
 }
 
 // grants checks that every way to acquire grants.
-
 func (g guard) grants(key string) {
 	g.t.Helper()
 	one, two, three := g.attempt(key+"1", "a"), g.attempt(key+"2", "a"), g.attempt(key+"3", "a")
@@ -115,7 +109,6 @@ func (g guard) grants(key string) {
 }
 
 // restarted is g after the server was killed and started again.
-
 func (g guard) restarted() guard {
 	g.s.Kill()
 	g.s.Restart()
@@ -124,7 +117,6 @@ func (g guard) restarted() guard {
 }
 
 // What makes a server rest, and what does not.
-
 func TestServerThatMayHaveForgottenRests(t *testing.T) {
 	t.Parallel()
 	for name, forget := range map[string]func(g guard) guard{
@@ -184,7 +176,6 @@ func reachServer(t *testing.T, s *redistest.Server, options ...redis.DialOption)
 }
 
 // caughtUp waits until the replica has all that the master has.
-
 func caughtUp(t *testing.T, master, replica *redistest.Server) {
 	t.Helper()
 	for end := time.Now().Add(30 * time.Second); ; {
@@ -198,7 +189,6 @@ func caughtUp(t *testing.T, master, replica *redistest.Server) {
 }
 
 // DEBUG RELOAD loses nothing: the process saves its data and reads them again.
-
 func TestReloadIsNoReasonToRest(t *testing.T) {
 	t.Parallel()
 	var allow []string
@@ -213,7 +203,6 @@ func TestReloadIsNoReasonToRest(t *testing.T) {
 }
 
 // A lock that was granted before stays what it was, for its owner and for others.
-
 func TestServerThatRestsKeepsItsLocks(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t)

@@ -47,7 +47,7 @@ var (
 
 	// The queue for the lock of one node. A release grants the lock to the first waiter.
 	enqueueScript  = newScripts("enqueue.lua")
-	claimScript    = newScript("claim.lua")
+	claimScript    = newScripts("claim.lua")
 	handoverScript = newScripts("handover.lua").releases()
 
 	// The queue for a Redlock, which one of its nodes keeps. It is a queue for the turn to ask all nodes.

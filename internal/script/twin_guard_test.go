@@ -40,7 +40,7 @@ func TestTwinRestsLikeTheScripts(t *testing.T) {
 			twin.Put(k.Fence(), script.CounterText(8e15))
 			var what string
 			var cmd script.Command
-			switch rnd.IntN(10) {
+			switch rnd.IntN(11) {
 			case 0, 1:
 				what, cmd = "acquire", a.Acquire(ttl, 1, 0)
 			case 2:
@@ -61,6 +61,8 @@ func TestTwinRestsLikeTheScripts(t *testing.T) {
 				}
 			case 8:
 				what, cmd = "ignorant", a.Acquire(ttl, 1, 0)
+			case 9:
+				what, cmd = "claim", a.Claim(ttl)
 			default: // something happens
 				value, _ := g.s.Cmd(t, "GET", g.marker()).(string)
 				p := strings.Split(value, ":")
@@ -100,7 +102,7 @@ func TestTwinRestsLikeTheScripts(t *testing.T) {
 	for _, want := range []string{
 		"acquire 1", "acquire 0", "acquire -3", "acquire -4", "joined 1", "joined 0", "enqueue 1", "enqueue 0",
 		"enqueue -3", "enqueue -4", "touch 0", "touch -3", "touch -4", "trust 0", "ignorant -5", "handover 1",
-		"handover 0", "force 1",
+		"handover 0", "force 1", "claim 1", "claim 0", "claim -3", "claim -4",
 	} {
 		if seen[want] == 0 {
 			t.Errorf("%q was never seen", want)

@@ -21,7 +21,7 @@ func (n *Node) script(cmd drivers.Command, k, args []string) drivers.Reply {
 	k, args, g := unguarded(name, k, args)
 	switch name {
 	case "claim":
-		return n.observed(name, line{Node: n, lock: k[0]}, args, n.claim)
+		return n.observed(name, line{Node: n, lock: k[0], guard: g}, args, n.claim)
 	case "release":
 		return n.observed(name, line{Node: n, lock: k[0], waiters: k[1]}, args, n.release)
 	case "raise":

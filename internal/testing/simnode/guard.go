@@ -15,6 +15,9 @@ type guard struct{ marker, rest string }
 func unguarded(script string, k, args []string) ([]string, []string, guard) {
 	last := len(k) - 1
 	switch {
+	case script == "claim" && len(k) == 2:
+		ttl, rest, _ := strings.Cut(args[1], ":")
+		return k[:last], []string{args[0], ttl}, guard{k[last], rest}
 	case script == "acquire" && len(k) == 4:
 		p := strings.Split(args[2], ":")
 		return k[:last], []string{args[0], args[1], p[0], p[1]}, guard{k[last], p[2]}

@@ -165,6 +165,9 @@ func (n *Node) enqueue(l line, args []string) drivers.Reply {
 	cur, held := l.get(l.lock)
 	if c, _ := mine(cur.value, args[0]); c > 0 {
 		l.drop(o)
+		if rests := l.resting(); rests != nil {
+			return rests
+		}
 		return []drivers.Reply{int64(1), c, l.pttl(l.lock)}
 	}
 	if l.buried(o) != "" {
@@ -215,6 +218,9 @@ func (n *Node) claim(l line, args []string) drivers.Reply {
 	c, _ := mine(cur.value, args[0])
 	if c == 0 {
 		return []drivers.Reply{int64(0)}
+	}
+	if rests := l.resting(); rests != nil {
+		return rests
 	}
 	left := l.pttl(l.lock)
 	if ttl := number(args[1]); left < ttl {

@@ -92,8 +92,11 @@ func script(keys, args []string) string {
 	case [2]int{1, 2}:
 		return only(owned, "claim")
 	case [2]int{2, 2}:
-		if packed > 0 {
+		switch {
+		case packed > 1:
 			return only(owned, "release")
+		case packed == 1:
+			return only(owned, "claim")
 		}
 		return only(owned, "raise")
 	case [2]int{2, 1}:

@@ -21,6 +21,7 @@ func TestSteps(t *testing.T) {
 		"EVALSHA x 4 k w f q |a|1| 10:0:0:a:b":                        {{"enqueue", "k", "a", false}},
 		"EVALSHA x 4 k w f q |a|1| 0:0:7":                             {{"handover", "k", "a", false}},
 		"EVALSHA x 1 k |a|1| 10":                                      {{"claim", "k", "a", false}},
+		"EVALSHA x 2 k m |a|1| 10:32600":                              {{"claim", "k", "a", false}},
 		"EVALSHA x 4 k w q {k}:lockturn w 10:0:":                      {{"turn", "k", "w", false}},
 		"EVALSHA x 4 k w q {k}:lockturn |a|1| 0:0:7:w":                {{"turnrelease", "k", "a", false}},
 		"EVALSHA x 4 k w f q":                                         {{"inspect", "k", "", false}},
