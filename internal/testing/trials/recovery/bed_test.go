@@ -116,6 +116,9 @@ func (b *bed) open() *locker.Client {
 	}
 	if b.nodes == 1 {
 		opts := []single.Option{single.Timeout(exchange), single.Guard(guard)}
+		if b.waits {
+			opts = append(opts, single.WaitReplicas(1, exchange/4))
+		}
 		if b.guarded && b.clients == nil {
 			b.bootstrapped(func() error { return single.Bootstrap(ctx, ds[0], opts...) })
 		}

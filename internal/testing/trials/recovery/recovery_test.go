@@ -75,6 +75,7 @@ type trial struct {
 	driver  string
 	nodes   int
 	guarded bool
+	waits   bool // for the replica, with single.WaitReplicas
 	locks   int
 }
 
@@ -105,7 +106,7 @@ func trials(round int, all bool) (list []trial) {
 					}
 					chosen := k.short && guarded && (i+j)%3 == 0 && (nodes == 1) == (i%2 == 0)
 					if all || chosen {
-						list = append(list, trial{k, driver, nodes, guarded, locks})
+						list = append(list, trial{kind: k, driver: driver, nodes: nodes, guarded: guarded, locks: locks})
 					}
 				}
 			}
