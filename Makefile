@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test test-long newest test-server compat lint verify check stress fuzz faults soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
+.PHONY: test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -80,6 +80,18 @@ faults: ## real servers, clients, networks and clocks broken under load, see doc
 	LOCKER_FAULTS=$(MINUTES)m LOCKER_FAULTS_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 30m -run TestFaults ./faults; status=$$?; \
 	sed -n '/^<!-- what follows/,$$p' docs/faults.md; exit $$status
+
+recovery: ## servers that forget, under hundreds of locks at a time, with the restart guard and without, for MINUTES: docs/faults.md
+	@scripts/need-redis.sh
+	LOCKER_RECOVERY=$(MINUTES)m LOCKER_RECOVERY_REPORT=$(CURDIR)/docs/faults.md \
+		go test -C internal/testing/trials -count=1 -timeout 3h -run TestRecovery ./recovery; status=$$?; \
+	sed -n '/^<!-- what follows is written by make recovery/,/^<!-- what follows is written by make faults/p' docs/faults.md; exit $$status
+
+FAILOVERS ?= 300
+failovers: ## FAILOVERS of one Redis with a replica: nothing, WaitReplicas, the guard, and both, for an hour: docs/faults.md
+	@scripts/need-redis.sh
+	LOCKER_FAILOVERS=$(FAILOVERS) LOCKER_FAILOVERS_REPORT=$(CURDIR)/docs/faults.md \
+		go test -C internal/testing/trials -count=1 -timeout 3h -run TestFailovers -v ./recovery
 
 HOURS ?= 8
 soak: ## the same for HOURS; the report goes to soak.out, LOCKER_FAULTS_ONLY=partition runs a part

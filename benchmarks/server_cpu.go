@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/redlock"
 	"github.com/golocker/locker/single"
 )
 
@@ -21,8 +22,8 @@ func serverCPU(s *servers, p plan) *Scenario {
 		Note: "Ratio: server CPU, to SET NX PX and a compare-and-delete script. All commands travel in pipelines, so " +
 			"that reading and writing take little of the time. One at a time: 128 clients share a connection, and each " +
 			"has one goroutine. 128 or 512 at once: one client has as many goroutines, and may join their commands. " +
-			"Redlock node: a Redlock of one node. Native releases: releases by DELEX or DELIFEQ. Script p99.9: how long " +
-			"a script kept the server, which has a processor to itself meanwhile.",
+			"Redlock node: a Redlock of one node. Guard: with the restart guard. Native releases: releases by DELEX or " +
+			"DELIFEQ. Script p99.9: how long a script kept the server, which has a processor to itself meanwhile.",
 		Columns: []Column{{"server_us", "server CPU µs", 2}, {"commands", "commands", 1}, {"scripts", "scripts", 2},
 			{"native", "native releases", 2}, {"trips", "round trips", 3}, {"script_p999_us", "script p99.9 µs", 0}},
 		Primary: "server_us", Time: 4 * p.Cycles} // INFO is part of what is measured
@@ -41,6 +42,7 @@ func serverCPU(s *servers, p plan) *Scenario {
 		add(c.name+", one at a time", cpuYardstick, cpuGoroutines, cpuGoroutines, c.open)
 		add(c.name+", 128 at once", cpuYardstick, cpuGoroutines, 1, c.open)
 		add(c.name+", 512 at once", cpuYardstick, cpuCrowd, 1, c.open)
+		add(c.name+", guard, 512 at once", cpuYardstick, cpuCrowd, 1, c.guarded)
 	}
 	return sc
 }
@@ -49,13 +51,32 @@ const cpuYardstick = "raw"
 
 var cpuContestants = []struct {
 	name string
-	open func(drivers.Driver) (session, error)
-}{{"locker/single", singleOver}, {"locker/Redlock node", redlockNodeOver}}
+	// open opens a client, and guarded one with the restart guard.
+	open, guarded func(drivers.Driver) (session, error)
+}{{"locker/single", singleOver, guardedSingleOver}, {"locker/Redlock node", redlockNodeOver, guardedNodeOver}}
 
 func rawOver(d drivers.Driver) (session, error) { return openRaw(driverCommands{d, func() {}}, nil) }
 
 func singleOver(d drivers.Driver) (session, error) {
 	return &lockerSession{single.New(d), nil, func() {}}, nil
+}
+
+// cpuGuard is the longest TTL under the restart guard.
+const cpuGuard = time.Minute
+
+func guardedSingleOver(d drivers.Driver) (session, error) {
+	if err := single.Bootstrap(context.Background(), d, single.Guard(cpuGuard)); err != nil {
+		return nil, err
+	}
+	return &lockerSession{single.New(d, single.Guard(cpuGuard)), nil, func() {}}, nil
+}
+
+func guardedNodeOver(d drivers.Driver) (session, error) {
+	ds := []drivers.Driver{d}
+	if err := redlock.Bootstrap(context.Background(), ds, redlock.Guard(cpuGuard)); err != nil {
+		return nil, err
+	}
+	return redlockOver(ds, func() {}, redlock.Guard(cpuGuard))
 }
 
 func redlockNodeOver(d drivers.Driver) (session, error) {

@@ -112,8 +112,8 @@ func forAll[T any](addrs []string, open func(addr string) (T, func(), error)) (a
 }
 
 // redlockOver logs nothing, because a Redlock warns of a number of nodes that survives no failure.
-func redlockOver(ds []drivers.Driver, end func()) (session, error) {
-	c, err := redlock.New(ds, redlock.Logger(slog.New(slog.DiscardHandler)))
+func redlockOver(ds []drivers.Driver, end func(), opts ...redlock.Option) (session, error) {
+	c, err := redlock.New(ds, append(opts, redlock.Logger(slog.New(slog.DiscardHandler)))...)
 	if err != nil {
 		end()
 		return nil, err

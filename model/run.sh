@@ -1,11 +1,11 @@
 #!/bin/sh
-# Checks the models with spin: fence.pml, heal.pml, handoff.pml and progress.pml. Exits non-zero if a property fails, a
-# planted bug is not found, or a search is not complete.
+# Checks the models with spin: fence.pml, heal.pml, guard.pml, handoff.pml and progress.pml. Exits non-zero if a
+# property fails, a planted bug is not found, or a search is not complete.
 #
 #   run.sh                      the small searches and all planted bugs, two at a time: about five minutes
 #   run.sh full                 the large searches too, about half an hour and 6 GB
 #   run.sh trace [MODEL] -D...  one search, with parameters of the model or its bugs; prints the shortest way to fail.
-#                               MODEL is heal, handoff or progress; without it, fence
+#                               MODEL is heal, guard, handoff or progress; without it, fence
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -95,6 +95,42 @@ tokensLarge() {
   heading "planted bugs and broken assumptions, large"
   breaks "RAISE_NOL, OWNRET: no other locks in the slot"     HO   -DRAISE_NOL -DOWNRET -DEXPIRE=0 -DA=2
   breaks "AHEAD: extend, with keys that expire early"        VER  -DAHEAD=1 -DVERIFY=1
+}
+
+# ---- guard.pml: nodes that forget ----------------------------------------------------------------------------------
+
+guard() {
+  model=guard
+  heading "nodes that forget, and the restart guard: ME"
+  holds "1 node, 2 clients x 1 attempt, forgets twice"           -DFORGETS=2 -DFAILBACK=1
+  holds "  its clock is put back once"                           -DFORGETS=2 -DFAILBACK=1 -DSTEPS=1
+  holds "  2 x 2, TTL of 3 ticks"                                -DFORGETS=2 -DFAILBACK=1 -DSTEPS=1 -DA=2 -DM=3
+  holds "  the same, and a queue"                                -DFORGETS=2 -DFAILBACK=1 -DSTEPS=1 -DQUEUE=1
+  holds "3 nodes, 2 x 1, TTL of 1 tick, one forgets"             -DN=3 -DM=1
+  holds "  leases heal on nodes that rest"                       -DN=3 -DM=1 -DHEAL_RESTING
+  holds "1 node, CLAIM_RESTING: claims while it rests"           -DQUEUE=1 -DFORGETS=2 -DFAILBACK=1 -DCLAIM_RESTING
+}
+
+guardBugs() {
+  model=guard
+  heading "planted bugs in the restart guard"
+  breaks "NO_GUARD: nodes do not rest"                           ME -DNO_GUARD
+  breaks "NO_GUARD, two of three nodes"                          ME -DNO_GUARD -DN=3 -DM=1 -DFORGETS=2
+  breaks "NOT_COMPARED: any marker will do"                      ME -DNOT_COMPARED
+  breaks "RUN_ID: the marker names the process alone"            ME -DRUN_ID -DFAILBACK=1
+  breaks "GUARD_SHORT: TTLs are longer than the guard"           ME -DGUARD_SHORT
+  breaks "TOUCH_RESTED: opening a client ends the rest"          ME -DTOUCH_RESTED
+  breaks "FUTURE_RESTED: a marker of the future is an old one"   ME -DFUTURE_RESTED -DSTEPS=1
+  breaks "MARK_APART: a script compares, the next one grants"    ME -DMARK_APART
+  breaks "HANDOVER_RESTING: a hand-over and its claim do not ask" ME -DHANDOVER_RESTING -DCLAIM_RESTING -DQUEUE=1
+  breaks "CLAIM_RESTING: old data, and the clock put back"       ME -DCLAIM_RESTING -DQUEUE=1 -DSTEPS=1
+}
+
+guardLarge() {
+  model=guard
+  heading "nodes that forget, large"
+  holds "3 nodes, 2 x 1, TTL of 1 tick, and a clock is put back" -DN=3 -DM=1 -DSTEPS=1
+  holds "1 node, 3 x 1, and a queue"                             -DC=3 -DQUEUE=1
 }
 
 # ---- handoff.pml and progress.pml: the queue ----------------------------------------------------------------------
@@ -215,15 +251,15 @@ trap 'kill $pan $second 2>/dev/null; exit 130' INT TERM
 mode=${1-}
 case $mode in
 "")
-  both "tokens tokenBugs queueBugs" queue
+  both "tokens tokenBugs queueBugs" "guard guardBugs queue"
   ;;
 full)
-  both "tokens tokenBugs tokensLarge" "queue queueBugs queueLarge"
+  both "tokens tokenBugs tokensLarge" "guard guardBugs guardLarge queue queueBugs queueLarge"
   ;;
 trace)
   shift
   case ${1-} in
-  heal | handoff | progress | fence) model=$1 && shift ;;
+  heal | guard | handoff | progress | fence) model=$1 && shift ;;
   *) model=fence ;;
   esac
   trace "$@"

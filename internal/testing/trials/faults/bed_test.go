@@ -12,6 +12,7 @@ import (
 
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/trials/clock"
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
@@ -27,7 +28,7 @@ type bed struct {
 	cluster  *redistest.Cluster // of all servers; nil: they are independent
 	sentinel *redistest.Server  // which watches over two servers, master and replica; nil: they are independent
 	bus      *redistest.Bus     // of the cluster, if that can fail
-	clocks   []string           // the files that move the servers' clocks
+	clocks   []*clock.Clock     // of the servers, if they can be moved
 	proxies  [][]*fault.Proxy   // by player and node
 	local    []*player          // they come first
 	children []*process

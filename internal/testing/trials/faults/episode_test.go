@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -20,6 +19,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/trials/clock"
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
@@ -59,15 +59,15 @@ func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 		return b
 	}
 	b.servers = make([]*redistest.Server, nodes)
-	path, why := shim()
 	// In every second episode, the clocks of nodes of a Redlock differ, so that many acquisitions need a second round,
 	// with raises.
-	skewed := !k.clock && nodes > 1 && why == "" && b.random.IntN(2) == 0
+	skewed := !k.clock && nodes > 1 && clock.Missing() == "" && b.random.IntN(2) == 0
 	for i := range nodes {
 		var env []string
 		if k.clock || skewed {
-			b.clocks = append(b.clocks, filepath.Join(t.TempDir(), "clock"))
-			env = []string{"LD_PRELOAD=" + path, "CLOCKSHIFT=" + b.clocks[i]}
+			var c *clock.Clock
+			c, env = clock.New(t)
+			b.clocks = append(b.clocks, c)
 		}
 		if skewed {
 			b.clockIs(i, pick(b, 0, skew), 0)

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/trials/clock"
 )
 
 // The test binary is also the program of the players in other processes.
@@ -21,7 +22,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	goleak.VerifyTestMain(m, append(redistest.Lingering(), goleak.Cleanup(func(code int) {
-		_ = os.RemoveAll(shimDir)
+		clock.Remove()
 		os.Exit(code)
 	}))...)
 }
@@ -64,7 +65,7 @@ func TestFaults(t *testing.T) {
 		if !k.clock {
 			continue
 		}
-		if _, why := shim(); why != "" {
+		if why := clock.Missing(); why != "" {
 			run.skip(k, why)
 		}
 	}

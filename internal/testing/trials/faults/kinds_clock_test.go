@@ -1,44 +1,16 @@
 package faults
 
 import (
-	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
+	"github.com/golocker/locker/internal/testing/trials/clock"
 )
-
-// shim compiles, once, the library that moves the wall clock of a server. why says why this machine cannot use it.
-var shim = sync.OnceValues(func() (path, why string) {
-	parent := ""
-	if strings.ContainsAny(os.TempDir(), " :") { // these characters separate the entries of LD_PRELOAD
-		parent = "/tmp"
-	}
-	dir, err := os.MkdirTemp(parent, "clockshift")
-	if err != nil {
-		return "", err.Error()
-	}
-	shimDir = dir
-	path = filepath.Join(dir, "clockshift.so")
-	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", path, "testdata/clockshift.c").CombinedOutput()
-	if err != nil {
-		return "", fmt.Sprintf("gcc does not compile the shim: %v %.200s", err, out)
-	}
-	return path, ""
-})
-
-// shimDir is the directory of the shim, which TestMain removes.
-var shimDir string
 
 // The shim moves the server's clock, and its TTLs with it.
 func TestClockShift(t *testing.T) {
 	t.Parallel()
-	if _, why := shim(); why != "" {
+	if why := clock.Missing(); why != "" {
 		t.Log(why)
 		return
 	}
@@ -60,7 +32,7 @@ const skew = 50 * time.Millisecond
 // clockIs sets the clock of a node. The server gets the new time when it next reads its clock.
 func (b *bed) clockIs(n int, ahead time.Duration, fast int) {
 	b.Helper()
-	if err := os.WriteFile(b.clocks[n], fmt.Appendln(nil, ahead.Microseconds(), fast), 0o600); err != nil {
+	if err := b.clocks[n].Set(ahead, fast); err != nil {
 		b.Error(err)
 	}
 }
@@ -69,11 +41,7 @@ func (b *bed) clockIs(n int, ahead time.Duration, fast int) {
 func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 	each(nodes, func(n int) {
 		b.clockIs(n, ahead, fast)
-		if !eventually(patience, func() bool {
-			now, err := redis.Int64s(b.do(n, "TIME"), nil)
-			return err == nil && len(now) == 2 &&
-				time.Since(time.Unix(now[0], 0).Add(-ahead)).Abs() < 1100*time.Millisecond
-		}) {
+		if !eventually(patience, func() bool { return clock.Shows(b.servers[n], ahead) }) {
 			b.Error("the server's clock does not move")
 		}
 		b.injected.Add(1)

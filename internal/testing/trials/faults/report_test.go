@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/testing/trials/history"
+	"github.com/golocker/locker/internal/testing/trials/section"
 )
 
 // report collects the results of a run.
@@ -138,7 +139,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 	}
 	t.Logf("%s\n\n%s", head, text)
 	if path := os.Getenv(reportEnv); path != "" {
-		if err := write(path, r.preamble(long)+head+"\n\n"+text+"\n"+legend()); err != nil {
+		if err := section.Write(path, "make faults", r.preamble(long)+head+"\n\n"+text+"\n"+legend()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -212,21 +213,6 @@ func legend() string {
 		fmt.Fprintf(&b, "| %s | %s |\n", k.name, k.what)
 	}
 	return b.String()
-}
-
-// mark ends the part of the report's file that is written by hand.
-const mark = "<!-- what follows is written by make faults -->\n"
-
-func write(path, text string) error {
-	old, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	head, _, found := strings.Cut(string(old), mark)
-	if !found {
-		return fmt.Errorf("%s has no line %q", path, strings.TrimSpace(mark))
-	}
-	return os.WriteFile(path, []byte(head+mark+"\n"+text), 0o644)
 }
 
 // field returns a field of an answer to INFO.

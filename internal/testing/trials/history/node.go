@@ -9,7 +9,8 @@ import (
 // NodeStep is one script executed on one node, with what it did to its lock.
 type NodeStep struct {
 	Node    int
-	Life    int // how often the node has lost its data
+	Life    int           // how often the node has lost its data
+	Began   time.Duration // when it last did; 0: never
 	At      time.Duration
 	Script  string
 	Lock    string
@@ -33,10 +34,13 @@ type NodeState struct {
 //   - Holds of one node do not overlap, and nobody but the owner changes a lock.
 //   - The counters that it accepts for a lock do not decrease in one life, and each grant is above the last.
 //   - The counter of a slot does not decrease in one life, and is not below that of a lock of the slot.
+//   - A node that has lost data grants nothing before all locks that it may have known have ended.
 //   - A lock that somebody waits for is marked, and a mark stays for as long as the owner has the lock.
 //
 // It is for one goroutine at a time.
 type NodeLog struct {
+	// Rest is how long a node that has lost data must not grant anything. 0: it may.
+	Rest   time.Duration
 	Found  []Violation
 	Counts map[string]int // steps by script, and "marks"
 
@@ -98,6 +102,8 @@ func (l *NodeLog) lock(s NodeStep) {
 	case was == is:
 	case was == "" && s.Script == "extend", was == "" && s.Script == "raise", was == "" && s.Script == "claim":
 		l.add(s, "it created the lock")
+	case is != "" && !strings.HasPrefix(is, "hold:") && s.Began > 0 && s.At < s.Began+l.Rest:
+		l.add(s, "granted %v after the node lost data", s.At-s.Began)
 	case was != "" && (!releases || was != s.Owner):
 		l.add(s, "the lock was taken from its owner")
 	case is != "" && !strings.HasPrefix(is, "hold:") && s.After.Fence <= max(last, s.Before.Fence):

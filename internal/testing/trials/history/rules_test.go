@@ -198,6 +198,9 @@ func TestNodeLogFindsWhatIsWrong(t *testing.T) {
 		"a mark": {[]NodeStep{{Script: "enqueue", Owner: "b", Before: a, After: a}}, ""},
 		"loss of data": {[]NodeStep{{Script: "acquire", Before: free, After: a},
 			{Life: 1, Script: "acquire", Before: NodeState{}, After: state("b", 1, 1)}}, ""},
+		"a node that has rested": {[]NodeStep{{Life: 1, Began: 1, At: 6, Script: "acquire", Before: free, After: a}}, ""},
+		"a node that does not rest": {[]NodeStep{{Life: 1, Began: 1, At: 5, Script: "acquire", Before: free,
+			After: a}}, "after the node lost data"},
 		"a counter that is less than before": {[]NodeStep{{Script: "extend", Owner: "b", Before: b, After: b},
 			{Script: "extend", Owner: "a", Before: a, After: a}}, "went back"},
 		"an owner that lowers its counter": {[]NodeStep{{Script: "raise", Owner: "a", Before: a,
@@ -247,7 +250,7 @@ func TestNodeLogFindsWhatIsWrong(t *testing.T) {
 		"a grant over another's lock": {[]NodeStep{{Script: "acquire", Owner: "b", Before: a, After: b}}, "taken"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var l NodeLog
+			l := NodeLog{Rest: 5}
 			for _, s := range tt.steps {
 				l.Add(s)
 			}

@@ -80,7 +80,8 @@ func (w *world) settle() {
 	for _, s := range w.nodes {
 		for _, key := range slices.Sorted(slices.Values(s.Left())) {
 			// Redlock's queues are advice. A place in any that was asked for twice stays until it expires.
-			if (dead || w.quorum() || w.Factors[twice] > 0) && queues.MatchString(key) {
+			// So does one that an older state of the node had.
+			if (dead || w.quorum() || w.recovers() || w.Factors[twice] > 0) && queues.MatchString(key) {
 				continue
 			}
 			w.violated("ORPHAN", fmt.Sprintf("node %d still has %s, %v after the last fault", s.id, key, bound))
@@ -92,9 +93,10 @@ var queues = regexp.MustCompile(`:lock(wait|queue|turn)(:[ts])?$`)
 
 // alive (LIVE) has every client that lives lock everything once.
 func (w *world) alive() {
+	w.rested()
 	bound := w.MaxTTL + time.Second
 	// Who left a queue may have been put into it once more. On one node tombstones are against that; turns have none.
-	if w.Factors[twice] > 0 || w.quorum() && w.Factors[late] > 0 {
+	if w.Factors[twice] > 0 || w.recovers() || w.quorum() && w.Factors[late] > 0 {
 		bound += deadWaiters
 	}
 	for _, key := range w.keys {
@@ -109,6 +111,19 @@ func (w *world) alive() {
 			cancel()
 		}
 	}
+}
+
+// rested returns when all nodes have rested. A node begins to rest when it is asked, for each slot on a cluster.
+func (w *world) rested() {
+	if w.guard() == 0 {
+		return
+	}
+	for _, key := range w.keys {
+		if lease, err := w.living()[0].TryLock(w.Context(), key, locker.TTL(w.guard())); err == nil {
+			_ = lease.Unlock(w.Context())
+		}
+	}
+	time.Sleep(w.rest() * 102 / 100) // its clock may be slow
 }
 
 func (w *world) judge(took time.Duration) *Result {
@@ -179,7 +194,7 @@ func btoi(b bool) time.Duration {
 
 // Model asks the model, outside the bubble. Where exclusion is not promised there is nothing to ask.
 func (r *Result) Model(o Options) {
-	if o.Profile == Model {
+	if o.Profile == Model || o.Profile == Guard {
 		r.Violations = append(r.Violations, r.history.CheckModel(r.linger)...)
 	}
 }

@@ -36,20 +36,46 @@ func (w *world) victim(d *dice) *server {
 
 // crash ends a node's process and starts it again, with its data.
 func (w *world) crash(d *dice) {
-	w.victim(d).restart(d.between(10*time.Millisecond, 500*time.Millisecond), false)
+	w.victim(d).restart(d.between(10*time.Millisecond, 500*time.Millisecond), nil)
 }
 
 // forget does the same without its data. Where exclusion is promised the node stays away for as long as any lock may
 // last, and a little longer than clocks differ otherwise: only tokens then keep their promise.
 func (w *world) forget(d *dice) {
+	if w.recovers() {
+		w.victim(d).recover(d)
+		return
+	}
 	away := 100*time.Millisecond + 2*w.Skew
 	if w.Profile == Model {
 		away += w.MaxTTL + w.MaxTTL/50
 	}
-	w.victim(d).restart(away+d.upTo(100*time.Millisecond), true)
+	s := w.victim(d)
+	s.restart(away+d.upTo(100*time.Millisecond), s.Flush)
 }
 
-func (s *server) restart(away time.Duration, forgets bool) {
+// recover makes a node forget in one of the ways in which real ones do, and lets it answer again at once: its data are
+// deleted, it is restarted without data, or it is restarted with data of up to a second ago.
+func (s *server) recover(d *dice) {
+	away := 100*time.Millisecond + 2*s.world.Skew
+	switch d.intn(3) {
+	case 0:
+		s.mu.Lock()
+		s.life++
+		s.forgotAt = s.world.history.Now()
+		s.mu.Unlock()
+		s.Flush()
+	case 1:
+		s.restart(away, s.Flush)
+	case 2:
+		past := s.Save()
+		time.Sleep(d.upTo(time.Second))
+		s.restart(away, func() { s.GoBack(past) })
+	}
+}
+
+// restart ends the node's process, and starts it again after a while. If forget is not nil, it has lost data.
+func (s *server) restart(away time.Duration, forget func()) {
 	s.mu.Lock()
 	if s.down {
 		s.mu.Unlock()
@@ -57,13 +83,15 @@ func (s *server) restart(away time.Duration, forgets bool) {
 	}
 	s.down = true
 	s.boot++
-	if forgets {
+	if forget != nil {
 		s.life++
+		s.forgotAt = s.world.history.Now()
 	}
 	s.mu.Unlock()
 	s.Cut()
-	if forgets {
-		s.Flush()
+	s.Restart()
+	if forget != nil {
+		forget()
 	}
 	time.Sleep(away)
 	s.mu.Lock()

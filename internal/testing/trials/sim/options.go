@@ -20,6 +20,11 @@ const (
 	Model Profile = "model"
 	// Forget lets nodes lose their data and answer again at once.
 	Forget Profile = "forget"
+	// Guard lets nodes lose their data, or go back to older data, and answer again at once. Clients have the restart
+	// guard, so exclusion is promised.
+	Guard Profile = "guard"
+	// Unguarded has the same faults, and no guard.
+	Unguarded Profile = "unguarded"
 	// Drift lets the clocks of nodes run up to 15 % too fast.
 	Drift Profile = "drift"
 )
@@ -128,6 +133,10 @@ func Draw(seed uint64, p Profile) Options {
 	o.drawPersonality(rand.New(rand.NewPCG(seed, 2)))
 	o.Verifies = rand.New(rand.NewPCG(seed, 3)).IntN(3) == 0
 	switch p {
+	case Guard, Unguarded:
+		o.Factors[forgot], o.Factors[died] = 2, 0
+		o.Factors[crashed] = min(o.Factors[crashed], 1) // nodes rest after each crash, and have to vote sometimes
+		o.Length *= 3
 	case Forget:
 		o.Factors[forgot], o.Factors[died] = 20, 0
 	case Drift:
@@ -150,6 +159,25 @@ func (o Options) String() string {
 		o.MinTTL.Round(time.Millisecond),
 		o.MaxTTL.Round(time.Millisecond), o.Latency, o.Timeout.Round(time.Millisecond), o.Skew, o.Drift, o.Verifies,
 		strings.Join(on, ", "))
+}
+
+// recovers reports whether nodes that forget may have older data afterwards.
+func (o *Options) recovers() bool { return o.Profile == Guard || o.Profile == Unguarded }
+
+// guard is the longest TTL that clients may use under the restart guard. 0: there is no guard.
+func (o *Options) guard() time.Duration {
+	if o.Profile != Guard {
+		return 0
+	}
+	return o.MaxTTL.Truncate(time.Millisecond) + time.Millisecond // TTLs are rounded
+}
+
+// rest is how long a node rests after it has forgotten: docs/safety.md.
+func (o *Options) rest() time.Duration {
+	if o.Profile != Guard {
+		return 0
+	}
+	return o.guard() + o.guard()/50 + 2*time.Second + time.Millisecond
 }
 
 // longKey is locked with a TTL so long that nothing is cleaned up by expiry.

@@ -141,13 +141,19 @@ func (c *client) bounded(ctx context.Context, what string, p plan, call time.Tim
 // apart (APART): on a cluster, what happens to other servers is not noticed by calls on the one that is spared.
 func (c *client) apart(ctx context.Context, what, key string, err error) {
 	w := c.world
-	if w.isSpared(key) && errors.Is(err, locker.ErrUnavailable) && ctx.Err() == nil {
+	if w.isSpared(key) && errors.Is(err, locker.ErrUnavailable) && !isResting(err) && ctx.Err() == nil {
 		w.violated("APART", fmt.Sprintf("key %s: %s by client %d: %v", key, what, c.id, err))
 	}
 	isIll := func(s *server) bool { return s != w.serverOf(key) && s.isIll() }
 	if w.Cluster && err == nil && slices.ContainsFunc(w.nodes, isIll) {
 		w.count("calls beside a server that is ill", 1)
 	}
+}
+
+// isResting reports whether err is the answer of a node that rests. With the guard, new nodes do.
+func isResting(err error) bool {
+	var resting *locker.RestingError
+	return errors.As(err, &resting)
 }
 
 // keptApart (APART) is about a lease that is renewed.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"time"
 
 	"github.com/golocker/locker"
@@ -61,8 +62,12 @@ func (c *client) round(d *dice) {
 	c.apart(ctx, "Lock", p.key, err)
 	cancel()
 	if err != nil {
-		// Nodes at rest refuse at once, and until they have rested: without a pause no time would pass.
-		time.Sleep(time.Millisecond + d.upTo(10*time.Millisecond))
+		// Nodes that are down, or rest, refuse at once: without a pause no time would pass.
+		pause := 10 * time.Millisecond
+		if w.guard() > 0 && errors.Is(err, locker.ErrUnavailable) {
+			pause *= 10
+		}
+		time.Sleep(time.Millisecond + d.upTo(pause))
 		return
 	}
 	c.hold(d, lease, p)

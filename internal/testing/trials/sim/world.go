@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/trials/history"
 	"github.com/golocker/locker/redlock"
@@ -44,11 +45,13 @@ type server struct {
 	id    int
 	dice  *dice // for published messages
 
-	mu      sync.Mutex
-	down    bool
-	boot    int           // how often it was started
-	life    int           // how often it has lost its data
-	stopped chan struct{} // closed when it goes on; nil while it runs
+	mu   sync.Mutex
+	down bool
+	boot int // how often it was started
+	life int // how often it has lost data
+	// forgotAt is when it last did.
+	forgotAt time.Duration
+	stopped  chan struct{} // closed when it goes on; nil while it runs
 }
 
 // client is one process.
@@ -67,6 +70,7 @@ type client struct {
 
 func newWorld(t testing.TB, o Options) *world {
 	w := &world{
+		log:     history.NodeLog{Rest: o.guard()},
 		Options: o, TB: t, history: history.New(), keys: o.keys(), counts: map[string]int{},
 		registers: map[string]*history.Register{}, twins: map[string]*history.Register{},
 	}
@@ -77,6 +81,7 @@ func newWorld(t testing.TB, o Options) *world {
 	for i := range o.Nodes {
 		w.nodes = append(w.nodes, w.newServer(i, d))
 	}
+	w.bootstrap()
 	for i := range o.Clients {
 		w.clients = append(w.clients, w.newClient(i))
 	}
@@ -100,10 +105,10 @@ func (w *world) newClient(i int) *client {
 	}
 	ds := c.drivers()
 	if !w.quorum() {
-		c.client = single.New(ds[0], single.Timeout(w.Timeout), single.FIFO(i >= w.Plain))
+		c.client = single.New(ds[0], single.Timeout(w.Timeout), single.FIFO(i >= w.Plain), single.Guard(w.guard()))
 	} else {
 		var err error
-		c.client, err = redlock.New(ds, redlock.Timeout(w.Timeout), redlock.Budget(2*w.Timeout),
+		c.client, err = redlock.New(ds, redlock.Timeout(w.Timeout), redlock.Budget(2*w.Timeout), redlock.Guard(w.guard()),
 			redlock.Logger(slog.New(slog.DiscardHandler)))
 		if err != nil {
 			w.Fatal(err)
@@ -111,6 +116,30 @@ func (w *world) newClient(i int) *client {
 	}
 	c.Locker = w.history.Client(i, c.client)
 	return c
+}
+
+// bootstrap says, in every second episode with the guard, that the nodes are new. In the others, and behind a cluster,
+// they rest first.
+func (w *world) bootstrap() {
+	if w.guard() == 0 || w.Cluster || w.Seed%2 == 0 {
+		return
+	}
+	var ds []drivers.Driver
+	for _, s := range w.nodes {
+		ds = append(ds, s.Driver(nil))
+	}
+	err := error(nil)
+	if w.quorum() {
+		err = redlock.Bootstrap(w.Context(), ds, redlock.Guard(w.guard()))
+	} else {
+		err = single.Bootstrap(w.Context(), ds[0], single.Guard(w.guard()))
+	}
+	if err != nil {
+		w.Fatal(err)
+	}
+	for _, d := range ds {
+		_ = d.Close()
+	}
 }
 
 // trace notes what happens, for after the episode: writing it out would change what happens. mu is held.
@@ -162,12 +191,12 @@ func (s *server) observe(step simnode.Step) {
 		}
 	}
 	s.mu.Lock()
-	life := s.life
+	life, forgotAt := s.life, s.forgotAt
 	s.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	n := history.NodeStep{
-		Node: s.id, Life: life, At: w.history.Now(), Script: step.Script, Lock: step.Lock, Owner: step.Owner,
+		Node: s.id, Life: life, Began: forgotAt, At: w.history.Now(), Script: step.Script, Lock: step.Lock, Owner: step.Owner,
 		Counter: step.Counter, Before: state(step.Before), After: state(step.After),
 	}
 	w.log.Add(n)

@@ -1,0 +1,82 @@
+// Package clock moves the wall clock of a real server, for tests. It preloads a library into the server, which needs a
+// C compiler.
+package clock
+
+import (
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/redistest"
+)
+
+//go:embed testdata/clockshift.c
+var source []byte
+
+// shim compiles the library, once. why says why this machine cannot use it.
+var shim = sync.OnceValues(func() (path, why string) {
+	parent := ""
+	if strings.ContainsAny(os.TempDir(), " :") { // these characters separate the entries of LD_PRELOAD
+		parent = "/tmp"
+	}
+	dir, err := os.MkdirTemp(parent, "clockshift")
+	if err != nil {
+		return "", err.Error()
+	}
+	shimDir = dir
+	path = filepath.Join(dir, "clockshift.so")
+	file := filepath.Join(dir, "clockshift.c")
+	if err := os.WriteFile(file, source, 0o600); err != nil {
+		return "", err.Error()
+	}
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", path, file).CombinedOutput()
+	if err != nil {
+		return "", fmt.Sprintf("gcc does not compile the shim: %v %.200s", err, out)
+	}
+	return path, ""
+})
+
+var shimDir string
+
+// Missing says why this machine cannot move the clocks of servers. It is empty if the machine can.
+func Missing() string {
+	_, why := shim()
+	return why
+}
+
+// Remove deletes the compiled library. TestMain calls it at the end.
+func Remove() { _ = os.RemoveAll(shimDir) }
+
+// Clock is the wall clock of one server. It is right until it is moved.
+type Clock struct{ file string }
+
+// New returns a clock that can be moved, and what the environment of the server has to have.
+func New(tb testing.TB) (c *Clock, env []string) {
+	path, _ := shim()
+	c = &Clock{filepath.Join(tb.TempDir(), "clock")}
+	return c, []string{"LD_PRELOAD=" + path, "CLOCKSHIFT=" + c.file}
+}
+
+// Set sets how far the clock is ahead, and how much faster it runs, in ppm. The server gets the new time when it next
+// reads its clock.
+func (c *Clock) Set(ahead time.Duration, fast int) error {
+	return os.WriteFile(c.file, fmt.Appendln(nil, ahead.Microseconds(), fast), 0o600)
+}
+
+// Shows reports whether the server's clock is ahead by about that much. A server that does not answer does not show it.
+func Shows(s *redistest.Server, ahead time.Duration) bool {
+	reply, _ := s.Do("TIME")
+	now, ok := reply.([]any)
+	if !ok || len(now) != 2 {
+		return false
+	}
+	var seconds int64
+	_, _ = fmt.Sscan(fmt.Sprint(now[0]), &seconds)
+	return time.Since(time.Unix(seconds, 0).Add(-ahead)).Abs() < 1100*time.Millisecond
+}
