@@ -78,6 +78,10 @@ func newBed(t *testing.T, tr trial) *bed {
 		if tr.kind.replicated { // before a client comes, because the first replica gives a server another history
 			r := redistest.StartReplica(t, s)
 			r.Follow(t, s)
+			b.eventually("a master that sends its writes to the replica", func() bool {
+				info, _ := s.Do("INFO", "replication")
+				return strings.Contains(fmt.Sprint(info), "state=online")
+			})
 			b.replicas = append(b.replicas, r)
 		}
 		if tr.kind.moves {
