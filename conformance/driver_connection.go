@@ -16,18 +16,18 @@ func batchUsesOneConnection(t testing.TB, h DriverHarness) {
 		return
 	}
 	eventually(t, d, drivers.Command{"PING"})
-	id := drivers.Command{"CLIENT", "ID"}
+	id := func() drivers.Command { return drivers.Command{"CLIENT", "ID"} } // of each call its own
 	var calls sync.WaitGroup
 	for range 8 {
 		calls.Go(func() {
 			for range 10 {
-				replies, err := d.Do(t.Context(), id, id, id)
+				replies, err := d.Do(t.Context(), id(), id(), id())
 				if err != nil {
-					t.Errorf("%s: expected no error, seen %v", name([]drivers.Command{id}), err)
+					t.Errorf("%s: expected no error, seen %v", name([]drivers.Command{id()}), err)
 					return
 				}
 				for _, r := range replies {
-					if _, ok := r.(drivers.ServerError); !ok && r != replies[0] {
+					if _, ok := r.(drivers.ServerError); !ok && show(r) != show(replies[0]) {
 						t.Errorf("the IDs of the connections of one call: expected the same, seen %s", show(replies))
 						return
 					}
@@ -49,6 +49,7 @@ func waitBlocksNobodyElse(t testing.TB, h DriverHarness) {
 	}
 	eventually(t, d, drivers.Command{"PING"})
 	key := newKey(t, d)
+	must(t, d, drivers.Command{"SET", key, "0"})
 	var calls sync.WaitGroup
 	defer calls.Wait()
 	start := time.Now()
@@ -56,8 +57,8 @@ func waitBlocksNobodyElse(t testing.TB, h DriverHarness) {
 		calls.Go(func() {
 			wait := drivers.Command{"WAIT", "1000", "2000"}
 			replies, err := d.Do(t.Context(), drivers.Command{"INCR", key}, wait)
-			if err != nil {
-				t.Errorf("WAIT: expected no error, seen %v", err)
+			if err != nil || len(replies) != 2 {
+				t.Errorf("WAIT: expected two replies and no error, seen %s, %v", show(replies), err)
 			} else if _, refused := replies[1].(drivers.ServerError); !refused && time.Since(start) < blocked {
 				t.Errorf("WAIT: expected an answer after %v, seen %s after %v", blocked, show(replies), time.Since(start))
 			}

@@ -57,11 +57,17 @@ func replicated(t *testing.T) (master, replica *redistest.Server, p *fault.Proxy
 		r, ok := role.([]any)
 		return ok && len(r) > 3 && r[3] == "connected"
 	})
+	confirms(t, master)
+	return master, replica, fault.New(t, master.Addr())
+}
+
+// confirms waits until the master counts a replica, which takes up to a second after the replica has its data.
+func confirms(t testing.TB, master *redistest.Server) {
+	t.Helper()
 	eventually(t, 30*time.Second, "the replica confirms", func() bool {
 		n, _ := master.Do("WAIT", 1, 100)
 		return n == int64(1)
 	})
-	return master, replica, fault.New(t, master.Addr())
 }
 
 // Whoever waits while the master is replaced as planned moves to the new one with its subscription, and is handed the

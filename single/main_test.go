@@ -105,7 +105,7 @@ func closing(t testing.TB, c *locker.Client) *locker.Client {
 }
 
 // eventually waits until cond holds.
-func eventually(t *testing.T, limit time.Duration, what string, cond func() bool) {
+func eventually(t testing.TB, limit time.Duration, what string, cond func() bool) {
 	t.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(2 * time.Millisecond) {
 		over := time.Now().After(end) // asked before the last look, which a stall may have made late

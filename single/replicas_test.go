@@ -36,7 +36,8 @@ func TestConformanceWithReplicas(t *testing.T) {
 	anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		conformance.RunLocker(t, conformance.Harness{FIFO: true, Labels: true, Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t, "--repl-diskless-sync-delay", "0")
-			redistest.StartReplica(t, s).Follow(t, s)
+			redistest.StartReplica(t, s)
+			confirms(t, s)
 			return conformance.Store{
 				Client: func() locker.Locker {
 					return single.New(build(t, s.Addr()), single.WaitReplicas(1, 10*time.Second))
