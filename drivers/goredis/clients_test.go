@@ -91,7 +91,8 @@ func TestTrustedWrapperIsDrivenLikeACluster(t *testing.T) {
 	assert.NotImplements(t, (*drivers.Subscriber)(nil), d)
 }
 
-// A client of a cluster pauses before it asks a dead master again, also beyond a deadline. So callers must not wait in it.
+// A client of a cluster pauses before it asks a dead master again, also beyond a deadline. So callers must not wait in
+// it.
 func TestClusterIsNotDirect(t *testing.T) {
 	server := redistest.Start(t)
 	one := redis.NewClient(&redis.Options{Addr: server.Addr(), ContextTimeoutEnabled: true})

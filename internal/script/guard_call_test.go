@@ -172,8 +172,9 @@ func TestServerThatRestsHandsNothingOn(t *testing.T) {
 	}
 }
 
-// A waiter begins to rely on a lock that it was granted only when the server confirms that. A server that rests does not:
-// its data may be older than what it has granted to others. With the clock set back, such a lock may have any time left.
+// A waiter begins to rely on a lock that it was granted only when the server confirms that. A server that rests does
+// not: its data may be older than what it has granted to others. With the clock set back, such a lock may have any time
+// left.
 func TestServerThatRestsConfirmsNoGrant(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t)

@@ -24,9 +24,9 @@ type Look struct {
 }
 
 // Begin looks at servers once, in the background, by one exchange with each that takes at most limit (0:
-// drivers.DefaultTimeout). It logs the
-// findings that weaken a promise, each once with the names of all servers concerned. It is silent about servers that
-// do not answer, and about what they may not tell. It returns nil if the logger takes no warnings.
+// drivers.DefaultTimeout). It logs the findings that weaken a promise, each once with the names of all servers
+// concerned. It is silent about servers that do not answer, and about what they may not tell. It returns nil if the
+// logger takes no warnings.
 func Begin(logger *slog.Logger, limit time.Duration, use Use, servers ...Server) *Look {
 	if logger == nil || !logger.Enabled(context.Background(), slog.LevelWarn) {
 		return nil
