@@ -54,11 +54,12 @@ complete() {
     ! grep -Eiq 'not completed|too small|time limit|memlim|out of memory|truncated|cannot|uncaught' pan.out
 }
 
-# failed replays the counterexample, if there is one. violated becomes the name of the property.
+# failed replays the counterexample, if there is one. violated becomes the name of the property. The last step may break
+# several: the first of them counts.
 failed() {
   ls ./*.trail >/dev/null 2>&1 || return 1
   spin -T -t "$@" "$model.pml" >replay.out 2>&1 || true
-  violated=$(sed -n 's/^violated: //p' replay.out)
+  violated=$(sed -n '/^violated: /{s///p;q;}' replay.out)
   ! grep -q 'acceptance cycle (' pan.out || violated=SERVED
 }
 
