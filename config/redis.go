@@ -109,10 +109,8 @@ func checkDriver(name string) error {
 	case !nameLike(name), len(known) > 0 && !slices.Contains([]string{"goredis", "redigo", "rueidis"}, name):
 		return unknown("driver", name, known)
 	}
-	// The driver may be one of this module that the program does not import. Open opens nothing, because the driver is
-	// not registered. Its error says what to import.
-	_, err := drivers.Open(context.Background(), name, drivers.Config{})
-	return err
+	// The driver may be one of this module that the program does not import. The error says what to import.
+	return drivers.Check(name, drivers.Standalone)
 }
 
 // address returns what to dial: "unix" and a path, or "tcp" and host:port. Its errors do not repeat the address: it may

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -12,14 +13,23 @@ import (
 	"time"
 )
 
-// Config describes how to reach one standalone Redis server. When an [OpenFunc] is called by [Open], Network and Addr
-// are set.
+// Config describes how to reach one Redis deployment: a standalone server by Addr, the master that sentinels name by
+// Sentinel, or a Redis Cluster by Cluster. Exactly one of the three is set when an [OpenFunc] is called by [Open], and
+// an OpenFunc is called only with what its driver was registered for.
 type Config struct {
 	// Network is "tcp" or "unix". [Open] uses tcp if it is empty.
 	Network string
 
-	// Addr is host:port, or the path of the socket for "unix".
+	// Addr is host:port, or the path of the socket for "unix". It is empty with Sentinel or Cluster.
 	Addr string
+
+	// Sentinel, if it is not nil, says how to find the server, which is then the master of a deployment that Redis
+	// Sentinel manages. The other fields are for the master.
+	Sentinel *Sentinel
+
+	// Cluster, if it is not empty, has the addresses of some nodes of a Redis Cluster, as host:port. The client learns
+	// the others from them. DB is then 0, and the other fields are for all nodes.
+	Cluster []string
 
 	// Username and Password authenticate every connection. If Password is empty, there is no authentication, and
 	// Username is ignored. If only Username is empty, the default user is authenticated. If the default user has no
@@ -46,39 +56,53 @@ type OpenFunc func(ctx context.Context, cfg Config) (Driver, error)
 
 var registry struct {
 	sync.Mutex
-	open map[string]OpenFunc
+	drivers map[string]registered
+}
+
+// registered is what [Register] was called with.
+type registered struct {
+	open  OpenFunc
+	reach []Deployment
 }
 
 // Register makes a driver available to [Open], and thus to URLs and configuration files. It is usually called in the
 // init function of the driver's package. It panics if name is empty or already registered, or if open is nil.
-func Register(name string, open OpenFunc) {
+//
+// The driver reaches standalone servers, and also the kinds of deployments in reach: [SentinelMaster], [RedisCluster].
+// Without these, open is never called with a Config that has Sentinel or Cluster.
+func Register(name string, open OpenFunc, reach ...Deployment) {
 	registry.Lock()
 	defer registry.Unlock()
 	if name == "" || open == nil {
 		panic("drivers: Register needs a name and an open function")
 	}
-	if _, dup := registry.open[name]; dup {
+	if _, dup := registry.drivers[name]; dup {
 		panic("drivers: Register called twice for driver " + name)
 	}
-	if registry.open == nil {
-		registry.open = make(map[string]OpenFunc)
+	if registry.drivers == nil {
+		registry.drivers = make(map[string]registered)
 	}
-	registry.open[name] = open
+	registry.drivers[name] = registered{open, append([]Deployment{Standalone}, reach...)}
 }
 
 // Names returns the names of the registered drivers, sorted.
 func Names() []string {
 	registry.Lock()
 	defer registry.Unlock()
-	return slices.Sorted(maps.Keys(registry.open))
+	return slices.Sorted(maps.Keys(registry.drivers))
 }
 
 // Open creates the driver that is registered under name.
 //
-// If name is empty, Open uses "goredis" if that is registered, or the only registered driver. The error for an unknown
-// or ambiguous name lists the registered drivers and says how to register more.
+// If name is empty, Open uses "goredis" if that is registered, or the only registered driver; drivers that do not reach
+// the deployment of cfg do not count. The error for an unknown or ambiguous name lists the registered drivers and says
+// how to register more. If the driver does not reach the deployment, the error matches errors.ErrUnsupported and names
+// those that do.
 func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
-	open, err := lookup(name)
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	open, err := lookup(name, cfg.Deployment())
 	if err != nil {
 		return nil, err
 	}
@@ -86,31 +110,48 @@ func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
 	if cfg.Password == "" {
 		cfg.Username = "" // clients treat a Username without a Password differently
 	}
+	if s := cfg.Sentinel; s != nil && s.Password == "" && s.Username != "" {
+		own := *s
+		own.Username = ""
+		cfg.Sentinel = &own
+	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
 	return open(ctx, cfg)
 }
 
-func lookup(name string) (OpenFunc, error) {
+// Check returns the error that [Open] would return for a name and a kind of deployment, whatever the address.
+func Check(name string, d Deployment) error {
+	_, err := lookup(name, d)
+	return err
+}
+
+func lookup(name string, d Deployment) (OpenFunc, error) {
 	const howTo = `import _ "github.com/golocker/locker/drivers/all", or just the one you need`
-	names := Names()
+	names, able := Names(), Reaching(d)
 	switch {
 	case len(names) == 0:
 		return nil, fmt.Errorf("no Redis driver is registered: %s", howTo)
-	case name == "" && slices.Contains(names, "goredis"):
+	case name == "" && len(able) == 0:
+		return nil, fmt.Errorf("no registered driver reaches %v (registered: %s); to register more: %s: %w",
+			d, strings.Join(names, ", "), howTo, errors.ErrUnsupported)
+	case name == "" && slices.Contains(able, "goredis"):
 		name = "goredis"
-	case name == "" && len(names) == 1:
-		name = names[0]
+	case name == "" && len(able) == 1:
+		name = able[0]
 	case name == "":
-		return nil, fmt.Errorf("several Redis drivers are registered (%s): name one", strings.Join(names, ", "))
+		return nil, fmt.Errorf("several Redis drivers are registered (%s): name one", strings.Join(able, ", "))
 	}
 	registry.Lock()
-	defer registry.Unlock()
-	open, ok := registry.open[name]
-	if !ok {
+	driver, ok := registry.drivers[name]
+	registry.Unlock()
+	switch {
+	case !ok:
 		return nil, fmt.Errorf("unknown Redis driver %q (registered: %s); to register more: %s",
 			name, strings.Join(names, ", "), howTo)
+	case !slices.Contains(driver.reach, d):
+		return nil, unable(name, driver.reach, d)
 	}
-	return open, nil
+	return driver.open, nil
 }

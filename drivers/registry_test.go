@@ -20,9 +20,9 @@ type opened struct {
 // with registers drivers of the given names, and no others, for the duration of one test.
 func with(t *testing.T, names ...string) {
 	t.Helper()
-	before := registry.open
-	registry.open = nil
-	t.Cleanup(func() { registry.open = before })
+	before := registry.drivers
+	registry.drivers = nil
+	t.Cleanup(func() { registry.drivers = before })
 	for _, name := range names {
 		Register(name, func(_ context.Context, cfg Config) (Driver, error) { return opened{name: name, cfg: cfg}, nil })
 	}
