@@ -1,6 +1,7 @@
 package settings
 
 import (
+	"fmt"
 	"strconv"
 	"time"
 )
@@ -9,8 +10,12 @@ import (
 func (j *judge) slowScripts() {
 	const check = "slow scripts"
 	const promise = "that a held lock is renewed in time"
-	const fix = "CONFIG SET lua-time-limit 5000 (since Redis 7 it is also called busy-reply-threshold), and write it " +
-		"to redis.conf"
+	within := 5 * time.Second // the server's default
+	if ttl := j.use.TTL; ttl > 0 {
+		within = min(within, ttl/3) // leases are renewed every third of their TTL
+	}
+	fix := fmt.Sprintf("CONFIG SET lua-time-limit %d (since Redis 7 it is also called busy-reply-threshold), and "+
+		"write it to redis.conf", within.Milliseconds())
 	ms, err := strconv.ParseInt(j.Config["lua-time-limit"], 10, 64)
 	limit := time.Duration(ms) * time.Millisecond
 	switch {

@@ -84,6 +84,8 @@ func TestEachSettingIsJudged(t *testing.T) {
 			promise: []string{"renewed"}, fix: "CONFIG SET lua-time-limit 5000"},
 		"scripts for long": {config: fields{"lua-time-limit": "60000"}, use: settings.Use{TTL: 30 * time.Second},
 			want: "warn slow scripts: leases of 30s end", promise: []string{"renewed"}, fix: "a longer TTL"},
+		"scripts for longer than a short TTL": {use: settings.Use{TTL: 3 * time.Second},
+			want: "warn slow scripts: leases of 3s end", promise: []string{"renewed"}, fix: "lua-time-limit 1000 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := sound()

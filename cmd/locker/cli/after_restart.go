@@ -34,7 +34,8 @@ func (a *app) afterRestart(ctx context.Context, node string, longest time.Durati
 	case longest == 0:
 		longest = max(d.TTL, d.Guard)
 	}
-	const reserve = 2 * time.Second // for the granularity of expiry, and for clocks that differ
+	const startTimeout = 90 * time.Second // systemd's default
+	const reserve = 2 * time.Second       // for the granularity of expiry, and for clocks that differ
 	out := longest + longest/50 + reserve
 	if a.json {
 		return a.printJSON(struct {
@@ -50,10 +51,14 @@ func (a *app) afterRestart(ctx context.Context, node string, longest time.Durati
 		return nil
 	}
 	fmt.Fprintf(a.stdout, "keep %s away from clients for %v after it has ended\n", names[i], out)
+	// The + is needed where the unit forbids to execute anything but the server, as that of Debian does. systemd ends a
+	// start that takes longer than TimeoutStartSec, of which the sleep is a part.
+	seconds := math.Ceil(out.Seconds())
 	a.note("every lock that it may have forgotten has ended by then, if no lock has a TTL above %v\n"+
 		"  with systemd: systemctl edit redis-server, and add\n"+
 		"    [Service]\n"+
-		"    ExecStartPre=/bin/sleep %.0f\n"+
-		"  or let a restart guard do it: guard=%v in the URL", longest, math.Ceil(out.Seconds()), longest)
+		"    ExecStartPre=+/bin/sleep %.0f\n"+
+		"    TimeoutStartSec=%.0f\n"+
+		"  or let a restart guard do it: guard=%v in the URL", longest, seconds, seconds+startTimeout.Seconds(), longest)
 	return nil
 }

@@ -65,7 +65,7 @@ func TestAfterRestart(t *testing.T) {
 	code, stdout, stderr := call(env, "doctor", "--after-restart", "b:6379", "--longest-ttl", "30s")
 	assert.Zero(t, code)
 	assert.Contains(t, stdout, "for 32.6s after")
-	assert.Contains(t, stderr, "ExecStartPre=/bin/sleep 33\n")
+	assert.Contains(t, stderr, "ExecStartPre=+/bin/sleep 33\n    TimeoutStartSec=123\n")
 	assert.Contains(t, stderr, "guard=30s in the URL")
 	_, stdout, _ = call(env, "doctor", "--after-restart", "b:6379", "--json")
 	assert.Contains(t, stdout, `"keep_out_ms": 12200`)
