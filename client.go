@@ -122,6 +122,12 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *keyQu
 	if err != nil {
 		return nil, err
 	}
+	return c.begin(ctx, req, grant, start, o)
+}
+
+// begin begins the lease of a lock that was granted to req, which was sent at start. If that fails, begin releases the
+// lock.
+func (c *Client) begin(ctx context.Context, req Request, grant Grant, start time.Time, o options) (*lease, error) {
 	req.Fence, req.Private = grant.Fence, grant.Private
 	if grant.Token != "" {
 		req.Token = grant.Token
@@ -131,7 +137,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *keyQu
 	}
 	l, err := c.hold(ctx, req, start, o)
 	if err != nil {
-		c.giveUp(ctx, req, err)
+		_ = c.giveUp(ctx, req, err)
 		return nil, err
 	}
 	return l, nil

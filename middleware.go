@@ -61,6 +61,15 @@ func (d *defaults) TryLock(ctx context.Context, key string, opts ...Option) (Lea
 	return d.next.TryLock(ctx, key, d.before(opts)...)
 }
 
+// TryLockMany implements [ManyLocker].
+func (d *defaults) TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error) {
+	m, ok := d.next.(ManyLocker)
+	if !ok {
+		return nil, errNotMany
+	}
+	return m.TryLockMany(ctx, keys, d.before(opts)...)
+}
+
 func (d *defaults) before(opts []Option) []Option {
 	if len(opts) == 0 {
 		return d.opts

@@ -22,6 +22,10 @@ func (l *lease) Unlock(ctx context.Context) error {
 // releaseBound. ctx itself has often ended already, and a release with an ended context would not be sent.
 func (l *lease) unlock(ctx context.Context) error {
 	_ = l.finish(ErrUnlocked)
+	if ctx.Value(undoKey{}) != nil {
+		l.undo(ctx)
+		return nil
+	}
 	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
 	defer cancel()
 
@@ -126,19 +130,36 @@ func (l *lease) lost(notHeld error) error {
 	return &LostError{reasonOf(notHeld)}
 }
 
+// undo releases the lock of a lease that was never returned to a caller. It waits until ctx ends, if not for less.
+func (l *lease) undo(ctx context.Context) {
+	c := l.client
+	if !c.enter(&c.attempts) {
+		return // the Client is closed, and the lock ends with its TTL
+	}
+	released := c.giveUp(ctx, l.req, nil)
+	c.attempts.Done()
+	select {
+	case <-released:
+	case <-ctx.Done():
+	}
+}
+
 // giveUp releases a lock that was granted to req, but whose lease cannot be returned to the caller. why is the reason.
-// It is called within an attempt.
-func (c *Client) giveUp(ctx context.Context, req Request, why error) {
+// It is called within an attempt. The channel is closed when the release has ended.
+func (c *Client) giveUp(ctx context.Context, req Request, why error) (released <-chan struct{}) {
+	over := make(chan struct{})
 	if errors.Is(why, ErrClosed) {
 		// Release the lock before returning. Close closes the backend as soon as the attempts have ended.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
 		defer cancel()
 		_ = c.backend.Release(ctx, req)
-		return
+		close(over)
+		return over
 	}
 	c.attempts.Add(1) // Close waits for the release as it waits for the attempt
 	joined := c.join()
 	go func() {
+		defer close(over)
 		if joined {
 			defer c.background.Done()
 		}
@@ -147,4 +168,5 @@ func (c *Client) giveUp(ctx context.Context, req Request, why error) {
 		defer cancel()
 		_ = c.backend.Release(ctx, req) // if it fails, the backend retries, and the TTL ends the lock otherwise
 	}()
+	return over
 }

@@ -66,6 +66,31 @@ func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, 
 	return locker.Grant{Fence: l.fence}, nil
 }
 
+// AcquireMany implements [locker.ManyAcquirer].
+func (b *Backend) AcquireMany(_ context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, req := range reqs {
+		l, ok := b.locks[req.Key]
+		if !ok {
+			continue
+		}
+		b.next(req.Key, l) // hands the lock to the next waiter if it has expired
+		if l.taken() && l.token != req.Token {
+			return nil, &locker.Error{Op: "trylock", Key: req.Key, Err: l.held()}
+		}
+	}
+	grants := make([]locker.Grant, len(reqs))
+	for i, req := range reqs {
+		l := b.lock(req.Key)
+		if !l.taken() {
+			b.grant(l, req)
+		}
+		grants[i] = locker.Grant{Fence: l.fence}
+	}
+	return grants, nil
+}
+
 // Extend implements [locker.Backend].
 func (b *Backend) Extend(_ context.Context, req locker.Request) error {
 	b.mu.Lock()

@@ -1,0 +1,163 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// AllLease is the lease of several locks, which were acquired together by [LockAll] or [TryLockAll]. It is a [Lease]
+// that is held while all of the locks are. When one is lost, the lease is lost. The others then stay taken, and are
+// renewed, until Unlock, because the code that they protect may still be running.
+//
+// All methods are safe for concurrent use.
+type AllLease struct {
+	keys  []string
+	parts []Lease // in the order of keys
+
+	mu       sync.Mutex
+	done     chan struct{} // closed when err is set
+	watching bool          // the parts are watched, to close done
+	err      error         // why the lease ended; nil while it is held
+}
+
+var _ Lease = (*AllLease)(nil)
+
+func newAllLease(parts []Lease) *AllLease {
+	a := &AllLease{parts: parts, done: make(chan struct{})}
+	for _, part := range parts {
+		a.keys = append(a.keys, part.Key())
+	}
+	return a
+}
+
+// Keys returns the names of the locks, in order and without duplicates.
+func (a *AllLease) Keys() []string { return slices.Clone(a.keys) }
+
+// FenceOf returns the fencing token of the lock of key; see [Lease.Fence]. It is 0 if key is not one of Keys.
+func (a *AllLease) FenceOf(key string) uint64 {
+	if i, ok := slices.BinarySearch(a.keys, key); ok {
+		return a.parts[i].Fence()
+	}
+	return 0
+}
+
+// Key returns the names of the locks, separated by commas. It is for people: names may contain commas. Use Keys.
+func (a *AllLease) Key() string { return strings.Join(a.keys, ",") }
+
+// Token returns an empty text, because each of the locks has an owner value of its own.
+func (a *AllLease) Token() string { return "" }
+
+// Fence returns 0, because no single number orders the holders of different sets of locks: use [AllLease.FenceOf], and
+// let each resource compare the token of the lock that protects it.
+func (a *AllLease) Fence() uint64 { return 0 }
+
+// Until returns the end of the validity of the lock that ends first; see [Lease.Until].
+func (a *AllLease) Until() time.Time {
+	until := a.parts[0].Until()
+	for _, part := range a.parts[1:] {
+		until = earlier(until, part.Until())
+	}
+	return until
+}
+
+// Done returns a channel that is closed when the lease ends; see [Lease.Done]. From the first call on, the lease has a
+// goroutine for each lock, until it ends.
+func (a *AllLease) Done() <-chan struct{} {
+	_ = a.Err()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.watching || a.err != nil {
+		return a.done
+	}
+	a.watching = true
+	for _, part := range a.parts {
+		go func() {
+			select {
+			case <-part.Done():
+				_ = a.Err()
+			case <-a.done:
+			}
+		}()
+	}
+	return a.done
+}
+
+// Err returns nil while all locks are held. Afterwards it returns [ErrUnlocked], or an [*Error] with the key of a
+// lock that was lost and its [*LostError]; see [Lease.Err].
+func (a *AllLease) Err() error { return a.finish(nil) }
+
+// finish ends the lease if one of the locks is lost, or for the given reason if that is not nil. It returns the reason
+// for which the lease has ended, now or before, or nil if it is still held.
+func (a *AllLease) finish(reason error) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err != nil {
+		return a.err
+	}
+	for _, part := range a.parts {
+		if lost := part.Err(); lost != nil {
+			reason = &Error{"hold", part.Key(), lost}
+			break
+		}
+	}
+	if reason != nil {
+		a.err = reason
+		close(a.done)
+	}
+	return a.err
+}
+
+// Extend extends all locks, at the same time; see [Lease.Extend]. The error joins those of the single locks.
+func (a *AllLease) Extend(ctx context.Context) error {
+	if err := a.Err(); err != nil {
+		return &Error{"extend", a.Key(), err}
+	}
+	return each(a.parts, func(part Lease) error { return part.Extend(ctx) })
+}
+
+// Verify asks the store about all locks, at the same time; see the function [Verify]. The error joins those of the
+// single locks.
+func (a *AllLease) Verify(ctx context.Context) error {
+	if err := a.Err(); err != nil {
+		return &Error{"verify", a.Key(), err}
+	}
+	return each(a.parts, func(part Lease) error { return Verify(ctx, part) })
+}
+
+// Unlock releases all locks, at the same time, whatever happens to one of them; see [Lease.Unlock]. The error joins
+// those of the single locks, which name their keys. A nil error means that the store had all of the locks for this
+// lease until now. The error matches [ErrUnlocked] only if earlier calls have released all locks.
+func (a *AllLease) Unlock(ctx context.Context) error {
+	_ = a.finish(ErrUnlocked)
+	var mu sync.Mutex
+	again := 0
+	err := each(a.parts, func(part Lease) error {
+		err := part.Unlock(ctx)
+		if errors.Is(err, ErrUnlocked) {
+			mu.Lock()
+			defer mu.Unlock()
+			again++
+			return nil
+		}
+		return err
+	})
+	if again == len(a.parts) {
+		return &Error{"unlock", a.Key(), ErrUnlocked}
+	}
+	return err
+}
+
+// each calls f with all parts at the same time. It joins the errors, in the order of parts.
+func each(parts []Lease, f func(part Lease) error) error {
+	errs := make([]error, len(parts))
+	var calls sync.WaitGroup
+	for i, part := range parts {
+		calls.Go(func() { errs[i] = f(part) })
+	}
+	calls.Wait()
+	return errors.Join(errs...)
+}

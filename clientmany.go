@@ -1,0 +1,94 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/golocker/locker/lockertrace"
+)
+
+// ManyAcquirer is an optional interface that may be implemented by a [Backend] that can acquire several locks in one
+// step. If not, [LockAll] and [TryLockAll] acquire them one after the other.
+type ManyAcquirer interface {
+	// AcquireMany makes one attempt to acquire a lock for each of reqs, which have different keys, sorted, and the same
+	// options. The rules of Acquire apply to each of them, and in addition:
+	//
+	//   - It acquires either all of the locks or none, in one atomic step. Nobody sees a part of them held.
+	//   - The grants are in the order of reqs.
+	//   - If a lock is held by another owner, the error is an *Error that names its key, if it is known.
+	//   - It does not overtake callers that wait for one of the locks: that lock counts as held.
+	//   - If the error matches errors.ErrUnsupported, these locks cannot be acquired in one step, for example because
+	//     they are on different servers. Nothing was sent then, and the Client acquires them one after the other.
+	AcquireMany(ctx context.Context, reqs []Request) ([]Grant, error)
+}
+
+var errNotMany = fmt.Errorf("the backend cannot acquire these locks in one step: %w", errors.ErrUnsupported)
+
+// TryLockMany implements [ManyLocker]. It is for [LockAll], [TryLockAll] and middleware.
+func (c *Client) TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error) {
+	o := newOptions(opts)
+	for i, key := range keys {
+		err := o.validate(key)
+		if err == nil && i > 0 && key <= keys[i-1] {
+			err = invalid("the keys are not sorted and different")
+		}
+		if err != nil {
+			return nil, &Error{"trylock", key, err}
+		}
+	}
+	leases, err := c.attemptMany(ctx, keys, o)
+	if err == nil {
+		return leases, nil
+	}
+	key := strings.Join(keys, ",")
+	if about, ok := err.(*Error); ok { //nolint:errorlint // only an error that is nothing but the key and its reason
+		key, err = about.Key, about.Err
+	}
+	return nil, &Error{"trylock", key, withContext(ctx, err)}
+}
+
+// attemptMany makes one attempt to acquire all keys in one step.
+func (c *Client) attemptMany(ctx context.Context, keys []string, o options) ([]Lease, error) {
+	many, ok := c.backend.(ManyAcquirer)
+	if !ok || len(keys) == 0 {
+		return nil, errNotMany
+	}
+	if !c.enter(&c.attempts) {
+		return nil, ErrClosed
+	}
+	defer c.attempts.Done()
+	if err := ended(ctx); err != nil {
+		return nil, err
+	}
+	reqs := make([]Request, len(keys))
+	for i, key := range keys {
+		reqs[i] = Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
+	}
+	start := time.Now()
+	grants, err := many.AcquireMany(ctx, reqs)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, errNotMany
+	}
+	err = fromBackend(err)
+	attempted(lockertrace.From(ctx), start, err)
+	if err != nil {
+		return nil, err
+	}
+	leases := make([]Lease, 0, len(keys))
+	for i, grant := range grants {
+		l, late := c.begin(ctx, reqs[i], grant, start, o)
+		if late != nil {
+			err = late
+			continue
+		}
+		leases = append(leases, l)
+	}
+	if err != nil {
+		undo(ctx, leases)
+		return nil, err
+	}
+	return leases, nil
+}
