@@ -31,7 +31,7 @@
 //	label          names the holders of locks for people; host and process ID if not given, and it may be empty, see
 //	               locker.Label
 //	prefix         put before every key; lock: if not given, and it may be empty
-//	driver         goredis, redigo, rueidis, or any other that is registered
+//	driver         goredis, redigo, rueidis, valkey, or any other that is registered
 //	db             number of the Redis database
 //	timeout        bound of dialling and of one exchange; 5s if not given
 //	password_file  path of a file with the password

@@ -106,7 +106,7 @@ func checkDriver(name string) error {
 	switch {
 	case name == "" || slices.Contains(known, name):
 		return nil
-	case !nameLike(name), len(known) > 0 && !slices.Contains([]string{"goredis", "redigo", "rueidis"}, name):
+	case !nameLike(name), len(known) > 0 && !slices.Contains([]string{"goredis", "redigo", "rueidis", "valkey"}, name):
 		return unknown("driver", name, known)
 	}
 	// The driver may be one of this module that the program does not import. The error says what to import.

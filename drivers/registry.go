@@ -128,7 +128,10 @@ func Check(name string, d Deployment) error {
 }
 
 func lookup(name string, d Deployment) (OpenFunc, error) {
-	const howTo = `import _ "github.com/golocker/locker/drivers/all", or just the one you need`
+	howTo := `import _ "github.com/golocker/locker/drivers/all", or just the one you need`
+	if name == "valkey" { // drivers/all does not register it
+		howTo = `import _ "github.com/golocker/locker/drivers/valkey", which is a module of its own`
+	}
 	names, able := Names(), Reaching(d)
 	switch {
 	case len(names) == 0:

@@ -67,6 +67,8 @@ func TestOpenUnknown(t *testing.T) {
 	_, err := Open(t.Context(), "c", Config{})
 	require.ErrorContains(t, err, `unknown Redis driver "c" (registered: a, b)`)
 	require.ErrorContains(t, err, `import _ "github.com/golocker/locker/drivers/all"`)
+	_, err = Open(t.Context(), "valkey", Config{})
+	require.ErrorContains(t, err, `import _ "github.com/golocker/locker/drivers/valkey"`)
 	with(t)
 	assert.Empty(t, Names())
 	for _, name := range []string{"", "goredis"} {

@@ -5,6 +5,7 @@ go 1.25.0
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/golocker/locker v0.0.0
+	github.com/golocker/locker/drivers/valkey v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
 	github.com/stretchr/testify v1.12.1
@@ -19,8 +20,11 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/redis/go-redis/v9 v9.22.0 // indirect
 	github.com/redis/rueidis v1.0.79 // indirect
+	github.com/valkey-io/valkey-go v1.0.79 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
 )
 
 replace github.com/golocker/locker => ../..
+
+replace github.com/golocker/locker/drivers/valkey => ../../drivers/valkey

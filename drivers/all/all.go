@@ -1,4 +1,5 @@
-// Package all registers every driver of this repository with package drivers: goredis, redigo and rueidis.
+// Package all registers every driver of this repository with package drivers: goredis, redigo and rueidis. The
+// driver of valkey-go is a module of its own: import github.com/golocker/locker/drivers/valkey as well.
 //
 //	import _ "github.com/golocker/locker/drivers/all"
 //

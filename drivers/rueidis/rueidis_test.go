@@ -22,8 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	// A cluster client that was closed first waits for the end of the pause between two refreshes, up to a second.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/rueidis.(*call).DelayDo.func1"))
+	goleak.VerifyTestMain(m, redistest.Lingering()...)
 }
 
 func harness(t *testing.T, open func(t testing.TB, addr, password string) drivers.Driver) conformance.DriverHarness {

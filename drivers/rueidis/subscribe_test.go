@@ -123,7 +123,7 @@ func TestOneSubscribeAtATimeWaitsForThePool(t *testing.T) {
 	}
 	stacks := make([]byte, 4<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
-	assert.LessOrEqual(t, bytes.Count(stacks, []byte("rueidis.(*pool).Acquire(")), 1)
+	assert.LessOrEqual(t, bytes.Count(stacks, []byte("redis/rueidis.(*pool).Acquire(")), 1)
 	require.NoError(t, sub.Close())
 	subscribe(t, d)
 }

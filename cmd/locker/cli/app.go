@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all" // the Redis clients that a URL may name
+	_ "github.com/golocker/locker/drivers/valkey"
 )
 
 // app has the state that all commands share: the streams, the environment and the global flags. Tests make a new app
@@ -64,7 +65,8 @@ It uses the same configuration as programs that use the library. Choose the lock
 environment:
 
   --url URL        redis://[user:password@]host[:6379][/db][?ttl=30s&prefix=lock:…]   rediss:// with TLS
-                   redis+goredis://… redis+redigo://… redis+rueidis://…               unix:///path/of.sock
+                   redis+goredis://… redis+redigo://… redis+rueidis://… redis+valkey://…
+                   unix:///path/of.sock
                    redlock://[user:password@]host1,host2,host3[?…]                    redlocks:// with TLS
   --config FILE    YAML; variables of the environment override it
   LOCKER_URL       replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on override both

@@ -110,13 +110,13 @@ func TestConfigMistakes(t *testing.T) {
 func TestVersion(t *testing.T) {
 	code, stdout, _ := call(nil, "version")
 	assert.Zero(t, code)
-	assert.Regexp(t, `^locker \S+\n(commit .*\n)?go1\S+ \S+, drivers: goredis, redigo, rueidis\n$`, stdout)
+	assert.Regexp(t, `^locker \S+\n(commit .*\n)?go1\S+ \S+, drivers: goredis, redigo, rueidis, valkey\n$`, stdout)
 	_, short, _ := call(nil, "--version")
 	assert.Equal(t, stdout, short)
 	_, stdout, _ = call(nil, "version", "--json")
 	var v buildInfo
 	require.NoError(t, json.Unmarshal([]byte(stdout), &v))
-	assert.Equal(t, []string{"goredis", "redigo", "rueidis"}, v.Drivers)
+	assert.Equal(t, []string{"goredis", "redigo", "rueidis", "valkey"}, v.Drivers)
 }
 
 // TestCompletion asks the program for completions, as the shells do.

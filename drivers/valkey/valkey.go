@@ -1,0 +1,180 @@
+// Code generated from drivers/rueidis by go generate; DO NOT EDIT.
+
+// Package valkey is a driver for the client github.com/valkey-io/valkey-go. Importing it registers the driver "valkey".
+package valkey
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"strings"
+	"sync/atomic"
+
+	"github.com/valkey-io/valkey-go"
+
+	"github.com/golocker/locker/drivers"
+)
+
+func init() { drivers.Register("valkey", open) }
+
+type driver struct {
+	client         valkey.Client
+	cluster, owned bool
+	lifecycle      drivers.Lifecycle
+	// live says that the last exchange succeeded and that no connection was dialled since.
+	live atomic.Bool
+}
+
+// New returns a driver that uses client. The client belongs to the caller, and Close leaves it open.
+//
+// The client may be that of a cluster. All keys of one script must then be in one slot. Waiters are not notified when a
+// lock becomes free, but poll every 50 to 100 ms. The documentation of package single describes locks on a cluster.
+//
+// Do not set ConnLifetime of the client. With it, the client sends commands again that are unanswered one second after
+// the end of their connection. A release may then be executed twice and report that the lock was not held.
+//
+// Calls share connections. If the deadline of a call ends its connection, the other calls on that connection fail as
+// well. Each subscription uses one connection of the BlockingPoolSize. So does each batch that waits for replicas, see
+// single.WaitReplicas; a Client has up to four of these at a time.
+func New(client valkey.Client) drivers.Driver {
+	if client.Mode() == valkey.ClientModeCluster {
+		return &cluster{driver{client: client, cluster: true}}
+	}
+	return &subscriber{driver: driver{client: client}, opening: make(chan struct{}, 1)}
+}
+
+// cluster is the driver of a client that uses several servers.
+type cluster struct{ driver }
+
+// Cluster implements [drivers.Cluster].
+func (*cluster) Cluster() {}
+
+func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
+	// NewClient dials at once, but a driver must not. The dialer therefore fails the first time. Because of
+	// ForceSingleClient, NewClient then returns a client together with the error. That client dials when it is first
+	// used, once for all waiting callers.
+	lazy := true
+	d := &subscriber{driver: driver{owned: true}, opening: make(chan struct{}, 1)}
+	client, err := valkey.NewClient(valkey.ClientOption{
+		InitAddress: []string{cfg.Addr}, Username: cfg.Username, Password: cfg.Password, SelectDB: cfg.DB,
+		DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
+			if lazy {
+				return nil, errors.New("not dialled yet")
+			}
+			d.live.Store(false)
+			return cfg.Dial(ctx)
+		},
+		Dialer:              net.Dialer{Timeout: cfg.Timeout}, // for the handshake
+		ConnWriteTimeout:    cfg.Timeout,
+		ForceSingleClient:   true,
+		DisableCache:        true,
+		DisableRetry:        true,
+		ClientSetInfo:       valkey.DisableClientSetInfo,
+		PipelineMultiplex:   -1, // one connection
+		ReadBufferEachConn:  32 << 10,
+		WriteBufferEachConn: 32 << 10,
+	})
+	if client == nil {
+		return nil, err
+	}
+	lazy, d.client = false, client
+	return d, nil
+}
+
+// Direct implements [drivers.Direct].
+func (d *driver) Direct() bool { return d.live.Load() }
+
+func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
+	if err := d.lifecycle.Enter(ctx); err != nil {
+		return nil, err
+	}
+	if end, ok := ctx.Deadline(); ok && ctx.Done() == nil {
+		// The client observes the deadline without Done while one caller uses the connection. When it pipelines the
+		// commands of several callers, it needs Done.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithDeadline(ctx, end)
+		defer cancel()
+	}
+	batch := make(valkey.Commands, len(cmds))
+	blocks := false
+	for i, cmd := range cmds {
+		batch[i] = d.build(cmd)
+		blocks = blocks || isBlocking(cmd)
+	}
+	if blocks && !d.cluster {
+		// The client itself keeps to the context while it waits for a connection of its blocking pool, or dials one.
+		return d.exchange(ctx, batch, drivers.DialFailed)
+	}
+	if d.live.Load() {
+		return d.shared(ctx, batch, true)
+	}
+	// If another call is dialling the connection, this one waits for it, and that call observes only its own deadline.
+	// Await lets this call return in time. Using Await for every call would be simpler, but slower for a single caller.
+	return drivers.Await(ctx, func() ([]drivers.Reply, error) { return d.shared(ctx, batch, false) })
+}
+
+// isBlocking reports whether cmd is WAIT. The client sends a batch with a blocking command on a connection of its
+// blocking pool, which no other call uses meanwhile. It does not apply ConnWriteTimeout there.
+func isBlocking(cmd drivers.Command) bool { return strings.EqualFold(cmd[0], "WAIT") }
+
+func (d *driver) build(cmd drivers.Command) valkey.Completed {
+	build := d.client.B().Arbitrary(cmd...).Build
+	if isBlocking(cmd) {
+		build = d.client.B().Arbitrary(cmd...).Blocking
+	}
+	c := build()
+	if d.cluster {
+		// The client panics if some commands of a batch have a slot and others do not. A wrong slot causes a
+		// redirection.
+		c = c.SetSlot(key(cmd))
+	}
+	return c
+}
+
+// key returns the first key of a script call. For other commands, it returns the first argument, or the name if there
+// is none.
+func key(cmd drivers.Command) string {
+	if len(cmd) > 3 && cmd[2] != "0" && (strings.EqualFold(cmd[0], "EVALSHA") || strings.EqualFold(cmd[0], "EVAL")) {
+		return cmd[3]
+	}
+	return cmd[min(1, len(cmd)-1)]
+}
+
+// shared is exchange on a connection that calls share. connected says that there was one before the call.
+func (d *driver) shared(ctx context.Context, batch valkey.Commands, connected bool) ([]drivers.Reply, error) {
+	// valkey.ErrClosing does not count as not sent, because it also ends calls that wait for an answer when the client
+	// is closed.
+	unsent := drivers.DialFailed
+	if connected && !d.owned && !d.cluster {
+		// A user's client may have a ConnLifetime, so the error may be from sending the command a second time. This is
+		// not applied to clusters, where some servers may work while another one is down for a long time.
+		unsent = func(error) bool { return false }
+	}
+	replies, err := d.exchange(ctx, batch, unsent)
+	d.live.Store(err == nil)
+	return replies, err
+}
+
+// exchange sends a batch and waits for the replies. unsent says which errors prove that a command was not sent.
+func (d *driver) exchange(
+	ctx context.Context, batch valkey.Commands, unsent func(error) bool,
+) ([]drivers.Reply, error) {
+	results := d.client.DoMulti(ctx, batch...)
+	replies := make([]drivers.Reply, len(results))
+	var failures []error
+	for i, result := range results {
+		var err error
+		if replies[i], err = reply(result); err != nil {
+			failures = append(failures, err)
+		}
+	}
+	return drivers.Outcome(replies, failures, unsent)
+}
+
+func (d *driver) Close() error {
+	if d.lifecycle.Shut() && d.owned {
+		d.client.Close()
+	}
+	return nil
+}
