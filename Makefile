@@ -49,12 +49,9 @@ test-server: ## the suites that need a server on another one, SERVER=redis-6.0; 
 	@path=$$(scripts/servers $(SERVER)) && echo "tests run on $(SERVER): $$path" && \
 		LOCKER_TEST_SERVER=$$path $(GOTEST) -C $(IN) $(FLAGS) -shuffle=on -parallel 4 -timeout 10m $(SUITES)
 
-ON_SERVERS = list -f '{{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | awk '/internal\/testing\/redistest/ { print $$1 }'
-compat: ## all packages that have tests on real servers, on each of those: an hour
-	@failed=; for s in $$(scripts/servers); do for m in . $(TESTED); do \
-		suites=$$(go -C $$m $(ON_SERVERS) | tr '\n' ' '); \
-		[ -z "$$suites" ] || $(MAKE) --no-print-directory test-server SERVER=$$s IN=$$m SUITES="$$suites" || failed="$$failed $$s:$$m"; \
-	done; done; [ -z "$$failed" ] || { echo "failed on:$$failed"; exit 1; }
+SERVERS ?=
+compat: ## the tests that depend on the server, on all SERVERS of scripts/servers, into docs/compatibility.md: 20 minutes
+	go run ./internal/testing/compat -report docs/compatibility.md $(SERVERS)
 
 verify: ## formatting, vet, tidy go.mod, of all modules: quick, needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }

@@ -201,7 +201,7 @@ func deployRedis(ctx context.Context, r *Redis) (*Deployment, error) {
 	}
 	return &Deployment{
 		FIFO: r.queues(), Guard: time.Duration(r.Guard), Timeout: r.Timeout.or(drivers.DefaultTimeout),
-		Servers: []Server{s},
+		Replicas: r.Replicas, Servers: []Server{s},
 	}, nil
 }
 

@@ -15,11 +15,13 @@ type Deployment struct {
 	Redlock bool          // the servers are the nodes of a quorum
 	FIFO    bool          // waiters queue up on the server
 	Guard   time.Duration // the longest TTL of all locks; 0: there is no restart guard
-	Prefix  string
-	TTL     time.Duration
-	Timeout time.Duration // of one exchange
-	Budget  time.Duration // of one operation on a Redlock
-	Servers []Server      // none if the backend has no Redis servers
+	// Replicas is how many replicas have to confirm a lock. With 0, none has to.
+	Replicas int
+	Prefix   string
+	TTL      time.Duration
+	Timeout  time.Duration // of one exchange
+	Budget   time.Duration // of one operation on a Redlock
+	Servers  []Server      // none if the backend has no Redis servers
 }
 
 // Server is one Redis server.

@@ -107,7 +107,8 @@ func New(d drivers.Driver, opts ...Option) *locker.Client {
 		}
 		return locker.NewClient(node.QueuedCluster{Cluster: c})
 	}
-	look := settings.Begin(o.logger, o.Timeout, settings.Use{Guard: o.Guard}, settings.Server{Name: o.Name, Driver: d})
+	look := settings.Begin(o.logger, o.Timeout, settings.Use{Guard: o.Guard, Replicas: o.Replicas.Want},
+		settings.Server{Name: o.Name, Driver: d})
 	o.BeforeClose = look.Close
 	n := node.New(d, o.Options)
 	if o.plain {

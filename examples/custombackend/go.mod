@@ -9,6 +9,11 @@ require (
 )
 
 require (
+	github.com/golocker/locker/drivers/valkey v0.0.0 // indirect
+	github.com/valkey-io/valkey-go v1.0.79 // indirect
+)
+
+require (
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/golocker/locker/cmd/locker v0.0.0
@@ -27,3 +32,5 @@ require (
 replace github.com/golocker/locker => ../..
 
 replace github.com/golocker/locker/cmd/locker => ../../cmd/locker
+
+replace github.com/golocker/locker/drivers/valkey => ../../drivers/valkey

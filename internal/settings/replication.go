@@ -1,26 +1,60 @@
 package settings
 
 import (
+	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // replicas checks what happens if a replica takes over.
 func (j *judge) replicas() {
 	const check = "replicas"
-	n := j.Info["connected_slaves"]
-	if j.Info["role"] != "master" || j.number("connected_slaves") == 0 {
+	const safe = "use a restart guard (docs/safety.md); or see to it that none of them is promoted while locks may be " +
+		"held that it has not got"
+	n, ready, want := j.number("connected_slaves"), j.readyReplicas(), j.use.Replicas
+	switch {
+	case j.Info["role"] != "master":
 		return
-	}
-	if j.use.Redlock {
+	case ready < want:
+		j.fail(check, "", "connect more replicas, and wait until they have the master's data; or lower replicas= in the "+
+			"configuration",
+			"replicas=%d is configured, and %d can confirm a lock: no lock can be taken", want, ready)
+		return
+	case n == 0:
+		return
+	case j.use.Redlock:
 		j.warn(check, exclusion, "use standalone servers for Redlock; see to it that no replica is promoted",
-			"it is a node of a Redlock and has %s replicas: one that takes over may lack the latest locks, and votes "+
+			"it is a node of a Redlock and has %d replicas: one that takes over may lack the latest locks, and votes "+
 				"again", n)
 		return
+	case want == 0:
+		j.forgets(check, exclusion, safe, "it has %d replicas: one that takes over may lack the latest locks", n)
+	case int64(want) < n:
+		j.forgets(check, exclusion, fmt.Sprintf("raise replicas= to %d; or ", n)+safe,
+			"it has %d replicas, and %d of them confirm a lock: one of the others may take over, and lack it", n, want)
+	default:
+		j.ok(check, "all its replicas confirm a lock (replicas=%d); docs/redis.md says what that leaves open", want)
 	}
-	j.forgets(check, exclusion, "use a restart guard (docs/safety.md); or see to it that none of them is promoted while "+
-		"locks may be held that it has not got",
-		"it has %s replicas: one that takes over may lack the latest locks", n)
+	j.minimum()
+}
+
+// readyReplicas returns how many of the connected replicas receive what the master writes. A replica that is still
+// being given the master's data confirms nothing.
+func (j *judge) readyReplicas() (n int) {
+	for i := range j.number("connected_slaves") {
+		// Services that do not list their replicas may still count them.
+		state, listed := j.Info[fmt.Sprintf("slave%d", i)]
+		if !listed || strings.Contains(state, "state=online") {
+			n++
+		}
+	}
+	return n
+}
+
+// minimum checks that a master that is cut off from its replicas stops granting.
+func (j *judge) minimum() {
+	const check = "replicas"
 	lag, err := strconv.Atoi(j.Config["min-replicas-max-lag"])
 	reserve := j.use.Guard/50 + 2*time.Second // by which the guard is longer than the TTL
 	if j.Config["min-replicas-to-write"] == "0" {

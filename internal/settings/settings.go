@@ -45,6 +45,8 @@ type Use struct {
 	Redlock bool          // the servers are the nodes of a quorum
 	TTL     time.Duration // the usual TTL of locks; 0: not known
 	Guard   time.Duration // the longest TTL of locks; 0: there is no restart guard
+	// Replicas is how many replicas have to confirm a lock. With 0, none has to.
+	Replicas int
 }
 
 // judge collects findings about one server.

@@ -34,7 +34,7 @@ reason, and what to do:
   persistence   does it keep locks over a restart (docs/safety.md, E1)?
   eviction      does it delete locks when its memory is full?
   memory        is its memory nearly full?
-  replicas      could a replica that lacks the latest locks take over?
+  replicas      are there enough, and could one that lacks the latest locks take over?
   slow scripts  could another program's script stop it for longer than a lease lasts?
   settings      can all settings be read?
   uptime        was it restarted recently?
@@ -91,7 +91,7 @@ func (a *app) doctor(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = d.Close() }()
-	e := doctor.Deployment{Redlock: d.Redlock, Prefix: d.Prefix, TTL: d.TTL, Guard: d.Guard,
+	e := doctor.Deployment{Redlock: d.Redlock, Prefix: d.Prefix, TTL: d.TTL, Guard: d.Guard, Replicas: d.Replicas,
 		Timeout: d.Timeout, Budget: d.Budget}
 	for _, s := range d.Servers {
 		e.Nodes = append(e.Nodes, doctor.Node(s))

@@ -64,7 +64,7 @@ var rules = map[string]struct {
 var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testing/redistest", "/internal/testing/fault",
 	"/internal/testing/trials", "/internal/testing/simnode", "/internal/testing/mutants", "/internal/testing/retest",
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/virtual",
-	"/internal/testing/short", "/internal/testing/lookat",
+	"/internal/testing/short", "/internal/testing/lookat", "/internal/testing/compat",
 	"/internal/testing/archtest"}
 
 // testers lists packages that may import package testing outside _test files.

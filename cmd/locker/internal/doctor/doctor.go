@@ -45,9 +45,11 @@ type Deployment struct {
 	Prefix  string
 	TTL     time.Duration // the usual TTL of locks
 	Guard   time.Duration // the longest TTL of locks; 0: there is no restart guard
-	Timeout time.Duration // of one exchange
-	Budget  time.Duration // of one operation on a Redlock
-	Nodes   []Node
+	// Replicas is how many replicas have to confirm a lock. With 0, none has to.
+	Replicas int
+	Timeout  time.Duration // of one exchange
+	Budget   time.Duration // of one operation on a Redlock
+	Nodes    []Node
 }
 
 // Node is one server. The driver stays open.
@@ -139,7 +141,8 @@ func (p *patient) examine(ctx context.Context) {
 		}
 		p.role()
 	}
-	for _, f := range settings.Check(p.settings, settings.Use{Redlock: p.e.Redlock, TTL: p.e.TTL, Guard: p.e.Guard}) {
+	use := settings.Use{Redlock: p.e.Redlock, TTL: p.e.TTL, Guard: p.e.Guard, Replicas: p.e.Replicas}
+	for _, f := range settings.Check(p.settings, use) {
 		p.findings = append(p.findings, Finding{p.Name, f})
 	}
 	p.unknown()

@@ -172,6 +172,18 @@ func TestReplicaAmongMasters(t *testing.T) {
 		"fail all independence: what is written to "+h.servers[0].Addr()+" shows on "+h.servers[1].Addr())
 }
 
+// The number of replicas that have to confirm a lock is compared with those that are connected.
+func TestReplicasThatAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	h := admit(t, 1, "redigo")
+	h.servers[0].Cmd(t, "CONFIG", "SET", "min-replicas-to-write", "1")
+	h.Replicas = 2
+	redistest.StartReplica(t, h.servers[0]).Follow(t, h.servers[0])
+	h.want(t, "fail 1 replicas: replicas=2 is configured, and 1 can confirm a lock: no lock can be taken")
+	h.Replicas = 1
+	h.want(t)
+}
+
 func TestEviction(t *testing.T) {
 	t.Parallel()
 	h := admit(t, 3, "redigo")
