@@ -24,6 +24,17 @@ func (c *Client) ForceRelease(ctx context.Context, key, owner string) (inspect.I
 	})
 }
 
+var errNoWatcher = fmt.Errorf("the backend does not tell of changes: %w", errors.ErrUnsupported)
+
+// Watch implements [inspect.Watcher].
+func (c *Client) Watch(key string, changed func()) (stop func(), err error) {
+	w, ok := c.backend.(inspect.Watcher)
+	if !ok {
+		return nil, &Error{"inspect", key, errNoWatcher}
+	}
+	return w.Watch(key, changed)
+}
+
 func (c *Client) inspect(
 	ctx context.Context, op, key string, ask func(inspect.Inspector) (inspect.Inspection, error),
 ) (inspect.Inspection, error) {

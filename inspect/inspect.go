@@ -41,6 +41,18 @@ type Inspector interface {
 	ForceRelease(ctx context.Context, key, owner string) (Inspection, error)
 }
 
+// Watcher is an optional interface that may be implemented by a locker.Locker and by a locker.Backend that learns of each
+// change of a lock's owner. Use locker.As to find it behind middleware.
+//
+// locker.Client always implements Watcher. If its Backend does not, Watch returns an error that matches
+// errors.ErrUnsupported. Those on Redis do not, because it would cost a message for each change.
+type Watcher interface {
+	// Watch calls changed after each change of the owner of key, until stop is called. changed must not block, nor call
+	// the Watcher. It may be called once more after stop. A lock that expires has an owner until somebody asks for it, so
+	// changed need not be called when the TTL ends.
+	Watch(key string, changed func()) (stop func(), err error)
+}
+
 // State is the state of a lock.
 type State string
 

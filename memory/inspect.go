@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,5 +48,31 @@ func (b *Backend) ForceRelease(_ context.Context, key, owner string) (inspect.In
 	}
 	l.token, l.label, l.expires = "", "", time.Time{}
 	b.next(key, l)
+	b.tell(key)
 	return i, nil
+}
+
+// Watch implements [inspect.Watcher].
+func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.watchers == nil {
+		b.watchers = make(map[string][]*func())
+	}
+	b.watchers[key] = append(b.watchers[key], &changed)
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		rest := slices.DeleteFunc(b.watchers[key], func(c *func()) bool { return c == &changed })
+		if b.watchers[key] = rest; len(rest) == 0 {
+			delete(b.watchers, key)
+		}
+	}, nil
+}
+
+// tell calls the functions that watch key. Call with mu held.
+func (b *Backend) tell(key string) {
+	for _, changed := range b.watchers[key] {
+		(*changed)()
+	}
 }

@@ -31,6 +31,8 @@ type Backend struct {
 	locks map[string]*lock
 	sweep int    // when there are this many locks, unused ones are removed
 	fence uint64 // the last fencing token that was issued, for any key
+
+	watchers map[string][]*func() // what Watch was given, by key
 }
 
 // lock is the lock of one key, with its owner and its waiters.
@@ -116,6 +118,7 @@ func (b *Backend) Release(_ context.Context, req locker.Request) error {
 	l.token, l.label = "", ""
 	l.expires = time.Now().Add(req.Keep)
 	b.next(req.Key, l)
+	b.tell(req.Key)
 	return nil
 }
 
@@ -158,6 +161,7 @@ func (b *Backend) grant(l *lock, req locker.Request) {
 	b.fence++
 	l.token, l.label, l.fence, l.since = req.Token, req.Label, b.fence, time.Now()
 	l.expires = l.since.Add(req.TTL)
+	b.tell(req.Key)
 }
 
 // next grants a free lock to the first waiter, or removes it from the store if there is none. Call with mu held.

@@ -83,6 +83,7 @@ func (b *Backend) leave(w *waiter) *locker.HeldError {
 	}
 	if l.token == w.req.Token {
 		l.token, l.label, l.expires = "", "", time.Time{}
+		b.tell(w.req.Key)
 	}
 	held := l.held()
 	b.next(w.req.Key, l)

@@ -19,6 +19,7 @@ var rules = map[string]struct {
 	"/lockertrace":    {nil, "the root package imports it"},
 	"/internal/label": {nil, "the root package imports it"},
 	"/memory":         {[]string{module}, "the in-process store needs no client"},
+	"/election":       {[]string{module}, "it knows the interface and no store"},
 	"/drivers":        {nil, "the contract knows neither locks nor clients"},
 	"/single": {[]string{module, module + "/drivers", module + "/internal/node", module + "/internal/settings"},
 		"a backend reaches clients through drivers only"},

@@ -1,0 +1,133 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// Config says who a candidate is, and what it does when it leads. Only OnElected is required. OnElected and OnDemoted
+// are called by the goroutine that called Run, one after the other. The other functions are called by goroutines that
+// end before Run returns.
+type Config struct {
+	// OnElected is called when the candidate leads, and leads until it returns. Returning resigns: another candidate
+	// leads next, if there is one, and otherwise this one again. A function that only starts the work must therefore
+	// wait for the end of ctx.
+	//
+	// ctx ends before anybody else can lead, and when the candidate has to hand on: because of Resign, because Healthy
+	// has failed, or because the context of Run has ended. context.Cause says which. The Err method of ctx reads the
+	// clock, as that of locker.Do does. ctx carries the lease for locker.LeaseFrom.
+	//
+	// An error is given to OnError and OnDemoted. A panic releases the lock and goes on to the caller of Run.
+	OnElected func(ctx context.Context, term Term) error
+
+	// OnDemoted is called after each term, when OnElected has returned and the lock is released or lost. cause is nil
+	// if OnElected returned nil while the candidate could have gone on. Otherwise it matches one of these, with
+	// errors.Is: locker.ErrLost, ErrResigned, ErrUnhealthy, ErrUnrenewed, the cause of the end of Run's context, or
+	// the error of OnElected.
+	OnDemoted func(term Term, cause error)
+
+	// OnNewLeader is called when another leader than before is seen, this candidate included, in the order in which
+	// they are seen. A leader of a short term may be missed. Without OnNewLeader, a candidate does not ask who leads.
+	// OnNewLeader runs on a goroutine of its own, for as long as Run does; see [Observe] for when it learns of
+	// leaders.
+	OnNewLeader func(leader Leader)
+
+	// Identity is the label of the lock while this candidate leads, by which the others know it. It is for people and
+	// logs, and need not be unique. It has the form of a locker.Label. If it is empty, the default of the Locker
+	// applies, which is the name of the host and the process ID, such as web-7:4211.
+	Identity string
+
+	// Healthy says whether the candidate could lead. It is called when Run begins and once per HealthInterval. While
+	// it returns an error, the candidate does not campaign, and hands on if it leads. Its context ends after a
+	// HealthInterval, and a call that takes longer counts as failed. nil means that the candidate is always healthy.
+	Healthy func(ctx context.Context) error
+
+	// HealthInterval is the time between two calls of Healthy. 0 means 5 seconds.
+	HealthInterval time.Duration
+
+	// StopTime is how long OnElected needs to stop. If the lease could not be renewed for so long that only StopTime
+	// is left of it, the context of OnElected ends. 0, the default, lets it go on until shortly before the end, 1 % of
+	// the TTL and at most 51 ms. StopTime must be less than half of the TTL, because a healthy lease has two thirds
+	// left.
+	StopTime time.Duration
+
+	// OnOverrun is called if OnElected has not returned in time after its context ended: by the end of the lease, or
+	// 50 ms after a lease was lost. The error matches [ErrOverrun], and is given to OnError first. OnOverrun decides
+	// what happens. With nil, nothing does, and Run goes on to wait for OnElected. A function that panics ends the
+	// program, because it is called by a goroutine of its own. So does one that calls os.Exit.
+	OnOverrun func(err error)
+
+	// OnError is given everything that went wrong and that Run does not return: campaigns that failed and will be
+	// repeated, terms that were lost, errors of OnElected and of Healthy, overruns, and leaders that could not be
+	// observed. It may be called concurrently. With nil, they are logged as warnings with slog.Default.
+	OnError func(err error)
+
+	// Options are the options of the lock, such as locker.TTL. Without a TTL, that of the Locker applies, 10 seconds
+	// by default. After a crash nobody leads for up to a TTL. locker.NoRenewal and locker.MaxHold limit a term.
+	Options []locker.Option
+}
+
+// Term is the time during which one candidate leads.
+type Term struct {
+	// Number is the fencing token of the term. It is greater than the numbers of all earlier terms of the key. Pass it
+	// to what the leader works on, which must refuse smaller ones. It is 0 if the store issues no tokens.
+	Number uint64
+
+	// Lease is the lease of the lock, for Until and for locker.Verify. Unlock ends the term.
+	Lease locker.Lease
+}
+
+var (
+	// ErrResigned is the cause of the end of a term that [Election.Resign] has ended.
+	ErrResigned = errors.New("resigned")
+
+	// ErrUnhealthy is the cause of the end of a term during which Config.Healthy has failed. The error of Healthy
+	// matches as well.
+	ErrUnhealthy = errors.New("not healthy")
+
+	// ErrUnrenewed is the cause of the end of a term whose lease could not be renewed until Config.StopTime was left.
+	ErrUnrenewed = errors.New("the lease could not be renewed in time to stop")
+
+	// ErrOverrun means that Config.OnElected has not returned in time after its context ended. If the lease was lost,
+	// another candidate may lead at the same time. If it was not, because of Resign for example, the lock is still
+	// held and renewed until OnElected returns.
+	ErrOverrun = errors.New("the leader has not stopped in time")
+)
+
+func (c *Config) healthInterval() time.Duration {
+	if c.HealthInterval > 0 {
+		return c.HealthInterval
+	}
+	return 5 * time.Second
+}
+
+func (c *Config) options() []locker.Option {
+	if c.Identity == "" {
+		return c.Options
+	}
+	return append(slices.Clip(c.Options), locker.Label(c.Identity))
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.OnElected == nil:
+		return fmt.Errorf("election: %w: Config.OnElected is missing", locker.ErrInvalid)
+	case c.StopTime < 0 || c.HealthInterval < 0:
+		return fmt.Errorf("election: %w: a duration is negative", locker.ErrInvalid)
+	}
+	return nil
+}
+
+func (c *Config) report(key string, err error) {
+	if c.OnError != nil {
+		c.OnError(err)
+		return
+	}
+	slog.Default().Warn("election", "key", key, "error", err)
+}

@@ -1,0 +1,77 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+)
+
+// errNotChecked keeps a candidate from campaigning until Config.Healthy has been called once.
+var errNotChecked = errors.New("not checked yet")
+
+var errTooSlow = errors.New("the check took longer than its interval")
+
+// monitor calls Config.Healthy at intervals until ctx ends.
+func (e *Election) monitor(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := e.check(ctx); ctx.Err() == nil {
+			e.feels(err)
+		}
+		sleep(ctx, e.config.healthInterval())
+	}
+}
+
+// check calls Config.Healthy once. If that takes too long, the candidate is not healthy before it has returned.
+func (e *Election) check(ctx context.Context) error {
+	bounded, cancel := context.WithTimeoutCause(ctx, e.config.healthInterval(), errTooSlow)
+	defer cancel()
+	late := make(chan struct{})
+	stop := context.AfterFunc(bounded, func() {
+		defer close(late)
+		if ctx.Err() == nil {
+			e.feels(errTooSlow)
+		}
+	})
+	err := e.config.Healthy(bounded)
+	if !stop() {
+		<-late
+		return errTooSlow
+	}
+	return err
+}
+
+// feels records the health of the candidate. err is nil if it may lead. If it may not, a campaign and a term end.
+func (e *Election) feels(err error) {
+	e.mu.Lock()
+	was := e.sick
+	e.sick = err
+	switch {
+	case err == nil && was != nil:
+		close(e.well)
+	case err != nil:
+		e.sick = fmt.Errorf("%w: %w", ErrUnhealthy, err)
+		if was == nil {
+			e.well = make(chan struct{})
+		}
+		if e.candidacy != nil {
+			e.candidacy.cancel(e.sick)
+		}
+	}
+	now := e.sick
+	e.mu.Unlock()
+	if now != nil && !errors.Is(was, ErrUnhealthy) { // once for each time that it becomes unhealthy
+		e.config.report(e.key, now)
+	}
+}
+
+// awaitHealth waits until the candidate may lead. It returns false if ctx ends first.
+func (e *Election) awaitHealth(ctx context.Context) bool {
+	e.mu.Lock()
+	well := e.well
+	e.mu.Unlock()
+	select {
+	case <-well:
+	case <-ctx.Done():
+	}
+	return ctx.Err() == nil
+}

@@ -1,0 +1,272 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/election"
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/memory"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const (
+	key = "shard-7"
+	ttl = 3 * time.Second
+)
+
+// store is a store in memory that several clients share, which a test can make fail. It counts looks.
+type store struct {
+	*memory.Backend
+
+	mu     sync.Mutex
+	broken error
+	looks  int
+	asked  []time.Time // when Queue was called
+	silent bool        // Watch is not supported
+}
+
+func newStore() *store { return &store{Backend: memory.NewBackend()} }
+
+// breaks makes every call fail with err until it is called with nil.
+func (s *store) breaks(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.broken = err
+}
+
+func (s *store) state() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.broken
+}
+
+func (s *store) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.mu.Lock()
+	s.asked = append(s.asked, time.Now())
+	s.mu.Unlock()
+	if err := s.state(); err != nil {
+		return locker.Grant{}, err
+	}
+	return s.Backend.Queue(ctx, req)
+}
+
+func (s *store) Extend(ctx context.Context, req locker.Request) error {
+	if err := s.state(); err != nil {
+		return err
+	}
+	return s.Backend.Extend(ctx, req)
+}
+
+func (s *store) Release(ctx context.Context, req locker.Request) error {
+	if err := s.state(); err != nil {
+		return err
+	}
+	return s.Backend.Release(ctx, req)
+}
+
+func (s *store) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+	s.mu.Lock()
+	s.looks++
+	s.mu.Unlock()
+	if err := s.state(); err != nil {
+		return inspect.Inspection{}, err
+	}
+	return s.Backend.Inspect(ctx, key)
+}
+
+func (s *store) Watch(key string, changed func()) (func(), error) {
+	if s.silent {
+		return nil, errors.ErrUnsupported
+	}
+	return s.Backend.Watch(key, changed)
+}
+
+func (s *store) looked() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.looks
+}
+
+// attempts returns when Queue was called.
+func (s *store) attempts() []time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.asked)
+}
+
+// event is something that happened to a candidate.
+type event struct {
+	at    time.Duration // since the beginning
+	who   string
+	what  string // "elected", "stopping" (its context ended), "demoted" or "sees"
+	term  uint64
+	cause error
+}
+
+func (e event) String() string {
+	return fmt.Sprintf("%v %s %s %d (%v)", e.at, e.who, e.what, e.term, e.cause)
+}
+
+// office is an election in virtual time, and all that happens in it.
+type office struct {
+	*testing.T
+	store *store
+	begun time.Time
+
+	mu     sync.Mutex
+	events []event
+	errs   []error
+	wg     sync.WaitGroup
+}
+
+// candidate is one of an office. Its client is its own, as that of a process.
+type candidate struct {
+	*election.Election
+	name   string
+	client *locker.Client
+	stop   context.CancelFunc // ends Run
+	ended  chan error         // receives the result of Run
+}
+
+// inOffice runs f in virtual time.
+func inOffice(t *testing.T, f func(o *office)) {
+	t.Helper()
+	virtual.Test(t, func(t *testing.T) {
+		o := &office{T: t, store: newStore(), begun: time.Now()}
+		f(o)
+		o.wg.Wait()
+		o.inOrder()
+	})
+}
+
+func (o *office) saw(who, what string, term uint64, cause error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.events = append(o.events, event{time.Since(o.begun), who, what, term, cause})
+}
+
+// is returns the events of a kind, of all candidates or of one.
+func (o *office) is(what, who string) (found []event) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, e := range o.events {
+		if e.what == what && (who == "" || e.who == who) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// last returns the last event of a kind, which there must be.
+func (o *office) last(what, who string) event {
+	o.Helper()
+	found := o.is(what, who)
+	if len(found) == 0 {
+		o.Fatalf("%s was not %s: %v", who, what, o.events)
+	}
+	return found[len(found)-1]
+}
+
+// reported returns what OnError was given.
+func (o *office) reported() []error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Clone(o.errs)
+}
+
+// inOrder checks that no candidate was elected while the context of another had not ended, and that terms grow.
+func (o *office) inOrder() {
+	o.Helper()
+	leads, term := "", uint64(0)
+	for _, e := range o.events {
+		switch e.what {
+		case "elected":
+			if leads != "" {
+				o.Errorf("%v while %s leads", e, leads)
+			}
+			if e.term <= term {
+				o.Errorf("%v after term %d", e, term)
+			}
+			leads, term = e.who, e.term
+		case "stopping":
+			if e.who == leads {
+				leads = ""
+			}
+		}
+	}
+}
+
+// run starts a candidate. work is its OnElected; nil waits for the end of the context.
+func (o *office) run(name string, work func(ctx context.Context) error, change ...func(*election.Config)) *candidate {
+	c := &candidate{name: name, client: locker.NewClient(o.store), ended: make(chan error, 1)}
+	if work == nil {
+		work = func(ctx context.Context) error { <-ctx.Done(); return nil }
+	}
+	config := election.Config{
+		Identity: name,
+		Options:  []locker.Option{locker.TTL(ttl)},
+		OnElected: func(ctx context.Context, term election.Term) error {
+			o.saw(name, "elected", term.Number, nil)
+			stopping := make(chan struct{})
+			stop := context.AfterFunc(ctx, func() {
+				defer close(stopping)
+				o.saw(name, "stopping", term.Number, context.Cause(ctx))
+			})
+			err := work(ctx)
+			if stop() {
+				o.saw(name, "stopping", term.Number, nil)
+			} else {
+				<-stopping
+			}
+			return err
+		},
+		OnDemoted: func(term election.Term, cause error) { o.saw(name, "demoted", term.Number, cause) },
+		OnError: func(err error) {
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.errs = append(o.errs, err)
+		},
+	}
+	for _, f := range change {
+		f(&config)
+	}
+	ctx, cancel := context.WithCancel(o.Context())
+	c.stop = cancel
+	c.Election = election.New(c.client, key, config)
+	o.wg.Go(func() {
+		defer c.client.Close()
+		c.ended <- c.Run(ctx)
+	})
+	synctest.Wait()
+	return c
+}
+
+// ends stops candidates and checks the results of Run.
+func (o *office) ends(cs ...*candidate) {
+	o.Helper()
+	for _, c := range cs {
+		c.stop()
+		if err := <-c.ended; err != nil {
+			o.Errorf("%s: Run returned %v", c.name, err)
+		}
+	}
+}
+
+func (o *office) want(what string, ok bool) {
+	o.Helper()
+	if !ok {
+		o.Errorf("%s\n%v\nreported: %v", what, o.events, o.errs)
+	}
+}

@@ -1,0 +1,208 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/election"
+)
+
+// view is what an observer was told.
+type view struct {
+	at     time.Duration
+	leader string
+	term   uint64
+	err    error
+}
+
+// observer collects what Observe yields until stop is called.
+type observer struct {
+	mu    sync.Mutex
+	views []view
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+func (o *office) observes(l locker.Locker) *observer {
+	ctx, cancel := context.WithCancel(o.Context())
+	v := &observer{stop: cancel, ended: make(chan struct{})}
+	go func() {
+		defer close(v.ended)
+		for leader, err := range election.Observe(ctx, l, key) {
+			v.mu.Lock()
+			v.views = append(v.views, view{time.Since(o.begun), leader.Identity, leader.Term, err})
+			v.mu.Unlock()
+		}
+	}()
+	synctest.Wait()
+	return v
+}
+
+func (v *observer) seen() []view {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return slices.Clone(v.views)
+}
+
+func (v *observer) end() {
+	v.stop()
+	<-v.ended
+}
+
+func (v *observer) last() view {
+	seen := v.seen()
+	return seen[len(seen)-1]
+}
+
+// A store that tells of changes tells observers at the moment of the change. It is hardly looked at otherwise.
+func TestObserverIsTold(t *testing.T) {
+	inOffice(t, func(o *office) {
+		l := locker.NewClient(o.store)
+		defer l.Close()
+		v := o.observes(l)
+		o.want("nobody leads", v.last() == view{})
+		time.Sleep(time.Second)
+		a, b := o.run("a", nil), o.run("b", nil)
+		o.want("a leads", v.last() == view{time.Second, "a", o.last("elected", "a").term, nil})
+		time.Sleep(time.Second)
+		o.ends(a)
+		synctest.Wait()
+		o.want("b leads", v.last() == view{2 * time.Second, "b", o.last("elected", "b").term, nil})
+		looks := o.store.looked()
+		time.Sleep(time.Minute)
+		o.want("a minute has few looks", o.store.looked()-looks <= 30)
+		o.ends(b)
+		synctest.Wait()
+		o.want("nobody leads", v.last().leader == "")
+		v.end()
+	})
+}
+
+// A store that does not tell is looked at about once per renewal interval, and once for all observers of a client.
+func TestObserversShareOneLook(t *testing.T) {
+	inOffice(t, func(o *office) {
+		o.store.silent = true
+		l := locker.NewClient(o.store)
+		defer l.Close()
+		wrapped := locker.Wrap(l, locker.Defaults(locker.TTL(time.Minute)))
+		var vs []*observer
+		for range 50 {
+			vs = append(vs, o.observes(l), o.observes(wrapped))
+		}
+		a := o.run("a", nil)
+		time.Sleep(10 * time.Second)
+		looks := o.store.looked()
+		time.Sleep(time.Minute)
+		n := o.store.looked() - looks
+		o.want("60 renewal intervals have about 60 looks", n >= 45 && n <= 90)
+		b := o.run("b", nil)
+		o.ends(a)
+		changed := time.Since(o.begun)
+		time.Sleep(5 * time.Second)
+		for _, v := range vs {
+			o.want("all see b within a renewal interval and a fifth", v.last().leader == "b" &&
+				v.last().at-changed <= ttl*2/5)
+			v.end()
+		}
+		o.ends(b)
+	})
+}
+
+// The store fails. The reader gets one error, and then the leader again.
+func TestObserverOfAFailingStore(t *testing.T) {
+	inOffice(t, func(o *office) {
+		o.store.silent = true
+		l := locker.NewClient(o.store)
+		defer l.Close()
+		a := o.run("a", nil)
+		v := o.observes(l)
+		o.store.breaks(locker.ErrUnavailable)
+		time.Sleep(2 * time.Second) // the lease survives
+		o.store.breaks(nil)
+		time.Sleep(2 * time.Second)
+		seen := v.seen()
+		o.want("leader, error, leader", len(seen) == 3 && seen[0].leader == "a" &&
+			errors.Is(seen[1].err, locker.ErrUnavailable) && seen[2].leader == "a" && seen[2].term == seen[0].term)
+		v.end()
+		o.ends(a)
+	})
+}
+
+// A leader dies. An observer sees that nobody leads when the lock has expired, or soon after.
+func TestObserverOfADeadLeader(t *testing.T) {
+	for _, silent := range []bool{false, true} {
+		inOffice(t, func(o *office) {
+			o.store.silent = silent
+			l := locker.NewClient(o.store)
+			defer l.Close()
+			if _, err := o.store.Acquire(o.Context(), locker.Request{Key: key, Token: "x", TTL: ttl}); err != nil {
+				o.Fatal(err)
+			}
+			v := o.observes(l)
+			o.want("somebody without a label leads", v.last().term > 0)
+			time.Sleep(2 * ttl)
+			o.want("nobody leads", v.last().term == 0 && v.last().at >= ttl && v.last().at <= ttl+time.Second)
+			v.end()
+		})
+	}
+}
+
+// bare is a Locker that cannot show anything.
+type bare struct{ locker.Locker }
+
+// The sequence ends by itself if there is no point in going on, and whenever the reader leaves.
+func TestObserveEnds(t *testing.T) {
+	inOffice(t, func(o *office) {
+		l := locker.NewClient(o.store)
+		for _, err := range election.Observe(o.Context(), bare{l}, key) {
+			o.want("it is not supported", errors.Is(err, errors.ErrUnsupported))
+		}
+		for _, err := range election.Observe(o.Context(), l, "") {
+			o.want("the key is empty", errors.Is(err, locker.ErrInvalid))
+		}
+		for range election.Observe(o.Context(), l, key) {
+			break
+		}
+		v := o.observes(l)
+		_ = l.Close()
+		<-v.ended
+		o.want("the client is closed", errors.Is(v.last().err, locker.ErrClosed))
+	})
+}
+
+// OnNewLeader is called once for each new leader, in order, this candidate included.
+func TestOnNewLeader(t *testing.T) {
+	inOffice(t, func(o *office) {
+		o.store.silent = true // so that b learns of its own terms from itself
+		hears := func(c *election.Config) {
+			name := c.Identity
+			c.OnNewLeader = func(l election.Leader) { o.saw(name, "sees "+l.Identity, l.Term, nil) }
+		}
+		a, b := o.run("a", nil), o.run("b", nil, hears)
+		time.Sleep(10 * time.Second)
+		o.want("b sees a", len(o.is("sees a", "b")) == 1)
+		o.ends(a)
+		synctest.Wait()
+		o.want("b sees itself at once", o.last("sees b", "b").at == 10*time.Second &&
+			o.last("sees b", "b").term == o.last("elected", "b").term)
+		time.Sleep(10 * time.Second)
+		o.want("once", len(o.is("sees b", "b")) == 1)
+		o.ends(b)
+	})
+}
+
+// A candidate without OnNewLeader does not ask who leads.
+func TestNobodyAsksWithoutObservers(t *testing.T) {
+	inOffice(t, func(o *office) {
+		a, b := o.run("a", nil), o.run("b", nil)
+		time.Sleep(time.Minute)
+		o.ends(a, b)
+		o.want("no looks", o.store.looked() == 0)
+	})
+}

@@ -1,0 +1,180 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// lossGrace is how long OnElected may take to return after its lease was lost, before that counts as an overrun.
+const lossGrace = 50 * time.Millisecond
+
+// candidacy is one campaign, and the term that follows if it is won.
+type candidacy struct {
+	ctx    context.Context // of OnElected once term is set
+	cancel context.CancelCauseFunc
+	term   *Term // nil until the candidate is elected
+	lasted time.Duration
+	cause  error // why the term ended; nil if OnElected just returned
+	failed error // of OnElected, if it is not the end of its context
+
+	over     chan struct{} // closed when the campaign has failed or the term is over
+	unlocked error         // of the release; read it when over is closed
+}
+
+// campaign waits for the lock, leads, and releases the lock. It returns what went wrong, if ctx has not ended.
+func (e *Election) campaign(ctx context.Context) (*candidacy, error) {
+	c := &candidacy{over: make(chan struct{})}
+	c.ctx, c.cancel = context.WithCancelCause(ctx)
+	defer c.cancel(nil)
+	if !e.enter(c) {
+		return c, nil
+	}
+	defer e.leave(c)
+	waiting := c.ctx
+	err := locker.Do(waiting, e.locker, e.key, func(ctx context.Context) error {
+		e.lead(ctx, c)
+		return nil
+	}, e.config.options()...)
+	if c.term == nil {
+		if waiting.Err() != nil { // Run ends, or the candidate is not healthy
+			return c, nil
+		}
+		return c, err
+	}
+	c.unlocked = err
+	if c.cause == nil && errors.Is(err, locker.ErrLost) {
+		c.cause = err // noticed by the release
+	}
+	if e.config.OnDemoted != nil {
+		e.config.OnDemoted(*c.term, c.demotion())
+	}
+	if err = c.wrong(ctx); err != nil {
+		err = fmt.Errorf("term %d: %w", c.term.Number, err)
+	}
+	return c, err
+}
+
+// demotion returns why the term ended, for OnDemoted.
+func (c *candidacy) demotion() error {
+	switch {
+	case c.cause == nil:
+		return c.failed
+	case c.failed == nil:
+		return c.cause
+	}
+	return fmt.Errorf("%w; OnElected: %w", c.cause, c.failed)
+}
+
+// wrong returns what went wrong in the term. ctx is that of Run. A term that was ended on purpose is not wrong, and
+// what Healthy returns has been reported when it was called.
+func (c *candidacy) wrong(ctx context.Context) error {
+	cause, unlocked := c.cause, c.unlocked
+	if errors.Is(cause, ErrResigned) || errors.Is(cause, ErrUnhealthy) || ctx.Err() != nil &&
+		errors.Is(cause, context.Cause(ctx)) {
+		cause = nil
+	}
+	if errors.Is(cause, locker.ErrLost) && errors.Is(unlocked, locker.ErrLost) {
+		unlocked = nil // the same
+	}
+	return errors.Join(cause, c.failed, unlocked)
+}
+
+// enter makes c the current candidacy, unless the candidate is not healthy.
+func (e *Election) enter(c *candidacy) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sick != nil {
+		return false
+	}
+	e.candidacy = c
+	return true
+}
+
+// leave ends the candidacy.
+func (e *Election) leave(c *candidacy) {
+	e.mu.Lock()
+	e.candidacy = nil
+	e.mu.Unlock()
+	close(c.over)
+	if c.term != nil {
+		lookAgain(e.locker, e.key)
+	}
+}
+
+// lead is one term. ctx ends with the lease, or when c.cancel is called.
+func (e *Election) lead(ctx context.Context, c *candidacy) {
+	lease, _ := locker.LeaseFrom(ctx)
+	term := Term{Number: lease.Fence(), Lease: lease}
+	begun := time.Now()
+	e.mu.Lock()
+	c.term, c.ctx = &term, ctx
+	e.mu.Unlock()
+	lookAgain(e.locker, e.key)
+
+	returned, watched := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(watched)
+		e.supervise(ctx, c, term, returned)
+	}()
+	defer func() {
+		close(returned)
+		<-watched
+	}()
+	err := e.config.OnElected(ctx, term)
+	c.lasted = time.Since(begun)
+	if ctx.Err() != nil {
+		c.cause = context.Cause(ctx)
+	}
+	if !errors.Is(err, context.Canceled) && !errors.Is(err, c.cause) {
+		c.failed = err
+	}
+}
+
+// supervise ends the context of OnElected when only Config.StopTime is left of the lease, and reports a term that is
+// not over in time.
+func (e *Election) supervise(ctx context.Context, c *candidacy, term Term, returned <-chan struct{}) {
+	left := func() time.Duration { return time.Until(term.Lease.Until()) - e.config.StopTime }
+	stop := time.NewTimer(left())
+	defer stop.Stop()
+	if e.config.StopTime == 0 {
+		stop.Stop()
+	}
+	for {
+		select {
+		case <-returned:
+			return
+		case <-ctx.Done():
+			e.awaitReturn(ctx, term, returned)
+			return
+		case <-stop.C:
+			if left() <= 0 {
+				c.cancel(ErrUnrenewed)
+			}
+			stop.Reset(max(left(), time.Millisecond))
+		}
+	}
+}
+
+// awaitReturn reports an overrun if OnElected does not return in time after the end of ctx.
+func (e *Election) awaitReturn(ctx context.Context, term Term, returned <-chan struct{}) {
+	grace := time.Until(term.Lease.Until())
+	if grace <= 0 {
+		grace = lossGrace
+	}
+	t := time.NewTimer(grace)
+	defer t.Stop()
+	select {
+	case <-returned:
+	case <-t.C:
+		err := fmt.Errorf("term %d: %w: its context ended %v ago (%w)", term.Number, ErrOverrun, grace,
+			context.Cause(ctx))
+		e.config.report(e.key, err)
+		if e.config.OnOverrun != nil {
+			e.config.OnOverrun(err)
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package election_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/election"
+)
+
+// The store fails until the lease is lost. The context of the leader ends before the next one leads, and both campaign
+// on.
+func TestLostLease(t *testing.T) {
+	inOffice(t, func(o *office) {
+		a, b := o.run("a", nil), o.run("b", nil)
+		time.Sleep(time.Minute)
+		o.store.breaks(locker.ErrUnavailable)
+		time.Sleep(ttl + time.Second)
+		o.want("a has stopped", errors.Is(o.last("stopping", "a").cause, locker.ErrLost))
+		o.want("OnDemoted knows", errors.Is(o.last("demoted", "a").cause, locker.ErrLost))
+		o.want("b leads", len(o.is("elected", "b")) == 1) // its request was at the store already
+		o.want("the loss was reported", errors.Is(o.reported()[0], locker.ErrLost))
+		o.want("once", !errors.Is(o.reported()[1], locker.ErrLost))
+		o.store.breaks(nil)
+		time.Sleep(10 * time.Second)
+		o.ends(b)
+		synctest.Wait()
+		o.want("a leads again", len(o.is("elected", "a")) == 2)
+		o.ends(a)
+	})
+}
+
+// An operator takes the lock away. The leader stops at its next renewal.
+func TestForcedRelease(t *testing.T) {
+	inOffice(t, func(o *office) {
+		a := o.run("a", nil)
+		if _, err := a.client.ForceRelease(o.Context(), key, ""); err != nil {
+			o.Fatal(err)
+		}
+		time.Sleep(ttl)
+		o.want("a has stopped", errors.Is(o.is("demoted", "a")[0].cause, locker.ErrLost))
+		o.want("a leads again", len(o.is("elected", "a")) == 2)
+		o.ends(a)
+	})
+}
+
+// A leader that needs a second to stop gets it, if renewals fail.
+func TestStopTime(t *testing.T) {
+	inOffice(t, func(o *office) {
+		var left atomic.Int64
+		work := func(ctx context.Context) error {
+			lease, _ := locker.LeaseFrom(ctx)
+			<-ctx.Done()
+			left.Store(int64(time.Until(lease.Until())))
+			return nil
+		}
+		a := o.run("a", work, func(c *election.Config) { c.StopTime = time.Second })
+		time.Sleep(time.Minute)
+		_, leads := a.Leading()
+		o.want("a renewed lease goes on", leads && len(o.is("elected", "a")) == 1)
+		o.store.breaks(locker.ErrUnavailable)
+		time.Sleep(ttl)
+		o.want("there was a second left", time.Duration(left.Load()) == time.Second)
+		o.want("the cause says so", errors.Is(o.last("demoted", "a").cause, election.ErrUnrenewed))
+		o.want("it was reported", errors.Is(o.reported()[0], election.ErrUnrenewed))
+		o.ends(a)
+	})
+}
+
+// The work of a leader hangs when its lease is lost. That is reported in time, and it is not called a second time
+// beside itself.
+func TestOverrunAfterLoss(t *testing.T) {
+	inOffice(t, func(o *office) {
+		free := make(chan struct{})
+		hangs := func(context.Context) error { <-free; return nil }
+		a := o.run("a", hangs, func(c *election.Config) {
+			c.OnOverrun = func(err error) { o.saw("a", "late", 0, err) }
+		})
+		b := o.run("b", nil)
+		o.store.breaks(locker.ErrUnavailable)
+		time.Sleep(ttl)
+		o.store.breaks(nil)
+		time.Sleep(time.Second)
+		overrun := o.last("late", "a")
+		o.want("the overrun was reported", errors.Is(overrun.cause, election.ErrOverrun) &&
+			errors.Is(overrun.cause, locker.ErrLost) && errors.Is(o.reported()[0], election.ErrOverrun))
+		late := overrun.at - o.last("stopping", "a").at
+		o.want("within the grace", late > 0 && late <= 51*time.Millisecond)
+		o.want("b leads", len(o.is("elected", "b")) == 1)
+		time.Sleep(time.Minute)
+		o.want("a is still in its term", len(o.is("elected", "a")) == 1 && len(o.is("demoted", "a")) == 0)
+		close(free)
+		synctest.Wait()
+		o.want("a is demoted", errors.Is(o.last("demoted", "a").cause, locker.ErrLost))
+		o.ends(a, b)
+	})
+}
+
+// The work of a leader hangs when it should resign. Nobody else leads as long as it may be working.
+func TestOverrunAfterResign(t *testing.T) {
+	inOffice(t, func(o *office) {
+		free := make(chan struct{})
+		hangs := func(context.Context) error { <-free; return nil }
+		a := o.run("a", hangs, func(c *election.Config) {
+			c.OnOverrun = func(err error) { o.saw("a", "late", 0, err) }
+		})
+		b := o.run("b", nil)
+		a.stop()
+		time.Sleep(ttl)
+		o.want("the overrun was reported once", len(o.is("late", "a")) == 1 && len(o.reported()) == 1)
+		time.Sleep(time.Minute)
+		o.want("still once", len(o.is("late", "a")) == 1)
+		o.want("nobody else leads", len(o.is("elected", "b")) == 0)
+		close(free)
+		synctest.Wait()
+		o.want("b leads", len(o.is("elected", "b")) == 1)
+		o.ends(a, b)
+	})
+}
+
+// A leader that is in time is not reported, even if it needs nearly all of the time.
+func TestNoOverrunInTime(t *testing.T) {
+	inOffice(t, func(o *office) {
+		slow := func(ctx context.Context) error {
+			<-ctx.Done()
+			time.Sleep(ttl / 2)
+			return ctx.Err()
+		}
+		a := o.run("a", slow, func(c *election.Config) { c.OnOverrun = func(err error) { o.Error(err) } })
+		o.ends(a)
+		o.want("nothing went wrong", len(o.reported()) == 0)
+	})
+}
+
+// An error of the work, after its context has ended, is not lost.
+func TestErrorAfterTheEnd(t *testing.T) {
+	inOffice(t, func(o *office) {
+		broken := errors.New("flush failed")
+		a := o.run("a", func(ctx context.Context) error { <-ctx.Done(); return broken })
+		if err := a.Resign(o.Context()); err != nil {
+			o.Error(err)
+		}
+		cause := o.last("demoted", "a").cause
+		o.want("OnDemoted has both", errors.Is(cause, broken) && errors.Is(cause, election.ErrResigned))
+		o.want("the error was reported", len(o.reported()) == 1 && errors.Is(o.reported()[0], broken))
+		o.ends(a)
+	})
+}
+
+// The release fails. The term is over, and Resign says that the lock may still be taken.
+func TestReleaseFails(t *testing.T) {
+	inOffice(t, func(o *office) {
+		a := o.run("a", nil)
+		o.store.breaks(locker.ErrUnavailable)
+		if err := a.Resign(o.Context()); !errors.Is(err, locker.ErrUnavailable) {
+			o.Errorf("Resign: %v", err)
+		}
+		o.store.breaks(nil)
+		synctest.Wait()
+		o.want("it was reported", len(o.reported()) == 1 && errors.Is(o.reported()[0], locker.ErrUnavailable))
+		time.Sleep(2 * ttl)
+		o.want("a leads again after the TTL", len(o.is("elected", "a")) == 2)
+		o.ends(a)
+	})
+}

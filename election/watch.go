@@ -1,0 +1,197 @@
+package election
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
+)
+
+const (
+	// maxLook is the longest time between two looks at the store.
+	maxLook = 5 * time.Second
+	// minLook is the shortest.
+	minLook = 20 * time.Millisecond
+	// absentLook is the time between two looks while nobody leads, or the store cannot be asked.
+	absentLook = time.Second
+)
+
+// place is what a watch looks at.
+type place struct {
+	inspector inspect.Inspector
+	key       string
+}
+
+// watches has the watches of this process, for as long as somebody needs them. All observers of a place share one.
+var watches = struct {
+	sync.Mutex
+	at map[place]*watch
+}{at: map[place]*watch{}}
+
+// watch looks who leads. Its goroutine ends when the last observer leaves, who waits for that.
+type watch struct {
+	place
+	shared    bool // it is in watches
+	observers int  // guarded by watches
+	cancel    context.CancelFunc
+	ended     chan struct{}
+	again     chan struct{} // has room for one: look at once
+
+	mu      sync.Mutex
+	now     sight
+	changed chan struct{} // closed when now changes
+}
+
+// sight is what a watch has seen last.
+type sight struct {
+	leader  Leader
+	err     error
+	final   bool // there will be no other
+	version int  // 0 before the first look
+}
+
+var errNoInspector = fmt.Errorf("election: the Locker cannot show who holds its locks: %w", errors.ErrUnsupported)
+
+// join returns the watch of key, which the caller must leave.
+func join(l locker.Locker, key string) *watch {
+	inspector, ok := locker.As[inspect.Inspector](l)
+	if !ok {
+		w := &watch{now: sight{err: errNoInspector, final: true, version: 1}}
+		w.cancel, w.ended = func() {}, make(chan struct{})
+		close(w.ended)
+		return w
+	}
+	at := place{inspector, key}
+	shared := reflect.ValueOf(inspector).Comparable()
+	watches.Lock()
+	defer watches.Unlock()
+	var w *watch
+	if shared {
+		w = watches.at[at]
+	}
+	if w == nil {
+		var ctx context.Context
+		w = &watch{place: at, shared: shared, ended: make(chan struct{}), again: make(chan struct{}, 1)}
+		w.changed = make(chan struct{})
+		ctx, w.cancel = context.WithCancel(context.Background())
+		if shared {
+			watches.at[at] = w
+		}
+		told, _ := locker.As[inspect.Watcher](l)
+		go w.look(ctx, told)
+	}
+	w.observers++
+	return w
+}
+
+func (w *watch) leave() {
+	watches.Lock()
+	w.observers--
+	last := w.observers <= 0
+	if last && w.shared {
+		delete(watches.at, w.place)
+	}
+	watches.Unlock()
+	if last {
+		w.cancel()
+		<-w.ended
+	}
+}
+
+// lookAgain makes the watch of key look at once, if there is one, because the leader has changed.
+func lookAgain(l locker.Locker, key string) {
+	inspector, ok := locker.As[inspect.Inspector](l)
+	if !ok || !reflect.ValueOf(inspector).Comparable() {
+		return
+	}
+	watches.Lock()
+	defer watches.Unlock()
+	if w := watches.at[place{inspector, key}]; w != nil {
+		w.hint()
+	}
+}
+
+// hint makes look look at once. It does not block.
+func (w *watch) hint() {
+	select {
+	case w.again <- struct{}{}:
+	default:
+	}
+}
+
+// look looks at the store until ctx ends.
+func (w *watch) look(ctx context.Context, told inspect.Watcher) {
+	defer close(w.ended)
+	tells := false
+	if told != nil {
+		stop, err := told.Watch(w.key, w.hint)
+		if tells = err == nil; tells {
+			defer stop()
+		}
+	}
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for usual := absentLook; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-w.again:
+		case <-t.C:
+		}
+		seen, err := w.inspector.Inspect(ctx, w.key)
+		if ctx.Err() != nil || w.saw(seen, err) {
+			return
+		}
+		pause := min(usual, absentLook)
+		switch {
+		case err != nil || seen.State != inspect.Held || seen.Remaining <= 0:
+		case tells: // it does not tell of locks that expire
+			pause = seen.Remaining
+		default:
+			// A leader that renews has two thirds of the TTL left, or more. So this is about a third of the TTL.
+			usual = seen.Remaining * 2 / 5
+			pause = usual
+		}
+		t.Reset(max(minLook, min(pause, maxLook)))
+	}
+}
+
+// saw records what the store has answered, and reports whether there is no point in looking again.
+func (w *watch) saw(seen inspect.Inspection, err error) (final bool) {
+	next := sight{err: err}
+	switch {
+	case err != nil:
+		next.final = useless(err)
+	case seen.State == inspect.Foreign:
+		next.err, next.final = &locker.Error{Op: "inspect", Key: w.key, Err: locker.ErrForeignKey}, true
+	case seen.State == inspect.Held:
+		next.leader = Leader{seen.Label, seen.Fence}
+		if next.leader == (Leader{}) {
+			next.leader.Identity = seen.Owner
+		}
+	case seen.State == inspect.Split: // an election on several nodes is under way
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.now.version > 0 && w.now.leader == next.leader && (w.now.err == nil) == (next.err == nil) && !next.final {
+		return false
+	}
+	next.version = w.now.version + 1
+	w.now = next
+	close(w.changed)
+	w.changed = make(chan struct{})
+	return next.final
+}
+
+// latest returns what was seen last, and a channel that is closed when that changes.
+func (w *watch) latest() (sight, <-chan struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now, w.changed
+}
