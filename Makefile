@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
+.PHONY: test test-library test-modules test-long newest test-server compat lint verify check stress fuzz faults recovery failovers soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -14,13 +14,22 @@ TESTED = cmd/locker drivers/valkey internal/testing/telemetry internal/testing/t
 # go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
 GOTEST = go test
 
-# Most of the tests of a package wait, so more packages than there are processors run at once.
-SHORT = -short -race -shuffle=on -p 4 -parallel 8 -timeout 8m
-test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
+# By default a program with the race detector sleeps for a second before it exits, and there are many.
+export GORACE = atexit_sleep_ms=0
+
+# Most of the tests of a package wait, so more packages than there are processors run at once, and the other modules beside
+# the library. make verify has vetted them.
+SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
+test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: three minutes
 	@scripts/need-redis.sh
-	$(GOTEST) $(SHORT) ./single ./redlock ./... # the longest ones first
-	@set -ex; for m in $(TESTED); do $(GOTEST) -C $$m $(SHORT) ./...; done
-	$(GOTEST) -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
+	@$(MAKE) --no-print-directory -j 2 test-library test-modules
+
+test-library:
+	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./... # the longest ones first
+
+test-modules:
+	$(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
+	@set -ex; for m in $(TESTED); do $(GOTEST) -C $$m $(SHORT) -p 2 ./...; done
 
 # The packages of a module whose tests leave something out with -short, as patterns.
 LONG = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \

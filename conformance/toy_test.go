@@ -206,7 +206,14 @@ func (s *toy) request(ctx context.Context, do func() (locker.Grant, error), undo
 		if s.late {
 			time.Sleep(time.Second)
 		}
-		return locker.Grant{}, silent
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		select {
+		case r := <-done: // executed before ctx ended, and therefore not undone
+			return r.g, r.err
+		default:
+			return locker.Grant{}, silent
+		}
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
@@ -30,9 +31,9 @@ func swallowed(ctx context.Context, _ []drivers.Command, _ func() []drivers.Repl
 // The suite in virtual time, over nodes of which a minority is out of order. TestBackendConformance has the other
 // numbers.
 func TestConformanceInVirtualTime(t *testing.T) {
-	for _, tt := range []struct{ nodes, dead, hung int }{
+	for _, tt := range short.Part(t, 2, []struct{ nodes, dead, hung int }{
 		{2, 0, 0}, {4, 0, 0}, {5, 0, 0}, {3, 1, 0}, {3, 0, 1}, {5, 0, 2}, {5, 1, 1},
-	} {
+	}) {
 		t.Run(fmt.Sprintf("%d nodes, %d dead, %d hung", tt.nodes, tt.dead, tt.hung), func(t *testing.T) {
 			conformance.RunLocker(t, conformance.Harness{Labels: true, Verifies: true, Bubble: virtual.Test,
 				Store: func(t testing.TB) conformance.Store {

@@ -1,6 +1,8 @@
 package single_test
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/golocker/locker"
@@ -9,6 +11,7 @@ import (
 	"github.com/golocker/locker/internal/node"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/single"
@@ -53,7 +56,8 @@ func always() bool { return true }
 
 // The backend with a queue and without one, on simulated servers.
 func TestBackendConformanceInVirtualTime(t *testing.T) {
-	for name, p := range personalities {
+	for _, name := range short.Part(t, 2, slices.Sorted(maps.Keys(personalities))) {
+		p := personalities[name]
 		for queue, fifo := range map[string]bool{"queue": true, "no queue": false} {
 			t.Run(name+"/"+queue, func(t *testing.T) {
 				conformance.RunBackend(t, conformance.Harness{

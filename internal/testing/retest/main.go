@@ -1,5 +1,6 @@
 // Retest is go test, except that a failed test is run ten more times, alone. If it passes every time, it is printed as
-// FLAKY, with both outputs, and the run continues. If it fails again, the run fails.
+// FLAKY, with both outputs, and the run continues. If it fails again, the run fails. Alone means also that no other
+// retest runs in the same directory at that time.
 //
 //	go run ./internal/testing/retest -C cmd/locker -race -timeout 8m ./...
 //
@@ -12,12 +13,14 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"slices"
 	"strings"
+	"syscall"
 )
 
 const (
@@ -36,12 +39,27 @@ func main() {
 type test struct{ pkg, name, output string }
 
 func run(out io.Writer, args []string) error {
+	directory, err := os.Open(".")
+	if err != nil {
+		return err
+	}
+	defer directory.Close()
+	lock := func(how int) error { return syscall.Flock(int(directory.Fd()), how) }
+	if err := lock(syscall.LOCK_SH); err != nil {
+		return err
+	}
 	failed, err := goTest(out, args)
 	switch {
 	case err != nil:
 		return err
 	case len(failed) > maxFlaky:
 		return fmt.Errorf("%d tests failed", len(failed))
+	}
+	if len(failed) == 0 {
+		return nil
+	}
+	if err := errors.Join(lock(syscall.LOCK_UN), lock(syscall.LOCK_EX)); err != nil {
+		return err
 	}
 	dir, rest := split(args)
 	flags := slices.Concat(dir, slices.DeleteFunc(slices.Clone(rest),

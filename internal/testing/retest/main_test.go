@@ -15,6 +15,7 @@ func TestRetest(t *testing.T) {
 		{"TestPasses", "", []string{"ok  \tflaky"}},
 		{"TestPasses|TestFailsOnce", "", []string{"FLAKY: TestFailsOnce of flaky failed once", "the first time"}},
 		{"TestFailsOnce|TestFails$", "TestFails of flaky failed again", []string{"FLAKY: TestFailsOnce", "every time"}},
+		{"TestIsAlone", "", []string{"FLAKY: TestIsAlone of flaky failed once", "beside others"}},
 		{"TestPanics", "panicked", []string{"no accident"}},
 	} {
 		t.Run(tt.tests, func(t *testing.T) {

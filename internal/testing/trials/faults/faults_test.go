@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/trials/clock"
 )
 
@@ -36,7 +37,8 @@ const (
 	reportEnv = "LOCKER_FAULTS_REPORT"
 )
 
-// selection has the episodes of every `go test`: one of each group, in the placement where it matters most.
+// selection has the episodes of every `go test`: one of each group, in the placement where it matters most. With -short
+// three of them run.
 var selection = []struct {
 	kind  string
 	place placement
@@ -71,7 +73,7 @@ func TestFaults(t *testing.T) {
 	}
 	t.Run("episodes", func(t *testing.T) {
 		if long == 0 {
-			for i, s := range selection {
+			for i, s := range short.Part(t, 3, selection) {
 				for _, k := range kinds() {
 					if k.name == s.kind && run.skipped[k.name] == "" {
 						run.episode(t, episode{k, s.place, seed + uint64(i)})

@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/trials/history"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
@@ -189,10 +190,13 @@ func anything(string) bool { return true }
 
 // With the restart guard, exclusion survives nodes that forget. Without it, it does not.
 func TestGuardKeepsExclusion(t *testing.T) {
-	const few = 20
+	few := 20
+	if testing.Short() {
+		few = 8
+	}
 	from := firstSeed()
 	t.Logf("%d episodes with the guard, from %d\n%v", few, from, playAll(t, Guard, from, few, earlyLoss))
-	for played := uint64(0); len(playAll(t, Unguarded, from+played, few, anything).broken["ME"]) == 0; played += few {
+	for played := 0; len(playAll(t, Unguarded, from+uint64(played), few, anything).broken["ME"]) == 0; played += few {
 		if played >= 400 {
 			t.Fatalf("exclusion held in %d episodes from %d without the guard, which is suspicious", played, from)
 		}
@@ -202,7 +206,7 @@ func TestGuardKeepsExclusion(t *testing.T) {
 // Where nodes forget, or clocks run wild, exclusion breaks, so the faults are strong enough and the judge sees it.
 // Tokens keep their promise even then, and what checks them loses nothing.
 func TestTokensHoldWhereExclusionDoesNot(t *testing.T) {
-	for _, p := range []Profile{Forget, Drift} {
+	for _, p := range short.Part(t, 1, []Profile{Forget, Drift}) {
 		t.Run(string(p), func(t *testing.T) {
 			const few, most = 20, 400
 			from, played := firstSeed(), 0
