@@ -1,9 +1,11 @@
 package drivers
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 )
 
@@ -14,15 +16,15 @@ import (
 // differs: one ignores ctx in the TLS handshake, one uses a constant time-out for the handshake, and one does not
 // support unix sockets.
 func (c Config) Dial(ctx context.Context) (net.Conn, error) {
-	timeout := c.Timeout
-	if timeout == 0 {
-		timeout = DefaultTimeout
-	}
-	dialer := &net.Dialer{Timeout: timeout}
+	dialer := &net.Dialer{Timeout: cmp.Or(c.Timeout, DefaultTimeout)}
 	var conn net.Conn
 	var err error
-	if c.TLS != nil {
-		conn, err = (&tls.Dialer{NetDialer: dialer, Config: c.TLS}).DialContext(ctx, c.Network, c.Addr)
+	encryption := c.TLS
+	if c.GetTLS != nil {
+		encryption = c.GetTLS()
+	}
+	if encryption != nil {
+		conn, err = (&tls.Dialer{NetDialer: dialer, Config: encryption}).DialContext(ctx, c.Network, c.Addr)
 	} else {
 		conn, err = dialer.DialContext(ctx, c.Network, c.Addr)
 	}
@@ -30,6 +32,24 @@ func (c Config) Dial(ctx context.Context) (net.Conn, error) {
 		return nil, NotSent(err)
 	}
 	return conn, nil
+}
+
+// Login returns the user and the password for one new connection: those of c.Credentials, if that is not nil, or else
+// c.Username and c.Password. Both are empty if there is no password. ctx and c.Timeout bound the call. All errors match
+// [ErrNotSent].
+func (c Config) Login(ctx context.Context) (username, password string, err error) {
+	username, password = c.Username, c.Password
+	if c.Credentials != nil {
+		ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, DefaultTimeout))
+		defer cancel()
+		if username, password, err = c.Credentials(ctx); err != nil {
+			return "", "", NotSent(fmt.Errorf("no credentials: %w", err))
+		}
+	}
+	if password == "" {
+		username = "" // clients treat a user without a password differently
+	}
+	return username, password, nil
 }
 
 // DialFailed reports whether err can only come from connecting, so that no command was sent. It is for clients that

@@ -36,11 +36,23 @@ type Config struct {
 	// password on the server, every Password is accepted.
 	Username, Password string
 
+	// Credentials, if it is not nil, is called for every new connection and returns the user and the password for it,
+	// with the same rules. [Open] then ignores Username and Password. It is for passwords that change, and for tokens
+	// that expire. It must return when ctx ends, which is after Timeout at the latest. If it returns an error, the
+	// connection is not made, and the driver's error matches that error and [ErrNotSent]. It is called concurrently.
+	// Connections that are open already keep their user.
+	Credentials func(ctx context.Context) (username, password string, err error)
+
 	// DB is selected on every connection. 0 is the server's default.
 	DB int
 
 	// TLS, if it is not nil, is used to encrypt every connection. The driver does not modify it.
 	TLS *tls.Config
+
+	// GetTLS, if it is not nil, is called by [Config.Dial] for every new connection and returns the configuration to use
+	// instead of TLS. It is for certificates that are renewed. It is called concurrently, and what it returns is not
+	// modified. TLS must be set, too: a driver that does not use Dial uses that one.
+	GetTLS func() *tls.Config
 
 	// Timeout bounds dialling, and also each exchange on a connection whose context has no earlier deadline. 0 means
 	// [DefaultTimeout].
@@ -106,7 +118,13 @@ func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
 	if err != nil {
 		return nil, err
 	}
+	if cfg.GetTLS != nil && cfg.TLS == nil {
+		return nil, errors.New("drivers: Config.GetTLS needs Config.TLS, too")
+	}
 	cfg.Network = cmp.Or(cfg.Network, "tcp")
+	if cfg.Credentials != nil {
+		cfg.Username, cfg.Password = "", ""
+	}
 	if cfg.Password == "" {
 		cfg.Username = "" // clients treat a Username without a Password differently
 	}

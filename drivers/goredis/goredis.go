@@ -35,7 +35,7 @@ type driver struct {
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	return &subscriber{driver: driver{bounded: true, owned: true, client: redis.NewClient(&redis.Options{
-		Network: cfg.Network, Addr: cfg.Addr, Username: cfg.Username, Password: cfg.Password, DB: cfg.DB,
+		Network: cfg.Network, Addr: cfg.Addr, CredentialsProviderContext: cfg.Login, DB: cfg.DB,
 		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			conn, err := cfg.Dial(ctx)
 			if err != nil {

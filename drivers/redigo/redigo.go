@@ -40,24 +40,28 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	options := []redis.DialOption{
 		redis.DialContextFunc(func(ctx context.Context, _, _ string) (net.Conn, error) { return cfg.Dial(ctx) }),
 		redis.DialReadTimeout(cfg.Timeout), redis.DialWriteTimeout(cfg.Timeout),
-		redis.DialPassword(cfg.Password), redis.DialDatabase(cfg.DB),
+		redis.DialDatabase(cfg.DB),
 	}
-	dial := func(ctx context.Context, user string) (redis.Conn, error) {
+	dial := func(ctx context.Context, user, password string) (redis.Conn, error) {
 		return redis.DialContext(ctx, cfg.Network, cfg.Addr,
-			append(options[:len(options):len(options)], redis.DialUsername(user))...)
+			append(options[:len(options):len(options)], redis.DialUsername(user), redis.DialPassword(password))...)
 	}
 	return &driver{bounded: true, owned: true, pool: &redis.Pool{
 		DialContext: func(ctx context.Context) (redis.Conn, error) {
-			if cfg.Username != "" || cfg.Password == "" {
-				return dial(ctx, cfg.Username)
+			user, password, err := cfg.Login(ctx)
+			if err != nil {
+				return nil, err
+			}
+			if user != "" || password == "" {
+				return dial(ctx, user, password)
 			}
 			// Send the name of the default user, as the other clients do. A server without a password then accepts
 			// every password, and without the name it would refuse it. A server without users, such as a proxy, refuses
 			// the name.
-			conn, err := dial(ctx, "default")
+			conn, err := dial(ctx, "default", password)
 			var refusal redis.Error
 			if errors.As(err, &refusal) && drivers.ServerError(refusal).Code() == "ERR" {
-				conn, err = dial(ctx, "")
+				conn, err = dial(ctx, "", password)
 			}
 			return conn, err
 		},

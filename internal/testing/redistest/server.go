@@ -37,17 +37,17 @@ const maxSocketPath = 100
 // test (Start, Restart, Cmd, Keys) are an exception: only the test's own goroutine may call them, as
 // [testing.T.FailNow].
 type Server struct {
-	tb       testing.TB
-	binary   string
-	dir      string
-	port     int
-	reserved port   // reserves the port number
-	member   bool   // the server belongs to a cluster
-	config   string // path of the configuration of a sentinel; empty: the server is no sentinel
-	tls      bool
-	caFile   string
-	extra    []string
-	env      []string
+	tb        testing.TB
+	binary    string
+	dir       string
+	port      int
+	reserved  port   // reserves the port number
+	member    bool   // the server belongs to a cluster
+	config    string // path of the configuration of a sentinel; empty: the server is no sentinel
+	tls       bool
+	authority *Authority // behind the certificate of a server with TLS
+	extra     []string
+	env       []string
 
 	mu     sync.Mutex
 	proc   *child.Process // nil while the server is dead
