@@ -1,6 +1,7 @@
 package drivers
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -19,8 +20,13 @@ type Sentinel struct {
 	// Username and Password authenticate the connections to the sentinels. They follow the rules of those of [Config].
 	Username, Password string
 
-	// TLS, if it is not nil, is used to encrypt the connections to the sentinels. The driver does not modify it.
-	TLS *tls.Config
+	// Credentials, if it is not nil, is called for every new connection to a sentinel, as that of [Config] is.
+	Credentials func(ctx context.Context) (username, password string, err error)
+
+	// TLS, if it is not nil, is used to encrypt the connections to the sentinels. The driver does not modify it. GetTLS
+	// replaces it for each connection, as that of [Config] does.
+	TLS    *tls.Config
+	GetTLS func() *tls.Config
 }
 
 // Deployment is a kind of deployment that a [Config] can describe.
@@ -67,7 +73,8 @@ func (c Config) At(addr string) Config {
 func (c Config) AtSentinel(addr string) Config {
 	s := c.Sentinel
 	c = c.At(addr)
-	c.Username, c.Password, c.DB, c.TLS = s.Username, s.Password, 0, s.TLS
+	c.Username, c.Password, c.Credentials, c.DB = s.Username, s.Password, s.Credentials, 0
+	c.TLS, c.GetTLS = s.TLS, s.GetTLS
 	return c
 }
 
@@ -82,6 +89,8 @@ func (c Config) validate() error {
 		return errors.New("the name of the master and the address of a sentinel are needed")
 	case len(c.Cluster) > 0 && c.DB != 0:
 		return errors.New("a cluster has only database 0")
+	case c.GetTLS != nil && c.TLS == nil || c.Sentinel != nil && c.Sentinel.GetTLS != nil && c.Sentinel.TLS == nil:
+		return errors.New("there is a GetTLS and no TLS, which drivers that do not know GetTLS need")
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package drivers
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"testing"
 
@@ -58,6 +59,7 @@ func TestOpenRefusesAConfigThatDescribesNoDeployment(t *testing.T) {
 		"not by both":                {Sentinel: some, Cluster: []string{"a:1"}},
 		"remove one of them":         {Sentinel: some, Addr: "a:1"},
 		"only database 0":            {Cluster: []string{"a:1"}, DB: 1},
+		"a GetTLS and no TLS":        {Addr: "a:1", GetTLS: func() *tls.Config { return nil }},
 		"the address of a sentinel":  {Sentinel: &Sentinel{Master: "m"}},
 		"the name of the master and": {Sentinel: &Sentinel{Addrs: []string{"s:1"}}},
 	} {
@@ -75,5 +77,11 @@ func TestServersOfADeployment(t *testing.T) {
 	assert.Equal(t, Config{Network: "tcp", Addr: "s:1", Username: "su", Password: "sp", Timeout: 7},
 		c.AtSentinel("s:1"))
 	assert.Equal(t, "u", c.Username, "c itself is unchanged")
+	c.Credentials = func(context.Context) (string, string, error) { return "u", "p", nil }
+	c.GetTLS = func() *tls.Config { return new(tls.Config) }
+	username, _, err := c.AtSentinel("s:1").Login(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "su", username, "the sentinels do not learn the password of the master")
+	assert.Nil(t, c.AtSentinel("s:1").GetTLS)
 	assert.Equal(t, Config{Network: "tcp", Addr: "a:1"}, Config{Cluster: []string{"b:1"}}.At("a:1"))
 }

@@ -118,9 +118,6 @@ func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.GetTLS != nil && cfg.TLS == nil {
-		return nil, errors.New("drivers: Config.GetTLS needs Config.TLS, too")
-	}
 	cfg.Network = cmp.Or(cfg.Network, "tcp")
 	if cfg.Credentials != nil {
 		cfg.Username, cfg.Password = "", ""

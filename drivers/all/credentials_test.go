@@ -119,10 +119,3 @@ func TestTLSOfEveryConnection(t *testing.T) {
 		require.NoError(t, s.Close())
 	})
 }
-
-func TestGetTLSNeedsTLS(t *testing.T) {
-	_, err := drivers.Open(t.Context(), "goredis", drivers.Config{
-		Addr: "h:1", GetTLS: func() *tls.Config { return nil },
-	})
-	require.ErrorContains(t, err, "GetTLS needs Config.TLS")
-}
