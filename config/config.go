@@ -46,6 +46,9 @@ type Config struct {
 	// Logger takes what Log switches on, and warnings about the servers: see single.Logger and redlock.Logger. It is no
 	// setting of a file. Nil: slog.Default, and without Log no look at the servers.
 	Logger *slog.Logger `yaml:"-" json:"-"`
+	// Credentials returns the user and the password for each new connection to Redis servers, instead of Username,
+	// Password and PasswordFile, which must be empty. It is no setting of a file. Nil: those are used.
+	Credentials Credentials `yaml:"-" json:"-" xml:"-"`
 	// Sections are the settings of other backends by their names: of a Backend[S], a *S. See [Register].
 	Sections Sections `yaml:",inline" json:"-" xml:"-"`
 }
@@ -98,6 +101,7 @@ func (c *Config) check(report Report) {
 		k.Check(c, func(setting string, err error) { report(k.name+"."+setting, err) })
 	}
 	c.checkGuard(report)
+	c.checkCredentials(report)
 	if _, ok := levels[c.Log]; c.Log != "" && !ok {
 		report("log", unknown("level", c.Log, levelNames))
 	}

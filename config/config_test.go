@@ -126,7 +126,7 @@ func TestAddresses(t *testing.T) {
 // environment can set.
 func TestPaths(t *testing.T) {
 	reach := []string{"driver", "username", "password", "password_file", "tls.ca_file", "tls.cert_file", "tls.key_file",
-		"tls.server_name", "tls"}
+		"tls.server_name", "tls.min_version", "tls"}
 	one := []string{"db", "timeout", "guard"}
 	want := []string{"backend", "prefix", "ttl", "patience", "label", "log", "tracing", "retry.for", "retry.base",
 		"retry.most", "retry.budget", "retry.on_held", "retry",

@@ -50,7 +50,7 @@
 //	retry_base, retry_most    the longest first pause, and the longest of all; 50ms and 2s if not given
 //	retry_budget   retries per second of all calls together; 100 if not given
 //	retry_on_held  true or false: whether TryLock repeats its attempt while the lock is held
-//	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name    for rediss and redlocks
+//	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name, tls_min_version    for rediss and redlocks: see [TLS]
 //
 // # Other backends
 //
@@ -116,7 +116,7 @@
 //	LOCKER_REDIS_FIFO (true or false)  LOCKER_REDIS_REPLICAS  LOCKER_REDIS_REPLICAS_TIMEOUT
 //	LOCKER_REDIS_USERNAME  LOCKER_REDIS_PASSWORD  LOCKER_REDIS_PASSWORD_FILE
 //	LOCKER_REDIS_TLS (true or false)  LOCKER_REDIS_TLS_CA_FILE  LOCKER_REDIS_TLS_CERT_FILE
-//	LOCKER_REDIS_TLS_KEY_FILE  LOCKER_REDIS_TLS_SERVER_NAME
+//	LOCKER_REDIS_TLS_KEY_FILE  LOCKER_REDIS_TLS_SERVER_NAME  LOCKER_REDIS_TLS_MIN_VERSION
 //	LOCKER_REDLOCK_NODES (h1,h2,h3, instead of all nodes of the file)  LOCKER_REDLOCK_BUDGET
 //	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address, fifo and replicas
 //

@@ -141,7 +141,7 @@ func TestFilesThatCannotBeUsedAreNamed(t *testing.T) {
 		"rediss://h?tls_cert_file=" + none + "&tls_key_file=" + text: "config: redis.tls.cert_file, key_file: file " +
 			"not found: " + none,
 		"rediss://h?tls_cert_file=" + text + "&tls_key_file=" + text: "config: redis.tls.cert_file, " +
-			"key_file: " + text + " and " + text + ": tls: failed to find any PEM data",
+			"key_file: no PEM certificate in " + text,
 		"redis://h?password_file=" + dir: "is a directory",
 	} {
 		_, err := config.Open(t.Context(), url)

@@ -46,8 +46,7 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	own, k := c.clone(), backend(c.Backend)
-	own.Redis.logger, own.Redlock.logger = own.logger(), own.logger()
+	own, k := c.opening(), backend(c.Backend)
 	client, err := k.Open(ctx, own, own.prefix())
 	if err != nil {
 		return nil, err
@@ -63,6 +62,14 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 		opts = append(opts, locker.Label(*own.Label))
 	}
 	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
+}
+
+// opening returns a copy of c in which the backends have what is not theirs.
+func (c *Config) opening() *Config {
+	own := c.clone()
+	own.Redis.logger, own.Redlock.logger = own.logger(), own.logger()
+	own.Redis.credentials, own.Redlock.credentials = own.Credentials, own.Credentials
+	return own
 }
 
 // logger returns the logger for a look at the servers, or nil.

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"context"
+	"crypto/tls"
 	"os"
 	"path/filepath"
 	"testing"
@@ -90,17 +91,22 @@ func TestWhatADriverGets(t *testing.T) {
 			Timeout: 2 * time.Second},
 		"unix+xrecorder:///r.sock?db=3": {Network: "unix", Addr: "/r.sock", DB: 3,
 			Timeout: drivers.DefaultTimeout},
-		"redis+xrecorder://h?password_file=" + pw: {Network: "tcp", Addr: "h:6379", Password: " " + secret + " ",
-			Timeout: drivers.DefaultTimeout},
 	} {
 		open(t, url)
 		assert.Equal(t, want, recorded, url)
 	}
+	open(t, "redis+xrecorder://u@h?password_file="+pw)
+	username, password, err := recorded.Login(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"u", " " + secret + " "}, []string{username, password})
 	open(t, "rediss+xrecorder://[::1]")
 	assert.Equal(t, "::1", recorded.TLS.ServerName)
 	assert.Nil(t, recorded.TLS.RootCAs, "the system's")
 	open(t, "rediss+xrecorder://h?tls_server_name=n")
 	assert.Equal(t, "n", recorded.TLS.ServerName)
+	assert.EqualValues(t, tls.VersionTLS12, recorded.TLS.MinVersion)
+	open(t, "rediss+xrecorder://h?tls_min_version=1.3")
+	assert.EqualValues(t, tls.VersionTLS13, recorded.GetTLS().MinVersion)
 }
 
 func TestFilesAtOpen(t *testing.T) {
@@ -117,7 +123,7 @@ func TestFilesAtOpen(t *testing.T) {
 		"rediss://h?tls_ca_file=" + text: {"redis.tls.ca_file: no PEM " +
 			"certificate in " + text},
 		"rediss://h?tls_cert_file=" + text + "&tls_key_file=" + text: {"redis.tls.cert_file, " +
-			"key_file: " + text + " and " + text + ": tls: failed to find any PEM data"},
+			"key_file: no PEM certificate in " + text},
 		"rediss://h?tls_ca_file=/no&tls_cert_file=/no/cert&tls_key_file=/no/key": {"ca_file",
 			"file not found: /no/cert"},
 	} {

@@ -31,7 +31,9 @@ type Redis struct {
 	Addr string `yaml:"addr,omitempty" json:"addr,omitempty" url:"-"`
 	// Username is the ACL user. Empty: the default one.
 	Username string `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
-	// Password, or the content of PasswordFile without its trailing newline, authenticates. The file is read by Open.
+	// Password, or the content of PasswordFile without its trailing newline, authenticates. The file is read by Open, and
+	// again for every new connection, so that it can be replaced while the program runs. While it cannot be read then, or
+	// is empty, connections use what it contained before.
 	Password     Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
 	PasswordFile string `yaml:"password_file,omitempty" json:"password_file,omitempty"`
 	// DB is the number of the database.
@@ -49,7 +51,8 @@ type Redis struct {
 	// TLS encrypts the connections. Nil: plain.
 	TLS *TLS `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
 
-	logger *slog.Logger `yaml:"-" json:"-"` // see Config.logger
+	logger      *slog.Logger `yaml:"-" json:"-"` // see Config.logger
+	credentials Credentials  `yaml:"-" json:"-"` // see Config.Credentials
 }
 
 var (
@@ -136,15 +139,17 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (s Serv
 	}
 	network, addr, err := r.address()
 	report("addr", err)
-	password, err := r.password()
-	report("password_file", err)
-	tlsConfig := r.TLS.config(addr, report)
+	credentials := r.login(path, report)
+	encryption := r.TLS.open(addr, path, r.logger, report)
 	if problems != nil {
 		return Server{}, problems
 	}
-	dial := drivers.Config{Network: network, Addr: addr, TLS: tlsConfig, Timeout: time.Duration(r.Timeout)}
+	dial := drivers.Config{Network: network, Addr: addr, Timeout: time.Duration(r.Timeout)}
+	if encryption != nil {
+		dial.TLS, dial.GetTLS = encryption.config(), encryption.config
+	}
 	c := dial
-	c.Username, c.Password, c.DB = r.Username, password, r.DB
+	c.Username, c.Password, c.Credentials, c.DB = r.Username, r.Password.Reveal(), credentials, r.DB
 	if r.Replicas > 0 { // the client must not give up while the server waits for them
 		c.Timeout = r.Timeout.or(drivers.DefaultTimeout) + r.ReplicasTimeout.or(single.DefaultReplicasTimeout)
 	}
@@ -154,21 +159,6 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (s Serv
 		return Server{}, problems
 	}
 	return Server{Name: addr, Username: r.Username, Driver: d, Dial: dial}, nil
-}
-
-func (r *Redis) password() (string, error) {
-	if r.PasswordFile == "" {
-		return r.Password.Reveal(), nil
-	}
-	data, err := readFile(r.PasswordFile)
-	if err != nil {
-		return "", err
-	}
-	password := strings.TrimRight(string(data), "\r\n")
-	if password == "" {
-		return "", fmt.Errorf("%s is empty", r.PasswordFile)
-	}
-	return password, nil
 }
 
 // server is open for the one server of a Config.

@@ -36,7 +36,8 @@ type Redlock struct {
 	// Nodes are the servers, usually three or five.
 	Nodes []Node `yaml:"nodes,omitempty" json:"nodes,omitempty" url:"-"`
 
-	logger *slog.Logger `yaml:"-" json:"-"` // see Config.logger
+	logger      *slog.Logger `yaml:"-" json:"-"` // see Config.logger
+	credentials Credentials  `yaml:"-" json:"-"` // see Config.Credentials
 }
 
 // Node is one server of a Redlock. An empty field, except Addr, takes its value from the Redlock. For this, Password
@@ -71,7 +72,7 @@ func nodePath(i int) string { return fmt.Sprintf("nodes[%d]", i) }
 func (r *Redlock) section() Redis {
 	return Redis{
 		Driver: r.Driver, Username: r.Username, Password: r.Password, PasswordFile: r.PasswordFile,
-		DB: r.DB, Timeout: r.Timeout, TLS: r.TLS,
+		DB: r.DB, Timeout: r.Timeout, TLS: r.TLS, logger: r.logger, credentials: r.credentials,
 	}
 }
 

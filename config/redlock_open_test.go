@@ -84,7 +84,7 @@ func TestWhatTheDriversOfARedlockGet(t *testing.T) {
 		{Network: "tcp", Addr: "a:6379", Username: "u", Password: "p", DB: 2, Timeout: 3 * time.Second},
 		{Network: "tcp", Addr: "b:1", Username: "v", Password: "q", DB: 2, Timeout: 3 * time.Second},
 		{Network: "unix", Addr: "/s", Username: "u", Password: "p", DB: 2, Timeout: 3 * time.Second},
-	}, ships.opened)
+	}, loggedIn(t, ships.opened))
 
 	ships.reset()
 	c = quorum(func(r *config.Redlock) {
@@ -96,6 +96,18 @@ func TestWhatTheDriversOfARedlockGet(t *testing.T) {
 	for i, name := range []string{"a", "n", "::1"} {
 		assert.Equal(t, name, ships.opened[i].TLS.ServerName)
 	}
+}
+
+// loggedIn returns configs with the user and the password of a connection in the place of Credentials.
+func loggedIn(t *testing.T, configs []drivers.Config) (loggedIn []drivers.Config) {
+	for _, c := range configs {
+		var err error
+		c.Username, c.Password, err = c.Login(t.Context())
+		require.NoError(t, err)
+		c.Credentials = nil
+		loggedIn = append(loggedIn, c)
+	}
+	return loggedIn
 }
 
 func TestRedlockHalfOpen(t *testing.T) {
@@ -120,7 +132,7 @@ func TestRedlockHalfOpen(t *testing.T) {
 		"a password file": {abc(func(r *config.Redlock) { r.Nodes[0].PasswordFile = "/no/such" }), 2,
 			[]string{"config: redlock.nodes[0].password_file: file not found: /no/such"}},
 		"a certificate": {abc(func(r *config.Redlock) { r.TLS = &config.TLS{CertFile: text, KeyFile: text} }), 0,
-			[]string{"config: redlock.tls.cert_file, key_file: " + text + " and " + text + ": tls: "}},
+			[]string{"config: redlock.tls.cert_file, key_file: no PEM certificate in " + text}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ships.reset()

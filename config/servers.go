@@ -47,7 +47,7 @@ func (c *Config) Deployment(ctx context.Context) (*Deployment, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	own, d := c.clone(), new(Deployment)
+	own, d := c.opening(), new(Deployment)
 	if k := backend(c.Backend); k.Deployment != nil {
 		var err error
 		if d, err = k.Deployment(ctx, own); err != nil {

@@ -89,7 +89,7 @@ func TestLoadFaults(t *testing.T) {
 				"locker.yaml: redis.addr: address missing"}},
 		"typo in TLS": {"backend: redis; redis:;   addr: h;   tls:;     cafile: f",
 			[]string{`locker.yaml:5: redis.tls: unknown field "cafile": did you mean ca_file? ` +
-				"(known: ca_file, cert_file, key_file, server_name)"}},
+				"(known: ca_file, cert_file, key_file, server_name, min_version)"}},
 		"dots": {"backend: redis; redis.addr: h",
 			[]string{`unknown field "redis.addr"`, "redis.addr: address missing"}},
 		"odd key": {"backend: memory; [a]: b", []string{"locker.yaml:2: unknown field (known"}},

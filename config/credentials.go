@@ -1,0 +1,71 @@
+package config
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Credentials is a function that is called for every new connection to a Redis server, and returns the user and the
+// password for it. It is for tokens that expire, and for passwords from elsewhere than a file. [drivers.Config] has the
+// rules. All servers of a Redlock get the same.
+type Credentials func(ctx context.Context) (username, password string, err error)
+
+var errCredentials = errors.New("there is a function for credentials, too: remove one of them")
+
+// checkCredentials reports settings that Credentials would override.
+func (c *Config) checkCredentials(report Report) {
+	if c.Credentials == nil {
+		return
+	}
+	type login struct {
+		path     string
+		password Secret
+		file     string
+	}
+	var logins []login
+	switch c.Backend {
+	case "redis":
+		logins = []login{{"redis", c.Redis.Password, c.Redis.PasswordFile}}
+	case "redlock":
+		r := &c.Redlock
+		logins = []login{{"redlock", r.Password, r.PasswordFile}}
+		for i, n := range r.Nodes {
+			logins = append(logins, login{"redlock." + nodePath(i), n.Password, n.PasswordFile})
+		}
+	}
+	for _, l := range logins {
+		switch {
+		case l.password != "":
+			report(l.path+".password", errCredentials)
+		case l.file != "":
+			report(l.path+".password_file", errCredentials)
+		}
+	}
+}
+
+// login reads the password file, if there is one, and returns the function that reads it again for each connection, or
+// the one of Config.Credentials. It returns nil if the password does not change.
+func (r *Redis) login(path func(name string) string, report Report) Credentials {
+	if r.credentials != nil || r.PasswordFile == "" {
+		return r.credentials
+	}
+	const name = "password_file"
+	file := &reread[string]{setting: path(name), logger: r.logger,
+		read: func() (string, error) { return readPassword(r.PasswordFile) }}
+	report(name, file.begin())
+	return func(context.Context) (string, string, error) { return r.Username, file.get(), nil }
+}
+
+func readPassword(file string) (string, error) {
+	data, err := readFile(file)
+	if err != nil {
+		return "", err
+	}
+	password := strings.TrimRight(string(data), "\r\n")
+	if password == "" {
+		return "", fmt.Errorf("%s is empty", file)
+	}
+	return password, nil
+}
