@@ -20,7 +20,7 @@ func (c Config) Dial(ctx context.Context) (net.Conn, error) {
 	var conn net.Conn
 	var err error
 	encryption := c.TLS
-	if c.GetTLS != nil {
+	if encryption != nil && c.GetTLS != nil {
 		encryption = c.GetTLS()
 	}
 	if encryption != nil {

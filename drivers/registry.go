@@ -51,7 +51,8 @@ type Config struct {
 
 	// GetTLS, if it is not nil, is called by [Config.Dial] for every new connection and returns the configuration to use
 	// instead of TLS. It is for certificates that are renewed. It is called concurrently, and what it returns is not
-	// modified. TLS must be set, too: a driver that does not use Dial uses that one.
+	// modified. TLS must be set, too: without it, connections are not encrypted, and a driver that does not use Dial knows
+	// only TLS.
 	GetTLS func() *tls.Config
 
 	// Timeout bounds dialling, and also each exchange on a connection whose context has no earlier deadline. 0 means
