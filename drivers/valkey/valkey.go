@@ -57,7 +57,11 @@ func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
 	lazy := true
 	d := &subscriber{driver: driver{owned: true}, opening: make(chan struct{}, 1)}
 	client, err := valkey.NewClient(valkey.ClientOption{
-		InitAddress: []string{cfg.Addr}, Username: cfg.Username, Password: cfg.Password, SelectDB: cfg.DB,
+		InitAddress: []string{cfg.Addr}, SelectDB: cfg.DB,
+		AuthCredentialsFn: func(valkey.AuthCredentialsContext) (c valkey.AuthCredentials, err error) {
+			c.Username, c.Password, err = cfg.Login(context.Background()) // the client has no context here
+			return c, err
+		},
 		DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
 			if lazy {
 				return nil, errors.New("not dialled yet")
