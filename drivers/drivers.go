@@ -70,12 +70,13 @@ type Reply = any
 // and a message, as in "NOSCRIPT No matching script. Please use EVAL.".
 type ServerError string
 
-// Error returns the reply as the server sent it, except for errors in scripts. Servers before Redis 7 put a prefix
-// before these, as in "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -OOM command not
-// allowed …". Error removes the prefix, and puts "ERR" before the rest if that has no code.
+// Error returns the reply as the server sent it, with two exceptions. Servers before Redis 7 put a prefix before errors
+// in scripts, as in "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -OOM command not
+// allowed …". Error removes the prefix, and puts "ERR" before the rest if that has no code. A server that does not know a
+// command repeats its arguments, which may contain a secret. Error removes them.
 func (e ServerError) Error() string {
 	before := inScript.FindString(string(e))
-	text := string(e)[len(before):]
+	text, _, _ := strings.Cut(string(e)[len(before):], ", with args beginning with:")
 	if before != "" && !coded.MatchString(text) {
 		return "ERR " + text
 	}

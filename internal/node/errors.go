@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
@@ -25,6 +26,19 @@ func (e *nodeError) Unwrap() error {
 		return nil
 	}
 	return e.err
+}
+
+// explained adds to a refusal what the server does not say of it: what locks need.
+func explained(err error, refusal drivers.ServerError) error {
+	text := strings.ToLower(refusal.Error())
+	missing := strings.Contains(text, "unknown command") || strings.Contains(text, "no permissions to run")
+	switch {
+	case missing && strings.Contains(text, "eval"):
+		return fmt.Errorf("%w (locks need EVAL and EVALSHA: a server or a user without them cannot keep locks)", err)
+	case missing, strings.Contains(text, "called from script"), strings.Contains(text, "user executing the script"):
+		return fmt.Errorf("%w (locker doctor names each command that is missing)", err)
+	}
+	return err
 }
 
 // errGivenUp is the answer to an attempt that was executed after its own clean-up.

@@ -31,11 +31,13 @@ func (e *guardError) of(n *Node) error {
 			"clients with the same prefix for up to %v: all must have the same", locker.ErrInvalid, n.name,
 			n.maxTTL, script.MaxTTLOf(e.left))
 	default:
-		return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, errNoGuard})
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, ErrNoGuard})
 	}
 }
 
-var errNoGuard = errors.New("the restart guard needs the right to INFO (ACL: +info)")
+// ErrNoGuard is the error of a node that cannot have a restart guard. It grants nothing.
+var ErrNoGuard = errors.New("the restart guard needs INFO inside of scripts: the user needs the right to it " +
+	"(ACL: +info), and some managed services do not have it")
 
 // covers returns an error that matches locker.ErrInvalid if the guard does not cover a lock for as long as req says.
 func (n *Node) covers(req *locker.Request) error {

@@ -275,8 +275,11 @@ func (n *Node) fault(err error) error {
 		return err
 	}
 	var short *pipeline.Shortfall
+	var refusal drivers.ServerError
 	if errors.As(err, &short) {
 		err = &locker.NotReplicatedError{Got: short.Got, Want: short.Want, Err: short.Err}
+	} else if errors.As(err, &refusal) {
+		err = explained(err, refusal)
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, err})
 }

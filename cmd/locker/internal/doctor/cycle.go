@@ -62,8 +62,11 @@ func (p *patient) locks(ctx context.Context) {
 		p.ok("messages", "waiters are notified")
 		return
 	}
-	why := p.whyDeaf(ctx)
-	fix := "ACL SETUSER " + p.user() + " +publish +subscribe +unsubscribe &" + p.e.Prefix + "*, if the user lacks " +
+	why, how := p.whyDeaf(ctx), "poll every 50 to 100 ms"
+	if p.noPublish != "" {
+		why, how = p.noPublish, "look every two and a half seconds"
+	}
+	fix := "ACL SETUSER " + p.user() + " +publish +subscribe +unsubscribe +ping &" + p.e.Prefix + "*, if the user lacks " +
 		"these; " +
 		"a proxy in between must support SUBSCRIBE"
 	var e drivers.ServerError
@@ -73,7 +76,7 @@ func (p *patient) locks(ctx context.Context) {
 	} else if c, found := Probe(ctx, p.Dial, p.Username); !refused && found { // the client may have hidden the cause
 		fix, why = c.Fix, fmt.Errorf("%s; %w", c.Text, why)
 	}
-	p.warn("messages", fix, "waiters are not notified, and have to poll every 50 to 100 ms (%v)", why)
+	p.warn("messages", fix, "waiters are not notified, and have to %s (%v)", how, why)
 }
 
 // handOver hands a lock over to a waiter, and reports whether the waiter was notified.

@@ -121,9 +121,10 @@ type patient struct {
 	index    int
 	findings []Finding
 
-	reached  bool
-	settings settings.Snapshot
-	clock    settings.Clock // from the fastest answer; zero if there is none
+	reached   bool
+	noPublish drivers.ServerError // the refusal of PUBLISH; empty: there was none
+	settings  settings.Snapshot
+	clock     settings.Clock // from the fastest answer; zero if there is none
 }
 
 func (p *patient) examine(ctx context.Context) {

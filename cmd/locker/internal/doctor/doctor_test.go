@@ -277,6 +277,23 @@ func TestMissingRights(t *testing.T) {
 			}
 		})
 	}
+	t.Run("publish, ping and info, with a guard", func(t *testing.T) {
+		t.Parallel()
+		h := admit(t, 1, "goredis")
+		h.servers[0].User(t, "locker", "on", ">pw", "allkeys", "+@all", "-publish")
+		h.replace(t, 0, "goredis", drivers.Config{Addr: h.servers[0].Addr(), Username: "locker", Password: "pw"})
+		h.want(t, "warn 1 messages: look every two and a half seconds (NOPERM")
+		h.servers[0].Cmd(t, "ACL", "SETUSER", "locker", "+publish", "-ping")
+		if r := h.want(t, "warn 1 messages: poll every 50 to 100 ms (NOPERM"); !strings.Contains(fmt.Sprint(r), "+ping") {
+			t.Errorf("no word of the missing right: %v", r)
+		}
+		h.servers[0].Cmd(t, "ACL", "SETUSER", "locker", "+ping", "-info")
+		h.Guard = 10 * time.Second
+		r := h.want(t, "warn 1 info: INFO is refused", "fail 1 guard: the restart guard needs INFO inside of scripts")
+		if !strings.HasSuffix(r.Findings[len(r.Findings)-1].Fix, "+info") {
+			t.Errorf("no word of the missing right: %v", r)
+		}
+	})
 	t.Run("info, config and subscribe", func(t *testing.T) {
 		t.Parallel()
 		h := admit(t, 1, "redigo")

@@ -35,8 +35,11 @@ func (p *patient) guard(ctx context.Context) {
 		p.warn(check, "wait; or, if the servers are new and no lock can be held, run locker bootstrap", "%v", resting)
 	case errors.Is(err, locker.ErrInvalid):
 		p.fail(check, "give all clients with this prefix the same guard", "%v", err)
-	case len(p.settings.Info) == 0:
+	case errors.Is(err, node.ErrNoGuard) && p.settings.NoInfo.Code() == "NOPERM":
 		p.fail(check, "ACL SETUSER "+p.user()+" +info", "it grants no locks: %v", err)
+	case errors.Is(err, node.ErrNoGuard):
+		p.fail(check, "use a server whose scripts may call INFO; or remove guard= from the configuration, and see "+
+			"docs/safety.md, E1, for what has to be seen to instead", "it grants no locks: %v", err)
 	default:
 		p.fail(check, "see the other checks, and the server's log", "it grants no locks: %v", err)
 	}

@@ -67,6 +67,8 @@ func (p *patient) rights(ctx context.Context) bool {
 		e, refused := refusal(reply)
 		switch code := e.Code(); {
 		case !refused, code == "NOSCRIPT":
+		case cmds[i][0] == "PUBLISH" && (unknownCommand(e) || code == "NOPERM" && containsFold(e, "command")):
+			p.noPublish = e // waiters then poll, which the check of messages reports
 		case code == "NOPERM" && containsFold(e, "command"):
 			if right := "+" + ts[i].right; !slices.Contains(missing, right) {
 				missing = append(missing, right)
