@@ -23,6 +23,8 @@ func TestServerErrorCode(t *testing.T) {
 	assert.Equal(t, "NOSCRIPT", drivers.ServerError("NOSCRIPT No matching script.").Code())
 	assert.Equal(t, "ERR", drivers.ServerError("ERR").Code())
 	assert.Equal(t, "ERR some  prose", drivers.ServerError("ERR some  prose").Error())
+	assert.Equal(t, "ERR unknown command 'EVALSHA'",
+		drivers.ServerError("ERR unknown command 'EVALSHA', with args beginning with: 'sha' '1' '|secret' ").Error())
 }
 
 // The prefix that servers before Redis 7 put before an error in a script is removed, and is not mistaken for a code.

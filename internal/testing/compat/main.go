@@ -79,18 +79,26 @@ func examine(name string, binaries []binary, drivers []string, jobs int) *server
 		s.missing = err
 		return s
 	}
-	slots := make(chan struct{}, jobs)
-	done := make(chan *outcome)
-	for _, b := range binaries {
+	todo, done := make(chan binary, len(binaries)), make(chan *outcome)
+	for _, b := range longestFirst(binaries) {
+		todo <- b
+	}
+	close(todo)
+	for range jobs {
 		go func() {
-			slots <- struct{}{}
-			defer func() { <-slots }()
-			done <- b.onServer(path)
+			for b := range todo {
+				done <- b.onServer(path)
+			}
 		}()
 	}
+	var outcomes []*outcome
 	for range binaries {
 		o := <-done
 		fmt.Printf("%s: %s\n", name, o)
+		outcomes = append(outcomes, o)
+	}
+	for _, o := range outcomes { // now nothing else runs
+		o.retry(path)
 		s.tally.add(o)
 	}
 	return s

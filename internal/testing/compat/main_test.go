@@ -33,6 +33,7 @@ func TestTestsThatPass(t *testing.T) {
 // A test that fails once, because the machine was busy, has passed, and is named. One that fails again has failed.
 func TestTestsThatFailAreRunAgain(t *testing.T) {
 	o := flaky(t, "TestFailsOnce|TestFails$").onServer("/servers/x/redis-server")
+	o.retry("/servers/x/redis-server")
 	assert.Equal(t, []string{"TestFails"}, o.failed())
 	assert.Equal(t, []string{"TestFailsOnce"}, o.flaky)
 	assert.Equal(t, map[string]string{"TestFails": "fail", "TestFailsOnce": "pass"}, o.results)
@@ -41,6 +42,7 @@ func TestTestsThatFailAreRunAgain(t *testing.T) {
 // After a panic the other tests have not run, so nothing is run again: their results would be missing.
 func TestTestsThatPanic(t *testing.T) {
 	o := flaky(t, "TestPanics").onServer("/servers/x/redis-server")
+	o.retry("/servers/x/redis-server")
 	assert.Contains(t, o.broken, "it panicked")
 	assert.Empty(t, o.flaky)
 	tally := newTally(nil)
@@ -72,6 +74,15 @@ func TestSuitesHaveTests(t *testing.T) {
 	assert.Subset(t, names, []string{"goredis", "redigo", "rueidis"})
 	_, err = packagesOf(suite{"none", []string{"docs"}, nil})
 	assert.ErrorContains(t, err, "docs has no tests")
+}
+
+func TestLongestFirst(t *testing.T) {
+	var order []string
+	all := []binary{{dir: "drivers/all"}, {dir: "redlock"}, {dir: "internal/node"}, {dir: "single"}}
+	for _, b := range longestFirst(all) {
+		order = append(order, b.dir)
+	}
+	assert.Equal(t, []string{"single", "redlock", "drivers/all", "internal/node"}, order)
 }
 
 func TestVersion(t *testing.T) {

@@ -50,24 +50,30 @@ const (
 	maxAgain = 5 // failed tests that are run again, at most
 )
 
-// onServer runs the binary on a server. Tests that fail are run again alone, because the machine may have been too busy
-// for them: what fails on a server because of the server fails then, too.
+// onServer runs the binary on a server.
 func (b binary) onServer(server string) *outcome {
 	began := time.Now()
 	o := &outcome{binary: b}
 	o.results, o.broken = b.run(server, b.flags...)
-	if failed := o.failed(); o.broken == "" && len(failed) <= maxAgain {
-		for _, name := range failed {
-			second, broken := b.run(server, append(slices.Clone(b.flags), "-test.run=^"+regexp.QuoteMeta(name)+"$",
-				fmt.Sprintf("-test.count=%d", again))...)
-			if broken == "" && second[name] == "pass" {
-				o.flaky = append(o.flaky, name)
-				o.replace(name, second)
-			}
-		}
-	}
 	o.took = time.Since(began)
 	return o
+}
+
+// retry runs the tests that failed again, alone, because the machine may have been too busy for them: what fails on a
+// server because of the server fails then, too.
+func (o *outcome) retry(server string) {
+	failed := o.failed()
+	if o.broken != "" || len(failed) > maxAgain {
+		return
+	}
+	for _, name := range failed {
+		second, broken := o.run(server, append(slices.Clone(o.flags), "-test.run=^"+regexp.QuoteMeta(name)+"$",
+			fmt.Sprintf("-test.count=%d", again))...)
+		if broken == "" && second[name] == "pass" {
+			o.flaky = append(o.flaky, name)
+			o.replace(name, second)
+		}
+	}
 }
 
 // replace takes the results of one top-level test from another run, which may have had other subtests.
@@ -99,7 +105,8 @@ func (b binary) run(server string, flags ...string) (results map[string]string, 
 }
 
 // read reads the output of test2json. It returns the results, the output of the top-level tests that failed, and
-// whether there was a panic. A test that has begun and not ended has failed. Of several runs of one test the worst counts.
+// whether there was a panic. A test that has begun and not ended has failed. Of several runs of one test the worst
+// counts.
 func read(out []byte) (results, failures map[string]string, panicked bool) {
 	results, failures = map[string]string{}, map[string]string{}
 	said := map[string]*strings.Builder{} // by top-level test; "" is outside of tests
