@@ -104,6 +104,14 @@ func examine(name string, binaries []binary, drivers []string, jobs int) *server
 	return s
 }
 
+// longestFirst returns the binaries with those first that take longest, so that they do not run alone in the end.
+func longestFirst(all []binary) []binary {
+	long := []string{"redlock", "single"}
+	return slices.SortedStableFunc(slices.Values(all), func(a, b binary) int {
+		return slices.Index(long, b.dir) - slices.Index(long, a.dir)
+	})
+}
+
 // installable returns the names of the servers that scripts/servers knows.
 func installable() ([]string, error) {
 	out, err := exec.Command("scripts/servers").Output()

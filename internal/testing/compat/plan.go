@@ -84,14 +84,6 @@ func build(dir string, suites []suite) (all []binary, err error) {
 	return all, nil
 }
 
-// longestFirst returns the binaries with those first that take longest, so that they do not run alone in the end.
-func longestFirst(all []binary) []binary {
-	long := []string{"redlock", "single"}
-	return slices.SortedStableFunc(slices.Values(all), func(a, b binary) int {
-		return slices.Index(long, b.dir) - slices.Index(long, a.dir)
-	})
-}
-
 // driverNames returns the names of the drivers in the repository at root. Each is a package below drivers.
 func driverNames(root string) (names []string, err error) {
 	entries, err := os.ReadDir(filepath.Join(root, "drivers"))
