@@ -22,7 +22,7 @@ const notHere = "VirtualTime|TenThousand|AThousand|Allocations|Measure"
 // suites has what depends on the server. Tests of one package with few servers run in full, so that each driver is
 // tested on each server. Where drivers make no difference to the server, -short does.
 var suites = []suite{
-	{"driver", []string{"drivers/*"}, []string{"-test.short"}},
+	{"driver suite", []string{"drivers/*"}, []string{"-test.short"}},
 	{"one server", []string{"single"}, []string{"-test.skip=" + notHere}},
 	{"Redlock", []string{"redlock"}, []string{"-test.run=" + realQuorums, "-test.skip=" + notHere}},
 	{"protocol", []string{"internal/node", "internal/script", "internal/pipeline"}, nil},

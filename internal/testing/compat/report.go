@@ -59,8 +59,7 @@ func (s *server) notes() (lines []string) {
 		lines = append(lines, fmt.Sprintf("- %s: %s failed.", s.name, name))
 	}
 	for _, name := range s.tally.flaky {
-		lines = append(lines, fmt.Sprintf("- %s: %s failed once, and passed %d times when it ran alone.", s.name, name,
-			again))
+		lines = append(lines, fmt.Sprintf("- %s: %s failed once, and passed %d times when run again.", s.name, name, again))
 	}
 	return lines
 }

@@ -32,7 +32,7 @@ func TestRowsOfDrivers(t *testing.T) {
 			"TestA": "pass", "TestA/goredis": "pass", "TestA/goredis/deep": "pass", "TestA/redigo,_user's_client": "pass",
 			"TestB/redigo": "pass", "TestC/redigo+goredis": "pass", "TestD": "pass", "TestD/redigous": "pass", "TestE": "skip",
 		}),
-		outcomeOf("driver", "drivers/goredis", map[string]string{
+		outcomeOf("driver suite", "drivers/goredis", map[string]string{
 			"TestF": "fail", "TestF/passes": "pass", "TestG": "fail", "TestG/fails": "fail", "TestG/passes": "pass",
 		}))
 	assert.Equal(t, []string{
@@ -48,8 +48,8 @@ func TestRowsOfDrivers(t *testing.T) {
 // A run on one server leaves the rows of the others, and what people have written.
 func TestRowsOfOtherServersStay(t *testing.T) {
 	page := "# Servers\n\n| a table | of people |\n\n" + marker + "\n"
-	bad := tried("valkey-8.0", outcomeOf("driver", "drivers/redigo", map[string]string{"TestA": "fail"}))
-	good := tried("redis-7.0", outcomeOf("driver", "drivers/redigo", map[string]string{"TestA": "pass"}))
+	bad := tried("valkey-8.0", outcomeOf("driver suite", "drivers/redigo", map[string]string{"TestA": "fail"}))
+	good := tried("redis-7.0", outcomeOf("driver suite", "drivers/redigo", map[string]string{"TestA": "pass"}))
 	for _, s := range []*server{bad, {name: "redis-6.0", missing: errors.New("no | network")}, good, good} {
 		var err error
 		page, err = merge(page, s)
