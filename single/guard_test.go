@@ -223,7 +223,7 @@ func TestGuardThatCannotWork(t *testing.T) {
 		c := closing(t, single.New(build(t, s.Addr()), single.Guard(30*time.Second)))
 		_, err := c.TryLock(t.Context(), "k")
 		wantErr(t, err, locker.ErrUnavailable)
-		if !strings.Contains(fmt.Sprint(err), "the restart guard needs the right to INFO (ACL: +info)") {
+		if !strings.Contains(fmt.Sprint(err), "the restart guard needs INFO inside of scripts") {
 			t.Errorf("no INFO: %v", err)
 		}
 		if keys := s.Left(t); len(keys) > 0 {

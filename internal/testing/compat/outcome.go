@@ -85,7 +85,7 @@ func (o *outcome) replace(top string, second map[string]string) {
 func (b binary) run(server string, flags ...string) (results map[string]string, broken string) {
 	args := append([]string{"tool", "test2json", b.path, "-test.v=test2json", "-test.parallel=8", "-test.timeout=8m"},
 		flags...)
-	cmd := exec.Command("go", args...) //nolint:gosec // a test binary of this repository
+	cmd := exec.Command("go", args...)
 	cmd.Dir = b.dir
 	cmd.Env = append(os.Environ(), "LOCKER_TEST_SERVER="+server)
 	var out, stderr bytes.Buffer
