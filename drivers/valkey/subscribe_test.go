@@ -34,6 +34,7 @@ func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, chan strin
 }
 
 func TestClustersDoNotSubscribe(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	server.AddSlots(t, 0, 16383)
 	for _, single := range []bool{false, true} {
@@ -48,6 +49,7 @@ func TestClustersDoNotSubscribe(t *testing.T) {
 
 // With RESP2 the client opens a second connection for messages, and sends no command on the first one.
 func TestSubscribeWithTheCallersOptions(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "pw", "--user", "deaf", "on", ">pw", "~*", "+@all", "-subscribe")
 	for name, options := range map[string]valkey.ClientOption{
 		"defaults":       {},
@@ -92,6 +94,7 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 
 // Subscriptions come from the client's pool of connections for blocking commands, which may be exhausted.
 func TestSubscribeDoesNotWaitForThePool(t *testing.T) {
+	t.Parallel()
 	client, err := valkey.NewClient(valkey.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
 		ForceSingleClient: true, BlockingPoolSize: 1})
 	require.NoError(t, err)
