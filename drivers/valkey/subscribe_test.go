@@ -54,8 +54,8 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 	for name, options := range map[string]valkey.ClientOption{
 		"defaults":       {},
 		"RESP2":          {AlwaysRESP2: true, DisableCache: true},
-		"short timeouts": {ConnWriteTimeout: 50 * time.Millisecond},
-		"lifetime":       {ConnLifetime: 50 * time.Millisecond},
+		"short timeouts": {ConnWriteTimeout: 2 * time.Second},
+		"lifetime":       {ConnLifetime: 2 * time.Second},
 		"no pipelining":  {DisableAutoPipelining: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 			defer client.Close()
 			d := driver.New(client)
 			sub, heard := subscribe(t, d)
-			time.Sleep(150 * time.Millisecond)
+			time.Sleep((options.ConnWriteTimeout + options.ConnLifetime) * 3 / 2) // longer than these
 			require.NoError(t, sub.Subscribe("a", "b"))
 			assert.Equal(t, "subscribed a", <-heard)
 			assert.Equal(t, "subscribed b", <-heard)
