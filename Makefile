@@ -31,12 +31,19 @@ test-modules:
 	$(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
 	@set -ex; for m in $(TESTED); do $(GOTEST) -C $$m $(SHORT) -p 2 ./...; done
 
-# The packages of a module whose tests leave something out with -short, as patterns.
+# Tests that run with each driver. The library does not know that of valkey-go, so a workspace has the modules of both, and an
+# overlay adds files to these packages that register it. WITH_VALKEY is the environment, EACH_DRIVER the arguments.
+MATRIX = drivers/valkey/testdata/matrix
+WITH_VALKEY = GOWORK=$(CURDIR)/$(MATRIX)/go.work
+EACH_DRIVER = -overlay=$(MATRIX)/overlay.json ./single ./redlock ./drivers/all
+
+# The other packages of a module whose tests leave something out with -short, as patterns.
 LONG = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \
-	awk '/internal\/testing\/short/ { print "." substr($$2, length($$1) + 1) }' | tr '\n' ' '
+	awk '/internal\/testing\/short/ && $$2 !~ /locker\/(single|redlock|drivers\/all)$$/ { print "." substr($$2, length($$1) + 1) }' | tr '\n' ' '
 
 test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: 15 minutes
 	@scripts/need-redis.sh
+	$(WITH_VALKEY) $(GOTEST) -race -shuffle=on -p 4 -parallel 8 -timeout 12m $(EACH_DRIVER)
 	@set -ex; for m in . $(TESTED); do \
 		long=$$(go -C $$m $(LONG)); \
 		[ -z "$$long" ] || $(GOTEST) -C $$m -race -shuffle=on -p 4 -parallel 8 -timeout 12m $$long; \
@@ -44,10 +51,12 @@ test-long: ## what make test leaves out, the benchmarks, and the newest versions
 	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
 	$(GOTEST) -C internal/testing/trials -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 ./sim
 	$(GOTEST) -modfile=newest.mod -short -shuffle=on -p 4 -parallel 8 -timeout 8m ./single ./redlock ./config ./drivers/... ./middleware/...
+	$(GOTEST) -C drivers/valkey -modfile=newest.mod -short -shuffle=on -parallel 8 -timeout 8m .
 	$(MAKE) --no-print-directory bench-smoke
 
 newest: ## the newest versions of all dependencies, into newest.mod
 	go get -modfile=newest.mod -t -u ./... && go mod tidy -modfile=newest.mod
+	go -C drivers/valkey get -modfile=newest.mod github.com/valkey-io/valkey-go@latest && go -C drivers/valkey mod tidy -modfile=newest.mod
 
 # What depends on the server: scripts, drivers, and the suites of backends, quorums and lockers over them.
 SUITES = ./conformance ./drivers/... ./internal/node ./internal/script ./internal/testing/redistest ./single ./redlock
@@ -65,7 +74,8 @@ compat: ## the tests that depend on the server, on all SERVERS of scripts/server
 verify: ## formatting, vet, tidy go.mod, of all modules: quick, needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 	@for m in $(MODULES); do echo "$$m: vet, tidy"; go -C $$m vet ./... && go -C $$m mod tidy -diff || exit 1; done
-	go vet -modfile=newest.mod ./... && go mod tidy -modfile=newest.mod -diff
+	@set -ex; for m in . drivers/valkey; do go -C $$m vet -modfile=newest.mod ./... && go -C $$m mod tidy -modfile=newest.mod -diff; done
+	$(WITH_VALKEY) go vet $(EACH_DRIVER)
 	GOARCH=386 go build ./...
 
 lint: ## golangci-lint of all modules, built from source on first use

@@ -21,7 +21,7 @@ import (
 func TestUserOfTheDocumentation(t *testing.T) {
 	s := redistest.Start(t)
 	documentedUser(t, s)
-	for _, driver := range []string{"goredis", "redigo", "rueidis"} {
+	for _, driver := range drivers.Names() {
 		for _, fifo := range []bool{true, false} {
 			client := func() *locker.Client {
 				d, err := drivers.Open(t.Context(), driver, drivers.Config{

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -54,7 +56,7 @@ func onCluster(t *testing.T, f func(t *testing.T, c *redistest.Cluster, build fu
 // Clients with different drivers on one cluster, too.
 func TestConformanceOnACluster(t *testing.T) {
 	t.Parallel()
-	c := redistest.StartCluster(t, 3, false)
+	c, names := redistest.StartCluster(t, 3, false), slices.Sorted(maps.Keys(clusterBuilders))
 	conformance.RunLocker(t, conformance.Harness{
 		FIFO: true, Labels: true, Verifies: true,
 		Store: func(t testing.TB) conformance.Store {
@@ -63,7 +65,7 @@ func TestConformanceOnACluster(t *testing.T) {
 			return conformance.Store{
 				Client: func() locker.Locker {
 					n++
-					build := clusterBuilders[[]string{"goredis", "rueidis"}[n%2]]
+					build := clusterBuilders[names[n%len(names)]]
 					return single.New(build(t, c.Addrs()), single.Prefix(prefix))
 				},
 				Delete: func(key string) { own(key, "DEL", prefix+key) },
@@ -169,8 +171,8 @@ func TestClientOfOneServerOfACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, false)
 	for name, build := range builders {
-		if strings.HasPrefix(name, "rueidis, user") {
-			continue // it knows clusters
+		if knowsClusters.MatchString(name) {
+			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			here := c.Masters[0]

@@ -81,7 +81,7 @@ func TestHandover(t *testing.T) {
 	if os.Getenv("LOCKER_MEASURE") != "" {
 		d = 3 * time.Second
 	}
-	for _, name := range []string{"goredis", "redigo", "rueidis"} {
+	for _, name := range drivers.Names() {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.Start(t)
 			lockers := make([]locker.Locker, 2)

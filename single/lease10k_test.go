@@ -64,7 +64,7 @@ func TestTenThousandLeases(t *testing.T) {
 	const n, ttl = 10000, 15 * time.Second
 	d, names := time.Duration(0), []string{"goredis"} // until every lease has been renewed once, on average
 	if measure := os.Getenv("LOCKER_MEASURE"); measure != "" {
-		names = []string{"goredis", "redigo", "rueidis"}
+		names = drivers.Names()
 		var err error
 		if d, err = time.ParseDuration(measure); err != nil {
 			d = time.Minute

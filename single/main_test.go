@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"os"
+	"regexp"
 	"slices"
 	"testing"
 	"time"
@@ -71,6 +72,9 @@ var builders = map[string]func(t testing.TB, addr string) drivers.Driver{
 		return rueidis.New(c)
 	},
 }
+
+// knowsClusters matches the names of builders whose client asks the server whether it is one of a cluster.
+var knowsClusters = regexp.MustCompile(`(rueidis|valkey),[ _]user`)
 
 func opened(name string) func(t testing.TB, addr string) drivers.Driver {
 	return func(t testing.TB, addr string) drivers.Driver {

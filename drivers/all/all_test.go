@@ -26,7 +26,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
 
 func TestRegistersAll(t *testing.T) {
-	assert.Equal(t, []string{"goredis", "redigo", "rueidis"}, drivers.Names())
+	assert.Subset(t, drivers.Names(), []string{"goredis", "redigo", "rueidis"})
 }
 
 // each runs f with every driver.

@@ -50,6 +50,7 @@ func userDriver(options rueidis.ClientOption) func(t testing.TB, addr, password 
 }
 
 func TestNew(t *testing.T) {
+	t.Parallel()
 	for name, options := range map[string]rueidis.ClientOption{
 		"Defaults":              {},
 		"AlwaysPipelining":      {AlwaysPipelining: true, ConnWriteTimeout: time.Second},
@@ -64,6 +65,7 @@ func TestNew(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
+	t.Parallel()
 	conformance.RunDriver(t, harness(t, func(t testing.TB, addr, password string) drivers.Driver {
 		d, err := drivers.Open(t.Context(), "rueidis", drivers.Config{Network: "tcp", Addr: addr, Password: password})
 		require.NoError(t, err)
@@ -72,6 +74,7 @@ func TestOpen(t *testing.T) {
 }
 
 func TestCloseSparesTheCallersClient(t *testing.T) {
+	t.Parallel()
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
 		ForceSingleClient: true})
 	require.NoError(t, err)
@@ -83,6 +86,7 @@ func TestCloseSparesTheCallersClient(t *testing.T) {
 // A client whose connections have a lifetime sends commands again that are unanswered when a connection ends. If that
 // fails, the commands may still have been executed.
 func TestExpiredConnectionMayHaveSent(t *testing.T) {
+	t.Parallel()
 	for size := range 2 {
 		server := redistest.Start(t)
 		proxy := fault.New(t, server.Addr())
@@ -128,6 +132,7 @@ func TestExpiredConnectionMayHaveSent(t *testing.T) {
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	server.AddSlots(t, 0, 16383)
 	client, err := rueidis.NewClient(rueidis.ClientOption{InitAddress: []string{server.Addr()}, ShuffleInit: true})

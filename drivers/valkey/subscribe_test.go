@@ -34,6 +34,7 @@ func subscribe(t *testing.T, d drivers.Driver) (drivers.Subscription, chan strin
 }
 
 func TestClustersDoNotSubscribe(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	server.AddSlots(t, 0, 16383)
 	for _, single := range []bool{false, true} {
@@ -48,12 +49,13 @@ func TestClustersDoNotSubscribe(t *testing.T) {
 
 // With RESP2 the client opens a second connection for messages, and sends no command on the first one.
 func TestSubscribeWithTheCallersOptions(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--requirepass", "pw", "--user", "deaf", "on", ">pw", "~*", "+@all", "-subscribe")
 	for name, options := range map[string]valkey.ClientOption{
 		"defaults":       {},
 		"RESP2":          {AlwaysRESP2: true, DisableCache: true},
-		"short timeouts": {ConnWriteTimeout: 50 * time.Millisecond},
-		"lifetime":       {ConnLifetime: 50 * time.Millisecond},
+		"short timeouts": {ConnWriteTimeout: 2 * time.Second},
+		"lifetime":       {ConnLifetime: 2 * time.Second},
 		"no pipelining":  {DisableAutoPipelining: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +66,7 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 			defer client.Close()
 			d := driver.New(client)
 			sub, heard := subscribe(t, d)
-			time.Sleep(150 * time.Millisecond)
+			time.Sleep((options.ConnWriteTimeout + options.ConnLifetime) * 3 / 2) // longer than these
 			require.NoError(t, sub.Subscribe("a", "b"))
 			assert.Equal(t, "subscribed a", <-heard)
 			assert.Equal(t, "subscribed b", <-heard)
@@ -92,6 +94,7 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 
 // Subscriptions come from the client's pool of connections for blocking commands, which may be exhausted.
 func TestSubscribeDoesNotWaitForThePool(t *testing.T) {
+	t.Parallel()
 	client, err := valkey.NewClient(valkey.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
 		ForceSingleClient: true, BlockingPoolSize: 1})
 	require.NoError(t, err)

@@ -52,6 +52,7 @@ func userDriver(options valkey.ClientOption) func(t testing.TB, addr, password s
 }
 
 func TestNew(t *testing.T) {
+	t.Parallel()
 	for name, options := range map[string]valkey.ClientOption{
 		"Defaults":              {},
 		"AlwaysPipelining":      {AlwaysPipelining: true, ConnWriteTimeout: time.Second},
@@ -66,6 +67,7 @@ func TestNew(t *testing.T) {
 }
 
 func TestOpen(t *testing.T) {
+	t.Parallel()
 	conformance.RunDriver(t, harness(t, func(t testing.TB, addr, password string) drivers.Driver {
 		d, err := drivers.Open(t.Context(), "valkey", drivers.Config{Network: "tcp", Addr: addr, Password: password})
 		require.NoError(t, err)
@@ -74,6 +76,7 @@ func TestOpen(t *testing.T) {
 }
 
 func TestCloseSparesTheCallersClient(t *testing.T) {
+	t.Parallel()
 	client, err := valkey.NewClient(valkey.ClientOption{InitAddress: []string{redistest.Start(t).Addr()},
 		ForceSingleClient: true})
 	require.NoError(t, err)
@@ -85,6 +88,7 @@ func TestCloseSparesTheCallersClient(t *testing.T) {
 // A client whose connections have a lifetime sends commands again that are unanswered when a connection ends. If that
 // fails, the commands may still have been executed.
 func TestExpiredConnectionMayHaveSent(t *testing.T) {
+	t.Parallel()
 	for size := range 2 {
 		server := redistest.Start(t)
 		proxy := fault.New(t, server.Addr())
@@ -130,6 +134,7 @@ func TestExpiredConnectionMayHaveSent(t *testing.T) {
 }
 
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "--cluster-enabled", "yes")
 	server.AddSlots(t, 0, 16383)
 	client, err := valkey.NewClient(valkey.ClientOption{InitAddress: []string{server.Addr()}, ShuffleInit: true})

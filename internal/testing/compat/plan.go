@@ -73,8 +73,7 @@ func build(dir string, suites []suite) (all []binary, err error) {
 		}
 		for _, p := range packages {
 			b := binary{s.name, p, filepath.Join(dir, strings.ReplaceAll(p, "/", "-")), s.flags}
-			cmd := exec.Command("go", "test", "-c", "-o", b.path, ".") //nolint:gosec // a path of its own
-			cmd.Dir, cmd.Stderr = p, os.Stderr
+			cmd := compiler(p, b.path)
 			if err := cmd.Run(); err != nil {
 				return nil, fmt.Errorf("the tests of %s cannot be built: %w", p, err)
 			}
@@ -82,6 +81,25 @@ func build(dir string, suites []suite) (all []binary, err error) {
 		}
 	}
 	return all, nil
+}
+
+// matrix has what adds the driver of valkey-go to the tests in eachDriver: the module of these tests does not know it.
+const matrix = "drivers/valkey/testdata/matrix"
+
+var eachDriver = []string{"drivers/all", "redlock", "single"}
+
+// compiler returns the command that compiles the tests of a package to a file.
+func compiler(pkg, file string) *exec.Cmd {
+	cmd := exec.Command("go", "test", "-c", "-o", file) //nolint:gosec // a path of its own
+	cmd.Stderr = os.Stderr
+	if !slices.Contains(eachDriver, pkg) {
+		cmd.Dir = pkg
+		return cmd
+	}
+	workspace, _ := filepath.Abs(matrix + "/go.work") // fails only without a working directory
+	cmd.Env = append(os.Environ(), "GOWORK="+workspace)
+	cmd.Args = append(cmd.Args, "-overlay="+matrix+"/overlay.json", "./"+pkg)
+	return cmd
 }
 
 // driverNames returns the names of the drivers in the repository at root. Each is a package below drivers.

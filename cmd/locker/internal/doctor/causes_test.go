@@ -33,7 +33,7 @@ func start(t *testing.T, driver string, c drivers.Config, args ...string) *hospi
 	return h
 }
 
-// forEachDriver runs f with each of the three drivers, concurrently. With -short it runs f with one of them.
+// forEachDriver runs f with each driver, concurrently. With -short it runs f with one of them.
 func forEachDriver(t *testing.T, f func(t *testing.T, driver string)) {
 	t.Helper()
 	for _, driver := range short.Part(t, 1, drivers.Names()) {

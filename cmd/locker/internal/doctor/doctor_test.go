@@ -12,6 +12,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
+	_ "github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
@@ -114,7 +115,7 @@ func (h *hospital) want(t *testing.T, want ...string) doctor.Report {
 }
 
 func TestHealthyDeployments(t *testing.T) {
-	for driver, n := range map[string]int{"goredis": 5, "redigo": 1, "rueidis": 3} {
+	for driver, n := range map[string]int{"goredis": 5, "redigo": 1, "rueidis": 3, "valkey": 1} {
 		t.Run(fmt.Sprintf("%s, %d", driver, n), func(t *testing.T) {
 			t.Parallel()
 			h := admit(t, n, driver)

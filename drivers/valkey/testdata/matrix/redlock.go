@@ -1,0 +1,3 @@
+package redlock_test
+
+import _ "github.com/golocker/locker/drivers/valkey"
