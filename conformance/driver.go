@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -22,18 +23,29 @@ type DriverHarness struct {
 	// Unreachable returns an address at which nobody listens. If it is nil, the suite uses 127.0.0.1:1.
 	Unreachable func(t testing.TB) string
 
+	// Cluster returns the addresses (host:port) of the masters of a running Redis Cluster, whose slots the suite may
+	// move. It has at least two masters, and servers that know sharded channels: Redis 7, or Valkey. Several calls may
+	// return the same cluster. Open must be able to reach each of its servers. If Cluster or OpenCluster is nil, the
+	// properties of drivers.ShardSubscriber are skipped.
+	Cluster func(t testing.TB) []string
+
+	// OpenCluster builds a driver for the cluster of which servers are at addrs. It must make a new client with each
+	// call, like Open. If the driver does not implement drivers.ShardSubscriber, its properties are skipped.
+	OpenCluster func(t testing.TB, addrs []string) drivers.Driver
+
 	// Refused builds a driver whose connections the server refuses, for example because of a wrong password. If it is
 	// nil, the properties RefusedConnectionIsReply and SubscriptionRefused are skipped.
 	Refused func(t testing.TB) drivers.Driver
 }
 
 // RunDriver checks a driver against the rules of [drivers.Driver], with one subtest per property. If the driver
-// implements [drivers.Subscriber], it checks these rules as well; otherwise their properties are skipped.
+// implements [drivers.Subscriber], or on a cluster [drivers.ShardSubscriber], it checks these rules as well; otherwise
+// their properties are skipped.
 func RunDriver(t *testing.T, h DriverHarness) {
 	if h.Open == nil || h.Addr == nil {
 		t.Fatal("conformance: DriverHarness needs Open and Addr")
 	}
-	run(t, h, nil, driverProperties)
+	run(t, h, nil, slices.Concat(driverProperties, shardProperties))
 }
 
 var driverProperties = []property[DriverHarness]{

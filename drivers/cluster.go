@@ -8,8 +8,8 @@ package drivers
 // batch, do not wait for each other, and do not fail because of each other. In return there are more concurrent calls
 // of Do, up to four for each group in use. All keys of one command have the same slot.
 //
-// A driver that implements Cluster must not implement [Subscriber], so waiters poll. A driver that wraps a Cluster must
-// implement Cluster as well.
+// A driver that implements Cluster must not implement [Subscriber]. Waiters poll, unless it implements
+// [ShardSubscriber]. A driver that wraps a Cluster must implement Cluster as well.
 type Cluster interface {
 	Driver
 

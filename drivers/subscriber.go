@@ -7,9 +7,8 @@ import "context"
 //
 // A driver that implements [Cluster] must not implement Subscriber. The channels of a Subscriber are those of SUBSCRIBE
 // and PUBLISH. A Redis Cluster broadcasts these to all of its servers, but a script learns only how many subscribers
-// its own server has. Sharded channels (SSUBSCRIBE and SPUBLISH, Redis 7) do not have this problem. They will be a
-// separate optional interface, because a subscription to them belongs to one server, which is determined by the slot of
-// the channel: see docs/adr/0029-sharded-channels-are-an-interface-of-their-own.md.
+// its own server has. Sharded channels (SSUBSCRIBE and SPUBLISH, Redis 7) do not have this problem; see
+// [ShardSubscriber].
 //
 // conformance.RunDriver checks the rules below. [Lifecycle.Subscribe] implements those that do not depend on the
 // client.

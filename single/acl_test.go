@@ -9,8 +9,13 @@ import (
 	"testing"
 	"time"
 
+	goredisclient "github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
+
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/drivers/goredis"
+	"github.com/golocker/locker/drivers/rueidis"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
@@ -40,6 +45,53 @@ func TestUserOfTheDocumentation(t *testing.T) {
 	}
 	if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {
 		t.Errorf("the server refused something: %v", log)
+	}
+}
+
+// On a cluster, the user of the documentation needs the rights to sharded channels, and those of the client.
+func TestUserOfTheDocumentationOnACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, false)
+	if !c.Masters[0].Knows(t, "ssubscribe") {
+		return // before Redis 7
+	}
+	for _, s := range c.Masters {
+		documentedUser(t, s)
+		s.Cmd(t, "ACL", "SETUSER", "locker", "-publish", "-subscribe", "-unsubscribe",
+			"+spublish", "+ssubscribe", "+sunsubscribe", "+cluster", "+command")
+	}
+	for name, open := range map[string]func() drivers.Driver{
+		"goredis": func() drivers.Driver {
+			client := goredisclient.NewClusterClient(&goredisclient.ClusterOptions{
+				Addrs: c.Addrs(), Username: "locker", Password: "password", ContextTimeoutEnabled: true,
+			})
+			t.Cleanup(func() { _ = client.Close() })
+			return goredis.New(client)
+		},
+		"rueidis": func() drivers.Driver {
+			client, err := rueidisclient.NewClient(rueidisclient.ClientOption{
+				InitAddress: c.Addrs(), Username: "locker", Password: "password", DisableCache: true,
+				ClientSetInfo: rueidisclient.DisableClientSetInfo,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(client.Close)
+			return rueidis.New(client)
+		},
+	} {
+		for _, fifo := range []bool{true, false} {
+			a, b := closing(t, single.New(open(), single.FIFO(fifo))), closing(t, single.New(open(), single.FIFO(fifo)))
+			for _, key := range []string{"k", "a{tag}b", "a}b"} {
+				t.Log(name, key)
+				handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+key)), a, b, key, fifo)
+			}
+		}
+		for _, s := range c.Masters {
+			if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {
+				t.Errorf("%s: the server refused something: %v", name, log)
+			}
+		}
 	}
 }
 
@@ -125,7 +177,10 @@ func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string
 func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 	fifo bool) (last lockertrace.WakeReason) {
 	t.Helper()
-	told := func() bool { return strings.Contains(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS")), ":free") }
+	told := func() bool {
+		sharded, _ := s.Do("PUBSUB", "SHARDCHANNELS") // servers before Redis 7 have none
+		return strings.Contains(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS"), sharded), ":free")
+	}
 	if fifo {
 		told = func() bool {
 			for _, k := range s.Keys(t, "*:lockwait*") {

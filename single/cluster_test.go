@@ -42,13 +42,21 @@ var clusterBuilders = map[string]func(t testing.TB, addrs []string) drivers.Driv
 	},
 }
 
+// clientBuilder makes a Client of a cluster, which is closed at the end of the test.
+type clientBuilder func(opts ...single.Option) *locker.Client
+
 // onCluster runs f with each driver, one after another on one cluster.
-func onCluster(t *testing.T, f func(t *testing.T, c *redistest.Cluster, build func() *locker.Client), args ...string) {
+func onCluster(
+	t *testing.T, f func(t *testing.T, c *redistest.Cluster, build clientBuilder), args ...string,
+) {
+	t.Helper()
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, false, args...)
 	for name, build := range clusterBuilders {
 		t.Run(name, func(t *testing.T) {
-			f(t, c, func() *locker.Client { return closing(t, single.New(build(t, c.Addrs()))) })
+			f(t, c, func(opts ...single.Option) *locker.Client {
+				return closing(t, single.New(build(t, c.Addrs()), opts...))
+			})
 		})
 	}
 }
@@ -91,8 +99,8 @@ func keyOn(t *testing.T, c *redistest.Cluster, s *redistest.Server) string {
 // said, and nothing else: a lock is reported as held only because it is, and never as lost, and what could not be
 // undone is when the slot has arrived.
 func TestSlotMigratesUnderALock(t *testing.T) {
-	onCluster(t, func(t *testing.T, c *redistest.Cluster, build func() *locker.Client) {
-		l := build()
+	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
+		l := build(single.Timeout(time.Second)) // a refused call is sent again for half of it
 		from, to := c.Masters[0], c.Masters[1]
 		key := keyOn(t, c, from)
 		ctx := t.Context()
@@ -115,7 +123,7 @@ func TestSlotMigratesUnderALock(t *testing.T) {
 		})
 
 		m := c.Move(t, c.Slot(t, single.DefaultPrefix+key), to)
-		stranger := build()
+		stranger := build(single.Timeout(time.Second))
 		for { // with each of its keys
 			// All keys of the lock may be in one place.
 			if _, err := stranger.TryLock(ctx, key); !errors.Is(err, locker.ErrHeld) {
@@ -224,7 +232,7 @@ func TestMasterFails(t *testing.T) {
 		"hangs": (*redistest.Server).Pause, "is gone": (*redistest.Server).Kill,
 	} {
 		t.Run(what, func(t *testing.T) {
-			onCluster(t, func(t *testing.T, c *redistest.Cluster, build func() *locker.Client) {
+			onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
 				l, ctx := build(), t.Context()
 				bad, good := c.Masters[0], c.Masters[1]
 				missing, there := make([]string, 8), make([]string, 8)

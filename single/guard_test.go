@@ -234,7 +234,7 @@ func TestGuardThatCannotWork(t *testing.T) {
 
 // Behind a cluster each slot rests by itself, and Bootstrap ends the rest of all.
 func TestGuardOnACluster(t *testing.T) {
-	onCluster(t, func(t *testing.T, c *redistest.Cluster, build func() *locker.Client) {
+	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
 		for _, s := range c.Masters {
 			s.Cmd(t, "FLUSHALL")
 		}

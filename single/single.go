@@ -19,16 +19,18 @@
 // all keys that belong to it. Redirections are followed. Some things are different from one server:
 //
 //   - While a slot migrates, its keys are on two servers, and Redis refuses a script if one of its keys is not there
-//     (TRYAGAIN). Locks of that slot cannot be acquired until the migration has ended, and releases may be refused.
-//     Calls fail with locker.ErrUnavailable, releases go on in the background, and waiters tolerate this for as long as
-//     locker.Patience says. Renewals are refused only while the lock and its counter, which all locks of the slot
-//     share, are on different servers. If that is shorter than the TTL, no lock is lost or held twice.
+//     (TRYAGAIN). Locks of that slot can be neither acquired nor released until the migration has ended. Calls wait for
+//     that, for up to half of the [Timeout] or of the TTL, whichever is less, and then fail with locker.ErrUnavailable.
+//     TryLock waits, too. Lock goes on to wait for as long as locker.Patience says. Unlock waits for a second, and goes
+//     on in the background. Renewals are refused only while the lock and its counter, which all locks of the slot share, are on
+//     different servers. If that is shorter than the TTL, no lock is lost or held twice.
 //   - A master that hangs or is down stops only the locks that it has, if the other masters go on serving. By default
 //     (cluster-require-full-coverage yes) they stop, too, with CLUSTERDOWN, when they have noticed the failure.
 //   - A replica that takes over from a master that has died may lack its latest locks. Then two clients can hold a
 //     lock, as described above, and tokens still grow. After CLUSTER FAILOVER (without FORCE or TAKEOVER), the replica
 //     has all locks.
-//   - Waiters are not notified that a lock is free. They poll every 50 to 100 ms.
+//   - Waiters are notified on sharded channels, which Redis 7 and Valkey have. A Client has a connection for each hash
+//     slot in which it waits, and at most 64 of them. With more, or on older servers, waiters poll every 50 to 100 ms.
 //
 // A client that knows one server only, as redigo's, gets locker.ErrUnavailable (MOVED) for locks on other servers.
 package single

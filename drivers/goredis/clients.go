@@ -12,8 +12,8 @@ import (
 // New returns a driver that uses client. The client belongs to the caller, and Close leaves it open. It must be one of:
 //
 //   - A *redis.Client, including one that follows the master of a Sentinel.
-//   - A *redis.ClusterClient. All keys of one script must be in one slot. Waiters are not notified when a lock becomes
-//     free, but poll every 50 to 100 ms. The documentation of package single describes locks on a cluster.
+//   - A *redis.ClusterClient. All keys of one script must be in one slot. The documentation of package single describes
+//     locks on a cluster.
 //   - A client of another type with the option [Trusted].
 //
 // A *redis.Ring is refused. A process that cannot reach a shard uses another shard for its keys, while other processes
@@ -44,7 +44,7 @@ func New(client redis.UniversalClient, opts ...Option) drivers.Driver {
 			"same lock"}
 	}
 	if o.trusted {
-		return &cluster{driver{client: client, follows: true}}
+		return &trusted{driver{client: client, follows: true}}
 	}
 	return &refused{why: fmt.Sprintf("it is not known where a %T keeps a key: pass the *redis.Client or "+
 		"*redis.ClusterClient that it wraps, or use the option Trusted", client)}
@@ -60,16 +60,23 @@ type options struct{ trusted bool }
 // wrapper of a redis.Ring does not do that.
 //
 // The driver treats such a client like a *redis.ClusterClient without ContextTimeoutEnabled. If it wraps a
-// *redis.ClusterClient, that goes on asking a dead master for up to its ClusterStateReloadInterval.
+// *redis.ClusterClient, that goes on asking a dead master for up to its ClusterStateReloadInterval. Waiters are not
+// notified when a lock becomes free, but poll every 50 to 100 ms.
 //
 // Trusted has no effect on the types that New knows.
 func Trusted() Option { return func(o *options) { o.trusted = true } }
 
-// cluster is the driver of a client that uses several servers.
+// cluster is the driver of a *redis.ClusterClient.
 type cluster struct{ driver }
 
 // Cluster implements [drivers.Cluster].
 func (*cluster) Cluster() {}
+
+// trusted is the driver of a client that may use several servers.
+type trusted struct{ driver }
+
+// Cluster implements [drivers.Cluster].
+func (*trusted) Cluster() {}
 
 // refused is the driver of a client that cannot be used for locks.
 type refused struct {

@@ -66,7 +66,9 @@ func userDriver(options redis.Options) func(t testing.TB, addr, password string)
 }
 
 func TestNew(t *testing.T) {
-	t.Run("Defaults", func(t *testing.T) { conformance.RunDriver(t, harness(t, userDriver(redis.Options{}))) })
+	t.Run("Defaults", func(t *testing.T) {
+		conformance.RunDriver(t, withCluster(t, harness(t, userDriver(redis.Options{})), redis.ClusterOptions{}))
+	})
 	t.Run("ContextTimeout", func(t *testing.T) {
 		conformance.RunDriver(t, harness(t, userDriver(redis.Options{ContextTimeoutEnabled: true, Protocol: 2})))
 	})

@@ -18,8 +18,8 @@ type subscriber struct{ driver }
 // Subscribe implements [drivers.Subscriber].
 func (d *subscriber) Subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
 	return d.lifecycle.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
-		f := newFeed(*d.client.(*redis.Client).Options(), l)
-		if err := f.open(ctx); err != nil {
+		f := newFeed(*d.client.(*redis.Client).Options(), false, l)
+		if err := f.open(ctx, ""); err != nil {
 			f.Close()
 			return nil, refusal(err)
 		}
@@ -34,16 +34,20 @@ type feed struct {
 	client  *redis.Client
 	pubsub  *redis.PubSub
 	options redis.Options
+	sharded bool // the channels are sharded ones
 	l       drivers.Listener
+	first   string // a channel that was confirmed before Receive
 
 	mu     sync.Mutex
 	dialed bool
 	closed bool
 	conn   net.Conn
+	// leaving counts the unsubscriptions that were sent and not yet confirmed, by channel.
+	leaving map[string]int
 }
 
-func newFeed(options redis.Options, l drivers.Listener) *feed {
-	f := &feed{options: options, l: l}
+func newFeed(options redis.Options, sharded bool, l drivers.Listener) *feed {
+	f := &feed{options: options, sharded: sharded, l: l, leaving: make(map[string]int)}
 	dial := options.Dialer
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		return f.dial(ctx, dial, network, addr)
@@ -93,20 +97,29 @@ func (f *feed) dial(
 	return conn, nil
 }
 
-// open connects, sends a PING and waits for the answer.
-func (f *feed) open(ctx context.Context) error {
+// open connects and waits for an answer: to a PING, or to the subscription to a sharded channel.
+func (f *feed) open(ctx context.Context, channel string) error {
 	stop := context.AfterFunc(ctx, f.Close)
-	err := f.pubsub.Ping(ctx)
+	var err error
+	if f.sharded {
+		err = f.pubsub.SSubscribe(ctx, channel)
+	} else {
+		err = f.pubsub.Ping(ctx)
+	}
 	if err == nil {
 		_, err = f.pubsub.ReceiveTimeout(ctx, max(0, f.options.ReadTimeout))
 	}
 	if !stop() {
 		err = ctx.Err()
 	}
+	f.first = channel
 	return err
 }
 
 func (f *feed) Receive() error {
+	if f.first != "" {
+		f.l.Subscribed(f.first)
+	}
 	for {
 		received, err := f.pubsub.Receive(context.Background())
 		if err != nil {
@@ -116,19 +129,49 @@ func (f *feed) Receive() error {
 		case *redis.Message:
 			f.l.Message(received.Channel, received.Payload)
 		case *redis.Subscription:
-			if received.Kind == "subscribe" {
+			switch received.Kind {
+			case "subscribe", "ssubscribe":
 				f.l.Subscribed(received.Channel)
+			case "sunsubscribe":
+				if !f.left(received.Channel) {
+					return errMoved
+				}
 			}
 		}
 	}
 }
 
+// errMoved is why a subscription to sharded channels ends when the server unsubscribes it.
+var errMoved = errors.New("the slot has moved to another server")
+
+// left reports whether the unsubscription of channel was asked for.
+func (f *feed) left(channel string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	asked := f.leaving[channel] > 0
+	if f.leaving[channel]--; f.leaving[channel] <= 0 {
+		delete(f.leaving, channel)
+	}
+	return asked
+}
+
 func (f *feed) Subscribe(channels []string) error {
+	if f.sharded {
+		return f.pubsub.SSubscribe(context.Background(), channels...)
+	}
 	return f.pubsub.Subscribe(context.Background(), channels...)
 }
 
 func (f *feed) Unsubscribe(channels []string) error {
-	return f.pubsub.Unsubscribe(context.Background(), channels...)
+	if !f.sharded {
+		return f.pubsub.Unsubscribe(context.Background(), channels...)
+	}
+	f.mu.Lock()
+	for _, channel := range channels {
+		f.leaving[channel]++
+	}
+	f.mu.Unlock()
+	return f.pubsub.SUnsubscribe(context.Background(), channels...)
 }
 
 func (f *feed) Close() {

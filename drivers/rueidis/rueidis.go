@@ -26,8 +26,8 @@ type driver struct {
 
 // New returns a driver that uses client. The client belongs to the caller, and Close leaves it open.
 //
-// The client may be that of a cluster. All keys of one script must then be in one slot. Waiters are not notified when a
-// lock becomes free, but poll every 50 to 100 ms. The documentation of package single describes locks on a cluster.
+// The client may be that of a cluster. All keys of one script must then be in one slot. The documentation of package
+// single describes locks on a cluster.
 //
 // Do not set ConnLifetime of the client. With it, the client sends commands again that are unanswered one second after
 // the end of their connection. A release may then be executed twice and report that the lock was not held.
@@ -37,13 +37,16 @@ type driver struct {
 // single.WaitReplicas; a Client has up to four of these at a time.
 func New(client rueidis.Client) drivers.Driver {
 	if client.Mode() == rueidis.ClientModeCluster {
-		return &cluster{driver{client: client, cluster: true}}
+		return &cluster{driver: driver{client: client, cluster: true}, opening: make(chan struct{}, maxOpening)}
 	}
 	return &subscriber{driver: driver{client: client}, opening: make(chan struct{}, 1)}
 }
 
 // cluster is the driver of a client that uses several servers.
-type cluster struct{ driver }
+type cluster struct {
+	driver
+	opening chan struct{} // a semaphore: so many calls of SubscribeShard at a time may connect
+}
 
 // Cluster implements [drivers.Cluster].
 func (*cluster) Cluster() {}

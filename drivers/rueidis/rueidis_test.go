@@ -59,7 +59,11 @@ func TestNew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			conformance.RunDriver(t, harness(t, userDriver(options)))
+			h := harness(t, userDriver(options))
+			if name == "Defaults" || name == "RESP2" {
+				h = withCluster(t, h, options)
+			}
+			conformance.RunDriver(t, h)
 		})
 	}
 }

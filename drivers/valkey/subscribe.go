@@ -5,6 +5,7 @@ package valkey
 import (
 	"cmp"
 	"context"
+	"errors"
 	"io"
 	"sync"
 
@@ -37,7 +38,7 @@ func (d *subscriber) Subscribe(ctx context.Context, l drivers.Listener) (drivers
 			release()
 			return nil, err
 		}
-		f := &feed{client: client, l: l, refused: make(chan error, 1), closed: make(chan struct{})}
+		f := newFeed(client, "", l)
 		err := failure(client.Do(ctx, client.B().Arbitrary("PING").Build()))
 		if err == nil {
 			f.lost = client.SetPubSubHooks(valkey.PubSubHooks{OnMessage: f.message, OnSubscription: f.subscription})
@@ -56,8 +57,16 @@ func (d *subscriber) Subscribe(ctx context.Context, l drivers.Listener) (drivers
 	})
 }
 
+func newFeed(client valkey.DedicatedClient, shard string, l drivers.Listener) *feed {
+	return &feed{
+		client: client, shard: shard, l: l, leaving: make(map[string]int),
+		refused: make(chan error, 1), closed: make(chan struct{}),
+	}
+}
+
 type feed struct {
 	client  valkey.DedicatedClient
+	shard   string // a channel that has the slot of the sharded channels; empty if the channels are not sharded
 	l       drivers.Listener
 	lost    <-chan error  // receives the reason when the connection has ended, after the last call of the hooks
 	refused chan error    // buffered: the first refusal by the server
@@ -65,7 +74,10 @@ type feed struct {
 	close   sync.Once
 
 	listening sync.Mutex // held while the listener is called
+	receiving bool       // Receive was called
+	early     []func()   // the calls of the listener before that
 	deaf      bool
+	leaving   map[string]int // unsubscriptions that were sent and not yet confirmed, by sharded channel
 
 	sending sync.Mutex
 	queue   []valkey.Completed
@@ -75,22 +87,48 @@ type feed struct {
 // message and subscription are called by the client's reader.
 
 func (f *feed) message(m valkey.PubSubMessage) {
-	f.listening.Lock()
-	defer f.listening.Unlock()
-	if !f.deaf {
-		f.l.Message(m.Channel, m.Message)
-	}
+	f.tell(func() { f.l.Message(m.Channel, m.Message) })
 }
 
 func (f *feed) subscription(s valkey.PubSubSubscription) {
+	switch s.Kind {
+	case "subscribe", "ssubscribe":
+		f.tell(func() { f.l.Subscribed(s.Channel) })
+	case "sunsubscribe":
+		f.listening.Lock()
+		defer f.listening.Unlock()
+		if f.leaving[s.Channel]--; f.leaving[s.Channel] < 0 {
+			f.refuse(errMoved)
+		}
+		if f.leaving[s.Channel] <= 0 {
+			delete(f.leaving, s.Channel)
+		}
+	}
+}
+
+// errMoved is why a subscription to sharded channels ends when the server unsubscribes it.
+var errMoved = errors.New("the slot has moved to another server")
+
+// tell calls a function of the listener, but not before Receive.
+func (f *feed) tell(call func()) {
 	f.listening.Lock()
 	defer f.listening.Unlock()
-	if !f.deaf && s.Kind == "subscribe" {
-		f.l.Subscribed(s.Channel)
+	switch {
+	case !f.receiving:
+		f.early = append(f.early, call)
+	case !f.deaf:
+		call()
 	}
 }
 
 func (f *feed) Receive() (err error) {
+	f.listening.Lock()
+	f.receiving = true
+	for _, call := range f.early {
+		call()
+	}
+	f.early = nil
+	f.listening.Unlock()
 	select {
 	case err = <-f.lost:
 	case err = <-f.refused:
@@ -103,13 +141,32 @@ func (f *feed) Receive() (err error) {
 }
 
 func (f *feed) Subscribe(channels []string) error {
-	f.send(f.client.B().Subscribe().Channel(channels...).Build())
+	if f.shard != "" {
+		f.send(f.subscribeTo(channels...))
+	} else {
+		f.send(f.client.B().Subscribe().Channel(channels...).Build())
+	}
 	return nil
 }
 
 func (f *feed) Unsubscribe(channels []string) error {
-	f.send(f.client.B().Unsubscribe().Channel(channels...).Build())
+	if f.shard == "" {
+		f.send(f.client.B().Unsubscribe().Channel(channels...).Build())
+		return nil
+	}
+	f.listening.Lock()
+	for _, channel := range channels {
+		f.leaving[channel]++
+	}
+	f.listening.Unlock()
+	f.send(f.client.B().Sunsubscribe().Channel(channels...).Build().SetSlot(f.shard))
 	return nil
+}
+
+// subscribeTo returns the command that subscribes to sharded channels. The client panics if a command has another slot
+// than the first one of its connection. The server refuses it.
+func (f *feed) subscribeTo(channels ...string) valkey.Completed {
+	return f.client.B().Ssubscribe().Channel(channels...).Build().SetSlot(f.shard)
 }
 
 // send queues a command and does not wait for the answer. A goroutine does: the client's Do returns when the server has
@@ -136,12 +193,17 @@ func (f *feed) drain() {
 		f.queue = f.queue[1:]
 		f.sending.Unlock()
 		if err := failure(f.client.Do(context.Background(), command)); err != nil {
-			select {
-			case f.refused <- err:
-			default:
-			}
+			f.refuse(err)
 			return // busy stays true, so that nothing is sent any more
 		}
+	}
+}
+
+// refuse ends Receive, unless something else has ended it.
+func (f *feed) refuse(err error) {
+	select {
+	case f.refused <- err:
+	default:
 	}
 }
 

@@ -31,7 +31,10 @@ type Cluster struct {
 }
 
 // NewCluster returns a Cluster that owns d.
-func NewCluster(d drivers.Cluster, o Options) *Cluster { return &Cluster{driver: d, options: o} }
+func NewCluster(d drivers.Cluster, o Options) *Cluster {
+	o.shards = make(chan struct{}, maxShards)
+	return &Cluster{driver: d, options: o}
+}
 
 // of returns the Node for key.
 func (c *Cluster) of(key string) *Node {
@@ -92,6 +95,11 @@ func (c *Cluster) Extend(ctx context.Context, req locker.Request) error {
 // Release implements locker.Backend.
 func (c *Cluster) Release(ctx context.Context, req locker.Request) error {
 	return c.of(req.Key).Release(ctx, req)
+}
+
+// Notify implements locker.Notifier.
+func (c *Cluster) Notify(key string, wake func()) (live func() bool, stop func()) {
+	return c.of(key).Notify(key, wake)
 }
 
 // Inspect implements inspect.Inspector.

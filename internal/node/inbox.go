@@ -22,6 +22,9 @@ const (
 
 	inboxMinPause = 20 * time.Millisecond
 	inboxMaxPause = time.Second
+	// inboxRefusedPause is the longest pause after the server has refused a subscription in a way that mostly lasts: it
+	// does not know the command, or the user has no right to it.
+	inboxRefusedPause = 10 * time.Second
 )
 
 // inbox receives the messages of a node's server, for any number of waiters, over one subscription connection. The
@@ -32,10 +35,11 @@ const (
 // only while the server that commands go to counts it. After a failover, commands may go to the new master while this
 // connection stays with the old one.
 type inbox struct {
-	driver   drivers.Subscriber // nil: the driver has no subscriptions
-	pipeline *pipeline.Pipeline // for probes
-	timeout  time.Duration      // for opening a subscription
-	name     string             // this inbox's own channel
+	// subscribe opens a subscription; nil: the driver has no subscriptions.
+	subscribe func(context.Context, drivers.Listener) (drivers.Subscription, error)
+	pipeline  *pipeline.Pipeline // for probes
+	timeout   time.Duration      // for opening a subscription
+	name      string             // this inbox's own channel
 
 	mu sync.Mutex
 	// listeners has the listeners of the own channel by the payload that they wait for, and those of other channels by
@@ -60,12 +64,11 @@ type listener struct {
 	news func(told bool)
 }
 
-func newInbox(d drivers.Driver, p *pipeline.Pipeline, timeout time.Duration, name string) *inbox {
+func newInbox(p *pipeline.Pipeline, timeout time.Duration, name string) *inbox {
 	in := &inbox{
 		pipeline: p, timeout: timeout, name: name,
 		listeners: make(map[string]listener), confirmed: make(map[string]bool), changed: make(chan struct{}, 1),
 	}
-	in.driver, _ = d.(drivers.Subscriber)
 	in.ctx, in.cancel = context.WithCancel(context.Background())
 	return in
 }
@@ -87,7 +90,7 @@ func (in *inbox) follow(channel string, news func(told bool)) {
 }
 
 func (in *inbox) listen(id string, l listener) {
-	if in.driver == nil {
+	if in.subscribe == nil {
 		return
 	}
 	in.mu.Lock()
@@ -144,9 +147,14 @@ func (in *inbox) close(ctx context.Context) {
 // run keeps a subscription open while there are listeners.
 func (in *inbox) run(ended chan struct{}) {
 	defer close(ended)
-	for pause := inboxMinPause; ; pause = min(2*pause, inboxMaxPause) {
+	longest := inboxMaxPause
+	for pause := inboxMinPause; ; pause = min(2*pause, longest) {
 		lost := make(chan struct{})
-		if sub, err := in.open(lost); err == nil {
+		sub, err := in.open(lost)
+		if longest = inboxMaxPause; refusedForGood(err) {
+			longest = inboxRefusedPause
+		}
+		if err == nil {
 			in.serve(sub, lost)
 			_ = sub.Close()
 			if in.live(in.name) { // the subscription worked
@@ -182,7 +190,7 @@ func (in *inbox) end() bool {
 func (in *inbox) open(lost chan struct{}) (drivers.Subscription, error) {
 	ctx, cancel := context.WithTimeout(in.ctx, in.timeout)
 	defer cancel()
-	return in.driver.Subscribe(ctx, drivers.Listener{
+	return in.subscribe(ctx, drivers.Listener{
 		Subscribed: in.subscribed,
 		Message:    in.message,
 		Lost:       func(error) { close(lost) },
@@ -264,7 +272,7 @@ func (in *inbox) probe(answers chan<- *pipeline.Call) bool {
 	confirmed := in.confirmed[in.name]
 	in.mu.Unlock()
 	if confirmed {
-		c := &pipeline.Call{Command: script.Command{Words: drivers.Command{"PUBLISH", in.name, ""}}}
+		c := &pipeline.Call{Command: script.Publish(in.name, "")}
 		in.pipeline.Submit(c, func() { answers <- c })
 	}
 	return confirmed

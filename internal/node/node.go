@@ -31,6 +31,8 @@ type Options struct {
 	Guard time.Duration
 	// Replicas have to confirm each lock and each extension, on a node that decides alone.
 	Replicas pipeline.Replicas
+
+	shards chan struct{} // see shards.open
 }
 
 // Node is one Redis node. It is safe for concurrent use.
@@ -44,9 +46,13 @@ type Node struct {
 	pipeline *pipeline.Pipeline
 	// granting is for commands that grant or prolong a lock. It is the pipeline, or another one if replicas have to
 	// confirm them. Then the releases do not wait for replicas, nor behind commands that do.
-	granting  *pipeline.Pipeline
-	cleaner   *cleaner
-	inbox     *inbox
+	granting *pipeline.Pipeline
+	cleaner  *cleaner
+	inbox    *inbox // for all locks, if shards is nil
+	shards   *shards
+	// sharded says that the driver is that of a Redis Cluster.
+	sharded   bool
+	id        string // identifies the node's inboxes
 	contended contended
 	unusual   func(lock string) // contended.note
 	before    func()            // Options.BeforeClose, or nil
@@ -80,11 +86,17 @@ func New(d drivers.Driver, o Options) *Node {
 		pipeline: p,
 		granting: granting,
 		cleaner:  &cleaner{pipeline: p, closing: closing},
-		inbox:    newInbox(d, p, o.Timeout, o.Prefix+"inbox:"+locker.NewToken()),
+		shards:   shardsOf(d, o.shards),
+		id:       locker.NewToken(),
 		closing:  closing,
 		before:   o.BeforeClose,
 	}
 	n.unusual = n.contended.note
+	_, n.sharded = d.(drivers.Cluster)
+	n.inbox = newInbox(p, o.Timeout, script.Inbox(o.Prefix, n.id))
+	if s, ok := d.(drivers.Subscriber); ok {
+		n.inbox.subscribe = s.Subscribe
+	}
 	if o.Guard != 0 {
 		n.guard, n.maxTTL = script.NewGuard(o.Prefix, o.Guard, p.KeepsSlots), o.Guard
 		n.touch()
@@ -137,10 +149,14 @@ func (n *Node) attempt(req *locker.Request) script.Attempt {
 	return script.Attempt{Keys: n.keys(req.Key), Token: req.Token, Node: n.number, Label: req.Label, Guard: n.guard}
 }
 
-func (n *Node) keys(key string) script.Keys { return script.KeysOf(n.prefix, key) }
+func (n *Node) keys(key string) script.Keys {
+	keys := script.KeysOf(n.prefix, key)
+	keys.Sharded = n.sharded
+	return keys
+}
 
-// grant sends a command that grants or prolongs a lock, and waits for the reply; see [pipeline.Pipeline.Do]. What was
-// granted too late has to be undone whether replicas have it or not, so late is not told of a shortfall.
+// grant sends a command that grants or prolongs a lock, and waits for the reply; see [Node.send]. What was granted too
+// late has to be undone whether replicas have it or not, so late is not told of a shortfall.
 func (n *Node) grant(
 	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
 ) (drivers.Reply, error) {
@@ -152,7 +168,7 @@ func (n *Node) grant(
 			told(reply, err)
 		}
 	}
-	return n.granting.Do(ctx, cmd, limit, late)
+	return n.send(ctx, n.granting, cmd, limit, min(limit, n.timeout)/2, late)
 }
 
 // usually returns cmd without its usual case if the lock is contended, and finds out otherwise.
@@ -201,7 +217,7 @@ func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, no
 	if end, ok := ctx.Deadline(); ok && req.Uncancelled {
 		ctx, limit = context.WithoutCancel(ctx), min(limit, time.Until(end))
 	}
-	reply, err := n.pipeline.Do(ctx, n.usually(r.Command()), limit, nil)
+	reply, err := n.send(ctx, n.pipeline, n.usually(r.Command()), limit, limit, nil)
 	err = n.owned(reply, err)
 	if o, _ := script.ReadOwned(reply); o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
 		n.cleaner.add(later)
@@ -211,9 +227,10 @@ func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, no
 
 // Notify implements locker.Notifier.
 func (n *Node) Notify(key string, wake func()) (live func() bool, stop func()) {
-	channel := n.keys(key).Free()
-	n.inbox.follow(channel, func(bool) { wake() })
-	return func() bool { return n.inbox.live(channel) }, func() { n.inbox.ignore(channel) }
+	keys := n.keys(key)
+	channel, in := keys.Free(), n.inboxOf(keys)
+	in.follow(channel, func(bool) { wake() })
+	return func() bool { return in.live(channel) }, func() { in.ignore(channel) }
 }
 
 // Close ends the node. Calls in progress return locker.ErrClosed, each clean-up gets one more try, and the driver is
@@ -230,6 +247,7 @@ func (n *Node) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
 	defer cancel()
 	n.inbox.close(ctx)
+	n.shards.close(ctx)
 	n.granting.Drain(ctx) // a command in flight may still have to be undone
 	n.pipeline.Drain(ctx)
 	n.cleaner.wait(ctx)

@@ -2,6 +2,7 @@ package node
 
 import (
 	"context"
+	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/pipeline"
@@ -44,13 +45,18 @@ func (q QueuedNode) Queue(ctx context.Context, req locker.Request) (locker.Grant
 	if q.cleaner.full() {
 		return locker.Grant{}, q.fault(pipeline.ErrFull)
 	}
-	w := &waiter{q: q, ctx: ctx, req: req, lease: script.MaxLease}
-	if q.inbox.live(q.inbox.name) { // the subscription is open, because others have waited lately
+	in := q.inboxOf(q.keys(req.Key))
+	w := &waiter{q: q, inbox: in, ctx: ctx, req: req, lease: script.MaxLease}
+	if in.live(in.name) { // the subscription is open, because others have waited lately
 		w.listen()
 		defer w.ignore()
 	}
+	asked := time.Now()
 	p, err := w.enqueue()
 	switch {
+	case q.isMovingError(err) && ctx.Err() == nil: // waits as for a lock that is held
+		w.failing(q.fault(err), asked)
+		return w.wait(p)
 	case err != nil:
 		return locker.Grant{}, w.give(err)
 	case p.Status == script.Granted:
@@ -62,7 +68,7 @@ func (q QueuedNode) Queue(ctx context.Context, req locker.Request) (locker.Grant
 	if w.news == nil {
 		w.listen()
 		defer w.ignore()
-		if q.inbox.live(q.inbox.name) {
+		if in.live(in.name) {
 			w.hear(false)
 		}
 	}

@@ -20,6 +20,7 @@ type Turn struct {
 
 	node   *Node
 	keys   script.Keys
+	inbox  *inbox
 	id     string
 	news   chan bool
 	ticket int64
@@ -50,9 +51,10 @@ const nearPoll = 5 * time.Millisecond
 
 // NewTurn returns a Turn that has no position yet. Ask takes one. The Turn must be ended by Leave or Used.
 func (n *Node) NewTurn(key string) *Turn {
-	t := &Turn{node: n, keys: n.keys(key), id: locker.NewToken(), news: make(chan bool, 1)}
+	keys := n.keys(key)
+	t := &Turn{node: n, keys: keys, inbox: n.inboxOf(keys), id: locker.NewToken(), news: make(chan bool, 1)}
 	t.News = t.news
-	n.inbox.expect(t.id, func(told bool) { ring(t.news, told) })
+	t.inbox.expect(t.id, func(told bool) { ring(t.news, told) })
 	return t
 }
 
@@ -61,10 +63,10 @@ func (t *Turn) ID() string { return t.id }
 
 // Ask takes a position, or keeps the one that the Turn has. It waits for the answer until ctx ends.
 func (t *Turn) Ask(ctx context.Context) (Standing, error) {
-	live := t.node.inbox.live(t.node.inbox.name)
+	live := t.inbox.live(t.inbox.name)
 	channel := ""
 	if live {
-		channel = t.node.inbox.name
+		channel = t.inbox.name
 	}
 	cmd := t.keys.Ask(t.id, script.MaxLease, t.ticket, channel)
 	reply, err := t.node.pipeline.Do(ctx, cmd, t.node.timeout, t.late)
@@ -113,14 +115,14 @@ func (t *Turn) untold(rank int) time.Duration {
 }
 
 // Used ends a Turn with which the lock was acquired. The release of the lock is given the ID.
-func (t *Turn) Used() { t.node.inbox.ignore(t.id) }
+func (t *Turn) Used() { t.inbox.ignore(t.id) }
 
 // Leave gives up the position or the turn. In the same step it releases what req, the last attempt, may still have of
 // the lock on this node, because a turn is only passed on where the lock is free. landed says that nothing of req is in
 // flight to this node. If it is false, the release leaves a tombstone. Leave goes on in the background until the node
 // has answered.
 func (t *Turn) Leave(req *locker.Request, landed bool) {
-	t.node.inbox.ignore(t.id)
+	t.inbox.ignore(t.id)
 	if !t.asked {
 		return
 	}

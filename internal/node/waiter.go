@@ -24,6 +24,7 @@ const (
 // waiter is one call that wants a lock. When it has acquired the lock, it is the Private of the Grant.
 type waiter struct {
 	q     QueuedNode
+	inbox *inbox
 	ctx   context.Context
 	req   locker.Request
 	lease time.Duration // how long the server keeps its position without a request; 0: it does not wait
@@ -57,12 +58,12 @@ func (w *waiter) listen() {
 	if w.news == nil {
 		w.news = make(chan bool, 1)
 	}
-	w.q.inbox.expect(w.req.Token, w.hear)
+	w.inbox.expect(w.req.Token, w.hear)
 }
 
 func (w *waiter) hear(told bool) { ring(w.news, told) }
 
-func (w *waiter) ignore() { w.q.inbox.ignore(w.req.Token) }
+func (w *waiter) ignore() { w.inbox.ignore(w.req.Token) }
 
 // late is told the outcome of a command that was not waited for. If the waiter has given up, it has sent a release. The
 // waiter may have been granted the lock nevertheless, because the command was executed first, or after the tombstone
@@ -82,8 +83,8 @@ func (w *waiter) enqueue() (script.Position, error) {
 	default:
 	}
 	channel := ""
-	if w.news != nil && w.q.inbox.live(w.q.inbox.name) {
-		channel = w.q.inbox.name
+	if w.news != nil && w.inbox.live(w.inbox.name) {
+		channel = w.inbox.name
 	}
 	cmd := w.q.usually(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel))
 	w.start = time.Now()
@@ -266,7 +267,7 @@ func (w *waiter) pause(p script.Position) time.Duration {
 		return 0
 	}
 	d := script.ClaimWindow*3/4 + rand.N(script.ClaimWindow/2)
-	if w.news == nil || !w.q.inbox.live(w.q.inbox.name) {
+	if w.news == nil || !w.inbox.live(w.inbox.name) {
 		d = untoldPoll/2 + rand.N(untoldPoll/2)
 	}
 	if p.Rank == 0 && p.Left > 0 {

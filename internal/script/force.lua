@@ -37,9 +37,9 @@ end
 if r == 0 or redis.call('EXISTS', lock) == 1 then return r end
 local holder, chan = string.match(turn and redis.call('GET', turn) or '', '^(%S+) (.*)$')
 if holder then                                 -- as in turnrelease.lua
-  if chan == '' or redis.pcall('PUBLISH', chan, holder) ~= 0 then return r end
+  if chan == '' or publish(chan, holder) ~= 0 then return r end
   redis.call('DEL', turn)
 end
 if hand_on() == -1 then r = r + 8 end
-if free ~= '' and redis.call('EXISTS', lock) == 0 then redis.pcall('PUBLISH', free, 'free') end
+if free ~= '' and redis.call('EXISTS', lock) == 0 then publish(free, 'free') end
 return r

@@ -1,12 +1,19 @@
 package script
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/golocker/locker/drivers"
+)
 
 // Keys are the names that one lock uses on a node. The key of the lock itself has the lock's name, verbatim. So the
 // lock excludes programs that use another library's SET NX PX on the same key. All other names have the same hash slot,
 // because a script on Redis Cluster may use one slot only.
 type Keys struct {
 	Lock string
+
+	// Sharded says that the lock is on a Redis Cluster. Its channels are sharded ones then.
+	Sharded bool
 
 	prefix     string
 	base, kind string // the names of what the lock has for itself are base + what + kind
@@ -32,12 +39,12 @@ func KeysOf(prefix, key string) Keys {
 	lock := prefix + key
 	switch {
 	case hasTag(lock): // the derived names contain its tag
-		return Keys{lock, prefix, lock, tagKind}
+		return Keys{Lock: lock, prefix: prefix, base: lock, kind: tagKind}
 	case !strings.ContainsRune(lock, '}'):
-		return Keys{lock, prefix, "{" + lock + "}", plainKind}
+		return Keys{Lock: lock, prefix: prefix, base: "{" + lock + "}", kind: plainKind}
 	default:
 		// The name contains a brace, so it cannot be a tag itself. Use a tag of the same slot.
-		return Keys{lock, prefix, "{" + tagOf(Slot(lock)) + "}}" + lock, slotKind}
+		return Keys{Lock: lock, prefix: prefix, base: "{" + tagOf(Slot(lock)) + "}}" + lock, kind: slotKind}
 	}
 }
 
@@ -58,7 +65,33 @@ func (k Keys) Queue() string { return k.base + queueName + k.kind }
 func (k Keys) Turn() string { return k.base + turnName + k.kind }
 
 // Free is the channel on which releases publish that the lock is free, if nobody queues for it.
-func (k Keys) Free() string { return k.base + ":free" + k.kind }
+func (k Keys) Free() string {
+	name := k.base + ":free" + k.kind
+	if k.Sharded {
+		name += sharded
+	}
+	return name
+}
+
+// sharded ends the names of sharded channels, and of no others; see publish.lua.
+const sharded = ":sharded"
+
+// Inbox returns the channel of one client, which id identifies, for the locks of a prefix.
+func Inbox(prefix, id string) string { return prefix + "inbox:" + id }
+
+// ShardedInbox is Inbox for the locks of one hash slot of a Redis Cluster.
+func ShardedInbox(prefix, id string, slot uint16) string {
+	return "{" + tagOf(slot) + "}}" + Inbox(prefix, id) + sharded
+}
+
+// Publish returns the command that publishes on a channel.
+func Publish(channel, payload string) Command {
+	name := "PUBLISH"
+	if strings.HasSuffix(channel, sharded) {
+		name = "SPUBLISH"
+	}
+	return Command{Words: drivers.Command{name, channel, payload}}
+}
 
 // Reserved returns why key must not be locked under the prefix: the key of its lock may be one that belongs to other
 // locks of the prefix. It returns an empty string if key may be locked.

@@ -4,6 +4,7 @@
 -- The queue is a sorted set of waiters by ticket, the time of their arrival in us. A hash, which also has tombstones,
 -- has "deadline in ms:TTL in ms:label|channel" for each of them. The hash exists only while somebody waits or a
 -- tombstone lives. The script that frees the lock grants it to the first waiter and notifies that waiter.
+-- include publish.lua
 local CLAIM = 2000                             -- ms for a waiter to claim a lock that it was granted
 local MAXLEASE = 6000                          -- most ms without a heartbeat after which a waiter counts as dead
 local lock, queue, waiters, turn               -- keys; the including script sets them; turn is nil except on Redlock
@@ -65,7 +66,7 @@ local function hand_on(self, free)
       -- notified, because it has no channel or PUBLISH was refused, is granted the lock too, and will ask. A waiter
       -- whose channel has no subscriber is skipped. If it is alive, it returns with its ticket.
       local told = -1
-      if h ~= self and chan ~= '' then told = redis.pcall('PUBLISH', chan, h) end
+      if h ~= self and chan ~= '' then told = publish(chan, h) end
       if told ~= 0 then
         if turn then
           redis.call('SET', turn, h .. ' ' .. chan, 'PX', CLAIM)

@@ -6,7 +6,8 @@
 --         empty for none. A clean-up notifies nobody.
 -- reply: 0 to 4, see undo.lua
 -- include undo.lua
+-- include publish.lua
 local tomb, rest, token, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
 local r = undo(KEYS[1], KEYS[2], ARGV[1], tomb, rest, token)
-if chan ~= '' and rest == '0' and (r == 1 or r == 3) then redis.pcall('PUBLISH', chan, 'free') end
+if chan ~= '' and rest == '0' and (r == 1 or r == 3) then publish(chan, 'free') end
 return r

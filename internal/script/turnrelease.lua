@@ -25,7 +25,7 @@ if w ~= '' then
 end
 -- A waiter that leaves notifies the holder of the turn only if its last attempt had the lock here.
 if holder and (leaves == '' or r % 2 == 1) and redis.call('EXISTS', lock) == 0 then
-  if chan == '' or redis.pcall('PUBLISH', chan, holder) ~= 0 then return r + 16 end
+  if chan == '' or publish(chan, holder) ~= 0 then return r + 16 end
   redis.call('DEL', turn)                      -- its channel has no subscriber
 end
 local given = hand_on()

@@ -35,6 +35,21 @@ type cluster struct {
 // Cluster implements [drivers.Cluster].
 func (*cluster) Cluster() {}
 
+// SubscribeShard implements [drivers.ShardSubscriber].
+func (c *cluster) SubscribeShard(
+	ctx context.Context, channel string, l drivers.Listener,
+) (drivers.Subscription, error) {
+	s := c.servers[ServerOf(channel, len(c.servers))]
+	return c.lifecycle.Subscribe(ctx, l, func(ctx context.Context) (drivers.Feed, error) {
+		if _, err := s.send(ctx, []drivers.Command{{"PING"}}); err != nil {
+			return nil, err
+		}
+		f := s.node.connect(l, true)
+		_ = f.Subscribe([]string{channel})
+		return f, nil
+	})
+}
+
 func (c *cluster) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply, error) {
 	ctx, cancel, err := c.enter(ctx)
 	defer cancel()
@@ -112,13 +127,13 @@ func failure(parts []part) (unsent error) {
 	return unsent
 }
 
-// keys returns the keys of a script's call, and of a release without a script.
+// keys returns the keys of a script's call, and of a release without a script, or a sharded channel.
 func keys(cmd drivers.Command) []string {
 	switch cmd[0] {
 	case "EVAL", "EVALSHA":
 		n, _ := strconv.Atoi(cmd[2])
 		return cmd[3 : 3+n]
-	case "DELEX", "DELIFEQ":
+	case "DELEX", "DELIFEQ", "SPUBLISH":
 		return cmd[1:2]
 	default:
 		return nil

@@ -132,7 +132,7 @@ func (n *Node) Left() []string { return wire.Left(n.Keys(), n.Fields) }
 func (n *Node) Tombstones() int { return wire.Tombstones(n.Keys(), n.Fields) }
 
 // Execute runs one command. It knows the lock scripts, by the shape of their call, so that it needs nothing of the
-// package it is a twin for, PING, PUBLISH, and INFO, which it refuses as a user without the right would be.
+// package it is a twin for, PING, PUBLISH, SPUBLISH, and INFO, which it refuses as a user without the right would be.
 func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -141,7 +141,7 @@ func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 		return drivers.ServerError("NOPERM this node is simulated")
 	case "PING":
 		return "PONG"
-	case "PUBLISH":
+	case "PUBLISH", "SPUBLISH":
 		return n.publish(cmd[1], cmd[2])
 	case "EVAL", "EVALSHA":
 	default:

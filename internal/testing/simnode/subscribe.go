@@ -3,6 +3,7 @@ package simnode
 import (
 	"context"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,13 +17,18 @@ func (d *driver) Subscribe(ctx context.Context, l drivers.Listener) (drivers.Sub
 		if _, err := d.Do(ctx, drivers.Command{"PING"}); err != nil {
 			return nil, err
 		}
-		f := &feed{node: d.node, l: l, channels: map[string]bool{}, come: make(chan struct{}, 1),
-			ended: make(chan struct{})}
-		d.node.mu.Lock()
-		defer d.node.mu.Unlock()
-		d.node.subscribers[f] = true
-		return f, nil
+		return d.node.connect(l, false), nil
 	})
+}
+
+// connect returns the connection of a new subscriber, to sharded channels or to others.
+func (n *Node) connect(l drivers.Listener, sharded bool) *feed {
+	f := &feed{node: n, l: l, sharded: sharded, channels: map[string]bool{}, come: make(chan struct{}, 1),
+		ended: make(chan struct{})}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.subscribers[f] = true
+	return f
 }
 
 // Cut breaks all connections of subscribers, as a restart does.
@@ -47,7 +53,7 @@ func (n *Node) Strand() {
 // publish returns how many subscribers there are, also those that the message will not reach.
 func (n *Node) publish(channel, payload string) (receivers int64) {
 	for f := range n.subscribers {
-		if f.channels[channel] {
+		if f.channels[channel] && f.sharded == isSharded(channel) {
 			if !f.stranded {
 				receivers++
 			}
@@ -65,10 +71,14 @@ func (n *Node) publish(channel, payload string) (receivers int64) {
 	return receivers
 }
 
+// isSharded reports whether the scripts publish on channel with SPUBLISH.
+func isSharded(channel string) bool { return strings.HasSuffix(channel, ":sharded") }
+
 // feed is the connection of one subscriber.
 type feed struct {
-	node *Node
-	l    drivers.Listener
+	node    *Node
+	l       drivers.Listener
+	sharded bool // it hears SPUBLISH, and not PUBLISH
 
 	come  chan struct{} // has room for one: there is something under way
 	ended chan struct{}

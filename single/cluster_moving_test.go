@@ -1,0 +1,131 @@
+package single_test
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/single"
+)
+
+// Waiters of a cluster are told, for every kind of key.
+func TestWaitersOfAClusterAreTold(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
+		if !c.Masters[0].Knows(t, "ssubscribe") {
+			return // before Redis 7
+		}
+		for _, fifo := range []bool{true, false} {
+			a, b := build(single.FIFO(fifo)), build(single.FIFO(fifo))
+			for _, key := range []string{"k", "a{tag}b", "a}b"} {
+				handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+key)), a, b, key, fifo)
+			}
+		}
+	})
+}
+
+// refusals counts the refusals of a kind by all servers.
+func refusals(t *testing.T, c *redistest.Cluster, kind string) (n int) {
+	t.Helper()
+	counts := regexp.MustCompile("errorstat_" + kind + ":count=([0-9]+)")
+	for _, s := range c.Servers() {
+		if m := counts.FindStringSubmatch(fmt.Sprint(s.Cmd(t, "INFO", "errorstats"))); m != nil {
+			count, _ := strconv.Atoi(m[1])
+			n += count
+		}
+	}
+	return n
+}
+
+// While a slot migrates, its locks cannot be acquired. Calls wait until the slot has arrived.
+func TestCallsWaitForASlotThatMigrates(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
+		if !c.Masters[0].Knows(t, "ssubscribe") {
+			return // before Redis 7, or rather before 6.2, INFO does not count errors
+		}
+		l, ctx := build(single.Timeout(time.Minute)), t.Context() // in half of it, a slot arrives on any machine
+		for what, lock := range map[string]func(context.Context, string, ...locker.Option) (locker.Lease, error){
+			"Lock": l.Lock, "TryLock": l.TryLock,
+		} {
+			key := keyOn(t, c, c.Masters[0])
+			m := c.Move(t, c.Slot(t, single.DefaultPrefix+key), c.Masters[1])
+			for m.Key() { // its keys are at the new server, and those that do not exist are nowhere
+			}
+			before, done := refusals(t, c, "TRYAGAIN"), make(chan error, 1)
+			go func() {
+				_, err := lock(ctx, key, locker.TTL(time.Hour))
+				done <- err
+			}()
+			eventually(t, 20*time.Second, what+" is refused", func() bool { return refusals(t, c, "TRYAGAIN") > before+1 })
+			select {
+			case err := <-done:
+				t.Errorf("%s returned while the slot migrated: %v", what, err)
+			default:
+				m.Finish()
+				if err := <-done; err != nil {
+					t.Errorf("%s: %v", what, err)
+				}
+			}
+		}
+	})
+}
+
+// A slot moves while somebody waits. The waiter is told by the new server.
+func TestSlotMovesUnderAWaiter(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
+		from, to := c.Masters[0], c.Masters[1]
+		if !from.Knows(t, "ssubscribe") {
+			return // before Redis 7
+		}
+		a, b, key := build(), build(), keyOn(t, c, from)
+		held, err := a.Lock(t.Context(), key, locker.TTL(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		woken := make(chan lockertrace.WakeReason, 1000)
+		result := make(chan error, 1)
+		go func() {
+			ctx := lockertrace.With(context.Background(),
+				&lockertrace.Trace{Woken: func(w lockertrace.Wake) { woken <- w.Reason }})
+			lease, err := b.Lock(ctx, key, locker.TTL(time.Minute))
+			if err == nil {
+				err = lease.Unlock(ctx)
+			}
+			result <- err
+		}()
+		reachable := func(s *redistest.Server) func() bool {
+			return func() bool {
+				channels := s.Cmd(t, "PUBSUB", "SHARDCHANNELS").([]any)
+				if len(channels) == 0 {
+					return false
+				}
+				waiting := fmt.Sprint(s.Cmd(t, "HVALS", "{"+single.DefaultPrefix+key+"}:lockwait"))
+				return regexp.MustCompile(regexp.QuoteMeta(fmt.Sprint(channels[0]))).MatchString(waiting)
+			}
+		}
+		eventually(t, 20*time.Second, "the waiter can be told", reachable(from))
+		c.Move(t, c.Slot(t, single.DefaultPrefix+key), to).Finish()
+		eventually(t, 20*time.Second, "the waiter can be told by the new server", reachable(to))
+		if n := len(from.Cmd(t, "PUBSUB", "SHARDCHANNELS").([]any)); n > 0 {
+			t.Errorf("%d channels are left at the old server", n)
+		}
+		if err := held.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-result; err != nil {
+			t.Fatal(err)
+		}
+		close(woken)
+		var last lockertrace.WakeReason
+		for last = range woken {
+		}
+		if last != lockertrace.WakeHandover {
+			t.Errorf("the waiter was woken by %q", last)
+		}
+	})
+}
