@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -25,7 +24,7 @@ import (
 // is one rule for servers that know rights on channels, and one for those that do not.
 func TestUserOfTheDocumentation(t *testing.T) {
 	s := redistest.Start(t)
-	documentedUser(t, s)
+	s.DocumentedUser(t)
 	for _, driver := range drivers.Names() {
 		for _, fifo := range []bool{true, false} {
 			client := func() *locker.Client {
@@ -56,9 +55,8 @@ func TestUserOfTheDocumentationOnACluster(t *testing.T) {
 		return // before Redis 7
 	}
 	for _, s := range c.Masters {
-		documentedUser(t, s)
-		s.Cmd(t, "ACL", "SETUSER", "locker", "-publish", "-subscribe", "-unsubscribe",
-			"+spublish", "+ssubscribe", "+sunsubscribe", "+cluster", "+command")
+		s.DocumentedUser(t, "+spublish", "+ssubscribe", "+sunsubscribe", "+cluster", "+command")
+		s.Cmd(t, "ACL", "SETUSER", "locker", "-publish", "-subscribe", "-unsubscribe")
 	}
 	for name, open := range map[string]func() drivers.Driver{
 		"goredis": func() drivers.Driver {
@@ -99,8 +97,7 @@ func TestUserOfTheDocumentationOnACluster(t *testing.T) {
 func TestGuardOfTheUserOfTheDocumentation(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	documentedUser(t, s)
-	s.Cmd(t, "ACL", "SETUSER", "locker", "+info")
+	s.DocumentedUser(t, "+info")
 	d, err := drivers.Open(t.Context(), "rueidis", drivers.Config{
 		Network: "tcp", Addr: s.Addr(), Username: "locker", Password: "password",
 	})
@@ -111,49 +108,6 @@ func TestGuardOfTheUserOfTheDocumentation(t *testing.T) {
 	if _, err := c.TryLock(t.Context(), "a{tag}b"); !errors.As(err, new(*locker.RestingError)) {
 		t.Error(err)
 	}
-}
-
-// documentedUser makes the user of the documentation on a server.
-func documentedUser(t *testing.T, s *redistest.Server) {
-	t.Helper()
-	readme, err := os.ReadFile("../docs/redis.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rules []string
-	for _, block := range strings.Split(string(readme), "\nACL SETUSER ")[1:] {
-		rule, _, _ := strings.Cut(block, "```")
-		rules = append(rules, rule)
-	}
-	if len(rules) != 2 || !strings.Contains(rules[0], "&") {
-		t.Fatalf("want a rule with channels and one without, seen %q", rules)
-	}
-	var without []string
-	for _, word := range strings.Fields(rules[0]) {
-		if !strings.HasPrefix(word, "&") {
-			without = append(without, word)
-		}
-	}
-	if want := strings.Join(without, " "); strings.Join(strings.Fields(rules[1]), " ") != want {
-		t.Errorf("the rule without channels is %q, want %q", rules[1], want)
-	}
-	rule := rules[0]
-	if !s.ChannelRights(t) {
-		rule = rules[1]
-	}
-	args := []any{"ACL", "SETUSER"}
-	for _, word := range strings.Fields(rule) {
-		args = append(args, word)
-	}
-	for _, native := range []string{"delex", "delifeq"} {
-		if !strings.Contains(string(readme), "`+"+native+"`") {
-			t.Errorf("nothing is said of a right to %s", native)
-		}
-		if s.Knows(t, native) {
-			args = append(args, "+"+native)
-		}
-	}
-	s.Cmd(t, args...)
 }
 
 // handOver lets b wait for a lock of a, and wants it to be told. A look that is due just then may come before a hint:

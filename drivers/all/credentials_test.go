@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"reflect"
 	"sync/atomic"
 	"testing"
 
@@ -118,4 +119,19 @@ func TestTLSOfEveryConnection(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, s.Close())
 	})
+}
+
+// TestNoTLSWithoutTLS checks that the copy of a Config without TLS, with which the doctor looks for plain text, is not
+// encrypted.
+func TestNoTLSWithoutTLS(t *testing.T) {
+	t.Parallel()
+	server, encrypted := redistest.StartTLS(t)
+	c := drivers.Config{Network: "tcp", Addr: server.Addr(), TLS: encrypted, GetTLS: encrypted.Clone}
+	for _, encrypts := range []bool{true, false} {
+		conn, err := c.Dial(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, encrypts, reflect.TypeOf(conn) == reflect.TypeFor[*tls.Conn]())
+		require.NoError(t, conn.Close())
+		c.TLS = nil
+	}
 }

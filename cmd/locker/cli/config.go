@@ -31,8 +31,9 @@ func configCommand(a *app) *cobra.Command {
 		&cobra.Command{
 			Use:   "check",
 			Short: "Say what is wrong with the configuration",
-			Long: `Check reads the configuration as the other commands do, opens the files that it names, and reports
-all mistakes at once, each with its line or variable. It does not connect to any server; locker doctor does.
+			Long: `Check reads the configuration as the other commands do, and the files that it names: passwords,
+certificates and keys. It reports all mistakes at once, each with its line or variable, and also certificates that have
+expired. It does not connect to any server; locker doctor does.
 
 It exits with 0 if the configuration is correct, and with 78 otherwise.`,
 			Example: `  locker config check --config /etc/locker.yaml

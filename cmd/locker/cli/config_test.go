@@ -70,6 +70,8 @@ func TestConfigMistakes(t *testing.T) {
 		"nothing": {[]string{"config", "check"}, 78, "or use --url or --config\n"},
 		"a file": {[]string{"config", "check", "--url", "redis://h?password_file=/no/such"}, 78,
 			"file not found: /no/such\n"},
+		"no certificate": {[]string{"config", "check", "--url", "rediss://h?tls_ca_file=/dev/null"}, 78,
+			"config: redis.tls.ca_file: no PEM certificate in /dev/null\n"},
 		"no file": {[]string{"config", "check", "--config", "/no/such"}, 78,
 			"see locker --help for the forms\n"},
 		"both": {[]string{"config", "check", "--url", "memory:", "--config", "f"}, 64,

@@ -44,11 +44,15 @@ func StartSentinel(tb testing.TB, master *Server, replicas ...*Server) *Server {
 	return s
 }
 
-// StartReplica runs a redis-server that is a replica of master.
+// StartReplica runs a redis-server that is a replica of master, over TLS if the master uses that.
 func StartReplica(tb testing.TB, master *Server) *Server {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr())
-	return Start(tb, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")
+	args := []string{"--replicaof", host, port, "--repl-diskless-sync-delay", "0"}
+	if master.tls {
+		return master.authority.Start(tb, append(args, "--tls-replication", "yes")...)
+	}
+	return Start(tb, args...)
 }
 
 // Follow makes the server a replica of master, and returns when the server has the master's data.

@@ -14,16 +14,22 @@ import (
 // otherwise ("--tls-auth-clients", "yes"): it trusts those of its [Server.Authority].
 func StartTLS(tb testing.TB, args ...string) (*Server, *tls.Config) {
 	tb.Helper()
+	a := NewAuthority(tb)
+	return a.Start(tb, args...), &tls.Config{RootCAs: a.pool(), MinVersion: tls.VersionTLS12}
+}
+
+// Start is [StartTLS] for a server whose certificate is issued by a, and which trusts the client certificates of a.
+func (a *Authority) Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
 	s := prepare(tb, nil)
 	s.tls = true
-	a := NewAuthority(tb)
 	s.certify(tb, a, a)
 	s.extra = append([]string{
 		"--tls-cert-file", s.file("server.crt"), "--tls-key-file", s.file("server.key"),
 		"--tls-ca-cert-file", s.CAFile(), "--tls-auth-clients", "no",
 	}, args...)
 	s.launch()
-	return s, &tls.Config{RootCAs: a.pool(), MinVersion: tls.VersionTLS12}
+	return s
 }
 
 // Authority returns the authority behind the certificate of a server with TLS.
@@ -39,12 +45,15 @@ func (s *Server) CAFile() string {
 }
 
 // Certify gives a running server a new certificate by an authority, and makes it trust the certificates of others. This
-// concerns new connections. It needs Redis 7, or Valkey.
+// concerns new connections. Redis before version 7 cannot set several options at once, and is restarted instead.
 func (s *Server) Certify(tb testing.TB, by *Authority, trusted ...*Authority) {
 	tb.Helper()
 	s.certify(tb, by, trusted...)
-	s.Cmd(tb, "CONFIG", "SET", "tls-cert-file", s.file("server.crt"), "tls-key-file", s.file("server.key"),
+	_, err := s.Do("CONFIG", "SET", "tls-cert-file", s.file("server.crt"), "tls-key-file", s.file("server.key"),
 		"tls-ca-cert-file", s.file("ca.crt"))
+	if err != nil {
+		s.Restart()
+	}
 }
 
 func (s *Server) certify(tb testing.TB, by *Authority, trusted ...*Authority) {

@@ -1,0 +1,207 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/doctor"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/lockertrace"
+)
+
+// TestUserOfTheDocumentation does everything that locks and the command can do, with each driver, over TLS with client
+// certificates, as the user of docs/redis.md. The user has exactly the rights that the page lists. The server must
+// refuse nothing, and none of the rights may be superfluous.
+func TestUserOfTheDocumentation(t *testing.T) {
+	t.Parallel()
+	for _, driver := range short.Part(t, 1, drivers.Names()) {
+		t.Run(driver, func(t *testing.T) {
+			t.Parallel()
+			secured := newSecured(t, driver)
+			one, nodes := secured.start(t), []*redistest.Server{secured.start(t), secured.start(t), secured.start(t)}
+			every := append([]*redistest.Server{one}, nodes...)
+			var commands []string
+			for _, s := range every {
+				commands = s.DocumentedUser(t)
+			}
+			for _, fifo := range []string{"true", "false"} {
+				url := secured.url("rediss", one) + "&fifo=" + fifo
+				useLocks(t, url, "k")
+				useCommand(t, url)
+			}
+			useLocks(t, secured.url("redlocks", nodes...)+"&budget=20s", "k")
+			useCommand(t, secured.url("redlocks", nodes...)+"&budget=20s")
+			for _, s := range every {
+				assert.Empty(t, s.Cmd(t, "ACL", "LOG"), "refused")
+			}
+			assert.Empty(t, unused(t, every, commands), "rights that nothing needs")
+
+			settings := "+config|get"
+			if _, err := one.Do("ACL", "SETUSER", "other", settings); err != nil {
+				settings = "+config" // before Redis 7
+			}
+			for _, s := range every {
+				s.DocumentedUser(t, "+info", "+wait", "+select", settings)
+			}
+			redistest.StartReplica(t, one)
+			require.EqualValues(t, 1, one.Cmd(t, "WAIT", 1, 20000))
+			useLocks(t, secured.url("rediss", one)+"&db=1", "k")
+			useLocks(t, secured.url("rediss", one)+"&replicas=1&replicas_timeout=10s", "k")
+			guarded := "&guard=30s&ttl=10s&prefix=lock:guarded:"
+			for _, url := range []string{
+				secured.url("rediss", one) + guarded, secured.url("redlocks", nodes...) + "&budget=20s" + guarded,
+			} {
+				code, _, stderr := call([]string{"LOCKER_URL=" + url}, "bootstrap", "--yes")
+				assert.Zero(t, code, stderr)
+				useLocks(t, url, "k")
+				_, out, stderr := call([]string{"LOCKER_URL=" + url}, "doctor", "--json")
+				for _, f := range decode[doctor.Report](t, out).Findings {
+					if slices.Contains([]string{"rights", "scripts", "messages", "guard", "settings", "info"}, f.Check) {
+						assert.Equal(t, doctor.OK, f.Level, f)
+					}
+				}
+				assert.Empty(t, stderr)
+			}
+			for _, s := range every {
+				assert.Empty(t, s.Cmd(t, "ACL", "LOG"), "refused")
+			}
+		})
+	}
+}
+
+// secured starts servers that one client certificate and one password open.
+type secured struct {
+	*redistest.Authority
+	driver, query string
+}
+
+func newSecured(t *testing.T, driver string) *secured {
+	t.Helper()
+	s, dir := &secured{Authority: redistest.NewAuthority(t), driver: driver}, t.TempDir()
+	cert, key := s.Issue(t, time.Hour)
+	var query []string
+	for name, content := range map[string][]byte{
+		"password_file": []byte("password\n"), "tls_ca_file": s.PEM(), "tls_cert_file": cert, "tls_key_file": key,
+	} {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, content, 0o600))
+		query = append(query, name+"="+path)
+	}
+	s.query = strings.Join(query, "&")
+	return s
+}
+
+func (s *secured) start(t *testing.T) *redistest.Server {
+	t.Helper()
+	return s.Start(t, append([]string{"--tls-auth-clients", "yes"}, durable...)...)
+}
+
+func (s *secured) url(scheme string, servers ...*redistest.Server) string {
+	var addrs []string
+	for _, server := range servers {
+		addrs = append(addrs, server.Addr())
+	}
+	return scheme + "+" + s.driver + "://locker@" + strings.Join(addrs, ",") + "?" + s.query
+}
+
+// useLocks takes, extends, proves, waits for, hands over and releases locks.
+func useLocks(t *testing.T, url, key string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	var clients []*config.Opened
+	for range 2 {
+		l, err := config.Open(ctx, url)
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, l.Close()) }()
+		clients = append(clients, l)
+	}
+	holder, waiter := clients[0], clients[1]
+	lease, err := holder.Lock(ctx, key)
+	require.NoError(t, err)
+	_, err = waiter.TryLock(ctx, key)
+	require.ErrorIs(t, err, locker.ErrHeld)
+	require.NoError(t, lease.Extend(ctx))
+	require.NoError(t, locker.Verify(ctx, lease))
+	waits := make(chan struct{})
+	var once sync.Once
+	next := make(chan error, 1)
+	go func() {
+		traced := lockertrace.With(ctx, &lockertrace.Trace{
+			Waiting: func(lockertrace.Waiting) { once.Do(func() { close(waits) }) },
+		})
+		lease, err := waiter.Lock(traced, key)
+		if err == nil {
+			err = lease.Unlock(ctx)
+		}
+		next <- err
+	}()
+	select {
+	case <-waits:
+	case err := <-next:
+		require.Fail(t, "it does not wait", "%v", err)
+	}
+	require.NoError(t, lease.Unlock(ctx))
+	require.NoError(t, <-next)
+
+	var many sync.WaitGroup // whose commands are joined
+	for i := range 100 {
+		many.Go(func() {
+			if lease, err := holder.Lock(ctx, fmt.Sprint("many", i)); assert.NoError(t, err) {
+				assert.NoError(t, lease.Unlock(ctx))
+			}
+		})
+	}
+	many.Wait()
+	all, err := locker.LockAll(ctx, holder, []string{"{all}a", "{all}b"})
+	require.NoError(t, err)
+	assert.NoError(t, all.Unlock(ctx))
+}
+
+// useCommand inspects a lock, watches it and releases it by force.
+func useCommand(t *testing.T, url string) {
+	t.Helper()
+	env := []string{"LOCKER_URL=" + url}
+	held := heldBy(t, url, "forced")
+	code, out, stderr := call(env, "inspect", "forced", "--json")
+	assert.Zero(t, code, stderr)
+	assert.Contains(t, out, `"held"`)
+	p := run(t, url, "watch", "forced", "--json", "--interval", "100ms")
+	eventually(t, "the holder is shown", func() bool { return strings.Contains(p.out.String(), `"held"`) })
+	code, _, stderr = call(env, "release", "forced", "--yes")
+	assert.Zero(t, code, stderr)
+	eventually(t, "the lock is free", func() bool { return strings.Contains(p.out.String(), `"free"`) })
+	assert.Error(t, held.Extend(t.Context()))
+}
+
+// rare are the commands that are needed only in situations that the test does not wait for: connections that were idle
+// for seconds, a waiter that renews its place, a waiter that leaves, and nodes of a Redlock whose counters differ.
+var rare = []string{"ping", "zscore", "unsubscribe", "setrange"}
+
+// unused returns the commands that no client and no script has called on any of the servers.
+func unused(t *testing.T, servers []*redistest.Server, commands []string) []string {
+	t.Helper()
+	var stats strings.Builder
+	for _, s := range servers {
+		fmt.Fprint(&stats, s.Cmd(t, "INFO", "commandstats"))
+	}
+	return slices.DeleteFunc(commands, func(name string) bool {
+		return strings.Contains(stats.String(), "cmdstat_"+name+":calls=") || slices.Contains(rare, name)
+	})
+}
