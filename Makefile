@@ -68,7 +68,7 @@ test-server: ## the suites that need a server on another one, SERVER=redis-6.0; 
 		LOCKER_TEST_SERVER=$$path $(GOTEST) -C $(IN) $(FLAGS) -shuffle=on -parallel 4 -timeout 10m $(SUITES)
 
 SERVERS ?=
-compat: ## the tests that depend on the server, on all SERVERS of scripts/servers, into docs/compatibility.md: 20 minutes
+compat: ## the tests that depend on the server, on all SERVERS of scripts/servers, into docs/compatibility.md: up to half an hour
 	go run ./internal/testing/compat -report docs/compatibility.md $(SERVERS)
 
 verify: ## formatting, vet, tidy go.mod, of all modules: quick, needs nothing installed
