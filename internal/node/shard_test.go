@@ -56,9 +56,12 @@ func onShards(t *testing.T, refusal error, f func(t *testing.T, nodes simnode.No
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
 		nodes := simnode.NewNodes(3)
+		var clusters []*Cluster
 		open := func() (*locker.Client, *shardDriver) {
 			d := &shardDriver{Driver: simnode.Cluster(nodes, func(int) simnode.Network { return nil }), refusal: refusal}
-			return locker.NewClient(QueuedCluster{NewCluster(d, Options{Prefix: "p:"})}), d
+			c := NewCluster(d, Options{Prefix: "p:"})
+			clusters = append(clusters, c)
+			return locker.NewClient(QueuedCluster{c}), d
 		}
 		holder, _ := open()
 		waiter, d := open()
@@ -71,7 +74,28 @@ func onShards(t *testing.T, refusal error, f func(t *testing.T, nodes simnode.No
 		if n := d.open.Load(); n != 0 {
 			t.Errorf("%d subscriptions are open after Close", n)
 		}
+		for _, c := range clusters {
+			c.haveEnded(t)
+		}
 	})
+}
+
+// haveEnded checks that no inbox has a goroutine.
+func (c *Cluster) haveEnded(t *testing.T) {
+	t.Helper()
+	for i := range c.nodes {
+		n := c.nodes[i].Load()
+		if n == nil {
+			continue
+		}
+		for slot, in := range n.shards.inboxes {
+			in.mu.Lock()
+			if in.running != nil {
+				t.Errorf("the inbox of slot %d is open after Close", slot)
+			}
+			in.mu.Unlock()
+		}
+	}
 }
 
 // hold locks the keys 0 to n-1, which are mostly in different slots.
