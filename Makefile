@@ -17,8 +17,8 @@ GOTEST = go test
 # By default a program with the race detector sleeps for a second before it exits, and there are many.
 export GORACE = atexit_sleep_ms=0
 
-# Most of the tests of a package wait, so more packages than there are processors run at once, and the other modules beside
-# the library. make verify has vetted them.
+# Most of the tests of a package wait, so more packages than there are processors run at once, and the other modules
+# beside the library. make verify vets them all.
 SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
 test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: three minutes
 	@scripts/need-redis.sh
