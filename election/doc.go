@@ -2,7 +2,12 @@
 //
 //	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 //	defer stop()
-//	err := election.Run(ctx, l, "shard-7", election.Config{
+//	l, err := config.Open(ctx, os.Getenv("LOCKER_URL")) // or memory.New, single.New, redlock.New
+//	if err != nil {
+//		return err
+//	}
+//	defer l.Close()
+//	err = election.Run(ctx, l, "shard-7", election.Config{
 //		OnElected: func(ctx context.Context, term election.Term) error {
 //			return serve(ctx, term.Number) // until ctx ends; pass the number to what is written
 //		},
@@ -20,7 +25,8 @@
 //     for time to stop.
 //   - A candidate that resigns, is not healthy or ends keeps the lock until its OnElected has returned. Then the next
 //     one is elected at once.
-//   - After a crash the next candidate is elected when the TTL ends.
+//   - After a crash the next candidate is elected when the TTL ends. On one Redis, with a TTL below 2.5 s, it can take
+//     that long.
 //   - Numbers of terms grow, whatever happens to clocks, processes and networks.
 //   - OnElected of one Election never runs twice at a time.
 //   - When the store fails, the leader goes on for as long as its lease is valid. The candidates wait, and try again

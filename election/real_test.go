@@ -48,6 +48,7 @@ func TestRealServers(t *testing.T) {
 				t.Cleanup(func() { c.Close() })
 				e := election.New(c, "office", election.Config{
 					Identity: driver,
+					OnError:  func(err error) { t.Log(err) },
 					OnElected: func(ctx context.Context, term election.Term) error {
 						terms <- elected{i, term.Number}
 						<-ctx.Done()

@@ -39,7 +39,9 @@ type metrics struct {
 	acquire, wait, hold, remaining, vote metric.Float64Histogram
 	attempts                             metric.Int64Histogram
 	contentions, lost, renewals          metric.Int64Counter
-	waiters, active                      metric.Int64UpDownCounter
+	waiters, active, leading             metric.Int64UpDownCounter
+	term                                 metric.Float64Histogram
+	overruns                             metric.Int64Counter
 	all                                  []any
 
 	static []attribute.KeyValue
@@ -95,6 +97,12 @@ func newMetrics(meter metric.Meter, static []attribute.KeyValue) *metrics {
 		"Renewals in the background.")
 	m.vote = seconds("locker.node.vote.duration",
 		"How long single nodes took to answer or to fail.", answers)
+	m.term = seconds("locker.term.duration",
+		"How long candidates led.", holds)
+	m.leading = upDown("locker.term.active", "{term}",
+		"Terms of leaders of this process now.")
+	m.overruns = counter("locker.term.overruns", "{term}",
+		"Leaders that have not stopped in time after their term.")
 	var err error
 	m.attempts, err = meter.Int64Histogram("locker.lock.attempts", metric.WithUnit("{attempt}"),
 		metric.WithDescription("Attempts to acquire per call of Lock and TryLock."),

@@ -16,6 +16,7 @@
 //     renewals have no span, because many leases would cause too many spans. The metric locker.lease.renewals counts
 //     all renewals.
 //   - locker.lost is the end of a lease without Unlock.
+//   - locker.term is a term of a leader; see [Terms]. It is recorded when the term is over.
 //
 // locker.renew and locker.lost may happen long after the call has returned. They start new traces, with a link to
 // locker.lock. Otherwise a trace would grow for as long as a lock is held. A sampler can decide on them by their name.
@@ -45,6 +46,9 @@
 //	locker.lease.lost             {lease}       leases that ended without Unlock, or were not held when it was called
 //	locker.lease.renewals         {renewal}     renewals in the background
 //	locker.node.vote.duration     s             answers of single nodes, by name; failures have an error.type
+//	locker.term.duration          s             how long candidates led; see [Terms]
+//	locker.term.active            {term}        terms now: 1 in the process that leads
+//	locker.term.overruns          {term}        leaders that have not stopped in time
 //
 // Their attributes are locker.operation, locker.outcome, error.type, locker.lost.reason and locker.node.name. Each has
 // few values.
@@ -73,6 +77,11 @@ const ScopeName = "github.com/golocker/locker/middleware/tracing"
 // New returns the middleware. It may wrap several Lockers, whose measurements are then added up. To tell them apart,
 // use a middleware with different [WithAttributes] for each.
 func New(opts ...Option) locker.Middleware {
+	s := newScope(opts)
+	return func(next locker.Locker) locker.Locker { return &traced{next, s} }
+}
+
+func newScope(opts []Option) *scope {
 	o := options{tracers: otel.GetTracerProvider(), meters: otel.GetMeterProvider()}
 	for _, opt := range opts {
 		opt(&o)
@@ -89,7 +98,7 @@ func New(opts ...Option) locker.Middleware {
 		attrs := append(slices.Clip(o.attributes), operation.String(ops[op]))
 		s.start[op] = []trace.SpanStartOption{trace.WithAttributes(attrs...)}
 	}
-	return func(next locker.Locker) locker.Locker { return &traced{next, s} }
+	return s
 }
 
 // scope is shared by all calls through one middleware.

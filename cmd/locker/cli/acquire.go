@@ -89,15 +89,18 @@ func (h *holder) trace(ctx context.Context) context.Context {
 		Waiting: func(w lockertrace.Waiting) {
 			h.app.note("waiting for %q: %v", h.opts.key, &locker.HeldError{Remaining: w.Remaining, Label: w.Label})
 		},
-		Renewed: func(r lockertrace.Renewal) {
-			h.last.Store(&r)
-			select {
-			case h.renewed <- struct{}{}:
-			default:
-			}
-		},
+		Renewed: h.renewal,
 		InDoubt: func(err error) { h.app.note("%q could not be renewed, trying again: %s", h.opts.key, told(err)) },
 	})
+}
+
+// renewal records a renewal, and wakes watch.
+func (h *holder) renewal(r lockertrace.Renewal) {
+	h.last.Store(&r)
+	select {
+	case h.renewed <- struct{}{}:
+	default:
+	}
 }
 
 // endedBy returns the exit code for a signal that arrives before the command is started.

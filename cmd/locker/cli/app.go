@@ -109,6 +109,7 @@ put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 	root.AddGroup(&cobra.Group{ID: groupOther, Title: "Other:"})
 	root.AddCommand(
 		runCommand(a),
+		electCommand(a),
 		inspectCommand(a),
 		releaseCommand(a),
 		watchCommand(a),

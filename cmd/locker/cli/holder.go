@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -44,30 +45,41 @@ type holder struct {
 // run takes the lock and runs the command. It returns nil if the command exits with 0, and otherwise an error with the
 // exit code and without a text.
 func (a *app) run(ctx context.Context, o *runOptions) error {
-	c, err := a.config()
+	l, signals, err := a.prepare(ctx, o)
 	if err != nil {
 		return err
 	}
-	if err := o.check(c); err != nil {
-		return err
-	}
-	h := &holder{app: a, opts: o, store: c.Backend, signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1)}
-	// SIGPIPE: locker continues if nobody reads its messages
-	signal.Notify(h.signals, append(heeded(), unix.SIGPIPE)...)
-	defer signal.Stop(h.signals)
-	l, err := a.open(ctx, c)
-	if err != nil {
-		return err
-	}
-	if l.InProcess() {
-		a.note("a lock in %s excludes nobody outside this process", c.Backend)
-	}
-	a.opened = append(a.opened, l)
+	defer signal.Stop(signals)
+	h := &holder{app: a, opts: o, store: a.used.Backend, signals: signals, renewed: make(chan struct{}, 1)}
 	if err := h.acquire(ctx, l); err != nil {
 		return err
 	}
 	err = h.hold()
 	return h.release(err)
+}
+
+// prepare checks the options, begins to catch signals, and opens the store.
+func (a *app) prepare(ctx context.Context, o *runOptions) (*config.Opened, chan os.Signal, error) {
+	c, err := a.config()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := o.check(c); err != nil {
+		return nil, nil, err
+	}
+	signals := make(chan os.Signal, 16)
+	// SIGPIPE: locker continues if nobody reads its messages
+	signal.Notify(signals, append(heeded(), unix.SIGPIPE)...)
+	l, err := a.open(ctx, c)
+	if err != nil {
+		signal.Stop(signals)
+		return nil, nil, err
+	}
+	if l.InProcess() {
+		a.note("a lock in %s excludes nobody outside this process", c.Backend)
+	}
+	a.opened = append(a.opened, l)
+	return l, signals, nil
 }
 
 // hold runs the command under the lock, and returns when all its processes have ended.

@@ -60,16 +60,10 @@ func runCommand(a *app) *cobra.Command {
   locker run --key deploy --wait 10m --ttl 1m --max-hold 1h -- make deploy
   locker run --key report --wait 5s --min-hold 1m --quiet -- /usr/local/bin/report     # from cron, on each machine
   locker run --key jobs -- sh -c 'psql -v fence="$LOCKER_FENCE" -f job.sql'`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return errors.New("no command: give it after --")
-			}
-			return nil
-		},
+		Args: someCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			o.args, o.dashes = args, cmd.ArgsLenAtDash() == 0
-			if cmd.Flags().Changed("grace") && o.grace < 0 {
-				return usageError("--grace %v: it is 0 or more", o.grace)
+			if err := o.read(cmd, args); err != nil {
+				return err
 			}
 			return a.run(cmd.Context(), o)
 		},
@@ -99,6 +93,23 @@ func runCommand(a *app) *cobra.Command {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
 	}
 	return cmd
+}
+
+// someCommand checks that there is a command to run.
+func someCommand(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return errors.New("no command: give it after --")
+	}
+	return nil
+}
+
+// read takes the command from args.
+func (o *runOptions) read(cmd *cobra.Command, args []string) error {
+	o.args, o.dashes = args, cmd.ArgsLenAtDash() == 0
+	if cmd.Flags().Changed("grace") && o.grace < 0 {
+		return usageError("--grace %v: it is 0 or more", o.grace)
+	}
+	return nil
 }
 
 const runHelp = `Run takes the lock, runs COMMAND, and releases the lock when the command has ended. The lock is renewed

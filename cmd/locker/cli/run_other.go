@@ -14,6 +14,12 @@ func (a *app) run(context.Context, *runOptions) error {
 		"use the library: locker.Do"}
 }
 
+// elect needs them, too.
+func (a *app) elect(context.Context, *runOptions) error {
+	return &exitError{exitOSErr, errors.New("locker elect does not work on " + runtime.GOOS),
+		"use the library: election.Run"}
+}
+
 const guardArg = "__guard"
 
 func guardMain([]string) int { return exitUsage }

@@ -47,8 +47,8 @@ var rules = map[string]struct {
 		module + "/redlock", module + "/single", "go.yaml.in/yaml/v3"},
 		"configuration must not pull in clients that the program does not register"},
 	"/config/tracing": {[]string{module, module + "/config", module + "/middleware/tracing"}, "it only registers"},
-	"/middleware/tracing": {[]string{module, "go.opentelemetry.io/otel", "go.opentelemetry.io/otel/attribute",
-		"go.opentelemetry.io/otel/codes",
+	"/middleware/tracing": {[]string{module, module + "/election", "go.opentelemetry.io/otel",
+		"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
 		"go.opentelemetry.io/otel/metric", "go.opentelemetry.io/otel/trace"},
 		"the SDK and its exporters are the program's choice"},
 	"/middleware/retry": {[]string{module}, "a middleware knows the interface and no store"},
@@ -72,7 +72,8 @@ var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testin
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
 	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/virtual",
-	"/internal/testing/short", "/internal/testing/trials/clock", "/internal/testing/trials/sim"}
+	"/internal/testing/short", "/internal/testing/trials/clock", "/internal/testing/trials/sim",
+	"/internal/testing/trials/serve"}
 
 func under(path string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })

@@ -44,6 +44,7 @@ func scrape(t *testing.T) series {
 			_ = c.Close()
 		})
 	}
+	play(func(r *recorder) { lead(r, &store{Backend: memory.NewBackend(), tokens: &r.tokens}) })
 	for _, s := range redlockScenarios {
 		play(func(r *recorder) {
 			d := newDeployment(r)

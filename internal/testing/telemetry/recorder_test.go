@@ -187,6 +187,10 @@ var instruments = map[string]instrument{
 		"Leases that ended without Unlock, or were no longer held when Unlock was called.",
 		nil},
 	"locker.lease.renewals": {"counter", "{renewal}", "Renewals in the background.", nil},
+	"locker.term.active":    {"updown", "{term}", "Terms of leaders of this process now.", nil},
+	"locker.term.overruns":  {"counter", "{term}", "Leaders that have not stopped in time after their term.", nil},
+	"locker.term.duration": {"histogram", "s", "How long candidates led.",
+		[]float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600}},
 	"locker.node.vote.duration": {"histogram", "s", "How long single nodes took to answer or to fail.",
 		[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5}},
 }

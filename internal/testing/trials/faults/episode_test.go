@@ -21,6 +21,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/trials/clock"
 	"github.com/golocker/locker/internal/testing/trials/history"
+	"github.com/golocker/locker/internal/testing/trials/serve"
 )
 
 // episode is one fault in one placement.
@@ -93,7 +94,7 @@ func (b *bed) populate(e episode) {
 		long = b.short
 	}
 	plain := b.random.IntN(4) == 0 && !e.kind.queued
-	addr := b.resource.listen(b.T)
+	addr := serve.TCP(b.T, b.resource.serve)
 	b.history = history.New()
 	b.began = began(b.history)
 	for id := range players {

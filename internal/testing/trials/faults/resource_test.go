@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"testing"
 
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
@@ -74,39 +73,7 @@ func (r *resource) lost() (lost, refused [2]int) {
 	return lost, refused
 }
 
-// listen serves clients in other processes until the test ends, and returns its address.
-func (r *resource) listen(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var wg sync.WaitGroup
-	var mu sync.Mutex
-	var conns []net.Conn
-	wg.Go(func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			mu.Lock()
-			conns = append(conns, conn)
-			mu.Unlock()
-			wg.Go(func() { r.serve(conn) })
-		}
-	})
-	t.Cleanup(func() {
-		_ = l.Close()
-		mu.Lock()
-		for _, conn := range conns {
-			_ = conn.Close()
-		}
-		mu.Unlock()
-		wg.Wait()
-	})
-	return l.Addr().String()
-}
-
+// serve answers a client in another process until the connection ends.
 func (r *resource) serve(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	for {

@@ -1,0 +1,48 @@
+package cli
+
+import "github.com/spf13/cobra"
+
+func electCommand(a *app) *cobra.Command {
+	o := &runOptions{wait: "forever", onLost: onLostTerm, grace: -1}
+	cmd := &cobra.Command{
+		Use:     "elect --key KEY [flags] -- COMMAND [ARG]…",
+		GroupID: groupUse,
+		Short:   "Run a command on one machine at a time, again whenever this one leads",
+		Long:    electHelp,
+		Example: `  locker elect --key scheduler -- /usr/local/bin/scheduler
+  locker elect --key primary --ttl 10s --grace 3s -- sh -c 'exec server --term "$LOCKER_FENCE"'`,
+		Args: someCommand,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := o.read(cmd, args); err != nil {
+				return err
+			}
+			return a.elect(cmd.Context(), o)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false) // flags after the command belong to the command, even without --
+	flags.StringVarP(&o.key, "key", "k", "", "the `name` of the office")
+	durationVar(flags, &o.ttl, "ttl",
+		"for how long nobody leads after a crash (30s, or the value of the configuration)")
+	durationVar(flags, &o.grace, "grace",
+		"`time` between SIGTERM and SIGKILL (5s, or a third of the TTL if that is less)")
+	for _, name := range []string{"key", "ttl", "grace"} {
+		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)
+	}
+	return cmd
+}
+
+const electHelp = `Elect waits until it leads, runs COMMAND while it leads, and waits again. Start it on several machines
+with the same key: COMMAND runs on one of them at a time.
+
+Elect runs the command as locker run does, with the same environment, process group and handling of signals; see locker
+run --help. LOCKER_FENCE is the number of the term, which grows with each one.
+
+  If the leader cannot renew its lease, its command is stopped, and another machine leads. Elect waits again.
+  If the command ends by itself, another machine leads if one waits. Elect waits again, and starts the command anew.
+  SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to the command. When it has ended, the next machine leads at once,
+  and elect exits.
+
+While it waits, elect says on stderr who leads. --quiet switches that off.
+
+Exit codes are those of locker run, except 75 and 79: elect goes on when the lock is held or lost.`

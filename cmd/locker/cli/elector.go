@@ -1,0 +1,147 @@
+//go:build unix
+
+package cli
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/election"
+	"github.com/golocker/locker/internal/label"
+	"github.com/golocker/locker/lockertrace"
+)
+
+// elector runs the command in each of its terms.
+type elector struct {
+	app    *app
+	opts   *runOptions
+	store  string
+	cancel context.CancelFunc // ends the election
+
+	mu     sync.Mutex
+	now    *holder   // of the term; nil while nobody or somebody else leads
+	ended  os.Signal // the signal that ends this program; nil if there was none
+	result error     // what this program ends with
+}
+
+// elect campaigns until a signal arrives.
+func (a *app) elect(ctx context.Context, o *runOptions) error {
+	l, signals, err := a.prepare(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer signal.Stop(signals)
+	e := &elector{app: a, opts: o, store: a.used.Backend}
+	ctx, e.cancel = context.WithCancel(ctx)
+	forwarded := make(chan struct{})
+	go func() {
+		defer close(forwarded)
+		e.forward(ctx, signals)
+	}()
+	err = election.Run(e.trace(ctx), l, o.key, election.Config{
+		OnElected: e.lead,
+		OnNewLeader: func(l election.Leader) {
+			a.note("%s leads %q, in term %d", label.Show(l.Identity), o.key, l.Term)
+		},
+		OnError: e.wrong,
+		Options: []locker.Option{locker.TTL(o.validity)},
+	})
+	e.cancel()
+	<-forwarded
+	if err != nil {
+		return err
+	}
+	return e.result
+}
+
+// forward gives signals to the command, or ends the election if no command runs.
+func (e *elector) forward(ctx context.Context, signals <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case sig := <-signals:
+			if e.takes(sig) && sig == unix.SIGTSTP {
+				stop()
+			}
+		}
+	}
+}
+
+// takes gives a signal to the command. It reports whether no command runs.
+func (e *elector) takes(sig os.Signal) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if slices.Contains(ending, sig) && e.ended == nil {
+		e.ended = sig
+		if e.now == nil {
+			e.result = endedBy(sig)
+			e.cancel()
+		}
+	}
+	if e.now == nil {
+		return true
+	}
+	select {
+	case e.now.signals <- sig:
+	default: // like signal.Notify
+	}
+	return false
+}
+
+// lead runs the command for one term. The guard stops it before the lease ends.
+func (e *elector) lead(_ context.Context, term election.Term) error {
+	h := &holder{
+		app: e.app, opts: e.opts, store: e.store, lease: term.Lease,
+		signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1),
+	}
+	e.mu.Lock()
+	if e.ended != nil { // the election is ending
+		e.mu.Unlock()
+		return nil
+	}
+	e.now = h
+	e.mu.Unlock()
+	err := h.hold()
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.now = nil
+	if e.ended != nil {
+		e.result = err
+		e.cancel()
+		return nil
+	}
+	return err
+}
+
+// wrong says what went wrong, if the election goes on. The holder says itself that the command is being stopped.
+func (e *elector) wrong(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended == nil && !errors.Is(err, election.ErrOverrun) {
+		e.app.note("%s: waiting to lead again", strings.ReplaceAll(told(err), "\n", "; "))
+	}
+}
+
+// trace informs the holder of the term of renewals.
+func (e *elector) trace(ctx context.Context) context.Context {
+	return lockertrace.With(ctx, &lockertrace.Trace{
+		Renewed: func(r lockertrace.Renewal) {
+			e.mu.Lock()
+			h := e.now
+			e.mu.Unlock()
+			if h != nil {
+				h.renewal(r)
+			}
+		},
+		InDoubt: func(err error) { e.app.note("%q could not be renewed, trying again: %s", e.opts.key, told(err)) },
+	})
+}

@@ -1,0 +1,282 @@
+package elections
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/election"
+	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/memory"
+)
+
+// planEnv is a variable that makes the test binary a candidate in a process of its own.
+const planEnv = "ELECTIONS_TEST_PLAN"
+
+// ttl is the TTL of all locks here. It is as long as the longest pause between two looks of a waiter in the queue of a
+// server: a waiter that has just come to the front does not know how long the lock lasts before its next look.
+const ttl = 2500 * time.Millisecond
+
+// plan says what a candidate needs to know.
+type plan struct {
+	Who   int
+	Bare  bool // it hands a lock on, without an election
+	URL   string
+	Judge string
+}
+
+// candidate is one of five, in this process or in another one.
+type candidate interface {
+	resign()
+	end()           // as SIGTERM does: the context of Run ends
+	kill()          // without a release
+	stop(stop bool) // SIGSTOP and SIGCONT; only processes can be stopped
+	wait()          // until it has ended
+}
+
+// work is a leader's: it visits the judge once per millisecond until ctx ends.
+func work(ctx context.Context, who int, term election.Term, ask func(what string, term uint64) bool) error {
+	pause := time.NewTicker(time.Millisecond)
+	defer pause.Stop()
+	for {
+		until := term.Lease.Until()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if !ask("visit", term.Number) {
+			what := "late"
+			if time.Now().Before(until) {
+				what = "valid"
+			}
+			ask(what, term.Number)
+			return fmt.Errorf("candidate %d was refused", who)
+		}
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// runner is an election, or a bare lock.
+type runner interface {
+	Run(ctx context.Context) error
+	Resign(ctx context.Context) error
+}
+
+func newRunner(l locker.Locker, who int, isBare bool, ask func(what string, term uint64) bool) runner {
+	if isBare {
+		return &bare{l, who, ask, make(chan struct{})}
+	}
+	return election.New(l, "office", election.Config{
+		Identity: fmt.Sprint("candidate-", who),
+		Options:  []locker.Option{locker.TTL(ttl)},
+		OnError:  func(error) {},
+		OnElected: func(ctx context.Context, term election.Term) error {
+			return work(ctx, who, term, ask)
+		},
+	})
+}
+
+// bare holds a lock until it is told to hand it on, again and again. It is what an election is compared with.
+type bare struct {
+	locker locker.Locker
+	who    int
+	ask    func(what string, term uint64) bool
+	resign chan struct{}
+}
+
+func (b *bare) Run(ctx context.Context) error {
+	for {
+		lease, err := b.locker.Lock(ctx, "hand-over", locker.TTL(ttl))
+		if err != nil {
+			return nil // ctx has ended
+		}
+		held, cancel := context.WithCancel(ctx)
+		told := make(chan struct{})
+		go func() {
+			defer close(told)
+			select {
+			case <-b.resign:
+				cancel()
+			case <-held.Done():
+			}
+		}()
+		_ = work(held, b.who, election.Term{Number: lease.Fence(), Lease: lease}, b.ask)
+		cancel()
+		<-told
+		_ = lease.Unlock(ctx)
+		<-time.After(100 * time.Millisecond) // as an election does
+	}
+}
+
+func (b *bare) Resign(context.Context) error {
+	b.resign <- struct{}{}
+	return nil
+}
+
+// campaignHere is the main function of the other process. It executes the lines of stdin.
+func campaignHere() {
+	var p plan
+	fail := func(err error) {
+		if err != nil {
+			_, _ = fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	fail(json.Unmarshal([]byte(os.Getenv(planEnv)), &p))
+	conn, err := net.Dial("tcp", p.Judge)
+	fail(err)
+	in := bufio.NewReader(conn)
+	ask := func(what string, term uint64) (admitted bool) {
+		_, _ = fmt.Fprintln(conn, what, p.Who, term)
+		if _, err := fmt.Fscanln(in, &admitted); err != nil {
+			os.Exit(0) // the trial is over
+		}
+		return admitted
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	l, err := config.Open(ctx, p.URL)
+	fail(err)
+	e := newRunner(l, p.Who, p.Bare, ask)
+	go func() {
+		for orders := bufio.NewScanner(os.Stdin); orders.Scan(); {
+			switch orders.Text() {
+			case "resign":
+				go func() { _ = e.Resign(ctx) }()
+			case "end":
+				cancel()
+			}
+		}
+		os.Exit(0)
+	}()
+	fail(e.Run(ctx))
+	_ = l.Close()
+}
+
+// process is a candidate in another process.
+type process struct {
+	cmd    *exec.Cmd
+	orders interface{ Write([]byte) (int, error) }
+	gone   chan struct{}
+}
+
+func startProcess(t *testing.T, p plan) *process {
+	t.Helper()
+	text, err := json.Marshal(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &process{cmd: exec.Command(os.Args[0]), gone: make(chan struct{})}
+	c.cmd.Env = append(os.Environ(), planEnv+"="+string(text), "GORACE=atexit_sleep_ms=0")
+	c.cmd.Stderr = os.Stderr
+	c.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if c.orders, err = c.cmd.StdinPipe(); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	leash, err := child.NewLeash(c.cmd.Process.Pid, "")
+	go func() {
+		defer close(c.gone)
+		_ = c.cmd.Wait()
+		if err == nil {
+			leash.Off()
+		}
+	}()
+	t.Cleanup(func() {
+		c.kill()
+		c.wait()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func (c *process) resign() { _, _ = fmt.Fprintln(c.orders, "resign") }
+func (c *process) end()    { _, _ = fmt.Fprintln(c.orders, "end") }
+func (c *process) kill()   { _ = c.cmd.Process.Kill() }
+func (c *process) wait()   { <-c.gone }
+
+func (c *process) stop(stop bool) {
+	sig := syscall.SIGCONT
+	if stop {
+		sig = syscall.SIGSTOP
+	}
+	_ = c.cmd.Process.Signal(sig)
+}
+
+// local is a candidate in this process, with a Client of its own. It is for stores in memory.
+type local struct {
+	runner
+	store  *mortal
+	client *locker.Client
+	cancel context.CancelFunc
+	run    sync.WaitGroup
+}
+
+// mortal is a store whose client can die: nothing that it sends arrives then.
+type mortal struct {
+	*memory.Backend
+	dead atomic.Bool
+}
+
+func (m *mortal) Extend(ctx context.Context, req locker.Request) error {
+	if m.dead.Load() {
+		return locker.ErrUnavailable
+	}
+	return m.Backend.Extend(ctx, req)
+}
+
+func (m *mortal) Release(ctx context.Context, req locker.Request) error {
+	if m.dead.Load() {
+		return locker.ErrUnavailable
+	}
+	return m.Backend.Release(ctx, req)
+}
+
+func startLocal(t *testing.T, who int, isBare bool, backend *memory.Backend, j *judge) *local {
+	c := &local{store: &mortal{Backend: backend}}
+	c.client = locker.NewClient(c.store)
+	ctx, cancel := context.WithCancel(context.Background())
+	c.cancel = cancel
+	c.runner = newRunner(c.client, who, isBare, func(what string, term uint64) bool {
+		if what == "visit" {
+			return j.visit(who, term)
+		}
+		j.refused(who, term, what == "valid")
+		return false
+	})
+	c.run.Go(func() {
+		_ = c.Run(ctx) // ErrClosed after kill
+		_ = c.client.Close()
+	})
+	t.Cleanup(func() {
+		c.end()
+		c.wait()
+	})
+	return c
+}
+
+func (c *local) resign()   { c.run.Go(func() { _ = c.Resign(context.Background()) }) }
+func (c *local) end()      { c.cancel() }
+func (c *local) stop(bool) {}
+func (c *local) wait()     { c.run.Wait() }
+
+func (c *local) kill() {
+	c.store.dead.Store(true)
+	_ = c.client.Close()
+}

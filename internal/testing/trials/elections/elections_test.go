@@ -1,0 +1,62 @@
+package elections
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/internal/testing/redistest"
+)
+
+// The test binary is also the program of the candidates in other processes.
+func TestMain(m *testing.M) {
+	if os.Getenv(planEnv) != "" {
+		campaignHere()
+		return
+	}
+	goleak.VerifyTestMain(m, redistest.Lingering()...)
+}
+
+const (
+	// termsEnv is how many terms TestElections has on each deployment. Without it, there are few, on two deployments.
+	termsEnv = "LOCKER_ELECTIONS"
+	// onlyEnv selects deployments by a part of their names.
+	onlyEnv = "LOCKER_ELECTIONS_ONLY"
+	// reportEnv is the file to which the report is written.
+	reportEnv = "LOCKER_ELECTIONS_REPORT"
+)
+
+// beside is the number of deployments that run at the same time. They mostly wait.
+const beside = 4
+
+// Terms grow, and no two candidates lead at once, however leaders end: in memory, on one Redis and on a Redlock, with
+// each driver.
+func TestElections(t *testing.T) {
+	terms, all := 0, os.Getenv(termsEnv)
+	if all != "" {
+		var err error
+		if terms, err = strconv.Atoi(all); err != nil {
+			t.Fatal(err)
+		}
+	}
+	run := newReport(t)
+	gate := make(chan struct{}, beside)
+	var wg sync.WaitGroup
+	for _, d := range deployments {
+		if all == "" && !d.brief || !strings.Contains(d.String(), os.Getenv(onlyEnv)) {
+			continue
+		}
+		wg.Go(func() {
+			gate <- struct{}{}
+			defer func() { <-gate }()
+			t.Run(d.String(), func(t *testing.T) { run.add(d, d.play(t, terms)) })
+		})
+	}
+	wg.Wait()
+	run.finish(t, all)
+}

@@ -1,0 +1,138 @@
+package elections
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// judge is what the leaders work on. It knows the greatest term that has come, and refuses smaller ones. Leaders visit
+// it about once per millisecond, over connections that have no faults.
+type judge struct {
+	mu      sync.Mutex
+	now     reign
+	ends    map[int]end // how terms of the candidates were ended, by candidate
+	gaps    map[kind][]time.Duration
+	terms   int
+	visits  int
+	late    int      // visits that were refused after the end of the lease: of a process that did not look in time
+	wrong   []string // what must not happen
+	changed chan struct{}
+
+	handovers []time.Duration // of a lock between two clients, for comparison
+}
+
+// reign is the time of a leader, as the judge sees it.
+type reign struct {
+	who    int
+	term   uint64
+	visits int
+	last   time.Time
+}
+
+// end is what was done to a leader.
+type end struct {
+	kind kind
+	term uint64
+}
+
+func newJudge() *judge {
+	return &judge{gaps: map[kind][]time.Duration{}, ends: map[int]end{}, changed: make(chan struct{})}
+}
+
+// visit is one piece of a leader's work. It is refused if a greater term has come.
+func (j *judge) visit(who int, term uint64) (admitted bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.visits++
+	at := time.Now()
+	switch {
+	case term < j.now.term:
+		return false
+	case term == j.now.term && who != j.now.who:
+		j.wrong = append(j.wrong, fmt.Sprintf("term %d of %d is also of %d", term, j.now.who, who))
+	case term > j.now.term:
+		if e, ok := j.ends[j.now.who]; ok && e.term == j.now.term {
+			j.gaps[e.kind] = append(j.gaps[e.kind], at.Sub(j.now.last))
+		}
+		j.terms++
+		j.now = reign{who: who, term: term}
+	}
+	j.now.visits++
+	j.now.last = at
+	close(j.changed)
+	j.changed = make(chan struct{})
+	return true
+}
+
+// refused is the report of a leader whose visit was refused. valid says that its lease should still have been valid.
+func (j *judge) refused(who int, term uint64, valid bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.late++
+	if valid {
+		j.wrong = append(j.wrong, fmt.Sprintf("%d was refused in term %d, although its lease was valid: %d of %d came",
+			who, term, j.now.term, j.now.who))
+	}
+}
+
+// ending records what is about to be done to the leader.
+func (j *judge) ending(r reign, k kind) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ends[r.who] = end{k, r.term}
+}
+
+// await waits until somebody leads in a term after the given one, and has worked.
+func (j *judge) await(t *testing.T, after uint64) reign {
+	t.Helper()
+	limit := time.After(patience)
+	for {
+		j.mu.Lock()
+		now, changed := j.now, j.changed
+		j.mu.Unlock()
+		if now.term > after && now.visits >= 3 {
+			return now
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			t.Fatalf("nobody leads after term %d", after)
+		}
+	}
+}
+
+// serve answers a candidate in another process.
+func (j *judge) serve(conn net.Conn) {
+	for in := bufio.NewReader(conn); ; {
+		var what string
+		var who int
+		var term uint64
+		if _, err := fmt.Fscanln(in, &what, &who, &term); err != nil {
+			return
+		}
+		admitted := true
+		switch what {
+		case "visit":
+			admitted = j.visit(who, term)
+		case "late", "valid":
+			j.refused(who, term, what == "valid")
+		}
+		if _, err := fmt.Fprintln(conn, admitted); err != nil {
+			return
+		}
+	}
+}
+
+// quantile returns the part q of sorted durations.
+func quantile(all []time.Duration, q float64) time.Duration {
+	if len(all) == 0 {
+		return 0
+	}
+	sorted := slices.Sorted(slices.Values(all))
+	return sorted[min(len(sorted)-1, int(q*float64(len(sorted))))]
+}

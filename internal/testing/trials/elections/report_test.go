@@ -1,0 +1,80 @@
+package elections
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/trials/section"
+)
+
+// report collects what the judges saw.
+type report struct {
+	began  time.Time
+	server string
+
+	mu   sync.Mutex
+	seen map[deployment]*judge
+}
+
+func newReport(t *testing.T) *report {
+	return &report{began: time.Now(), server: redistest.Version(redistest.Binary(t)), seen: map[deployment]*judge{}}
+}
+
+func (r *report) add(d deployment, j *judge) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.seen[d] = j
+}
+
+// finish fails the test if a judge saw what must not happen, prints a table, and writes it to the file of reportEnv, if
+// there is one.
+func (r *report) finish(t *testing.T, terms string) {
+	var b strings.Builder
+	b.WriteString("| | terms | visits | two leaders | late visits | hand-over of a lock |")
+	for _, k := range kinds {
+		fmt.Fprintf(&b, " %s |", k.kind)
+	}
+	b.WriteString("\n| --- | --: | --: | --: | --: | --: |" + strings.Repeat(" --: |", len(kinds)) + "\n")
+	for _, d := range deployments {
+		j := r.seen[d]
+		if j == nil {
+			continue
+		}
+		fmt.Fprintf(&b, "| %v | %d | %d | %d | %d | %s |",
+			d, j.terms, j.visits, len(j.wrong), j.late, gaps(j.handovers))
+		for _, k := range kinds {
+			b.WriteString(" " + gaps(j.gaps[k.kind]) + " |")
+		}
+		b.WriteString("\n")
+		for _, wrong := range j.wrong {
+			t.Errorf("%v: %s", d, wrong)
+		}
+		if j.terms < 5 {
+			t.Errorf("%v: only %d terms", d, j.terms)
+		}
+	}
+	head := fmt.Sprintf("`%s=%s go test -C internal/testing/trials -run TestElections ./elections`, %s, %s, %s, "+
+		"%s/%s, %d processors, in %v.", termsEnv, terms, r.began.Format("2 January 2006 15:04"), r.server, runtime.Version(),
+		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Since(r.began).Round(time.Second))
+	t.Logf("%s\n\n%s", head, b.String())
+	if path := os.Getenv(reportEnv); path != "" {
+		if err := section.Write(path, "make elections", head+"\n\n"+b.String()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// gaps returns the median and the 99th percentile, in milliseconds.
+func gaps(all []time.Duration) string {
+	if len(all) == 0 {
+		return "–"
+	}
+	ms := func(q float64) float64 { return float64(quantile(all, q)) / float64(time.Millisecond) }
+	return fmt.Sprintf("%.1f / %.1f", ms(.5), ms(.99))
+}
