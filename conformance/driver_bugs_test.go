@@ -242,7 +242,8 @@ var bugs = []bug{
 	{
 		name: "an ended context is not noticed", fails: []string{"EndedContextSendsNothing"},
 		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-			if ctx.Err() != nil && !b.closed.Load() {
+			// If the machine stalls, the context of another property may have ended, too, but not before 2000.
+			if end, timed := ctx.Deadline(); ctx.Err() != nil && (!timed || end.Year() < 2000) && !b.closed.Load() {
 				ctx = context.WithoutCancel(ctx)
 			}
 			return b.Driver.Do(ctx, cmds...)
@@ -287,8 +288,7 @@ var bugs = []bug{
 			return replies, err
 		},
 	},
-	{name: "Close does nothing", fails: []string{"CloseIsIdempotentAndFinal"},
-		close: func(*buggy) error { return nil }},
+	{name: "Close does nothing", fails: []string{"CloseIsIdempotentAndFinal"}, close: func(*buggy) error { return nil }},
 	{name: "a second Close fails", fails: []string{"CloseIsIdempotentAndFinal"}, close: func(b *buggy) error {
 		b.mu.Lock()
 		defer b.mu.Unlock()
