@@ -9,16 +9,20 @@ import (
 	"strings"
 )
 
-const defaultPort = "6379"
+// Ports that need not be written.
+const (
+	redisPort    = "6379"
+	sentinelPort = "26379"
+)
 
 var errList = errors.New("one address expected, not a list")
 
-// hostPort brings s, which may lack the port, to the form host:port.
-func hostPort(s string) (string, error) {
+// hostPort brings s to the form host:port. If s lacks the port, it is defaultPort.
+func hostPort(s, defaultPort string) (string, error) {
 	s = strings.TrimSpace(s)
 	switch {
 	case s == "":
-		return "", errors.New("address missing, e.g. localhost:6379")
+		return "", errors.New("address missing, e.g. localhost:" + defaultPort)
 	case strings.Contains(s, "://"):
 		return "", errors.New("host:port expected, not a URL")
 	case strings.ContainsAny(s, ",; "):
@@ -64,11 +68,11 @@ var (
 )
 
 // fullAddr brings the host of a URL to the form host:port. What is wrong with it stays as it is, for the check to find.
-func fullAddr(host string) string {
+func fullAddr(host, defaultPort string) string {
 	if strings.HasPrefix(host, "[") {
 		host = strings.Replace(host, "%25", "%", 1) // of a zone
 	}
-	if addr, err := hostPort(host); err == nil {
+	if addr, err := hostPort(host, defaultPort); err == nil {
 		return addr
 	}
 	return host

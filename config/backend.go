@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/golocker/locker"
@@ -19,15 +20,16 @@ import (
 //   - url:"-" keeps the setting out of the parameters of URLs.
 //   - min:"1" refuses the number 0. Numbers and times below 0 are always refused.
 //
-// Types are string, [Secret], bool, int, [Duration], others that implement encoding.TextUnmarshaler, pointers to these,
-// pointers to structs of these, such as [TLS], and lists: slices of structs with a field Addr, which a variable gives
-// as addresses with commas between them. The settings username and password are also what a URL says before an @, and
-// driver is what it says after the plus sign of its scheme.
+// Types are string, [Secret], [Addrs], bool, int, [Duration], others that implement encoding.TextUnmarshaler, pointers
+// to these, pointers to structs of these, such as [TLS], and lists: slices of structs with a field Addr, which a
+// variable gives as addresses with commas between them. The settings username and password are also what a URL says
+// before an @, and driver is what it says after the plus sign of its scheme.
 //
 // The functions may be called concurrently, and do not change what they get unless their comments say so.
 type Backend[S any] struct {
-	// Schemes are what its URLs may begin with instead of its name. The name with an s appended means that the section
-	// tls, which the settings must have, is used.
+	// Schemes are what its URLs may begin with instead of its name. They may have a plus sign. A scheme that is another
+	// one with an s appended, before the plus sign if there is one, means that the section tls, which the settings must
+	// have, is used.
 	Schemes []string
 	// InProcess says that no other process sees the locks.
 	InProcess bool
@@ -105,7 +107,8 @@ func register[S any](name string, b Backend[S], in func(c *Config) *S) {
 		}
 	}
 	k.fields = settingsOf[S](k)
-	if k.secure() != "" && !slices.ContainsFunc(k.fields, func(f *field) bool { return f.path == name+".tls" }) {
+	secure := slices.ContainsFunc(k.Schemes, k.isSecure)
+	if secure && !slices.ContainsFunc(k.fields, func(f *field) bool { return f.path == name+".tls" }) {
 		panic("config: backend " + name + " has a scheme for TLS, and no settings for it")
 	}
 	k.Open = func(ctx context.Context, c *Config, prefix string) (*locker.Client, error) {
@@ -166,10 +169,19 @@ func (k *kind) field(name string) *field { return fieldAt(k.name + "." + name) }
 // hasList says whether a URL has several hosts.
 func (k *kind) hasList() bool { return slices.ContainsFunc(k.fields, (*field).isList) }
 
-// secure returns the scheme that means TLS, or "".
-func (k *kind) secure() string {
-	if s := k.name + "s"; slices.Contains(k.Schemes, s) {
-		return s
+// secure returns the scheme that means TLS instead of the given one, or "".
+func (k *kind) secure(scheme string) string {
+	name, rest, plus := strings.Cut(scheme, "+")
+	if name += "s"; plus {
+		name += "+" + rest
+	}
+	if slices.Contains(k.Schemes, name) {
+		return name
 	}
 	return ""
+}
+
+// isSecure reports whether a scheme means TLS.
+func (k *kind) isSecure(scheme string) bool {
+	return slices.ContainsFunc(k.Schemes, func(s string) bool { return k.secure(s) == scheme })
 }

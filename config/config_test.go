@@ -128,13 +128,16 @@ func TestPaths(t *testing.T) {
 	reach := []string{"driver", "username", "password", "password_file", "tls.ca_file", "tls.cert_file", "tls.key_file",
 		"tls.server_name", "tls.min_version", "tls"}
 	one := []string{"db", "timeout", "guard"}
+	sentinel := []string{"sentinel", "sentinel.master", "sentinel.addrs", "sentinel.username", "sentinel.password",
+		"sentinel.password_file"}
 	want := []string{"backend", "prefix", "ttl", "patience", "label", "log", "tracing", "retry.for", "retry.base",
 		"retry.most", "retry.budget", "retry.on_held", "retry",
 		"redlock.budget", "redlock.nodes"}
 	for path, names := range map[string][]string{
-		"redis.":           slices.Concat(reach, one, []string{"addr", "fifo", "replicas", "replicas_timeout"}),
+		"redis.": slices.Concat(reach, one, sentinel, []string{"addr", "cluster", "cluster.addrs", "fifo", "replicas",
+			"replicas_timeout"}),
 		"redlock.":         slices.Concat(reach, one),
-		"redlock.nodes[].": slices.Concat(reach, []string{"name", "addr"}),
+		"redlock.nodes[].": slices.Concat(reach, sentinel, []string{"name", "addr"}),
 	} {
 		for _, name := range names {
 			want = append(want, path+name)

@@ -12,6 +12,10 @@
 //	memory:                                  in this process; one store per prefix
 //	redis://[user[:password]@]host[:6379][/db]
 //	rediss://…                               the same with TLS
+//	redis+sentinel://[user[:password]@]sentinel[:26379],sentinel[:26379],…/master[/db]
+//	redis+cluster://[user[:password]@]host[:6379],host[:6379],…
+//	rediss+sentinel://…  rediss+cluster://…  the same with TLS
+//	valkey://…  valkeys+cluster://…          valkey instead of redis in any of these
 //	unix://[user[:password]@]/path/of.sock
 //	redlock://[user[:password]@]host[:6379],host[:6379],…[/db]
 //	redlocks://…                             the same with TLS
@@ -19,6 +23,11 @@
 // The driver is named after a plus sign, as in redis+redigo://… or redlocks+rueidis://…, or by the parameter
 // driver. A host must be given: a program that fell back to its own machine would lock for itself alone. In the
 // password, the characters @ : / ? # % are written %40 %3A %2F %3F %23 %25. White space around a URL does not count.
+//
+// redis+sentinel:// is the master that the sentinels at these addresses name, and redis+cluster:// is the Redis Cluster
+// that has these nodes. The driver comes last, as in redis+sentinel+rueidis://…; redigo supports neither. User and
+// password are for the Redis servers. With valkey instead of redis, the driver is "valkey" if the program has linked it
+// and the URL names no other.
 //
 // redlock:// is a quorum of independent servers: see package redlock. User and password are written once, before the
 // first host, and hold for all, as the parameters do; a comma in them is written %2C. A unix socket takes the place of
@@ -50,6 +59,7 @@
 //	retry_base, retry_most    the longest first pause, and the longest of all; 50ms and 2s if not given
 //	retry_budget   retries per second of all calls together; 100 if not given
 //	retry_on_held  true or false: whether TryLock repeats its attempt while the lock is held
+//	sentinel_username, sentinel_password_file    who the sentinels know, if they want to; with +sentinel
 //	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name, tls_min_version    for rediss and redlocks: see [TLS]
 //
 // # Other backends
@@ -78,6 +88,12 @@
 //	redis:
 //	  driver: goredis
 //	  addr: redis.internal:6379      # or the absolute path of a socket
+//	  # sentinel:                    # instead of addr
+//	  #   master: mymaster
+//	  #   addrs: [s1:26379, s2:26379, s3:26379]
+//	  #   username: watcher          # of the sentinels
+//	  #   password_file: /run/secrets/sentinel
+//	  # cluster: {addrs: [h1, h2]}   # instead of addr
 //	  username: locker
 //	  password_file: /run/secrets/redis
 //	  db: 0
@@ -99,7 +115,8 @@
 //	    - {name: b, addr: 10.0.1.1:6379}
 //	    - {name: c, addr: 10.0.2.1:6379, driver: rueidis}
 //
-// A node can have its own driver, username, password, password_file and tls, which override those of the section.
+// A node can have its own driver, username, password, password_file and tls, which override those of the section. It can
+// have a section sentinel instead of addr, which is not recommended: see [Node].
 // Errors and logs call the node by its name, or by its address if it has no name.
 //
 // # Environment
@@ -114,6 +131,8 @@
 //	LOCKER_RETRY_ON_HELD (true or false)
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT  LOCKER_REDIS_GUARD
 //	LOCKER_REDIS_FIFO (true or false)  LOCKER_REDIS_REPLICAS  LOCKER_REDIS_REPLICAS_TIMEOUT
+//	LOCKER_REDIS_SENTINEL_MASTER  LOCKER_REDIS_SENTINEL_ADDRS (s1,s2,s3)  LOCKER_REDIS_SENTINEL_USERNAME
+//	LOCKER_REDIS_SENTINEL_PASSWORD  LOCKER_REDIS_SENTINEL_PASSWORD_FILE  LOCKER_REDIS_CLUSTER_ADDRS (h1,h2,h3)
 //	LOCKER_REDIS_USERNAME  LOCKER_REDIS_PASSWORD  LOCKER_REDIS_PASSWORD_FILE
 //	LOCKER_REDIS_TLS (true or false)  LOCKER_REDIS_TLS_CA_FILE  LOCKER_REDIS_TLS_CERT_FILE
 //	LOCKER_REDIS_TLS_KEY_FILE  LOCKER_REDIS_TLS_SERVER_NAME  LOCKER_REDIS_TLS_MIN_VERSION

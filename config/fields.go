@@ -88,7 +88,8 @@ func (f *field) below() (all []*field) {
 				typ = typ.Elem()
 			}
 			_, parses := reflect.New(typ).Interface().(encoding.TextUnmarshaler)
-			if !parses && !slices.Contains([]reflect.Kind{reflect.String, reflect.Bool, reflect.Int}, typ.Kind()) {
+			if !parses && typ != reflect.TypeFor[Addrs]() &&
+				!slices.Contains([]reflect.Kind{reflect.String, reflect.Bool, reflect.Int}, typ.Kind()) {
 				panic(fmt.Sprintf("config: field %s of %v has a type that no setting can have", sf.Name, f.typ))
 			}
 			all = append(all, child)
@@ -192,8 +193,12 @@ func (f *field) set(c *Config, text string) error {
 }
 
 func (f *field) assign(v reflect.Value, text string) error {
-	if u, ok := v.Addr().Interface().(encoding.TextUnmarshaler); ok {
-		return u.UnmarshalText([]byte(text))
+	switch v := v.Addr().Interface().(type) {
+	case encoding.TextUnmarshaler:
+		return v.UnmarshalText([]byte(text))
+	case *Addrs:
+		*v = splitAddrs(text)
+		return nil
 	}
 	switch v.Kind() {
 	case reflect.Bool:
@@ -271,5 +276,5 @@ func nameLike(s string) bool { return nameRE.MatchString(s) }
 
 var (
 	nameRE   = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,40}$`)
-	schemeRE = regexp.MustCompile(`^[a-z][a-z0-9-]{0,40}$`)
+	schemeRE = regexp.MustCompile(`^[a-z][a-z0-9+-]{0,40}$`)
 )

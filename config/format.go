@@ -30,7 +30,7 @@ func (c Config) String() string {
 		return text
 	}
 	s := cmp.Or(at.Scheme, k.name)
-	if secure := k.secure(); s == k.name && secure != "" && text("tls") != "" {
+	if secure := k.secure(s); secure != "" && text("tls") != "" {
 		s = secure
 	}
 	if driver := text("driver"); driver != "" {

@@ -58,15 +58,15 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 	for url, want := range map[string]string{
 		"": "config: URL: empty: is LOCKER_URL set?",
 		//nolint:gocritic // a variable may be set to white space
-		" \n":                         "config: URL: empty: is LOCKER_URL set?",
-		"redis-sentinel://h:26379":    `unknown scheme "redis-sentinel": give the master's own address`,
-		"redis+sentinel://h":          `unknown driver "sentinel": give the master's own address`,
-		"redis-cluster://h":           `unknown scheme "redis-cluster": a URL reaches one server`,
-		"redis-socket:///run/r":       `unknown scheme "redis-socket": write unix:///path/of.sock`,
-		"redis+unix://h":              `unknown driver "unix": write unix:///path/of.sock`,
-		"valkey://h":                  `unknown scheme "valkey": write redis://`,
-		"valkeys://:" + secret + "@h": `unknown scheme "valkeys": write rediss://`,
-		"tcp://h:6379":                `unknown scheme "tcp": write redis://`,
+		" \n":                      "config: URL: empty: is LOCKER_URL set?",
+		"redis-sentinel://h:26379": `unknown scheme "redis-sentinel": write redis+sentinel://host:26379,`,
+		"sentinel://h:26379":       `unknown scheme "sentinel": write redis+sentinel://host:26379,`,
+		"redlock+cluster://a,b,c":  `unknown driver "cluster": a cluster cannot be a node of a Redlock`,
+		"redlock+sentinel://a,b,c": `unknown driver "sentinel": nodes that sentinels manage are only for files`,
+		"redis-cluster://h":        `unknown scheme "redis-cluster": write redis+cluster://host:6379,host:6379`,
+		"redis-socket:///run/r":    `unknown scheme "redis-socket": write unix:///path/of.sock`,
+		"redis+unix://h":           `unknown driver "unix": write unix:///path/of.sock`,
+		"tcp://h:6379":             `unknown scheme "tcp": write redis://`,
 	} {
 		_, err := config.Parse(url)
 		complains(t, err, want)

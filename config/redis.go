@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,18 +16,26 @@ import (
 
 func init() {
 	register("redis", Backend[Redis]{
-		Schemes: []string{"rediss", "unix"},
-		Parse:   (*Redis).parse, Format: (*Redis).format, Check: (*Redis).check,
+		Schemes: []string{
+			"rediss", "unix", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster", "valkey", "valkeys",
+			"valkey+sentinel", "valkeys+sentinel", "valkey+cluster", "valkeys+cluster",
+		},
+		Parse: (*Redis).parse, Format: (*Redis).format, Check: (*Redis).check,
 		Open: openRedis, Deployment: deployRedis,
 	}, func(c *Config) *Redis { return &c.Redis })
 }
 
-// Redis configures the connection to one Redis server.
+// Redis configures the connection to one Redis server, to the master that sentinels name, or to a Redis Cluster. One of
+// Addr, Sentinel and Cluster must be given, and no more.
 type Redis struct {
 	// Driver is the name under which a driver is registered. Empty: as drivers.Open chooses.
 	Driver string `yaml:"driver,omitempty" json:"driver,omitempty"`
 	// Addr is host, host:port or the absolute path of a unix socket. The port is 6379 if not given.
 	Addr string `yaml:"addr,omitempty" json:"addr,omitempty" url:"-"`
+	// Sentinel finds the server by its sentinels.
+	Sentinel *Sentinel `yaml:"sentinel,omitempty" json:"sentinel,omitempty" url:"-"`
+	// Cluster finds the servers of a Redis Cluster.
+	Cluster *Cluster `yaml:"cluster,omitempty" json:"cluster,omitempty" url:"-"`
 	// Username is the ACL user. Empty: the default one.
 	Username string `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
 	// Password, or the content of PasswordFile without its trailing newline, authenticates. The file is read by Open, and
@@ -56,15 +63,17 @@ type Redis struct {
 }
 
 var (
-	errNoPassword = errors.New("missing, although there is a username: give it, or a password_file")
-	errSocketTLS  = errors.New("Redis does not speak TLS on a unix socket: give host:port, or switch TLS off")
-	errNoReplicas = errors.New("nobody waits for replicas: give replicas, too")
-	errDB         = errors.New("not a whole number of 0 or more")
+	errTwoPasswords = errors.New("there is a password, too: remove one of them")
+	errNoPassword   = errors.New("missing, although there is a username: give it, or a password_file")
+	errSocketTLS    = errors.New("Redis does not speak TLS on a unix socket: give host:port, or switch TLS off")
+	errNoReplicas   = errors.New("nobody waits for replicas: give replicas, too")
+	errDB           = errors.New("not a whole number of 0 or more")
 )
 
 // misplaced explains settings that exist only for other backends.
 var misplaced = map[string]error{
 	"fifo": onlyRedis("fifo"), "replicas": onlyRedis("replicas"), "replicas_timeout": onlyRedis("replicas_timeout"),
+	"cluster": errors.New(noClusterNode),
 }
 
 func onlyRedis(name string) error {
@@ -74,11 +83,18 @@ func onlyRedis(name string) error {
 
 func (r *Redis) check(report Report) {
 	r.checkOwn(report)
-	_, _, err := r.address()
-	if errors.Is(err, errList) {
-		err = fmt.Errorf("%w: for several independent servers write redlock://h1,h2,h3, or backend: redlock", err)
+	if r.deployment() == drivers.Standalone {
+		_, _, err := r.address()
+		if errors.Is(err, errList) {
+			err = fmt.Errorf("%w: write redlock://h1,h2,h3 for several independent servers, redis+sentinel://h1,h2/name for "+
+				"sentinels, redis+cluster://h1,h2 for a cluster", err)
+		}
+		report("addr", err)
+	} else if r.Addr != "" {
+		report("addr", errors.New("there are sentinels or nodes of a cluster, too, which name the server: remove it"))
 	}
-	report("addr", err)
+	r.Sentinel.check(report)
+	r.Cluster.check(r, report)
 	if r.noPassword() {
 		report("password", errNoPassword)
 	}
@@ -96,24 +112,38 @@ func (r *Redis) noPassword() bool {
 
 // checkOwn reports the mistakes that do not depend on other settings.
 func (r *Redis) checkOwn(report Report) {
-	report("driver", checkDriver(r.Driver))
+	report("driver", checkDriver(r.Driver, r.deployment()))
 	if r.Password != "" && r.PasswordFile != "" {
-		report("password_file", errors.New("there is a password, too: remove one of them"))
+		report("password_file", errTwoPasswords)
 	}
 	r.TLS.check(report)
 }
 
-// checkDriver returns an error for an unknown driver, with the registered names.
-func checkDriver(name string) error {
+// deployment returns what kind of deployment r describes.
+func (r *Redis) deployment() drivers.Deployment {
+	switch {
+	case r.Sentinel != nil:
+		return drivers.SentinelMaster
+	case r.Cluster != nil:
+		return drivers.RedisCluster
+	}
+	return drivers.Standalone
+}
+
+// checkDriver returns an error for an unknown driver, with the registered names, or for one that does not reach the
+// deployment.
+func checkDriver(name string, d drivers.Deployment) error {
 	known := drivers.Names()
 	switch {
-	case name == "" || slices.Contains(known, name):
-		return nil
+	case slices.Contains(known, name):
+		return drivers.Check(name, d)
+	case name == "":
+		return nil // Open says if there is none
 	case !nameLike(name), len(known) > 0 && !slices.Contains([]string{"goredis", "redigo", "rueidis", "valkey"}, name):
 		return unknown("driver", name, known)
 	}
 	// The driver may be one of this module that the program does not import. The error says what to import.
-	return drivers.Check(name, drivers.Standalone)
+	return drivers.Check(name, d)
 }
 
 // address returns what to dial: "unix" and a path, or "tcp" and host:port. Its errors do not repeat the address: it may
@@ -125,7 +155,7 @@ func (r *Redis) address() (network, addr string, err error) {
 		}
 		return "unix", r.Addr, nil
 	}
-	addr, err = hostPort(r.Addr)
+	addr, err = hostPort(r.Addr, redisPort)
 	return "tcp", addr, err
 }
 
@@ -137,16 +167,18 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (s Serv
 			problems = append(problems, fmt.Errorf("config: %s: %w", path(name), err))
 		}
 	}
-	network, addr, err := r.address()
-	report("addr", err)
+	dial, name := r.place(path, report)
 	credentials := r.login(path, report)
-	encryption := r.TLS.open(addr, path, r.logger, report)
+	encryption := r.TLS.open(dial.Addr, path, r.logger, report)
 	if problems != nil {
 		return Server{}, problems
 	}
-	dial := drivers.Config{Network: network, Addr: addr, Timeout: time.Duration(r.Timeout)}
+	dial.Timeout = time.Duration(r.Timeout)
 	if encryption != nil {
 		dial.TLS, dial.GetTLS = encryption.config(), encryption.config
+		if s := dial.Sentinel; s != nil {
+			s.TLS, s.GetTLS = dial.TLS, dial.GetTLS
+		}
 	}
 	c := dial
 	c.Username, c.Password, c.Credentials, c.DB = r.Username, r.Password.Reveal(), credentials, r.DB
@@ -158,7 +190,27 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (s Serv
 	if err != nil {
 		return Server{}, problems
 	}
-	return Server{Name: addr, Username: r.Username, Driver: d, Dial: dial}, nil
+	return Server{Name: name, Username: r.Username, Driver: d, Dial: dial}, nil
+}
+
+// place returns where the server is, and its name in messages: its address, the name of the master, or the addresses of
+// the nodes that are given.
+func (r *Redis) place(
+	path func(name string) string, report Report,
+) (c drivers.Config, name string) {
+	var err error
+	switch r.deployment() {
+	case drivers.SentinelMaster:
+		c.Sentinel = r.Sentinel.config(path, r.logger, report)
+		return c, r.Sentinel.Master
+	case drivers.RedisCluster:
+		c.Cluster, err = r.Cluster.Addrs.full(redisPort)
+		report("cluster.addrs", err)
+		return c, strings.Join(c.Cluster, ",")
+	}
+	c.Network, c.Addr, err = r.address()
+	report("addr", err)
+	return c, c.Addr
 }
 
 // server is open for the one server of a Config.
@@ -174,15 +226,15 @@ func openRedis(ctx context.Context, r *Redis, prefix string) (*locker.Client, er
 	if err != nil {
 		return nil, err
 	}
-	if _, cluster := s.Driver.(drivers.Cluster); cluster && r.Replicas > 0 {
-		return nil, errors.Join(errClusterReplicas, s.Driver.Close())
+	if _, cluster := s.Driver.(drivers.Cluster); cluster && r.Replicas > 0 { // a driver of another's
+		return nil, errors.Join(fmt.Errorf("config: redis.replicas: %w", errClusterReplicas), s.Driver.Close())
 	}
 	return single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name), single.Timeout(time.Duration(r.Timeout)),
 		single.FIFO(r.queues()), single.Guard(time.Duration(r.Guard)),
 		single.WaitReplicas(r.Replicas, time.Duration(r.ReplicasTimeout)), single.Logger(r.logger)), nil
 }
 
-var errClusterReplicas = errors.New("config: redis.replicas: WAIT is not supported behind a cluster: remove it")
+var errClusterReplicas = errors.New("WAIT is not supported behind a cluster: remove it")
 
 func deployRedis(ctx context.Context, r *Redis) (*Deployment, error) {
 	s, err := r.server(ctx)
@@ -193,56 +245,4 @@ func deployRedis(ctx context.Context, r *Redis) (*Deployment, error) {
 		FIFO: r.queues(), Guard: time.Duration(r.Guard), Timeout: r.Timeout.or(drivers.DefaultTimeout),
 		Replicas: r.Replicas, Servers: []Server{s},
 	}, nil
-}
-
-// parse takes the address and the number of the database from a URL.
-func (r *Redis) parse(at Location, report Report) {
-	if at.Scheme != "unix" {
-		r.Addr = fullAddr(at.Host)
-		report("db", setDB(&r.DB, at.Path))
-		return
-	}
-	const example = "three slashes and the absolute path of the socket, as in unix:///run/redis.sock"
-	switch {
-	case at.Host != "":
-		report("addr", errors.New("the host must be empty: write "+example))
-	case strings.Trim(at.Path, "/") == "":
-		report("addr", errors.New("missing: write "+example))
-	default:
-		r.Addr = at.Path
-	}
-}
-
-func (r *Redis) format() Location {
-	switch network, addr, err := r.address(); {
-	case err != nil: // not shown: it may be part of a secret
-		return Location{Path: pathDB(&r.DB)}
-	case network == "unix":
-		return Location{Scheme: "unix", Path: addr}
-	default:
-		return Location{Host: escapedAddr(addr), Path: pathDB(&r.DB)}
-	}
-}
-
-// setDB takes the number of a database from the path of a URL.
-func setDB(db *int, path string) error {
-	text := strings.TrimPrefix(path, "/")
-	if text == "" {
-		return nil
-	}
-	n, err := strconv.ParseUint(text, 10, 31)
-	if err != nil {
-		return errDB
-	}
-	*db = int(n)
-	return nil
-}
-
-// pathDB is the reverse of setDB. It clears the number, so that it is not a parameter as well.
-func pathDB(db *int) (path string) {
-	if *db != 0 {
-		path = "/" + strconv.Itoa(*db)
-	}
-	*db = 0
-	return path
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"net/url"
 	"path"
 	"regexp"
 	"strings"
@@ -47,6 +46,9 @@ type Node struct {
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
 	// Addr is host, host:port or the absolute path of a unix socket. The port is 6379 if not given.
 	Addr string `yaml:"addr,omitempty" json:"addr,omitempty"`
+	// Sentinel, instead of Addr, finds the node by its sentinels. That is not recommended: a replica that is promoted may
+	// have forgotten locks, and then votes again. With a logger, Open logs a warning.
+	Sentinel *Sentinel `yaml:"sentinel,omitempty" json:"sentinel,omitempty"`
 	// Driver may differ from node to node.
 	Driver       string `yaml:"driver,omitempty" json:"driver,omitempty"`
 	Username     string `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
@@ -79,15 +81,15 @@ func (r *Redlock) section() Redis {
 // own returns n's own settings.
 func (n *Node) own() Redis {
 	return Redis{
-		Addr: n.Addr, Driver: n.Driver, Username: n.Username, Password: n.Password, PasswordFile: n.PasswordFile,
-		TLS: n.TLS,
+		Addr: n.Addr, Sentinel: n.Sentinel, Driver: n.Driver, Username: n.Username, Password: n.Password,
+		PasswordFile: n.PasswordFile, TLS: n.TLS,
 	}
 }
 
 // server returns the settings of node i, including those of the section.
 func (r *Redlock) server(i int) *Redis {
 	s, n := r.section(), &r.Nodes[i]
-	s.Addr = n.Addr
+	s.Addr, s.Sentinel = n.Addr, n.Sentinel
 	if n.Driver != "" {
 		s.Driver = n.Driver
 	}
@@ -129,6 +131,9 @@ func (r *Redlock) name(i int) string {
 	if n := &r.Nodes[i]; n.Name != "" {
 		return n.Name
 	}
+	if n := &r.Nodes[i]; n.Sentinel != nil {
+		return n.Sentinel.Master
+	}
 	_, addr, _ := r.server(i).address()
 	return addr
 }
@@ -155,18 +160,12 @@ func (r *Redlock) check(report Report) {
 			report(r.path(i, "password"), errNoPassword)
 			noPassword = noPassword || n.Username == ""
 		}
-		network, addr, err := s.address()
-		switch {
-		case err != nil:
-			report(at+".addr", err)
-		case network == "unix" && s.TLS != nil:
-			report(at+".addr", errSocketTLS)
-		}
-		if first, again := servers[identity(addr)]; err == nil && again {
+		id, err := r.checkPlace(i, s, report)
+		if first, again := servers[id]; err == nil && again {
 			report(at+".addr",
 				fmt.Errorf("the same as nodes[%d].addr: give each server once, because it has one vote", first))
 		} else if err == nil {
-			servers[identity(addr)] = i
+			servers[id] = i
 		}
 		name := r.name(i)
 		first, again := names[name]
@@ -181,6 +180,30 @@ func (r *Redlock) check(report Report) {
 			names[name] = i
 		}
 	}
+}
+
+// checkPlace reports what is wrong with the place of node i, whose settings are s. It returns a text that is the same
+// for the same server.
+func (r *Redlock) checkPlace(i int, s *Redis, report Report) (id string, err error) {
+	at := nodePath(i)
+	if s.Sentinel != nil {
+		s.Sentinel.check(func(setting string, err error) { report(at+"."+setting, err) })
+		if r.Nodes[i].Driver == "" { // that of the section, which may suit other nodes
+			report("driver", checkDriver(s.Driver, drivers.SentinelMaster))
+		}
+		if s.Addr != "" {
+			report(at+".addr", errors.New("there are sentinels, too, which name the server: remove it"))
+		}
+		return s.Sentinel.identity(), nil
+	}
+	network, addr, err := s.address()
+	switch {
+	case err != nil:
+		report(at+".addr", err)
+	case network == "unix" && s.TLS != nil:
+		report(at+".addr", errSocketTLS)
+	}
+	return identity(addr), err
 }
 
 // Names of nodes are shown in messages, so they must not look like a URL with a password.
@@ -209,6 +232,7 @@ func openRedlock(ctx context.Context, r *Redlock, prefix string) (*locker.Client
 	for _, s := range d.Servers {
 		ds, names = append(ds, s.Driver), append(names, s.Name)
 	}
+	r.warn()
 	l, err := redlock.New(ds, redlock.Prefix(prefix), redlock.Names(names...),
 		redlock.Timeout(time.Duration(r.Timeout)), redlock.Budget(time.Duration(r.Budget)),
 		redlock.Guard(time.Duration(r.Guard)), redlock.Logger(r.logger))
@@ -217,6 +241,17 @@ func openRedlock(ctx context.Context, r *Redlock, prefix string) (*locker.Client
 		return nil, fmt.Errorf("config: %w", err)
 	}
 	return l, nil
+}
+
+// warn logs which nodes are managed by sentinels, if there is a logger.
+func (r *Redlock) warn() {
+	for i := range r.Nodes {
+		if r.logger != nil && r.Nodes[i].Sentinel != nil {
+			r.logger.Warn("a node of a Redlock is managed by sentinels: a replica that they promote may have forgotten "+
+				"locks, and then votes again, so that two clients can hold a lock: give standalone servers, or a guard",
+				"node", r.name(i))
+		}
+	}
 }
 
 // deployRedlock opens the drivers of all nodes, or leaves nothing open.
@@ -250,42 +285,4 @@ func (r *Redlock) openServers(ctx context.Context) (servers []Server, problems [
 		}
 	}
 	return servers, problems
-}
-
-// parse takes the nodes and the number of the database from a URL.
-func (r *Redlock) parse(at Location, report Report) {
-	report("db", setDB(&r.DB, at.Path))
-	if at.Host == "" {
-		return // the check reports that they are missing
-	}
-	for i, host := range strings.Split(at.Host, ",") {
-		addr := fullAddr(host)
-		if len(host) > 2 && strings.EqualFold(host[:3], "%2f") { // the first slash of the path of a socket
-			var err error
-			if addr, err = url.PathUnescape(host); err != nil {
-				report(nodePath(i)+".addr", errPercent)
-			}
-		}
-		r.Nodes = append(r.Nodes, Node{Addr: addr})
-	}
-}
-
-func (r *Redlock) format() Location {
-	var hosts []string
-	for i := range r.Nodes {
-		network, addr, err := r.server(i).address()
-		switch {
-		case err != nil:
-			addr = "" // not shown: it may be part of a secret
-		case network == "unix":
-			addr = strings.ReplaceAll(url.QueryEscape(addr), "+", "%20")
-		default:
-			addr = escapedAddr(addr)
-		}
-		hosts = append(hosts, addr)
-		if n := &r.Nodes[i]; !nodeNameRE.MatchString(n.Name) {
-			n.Name = "" // the same
-		}
-	}
-	return Location{Host: strings.Join(hosts, ","), Path: pathDB(&r.DB)}
 }

@@ -71,7 +71,7 @@ func TestLoadRedlockFaults(t *testing.T) {
 			[]string{"locker.yaml:5: redlock.nodes[1].addr: address missing"}},
 		"typo": {"backend: redlock; redlock:;   nodes:;     - addr: b;       nme: c",
 			[]string{`locker.yaml:5: redlock.nodes[0]: unknown field "nme": did you mean name? ` +
-				"(known: name, addr, driver, username, password, password_file, tls)"}},
+				"(known: name, addr, sentinel, driver, username, password, password_file, tls)"}},
 		"not of a node": {"backend: redlock; redlock:;   nodes:;     - {addr: b, db: 1}",
 			[]string{`redlock.nodes[0]: unknown field "db" (known`}},
 		"not of all": {"backend: redlock; redlock:;   addr: a",

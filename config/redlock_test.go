@@ -90,8 +90,8 @@ func TestParseRedlockFaults(t *testing.T) {
 			", budget, guard, driver, password_file, db, timeout)"},
 		"redis://a?budget=1s": {`unknown parameter "budget" (known: prefix, ttl, patience, label, log, tracing, `},
 		"redlok://a,b,c":      {`unknown scheme "redlok": did you mean redlock?`},
-		"redis://a,b,c": {"URL: addr: one address expected, not a list: for several " +
-			"independent servers write redlock://h1,h2,h3"},
+		"redis://a,b,c": {"URL: addr: one address expected, not a list: " +
+			"write redlock://h1,h2,h3 for several independent servers, redis+sentinel://h1,h2/name"},
 		"rediss://u:" + secret + "@a:1,b:2/x": {"write redlock://h1,h2,h3", "db: "},
 		"redlock://u:" + secret + "@a,b,a":    {"the same as nodes[0].addr"},
 		"redlock://u:" + secret + "@a,u:x@b": {"URL: password: user and password are written once, before the " +

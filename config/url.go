@@ -6,6 +6,8 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+
+	"github.com/golocker/locker/drivers"
 )
 
 // Parse reads a URL of the form described at the top of this page. It reports all problems at once, and never repeats
@@ -18,27 +20,28 @@ func Parse(url string) (*Config, error) {
 
 // instead maps schemes of other programs to advice.
 var instead = map[string]string{
-	"redis-sentinel":  noSentinel,
-	"rediss-sentinel": noSentinel,
-	"redis-cluster":   noCluster,
-	"rediss-cluster":  noCluster,
-	"redis-socket":    "write unix:///path/of.sock",
-	"redis-unix":      "write unix:///path/of.sock",
-	"valkey":          "write redis://",
-	"valkeys":         "write rediss://",
-	"tcp":             "write redis://",
-	"tls":             "write rediss://",
+	"redis-sentinel":   "write redis+sentinel://host:26379,host:26379/mymaster",
+	"rediss-sentinel":  "write rediss+sentinel://host:26379,host:26379/mymaster",
+	"sentinel":         "write redis+sentinel://host:26379,host:26379/mymaster",
+	"redis-cluster":    "write redis+cluster://host:6379,host:6379",
+	"rediss-cluster":   "write rediss+cluster://host:6379,host:6379",
+	"redis-socket":     "write unix:///path/of.sock",
+	"redis-unix":       "write unix:///path/of.sock",
+	"tcp":              "write redis://",
+	"tls":              "write rediss://",
+	"redlock-cluster":  noClusterNode,
+	"redlock-sentinel": "nodes that sentinels manage are only for files, where each has its section sentinel",
 }
 
-const (
-	noSentinel = "give the master's own address, redis://host:6379; " +
-		"or, in a program, pass single.New a client that asks the sentinels"
-	noCluster = "a URL reaches one server; for a cluster, pass single.New a client for clusters, in a program"
-)
-
+// schemeNames returns the known schemes. Of those with a plus sign, it returns those that begin with the name of the
+// backend.
 func schemeNames() (names []string) {
 	for _, k := range kinds() {
-		names = append(names, k.Schemes...)
+		for _, s := range k.Schemes {
+			if !strings.Contains(s, "+") || strings.HasPrefix(s, k.name+"+") {
+				names = append(names, s)
+			}
+		}
 	}
 	return names
 }
@@ -73,8 +76,7 @@ func (b *builder) url(raw, source string) {
 	raw, query, _ := strings.Cut(raw, "?")
 	scheme, rest, ok := strings.Cut(raw, ":")
 	rest, slashes := strings.CutPrefix(rest, "//")
-	scheme, driver, plus := strings.Cut(scheme, "+")
-	scheme = strings.ToLower(scheme)
+	scheme, driver, plus := cutScheme(scheme)
 	k := kindOf(scheme)
 	switch {
 	case strings.Contains(query, "@") || strings.Contains(raw+query, "#"):
@@ -112,10 +114,25 @@ func (b *builder) url(raw, source string) {
 	host := authority
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		host = authority[i+1:]
-		b.userinfo(authority[:i])
+		b.userinfo(authority[:i], k.hasList() || strings.Contains(scheme, "+"))
 	}
 	b.location(scheme, host, path)
 	b.query(scheme, query)
+	if valkey := "valkey"; strings.HasPrefix(scheme, valkey) && b.c.Redis.Driver == "" &&
+		slices.Contains(drivers.Names(), valkey) {
+		b.c.Redis.Driver = valkey
+	}
+}
+
+// cutScheme splits what stands before the colon into the longest scheme that is known, and the driver after it.
+func cutScheme(s string) (scheme, driver string, plus bool) {
+	scheme, driver, plus = strings.Cut(s, "+")
+	scheme = strings.ToLower(scheme)
+	word, rest, more := strings.Cut(driver, "+")
+	if long := scheme + "+" + strings.ToLower(word); kindOf(long) != nil {
+		return long, rest, more
+	}
+	return scheme, driver, plus
 }
 
 // driver sets the driver from the scheme.
@@ -127,6 +144,9 @@ func (b *builder) driver(name string, named bool) {
 		b.report(b.source+"scheme", fmt.Errorf("the backend %s has no driver: write it without a plus sign", b.about.name))
 	case other != "":
 		b.fail(f.path, b.source+"scheme", fmt.Errorf("unknown driver %q: %s", name, other))
+	case strings.Contains(name, "+"):
+		b.fail(f.path, b.source+"scheme", errors.New("two names after plus signs: write the driver last, and once, as in "+
+			"redis+rueidis:// or redis+sentinel+rueidis://"))
 	case name == "":
 		b.fail(f.path, b.source+"scheme", errors.New("there is no driver after the plus sign: name one, or remove the sign"))
 	default:
@@ -136,7 +156,7 @@ func (b *builder) driver(name string, named bool) {
 
 // location parses the part between the user and the parameters.
 func (b *builder) location(scheme, host, path string) {
-	if scheme == b.about.secure() {
+	if b.about.isSecure(scheme) {
 		b.about.field("tls").begin(b.c)
 	}
 	unescaped, err := url.PathUnescape(path)
@@ -154,12 +174,12 @@ func (b *builder) location(scheme, host, path string) {
 	}
 }
 
-// userinfo parses the part before the @.
-func (b *builder) userinfo(s string) {
+// userinfo parses the part before the @. After it, there may be several hosts if several is true.
+func (b *builder) userinfo(s string, several bool) {
 	user, password, colon := strings.Cut(s, ":")
 	path := b.about.name + ".password"
 	switch {
-	case b.about.hasList() && strings.Contains(s, ","): // of u:p@h1,u:p@h2
+	case several && strings.Contains(s, ","): // of u:p@h1,u:p@h2
 		b.fail(path, b.source+"password", errOnce)
 		return
 	case strings.Contains(s, "@") || strings.Contains(password, ":"):
@@ -199,7 +219,7 @@ func (b *builder) query(scheme, query string) {
 		case !slices.Contains(known, name) && misplaced[name] != nil:
 			b.report(where, misplaced[name])
 		case !slices.Contains(known, name):
-			if secure := b.about.secure(); slices.Contains(b.params(secure), name) {
+			if secure := b.about.secure(scheme); slices.Contains(b.params(secure), name) {
 				b.report(where, fmt.Errorf("only with %s://: write that scheme, or remove the parameter", secure))
 			} else {
 				b.report(b.source+"parameters", unknown("parameter", name, known))
@@ -233,7 +253,8 @@ func (b *builder) settings() []*field { return slices.Concat(common, b.about.fie
 // params returns the names of the parameters that scheme has.
 func (b *builder) params(scheme string) (names []string) {
 	for _, f := range b.settings() {
-		if f.param != "" && (scheme == b.about.secure() || !strings.HasPrefix(f.param, "tls_")) {
+		if f.param != "" && (b.about.isSecure(scheme) || !strings.HasPrefix(f.param, "tls_")) &&
+			(strings.HasSuffix(scheme, "+sentinel") || !strings.HasPrefix(f.param, "sentinel_")) {
 			names = append(names, f.param)
 		}
 	}

@@ -68,7 +68,8 @@ const commonParameters = "prefix, ttl, patience, label, log, tracing, retry_for,
 
 func TestParseFaults(t *testing.T) {
 	const (
-		knownSchemes = "(known: memory, redis, rediss, unix, redlock, redlocks"
+		knownSchemes = "(known: memory, redis, rediss, unix, redis+sentinel, redis+cluster, valkey, valkeys, " +
+			"redlock, redlocks"
 		knownDrivers = "(known: goredis, redigo, rueidis"
 		ofRedis      = commonParameters + ", driver, password_file, db, timeout, guard, fifo, replicas, " +
 			"replicas_timeout)"
@@ -186,6 +187,8 @@ func FuzzParse(f *testing.F) {
 		"redis+rueidis://[::1]:6379?driver=rueidis",
 		"rediss://h?tls_ca_file=f&tls_cert_file=a&tls_key_file=b", "unix:///run/r.sock?db=1&fifo=false",
 		"redis://u@h?password_file=f",
+		"redis+sentinel+rueidis://s1:1,s2/m/2?sentinel_password_file=f", "rediss+cluster://a,[::1]:1?tls_ca_file=f",
+		"valkeys+sentinel://u@s?password_file=f",
 		"unix:////%2F%40", "redis://[fe80::1%25a]", "redis://%zz:1@", "redis://h?prefix=%zz", "x://", "redis+a+b://h,i",
 		"redlock+redigo://h,i:2,[::1]/2?budget=1s&timeout=1s", "redlocks://h,i?tls_ca_file=f",
 		"redlock://u@%2Fa%2Cb,[fe80::1%25a]?password_file=f", "redlock://a,,b",

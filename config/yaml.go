@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -99,6 +100,8 @@ func (b *builder) section(name, path string, n *yaml.Node) {
 			b.section(name, child, value)
 		case f.isList():
 			b.list(name, f, child, where, value)
+		case f.typ == reflect.TypeFor[Addrs]() && value.Kind == yaml.SequenceNode:
+			b.addrs(f, child, where, value)
 		case !slices.Contains(scalars, value.ShortTag()):
 			b.fail(child, where, errors.New("a single value is expected here"))
 		default:
@@ -167,6 +170,26 @@ func (b *builder) list(name string, f *field, path, where string, n *yaml.Node) 
 		}
 		b.section(name, element, item)
 	}
+}
+
+// addrs reads a list of addresses.
+func (b *builder) addrs(f *field, path, where string, n *yaml.Node) {
+	var all []string
+	for _, item := range n.Content {
+		if item.Kind == yaml.AliasNode {
+			item = item.Alias
+		}
+		if item.Kind != yaml.ScalarNode || strings.Contains(item.Value, ",") {
+			b.fail(path, where, errors.New("one address is expected in each place of the list, such as host:port"))
+			return
+		}
+		all = append(all, item.Value)
+	}
+	if len(all) == 0 {
+		b.fail(path, where, errors.New("an empty list"))
+		return
+	}
+	b.set(path, strings.Join(all, ","), where)
 }
 
 // scalars are the tags of single values. Any other tag is an error, because it has no effect.

@@ -105,9 +105,13 @@ func unable(name string, reach []Deployment, d Deployment) error {
 	if names := Reaching(d); len(names) > 0 {
 		can = "use " + strings.Join(names, " or ")
 	}
-	return fmt.Errorf("driver %s reaches %s, not %v: %s: %w", name, strings.Join(what, " and "), d, can,
-		errors.ErrUnsupported)
+	return unsupported{fmt.Errorf("driver %s reaches %s, not %v: %s", name, strings.Join(what, " and "), d, can)}
 }
+
+// unsupported is an error that matches errors.ErrUnsupported.
+type unsupported struct{ error }
+
+func (unsupported) Is(target error) bool { return target == errors.ErrUnsupported }
 
 // Reaching returns the names of the registered drivers that reach deployments of kind d, sorted.
 func Reaching(d Deployment) []string {

@@ -7,16 +7,17 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 )
 
-// Dial opens one connection as c describes: over TCP or a unix socket, with or without TLS. ctx and c.Timeout bound the
-// whole call. All errors match [ErrNotSent], including those of the TLS handshake.
+// Dial opens one connection to the server at c.Addr, as c describes it: over TCP or a unix socket, with or without TLS.
+// ctx and c.Timeout bound the whole call. All errors match [ErrNotSent], including those of the TLS handshake.
 //
 // An [OpenFunc] should make its client use Dial, so that all drivers connect in the same way. The clients' own dialling
 // differs: one ignores ctx in the TLS handshake, one uses a constant time-out for the handshake, and one does not
-// support unix sockets.
+// support unix sockets. For Sentinel deployments there is [Dialer]; for the nodes of a cluster, there is [Config.At].
 func (c Config) Dial(ctx context.Context) (net.Conn, error) {
-	dialer := &net.Dialer{Timeout: cmp.Or(c.Timeout, DefaultTimeout)}
+	dialer := &net.Dialer{Timeout: c.timeout()}
 	var conn net.Conn
 	var err error
 	encryption := c.TLS
@@ -40,7 +41,7 @@ func (c Config) Dial(ctx context.Context) (net.Conn, error) {
 func (c Config) Login(ctx context.Context) (username, password string, err error) {
 	username, password = c.Username, c.Password
 	if c.Credentials != nil {
-		ctx, cancel := context.WithTimeout(ctx, cmp.Or(c.Timeout, DefaultTimeout))
+		ctx, cancel := context.WithTimeout(ctx, c.timeout())
 		defer cancel()
 		if username, password, err = c.Credentials(ctx); err != nil {
 			return "", "", NotSent(fmt.Errorf("no credentials: %w", err))
@@ -51,6 +52,8 @@ func (c Config) Login(ctx context.Context) (username, password string, err error
 	}
 	return username, password, nil
 }
+
+func (c Config) timeout() time.Duration { return cmp.Or(c.Timeout, DefaultTimeout) }
 
 // DialFailed reports whether err can only come from connecting, so that no command was sent. It is for clients that
 // were configured by the application. It also returns true for the errors of [Config.Dial].

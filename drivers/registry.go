@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,11 +125,6 @@ func Open(ctx context.Context, name string, cfg Config) (Driver, error) {
 	if cfg.Password == "" {
 		cfg.Username = "" // clients treat a Username without a Password differently
 	}
-	if s := cfg.Sentinel; s != nil && s.Password == "" && s.Username != "" {
-		own := *s
-		own.Username = ""
-		cfg.Sentinel = &own
-	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
@@ -153,8 +147,8 @@ func lookup(name string, d Deployment) (OpenFunc, error) {
 	case len(names) == 0:
 		return nil, fmt.Errorf("no Redis driver is registered: %s", howTo)
 	case name == "" && len(able) == 0:
-		return nil, fmt.Errorf("no registered driver reaches %v (registered: %s); to register more: %s: %w",
-			d, strings.Join(names, ", "), howTo, errors.ErrUnsupported)
+		return nil, unsupported{fmt.Errorf("no registered driver reaches %v (registered: %s); to register more: %s",
+			d, strings.Join(names, ", "), howTo)}
 	case name == "" && slices.Contains(able, "goredis"):
 		name = "goredis"
 	case name == "" && len(able) == 1:

@@ -37,6 +37,17 @@ var clusterDrivers = map[string]func(t *testing.T, addrs []string) (d drivers.Dr
 		t.Cleanup(c.Close)
 		return rueidis.New(c), time.Second
 	},
+	"goredis, from configuration": clusterByConfig("goredis"),
+	"rueidis, from configuration": clusterByConfig("rueidis"),
+}
+
+func clusterByConfig(name string) func(*testing.T, []string) (drivers.Driver, time.Duration) {
+	return func(t *testing.T, addrs []string) (drivers.Driver, time.Duration) {
+		d, err := drivers.Open(t.Context(), name, drivers.Config{Cluster: addrs})
+		require.NoError(t, err)
+		t.Cleanup(func() { assert.NoError(t, d.Close()) })
+		return d, time.Second
+	}
 }
 
 func goredisCluster(t *testing.T, options redis.ClusterOptions) drivers.Driver {

@@ -4,24 +4,21 @@ package goredis
 import (
 	"context"
 	"errors"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/golocker/locker/drivers"
 )
-
-func init() { drivers.Register("goredis", open) }
 
 type driver struct {
 	client redis.UniversalClient
 	// bounded says that the client observes the deadline of a context.
 	bounded   bool
 	owned     bool
+	dialer    *drivers.Dialer // of an owned client of one server; else nil
 	lifecycle drivers.Lifecycle
 	// live says that the last exchange succeeded, so that there are connections.
 	live atomic.Bool
@@ -32,39 +29,6 @@ type driver struct {
 	reloading sync.Mutex
 	reloaded  time.Time
 }
-
-func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
-	return &subscriber{driver: driver{bounded: true, owned: true, client: redis.NewClient(&redis.Options{
-		Network: cfg.Network, Addr: cfg.Addr, CredentialsProviderContext: cfg.Login, DB: cfg.DB,
-		Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			conn, err := cfg.Dial(ctx)
-			if err != nil {
-				end, _ := net.Pipe()
-				conn = unconnected{end, err}
-			}
-			return conn, nil
-		},
-		DialTimeout: cfg.Timeout, ReadTimeout: cfg.Timeout, WriteTimeout: cfg.Timeout, PoolTimeout: cfg.Timeout,
-		ContextTimeoutEnabled: true, MaxRetries: -1,
-		PipelinePoolSize: -1, // batches share the pool instead of doubling the number of connections
-		// Lock scripts return the same in RESP2 and RESP3, but with RESP3 the client looks for push messages around
-		// every command. Identity and maintenance notifications need commands on each new connection, and the latter
-		// also resolve host names.
-		Protocol: 2, DisableIdentity: true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})}}, nil
-}
-
-// unconnected replaces a connection that could not be opened. It makes the handshake fail with the reason. If the dial
-// itself failed, the pool would write to the process's log. After PoolSize failures, it would also dial only once a
-// second, in the background, which delays recovery.
-type unconnected struct {
-	net.Conn // one end of a pipe, for deadlines, addresses and Close
-	err      error
-}
-
-func (c unconnected) Read([]byte) (int, error)  { return 0, c.err }
-func (c unconnected) Write([]byte) (int, error) { return 0, c.err }
 
 // command is a command that go-redis never retries, whatever the configuration of the client.
 type command struct{ *redis.Cmd }
@@ -192,8 +156,11 @@ func normal(value any) drivers.Reply {
 }
 
 func (d *driver) Close() error {
-	if d.lifecycle.Shut() && d.owned {
-		return d.client.Close()
+	if !d.lifecycle.Shut() || !d.owned {
+		return nil
 	}
-	return nil
+	if d.dialer != nil {
+		d.dialer.Close()
+	}
+	return d.client.Close()
 }

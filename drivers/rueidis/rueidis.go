@@ -3,9 +3,6 @@ package rueidis
 
 import (
 	"context"
-	"crypto/tls"
-	"errors"
-	"net"
 	"strings"
 	"sync/atomic"
 
@@ -14,11 +11,10 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-func init() { drivers.Register("rueidis", open) }
-
 type driver struct {
 	client         rueidis.Client
 	cluster, owned bool
+	dialer         *drivers.Dialer // of an owned client of one server; else nil
 	lifecycle      drivers.Lifecycle
 	// live says that the last exchange succeeded and that no connection was dialled since.
 	live atomic.Bool
@@ -50,42 +46,6 @@ type cluster struct {
 
 // Cluster implements [drivers.Cluster].
 func (*cluster) Cluster() {}
-
-func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
-	// NewClient dials at once, but a driver must not. The dialer therefore fails the first time. Because of
-	// ForceSingleClient, NewClient then returns a client together with the error. That client dials when it is first
-	// used, once for all waiting callers.
-	lazy := true
-	d := &subscriber{driver: driver{owned: true}, opening: make(chan struct{}, 1)}
-	client, err := rueidis.NewClient(rueidis.ClientOption{
-		InitAddress: []string{cfg.Addr}, SelectDB: cfg.DB,
-		AuthCredentialsFn: func(rueidis.AuthCredentialsContext) (c rueidis.AuthCredentials, err error) {
-			c.Username, c.Password, err = cfg.Login(context.Background()) // the client has no context here
-			return c, err
-		},
-		DialCtxFn: func(ctx context.Context, _ string, _ *net.Dialer, _ *tls.Config) (net.Conn, error) {
-			if lazy {
-				return nil, errors.New("not dialled yet")
-			}
-			d.live.Store(false)
-			return cfg.Dial(ctx)
-		},
-		Dialer:              net.Dialer{Timeout: cfg.Timeout}, // for the handshake
-		ConnWriteTimeout:    cfg.Timeout,
-		ForceSingleClient:   true,
-		DisableCache:        true,
-		DisableRetry:        true,
-		ClientSetInfo:       rueidis.DisableClientSetInfo,
-		PipelineMultiplex:   -1, // one connection
-		ReadBufferEachConn:  32 << 10,
-		WriteBufferEachConn: 32 << 10,
-	})
-	if client == nil {
-		return nil, err
-	}
-	lazy, d.client = false, client
-	return d, nil
-}
 
 // Direct implements [drivers.Direct].
 func (d *driver) Direct() bool { return d.live.Load() }
@@ -179,6 +139,9 @@ func (d *driver) exchange(
 
 func (d *driver) Close() error {
 	if d.lifecycle.Shut() && d.owned {
+		if d.dialer != nil {
+			d.dialer.Close()
+		}
 		d.client.Close()
 	}
 	return nil

@@ -66,6 +66,7 @@ environment:
 
   --url URL        redis://[user:password@]host[:6379][/db][?ttl=30s&prefix=lock:…]   rediss:// with TLS
                    redis+goredis://… redis+redigo://… redis+rueidis://… redis+valkey://…
+                   redis+sentinel://s1[:26379],s2,…/master   redis+cluster://h1[:6379],h2,…   rediss+… with TLS
                    unix:///path/of.sock
                    redlock://[user:password@]host1,host2,host3[?…]                    redlocks:// with TLS
   --config FILE    YAML; variables of the environment override it

@@ -9,6 +9,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/drivers"
 )
 
 // A configuration may be shared with programs that use OpenTelemetry. This command has no OpenTelemetry SDK, so it
@@ -65,7 +66,7 @@ func (a *app) configCheck(ctx context.Context) error {
 		return &exitError{exitConfig, err, ""}
 	}
 	_ = d.Close()
-	warning := tooFew(d)
+	warning := unfit(d)
 	if a.json {
 		answer := map[string]any{"ok": true, "url": c.String()}
 		if warning != "" {
@@ -95,8 +96,14 @@ func (a *app) configPrint() error {
 	return e.Encode(c)
 }
 
-// tooFew returns a warning if a Redlock has fewer than three nodes or an even number of nodes.
-func tooFew(d *config.Deployment) string {
+// unfit returns a warning if a Redlock has nodes that sentinels manage, fewer than three nodes or an even number.
+func unfit(d *config.Deployment) string {
+	for _, s := range d.Servers {
+		if d.Redlock && s.Dial.Deployment() == drivers.SentinelMaster {
+			return "redlock.nodes: " + s.Name + " is managed by sentinels: a replica that they promote may have forgotten " +
+				"locks, and then votes again: give the addresses of standalone servers"
+		}
+	}
 	switch n := len(d.Servers); {
 	case !d.Redlock || n > 2 && n%2 == 1:
 		return ""

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // SentinelMaster is the name of the master that a sentinel monitors.
@@ -16,32 +17,52 @@ const SentinelMaster = "master"
 // sentinel decides alone. It counts a server as down if the server has not answered for a second.
 func StartSentinel(tb testing.TB, master *Server, replicas ...*Server) *Server {
 	tb.Helper()
-	s := prepare(tb, nil)
-	s.config = filepath.Join(s.dir, "sentinel.conf") // the sentinel keeps its state there
-	if err := os.WriteFile(s.config, nil, 0o600); err != nil {
-		tb.Fatalf("redistest: %v", err)
-	}
-	s.launch()
+	return StartSentinels(tb, 1, time.Second, master, replicas...)[0]
+}
+
+// StartSentinels is StartSentinel for n sentinels that know each other. The majority decides. A server is down if it has
+// not answered for as long as down.
+func StartSentinels(tb testing.TB, n int, down time.Duration, master *Server, replicas ...*Server) []*Server {
+	tb.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr())
-	s.Cmd(tb, "SENTINEL", "MONITOR", SentinelMaster, host, port, 1)
-	s.Cmd(tb, "SENTINEL", "SET", SentinelMaster, "down-after-milliseconds", 1000, "failover-timeout", 5000)
+	sentinels := make([]*Server, n)
+	for i := range sentinels {
+		s := prepare(tb, nil)
+		s.config = filepath.Join(s.dir, "sentinel.conf") // the sentinel keeps its state there
+		if err := os.WriteFile(s.config, nil, 0o600); err != nil {
+			tb.Fatalf("redistest: %v", err)
+		}
+		s.launch()
+		s.Cmd(tb, "SENTINEL", "MONITOR", SentinelMaster, host, port, n/2+1)
+		s.Cmd(tb, "SENTINEL", "SET", SentinelMaster, "down-after-milliseconds", down.Milliseconds(),
+			"failover-timeout", 5*down.Milliseconds())
+		sentinels[i] = s
+	}
 	for _, r := range replicas {
 		r.follows(tb)
 	}
-	await(tb, "a sentinel that knows all servers", func() bool {
-		known, err := s.Do("SENTINEL", "REPLICAS", SentinelMaster)
-		if err != nil || len(known.([]any)) < len(replicas) {
+	for _, s := range sentinels {
+		await(tb, "a sentinel that knows all servers", func() bool { return s.knows(n, len(replicas)) })
+	}
+	return sentinels
+}
+
+// knows reports whether a sentinel knows the others of n, and as many replicas, all of which can be elected.
+func (s *Server) knows(n, replicas int) bool {
+	others, err := s.Do("SENTINEL", "SENTINELS", SentinelMaster)
+	if err != nil || len(others.([]any)) < n-1 {
+		return false
+	}
+	known, err := s.Do("SENTINEL", "REPLICAS", SentinelMaster)
+	if err != nil || len(known.([]any)) < replicas {
+		return false
+	}
+	for _, r := range known.([]any) {
+		if !strings.Contains(fmt.Sprint(r), "flags slave ") || !strings.Contains(fmt.Sprint(r), "master-link-status ok") {
 			return false
 		}
-		for _, r := range known.([]any) { // before that, the replica cannot be elected
-			if !strings.Contains(fmt.Sprint(r), "flags slave ") ||
-				!strings.Contains(fmt.Sprint(r), "master-link-status ok") {
-				return false
-			}
-		}
-		return true
-	})
-	return s
+	}
+	return true
 }
 
 // StartReplica runs a redis-server that is a replica of master, over TLS if the master uses that.

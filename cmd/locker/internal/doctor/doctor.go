@@ -131,6 +131,7 @@ func (p *patient) examine(ctx context.Context) {
 	if p.reached = p.reach(ctx); !p.reached {
 		return
 	}
+	p.deployment()
 	p.latency(ctx)
 	p.readSettings(ctx)
 	if len(p.settings.Info) > 0 {

@@ -27,8 +27,12 @@ const (
 // Probe finds out why a server cannot be used if a client's error is not a reply of the server. Clients hide the cause:
 // some report "broken pipe" if the server refused the connection and closed it, and all report silence or a closed
 // connection if only one side uses TLS. Probe therefore sends a PING over a connection without a client. It takes two
-// seconds at most. It returns false if it does not find the cause.
+// seconds at most. It returns false if it does not find the cause, and for deployments of several servers, whose
+// addresses only the client knows.
 func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) {
+	if dial.Deployment() != drivers.Standalone {
+		return Cause{}, false
+	}
 	plain := dial
 	plain.TLS = nil
 	line, _ := ping(ctx, plain)

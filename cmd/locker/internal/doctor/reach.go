@@ -29,6 +29,18 @@ func (p *patient) reach(ctx context.Context) bool {
 	return false
 }
 
+// deployment says which servers the other checks are about, if there are several.
+func (p *patient) deployment() {
+	const check = "deployment"
+	switch p.Dial.Deployment() {
+	case drivers.SentinelMaster:
+		p.ok(check, "this is the master that the sentinels name; replicas and sentinels are not examined")
+	case drivers.RedisCluster:
+		p.warn(check, "look at the settings of each master; they should be the same",
+			"a cluster: version, role and settings are those of one of its nodes, and the others are not examined")
+	}
+}
+
 func (p *patient) unreachable(ctx context.Context, err error) {
 	const check = "reachable"
 	c, ok := ConnectError(p.Dial, err)
@@ -42,6 +54,9 @@ func (p *patient) unreachable(ctx context.Context, err error) {
 		p.fail(check, "if it accepts connections, the process hangs or is stopped: check the process, its swapping "+
 			"and SLOWLOG; "+
 			"otherwise a firewall or the network drops what is sent", "%v", err)
+	case errors.Is(err, drivers.ErrNotSent) && p.Dial.Deployment() == drivers.SentinelMaster:
+		p.fail(check, "are the sentinels up, is the name of the master theirs, and does the master that they name "+
+			"answer? See SENTINEL MASTERS on one of them", "no connection: %v", err)
 	case errors.Is(err, drivers.ErrNotSent):
 		p.fail(check, "is redis-server up, and are address, port, TLS and firewall right?", "no connection: %v", err)
 	default:

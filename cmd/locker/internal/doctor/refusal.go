@@ -56,7 +56,7 @@ func Refusal(e drivers.ServerError, user string) Cause {
 			"see CLUSTER INFO; or use a server that is not in cluster mode"}
 	case code == "MOVED", code == "ASK", code == "CROSSSLOT", code == "TRYAGAIN":
 		return Cause{"it is a node of a Redis Cluster, and other nodes have some of the keys",
-			"a URL reaches one server; for a cluster, hand a client that knows it to single.New, in a program"}
+			"write redis+cluster://, which reaches all of its nodes"}
 	case containsFold(e, "SELECT is not allowed in cluster mode"):
 		return Cause{"it is a node of a Redis Cluster, which has database 0 only",
 			"leave the number of the database out"}

@@ -94,8 +94,8 @@ func (p *patient) role() {
 		p.fail(check, "use standalone servers for Redlock: a cluster fails over by itself, and forgets locks then",
 			"a node of a Redis Cluster")
 		return
-	case mode == "cluster":
-		p.warn(check, "hand a client that knows clusters to single.New: a URL reaches this one node only",
+	case mode == "cluster" && p.Dial.Deployment() != drivers.RedisCluster:
+		p.warn(check, "write redis+cluster://, which reaches all of its nodes; redis:// reaches this one only",
 			"a node of a Redis Cluster")
 	}
 	switch role := p.settings.Info["role"]; {

@@ -1,0 +1,135 @@
+package drivers
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// exchange is a connection to a sentinel. It speaks as much of the protocol as sentinels do.
+type exchange struct {
+	conn net.Conn
+	r    *bufio.Reader
+	stop func() bool
+}
+
+// newExchange returns an exchange that is broken off when ctx ends.
+func newExchange(ctx context.Context, conn net.Conn) *exchange {
+	return &exchange{conn, bufio.NewReader(conn), context.AfterFunc(ctx, func() { _ = conn.Close() })}
+}
+
+// outlives makes ctx bound the exchange instead of the context of newExchange. It returns false if that has ended.
+func (e *exchange) outlives(ctx context.Context) bool {
+	if !e.stop() {
+		return false
+	}
+	e.stop = context.AfterFunc(ctx, func() { _ = e.conn.Close() })
+	return true
+}
+
+func (e *exchange) close() {
+	e.stop()
+	_ = e.conn.Close()
+}
+
+// call sends cmds and returns their replies.
+func (e *exchange) call(cmds ...Command) ([]Reply, error) {
+	if err := e.send(cmds...); err != nil {
+		return nil, err
+	}
+	replies := make([]Reply, len(cmds))
+	for i := range replies {
+		var err error
+		if replies[i], err = e.reply(0); err != nil {
+			return nil, err
+		}
+	}
+	return replies, nil
+}
+
+func (e *exchange) send(cmds ...Command) error {
+	var text strings.Builder
+	for _, cmd := range cmds {
+		fmt.Fprintf(&text, "*%d\r\n", len(cmd))
+		for _, word := range cmd {
+			fmt.Fprintf(&text, "$%d\r\n%s\r\n", len(word), word)
+		}
+	}
+	_, err := io.WriteString(e.conn, text.String())
+	return err
+}
+
+// receive waits for a reply until nothing has arrived for limit. After that time-out, it can be called again.
+func (e *exchange) receive(limit time.Duration) (Reply, error) {
+	if err := e.conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return nil, err
+	}
+	if _, err := e.r.Peek(1); err != nil {
+		return nil, err
+	}
+	if err := e.conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
+		return nil, err
+	}
+	reply, err := e.reply(0)
+	if err != nil {
+		return nil, fmt.Errorf("in the middle of a reply: %v", err) // cannot go on, not even after a time-out
+	}
+	return reply, nil
+}
+
+// Limits of what sentinels send. A server of another protocol must not make this process allocate much.
+const (
+	maxReply = 1 << 16
+	maxDepth = 4
+)
+
+var errProtocol = errors.New("not an answer of a Redis Sentinel")
+
+func (e *exchange) reply(depth int) (Reply, error) {
+	line, err := e.r.ReadSlice('\n')
+	if err != nil {
+		return nil, err
+	}
+	text := strings.TrimRight(string(line), "\r\n")
+	if text == "" || depth > maxDepth {
+		return nil, errProtocol
+	}
+	kind, text := text[0], text[1:]
+	switch kind {
+	case '+':
+		return text, nil
+	case '-':
+		return ServerError(text), nil
+	case ':', '$', '*':
+	default:
+		return nil, errProtocol
+	}
+	n, err := strconv.ParseInt(text, 10, 64)
+	switch {
+	case err != nil || kind != ':' && n > maxReply:
+		return nil, errProtocol
+	case kind == ':':
+		return n, nil
+	case n < 0:
+		return nil, nil
+	case kind == '$':
+		data := make([]byte, n+2)
+		if _, err := io.ReadFull(e.r, data); err != nil {
+			return nil, err
+		}
+		return string(data[:n]), nil
+	}
+	replies := make([]Reply, n)
+	for i := range replies {
+		if replies[i], err = e.reply(depth + 1); err != nil {
+			return nil, err
+		}
+	}
+	return replies, nil
+}
