@@ -144,7 +144,7 @@ func TestTheNextStepFitsTheFault(t *testing.T) {
 		"NOREPLICAS":     {"redis://" + alone.Addr(), "connect its replicas"},
 		"MISCONF":        {"redis://" + unsaved.Addr(), "make room on its disk"},
 		"renamed": {"redis://" + renamed.Addr(),
-			"unknown command 'EVALSHA': remove the rename-command for EVALSHA"},
+			"keep locks): remove the rename-command for EVALSHA"},
 		"wrong database": {"redis://" + plain.Addr() + "/99", "out of range: use a lower number"},
 		"TLS to a plain port": {"rediss://" + plain.Addr() + "?timeout=300ms",
 			"it does not speak TLS on this port: write redis://"},
