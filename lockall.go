@@ -18,7 +18,8 @@ type ManyLocker interface {
 	// or none, and returns the leases in the order of keys. Otherwise it is like TryLock. The error names a key that
 	// another owner holds, if it matches ErrHeld.
 	//
-	// If the error matches errors.ErrUnsupported, these keys cannot be acquired in one step. Nothing was sent then.
+	// If the error matches errors.ErrUnsupported, these keys cannot be acquired in one step now. Nothing was acquired
+	// then.
 	TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error)
 }
 
