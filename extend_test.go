@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -131,12 +132,13 @@ func TestExtendTTLOfSeveralLocks(t *testing.T) {
 func TestMutex(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		m, other := locker.Mutex(c, "k", locker.TTL(ttl)), locker.Mutex(c, "k", locker.TTL(ttl))
+		var users sync.WaitGroup
 		counter := 0
 		for _, m := range []interface {
 			Lock()
 			Unlock()
 		}{m, m, other} {
-			go func() {
+			users.Go(func() {
 				for range 5 {
 					m.Lock()
 					n := counter
@@ -144,9 +146,9 @@ func TestMutex(t *testing.T) {
 					counter = n + 1
 					m.Unlock()
 				}
-			}()
+			})
 		}
-		time.Sleep(time.Minute)
+		users.Wait()
 		if counter != 15 {
 			t.Errorf("counted %d, want 15", counter)
 		}

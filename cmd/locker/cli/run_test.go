@@ -69,7 +69,7 @@ func TestSeveralKeys(t *testing.T) {
 		value := strings.Split(s.Cmd(t, "GET", "lock:"+key).(string), "|")
 		want = append(want, strings.TrimLeft(value[0], "0"))
 	}
-	assert.Equal(t, append(want, ""), lines)
+	assert.Equal(t, want, lines)
 	other := run(t, url, "run", "-k", "c", "-k", "b", "--wait", "0", "--", "true")
 	other.exits(t, exitHeld)
 	assert.Contains(t, other.err.String(), `"b"`)
