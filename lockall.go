@@ -116,7 +116,10 @@ func inOrder(
 		if err != nil {
 			lost := inner.Err() != nil && ended(ctx) == nil
 			undo(ctx, parts)
-			if lost && !errors.Is(err, ErrClosed) {
+			switch {
+			case lost && errors.Is(err, ErrClosed): // which has ended the leases, and so inner; that is not the caller's
+				return nil, &Error{"lock", key, ErrClosed}
+			case lost:
 				return nil, errAnew
 			}
 			return nil, err
