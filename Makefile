@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test test-library test-modules test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel cluster elections soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
+.PHONY: test test-library test-modules test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel crowd cluster elections soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -125,6 +125,10 @@ sentinel: ## FAILOVERS of a master by its sentinels, with each driver that follo
 	@scripts/need-redis.sh
 	LOCKER_SENTINEL=$(FAILOVERS) LOCKER_SENTINEL_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 3h -v ./sentinel
+
+crowd: ## 16 workers that lock random subsets of 8 keys, 100,000 calls in virtual time and on a server with each driver
+	@scripts/need-redis.sh
+	LOCKER_CROWD=100000 go test -count=1 -timeout 3h -run TestCrowd -v . ./single
 
 HOURS ?= 8
 soak: ## the same for HOURS; the report goes to soak.out, LOCKER_FAULTS_ONLY=partition runs a part

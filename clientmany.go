@@ -21,7 +21,8 @@ type ManyAcquirer interface {
 	//   - If a lock is held by another owner, the error is an *Error that names its key, if it is known.
 	//   - It does not overtake callers that wait for one of the locks: that lock counts as held.
 	//   - If the error matches errors.ErrUnsupported, these locks cannot be acquired in one step, for example because
-	//     they are on different servers. Nothing was sent then, and the Client acquires them one after the other.
+	//     they are on different servers, or because somebody waits for one of them. Nothing was acquired then, and the
+	//     locks are acquired one after the other.
 	AcquireMany(ctx context.Context, reqs []Request) ([]Grant, error)
 }
 

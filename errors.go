@@ -54,8 +54,10 @@ var (
 
 // Error is the type of the errors that operations return. It names the operation and the key.
 type Error struct {
-	Op  string // "lock", "trylock", "extend", "verify", "unlock", "do", "inspect" or "release"
-	Key string
+	// Op is "lock", "trylock", "extend", "verify", "unlock", "do", "inspect" or "release". It is "lockall" or
+	// "trylockall" if the call is about no single key, and "hold" if a lock of an AllLease was lost.
+	Op  string
+	Key string // the names of several locks are separated by commas
 	Err error
 }
 

@@ -37,10 +37,13 @@ type lease struct {
 	minHold time.Duration // the lock stays taken until start plus minHold
 
 	// The position in the schedule, guarded by the mu of the Client.
-	due time.Time // when the next renewal is due
-	pos int       // index in the heap; -1 if not in it
+	due   time.Time     // when the next renewal is due
+	pos   int           // index in the heap; -1 if not in it
+	slack time.Duration // the next renewal may be sent that much earlier
 
 	mu      sync.Mutex
+	ttl     time.Duration // of the next renewal; see ExtendTTL
+	longest time.Duration // of all TTLs that the lock may have in the store
 	until   time.Time
 	done    chan struct{} // closed when err is set; nil until the first call of Done
 	err     error         // why the lease ended; nil while it is held
@@ -69,6 +72,8 @@ func (c *Client) hold(ctx context.Context, req Request, start time.Time, o optio
 		start:   start,
 		maxHold: o.maxHold,
 		minHold: o.minHold,
+		ttl:     req.TTL,
+		longest: req.TTL,
 		pos:     -1,
 		until:   validity(start, req.TTL),
 	}
@@ -108,7 +113,7 @@ func (c *Client) forget(l *lease) {
 
 // end returns when the lease will end if it is not extended, and for which reason. Call with mu held.
 func (l *lease) end() (time.Time, LostReason) {
-	expiry := l.until.Add(-margin(l.req.TTL))
+	expiry := l.until.Add(-margin(l.ttl))
 	if limit := l.start.Add(l.maxHold - margin(l.maxHold)); l.maxHold > 0 && !expiry.Before(limit) {
 		return limit, LostMaxHold
 	}
@@ -200,8 +205,6 @@ func (l *lease) setExpiry() {
 	l.expiry.Reset(max(0, left(end)))
 }
 
-func (l *lease) Extend(ctx context.Context) error { return l.call(ctx, "extend", l.extend) }
-
 // call makes a request for a caller, whose context is ctx. op names it in errors.
 func (l *lease) call(
 	ctx context.Context, op string, request func(ctx context.Context, cancel *context.CancelFunc) error,
@@ -215,15 +218,6 @@ func (l *lease) call(
 		return &Error{op, l.req.Key, withContext(ctx, err)}
 	}
 	return nil
-}
-
-// extend makes one attempt to extend the lease. cancel must end ctx. It is called when the lease ends.
-func (l *lease) extend(ctx context.Context, cancel *context.CancelFunc) error {
-	start := time.Now()
-	if err := l.ask(ctx, cancel, l.client.backend.Extend); err != nil {
-		return err
-	}
-	return l.prolong(start)
 }
 
 // ask sends a request of the lease to the backend. If the answer is that the lock is no longer held, ask ends the
@@ -254,23 +248,4 @@ func (l *lease) ask(
 		return l.finish(&LostError{reasonOf(err)})
 	}
 	return err
-}
-
-// prolong moves the end of the lease after a successful extension that began at start. If the lease has ended
-// meanwhile, it stays ended, because callers have already seen that done was closed.
-func (l *lease) prolong(start time.Time) error {
-	if err := l.Err(); err != nil {
-		return err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.err != nil {
-		return l.err
-	}
-	l.inDoubt = false
-	if until := validity(start, l.req.TTL); until.After(l.until) {
-		l.until = until
-		l.setExpiry()
-	}
-	return nil
 }

@@ -18,7 +18,8 @@ type ManyLocker interface {
 	// or none, and returns the leases in the order of keys. Otherwise it is like TryLock. The error names a key that
 	// another owner holds, if it matches ErrHeld.
 	//
-	// If the error matches errors.ErrUnsupported, these keys cannot be acquired in one step. Nothing was sent then.
+	// If the error matches errors.ErrUnsupported, these keys cannot be acquired in one step now. Nothing was acquired
+	// then.
 	TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error)
 }
 
@@ -115,7 +116,10 @@ func inOrder(
 		if err != nil {
 			lost := inner.Err() != nil && ended(ctx) == nil
 			undo(ctx, parts)
-			if lost && !errors.Is(err, ErrClosed) {
+			switch {
+			case lost && errors.Is(err, ErrClosed): // which has ended the leases, and so inner; that is not the caller's
+				return nil, &Error{"lock", key, ErrClosed}
+			case lost:
 				return nil, errAnew
 			}
 			return nil, err

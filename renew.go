@@ -68,7 +68,8 @@ func (c *Client) renew(batch []*lease) {
 
 // renew makes one renewal and returns when the next is due.
 func (l *lease) renew() (next time.Time) {
-	ctx, cancel := context.WithTimeout(context.Background(), min(l.req.TTL/boundPart, maxRenewal))
+	ttl := l.currentTTL()
+	ctx, cancel := context.WithTimeout(context.Background(), min(ttl/boundPart, maxRenewal))
 	defer cancel()
 	if l.trace != nil {
 		ctx = lockertrace.With(ctx, l.trace)
@@ -81,13 +82,14 @@ func (l *lease) renew() (next time.Time) {
 	}
 
 	start := time.Now()
-	err := l.extend(ctx, &cancel)
+	err := l.extend(ctx, &cancel, ttl)
 	now := time.Now()
 
 	l.mu.Lock()
 	ended = l.err
 	doubt := err != nil && ended == nil && !l.inDoubt
 	l.inDoubt = err != nil
+	ttl = l.ttl // it may have changed meanwhile
 	l.mu.Unlock()
 	// A renewal that was interrupted by Unlock or Close has not failed.
 	if t := l.trace; t != nil && !errors.Is(ended, ErrUnlocked) && !errors.Is(ended, ErrClosed) {
@@ -99,9 +101,9 @@ func (l *lease) renew() (next time.Time) {
 		}
 	}
 	if err == nil {
-		return start.Add(l.req.TTL / renewPart)
+		return start.Add(ttl / renewPart)
 	}
-	if next = start.Add(l.req.TTL / retryPart); next.Before(now) {
+	if next = start.Add(ttl / retryPart); next.Before(now) {
 		next = now
 	}
 	return next

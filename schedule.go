@@ -44,10 +44,16 @@ func (s *schedule) add(l *lease, due time.Time) {
 	if len(s.leases) == 0 {
 		s.tick = maxTick
 	}
-	s.tick = max(minTick, min(s.tick, l.req.TTL/10))
+	s.uses(l, l.req.TTL)
 	l.due = due
 	heap.Push(&s.leases, l)
 	s.arm(earlier(due, l.start.Add(s.tick)))
+}
+
+// uses makes the schedule fit the TTL of l.
+func (s *schedule) uses(l *lease, ttl time.Duration) {
+	l.slack = ttl / slackPart
+	s.tick = max(minTick, min(s.tick, ttl/10))
 }
 
 // remove removes l from the schedule. It does not stop the timer. Stopping and starting it for each short critical
@@ -76,7 +82,7 @@ func (s *schedule) take(now time.Time) []*lease {
 	var batch []*lease
 	for s.inFlight < maxInFlight {
 		l := s.leases[0]
-		if l.due.Add(-l.req.TTL / slackPart).After(now) {
+		if l.due.Add(-l.slack).After(now) {
 			break
 		}
 		s.move(l, never) // one renewal of a lease at a time

@@ -36,7 +36,7 @@ func (l *lease) unlock(ctx context.Context) error {
 	if err != nil {
 		return withContext(ctx, err)
 	}
-	req := l.req
+	req := l.held()
 	req.Uncancelled = true
 	if l.minHold > 0 {
 		req.Keep = max(0, l.minHold-time.Since(l.start))
@@ -61,6 +61,15 @@ func (l *lease) unlock(ctx context.Context) error {
 	default:
 		return withContext(ctx, err)
 	}
+}
+
+// held returns the request of the lock as the store may have it.
+func (l *lease) held() Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	req := l.req
+	req.TTL = l.longest
+	return req
 }
 
 // turn waits until no other call is releasing the lock. If it returns nil, the caller must call settle. It returns
@@ -136,7 +145,7 @@ func (l *lease) undo(ctx context.Context) {
 	if !c.enter(&c.attempts) {
 		return // the Client is closed, and the lock ends with its TTL
 	}
-	released := c.giveUp(ctx, l.req, nil)
+	released := c.giveUp(ctx, l.held(), nil)
 	c.attempts.Done()
 	select {
 	case <-released:

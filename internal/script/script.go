@@ -57,6 +57,9 @@ var (
 	// The usual case of many commands at once.
 	manyScript = newScripts("many.lua")
 
+	// Several locks of one owner, all or none.
+	allScript = newScripts("all.lua")
+
 	// For operators.
 	inspectScript = newScript("inspect.lua")
 	forceScript   = newScripts("force.lua")

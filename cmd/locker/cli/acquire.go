@@ -7,6 +7,8 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -72,15 +74,36 @@ func (h *holder) refused(err error) error {
 
 func (h *holder) lock(ctx context.Context, l locker.Locker) (locker.Lease, error) {
 	opts := []locker.Option{locker.TTL(h.opts.validity), locker.MinHold(h.opts.minHold), locker.MaxHold(h.opts.maxHold)}
+	one, all := l.Lock, locker.LockAll
 	switch wait := h.opts.maxWait; {
 	case wait == 0:
-		return l.TryLock(ctx, h.opts.key, opts...)
+		one, all = l.TryLock, locker.TryLockAll
 	case wait > 0:
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, wait)
 		defer cancel()
 	}
-	return l.Lock(ctx, h.opts.key, opts...)
+	if len(h.opts.keys) == 1 {
+		return one(ctx, h.opts.key, opts...)
+	}
+	lease, err := all(ctx, l, h.opts.keys, opts...)
+	if err != nil {
+		return nil, err // and not a nil *AllLease
+	}
+	return lease, nil
+}
+
+// fences are the tokens of the locks, one in each line.
+func (h *holder) fences() string {
+	all, several := h.lease.(*locker.AllLease)
+	if !several {
+		return strconv.FormatUint(h.lease.Fence(), 10)
+	}
+	var tokens []string
+	for _, key := range all.Keys() {
+		tokens = append(tokens, strconv.FormatUint(all.FenceOf(key), 10))
+	}
+	return strings.Join(tokens, "\n")
 }
 
 // trace informs the holder of what happens to the lock. The hooks run on goroutines of the Client.

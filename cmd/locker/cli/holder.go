@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -132,8 +133,8 @@ func (h *holder) startGuard() error {
 // environ is the command's environment.
 func (h *holder) environ() []string {
 	return append(slices.Clone(h.app.environ),
-		"LOCKER_KEY="+h.opts.key,
-		"LOCKER_FENCE="+strconv.FormatUint(h.lease.Fence(), 10),
+		"LOCKER_KEY="+strings.Join(h.opts.keys, "\n"),
+		"LOCKER_FENCE="+h.fences(),
 		"LOCKER_STORE="+h.store)
 }
 

@@ -35,7 +35,8 @@ const (
 
 // runOptions are the options of run.
 type runOptions struct {
-	key      string
+	keys     []string
+	key      string        // from keys: what messages call them
 	ttl      time.Duration // 0: not given
 	wait     string
 	minHold  time.Duration
@@ -59,6 +60,7 @@ func runCommand(a *app) *cobra.Command {
 		Example: `  locker run --key backup --wait 0 -- /usr/local/bin/backup --all
   locker run --key deploy --wait 10m --ttl 1m --max-hold 1h -- make deploy
   locker run --key report --wait 5s --min-hold 1m --quiet -- /usr/local/bin/report     # from cron, on each machine
+  locker run --key account:1 --key account:2 -- ./transfer                              # both, or none
   locker run --key jobs -- sh -c 'psql -v fence="$LOCKER_FENCE" -f job.sql'`,
 		Args: someCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -70,7 +72,7 @@ func runCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the command belong to the command, even without --
-	flags.StringVarP(&o.key, "key", "k", "", "the `name` of the lock")
+	flags.StringArrayVarP(&o.keys, "key", "k", nil, "the `name` of the lock; given several times, of several locks")
 	durationVar(flags, &o.ttl, "ttl",
 		"for how long the lock stays taken after a crash (30s, or the value of the configuration)")
 	flags.StringVarP(&o.wait, "wait", "w", "forever",
@@ -115,6 +117,9 @@ func (o *runOptions) read(cmd *cobra.Command, args []string) error {
 const runHelp = `Run takes the lock, runs COMMAND, and releases the lock when the command has ended. The lock is renewed
 meanwhile.
 
+With several --key, run takes all of the locks or none. Programs that do that do not wait for each other in a circle.
+The command is stopped if one of the locks is lost.
+
 Run executes the words after -- without a shell. The command uses the standard input, output and error of locker, and
 its exit code becomes the exit code of locker.
 
@@ -131,6 +136,7 @@ The command gets these environment variables:
   LOCKER_KEY     the key
   LOCKER_FENCE   the fencing token for the protected resource (see docs/safety.md); 0 if there is none
   LOCKER_STORE   the backend: memory, redis, redlock, or another registered one
+                 with several locks, LOCKER_KEY has their names, and LOCKER_FENCE their tokens, one in each line
   LOCKER_FD      the number of a file descriptor that reaches end of file when the lock is lost; it delivers no data
 
 Exit codes:
@@ -145,10 +151,14 @@ Exit codes:
 
 // check validates the options and sets the defaults.
 func (o *runOptions) check(c *config.Config) error {
+	slices.Sort(o.keys)
+	o.keys = slices.Compact(o.keys)
+	o.key = strings.Join(o.keys, ",")
+	tooLong := func(key string) bool { return len(key) > locker.MaxKey }
 	switch {
-	case o.key == "":
+	case len(o.keys) == 0 || o.keys[0] == "":
 		return usageError("no key: give one with --key")
-	case len(o.key) > locker.MaxKey:
+	case slices.ContainsFunc(o.keys, tooLong):
 		return usageError("the key is longer than %d bytes", locker.MaxKey)
 	case !slices.Contains([]string{onLostTerm, onLostKill, onLostNotify}, o.onLost):
 		return usageError("--on-lost %q: it is term, kill or notify", o.onLost)

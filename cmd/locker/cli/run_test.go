@@ -57,6 +57,26 @@ func TestEnvironment(t *testing.T) {
 	assert.Equal(t, strings.Count(want, "socket:"), strings.Count(fds, "socket:"), "connections are not the command's")
 }
 
+// TestSeveralKeys checks that a command runs under all locks, and does not start if one is held.
+func TestSeveralKeys(t *testing.T) {
+	t.Parallel()
+	s, url := server(t)
+	p := run(t, url, "run", "-k", "b", "--key", "a", "-k", "b", "--", "sh", "-c",
+		`printf '%s\n%s\n' "$LOCKER_KEY" "$LOCKER_FENCE" >env.tmp; mv env.tmp env; read x <go || sleep 60`)
+	lines := strings.Split(p.wrote(t, "env"), "\n")
+	want := []string{"a", "b"}
+	for _, key := range []string{"a", "b"} {
+		value := strings.Split(s.Cmd(t, "GET", "lock:"+key).(string), "|")
+		want = append(want, strings.TrimLeft(value[0], "0"))
+	}
+	assert.Equal(t, want, lines)
+	other := run(t, url, "run", "-k", "c", "-k", "b", "--wait", "0", "--", "true")
+	other.exits(t, exitHeld)
+	assert.Contains(t, other.err.String(), `"b"`)
+	free(t, s, "c")
+	run(t, url, "run", "-k", "a", "-k", "", "--", "true").exits(t, exitUsage)
+}
+
 // TestInheritedFilesAreLeftAlone checks that files which run has inherited keep their numbers. The command knows these
 // numbers, as of a job server of make, or of a socket of systemd.
 func TestInheritedFilesAreLeftAlone(t *testing.T) {

@@ -65,13 +65,13 @@ var rules = map[string]struct {
 // free lists packages without rules: they are not libraries, or are only for this module's own tests.
 var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testing/redistest", "/internal/testing/fault",
 	"/internal/testing/trials", "/internal/testing/simnode", "/internal/testing/mutants", "/internal/testing/retest",
-	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/virtual",
+	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
 	"/internal/testing/short", "/internal/testing/lookat", "/internal/testing/compat",
 	"/internal/testing/archtest"}
 
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
-	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/virtual",
+	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
 	"/internal/testing/short", "/internal/testing/trials/clock", "/internal/testing/trials/sim",
 	"/internal/testing/trials/serve"}
 

@@ -63,7 +63,8 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 			{"client.go", "start = grant.Sent", "start = time.Now()"}},
 		[]killer{test(".", "TestUntilIsMeasuredFromBeforeTheRequest"), simulated(1000)}},
 	{"validity from the end of an extension",
-		[]patch{{"lease.go", "return l.prolong(start)", "return l.prolong(time.Now().Add(0 * time.Since(start)))"}},
+		[]patch{{"extend.go",
+			"return l.prolong(start, ttl)", "return l.prolong(time.Now().Add(0 * time.Since(start)), ttl)"}},
 		[]killer{test(".", "TestExtensionIsMeasuredFromBeforeTheRequest")}}, // too rare a chance for the simulation
 	{"a grant counts before it is claimed",
 		[]patch{{"internal/node/waiter.go", "if !p.Whole && p.Left < w.req.TTL {", "if !p.Whole && p.Left < 0 {"},
@@ -208,7 +209,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 			"case *redis.Ring:\n		return &cluster{driver{client: client}}"}},
 		[]killer{test("drivers/goredis", "TestRingIsRefused")}},
 	{"Done closes after the end",
-		[]patch{{"lease.go", "expiry := l.until.Add(-margin(l.req.TTL))", "expiry := l.until.Add(margin(l.req.TTL))"}},
+		[]patch{{"lease.go", "expiry := l.until.Add(-margin(l.ttl))", "expiry := l.until.Add(margin(l.ttl))"}},
 		[]killer{test(".", "TestDoneClosesBeforeUntil"), simulated(100)}},
 	{"no look when the subscription is there",
 		[]patch{{"internal/node/inbox.go", "if in.confirmed[l.channel] {\n				l.news(false)",
@@ -259,7 +260,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 	{"Close does not wait for renewals", []patch{{"client.go", "c.background.Wait()\n	if err", "if err"}},
 		[]killer{test(".", "TestCloseWaitsForRenewals")}},
 	{"an extension that is confirmed too late revives",
-		[]patch{{"lease.go",
+		[]patch{{"extend.go",
 			"if err := l.Err(); err != nil {\n		return err\n	}\n	l.mu.Lock()\n	defer l.mu.Unlock()\n	if l.err " +
 				"!= nil {\n		return l.err\n	}", "l.mu.Lock()\n	defer l.mu.Unlock()"}},
 		[]killer{

@@ -18,6 +18,9 @@ func (n *Node) script(cmd drivers.Command, k, args []string) drivers.Reply {
 		return drivers.ServerError("ERR unknown script")
 	}
 	name := steps[0].Script
+	if name == "all" {
+		return n.all(k, args)
+	}
 	k, args, g := unguarded(name, k, args)
 	switch name {
 	case "claim":

@@ -46,13 +46,16 @@ func Steps(words []string) []Step {
 		}
 		return []Step{{name, keys[0], token, false}}
 	}
+	if steps := all(keys, args); steps != nil {
+		return steps
+	}
 	return joined(keys, args)
 }
 
 // Attempts returns the tokens of the attempts to acquire a lock in a command.
 func Attempts(words []string) (tokens []string) {
 	for _, s := range Steps(words) {
-		if s.Script == "acquire" || s.Script == "enqueue" {
+		if s.Script == "acquire" || s.Script == "enqueue" || s.Script == "all" {
 			tokens = append(tokens, s.Token)
 		}
 	}
@@ -65,7 +68,7 @@ func Calls(words []string, scripts ...string) bool {
 }
 
 // Acquires reports whether a command attempts to acquire a lock. A place in a queue counts, a turn does not.
-func Acquires(words []string) bool { return Calls(words, "acquire", "enqueue") }
+func Acquires(words []string) bool { return Calls(words, "acquire", "enqueue", "all") }
 
 // Releases reports whether a command releases a lock or undoes an attempt.
 func Releases(words []string) bool { return Calls(words, "release", "handover", "turnrelease") }
@@ -137,6 +140,21 @@ func only(owned bool, name string) string {
 		return name
 	}
 	return ""
+}
+
+// all returns the acquisitions of one step for several locks; see all.lua.
+func all(keys, args []string) (steps []Step) {
+	n := len(args) - 1
+	if n < 1 || len(keys)/3 != n || len(keys)%3 > 1 {
+		return nil
+	}
+	for i, text := range args[1:] {
+		if !strings.HasPrefix(text, "|") {
+			return nil
+		}
+		steps = append(steps, Step{"all", keys[i], Token(text), false})
+	}
+	return steps
 }
 
 // joined returns the parts of a joined command; see many.lua.

@@ -1,0 +1,180 @@
+package locker_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// wantUntil checks how long the lease is valid from now on.
+func wantUntil(t *testing.T, l locker.Lease, want time.Duration) {
+	t.Helper()
+	if d := time.Until(l.Until()); d > want || d < want-want/50-3*time.Millisecond {
+		t.Errorf("valid for %v, want %v", d, want)
+	}
+}
+
+// After a longer TTL, the lease outlives the old one without a renewal, and renewals keep to the new one.
+func TestExtendTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		for _, opts := range [][]locker.Option{nil, {locker.NoRenewal()}} {
+			l := mustLock(t, c, "k", append(opts, locker.TTL(ttl))...)
+			if err := locker.ExtendTTL(t.Context(), l, 100*ttl); err != nil {
+				t.Fatal(err)
+			}
+			wantUntil(t, l, 100*ttl)
+			before := s.count("extend")
+			time.Sleep(30 * ttl)
+			if n := s.count("extend") - before; n != 0 {
+				t.Errorf("%d renewals within 0.3 of the new TTL", n)
+			}
+			if err := l.Err(); err != nil {
+				t.Error(err)
+			}
+			mustUnlock(t, l)
+		}
+		l := mustLock(t, c, "k", locker.TTL(ttl))
+		if err := locker.ExtendTTL(t.Context(), l, 10*ttl); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * ttl)
+		if d := time.Until(l.Until()); d < 6*ttl {
+			t.Errorf("after renewals, valid for %v", d)
+		}
+		mustUnlock(t, l)
+	})
+}
+
+// A smaller TTL shortens nothing, and is what later renewals give.
+func TestExtendWithASmallerTTL(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k", locker.TTL(100*ttl))
+		until := l.Until()
+		if err := locker.ExtendTTL(t.Context(), l, ttl); err != nil {
+			t.Fatal(err)
+		}
+		if !l.Until().Equal(until) {
+			t.Errorf("Until moved by %v", l.Until().Sub(until))
+		}
+		before := s.count("extend")
+		time.Sleep(10 * ttl)
+		if n := s.count("extend") - before; n < 29 || n > 36 {
+			t.Errorf("%d renewals in 10 TTLs", n)
+		}
+		time.Sleep(100 * ttl)
+		if d := time.Until(l.Until()); d > ttl || d < ttl/2 {
+			t.Errorf("valid for %v", d)
+		}
+		mustUnlock(t, l)
+	})
+}
+
+func TestExtendTTLThatFails(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k", locker.TTL(ttl))
+		for _, d := range []time.Duration{-1, 0, locker.MinTTL - 1, locker.MaxTTL + 1} {
+			wantErr(t, locker.ExtendTTL(t.Context(), l, d), locker.ErrInvalid)
+		}
+		if s.count("extend") != 0 {
+			t.Error("something was sent")
+		}
+		s.on("extend", unavailable)
+		wantErr(t, locker.ExtendTTL(t.Context(), l, 10*ttl), locker.ErrUnavailable)
+		s.on("extend", nil)
+		time.Sleep(10 * ttl)
+		if d := time.Until(l.Until()); d > ttl || d < ttl/2 {
+			t.Errorf("after renewals, valid for %v", d)
+		}
+		mustUnlock(t, l)
+	})
+}
+
+// A renewal that is in progress meanwhile is the only one, and the next keeps to the new TTL.
+func TestExtendTTLDuringARenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k", locker.TTL(ttl))
+		var renewed atomic.Bool
+		s.on("extend", func(_ context.Context, next func() error) error {
+			if !renewed.Swap(true) {
+				time.Sleep(ttl / 10)
+			}
+			return next()
+		})
+		time.Sleep(ttl/3 + ttl/20) // the renewal is in progress
+		if err := locker.ExtendTTL(t.Context(), l, 50*ttl); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		before := s.count("extend")
+		time.Sleep(15 * ttl)
+		if n := s.count("extend") - before; n != 0 {
+			t.Errorf("%d renewals within 0.3 of the new TTL", n)
+		}
+		mustUnlock(t, l)
+	})
+}
+
+func TestExtendTTLOfSeveralLocks(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		l := mustLockAll(t, c, []string{"a", "b"}, locker.TTL(ttl), locker.NoRenewal())
+		if err := locker.ExtendTTL(t.Context(), l, 10*ttl); err != nil {
+			t.Fatal(err)
+		}
+		wantUntil(t, l, 10*ttl)
+		mustUnlock(t, l)
+	})
+}
+
+func TestMutex(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		m, other := locker.Mutex(c, "k", locker.TTL(ttl)), locker.Mutex(c, "k", locker.TTL(ttl))
+		var users sync.WaitGroup
+		counter := 0
+		for _, m := range []interface {
+			Lock()
+			Unlock()
+		}{m, m, other} {
+			users.Go(func() {
+				for range 5 {
+					m.Lock()
+					n := counter
+					time.Sleep(time.Millisecond)
+					counter = n + 1
+					m.Unlock()
+				}
+			})
+		}
+		users.Wait()
+		if counter != 15 {
+			t.Errorf("counted %d, want 15", counter)
+		}
+		panics := func(what string, want error, f func()) {
+			defer func() {
+				if err, _ := recover().(error); !errors.Is(err, want) {
+					t.Errorf("%s: panic with %v", what, err)
+				}
+			}()
+			f()
+		}
+		panics("a store that fails", locker.ErrUnavailable, func() {
+			s.on("acquire", unavailable)
+			m.Lock()
+		})
+		s.on("acquire", nil)
+		panics("a loss", locker.ErrLost, func() {
+			m.Lock()
+			s.on("extend", unavailable)
+			time.Sleep(2 * ttl)
+			m.Unlock()
+		})
+		m.Lock() // it can be used again
+		s.on("release", unavailable)
+		m.Unlock()
+	})
+}

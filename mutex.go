@@ -1,0 +1,53 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+// Mutex returns a sync.Locker for the lock of key, for code that expects one. Its Lock waits for as long as it takes.
+// Several goroutines can share it, and each call of Mutex returns another one, as another process would.
+//
+// A sync.Locker cannot report anything. So its methods panic where the program must not go on: Lock with the error of
+// l, for example if the store cannot be reached, and Unlock if the lock was lost while it was held. Between the two,
+// nobody learns of a loss. Like a sync.Mutex, it panics if it is unlocked without having been locked. If the release is
+// not answered, Unlock returns, and the release goes on in the background. Code that can take a context should use [Do].
+func Mutex(l Locker, key string, opts ...Option) sync.Locker {
+	return &mutex{locker: l, key: key, opts: opts, mine: make(chan struct{}, 1)}
+}
+
+type mutex struct {
+	locker Locker
+	key    string
+	opts   []Option
+
+	// mine has a value while one of the goroutines has, or waits for, the lock, so that a lease belongs to one of them.
+	// With a sync.Mutex instead, the others would stop the clock of testing/synctest.
+	mine  chan struct{}
+	lease Lease // nil if it is not locked
+}
+
+func (m *mutex) Lock() {
+	m.mine <- struct{}{}
+	lease, err := m.locker.Lock(context.Background(), m.key, m.opts...)
+	if err != nil {
+		<-m.mine
+		panic(err)
+	}
+	m.lease = lease
+}
+
+func (m *mutex) Unlock() {
+	lease := m.lease
+	if lease == nil {
+		panic("locker: unlock of an unlocked mutex")
+	}
+	m.lease = nil
+	lost := lease.Err()
+	err := lease.Unlock(context.Background())
+	<-m.mine
+	if err = errors.Join(lost, err); errors.Is(err, ErrLost) {
+		panic(&Error{"unlock", m.key, err})
+	}
+}

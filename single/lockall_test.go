@@ -1,0 +1,157 @@
+package single_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/testing/crowd"
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/single"
+)
+
+func lockAll(t *testing.T, l locker.Locker, keys ...string) *locker.AllLease {
+	t.Helper()
+	lease, err := locker.LockAll(t.Context(), l, keys)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+func unlockAll(t *testing.T, lease locker.Lease) {
+	t.Helper()
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Several locks that are free cost one call of one script.
+func TestLockAllIsOneCommand(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, name := range drivers.Names() {
+		for i, opts := range [][]single.Option{nil, {single.FIFO(false)}, {single.Guard(time.Minute)}} {
+			opts = append(opts, single.Prefix(name+string(rune('0'+i))))
+			d := opened(name)(t, s.Addr())
+			if err := single.Bootstrap(t.Context(), d, opts...); err != nil && i == 2 {
+				t.Fatal(err)
+			}
+			l := closing(t, single.New(opened(name)(t, s.Addr()), opts...))
+			_ = d.Close()
+			// At first, the server does not know the scripts, and the guard sends one of its own.
+			eventually(t, 10*time.Second, "one call of a script for five locks", func() bool {
+				before := roundTrips(t, s)
+				lease := lockAll(t, l, "e", "b", "d", "c", "a")
+				n := roundTrips(t, s) - before
+				if err := locker.Verify(t.Context(), lease); err != nil {
+					t.Errorf("%s %d: %v", name, i, err)
+				}
+				unlockAll(t, lease)
+				return n == 1
+			})
+		}
+	}
+}
+
+// The step fails as a whole if one lock is held, with what is known about its holder, and does not overtake a waiter.
+func TestTryLockAllOnAServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, name := range drivers.Names() {
+		l := closing(t, single.New(opened(name)(t, s.Addr()), single.Prefix(name)))
+		held, err := l.TryLock(t.Context(), "b", locker.Label("me"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = locker.TryLockAll(t.Context(), l, []string{"a", "b"})
+		var about *locker.Error
+		var by *locker.HeldError
+		if !errors.As(err, &about) || about.Key != "b" || !errors.As(err, &by) || by.Label != "me" || by.Remaining <= 0 {
+			t.Errorf("%s: %v", name, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		granted := make(chan locker.Lease, 1)
+		go func() {
+			lease, _ := l.Lock(ctx, "b")
+			granted <- lease
+		}()
+		eventually(t, 10*time.Second, "a waiter", func() bool {
+			seen, err := l.Inspect(t.Context(), "b")
+			return err == nil && seen.Waiting == 1
+		})
+		unlockAll(t, held)
+		if _, err = locker.TryLockAll(t.Context(), l, []string{"a", "b"}); !errors.Is(err, locker.ErrHeld) {
+			t.Errorf("%s: it has overtaken a waiter: %v", name, err)
+		}
+		unlockAll(t, <-granted)
+		cancel()
+		unlockAll(t, lockAll(t, l, "a", "b"))
+	}
+}
+
+// Behind a cluster, the locks of one slot are acquired in one step, and others one after the other.
+func TestLockAllOnACluster(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *redistest.Cluster, client clientBuilder) {
+		l := client()
+		unlockAll(t, lockAll(t, l, "{x}a", "{x}b"))
+		owner := c.Owner(t, c.Slot(t, "lock:{x}a"))
+		before := roundTrips(t, owner)
+		lease := lockAll(t, l, "{x}a", "{x}b", "{x}c")
+		if n := roundTrips(t, owner) - before; n != 1 {
+			t.Errorf("%d calls of scripts for three locks of one slot", n)
+		}
+		unlockAll(t, lease)
+		lease = lockAll(t, l, "a", "b", "c", "d")
+		if keys := lease.Keys(); !slices.Equal(keys, []string{"a", "b", "c", "d"}) {
+			t.Errorf("%v", keys)
+		}
+		unlockAll(t, lease)
+	})
+}
+
+// An attempt whose answer never came leaves nothing, also if it is executed later.
+func TestLockAllLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := closing(t, single.New(opened("redigo")(t, s.Addr()), single.Timeout(200*time.Millisecond)))
+	unlockAll(t, lockAll(t, l, "a", "b"))
+	s.Pause()
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := locker.LockAll(ctx, l, []string{"a", "b"}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the server is stopped: %v", err)
+	}
+	s.Resume()
+	eventually(t, 10*time.Second, "free locks", func() bool {
+		for _, key := range []string{"lock:a", "lock:b"} {
+			if value, _ := s.Cmd(t, "GET", key).(string); strings.Contains(value, "|") {
+				return false
+			}
+		}
+		return s.Cmd(t, "EXISTS", script.KeysOf("lock:", "a").Wait()) == int64(1) // the clean-up has come
+	})
+}
+
+// Workers on a real server, with a crash now and then. "make crowd" makes 100,000 calls.
+func TestCrowdOfLockAll(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, name := range short.Part(t, 1, drivers.Names()) {
+		t.Run(name, func(t *testing.T) {
+			open := opened(name)
+			c := crowd.Crowd{TTL: 3 * time.Second, Crash: 150, Open: func() (*locker.Client, locker.Locker) {
+				l := single.New(open(t, s.Addr()))
+				return l, l
+			}}
+			c.Run(t, crowd.Calls(400))
+		})
+	}
+}
