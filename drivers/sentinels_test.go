@@ -220,7 +220,8 @@ func TestDialerLeavesAFormerMaster(t *testing.T) {
 	for _, s := range sentinels {
 		s.tell(master, 1)
 	}
-	_, err := before.Read(make([]byte, 1)) // which would otherwise wait for ever
+	require.NoError(t, before.SetReadDeadline(time.Now().Add(30*time.Second)))
+	_, err := before.Read(make([]byte, 1))
 	require.ErrorIs(t, err, net.ErrClosed)
 	addr, after := dialed(t, d)
 	assert.Equal(t, master, addr)

@@ -115,6 +115,8 @@ func TestFailovers(t *testing.T) {
 			}
 			return master != former
 		})
+		// Until the sentinels demote a master that has handed over, clients that are connected to it get locks there.
+		eventually(t, "the former master is none", func() bool { return former.Pid() == 0 || !former.IsMaster() })
 		for _, l := range loads {
 			l.recovers(ctx, t, began)
 		}
