@@ -93,7 +93,8 @@ func (b binary) run(server string, flags ...string) (results map[string]string, 
 	err := cmd.Run()
 	results, failures, panicked := read(out.Bytes())
 	for name, text := range failures {
-		fmt.Printf("--- FAIL %s %s on %s\n%s", b.dir, name, filepath.Base(filepath.Dir(server)), text)
+		fmt.Printf("%s %s failed on %s\n\t%s\n", b.dir, name, filepath.Base(filepath.Dir(server)),
+			strings.ReplaceAll(text, "\n", "\n\t")) // indented, so that nobody takes it for the outcome of this program
 	}
 	switch {
 	case panicked:
