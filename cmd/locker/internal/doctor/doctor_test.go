@@ -177,9 +177,12 @@ func TestReplicaAmongMasters(t *testing.T) {
 func TestReplicasThatAreWaitedFor(t *testing.T) {
 	t.Parallel()
 	h := admit(t, 1, "redigo")
-	h.servers[0].Cmd(t, "CONFIG", "SET", "min-replicas-to-write", "1")
 	h.Replicas = 2
 	redistest.StartReplica(t, h.servers[0]).Follow(t, h.servers[0])
+	if n := h.servers[0].Cmd(t, "WAIT", 1, 20000); n != int64(1) { // a replica is online once it has confirmed
+		t.Fatalf("%v replicas have confirmed", n)
+	}
+	h.servers[0].Cmd(t, "CONFIG", "SET", "min-replicas-to-write", "1")
 	h.want(t, "fail 1 replicas: replicas=2 is configured, and 1 can confirm a lock: no lock can be taken")
 	h.Replicas = 1
 	h.want(t)
