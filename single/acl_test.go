@@ -110,16 +110,16 @@ func TestGuardOfTheUserOfTheDocumentation(t *testing.T) {
 	}
 }
 
-// handOver lets b wait for a lock of a, and wants it to be told. A look that is due just then may come before a hint:
-// another one will not.
+// handOver lets b wait for a lock of a, and wants it to be told. A look that is due just then may come before the
+// message: another one will not.
 func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) {
 	t.Helper()
-	want, tries := lockertrace.WakeHint, 5
+	want := lockertrace.WakeHint
 	if fifo {
-		want, tries = lockertrace.WakeHandover, 1
+		want = lockertrace.WakeHandover
 	}
 	var last lockertrace.WakeReason
-	for ; tries > 0 && last != want; tries-- {
+	for tries := 5; tries > 0 && last != want; tries-- {
 		last = wokenBy(t, s, a, b, key, fifo)
 	}
 	if last != want {

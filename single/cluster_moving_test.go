@@ -129,3 +129,43 @@ func TestSlotMovesUnderAWaiter(t *testing.T) {
 		}
 	})
 }
+
+// A lock with waiters is released while its slot begins to move. The server that has all of its keys deletes the lock,
+// and then refuses to grant it to a waiter, because a lock that does not exist may be at the other server. The lock is
+// released all the same, and a waiter gets it when the slot has arrived, but not before the MinHold has ended.
+func TestUnlockOfALockWithWaitersInASlotThatMigrates(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
+		for _, hold := range []time.Duration{0, time.Second} {
+			holder, key := build(), keyOn(t, c, c.Masters[0])
+			begun := time.Now()
+			held, err := holder.Lock(t.Context(), key, locker.TTL(time.Minute), locker.MinHold(hold))
+			if err != nil {
+				t.Fatal(err)
+			}
+			result := make(chan error, 1)
+			waiter := build()
+			go func() {
+				lease, err := waiter.Lock(context.Background(), key, locker.TTL(time.Minute))
+				if err == nil {
+					err = lease.Unlock(context.Background())
+				}
+				result <- err
+			}()
+			eventually(t, 20*time.Second, "somebody waits", func() bool {
+				i, err := holder.Inspect(t.Context(), key)
+				return err == nil && i.Waiting == 1
+			})
+			m := c.Move(t, c.Slot(t, single.DefaultPrefix+key), c.Masters[1])
+			if err := held.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			m.Finish()
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+			if took := time.Since(begun); took < hold {
+				t.Errorf("somebody else had the lock after %v", took)
+			}
+		}
+	})
+}

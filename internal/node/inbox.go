@@ -37,9 +37,11 @@ const (
 type inbox struct {
 	// subscribe opens a subscription; nil: the driver has no subscriptions.
 	subscribe func(context.Context, drivers.Listener) (drivers.Subscription, error)
-	pipeline  *pipeline.Pipeline // for probes
-	timeout   time.Duration      // for opening a subscription
-	name      string             // this inbox's own channel
+	// begun says that a new subscription has the own channel already. A second confirmation would wake all waiters.
+	begun    bool
+	pipeline *pipeline.Pipeline // for probes
+	timeout  time.Duration      // for opening a subscription
+	name     string             // this inbox's own channel
 
 	mu sync.Mutex
 	// listeners has the listeners of the own channel by the payload that they wait for, and those of other channels by
@@ -211,7 +213,7 @@ func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 		}
 	}
 	in.hear()
-	for has := map[string]bool{}; ; {
+	for has := map[string]bool{in.name: in.begun}; ; {
 		add, remove := in.difference(has)
 		if len(add) > 0 && sub.Subscribe(add...) != nil || len(remove) > 0 && sub.Unsubscribe(remove...) != nil {
 			return

@@ -29,6 +29,7 @@ func (n *Node) send(
 	if !n.sharded {
 		return p.Do(ctx, cmd, limit, late)
 	}
+	limit = min(limit, n.timeout) // of all tries together
 	begun := time.Now()
 	for pause := movingMinPause; ; pause = min(2*pause, movingMaxPause) {
 		reply, err := p.Do(ctx, cmd, limit-time.Since(begun), late)
@@ -42,7 +43,7 @@ func (n *Node) send(
 		case <-n.closing:
 		}
 		t.Stop()
-		if ctx.Err() != nil || n.closed() {
+		if ctx.Err() != nil || n.closed() || time.Since(begun) >= limit {
 			return reply, nil
 		}
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // movingSlots refuses commands on the slot of a key for a while, as the servers of a slot that migrates do.
@@ -85,4 +86,87 @@ func TestRefusedWhileTheSlotMoves(t *testing.T) {
 			})
 		})
 	}
+}
+
+// All tries of a call together keep to the time-out, also if the last one is not answered.
+func TestRefusedAndThenNotAnswered(t *testing.T) {
+	const timeout = 4 * time.Second
+	virtual.Test(t, func(t *testing.T) {
+		answering := simnode.Cluster(simnode.NewNodes(1), func(int) simnode.Network { return nil })
+		d := &movingSlots{Driver: mute{answering}, code: "TRYAGAIN"}
+		c := NewCluster(d, Options{Prefix: "p:", Timeout: timeout})
+		defer func() { _ = c.Close() }()
+		d.until.Store(time.Now().Add(timeout * 2 / 5).UnixNano())
+		begun := time.Now()
+		_, err := QueuedCluster{c}.Acquire(t.Context(), locker.Request{Key: "a", Token: "t", TTL: time.Hour})
+		if took := time.Since(begun); err == nil || took > timeout {
+			t.Errorf("%v after %v", err, took)
+		}
+	})
+}
+
+// mute answers nothing.
+type mute struct{ drivers.Driver }
+
+func (mute) Do(ctx context.Context, _ ...drivers.Command) ([]drivers.Reply, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// A caller that finds the slot moving waits afterwards as others do: it has a subscription, and is told.
+func TestWaiterThatFindsTheSlotMovingIsTold(t *testing.T) {
+	const timeout = time.Second
+	virtual.Test(t, func(t *testing.T) {
+		nodes := simnode.NewNodes(1)
+		open := func(d drivers.Driver) *locker.Client {
+			return locker.NewClient(QueuedCluster{NewCluster(d.(drivers.Cluster), Options{Prefix: "p:", Timeout: timeout})})
+		}
+		holder := open(simnode.Cluster(nodes, func(int) simnode.Network { return nil }))
+		counted := &shardDriver{Driver: simnode.Cluster(nodes, func(int) simnode.Network { return nil })}
+		d := &movingShards{movingSlots: movingSlots{Driver: counted, code: "TRYAGAIN"}}
+		waiter := open(d)
+		leases := hold(t, holder, 1)
+
+		d.until.Store(time.Now().Add(timeout).UnixNano())
+		announced := make(chan struct{})
+		outcome := make(chan error, 1)
+		go func() {
+			ctx := lockertrace.With(context.Background(), &lockertrace.Trace{
+				Waiting: func(lockertrace.Waiting) { close(announced) },
+			})
+			l, err := waiter.Lock(ctx, "0", locker.TTL(time.Hour), locker.Patience(time.Minute))
+			if err == nil {
+				err = l.Unlock(context.Background())
+			}
+			outcome <- err
+		}()
+		<-announced
+		time.Sleep(3 * time.Second)
+		before := counted.requests.Load()
+		time.Sleep(10 * time.Second)
+		if n := counted.requests.Load() - before; n > 20 {
+			t.Errorf("%d requests in 10 s", n)
+		}
+		if err := leases[0].Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if err := <-outcome; err != nil {
+			t.Error(err)
+		}
+		for _, c := range []*locker.Client{holder, waiter} {
+			if err := c.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+}
+
+// movingShards is movingSlots with sharded channels.
+type movingShards struct{ movingSlots }
+
+// SubscribeShard implements drivers.ShardSubscriber.
+func (d *movingShards) SubscribeShard(
+	ctx context.Context, channel string, l drivers.Listener,
+) (drivers.Subscription, error) {
+	return d.Driver.(drivers.ShardSubscriber).SubscribeShard(ctx, channel, l)
 }

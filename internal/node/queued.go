@@ -56,14 +56,12 @@ func (q QueuedNode) Queue(ctx context.Context, req locker.Request) (locker.Grant
 	switch {
 	case q.isMovingError(err) && ctx.Err() == nil: // waits as for a lock that is held
 		w.failing(q.fault(err), asked)
-		return w.wait(p)
 	case err != nil:
 		return locker.Grant{}, w.give(err)
 	case p.Status == script.Granted:
 		return w.granted(p)
-	}
-	if req.Waiting != nil {
-		req.Waiting(heldError(p))
+	default:
+		w.seesHeld(p)
 	}
 	if w.news == nil {
 		w.listen()
@@ -87,4 +85,17 @@ func (q QueuedNode) Release(ctx context.Context, req locker.Request) error {
 // leave releases in the background, as Undo does, and gives up the position in the queue.
 func (q QueuedNode) leave(req *locker.Request, landed bool) {
 	q.cleaner.add(q.undoing(req, landed, script.NotifyQueue))
+}
+
+// seesHeld tells the caller, once, that somebody else has the lock.
+func (w *waiter) seesHeld(p script.Position) {
+	if w.req.Waiting != nil {
+		w.req.Waiting(heldError(p))
+		w.req.Waiting = nil
+	}
+}
+
+// heldError says who has the lock that a waiter at p waits for.
+func heldError(p script.Position) *locker.HeldError {
+	return &locker.HeldError{Remaining: p.Left, Label: p.Label}
 }

@@ -52,6 +52,7 @@ func (n *Node) inboxOf(keys script.Keys) *inbox {
 	in := n.shards.inboxes[slot]
 	if in == nil {
 		in = newInbox(n.pipeline, n.inbox.timeout, script.ShardedInbox(n.prefix, n.id, slot))
+		in.begun = true
 		in.subscribe = func(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
 			return n.shards.subscribe(ctx, in.name, l)
 		}

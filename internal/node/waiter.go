@@ -180,6 +180,7 @@ func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 		case err == nil:
 			p = next
 			w.failing(nil, asked)
+			w.seesHeld(p)
 		// The context ended before the request could be answered.
 		case w.ctx.Err() != nil && time.Since(asked) < silence:
 			return locker.Grant{}, w.give(w.seen(p))
@@ -284,11 +285,6 @@ func (w *waiter) give(err error) error {
 		w.q.leave(&w.req, !w.stragglers())
 	}
 	return w.q.fault(err)
-}
-
-// heldError says who has the lock that a waiter at p waits for.
-func heldError(p script.Position) *locker.HeldError {
-	return &locker.HeldError{Remaining: p.Left, Label: p.Label}
 }
 
 // decodePosition reads the outcome of enqueue or claim. After an error in the reply, the waiter is in no queue.

@@ -26,10 +26,15 @@ local function undo(lock, hash, text, tomb, rest, token)
   local c, k = mine(cur, text)
   local o, number = string.match(text, '^|([^|]*)|(%d+)')
   if c or k > 0 and tomb == '0' then
-    redis.call('DEL', lock)                    -- before any SET: DEL is allowed when the server is out of memory
     r = (c or string.sub(cur, 1, 16)) > token and 3 or 1
-    -- The value is not the owner's, so a late extension and another delivery of this release do not change it.
-    if rest ~= '0' then redis.pcall('SET', lock, 'hold:' .. o, 'PX', rest) end
+    -- The value of a rest is not the owner's, so a late extension and another delivery of this release do not change
+    -- it. While a slot of a Redis Cluster migrates, the server refuses a SET after the DEL. When it is out of memory, it
+    -- allows a SET only after the DEL.
+    local function keep() return rest ~= '0' and not redis.pcall('SET', lock, 'hold:' .. o, 'PX', rest).err end
+    if not keep() then
+      redis.call('DEL', lock)
+      keep()
+    end
     r = r + 32 * k
   elseif k == 0 and (cur and cur ~= 'hold:' .. o or not cur and buried(hash, o) == 'f') then
     r = 4                                      -- 'f': see force.lua
