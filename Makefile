@@ -2,7 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test test-library test-modules test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel crowd cluster elections soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
+.PHONY: test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel crowd cluster elections soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -17,19 +17,14 @@ GOTEST = go test
 # By default a program with the race detector sleeps for a second before it exits, and there are many.
 export GORACE = atexit_sleep_ms=0
 
-# Most of the tests of a package wait, so more packages than there are processors run at once, and the other modules
-# beside the library. make verify vets them all.
-SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
-test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: three minutes
+# Most of the tests of a package wait, so more packages than there are processors run at once; with more than four, tests
+# of real servers become late. make verify vets the packages.
+SHORT = -short -race -vet=off -shuffle=on -p 4 -parallel 8 -timeout 8m
+test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
 	@scripts/need-redis.sh
-	@$(MAKE) --no-print-directory -j 2 test-library test-modules
-
-test-library:
-	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./... # the longest ones first
-
-test-modules:
+	$(GOTEST) $(SHORT) ./single ./redlock ./... # the longest ones first
+	@set -ex; for m in $(TESTED); do $(GOTEST) -C $$m $(SHORT) ./...; done
 	$(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
-	@set -ex; for m in $(TESTED); do $(GOTEST) -C $$m $(SHORT) -p 2 ./...; done
 
 # Tests that run with each driver. The library does not know that of valkey-go, so a workspace has the modules of both, and an
 # overlay adds files to these packages that register it. WITH_VALKEY is the environment, EACH_DRIVER the arguments.
