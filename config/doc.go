@@ -115,9 +115,9 @@
 //	    - {name: b, addr: 10.0.1.1:6379}
 //	    - {name: c, addr: 10.0.2.1:6379, driver: rueidis}
 //
-// A node can have its own driver, username, password, password_file and tls, which override those of the section. It can
-// have a section sentinel instead of addr, which is not recommended: see [Node].
-// Errors and logs call the node by its name, or by its address if it has no name.
+// A node can have its own driver, username, password, password_file and tls, which override those of the section. It
+// can have a section sentinel instead of addr, which is not recommended: see [Node]. Errors and logs call the node by
+// its name, or by its address if it has no name.
 //
 // # Environment
 //

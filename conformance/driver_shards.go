@@ -133,8 +133,8 @@ func (s *shards) publish(t testing.TB, channel, payload string) (receivers int64
 	return receivers
 }
 
-// moving is held while a slot moves. If two slots moved in opposite directions at the same time, a server could announce
-// with its new epoch that it has the slot that it is about to give away.
+// moving is held while a slot moves. If two slots moved in opposite directions at the same time, a server could
+// announce with its new epoch that it has the slot that it is about to give away.
 var moving sync.Mutex
 
 // move moves the slot of a name, which has no keys, to the server with the given index.

@@ -71,8 +71,8 @@ type Reply = any
 type ServerError string
 
 // Error returns the reply as the server sent it, with two exceptions. Servers before Redis 7 put a prefix before errors
-// in scripts, as in "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -OOM command not
-// allowed …". Error removes the prefix, and puts "ERR" before the rest if that has no code. A server that does not know a
+// in scripts, as in "ERR Error running script (call to f_…): @user_script:1: @user_script: 1: -OOM command not allowed
+// …". Error removes the prefix, and puts "ERR" before the rest if that has no code. A server that does not know a
 // command repeats its arguments, which may contain a secret. Error removes them.
 func (e ServerError) Error() string {
 	before := inScript.FindString(string(e))

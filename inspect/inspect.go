@@ -41,8 +41,8 @@ type Inspector interface {
 	ForceRelease(ctx context.Context, key, owner string) (Inspection, error)
 }
 
-// Watcher is an optional interface that may be implemented by a locker.Locker and by a locker.Backend that learns of each
-// change of a lock's owner. Use locker.As to find it behind middleware.
+// Watcher is an optional interface that may be implemented by a locker.Locker and by a locker.Backend that learns of
+// each change of a lock's owner. Use locker.As to find it behind middleware.
 //
 // locker.Client always implements Watcher. If its Backend does not, Watch returns an error that matches
 // errors.ErrUnsupported. Those on Redis do not, because it would cost a message for each change.

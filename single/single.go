@@ -80,9 +80,9 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.Timeout = d }
 func FIFO(on bool) Option { return func(o *options) { o.plain = !on } }
 
 // Logger makes [New] look at the settings of the server once, in the background, and log a warning for each that
-// weakens a promise: eviction, for example, or an append-only file that lacks the latest writes. Each warning says which
-// promise, and what to set. It is silent about what the server's user may not see; "locker doctor" is not. There is no
-// look at a Redis Cluster, because its client does not say which server answers. nil means no look, which is the
+// weakens a promise: eviction, for example, or an append-only file that lacks the latest writes. Each warning says
+// which promise, and what to set. It is silent about what the server's user may not see; "locker doctor" is not. There
+// is no look at a Redis Cluster, because its client does not say which server answers. nil means no look, which is the
 // default.
 func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 

@@ -28,8 +28,8 @@ local function undo(lock, hash, text, tomb, rest, token)
   if c or k > 0 and tomb == '0' then
     r = (c or string.sub(cur, 1, 16)) > token and 3 or 1
     -- The value of a rest is not the owner's, so a late extension and another delivery of this release do not change
-    -- it. While a slot of a Redis Cluster migrates, the server refuses a SET after the DEL. When it is out of memory, it
-    -- allows a SET only after the DEL.
+    -- it. While a slot of a Redis Cluster migrates, the server refuses a SET after the DEL. When it is out of memory,
+    -- it allows a SET only after the DEL.
     local function keep() return rest ~= '0' and not redis.pcall('SET', lock, 'hold:' .. o, 'PX', rest).err end
     if not keep() then
       redis.call('DEL', lock)

@@ -2,8 +2,8 @@ package redistest
 
 import "go.uber.org/goleak"
 
-// Lingering makes goleak ignore goroutines that a cluster client of rueidis or valkey-go leaves behind for some seconds.
-// They wait between two refreshes of the cluster's topology, and before they close unused connections.
+// Lingering makes goleak ignore goroutines that a cluster client of rueidis or valkey-go leaves behind for some
+// seconds. They wait between two refreshes of the cluster's topology, and before they close unused connections.
 func Lingering() (options []goleak.Option) {
 	for _, client := range []string{"github.com/redis/rueidis", "github.com/valkey-io/valkey-go"} {
 		for _, function := range []string{

@@ -20,8 +20,8 @@ func StartSentinel(tb testing.TB, master *Server, replicas ...*Server) *Server {
 	return StartSentinels(tb, 1, time.Second, master, replicas...)[0]
 }
 
-// StartSentinels is StartSentinel for n sentinels that know each other. The majority decides. A server is down if it has
-// not answered for as long as down.
+// StartSentinels is StartSentinel for n sentinels that know each other. The majority decides. A server is down if it
+// has not answered for as long as down.
 func StartSentinels(tb testing.TB, n int, down time.Duration, master *Server, replicas ...*Server) []*Server {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr())
