@@ -3,6 +3,7 @@ package cli
 import "github.com/spf13/cobra"
 
 func electCommand(a *app) *cobra.Command {
+	var key string
 	o := &runOptions{wait: "forever", onLost: onLostTerm, grace: -1}
 	cmd := &cobra.Command{
 		Use:     "elect --key KEY [flags] -- COMMAND [ARG]…",
@@ -16,12 +17,13 @@ func electCommand(a *app) *cobra.Command {
 			if err := o.read(cmd, args); err != nil {
 				return err
 			}
+			o.keys = []string{key}
 			return a.elect(cmd.Context(), o)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the command belong to the command, even without --
-	flags.StringVarP(&o.key, "key", "k", "", "the `name` of the office")
+	flags.StringVarP(&key, "key", "k", "", "the `name` of the office")
 	durationVar(flags, &o.ttl, "ttl",
 		"for how long nobody leads after a crash (30s, or the value of the configuration)")
 	durationVar(flags, &o.grace, "grace",

@@ -238,7 +238,7 @@ func TestGraceFitsIntoTheLease(t *testing.T) {
 		// command gets no signal before that.
 		assert.Less(t, o.grace+o.margin(), tt.validity*2/3-tt.validity/100-2*time.Millisecond)
 	}
-	o := &runOptions{key: "k", wait: "forever", onLost: "term", grace: -1, args: []string{"sh"}}
+	o := &runOptions{keys: []string{"k"}, wait: "forever", onLost: "term", grace: -1, args: []string{"sh"}}
 	require.NoError(t, o.check(&config.Config{Backend: "memory"}))
 	assert.Negative(t, o.maxWait)
 }
