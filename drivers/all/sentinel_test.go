@@ -50,7 +50,7 @@ func TestDriversFollowTheMaster(t *testing.T) {
 		t.Cleanup(func() { assert.NoError(t, d.Close()) })
 		opened[name] = d
 	}
-	assert.Len(t, opened, 2)
+	assert.GreaterOrEqual(t, len(opened), 2)
 	master := servers[0]
 	everyone := func(why string) {
 		t.Helper()
