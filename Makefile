@@ -34,7 +34,7 @@ EACH_DRIVER = -overlay=$(MATRIX)/overlay.json ./single ./redlock ./drivers/all
 
 # The other packages of a module whose tests leave something out with -short, as patterns.
 LONG = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \
-	awk '/internal\/testing\/short/ && $$2 !~ /locker\/(single|redlock|drivers\/all)$$/ { print "." substr($$2, length($$1) + 1) }' | tr '\n' ' '
+	awk '/internal\/testing\/short/ && $$2 !~ /locker\/(single|redlock|drivers\/all|cmd\/locker\/cli)$$/ { print "." substr($$2, length($$1) + 1) }' | tr '\n' ' '
 
 test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: 15 minutes
 	@scripts/need-redis.sh
@@ -43,6 +43,7 @@ test-long: ## what make test leaves out, the benchmarks, and the newest versions
 		long=$$(go -C $$m $(LONG)); \
 		[ -z "$$long" ] || $(GOTEST) -C $$m -race -shuffle=on -p 4 -parallel 8 -timeout 12m $$long; \
 	done
+	$(GOTEST) -C cmd/locker -race -timeout 8m -run '^TestUserOfTheDocumentation$$' ./cli # the only one there
 	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
 	$(GOTEST) -C internal/testing/trials -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 ./sim
 	$(GOTEST) -modfile=newest.mod -short -shuffle=on -p 4 -parallel 8 -timeout 8m ./single ./redlock ./config ./drivers/... ./middleware/...
