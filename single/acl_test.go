@@ -61,7 +61,7 @@ func TestUserOfTheDocumentationOnACluster(t *testing.T) {
 	for name, open := range map[string]func() drivers.Driver{
 		"goredis": func() drivers.Driver {
 			client := goredisclient.NewClusterClient(&goredisclient.ClusterOptions{
-				Addrs: c.Addrs(), Username: "locker", Password: "password", ContextTimeoutEnabled: true,
+				Addrs: c.Addrs(), Username: "locker", Password: "password", ContextTimeoutEnabled: true, DisableIdentity: true,
 			})
 			t.Cleanup(func() { _ = client.Close() })
 			return goredis.New(client)
