@@ -8,10 +8,13 @@
 local marker, guard                            -- the key, and how long to rest in ms; the including script sets them
 local grants                                   -- true once this script knows that the server does not rest
 
--- Returns the ID of the server's history, or nil and the reply that says why it is not known.
-local function incarnation()
+-- Returns the ID of the server's history, or nil and the reply that says why it is not known. The ID is probably the
+-- expected one, if that is not nil: a search for a plain text takes a third off the time of the guard.
+local function incarnation(expected)
   local info = redis.pcall('INFO', 'replication')
-  local id = type(info) == 'string' and string.match(info, 'master_replid:(%w+)')
+  if type(info) ~= 'string' then return nil, {-5, 0} end
+  local same = expected and string.find(info, 'master_replid:' .. expected .. '\r', 1, true)
+  local id = same and expected or string.match(info, 'master_replid:(%w+)')
   if not id then return nil, {-5, 0} end
   -- A replica has the ID of its master, and forgets what it grants if it may write at all.
   if string.find(info, 'role:master', 1, true) then return id end
@@ -25,9 +28,9 @@ end
 --   an error: the marker had to be written, and the server has refused that
 -- A marker of the future is from before the clock was set back. It is replaced, because the rest must end.
 local function resting(now)
-  local id, why = incarnation()
-  if not id then return why end
   local of, since, has = string.match(redis.call('GET', marker) or '', '^(%w+):(%d+):(%d+)$')
+  local id, why = incarnation(of)
+  if not id then return why end
   if of and has ~= guard then return {-4, tonumber(has)} end
   if of ~= id or tonumber(since) > now then
     local r = redis.pcall('SET', marker, id .. ':' .. string.format('%.0f', now) .. ':' .. guard)
