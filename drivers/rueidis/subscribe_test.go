@@ -64,7 +64,11 @@ func TestSubscribeWithTheCallersOptions(t *testing.T) {
 			defer client.Close()
 			d := driver.New(client)
 			sub, heard := subscribe(t, d)
-			time.Sleep((options.ConnWriteTimeout + options.ConnLifetime) * 3 / 2) // longer than these
+			select {
+			case event := <-heard:
+				t.Fatal(event)
+			case <-time.After((options.ConnWriteTimeout + options.ConnLifetime) * 3 / 2): // the subscription outlives these
+			}
 			require.NoError(t, sub.Subscribe("a", "b"))
 			assert.Equal(t, "subscribed a", <-heard)
 			assert.Equal(t, "subscribed b", <-heard)
