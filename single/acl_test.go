@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -133,7 +134,8 @@ func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 	t.Helper()
 	told := func() bool {
 		sharded, _ := s.Do("PUBSUB", "SHARDCHANNELS") // servers before Redis 7 have none
-		return strings.Contains(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS"), sharded), ":free")
+		free := regexp.MustCompile(regexp.QuoteMeta(single.DefaultPrefix+key) + "}?:free")
+		return free.MatchString(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS"), sharded))
 	}
 	if fifo {
 		told = func() bool {
@@ -152,29 +154,35 @@ func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 	if err := held.Extend(t.Context()); err != nil {
 		t.Error(err)
 	}
-	wakes := make(chan lockertrace.WakeReason, 1000)
-	result := make(chan error, 1)
-	go func() {
-		ctx := lockertrace.With(context.Background(),
-			&lockertrace.Trace{Woken: func(w lockertrace.Wake) { wakes <- w.Reason }})
-		l, err := b.Lock(ctx, key)
-		if err == nil {
-			err = l.Unlock(ctx)
-		}
-		result <- err
-	}()
+	result := waitWoken(b, key)
 	eventually(t, 10*time.Second, "the waiter can be told", told)
 	if err := held.Unlock(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if err := <-result; err != nil {
-		t.Fatal(err)
+	return result(t)
+}
+
+// waitWoken begins to wait for a lock, which is released at once when it was acquired. result waits for that, and
+// returns what woke the waiter last.
+func waitWoken(c *locker.Client, key string) (result func(t *testing.T) lockertrace.WakeReason) {
+	var last lockertrace.WakeReason
+	done := make(chan error, 1)
+	go func() {
+		ctx := lockertrace.With(context.Background(),
+			&lockertrace.Trace{Woken: func(w lockertrace.Wake) { last = w.Reason }})
+		l, err := c.Lock(ctx, key)
+		if err == nil {
+			err = l.Unlock(ctx)
+		}
+		done <- err
+	}()
+	return func(t *testing.T) lockertrace.WakeReason {
+		t.Helper()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		return last
 	}
-	close(wakes)
-	for w := range wakes {
-		last = w
-	}
-	return last
 }
 
 // A user without rights to channels, and one that may not publish, wait nevertheless.
