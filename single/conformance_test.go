@@ -11,6 +11,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) { conform(t, build, true) })
 }
 
@@ -41,6 +42,7 @@ func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver,
 
 // Clients with different drivers on one server exclude each other.
 func TestConformanceOverMixedDrivers(t *testing.T) {
+	t.Parallel()
 	names := drivers.Names()
 	conformance.RunLocker(t, conformance.Harness{
 		FIFO: true, Labels: true, Verifies: true,

@@ -18,6 +18,7 @@ import (
 )
 
 func TestErrorsOfARealServer(t *testing.T) {
+	t.Parallel()
 	type setup struct {
 		s *redistest.Server
 		c *locker.Client

@@ -96,6 +96,7 @@ func TestContextCancelledWhileTheCommandIsInFlight(t *testing.T) {
 }
 
 func TestReplyLostAfterExecution(t *testing.T) {
+	t.Parallel()
 	for name, action := range map[string]fault.Action{"connection cut": fault.CutAfter, "silence": fault.DropReply} {
 		t.Run(name, func(t *testing.T) {
 			timeout := patient

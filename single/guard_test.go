@@ -70,6 +70,7 @@ func evalsha(t *testing.T, s *redistest.Server) (n int) {
 
 // A new server rests from when a client with a guard is made, and then grants locks. Bootstrap skips that.
 func TestNewServerRests(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s := redistest.Start(t)
 		ttl := locker.TTL(guarded)
@@ -111,6 +112,7 @@ func TestNewServerRests(t *testing.T) {
 // A server that restarts empty rests until its forgotten locks have ended. A waiter tolerates that for its patience,
 // and does not ask again and again.
 func TestWaiterBearsTheRest(t *testing.T) {
+	t.Parallel()
 	for _, fifo := range []bool{true, false} {
 		t.Run(fmt.Sprint("FIFO ", fifo), func(t *testing.T) {
 			anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {

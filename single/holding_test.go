@@ -45,6 +45,7 @@ func pttl(t *testing.T, s *redistest.Server) (left time.Duration, notBefore time
 // A holder is cut off: nothing it sends arrives any more, and the connections stay open. It knows that it has lost the
 // lock before the server gives it to somebody else.
 func TestPartitionedHolderStopsBeforeTheKeyIsFree(t *testing.T) {
+	t.Parallel()
 	const ttl = 3 * time.Second
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s := redistest.Start(t)
@@ -129,6 +130,7 @@ func partition(t *testing.T, s *redistest.Server, other *locker.Client,
 
 // A lock that somebody deletes or takes by hand is missed by the next renewal, a third of the TTL later at most.
 func TestLossByHandIsNoticedByTheNextRenewal(t *testing.T) {
+	t.Parallel()
 	const ttl = 3 * time.Second
 	for reason, rob := range map[locker.LostReason][]any{
 		locker.LostGone:      {"DEL", "lock:k"},

@@ -68,6 +68,7 @@ func waiterProcess(t *testing.T, driver, addr string) (p *os.Process, locked <-c
 
 // A process is killed while it waits for the lock, at each stage of that.
 func TestWaiterIsKilled(t *testing.T) {
+	t.Parallel()
 	stages := []struct {
 		name string
 		// kill kills the process, which waits, and lets the holder release the lock, in the order that the stage needs.

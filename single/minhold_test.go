@@ -15,6 +15,7 @@ import (
 // Unlock before MinHold is over leaves the key taken, by nobody, for the rest; the process may be gone by then. Who
 // waits gets the lock when that is over, whether it queues or not.
 func TestMinHold(t *testing.T) {
+	t.Parallel()
 	const hold = 800 * time.Millisecond
 	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
 		for what, lease := range map[string]time.Duration{"TTL longer": ttl, "TTL shorter": hold / 4} {

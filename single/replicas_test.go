@@ -54,6 +54,7 @@ func TestConformanceWithReplicas(t *testing.T) {
 
 // With a replica, a lock that counts is there as well.
 func TestReplicaHasTheLock(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		master, replica, p := replicated(t)
 		c := withReplicas(t, build(t, p.Addr()), 1)
@@ -79,6 +80,7 @@ func TestReplicaHasTheLock(t *testing.T) {
 
 // What callers see while a replica is missing, and when it is back.
 func TestReplicaIsMissing(t *testing.T) {
+	t.Parallel()
 	ways := map[string]func(t *testing.T, master, replica *redistest.Server) (back func()){
 		"paused": func(_ *testing.T, _, replica *redistest.Server) func() {
 			replica.Pause()
@@ -139,6 +141,7 @@ func TestReplicaIsMissing(t *testing.T) {
 
 // No replica at all, fewer than are needed, and a user who has no right to WAIT.
 func TestTooFewReplicas(t *testing.T) {
+	t.Parallel()
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		master, _, p := replicated(t)
 		for want, got := range map[int]int{2: 1, 5: 1} {
@@ -186,6 +189,7 @@ func (d refusing) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Re
 // An old master that is cut off from its replica, and that a client still reaches, cannot keep a lease alive. The lock
 // at the promoted replica ends no sooner than the lease.
 func TestIsolatedMaster(t *testing.T) {
+	t.Parallel()
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		old, next, p := replicated(t)
 		c := withReplicas(t, build(t, p.Addr()), 1)
@@ -224,6 +228,7 @@ func TestIsolatedMaster(t *testing.T) {
 // When the replica is promoted in the middle, and the client follows, leases and waiters go on with the new master if
 // that has a replica.
 func TestReplicaIsPromoted(t *testing.T) {
+	t.Parallel()
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		old, next, p := replicated(t)
 		c := withReplicas(t, build(t, p.Addr()), 1)

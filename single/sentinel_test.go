@@ -67,6 +67,7 @@ func followed(name string) func(t testing.TB, sentinel string) drivers.Driver {
 // is up to the replica. What is promised: errors say that the store is unavailable and never that a free lock is held,
 // those who wait and those who come get locks again, and tokens grow.
 func TestFailoverBySentinel(t *testing.T) {
+	t.Parallel()
 	for _, name := range short.Part(t, 2, slices.Sorted(maps.Keys(sentinelBuilders))) {
 		build := sentinelBuilders[name]
 		t.Run(name, func(t *testing.T) {

@@ -54,6 +54,7 @@ func playHolder() {
 
 // A process that was stopped until its lock was somebody else's is told so by whatever it asks first.
 func TestStoppedHolder(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct{ driver, question, answer string }{
 		{"goredis", "lease.Err", "lock lost: expired"},
 		{"redigo", "context.Cause", "lock lost: expired"},

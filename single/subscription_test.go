@@ -19,6 +19,7 @@ import (
 
 // The subscription ends while clients wait, in each way that it can. All of them get the lock soon.
 func TestSubscriptionEndsWhileWaiting(t *testing.T) {
+	t.Parallel()
 	ways := map[string]func(t *testing.T, s *redistest.Server, p *fault.Proxy){
 		"killed by the server": func(t *testing.T, s *redistest.Server, _ *fault.Proxy) {
 			s.Cmd(t, "CLIENT", "KILL", "TYPE", "pubsub")
@@ -100,6 +101,7 @@ func TestSubscriptionEndsWhileWaiting(t *testing.T) {
 }
 
 func TestServerRestartedEmptyWhileTenWait(t *testing.T) {
+	t.Parallel()
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s := redistest.Start(t)
 		holder := closing(t, single.New(build(t, s.Addr())))
