@@ -5,9 +5,11 @@ go 1.26.0
 require (
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/golocker/locker v0.0.0
+	github.com/golocker/locker/drivers/valkey v0.0.0
 	github.com/gomodule/redigo v1.9.3
 	github.com/redis/go-redis/v9 v9.23.0
 	github.com/redis/rueidis v1.0.79
+	github.com/valkey-io/valkey-go v1.0.79
 	go.uber.org/goleak v1.3.0
 )
 
@@ -19,3 +21,5 @@ require (
 )
 
 replace github.com/golocker/locker => ../../..
+
+replace github.com/golocker/locker/drivers/valkey => ../../../drivers/valkey

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"slices"
@@ -14,11 +15,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	rueidisclient "github.com/redis/rueidis"
+	valkeyclient "github.com/valkey-io/valkey-go"
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/drivers/rueidis"
+	"github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/trials/section"
@@ -56,11 +59,19 @@ var open = map[string]func(t *testing.T, addrs []string) drivers.Driver{
 		t.Cleanup(c.Close)
 		return rueidis.New(c)
 	},
+	"valkey": func(t *testing.T, addrs []string) drivers.Driver {
+		c, err := valkeyclient.NewClient(valkeyclient.ClientOption{InitAddress: addrs})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		return valkey.New(c)
+	},
 }
 
 // Slots move and masters fail under load. Nobody waits for ever, and tokens grow.
 func TestCluster(t *testing.T) {
-	moves, failovers, names := 1, 0, []string{"goredis", "rueidis"}
+	moves, failovers, names := 1, 0, slices.Sorted(maps.Keys(open))
 	if text := os.Getenv(movesEnv); text != "" {
 		var err error
 		if moves, err = strconv.Atoi(text); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
+	_ "github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/trials/section"
 	"github.com/golocker/locker/single"
