@@ -45,6 +45,7 @@ func forEachDriver(t *testing.T, f func(t *testing.T, driver string)) {
 }
 
 func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
+	t.Parallel()
 	none := drivers.Config{}
 	insecure := &tls.Config{InsecureSkipVerify: true}
 	for name, test := range map[string]struct {
@@ -124,6 +125,7 @@ func TestEachFaultOfTheConnectionIsCalledByItsName(t *testing.T) {
 		}, "it wants a password", "LOCKER_REDIS_PASSWORD"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			forEachDriver(t, func(t *testing.T, driver string) {
 				h := test.admit(t, driver)
 				h.servers = nil // not all of these servers could be asked for their keys
@@ -147,6 +149,7 @@ func startTLS(t *testing.T, driver string, client func(*redistest.Server, *tls.C
 }
 
 func TestEachRefusalIsCalledByItsName(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		args []string
 		do   func(t *testing.T, s *redistest.Server)
@@ -178,6 +181,7 @@ func TestEachRefusalIsCalledByItsName(t *testing.T) {
 				"fail 1 rights: it is a node of a Redis Cluster that is down (CLUSTERDOWN"}, "CLUSTER INFO"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			forEachDriver(t, func(t *testing.T, driver string) {
 				h := start(t, driver, drivers.Config{}, test.args...)
 				if test.do != nil {
@@ -248,6 +252,7 @@ func TestLocksDoWithoutPing(t *testing.T) {
 }
 
 func TestValkeyAndRedictAreSeenThrough(t *testing.T) {
+	t.Parallel()
 	for name, version := range map[string]string{"valkey-8.1": "Valkey 8.1.1", "redict-7.3": "Redict 7.3.6"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

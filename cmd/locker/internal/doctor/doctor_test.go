@@ -115,6 +115,7 @@ func (h *hospital) want(t *testing.T, want ...string) doctor.Report {
 }
 
 func TestHealthyDeployments(t *testing.T) {
+	t.Parallel()
 	for driver, n := range map[string]int{"goredis": 5, "redigo": 1, "rueidis": 3, "valkey": 1} {
 		t.Run(fmt.Sprintf("%s, %d", driver, n), func(t *testing.T) {
 			t.Parallel()
@@ -210,6 +211,7 @@ func TestPersistence(t *testing.T) {
 
 // A node that hangs is reported by its name, and does not delay the examination of the others.
 func TestHungNode(t *testing.T) {
+	t.Parallel()
 	for _, driver := range drivers.Names() {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
@@ -239,6 +241,7 @@ func TestUnreachable(t *testing.T) {
 }
 
 func TestWrongPassword(t *testing.T) {
+	t.Parallel()
 	for _, driver := range drivers.Names() {
 		t.Run(driver, func(t *testing.T) {
 			t.Parallel()
@@ -257,6 +260,7 @@ func TestWrongPassword(t *testing.T) {
 }
 
 func TestMissingRights(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct{ name, rules, want, fix string }{
 		{"a command", "allkeys +@all -zadd -hget", "it lacks +zadd and +hget", "ACL SETUSER locker +zadd +hget"},
 		{"keys", "~lock:* +@all", "it lacks ~{lock:* and ~{*}}lock:*", "ACL SETUSER locker ~{lock:* ~{*}}lock:*"},
