@@ -184,8 +184,10 @@ var backendFlaws = []flaw{
 
 // Each flaw is noticed by the listed properties and by no others.
 func TestBackendSuiteCatchesFlaws(t *testing.T) {
+	t.Parallel()
 	for _, f := range short.Part(t, 12, backendFlaws) {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			wantFailures(t, virtually(t, harness(f), backendSuite), f.fails, f.broad)
 		})
 	}
@@ -233,10 +235,12 @@ func TestSoundBackendPassesInRealTime(t *testing.T) {
 
 // A store that counts in whole seconds passes.
 func TestStoreThatCountsInSeconds(t *testing.T) {
+	t.Parallel()
 	roles := map[string]role{"asked": plain, "queues": queuer, "notifies": notifier}
 	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(roles))) {
 		r := roles[name]
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			h := harness(flaw{role: r, store: func(s *toy) { s.seconds = true }})
 			h.MinTTL, h.Granularity = 5*time.Second, time.Second
 			assert.Empty(t, failures(virtually(t, h, backendSuite)))

@@ -176,8 +176,10 @@ var quorumFlaws = []struct {
 
 // Each flaw is noticed by the listed properties and by no others.
 func TestQuorumSuiteCatchesFlaws(t *testing.T) {
+	t.Parallel()
 	for _, f := range quorumFlaws {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			h := quorumHarness(cmp.Or(f.nodes, 3), f.store, f.wrapper)
 			if f.change != nil {
 				store := h.Store
