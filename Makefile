@@ -18,13 +18,17 @@ GOTEST = go test
 export GORACE = atexit_sleep_ms=0
 
 # Most of the tests of a package wait, so more packages than there are processors run at once; with more than four, tests
-# of real servers become late. make verify vets the packages.
-SHORT = -short -race -vet=off -shuffle=on -p 4 -parallel 8 -timeout 8m
+# of real servers become late. So two modules run at once, with two packages each. make verify vets the packages.
+SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
 test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
 	@scripts/need-redis.sh
-	$(GOTEST) $(SHORT) ./single ./redlock ./... # the longest ones first
-	@set -ex; for m in $(TESTED); do $(GOTEST) -C $$m $(SHORT) ./...; done
+	$(GOTEST) $(SHORT) -p 4 ./single ./redlock ./... # the longest ones first
+	@$(MAKE) --no-print-directory -j 2 -O $(TESTED:%=%.short)
 	$(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
+
+.PHONY: $(TESTED:%=%.short)
+$(TESTED:%=%.short): %.short: # the tests of one module
+	$(GOTEST) -C $* $(SHORT) -p 2 ./...
 
 # Tests that run with each driver. The library does not know that of valkey-go, so a workspace has the modules of both, and an
 # overlay adds files to these packages that register it. WITH_VALKEY is the environment, EACH_DRIVER the arguments.
