@@ -1,0 +1,107 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+// Acquire implements [locker.Backend].
+//
+// A lock is only ever written over a free record of a known sequence number, which is written first if there is none.
+// So an attempt whose outcome is unknown can be undone for good: either it is stored, or the clean-up overwrites the
+// free record, and the attempt can never be stored any more, however late it arrives. See [Backend.undo].
+func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if err := b.usable(); err != nil {
+		return locker.Grant{}, err
+	}
+	ctx, cancel := b.bounded(ctx, req.TTL)
+	defer cancel()
+	subject, start := b.subject(req.Key), time.Now()
+	lock := record{State: held, Owner: req.Token, Label: req.Label, ttl: req.TTL}
+	last := b.hints.get(subject)
+	for n := 0; ; n++ {
+		var err error
+		if last == 0 {
+			last, err = b.put(ctx, subject, 0, record{State: free, ttl: freeFor})
+		}
+		if err == nil {
+			var seq uint64
+			if seq, err = b.put(ctx, subject, last, lock); err == nil {
+				return grant(seq, seq, start, req.TTL), nil
+			}
+		}
+		if errors.As(err, new(unknown)) && last != 0 {
+			b.later(job{
+				do:    func(ctx context.Context) error { return b.undo(ctx, subject, last, req.Token) },
+				until: start.Add(req.TTL + freeFor + b.timeout),
+			})
+		}
+		if !errors.Is(err, errOther) {
+			return locker.Grant{}, err
+		}
+		r, err := b.get(ctx, subject)
+		switch {
+		case err != nil:
+			return locker.Grant{}, err
+		case r.State == foreign:
+			return locker.Grant{}, locker.ErrForeignKey
+		case r.State == held && r.Owner == req.Token: // the same request was executed before
+			return grant(r.token(), r.seq, start, req.TTL), nil
+		case r.taken():
+			return locker.Grant{}, r.heldError()
+		}
+		last = r.seq
+		if err := pause(ctx, n); err != nil {
+			return locker.Grant{}, err
+		}
+	}
+}
+
+// pause waits before a change is tried again, the n-th time. The first time it does not wait.
+func pause(ctx context.Context, n int) error {
+	if n == 0 {
+		return ctxError(ctx)
+	}
+	t := time.NewTimer(min(time.Millisecond<<min(n, 10), 50*time.Millisecond))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctxError(ctx)
+	}
+}
+
+func ctxError(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// undo makes sure that an attempt of token to write over the free record last has no effect, now or later. A nil error
+// means that this is so.
+func (b *Backend) undo(ctx context.Context, subject string, last uint64, token string) error {
+	unlocked := record{State: free, Owner: token, ttl: freeFor}
+	for n := 0; ; n++ {
+		_, err := b.put(ctx, subject, last, unlocked)
+		if !errors.Is(err, errOther) {
+			return err
+		}
+		r, err := b.get(ctx, subject)
+		switch {
+		case err != nil:
+			return err
+		case r.State == held && r.Owner == token:
+			last = r.seq // of the attempt, which is now released
+		case r.seq != last:
+			return nil // the attempt can never be stored now
+		}
+		if err := pause(ctx, n); err != nil {
+			return err
+		}
+	}
+}

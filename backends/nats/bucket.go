@@ -1,0 +1,146 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/golocker/locker"
+)
+
+// bucket is the stream of the key-value bucket.
+type bucket struct{ jetstream.Stream }
+
+var bucketRE = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// config returns the settings with which the bucket is created.
+//
+// The first sequence number is the time in microseconds. So tokens grow even if the bucket was deleted and is created
+// again. It is the only use of this machine's clock.
+//
+// There are no delete markers of the server (SubjectDeleteMarkerTTL), which would tell waiters of locks that have
+// expired. The server adds such a marker without comparing, so that it can replace a lock that was granted in the
+// moment in which the free record before it expired.
+func (b *Backend) config() jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              "KV_" + b.name,
+		Description:       "locks of github.com/golocker/locker",
+		Subjects:          []string{b.subjects() + ">"},
+		MaxMsgsPerSubject: 1,
+		MaxBytes:          -1,
+		MaxMsgSize:        -1,
+		Discard:           jetstream.DiscardNew,
+		Replicas:          b.replicas,
+		FirstSeq:          uint64(time.Now().UnixMicro()),
+		DenyDelete:        true,
+		AllowRollup:       true,
+		AllowMsgTTL:       true,
+		RePublish: &jetstream.RePublish{
+			Source: b.subjects() + ">", Destination: b.told() + ">", HeadersOnly: true,
+		},
+	}
+}
+
+// misfit says what in the settings of an existing bucket makes it unfit for locks.
+func (b *Backend) misfit(c jetstream.StreamConfig) error {
+	want := b.config()
+	switch {
+	case c.MaxMsgsPerSubject != 1:
+		return errors.New("it keeps a history: set max_msgs_per_subject to 1")
+	case !c.AllowMsgTTL:
+		return errors.New("it does not allow TTLs of messages, or the server is older than 2.11: set allow_msg_ttl")
+	case c.MaxAge != 0:
+		return errors.New("it removes messages by their age: set max_age to 0")
+	case c.MaxBytes > 0 && c.Discard != jetstream.DiscardNew || c.MaxMsgs > 0 && c.Discard != jetstream.DiscardNew:
+		return errors.New("it removes old messages when it is full: set discard to new")
+	case c.SubjectDeleteMarkerTTL != 0:
+		return errors.New("the server adds delete markers, which may replace a lock: set subject_delete_marker_ttl to 0")
+	case c.AllowDirect:
+		return errors.New("replicas answer reads, perhaps with old data: set allow_direct to false")
+	case c.RePublish == nil || *c.RePublish != *want.RePublish:
+		return fmt.Errorf("waiters are not notified: set republish to src %s, dest %s, headers_only",
+			want.RePublish.Source, want.RePublish.Destination)
+	}
+	return nil
+}
+
+// open returns the bucket, and creates it if it does not exist.
+func (b *Backend) open(ctx context.Context) (*bucket, error) {
+	if err := b.connected(ctx); err != nil {
+		return nil, err
+	}
+	if found := b.bucket.Load(); found != nil {
+		return found, nil
+	}
+	if !bucketRE.MatchString(b.name) {
+		return nil, fmt.Errorf("%w: the name of the bucket has other characters than letters, digits, _ and -",
+			locker.ErrInvalid)
+	}
+	select {
+	case b.opens <- struct{}{}:
+		defer func() { <-b.opens }()
+	case <-ctx.Done():
+		return nil, unavailable(ctx.Err())
+	}
+	if found := b.bucket.Load(); found != nil {
+		return found, nil
+	}
+	want := b.config()
+	stream, err := b.js.Stream(ctx, want.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = b.js.CreateStream(ctx, want)
+		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // created by another client meanwhile
+			stream, err = b.js.Stream(ctx, want.Name)
+		}
+	}
+	if err != nil {
+		return nil, unavailable(fmt.Errorf("bucket %s: %w", b.name, err))
+	}
+	if err := b.misfit(stream.CachedInfo().Config); err != nil {
+		return nil, unavailable(fmt.Errorf("bucket %s is not for locks: %w", b.name, err))
+	}
+	found := &bucket{stream}
+	b.bucket.Store(found)
+	return found, nil
+}
+
+// grace is how long a call waits for a connection that was lost. A client that reconnects to a server that runs needs
+// less.
+const grace = 500 * time.Millisecond
+
+// connected waits until there is a connection. Without one, a request would stay in the client's buffer, and could be
+// sent much later.
+func (b *Backend) connected(ctx context.Context) error {
+	conn := b.js.Conn()
+	if conn.IsConnected() {
+		return nil
+	}
+	over := time.NewTimer(grace)
+	defer over.Stop()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		next := time.NewTimer(pause)
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			next.Stop()
+			return unavailable(ctx.Err())
+		case <-over.C:
+			next.Stop()
+			return unavailable(fmt.Errorf("not connected to NATS (%v): %w", conn.Status(), lastError(conn.LastError())))
+		}
+		if conn.IsConnected() {
+			return nil
+		}
+	}
+}
+
+func lastError(err error) error {
+	if err == nil {
+		return errors.New("no server answers")
+	}
+	return err
+}

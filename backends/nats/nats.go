@@ -1,0 +1,146 @@
+// Package nats keeps locks in NATS JetStream, in a key-value bucket. It needs nats-server 2.12 or later.
+//
+//	nc, err := nats.Connect("nats://localhost:4222")
+//	js, err := jetstream.New(nc)
+//	l := locknats.New(js)
+//
+// # What it promises
+//
+// While the server, or a majority of the servers of a bucket with replicas, keeps its data, a lock has at most one
+// holder at a time, provided that the clocks of the servers run at the right speed and do not jump. All changes go
+// through the leader of the bucket's stream, and each is a compare and set. Every acquisition gets a fencing token
+// greater than all earlier ones: the sequence number of the message that recorded it. The tokens need no clock.
+//
+// A server writes to its disk before it answers, but by default it leaves to the kernel when the disk is synced. After
+// a crash of the machine, a server can have lost its latest writes, with locks and tokens among them. Set
+// "sync_interval: always" in the section jetstream of its configuration, or use three replicas on machines that do not
+// fail at the same time.
+//
+// # TTL
+//
+// JetStream counts the TTL of a message in whole seconds. So a TTL is rounded up, and the lock of a holder that has
+// crashed ends up to a second later.
+//
+// # Waiting
+//
+// There is no queue. All waiting Clients learn of a release at once, and the first whose request arrives gets the lock.
+// The callers of one Client wait in the order of their arrival. Waiters also look once or twice in two seconds, because
+// a message may be lost, and when the TTL of the holder ends.
+package nats
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/golocker/locker"
+)
+
+// DefaultBucket is the name of the bucket unless [Bucket] says otherwise.
+const DefaultBucket = "locker"
+
+// Option changes what [New] builds.
+type Option func(*options)
+
+type options struct {
+	name     string
+	prefix   string
+	replicas int
+	timeout  time.Duration
+	close    func() // closes the connection, if it belongs to the Backend
+}
+
+// Bucket sets the name of the key-value bucket, of letters, digits, _ and -. Programs that should exclude each other
+// need the same one. It is for locks only: the backend creates it with settings that other uses may not like.
+func Bucket(name string) Option { return func(o *options) { o.name = name } }
+
+// Prefix sets what is put before every key. It is empty by default.
+func Prefix(p string) Option { return func(o *options) { o.prefix = p } }
+
+// Replicas sets how many servers of a cluster keep the bucket, 1 to 5, when the backend creates it. With 3, the locks
+// survive the loss of one server. The default is 1. A bucket that exists stays as it is.
+func Replicas(n int) Option { return func(o *options) { o.replicas = n } }
+
+// Timeout bounds one exchange with the server. A call that takes longer fails with locker.ErrUnavailable. The TTL
+// bounds an acquisition as well. Zero means the default, 5 s.
+func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+const defaultTimeout = 5 * time.Second
+
+// New returns a Client that keeps its locks in the JetStream behind js. It sends nothing: the first call that needs
+// the bucket creates it if it does not exist. Closing the Client does not close the connection of js.
+func New(js jetstream.JetStream, opts ...Option) *locker.Client {
+	return locker.NewClient(NewBackend(js, opts...))
+}
+
+// Backend implements [locker.Backend] and its optional interfaces locker.Notifier and locker.Verifier, and
+// inspect.Inspector and inspect.Watcher.
+type Backend struct {
+	options
+	js     jetstream.JetStream
+	bucket atomic.Pointer[bucket] // nil until it was found to exist
+	opens  chan struct{}          // has a value while a call looks for the bucket
+	hints  hints
+	news   news
+
+	closing chan struct{}
+	mu      sync.Mutex
+	closed  bool
+	jobs    []job // the clean-ups that are due; a goroutine runs while there are any
+	working sync.WaitGroup
+}
+
+// NewBackend returns a Backend of the JetStream behind js, as New does.
+func NewBackend(js jetstream.JetStream, opts ...Option) *Backend {
+	o := options{name: DefaultBucket, replicas: 1}
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if o.timeout <= 0 {
+		o.timeout = defaultTimeout
+	}
+	b := &Backend{options: o, js: js, opens: make(chan struct{}, 1), closing: make(chan struct{})}
+	b.news.conn = js.Conn()
+	b.news.freed = b.hints.put
+	return b
+}
+
+// bounded returns ctx with the timeout of one call.
+func (b *Backend) bounded(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, min(b.timeout, most))
+}
+
+// Close ends the waiting of clean-ups, each of which gets one more try. It closes the connection only if the Backend
+// was made from a configuration.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	if b.closed {
+		b.mu.Unlock()
+		return nil
+	}
+	b.closed = true
+	b.mu.Unlock()
+	close(b.closing)
+	b.working.Wait()
+	b.news.close()
+	if b.close != nil {
+		b.close()
+	}
+	return nil
+}
+
+// usable returns an error if the Backend was closed.
+func (b *Backend) usable() error {
+	select {
+	case <-b.closing:
+		return locker.ErrClosed
+	default:
+		return nil
+	}
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavailable, err) }

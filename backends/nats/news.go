@@ -1,0 +1,179 @@
+package nats
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	natsclient "github.com/nats-io/nats.go"
+)
+
+// news tells listeners what the server tells of stored messages. It has one goroutine, from the first listener on
+// until it is closed, and one subscription for each lock that somebody listens to.
+type news struct {
+	conn  *natsclient.Conn
+	freed func(subject string, seq uint64) // called with each free record
+
+	mu       sync.Mutex
+	msgs     chan *natsclient.Msg // nil: there was no listener yet
+	statuses chan natsclient.Status
+	closing  context.Context
+	quit     context.CancelFunc
+	over     sync.WaitGroup
+	topics   map[string]*topic // by the subject on which the server tells; nil: closed
+}
+
+// topic is the subscription about one lock.
+type topic struct {
+	subject   string // of the lock
+	sub       *natsclient.Subscription
+	listeners []*func(state)
+}
+
+// reconnected is the state that listeners get when messages may have been lost.
+const reconnected state = "reconnected"
+
+// maxNews is how many messages wait for the goroutine. More are dropped, as if they were lost on the way.
+const maxNews = 4096
+
+// confirmation is how long to wait for the confirmation of a subscription. Without one, waiters poll more often, until
+// the connection is lost and made again.
+const confirmation = 10 * time.Second
+
+// listen calls f with the state of each record that is stored on subject, until stop is called. If ready is not nil, it
+// is called when the server has confirmed the subscription.
+func (n *news) listen(subject, told string, f func(state), ready func()) (stop func(), err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.msgs == nil {
+		n.msgs = make(chan *natsclient.Msg, maxNews)
+		n.closing, n.quit = context.WithCancel(context.Background())
+		n.statuses = n.conn.StatusChanged(natsclient.CONNECTED)
+		n.topics = make(map[string]*topic)
+		n.over.Go(n.run)
+	}
+	t := n.topics[told]
+	if t == nil {
+		sub, err := n.conn.ChanSubscribe(told, n.msgs)
+		if err != nil {
+			return nil, unavailable(err)
+		}
+		t = &topic{subject: subject, sub: sub}
+		if n.topics == nil {
+			_ = sub.Unsubscribe()
+			return func() {}, nil // closed
+		}
+		n.topics[told] = t
+	}
+	t.listeners = append(t.listeners, &f)
+	if ready != nil {
+		n.over.Go(func() {
+			ctx, cancel := context.WithTimeout(n.closing, confirmation)
+			defer cancel()
+			if n.conn.FlushWithContext(ctx) == nil {
+				ready()
+			}
+		})
+	}
+	return func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		t.listeners = slices.DeleteFunc(t.listeners, func(l *func(state)) bool { return l == &f })
+		if len(t.listeners) == 0 && n.topics[told] == t {
+			delete(n.topics, told)
+			_ = t.sub.Unsubscribe()
+		}
+	}, nil
+}
+
+// run passes the messages on.
+func (n *news) run() {
+	for {
+		select {
+		case m := <-n.msgs:
+			n.pass(m)
+		case <-n.statuses:
+			n.mu.Lock()
+			for _, t := range n.topics {
+				t.tell(reconnected)
+			}
+			n.mu.Unlock()
+		case <-n.closing.Done():
+			return
+		}
+	}
+}
+
+func (n *news) pass(m *natsclient.Msg) {
+	s := state(m.Header.Get(stateHeader))
+	if m.Header.Get(opHeader) != "" {
+		s = free
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t := n.topics[m.Subject]
+	if t == nil {
+		return
+	}
+	if seq, err := strconv.ParseUint(m.Header.Get(tellsSeq), 10, 64); err == nil && s == free {
+		n.freed(t.subject, seq)
+	}
+	t.tell(s)
+}
+
+// tell calls the listeners. Call with the mutex of news held.
+func (t *topic) tell(s state) {
+	for _, l := range t.listeners {
+		(*l)(s)
+	}
+}
+
+func (n *news) close() {
+	n.mu.Lock()
+	if n.msgs == nil {
+		n.mu.Unlock()
+		return
+	}
+	for _, t := range n.topics {
+		_ = t.sub.Unsubscribe()
+	}
+	n.topics = nil
+	n.mu.Unlock()
+	n.quit()
+	n.over.Wait()
+	n.conn.RemoveStatusListener(n.statuses)
+}
+
+// Notify implements [locker.Notifier].
+func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()) {
+	subject := b.subject(key)
+	var confirmed atomic.Bool
+	stop, err := b.news.listen(subject, b.toldOf(subject), func(s state) {
+		if s == reconnected {
+			confirmed.Store(true)
+		}
+		if s == free || s == reconnected {
+			wake()
+		}
+	}, func() {
+		confirmed.Store(true)
+		wake()
+	})
+	if err != nil {
+		return func() bool { return false }, func() {}
+	}
+	return func() bool { return confirmed.Load() && b.news.conn.IsConnected() }, stop
+}
+
+// Watch implements inspect.Watcher.
+func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
+	subject := b.subject(key)
+	return b.news.listen(subject, b.toldOf(subject), func(s state) {
+		if s != extended {
+			changed()
+		}
+	}, nil)
+}

@@ -1,0 +1,176 @@
+package nats
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	natsclient "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/golocker/locker"
+)
+
+// record is the last message on a lock's subject. Its sequence number is what the next change is compared with.
+type record struct {
+	State state  `json:"-"`
+	Owner string `json:"owner"` // of a lock that is held; else the last one
+	Label string `json:"label,omitempty"`
+	Fence uint64 `json:"fence,omitempty"` // the token; 0: the sequence number of this message
+	Age   int64  `json:"age_ms,omitempty"`
+
+	seq    uint64 // 0: there is no message
+	stored time.Time
+	ttl    time.Duration
+}
+
+// state is the header of a message that says what it means. Watchers get only headers.
+type state string
+
+const (
+	held     state = "held"
+	extended state = "extended" // still held, by the same owner
+	kept     state = "kept"     // taken without an owner, because of MinHold
+	free     state = "free"
+	foreign  state = ""
+)
+
+// The headers of messages.
+const (
+	stateHeader = "Locker-State"
+	ownerHeader = "Locker-Last-Owner" // of a free record
+	opHeader    = "KV-Operation"      // of the key-value store
+	tellsSeq    = "Nats-Sequence"     // in the messages that tell of stored ones
+)
+
+// freeFor is how long the record of a free lock stays. It spares the next acquisition a round trip.
+const freeFor = 10 * time.Second
+
+// taken reports whether nobody else can have the lock.
+func (r record) taken() bool { return r.State == held || r.State == kept }
+
+// remaining is the time until the record ends, or 0 if that is not known. It compares clocks of two machines, so it is
+// only good for deciding when to look again.
+func (r record) remaining() time.Duration {
+	return min(max(0, time.Until(r.stored.Add(r.ttl))), r.ttl)
+}
+
+func (r record) heldError() *locker.HeldError {
+	e := &locker.HeldError{Remaining: r.remaining()}
+	if r.State == held {
+		e.Label = r.Label
+	}
+	return e
+}
+
+// token returns the fencing token of the owner.
+func (r record) token() uint64 {
+	if r.Fence != 0 {
+		return r.Fence
+	}
+	return r.seq
+}
+
+// seconds rounds a TTL up to what the server counts in.
+func seconds(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
+
+// message makes the message of a record that ends after r.ttl.
+func (r record) message(subject string) *natsclient.Msg {
+	m := natsclient.NewMsg(subject)
+	m.Header.Set(stateHeader, string(r.State))
+	m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(seconds(r.ttl), 10))
+	if r.State == free {
+		m.Header.Set(opHeader, "DEL") // key-value clients see no key then
+		m.Header.Set(ownerHeader, r.Owner)
+		return m
+	}
+	m.Data, _ = json.Marshal(r) // of texts and numbers: never fails
+	return m
+}
+
+// read is the reverse of message. Messages by others are free, if they delete the key, or foreign.
+func read(m *jetstream.RawStreamMsg) record {
+	r := record{State: foreign}
+	switch s := state(m.Header.Get(stateHeader)); {
+	case m.Header.Get(opHeader) != "":
+		r.State, r.Owner = free, m.Header.Get(ownerHeader)
+	case (s == held || s == extended || s == kept) && json.Unmarshal(m.Data, &r) == nil && r.Owner != "":
+		if r.State = s; s == extended {
+			r.State = held
+		}
+	}
+	ttl, _ := strconv.ParseInt(m.Header.Get(jetstream.MsgTTLHeader), 10, 64)
+	r.seq, r.stored, r.ttl = m.Sequence, m.Time, time.Duration(ttl)*time.Second
+	return r
+}
+
+// get reads the last record of a subject from the leader. Its state is free, and its sequence number 0, if there is
+// none.
+func (b *Backend) get(ctx context.Context, subject string) (record, error) {
+	s, err := b.open(ctx)
+	if err != nil {
+		return record{}, err
+	}
+	m, err := s.GetLastMsgForSubject(ctx, subject)
+	switch {
+	case err == nil:
+		return read(m), nil
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return record{State: free}, nil
+	}
+	return record{}, b.failed(err)
+}
+
+// errOther means that the last message of the subject is another one than expected, or that another change of the
+// subject is on its way. Nothing was changed then.
+var errOther = errors.New("the record has changed meanwhile")
+
+// unknown is an error of a request that was sent, and may have taken effect or take effect later.
+type unknown struct{ error }
+
+func (u unknown) Unwrap() error { return u.error }
+
+// The codes of the server's refusals.
+const (
+	wrongSequence jetstream.ErrorCode = 10071
+	changing      jetstream.ErrorCode = 10164 // another change of the subject is on its way to the replicas
+)
+
+// put stores r if the last message on subject has the sequence number last; 0 means that there is none. It returns the
+// sequence number of r.
+func (b *Backend) put(ctx context.Context, subject string, last uint64, r record) (uint64, error) {
+	m := r.message(subject)
+	m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10))
+	return b.publish(ctx, m)
+}
+
+func (b *Backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error) {
+	if _, err := b.open(ctx); err != nil {
+		return 0, err
+	}
+	ack, err := b.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+	var refused *jetstream.APIError
+	switch {
+	case err == nil:
+		return ack.Sequence, nil
+	case errors.As(err, &refused) && (refused.ErrorCode == wrongSequence || refused.ErrorCode == changing):
+		return 0, errOther
+	case errors.Is(err, jetstream.ErrNoStreamResponse):
+		return 0, b.failed(err)
+	}
+	return 0, unknown{b.failed(err)}
+}
+
+// failed converts an error of the client library.
+func (b *Backend) failed(err error) error {
+	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) ||
+		errors.Is(err, natsclient.ErrNoResponders) {
+		b.bucket.Store(nil) // look again: it may have been deleted
+		err = fmt.Errorf("nobody answers for the bucket %s: JetStream is off, its leader is missing, or the bucket was "+
+			"deleted: %w", b.name, err)
+	}
+	return unavailable(err)
+}

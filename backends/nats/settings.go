@@ -1,0 +1,153 @@
+package nats
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	natsclient "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+)
+
+// Settings are those of the section nats, of URLs such as nats://user:password@h1:4222,h2:4222?bucket=locks, and of
+// LOCKER_NATS_ADDRS and so on.
+type Settings struct {
+	// Addrs are addresses of servers of one cluster. The port is 4222 if not given.
+	Addrs config.Addrs `yaml:"addrs,omitempty" json:"addrs,omitempty" url:"-"`
+	// Username and Password authenticate the connection. Instead of both, Credentials is the path of a credentials file.
+	Username    string        `yaml:"username,omitempty" json:"username,omitempty"`
+	Password    config.Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
+	Credentials string        `yaml:"credentials,omitempty" json:"credentials,omitempty"`
+	// TLS encrypts the connection.
+	TLS *config.TLS `yaml:"tls,omitempty" json:"tls,omitempty"`
+	// Bucket is the name of the bucket; see [Bucket].
+	Bucket string `yaml:"bucket,omitempty" json:"bucket,omitempty"`
+	// Replicas is how many servers keep the bucket if it is created; see [Replicas]. Zero: 1.
+	Replicas int `yaml:"replicas,omitempty" json:"replicas,omitempty"`
+	// Domain is the JetStream domain. Empty: that of the server.
+	Domain string `yaml:"domain,omitempty" json:"domain,omitempty"`
+	// Timeout bounds one exchange with the server; see [Timeout]. Zero: 5 s.
+	Timeout config.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+}
+
+func init() {
+	config.Register("nats", config.Backend[Settings]{
+		Schemes: []string{"natss"},
+		Parse: func(s *Settings, at config.Location, report config.Report) {
+			if at.Host != "" {
+				s.Addrs = strings.Split(at.Host, ",")
+			}
+			if strings.Trim(at.Path, "/") != "" {
+				report("addrs", errors.New("a URL has no path: give the bucket as in nats://host:4222?bucket=locks"))
+			}
+		},
+		Format: func(s *Settings) config.Location { return config.Location{Host: s.Addrs.String()} },
+		Check:  (*Settings).check,
+		Open:   open,
+	})
+}
+
+func (s *Settings) check(report config.Report) {
+	if len(s.Addrs) == 0 {
+		report("addrs", errors.New("missing: write host:4222, and others after commas"))
+	}
+	for _, addr := range s.Addrs {
+		if addr == "" || strings.ContainsAny(addr, "/@ ") {
+			report("addrs", errors.New("not host:port: write the addresses with commas between them"))
+			break
+		}
+	}
+	if s.Bucket != "" && !bucketRE.MatchString(s.Bucket) {
+		report("bucket", errors.New("letters, digits, _ and - are expected"))
+	}
+	if s.Replicas > 5 {
+		report("replicas", errors.New("at most 5"))
+	}
+	if s.Credentials != "" && (s.Username != "" || s.Password != "") {
+		report("credentials", errors.New("there is a user, too: remove one of them"))
+	}
+	if t := s.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
+		report("tls.cert_file", errors.New("give both cert_file and key_file, or none"))
+	}
+}
+
+// How a connection notices that a server hangs, and how soon it tries again.
+const (
+	pingInterval  = 2 * time.Second
+	maxPings      = 2
+	reconnectWait = 100 * time.Millisecond
+	dialTimeout   = 2 * time.Second
+	flushTimeout  = 2 * time.Second
+)
+
+// open makes the connection. If no server answers, it goes on to try in the background.
+func open(_ context.Context, s *Settings, prefix string) (*locker.Client, error) {
+	servers := make([]string, len(s.Addrs))
+	for i, addr := range s.Addrs {
+		servers[i] = "nats://" + addr
+	}
+	opts := []natsclient.Option{
+		natsclient.Name("locker"), natsclient.MaxReconnects(-1), natsclient.RetryOnFailedConnect(true),
+		natsclient.ReconnectWait(reconnectWait), natsclient.ReconnectJitter(reconnectWait, reconnectWait),
+		natsclient.ReconnectBufSize(-1), natsclient.PingInterval(pingInterval), natsclient.MaxPingsOutstanding(maxPings),
+		natsclient.Timeout(dialTimeout), natsclient.FlusherTimeout(flushTimeout),
+		// Without a handler, the client prints errors such as a refused subscription.
+		natsclient.ErrorHandler(func(*natsclient.Conn, *natsclient.Subscription, error) {}),
+	}
+	if s.Username != "" || s.Password != "" {
+		opts = append(opts, natsclient.UserInfo(s.Username, s.Password.Reveal()))
+	}
+	if s.Credentials != "" {
+		opts = append(opts, natsclient.UserCredentials(s.Credentials))
+	}
+	opts = append(opts, s.secure()...)
+	conn, err := natsclient.Connect(strings.Join(servers, ","), opts...)
+	if err != nil {
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	var js jetstream.JetStream
+	if s.Domain != "" {
+		js, err = jetstream.NewWithDomain(conn, s.Domain)
+	} else {
+		js, err = jetstream.New(conn)
+	}
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	b := NewBackend(js, Prefix(prefix), Timeout(time.Duration(s.Timeout)))
+	if s.Bucket != "" {
+		b.name = s.Bucket
+	}
+	if s.Replicas > 0 {
+		b.replicas = s.Replicas
+	}
+	b.close = conn.Close
+	return locker.NewClient(b), nil
+}
+
+// secure returns the options for TLS. The client library reads the files again for each connection.
+func (s *Settings) secure() (opts []natsclient.Option) {
+	t := s.TLS
+	if t == nil {
+		return nil
+	}
+	c := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
+	if t.MinVersion == "1.3" {
+		c.MinVersion = tls.VersionTLS13
+	}
+	opts = append(opts, natsclient.Secure(c))
+	if t.CAFile != "" {
+		opts = append(opts, natsclient.RootCAs(t.CAFile))
+	}
+	if t.CertFile != "" {
+		opts = append(opts, natsclient.ClientCert(t.CertFile, t.KeyFile))
+	}
+	return opts
+}

@@ -1,0 +1,193 @@
+//go:build unix
+
+// Package natstest starts real nats-servers with JetStream for tests. Each listens on a free port of the loopback
+// interface, keeps its files in a directory of its own, and ends with its test, in whatever way the test process ends.
+package natstest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/child"
+)
+
+// startTimeout is how long a server may take until it serves. It is generous, because tests under the race detector
+// keep every core of a small machine busy.
+const startTimeout = 30 * time.Second
+
+// Server is one nats-server, behind a relay that keeps its address when the server is started again. Its methods may be
+// called from several goroutines; those that can fail the test only from the test's own.
+type Server struct {
+	tb    testing.TB
+	dir   string
+	extra []string
+	relay *relay
+
+	mu   sync.Mutex
+	proc *child.Process // nil while the server is dead
+}
+
+// Start runs a nats-server until the test ends. args are added to its command line.
+func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	dir, err := os.MkdirTemp("", "natstest")
+	if err != nil {
+		tb.Fatalf("natstest: %v", err)
+	}
+	s := &Server{tb: tb, dir: dir, extra: args, relay: newRelay(tb)}
+	tb.Cleanup(func() {
+		s.Kill()
+		_ = os.RemoveAll(dir)
+	})
+	s.run()
+	return s
+}
+
+// run starts the process, and returns when it serves JetStream.
+func (s *Server) run() {
+	s.tb.Helper()
+	path, err := binary()
+	if err != nil {
+		s.tb.Fatalf("natstest: this test needs nats-server, which is built from its Go module: %v", err)
+	}
+	ports, err := os.MkdirTemp(s.dir, "ports")
+	if err != nil {
+		s.tb.Fatalf("natstest: %v", err)
+	}
+	args := append([]string{
+		"-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", ports, "-js", "-sd", filepath.Join(s.dir, "store"),
+		"-l", filepath.Join(s.dir, "log"),
+	}, s.extra...)
+	proc, err := child.Spawn(path, s.dir, nil, args)
+	if err != nil {
+		s.tb.Fatalf("natstest: %v", err)
+	}
+	s.mu.Lock()
+	s.proc = proc
+	s.mu.Unlock()
+	for end := time.Now().Add(startTimeout); ; {
+		if addr := listens(ports); addr != "" && serves(addr) {
+			s.relay.to(addr)
+			return
+		}
+		if proc.Exited() || time.Now().After(end) {
+			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+			s.tb.Fatalf("natstest: nats-server does not start within %v:\n%s", startTimeout, log)
+		}
+		<-time.After(2 * time.Millisecond)
+	}
+}
+
+// listens returns the address in the file that the server writes into dir.
+func listens(dir string) string {
+	files, _ := filepath.Glob(filepath.Join(dir, "*.ports"))
+	if len(files) == 0 {
+		return ""
+	}
+	text, _ := os.ReadFile(files[0])
+	var ports struct {
+		Nats []string `json:"nats"`
+	}
+	if json.Unmarshal(text, &ports) != nil || len(ports.Nats) == 0 {
+		return ""
+	}
+	return strings.TrimPrefix(ports.Nats[0], "nats://")
+}
+
+// serves reports whether the server at addr offers JetStream.
+func serves(addr string) bool {
+	conn, err := net.DialTimeout("tcp", addr, time.Second)
+	if err != nil {
+		return false
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(time.Second))
+	buf := make([]byte, 4096)
+	n, _ := conn.Read(buf)
+	return bytes.HasPrefix(buf[:n], []byte("INFO ")) && bytes.Contains(buf[:n], []byte(`"jetstream":true`))
+}
+
+// Addr returns host:port for clients.
+func (s *Server) Addr() string { return s.relay.addr() }
+
+// URL returns the address as clients of NATS expect it.
+func (s *Server) URL() string { return "nats://" + s.Addr() }
+
+// Pause stops the process (SIGSTOP) until Resume is called. It returns when all threads of the process have stopped,
+// which can take a while on a busy machine.
+func (s *Server) Pause() {
+	s.signal(syscall.SIGSTOP)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for end := time.Now().Add(startTimeout); s.proc != nil && running(s.proc.Pid()) && time.Now().Before(end); {
+		<-time.After(time.Millisecond)
+	}
+}
+
+// running reports whether a thread of the process runs. It knows only of Linux, and says no elsewhere.
+func running(pid int) bool {
+	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+	for _, path := range threads {
+		text, err := os.ReadFile(path)
+		if _, rest, ok := strings.Cut(string(text), ") "); err == nil && ok && !strings.HasPrefix(rest, "T") {
+			return true
+		}
+	}
+	return false
+}
+
+// Resume ends the effect of Pause.
+func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+
+func (s *Server) signal(sig syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != nil {
+		s.proc.Signal(sig)
+	}
+}
+
+// Kill ends the process (SIGKILL).
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != nil {
+		s.proc.Kill()
+		s.proc = nil
+	}
+}
+
+// Restart kills the server, and starts it again with its files.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Kill()
+	s.run()
+}
+
+// Down closes all connections and refuses new ones until up is called.
+func (s *Server) Down() (up func()) {
+	s.relay.refuse(true)
+	return func() { s.relay.refuse(false) }
+}
+
+// Cut closes all connections.
+func (s *Server) Cut() { s.relay.cut() }
+
+// LoseReply lets the next message of a client reach the server, and closes the connection instead of passing the answer
+// on.
+func (s *Server) LoseReply() { s.relay.lose() }
+
+// Log returns what the server has logged.
+func (s *Server) Log() string {
+	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	return fmt.Sprint(string(text), err)
+}
