@@ -95,13 +95,21 @@ func (s store) conformance() conformance.Store {
 		LoseReply: s.LoseReply,
 		Restart:   s.Restart,
 		Left:      func() []string { return s.look.Left(context.Background()) },
+
+		LoseMessages: func() (restore func()) { return s.LoseMessages("locker.") },
 	}
 }
 
-// The suite, on a server of its own for each property.
-func TestBackend(t *testing.T) {
-	conformance.RunBackend(t, conformance.Harness{
+// The suites, on a server of its own for each property. Properties that need many TTLs take 20 s, because the shortest
+// is a second, so go test -short runs the smaller suite.
+func TestConformance(t *testing.T) {
+	h := conformance.Harness{
 		MinTTL: time.Second, Granularity: time.Second, Labels: true, Verifies: true,
 		Store: func(t testing.TB) conformance.Store { return start(t).conformance() },
-	})
+	}
+	if testing.Short() {
+		conformance.RunLocker(t, h)
+	} else {
+		conformance.RunBackend(t, h)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
@@ -20,10 +21,12 @@ import (
 type Settings struct {
 	// Addrs are addresses of servers of one cluster. The port is 4222 if not given.
 	Addrs config.Addrs `yaml:"addrs,omitempty" json:"addrs,omitempty" url:"-"`
-	// Username and Password authenticate the connection. Instead of both, Credentials is the path of a credentials file.
-	Username    string        `yaml:"username,omitempty" json:"username,omitempty"`
-	Password    config.Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
-	Credentials string        `yaml:"credentials,omitempty" json:"credentials,omitempty"`
+	// Username and Password, or the content of PasswordFile without its trailing newline, authenticate the connection.
+	// Instead of these, CredentialsFile is what nsc or an operator has issued. The files are read for each connection.
+	Username        string        `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
+	Password        config.Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
+	PasswordFile    string        `yaml:"password_file,omitempty" json:"password_file,omitempty"`
+	CredentialsFile string        `yaml:"credentials_file,omitempty" json:"credentials_file,omitempty"`
 	// TLS encrypts the connection.
 	TLS *config.TLS `yaml:"tls,omitempty" json:"tls,omitempty"`
 	// Bucket is the name of the bucket; see [Bucket].
@@ -69,8 +72,15 @@ func (s *Settings) check(report config.Report) {
 	if s.Replicas > 5 {
 		report("replicas", errors.New("at most 5"))
 	}
-	if s.Credentials != "" && (s.Username != "" || s.Password != "") {
-		report("credentials", errors.New("there is a user, too: remove one of them"))
+	switch password := s.Password != "" || s.PasswordFile != ""; {
+	case s.CredentialsFile != "" && (s.Username != "" || password):
+		report("credentials_file", errors.New("there is a user, too: remove one of them"))
+	case s.Password != "" && s.PasswordFile != "":
+		report("password_file", errors.New("there is a password, too: remove one of them"))
+	case s.Username == "" && password:
+		report("username", errors.New("missing, although there is a password"))
+	case s.Username != "" && !password:
+		report("password", errors.New("missing, although there is a username: give it, or a password_file"))
 	}
 	if t := s.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
 		report("tls.cert_file", errors.New("give both cert_file and key_file, or none"))
@@ -100,12 +110,11 @@ func open(_ context.Context, s *Settings, prefix string) (*locker.Client, error)
 		// Without a handler, the client prints errors such as a refused subscription.
 		natsclient.ErrorHandler(func(*natsclient.Conn, *natsclient.Subscription, error) {}),
 	}
-	if s.Username != "" || s.Password != "" {
-		opts = append(opts, natsclient.UserInfo(s.Username, s.Password.Reveal()))
+	login, err := s.login()
+	if err != nil {
+		return nil, err
 	}
-	if s.Credentials != "" {
-		opts = append(opts, natsclient.UserCredentials(s.Credentials))
-	}
+	opts = append(opts, login...)
 	opts = append(opts, s.secure()...)
 	conn, err := natsclient.Connect(strings.Join(servers, ","), opts...)
 	if err != nil {
@@ -130,6 +139,36 @@ func open(_ context.Context, s *Settings, prefix string) (*locker.Client, error)
 	}
 	b.close = conn.Close
 	return locker.NewClient(b), nil
+}
+
+// login returns the options for the user.
+func (s *Settings) login() (opts []natsclient.Option, err error) {
+	switch {
+	case s.CredentialsFile != "":
+		if _, err := os.Stat(s.CredentialsFile); err != nil {
+			return nil, fmt.Errorf("nats.credentials_file: %w", err)
+		}
+		return []natsclient.Option{natsclient.UserCredentials(s.CredentialsFile)}, nil
+	case s.PasswordFile != "":
+		password, err := readPassword(s.PasswordFile)
+		if err != nil {
+			return nil, fmt.Errorf("nats.password_file: %w", err)
+		}
+		return []natsclient.Option{natsclient.UserInfoHandler(func() (string, string) {
+			if again, err := readPassword(s.PasswordFile); err == nil {
+				password = again
+			}
+			return s.Username, password // the client calls this for one connection at a time
+		})}, nil
+	case s.Username != "":
+		return []natsclient.Option{natsclient.UserInfo(s.Username, s.Password.Reveal())}, nil
+	}
+	return nil, nil
+}
+
+func readPassword(file string) (string, error) {
+	text, err := os.ReadFile(file)
+	return strings.TrimRight(string(text), "\r\n"), err
 }
 
 // secure returns the options for TLS. The client library reads the files again for each connection.

@@ -3,8 +3,12 @@
 package natstest
 
 import (
+	"bufio"
 	"bytes"
+	"io"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -13,7 +17,8 @@ import (
 // relay passes bytes between clients and a server whose address may change.
 type relay struct {
 	listener net.Listener
-	losing   atomic.Bool // the answer to the next message is lost
+	losing   atomic.Bool            // the answer to the next request is lost
+	drop     atomic.Pointer[string] // messages on subjects that begin with it are lost; nil: none
 	over     sync.WaitGroup
 
 	mu       sync.Mutex
@@ -93,33 +98,49 @@ func (r *relay) serve(client net.Conn) {
 	r.over.Go(func() {
 		defer client.Close()
 		defer server.Close()
-		pass(server, client, func(data []byte) bool {
-			if bytes.Contains(data, []byte("PUB ")) && r.losing.CompareAndSwap(true, false) {
+		buf := make([]byte, 32<<10)
+		for {
+			n, err := client.Read(buf)
+			if bytes.Contains(buf[:n], []byte("PUB ")) && r.losing.CompareAndSwap(true, false) {
 				lost.Store(true)
 			}
-			return true
-		})
-	})
-	pass(client, server, func(data []byte) bool { return !lost.Load() || !bytes.Contains(data, []byte("MSG ")) })
-}
-
-// pass copies from one connection to another until one is closed, or until look returns false.
-func pass(to, from net.Conn, look func(data []byte) bool) {
-	buf := make([]byte, 32<<10)
-	for {
-		n, err := from.Read(buf)
-		if n > 0 {
-			if !look(buf[:n]) {
-				return
-			}
-			if _, err := to.Write(buf[:n]); err != nil {
+			if _, failed := server.Write(buf[:n]); failed != nil || err != nil {
 				return
 			}
 		}
-		if err != nil {
+	})
+	in := bufio.NewReader(server)
+	for {
+		frame, subject, err := read(in)
+		if err != nil || lost.Load() && strings.HasPrefix(subject, "_INBOX.") {
+			return
+		}
+		if drop := r.drop.Load(); drop != nil && strings.HasPrefix(subject, *drop) {
+			continue
+		}
+		if _, err := client.Write(frame); err != nil {
 			return
 		}
 	}
+}
+
+// read reads what a server sends next: a line and, if that announces a message, the message. subject is that of the
+// message.
+func read(in *bufio.Reader) (frame []byte, subject string, err error) {
+	frame, err = in.ReadBytes('\n')
+	fields := strings.Fields(string(frame))
+	if err != nil || len(fields) < 4 || fields[0] != "MSG" && fields[0] != "HMSG" {
+		return frame, "", err
+	}
+	size, err := strconv.Atoi(fields[len(fields)-1])
+	if err != nil {
+		return nil, "", err
+	}
+	body := make([]byte, size+len("\r\n"))
+	if _, err := io.ReadFull(in, body); err != nil {
+		return nil, "", err
+	}
+	return append(frame, body...), fields[1], nil
 }
 
 func (r *relay) add(conns ...net.Conn) bool {

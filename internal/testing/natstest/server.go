@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/testing/program"
 )
 
 // startTimeout is how long a server may take until it serves. It is generous, because tests under the race detector
@@ -55,10 +56,7 @@ func Start(tb testing.TB, args ...string) *Server {
 // run starts the process, and returns when it serves JetStream.
 func (s *Server) run() {
 	s.tb.Helper()
-	path, err := binary()
-	if err != nil {
-		s.tb.Fatalf("natstest: this test needs nats-server, which is built from its Go module: %v", err)
-	}
+	path := program.Build(s.tb, "github.com/nats-io/nats-server/v2")
 	ports, err := os.MkdirTemp(s.dir, "ports")
 	if err != nil {
 		s.tb.Fatalf("natstest: %v", err)
@@ -182,12 +180,12 @@ func (s *Server) Down() (up func()) {
 // Cut closes all connections.
 func (s *Server) Cut() { s.relay.cut() }
 
-// LoseReply lets the next message of a client reach the server, and closes the connection instead of passing the answer
+// LoseReply lets the next request of a client reach the server, and closes the connection instead of passing the answer
 // on.
 func (s *Server) LoseReply() { s.relay.lose() }
 
-// Log returns what the server has logged.
-func (s *Server) Log() string {
-	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
-	return fmt.Sprint(string(text), err)
+// LoseMessages drops the messages about stored records, which begin with subject, until restore is called.
+func (s *Server) LoseMessages(subject string) (restore func()) {
+	s.relay.drop.Store(&subject)
+	return func() { s.relay.drop.Store(nil) }
 }
