@@ -30,3 +30,22 @@ func (b *Backend) Left(ctx context.Context) (left []string) {
 	}
 	return left
 }
+
+// ErrOther is the error of a change whose condition does not hold.
+var ErrOther = errOther
+
+// PutFree stores a free record, and returns its number.
+func (b *Backend) PutFree(ctx context.Context, key string, last uint64) (uint64, error) {
+	return b.put(ctx, b.subject(key), last, record{State: free, ttl: freeFor})
+}
+
+// PutHeld is the request of an attempt that found the free record last.
+func (b *Backend) PutHeld(ctx context.Context, key string, last uint64, token string) error {
+	_, err := b.put(ctx, b.subject(key), last, record{State: held, Owner: token, ttl: freeFor})
+	return err
+}
+
+// Undo undoes such an attempt.
+func (b *Backend) Undo(ctx context.Context, key string, last uint64, token string) error {
+	return b.undo(ctx, b.subject(key), last, token)
+}

@@ -10,12 +10,18 @@ require (
 
 require (
 	github.com/golocker/locker/drivers/valkey v0.0.0 // indirect
+	github.com/klauspost/compress v1.20.0 // indirect
+	github.com/nats-io/nats.go v1.55.0 // indirect
+	github.com/nats-io/nkeys v0.4.16 // indirect
+	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/valkey-io/valkey-go v1.0.79 // indirect
+	golang.org/x/crypto v0.57.0 // indirect
 )
 
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/golocker/locker/backends/nats v0.0.0 // indirect
 	github.com/golocker/locker/cmd/locker v0.0.0
 	github.com/gomodule/redigo v1.9.3 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
@@ -34,3 +40,5 @@ replace github.com/golocker/locker => ../..
 replace github.com/golocker/locker/cmd/locker => ../../cmd/locker
 
 replace github.com/golocker/locker/drivers/valkey => ../../drivers/valkey
+
+replace github.com/golocker/locker/backends/nats => ../../backends/nats

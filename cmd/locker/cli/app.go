@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
+	_ "github.com/golocker/locker/backends/nats" // the other stores that a URL may name
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all" // the Redis clients that a URL may name
 	_ "github.com/golocker/locker/drivers/valkey"

@@ -42,6 +42,8 @@ var rules = map[string]struct {
 		"a driver knows its own client, and nothing of locks"},
 	"/drivers/all": {[]string{module + "/drivers/goredis", module + "/drivers/redigo", module + "/drivers/rueidis"},
 		"it only registers, and a client that few programs use must not be a requirement of the library"},
+	"/backends/nats": {[]string{module, module + "/config", "github.com/nats-io/nats.go"},
+		"it is written like the backend of an outside author"},
 	"/config": {[]string{module, module + "/drivers", module + "/memory", module + "/middleware/logging",
 		module + "/middleware/retry",
 		module + "/redlock", module + "/single", "go.yaml.in/yaml/v3"},
@@ -66,13 +68,14 @@ var rules = map[string]struct {
 var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testing/redistest", "/internal/testing/fault",
 	"/internal/testing/trials", "/internal/testing/simnode", "/internal/testing/mutants", "/internal/testing/retest",
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
-	"/internal/testing/short", "/internal/testing/lookat", "/internal/testing/compat",
+	"/internal/testing/short", "/internal/testing/lookat", "/internal/testing/compat", "/internal/testing/program",
+	"/internal/testing/natstest",
 	"/internal/testing/archtest"}
 
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
 	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
-	"/internal/testing/short", "/internal/testing/trials/clock", "/internal/testing/trials/sim",
+	"/internal/testing/program", "/internal/testing/natstest", "/internal/testing/short", "/internal/testing/trials/clock", "/internal/testing/trials/sim",
 	"/internal/testing/trials/serve"}
 
 func under(path string, roots []string) bool {

@@ -1,4 +1,4 @@
-// This module names the programs of the stores that tests start. It has no code.
+// The programs of the servers that tests of backends start: go build -C internal/testing/stores -o DIR tool.
 module github.com/golocker/locker/internal/testing/stores
 
 go 1.26.0

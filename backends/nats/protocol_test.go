@@ -1,0 +1,158 @@
+package nats_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/nats"
+)
+
+func request(key, token string) locker.Request {
+	return locker.Request{Key: key, Token: token, TTL: time.Minute}
+}
+
+// Different keys have different subjects, whose parts are what servers and key-value clients accept.
+func TestKeysHaveSubjects(t *testing.T) {
+	b := nats.NewBackend(start(t).js, nats.Bucket("b"), nats.Prefix("p:"))
+	seen := map[string]string{}
+	for _, key := range []string{
+		"a", "a.b", "a b", "a=b", "a=20b", "a/b", "*", ">", "ä", "\x00\xff", "=verify", "=s", strings.Repeat("x", 900),
+		strings.Repeat("x", 1000), strings.Repeat("x", locker.MaxKey), strings.Repeat(".", 999), strings.Repeat(".", 998),
+	} {
+		subject := b.Subject(key)
+		rest, ok := strings.CutPrefix(subject, "$KV.b.p=3A")
+		if !ok && len(key) < 300 || strings.ContainsAny(rest, ".*> \x00") || len(subject) > 1100 {
+			t.Errorf("the subject of %.20q is %.40q", key, subject)
+		}
+		if other, twice := seen[subject]; twice {
+			t.Errorf("%.20q and %.20q have one subject", key, other)
+		}
+		seen[subject] = key
+	}
+}
+
+// An attempt that arrives after its undoing is refused, and one that has arrived before is released. In both cases the
+// lock is free.
+func TestUndoIsForGood(t *testing.T) {
+	t.Parallel()
+	s, ctx := start(t), t.Context()
+	b := nats.NewBackend(s.js)
+	for i, before := range []bool{false, true} {
+		key := fmt.Sprint("k", i)
+		last, err := b.PutFree(ctx, key, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		arrive := func() error { return b.PutHeld(ctx, key, last, "late") }
+		if before {
+			if err := arrive(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := b.Undo(ctx, key, last, "late"); err != nil {
+			t.Fatalf("undo, with the attempt stored before it: %v: %v", before, err)
+		}
+		if err := arrive(); !errors.Is(err, nats.ErrOther) {
+			t.Errorf("the attempt after its undoing, stored before: %v: %v", before, err)
+		}
+		if _, err := s.look.Acquire(ctx, request(key, "next")); err != nil {
+			t.Errorf("the next owner: %v", err)
+		}
+		if err := b.Undo(ctx, key, last, "late"); err != nil {
+			t.Errorf("undo once more: %v", err)
+		}
+		if _, err := b.Acquire(ctx, request(key, "third")); !errors.Is(err, locker.ErrHeld) {
+			t.Errorf("after an undo that came late: %v, expected to find the next owner", err)
+		}
+	}
+}
+
+// An acquisition never expects that there is no message, because that state comes again: a late duplicate would then be
+// stored after the lock was released.
+func TestAcquireExpectsANumber(t *testing.T) {
+	t.Parallel()
+	s, ctx := start(t), t.Context()
+	if _, err := s.look.Acquire(ctx, request("k", "a")); err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.stream().GetLastMsgForSubject(ctx, s.look.Subject("k"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := m.Header.Get(jetstream.ExpectedLastSubjSeqHeader); last == "" || last == "0" {
+		t.Errorf("the lock was stored on the condition that the last number is %q", last)
+	}
+}
+
+// A bucket that somebody has made with settings that endanger locks is refused, with the setting.
+func TestBucketsThatDoNotFit(t *testing.T) {
+	t.Parallel()
+	s, ctx := start(t), t.Context()
+	good := jetstream.StreamConfig{
+		Name: "KV_fit", Subjects: []string{"$KV.fit.>"}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+		AllowMsgTTL: true,
+		RePublish:   &jetstream.RePublish{Source: "$KV.fit.>", Destination: "locker.fit.>", HeadersOnly: true},
+	}
+	for want, change := range map[string]func(c *jetstream.StreamConfig){
+		"":                          func(*jetstream.StreamConfig) {},
+		"max_msgs_per_subject":      func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 },
+		"allow_msg_ttl":             func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false },
+		"max_age":                   func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
+		"discard":                   func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardOld, 100 },
+		"subject_delete_marker_ttl": func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Minute },
+		"allow_direct":              func(c *jetstream.StreamConfig) { c.AllowDirect = true },
+		"republish":                 func(c *jetstream.StreamConfig) { c.RePublish = nil },
+	} {
+		c := good
+		change(&c)
+		if want == "subject_delete_marker_ttl" {
+			c.AllowRollup = true // the server asks for it
+		}
+		if _, err := s.js.CreateStream(ctx, c); err != nil {
+			t.Fatalf("%s: %v", want, err)
+		}
+		_, err := nats.NewBackend(s.js, nats.Bucket("fit")).Acquire(ctx, request("k", "a"))
+		if want == "" && err != nil || want != "" && (!errors.Is(err, locker.ErrUnavailable) ||
+			!strings.Contains(err.Error(), want)) {
+			t.Errorf("a bucket with a wrong %q: %v", want, err)
+		}
+		if err := s.js.DeleteStream(ctx, "KV_fit"); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Tokens grow although the bucket was deleted, and the Client finds the new one.
+func TestBucketIsDeleted(t *testing.T) {
+	t.Parallel()
+	s, ctx := start(t), t.Context()
+	l := nats.New(s.js)
+	defer l.Close()
+	last := uint64(0)
+	for range 3 {
+		lease, err := l.TryLock(ctx, "k")
+		for errors.Is(err, locker.ErrUnavailable) { // the first call finds that the bucket is missing
+			lease, err = l.TryLock(ctx, "k")
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if lease.Fence() <= last {
+			t.Errorf("token %d after %d", lease.Fence(), last)
+		}
+		last = lease.Fence()
+		if err := s.js.DeleteStream(context.WithoutCancel(ctx), "KV_locker"); err != nil {
+			t.Fatal(err)
+		}
+		if err := lease.Unlock(ctx); err == nil {
+			t.Error("Unlock of a lock in a bucket that was deleted: no error")
+		}
+	}
+}

@@ -1,0 +1,54 @@
+//go:build unix
+
+package cli
+
+import (
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/internal/testing/natstest"
+)
+
+// The commands for users and for operators, on NATS.
+func TestNATS(t *testing.T) {
+	t.Parallel()
+	s := natstest.Start(t)
+	url := s.URL() + "?ttl=3s&prefix=cli:&label=holder"
+	env := []string{"LOCKER_URL=" + url}
+
+	holder := run(t, url, "run", "-k", "k", "--", "sh", "-c", `echo "$LOCKER_STORE" >store; sleep 60`)
+	assert.Equal(t, "nats", holder.wrote(t, "store"))
+	code, _, stderr := call(env, "run", "-k", "k", "--wait", "0", "--", "true")
+	assert.Equal(t, exitHeld, code)
+	assert.Contains(t, stderr, "holder")
+	code, out, _ := call(env, "inspect", "k", "--json")
+	assert.Equal(t, 0, code)
+	seen := decode[lockJSON](t, out)
+	assert.Equal(t, "held", seen.State)
+	assert.NotZero(t, seen.Fence)
+	code, out, stderr = call(env, "release", "k", "--yes")
+	assert.Equal(t, 0, code, stderr)
+	assert.Contains(t, out, `released "k", taken from holder`)
+	holder.exits(t, exitLost)
+
+	elect := func() *process { return run(t, url, "elect", "-k", "office", "--", "sh", "-c", office) }
+	first := elect()
+	one := first.terms(t, 1)[0]
+	second := elect()
+	second.says(t, `leads "office"`)
+	require.NoError(t, first.Process.Signal(syscall.SIGTERM))
+	first.exits(t, 3)
+	assert.Greater(t, second.terms(t, 1)[0], one)
+
+	code, _, stderr = call(env, "doctor")
+	assert.Equal(t, exitConfig, code)
+	assert.Contains(t, stderr, "locks in nats have no Redis server")
+
+	s.Kill()
+	code, _, stderr = call(env, "inspect", "k")
+	assert.Equal(t, exitUnavailable, code)
+	assert.Contains(t, stderr, "not connected to NATS")
+}
