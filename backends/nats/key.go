@@ -16,9 +16,9 @@ func plain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '/'
 }
 
-// encode returns the key of the bucket for a lock's key, which has any bytes. A byte that is not plain becomes = and two
-// hexadecimal digits, so the key can be read and decoded. A key that is too long becomes =s and its hash. Other keys
-// of the bucket that begin with = and a letter after f belong to no lock.
+// encode returns the key of the bucket for a lock's key, which has any bytes. A byte that is not plain becomes = and
+// two hexadecimal digits, so the key can be read and decoded. A key that is too long becomes =s and its hash. Other
+// keys of the bucket that begin with = and a letter after f belong to no lock.
 func encode(key string) string {
 	var out strings.Builder
 	for i := range len(key) {

@@ -21,8 +21,8 @@ func TestThreeWays(t *testing.T) {
 	file, password := filepath.Join(dir, "locker.yaml"), filepath.Join(dir, "password")
 	for path, text := range map[string]string{
 		password: "hunter2\n",
-		file: "backend: nats\nttl: 5s\nprefix: 'app:'\nnats:\n  addrs: " + s.Addr() + "\n  username: alice\n  password_file: " +
-			password + "\n",
+		file: "backend: nats\nttl: 5s\nprefix: 'app:'\nnats:\n  addrs: " + s.Addr() +
+			"\n  username: alice\n  password_file: " + password + "\n",
 	} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
