@@ -221,3 +221,45 @@ func TestForceReleaseInASlotThatMigrates(t *testing.T) {
 		}
 	})
 }
+
+// After a slot has moved, a command costs one redirection at most, and none when the client has looked at the slots
+// again.
+func TestMovedSlotCostsRedirections(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
+		if !c.Masters[0].Knows(t, "ssubscribe") {
+			return // before Redis 7, or rather before 6.2, INFO does not count errors
+		}
+		l, key := build(), keyOn(t, c, c.Masters[0])
+		// use returns how many redirections a lock and its release cost.
+		use := func() int {
+			before := refusals(t, c, "MOVED")
+			lease, err := l.TryLock(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return refusals(t, c, "MOVED") - before
+		}
+		if n := use(); n > 0 {
+			t.Errorf("%d redirections before the slot moves", n)
+		}
+		c.Move(t, c.Slot(t, single.DefaultPrefix+key), c.Masters[1]).Finish()
+		before := refusals(t, c, "MOVED")
+		if _, err := c.Masters[0].Do("GET", single.DefaultPrefix+key); err == nil || refusals(t, c, "MOVED") != before+1 {
+			t.Errorf("a redirection that is not counted: %v", err)
+		}
+		inARow := 0
+		eventually(t, 30*time.Second, "no redirections", func() bool {
+			n := use()
+			if n > 4 { // a script is sent twice if the server does not know it
+				t.Errorf("%d redirections of a lock and its release", n)
+			}
+			if inARow++; n > 0 {
+				inARow = 0
+			}
+			return inARow == 20
+		})
+	})
+}
