@@ -47,7 +47,7 @@ test-long: ## what make test leaves out, the benchmarks, and the newest versions
 		long=$$(go -C $$m $(LONG)); \
 		[ -z "$$long" ] || $(GOTEST) -C $$m -race -shuffle=on -p 4 -parallel 8 -timeout 12m $$long; \
 	done
-	$(GOTEST) -C cmd/locker -race -timeout 8m -run '^TestUserOfTheDocumentation$$' ./cli # the only one there
+	$(GOTEST) -C cmd/locker -race -timeout 8m -run '^(TestUserOfTheDocumentation|TestDeployments)$$' ./cli # the only ones
 	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
 	$(GOTEST) -C internal/testing/trials -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 ./sim
 	$(GOTEST) -modfile=newest.mod -short -shuffle=on -p 4 -parallel 8 -timeout 8m ./single ./redlock ./config ./drivers/... ./middleware/...

@@ -2,6 +2,7 @@ package single_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -163,5 +164,102 @@ func TestUnlockOfALockWithWaitersInASlotThatMigrates(t *testing.T) {
 				t.Errorf("somebody else had the lock after %v", took)
 			}
 		}
+	})
+}
+
+// A lock is taken from its owner by force while its slot migrates. As long as the server has all of its keys, the lock
+// is taken at once, although the server does not let it be granted to the waiter. When some keys are elsewhere, the
+// call waits until the slot has arrived. The waiter gets the lock in both cases.
+func TestForceReleaseInASlotThatMigrates(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
+		if !c.Masters[0].Knows(t, "ssubscribe") {
+			return // before Redis 7, or rather before 6.2, INFO does not count errors
+		}
+		for _, parted := range []bool{false, true} {
+			holder, key := build(single.Timeout(time.Minute)), keyOn(t, c, c.Masters[0])
+			held, err := holder.Lock(t.Context(), key, locker.TTL(time.Minute), locker.NoRenewal())
+			if err != nil {
+				t.Fatal(err)
+			}
+			result, waiter := make(chan error, 1), build()
+			go func() {
+				lease, err := waiter.Lock(context.Background(), key, locker.TTL(time.Minute))
+				if err == nil {
+					err = lease.Unlock(context.Background())
+				}
+				result <- err
+			}()
+			eventually(t, 20*time.Second, "somebody waits", func() bool {
+				i, err := holder.Inspect(t.Context(), key)
+				return err == nil && i.Waiting == 1
+			})
+			m := c.Move(t, c.Slot(t, single.DefaultPrefix+key), c.Masters[1])
+			forced, before := make(chan error, 1), refusals(t, c, "TRYAGAIN")
+			if parted {
+				m.Key()
+			}
+			go func() {
+				_, err := holder.ForceRelease(context.Background(), key, held.Token())
+				forced <- err
+			}()
+			if parted {
+				eventually(t, 20*time.Second, "it is refused", func() bool { return refusals(t, c, "TRYAGAIN") > before+1 })
+				m.Finish()
+			}
+			if err := <-forced; err != nil {
+				t.Errorf("parted %v: %v", parted, err)
+			}
+			if !parted {
+				m.Finish()
+			}
+			if err := <-result; err != nil {
+				t.Error(err)
+			}
+			if err := held.Extend(t.Context()); !errors.Is(err, locker.ErrLost) {
+				t.Errorf("the former owner extends it: %v", err)
+			}
+		}
+	})
+}
+
+// After a slot has moved, a command costs one redirection at most, and none when the client has looked at the slots
+// again.
+func TestMovedSlotCostsRedirections(t *testing.T) {
+	onCluster(t, func(t *testing.T, c *redistest.Cluster, build clientBuilder) {
+		if !c.Masters[0].Knows(t, "ssubscribe") {
+			return // before Redis 7, or rather before 6.2, INFO does not count errors
+		}
+		l, key := build(), keyOn(t, c, c.Masters[0])
+		// use returns how many redirections a lock and its release cost.
+		use := func() int {
+			before := refusals(t, c, "MOVED")
+			lease, err := l.TryLock(t.Context(), key)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return refusals(t, c, "MOVED") - before
+		}
+		if n := use(); n > 0 {
+			t.Errorf("%d redirections before the slot moves", n)
+		}
+		c.Move(t, c.Slot(t, single.DefaultPrefix+key), c.Masters[1]).Finish()
+		before := refusals(t, c, "MOVED")
+		if _, err := c.Masters[0].Do("GET", single.DefaultPrefix+key); err == nil || refusals(t, c, "MOVED") != before+1 {
+			t.Errorf("a redirection that is not counted: %v", err)
+		}
+		inARow := 0
+		eventually(t, 30*time.Second, "no redirections", func() bool {
+			n := use()
+			if n > 4 { // a script is sent twice if the server does not know it
+				t.Errorf("%d redirections of a lock and its release", n)
+			}
+			if inARow++; n > 0 {
+				inARow = 0
+			}
+			return inARow == 20
+		})
 	})
 }

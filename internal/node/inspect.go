@@ -108,7 +108,12 @@ func (n *Node) inspect(ctx context.Context, key string) (State, error) {
 	if err := n.Check(&locker.Request{Key: key}); err != nil {
 		return unknownState, err
 	}
-	return n.state(n.pipeline.Do(ctx, n.keys(key).Inspect(), n.timeout, nil))
+	return n.state(n.ask(ctx, n.keys(key).Inspect()))
+}
+
+// ask sends the command of a tool, and waits for the reply; see [Node.send].
+func (n *Node) ask(ctx context.Context, cmd script.Command) (drivers.Reply, error) {
+	return n.send(ctx, n.pipeline, cmd, n.timeout, n.timeout/2, nil)
 }
 
 // ForceRelease implements inspect.Inspector.
@@ -121,7 +126,7 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (inspect.Ins
 	}
 	for more := err == nil; more; {
 		var reply drivers.Reply
-		reply, err = n.pipeline.Do(ctx, n.force(key, s, false), n.timeout, nil)
+		reply, err = n.ask(ctx, n.force(key, s, false))
 		o, _ := script.ReadOwned(reply)
 		err, more = n.owned(reply, err), o.Unfinished
 	}

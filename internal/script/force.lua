@@ -34,12 +34,18 @@ if cur and (cur == value or owner and parts(cur) == owner) and redis.call('PTTL'
 elseif buried(waiters, o) == 'f' then
   r = 2
 end
-if r == 0 or redis.call('EXISTS', lock) == 1 then return r end
-local holder, chan = string.match(turn and redis.call('GET', turn) or '', '^(%S+) (.*)$')
-if holder then                                 -- as in turnrelease.lua
-  if chan == '' or publish(chan, holder) ~= 0 then return r end
-  redis.call('DEL', turn)
-end
-if hand_on() == -1 then r = r + 8 end
-if free ~= '' and redis.call('EXISTS', lock) == 0 then publish(free, 'free') end
-return r
+if r == 0 then return 0 end
+-- As in release.lua, a step that the server refuses from here on, because a slot migrates or memory is full, does not
+-- keep the caller from learning that the lock was taken. The waiters then find out by their heartbeats.
+local _, given = pcall(function()
+  if redis.call('EXISTS', lock) == 1 then return 0 end
+  local holder, chan = string.match(turn and redis.call('GET', turn) or '', '^(%S+) (.*)$')
+  if holder then                               -- as in turnrelease.lua
+    if chan == '' or publish(chan, holder) ~= 0 then return 0 end
+    redis.call('DEL', turn)
+  end
+  local given = hand_on()
+  if free ~= '' and redis.call('EXISTS', lock) == 0 then publish(free, 'free') end
+  return given
+end)
+return given == -1 and r + 8 or r

@@ -89,23 +89,25 @@ func TestUserOfTheDocumentation(t *testing.T) {
 type secured struct {
 	*redistest.Authority
 	driver, query string
+	dir           string // of the files, which have the names of the parameters
 }
 
 func newSecured(t *testing.T, driver string) *secured {
 	t.Helper()
-	s, dir := &secured{Authority: redistest.NewAuthority(t), driver: driver}, t.TempDir()
+	s := &secured{Authority: redistest.NewAuthority(t), driver: driver, dir: t.TempDir()}
 	cert, key := s.Issue(t, time.Hour)
 	var query []string
 	for name, content := range map[string][]byte{
 		"password_file": []byte("password\n"), "tls_ca_file": s.PEM(), "tls_cert_file": cert, "tls_key_file": key,
 	} {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, content, 0o600))
-		query = append(query, name+"="+path)
+		require.NoError(t, os.WriteFile(s.file(name), content, 0o600))
+		query = append(query, name+"="+s.file(name))
 	}
 	s.query = strings.Join(query, "&")
 	return s
 }
+
+func (s *secured) file(name string) string { return filepath.Join(s.dir, name) }
 
 func (s *secured) start(t *testing.T) *redistest.Server {
 	t.Helper()

@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 		Main()
 	}
 	redistest.DefaultSignals()
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, redistest.Lingering()...)
 }
 
 // limit is how long a test waits before it takes a process for hung.

@@ -26,12 +26,33 @@ type Cluster struct {
 // are for each server, as in [Start].
 func StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *Cluster {
 	tb.Helper()
+	return startCluster(tb, prepare, masters, replicated, args)
+}
+
+// StartCluster is the function of that name for servers that speak TLS only, with clients and with each other. Their
+// certificates are issued by a, and they trust the client certificates of a.
+func (a *Authority) StartCluster(tb testing.TB, masters int, replicated bool, args ...string) *Cluster {
+	tb.Helper()
+	args = append([]string{"--tls-cluster", "yes", "--tls-replication", "yes"}, args...)
+	return startCluster(tb, a.prepare, masters, replicated, args)
+}
+
+func startCluster(
+	tb testing.TB, prepare func(testing.TB, []string) *Server, masters int, replicated bool, args []string,
+) *Cluster {
+	tb.Helper()
 	c := &Cluster{ids: map[*Server]string{}}
 	args = append([]string{"--cluster-enabled", "yes", "--repl-diskless-sync-delay", "0"}, args...)
+	start := func() *Server {
+		s := prepare(tb, args)
+		s.member = true
+		s.launch()
+		return s
+	}
 	for range masters {
-		c.Masters = append(c.Masters, startMember(tb, args))
+		c.Masters = append(c.Masters, start())
 		if replicated {
-			c.Replicas = append(c.Replicas, startMember(tb, args))
+			c.Replicas = append(c.Replicas, start())
 		}
 	}
 	for i, s := range c.Servers() {
@@ -75,14 +96,6 @@ func (s *Server) AddSlots(tb testing.TB, first, last int) {
 		args = append(args, slot)
 	}
 	s.Cmd(tb, args...)
-}
-
-func startMember(tb testing.TB, args []string) *Server {
-	tb.Helper()
-	s := prepare(tb, args)
-	s.member = true
-	s.launch()
-	return s
 }
 
 // Servers returns all servers: masters, then replicas.

@@ -110,8 +110,8 @@ func (s *Server) ask(name string, args ...any) (any, error) {
 	options := []redis.DialOption{
 		redis.DialConnectTimeout(askTimeout), redis.DialReadTimeout(askTimeout), redis.DialWriteTimeout(askTimeout),
 	}
-	if i := slices.Index(s.extra, "--requirepass"); i >= 0 && i+1 < len(s.extra) {
-		options = append(options, redis.DialPassword(s.extra[i+1]))
+	if password := s.option("--requirepass"); password != "" {
+		options = append(options, redis.DialPassword(password))
 	}
 	conn, err := redis.Dial("unix", s.Socket(), options...)
 	if err != nil {

@@ -21,13 +21,14 @@ func StartSentinel(tb testing.TB, master *Server, replicas ...*Server) *Server {
 }
 
 // StartSentinels is StartSentinel for n sentinels that know each other. The majority decides. A server is down if it
-// has not answered for as long as down.
+// has not answered for as long as down. As [StartReplica] does, the sentinels take over TLS and the password of the
+// master.
 func StartSentinels(tb testing.TB, n int, down time.Duration, master *Server, replicas ...*Server) []*Server {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr())
 	sentinels := make([]*Server, n)
 	for i := range sentinels {
-		s := prepare(tb, nil)
+		s := master.prepareLike(tb)
 		s.config = filepath.Join(s.dir, "sentinel.conf") // the sentinel keeps its state there
 		if err := os.WriteFile(s.config, nil, 0o600); err != nil {
 			tb.Fatalf("redistest: %v", err)
@@ -36,6 +37,9 @@ func StartSentinels(tb testing.TB, n int, down time.Duration, master *Server, re
 		s.Cmd(tb, "SENTINEL", "MONITOR", SentinelMaster, host, port, n/2+1)
 		s.Cmd(tb, "SENTINEL", "SET", SentinelMaster, "down-after-milliseconds", down.Milliseconds(),
 			"failover-timeout", 5*down.Milliseconds())
+		if password := master.option("--requirepass"); password != "" {
+			s.Cmd(tb, "SENTINEL", "SET", SentinelMaster, "auth-pass", password)
+		}
 		sentinels[i] = s
 	}
 	for _, r := range replicas {
@@ -65,15 +69,41 @@ func (s *Server) knows(n, replicas int) bool {
 	return true
 }
 
-// StartReplica runs a redis-server that is a replica of master, over TLS if the master uses that.
+// StartReplica runs a redis-server that is a replica of master. Like the master, it uses TLS, asks for client
+// certificates, and wants a password.
 func StartReplica(tb testing.TB, master *Server) *Server {
 	tb.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr())
-	args := []string{"--replicaof", host, port, "--repl-diskless-sync-delay", "0"}
-	if master.tls {
-		return master.authority.Start(tb, append(args, "--tls-replication", "yes")...)
+	s := master.prepareLike(tb, "--replicaof", host, port, "--repl-diskless-sync-delay", "0")
+	if password := master.option("--requirepass"); password != "" {
+		s.extra = append(s.extra, "--masterauth", password)
 	}
-	return Start(tb, args...)
+	s.launch()
+	return s
+}
+
+// prepareLike prepares a server that uses the TLS and the password of s.
+func (s *Server) prepareLike(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	for _, name := range []string{"--requirepass", "--tls-auth-clients"} {
+		if value := s.option(name); value != "" {
+			args = append(args, name, value)
+		}
+	}
+	if s.tls {
+		return s.authority.prepare(tb, append(args, "--tls-replication", "yes"))
+	}
+	return prepare(tb, args)
+}
+
+// option returns the last value of an option of the command line, or an empty string.
+func (s *Server) option(name string) (value string) {
+	for i, arg := range s.extra[:max(0, len(s.extra)-1)] {
+		if arg == name {
+			value = s.extra[i+1]
+		}
+	}
+	return value
 }
 
 // Follow makes the server a replica of master, and returns when the server has the master's data.

@@ -21,6 +21,13 @@ func StartTLS(tb testing.TB, args ...string) (*Server, *tls.Config) {
 // Start is [StartTLS] for a server whose certificate is issued by a, and which trusts the client certificates of a.
 func (a *Authority) Start(tb testing.TB, args ...string) *Server {
 	tb.Helper()
+	s := a.prepare(tb, args)
+	s.launch()
+	return s
+}
+
+func (a *Authority) prepare(tb testing.TB, args []string) *Server {
+	tb.Helper()
 	s := prepare(tb, nil)
 	s.tls = true
 	s.certify(tb, a, a)
@@ -28,7 +35,6 @@ func (a *Authority) Start(tb testing.TB, args ...string) *Server {
 		"--tls-cert-file", s.file("server.crt"), "--tls-key-file", s.file("server.key"),
 		"--tls-ca-cert-file", s.CAFile(), "--tls-auth-clients", "no",
 	}, args...)
-	s.launch()
 	return s
 }
 
