@@ -108,16 +108,19 @@ func TestFailovers(t *testing.T) {
 				return err == nil
 			})
 		}
+		isMaster := func(s *redistest.Server) bool { return s.Pid() != 0 && s.IsMaster() }
 		eventually(t, "a promoted replica", func() bool {
-			for _, s := range servers {
-				if s != former && s.Pid() != 0 && s.IsMaster() {
-					master = s
-				}
-			}
-			return master != former
+			return slices.ContainsFunc(servers, func(s *redistest.Server) bool { return s != former && isMaster(s) })
 		})
 		// Until the sentinels demote a master that has handed over, clients that are connected to it get locks there.
-		eventually(t, "the former master is none", func() bool { return former.Pid() == 0 || !former.IsMaster() })
+		// On a machine that stands still for a moment, the sentinels may go back to the former master.
+		eventually(t, "one master is left", func() bool {
+			left := slices.DeleteFunc(slices.Clone(servers), func(s *redistest.Server) bool { return !isMaster(s) })
+			if len(left) == 1 {
+				master = left[0]
+			}
+			return len(left) == 1
+		})
 		for _, l := range loads {
 			l.recovers(ctx, t, began)
 		}
