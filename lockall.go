@@ -12,7 +12,7 @@ import (
 // If not, [LockAll] and [TryLockAll] acquire the locks one after the other, with Lock and TryLock.
 //
 // LockAll asks only the outermost Locker, so that no middleware is passed over. A middleware that implements ManyLocker
-// calls TryLockMany of the Locker that it wraps, and wraps each of the leases.
+// calls the function [TryLockMany] with the Locker that it wraps, and wraps each of the leases.
 type ManyLocker interface {
 	// TryLockMany makes one attempt to acquire all keys, which are sorted and different. It acquires either all of them
 	// or none, and returns the leases in the order of keys. Otherwise it is like TryLock. The error names a key that
@@ -21,6 +21,15 @@ type ManyLocker interface {
 	// If the error matches errors.ErrUnsupported, these keys cannot be acquired in one step now. Nothing was acquired
 	// then.
 	TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error)
+}
+
+// TryLockMany calls the method TryLockMany of l if l is a [ManyLocker]. Otherwise it returns an error that matches
+// errors.ErrUnsupported. It is for middleware; programs call [TryLockAll].
+func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) ([]Lease, error) {
+	if m, ok := l.(ManyLocker); ok {
+		return m.TryLockMany(ctx, keys, opts...)
+	}
+	return nil, errNotMany
 }
 
 // LockAll acquires the locks of all keys, or of none. While another owner holds one of them, LockAll waits until ctx
@@ -87,11 +96,10 @@ func keySet(op string, keys []string) ([]string, error) {
 
 // tryStep acquires keys in one step. The error matches errors.ErrUnsupported if that is not possible.
 func tryStep(ctx context.Context, l Locker, keys []string, opts []Option) (*AllLease, error) {
-	m, ok := l.(ManyLocker)
-	if !ok || len(keys) == 1 { // a single key needs no step of its own
-		return nil, errors.ErrUnsupported
+	if len(keys) == 1 { // which needs no step of its own
+		return nil, errNotMany
 	}
-	parts, err := m.TryLockMany(ctx, keys, opts...)
+	parts, err := TryLockMany(ctx, l, keys, opts...)
 	if err != nil {
 		return nil, err
 	}
