@@ -36,9 +36,14 @@ func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) (
 // ends. Otherwise it is like [Locker.Lock], and opts apply to each of the locks. The order of keys and repeated keys
 // make no difference. The error names the key that it is about.
 //
-// If all locks are free, LockAll acquires them in one step, if l is a [ManyLocker]. Otherwise it acquires them in the
-// order of their names, each as Lock does. While it waits for one, it holds those before it. So calls of LockAll cannot
-// wait for each other in a circle, and no caller waits for ever: each lock goes to its waiters in their order.
+// If all locks are free, LockAll acquires them in one step, if l is a [ManyLocker] that can: in memory, on one Redis,
+// and behind a Redis Cluster if the keys share a hash slot. Otherwise, and on Redlock, it acquires them in the order of
+// their names, each as Lock does. While it waits for one, it holds those before it. So calls of LockAll cannot wait for
+// each other in a circle, and no caller waits for ever: each lock goes to its waiters in their order.
+//
+// What a store demands of one lock, it demands of each: replicas that confirm it, the limit of a restart guard, the
+// right to its key. If one lock cannot be acquired, LockAll releases the others. If that fails, they are released in the
+// background, or end with their TTL.
 //
 // A program can still make a circle if it calls Lock or LockAll while it holds other locks. Two programs can then wait
 // for each other until a context ends. The option [MaxHold] is a way out. If a lock is lost while LockAll waits for
