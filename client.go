@@ -122,12 +122,14 @@ func (c *Client) attempt(ctx context.Context, key string, o options, turn *keyQu
 	if err != nil {
 		return nil, err
 	}
-	return c.begin(ctx, req, grant, start, o)
+	return c.begin(ctx, trace, req, grant, start, o)
 }
 
 // begin begins the lease of a lock that was granted to req, which was sent at start. If that fails, begin releases the
 // lock.
-func (c *Client) begin(ctx context.Context, req Request, grant Grant, start time.Time, o options) (*lease, error) {
+func (c *Client) begin(
+	ctx context.Context, trace *lockertrace.Trace, req Request, grant Grant, start time.Time, o options,
+) (*lease, error) {
 	req.Fence, req.Private = grant.Fence, grant.Private
 	if grant.Token != "" {
 		req.Token = grant.Token
@@ -135,7 +137,7 @@ func (c *Client) begin(ctx context.Context, req Request, grant Grant, start time
 	if !grant.Sent.IsZero() {
 		start = grant.Sent
 	}
-	l, err := c.hold(ctx, req, start, o)
+	l, err := c.hold(trace, req, start, o)
 	if err != nil {
 		_ = c.giveUp(ctx, req, err)
 		return nil, err

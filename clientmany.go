@@ -26,7 +26,7 @@ type ManyAcquirer interface {
 	AcquireMany(ctx context.Context, reqs []Request) ([]Grant, error)
 }
 
-var errNotMany = fmt.Errorf("the backend cannot acquire these locks in one step: %w", errors.ErrUnsupported)
+var errNotMany = fmt.Errorf("these locks cannot be acquired in one step: %w", errors.ErrUnsupported)
 
 // TryLockMany implements [ManyLocker]. It is for [LockAll], [TryLockAll] and middleware.
 func (c *Client) TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error) {
@@ -68,19 +68,20 @@ func (c *Client) attemptMany(ctx context.Context, keys []string, o options) ([]L
 	for i, key := range keys {
 		reqs[i] = Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
 	}
+	trace := lockertrace.From(ctx)
 	start := time.Now()
 	grants, err := many.AcquireMany(ctx, reqs)
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, errNotMany
 	}
 	err = fromBackend(err)
-	attempted(lockertrace.From(ctx), start, err)
+	attempted(trace, start, err)
 	if err != nil {
 		return nil, err
 	}
 	leases := make([]Lease, 0, len(keys))
 	for i, grant := range grants {
-		l, late := c.begin(ctx, reqs[i], grant, start, o)
+		l, late := c.begin(ctx, trace.Lease(i), reqs[i], grant, start, o)
 		if late != nil {
 			err = late
 			continue

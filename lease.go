@@ -63,11 +63,11 @@ type lease struct {
 
 // hold begins the lease of a lock that was granted to req, which was sent at start. It fails if the validity was over
 // before the grant arrived, or if the Client was closed.
-func (c *Client) hold(ctx context.Context, req Request, start time.Time, o options) (*lease, error) {
+func (c *Client) hold(trace *lockertrace.Trace, req Request, start time.Time, o options) (*lease, error) {
 	l := &lease{
 		client:  c,
 		req:     req,
-		trace:   lockertrace.From(ctx),
+		trace:   trace,
 		renews:  !o.noRenewal,
 		start:   start,
 		maxHold: o.maxHold,

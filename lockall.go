@@ -12,7 +12,7 @@ import (
 // If not, [LockAll] and [TryLockAll] acquire the locks one after the other, with Lock and TryLock.
 //
 // LockAll asks only the outermost Locker, so that no middleware is passed over. A middleware that implements ManyLocker
-// calls TryLockMany of the Locker that it wraps, and wraps each of the leases.
+// calls the function [TryLockMany] with the Locker that it wraps, and wraps each of the leases.
 type ManyLocker interface {
 	// TryLockMany makes one attempt to acquire all keys, which are sorted and different. It acquires either all of them
 	// or none, and returns the leases in the order of keys. Otherwise it is like TryLock. The error names a key that
@@ -23,13 +23,27 @@ type ManyLocker interface {
 	TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error)
 }
 
+// TryLockMany calls the method TryLockMany of l if l is a [ManyLocker]. Otherwise it returns an error that matches
+// errors.ErrUnsupported. It is for middleware; programs call [TryLockAll].
+func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) ([]Lease, error) {
+	if m, ok := l.(ManyLocker); ok {
+		return m.TryLockMany(ctx, keys, opts...)
+	}
+	return nil, errNotMany
+}
+
 // LockAll acquires the locks of all keys, or of none. While another owner holds one of them, LockAll waits until ctx
 // ends. Otherwise it is like [Locker.Lock], and opts apply to each of the locks. The order of keys and repeated keys
 // make no difference. The error names the key that it is about.
 //
-// If all locks are free, LockAll acquires them in one step, if l is a [ManyLocker]. Otherwise it acquires them in the
-// order of their names, each as Lock does. While it waits for one, it holds those before it. So calls of LockAll cannot
-// wait for each other in a circle, and no caller waits for ever: each lock goes to its waiters in their order.
+// If all locks are free, LockAll acquires them in one step, if l is a [ManyLocker] that can: in memory, on one Redis,
+// and behind a Redis Cluster if the keys share a hash slot. Otherwise, and on Redlock, it acquires them in the order of
+// their names, each as Lock does. While it waits for one, it holds those before it. So calls of LockAll cannot wait for
+// each other in a circle, and no caller waits for ever: each lock goes to its waiters in their order.
+//
+// What a store demands of one lock, it demands of each: replicas that confirm it, the limit of a restart guard, the
+// right to its key. If one lock cannot be acquired, LockAll releases the others. If that fails, they are released in the
+// background, or end with their TTL.
 //
 // A program can still make a circle if it calls Lock or LockAll while it holds other locks. Two programs can then wait
 // for each other until a context ends. The option [MaxHold] is a way out. If a lock is lost while LockAll waits for
@@ -87,11 +101,10 @@ func keySet(op string, keys []string) ([]string, error) {
 
 // tryStep acquires keys in one step. The error matches errors.ErrUnsupported if that is not possible.
 func tryStep(ctx context.Context, l Locker, keys []string, opts []Option) (*AllLease, error) {
-	m, ok := l.(ManyLocker)
-	if !ok || len(keys) == 1 { // a single key needs no step of its own
-		return nil, errors.ErrUnsupported
+	if len(keys) == 1 { // which needs no step of its own
+		return nil, errNotMany
 	}
-	parts, err := m.TryLockMany(ctx, keys, opts...)
+	parts, err := TryLockMany(ctx, l, keys, opts...)
 	if err != nil {
 		return nil, err
 	}

@@ -63,11 +63,7 @@ func (d *defaults) TryLock(ctx context.Context, key string, opts ...Option) (Lea
 
 // TryLockMany implements [ManyLocker].
 func (d *defaults) TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error) {
-	m, ok := d.next.(ManyLocker)
-	if !ok {
-		return nil, errNotMany
-	}
-	return m.TryLockMany(ctx, keys, d.before(opts)...)
+	return TryLockMany(ctx, d.next, keys, d.before(opts)...)
 }
 
 func (d *defaults) before(opts []Option) []Option {

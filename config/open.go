@@ -24,6 +24,11 @@ func (o *Opened) Close() error { return o.client.Close() }
 // Unwrap lets [locker.As] find the optional interfaces behind o.
 func (o *Opened) Unwrap() locker.Locker { return o.Locker }
 
+// TryLockMany implements [locker.ManyLocker].
+func (o *Opened) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
+	return locker.TryLockMany(ctx, o.Locker, keys, opts...)
+}
+
 // InProcess reports whether the locks are visible only in this process.
 func (o *Opened) InProcess() bool { return o.inProcess }
 

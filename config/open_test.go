@@ -219,3 +219,15 @@ func TestRedis(t *testing.T) {
 		})
 	}
 }
+
+// Several locks are acquired in one step, with and without middleware.
+func TestLocksAreAcquiredInOneStep(t *testing.T) {
+	for _, url := range []string{"memory:", "memory:?retry=true&log=info&ttl=1m"} {
+		attempts := 0
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Attempted: func(lockertrace.Attempt) { attempts++ }})
+		lease, err := locker.LockAll(ctx, open(t, url), []string{t.Name() + "a", t.Name() + "b"})
+		require.NoError(t, err, url)
+		assert.Equal(t, 1, attempts, url)
+		assert.NoError(t, lease.Unlock(t.Context()), url)
+	}
+}

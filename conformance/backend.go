@@ -1,13 +1,16 @@
 package conformance
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // RunBackend checks a backend, with one subtest per property. It runs [RunLocker] over a [locker.Client] of the
 // backend. It also checks the rules of [locker.Backend] that a Client hides or does not depend on, and the rules of the
-// optional interfaces [locker.Queuer] and [locker.Notifier] if the backend implements them.
+// optional interfaces [locker.Queuer], [locker.Notifier] and [locker.ManyAcquirer] if the backend implements them.
 func RunBackend(t *testing.T, h Harness) {
 	RunLocker(t, h)
-	run(t, h, h.Bubble, backendProperties)
+	run(t, h, h.Bubble, slices.Concat(backendProperties, manyBackendProperties))
 }
 
 var backendProperties = []property[Harness]{

@@ -110,16 +110,7 @@ func methods(t testing.TB, b locker.Backend) []method {
 			return err
 		}})
 	}
-	return ms
-}
-
-// settled waits until abandoned calls have left the keys free.
-func settled(t testing.TB, b locker.Backend, keys ...string) {
-	t.Helper()
-	for _, key := range keys {
-		o, _ := grabWhenFree(t, b, key, longTTL, recovery)
-		o.must(t)
-	}
+	return append(ms, stepMethods(b)...)
 }
 
 // failing injects a fault until mend is called or the check ends.
@@ -185,7 +176,7 @@ func noAnswerIsUnavailable(t testing.TB, h Harness) {
 			what := m.name + " of a store that " + how
 			err := within(t, what, limit, func() error { return m.call(ctx) })
 			cancel()
-			if m.name == "Acquire" || m.name == "Queue" {
+			if m.name == "Acquire" || m.name == "AcquireMany" || m.name == "Queue" {
 				wantKind(t, what, err, locker.ErrUnavailable)
 			} else {
 				wantUnknown(t, what, err)

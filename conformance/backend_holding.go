@@ -87,6 +87,15 @@ func grabWhenFree(t testing.TB, b locker.Backend, key string, ttl, limit time.Du
 	}
 }
 
+// settled waits until abandoned calls have left the keys free.
+func settled(t testing.TB, b locker.Backend, keys ...string) {
+	t.Helper()
+	for _, key := range keys {
+		o, _ := grabWhenFree(t, b, key, longTTL, recovery)
+		o.must(t)
+	}
+}
+
 func (o *holding) extend(ctx context.Context, ttl time.Duration) error {
 	req := o.req
 	req.TTL = ttl

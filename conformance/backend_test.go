@@ -25,7 +25,7 @@ func instead(of error, answer error) func(error) error {
 }
 
 // backendSuite is what RunBackend checks.
-var backendSuite = slices.Concat(lockerProperties, backendProperties)
+var backendSuite = slices.Concat(lockerProperties, backendProperties, manyProperties, manyBackendProperties)
 
 var backendFlaws = []flaw{
 	{name: "none"},
@@ -206,7 +206,7 @@ func TestBackendHooksNotGivenAreSkipped(t *testing.T) {
 		s := store(t)
 		return Store{Open: func() locker.Backend { return struct{ locker.Backend }{s.Open()} }}
 	}
-	h.Verifies = false
+	h.Verifies, h.Steps = false, false
 	verdicts := virtually(t, h, backendSuite)
 	assert.Empty(t, failures(verdicts))
 	for name, why := range map[string]string{
@@ -215,6 +215,7 @@ func TestBackendHooksNotGivenAreSkipped(t *testing.T) {
 		"LostReplyIsNoAnswer": "no LoseReply", "CloseIsFinal": "no Close",
 		"NotifyTells":           "does not implement locker.Notifier",
 		"QueueTellsThatItWaits": "does not implement locker.Queuer",
+		"ManyGrantEach":         "does not implement locker.ManyAcquirer",
 	} {
 		assert.True(t, verdicts[name].skipped, name)
 		assert.Contains(t, verdicts[name].log, why, name)

@@ -116,3 +116,24 @@ func (b *badLocker) Lock(ctx context.Context, key string, opts ...locker.Option)
 func (b *badLocker) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
 	return b.call(ctx, key, opts, b.Locker.TryLock)
 }
+
+// extendFlaws are mistakes of leases that are extended.
+var extendFlaws = []flaw{
+	{name: "Until stays where it was", fails: []string{"ExtendKeeps"}, wrapper: frozen},
+	{name: "extend of an expired lease says nothing", fails: []string{"ExtendSparesSuccessor"},
+		wrapper: bad(badLocker{lease: badLease{extend: func(l locker.Lease, ctx context.Context) error {
+			if err := l.Extend(ctx); !expired(l) {
+				return err
+			}
+			return nil
+		}}})},
+	{name: "extends without the values of the context", fails: []string{"ExtendTTLKeeps"},
+		wrapper: bad(badLocker{lease: badLease{extend: func(l locker.Lease, ctx context.Context) error {
+			inner, cancel := context.WithCancel(context.Background())
+			defer context.AfterFunc(ctx, cancel)()
+			defer cancel()
+			return l.Extend(inner)
+		}}})},
+	{name: "extend does nothing", fails: []string{"ExtendKeeps", "ExtendSparesSuccessor"}, broad: true,
+		wrapper: bad(badLocker{lease: badLease{extend: func(locker.Lease, context.Context) error { return nil }}})},
+}

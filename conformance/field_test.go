@@ -111,6 +111,11 @@ var fieldBugs = []struct {
 		store: func(s *toy) { s.retries = true },
 	},
 	{
+		name:  "a failed call for several locks keeps those that were free",
+		fails: []string{"ManyAcquireNothing", "ManyTouchNothing"},
+		store: func(s *toy) { s.manyKeeps = true },
+	},
+	{
 		name:  "counter that expires with the lock",
 		fails: []string{"FenceOutlivesTheLock"},
 		store: func(s *toy) { s.fenceExpires = true },

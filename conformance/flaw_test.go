@@ -33,7 +33,7 @@ func harness(f flaw) Harness {
 	h := Harness{
 		Bubble: notCalled,
 		FIFO:   queues,
-		Labels: true, Verifies: true,
+		Labels: true, Verifies: true, Steps: true,
 		Store: func(testing.TB) Store {
 			s := newToy()
 			if f.store != nil {
@@ -59,6 +59,9 @@ func harness(f flaw) Harness {
 			}
 			return store
 		},
+	}
+	if f.wrapper != nil {
+		_, h.Steps = f.wrapper(nil).(locker.ManyLocker)
 	}
 	if f.change != nil {
 		f.change(&h)

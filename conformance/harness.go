@@ -45,6 +45,11 @@ type Harness struct {
 	// and VerifyChangesNothing are skipped.
 	Verifies bool
 
+	// Steps declares that several locks that are free and share a hash slot are acquired in one step: the Lockers are
+	// [locker.ManyLocker]s, and a backend is a [locker.ManyAcquirer]. If it is false, the property ManyInOneStep is
+	// skipped.
+	Steps bool
+
 	// Retries declares that the Lockers of Store.Client repeat failed requests, as middleware/retry does. The TTL of a
 	// lease may then count from a later request. If it is true, the property LatencyCounts is skipped.
 	Retries bool

@@ -1,6 +1,9 @@
 package conformance
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 // RunLocker checks a Locker against the rules of [locker.Locker], [locker.Lease] and [locker.Backend], with one subtest
 // per property. The Locker is usually a [locker.Client] of a backend, with or without middleware.
@@ -8,7 +11,7 @@ func RunLocker(t *testing.T, h Harness) {
 	if h.Store == nil {
 		t.Fatal("conformance: Harness needs Store")
 	}
-	run(t, h, h.Bubble, lockerProperties)
+	run(t, h, h.Bubble, slices.Concat(lockerProperties, manyProperties))
 }
 
 var lockerProperties = []property[Harness]{
@@ -129,6 +132,12 @@ var lockerProperties = []property[Harness]{
 			"after it the lock becomes free.",
 		"The caller continues to work because Extend reported success.",
 		extendKeeps,
+	},
+	{
+		"ExtendTTLKeeps",
+		"locker.ExtendTTL gives a lease and its lock a greater TTL, shortens nothing, and refuses one out of range.",
+		"The caller relies on the time that it has asked for, and on that of the lease before it asked.",
+		extendTTLKeeps,
 	},
 	{
 		"ExtendSparesSuccessor",

@@ -65,7 +65,7 @@ func unlock(t testing.TB, lease locker.Lease) {
 	err := lease.Unlock(t.Context())
 	prompt(t, start)
 	if err != nil {
-		t.Errorf("Unlock of the held lock %.40q: expected no error, seen %v", lease.Key(), err)
+		t.Errorf("Unlock of the held lock %.40q: expected no error, seen %q", lease.Key(), err)
 	}
 }
 

@@ -45,14 +45,6 @@ var flaws = append([]flaw{
 		wrapper: bad(badLocker{lease: badLease{done: doneLate(400*time.Millisecond, expired)}})},
 	{name: "a loss is reported one and a half TTLs late", fails: []string{"LossIsNoticed"},
 		wrapper: bad(badLocker{lease: badLease{done: doneLate(750*time.Millisecond, noticed)}})},
-	{name: "Until stays where it was", fails: []string{"ExtendKeeps"}, wrapper: frozen},
-	{name: "extend of an expired lease says nothing", fails: []string{"ExtendSparesSuccessor"},
-		wrapper: bad(badLocker{lease: badLease{extend: func(l locker.Lease, ctx context.Context) error {
-			if err := l.Extend(ctx); !expired(l) {
-				return err
-			}
-			return nil
-		}}})},
 	{name: "unlock of an expired lease says nothing", fails: []string{"UnlockSparesSuccessor"},
 		wrapper: bad(badLocker{lease: badLease{unlock: func(l locker.Lease, ctx context.Context) error {
 			ended := expired(l)
@@ -101,7 +93,7 @@ var flaws = append([]flaw{
 		store: func(s *toy) { s.expiryIgnored = true }},
 	{name: "expires early", fails: []string{"UntilIsConservative"},
 		store: func(s *toy) { s.ttl = func(d time.Duration) time.Duration { return d * 8 / 10 } }},
-	{name: "extend shortens", fails: []string{"ExtendKeeps", "RenewalKeeps", "MaxHoldEnds"},
+	{name: "extend shortens", fails: []string{"ExtendKeeps", "RenewalKeeps", "MaxHoldEnds", "ExtendTTLKeeps"},
 		store: func(s *toy) { s.shortens = true }},
 	{name: "only time ends a lease", fails: []string{"LossIsNoticed"}, wrapper: bad(badLocker{lease: badLease{
 		done: unnoticed,
@@ -257,9 +249,7 @@ var flaws = append([]flaw{
 		store: func(s *toy) { s.forcesAny = true }},
 	{name: "takes nothing by force", fails: []string{"ForceReleaseTakes"},
 		store: func(s *toy) { s.forcesNothing = true }},
-	{name: "extend does nothing", fails: []string{"ExtendKeeps", "ExtendSparesSuccessor"}, broad: true,
-		wrapper: bad(badLocker{lease: badLease{extend: func(locker.Lease, context.Context) error { return nil }}})},
-}, verifyFlaws...)
+}, slices.Concat(verifyFlaws, extendFlaws)...)
 
 // Each flaw is noticed by the listed properties and by no others.
 func TestLockerSuiteCatchesFlaws(t *testing.T) {
@@ -292,14 +282,15 @@ func TestHooksNotGivenAreSkipped(t *testing.T) {
 	h := harness(flaw{})
 	store := h.Store
 	h.Store = func(t testing.TB) Store { return Store{Open: store(t).Open} }
-	h.Labels, h.Verifies = false, false
-	verdicts := virtually(t, h, lockerProperties)
+	h.Labels, h.Verifies, h.Steps = false, false, false
+	verdicts := virtually(t, h, slices.Concat(lockerProperties, manyProperties))
 	assert.Empty(t, failures(verdicts))
 	for name, why := range map[string]string{
 		"LossIsNoticed": "no Delete", "HungStoreIsBounded": "no Hang", "LatencyCounts": "no Hang",
 		"ForeignKeyIsRefused": "no Foreign", "NothingIsLeft": "no Left",
 		"FenceSurvivesRestart": "no Restart", "LostMessagesDelay": "no LoseMessages",
 		"ServedInOrder": "does not declare FIFO", "LabelNamesTheHolder": "does not declare Labels",
+		"ManyLossEnds": "no Delete", "ManyInOneStep": "does not declare Steps",
 		"VerifyProves": "does not declare Verifies", "VerifyChangesNothing": "does not declare Verifies",
 	} {
 		assert.True(t, verdicts[name].skipped, name)

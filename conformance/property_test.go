@@ -125,8 +125,7 @@ func TestRunMakesSubtests(t *testing.T) {
 // Each property has a unique name, a rule and a reason, which are printed when it fails.
 func TestPropertiesExplainThemselves(t *testing.T) {
 	explained(t, driverProperties)
-	explained(t, lockerProperties)
-	explained(t, backendProperties)
+	explained(t, backendSuite)
 	explained(t, quorumProperties)
 }
 

@@ -49,6 +49,7 @@ type toy struct {
 	seesHeldOnly bool
 	remembersHeld, sweeps, tires, undoesWithinTTL, leavesHusks, leavesKept, fenceWraps, fenceGivenBack, fenceInMemory,
 	keepsShort bool
+	toySteps
 
 	seconds bool // it counts in whole seconds, rounded up; no flaw
 
@@ -227,7 +228,7 @@ func (s *toy) held(key string) (toyLock, bool) {
 }
 
 func (s *toy) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	if s.refusesOddKeys && strings.ContainsAny(req.Key, "{}\x00") {
+	if s.refusesOddKeys && strings.Contains(req.Key, "\x00") {
 		return locker.Grant{}, locker.ErrUnavailable
 	}
 	if s.checksThenSets {

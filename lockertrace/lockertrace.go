@@ -41,6 +41,11 @@ type Trace struct {
 
 	// Lost is called when the lease has ended without Unlock.
 	Lost func(err error)
+
+	// LeaseOf is called for each lease of a call that acquires several locks in one step, when the lease begins, with
+	// the position of its key among those of the call. Renewed, InDoubt and Lost of the Trace that it returns are called
+	// for that lease, and not those of this Trace. It may return nil.
+	LeaseOf func(i int) *Trace
 }
 
 // Attempt is one attempt to acquire.
@@ -111,23 +116,44 @@ type traceKey struct{}
 // With returns a context that carries t. If ctx already carries a Trace, the hooks of both are called, those of t
 // first.
 func With(ctx context.Context, t *Trace) context.Context {
-	if old := From(ctx); old != nil {
-		t = &Trace{
-			Attempted: both(t.Attempted, old.Attempted),
-			Waiting:   both(t.Waiting, old.Waiting),
-			Woken:     both(t.Woken, old.Woken),
-			Voted:     both(t.Voted, old.Voted),
-			Renewed:   both(t.Renewed, old.Renewed),
-			InDoubt:   both(t.InDoubt, old.InDoubt),
-			Lost:      both(t.Lost, old.Lost),
-		}
-	}
-	return context.WithValue(ctx, traceKey{}, t)
+	return context.WithValue(ctx, traceKey{}, merge(t, From(ctx)))
 }
 
 // From returns the Trace that ctx carries, or nil if there is none. It is for backends and middleware.
 func From(ctx context.Context) *Trace {
 	t, _ := ctx.Value(traceKey{}).(*Trace)
+	return t
+}
+
+// Lease returns the Trace of one of the leases of a call that acquires several locks in one step; see LeaseOf. t and the
+// result may be nil. It is for package locker.
+func (t *Trace) Lease(i int) *Trace {
+	if t == nil || t.LeaseOf == nil {
+		return t
+	}
+	return t.LeaseOf(i)
+}
+
+// merge returns a Trace that calls the hooks of both, those of first before those of second. Both may be nil.
+func merge(first, second *Trace) *Trace {
+	switch {
+	case first == nil:
+		return second
+	case second == nil:
+		return first
+	}
+	t := &Trace{
+		Attempted: both(first.Attempted, second.Attempted),
+		Waiting:   both(first.Waiting, second.Waiting),
+		Woken:     both(first.Woken, second.Woken),
+		Voted:     both(first.Voted, second.Voted),
+		Renewed:   both(first.Renewed, second.Renewed),
+		InDoubt:   both(first.InDoubt, second.InDoubt),
+		Lost:      both(first.Lost, second.Lost),
+	}
+	if first.LeaseOf != nil || second.LeaseOf != nil {
+		t.LeaseOf = func(i int) *Trace { return merge(first.Lease(i), second.Lease(i)) }
+	}
 	return t
 }
 

@@ -10,14 +10,15 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	h := conformance.Harness{FIFO: true, Labels: true, Verifies: true, Store: func(testing.TB) conformance.Store {
+	h := conformance.Harness{FIFO: true, Labels: true, Verifies: true, Steps: true}
+	h.Store = func(testing.TB) conformance.Store {
 		b := memory.NewBackend()
 		return conformance.Store{
 			Open:   func() locker.Backend { return b },
 			Delete: func(key string) { memory.Delete(b, key) },
 			Left:   func() []string { return memory.Left(b) },
 		}
-	}}
+	}
 	t.Run("real time", func(t *testing.T) { conformance.RunLocker(t, h) })
 	h.Bubble = virtual.Test
 	t.Run("virtual time", func(t *testing.T) { conformance.RunBackend(t, h) })

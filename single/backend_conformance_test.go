@@ -61,7 +61,7 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 		for queue, fifo := range map[string]bool{"queue": true, "no queue": false} {
 			t.Run(name+"/"+queue, func(t *testing.T) {
 				conformance.RunBackend(t, conformance.Harness{
-					Bubble: virtual.Test, FIFO: fifo, Verifies: true,
+					Bubble: virtual.Test, FIFO: fifo, Verifies: true, Steps: true,
 					Store: func(testing.TB) conformance.Store {
 						var wire simnode.Wire
 						nodes := simnode.NewNodes(p.servers)
@@ -95,7 +95,7 @@ func TestBackendConformance(t *testing.T) {
 	t.Parallel()
 	build := opened("redigo")
 	conformance.RunBackend(t, conformance.Harness{
-		FIFO: true, Labels: true, Verifies: true,
+		FIFO: true, Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			p := fault.New(t, s.Addr())

@@ -22,7 +22,7 @@ func TestConformanceWithoutQueue(t *testing.T) {
 func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, fifo bool) {
 	conformance.RunLocker(t, conformance.Harness{
 		FIFO:   fifo,
-		Labels: true, Verifies: true,
+		Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			return conformance.Store{
@@ -45,7 +45,7 @@ func TestConformanceOverMixedDrivers(t *testing.T) {
 	t.Parallel()
 	names := drivers.Names()
 	conformance.RunLocker(t, conformance.Harness{
-		FIFO: true, Labels: true, Verifies: true,
+		FIFO: true, Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := redistest.Start(t)
 			n := 0

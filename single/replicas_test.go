@@ -48,7 +48,9 @@ func TestConformanceWithReplicas(t *testing.T) {
 			}
 		}
 		// Two servers answer each call, within the TTL. On a loaded machine that may take more than a second.
-		conformance.RunLocker(t, conformance.Harness{FIFO: true, Labels: true, MinTTL: 2 * time.Second, Store: store})
+		conformance.RunLocker(t, conformance.Harness{
+			FIFO: true, Labels: true, Steps: true, MinTTL: 2 * time.Second, Store: store,
+		})
 	})
 }
 

@@ -104,6 +104,8 @@ func becauseMany(err error) bool {
 	switch refused.Code() {
 	case "CROSSSLOT", "TRYAGAIN": // a server of a cluster behind a driver that does not say so; a slot that migrates
 		return true
+	case "NOPERM": // for one of the keys, which the attempt for that lock names
+		return true
 	default: // a client that has not authenticated may not send that many words
 		return strings.HasPrefix(refused.Error(), "ERR Protocol error")
 	}

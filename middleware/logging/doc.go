@@ -21,15 +21,18 @@
 //	Info   lock acquired             such a call has acquired the lock
 //	Debug  lock acquired, lock not acquired, waiting for lock, lock extended, lock not extended,
 //	       lock renewed, lock not renewed, lock released, lock not released
+//	Debug  locks acquired, locks not acquired
+//	                                 a call of locker.LockAll or locker.TryLockAll acquired its locks in one step,
+//	                                 or found one of them held. Otherwise each lock is logged by itself
 //
 // A store or a node answers again when it has answered and the last failure was at least five seconds ago. If it fails
 // and recovers repeatedly, it causes at most two lines in five seconds. A call that failed because its own context
 // ended does not count as a failure of the store.
 //
-// The attributes are key, fence, reason, holder, node and err, and the durations took, held, waited, remaining and
-// down. The first 64 bytes of the key are logged; [Key] replaces or omits it. The holder is the label of the holder
-// that the call has seen last; see locker.Label. A call that waits in a store's queue sees it when it begins to wait.
-// Owner tokens are never logged, because they are sufficient to release a lock.
+// The attributes are key, keys (how many), fence, reason, holder, node and err, and the durations took, held, waited,
+// remaining and down. The first 64 bytes of the key are logged; [Key] replaces or omits it. The holder is the label of
+// the holder that the call has seen last; see locker.Label. A call that waits in a store's queue sees it when it begins
+// to wait. Owner tokens are never logged, because they are sufficient to release a lock.
 //
 // Records carry the context of the call, so that handlers can find a trace ID in it. The records of a lease carry the
 // context of the call that acquired it.

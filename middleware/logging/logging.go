@@ -161,17 +161,22 @@ func (h *hold) acquired(lease locker.Lease, err error) (locker.Lease, error) {
 		return nil, err
 	}
 	h.l.storeSaid(h.ctx, nil)
-	h.Lease = lease
-	h.fence.Store(lease.Fence())
 	took := h.age()
+	h.has(lease)
 	if h.l.enabled(h.ctx, level) {
 		h.l.log(h.ctx, level, "lock acquired", h.keyAttr(), h.fenceAttr(),
 			slog.Duration("took", took), duration("waited", waited))
 	}
+	return h, nil
+}
+
+// has records that the call has acquired lease.
+func (h *hold) has(lease locker.Lease) {
+	h.Lease = lease
+	h.fence.Store(lease.Fence())
 	h.mu.Lock()
 	h.start = time.Now()
 	h.mu.Unlock()
-	return h, nil
 }
 
 func (h *hold) renewed(r lockertrace.Renewal) {

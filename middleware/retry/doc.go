@@ -44,6 +44,10 @@
 // The new attempt may find the lock taken by the failed one until that is undone. Lock waits for that. TryLock keeps
 // asking for two seconds if the answer after a fault is "held".
 //
+// locker.LockAll and locker.TryLockAll acquire several locks in one step where the Locker can. That step is retried as
+// a whole, like TryLock, so that its locks are acquired together or not at all. Where there is no such step, each lock
+// is acquired and retried by itself. If one of them fails in the end, those before it are released.
+//
 // Extend and Unlock act on the same lease, and therefore use the same token. An extension that is executed twice sets
 // the same TTL twice. It never creates a lock. A release that is executed twice deletes the lock once, and does not
 // affect the next owner.

@@ -74,35 +74,55 @@ func (r *retrier) Lock(ctx context.Context, key string, opts ...locker.Option) (
 	return &lease{l, r.policy}, nil
 }
 
-func (r *retrier) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
-	start := time.Now()
-	l, err := r.next.TryLock(ctx, key, opts...)
+func (r *retrier) TryLock(ctx context.Context, key string, opts ...locker.Option) (l locker.Lease, err error) {
+	err = r.try(ctx, func() (err error) {
+		l, err = r.next.TryLock(ctx, key, opts...)
+		return err
+	})
 	if err != nil {
-		var held time.Time // when the store first answered "held" after a fault
-		retryable := func(err error) bool {
-			switch {
-			case !errors.Is(err, locker.ErrHeld):
-				return fault(err)
-			case r.onHeld:
-				return true
-			case held.IsZero():
-				held = time.Now()
-			}
-			return time.Since(held) < ghost
-		}
-		if !fault(err) && !(r.onHeld && errors.Is(err, locker.ErrHeld)) {
-			return nil, err
-		}
-		c := &call{policy: r.policy, ctx: ctx, start: start}
-		err = c.run(err, retryable, func() (err error) {
-			l, err = r.next.TryLock(ctx, key, opts...)
-			return err
-		})
-		if err != nil {
-			return nil, err
-		}
+		return nil, err
 	}
 	return &lease{l, r.policy}, nil
+}
+
+// TryLockMany implements [locker.ManyLocker]. A step is retried as a whole, like TryLock.
+func (r *retrier) TryLockMany(
+	ctx context.Context, keys []string, opts ...locker.Option,
+) (leases []locker.Lease, err error) {
+	err = r.try(ctx, func() (err error) {
+		leases, err = locker.TryLockMany(ctx, r.next, keys, opts...)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i, l := range leases {
+		leases[i] = &lease{l, r.policy}
+	}
+	return leases, nil
+}
+
+// try makes one attempt, and repeats it after faults.
+func (r *retrier) try(ctx context.Context, attempt func() error) error {
+	start := time.Now()
+	err := attempt()
+	if err == nil || !fault(err) && !(r.onHeld && errors.Is(err, locker.ErrHeld)) {
+		return err
+	}
+	var held time.Time // when the store first answered "held" after a fault
+	retryable := func(err error) bool {
+		switch {
+		case !errors.Is(err, locker.ErrHeld):
+			return fault(err)
+		case r.onHeld:
+			return true
+		case held.IsZero():
+			held = time.Now()
+		}
+		return time.Since(held) < ghost
+	}
+	c := &call{policy: r.policy, ctx: ctx, start: start}
+	return c.run(err, retryable, attempt)
 }
 
 // lease is a Lease whose Extend and Unlock are retried.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,11 +16,13 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// acquisition records one call of Lock or TryLock and the resulting lease. Its methods are the hooks of the Trace.
+// acquisition records one call of Lock or TryLock and the resulting lease, or a part of that; see step. Its methods are
+// the hooks of the Trace.
 type acquisition struct {
 	*scope
 	op    op
-	key   string
+	keys  []string  // one, except for a call of TryLockMany
+	one   [1]string // which keys has then, so that it is not allocated by itself
 	class string
 	attrs []attribute.KeyValue // of the key, for spans
 	begun time.Time
@@ -39,17 +42,8 @@ type acquisition struct {
 	unlocking bool              // Unlock was called
 }
 
-func (s *scope) newAcquisition(op op, key string, span trace.Span, measured bool) *acquisition {
-	a := &acquisition{scope: s, op: op, key: key, begun: time.Now()}
-	a.call.span, a.call.recording = span, span.IsRecording()
-	if s.class != nil {
-		if a.class = s.class(key); a.class != "" {
-			a.attrs = append(a.attrs, keyClass.String(a.class))
-		}
-	}
-	if s.key != nil {
-		a.attrs = append(a.attrs, attribute.String("locker.key", s.key(key)))
-	}
+func (s *scope) newAcquisition(op op, keys []string, span trace.Span, measured bool) *acquisition {
+	a := s.newHold(op, keys, span)
 	if a.call.recording {
 		span.SetAttributes(a.attrs...)
 		a.trace.Woken = a.woken
@@ -58,6 +52,26 @@ func (s *scope) newAcquisition(op op, key string, span trace.Span, measured bool
 		a.trace.Attempted = a.attempted
 		a.trace.Waiting = a.waits
 		a.trace.Voted = a.voted
+	}
+	return a
+}
+
+// newHold records only the lease, and what is known of its keys.
+func (s *scope) newHold(op op, keys []string, span trace.Span) *acquisition {
+	a := &acquisition{scope: s, op: op, begun: time.Now()}
+	a.keys = append(a.one[:0], keys...)
+	a.call.span, a.call.recording = span, span.IsRecording()
+	if s.class != nil {
+		if a.class = common(keys, s.class); a.class != "" {
+			a.attrs = append(a.attrs, keyClass.String(a.class))
+		}
+	}
+	if s.key != nil {
+		recorded := make([]string, len(keys))
+		for i, key := range keys {
+			recorded[i] = s.key(key)
+		}
+		a.attrs = append(a.attrs, attribute.String("locker.key", strings.Join(recorded, ",")))
 	}
 	a.trace.Renewed = a.renewal
 	a.trace.Lost = func(err error) {
@@ -129,15 +143,42 @@ func (a *acquisition) voted(v lockertrace.Vote) { a.call.voted(a.metrics, v) }
 
 // returned is called when the call has returned.
 func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err error) {
+	if err != nil {
+		a.finished(ctx, err)
+		return
+	}
+	early := a.holds(ctx)
+	var attrs []attribute.KeyValue
+	if a.call.recording && lease.Fence() <= math.MaxInt64 {
+		attrs = append(attrs, attribute.Int64("locker.fence", int64(lease.Fence())))
+	}
+	a.finished(ctx, nil, attrs...)
+	if early != nil {
+		a.lost(early)
+	}
+}
+
+// holds is called when the lease is acquired. If the lease is lost already, holds returns the loss.
+func (a *acquisition) holds(ctx context.Context) (early *locker.LostError) {
+	a.mu.Lock()
+	a.acquired = time.Now()
+	early = a.early
+	a.mu.Unlock()
+	a.metrics.move(ctx, a.metrics.active, 1, labels{class: a.class})
+	return early
+}
+
+// finished records the call, which has returned err, and attrs on its span.
+func (a *acquisition) finished(ctx context.Context, err error, attrs ...attribute.KeyValue) {
 	now := time.Now()
 	outcome, kind := ofCall(ctx, err, "acquired")
+	if outcome == unsupported {
+		a.call.end(outcome, kind, a.keys, err, attrs...)
+		return
+	}
 	a.mu.Lock()
 	a.saw(err)
 	attempts, waiting, holder := a.attempts, a.waiting, a.holder
-	if err == nil {
-		a.acquired = now
-	}
-	early := a.early
 	a.mu.Unlock()
 
 	m, l := a.metrics, labels{op: ops[a.op], outcome: outcome, kind: kind, class: a.class}
@@ -151,11 +192,7 @@ func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err erro
 	} else if outcome == "held" {
 		m.count(ctx, m.contentions, labels{op: ops[a.op], class: a.class})
 	}
-	if err == nil {
-		m.move(ctx, m.active, 1, labels{class: a.class})
-	}
 
-	var attrs []attribute.KeyValue
 	if a.call.recording {
 		attrs = append(attrs, attribute.Int("locker.attempts", attempts))
 		if !waiting.IsZero() {
@@ -164,14 +201,8 @@ func (a *acquisition) returned(ctx context.Context, lease locker.Lease, err erro
 		if a.holders && holder != "" {
 			attrs = append(attrs, attribute.String("locker.holder", holder))
 		}
-		if err == nil && lease.Fence() <= math.MaxInt64 {
-			attrs = append(attrs, attribute.Int64("locker.fence", int64(lease.Fence())))
-		}
 	}
-	a.call.end(outcome, kind, a.key, err, attrs...)
-	if err == nil && early != nil {
-		a.lost(early)
-	}
+	a.call.end(outcome, kind, a.keys, err, attrs...)
 }
 
 func (a *acquisition) lost(e *locker.LostError) {
@@ -244,7 +275,7 @@ func (a *acquisition) span(name string, took time.Duration, kind string, err err
 		span.SetAttributes(a.attrs...)
 		if kind != "" {
 			span.SetAttributes(errorType.String(kind))
-			span.SetStatus(codes.Error, describe(err, a.key))
+			span.SetStatus(codes.Error, describe(err, a.keys...))
 		}
 	}
 	span.End(trace.WithTimestamp(now))

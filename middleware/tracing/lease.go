@@ -47,7 +47,7 @@ func (l *observed) Extend(ctx context.Context) error {
 		a.mu.Unlock()
 	}
 	outcome, kind := ofCall(ctx, err, "extended")
-	s.end(outcome, kind, a.key, err)
+	s.end(outcome, kind, a.keys, err)
 	return err
 }
 
@@ -88,6 +88,6 @@ func (l *observed) Unlock(ctx context.Context) error {
 	if errors.As(err, &lost) && s.recording {
 		attrs = append(attrs, lostReason.String(string(lost.Reason)))
 	}
-	s.end(outcome, kind, a.key, err, attrs...)
+	s.end(outcome, kind, a.keys, err, attrs...)
 	return err
 }

@@ -3,6 +3,7 @@ package tracing
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/golocker/locker"
@@ -15,17 +16,21 @@ type op int
 const (
 	opLock op = iota
 	opTryLock
+	opTryLockMany
 	opExtend
 	opUnlock
 )
 
 // ops has the names of the operations, which are the values of the attribute locker.operation.
-var ops = [...]string{"lock", "trylock", "extend", "unlock"}
+var ops = [...]string{"lock", "trylock", "trylockmany", "extend", "unlock"}
 
 // spans has the names of the spans of the operations.
-var spans = [len(ops)]string{"locker.lock", "locker.lock", "locker.extend", "locker.unlock"}
+var spans = [len(ops)]string{"locker.lock", "locker.lock", "locker.lock", "locker.extend", "locker.unlock"}
 
-// ofCall returns the outcome of a call of Lock, TryLock or Extend, which is done if the call succeeded. kind is the
+// unsupported is the outcome of TryLockMany if the locks have to be acquired one after the other.
+const unsupported = "unsupported"
+
+// ofCall returns the outcome of a call of Lock, TryLock, TryLockMany or Extend, which is done if the call succeeded. kind is the
 // value of error.type. It is empty for contention and for the end of the caller's context, which are not errors.
 //
 // If the deadline of the context passed while the store did not answer, that is an error. Otherwise a store that hangs
@@ -44,6 +49,8 @@ func ofCall(ctx context.Context, err error, done string) (outcome, kind string) 
 		return "held", ""
 	case errors.Is(err, locker.ErrUnlocked):
 		return "already_unlocked", ""
+	case errors.Is(err, errors.ErrUnsupported):
+		return unsupported, ""
 	}
 	return "error", kindOf(err)
 }
@@ -97,16 +104,17 @@ func ofVote(v lockertrace.Vote) (outcome, kind string) {
 	return "error", kindOf(v.Err)
 }
 
-// describe returns a text about err for the status of a span. The text must not contain the key, because that is
-// recorded only with [WithKey]. describe therefore leaves out the text of [locker.Error]. If the rest contains the key
-// as well, it returns kindOf(err).
-func describe(err error, key string) string {
+// describe returns a text about err for the status of a span. The text must not contain any of keys, because these are
+// recorded only with [WithKey]. describe therefore leaves out the text of [locker.Error]. If the rest contains one of
+// keys as well, it returns kindOf(err).
+func describe(err error, keys ...string) string {
 	var e *locker.Error
 	if errors.As(err, &e) {
 		err = e.Err
 	}
-	if text := err.Error(); !strings.Contains(text, key) {
-		return text
+	text := err.Error()
+	if slices.ContainsFunc(keys, func(key string) bool { return strings.Contains(text, key) }) {
+		return kindOf(err)
 	}
-	return kindOf(err)
+	return text
 }

@@ -39,7 +39,7 @@ func (s *spanRecorder) tell(event string, attrs ...attribute.KeyValue) {
 }
 
 // end ends the span. kind is the value of error.type, or empty if err does not count as an error.
-func (s *spanRecorder) end(outcome, kind, key string, err error, attrs ...attribute.KeyValue) {
+func (s *spanRecorder) end(outcome, kind string, keys []string, err error, attrs ...attribute.KeyValue) {
 	s.mu.Lock()
 	s.over = true
 	untold := s.untold
@@ -51,7 +51,7 @@ func (s *spanRecorder) end(outcome, kind, key string, err error, attrs ...attrib
 		}
 		if kind != "" {
 			attrs = append(attrs, errorType.String(kind))
-			s.span.SetStatus(codes.Error, describe(err, key))
+			s.span.SetStatus(codes.Error, describe(err, keys...))
 		}
 		s.span.SetAttributes(attrs...)
 	}

@@ -10,6 +10,10 @@
 //     events are locker.attempt, locker.wait, locker.wake and, on backends with several nodes, locker.vote. It has at
 //     most 64 events; the attribute locker.events.dropped is the number of the others. If the lock was held, the
 //     attribute locker.holder is the label of the holder that the call has seen last; see locker.Label.
+//   - locker.lock with the operation trylockmany is the step of locker.LockAll and locker.TryLockAll that acquires all
+//     locks at once, if the Locker can do that. The attribute locker.keys is their number. Each lock then has spans of
+//     its own for what happens later. If the outcome is "held" or "unsupported", each lock may be acquired by itself
+//     afterwards, with a span for each.
 //   - locker.extend and locker.unlock are calls of methods of the Lease. They are children of the span in their
 //     context, and have a link to locker.lock.
 //   - locker.renew is a renewal in the background that failed after a success, or succeeded after a failure. Other
@@ -27,7 +31,8 @@
 // # What is an error
 //
 // Contention is not an error. The attribute locker.outcome is "held" if TryLock found the lock taken. It is "cancelled"
-// or "timeout" if the context of a call ended. The status of the span is not set then.
+// or "timeout" if the context of a call ended, and "unsupported" if several locks cannot be acquired in one step. The
+// status of the span is not set then.
 //
 // For failures, locker.outcome is "error", the status of the span is set, and error.type is "unavailable", "no_quorum",
 // "foreign_key", "closed", "lost", "not_held", "invalid" or "_OTHER". It is also "unavailable" if the deadline of a
@@ -35,7 +40,7 @@
 //
 // # Metrics
 //
-//	locker.lock.acquire.duration  s             calls of Lock and TryLock, with waiting and failures
+//	locker.lock.acquire.duration  s             calls of Lock, TryLock and TryLockMany, with waiting and failures
 //	locker.lock.wait.duration     s             the waiting of those that waited
 //	locker.lock.attempts          {attempt}     attempts per call
 //	locker.lock.contentions       {contention}  calls that found the lock taken
@@ -139,7 +144,7 @@ func (t *traced) acquire(ctx context.Context, op op, key string, opts []locker.O
 		defer span.End()
 		return t.call(ctx, op, key, opts)
 	}
-	a := t.newAcquisition(op, key, span, measured)
+	a := t.newAcquisition(op, []string{key}, span, measured)
 	lease, err := t.call(lockertrace.With(ctx, &a.trace), op, key, opts)
 	a.returned(ctx, lease, err)
 	if err != nil {

@@ -18,7 +18,8 @@ import (
 )
 
 func inspectCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var keys []string
+	cmd := &cobra.Command{
 		Use:     "inspect KEY",
 		GroupID: groupUse,
 		Short:   "Show who holds a lock, since when, and who waits",
@@ -37,31 +38,61 @@ The states are:
 
 The time since a lock was acquired is derived from its fencing token and the server's clock.
 
+Several locks, such as those that locker run acquires together, are inspected one after the other: each may have changed
+when the next one is shown.
+
 It exits with 0 if the state is known, whatever it is, and with 69 otherwise.`,
 		Example: `  locker inspect backup
+  locker inspect --key alice --key bob
   locker inspect backup --json | jq -r .state`,
-		Args: oneKey,
-		RunE: func(cmd *cobra.Command, args []string) error { return a.inspect(cmd.Context(), args[0]) },
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(keys) == 0 {
+				return oneKey(cmd, args)
+			}
+			if len(args) > 0 {
+				return fmt.Errorf("unexpected argument %q beside --key", args[0])
+			}
+			for _, key := range keys {
+				if err := oneKey(cmd, []string{key}); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return a.inspect(cmd.Context(), append(keys, args...)) },
 	}
+	cmd.Flags().StringArrayVarP(&keys, "key", "k", nil, "the `name` of a lock; given several times, of several locks")
+	_ = cmd.RegisterFlagCompletionFunc("key", cobra.NoFileCompletions)
+	return cmd
 }
 
-func (a *app) inspect(ctx context.Context, key string) error {
+// inspect shows the state of each lock. If one is not known, it shows the others, and returns the error.
+func (a *app) inspect(ctx context.Context, keys []string) error {
 	i, err := a.inspector(ctx)
 	if err != nil {
 		return err
 	}
-	seen, err := i.Inspect(ctx, key)
-	switch {
-	case err != nil && seen.Nodes == nil:
-		return err
-	case a.json:
-		if e := a.printJSON(lockOf(key, seen)); e != nil {
-			return e
+	var errs []error
+	shown := false
+	for _, key := range keys {
+		seen, err := i.Inspect(ctx, key)
+		errs = append(errs, err)
+		if err != nil && seen.Nodes == nil {
+			continue
 		}
-	default:
+		if a.json {
+			if err := a.printJSON(lockOf(key, seen)); err != nil {
+				return err
+			}
+			continue
+		}
+		if shown {
+			fmt.Fprintln(a.stdout)
+		}
+		shown = true
 		a.printInspection(key, seen)
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // inspector opens the configured locks and returns their Inspector.

@@ -97,6 +97,27 @@ func TestInspectAndRelease(t *testing.T) {
 	}
 }
 
+// Several locks are shown in the order in which they are named. One that cannot be inspected does not hide the others.
+func TestInspectOfSeveralLocks(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	env := []string{"LOCKER_URL=" + url + "?prefix="}
+	heldBy(t, url+"?prefix=", "b")
+	code, out, _ := call(env, "inspect", "--key", "a", "--key", "b", "-k", "c")
+	assert.Equal(t, 0, code)
+	assert.Regexp(t, `(?s)^lock +"a"\nstate +free\n.*\n\nlock +"b"\nstate +held .*\n\nlock +"c"\nstate +free\n`, out)
+	code, out, stderr := call(env, "inspect", "--key", "a", "--key", "{b}:lockqueue", "--key", "b", "--json")
+	assert.Equal(t, exitUsage, code)
+	assert.Contains(t, stderr, "reserved")
+	var seen []string
+	for d := json.NewDecoder(strings.NewReader(out)); d.More(); {
+		var lock lockJSON
+		require.NoError(t, d.Decode(&lock))
+		seen = append(seen, lock.Key+" "+lock.State)
+	}
+	assert.Equal(t, []string{"a free", "b held"}, seen)
+}
+
 func TestInspectWhenNodesHang(t *testing.T) {
 	t.Parallel()
 	ss, url := servers(t, 3)

@@ -34,6 +34,16 @@ func (f *forgetful) Queue(ctx context.Context, req locker.Request) (locker.Grant
 	return grant, err
 }
 
+func (f *forgetful) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	grants, err := f.Backend.AcquireMany(ctx, reqs)
+	if err == nil {
+		for _, req := range reqs {
+			f.owners.Store(req.Key, req.Token)
+		}
+	}
+	return grants, err
+}
+
 func (f *forgetful) lose(key string) {
 	if token, ok := f.owners.Load(key); ok {
 		_ = f.Release(context.Background(), locker.Request{Key: key, Token: token.(string)})
@@ -47,7 +57,7 @@ func TestConformance(t *testing.T) {
 			conformance.RunLocker(t, conformance.Harness{
 				Bubble: virtual.Test,
 				FIFO:   true,
-				Labels: true, Verifies: true,
+				Labels: true, Verifies: true, Steps: true,
 				Store: func(testing.TB) conformance.Store {
 					store := &forgetful{Backend: memory.NewBackend()}
 					middleware := tracing.New(s.opts()...)

@@ -12,13 +12,15 @@ import (
 // key is long enough not to occur in other texts.
 const key = "orders:42"
 
-// scenarios has programs and what must be recorded of them: the spans in the order in which they began, with times,
+// scenario is a program and what must be recorded of it: the spans in the order in which they began, with times,
 // attributes and events, and all data points.
-var scenarios = []struct {
+type scenario struct {
 	name           string
 	do             func(r *recorder, s *store, l locker.Locker)
 	spans, metrics string
-}{
+}
+
+var scenarios = []scenario{
 	{"uncontended", func(r *recorder, _ *store, l locker.Locker) {
 		lease := must(l.Lock(r.request(), key))
 		time.Sleep(time.Second)
@@ -344,7 +346,9 @@ var scenarios = []struct {
 	`},
 }
 
-func TestWhatIsRecorded(t *testing.T) {
+func TestWhatIsRecorded(t *testing.T) { recorded(t, scenarios) }
+
+func recorded(t *testing.T, scenarios []scenario) {
 	for _, s := range scenarios {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()

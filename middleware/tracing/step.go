@@ -1,0 +1,70 @@
+package tracing
+
+import (
+	"context"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
+)
+
+// TryLockMany implements [locker.ManyLocker]. The call has one span, and each of its leases those of a lease.
+func (t *traced) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
+	if _, ok := t.next.(locker.ManyLocker); !ok {
+		return locker.TryLockMany(ctx, t.next, keys, opts...)
+	}
+	ctx, span := t.tracer.Start(ctx, spans[opTryLockMany], t.start[opTryLockMany]...)
+	measured := t.metrics.enabled(ctx)
+	if !measured && !span.SpanContext().IsValid() { // as in acquire
+		defer span.End()
+		return locker.TryLockMany(ctx, t.next, keys, opts...)
+	}
+	s := t.newStep(keys, span, measured)
+	leases, err := locker.TryLockMany(lockertrace.With(ctx, &s.trace), t.next, keys, opts...)
+	s.returned(ctx, leases, err)
+	return leases, err
+}
+
+// step records one call of TryLockMany and the resulting leases.
+type step struct {
+	*acquisition                // of the call; it has no lease
+	parts        []*acquisition // of the leases, in the order of the keys; they have no call
+}
+
+func (s *scope) newStep(keys []string, span trace.Span, measured bool) *step {
+	call := &step{acquisition: s.newAcquisition(opTryLockMany, keys, span, measured)}
+	for i := range keys {
+		call.parts = append(call.parts, s.newHold(opTryLockMany, keys[i:i+1], span))
+	}
+	call.trace.Renewed, call.trace.Lost = nil, nil
+	call.trace.LeaseOf = func(i int) *lockertrace.Trace { return &call.parts[i].trace }
+	return call
+}
+
+// returned is called when the call has returned. It replaces each of leases by one that is recorded.
+func (s *step) returned(ctx context.Context, leases []locker.Lease, err error) {
+	early := make([]*locker.LostError, len(leases))
+	for i, lease := range leases {
+		early[i] = s.parts[i].holds(ctx)
+		leases[i] = &observed{lease, s.parts[i]}
+	}
+	s.finished(ctx, err, attribute.Int("locker.keys", len(s.parts)))
+	for i, lost := range early {
+		if lost != nil {
+			s.parts[i].lost(lost)
+		}
+	}
+}
+
+// common returns the class of keys, or an empty one if they have different classes.
+func common(keys []string, class func(string) string) string {
+	first := class(keys[0])
+	for _, key := range keys[1:] {
+		if class(key) != first {
+			return ""
+		}
+	}
+	return first
+}
