@@ -2,14 +2,14 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel crowd cluster elections soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
+.PHONY: test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel late-commits crowd cluster elections soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
 
 # Modules whose tests belong to make test, besides the library's. The examples that are modules are tested by package examples,
 # and the benchmarks by make test-long.
-TESTED = cmd/locker backends/nats drivers/valkey internal/testing/telemetry internal/testing/trials
+TESTED = cmd/locker backends/postgres backends/nats drivers/valkey internal/testing/telemetry internal/testing/trials
 
 # go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
 GOTEST = go test
@@ -22,6 +22,7 @@ export GORACE = atexit_sleep_ms=0
 SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
 test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
 	@scripts/need-redis.sh
+	@scripts/need-postgres.sh
 	$(GOTEST) $(SHORT) -p 4 ./single ./redlock ./... # the longest ones first
 	@$(MAKE) --no-print-directory -j 2 -O $(TESTED:%=%.short)
 	$(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
@@ -42,6 +43,7 @@ LONG = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImport
 
 test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: 15 minutes
 	@scripts/need-redis.sh
+	@scripts/need-postgres.sh
 	$(WITH_VALKEY) $(GOTEST) -race -shuffle=on -p 4 -parallel 8 -timeout 12m $(EACH_DRIVER)
 	@set -ex; for m in . $(TESTED); do \
 		long=$$(go -C $$m $(LONG)); \
@@ -125,6 +127,11 @@ sentinel: ## FAILOVERS of a master by its sentinels, with each driver that follo
 	@scripts/need-redis.sh
 	LOCKER_SENTINEL=$(FAILOVERS) LOCKER_SENTINEL_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 3h -v ./sentinel
+
+LATE ?= 10000
+late-commits: ## LATE transactions in PostgreSQL whose process is stopped until others have their locks, with InTx and without it
+	@scripts/need-postgres.sh
+	LOCKER_LATE_COMMITS=$(LATE) go test -C backends/postgres -count=1 -timeout 3h -run 'TestOneServer/LateCommits' -v .
 
 crowd: ## 16 workers that lock random subsets of 8 keys, 100,000 calls in virtual time and on a server with each driver
 	@scripts/need-redis.sh

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/alicebob/miniredis/v2 v2.40.0
 	github.com/golocker/locker v0.0.0
+	github.com/golocker/locker/backends/postgres v0.0.0
 	github.com/golocker/locker/drivers/valkey v0.0.0
 	github.com/spf13/cobra v1.10.2
 	github.com/spf13/pflag v1.0.9
@@ -27,11 +28,17 @@ require (
 	github.com/golocker/locker/backends/nats v0.0.0
 	github.com/gomodule/redigo v1.9.3 // indirect
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/redis/go-redis/v9 v9.22.0 // indirect
 	github.com/redis/rueidis v1.0.79 // indirect
 	github.com/valkey-io/valkey-go v1.0.79 // indirect
 	github.com/yuin/gopher-lua v1.1.1 // indirect
 	go.uber.org/atomic v1.12.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
 )
 
 replace github.com/golocker/locker => ../..
@@ -39,3 +46,5 @@ replace github.com/golocker/locker => ../..
 replace github.com/golocker/locker/drivers/valkey => ../../drivers/valkey
 
 replace github.com/golocker/locker/backends/nats => ../../backends/nats
+
+replace github.com/golocker/locker/backends/postgres => ../../backends/postgres

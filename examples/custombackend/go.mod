@@ -9,13 +9,20 @@ require (
 )
 
 require (
+	github.com/golocker/locker/backends/postgres v0.0.0 // indirect
 	github.com/golocker/locker/drivers/valkey v0.0.0 // indirect
+	github.com/jackc/pgpassfile v1.0.0 // indirect
+	github.com/jackc/pgservicefile v0.0.0-20240606120523-5a60cdf6a761 // indirect
+	github.com/jackc/pgx/v5 v5.12.0 // indirect
+	github.com/jackc/puddle/v2 v2.2.3 // indirect
 	github.com/klauspost/compress v1.20.0 // indirect
 	github.com/nats-io/nats.go v1.55.0 // indirect
 	github.com/nats-io/nkeys v0.4.16 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/valkey-io/valkey-go v1.0.79 // indirect
 	golang.org/x/crypto v0.57.0 // indirect
+	golang.org/x/sync v0.23.0 // indirect
+	golang.org/x/text v0.42.0 // indirect
 )
 
 require (
@@ -42,3 +49,5 @@ replace github.com/golocker/locker/cmd/locker => ../../cmd/locker
 replace github.com/golocker/locker/drivers/valkey => ../../drivers/valkey
 
 replace github.com/golocker/locker/backends/nats => ../../backends/nats
+
+replace github.com/golocker/locker/backends/postgres => ../../backends/postgres

@@ -70,6 +70,7 @@ environment:
                    redis+sentinel://s1[:26379],s2,…/master   redis+cluster://h1[:6379],h2,…   rediss+… with TLS
                    unix:///path/of.sock
                    redlock://[user:password@]host1,host2,host3[?…]                    redlocks:// with TLS
+                   postgres://[user:password@]host[:5432]/database[?sslmode=…]
   --config FILE    YAML; variables of the environment override it
   LOCKER_URL       replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on override both
 
@@ -117,6 +118,7 @@ put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 		watchCommand(a),
 		doctorCommand(a),
 		bootstrapCommand(a),
+		migrateCommand(a),
 		benchCommand(a),
 		conformCommand(a),
 		configCommand(a),

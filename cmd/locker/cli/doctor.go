@@ -135,7 +135,7 @@ func (a *app) deployment(ctx context.Context) (*config.Deployment, error) {
 	}
 	if len(d.Servers) == 0 {
 		return nil, &exitError{exitConfig, fmt.Errorf("locks in %s have no Redis server", c.Backend),
-			"configure a Redis"}
+			"this command is for Redis only: to try other stores, run locker run --key trial -- true"}
 	}
 	return d, nil
 }

@@ -48,6 +48,8 @@ var rules = map[string]struct {
 		module + "/middleware/retry",
 		module + "/redlock", module + "/single", "go.yaml.in/yaml/v3"},
 		"configuration must not pull in clients that the program does not register"},
+	"/backends/postgres": {[]string{module, module + "/config", "github.com/jackc/pgx/v5"},
+		"a backend knows its own client, and no other store"},
 	"/config/tracing": {[]string{module, module + "/config", module + "/middleware/tracing"}, "it only registers"},
 	"/middleware/tracing": {[]string{module, module + "/election", "go.opentelemetry.io/otel",
 		"go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/codes",
@@ -69,13 +71,13 @@ var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testin
 	"/internal/testing/trials", "/internal/testing/simnode", "/internal/testing/mutants", "/internal/testing/retest",
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
 	"/internal/testing/short", "/internal/testing/lookat", "/internal/testing/compat", "/internal/testing/program",
-	"/internal/testing/natstest",
+	"/internal/testing/natstest", "/internal/testing/pgtest",
 	"/internal/testing/archtest"}
 
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
 	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
-	"/internal/testing/program", "/internal/testing/natstest", "/internal/testing/short",
+	"/internal/testing/program", "/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/short",
 	"/internal/testing/trials/clock", "/internal/testing/trials/sim",
 	"/internal/testing/trials/serve"}
 

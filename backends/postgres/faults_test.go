@@ -1,0 +1,156 @@
+package postgres_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/lockertrace"
+)
+
+// waiting calls Lock and returns when it waits.
+func waiting(t *testing.T, l locker.Locker, key string, opts ...locker.Option) (granted <-chan locker.Lease) {
+	t.Helper()
+	waits, done := make(chan struct{}, 1), make(chan locker.Lease, 1)
+	ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { waits <- struct{}{} }})
+	go func() {
+		lease, err := l.Lock(ctx, key, append([]locker.Option{locker.Patience(time.Minute)}, opts...)...)
+		must(t, "Lock of a waiter", err)
+		done <- lease
+	}()
+	<-waits
+	return done
+}
+
+// A server that is killed and started again has its locks, and greater tokens. Waiters queue anew.
+func TestKilledServer(t *testing.T) {
+	t.Parallel()
+	s := migrated(t)
+	holder, other := client(t, s.URL("postgres")), client(t, s.URL("postgres"))
+	before := lock(t, holder, "k", locker.TTL(time.Minute))
+	granted := waiting(t, other, "k", locker.TTL(time.Minute))
+	s.Restart()
+	eventually(t, "the holder can extend", func() bool { return before.Extend(t.Context()) == nil })
+	must(t, "Verify", locker.Verify(t.Context(), before))
+	select {
+	case <-granted:
+		t.Error("the waiter has a lock that is held")
+	default:
+	}
+	must(t, "Unlock", before.Unlock(t.Context()))
+	after := <-granted
+	if after.Fence() <= before.Fence() {
+		t.Errorf("got token %d after %d", after.Fence(), before.Fence())
+	}
+	must(t, "Unlock", after.Unlock(t.Context()))
+}
+
+// Requests that a stopped server executes later leave nothing behind, although their callers have left.
+func TestStoppedServer(t *testing.T) {
+	t.Parallel()
+	s := migrated(t)
+	p := pool(t, s.URL("postgres"))
+	l := client(t, s.URL("postgres"), postgres.Timeout(500*time.Millisecond))
+	eventually(t, "there is a connection", func() bool {
+		lease, err := l.Lock(t.Context(), "k")
+		return err == nil && lease.Unlock(t.Context()) == nil
+	})
+	s.Pause()
+	// The context ends before the request does, and after it.
+	for _, timeout := range []time.Duration{50 * time.Millisecond, 2 * time.Second} {
+		for _, acquire := range []func(context.Context, string, ...locker.Option) (locker.Lease, error){l.TryLock, l.Lock} {
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			start := time.Now()
+			if _, err := acquire(ctx, "k", locker.TTL(time.Hour)); !errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("a server that is stopped: got %v, want ErrUnavailable", err)
+			}
+			if took := time.Since(start); took > timeout+2*time.Second {
+				t.Errorf("a server that is stopped: the call took %v, and its context ended after %v", took, timeout)
+			}
+			cancel()
+		}
+	}
+	s.Resume()
+	const left = "SELECT 'lock' FROM locker.locks UNION ALL SELECT 'waiter' FROM locker.waiters"
+	eventually(t, "nothing is left", func() bool { return len(texts(t, p, left)) == 0 })
+}
+
+// An attempt may arrive at the server after it was undone.
+func testLateAttemptDoesNothing(t *testing.T, s *pgtest.Server) {
+	p := pool(t, s.URL("postgres"))
+	run(t, p, "SELECT locker.undo('late', 'token', 'ticket', 60000000)")
+	if _, err := p.Exec(t.Context(), "SELECT locker.acquire('late', 'token', '', 60000000, 'ticket', '')"); err == nil {
+		t.Error("an attempt that was undone before it arrived: got a grant, want an error")
+	}
+	must(t, "Unlock", lock(t, client(t, s.URL("postgres"), postgres.Prefix("")), "late").Unlock(t.Context()))
+}
+
+// Waiters behind one that has died get the lock, and a notification that is lost costs about a second.
+func testDeadWaiter(t *testing.T, s *pgtest.Server) {
+	p := pool(t, s.URL("postgres"))
+	holder, other := client(t, s.URL("postgres"), postgres.Prefix("")), client(t, s.URL("postgres"), postgres.Prefix(""))
+	lease := lock(t, holder, "dead")
+	run(t, p, "SELECT locker.acquire('dead', 'its token', '', 60000000, 'dead', 'nobody')")
+	granted := waiting(t, other, "dead")
+	start := time.Now()
+	must(t, "Unlock", lease.Unlock(t.Context()))
+	next := <-granted
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("the waiter behind a dead one got the lock after %v, want about four seconds", took)
+	}
+	must(t, "Unlock", next.Unlock(t.Context()))
+}
+
+// What holders and waiters that have died have left is removed, and nothing else.
+func testSweep(t *testing.T, s *pgtest.Server) {
+	p := pool(t, s.URL("postgres"))
+	run(t, p, "SELECT locker.acquire('swept', 'sweep', '', 1, '', '')")
+	run(t, p, "SELECT locker.acquire('not swept', 'sweep', '', 60000000, '', '')")
+	run(t, p, "SELECT locker.acquire('not swept', 'another', '', 60000000, 'not swept', '')")
+	const left = "SELECT encode(name, 'escape') FROM locker.locks WHERE token = 'sweep' ORDER BY name"
+	eventually(t, "an expired lock is swept", func() bool {
+		run(t, p, "SELECT locker.sweep(interval '10 seconds')")
+		return slices.Equal(texts(t, p, left), []string{"not swept"})
+	})
+	run(t, p, "SELECT locker.undo('not swept', 'sweep', '', 0)")
+	run(t, p, "SELECT locker.undo('not swept', 'another', 'not swept', 0)")
+}
+
+// A standby that was promoted issues greater tokens, also if it lacks the latest ones.
+func TestFailoverToALaggingStandby(t *testing.T) {
+	t.Parallel()
+	primary := migrated(t, "wal_level=replica")
+	standby := pgtest.Standby(t, primary)
+	p := pool(t, standby.URL("postgres"))
+	run(t, p, "ALTER SYSTEM SET primary_conninfo = ''")
+	run(t, p, "SELECT pg_reload_conf()")
+	eventually(t, "the standby follows nobody", func() bool {
+		return len(texts(t, p, "SELECT status FROM pg_stat_wal_receiver")) == 0
+	})
+	before := client(t, primary.URL("postgres"))
+	var last uint64
+	for range 100 {
+		lease := lock(t, before, "k")
+		last = lease.Fence()
+		must(t, "Unlock", lease.Unlock(t.Context()))
+	}
+	_, err := client(t, standby.URL("postgres")).TryLock(t.Context(), "k")
+	wantErr(t, "TryLock on a standby", err, locker.ErrUnavailable)
+	primary.Kill()
+	standby.Promote()
+	after := client(t, standby.URL("postgres"))
+	var lease locker.Lease
+	eventually(t, "the promoted standby grants", func() bool {
+		lease, err = after.TryLock(t.Context(), "k")
+		return err == nil
+	})
+	if lease.Fence() <= last {
+		t.Errorf("got token %d from the promoted standby, after %d", lease.Fence(), last)
+	}
+	must(t, "Unlock", lease.Unlock(t.Context()))
+}

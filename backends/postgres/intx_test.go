@@ -1,0 +1,200 @@
+package postgres_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/memory"
+)
+
+// begin begins a transaction on a connection of its own, which the end of the test rolls back.
+func begin(t testing.TB, url string, level pgx.TxIsoLevel) pgx.Tx {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(t.Context())) })
+	tx, err := conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tx
+}
+
+// client makes a Client with a pool of its own.
+func client(t testing.TB, url string, opts ...postgres.Option) *locker.Client {
+	t.Helper()
+	c := postgres.New(pool(t, url), opts...)
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
+	t.Helper()
+	lease, err := l.Lock(t.Context(), key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// protected returns a lease that is about to expire, and a transaction that InTx protects. On a busy machine the lease
+// may expire before InTx.
+func protected(t testing.TB, l locker.Locker, url, key string) (locker.Lease, pgx.Tx) {
+	t.Helper()
+	for {
+		lease := lock(t, l, key, locker.TTL(500*time.Millisecond), locker.NoRenewal())
+		tx := begin(t, url, pgx.ReadCommitted)
+		err := postgres.InTx(t.Context(), tx, lease)
+		if err == nil {
+			return lease, tx
+		}
+		wantErr(t, "InTx", err, locker.ErrLost)
+		must(t, "Rollback", tx.Rollback(t.Context()))
+	}
+}
+
+func wantHeld(t testing.TB, l locker.Locker, key, when string) {
+	t.Helper()
+	if lease, err := l.TryLock(t.Context(), key); !errors.Is(err, locker.ErrHeld) {
+		t.Errorf("TryLock %s: got %v, want ErrHeld", when, err)
+		if err == nil {
+			_ = lease.Unlock(t.Context())
+		}
+	}
+}
+
+func must(t testing.TB, what string, err error) {
+	t.Helper()
+	if err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+}
+
+func wantErr(t testing.TB, what string, err error, want error) {
+	t.Helper()
+	if !errors.Is(err, want) {
+		t.Errorf("%s: got %v, want an error that matches %q", what, err, want)
+	}
+}
+
+func testInTx(t *testing.T, s *pgtest.Server) {
+	url := s.URL("postgres")
+	holder, other := client(t, url), client(t, url)
+
+	t.Run("keeps others out until the commit, beyond the TTL", func(t *testing.T) {
+		t.Parallel()
+		lease, tx := protected(t, holder, url, "expiry")
+		next := make(chan time.Time, 1)
+		go func() {
+			if l, err := other.Lock(context.WithoutCancel(t.Context()), "expiry"); err == nil {
+				next <- time.Now()
+				_ = l.Unlock(context.WithoutCancel(t.Context()))
+			}
+		}()
+		_, err := tx.Exec(t.Context(), "SELECT pg_sleep(1)") // so that the transaction is not idle
+		must(t, "the work", err)
+		wantErr(t, "the lease after its TTL", lease.Err(), locker.ErrLost)
+		wantHeld(t, other, "expiry", "of an expired lock whose transaction is open")
+		before := time.Now()
+		must(t, "Commit", tx.Commit(t.Context()))
+		if at := <-next; at.Before(before) {
+			t.Errorf("the next owner was granted the lock %v before the commit", before.Sub(at))
+		}
+	})
+	t.Run("lets renewals go on", func(t *testing.T) {
+		t.Parallel()
+		lease := lock(t, holder, "renewal", locker.TTL(time.Minute))
+		tx := begin(t, url, pgx.ReadCommitted)
+		must(t, "InTx", postgres.InTx(t.Context(), tx, lease))
+		must(t, "Extend", locker.ExtendTTL(t.Context(), lease, 2*time.Minute))
+		must(t, "InTx again", postgres.InTx(t.Context(), tx, lease))
+		must(t, "Commit", tx.Commit(t.Context()))
+		must(t, "Unlock", lease.Unlock(t.Context()))
+	})
+	t.Run("outlasts Unlock", func(t *testing.T) {
+		t.Parallel()
+		lease := lock(t, holder, "unlock")
+		tx := begin(t, url, pgx.ReadCommitted)
+		must(t, "InTx", postgres.InTx(t.Context(), tx, lease))
+		must(t, "Unlock", lease.Unlock(t.Context()))
+		wantHeld(t, other, "unlock", "of a released lock whose transaction is open")
+		must(t, "Commit", tx.Commit(t.Context()))
+		must(t, "Unlock", lock(t, other, "unlock").Unlock(t.Context()))
+	})
+	t.Run("fails if the lock was taken over", func(t *testing.T) {
+		t.Parallel()
+		for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead, pgx.Serializable} {
+			key := "over " + string(level)
+			lease := lock(t, holder, key)
+			tx := begin(t, url, level)
+			var n int // takes the snapshot
+			must(t, "count", tx.QueryRow(t.Context(), "SELECT count(*) FROM locker.locks").Scan(&n))
+			_, err := holder.ForceRelease(t.Context(), key, "")
+			must(t, "ForceRelease", err)
+			next := lock(t, other, key)
+			err = postgres.InTx(t.Context(), tx, lease)
+			if level == pgx.ReadCommitted {
+				wantErr(t, "InTx", err, locker.ErrLost)
+			} else if pg := (*pgconn.PgError)(nil); !errors.As(err, &pg) || pg.Code != "40001" {
+				t.Errorf("InTx, %s: got %v, want a serialization failure", level, err)
+			}
+			must(t, "Unlock", next.Unlock(t.Context()))
+		}
+	})
+	t.Run("does not end a lease that is newer than the snapshot", func(t *testing.T) {
+		t.Parallel()
+		tx := begin(t, url, pgx.RepeatableRead)
+		var n int
+		must(t, "count", tx.QueryRow(t.Context(), "SELECT count(*) FROM locker.locks").Scan(&n))
+		lease := lock(t, holder, "newer")
+		wantErr(t, "InTx", postgres.InTx(t.Context(), tx, lease), locker.ErrUnavailable)
+		must(t, "the lease", lease.Err())
+		must(t, "Unlock", lease.Unlock(t.Context()))
+	})
+	t.Run("ends a transaction that is idle for the TTL", func(t *testing.T) {
+		t.Parallel()
+		_, tx := protected(t, holder, url, "idle")
+		next := lock(t, other, "idle") // nobody commits
+		if err := tx.Commit(t.Context()); err == nil {
+			t.Error("Commit: got no error, and the next owner has the lock")
+		}
+		must(t, "Unlock", next.Unlock(t.Context()))
+	})
+	t.Run("works with database/sql, and with several locks", func(t *testing.T) {
+		t.Parallel()
+		db := stdlib.OpenDBFromPool(pool(t, url))
+		defer db.Close()
+		tx, err := db.BeginTx(t.Context(), &sql.TxOptions{})
+		must(t, "BeginTx", err)
+		all, err := locker.LockAll(t.Context(), holder, []string{"first", "second"})
+		must(t, "LockAll", err)
+		must(t, "InSQLTx", postgres.InSQLTx(t.Context(), tx, all))
+		must(t, "Unlock", all.Unlock(t.Context()))
+		wantHeld(t, other, "first", "of a released lock whose transaction is open")
+		wantHeld(t, other, "second", "of a released lock whose transaction is open")
+		must(t, "Commit", tx.Commit())
+	})
+	t.Run("refuses leases of other backends", func(t *testing.T) {
+		t.Parallel()
+		m := memory.New()
+		defer m.Close()
+		tx := begin(t, url, pgx.ReadCommitted)
+		wantErr(t, "InTx", postgres.InTx(t.Context(), tx, lock(t, m, "memory")), errors.ErrUnsupported)
+	})
+}

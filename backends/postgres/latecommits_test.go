@@ -1,0 +1,171 @@
+package postgres_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/testing/pgtest"
+)
+
+const (
+	// workerEnv makes the test binary the process that is stopped. Its value is the URL of the server.
+	workerEnv = "LOCKER_TEST_WORKER"
+	// careEnv says what the process does before it commits.
+	careEnv = "LOCKER_TEST_CARE"
+	// commitsEnv is how many transactions are interrupted, for make late-commits.
+	commitsEnv = "LOCKER_LATE_COMMITS"
+
+	workers   = 8
+	workerTTL = 300 * time.Millisecond
+)
+
+func workerKey(care string, i int) string { return fmt.Sprintf("%s %d", care, i) }
+
+// playWorker writes under locks until it is killed. A transaction writes a row with the fencing token of its lock.
+func playWorker(url, care string) {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, url+"&pool_max_conns=64")
+	if err != nil {
+		panic(err)
+	}
+	l := postgres.New(pool)
+	write := func(key string) error {
+		lease, err := l.Lock(ctx, key, locker.TTL(workerTTL), locker.NoRenewal(), locker.Patience(time.Minute))
+		if err != nil {
+			return err
+		}
+		defer func() { _ = lease.Unlock(ctx) }()
+		return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+			if care == "InTx" {
+				if err := postgres.InTx(ctx, tx, lease); err != nil {
+					return err
+				}
+			}
+			if _, err := tx.Exec(ctx, "INSERT INTO journal VALUES ($1, $2)", key, int64(lease.Fence())); err != nil {
+				return err
+			}
+			for range 3 { // the work
+				if _, err := tx.Exec(ctx, "SELECT pg_sleep(0.03)"); err != nil {
+					return err
+				}
+			}
+			switch care {
+			case "Err":
+				return lease.Err()
+			case "Verify":
+				return locker.Verify(ctx, lease)
+			}
+			return nil
+		})
+	}
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			for {
+				_ = write(workerKey(care, i)) // a transaction that fails is not committed
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// takeOver is a lock that was granted while its former owner was stopped.
+type takeOver struct {
+	key    string
+	fence  uint64
+	before int // rows of earlier owners that were committed when it was granted
+}
+
+// lateCommits stops a process in the middle of its transactions until others have its locks, lets it go on, and does so
+// again. It returns how many transactions have been committed under a lock that another owner had been granted.
+func lateCommits(t *testing.T, s *pgtest.Server, care string, stops int) (late int) {
+	p := pool(t, s.URL("postgres"))
+	earlier := func(key string, fence uint64) (n int) {
+		const count = "SELECT count(*) FROM journal WHERE key = $1 AND fence < $2"
+		must(t, "count", p.QueryRow(t.Context(), count, key, int64(fence)).Scan(&n))
+		return n
+	}
+	worker, err := child.Spawn(os.Args[0], "", []string{workerEnv + "=" + s.URL("postgres"), careEnv + "=" + care}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer worker.Kill()
+	l := client(t, s.URL("postgres"))
+	var mu sync.Mutex
+	var taken []takeOver
+	for range stops {
+		<-time.After(100*time.Millisecond + rand.N(100*time.Millisecond))
+		worker.Signal(syscall.SIGSTOP)
+		var all, granted sync.WaitGroup
+		resumed := make(chan struct{})
+		for i := range workers {
+			granted.Add(1)
+			all.Go(func() {
+				key := workerKey(care, i)
+				lease := lock(t, l, key)
+				before := earlier(key, lease.Fence())
+				granted.Done()
+				<-resumed
+				must(t, "Unlock", lease.Unlock(t.Context()))
+				mu.Lock()
+				defer mu.Unlock()
+				taken = append(taken, takeOver{key, lease.Fence(), before})
+			})
+		}
+		granted.Wait()
+		worker.Signal(syscall.SIGCONT)
+		close(resumed)
+		all.Wait()
+	}
+	commits := -1
+	eventually(t, "the process goes on after its last stop", func() bool {
+		n := commits
+		const count = "SELECT count(*) FROM journal WHERE starts_with(key, $1)"
+		must(t, "count", p.QueryRow(t.Context(), count, care).Scan(&commits))
+		return n >= 0 && commits > n
+	})
+	worker.Kill()
+	for _, o := range taken {
+		late += earlier(o.key, o.fence) - o.before
+	}
+	t.Logf("%s: %d stops of %d transactions each, %d commits, %d of them late", care, stops, workers, commits, late)
+	return late
+}
+
+// A process that was stopped for longer than its leases commits nothing late with InTx. Without it, it does. If it
+// looks at its lease before the commit, or asks the server, few commits are late: those of a process that is stopped
+// after that.
+func testLateCommits(t *testing.T, s *pgtest.Server) {
+	run(t, pool(t, s.URL("postgres")), "CREATE TABLE journal (key text, fence bigint, PRIMARY KEY (key, fence))")
+	stops := 2
+	if text := os.Getenv(commitsEnv); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		stops = (n + workers - 1) / workers
+	}
+	if late := lateCommits(t, s, "InTx", stops); late > 0 {
+		t.Errorf("with InTx: got %d late commits, want none", late)
+	}
+	if late := lateCommits(t, s, "nothing", stops); late == 0 {
+		t.Error("without InTx: got no late commit, so that the test shows nothing")
+	}
+	if os.Getenv(commitsEnv) != "" {
+		lateCommits(t, s, "Err", stops)
+		lateCommits(t, s, "Verify", stops)
+	}
+}

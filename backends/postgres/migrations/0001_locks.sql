@@ -1,0 +1,350 @@
+-- What locks consist of, and the functions that are the only way to them. @schema@ stands for the schema.
+--
+-- Each function that changes a lock first takes an advisory lock of the transaction for the name of the lock. So two
+-- requests about one lock never run at the same time, also if the lock has no row yet. A transaction of a user that
+-- InTx protects does not have that lock: it has a share of the row.
+
+-- A row is a lock that is held or kept, or a lock that has ended and whose row nobody has removed yet. A grant always
+-- inserts a row. It never changes the row of another owner.
+CREATE TABLE @schema@.locks (
+	name bytea PRIMARY KEY,
+	token text NOT NULL, -- of the owner; empty if there is none, as after a release that keeps the lock
+	label text NOT NULL,
+	fence bigint NOT NULL,
+	since timestamptz NOT NULL,
+	expires timestamptz NOT NULL
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Waiters of all locks, in the order of their arrival. A crash of the server empties the table, and the waiters queue
+-- anew. So the table needs no log.
+CREATE UNLOGGED TABLE @schema@.waiters (
+	name bytea NOT NULL,
+	place bigint GENERATED ALWAYS AS IDENTITY,
+	ticket text NOT NULL, -- names the waiter in notifications; it is no token
+	channel text NOT NULL,
+	seen timestamptz NOT NULL,
+	PRIMARY KEY (name, place)
+) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
+
+-- Tokens of attempts that were undone: a request that arrives after its own undoing does nothing. No request outlives
+-- the server, so the table needs no log.
+CREATE UNLOGGED TABLE @schema@.undone (
+	token text PRIMARY KEY,
+	until timestamptz NOT NULL
+);
+
+-- Fencing tokens of all locks.
+CREATE SEQUENCE @schema@.fences;
+
+-- The timeline of the server at the last grant. A promoted standby and a restored backup have another one.
+CREATE TABLE @schema@.history (timeline text NOT NULL);
+INSERT INTO @schema@.history VALUES ('');
+
+CREATE FUNCTION @schema@.slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
+	SELECT hashtextextended(encode(a_name, 'hex') COLLATE "C", 4711);
+$$;
+
+-- settle makes the transaction fit for a request.
+CREATE FUNCTION @schema@.settle() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF current_setting('transaction_isolation') <> 'read committed' THEN
+		RAISE EXCEPTION 'transactions of this connection begin as %, and locks need read committed',
+			current_setting('transaction_isolation') USING ERRCODE = 'LKISO';
+	END IF;
+	IF current_setting('synchronous_commit') = 'off' THEN -- a crash would forget locks and tokens
+		PERFORM set_config('synchronous_commit', 'on', true);
+	END IF;
+	PERFORM set_config('lock_timeout', '2s', true);
+END $$;
+
+CREATE FUNCTION @schema@.enter(a_name bytea) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	PERFORM @schema@.settle();
+	PERFORM pg_advisory_xact_lock(@schema@.slot(a_name));
+END $$;
+
+-- next_fence returns a token that is greater than all earlier ones. A standby that is promoted may lack the latest
+-- ones. The tokens of a new timeline therefore begin at the microseconds of the server's clock, which runs ahead of
+-- all tokens while there are fewer than a million grants per second.
+CREATE FUNCTION @schema@.next_fence() RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	now_on text := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+BEGIN
+	IF NOT EXISTS (SELECT FROM @schema@.history h WHERE h.timeline = now_on) THEN
+		PERFORM FROM @schema@.history FOR UPDATE;
+		IF NOT EXISTS (SELECT FROM @schema@.history h WHERE h.timeline = now_on) THEN
+			PERFORM setval('@schema@.fences', greatest(nextval('@schema@.fences'),
+				(extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
+			UPDATE @schema@.history SET timeline = now_on;
+		END IF;
+	END IF;
+	RETURN nextval('@schema@.fences');
+END $$;
+
+-- tell notifies the waiter whose turn it is. A waiter that has not been seen for three seconds has died or is stopped.
+CREATE FUNCTION @schema@.tell(a_name bytea) RETURNS void LANGUAGE sql AS $$
+	SELECT pg_notify(w.channel, w.ticket) FROM (
+		SELECT channel, ticket FROM @schema@.waiters
+		WHERE name = a_name AND seen > clock_timestamp() - interval '3 seconds' ORDER BY place LIMIT 1
+	) w;
+$$;
+
+-- sweep removes what holders and waiters that have died have left.
+CREATE FUNCTION @schema@.sweep(a_age interval) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+	limit_at timestamptz := clock_timestamp() - a_age;
+	l record;
+BEGIN
+	FOR l IN SELECT k.name FROM @schema@.locks k WHERE k.expires < limit_at LIMIT 1000 LOOP
+		IF pg_try_advisory_xact_lock(@schema@.slot(l.name)) THEN
+			PERFORM FROM @schema@.locks k WHERE k.name = l.name AND k.expires < limit_at FOR UPDATE SKIP LOCKED;
+			IF FOUND THEN
+				DELETE FROM @schema@.locks k WHERE k.name = l.name;
+			END IF;
+		END IF;
+	END LOOP;
+	DELETE FROM @schema@.waiters w WHERE w.ctid = ANY (ARRAY(
+		SELECT v.ctid FROM @schema@.waiters v WHERE v.seen < limit_at FOR UPDATE SKIP LOCKED));
+	DELETE FROM @schema@.undone u WHERE u.ctid = ANY (ARRAY(
+		SELECT v.ctid FROM @schema@.undone v WHERE v.until < limit_at FOR UPDATE SKIP LOCKED));
+END $$;
+
+-- acquire grants the lock, or returns no fence and describes the owner. With a ticket, who is refused has a place in
+-- the queue. The clock is read after the locks were taken, because a request may have to wait for them.
+CREATE FUNCTION @schema@.acquire(
+	a_name bytea, a_token text, a_label text, a_ttl bigint, a_ticket text, a_channel text,
+	OUT fence bigint, OUT remaining bigint, OUT label text
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	ttl interval := a_ttl * interval '1 microsecond';
+	l @schema@.locks;
+	mine bigint;
+	t timestamptz;
+BEGIN
+	PERFORM @schema@.enter(a_name);
+	IF EXISTS (SELECT FROM @schema@.undone u WHERE u.token = a_token) THEN
+		RAISE EXCEPTION 'the attempt was undone before it arrived' USING ERRCODE = 'LKUND';
+	END IF;
+	SELECT * INTO l FROM @schema@.locks k WHERE k.name = a_name;
+	t := clock_timestamp();
+	IF l.token = a_token AND l.expires > t THEN -- the same request once more
+		UPDATE @schema@.locks k SET expires = greatest(k.expires, t + ttl) WHERE k.name = a_name;
+		fence := l.fence;
+		RETURN;
+	END IF;
+	IF a_ticket <> '' THEN
+		SELECT w.place INTO mine FROM @schema@.waiters w WHERE w.name = a_name AND w.ticket = a_ticket;
+	END IF;
+	IF (l.name IS NULL OR l.expires <= t) AND NOT EXISTS (
+		SELECT FROM @schema@.waiters w
+		WHERE w.name = a_name AND (mine IS NULL OR w.place < mine) AND w.seen > t - interval '3 seconds'
+	) THEN
+		-- A transaction that InTx protects keeps the row until it ends, and so keeps others out.
+		IF l.name IS NOT NULL THEN
+			PERFORM FROM @schema@.locks k WHERE k.name = a_name FOR UPDATE SKIP LOCKED;
+		END IF;
+		IF l.name IS NULL OR FOUND THEN
+			DELETE FROM @schema@.locks k WHERE k.name = a_name;
+			DELETE FROM @schema@.waiters w WHERE w.name = a_name AND w.place = mine;
+			fence := @schema@.next_fence();
+			IF fence % 1000 = 0 THEN
+				PERFORM @schema@.sweep(interval '1 minute');
+			END IF;
+			t := clock_timestamp();
+			INSERT INTO @schema@.locks VALUES (a_name, a_token, a_label, fence, t, t + ttl);
+			RETURN;
+		END IF;
+	END IF;
+	remaining := greatest(0, ceil(extract(epoch FROM l.expires - t) * 1000000));
+	label := CASE WHEN l.expires > t THEN l.label ELSE '' END;
+	IF a_ticket = '' THEN
+		RETURN;
+	END IF;
+	IF mine IS NOT NULL THEN
+		UPDATE @schema@.waiters w SET seen = t, channel = a_channel WHERE w.name = a_name AND w.place = mine;
+	ELSE
+		DELETE FROM @schema@.waiters w WHERE w.name = a_name AND w.seen < t - interval '1 minute';
+		INSERT INTO @schema@.waiters (name, ticket, channel, seen) VALUES (a_name, a_ticket, a_channel, t);
+	END IF;
+END $$;
+
+-- acquire_many grants all locks or none. The advisory locks are taken in one order, so that two calls cannot wait for
+-- each other.
+CREATE FUNCTION @schema@.acquire_many(a_names bytea[], a_tokens text[], a_label text, a_ttl bigint)
+RETURNS bigint[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	fences bigint[];
+	a record;
+	s bigint;
+BEGIN
+	PERFORM @schema@.settle();
+	FOR s IN SELECT DISTINCT @schema@.slot(n) FROM unnest(a_names) n ORDER BY 1 LOOP
+		PERFORM pg_advisory_xact_lock(s);
+	END LOOP;
+	FOR i IN 1 .. cardinality(a_names) LOOP
+		SELECT * INTO a FROM @schema@.acquire(a_names[i], a_tokens[i], a_label, a_ttl, '', '');
+		IF a.fence IS NULL THEN
+			RAISE EXCEPTION 'one of the locks is held'
+				USING ERRCODE = 'LKHLD', DETAIL = concat_ws('|', i, coalesce(a.remaining, 0), a.label);
+		END IF;
+		fences := fences || a.fence;
+	END LOOP;
+	RETURN fences;
+END $$;
+
+-- owner says whether a token has a lock: held, gone or taken.
+CREATE FUNCTION @schema@.owner(l @schema@.locks, a_token text) RETURNS text LANGUAGE sql AS $$
+	SELECT CASE
+		WHEN l.name IS NULL OR l.token = '' OR l.expires <= clock_timestamp() THEN 'gone'
+		WHEN l.token <> a_token THEN 'taken'
+		ELSE 'held'
+	END;
+$$;
+
+CREATE FUNCTION @schema@.extend(a_name bytea, a_token text, a_ttl bigint)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	l @schema@.locks;
+	was text;
+BEGIN
+	PERFORM @schema@.enter(a_name);
+	SELECT * INTO l FROM @schema@.locks k WHERE k.name = a_name;
+	was := @schema@.owner(l, a_token);
+	IF was = 'held' THEN
+		UPDATE @schema@.locks k
+		SET expires = greatest(k.expires, clock_timestamp() + a_ttl * interval '1 microsecond') WHERE k.name = a_name;
+	END IF;
+	RETURN was;
+END $$;
+
+-- free ends a lock, and keeps it taken for a while if a_keep is positive. A transaction that InTx protects may have a
+-- share of the row. The row then stays, without an owner, until that transaction has ended.
+CREATE FUNCTION @schema@.free(a_name bytea, a_keep bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+	IF a_keep = 0 THEN
+		PERFORM FROM @schema@.locks k WHERE k.name = a_name FOR UPDATE SKIP LOCKED;
+		IF FOUND THEN
+			DELETE FROM @schema@.locks k WHERE k.name = a_name;
+			PERFORM @schema@.tell(a_name);
+			RETURN;
+		END IF;
+	END IF;
+	UPDATE @schema@.locks k
+	SET token = '', label = '', expires = clock_timestamp() + a_keep * interval '1 microsecond' WHERE k.name = a_name;
+	PERFORM @schema@.tell(a_name);
+END $$;
+
+CREATE FUNCTION @schema@.release(a_name bytea, a_token text, a_keep bigint)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	l @schema@.locks;
+	was text;
+BEGIN
+	PERFORM @schema@.enter(a_name);
+	SELECT * INTO l FROM @schema@.locks k WHERE k.name = a_name;
+	was := @schema@.owner(l, a_token);
+	IF was = 'held' THEN
+		PERFORM @schema@.free(a_name, a_keep);
+	ELSIF l.token = a_token THEN -- it has expired, and nobody has taken it
+		PERFORM @schema@.free(a_name, 0);
+	END IF;
+	RETURN was;
+END $$;
+
+-- undo ends an attempt: its place in the queue, and its lock if it has been granted. If a_late is positive, a request
+-- of the attempt may still arrive, and does nothing during that time.
+CREATE FUNCTION @schema@.undo(a_name bytea, a_token text, a_ticket text, a_late bigint)
+RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM @schema@.enter(a_name);
+	IF a_ticket <> '' THEN
+		DELETE FROM @schema@.waiters w WHERE w.name = a_name AND w.ticket = a_ticket;
+	END IF;
+	IF a_late > 0 THEN
+		INSERT INTO @schema@.undone VALUES (a_token, clock_timestamp() + a_late * interval '1 microsecond')
+			ON CONFLICT DO NOTHING;
+	END IF;
+	IF @schema@.release(a_name, a_token, 0) = 'gone' THEN -- the next waiter may have the turn now
+		PERFORM @schema@.tell(a_name);
+	END IF;
+END $$;
+
+-- verify does not look at the time: while the row is there, nobody has been granted the lock since.
+CREATE FUNCTION @schema@.verify(a_name bytea, a_token text, a_fence bigint)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	l @schema@.locks;
+BEGIN
+	IF pg_is_in_recovery() THEN
+		RAISE EXCEPTION 'a standby can prove nothing' USING ERRCODE = 'read_only_sql_transaction';
+	END IF;
+	SELECT * INTO l FROM @schema@.locks k WHERE k.name = a_name;
+	RETURN CASE
+		WHEN l.name IS NULL OR l.token = '' THEN 'gone'
+		WHEN l.token <> a_token OR l.fence <> a_fence THEN 'taken'
+		ELSE 'held'
+	END;
+END $$;
+
+-- in_tx takes a share of the row until the transaction of the caller ends. Extending a lock is possible meanwhile. A
+-- grant to another owner is not: it deletes the row.
+CREATE FUNCTION @schema@.in_tx(a_name bytea, a_token text, a_fence bigint, a_idle bigint)
+RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	l @schema@.locks;
+	idle interval := current_setting('idle_in_transaction_session_timeout')::interval;
+BEGIN
+	SELECT * INTO l FROM @schema@.locks k
+	WHERE k.name = a_name AND k.token = a_token AND k.fence = a_fence FOR KEY SHARE;
+	IF NOT FOUND OR l.expires <= clock_timestamp() THEN
+		IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+			RAISE EXCEPTION 'the snapshot of this transaction does not show the lock' USING ERRCODE = 'LKSNP';
+		END IF;
+		RETURN CASE WHEN @schema@.verify(a_name, a_token, a_fence) = 'taken' THEN 'taken' ELSE 'gone' END;
+	END IF;
+	IF idle = interval '0' OR idle > a_idle * interval '1 millisecond' THEN
+		PERFORM set_config('idle_in_transaction_session_timeout', a_idle::text, true);
+	END IF;
+	RETURN 'held';
+END $$;
+
+CREATE FUNCTION @schema@.inspect(
+	a_name bytea,
+	OUT owner text, OUT label text, OUT remaining bigint, OUT held bigint, OUT fence bigint, OUT waiting bigint
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	l @schema@.locks;
+	t timestamptz;
+BEGIN
+	SELECT * INTO l FROM @schema@.locks k WHERE k.name = a_name;
+	t := clock_timestamp();
+	IF l.expires > t THEN
+		owner := left(l.token, 8);
+		label := l.label;
+		remaining := ceil(extract(epoch FROM l.expires - t) * 1000000);
+		held := extract(epoch FROM t - l.since) * 1000000;
+		fence := l.fence;
+	ELSE
+		SELECT s.last_value INTO fence FROM @schema@.fences s;
+	END IF;
+	SELECT count(*) INTO waiting FROM @schema@.waiters w
+	WHERE w.name = a_name AND w.seen > t - interval '3 seconds';
+END $$;
+
+-- force_release returns the lock as it was before, and whether it was taken from its owner.
+CREATE FUNCTION @schema@.force_release(
+	a_name bytea, a_owner text, OUT done boolean,
+	OUT owner text, OUT label text, OUT remaining bigint, OUT held bigint, OUT fence bigint, OUT waiting bigint
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+	PERFORM @schema@.enter(a_name);
+	SELECT i.* INTO owner, label, remaining, held, fence, waiting FROM @schema@.inspect(a_name) i;
+	SELECT starts_with(k.token, a_owner) INTO done FROM @schema@.locks k
+	WHERE k.name = a_name AND k.expires > clock_timestamp();
+	done := coalesce(done AND remaining IS NOT NULL, false);
+	IF done THEN
+		PERFORM @schema@.free(a_name, 0);
+	END IF;
+END $$;
+
+REVOKE EXECUTE ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;

@@ -1,0 +1,117 @@
+package postgres_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/pgtest"
+)
+
+// documented returns the statements of the code blocks in SQL that the page of this backend has.
+func documented(t *testing.T) []string {
+	t.Helper()
+	page, err := os.ReadFile("../../docs/backends/postgres.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var blocks []string
+	for _, m := range regexp.MustCompile("(?s)```sql\n(.*?)```").FindAllStringSubmatch(string(page), -1) {
+		blocks = append(blocks, m[1])
+	}
+	if len(blocks) != 2 {
+		t.Fatalf("got %d blocks of SQL in the documentation, want one for programs and one for operators", len(blocks))
+	}
+	return blocks
+}
+
+// A user with exactly the rights that the documentation lists can do everything, and nothing beside it.
+func testDocumentedRights(t *testing.T, s *pgtest.Server) {
+	admin := pool(t, s.URL("postgres"))
+	blocks := documented(t)
+	run(t, admin, "CREATE ROLE app LOGIN")
+	run(t, admin, "CREATE ROLE operator LOGIN")
+	for _, statement := range strings.Split(blocks[0], ";") {
+		run(t, admin, statement)
+		run(t, admin, strings.ReplaceAll(statement, "app", "operator"))
+	}
+	run(t, admin, blocks[1])
+
+	l := client(t, s.URL("app"))
+	lease := lock(t, l, "k")
+	must(t, "Extend", lease.Extend(t.Context()))
+	must(t, "Verify", locker.Verify(t.Context(), lease))
+	must(t, "InTx", postgres.InTx(t.Context(), begin(t, s.URL("app"), pgx.ReadCommitted), lease))
+	wantHeld(t, client(t, s.URL("app")), "k", "of a held lock")
+	must(t, "Unlock", lease.Unlock(t.Context()))
+	all, err := locker.LockAll(t.Context(), l, []string{"a", "b"})
+	must(t, "LockAll", err)
+	must(t, "Unlock", all.Unlock(t.Context()))
+	_, err = l.Inspect(t.Context(), "k")
+	must(t, "Inspect", err)
+
+	lease = lock(t, l, "forced")
+	_, err = l.ForceRelease(t.Context(), "forced", "")
+	wantErr(t, "ForceRelease by a program", err, locker.ErrUnavailable)
+	if text := "docs/backends/postgres.md"; !strings.Contains(err.Error(), text) {
+		t.Errorf("ForceRelease by a program: %q does not name %s", err, text)
+	}
+	operator, _ := locker.As[inspect.Inspector](client(t, s.URL("operator")))
+	_, err = operator.ForceRelease(t.Context(), "forced", "")
+	must(t, "ForceRelease by an operator", err)
+	wantErr(t, "Unlock", lease.Unlock(t.Context()), locker.ErrNotHeld)
+
+	for _, statement := range []string{
+		"SELECT * FROM locker.locks", "DELETE FROM locker.locks", "SELECT * FROM locker.waiters",
+		"SELECT nextval('locker.fences')", "CREATE TABLE locker.mine ()", "SELECT locker.sweep('0')",
+	} {
+		if _, err := pool(t, s.URL("app")).Exec(t.Context(), statement); err == nil {
+			t.Errorf("%s: got no error, want it refused to a program", statement)
+		}
+	}
+}
+
+// Programs that start at the same time may all migrate. A second migration changes nothing.
+func testMigrateAtTheSameTime(t *testing.T, s *pgtest.Server) {
+	p := pool(t, s.URL("postgres"))
+	l := client(t, s.URL("postgres"), postgres.Schema("Other_1"))
+	_, err := l.TryLock(t.Context(), "k")
+	wantErr(t, "TryLock without tables", err, locker.ErrUnavailable)
+	if !strings.Contains(err.Error(), "locker migrate") {
+		t.Errorf("TryLock without tables: %q does not say what to do", err)
+	}
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	total := 0
+	for range 8 {
+		wg.Go(func() {
+			applied, err := postgres.Migrate(t.Context(), p, postgres.Schema("Other_1"))
+			mu.Lock()
+			defer mu.Unlock()
+			total += applied
+			must(t, "Migrate", err)
+		})
+	}
+	wg.Wait()
+	if total != 1 {
+		t.Errorf("got %d migrations applied, want 1", total)
+	}
+	must(t, "Unlock", lock(t, l, "k").Unlock(t.Context()))
+}
+
+// A user who may not create schemas can migrate one of its own.
+func testMigrateInAnExistingSchema(t *testing.T, s *pgtest.Server) {
+	admin := pool(t, s.URL("postgres"))
+	run(t, admin, "CREATE ROLE owner LOGIN")
+	run(t, admin, "CREATE SCHEMA own AUTHORIZATION owner")
+	_, err := postgres.Migrate(t.Context(), pool(t, s.URL("owner")), postgres.Schema("own"))
+	must(t, "Migrate", err)
+	must(t, "Unlock", lock(t, client(t, s.URL("owner"), postgres.Schema("own")), "k").Unlock(t.Context()))
+}

@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golocker/locker/backends/postgres"
+)
+
+func migrateCommand(a *app) *cobra.Command {
+	return &cobra.Command{
+		Use:     "migrate",
+		GroupID: groupLook,
+		Short:   "Make the tables of locks in PostgreSQL, or bring them up to date",
+		Long: `Migrate makes the schema, the tables and the functions that locks in PostgreSQL need. Run it once before the
+first lock, and again after an update of the programs that lock. If everything is up to date, it changes nothing.
+Several may run at the same time.
+
+The user needs the right to create a schema in the database. The programs that lock need fewer rights:
+docs/backends/postgres.md lists them.`,
+		Example: `  locker migrate --url postgres://admin@db1/app`,
+		Args:    cobra.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return a.migrate(cmd.Context()) },
+	}
+}
+
+func (a *app) migrate(ctx context.Context) error {
+	c, err := a.config()
+	if err != nil {
+		return err
+	}
+	s, ok := c.Sections["postgres"].(*postgres.Settings)
+	if !ok || c.Backend != "postgres" {
+		return &exitError{exitConfig, fmt.Errorf("locks in %s have no tables", c.Backend),
+			"name a PostgreSQL, as in --url postgres://user@host/database"}
+	}
+	pool, err := s.Pool(ctx)
+	if err != nil {
+		return &exitError{exitConfig, err, "run locker config check"}
+	}
+	defer pool.Close()
+	applied, err := postgres.Migrate(ctx, pool, postgres.Schema(s.SchemaName()))
+	switch {
+	case err != nil:
+		return &exitError{exitUnavailable, err, "run it again when this is mended: nothing was changed"}
+	case a.json:
+		return a.printJSON(struct {
+			Schema  string `json:"schema"`
+			Applied int    `json:"applied"`
+		}{s.SchemaName(), applied})
+	case applied == 0:
+		a.note("the schema %s is up to date", s.SchemaName())
+	default:
+		a.note("the schema %s is ready for locks", s.SchemaName())
+	}
+	return nil
+}

@@ -1,0 +1,41 @@
+//go:build unix
+
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/golocker/locker/internal/testing/pgtest"
+)
+
+// The commands with locks in PostgreSQL.
+func TestPostgres(t *testing.T) {
+	t.Parallel()
+	env := []string{"LOCKER_URL=" + pgtest.Start(t).URL("postgres")}
+	code, _, stderr := call(env, "run", "--key", "k", "--", "true")
+	assert.Equal(t, exitUnavailable, code)
+	assert.Contains(t, stderr, "run locker migrate")
+	for _, says := range []string{"is ready for locks", "is up to date"} {
+		code, _, stderr = call(env, "migrate")
+		assert.Equal(t, 0, code, stderr)
+		assert.Contains(t, stderr, says)
+	}
+	code, _, stderr = call([]string{"LOCKER_URL=memory:"}, "migrate")
+	assert.Equal(t, exitConfig, code)
+	assert.Contains(t, stderr, "locks in memory have no tables")
+
+	heldBy(t, strings.TrimPrefix(env[0], "LOCKER_URL="), "k")
+	code, _, stderr = call(env, "run", "--key", "k", "--wait", "0", "--", "true")
+	assert.Equal(t, exitHeld, code, stderr)
+	code, out, _ := call(env, "inspect", "k", "--json")
+	assert.Equal(t, 0, code)
+	assert.Equal(t, "held", decode[map[string]any](t, out)["state"])
+	code, out, _ = call(env, "release", "k", "--yes")
+	assert.Equal(t, 0, code, out)
+	code, _, stderr = call(env, "doctor")
+	assert.Equal(t, exitConfig, code)
+	assert.Contains(t, stderr, "locks in postgres have no Redis server")
+}

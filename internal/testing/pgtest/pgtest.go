@@ -1,0 +1,248 @@
+// Package pgtest starts real PostgreSQL servers for tests.
+//
+// A server listens on a unix socket in a directory of its own, and trusts everybody who can enter it. It ends with its
+// test, in whatever way the test process ends. Under root it runs as the user postgres, because it refuses root.
+package pgtest
+
+import (
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/child"
+)
+
+// startTimeout is how long a server may take until it accepts connections. It is generous, because tests under the race
+// detector keep every core of a small machine busy.
+const startTimeout = 30 * time.Second
+
+// Server is one server with its data. Its methods may be called from several goroutines. Start, Standby and Restart are
+// an exception: they can fail the test, so only the test's own goroutine may call them.
+type Server struct {
+	tb       testing.TB
+	dir      string
+	settings []string
+
+	mu     sync.Mutex
+	proc   *child.Process // nil while the server is dead
+	paused bool
+}
+
+// Start makes an empty database cluster and runs a server on it until the test ends. settings are lines of
+// postgresql.conf. The server does not flush to the disk, and survives the death of its process nevertheless.
+//
+// If the machine does not have PostgreSQL, the test fails and says how to install it. It is not skipped, because a
+// skipped test would be mistaken for a passed one.
+func Start(tb testing.TB, settings ...string) *Server {
+	tb.Helper()
+	s := prepare(tb, settings)
+	s.must(program(tb, "initdb"), "-D", s.data(), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C",
+		"--no-sync", "--no-instructions", "--wal-segsize=1")
+	s.launch()
+	return s
+}
+
+// Standby makes a copy of a running server that follows it. It follows asynchronously, unless the settings of the
+// server name it: its application_name is standby.
+func Standby(tb testing.TB, of *Server, settings ...string) *Server {
+	tb.Helper()
+	s := prepare(tb, settings)
+	s.must(program(tb, "pg_basebackup"), "-D", s.data(), "-R", "-X", "stream", "-c", "fast", "--no-sync",
+		"-d", "host="+of.dir+" user=postgres application_name=standby")
+	s.launch()
+	return s
+}
+
+func prepare(tb testing.TB, settings []string) *Server {
+	tb.Helper()
+	// The directory is not tb.TempDir: the path of a unix socket may have only about a hundred bytes, and other users
+	// cannot enter that directory.
+	dir, err := os.MkdirTemp("/tmp", "pgtest")
+	if err != nil {
+		tb.Fatalf("pgtest: %v", err)
+	}
+	s := &Server{tb: tb, dir: dir, settings: settings}
+	tb.Cleanup(func() {
+		s.Kill()
+		_ = os.RemoveAll(dir)
+	})
+	if os.Getuid() == 0 {
+		uid, gid := servant(tb)
+		if err := os.Chown(dir, uid, gid); err != nil {
+			tb.Fatalf("pgtest: %v", err)
+		}
+	}
+	return s
+}
+
+// program returns the path of one of PostgreSQL's programs. Debian does not put them into PATH.
+func program(tb testing.TB, name string) string {
+	tb.Helper()
+	if path, err := exec.LookPath(name); err == nil {
+		return path
+	}
+	paths, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
+	if len(paths) == 0 {
+		tb.Fatalf("this test needs PostgreSQL, and %s is neither in PATH nor in /usr/lib/postgresql: install it "+
+			"(scripts/need-postgres.sh, or apt-get install -y postgresql), or run the tests by `make test`, which does so",
+			name)
+	}
+	slices.SortFunc(paths, func(a, b string) int { return version(a) - version(b) })
+	return paths[len(paths)-1]
+}
+
+// version returns the 15 of /usr/lib/postgresql/15/bin/initdb.
+func version(path string) int {
+	n, _ := strconv.Atoi(filepath.Base(filepath.Dir(filepath.Dir(path))))
+	return n
+}
+
+// servant returns the ids of the user postgres.
+func servant(tb testing.TB) (uid, gid int) {
+	tb.Helper()
+	u, err := user.Lookup("postgres")
+	if err != nil {
+		tb.Fatalf("pgtest: PostgreSQL refuses to run as root, and there is no user postgres: %v", err)
+	}
+	uid, _ = strconv.Atoi(u.Uid)
+	gid, _ = strconv.Atoi(u.Gid)
+	return uid, gid
+}
+
+// as returns the command line that runs args as the user postgres, if this process is root.
+func (s *Server) as(args ...string) []string {
+	if os.Getuid() != 0 {
+		return args
+	}
+	uid, gid := servant(s.tb)
+	return append([]string{"setpriv", "--reuid", strconv.Itoa(uid), "--regid", strconv.Itoa(gid), "--clear-groups",
+		"--"}, args...)
+}
+
+// must runs a program to its end.
+func (s *Server) must(args ...string) {
+	s.tb.Helper()
+	args = s.as(args...)
+	cmd := exec.Command(args[0], args[1:]...)
+	cmd.Dir = s.dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		s.tb.Fatalf("pgtest: %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+
+func (s *Server) launch() {
+	s.tb.Helper()
+	if err := s.run(); err != nil {
+		log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+		s.tb.Fatalf("pgtest: the server does not start: %v\n%s", err, log)
+	}
+}
+
+// run starts the process and waits until it accepts connections.
+func (s *Server) run() error {
+	args := []string{
+		program(s.tb, "postgres"), "-D", s.data(), "-c", "listen_addresses=", "-c", "unix_socket_directories=" + s.dir,
+		"-c", "fsync=off", "-c", "logging_collector=off", "-c", "max_connections=200", "-c", "shared_buffers=16MB",
+	}
+	for _, setting := range s.settings {
+		args = append(args, "-c", setting)
+	}
+	// The shell sends what the server logs to a file.
+	args = append([]string{"/bin/sh", "-c", `exec "$@" >>"$0" 2>&1`, filepath.Join(s.dir, "log")}, args...)
+	args = s.as(args...)
+	p, err := child.Spawn(args[0], s.dir, nil, args[1:])
+	if err != nil {
+		return err
+	}
+	ready := program(s.tb, "pg_isready")
+	for deadline := time.Now().Add(startTimeout); ; time.Sleep(10 * time.Millisecond) {
+		if exec.Command(ready, "-q", "-h", s.dir).Run() == nil {
+			break
+		}
+		if p.Exited() {
+			return errors.New("it exited")
+		}
+		if time.Now().After(deadline) {
+			p.Kill()
+			return fmt.Errorf("no answer for %v", startTimeout)
+		}
+	}
+	s.mu.Lock()
+	s.proc, s.paused = p, false
+	s.mu.Unlock()
+	return nil
+}
+
+// URL returns the URL of the database postgres for a user.
+func (s *Server) URL(user string) string {
+	return "postgres://" + user + "@/postgres?host=" + url.QueryEscape(s.dir)
+}
+
+// Socket returns the path of the server's unix socket.
+func (s *Server) Socket() string { return filepath.Join(s.dir, ".s.PGSQL.5432") }
+
+// Pause freezes the server (SIGSTOP), with all its processes. The kernel still accepts connections and bytes for it,
+// and the server executes what was sent meanwhile after Resume.
+func (s *Server) Pause() { s.signal(syscall.SIGSTOP, true) }
+
+// Resume continues a paused server (SIGCONT).
+func (s *Server) Resume() { s.signal(syscall.SIGCONT, false) }
+
+func (s *Server) signal(sig syscall.Signal, paused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc != nil {
+		s.proc.Signal(sig)
+		s.children(sig)
+		s.paused = paused
+	}
+}
+
+// children sends a signal to the processes of the server's connections and of its background work. Call with mu held.
+func (s *Server) children(sig syscall.Signal) {
+	out, _ := exec.Command("ps", "-o", "pid=", "--ppid", strconv.Itoa(s.proc.Pid())).Output()
+	for _, field := range strings.Fields(string(out)) {
+		if pid, err := strconv.Atoi(field); err == nil {
+			_ = syscall.Kill(pid, sig)
+		}
+	}
+}
+
+// Kill ends the server at once (SIGKILL), with all its processes. Killing a dead server has no effect.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.proc == nil {
+		return
+	}
+	s.proc.Signal(syscall.SIGSTOP) // so that it starts no more processes
+	s.children(syscall.SIGKILL)
+	s.proc.Kill()
+	s.proc, s.paused = nil, false
+}
+
+// Restart kills the server if it still runs and starts it again on its data.
+func (s *Server) Restart() {
+	s.tb.Helper()
+	s.Kill()
+	s.launch()
+}
+
+// Promote makes a standby the primary.
+func (s *Server) Promote() {
+	s.tb.Helper()
+	s.must(program(s.tb, "pg_ctl"), "promote", "-w", "-D", s.data())
+}
