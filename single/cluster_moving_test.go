@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	goredisclient "github.com/redis/go-redis/v9"
+
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
@@ -28,6 +31,23 @@ func TestWaitersOfAClusterAreTold(t *testing.T) {
 			}
 		}
 	})
+}
+
+// A wrapped client of a cluster, which cannot subscribe, tells the waiters of other clients all the same.
+func TestTrustedClientTellsWaitersOfACluster(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, false)
+	if !c.Masters[0].Knows(t, "ssubscribe") {
+		return // before Redis 7
+	}
+	plain := goredisclient.NewClusterClient(&goredisclient.ClusterOptions{Addrs: c.Addrs(), ContextTimeoutEnabled: true})
+	t.Cleanup(func() { _ = plain.Close() })
+	wrapped := struct{ *goredisclient.ClusterClient }{plain}
+	for _, fifo := range []bool{true, false} {
+		a := closing(t, single.New(goredis.New(wrapped, goredis.Trusted()), single.FIFO(fifo)))
+		b := closing(t, single.New(goredis.New(plain), single.FIFO(fifo)))
+		handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+"k")), a, b, "k", fifo)
+	}
 }
 
 // refusals counts the refusals of a kind by all servers.

@@ -151,14 +151,18 @@ type Names struct {
 	Keys     []string // those that belong to the lock alone; the lock itself comes first
 	Counter  string   // the fencing counter, which the lock shares with others; it must not be changed
 	Channels []string // those of its messages
+	Sharded  []string // those of its messages on a Redis Cluster
 }
 
 // NamesOf returns the names of the lock of key.
 func NamesOf(prefix, key string) Names {
 	k := script.KeysOf(prefix, key)
-	return Names{
+	n := Names{
 		Keys:     []string{k.Lock, k.Wait(), k.Queue(), k.Turn()},
 		Counter:  k.Fence(),
-		Channels: []string{prefix + "inbox:" + key, k.Free()},
+		Channels: []string{script.Inbox(prefix, key), k.Free()},
 	}
+	k.Sharded = true
+	n.Sharded = []string{script.ShardedInbox(prefix, key, script.Slot(k.Lock)), k.Free()}
+	return n
 }

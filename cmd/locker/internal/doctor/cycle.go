@@ -23,7 +23,23 @@ type lentSubscriber struct {
 	drivers.Subscriber
 }
 
+type lentCluster struct{ lent }
+
+// Cluster implements drivers.Cluster.
+func (lentCluster) Cluster() {}
+
+type lentShards struct {
+	lentCluster
+	drivers.ShardSubscriber
+}
+
 func lend(d drivers.Driver) drivers.Driver {
+	if s, ok := d.(drivers.ShardSubscriber); ok {
+		return lentShards{lentCluster{lent{d}}, s}
+	}
+	if _, ok := d.(drivers.Cluster); ok {
+		return lentCluster{lent{d}}
+	}
 	if s, ok := d.(drivers.Subscriber); ok {
 		return lentSubscriber{lent{d}, s}
 	}
@@ -67,8 +83,11 @@ func (p *patient) locks(ctx context.Context) {
 		why, how = p.noPublish, "look every two and a half seconds"
 	}
 	fix := "ACL SETUSER " + p.user() + " +publish +subscribe +unsubscribe +ping &" + p.e.Prefix + "*, if the user lacks " +
-		"these; " +
-		"a proxy in between must support SUBSCRIBE"
+		"these; a proxy in between must support SUBSCRIBE"
+	if p.sharded() {
+		fix = "ACL SETUSER " + p.user() + " +spublish +ssubscribe +sunsubscribe +ping &{*}}" + p.e.Prefix + "*, if the " +
+			"user lacks these; servers before Redis 7 have no sharded channels"
+	}
 	var e drivers.ServerError
 	refused := errors.As(why, &e)
 	if refused && e.Code() != "NOPERM" {
@@ -117,12 +136,8 @@ func handOver(ctx context.Context, holder, waiter *locker.Client, key string, li
 
 // whyDeaf returns the reason why no message arrived.
 func (p *patient) whyDeaf(ctx context.Context) error {
-	s, ok := p.Driver.(drivers.Subscriber)
-	if !ok {
-		return errors.New("this driver cannot receive messages")
-	}
 	lost, subscribed := make(chan error, 1), make(chan struct{}, 1)
-	sub, err := s.Subscribe(ctx, drivers.Listener{
+	sub, err := p.subscribe(ctx, drivers.Listener{
 		Subscribed: func(string) { subscribed <- struct{}{} },
 		Message:    func(string, string) {},
 		Lost:       func(err error) { lost <- err },
@@ -131,9 +146,6 @@ func (p *patient) whyDeaf(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = sub.Close() }()
-	if err := sub.Subscribe(node.NamesOf(p.e.Prefix, p.probe("lock")).Channels[0]); err != nil {
-		return err
-	}
 	select {
 	case err := <-lost:
 		return err
@@ -142,4 +154,24 @@ func (p *patient) whyDeaf(ctx context.Context) error {
 	case <-ctx.Done():
 		return errors.New("no answer to SUBSCRIBE")
 	}
+}
+
+// subscribe subscribes to a channel of a lock.
+func (p *patient) subscribe(ctx context.Context, l drivers.Listener) (drivers.Subscription, error) {
+	_, channels := p.publishing(node.NamesOf(p.e.Prefix, p.probe("lock")))
+	switch s := p.Driver.(type) {
+	case drivers.ShardSubscriber:
+		return s.SubscribeShard(ctx, channels[0], l)
+	case drivers.Subscriber:
+		sub, err := s.Subscribe(ctx, l)
+		if err != nil {
+			return nil, err
+		}
+		if err := sub.Subscribe(channels[0]); err != nil {
+			_ = sub.Close()
+			return nil, err
+		}
+		return sub, nil
+	}
+	return nil, errors.New("this driver cannot receive messages")
 }

@@ -20,11 +20,16 @@ func (p *patient) reach(ctx context.Context) bool {
 	}
 	e, refused := refusal(replies[0])
 	// Any reply will do. Locks do not need PING, and other checks explain better why a server refuses writes.
-	if !refused || e.Code() == "NOPERM" || e.Code() == "MISCONF" || unknownCommand(e) && containsFold(e, "PING") {
+	right := lackedRight(e, "ping")
+	mayNotPing := e.Code() == "NOPERM" && (right == "+ping" || right == "")
+	if !refused || mayNotPing || e.Code() == "MISCONF" || unknownCommand(e) && containsFold(e, "PING") {
 		p.ok(check, "it answers")
 		return true
 	}
 	c := Refusal(e, p.Username)
+	if right != "" { // the client of a Redis Cluster has to ask for the servers first
+		c.Fix = "ACL SETUSER " + p.user() + " " + right
+	}
 	p.fail(check, c.Fix, "%s (%s)", c.Text, Short(e))
 	return false
 }

@@ -15,7 +15,9 @@ type trial struct {
 	cmd   drivers.Command
 }
 
-func trials(names node.Names) []trial {
+func (p *patient) trials() []trial {
+	names := node.NamesOf(p.e.Prefix, p.probe("rights"))
+	publish, channels := p.publishing(names)
 	lock, waiters, queue := names.Keys[0], names.Keys[1], names.Keys[2]
 	ts := []trial{
 		{"mset", drivers.Command{"MSET", lock, "probe"}},
@@ -38,7 +40,7 @@ func trials(names node.Names) []trial {
 		{"hget", drivers.Command{"HGET", waiters, "probe"}},
 		{"hscan", drivers.Command{"HSCAN", waiters, "0"}},
 		{"hdel", drivers.Command{"HDEL", waiters, "probe"}},
-		{"publish", drivers.Command{"PUBLISH", names.Channels[0], ""}},
+		{strings.ToLower(publish), drivers.Command{publish, channels[0], ""}},
 		{"eval", drivers.Command{"EVAL", "return 1", "1", lock}},
 		{"evalsha", drivers.Command{"EVALSHA", strings.Repeat("0", 40), "1", lock}}, // NOSCRIPT is accepted
 	}
@@ -48,11 +50,39 @@ func trials(names node.Names) []trial {
 	return ts
 }
 
+// publishing returns the command that publishes on the channels of a lock, and these channels.
+func (p *patient) publishing(names node.Names) (command string, channels []string) {
+	if p.sharded() {
+		return "SPUBLISH", names.Sharded
+	}
+	return "PUBLISH", names.Channels
+}
+
+// sharded reports whether the node is a Redis Cluster.
+func (p *patient) sharded() bool { return p.Dial.Deployment() == drivers.RedisCluster }
+
+// lackedRight returns the right to the command that e refuses to the user, as ACL SETUSER has it, or an empty string if
+// e is about something else. The client of a Redis Cluster calls commands of its own, so that need not be the one that
+// was sent.
+func lackedRight(e drivers.ServerError, sent string) string {
+	if e.Code() != "NOPERM" || !containsFold(e, "command") {
+		return ""
+	}
+	if !strings.Contains(string(e), "'") {
+		return "+" + sent
+	}
+	name, _, _ := strings.Cut(quotedWord(e), "|")
+	return "+" + name
+}
+
+// publishes reports whether cmd is one that publishes.
+func publishes(cmd drivers.Command) bool { return strings.HasSuffix(cmd[0], "PUBLISH") }
+
 // rights tries every command that locks need, on keys and channels of this examination under the prefix of the locks.
 // It reports whether locks can work.
 func (p *patient) rights(ctx context.Context) bool {
 	const check = "rights"
-	ts := trials(node.NamesOf(p.e.Prefix, p.probe("rights")))
+	ts := p.trials()
 	cmds := make([]drivers.Command, 0, len(ts))
 	for _, t := range ts {
 		cmds = append(cmds, t.cmd)
@@ -67,10 +97,10 @@ func (p *patient) rights(ctx context.Context) bool {
 		e, refused := refusal(reply)
 		switch code := e.Code(); {
 		case !refused, code == "NOSCRIPT":
-		case cmds[i][0] == "PUBLISH" && (unknownCommand(e) || code == "NOPERM" && containsFold(e, "command")):
+		case publishes(cmds[i]) && (unknownCommand(e) || lackedRight(e, "") == "+"+ts[i].right):
 			p.noPublish = e // waiters then poll, which the check of messages reports
-		case code == "NOPERM" && containsFold(e, "command"):
-			if right := "+" + ts[i].right; !slices.Contains(missing, right) {
+		case lackedRight(e, ts[i].right) != "":
+			if right := lackedRight(e, ts[i].right); !slices.Contains(missing, right) {
 				missing = append(missing, right)
 			}
 		case code == "NOPERM": // a key or a channel is refused; see below
@@ -121,19 +151,20 @@ func (p *patient) patterns(ctx context.Context) (missing []string) {
 		for _, name := range append(names.Keys, names.Counter) {
 			cmds = append(cmds, drivers.Command{"EXISTS", name})
 		}
-		for _, channel := range names.Channels {
-			cmds = append(cmds, drivers.Command{"PUBLISH", channel, ""})
+		publish, channels := p.publishing(names)
+		for _, channel := range channels {
+			cmds = append(cmds, drivers.Command{publish, channel, ""})
 		}
 		replies, err := p.ask(ctx, cmds...)
 		if err != nil {
 			return missing
 		}
 		for i, reply := range replies {
-			if e, refused := refusal(reply); !refused || e.Code() != "NOPERM" || containsFold(e, "command") {
+			if e, _ := refusal(reply); e.Code() != "NOPERM" || lackedRight(e, "") != "" {
 				continue
 			}
 			sign := "~"
-			if cmds[i][0] == "PUBLISH" {
+			if publishes(cmds[i]) {
 				sign = "&"
 			}
 			lack(sign, cmds[i][1])
