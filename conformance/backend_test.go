@@ -185,7 +185,7 @@ var backendFlaws = []flaw{
 // Each flaw is noticed by the listed properties and by no others.
 func TestBackendSuiteCatchesFlaws(t *testing.T) {
 	t.Parallel()
-	for _, f := range short.Part(t, 12, backendFlaws) {
+	for _, f := range short.Part(t, 6, backendFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			wantFailures(t, virtually(t, harness(f), backendSuite), f.fails, f.broad)

@@ -128,7 +128,7 @@ var fieldBugs = []struct {
 }
 
 func TestKnownBugsAreFound(t *testing.T) {
-	for _, bug := range short.Part(t, 4, fieldBugs) {
+	for _, bug := range short.Part(t, 2, fieldBugs) {
 		t.Run(bug.name, func(t *testing.T) {
 			h := harness(flaw{role: bug.role, store: bug.store})
 			failed := slices.Collect(maps.Keys(failures(virtually(t, h, backendSuite))))

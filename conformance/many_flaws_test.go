@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/short"
 )
 
 // manyFlaws are mistakes with several locks. Those with one lock are noticed by properties of one lock.
@@ -53,8 +54,10 @@ var manyFlaws = []flaw{
 
 // Each flaw is noticed by the listed properties and by no others, those of one lock included.
 func TestManySuiteCatchesFlaws(t *testing.T) {
-	for _, f := range manyFlaws {
+	t.Parallel()
+	for _, f := range short.Part(t, 4, manyFlaws) {
 		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
 			wantFailures(t, virtually(t, harness(f), backendSuite), f.fails, f.broad)
 		})
 	}

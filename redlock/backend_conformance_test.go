@@ -17,7 +17,7 @@ import (
 
 // The backend, under a Client and without one, in virtual time, also over nodes of which a minority is dead.
 func TestBackendConformance(t *testing.T) {
-	for _, tt := range short.Part(t, 2, []struct{ nodes, dead int }{{1, 0}, {3, 0}, {5, 2}}) {
+	for _, tt := range short.Part(t, 1, []struct{ nodes, dead int }{{1, 0}, {3, 0}, {5, 2}}) {
 		t.Run(fmt.Sprintf("%d nodes, %d dead", tt.nodes, tt.dead), func(t *testing.T) {
 			conformance.RunBackend(t, conformance.Harness{
 				Bubble: virtual.Test, Verifies: true,

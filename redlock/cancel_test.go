@@ -99,7 +99,7 @@ func TestFaultAtEachMessage(t *testing.T) {
 				"cut before": fault.CutBefore, "cut after": fault.CutAfter, "duplicated": fault.Duplicate,
 				"dropped": fault.Drop, "answer dropped": fault.DropReply, "late": fault.Delay(50 * time.Millisecond),
 			}
-			for _, name := range short.Part(t, 3, slices.Sorted(maps.Keys(actions))) {
+			for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(actions))) {
 				once := driver == "goredis" || testing.Short() // there is no other driver, then
 				if _, all := measuring(0); !all && strings.HasSuffix(name, "dropped") && (rounds == "one round" || !once) {
 					continue // silence takes long

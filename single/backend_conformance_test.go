@@ -56,7 +56,7 @@ func always() bool { return true }
 
 // The backend with a queue and without one, on simulated servers.
 func TestBackendConformanceInVirtualTime(t *testing.T) {
-	for _, name := range short.Part(t, 2, slices.Sorted(maps.Keys(personalities))) {
+	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(personalities))) {
 		p := personalities[name]
 		for queue, fifo := range map[string]bool{"queue": true, "no queue": false} {
 			t.Run(name+"/"+queue, func(t *testing.T) {
