@@ -33,7 +33,7 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		return nil, err
 	}
 	defer cancel()
-	leases, err := b.leases(ctx, reqs)
+	leases, err := b.leasesFor(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +49,8 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 // maxLeases is how many leases are asked for at once.
 const maxLeases = 16
 
-// leases makes a lease for each request.
-func (b *Backend) leases(ctx context.Context, reqs []locker.Request) ([]ttl, error) {
+// leasesFor makes a lease for each request.
+func (b *Backend) leasesFor(ctx context.Context, reqs []locker.Request) ([]ttl, error) {
 	leases, errs := make([]ttl, len(reqs)), make([]error, len(reqs))
 	if len(reqs) == 1 {
 		leases[0], errs[0] = b.lease(ctx, reqs[0].TTL)
@@ -85,7 +85,7 @@ func (b *Backend) enter(ctx context.Context, reqs []locker.Request, leases []ttl
 		puts = append(puts, clientv3.OpPut(dir+req.Token, req.Label, clientv3.WithLease(leases[i].id)))
 		firsts = append(firsts, first(dir))
 	}
-	resp, err := b.client.Txn(ctx).If(all...).Then(puts...).Else(firsts...).Commit()
+	resp, err := b.kv.Txn(ctx).If(all...).Then(puts...).Else(firsts...).Commit()
 	if errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyOps) {
 		return nil, errors.ErrUnsupported
 	}

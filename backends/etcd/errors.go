@@ -7,6 +7,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/status"
 
 	"github.com/golocker/locker"
 )
@@ -33,6 +34,9 @@ func unavailable(ctx context.Context, err error) error {
 		return err
 	}
 	err = rpctypes.Error(err)
+	if s, ok := status.FromError(err); ok {
+		err = errors.New("etcd: " + s.Message()) // without the words of gRPC
+	}
 	for _, a := range advice {
 		if errors.Is(err, a.err) {
 			return fmt.Errorf("%w: %w: %s", locker.ErrUnavailable, err, a.text)

@@ -70,6 +70,8 @@ func Timeout(d time.Duration) Option {
 // [locker.ManyAcquirer], [locker.Verifier] and inspect.Inspector. It is safe for concurrent use.
 type Backend struct {
 	client   *clientv3.Client
+	kv       clientv3.KV
+	leases   clientv3.Lease
 	owned    bool // Close closes the client
 	prefix   string
 	timeout  time.Duration
@@ -96,7 +98,12 @@ func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
 		opt(b)
 	}
 	b.open, b.stop = context.WithCancel(context.Background())
-	b.renewals.begin(b.open, pb.NewLeaseClient(client.ActiveConnection()))
+	// These make one attempt, and fail if no member can be reached. Those of client wait until one can be, and repeat
+	// some requests a hundred times.
+	conn := client.ActiveConnection()
+	b.kv = clientv3.NewKVFromKVClient(pb.NewKVClient(conn), nil)
+	b.leases = clientv3.NewLeaseFromLeaseClient(pb.NewLeaseClient(conn), nil, 0)
+	b.renewals.begin(b.open, pb.NewLeaseClient(conn))
 	b.cleanup.begin(b.open)
 	return b
 }

@@ -50,7 +50,7 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 // own reads the entry of req. The error matches locker.ErrNotHeld if it is gone, or released.
 func (b *Backend) own(ctx context.Context, req locker.Request) (*mvccpb.KeyValue, error) {
 	entry := b.entry(req.Key, req.Token)
-	resp, err := b.client.Txn(ctx).If(owns(entry, req.Fence)...).Then(clientv3.OpGet(entry)).
+	resp, err := b.kv.Txn(ctx).If(owns(entry, req.Fence)...).Then(clientv3.OpGet(entry)).
 		Else(first(b.dir(req.Key))).Commit()
 	if err != nil {
 		return nil, unavailable(ctx, err)
@@ -116,7 +116,7 @@ func (b *Backend) release(ctx context.Context, req locker.Request, until time.Ti
 		}
 		end = clientv3.OpPut(entry, keptValue, clientv3.WithLease(kept.id))
 	}
-	resp, err := b.client.Txn(ctx).If(owns(entry, req.Fence)...).Then(end).Else(first(b.dir(req.Key))).Commit()
+	resp, err := b.kv.Txn(ctx).If(owns(entry, req.Fence)...).Then(end).Else(first(b.dir(req.Key))).Commit()
 	if err != nil {
 		return unavailable(ctx, err)
 	}

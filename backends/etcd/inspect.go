@@ -28,16 +28,17 @@ func (b *Backend) inspect(ctx context.Context, key string) (inspect.Inspection, 
 		return unknown, nil, err
 	}
 	defer cancel()
-	resp, err := b.client.Get(ctx, b.dir(key), clientv3.WithFirstCreate()...)
-	switch {
-	case err != nil:
+	resp, err := b.kv.Txn(ctx).Then(first(b.dir(key))).Commit()
+	if err != nil {
 		return unknown, nil, unavailable(ctx, err)
-	case len(resp.Kvs) == 0:
+	}
+	entries := resp.Responses[0].GetResponseRange()
+	if len(entries.Kvs) == 0 {
 		return inspect.Inspection{State: inspect.Free}, nil, nil
 	}
-	owner := resp.Kvs[0]
+	owner := entries.Kvs[0]
 	seen := inspect.Inspection{
-		State: inspect.Held, Label: labelOf(owner), Fence: uint64(owner.CreateRevision), Waiting: int(resp.Count) - 1,
+		State: inspect.Held, Label: labelOf(owner), Fence: uint64(owner.CreateRevision), Waiting: int(entries.Count) - 1,
 	}
 	switch {
 	case owner.Lease == 0:
@@ -48,7 +49,7 @@ func (b *Backend) inspect(ctx context.Context, key string) (inspect.Inspection, 
 		token := strings.TrimPrefix(string(owner.Key), b.dir(key))
 		seen.Owner = token[:min(ownerPrefixLen, len(token))]
 	}
-	left, err := b.client.TimeToLive(ctx, clientv3.LeaseID(owner.Lease))
+	left, err := b.leases.TimeToLive(ctx, clientv3.LeaseID(owner.Lease))
 	if err != nil {
 		return unknown, nil, unavailable(ctx, err)
 	}
@@ -76,7 +77,7 @@ func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	defer cancel()
 	name := string(entry.Key)
 	same := clientv3.Compare(clientv3.ModRevision(name), "=", entry.ModRevision)
-	resp, err := b.client.Txn(ctx).If(same).Then(clientv3.OpDelete(name)).Commit()
+	resp, err := b.kv.Txn(ctx).If(same).Then(clientv3.OpDelete(name)).Commit()
 	switch {
 	case err != nil:
 		return seen, unavailable(ctx, err)

@@ -28,7 +28,7 @@ func (l ttl) end() time.Time { return l.sent.Add(time.Duration(l.asks) * time.Se
 // lease makes a lease for d from now. If the outcome is not known, there may be one without an entry, until it ends.
 func (b *Backend) lease(ctx context.Context, d time.Duration) (ttl, error) {
 	l := ttl{asks: seconds(d), sent: time.Now()}
-	resp, err := b.client.Grant(ctx, l.asks)
+	resp, err := b.leases.Grant(ctx, l.asks)
 	if err != nil {
 		return l, unavailable(ctx, err)
 	}
@@ -40,7 +40,7 @@ func (b *Backend) lease(ctx context.Context, d time.Duration) (ttl, error) {
 // an entry with the lease is refused. So this undoes an attempt whose outcome is not known.
 func (b *Backend) revoke(l ttl, longest time.Duration) {
 	b.cleanup.add(time.Now().Add(longest), func(ctx context.Context) error {
-		_, err := b.client.Revoke(undated{ctx}, l.id)
+		_, err := b.leases.Revoke(undated{ctx}, l.id)
 		if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
 			return nil
 		}
@@ -90,7 +90,7 @@ func (b *Backend) move(ctx context.Context, req locker.Request, fence uint64, ol
 	entry := b.entry(req.Key, req.Token)
 	same := append(owns(entry, fence), clientv3.Compare(clientv3.LeaseValue(entry), "=", old.id))
 	put := clientv3.OpPut(entry, req.Label, clientv3.WithLease(l.id))
-	resp, err := b.client.Txn(ctx).If(same...).Then(put).Commit()
+	resp, err := b.kv.Txn(ctx).If(same...).Then(put).Commit()
 	switch {
 	case err != nil:
 		return l, false, unavailable(ctx, err)

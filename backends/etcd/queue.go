@@ -135,13 +135,13 @@ func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 	if w.fits() {
 		otherwise = append(otherwise, put())
 	}
-	resp, err := w.client.Txn(ctx).If(free(dir)).Then(put()).Else(otherwise...).Commit()
+	resp, err := w.kv.Txn(ctx).If(free(dir)).Then(put()).Else(otherwise...).Commit()
 	if err == nil && !resp.Succeeded && !w.fits() {
 		w.revokeLease()
 		if w.lease, err = w.Backend.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting)); err != nil {
 			return nil, err
 		}
-		resp, err = w.client.Txn(ctx).Then(first(dir), put()).Commit()
+		resp, err = w.kv.Txn(ctx).Then(first(dir), put()).Commit()
 		if err == nil {
 			resp.Succeeded = len(resp.Responses[0].GetResponseRange().Kvs) == 0
 		}
@@ -169,7 +169,7 @@ func (w *waiter) look(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 	sent := time.Now()
 	answer := w.renewals.send(w.lease.id)
 	last := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(int64(w.fence)-1))
-	resp, err := w.client.Txn(ctx).Then(clientv3.OpGet(dir+w.req.Token), clientv3.OpGet(dir, last...), first(dir)).Commit()
+	resp, err := w.kv.Txn(ctx).Then(clientv3.OpGet(dir+w.req.Token), clientv3.OpGet(dir, last...), first(dir)).Commit()
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}
@@ -307,7 +307,7 @@ func (w *waiter) leave() {
 	// A promotion may have given the entry another lease. It does nothing after this, because the entry is gone.
 	entry := w.entry(w.req.Key, w.req.Token)
 	w.cleanup.add(time.Now().Add(w.req.TTL), func(ctx context.Context) error {
-		_, err := w.client.Delete(undated{ctx}, entry)
+		_, err := w.kv.Delete(undated{ctx}, entry)
 		return err
 	})
 }
