@@ -3,6 +3,8 @@ package etcd_test
 import (
 	"context"
 	"fmt"
+	"path"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -19,36 +21,47 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// TestConformance runs the suites, with a member of etcd for each property. With -short it leaves out what a Client
-// hides, most of which waits for many TTLs of a second.
+// alone lists the properties that stop or kill their store. Each has a member of its own, and the others share one.
+var alone = []string{
+	"LatencyCounts", "HungStoreIsBounded", "FenceIsUnique", "FenceSurvivesRestart", "ContextEndIsPrompt",
+	"NoAnswerIsUnavailable",
+}
+
+// TestConformance runs the suites on real members. With -short it leaves out what a Client hides, most of which waits
+// for many TTLs of a second.
 func TestConformance(t *testing.T) {
 	run := conformance.RunBackend
 	if testing.Short() {
 		run = conformance.RunLocker
 	}
+	shared := etcdtest.Start(t)
 	run(t, conformance.Harness{
 		MinTTL: time.Second, Granularity: time.Second, FIFO: true, Labels: true, Verifies: true,
 		Store: func(t testing.TB) conformance.Store {
-			s := newStore(t)
+			m := shared
+			if slices.Contains(alone, path.Base(t.Name())) {
+				m = etcdtest.Start(t)
+			}
+			s := newStore(t, m)
 			return conformance.Store{
 				Open:   func() locker.Backend { return s.open() },
 				Delete: s.delete, Foreign: s.foreign, Left: s.left,
 				Hang: func() (resume func()) {
-					s.member.Pause()
-					return s.member.Resume
+					s.private(shared).Pause()
+					return m.Resume
 				},
 				Down: func() (up func()) {
 					s.relay.Refuse()
 					return s.relay.Accept
 				},
 				LoseReply: func() { s.relay.Lose(1) },
-				Restart:   s.member.Restart,
+				Restart:   func() { s.private(shared).Restart() },
 			}
 		},
 	})
 }
 
-// store is an etcd of one member behind a relay.
+// store is a part of an etcd of one member, behind a relay.
 type store struct {
 	t      testing.TB
 	member *etcdtest.Member
@@ -59,17 +72,24 @@ type store struct {
 
 var stores atomic.Int32
 
-func newStore(t testing.TB) *store {
+func newStore(t testing.TB, m *etcdtest.Member) *store {
 	t.Helper()
-	s := &store{t: t, member: etcdtest.Start(t), prefix: fmt.Sprintf("p%d/", stores.Add(1))}
-	s.relay = etcdtest.NewRelay(t, s.member.Addr())
+	s := &store{t: t, member: m, prefix: fmt.Sprintf("p%d/", stores.Add(1))}
+	s.relay = etcdtest.NewRelay(t, m.Addr())
 	var err error
-	s.direct, err = clientv3.New(clientv3.Config{
-		Endpoints: []string{"http://" + s.member.Addr()}, Logger: zap.NewNop(),
-	})
+	s.direct, err = clientv3.New(clientv3.Config{Endpoints: []string{"http://" + m.Addr()}, Logger: zap.NewNop()})
 	s.must(err)
 	t.Cleanup(func() { s.must(s.direct.Close()) })
 	return s
+}
+
+// private returns the member, which must not be the shared one.
+func (s *store) private(shared *etcdtest.Member) *etcdtest.Member {
+	s.t.Helper()
+	if s.member == shared {
+		s.t.Fatal("this property stops or kills its store: name it in alone")
+	}
+	return s.member
 }
 
 func (s *store) must(err error) {

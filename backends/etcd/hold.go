@@ -11,8 +11,8 @@ import (
 	"github.com/golocker/locker"
 )
 
-// Extend implements [locker.Backend]. It renews the lease, and reads the entry at the same time: the entry may have been
-// deleted while its lease goes on.
+// Extend implements [locker.Backend]. It renews the lease, and reads the entry at the same time: the entry may have
+// been deleted while its lease goes on.
 func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {

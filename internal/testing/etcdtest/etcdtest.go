@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package etcdtest starts real members of etcd for tests, on free ports of the loopback interface, each with a directory
-// of its own. They end with their test, in whatever way the test process ends.
+// Package etcdtest starts real members of etcd for tests, on free ports of the loopback interface, each with a
+// directory of its own. They end with their test, in whatever way the test process ends.
 package etcdtest
 
 import (
