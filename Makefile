@@ -9,7 +9,7 @@ MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} 
 
 # Modules whose tests belong to make test, besides the library's. The examples that are modules are tested by package examples,
 # and the benchmarks by make test-long.
-TESTED = cmd/locker backends/postgres backends/nats drivers/valkey examples/everywhere internal/testing/telemetry internal/testing/trials
+TESTED = cmd/locker backends/etcd backends/postgres backends/nats drivers/valkey examples/everywhere internal/testing/telemetry internal/testing/trials
 
 # go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
 GOTEST = go test

@@ -125,6 +125,33 @@ func (f *tlsFiles) config() *tls.Config {
 	return c
 }
 
+// Config reads the files, and returns the settings for crypto/tls. It is for backends that are registered by other
+// packages. The certificate of the client is read again for every new connection, and CAFile only once. A nil TLS gives
+// nil, which means no encryption.
+func (t *TLS) Config() (*tls.Config, error) {
+	var errs []error
+	f := t.open("", func(name string) string { return name }, nil, func(setting string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", setting, err))
+		}
+	})
+	if f == nil {
+		return nil, errors.Join(errs...)
+	}
+	c := f.config()
+	if f.pair != nil {
+		c.Certificates = nil
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			pair := f.pair.get()
+			return &pair, nil
+		}
+	}
+	return c, nil
+}
+
+// Check reports what is wrong with t, short of reading files, for backends that are registered by other packages.
+func (t *TLS) Check(report Report) { t.check(report) }
+
 // authorities reads the certificates that are trusted.
 func authorities(file string, now time.Time) (*x509.CertPool, error) {
 	data, err := readPEM(file, "certificate")

@@ -12,7 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
-	_ "github.com/golocker/locker/backends/nats" // the other stores that a URL may name
+	_ "github.com/golocker/locker/backends/etcd" // the other stores that a URL may name
+	_ "github.com/golocker/locker/backends/nats"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all" // the Redis clients that a URL may name
 	_ "github.com/golocker/locker/drivers/valkey"
@@ -70,6 +71,7 @@ environment:
                    redis+sentinel://s1[:26379],s2,…/master   redis+cluster://h1[:6379],h2,…   rediss+… with TLS
                    unix:///path/of.sock
                    redlock://[user:password@]host1,host2,host3[?…]                    redlocks:// with TLS
+                   etcd://[user:password@]host1[:2379],host2,host3[?…]                etcds:// with TLS
                    postgres://[user:password@]host[:5432]/database[?sslmode=…]
   --config FILE    YAML; variables of the environment override it
   LOCKER_URL       replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on override both

@@ -52,6 +52,9 @@ Doctor names the promise as docs/safety.md does, if a setting of the server is a
 Doctor ends within half a minute, whatever the servers do, and leaves nothing behind. With --quiet it prints only
 warnings and failures.
 
+Locks that are not on Redis are examined as clients see them: whether two clients can take, hand over, verify and
+inspect a lock, how long that takes, and whether tokens grow.
+
 It exits with 0 if all checks are ok, with 1 if there are warnings, and with 2 if there are failures.
 
 With --after-restart it examines nothing. It says for how long that server should be kept away from clients after it has
@@ -86,24 +89,10 @@ const (
 )
 
 func (a *app) doctor(ctx context.Context) error {
-	d, err := a.deployment(ctx)
+	r, err := a.examine(ctx)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = d.Close() }()
-	e := doctor.Deployment{Redlock: d.Redlock, Prefix: d.Prefix, TTL: d.TTL, Guard: d.Guard, Replicas: d.Replicas,
-		Timeout: d.Timeout, Budget: d.Budget}
-	for _, s := range d.Servers {
-		e.Nodes = append(e.Nodes, doctor.Node(s))
-	}
-	p := a.progress()
-	left := len(e.Nodes)
-	p.show("examining %d servers", left)
-	r := doctor.Examine(ctx, e, func(string) {
-		left--
-		p.show("waiting for %d of %d servers", left, len(e.Nodes))
-	})
-	p.done()
 	if ctx.Err() != nil {
 		return &exitError{code: exitFail, err: errors.New("interrupted")}
 	}
@@ -123,6 +112,55 @@ func (a *app) doctor(ctx context.Context) error {
 	return nil
 }
 
+// examine examines the configured servers, or the locks themselves if they are not on Redis.
+func (a *app) examine(ctx context.Context) (doctor.Report, error) {
+	d, err := a.deployment(ctx)
+	if errors.Is(err, errNoRedis) {
+		return a.examineStore(ctx, err)
+	}
+	if err != nil {
+		return doctor.Report{}, err
+	}
+	defer func() { _ = d.Close() }()
+	e := doctor.Deployment{Redlock: d.Redlock, Prefix: d.Prefix, TTL: d.TTL, Guard: d.Guard, Replicas: d.Replicas,
+		Timeout: d.Timeout, Budget: d.Budget}
+	for _, s := range d.Servers {
+		e.Nodes = append(e.Nodes, doctor.Node(s))
+	}
+	p := a.progress()
+	left := len(e.Nodes)
+	p.show("examining %d servers", left)
+	r := doctor.Examine(ctx, e, func(string) {
+		left--
+		p.show("waiting for %d of %d servers", left, len(e.Nodes))
+	})
+	p.done()
+	return r, nil
+}
+
+// examineStore examines locks that are not on Redis, with two clients. If other processes do not see the locks, there
+// is nothing to examine, and the error is why.
+func (a *app) examineStore(ctx context.Context, why error) (doctor.Report, error) {
+	c, err := a.config()
+	if err != nil {
+		return doctor.Report{}, err
+	}
+	var pair [2]*config.Opened
+	for i := range pair {
+		l, err := a.open(ctx, c)
+		if err != nil {
+			return doctor.Report{}, err
+		}
+		defer func() { _ = l.Close() }()
+		if pair[i] = l; l.InProcess() {
+			return doctor.Report{}, why
+		}
+	}
+	return doctor.ExamineStore(ctx, pair[0], pair[1]), nil
+}
+
+var errNoRedis = errors.New("have no Redis server")
+
 // deployment opens a driver for each of the configured servers.
 func (a *app) deployment(ctx context.Context) (*config.Deployment, error) {
 	c, err := a.config()
@@ -134,7 +172,7 @@ func (a *app) deployment(ctx context.Context) (*config.Deployment, error) {
 		return nil, &exitError{exitConfig, err, "run locker config check"}
 	}
 	if len(d.Servers) == 0 {
-		return nil, &exitError{exitConfig, fmt.Errorf("locks in %s have no Redis server", c.Backend),
+		return nil, &exitError{exitConfig, fmt.Errorf("locks in %s %w", c.Backend, errNoRedis),
 			"this command is for Redis only: to try other stores, run locker run --key trial -- true"}
 	}
 	return d, nil

@@ -40,6 +40,9 @@ var rules = map[string]struct {
 		"a driver knows its own client, and nothing of locks"},
 	"/drivers/valkey": {[]string{module + "/drivers", "github.com/valkey-io/valkey-go"},
 		"a driver knows its own client, and nothing of locks"},
+	"/backends/etcd": {[]string{module, module + "/config", module + "/inspect", module + "/lockertrace",
+		"go.etcd.io/etcd/api/v3", "go.etcd.io/etcd/client/v3", "go.uber.org/zap", "google.golang.org/grpc"},
+		"it is written like the backend of an outside author"},
 	"/drivers/all": {[]string{module + "/drivers/goredis", module + "/drivers/redigo", module + "/drivers/rueidis"},
 		"it only registers, and a client that few programs use must not be a requirement of the library"},
 	"/backends/nats": {[]string{module, module + "/config", "github.com/nats-io/nats.go"},
@@ -71,13 +74,13 @@ var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testin
 	"/internal/testing/trials", "/internal/testing/simnode", "/internal/testing/mutants", "/internal/testing/retest",
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
 	"/internal/testing/short", "/internal/testing/lookat", "/internal/testing/compat", "/internal/testing/program",
-	"/internal/testing/natstest", "/internal/testing/pgtest",
+	"/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
 	"/internal/testing/archtest"}
 
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
 	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
-	"/internal/testing/program", "/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/short",
+	"/internal/testing/program", "/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/short",
 	"/internal/testing/trials/clock", "/internal/testing/trials/sim",
 	"/internal/testing/trials/serve"}
 

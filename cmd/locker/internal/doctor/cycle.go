@@ -99,7 +99,7 @@ func (p *patient) locks(ctx context.Context) {
 }
 
 // handOver hands a lock over to a waiter, and reports whether the waiter was notified.
-func handOver(ctx context.Context, holder, waiter *locker.Client, key string, listen time.Duration) (told bool,
+func handOver(ctx context.Context, holder, waiter locker.Locker, key string, listen time.Duration) (told bool,
 	err error) {
 	lease, err := holder.Lock(ctx, key, locker.TTL(probeTTL))
 	if err != nil {
@@ -131,7 +131,7 @@ func handOver(ctx context.Context, holder, waiter *locker.Client, key string, li
 	if err := errors.Join(lease.Unlock(ctx), <-result); err != nil {
 		return false, fmt.Errorf("a lock could not be handed over to a waiter: %w", err)
 	}
-	return how == lockertrace.WakeHandover, nil
+	return how != lockertrace.WakePoll, nil
 }
 
 // whyDeaf returns the reason why no message arrived.

@@ -1,0 +1,148 @@
+package etcd_test
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/goleak"
+	"go.uber.org/zap"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/etcd"
+	"github.com/golocker/locker/conformance"
+	"github.com/golocker/locker/internal/testing/etcdtest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// alone lists the properties that stop or kill their store. Each has a member of its own, and the others share one.
+var alone = []string{
+	"LatencyCounts", "HungStoreIsBounded", "FenceIsUnique", "FenceSurvivesRestart", "ContextEndIsPrompt",
+	"NoAnswerIsUnavailable",
+}
+
+// TestConformance runs the suites on real members. With -short it leaves out what a Client hides, most of which waits
+// for many TTLs of a second.
+func TestConformance(t *testing.T) {
+	run := conformance.RunBackend
+	if testing.Short() {
+		run = conformance.RunLocker
+	}
+	shared := etcdtest.Start(t)
+	run(t, conformance.Harness{
+		MinTTL: time.Second, Granularity: time.Second, FIFO: true, Labels: true, Verifies: true,
+		Store: func(t testing.TB) conformance.Store {
+			m := shared
+			if slices.Contains(alone, path.Base(t.Name())) {
+				m = etcdtest.Start(t)
+			}
+			s := newStore(t, m)
+			return conformance.Store{
+				Open:   func() locker.Backend { return s.open() },
+				Delete: s.delete, Foreign: s.foreign, Left: s.left,
+				Hang: func() (resume func()) {
+					s.private(shared).Pause()
+					return m.Resume
+				},
+				Down: func() (up func()) {
+					s.relay.Refuse()
+					return s.relay.Accept
+				},
+				LoseReply: func() { s.relay.Lose(1) },
+				Restart:   func() { s.private(shared).Restart() },
+			}
+		},
+	})
+}
+
+// store is a part of an etcd of one member, behind a relay.
+type store struct {
+	t      testing.TB
+	member *etcdtest.Member
+	relay  *etcdtest.Relay
+	prefix string
+	direct *clientv3.Client // not through the relay
+}
+
+var stores atomic.Int32
+
+func newStore(t testing.TB, m *etcdtest.Member) *store {
+	t.Helper()
+	s := &store{t: t, member: m, prefix: fmt.Sprintf("p%d/", stores.Add(1))}
+	s.relay = etcdtest.NewRelay(t, m.Addr())
+	var err error
+	s.direct, err = clientv3.New(clientv3.Config{Endpoints: []string{"http://" + m.Addr()}, Logger: zap.NewNop()})
+	s.must(err)
+	t.Cleanup(func() { s.must(s.direct.Close()) })
+	return s
+}
+
+// private returns the member, which must not be the shared one.
+func (s *store) private(shared *etcdtest.Member) *etcdtest.Member {
+	s.t.Helper()
+	if s.member == shared {
+		s.t.Fatal("this property stops or kills its store: name it in alone")
+	}
+	return s.member
+}
+
+func (s *store) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// open makes a Backend with a client of its own, behind the relay.
+func (s *store) open() *etcd.Backend {
+	s.t.Helper()
+	b, err := etcd.Open(&etcd.Settings{Endpoints: []string{s.relay.Addr()}}, etcd.Prefix(s.prefix))
+	s.must(err)
+	return b
+}
+
+// background is for requests that a cleanup makes, too, when the context of the test has ended.
+func background() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), 10*time.Second)
+}
+
+func (s *store) delete(key string) {
+	ctx, cancel := background()
+	defer cancel()
+	_, err := s.direct.Delete(ctx, s.prefix+key+"/", clientv3.WithPrefix())
+	s.must(err)
+}
+
+func (s *store) foreign(key string) (intact func() bool) {
+	const text = "not a lock"
+	ctx, cancel := background()
+	defer cancel()
+	name := s.prefix + key + "/data"
+	_, err := s.direct.Put(ctx, name, text)
+	s.must(err)
+	return func() bool {
+		ctx, cancel := background()
+		defer cancel()
+		resp, err := s.direct.Get(ctx, name)
+		s.must(err)
+		return len(resp.Kvs) == 1 && string(resp.Kvs[0].Value) == text
+	}
+}
+
+// left lists the entries.
+func (s *store) left() (left []string) {
+	ctx, cancel := background()
+	defer cancel()
+	resp, err := s.direct.Get(ctx, s.prefix, clientv3.WithPrefix())
+	s.must(err)
+	for _, kv := range resp.Kvs {
+		left = append(left, string(kv.Key))
+	}
+	return left
+}

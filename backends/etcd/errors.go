@@ -1,0 +1,71 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/status"
+
+	"github.com/golocker/locker"
+)
+
+// advice says what to do about errors of etcd that no retry mends.
+var advice = []struct {
+	err  error
+	text string
+}{
+	{rpctypes.ErrNoSpace, "compact and defragment etcd, or raise its quota, and then run etcdctl alarm disarm"},
+	{rpctypes.ErrPermissionDenied, "grant the user's role readwrite on all keys with the prefix of the locks"},
+	{rpctypes.ErrAuthFailed, "check the user name and the password"},
+	{rpctypes.ErrUserEmpty, "etcd has authentication enabled: give a user name and a password"},
+	{rpctypes.ErrNoLeader, "the members of etcd that are reached have no majority"},
+}
+
+// unavailable returns an error that matches locker.ErrUnavailable, about a request that was made with ctx. If the
+// Backend was closed meanwhile, it returns locker.ErrClosed.
+func unavailable(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		err = context.Cause(ctx) // the client's error says that the context was cancelled, and not by whom
+	}
+	if errors.Is(err, locker.ErrClosed) {
+		return err
+	}
+	err = rpctypes.Error(err)
+	if s, ok := status.FromError(err); ok {
+		err = errors.New("etcd: " + s.Message()) // without the words of gRPC
+	}
+	for _, a := range advice {
+		if errors.Is(err, a.err) {
+			return fmt.Errorf("%w: %w: %s", locker.ErrUnavailable, err, a.text)
+		}
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}
+
+// heldBy describes the owner of an entry, or refuses an entry that is not a lock: without a lease it would never end.
+func heldBy(owner *mvccpb.KeyValue) error {
+	if owner.Lease == 0 {
+		return fmt.Errorf("%w: %.64q has no lease", locker.ErrForeignKey, owner.Key)
+	}
+	return &locker.HeldError{Label: labelOf(owner)}
+}
+
+func labelOf(owner *mvccpb.KeyValue) string {
+	if string(owner.Value) == keptValue {
+		return ""
+	}
+	return string(owner.Value)
+}
+
+// notHeld returns the error for an entry that is gone, given the entries that its lock has instead. It is no
+// NotHeldError with LostGone, which would leave open whether an earlier delivery of the same request has deleted the
+// entry: no transaction is sent twice; see undated.
+func notHeld(others []*mvccpb.KeyValue) error {
+	if len(others) > 0 {
+		return &locker.NotHeldError{Reason: locker.LostTakenOver}
+	}
+	return locker.ErrNotHeld
+}

@@ -1,0 +1,258 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/concurrency"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/etcd"
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/etcdtest"
+	"github.com/golocker/locker/memory"
+)
+
+// client makes a Client of the store, which is closed with the test.
+func (s *store) client() *locker.Client {
+	c := locker.NewClient(s.open())
+	s.t.Cleanup(func() { s.must(c.Close()) })
+	return c
+}
+
+func lock(t *testing.T, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	lease, err := l.Lock(ctx, key, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return lease
+}
+
+// until waits until cond is true.
+func until(t *testing.T, what string, cond func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(20 * time.Second); !cond(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("not within 20 s: %s", what)
+		}
+	}
+}
+
+// The tests of this file share a member.
+func TestEtcd(t *testing.T) {
+	shared := etcdtest.Start(t)
+	for name, test := range map[string]func(t *testing.T, s *store){
+		"locks and etcd's mutexes exclude each other": excludesMutexes,
+		"a guarded transaction needs the lock":        guards,
+		"a release that is not answered takes effect": lateReplies,
+		"a waiter whose entry is gone queues again":   queuesAgain,
+		"a waiter that has died delays nobody long":   deadWaiter,
+		"an extension changes the TTL":                changesTTL,
+		"many keys in one step":                       manyKeys,
+		"a client of the program stays open":          borrows,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, newStore(t, shared))
+		})
+	}
+}
+
+func excludesMutexes(t *testing.T, s *store) {
+	l := s.client()
+	session, err := concurrency.NewSession(s.direct, concurrency.WithTTL(60))
+	s.must(err)
+	t.Cleanup(func() { s.must(session.Close()) })
+	m := concurrency.NewMutex(session, s.prefix+"k")
+	s.must(m.Lock(t.Context()))
+	if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) {
+		t.Errorf("TryLock while a mutex is locked: expected ErrHeld, seen %v", err)
+	}
+	result := make(chan locker.Lease)
+	go func() { result <- lock(t, l, "k") }()
+	until(t, "the lock is waited for", func() bool { return len(s.left()) == 2 })
+	s.must(m.Unlock(t.Context()))
+	lease := <-result
+	if first := m.Header().Revision; lease.Fence() <= uint64(first) {
+		t.Errorf("expected a token above the mutex's revision %d, seen %d", first, lease.Fence())
+	}
+	if err := m.TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
+		t.Errorf("TryLock of the mutex while the lock is held: expected ErrLocked, seen %v", err)
+	}
+	s.must(lease.Unlock(t.Context()))
+	s.must(m.TryLock(t.Context()))
+	s.must(m.Unlock(t.Context()))
+}
+
+func guards(t *testing.T, s *store) {
+	l := s.client()
+	write := func(guard []clientv3.Cmp) bool {
+		t.Helper()
+		resp, err := s.direct.Txn(t.Context()).If(guard...).Then(clientv3.OpPut(s.prefix+"result", "x")).Commit()
+		s.must(err)
+		return resp.Succeeded
+	}
+	for _, lease := range []locker.Lease{
+		lock(t, l, "k", locker.NoRenewal()),
+		func() locker.Lease { a, err := locker.LockAll(t.Context(), l, []string{"a", "b"}); s.must(err); return a }(),
+	} {
+		guard, err := etcd.Guard(lease)
+		s.must(err)
+		if !write(guard) {
+			t.Error("a transaction under the lock: expected it to succeed")
+		}
+		s.must(lease.Extend(t.Context()))
+		if !write(guard) {
+			t.Error("a transaction after an extension: expected it to succeed")
+		}
+		key := "k"
+		if _, many := lease.(*locker.AllLease); many {
+			key = "b" // one of them is enough
+		}
+		_, err = l.ForceRelease(t.Context(), key, "")
+		s.must(err)
+		if write(guard) {
+			t.Error("a transaction after the lock was taken away: expected it to fail")
+		}
+		_ = lease.Unlock(t.Context())
+		if _, err := etcd.Guard(lease); !errors.Is(err, locker.ErrUnlocked) && !errors.Is(err, locker.ErrLost) {
+			t.Errorf("Guard of a lease that has ended: expected ErrUnlocked or ErrLost, seen %v", err)
+		}
+	}
+	kept := lock(t, l, "kept", locker.MinHold(time.Minute))
+	guard, err := etcd.Guard(kept)
+	s.must(err)
+	s.must(kept.Unlock(t.Context()))
+	if write(guard) {
+		t.Error("a transaction after a release that keeps the lock taken: expected it to fail")
+	}
+	other := lock(t, memory.New(), "k")
+	if _, err := etcd.Guard(other); !errors.Is(err, errors.ErrUnsupported) {
+		t.Errorf("Guard of another store's lease: expected ErrUnsupported, seen %v", err)
+	}
+}
+
+// Each request of an acquisition and of a release loses its answer in turn. The lock is free soon in any case.
+func lateReplies(t *testing.T, s *store) {
+	for n := 1; n <= 3; n++ {
+		l := s.client()
+		s.must(lock(t, l, "other").Unlock(t.Context())) // so that there is a connection
+		s.relay.Lose(n)
+		lease, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour))
+		switch {
+		case err != nil && !errors.Is(err, locker.ErrUnavailable):
+			t.Errorf("answer %d was lost: expected ErrUnavailable, seen %v", n, err)
+		case err == nil:
+			if err := lease.Unlock(t.Context()); err != nil && !errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("answer %d was lost: expected ErrUnavailable, seen %v", n, err)
+			}
+		}
+		until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
+	}
+}
+
+func queuesAgain(t *testing.T, s *store) {
+	holder := lock(t, s.client(), "k")
+	waiter := s.client()
+	result := make(chan locker.Lease)
+	go func() { result <- lock(t, waiter, "k") }()
+	until(t, "the lock is waited for", func() bool { return len(s.left()) == 2 })
+	before := s.left()[1]
+	if before == s.prefix+"k/"+holder.Token() {
+		before = s.left()[0]
+	}
+	_, err := s.direct.Delete(t.Context(), before)
+	s.must(err)
+	until(t, "the waiter queues again", func() bool { return len(s.left()) == 2 })
+	s.must(holder.Unlock(t.Context()))
+	lease := <-result
+	if before == s.prefix+"k/"+lease.Token() {
+		t.Error("expected another entry, seen the one that was deleted")
+	}
+	s.must(lease.Unlock(t.Context()))
+}
+
+// deadWaiter has an entry between two others that nobody renews, as that of a process that was killed.
+func deadWaiter(t *testing.T, s *store) {
+	l := s.client()
+	holder := lock(t, l, "k")
+	dead, err := s.direct.Grant(t.Context(), 3)
+	s.must(err)
+	_, err = s.direct.Put(t.Context(), s.prefix+"k/dead", "", clientv3.WithLease(dead.ID))
+	s.must(err)
+	result := make(chan locker.Lease)
+	go func() { result <- lock(t, s.client(), "k", locker.TTL(time.Hour)) }()
+	until(t, "the lock is waited for", func() bool { return len(s.left()) == 3 })
+	s.must(holder.Unlock(t.Context()))
+	lease := <-result
+	seen, err := l.Inspect(t.Context(), "k")
+	s.must(err)
+	if seen.State != inspect.Held || seen.Remaining < time.Minute {
+		t.Errorf("expected the waiter to hold the lock for its TTL of an hour, seen %+v", seen)
+	}
+	s.must(lease.Unlock(t.Context()))
+	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
+}
+
+func changesTTL(t *testing.T, s *store) {
+	l := s.client()
+	lease := lock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
+	remains := func(least, most time.Duration) {
+		t.Helper()
+		seen, err := l.Inspect(t.Context(), "k")
+		s.must(err)
+		if seen.Remaining < least || seen.Remaining > most || seen.Fence != lease.Fence() {
+			t.Errorf("expected %v to %v and token %d, seen %+v", least, most, lease.Fence(), seen)
+		}
+		s.must(locker.Verify(t.Context(), lease))
+	}
+	s.must(locker.ExtendTTL(t.Context(), lease, time.Hour))
+	remains(59*time.Minute, time.Hour)
+	s.must(locker.ExtendTTL(t.Context(), lease, time.Minute)) // shortens nothing
+	remains(58*time.Minute, time.Hour)
+	s.must(locker.ExtendTTL(t.Context(), lease, 2*time.Hour))
+	remains(119*time.Minute, 2*time.Hour)
+	s.must(lease.Unlock(t.Context()))
+	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
+}
+
+func manyKeys(t *testing.T, s *store) {
+	l := s.client()
+	held := lock(t, l, "b")
+	var about *locker.Error
+	if _, err := locker.TryLockAll(t.Context(), l, []string{"a", "b", "c"}); !errors.As(err, &about) ||
+		about.Key != "b" || !errors.Is(err, locker.ErrHeld) {
+		t.Errorf("one of three is held: expected ErrHeld about b, seen %v", err)
+	}
+	s.must(held.Unlock(t.Context()))
+	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
+	all, err := locker.TryLockAll(t.Context(), l, []string{"a", "b", "c"})
+	s.must(err)
+	if all.FenceOf("a") != all.FenceOf("c") {
+		t.Errorf("expected one revision, seen %d and %d", all.FenceOf("a"), all.FenceOf("c"))
+	}
+	s.must(all.Unlock(t.Context()))
+	keys := make([]string, 200) // more than etcd takes in one transaction
+	for i := range keys {
+		keys[i] = string(rune('A' + i))
+	}
+	all, err = locker.TryLockAll(t.Context(), l, keys)
+	s.must(err)
+	s.must(all.Unlock(t.Context()))
+}
+
+func borrows(t *testing.T, s *store) {
+	l := etcd.New(s.direct, etcd.Prefix(s.prefix))
+	s.must(lock(t, l, "k").Unlock(t.Context()))
+	s.must(l.Close())
+	_, err := s.direct.Get(t.Context(), "k")
+	s.must(err)
+}

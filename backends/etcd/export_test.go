@@ -1,0 +1,4 @@
+package etcd
+
+// Open makes a Backend with a client of its own, as a configuration does.
+func Open(s *Settings, opts ...Option) (*Backend, error) { return s.open(opts...) }

@@ -1,0 +1,353 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/lockertrace"
+)
+
+// The bounds of the TTL of a waiter's entry. One of a waiter that has died delays those behind it by that time, if they
+// come to the front meanwhile. A waiter renews its entry every third of it, and not more often than once a second.
+const (
+	minWaiting = 3 * time.Second
+	maxWaiting = 10 * time.Second
+)
+
+// waiter is a call of Queue. It has an entry in the directory of the lock, behind that of the owner, and watches the
+// entry just before its own. Without a goroutine of its own, it renews its entry between two watches.
+type waiter struct {
+	*Backend
+	req   locker.Request
+	lease ttl
+	fence uint64 // when the entry was created
+
+	held   error     // describes the owner; nil until the lock was seen held
+	fault  error     // of the last contact with etcd; nil if it answered
+	faulty time.Time // when the first contact began that has failed since the last answer
+	watch  watch
+}
+
+// errGone means that the entry of a waiter has ended, because etcd did not answer for longer than its TTL, or because
+// somebody has deleted it.
+var errGone = errors.New("the entry of the waiter has ended")
+
+// Queue implements [locker.Queuer]. Waiters are served in the order of their entries.
+func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	w := &waiter{Backend: b, req: req}
+	defer w.watch.stop()
+	first := req.Token
+	for {
+		g, err := w.wait(ctx)
+		if err == nil {
+			if w.req.Token != first {
+				g.Token = w.req.Token
+			}
+			return g, nil
+		}
+		if !errors.Is(err, errGone) {
+			w.leave()
+			return locker.Grant{}, err
+		}
+		w.anew()
+	}
+}
+
+// anew gives up the entry, so that the next contact makes another one, at the end of the queue.
+func (w *waiter) anew() {
+	w.leave()
+	w.req.Token, w.fence = locker.NewToken(), 0
+}
+
+// wait takes a place in the queue, and returns when the entry is the first one.
+func (w *waiter) wait(ctx context.Context) (locker.Grant, error) {
+	for {
+		before, err := w.step(ctx)
+		switch {
+		case err != nil:
+			return locker.Grant{}, err
+		case w.fault == nil && before == nil:
+			return granted(int64(w.fence), w.lease), nil
+		}
+		if err := w.sleep(ctx, before); err != nil {
+			return locker.Grant{}, err
+		}
+	}
+}
+
+// step makes one contact with etcd. It returns the entry that the waiter has to wait for, or nil if it has the lock. An
+// error ends the wait. If etcd fails and the waiter tolerates that, both are nil, and fault is set.
+func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, err error) {
+	start := time.Now()
+	limit := min(w.timeout, w.req.TTL)
+	if w.held != nil && w.req.Patience > 0 {
+		limit = min(w.timeout, max(time.Millisecond, w.req.Patience-w.failing(start)))
+	}
+	inner, cancel, err := w.bounded(ctx, limit)
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	if w.fence == 0 {
+		before, err = w.join(inner)
+	} else {
+		before, err = w.look(inner)
+	}
+	if err == nil && before == nil && w.lease.asks != seconds(w.req.TTL) {
+		err = w.promote(inner)
+	}
+	if !errors.Is(err, locker.ErrUnavailable) {
+		w.answered()
+		return before, err
+	}
+	switch over := ctx.Err() != nil; {
+	case w.held == nil, over && time.Since(start) >= silence:
+		return nil, err
+	case over:
+		return nil, w.last()
+	}
+	w.failed(start, err)
+	if w.fence == 0 { // the entry may be there, or come late
+		w.anew()
+	}
+	if w.failing(time.Now()) >= w.req.Patience {
+		return nil, err
+	}
+	return nil, nil
+}
+
+// join makes the first contact: it takes the lock if it is free, and writes the waiter's entry otherwise.
+func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) {
+	if w.lease, err = w.Backend.lease(ctx, w.req.TTL); err != nil {
+		return nil, err
+	}
+	dir := w.dir(w.req.Key)
+	put := func() clientv3.Op {
+		return clientv3.OpPut(dir+w.req.Token, w.req.Label, clientv3.WithLease(w.lease.id))
+	}
+	otherwise := []clientv3.Op{first(dir)}
+	if w.fits() {
+		otherwise = append(otherwise, put())
+	}
+	resp, err := w.kv.Txn(ctx).If(free(dir)).Then(put()).Else(otherwise...).Commit()
+	if err == nil && !resp.Succeeded && !w.fits() {
+		w.revokeLease()
+		if w.lease, err = w.Backend.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting)); err != nil {
+			return nil, err
+		}
+		resp, err = w.kv.Txn(ctx).Then(first(dir), put()).Commit()
+		if err == nil {
+			resp.Succeeded = len(resp.Responses[0].GetResponseRange().Kvs) == 0
+		}
+	}
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	w.fence = uint64(resp.Header.Revision)
+	if resp.Succeeded {
+		return nil, nil
+	}
+	owner := resp.Responses[0].GetResponseRange().Kvs[0]
+	if err := w.saw(owner); err != nil {
+		return nil, err
+	}
+	return w.look(ctx)
+}
+
+// fits reports whether an entry with the TTL of the lock can wait.
+func (w *waiter) fits() bool { return w.req.TTL >= minWaiting && w.req.TTL <= maxWaiting }
+
+// look renews the entry, and reads which one is before it.
+func (w *waiter) look(ctx context.Context) (before *mvccpb.KeyValue, err error) {
+	dir := w.dir(w.req.Key)
+	sent := time.Now()
+	answer := w.renewals.send(w.lease.id)
+	last := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(int64(w.fence)-1))
+	resp, err := w.kv.Txn(ctx).Then(clientv3.OpGet(dir+w.req.Token), clientv3.OpGet(dir, last...), first(dir)).Commit()
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	kvs := func(i int) []*mvccpb.KeyValue { return resp.Responses[i].GetResponseRange().Kvs }
+	own := kvs(0)
+	if len(own) == 0 {
+		return nil, errGone
+	}
+	if id := clientv3.LeaseID(own[0].Lease); id != w.lease.id { // a promotion that was not answered
+		w.lease = ttl{id: id}
+		return nil, nil
+	}
+	left, err := w.renewals.await(ctx, sent, answer)
+	switch {
+	case err != nil:
+		return nil, unavailable(ctx, err)
+	case left <= 0:
+		return nil, errGone
+	}
+	w.lease.sent = sent
+	if len(kvs(1)) == 0 {
+		return nil, nil
+	}
+	w.watch.from = resp.Header.Revision + 1
+	return kvs(1)[0], w.saw(kvs(2)[0])
+}
+
+// promote gives the entry, which is the first one, the TTL of the lock.
+func (w *waiter) promote(ctx context.Context) error {
+	l, moved, err := w.move(ctx, w.req, w.fence, w.lease, w.req.TTL)
+	switch {
+	case err != nil:
+		return err
+	case !moved:
+		return errGone
+	}
+	w.lease = l
+	return nil
+}
+
+// saw records who has the lock. It fails if that is not a lock.
+func (w *waiter) saw(owner *mvccpb.KeyValue) error {
+	held := heldBy(owner)
+	var known *locker.HeldError
+	if !errors.As(held, &known) {
+		return held
+	}
+	if w.held == nil && w.req.Waiting != nil {
+		w.req.Waiting(known)
+	}
+	w.held = held
+	return nil
+}
+
+// failing returns for how long contacts have been failing.
+func (w *waiter) failing(now time.Time) time.Duration {
+	if w.fault == nil {
+		return 0
+	}
+	return now.Sub(w.faulty)
+}
+
+func (w *waiter) failed(start time.Time, err error) {
+	if w.fault == nil {
+		w.faulty = start
+	}
+	w.fault = err
+	if w.req.Failing != nil {
+		w.req.Failing(w.faulty, err)
+	}
+}
+
+func (w *waiter) answered() {
+	if w.fault != nil && w.req.Failing != nil {
+		w.req.Failing(w.faulty, nil)
+	}
+	w.fault = nil
+}
+
+// last returns the result of the last contact.
+func (w *waiter) last() error {
+	if w.fault != nil {
+		return w.fault
+	}
+	return w.held
+}
+
+// sleep waits until the entry before is deleted, or until it is time for the next contact.
+func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue) error {
+	start, reason := time.Now(), lockertrace.WakePoll
+	pause := max(time.Second, time.Duration(w.lease.asks)*time.Second/3)
+	var gone clientv3.WatchChan
+	if before != nil {
+		gone = w.watch.begin(ctx, w.Backend, string(before.Key))
+	} else { // etcd fails
+		since := min(max(w.failing(start), 100*time.Millisecond), time.Second)
+		pause = since/2 + rand.N(since/2)
+	}
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	for {
+		select {
+		case resp, ok := <-gone:
+			if ok && len(resp.Events) == 0 && resp.Err() == nil {
+				continue // the watch has begun
+			}
+			w.watch.stop()
+			if !ok || resp.Err() != nil {
+				gone = nil // etcd may fail: the next contact shows it, and is not sooner than without a watch
+				continue
+			}
+			reason = lockertrace.WakeHandover
+		case <-t.C:
+		case <-w.req.Closing:
+			return locker.ErrClosed
+		case <-w.open.Done():
+			return locker.ErrClosed
+		case <-ctx.Done():
+			return w.last()
+		}
+		if trace := lockertrace.From(ctx); trace != nil && trace.Woken != nil {
+			trace.Woken(lockertrace.Wake{Reason: reason, Slept: time.Since(start)})
+		}
+		return nil
+	}
+}
+
+// leave removes the waiter from the queue, or the lock that it was granted meanwhile.
+func (w *waiter) leave() {
+	w.watch.stop()
+	w.revokeLease()
+	if w.fence == 0 || w.fits() {
+		return
+	}
+	// A promotion may have given the entry another lease. It does nothing after this, because the entry is gone.
+	entry := w.entry(w.req.Key, w.req.Token)
+	w.cleanup.add(time.Now().Add(w.req.TTL), func(ctx context.Context) error {
+		_, err := w.kv.Delete(undated{ctx}, entry)
+		return err
+	})
+}
+
+func (w *waiter) revokeLease() {
+	if w.lease.id != 0 {
+		w.revoke(w.lease, max(w.req.TTL, maxWaiting))
+		w.lease = ttl{}
+	}
+}
+
+// watch is that of an entry.
+type watch struct {
+	entry string
+	from  int64 // the revision from which on deletions count
+	gone  clientv3.WatchChan
+	end   func()
+}
+
+// begin returns a channel that has an event when entry is deleted, and is closed when ctx ends. It ends a watch of
+// another entry. If etcd does not answer, the channel is closed after a while.
+//
+// The watch has none of the values of ctx: those that become metadata would make the client open a stream for each.
+func (w *watch) begin(ctx context.Context, b *Backend, entry string) clientv3.WatchChan {
+	if w.gone != nil && w.entry == entry {
+		return w.gone
+	}
+	w.stop()
+	inner, cancel := context.WithCancel(clientv3.WithRequireLeader(b.open))
+	ended := context.AfterFunc(ctx, cancel)
+	late := time.AfterFunc(silence, cancel)
+	w.entry, w.end = entry, func() { ended(); cancel() }
+	w.gone = b.client.Watch(inner, entry, clientv3.WithRev(w.from), clientv3.WithFilterPut())
+	late.Stop()
+	return w.gone
+}
+
+func (w *watch) stop() {
+	if w.end != nil {
+		w.end()
+	}
+	w.gone, w.end = nil, nil
+}

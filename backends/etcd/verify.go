@@ -1,0 +1,67 @@
+package etcd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/golocker/locker"
+)
+
+// Verify implements [locker.Verifier]. The answer is from a majority of the members.
+func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
+	if g, ok := ctx.Value(guardKey{}).(*guard); ok {
+		g.add(owns(b.entry(req.Key, req.Token), req.Fence))
+		return nil
+	}
+	ctx, cancel, err := b.bounded(ctx, b.timeout)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	_, err = b.own(ctx, req)
+	return err
+}
+
+// Guard returns comparisons that are true while etcd has the lock for lease. In the condition of a transaction they
+// make it take effect only if the lock still belongs to the lease at that moment. This is the strongest form of
+// fencing: no pause of the process, and no clock, can make a late write take effect.
+//
+//	guard, err := etcd.Guard(lease)
+//	…
+//	resp, err := client.Txn(ctx).If(guard...).Then(clientv3.OpPut("report", text)).Commit()
+//	// resp.Succeeded is false if the lock was lost
+//
+// The transaction must be executed by the etcd that has the lock. A lease of [locker.LockAll] gives the comparisons of
+// all its locks. Guard sends nothing. Errors match locker.ErrLost and locker.ErrUnlocked if the lease has ended, and
+// errors.ErrUnsupported if it is not from this package, or hidden by middleware.
+func Guard(lease locker.Lease) ([]clientv3.Cmp, error) {
+	g := new(guard)
+	err := locker.Verify(context.WithValue(context.Background(), guardKey{}, g), lease)
+	if err == nil && len(g.owns) == 0 {
+		err = fmt.Errorf("locker: guard %.64q: the lease is not from package etcd: %w", lease.Key(), errors.ErrUnsupported)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return g.owns, nil
+}
+
+// guardKey is the key of a value in the context of Verify: the guard that is to be filled. It is a value because that
+// passes through all middleware.
+type guardKey struct{}
+
+// guard collects the comparisons of one or more leases.
+type guard struct {
+	mu   sync.Mutex
+	owns []clientv3.Cmp
+}
+
+func (g *guard) add(owns []clientv3.Cmp) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.owns = append(g.owns, owns...)
+}

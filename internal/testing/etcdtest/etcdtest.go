@@ -1,0 +1,168 @@
+//go:build unix
+
+// Package etcdtest starts real members of etcd for tests, on free ports of the loopback interface, each with a
+// directory of its own. They end with their test, in whatever way the test process ends.
+package etcdtest
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/testing/program"
+)
+
+const startTimeout = 30 * time.Second
+
+// Member is a process of etcd. Its methods may be called from several goroutines, except Restart.
+type Member struct {
+	Name string
+
+	tb           testing.TB
+	binary, dir  string
+	client, peer string // addresses, host:port
+	args         []string
+
+	mu   sync.Mutex
+	proc *child.Process // nil while it is dead
+}
+
+// Start runs an etcd of one member until the test ends, and returns when it serves. Elections are quick, so that it
+// grants leases of a second: the shortest TTL is one and a half election timeouts. args are appended to the command
+// line.
+func Start(tb testing.TB, args ...string) *Member {
+	tb.Helper()
+	return StartCluster(tb, 1, append([]string{"--heartbeat-interval=50", "--election-timeout=500"}, args...)...)[0]
+}
+
+// StartCluster is Start for several members, with the default times.
+func StartCluster(tb testing.TB, n int, args ...string) []*Member {
+	tb.Helper()
+	binary := program.Build(tb, "go.etcd.io/etcd/server/v3")
+	members := make([]*Member, n)
+	var initial []string
+	for i := range members {
+		dir, err := os.MkdirTemp("", "etcdtest")
+		if err != nil {
+			tb.Fatalf("etcdtest: %v", err)
+		}
+		m := &Member{Name: fmt.Sprintf("m%d", i+1), tb: tb, binary: binary, dir: dir, client: free(), peer: free()}
+		tb.Cleanup(func() {
+			m.Kill()
+			_ = os.RemoveAll(dir)
+		})
+		members[i] = m
+		initial = append(initial, m.Name+"=http://"+m.peer)
+	}
+	for _, m := range members {
+		m.args = append([]string{
+			"--name=" + m.Name, "--data-dir=" + filepath.Join(m.dir, "data"),
+			"--listen-client-urls=http://" + m.client, "--advertise-client-urls=http://" + m.client,
+			"--listen-peer-urls=http://" + m.peer, "--initial-advertise-peer-urls=http://" + m.peer,
+			"--initial-cluster=" + strings.Join(initial, ","), "--initial-cluster-token=" + filepath.Base(members[0].dir),
+			"--log-level=warn", "--log-outputs=" + m.log(), "--unsafe-no-fsync",
+		}, args...)
+		m.spawn()
+	}
+	for _, m := range members {
+		m.await()
+	}
+	return members
+}
+
+// free returns an address at which nobody listens. It is below the ports that the kernel assigns by itself, so that a
+// member that was killed finds it free when it starts again.
+func free() string {
+	for {
+		addr := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
+		if l, err := net.Listen("tcp", addr); err == nil {
+			_ = l.Close()
+			return addr
+		}
+	}
+}
+
+func (m *Member) log() string { return filepath.Join(m.dir, "log") }
+
+// Addr returns the address for clients, host:port.
+func (m *Member) Addr() string { return m.client }
+
+// spawn starts the process.
+func (m *Member) spawn() {
+	m.tb.Helper()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, err := child.Spawn(m.binary, m.dir, nil, m.args)
+	if err != nil {
+		m.tb.Fatalf("etcdtest: %v", err)
+	}
+	m.proc = p
+}
+
+// await waits until the member serves.
+func (m *Member) await() {
+	m.tb.Helper()
+	for end := time.Now().Add(startTimeout); !m.Healthy(); time.Sleep(5 * time.Millisecond) {
+		if m.proc.Exited() || time.Now().After(end) {
+			text, _ := os.ReadFile(m.log())
+			m.tb.Fatalf("etcdtest: %s does not serve:\n%s", m.Name, text)
+		}
+	}
+}
+
+// probe bounds a request for the health of a member. It does not keep connections, which would outlive the test.
+var probe = http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+
+// Healthy reports whether the member serves, which needs a leader.
+func (m *Member) Healthy() bool {
+	resp, err := probe.Get("http://" + m.client + "/health")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	return err == nil && resp.StatusCode == http.StatusOK && strings.Contains(string(text), `"health":"true"`)
+}
+
+// Pause freezes the member (SIGSTOP). It executes what it was sent meanwhile after Resume.
+func (m *Member) Pause() { m.signal(syscall.SIGSTOP) }
+
+// Resume continues a paused member (SIGCONT).
+func (m *Member) Resume() { m.signal(syscall.SIGCONT) }
+
+func (m *Member) signal(sig syscall.Signal) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.proc != nil {
+		m.proc.Signal(sig)
+	}
+}
+
+// Kill ends the member at once (SIGKILL), and returns when the process has ended. Killing a dead one has no effect.
+func (m *Member) Kill() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.proc == nil {
+		return
+	}
+	m.proc.Kill()
+	m.proc = nil
+}
+
+// Restart kills the member and starts it again with its data. It returns when the member serves.
+func (m *Member) Restart() {
+	m.tb.Helper()
+	m.Kill()
+	m.spawn()
+	m.await()
+}
