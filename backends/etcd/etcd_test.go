@@ -102,7 +102,11 @@ func guards(t *testing.T, s *store) {
 	}
 	for _, lease := range []locker.Lease{
 		lock(t, l, "k", locker.NoRenewal()),
-		func() locker.Lease { a, err := locker.LockAll(t.Context(), l, []string{"a", "b"}); s.must(err); return a }(),
+		func() locker.Lease {
+			a, err := locker.LockAll(t.Context(), l, []string{"a", "b"})
+			s.must(err)
+			return a
+		}(),
 	} {
 		guard, err := etcd.Guard(lease)
 		s.must(err)
