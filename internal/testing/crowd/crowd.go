@@ -21,6 +21,10 @@ import (
 const (
 	workers = 16
 	keys    = 8
+
+	// patience is for a call that has no other limit. On a busy machine a lock of a crashed worker may be in the way for
+	// several TTLs.
+	patience = 3 * time.Minute
 )
 
 // Crowd is a number of workers that call LockAll and TryLockAll.
@@ -65,8 +69,7 @@ func Calls(usual int) int {
 func (c *Crowd) Run(t testing.TB, n int) (lost int) {
 	c.t, c.held = t, map[string]*hold{}
 	c.left.Store(int64(n))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n)*20*time.Millisecond+time.Minute)
-	defer cancel() // a circle would end only here
+	ctx := t.Context()
 	var all sync.WaitGroup
 	for i := range workers {
 		all.Go(func() {
@@ -75,9 +78,6 @@ func (c *Crowd) Run(t testing.TB, n int) (lost int) {
 		})
 	}
 	all.Wait()
-	if ctx.Err() != nil {
-		t.Error("the workers wait for each other")
-	}
 	t.Logf("acquired %d times, failed %d times, crashed %d times, lost %d leases or answers",
 		c.acquired.Load(), c.failed.Load(), c.crashed.Load(), c.lost.Load())
 	if c.acquired.Load() < int64(n/4) || c.failed.Load() == 0 {
@@ -197,7 +197,13 @@ func (w *worker) call(ctx context.Context) (*locker.AllLease, error) {
 		defer cancel()
 		return locker.LockAll(ctx, w.locker, wants, opts...)
 	default:
-		return locker.LockAll(ctx, w.locker, wants, opts...)
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel() // a circle would end only here
+		lease, err := locker.LockAll(ctx, w.locker, wants, opts...)
+		if ctx.Err() != nil {
+			w.t.Errorf("%s waits for %v and does not get them: %v", w.name, wants, err)
+		}
+		return lease, err
 	}
 }
 
