@@ -31,7 +31,7 @@ var manyMutants = []mutant{
 		[]patch{{"middleware/retry/retry.go", "	err = r.try(ctx, func() (err error) {\n		leases, err = locker",
 			"	err = func(f func() error) error { return f() }(func() (err error) {\n		leases, err = locker"}},
 		[]killer{test("middleware/retry", "TestStepIsRetriedAsAWhole")}},
-	{"ExtendTTL: renewals keep to the old TTL", []patch{{"extend.go", "			l.adopt(start, ttl)\n", ""}},
+	{"ExtendTTL: renewals keep to the old TTL", []patch{{"extend.go", "l.adopt(start, ttl)", "_ = start"}},
 		[]killer{test(".", "TestExtendTTL$")}},
 	{"ExtendTTL: a TTL above the guard is sent",
 		[]patch{{"internal/node/node.go", "		return err\n	}\n	return n.owned(n.grant", "	}\n	return n.owned(n.grant"}},
