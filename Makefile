@@ -135,7 +135,7 @@ late-commits: ## LATE transactions in PostgreSQL whose process is stopped until 
 
 crowd: ## 16 workers that lock random subsets of 8 keys, 100,000 calls in virtual time and on a server with each driver
 	@scripts/need-redis.sh
-	LOCKER_CROWD=100000 go test -count=1 -timeout 3h -run TestCrowd -v . ./single
+	LOCKER_CROWD=100000 go test -count=1 -timeout 2h -run TestCrowd -v . ./single
 
 HOURS ?= 8
 soak: ## the same for HOURS; the report goes to soak.out, LOCKER_FAULTS_ONLY=partition runs a part

@@ -1,5 +1,7 @@
 // Package election lets one of several candidates lead at a time, on any [locker.Locker].
 //
+//	import _ "github.com/golocker/locker/drivers/all" // the drivers of Redis, for config.Open
+//
 //	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 //	defer stop()
 //	l, err := config.Open(ctx, os.Getenv("LOCKER_URL")) // or memory.New, single.New, redlock.New

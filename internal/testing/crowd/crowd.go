@@ -21,6 +21,10 @@ import (
 const (
 	workers = 16
 	keys    = 8
+
+	// patience is for a call that has no other limit. On a busy machine a lock of a crashed worker may be in the way for
+	// several TTLs.
+	patience = 3 * time.Minute
 )
 
 // Crowd is a number of workers that call LockAll and TryLockAll.
@@ -60,13 +64,12 @@ func Calls(usual int) int {
 }
 
 // Run makes n calls. It checks that workers do not wait for each other in a circle, that no two have a lock at once,
-// that a call that failed leaves nothing, and that the tokens of each key grow. It returns how many leases were lost,
-// which on a busy machine is nobody's fault.
+// that a call that failed leaves nothing, and that the tokens of each key grow. It returns how many leases were lost and
+// how many requests were not answered in time, which on a busy machine is nobody's fault.
 func (c *Crowd) Run(t testing.TB, n int) (lost int) {
 	c.t, c.held = t, map[string]*hold{}
 	c.left.Store(int64(n))
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(n)*20*time.Millisecond+time.Minute)
-	defer cancel() // a circle would end only here
+	ctx := t.Context()
 	var all sync.WaitGroup
 	for i := range workers {
 		all.Go(func() {
@@ -75,10 +78,7 @@ func (c *Crowd) Run(t testing.TB, n int) (lost int) {
 		})
 	}
 	all.Wait()
-	if ctx.Err() != nil {
-		t.Error("the workers wait for each other")
-	}
-	t.Logf("acquired %d times, failed %d times, crashed %d times, lost %d leases",
+	t.Logf("acquired %d times, failed %d times, crashed %d times, lost %d leases or answers",
 		c.acquired.Load(), c.failed.Load(), c.crashed.Load(), c.lost.Load())
 	if c.acquired.Load() < int64(n/4) || c.failed.Load() == 0 {
 		t.Error("that is too few to show anything")
@@ -130,6 +130,7 @@ type worker struct {
 	random *rand.Rand
 	client *locker.Client
 	locker locker.Locker
+	doubt  time.Time // until then, something that was not answered may have a lock
 }
 
 func (w *worker) work(ctx context.Context) {
@@ -138,7 +139,9 @@ func (w *worker) work(ctx context.Context) {
 		lease, err := w.call(ctx)
 		if err != nil {
 			w.failed.Add(1)
-			if !errors.Is(err, locker.ErrHeld) && !errors.Is(err, context.DeadlineExceeded) {
+			switch {
+			case w.unanswered(err):
+			case !errors.Is(err, locker.ErrHeld) && !errors.Is(err, context.DeadlineExceeded):
 				w.t.Errorf("%s: %v", w.name, err)
 			}
 			w.hasNothing(ctx)
@@ -158,6 +161,7 @@ func (w *worker) work(ctx context.Context) {
 		w.end(lease, time.Time{})
 		err = lease.Unlock(ctx)
 		switch {
+		case w.unanswered(err):
 		case lost || errors.Is(err, locker.ErrLost):
 			w.lost.Add(1)
 		case err != nil:
@@ -165,6 +169,17 @@ func (w *worker) work(ctx context.Context) {
 		}
 	}
 	w.close()
+}
+
+// unanswered reports whether err means that the store has not answered in time. What was asked of it is then undone in
+// the background, or ends with its TTL.
+func (w *worker) unanswered(err error) bool {
+	if !errors.Is(err, locker.ErrUnavailable) {
+		return false
+	}
+	w.lost.Add(1)
+	w.doubt = time.Now().Add(2 * w.TTL)
+	return true
 }
 
 // call makes one of the possible calls, with random keys.
@@ -182,7 +197,13 @@ func (w *worker) call(ctx context.Context) (*locker.AllLease, error) {
 		defer cancel()
 		return locker.LockAll(ctx, w.locker, wants, opts...)
 	default:
-		return locker.LockAll(ctx, w.locker, wants, opts...)
+		ctx, cancel := context.WithTimeout(ctx, patience)
+		defer cancel() // a circle would end only here
+		lease, err := locker.LockAll(ctx, w.locker, wants, opts...)
+		if ctx.Err() != nil {
+			w.t.Errorf("%s waits for %v and does not get them: %v", w.name, wants, err)
+		}
+		return lease, err
 	}
 }
 
@@ -194,11 +215,15 @@ func (w *worker) hasNothing(ctx context.Context) {
 		key := fmt.Sprint("k", i)
 		for {
 			seen, err := w.client.Inspect(ctx, key)
+			if w.unanswered(err) {
+				return
+			}
 			if err != nil {
 				w.t.Errorf("%s: %v", w.name, err)
 				return
 			}
-			if seen.State != inspect.Held || seen.Label != w.name || w.crashedWith(w.name, key) {
+			if seen.State != inspect.Held || seen.Label != w.name || w.crashedWith(w.name, key) ||
+				time.Now().Before(w.doubt) {
 				break
 			}
 			if time.Since(start) > w.TTL/2 {

@@ -18,6 +18,7 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
 )
 
@@ -161,8 +162,14 @@ func campaignHere() {
 		}
 		os.Exit(0)
 	}()
-	fail(e.Run(ctx))
+	fail(e.Run(onceWaiting(ctx, func() { ask("waits", 0) })))
 	_ = l.Close()
+}
+
+// onceWaiting calls f when a call of Lock with the context waits for the first time.
+func onceWaiting(ctx context.Context, f func()) context.Context {
+	var once sync.Once
+	return lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { once.Do(f) }})
 }
 
 // process is a candidate in another process.
@@ -261,7 +268,7 @@ func startLocal(t *testing.T, who int, isBare bool, backend *memory.Backend, j *
 		return false
 	})
 	c.run.Go(func() {
-		_ = c.Run(ctx) // ErrClosed after kill
+		_ = c.Run(onceWaiting(ctx, func() { j.waits(who, true) })) // ErrClosed after kill
 		_ = c.client.Close()
 	})
 	t.Cleanup(func() {

@@ -196,7 +196,8 @@ func (o *office) end(now reign, k kind) reign {
 	return o.judge.await(o.T, now.term)
 }
 
-// replaceAll is a rolling restart: each candidate ends, the leader among them, and another process takes its place.
+// replaceAll is a rolling restart: each candidate ends, the leader among them, and another process takes its place. The
+// next one ends when that process takes part, as with a check for readiness.
 func (o *office) replaceAll(now reign) reign {
 	for who, c := range o.all {
 		now = o.judge.await(o.T, now.term-1)
@@ -206,10 +207,12 @@ func (o *office) replaceAll(now reign) reign {
 		}
 		c.end()
 		c.wait()
+		o.judge.waits(who, false)
 		o.all[who] = o.start(who, false)
 		if leads {
 			now = o.judge.await(o.T, now.term)
 		}
+		o.judge.awaitCampaign(o.T, who)
 	}
 	return now
 }

@@ -17,6 +17,7 @@ type judge struct {
 	now     reign
 	ends    map[int]end // how terms of the candidates were ended, by candidate
 	gaps    map[kind][]time.Duration
+	waiting map[int]bool // candidates that wait for a leader to go, since they were started
 	terms   int
 	visits  int
 	late    int      // visits that were refused after the end of the lease: of a process that did not look in time
@@ -41,7 +42,7 @@ type end struct {
 }
 
 func newJudge() *judge {
-	return &judge{gaps: map[kind][]time.Duration{}, ends: map[int]end{}, changed: make(chan struct{})}
+	return &judge{gaps: map[kind][]time.Duration{}, ends: map[int]end{}, waiting: map[int]bool{}, changed: make(chan struct{})}
 }
 
 // visit is one piece of a leader's work. It is refused if a greater term has come.
@@ -106,6 +107,34 @@ func (j *judge) await(t *testing.T, after uint64) reign {
 	}
 }
 
+// waits records that a candidate waits for the leader to go, or that a new one takes its place, which does not yet.
+func (j *judge) waits(who int, yes bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.waiting[who] = yes
+	close(j.changed)
+	j.changed = make(chan struct{})
+}
+
+// awaitCampaign waits until a new candidate takes part.
+func (j *judge) awaitCampaign(t *testing.T, who int) {
+	t.Helper()
+	limit := time.After(patience)
+	for {
+		j.mu.Lock()
+		takesPart, changed := j.waiting[who] || j.now.who == who && j.now.term > j.ends[who].term, j.changed
+		j.mu.Unlock()
+		if takesPart {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit:
+			t.Fatalf("candidate %d does not take part", who)
+		}
+	}
+}
+
 // serve answers a candidate in another process.
 func (j *judge) serve(conn net.Conn) {
 	for in := bufio.NewReader(conn); ; {
@@ -121,6 +150,8 @@ func (j *judge) serve(conn net.Conn) {
 			admitted = j.visit(who, term)
 		case "late", "valid":
 			j.refused(who, term, what == "valid")
+		case "waits":
+			j.waits(who, true)
 		}
 		if _, err := fmt.Fprintln(conn, admitted); err != nil {
 			return
