@@ -32,6 +32,7 @@ func TestOneServer(t *testing.T) {
 		"LateAttemptDoesNothing":    testLateAttemptDoesNothing,
 		"DeadWaiter":                testDeadWaiter,
 		"Sweep":                     testSweep,
+		"Turns":                     testTurns,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
