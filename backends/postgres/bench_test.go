@@ -66,8 +66,8 @@ func number(key string) int64 {
 	return int64(h.Sum64())
 }
 
-// BenchmarkCycle measures an acquisition and a release: with keys of each goroutine's own, and with one key for all. All
-// contenders have as many connections. The server flushes its log as in production.
+// BenchmarkCycle measures an acquisition and a release: with keys of each goroutine's own, and with one key for all.
+// All contenders have as many connections. The server flushes its log as in production.
 func BenchmarkCycle(b *testing.B) {
 	s := migrated(b, "fsync=on")
 	for _, n := range []int{1, 16, 128} {
