@@ -1,6 +1,7 @@
 package postgres_test
 
 import (
+	"path"
 	"testing"
 
 	"github.com/golocker/locker"
@@ -31,6 +32,7 @@ func TestOneServer(t *testing.T) {
 		"LateAttemptDoesNothing":    testLateAttemptDoesNothing,
 		"DeadWaiter":                testDeadWaiter,
 		"Sweep":                     testSweep,
+		"Turns":                     testTurns,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -39,26 +41,38 @@ func TestOneServer(t *testing.T) {
 	}
 }
 
-// All properties. Each has a prefix of its own, and a network of its own that fails.
-func testConformance(t *testing.T, s *pgtest.Server) {
-	direct := pool(t, s.URL("postgres"))
+// restarting is the property that kills the server. It has one of its own.
+const restarting = "FenceSurvivesRestart"
+
+// All properties. Each has a prefix of its own, and a network of its own that fails: the others do not notice.
+func testConformance(t *testing.T, shared *pgtest.Server) {
 	conformance.RunBackend(t, conformance.Harness{
 		FIFO: true, Labels: true, Verifies: true,
 		Store: func(t testing.TB) conformance.Store {
+			s, own := shared, path.Base(t.Name()) == restarting
+			if own {
+				s = migrated(t)
+			}
 			prefix := newPrefix()
+			direct := pool(t, s.URL("postgres"))
 			relay := pgtest.NewRelay(t, s)
-			return conformance.Store{
+			store := conformance.Store{
 				Open: func() locker.Backend {
 					return postgres.NewBackend(pool(t, relay.URL("postgres")), postgres.Prefix(prefix))
 				},
 				Delete: func(key string) {
 					run(t, direct, "DELETE FROM locker.locks WHERE name = $1", []byte(prefix+key))
 				},
-				Hang:      relay.Hang,
-				Down:      relay.Down,
-				LoseReply: relay.LoseReply,
-				Left:      func() []string { return texts(t, direct, leftSQL, prefix) },
+				Hang:         relay.Hang,
+				Down:         relay.Down,
+				LoseReply:    relay.LoseReply,
+				LoseMessages: relay.Deafen,
+				Left:         func() []string { return texts(t, direct, leftSQL, prefix) },
 			}
+			if own {
+				store.Restart = s.Restart
+			}
+			return store
 		},
 	})
 }

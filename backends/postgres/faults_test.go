@@ -23,7 +23,11 @@ func waiting(t *testing.T, l locker.Locker, key string, opts ...locker.Option) (
 		must(t, "Lock of a waiter", err)
 		done <- lease
 	}()
-	<-waits
+	select {
+	case <-waits:
+	case <-done:
+		t.Fatal("Lock of a held lock: it has returned")
+	}
 	return done
 }
 
@@ -106,6 +110,38 @@ func testDeadWaiter(t *testing.T, s *pgtest.Server) {
 	must(t, "Unlock", next.Unlock(t.Context()))
 }
 
+// A lock that is free goes to the first of its waiters, which is notified, and to nobody else.
+func testTurns(t *testing.T, s *pgtest.Server) {
+	p := pool(t, s.URL("postgres"))
+	listening, err := p.Acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listening.Release()
+	_, err = listening.Exec(t.Context(), "LISTEN turns")
+	must(t, "LISTEN", err)
+	granted := func(token, ticket string) bool {
+		const acquire = "SELECT 'granted' FROM locker.acquire('turns', $1, '', 60000000, $2, 'turns') WHERE fence IS NOT NULL"
+		return len(texts(t, p, acquire, token, ticket)) > 0
+	}
+	if !granted("holder's", "") || granted("first's", "first") || granted("second's", "second") {
+		t.Fatal("a lock that is free was not granted, or one that is held was")
+	}
+	run(t, p, "SELECT locker.release('turns', $1, 0)", "holder's")
+	if granted("second's", "second") || granted("another's", "") {
+		t.Error("another one than the first waiter was granted the lock")
+	}
+	n, err := listening.Conn().WaitForNotification(t.Context())
+	if err != nil || n.Payload != "first" {
+		t.Errorf("got the notification %v, %v, want one for the first waiter", n, err)
+	}
+	if !granted("first's", "first") {
+		t.Error("the first waiter was not granted the lock")
+	}
+	run(t, p, "SELECT locker.undo('turns', $1, 'second', 0)", "second's")
+	run(t, p, "SELECT locker.release('turns', $1, 0)", "first's")
+}
+
 // What holders and waiters that have died have left is removed, and nothing else.
 func testSweep(t *testing.T, s *pgtest.Server) {
 	p := pool(t, s.URL("postgres"))
@@ -125,6 +161,7 @@ func testSweep(t *testing.T, s *pgtest.Server) {
 func TestFailoverToALaggingStandby(t *testing.T) {
 	t.Parallel()
 	primary := migrated(t, "wal_level=replica")
+	must(t, "Unlock", lock(t, client(t, primary.URL("postgres")), "k").Unlock(t.Context()))
 	standby := pgtest.Standby(t, primary)
 	p := pool(t, standby.URL("postgres"))
 	run(t, p, "ALTER SYSTEM SET primary_conninfo = ''")

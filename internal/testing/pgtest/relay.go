@@ -1,6 +1,8 @@
 package pgtest
 
 import (
+	"bufio"
+	"encoding/binary"
 	"io"
 	"net"
 	"sync"
@@ -19,6 +21,7 @@ type Relay struct {
 	hung   bool // bytes wait
 	refuse bool // connections end at once
 	lose   bool // the next answer is lost
+	deaf   bool // notifications are lost
 	closed bool
 	all    sync.WaitGroup
 }
@@ -57,6 +60,12 @@ func (r *Relay) Down() (up func()) {
 
 // LoseReply lets the next request pass that any client sends, and closes its connection instead of answering.
 func (r *Relay) LoseReply() { r.set(func() { r.lose = true }) }
+
+// Deafen loses all notifications until restore is called.
+func (r *Relay) Deafen() (restore func()) {
+	r.set(func() { r.deaf = true })
+	return func() { r.set(func() { r.deaf = false }) }
+}
 
 // Cut ends all connections.
 func (r *Relay) Cut() {
@@ -116,34 +125,83 @@ func (r *Relay) serve(client net.Conn) {
 	var both sync.WaitGroup
 	asked := false // the lost reply is that of this connection; guarded by mu
 	both.Go(func() {
-		r.copy(server, client, func() bool {
+		r.copy(server, client, chunk(client), func([]byte) action {
 			asked = asked || r.lose
 			r.lose = r.lose && !asked
-			return true
+			return pass
 		})
 	})
-	both.Go(func() { r.copy(client, server, func() bool { return !asked }) })
+	both.Go(func() {
+		r.copy(client, server, message(server), func(m []byte) action {
+			switch {
+			case asked:
+				return cut
+			case r.deaf && m[0] == notification:
+				return drop
+			}
+			return pass
+		})
+	})
 	both.Wait()
 }
 
-// copy passes bytes on until a side has ended, and then ends both. pass is called with mu held, and says whether bytes
-// may pass.
-func (r *Relay) copy(to, from net.Conn, pass func() bool) {
+// notification is the type of a message of the server.
+const notification = 'A'
+
+// action is what happens to bytes.
+type action int
+
+const (
+	pass action = iota
+	drop
+	cut // ends the connection
+)
+
+// chunk reads whatever arrives.
+func chunk(from net.Conn) func() ([]byte, error) {
+	b := make([]byte, 64<<10)
+	return func() ([]byte, error) {
+		n, err := from.Read(b)
+		return b[:n], err
+	}
+}
+
+// message reads one message of a server: a type, a length that includes itself, and the rest.
+func message(from net.Conn) func() ([]byte, error) {
+	buffered := bufio.NewReader(from)
+	return func() ([]byte, error) {
+		header := make([]byte, 5)
+		if _, err := io.ReadFull(buffered, header); err != nil {
+			return nil, err
+		}
+		m := append(header, make([]byte, binary.BigEndian.Uint32(header[1:])-4)...)
+		_, err := io.ReadFull(buffered, m[5:])
+		return m, err
+	}
+}
+
+// copy passes on what read returns until a side has ended, and then ends both. decide is called with mu held.
+func (r *Relay) copy(to, from net.Conn, read func() ([]byte, error), decide func(b []byte) action) {
 	defer to.Close()
 	defer from.Close()
-	b := make([]byte, 64<<10)
 	for {
-		n, err := from.Read(b)
+		b, err := read()
+		if err != nil {
+			return
+		}
 		r.mu.Lock()
 		for r.hung && !r.closed {
 			r.gate.Wait()
 		}
-		ok := n == 0 || pass()
+		what := decide(b)
 		r.mu.Unlock()
-		if !ok || err == io.EOF && n == 0 {
+		switch what {
+		case cut:
 			return
+		case drop:
+			continue
 		}
-		if _, werr := to.Write(b[:n]); err != nil || werr != nil {
+		if _, err := to.Write(b); err != nil {
 			return
 		}
 	}
