@@ -30,6 +30,8 @@ func (a Addrs) full(defaultPort string) (full []string, err error) {
 	for i, each := range a {
 		addr, err := hostPort(each, defaultPort)
 		switch {
+		case errors.Is(err, errList):
+			return nil, errors.New("separated by something else than commas: write h1,h2,h3")
 		case err != nil && len(a) > 1:
 			return nil, fmt.Errorf("number %d: %w", i+1, err)
 		case err != nil:

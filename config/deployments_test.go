@@ -89,7 +89,15 @@ func TestDeploymentFaults(t *testing.T) {
 
 		"redis+sentinel://u:" + secret + "@s1,u:" + secret + "@s2/m": {"user and password are written once"},
 		"redis+cluster://u:" + secret + "@a,u:" + secret + "@b":      {"user and password are written once"},
-		"redis+sentinel://s1/m?sentinel_password=" + secret:          {`unknown parameter "sentinel_password"`},
+		"redis+sentinel://s1/m?sentinel_password=" + secret:          {"parameters: use sentinel_password_file"},
+		"redis+sentinel://s1/m?sentinelMasterId=" + secret:           {"write it behind the sentinels, as in"},
+		"redis+sentinel://s1 s2/m":                                   {"sentinel_addrs: separated by something else"},
+		"redis+cluster://h1;h2":                                      {"cluster_addrs: separated by something else"},
+		"redis+sentinels://s1/m":                                     {"redis+sentinel://, or rediss+sentinel://"},
+		"valkey+clster://h/m":                                        {"did you mean redis+cluster://"},
+		"valkey-sentinel://h/m":                                      {"write valkey+sentinel://host:26379"},
+		"valkey-cluster://h":                                         {"write valkey+cluster://host:6379"},
+		"redis+tls://h":                                              {"write rediss://"},
 	} {
 		_, err := config.Parse(in)
 		complains(t, err, want...)

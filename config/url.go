@@ -23,8 +23,12 @@ var instead = map[string]string{
 	"redis-sentinel":   "write redis+sentinel://host:26379,host:26379/mymaster",
 	"rediss-sentinel":  "write rediss+sentinel://host:26379,host:26379/mymaster",
 	"sentinel":         "write redis+sentinel://host:26379,host:26379/mymaster",
+	"valkey-sentinel":  "write valkey+sentinel://host:26379,host:26379/mymaster",
 	"redis-cluster":    "write redis+cluster://host:6379,host:6379",
 	"rediss-cluster":   "write rediss+cluster://host:6379,host:6379",
+	"valkey-cluster":   "write valkey+cluster://host:6379,host:6379",
+	"redis-tls":        "write rediss://",
+	"redis-ssl":        "write rediss://",
 	"redis-socket":     "write unix:///path/of.sock",
 	"redis-unix":       "write unix:///path/of.sock",
 	"tcp":              "write redis://",
@@ -32,6 +36,9 @@ var instead = map[string]string{
 	"redlock-cluster":  noClusterNode,
 	"redlock-sentinel": "nodes that sentinels manage are only for files, where each has its section sentinel",
 }
+
+// masterNames are the parameters, in lower case, by which other programs name the master of a sentinel.
+var masterNames = []string{"master", "mastername", "master_name", "sentinel_master", "sentinelmasterid", "master_set"}
 
 // schemeNames returns the known schemes. Of those with a plus sign, it returns those that begin with the name of the
 // backend.
@@ -55,6 +62,9 @@ var (
 	errOnce    = errors.New("user and password are written once, before the first host, and are used for all hosts; " +
 		"in them, write , as %2C")
 	errPassword = errors.New("not among the parameters: write redis://user:password@host, or use password_file")
+	errWatcher  = errors.New("not among the parameters: use sentinel_password_file, or " +
+		"LOCKER_REDIS_SENTINEL_PASSWORD")
+	errMaster = errors.New("not among the parameters: write it behind the sentinels, as in redis+sentinel://host/mymaster")
 )
 
 // url reads raw into b.
@@ -111,6 +121,9 @@ func (b *builder) url(raw, source string) {
 	}
 	b.about, b.c.Backend = k, k.name
 	b.driver(driver, plus)
+	if b.broken {
+		return
+	}
 	host := authority
 	if i := strings.LastIndexByte(authority, '@'); i >= 0 {
 		host = authority[i+1:]
@@ -143,16 +156,23 @@ func (b *builder) driver(name string, named bool) {
 	case f == nil:
 		b.report(b.source+"scheme", fmt.Errorf("the backend %s has no driver: write it without a plus sign", b.about.name))
 	case other != "":
-		b.fail(f.path, b.source+"scheme", fmt.Errorf("unknown driver %q: %s", name, other))
+		b.abandon(b.source+"scheme", fmt.Errorf("unknown driver %q: %s", name, other))
 	case strings.Contains(name, "+"):
 		b.fail(f.path, b.source+"scheme", errors.New("two names after plus signs: write the driver last, and once, as in "+
 			"redis+rueidis:// or redis+sentinel+rueidis://"))
 	case name == "":
 		b.fail(f.path, b.source+"scheme", errors.New("there is no driver after the plus sign: name one, or remove the sign"))
+	case b.about.name == "redis" && nearest(name, deployments) != "":
+		meant := nearest(name, deployments)
+		b.abandon(b.source+"scheme", fmt.Errorf("unknown driver %q: did you mean redis+%s://, or rediss+%s:// with TLS?",
+			name, meant, meant))
 	default:
 		b.set(f.path, name, b.source+"driver")
 	}
 }
+
+// deployments are what a scheme may have behind a plus sign, before that of the driver.
+var deployments = []string{"sentinel", "cluster"}
 
 // location parses the part between the user and the parameters.
 func (b *builder) location(scheme, host, path string) {
@@ -216,6 +236,10 @@ func (b *builder) query(scheme, query string) {
 			b.report(b.source+"parameters", errors.New("one of them has no value: write name=value"))
 		case slices.Contains([]string{"password", "pass", "passwd", "pwd", "auth"}, strings.ToLower(name)):
 			b.report(b.source+"password", errPassword)
+		case name == "sentinel_password":
+			b.report(where, errWatcher)
+		case slices.Contains(masterNames, strings.ToLower(name)):
+			b.report(where, errMaster)
 		case !slices.Contains(known, name) && misplaced[name] != nil:
 			b.report(where, misplaced[name])
 		case !slices.Contains(known, name):

@@ -103,7 +103,8 @@ func unable(name string, reach []Deployment, d Deployment) error {
 	}
 	can := "no registered driver reaches " + d.String()
 	if names := Reaching(d); len(names) > 0 {
-		can = "use " + strings.Join(names, " or ")
+		last := len(names) - 1
+		can = "use " + strings.TrimPrefix(strings.Join(names[:last], ", ")+" or "+names[last], " or ")
 	}
 	return unsupported{fmt.Errorf("driver %s reaches %s, not %v: %s", name, strings.Join(what, " and "), d, can)}
 }

@@ -20,6 +20,9 @@ func (a *app) diagnosis(err error) string {
 	}
 	defer func() { _ = d.Close() }()
 	s := d.Servers[0]
+	if c, ok := doctor.OfSentinel(s.Dial, err); ok {
+		return c.Fix
+	}
 	var e drivers.ServerError
 	if errors.As(err, &e) {
 		return doctor.Refusal(e, s.Username).Fix

@@ -27,20 +27,51 @@ const (
 // Probe finds out why a server cannot be used if a client's error is not a reply of the server. Clients hide the cause:
 // some report "broken pipe" if the server refused the connection and closed it, and all report silence or a closed
 // connection if only one side uses TLS. Probe therefore sends a PING over a connection without a client. It takes two
-// seconds at most. It returns false if it does not find the cause, and for deployments of several servers, whose
-// addresses only the client knows.
+// seconds at most. It returns false if it does not find the cause. Of sentinels and of a cluster, it examines the
+// servers whose addresses are given, and only whether they speak TLS.
 func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) {
-	if dial.Deployment() != drivers.Standalone {
-		return Cause{}, false
+	ctx, cancel := context.WithTimeout(ctx, 2*probing)
+	defer cancel()
+	if dial.Deployment() == drivers.Standalone {
+		return probe(ctx, dial, user)
 	}
+	var servers []drivers.Config
+	kind := "+cluster://"
+	if dial.Sentinel != nil {
+		kind = "+sentinel://"
+		for _, addr := range dial.Sentinel.Addrs {
+			servers = append(servers, dial.AtSentinel(addr))
+		}
+	}
+	for _, addr := range dial.Cluster {
+		servers = append(servers, dial.At(addr))
+	}
+	for _, s := range servers {
+		switch c, _ := probe(ctx, s, user); c {
+		case noTLS:
+			return Cause{c.Text, "write redis" + kind + " instead of rediss" + kind + ", or give its TLS port"}, true
+		case wantsTLS:
+			return Cause{c.Text, "write rediss" + kind + " instead of redis" + kind + ", or give its port without TLS"}, true
+		}
+	}
+	return Cause{}, false
+}
+
+var (
+	noTLS = Cause{"it does not speak TLS on this port",
+		"write redis:// instead of rediss:// (redlock:// instead of redlocks://), or give its TLS port"}
+	wantsTLS = Cause{"it wants TLS",
+		"write rediss:// instead of redis:// (redlocks:// instead of redlock://), or give its port without TLS"}
+)
+
+func probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) {
 	plain := dial
 	plain.TLS = nil
 	line, _ := ping(ctx, plain)
 	isReply := strings.HasPrefix(line, "+") || strings.HasPrefix(line, "-")
 	switch {
 	case isReply && dial.TLS != nil:
-		return Cause{"it does not speak TLS on this port",
-			"write redis:// instead of rediss:// (redlock:// instead of redlocks://), or give its TLS port"}, true
+		return noTLS, true
 	case strings.HasPrefix(line, "-"):
 		return Refusal(drivers.ServerError(line[1:]), user), true
 	case isReply: // the server answers now
@@ -49,10 +80,7 @@ func Probe(ctx context.Context, dial drivers.Config, user string) (Cause, bool) 
 		_, err := ping(ctx, dial)
 		return clientCertificate(dial, err)
 	case speaksTLS(ctx, dial):
-		return Cause{"it wants TLS",
-				"write rediss:// instead of redis:// (redlocks:// instead of redlock://)," +
-					" or give its port without TLS"},
-			true
+		return wantsTLS, true
 	case line != "":
 		return Cause{"this is not a Redis server", "correct host and port"}, true
 	}
@@ -76,8 +104,16 @@ func ConnectError(dial drivers.Config, err error) (Cause, bool) {
 	if errors.As(err, new(*net.DNSError)) {
 		return Cause{"no connection: the host name cannot be resolved", "correct the host name, or mend the DNS"}, true
 	}
-	unix := dial.Network == "unix"
+	unix, sentinels := dial.Network == "unix", dial.Deployment() == drivers.SentinelMaster
 	switch {
+	case sentinels && strings.Contains(err.Error(), "knows no master named "):
+		return Cause{"the sentinels do not know the master by this name",
+			"correct the name; SENTINEL MASTERS on a sentinel lists those that it knows"}, true
+	case dial.Deployment() == drivers.RedisCluster && strings.Contains(err.Error(), "not a node of a Redis Cluster"):
+		return noCluster, true
+	case sentinels && errors.Is(err, syscall.ECONNREFUSED):
+		return Cause{"no connection: nobody listens on this port",
+			"start the sentinels, and the master that they name, or correct the addresses"}, true
 	case unix && errors.Is(err, fs.ErrNotExist):
 		return Cause{"no connection: there is no such socket",
 			"start redis-server, or correct the path: it is unixsocket in redis.conf"}, true

@@ -48,7 +48,10 @@ func (p *patient) deployment() {
 
 func (p *patient) unreachable(ctx context.Context, err error) {
 	const check = "reachable"
-	c, ok := ConnectError(p.Dial, err)
+	c, ok := OfSentinel(p.Dial, err)
+	if !ok {
+		c, ok = ConnectError(p.Dial, err)
+	}
 	if !ok {
 		c, ok = Probe(ctx, p.Dial, p.Username)
 	}

@@ -1,6 +1,8 @@
 package doctor
 
 import (
+	"errors"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -62,12 +64,44 @@ func Refusal(e drivers.ServerError, user string) Cause {
 			"leave the number of the database out"}
 	case containsFold(e, "DB index"):
 		return Cause{"it has no database of that number", "use a lower number, or raise databases in redis.conf"}
+	case containsFold(e, "cluster support disabled"):
+		return noCluster
+	case unknownCommand(e) && strings.EqualFold(quotedWord(e), "SENTINEL"):
+		return Cause{"it is not a sentinel",
+			"give the addresses of the sentinels, whose port is 26379 by default; write redis:// for one server"}
 	case unknownCommand(e):
 		return Cause{"a command is renamed, disabled or missing",
-			"remove the rename-command for " + quotedWord(e) + " from redis.conf; but a sentinel, or a proxy, does " +
-				"not have it at all"}
+			"remove the rename-command for " + quotedWord(e) + " from redis.conf; but a proxy may not have it at all, and " +
+				"a sentinel does not: write redis+sentinel://host:26379/mymaster for the master that it names"}
 	}
 	return Cause{"it refuses to serve", "see the server's log"}
+}
+
+var noCluster = Cause{"it is not a node of a Redis Cluster",
+	"write redis:// for one server, or redis+sentinel:// for the master that sentinels name"}
+
+// OfSentinel explains an error reply of one of the sentinels. It returns false if err has none.
+func OfSentinel(dial drivers.Config, err error) (Cause, bool) {
+	var e drivers.ServerError
+	if dial.Sentinel == nil || !errors.As(err, &e) {
+		return Cause{}, false
+	}
+	text := err.Error()
+	if !slices.ContainsFunc(dial.Sentinel.Addrs, func(addr string) bool {
+		return strings.Contains(text, "sentinel "+addr+": ") || strings.Contains(text, addr+" is not a sentinel")
+	}) {
+		return Cause{}, false
+	}
+	switch e.Code() {
+	case "NOAUTH", "WRONGPASS":
+		return Cause{"a sentinel refuses the connection",
+			"give user name and password of the sentinels: sentinel_username and sentinel_password_file in the URL, or " +
+				"LOCKER_REDIS_SENTINEL_PASSWORD"}, true
+	case "NOPERM":
+		return Cause{"the user of the sentinels lacks a right",
+			"ACL SETUSER on the sentinels: +sentinel +subscribe +ping"}, true
+	}
+	return Refusal(e, ""), true
 }
 
 func unknownCommand(e drivers.ServerError) bool { return containsFold(e, "unknown command") }
