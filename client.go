@@ -142,6 +142,9 @@ func (c *Client) begin(
 		_ = c.giveUp(ctx, req, err)
 		return nil, err
 	}
+	if n, ok := c.backend.(LossNotifier); ok {
+		l.listen(n)
+	}
 	return l, nil
 }
 

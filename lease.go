@@ -50,6 +50,7 @@ type lease struct {
 	ended   time.Time     // when the lease ended
 	expiry  *time.Timer   // ends the lease shortly before until, or before the end of maxHold
 	inDoubt bool          // the last renewal failed
+	deafen  func()        // ends the notification of a loss; nil if there is none
 
 	// asking has the cancel functions of the requests in progress, except releases. They are called when the lease ends.
 	asking []*context.CancelFunc
@@ -184,6 +185,9 @@ func (l *lease) finishLocked(reason error) {
 		(*cancel)()
 	}
 	l.client.forget(l)
+	if l.deafen != nil {
+		l.deafen()
+	}
 }
 
 // rearm ends the lease if its time is over, and otherwise sets its timer again. It is called when the wall clock has

@@ -17,6 +17,7 @@ import (
 	"github.com/golocker/locker/backends/etcd"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/internal/testing/etcdtest"
+	_ "github.com/golocker/locker/internal/testing/short" // make test-long runs the packages that import it in full
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

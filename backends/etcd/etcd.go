@@ -67,7 +67,7 @@ func Timeout(d time.Duration) Option {
 }
 
 // Backend keeps locks in etcd. It implements [locker.Backend] and the optional interfaces [locker.Queuer],
-// [locker.ManyAcquirer], [locker.Verifier] and inspect.Inspector. It is safe for concurrent use.
+// [locker.ManyAcquirer], [locker.Verifier], [locker.LossNotifier] and inspect.Inspector. It is safe for concurrent use.
 type Backend struct {
 	client   *clientv3.Client
 	kv       clientv3.KV
@@ -76,6 +76,7 @@ type Backend struct {
 	prefix   string
 	timeout  time.Duration
 	renewals renewals
+	losses   losses
 	cleanup  cleanup
 
 	open context.Context // ends when Close has waited long enough
@@ -104,6 +105,7 @@ func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
 	b.kv = clientv3.NewKVFromKVClient(pb.NewKVClient(conn), nil)
 	b.leases = clientv3.NewLeaseFromLeaseClient(pb.NewLeaseClient(conn), nil, 0)
 	b.renewals.begin(b.open, pb.NewLeaseClient(conn))
+	b.losses.begin(b.open, pb.NewWatchClient(conn))
 	b.cleanup.begin(b.open)
 	return b
 }
@@ -124,6 +126,7 @@ func (b *Backend) Close() error {
 	b.cleanup.close(closeGrace)
 	b.stop()
 	b.renewals.wait()
+	b.losses.wait()
 	b.cleanup.wait()
 	if b.owned {
 		return b.client.Close()

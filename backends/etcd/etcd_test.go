@@ -57,6 +57,7 @@ func TestEtcd(t *testing.T) {
 		"a waiter that has died delays nobody long":   deadWaiter,
 		"an extension changes the TTL":                changesTTL,
 		"many keys in one step":                       manyKeys,
+		"a loss is noticed at once":                   noticesLosses,
 		"a client of the program stays open":          borrows,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -251,6 +252,35 @@ func manyKeys(t *testing.T, s *store) {
 	all, err = locker.TryLockAll(t.Context(), l, keys)
 	s.must(err)
 	s.must(all.Unlock(t.Context()))
+}
+
+// noticesLosses also cuts the connection, so that the watches have to begin anew.
+func noticesLosses(t *testing.T, s *store) {
+	l := s.client()
+	leases := map[string]locker.Lease{}
+	for _, key := range []string{"early", "late", "cut", "kept"} {
+		leases[key] = lock(t, l, key, locker.TTL(time.Hour))
+	}
+	lost := func(key string) {
+		t.Helper()
+		s.delete(key)
+		select {
+		case <-leases[key].Done():
+		case <-time.After(20 * time.Second):
+			t.Errorf("%s: the lease goes on for 20 s after its entry was deleted", key)
+		}
+		var why *locker.LostError
+		if err := leases[key].Err(); !errors.As(err, &why) || why.Reason != locker.LostGone {
+			t.Errorf("%s: expected the reason %q, seen %v", key, locker.LostGone, err)
+		}
+	}
+	lost("early")
+	lost("late") // its watch is active now
+	s.relay.Cut()
+	lost("cut")
+	s.must(locker.ExtendTTL(t.Context(), leases["kept"], 2*time.Hour)) // writes the entry again
+	s.must(leases["kept"].Err())
+	s.must(leases["kept"].Unlock(t.Context()))
 }
 
 func borrows(t *testing.T, s *store) {

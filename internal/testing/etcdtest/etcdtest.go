@@ -72,7 +72,7 @@ func StartCluster(tb testing.TB, n int, args ...string) []*Member {
 			"--initial-cluster=" + strings.Join(initial, ","), "--initial-cluster-token=" + filepath.Base(members[0].dir),
 			"--log-level=warn", "--log-outputs=" + m.log(), "--unsafe-no-fsync",
 		}, args...)
-		m.spawn()
+		m.Start()
 	}
 	for _, m := range members {
 		m.await()
@@ -97,8 +97,8 @@ func (m *Member) log() string { return filepath.Join(m.dir, "log") }
 // Addr returns the address for clients, host:port.
 func (m *Member) Addr() string { return m.client }
 
-// spawn starts the process.
-func (m *Member) spawn() {
+// Start starts the process, again if it was killed, and does not wait until the member serves.
+func (m *Member) Start() {
 	m.tb.Helper()
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -163,6 +163,6 @@ func (m *Member) Kill() {
 func (m *Member) Restart() {
 	m.tb.Helper()
 	m.Kill()
-	m.spawn()
+	m.Start()
 	m.await()
 }
