@@ -57,6 +57,8 @@ func TestForbiddenCommands(t *testing.T) {
 				t.Parallel()
 				s, user := without(t, c.commands, way == "rights")
 				for _, driver := range short.Part(t, 1, drivers.Names()) {
+					eventually(t, 10*time.Second, "the driver before has undone its attempt",
+						func() bool { return len(s.Keys(t, single.DefaultPrefix+"k")) == 0 })
 					client := func() *locker.Client {
 						d, err := drivers.Open(t.Context(), driver, user)
 						if err != nil {
