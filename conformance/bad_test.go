@@ -117,6 +117,11 @@ func (b *badLocker) TryLock(ctx context.Context, key string, opts ...locker.Opti
 	return b.call(ctx, key, opts, b.Locker.TryLock)
 }
 
+// valueless is a context without the values of the one that it wraps.
+type valueless struct{ context.Context }
+
+func (valueless) Value(any) any { return nil }
+
 // extendFlaws are mistakes of leases that are extended.
 var extendFlaws = []flaw{
 	{name: "Until stays where it was", fails: []string{"ExtendKeeps"}, wrapper: frozen},
@@ -129,10 +134,7 @@ var extendFlaws = []flaw{
 		}}})},
 	{name: "extends without the values of the context", fails: []string{"ExtendTTLKeeps"},
 		wrapper: bad(badLocker{lease: badLease{extend: func(l locker.Lease, ctx context.Context) error {
-			inner, cancel := context.WithCancel(context.Background())
-			defer context.AfterFunc(ctx, cancel)()
-			defer cancel()
-			return l.Extend(inner)
+			return l.Extend(valueless{ctx})
 		}}})},
 	{name: "extend does nothing", fails: []string{"ExtendKeeps", "ExtendSparesSuccessor"}, broad: true,
 		wrapper: bad(badLocker{lease: badLease{extend: func(locker.Lease, context.Context) error { return nil }}})},

@@ -166,7 +166,8 @@ var flaws = append([]flaw{
 			}
 			return nil
 		}}})},
-	{name: "until is the end at the store", fails: []string{"UntilIsConservative", "LatencyCounts", "ExtendKeeps"},
+	{name: "until is the end at the store",
+		fails: []string{"UntilIsConservative", "LatencyCounts", "ExtendKeeps", "ExtendTTLKeeps"},
 		wrapper: bad(badLocker{lease: badLease{until: func(l locker.Lease) time.Time {
 			return l.Until().Add(50 * time.Millisecond)
 		}}})},

@@ -36,7 +36,7 @@ func (s *toy) Extend(ctx context.Context, req locker.Request) error {
 			end = time.Now().Add(req.TTL * 8 / 10)
 			fallthrough
 		default:
-			if end.Before(l.expires) && !s.setsEnd {
+			if end.Before(l.expires) && !(s.setsEnd && time.Until(l.expires) > 2*req.TTL) {
 				end = l.expires
 			}
 		}
