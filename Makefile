@@ -8,8 +8,9 @@ LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
 
 # Modules whose tests belong to make test, besides the library's. The examples that are modules are tested by package examples,
-# and the benchmarks by make test-long. The longest ones come first.
-TESTED = cmd/locker internal/testing/trials backends/nats backends/etcd drivers/valkey backends/postgres \
+# and the benchmarks by make test-long. The longest ones come first, and the command, whose tests are of real time, does not
+# begin beside the trials, which take much of the processors.
+TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres \
 	internal/testing/telemetry examples/everywhere
 
 # go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
