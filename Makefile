@@ -2,14 +2,16 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel late-commits crowd cluster elections soak sim mutants tokens leases outage model model-full bench bench-full bench-smoke prove-install
+.PHONY: test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel \
+	late-commits crowd cluster elections soak sim mutants tokens leases outage model model-full bench bench-full \
+	bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
 
 # Modules whose tests belong to make test, besides the library's. The examples that are modules are tested by package examples,
-# and the benchmarks by make test-long. The longest ones come first, and the command, whose tests are of real time, does not
-# begin beside the trials, which take much of the processors.
+# and the benchmarks by make test-long. The longest ones come first, and the command, whose tests are of real time, does
+# not begin beside the trials, which take much of the processors.
 TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres \
 	internal/testing/telemetry examples/everywhere
 
@@ -131,7 +133,7 @@ sentinel: ## FAILOVERS of a master by its sentinels, with each driver that follo
 		go test -C internal/testing/trials -count=1 -timeout 3h -v ./sentinel
 
 LATE ?= 10000
-late-commits: ## LATE transactions in PostgreSQL whose process is stopped until others have their locks, with InTx and without it
+late-commits: ## LATE transactions in PostgreSQL, stopped until others have their locks, with InTx and without
 	@scripts/need-postgres.sh
 	LOCKER_LATE_COMMITS=$(LATE) go test -C backends/postgres -count=1 -timeout 3h -run 'TestOneServer/LateCommits' -v .
 

@@ -42,8 +42,8 @@ func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) (
 // each other in a circle, and no caller waits for ever: each lock goes to its waiters in their order.
 //
 // What a store demands of one lock, it demands of each: replicas that confirm it, the limit of a restart guard, the
-// right to its key. If one lock cannot be acquired, LockAll releases the others. If that fails, they are released in the
-// background, or end with their TTL.
+// right to its key. If one lock cannot be acquired, LockAll releases the others. If that fails, they are released in
+// the background, or end with their TTL.
 //
 // A program can still make a circle if it calls Lock or LockAll while it holds other locks. Two programs can then wait
 // for each other until a context ends. The option [MaxHold] is a way out. If a lock is lost while LockAll waits for

@@ -1,7 +1,7 @@
 package locker
 
-// LossNotifier is an optional interface that may be implemented by a [Backend] that learns when a lock ends. If not, the
-// [Client] learns of a loss by the next renewal.
+// LossNotifier is an optional interface that may be implemented by a [Backend] that learns when a lock ends. If not,
+// the [Client] learns of a loss by the next renewal.
 type LossNotifier interface {
 	// NotifyLoss calls lost when the store reports that req.Token no longer owns the lock. err matches ErrNotHeld, and is
 	// preferably a *NotHeldError. req is the request of an Extend. A report may be late or missing, but never wrong: the

@@ -125,8 +125,8 @@ func From(ctx context.Context) *Trace {
 	return t
 }
 
-// Lease returns the Trace of one of the leases of a call that acquires several locks in one step; see LeaseOf. t and the
-// result may be nil. It is for package locker.
+// Lease returns the Trace of one of the leases of a call that acquires several locks in one step; see LeaseOf. t and
+// the result may be nil. It is for package locker.
 func (t *Trace) Lease(i int) *Trace {
 	if t == nil || t.LeaseOf == nil {
 		return t

@@ -30,8 +30,9 @@ var spans = [len(ops)]string{"locker.lock", "locker.lock", "locker.lock", "locke
 // unsupported is the outcome of TryLockMany if the locks have to be acquired one after the other.
 const unsupported = "unsupported"
 
-// ofCall returns the outcome of a call of Lock, TryLock, TryLockMany or Extend, which is done if the call succeeded. kind is the
-// value of error.type. It is empty for contention and for the end of the caller's context, which are not errors.
+// ofCall returns the outcome of a call of Lock, TryLock, TryLockMany or Extend, which is done if the call succeeded.
+// kind is the value of error.type. It is empty for contention and for the end of the caller's context, which are not
+// errors.
 //
 // If the deadline of the context passed while the store did not answer, that is an error. Otherwise a store that hangs
 // would not be noticed where calls have deadlines. If the caller cancelled the context, that is not an error, because

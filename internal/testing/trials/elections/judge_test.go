@@ -42,7 +42,9 @@ type end struct {
 }
 
 func newJudge() *judge {
-	return &judge{gaps: map[kind][]time.Duration{}, ends: map[int]end{}, waiting: map[int]bool{}, changed: make(chan struct{})}
+	return &judge{
+		gaps: map[kind][]time.Duration{}, ends: map[int]end{}, waiting: map[int]bool{}, changed: make(chan struct{}),
+	}
 }
 
 // visit is one piece of a leader's work. It is refused if a greater term has come.
