@@ -16,7 +16,7 @@ import (
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
 
 // durable has the settings for persistence that docs/safety.md asks for.
 var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
