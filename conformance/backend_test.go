@@ -188,7 +188,7 @@ var backendFlaws = []flaw{
 // Each flaw is noticed by the listed properties and by no others.
 func TestBackendSuiteCatchesFlaws(t *testing.T) {
 	t.Parallel()
-	for _, f := range short.Part(t, 6, backendFlaws) {
+	for _, f := range short.Part(t, 4, backendFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			wantFailures(t, virtually(t, harness(f), oneLock), f.fails, f.broad)

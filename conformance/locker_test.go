@@ -255,7 +255,7 @@ var flaws = append([]flaw{
 // Each flaw is noticed by the listed properties and by no others.
 func TestLockerSuiteCatchesFlaws(t *testing.T) {
 	t.Parallel()
-	for _, f := range short.Part(t, 6, flaws) {
+	for _, f := range short.Part(t, 4, flaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			wantFailures(t, virtually(t, harness(f), lockerProperties), f.fails, f.broad)

@@ -55,7 +55,7 @@ var manyFlaws = []flaw{
 // Each flaw is noticed by the listed properties and by no others, those of one lock included.
 func TestManySuiteCatchesFlaws(t *testing.T) {
 	t.Parallel()
-	for _, f := range short.Part(t, 4, manyFlaws) {
+	for _, f := range short.Part(t, 3, manyFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			wantFailures(t, virtually(t, harness(f), backendSuite), f.fails, f.broad)

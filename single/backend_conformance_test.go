@@ -90,8 +90,8 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 	}
 }
 
-// The same on real servers, with one driver: RunLocker has them all.
-func TestBackendConformance(t *testing.T) {
+// The same on a real server.
+func conformBackend(t *testing.T) {
 	t.Parallel()
 	build := opened("redigo")
 	conformance.RunBackend(t, conformance.Harness{

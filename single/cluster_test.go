@@ -62,7 +62,7 @@ func onCluster(
 }
 
 // Clients with different drivers on one cluster, too.
-func TestConformanceOnACluster(t *testing.T) {
+func conformCluster(t *testing.T) {
 	t.Parallel()
 	c, names := redistest.StartCluster(t, 3, false), slices.Sorted(maps.Keys(clusterBuilders))
 	conformance.RunLocker(t, conformance.Harness{

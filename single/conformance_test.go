@@ -1,12 +1,15 @@
 package single_test
 
 import (
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/single"
 )
 
@@ -15,7 +18,19 @@ func TestConformance(t *testing.T) {
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) { conform(t, build, true) })
 }
 
-func TestConformanceWithoutQueue(t *testing.T) {
+// TestConformanceOf runs the suite with other settings: with -short, with one of them.
+func TestConformanceOf(t *testing.T) {
+	t.Parallel()
+	settings := map[string]func(t *testing.T){
+		"a backend": conformBackend, "no queue": conformWithoutQueue, "mixed drivers": conformMixedDrivers,
+		"a cluster": conformCluster, "replicas": conformWithReplicas,
+	}
+	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(settings))) {
+		t.Run(name, settings[name])
+	}
+}
+
+func conformWithoutQueue(t *testing.T) {
 	anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) { conform(t, build, false) })
 }
 
@@ -41,7 +56,7 @@ func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver,
 }
 
 // Clients with different drivers on one server exclude each other.
-func TestConformanceOverMixedDrivers(t *testing.T) {
+func conformMixedDrivers(t *testing.T) {
 	t.Parallel()
 	names := drivers.Names()
 	conformance.RunLocker(t, conformance.Harness{

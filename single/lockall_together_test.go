@@ -33,6 +33,7 @@ func about(t *testing.T, err error, key string) {
 
 // Several locks count when enough replicas have confirmed all of them. If too few do, none is left.
 func TestLockAllWithReplicas(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		master, replica, p := replicated(t)
 		c := withReplicas(t, build(t, p.Addr()), 1)
@@ -69,6 +70,7 @@ func TestLockAllWithReplicas(t *testing.T) {
 
 // A server that rests grants none of several locks, and says for how long. With a guard, no TTL may be above it.
 func TestLockAllWithAGuard(t *testing.T) {
+	t.Parallel()
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s, ttl := redistest.Start(t), locker.TTL(guarded)
 		c := closing(t, single.New(build(t, s.Addr()), single.Guard(guarded)))

@@ -86,10 +86,9 @@ func opened(name string) func(t testing.TB, addr string) drivers.Driver {
 	}
 }
 
-// each runs f once per builder; with -short, with two of them: a client of a driver's own making, and one that a user
-// made.
+// each runs f once per builder; with -short, with one of them.
 func each(t *testing.T, f func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver)) {
-	for _, name := range short.Part(t, 2, slices.Sorted(maps.Keys(builders))) {
+	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(builders))) {
 		build := builders[name]
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

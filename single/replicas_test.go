@@ -32,7 +32,7 @@ func notReplicated(t *testing.T, err error, got, want int) *locker.NotReplicated
 }
 
 // The suite passes with a replica that has to confirm everything.
-func TestConformanceWithReplicas(t *testing.T) {
+func conformWithReplicas(t *testing.T) {
 	anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		store := func(t testing.TB) conformance.Store {
 			s := redistest.Start(t, "--repl-diskless-sync-delay", "0")
