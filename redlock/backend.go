@@ -74,6 +74,9 @@ func (b *backend) Extend(ctx context.Context, req locker.Request) error {
 	}
 	b.calls.Enter()
 	defer b.calls.Leave()
+	if err := b.nodes[0].Check(&req); err != nil { // the TTL may be another one now
+		return err
+	}
 	return newLeaseUpdate(b, l, req, opExtend).run(ctx)
 }
 

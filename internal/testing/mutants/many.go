@@ -36,4 +36,7 @@ var manyMutants = []mutant{
 	{"ExtendTTL: a TTL above the guard is sent",
 		[]patch{{"internal/node/node.go", "		return err\n	}\n	return n.owned(n.grant", "	}\n	return n.owned(n.grant"}},
 		[]killer{test("single", "TestLockAllWithAGuard")}},
+	{"ExtendTTL: a TTL above the guard is sent, Redlock",
+		[]patch{{"redlock/backend.go", ".Check(&req); err != nil { // the", ".Check(&req); false && err != nil { // the"}},
+		[]killer{test("redlock", "TestExtensionAboveTheGuard")}},
 }
