@@ -19,6 +19,11 @@ const (
 	untoldPoll = 100 * time.Millisecond
 	// silence is how long a request may be unanswered before it counts as failed.
 	silence = time.Second
+	// behindPoll is the shortest pause between two requests of a waiter behind the first one, however short the TTL is.
+	behindPoll = 500 * time.Millisecond
+	// stagger is the time between the requests of two waiters, one behind the other, when the TTL of the lock ends.
+	// Beyond maxStagger of them, it does not grow.
+	stagger, maxStagger = 5 * time.Millisecond, 10
 )
 
 // waiter is one call that wants a lock. When it has acquired the lock, it is the Private of the Grant.
@@ -271,10 +276,20 @@ func (w *waiter) pause(p script.Position) time.Duration {
 	if w.news == nil || !w.inbox.live(w.inbox.name) {
 		d = untoldPoll/2 + rand.N(untoldPoll/2)
 	}
-	if p.Rank == 0 && p.Left > 0 {
-		d = min(d, p.Left+time.Millisecond) // the holder may have died
+	if p.Left > 0 { // the holder may have died
+		d = min(d, w.untilFree(p))
 	}
 	return d
+}
+
+// untilFree is how long it is until the lock is free if its holder has died. Waiters behind the first one may have come
+// to the front when that matters, without having been told, or the ones before them may have died as well. So they look
+// at the end of the TTL, too, after those before them.
+func (w *waiter) untilFree(p script.Position) time.Duration {
+	if p.Rank == 0 {
+		return p.Left + time.Millisecond
+	}
+	return max(p.Left, behindPoll) + time.Duration(min(p.Rank, maxStagger))*stagger
 }
 
 // give gives up the attempt and returns the reason. It sends a release unless the server is certain to know nothing of
