@@ -27,8 +27,8 @@
 //     for time to stop.
 //   - A candidate that resigns, is not healthy or ends keeps the lock until its OnElected has returned. Then the next
 //     one is elected at once.
-//   - After a crash the next candidate is elected when the TTL ends. On one Redis, with a TTL below 2.5 s, it can take
-//     that long.
+//   - After a crash the next candidate is elected when the TTL ends. With a TTL below half a second on one Redis, or
+//     below 2 s on Redlock, it can take that long.
 //   - Numbers of terms grow, whatever happens to clocks, processes and networks.
 //   - OnElected of one Election never runs twice at a time.
 //   - When the store fails, the leader goes on for as long as its lease is valid. The candidates wait, and try again
@@ -77,8 +77,9 @@
 //     it, and to campaign again with a new session. Here the context of the work ends.
 //   - Tokens: Rev is one, if the program passes it on. Here it is [Term.Number].
 //   - The end of a term, health, and work that does not stop are left to the program.
-//   - Observe there is told of each change by the store. Here that is so in memory; other stores are asked, about once
-//     per renewal interval. Its sequence ends when the watch is disrupted. Here it goes on when the store is back.
+//   - Observe there is told of each change by the store. Here that is so in memory and on NATS; other stores are asked,
+//     about once per renewal interval. Its sequence ends when the watch is disrupted. Here it goes on when the store is
+//     back.
 //   - The leader there can change its value with Proclaim. Here an identity lasts for a term.
 //   - etcd is a consensus of several servers, which agree on the time of leases. One Redis is one server, and Redlock
 //     needs clocks that run at about the same speed.

@@ -25,9 +25,13 @@ import (
 // planEnv is a variable that makes the test binary a candidate in a process of its own.
 const planEnv = "ELECTIONS_TEST_PLAN"
 
-// ttl is the TTL of all locks here. It is as long as the longest pause between two looks of a waiter in the queue of a
-// server: a waiter that has just come to the front does not know how long the lock lasts before its next look.
-const ttl = 2500 * time.Millisecond
+// ttl is the TTL of all locks here. It is as long as a turn on a Redlock lasts, which ends no earlier than that if its
+// owner dies.
+const ttl = 2 * time.Second
+
+// visiting is the time between two visits of a leader to the judge. The holder of a bare lock may wait for longer,
+// because it is only measured how soon the next one comes after its last visit.
+const visiting, visitingBare = time.Millisecond, 10 * time.Millisecond
 
 // plan says what a candidate needs to know.
 type plan struct {
@@ -46,13 +50,14 @@ type candidate interface {
 	wait()          // until it has ended
 }
 
-// work is a leader's: it visits the judge once per millisecond until ctx ends.
-func work(ctx context.Context, who int, term election.Term, ask func(what string, term uint64) bool) error {
-	pause := time.NewTicker(time.Millisecond)
+// work is a leader's: it visits the judge again and again until ctx ends, and a last time before it hands on.
+func work(ctx context.Context, who int, term election.Term, between time.Duration,
+	ask func(what string, term uint64) bool) error {
+	pause := time.NewTicker(between)
 	defer pause.Stop()
-	for {
+	for isOver := false; !isOver; {
 		until := term.Lease.Until()
-		if ctx.Err() != nil {
+		if isOver = ctx.Err() != nil; isOver && (term.Lease.Err() != nil || !time.Now().Before(until)) {
 			return nil
 		}
 		if !ask("visit", term.Number) {
@@ -68,6 +73,7 @@ func work(ctx context.Context, who int, term election.Term, ask func(what string
 		case <-ctx.Done():
 		}
 	}
+	return nil
 }
 
 // runner is an election, or a bare lock.
@@ -78,53 +84,16 @@ type runner interface {
 
 func newRunner(l locker.Locker, who int, isBare bool, ask func(what string, term uint64) bool) runner {
 	if isBare {
-		return &bare{l, who, ask, make(chan struct{})}
+		return &bare{l, who, ask, make(chan struct{}, 1)}
 	}
 	return election.New(l, "office", election.Config{
 		Identity: fmt.Sprint("candidate-", who),
 		Options:  []locker.Option{locker.TTL(ttl)},
 		OnError:  func(error) {},
 		OnElected: func(ctx context.Context, term election.Term) error {
-			return work(ctx, who, term, ask)
+			return work(ctx, who, term, visiting, ask)
 		},
 	})
-}
-
-// bare holds a lock until it is told to hand it on, again and again. It is what an election is compared with.
-type bare struct {
-	locker locker.Locker
-	who    int
-	ask    func(what string, term uint64) bool
-	resign chan struct{}
-}
-
-func (b *bare) Run(ctx context.Context) error {
-	for {
-		lease, err := b.locker.Lock(ctx, "hand-over", locker.TTL(ttl))
-		if err != nil {
-			return nil // ctx has ended
-		}
-		held, cancel := context.WithCancel(ctx)
-		told := make(chan struct{})
-		go func() {
-			defer close(told)
-			select {
-			case <-b.resign:
-				cancel()
-			case <-held.Done():
-			}
-		}()
-		_ = work(held, b.who, election.Term{Number: lease.Fence(), Lease: lease}, b.ask)
-		cancel()
-		<-told
-		_ = lease.Unlock(ctx)
-		<-time.After(100 * time.Millisecond) // as an election does
-	}
-}
-
-func (b *bare) Resign(context.Context) error {
-	b.resign <- struct{}{}
-	return nil
 }
 
 // campaignHere is the main function of the other process. It executes the lines of stdin.
@@ -139,8 +108,11 @@ func campaignHere() {
 	fail(json.Unmarshal([]byte(os.Getenv(planEnv)), &p))
 	conn, err := net.Dial("tcp", p.Judge)
 	fail(err)
+	var mu sync.Mutex
 	in := bufio.NewReader(conn)
 	ask := func(what string, term uint64) (admitted bool) {
+		mu.Lock()
+		defer mu.Unlock()
 		_, _ = fmt.Fprintln(conn, what, p.Who, term)
 		if _, err := fmt.Fscanln(in, &admitted); err != nil {
 			os.Exit(0) // the trial is over
@@ -162,14 +134,13 @@ func campaignHere() {
 		}
 		os.Exit(0)
 	}()
-	fail(e.Run(onceWaiting(ctx, func() { ask("waits", 0) })))
+	fail(e.Run(onWaiting(ctx, func() { ask("waits", 0) })))
 	_ = l.Close()
 }
 
-// onceWaiting calls f when a call of Lock with the context waits for the first time.
-func onceWaiting(ctx context.Context, f func()) context.Context {
-	var once sync.Once
-	return lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { once.Do(f) }})
+// onWaiting calls f when a call of Lock with the context begins to wait.
+func onWaiting(ctx context.Context, f func()) context.Context {
+	return lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { f() }})
 }
 
 // process is a candidate in another process.
@@ -268,7 +239,7 @@ func startLocal(t *testing.T, who int, isBare bool, backend *memory.Backend, j *
 		return false
 	})
 	c.run.Go(func() {
-		_ = c.Run(onceWaiting(ctx, func() { j.waits(who, true) })) // ErrClosed after kill
+		_ = c.Run(onWaiting(ctx, func() { j.waits(who, true) })) // ErrClosed after kill
 		_ = c.client.Close()
 	})
 	t.Cleanup(func() {

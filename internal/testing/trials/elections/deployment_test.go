@@ -67,21 +67,24 @@ type office struct {
 	judge   *judge
 	servers []*redistest.Server
 	proxies [][]*fault.Proxy // by candidate and server
-	start   func(who int, bare bool) candidate
 	all     []candidate
+	start   func(who int) candidate
+
+	// Five others hand on a lock with Lock and Unlock alone, at the same time, for comparison.
+	bareJudge *judge
+	bare      []candidate
+	startBare func(who int) candidate
 }
 
 // play lets terms end in all ways until there were enough, and returns what the judge saw. 0 terms are a few.
 func (d deployment) play(t *testing.T, terms int) *judge {
-	o := &office{T: t, deployment: d, judge: newJudge()}
+	o := &office{T: t, deployment: d, judge: newJudge(), bareJudge: newJudge()}
 	o.open()
-	if terms > 0 {
-		handovers := o.handOver()
-		o.judge = newJudge()
-		o.judge.handovers = handovers
-	}
 	for who := range candidates {
-		o.all = append(o.all, o.start(who, false))
+		o.all = append(o.all, o.start(who))
+		if terms > 0 {
+			o.bare = append(o.bare, o.startBare(who))
+		}
 	}
 	var plan []kind
 	for len(plan) < terms {
@@ -100,13 +103,19 @@ func (d deployment) play(t *testing.T, terms int) *judge {
 	now := o.judge.await(t, 0)
 	for _, k := range plan {
 		now = o.end(now, k)
+		if k == resigns || k == restarts {
+			o.handOver()
+		}
 	}
-	for _, c := range o.all {
+	all := append(o.all, o.bare...)
+	for _, c := range all {
 		c.end()
 	}
-	for _, c := range o.all {
+	for _, c := range all {
 		c.wait()
 	}
+	o.judge.handovers = o.bareJudge.gaps[resigns]
+	o.judge.wrong = append(o.judge.wrong, o.bareJudge.wrong...)
 	return o.judge
 }
 
@@ -115,50 +124,55 @@ func (d deployment) play(t *testing.T, terms int) *judge {
 func (o *office) open() {
 	if o.nodes == 0 {
 		store := memory.NewBackend()
-		o.start = func(who int, bare bool) candidate { return startLocal(o.T, who, bare, store, o.judge) }
+		o.start = func(who int) candidate { return startLocal(o.T, who, false, store, o.judge) }
+		o.startBare = func(who int) candidate { return startLocal(o.T, who, true, store, o.bareJudge) }
 		return
 	}
 	for range o.nodes {
 		o.servers = append(o.servers, redistest.Start(o.T, "--appendonly", "yes", "--appendfsync", "always"))
 	}
-	addr := serve.TCP(o.T, func(conn net.Conn) { o.judge.serve(conn) })
-	var urls []string
+	var urls, bareURLs []string
 	for range candidates {
-		var proxies []*fault.Proxy
-		var hosts []string
-		for _, s := range o.servers {
-			p := fault.New(o.T, s.Addr())
-			proxies, hosts = append(proxies, p), append(hosts, p.Addr())
-		}
-		scheme := "redis+"
-		if o.nodes > 1 {
-			scheme = "redlock+"
-		}
-		o.proxies = append(o.proxies, proxies)
-		urls = append(urls, scheme+o.driver+"://"+strings.Join(hosts, ","))
+		url, proxies := o.connect()
+		urls, o.proxies = append(urls, url), append(o.proxies, proxies)
+		url, _ = o.connect() // as far away, but not cut
+		bareURLs = append(bareURLs, url)
 	}
-	o.start = func(who int, bare bool) candidate {
-		return startProcess(o.T, plan{Who: who, Bare: bare, URL: urls[who], Judge: addr})
+	addr := serve.TCP(o.T, func(conn net.Conn) { o.judge.serve(conn) })
+	o.start = func(who int) candidate {
+		return startProcess(o.T, plan{Who: who, URL: urls[who], Judge: addr})
+	}
+	bareAddr := serve.TCP(o.T, func(conn net.Conn) { o.bareJudge.serve(conn) })
+	o.startBare = func(who int) candidate {
+		return startProcess(o.T, plan{Who: who, Bare: true, URL: bareURLs[who], Judge: bareAddr})
 	}
 }
 
-// handOver measures for how long nobody holds a lock that five processes hand on, with Lock and Unlock alone.
-func (o *office) handOver() []time.Duration {
-	var all []candidate
-	for who := range candidates {
-		all = append(all, o.start(who, true))
+// connect returns the URL of the store for one candidate, and its ways to the servers.
+func (o *office) connect() (url string, proxies []*fault.Proxy) {
+	var hosts []string
+	for _, s := range o.servers {
+		p := fault.New(o.T, s.Addr())
+		proxies, hosts = append(proxies, p), append(hosts, p.Addr())
 	}
-	now := o.judge.await(o.T, 0)
-	for range 10 * candidates {
-		o.judge.ending(now, resigns)
-		all[now.who].resign()
-		now = o.judge.await(o.T, now.term)
+	scheme := "redis+"
+	if o.nodes > 1 {
+		scheme = "redlock+"
 	}
-	for _, c := range all {
-		c.end()
-		c.wait()
+	return scheme + o.driver + "://" + strings.Join(hosts, ","), proxies
+}
+
+// handOver makes the holder of the bare lock hand it on, if there is one.
+func (o *office) handOver() {
+	o.Helper()
+	if o.bare == nil {
+		return
 	}
-	return o.judge.gaps[resigns]
+	now := o.bareJudge.await(o.T, 0)
+	o.bareJudge.awaitAnother(o.T)
+	o.bareJudge.ending(now, resigns)
+	o.bare[now.who].resign()
+	o.bareJudge.await(o.T, now.term)
 }
 
 // end ends the term of the leader, and returns the next one.
@@ -168,6 +182,7 @@ func (o *office) end(now reign, k kind) reign {
 		k = resigns // nothing of that can happen in memory
 	}
 	leader := o.all[now.who]
+	o.judge.awaitAnother(o.T)
 	o.judge.ending(now, k)
 	switch k {
 	case resigns:
@@ -178,7 +193,7 @@ func (o *office) end(now reign, k kind) reign {
 		leader.kill()
 		next := o.judge.await(o.T, now.term)
 		leader.wait()
-		o.all[now.who] = o.start(now.who, false)
+		o.all[now.who] = o.start(now.who)
 		return next
 	case stops:
 		leader.stop(true)
@@ -203,12 +218,13 @@ func (o *office) replaceAll(now reign) reign {
 		now = o.judge.await(o.T, now.term-1)
 		leads := who == now.who
 		if leads {
+			o.judge.awaitAnother(o.T)
 			o.judge.ending(now, restarts)
 		}
 		c.end()
 		c.wait()
 		o.judge.waits(who, false)
-		o.all[who] = o.start(who, false)
+		o.all[who] = o.start(who)
 		if leads {
 			now = o.judge.await(o.T, now.term)
 		}

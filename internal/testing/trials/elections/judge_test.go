@@ -17,7 +17,7 @@ type judge struct {
 	now     reign
 	ends    map[int]end // how terms of the candidates were ended, by candidate
 	gaps    map[kind][]time.Duration
-	waiting map[int]bool // candidates that wait for a leader to go, since they were started
+	waiting map[int]bool // candidates that wait for the leader to go
 	terms   int
 	visits  int
 	late    int      // visits that were refused after the end of the lease: of a process that did not look in time
@@ -64,6 +64,7 @@ func (j *judge) visit(who int, term uint64) (admitted bool) {
 		}
 		j.terms++
 		j.now = reign{who: who, term: term}
+		j.waiting[who] = false
 	}
 	j.now.visits++
 	j.now.last = at
@@ -91,20 +92,44 @@ func (j *judge) ending(r reign, k kind) {
 }
 
 // await waits until somebody leads in a term after the given one, and has worked.
-func (j *judge) await(t *testing.T, after uint64) reign {
+func (j *judge) await(t *testing.T, after uint64) (now reign) {
+	t.Helper()
+	j.until(t, fmt.Sprintf("somebody leads after term %d", after), func() bool {
+		now = j.now
+		return now.term > after && now.visits >= 3
+	})
+	return now
+}
+
+// awaitAnother waits until a candidate waits for the leader to go. Candidates that have had short terms pause before
+// they campaign again, and if all did, nobody would lead meanwhile.
+func (j *judge) awaitAnother(t *testing.T) {
+	t.Helper()
+	j.until(t, "another candidate waits", func() bool {
+		for _, waits := range j.waiting {
+			if waits {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// until waits until what holds, which is called with the mutex.
+func (j *judge) until(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	limit := time.After(patience)
 	for {
 		j.mu.Lock()
-		now, changed := j.now, j.changed
+		done, changed := holds(), j.changed
 		j.mu.Unlock()
-		if now.term > after && now.visits >= 3 {
-			return now
+		if done {
+			return
 		}
 		select {
 		case <-changed:
 		case <-limit:
-			t.Fatalf("nobody leads after term %d", after)
+			t.Fatalf("not within %v: %s", patience, what)
 		}
 	}
 }
@@ -121,20 +146,9 @@ func (j *judge) waits(who int, yes bool) {
 // awaitCampaign waits until a new candidate takes part.
 func (j *judge) awaitCampaign(t *testing.T, who int) {
 	t.Helper()
-	limit := time.After(patience)
-	for {
-		j.mu.Lock()
-		takesPart, changed := j.waiting[who] || j.now.who == who && j.now.term > j.ends[who].term, j.changed
-		j.mu.Unlock()
-		if takesPart {
-			return
-		}
-		select {
-		case <-changed:
-		case <-limit:
-			t.Fatalf("candidate %d does not take part", who)
-		}
-	}
+	j.until(t, fmt.Sprintf("candidate %d takes part", who), func() bool {
+		return j.waiting[who] || j.now.who == who && j.now.term > j.ends[who].term
+	})
 }
 
 // serve answers a candidate in another process.
