@@ -4,7 +4,7 @@
 //
 //	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 //	defer stop()
-//	l, err := config.Open(ctx, os.Getenv("LOCKER_URL")) // or memory.New, single.New, redlock.New
+//	l, err := config.Open(ctx, "redis://localhost:6379") // or single.New, redlock.New; memory.New is for one process
 //	if err != nil {
 //		return err
 //	}
@@ -14,6 +14,9 @@
 //			return serve(ctx, term.Number) // until ctx ends; pass the number to what is written
 //		},
 //	})
+//
+// Start two processes, and end the leader in different ways: after SIGTERM the other one leads at once, after kill -9
+// when the TTL ends, which is 10 s by default.
 //
 // [Run] campaigns, leads, and campaigns again until ctx ends. A candidate is elected when it gets the lock of the key,
 // and leads for as long as its OnElected runs. [Config] has the functions that a candidate may have. [New] returns an
