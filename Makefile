@@ -9,9 +9,10 @@ LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
 
-# Modules whose tests belong to make test, besides the library's. The examples that are modules are tested by package examples,
-# and the benchmarks by make test-long. The longest ones come first, and the command, whose tests are of real time, does
-# not begin beside the trials, which take much of the processors.
+# Modules whose tests belong to make test, besides the library's. Those of the benchmarks and of
+# internal/testing/trials/everystore belong to make test-long, and package examples tests the other examples. The longest
+# modules come first, and the command, whose tests are of real time, does not begin beside the trials, which take much of
+# the processors.
 TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres \
 	internal/testing/telemetry examples/everywhere
 
@@ -53,6 +54,7 @@ test-long: ## what make test leaves out, the benchmarks, and the newest versions
 		long=$$(go -C $$m $(LONG)); \
 		[ -z "$$long" ] || $(GOTEST) -C $$m -race -shuffle=on -p 4 -parallel 8 -timeout 12m $$long; \
 	done
+	$(GOTEST) -C internal/testing/trials/everystore -race -timeout 8m .
 	$(GOTEST) -C cmd/locker -race -timeout 8m -run '^(TestUserOfTheDocumentation|TestDeployments)$$' ./cli # the only ones
 	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
 	$(GOTEST) -C internal/testing/trials -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 ./sim

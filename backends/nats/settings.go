@@ -82,9 +82,7 @@ func (s *Settings) check(report config.Report) {
 	case s.Username != "" && !password:
 		report("password", errors.New("missing, although there is a username: give it, or a password_file"))
 	}
-	if t := s.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
-		report("tls.cert_file", errors.New("give both cert_file and key_file, or none"))
-	}
+	s.TLS.Check(report)
 }
 
 // How a connection notices that a server hangs, and how soon it tries again.

@@ -89,7 +89,8 @@ func TestMistakes(t *testing.T) {
 		"nats://alice@h1":                   "password: missing",
 		"nats://a:b@h1?credentials_file=/c": "credentials_file: there is a user, too",
 		"nats://a:b@h1?password_file=/c":    "password_file: there is a password, too",
-		"natss://h1?tls_cert_file=/c":       "give both cert_file and key_file",
+		"natss://h1?tls_cert_file=/c":       "tls_key_file: missing",
+		"natss://h1?tls_min_version=1.1":    "tls_min_version: unknown version",
 		"nats://h1?bukket=a":                "did you mean bucket?",
 	} {
 		c, err := config.Parse(url)

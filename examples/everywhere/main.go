@@ -4,6 +4,8 @@
 //	go run . /tmp/ledger                                                   # in this process
 //	LOCKER_URL=redis://localhost:6379 go run . /tmp/ledger                 # one Redis
 //	LOCKER_URL=redlock://host1,host2,host3 go run . /tmp/ledger            # Redlock
+//	LOCKER_URL=etcd://localhost:2379 go run . /tmp/ledger                  # etcd
+//	LOCKER_URL=postgres://user@localhost/app go run . /tmp/ledger          # PostgreSQL, after: locker migrate
 //	LOCKER_URL=nats://localhost:4222 go run . /tmp/ledger                  # NATS JetStream
 //
 // It writes entries into a ledger, which is a file. Several of these programs can do so at once, on every store but the
@@ -24,7 +26,9 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	_ "github.com/golocker/locker/backends/etcd"
 	_ "github.com/golocker/locker/backends/nats"
+	_ "github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all"
 )

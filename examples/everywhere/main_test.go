@@ -7,8 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golocker/locker/internal/testing/natstest"
-	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/internal/testing/storeurl"
 )
 
 // asProgram is a variable. If it is set, the test binary is the program.
@@ -22,28 +24,29 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// migrate does what locker migrate does.
+func migrate(tb testing.TB, url string) {
+	db, err := pgx.Connect(tb.Context(), url)
+	if err == nil {
+		_, err = postgres.Migrate(tb.Context(), db)
+	}
+	if err != nil {
+		tb.Fatal(err)
+	}
+	_ = db.Close(tb.Context())
+}
+
 // Nothing but LOCKER_URL differs. On stores that other processes see, three processes write into one ledger.
 func TestEverywhere(t *testing.T) {
-	for name, store := range map[string]struct {
-		url       func(t *testing.T) string
-		processes int
-	}{
-		"memory": {func(*testing.T) string { return "memory:" }, 1},
-		"Redis":  {func(t *testing.T) string { return "redis://" + redistest.Start(t).Addr() }, 3},
-		"Redlock": {func(t *testing.T) string {
-			var addrs []string
-			for range 3 {
-				addrs = append(addrs, redistest.Start(t).Addr())
-			}
-			return "redlock://" + strings.Join(addrs, ",")
-		}, 3},
-		"NATS": {func(t *testing.T) string { return natstest.Start(t).URL() }, 3},
-	} {
+	for name, start := range storeurl.Start(migrate) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ledger, url := filepath.Join(t.TempDir(), "ledger"), store.url(t)
-			processes := make([]*exec.Cmd, store.processes)
-			outputs := make([]strings.Builder, store.processes)
+			ledger, url := filepath.Join(t.TempDir(), "ledger"), start(t)
+			processes := make([]*exec.Cmd, 3)
+			if name == storeurl.Memory {
+				processes = processes[:1]
+			}
+			outputs := make([]strings.Builder, len(processes))
 			for i := range processes {
 				cmd := exec.CommandContext(t.Context(), os.Args[0], ledger)
 				cmd.Env = []string{asProgram + "=1", "LOCKER_URL=" + url}
@@ -62,7 +65,7 @@ func TestEverywhere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n, want := strings.Count(string(text), "\n"), store.processes*workers*entries; n != want {
+			if n, want := strings.Count(string(text), "\n"), len(processes)*workers*entries; n != want {
 				t.Errorf("the ledger has %d entries, expected %d", n, want)
 			}
 		})

@@ -75,13 +75,13 @@ var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testin
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
 	"/internal/testing/short", "/internal/testing/lookat", "/internal/testing/compat", "/internal/testing/program",
 	"/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
-	"/internal/testing/archtest"}
+	"/internal/testing/storeurl", "/internal/testing/archtest"}
 
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
 	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
 	"/internal/testing/program", "/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
-	"/internal/testing/short",
+	"/internal/testing/storeurl", "/internal/testing/short",
 	"/internal/testing/trials/clock", "/internal/testing/trials/sim",
 	"/internal/testing/trials/serve"}
 

@@ -364,7 +364,7 @@ func recorded(t *testing.T, scenarios []scenario) {
 	}
 }
 
-func must(l locker.Lease, err error) locker.Lease {
+func must[L any](l L, err error) L {
 	if err != nil {
 		panic(err)
 	}

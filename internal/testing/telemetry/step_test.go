@@ -17,10 +17,7 @@ import (
 // stepScenarios are like scenarios, for calls that acquire several locks.
 var stepScenarios = []scenario{
 	{"several locks", func(r *recorder, _ *store, l locker.Locker) {
-		lease, err := locker.LockAll(r.request(), l, []string{key + "a", key + "b"})
-		if err != nil {
-			panic(err)
-		}
+		lease := must(locker.LockAll(r.request(), l, []string{key + "a", key + "b"}))
 		time.Sleep(time.Second)
 		_ = lease.Extend(r.request())
 		_ = lease.Unlock(r.request())
@@ -67,14 +64,9 @@ var stepScenarios = []scenario{
 		lock.contentions {operation=trylockmany} 1
 	`},
 	{"several locks, one lost", func(r *recorder, s *store, l locker.Locker) {
-		lease, err := locker.LockAll(r.request(), l, []string{key + "a", key + "b"})
-		if err != nil {
-			panic(err)
-		}
+		lease := must(locker.LockAll(r.request(), l, []string{key + "a", key + "b"}))
 		time.Sleep(time.Second)
-		if _, err := s.ForceRelease(r.request(), key+"b", ""); err != nil {
-			panic(err)
-		}
+		must(s.ForceRelease(r.request(), key+"b", ""))
 		<-lease.Done()
 		time.Sleep(time.Second)
 	}, `

@@ -20,20 +20,30 @@ type modelState struct {
 }
 
 type modelOp struct {
-	ends  bool
+	kind  modelKind
 	hold  int // index + 1
 	fence uint64
 }
+
+type modelKind int
+
+const (
+	begins modelKind = iota
+	verified
+	ends
+)
 
 var lockModel = porcupine.Model{
 	Init: func() any { return modelState{} },
 	Step: func(state, input, _ any) (bool, any) {
 		s, op := state.(modelState), input.(modelOp)
-		switch {
-		case op.ends:
-			return s.holder == op.hold, modelState{0, s.fence}
-		default:
+		switch op.kind {
+		case begins:
 			return s.holder == 0 && op.fence > s.fence, modelState{op.hold, op.fence}
+		case verified:
+			return s.holder == op.hold, s
+		default:
+			return s.holder == op.hold, modelState{0, s.fence}
 		}
 	},
 	Hash: func(state any) uint64 { s := state.(modelState); return s.fence<<8 ^ uint64(s.holder) },
@@ -72,11 +82,15 @@ func operations(hs []*Hold, linger time.Duration) []porcupine.Operation {
 		case h.Unlock != never:
 			to = max(to, h.Unlock+linger)
 		}
-		ops = append(ops,
-			porcupine.Operation{ClientId: h.Client, Input: modelOp{false, i + 1, h.Fence}, Call: int64(h.Call),
-				Return: int64(h.Return)},
-			porcupine.Operation{ClientId: h.Client, Input: modelOp{true, i + 1, 0}, Call: int64(from),
-				Return: int64(to)})
+		add := func(kind modelKind, call, ret time.Duration) {
+			ops = append(ops, porcupine.Operation{ClientId: h.Client, Input: modelOp{kind, i + 1, h.Fence},
+				Call: int64(call), Return: int64(ret)})
+		}
+		add(begins, h.Call, h.Return)
+		for _, e := range h.verified {
+			add(verified, e.Call, e.Return)
+		}
+		add(ends, from, to)
 	}
 	return ops
 }

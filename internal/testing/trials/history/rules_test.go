@@ -92,7 +92,7 @@ func TestRulesFindWhatIsWrong(t *testing.T) {
 		"verified before another": {[]string{"0-2 a lock 7 until 20", "5-35 a verify",
 			"20-31 b lock 8 until 50"}, nil, false},
 		"verified after another": {[]string{"0-2 a lock 7 until 20", "20-31 b lock 8 until 50", "35-36 a verify"},
-			[]string{"CERT"}, false},
+			[]string{"CERT"}, true},
 		"not verified after another": {[]string{"0-2 a lock 7 until 20", "20-31 b lock 8 until 50",
 			"35-36 a verify unknown"}, nil, false},
 		"found gone too early": {[]string{"0-2 a lock 7 until 20", "5-6 a unlock notheld"}, []string{"LOST"}, false},
