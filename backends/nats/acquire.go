@@ -91,8 +91,9 @@ func (b *Backend) undo(ctx context.Context, subject string, last uint64, token s
 		if !errors.Is(err, errOther) {
 			return err
 		}
-		r, err := b.get(ctx, subject)
+		r, err := b.settled(ctx, subject, last)
 		switch {
+		case errors.Is(err, errOther):
 		case err != nil:
 			return err
 		case r.State == held && r.Owner == token:

@@ -59,6 +59,13 @@ func (b *Backend) misfit(c jetstream.StreamConfig) error {
 		return errors.New("it removes old messages when it is full: set discard to new")
 	case c.SubjectDeleteMarkerTTL != 0:
 		return errors.New("the server adds delete markers, which may replace a lock: set subject_delete_marker_ttl to 0")
+	case c.Retention != jetstream.LimitsPolicy:
+		return errors.New("consumers remove its messages: set retention to limits")
+	case c.Mirror != nil || len(c.Sources) > 0 || c.SubjectTransform != nil:
+		return errors.New("its messages come from elsewhere or change their subjects: remove mirror, sources and " +
+			"subject_transform")
+	case c.Storage != jetstream.FileStorage || c.PersistMode != jetstream.DefaultPersistMode:
+		return errors.New("a server that crashes forgets locks: set storage to file and persist_mode to default")
 	case c.AllowDirect:
 		return errors.New("replicas answer reads, perhaps with old data: set allow_direct to false")
 	case c.RePublish == nil || *c.RePublish != *want.RePublish:

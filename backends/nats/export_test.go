@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -34,9 +35,9 @@ func (b *Backend) Left(ctx context.Context) (left []string) {
 // ErrOther is the error of a change whose condition does not hold.
 var ErrOther = errOther
 
-// PutFree stores a free record, and returns its number.
-func (b *Backend) PutFree(ctx context.Context, key string, last uint64) (uint64, error) {
-	return b.put(ctx, b.subject(key), last, record{State: free, ttl: freeFor})
+// PutFree stores a free record for ttl where there is none, and returns its number.
+func (b *Backend) PutFree(ctx context.Context, key string, ttl time.Duration) (uint64, error) {
+	return b.put(ctx, b.subject(key), 0, record{State: free, ttl: ttl})
 }
 
 // PutHeld is the request of an attempt that found the free record last.

@@ -3,64 +3,16 @@ package nats_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"testing"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/nats"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/testing/natstest"
 	"github.com/golocker/locker/internal/testing/short"
 )
-
-// cluster is three servers with a bucket of three replicas.
-type cluster struct {
-	t       testing.TB
-	servers []*natstest.Server
-	js      jetstream.JetStream // connected to any of them
-}
-
-func startCluster(t testing.TB) cluster {
-	t.Helper()
-	c := cluster{t: t, servers: natstest.StartCluster(t, 3)}
-	c.js = store{Server: c.servers[0], t: t}.connect(t)
-	return c
-}
-
-const prefix = "p:"
-
-func (c cluster) url() string {
-	var addrs []string
-	for _, s := range c.servers {
-		addrs = append(addrs, s.Addr())
-	}
-	return "nats://" + strings.Join(addrs, ",") + "?replicas=3&ttl=3s&timeout=1s&prefix=" + prefix
-}
-
-// leader returns the server that is the leader of the bucket.
-func (c cluster) leader() *natstest.Server {
-	c.t.Helper()
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); <-time.After(50 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		s, err := c.js.Stream(ctx, "KV_"+nats.DefaultBucket)
-		cancel()
-		if err != nil || s.CachedInfo().Cluster == nil || s.CachedInfo().Cluster.Leader == "" {
-			continue
-		}
-		var i int
-		if _, err := fmt.Sscanf(s.CachedInfo().Cluster.Leader, "n%d", &i); err == nil {
-			return c.servers[i]
-		}
-	}
-	c.t.Fatal("the bucket has no leader for a minute")
-	return nil
-}
 
 // ledger checks that at most one holder is valid at a time, and that tokens grow.
 type ledger struct {

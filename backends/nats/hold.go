@@ -61,8 +61,13 @@ func (b *Backend) change(ctx context.Context, req locker.Request, write func(las
 				return err
 			}
 		}
-		r, err := b.get(ctx, subject)
+		r, err := b.settled(ctx, subject, last)
 		switch {
+		case errors.Is(err, errOther):
+			if err := pause(ctx, n); err != nil {
+				return err
+			}
+			continue
 		case err != nil:
 			return err
 		case r.State == held && r.Owner != req.Token, r.State == kept && r.Owner != req.Token, r.State == foreign:

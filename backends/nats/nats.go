@@ -1,4 +1,4 @@
-// Package nats keeps locks in NATS JetStream, in a key-value bucket. It needs nats-server 2.12 or later.
+// Package nats keeps locks in NATS JetStream, in a key-value bucket. It needs nats-server 2.11 or later.
 //
 //	nc, err := nats.Connect("nats://localhost:4222")
 //	js, err := jetstream.New(nc)
@@ -7,8 +7,8 @@
 // # What it promises
 //
 // While the server, or a majority of the servers of a bucket with replicas, keeps its data, a lock has at most one
-// holder at a time, provided that the clocks of the servers run at the right speed and do not jump. All changes go
-// through the leader of the bucket's stream, and each is a compare and set. Every acquisition gets a fencing token
+// holder at a time, provided that the clocks of the servers agree, run at the right speed and do not jump. All changes
+// go through the leader of the bucket's stream, and each is a compare and set. Every acquisition gets a fencing token
 // greater than all earlier ones: the sequence number of the message that recorded it. The tokens need no clock.
 //
 // A server writes to its disk before it answers, but by default it leaves to the kernel when the disk is synced. After

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	natsclient "github.com/nats-io/nats.go"
+
+	"github.com/golocker/locker"
 )
 
 // news tells listeners what the server tells of stored messages. It has one goroutine, from the first listener on
@@ -23,7 +25,8 @@ type news struct {
 	closing  context.Context
 	quit     context.CancelFunc
 	over     sync.WaitGroup
-	topics   map[string]*topic // by the subject on which the server tells; nil: closed
+	topics   map[string]*topic // by the subject on which the server tells
+	closed   bool
 }
 
 // topic is the subscription about one lock.
@@ -48,6 +51,9 @@ const confirmation = 10 * time.Second
 func (n *news) listen(subject, told string, f func(state), ready func()) (stop func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.closed {
+		return nil, locker.ErrClosed
+	}
 	if n.msgs == nil {
 		n.msgs = make(chan *natsclient.Msg, maxNews)
 		n.closing, n.quit = context.WithCancel(context.Background())
@@ -62,10 +68,6 @@ func (n *news) listen(subject, told string, f func(state), ready func()) (stop f
 			return nil, unavailable(err)
 		}
 		t = &topic{subject: subject, sub: sub}
-		if n.topics == nil {
-			_ = sub.Unsubscribe()
-			return func() {}, nil // closed
-		}
 		n.topics[told] = t
 	}
 	t.listeners = append(t.listeners, &f)
@@ -133,6 +135,7 @@ func (t *topic) tell(s state) {
 
 func (n *news) close() {
 	n.mu.Lock()
+	n.closed = true
 	if n.msgs == nil {
 		n.mu.Unlock()
 		return

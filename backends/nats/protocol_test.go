@@ -47,7 +47,7 @@ func TestUndoIsForGood(t *testing.T) {
 	b := nats.NewBackend(s.js)
 	for i, before := range []bool{false, true} {
 		key := fmt.Sprint("k", i)
-		last, err := b.PutFree(ctx, key, 0)
+		last, err := b.PutFree(ctx, key, 10*time.Second)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,8 +108,17 @@ func TestBucketsThatDoNotFit(t *testing.T) {
 		"max_age":                   func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
 		"discard":                   func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardOld, 100 },
 		"subject_delete_marker_ttl": func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Minute },
-		"allow_direct":              func(c *jetstream.StreamConfig) { c.AllowDirect = true },
-		"republish":                 func(c *jetstream.StreamConfig) { c.RePublish = nil },
+		"retention":                 func(c *jetstream.StreamConfig) { c.Retention = jetstream.WorkQueuePolicy },
+		"storage":                   func(c *jetstream.StreamConfig) { c.Storage = jetstream.MemoryStorage },
+		"persist_mode":              func(c *jetstream.StreamConfig) { c.PersistMode = jetstream.AsyncPersistMode },
+		"sources": func(c *jetstream.StreamConfig) {
+			c.Sources = []*jetstream.StreamSource{{Name: "OTHER"}}
+		},
+		"subject_transform": func(c *jetstream.StreamConfig) {
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "$KV.fit.a", Destination: "$KV.fit.b"}
+		},
+		"allow_direct": func(c *jetstream.StreamConfig) { c.AllowDirect = true },
+		"republish":    func(c *jetstream.StreamConfig) { c.RePublish = nil },
 	} {
 		c := good
 		change(&c)
@@ -127,6 +136,23 @@ func TestBucketsThatDoNotFit(t *testing.T) {
 		if err := s.js.DeleteStream(ctx, "KV_fit"); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A Backend that was closed accepts no listeners, whose goroutine nobody would end: goleak would see it.
+func TestNobodyListensToAClosedBackend(t *testing.T) {
+	t.Parallel()
+	b := nats.NewBackend(start(t).js)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	live, stop := b.Notify("k", func() {})
+	defer stop()
+	if live() {
+		t.Error("Notify of a Backend that was closed says that messages are received")
+	}
+	if _, err := b.Watch("k", func() {}); !errors.Is(err, locker.ErrClosed) {
+		t.Errorf("Watch of a Backend that was closed: %v", err)
 	}
 }
 

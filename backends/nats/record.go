@@ -124,6 +124,28 @@ func (b *Backend) get(ctx context.Context, subject string) (record, error) {
 	return record{}, b.failed(err)
 }
 
+// errOld means that a read returned a record that had been replaced before.
+var errOld = errors.New("a server that is no longer the leader has answered with an old record")
+
+// settled returns the last record of subject after a change was refused that expected the number last.
+//
+// Unlike get, it is not deceived by a leader that has no majority. Such a leader answers reads. It also ends records by
+// its clock while a change of them is on its way to the other servers, which is stored if they come back. So an older
+// record is an error, and if there is none, settled stores a free one, which only a leader with a majority can do. It
+// returns errOther if another change was stored meanwhile, or is on its way.
+func (b *Backend) settled(ctx context.Context, subject string, last uint64) (record, error) {
+	r, err := b.get(ctx, subject)
+	switch {
+	case err != nil:
+		return record{}, err
+	case r.seq == 0:
+		r.seq, err = b.put(ctx, subject, 0, record{State: free, ttl: freeFor})
+	case r.seq < last:
+		err = unavailable(errOld)
+	}
+	return r, err
+}
+
 // errOther means that the last message of the subject is another one than expected, or that another change of the
 // subject is on its way. Nothing was changed then.
 var errOther = errors.New("the record has changed meanwhile")

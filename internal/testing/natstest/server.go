@@ -189,3 +189,9 @@ func (s *Server) LoseMessages(subject string) (restore func()) {
 	s.relay.drop.Store(&subject)
 	return func() { s.relay.drop.Store(nil) }
 }
+
+// Log returns what the server has logged.
+func (s *Server) Log() []byte {
+	log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
+	return log
+}
