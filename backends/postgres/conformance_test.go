@@ -33,6 +33,11 @@ func TestOneServer(t *testing.T) {
 		"DeadWaiter":                testDeadWaiter,
 		"Sweep":                     testSweep,
 		"Turns":                     testTurns,
+		"PgBouncer":                 testPgBouncer,
+		"RoundTrips":                testRoundTrips,
+		"WaitsForTheDisk":           testWaitsForTheDisk,
+		"RefusedRelease":            testRefusedRelease,
+		"CloseWithoutConnections":   testCloseWithoutConnections,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
