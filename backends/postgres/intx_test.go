@@ -55,13 +55,17 @@ func lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) lock
 }
 
 // protected returns a lease that is about to expire, and a transaction that InTx protects. On a busy machine the lease
-// may expire before InTx.
+// may expire before that.
 func protected(t testing.TB, l locker.Locker, url, key string) (locker.Lease, pgx.Tx) {
 	t.Helper()
 	for {
-		lease := lock(t, l, key, locker.TTL(500*time.Millisecond), locker.NoRenewal())
+		lease, err := l.Lock(t.Context(), key, locker.TTL(500*time.Millisecond), locker.NoRenewal())
+		if err != nil {
+			t.Logf("Lock is tried again: %v", err)
+			continue
+		}
 		tx := begin(t, url, pgx.ReadCommitted)
-		err := postgres.InTx(t.Context(), tx, lease)
+		err = postgres.InTx(t.Context(), tx, lease)
 		if err == nil {
 			return lease, tx
 		}

@@ -75,17 +75,17 @@ func testRoundTrips(t *testing.T, s *pgtest.Server) {
 // What a crash must not forget waits for the disk and for a synchronous standby, also if the user's commits do not.
 // A release does not wait.
 func testWaitsForTheDisk(t *testing.T, s *pgtest.Server) {
-	const acquire = "SELECT locker.acquire('disk', 'token', '', 60000000, '', '')"
+	const acquire = "SELECT locker.acquire('disk', 'disk token', '', 60000000, '', '')"
 	for _, c := range []struct{ call, user, want string }{
 		{acquire, "off", "on"},
 		{acquire, "local", "on"},
 		{acquire, "remote_apply", "remote_apply"},
-		{"SELECT locker.acquire_many('{disk}', '{token}', '', 60000000)", "off", "on"},
-		{"SELECT locker.extend('disk', 'token', 60000000)", "off", "on"},
+		{"SELECT locker.acquire_many('{disk}', '{disk token}', '', 60000000)", "off", "on"},
+		{"SELECT locker.extend('disk', 'disk token', 60000000)", "off", "on"},
 		{"SELECT locker.force_release('disk', '')", "off", "on"},
-		{"SELECT locker.release('disk', 'token', 60000000)", "off", "on"}, // the lock is kept
-		{"SELECT locker.release('disk', 'token', 0)", "on", "off"},
-		{"SELECT locker.undo('disk', 'token', '', 60000000)", "on", "off"},
+		{"SELECT locker.release('disk', 'disk token', 60000000)", "off", "on"}, // the lock is kept
+		{"SELECT locker.release('disk', 'disk token', 0)", "on", "off"},
+		{"SELECT locker.undo('disk', 'disk token', '', 60000000)", "on", "off"},
 	} {
 		var got string
 		tx := begin(t, s.URL("postgres"), pgx.ReadCommitted)

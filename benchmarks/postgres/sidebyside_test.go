@@ -69,9 +69,9 @@ func TestSideBySide(t *testing.T) {
 // measure lets a contender work for the time of a visit.
 func (sc scenario) measure(t *testing.T, c contender, url string, observer *pgxpool.Pool, visit time.Duration) figures {
 	t.Helper()
+	before := load(t, observer)
 	l, done := c.open(t, url)
 	w := &work{counts: make([]int, sc.workers)}
-	before := load(t, observer)
 	ctx, cancel := context.WithTimeout(t.Context(), visit)
 	defer cancel()
 	start := time.Now()
