@@ -4,7 +4,7 @@ LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel \
 	late-commits crowd cluster elections soak sim mutants tokens leases outage model model-full bench bench-full \
-	bench-smoke prove-install
+	bench-postgres bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -190,9 +190,16 @@ bench-full: ## the same with longer visits and more rounds: about 30 minutes
 	@scripts/need-redis.sh
 	$(BENCH) -full $(ARGS)
 
-bench-smoke: ## whether the benchmarks still work: 20 seconds, says nothing of speed
+VISIT ?= 2s
+bench-postgres: ## locks in PostgreSQL beside advisory locks by hand and two libraries: five minutes on a quiet machine
+	@scripts/need-postgres.sh
+	LOCKER_BENCH_VISIT=$(VISIT) go test -C benchmarks/postgres -count=1 -timeout 30m -v .
+
+bench-smoke: ## whether the benchmarks still work: 30 seconds, says nothing of speed
 	@scripts/need-redis.sh
+	@scripts/need-postgres.sh
 	go test -C benchmarks -count=1 ./...
+	go test -C benchmarks/postgres -count=1 .
 
 OUTAGE ?= 30s
 outage: ## what 200 callers that retry do to servers that are killed or stopped for that long

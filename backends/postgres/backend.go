@@ -79,12 +79,10 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 	}
 	was, err := release(ctx)
 	if err != nil {
-		if unknown(err) || unsent(err) {
-			b.later(req.TTL, func(ctx context.Context) error {
-				_, err := release(ctx)
-				return err
-			})
-		}
+		b.later(req.TTL, func(ctx context.Context) error {
+			_, err := release(ctx)
+			return err
+		})
 		return unavailable(err)
 	}
 	return notHeld(was)

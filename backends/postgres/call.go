@@ -29,6 +29,7 @@ func request[T any](
 	var none T
 	connecting, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
 	conn, err := b.pool.Acquire(connecting)
 	if err != nil {
 		return none, notSent{err}
@@ -70,15 +71,15 @@ const (
 	maxRetry = time.Second
 )
 
-// later repeats f in the background until the server answers, until limit has passed, or until Close. Call it between
-// enter and background.Done.
+// later repeats f in the background until it succeeds, until limit has passed, or until Close. Errors that the server
+// answers end with time, too: a request that had to wait for another one for too long, or a disk that is full. Call it
+// between enter and background.Done.
 func (b *Backend) later(limit time.Duration, f func(ctx context.Context) error) {
 	b.background.Go(func() {
 		ctx, cancel := context.WithTimeout(b.ctx, limit)
 		defer cancel()
 		for pause := minRetry; ; pause = min(2*pause, maxRetry) {
-			err := f(ctx)
-			if err == nil || !unknown(err) && !unsent(err) {
+			if f(ctx) == nil {
 				return
 			}
 			t := time.NewTimer(pause)

@@ -33,6 +33,11 @@ func TestOneServer(t *testing.T) {
 		"DeadWaiter":                testDeadWaiter,
 		"Sweep":                     testSweep,
 		"Turns":                     testTurns,
+		"PgBouncer":                 testPgBouncer,
+		"RoundTrips":                testRoundTrips,
+		"WaitsForTheDisk":           testWaitsForTheDisk,
+		"RefusedRelease":            testRefusedRelease,
+		"CloseWithoutConnections":   testCloseWithoutConnections,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -70,7 +75,10 @@ func testConformance(t *testing.T, shared *pgtest.Server) {
 				Left:         func() []string { return texts(t, direct, leftSQL, prefix) },
 			}
 			if own {
-				store.Restart = s.Restart
+				store.Restart = func() {
+					run(t, direct, "CHECKPOINT") // a crash may forget the latest releases
+					s.Restart()
+				}
 			}
 			return store
 		},

@@ -12,15 +12,20 @@ import (
 // advice says what to do about errors of the server, by their code.
 var advice = map[string]string{
 	"3F000": oldSchema, "42883": oldSchema, "42P01": oldSchema,
+	"26000": sharedConnection, "42P05": sharedConnection,
 	"42501": "grant the user the rights that docs/backends/postgres.md lists",
-	"25006": "this server is a standby: name the primary, or add target_session_attrs=read-write",
+	"25006": "if this server is a standby, name the primary, or add target_session_attrs=read-write; " +
+		"if the transaction is read only, begin another one",
 	"55P03": "another request for this lock is still under way",
 	"LKISO": "set default_transaction_isolation of the user to read committed",
 	"LKSNP": "begin the transaction when the lock has been acquired, and call InTx first",
+	"53100": "make room on the disk of the server",
 	"53300": "raise max_connections of the server, or lower pool_max_conns",
 }
 
 const oldSchema = "the tables of the locks are missing or old: run locker migrate, or call postgres.Migrate"
+
+const sharedConnection = "behind a PgBouncer that shares connections, set default_query_exec_mode=exec"
 
 // notSent is the error of a request that was not sent.
 type notSent struct{ error }

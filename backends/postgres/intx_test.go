@@ -4,6 +4,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,13 +55,17 @@ func lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) lock
 }
 
 // protected returns a lease that is about to expire, and a transaction that InTx protects. On a busy machine the lease
-// may expire before InTx.
+// may expire before that.
 func protected(t testing.TB, l locker.Locker, url, key string) (locker.Lease, pgx.Tx) {
 	t.Helper()
 	for {
-		lease := lock(t, l, key, locker.TTL(500*time.Millisecond), locker.NoRenewal())
+		lease, err := l.Lock(t.Context(), key, locker.TTL(500*time.Millisecond), locker.NoRenewal())
+		if err != nil {
+			t.Logf("Lock is tried again: %v", err)
+			continue
+		}
 		tx := begin(t, url, pgx.ReadCommitted)
-		err := postgres.InTx(t.Context(), tx, lease)
+		err = postgres.InTx(t.Context(), tx, lease)
 		if err == nil {
 			return lease, tx
 		}
@@ -165,6 +170,47 @@ func testInTx(t *testing.T, s *pgtest.Server) {
 		lease := lock(t, holder, "newer")
 		wantErr(t, "InTx", postgres.InTx(t.Context(), tx, lease), locker.ErrUnavailable)
 		must(t, "the lease", lease.Err())
+		must(t, "Unlock", lease.Unlock(t.Context()))
+	})
+	t.Run("fails if the lock was taken over before the snapshot", func(t *testing.T) {
+		t.Parallel()
+		lease := lock(t, holder, "before")
+		_, err := holder.ForceRelease(t.Context(), "before", "")
+		must(t, "ForceRelease", err)
+		next := lock(t, other, "before")
+		err = postgres.InTx(t.Context(), begin(t, url, pgx.Serializable), lease)
+		wantErr(t, "InTx", err, locker.ErrLost)
+		must(t, "Unlock", next.Unlock(t.Context()))
+	})
+	t.Run("bears an extension since the snapshot", func(t *testing.T) {
+		t.Parallel()
+		lease := lock(t, holder, "extended", locker.TTL(time.Minute))
+		expire := func(in string) {
+			const expires = "UPDATE locker.locks SET expires = clock_timestamp() + $1::text::interval WHERE fence = $2"
+			run(t, pool(t, url), expires, in, int64(lease.Fence()))
+		}
+		expire("0")
+		tx := begin(t, url, pgx.RepeatableRead)
+		var n int
+		must(t, "count", tx.QueryRow(t.Context(), "SELECT count(*) FROM locker.locks").Scan(&n))
+		expire("1 minute")
+		must(t, "InTx", postgres.InTx(t.Context(), tx, lease))
+		_, err := holder.ForceRelease(t.Context(), "extended", "")
+		must(t, "ForceRelease", err)
+		wantHeld(t, other, "extended", "of a lock whose transaction is open")
+		must(t, "Commit", tx.Commit(t.Context()))
+	})
+	t.Run("refuses transactions that are read only", func(t *testing.T) {
+		t.Parallel()
+		lease := lock(t, holder, "read only")
+		tx := begin(t, url, pgx.ReadCommitted)
+		_, err := tx.Exec(t.Context(), "SET TRANSACTION READ ONLY")
+		must(t, "SET", err)
+		err = postgres.InTx(t.Context(), tx, lease)
+		wantErr(t, "InTx", err, locker.ErrUnavailable)
+		if !strings.Contains(err.Error(), "begin another one") {
+			t.Errorf("InTx: %q does not say what to do", err)
+		}
 		must(t, "Unlock", lease.Unlock(t.Context()))
 	})
 	t.Run("ends a transaction that is idle for the TTL", func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,7 +19,8 @@ import (
 // TestMain runs the tests, or is the process that some of them stop.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(workerEnv); url != "" {
-		playWorker(url, os.Getenv(careEnv))
+		workers, _ := strconv.Atoi(os.Getenv(workersEnv))
+		playWorker(url, os.Getenv(careEnv), workers)
 	}
 	goleak.VerifyTestMain(m)
 }

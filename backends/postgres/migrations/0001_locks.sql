@@ -36,8 +36,9 @@ CREATE UNLOGGED TABLE @schema@.undone (
 -- Fencing tokens of all locks.
 CREATE SEQUENCE @schema@.fences;
 
--- The timeline of the server at the last grant. A promoted standby and a restored backup have another one.
-CREATE TABLE @schema@.history (timeline text NOT NULL);
+-- The life of the server at the last grant: its timeline, and when it was started. A standby that was promoted and data
+-- that were restored have another one.
+CREATE TABLE @schema@.history (life text NOT NULL);
 INSERT INTO @schema@.history VALUES ('');
 
 CREATE FUNCTION @schema@.slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
@@ -51,7 +52,8 @@ BEGIN
 		RAISE EXCEPTION 'transactions of this connection begin as %, and locks need read committed',
 			current_setting('transaction_isolation') USING ERRCODE = 'LKISO';
 	END IF;
-	IF current_setting('synchronous_commit') = 'off' THEN -- a crash would forget locks and tokens
+	-- With off, a crash would forget locks and tokens. With local, a failover to a synchronous standby would.
+	IF current_setting('synchronous_commit') IN ('off', 'local') THEN
 		PERFORM set_config('synchronous_commit', 'on', true);
 	END IF;
 	PERFORM set_config('lock_timeout', '2s', true);
@@ -64,28 +66,36 @@ BEGIN
 END $$;
 
 -- next_fence returns a token that is greater than all earlier ones. A standby that is promoted may lack the latest
--- ones. The tokens of a new timeline therefore begin at the microseconds of the server's clock, which runs ahead of
--- all tokens while there are fewer than a million grants per second.
+-- ones, and so may data that were restored. The tokens of a new life therefore begin at the microseconds of the
+-- server's clock, which runs ahead of all tokens while there are fewer than a million grants per second.
 CREATE FUNCTION @schema@.next_fence() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-	now_on text := left(pg_walfile_name(pg_current_wal_lsn()), 8);
+	now_in text := left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' ||
+		(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
 BEGIN
-	IF NOT EXISTS (SELECT FROM @schema@.history h WHERE h.timeline = now_on) THEN
+	IF NOT EXISTS (SELECT FROM @schema@.history h WHERE h.life = now_in) THEN
 		PERFORM FROM @schema@.history FOR UPDATE;
-		IF NOT EXISTS (SELECT FROM @schema@.history h WHERE h.timeline = now_on) THEN
+		IF NOT EXISTS (SELECT FROM @schema@.history h WHERE h.life = now_in) THEN
 			PERFORM setval('@schema@.fences', greatest(nextval('@schema@.fences'),
 				(extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
-			UPDATE @schema@.history SET timeline = now_on;
+			UPDATE @schema@.history SET life = now_in;
 		END IF;
 	END IF;
 	RETURN nextval('@schema@.fences');
 END $$;
 
--- tell notifies the waiter whose turn it is. A waiter that has not been seen for three seconds has died or is stopped.
+-- present says whether a waiter is there, by the time at which it was last seen. A waiter that has not been seen for
+-- three seconds has died or is stopped. If the clock was set back, waiters were seen in the future: those that are there
+-- ask again within about a second.
+CREATE FUNCTION @schema@.present(seen timestamptz, t timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
+	SELECT seen > t - interval '3 seconds' AND seen < t + interval '3 seconds';
+$$;
+
+-- tell notifies the waiter whose turn it is.
 CREATE FUNCTION @schema@.tell(a_name bytea) RETURNS void LANGUAGE sql AS $$
 	SELECT pg_notify(w.channel, w.ticket) FROM (
 		SELECT channel, ticket FROM @schema@.waiters
-		WHERE name = a_name AND seen > clock_timestamp() - interval '3 seconds' ORDER BY place LIMIT 1
+		WHERE name = a_name AND @schema@.present(seen, clock_timestamp()) ORDER BY place LIMIT 1
 	) w;
 $$;
 
@@ -137,15 +147,15 @@ BEGIN
 	END IF;
 	IF (l.name IS NULL OR l.expires <= t) AND NOT EXISTS (
 		SELECT FROM @schema@.waiters w
-		WHERE w.name = a_name AND (mine IS NULL OR w.place < mine) AND w.seen > t - interval '3 seconds'
+		WHERE w.name = a_name AND (mine IS NULL OR w.place < mine) AND @schema@.present(w.seen, t)
 	) THEN
 		-- A transaction that InTx protects keeps the row until it ends, and so keeps others out.
 		IF l.name IS NOT NULL THEN
 			PERFORM FROM @schema@.locks k WHERE k.name = a_name FOR UPDATE SKIP LOCKED;
 		END IF;
 		IF l.name IS NULL OR FOUND THEN
-			DELETE FROM @schema@.locks k WHERE k.name = a_name;
-			DELETE FROM @schema@.waiters w WHERE w.name = a_name AND w.place = mine;
+			DELETE FROM @schema@.locks k WHERE l.name IS NOT NULL AND k.name = a_name;
+			DELETE FROM @schema@.waiters w WHERE mine IS NOT NULL AND w.name = a_name AND w.place = mine;
 			fence := @schema@.next_fence();
 			IF fence % 1000 = 0 THEN
 				PERFORM @schema@.sweep(interval '1 minute');
@@ -234,6 +244,9 @@ BEGIN
 	PERFORM @schema@.tell(a_name);
 END $$;
 
+-- release answers before its commit is on the disk, and before a synchronous standby has it, unless the lock is kept. So
+-- a crash may bring back a lock that was released just before. It ends with its TTL, and nobody else has it meanwhile.
+-- A later grant waits until it is on the disk itself, and the releases before it are there then, too.
 CREATE FUNCTION @schema@.release(a_name bytea, a_token text, a_keep bigint)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -241,6 +254,9 @@ DECLARE
 	was text;
 BEGIN
 	PERFORM @schema@.enter(a_name);
+	IF a_keep = 0 THEN
+		PERFORM set_config('synchronous_commit', 'off', true);
+	END IF;
 	SELECT * INTO l FROM @schema@.locks k WHERE k.name = a_name;
 	was := @schema@.owner(l, a_token);
 	IF was = 'held' THEN
@@ -287,17 +303,19 @@ BEGIN
 END $$;
 
 -- in_tx takes a share of the row until the transaction of the caller ends. Extending a lock is possible meanwhile. A
--- grant to another owner is not: it deletes the row.
+-- grant to another owner is not: it deletes the row. A transaction with a snapshot does not see later extensions, so it
+-- does not look at the time: if it gets its share, nobody has been granted the lock since.
 CREATE FUNCTION @schema@.in_tx(a_name bytea, a_token text, a_fence bigint, a_idle bigint)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
 	l @schema@.locks;
 	idle interval := current_setting('idle_in_transaction_session_timeout')::interval;
+	snapshot boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 BEGIN
 	SELECT * INTO l FROM @schema@.locks k
 	WHERE k.name = a_name AND k.token = a_token AND k.fence = a_fence FOR KEY SHARE;
-	IF NOT FOUND OR l.expires <= clock_timestamp() THEN
-		IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
+	IF NOT FOUND OR NOT snapshot AND l.expires <= clock_timestamp() THEN
+		IF snapshot AND NOT EXISTS (SELECT FROM @schema@.locks k WHERE k.name = a_name AND k.fence > a_fence) THEN
 			RAISE EXCEPTION 'the snapshot of this transaction does not show the lock' USING ERRCODE = 'LKSNP';
 		END IF;
 		RETURN CASE WHEN @schema@.verify(a_name, a_token, a_fence) = 'taken' THEN 'taken' ELSE 'gone' END;
@@ -328,7 +346,7 @@ BEGIN
 		SELECT s.last_value INTO fence FROM @schema@.fences s;
 	END IF;
 	SELECT count(*) INTO waiting FROM @schema@.waiters w
-	WHERE w.name = a_name AND w.seen > t - interval '3 seconds';
+	WHERE w.name = a_name AND @schema@.present(w.seen, t);
 END $$;
 
 -- force_release returns the lock as it was before, and whether it was taken from its owner.

@@ -66,24 +66,28 @@ func Standby(tb testing.TB, of *Server, settings ...string) *Server {
 
 func prepare(tb testing.TB, settings []string) *Server {
 	tb.Helper()
-	// The directory is not tb.TempDir: the path of a unix socket may have only about a hundred bytes, and other users
-	// cannot enter that directory.
+	s := &Server{tb: tb, dir: directory(tb), settings: settings}
+	tb.Cleanup(s.Kill)
+	return s
+}
+
+// directory makes a directory for the files of a process, which the end of the test removes.
+func directory(tb testing.TB) string {
+	tb.Helper()
+	// It is not tb.TempDir: the path of a unix socket may have only about a hundred bytes, and other users cannot enter
+	// that directory.
 	dir, err := os.MkdirTemp("/tmp", "pgtest")
 	if err != nil {
 		tb.Fatalf("pgtest: %v", err)
 	}
-	s := &Server{tb: tb, dir: dir, settings: settings}
-	tb.Cleanup(func() {
-		s.Kill()
-		_ = os.RemoveAll(dir)
-	})
+	tb.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if os.Getuid() == 0 {
 		uid, gid := servant(tb)
 		if err := os.Chown(dir, uid, gid); err != nil {
 			tb.Fatalf("pgtest: %v", err)
 		}
 	}
-	return s
+	return dir
 }
 
 // program returns the path of one of PostgreSQL's programs. Debian does not put them into PATH.
@@ -121,11 +125,11 @@ func servant(tb testing.TB) (uid, gid int) {
 }
 
 // as returns the command line that runs args as the user postgres, if this process is root.
-func (s *Server) as(args ...string) []string {
+func as(tb testing.TB, args ...string) []string {
 	if os.Getuid() != 0 {
 		return args
 	}
-	uid, gid := servant(s.tb)
+	uid, gid := servant(tb)
 	return append([]string{"setpriv", "--reuid", strconv.Itoa(uid), "--regid", strconv.Itoa(gid), "--clear-groups",
 		"--"}, args...)
 }
@@ -133,7 +137,7 @@ func (s *Server) as(args ...string) []string {
 // must runs a program to its end.
 func (s *Server) must(args ...string) {
 	s.tb.Helper()
-	args = s.as(args...)
+	args = as(s.tb, args...)
 	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Dir = s.dir
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -162,15 +166,26 @@ func (s *Server) run() error {
 	}
 	// The shell sends what the server logs to a file.
 	args = append([]string{"/bin/sh", "-c", `exec "$@" >>"$0" 2>&1`, filepath.Join(s.dir, "log")}, args...)
-	args = s.as(args...)
+	args = as(s.tb, args...)
 	p, err := child.Spawn(args[0], s.dir, nil, args[1:])
 	if err != nil {
 		return err
 	}
-	ready := program(s.tb, "pg_isready")
+	if err := ready(s.tb, s.dir, p); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.proc, s.paused = p, false
+	s.mu.Unlock()
+	return nil
+}
+
+// ready waits until a process accepts connections on its socket in dir.
+func ready(tb testing.TB, dir string, p *child.Process) error {
+	ask := program(tb, "pg_isready")
 	for deadline := time.Now().Add(startTimeout); ; time.Sleep(10 * time.Millisecond) {
-		if exec.Command(ready, "-q", "-h", s.dir).Run() == nil {
-			break
+		if exec.Command(ask, "-q", "-h", dir).Run() == nil {
+			return nil
 		}
 		if p.Exited() {
 			return errors.New("it exited")
@@ -180,10 +195,6 @@ func (s *Server) run() error {
 			return fmt.Errorf("no answer for %v", startTimeout)
 		}
 	}
-	s.mu.Lock()
-	s.proc, s.paused = p, false
-	s.mu.Unlock()
-	return nil
 }
 
 // URL returns the URL of the database postgres for a user.
