@@ -11,19 +11,25 @@ import (
 // checkInterval is how long the connection for notifications may be silent before it is tried.
 const checkInterval = 15 * time.Second
 
-// hear lets the waiter be notified. The first waiter of a Backend begins to listen.
+// hear lets the waiter be notified. It comes before the first request, because the lock may be released while the answer
+// to that is on its way.
 func (w *waiter) hear() {
-	b := w.b
+	w.b.mu.Lock()
+	defer w.b.mu.Unlock()
+	w.b.waiting[w.ticket] = w.news
+}
+
+// listens begins to listen, if that is not done yet.
+func (b *Backend) listens() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.waiting[w.ticket] = w.news
 	if !b.listening && !b.closed {
 		b.listening = true
 		b.background.Go(b.listen)
 	}
 }
 
-// deaf ends that.
+// deaf ends what hear began.
 func (w *waiter) deaf() {
 	w.b.mu.Lock()
 	defer w.b.mu.Unlock()

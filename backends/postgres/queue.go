@@ -47,6 +47,7 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 		b: b, ctx: ctx, req: req, name: b.name(req.Key), ticket: locker.NewToken(), token: req.Token,
 		news: make(chan struct{}, 1),
 	}
+	w.hear()
 	defer w.deaf()
 	g, err := w.wait()
 	if err != nil && w.asked {
@@ -99,7 +100,7 @@ func (w *waiter) refused(a attempt) {
 	first := w.held == nil
 	w.held = &a.held
 	if first {
-		w.hear()
+		w.b.listens()
 		if w.req.Waiting != nil {
 			w.req.Waiting(w.held)
 		}
