@@ -17,8 +17,8 @@ import (
 const Memory = "memory"
 
 // Start has a function for each kind of store, by its name. It starts what the store needs until the test ends, and
-// returns the URL for config.Open. migrate makes the tables in the PostgreSQL that has a URL: this package cannot, since
-// the backend is a module of its own.
+// returns the URL for config.Open. The servers write to the disk as they do by default. migrate makes the tables in the
+// PostgreSQL that has a URL: this package cannot, since the backend is a module of its own.
 func Start(migrate func(tb testing.TB, url string)) map[string]func(tb testing.TB) (url string) {
 	return map[string]func(tb testing.TB) string{
 		Memory:  func(testing.TB) string { return "memory:" },
@@ -32,7 +32,7 @@ func Start(migrate func(tb testing.TB, url string)) map[string]func(tb testing.T
 		},
 		"etcd": func(tb testing.TB) string { return "etcd://" + etcdtest.Start(tb).Addr() },
 		"PostgreSQL": func(tb testing.TB) string {
-			url := pgtest.Start(tb).URL("postgres")
+			url := pgtest.Start(tb, "fsync=on").URL("postgres")
 			migrate(tb, url)
 			return url
 		},
