@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/redlock"
 )
@@ -182,9 +183,7 @@ func TestAddressMovesBetweenLocks(t *testing.T) {
 			} else if !errors.Is(err, locker.ErrHeld) && !errors.Is(err, locker.ErrUnavailable) {
 				t.Error(err)
 			}
-			if err := lease.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			steady.Unlock(t, lease)
 		}
 		c.wantNoLocks(t)
 		eventually(t, time.Minute, "two servers are a majority of three",

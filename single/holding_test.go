@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
@@ -202,9 +203,7 @@ func TestMaxHold(t *testing.T) {
 		}
 		_, err = other.TryLock(t.Context(), "k")
 		wantErr(t, err, locker.ErrHeld)
-		if err := l.Unlock(t.Context()); err != nil {
-			t.Errorf("Unlock: %v", err)
-		}
+		steady.Unlock(t, l)
 		if left, _ := pttl(t, s); left > 0 {
 			t.Errorf("the key has %v left after Unlock", left)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/simnode"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -71,9 +72,7 @@ func TestReplicaHasTheLock(t *testing.T) {
 			if left := replica.PTTL(t, "lock:k"); left < 30*time.Minute {
 				t.Errorf("extended by an hour, and the replica has %v", left)
 			}
-			if err := lease.Unlock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			steady.Unlock(t, lease)
 		}
 		nothingLeft(t, master)
 	})
@@ -131,9 +130,7 @@ func TestReplicaIsMissing(t *testing.T) {
 				}
 				back()
 				take(t, waiter)
-				if err := held.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
+				steady.Unlock(t, held)
 				nothingLeft(t, master)
 			})
 		})
