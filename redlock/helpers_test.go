@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/redlock"
 )
@@ -228,9 +229,11 @@ func (c cluster) lockAll(t testing.TB, l locker.Locker, key string, opts ...lock
 // cycle locks and unlocks key, which nobody else wants.
 func cycle(t testing.TB, l locker.Locker, key string) {
 	t.Helper()
-	if err := tryCycle(t.Context(), l, key); err != nil {
+	lease, err := l.TryLock(t.Context(), key, locker.TTL(longTTL))
+	if err != nil {
 		t.Fatal(err)
 	}
+	steady.Unlock(t, lease)
 }
 
 func tryCycle(ctx context.Context, l locker.Locker, key string) error {

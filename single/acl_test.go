@@ -171,7 +171,7 @@ func waitWoken(c *locker.Client, key string) (result func(t *testing.T) lockertr
 			&lockertrace.Trace{Woken: func(w lockertrace.Wake) { last = w.Reason }})
 		l, err := c.Lock(ctx, key)
 		if err == nil {
-			err = l.Unlock(ctx)
+			err = steady.Release(l)
 		}
 		done <- err
 	}()

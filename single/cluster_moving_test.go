@@ -163,7 +163,7 @@ func TestUnlockOfALockWithWaitersInASlotThatMigrates(t *testing.T) {
 			go func() {
 				lease, err := waiter.Lock(context.Background(), key, locker.TTL(time.Minute))
 				if err == nil {
-					err = lease.Unlock(context.Background())
+					err = steady.Release(lease)
 				}
 				result <- err
 			}()
@@ -202,7 +202,7 @@ func TestForceReleaseInASlotThatMigrates(t *testing.T) {
 			go func() {
 				lease, err := waiter.Lock(context.Background(), key, locker.TTL(time.Minute))
 				if err == nil {
-					err = lease.Unlock(context.Background())
+					err = steady.Release(lease)
 				}
 				result <- err
 			}()

@@ -263,7 +263,7 @@ func TestMasterFails(t *testing.T) {
 						repeatedly(over, func() {
 							lease, err := l.TryLock(ctx, there[i])
 							if err == nil {
-								err = lease.Unlock(ctx)
+								err = steady.Release(lease)
 							}
 							if err != nil {
 								t.Errorf("a master that is in order: %v", err)

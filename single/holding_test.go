@@ -123,7 +123,7 @@ func partition(t *testing.T, s *redistest.Server, other *locker.Client,
 	if left, _ := pttl(t, s); left < 30*time.Second {
 		t.Errorf("the other's lock has %v left: it was shortened", left)
 	}
-	if err := got.lease.Unlock(t.Context()); err != nil {
+	if err := steady.Release(got.lease); err != nil {
 		t.Errorf("the other was robbed: %v", err)
 	}
 	return spare

@@ -75,9 +75,7 @@ func TestForceReleaseAtTheHandOver(t *testing.T) {
 		p.Handle(nil)
 		p.Release()
 		eventually(t, 10*time.Second, "the waiter is in the queue again", func() bool { return queued(t, s) == 2 })
-		if err := o.lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, o.lease)
 		if first, last := take(t, waiting), take(t, third); first.After(last) {
 			t.Error("the waiter has lost its place")
 		}

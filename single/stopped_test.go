@@ -104,7 +104,9 @@ func TestStoppedHolder(t *testing.T) {
 			if err := child.Wait(); err != nil {
 				t.Error(err)
 			}
-			steady.Unlock(t, l)
+			if err := steady.Release(l); err != nil {
+				t.Errorf("the stopped process has touched the lock of its successor: %v", err)
+			}
 		})
 	}
 }

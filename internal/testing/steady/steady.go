@@ -3,6 +3,7 @@
 package steady
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -28,20 +29,24 @@ func Lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) (lea
 	return lease
 }
 
-// Unlock releases lease. The lease itself waits for the answer for a second, and then releases the lock in the
-// background: so Unlock asks again. Any goroutine may call it.
+// Unlock releases lease, or fails the test. Any goroutine may call it.
 func Unlock(t testing.TB, lease locker.Lease) {
 	t.Helper()
-	err := repeat(func() error {
-		err := lease.Unlock(t.Context())
+	if err := Release(lease); err != nil {
+		t.Error(err)
+	}
+}
+
+// Release releases lease. The lease itself waits for the answer for a second, and then releases the lock in the
+// background. So Release asks again, and returns nil if an earlier release may have been the one that was executed.
+func Release(lease locker.Lease) error {
+	return repeat(func() error {
+		err := lease.Unlock(context.Background())
 		if errors.Is(err, locker.ErrUnavailable) && strings.Contains(err.Error(), "an earlier release was not answered") {
 			return nil
 		}
 		return err
 	})
-	if err != nil {
-		t.Error(err)
-	}
 }
 
 func repeat(step func() error) error {
