@@ -46,7 +46,7 @@ func TestMemoryIsSharedInTheProcess(t *testing.T) {
 func TestWhichTTLWins(t *testing.T) {
 	minutes := func(l locker.Locker, opts ...locker.Option) int {
 		lease := steady.Lock(t, l, t.Name(), opts...)
-		defer func() { assert.NoError(t, lease.Unlock(t.Context())) }()
+		defer steady.Unlock(t, lease)
 		return int(time.Until(lease.Until()).Round(time.Minute).Minutes())
 	}
 	program := locker.TTL(20 * time.Minute)
@@ -136,7 +136,7 @@ func TestFIFO(t *testing.T) {
 			ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
 			next, err := other.Lock(ctx, "k")
 			if err == nil {
-				err = next.Unlock(ctx)
+				err = steady.Release(next)
 			}
 			waiting <- err
 		}()

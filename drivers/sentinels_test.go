@@ -24,6 +24,7 @@ type fakeSentinel struct {
 	master      string // empty: it knows none
 	epoch       int
 	silent      bool
+	late        int // how many questions are answered only when the other sentinels have answered
 	refusal     string
 	subscribers []net.Conn
 	conns       []net.Conn
@@ -68,6 +69,12 @@ func (s *fakeSentinel) serve(conn net.Conn) {
 		}
 		cmd := fmt.Sprint(words)
 		s.mu.Lock()
+		if s.late > 0 && strings.Contains(cmd, "GET-MASTER") {
+			s.late--
+			s.mu.Unlock()
+			<-time.After(4 * straggle)
+			s.mu.Lock()
+		}
 		switch master, port, _ := net.SplitHostPort(s.master); {
 		case s.silent:
 		case strings.HasPrefix(cmd, "[AUTH"):
@@ -101,8 +108,9 @@ func (s *fakeSentinel) tell(master string, epoch int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.master, s.epoch = master, epoch
+	news := "m 127.0.0.1 1 " + strings.Replace(master, ":", " ", 1)
 	for _, conn := range s.subscribers {
-		s.say(conn, "*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$1\r\nx\r\n")
+		s.say(conn, fmt.Sprintf("*3\r\n$7\r\nmessage\r\n$14\r\n+switch-master\r\n$%d\r\n%s\r\n", len(news), news))
 	}
 }
 
@@ -231,6 +239,30 @@ func TestDialerLeavesAFormerMaster(t *testing.T) {
 	}
 	_, _ = dialed(t, d)
 	assert.False(t, closed(after))
+}
+
+// The sentinel that tells of a new master answers late, and those that answer first have not heard of it. It must not be
+// forgotten: the connection to the former master may stay open.
+func TestDialerRemembersTheNews(t *testing.T) {
+	former, master := startMaster(t), startMaster(t)
+	sentinels := []*fakeSentinel{startSentinel(t, former), startSentinel(t, former)}
+	d := dialerTo(t, sentinels...)
+	_, before := dialed(t, d)
+	teller := -1
+	require.Eventually(t, func() bool {
+		teller = slices.IndexFunc(sentinels, func(s *fakeSentinel) (heard bool) {
+			s.set(func() { heard = len(s.subscribers) > 0 })
+			return heard
+		})
+		return teller >= 0
+	}, 10*time.Second, time.Millisecond, "it listens to a sentinel")
+	sentinels[teller].set(func() { sentinels[teller].late = 2 })
+	sentinels[teller].tell(master, 1)
+	require.NoError(t, before.SetReadDeadline(time.Now().Add(30*time.Second)))
+	_, err := before.Read(make([]byte, 1))
+	require.ErrorIs(t, err, net.ErrClosed)
+	addr, _ := dialed(t, d)
+	assert.Equal(t, master, addr)
 }
 
 func TestDialerForgetsConnectionsThatAreClosed(t *testing.T) {

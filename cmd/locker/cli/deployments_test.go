@@ -238,7 +238,7 @@ func (u *user) goesOn(t *testing.T) {
 // ends releases what the user has.
 func (u *user) ends(t *testing.T) {
 	t.Helper()
-	require.NoError(t, u.lease.Unlock(t.Context()))
+	steady.Unlock(t, u.lease)
 	require.NoError(t, os.WriteFile(u.run.file("go"), []byte("on\n"), 0o600))
 	u.run.exits(t, 0)
 	// A release whose connection was closed meanwhile is sent again.
