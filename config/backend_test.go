@@ -15,6 +15,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/memory"
 )
 
@@ -110,9 +111,9 @@ func TestABackendFromOutside(t *testing.T) {
 		assert.Equal(t, *section, shelved.shelf, name)
 		assert.Equal(t, "lock:", shelved.prefix)
 		assert.False(t, l.InProcess())
-		lease := lock(t, l, "k")
+		lease := steady.Lock(t, l, "k")
 		assert.Greater(t, time.Until(lease.Until()), 50*time.Second, "the TTL")
-		require.NoError(t, lease.Unlock(t.Context()))
+		steady.Unlock(t, lease)
 		closeLater(t, l)
 
 		d, err := c.Deployment(t.Context())
@@ -144,11 +145,11 @@ func init() {
 
 func TestWhichLabelWins(t *testing.T) {
 	of := func(l locker.Locker, opts ...locker.Option) string {
-		lease := lock(t, l, "k", opts...)
+		lease := steady.Lock(t, l, "k", opts...)
 		_, err := l.TryLock(t.Context(), "k")
 		var held *locker.HeldError
 		require.ErrorAs(t, err, &held)
-		assert.NoError(t, lease.Unlock(t.Context()))
+		steady.Unlock(t, lease)
 		return held.Label
 	}
 	program := locker.Label("program")
@@ -170,7 +171,7 @@ func TestWhichLabelWins(t *testing.T) {
 
 func TestWhichPatienceWins(t *testing.T) {
 	of := func(l locker.Locker, opts ...locker.Option) time.Duration {
-		assert.NoError(t, lock(t, l, "k", opts...).Unlock(t.Context()))
+		steady.Unlock(t, steady.Lock(t, l, "k", opts...))
 		return patience
 	}
 	program := locker.Patience(time.Second)

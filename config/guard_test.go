@@ -10,6 +10,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 )
 
 // New servers rest. After Bootstrap they grant locks at once, with the longest TTL that the guard allows.
@@ -33,7 +34,7 @@ func TestGuard(t *testing.T) {
 		assert.Equal(t, 30*time.Second, d.Guard)
 		require.NoError(t, d.Bootstrap(t.Context()))
 		require.NoError(t, d.Close())
-		require.NoError(t, lock(t, l, "k", locker.TTL(30*time.Second)).Unlock(t.Context()))
+		steady.Unlock(t, steady.Lock(t, l, "k", locker.TTL(30*time.Second)))
 		_, err = l.TryLock(t.Context(), "k", locker.TTL(31*time.Second))
 		require.ErrorIs(t, err, locker.ErrInvalid)
 	}

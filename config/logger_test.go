@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/lookat"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 )
 
 // The logger of a configuration takes the warnings of the backend, those about the servers, and what log switches on.
@@ -28,7 +29,7 @@ func TestLogger(t *testing.T) {
 		require.NoError(t, err)
 		assert.Eventually(t, func() bool { return strings.Contains(log.String(), "append-only file is off") },
 			20*time.Second, 5*time.Millisecond)
-		require.NoError(t, lock(t, l, "k").Unlock(t.Context()))
+		steady.Unlock(t, steady.Lock(t, l, "k"))
 		assert.Contains(t, log.String(), want)
 		assert.Contains(t, log.String(), `msg="lock acquired"`)
 		require.NoError(t, l.Close())

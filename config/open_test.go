@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -32,29 +33,20 @@ func closeLater(t *testing.T, l *config.Opened) {
 	t.Cleanup(func() { assert.NoError(t, l.Close()) })
 }
 
-func lock(t *testing.T, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	lease, err := l.Lock(ctx, key, opts...)
-	require.NoError(t, err)
-	return lease
-}
-
 func TestMemoryIsSharedInTheProcess(t *testing.T) {
 	a, b, other := open(t, "memory:"), open(t, "memory:?prefix=lock:&ttl=1m"), open(t, "memory:?prefix=other:")
-	lease := lock(t, a, t.Name())
+	lease := steady.Lock(t, a, t.Name())
 	_, err := b.TryLock(t.Context(), t.Name())
 	assert.ErrorIs(t, err, locker.ErrHeld)
-	assert.NoError(t, lock(t, other, t.Name()).Unlock(t.Context()))
-	require.NoError(t, lease.Unlock(t.Context()))
-	assert.NoError(t, lock(t, b, t.Name()).Unlock(t.Context()))
+	steady.Unlock(t, steady.Lock(t, other, t.Name()))
+	steady.Unlock(t, lease)
+	steady.Unlock(t, steady.Lock(t, b, t.Name()))
 }
 
 func TestWhichTTLWins(t *testing.T) {
 	minutes := func(l locker.Locker, opts ...locker.Option) int {
-		lease := lock(t, l, t.Name(), opts...)
-		defer func() { assert.NoError(t, lease.Unlock(t.Context())) }()
+		lease := steady.Lock(t, l, t.Name(), opts...)
+		defer steady.Unlock(t, lease)
 		return int(time.Until(lease.Until()).Round(time.Minute).Minutes())
 	}
 	program := locker.TTL(20 * time.Minute)
@@ -138,19 +130,19 @@ func TestFIFO(t *testing.T) {
 	for param, queues := range map[string]bool{"": true, "?fifo=true": true, "?fifo=false": false} {
 		s.Cmd(t, "FLUSHALL")
 		l, other := open(t, "redis://"+s.Addr()+param), open(t, "redis://"+s.Addr()+param)
-		lease := lock(t, l, "k")
+		lease := steady.Lock(t, l, "k")
 		waits, waiting := make(chan struct{}), make(chan error, 1)
 		go func() {
 			ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
 			next, err := other.Lock(ctx, "k")
 			if err == nil {
-				err = next.Unlock(ctx)
+				err = steady.Release(next)
 			}
 			waiting <- err
 		}()
 		<-waits
 		assert.Equal(t, queues, len(s.Keys(t, "*:lockqueue")) == 1, param)
-		assert.NoError(t, lease.Unlock(t.Context()))
+		steady.Unlock(t, lease)
 		assert.NoError(t, <-waiting)
 	}
 }
@@ -185,10 +177,10 @@ func TestRedis(t *testing.T) {
 			} {
 				t.Run(name, func(t *testing.T) {
 					l := open(t, url)
-					lease := lock(t, l, "k")
+					lease := steady.Lock(t, l, "k")
 					_, err := l.TryLock(t.Context(), "k")
 					assert.ErrorIs(t, err, locker.ErrHeld)
-					assert.NoError(t, lease.Unlock(t.Context()))
+					steady.Unlock(t, lease)
 				})
 			}
 
@@ -196,11 +188,11 @@ func TestRedis(t *testing.T) {
 			a, b := open(t, "redis+"+driver+"://:p%40ss@"+plain.Addr()+"/1"),
 				open(t, "unix+"+driver+"://:p%40ss@"+plain.Socket()+"?db=1")
 			elsewhere := open(t, "unix+"+driver+"://:p%40ss@"+plain.Socket()+"?db=2")
-			lease := lock(t, a, "k")
+			lease := steady.Lock(t, a, "k")
 			_, err := b.TryLock(t.Context(), "k")
 			assert.ErrorIs(t, err, locker.ErrHeld)
-			assert.NoError(t, lock(t, elsewhere, "k").Unlock(t.Context()))
-			assert.NoError(t, lease.Unlock(t.Context()))
+			steady.Unlock(t, steady.Lock(t, elsewhere, "k"))
+			steady.Unlock(t, lease)
 
 			for name, url := range map[string]string{
 				"wrong password": "redis+" + driver + "://:" + secret + "@" + plain.Addr(),
@@ -228,6 +220,6 @@ func TestLocksAreAcquiredInOneStep(t *testing.T) {
 		lease, err := locker.LockAll(ctx, open(t, url), []string{t.Name() + "a", t.Name() + "b"})
 		require.NoError(t, err, url)
 		assert.Equal(t, 1, attempts, url)
-		assert.NoError(t, lease.Unlock(t.Context()), url)
+		steady.Unlock(t, lease)
 	}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 )
 
 // fleet is a driver of servers that do not answer. It records which drivers were opened and closed.
@@ -175,17 +176,17 @@ func TestRedlock(t *testing.T) {
 	for _, driver := range []string{"goredis", "redigo", "rueidis"} {
 		t.Run(driver, func(t *testing.T) {
 			l := open(t, "redlock+"+driver+"://:p%40ss@"+hosts+"/1?budget=5s")
-			lease := lock(t, l, "k")
+			lease := steady.Lock(t, l, "k")
 			_, err := down.TryLock(t.Context(), "k")
 			assert.ErrorIs(t, err, locker.ErrHeld)
-			assert.NoError(t, lease.Unlock(t.Context()))
-			lease = lock(t, down, "k")
+			steady.Unlock(t, lease)
+			lease = steady.Lock(t, down, "k")
 			_, err = l.TryLock(t.Context(), "k")
 			assert.ErrorIs(t, err, locker.ErrHeld)
-			assert.NoError(t, lease.Unlock(t.Context()))
+			steady.Unlock(t, lease)
 
 			l = open(t, "redlocks+"+driver+"://:p%40ss@"+secured.Addr()+"?tls_ca_file="+secured.CAFile())
-			assert.NoError(t, lock(t, l, "k").Unlock(t.Context()))
+			steady.Unlock(t, steady.Lock(t, l, "k"))
 
 			_, err = open(t, "redlock+"+driver+"://:"+secret+"@"+hosts).TryLock(t.Context(), "k")
 			require.ErrorIs(t, err, locker.ErrNoQuorum, "wrong password")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 )
 
 // write writes a file of a directory, and returns its path.
@@ -153,7 +154,7 @@ func TestCredentialsOfAProgram(t *testing.T) {
 		l, err := c.Open(t.Context())
 		require.NoError(t, err)
 		closeLater(t, l)
-		require.NoError(t, lock(t, l, "k").Unlock(t.Context()))
+		steady.Unlock(t, steady.Lock(t, l, "k"))
 		assert.NotContains(t, c.String(), "token")
 	}
 	other, _ := config.Parse("memory:")

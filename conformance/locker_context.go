@@ -68,6 +68,9 @@ func contextEndsWaiting(t testing.TB, h Harness) {
 			})
 			cancel()
 			best = min(best, time.Since(start)-waited)
+			if errors.Is(err, locker.ErrUnavailable) {
+				prompt(t, start) // the store has not answered at all, as one that stalls
+			}
 			wantError(t, what, err, want, locker.ErrHeld)
 		}
 		if best > bound {

@@ -91,6 +91,13 @@ func closed(conn net.Conn) bool {
 	return err != nil || raw.Control(func(uintptr) {}) != nil
 }
 
+// follows reports whether addr is the master that the sentinels named last.
+func (d *Dialer) follows(addr string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.master == addr
+}
+
 // follow takes the master that the sentinels name, and closes the connections to other servers.
 func (d *Dialer) follow(addr string) {
 	var former []net.Conn

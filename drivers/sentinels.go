@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -20,6 +21,8 @@ const (
 	silence = 5 * time.Second
 	// relisten is the longest pause before the next sentinel is listened to.
 	relisten = time.Second
+	// doubting is how long sentinels are asked again, at most, if they do not name the master that is in the news.
+	doubting = 10 * time.Second
 )
 
 // inquiry is one question to all sentinels. Callers that dial at the same time share it.
@@ -235,11 +238,33 @@ func (d *Dialer) listenTo(addr string) {
 
 // heard looks up the master when a sentinel says that there is a new one. It also does so when the subscription begins,
 // because there may have been news before. The second lookup has begun after the news, even if the first was under way.
+//
+// Sentinels that have not heard the news yet may answer before the one that told it. Nobody tells it again, so heard
+// asks again for a while.
 func (d *Dialer) heard(reply Reply) {
 	message, _ := reply.([]Reply)
-	if kind := text(message, 0); kind == "message" || kind == "subscribe" {
-		for range 2 {
-			_, _ = d.lookUp(d.ctx)
-		}
+	if kind := text(message, 0); kind != "message" && kind != "subscribe" {
+		return
 	}
+	_, _ = d.lookUp(d.ctx)
+	_, _ = d.lookUp(d.ctx)
+	news := inTheNews(text(message, 2), d.cfg.Sentinel.Master)
+	for end := time.Now().Add(doubting); news != "" && !d.follows(news) && time.Now().Before(end); {
+		select {
+		case <-d.ctx.Done():
+			return
+		case <-time.After(relisten / 2):
+		}
+		_, _ = d.lookUp(d.ctx)
+	}
+}
+
+// inTheNews returns the address of the new master in a message of a sentinel, which is the name of the master, its former
+// host and port, and its new ones. It returns an empty string if the message is about another master.
+func inTheNews(message, master string) string {
+	words := strings.Fields(message)
+	if len(words) != 5 || words[0] != master {
+		return ""
+	}
+	return net.JoinHostPort(words[3], words[4])
 }

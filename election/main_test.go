@@ -15,11 +15,12 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
 
 const (
 	key = "shard-7"

@@ -32,7 +32,7 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
 
 // middlewares has all middleware except [locker.Defaults], in the order that config uses, the outermost first.
 var middlewares = []struct {

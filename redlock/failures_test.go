@@ -12,6 +12,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -78,9 +79,7 @@ func TestMinorityFailsUnderALease(t *testing.T) {
 			for _, lease := range leases {
 				// The answer of a node that has granted may still be on its way to the client.
 				eventually(t, 10*time.Second, name+": it is extended", func() bool { return lease.Extend(t.Context()) == nil })
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Errorf("%s: Unlock: %v", name, err)
-				}
+				steady.Unlock(t, lease)
 			}
 			if name == "hung" {
 				c[1].Resume()

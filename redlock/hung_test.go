@@ -14,6 +14,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/steady"
 )
 
 // usage samples what the process uses until ctx ends.
@@ -54,7 +55,7 @@ func load(t *testing.T, clients []*locker.Client, d time.Duration) (cycles, fail
 				}
 				lease, err := l.TryLock(call, fmt.Sprint("k", g), locker.TTL(longTTL))
 				if err == nil {
-					err = lease.Unlock(call)
+					err = steady.Release(lease)
 				}
 				if err == nil {
 					done.Add(1)

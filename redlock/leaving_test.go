@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -36,9 +37,7 @@ func TestWaiterThatLeavesLeavesNothing(t *testing.T) {
 		if n := c.tombstones(t); n > 0 {
 			t.Errorf("51 waiters have left, and %d tombstones", n)
 		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, lease)
 		c.wantNoLocks(t)
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
 
 // cluster is a set of independent servers.
 type cluster []*redistest.Server

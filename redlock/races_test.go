@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 )
 
 // Grants of a minority are still in flight, in either direction, when the lock is extended and released. Nothing may be
@@ -44,9 +45,7 @@ func TestUnlockWhileGrantsAreUnderWay(t *testing.T) {
 							t.Errorf("Extend: %v", err)
 						}
 					}
-					if err := lease.Unlock(t.Context()); err != nil {
-						t.Errorf("Unlock: %v", err)
-					}
+					steady.Unlock(t, lease)
 					cancel()
 				}
 			})
@@ -171,9 +170,7 @@ func TestLateGrantsJoinTheLease(t *testing.T) {
 		if err := lease.Extend(t.Context()); err != nil {
 			t.Errorf("on one node of the first three and two late ones: %v", err)
 		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, lease)
 		r.cluster[2:].wantNoLocks(t)
 	})
 }
@@ -204,9 +201,7 @@ func TestUnlockWhileRenewing(t *testing.T) {
 						}
 					}()
 					time.Sleep(rand.N(10 * time.Millisecond))
-					if err := lease.Unlock(t.Context()); err != nil {
-						t.Error(err)
-					}
+					steady.Unlock(t, lease)
 					<-extended
 				}
 			})

@@ -17,6 +17,7 @@ import (
 	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/drivers/rueidis"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
@@ -156,9 +157,7 @@ func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 	}
 	result := waitWoken(b, key)
 	eventually(t, 10*time.Second, "the waiter can be told", told)
-	if err := held.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	steady.Unlock(t, held)
 	return result(t)
 }
 
@@ -172,7 +171,7 @@ func waitWoken(c *locker.Client, key string) (result func(t *testing.T) lockertr
 			&lockertrace.Trace{Woken: func(w lockertrace.Wake) { last = w.Reason }})
 		l, err := c.Lock(ctx, key)
 		if err == nil {
-			err = l.Unlock(ctx)
+			err = steady.Release(l)
 		}
 		done <- err
 	}()
@@ -206,9 +205,7 @@ func TestChannelsRefusedByACL(t *testing.T) {
 				result := lockLater(t, closing(t, single.New(build(t, s.Addr()))))
 				eventually(t, 5*time.Second, "it waits", func() bool { return queued(t, s) == 1 })
 				released := time.Now()
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Fatal(err)
-				}
+				steady.Unlock(t, lease)
 				if late := take(t, result).Sub(released); late > heartbeat+slack {
 					t.Errorf("the lock was there after %v", late)
 				}

@@ -9,6 +9,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -35,9 +36,7 @@ func unlockedDuringClose(t *testing.T, s *redistest.Server, c *locker.Client) (d
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := l.Unlock(context.Background()); err != nil {
-			t.Fatal(err)
-		}
+		steady.Unlock(t, l)
 	}
 	s.Pause()
 	defer s.Resume()

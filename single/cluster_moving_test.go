@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers/goredis"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
@@ -141,9 +142,7 @@ func wokenAfterMove(t *testing.T, c *redistest.Cluster, a, b *locker.Client, key
 	if n := len(from.Cmd(t, "PUBSUB", "SHARDCHANNELS").([]any)); n > 0 {
 		t.Errorf("%d channels are left at the old server", n)
 	}
-	if err := held.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	steady.Unlock(t, held)
 	return result(t)
 }
 
@@ -164,7 +163,7 @@ func TestUnlockOfALockWithWaitersInASlotThatMigrates(t *testing.T) {
 			go func() {
 				lease, err := waiter.Lock(context.Background(), key, locker.TTL(time.Minute))
 				if err == nil {
-					err = lease.Unlock(context.Background())
+					err = steady.Release(lease)
 				}
 				result <- err
 			}()
@@ -173,9 +172,7 @@ func TestUnlockOfALockWithWaitersInASlotThatMigrates(t *testing.T) {
 				return err == nil && i.Waiting == 1
 			})
 			m := c.Move(t, c.Slot(t, single.DefaultPrefix+key), c.Masters[1])
-			if err := held.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			steady.Unlock(t, held)
 			m.Finish()
 			if err := <-result; err != nil {
 				t.Error(err)
@@ -205,7 +202,7 @@ func TestForceReleaseInASlotThatMigrates(t *testing.T) {
 			go func() {
 				lease, err := waiter.Lock(context.Background(), key, locker.TTL(time.Minute))
 				if err == nil {
-					err = lease.Unlock(context.Background())
+					err = steady.Release(lease)
 				}
 				result <- err
 			}()
@@ -257,9 +254,7 @@ func TestMovedSlotCostsRedirections(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := lease.Unlock(t.Context()); err != nil {
-				t.Fatal(err)
-			}
+			steady.Unlock(t, lease)
 			return refusals(t, c, "MOVED") - before
 		}
 		if n := use(); n > 0 {

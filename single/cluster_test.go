@@ -21,6 +21,7 @@ import (
 	"github.com/golocker/locker/drivers/rueidis"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -165,9 +166,7 @@ func TestSlotMigratesUnderALock(t *testing.T) {
 		if next.Fence() <= held.Fence() {
 			t.Errorf("token %d after %d", next.Fence(), held.Fence())
 		}
-		if err := next.Unlock(ctx); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, next)
 		eventually(t, 20*time.Second, "no lock is left", func() bool {
 			return len(to.Keys(t, single.DefaultPrefix+key)) == 0 && len(from.Keys(t, "*"+key+"*")) == 0
 		})
@@ -207,9 +206,7 @@ func TestClientOfOneServerOfACluster(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := next.Unlock(ctx); err != nil {
-				t.Error(err)
-			}
+			steady.Unlock(t, next)
 		})
 	}
 }
@@ -266,7 +263,7 @@ func TestMasterFails(t *testing.T) {
 						repeatedly(over, func() {
 							lease, err := l.TryLock(ctx, there[i])
 							if err == nil {
-								err = lease.Unlock(ctx)
+								err = steady.Release(lease)
 							}
 							if err != nil {
 								t.Errorf("a master that is in order: %v", err)
@@ -275,9 +272,7 @@ func TestMasterFails(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				if err := lease.Unlock(ctx); err != nil {
-					t.Error(err)
-				}
+				steady.Unlock(t, lease)
 				bad.Resume()
 				if bad.Pid() == 0 {
 					bad.Restart()

@@ -13,6 +13,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
@@ -113,9 +114,7 @@ func TestErrorsOfARealServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := l.Unlock(t.Context()); err != nil {
-				t.Error(err)
-			}
+			steady.Unlock(t, l)
 			return l.Unlock(t.Context())
 		}, []error{locker.ErrUnlocked}, "already unlocked"},
 		{"closed client", func(t *testing.T, u setup) error {

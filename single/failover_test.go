@@ -12,6 +12,7 @@ import (
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -93,9 +94,7 @@ func TestWaitersFollowThePlannedFailover(t *testing.T) {
 				listening(t, next, len(waiters))
 				newcomer := lockLater(t, closing(t, single.New(build(t, p.Addr()))))
 				listening(t, next, len(waiters)+1)
-				if err := lease.Unlock(t.Context()); err != nil {
-					t.Error(err)
-				}
+				steady.Unlock(t, lease)
 				var last time.Time
 				for i, w := range append(waiters, newcomer) {
 					at := take(t, w)

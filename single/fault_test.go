@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/single"
 )
@@ -130,9 +131,7 @@ func TestAcquisitionExecutedTwiceIsGranted(t *testing.T) {
 		if err := l.Extend(t.Context()); err != nil {
 			t.Errorf("the second execution issued another token: %v", err)
 		}
-		if err := l.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, l)
 		r.wantNoKey(t)
 	})
 }
@@ -232,9 +231,7 @@ func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
 		eventually(t, 10*time.Second, "the attempts are undone", func() bool {
 			return !slices.Contains(s.Keys(t, "*"), "lock:k")
 		})
-		if err := l.Unlock(t.Context()); err != nil {
-			t.Errorf("Unlock: %v", err)
-		}
+		steady.Unlock(t, l)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -105,7 +106,7 @@ func lockAndHandOver(t *testing.T, s *redistest.Server, a, b *locker.Client) err
 	}
 	result := lockLater(t, b)
 	eventually(t, 10*time.Second, "somebody waits", func() bool { return queued(t, s) == 1 })
-	if err := errors.Join(lease.Extend(t.Context()), lease.Unlock(t.Context())); err != nil {
+	if err := errors.Join(lease.Extend(t.Context()), steady.Release(lease)); err != nil {
 		t.Error(err)
 	}
 	released := time.Now()

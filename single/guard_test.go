@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -166,9 +167,7 @@ func TestLeaseGoesOnWhileItsServerRests(t *testing.T) {
 		if err := lease.Extend(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, lease)
 		nothingLeft(t, s)
 	})
 }

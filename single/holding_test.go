@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
@@ -52,17 +53,17 @@ func TestPartitionedHolderStopsBeforeTheKeyIsFree(t *testing.T) {
 		other := closing(t, single.New(build(t, s.Addr())))
 		// A busy machine may wake the holder tens of milliseconds late now and then; what is wrong is late every time.
 		var spare time.Duration
-		for try := 0; try == 0 || try < 4 && spare <= 0; try++ {
+		for try := 0; try == 0 || try < 8 && spare <= 0; try++ {
 			spare = partition(t, s, other, build, ttl)
-			t.Logf("Done closed %v before the server forgot the key", spare.Round(time.Millisecond))
+			t.Logf("Done closed, and Until was, %v before the server forgot the key", spare.Round(time.Millisecond))
 		}
 		if spare <= 0 {
-			t.Errorf("Done closed %v after the key was free, at best", -spare)
+			t.Errorf("Done closed, or Until was, %v after the key was free, at best", -spare)
 		}
 	})
 }
 
-// partition cuts a holder off, and returns by how much Done closed before the key could be taken.
+// partition cuts a holder off, and returns by how much Done closed, and Until was, before the key could be taken.
 func partition(t *testing.T, s *redistest.Server, other *locker.Client,
 	build func(t testing.TB, addr string) drivers.Driver, ttl time.Duration,
 ) (spare time.Duration) {
@@ -95,14 +96,10 @@ func partition(t *testing.T, s *redistest.Server, other *locker.Client,
 			t.Fatalf("PTTL %v while the lock is held", left)
 		}
 		<-ctx.Done()
-		closed := time.Now()
-		spare = free.Sub(closed)
+		spare = min(time.Until(free), free.Sub(lease.Until()))
 
 		lostBecause(t, context.Cause(ctx), locker.LostExpired)
 		lostBecause(t, lease.Err(), locker.LostExpired)
-		if until := lease.Until(); until.After(free) {
-			t.Errorf("Until is %v after the server forgets the key", until.Sub(free))
-		}
 		cancel() // so that Unlock does not wait for an answer for long
 		return nil
 	}, locker.TTL(ttl))
@@ -122,7 +119,7 @@ func partition(t *testing.T, s *redistest.Server, other *locker.Client,
 	if left, _ := pttl(t, s); left < 30*time.Second {
 		t.Errorf("the other's lock has %v left: it was shortened", left)
 	}
-	if err := got.lease.Unlock(t.Context()); err != nil {
+	if err := steady.Release(got.lease); err != nil {
 		t.Errorf("the other was robbed: %v", err)
 	}
 	return spare
@@ -202,9 +199,7 @@ func TestMaxHold(t *testing.T) {
 		}
 		_, err = other.TryLock(t.Context(), "k")
 		wantErr(t, err, locker.ErrHeld)
-		if err := l.Unlock(t.Context()); err != nil {
-			t.Errorf("Unlock: %v", err)
-		}
+		steady.Unlock(t, l)
 		if left, _ := pttl(t, s); left > 0 {
 			t.Errorf("the key has %v left after Unlock", left)
 		}

@@ -15,6 +15,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -139,9 +140,7 @@ func stalledBy(t *testing.T, driver string, kill killing) (late time.Duration) {
 	behind := lockLater(t, closing(t, single.New(opened(driver)(t, s.Addr()))), locker.TTL(ttl))
 	listening(t, s, 2)
 	kill(t, s, p, waiter, func() {
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		steady.Unlock(t, lease)
 	})
 	began := time.Now()
 	late = take(t, behind).Sub(began)
@@ -166,9 +165,7 @@ func TestWaiterIsStopped(t *testing.T) {
 	listening(t, s, 2)
 	stop(t, s, waiter)
 	released := time.Now()
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	steady.Unlock(t, lease)
 	if late := take(t, behind).Sub(released); late > heartbeat+slack {
 		t.Errorf("the next one had to wait for %v", late)
 	}
@@ -197,9 +194,7 @@ func TestSeveralWaitersAreStopped(t *testing.T) {
 	listening(t, s, many+1)
 	stop(t, s, waiters...)
 	released := time.Now()
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	steady.Unlock(t, lease)
 	late := take(t, behind).Sub(released)
 	t.Logf("%d stopped waiters stalled the next one for %v", many, late)
 	if bound := maxLease + claimWindow; late > bound+slack {

@@ -74,7 +74,7 @@ func TestTenThousandLeases(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := redistest.Start(t)
 			driver := &counter{Driver: opened(name)(t, s.Addr())}
-			c := closing(t, single.New(driver))
+			c := closing(t, single.New(driver, single.Timeout(time.Minute))) // a stall is no failure
 			var renewed, failed, lost atomic.Int64
 			ctx := lockertrace.With(t.Context(), &lockertrace.Trace{
 				Renewed: func(r lockertrace.Renewal) {

@@ -10,6 +10,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
@@ -22,9 +23,7 @@ func TestWaiterThatLeavesLeavesNothing(t *testing.T) {
 		lease := mustTry(t, holder, locker.TTL(time.Minute))
 		first := lockLater(t, waiter) // so that the subscription is there, and nobody looks again when it comes
 		listening(t, s, 1)
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, lease)
 		take(t, first)
 		lease = mustTry(t, holder, locker.TTL(time.Minute))
 		for range 50 {
@@ -39,9 +38,7 @@ func TestWaiterThatLeavesLeavesNothing(t *testing.T) {
 		if left := s.Fields(t, "{lock:k}:lockwait"); len(left) > 0 {
 			t.Errorf("%d waiters have left, and %d tombstones", 50, len(left))
 		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, lease)
 		nothingLeft(t, s)
 	})
 }
@@ -66,9 +63,7 @@ func TestForceReleaseAtTheHandOver(t *testing.T) {
 			}
 			return fault.Pass
 		})
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, lease)
 		p.Wait(t, isClaim)
 		if _, err := holder.ForceRelease(t.Context(), "k", ""); err != nil {
 			t.Fatal(err)
@@ -80,9 +75,7 @@ func TestForceReleaseAtTheHandOver(t *testing.T) {
 		p.Handle(nil)
 		p.Release()
 		eventually(t, 10*time.Second, "the waiter is in the queue again", func() bool { return queued(t, s) == 2 })
-		if err := o.lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
+		steady.Unlock(t, o.lease)
 		if first, last := take(t, waiting), take(t, third); first.After(last) {
 			t.Error("the waiter has lost its place")
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/golocker/locker/internal/testing/crowd"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -30,9 +31,7 @@ func lockAll(t *testing.T, l locker.Locker, keys ...string) *locker.AllLease {
 
 func unlockAll(t *testing.T, lease locker.Lease) {
 	t.Helper()
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Error(err)
-	}
+	steady.Unlock(t, lease)
 }
 
 // Several locks that are free cost one call of one script.

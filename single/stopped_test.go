@@ -13,6 +13,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -103,7 +104,7 @@ func TestStoppedHolder(t *testing.T) {
 			if err := child.Wait(); err != nil {
 				t.Error(err)
 			}
-			if err := l.Unlock(t.Context()); err != nil {
+			if err := steady.Release(l); err != nil {
 				t.Errorf("the stopped process has touched the lock of its successor: %v", err)
 			}
 		})

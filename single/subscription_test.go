@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
 
@@ -71,9 +72,7 @@ func TestSubscriptionEndsWhileWaiting(t *testing.T) {
 					}
 					way(t, s, p)
 					released := time.Now()
-					if err := lease.Unlock(t.Context()); err != nil {
-						t.Fatal(err)
-					}
+					steady.Unlock(t, lease)
 					served := make(chan time.Time, n)
 					for _, r := range results {
 						go func() {
@@ -125,9 +124,7 @@ func TestServerRestartedEmptyWhileTenWait(t *testing.T) {
 				served.Add(1)
 				time.Sleep(5 * time.Millisecond)
 				inside.Add(-1)
-				if err := l.Unlock(ctx); err != nil {
-					t.Error(err)
-				}
+				steady.Unlock(t, l)
 			})
 		}
 		listening(t, s, n)

@@ -12,6 +12,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/single"
 )
@@ -65,9 +66,7 @@ func take(t testing.TB, result <-chan outcome) time.Time {
 	if o.err != nil {
 		t.Fatal(o.err)
 	}
-	if err := o.lease.Unlock(t.Context()); err != nil {
-		t.Errorf("Unlock: %v", err)
-	}
+	steady.Unlock(t, o.lease)
 	return o.at
 }
 
@@ -133,9 +132,7 @@ func TestAThousandGoroutinesWait(t *testing.T) {
 						t.Errorf("%v, %v wait at the server, want one", q, err)
 					}
 				}
-				if err := l.Unlock(ctx); err != nil {
-					t.Error(err)
-				}
+				steady.Unlock(t, l)
 			})
 			<-waits // it has its place
 		}
@@ -152,9 +149,7 @@ func TestAThousandGoroutinesWait(t *testing.T) {
 		if sent > 4*int(took/(3*time.Second)+1) {
 			t.Errorf("%d requests in %v", sent, took)
 		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		steady.Unlock(t, lease)
 		wg.Wait()
 		for i, got := range order {
 			if got != i {

@@ -35,7 +35,8 @@ func explained(err error, refusal drivers.ServerError) error {
 	switch {
 	case missing && strings.Contains(text, "eval"):
 		return fmt.Errorf("%w (locks need EVAL and EVALSHA: a server or a user without them cannot keep locks)", err)
-	case missing, strings.Contains(text, "called from script"), strings.Contains(text, "user executing the script"):
+	case missing, strings.Contains(text, "called from script"), strings.Contains(text, "called from lua script"),
+		strings.Contains(text, "user executing the script"):
 		return fmt.Errorf("%w (locker doctor names each command that is missing)", err)
 	}
 	return err

@@ -14,10 +14,11 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
 
 const timeout = 5 * time.Second
 

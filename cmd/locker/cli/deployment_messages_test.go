@@ -62,7 +62,7 @@ func TestTheNextStepFitsTheDeployment(t *testing.T) {
 			for _, driver := range short.Part(t, 1, drivers.Reaching(drivers.RedisCluster)) {
 				scheme, rest, _ := strings.Cut(tt.url, "://")
 				// One of the keys is not on the first node of the cluster.
-				code, _, stderr := call([]string{"LOCKER_URL=" + scheme + "+" + driver + "://" + rest},
+				code, _, stderr := callAgain([]string{"LOCKER_URL=" + scheme + "+" + driver + "://" + rest},
 					"run", "-k", "a", "-k", "b", "-k", "c", "-k", "d", "--wait", "0", "--", "true")
 				assert.Equal(t, exitUnavailable, code, driver)
 				assert.Contains(t, stderr, tt.next, driver)

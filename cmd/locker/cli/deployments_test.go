@@ -20,6 +20,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/steady"
 )
 
 // TestDeployments does all that locks and the command can do behind real sentinels and on a real cluster, with each
@@ -226,7 +227,7 @@ func (u *user) goesOn(t *testing.T) {
 	})
 	assert.Greater(t, next.Fence(), u.fence)
 	u.fence = next.Fence()
-	require.NoError(t, next.Unlock(t.Context()))
+	steady.Unlock(t, next)
 	useLocks(t, u.url, "k")
 	useCommand(t, u.url)
 	code, out, stderr := call(nil, "inspect", "--url", u.url, u.key, "--json")
@@ -237,7 +238,7 @@ func (u *user) goesOn(t *testing.T) {
 // ends releases what the user has.
 func (u *user) ends(t *testing.T) {
 	t.Helper()
-	require.NoError(t, u.lease.Unlock(t.Context()))
+	steady.Unlock(t, u.lease)
 	require.NoError(t, os.WriteFile(u.run.file("go"), []byte("on\n"), 0o600))
 	u.run.exits(t, 0)
 	// A release whose connection was closed meanwhile is sent again.

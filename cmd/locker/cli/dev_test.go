@@ -14,6 +14,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/steady"
 )
 
 // TestDev checks that the servers of dev work, and that they end with the command, in whatever way it ends.
@@ -32,7 +33,7 @@ func TestDev(t *testing.T) {
 			}](t, p.out.String())
 			require.Len(t, dev.Nodes, 3)
 			lease := heldBy(t, dev.URL, "k")
-			require.NoError(t, lease.Unlock(t.Context()))
+			steady.Unlock(t, lease)
 			require.NoError(t, p.Process.Signal(end))
 			if end == syscall.SIGKILL {
 				<-p.done
@@ -91,7 +92,7 @@ func TestDevWithoutRedis(t *testing.T) {
 	require.ErrorIs(t, lease.Unlock(t.Context()), locker.ErrNotHeld)
 	lease, err = l.Lock(t.Context(), "k")
 	require.NoError(t, err)
-	require.NoError(t, lease.Unlock(t.Context()))
+	steady.Unlock(t, lease)
 	require.NoError(t, p.Process.Signal(os.Interrupt))
 	p.exits(t, 0)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -150,7 +151,7 @@ func useLocks(t *testing.T, url, key string) {
 		})
 		lease, err := waiter.Lock(traced, key)
 		if err == nil {
-			err = lease.Unlock(ctx)
+			err = steady.Release(lease)
 		}
 		next <- err
 	}()
@@ -159,21 +160,21 @@ func useLocks(t *testing.T, url, key string) {
 	case err := <-next:
 		require.Fail(t, "it does not wait", "%v", err)
 	}
-	require.NoError(t, lease.Unlock(ctx))
+	steady.Unlock(t, lease)
 	require.NoError(t, <-next)
 
 	var many sync.WaitGroup // whose commands are joined
 	for i := range 100 {
 		many.Go(func() {
 			if lease, err := holder.Lock(ctx, fmt.Sprint("many", i)); assert.NoError(t, err) {
-				assert.NoError(t, lease.Unlock(ctx))
+				steady.Unlock(t, lease)
 			}
 		})
 	}
 	many.Wait()
 	all, err := locker.LockAll(ctx, holder, []string{"{all}a", "{all}b"})
 	require.NoError(t, err)
-	assert.NoError(t, all.Unlock(ctx))
+	steady.Unlock(t, all)
 }
 
 // useCommand inspects a lock, watches it and releases it by force.

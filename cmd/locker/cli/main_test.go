@@ -217,3 +217,14 @@ func call(env []string, args ...string) (code int, stdout, stderr string) {
 	code = a.main(context.Background(), args)
 	return code, out.String(), err.String()
 }
+
+// callAgain is call, but repeats the command line while answers are late, because the machine may have stalled.
+func callAgain(env []string, args ...string) (code int, stdout, stderr string) {
+	for range 5 {
+		code, stdout, stderr = call(env, args...)
+		if said := stdout + stderr; !strings.Contains(said, "no answer") && !strings.Contains(said, "deadline exceeded") {
+			break
+		}
+	}
+	return code, stdout, stderr
+}

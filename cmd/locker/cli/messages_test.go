@@ -165,7 +165,7 @@ func TestTheNextStepFitsTheFault(t *testing.T) {
 					t.Parallel()
 					scheme, rest, _ := strings.Cut(tt.url, "://")
 					url := scheme + "+" + driver + "://" + rest
-					code, _, stderr := call([]string{"LOCKER_URL=" + url}, "run", "-k", "k", "--wait", "0", "--",
+					code, _, stderr := callAgain([]string{"LOCKER_URL=" + url}, "run", "-k", "k", "--wait", "0", "--",
 						"true")
 					assert.Equal(t, exitUnavailable, code)
 					stderr = strings.ReplaceAll(stderr, "`", "'") // Redis 6.0 puts them around a command

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/steady"
 )
 
 var endings = map[string]syscall.Signal{
@@ -56,7 +57,7 @@ func TestSignalAndLockAtOnce(t *testing.T) {
 			p.says(t, "waiting for")
 			require.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 			eventually(t, "it is stopped", func() bool { return state(p.Process.Pid) == "T" })
-			require.NoError(t, lease.Unlock(t.Context()))
+			steady.Unlock(t, lease)
 			require.NoError(t, p.Process.Signal(sig))
 			require.NoError(t, p.Process.Signal(syscall.SIGCONT))
 			p.exits(t, 128+int(sig))
@@ -83,7 +84,7 @@ func TestNoStartAfterTheEndHasBegun(t *testing.T) {
 		started, err := h.startCommand()
 		assert.False(t, started, name)
 		assert.Equal(t, 128+int(sig), withExit(err).code)
-		require.NoError(t, lease.Unlock(t.Context()))
+		steady.Unlock(t, lease)
 
 		heard <- news{Is: isReady}
 		started, err = h.startCommand()

@@ -73,7 +73,8 @@ var rules = map[string]struct {
 var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testing/redistest", "/internal/testing/fault",
 	"/internal/testing/trials", "/internal/testing/simnode", "/internal/testing/mutants", "/internal/testing/retest",
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
-	"/internal/testing/short", "/internal/testing/lookat", "/internal/testing/compat", "/internal/testing/program",
+	"/internal/testing/short", "/internal/testing/steady", "/internal/testing/lookat", "/internal/testing/compat",
+	"/internal/testing/program",
 	"/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
 	"/internal/testing/storeurl", "/internal/testing/archtest"}
 
@@ -81,7 +82,7 @@ var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testin
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
 	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
 	"/internal/testing/program", "/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
-	"/internal/testing/storeurl", "/internal/testing/short",
+	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady",
 	"/internal/testing/trials/clock", "/internal/testing/trials/sim",
 	"/internal/testing/trials/serve"}
 

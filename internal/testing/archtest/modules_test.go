@@ -44,10 +44,10 @@ func modules(t *testing.T) (dirs []string) {
 	return dirs
 }
 
-// list returns the output of go list for each package of the module in dir.
-func list(t *testing.T, dir, format string) []string {
+// list returns the output of go list for each package of the module in dir. flags are for go list, too.
+func list(t *testing.T, dir, format string, flags ...string) []string {
 	t.Helper()
-	cmd := exec.Command("go", "list", "-e", "-f", format, "./...")
+	cmd := exec.Command("go", append(append([]string{"list", "-e", "-f", format}, flags...), "./...")...)
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err != nil {

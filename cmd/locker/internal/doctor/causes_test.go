@@ -19,7 +19,7 @@ import (
 )
 
 func empty() *hospital {
-	return &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second}}
+	return &hospital{Deployment: doctor.Deployment{Prefix: "lock:", TTL: usual, Timeout: 5 * time.Second}}
 }
 
 // start starts one server, to be examined with driver.

@@ -48,7 +48,8 @@ func lend(d drivers.Driver) drivers.Driver {
 
 const probeTTL = 5 * time.Second
 
-// listening lists how long the waiter may take to subscribe: longer with each try, for busy servers and machines.
+// listening lists how long the waiter may take to subscribe: longer with each try, for busy servers and machines. There
+// are as many tries if an answer takes longer than clients wait for it.
 var listening = []time.Duration{250 * time.Millisecond, time.Second, 3 * time.Second}
 
 // locks takes, extends, waits for, hands over and releases a lock on the node, as clients do.
@@ -65,13 +66,16 @@ func (p *patient) locks(ctx context.Context) {
 		_, _ = p.ask(context.WithoutCancel(ctx), del)
 	}()
 	told := false
+	var err error
 	for i := 0; i < len(listening) && !told; i++ {
-		var err error
-		if told, err = handOver(ctx, holder, waiter, key, listening[i]); err != nil {
-			p.fail("scripts", "see the server's log; scripts (EVAL) must be allowed, and a proxy must not change them",
-				"%v", err)
-			return
+		if told, err = handOver(ctx, holder, waiter, key, listening[i]); err != nil && !isSilence(err) {
+			break
 		}
+	}
+	if err != nil {
+		p.fail("scripts", "see the server's log; scripts (EVAL) must be allowed, and a proxy must not change them",
+			"%v", err)
+		return
 	}
 	p.ok("scripts", "a lock was taken, extended, waited for, handed over and released")
 	if told {
@@ -96,6 +100,11 @@ func (p *patient) locks(ctx context.Context) {
 		fix, why = c.Fix, fmt.Errorf("%s; %w", c.Text, why)
 	}
 	p.warn("messages", fix, "waiters are not notified, and have to %s (%v)", how, why)
+}
+
+// isSilence reports whether err says that the server has not answered in time. A refusal is an answer.
+func isSilence(err error) bool {
+	return errors.Is(err, locker.ErrUnavailable) && !errors.As(err, new(drivers.ServerError))
 }
 
 // handOver hands a lock over to a waiter, and reports whether the waiter was notified.

@@ -1,7 +1,6 @@
 package doctor_test
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,7 +8,6 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
 	_ "github.com/golocker/locker/drivers/valkey"
@@ -17,102 +15,6 @@ import (
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m, redistest.Lingering()...) }
-
-// durable has the settings for persistence that docs/safety.md asks for.
-var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
-
-// hospital is a set of servers and the examination of them.
-type hospital struct {
-	doctor.Deployment
-	servers []*redistest.Server
-}
-
-// admit starts n healthy servers.
-func admit(t *testing.T, n int, driver string) *hospital {
-	t.Helper()
-	h := &hospital{Deployment: doctor.Deployment{
-		Redlock: n > 1, Prefix: "lock:", TTL: 10 * time.Second, Timeout: 5 * time.Second, Budget: time.Second,
-	}}
-	for range n {
-		s := redistest.Start(t, durable...)
-		h.servers = append(h.servers, s)
-		h.add(t, driver, drivers.Config{Addr: s.Addr()})
-	}
-	return h
-}
-
-func (h *hospital) add(t *testing.T, driver string, c drivers.Config) {
-	t.Helper()
-	c.Network = cmp.Or(c.Network, "tcp")
-	d, err := drivers.Open(t.Context(), driver, c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = d.Close() })
-	dial := drivers.Config{Network: c.Network, Addr: c.Addr, TLS: c.TLS}
-	h.Nodes = append(h.Nodes, doctor.Node{Name: c.Addr, Username: c.Username, Driver: d, Dial: dial})
-}
-
-func (h *hospital) replace(t *testing.T, i int, driver string, c drivers.Config) {
-	t.Helper()
-	h.add(t, driver, c)
-	last := len(h.Nodes) - 1
-	h.Nodes[i], h.Nodes = h.Nodes[last], h.Nodes[:last]
-}
-
-// want runs the examination and checks its findings that are not ok. Each of want is "level node check: part of the
-// text". There must be no others.
-func (h *hospital) want(t *testing.T, want ...string) doctor.Report {
-	t.Helper()
-	r := doctor.Examine(t.Context(), h.Deployment, nil)
-	worst := doctor.OK
-	left := want
-	for _, f := range r.Findings {
-		if f.Level == doctor.OK {
-			continue
-		}
-		if f.Level.Worse(worst) {
-			worst = f.Level
-		}
-		if f.Fix == "" {
-			t.Errorf("no word on what to do: %+v", f)
-		}
-		node := "all"
-		for i, n := range h.Nodes {
-			if n.Name == f.Node {
-				node = fmt.Sprint(i + 1)
-			}
-		}
-		is := fmt.Sprintf("%s %s %s: %s", f.Level, node, f.Check, f.Text)
-		found := false
-		for i, w := range left {
-			head, part, _ := strings.Cut(w, ": ")
-			if strings.HasPrefix(is, head+": ") && strings.Contains(is, part) {
-				left = append(append([]string(nil), left[:i]...), left[i+1:]...)
-				found = true
-				break
-			}
-		}
-		if !found && f.Check != "latency" { // the machine may be busy
-			t.Errorf("found %s (fix: %s)", is, f.Fix)
-		}
-	}
-	for _, w := range left {
-		t.Errorf("not found: %s", w)
-	}
-	if r.Level != worst {
-		t.Errorf("the whole is %s, the worst %s", r.Level, worst)
-	}
-	for i, s := range h.servers {
-		if s.Pid() == 0 {
-			continue
-		}
-		if keys := s.Left(t); len(keys) > 0 {
-			t.Errorf("left on node %d: %q", i+1, keys)
-		}
-	}
-	return r
-}
 
 func TestHealthyDeployments(t *testing.T) {
 	t.Parallel()
@@ -203,7 +105,6 @@ func TestPersistence(t *testing.T) {
 	h := admit(t, 3, "goredis")
 	h.servers[0].Cmd(t, "CONFIG", "SET", "appendonly", "no")
 	h.servers[1].Cmd(t, "CONFIG", "SET", "appendfsync", "everysec")
-	h.TTL = time.Hour // so that both count as just started
 	h.Budget = 2 * time.Second
 	h.want(t, "warn 1 persistence: the append-only file is off", "warn 2 persistence: appendfsync is everysec",
 		"warn 1 uptime: it may have forgotten locks", "warn 2 uptime: it may have forgotten locks")

@@ -47,6 +47,7 @@ type load struct {
 	mu         sync.Mutex
 	acquired   []time.Time
 	byWorker   [keys * workers]int
+	failures   [keys * workers]string // the last failure of each worker, and when it was
 	tokens     [keys]uint64
 	back       int // tokens that were not greater than the last one of the key
 	holders    [keys]int
@@ -76,6 +77,11 @@ func TestFailovers(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	var loads []*load
+	t.Cleanup(func() {
+		if t.Failed() {
+			describe(t, servers, sentinels, loads)
+		}
+	})
 	var running sync.WaitGroup
 	for _, name := range drivers.Reaching(drivers.SentinelMaster) {
 		d, err := drivers.Open(ctx, name, cfg)
@@ -150,6 +156,9 @@ func (l *load) work(ctx context.Context, t *testing.T, worker int) {
 				t.Errorf("%s: %v", l.name, err)
 				return
 			}
+			l.mu.Lock()
+			l.failures[worker] = fmt.Sprint(time.Now().Format(time.TimeOnly), " ", err)
+			l.mu.Unlock()
 			continue
 		}
 		l.mu.Lock()
@@ -233,6 +242,23 @@ func eventually(t *testing.T, what string, cond func() bool) {
 			t.Fatalf("not within %v: %s", patient, what)
 		}
 		<-time.After(10 * time.Millisecond)
+	}
+}
+
+// describe logs what servers, sentinels and callers say.
+func describe(t *testing.T, servers, sentinels []*redistest.Server, loads []*load) {
+	for _, s := range servers {
+		said, err := s.Do("ROLE")
+		t.Logf("%s %s: %v %v", time.Now().Format(time.TimeOnly), s.Addr(), said, err)
+	}
+	for _, s := range sentinels {
+		said, err := s.Do("SENTINEL", "MASTER", redistest.SentinelMaster)
+		t.Logf("sentinel %s: %v %v", s.Addr(), said, err)
+	}
+	for _, l := range loads {
+		l.mu.Lock()
+		t.Logf("%s: %d acquisitions, the last failures: %s", l.name, l.byWorker, strings.Join(l.failures[:], "; "))
+		l.mu.Unlock()
 	}
 }
 
