@@ -13,6 +13,7 @@ require (
 	github.com/golocker/locker/backends/postgres v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/lib/pq v1.10.9
+	go.uber.org/goleak v1.3.0
 )
 
 require (

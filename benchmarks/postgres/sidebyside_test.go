@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/internal/testing/pgtest"
 )
@@ -38,6 +39,8 @@ type figures struct {
 	transactions float64 // at the server, per cycle
 	flushes      float64 // of the server's log, per cycle
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestSideBySide lets all contenders work in turns, and prints medians.
 func TestSideBySide(t *testing.T) {
