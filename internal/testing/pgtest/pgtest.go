@@ -198,8 +198,15 @@ func ready(tb testing.TB, dir string, p *child.Process) error {
 }
 
 // URL returns the URL of the database postgres for a user.
-func (s *Server) URL(user string) string {
-	return "postgres://" + user + "@/postgres?host=" + url.QueryEscape(s.dir)
+func (s *Server) URL(user string) string { return URLs(user, s) }
+
+// URLs returns the URL of the database postgres for a user, on whichever of the servers answers.
+func URLs(user string, servers ...*Server) string {
+	dirs := make([]string, len(servers))
+	for i, s := range servers {
+		dirs[i] = s.dir
+	}
+	return "postgres://" + user + "@/postgres?host=" + url.QueryEscape(strings.Join(dirs, ","))
 }
 
 // Socket returns the path of the server's unix socket.

@@ -1,0 +1,143 @@
+package postgres_test
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+)
+
+const (
+	crowdClients = 4
+	crowdWorkers = 8
+	crowdKeys    = 6
+	crowdTTL     = 8 * time.Second
+	// crowdPatience is how long a worker waits for a lock before it takes another one.
+	crowdPatience = 2 * time.Second
+)
+
+// hold is what one worker knows about a lock that it had: from the return of Lock until the call of Unlock, or until
+// the lease ended.
+type hold struct {
+	key      string
+	fence    uint64
+	from, to time.Time
+}
+
+// crowd is workers that lock some keys again and again, while a fault happens. It judges from outside: by what the
+// callers were told, and by no answer of the server about its locks.
+type crowd struct {
+	t       *testing.T
+	workers sync.WaitGroup
+	stopped atomic.Bool
+
+	seats atomic.Int64 // how many of the next holders keep their locks until thaw is closed
+	thaw  chan struct{}
+
+	mu    sync.Mutex
+	holds []hold
+}
+
+// gather starts a crowd.
+func gather(t *testing.T, url string) *crowd {
+	t.Helper()
+	c := &crowd{t: t, thaw: make(chan struct{})}
+	for range crowdClients {
+		l := client(t, url)
+		for range crowdWorkers / crowdClients {
+			c.workers.Go(func() { c.work(l) })
+		}
+	}
+	return c
+}
+
+func (c *crowd) work(l locker.Locker) {
+	ctx := c.t.Context()
+	for !c.stopped.Load() {
+		key := strconv.Itoa(rand.IntN(crowdKeys))
+		waiting, cancel := context.WithTimeout(ctx, crowdPatience)
+		lease, err := l.Lock(waiting, key, locker.TTL(crowdTTL), locker.Patience(crowdPatience))
+		cancel()
+		if err != nil {
+			<-time.After(50 * time.Millisecond)
+			continue
+		}
+		from := time.Now()
+		<-time.After(rand.N(10 * time.Millisecond))
+		if c.seats.Load() > 0 && c.seats.Add(-1) >= 0 {
+			select {
+			case <-c.thaw:
+			case <-lease.Done():
+			}
+		}
+		to := time.Now()
+		if until := lease.Until(); until.Before(to) {
+			to = until
+		}
+		_ = lease.Unlock(ctx) // it goes on in the background
+		c.mu.Lock()
+		c.holds = append(c.holds, hold{key, lease.Fence(), from, to})
+		c.mu.Unlock()
+	}
+}
+
+// more waits until there are n more holds.
+func (c *crowd) more(n int) {
+	c.t.Helper()
+	count := func() int {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return len(c.holds)
+	}
+	want := count() + n
+	eventually(c.t, "the crowd goes on", func() bool { return count() >= want })
+}
+
+// freeze lets two workers keep their locks until the crowd is dispersed.
+func (c *crowd) freeze() {
+	c.t.Helper()
+	c.seats.Store(2)
+	eventually(c.t, "two workers keep their locks", func() bool { return c.seats.Load() <= 0 })
+}
+
+// disperse ends the crowd. It returns how often two workers had a lock at the same time, and how often a later hold of
+// a key had a token that was not greater.
+func (c *crowd) disperse() (double, backwards int) {
+	c.t.Helper()
+	close(c.thaw)
+	c.stopped.Store(true)
+	c.workers.Wait()
+	slices.SortFunc(c.holds, func(a, b hold) int { return a.from.Compare(b.from) })
+	last := make(map[string]hold)
+	for _, h := range c.holds {
+		before, ok := last[h.key]
+		if ok && h.from.Before(before.to) {
+			double++
+		}
+		if ok && h.fence <= before.fence {
+			backwards++
+			c.t.Logf("key %s: token %d after %d", h.key, h.fence, before.fence)
+		}
+		if !ok || h.to.After(before.to) {
+			h.fence = max(h.fence, before.fence)
+			last[h.key] = h
+		}
+	}
+	c.t.Logf("%d holds, %d at the same time as another one", len(c.holds), double)
+	return double, backwards
+}
+
+// nothingLeft waits until no lock is held and nobody waits.
+func nothingLeft(t *testing.T, url string) {
+	t.Helper()
+	p := pool(t, url)
+	const left = "SELECT 'lock' FROM locker.locks WHERE expires > clock_timestamp() + interval '1 hour' OR " +
+		"expires > clock_timestamp() AND token <> '' UNION ALL SELECT 'waiter' FROM locker.waiters"
+	eventually(t, "nothing is left", func() bool { return len(texts(t, p, left)) == 0 })
+}
