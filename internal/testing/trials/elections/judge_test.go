@@ -10,14 +10,18 @@ import (
 	"time"
 )
 
+// settling is how long a candidate needs at most, on a machine that is not busy, until the store can notify it.
+const settling = 200 * time.Millisecond
+
 // judge is what the leaders work on. It knows the greatest term that has come, and refuses smaller ones. Leaders visit
 // it about once per millisecond, over connections that have no faults.
 type judge struct {
-	mu      sync.Mutex
-	now     reign
-	ends    map[int]end // how terms of the candidates were ended, by candidate
-	gaps    map[kind][]time.Duration
-	waiting map[int]bool // candidates that wait for the leader to go
+	mu   sync.Mutex
+	now  reign
+	ends map[int]end // how terms of the candidates were ended, by candidate
+	gaps map[kind][]time.Duration
+	// waiting has the candidates that wait for the leader to go, since when.
+	waiting map[int]time.Time
 	terms   int
 	visits  int
 	late    int      // visits that were refused after the end of the lease: of a process that did not look in time
@@ -43,7 +47,7 @@ type end struct {
 
 func newJudge() *judge {
 	return &judge{
-		gaps: map[kind][]time.Duration{}, ends: map[int]end{}, waiting: map[int]bool{}, changed: make(chan struct{}),
+		gaps: map[kind][]time.Duration{}, ends: map[int]end{}, waiting: map[int]time.Time{}, changed: make(chan struct{}),
 	}
 }
 
@@ -64,7 +68,7 @@ func (j *judge) visit(who int, term uint64) (admitted bool) {
 		}
 		j.terms++
 		j.now = reign{who: who, term: term}
-		j.waiting[who] = false
+		delete(j.waiting, who)
 	}
 	j.now.visits++
 	j.now.last = at
@@ -101,18 +105,21 @@ func (j *judge) await(t *testing.T, after uint64) (now reign) {
 	return now
 }
 
-// awaitAnother waits until a candidate waits for the leader to go. Candidates that have had short terms pause before
-// they campaign again, and if all did, nobody would lead meanwhile.
+// awaitAnother waits until a candidate has waited for some time for the leader to go. Candidates that have had short
+// terms pause before they campaign again, and if all did, nobody would lead meanwhile. One that has just begun to wait
+// has no subscription yet.
 func (j *judge) awaitAnother(t *testing.T) {
 	t.Helper()
+	var since time.Time
 	j.until(t, "another candidate waits", func() bool {
-		for _, waits := range j.waiting {
-			if waits {
-				return true
+		for _, began := range j.waiting {
+			if since.IsZero() || began.Before(since) {
+				since = began
 			}
 		}
-		return false
+		return !since.IsZero()
 	})
+	<-time.After(time.Until(since.Add(settling)))
 }
 
 // until waits until what holds, which is called with the mutex.
@@ -138,7 +145,10 @@ func (j *judge) until(t *testing.T, what string, holds func() bool) {
 func (j *judge) waits(who int, yes bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.waiting[who] = yes
+	delete(j.waiting, who)
+	if yes {
+		j.waiting[who] = time.Now()
+	}
 	close(j.changed)
 	j.changed = make(chan struct{})
 }
@@ -147,7 +157,7 @@ func (j *judge) waits(who int, yes bool) {
 func (j *judge) awaitCampaign(t *testing.T, who int) {
 	t.Helper()
 	j.until(t, fmt.Sprintf("candidate %d takes part", who), func() bool {
-		return j.waiting[who] || j.now.who == who && j.now.term > j.ends[who].term
+		return !j.waiting[who].IsZero() || j.now.who == who && j.now.term > j.ends[who].term
 	})
 }
 
