@@ -51,10 +51,7 @@ func TestConformance(t *testing.T) {
 					s.private(shared).Pause()
 					return m.Resume
 				},
-				Down: func() (up func()) {
-					s.relay.Refuse()
-					return s.relay.Accept
-				},
+				Down:      s.relay.Down,
 				LoseReply: func() { s.relay.Lose(1) },
 				Restart:   func() { s.private(shared).Restart() },
 			}

@@ -6,129 +6,28 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
-	"net"
-	"sync"
 	"testing"
+
+	"github.com/golocker/locker/internal/testing/relay"
 )
 
 // Relay is a connection between clients and a member that can fail. It understands the frames of HTTP/2.
 type Relay struct {
-	listener net.Listener
-	upstream string
-	over     sync.WaitGroup
-
-	mu       sync.Mutex
-	refusing bool
-	losing   int // the answer to the request that comes after so many others is lost; 0: none is
-	conns    map[net.Conn]bool
+	*relay.Relay
+	losing int // the answer to the request that comes after so many others is lost; 0: none is
 }
 
 // NewRelay starts a relay to the member at upstream, until the test ends.
 func NewRelay(tb testing.TB, upstream string) *Relay {
 	tb.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		tb.Fatalf("etcdtest: %v", err)
-	}
-	r := &Relay{listener: l, upstream: upstream, conns: make(map[net.Conn]bool)}
-	r.over.Go(func() {
-		for {
-			client, err := l.Accept()
-			if err != nil {
-				return
-			}
-			r.over.Go(func() { r.serve(client) })
-		}
-	})
-	tb.Cleanup(func() {
-		_ = l.Close()
-		r.Refuse()
-		r.over.Wait()
-	})
+	r := &Relay{}
+	r.Relay = relay.New(tb, upstream, r.connection)
 	return r
-}
-
-// Addr returns the address for clients.
-func (r *Relay) Addr() string { return r.listener.Addr().String() }
-
-// Refuse closes all connections, and those that are made until Accept is called.
-func (r *Relay) Refuse() {
-	r.mu.Lock()
-	r.refusing = true
-	r.mu.Unlock()
-	r.Cut()
-}
-
-// Accept ends the effect of Refuse.
-func (r *Relay) Accept() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.refusing = false
-}
-
-// Cut closes all connections.
-func (r *Relay) Cut() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for c := range r.conns {
-		_ = c.Close()
-	}
 }
 
 // Lose makes the relay pass the n-th request from now on, counted from 1, and close the connection instead of passing
 // the answer.
-func (r *Relay) Lose(n int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.losing = n
-}
-
-// lost counts a request, and reports whether its answer is to be lost.
-func (r *Relay) lost() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.losing == 0 {
-		return false
-	}
-	r.losing--
-	return r.losing == 0
-}
-
-func (r *Relay) serve(client net.Conn) {
-	defer client.Close()
-	server, err := net.Dial("tcp", r.upstream)
-	if err != nil {
-		return
-	}
-	defer server.Close()
-	if !r.add(client, server) {
-		return
-	}
-	defer r.remove(client, server)
-	var mu sync.Mutex
-	victim := uint32(0) // the stream whose answer is lost
-	r.over.Go(func() {
-		defer client.Close()
-		defer server.Close()
-		in := bufio.NewReader(client)
-		if _, err := io.CopyN(server, in, preface); err != nil {
-			return
-		}
-		frames(server, in, func(kind byte, stream uint32) bool {
-			if kind == data && r.lost() {
-				mu.Lock()
-				victim = stream
-				mu.Unlock()
-			}
-			return true
-		})
-	})
-	frames(client, bufio.NewReader(server), func(kind byte, stream uint32) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return victim == 0 || stream != victim || kind > headers
-	})
-}
+func (r *Relay) Lose(n int) { r.Set(func() { r.losing = n }) }
 
 // The parts of HTTP/2 that the relay knows.
 const (
@@ -138,39 +37,49 @@ const (
 	headers     = 1
 )
 
-// frames copies frames until a connection is closed, or until pass returns false.
-func frames(to io.Writer, from *bufio.Reader, pass func(kind byte, stream uint32) bool) {
-	for {
-		head, err := from.Peek(frameHeader)
-		if err != nil {
-			return
-		}
-		size := int64(head[0])<<16 | int64(head[1])<<8 | int64(head[2])
-		if !pass(head[3], binary.BigEndian.Uint32(head[5:])&^(1<<31)) {
-			return
-		}
-		if _, err := io.CopyN(to, from, frameHeader+size); err != nil {
-			return
-		}
+func (r *Relay) connection() (requests, answers relay.Side) {
+	victim := uint32(0) // the stream whose answer is lost
+	begun := false
+	requests = relay.Side{
+		Read: func(from *bufio.Reader) ([]byte, error) {
+			if begun {
+				return frame(from)
+			}
+			begun = true
+			first := make([]byte, preface) // its fourth byte, a space, is the kind of no frame
+			_, err := io.ReadFull(from, first)
+			return first, err
+		},
+		Decide: func(b []byte) relay.Action {
+			if kind, stream := parse(b); kind == data && r.losing > 0 {
+				if r.losing--; r.losing == 0 {
+					victim = stream
+				}
+			}
+			return relay.Pass
+		},
 	}
+	answers = relay.Side{Read: frame, Decide: func(b []byte) relay.Action {
+		if kind, stream := parse(b); victim != 0 && stream == victim && kind <= headers {
+			return relay.Cut
+		}
+		return relay.Pass
+	}}
+	return requests, answers
 }
 
-func (r *Relay) add(conns ...net.Conn) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.refusing {
-		return false
+// frame reads a whole frame.
+func frame(from *bufio.Reader) ([]byte, error) {
+	head, err := from.Peek(frameHeader)
+	if err != nil {
+		return nil, err
 	}
-	for _, c := range conns {
-		r.conns[c] = true
-	}
-	return true
+	b := make([]byte, frameHeader+int(head[0])<<16+int(head[1])<<8+int(head[2]))
+	_, err = io.ReadFull(from, b)
+	return b, err
 }
 
-func (r *Relay) remove(conns ...net.Conn) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range conns {
-		delete(r.conns, c)
-	}
+// parse returns the kind of a frame, and its stream.
+func parse(frame []byte) (kind byte, stream uint32) {
+	return frame[3], binary.BigEndian.Uint32(frame[5:]) &^ (1 << 31)
 }

@@ -19,19 +19,21 @@ import (
 
 	"github.com/golocker/locker/internal/testing/child"
 	"github.com/golocker/locker/internal/testing/program"
+	"github.com/golocker/locker/internal/testing/relay"
 )
 
 // startTimeout is how long a server may take until it serves. It is generous, because tests under the race detector
 // keep every core of a small machine busy.
 const startTimeout = 30 * time.Second
 
-// Server is one nats-server, behind a relay that keeps its address when the server is started again. Its methods may be
+// Server is one nats-server, behind a Relay that keeps its address when the server is started again. Its methods may be
 // called from several goroutines; those that can fail the test only from the test's own.
 type Server struct {
 	tb    testing.TB
 	dir   string
 	extra []string
-	relay *relay
+	*relay.Relay
+	faults faults
 
 	mu   sync.Mutex
 	proc *child.Process // nil while the server is dead
@@ -44,7 +46,8 @@ func Start(tb testing.TB, args ...string) *Server {
 	if err != nil {
 		tb.Fatalf("natstest: %v", err)
 	}
-	s := &Server{tb: tb, dir: dir, extra: args, relay: newRelay(tb)}
+	s := &Server{tb: tb, dir: dir, extra: args}
+	s.Relay = relay.New(tb, "", s.faults.connection)
 	tb.Cleanup(func() {
 		s.Kill()
 		_ = os.RemoveAll(dir)
@@ -74,7 +77,7 @@ func (s *Server) run() {
 	s.mu.Unlock()
 	for end := time.Now().Add(startTimeout); ; {
 		if addr := listens(ports); addr != "" && serves(addr) {
-			s.relay.to(addr)
+			s.To(addr)
 			return
 		}
 		if proc.Exited() || time.Now().After(end) {
@@ -113,9 +116,6 @@ func serves(addr string) bool {
 	n, _ := conn.Read(buf)
 	return bytes.HasPrefix(buf[:n], []byte("INFO ")) && bytes.Contains(buf[:n], []byte(`"jetstream":true`))
 }
-
-// Addr returns host:port for clients.
-func (s *Server) Addr() string { return s.relay.addr() }
 
 // URL returns the address as clients of NATS expect it.
 func (s *Server) URL() string { return "nats://" + s.Addr() }
@@ -171,23 +171,14 @@ func (s *Server) Restart() {
 	s.run()
 }
 
-// Down closes all connections and refuses new ones until up is called.
-func (s *Server) Down() (up func()) {
-	s.relay.refuse(true)
-	return func() { s.relay.refuse(false) }
-}
-
-// Cut closes all connections.
-func (s *Server) Cut() { s.relay.cut() }
-
 // LoseReply lets the next request of a client reach the server, and closes the connection instead of passing the answer
 // on.
-func (s *Server) LoseReply() { s.relay.lose() }
+func (s *Server) LoseReply() { s.Set(func() { s.faults.losing = true }) }
 
 // LoseMessages drops the messages about stored records, which begin with subject, until restore is called.
 func (s *Server) LoseMessages(subject string) (restore func()) {
-	s.relay.drop.Store(&subject)
-	return func() { s.relay.drop.Store(nil) }
+	s.Set(func() { s.faults.drop = subject })
+	return func() { s.Set(func() { s.faults.drop = "" }) }
 }
 
 // Log returns what the server has logged.
