@@ -138,8 +138,8 @@ func TestSlotMigratesUnderALock(t *testing.T) {
 			}
 			if err := held.Extend(ctx); err != nil {
 				wantErr(t, err, locker.ErrUnavailable)
-				if !strings.Contains(err.Error(), "TRYAGAIN") {
-					t.Errorf("the reason is not said: %v", err)
+				if s := err.Error(); !strings.Contains(s, "TRYAGAIN") && !strings.Contains(s, "no answer") {
+					t.Errorf("the reason is not said: %v", err) // a server that stalls gives none
 				}
 			}
 			if !m.Key() {
