@@ -300,7 +300,7 @@ func TestWrongPassword(t *testing.T) {
 		defer l.Close()
 		cycle(t, l, "k") // the other two are a majority
 		c[0].Kill()
-		eventually(t, 10*time.Second, "the error gives both reasons", func() bool {
+		eventually(t, 30*time.Second, "the error gives both reasons", func() bool {
 			err = tryCycle(t.Context(), l, "k")
 			return strings.Contains(fmt.Sprint(err), "connection refused") && strings.Contains(fmt.Sprint(err), "WRONGPASS")
 		})

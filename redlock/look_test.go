@@ -22,7 +22,7 @@ func TestSettingsOfTheNodesAreWarnedOfOnce(t *testing.T) {
 		c[0].Cmd(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 		log := newLog()
 		l := c.client(t, driver, redlock.Logger(log.Logger), redlock.Names("a", "b", "c"))
-		eventually(t, 20*time.Second, "both warnings", func() bool {
+		eventually(t, 30*time.Second, "both warnings", func() bool {
 			return log.says("level=WARN", "allkeys-lru", "servers=[a]", "exclusion (E1)", "noeviction") &&
 				log.says("append-only file is off", `servers="[b c]"`, "tokens without clocks (G1)", "appendfsync always")
 		})

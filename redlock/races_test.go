@@ -159,7 +159,7 @@ func TestLateGrantsJoinTheLease(t *testing.T) {
 		for _, s := range r.cluster {
 			s.Cmd(t, "PEXPIRE", "lock:k", 60000)
 		}
-		eventually(t, 10*time.Second, "it is extended everywhere", func() bool {
+		eventually(t, 30*time.Second, "it is extended everywhere", func() bool {
 			if err := lease.Extend(t.Context()); err != nil {
 				t.Fatal(err)
 			}
