@@ -170,7 +170,7 @@ func TestErrors(t *testing.T) {
 			name: "something else under the key on one of three", n: 3,
 			do: func(t *testing.T, c cluster, l locker.Locker) error {
 				c[0].Cmd(t, "HSET", "lock:k", "f", "v")
-				return tryCycle(t.Context(), l, "k")
+				return steadyCycle(t.Context(), l, "k")
 			},
 		}, {
 			name: "deleted by somebody, or released twice", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {

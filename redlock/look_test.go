@@ -26,7 +26,7 @@ func TestSettingsOfTheNodesAreWarnedOfOnce(t *testing.T) {
 			return log.says("level=WARN", "allkeys-lru", "servers=[a]", "exclusion (E1)", "noeviction") &&
 				log.says("append-only file is off", `servers="[b c]"`, "tokens without clocks (G1)", "appendfsync always")
 		})
-		if err := tryCycle(t.Context(), l, "k"); err != nil {
+		if err := steadyCycle(t.Context(), l, "k"); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 {

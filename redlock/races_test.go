@@ -69,7 +69,7 @@ func TestCloseRightAfterUnlock(t *testing.T) {
 		orphans := 0
 		for n := range 20 {
 			l := c.tapped(t, driver, jitter(5*time.Millisecond))
-			if err := tryCycle(t.Context(), l, fmt.Sprint("k", n)); err != nil {
+			if err := steadyCycle(t.Context(), l, fmt.Sprint("k", n)); err != nil {
 				t.Error(err)
 			}
 			if err := l.Close(); err != nil {
