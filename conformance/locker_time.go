@@ -170,8 +170,10 @@ func extendKeeps(t testing.TB, h Harness) {
 	lease := lock(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
 	for range 4 {
 		time.Sleep(h.short() / 2)
-		before := lease.Until()
-		if err := lease.Extend(t.Context()); err != nil {
+		before, start := lease.Until(), time.Now()
+		err := lease.Extend(t.Context())
+		prompt(t, start)
+		if err != nil {
 			t.Fatalf("Extend of a held lock: expected no error, seen %v", err)
 		}
 		if !lease.Until().After(before) {

@@ -170,7 +170,7 @@ func TestErrors(t *testing.T) {
 			name: "something else under the key on one of three", n: 3,
 			do: func(t *testing.T, c cluster, l locker.Locker) error {
 				c[0].Cmd(t, "HSET", "lock:k", "f", "v")
-				return tryCycle(t.Context(), l, "k")
+				return steadyCycle(t.Context(), l, "k")
 			},
 		}, {
 			name: "deleted by somebody, or released twice", n: 3, do: func(t *testing.T, c cluster, l locker.Locker) error {
@@ -300,7 +300,7 @@ func TestWrongPassword(t *testing.T) {
 		defer l.Close()
 		cycle(t, l, "k") // the other two are a majority
 		c[0].Kill()
-		eventually(t, 10*time.Second, "the error gives both reasons", func() bool {
+		eventually(t, 30*time.Second, "the error gives both reasons", func() bool {
 			err = tryCycle(t.Context(), l, "k")
 			return strings.Contains(fmt.Sprint(err), "connection refused") && strings.Contains(fmt.Sprint(err), "WRONGPASS")
 		})

@@ -72,13 +72,13 @@ func TestMinorityFailsUnderALease(t *testing.T) {
 			c := startCluster(t, 5)
 			l := c.client(t, driver)
 			leases := take(t, l, "k", 200, 8, locker.TTL(longTTL), locker.NoRenewal())
-			eventually(t, 20*time.Second, "all leases are on all nodes",
+			eventually(t, 30*time.Second, "all leases are on all nodes",
 				func() bool { return c.everywhere(t, "k", len(leases)) })
 			fail(c[1])
 			fail(c[3])
 			for _, lease := range leases {
 				// The answer of a node that has granted may still be on its way to the client.
-				eventually(t, 10*time.Second, name+": it is extended", func() bool { return lease.Extend(t.Context()) == nil })
+				eventually(t, 30*time.Second, name+": it is extended", func() bool { return lease.Extend(t.Context()) == nil })
 				steady.Unlock(t, lease)
 			}
 			if name == "hung" {
@@ -173,7 +173,7 @@ func TestMajorityFails(t *testing.T) {
 				}
 				cluster{c[3], c[4]}.wantNoLocks(t)
 				tt.restore(c)
-				eventually(t, 20*time.Second, "it works when they are back", func() bool {
+				eventually(t, 30*time.Second, "it works when they are back", func() bool {
 					return tryCycle(t.Context(), l, "k") == nil
 				})
 				c.wantNoLocks(t)
@@ -197,7 +197,7 @@ func TestMajorityFailsUnderALease(t *testing.T) {
 		asked := func(op string, f func(context.Context) error) {
 			t.Helper()
 			var err error
-			eventually(t, 20*time.Second, op+" is answered by two", func() bool {
+			eventually(t, 30*time.Second, op+" is answered by two", func() bool {
 				err = f(t.Context())
 				wantErr(t, err, locker.ErrNoQuorum, locker.ErrUnavailable)
 				return strings.Contains(fmt.Sprint(err), op+": 2 of 5")

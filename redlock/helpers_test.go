@@ -19,7 +19,6 @@ import (
 	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/short"
-	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/internal/testing/wire"
 	"github.com/golocker/locker/redlock"
 )
@@ -203,45 +202,6 @@ func (g *gate) seen() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.n
-}
-
-// lockAll locks key on all nodes of c. On a machine that stalls, an attempt may find no majority within its budget, or
-// the time of one node may be over before it has answered. Then lockAll tries again.
-func (c cluster) lockAll(t testing.TB, l locker.Locker, key string, opts ...locker.Option) (lease locker.Lease) {
-	t.Helper()
-	opts = append([]locker.Option{locker.TTL(longTTL)}, opts...)
-	eventually(t, time.Minute, "it is on all nodes", func() (all bool) {
-		var err error
-		if lease, err = l.Lock(t.Context(), key, opts...); errors.Is(err, locker.ErrNoQuorum) {
-			return false
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		// The client may not know yet that all have granted.
-		if all = within(5*time.Second, func() bool { return len(c.locks(t)) == len(c) }); !all {
-			_ = lease.Unlock(t.Context())
-		}
-		return all
-	})
-	return lease
-}
-
-// cycle locks and unlocks key, which nobody else wants.
-func cycle(t testing.TB, l locker.Locker, key string) {
-	t.Helper()
-	lease, err := l.TryLock(t.Context(), key, locker.TTL(longTTL))
-	if err != nil {
-		t.Fatal(err)
-	}
-	steady.Unlock(t, lease)
-}
-
-func tryCycle(ctx context.Context, l locker.Locker, key string) error {
-	lease, err := l.TryLock(ctx, key, locker.TTL(longTTL))
-	if err != nil {
-		return err
-	}
-	return lease.Unlock(ctx)
 }
 
 // voteOf returns what the named node said, by err.

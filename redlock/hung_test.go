@@ -118,7 +118,7 @@ func TestHungNodeUnderLoad(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			eventually(t, 10*time.Second, "nobody is connected", func() bool {
+			eventually(t, 30*time.Second, "nobody is connected", func() bool {
 				list, _ := c[1].Cmd(t, "CLIENT", "LIST").(string)
 				return strings.Count(list, "\n") == 1
 			})

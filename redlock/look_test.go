@@ -22,11 +22,11 @@ func TestSettingsOfTheNodesAreWarnedOfOnce(t *testing.T) {
 		c[0].Cmd(t, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
 		log := newLog()
 		l := c.client(t, driver, redlock.Logger(log.Logger), redlock.Names("a", "b", "c"))
-		eventually(t, 20*time.Second, "both warnings", func() bool {
+		eventually(t, 30*time.Second, "both warnings", func() bool {
 			return log.says("level=WARN", "allkeys-lru", "servers=[a]", "exclusion (E1)", "noeviction") &&
 				log.says("append-only file is off", `servers="[b c]"`, "tokens without clocks (G1)", "appendfsync always")
 		})
-		if err := tryCycle(t.Context(), l, "k"); err != nil {
+		if err := steadyCycle(t.Context(), l, "k"); err != nil {
 			t.Fatal(err)
 		}
 		if n := strings.Count(log.String(), "\n"); n != 2 {

@@ -96,7 +96,7 @@ func (c cluster) locks(t testing.TB) (keys []string) {
 // wantNoLocks waits until no lock is left on any server.
 func (c cluster) wantNoLocks(t testing.TB) {
 	t.Helper()
-	eventually(t, 10*time.Second, "no key is left", func() bool { return len(c.locks(t)) == 0 })
+	eventually(t, time.Minute, "no key is left", func() bool { return len(c.locks(t)) == 0 })
 }
 
 // within waits until cond holds, for limit at most, and reports whether it did.

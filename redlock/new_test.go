@@ -52,7 +52,7 @@ func TestNewWithNodesDownOrHung(t *testing.T) {
 					t.Fatal("one of three is no majority")
 				}
 				tt.restore(c[1])
-				eventually(t, 20*time.Second, "two of three serve", func() bool { return tryCycle(t.Context(), l, "k") == nil })
+				eventually(t, 30*time.Second, "two of three serve", func() bool { return tryCycle(t.Context(), l, "k") == nil })
 				tt.restore(c[2])
 				c.wantNoLocks(t)
 			})

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/internal/testing/wire"
 )
 
@@ -38,7 +39,7 @@ func TestNoOrphans(t *testing.T) {
 		l := c.client(t, drivers.Names()[g%3])
 		wg.Go(func() {
 			for n := 0; left.Add(-1) >= 0; n++ {
-				if err := tryCycle(t.Context(), l, fmt.Sprint("k", g, n%10)); err != nil {
+				if err := steadyCycle(t.Context(), l, fmt.Sprint("k", g, n%10)); err != nil {
 					t.Error(err)
 				}
 			}
@@ -110,7 +111,7 @@ func contend(t *testing.T, c cluster, hung int, d time.Duration) (acquired, atte
 				time.Sleep(time.Millisecond)
 				wins[g]++
 				inside.Add(-1)
-				if err := lease.Unlock(context.WithoutCancel(ctx)); err != nil {
+				if err := steady.Release(lease); err != nil {
 					t.Errorf("client %d: %v", g, err)
 				}
 			}

@@ -69,7 +69,7 @@ func TestCloseRightAfterUnlock(t *testing.T) {
 		orphans := 0
 		for n := range 20 {
 			l := c.tapped(t, driver, jitter(5*time.Millisecond))
-			if err := tryCycle(t.Context(), l, fmt.Sprint("k", n)); err != nil {
+			if err := steadyCycle(t.Context(), l, fmt.Sprint("k", n)); err != nil {
 				t.Error(err)
 			}
 			if err := l.Close(); err != nil {
@@ -159,7 +159,7 @@ func TestLateGrantsJoinTheLease(t *testing.T) {
 		for _, s := range r.cluster {
 			s.Cmd(t, "PEXPIRE", "lock:k", 60000)
 		}
-		eventually(t, 10*time.Second, "it is extended everywhere", func() bool {
+		eventually(t, 30*time.Second, "it is extended everywhere", func() bool {
 			if err := lease.Extend(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -156,7 +156,7 @@ func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
 		t.Error(err)
 	}
 	result := waitWoken(b, key)
-	eventually(t, 10*time.Second, "the waiter can be told", told)
+	eventually(t, 30*time.Second, "the waiter can be told", told)
 	steady.Unlock(t, held)
 	return result(t)
 }
@@ -203,7 +203,7 @@ func TestChannelsRefusedByACL(t *testing.T) {
 				s.Cmd(t, append([]any{"ACL", "SETUSER", "default"}, rule...)...)
 				lease := mustTry(t, closing(t, single.New(build(t, s.Addr()))))
 				result := lockLater(t, closing(t, single.New(build(t, s.Addr()))))
-				eventually(t, 5*time.Second, "it waits", func() bool { return queued(t, s) == 1 })
+				eventually(t, 30*time.Second, "it waits", func() bool { return queued(t, s) == 1 })
 				released := time.Now()
 				steady.Unlock(t, lease)
 				if late := take(t, result).Sub(released); late > heartbeat+slack {

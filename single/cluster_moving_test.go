@@ -83,7 +83,7 @@ func TestCallsWaitForASlotThatMigrates(t *testing.T) {
 				_, err := lock(ctx, key, locker.TTL(time.Hour))
 				done <- err
 			}()
-			eventually(t, 20*time.Second, what+" is refused", func() bool { return refusals(t, c, "TRYAGAIN") > before+1 })
+			eventually(t, 30*time.Second, what+" is refused", func() bool { return refusals(t, c, "TRYAGAIN") > before+1 })
 			select {
 			case err := <-done:
 				t.Errorf("%s returned while the slot migrated: %v", what, err)
@@ -136,9 +136,9 @@ func wokenAfterMove(t *testing.T, c *redistest.Cluster, a, b *locker.Client, key
 			return regexp.MustCompile(regexp.QuoteMeta(fmt.Sprint(channels[0]))).MatchString(waiting)
 		}
 	}
-	eventually(t, 20*time.Second, "the waiter can be told", reachable(from))
+	eventually(t, 30*time.Second, "the waiter can be told", reachable(from))
 	c.Move(t, c.Slot(t, single.DefaultPrefix+key), to).Finish()
-	eventually(t, 20*time.Second, "the waiter can be told by the new server", reachable(to))
+	eventually(t, 30*time.Second, "the waiter can be told by the new server", reachable(to))
 	if n := len(from.Cmd(t, "PUBSUB", "SHARDCHANNELS").([]any)); n > 0 {
 		t.Errorf("%d channels are left at the old server", n)
 	}
@@ -167,7 +167,7 @@ func TestUnlockOfALockWithWaitersInASlotThatMigrates(t *testing.T) {
 				}
 				result <- err
 			}()
-			eventually(t, 20*time.Second, "somebody waits", func() bool {
+			eventually(t, 30*time.Second, "somebody waits", func() bool {
 				i, err := holder.Inspect(t.Context(), key)
 				return err == nil && i.Waiting == 1
 			})
@@ -206,7 +206,7 @@ func TestForceReleaseInASlotThatMigrates(t *testing.T) {
 				}
 				result <- err
 			}()
-			eventually(t, 20*time.Second, "somebody waits", func() bool {
+			eventually(t, 30*time.Second, "somebody waits", func() bool {
 				i, err := holder.Inspect(t.Context(), key)
 				return err == nil && i.Waiting == 1
 			})
@@ -220,7 +220,7 @@ func TestForceReleaseInASlotThatMigrates(t *testing.T) {
 				forced <- err
 			}()
 			if parted {
-				eventually(t, 20*time.Second, "it is refused", func() bool { return refusals(t, c, "TRYAGAIN") > before+1 })
+				eventually(t, 30*time.Second, "it is refused", func() bool { return refusals(t, c, "TRYAGAIN") > before+1 })
 				m.Finish()
 			}
 			if err := <-forced; err != nil {

@@ -118,7 +118,7 @@ func TestSlotMigratesUnderALock(t *testing.T) {
 			}
 			waiting <- lease
 		}()
-		eventually(t, 20*time.Second, "somebody waits", func() bool {
+		eventually(t, 30*time.Second, "somebody waits", func() bool {
 			i, err := l.Inspect(ctx, key)
 			return err == nil && i.Waiting == 1
 		})
@@ -138,8 +138,8 @@ func TestSlotMigratesUnderALock(t *testing.T) {
 			}
 			if err := held.Extend(ctx); err != nil {
 				wantErr(t, err, locker.ErrUnavailable)
-				if !strings.Contains(err.Error(), "TRYAGAIN") {
-					t.Errorf("the reason is not said: %v", err)
+				if s := err.Error(); !strings.Contains(s, "TRYAGAIN") && !strings.Contains(s, "no answer") {
+					t.Errorf("the reason is not said: %v", err) // a server that stalls gives none
 				}
 			}
 			if !m.Key() {
@@ -167,7 +167,7 @@ func TestSlotMigratesUnderALock(t *testing.T) {
 			t.Errorf("token %d after %d", next.Fence(), held.Fence())
 		}
 		steady.Unlock(t, next)
-		eventually(t, 20*time.Second, "no lock is left", func() bool {
+		eventually(t, 30*time.Second, "no lock is left", func() bool {
 			return len(to.Keys(t, single.DefaultPrefix+key)) == 0 && len(from.Keys(t, "*"+key+"*")) == 0
 		})
 	})

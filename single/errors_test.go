@@ -168,7 +168,7 @@ func TestServerDownAtStartIsNoObstacle(t *testing.T) {
 		_, err := c.Lock(t.Context(), "k")
 		wantErr(t, err, locker.ErrUnavailable)
 		s.Restart()
-		eventually(t, 10*time.Second, name+" reaches the server when it is up", func() bool {
+		eventually(t, 30*time.Second, name+" reaches the server when it is up", func() bool {
 			l, err := c.Lock(t.Context(), "k")
 			return err == nil && l.Unlock(t.Context()) == nil
 		})

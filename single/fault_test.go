@@ -228,7 +228,7 @@ func TestCallerReturnsPromptlyFromAHungServer(t *testing.T) {
 			}
 		}
 		s.Resume()
-		eventually(t, 10*time.Second, "the attempts are undone", func() bool {
+		eventually(t, 30*time.Second, "the attempts are undone", func() bool {
 			return !slices.Contains(s.Keys(t, "*"), "lock:k")
 		})
 		steady.Unlock(t, l)

@@ -58,7 +58,7 @@ func TestForbiddenCommands(t *testing.T) {
 				t.Parallel()
 				s, user := without(t, c.commands, way == "rights")
 				for _, driver := range short.Part(t, 1, drivers.Names()) {
-					eventually(t, 10*time.Second, "the driver before has undone its attempt",
+					eventually(t, 30*time.Second, "the driver before has undone its attempt",
 						func() bool { return len(s.Keys(t, single.DefaultPrefix+"k")) == 0 })
 					client := func() *locker.Client {
 						d, err := drivers.Open(t.Context(), driver, user)
@@ -105,7 +105,7 @@ func lockAndHandOver(t *testing.T, s *redistest.Server, a, b *locker.Client) err
 		return err
 	}
 	result := lockLater(t, b)
-	eventually(t, 10*time.Second, "somebody waits", func() bool { return queued(t, s) == 1 })
+	eventually(t, 30*time.Second, "somebody waits", func() bool { return queued(t, s) == 1 })
 	if err := errors.Join(lease.Extend(t.Context()), steady.Release(lease)); err != nil {
 		t.Error(err)
 	}

@@ -27,7 +27,7 @@ const (
 // resting waits until a client has found that the server has to rest.
 func resting(t *testing.T, s *redistest.Server) {
 	t.Helper()
-	eventually(t, 10*time.Second, "the rest has begun", func() bool { return len(s.Keys(t, "{*}}lock:guard")) == 1 })
+	eventually(t, 30*time.Second, "the rest has begun", func() bool { return len(s.Keys(t, "{*}}lock:guard")) == 1 })
 }
 
 // bootstrap ends the rest of a server whose clients have these options.
@@ -127,7 +127,7 @@ func TestWaiterBearsTheRest(t *testing.T) {
 				later := lockLater(t, patient, locker.TTL(guarded), locker.Patience(time.Minute))
 				soon := lockLater(t, hasty, locker.TTL(guarded), locker.Patience(100*time.Millisecond))
 				waits := func() bool { return connections(t, s) == 2 }
-				eventually(t, 10*time.Second, "both wait", waits)
+				eventually(t, 30*time.Second, "both wait", waits)
 				s.Kill()
 				s.Restart()
 				restarted := time.Now()
@@ -177,7 +177,7 @@ func TestLongerThanTheGuard(t *testing.T) {
 	var asked atomic.Int32
 	d := countingDriver{&asked}
 	c := closing(t, single.New(d, single.Guard(30*time.Second)))
-	eventually(t, 10*time.Second, "the touch was sent", func() bool { return asked.Load() > 0 })
+	eventually(t, 30*time.Second, "the touch was sent", func() bool { return asked.Load() > 0 })
 	for text, opts := range map[string][]locker.Option{
 		"TTL 31s is above the 30s":      {locker.TTL(31 * time.Second)},
 		"MinHold 1m0s is above the 30s": {locker.MinHold(time.Minute)},

@@ -112,7 +112,7 @@ func partition(t *testing.T, s *redistest.Server, other *locker.Client,
 	// What was on its way arrives now: it must not touch the lock of the other.
 	proxy.Handle(nil)
 	proxy.Release()
-	eventually(t, 10*time.Second, "the late release is answered", func() bool {
+	eventually(t, 30*time.Second, "the late release is answered", func() bool {
 		_, err := c.TryLock(t.Context(), "k")
 		return errors.Is(err, locker.ErrHeld)
 	})

@@ -78,7 +78,7 @@ func TestWaiterIsKilled(t *testing.T) {
 	}{
 		{"in the queue", func(t *testing.T, s *redistest.Server, _ *fault.Proxy, waiter *os.Process, release func()) {
 			kill(t, waiter, syscall.SIGKILL)
-			eventually(t, 10*time.Second, "its connection is gone", func() bool { return connections(t, s) == 1 })
+			eventually(t, 30*time.Second, "its connection is gone", func() bool { return connections(t, s) == 1 })
 			release()
 		}, 0},
 		{"in the queue, and its connection not yet",

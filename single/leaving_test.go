@@ -74,7 +74,7 @@ func TestForceReleaseAtTheHandOver(t *testing.T) {
 		}
 		p.Handle(nil)
 		p.Release()
-		eventually(t, 10*time.Second, "the waiter is in the queue again", func() bool { return queued(t, s) == 2 })
+		eventually(t, 30*time.Second, "the waiter is in the queue again", func() bool { return queued(t, s) == 2 })
 		steady.Unlock(t, o.lease)
 		if first, last := take(t, waiting), take(t, third); first.After(last) {
 			t.Error("the waiter has lost its place")

@@ -48,7 +48,7 @@ func TestLockAllIsOneCommand(t *testing.T) {
 			l := closing(t, single.New(opened(name)(t, s.Addr()), opts...))
 			_ = d.Close()
 			// At first, the server does not know the scripts, and the guard sends one of its own.
-			eventually(t, 10*time.Second, "one call of a script for five locks", func() bool {
+			eventually(t, 30*time.Second, "one call of a script for five locks", func() bool {
 				before := roundTrips(t, s)
 				lease := lockAll(t, l, "e", "b", "d", "c", "a")
 				n := roundTrips(t, s) - before
@@ -84,7 +84,7 @@ func TestTryLockAllOnAServer(t *testing.T) {
 			lease, _ := l.Lock(ctx, "b")
 			granted <- lease
 		}()
-		eventually(t, 10*time.Second, "a waiter", func() bool {
+		eventually(t, 30*time.Second, "a waiter", func() bool {
 			seen, err := l.Inspect(t.Context(), "b")
 			return err == nil && seen.Waiting == 1
 		})

@@ -17,7 +17,7 @@ import (
 func free(t *testing.T, s *redistest.Server, keys ...string) {
 	t.Helper()
 	for _, key := range keys {
-		eventually(t, 20*time.Second, "the lock "+key+" is free", func() bool {
+		eventually(t, 30*time.Second, "the lock "+key+" is free", func() bool {
 			return s.Cmd(t, "EXISTS", single.DefaultPrefix+key) == int64(0)
 		})
 	}
@@ -119,7 +119,7 @@ func TestLockAllWaitsForASlotThatMigrates(t *testing.T) {
 			}
 			done <- err
 		}()
-		eventually(t, 20*time.Second, "it is refused", func() bool { return refusals(t, c, "TRYAGAIN") > before+1 })
+		eventually(t, 30*time.Second, "it is refused", func() bool { return refusals(t, c, "TRYAGAIN") > before+1 })
 		select {
 		case err := <-done:
 			t.Errorf("it returned while the slot migrated: %v", err)
@@ -172,7 +172,7 @@ func TestLockAllByRights(t *testing.T) {
 		}
 		s.DocumentedUser(t)
 		l := open()
-		eventually(t, 20*time.Second, name+": one call of a script for two locks", func() bool {
+		eventually(t, 30*time.Second, name+": one call of a script for two locks", func() bool {
 			before := roundTrips(t, s)
 			lease := lockAll(t, l, name+"a", name+"b")
 			n := roundTrips(t, s) - before

@@ -19,7 +19,7 @@ func TestSettingsAreWarnedOfOnce(t *testing.T) {
 		s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "volatile-lru")
 		log := lookat.NewLog()
 		l := closing(t, single.New(build(t, s.Addr()), single.Name("cache"), single.Logger(log.Logger)))
-		eventually(t, 20*time.Second, "a warning", func() bool { return log.String() != "" })
+		eventually(t, 30*time.Second, "a warning", func() bool { return log.String() != "" })
 		lease, err := l.Lock(t.Context(), "k")
 		if err != nil {
 			t.Fatal(err)

@@ -115,7 +115,7 @@ func TestReplicaIsMissing(t *testing.T) {
 					t.Errorf("the end has moved by %v", held.Until().Sub(end))
 				}
 				waiter := lockLater(t, c, locker.Patience(time.Minute))
-				eventually(t, 10*time.Second, "it waits", func() bool { return queued(t, master) == 1 })
+				eventually(t, 30*time.Second, "it waits", func() bool { return queued(t, master) == 1 })
 				if err := k.Unlock(t.Context()); err != nil { // needs no replica
 					t.Error(err)
 				}
@@ -233,7 +233,7 @@ func TestReplicaIsPromoted(t *testing.T) {
 		c := withReplicas(t, build(t, p.Addr()), 1)
 		lease := mustTry(t, c, locker.TTL(time.Minute))
 		waiter := lockLater(t, c, locker.Patience(time.Minute))
-		eventually(t, 10*time.Second, "it waits", func() bool { return queued(t, old) == 1 })
+		eventually(t, 30*time.Second, "it waits", func() bool { return queued(t, old) == 1 })
 		moveTo(t, swap, p, old, next)
 		eventually(t, 30*time.Second, "it is extended", func() bool { return lease.Extend(t.Context()) == nil })
 		// Its connection may be the one that the promotion has cut. The release goes on in the background then.

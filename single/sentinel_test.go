@@ -128,7 +128,7 @@ func TestFailoverBySentinel(t *testing.T) {
 					}
 					close(waiting)
 				}()
-				eventually(t, 20*time.Second, "somebody waits", func() bool {
+				eventually(t, 30*time.Second, "somebody waits", func() bool {
 					i, err := l.Inspect(ctx, "key")
 					return err == nil && i.Waiting == 1
 				})

@@ -68,7 +68,7 @@ func TestSubscriptionEndsWhileWaiting(t *testing.T) {
 					if fifo {
 						listening(t, s, n)
 					} else {
-						eventually(t, 10*time.Second, "all have subscribed", func() bool { return connections(t, s) == n })
+						eventually(t, 30*time.Second, "all have subscribed", func() bool { return connections(t, s) == n })
 					}
 					way(t, s, p)
 					released := time.Now()

@@ -20,7 +20,7 @@ import (
 const queueKey = "{lock:k}:lockqueue"
 
 // heartbeat is how often a waiter looks whatever it was told, at the latest; the rest is for a busy machine.
-const heartbeat, slack = 2500 * time.Millisecond, 2500 * time.Millisecond
+const heartbeat, slack = 2500 * time.Millisecond, 7500 * time.Millisecond
 
 // anyDriver runs f for one driver, another one each time.
 func anyDriver(t *testing.T, f func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver)) {
@@ -78,7 +78,7 @@ func queued(t testing.TB, s *redistest.Server) int64 {
 // listening waits until the server's queue has n waiters that can all be told.
 func listening(t *testing.T, s *redistest.Server, n int) {
 	t.Helper()
-	eventually(t, 10*time.Second, fmt.Sprint(n, " are waiting and can be told"), func() bool {
+	eventually(t, 30*time.Second, fmt.Sprint(n, " are waiting and can be told"), func() bool {
 		told := 0
 		for i, v := range s.Cmd(t, "HGETALL", "{lock:k}:lockwait").([]any) {
 			if _, channel, _ := strings.Cut(v.(string), "|"); i%2 == 1 && channel != "" {
