@@ -105,10 +105,7 @@ func TestSlotMigratesUnderALock(t *testing.T) {
 		from, to := c.Masters[0], c.Masters[1]
 		key := keyOn(t, c, from)
 		ctx := t.Context()
-		held, err := l.Lock(ctx, key, locker.TTL(time.Minute))
-		if err != nil {
-			t.Fatal(err)
-		}
+		held := steady.Lock(t, l, key, locker.TTL(time.Minute))
 		waiting := make(chan locker.Lease, 1)
 		waiter := build()
 		go func() {

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"strings"
 	"syscall"
@@ -82,17 +83,13 @@ func TestDevWithoutRedis(t *testing.T) {
 	l, err := config.Open(t.Context(), url)
 	require.NoError(t, err)
 	defer l.Close()
-	_, err = l.Lock(t.Context(), "k", locker.TTL(time.Second), locker.NoRenewal())
-	require.NoError(t, err)
-	lease, err := l.Lock(t.Context(), "k")
-	require.NoError(t, err)
+	steady.Lock(t, l, "k", locker.TTL(time.Second), locker.NoRenewal())
+	lease := steady.Lock(t, l, "k")
 	code, stdout, stderr := call(nil, "release", "k", "--yes", "--url", url)
 	require.Zero(t, code, stderr)
 	assert.Contains(t, stdout, "released \"k\"")
-	require.ErrorIs(t, lease.Unlock(t.Context()), locker.ErrNotHeld)
-	lease, err = l.Lock(t.Context(), "k")
-	require.NoError(t, err)
-	steady.Unlock(t, lease)
+	eventually(t, "its owner has lost it", func() bool { return errors.Is(lease.Extend(t.Context()), locker.ErrLost) })
+	steady.Unlock(t, steady.Lock(t, l, "k"))
 	require.NoError(t, p.Process.Signal(os.Interrupt))
 	p.exits(t, 0)
 }

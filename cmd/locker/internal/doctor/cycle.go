@@ -65,13 +65,7 @@ func (p *patient) locks(ctx context.Context) {
 		del := append(drivers.Command{"DEL"}, node.NamesOf(p.e.Prefix, key).Keys...)
 		_, _ = p.ask(context.WithoutCancel(ctx), del)
 	}()
-	told := false
-	var err error
-	for i := 0; i < len(listening) && !told; i++ {
-		if told, err = handOver(ctx, holder, waiter, key, listening[i]); err != nil && !isSilence(err) {
-			break
-		}
-	}
+	told, err := handOver(ctx, holder, waiter, key)
 	if err != nil {
 		p.fail("scripts", "see the server's log; scripts (EVAL) must be allowed, and a proxy must not change them",
 			"%v", err)
@@ -107,8 +101,18 @@ func isSilence(err error) bool {
 	return errors.Is(err, locker.ErrUnavailable) && !errors.As(err, new(drivers.ServerError))
 }
 
-// handOver hands a lock over to a waiter, and reports whether the waiter was notified.
-func handOver(ctx context.Context, holder, waiter locker.Locker, key string, listen time.Duration) (told bool,
+// handOver hands a lock over to a waiter, and reports whether the waiter was notified. It tries several times.
+func handOver(ctx context.Context, holder, waiter locker.Locker, key string) (told bool, err error) {
+	for i := 0; i < len(listening) && !told; i++ {
+		told, err = handOverOnce(ctx, holder, waiter, key, listening[i])
+		if err != nil && !isSilence(err) {
+			break
+		}
+	}
+	return told, err
+}
+
+func handOverOnce(ctx context.Context, holder, waiter locker.Locker, key string, listen time.Duration) (told bool,
 	err error) {
 	lease, err := holder.Lock(ctx, key, locker.TTL(probeTTL))
 	if err != nil {
