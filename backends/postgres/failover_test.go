@@ -1,7 +1,9 @@
 package postgres_test
 
 import (
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -52,14 +54,15 @@ func testFailover(t *testing.T, synchronous bool) {
 		c.more(30)
 	}
 	c.freeze()
-	if synchronous { // nothing is granted that the standby does not have
-		standby.Pause()
+	if synchronous { // the standby receives nothing more, and so nothing more is granted
+		sender, err := strconv.Atoi(texts(t, p, "SELECT pid::text FROM pg_stat_replication")[0])
+		must(t, "the process that sends to the standby", err)
+		must(t, "SIGSTOP", syscall.Kill(sender, syscall.SIGSTOP))
 		c.seats.Store(2)
 		<-time.After(500 * time.Millisecond)
 	}
 	primary.Kill()
 	c.seats.Store(0)
-	standby.Resume()
 	standby.Promote()
 	c.more(60)
 	double, backwards := c.disperse()
