@@ -137,7 +137,13 @@ func (c *crowd) disperse() (double, backwards int) {
 func nothingLeft(t *testing.T, url string) {
 	t.Helper()
 	p := pool(t, url)
-	const left = "SELECT 'lock' FROM locker.locks WHERE expires > clock_timestamp() + interval '1 hour' OR " +
-		"expires > clock_timestamp() AND token <> '' UNION ALL SELECT 'waiter' FROM locker.waiters"
-	eventually(t, "nothing is left", func() bool { return len(texts(t, p, left)) == 0 })
+	const list = "SELECT concat_ws(' ', encode(name, 'escape'), token, expires, clock_timestamp()) FROM locker.locks " +
+		"WHERE expires > clock_timestamp() UNION ALL " +
+		"SELECT concat_ws(' ', encode(name, 'escape'), ticket, seen, clock_timestamp()) FROM locker.waiters"
+	var left []string
+	defer func() { t.Logf("left: %q", left) }()
+	eventually(t, "nothing is left", func() bool {
+		left = texts(t, p, list)
+		return len(left) == 0
+	})
 }

@@ -174,38 +174,3 @@ func testSweep(t *testing.T, s *pgtest.Server) {
 	run(t, p, "SELECT locker.undo('not swept', 'sweep', '', 0)")
 	run(t, p, "SELECT locker.undo('not swept', 'another', 'not swept', 0)")
 }
-
-// A standby that was promoted issues greater tokens, also if it lacks the latest ones.
-func TestFailoverToALaggingStandby(t *testing.T) {
-	t.Parallel()
-	primary := migrated(t, "wal_level=replica")
-	must(t, "Unlock", lock(t, client(t, primary.URL("postgres")), "k").Unlock(t.Context()))
-	standby := pgtest.Standby(t, primary)
-	p := pool(t, standby.URL("postgres"))
-	run(t, p, "ALTER SYSTEM SET primary_conninfo = ''")
-	run(t, p, "SELECT pg_reload_conf()")
-	eventually(t, "the standby follows nobody", func() bool {
-		return len(texts(t, p, "SELECT status FROM pg_stat_wal_receiver")) == 0
-	})
-	before := client(t, primary.URL("postgres"))
-	var last uint64
-	for range 100 {
-		lease := lock(t, before, "k")
-		last = lease.Fence()
-		must(t, "Unlock", lease.Unlock(t.Context()))
-	}
-	_, err := client(t, standby.URL("postgres")).TryLock(t.Context(), "k")
-	wantErr(t, "TryLock on a standby", err, locker.ErrUnavailable)
-	primary.Kill()
-	standby.Promote()
-	after := client(t, standby.URL("postgres"))
-	var lease locker.Lease
-	eventually(t, "the promoted standby grants", func() bool {
-		lease, err = after.TryLock(t.Context(), "k")
-		return err == nil
-	})
-	if lease.Fence() <= last {
-		t.Errorf("got token %d from the promoted standby, after %d", lease.Fence(), last)
-	}
-	must(t, "Unlock", lease.Unlock(t.Context()))
-}

@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/pgtest"
 )
 
@@ -22,7 +23,10 @@ func TestMain(m *testing.M) {
 		workers, _ := strconv.Atoi(os.Getenv(workersEnv))
 		playWorker(url, os.Getenv(careEnv), workers)
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		clock.Remove()
+		os.Exit(code)
+	}))
 }
 
 // prefixes numbers the stores of tests that share a server.
@@ -34,10 +38,15 @@ func newPrefix() string { return fmt.Sprintf("%d:", prefixes.Add(1)) }
 func migrated(t testing.TB, settings ...string) *pgtest.Server {
 	t.Helper()
 	s := pgtest.Start(t, settings...)
+	migrate(t, s)
+	return s
+}
+
+func migrate(t testing.TB, s *pgtest.Server) {
+	t.Helper()
 	if _, err := postgres.Migrate(t.Context(), pool(t, s.URL("postgres"))); err != nil {
 		t.Fatal(err)
 	}
-	return s
 }
 
 // pool connects to a server until the end of the test.

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/testing/clock"
 )
 
 // startTimeout is how long a server may take until it accepts connections. It is generous, because tests under the race
@@ -33,6 +34,7 @@ type Server struct {
 	tb       testing.TB
 	dir      string
 	settings []string
+	env      []string
 
 	mu     sync.Mutex
 	proc   *child.Process // nil while the server is dead
@@ -47,10 +49,28 @@ type Server struct {
 func Start(tb testing.TB, settings ...string) *Server {
 	tb.Helper()
 	s := prepare(tb, settings)
-	s.must(program(tb, "initdb"), "-D", s.data(), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C",
+	s.init()
+	return s
+}
+
+// StartWithClock is like Start. The clock of the server can be moved, which needs a C compiler.
+func StartWithClock(tb testing.TB, settings ...string) (*Server, *clock.Clock) {
+	tb.Helper()
+	if why := clock.Missing(); why != "" {
+		tb.Fatalf("this test moves the clock of a server: %s: install gcc (apt-get install -y gcc libc6-dev)", why)
+	}
+	s := prepare(tb, settings)
+	c, env := clock.New(s.dir)
+	s.env = env
+	s.init()
+	return s, c
+}
+
+func (s *Server) init() {
+	s.tb.Helper()
+	s.must(program(s.tb, "initdb"), "-D", s.data(), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C",
 		"--no-sync", "--no-instructions", "--wal-segsize=1")
 	s.launch()
-	return s
 }
 
 // Standby makes a copy of a running server that follows it. It follows asynchronously, unless the settings of the
@@ -167,7 +187,7 @@ func (s *Server) run() error {
 	// The shell sends what the server logs to a file.
 	args = append([]string{"/bin/sh", "-c", `exec "$@" >>"$0" 2>&1`, filepath.Join(s.dir, "log")}, args...)
 	args = as(s.tb, args...)
-	p, err := child.Spawn(args[0], s.dir, nil, args[1:])
+	p, err := child.Spawn(args[0], s.dir, s.env, args[1:])
 	if err != nil {
 		return err
 	}

@@ -10,9 +10,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/trials/clock"
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 

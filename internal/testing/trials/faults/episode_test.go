@@ -17,9 +17,9 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/trials/clock"
 	"github.com/golocker/locker/internal/testing/trials/history"
 	"github.com/golocker/locker/internal/testing/trials/serve"
 )
@@ -67,7 +67,7 @@ func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 		var env []string
 		if k.clock || skewed {
 			var c *clock.Clock
-			c, env = clock.New(t)
+			c, env = clock.New(t.TempDir())
 			b.clocks = append(b.clocks, c)
 		}
 		if skewed {

@@ -11,9 +11,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
-	"github.com/golocker/locker/internal/testing/trials/clock"
 )
 
 // The test binary is also the program of the players in other processes.

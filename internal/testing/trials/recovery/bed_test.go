@@ -14,9 +14,9 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/trials/clock"
 	"github.com/golocker/locker/internal/testing/trials/history"
 	"github.com/golocker/locker/redlock"
 	"github.com/golocker/locker/single"
@@ -70,7 +70,7 @@ func newBed(t *testing.T, tr trial) *bed {
 		var env []string
 		if tr.kind.clock {
 			var c *clock.Clock
-			c, env = clock.New(t)
+			c, env = clock.New(t.TempDir())
 			b.clocks = append(b.clocks, c)
 		}
 		s := redistest.StartWith(t, env, args...)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/trials/clock"
 	"github.com/golocker/locker/single"
 )
 
@@ -35,7 +35,7 @@ func TestScheduleClaimFromOldData(t *testing.T) {
 		return
 	}
 	const most = 20 * time.Second
-	c, env := clock.New(t)
+	c, env := clock.New(t.TempDir())
 	s, ctx := redistest.StartWith(t, env), t.Context()
 	open := func() *silenced {
 		d, err := drivers.Open(ctx, "redigo", drivers.Config{Network: "tcp", Addr: s.Addr(), Timeout: exchange})

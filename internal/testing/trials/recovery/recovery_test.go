@@ -11,9 +11,9 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
+	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
-	"github.com/golocker/locker/internal/testing/trials/clock"
 )
 
 func TestMain(m *testing.M) {

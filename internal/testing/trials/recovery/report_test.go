@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/trials/clock"
+	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/trials/section"
 )
 

@@ -10,10 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"testing"
 	"time"
-
-	"github.com/golocker/locker/internal/testing/redistest"
 )
 
 //go:embed testdata/clockshift.c
@@ -30,6 +27,9 @@ var shim = sync.OnceValues(func() (path, why string) {
 		return "", err.Error()
 	}
 	shimDir = dir
+	if err := os.Chmod(dir, 0o755); err != nil { // servers may run as other users
+		return "", err.Error()
+	}
 	path = filepath.Join(dir, "clockshift.so")
 	file := filepath.Join(dir, "clockshift.c")
 	if err := os.WriteFile(file, source, 0o600); err != nil {
@@ -56,22 +56,24 @@ func Remove() { _ = os.RemoveAll(shimDir) }
 // Clock is the wall clock of one server. It is right until it is moved.
 type Clock struct{ file string }
 
-// New returns a clock that can be moved, and what the environment of the server has to have.
-func New(tb testing.TB) (c *Clock, env []string) {
+// New returns a clock that can be moved, with its file in dir, and what the environment of the server has to have. The
+// server must be able to read files in dir.
+func New(dir string) (c *Clock, env []string) {
 	path, _ := shim()
-	c = &Clock{filepath.Join(tb.TempDir(), "clock")}
+	c = &Clock{filepath.Join(dir, "clock")}
 	return c, []string{"LD_PRELOAD=" + path, "CLOCKSHIFT=" + c.file}
 }
 
 // Set sets how far the clock is ahead, and how much faster it runs, in ppm. The server gets the new time when it next
 // reads its clock.
 func (c *Clock) Set(ahead time.Duration, fast int) error {
-	return os.WriteFile(c.file, fmt.Appendln(nil, ahead.Microseconds(), fast), 0o600)
+	return os.WriteFile(c.file, fmt.Appendln(nil, ahead.Microseconds(), fast), 0o644)
 }
 
-// Shows reports whether the server's clock is ahead by about that much. A server that does not answer does not show it.
-func Shows(s *redistest.Server, ahead time.Duration) bool {
-	reply, _ := s.Do("TIME")
+// Shows reports whether the clock of a Redis is ahead by about that much. A server that does not answer does not show
+// it.
+func Shows(do func(args ...any) (any, error), ahead time.Duration) bool {
+	reply, _ := do("TIME")
 	now, ok := reply.([]any)
 	if !ok || len(now) != 2 {
 		return false

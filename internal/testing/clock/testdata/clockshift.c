@@ -1,9 +1,9 @@
 /*
- * A wall clock that a test can move, for one process: preload this into a redis-server.
+ * A wall clock that a test can move: preload this into a redis-server or a postgres.
  *
  * The file named by CLOCKSHIFT holds two numbers: by how many microseconds the clock is ahead, and by how many parts per
- * million it runs fast from when the file was read first with that content. Redis asks gettimeofday and time for wall
- * time, so only these are replaced; clock_gettime, which allocators and timers use, stays true.
+ * million it runs fast from when the file was read first with that content. Both servers ask gettimeofday and time for
+ * wall time, so only these are replaced; clock_gettime, which allocators and timers use, stays true.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
