@@ -126,7 +126,8 @@ func (b *Backend) again(
 		if err := b.renew(ctx, h); err != nil {
 			return nil, err
 		}
-		grants[i].Sent = h.get().sent
+		l, _ := h.get()
+		grants[i].Sent = l.sent
 		b.revoke(leases[i], reqs[i].TTL)
 	}
 	return grants, nil

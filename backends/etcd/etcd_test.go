@@ -11,7 +11,6 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/etcd"
-	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/memory"
 )
@@ -25,7 +24,7 @@ func (s *store) client() *locker.Client {
 
 func lock(t *testing.T, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	lease, err := l.Lock(ctx, key, opts...)
 	if err != nil {
@@ -35,13 +34,13 @@ func lock(t *testing.T, l locker.Locker, key string, opts ...locker.Option) lock
 }
 
 // until waits until cond is true.
-func until(t *testing.T, what string, cond func() bool) {
+func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(20 * time.Second); !cond(); <-tick.C {
+	for end := time.Now().Add(time.Minute); !cond(); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatalf("not within 20 s: %s", what)
+			t.Fatalf("not within a minute: %s", what)
 		}
 	}
 }
@@ -50,15 +49,17 @@ func until(t *testing.T, what string, cond func() bool) {
 func TestEtcd(t *testing.T) {
 	shared := etcdtest.Start(t)
 	for name, test := range map[string]func(t *testing.T, s *store){
-		"locks and etcd's mutexes exclude each other": excludesMutexes,
-		"a guarded transaction needs the lock":        guards,
-		"a release that is not answered takes effect": lateReplies,
-		"a waiter whose entry is gone queues again":   queuesAgain,
-		"a waiter that has died delays nobody long":   deadWaiter,
-		"an extension changes the TTL":                changesTTL,
-		"many keys in one step":                       manyKeys,
-		"a loss is noticed at once":                   noticesLosses,
-		"a client of the program stays open":          borrows,
+		"locks and etcd's mutexes exclude each other":   excludesMutexes,
+		"a guarded transaction needs the lock":          guards,
+		"a release that is not answered takes effect":   lateReplies,
+		"a waiter whose entry is gone queues again":     queuesAgain,
+		"a waiter that loses its place goes to the end": losesItsPlace,
+		"a waiter that has died delays nobody long":     deadWaiter,
+		"an extension changes the TTL":                  changesTTL,
+		"many keys in one step":                         manyKeys,
+		"a loss is noticed at once":                     noticesLosses,
+		"a client of the program stays open":            borrows,
+		"a loss is noticed after a compaction":          noticesLossAfterCompaction,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -164,49 +165,6 @@ func lateReplies(t *testing.T, s *store) {
 	}
 }
 
-func queuesAgain(t *testing.T, s *store) {
-	holder := lock(t, s.client(), "k")
-	waiter := s.client()
-	result := make(chan locker.Lease)
-	go func() { result <- lock(t, waiter, "k") }()
-	until(t, "the lock is waited for", func() bool { return len(s.left()) == 2 })
-	before := s.left()[1]
-	if before == s.prefix+"k/"+holder.Token() {
-		before = s.left()[0]
-	}
-	_, err := s.direct.Delete(t.Context(), before)
-	s.must(err)
-	until(t, "the waiter queues again", func() bool { return len(s.left()) == 2 })
-	s.must(holder.Unlock(t.Context()))
-	lease := <-result
-	if before == s.prefix+"k/"+lease.Token() {
-		t.Error("expected another entry, seen the one that was deleted")
-	}
-	s.must(lease.Unlock(t.Context()))
-}
-
-// deadWaiter has an entry between two others that nobody renews, as that of a process that was killed.
-func deadWaiter(t *testing.T, s *store) {
-	l := s.client()
-	holder := lock(t, l, "k")
-	dead, err := s.direct.Grant(t.Context(), 3)
-	s.must(err)
-	_, err = s.direct.Put(t.Context(), s.prefix+"k/dead", "", clientv3.WithLease(dead.ID))
-	s.must(err)
-	result := make(chan locker.Lease)
-	go func() { result <- lock(t, s.client(), "k", locker.TTL(time.Hour)) }()
-	until(t, "the lock is waited for", func() bool { return len(s.left()) == 3 })
-	s.must(holder.Unlock(t.Context()))
-	lease := <-result
-	seen, err := l.Inspect(t.Context(), "k")
-	s.must(err)
-	if seen.State != inspect.Held || seen.Remaining < time.Minute {
-		t.Errorf("expected the waiter to hold the lock for its TTL of an hour, seen %+v", seen)
-	}
-	s.must(lease.Unlock(t.Context()))
-	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
-}
-
 func changesTTL(t *testing.T, s *store) {
 	l := s.client()
 	lease := lock(t, l, "k", locker.TTL(20*time.Second), locker.NoRenewal())
@@ -266,8 +224,8 @@ func noticesLosses(t *testing.T, s *store) {
 		s.delete(key)
 		select {
 		case <-leases[key].Done():
-		case <-time.After(20 * time.Second):
-			t.Errorf("%s: the lease goes on for 20 s after its entry was deleted", key)
+		case <-time.After(time.Minute):
+			t.Errorf("%s: the lease goes on for a minute after its entry was deleted", key)
 		}
 		var why *locker.LostError
 		if err := leases[key].Err(); !errors.As(err, &why) || why.Reason != locker.LostGone {
@@ -281,6 +239,24 @@ func noticesLosses(t *testing.T, s *store) {
 	s.must(locker.ExtendTTL(t.Context(), leases["kept"], 2*time.Hour)) // writes the entry again
 	s.must(leases["kept"].Err())
 	s.must(leases["kept"].Unlock(t.Context()))
+}
+
+// noticesLossAfterCompaction cuts the connection when the revision from which on the entry is watched is compacted. The
+// member is another one, because a compaction ends watches of the other tests, too.
+func noticesLossAfterCompaction(t *testing.T, _ *store) {
+	s := newStore(t, etcdtest.Start(t))
+	lease := lock(t, s.client(), "k", locker.TTL(time.Hour))
+	later, err := s.direct.Put(t.Context(), "later", "")
+	s.must(err)
+	_, err = s.direct.Compact(t.Context(), later.Header.Revision)
+	s.must(err)
+	s.relay.Cut()
+	s.delete("k")
+	select {
+	case <-lease.Done():
+	case <-time.After(time.Minute):
+		t.Error("the lease goes on for a minute after its entry was deleted")
+	}
 }
 
 func borrows(t *testing.T, s *store) {
