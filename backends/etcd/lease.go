@@ -17,6 +17,8 @@ type ttl struct {
 	id   clientv3.LeaseID
 	asks int64     // the seconds that were asked for; etcd may grant more
 	sent time.Time // when the request was sent that set the end of the lease
+
+	renewal <-chan renewed // the answer to that request, of a spare lease that is used again; see settle
 }
 
 // seconds returns d in whole seconds, rounded up.
@@ -58,6 +60,7 @@ type holding struct {
 	mu sync.Mutex
 	ttl
 	doubts []ttl // leases to which the entry may be moved at any time, by requests that were not answered
+	shared bool  // another Grant is of the same entry, because Acquire was called twice
 }
 
 // enter waits until no other Extend of the lock is in progress. A renewal must not succeed for a lease that the entry
@@ -72,6 +75,16 @@ func (h *holding) enter(ctx context.Context) error {
 }
 
 func (h *holding) leave() { <-h.extending }
+
+// idle is enter if no Extend is in progress.
+func (h *holding) idle() bool {
+	select {
+	case h.extending <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
 
 func (h *holding) get() (l ttl, doubts []ttl) {
 	h.mu.Lock()
