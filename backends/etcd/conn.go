@@ -3,6 +3,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"time"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -10,7 +11,8 @@ import (
 )
 
 // maxRefusals is how often a request may be refused by members that do not reach a majority. The members are asked in
-// turn for the requests of all callers, so the same one may be asked several times.
+// turn for the requests of all callers, so the same one may be asked several times. While the connections to the others
+// are being made, it is asked every time. So the pauses between the requests grow, to half a second in all.
 const maxRefusals = 10
 
 // conn is the connection of a client to the members. A member that knows no leader refuses a request at once, instead
@@ -22,6 +24,11 @@ func (c conn) Invoke(ctx context.Context, method string, args, reply any, opts .
 	for n := 1; ; n++ {
 		err := c.ClientConnInterface.Invoke(ctx, method, args, reply, opts...)
 		if n == maxRefusals || !errors.Is(rpctypes.Error(err), rpctypes.ErrNoLeader) {
+			return err
+		}
+		select {
+		case <-time.After(time.Duration(n) * 10 * time.Millisecond):
+		case <-ctx.Done():
 			return err
 		}
 	}
