@@ -258,6 +258,8 @@ func noticesLosses(t *testing.T, s *store) {
 func noticesLossAfterCompaction(t *testing.T, _ *store) {
 	s := newStore(t, etcdtest.Start(t))
 	lease := lock(t, s.client(), "k", locker.TTL(time.Hour))
+	_, err := s.direct.Put(t.Context(), "later", "") // the watch begins with this revision
+	s.must(err)
 	later, err := s.direct.Put(t.Context(), "later", "")
 	s.must(err)
 	_, err = s.direct.Compact(t.Context(), later.Header.Revision)
