@@ -7,7 +7,8 @@ import (
 
 // RunBackend checks a backend, with one subtest per property. It runs [RunLocker] over a [locker.Client] of the
 // backend. It also checks the rules of [locker.Backend] that a Client hides or does not depend on, and the rules of the
-// optional interfaces [locker.Queuer], [locker.Notifier] and [locker.ManyAcquirer] if the backend implements them.
+// optional interfaces [locker.Queuer], [locker.Notifier], [locker.LossNotifier] and [locker.ManyAcquirer] if the
+// backend implements them.
 func RunBackend(t *testing.T, h Harness) {
 	RunLocker(t, h)
 	run(t, h, h.Bubble, slices.Concat(backendProperties, manyBackendProperties))
@@ -147,6 +148,14 @@ var backendProperties = []property[Harness]{
 		"The Client learns from this call that the lock is held: without it, the Client cannot tell a busy lock " +
 			"from a failing store.",
 		queueTellsThatItWaits,
+	},
+
+	{
+		"NotifyLossTells",
+		"NotifyLoss reports that a lock was deleted, with an error that matches ErrNotHeld, and reports nothing of a " +
+			"lock that is held.",
+		"A Client ends the lease without asking again: if the report is wrong, the lock is taken and nobody has it.",
+		notifyLossTells,
 	},
 
 	// Properties of a backend that implements locker.Notifier but not locker.Queuer.

@@ -42,6 +42,7 @@ type toy struct {
 	trustsNews bool
 	neverTells, neverLive,
 	neverStops bool
+	hidesLosses, lossIsFault, mistakesLosses bool
 	invents, extendDropsLabel, firstLabelStays,
 	ownsByLabel bool // mistakes with labels
 	verifiesAny, verifyExtends bool

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
@@ -24,6 +25,14 @@ var advice = []struct {
 	{rpctypes.ErrNoLeader, "the members of etcd that are reached have no majority"},
 }
 
+// adviceOnTLS does the same for errors of which gRPC tells only the text.
+var adviceOnTLS = []struct{ part, text string }{
+	{"certificate signed by unknown authority", "set tls.ca_file to the authority of etcd's certificate"},
+	{"tls: certificate required", "etcd asks clients for a certificate: set tls.cert_file and tls.key_file"},
+	{"tls: unknown certificate authority", "etcd does not trust the authority of the certificate in tls.cert_file"},
+	{"first record does not look like a TLS handshake", "etcd does not use TLS: write etcd://, and no section tls"},
+}
+
 // unavailable returns an error that matches locker.ErrUnavailable, about a request that was made with ctx. If the
 // Backend was closed meanwhile, it returns locker.ErrClosed.
 func unavailable(ctx context.Context, err error) error {
@@ -39,6 +48,11 @@ func unavailable(ctx context.Context, err error) error {
 	}
 	for _, a := range advice {
 		if errors.Is(err, a.err) {
+			return fmt.Errorf("%w: %w: %s", locker.ErrUnavailable, err, a.text)
+		}
+	}
+	for _, a := range adviceOnTLS {
+		if strings.Contains(err.Error(), a.part) {
 			return fmt.Errorf("%w: %w: %s", locker.ErrUnavailable, err, a.text)
 		}
 	}

@@ -76,6 +76,7 @@ type Backend struct {
 	prefix   string
 	timeout  time.Duration
 	renewals renewals
+	spares   spares
 	losses   losses
 	cleanup  cleanup
 
@@ -101,11 +102,11 @@ func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
 	b.open, b.stop = context.WithCancel(context.Background())
 	// These make one attempt, and fail if no member can be reached. Those of client wait until one can be, and repeat
 	// some requests a hundred times.
-	conn := client.ActiveConnection()
-	b.kv = clientv3.NewKVFromKVClient(pb.NewKVClient(conn), nil)
-	b.leases = clientv3.NewLeaseFromLeaseClient(pb.NewLeaseClient(conn), nil, 0)
-	b.renewals.begin(b.open, pb.NewLeaseClient(conn))
-	b.losses.begin(b.open, pb.NewWatchClient(conn))
+	members := conn{client.ActiveConnection()}
+	b.kv = clientv3.NewKVFromKVClient(pb.NewKVClient(members), nil)
+	b.leases = clientv3.NewLeaseFromLeaseClient(pb.NewLeaseClient(members), nil, 0)
+	b.renewals.begin(b.open, pb.NewLeaseClient(members))
+	b.losses.begin(b.open, pb.NewWatchClient(members))
 	b.cleanup.begin(b.open)
 	return b
 }
@@ -122,6 +123,9 @@ func (b *Backend) Close() error {
 	b.mu.Unlock()
 	if closed {
 		return nil
+	}
+	for _, l := range b.spares.close() {
+		b.revoke(l, time.Until(l.end()))
 	}
 	b.cleanup.close(closeGrace)
 	b.stop()

@@ -1,4 +1,8 @@
 package etcd
 
+import "context"
+
 // Open makes a Backend with a client of its own, as a configuration does.
-func Open(s *Settings, opts ...Option) (*Backend, error) { return s.open(opts...) }
+func Open(s *Settings, opts ...Option) (*Backend, error) {
+	return s.open(context.Background(), opts...)
+}

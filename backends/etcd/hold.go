@@ -12,7 +12,9 @@ import (
 )
 
 // Extend implements [locker.Backend]. It renews the lease, and reads the entry at the same time: the entry may have
-// been deleted while its lease goes on.
+// been deleted while its lease goes on. With another TTL it moves the entry to another lease. It does so as well after
+// a move that was not answered. That one may come late, and would shorten what is promised meanwhile, but it has no
+// effect on an entry that has been moved again.
 func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {
@@ -20,29 +22,39 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 	}
 	defer cancel()
 	h := holdingOf(req)
-	l := h.get()
+	if err := h.enter(ctx); err != nil {
+		return err
+	}
+	defer h.leave()
+	l, doubts := h.get()
+	renews := l.asks == seconds(req.TTL) && len(doubts) == 0
 	sent, answer := time.Now(), make(<-chan renewed)
-	if l.asks == seconds(req.TTL) {
+	if renews {
 		answer = b.renewals.send(l.id)
 	}
 	entry, err := b.own(ctx, req)
 	if err != nil {
 		return err
 	}
+	id := clientv3.LeaseID(entry.Lease)
+	left := time.Until(l.end())
 	switch {
-	case entry.Lease != int64(l.id): // an earlier extension has replaced the lease, and was not answered
-		l = ttl{id: clientv3.LeaseID(entry.Lease)}
-	case l.asks == seconds(req.TTL):
+	case renews && id == l.id:
 		return b.renewed(ctx, h, sent, answer)
-	case time.Until(l.end()) > req.TTL: // the new TTL is shorter, and there is more left of the old one
+	case len(doubts) == 0 && id == l.id && left > req.TTL: // the new TTL is shorter, and there is more left of the old one
 		return nil
 	}
-	l, moved, err := b.move(ctx, req, req.Fence, l, req.TTL)
-	if err == nil && !moved {
-		err = unavailable(ctx, errors.New("another extension of the lock is in progress"))
-	}
-	if err == nil {
-		h.set(l)
+	other, moved, err := b.move(ctx, req, req.Fence, id, max(req.TTL, left), ttl{})
+	switch {
+	case err == nil && moved:
+		h.set(other, nil)
+		for _, l := range doubts {
+			b.revoke(l, req.TTL)
+		}
+	case err == nil:
+		err = unavailable(ctx, errors.New("the lock's entry has changed meanwhile"))
+	case other.id != 0:
+		h.set(l, append(doubts, other))
 	}
 	return err
 }
@@ -64,13 +76,14 @@ func (b *Backend) own(ctx context.Context, req locker.Request) (*mvccpb.KeyValue
 
 // renew renews the lease of a lock.
 func (b *Backend) renew(ctx context.Context, h *holding) error {
+	l, _ := h.get()
 	sent := time.Now()
-	return b.renewed(ctx, h, sent, b.renewals.send(h.get().id))
+	return b.renewed(ctx, h, sent, b.renewals.send(l.id))
 }
 
 // renewed waits for the answer to a renewal that was sent at the given time.
 func (b *Backend) renewed(ctx context.Context, h *holding, sent time.Time, answer <-chan renewed) error {
-	left, err := b.renewals.await(ctx, sent, answer)
+	left, err := b.renewals.await(ctx, answer)
 	if err != nil {
 		return unavailable(ctx, err)
 	}
@@ -109,22 +122,36 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 func (b *Backend) release(ctx context.Context, req locker.Request, until time.Time) error {
 	entry := b.entry(req.Key, req.Token)
 	end := clientv3.OpDelete(entry)
+	var kept ttl
 	if keep := time.Until(until); keep > 0 {
-		kept, err := b.lease(ctx, keep)
-		if err != nil {
+		var err error
+		if kept, err = b.lease(ctx, keep); err != nil {
 			return err
 		}
 		end = clientv3.OpPut(entry, keptValue, clientv3.WithLease(kept.id))
+	}
+	h := holdingOf(req)
+	quiet := h.idle() // otherwise an Extend may replace the lease, and then revoke it
+	if quiet {
+		defer h.leave()
 	}
 	resp, err := b.kv.Txn(ctx).If(owns(entry, req.Fence)...).Then(end).Else(first(b.dir(req.Key))).Commit()
 	if err != nil {
 		return unavailable(ctx, err)
 	}
-	if !resp.Succeeded {
-		return notHeld(resp.Responses[0].GetResponseRange().Kvs)
+	l, doubts := h.get()
+	for _, d := range doubts {
+		b.revoke(d, req.TTL)
 	}
-	if l := holdingOf(req).get(); l.id != 0 {
+	switch {
+	case resp.Succeeded && quiet && !h.shared && len(doubts) == 0:
+		b.spare(l, req.TTL)
+	case resp.Succeeded || !h.shared: // the other Grant may have released the lock, and another one may have the lease
 		b.revoke(l, req.TTL)
+	}
+	if !resp.Succeeded {
+		b.revoke(kept, req.Keep)
+		return notHeld(resp.Responses[0].GetResponseRange().Kvs)
 	}
 	return nil
 }

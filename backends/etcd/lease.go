@@ -17,6 +17,8 @@ type ttl struct {
 	id   clientv3.LeaseID
 	asks int64     // the seconds that were asked for; etcd may grant more
 	sent time.Time // when the request was sent that set the end of the lease
+
+	renewal <-chan renewed // the answer to that request, of a spare lease that is used again; see settle
 }
 
 // seconds returns d in whole seconds, rounded up.
@@ -39,6 +41,9 @@ func (b *Backend) lease(ctx context.Context, d time.Duration) (ttl, error) {
 // revoke ends a lease in the background, and the entry that it has at that time. A request that arrives later to write
 // an entry with the lease is refused. So this undoes an attempt whose outcome is not known.
 func (b *Backend) revoke(l ttl, longest time.Duration) {
+	if l.id == 0 { // there is none
+		return
+	}
 	b.cleanup.add(time.Now().Add(longest), func(ctx context.Context) error {
 		_, err := b.leases.Revoke(undated{ctx}, l.id)
 		if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
@@ -50,20 +55,47 @@ func (b *Backend) revoke(l ttl, longest time.Duration) {
 
 // holding is the Private of a Grant: the lease of the lock's entry, which an extension by another TTL replaces.
 type holding struct {
+	extending chan struct{} // has a value while an Extend is in progress
+
 	mu sync.Mutex
 	ttl
+	doubts []ttl // leases to which the entry may be moved at any time, by requests that were not answered
+	shared bool  // another Grant is of the same entry, because Acquire was called twice
 }
 
-func (h *holding) get() ttl {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ttl
+// enter waits until no other Extend of the lock is in progress. A renewal must not succeed for a lease that the entry
+// leaves at the same time.
+func (h *holding) enter(ctx context.Context) error {
+	select {
+	case h.extending <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return unavailable(ctx, ctx.Err())
+	}
 }
 
-func (h *holding) set(l ttl) {
+func (h *holding) leave() { <-h.extending }
+
+// idle is enter if no Extend is in progress.
+func (h *holding) idle() bool {
+	select {
+	case h.extending <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (h *holding) get() (l ttl, doubts []ttl) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.ttl = l
+	return h.ttl, h.doubts
+}
+
+func (h *holding) set(l ttl, doubts []ttl) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ttl, h.doubts = l, doubts
 }
 
 // holdingOf returns what Extend and Release know of a lock.
@@ -71,24 +103,31 @@ func holdingOf(req locker.Request) *holding {
 	if h, ok := req.Private.(*holding); ok {
 		return h
 	}
-	return &holding{} // the lease is unknown: the entry tells it
+	return newHolding(ttl{}) // the lease is unknown: the entry tells it
 }
 
+func newHolding(l ttl) *holding { return &holding{extending: make(chan struct{}, 1), ttl: l} }
+
 func granted(fence int64, l ttl) locker.Grant {
-	return locker.Grant{Fence: uint64(fence), Private: &holding{ttl: l}, Sent: l.sent}
+	return locker.Grant{Fence: uint64(fence), Private: newHolding(l), Sent: l.sent}
 }
 
 // move writes the entry of a lock again, with a new lease for d from now instead of the old one. Then the old one is
-// revoked. The entry keeps the revision of its creation, which is the token and the place in the queue. moved is false
-// if the entry had changed. If the outcome is not known, the entry tells its lease.
-func (b *Backend) move(ctx context.Context, req locker.Request, fence uint64, old ttl, d time.Duration) (
-	l ttl, moved bool, err error,
-) {
-	if l, err = b.lease(ctx, d); err != nil {
+// revoked. The entry keeps the revision of its creation, which is the token and the place in the queue. If it had
+// changed, moved is false. If the outcome is not known, the entry tells its lease; move returns the new one if there is
+// one. If next is a lease, it is renewed and used.
+func (b *Backend) move(
+	ctx context.Context, req locker.Request, fence uint64, old clientv3.LeaseID, d time.Duration, next ttl,
+) (l ttl, moved bool, err error) {
+	l = next
+	var answer <-chan renewed
+	if l.id != 0 {
+		l.sent, answer = time.Now(), b.renewals.send(l.id)
+	} else if l, err = b.lease(ctx, d); err != nil {
 		return l, false, err
 	}
 	entry := b.entry(req.Key, req.Token)
-	same := append(owns(entry, fence), clientv3.Compare(clientv3.LeaseValue(entry), "=", old.id))
+	same := append(owns(entry, fence), clientv3.Compare(clientv3.LeaseValue(entry), "=", old))
 	put := clientv3.OpPut(entry, req.Label, clientv3.WithLease(l.id))
 	resp, err := b.kv.Txn(ctx).If(same...).Then(put).Commit()
 	switch {
@@ -98,6 +137,15 @@ func (b *Backend) move(ctx context.Context, req locker.Request, fence uint64, ol
 		b.revoke(l, d)
 		return l, false, nil
 	}
-	b.revoke(old, time.Until(old.end()))
+	if answer != nil {
+		left, err := b.renewals.await(ctx, answer)
+		if err == nil && left <= 0 {
+			err = errors.New("the lease has ended meanwhile")
+		}
+		if err != nil {
+			return l, false, unavailable(ctx, err)
+		}
+	}
+	b.revoke(ttl{id: old}, d)
 	return l, true, nil
 }

@@ -19,6 +19,10 @@ const (
 
 	// watchAgain is the pause after the end of a stream.
 	watchAgain = 200 * time.Millisecond
+
+	// watchRefused is the pause after a watch was refused. The token of the user has expired: each stream logs in. Or the
+	// user has no permission.
+	watchRefused = 3 * time.Second
 )
 
 // losses watches the entries of the locks that a Backend holds, over one stream. It has two goroutines while there is
@@ -38,6 +42,7 @@ type losses struct {
 
 // heldEntry is an entry that is watched for its deletion at revision from or later.
 type heldEntry struct {
+	id   int64 // the number of the watch; 0: there is none
 	name string
 	from int64
 	gone func()
@@ -50,14 +55,15 @@ func (w *losses) begin(open context.Context, client pb.WatchClient) {
 // NotifyLoss implements [locker.LossNotifier].
 func (b *Backend) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
 	w := &b.losses
-	e := &heldEntry{b.entry(req.Key, req.Token), int64(req.Fence) + 1, func() { lost(locker.ErrNotHeld) }}
-	var id int64 // guarded by the mu of w, as stopped; 0: the entry is not watched
-	var stopped bool
+	e := &heldEntry{
+		name: b.entry(req.Key, req.Token), from: int64(req.Fence) + 1, gone: func() { lost(locker.ErrNotHeld) },
+	}
+	stopped := false // guarded by the mu of w
 	timer := time.AfterFunc(watchAfter, func() {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if !stopped {
-			id = w.add(e)
+			w.add(e)
 		}
 	})
 	return func() {
@@ -65,38 +71,38 @@ func (b *Backend) NotifyLoss(req locker.Request, lost func(err error)) (stop fun
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		stopped = true
-		w.remove(id)
+		w.remove(e)
 	}
 }
 
-// add watches e, and returns the number of the watch. Call with mu held.
-func (w *losses) add(e *heldEntry) int64 {
+// add watches e. Call with mu held.
+func (w *losses) add(e *heldEntry) {
 	if w.open.Err() != nil {
-		return 0
+		return
 	}
 	w.last++
-	w.held[w.last] = e
-	w.send(e.request(w.last))
+	e.id = w.last
+	w.held[e.id] = e
+	w.send(e.request())
 	if !w.started {
 		w.started = true
 		w.tasks.Go(w.run)
 	}
-	return w.last
 }
 
-// remove ends a watch, if there is one. Call with mu held.
-func (w *losses) remove(id int64) {
-	if _, ok := w.held[id]; !ok {
+// remove ends the watch of e, if there is one. Call with mu held.
+func (w *losses) remove(e *heldEntry) {
+	if w.held[e.id] != e {
 		return
 	}
-	delete(w.held, id)
-	cancel := &pb.WatchCancelRequest{WatchId: id}
+	delete(w.held, e.id)
+	cancel := &pb.WatchCancelRequest{WatchId: e.id}
 	w.send(&pb.WatchRequest{RequestUnion: &pb.WatchRequest_CancelRequest{CancelRequest: cancel}})
 }
 
-func (e *heldEntry) request(id int64) *pb.WatchRequest {
+func (e *heldEntry) request() *pb.WatchRequest {
 	create := &pb.WatchCreateRequest{
-		Key: []byte(e.name), StartRevision: e.from, WatchId: id,
+		Key: []byte(e.name), StartRevision: e.from, WatchId: e.id,
 		Filters: []pb.WatchCreateRequest_FilterType{pb.WatchCreateRequest_NOPUT},
 	}
 	return &pb.WatchRequest{RequestUnion: &pb.WatchRequest_CreateRequest{CreateRequest: create}}
@@ -114,13 +120,14 @@ func (w *losses) send(q *pb.WatchRequest) {
 // run has a stream while there is something to watch, until the Backend is closed.
 func (w *losses) run() {
 	for {
+		var d time.Duration
 		select {
 		case <-w.news:
-			w.connect()
+			d = w.connect()
 		case <-w.open.Done():
 			return
 		}
-		pause := time.NewTimer(watchAgain)
+		pause := time.NewTimer(d)
 		select {
 		case <-pause.C:
 		case <-w.open.Done():
@@ -135,23 +142,23 @@ func (w *losses) again() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.requests = nil
-	for id, e := range w.held {
-		w.send(e.request(id))
+	for _, e := range w.held {
+		w.send(e.request())
 	}
 }
 
-// connect opens a stream, and returns when it has ended.
-func (w *losses) connect() {
+// connect opens a stream, and returns when it has ended: how long to pause before the next one.
+func (w *losses) connect() (pause time.Duration) {
 	ctx, cancel := context.WithCancel(clientv3.WithRequireLeader(w.open))
 	defer cancel()
 	s, err := w.client.Watch(ctx)
 	if err != nil {
-		return
+		return watchAgain
 	}
 	ended := make(chan struct{})
 	w.tasks.Go(func() {
 		defer close(ended)
-		w.receive(s)
+		pause = w.receive(s)
 	})
 	for err == nil {
 		w.mu.Lock()
@@ -166,19 +173,23 @@ func (w *losses) connect() {
 		select {
 		case <-w.news:
 		case <-ended:
-			return
+			return pause
 		}
 	}
 	cancel()
 	<-ended
+	return pause
 }
 
 // receive reports the entries that are deleted, until the stream ends.
-func (w *losses) receive(s pb.Watch_WatchClient) {
+func (w *losses) receive(s pb.Watch_WatchClient) (pause time.Duration) {
 	for {
 		resp, err := s.Recv()
-		if err != nil {
-			return
+		switch {
+		case err != nil:
+			return watchAgain
+		case resp.Created && resp.Canceled:
+			return watchRefused
 		}
 		deleted := false
 		for _, event := range resp.Events {
@@ -189,10 +200,11 @@ func (w *losses) receive(s pb.Watch_WatchClient) {
 		switch {
 		case !ok: // the watch has been removed
 		case deleted:
-			w.remove(resp.WatchId)
-		case resp.CompactRevision > e.from: // the renewals find out what happened before
+			w.remove(e)
+		case resp.CompactRevision > 0: // the renewals find out what happened before
+			w.remove(e) // etcd does not take the number again
 			e.from = resp.CompactRevision
-			w.send(e.request(resp.WatchId))
+			w.add(e)
 		}
 		w.mu.Unlock()
 		if ok && deleted {
@@ -202,4 +214,11 @@ func (w *losses) receive(s pb.Watch_WatchClient) {
 }
 
 // wait returns when the goroutines have ended. It is called after the end of their context.
-func (w *losses) wait() { w.tasks.Wait() }
+func (w *losses) wait() {
+	w.mu.Lock() // add may be about to start one
+	started := w.started
+	w.mu.Unlock()
+	if started {
+		w.tasks.Wait()
+	}
+}

@@ -25,7 +25,8 @@ const (
 type waiter struct {
 	*Backend
 	req   locker.Request
-	lease ttl
+	lease ttl    // of the entry
+	next  ttl    // with the TTL of the lock, for the time at the front; there may be none
 	fence uint64 // when the entry was created
 
 	held   error     // describes the owner; nil until the lock was seen held
@@ -122,141 +123,6 @@ func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 	return nil, nil
 }
 
-// join makes the first contact: it takes the lock if it is free, and writes the waiter's entry otherwise.
-func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) {
-	if w.lease, err = w.Backend.lease(ctx, w.req.TTL); err != nil {
-		return nil, err
-	}
-	dir := w.dir(w.req.Key)
-	put := func() clientv3.Op {
-		return clientv3.OpPut(dir+w.req.Token, w.req.Label, clientv3.WithLease(w.lease.id))
-	}
-	otherwise := []clientv3.Op{first(dir)}
-	if w.fits() {
-		otherwise = append(otherwise, put())
-	}
-	resp, err := w.kv.Txn(ctx).If(free(dir)).Then(put()).Else(otherwise...).Commit()
-	if err == nil && !resp.Succeeded && !w.fits() {
-		w.revokeLease()
-		if w.lease, err = w.Backend.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting)); err != nil {
-			return nil, err
-		}
-		resp, err = w.kv.Txn(ctx).Then(first(dir), put()).Commit()
-		if err == nil {
-			resp.Succeeded = len(resp.Responses[0].GetResponseRange().Kvs) == 0
-		}
-	}
-	if err != nil {
-		return nil, unavailable(ctx, err)
-	}
-	w.fence = uint64(resp.Header.Revision)
-	if resp.Succeeded {
-		return nil, nil
-	}
-	owner := resp.Responses[0].GetResponseRange().Kvs[0]
-	if err := w.saw(owner); err != nil {
-		return nil, err
-	}
-	return w.look(ctx)
-}
-
-// fits reports whether an entry with the TTL of the lock can wait.
-func (w *waiter) fits() bool { return w.req.TTL >= minWaiting && w.req.TTL <= maxWaiting }
-
-// look renews the entry, and reads which one is before it.
-func (w *waiter) look(ctx context.Context) (before *mvccpb.KeyValue, err error) {
-	dir := w.dir(w.req.Key)
-	sent := time.Now()
-	answer := w.renewals.send(w.lease.id)
-	last := append(clientv3.WithLastCreate(), clientv3.WithMaxCreateRev(int64(w.fence)-1))
-	resp, err := w.kv.Txn(ctx).Then(clientv3.OpGet(dir+w.req.Token), clientv3.OpGet(dir, last...), first(dir)).Commit()
-	if err != nil {
-		return nil, unavailable(ctx, err)
-	}
-	kvs := func(i int) []*mvccpb.KeyValue { return resp.Responses[i].GetResponseRange().Kvs }
-	own := kvs(0)
-	if len(own) == 0 {
-		return nil, errGone
-	}
-	if id := clientv3.LeaseID(own[0].Lease); id != w.lease.id { // a promotion that was not answered
-		w.lease = ttl{id: id}
-		return nil, nil
-	}
-	left, err := w.renewals.await(ctx, sent, answer)
-	switch {
-	case err != nil:
-		return nil, unavailable(ctx, err)
-	case left <= 0:
-		return nil, errGone
-	}
-	w.lease.sent = sent
-	if len(kvs(1)) == 0 {
-		return nil, nil
-	}
-	w.watch.from = resp.Header.Revision + 1
-	return kvs(1)[0], w.saw(kvs(2)[0])
-}
-
-// promote gives the entry, which is the first one, the TTL of the lock.
-func (w *waiter) promote(ctx context.Context) error {
-	l, moved, err := w.move(ctx, w.req, w.fence, w.lease, w.req.TTL)
-	switch {
-	case err != nil:
-		return err
-	case !moved:
-		return errGone
-	}
-	w.lease = l
-	return nil
-}
-
-// saw records who has the lock. It fails if that is not a lock.
-func (w *waiter) saw(owner *mvccpb.KeyValue) error {
-	held := heldBy(owner)
-	var known *locker.HeldError
-	if !errors.As(held, &known) {
-		return held
-	}
-	if w.held == nil && w.req.Waiting != nil {
-		w.req.Waiting(known)
-	}
-	w.held = held
-	return nil
-}
-
-// failing returns for how long contacts have been failing.
-func (w *waiter) failing(now time.Time) time.Duration {
-	if w.fault == nil {
-		return 0
-	}
-	return now.Sub(w.faulty)
-}
-
-func (w *waiter) failed(start time.Time, err error) {
-	if w.fault == nil {
-		w.faulty = start
-	}
-	w.fault = err
-	if w.req.Failing != nil {
-		w.req.Failing(w.faulty, err)
-	}
-}
-
-func (w *waiter) answered() {
-	if w.fault != nil && w.req.Failing != nil {
-		w.req.Failing(w.faulty, nil)
-	}
-	w.fault = nil
-}
-
-// last returns the result of the last contact.
-func (w *waiter) last() error {
-	if w.fault != nil {
-		return w.fault
-	}
-	return w.held
-}
-
 // sleep waits until the entry before is deleted, or until it is time for the next contact.
 func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue) error {
 	start, reason := time.Now(), lockertrace.WakePoll
@@ -301,6 +167,8 @@ func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue) error {
 func (w *waiter) leave() {
 	w.watch.stop()
 	w.revokeLease()
+	w.revoke(w.next, w.req.TTL)
+	w.next = ttl{}
 	if w.fence == 0 || w.fits() {
 		return
 	}
@@ -317,37 +185,4 @@ func (w *waiter) revokeLease() {
 		w.revoke(w.lease, max(w.req.TTL, maxWaiting))
 		w.lease = ttl{}
 	}
-}
-
-// watch is that of an entry.
-type watch struct {
-	entry string
-	from  int64 // the revision from which on deletions count
-	gone  clientv3.WatchChan
-	end   func()
-}
-
-// begin returns a channel that has an event when entry is deleted, and is closed when ctx ends. It ends a watch of
-// another entry. If etcd does not answer, the channel is closed after a while.
-//
-// The watch has none of the values of ctx: those that become metadata would make the client open a stream for each.
-func (w *watch) begin(ctx context.Context, b *Backend, entry string) clientv3.WatchChan {
-	if w.gone != nil && w.entry == entry {
-		return w.gone
-	}
-	w.stop()
-	inner, cancel := context.WithCancel(clientv3.WithRequireLeader(b.open))
-	ended := context.AfterFunc(ctx, cancel)
-	late := time.AfterFunc(silence, cancel)
-	w.entry, w.end = entry, func() { ended(); cancel() }
-	w.gone = b.client.Watch(inner, entry, clientv3.WithRev(w.from), clientv3.WithFilterPut())
-	late.Stop()
-	return w.gone
-}
-
-func (w *watch) stop() {
-	if w.end != nil {
-		w.end()
-	}
-	w.gone, w.end = nil, nil
 }

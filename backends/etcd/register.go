@@ -2,8 +2,10 @@ package etcd
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"strings"
 	"time"
@@ -45,8 +47,8 @@ func init() {
 		},
 		Format: func(s *Settings) config.Location { return config.Location{Host: s.Endpoints.String()} },
 		Check:  (*Settings).check,
-		Open: func(_ context.Context, s *Settings, prefix string) (*locker.Client, error) {
-			b, err := s.open(Prefix(prefix))
+		Open: func(ctx context.Context, s *Settings, prefix string) (*locker.Client, error) {
+			b, err := s.open(ctx, Prefix(prefix))
 			if err != nil {
 				return nil, err
 			}
@@ -84,7 +86,7 @@ const (
 )
 
 // open makes a client and a Backend that owns it. It waits for nobody, except that it logs in if there is a user.
-func (s *Settings) open(opts ...Option) (*Backend, error) {
+func (s *Settings) open(ctx context.Context, opts ...Option) (*Backend, error) {
 	c := clientv3.Config{
 		Username: s.Username, Password: s.Password.Reveal(), Logger: zap.NewNop(),
 		DialKeepAliveTime: probeAfter, DialKeepAliveTimeout: probeTimeout,
@@ -116,11 +118,48 @@ func (s *Settings) open(opts ...Option) (*Backend, error) {
 	}
 	client, err := clientv3.New(c)
 	if err != nil {
-		return nil, fmt.Errorf("etcd: %w", err)
+		return nil, unavailable(ctx, cause(c, err))
 	}
 	b := NewBackend(client, append(opts, Timeout(time.Duration(s.Timeout)))...)
 	b.owned = true
 	return b, nil
+}
+
+// cause returns why a client could not log in. The client tries until its DialTimeout is over, and tells only that.
+func cause(c clientv3.Config, err error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	for _, e := range c.Endpoints {
+		_, addr, _ := strings.Cut(e, "//")
+		if failed := reach(addr, c.TLS); failed != nil {
+			return failed
+		}
+	}
+	return err
+}
+
+// reach connects to addr. With TLS it also waits whether the server refuses the certificate of the client. The server
+// says that after the handshake.
+func reach(addr string, config *tls.Config) error {
+	conn, err := net.DialTimeout("tcp", addr, probeTimeout)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if config == nil {
+		return nil
+	}
+	config = config.Clone()
+	config.NextProtos = []string{"h2"}
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(addr)
+	}
+	_ = conn.SetDeadline(time.Now().Add(probeTimeout))
+	if _, err = tls.Client(conn, config).Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil // the server waits for a request
+	}
+	return err
 }
 
 // withPort returns addr with the port of etcd if it has none. Addresses of IPv6 are in brackets.

@@ -31,6 +31,7 @@ type renewals struct {
 type renewal struct {
 	id     clientv3.LeaseID
 	answer chan renewed
+	sent   time.Time // over a stream
 }
 
 // renewed is the answer. ttl is the new TTL in seconds; 0 means that there is no such lease.
@@ -39,11 +40,21 @@ type renewed struct {
 	err error
 }
 
-// renewalStream is a connection to one member of etcd.
+// renewalStream is a connection to one member of etcd, which answers the requests in their order. An answer counts for
+// one request: a later one for the same lease may get lost although an earlier one was answered late.
 type renewalStream struct {
 	pb.Lease_LeaseKeepAliveClient
-	cancel  context.CancelFunc
-	waiting map[clientv3.LeaseID][]chan renewed // guarded by the mu of renewals; nil when the stream has ended
+	cancel context.CancelFunc
+
+	// These are guarded by the mu of renewals.
+	waiting []renewal // that are not answered
+	heard   time.Time // when the last answer came
+	ended   bool
+}
+
+// silent reports whether nothing was answered for a while.
+func (s *renewalStream) silent() bool {
+	return len(s.waiting) > 0 && time.Since(s.waiting[0].sent) >= silence && time.Since(s.heard) >= silence
 }
 
 var errStream = errors.New("the stream of renewals has ended")
@@ -61,7 +72,7 @@ func (r *renewals) send(id clientv3.LeaseID) <-chan renewed {
 		answer <- renewed{err: errStream}
 		return answer
 	}
-	r.requests = append(r.requests, renewal{id, answer})
+	r.requests = append(r.requests, renewal{id: id, answer: answer})
 	if !r.started {
 		r.started = true
 		r.tasks.Go(r.run)
@@ -73,23 +84,35 @@ func (r *renewals) send(id clientv3.LeaseID) <-chan renewed {
 	return answer
 }
 
-// silence is how long a renewal may be unanswered until its stream counts as broken. The next one then goes to another
+// maxBusy is how many renewals may be under way when one more is not sent to save a new lease.
+const maxBusy = 32
+
+// busy reports whether another renewal would take long. A member executes those of a stream one after the other.
+func (r *renewals) busy() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	n := len(r.requests)
+	if r.stream != nil {
+		n += len(r.stream.waiting)
+	}
+	return n >= maxBusy
+}
+
+// silence is how long nothing may be answered until a stream counts as broken. The next renewal then goes to another
 // member, if there is one.
 const silence = time.Second
 
-// await waits for an answer to what was sent at the given time.
-func (r *renewals) await(ctx context.Context, sent time.Time, answer <-chan renewed) (ttl int64, err error) {
+// await waits for an answer.
+func (r *renewals) await(ctx context.Context, answer <-chan renewed) (ttl int64, err error) {
 	select {
 	case a := <-answer:
 		return a.ttl, a.err
 	case <-ctx.Done():
 	}
-	if time.Since(sent) >= silence {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.stream != nil {
-			r.stream.cancel()
-		}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.stream != nil && r.stream.silent() {
+		r.stream.cancel()
 	}
 	return 0, ctx.Err()
 }
@@ -130,9 +153,10 @@ func (r *renewals) pass(requests []renewal) {
 	}
 	for i, q := range requests {
 		r.mu.Lock()
-		ended := s.waiting == nil
+		ended := s.ended
 		if !ended {
-			s.waiting[q.id] = append(s.waiting[q.id], q.answer)
+			q.sent = time.Now()
+			s.waiting = append(s.waiting, q)
 		}
 		r.mu.Unlock()
 		if ended {
@@ -163,7 +187,7 @@ func (r *renewals) connect() (*renewalStream, error) {
 		cancel()
 		return nil, err
 	}
-	s = &renewalStream{stream, cancel, make(map[clientv3.LeaseID][]chan renewed)}
+	s = &renewalStream{Lease_LeaseKeepAliveClient: stream, cancel: cancel}
 	r.mu.Lock()
 	r.stream = s
 	r.mu.Unlock()
@@ -177,26 +201,29 @@ func (r *renewals) receive(s *renewalStream) {
 	for {
 		resp, err := s.Recv()
 		r.mu.Lock()
+		if err == nil && (len(s.waiting) == 0 || s.waiting[0].id != clientv3.LeaseID(resp.ID)) {
+			err = errStream
+		}
 		if err != nil {
 			waiting := s.waiting
-			s.waiting, r.stream = nil, nil
+			s.ended, r.stream = true, nil
 			r.mu.Unlock()
-			for _, answers := range waiting {
-				for _, answer := range answers {
-					answer <- renewed{err: err}
-				}
-			}
+			r.fail(waiting, err)
 			return
 		}
-		id := clientv3.LeaseID(resp.ID)
-		answers := s.waiting[id]
-		delete(s.waiting, id)
+		first := s.waiting[0]
+		s.waiting, s.heard = s.waiting[1:], time.Now()
 		r.mu.Unlock()
-		for _, answer := range answers {
-			answer <- renewed{ttl: resp.TTL}
-		}
+		first.answer <- renewed{ttl: resp.TTL}
 	}
 }
 
 // wait returns when the goroutines have ended. It is called after the end of their context.
-func (r *renewals) wait() { r.tasks.Wait() }
+func (r *renewals) wait() {
+	r.mu.Lock() // send may be about to start one
+	started := r.started
+	r.mu.Unlock()
+	if started {
+		r.tasks.Wait()
+	}
+}

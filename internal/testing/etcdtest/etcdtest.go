@@ -5,6 +5,7 @@
 package etcdtest
 
 import (
+	"bufio"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -12,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,10 +30,11 @@ const startTimeout = 30 * time.Second
 type Member struct {
 	Name string
 
-	tb           testing.TB
-	binary, dir  string
-	client, peer string // addresses, host:port
-	args         []string
+	tb                   testing.TB
+	binary, dir          string
+	client, peer, health string // the addresses at which the others reach it, host:port
+	network              *network
+	args                 []string
 
 	mu   sync.Mutex
 	proc *child.Process // nil while it is dead
@@ -42,21 +45,39 @@ type Member struct {
 // line.
 func Start(tb testing.TB, args ...string) *Member {
 	tb.Helper()
-	return StartCluster(tb, 1, append([]string{"--heartbeat-interval=50", "--election-timeout=500"}, args...)...)[0]
+	return start(tb, 1, "http", append(quick, args...)...)[0]
+}
+
+var quick = []string{"--heartbeat-interval=50", "--election-timeout=500"}
+
+// StartTLS is Start with certificates, for an etcd that also asks its clients for one. The arguments are files.
+func StartTLS(tb testing.TB, ca, cert, key string, args ...string) *Member {
+	tb.Helper()
+	args = append(args, "--client-cert-auth", "--trusted-ca-file="+ca, "--cert-file="+cert, "--key-file="+key)
+	return start(tb, 1, "https", append(quick, args...)...)[0]
 }
 
 // StartCluster is Start for several members, with the default times.
 func StartCluster(tb testing.TB, n int, args ...string) []*Member {
 	tb.Helper()
+	return start(tb, n, "http", args...)
+}
+
+func start(tb testing.TB, n int, scheme string, args ...string) []*Member {
+	tb.Helper()
 	binary := program.Build(tb, "go.etcd.io/etcd/server/v3")
 	members := make([]*Member, n)
+	between := newNetwork()
 	var initial []string
+	var listen []string
 	for i := range members {
 		dir, err := os.MkdirTemp("", "etcdtest")
 		if err != nil {
 			tb.Fatalf("etcdtest: %v", err)
 		}
-		m := &Member{Name: fmt.Sprintf("m%d", i+1), tb: tb, binary: binary, dir: dir, client: free(), peer: free()}
+		m := &Member{Name: fmt.Sprintf("m%d", i+1), tb: tb, binary: binary, dir: dir, client: free(), health: free()}
+		listen = append(listen, free())
+		m.network, m.peer = between, between.relay(tb, listen[i])
 		tb.Cleanup(func() {
 			m.Kill()
 			_ = os.RemoveAll(dir)
@@ -64,11 +85,12 @@ func StartCluster(tb testing.TB, n int, args ...string) []*Member {
 		members[i] = m
 		initial = append(initial, m.Name+"=http://"+m.peer)
 	}
-	for _, m := range members {
+	for i, m := range members {
 		m.args = append([]string{
 			"--name=" + m.Name, "--data-dir=" + filepath.Join(m.dir, "data"),
-			"--listen-client-urls=http://" + m.client, "--advertise-client-urls=http://" + m.client,
-			"--listen-peer-urls=http://" + m.peer, "--initial-advertise-peer-urls=http://" + m.peer,
+			"--listen-client-urls=" + scheme + "://" + m.client, "--advertise-client-urls=" + scheme + "://" + m.client,
+			"--listen-metrics-urls=http://" + m.health,
+			"--listen-peer-urls=http://" + listen[i], "--initial-advertise-peer-urls=http://" + m.peer,
 			"--initial-cluster=" + strings.Join(initial, ","), "--initial-cluster-token=" + filepath.Base(members[0].dir),
 			"--log-level=warn", "--log-outputs=" + m.log(), "--unsafe-no-fsync",
 		}, args...)
@@ -125,7 +147,7 @@ var probe = http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{Dis
 
 // Healthy reports whether the member serves, which needs a leader.
 func (m *Member) Healthy() bool {
-	resp, err := probe.Get("http://" + m.client + "/health")
+	resp, err := probe.Get("http://" + m.health + "/health")
 	if err != nil {
 		return false
 	}
@@ -135,18 +157,28 @@ func (m *Member) Healthy() bool {
 }
 
 // Pause freezes the member (SIGSTOP). It executes what it was sent meanwhile after Resume.
-func (m *Member) Pause() { m.signal(syscall.SIGSTOP) }
-
-// Resume continues a paused member (SIGCONT).
-func (m *Member) Resume() { m.signal(syscall.SIGCONT) }
-
-func (m *Member) signal(sig syscall.Signal) {
+func (m *Member) Pause() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.proc != nil {
-		m.proc.Signal(sig)
+		m.proc.Freeze()
 	}
 }
+
+// Resume continues a paused member (SIGCONT).
+func (m *Member) Resume() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.proc != nil {
+		m.proc.Signal(syscall.SIGCONT)
+	}
+}
+
+// Isolate cuts the member off from the other members. Clients still reach it.
+func (m *Member) Isolate() { m.network.isolate(m.peer) }
+
+// Rejoin ends the effect of Isolate.
+func (m *Member) Rejoin() { m.network.join(m.peer) }
 
 // Kill ends the member at once (SIGKILL), and returns when the process has ended. Killing a dead one has no effect.
 func (m *Member) Kill() {
@@ -165,4 +197,25 @@ func (m *Member) Restart() {
 	m.Kill()
 	m.Start()
 	m.await()
+}
+
+// Metric returns the sum of all values of a metric of the member.
+func (m *Member) Metric(name string) (sum float64) {
+	m.tb.Helper()
+	resp, err := probe.Get("http://" + m.health + "/metrics")
+	if err != nil {
+		m.tb.Fatalf("etcdtest: %v", err)
+	}
+	defer resp.Body.Close()
+	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
+		metric, value, ok := strings.Cut(lines.Text(), " ")
+		if i := strings.IndexByte(lines.Text(), '}'); i >= 0 {
+			metric, value, ok = lines.Text()[:i], strings.TrimSpace(lines.Text()[i+1:]), true
+		}
+		of, _, _ := strings.Cut(metric, "{")
+		if n, err := strconv.ParseFloat(value, 64); ok && of == name && err == nil {
+			sum += n
+		}
+	}
+	return sum
 }

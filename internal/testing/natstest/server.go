@@ -7,7 +7,6 @@ package natstest
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -120,27 +119,13 @@ func serves(addr string) bool {
 // URL returns the address as clients of NATS expect it.
 func (s *Server) URL() string { return "nats://" + s.Addr() }
 
-// Pause stops the process (SIGSTOP) until Resume is called. It returns when all threads of the process have stopped,
-// which can take a while on a busy machine.
+// Pause stops the process (SIGSTOP) until Resume is called.
 func (s *Server) Pause() {
-	s.signal(syscall.SIGSTOP)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for end := time.Now().Add(startTimeout); s.proc != nil && running(s.proc.Pid()) && time.Now().Before(end); {
-		<-time.After(time.Millisecond)
+	if s.proc != nil {
+		s.proc.Freeze()
 	}
-}
-
-// running reports whether a thread of the process runs. It knows only of Linux, and says no elsewhere.
-func running(pid int) bool {
-	threads, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
-	for _, path := range threads {
-		text, err := os.ReadFile(path)
-		if _, rest, ok := strings.Cut(string(text), ") "); err == nil && ok && !strings.HasPrefix(rest, "T") {
-			return true
-		}
-	}
-	return false
 }
 
 // Resume ends the effect of Pause.

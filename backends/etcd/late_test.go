@@ -1,0 +1,198 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/etcd"
+	"github.com/golocker/locker/internal/testing/etcdtest"
+)
+
+// postman delivers a transaction late: after its caller has given up. Or it delivers the answer late.
+type postman struct {
+	answers bool // it keeps answers
+
+	mu      sync.Mutex
+	keeps   func(q *pb.TxnRequest) bool // nil: nothing is kept
+	kept    chan struct{}               // closed when a transaction is kept
+	deliver chan struct{}
+	arrived chan struct{}
+	seen    int   // transactions
+	result  error // of the delivery
+}
+
+// keep keeps the next transaction for which which is true.
+func (p *postman) keep(which func(q *pb.TxnRequest) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.keeps, p.kept, p.deliver, p.arrived = which, make(chan struct{}), make(chan struct{}), make(chan struct{})
+}
+
+// takes reports whether a request is kept.
+func (p *postman) takes(req any) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	q, ok := req.(*pb.TxnRequest)
+	if !ok {
+		return false
+	}
+	p.seen++
+	if p.keeps == nil || !p.keeps(q) {
+		return false
+	}
+	p.keeps = nil
+	return true
+}
+
+func (p *postman) transactions() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.seen
+}
+
+func (p *postman) intercept(
+	ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
+	if !p.takes(req) {
+		return send(ctx, method, req, reply, cc, opts...)
+	}
+	if p.answers {
+		err := send(ctx, method, req, reply, cc, opts...)
+		close(p.kept)
+		<-p.deliver
+		return err
+	}
+	go func() {
+		defer close(p.arrived)
+		<-p.deliver
+		p.result = send(context.WithoutCancel(ctx), method, req, new(pb.TxnResponse), cc, opts...)
+	}()
+	close(p.kept)
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// entry returns the lease of etcd and the revision of a lock's entry.
+func (s *store) entry(lease locker.Lease) (of clientv3.LeaseID, modified int64) {
+	s.t.Helper()
+	resp, err := s.direct.Get(s.t.Context(), s.prefix+lease.Key()+"/"+lease.Token())
+	s.must(err)
+	if len(resp.Kvs) != 1 {
+		s.t.Fatal("the lock has no entry")
+	}
+	return clientv3.LeaseID(resp.Kvs[0].Lease), resp.Kvs[0].ModRevision
+}
+
+func writes(q *pb.TxnRequest) bool {
+	return slices.ContainsFunc(q.Success, func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil })
+}
+
+func reads(q *pb.TxnRequest) bool { return !writes(q) }
+
+// giveUp makes a call, and gives up when the postman has kept a transaction of that.
+func (p *postman) giveUp(t *testing.T, call func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		<-p.kept
+		cancel()
+	}()
+	if err := call(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("a call whose request was kept: expected Canceled, seen %v", err)
+	}
+}
+
+// client makes a client of etcd whose transactions go through the postman.
+func (p *postman) client(s *store) *clientv3.Client {
+	s.t.Helper()
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.member.Addr()}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(p.intercept)},
+	})
+	s.must(err)
+	s.t.Cleanup(func() { s.must(client.Close()) })
+	return client
+}
+
+// TestLateRequests delivers requests after their callers have given up. It has a member of its own, so that all leases
+// of etcd are seen.
+func TestLateRequests(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, etcdtest.Start(t))
+	p := new(postman)
+	l := etcd.New(p.client(s), etcd.Prefix(s.prefix))
+	defer l.Close()
+
+	// The lock has a TTL of 60 s. An extension by 59 s comes late, and must not undo one by 60 s that came before.
+	lease := lock(t, l, "k", locker.TTL(time.Minute), locker.NoRenewal())
+	until(t, "a second has passed", func() bool {
+		seen, err := l.Inspect(t.Context(), "k")
+		s.must(err)
+		return seen.Remaining <= 58*time.Second
+	})
+	p.keep(writes)
+	p.giveUp(t, func(ctx context.Context) error { return locker.ExtendTTL(ctx, lease, 59*time.Second) })
+	s.must(lease.Extend(t.Context()))
+	was, modified := s.entry(lease)
+	close(p.deliver)
+	<-p.arrived
+	s.must(p.result)
+	if is, m := s.entry(lease); is != was || m != modified {
+		t.Error("an extension that came late has changed the lock's entry")
+	}
+	s.must(lease.Extend(t.Context()))
+
+	// While an extension is under way, another one waits for it.
+	p.keep(reads)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	result := make(chan error)
+	go func() { result <- lease.Extend(ctx) }()
+	<-p.kept
+	sent := p.transactions()
+	brief, end := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer end()
+	if err := locker.ExtendTTL(brief, lease, time.Hour); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("an extension during another one: expected it to wait, seen %v", err)
+	}
+	if p.transactions() != sent {
+		t.Error("an extension during another one has sent something")
+	}
+	cancel()
+	if err := <-result; !errors.Is(err, context.Canceled) {
+		t.Errorf("expected Canceled, seen %v", err)
+	}
+	close(p.deliver)
+	<-p.arrived
+
+	// An acquisition comes late.
+	unlock(t, lease)
+	p.keep(writes)
+	p.giveUp(t, func(ctx context.Context) error {
+		_, err := l.Lock(ctx, "k")
+		return err
+	})
+	s.must(l.Close()) // which has spare leases
+	until(t, "nothing is left", func() bool {
+		resp, err := s.direct.Leases(t.Context())
+		s.must(err)
+		return len(resp.Leases) == 0
+	})
+	close(p.deliver)
+	<-p.arrived
+	if left := s.left(); len(left) > 0 {
+		t.Errorf("an acquisition that came late has left %q", left)
+	}
+}

@@ -1,0 +1,212 @@
+package etcd_test
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/internal/testing/etcdtest"
+	"github.com/golocker/locker/internal/testing/redistest"
+)
+
+// secured is an etcd that wants a certificate and a password of its clients.
+type secured struct {
+	t             *testing.T
+	dir           string
+	member        *etcdtest.Member
+	root          *clientv3.Client
+	ca, cert, key string // files
+}
+
+const password = "hunter2"
+
+func startSecured(t *testing.T) *secured {
+	t.Helper()
+	s := &secured{t: t, dir: t.TempDir()}
+	a := redistest.NewAuthority(t)
+	s.ca = s.file("ca.pem", string(a.PEM()))
+	s.cert, s.key = s.issue(a, "")
+	s.member = etcdtest.StartTLS(t, s.ca, s.cert, s.key, "--bcrypt-cost=4")
+	root := clientv3.Config{Endpoints: []string{"https://" + s.member.Addr()}, TLS: a.TLS(t), Logger: zap.NewNop()}
+	first, err := clientv3.New(root)
+	s.must(err)
+	defer first.Close()
+	do := func(_ any, err error) {
+		t.Helper()
+		s.must(err)
+	}
+	ctx := t.Context()
+	do(first.UserAdd(ctx, "root", password))
+	do(first.UserGrantRole(ctx, "root", "root"))
+	do(first.RoleAdd(ctx, "locks"))
+	const prefix = "app:"
+	do(first.RoleGrantPermission(ctx, "locks", prefix, clientv3.GetPrefixRangeEnd(prefix),
+		clientv3.PermissionType(clientv3.PermReadWrite)))
+	do(first.UserAdd(ctx, "alice", password))
+	do(first.UserGrantRole(ctx, "alice", "locks"))
+	do(first.AuthEnable(ctx))
+	root.Username, root.Password = "root", password
+	s.root, err = clientv3.New(root)
+	s.must(err)
+	t.Cleanup(func() { s.must(s.root.Close()) })
+	return s
+}
+
+func (s *secured) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+func (s *secured) file(name, text string) (path string) {
+	s.t.Helper()
+	path = filepath.Join(s.dir, name)
+	s.must(os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// issue writes a certificate to files.
+func (s *secured) issue(a *redistest.Authority, name string) (cert, key string) {
+	s.t.Helper()
+	c, k := a.Issue(s.t, time.Hour)
+	return s.file(name+"cert.pem", string(c)), s.file(name+"key.pem", string(k))
+}
+
+// url returns a URL with other settings than the right ones.
+func (s *secured) url(user *url.Userinfo, other map[string]string) string {
+	q := url.Values{
+		"prefix": {"app:"}, "tls_ca_file": {s.ca}, "tls_cert_file": {s.cert}, "tls_key_file": {s.key}, "timeout": {"10s"},
+	}
+	for name, value := range other {
+		if q.Set(name, value); value == "" {
+			q.Del(name)
+		}
+	}
+	u := url.URL{Scheme: "etcds", User: user, Host: s.member.Addr(), RawQuery: q.Encode()}
+	return u.String()
+}
+
+// TestSecured has one etcd with TLS, certificates of clients, and a user.
+func TestSecured(t *testing.T) {
+	t.Parallel()
+	s := startSecured(t)
+	threeWays(t, s)
+	mistakesOfSecrets(t, s)
+	expiredToken(t, s)
+}
+
+// The same store by a URL, in a file and in the environment. A lock of one is held for the others.
+func threeWays(t *testing.T, s *secured) {
+	inFile, err := config.Load(s.file("locker.yaml", "backend: etcd\nprefix: 'app:'\netcd:\n  endpoints: ["+
+		s.member.Addr()+"]\n  username: alice\n  password_file: "+s.file("password", password+"\n")+
+		"\n  tls: {ca_file: "+s.ca+", cert_file: "+s.cert+", key_file: "+s.key+"}\n"))
+	s.must(err)
+	inEnv := new(config.Config)
+	s.must(inEnv.Overlay([]string{
+		"LOCKER_BACKEND=etcd", "LOCKER_PREFIX=app:", "LOCKER_ETCD_ENDPOINTS=" + s.member.Addr(),
+		"LOCKER_ETCD_USERNAME=alice", "LOCKER_ETCD_PASSWORD=" + password, "LOCKER_ETCD_TLS_CA_FILE=" + s.ca,
+		"LOCKER_ETCD_TLS_CERT_FILE=" + s.cert, "LOCKER_ETCD_TLS_KEY_FILE=" + s.key,
+	}))
+	inURL, err := config.Parse(s.url(url.UserPassword("alice", password), nil))
+	s.must(err)
+	var lease locker.Lease
+	for way, c := range map[string]*config.Config{"file": inFile, "environment": inEnv, "URL": inURL} {
+		if text := c.String(); strings.Contains(text, password) {
+			t.Errorf("%s: the password is in %s", way, text)
+		}
+		l, err := c.Open(t.Context())
+		s.must(err)
+		defer l.Close()
+		got, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour))
+		switch {
+		case lease == nil && err == nil:
+			lease = got
+		case lease == nil:
+			t.Fatalf("%s: %v", way, err)
+		case !errors.Is(err, locker.ErrHeld):
+			t.Errorf("%s: expected ErrHeld, seen %v", way, err)
+		}
+	}
+	unlock(t, lease)
+}
+
+// What is wrong is found when the configuration is opened, or else by the first request, and the error says what to do.
+func mistakesOfSecrets(t *testing.T, s *secured) {
+	other := redistest.NewAuthority(t)
+	otherCA := s.file("other-ca.pem", string(other.PEM()))
+	otherCert, otherKey := s.issue(other, "other-")
+	alice := url.UserPassword("alice", password)
+	var all sync.WaitGroup // a login that fails because of TLS takes five seconds
+	defer all.Wait()
+	for _, m := range []struct{ what, url, want string }{
+		{"a wrong password", s.url(url.UserPassword("alice", "wrong"), nil), "check the user name and the password"},
+		{"no user", s.url(nil, nil), "readwrite on all keys"}, // the name in the certificate is not one of a user
+		{"another prefix", s.url(alice, map[string]string{"prefix": "other:"}), "readwrite on all keys"},
+		{"a wrong CA", s.url(alice, map[string]string{"tls_ca_file": otherCA}), "set tls.ca_file"},
+		{
+			"no certificate", s.url(alice, map[string]string{"tls_cert_file": "", "tls_key_file": ""}),
+			"set tls.cert_file and tls.key_file",
+		},
+		{
+			"a certificate of another authority",
+			s.url(alice, map[string]string{"tls_cert_file": otherCert, "tls_key_file": otherKey}), "etcd does not trust",
+		},
+	} {
+		all.Go(func() {
+			c, err := config.Parse(m.url)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			l, err := c.Open(t.Context())
+			if err == nil {
+				_, err = l.TryLock(t.Context(), "k")
+				_ = l.Close()
+			}
+			if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), m.want) {
+				t.Errorf("%s: expected ErrUnavailable and %q, seen %v", m.what, m.want, err)
+			}
+		})
+	}
+}
+
+// etcd forgets the token of a client that has logged in. Requests go on, and so do the watches of new locks.
+func expiredToken(t *testing.T, s *secured) {
+	c, err := config.Parse(s.url(url.UserPassword("alice", password), nil))
+	s.must(err)
+	l, err := c.Open(t.Context())
+	s.must(err)
+	defer l.Close()
+	lose := func(key string) {
+		t.Helper()
+		lease := lock(t, l, key, locker.TTL(time.Hour))
+		_, err := s.root.Delete(t.Context(), "app:"+key+"/", clientv3.WithPrefix())
+		s.must(err)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		select {
+		case <-lease.Done():
+		case <-ctx.Done():
+			t.Errorf("%s: the lease goes on for a minute after its entry was deleted", key)
+		}
+	}
+	lose("before") // now there is a stream
+	_, err = s.root.UserChangePassword(t.Context(), "alice", password)
+	s.must(err)
+	lease := lock(t, l, "k", locker.TTL(time.Minute))
+	s.must(lease.Extend(t.Context()))
+	unlock(t, lease)
+	lose("after")
+}
