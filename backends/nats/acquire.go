@@ -34,10 +34,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			}
 		}
 		if errors.As(err, new(unknown)) && last != 0 {
-			b.later(job{
-				do:    func(ctx context.Context) error { return b.undo(ctx, subject, last, req.Token) },
-				until: start.Add(req.TTL + freeFor + b.timeout),
-			})
+			b.undoLater(req, last, start)
 		}
 		if !errors.Is(err, errOther) {
 			return locker.Grant{}, err
@@ -80,6 +77,14 @@ func ctxError(ctx context.Context) error {
 		return unavailable(err)
 	}
 	return nil
+}
+
+// undoLater undoes, in the background, an attempt that began at start and whose outcome is unknown.
+func (b *Backend) undoLater(req locker.Request, last uint64, start time.Time) {
+	b.later(job{
+		do:    func(ctx context.Context) error { return b.undo(ctx, b.subject(req.Key), last, req.Token) },
+		until: start.Add(req.TTL + freeFor + b.timeout),
+	})
 }
 
 // undo makes sure that an attempt of token to write over the free record last has no effect, now or later. A nil error

@@ -13,7 +13,10 @@ import (
 )
 
 // bucket is the stream of the key-value bucket.
-type bucket struct{ jetstream.Stream }
+type bucket struct {
+	jetstream.Stream
+	batches bool // several messages can be stored in one step
+}
 
 var bucketRE = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
 
@@ -39,6 +42,9 @@ func (b *Backend) config() jetstream.StreamConfig {
 		DenyDelete:        true,
 		AllowRollup:       true,
 		AllowMsgTTL:       true,
+
+		AllowAtomicPublish: true, // servers before 2.12 ignore it
+
 		RePublish: &jetstream.RePublish{
 			Source: b.subjects() + ">", Destination: b.told() + ">", HeadersOnly: true,
 		},
@@ -97,6 +103,7 @@ func (b *Backend) open(ctx context.Context) (*bucket, error) {
 		return found, nil
 	}
 	want := b.config()
+	b.reach.asks()
 	stream, err := b.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		stream, err = b.js.CreateStream(ctx, want)
@@ -105,12 +112,13 @@ func (b *Backend) open(ctx context.Context) (*bucket, error) {
 		}
 	}
 	if err != nil {
+		b.reach.missed()
 		return nil, unavailable(fmt.Errorf("bucket %s: %w", b.name, err))
 	}
 	if err := b.misfit(stream.CachedInfo().Config); err != nil {
 		return nil, unavailable(fmt.Errorf("bucket %s is not for locks: %w", b.name, err))
 	}
-	found := &bucket{stream}
+	found := &bucket{stream, stream.CachedInfo().Config.AllowAtomicPublish}
 	b.bucket.Store(found)
 	return found, nil
 }

@@ -20,21 +20,38 @@ type cluster struct {
 	js      jetstream.JetStream // connected to any of them
 }
 
-func startCluster(t testing.TB) cluster {
+func startCluster(t testing.TB, args ...string) cluster {
 	t.Helper()
-	c := cluster{t: t, servers: natstest.StartCluster(t, 3)}
-	c.js = store{Server: c.servers[0], t: t}.connect(t)
+	c := cluster{t: t, servers: natstest.StartCluster(t, 3, args...)}
+	c.js = connect(t, c.addrs("nats://"))
 	return c
+}
+
+// addrs returns the addresses of the servers, each with a prefix, and commas between them.
+func (c cluster) addrs(prefix string) string {
+	addrs := make([]string, len(c.servers))
+	for i, s := range c.servers {
+		addrs[i] = prefix + s.Addr()
+	}
+	return strings.Join(addrs, ",")
 }
 
 const prefix = "p:"
 
+// url is the configuration of a client. The TTL is long, so that what is left behind stays.
 func (c cluster) url() string {
-	var addrs []string
-	for _, s := range c.servers {
-		addrs = append(addrs, s.Addr())
-	}
-	return "nats://" + strings.Join(addrs, ",") + "?replicas=3&ttl=3s&timeout=1s&prefix=" + prefix
+	return "nats://" + c.addrs("") + "?replicas=3&ttl=5m&timeout=1s&prefix=" + prefix
+}
+
+// nothingLeft waits until there are no locks.
+func (c cluster) nothingLeft() {
+	c.t.Helper()
+	c.within("nothing left behind", func(ctx context.Context) error {
+		if left := c.backend().Left(ctx); len(left) > 0 {
+			return fmt.Errorf("left behind: %v", left)
+		}
+		return nil
+	})
 }
 
 // backend returns a Backend with the connection of the test.

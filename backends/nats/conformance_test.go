@@ -34,10 +34,15 @@ func start(t testing.TB, args ...string) store {
 	return s
 }
 
-// connect makes a connection as a program would, with settings that make it find the server again soon.
 func (s store) connect(t testing.TB) jetstream.JetStream {
 	t.Helper()
-	conn, err := natsclient.Connect(s.URL(), natsclient.ReconnectWait(20*time.Millisecond), natsclient.MaxReconnects(-1),
+	return connect(t, s.URL())
+}
+
+// connect makes a connection as a program would, with settings that make it find the server again soon.
+func connect(t testing.TB, url string) jetstream.JetStream {
+	t.Helper()
+	conn, err := natsclient.Connect(url, natsclient.ReconnectWait(20*time.Millisecond), natsclient.MaxReconnects(-1),
 		natsclient.ReconnectJitter(time.Millisecond, time.Millisecond),
 		natsclient.ErrorHandler(func(*natsclient.Conn, *natsclient.Subscription, error) {}))
 	if err != nil {
@@ -104,7 +109,7 @@ func (s store) conformance() conformance.Store {
 // is a second, so go test -short runs the smaller suite.
 func TestConformance(t *testing.T) {
 	h := conformance.Harness{
-		MinTTL: time.Second, Granularity: time.Second, Labels: true, Verifies: true,
+		MinTTL: time.Second, Granularity: time.Second, Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store { return start(t).conformance() },
 	}
 	if testing.Short() {

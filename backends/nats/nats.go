@@ -77,8 +77,8 @@ func New(js jetstream.JetStream, opts ...Option) *locker.Client {
 	return locker.NewClient(NewBackend(js, opts...))
 }
 
-// Backend implements [locker.Backend] and its optional interfaces locker.Notifier and locker.Verifier, and
-// inspect.Inspector and inspect.Watcher.
+// Backend implements [locker.Backend] and its optional interfaces locker.Notifier, locker.Verifier and
+// locker.ManyAcquirer, and inspect.Inspector and inspect.Watcher.
 type Backend struct {
 	options
 	js     jetstream.JetStream
@@ -86,6 +86,7 @@ type Backend struct {
 	opens  chan struct{}          // has a value while a call looks for the bucket
 	hints  hints
 	news   news
+	reach  reach
 
 	closing chan struct{}
 	mu      sync.Mutex

@@ -96,11 +96,15 @@ func TestAcquireExpectsANumber(t *testing.T) {
 func TestBucketsThatDoNotFit(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
-	good := jetstream.StreamConfig{
-		Name: "KV_fit", Subjects: []string{"$KV.fit.>"}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
-		AllowMsgTTL: true,
-		RePublish:   &jetstream.RePublish{Source: "$KV.fit.>", Destination: "locker.fit.>", HeadersOnly: true},
+	good := func(name string) jetstream.StreamConfig {
+		subjects := "$KV." + name + ".>"
+		return jetstream.StreamConfig{
+			Name: "KV_" + name, Subjects: []string{subjects}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
+			AllowMsgTTL: true,
+			RePublish:   &jetstream.RePublish{Source: subjects, Destination: "locker." + name + ".>", HeadersOnly: true},
+		}
 	}
+	n := 0
 	for want, change := range map[string]func(c *jetstream.StreamConfig){
 		"":                          func(*jetstream.StreamConfig) {},
 		"max_msgs_per_subject":      func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 },
@@ -115,12 +119,14 @@ func TestBucketsThatDoNotFit(t *testing.T) {
 			c.Sources = []*jetstream.StreamSource{{Name: "OTHER"}}
 		},
 		"subject_transform": func(c *jetstream.StreamConfig) {
-			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: "$KV.fit.a", Destination: "$KV.fit.b"}
+			c.SubjectTransform = &jetstream.SubjectTransformConfig{Source: c.Subjects[0], Destination: "$KV.moved.>"}
 		},
 		"allow_direct": func(c *jetstream.StreamConfig) { c.AllowDirect = true },
 		"republish":    func(c *jetstream.StreamConfig) { c.RePublish = nil },
 	} {
-		c := good
+		n++
+		name := fmt.Sprint("fit", n) // the files of a bucket that was deleted may be there for a while
+		c := good(name)
 		change(&c)
 		if want == "subject_delete_marker_ttl" {
 			c.AllowRollup = true // the server asks for it
@@ -128,13 +134,10 @@ func TestBucketsThatDoNotFit(t *testing.T) {
 		if _, err := s.js.CreateStream(ctx, c); err != nil {
 			t.Fatalf("%s: %v", want, err)
 		}
-		_, err := nats.NewBackend(s.js, nats.Bucket("fit")).Acquire(ctx, request("k", "a"))
+		_, err := nats.NewBackend(s.js, nats.Bucket(name)).Acquire(ctx, request("k", "a"))
 		if want == "" && err != nil || want != "" && (!errors.Is(err, locker.ErrUnavailable) ||
 			!strings.Contains(err.Error(), want)) {
 			t.Errorf("a bucket with a wrong %q: %v", want, err)
-		}
-		if err := s.js.DeleteStream(ctx, "KV_fit"); err != nil {
-			t.Fatal(err)
 		}
 	}
 }

@@ -114,11 +114,14 @@ func (b *Backend) get(ctx context.Context, subject string) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
+	b.reach.asks()
 	m, err := s.GetLastMsgForSubject(ctx, subject)
 	switch {
 	case err == nil:
+		b.reach.heard()
 		return read(m), nil
 	case errors.Is(err, jetstream.ErrMsgNotFound):
+		b.reach.heard()
 		return record{State: free}, nil
 	}
 	return record{}, b.failed(err)
@@ -173,12 +176,15 @@ func (b *Backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error
 	if _, err := b.open(ctx); err != nil {
 		return 0, err
 	}
+	b.reach.asks()
 	ack, err := b.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 	var refused *jetstream.APIError
 	switch {
 	case err == nil:
+		b.reach.heard()
 		return ack.Sequence, nil
 	case errors.As(err, &refused) && (refused.ErrorCode == wrongSequence || refused.ErrorCode == changing):
+		b.reach.heard()
 		return 0, errOther
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
 		return 0, b.failed(err)
@@ -188,6 +194,7 @@ func (b *Backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error
 
 // failed converts an error of the client library.
 func (b *Backend) failed(err error) error {
+	b.reach.missed()
 	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 		errors.Is(err, natsclient.ErrNoResponders) {
 		b.bucket.Store(nil) // look again: it may have been deleted

@@ -135,7 +135,7 @@ func open(_ context.Context, s *Settings, prefix string) (*locker.Client, error)
 	if s.Replicas > 0 {
 		b.replicas = s.Replicas
 	}
-	b.close = conn.Close
+	b.close, b.reach.conn = conn.Close, conn
 	return locker.NewClient(b), nil
 }
 

@@ -33,13 +33,23 @@ type Server struct {
 	extra []string
 	*relay.Relay
 	faults faults
+	links  []*relay.Relay // to and from the other servers of the cluster
 
-	mu   sync.Mutex
-	proc *child.Process // nil while the server is dead
+	mu    sync.Mutex
+	proc  *child.Process // nil while the server is dead
+	ports string         // where the process writes at which ports it listens
 }
 
 // Start runs a nats-server until the test ends. args are added to its command line.
 func Start(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	s := launch(tb, args...)
+	s.await()
+	return s
+}
+
+// launch is like Start, but does not wait until the server serves.
+func launch(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	dir, err := os.MkdirTemp("", "natstest")
 	if err != nil {
@@ -55,7 +65,7 @@ func Start(tb testing.TB, args ...string) *Server {
 	return s
 }
 
-// run starts the process, and returns when it serves JetStream.
+// run starts the process.
 func (s *Server) run() {
 	s.tb.Helper()
 	path := program.Build(s.tb, "github.com/nats-io/nats-server/v2")
@@ -72,7 +82,15 @@ func (s *Server) run() {
 		s.tb.Fatalf("natstest: %v", err)
 	}
 	s.mu.Lock()
-	s.proc = proc
+	defer s.mu.Unlock()
+	s.proc, s.ports = proc, ports
+}
+
+// await returns when the process serves JetStream.
+func (s *Server) await() {
+	s.tb.Helper()
+	s.mu.Lock()
+	proc, ports := s.proc, s.ports
 	s.mu.Unlock()
 	for end := time.Now().Add(startTimeout); ; {
 		if addr := listens(ports); addr != "" && serves(addr) {
@@ -80,8 +98,7 @@ func (s *Server) run() {
 			return
 		}
 		if proc.Exited() || time.Now().After(end) {
-			log, _ := os.ReadFile(filepath.Join(s.dir, "log"))
-			s.tb.Fatalf("natstest: nats-server does not start within %v:\n%s", startTimeout, log)
+			s.tb.Fatalf("natstest: nats-server does not start within %v:\n%s", startTimeout, s.Log())
 		}
 		<-time.After(2 * time.Millisecond)
 	}
@@ -154,6 +171,7 @@ func (s *Server) Restart() {
 	s.tb.Helper()
 	s.Kill()
 	s.run()
+	s.await()
 }
 
 // LoseReply lets the next request of a client reach the server, and closes the connection instead of passing the answer

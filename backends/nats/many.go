@@ -1,0 +1,153 @@
+package nats
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	natsclient "github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/golocker/locker"
+)
+
+// The headers of the messages of a batch, which the server stores all or none (2.12).
+const (
+	batchID     = "Nats-Batch-Id"
+	batchNumber = "Nats-Batch-Sequence"
+	batchCommit = "Nats-Batch-Commit"
+)
+
+// AcquireMany implements [locker.ManyAcquirer], with a batch that writes each lock over a free record of a known
+// number, as Acquire does. So each of the locks can be undone by itself: if the batch comes after the clean-up of one,
+// nothing of it is stored.
+func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	if err := b.usable(); err != nil {
+		return nil, err
+	}
+	ctx, cancel := b.bounded(ctx, reqs[0].TTL)
+	defer cancel()
+	start := time.Now()
+	found, err := b.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !found.batches {
+		return nil, errors.ErrUnsupported
+	}
+	s := step{b: b, reqs: reqs, start: start, last: make([]uint64, len(reqs))}
+	for i, req := range reqs {
+		s.last[i] = b.hints.get(b.subject(req.Key))
+	}
+	for n := 0; ; n++ {
+		grants, err := s.try(ctx, n)
+		if !errors.Is(err, errOther) {
+			return grants, err
+		}
+		if grants, err := s.look(ctx); grants != nil || err != nil {
+			return grants, err
+		}
+		if err := pause(ctx, n); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// step is an attempt to acquire several locks at once.
+type step struct {
+	b     *Backend
+	reqs  []locker.Request
+	start time.Time
+	last  []uint64 // the numbers of the free records; 0: not known
+}
+
+// try makes the n-th attempt.
+func (s *step) try(ctx context.Context, n int) ([]locker.Grant, error) {
+	for i, req := range s.reqs {
+		if s.last[i] != 0 {
+			continue
+		}
+		var err error
+		s.last[i], err = s.b.put(ctx, s.b.subject(req.Key), 0, record{State: free, ttl: freeFor})
+		if err != nil {
+			return nil, err
+		}
+	}
+	end, err := s.send(ctx, fmt.Sprint(s.reqs[0].Token, ".", n))
+	switch {
+	case errors.As(err, new(unknown)):
+		for i, req := range s.reqs {
+			s.b.undoLater(req, s.last[i], s.start)
+		}
+		return nil, err
+	case err != nil:
+		return nil, err
+	}
+	grants := make([]locker.Grant, len(s.reqs))
+	for i, req := range s.reqs {
+		seq := end - uint64(len(s.reqs)-1-i)
+		grants[i] = grant(seq, seq, s.start, req.TTL)
+	}
+	return grants, nil
+}
+
+// refusedBatches are the codes of refusals of a batch for reasons that are not its conditions: too many batches at the
+// same time, too many messages, or a leader that has not seen all of them.
+var refusedBatches = []jetstream.ErrorCode{10174, 10175, 10176, 10177, 10179, 10199, 10200, 10210}
+
+// send sends the batch, and returns the number of its last message.
+func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
+	msgs := make([]*natsclient.Msg, len(s.reqs))
+	for i, req := range s.reqs {
+		lock := record{State: held, Owner: req.Token, Label: req.Label, ttl: req.TTL}
+		m := lock.message(s.b.subject(req.Key))
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(s.last[i], 10))
+		m.Header.Set(batchID, id)
+		m.Header.Set(batchNumber, strconv.Itoa(i+1))
+		msgs[i] = m
+	}
+	last := msgs[len(msgs)-1]
+	last.Header.Set(batchCommit, "1")
+	for _, m := range msgs[:len(msgs)-1] {
+		if err := s.b.js.Conn().PublishMsg(m); err != nil { // without the last one, the server forgets the others
+			return 0, s.b.failed(err)
+		}
+	}
+	end, err = s.b.publish(ctx, last)
+	var refused *jetstream.APIError
+	if errors.As(err, &refused) && slices.Contains(refusedBatches, refused.ErrorCode) {
+		return 0, errors.ErrUnsupported
+	}
+	return end, err
+}
+
+// look reads the records of all locks, after a batch was refused because they are not as expected. It returns neither
+// grants nor an error if all are free.
+func (s *step) look(ctx context.Context) ([]locker.Grant, error) {
+	grants := make([]locker.Grant, 0, len(s.reqs)) // of the same batch, which was executed before
+	var err error
+	for i, req := range s.reqs {
+		r, failed := s.b.get(ctx, s.b.subject(req.Key))
+		switch {
+		case failed != nil:
+			return nil, failed
+		case r.State == held && r.Owner == req.Token:
+			grants = append(grants, grant(r.token(), r.seq, s.start, req.TTL))
+		case r.State == foreign:
+			err = &locker.Error{Op: "trylock", Key: req.Key, Err: locker.ErrForeignKey}
+		case r.taken():
+			err = &locker.Error{Op: "trylock", Key: req.Key, Err: r.heldError()}
+		}
+		s.last[i] = r.seq
+	}
+	switch {
+	case len(grants) == len(s.reqs):
+		return grants, nil
+	case err == nil && len(grants) > 0:
+		err = unavailable(errors.New("a part of the locks has ended"))
+	}
+	return nil, err
+}
