@@ -129,9 +129,14 @@ func (c *client) abandon(ctx context.Context, key string) {
 	_ = lease.Unlock(ctx)
 }
 
-// keep holds a lock for longer than its TTL. On a machine that stalls, that takes several attempts.
+// keep holds a lock for longer than its TTL. On a machine that stalls, that takes several attempts, and a broken store
+// may never allow it.
 func (c *client) keep(ctx context.Context, key string) {
-	for kept := false; !kept && ctx.Err() == nil; {
+	kept := false
+	for range 10 {
+		if kept {
+			return
+		}
 		lease := c.lock(ctx, key)
 		if lease == nil {
 			return
@@ -186,6 +191,6 @@ func enough(h *history.History) []history.Violation {
 	}
 	return history.Quota(happened, map[string]int{
 		"trylock ok": 20, "lock ok": 20, "trylock held": 20, "lock held": 1, "extend ok": 20, "verify ok": 20,
-		"unlock ok": 100, "done lost": keys, "verify lost": keys,
+		"unlock ok": 100, "done lost": keys, "verify lost": keys, "until ok": 1,
 	})
 }
