@@ -10,20 +10,21 @@ LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
 
 # Modules whose tests belong to make test, besides the library's. Those of the benchmarks and of
-# internal/testing/trials/everystore belong to make test-long, and package examples tests the other examples. The longest
-# modules come first, and the command, whose tests are of real time, does not begin beside the trials, which take much of
-# the processors.
+# internal/testing/trials/everystore belong to make test-long, and package examples tests the other examples. The
+# longest modules come first, and the command, whose tests are of real time, does not begin beside the trials, which
+# take much of the processors.
 TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres \
 	internal/testing/telemetry examples/everywhere
 
-# go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that passes then.
+# go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that
+# passes then.
 GOTEST = go test
 
 # By default a program with the race detector sleeps for a second before it exits, and there are many.
 export GORACE = atexit_sleep_ms=0
 
-# Most of the tests of a package wait, so more packages than there are processors run at once; with more than four, tests
-# of real servers become late. So two modules run at once, with two packages each. make verify vets the packages.
+# Most of the tests of a package wait, so more packages than there are processors run at once; with more than four,
+# tests of real servers become late. So two modules run at once, with two packages each. make verify vets the packages.
 SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
 test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
 	@scripts/need-redis.sh
@@ -36,8 +37,9 @@ test: ## install redis-server if it is missing, run the tests under the race det
 $(TESTED:%=%.short): %.short: # the tests of one module
 	$(GOTEST) -C $* $(SHORT) -p 2 ./...
 
-# Tests that run with each driver. The library does not know that of valkey-go, so a workspace has the modules of both, and an
-# overlay adds files to these packages that register it. WITH_VALKEY is the environment, EACH_DRIVER the arguments.
+# Tests that run with each driver. The library does not know that of valkey-go, so a workspace has the modules of both,
+# and an overlay adds files to these packages that register it. WITH_VALKEY is the environment, EACH_DRIVER the
+# arguments.
 MATRIX = drivers/valkey/testdata/matrix
 WITH_VALKEY = GOWORK=$(CURDIR)/$(MATRIX)/go.work
 EACH_DRIVER = -overlay=$(MATRIX)/overlay.json ./single ./redlock ./drivers/all

@@ -259,8 +259,8 @@ func (d *Dialer) heard(reply Reply) {
 	}
 }
 
-// inTheNews returns the address of the new master in a message of a sentinel, which is the name of the master, its former
-// host and port, and its new ones. It returns an empty string if the message is about another master.
+// inTheNews returns the address of the new master in a message of a sentinel, which is the name of the master, its
+// former host and port, and its new ones. It returns an empty string if the message is about another master.
 func inTheNews(message, master string) string {
 	words := strings.Fields(message)
 	if len(words) != 5 || words[0] != master {

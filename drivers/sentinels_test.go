@@ -132,8 +132,8 @@ func TestDialerLeavesAFormerMaster(t *testing.T) {
 	assert.False(t, closed(after))
 }
 
-// The sentinel that tells of a new master answers late, and those that answer first have not heard of it. It must not be
-// forgotten: the connection to the former master may stay open.
+// The sentinel that tells of a new master answers late, and those that answer first have not heard of it. It must not
+// be forgotten: the connection to the former master may stay open.
 func TestDialerRemembersTheNews(t *testing.T) {
 	former, master := startMaster(t), startMaster(t)
 	sentinels := []*fakeSentinel{startSentinel(t, former), startSentinel(t, former)}

@@ -12,8 +12,7 @@ import (
 	"github.com/golocker/locker"
 )
 
-// Acquire implements [locker.Backend]. It makes two round trips, for the lease and for the entry, or one if there is a
-// spare lease.
+// Acquire implements [locker.Backend]. It makes two round trips: one for the lease, and one for the entry.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	grants, err := b.AcquireMany(ctx, []locker.Request{req})
 	var about *locker.Error
@@ -34,25 +33,13 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		return nil, err
 	}
 	defer cancel()
-	grants, err := b.acquire(ctx, reqs)
-	if b.stale(err) {
-		grants, err = b.acquire(ctx, reqs)
-	}
-	return grants, err
-}
-
-func (b *Backend) acquire(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
 	leases, err := b.leasesFor(ctx, reqs)
 	if err != nil {
 		return nil, err
 	}
 	grants, err := b.enter(ctx, reqs, leases)
-	for i, l := range leases {
-		switch {
-		case err == nil:
-		case errors.Is(err, locker.ErrHeld): // nothing was written
-			b.spare(l, reqs[i].TTL)
-		default:
+	if err != nil {
+		for i, l := range leases {
 			b.revoke(l, reqs[i].TTL)
 		}
 	}
@@ -66,7 +53,7 @@ const maxLeases = 16
 func (b *Backend) leasesFor(ctx context.Context, reqs []locker.Request) ([]ttl, error) {
 	leases, errs := make([]ttl, len(reqs)), make([]error, len(reqs))
 	if len(reqs) == 1 {
-		leases[0], errs[0] = b.begin(ctx, reqs[0].TTL)
+		leases[0], errs[0] = b.lease(ctx, reqs[0].TTL)
 		return leases, errs[0]
 	}
 	var wg sync.WaitGroup
@@ -74,7 +61,7 @@ func (b *Backend) leasesFor(ctx context.Context, reqs []locker.Request) ([]ttl, 
 	for i, req := range reqs {
 		slots <- struct{}{}
 		wg.Go(func() {
-			leases[i], errs[i] = b.begin(ctx, req.TTL)
+			leases[i], errs[i] = b.lease(ctx, req.TTL)
 			<-slots
 		})
 	}
@@ -104,11 +91,6 @@ func (b *Backend) enter(ctx context.Context, reqs []locker.Request, leases []ttl
 	}
 	if err != nil {
 		return nil, unavailable(ctx, err)
-	}
-	for i := range leases {
-		if err := b.settle(ctx, &leases[i]); err != nil {
-			return nil, unavailable(ctx, err)
-		}
 	}
 	grants := make([]locker.Grant, len(reqs))
 	for i, req := range reqs {
@@ -145,8 +127,10 @@ func (b *Backend) again(
 			return nil, err
 		}
 		l, _ := h.get()
-		grants[i].Sent, h.shared = l.sent, true
-		b.revoke(leases[i], reqs[i].TTL)
+		grants[i].Sent = l.sent
+		if leases[i].id != l.id { // otherwise something on the way to etcd has sent the transaction twice
+			b.revoke(leases[i], reqs[i].TTL)
+		}
 	}
 	return grants, nil
 }

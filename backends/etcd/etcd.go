@@ -76,7 +76,6 @@ type Backend struct {
 	prefix   string
 	timeout  time.Duration
 	renewals renewals
-	spares   spares
 	losses   losses
 	cleanup  cleanup
 
@@ -123,9 +122,6 @@ func (b *Backend) Close() error {
 	b.mu.Unlock()
 	if closed {
 		return nil
-	}
-	for _, l := range b.spares.close() {
-		b.revoke(l, time.Until(l.end()))
 	}
 	b.cleanup.close(closeGrace)
 	b.stop()

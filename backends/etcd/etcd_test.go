@@ -33,18 +33,6 @@ func lock(t *testing.T, l locker.Locker, key string, opts ...locker.Option) lock
 	return lease
 }
 
-// unlock unlocks lease. On a busy machine etcd may not answer within the second that Unlock waits, so it is repeated.
-func unlock(t testing.TB, lease locker.Lease) {
-	t.Helper()
-	until(t, "the lease is unlocked", func() bool {
-		err := lease.Unlock(t.Context())
-		if err != nil && !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrUnlocked) {
-			t.Fatal(err)
-		}
-		return !errors.Is(err, locker.ErrUnavailable)
-	})
-}
-
 // until waits until cond is true.
 func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
@@ -101,7 +89,7 @@ func excludesMutexes(t *testing.T, s *store) {
 	if err := m.TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
 		t.Errorf("TryLock of the mutex while the lock is held: expected ErrLocked, seen %v", err)
 	}
-	unlock(t, lease)
+	s.must(lease.Unlock(t.Context()))
 	s.must(m.TryLock(t.Context()))
 	s.must(m.Unlock(t.Context()))
 }
@@ -148,7 +136,7 @@ func guards(t *testing.T, s *store) {
 	kept := lock(t, l, "kept", locker.MinHold(time.Minute))
 	guard, err := etcd.Guard(kept)
 	s.must(err)
-	unlock(t, kept)
+	s.must(kept.Unlock(t.Context()))
 	if write(guard) {
 		t.Error("a transaction after a release that keeps the lock taken: expected it to fail")
 	}
@@ -162,7 +150,7 @@ func guards(t *testing.T, s *store) {
 func lateReplies(t *testing.T, s *store) {
 	for n := 1; n <= 3; n++ {
 		l := s.client()
-		unlock(t, lock(t, l, "other")) // so that there is a connection
+		s.must(lock(t, l, "other").Unlock(t.Context())) // so that there is a connection
 		s.relay.Lose(n)
 		lease, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour))
 		switch {
@@ -195,7 +183,7 @@ func changesTTL(t *testing.T, s *store) {
 	remains(58*time.Minute, time.Hour)
 	s.must(locker.ExtendTTL(t.Context(), lease, 2*time.Hour))
 	remains(119*time.Minute, 2*time.Hour)
-	unlock(t, lease)
+	s.must(lease.Unlock(t.Context()))
 	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
 }
 
@@ -207,21 +195,21 @@ func manyKeys(t *testing.T, s *store) {
 		about.Key != "b" || !errors.Is(err, locker.ErrHeld) {
 		t.Errorf("one of three is held: expected ErrHeld about b, seen %v", err)
 	}
-	unlock(t, held)
+	s.must(held.Unlock(t.Context()))
 	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
 	all, err := locker.TryLockAll(t.Context(), l, []string{"a", "b", "c"})
 	s.must(err)
 	if all.FenceOf("a") != all.FenceOf("c") {
 		t.Errorf("expected one revision, seen %d and %d", all.FenceOf("a"), all.FenceOf("c"))
 	}
-	unlock(t, all)
+	s.must(all.Unlock(t.Context()))
 	keys := make([]string, 200) // more than etcd takes in one transaction
 	for i := range keys {
 		keys[i] = string(rune('A' + i))
 	}
 	all, err = locker.TryLockAll(t.Context(), l, keys)
 	s.must(err)
-	unlock(t, all)
+	s.must(all.Unlock(t.Context()))
 }
 
 // noticesLosses also cuts the connection, so that the watches have to begin anew.
@@ -250,7 +238,7 @@ func noticesLosses(t *testing.T, s *store) {
 	lost("cut")
 	s.must(locker.ExtendTTL(t.Context(), leases["kept"], 2*time.Hour)) // writes the entry again
 	s.must(leases["kept"].Err())
-	unlock(t, leases["kept"])
+	s.must(leases["kept"].Unlock(t.Context()))
 }
 
 // noticesLossAfterCompaction cuts the connection when the revision from which on the entry is watched is compacted. The
@@ -275,7 +263,7 @@ func noticesLossAfterCompaction(t *testing.T, _ *store) {
 
 func borrows(t *testing.T, s *store) {
 	l := etcd.New(s.direct, etcd.Prefix(s.prefix))
-	unlock(t, lock(t, l, "k"))
+	s.must(lock(t, l, "k").Unlock(t.Context()))
 	s.must(l.Close())
 	_, err := s.direct.Get(t.Context(), "k")
 	s.must(err)

@@ -37,7 +37,7 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 		return err
 	}
 	id := clientv3.LeaseID(entry.Lease)
-	left := time.Until(l.end())
+	left := l.left()
 	switch {
 	case renews && id == l.id:
 		return b.renewed(ctx, h, sent, answer)
@@ -130,23 +130,12 @@ func (b *Backend) release(ctx context.Context, req locker.Request, until time.Ti
 		}
 		end = clientv3.OpPut(entry, keptValue, clientv3.WithLease(kept.id))
 	}
-	h := holdingOf(req)
-	quiet := h.idle() // otherwise an Extend may replace the lease, and then revoke it
-	if quiet {
-		defer h.leave()
-	}
 	resp, err := b.kv.Txn(ctx).If(owns(entry, req.Fence)...).Then(end).Else(first(b.dir(req.Key))).Commit()
 	if err != nil {
 		return unavailable(ctx, err)
 	}
-	l, doubts := h.get()
-	for _, d := range doubts {
-		b.revoke(d, req.TTL)
-	}
-	switch {
-	case resp.Succeeded && quiet && !h.shared && len(doubts) == 0:
-		b.spare(l, req.TTL)
-	case resp.Succeeded || !h.shared: // the other Grant may have released the lock, and another one may have the lease
+	l, doubts := holdingOf(req).get()
+	for _, l := range append([]ttl{l}, doubts...) {
 		b.revoke(l, req.TTL)
 	}
 	if !resp.Succeeded {

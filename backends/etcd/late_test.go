@@ -18,10 +18,8 @@ import (
 	"github.com/golocker/locker/internal/testing/etcdtest"
 )
 
-// postman delivers a transaction late: after its caller has given up. Or it delivers the answer late.
+// postman delivers a transaction late: after its caller has given up.
 type postman struct {
-	answers bool // it keeps answers
-
 	mu      sync.Mutex
 	keeps   func(q *pb.TxnRequest) bool // nil: nothing is kept
 	kept    chan struct{}               // closed when a transaction is kept
@@ -67,12 +65,6 @@ func (p *postman) intercept(
 	if !p.takes(req) {
 		return send(ctx, method, req, reply, cc, opts...)
 	}
-	if p.answers {
-		err := send(ctx, method, req, reply, cc, opts...)
-		close(p.kept)
-		<-p.deliver
-		return err
-	}
 	go func() {
 		defer close(p.arrived)
 		<-p.deliver
@@ -81,17 +73,6 @@ func (p *postman) intercept(
 	close(p.kept)
 	<-ctx.Done()
 	return ctx.Err()
-}
-
-// entry returns the lease of etcd and the revision of a lock's entry.
-func (s *store) entry(lease locker.Lease) (of clientv3.LeaseID, modified int64) {
-	s.t.Helper()
-	resp, err := s.direct.Get(s.t.Context(), s.prefix+lease.Key()+"/"+lease.Token())
-	s.must(err)
-	if len(resp.Kvs) != 1 {
-		s.t.Fatal("the lock has no entry")
-	}
-	return clientv3.LeaseID(resp.Kvs[0].Lease), resp.Kvs[0].ModRevision
 }
 
 func writes(q *pb.TxnRequest) bool {
@@ -114,26 +95,29 @@ func (p *postman) giveUp(t *testing.T, call func(ctx context.Context) error) {
 	}
 }
 
-// client makes a client of etcd whose transactions go through the postman.
-func (p *postman) client(s *store) *clientv3.Client {
-	s.t.Helper()
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{s.member.Addr()}, Logger: zap.NewNop(),
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(p.intercept)},
-	})
-	s.must(err)
-	s.t.Cleanup(func() { s.must(client.Close()) })
-	return client
-}
-
 // TestLateRequests delivers requests after their callers have given up. It has a member of its own, so that all leases
 // of etcd are seen.
 func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, etcdtest.Start(t))
 	p := new(postman)
-	l := etcd.New(p.client(s), etcd.Prefix(s.prefix))
+	client, err := clientv3.New(clientv3.Config{
+		Endpoints: []string{s.member.Addr()}, Logger: zap.NewNop(),
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(p.intercept)},
+	})
+	s.must(err)
+	defer client.Close()
+	l := etcd.New(client, etcd.Prefix(s.prefix))
 	defer l.Close()
+	entry := func(lease locker.Lease) (of int64, modified int64) {
+		t.Helper()
+		resp, err := s.direct.Get(t.Context(), s.prefix+lease.Key()+"/"+lease.Token())
+		s.must(err)
+		if len(resp.Kvs) != 1 {
+			t.Fatal("the lock has no entry")
+		}
+		return resp.Kvs[0].Lease, resp.Kvs[0].ModRevision
+	}
 
 	// The lock has a TTL of 60 s. An extension by 59 s comes late, and must not undo one by 60 s that came before.
 	lease := lock(t, l, "k", locker.TTL(time.Minute), locker.NoRenewal())
@@ -145,11 +129,11 @@ func TestLateRequests(t *testing.T) {
 	p.keep(writes)
 	p.giveUp(t, func(ctx context.Context) error { return locker.ExtendTTL(ctx, lease, 59*time.Second) })
 	s.must(lease.Extend(t.Context()))
-	was, modified := s.entry(lease)
+	was, modified := entry(lease)
 	close(p.deliver)
 	<-p.arrived
 	s.must(p.result)
-	if is, m := s.entry(lease); is != was || m != modified {
+	if is, m := entry(lease); is != was || m != modified {
 		t.Error("an extension that came late has changed the lock's entry")
 	}
 	s.must(lease.Extend(t.Context()))
@@ -178,13 +162,12 @@ func TestLateRequests(t *testing.T) {
 	<-p.arrived
 
 	// An acquisition comes late.
-	unlock(t, lease)
+	s.must(lease.Unlock(t.Context()))
 	p.keep(writes)
 	p.giveUp(t, func(ctx context.Context) error {
 		_, err := l.Lock(ctx, "k")
 		return err
 	})
-	s.must(l.Close()) // which has spare leases
 	until(t, "nothing is left", func() bool {
 		resp, err := s.direct.Leases(t.Context())
 		s.must(err)

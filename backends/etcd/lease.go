@@ -17,8 +17,6 @@ type ttl struct {
 	id   clientv3.LeaseID
 	asks int64     // the seconds that were asked for; etcd may grant more
 	sent time.Time // when the request was sent that set the end of the lease
-
-	renewal <-chan renewed // the answer to that request, of a spare lease that is used again; see settle
 }
 
 // seconds returns d in whole seconds, rounded up.
@@ -26,6 +24,13 @@ func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.
 
 // end is a time before which the lease does not end.
 func (l ttl) end() time.Time { return l.sent.Add(time.Duration(l.asks) * time.Second) }
+
+// left is how long it is until then, by the monotonic clock or by the wall clock, whichever is shorter: the monotonic
+// clock stands still while the machine is suspended.
+func (l ttl) left() time.Duration {
+	end := l.end()
+	return min(time.Until(end), time.Until(end.Round(0)))
+}
 
 // lease makes a lease for d from now. If the outcome is not known, there may be one without an entry, until it ends.
 func (b *Backend) lease(ctx context.Context, d time.Duration) (ttl, error) {
@@ -60,7 +65,6 @@ type holding struct {
 	mu sync.Mutex
 	ttl
 	doubts []ttl // leases to which the entry may be moved at any time, by requests that were not answered
-	shared bool  // another Grant is of the same entry, because Acquire was called twice
 }
 
 // enter waits until no other Extend of the lock is in progress. A renewal must not succeed for a lease that the entry
@@ -75,16 +79,6 @@ func (h *holding) enter(ctx context.Context) error {
 }
 
 func (h *holding) leave() { <-h.extending }
-
-// idle is enter if no Extend is in progress.
-func (h *holding) idle() bool {
-	select {
-	case h.extending <- struct{}{}:
-		return true
-	default:
-		return false
-	}
-}
 
 func (h *holding) get() (l ttl, doubts []ttl) {
 	h.mu.Lock()

@@ -10,19 +10,9 @@ import (
 
 // A waiter's place in the queue is its entry.
 
-// join makes the first contact.
+// join makes the first contact: it takes the lock if it is free, and writes the waiter's entry otherwise.
 func (w *waiter) join(ctx context.Context) (before *mvccpb.KeyValue, err error) {
-	before, err = w.arrive(ctx)
-	if w.stale(err) {
-		w.revokeLease()
-		before, err = w.arrive(ctx)
-	}
-	return before, err
-}
-
-// arrive takes the lock if it is free, and writes the waiter's entry otherwise.
-func (w *waiter) arrive(ctx context.Context) (before *mvccpb.KeyValue, err error) {
-	if w.lease, err = w.begin(ctx, w.req.TTL); err != nil {
+	if w.lease, err = w.Backend.lease(ctx, w.req.TTL); err != nil {
 		return nil, err
 	}
 	dir := w.dir(w.req.Key)
@@ -34,14 +24,11 @@ func (w *waiter) arrive(ctx context.Context) (before *mvccpb.KeyValue, err error
 		otherwise = append(otherwise, put())
 	}
 	resp, err := w.kv.Txn(ctx).If(free(dir)).Then(put()).Else(otherwise...).Commit()
-	if err == nil {
-		err = w.settle(ctx, &w.lease)
-	}
 	if err == nil && !resp.Succeeded && !w.fits() {
 		if w.req.TTL > maxWaiting {
 			w.next = w.lease
 		} else {
-			w.spare(w.lease, w.req.TTL)
+			w.revokeLease()
 		}
 		if w.lease, err = w.Backend.lease(ctx, min(max(w.req.TTL, minWaiting), maxWaiting)); err != nil {
 			return nil, err

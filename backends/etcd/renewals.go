@@ -84,20 +84,6 @@ func (r *renewals) send(id clientv3.LeaseID) <-chan renewed {
 	return answer
 }
 
-// maxBusy is how many renewals may be under way when one more is not sent to save a new lease.
-const maxBusy = 32
-
-// busy reports whether another renewal would take long. A member executes those of a stream one after the other.
-func (r *renewals) busy() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := len(r.requests)
-	if r.stream != nil {
-		n += len(r.stream.waiting)
-	}
-	return n >= maxBusy
-}
-
 // silence is how long nothing may be answered until a stream counts as broken. The next renewal then goes to another
 // member, if there is one.
 const silence = time.Second

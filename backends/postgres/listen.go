@@ -11,8 +11,8 @@ import (
 // checkInterval is how long the connection for notifications may be silent before it is tried.
 const checkInterval = 15 * time.Second
 
-// hear lets the waiter be notified. It comes before the first request, because the lock may be released while the answer
-// to that is on its way.
+// hear lets the waiter be notified. It comes before the first request, because the lock may be released while the
+// answer to that is on its way.
 func (w *waiter) hear() {
 	w.b.mu.Lock()
 	defer w.b.mu.Unlock()

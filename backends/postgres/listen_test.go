@@ -10,8 +10,8 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// A lock that is released while a waiter has not read the answer yet, that another owner has it, is told of nevertheless.
-// A poll wakes a waiter only if the machine stands still for a second.
+// A lock that is released while a waiter has not read the answer yet, that another owner has it, is told of
+// nevertheless. A poll wakes a waiter only if the machine stands still for a second.
 func TestReleaseDuringTheFirstRequest(t *testing.T) {
 	t.Parallel()
 	const handOvers, polled = 400, 4

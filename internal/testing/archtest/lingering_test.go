@@ -32,7 +32,8 @@ func impatient(files []*ast.File) bool {
 func TestGoroutinesOfClientsAreAllowedFor(t *testing.T) {
 	found := 0
 	for _, dir := range modules(t) {
-		for _, line := range list(t, dir, `{{if .ForTest}}{{else}}{{.ImportPath}} {{.Dir}} {{join .Deps " "}}{{end}}`, "-test") {
+		format := `{{if .ForTest}}{{else}}{{.ImportPath}} {{.Dir}} {{join .Deps " "}}{{end}}`
+		for _, line := range list(t, dir, format, "-test") {
 			fields := strings.Fields(line)
 			if len(fields) == 0 || !strings.HasSuffix(fields[0], ".test") {
 				continue

@@ -1,5 +1,5 @@
-// Package steady has steps of tests in real time that do not fail on a machine that stands still for some seconds. It is
-// not for tests about time limits, or about what happens when a store does not answer.
+// Package steady has steps of tests in real time that do not fail on a machine that stands still for some seconds. It
+// is not for tests about time limits, or about what happens when a store does not answer.
 package steady
 
 import (

@@ -169,7 +169,8 @@ func (c *client) pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// judge returns what is wrong with a history. It does not judge when Done was closed: on a busy machine timers are late.
+// judge returns what is wrong with a history. It does not judge when Done was closed: on a busy machine timers are
+// late.
 func judge(h *history.History) (found []history.Violation) {
 	for _, v := range h.Check(history.Rules{Sound: true}) {
 		if v.Rule != "DONE" {

@@ -264,8 +264,8 @@ func describe(t *testing.T, servers, sentinels []*redistest.Server, loads []*loa
 
 func report(n int, loads []*load) string {
 	var text strings.Builder
-	fmt.Fprintf(&text, "%d failovers, half of them by SIGKILL, half by `SENTINEL FAILOVER`; down after 300 ms; %d callers "+
-		"for %d keys of each driver.\n\n", n, keys*workers, keys)
+	fmt.Fprintf(&text, "%d failovers, half of them by SIGKILL, half by `SENTINEL FAILOVER`; down after 300 ms; %d "+
+		"callers for %d keys of each driver.\n\n", n, keys*workers, keys)
 	text.WriteString("| driver | acquisitions | without locks, p50 | longest | leases kept | lost | " +
 		"tokens that did not grow | second holders |\n| --- | --: | --: | --: | --: | --: | --: | --: |\n")
 	for _, l := range loads {
