@@ -1,11 +1,16 @@
 package postgres_test
 
 import (
+	"context"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/pgtest"
@@ -17,14 +22,16 @@ import (
 // tokens. In both cases everybody goes on, and nothing is left behind.
 func TestFailover(t *testing.T) {
 	t.Parallel()
-	for _, kind := range short.Part(t, 0, []string{"synchronous", "lagging", "tokens"}) {
+	tests := map[string]func(t *testing.T){
+		"synchronous": func(t *testing.T) { testFailover(t, true) },
+		"lagging":     func(t *testing.T) { testFailover(t, false) },
+		"tokens":      testTokensAfterFailover,
+		"silent":      testSilentStandby,
+	}
+	for _, kind := range short.Part(t, 0, slices.Sorted(maps.Keys(tests))) {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			if kind == "tokens" {
-				testTokensAfterFailover(t)
-			} else {
-				testFailover(t, kind == "synchronous")
-			}
+			tests[kind](t)
 		})
 	}
 }
@@ -43,8 +50,7 @@ func testFailover(t *testing.T, synchronous bool) {
 	p := pool(t, primary.URL("postgres"))
 	streaming := func() string { return strings.Join(texts(t, p, "SELECT sync_state FROM pg_stat_replication"), " ") }
 	if synchronous {
-		set(t, primary, "synchronous_standby_names", "standby")
-		eventually(t, "the standby is synchronous", func() bool { return streaming() == "sync" })
+		waitsFor(t, primary, p)
 	}
 	c := gather(t, pgtest.URLs("postgres", primary, standby)+"&target_session_attrs=read-write")
 	c.more(30)
@@ -55,9 +61,7 @@ func testFailover(t *testing.T, synchronous bool) {
 	}
 	c.freeze()
 	if synchronous { // the standby receives nothing more, and so nothing more is granted
-		sender, err := strconv.Atoi(texts(t, p, "SELECT pid::text FROM pg_stat_replication")[0])
-		must(t, "the process that sends to the standby", err)
-		must(t, "SIGSTOP", syscall.Kill(sender, syscall.SIGSTOP))
+		stopSending(t, p)
 		c.seats.Store(2)
 		<-time.After(500 * time.Millisecond)
 	}
@@ -73,6 +77,47 @@ func testFailover(t *testing.T, synchronous bool) {
 		t.Errorf("got %d tokens that are not greater than earlier ones of their keys", backwards)
 	}
 	nothingLeft(t, standby.URL("postgres"))
+}
+
+// waitsFor makes the standby of a primary, whose pool is p, a synchronous one.
+func waitsFor(t *testing.T, primary *pgtest.Server, p *pgxpool.Pool) {
+	t.Helper()
+	set(t, primary, "synchronous_standby_names", "standby")
+	eventually(t, "the standby is synchronous", func() bool {
+		return slices.Equal(texts(t, p, "SELECT sync_state FROM pg_stat_replication"), []string{"sync"})
+	})
+}
+
+// stopSending stops the process of the server that sends to the standby, and returns what lets it go on.
+func stopSending(t *testing.T, p *pgxpool.Pool) (resume func()) {
+	t.Helper()
+	sender, err := strconv.Atoi(texts(t, p, "SELECT pid::text FROM pg_stat_replication")[0])
+	must(t, "the process that sends to the standby", err)
+	must(t, "SIGSTOP", syscall.Kill(sender, syscall.SIGSTOP))
+	return func() { must(t, "SIGCONT", syscall.Kill(sender, syscall.SIGCONT)) }
+}
+
+// While a synchronous standby receives nothing, nothing is granted or extended.
+func testSilentStandby(t *testing.T) {
+	primary := migrated(t, "wal_level=replica")
+	pgtest.Standby(t, primary)
+	p := pool(t, primary.URL("postgres"))
+	waitsFor(t, primary, p)
+	l := client(t, primary.URL("postgres"))
+	held := lock(t, l, "held", locker.TTL(time.Hour), locker.NoRenewal())
+	resume := stopSending(t, p)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	_, err := l.TryLock(ctx, "k")
+	wantErr(t, "TryLock", err, locker.ErrUnavailable)
+	ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	wantErr(t, "ExtendTTL", locker.ExtendTTL(ctx, held, 2*time.Hour), locker.ErrUnavailable)
+	resume()
+	eventually(t, "locks are granted again", func() bool {
+		lease, err := l.TryLock(t.Context(), "k")
+		return err == nil && lease.Unlock(t.Context()) == nil
+	})
 }
 
 // A standby that was promoted issues greater tokens, also if it lacks the latest ones.

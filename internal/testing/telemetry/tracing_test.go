@@ -166,9 +166,9 @@ func TestHoldersAreOnSpans(t *testing.T) {
 			l := r.wrap(c, tt.opts...)
 			lease := must(l.Lock(t.Context(), key, locker.Label("web-7")))
 			_, _ = l.TryLock(t.Context(), key)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			_, _ = l.Lock(ctx, key)
+			_, _ = l.Lock(lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { cancel() }}), key)
 			_ = lease.Unlock(t.Context())
 			found := 0
 			for _, s := range r.spans.GetSpans() {
