@@ -29,7 +29,8 @@ SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
 test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-	$(GOTEST) $(SHORT) -p 4 ./single ./redlock ./conformance ./examples ./internal/script ./... # the longest ones first
+	$(GOTEST) $(SHORT) -p 4 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
+		./drivers/rueidis ./... # the longest ones first
 	@$(MAKE) --no-print-directory -j 2 -O $(TESTED:%=%.short)
 	$(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
 
