@@ -33,6 +33,18 @@ func lock(t *testing.T, l locker.Locker, key string, opts ...locker.Option) lock
 	return lease
 }
 
+// unlock unlocks lease. On a busy machine etcd may not answer within the second that Unlock waits, so it is repeated.
+func unlock(t testing.TB, lease locker.Lease) {
+	t.Helper()
+	until(t, "the lease is unlocked", func() bool {
+		err := lease.Unlock(t.Context())
+		if err != nil && !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrUnlocked) {
+			t.Fatal(err)
+		}
+		return !errors.Is(err, locker.ErrUnavailable)
+	})
+}
+
 // until waits until cond is true.
 func until(t testing.TB, what string, cond func() bool) {
 	t.Helper()
@@ -89,7 +101,7 @@ func excludesMutexes(t *testing.T, s *store) {
 	if err := m.TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
 		t.Errorf("TryLock of the mutex while the lock is held: expected ErrLocked, seen %v", err)
 	}
-	s.must(lease.Unlock(t.Context()))
+	unlock(t, lease)
 	s.must(m.TryLock(t.Context()))
 	s.must(m.Unlock(t.Context()))
 }
@@ -136,7 +148,7 @@ func guards(t *testing.T, s *store) {
 	kept := lock(t, l, "kept", locker.MinHold(time.Minute))
 	guard, err := etcd.Guard(kept)
 	s.must(err)
-	s.must(kept.Unlock(t.Context()))
+	unlock(t, kept)
 	if write(guard) {
 		t.Error("a transaction after a release that keeps the lock taken: expected it to fail")
 	}
@@ -150,7 +162,7 @@ func guards(t *testing.T, s *store) {
 func lateReplies(t *testing.T, s *store) {
 	for n := 1; n <= 3; n++ {
 		l := s.client()
-		s.must(lock(t, l, "other").Unlock(t.Context())) // so that there is a connection
+		unlock(t, lock(t, l, "other")) // so that there is a connection
 		s.relay.Lose(n)
 		lease, err := l.TryLock(t.Context(), "k", locker.TTL(time.Hour))
 		switch {
@@ -183,7 +195,7 @@ func changesTTL(t *testing.T, s *store) {
 	remains(58*time.Minute, time.Hour)
 	s.must(locker.ExtendTTL(t.Context(), lease, 2*time.Hour))
 	remains(119*time.Minute, 2*time.Hour)
-	s.must(lease.Unlock(t.Context()))
+	unlock(t, lease)
 	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
 }
 
@@ -195,21 +207,21 @@ func manyKeys(t *testing.T, s *store) {
 		about.Key != "b" || !errors.Is(err, locker.ErrHeld) {
 		t.Errorf("one of three is held: expected ErrHeld about b, seen %v", err)
 	}
-	s.must(held.Unlock(t.Context()))
+	unlock(t, held)
 	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
 	all, err := locker.TryLockAll(t.Context(), l, []string{"a", "b", "c"})
 	s.must(err)
 	if all.FenceOf("a") != all.FenceOf("c") {
 		t.Errorf("expected one revision, seen %d and %d", all.FenceOf("a"), all.FenceOf("c"))
 	}
-	s.must(all.Unlock(t.Context()))
+	unlock(t, all)
 	keys := make([]string, 200) // more than etcd takes in one transaction
 	for i := range keys {
 		keys[i] = string(rune('A' + i))
 	}
 	all, err = locker.TryLockAll(t.Context(), l, keys)
 	s.must(err)
-	s.must(all.Unlock(t.Context()))
+	unlock(t, all)
 }
 
 // noticesLosses also cuts the connection, so that the watches have to begin anew.
@@ -238,7 +250,7 @@ func noticesLosses(t *testing.T, s *store) {
 	lost("cut")
 	s.must(locker.ExtendTTL(t.Context(), leases["kept"], 2*time.Hour)) // writes the entry again
 	s.must(leases["kept"].Err())
-	s.must(leases["kept"].Unlock(t.Context()))
+	unlock(t, leases["kept"])
 }
 
 // noticesLossAfterCompaction cuts the connection when the revision from which on the entry is watched is compacted. The
@@ -263,7 +275,7 @@ func noticesLossAfterCompaction(t *testing.T, _ *store) {
 
 func borrows(t *testing.T, s *store) {
 	l := etcd.New(s.direct, etcd.Prefix(s.prefix))
-	s.must(lock(t, l, "k").Unlock(t.Context()))
+	unlock(t, lock(t, l, "k"))
 	s.must(l.Close())
 	_, err := s.direct.Get(t.Context(), "k")
 	s.must(err)

@@ -70,7 +70,7 @@ func TestIsolatedMemberCostsNothing(t *testing.T) {
 	for range 30 {
 		lease, err := l.TryLock(t.Context(), "k")
 		c.must(err)
-		c.must(lease.Unlock(t.Context()))
+		unlock(t, lease)
 	}
 	c.empty()
 }
@@ -154,9 +154,9 @@ func TestFullDatabase(t *testing.T) {
 		t.Errorf("TryLock: expected ErrUnavailable and what to do, seen %v", err)
 	}
 	s.must(brief.Extend(t.Context()))
-	s.must(brief.Unlock(t.Context()))
-	s.must((<-nextBrief).Unlock(t.Context()))
-	s.must(long.Unlock(t.Context()))
+	unlock(t, brief)
+	unlock(t, <-nextBrief)
+	unlock(t, long)
 	if _, err := l.TryLock(t.Context(), "long"); !errors.Is(err, locker.ErrUnavailable) {
 		t.Errorf("TryLock: expected ErrUnavailable, seen %v", err)
 	}
@@ -170,7 +170,7 @@ func TestFullDatabase(t *testing.T) {
 	s.must(err)
 	_, err = s.direct.AlarmDisarm(t.Context(), &clientv3.AlarmMember{})
 	s.must(err)
-	s.must((<-nextLong).Unlock(t.Context()))
-	s.must(lock(t, l, "other").Unlock(t.Context()))
+	unlock(t, <-nextLong)
+	unlock(t, lock(t, l, "other"))
 	until(t, "nothing is left", func() bool { return len(s.left()) == 0 })
 }

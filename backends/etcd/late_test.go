@@ -162,7 +162,7 @@ func TestLateRequests(t *testing.T) {
 	<-p.arrived
 
 	// An acquisition comes late.
-	s.must(lease.Unlock(t.Context()))
+	unlock(t, lease)
 	p.keep(writes)
 	p.giveUp(t, func(ctx context.Context) error {
 		_, err := l.Lock(ctx, "k")

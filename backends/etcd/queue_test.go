@@ -67,7 +67,7 @@ func losesItsPlace(t *testing.T, s *store) {
 		_, err := s.direct.Delete(t.Context(), s.prefix+"k/"+first.req.Token)
 		s.must(err)
 		until(t, "the first waiter queues again", func() bool { return len(s.left()) == 3 })
-		s.must(holder.Unlock(t.Context()))
+		unlock(t, holder)
 		b, a := second.granted(t), first.granted(t)
 		if b.Fence <= holder.Fence() || a.Fence <= b.Fence {
 			t.Errorf("TTL %v: expected growing tokens, seen %d, %d, %d", ttl, holder.Fence(), b.Fence, a.Fence)
@@ -95,12 +95,12 @@ func queuesAgain(t *testing.T, s *store) {
 	_, err := s.direct.Delete(t.Context(), before)
 	s.must(err)
 	until(t, "the waiter queues again", func() bool { return len(s.left()) == 2 })
-	s.must(holder.Unlock(t.Context()))
+	unlock(t, holder)
 	lease := <-result
 	if before == s.prefix+"k/"+lease.Token() {
 		t.Error("expected another entry, seen the one that was deleted")
 	}
-	s.must(lease.Unlock(t.Context()))
+	unlock(t, lease)
 }
 
 // deadWaiter has an entry between two others that nobody renews, as that of a process that was killed.
@@ -114,13 +114,13 @@ func deadWaiter(t *testing.T, s *store) {
 	result := make(chan locker.Lease)
 	go func() { result <- lock(t, s.client(), "k", locker.TTL(time.Hour)) }()
 	until(t, "the lock is waited for", func() bool { return len(s.left()) == 3 })
-	s.must(holder.Unlock(t.Context()))
+	unlock(t, holder)
 	lease := <-result
 	seen, err := l.Inspect(t.Context(), "k")
 	s.must(err)
 	if seen.State != inspect.Held || seen.Remaining < time.Minute {
 		t.Errorf("expected the waiter to hold the lock for its TTL of an hour, seen %+v", seen)
 	}
-	s.must(lease.Unlock(t.Context()))
+	unlock(t, lease)
 	until(t, "the store is empty", func() bool { return len(s.left()) == 0 })
 }

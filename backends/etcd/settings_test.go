@@ -139,7 +139,7 @@ func threeWays(t *testing.T, s *secured) {
 			t.Errorf("%s: expected ErrHeld, seen %v", way, err)
 		}
 	}
-	s.must(lease.Unlock(t.Context()))
+	unlock(t, lease)
 }
 
 // What is wrong is found when the configuration is opened, or else by the first request, and the error says what to do.
@@ -207,6 +207,6 @@ func expiredToken(t *testing.T, s *secured) {
 	s.must(err)
 	lease := lock(t, l, "k", locker.TTL(time.Minute))
 	s.must(lease.Extend(t.Context()))
-	s.must(lease.Unlock(t.Context()))
+	unlock(t, lease)
 	lose("after")
 }
