@@ -17,8 +17,8 @@ func TestRollingRestartLeavesNoGap(t *testing.T) {
 		}
 		for i, c := range all {
 			time.Sleep(time.Minute)
-			before, led := len(o.is("elected", "")), false
-			if _, led = c.Leading(); led {
+			before := len(o.is("elected", ""))
+			if _, led := c.Leading(); led {
 				at := time.Since(o.begun)
 				o.ends(c)
 				synctest.Wait()

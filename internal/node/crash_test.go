@@ -28,7 +28,7 @@ func (x *street) nextHolderDies(ttl, held time.Duration) {
 	next, waits := dies.lock(locker.TTL(ttl)), last.lock(locker.TTL(ttl))
 	waits.waits(held)
 	x.unlock(lease)
-	lease = next.gets(time.Second)
+	next.gets(time.Second)
 	end := next.at.Add(ttl) // after the end of the lock on the server
 	dies.meddle(func(string) fate { return fate{lost: true} })
 

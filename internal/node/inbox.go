@@ -149,7 +149,7 @@ func (in *inbox) close(ctx context.Context) {
 // run keeps a subscription open while there are listeners.
 func (in *inbox) run(ended chan struct{}) {
 	defer close(ended)
-	longest := inboxMaxPause
+	var longest time.Duration
 	for pause := inboxMinPause; ; pause = min(2*pause, longest) {
 		lost := make(chan struct{})
 		sub, err := in.open(lost)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"encoding/binary"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/golocker/locker/internal/testing/relay"
@@ -66,7 +67,7 @@ func message(from *bufio.Reader) ([]byte, error) {
 	if _, err := io.ReadFull(from, header); err != nil {
 		return nil, err
 	}
-	m := append(header, make([]byte, binary.BigEndian.Uint32(header[1:])-4)...)
-	_, err := io.ReadFull(from, m[5:])
-	return m, err
+	body := make([]byte, binary.BigEndian.Uint32(header[1:])-4)
+	_, err := io.ReadFull(from, body)
+	return slices.Concat(header, body), err
 }
