@@ -83,8 +83,8 @@ func deleted(ctx context.Context, kv jetstream.KeyValue, key string) error {
 
 // BenchmarkBesideNATSByHand compares cycles of Lock and Unlock with those that programs write by hand, on one server.
 // Both take turns of a fraction of a second, and the figures are medians of all turns: microseconds for a cycle, the
-// messages to and from the server, and for many clients of one lock, the share of the client that was served least.
-// ratio is that of the two times in the same round.
+// messages that the server received and sent, and for many clients of one lock, the share of the client that was served
+// least. ratio is that of the two times in the same round.
 func BenchmarkBesideNATSByHand(b *testing.B) {
 	for _, c := range []struct {
 		name              string
@@ -167,7 +167,7 @@ func BenchmarkLockAll(b *testing.B) {
 // result is that of a turn.
 type result struct {
 	perCycle float64 // microseconds
-	messages float64 // to and from the server, for a cycle
+	messages float64 // that the server received and sent, for a cycle
 	least    float64 // cycles of the caller that had the fewest, as a part of the average
 }
 

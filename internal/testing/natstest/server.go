@@ -33,7 +33,7 @@ type Server struct {
 	extra []string
 	*relay.Relay
 	faults faults
-	links  []*relay.Relay // to and from the other servers of the cluster
+	links  []*relay.Relay // between it and the other servers of the cluster
 
 	mu    sync.Mutex
 	proc  *child.Process // nil while the server is dead
