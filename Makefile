@@ -26,7 +26,7 @@ export GORACE = atexit_sleep_ms=0
 # Most of the tests of a package wait, so more packages than there are processors run at once; with more than four,
 # tests of real servers become late. So two modules run at once, with two packages each. make verify vets the packages.
 SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
-test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
+test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: less than five minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
 	$(GOTEST) $(SHORT) -p 4 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
@@ -49,7 +49,7 @@ EACH_DRIVER = -overlay=$(MATRIX)/overlay.json ./single ./redlock ./drivers/all
 LONG = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \
 	awk '/internal\/testing\/short/ && $$2 !~ /locker\/(single|redlock|drivers\/all|cmd\/locker\/cli)$$/ { print "." substr($$2, length($$1) + 1) }' | tr '\n' ' '
 
-test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: 15 minutes
+test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: 18 minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
 	$(WITH_VALKEY) $(GOTEST) -race -shuffle=on -p 4 -parallel 8 -timeout 12m $(EACH_DRIVER)
