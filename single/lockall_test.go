@@ -127,7 +127,8 @@ func TestLockAllLeavesNothingBehind(t *testing.T) {
 	s.Pause()
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	if _, err := locker.LockAll(ctx, l, []string{"a", "b"}); !errors.Is(err, context.DeadlineExceeded) {
+	_, err := locker.LockAll(ctx, l, []string{"a", "b"}, locker.TTL(ttl))
+	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("the server is stopped: %v", err)
 	}
 	s.Resume()

@@ -60,7 +60,7 @@ func TestLockAllWithReplicas(t *testing.T) {
 		if !lease.Until().Equal(until) {
 			t.Errorf("an extension that no replica has confirmed counts: %v", lease.Until().Sub(until))
 		}
-		_, err = locker.TryLockAll(t.Context(), c, []string{"c", "d"})
+		_, err = locker.TryLockAll(t.Context(), c, []string{"c", "d"}, locker.TTL(ttl))
 		notReplicated(t, err, 0, 1)
 		replica.Resume()
 		free(t, master, "c", "d")

@@ -121,6 +121,24 @@ func eventually(t testing.TB, limit time.Duration, what string, cond func() bool
 	}
 }
 
+// promptly lets a situation happen, which returns how long it took, and checks that this is within bound. On a machine
+// that stalls a situation may be late now and then; what is wrong is late each time.
+func promptly(t testing.TB, bound time.Duration, situation func() time.Duration) {
+	t.Helper()
+	const slack, tries = time.Second, 4
+	for try := 1; ; try++ {
+		switch late := situation(); {
+		case late <= bound+slack:
+			return
+		case try == tries:
+			t.Errorf("it took %v, more than %v, %d times", late, bound, tries)
+			return
+		default:
+			t.Logf("it took %v, more than %v: once more", late, bound)
+		}
+	}
+}
+
 // wantErr checks that err matches all of want and none of the other sentinels.
 func wantErr(t *testing.T, err error, want ...error) {
 	t.Helper()

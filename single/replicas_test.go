@@ -116,10 +116,8 @@ func TestReplicaIsMissing(t *testing.T) {
 				}
 				waiter := lockLater(t, c, locker.Patience(time.Minute))
 				eventually(t, 30*time.Second, "it waits", func() bool { return queued(t, master) == 1 })
-				if err := k.Unlock(t.Context()); err != nil { // needs no replica
-					t.Error(err)
-				}
-				_, err = c.TryLock(t.Context(), "another")
+				steady.Unlock(t, k) // needs no replica
+				_, err = c.TryLock(t.Context(), "another", locker.TTL(ttl))
 				notReplicated(t, err, 0, 1)
 				eventually(t, 10*time.Second, "the attempt is undone", func() bool {
 					return master.Cmd(t, "EXISTS", "lock:another") == int64(0)
@@ -144,18 +142,19 @@ func TestTooFewReplicas(t *testing.T) {
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		master, _, p := replicated(t)
 		for want, got := range map[int]int{2: 1, 5: 1} {
-			_, err := withReplicas(t, build(t, p.Addr()), want).TryLock(t.Context(), "k")
+			_, err := withReplicas(t, build(t, p.Addr()), want).TryLock(t.Context(), "k", locker.TTL(ttl))
 			notReplicated(t, err, got, want)
 			nothingLeft(t, master)
 		}
 		alone := redistest.Start(t)
-		_, err := withReplicas(t, build(t, alone.Addr()), 1).Lock(t.Context(), "k")
+		_, err := withReplicas(t, build(t, alone.Addr()), 1).Lock(t.Context(), "k", locker.TTL(ttl))
 		notReplicated(t, err, 0, 1)
 		nothingLeft(t, alone)
 
 		master.Cmd(t, "ACL", "SETUSER", "default", "-wait")
 		for _, fifo := range []bool{true, false} {
-			_, err = withReplicas(t, build(t, p.Addr()), 1, single.FIFO(fifo)).TryLock(t.Context(), "k")
+			c := withReplicas(t, build(t, p.Addr()), 1, single.FIFO(fifo))
+			_, err = c.TryLock(t.Context(), "k", locker.TTL(ttl))
 			var refusal drivers.ServerError
 			if e := notReplicated(t, err, 0, 1); !errors.As(e.Err, &refusal) || refusal.Code() != "NOPERM" {
 				t.Errorf("the reason is missing: %v", err)

@@ -19,8 +19,9 @@ import (
 
 const queueKey = "{lock:k}:lockqueue"
 
-// heartbeat is how often a waiter looks whatever it was told, at the latest; the rest is for a busy machine.
-const heartbeat, slack = 2500 * time.Millisecond, 7500 * time.Millisecond
+// heartbeat is how often a waiter looks at the latest, whatever it was told. A waiter that cannot be told looks every
+// untoldPoll.
+const heartbeat, untoldPoll = 2500 * time.Millisecond, 100 * time.Millisecond
 
 // anyDriver runs f for one driver, another one each time.
 func anyDriver(t *testing.T, f func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver)) {
@@ -31,9 +32,10 @@ func anyDriver(t *testing.T, f func(t *testing.T, build func(t testing.TB, addr 
 	f(t, opened(name))
 }
 
+// mustTry locks k, by default with a TTL that is no help if it is not released.
 func mustTry(t testing.TB, c *locker.Client, opts ...locker.Option) locker.Lease {
 	t.Helper()
-	l, err := c.TryLock(t.Context(), "k", opts...)
+	l, err := c.TryLock(t.Context(), "k", append([]locker.Option{locker.TTL(ttl)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,13 +49,13 @@ type outcome struct {
 	at    time.Time
 }
 
-// lockLater begins to lock k.
+// lockLater begins to lock k, by default with the same TTL as mustTry.
 func lockLater(t testing.TB, c *locker.Client, opts ...locker.Option) <-chan outcome {
 	result := make(chan outcome, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
 	go func() {
-		l, err := c.Lock(ctx, "k", opts...)
+		l, err := c.Lock(ctx, "k", append([]locker.Option{locker.TTL(ttl)}, opts...)...)
 		result <- outcome{l, err, time.Now()}
 	}()
 	return result
