@@ -14,7 +14,8 @@ import (
 func TestEtcd(t *testing.T) {
 	t.Parallel()
 	s := etcdtest.Start(t)
-	url := "etcd://" + s.Addr() + "?ttl=9s&prefix=cli/&label=holder"
+	// No lock ends by itself, and none is renewed, within the test.
+	url := "etcd://" + s.Addr() + "?ttl=10m&prefix=cli/&label=holder"
 	env := []string{"LOCKER_URL=" + url}
 
 	holder := run(t, url, "run", "-k", "k", "--", "sh", "-c", `echo "$LOCKER_STORE" >store; sleep 60`)

@@ -17,6 +17,7 @@ func TestNATS(t *testing.T) {
 	t.Parallel()
 	s := natstest.Start(t)
 	url := s.URL() + "?ttl=9s&prefix=cli:&label=holder"
+	lasting := s.URL() + "?ttl=10m&prefix=cli:&label=holder" // of locks that do not end by themselves within the test
 	env := []string{"LOCKER_URL=" + url}
 
 	holder := run(t, url, "run", "-k", "k", "--", "sh", "-c", `echo "$LOCKER_STORE" >store; sleep 60`)
@@ -33,8 +34,9 @@ func TestNATS(t *testing.T) {
 	assert.Equal(t, 0, code, stderr)
 	assert.Contains(t, out, `released "k", taken from holder`)
 	holder.exits(t, exitLost)
+	assert.Contains(t, holder.err.String(), "lock lost: gone") // a renewal has found that, before the TTL was over
 
-	elect := func() *process { return run(t, url, "elect", "-k", "office", "--", "sh", "-c", office) }
+	elect := func() *process { return run(t, lasting, "elect", "-k", "office", "--", "sh", "-c", office) }
 	first := elect()
 	one := first.terms(t, 1)[0]
 	second := elect()
