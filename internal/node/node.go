@@ -277,11 +277,12 @@ func await(ctx context.Context, ch <-chan struct{}) bool {
 // fault adds the node's name to err. It makes err match locker.ErrUnavailable, unless err already matches another error
 // of package locker.
 func (n *Node) fault(err error) error {
+	if err == nil {
+		return nil // as nearly always, and without the memory for what follows
+	}
 	var same alias
 	var guarded *guardError
 	switch {
-	case err == nil:
-		return nil
 	case errors.As(err, &same):
 		return n.named(same)
 	case errors.As(err, &guarded):
