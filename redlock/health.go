@@ -41,6 +41,9 @@ func (h *health) isFaulty(i int) bool { return nodeSet(h.faulty.Load()).has(i) }
 
 // logDuplicate logs, once for each node, that node i is the same server as another node, if err says so.
 func (b *backend) logDuplicate(i int, err error) {
+	if err == nil {
+		return
+	}
 	var same *node.SameServer
 	if errors.As(err, &same) && !nodeSet(b.duplicates.Or(uint64(only(i)))).has(i) {
 		b.logger.Error("redlock: two nodes are one server; it has one vote", "error", same)

@@ -174,3 +174,53 @@ func TestHintFromWhoRefuses(t *testing.T) {
 		})
 	}
 }
+
+// A vote that comes after the decision teaches something only if its counter is not the token. Otherwise the next
+// acquisition goes without a hint, so that nodes can join it with others.
+func TestHintFromLateVotes(t *testing.T) {
+	const late = 2 // answers when the other two have decided
+	for name, ahead := range map[string]bool{"agreement": false, "ahead": true} {
+		t.Run(name, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				var hinted, raised atomic.Int64
+				b, nodes := quorum(t, func(i int) simnode.Network {
+					return func(_ context.Context, cmds []drivers.Command, execute func() []drivers.Reply) ([]drivers.Reply, error) {
+						for _, step := range wire.Steps(cmds[0]) {
+							if step.Script == "acquire" && !step.Joined { // joined ones have no hint
+								hinted.Add(1)
+							}
+						}
+						if wire.Calls(cmds[0], "raise") {
+							raised.Add(1)
+						}
+						if i == late {
+							time.Sleep(time.Millisecond)
+						}
+						return execute(), nil
+					}
+				}, 3)
+				if ahead {
+					nodes[late].Skew = time.Minute
+				}
+				for range 3 {
+					if err := attempted(t, b); err != nil {
+						t.Fatal(err)
+					}
+				}
+				want := int64(0)
+				if ahead {
+					want = 2 * 3 // not in the first attempt
+				}
+				if n := hinted.Load(); n != want {
+					t.Errorf("%d acquisitions had a hint, want %d", n, want)
+				}
+				if n := raised.Load(); n != 0 {
+					t.Errorf("%d nodes had to raise their counters", n)
+				}
+				if err := b.Close(); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

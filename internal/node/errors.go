@@ -131,3 +131,32 @@ func isShortfall(err error) bool {
 // isDoubtful reports whether err, of a request or decoded from its reply, leaves open whether the request was executed
 // or will be.
 func isDoubtful(err error) bool { return err != nil && !isNotSent(err) && !known(err) }
+
+// fault adds the node's name to err. It makes err match locker.ErrUnavailable, unless err already matches another error
+// of package locker.
+func (n *Node) fault(err error) error {
+	if err == nil {
+		return nil // as nearly always, and without the memory for what follows
+	}
+	var same alias
+	var guarded *guardError
+	switch {
+	case errors.As(err, &same):
+		return n.named(same)
+	case errors.As(err, &guarded):
+		return guarded.of(n)
+	case errors.Is(err, pipeline.ErrClosed):
+		return locker.ErrClosed
+	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld), errors.Is(err, locker.ErrForeignKey),
+		errors.Is(err, locker.ErrInvalid), errors.Is(err, locker.ErrClosed), errors.Is(err, locker.ErrUnavailable):
+		return err
+	}
+	var short *pipeline.Shortfall
+	var refusal drivers.ServerError
+	if errors.As(err, &short) {
+		err = &locker.NotReplicatedError{Got: short.Got, Want: short.Want, Err: short.Err}
+	} else if errors.As(err, &refusal) {
+		err = explained(err, refusal)
+	}
+	return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, err})
+}

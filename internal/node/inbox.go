@@ -8,18 +8,12 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/pipeline"
-	"github.com/golocker/locker/internal/script"
 )
 
 const (
 	// inboxLinger is how long the subscription stays open at least after its last listener has left. Under contention,
 	// another listener comes soon.
-	inboxLinger = 5 * time.Second
-	// inboxProbe is how often the inbox publishes a message to itself. A subscription that has received nothing for two
-	// and a half probes is dead, whatever its connection says. So is a subscription whose probe, according to the
-	// server, nobody has received.
-	inboxProbe = 4 * time.Second
-
+	inboxLinger   = 5 * time.Second
 	inboxMinPause = 20 * time.Millisecond
 	inboxMaxPause = time.Second
 	// inboxRefusedPause is the longest pause after the server has refused a subscription in a way that mostly lasts: it
@@ -265,53 +259,6 @@ func (in *inbox) difference(has map[string]bool) (add, remove []string) {
 		}
 	}
 	return add, remove
-}
-
-// probe publishes a message on the own channel if the server has confirmed that channel. Before, nobody would receive
-// it. It reports whether it has sent the message. The outcome comes through answers, which must have room for it.
-func (in *inbox) probe(answers chan<- *pipeline.Call) bool {
-	in.mu.Lock()
-	confirmed := in.confirmed[in.name]
-	in.mu.Unlock()
-	if confirmed {
-		c := &pipeline.Call{Command: script.Publish(in.name, "")}
-		in.pipeline.Submit(c, func() { answers <- c })
-	}
-	return confirmed
-}
-
-// count reads the answer to a probe. It returns false if nobody has received the probe. An error says nothing about the
-// subscription.
-func (in *inbox) count(c *pipeline.Call) bool {
-	receivers, isInt := c.Reply.(int64)
-	if c.Err != nil || !isInt {
-		return true
-	}
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	before := in.counted
-	in.counted = receivers > 0
-	if in.counted && !before {
-		for _, l := range in.listeners {
-			if in.confirmed[l.channel] {
-				l.news(false)
-			}
-		}
-	}
-	return in.counted
-}
-
-func (in *inbox) hear() {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	in.heard = time.Now()
-}
-
-// useless reports whether the subscription has been silent for too long, or has had no listeners for inboxLinger.
-func (in *inbox) useless() bool {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	return time.Since(in.heard) > inboxProbe*5/2 || len(in.listeners) == 0 && time.Since(in.idle) >= inboxLinger
 }
 
 func (in *inbox) subscribed(channel string) {

@@ -51,8 +51,11 @@ func (n *Node) send(
 
 // isMovingError reports whether err is a refusal for which isMoving returns true, of a Redis Cluster.
 func (n *Node) isMovingError(err error) bool {
+	if !n.sharded || err == nil {
+		return false
+	}
 	var refusal drivers.ServerError
-	return n.sharded && errors.As(err, &refusal) && isMoving(refusal)
+	return errors.As(err, &refusal) && isMoving(refusal)
 }
 
 // isMoving reports whether a server of a Redis Cluster has refused a command because its slot moves, or because no

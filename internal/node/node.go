@@ -273,31 +273,3 @@ func await(ctx context.Context, ch <-chan struct{}) bool {
 		return false
 	}
 }
-
-// fault adds the node's name to err. It makes err match locker.ErrUnavailable, unless err already matches another error
-// of package locker.
-func (n *Node) fault(err error) error {
-	var same alias
-	var guarded *guardError
-	switch {
-	case err == nil:
-		return nil
-	case errors.As(err, &same):
-		return n.named(same)
-	case errors.As(err, &guarded):
-		return guarded.of(n)
-	case errors.Is(err, pipeline.ErrClosed):
-		return locker.ErrClosed
-	case errors.Is(err, locker.ErrHeld), errors.Is(err, locker.ErrNotHeld), errors.Is(err, locker.ErrForeignKey),
-		errors.Is(err, locker.ErrInvalid), errors.Is(err, locker.ErrClosed), errors.Is(err, locker.ErrUnavailable):
-		return err
-	}
-	var short *pipeline.Shortfall
-	var refusal drivers.ServerError
-	if errors.As(err, &short) {
-		err = &locker.NotReplicatedError{Got: short.Got, Want: short.Want, Err: short.Err}
-	} else if errors.As(err, &refusal) {
-		err = explained(err, refusal)
-	}
-	return fmt.Errorf("%w: %w", locker.ErrUnavailable, &nodeError{n.name, err})
-}

@@ -38,6 +38,9 @@ func (r *rest) after(err error) {
 // isUnreachable reports whether err says that a dial has failed. [drivers.ErrNotSent] alone does not: a client also
 // sends nothing if its pool is exhausted or the context has ended, while the node is in order.
 func isUnreachable(err error) bool {
+	if err == nil {
+		return false // as nearly always, and without the memory for op
+	}
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial" && errors.Is(err, drivers.ErrNotSent)
 }

@@ -34,7 +34,7 @@ func MaxTTLOf(rest time.Duration) time.Duration {
 // guardName is the end of the name of each marker.
 const guardName = "guard"
 
-func marker(prefix string, slot uint16) string { return "{" + tagOf(slot) + "}}" + prefix + guardName }
+func marker(prefix string, slot uint16) string { return inSlot(slot, prefix, guardName) }
 
 // Touch begins the node's rest, if it has to rest and does not yet. [ReadTouched] reads the reply.
 func (g *Guard) Touch() Command { return touchScript.call([]string{g.marker}, g.rest) }

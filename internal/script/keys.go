@@ -15,8 +15,7 @@ type Keys struct {
 	// Sharded says that the lock is on a Redis Cluster. Its channels are sharded ones then.
 	Sharded bool
 
-	prefix     string
-	base, kind string // the names of what the lock has for itself are base + what + kind
+	prefix string
 }
 
 // The parts of the names of what a lock has for itself.
@@ -35,16 +34,18 @@ const (
 )
 
 // KeysOf returns the names of the lock of key, under the prefix of its clients.
-func KeysOf(prefix, key string) Keys {
-	lock := prefix + key
+func KeysOf(prefix, key string) Keys { return Keys{Lock: prefix + key, prefix: prefix} }
+
+// own returns the name of what the lock has for itself.
+func (k Keys) own(what string) string {
 	switch {
-	case hasTag(lock): // the derived names contain its tag
-		return Keys{Lock: lock, prefix: prefix, base: lock, kind: tagKind}
-	case !strings.ContainsRune(lock, '}'):
-		return Keys{Lock: lock, prefix: prefix, base: "{" + lock + "}", kind: plainKind}
+	case hasTag(k.Lock): // the name contains its tag
+		return k.Lock + what + tagKind
+	case !strings.ContainsRune(k.Lock, '}'):
+		return "{" + k.Lock + "}" + what + plainKind
 	default:
-		// The name contains a brace, so it cannot be a tag itself. Use a tag of the same slot.
-		return Keys{Lock: lock, prefix: prefix, base: "{" + tagOf(Slot(lock)) + "}}" + lock, kind: slotKind}
+		// The lock's name contains a brace, so it cannot be a tag itself. Use a tag of the same slot.
+		return inSlot(Slot(k.Lock), k.Lock, what+slotKind)
 	}
 }
 
@@ -53,20 +54,20 @@ const fenceName = "fence"
 
 // Fence is the key of the fencing counter. All locks of a prefix whose keys have the same hash slot share it, so there
 // are at most as many counters as slots, and they need not expire.
-func (k Keys) Fence() string { return "{" + tagOf(Slot(k.Lock)) + "}}" + k.prefix + fenceName }
+func (k Keys) Fence() string { return inSlot(Slot(k.Lock), k.prefix, fenceName) }
 
 // Wait is the key of a hash with the data of each waiter, and with tombstones. It exists only while there are any.
-func (k Keys) Wait() string { return k.base + waitName + k.kind }
+func (k Keys) Wait() string { return k.own(waitName) }
 
 // Queue is the key of the queue: a sorted set of the waiters by the time of their arrival.
-func (k Keys) Queue() string { return k.base + queueName + k.kind }
+func (k Keys) Queue() string { return k.own(queueName) }
 
 // Turn is the key with the waiter whose turn it is to ask the nodes of a Redlock.
-func (k Keys) Turn() string { return k.base + turnName + k.kind }
+func (k Keys) Turn() string { return k.own(turnName) }
 
 // Free is the channel on which releases publish that the lock is free, if nobody queues for it.
 func (k Keys) Free() string {
-	name := k.base + ":free" + k.kind
+	name := k.own(":free")
 	if k.Sharded {
 		name += sharded
 	}
@@ -81,7 +82,7 @@ func Inbox(prefix, id string) string { return prefix + "inbox:" + id }
 
 // ShardedInbox is Inbox for the locks of one hash slot of a Redis Cluster.
 func ShardedInbox(prefix, id string, slot uint16) string {
-	return "{" + tagOf(slot) + "}}" + Inbox(prefix, id) + sharded
+	return inSlot(slot, Inbox(prefix, id), sharded)
 }
 
 // Publish returns the command that publishes on a channel.

@@ -50,8 +50,11 @@ var crcTable = func() (table [256]uint16) {
 	return table
 }()
 
-// tagOf returns a short tag that hashes to slot s.
-func tagOf(s uint16) string { return strconv.Itoa(int(tags()[s])) }
+// inSlot returns a name, in two parts, with a short tag that hashes to slot s.
+func inSlot(s uint16, name, end string) string {
+	var digits [10]byte
+	return "{" + string(strconv.AppendUint(digits[:0], uint64(tags()[s]), 10)) + "}}" + name + end
+}
 
 // tags has a number for each slot whose decimal text hashes to that slot. To find all of them takes some milliseconds,
 // so it is done when the first one is needed.

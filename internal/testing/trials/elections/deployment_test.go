@@ -207,6 +207,10 @@ func (o *office) end(now reign, k kind) reign {
 		s.Kill()
 		s.Restart()
 		leader.resign() // if it has survived that
+		next := o.judge.await(o.T, now.term)
+		o.judge.disturbed()
+		o.bareJudge.disturbed()
+		return next
 	}
 	return o.judge.await(o.T, now.term)
 }
@@ -219,6 +223,7 @@ func (o *office) replaceAll(now reign) reign {
 		leads := who == now.who
 		if leads {
 			o.judge.awaitAnother(o.T)
+			<-time.After(settling) // the process that has just begun takes the processor from the next leader
 			o.judge.ending(now, restarts)
 		}
 		c.end()

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// settling is how long a candidate needs at most, on a machine that is not busy, until the store can notify it.
-const settling = 200 * time.Millisecond
+// settling is how long a candidate needs at most, on a machine that is not busy, until the store can notify it, and
+// healing how long after its connections have been cut, or after the server was restarted.
+const settling, healing = 200 * time.Millisecond, time.Second
 
 // judge is what the leaders work on. It knows the greatest term that has come, and refuses smaller ones. Leaders visit
 // it about once per millisecond, over connections that have no faults.
@@ -103,6 +104,15 @@ func (j *judge) await(t *testing.T, after uint64) (now reign) {
 		return now.term > after && now.visits >= 3
 	})
 	return now
+}
+
+// disturbed records that connections were cut or a server was restarted, so that nobody can be notified for a while.
+func (j *judge) disturbed() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for who := range j.waiting {
+		j.waiting[who] = time.Now().Add(healing - settling)
+	}
 }
 
 // awaitAnother waits until a candidate has waited for some time for the leader to go. Candidates that have had short
