@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -40,22 +39,6 @@ func clientCPU(t *testing.T) time.Duration {
 		t.Fatal(err)
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// serverCPU returns the processor time that the server has used.
-func serverCPU(t *testing.T, s *redistest.Server) (used time.Duration) {
-	t.Helper()
-	for line := range strings.Lines(s.Cmd(t, "INFO", "cpu").(string)) {
-		name, v, _ := strings.Cut(strings.TrimSpace(line), ":")
-		if name == "used_cpu_sys" || name == "used_cpu_user" {
-			f, err := strconv.ParseFloat(v, 64)
-			if err != nil {
-				t.Fatal(err)
-			}
-			used += time.Duration(f * float64(time.Second))
-		}
-	}
-	return used
 }
 
 // 10,000 leases are held without a goroutine for each, and renewed in batches. LOCKER_MEASURE makes it take longer, a
@@ -112,7 +95,7 @@ func TestTenThousandLeases(t *testing.T) {
 			}
 
 			trips, commands, renewals := driver.trips.Load(), driver.commands.Load(), renewed.Load()
-			server, client, start := serverCPU(t, s), clientCPU(t), time.Now()
+			server, client, start := s.CPU(t), clientCPU(t), time.Now()
 			most, sum, samples := 0, 0, 0
 			for tick := time.Tick(5 * time.Millisecond); time.Since(start) < d ||
 				d == 0 && renewed.Load()-renewals < n && time.Since(start) < 4*ttl; <-tick {
@@ -120,7 +103,7 @@ func TestTenThousandLeases(t *testing.T) {
 				most, sum, samples = max(most, g), sum+g, samples+1
 			}
 			took := time.Since(start)
-			server, client = serverCPU(t, s)-server, clientCPU(t)-client
+			server, client = s.CPU(t)-server, clientCPU(t)-client
 			trips, commands, renewals = driver.trips.Load()-trips, driver.commands.Load()-commands, renewed.Load()-renewals
 			perTrip := float64(commands) / float64(trips)
 			t.Logf("%d leases for %v: goroutines above idle %d at most, %.1f on average; "+

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"testing"
 	"time"
 
@@ -46,20 +45,6 @@ func BenchmarkJoined(b *testing.B) {
 		}
 		return replies
 	}
-	used := func() (us float64) {
-		text, err := redis.String(conn.Do("INFO", "cpu"))
-		if err != nil {
-			b.Fatal(err)
-		}
-		for line := range strings.Lines(text) {
-			name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
-			if name == "used_cpu_user" || name == "used_cpu_sys" {
-				v, _ := strconv.ParseFloat(value, 64)
-				us += v * 1e6
-			}
-		}
-		return us
-	}
 	owner := func(i int) string { return fmt.Sprintf("0123456789abcdef0123456789%06d", i) }
 	attempts := make([]script.Attempt, 512)
 	for i := range attempts {
@@ -68,12 +53,12 @@ func BenchmarkJoined(b *testing.B) {
 	run := func(name string, cycles func(from int)) {
 		b.Run(name, func(b *testing.B) {
 			s.Cmd(b, "FLUSHALL")
-			before, n := used(), 0
+			before, n := s.CPU(b), 0
 			for b.Loop() {
 				cycles(n * depth % len(attempts))
 				n++
 			}
-			b.ReportMetric((used()-before)/float64(n*depth), "server-µs/cycle")
+			b.ReportMetric(micros(s.CPU(b)-before)/float64(n*depth), "server-µs/cycle")
 		})
 	}
 	run("bare", func(from int) {
@@ -116,6 +101,25 @@ func BenchmarkJoined(b *testing.B) {
 					b.Fatal("a release found something unusual", numbers, err)
 				}
 			}
+		})
+	}
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// BenchmarkGuard is the server's CPU time for what each script with a restart guard asks it once: INFO, and the marker.
+func BenchmarkGuard(b *testing.B) {
+	const calls = 1000
+	s := redistest.Start(b)
+	for name, call := range map[string]string{"INFO": "'INFO', 'replication'", "GET": "'GET', 'marker'"} {
+		b.Run(name, func(b *testing.B) {
+			text := fmt.Sprintf("for i = 1, %d do redis.call(%s) end", calls, call)
+			before, n := s.CPU(b), 0
+			for b.Loop() {
+				s.Cmd(b, "EVAL", text, 0)
+				n++
+			}
+			b.ReportMetric(micros(s.CPU(b)-before)/float64(n*calls), "server-µs/call")
 		})
 	}
 }

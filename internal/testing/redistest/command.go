@@ -2,6 +2,8 @@ package redistest
 
 import (
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -78,6 +80,22 @@ func (s *Server) Fields(tb testing.TB, key string) (names []string) {
 func (s *Server) PTTL(tb testing.TB, key string) time.Duration {
 	tb.Helper()
 	return time.Duration(s.Cmd(tb, "PTTL", key).(int64)) * time.Millisecond
+}
+
+// CPU returns the processor time that the server has used.
+func (s *Server) CPU(tb testing.TB) (used time.Duration) {
+	tb.Helper()
+	for line := range strings.Lines(s.Cmd(tb, "INFO", "cpu").(string)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if name == "used_cpu_sys" || name == "used_cpu_user" {
+			seconds, err := strconv.ParseFloat(value, 64)
+			if err != nil {
+				tb.Fatal(err)
+			}
+			used += time.Duration(seconds * float64(time.Second))
+		}
+	}
+	return used
 }
 
 // Left returns the keys that should not be there when nobody holds a lock or waits for one; see [wire.Left].
