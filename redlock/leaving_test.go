@@ -3,6 +3,7 @@ package redlock_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -31,27 +32,20 @@ func TestWaiterThatLeavesLeavesNothing(t *testing.T) {
 }
 
 // waitersLeave lets 51 waiters give up, and checks that they leave no more tombstones than answers that they have not
-// waited for. It returns the number of these answers.
-func waitersLeave(t *testing.T, driver string) (unanswered int) {
+// heard. It returns the number of these answers.
+func waitersLeave(t *testing.T, driver string) int {
 	t.Helper()
 	c := startCluster(t, 3)
 	holder, waiter := c.client(t, driver), c.client(t, driver)
 	lease := c.lockAll(t, holder, "k")
-	var late atomic.Int64
-	voted := func(v lockertrace.Vote) {
-		if !v.Late && errors.Is(v.Err, locker.ErrUnavailable) {
-			late.Add(1)
-		}
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	// The first one makes an attempt, and learns that others want the lock.
-	traced := lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { cancel() }, Voted: voted})
-	if _, err := waiter.Lock(traced, "k", locker.TTL(time.Hour)); !errors.Is(err, context.Canceled) {
-		t.Fatal(err)
-	}
+	unheard := leaveWhenAllIsAnswered(t, waiter)
 	for range 50 {
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
-		traced := lockertrace.With(ctx, &lockertrace.Trace{Voted: voted})
+		traced := lockertrace.With(ctx, &lockertrace.Trace{Voted: func(v lockertrace.Vote) {
+			if !v.Late && errors.Is(v.Err, locker.ErrUnavailable) {
+				unheard.Add(1) // it has made an attempt, because it has long not seen others
+			}
+		}})
 		if _, err := waiter.Lock(traced, "k", locker.TTL(time.Hour)); !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
@@ -59,10 +53,60 @@ func waitersLeave(t *testing.T, driver string) (unanswered int) {
 	}
 	s := c[keeper("k", len(c))]
 	eventually(t, 10*time.Second, "nobody is in the queue", func() bool { return len(s.Keys(t, "*:lockqueue")) == 0 })
-	if n := c.tombstones(t); n > int(late.Load()) {
-		t.Errorf("51 waiters have left, with %d answers unheard, and %d tombstones", late.Load(), n)
+	most := int(unheard.Load())
+	if n := c.tombstones(t); n > most {
+		t.Errorf("51 waiters have left, with %d answers unheard, and %d tombstones", most, n)
 	}
 	steady.Unlock(t, lease)
 	c.wantNoLocks(t)
-	return int(late.Load())
+	return most
+}
+
+// leaveWhenAllIsAnswered lets l wait for k, so that it makes an attempt and learns that others want the lock, and give
+// up when all nodes have answered that attempt. It counts the answers that it has not heard nevertheless.
+func leaveWhenAllIsAnswered(t *testing.T, l locker.Locker) (unheard *atomic.Int64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	unheard = new(atomic.Int64)
+	var mu sync.Mutex
+	var waits bool
+	var open int64 // answers that will be late
+	leave := func(late bool) {
+		if waits && open == 0 || late {
+			unheard.Add(open)
+			cancel()
+		}
+	}
+	patience := time.AfterFunc(5*time.Second, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		leave(true)
+	})
+	defer patience.Stop()
+	traced := lockertrace.With(ctx, &lockertrace.Trace{
+		Waiting: func(lockertrace.Waiting) {
+			mu.Lock()
+			defer mu.Unlock()
+			waits = true
+			leave(false)
+		},
+		Voted: func(v lockertrace.Vote) {
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case ctx.Err() == nil && v.Pending:
+				open++
+			case ctx.Err() == nil && v.Late:
+				open--
+				leave(false)
+			}
+			if errors.Is(v.Err, locker.ErrUnavailable) && (!v.Pending || ctx.Err() != nil) {
+				unheard.Add(1)
+			}
+		},
+	})
+	if _, err := l.Lock(traced, "k", locker.TTL(time.Hour)); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	return unheard
 }
