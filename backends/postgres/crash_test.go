@@ -48,4 +48,18 @@ func TestCrashAfterTheAnswer(t *testing.T) {
 	if after := lock(t, l, "restored"); after.Fence() <= kept.Fence() {
 		t.Errorf("got token %d from older data, after %d", after.Fence(), kept.Fence())
 	}
+
+	// The clock helps no more: it was far ahead, and was set back.
+	run(t, p, "SELECT setval('locker.fences', 4000000000000000000)")
+	ahead := lock(t, l, "ahead", locker.TTL(time.Minute), locker.NoRenewal())
+	s.Restart()
+	var behind locker.Lease
+	eventually(t, "the server grants", func() bool {
+		var err error
+		behind, err = l.TryLock(t.Context(), "behind")
+		return err == nil
+	})
+	if behind.Fence() <= ahead.Fence() {
+		t.Errorf("after a crash: got token %d after %d", behind.Fence(), ahead.Fence())
+	}
 }
