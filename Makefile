@@ -140,7 +140,8 @@ sentinel: ## FAILOVERS of a master by its sentinels, with each driver that follo
 LATE ?= 10000
 late-commits: ## LATE transactions in PostgreSQL, stopped until others have their locks, with InTx and without
 	@scripts/need-postgres.sh
-	LOCKER_LATE_COMMITS=$(LATE) go test -C backends/postgres -count=1 -timeout 3h -run 'TestOneServer/LateCommits' -v .
+	LOCKER_LATE_COMMITS=$(LATE) LOCKER_LATE_COMMITS_REPORT=$(CURDIR)/docs/backends/postgres.md \
+		go test -C backends/postgres -count=1 -timeout 3h -parallel 4 -run 'TestOneServer/LateCommits' -v .
 
 crowd: ## 16 workers that lock random subsets of 8 keys, 100,000 calls in virtual time and on a server with each driver
 	@scripts/need-redis.sh

@@ -30,6 +30,7 @@ func TestOneServer(t *testing.T) {
 		"MigrateAtTheSameTime":      testMigrateAtTheSameTime,
 		"MigrateInAnExistingSchema": testMigrateInAnExistingSchema,
 		"LateAttemptDoesNothing":    testLateAttemptDoesNothing,
+		"Presence":                  testPresence,
 		"DeadWaiter":                testDeadWaiter,
 		"Sweep":                     testSweep,
 		"Turns":                     testTurns,
@@ -75,6 +76,8 @@ func testConformance(t *testing.T, shared *pgtest.Server) {
 				Left:         func() []string { return texts(t, direct, leftSQL, prefix) },
 			}
 			if own {
+				// A crash may forget a release, and the leases of the suite last for minutes. TestCrashAfterTheAnswer
+				// has tokens that survive a crash without a checkpoint.
 				store.Restart = func() {
 					eventually(t, "no release can be forgotten", func() bool {
 						_, err := direct.Exec(t.Context(), "CHECKPOINT")

@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -40,6 +41,11 @@ type crowd struct {
 	seats atomic.Int64 // how many of the next holders keep their locks until thaw is closed
 	thaw  chan struct{}
 
+	kept     locker.Lease // see keep
+	keptFrom time.Time
+
+	refused atomic.Int64 // calls of Lock that have failed because the store was unavailable
+
 	mu    sync.Mutex
 	holds []hold
 }
@@ -65,6 +71,7 @@ func (c *crowd) work(l locker.Locker) {
 		lease, err := l.Lock(waiting, key, locker.TTL(crowdTTL), locker.Patience(crowdPatience))
 		cancel()
 		if err != nil {
+			c.failed(err)
 			<-time.After(50 * time.Millisecond)
 			continue
 		}
@@ -85,6 +92,43 @@ func (c *crowd) work(l locker.Locker) {
 		c.holds = append(c.holds, hold{key, lease.Fence(), from, to})
 		c.mu.Unlock()
 	}
+}
+
+// failed looks at an error of Lock. If the turn of a caller does not come in its process, the error is only that of its
+// context.
+func (c *crowd) failed(err error) {
+	switch {
+	case errors.Is(err, locker.ErrUnavailable):
+		c.refused.Add(1)
+	case !errors.Is(err, locker.ErrHeld) && !errors.Is(err, context.DeadlineExceeded):
+		c.t.Errorf("Lock: got %v, want ErrHeld or ErrUnavailable", err)
+	}
+}
+
+// keptKey is the key of the lock of keep.
+const keptKey = "0"
+
+// keep lets one more caller keep a lock until the crowd is dispersed. The lock lasts for an hour and is not extended,
+// so nothing tells the caller that it is lost.
+func (c *crowd) keep(url string) {
+	c.t.Helper()
+	l := client(c.t, url)
+	eventually(c.t, "a caller has a lock that it keeps", func() bool {
+		var err error
+		c.kept, err = l.Lock(c.t.Context(), keptKey, locker.TTL(time.Hour), locker.NoRenewal())
+		c.keptFrom = time.Now()
+		return err == nil
+	})
+}
+
+// overtaken waits until a worker has the lock that another caller keeps.
+func (c *crowd) overtaken() {
+	c.t.Helper()
+	eventually(c.t, "a worker has the lock that another caller keeps", func() bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return slices.ContainsFunc(c.holds, func(h hold) bool { return h.key == keptKey && h.from.After(c.keptFrom) })
+	})
 }
 
 // more waits until there are n more holds.
@@ -113,6 +157,10 @@ func (c *crowd) disperse() (double, backwards int) {
 	close(c.thaw)
 	c.stopped.Store(true)
 	c.workers.Wait()
+	if c.kept != nil {
+		c.holds = append(c.holds, hold{keptKey, c.kept.Fence(), c.keptFrom, time.Now()})
+		_ = c.kept.Unlock(c.t.Context()) // it may have been lost
+	}
 	slices.SortFunc(c.holds, func(a, b hold) int { return a.from.Compare(b.from) })
 	last := make(map[string]hold)
 	for _, h := range c.holds {

@@ -222,6 +222,18 @@ func testInTx(t *testing.T, s *pgtest.Server) {
 		}
 		must(t, "Unlock", next.Unlock(t.Context()))
 	})
+	t.Run("ends a transaction that is idle after it was refused", func(t *testing.T) {
+		t.Parallel()
+		lease := lock(t, holder, "refused", locker.TTL(2*time.Second), locker.NoRenewal())
+		const expire = "UPDATE locker.locks SET expires = clock_timestamp() WHERE fence = $1"
+		run(t, pool(t, url), expire, int64(lease.Fence()))
+		tx := begin(t, url, pgx.ReadCommitted)
+		wantErr(t, "InTx", postgres.InTx(t.Context(), tx, lease), locker.ErrLost)
+		eventually(t, "another owner is granted the lock", func() bool { // nobody ends the transaction
+			next, err := other.TryLock(t.Context(), "refused")
+			return err == nil && next.Unlock(t.Context()) == nil
+		})
+	})
 	t.Run("works with database/sql, and with several locks", func(t *testing.T) {
 		t.Parallel()
 		db := stdlib.OpenDBFromPool(pool(t, url))

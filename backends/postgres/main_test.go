@@ -14,6 +14,7 @@ import (
 
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/internal/testing/clock"
+	"github.com/golocker/locker/internal/testing/disk"
 	"github.com/golocker/locker/internal/testing/pgtest"
 )
 
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		clock.Remove()
+		disk.Remove()
 		os.Exit(code)
 	}))
 }

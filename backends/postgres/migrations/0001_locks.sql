@@ -312,6 +312,10 @@ DECLARE
 	idle interval := current_setting('idle_in_transaction_session_timeout')::interval;
 	snapshot boolean := current_setting('transaction_isolation') IN ('repeatable read', 'serializable');
 BEGIN
+	-- A share keeps others out also if the lock turns out to have expired, so its time is limited first.
+	IF idle = interval '0' OR idle > a_idle * interval '1 millisecond' THEN
+		PERFORM set_config('idle_in_transaction_session_timeout', a_idle::text, true);
+	END IF;
 	SELECT * INTO l FROM @schema@.locks k
 	WHERE k.name = a_name AND k.token = a_token AND k.fence = a_fence FOR KEY SHARE;
 	IF NOT FOUND OR NOT snapshot AND l.expires <= clock_timestamp() THEN
@@ -319,9 +323,6 @@ BEGIN
 			RAISE EXCEPTION 'the snapshot of this transaction does not show the lock' USING ERRCODE = 'LKSNP';
 		END IF;
 		RETURN CASE WHEN @schema@.verify(a_name, a_token, a_fence) = 'taken' THEN 'taken' ELSE 'gone' END;
-	END IF;
-	IF idle = interval '0' OR idle > a_idle * interval '1 millisecond' THEN
-		PERFORM set_config('idle_in_transaction_session_timeout', a_idle::text, true);
 	END IF;
 	RETURN 'held';
 END $$;

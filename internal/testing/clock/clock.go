@@ -6,52 +6,25 @@ import (
 	_ "embed"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
-	"sync"
 	"time"
+
+	"github.com/golocker/locker/internal/testing/preload"
 )
 
 //go:embed testdata/clockshift.c
 var source []byte
 
-// shim compiles the library, once. why says why this machine cannot use it.
-var shim = sync.OnceValues(func() (path, why string) {
-	parent := ""
-	if strings.ContainsAny(os.TempDir(), " :") { // these characters separate the entries of LD_PRELOAD
-		parent = "/tmp"
-	}
-	dir, err := os.MkdirTemp(parent, "clockshift")
-	if err != nil {
-		return "", err.Error()
-	}
-	shimDir = dir
-	if err := os.Chmod(dir, 0o755); err != nil { // servers may run as other users
-		return "", err.Error()
-	}
-	path = filepath.Join(dir, "clockshift.so")
-	file := filepath.Join(dir, "clockshift.c")
-	if err := os.WriteFile(file, source, 0o600); err != nil {
-		return "", err.Error()
-	}
-	out, err := exec.Command("gcc", "-shared", "-fPIC", "-O1", "-o", path, file).CombinedOutput()
-	if err != nil {
-		return "", fmt.Sprintf("gcc does not compile the shim: %v %.200s", err, out)
-	}
-	return path, ""
-})
-
-var shimDir string
+var shim = preload.New("clockshift", source)
 
 // Missing says why this machine cannot move the clocks of servers. It is empty if the machine can.
 func Missing() string {
-	_, why := shim()
+	_, why := shim.Path()
 	return why
 }
 
 // Remove deletes the compiled library. TestMain calls it at the end.
-func Remove() { _ = os.RemoveAll(shimDir) }
+func Remove() { shim.Remove() }
 
 // Clock is the wall clock of one server. It is right until it is moved.
 type Clock struct{ file string }
@@ -59,7 +32,7 @@ type Clock struct{ file string }
 // New returns a clock that can be moved, with its file in dir, and what the environment of the server has to have. The
 // server must be able to read files in dir.
 func New(dir string) (c *Clock, env []string) {
-	path, _ := shim()
+	path, _ := shim.Path()
 	c = &Clock{filepath.Join(dir, "clock")}
 	return c, []string{"LD_PRELOAD=" + path, "CLOCKSHIFT=" + c.file}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/golocker/locker/internal/testing/child"
 	"github.com/golocker/locker/internal/testing/clock"
+	"github.com/golocker/locker/internal/testing/disk"
 )
 
 // startTimeout is how long a server may take until it accepts connections. It is generous, because tests under the race
@@ -66,9 +67,22 @@ func StartWithClock(tb testing.TB, settings ...string) (*Server, *clock.Clock) {
 	return s, c
 }
 
+// StartWithDisk is like Start. The disk of the server can be filled, which needs a C compiler.
+func StartWithDisk(tb testing.TB, settings ...string) (*Server, *disk.Disk) {
+	tb.Helper()
+	if why := disk.Missing(); why != "" {
+		tb.Fatalf("this test fills the disk of a server: %s: install gcc (apt-get install -y gcc libc6-dev)", why)
+	}
+	s := prepare(tb, settings)
+	d, env := disk.New(s.dir)
+	s.env = env
+	s.init()
+	return s, d
+}
+
 func (s *Server) init() {
 	s.tb.Helper()
-	s.must(program(s.tb, "initdb"), "-D", s.data(), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C",
+	s.must(program(s.tb, "initdb"), "-D", s.Data(), "-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C",
 		"--no-sync", "--no-instructions", "--wal-segsize=1")
 	s.launch()
 }
@@ -78,7 +92,7 @@ func (s *Server) init() {
 func Standby(tb testing.TB, of *Server, settings ...string) *Server {
 	tb.Helper()
 	s := prepare(tb, settings)
-	s.must(program(tb, "pg_basebackup"), "-D", s.data(), "-R", "-X", "stream", "-c", "fast", "--no-sync",
+	s.must(program(tb, "pg_basebackup"), "-D", s.Data(), "-R", "-X", "stream", "-c", "fast", "--no-sync",
 		"-d", "host="+of.dir+" user=postgres application_name=standby")
 	s.launch()
 	return s
@@ -165,7 +179,8 @@ func (s *Server) must(args ...string) {
 	}
 }
 
-func (s *Server) data() string { return filepath.Join(s.dir, "data") }
+// Data returns the path of the server's data.
+func (s *Server) Data() string { return filepath.Join(s.dir, "data") }
 
 func (s *Server) launch() {
 	s.tb.Helper()
@@ -178,7 +193,7 @@ func (s *Server) launch() {
 // run starts the process and waits until it accepts connections.
 func (s *Server) run() error {
 	args := []string{
-		program(s.tb, "postgres"), "-D", s.data(), "-c", "listen_addresses=", "-c", "unix_socket_directories=" + s.dir,
+		program(s.tb, "postgres"), "-D", s.Data(), "-c", "listen_addresses=", "-c", "unix_socket_directories=" + s.dir,
 		"-c", "fsync=off", "-c", "logging_collector=off", "-c", "max_connections=200", "-c", "shared_buffers=16MB",
 	}
 	for _, setting := range s.settings {
@@ -282,5 +297,5 @@ func (s *Server) Restart() {
 // Promote makes a standby the primary.
 func (s *Server) Promote() {
 	s.tb.Helper()
-	s.must(program(s.tb, "pg_ctl"), "promote", "-w", "-D", s.data())
+	s.must(program(s.tb, "pg_ctl"), "promote", "-w", "-D", s.Data())
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/golocker/locker/drivers/rueidis"
 	"github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/section"
 	"github.com/golocker/locker/internal/testing/short"
-	"github.com/golocker/locker/internal/testing/trials/section"
 	"github.com/golocker/locker/single"
 )
 

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/trials/section"
+	"github.com/golocker/locker/internal/testing/section"
 )
 
 // report collects what the judges saw.

@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golocker/locker/internal/testing/section"
 	"github.com/golocker/locker/internal/testing/trials/history"
-	"github.com/golocker/locker/internal/testing/trials/section"
 )
 
 // report collects the results of a run.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/trials/section"
+	"github.com/golocker/locker/internal/testing/section"
 )
 
 const (

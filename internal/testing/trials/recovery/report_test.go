@@ -11,7 +11,7 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/clock"
-	"github.com/golocker/locker/internal/testing/trials/section"
+	"github.com/golocker/locker/internal/testing/section"
 )
 
 // report collects the results of a run.

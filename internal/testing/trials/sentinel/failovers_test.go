@@ -20,7 +20,7 @@ import (
 	_ "github.com/golocker/locker/drivers/all"
 	_ "github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/trials/section"
+	"github.com/golocker/locker/internal/testing/section"
 	"github.com/golocker/locker/single"
 )
 
