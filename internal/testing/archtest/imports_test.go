@@ -75,7 +75,8 @@ var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testin
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
 	"/internal/testing/short", "/internal/testing/steady", "/internal/testing/lookat", "/internal/testing/compat",
 	"/internal/testing/program", "/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
-	"/internal/testing/storeurl", "/internal/testing/relay", "/internal/testing/clock", "/internal/testing/archtest"}
+	"/internal/testing/storeurl", "/internal/testing/relay", "/internal/testing/clock", "/internal/testing/archtest",
+	"/internal/testing/serverproc"}
 
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
