@@ -52,8 +52,8 @@ func TestManyLeases(t *testing.T) {
 	seconds := time.Since(start).Seconds()
 	until(t, "the goroutines are those of an idle Client", func() bool { return runtime.NumGoroutine() < few+20 })
 	logged := (c.total(committed) - entries) / float64(len(c.members))
-	t.Logf("%.1f s: for each second %.0f renewals, %.1f log entries, %.0f messages, %.3f s of the client's processor time; "+
-		"at most %d goroutines", seconds, (c.total(renewed)-renewals)/seconds, logged/seconds,
+	t.Logf("%.1f s: for each second %.0f renewals, %.1f log entries, %.0f messages, %.3f s of the client's processor "+
+		"time; at most %d goroutines", seconds, (c.total(renewed)-renewals)/seconds, logged/seconds,
 		(c.total("grpc_server_msg_received_total")-messages)/seconds, (processorTime()-cpu).Seconds()/seconds, most)
 	if logged > float64(n)/20 {
 		t.Errorf("two renewals of %d leases: expected no entries of the log, seen %.0f", n, logged)

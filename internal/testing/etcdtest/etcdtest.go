@@ -115,12 +115,16 @@ func (m *Member) await() {
 	}
 }
 
-// probe bounds a request for the health of a member. It does not keep connections, which would outlive the test.
-var probe = http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+// get makes a request for the health of a member, or for its metrics. It does not keep connections, which would outlive
+// the test.
+func (m *Member) get(path string, timeout time.Duration) (*http.Response, error) {
+	client := http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
+	return client.Get("http://" + m.health + path)
+}
 
 // Healthy reports whether the member serves, which needs a leader.
 func (m *Member) Healthy() bool {
-	resp, err := probe.Get("http://" + m.health + "/health")
+	resp, err := m.get("/health", 2*time.Second)
 	if err != nil {
 		return false
 	}
@@ -146,7 +150,7 @@ func (m *Member) Restart() {
 // Metric returns the sum of all values of a metric of the member.
 func (m *Member) Metric(name string) (sum float64) {
 	m.tb.Helper()
-	resp, err := probe.Get("http://" + m.health + "/metrics")
+	resp, err := m.get("/metrics", serverproc.StartTimeout)
 	if err != nil {
 		m.tb.Fatalf("etcdtest: %v", err)
 	}
