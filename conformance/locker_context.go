@@ -191,7 +191,7 @@ func closeEndsWaiting(t testing.TB, h Harness) {
 			t.Skip("the Locker has no Close")
 		}
 		w := wait(ctx, ls[n], "k")
-		w.settle()
+		w.settle(stall)
 		start := time.Now()
 		if err := closer.Close(); err != nil {
 			t.Errorf("Close: expected no error, seen %v", err)

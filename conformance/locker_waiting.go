@@ -25,21 +25,28 @@ type waiter struct {
 
 // wait calls Lock, with longTTL unless opts say otherwise.
 func wait(ctx context.Context, l locker.Locker, key string, opts ...locker.Option) *waiter {
+	return waitIn(ctx, func(ctx context.Context) (locker.Lease, error) {
+		return l.Lock(ctx, key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
+	})
+}
+
+// waitIn makes a call that waits for a lock.
+func waitIn(ctx context.Context, lock func(ctx context.Context) (locker.Lease, error)) *waiter {
 	w := &waiter{waits: make(chan struct{}), done: make(chan struct{})}
 	var once sync.Once
 	waiting := func(lockertrace.Waiting) { once.Do(func() { close(w.waits) }) }
 	ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: waiting})
 	go func() {
 		defer close(w.done)
-		w.lease, w.err = l.Lock(ctx, key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
+		w.lease, w.err = lock(ctx)
 		w.at = time.Now()
 	}()
 	return w
 }
 
 // settle returns when the call waits. If the Locker does not call Trace.Waiting, settle returns after a pause.
-func (w *waiter) settle() {
-	timer := time.NewTimer(stall)
+func (w *waiter) settle(pause time.Duration) {
+	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-w.waits:
@@ -149,9 +156,9 @@ func leavingWaiterStallsNobody(t testing.TB, h Harness) {
 		leaving, leave := context.WithCancel(t.Context())
 		staying, cancel := context.WithTimeout(t.Context(), patience)
 		first := wait(leaving, ls[1], "k")
-		first.settle() // with FIFO it is served before the next one
+		first.settle(stall) // with FIFO it is served before the next one
 		second := wait(staying, ls[2], "k")
-		second.settle()
+		second.settle(stall)
 		// The waiter leaves at moments from before the release until after the handover.
 		moment := time.Duration(i-rounds/3) * 100 * time.Microsecond
 		release := func() { unlock(t, holder) }
@@ -205,7 +212,7 @@ func lostMessagesDelay(t testing.TB, h Harness) {
 		holder, _ := acquireWhenFree(t, ls[0], "k")
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		w := wait(ctx, ls[1], "k")
-		w.settle()
+		w.settle(stall)
 		unlock(t, holder)
 		w.serve(t, "of a waiter whose messages are lost")
 		cancel()
@@ -224,7 +231,7 @@ func minHoldKeeps(t testing.TB, h Harness) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			next = wait(ctx, ls[1], "k")
-			next.settle()
+			next.settle(stall)
 		}
 		unlock(t, holder)
 		if err := holder.Err(); !errors.Is(err, locker.ErrUnlocked) || !isDone(holder) {

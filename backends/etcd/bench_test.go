@@ -11,7 +11,6 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
-	"go.uber.org/zap"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/etcd"
@@ -79,16 +78,10 @@ type shared struct {
 
 func newShared(b *testing.B, m *etcdtest.Member) *shared {
 	b.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{m.Addr()}, Logger: zap.NewNop()})
-	if err != nil {
-		b.Fatal(err)
-	}
+	client := connect(b, clientv3.Config{Endpoints: []string{m.Addr()}})
 	s := &shared{b: b, client: client, locker: etcd.New(client)}
 	s.common = s.session(false)
-	b.Cleanup(func() {
-		_ = s.locker.Close()
-		_ = client.Close()
-	})
+	b.Cleanup(func() { _ = s.locker.Close() })
 	return s
 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/etcd"
@@ -44,10 +43,7 @@ func startCluster(t *testing.T) *cluster {
 		c.relays = append(c.relays, etcdtest.NewRelay(t, m.Addr()))
 		endpoints = append(endpoints, m.Addr())
 	}
-	var err error
-	c.direct, err = clientv3.New(clientv3.Config{Endpoints: endpoints, Logger: zap.NewNop()})
-	c.must(err)
-	t.Cleanup(func() { c.must(c.direct.Close()) })
+	c.direct = connect(t, clientv3.Config{Endpoints: endpoints})
 	return c
 }
 

@@ -74,11 +74,24 @@ func newStore(t testing.TB, m *etcdtest.Member) *store {
 	t.Helper()
 	s := &store{t: t, member: m, prefix: fmt.Sprintf("p%d/", stores.Add(1))}
 	s.relay = etcdtest.NewRelay(t, m.Addr())
-	var err error
-	s.direct, err = clientv3.New(clientv3.Config{Endpoints: []string{"http://" + m.Addr()}, Logger: zap.NewNop()})
-	s.must(err)
-	t.Cleanup(func() { s.must(s.direct.Close()) })
+	s.direct = connect(t, clientv3.Config{Endpoints: []string{"http://" + m.Addr()}})
 	return s
+}
+
+// connect makes a client of etcd, which is closed with the test.
+func connect(t testing.TB, config clientv3.Config) *clientv3.Client {
+	t.Helper()
+	config.Logger = zap.NewNop()
+	client, err := clientv3.New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return client
 }
 
 // private returns the member, which must not be the shared one.

@@ -11,7 +11,6 @@ import (
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/etcdtest"
@@ -92,12 +91,10 @@ func isolate(m *etcdtest.Member) (mend func()) {
 
 func (c *cluster) moveLeader() (mend func()) {
 	to := c.status(c.follower()).Header.MemberId
-	leader, err := clientv3.New(clientv3.Config{Endpoints: []string{c.leader().Addr()}, Logger: zap.NewNop()})
-	c.must(err)
-	defer leader.Close()
+	leader := connect(c.t, clientv3.Config{Endpoints: []string{c.leader().Addr()}})
 	ctx, cancel := background()
 	defer cancel()
-	_, err = leader.MoveLeader(ctx, to)
+	_, err := leader.MoveLeader(ctx, to)
 	c.must(err)
 	return func() {}
 }

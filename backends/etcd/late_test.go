@@ -10,7 +10,6 @@ import (
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 	"google.golang.org/grpc"
 
 	"github.com/golocker/locker"
@@ -101,12 +100,10 @@ func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, etcdtest.Start(t))
 	p := new(postman)
-	client, err := clientv3.New(clientv3.Config{
-		Endpoints: []string{s.member.Addr()}, Logger: zap.NewNop(),
+	client := connect(t, clientv3.Config{
+		Endpoints:   []string{s.member.Addr()},
 		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(p.intercept)},
 	})
-	s.must(err)
-	defer client.Close()
 	l := etcd.New(client, etcd.Prefix(s.prefix))
 	defer l.Close()
 	entry := func(lease locker.Lease) (of int64, modified int64) {

@@ -76,7 +76,7 @@ var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testin
 	"/internal/testing/short", "/internal/testing/steady", "/internal/testing/lookat", "/internal/testing/compat",
 	"/internal/testing/program", "/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
 	"/internal/testing/storeurl", "/internal/testing/relay", "/internal/testing/clock", "/internal/testing/section",
-	"/internal/testing/preload", "/internal/testing/disk", "/internal/testing/archtest"}
+	"/internal/testing/preload", "/internal/testing/disk", "/internal/testing/serverproc", "/internal/testing/archtest"}
 
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",

@@ -8,36 +8,28 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/child"
 	"github.com/golocker/locker/internal/testing/program"
+	"github.com/golocker/locker/internal/testing/serverproc"
 )
-
-const startTimeout = 30 * time.Second
 
 // Member is a process of etcd. Its methods may be called from several goroutines, except Restart.
 type Member struct {
+	serverproc.Server
 	Name string
 
-	tb                   testing.TB
-	binary, dir          string
-	client, peer, health string // the addresses at which the others reach it, host:port
-	network              *network
-	args                 []string
-
-	mu   sync.Mutex
-	proc *child.Process // nil while it is dead
+	tb                           testing.TB
+	binary, dir                  string
+	client, listen, peer, health string // addresses, host:port; the other members reach listen by peer, that of a relay
+	network                      *network
+	args                         []string
 }
 
 // Start runs an etcd of one member until the test ends, and returns when it serves. Elections are quick, so that it
@@ -69,15 +61,14 @@ func start(tb testing.TB, n int, scheme string, args ...string) []*Member {
 	members := make([]*Member, n)
 	between := newNetwork()
 	var initial []string
-	var listen []string
 	for i := range members {
 		dir, err := os.MkdirTemp("", "etcdtest")
 		if err != nil {
 			tb.Fatalf("etcdtest: %v", err)
 		}
-		m := &Member{Name: fmt.Sprintf("m%d", i+1), tb: tb, binary: binary, dir: dir, client: free(), health: free()}
-		listen = append(listen, free())
-		m.network, m.peer = between, between.relay(tb, listen[i])
+		m := &Member{Name: fmt.Sprintf("m%d", i+1), tb: tb, binary: binary, dir: dir, network: between}
+		m.client, m.listen, m.health = serverproc.Free(), serverproc.Free(), serverproc.Free()
+		m.peer = between.relay(tb, m.listen)
 		tb.Cleanup(func() {
 			m.Kill()
 			_ = os.RemoveAll(dir)
@@ -85,12 +76,12 @@ func start(tb testing.TB, n int, scheme string, args ...string) []*Member {
 		members[i] = m
 		initial = append(initial, m.Name+"=http://"+m.peer)
 	}
-	for i, m := range members {
+	for _, m := range members {
 		m.args = append([]string{
 			"--name=" + m.Name, "--data-dir=" + filepath.Join(m.dir, "data"),
 			"--listen-client-urls=" + scheme + "://" + m.client, "--advertise-client-urls=" + scheme + "://" + m.client,
 			"--listen-metrics-urls=http://" + m.health,
-			"--listen-peer-urls=http://" + listen[i], "--initial-advertise-peer-urls=http://" + m.peer,
+			"--listen-peer-urls=http://" + m.listen, "--initial-advertise-peer-urls=http://" + m.peer,
 			"--initial-cluster=" + strings.Join(initial, ","), "--initial-cluster-token=" + filepath.Base(members[0].dir),
 			"--log-level=warn", "--log-outputs=" + m.log(), "--unsafe-no-fsync",
 		}, args...)
@@ -102,18 +93,6 @@ func start(tb testing.TB, n int, scheme string, args ...string) []*Member {
 	return members
 }
 
-// free returns an address at which nobody listens. It is below the ports that the kernel assigns by itself, so that a
-// member that was killed finds it free when it starts again.
-func free() string {
-	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			_ = l.Close()
-			return addr
-		}
-	}
-}
-
 func (m *Member) log() string { return filepath.Join(m.dir, "log") }
 
 // Addr returns the address for clients, host:port.
@@ -122,32 +101,30 @@ func (m *Member) Addr() string { return m.client }
 // Start starts the process, again if it was killed, and does not wait until the member serves.
 func (m *Member) Start() {
 	m.tb.Helper()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	p, err := child.Spawn(m.binary, m.dir, nil, m.args)
-	if err != nil {
+	if err := m.Launch(m.binary, m.dir, nil, m.args); err != nil {
 		m.tb.Fatalf("etcdtest: %v", err)
 	}
-	m.proc = p
 }
 
 // await waits until the member serves.
 func (m *Member) await() {
 	m.tb.Helper()
-	for end := time.Now().Add(startTimeout); !m.Healthy(); time.Sleep(5 * time.Millisecond) {
-		if m.proc.Exited() || time.Now().After(end) {
-			text, _ := os.ReadFile(m.log())
-			m.tb.Fatalf("etcdtest: %s does not serve:\n%s", m.Name, text)
-		}
+	if err := m.Await(m.Healthy); err != nil {
+		text, _ := os.ReadFile(m.log())
+		m.tb.Fatalf("etcdtest: %s: %v:\n%s", m.Name, err, text)
 	}
 }
 
-// probe bounds a request for the health of a member. It does not keep connections, which would outlive the test.
-var probe = http.Client{Timeout: 2 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+// get makes a request for the health of a member, or for its metrics. It does not keep connections, which would outlive
+// the test.
+func (m *Member) get(path string, timeout time.Duration) (*http.Response, error) {
+	client := http.Client{Timeout: timeout, Transport: &http.Transport{DisableKeepAlives: true}}
+	return client.Get("http://" + m.health + path)
+}
 
 // Healthy reports whether the member serves, which needs a leader.
 func (m *Member) Healthy() bool {
-	resp, err := probe.Get("http://" + m.health + "/health")
+	resp, err := m.get("/health", 2*time.Second)
 	if err != nil {
 		return false
 	}
@@ -156,40 +133,11 @@ func (m *Member) Healthy() bool {
 	return err == nil && resp.StatusCode == http.StatusOK && strings.Contains(string(text), `"health":"true"`)
 }
 
-// Pause freezes the member (SIGSTOP). It executes what it was sent meanwhile after Resume.
-func (m *Member) Pause() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.proc != nil {
-		m.proc.Freeze()
-	}
-}
-
-// Resume continues a paused member (SIGCONT).
-func (m *Member) Resume() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.proc != nil {
-		m.proc.Signal(syscall.SIGCONT)
-	}
-}
-
 // Isolate cuts the member off from the other members. Clients still reach it.
-func (m *Member) Isolate() { m.network.isolate(m.peer) }
+func (m *Member) Isolate() { m.network.isolate(true, m) }
 
 // Rejoin ends the effect of Isolate.
-func (m *Member) Rejoin() { m.network.join(m.peer) }
-
-// Kill ends the member at once (SIGKILL), and returns when the process has ended. Killing a dead one has no effect.
-func (m *Member) Kill() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.proc == nil {
-		return
-	}
-	m.proc.Kill()
-	m.proc = nil
-}
+func (m *Member) Rejoin() { m.network.isolate(false, m) }
 
 // Restart kills the member and starts it again with its data. It returns when the member serves.
 func (m *Member) Restart() {
@@ -202,7 +150,7 @@ func (m *Member) Restart() {
 // Metric returns the sum of all values of a metric of the member.
 func (m *Member) Metric(name string) (sum float64) {
 	m.tb.Helper()
-	resp, err := probe.Get("http://" + m.health + "/metrics")
+	resp, err := m.get("/metrics", serverproc.StartTimeout)
 	if err != nil {
 		m.tb.Fatalf("etcdtest: %v", err)
 	}

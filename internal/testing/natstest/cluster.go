@@ -4,12 +4,11 @@ package natstest
 
 import (
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"strings"
 	"testing"
 
 	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/serverproc"
 )
 
 // nowhere is an address at which nobody listens.
@@ -25,7 +24,7 @@ func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	own := make([]string, n)
 	for i := range own {
-		own[i] = free()
+		own[i] = serverproc.Free()
 	}
 	links, routes := make([][]*relay.Relay, n), make([][]string, n)
 	for i := range n {
@@ -63,18 +62,6 @@ func (s *Server) CutOff() (back func()) {
 	return func() {
 		for _, up := range ups {
 			up()
-		}
-	}
-}
-
-// free returns an address at which nobody listens. It is below the ports that the kernel assigns by itself, so that a
-// server that was killed finds it free when it starts again.
-func free() string {
-	for {
-		addr := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
-		if l, err := net.Listen("tcp", addr); err == nil {
-			_ = l.Close()
-			return addr
 		}
 	}
 }

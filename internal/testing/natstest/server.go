@@ -11,33 +11,25 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/child"
 	"github.com/golocker/locker/internal/testing/program"
 	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/serverproc"
 )
-
-// startTimeout is how long a server may take until it serves. It is generous, because tests under the race detector
-// keep every core of a small machine busy.
-const startTimeout = 30 * time.Second
 
 // Server is one nats-server, behind a Relay that keeps its address when the server is started again. Its methods may be
 // called from several goroutines; those that can fail the test only from the test's own.
 type Server struct {
+	serverproc.Server
 	tb    testing.TB
 	dir   string
 	extra []string
+	ports string // where the process writes at which ports it listens
 	*relay.Relay
 	faults faults
 	links  []*relay.Relay // between it and the other servers of the cluster
-
-	mu    sync.Mutex
-	proc  *child.Process // nil while the server is dead
-	ports string         // where the process writes at which ports it listens
 }
 
 // Start runs a nats-server until the test ends. args are added to its command line.
@@ -69,38 +61,32 @@ func launch(tb testing.TB, args ...string) *Server {
 func (s *Server) run() {
 	s.tb.Helper()
 	path := program.Build(s.tb, "github.com/nats-io/nats-server/v2")
-	ports, err := os.MkdirTemp(s.dir, "ports")
-	if err != nil {
+	var err error
+	if s.ports, err = os.MkdirTemp(s.dir, "ports"); err != nil {
 		s.tb.Fatalf("natstest: %v", err)
 	}
 	args := append([]string{
-		"-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", ports, "-js", "-sd", filepath.Join(s.dir, "store"),
+		"-a", "127.0.0.1", "-p", "-1", "--ports_file_dir", s.ports, "-js", "-sd", filepath.Join(s.dir, "store"),
 		"-l", filepath.Join(s.dir, "log"),
 	}, s.extra...)
-	proc, err := child.Spawn(path, s.dir, nil, args)
-	if err != nil {
+	if err := s.Launch(path, s.dir, nil, args); err != nil {
 		s.tb.Fatalf("natstest: %v", err)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.proc, s.ports = proc, ports
 }
 
 // await returns when the process serves JetStream.
 func (s *Server) await() {
 	s.tb.Helper()
-	s.mu.Lock()
-	proc, ports := s.proc, s.ports
-	s.mu.Unlock()
-	for end := time.Now().Add(startTimeout); ; {
-		if addr := listens(ports); addr != "" && serves(addr) {
-			s.To(addr)
-			return
+	err := s.Await(func() bool {
+		addr := listens(s.ports)
+		if addr == "" || !serves(addr) {
+			return false
 		}
-		if proc.Exited() || time.Now().After(end) {
-			s.tb.Fatalf("natstest: nats-server does not start within %v:\n%s", startTimeout, s.Log())
-		}
-		<-time.After(2 * time.Millisecond)
+		s.To(addr)
+		return true
+	})
+	if err != nil {
+		s.tb.Fatalf("natstest: %v:\n%s", err, s.Log())
 	}
 }
 
@@ -135,36 +121,6 @@ func serves(addr string) bool {
 
 // URL returns the address as clients of NATS expect it.
 func (s *Server) URL() string { return "nats://" + s.Addr() }
-
-// Pause stops the process (SIGSTOP) until Resume is called.
-func (s *Server) Pause() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc != nil {
-		s.proc.Freeze()
-	}
-}
-
-// Resume ends the effect of Pause.
-func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
-
-func (s *Server) signal(sig syscall.Signal) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc != nil {
-		s.proc.Signal(sig)
-	}
-}
-
-// Kill ends the process (SIGKILL).
-func (s *Server) Kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc != nil {
-		s.proc.Kill()
-		s.proc = nil
-	}
-}
 
 // Restart kills the server, and starts it again with its files.
 func (s *Server) Restart() {

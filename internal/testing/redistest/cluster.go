@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/golocker/locker/internal/testing/serverproc"
 )
 
 // slots is the number of hash slots of a Redis Cluster.
@@ -256,13 +258,13 @@ func (m *Move) Finish() {
 // await waits until cond holds. Its limit is generous, because the machine may be busy.
 func await(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(2 * startTimeout); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(serverproc.StartTimeout); ; time.Sleep(5 * time.Millisecond) {
 		over := time.Now().After(end) // checked first, because a stall may delay the last call of cond
 		if cond() {
 			return
 		}
 		if over {
-			tb.Fatalf("redistest: not within %v: %s", 2*startTimeout, what)
+			tb.Fatalf("redistest: not within %v: %s", serverproc.StartTimeout, what)
 		}
 	}
 }

@@ -9,23 +9,16 @@ package redistest
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/testing/serverproc"
 )
-
-// startTimeout is how long a server may take to answer its first PING. It is generous, because tests under the race
-// detector keep every core of a small machine busy.
-const startTimeout = 15 * time.Second
 
 // busOffset is the difference between the port of a cluster's bus and the port for clients.
 const busOffset = 10000
@@ -37,6 +30,7 @@ const maxSocketPath = 100
 // test (Start, Restart, Cmd, Keys) are an exception: only the test's own goroutine may call them, as
 // [testing.T.FailNow].
 type Server struct {
+	serverproc.Server
 	tb        testing.TB
 	binary    string
 	dir       string
@@ -48,10 +42,6 @@ type Server struct {
 	authority *Authority // behind the certificate of a server with TLS
 	extra     []string
 	env       []string
-
-	mu     sync.Mutex
-	proc   *child.Process // nil while the server is dead
-	paused bool
 }
 
 // Start runs a redis-server until the test ends and returns once it answers PING. args are appended to the command
@@ -115,10 +105,7 @@ func (s *Server) launch() {
 	}
 }
 
-var (
-	errExited = errors.New("redis-server exited")
-	errTaken  = errors.New("port is taken")
-)
+var errTaken = errors.New("port is taken")
 
 // run starts the process and waits until it answers. It asks through the unix socket in the server's own directory. The
 // port might belong to another server that was quicker to bind it.
@@ -141,29 +128,17 @@ func (s *Server) run() error {
 	}
 	// An old log would explain the failure of an earlier attempt.
 	_ = os.Remove(filepath.Join(s.dir, "log"))
-	p, err := child.Spawn(s.binary, s.dir, s.env, args)
-	if err != nil {
+	if err := s.Launch(s.binary, s.dir, s.env, args); err != nil {
 		return err
 	}
-	for deadline := time.Now().Add(startTimeout); ; time.Sleep(2 * time.Millisecond) {
-		if reply, err := s.ask("PING"); err == nil && reply == "PONG" {
-			break
-		}
-		if p.Exited() {
-			if bytes.Contains(s.log(), []byte("listening")) {
-				return errTaken
-			}
-			return errExited
-		}
-		if time.Now().After(deadline) {
-			p.Kill()
-			return fmt.Errorf("no answer to PING for %v", startTimeout)
-		}
+	err := s.Await(func() bool {
+		reply, err := s.ask("PING")
+		return err == nil && reply == "PONG"
+	})
+	if errors.Is(err, serverproc.ErrExited) && bytes.Contains(s.log(), []byte("listening")) {
+		return errTaken
 	}
-	s.mu.Lock()
-	s.proc, s.paused = p, false
-	s.mu.Unlock()
-	return nil
+	return err
 }
 
 // Addr returns the server's address, 127.0.0.1:port. It does not change by Kill and Restart.
@@ -175,47 +150,6 @@ func (s *Server) Socket() string { return filepath.Join(s.dir, "sock") }
 // Dir returns the server's directory, which has its log, and its data if it persists any.
 func (s *Server) Dir() string { return s.dir }
 
-// Pid returns the server's process id. It is 0 while the server is dead.
-func (s *Server) Pid() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc == nil {
-		return 0
-	}
-	return s.proc.Pid()
-}
-
-// Pause freezes the server (SIGSTOP). The kernel still accepts connections and bytes for it, but the server answers
-// nothing. It executes the commands that were sent meanwhile after Resume.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP, true) }
-
-// Resume continues a paused server (SIGCONT).
-func (s *Server) Resume() { s.signal(syscall.SIGCONT, false) }
-
-func (s *Server) signal(sig syscall.Signal, paused bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc != nil {
-		s.proc.Signal(sig)
-		s.paused = paused
-	}
-}
-
-// Kill ends the server at once (SIGKILL), running or paused, and returns when the process has ended. Killing a dead
-// server has no effect.
-func (s *Server) Kill() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.proc == nil {
-		return
-	}
-	if s.paused {
-		s.proc.Signal(syscall.SIGCONT)
-	}
-	s.proc.Kill()
-	s.proc, s.paused = nil, false
-}
-
 // Restart kills the server if it still runs and starts it again with the same port, directory and arguments. Without
 // persistence it comes back empty.
 func (s *Server) Restart() {
@@ -223,7 +157,7 @@ func (s *Server) Restart() {
 	s.Kill()
 	var err error
 	// Another test that looks for a free port may occupy this one for a moment.
-	for deadline := time.Now().Add(startTimeout); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(serverproc.StartTimeout); ; time.Sleep(20 * time.Millisecond) {
 		if err = s.run(); err == nil {
 			return
 		}
