@@ -103,7 +103,7 @@ func (b *Backend) open(ctx context.Context) (*bucket, error) {
 		return found, nil
 	}
 	want := b.config()
-	b.reach.asks()
+	start := time.Now()
 	stream, err := b.js.Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		stream, err = b.js.CreateStream(ctx, want)
@@ -112,7 +112,7 @@ func (b *Backend) open(ctx context.Context) (*bucket, error) {
 		}
 	}
 	if err != nil {
-		b.reach.missed()
+		b.reach.miss(start)
 		return nil, unavailable(fmt.Errorf("bucket %s: %w", b.name, err))
 	}
 	if err := b.misfit(stream.CachedInfo().Config); err != nil {

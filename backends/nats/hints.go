@@ -22,18 +22,19 @@ func (hs *hints) slot(subject string) *atomic.Pointer[hint] {
 	return &hs.slots[maphash.String(seed, subject)%uint64(len(hs.slots))]
 }
 
-// put records that the last message on subject is a free record.
+// put records that the last message on subject is a free record, with the number seq. If seq is 0, others may have
+// replaced it.
 func (hs *hints) put(subject string, seq uint64) {
 	hs.slot(subject).Store(&hint{subject, seq, time.Now().Add(freeFor)})
 }
 
-// get returns the sequence number of the free record of subject, or 0 if none is known. It forgets what it returns,
+// get returns the sequence number of the free record of subject, if put has recorded one. It forgets what it returns,
 // because the caller is about to replace the record.
-func (hs *hints) get(subject string) uint64 {
+func (hs *hints) get(subject string) (seq uint64, known bool) {
 	slot := hs.slot(subject)
 	h := slot.Load()
 	if h == nil || h.subject != subject || time.Now().After(h.until) || !slot.CompareAndSwap(h, nil) {
-		return 0
+		return 0, false
 	}
-	return h.seq
+	return h.seq, true
 }

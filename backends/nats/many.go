@@ -40,7 +40,7 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 	}
 	s := step{b: b, reqs: reqs, start: start, last: make([]uint64, len(reqs))}
 	for i, req := range reqs {
-		s.last[i] = b.hints.get(b.subject(req.Key))
+		s.last[i], _ = b.hints.get(b.subject(req.Key))
 	}
 	for n := 0; ; n++ {
 		grants, err := s.try(ctx, n)
@@ -89,7 +89,7 @@ func (s *step) try(ctx context.Context, n int) ([]locker.Grant, error) {
 	grants := make([]locker.Grant, len(s.reqs))
 	for i, req := range s.reqs {
 		seq := end - uint64(len(s.reqs)-1-i)
-		grants[i] = grant(seq, seq, s.start, req.TTL)
+		grants[i] = grant(seq, seq, s.b.waited(s.b.subject(req.Key)), s.start, req.TTL)
 	}
 	return grants, nil
 }
@@ -111,9 +111,10 @@ func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 	}
 	last := msgs[len(msgs)-1]
 	last.Header.Set(batchCommit, "1")
+	start := time.Now()
 	for _, m := range msgs[:len(msgs)-1] {
 		if err := s.b.js.Conn().PublishMsg(m); err != nil { // without the last one, the server forgets the others
-			return 0, s.b.failed(err)
+			return 0, s.b.failed(start, err)
 		}
 	}
 	end, err = s.b.publish(ctx, last)
@@ -135,7 +136,7 @@ func (s *step) look(ctx context.Context) ([]locker.Grant, error) {
 		case failed != nil:
 			return nil, failed
 		case r.State == held && r.Owner == req.Token:
-			grants = append(grants, grant(r.token(), r.seq, s.start, req.TTL))
+			grants = append(grants, grant(r.token(), r.seq, 0, s.start, req.TTL))
 		case r.State == foreign:
 			err = &locker.Error{Op: "trylock", Key: req.Key, Err: locker.ErrForeignKey}
 		case r.taken():

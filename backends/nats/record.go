@@ -22,6 +22,7 @@ type record struct {
 	Fence uint64 `json:"fence,omitempty"` // the token; 0: the sequence number of this message
 	Age   int64  `json:"age_ms,omitempty"`
 
+	waited int64  // of a free record: how many holders its last owner had waited for
 	seq    uint64 // 0: there is no message
 	stored time.Time
 	ttl    time.Duration
@@ -44,6 +45,8 @@ const (
 	ownerHeader = "Locker-Last-Owner" // of a free record
 	opHeader    = "KV-Operation"      // of the key-value store
 	tellsSeq    = "Nats-Sequence"     // in the messages that tell of stored ones
+
+	waitedHeader = "Locker-Waited" // of a free record: see [turn]
 )
 
 // freeFor is how long the record of a free lock stays. It spares the next acquisition a round trip.
@@ -85,6 +88,9 @@ func (r record) message(subject string) *natsclient.Msg {
 	if r.State == free {
 		m.Header.Set(opHeader, "DEL") // key-value clients see no key then
 		m.Header.Set(ownerHeader, r.Owner)
+		if r.waited > 0 {
+			m.Header.Set(waitedHeader, strconv.FormatInt(r.waited, 10))
+		}
 		return m
 	}
 	m.Data, _ = json.Marshal(r) // of texts and numbers: never fails
@@ -114,17 +120,15 @@ func (b *Backend) get(ctx context.Context, subject string) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	b.reach.asks()
+	start := time.Now()
 	m, err := s.GetLastMsgForSubject(ctx, subject)
 	switch {
 	case err == nil:
-		b.reach.heard()
 		return read(m), nil
 	case errors.Is(err, jetstream.ErrMsgNotFound):
-		b.reach.heard()
 		return record{State: free}, nil
 	}
-	return record{}, b.failed(err)
+	return record{}, b.failed(start, err)
 }
 
 // errOld means that a read returned a record that had been replaced before.
@@ -176,25 +180,25 @@ func (b *Backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error
 	if _, err := b.open(ctx); err != nil {
 		return 0, err
 	}
-	b.reach.asks()
+	start := time.Now()
 	ack, err := b.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 	var refused *jetstream.APIError
 	switch {
 	case err == nil:
-		b.reach.heard()
+		b.reach.stored()
+		b.pace.took(time.Since(start))
 		return ack.Sequence, nil
 	case errors.As(err, &refused) && (refused.ErrorCode == wrongSequence || refused.ErrorCode == changing):
-		b.reach.heard()
 		return 0, errOther
 	case errors.Is(err, jetstream.ErrNoStreamResponse):
-		return 0, b.failed(err)
+		return 0, b.failed(start, err)
 	}
-	return 0, unknown{b.failed(err)}
+	return 0, unknown{b.failed(start, err)}
 }
 
-// failed converts an error of the client library.
-func (b *Backend) failed(err error) error {
-	b.reach.missed()
+// failed converts an error of the client library, of a request that was sent at start.
+func (b *Backend) failed(start time.Time, err error) error {
+	b.reach.miss(start)
 	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 		errors.Is(err, natsclient.ErrNoResponders) {
 		b.bucket.Store(nil) // look again: it may have been deleted

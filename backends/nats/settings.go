@@ -52,7 +52,9 @@ func init() {
 		},
 		Format: func(s *Settings) config.Location { return config.Location{Host: s.Addrs.String()} },
 		Check:  (*Settings).check,
-		Open:   open,
+		Open: func(_ context.Context, s *Settings, prefix string) (*locker.Client, error) {
+			return s.open(prefix)
+		},
 	})
 }
 
@@ -94,8 +96,8 @@ const (
 	flushTimeout  = 2 * time.Second
 )
 
-// open makes the connection. If no server answers, it goes on to try in the background.
-func open(_ context.Context, s *Settings, prefix string) (*locker.Client, error) {
+// open makes the connection, with more options. If no server answers, it goes on to try in the background.
+func (s *Settings) open(prefix string, more ...natsclient.Option) (*locker.Client, error) {
 	servers := make([]string, len(s.Addrs))
 	for i, addr := range s.Addrs {
 		servers[i] = "nats://" + addr
@@ -113,7 +115,7 @@ func open(_ context.Context, s *Settings, prefix string) (*locker.Client, error)
 		return nil, err
 	}
 	opts = append(opts, login...)
-	opts = append(opts, s.secure()...)
+	opts = append(append(opts, s.secure()...), more...)
 	conn, err := natsclient.Connect(strings.Join(servers, ","), opts...)
 	if err != nil {
 		return nil, fmt.Errorf("nats: %w", err)

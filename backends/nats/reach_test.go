@@ -1,0 +1,161 @@
+package nats_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/nats"
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/inspect"
+)
+
+// deafServers are servers in this process that answer pings and reads, and store nothing, as a leader does that is cut
+// off from the others.
+type deafServers struct {
+	bucket []byte // its settings, which make it fit for locks
+	mu     sync.Mutex
+	addrs  []string // to which connections were made
+}
+
+func newDeafServers(t *testing.T) *deafServers {
+	t.Helper()
+	bucket, err := json.Marshal(jetstream.StreamInfo{Config: nats.Config()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &deafServers{bucket: bucket}
+}
+
+// Dial implements the interface CustomDialer of the NATS client.
+func (d *deafServers) Dial(_, addr string) (net.Conn, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.addrs = append(d.addrs, addr)
+	client, server := net.Pipe()
+	go func() {
+		defer server.Close()
+		d.serve(server)
+	}()
+	return client, nil
+}
+
+// serve reads lines. None of those within messages looks like a command.
+func (d *deafServers) serve(conn net.Conn) {
+	_, err := fmt.Fprint(conn, `INFO {"version":"2.15.2","proto":1,"headers":true,"max_payload":1048576}`+"\r\n")
+	inbox := "" // the number of the subscription to all answers
+	for lines := bufio.NewScanner(conn); err == nil && lines.Scan(); {
+		answer := []byte(nil)
+		words := strings.Fields(lines.Text() + " - -")
+		switch {
+		case words[0] == "PING":
+			_, err = fmt.Fprint(conn, "PONG\r\n")
+		case words[0] == "SUB":
+			inbox = words[2]
+		case strings.HasPrefix(words[1], "$JS.API.STREAM.INFO."):
+			answer = d.bucket
+		case strings.HasPrefix(words[1], "$JS.API.STREAM.MSG.GET."):
+			answer = []byte(`{"error":{"code":404,"err_code":10037,"description":"no message found"}}`)
+		}
+		if answer != nil {
+			_, err = fmt.Fprintf(conn, "MSG %s %s %d\r\n%s\r\n", words[2], inbox, len(answer), answer)
+		}
+	}
+}
+
+func (d *deafServers) dialed() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.addrs)
+}
+
+// A Client asks another server when a call has ended without an answer Deaf or more after the first one was sent, if
+// nothing was stored meanwhile. So each server costs at most Deaf, one timeout, and the time between two calls, and the
+// servers are asked in turn. Answers to reads prove nothing: a leader that is cut off gives them, too.
+func TestNoServerIsWaitedForLongerThanTheSettingsSay(t *testing.T) {
+	t.Parallel()
+	servers, addrs := newDeafServers(t), []string{"127.0.0.1:1", "127.0.0.1:2"}
+	settings := &nats.Settings{Addrs: addrs, Timeout: config.Duration(500 * time.Millisecond)}
+	l, err := nats.OpenOver(settings, servers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	inspector, _ := locker.As[inspect.Inspector](l)
+	for left := range addrs {
+		read := false
+		for first := (time.Time{}); first.IsZero() || !read || time.Since(first) < nats.Deaf; {
+			if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) {
+				t.Fatalf("a lock of a server that stores nothing: %v", err)
+			}
+			if first.IsZero() {
+				first = time.Now() // the first request was sent before
+			}
+			_, err := inspector.Inspect(t.Context(), "k")
+			read = read || err == nil
+		}
+		for end := time.Now().Add(time.Minute); len(servers.dialed()) < left+2; <-time.After(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("a server that has stored nothing for %v is not left: %v", nats.Deaf, servers.dialed())
+			}
+			_, _ = l.TryLock(t.Context(), "k")
+		}
+	}
+	if asked := servers.dialed(); asked[0] == asked[1] || asked[0] != asked[2] {
+		t.Errorf("the servers are not asked in turn: %v", asked)
+	}
+}
+
+// The leader is cut off from the other servers, and stays so. Its clients are served by the others nevertheless.
+func TestClientsOfALeaderThatIsCutOffAreServed(t *testing.T) {
+	t.Parallel()
+	c := startCluster(t)
+	serve := func(opened *config.Opened) func(ctx context.Context) error {
+		return func(ctx context.Context) error {
+			lease, err := opened.Lock(ctx, "k")
+			if err != nil {
+				return err
+			}
+			return lease.Unlock(ctx)
+		}
+	}
+	first, err := config.Open(t.Context(), c.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.within("a lock, for which the bucket is created", serve(first))
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	leader := c.leader()
+	var ups []func()
+	for _, s := range c.servers {
+		if s != leader {
+			ups = append(ups, s.Down())
+		}
+	}
+	opened, err := config.Open(t.Context(), c.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	c.within("a lock from the leader, the only server that is reached", serve(opened))
+	for _, up := range ups {
+		up()
+	}
+	defer leader.CutOff()()
+	start := time.Now()
+	c.within("a lock from the others, while the leader is cut off", serve(opened))
+	t.Logf("served after %v", time.Since(start))
+}
