@@ -23,18 +23,24 @@ GOTEST = go test
 # By default a program with the race detector sleeps for a second before it exits, and there are many.
 export GORACE = atexit_sleep_ms=0
 
-# Most of the tests of a package wait, so more packages than there are processors run at once; with more than four,
-# tests of real servers become late. So two modules run at once, with two packages each. make verify vets the packages.
+# Compilers, linkers and tests collect garbage less often. All of them are short-lived, and with the default value they
+# spend a sixth of the processors' time on it.
+export GOGC = 400
+
+# Most of the tests of a package wait, so more packages than there are processors run at once: three of the library
+# beside two of another module. With more than that, tests of real servers become late. make verify vets the packages.
 SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
 test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: less than five minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-	$(GOTEST) $(SHORT) -p 4 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
-		./drivers/rueidis ./... # the longest ones first
-	@$(MAKE) --no-print-directory -j 2 -O $(TESTED:%=%.short)
-	$(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single # the race detector allocates, too
+	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) allocations.short
 
-.PHONY: $(TESTED:%=%.short)
+.PHONY: library.short allocations.short $(TESTED:%=%.short)
+library.short: # the longest packages first
+	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
+		./drivers/rueidis ./...
+allocations.short: # without the race detector, which allocates, too
+	$(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single
 $(TESTED:%=%.short): %.short: # the tests of one module
 	$(GOTEST) -C $* $(SHORT) -p 2 ./...
 
@@ -46,24 +52,33 @@ WITH_VALKEY = GOWORK=$(CURDIR)/$(MATRIX)/go.work
 EACH_DRIVER = -overlay=$(MATRIX)/overlay.json ./single ./redlock ./drivers/all
 
 # The other packages of a module whose tests leave something out with -short, as patterns.
-LONG = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \
+LEFT_OUT = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \
 	awk '/internal\/testing\/short/ && $$2 !~ /locker\/(single|redlock|drivers\/all|cmd\/locker\/cli)$$/ { print "." substr($$2, length($$1) + 1) }' | tr '\n' ' '
 
+# Two of the parts run at once, with two packages each.
+LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 12m -p 2
+WHOLE = . $(TESTED) # modules
 test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: 18 minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-	$(WITH_VALKEY) $(GOTEST) -race -shuffle=on -p 4 -parallel 8 -timeout 12m $(EACH_DRIVER)
-	@set -ex; for m in . $(TESTED); do \
-		long=$$(go -C $$m $(LONG)); \
-		[ -z "$$long" ] || $(GOTEST) -C $$m -race -shuffle=on -p 4 -parallel 8 -timeout 12m $$long; \
-	done
-	$(GOTEST) -C internal/testing/trials/everystore -race -timeout 8m .
-	$(GOTEST) -C cmd/locker -race -timeout 8m -run '^(TestUserOfTheDocumentation|TestDeployments)$$' ./cli # the only ones
-	$(GOTEST) -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
-	$(GOTEST) -C internal/testing/trials -race -shuffle=on -parallel 4 -timeout 8m -cpu 1,4 ./sim
-	$(GOTEST) -modfile=newest.mod -short -shuffle=on -p 4 -parallel 8 -timeout 8m ./single ./redlock ./config ./drivers/... ./middleware/...
-	$(GOTEST) -C drivers/valkey -modfile=newest.mod -short -shuffle=on -parallel 8 -timeout 8m .
-	$(MAKE) --no-print-directory bench-smoke
+	@$(MAKE) --no-print-directory -j 2 drivers.long $(WHOLE:%=%.long) cli.long everystore.long processors.long \
+		newest.long bench-smoke
+
+.PHONY: drivers.long $(WHOLE:%=%.long) cli.long everystore.long processors.long newest.long
+drivers.long:
+	$(WITH_VALKEY) $(GOTEST) $(LONG) $(EACH_DRIVER)
+$(WHOLE:%=%.long): %.long:
+	@set -ex; long=$$(go -C $* $(LEFT_OUT)); [ -z "$$long" ] || $(GOTEST) -C $* $(LONG) $$long
+cli.long: # the only tests of this package that leave something out
+	$(GOTEST) -C cmd/locker $(LONG) -run '^(TestUserOfTheDocumentation|TestDeployments|TestTheNextStepFitsTheDeployment)$$' ./cli
+everystore.long:
+	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .
+processors.long:
+	$(GOTEST) $(LONG) -cpu 1,4 . ./memory ./drivers ./internal/testing/simnode
+newest.long:
+	$(GOTEST) -modfile=newest.mod -short -vet=off -shuffle=on -p 2 -parallel 8 -timeout 8m ./single ./redlock ./config \
+		./drivers/... ./middleware/...
+	$(GOTEST) -C drivers/valkey -modfile=newest.mod -short -vet=off -shuffle=on -parallel 8 -timeout 8m .
 
 newest: ## the newest versions of all dependencies, into newest.mod
 	go get -modfile=newest.mod -t -u ./... && go mod tidy -modfile=newest.mod

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/middleware/logging"
@@ -103,39 +105,43 @@ func (s storm) check(t *testing.T, bySecond bool) {
 	}
 }
 
-// An outage of half a minute, on simulated nodes that refuse connections or hang.
+// An outage of half a minute, on simulated nodes that refuse connections or hang. With -short, each backend has one of
+// these outages, and not all have the same.
 func TestOutage(t *testing.T) {
 	const outage = 30 * time.Second
-	for backend, open := range map[string]opener{"single": openSingle, "cluster": openCluster, "redlock": openRedlock} {
-		for _, how := range []string{"refused", "hung"} {
-			t.Run(backend+" "+how, func(t *testing.T) {
-				virtual.Test(t, func(t *testing.T) {
-					var w simnode.Wire
-					nodes, fault, end := simnode.NewNodes(3), w.Fail, func() {}
-					if how == "hung" {
-						fault = w.Hang
+	backends := map[string]opener{"single": openSingle, "cluster": openCluster, "redlock": openRedlock}
+	for _, name := range short.Part(t, len(backends), []string{
+		"single refused", "single hung", "cluster hung", "cluster refused", "redlock refused", "redlock hung",
+	}) {
+		backend, how, _ := strings.Cut(name, " ")
+		open := backends[backend]
+		t.Run(name, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				var w simnode.Wire
+				nodes, fault, end := simnode.NewNodes(3), w.Fail, func() {}
+				if how == "hung" {
+					fault = w.Hang
+				}
+				c := open(nodes, w.DeliverInTime)
+				s := rage(t, c, outage, func() { end = fault() }, func() { end() })
+				s.check(t, true)
+				if s.recovered > 30*time.Second {
+					t.Errorf("it took %v until all had recovered", s.recovered)
+				}
+				if s.warnings > 2*len(nodes)+2 {
+					t.Errorf("%d lines were logged of one outage", s.warnings)
+				}
+				time.Sleep(15 * time.Second) // queue positions are kept for 12 s
+				if left := nodes.Left(); len(left) > 0 {
+					t.Errorf("left behind: %q", left)
+				}
+				if closer, ok := locker.As[io.Closer](c); ok {
+					if err := closer.Close(); err != nil {
+						t.Error(err)
 					}
-					c := open(nodes, w.DeliverInTime)
-					s := rage(t, c, outage, func() { end = fault() }, func() { end() })
-					s.check(t, true)
-					if s.recovered > 30*time.Second {
-						t.Errorf("it took %v until all had recovered", s.recovered)
-					}
-					if s.warnings > 2*len(nodes)+2 {
-						t.Errorf("%d lines were logged of one outage", s.warnings)
-					}
-					time.Sleep(15 * time.Second) // queue positions are kept for 12 s
-					if left := nodes.Left(); len(left) > 0 {
-						t.Errorf("left behind: %q", left)
-					}
-					if closer, ok := locker.As[io.Closer](c); ok {
-						if err := closer.Close(); err != nil {
-							t.Error(err)
-						}
-					}
-				})
+				}
 			})
-		}
+		})
 	}
 }
 

@@ -77,7 +77,11 @@ func load(t *testing.T, clients []*locker.Client, d time.Duration) (cycles, fail
 // One of five nodes hangs while 64 goroutines work. What is kept for it is bounded. When it goes on, it executes what
 // was sent to it, and nothing stays on it. With LOCKER_MEASURE=60s each driver gets a full minute.
 func TestHungNodeUnderLoad(t *testing.T) {
-	d, measure := measuring(3 * time.Second)
+	by := 3 * time.Second
+	if testing.Short() {
+		by = time.Second
+	}
+	d, measure := measuring(by)
 	groups := [][]string{drivers.Names()}
 	if measure {
 		groups = nil
