@@ -24,8 +24,8 @@ GOTEST = go test
 export GORACE = atexit_sleep_ms=0
 
 # Compilers, linkers and tests collect garbage less often. All of them are short-lived, and with the default value they
-# spend a sixth of the processors' time on it.
-export GOGC = 400
+# spend a sixth of the processors' time on it. Benchmarks have the default.
+test test-long test-server: export GOGC = 400
 
 # Most of the tests of a package wait, so more packages than there are processors run at once: three of the library
 # beside two of another module. With more than that, tests of real servers become late. make verify vets the packages.
