@@ -68,7 +68,7 @@ test-long: ## what make test leaves out, the benchmarks, and the newest versions
 drivers.long:
 	$(WITH_VALKEY) $(GOTEST) $(LONG) $(EACH_DRIVER)
 $(WHOLE:%=%.long): %.long:
-	@set -ex; long=$$(go -C $* $(LEFT_OUT)); [ -z "$$long" ] || $(GOTEST) -C $* $(LONG) $$long
+	@long=$$(go -C $* $(LEFT_OUT)); [ -z "$$long" ] || { set -x; $(GOTEST) -C $* $(LONG) $$long; }
 cli.long: # the only tests of this package that leave something out
 	$(GOTEST) -C cmd/locker $(LONG) -run '^(TestUserOfTheDocumentation|TestDeployments|TestTheNextStepFitsTheDeployment)$$' ./cli
 everystore.long:

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/short"
 )
 
 func quorumHarness(nodes int, spoil func(q *toyQuorum), wrapper locker.Middleware) QuorumHarness {
@@ -177,7 +178,7 @@ var quorumFlaws = []struct {
 // Each flaw is noticed by the listed properties and by no others.
 func TestQuorumSuiteCatchesFlaws(t *testing.T) {
 	t.Parallel()
-	for _, f := range quorumFlaws {
+	for _, f := range short.Part(t, 4, quorumFlaws) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			h := quorumHarness(cmp.Or(f.nodes, 3), f.store, f.wrapper)
