@@ -70,7 +70,8 @@ drivers.long:
 $(WHOLE:%=%.long): %.long:
 	@long=$$(go -C $* $(LEFT_OUT)); [ -z "$$long" ] || { set -x; $(GOTEST) -C $* $(LONG) $$long; }
 cli.long: # the only tests of this package that leave something out
-	$(GOTEST) -C cmd/locker $(LONG) -run '^(TestUserOfTheDocumentation|TestDeployments|TestTheNextStepFitsTheDeployment)$$' ./cli
+	$(GOTEST) -C cmd/locker $(LONG) \
+		-run '^(TestUserOfTheDocumentation|TestDeployments|TestTheNextStepFitsTheDeployment)$$' ./cli
 everystore.long:
 	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .
 processors.long:
@@ -91,7 +92,7 @@ IN ?= .
 FLAGS ?=
 test-server: ## the suites that need a server on another one, SERVER=redis-6.0; scripts/servers lists those that there are; FLAGS=-short
 	@path=$$(scripts/servers $(SERVER)) && echo "tests run on $(SERVER): $$path" && \
-		LOCKER_TEST_SERVER=$$path $(GOTEST) -C $(IN) $(FLAGS) -shuffle=on -parallel 4 -timeout 10m $(SUITES)
+		LOCKER_TEST_SERVER=$$path $(GOTEST) -C $(IN) $(FLAGS) -vet=off -shuffle=on -p 4 -parallel 4 -timeout 10m $(SUITES)
 
 SERVERS ?=
 compat: ## the tests that depend on the server, on all SERVERS of scripts/servers, into docs/compatibility.md: up to half an hour
