@@ -49,10 +49,21 @@ var faults = []fault{
 		defer s.Resume()
 		l.progress(5)
 	}},
+	// All clients are connected to it. They go to another server, although it answers their pings and reads.
 	{"the leader is cut off from the other servers", func(l *ledger) {
-		back := l.leader().CutOff()
-		defer back()
-		l.everybody() // those who were connected to it go to another server
+		leader := l.leader()
+		var ups []func()
+		for _, s := range l.servers {
+			if s != leader {
+				ups = append(ups, s.Down())
+			}
+		}
+		l.everybody()
+		for _, up := range ups {
+			up()
+		}
+		defer leader.CutOff()()
+		l.everybody()
 	}},
 	{"the leader is cut off from its clients", func(l *ledger) {
 		up := l.leader().Down()

@@ -39,15 +39,13 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		return nil, errors.ErrUnsupported
 	}
 	s := step{b: b, reqs: reqs, start: start, last: make([]uint64, len(reqs))}
-	for i, req := range reqs {
-		s.last[i], _ = b.hints.get(b.subject(req.Key))
-	}
 	for n := 0; ; n++ {
-		grants, err := s.try(ctx, n)
-		if !errors.Is(err, errOther) {
+		// A batch that is refused costs as much as another, and a read much less: the server syncs its disk for each.
+		if grants, err := s.look(ctx); grants != nil || err != nil {
 			return grants, err
 		}
-		if grants, err := s.look(ctx); grants != nil || err != nil {
+		grants, err := s.try(ctx, n)
+		if !errors.Is(err, errOther) {
 			return grants, err
 		}
 		if err := pause(ctx, n); err != nil {
@@ -61,7 +59,7 @@ type step struct {
 	b     *Backend
 	reqs  []locker.Request
 	start time.Time
-	last  []uint64 // the numbers of the free records; 0: not known
+	last  []uint64 // the numbers of the free records; 0: there is none
 }
 
 // try makes the n-th attempt.
@@ -125,8 +123,7 @@ func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 	return end, err
 }
 
-// look reads the records of all locks, after a batch was refused because they are not as expected. It returns neither
-// grants nor an error if all are free.
+// look reads the records of all locks. It returns neither grants nor an error if all are free.
 func (s *step) look(ctx context.Context) ([]locker.Grant, error) {
 	grants := make([]locker.Grant, 0, len(s.reqs)) // of the same batch, which was executed before
 	var err error
