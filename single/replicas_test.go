@@ -49,21 +49,27 @@ func conformWithReplicas(t *testing.T) {
 			}
 		}
 		// Two servers answer each call within the TTL. That may take a second: so often a replica acknowledges by itself,
-		// if it has missed the question of the WAIT.
+		// if it has missed the question of the WAIT. TestReplicaHasTheLock checks that it is not the rule.
 		conformance.RunLocker(t, conformance.Harness{
 			FIFO: true, Labels: true, Steps: true, MinTTL: 3 * time.Second, Store: store,
 		})
 	})
 }
 
-// With a replica, a lock that counts is there as well.
+// With a replica, a lock that counts is there as well. The replica confirms it at once, as a rule.
 func TestReplicaHasTheLock(t *testing.T) {
 	t.Parallel()
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		master, replica, p := replicated(t)
 		c := withReplicas(t, build(t, p.Addr()), 1)
-		for range 100 {
+		const n = 100
+		late := 0
+		for range n {
+			start := time.Now()
 			lease := mustTry(t, c)
+			if time.Since(start) > 500*time.Millisecond {
+				late++
+			}
 			if replica.Cmd(t, "EXISTS", "lock:k") != int64(1) {
 				t.Fatal("the replica does not have the lock")
 			}
@@ -74,6 +80,9 @@ func TestReplicaHasTheLock(t *testing.T) {
 				t.Errorf("extended by an hour, and the replica has %v", left)
 			}
 			steady.Unlock(t, lease)
+		}
+		if late > n/2 {
+			t.Errorf("%d of %d locks took more than half a second", late, n)
 		}
 		nothingLeft(t, master)
 	})

@@ -137,7 +137,7 @@ func servedAfterRestart(t *testing.T, build func(t testing.TB, addr string) driv
 				t.Error("two have the lock")
 			}
 			served.Add(1)
-			time.Sleep(5 * time.Millisecond)
+			<-time.After(5 * time.Millisecond)
 			inside.Add(-1)
 			steady.Unlock(t, l)
 		})
