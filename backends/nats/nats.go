@@ -24,9 +24,9 @@
 // # Waiting
 //
 // There is no queue. All waiting Clients learn of a release at once, and those that have waited for fewer holders than
-// others try a little later. So Clients are mostly served in the order of their arrival, and nobody promises it. The
-// callers of one Client wait in that order. Waiters also look once or twice in two seconds, because a message may be
-// lost, and when the TTL of the holder ends.
+// others try a little later. So those that wait are mostly served in the order of their arrival. But a Client that
+// takes a lock again as soon as it has released it is often faster. The callers of one Client wait in order. Waiters
+// also look once or twice in two seconds, because a message may be lost, and when the TTL of the holder ends.
 package nats
 
 import (
