@@ -116,8 +116,8 @@ const openSQL = "SELECT count(*) FROM pg_stat_activity WHERE application_name ||
 func (r *trial) run(t *testing.T, s *pgtest.Server, interrupted int) {
 	t.Helper()
 	p := pool(t, s.URL("postgres"))
-	count := func(sql string) (n int) {
-		must(t, "count", p.QueryRow(t.Context(), sql, r.care+" ").Scan(&n))
+	count := func(sql string, args ...any) (n int) {
+		must(t, "count", p.QueryRow(t.Context(), sql, append([]any{r.care + " "}, args...)...).Scan(&n))
 		return n
 	}
 	env := []string{
@@ -141,14 +141,15 @@ func (r *trial) run(t *testing.T, s *pgtest.Server, interrupted int) {
 		r.interrupted += count(openSQL)
 		r.takeOver(t, l, p, func() { worker.Signal(syscall.SIGCONT) })
 	}
-	const commits = "SELECT count(*) FROM journal WHERE starts_with(key, $1)"
-	before := count(commits)
-	eventually(t, "the process goes on after its last stop", func() bool { return count(commits) > before })
+	last := texts(t, p, "SELECT clock_timestamp()::text")[0]
+	for count(openSQL+" AND xact_start < $2::text::timestamptz", last) > 0 { // what was interrupted last has not ended
+		<-time.After(ttl(r.workers) / 20)
+	}
 	worker.Kill()
 	eventually(t, "the server has ended its connections", func() bool {
 		return count("SELECT count(*) FROM pg_stat_activity WHERE application_name || ' ' = $1") == 0
 	})
-	r.commits = count(commits)
+	r.commits = count("SELECT count(*) FROM journal WHERE starts_with(key, $1)")
 	r.late = count("SELECT coalesce(sum((SELECT count(*) FROM journal j WHERE j.key = o.key AND j.fence < o.fence) " +
 		"- before), 0)::bigint FROM takeovers o WHERE starts_with(key, $1)")
 }
