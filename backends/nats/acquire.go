@@ -21,20 +21,16 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	defer cancel()
 	subject, start := b.subject(req.Key), time.Now()
 	lock := record{State: held, Owner: req.Token, Label: req.Label, ttl: req.TTL}
-	waited := b.waited(subject)
-	last, known := b.hints.get(subject)
+	last := b.hints.get(subject)
 	for n := 0; ; n++ {
 		var err error
-		switch {
-		case last == 0 && known: // others have waited for the lock, and may have taken it
-			err = errOther
-		case last == 0:
+		if last == 0 {
 			last, err = b.put(ctx, subject, 0, record{State: free, ttl: freeFor})
 		}
 		if err == nil {
 			var seq uint64
 			if seq, err = b.put(ctx, subject, last, lock); err == nil {
-				return grant(seq, seq, waited, start, req.TTL), nil
+				return grant(seq, seq, start, req.TTL), nil
 			}
 		}
 		if errors.As(err, new(unknown)) && last != 0 {
@@ -50,11 +46,11 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		case r.State == foreign:
 			return locker.Grant{}, locker.ErrForeignKey
 		case r.State == held && r.Owner == req.Token: // the same request was executed before
-			return grant(r.token(), r.seq, waited, start, req.TTL), nil
+			return grant(r.token(), r.seq, start, req.TTL), nil
 		case r.taken():
 			return locker.Grant{}, r.heldError()
 		}
-		last, known = r.seq, false
+		last = r.seq
 		if err := pause(ctx, n); err != nil {
 			return locker.Grant{}, err
 		}

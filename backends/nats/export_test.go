@@ -23,35 +23,6 @@ func Config() jetstream.StreamConfig {
 // Deaf is how long a server may leave requests unanswered, and store nothing.
 const Deaf = deaf
 
-// SetPace makes the Backend believe that an exchange with the server takes d.
-func (b *Backend) SetPace(d time.Duration) { b.pace.nanos.Store(int64(d)) }
-
-// Waited returns how many holders the waiter for key has counted.
-func (b *Backend) Waited(key string) int64 { return b.waited(b.subject(key)) }
-
-// Turn is that of a waiter, with a constant step.
-type Turn = turn
-
-// NewTurn returns the turn of a waiter that begins to wait.
-func NewTurn(wake func(), step time.Duration) *Turn {
-	return newTurn(wake, func() time.Duration { return step })
-}
-
-// Told tells of a lock that was taken, and otherwise of a release by an owner that had counted front.
-func (t *turn) Told(taken bool, front int64) {
-	if taken {
-		t.told(held, 0)
-	} else {
-		t.told(free, front)
-	}
-}
-
-// Waited returns what the waiter has counted.
-func (t *turn) Waited() int64 { return t.waited.Load() }
-
-// MaxDelay is the longest delay of a waiter.
-const MaxDelay = maxDelay
-
 // Subject returns the subject of a lock.
 func (b *Backend) Subject(key string) string { return b.subject(key) }
 

@@ -22,19 +22,18 @@ func (hs *hints) slot(subject string) *atomic.Pointer[hint] {
 	return &hs.slots[maphash.String(seed, subject)%uint64(len(hs.slots))]
 }
 
-// put records that the last message on subject is a free record, with the number seq. If seq is 0, others may have
-// replaced it.
+// put records that the last message on subject is a free record.
 func (hs *hints) put(subject string, seq uint64) {
 	hs.slot(subject).Store(&hint{subject, seq, time.Now().Add(freeFor)})
 }
 
-// get returns the sequence number of the free record of subject, if put has recorded one. It forgets what it returns,
+// get returns the sequence number of the free record of subject, or 0 if none is known. It forgets what it returns,
 // because the caller is about to replace the record.
-func (hs *hints) get(subject string) (seq uint64, known bool) {
+func (hs *hints) get(subject string) uint64 {
 	slot := hs.slot(subject)
 	h := slot.Load()
 	if h == nil || h.subject != subject || time.Now().After(h.until) || !slot.CompareAndSwap(h, nil) {
-		return 0, false
+		return 0
 	}
-	return h.seq, true
+	return h.seq
 }

@@ -12,15 +12,14 @@ import (
 // holding is what the backend knows about a lock that it has granted. It is the Private of the Grant.
 type holding struct {
 	mu       sync.Mutex
-	waited   int64     // how many holders the owner has waited for; see turn
 	seq      uint64    // of the last record that is known to be the owner's
 	since    time.Time // when the lock was asked for
 	ends     time.Time // the end of the TTL that was asked for last, or before
 	released bool      // a release was sent and not answered
 }
 
-func grant(token, seq uint64, waited int64, start time.Time, ttl time.Duration) locker.Grant {
-	return locker.Grant{Fence: token, Private: &holding{waited: waited, seq: seq, since: start, ends: start.Add(ttl)}}
+func grant(token, seq uint64, start time.Time, ttl time.Duration) locker.Grant {
+	return locker.Grant{Fence: token, Private: &holding{seq: seq, since: start, ends: start.Add(ttl)}}
 }
 
 // holdingOf returns the holding of a request. One of a caller that has lost it has no sequence number, and the record
@@ -158,16 +157,14 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 func (b *Backend) release(ctx context.Context, req locker.Request, keepUntil time.Time) error {
 	h, subject := holdingOf(req), b.subject(req.Key)
 	err := b.change(ctx, req, func(last uint64) (uint64, error) {
-		next := record{State: free, Owner: req.Token, waited: h.waited, ttl: freeFor}
+		next := record{State: free, Owner: req.Token, ttl: freeFor}
 		if rest := time.Until(keepUntil); req.Keep > 0 && rest > 0 {
 			next = record{State: kept, Owner: req.Token, Fence: req.Fence, ttl: rest}
 		}
 		seq, err := b.put(ctx, subject, last, next)
 		switch {
-		case err == nil && next.State == free && h.waited == 0:
+		case err == nil && next.State == free:
 			b.hints.put(subject, seq)
-		case err == nil && next.State == free: // others may wait: they go first
-			b.hints.put(subject, 0)
 		case errors.As(err, new(unknown)):
 			h.mu.Lock()
 			h.released = true

@@ -87,7 +87,7 @@ func (s *step) try(ctx context.Context, n int) ([]locker.Grant, error) {
 	grants := make([]locker.Grant, len(s.reqs))
 	for i, req := range s.reqs {
 		seq := end - uint64(len(s.reqs)-1-i)
-		grants[i] = grant(seq, seq, s.b.waited(s.b.subject(req.Key)), s.start, req.TTL)
+		grants[i] = grant(seq, seq, s.start, req.TTL)
 	}
 	return grants, nil
 }
@@ -133,7 +133,7 @@ func (s *step) look(ctx context.Context) ([]locker.Grant, error) {
 		case failed != nil:
 			return nil, failed
 		case r.State == held && r.Owner == req.Token:
-			grants = append(grants, grant(r.token(), r.seq, 0, s.start, req.TTL))
+			grants = append(grants, grant(r.token(), r.seq, s.start, req.TTL))
 		case r.State == foreign:
 			err = &locker.Error{Op: "trylock", Key: req.Key, Err: locker.ErrForeignKey}
 		case r.taken():

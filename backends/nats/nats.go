@@ -23,10 +23,9 @@
 //
 // # Waiting
 //
-// There is no queue. All waiting Clients learn of a release at once, and those that have waited for fewer holders than
-// others try a little later. So those that wait are mostly served in the order of their arrival. But a Client that
-// takes a lock again as soon as it has released it is often faster. The callers of one Client wait in order. Waiters
-// also look once or twice in two seconds, because a message may be lost, and when the TTL of the holder ends.
+// There is no queue. All waiting Clients learn of a release at once, and the first whose request arrives gets the lock.
+// The callers of one Client wait in the order of their arrival. Waiters also look once or twice in two seconds, because
+// a message may be lost, and when the TTL of the holder ends.
 package nats
 
 import (
@@ -87,8 +86,6 @@ type Backend struct {
 	opens  chan struct{}          // has a value while a call looks for the bucket
 	hints  hints
 	news   news
-	turns  sync.Map // the waiters' *turn, by subject
-	pace   pace
 	reach  reach
 
 	closing chan struct{}

@@ -33,12 +33,8 @@ type news struct {
 type topic struct {
 	subject   string // of the lock
 	sub       *natsclient.Subscription
-	listeners []*listener
+	listeners []*func(state)
 }
-
-// listener is called with the state of a record that is stored and, if it is free, with what its last owner has
-// counted; see [turn].
-type listener func(s state, front int64)
 
 // reconnected is the state that listeners get when messages may have been lost.
 const reconnected state = "reconnected"
@@ -50,9 +46,9 @@ const maxNews = 4096
 // the connection is lost and made again.
 const confirmation = 10 * time.Second
 
-// listen calls f for each record that is stored on subject, until stop is called. If ready is not nil, it is called
-// when the server has confirmed the subscription.
-func (n *news) listen(subject, told string, f listener, ready func()) (stop func(), err error) {
+// listen calls f with the state of each record that is stored on subject, until stop is called. If ready is not nil, it
+// is called when the server has confirmed the subscription.
+func (n *news) listen(subject, told string, f func(state), ready func()) (stop func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -87,7 +83,7 @@ func (n *news) listen(subject, told string, f listener, ready func()) (stop func
 	return func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		t.listeners = slices.DeleteFunc(t.listeners, func(l *listener) bool { return l == &f })
+		t.listeners = slices.DeleteFunc(t.listeners, func(l *func(state)) bool { return l == &f })
 		if len(t.listeners) == 0 && n.topics[told] == t {
 			delete(n.topics, told)
 			_ = t.sub.Unsubscribe()
@@ -104,7 +100,7 @@ func (n *news) run() {
 		case <-n.statuses:
 			n.mu.Lock()
 			for _, t := range n.topics {
-				t.tell(reconnected, 0)
+				t.tell(reconnected)
 			}
 			n.mu.Unlock()
 		case <-n.closing.Done():
@@ -127,14 +123,13 @@ func (n *news) pass(m *natsclient.Msg) {
 	if seq, err := strconv.ParseUint(m.Header.Get(tellsSeq), 10, 64); err == nil && s == free {
 		n.freed(t.subject, seq)
 	}
-	front, _ := strconv.ParseInt(m.Header.Get(waitedHeader), 10, 64)
-	t.tell(s, front)
+	t.tell(s)
 }
 
 // tell calls the listeners. Call with the mutex of news held.
-func (t *topic) tell(s state, front int64) {
+func (t *topic) tell(s state) {
 	for _, l := range t.listeners {
-		(*l)(s, front)
+		(*l)(s)
 	}
 }
 
@@ -159,12 +154,13 @@ func (n *news) close() {
 func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()) {
 	subject := b.subject(key)
 	var confirmed atomic.Bool
-	turn := newTurn(wake, b.pace.step)
-	leave, err := b.news.listen(subject, b.toldOf(subject), func(s state, front int64) {
+	stop, err := b.news.listen(subject, b.toldOf(subject), func(s state) {
 		if s == reconnected {
 			confirmed.Store(true)
 		}
-		turn.told(s, front)
+		if s == free || s == reconnected {
+			wake()
+		}
 	}, func() {
 		confirmed.Store(true)
 		wake()
@@ -172,18 +168,13 @@ func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()
 	if err != nil {
 		return func() bool { return false }, func() {}
 	}
-	b.turns.Store(subject, turn)
-	return func() bool { return confirmed.Load() && b.news.conn.IsConnected() }, func() {
-		b.turns.CompareAndDelete(subject, turn)
-		leave()
-		turn.stop()
-	}
+	return func() bool { return confirmed.Load() && b.news.conn.IsConnected() }, stop
 }
 
 // Watch implements inspect.Watcher.
 func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
 	subject := b.subject(key)
-	return b.news.listen(subject, b.toldOf(subject), func(s state, _ int64) {
+	return b.news.listen(subject, b.toldOf(subject), func(s state) {
 		if s != extended {
 			changed()
 		}

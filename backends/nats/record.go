@@ -22,7 +22,6 @@ type record struct {
 	Fence uint64 `json:"fence,omitempty"` // the token; 0: the sequence number of this message
 	Age   int64  `json:"age_ms,omitempty"`
 
-	waited int64  // of a free record: how many holders its last owner had waited for
 	seq    uint64 // 0: there is no message
 	stored time.Time
 	ttl    time.Duration
@@ -46,7 +45,6 @@ const (
 	opHeader    = "KV-Operation"      // of the key-value store
 	tellsSeq    = "Nats-Sequence"     // in the messages that tell of stored ones
 
-	waitedHeader = "Locker-Waited" // of a free record: see [turn]
 )
 
 // freeFor is how long the record of a free lock stays. It spares the next acquisition a round trip.
@@ -88,9 +86,6 @@ func (r record) message(subject string) *natsclient.Msg {
 	if r.State == free {
 		m.Header.Set(opHeader, "DEL") // key-value clients see no key then
 		m.Header.Set(ownerHeader, r.Owner)
-		if r.waited > 0 {
-			m.Header.Set(waitedHeader, strconv.FormatInt(r.waited, 10))
-		}
 		return m
 	}
 	m.Data, _ = json.Marshal(r) // of texts and numbers: never fails
@@ -186,7 +181,6 @@ func (b *Backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error
 	switch {
 	case err == nil:
 		b.reach.stored()
-		b.pace.took(time.Since(start))
 		return ack.Sequence, nil
 	case errors.As(err, &refused) && (refused.ErrorCode == wrongSequence || refused.ErrorCode == changing):
 		return 0, errOther
