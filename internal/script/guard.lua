@@ -34,8 +34,11 @@ local function resting(now)
   local of, since, has = j and sub(value, 1, i - 1), j and tonumber(sub(value, i + 1, j - 1)), j and sub(value, j + 1)
   local id, why = incarnation(of)
   if not id then return why end
-  if of and has ~= guard then return {-4, tonumber(has)} end
-  if of ~= id or not since or since > now then
+  if of and has ~= guard then
+    if string.find(value, '^%w+:%d+:%d+$') then return {-4, tonumber(has)} end
+    of = nil                                   -- this is no marker, and is replaced
+  end
+  if of ~= id or not (since and since >= 0 and since <= now) then
     local r = redis.pcall('SET', marker, id .. ':' .. string.format('%.0f', now) .. ':' .. guard)
     return r.err and r or {-3, tonumber(guard)}
   end

@@ -128,6 +128,16 @@ func TestServerThatMayHaveForgottenRests(t *testing.T) {
 		"FLUSHALL":        func(g guard) guard { g.s.Cmd(g.t, "FLUSHALL"); return g },
 		"marker is gone":  func(g guard) guard { g.s.Cmd(g.t, "DEL", g.marker()); return g },
 		"marker is other": func(g guard) guard { g.s.Cmd(g.t, "SET", g.marker(), "theirs"); return g },
+		"marker is other, with colons": func(g guard) guard {
+			g.s.Cmd(g.t, "SET", g.marker(), "theirs:1:too")
+			return g
+		},
+		"marker without a time": func(g guard) guard {
+			value, _ := g.s.Cmd(g.t, "GET", g.marker()).(string)
+			p := strings.Split(value, ":")
+			g.s.Cmd(g.t, "SET", g.marker(), p[0]+":nan:"+p[2])
+			return g
+		},
 		"clock set back": func(g guard) guard { // which is the same as a marker of the future
 			value, _ := g.s.Cmd(g.t, "GET", g.marker()).(string)
 			p := strings.Split(value, ":")

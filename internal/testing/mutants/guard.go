@@ -3,7 +3,7 @@ package main
 // guardMutants are bugs in the restart guard.
 var guardMutants = []mutant{
 	{"the marker's server is not compared, script",
-		[]patch{{"internal/script/guard.lua", "if of ~= id or not since", "if not of or not since"}},
+		[]patch{{"internal/script/guard.lua", "if of ~= id or not (since", "if not of or not (since"}},
 		[]killer{test("internal/script", "TestServerThatMayHaveForgottenRests")}},
 	{"the marker's server is not compared, twin",
 		[]patch{{"internal/testing/simnode/guard.go", "len(p) != 3 || p[0] != l.incarnation() ||", "len(p) != 3 ||"}},
@@ -13,7 +13,7 @@ var guardMutants = []mutant{
 			{"internal/script/guard.lua", "'master_replid:(%w+)'", "'run_id:(%w+)'"}},
 		[]killer{test("internal/script", "TestServerThatMayHaveForgottenRests/promotion_and_back")}},
 	{"a marker of the future stays, script",
-		[]patch{{"internal/script/guard.lua", " or since > now then", " then"}},
+		[]patch{{"internal/script/guard.lua", " and since <= now) then", ") then"}},
 		[]killer{test("internal/script", "TestServerThatMayHaveForgottenRests/clock_set_back")}},
 	{"a marker of another incarnation may have another guard, script",
 		[]patch{{"internal/script/guard.lua", "if of and has ~= guard then", "if of == id and has ~= guard then"}},
