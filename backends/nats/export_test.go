@@ -23,6 +23,18 @@ func Config() jetstream.StreamConfig {
 // Deaf is how long a server may leave requests unanswered, and store nothing.
 const Deaf = deaf
 
+// Reach leaves servers.
+type Reach = reach
+
+// NewReach returns a Reach that calls leave.
+func NewReach(leave func() error) *Reach { return &reach{leave: leave} }
+
+// Stored is called after each write that was acknowledged.
+func (r *reach) Stored() { r.stored() }
+
+// Miss is called after each request that was not answered.
+func (r *reach) Miss(began time.Time) { r.miss(began) }
+
 // SetPace makes the Backend believe that an exchange with the server takes d.
 func (b *Backend) SetPace(d time.Duration) { b.pace.nanos.Store(int64(d)) }
 
