@@ -23,6 +23,18 @@ func Config() jetstream.StreamConfig {
 // Deaf is how long a server may leave requests unanswered, and store nothing.
 const Deaf = deaf
 
+// Reach leaves servers.
+type Reach = reach
+
+// NewReach returns a Reach that calls leave.
+func NewReach(leave func() error) *Reach { return &reach{leave: leave} }
+
+// Stored is called after each write that was acknowledged.
+func (r *reach) Stored() { r.stored() }
+
+// Miss is called after each request that was not answered.
+func (r *reach) Miss(began time.Time) { r.miss(began) }
+
 // Subject returns the subject of a lock.
 func (b *Backend) Subject(key string) string { return b.subject(key) }
 

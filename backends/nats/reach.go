@@ -1,10 +1,8 @@
 package nats
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
-
-	natsclient "github.com/nats-io/nats.go"
 )
 
 // reach leaves a server through which nothing is stored.
@@ -14,30 +12,46 @@ import (
 // reads and refuses writes for twenty seconds, and only acknowledges none, because that takes a majority. reach makes
 // the library connect to the next server. It does so with a connection that belongs to the Backend only.
 type reach struct {
-	conn   *natsclient.Conn // nil: stay
-	missed atomic.Int64     // see miss; since birth; 0: nothing is missing
+	leave func() error // connects to the next server; nil: stay
+
+	mu     sync.Mutex
+	good   time.Time // when a write was acknowledged last, or the last server was left
+	missed time.Time // when the first request began that was not answered since then; zero: there is none
 }
 
 // deaf is how long a server may leave requests unanswered, and store nothing. To elect a leader takes a cluster longer,
 // but to connect to another server meanwhile costs little.
 const deaf = 3 * time.Second
 
-var birth = time.Now().Add(-time.Second)
-
 // stored is called after each write that was acknowledged.
 func (r *reach) stored() {
-	if r.missed.Load() != 0 {
-		r.missed.Store(0)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.good, r.missed = time.Now(), time.Time{}
+}
+
+// miss is called after each request that was not answered. The time since the first of them began counts, but not what
+// was before the last write that was stored, or before the last server was left.
+func (r *reach) miss(began time.Time) {
+	if r.bad(began) {
+		_ = r.leave() // an error says that the connection is closed
 	}
 }
 
-// miss is called after each request that was not answered. The time since the first of them began counts, or since the
-// last server was left, as long as nothing is stored.
-func (r *reach) miss(began time.Time) {
-	_ = r.missed.CompareAndSwap(0, int64(began.Sub(birth)))
-	now, since := int64(time.Since(birth)), r.missed.Load()
-	if r.conn == nil || since == 0 || now-since < int64(deaf) || !r.missed.CompareAndSwap(since, now) {
-		return
+// bad reports whether the server is to be left now.
+func (r *reach) bad(began time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if began.Before(r.good) {
+		began = r.good
 	}
-	_ = r.conn.ForceReconnect() // an error says that the connection is closed
+	if r.missed.IsZero() {
+		r.missed = began
+	}
+	if r.leave == nil || time.Since(r.missed) < deaf {
+		return false
+	}
+	r.good = time.Now()
+	r.missed = r.good
+	return true
 }

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -116,4 +117,35 @@ func TestNoServerIsWaitedForLongerThanTheSettingsSay(t *testing.T) {
 	if asked := servers.dialed(); asked[0] == asked[1] || asked[0] != asked[2] {
 		t.Errorf("the servers are not asked in turn: %v", asked)
 	}
+}
+
+// One request without an answer is no reason to leave a server that has stored something meanwhile: that would interrupt
+// the requests of all others.
+func TestAServerThatStoresIsNotLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := 0
+		r := nats.NewReach(func() error { left++; return nil })
+		want := func(n int) {
+			t.Helper()
+			if left != n {
+				t.Fatalf("servers were left %d times, want %d", left, n)
+			}
+		}
+		lost := time.Now()
+		<-time.After(2 * nats.Deaf)
+		r.Stored()
+		stored := time.Now()
+		r.Miss(lost)
+		<-time.After(nats.Deaf - 1)
+		r.Miss(stored)
+		want(0)
+		<-time.After(1)
+		r.Miss(time.Now())
+		want(1)
+		r.Miss(lost) // through the server that was left
+		want(1)
+		<-time.After(nats.Deaf)
+		r.Miss(lost)
+		want(2)
+	})
 }

@@ -137,7 +137,7 @@ func (s *Settings) open(prefix string, more ...natsclient.Option) (*locker.Clien
 	if s.Replicas > 0 {
 		b.replicas = s.Replicas
 	}
-	b.close, b.reach.conn = conn.Close, conn
+	b.close, b.reach.leave = conn.Close, conn.ForceReconnect
 	return locker.NewClient(b), nil
 }
 
