@@ -23,11 +23,8 @@ import (
 	"github.com/golocker/locker/internal/testing/child"
 	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/disk"
+	"github.com/golocker/locker/internal/testing/serverproc"
 )
-
-// startTimeout is how long a server may take until it accepts connections. It is generous, because tests under the race
-// detector keep every core of a small machine busy.
-const startTimeout = 30 * time.Second
 
 // Server is one server with its data. Its methods may be called from several goroutines. Start, Standby and Restart are
 // an exception: they can fail the test, so only the test's own goroutine may call them.
@@ -218,7 +215,7 @@ func (s *Server) run() error {
 // ready waits until a process accepts connections on its socket in dir.
 func ready(tb testing.TB, dir string, p *child.Process) error {
 	ask := program(tb, "pg_isready")
-	for deadline := time.Now().Add(startTimeout); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(serverproc.StartTimeout); ; time.Sleep(10 * time.Millisecond) {
 		if exec.Command(ask, "-q", "-h", dir).Run() == nil {
 			return nil
 		}
@@ -227,7 +224,7 @@ func ready(tb testing.TB, dir string, p *child.Process) error {
 		}
 		if time.Now().After(deadline) {
 			p.Kill()
-			return fmt.Errorf("no answer for %v", startTimeout)
+			return fmt.Errorf("no answer for %v", serverproc.StartTimeout)
 		}
 	}
 }
