@@ -39,8 +39,8 @@ test: ## install redis-server if it is missing, run the tests under the race det
 library.short: # the longest packages first
 	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
 		./drivers/rueidis ./...
-allocations.short: # without the race detector, which allocates, too
-	$(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single
+allocations.short: # without the race detector, which allocates, too, and with garbage collected as usual
+	GOGC=100 $(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single
 $(TESTED:%=%.short): %.short: # the tests of one module
 	$(GOTEST) -C $* $(SHORT) -p 2 ./...
 
@@ -52,8 +52,8 @@ WITH_VALKEY = GOWORK=$(CURDIR)/$(MATRIX)/go.work
 EACH_DRIVER = -overlay=$(MATRIX)/overlay.json ./single ./redlock ./drivers/all
 
 # The other packages of a module whose tests leave something out with -short, as patterns.
-LEFT_OUT = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./... | \
-	awk '/internal\/testing\/short/ && $$2 !~ /locker\/(single|redlock|drivers\/all|cmd\/locker\/cli)$$/ { print "." substr($$2, length($$1) + 1) }' | tr '\n' ' '
+PACKAGES = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./...
+LEFT_OUT = awk '/internal\/testing\/short/ && $$2 !~ /locker\/(single|redlock|drivers\/all|cmd\/locker\/cli)$$/ { print "." substr($$2, length($$1) + 1) }' | tr '\n' ' '
 
 # Two of the parts run at once, with two packages each.
 LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 12m -p 2
@@ -68,7 +68,8 @@ test-long: ## what make test leaves out, the benchmarks, and the newest versions
 drivers.long:
 	$(WITH_VALKEY) $(GOTEST) $(LONG) $(EACH_DRIVER)
 $(WHOLE:%=%.long): %.long:
-	@long=$$(go -C $* $(LEFT_OUT)); [ -z "$$long" ] || { set -x; $(GOTEST) -C $* $(LONG) $$long; }
+	@all=$$(go -C $* $(PACKAGES)) && long=$$(echo "$$all" | $(LEFT_OUT)) && \
+		{ [ -z "$$long" ] || { set -x; $(GOTEST) -C $* $(LONG) $$long; }; }
 cli.long: # the only tests of this package that leave something out
 	$(GOTEST) -C cmd/locker $(LONG) \
 		-run '^(TestUserOfTheDocumentation|TestDeployments|TestTheNextStepFitsTheDeployment)$$' ./cli
