@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 )
 
 // senderIdle is how long an idle sender waits for the next command before it ends. To start a goroutine, whose stack
@@ -102,6 +103,9 @@ func (p *Pipeline) take(s *sender) []*Call {
 			p.idle = nil
 		}
 		return nil
+	}
+	if n > script.MaxJoined { // the rest would need a call of a script for themselves, and others join them soon
+		n -= n % script.MaxJoined
 	}
 	batch := slices.Clone(p.pending[:n])
 	p.pending = slices.Delete(p.pending, 0, n)
