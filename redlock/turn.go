@@ -60,7 +60,7 @@ func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
 			w.b.health.answered(i, time.Since(start))
 			if !s.Mine || s.Left > 0 {
 				if s.Left > 0 {
-					w.held.Label = s.Label
+					w.held.Label, w.known = s.Label, true
 				}
 				w.saw(s.Left)
 				w.sure = w.sure || w.looks > 0

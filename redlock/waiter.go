@@ -76,6 +76,7 @@ type waiter struct {
 	seen  bool             // others hold the lock
 	sure  bool             // and that was not just a failed attempt, or the remains of one while there is no quorum
 	held  locker.HeldError // the lock, as it was seen last
+	known bool             // it has been seen; others may come first although the node that keeps the queue lacks the lock
 	votes *QuorumError     // the votes of the last attempt that found the lock held
 }
 
@@ -112,7 +113,7 @@ func (w *waiter) learn(err error) {
 	w.astray = w.turn != nil && w.last.astray(w.turn.node)
 	var held *locker.HeldError
 	if errors.As(err, &held) {
-		w.held.Label = held.Label
+		w.held.Label, w.known = held.Label, true
 		w.saw(held.Remaining)
 		w.votes = nil
 		errors.As(err, &w.votes)
@@ -167,7 +168,7 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 				w.leave()
 			}
 		}
-		if w.req.Waiting != nil {
+		if w.req.Waiting != nil && w.known {
 			w.req.Waiting(w.heldError())
 			w.req.Waiting = nil
 		}
