@@ -117,7 +117,7 @@ var flaws = append([]flaw{
 		store: func(s *toy) { s.ignoresContext = true }},
 	{name: "cannot take odd keys", fails: []string{"KeysAreIndependent"},
 		store: func(s *toy) { s.refusesOddKeys = true }},
-	{name: "faults are called held", fails: []string{"HungStoreIsBounded"},
+	{name: "faults are called held", fails: []string{"HungStoreIsBounded"}, broad: true, // where a call is late, too
 		store: func(s *toy) { s.acquireErr = instead(locker.ErrUnavailable, locker.ErrHeld) }},
 	{name: "held is called a fault", fails: []string{"TryLockHeld", "ContextEndsWaiting"}, broad: true,
 		store: func(s *toy) { s.acquireErr = func(error) error { return locker.ErrUnavailable } }},
