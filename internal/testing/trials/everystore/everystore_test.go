@@ -3,7 +3,6 @@ package everystore
 import (
 	"context"
 	"errors"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -49,17 +48,28 @@ func TestHistories(t *testing.T) {
 			if known, ok := ttls[name]; ok {
 				ttl = known
 			}
-			h := play(t, ttl, func() closer {
-				l, err := config.Open(t.Context(), url)
-				if err != nil {
-					t.Fatal(err)
+			const plays = 5
+			for n := 1; ; n++ { // on a busy machine one may show little
+				h := play(t, ttl, func() closer {
+					l, err := config.Open(t.Context(), url)
+					if err != nil {
+						t.Fatal(err)
+					}
+					return l
+				})
+				for _, v := range judge(h) {
+					t.Error(v)
 				}
-				return l
-			})
-			for _, v := range slices.Concat(judge(h), enough(h)) {
-				t.Error(v)
+				t.Logf("%d events in %v", len(h.Events()), h.Now().Round(time.Millisecond))
+				few := enough(h)
+				if len(few) == 0 || t.Failed() {
+					return
+				}
+				if n == plays {
+					t.Fatal(few)
+				}
+				t.Log(few)
 			}
-			t.Logf("%d events in %v", len(h.Events()), h.Now().Round(time.Millisecond))
 		})
 	}
 }
