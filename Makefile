@@ -30,7 +30,7 @@ test test-long test-server: export GOGC = 400
 # Most of the tests of a package wait, so more packages than there are processors run at once: three of the library
 # beside two of another module. With more than that, tests of real servers become late. make verify vets the packages.
 SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
-test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: less than five minutes
+test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
 	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) allocations.short
@@ -58,7 +58,7 @@ LEFT_OUT = awk '/internal\/testing\/short/ && $$2 !~ /locker\/(single|redlock|dr
 # Two of the parts run at once, with two packages each.
 LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 12m -p 2
 WHOLE = . $(TESTED) # modules
-test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: 18 minutes
+test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: a quarter of an hour
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
 	@$(MAKE) --no-print-directory -j 2 drivers.long $(WHOLE:%=%.long) cli.long everystore.long processors.long \
