@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker/drivers"
@@ -38,6 +39,7 @@ func released(t *testing.T, d *fake, p *Pipeline, wantAnswer, wantSent string) {
 	cmd, unusual := leaving("k"), false
 	cmd.Usual.Unusual = func(string) { unusual = true }
 	reply, err := p.Do(context.Background(), cmd, timeout, nil)
+	synctest.Wait() // for the answers to probes, which come after that to the call
 	if unusual != (wantAnswer == "by itself") {
 		t.Errorf("answer %v: that it is unusual is said: %t", reply, unusual)
 	}
