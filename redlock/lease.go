@@ -83,9 +83,7 @@ func answerIn(v *node.Vote) answer {
 // late records v, a node's answer to c, an acquisition, after the lease was made.
 func (b *backend) late(l *lease, req *locker.Request, c *node.Call, v *node.Vote) {
 	i, a := c.Tag, answerIn(v)
-	if v.Counter != req.Fence { // otherwise there is no need of a hint; see converged
-		b.hints.note(req.Key, false, v.Counter)
-	}
+	b.hints.note(req.Key, false, v.Counter)
 	l.mu.Lock()
 	l.sending[i] = nil // the call is part of a larger value, which can be freed now
 	l.over = l.over || time.Now().After(l.until)
