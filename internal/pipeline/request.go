@@ -30,9 +30,9 @@ func (p *Pipeline) requests(batch []*Call) []request {
 	}
 	alone := len(requests)
 	for _, releases := range [...]bool{false, true} { // in the order that script.Join demands
-		for i, c := range batch {
+		for _, c := range batch {
 			if c.Usual != nil && c.Usual.IsRelease() == releases {
-				requests = p.gather(requests, alone, batch[i:i+1:i+1])
+				requests = p.gather(requests, alone, c)
 			}
 		}
 	}
@@ -50,19 +50,19 @@ func (p *Pipeline) requests(batch []*Call) []request {
 	return append(requests, probes...)
 }
 
-// gather adds one call to one of the joined requests, which begin at index from, or to a new one.
-func (p *Pipeline) gather(requests []request, from int, one []*Call) []request {
+// gather adds c to one of the joined requests, which begin at index from, or to a new one.
+func (p *Pipeline) gather(requests []request, from int, c *Call) []request {
 	var slot uint16
 	if p.slots.Load() {
-		slot = one[0].Usual.Slot()
+		slot = c.Usual.Slot()
 	}
 	for i := from; i < len(requests); i++ {
 		if r := &requests[i]; r.slot == slot && len(r.calls) < script.MaxJoined {
-			r.calls = append(r.calls, one...)
+			r.calls = append(r.calls, c)
 			return requests
 		}
 	}
-	return append(requests, request{calls: one, slot: slot})
+	return append(requests, request{calls: []*Call{c}, slot: slot})
 }
 
 // join makes r one command for the usual cases of its calls.

@@ -280,7 +280,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"internal/script/many.lua", "sub(has, 17) ==", "sub(has, 17, #want) =="}},
 		[]killer{test("internal/script", "TestJoinedReleasesSpare")}},
 	{"locks of several slots of a cluster are joined",
-		[]patch{{"internal/pipeline/request.go", "slot = one[0].Usual.Slot()", "slot = 0"}},
+		[]patch{{"internal/pipeline/request.go", "slot = c.Usual.Slot()", "slot = 0"}},
 		[]killer{test("internal/pipeline", "TestSlotsOfAClusterAreKeptApart")}},
 	{"a joined command whose reply was lost is sent again",
 		[]patch{{"internal/pipeline/request.go", "case refused && p.becauseJoined(refusal):",
