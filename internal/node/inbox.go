@@ -200,6 +200,7 @@ func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 	defer tick.Stop()
 	answers := make(chan *pipeline.Call, 1)
 	var asked, unanswered bool // asked: a probe was sent; unanswered: the last one was not answered yet
+	var pause time.Duration    // of reprobe
 	probe := func() {
 		if !unanswered {
 			unanswered = in.probe(answers)
@@ -225,6 +226,7 @@ func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 		case c := <-answers:
 			unanswered = false
 			asked = !isNotSent(c.Err)
+			pause = reprobe(tick, pause, c.Err)
 			if !in.count(c) {
 				return
 			}

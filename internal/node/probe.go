@@ -1,6 +1,7 @@
 package node
 
 import (
+	"math/rand/v2"
 	"time"
 
 	"github.com/golocker/locker/internal/pipeline"
@@ -23,6 +24,20 @@ func (in *inbox) probe(answers chan<- *pipeline.Call) bool {
 		in.pipeline.Submit(c, func() { answers <- c })
 	}
 	return confirmed
+}
+
+// reprobe sets tick to the next probe after one that ended with err. A probe that has failed is repeated soon, because
+// waiters poll until one is counted: after a restart of the server, the first probe often travels over an old
+// connection. While probes fail, the pauses double. last is what reprobe has returned before, 0 at first.
+func reprobe(tick *time.Ticker, last time.Duration, err error) (pause time.Duration) {
+	switch {
+	case err != nil:
+		pause = min(max(2*last, inboxMinPause), inboxMaxPause)
+		tick.Reset(pause/2 + rand.N(pause/2))
+	case last > 0:
+		tick.Reset(inboxProbe)
+	}
+	return pause
 }
 
 // count reads the answer to a probe. It returns false if nobody has received the probe. An error says nothing about the

@@ -211,18 +211,6 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 	{"Done closes after the end",
 		[]patch{{"lease.go", "expiry := l.until.Add(-margin(l.ttl))", "expiry := l.until.Add(margin(l.ttl))"}},
 		[]killer{test(".", "TestDoneClosesBeforeUntil"), simulated(100)}},
-	{"no look when the subscription is there",
-		[]patch{{"internal/node/probe.go", "if in.confirmed[l.channel] {\n				l.news(false)",
-			"if in.confirmed[l.channel] && receivers < 0 {\n				l.news(false)"}},
-		[]killer{test("internal/node",
-			"TestWaiterLooksWhenItsSubscriptionIsThereAgain|TestHintIsPublishedWhileTheSubscriptionIsAway")}},
-	{"the answer to a probe of the subscription is ignored",
-		[]patch{{"internal/node/probe.go", "in.counted = receivers > 0", "in.counted = receivers >= 0"}},
-		[]killer{test("internal/node", "TestSubscriptionThatTheMaster"),
-			test("single", "TestWaitersFollowThePlannedFailover/FAILOVER/redigo")}},
-	{"a probe that was not sent is not repeated",
-		[]patch{{"internal/node/inbox.go", "asked = !isNotSent(c.Err)\n", "\n"}},
-		[]killer{test("internal/node", "TestProbeThatWasNotSentIsRepeated")}},
 	{"what begins while a node is closed cannot be interrupted",
 		[]patch{{"internal/pipeline/exchange.go", "p.punctual() && !p.isClosing()", "p.punctual()"}},
 		[]killer{test("internal/node", "TestCloseInterruptsWhatBeganMeanwhile")}},
@@ -294,4 +282,4 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]killer{test("internal/pipeline", "TestCallersWaitAsLongAsTheyWant")}},
 })
 
-var otherMutants = slices.Concat(electionMutants, manyMutants)
+var otherMutants = slices.Concat(electionMutants, manyMutants, subscriptionMutants)

@@ -1,0 +1,23 @@
+package main
+
+// subscriptionMutants are bugs of the subscription over which waiters are told of releases.
+var subscriptionMutants = []mutant{
+	{"no look when the subscription is there",
+		[]patch{{"internal/node/probe.go", "if in.confirmed[l.channel] {\n				l.news(false)",
+			"if in.confirmed[l.channel] && receivers < 0 {\n				l.news(false)"}},
+		[]killer{test("internal/node",
+			"TestWaiterLooksWhenItsSubscriptionIsThereAgain|TestHintIsPublishedWhileTheSubscriptionIsAway")}},
+	{"the answer to a probe of the subscription is ignored",
+		[]patch{{"internal/node/probe.go", "in.counted = receivers > 0", "in.counted = receivers >= 0"}},
+		[]killer{test("internal/node", "TestSubscriptionThatTheMaster"),
+			test("single", "TestWaitersFollowThePlannedFailover/FAILOVER/redigo")}},
+	{"a probe that was not sent is not repeated",
+		[]patch{{"internal/node/inbox.go", "asked = !isNotSent(c.Err)\n", "\n"}},
+		[]killer{test("internal/node", "TestProbeThatWasNotSentIsRepeated")}},
+	{"a probe that has failed is not repeated soon",
+		[]patch{{"internal/node/probe.go", "tick.Reset(pause/2 + rand.N(pause/2))", "_ = rand.N(pause)"}},
+		[]killer{test("internal/node", "TestProbeThatFailedIsRepeated")}},
+	{"probes that fail are repeated without growing pauses",
+		[]patch{{"internal/node/probe.go", "max(2*last, inboxMinPause)", "inboxMinPause"}},
+		[]killer{test("internal/node", "TestProbesThatAlwaysFail")}},
+}
