@@ -8,16 +8,16 @@
 local marker, guard                            -- the key, and how long to rest in ms; the including script sets them
 local grants                                   -- true once this script knows that the server does not rest
 
--- Returns the ID of the server's history, or nil and the reply that says why it is not known. The ID is probably the
--- expected one, if that is not nil: a search for a plain text takes a third off the time of the guard.
-local function incarnation(expected)
-  local info = redis.pcall('INFO', 'replication')
-  if type(info) ~= 'string' then return nil, {-5, 0} end
-  local same = expected and string.find(info, 'master_replid:' .. expected .. '\r', 1, true)
-  local id = same and expected or string.match(info, 'master_replid:(%w+)')
-  if not id then return nil, {-5, 0} end
+-- Returns the ID of the server's history, or nil and the reply that says why it is not known. Searches for plain texts
+-- cost less than patterns.
+local function incarnation()
+  local find, info = string.find, redis.pcall('INFO', 'replication')
+  if info.err then return nil, {-5, 0} end     -- a text has no fields
+  local _, i = find(info, 'master_replid:', 1, true)
+  local j = i and find(info, '\r', i, true)
+  if not j or j == i + 1 then return nil, {-5, 0} end
   -- A replica has the ID of its master, and forgets what it grants if it may write at all.
-  if string.find(info, 'role:master', 1, true) then return id end
+  if find(info, 'role:master', 1, true) then return string.sub(info, i + 1, j - 1) end
   return nil, redis.error_reply('READONLY a replica grants no locks')
 end
 
@@ -28,21 +28,20 @@ end
 --   an error: the marker had to be written, and the server has refused that
 -- A marker of the future is from before the clock was set back. It is replaced, because the rest must end.
 local function resting(now)
-  local value, find, sub = redis.call('GET', marker) or '', string.find, string.sub
-  local i = find(value, ':', 1, true)          -- a pattern for all parts costs three times as much
-  local j = i and find(value, ':', i + 1, true)
-  local of, since, has = j and sub(value, 1, i - 1), j and tonumber(sub(value, i + 1, j - 1)), j and sub(value, j + 1)
-  local id, why = incarnation(of)
+  local value = redis.call('GET', marker) or ''
+  local id, why = incarnation()
   if not id then return why end
-  if of and has ~= guard then
-    if string.find(value, '^%w+:%d+:%d+$') then return {-4, tonumber(has)} end
-    of = nil                                   -- this is no marker, and is replaced
+  -- The marker is compared as a whole, because each call of a function costs as much as a comparison of texts.
+  local since = string.sub(value, #id + 2, -#guard - 2)
+  since = value == id .. ':' .. since .. ':' .. guard and tonumber(since)
+  if since and since >= 0 and since <= now then
+    local left = guard * 1000 - (now - since)  -- in us
+    if left > 0 then return {-3, math.ceil(left / 1000)} end
+    grants = true
+    return
   end
-  if of ~= id or not (since and since >= 0 and since <= now) then
-    local r = redis.pcall('SET', marker, id .. ':' .. string.format('%.0f', now) .. ':' .. guard)
-    return r.err and r or {-3, tonumber(guard)}
-  end
-  local left = tonumber(guard) - math.floor((now - since) / 1000)
-  if left > 0 then return {-3, left} end
-  grants = true
+  local has = string.match(value, '^%w+:%d+:(%d+)$')
+  if has and has ~= guard then return {-4, tonumber(has)} end
+  local r = redis.pcall('SET', marker, id .. ':' .. string.format('%.0f', now) .. ':' .. guard)
+  return r.err and r or {-3, tonumber(guard)}
 end

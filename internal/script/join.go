@@ -57,7 +57,7 @@ func Join(usual []*Usual) Command {
 	if guard != nil {
 		keys++
 	}
-	words := make(drivers.Command, 0, 6+5*a+2*len(releases))
+	words := make(drivers.Command, 0, 7+5*a+2*len(releases))
 	words = append(words, "EVALSHA", many.sha, strconv.Itoa(keys))
 	for _, u := range acquisitions {
 		words = append(words, u.Lock)
@@ -68,18 +68,21 @@ func Join(usual []*Usual) Command {
 	for _, u := range acquisitions {
 		words = append(words, u.Fence)
 	}
-	for _, u := range releases {
-		words = append(words, u.Lock)
-	}
 	if guard != nil {
 		words = append(words, guard.of(usual[0].Lock))
 	}
-	words = append(words, strconv.Itoa(a), strconv.FormatInt(quantum, 10)+guard.number())
+	for _, u := range releases {
+		words = append(words, u.Lock)
+	}
+	words = append(words, strconv.Itoa(a), strconv.FormatInt(quantum, 10))
 	for _, u := range acquisitions {
 		words = append(words, milliseconds(u.TTL))
 	}
 	for _, u := range acquisitions {
 		words = append(words, u.Text)
+	}
+	if guard != nil {
+		words = append(words, guard.rest)
 	}
 	for _, u := range releases {
 		words = append(words, u.Text)

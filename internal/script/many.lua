@@ -1,10 +1,10 @@
 -- The usual case of many acquisitions and releases at once. To call a script costs the server more than most of what is
 -- in it, so the commands of many callers share one call.
 --
--- KEYS: a locks to acquire, their a wait hashes, their a counters, r locks to release
+-- KEYS: a locks to acquire, their a wait hashes, their a counters, guarded: the marker, r locks to release
 -- ARGV: 1 a   2 quantum in us: the clock is rounded down to a multiple of it
---       a TTLs in ms, a texts "|owner|node|label", r values "counter|owner|node|label"
---       guarded: 2 "quantum:guard", see guard.lua, and the marker as the last key
+--       a TTLs in ms, a texts "|owner|node|label", guarded: the guard, see guard.lua, r values
+--       "counter|owner|node|label"
 -- reply: one number for each, in that order; one number alone is no array, because arrays cost the server more
 --        counter: granted   | 1: deleted
 --        0: this is not the usual case, and the lock is as it was. Send the command that this one stands for
@@ -15,8 +15,9 @@
 local call, try, sub = redis.call, redis.pcall, string.sub
 local a, out = ARGV[1] + 0, {}
 local t = a > 0 and call('TIME')
--- if guarded: marker = table.remove(KEYS)
--- if guarded: ARGV[2], guard = string.match(ARGV[2], '^(%d+):(%d+)$')
+local k, v = 3 * a, 2 + 2 * a                  -- the last key and the last argument of the acquisitions
+-- if guarded: k, v = k + 1, v + 1
+-- if guarded: marker, guard = KEYS[k], ARGV[v]
 -- if guarded: if resting(t[1] * 1000000 + t[2]) then
 -- if guarded:   t = false
 -- if guarded:   for i = 1, a do out[i] = 0 end
@@ -31,7 +32,7 @@ if t then
     n = n - n % ARGV[2]
   end
   local used = call('EXISTS', unpack(KEYS, 1, 2 * a)) > 0
-  if not KEYS[4] and not used then             -- one lock alone needs no tables
+  if a == 1 and not KEYS[k + 1] and not used then -- one lock alone needs no tables
     local f = try('GET', KEYS[3])
     -- A clock that is past the counter is the new counter as it stands: both are texts of 16 digits.
     if now and (not f or #f == 16 and f < now) then
@@ -75,7 +76,6 @@ if t then
     end
   end
 end
-local k, v = 3 * a, 2 + 2 * a
 if not KEYS[2] and try('GET', KEYS[1]) == ARGV[3] then
   return try('DEL', KEYS[1]) == 1 and 1 or 0
 elseif KEYS[k + 1] then

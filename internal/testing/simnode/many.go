@@ -1,6 +1,7 @@
 package simnode
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/golocker/locker/drivers"
@@ -19,19 +20,19 @@ func joined(k, args []string) (b batch, ok bool) {
 	if len(args) < 2 || !digits(args[0]) {
 		return batch{}, false
 	}
-	var g guard
-	quantum, rest, guarded := strings.Cut(args[1], ":")
-	if last := len(k) - 1; guarded {
-		k, g = k[:last], guard{k[last], rest}
-	}
 	a := int(number(args[0]))
+	var g guard
+	if i, j := 3*a, 2+2*a; len(k) > i && len(args) > j && digits(args[j]) { // no value of a lock has digits only
+		g = guard{k[i], args[j]}
+		k, args = slices.Delete(slices.Clone(k), i, i+1), slices.Delete(slices.Clone(args), j, j+1)
+	}
 	r := len(k) - 3*a
 	if r < 0 || len(args) != 2+2*a+r {
 		return batch{}, false
 	}
 	locks, words := k[:3*a], args[2:]
 	return batch{
-		number(quantum), g, locks[:a], locks[a : 2*a], locks[2*a:], words[:a], words[a : 2*a], k[3*a:], words[2*a:],
+		number(args[1]), g, locks[:a], locks[a : 2*a], locks[2*a:], words[:a], words[a : 2*a], k[3*a:], words[2*a:],
 	}, true
 }
 

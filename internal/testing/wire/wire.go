@@ -163,18 +163,18 @@ func joined(keys, args []string) (steps []Step) {
 		return nil
 	}
 	a, err := strconv.Atoi(args[0])
-	r := len(keys) - 3*a
-	if strings.Contains(args[1], ":") { // there is a guard, whose marker is the last key
-		r--
-	}
-	if err != nil || a < 0 || r < 0 || len(args) != 2+2*a+r {
+	if err != nil || a < 0 || len(keys) < 3*a || len(args) != 2+len(keys)-a {
 		return nil
 	}
 	for i := range a {
 		steps = append(steps, Step{"acquire", keys[i], Token(args[2+a+i]), true})
 	}
-	for i := range r {
-		steps = append(steps, Step{"release", keys[3*a+i], Token(args[2+2*a+i]), true})
+	locks, values := keys[3*a:], args[2+2*a:]
+	if a > 0 && len(values) > 0 && !strings.Contains(values[0], "|") { // a restart guard and its marker
+		locks, values = locks[1:], values[1:]
+	}
+	for i, lock := range locks {
+		steps = append(steps, Step{"release", lock, Token(values[i]), true})
 	}
 	return steps
 }

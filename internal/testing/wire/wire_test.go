@@ -33,7 +33,7 @@ func TestSteps(t *testing.T) {
 		"EVALSHA x 5 k w f q g |a|1| 10:0:0:12200:a:b":                {{"enqueue", "k", "a", false}},
 		"EVALSHA x 5 k w f q g |a|1| 0:0:7:12200":                     {{"handover", "k", "a", false}},
 		"EVALSHA x 5 k w f q g 10:3:abc 12200":                        {{"force", "k", "10:3:abc", false}},
-		"EVALSHA x 5 k w f l g 1 1:12200 9 |a|1| 0000000000000007|b|": {{"acquire", "k", "a", true}, {"release", "l", "b", true}},
+		"EVALSHA x 5 k w f g l 1 1 9 |a|1| 12200 0000000000000007|b|": {{"acquire", "k", "a", true}, {"release", "l", "b", true}},
 		"EVALSHA x 1 g 12200":                                         nil,
 		"EVALSHA x 1 g 12200 new":                                     nil,
 		"EVAL x 1 k":                                                  nil,
