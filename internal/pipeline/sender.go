@@ -88,8 +88,7 @@ func (p *Pipeline) run(c *Call) {
 func (p *Pipeline) take(s *sender) []*Call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n := min(len(p.pending), MaxBatch)
-	if n == 0 {
+	if len(p.pending) == 0 {
 		p.sending--
 		switch {
 		case s == nil:
@@ -104,15 +103,51 @@ func (p *Pipeline) take(s *sender) []*Call {
 		}
 		return nil
 	}
-	if n > script.MaxJoined { // the rest would need a call of a script for themselves, and others join them soon
-		n -= n % script.MaxJoined
-	}
-	batch := slices.Clone(p.pending[:n])
-	p.pending = slices.Delete(p.pending, 0, n)
+	var batch []*Call
+	batch, p.pending = divide(p.pending)
 	for _, c := range batch {
 		c.state = sent
 	}
 	return batch
+}
+
+// divide returns the next batch and what stays pending, both in their order; it changes pending. A batch of more calls
+// than one script takes fills its scripts. The calls that are left over stay pending, because others join them soon.
+// With a restart guard, acquisitions fill scripts of their own: each script that has acquisitions asks for INFO, which
+// costs the server more than to call one more script. The oldest script.MaxJoined calls are always in the batch.
+func divide(pending []*Call) (batch, rest []*Call) {
+	n, guarded := min(len(pending), MaxBatch), 0
+	for _, c := range pending[:n] {
+		if c.hasGuard() {
+			guarded++
+		}
+	}
+	apart := guarded > script.MaxJoined // otherwise one script has room for all of them
+	if !apart {
+		guarded = 0
+	}
+	room := [2]int{fill(n - guarded), fill(guarded)}
+	batch, rest = make([]*Call, 0, n), pending[:0]
+	for _, c := range pending[:n] {
+		kind := 0
+		if apart && c.hasGuard() {
+			kind = 1
+		}
+		if room[kind]--; room[kind] < 0 {
+			rest = append(rest, c)
+		} else {
+			batch = append(batch, c)
+		}
+	}
+	return batch, slices.Delete(pending, len(rest), n)
+}
+
+// fill returns how many of n calls to send: all, if one script has room for them, or else as many as fill scripts.
+func fill(n int) int {
+	if n > script.MaxJoined {
+		n -= n % script.MaxJoined
+	}
+	return n
 }
 
 // dismiss ends s and returns nil. If Submit has just given s another call, dismiss returns that call instead.
