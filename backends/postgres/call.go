@@ -96,14 +96,22 @@ func (b *Backend) later(limit time.Duration, f func(ctx context.Context) error) 
 	})
 }
 
+// placeStays is how long the place of a waiter that has died may stay in the table. Waiters that come later remove it
+// then. It keeps nobody waiting for longer than three seconds.
+const placeStays = time.Minute
+
 // undo ends an attempt in the background: the lock that it was granted, and its place in the queue if ticket is not
-// empty. late says that a request of the attempt may still arrive.
+// empty. late says that a request of the attempt may still arrive. A lock ends with its TTL, and a place does not.
 func (b *Backend) undo(name []byte, token, ticket string, ttl time.Duration, late bool) {
 	tombstone := int64(0)
 	if late {
 		tombstone = microseconds(ttl)
 	}
-	b.later(ttl, func(ctx context.Context) error {
+	limit := ttl
+	if ticket != "" {
+		limit = max(ttl, placeStays)
+	}
+	b.later(limit, func(ctx context.Context) error {
 		_, err := request(ctx, b, func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }, b.sql.undo,
 			name, token, ticket, tombstone)
 		return err

@@ -94,6 +94,33 @@ func TestStoppedServer(t *testing.T) {
 	eventually(t, "nothing is left", func() bool { return len(texts(t, p, left)) == 0 })
 }
 
+// The place of a waiter does not end with a TTL. So it is given up also if the server hangs for longer than that.
+func TestServerHangsForLongerThanATTL(t *testing.T) {
+	t.Parallel()
+	s := migrated(t)
+	p := pool(t, s.URL("postgres"))
+	holder, other := client(t, s.URL("postgres")), client(t, s.URL("postgres"), postgres.Timeout(500*time.Millisecond))
+	lease := lock(t, holder, "k", locker.TTL(time.Hour), locker.NoRenewal())
+	const waiters = "SELECT ticket FROM locker.waiters"
+	ctx, leave := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	const ttl = 2 * time.Second
+	go func() {
+		_, err := other.Lock(ctx, "k", locker.TTL(ttl), locker.Patience(time.Hour))
+		left <- err
+	}()
+	eventually(t, "the waiter has a place", func() bool { return len(texts(t, p, waiters)) == 1 })
+	s.Pause()
+	leave()
+	if err := <-left; err == nil {
+		t.Error("Lock of a held lock: got no error")
+	}
+	<-time.After(2 * ttl)
+	s.Resume()
+	eventually(t, "the place is given up", func() bool { return len(texts(t, p, waiters)) == 0 })
+	must(t, "Unlock", lease.Unlock(t.Context()))
+}
+
 // An attempt may arrive at the server after it was undone.
 func testLateAttemptDoesNothing(t *testing.T, s *pgtest.Server) {
 	p := pool(t, s.URL("postgres"))
