@@ -3,8 +3,8 @@
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel \
-	late-commits crowd cluster elections soak sim mutants tokens leases outage model model-full bench bench-full \
-	bench-postgres bench-smoke prove-install
+	postgres-failovers nats-leaders late-commits crowd cluster elections soak sim mutants tokens leases outage model \
+	model-full bench bench-full bench-postgres bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -153,6 +153,16 @@ sentinel: ## FAILOVERS of a master by its sentinels, with each driver that follo
 	@scripts/need-redis.sh
 	LOCKER_SENTINEL=$(FAILOVERS) LOCKER_SENTINEL_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 3h -v ./sentinel
+
+PRIMARIES ?= 60
+postgres-failovers: ## PRIMARIES of PostgreSQL die under load, and synchronous standbys take over: fifteen seconds each
+	@scripts/need-postgres.sh
+	LOCKER_POSTGRES_FAILOVERS=$(PRIMARIES) go test -C backends/postgres -count=1 -timeout 3h -parallel 3 \
+		-run 'TestFailover/synchronous' -v .
+
+LEADERS ?= 60
+nats-leaders: ## LEADERS of a bucket in NATS are killed under load, each with a holder: five seconds each
+	LOCKER_NATS_LEADERS=$(LEADERS) go test -C backends/nats -count=1 -timeout 3h -run TestFaults -v .
 
 LATE ?= 10000
 late-commits: ## LATE transactions in PostgreSQL, stopped until others have their locks, with InTx and without

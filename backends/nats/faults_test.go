@@ -1,10 +1,13 @@
 package nats_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -113,21 +116,34 @@ var faults = []fault{
 	}},
 }
 
+// leadersEnv is how many leaders TestFaults kills, each with a holder, instead of all that it does without it.
+const leadersEnv = "LOCKER_NATS_LEADERS"
+
 // While clients contend for a lock, the servers fail. Nobody holds the lock twice, tokens grow, each client is served
 // afterwards, and nothing is left behind.
 func TestFaults(t *testing.T) {
 	const clusters = 2 // at the same time, each with its part of the faults
 	all := short.Part(t, 1, faults)
+	if leaders, _ := strconv.Atoi(os.Getenv(leadersEnv)); leaders > 0 {
+		all = slices.Repeat(faults[:1], leaders)
+	}
 	for n := range min(clusters, len(all)) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			l := &ledger{cluster: startCluster(t, "-c", smallDisk(t))}
 			l.run(4, func() {
+				var pauses []pause
 				for i := n; i < len(all); i += clusters {
 					t.Log(all[i].name)
+					_ = l.longest()
 					all[i].do(l)
 					l.everybody()
+					pauses = append(pauses, l.longest())
 				}
+				slices.SortFunc(pauses, func(a, b pause) int { return cmp.Compare(a.length, b.length) })
+				worst := pauses[len(pauses)-1]
+				t.Logf("%d faults; without a grant for %v, median, and for %v at most, from %v, when attempts were told: %v",
+					len(pauses), pauses[len(pauses)/2].length, worst.length, worst.from.UTC(), worst.told)
 			})
 		})
 	}

@@ -3,12 +3,14 @@ package nats_test
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // ledger has what clients of a cluster were granted. It checks that at most one lease is valid at a time, and that
@@ -21,6 +23,17 @@ type ledger struct {
 	last   uint64
 	grants []int // by client
 	fault  error // the last one that was seen
+
+	since time.Time      // the last grant
+	told  map[string]int // what attempts were told since then, and how often
+	pause pause          // the longest one since it was set to zero
+}
+
+// pause is a time without a grant.
+type pause struct {
+	from   time.Time
+	length time.Duration
+	told   map[string]int // what attempts were told meanwhile, and how often
 }
 
 // valid reports whether the holder of the lease may rely on it. The test may have stood still meanwhile, so the clock
@@ -38,12 +51,42 @@ func (l *ledger) granted(client int, lease locker.Lease) {
 	}
 	l.holder, l.last = lease, max(l.last, lease.Fence())
 	l.grants[client]++
+	if now := time.Now(); !l.since.IsZero() && now.Sub(l.since) > l.pause.length {
+		l.pause = pause{l.since, now.Sub(l.since), l.told}
+	}
+	l.since, l.told = time.Now(), nil
+}
+
+// attempted notes what an attempt was told.
+func (l *ledger) attempted(a lockertrace.Attempt) {
+	if a.Err == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.told == nil {
+		l.told = make(map[string]int)
+	}
+	text := a.Err.Error()
+	if errors.Is(a.Err, locker.ErrHeld) {
+		text = locker.ErrHeld.Error() // and not for how long
+	}
+	l.told[text]++
+}
+
+// longest returns the longest pause since it was called last.
+func (l *ledger) longest() (longest pause) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	longest, l.pause = l.pause, pause{}
+	return longest
 }
 
 // work takes the lock again and again until ctx ends, and releases it. It tolerates that the store fails.
 func (l *ledger) work(ctx context.Context, client int, c *config.Opened) {
+	traced := lockertrace.With(ctx, &lockertrace.Trace{Attempted: l.attempted})
 	for ctx.Err() == nil {
-		lease, err := c.Lock(ctx, "k")
+		lease, err := c.Lock(traced, "k")
 		if err != nil {
 			if ctx.Err() == nil && !errors.Is(err, locker.ErrUnavailable) {
 				l.t.Errorf("Lock: %v", err)
@@ -78,7 +121,7 @@ func (l *ledger) until(what string, enough func(grants []int) bool) {
 	start := time.Now()
 	for end := start.Add(standstill); ; <-time.After(10 * time.Millisecond) {
 		l.mu.Lock()
-		grants, fault := slices.Clone(l.grants), l.fault
+		grants, fault, since, told := slices.Clone(l.grants), l.fault, l.since, maps.Clone(l.told)
 		l.mu.Unlock()
 		switch {
 		case enough(grants):
@@ -89,7 +132,8 @@ func (l *ledger) until(what string, enough func(grants []int) bool) {
 				log := s.Log()
 				l.t.Logf("log of n%d:\n%s", i, log[max(0, len(log)-4000):])
 			}
-			l.t.Fatalf("%s: not within %v, there were %v grants, and the last error was %v", what, standstill, grants, fault)
+			l.t.Fatalf("%s: not within %v, there were %v grants, the last one at %v, and the last error was %v; since then: %v",
+				what, standstill, grants, since.UTC(), fault, told)
 		}
 	}
 }

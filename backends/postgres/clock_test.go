@@ -55,5 +55,5 @@ func testClockStep(t *testing.T, step time.Duration) {
 	if backwards > 0 {
 		t.Errorf("got %d tokens that are not greater than earlier ones of their keys", backwards)
 	}
-	nothingLeft(t, url)
+	c.nothingLeft(url)
 }

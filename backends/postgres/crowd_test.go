@@ -3,15 +3,18 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/backends/postgres"
 )
 
 const (
@@ -46,12 +49,13 @@ type crowd struct {
 
 	mu    sync.Mutex
 	holds []hold
+	fails map[string][]string // by key: the calls of Lock that have failed
 }
 
 // gather starts a crowd.
 func gather(t *testing.T, url string) *crowd {
 	t.Helper()
-	c := &crowd{t: t, thaw: make(chan struct{})}
+	c := &crowd{t: t, thaw: make(chan struct{}), fails: make(map[string][]string)}
 	for range crowdClients {
 		l := client(t, url)
 		for range crowdWorkers / crowdClients {
@@ -65,17 +69,20 @@ func (c *crowd) work(l locker.Locker) {
 	ctx := c.t.Context()
 	for !c.stopped.Load() && ctx.Err() == nil {
 		key := strconv.Itoa(rand.IntN(crowdKeys))
+		asked := time.Now()
 		waiting, cancel := context.WithTimeout(ctx, crowdPatience)
 		lease, err := l.Lock(waiting, key, locker.TTL(crowdTTL), locker.Patience(crowdPatience))
 		cancel()
 		if err != nil {
-			c.failed(err)
+			c.failed(key, asked, err)
 			<-time.After(50 * time.Millisecond)
 			continue
 		}
 		from := time.Now()
+		// A caller that has had its lock before there are seats takes none: each lock that is kept slows the others down.
+		keeps := c.seats.Load() > 0 && c.seats.Add(-1) >= 0
 		<-time.After(rand.N(10 * time.Millisecond))
-		if c.seats.Load() > 0 && c.seats.Add(-1) >= 0 {
+		if keeps {
 			select {
 			case <-c.thaw:
 			case <-lease.Done():
@@ -92,9 +99,13 @@ func (c *crowd) work(l locker.Locker) {
 	}
 }
 
-// failed looks at an error of Lock. If the turn of a caller does not come in its process, the error is only that of its
-// context.
-func (c *crowd) failed(err error) {
+// failed looks at the error of a call of Lock that began at asked. If the turn of a caller does not come in its
+// process, the error is only that of its context.
+func (c *crowd) failed(key string, asked time.Time, err error) {
+	c.mu.Lock()
+	c.fails[key] = append(c.fails[key], fmt.Sprintf("%s to %s: %v", asked.UTC().Format(clockFormat),
+		time.Now().UTC().Format(clockFormat), err))
+	c.mu.Unlock()
 	for _, may := range []error{locker.ErrUnavailable, locker.ErrHeld, context.DeadlineExceeded, context.Canceled} {
 		if errors.Is(err, may) {
 			return
@@ -179,17 +190,29 @@ func (c *crowd) disperse() (double, backwards int) {
 	return double, backwards
 }
 
-// nothingLeft waits until no lock is held and nobody waits.
-func nothingLeft(t *testing.T, url string) {
-	t.Helper()
-	p := pool(t, url)
-	const list = "SELECT concat_ws(' ', encode(name, 'escape'), token, expires, clock_timestamp()) FROM locker.locks " +
-		"WHERE expires > clock_timestamp() UNION ALL " +
-		"SELECT concat_ws(' ', encode(name, 'escape'), ticket, seen, clock_timestamp()) FROM locker.waiters"
+// clockFormat is how reports write times, so that they can be compared with those of a server.
+const clockFormat = "15:04:05.000"
+
+// nothingLeft waits until no lock is held and nobody waits, and returns how long that took. If it takes a minute, it
+// tells which callers wanted what is left.
+func (c *crowd) nothingLeft(url string) time.Duration {
+	c.t.Helper()
+	p := pool(c.t, url)
+	const list = "SELECT encode(name, 'escape') || concat_ws(' ', ': lock', token, 'since', since, 'to', expires, 'at', " +
+		"clock_timestamp()) FROM locker.locks WHERE expires > clock_timestamp() UNION ALL " +
+		"SELECT encode(name, 'escape') || concat_ws(' ', ': waiter', ticket, 'of', channel, 'seen', seen, 'at', " +
+		"clock_timestamp()) FROM locker.waiters"
 	var left []string
-	defer func() { t.Logf("left: %q", left) }()
-	eventually(t, "nothing is left", func() bool {
-		left = texts(t, p, list)
+	defer func() {
+		for _, row := range left {
+			key, _, _ := strings.Cut(strings.TrimPrefix(row, postgres.DefaultPrefix), ":")
+			c.t.Logf("left behind: %s; calls for this key that failed:\n%s", row, strings.Join(c.fails[key], "\n"))
+		}
+	}()
+	start := time.Now()
+	eventually(c.t, "nothing is left", func() bool {
+		left = texts(c.t, p, list)
 		return len(left) == 0
 	})
+	return time.Since(start)
 }

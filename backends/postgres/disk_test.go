@@ -72,7 +72,7 @@ func testFullDisk(t *testing.T, directory string, fill func(t *testing.T, l lock
 	if double > 0 || backwards > 0 {
 		t.Errorf("got %d locks that two callers had at the same time, and %d tokens that did not grow", double, backwards)
 	}
-	nothingLeft(t, url)
+	c.nothingLeft(url)
 }
 
 // fillTables acquires locks until one is refused, and releases them while there is no room.

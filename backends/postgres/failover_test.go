@@ -3,9 +3,11 @@ package postgres_test
 import (
 	"context"
 	"maps"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,7 +25,7 @@ import (
 func TestFailover(t *testing.T) {
 	t.Parallel()
 	tests := map[string]func(t *testing.T){
-		"synchronous": func(t *testing.T) { testFailover(t, true) },
+		"synchronous": testSynchronousFailovers,
 		"lagging":     func(t *testing.T) { testFailover(t, false) },
 		"tokens":      testTokensAfterFailover,
 		"silent":      testSilentStandby,
@@ -36,6 +38,31 @@ func TestFailover(t *testing.T) {
 	}
 }
 
+// failoversEnv is how many primaries die before TestFailover/synchronous ends. Without it, one does.
+const failoversEnv = "LOCKER_POSTGRES_FAILOVERS"
+
+// testSynchronousFailovers tells how long the latest locks and waiters stayed when everybody had left.
+func testSynchronousFailovers(t *testing.T) {
+	all, _ := strconv.Atoi(os.Getenv(failoversEnv))
+	var mu sync.Mutex
+	var stayed []time.Duration
+	t.Cleanup(func() {
+		if slices.Sort(stayed); len(stayed) > 0 {
+			t.Logf("nothing was left after %d failovers of %d; the locks and waiters were gone after %v, median, and %v at most",
+				len(stayed), max(all, 1), stayed[len(stayed)/2], stayed[len(stayed)-1])
+		}
+	})
+	for n := range max(all, 1) {
+		t.Run(strconv.Itoa(n), func(t *testing.T) {
+			t.Parallel()
+			took := testFailover(t, true)
+			mu.Lock()
+			defer mu.Unlock()
+			stayed = append(stayed, took)
+		})
+	}
+}
+
 // set changes a setting of a server.
 func set(t *testing.T, s *pgtest.Server, setting, value string) {
 	t.Helper()
@@ -44,7 +71,8 @@ func set(t *testing.T, s *pgtest.Server, setting, value string) {
 	run(t, p, "SELECT pg_reload_conf()")
 }
 
-func testFailover(t *testing.T, synchronous bool) {
+// testFailover returns how long locks and waiters stayed when everybody had left.
+func testFailover(t *testing.T, synchronous bool) (stayed time.Duration) {
 	primary := migrated(t, "wal_level=replica")
 	standby := pgtest.Standby(t, primary)
 	p := pool(t, primary.URL("postgres"))
@@ -84,7 +112,7 @@ func testFailover(t *testing.T, synchronous bool) {
 	if backwards > 0 {
 		t.Errorf("got %d tokens that are not greater than earlier ones of their keys", backwards)
 	}
-	nothingLeft(t, standby.URL("postgres"))
+	return c.nothingLeft(standby.URL("postgres"))
 }
 
 // waitsFor makes the standby of a primary, whose pool is p, a synchronous one.
