@@ -18,9 +18,12 @@ type attempt struct {
 func readAttempt(row pgx.Row) (a attempt, err error) {
 	var fence, remaining *int64
 	var label *string
-	if err := row.Scan(&fence, &remaining, &label); err != nil {
-		return a, err
-	}
+	err = row.Scan(&fence, &remaining, &label)
+	a.set(fence, remaining, label)
+	return a, err
+}
+
+func (a *attempt) set(fence, remaining *int64, label *string) {
 	if fence != nil {
 		a.fence = uint64(*fence)
 	}
@@ -30,7 +33,6 @@ func readAttempt(row pgx.Row) (a attempt, err error) {
 	if label != nil {
 		a.held.Label = *label
 	}
-	return a, nil
 }
 
 // Acquire implements [locker.Backend].
@@ -40,7 +42,8 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	defer b.background.Done()
 	name := b.name(req.Key)
-	a, err := request(ctx, b, readAttempt, b.sql.acquire, name, req.Token, req.Label, microseconds(req.TTL), "", "")
+	a, err := request(ctx, b.database, readAttempt, b.sql.acquire,
+		name, req.Token, req.Label, microseconds(req.TTL), "", "")
 	switch {
 	case unknown(err):
 		b.undo(name, req.Token, "", req.TTL, true)
@@ -59,7 +62,7 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 		return err
 	}
 	defer b.background.Done()
-	was, err := request(ctx, b, text, b.sql.extend, b.name(req.Key), req.Token, microseconds(req.TTL))
+	was, err := request(ctx, b.database, text, b.sql.extend, b.name(req.Key), req.Token, microseconds(req.TTL))
 	if err != nil {
 		return unavailable(err)
 	}
@@ -75,7 +78,7 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 	name, until := b.name(req.Key), time.Now().Add(req.Keep)
 	release := func(ctx context.Context) (string, error) {
 		keep := microseconds(max(0, time.Until(until)))
-		return request(ctx, b, text, b.sql.release, name, req.Token, keep)
+		return request(ctx, b.database, text, b.sql.release, name, req.Token, keep)
 	}
 	was, err := release(ctx)
 	if err != nil {
@@ -97,7 +100,7 @@ func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
 		return err
 	}
 	defer b.background.Done()
-	was, err := request(ctx, b, text, b.sql.verify, b.name(req.Key), req.Token, int64(req.Fence))
+	was, err := request(ctx, b.database, text, b.sql.verify, b.name(req.Key), req.Token, int64(req.Fence))
 	if err != nil {
 		return unavailable(err)
 	}

@@ -5,26 +5,13 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/golocker/locker"
 )
-
-// enter begins a call. The caller must call background.Done when it ends.
-func (b *Backend) enter() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.closed {
-		return locker.ErrClosed
-	}
-	b.background.Add(1)
-	return nil
-}
 
 // request sends one statement and reads its row. It returns when ctx ends, if not before. A request that has been sent
 // then goes on in the background, for the timeout at most: a connection whose request is interrupted is lost, and
 // contexts end often. There are never more such requests than connections. Call it between enter and background.Done.
 func request[T any](
-	ctx context.Context, b *Backend, read func(row pgx.Row) (T, error), sql string, args ...any,
+	ctx context.Context, b *database, read func(row pgx.Row) (T, error), sql string, args ...any,
 ) (T, error) {
 	var none T
 	connecting, cancel := context.WithTimeout(ctx, b.timeout)
@@ -74,7 +61,7 @@ const (
 // later repeats f in the background until it succeeds, until limit has passed, or until Close. Errors that the server
 // answers end with time, too: a request that had to wait for another one for too long, or a disk that is full. Call it
 // between enter and background.Done.
-func (b *Backend) later(limit time.Duration, f func(ctx context.Context) error) {
+func (b *database) later(limit time.Duration, f func(ctx context.Context) error) {
 	b.background.Go(func() {
 		ctx, cancel := context.WithTimeout(b.ctx, limit)
 		defer cancel()
@@ -112,7 +99,7 @@ func (b *Backend) undo(name []byte, token, ticket string, ttl time.Duration, lat
 		limit = max(ttl, placeStays)
 	}
 	b.later(limit, func(ctx context.Context) error {
-		_, err := request(ctx, b, func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }, b.sql.undo,
+		_, err := request(ctx, b.database, func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }, b.sql.undo,
 			name, token, ticket, tombstone)
 		return err
 	})

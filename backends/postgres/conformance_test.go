@@ -23,6 +23,18 @@ func TestOneServer(t *testing.T) {
 	s := migrated(t)
 	for name, test := range map[string]func(*testing.T, *pgtest.Server){
 		"Conformance":               testConformance,
+		"AdvisoryConformance":       testAdvisoryConformance,
+		"AdvisoryPartition":         testAdvisoryPartition,
+		"AdvisoryFullPool":          testAdvisoryFullPool,
+		"AdvisoryWaiters":           testAdvisoryWaiters,
+		"AdvisoryDeadWaiter":        testAdvisoryDeadWaiter,
+		"AdvisoryCollision":         testAdvisoryCollision,
+		"AdvisoryPgBouncer":         testAdvisoryPgBouncer,
+		"AdvisoryAndRows":           testAdvisoryAndRows,
+		"AdvisoryReuse":             testAdvisoryConnectionIsReused,
+		"AdvisoryClose":             testAdvisoryClose,
+		"AdvisoryFailureReleases":   testAdvisoryFailureReleases,
+		"AdvisoryCancelledWaiter":   testAdvisoryCancelledWaiter,
 		"Configuration":             testConfiguration,
 		"InTx":                      testInTx,
 		"LateCommits":               testLateCommits,

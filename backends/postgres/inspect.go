@@ -31,7 +31,7 @@ func inspection(row pgx.Row, before ...any) (inspect.Inspection, error) {
 }
 
 // Inspect implements [inspect.Inspector].
-func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+func (b *database) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
 	unknown := inspect.Inspection{State: inspect.Unknown}
 	if err := b.enter(); err != nil {
 		return unknown, err
@@ -46,7 +46,7 @@ func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, 
 }
 
 // ForceRelease implements [inspect.Inspector].
-func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+func (b *database) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
 	unknown := inspect.Inspection{State: inspect.Unknown}
 	if err := b.enter(); err != nil {
 		return unknown, err

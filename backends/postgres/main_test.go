@@ -18,11 +18,14 @@ import (
 	"github.com/golocker/locker/internal/testing/pgtest"
 )
 
-// TestMain runs the tests, or is the process that some of them stop.
+// TestMain runs the tests, or is a process that some of them stop or kill.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(workerEnv); url != "" {
 		workers, _ := strconv.Atoi(os.Getenv(workersEnv))
 		playWorker(url, os.Getenv(careEnv), workers)
+	}
+	if url := os.Getenv(holderEnv); url != "" {
+		playHolder(url)
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		clock.Remove()

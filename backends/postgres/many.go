@@ -27,7 +27,8 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		err = row.Scan(&fences)
 		return fences, err
 	}
-	fences, err := request(ctx, b, read, b.sql.acquireMany, names, tokens, reqs[0].Label, microseconds(reqs[0].TTL))
+	fences, err := request(ctx, b.database, read, b.sql.acquireMany,
+		names, tokens, reqs[0].Label, microseconds(reqs[0].TTL))
 	if unknown(err) {
 		for i, req := range reqs {
 			b.undo(names[i], req.Token, "", req.TTL, true)

@@ -8,15 +8,13 @@
 // connection that acquired it. Waiters are served in the order of their arrival. What only a database can do is [InTx]:
 // a transaction that can be committed only while nobody else has been granted the lock.
 //
+// [NewAdvisory] makes locks of another kind, which end with their connection.
+//
 // The page docs/backends/postgres.md says what is promised, and what it depends on.
 package postgres
 
 import (
-	"context"
-	"crypto/sha256"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -56,6 +54,9 @@ func Schema(name string) Option { return func(o *options) { o.schema = name } }
 // longer fails with locker.ErrUnavailable. Zero means the default, 5 s.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
 
+// owned makes Close close the pool.
+func owned(o *options) { o.owned = true }
+
 func newOptions(opts []Option) options {
 	o := options{prefix: DefaultPrefix, schema: DefaultSchema}
 	for _, opt := range opts {
@@ -77,58 +78,27 @@ func New(pool *pgxpool.Pool, opts ...Option) *locker.Client {
 // Backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
 // locker.ManyAcquirer and inspect.Inspector.
 type Backend struct {
-	options
-	pool    *pgxpool.Pool
-	sql     statements
+	*database
 	channel string // on which the waiters of this Backend are notified
 
-	open context.Context // ends when Close begins
-	shut context.CancelFunc
-	ctx  context.Context // of all requests; ends when Close has waited for long enough
-	stop context.CancelFunc
-
-	mu         sync.Mutex
-	closed     bool
-	background sync.WaitGroup // calls and what they have left to do; Add with mu held while closed is false, or in a call
-	listening  bool
-	waiting    map[string]chan struct{} // by ticket: has a value if the waiter should look
+	// Guarded by the mu of database:
+	listening bool
+	waiting   map[string]chan struct{} // by ticket: has a value if the waiter should look
 }
 
 // NewBackend returns what [New] makes a Client of.
 func NewBackend(pool *pgxpool.Pool, opts ...Option) *Backend {
-	o := newOptions(opts)
-	b := &Backend{
-		options: o, pool: pool, sql: newStatements(o.schema), channel: "locker_" + locker.NewToken(),
-		waiting: make(map[string]chan struct{}),
+	return &Backend{
+		database: newDatabase(pool, opts), channel: "locker_" + locker.NewToken(), waiting: make(map[string]chan struct{}),
 	}
-	b.open, b.shut = context.WithCancel(context.Background())
-	b.ctx, b.stop = context.WithCancel(context.Background())
-	return b
-}
-
-// closeGrace is how long Close waits for requests in progress before it interrupts them.
-const closeGrace = time.Second
-
-// Close ends the waiting calls and the background work. What an attempt has left in the store and could not be undone
-// by then ends with its TTL.
-func (b *Backend) Close() error {
-	b.mu.Lock()
-	b.closed = true
-	b.mu.Unlock()
-	b.shut()
-	grace := time.AfterFunc(closeGrace, b.stop)
-	b.background.Wait()
-	grace.Stop()
-	b.stop()
-	if b.owned {
-		b.pool.Close()
-	}
-	return nil
 }
 
 // statements are the requests, for one schema.
 type statements struct {
 	acquire, acquireMany, extend, release, undo, verify, inTx, inspect, forceRelease string
+
+	// Of advisory locks:
+	advisoryAcquire, advisoryWait, advisoryExtend, advisoryKeep, advisoryRelease, advisoryInspect, advisoryForce string
 }
 
 func newStatements(schema string) statements {
@@ -143,20 +113,16 @@ func newStatements(schema string) statements {
 		inTx:         call("in_tx($1::bytea, $2::text, $3::bigint, $4::bigint)"),
 		inspect:      call("inspect($1::bytea)"),
 		forceRelease: call("force_release($1::bytea, $2::text)"),
-	}
-}
 
-// maxName is how many bytes of a name are stored as they are. An index cannot have much longer values.
-const maxName = 1024
-
-// name returns the name of the row for a key. A long name ends with a hash instead of its rest.
-func (b *Backend) name(key string) []byte {
-	name := []byte(b.prefix + key)
-	if len(name) <= maxName {
-		return name
+		advisoryAcquire: call("advisory_acquire($1::bytea, $2::text, $3::text, $4::bigint, $5::bigint, $6::boolean, " +
+			"$7::boolean)"),
+		advisoryWait:    call("advisory_wait($1::bytea, $2::bigint)"),
+		advisoryExtend:  call("advisory_extend($1::bytea, $2::text, $3::bigint)"),
+		advisoryKeep:    call("advisory_keep($1::bytea, $2::bigint, $3::bigint)"),
+		advisoryRelease: call("advisory_release($1::bytea, $2::text)"),
+		advisoryInspect: call("advisory_inspect($1::bytea)"),
+		advisoryForce:   call("advisory_force($1::bytea, $2::text)"),
 	}
-	sum := sha256.Sum256(name)
-	return slices.Concat(name[:maxName], sum[:])
 }
 
 // microseconds rounds d up.
