@@ -200,7 +200,8 @@ func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 	defer tick.Stop()
 	answers := make(chan *pipeline.Call, 1)
 	var asked, unanswered bool // asked: a probe was sent; unanswered: the last one was not answered yet
-	var pause time.Duration    // of reprobe
+	var pause time.Duration    // before the probe that failed last was to be repeated; 0: it did not fail
+	var due bool               // the last probe was sent because of tick
 	probe := func() {
 		if !unanswered {
 			unanswered = in.probe(answers)
@@ -222,11 +223,18 @@ func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 			if in.useless() {
 				return
 			}
+			tick.Reset(inboxProbe) // reprobe has shortened it
+			due = true
 			probe()
 		case c := <-answers:
 			unanswered = false
 			asked = !isNotSent(c.Err)
-			pause = reprobe(tick, pause, c.Err)
+			if c.Err == nil {
+				pause = 0
+			} else if due || pause == 0 { // otherwise a new listener has caused a probe before it was due
+				pause = reprobe(tick, pause)
+			}
+			due = false
 			if !in.count(c) {
 				return
 			}

@@ -26,17 +26,13 @@ func (in *inbox) probe(answers chan<- *pipeline.Call) bool {
 	return confirmed
 }
 
-// reprobe sets tick to the next probe after one that ended with err. A probe that has failed is repeated soon, because
-// waiters poll until one is counted: after a restart of the server, the first probe often travels over an old
-// connection. While probes fail, the pauses double. last is what reprobe has returned before, 0 at first.
-func reprobe(tick *time.Ticker, last time.Duration, err error) (pause time.Duration) {
-	switch {
-	case err != nil:
-		pause = min(max(2*last, inboxMinPause), inboxMaxPause)
-		tick.Reset(pause/2 + rand.N(pause/2))
-	case last > 0:
-		tick.Reset(inboxProbe)
-	}
+// reprobe sets tick to the repetition of a probe that has failed, and returns the pause before it. Probes are repeated
+// soon, because waiters poll until one is counted: after a restart of the server, the first probe often travels over an
+// old connection. While probes fail, the pauses double. last is the pause before the probe, or 0 if it is the first one
+// that has failed.
+func reprobe(tick *time.Ticker, last time.Duration) (pause time.Duration) {
+	pause = min(max(2*last, inboxMinPause), inboxMaxPause)
+	tick.Reset(pause/2 + rand.N(pause/2))
 	return pause
 }
 

@@ -1,8 +1,14 @@
 package node
 
 import (
+	"context"
+	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/virtual"
 )
 
 // Nobody answers a probe that travels over a connection from before a restart of the server. Such a probe is repeated
@@ -67,5 +73,29 @@ func TestProbesThatAlwaysFail(t *testing.T) {
 		x.unlock(lease)
 		x.unlock(c.gets(time.Second))
 		x.nothing()
+	})
+}
+
+// Listeners that come while probes fail do not put off the next repetition.
+func TestNewListenersDoNotDelayTheProbe(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		d := &audible{fake: fake{answer: ok}}
+		n := New(d, Options{Name: "n1", Prefix: "p:", Timeout: timeout})
+		d.will(func(context.Context, []drivers.Command) ([]drivers.Reply, error) { return nil, refused })
+		_ = n.Extend(t.Context(), request("a")) // the node rests
+		live, stop := n.Notify("a", func() {})
+		defer stop()
+		synctest.Wait()
+		for i := range 10 {
+			_, stop := n.Notify(fmt.Sprint("b", i), func() {})
+			defer stop()
+			synctest.Wait()
+		}
+		d.will(ok)
+		time.Sleep(2 * inboxMinPause)
+		if !live() {
+			t.Error("the subscription is not counted soon")
+		}
+		_ = n.Close()
 	})
 }

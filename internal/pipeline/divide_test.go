@@ -41,6 +41,9 @@ func TestBatchesFillTheirScripts(t *testing.T) {
 		{restGuard, 32, 96, "32+0 0+32 0+32 0+32"},
 		{restGuard, 20, 108, "20+12 0+32 0+32 0+32"},
 		{restGuard, 64, 64, "32+0 32+0 0+32 0+32"},
+		{restGuard, 80, 80, "32+0 32+0 0+32 0+32, 16+16"},
+		{restGuard, 63, 120, "32+0 0+32 0+32 0+32, 31+1, 0+23"},
+		{restGuard, 150, 10, "32+0 32+0 32+0 0+10, 32+0, 22+0"},
 		{restGuard, 138, 0, "32+0 32+0 32+0 32+0, 10+0"},
 		{restGuard, 33, 20, "32+0 0+20, 1+0"},
 		{nil, 33, 20, "16+16, 17+4"},
@@ -49,7 +52,7 @@ func TestBatchesFillTheirScripts(t *testing.T) {
 		{restGuard, 0, 1, "0+1"},
 	} {
 		var batches []string
-		for batch, rest := divide(mixed(c.acquire, c.release, c.guard)); len(batch) > 0; batch, rest = divide(rest) {
+		for batch, rest := divide(mixed(c.acquire, c.release, c.guard), true); len(batch) > 0; batch, rest = divide(rest, true) {
 			var sizes []string
 			for _, r := range p.requests(batch) {
 				if !r.joined {
@@ -77,14 +80,14 @@ func TestTheOldestCallsAreInTheBatch(t *testing.T) {
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	for range 2000 {
-		calls := mixed(rnd.IntN(150), rnd.IntN(150), restGuard)
+		calls := mixed(rnd.IntN(200), rnd.IntN(200), restGuard)
 		rnd.Shuffle(len(calls), func(i, j int) { calls[i], calls[j] = calls[j], calls[i] })
 		age := map[*Call]int{}
 		for i, c := range calls {
 			age[c] = i
 		}
 		n := len(calls)
-		batch, rest := divide(slices.Clone(calls))
+		batch, rest := divide(slices.Clone(calls), true)
 		all := slices.Concat(batch, rest)
 		slices.SortFunc(all, func(a, b *Call) int { return age[a] - age[b] })
 		if !slices.Equal(all, calls) || len(batch) > MaxBatch {
@@ -105,5 +108,12 @@ func TestTheOldestCallsAreInTheBatch(t *testing.T) {
 				t.Fatalf("of %d calls, those with guard %v are sent in the order %d", n, guarded, order)
 			}
 		}
+	}
+}
+
+// Behind a cluster calls of one slot share a script, and nothing is gained by sending fewer at once.
+func TestSlotsAreNotDivided(t *testing.T) {
+	if batch, _ := divide(mixed(63, 65, restGuard), false); len(batch) != MaxBatch {
+		t.Errorf("sent %d calls of %d", len(batch), MaxBatch)
 	}
 }

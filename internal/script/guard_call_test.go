@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
+	"github.com/golocker/locker/internal/testing/simnode"
 )
 
 func TestGuardOfManyTTLs(t *testing.T) {
@@ -117,6 +119,58 @@ func TestOneInfoForManyAcquisitions(t *testing.T) {
 	stats := g.s.Cmd(t, "INFO", "commandstats").(string)
 	if !strings.Contains(stats, "cmdstat_info:calls=1,") {
 		t.Errorf("the server has counted\n%s", stats)
+	}
+}
+
+// In a joined command the marker and the guard are between what acquisitions need and what releases do. A server that
+// rests releases what it is told to, and grants nothing.
+func TestReleasesAreJoinedUnderAGuard(t *testing.T) {
+	t.Parallel()
+	g := newGuard(t)
+	g.rests("k", rest)
+	twin := simnode.New()
+	for _, rests := range []bool{true, false} {
+		var usual []*script.Usual
+		for _, key := range []string{"{x}1", "{x}2", "y"} {
+			usual = append(usual, g.attempt(key, "a").Acquire(time.Minute, 1, 0).Usual)
+		}
+		for _, key := range []string{"p:{x}3", "p:z", "p:other"} {
+			value := script.CounterText(7) + "|b|1|"
+			usual = append(usual, &script.Usual{Lock: key, Text: value})
+			if key == "p:other" {
+				value = script.CounterText(8) + "|c|1|"
+			}
+			g.s.Cmd(t, "SET", key, value)
+			twin.Put(key, value)
+		}
+		if !rests {
+			g.age()
+			value, _ := g.s.Cmd(t, "GET", g.marker()).(string)
+			twin.Put(g.marker(), "0:1:"+value[strings.LastIndex(value, ":")+1:])
+		}
+		cmd := script.Join(usual)
+		for who, reply := range map[string]drivers.Reply{
+			"server": sendCommand(t, g.n, cmd), "twin": twin.Execute(cmd.Words),
+		} {
+			numbers, err := script.ReadJoined(reply, len(usual))
+			if err != nil || !slices.Equal(numbers[3:], []int64{1, 1, 0}) {
+				t.Errorf("%s rests %v: the releases are answered %v, %v", who, rests, numbers, err)
+			}
+			for i, n := range numbers[:min(3, len(numbers))] {
+				if (n == 0) != rests {
+					t.Errorf("%s rests %v: acquisition %d is answered %d", who, rests, i, n)
+				}
+			}
+		}
+		for _, u := range usual {
+			want := int64(0)
+			if u.Lock == "p:other" || !u.IsRelease() && !rests {
+				want = 1
+			}
+			if got := g.s.Cmd(t, "EXISTS", u.Lock); got != want {
+				t.Errorf("rests %v: %s is there: %v, want %d", rests, u.Lock, got, want)
+			}
+		}
 	}
 }
 

@@ -20,4 +20,7 @@ var subscriptionMutants = []mutant{
 	{"probes that fail are repeated without growing pauses",
 		[]patch{{"internal/node/probe.go", "max(2*last, inboxMinPause)", "inboxMinPause"}},
 		[]killer{test("internal/node", "TestProbesThatAlwaysFail")}},
+	{"each new listener doubles the pause before the next probe",
+		[]patch{{"internal/node/inbox.go", "due || pause == 0 {", "due || pause >= 0 {"}},
+		[]killer{test("internal/node", "TestNewListenersDoNotDelayTheProbe")}},
 }
