@@ -114,8 +114,9 @@ func (w *advisoryWaiter) block(ctx context.Context) (has bool, pause time.Durati
 		w.woken(lockertrace.WakeHint, start)
 		return true, 0, nil
 	case errors.As(err, &answer) && !conn.IsClosed() && (answer.Code == "55P03" || answer.Code == "57014"):
-		// The limit is over, or that of the user (statement_timeout), or an operator has cancelled the statement.
-		return false, max(0, pollInterval-time.Since(start)), nil
+		// The limit is over, or that of the user (statement_timeout), or an operator has cancelled the statement. The
+		// session may have got the lock nevertheless, just before. So it must not be used again, and a pause ends it.
+		return false, max(minPause, pollInterval-time.Since(start)), nil
 	}
 	return false, 0, err
 }

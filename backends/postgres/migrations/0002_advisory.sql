@@ -14,6 +14,22 @@ CREATE UNLOGGED TABLE @schema@.advisory (
 	expires timestamptz NOT NULL -- if the session is not used until then
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
+-- A crash of the server empties this table. It may also take back the latest tokens, because a grant of an advisory lock
+-- does not wait for the disk. Then tokens have to continue from the clock; see next_fence.
+CREATE UNLOGGED TABLE @schema@.advisory_life (since timestamptz NOT NULL);
+
+CREATE FUNCTION @schema@.advisory_fence() RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+	IF NOT EXISTS (SELECT FROM @schema@.advisory_life) THEN
+		PERFORM FROM @schema@.history FOR UPDATE;
+		IF NOT EXISTS (SELECT FROM @schema@.advisory_life) THEN
+			UPDATE @schema@.history SET life = '';
+			INSERT INTO @schema@.advisory_life VALUES (clock_timestamp());
+		END IF;
+	END IF;
+	RETURN @schema@.next_fence();
+END $$;
+
 -- advisory_slot is not slot: requests about rows take that one. Advisory locks are those of the whole database, so the
 -- schema is part of the hash.
 CREATE FUNCTION @schema@.advisory_slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
@@ -25,7 +41,7 @@ $$;
 -- shares connections tells its clients another one, and would give the lock to whoever comes next.
 --
 -- The TTL is set before the lock is taken. A session that was refused and is going to wait (a_waits) has one, too, so
--- that the lock of a waiter that has died ends. It is not shorter than a second, because the waiter has more to ask.
+-- that a lock that is granted to a waiter that has died ends soon. The waiter has one more request to make by then.
 CREATE FUNCTION @schema@.advisory_acquire(
 	a_name bytea, a_token text, a_label text, a_ttl bigint, a_pid bigint, a_waits boolean, a_has boolean,
 	OUT fence bigint, OUT remaining bigint, OUT label text, OUT kept boolean
@@ -43,7 +59,7 @@ BEGIN
 	kept := false;
 	IF NOT a_has AND NOT pg_try_advisory_lock(s) THEN
 		IF a_waits THEN
-			PERFORM set_config('idle_session_timeout', greatest(a_ttl, 1000)::text, false);
+			PERFORM set_config('idle_session_timeout', least(greatest(a_ttl, 1000), 5000)::text, false);
 		ELSE
 			RESET idle_session_timeout;
 		END IF;
@@ -62,7 +78,7 @@ BEGIN
 			remaining := greatest(0, ceil(extract(epoch FROM l.expires - clock_timestamp()) * 1000000));
 			RETURN;
 		END IF;
-		fence := @schema@.next_fence();
+		fence := @schema@.advisory_fence();
 		IF fence % 1000 = 0 THEN
 			PERFORM @schema@.sweep(interval '1 minute');
 			DELETE FROM @schema@.advisory a WHERE a.ctid = ANY (ARRAY(SELECT d.ctid FROM @schema@.advisory d
@@ -93,6 +109,7 @@ END $$;
 CREATE FUNCTION @schema@.advisory_extend(a_name bytea, a_token text, a_ttl bigint)
 RETURNS void LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+	PERFORM set_config('lock_timeout', '2s', true);
 	PERFORM set_config('idle_session_timeout', a_ttl::text, false);
 	UPDATE @schema@.advisory a SET expires = clock_timestamp() + a_ttl * interval '1 millisecond'
 	WHERE a.slot = @schema@.advisory_slot(a_name) AND a.token = a_token;
@@ -117,6 +134,7 @@ RETURNS boolean LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, 
 DECLARE
 	s bigint := @schema@.advisory_slot(a_name);
 BEGIN
+	PERFORM set_config('lock_timeout', '2s', true);
 	DELETE FROM @schema@.advisory a WHERE a.slot = s AND a.token = a_token;
 	RESET idle_session_timeout;
 	RETURN pg_advisory_unlock(s);
@@ -148,7 +166,8 @@ BEGIN
 		SELECT * INTO a FROM @schema@.advisory v WHERE v.slot = s AND v.pid = holder;
 		owner := coalesce(left(a.token, 8), '');
 		label := coalesce(a.label, '');
-		remaining := coalesce(greatest(1, ceil(extract(epoch FROM a.expires - t) * 1000000)), 0);
+		remaining := CASE WHEN a.expires IS NULL THEN 0
+			ELSE greatest(1, ceil(extract(epoch FROM a.expires - t) * 1000000)) END;
 		held := coalesce(extract(epoch FROM t - a.since) * 1000000, 0);
 		fence := coalesce(a.fence, fence);
 	END IF;
