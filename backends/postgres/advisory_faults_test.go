@@ -13,9 +13,6 @@ import (
 // A session that got the lock at the moment when its wait was cancelled does not go back to the pool with it.
 func TestAdvisoryWaitIsCancelledAtTheGrant(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("make test-long runs it")
-	}
 	s := migrated(t)
 	p := pool(t, s.URL("postgres"))
 	holder := advisory(t, s.URL("postgres"))
@@ -43,9 +40,6 @@ func TestAdvisoryWaitIsCancelledAtTheGrant(t *testing.T) {
 // A token that a holder was given is not given again when a crash has taken the sequence back.
 func TestAdvisoryTokensAfterACrash(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("make test-long runs it")
-	}
 	s := migrated(t, "restart_after_crash=on")
 	p := pool(t, s.URL("postgres"))
 	one, other := advisory(t, s.URL("postgres")), advisory(t, s.URL("postgres"))
@@ -77,9 +71,6 @@ func TestAdvisoryTokensAfterACrash(t *testing.T) {
 // A lock that was granted to a waiter that has died is free again after some seconds, whatever its TTL.
 func TestAdvisoryLockOfAWaiterThatHasDied(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("make test-long runs it")
-	}
 	s := migrated(t)
 	p := pool(t, s.URL("postgres"))
 	holder := advisory(t, s.URL("postgres"))

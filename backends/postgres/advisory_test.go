@@ -187,9 +187,6 @@ func testAdvisoryClose(t *testing.T, s *pgtest.Server) {
 // After a step of the server's clock forward a lock goes on, or its holder is told that it does not.
 func TestAdvisoryClockStep(t *testing.T) {
 	t.Parallel()
-	if testing.Short() {
-		t.Skip("make test-long runs it")
-	}
 	s, clock := pgtest.StartWithClock(t)
 	migrate(t, s)
 	l, p := advisory(t, s.URL("postgres")), pool(t, s.URL("postgres"))
