@@ -60,30 +60,38 @@ func (d deployment) String() string {
 	return fmt.Sprintf("Redlock of %d, %s", d.nodes, d.driver)
 }
 
-// office is one deployment with its candidates.
-type office struct {
+// contest is one deployment with five candidates for an election, or with five processes that hand on a lock with Lock
+// and Unlock alone. The second is beside the first, for comparison.
+type contest struct {
 	*testing.T
 	deployment
 	judge   *judge
-	servers []*redistest.Server
-	proxies [][]*fault.Proxy // by candidate and server
 	all     []candidate
 	start   func(who int) candidate
-
-	// Five others hand on a lock with Lock and Unlock alone, at the same time, for comparison.
-	bareJudge *judge
-	bare      []candidate
-	startBare func(who int) candidate
+	proxies [][]*fault.Proxy // by candidate and server
 }
 
-// play lets terms end in all ways until there were enough, and returns what the judge saw. 0 terms are a few.
-func (d deployment) play(t *testing.T, terms int) *judge {
-	o := &office{T: t, deployment: d, judge: newJudge(), bareJudge: newJudge()}
+// office is one deployment with its contests.
+type office struct {
+	*testing.T
+	deployment
+	servers  []*redistest.Server
+	election *contest
+	bare     *contest
+}
+
+// play lets terms end in all ways until there were enough, and returns what the judges saw. 0 terms are a few, without
+// a comparison.
+func (d deployment) play(t *testing.T, terms int) (election, bare *judge) {
+	o := &office{T: t, deployment: d}
 	o.open()
-	for who := range candidates {
-		o.all = append(o.all, o.start(who))
-		if terms > 0 {
-			o.bare = append(o.bare, o.startBare(who))
+	both := []*contest{o.election, o.bare}
+	if terms == 0 {
+		both = both[:1]
+	}
+	for _, c := range both {
+		for who := range candidates {
+			c.all = append(c.all, c.start(who))
 		}
 	}
 	var plan []kind
@@ -100,52 +108,57 @@ func (d deployment) play(t *testing.T, terms int) *judge {
 		rand.Shuffle(len(plan), func(i, j int) { plan[i], plan[j] = plan[j], plan[i] })
 		plan = plan[:terms]
 	}
-	now := o.judge.await(t, 0)
 	for _, k := range plan {
-		now = o.end(now, k)
-		if k == resigns || k == restarts {
-			o.handOver()
+		if d.nodes == 0 && (k == stops || k == cuts || k == outages) {
+			k = resigns // nothing of that can happen in memory
+		}
+		if k == outages {
+			o.restartServer()
+			continue
+		}
+		o.election.end(k)
+		if terms > 0 && (k == resigns || k == restarts) {
+			o.bare.end(k)
 		}
 	}
-	all := append(o.all, o.bare...)
-	for _, c := range all {
-		c.end()
+	for _, c := range both {
+		for _, one := range c.all {
+			one.end()
+		}
 	}
-	for _, c := range all {
-		c.wait()
+	for _, c := range both {
+		for _, one := range c.all {
+			one.wait()
+		}
 	}
-	o.judge.handovers = o.bareJudge.gaps[resigns]
-	o.judge.wrong = append(o.judge.wrong, o.bareJudge.wrong...)
-	return o.judge
+	return o.election.judge, o.bare.judge
 }
 
 // open starts the servers. They keep their data when they are killed, because a lock that is forgotten has two holders:
 // that is what the restart guard is for, and other trials.
 func (o *office) open() {
-	if o.nodes == 0 {
-		store := memory.NewBackend()
-		o.start = func(who int) candidate { return startLocal(o.T, who, false, store, o.judge) }
-		o.startBare = func(who int) candidate { return startLocal(o.T, who, true, store, o.bareJudge) }
-		return
-	}
 	for range o.nodes {
 		o.servers = append(o.servers, redistest.Start(o.T, "--appendonly", "yes", "--appendfsync", "always"))
 	}
-	var urls, bareURLs []string
-	for range candidates {
-		url, proxies := o.connect()
-		urls, o.proxies = append(urls, url), append(o.proxies, proxies)
-		url, _ = o.connect() // as far away, but not cut
-		bareURLs = append(bareURLs, url)
+	store := memory.NewBackend()
+	open := func(isBare bool) *contest {
+		c := &contest{T: o.T, deployment: o.deployment, judge: newJudge()}
+		if o.nodes == 0 {
+			c.start = func(who int) candidate { return startLocal(o.T, who, isBare, store, c.judge) }
+			return c
+		}
+		var urls []string
+		for range candidates {
+			url, proxies := o.connect()
+			urls, c.proxies = append(urls, url), append(c.proxies, proxies)
+		}
+		addr := serve.TCP(o.T, func(conn net.Conn) { c.judge.serve(conn) })
+		c.start = func(who int) candidate {
+			return startProcess(o.T, plan{Who: who, Bare: isBare, URL: urls[who], Judge: addr})
+		}
+		return c
 	}
-	addr := serve.TCP(o.T, func(conn net.Conn) { o.judge.serve(conn) })
-	o.start = func(who int) candidate {
-		return startProcess(o.T, plan{Who: who, URL: urls[who], Judge: addr})
-	}
-	bareAddr := serve.TCP(o.T, func(conn net.Conn) { o.bareJudge.serve(conn) })
-	o.startBare = func(who int) candidate {
-		return startProcess(o.T, plan{Who: who, Bare: true, URL: bareURLs[who], Judge: bareAddr})
-	}
+	o.election, o.bare = open(false), open(true)
 }
 
 // connect returns the URL of the store for one candidate, and its ways to the servers.
@@ -162,91 +175,86 @@ func (o *office) connect() (url string, proxies []*fault.Proxy) {
 	return scheme + o.driver + "://" + strings.Join(hosts, ","), proxies
 }
 
-// handOver makes the holder of the bare lock hand it on, if there is one.
-func (o *office) handOver() {
+// restartServer kills a server, and starts it again.
+func (o *office) restartServer() {
 	o.Helper()
-	if o.bare == nil {
-		return
-	}
-	now := o.bareJudge.await(o.T, 0)
-	o.bareJudge.awaitAnother(o.T)
-	o.bareJudge.ending(now, resigns)
-	o.bare[now.who].resign()
-	o.bareJudge.await(o.T, now.term)
+	now := o.election.await()
+	o.election.judge.ending(now, outages)
+	s := o.servers[rand.IntN(len(o.servers))]
+	s.Kill()
+	s.Restart()
+	o.election.all[now.who].resign() // if it has survived that
+	o.election.judge.await(o.T, now.term)
+	o.election.judge.disturbed()
+	o.bare.judge.disturbed()
 }
 
-// end ends the term of the leader, and returns the next one.
-func (o *office) end(now reign, k kind) reign {
-	o.Helper()
-	if o.nodes == 0 && (k == stops || k == cuts || k == outages) {
-		k = resigns // nothing of that can happen in memory
+// await returns the leader, when another candidate waits for it to go.
+func (c *contest) await() (now reign) {
+	c.Helper()
+	c.judge.await(c.T, 0)
+	c.judge.awaitAnother(c.T)
+	return c.judge.await(c.T, 0)
+}
+
+// end ends the term of the leader, and waits for the next one.
+func (c *contest) end(k kind) {
+	c.Helper()
+	if k == restarts {
+		c.replaceAll()
+		return
 	}
-	leader := o.all[now.who]
-	o.judge.awaitAnother(o.T)
-	o.judge.ending(now, k)
+	now := c.await()
+	leader := c.all[now.who]
+	c.judge.ending(now, k)
 	switch k {
 	case resigns:
 		leader.resign()
-	case restarts:
-		return o.replaceAll(now)
+		c.judge.await(c.T, now.term)
 	case crashes:
 		leader.kill()
-		next := o.judge.await(o.T, now.term)
+		c.judge.await(c.T, now.term)
 		leader.wait()
-		o.all[now.who] = o.start(now.who)
-		return next
+		c.all[now.who] = c.start(now.who)
 	case stops:
 		leader.stop(true)
-		next := o.judge.await(o.T, now.term)
+		c.judge.await(c.T, now.term)
 		leader.stop(false)
-		return next
 	case cuts:
-		return o.cutOff(now)
-	case outages:
-		s := o.servers[rand.IntN(len(o.servers))]
-		s.Kill()
-		s.Restart()
-		leader.resign() // if it has survived that
-		next := o.judge.await(o.T, now.term)
-		o.judge.disturbed()
-		o.bareJudge.disturbed()
-		return next
+		c.cutOff(now)
 	}
-	return o.judge.await(o.T, now.term)
 }
 
 // replaceAll is a rolling restart: each candidate ends, the leader among them, and another process takes its place. The
 // next one ends when that process takes part, as with a check for readiness.
-func (o *office) replaceAll(now reign) reign {
-	for who, c := range o.all {
-		now = o.judge.await(o.T, now.term-1)
-		leads := who == now.who
-		if leads {
-			o.judge.awaitAnother(o.T)
+func (c *contest) replaceAll() {
+	c.Helper()
+	for who, one := range c.all {
+		now := c.judge.await(c.T, 0)
+		if now.who == who {
 			<-time.After(settling) // the process that has just begun takes the processor from the next leader
-			o.judge.ending(now, restarts)
+			now = c.await()
+			c.judge.ending(now, restarts)
 		}
-		c.end()
-		c.wait()
-		o.judge.waits(who, false)
-		o.all[who] = o.start(who)
-		if leads {
-			now = o.judge.await(o.T, now.term)
+		one.end()
+		one.wait()
+		c.judge.waits(who, false)
+		c.all[who] = c.start(who)
+		if now.who == who {
+			c.judge.await(c.T, now.term)
 		}
-		o.judge.awaitCampaign(o.T, who)
+		c.judge.awaitCampaign(c.T, who)
 	}
-	return now
 }
 
 // cutOff keeps the leader from the servers until another one leads.
-func (o *office) cutOff(now reign) reign {
-	for _, p := range o.proxies[now.who] {
+func (c *contest) cutOff(now reign) {
+	for _, p := range c.proxies[now.who] {
 		p.Refuse(true)
 		p.Cut()
 	}
-	next := o.judge.await(o.T, now.term)
-	for _, p := range o.proxies[now.who] {
+	c.judge.await(c.T, now.term)
+	for _, p := range c.proxies[now.who] {
 		p.Refuse(false)
 	}
-	return next
 }

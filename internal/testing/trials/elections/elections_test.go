@@ -54,7 +54,10 @@ func TestElections(t *testing.T) {
 		wg.Go(func() {
 			gate <- struct{}{}
 			defer func() { <-gate }()
-			t.Run(d.String(), func(t *testing.T) { run.add(d, d.play(t, terms)) })
+			t.Run(d.String(), func(t *testing.T) {
+				election, bare := d.play(t, terms)
+				run.add(d, election, bare)
+			})
 		})
 	}
 	wg.Wait()

@@ -28,8 +28,6 @@ type judge struct {
 	late    int      // visits that were refused after the end of the lease: of a process that did not look in time
 	wrong   []string // what must not happen
 	changed chan struct{}
-
-	handovers []time.Duration // of a lock between two clients, for comparison
 }
 
 // reign is the time of a leader, as the judge sees it.

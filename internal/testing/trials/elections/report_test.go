@@ -19,40 +19,41 @@ type report struct {
 	server string
 
 	mu   sync.Mutex
-	seen map[deployment]*judge
+	seen map[deployment][2]*judge // of the election, and of the lock beside it
 }
 
 func newReport(t *testing.T) *report {
-	return &report{began: time.Now(), server: redistest.Version(redistest.Binary(t)), seen: map[deployment]*judge{}}
+	return &report{began: time.Now(), server: redistest.Version(redistest.Binary(t)), seen: map[deployment][2]*judge{}}
 }
 
-func (r *report) add(d deployment, j *judge) {
+func (r *report) add(d deployment, election, bare *judge) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen[d] = j
+	r.seen[d] = [...]*judge{election, bare}
 }
 
 // finish fails the test if a judge saw what must not happen, prints a table, and writes it to the file of reportEnv, if
 // there is one.
 func (r *report) finish(t *testing.T, terms string) {
 	var b strings.Builder
-	b.WriteString("| | terms | visits | two leaders | late visits | hand-over of a lock |")
+	b.WriteString("| | terms | visits | two leaders | late visits | lock: hand-over | lock: rolling restart |")
 	for _, k := range kinds {
 		fmt.Fprintf(&b, " %s |", k.kind)
 	}
-	b.WriteString("\n| --- | --: | --: | --: | --: | --: |" + strings.Repeat(" --: |", len(kinds)) + "\n")
+	b.WriteString("\n| --- | --: | --: | --: | --: | --: | --: |" + strings.Repeat(" --: |", len(kinds)) + "\n")
 	for _, d := range deployments {
-		j := r.seen[d]
+		j, bare := r.seen[d][0], r.seen[d][1]
 		if j == nil {
 			continue
 		}
-		fmt.Fprintf(&b, "| %v | %d | %d | %d | %d | %s |",
-			d, j.terms, j.visits, len(j.wrong), j.late, gaps(j.handovers))
+		wrong := append(j.wrong, bare.wrong...)
+		fmt.Fprintf(&b, "| %v | %d | %d | %d | %d | %s | %s |",
+			d, j.terms, j.visits, len(wrong), j.late, gaps(bare.gaps[resigns]), gaps(bare.gaps[restarts]))
 		for _, k := range kinds {
 			b.WriteString(" " + gaps(j.gaps[k.kind]) + " |")
 		}
 		b.WriteString("\n")
-		for _, wrong := range j.wrong {
+		for _, wrong := range wrong {
 			t.Errorf("%v: %s", d, wrong)
 		}
 		if j.terms < 5 {
