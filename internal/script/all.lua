@@ -13,6 +13,7 @@
 -- include value.lua
 -- include tombstone.lua
 -- if guarded: -- include guard.lua
+-- include digits.lua
 local ttl = ARGV[1]
 -- if guarded: marker = table.remove(KEYS)
 -- if guarded: ttl, guard = string.match(ttl, '^(%d+):(%d+)$')
@@ -39,7 +40,7 @@ for i = 1, n do
   local f = KEYS[2 * n + i]                    -- locks of one slot share it
   local c = math.max((tonumber(drawn[f] or got[i] or '0') or 0) + 1, clock())
   if c >= 2^53 then return 0 end
-  drawn[f], out[i] = string.format('%016.0f', c), c
+  drawn[f], out[i] = digits(c), c
   set[2 * i - 1], set[2 * i] = f, drawn[f]
 end
 redis.call('MSET', unpack(set))                -- the first write: if it is refused, the whole script is

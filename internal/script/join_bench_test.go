@@ -15,7 +15,8 @@ import (
 )
 
 // BenchmarkJoined is the server's CPU time for a lock and its release, joined with as many others as the name says, and
-// for two bare commands: SET NX PX and a script that compares and deletes. 64 locks are in one pipeline.
+// for two bare commands: SET NX PX and a script that compares and deletes. 64 locks are in one pipeline. Nodes of a
+// Redlock round their clocks down.
 func BenchmarkJoined(b *testing.B) {
 	const depth = 64
 	const bare = `if redis.call('GET',KEYS[1])==ARGV[1] then return redis.call('DEL',KEYS[1]) end return 0`
@@ -69,15 +70,15 @@ func BenchmarkJoined(b *testing.B) {
 		}
 		trip(cmds)
 	})
-	for _, n := range []int{1, 8, 32, 64} {
-		run(strconv.Itoa(n), func(from int) {
+	joined := func(name string, n int, quantum int64) {
+		run(fmt.Sprint(name, "/", n), func(from int) {
 			var locks, releases []drivers.Command
 			for i := from; i < from+depth; i += n {
 				var usual []*script.Usual
 				for j, a := range attempts[i : i+n] {
 					usual = append(usual, &script.Usual{
 						Lock: a.Lock, Wait: "{" + a.Lock + "}:lockwait", Fence: "{" + strconv.Itoa(i+j) + "}}lock:fence",
-						Text: "|" + a.Token + "|1|web-7:4211", TTL: 10 * time.Second, Quantum: 1,
+						Text: "|" + a.Token + "|1|web-7:4211", TTL: 10 * time.Second, Quantum: quantum,
 					})
 				}
 				locks = append(locks, script.Join(usual).Words)
@@ -102,6 +103,10 @@ func BenchmarkJoined(b *testing.B) {
 				}
 			}
 		})
+	}
+	for _, n := range []int{1, 8, 32, 64} {
+		joined("single", n, 1)
+		joined("node", n, 65536)
 	}
 }
 

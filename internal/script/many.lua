@@ -12,6 +12,7 @@
 -- What can fail because of one lock only is read before the first write, or caught. So an error is the answer to all of
 -- the calls, and all locks are as they were. Most of the cost is redis.call and conversion between numbers and text.
 -- if guarded: -- include guard.lua
+-- include digits.lua
 local call, try, sub = redis.call, redis.pcall, string.sub
 local a, out = ARGV[1] + 0, {}
 local t = a > 0 and call('TIME')
@@ -40,11 +41,11 @@ if t then
     end
     local c = not f and n or #f == 16 and math.max((tonumber(f) or 2^53) + 1, n)
     if c and 0 < c and c < 2^53 then
-      local text = string.format('%016.0f', c)
+      local text = digits(c)
       return try('SET', KEYS[3], text).ok and try('SET', KEYS[1], text .. ARGV[4], 'PX', ARGV[3]).ok and c or 0
     end
   end
-  now = now or string.format('%016.0f', n)     -- late, because it costs as much as two commands
+  now = now or digits(n)                        -- late, because it costs more than a command
   local held, waits
   if used then
     held, waits = call('MGET', unpack(KEYS, 1, a)), call('EXISTS', unpack(KEYS, a + 1, 2 * a)) > 0
@@ -57,7 +58,7 @@ if t then
     local last = drawn[f] or got[i]
     if c and (n == 0 or last and (#last ~= 16 or last >= now)) then
       local next = math.max((tonumber(last) or 0) + 1, n)
-      c = next < 2^53 and string.format('%016.0f', next)
+      c = next < 2^53 and digits(next)
     end
     if c then
       drawn[f], set[m + 1], set[m + 2] = c, f, c

@@ -1,11 +1,11 @@
 -- Fencing tokens. One counter serves all locks of a prefix in a hash slot. It never expires. It needs tombstone.lua.
+-- include digits.lua
 local fence                                    -- the counter's key; the including script sets it
 
 -- Returns a token that is greater than the counter, and stores it as the counter. If the counter was lost, the token is
 -- greater than all before, because it follows the clock. Nodes whose clocks are nearly right agree because of the
 -- quantum, the number of us that the clock is rounded down to, and other nodes because of the hint, a counter that was
--- seen on another node. The token is below 2^53 until the year 2255, so it is exact in Lua and as an integer reply. Its
--- text comes from string.format, because tostring rounds to 14 digits.
+-- seen on another node. The token is below 2^53 until the year 2255, so it is exact in Lua and as an integer reply.
 --
 -- The SET is the first write of a script that grants. So the server refuses the whole script if it is out of memory.
 --
@@ -14,7 +14,7 @@ local function mint(quantum, hint, known)
   local now = clock()
   if hint > now + 3600000000 then hint = 0 end -- too far ahead: the clock would not catch up
   local c = math.max((tonumber(known or redis.call('GET', fence) or '0') or 0) + 1, now - now % quantum, hint + 1)
-  local text = string.format('%016.0f', c)
+  local text = digits(c)
   redis.call('SET', fence, text)
   return text
 end
