@@ -24,22 +24,27 @@ func Example() {
 		return
 	}
 	fmt.Println("holding, with fencing token", lease.Fence()) // for the resource, see below
+	fmt.Println("unlock:", lease.Unlock(ctx))                 // ErrNotHeld: the lock was lost before
+	// Output:
+	// holding, with fencing token 1
+	// unlock: <nil>
+}
 
-	_, err = l.TryLock(ctx, "orders:42") // one attempt
-	fmt.Println("somebody else holds it:", errors.Is(err, locker.ErrHeld))
-	fmt.Println("unlock:", lease.Unlock(ctx)) // ErrNotHeld: it was lost on the way
-
-	err = locker.Do(ctx, l, "orders:42", func(ctx context.Context) error { // lock, call, unlock
+func ExampleDo() {
+	l := memory.New()
+	defer l.Close()
+	ctx := context.Background()
+	err := locker.Do(ctx, l, "orders:42", func(ctx context.Context) error { // ctx ends if the lock is lost
 		lease, _ := locker.LeaseFrom(ctx)
 		fmt.Println("holding, with fencing token", lease.Fence())
-		return nil // ctx ends if the lock is lost
+		_, err := l.TryLock(ctx, "orders:42") // one attempt
+		fmt.Println("the lock is held:", errors.Is(err, locker.ErrHeld))
+		return nil
 	})
 	fmt.Println("do:", err)
 	// Output:
 	// holding, with fencing token 1
-	// somebody else holds it: true
-	// unlock: <nil>
-	// holding, with fencing token 2
+	// the lock is held: true
 	// do: <nil>
 }
 
