@@ -7,6 +7,7 @@ require (
 	github.com/golocker/locker/backends/etcd v0.0.0
 	github.com/golocker/locker/backends/nats v0.0.0
 	github.com/golocker/locker/backends/postgres v0.0.0
+	github.com/golocker/locker/drivers/valkey v0.0.0
 	github.com/golocker/locker/internal/testing/trials v0.0.0
 	github.com/jackc/pgx/v5 v5.12.0
 	go.uber.org/goleak v1.3.0
@@ -29,6 +30,7 @@ require (
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/redis/go-redis/v9 v9.23.0 // indirect
 	github.com/redis/rueidis v1.0.79 // indirect
+	github.com/valkey-io/valkey-go v1.0.79 // indirect
 	go.etcd.io/etcd/api/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/pkg/v3 v3.7.3 // indirect
 	go.etcd.io/etcd/client/v3 v3.7.3 // indirect

@@ -19,17 +19,17 @@ type report struct {
 	server string
 
 	mu   sync.Mutex
-	seen map[deployment][2]*judge // of the election, and of the lock beside it
+	seen map[string][2]*judge // of the election, and of the lock beside it
 }
 
 func newReport(t *testing.T) *report {
-	return &report{began: time.Now(), server: redistest.Version(redistest.Binary(t)), seen: map[deployment][2]*judge{}}
+	return &report{began: time.Now(), server: redistest.Version(redistest.Binary(t)), seen: map[string][2]*judge{}}
 }
 
 func (r *report) add(d deployment, election, bare *judge) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen[d] = [...]*judge{election, bare}
+	r.seen[d.name] = [...]*judge{election, bare}
 }
 
 // finish fails the test if a judge saw what must not happen, prints a table, and writes it to the file of reportEnv, if
@@ -42,26 +42,26 @@ func (r *report) finish(t *testing.T, terms string) {
 	}
 	b.WriteString("\n| --- | --: | --: | --: | --: | --: | --: |" + strings.Repeat(" --: |", len(kinds)) + "\n")
 	for _, d := range deployments {
-		j, bare := r.seen[d][0], r.seen[d][1]
+		j, bare := r.seen[d.name][0], r.seen[d.name][1]
 		if j == nil {
 			continue
 		}
 		wrong := append(j.wrong, bare.wrong...)
-		fmt.Fprintf(&b, "| %v | %d | %d | %d | %d | %s | %s |",
-			d, j.terms, j.visits, len(wrong), j.late, gaps(bare.gaps[resigns]), gaps(bare.gaps[restarts]))
+		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %s | %s |",
+			d.name, j.terms, j.visits, len(wrong), j.late, gaps(bare.gaps[resigns]), gaps(bare.gaps[restarts]))
 		for _, k := range kinds {
 			b.WriteString(" " + gaps(j.gaps[k.kind]) + " |")
 		}
 		b.WriteString("\n")
 		for _, wrong := range wrong {
-			t.Errorf("%v: %s", d, wrong)
+			t.Errorf("%s: %s", d.name, wrong)
 		}
 		if j.terms < 5 {
-			t.Errorf("%v: only %d terms", d, j.terms)
+			t.Errorf("%s: only %d terms", d.name, j.terms)
 		}
 	}
-	head := fmt.Sprintf("`%s=%s go test -C internal/testing/trials -run TestElections ./elections`, %s, %s, %s, "+
-		"%s/%s, %d processors, in %v.", termsEnv, terms, r.began.Format("2 January 2006 15:04"), r.server, runtime.Version(),
+	head := fmt.Sprintf("`%s=%s go test -C internal/testing/trials/everystore -run TestElections ./elections`, %s, %s, "+
+		"%s, %s/%s, %d processors, in %v.", termsEnv, terms, r.began.Format("2 January 2006 15:04"), r.server, runtime.Version(),
 		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Since(r.began).Round(time.Second))
 	t.Logf("%s\n\n%s", head, b.String())
 	if path := os.Getenv(reportEnv); path != "" {

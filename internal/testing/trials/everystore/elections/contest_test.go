@@ -1,15 +1,13 @@
 package elections
 
 import (
-	"fmt"
 	"math/rand/v2"
-	"net"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/fault"
-	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/relay"
 	"github.com/golocker/locker/internal/testing/trials/serve"
 	"github.com/golocker/locker/memory"
 )
@@ -37,45 +35,21 @@ var kinds = []struct {
 	share int
 }{{resigns, 13}, {restarts, 3}, {crashes, 1}, {stops, 1}, {cuts, 1}, {outages, 1}}
 
-// deployment is a store.
-type deployment struct {
-	nodes  int // 0: in memory
-	driver string
-	brief  bool // it is tried in each test
-}
-
-var deployments = []deployment{
-	{0, "", true},
-	{1, "goredis", true}, {1, "redigo", false}, {1, "rueidis", false},
-	{3, "goredis", false}, {3, "redigo", false}, {3, "rueidis", false},
-}
-
-func (d deployment) String() string {
-	switch d.nodes {
-	case 0:
-		return "memory"
-	case 1:
-		return "single, " + d.driver
-	}
-	return fmt.Sprintf("Redlock of %d, %s", d.nodes, d.driver)
-}
-
 // contest is one deployment with five candidates for an election, or with five processes that hand on a lock with Lock
 // and Unlock alone. The second is beside the first, for comparison.
 type contest struct {
 	*testing.T
-	deployment
-	judge   *judge
-	all     []candidate
-	start   func(who int) candidate
-	proxies [][]*fault.Proxy // by candidate and server
+	judge  *judge
+	all    []candidate
+	start  func(who int) candidate
+	relays [][]*relay.Relay // by candidate and server
 }
 
 // office is one deployment with its contests.
 type office struct {
 	*testing.T
 	deployment
-	servers  []*redistest.Server
+	store    *store // nil: in memory
 	election *contest
 	bare     *contest
 }
@@ -109,7 +83,7 @@ func (d deployment) play(t *testing.T, terms int) (election, bare *judge) {
 		plan = plan[:terms]
 	}
 	for _, k := range plan {
-		if d.nodes == 0 && (k == stops || k == cuts || k == outages) {
+		if d.start == nil && (k == stops || k == cuts || k == outages) {
 			k = resigns // nothing of that can happen in memory
 		}
 		if k == outages {
@@ -134,25 +108,28 @@ func (d deployment) play(t *testing.T, terms int) (election, bare *judge) {
 	return o.election.judge, o.bare.judge
 }
 
-// open starts the servers. They keep their data when they are killed, because a lock that is forgotten has two holders:
-// that is what the restart guard is for, and other trials.
+// open starts the servers.
 func (o *office) open() {
-	for range o.nodes {
-		o.servers = append(o.servers, redistest.Start(o.T, "--appendonly", "yes", "--appendfsync", "always"))
+	inMemory := memory.NewBackend()
+	if o.deployment.start != nil {
+		o.store = o.deployment.start(o.T)
 	}
-	store := memory.NewBackend()
 	open := func(isBare bool) *contest {
-		c := &contest{T: o.T, deployment: o.deployment, judge: newJudge()}
-		if o.nodes == 0 {
-			c.start = func(who int) candidate { return startLocal(o.T, who, isBare, store, c.judge) }
+		c := &contest{T: o.T, judge: newJudge(o.early)}
+		if o.store == nil {
+			c.start = func(who int) candidate {
+				return startLocal(o.T, who, inMemory, c.judge, func(l locker.Locker, ask asker) runner {
+					return newRunner(l, who, isBare, ask)
+				})
+			}
 			return c
 		}
 		var urls []string
 		for range candidates {
-			url, proxies := o.connect()
-			urls, c.proxies = append(urls, url), append(c.proxies, proxies)
+			url, relays := o.connect()
+			urls, c.relays = append(urls, url), append(c.relays, relays)
 		}
-		addr := serve.TCP(o.T, func(conn net.Conn) { c.judge.serve(conn) })
+		addr := serve.TCP(o.T, c.judge.serve)
 		c.start = func(who int) candidate {
 			return startProcess(o.T, plan{Who: who, Bare: isBare, URL: urls[who], Judge: addr})
 		}
@@ -161,18 +138,18 @@ func (o *office) open() {
 	o.election, o.bare = open(false), open(true)
 }
 
-// connect returns the URL of the store for one candidate, and its ways to the servers.
-func (o *office) connect() (url string, proxies []*fault.Proxy) {
+// connect returns the URL of the store for one candidate, and its ways to the servers. No client learns of other ways:
+// that of etcd does not ask for the list of members, and a NATS server tells addresses only if it is in a cluster. A
+// leader that had another way would go on when it is cut off, and the trial would fail.
+func (o *office) connect() (url string, relays []*relay.Relay) {
 	var hosts []string
-	for _, s := range o.servers {
-		p := fault.New(o.T, s.Addr())
-		proxies, hosts = append(proxies, p), append(hosts, p.Addr())
+	for _, s := range o.store.servers {
+		r := relay.New(o.T, s.addr, func() (there, back relay.Side) {
+			return relay.Side{Read: relay.Chunks()}, relay.Side{Read: relay.Chunks()}
+		})
+		relays, hosts = append(relays, r), append(hosts, r.Addr())
 	}
-	scheme := "redis+"
-	if o.nodes > 1 {
-		scheme = "redlock+"
-	}
-	return scheme + o.driver + "://" + strings.Join(hosts, ","), proxies
+	return o.store.url(strings.Join(hosts, ",")), relays
 }
 
 // restartServer kills a server, and starts it again.
@@ -180,9 +157,8 @@ func (o *office) restartServer() {
 	o.Helper()
 	now := o.election.await()
 	o.election.judge.ending(now, outages)
-	s := o.servers[rand.IntN(len(o.servers))]
-	s.Kill()
-	s.Restart()
+	o.bare.judge.hit(outages)
+	o.store.servers[rand.IntN(len(o.store.servers))].restart()
 	o.election.all[now.who].resign() // if it has survived that
 	o.election.judge.await(o.T, now.term)
 	o.election.judge.disturbed()
@@ -249,12 +225,8 @@ func (c *contest) replaceAll() {
 
 // cutOff keeps the leader from the servers until another one leads.
 func (c *contest) cutOff(now reign) {
-	for _, p := range c.proxies[now.who] {
-		p.Refuse(true)
-		p.Cut()
+	for _, r := range c.relays[now.who] {
+		defer r.Down()()
 	}
 	c.judge.await(c.T, now.term)
-	for _, p := range c.proxies[now.who] {
-		p.Refuse(false)
-	}
 }

@@ -9,7 +9,10 @@ import (
 
 	"go.uber.org/goleak"
 
+	_ "github.com/golocker/locker/backends/etcd"
+	_ "github.com/golocker/locker/backends/nats"
 	_ "github.com/golocker/locker/drivers/all"
+	_ "github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
@@ -34,8 +37,7 @@ const (
 // beside is the number of deployments that run at the same time. They mostly wait.
 const beside = 4
 
-// Terms grow, and no two candidates lead at once, however leaders end: in memory, on one Redis and on a Redlock, with
-// each driver.
+// Terms grow, and no two candidates lead at once, however leaders end: on each backend, and with each driver.
 func TestElections(t *testing.T) {
 	terms, all := 0, os.Getenv(termsEnv)
 	if all != "" {
@@ -48,13 +50,13 @@ func TestElections(t *testing.T) {
 	gate := make(chan struct{}, beside)
 	var wg sync.WaitGroup
 	for _, d := range deployments {
-		if all == "" && !d.brief || !strings.Contains(d.String(), os.Getenv(onlyEnv)) {
+		if all == "" && !d.brief || !strings.Contains(d.name, os.Getenv(onlyEnv)) {
 			continue
 		}
 		wg.Go(func() {
 			gate <- struct{}{}
 			defer func() { <-gate }()
-			t.Run(d.String(), func(t *testing.T) {
+			t.Run(d.name, func(t *testing.T) {
 				election, bare := d.play(t, terms)
 				run.add(d, election, bare)
 			})

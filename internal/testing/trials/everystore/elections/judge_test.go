@@ -27,6 +27,7 @@ type judge struct {
 	visits  int
 	late    int      // visits that were refused after the end of the lease: of a process that did not look in time
 	wrong   []string // what must not happen
+	early   []kind   // ends of terms of which the holder learns after the store
 	changed chan struct{}
 }
 
@@ -44,10 +45,34 @@ type end struct {
 	term uint64
 }
 
-func newJudge() *judge {
+func newJudge(early []kind) *judge {
 	return &judge{
 		gaps: map[kind][]time.Duration{}, ends: map[int]end{}, waiting: map[int]time.Time{}, changed: make(chan struct{}),
+		early: early,
 	}
+}
+
+// What candidates tell the judge.
+const (
+	visits  = "visit" // one piece of a leader's work
+	waiting = "waits" // for the leader to go
+
+	// After a visit that was refused: whether the lease was still valid, and if not, whether the context of the work
+	// has ended soon.
+	isValid, isLate, goesOn = "valid", "late", "goes-on"
+)
+
+// hear is what a candidate tells. It returns whether a visit is admitted.
+func (j *judge) hear(what string, who int, term uint64) (admitted bool) {
+	switch what {
+	case visits:
+		return j.visit(who, term)
+	case waiting:
+		j.waits(who, true)
+	default:
+		j.refused(what, who, term)
+	}
+	return true
 }
 
 // visit is one piece of a leader's work. It is refused if a greater term has come.
@@ -71,20 +96,31 @@ func (j *judge) visit(who int, term uint64) (admitted bool) {
 	}
 	j.now.visits++
 	j.now.last = at
-	close(j.changed)
-	j.changed = make(chan struct{})
+	j.change()
 	return true
 }
 
-// refused is the report of a leader whose visit was refused. valid says that its lease should still have been valid.
-func (j *judge) refused(who int, term uint64, valid bool) {
+// refused is what a leader tells whose visit was refused.
+func (j *judge) refused(what string, who int, term uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.late++
-	if valid {
-		j.wrong = append(j.wrong, fmt.Sprintf("%d was refused in term %d, although its lease was valid: %d of %d came",
-			who, term, j.now.term, j.now.who))
+	if what == isLate || what == isValid && j.ends[who].term == term && slices.Contains(j.early, j.ends[who].kind) {
+		return
 	}
+	why := "although its lease was valid"
+	if what == goesOn {
+		why = "and goes on after the end of its lease"
+	}
+	j.wrong = append(j.wrong, fmt.Sprintf("%d was refused in term %d, %s: %d of %d came",
+		who, term, why, j.now.term, j.now.who))
+	j.change()
+}
+
+// change wakes those who wait for a change. Call with mu held.
+func (j *judge) change() {
+	close(j.changed)
+	j.changed = make(chan struct{})
 }
 
 // ending records what is about to be done to the leader.
@@ -92,6 +128,13 @@ func (j *judge) ending(r reign, k kind) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.ends[r.who] = end{k, r.term}
+}
+
+// hit records that something has happened to the leader, which goes on if it has survived that.
+func (j *judge) hit(k kind) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.ends[j.now.who] = end{k, j.now.term}
 }
 
 // await waits until somebody leads in a term after the given one, and has worked.
@@ -157,8 +200,7 @@ func (j *judge) waits(who int, yes bool) {
 	if yes {
 		j.waiting[who] = time.Now()
 	}
-	close(j.changed)
-	j.changed = make(chan struct{})
+	j.change()
 }
 
 // awaitCampaign waits until a new candidate takes part.
@@ -178,16 +220,7 @@ func (j *judge) serve(conn net.Conn) {
 		if _, err := fmt.Fscanln(in, &what, &who, &term); err != nil {
 			return
 		}
-		admitted := true
-		switch what {
-		case "visit":
-			admitted = j.visit(who, term)
-		case "late", "valid":
-			j.refused(who, term, what == "valid")
-		case "waits":
-			j.waits(who, true)
-		}
-		if _, err := fmt.Fprintln(conn, admitted); err != nil {
+		if _, err := fmt.Fprintln(conn, j.hear(what, who, term)); err != nil {
 			return
 		}
 	}

@@ -50,9 +50,11 @@ type candidate interface {
 	wait()          // until it has ended
 }
 
+// asker tells the judge what a candidate does, and returns whether the judge admits it.
+type asker func(what string, term uint64) (admitted bool)
+
 // work is a leader's: it visits the judge again and again until ctx ends, and a last time before it hands on.
-func work(ctx context.Context, who int, term election.Term, between time.Duration,
-	ask func(what string, term uint64) bool) error {
+func work(ctx context.Context, who int, term election.Term, between time.Duration, ask asker) error {
 	pause := time.NewTicker(between)
 	defer pause.Stop()
 	for isOver := false; !isOver; {
@@ -60,10 +62,12 @@ func work(ctx context.Context, who int, term election.Term, between time.Duratio
 		if isOver = ctx.Err() != nil; isOver && (term.Lease.Err() != nil || !time.Now().Before(until)) {
 			return nil
 		}
-		if !ask("visit", term.Number) {
-			what := "late"
+		if !ask(visits, term.Number) {
+			what := isLate
 			if time.Now().Before(until) {
-				what = "valid"
+				what = isValid
+			} else if !endsSoon(ctx) {
+				what = goesOn
 			}
 			ask(what, term.Number)
 			return fmt.Errorf("candidate %d was refused", who)
@@ -76,13 +80,27 @@ func work(ctx context.Context, who int, term election.Term, between time.Duratio
 	return nil
 }
 
+// endsSoon waits until ctx ends, for two seconds in which this process runs: the ticks that it sleeps through are lost.
+func endsSoon(ctx context.Context) bool {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for range 100 {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return true
+		}
+	}
+	return ctx.Err() != nil
+}
+
 // runner is an election, or a bare lock.
 type runner interface {
 	Run(ctx context.Context) error
 	Resign(ctx context.Context) error
 }
 
-func newRunner(l locker.Locker, who int, isBare bool, ask func(what string, term uint64) bool) runner {
+func newRunner(l locker.Locker, who int, isBare bool, ask asker) runner {
 	if isBare {
 		return &bare{l, who, ask, make(chan struct{}, 1)}
 	}
@@ -134,7 +152,7 @@ func campaignHere() {
 		}
 		os.Exit(0)
 	}()
-	fail(e.Run(onWaiting(ctx, func() { ask("waits", 0) })))
+	fail(e.Run(onWaiting(ctx, func() { ask(waiting, 0) })))
 	_ = l.Close()
 }
 
@@ -226,18 +244,13 @@ func (m *mortal) Release(ctx context.Context, req locker.Request) error {
 	return m.Backend.Release(ctx, req)
 }
 
-func startLocal(t *testing.T, who int, isBare bool, backend *memory.Backend, j *judge) *local {
+func startLocal(t *testing.T, who int, backend *memory.Backend, j *judge,
+	newRunner func(locker.Locker, asker) runner) *local {
 	c := &local{store: &mortal{Backend: backend}}
 	c.client = locker.NewClient(c.store)
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancel = cancel
-	c.runner = newRunner(c.client, who, isBare, func(what string, term uint64) bool {
-		if what == "visit" {
-			return j.visit(who, term)
-		}
-		j.refused(who, term, what == "valid")
-		return false
-	})
+	c.runner = newRunner(c.client, func(what string, term uint64) bool { return j.hear(what, who, term) })
 	c.run.Go(func() {
 		_ = c.Run(onWaiting(ctx, func() { j.waits(who, true) })) // ErrClosed after kill
 		_ = c.client.Close()

@@ -12,7 +12,7 @@ import (
 type bare struct {
 	locker locker.Locker
 	who    int
-	ask    func(what string, term uint64) bool
+	ask    asker
 	resign chan struct{}
 }
 
