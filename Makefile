@@ -10,9 +10,9 @@ LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
 
 # Modules whose tests belong to make test, besides the library's. Those of the benchmarks and of
-# internal/testing/trials/everystore belong to make test-long, and package examples tests the other examples. The
-# longest modules come first, and the command, whose tests are of real time, does not begin beside the trials, which
-# take much of the processors.
+# internal/testing/trials/everystore, except its elections, belong to make test-long, and package examples tests the
+# other examples. The longest modules come first, and the command, whose tests are of real time, does not begin beside
+# the trials, which take much of the processors.
 TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres \
 	internal/testing/telemetry examples/everywhere
 
@@ -33,12 +33,14 @@ SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
 test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) allocations.short
+	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) elections.short allocations.short
 
-.PHONY: library.short allocations.short $(TESTED:%=%.short)
+.PHONY: library.short elections.short allocations.short $(TESTED:%=%.short)
 library.short: # the longest packages first
 	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
 		./drivers/rueidis ./...
+elections.short: # on few stores
+	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) ./elections
 allocations.short: # without the race detector, which allocates, too, and with garbage collected as usual
 	GOGC=100 $(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single
 $(TESTED:%=%.short): %.short: # the tests of one module
@@ -146,8 +148,9 @@ cluster: ## a Redis Cluster under load with MOVES slots that migrate and half as
 TERMS ?= 1000
 elections: ## five candidates in processes, TERMS terms on each store with each driver, leaders ended in all ways: docs/faults.md
 	@scripts/need-redis.sh
+	@scripts/need-postgres.sh
 	LOCKER_ELECTIONS=$(TERMS) LOCKER_ELECTIONS_REPORT=$(CURDIR)/docs/faults.md \
-		go test -C internal/testing/trials -count=1 -timeout 3h -run TestElections -v ./elections
+		go test -C internal/testing/trials/everystore -count=1 -timeout 3h -run TestElections -v ./elections
 
 sentinel: ## FAILOVERS of a master by its sentinels, with each driver that follows them; three seconds each
 	@scripts/need-redis.sh
