@@ -149,7 +149,7 @@ func TestFailoverBySentinel(t *testing.T) {
 				unlock(held)
 				next := <-waiting
 				if next == nil {
-					t.Fatal("whoever waits gets no lock from the new master")
+					t.Fatal("a waiter gets no lock from the new master")
 				}
 				if next.Fence() <= held.Fence() {
 					t.Errorf("token %d after %d", next.Fence(), held.Fence())
