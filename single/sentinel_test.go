@@ -118,7 +118,7 @@ func TestFailoverBySentinel(t *testing.T) {
 				}
 				waiting := make(chan locker.Lease, 1)
 				go func() {
-					for ctx.Err() == nil { // it bears an outage of six seconds, and a busy machine may take longer
+					for ctx.Err() == nil { // Lock tolerates an outage of six seconds, and a busy machine may take longer
 						if lease, err := waiter.Lock(ctx, "key"); err == nil {
 							waiting <- lease
 							return
