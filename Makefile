@@ -16,8 +16,8 @@ MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} 
 TESTED = internal/testing/trials backends/nats backends/etcd cmd/locker drivers/valkey backends/postgres \
 	internal/testing/telemetry examples/everywhere
 
-# go run ./internal/testing/retest is go test, but runs a test that failed ten times more, alone, and bears one that
-# passes then.
+# go run ./internal/testing/retest runs go test. It runs a test that failed ten times more, alone. If that test passes
+# every time, it is printed as FLAKY and the run goes on.
 GOTEST = go test
 
 # By default a program with the race detector sleeps for a second before it exits, and there are many.

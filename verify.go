@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Verifier is an optional interface that may be implemented by a [Backend]. If it is not, [Verify] returns an error
-// that matches errors.ErrUnsupported, and sends nothing.
+// Verifier is an optional interface that may be implemented by a [Backend]. If not, [Verify] returns an error that
+// matches errors.ErrUnsupported, and sends nothing.
 type Verifier interface {
 	// Verify proves that a lock still belongs to req.Token, and that req.Fence is the greatest token of its key.
 	//

@@ -25,7 +25,7 @@ type Config struct {
 	Prefix *string `yaml:"prefix,omitempty" json:"prefix,omitempty"`
 	// TTL is the lease time of calls that do not choose one. Zero: the program's own default, or locker.DefaultTTL.
 	TTL Duration `yaml:"ttl,omitempty" json:"ttl,omitempty"`
-	// Patience is how long a waiting Lock bears a store that fails, see locker.Patience. Zero: the program's own
+	// Patience is how long a waiting Lock tolerates a store that fails, see locker.Patience. Zero: the program's own
 	// default, or locker.DefaultPatience.
 	Patience Duration `yaml:"patience,omitempty" json:"patience,omitempty"`
 	// Label names the holders of locks for people, see locker.Label. Nil: the program's own default, or host and process

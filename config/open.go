@@ -69,7 +69,7 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
 }
 
-// opening returns a copy of c in which the backends have what is not theirs.
+// opening returns a copy of c in which the backends on Redis have the logger and the credentials of c.
 func (c *Config) opening() *Config {
 	own := c.clone()
 	own.Redis.logger, own.Redlock.logger = own.logger(), own.logger()

@@ -133,7 +133,7 @@ func (d *Dialer) askOne(ctx context.Context, addr string) answer {
 		return answer{err: fmt.Errorf("sentinel %s knows no master named %s", addr, name)}
 	case ServerError:
 		if reply.Code() == "ERR" {
-			return answer{err: fmt.Errorf("%s is not a sentinel, or not one of today: %w", addr, reply)}
+			return answer{err: fmt.Errorf("%s is not a sentinel, or its version is too old: %w", addr, reply)}
 		}
 		return answer{err: fmt.Errorf("sentinel %s: %w", addr, reply)}
 	}

@@ -33,7 +33,7 @@ var watches = struct {
 	at map[place]*watch
 }{at: map[place]*watch{}}
 
-// watch looks who leads. Its goroutine ends when the last observer leaves, who waits for that.
+// watch observes one election. When the last observer leaves, it ends the watch's goroutine and waits for its end.
 type watch struct {
 	place
 	shared    bool // it is in watches

@@ -6,11 +6,10 @@ import (
 	"time"
 )
 
-// Inspector is an optional interface that may be implemented by a locker.Locker and by a locker.Backend. It is for
-// operators, not for programs that use locks. Use locker.As to find it behind middleware.
+// Inspector is an optional interface that may be implemented by a locker.Backend. If not, the methods of its Client
+// return an error that matches errors.ErrUnsupported. It is for operators, not for programs that use locks.
 //
-// locker.Client always implements Inspector. If its Backend does not, the methods of the Client return an error that
-// matches errors.ErrUnsupported.
+// locker.Client always implements Inspector. Use locker.As to find it behind middleware.
 //
 // The result may be out of date when it arrives. The only way to know that a lock is free is to acquire it.
 type Inspector interface {
@@ -41,11 +40,11 @@ type Inspector interface {
 	ForceRelease(ctx context.Context, key, owner string) (Inspection, error)
 }
 
-// Watcher is an optional interface that may be implemented by a locker.Locker and by a locker.Backend that learns of
-// each change of a lock's owner. Use locker.As to find it behind middleware.
+// Watcher is an optional interface that may be implemented by a locker.Backend that learns of each change of a lock's
+// owner. If not, Watch of its Client returns an error that matches errors.ErrUnsupported. The backends on Redis do not
+// implement it, because it would cost a message for each change.
 //
-// locker.Client always implements Watcher. If its Backend does not, Watch returns an error that matches
-// errors.ErrUnsupported. Those on Redis do not, because it would cost a message for each change.
+// locker.Client always implements Watcher. Use locker.As to find it behind middleware.
 type Watcher interface {
 	// Watch calls changed after each change of the owner of key, until stop is called. changed must not block, nor call
 	// the Watcher. It may be called once more after stop. A lock that expires has an owner until somebody asks for it, so

@@ -14,8 +14,8 @@
  *
  *   come back empty          another process, no data: no persistence, or an empty replica that is promoted
  *   be emptied               the same process, no data: FLUSHALL
- *   go back                  another process, with the data of an earlier moment: an old RDB, an AOF that lacks the last
- *                            second, a replica that lagged and is promoted
+ *   go back                  another process, with the data of an earlier moment: an old RDB, an AOF that lacks the
+ *                            last second, a replica that lagged and is promoted
  *   be given its own past    the same process, with the data of an earlier moment: a replica that lagged was promoted,
  *                            had the node follow it, and gave way to it again (FAILBACK). The history of its data is
  *                            another one then (master_replid), which is what names a process here

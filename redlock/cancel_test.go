@@ -73,7 +73,7 @@ func TestContextEndsAtEachMessage(t *testing.T) {
 					r.wantNoLocks(t)
 					if !reached {
 						if err != nil {
-							t.Errorf("in peace: %v", err)
+							t.Errorf("without a fault: %v", err)
 						}
 						break
 					}

@@ -192,7 +192,7 @@ func TestWaiterLeavesATombstoneForWhatIsUnderWay(t *testing.T) {
 					time.Sleep(time.Millisecond)
 					for i, n := range s.nodes {
 						if slices.Contains(n.Keys(), DefaultPrefix+"k") {
-							t.Fatalf("node %d has granted the lock to who has left", i)
+							t.Fatalf("node %d has granted the lock to a caller that has left", i)
 						}
 					}
 				}

@@ -140,11 +140,11 @@ func newRig(t *testing.T, driver string, n int, timeout time.Duration, opts ...r
 			t.Errorf("Close: %v", err)
 		}
 	})
-	// Twice in peace, so that connections exist and the servers know the scripts, that for raising too. A stall may be
+	// Twice without a fault, so that connections exist and the servers know the scripts, raise.lua too. A stall may be
 	// longer than timeout.
 	for range 2 {
 		r.diverge(t, "warm")
-		eventually(t, 30*time.Second, "it works in peace",
+		eventually(t, 30*time.Second, "a lock without a fault",
 			func() bool { return tryCycle(t.Context(), r.client, "warm") == nil })
 	}
 	return r

@@ -103,7 +103,7 @@ func TestSplitVoteBringsOrder(t *testing.T) {
 				t.Errorf("%s: asked %v after %v, want all at once", when, nodes, after)
 			}
 		}
-		atOnce("in peace")
+		atOnce("no rival")
 
 		releaseA := rival(t, b, "A", first, (first+2)%5)
 		releaseB := rival(t, b, "B", (first+3)%5, (first+4)%5)

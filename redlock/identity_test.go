@@ -70,7 +70,7 @@ func aliased(t *testing.T, driver string, logger *slog.Logger) (c cluster, ps []
 		ps, addrs = append(ps, p), append(addrs, p.Addr())
 	}
 	l = client(t, driver, addrs, redlock.Logger(logger), redlock.Budget(time.Second))
-	eventually(t, time.Minute, "it works in peace", func() bool { return tryCycle(t.Context(), l, "warm") == nil })
+	eventually(t, time.Minute, "a lock without a fault", func() bool { return tryCycle(t.Context(), l, "warm") == nil })
 	c.wantNoLocks(t)
 	return c, ps, l
 }

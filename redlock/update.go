@@ -41,7 +41,7 @@ func (u *leaseUpdate) releases() bool { return u.op == opRelease }
 // run asks the nodes. It waits until a majority has said yes, or a majority cannot say yes any more, or ctx or the
 // budget ends.
 func (u *leaseUpdate) run(ctx context.Context) error {
-	// ^ Close waits for this before it closes the nodes. Each of them then tries its clean-ups once more.
+	// Close waits until run has returned before it closes the nodes. Each of them then tries its clean-ups once more.
 	if u.b.closed() {
 		u.join().each(u.unsent)
 		u.part()

@@ -68,15 +68,15 @@ type waiter struct {
 	failed    int          // failed attempts in a row since the last notification
 	astray    bool         // the node that keeps the queue is wrong about the owner; see acquisition.astray
 	looks     int          // how often it has looked at its position since the last attempt
-	moved     bool         // the node that keeps the queue has failed since then, and others may have
+	moved     bool         // the node that keeps the queue has failed since the last attempt, and others may have
 	faulty    time.Time    // since when there has been no quorum; zero: there is one
 	fault     error        // the error of the last attempt without a quorum
 	rested    time.Time    // when enough nodes have rested for a quorum, according to that error; zero: not known
 
 	seen  bool             // others hold the lock
-	sure  bool             // and that was not just a failed attempt, or the remains of one while there is no quorum
+	sure  bool             // seen is due to a lease, and not to a failed attempt or its remains while there is no quorum
 	held  locker.HeldError // the lock, as it was seen last
-	known bool             // it has been seen; others may come first although the node that keeps the queue lacks the lock
+	known bool             // held is set; others may come first although the node that keeps the queue lacks the lock
 	votes *QuorumError     // the votes of the last attempt that found the lock held
 }
 

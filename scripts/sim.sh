@@ -1,6 +1,7 @@
 #!/bin/sh
-# Plays episodes of the simulation (internal/testing/trials/sim): sim.sh [flags of its tests, such as -seeds 1000 -seed 1].
-# It is built with a runtime whose own draws follow from the seed, if that of the installed Go can be made to.
+# Plays episodes of the simulation (internal/testing/trials/sim). Its arguments are flags of the tests, such as
+# -seeds 1000 -seed 1. The simulation is built with a runtime whose own draws follow from the seed, if the installed Go
+# allows that.
 set -eu
 cd "$(dirname "$0")/.."
 dir=$(mktemp -d)

@@ -33,7 +33,7 @@ func backend(d drivers.Driver, fifo bool) locker.Backend {
 	return n
 }
 
-// personalities are what a driver may be besides a driver. Each opens a driver for simulated servers.
+// personalities are the optional interfaces that a driver may implement. Each opens a driver for simulated servers.
 var personalities = map[string]struct {
 	servers int
 	open    func(nodes simnode.Nodes, w *simnode.Wire) drivers.Driver

@@ -49,8 +49,8 @@ func TestContention(t *testing.T) {
 				lockers[i] = closing(t, single.New(opened(name)(t, s.Addr())))
 			}
 			contention.Run(t, lockers, "k", hold, 300*time.Millisecond) // connections, subscriptions, scripts
-			// Who is kept from running by the machine misses its turn, and who waits for long looks once more; neither
-			// is so each time.
+			// A busy machine makes a goroutine miss its turn, and a long wait makes a waiter look once more. Neither happens
+			// each time.
 			var r contention.Result
 			var trips, u float64
 			fair := false

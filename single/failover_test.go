@@ -71,8 +71,8 @@ func confirms(t testing.TB, master *redistest.Server) {
 	})
 }
 
-// Whoever waits while the master is replaced as planned moves to the new one with its subscription, and is handed the
-// lock there, in its turn.
+// Waiters follow a planned failover to the new master, with their subscriptions. The lock is handed to them there, in
+// their order.
 func TestWaitersFollowThePlannedFailover(t *testing.T) {
 	t.Parallel()
 	for name, way := range handedOver {

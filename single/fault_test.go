@@ -51,8 +51,8 @@ func newRig(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, 
 	p := fault.New(t, s.Addr())
 	r := &rig{s, p, single.New(build(t, p.Addr()), single.Name(s.Addr()), single.Timeout(timeout))}
 	closing(t, r.client)
-	// once in peace, so that the server knows the scripts and connections exist
-	eventually(t, 30*time.Second, "a lock in peace", func() bool { // the time-out may be less than some machines stall for
+	// once without a fault, so that the server knows the scripts and connections exist
+	eventually(t, 30*time.Second, "a lock without a fault", func() bool { // a machine may stall for the time-out
 		l, err := r.client.TryLock(t.Context(), "k", locker.TTL(ttl))
 		return err == nil && l.Unlock(t.Context()) == nil
 	})

@@ -13,7 +13,7 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// A server that died is no holder. Whoever waits for the lock looks every two seconds or so.
+// A server that died is no holder. A waiter looks every two seconds or so.
 func TestADeadServerIsNotAHolder(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {

@@ -118,7 +118,7 @@ func TestFailoverBySentinel(t *testing.T) {
 				}
 				waiting := make(chan locker.Lease, 1)
 				go func() {
-					for ctx.Err() == nil { // it bears an outage of six seconds, and a busy machine may take longer
+					for ctx.Err() == nil { // Lock tolerates an outage of six seconds, and a busy machine may take longer
 						if lease, err := waiter.Lock(ctx, "key"); err == nil {
 							waiting <- lease
 							return
@@ -149,7 +149,7 @@ func TestFailoverBySentinel(t *testing.T) {
 				unlock(held)
 				next := <-waiting
 				if next == nil {
-					t.Fatal("whoever waits gets no lock from the new master")
+					t.Fatal("a waiter gets no lock from the new master")
 				}
 				if next.Fence() <= held.Fence() {
 					t.Errorf("token %d after %d", next.Fence(), held.Fence())

@@ -13,8 +13,8 @@
 //
 // Expiry is the one thing that depends on time. The leader of etcd ends a lease when its TTL is over by the leader's
 // own monotonic clock, and a new leader gives every lease its whole TTL again. So a lock may end late, and not early,
-// unless the clock of the leader runs faster than that of the holder by more than a hundredth. Who has to be sure even
-// then adds [Guard] to the transaction that writes.
+// unless the clock of the leader runs faster than that of the holder by more than a hundredth. A program that has to be
+// sure even then adds [Guard] to the transaction that writes.
 //
 // # TTLs
 //

@@ -119,8 +119,8 @@ func TestNoServerIsWaitedForLongerThanTheSettingsSay(t *testing.T) {
 	}
 }
 
-// One request without an answer is no reason to leave a server that has stored something meanwhile: that would interrupt
-// the requests of all others.
+// One request without an answer is no reason to leave a server that has stored something meanwhile: that would
+// interrupt the requests of all others.
 func TestAServerThatStoresIsNotLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := 0

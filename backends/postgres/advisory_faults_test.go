@@ -54,8 +54,8 @@ func TestAdvisoryTokensAfterACrash(t *testing.T) {
 	_, err = c.Exec(t.Context(), "BEGIN")
 	must(t, "BEGIN", err)
 	var pid int
-	const acquire = "SELECT pg_backend_pid() FROM locker.advisory_acquire('other', 'token', '', 60000, pg_backend_pid(), " +
-		"false, false)"
+	const acquire = "SELECT pg_backend_pid() " +
+		"FROM locker.advisory_acquire('other', 'token', '', 60000, pg_backend_pid(), false, false)"
 	must(t, "acquire", c.QueryRow(t.Context(), acquire).Scan(&pid))
 	lease := lock(t, other, "k", locker.NoRenewal(), locker.TTL(time.Hour))
 	must(t, "SIGKILL", syscall.Kill(pid, syscall.SIGKILL))

@@ -44,7 +44,7 @@ type Settings struct {
 	// QueryExecMode is how pgx sends requests. Behind a PgBouncer that shares connections between transactions, it is
 	// exec. Empty: cache_statement.
 	QueryExecMode string `yaml:"default_query_exec_mode,omitempty" json:"default_query_exec_mode,omitempty"`
-	// MaxConns is how many connections there are at most, besides one for notifications. Zero: as pgx chooses.
+	// MaxConns is how many connections there are at most, not counting one for notifications. Zero: as pgx chooses.
 	MaxConns int `yaml:"pool_max_conns,omitempty" json:"pool_max_conns,omitempty" min:"1"`
 	// Schema is the schema of the tables. Empty: [DefaultSchema].
 	Schema string `yaml:"schema,omitempty" json:"schema,omitempty"`

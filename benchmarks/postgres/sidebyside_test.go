@@ -63,7 +63,7 @@ func TestSideBySide(t *testing.T) {
 		all := make([][]figures, len(contenders))
 		for range n {
 			for i, c := range contenders {
-				visits++ // a lock that is left behind is in nobody's way
+				visits++ // a lock that is left behind delays no other visit
 				all[i] = append(all[i], sc.measure(t, c, s.URL("postgres"), observer, visit, strconv.Itoa(visits)))
 			}
 		}

@@ -242,7 +242,7 @@ func TestCallersLeaveWhileThePoolDials(t *testing.T) {
 			case err := <-left:
 				assert.ErrorIs(t, err, context.Canceled)
 			case <-time.After(20 * time.Second):
-				t.Error("who was called away is still there")
+				t.Error("a caller that was cancelled is still there")
 			}
 			close(answer)
 			require.NoError(t, client.Close())

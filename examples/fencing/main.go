@@ -58,7 +58,7 @@ func run(ctx context.Context, out io.Writer) error {
 		safe     bool // the late write must not happen
 	}{
 		{"1. Without tokens, the late write undoes a newer one.", ignores, never, afterwards, false},
-		{"2. Who asks the store before the write is told in time.", ignores, beforeWrite, afterwards, true},
+		{"2. A holder that asks the store before the write is told in time.", ignores, beforeWrite, afterwards, true},
 		{"3. But the pause may come between the two.", ignores, beforePause, afterwards, false},
 		{"4. A register that checks the tokens of writes refuses the late one.", checksWrites, never, afterwards, true},
 		{"5. But not between the other's read and its write: nothing has shown the other's token yet.",

@@ -50,8 +50,8 @@ var callsOf = map[string]func(context.Context, *Node) error{
 	"release": func(ctx context.Context, n *Node) error { return n.Release(ctx, request("a")) },
 }
 
-// Who cannot be called away costs no goroutine; who can, or has a driver that needs to be told, does not wait inside
-// it.
+// A caller that cannot be cancelled waits inside the driver, and costs no goroutine. A caller that can be cancelled
+// does not wait there, nor does any caller of a driver that does not keep to deadlines.
 func TestWhoCannotLeaveWaitsInTheDriver(t *testing.T) {
 	for name, call := range callsOf {
 		for _, tt := range []struct {
@@ -107,7 +107,7 @@ func TestPunctualDriverThatHangs(t *testing.T) {
 					t.Errorf("%v must match ErrUnavailable and hide the deadline", err)
 				}
 				if took := time.Since(start); took != timeout {
-					t.Errorf("who cannot leave returned after %v, want %v", took, timeout)
+					t.Errorf("a caller that cannot be cancelled returned after %v, want %v", took, timeout)
 				}
 				ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 				defer cancel()
@@ -116,7 +116,7 @@ func TestPunctualDriverThatHangs(t *testing.T) {
 					t.Error(err)
 				}
 				if took := time.Since(start); took != 100*time.Millisecond {
-					t.Errorf("who can leave returned after %v", took)
+					t.Errorf("a caller that can be cancelled returned after %v", took)
 				}
 				d.will(ok)
 			})

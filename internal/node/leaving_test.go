@@ -35,7 +35,8 @@ func TestWaiterThatLeavesWritesNoTombstone(t *testing.T) {
 	})
 }
 
-// A waiter leaves the queue, whether it writes a tombstone or not: a lock that expires is not granted to who has left.
+// A waiter that leaves is not in the queue any more, whether it writes a tombstone or not: a lock that expires is not
+// granted to it.
 func TestWaiterThatLeftIsNotGrantedTheLock(t *testing.T) {
 	onStreet(t, func(x *street) {
 		x.party().must(locker.TTL(time.Second), locker.NoRenewal())

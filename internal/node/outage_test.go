@@ -36,8 +36,8 @@ func (c *call) failsWith(t testing.TB, want, never error) {
 	}
 }
 
-// Whoever waits for a lock on a server that dies is to be told of that, and not of a holder who is long gone. What
-// counts is the last contact, of whoever among the callers of a Client asks the server for all of them.
+// A waiter for a lock on a server that dies is told of that, and not of a holder that is long gone. The last contact
+// counts. It is that of the caller that asks the server for all callers of a Client.
 func TestWhoWaitsIsToldOfTheLastContact(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		for name, f := range outages {
@@ -73,7 +73,7 @@ func TestWhoWaitsIsToldOfTheLastContact(t *testing.T) {
 					again.waits(4 * time.Second)
 					b.meddle(nil)
 					again.failsWith(x, locker.ErrHeld, locker.ErrUnavailable)
-					time.Sleep(2 * time.Second) // the server is told who has left
+					time.Sleep(2 * time.Second) // until the server knows that the waiter has left
 					x.unlock(lease)
 					x.nothing()
 				})

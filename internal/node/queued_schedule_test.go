@@ -19,9 +19,9 @@ func TestSchedules(t *testing.T) {
 		do      func(x *street, b *party)
 		bWithin time.Duration
 		cWithin time.Duration
-		first   string // "": whoever comes first: a heartbeat may be a little later than the window
+		first   string // "": either may be first, because a heartbeat may be a little later than the window
 	}{
-		{"in peace", func(*street, *party) {}, soon, soon, "b"},
+		{"without a fault", func(*street, *party) {}, soon, soon, "b"},
 		{"push lost", func(x *street, _ *party) { x.messages(lost) }, heartbeat + soon, heartbeat + soon, ""},
 		// A probe may be late on the same connection, too.
 		{"push late", func(x *street, _ *party) {
@@ -198,7 +198,7 @@ func TestMissedGrants(t *testing.T) {
 }
 
 // A message about a grant that a heartbeat has found, and that was missed, is not taken for another that is missed:
-// whoever misses many goes to the end of the queue.
+// a waiter that misses many goes to the end of the queue.
 func TestMessageAboutAMissedGrantIsForgotten(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()
@@ -247,7 +247,7 @@ func TestLookInTheLastMillisecond(t *testing.T) {
 	})
 }
 
-// Nor does whoever has its turn take such a lock for a free one, and it is told when to ask again.
+// A waiter that has the turn does not take such a lock for a free one either, and learns when to ask again.
 func TestTurnInTheLastMillisecond(t *testing.T) {
 	for _, reply := range [][]drivers.Reply{{int64(1), int64(0)}, {int64(0), int64(0), int64(0), int64(1), int64(7)}} {
 		s, err := (&Turn{}).decode(reply)

@@ -47,7 +47,7 @@ func TestWaitersAreServedInTheOrderOfTheirArrival(t *testing.T) {
 	})
 }
 
-// Whoever only tries does not come before those who wait, not even when the lock is free because its holder has died.
+// TryLock does not overtake waiters, not even when the lock is free because its holder has died.
 func TestTryLockDoesNotOvertake(t *testing.T) {
 	onStreet(t, func(x *street) {
 		holder, waiter, trier := x.party(), x.party(), x.party()
@@ -101,7 +101,7 @@ func TestLeaseIsFreshAfterALongWait(t *testing.T) {
 	})
 }
 
-// Who waits costs next to nothing.
+// Waiters cost the server next to nothing.
 func TestWaitersCostNothing(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()

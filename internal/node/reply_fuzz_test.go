@@ -150,7 +150,7 @@ func FuzzNode(f *testing.F) {
 				t.Errorf("%#v granted without a token", r)
 			}
 			if _, err := (QueuedNode{n}).Queue(ctx, req); err == nil && !is(r, 3, 1) && !isCounter(r) {
-				t.Errorf("%#v granted to one who waits", r)
+				t.Errorf("%#v granted to a waiter", r)
 			}
 			for what, err := range map[string]error{"extended": n.Extend(ctx, req), "released": n.Release(ctx, req)} {
 				if _, isInt := r.(int64); err == nil && !isInt {

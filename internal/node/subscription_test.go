@@ -51,7 +51,7 @@ func TestSilentSubscriptionIsReplaced(t *testing.T) {
 		c := p.lock()
 		c.waits(30 * time.Second)
 		if n := p.sent("PING"); n != 1 {
-			x.Fatalf("%d subscriptions were opened in peace", n)
+			x.Fatalf("%d subscriptions were opened without a fault", n)
 		}
 		x.messages(lost)
 		c.waits(inboxProbe*5/2 + inboxProbe + inboxMaxPause)
@@ -218,8 +218,8 @@ func TestCloseWhileTheSubscriptionIsOpened(t *testing.T) {
 	})
 }
 
-// A probe that was not sent is repeated at once with the next listener, and not only after a pause, because waiters have
-// to poll until then.
+// A probe that was not sent is repeated at once with the next listener, and not only after a pause, because waiters
+// have to poll until then.
 func TestProbeThatWasNotSentIsRepeated(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		d := &audible{fake: fake{answer: ok}}

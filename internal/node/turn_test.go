@@ -54,7 +54,7 @@ func TestTurnIsLeftForGood(t *testing.T) {
 	})
 }
 
-// Who leaves its place releases nothing that others have waited for: whose turn it is is not told to ask.
+// A waiter that leaves its place releases no lock, so the waiter that has the turn is not notified.
 func TestLeavingRemindsNobody(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := simnode.New()
@@ -140,8 +140,8 @@ func TestTurnIsHandedOn(t *testing.T) {
 	})
 }
 
-// A clean-up of an attempt notifies nobody, even if somebody waits for the lock. Others have a majority, or will try again
-// without it.
+// A clean-up of an attempt notifies nobody, even if somebody waits for the lock. Others have a majority, or will try
+// again without it.
 func TestCleanUpTellsNobody(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		n := New(simnode.New().Driver(nil), Options{})
@@ -174,7 +174,7 @@ func TestCleanUpTellsNobody(t *testing.T) {
 	})
 }
 
-// Who cannot be told looks often while the queue moves, and less and less while it does not.
+// A waiter that cannot be notified looks often while the queue moves, and less and less while it does not.
 func TestUntoldTurnsLook(t *testing.T) {
 	turn := &Turn{}
 	for range 3 {

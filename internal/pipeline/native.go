@@ -9,8 +9,8 @@ import (
 )
 
 // native is what is known of the command with which the server releases a lock without a script. Nobody asks for the
-// version of the server, which users may have no right to, and which says nothing of what is between. Instead, probes
-// travel beside the first release that is alone. They cost no round trip.
+// version of the server, which users may have no right to, and which says nothing about a proxy on the way. Instead,
+// probes travel beside the first release that is alone. They cost no round trip.
 type native struct {
 	asked   bool
 	command script.Native // what the server knows and allows

@@ -115,9 +115,9 @@ func (p *Pipeline) take(s *sender) []*Call {
 // of more calls than one script takes fills its scripts. The calls that are left over stay pending, because others join
 // them soon.
 //
-// If apart is true, acquisitions with a restart guard fill scripts of their own: each script that has any asks for INFO,
-// which costs the server more than to call one more script. The batch is then chosen among more calls than it takes, so
-// that it is not smaller than without a guard. The oldest script.MaxJoined calls are always in the batch.
+// If apart is true, acquisitions with a restart guard fill scripts of their own: each script that has any asks for
+// INFO, which costs the server more than to call one more script. The batch is then chosen among more calls than it
+// takes, so that it is not smaller than without a guard. The oldest script.MaxJoined calls are always in the batch.
 func divide(pending []*Call, apart bool) (batch, rest []*Call) {
 	seen, guarded := pending[:min(len(pending), MaxBatch+script.MaxJoined)], 0
 	for _, c := range seen {

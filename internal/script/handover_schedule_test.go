@@ -82,7 +82,8 @@ func TestScheduleLeaveDeliveredTwice(t *testing.T) {
 	x.waiting("d")
 }
 
-// Who leaves without a tombstone leaves the queue all the same: the lock that expires next is not granted to it.
+// A waiter that leaves without a tombstone leaves the queue all the same: the lock that expires next is not granted to
+// it.
 func TestScheduleLeaveWithoutTombstone(t *testing.T) {
 	x := newLine(t)
 	x.enqueue("a", patient)

@@ -137,8 +137,8 @@ func TestEnqueueLeavesWhatIsNotALockAlone(t *testing.T) {
 	}
 }
 
-// Who cannot be there is skipped: its deadline has passed or is absurd, nothing is known of it, or nobody listens where
-// it wants to be told. What is left of it goes, too.
+// A waiter that has died is skipped: its deadline has passed or is absurd, its record is missing, or nobody listens on
+// its channel. Its record is deleted, too.
 func TestTheDeadAreSkipped(t *testing.T) {
 	x := newLine(t)
 	e := listen(t, x.s, "D's")
@@ -156,7 +156,7 @@ func TestTheDeadAreSkipped(t *testing.T) {
 	x.held("d")
 	x.waiting()
 
-	// Who was skipped although it lives comes back to its place.
+	// A waiter that was skipped although it lives comes back to its place.
 	x.enqueue("f", patient)
 	if again := x.waits("b", x.enqueue("b", "10000:6000:"+fmt.Sprint(ticket)+":"), 0); again != ticket {
 		t.Errorf("ticket %d, before %d", again, ticket)

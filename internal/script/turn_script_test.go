@@ -135,7 +135,7 @@ func TestReleaseEndsTheOwnersTurn(t *testing.T) {
 	x.turn("b")
 	x.waiting()
 
-	// Somebody asked out of turn, and was first: who has the turn is told when that is over.
+	// Somebody asked out of turn, and was first: the waiter that has the turn is notified of the release.
 	acquire(t, x.n, "m", 10*time.Second)
 	x.waits("a", x.ask("a", forTurn+"A's"), 0)
 	x.is("leave", x.release("m:10000:0:0:m:"), int64(1|waited))
@@ -145,7 +145,7 @@ func TestReleaseEndsTheOwnersTurn(t *testing.T) {
 	x.is("leave, again", x.release("m:10000:0:0:m:"), int64(2))
 	e.hears()
 
-	// Who waits under another name is not in the queue any more when it has released.
+	// An owner that waits under another name is not in the queue any more when it has released.
 	acquire(t, x.n, "n", 10*time.Second)
 	x.is("release", x.release("n:0:0:0:a"), int64(1|waited))
 	x.waiting()
@@ -251,7 +251,7 @@ func TestManyDeadWaitersForTheTurnTakeSeveralCalls(t *testing.T) {
 	x.has("c", x.ask("c", forTurn), false)
 }
 
-// Out of memory, who waits is told so; releasing and leaving work.
+// If the server is out of memory, waiters get its error, and releasing and leaving work.
 func TestTurnOutOfMemory(t *testing.T) {
 	x := newTurns(t)
 	e := listen(t, x.s, "B's", "C's")

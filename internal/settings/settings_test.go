@@ -46,7 +46,8 @@ func TestEachSettingIsJudged(t *testing.T) {
 		"everysec": {config: fields{"appendfsync": "everysec"}, use: settings.Use{TTL: time.Minute},
 			want: "warn persistence: the last second or two", promise: []string{exclusion, tokens},
 			fix: "CONFIG SET appendfsync always, and write it to redis.conf (each write then waits for the disk); or use a " +
-				"restart guard (docs/safety.md); or keep it away after a restart for as long as the longest TTL (1m0s if that is what all use)"},
+				"restart guard (docs/safety.md); or keep it away after a restart for as long as the longest TTL (1m0s if " +
+				"that is what all use)"},
 		"no fsync": {config: fields{"appendfsync": "no"}, want: "warn persistence: the last 30 s",
 			promise: []string{exclusion, tokens}, fix: "appendfsync always"},
 		"no fsync on rewrite": {config: fields{"no-appendfsync-on-rewrite": "yes"},

@@ -85,8 +85,8 @@ BEGIN
 END $$;
 
 -- present says whether a waiter is there, by the time at which it was last seen. A waiter that has not been seen for
--- three seconds has died or is stopped. If the clock was set back, waiters were seen in the future: those that are there
--- ask again within about a second.
+-- three seconds has died or is stopped. If the clock was set back, waiters were seen in the future: those that are
+-- there ask again within about a second.
 CREATE FUNCTION @schema@.present(seen timestamptz, t timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
 	SELECT seen > t - interval '3 seconds' AND seen < t + interval '3 seconds';
 $$;
@@ -119,8 +119,9 @@ BEGIN
 		SELECT v.ctid FROM @schema@.undone v WHERE v.until < limit_at FOR UPDATE SKIP LOCKED));
 END $$;
 
--- acquire grants the lock, or returns no fence and describes the owner. With a ticket, who is refused has a place in
--- the queue. The clock is read after the locks were taken, because a request may have to wait for them.
+-- acquire grants the lock, or returns no fence and describes the owner. If it refuses a request that has a ticket, the
+-- request gets a place in the queue. The clock is read after the locks were taken, because a request may have to wait
+-- for them.
 CREATE FUNCTION @schema@.acquire(
 	a_name bytea, a_token text, a_label text, a_ttl bigint, a_ticket text, a_channel text,
 	OUT fence bigint, OUT remaining bigint, OUT label text
@@ -244,9 +245,9 @@ BEGIN
 	PERFORM @schema@.tell(a_name);
 END $$;
 
--- release answers before its commit is on the disk, and before a synchronous standby has it, unless the lock is kept. So
--- a crash may bring back a lock that was released just before. It ends with its TTL, and nobody else has it meanwhile.
--- A later grant waits until it is on the disk itself, and the releases before it are there then, too.
+-- release answers before its commit is on the disk, and before a synchronous standby has it, unless the lock is kept.
+-- So a crash may bring back a lock that was released just before. It ends with its TTL, and nobody else has it
+-- meanwhile. A later grant waits until it is on the disk itself, and the releases before it are there then, too.
 CREATE FUNCTION @schema@.release(a_name bytea, a_token text, a_keep bigint)
 RETURNS text LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE

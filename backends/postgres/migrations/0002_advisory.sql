@@ -14,8 +14,8 @@ CREATE UNLOGGED TABLE @schema@.advisory (
 	expires timestamptz NOT NULL -- if the session is not used until then
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- A crash of the server empties this table. It may also take back the latest tokens, because a grant of an advisory lock
--- does not wait for the disk. Then tokens have to continue from the clock; see next_fence.
+-- A crash of the server empties this table. It may also take back the latest tokens, because a grant of an advisory
+-- lock does not wait for the disk. Then tokens have to continue from the clock; see next_fence.
 CREATE UNLOGGED TABLE @schema@.advisory_life (since timestamptz NOT NULL);
 
 CREATE FUNCTION @schema@.advisory_fence() RETURNS bigint LANGUAGE plpgsql AS $$
@@ -38,7 +38,7 @@ $$;
 
 -- advisory_acquire grants the lock to this session, or returns no fence and describes the owner. a_has says that the
 -- session has it already, from advisory_wait. a_pid is the process of the server that the client talks to. A proxy that
--- shares connections tells its clients another one, and would give the lock to whoever comes next.
+-- shares connections tells its clients another one, and would give the lock to the next client.
 --
 -- The TTL is set before the lock is taken. A session that was refused and is going to wait (a_waits) has one, too, so
 -- that a lock that is granted to a waiter that has died ends soon. The waiter has one more request to make by then.

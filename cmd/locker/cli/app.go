@@ -60,8 +60,8 @@ func (a *app) root() *cobra.Command {
 
 		Use:   "locker",
 		Short: "Distributed locks for people, scripts and cron jobs",
-		Long: `locker takes locks on Redis, or on a Redlock over several independent Redis servers, and shows the state
-of locks and servers.
+		Long: `locker takes locks on Redis, on a Redlock over several independent Redis servers, on etcd, on PostgreSQL or
+on NATS, and shows the state of locks and servers.
 
 It uses the same configuration as programs that use the library. Choose the locks with --url, or with a file and the
 environment:
@@ -73,6 +73,7 @@ environment:
                    redlock://[user:password@]host1,host2,host3[?…]                    redlocks:// with TLS
                    etcd://[user:password@]host1[:2379],host2,host3[?…]                etcds:// with TLS
                    postgres://[user:password@]host[:5432]/database[?sslmode=…]
+                   nats://[user:password@]host1[:4222],host2,host3[?…]                natss:// with TLS
   --config FILE    YAML; variables of the environment override it
   LOCKER_URL       replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on override both
 

@@ -34,8 +34,8 @@ func electCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-const electHelp = `Elect waits until it leads, runs COMMAND while it leads, and waits again. Start it on several machines
-with the same key: COMMAND runs on one of them at a time.
+const electHelp = `Elect waits until it leads, runs COMMAND while it leads, and waits again. Start it on several
+machines with the same key: COMMAND runs on one of them at a time.
 
 Elect runs the command as locker run does, with the same environment, process group and handling of signals; see locker
 run --help. LOCKER_FENCE is the number of the term, which grows with each one.

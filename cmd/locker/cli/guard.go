@@ -99,8 +99,8 @@ func (g *guard) start(o order) *news {
 		return &news{Is: isFailed, Code: exitLost,
 			Text: "the lock was granted too late, with too little of its time left"}
 	}
-	// The command's end of the pipe gets whatever number is free: 3 may be in use by who runs locker, for a job server
-	// or a socket, and then it is the command's, too.
+	// The command's end of the pipe gets a number that is free. The program that runs locker may have passed on file 3,
+	// for a job server or a socket, and the command inherits that, too.
 	r, w, err := os.Pipe()
 	if err != nil {
 		return &news{Is: isFailed, Code: exitOSErr, Text: err.Error()}

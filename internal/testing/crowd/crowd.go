@@ -65,7 +65,7 @@ func Calls(usual int) int {
 
 // Run makes n calls. It checks that workers do not wait for each other in a circle, that no two have a lock at once,
 // that a call that failed leaves nothing, and that the tokens of each key grow. It returns how many leases were lost
-// and how many requests were not answered in time, which on a busy machine is nobody's fault.
+// or requests not answered in time. Neither is a failure, because both happen on a busy machine.
 func (c *Crowd) Run(t testing.TB, n int) (lost int) {
 	c.t, c.held = t, map[string]*hold{}
 	c.left.Store(int64(n))

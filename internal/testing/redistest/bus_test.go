@@ -84,7 +84,7 @@ func TestBusIsCutBetweenServers(t *testing.T) {
 	first.Cmd(t, "PUBLISH", "news", "held")
 	eventually(t, "something is held", func() bool { return b.Stopped() > 0 })
 	reaches(first, "to one", listeners[2])
-	reaches(second, "from who does not hear", listeners...)
+	reaches(second, "from the one that hears nothing", listeners...)
 	assert.False(t, listeners[1].knows("held"))
 	b.Heal()
 	eventually(t, "what was held arrives", func() bool { return listeners[1].knows("held") })

@@ -73,7 +73,8 @@ func (l line) drop(o string) {
 	}
 }
 
-// join returns the ticket, and of who has just come the rank as far as it is told: 0, or 1; -1: not told.
+// join returns the ticket of a waiter, and the rank of one that is new, as far as the script returns it: 0 or 1. For
+// all others the rank is -1.
 func (l line) join(o, label, lease, ttl, channel, ticket string) (s, rank int64) {
 	q, _ := l.get(l.queue)
 	rank = -1

@@ -60,7 +60,7 @@ var sentinelKinds = []kind{
 	},
 	{
 		name: "sentinel: SIGSTOP of the master", watched: true, forgets: true, unseen: true, brief: true, rivals: true,
-		what: "the master is frozen until its replica has taken over, and goes on as a master to whoever still asks it",
+		what: "the master is frozen until its replica has taken over, and goes on as a master for clients that still ask it",
 		strike: func(b *bed, _ []int, d time.Duration) {
 			old, next := b.deposed((*redistest.Server).Pause, (*redistest.Server).IsMaster)
 			old.Resume()

@@ -186,8 +186,8 @@ func (tr trial) run(t *testing.T) (r result) {
 	return r
 }
 
-// contend acquires the lock, holds it for a part of its TTL, and releases it, again and again. Who waits for a lock
-// asks again when its last holder's TTL is over, so second holders are mostly those who come and try.
+// contend acquires the lock, holds it for a part of its TTL, and releases it, again and again. A waiter asks again when
+// the last holder's TTL is over, so second holders are mostly clients that come and try.
 func (e *episode) contend(ctx context.Context, l locker.Locker, tries bool, struck *atomic.Int32) {
 	lock, pause := l.Lock, 50*time.Millisecond
 	if tries {

@@ -95,7 +95,8 @@ var queues = regexp.MustCompile(`:lock(wait|queue|turn)(:[ts])?$`)
 func (w *world) alive() {
 	w.rested()
 	bound := w.MaxTTL + time.Second
-	// Who left a queue may have been put into it once more. On one node tombstones are against that; turns have none.
+	// A waiter that left a queue may have been put into it once more. On one node tombstones are against that; turns have
+	// none.
 	if w.Factors[twice] > 0 || w.recovers() || w.quorum() && w.Factors[late] > 0 {
 		bound += deadWaiters
 	}
