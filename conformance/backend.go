@@ -7,8 +7,8 @@ import (
 
 // RunBackend checks a backend, with one subtest per property. It runs [RunLocker] over a [locker.Client] of the
 // backend. It also checks the rules of [locker.Backend] that a Client hides or does not depend on, and the rules of the
-// optional interfaces [locker.Queuer], [locker.Notifier], [locker.LossNotifier] and [locker.ManyAcquirer] if the
-// backend implements them.
+// optional interfaces [locker.Queuer], [locker.Notifier], [locker.LossNotifier], [locker.ManyAcquirer] and
+// inspect.Watcher if the backend implements them.
 func RunBackend(t *testing.T, h Harness) {
 	RunLocker(t, h)
 	run(t, h, h.Bubble, slices.Concat(backendProperties, manyBackendProperties))
@@ -156,6 +156,22 @@ var backendProperties = []property[Harness]{
 			"lock that is held.",
 		"A Client ends the lease without asking again: if the report is wrong, the lock is taken and nobody has it.",
 		notifyLossTells,
+	},
+
+	// Properties of a backend that implements inspect.Watcher.
+	{
+		"WatchTells",
+		"Watch calls changed after each grant, release and forced release of the lock, and when it is kept, whichever " +
+			"client does it, and calls it at most once more after stop.",
+		"Observers of an election look seldom at a store that tells of changes: they would believe in the former " +
+			"leader for seconds.",
+		watchTells,
+	},
+	{
+		"WatchOutlivesOutages",
+		"After an outage of the store Watch calls changed again after each change.",
+		"Observers would believe in the former leader for seconds after each change, until the process ends.",
+		watchOutlivesOutages,
 	},
 
 	// Properties of a backend that implements locker.Notifier but not locker.Queuer.

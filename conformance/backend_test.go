@@ -188,7 +188,7 @@ var backendFlaws = []flaw{
 // Each flaw is noticed by the listed properties and by no others.
 func TestBackendSuiteCatchesFlaws(t *testing.T) {
 	t.Parallel()
-	for _, f := range short.Part(t, 4, slices.Concat(backendFlaws, lossFlaws)) {
+	for _, f := range short.Part(t, 4, slices.Concat(backendFlaws, lossFlaws, watchFlaws)) {
 		t.Run(f.name, func(t *testing.T) {
 			t.Parallel()
 			wantFailures(t, virtually(t, harness(f), oneLock), f.fails, f.broad)
@@ -198,7 +198,7 @@ func TestBackendSuiteCatchesFlaws(t *testing.T) {
 
 // Every property has a flaw that no other property notices.
 func TestEveryBackendPropertyHasAFlaw(t *testing.T) {
-	eachHasItsOwn(t, backendProperties, alone(slices.Concat(backendFlaws, lossFlaws)))
+	eachHasItsOwn(t, backendProperties, alone(slices.Concat(backendFlaws, lossFlaws, watchFlaws)))
 }
 
 // A property is skipped, with the reason, if the harness or the backend lacks what it needs.
@@ -219,6 +219,8 @@ func TestBackendHooksNotGivenAreSkipped(t *testing.T) {
 		"NotifyTells":           "does not implement locker.Notifier",
 		"NotifyLossTells":       "does not implement locker.LossNotifier",
 		"QueueTellsThatItWaits": "does not implement locker.Queuer",
+		"WatchTells":            "does not implement inspect.Watcher",
+		"WatchOutlivesOutages":  "does not implement inspect.Watcher",
 		"ManyGrantEach":         "does not implement locker.ManyAcquirer",
 	} {
 		assert.True(t, verdicts[name].skipped, name)

@@ -43,6 +43,8 @@ type toy struct {
 	neverTells, neverLive,
 	neverStops bool
 	hidesLosses, lossIsFault, mistakesLosses bool
+	hidesGrants, hidesKeeps, watchesOn,
+	watchBreaks bool
 	invents, extendDropsLabel, firstLabelStays,
 	ownsByLabel bool // mistakes with labels
 	verifiesAny, verifyExtends bool

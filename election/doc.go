@@ -80,9 +80,9 @@
 //     it, and to campaign again with a new session. Here the context of the work ends.
 //   - Tokens: Rev is one, if the program passes it on. Here it is [Term.Number].
 //   - The end of a term, health, and work that does not stop are left to the program.
-//   - Observe there is told of each change by the store. Here that is so in memory and on NATS; other stores are asked,
-//     about once per renewal interval. Its sequence ends when the watch is disrupted. Here it goes on when the store is
-//     back.
+//   - Observe there is told of each change by the store. Here that is so in memory, etcd and NATS; other stores are
+//     asked, about once per renewal interval. Its sequence ends when the watch is disrupted. Here it goes on when the
+//     store is back.
 //   - The leader there can change its value with Proclaim. Here an identity lasts for a term.
 //   - etcd is a consensus of several servers, which agree on the time of leases. One Redis is one server, and Redlock
 //     needs clocks that run at about the same speed.

@@ -44,11 +44,15 @@ type Inspector interface {
 // owner. If not, Watch of its Client returns an error that matches errors.ErrUnsupported. The backends on Redis do not
 // implement it, because it would cost a message for each change.
 //
-// locker.Client always implements Watcher. Use locker.As to find it behind middleware.
+// locker.Client always implements Watcher. Use locker.As to find it behind middleware. The backends in memory, etcd and
+// NATS implement it. Those on Redis and PostgreSQL do not: a grant sends no message there, and each acquisition would
+// have to send one, or to ask whether somebody watches.
 type Watcher interface {
-	// Watch calls changed after each change of the owner of key, until stop is called. changed must not block, nor call
-	// the Watcher. It may be called once more after stop. A lock that expires has an owner until somebody asks for it, so
-	// changed need not be called when the TTL ends.
+	// Watch calls changed after each change of the owner of key, until stop is called, and perhaps more often. To miss
+	// nothing, call Inspect when Watch has returned: changes that it does not show are told of. Changes during an outage
+	// of the store are told of at its end, by one call or more. changed must not block, nor call the Watcher. It may be
+	// called once more after stop. A lock that expires has an owner until somebody asks for it, so changed need not be
+	// called when the TTL ends.
 	Watch(key string, changed func()) (stop func(), err error)
 }
 

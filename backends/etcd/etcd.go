@@ -67,7 +67,8 @@ func Timeout(d time.Duration) Option {
 }
 
 // Backend keeps locks in etcd. It implements [locker.Backend] and the optional interfaces [locker.Queuer],
-// [locker.ManyAcquirer], [locker.Verifier], [locker.LossNotifier] and inspect.Inspector. It is safe for concurrent use.
+// [locker.ManyAcquirer], [locker.Verifier] and [locker.LossNotifier], and inspect.Inspector and inspect.Watcher. It is
+// safe for concurrent use.
 type Backend struct {
 	client   *clientv3.Client
 	kv       clientv3.KV
@@ -76,7 +77,8 @@ type Backend struct {
 	prefix   string
 	timeout  time.Duration
 	renewals renewals
-	losses   losses
+	losses   watches // of entries of locks that are held
+	changes  watches // of directories, for Watch; apart, because one watch that is refused ends its stream
 	cleanup  cleanup
 
 	open context.Context // ends when Close has waited long enough
@@ -106,6 +108,7 @@ func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
 	b.leases = clientv3.NewLeaseFromLeaseClient(pb.NewLeaseClient(members), nil, 0)
 	b.renewals.begin(b.open, pb.NewLeaseClient(members))
 	b.losses.begin(b.open, pb.NewWatchClient(members))
+	b.changes.begin(b.open, pb.NewWatchClient(members))
 	b.cleanup.begin(b.open)
 	return b
 }
@@ -127,6 +130,7 @@ func (b *Backend) Close() error {
 	b.stop()
 	b.renewals.wait()
 	b.losses.wait()
+	b.changes.wait()
 	b.cleanup.wait()
 	if b.owned {
 		return b.client.Close()

@@ -72,6 +72,8 @@ func TestEtcd(t *testing.T) {
 		"a loss is noticed at once":                     noticesLosses,
 		"a client of the program stays open":            borrows,
 		"a loss is noticed after a compaction":          noticesLossAfterCompaction,
+		"an observer is told of each change":            tellsObservers,
+		"an observer is told after a loss":              tellsAfterLoss,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
