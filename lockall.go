@@ -37,7 +37,8 @@ func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) (
 // make no difference. The error names the key that it is about.
 //
 // If all locks are free, LockAll acquires them in one step, if l is a [ManyLocker] that can: in memory, on one Redis,
-// and behind a Redis Cluster if the keys share a hash slot. Otherwise, and on Redlock, it acquires them in the order of
+// behind a Redis Cluster if the keys share a hash slot, in PostgreSQL, in etcd up to the size of its transactions, and
+// in NATS from 2.12 on. Otherwise, as on Redlock and with PostgreSQL's advisory locks, it acquires them in the order of
 // their names, each as Lock does. While it waits for one, it holds those before it. So calls of LockAll cannot wait for
 // each other in a circle, and no caller waits for ever: each lock goes to its waiters in their order.
 //

@@ -16,7 +16,7 @@ const (
 	MinTTL = 10 * time.Millisecond
 
 	// MaxTTL is the longest lease time. A crashed holder blocks the lock for the lease time, and a holder that runs
-	// renews its lease, so a longer one is a mistake. Fencing counters live as long.
+	// renews its lease, so a longer one is a mistake.
 	MaxTTL = 24 * time.Hour
 
 	// DefaultPatience is how long a waiting Lock tolerates a failing store without a [Patience] option.

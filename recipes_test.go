@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/memory"
 )
 
@@ -24,13 +25,16 @@ func TestRecipesShowTheExamples(t *testing.T) {
 		t.Fatal(err)
 	}
 	blocks := strings.Split(string(page), "```go\n")[1:]
-	if len(blocks) < 5 {
-		t.Errorf("%d programs", len(blocks))
+	if len(blocks) != 6 {
+		t.Errorf("%d programs, want 6", len(blocks))
 	}
 	for _, block := range blocks {
 		code, _, _ := strings.Cut(block, "```")
 		if !strings.Contains(string(source), code) {
 			t.Errorf("recipes_test.go has no\n%s", code)
+		}
+		if n := strings.Count(code, "\n"); n > 12 {
+			t.Errorf("%d lines are more than about ten:\n%s", n, code)
 		}
 	}
 }
@@ -64,43 +68,65 @@ func Example_cron() {
 	// <nil>
 }
 
+func lead(ctx context.Context, l locker.Locker, work func(ctx context.Context, token uint64) error) error {
+	return election.Run(ctx, l, "scheduler", election.Config{
+		OnElected: func(ctx context.Context, term election.Term) error {
+			for ctx.Err() == nil { // it ends before anybody else leads
+				if err := work(ctx, term.Number); err != nil {
+					return err // another candidate leads next, or this one again
+				}
+			}
+			return nil
+		},
+	})
+}
+
+func Example_leader() {
+	l := memory.New()
+	defer l.Close()
+	ctx, stop := context.WithCancel(context.Background())
+	fmt.Println(lead(ctx, l, func(_ context.Context, token uint64) error {
+		fmt.Println("working, with token", token)
+		stop() // as on SIGTERM
+		return nil
+	}))
+	// Output:
+	// working, with token 1
+	// <nil>
+}
+
 type cache interface {
-	Get(key string) (value string, ok bool)
+	Has(key string) bool
 	Put(key, value string)
 }
 
-func cached(ctx context.Context, l locker.Locker, c cache, key string, compute func(context.Context) string) (
-	value string, err error,
-) {
-	if value, ok := c.Get(key); ok {
-		return value, nil
+func cached(ctx context.Context, l locker.Locker, c cache, key string, compute func(context.Context) string) error {
+	if c.Has(key) {
+		return nil
 	}
-	err = locker.Do(ctx, l, "compute:"+key, func(ctx context.Context) error {
-		var ok bool
-		if value, ok = c.Get(key); !ok { // nobody has computed it while this caller waited
-			value = compute(ctx)
-			c.Put(key, value)
+	return locker.Do(ctx, l, "compute:"+key, func(ctx context.Context) error {
+		if !c.Has(key) { // nobody has computed it while this caller waited
+			c.Put(key, compute(ctx))
 		}
 		return ctx.Err()
 	})
-	return value, err
 }
 
 type mapCache map[string]string
 
-func (m mapCache) Get(key string) (value string, ok bool) { value, ok = m[key]; return value, ok }
-func (m mapCache) Put(key, value string)                  { m[key] = value }
+func (m mapCache) Has(key string) bool   { return m[key] != "" }
+func (m mapCache) Put(key, value string) { m[key] = value }
 
 func Example_singleflight() {
 	l := memory.New()
 	defer l.Close()
 	c := mapCache{}
 	for range 2 {
-		value, err := cached(context.Background(), l, c, "answer", func(context.Context) string {
+		err := cached(context.Background(), l, c, "answer", func(context.Context) string {
 			fmt.Println("computing")
 			return "42"
 		})
-		fmt.Println(value, err)
+		fmt.Println(c["answer"], err)
 	}
 	// Output:
 	// computing
@@ -196,20 +222,16 @@ func Example_migrations() {
 }
 
 func sweep(ctx context.Context, l locker.Locker, shards int, work func(shard int, lease locker.Lease) error) error {
+	var errs error
 	for shard := range shards {
 		lease, err := l.TryLock(ctx, fmt.Sprint("shard:", shard))
-		if errors.Is(err, locker.ErrHeld) {
-			continue // another worker has it
-		}
-		if err != nil {
-			return err
-		}
-		err = work(shard, lease) // it ends when lease.Done is closed
-		if err = errors.Join(err, lease.Unlock(ctx)); err != nil {
-			return err
+		if err == nil {
+			errs = errors.Join(errs, work(shard, lease), lease.Unlock(ctx)) // work ends when lease.Done is closed
+		} else if !errors.Is(err, locker.ErrHeld) { // another worker has a shard that is held
+			return errors.Join(errs, err)
 		}
 	}
-	return nil
+	return errs
 }
 
 func Example_shards() {

@@ -13,8 +13,10 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/redlock"
@@ -59,11 +61,29 @@ func (l *log) says(words ...string) bool {
 	return false
 }
 
-// aliased is three servers, each behind a proxy, and a client that reaches them through the proxies: an address leads
-// to another server when its proxy is redirected.
-func aliased(t *testing.T, driver string, logger *slog.Logger) (c cluster, ps []*fault.Proxy, l *locker.Client) {
+// eachIdentity runs f with each driver. It also runs f on servers that refuse INFO, with all drivers mixed, because a
+// server must be recognized without that. start starts the servers.
+func eachIdentity(t *testing.T, f func(t *testing.T, driver string, start func(t testing.TB, n int) cluster)) {
+	const refused = "INFO is refused"
+	sideBySide(t, append(short.Part(t, 1, drivers.Names()), refused), func(t *testing.T, driver string) {
+		if driver != refused {
+			f(t, driver, startCluster)
+			return
+		}
+		f(t, "mixed", func(t testing.TB, n int) cluster {
+			c := startCluster(t, n)
+			for _, s := range c {
+				s.User(t, "default", "-info")
+			}
+			return c
+		})
+	})
+}
+
+// aliased puts each of three servers behind a proxy, and makes a client that reaches them through the proxies: an
+// address leads to another server when its proxy is redirected.
+func (c cluster) aliased(t *testing.T, driver string, logger *slog.Logger) (ps []*fault.Proxy, l *locker.Client) {
 	t.Helper()
-	c = startCluster(t, 3)
 	var addrs []string
 	for _, s := range c {
 		p := fault.New(t, s.Addr())
@@ -72,7 +92,7 @@ func aliased(t *testing.T, driver string, logger *slog.Logger) (c cluster, ps []
 	l = client(t, driver, addrs, redlock.Logger(logger), redlock.Budget(time.Second))
 	eventually(t, time.Minute, "a lock without a fault", func() bool { return tryCycle(t.Context(), l, "warm") == nil })
 	c.wantNoLocks(t)
-	return c, ps, l
+	return ps, l
 }
 
 // move makes a proxy's address lead to another server.
@@ -124,8 +144,8 @@ func wantSame(t testing.TB, err error, a, b string) {
 // A server that is given twice, under two addresses, has one vote.
 func TestServerGivenTwiceVotesOnce(t *testing.T) {
 	t.Parallel()
-	eachDriver(t, func(t *testing.T, driver string) {
-		c := startCluster(t, 2)
+	eachIdentity(t, func(t *testing.T, driver string, start func(t testing.TB, n int) cluster) {
+		c := start(t, 2)
 		_, port, err := net.SplitHostPort(c[0].Addr())
 		if err != nil {
 			t.Fatal(err)
@@ -166,8 +186,9 @@ func TestServerGivenTwiceVotesOnce(t *testing.T) {
 // somebody else holds on the other two servers, nor afterwards.
 func TestAddressMovesBetweenLocks(t *testing.T) {
 	t.Parallel()
-	eachDriver(t, func(t *testing.T, driver string) {
-		c, ps, a := aliased(t, driver, newLog().Logger)
+	eachIdentity(t, func(t *testing.T, driver string, start func(t testing.TB, n int) cluster) {
+		c := start(t, 3)
+		ps, a := c.aliased(t, driver, newLog().Logger)
 		b := c.client(t, driver)
 		move(ps[1], c[0])
 		for n := range 10 {
@@ -204,8 +225,9 @@ func TestAddressMovesBetweenLocks(t *testing.T) {
 // The same in the middle of a lease: the server does not extend it for two, nor count for two when it is released.
 func TestAddressMovesUnderALease(t *testing.T) {
 	t.Parallel()
-	eachDriver(t, func(t *testing.T, driver string) {
-		c, ps, l := aliased(t, driver, newLog().Logger)
+	eachIdentity(t, func(t *testing.T, driver string, start func(t testing.TB, n int) cluster) {
+		c := start(t, 3)
+		ps, l := c.aliased(t, driver, newLog().Logger)
 		lease := c.lockAll(t, l, "k", locker.NoRenewal())
 		extendedByAll(t, lease, len(c))
 		move(ps[1], c[0])
@@ -227,8 +249,9 @@ func TestAddressMovesUnderALease(t *testing.T) {
 // Addresses that were swapped cost the lease its votes, but nothing is left behind.
 func TestAddressesAreSwappedUnderALease(t *testing.T) {
 	t.Parallel()
-	eachDriver(t, func(t *testing.T, driver string) {
-		c, ps, l := aliased(t, driver, newLog().Logger)
+	eachIdentity(t, func(t *testing.T, driver string, start func(t testing.TB, n int) cluster) {
+		c := start(t, 3)
+		ps, l := c.aliased(t, driver, newLog().Logger)
 		lease := c.lockAll(t, l, "k", locker.NoRenewal())
 		extendedByAll(t, lease, len(c))
 		move(ps[0], c[1])

@@ -186,3 +186,38 @@ func TestCleanupsAreBounded(t *testing.T) {
 		}
 	})
 }
+
+// A clean-up of an attempt that has landed is joined with the rest of its batch. One that leaves a tombstone is a command
+// of its own, in the same batch.
+func TestCleanupsAreJoinedUnlessTheyLeaveATombstone(t *testing.T) {
+	for name, tt := range map[string]struct {
+		landed   bool
+		commands int
+	}{"landed": {true, 1}, "in doubt": {false, 2}} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, d *fake, n *Node) {
+				wake := make(chan struct{})
+				d.will(until(wake, ok))
+				for range 4 { // all that may be in flight, so that what comes next is gathered
+					go func() { _ = n.Extend(t.Context(), request("a")) }()
+				}
+				synctest.Wait()
+				other := request("b")
+				other.Key = "other"
+				go func() { _, _ = n.Acquire(t.Context(), other) }()
+				undone := request("a")
+				n.Undo(&undone, tt.landed)
+				synctest.Wait()
+				d.forgetAll()
+				close(wake)
+				synctest.Wait()
+				if d.trips() != 1 || len(d.batches[0]) != tt.commands {
+					t.Errorf("sent %q, want one batch of %d commands", d.batches, tt.commands)
+				}
+				if len(d.sent("acquire")) != 1 || len(d.sent("release")) != 1 {
+					t.Errorf("sent %q, want an acquisition and a clean-up", d.batches)
+				}
+			})
+		})
+	}
+}

@@ -218,6 +218,25 @@ func TestReleaseThatOnlyTimeEnds(t *testing.T) {
 	})
 }
 
+// So the caller waits for it in the driver, if that keeps to deadlines, although the context has a Done channel.
+func TestReleaseThatOnlyTimeEndsIsSentByTheCaller(t *testing.T) {
+	punctual(t, func(t *testing.T, d *punctualFake, n *Node) {
+		d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			if !bytes.Contains(debug.Stack(), []byte("TestReleaseThatOnlyTimeEndsIsSentByTheCaller.func1(")) {
+				t.Errorf("sent by another goroutine\n%s", debug.Stack())
+			}
+			return ok(ctx, cmds)
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		req := request("a")
+		req.Uncancelled = true
+		if err := n.Release(ctx, req); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A clean-up that gets its turn only while the node is being closed is interrupted, if the server hangs, when Close has
 // waited for long enough, whether it is sent alone or with others.
 func TestCloseInterruptsWhatBeganMeanwhile(t *testing.T) {

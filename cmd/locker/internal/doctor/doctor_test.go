@@ -59,6 +59,19 @@ func TestOneServerGivenTwice(t *testing.T) {
 		"fail all independence: what is written to "+h.servers[0].Addr()+" shows on localhost:"+port)
 }
 
+// Without INFO, which has the run_id, a key that is written to one address shows on the other one.
+func TestOneServerGivenTwiceThatRefusesInfo(t *testing.T) {
+	t.Parallel()
+	h := admit(t, 3, "goredis")
+	_, port, _ := strings.Cut(h.servers[0].Addr(), ":")
+	h.servers[0].User(t, "default", "-info")
+	h.replace(t, 2, "goredis", drivers.Config{Addr: "localhost:" + port})
+	h.want(t, "warn 1 info: INFO is refused", "warn 3 info: INFO is refused",
+		"warn all identity: 1 of 3 nodes have shown their run_id, so one server may be there twice",
+		"fail all independence: what is written to localhost:"+port+" shows on "+h.servers[0].Addr(),
+		"fail all independence: what is written to "+h.servers[0].Addr()+" shows on localhost:"+port)
+}
+
 func TestReplicaAmongMasters(t *testing.T) {
 	t.Parallel()
 	h := admit(t, 3, "rueidis")

@@ -1,0 +1,74 @@
+package examples_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/internal/testing/redistest"
+)
+
+// aroundTheLeader is what a reader adds to the README's leader.
+const aroundTheLeader = `package main
+
+import (
+	"context"
+	"fmt"
+	"os/signal"
+	"syscall"
+
+	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/election"
+)
+
+IMPORT
+
+func serve(ctx context.Context, number uint64) error {
+	fmt.Println("leads:", number > 0)
+	<-ctx.Done()
+	return nil
+}
+
+func run() error {
+PROGRAM}
+
+func main() {
+	if err := run(); err != nil {
+		panic(err)
+	}
+}
+`
+
+// TestReadmeLeads checks that the leader in README.md leads when it is copied, and gives up the lock on SIGTERM.
+func TestReadmeLeads(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	_, code, _ := strings.Cut(string(page), "## Let one of several processes lead\n\n```go\n")
+	code, _, _ = strings.Cut(code, "```")
+	imports, code, found := strings.Cut(code, "\n\n")
+	require.True(t, found, "the leader in README.md has no import")
+	s := redistest.Start(t)
+	code = strings.NewReplacer("IMPORT", imports, "PROGRAM", strings.ReplaceAll(code, "localhost:6379", s.Addr())).
+		Replace(aroundTheLeader)
+	source := filepath.Join(t.TempDir(), "main.go")
+	require.NoError(t, os.WriteFile(source, []byte(code), 0o600))
+	path := filepath.Join(t.TempDir(), "readme")
+	args := slices.Concat([]string{"build", "-o", path}, buildFlags, []string{source})
+	out, err := exec.Command("go", args...).CombinedOutput()
+	require.NoError(t, err, "%s\n%s", out, code)
+
+	p := launch(t, path, nil)
+	require.Eventually(t, func() bool { return len(s.Keys(t, "lock:shard-7")) == 1 }, time.Minute, 5*time.Millisecond)
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	p.succeeds(t, "^leads: true$")
+	assert.Empty(t, s.Keys(t, "lock:shard-7"))
+}
