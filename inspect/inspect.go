@@ -41,8 +41,7 @@ type Inspector interface {
 }
 
 // Watcher is an optional interface that may be implemented by a locker.Backend that learns of each change of a lock's
-// owner. If not, Watch of its Client returns an error that matches errors.ErrUnsupported. The backends on Redis do not
-// implement it, because it would cost a message for each change.
+// owner. If not, Watch of its Client returns an error that matches errors.ErrUnsupported.
 //
 // locker.Client always implements Watcher. Use locker.As to find it behind middleware. The backends in memory, etcd and
 // NATS implement it. Those on Redis and PostgreSQL do not: a grant sends no message there, and each acquisition would
