@@ -37,10 +37,24 @@ func TestAdvisoryWaitIsCancelledAtTheGrant(t *testing.T) {
 	must(t, "Unlock", again.Unlock(t.Context()))
 }
 
-// A token that a holder was given is not given again when a crash has taken the sequence back.
+// A token that a holder was given is not given again when a crash has taken the sequence back. The next holder may be
+// that of a row: a crash ends all advisory locks, so a program may use rows from then on.
 func TestAdvisoryTokensAfterACrash(t *testing.T) {
 	t.Parallel()
-	s := migrated(t, "restart_after_crash=on")
+	for next, open := range map[string]func(testing.TB, string, ...postgres.Option) *locker.Client{
+		"advisory": advisory, "rows": client,
+	} {
+		t.Run(next, func(t *testing.T) {
+			t.Parallel()
+			testAdvisoryTokensAfterACrash(t, open)
+		})
+	}
+}
+
+func testAdvisoryTokensAfterACrash(
+	t *testing.T, open func(t testing.TB, url string, opts ...postgres.Option) *locker.Client,
+) {
+	s := migrated(t, "restart_after_crash=on", "wal_writer_delay=10s") // only commits that wait write the log
 	p := pool(t, s.URL("postgres"))
 	one, other := advisory(t, s.URL("postgres")), advisory(t, s.URL("postgres"))
 	// The sequence writes to the log for 32 values at once. The next value is the first of them.
@@ -54,14 +68,14 @@ func TestAdvisoryTokensAfterACrash(t *testing.T) {
 	_, err = c.Exec(t.Context(), "BEGIN")
 	must(t, "BEGIN", err)
 	var pid int
-	const acquire = "SELECT pg_backend_pid() FROM locker.advisory_acquire('other', 'token', '', 60000, pg_backend_pid(), " +
-		"false, false)"
+	const acquire = "SELECT pg_backend_pid() FROM " +
+		"locker.advisory_acquire('other', 'token', '', 60000, pg_backend_pid(), false, false)"
 	must(t, "acquire", c.QueryRow(t.Context(), acquire).Scan(&pid))
 	lease := lock(t, other, "k", locker.NoRenewal(), locker.TTL(time.Hour))
 	must(t, "SIGKILL", syscall.Kill(pid, syscall.SIGKILL))
 	c.Release()
 	lostSoon(t, lease, "the crash")
-	next := soon(t, one, "k", "after the crash")
+	next := soon(t, open(t, s.URL("postgres")), "k", "after the crash")
 	if next.Fence() <= lease.Fence() {
 		t.Errorf("token %d, after %d", next.Fence(), lease.Fence())
 	}
