@@ -30,6 +30,7 @@ func TestOneServer(t *testing.T) {
 		"AdvisoryDeadWaiter":        testAdvisoryDeadWaiter,
 		"AdvisoryCollision":         testAdvisoryCollision,
 		"AdvisoryPgBouncer":         testAdvisoryPgBouncer,
+		"AdvisoryOldServer":         testAdvisoryOldServer,
 		"AdvisoryAndRows":           testAdvisoryAndRows,
 		"AdvisoryReuse":             testAdvisoryConnectionIsReused,
 		"AdvisoryClose":             testAdvisoryClose,

@@ -35,6 +35,10 @@ DECLARE
 	l @schema@.locks;
 	t timestamptz;
 BEGIN
+	IF current_setting('server_version_num')::int < 140000 THEN
+		RAISE EXCEPTION 'advisory locks need idle_session_timeout, which this server does not have'
+			USING ERRCODE = 'LKVER';
+	END IF;
 	IF pg_backend_pid() <> a_pid THEN
 		RAISE EXCEPTION 'there is a proxy between the client and the server' USING ERRCODE = 'LKPRX';
 	END IF;
