@@ -33,6 +33,7 @@ func TestOneServer(t *testing.T) {
 		"AdvisoryOldServer":         testAdvisoryOldServer,
 		"AdvisoryAndRows":           testAdvisoryAndRows,
 		"AdvisoryReuse":             testAdvisoryConnectionIsReused,
+		"AdvisoryRefusedKeep":       testAdvisoryRefusedKeep,
 		"AdvisoryClose":             testAdvisoryClose,
 		"AdvisoryFailureReleases":   testAdvisoryFailureReleases,
 		"AdvisoryCancelledWaiter":   testAdvisoryCancelledWaiter,
