@@ -80,8 +80,10 @@ func (b *AdvisoryBackend) Acquire(ctx context.Context, req locker.Request) (lock
 	s := b.sessions[req.Token]
 	b.mu.Unlock()
 	if s != nil { // the same request once more
-		err := b.detached(ctx, func() error { return s.extend(req.TTL) })
-		return locker.Grant{Fence: s.fence, Private: s}, err
+		if err := b.detached(ctx, func() error { return s.extend(req.TTL) }); err != nil {
+			return locker.Grant{}, regrantFailed(err)
+		}
+		return locker.Grant{Fence: s.fence, Private: s}, nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,6 +103,15 @@ func (b *AdvisoryBackend) Acquire(ctx context.Context, req locker.Request) (lock
 		return locker.Grant{}, &a.held
 	}
 	return s.hold(a.fence, sent)
+}
+
+// regrantFailed returns the error of an Acquire whose session had the lock already, but did not answer. ErrNotHeld is
+// not an answer to Acquire, so the text of err is all that is left of it.
+func regrantFailed(err error) error {
+	if errors.Is(err, locker.ErrNotHeld) {
+		return fmt.Errorf("%w: the session that had the lock has ended: %v", locker.ErrUnavailable, err)
+	}
+	return err
 }
 
 // Extend implements [locker.Backend].

@@ -170,6 +170,26 @@ func TestAdvisoryLossIsTold(t *testing.T) {
 	must(t, "Unlock", lease.Unlock(t.Context()))
 }
 
+// A request that arrives once more, and whose session ends then, has got nothing.
+func testAdvisoryRegrantFails(t *testing.T, s *pgtest.Server) {
+	p := pool(t, s.URL("postgres"))
+	schema := postgres.Schema("regrant")
+	_, err := postgres.Migrate(t.Context(), p, schema)
+	must(t, "Migrate", err)
+	run(t, p, "CREATE OR REPLACE FUNCTION regrant.advisory_extend(a_name bytea, a_token text, a_ttl bigint) RETURNS void "+
+		"LANGUAGE sql AS 'SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(60)'")
+	b := postgres.NewAdvisoryBackend(pool(t, s.URL("postgres")), schema)
+	defer func() { must(t, "Close", b.Close()) }()
+	req := locker.Request{Key: "k", Token: locker.NewToken(), TTL: time.Hour}
+	_, err = b.Acquire(t.Context(), req)
+	must(t, "Acquire", err)
+	g, err := b.Acquire(t.Context(), req)
+	wantErr(t, "Acquire whose session ends", err, locker.ErrUnavailable)
+	if errors.Is(err, locker.ErrNotHeld) || g != (locker.Grant{}) {
+		t.Errorf("Acquire whose session ends: got %+v and %v, want no grant, and no answer of Extend", g, err)
+	}
+}
+
 // Closing a Client does not release what it holds, because the code that the locks protect may still run.
 func testAdvisoryClose(t *testing.T, s *pgtest.Server) {
 	l, other := postgres.NewAdvisory(pool(t, s.URL("postgres"))), advisory(t, s.URL("postgres"))

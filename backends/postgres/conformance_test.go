@@ -25,6 +25,7 @@ func TestOneServer(t *testing.T) {
 		"Conformance":               testConformance,
 		"AdvisoryConformance":       testAdvisoryConformance,
 		"AdvisoryPartition":         testAdvisoryPartition,
+		"AdvisoryRegrantFails":      testAdvisoryRegrantFails,
 		"AdvisoryFullPool":          testAdvisoryFullPool,
 		"AdvisoryWaiters":           testAdvisoryWaiters,
 		"AdvisoryDeadWaiter":        testAdvisoryDeadWaiter,
