@@ -51,7 +51,8 @@ func (b *AdvisoryBackend) Close() error {
 	for _, s := range held {
 		s.abandon()
 	}
-	return b.database.Close()
+	b.closePool()
+	return nil
 }
 
 // add notes a session that has a lock. It returns false if the Backend is closed.

@@ -52,7 +52,8 @@ func TestBatchesFillTheirScripts(t *testing.T) {
 		{restGuard, 0, 1, "0+1"},
 	} {
 		var batches []string
-		for batch, rest := divide(mixed(c.acquire, c.release, c.guard), true); len(batch) > 0; batch, rest = divide(rest, true) {
+		batch, rest := divide(mixed(c.acquire, c.release, c.guard), true)
+		for ; len(batch) > 0; batch, rest = divide(rest, true) {
 			var sizes []string
 			for _, r := range p.requests(batch) {
 				if !r.joined {
