@@ -51,7 +51,8 @@ func (b *AdvisoryBackend) Close() error {
 	for _, s := range held {
 		s.abandon()
 	}
-	return b.database.Close()
+	b.closePool()
+	return nil
 }
 
 // add notes a session that has a lock. It returns false if the Backend is closed.
@@ -80,8 +81,10 @@ func (b *AdvisoryBackend) Acquire(ctx context.Context, req locker.Request) (lock
 	s := b.sessions[req.Token]
 	b.mu.Unlock()
 	if s != nil { // the same request once more
-		err := b.detached(ctx, func() error { return s.extend(req.TTL) })
-		return locker.Grant{Fence: s.fence, Private: s}, err
+		if err := b.detached(ctx, func() error { return s.extend(req.TTL) }); err != nil {
+			return locker.Grant{}, regrantFailed(err)
+		}
+		return locker.Grant{Fence: s.fence, Private: s}, nil
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -103,14 +106,37 @@ func (b *AdvisoryBackend) Acquire(ctx context.Context, req locker.Request) (lock
 	return s.hold(a.fence, sent)
 }
 
+// regrantFailed returns the error of an Acquire whose session had the lock already, but did not answer. ErrNotHeld is
+// not an answer to Acquire, so the text of err is all that is left of it.
+func regrantFailed(err error) error {
+	if errors.Is(err, locker.ErrNotHeld) {
+		return fmt.Errorf("%w: the session that had the lock has ended: %v", locker.ErrUnavailable, err)
+	}
+	return err
+}
+
 // Extend implements [locker.Backend].
 func (b *AdvisoryBackend) Extend(ctx context.Context, req locker.Request) error {
 	return b.call(ctx, req, func(s *session) error { return s.extend(req.TTL) })
 }
 
-// Release implements [locker.Backend].
+// Release implements [locker.Backend]. It is repeated if the server refuses to keep the lock: for the TTL, or until the
+// Client is closed. Each attempt that the server has answered begins the TTL anew.
 func (b *AdvisoryBackend) Release(ctx context.Context, req locker.Request) error {
-	return b.call(ctx, req, func(s *session) error { return s.release(req.Keep) })
+	keepUntil := time.Now().Add(req.Keep)
+	return b.call(ctx, req, func(s *session) error {
+		err := s.release(keepUntil)
+		if s.ended() {
+			return err
+		}
+		b.later(req.TTL, func(context.Context) error {
+			if err := s.release(keepUntil); !s.ended() {
+				return err
+			}
+			return nil
+		})
+		return err
+	})
 }
 
 var errNoTx = fmt.Errorf("an advisory lock cannot protect a transaction: use locks in rows, as those of "+

@@ -125,6 +125,27 @@ func testAdvisoryFailureReleases(t *testing.T, s *pgtest.Server) {
 	}
 }
 
+// A server that is too old refuses advisory locks and says so. It is not blamed for a setting that it does not know.
+func testAdvisoryOldServer(t *testing.T, s *pgtest.Server) {
+	p := pool(t, s.URL("postgres"))
+	schema := postgres.Schema("old")
+	_, err := postgres.Migrate(t.Context(), p, schema)
+	must(t, "Migrate", err)
+	run(t, p, "DO $$ BEGIN EXECUTE replace(pg_get_functiondef('old.advisory_acquire'::regproc), '140000', '2000000'); "+
+		"END $$")
+	const advice = "PostgreSQL 14 or newer"
+	_, err = advisory(t, s.URL("postgres"), schema).TryLock(t.Context(), "k")
+	wantErr(t, "TryLock on an old server", err, locker.ErrUnavailable)
+	if err != nil && !strings.Contains(err.Error(), advice) {
+		t.Errorf("TryLock on an old server: %q does not say what to do", err)
+	}
+	_, err = client(t, s.URL("postgres")+"&nonsense=1").TryLock(t.Context(), "k")
+	wantErr(t, "TryLock with an unknown setting", err, locker.ErrUnavailable)
+	if err != nil && strings.Contains(err.Error(), advice) {
+		t.Errorf("TryLock with an unknown setting: %q gives advice about something else", err)
+	}
+}
+
 // Acquisitions, extensions and releases do not wait for the disk, except for tokens, which are written for 32 grants at
 // a time. What waits for the disk waits for a synchronous standby, and here that is away.
 func TestAdvisoryWaitsForNoDisk(t *testing.T) {

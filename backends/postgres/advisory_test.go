@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	// holderEnv makes the test binary a process that holds the advisory lock k. Its value is the URL of the server.
+	// holderEnv makes the test binary a process that holds the advisory lock k. Its value is the URL of the server. The
+	// process ends when it has noticed that it has lost the lock, and has tried to release it.
 	holderEnv = "LOCKER_TEST_HOLDER"
 	// holderTTLEnv is the lease time of that process. Its lease is renewed.
 	holderTTLEnv = "LOCKER_TEST_HOLDER_TTL"
@@ -36,10 +37,13 @@ func playHolder(url string) {
 	if err != nil {
 		panic(err)
 	}
-	if _, err := l.Lock(context.Background(), "k", locker.TTL(ttl)); err != nil {
+	lease, err := l.Lock(context.Background(), "k", locker.TTL(ttl))
+	if err != nil {
 		panic(err)
 	}
-	select {}
+	<-lease.Done()
+	_ = lease.Unlock(context.Background())
+	os.Exit(0)
 }
 
 // advisory makes a Client of advisory locks with a pool of its own.
@@ -70,7 +74,7 @@ func lostSoon(t testing.TB, lease locker.Lease, when string) {
 	case <-lease.Done():
 		wantErr(t, "Err "+when, lease.Err(), locker.ErrLost)
 	case <-time.After(time.Minute):
-		t.Errorf("%s: the holder of a lock of an hour is not told of its loss", when)
+		t.Errorf("%s: the holder is not told of its loss", when)
 	}
 }
 
@@ -108,6 +112,7 @@ func TestAdvisoryHolderProcess(t *testing.T) {
 		t.Errorf("got token %d after %d", lease.Fence(), i.Fence)
 	}
 	holder.Signal(syscall.SIGCONT)
+	eventually(t, "the process that was stopped has noticed its loss", holder.Exited)
 	must(t, "Verify", locker.Verify(t.Context(), lease))
 	must(t, "Unlock", lease.Unlock(t.Context()))
 }
@@ -170,6 +175,26 @@ func TestAdvisoryLossIsTold(t *testing.T) {
 	must(t, "Unlock", lease.Unlock(t.Context()))
 }
 
+// A request that arrives once more, and whose session ends then, has got nothing.
+func testAdvisoryRegrantFails(t *testing.T, s *pgtest.Server) {
+	p := pool(t, s.URL("postgres"))
+	schema := postgres.Schema("regrant")
+	_, err := postgres.Migrate(t.Context(), p, schema)
+	must(t, "Migrate", err)
+	run(t, p, "CREATE OR REPLACE FUNCTION regrant.advisory_extend(a_name bytea, a_token text, a_ttl bigint) RETURNS void "+
+		"LANGUAGE sql AS 'SELECT pg_terminate_backend(pg_backend_pid()), pg_sleep(60)'")
+	b := postgres.NewAdvisoryBackend(pool(t, s.URL("postgres")), schema)
+	defer func() { must(t, "Close", b.Close()) }()
+	req := locker.Request{Key: "k", Token: locker.NewToken(), TTL: time.Hour}
+	_, err = b.Acquire(t.Context(), req)
+	must(t, "Acquire", err)
+	g, err := b.Acquire(t.Context(), req)
+	wantErr(t, "Acquire whose session ends", err, locker.ErrUnavailable)
+	if errors.Is(err, locker.ErrNotHeld) || g != (locker.Grant{}) {
+		t.Errorf("Acquire whose session ends: got %+v and %v, want no grant, and no answer of Extend", g, err)
+	}
+}
+
 // Closing a Client does not release what it holds, because the code that the locks protect may still run.
 func testAdvisoryClose(t *testing.T, s *pgtest.Server) {
 	l, other := postgres.NewAdvisory(pool(t, s.URL("postgres"))), advisory(t, s.URL("postgres"))
@@ -190,11 +215,11 @@ func TestAdvisoryClockStep(t *testing.T) {
 	s, clock := pgtest.StartWithClock(t)
 	migrate(t, s)
 	l, p := advisory(t, s.URL("postgres")), pool(t, s.URL("postgres"))
-	lease := lock(t, l, "k", locker.TTL(time.Minute), locker.NoRenewal())
+	lease := lock(t, l, "k", locker.TTL(time.Hour), locker.NoRenewal())
 	before := texts(t, p, "SELECT clock_timestamp()::text")[0]
-	must(t, "the step", clock.Set(time.Hour, 0))
+	must(t, "the step", clock.Set(2*time.Hour, 0))
 	eventually(t, "the clock has moved", func() bool {
-		const moved = "SELECT 'yes' WHERE clock_timestamp() - $1::text::timestamptz > interval '30 minutes'"
+		const moved = "SELECT 'yes' WHERE clock_timestamp() - $1::text::timestamptz > interval '90 minutes'"
 		return len(texts(t, p, moved, before)) > 0
 	})
 	if locker.Verify(t.Context(), lease) != nil || lease.Extend(t.Context()) != nil {

@@ -130,7 +130,7 @@ func testAdvisoryCancelledWaiter(t *testing.T, s *pgtest.Server) {
 		"locker.advisory_sessions(locker.advisory_slot('lock:cancelled')) s WHERE s.pid = a.pid AND NOT s.granted"
 	seen := make(map[string]bool)
 	start := time.Now()
-	eventually(t, "two statements have been cancelled", func() bool {
+	eventually(t, "three statements have been cancelled", func() bool {
 		for _, began := range texts(t, p, "SELECT query_start FROM ("+cancel+") c") {
 			seen[began] = true
 		}

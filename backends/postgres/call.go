@@ -83,9 +83,9 @@ func (b *database) later(limit time.Duration, f func(ctx context.Context) error)
 	})
 }
 
-// placeStays is how long the place of a waiter that has died may stay in the table. Waiters that come later remove it
-// then. It keeps nobody waiting for longer than three seconds.
-const placeStays = time.Minute
+// placeRetries is how long undo tries, at least, to give up the place of a waiter in the queue. A place that stays in
+// the table keeps nobody waiting for longer than three seconds, and later waiters remove it.
+const placeRetries = time.Minute
 
 // undo ends an attempt in the background: the lock that it was granted, and its place in the queue if ticket is not
 // empty. late says that a request of the attempt may still arrive. A lock ends with its TTL, and a place does not.
@@ -96,7 +96,7 @@ func (b *Backend) undo(name []byte, token, ticket string, ttl time.Duration, lat
 	}
 	limit := ttl
 	if ticket != "" {
-		limit = max(ttl, placeStays)
+		limit = max(ttl, placeRetries)
 	}
 	b.later(limit, func(ctx context.Context) error {
 		_, err := request(ctx, b.database, func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }, b.sql.undo,

@@ -66,10 +66,15 @@ func (b *database) finish() {
 // by then ends with its TTL.
 func (b *database) Close() error {
 	b.finish()
+	b.closePool()
+	return nil
+}
+
+// closePool closes the pool if nobody else uses it.
+func (b *database) closePool() {
 	if b.owned {
 		b.pool.Close()
 	}
-	return nil
 }
 
 // maxName is how many bytes of a name are stored as they are. An index cannot have much longer values.

@@ -197,15 +197,19 @@ func (s *session) verify() error {
 	})
 }
 
-// release releases the lock. If a statement that was sent before is not answered, it is interrupted after a while, and
-// ends the session. A lock that cannot be kept is not released: it ends with its TTL.
-func (s *session) release(keep time.Duration) error {
-	defer time.AfterFunc(s.b.timeout, s.cancel).Stop()
-	keepUntil := time.Now().Add(keep)
+// release releases the lock, and keeps the name taken until keepUntil, if that is to come.
+//
+// If a statement that was sent before is not answered, it is interrupted after a while, which ends the session and so
+// the lock. That is not done to a lock that is to be kept, nor is the statement that keeps it interrupted while the TTL
+// runs: the lock would be free too early. If the server refuses to keep the lock, it is not released.
+func (s *session) release(keepUntil time.Time) error {
+	if time.Until(keepUntil) <= 0 {
+		defer time.AfterFunc(s.b.timeout, s.cancel).Stop()
+	}
 	return s.use(func() error {
-		if keep > 0 {
-			err := s.exec(s.b.timeout, nil, s.b.sql.advisoryKeep, s.name, int64(s.fence),
-				microseconds(max(time.Microsecond, time.Until(keepUntil))))
+		if keep := time.Until(keepUntil); keep > 0 {
+			err := s.exec(max(time.Until(s.until), s.b.timeout), nil, s.b.sql.advisoryKeep, s.name, int64(s.fence),
+				microseconds(keep))
 			if err != nil {
 				return err
 			}
@@ -230,6 +234,13 @@ func (s *session) release(keep time.Duration) error {
 		s.discard() // which releases what it has
 		return err
 	})
+}
+
+// ended reports whether the session has ended, or has been given back.
+func (s *session) ended() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over != nil
 }
 
 // abandon leaves the lock to its TTL. Nobody may use the session any more.

@@ -37,9 +37,8 @@ CREATE UNLOGGED TABLE @schema@.undone (
 CREATE SEQUENCE @schema@.fences;
 
 -- The life of the server at the last grant: its timeline, and when it was started. A standby that was promoted and data
--- that were restored have another one.
-CREATE TABLE @schema@.history (life text NOT NULL);
-INSERT INTO @schema@.history VALUES ('');
+-- that were restored have another one. A crash empties the table, also one that the server itself survives.
+CREATE UNLOGGED TABLE @schema@.history (life text NOT NULL);
 
 CREATE FUNCTION @schema@.slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
 	SELECT hashtextextended(encode(a_name, 'hex') COLLATE "C", 4711);
@@ -66,19 +65,21 @@ BEGIN
 END $$;
 
 -- next_fence returns a token that is greater than all earlier ones. A standby that is promoted may lack the latest
--- ones, and so may data that were restored. The tokens of a new life therefore begin at the microseconds of the
--- server's clock, which runs ahead of all tokens while there are fewer than a million grants per second.
+-- ones, and so may data that were restored. A crash may take back those of advisory locks, whose grants do not wait for
+-- the disk. The tokens of a new life and those after a crash therefore begin at the microseconds of the server's clock,
+-- which runs ahead of all tokens while there are fewer than a million grants per second.
 CREATE FUNCTION @schema@.next_fence() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	now_in text := left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' ||
 		(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
 BEGIN
 	IF NOT EXISTS (SELECT FROM @schema@.history h WHERE h.life = now_in) THEN
-		PERFORM FROM @schema@.history FOR UPDATE;
+		LOCK TABLE @schema@.history IN SHARE ROW EXCLUSIVE MODE;
 		IF NOT EXISTS (SELECT FROM @schema@.history h WHERE h.life = now_in) THEN
 			PERFORM setval('@schema@.fences', greatest(nextval('@schema@.fences'),
 				(extract(epoch FROM clock_timestamp()) * 1000000)::bigint));
-			UPDATE @schema@.history SET life = now_in;
+			DELETE FROM @schema@.history;
+			INSERT INTO @schema@.history VALUES (now_in);
 		END IF;
 	END IF;
 	RETURN nextval('@schema@.fences');

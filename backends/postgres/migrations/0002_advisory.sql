@@ -14,22 +14,6 @@ CREATE UNLOGGED TABLE @schema@.advisory (
 	expires timestamptz NOT NULL -- if the session is not used until then
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- A crash of the server empties this table. It may also take back the latest tokens, because a grant of an advisory
--- lock does not wait for the disk. Then tokens have to continue from the clock; see next_fence.
-CREATE UNLOGGED TABLE @schema@.advisory_life (since timestamptz NOT NULL);
-
-CREATE FUNCTION @schema@.advisory_fence() RETURNS bigint LANGUAGE plpgsql AS $$
-BEGIN
-	IF NOT EXISTS (SELECT FROM @schema@.advisory_life) THEN
-		PERFORM FROM @schema@.history FOR UPDATE;
-		IF NOT EXISTS (SELECT FROM @schema@.advisory_life) THEN
-			UPDATE @schema@.history SET life = '';
-			INSERT INTO @schema@.advisory_life VALUES (clock_timestamp());
-		END IF;
-	END IF;
-	RETURN @schema@.next_fence();
-END $$;
-
 -- advisory_slot is not slot: requests about rows take that one. Advisory locks are those of the whole database, so the
 -- schema is part of the hash.
 CREATE FUNCTION @schema@.advisory_slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
@@ -51,6 +35,10 @@ DECLARE
 	l @schema@.locks;
 	t timestamptz;
 BEGIN
+	IF current_setting('server_version_num')::int < 140000 THEN
+		RAISE EXCEPTION 'advisory locks need idle_session_timeout, which this server does not have'
+			USING ERRCODE = 'LKVER';
+	END IF;
 	IF pg_backend_pid() <> a_pid THEN
 		RAISE EXCEPTION 'there is a proxy between the client and the server' USING ERRCODE = 'LKPRX';
 	END IF;
@@ -78,7 +66,7 @@ BEGIN
 			remaining := greatest(0, ceil(extract(epoch FROM l.expires - clock_timestamp()) * 1000000));
 			RETURN;
 		END IF;
-		fence := @schema@.advisory_fence();
+		fence := @schema@.next_fence();
 		IF fence % 1000 = 0 THEN
 			PERFORM @schema@.sweep(interval '1 minute');
 			DELETE FROM @schema@.advisory a WHERE a.ctid = ANY (ARRAY(SELECT d.ctid FROM @schema@.advisory d
