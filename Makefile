@@ -53,28 +53,20 @@ MATRIX = drivers/valkey/testdata/matrix
 WITH_VALKEY = GOWORK=$(CURDIR)/$(MATRIX)/go.work
 EACH_DRIVER = -overlay=$(MATRIX)/overlay.json ./single ./redlock ./drivers/all
 
-# The other packages of a module whose tests leave something out with -short, as patterns.
-PACKAGES = list -f '{{.Module.Path}} {{.ImportPath}} {{.TestImports}} {{.XTestImports}}' ./...
-LEFT_OUT = awk '/internal\/testing\/short/ && $$2 !~ /locker\/(single|redlock|drivers\/all|cmd\/locker\/cli)$$/ { print "." substr($$2, length($$1) + 1) }' | tr '\n' ' '
-
 # Two of the parts run at once, with two packages each.
 LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 12m -p 2
 WHOLE = . $(TESTED) # modules
 test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: a quarter of an hour
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-	@$(MAKE) --no-print-directory -j 2 drivers.long $(WHOLE:%=%.long) cli.long everystore.long processors.long \
-		newest.long bench-smoke
+	@$(MAKE) --no-print-directory -j 2 drivers.long $(WHOLE:%=%.long) everystore.long processors.long newest.long \
+		bench-smoke
 
-.PHONY: drivers.long $(WHOLE:%=%.long) cli.long everystore.long processors.long newest.long
+.PHONY: drivers.long $(WHOLE:%=%.long) everystore.long processors.long newest.long
 drivers.long:
 	$(WITH_VALKEY) $(GOTEST) $(LONG) $(EACH_DRIVER)
-$(WHOLE:%=%.long): %.long:
-	@all=$$(go -C $* $(PACKAGES)) && long=$$(echo "$$all" | $(LEFT_OUT)) && \
-		{ [ -z "$$long" ] || { set -x; $(GOTEST) -C $* $(LONG) $$long; }; }
-cli.long: # the only tests of this package that leave something out
-	$(GOTEST) -C cmd/locker $(LONG) \
-		-run '^(TestUserOfTheDocumentation|TestDeployments|TestTheNextStepFitsTheDeployment)$$' ./cli
+$(WHOLE:%=%.long): %.long: # the other tests of a module that leave something out with -short
+	@long=$$(scripts/left-out $*) && { [ -z "$$long" ] || { set -x; $(GOTEST) -C $* $(LONG) $$long; }; }
 everystore.long:
 	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .
 processors.long:

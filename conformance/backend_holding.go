@@ -67,8 +67,7 @@ func grabWhenFree(t testing.TB, b locker.Backend, key string, ttl, limit time.Du
 	t.Helper()
 	var o *holding
 	var err error
-	start, pause := time.Now(), time.Millisecond
-	for ; ; time.Sleep(pause) {
+	for start := time.Now(); ; time.Sleep(pause(start, time.Millisecond)) {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		late := within(t, "Acquire", patience, func() error {
 			o, err = acquire(ctx, b, key, ttl)
@@ -78,13 +77,19 @@ func grabWhenFree(t testing.TB, b locker.Backend, key string, ttl, limit time.Du
 		if err == nil && late == nil {
 			return o, time.Now()
 		}
-		if time.Since(start) > slack { // milliseconds no longer matter
-			pause = 50 * time.Millisecond
-		}
 		if time.Since(start) > limit {
 			t.Fatalf("expected the lock %.40q to be free within %v, seen %v", key, limit, err)
 		}
 	}
+}
+
+// pause is how long a loop sleeps that has looked for a free lock since start: step, and longer when the lock is so late
+// that steps no longer matter.
+func pause(start time.Time, step time.Duration) time.Duration {
+	if time.Since(start) > slack {
+		return 50 * time.Millisecond
+	}
+	return step
 }
 
 // settled waits until abandoned calls have left the keys free.

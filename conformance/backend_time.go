@@ -109,7 +109,7 @@ func extendNeverCreates(t testing.TB, h Harness) {
 		_ = o.extend(t.Context(), longTTL)
 		next, err := acquire(t.Context(), bs[1], "k", longTTL)
 		// ExpiryFrees checks that an expired lock becomes free at once. A recreated lock stays.
-		for end := time.Now().Add(patience); err != nil && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		for start := time.Now(); err != nil && time.Since(start) < patience; time.Sleep(pause(start, time.Millisecond)) {
 			next, err = acquire(t.Context(), bs[1], "k", longTTL)
 		}
 		if err != nil {
@@ -196,7 +196,7 @@ func releaseIsOneStep(t testing.TB, h Harness) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = o.release(t.Context()) })
 		var next *holding
-		for end := time.Now().Add(patience); next == nil && time.Now().Before(end); time.Sleep(step / 2) {
+		for start := time.Now(); next == nil && time.Since(start) < patience; time.Sleep(pause(start, step/2)) {
 			next, _ = acquire(t.Context(), bs[1], "k", longTTL)
 		}
 		wg.Wait()

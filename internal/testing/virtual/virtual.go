@@ -8,7 +8,8 @@ import (
 	"testing/synctest"
 )
 
-// Test is synctest.Test. Under the race detector the process has one processor for as long as any bubble lives.
+// Test is synctest.Test. Under the race detector there is one bubble at a time, and the process has one processor while
+// it lives. Parallel tests take turns.
 //
 // The reason is that all timers of a bubble share one context of the race detector (timers.raceCtx in runtime/time.go
 // of Go 1.26). If a channel timer has expired and no goroutine was blocked on it, a goroutine that receives from it,
@@ -31,35 +32,19 @@ import (
 // preempted. The detector still finds races, because it compares the order of events and not their times. The
 // alternative, code without channel timers, was rejected. It is hard to maintain, and does not apply to the timers of
 // client libraries and tests.
+//
+// On one processor, several bubbles at once are no faster. They evict each other's memory, and that of the detector,
+// from the caches: eight bubbles at once took half as much processor time again as one after the other.
 func Test(t *testing.T, f func(*testing.T)) {
 	t.Helper()
 	if raceEnabled {
-		oneProcessor()
+		bubble.Lock()
+		defer bubble.Unlock()
 		// A Cleanup would be too late, because the functions of t may belong to the caller of the bubble.
-		defer asBefore()
+		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	}
 	synctest.Test(t, f)
 }
 
-// Bubbles of parallel tests overlap. The first reduces the processors to one, and the last restores them.
-var (
-	mu      sync.Mutex
-	bubbles int
-	before  int
-)
-
-func oneProcessor() {
-	mu.Lock()
-	defer mu.Unlock()
-	if bubbles++; bubbles == 1 {
-		before = runtime.GOMAXPROCS(1)
-	}
-}
-
-func asBefore() {
-	mu.Lock()
-	defer mu.Unlock()
-	if bubbles--; bubbles == 0 {
-		runtime.GOMAXPROCS(before)
-	}
-}
+// bubble is locked while a bubble lives.
+var bubble sync.Mutex

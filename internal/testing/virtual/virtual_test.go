@@ -3,8 +3,8 @@ package virtual_test
 import (
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker/internal/testing/virtual"
@@ -28,15 +28,27 @@ func TestExpiredTimersReadAtOnce(t *testing.T) {
 	})
 }
 
-func TestProcessorsComeBack(t *testing.T) {
+// Under the race detector, bubbles of parallel tests take turns on one processor. Afterwards there are as many
+// processors as before.
+func TestBubblesTakeTurns(t *testing.T) {
 	before := runtime.GOMAXPROCS(0)
 	t.Run("bubbles", func(t *testing.T) {
+		var bubbles atomic.Int32
 		for range 3 {
-			t.Run("overlapping", func(t *testing.T) {
+			t.Run("parallel", func(t *testing.T) {
 				t.Parallel()
 				virtual.Test(t, func(t *testing.T) {
-					time.Sleep(time.Hour)
-					synctest.Wait()
+					defer bubbles.Add(-1)
+					if n := bubbles.Add(1); n > 1 && virtual.RaceEnabled {
+						t.Errorf("%d bubbles at once", n)
+					}
+					if now := runtime.GOMAXPROCS(0); now > 1 && virtual.RaceEnabled {
+						t.Errorf("%d processors", now)
+					}
+					for range 1000 { // the others get the processor
+						time.Sleep(time.Hour)
+						runtime.Gosched()
+					}
 				})
 			})
 		}

@@ -1,0 +1,3 @@
+package virtual
+
+const RaceEnabled = raceEnabled
