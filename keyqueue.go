@@ -65,7 +65,7 @@ func (qs *keyQueues) enter(ctx context.Context, closing <-chan struct{}, key str
 	select {
 	case <-front:
 		q.trace, q.announced = trace, true
-		woken(trace, lockertrace.WakeTurn, since)
+		woken(trace, lockertrace.WakeFront, since)
 		return q, nil
 	case <-closing:
 		err = ErrClosed

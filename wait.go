@@ -51,7 +51,7 @@ func (c *Client) sleep(ctx context.Context, news *news, d time.Duration) {
 	select {
 	case <-t.C:
 	case <-news.ring:
-		reason = lockertrace.WakeHint
+		reason = lockertrace.WakeNotify
 	case <-c.closing:
 		return
 	case <-ctx.Done():

@@ -32,7 +32,8 @@ type waiter struct {
 	inbox *inbox
 	ctx   context.Context
 	req   locker.Request
-	lease time.Duration // how long the server keeps its position without a request; 0: it does not wait
+	// positionTTL is how long the server keeps its position in the queue without a request; 0: it does not wait.
+	positionTTL time.Duration
 
 	// news has room for one; nil before listen. It receives true for a notification, and false when notifications have
 	// begun to arrive.
@@ -91,7 +92,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if w.news != nil && w.inbox.live(w.inbox.name) {
 		channel = w.inbox.name
 	}
-	cmd := w.q.usually(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel))
+	cmd := w.q.usually(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.positionTTL, w.ticket, channel))
 	w.start = time.Now()
 	p, err := decodePosition(w.q.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
 		p, err := decodePosition(reply, err)
@@ -162,7 +163,7 @@ func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 		reason := lockertrace.WakePoll
 		select {
 		case told := <-w.news:
-			reason = lockertrace.WakeHint
+			reason = lockertrace.WakeNotify
 			if told {
 				reason = lockertrace.WakeHandover
 			}
