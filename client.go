@@ -1,11 +1,9 @@
 package locker
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/base64"
 	"fmt"
-	"github.com/golocker/locker/lockertrace"
 	"io"
 	"slices"
 	"sync"
@@ -51,101 +49,6 @@ func NewClient(b Backend) *Client {
 	}
 	c.schedule.origin = time.Now()
 	return c
-}
-
-// Lock implements [Locker].
-func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease, err error) {
-	defer func() {
-		if err != nil {
-			err = &Error{"lock", key, err}
-		}
-	}()
-	o := newOptions(opts)
-	if err := o.validate(key); err != nil {
-		return nil, err
-	}
-	if err := ended(ctx); err != nil {
-		return nil, withContext(ctx, err)
-	}
-	start := time.Now()
-	turn, err := c.queues.enter(ctx, c.closing, key)
-	if err != nil {
-		return nil, waited(ctx, start, err)
-	}
-	defer func() { turn.leave(err == nil, o.label) }()
-	l, err := c.wait(ctx, key, o, turn)
-	if err != nil {
-		return nil, waited(ctx, start, err)
-	}
-	return l, nil
-}
-
-// TryLock implements [Locker].
-func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease, error) {
-	o := newOptions(opts)
-	err := o.validate(key)
-	if err == nil {
-		var l *lease
-		if l, err = c.attempt(ctx, key, o, nil); err == nil {
-			return l, nil
-		}
-		err = withContext(ctx, err)
-	}
-	return nil, &Error{"trylock", key, err}
-}
-
-// attempt makes one attempt to acquire key. If turn is not nil and the backend is a Queuer, the attempt waits in the
-// store's queue. The error says what was seen of the lock. It is ctx's error if ctx had ended before anything was sent.
-func (c *Client) attempt(ctx context.Context, key string, o options, turn *keyQueue) (*lease, error) {
-	if !c.enter(&c.attempts) {
-		return nil, ErrClosed
-	}
-	defer c.attempts.Done()
-	if err := ended(ctx); err != nil {
-		return nil, err
-	}
-	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
-	trace := lockertrace.From(ctx)
-	var grant Grant
-	var err error
-	start := time.Now()
-	if turn == nil || c.queuer == nil {
-		grant, err = c.backend.Acquire(ctx, req)
-	} else {
-		req.Closing, req.Failing, req.Patience = c.closing, turn.failing, o.patience
-		req.Waiting = func(held *HeldError) { turn.saw(held) }
-		grant, err = c.queuer.Queue(ctx, req)
-		req.Closing, req.Waiting, req.Failing = nil, nil, nil
-	}
-	err = fromBackend(err)
-	attempted(trace, start, err)
-	if err != nil {
-		return nil, err
-	}
-	return c.begin(ctx, trace, req, grant, start, o)
-}
-
-// begin begins the lease of a lock that was granted to req, which was sent at start. If that fails, begin releases the
-// lock.
-func (c *Client) begin(
-	ctx context.Context, trace *lockertrace.Trace, req Request, grant Grant, start time.Time, o options,
-) (*lease, error) {
-	req.Fence, req.Private = grant.Fence, grant.Private
-	if grant.Token != "" {
-		req.Token = grant.Token
-	}
-	if !grant.Sent.IsZero() {
-		start = grant.Sent
-	}
-	l, err := c.hold(trace, req, start, o)
-	if err != nil {
-		_ = c.giveUp(ctx, req, err)
-		return nil, err
-	}
-	if n, ok := c.backend.(LossNotifier); ok {
-		l.listen(n)
-	}
-	return l, nil
 }
 
 // enter adds one to g, which is a group that Close waits for. It returns false if the Client is closed.

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
-	"testing/synctest"
 )
 
 // nodeError is an error of a backend with a field that callers may read.

@@ -4,9 +4,10 @@ import (
 	"container/list"
 	"context"
 	"errors"
-	"github.com/golocker/locker/lockertrace"
 	"sync"
 	"time"
+
+	"github.com/golocker/locker/lockertrace"
 )
 
 // keyQueues has a queue per key for the callers of one Client. Only the caller at the front of a queue asks the store,
@@ -54,17 +55,17 @@ func (qs *keyQueues) enter(ctx context.Context, closing <-chan struct{}, key str
 		qs.mu.Unlock()
 		return q, nil
 	}
-	turn := make(chan struct{})
-	position := q.waiting.PushBack(turn)
+	front := make(chan struct{})
+	position := q.waiting.PushBack(front)
 	label := heldOf(q.held).Label
 	qs.mu.Unlock()
 	since := time.Now()
 	waiting(trace, HeldError{Label: label})
 	var err error
 	select {
-	case <-turn:
+	case <-front:
 		q.trace, q.announced = trace, true
-		woken(trace, lockertrace.WakeTurn, since)
+		woken(trace, lockertrace.WakeFront, since)
 		return q, nil
 	case <-closing:
 		err = ErrClosed
@@ -74,7 +75,7 @@ func (qs *keyQueues) enter(ctx context.Context, closing <-chan struct{}, key str
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
 	select {
-	case <-turn: // the caller came to the front at the same moment, and passes this on
+	case <-front: // the caller came to the front at the same moment, and passes this on
 		q.next()
 	default:
 		q.waiting.Remove(position)

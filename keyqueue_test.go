@@ -232,7 +232,7 @@ func TestTraceOfACallThatWaitsTwice(t *testing.T) {
 		<-first
 		store.release <- struct{}{}
 		<-second
-		if got := strings.Join(seen, ", "); got != "waiting for another, turn" {
+		if got := strings.Join(seen, ", "); got != "waiting for another, front" {
 			t.Errorf("seen: %s", got)
 		}
 		if err := c.Close(); err != nil {

@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/golocker/locker/lockertrace"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/golocker/locker/lockertrace"
 )
 
 // validity returns until when a holder can rely on its lock, if the TTL was set by a request that was sent at start or

@@ -3,8 +3,9 @@ package locker
 import (
 	"context"
 	"errors"
-	"github.com/golocker/locker/lockertrace"
 	"time"
+
+	"github.com/golocker/locker/lockertrace"
 )
 
 // The times of renewals, as parts of the TTL:

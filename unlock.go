@@ -29,7 +29,7 @@ func (l *lease) unlock(ctx context.Context) error {
 	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
 	defer cancel()
 
-	err := l.turn(rctx)
+	err := l.beginRelease(rctx)
 	if errors.Is(err, ErrUnlocked) {
 		return err
 	}
@@ -43,7 +43,7 @@ func (l *lease) unlock(ctx context.Context) error {
 	}
 	err = fromBackend(l.client.backend.Release(rctx, req))
 	notHeld := errors.Is(err, ErrNotHeld)
-	unanswered := l.settle(err == nil || notHeld)
+	unanswered := l.endRelease(err == nil || notHeld)
 	switch {
 	case err == nil:
 		return nil
@@ -72,9 +72,9 @@ func (l *lease) held() Request {
 	return req
 }
 
-// turn waits until no other call is releasing the lock. If it returns nil, the caller must call settle. It returns
-// ErrUnlocked if an earlier release has succeeded.
-func (l *lease) turn(ctx context.Context) error {
+// beginRelease waits until no other call is releasing the lock. If it returns nil, the caller must call endRelease.
+// It returns ErrUnlocked if an earlier release has succeeded.
+func (l *lease) beginRelease(ctx context.Context) error {
 	for waited := false; ; waited = true {
 		l.mu.Lock()
 		switch {
@@ -101,9 +101,9 @@ func (l *lease) turn(ctx context.Context) error {
 	}
 }
 
-// settle records the outcome of a release and lets the next call release. It reports whether an earlier release was not
-// answered.
-func (l *lease) settle(answered bool) (unanswered bool) {
+// endRelease records the outcome of a release and lets the next call release. It reports whether an earlier release was
+// not answered.
+func (l *lease) endRelease(answered bool) (unanswered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	unanswered = l.sent

@@ -3,9 +3,10 @@ package locker
 import (
 	"context"
 	"errors"
-	"github.com/golocker/locker/lockertrace"
 	"math/rand/v2"
 	"time"
+
+	"github.com/golocker/locker/lockertrace"
 )
 
 const (
@@ -17,63 +18,7 @@ const (
 
 	// toldPoll is the pause if the store notifies waiters. Polling is still necessary, because messages can be lost.
 	toldPoll = 2 * time.Second
-
-	// silence is how long an attempt may be unanswered before it counts as failed.
-	silence = time.Second
 )
-
-// wait acquires key for the caller at the front of its queue. If the backend is a Queuer, the attempt itself waits.
-// Otherwise wait makes attempts until one succeeds: when the store reports that the lock may be free, when the holder's
-// TTL ends, and at intervals. Once the lock was seen held, wait tolerates a failing store for o.patience.
-func (c *Client) wait(ctx context.Context, key string, o options, turn *keyQueue) (*lease, error) {
-	news := &news{live: func() bool { return false }, stop: func() {}}
-	defer func() { news.stop() }()
-	for n := 0; ; n++ {
-		asked := time.Now()
-		l, err := c.attempt(ctx, key, o, turn)
-		if err == nil {
-			return l, nil
-		}
-		over := ended(ctx)
-		var pause time.Duration
-		switch {
-		case over != nil && (errors.Is(err, over) || isFault(err) && time.Since(asked) < silence):
-			// The attempt was not sent, or had no time to be answered. The error is what was seen before it.
-			if _, _, last := turn.seen(); last != nil {
-				err = last
-			}
-			return nil, err
-		case errors.Is(err, ErrHeld):
-			turn.saw(err)
-			if over != nil || c.queuer != nil {
-				return nil, err
-			}
-			remaining := heldOf(err).Remaining
-			if news.ring == nil {
-				news = c.listen(key)
-			}
-			pause = pollDelay(n, remaining, news.live())
-		case isFault(err):
-			turn.failing(asked, err)
-			held, since, _ := turn.seen()
-			if over != nil || !held || since >= o.patience {
-				return nil, err
-			}
-			if pause = faultDelay(since); restOf(err) > 0 {
-				pause += min(restOf(err), o.patience-since)
-			}
-		default:
-			return nil, err
-		}
-		c.sleep(ctx, news, pause)
-	}
-}
-
-// isFault reports whether err is a failure of the store that may be temporary.
-func isFault(err error) bool {
-	return errors.Is(err, ErrUnavailable) &&
-		!errors.Is(err, ErrClosed) && !errors.Is(err, ErrForeignKey) && !errors.Is(err, ErrInvalid)
-}
 
 // news receives the notifications about one key. live and stop are those of [Notifier].
 type news struct {
@@ -106,7 +51,7 @@ func (c *Client) sleep(ctx context.Context, news *news, d time.Duration) {
 	select {
 	case <-t.C:
 	case <-news.ring:
-		reason = lockertrace.WakeHint
+		reason = lockertrace.WakeNotify
 	case <-c.closing:
 		return
 	case <-ctx.Done():

@@ -167,7 +167,7 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (s Serv
 			problems = append(problems, fmt.Errorf("config: %s: %w", path(name), err))
 		}
 	}
-	dial, name := r.place(path, report)
+	dial, name := r.target(path, report)
 	credentials := r.login(path, report)
 	encryption := r.TLS.open(dial.Addr, path, r.logger, report)
 	if problems != nil {
@@ -193,11 +193,9 @@ func (r *Redis) open(ctx context.Context, path func(name string) string) (s Serv
 	return Server{Name: name, Username: r.Username, Driver: d, Dial: dial}, nil
 }
 
-// place returns where the server is, and its name in messages: its address, the name of the master, or the addresses of
-// the nodes that are given.
-func (r *Redis) place(
-	path func(name string) string, report Report,
-) (c drivers.Config, name string) {
+// target returns where the server is, and its name in messages: its address, the name of the master, or the addresses
+// of the nodes that are given.
+func (r *Redis) target(path func(name string) string, report Report) (c drivers.Config, name string) {
 	var err error
 	switch r.deployment() {
 	case drivers.SentinelMaster:

@@ -9,6 +9,10 @@ import (
 
 // QuorumHarness describes a locker that keeps its locks on several independent nodes, such as package redlock with a
 // custom driver.
+//
+// It has no MinTTL and no Granularity, unlike [Harness]. The properties of a quorum are about nodes that fail, and ask
+// nothing of the time at which a store ends a lock. They use TTLs of at least half a second, which the nodes have to
+// support.
 type QuorumHarness struct {
 	// Store makes three or more empty nodes. It is required. It is called once per property, in the property's bubble
 	// if there is one. The suite closes the Lockers; Store registers everything else that has to be closed with

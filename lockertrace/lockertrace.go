@@ -71,10 +71,10 @@ type WakeReason string
 const (
 	// WakeHandover means that the store handed the lock to this waiter.
 	WakeHandover WakeReason = "handover"
-	// WakeTurn means that no caller of the same Client is ahead of this one any more.
-	WakeTurn WakeReason = "turn"
-	// WakeHint means that the store reported that the lock may be free.
-	WakeHint WakeReason = "hint"
+	// WakeFront means that no caller of the same Client is ahead of this one any more.
+	WakeFront WakeReason = "front"
+	// WakeNotify means that the store reported that the lock may be free.
+	WakeNotify WakeReason = "notify"
 	// WakePoll means that the interval between two polls was over.
 	WakePoll WakeReason = "poll"
 )

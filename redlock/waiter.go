@@ -188,7 +188,7 @@ func (w *waiter) sleep(ctx context.Context, d time.Duration) (told bool) {
 	reason := lockertrace.WakePoll
 	select {
 	case told = <-news:
-		reason = lockertrace.WakeHint
+		reason = lockertrace.WakeNotify
 		if told {
 			reason = lockertrace.WakeHandover
 		}

@@ -116,7 +116,7 @@ func TestGuardOfTheUserOfTheDocumentation(t *testing.T) {
 // message: another one will not.
 func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) {
 	t.Helper()
-	want := lockertrace.WakeHint
+	want := lockertrace.WakeNotify
 	if fifo {
 		want = lockertrace.WakeHandover
 	}

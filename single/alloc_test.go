@@ -11,10 +11,18 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// maxAllocations is a generous ceiling for a lock and its release, with what the client of the driver allocates: a
-// go-redis client with its default settings makes about 105 of them. It catches leaks and growth with the number of
-// calls. It is no score: pools that halved the number gained no time.
-const maxAllocations = 200
+// maxAllocations has a ceiling for a lock and its release with each driver: one and a half times of what was measured,
+// which is in the comments. It is not the same for all, because what the client allocates for itself is in it: the
+// default settings of go-redis alone make 20 more than those of drivers.Open. It catches leaks and growth with the
+// number of calls. It is no score: pools that halved the number gained no time.
+var maxAllocations = map[string]float64{
+	"goredis":                110, // 74
+	"redigo":                 100, // 66
+	"rueidis":                95,  // 63
+	"goredis, user's client": 140, // 94
+	"redigo, user's client":  100, // 66
+	"rueidis, user's client": 95,  // 63
+}
 
 // The race detector allocates, too, so this is only for builds without it.
 func TestAllocationsOfEachDriver(t *testing.T) {
@@ -34,8 +42,8 @@ func TestAllocationsOfEachDriver(t *testing.T) {
 				}
 			}))
 		}
-		if least > maxAllocations {
-			t.Errorf("%s: %v allocations, want %v at most", driver, least, maxAllocations)
+		if most, ok := maxAllocations[driver]; !ok || least > most {
+			t.Errorf("%s: %v allocations, want %v at most", driver, least, most)
 		}
 	}
 }

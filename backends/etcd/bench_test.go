@@ -107,7 +107,8 @@ const (
 // the next of all goroutines together, which is the time of a hand-over if they share a key. msg is how many messages
 // etcd received for a cycle, and log how many entries it wrote to its log, which is on disk.
 func BenchmarkBeside(b *testing.B) {
-	m := etcdtest.Start(b, "--unsafe-no-fsync=false")
+	b.Setenv(etcdtest.NoFsync, "false")
+	m := etcdtest.Start(b)
 	for _, scenario := range []struct {
 		goroutines int
 		keys       string

@@ -111,7 +111,7 @@ func (w *advisoryWaiter) block(ctx context.Context) (has bool, pause time.Durati
 	var answer *pgconn.PgError
 	switch {
 	case err == nil:
-		w.woken(lockertrace.WakeHint, start)
+		w.woken(lockertrace.WakeNotify, start)
 		return true, 0, nil
 	case errors.As(err, &answer) && !conn.IsClosed() && (answer.Code == "55P03" || answer.Code == "57014"):
 		// The limit is over, or that of the user (statement_timeout), or an operator has cancelled the statement. The

@@ -93,7 +93,7 @@ func (c *contact) sleep(d time.Duration) error {
 	select {
 	case <-t.C:
 	case <-c.news:
-		reason = lockertrace.WakeHint
+		reason = lockertrace.WakeNotify
 	case <-c.ctx.Done():
 		return c.seen(c.ctx.Err())
 	case <-c.req.Closing:

@@ -21,7 +21,7 @@ func waiting(t *testing.T, l locker.Locker, key string, hints *atomic.Int64) (gr
 	ctx := lockertrace.With(t.Context(), &lockertrace.Trace{
 		Waiting: func(lockertrace.Waiting) { waits <- struct{}{} },
 		Woken: func(w lockertrace.Wake) {
-			if hints != nil && w.Reason == lockertrace.WakeHint {
+			if hints != nil && w.Reason == lockertrace.WakeNotify {
 				hints.Add(1)
 			}
 		},

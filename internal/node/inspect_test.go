@@ -132,8 +132,10 @@ func TestForceReleaseNotifies(t *testing.T) {
 func TestInspectCountsWhoWaits(t *testing.T) {
 	_, n := real(t)
 	acquire(t, n, "a", 10*time.Second)
-	for owner, lease := range map[string]time.Duration{"b": script.MaxLease, "c": script.MaxLease, "d": time.Millisecond} {
-		send(t, n, attempt("k", owner).Enqueue(10*time.Second, lease, 0, ""))
+	for owner, positionTTL := range map[string]time.Duration{
+		"b": script.MaxPositionTTL, "c": script.MaxPositionTTL, "d": time.Millisecond,
+	} {
+		send(t, n, attempt("k", owner).Enqueue(10*time.Second, positionTTL, 0, ""))
 	}
 	time.Sleep(5 * time.Millisecond) // d is dead now
 	seen, err := n.Inspect(t.Context(), "k")

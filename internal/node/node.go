@@ -155,34 +155,6 @@ func (n *Node) keys(key string) script.Keys {
 	return keys
 }
 
-// grant sends a command that grants or prolongs a lock, and waits for the reply; see [Node.send]. What was granted too
-// late has to be undone whether replicas have it or not, so late is not told of a shortfall.
-func (n *Node) grant(
-	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
-) (drivers.Reply, error) {
-	if told := late; told != nil && n.granting != n.pipeline {
-		late = func(reply drivers.Reply, err error) {
-			if isShortfall(err) {
-				err = nil
-			}
-			told(reply, err)
-		}
-	}
-	return n.send(ctx, n.granting, cmd, limit, min(limit, n.timeout)/2, late)
-}
-
-// usually returns cmd without its usual case if the lock is contended, and finds out otherwise.
-func (n *Node) usually(cmd script.Command) script.Command {
-	switch u := cmd.Usual; {
-	case u == nil:
-	case n.contended.lately(u.Lock):
-		return u.Alone()
-	default:
-		u.Unusual = n.unusual
-	}
-	return cmd
-}
-
 func (n *Node) closed() bool {
 	select {
 	case <-n.closing:

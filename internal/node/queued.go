@@ -46,7 +46,7 @@ func (q QueuedNode) Queue(ctx context.Context, req locker.Request) (locker.Grant
 		return locker.Grant{}, q.fault(pipeline.ErrFull)
 	}
 	in := q.inboxOf(q.keys(req.Key))
-	w := &waiter{q: q, inbox: in, ctx: ctx, req: req, lease: script.MaxLease}
+	w := &waiter{q: q, inbox: in, ctx: ctx, req: req, positionTTL: script.MaxPositionTTL}
 	if in.live(in.name) { // the subscription is open, because others have waited lately
 		w.listen()
 		defer w.ignore()

@@ -68,7 +68,7 @@ func (t *Turn) Ask(ctx context.Context) (Standing, error) {
 	if live {
 		channel = t.inbox.name
 	}
-	cmd := t.keys.Ask(t.id, script.MaxLease, t.ticket, channel)
+	cmd := t.keys.Ask(t.id, script.MaxPositionTTL, t.ticket, channel)
 	reply, err := t.node.pipeline.Do(ctx, cmd, t.node.timeout, t.late)
 	t.asked = t.asked || !isNotSent(err)
 	if err != nil {

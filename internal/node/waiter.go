@@ -3,7 +3,6 @@ package node
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -13,18 +12,8 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-const (
-	// untoldPoll is the longest pause between two requests of a waiter that cannot be notified, because its driver has
-	// no subscriptions or its connection is still being made.
-	untoldPoll = 100 * time.Millisecond
-	// silence is how long a request may be unanswered before it counts as failed.
-	silence = time.Second
-	// behindPoll is the shortest pause between two requests of a waiter behind the first one, however short the TTL is.
-	behindPoll = 500 * time.Millisecond
-	// stagger is the time between the requests of two waiters, one behind the other, when the TTL of the lock ends.
-	// Beyond maxStagger of them, it does not grow.
-	stagger, maxStagger = 5 * time.Millisecond, 10
-)
+// silence is how long a request may be unanswered before it counts as failed.
+const silence = time.Second
 
 // waiter is one call that wants a lock. When it has acquired the lock, it is the Private of the Grant.
 type waiter struct {
@@ -32,7 +21,8 @@ type waiter struct {
 	inbox *inbox
 	ctx   context.Context
 	req   locker.Request
-	lease time.Duration // how long the server keeps its position without a request; 0: it does not wait
+	// positionTTL is how long the server keeps its position in the queue without a request; 0: it does not wait.
+	positionTTL time.Duration
 
 	// news has room for one; nil before listen. It receives true for a notification, and false when notifications have
 	// begun to arrive.
@@ -91,7 +81,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if w.news != nil && w.inbox.live(w.inbox.name) {
 		channel = w.inbox.name
 	}
-	cmd := w.q.usually(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.lease, w.ticket, channel))
+	cmd := w.q.usually(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.positionTTL, w.ticket, channel))
 	w.start = time.Now()
 	p, err := decodePosition(w.q.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
 		p, err := decodePosition(reply, err)
@@ -162,7 +152,7 @@ func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 		reason := lockertrace.WakePoll
 		select {
 		case told := <-w.news:
-			reason = lockertrace.WakeHint
+			reason = lockertrace.WakeNotify
 			if told {
 				reason = lockertrace.WakeHandover
 			}
@@ -256,40 +246,6 @@ func (w *waiter) resume() (script.Position, error) {
 	w.req.Token, w.missed = locker.NewToken(), 0
 	w.listen()
 	return w.enqueue()
-}
-
-// pause is how long to wait for a notification before the next request.
-func (w *waiter) pause(p script.Position) time.Duration {
-	if !w.unanswered.IsZero() {
-		var resting *locker.RestingError
-		if errors.As(w.fault, &resting) { // the answer will be the same before, and waiters should not all ask at once
-			return min(resting.Remaining, w.req.Patience-time.Since(w.unanswered)) + rand.N(untoldPoll)
-		}
-		// The pause is short at first, because the server may have granted the lock, and grows while requests fail.
-		d := min(max(time.Since(w.unanswered), untoldPoll), time.Second)
-		return d/2 + rand.N(d/2)
-	}
-	if p.More {
-		return 0
-	}
-	d := script.ClaimWindow*3/4 + rand.N(script.ClaimWindow/2)
-	if w.news == nil || !w.inbox.live(w.inbox.name) {
-		d = untoldPoll/2 + rand.N(untoldPoll/2)
-	}
-	if p.Left > 0 { // the holder may have died
-		d = min(d, w.untilFree(p))
-	}
-	return d
-}
-
-// untilFree is how long it is until the lock is free if its holder has died. Waiters behind the first one may have come
-// to the front when that matters, without having been told, or the ones before them may have died as well. So they look
-// at the end of the TTL, too, after those before them.
-func (w *waiter) untilFree(p script.Position) time.Duration {
-	if p.Rank == 0 {
-		return p.Left + time.Millisecond
-	}
-	return max(p.Left, behindPoll) + time.Duration(min(p.Rank, maxStagger))*stagger
 }
 
 // give gives up the attempt and returns the reason. It sends a release unless the server is certain to know nothing of

@@ -76,13 +76,13 @@ func (a Attempt) Verify(fence uint64) Command {
 	return verifyScript.call([]string{a.Lock, a.Wait()}, counterText(fence)+a.text())
 }
 
-// Enqueue takes the lock, or a position in the queue, which the server keeps for lease. With a lease of 0 it does not
-// wait. ticket is that of an earlier reply, or 0. A grant is published on channel, or nowhere if channel is empty.
-// [ReadPosition] reads the reply.
-func (a Attempt) Enqueue(ttl, lease time.Duration, ticket int64, channel string) Command {
+// Enqueue takes the lock, or a position in the queue, which the server keeps for positionTTL. With a positionTTL of
+// 0 it does not wait. ticket is that of an earlier reply, or 0. A grant is published on channel, or nowhere if channel
+// is empty. [ReadPosition] reads the reply.
+func (a Attempt) Enqueue(ttl, positionTTL time.Duration, ticket int64, channel string) Command {
 	alone := func() Command {
 		keys := a.Guard.keys(a.Lock, a.Wait(), a.Fence(), a.Queue())
-		numbers := milliseconds(ttl) + ":" + milliseconds(lease) + ":" + strconv.FormatInt(ticket, 10)
+		numbers := milliseconds(ttl) + ":" + milliseconds(positionTTL) + ":" + strconv.FormatInt(ticket, 10)
 		return enqueueScript.of(a.Guard).call(keys, a.text(), numbers+a.Guard.number()+":"+channel).granting(handsOver)
 	}
 	if ticket > 0 {
@@ -160,9 +160,9 @@ func (r Release) alone() Command {
 
 // Ask takes a position in the queue for the turn to ask for a lock, or keeps it, as Enqueue does. [ReadStanding] reads
 // the reply.
-func (k Keys) Ask(id string, lease time.Duration, ticket int64, channel string) Command {
+func (k Keys) Ask(id string, positionTTL time.Duration, ticket int64, channel string) Command {
 	return turnScript.call([]string{k.Lock, k.Wait(), k.Queue(), k.Turn()},
-		id, milliseconds(lease)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
+		id, milliseconds(positionTTL)+":"+strconv.FormatInt(ticket, 10)+":"+channel)
 }
 
 // Inspect asks for the state of the lock. [ReadState] reads the reply.

@@ -199,7 +199,7 @@ func TestServerThatRestsHandsNothingOn(t *testing.T) {
 			g.age()
 			a, b := g.attempt("k", "a"), g.attempt("k", "b")
 			g.acquire("k", "a")
-			p, err := script.ReadPosition(sendCommand(t, g.n, b.Enqueue(time.Minute, script.MaxLease, 0, "")))
+			p, err := script.ReadPosition(sendCommand(t, g.n, b.Enqueue(time.Minute, script.MaxPositionTTL, 0, "")))
 			if err != nil || p.Status != script.Waiting {
 				t.Fatalf("%+v, %v", p, err)
 			}
@@ -214,7 +214,7 @@ func TestServerThatRestsHandsNothingOn(t *testing.T) {
 			if !rests {
 				continue
 			}
-			enqueue := b.Enqueue(time.Minute, script.MaxLease, p.Ticket, "")
+			enqueue := b.Enqueue(time.Minute, script.MaxPositionTTL, p.Ticket, "")
 			if p, err = script.ReadPosition(sendCommand(t, g.n, enqueue)); err != nil || p.Status != script.Resting {
 				t.Errorf("%s: the waiter gets %+v, %v", what, p, err)
 			}
@@ -241,7 +241,7 @@ func TestServerThatRestsConfirmsNoGrant(t *testing.T) {
 		g.s.Cmd(t, "PEXPIRE", a.Lock, left.Milliseconds())
 		marker := g.s.Cmd(t, "GET", g.marker())
 		for what, cmd := range map[string]script.Command{
-			"claim": a.Claim(guarded), "enqueue": a.Enqueue(guarded, script.MaxLease, 1, ""),
+			"claim": a.Claim(guarded), "enqueue": a.Enqueue(guarded, script.MaxPositionTTL, 1, ""),
 		} {
 			for _, want := range []script.Status{script.Resting, script.Granted} {
 				if g.s.Cmd(t, "DEL", g.marker()); want == script.Granted {

@@ -80,7 +80,7 @@ func TestGuardOutOfMemory(t *testing.T) {
 	g.age()
 	a := g.attempt("held", "a")
 	c := g.acquire("held", "a").Counter
-	sendCommand(t, g.n, g.attempt("held", "b").Enqueue(time.Minute, script.MaxLease, 0, ""))
+	sendCommand(t, g.n, g.attempt("held", "b").Enqueue(time.Minute, script.MaxPositionTTL, 0, ""))
 	g.s.Cmd(t, "DEL", g.marker())
 	g.s.Cmd(t, "CONFIG", "SET", "maxmemory", "1")
 	for _, cmd := range []script.Command{

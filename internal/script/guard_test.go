@@ -78,7 +78,7 @@ func (g guard) rests(key string, d time.Duration) {
 	if joined != int64(0) {
 		g.t.Errorf("joined: %v", joined)
 	}
-	p, err := script.ReadPosition(sendCommand(g.t, g.n, a.Enqueue(time.Second, script.MaxLease, 0, "")))
+	p, err := script.ReadPosition(sendCommand(g.t, g.n, a.Enqueue(time.Second, script.MaxPositionTTL, 0, "")))
 	if err != nil {
 		g.t.Fatal(err)
 	}

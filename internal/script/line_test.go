@@ -144,7 +144,7 @@ func (x line) waiting(want ...string) {
 	if n := len(x.s.Fields(x.t, x.k.Wait())) - x.tombstones(); n != len(got) {
 		x.t.Errorf("%v waiters are known, %d are in the queue", n, len(got))
 	}
-	for key, most := range map[string]time.Duration{x.k.Queue(): 2 * script.MaxLease, x.k.Wait(): tombstoneLife} {
+	for key, most := range map[string]time.Duration{x.k.Queue(): 2 * script.MaxPositionTTL, x.k.Wait(): tombstoneLife} {
 		if left := x.s.PTTL(x.t, key); len(want) > 0 && (left <= 0 || left > most) {
 			x.t.Errorf("%s expires in %v", key, left)
 		}

@@ -74,8 +74,8 @@ const (
 	// ClaimWindow is how long a lock is granted to a waiter by somebody else's release. Within that time, the waiter
 	// has to claim it for the rest of its TTL.
 	ClaimWindow = 2 * time.Second
-	// MaxLease is the longest time for which the server keeps a waiter's position without a heartbeat.
-	MaxLease = 6 * time.Second
+	// MaxPositionTTL is the longest time for which the server keeps a waiter's position without a heartbeat.
+	MaxPositionTTL = 6 * time.Second
 )
 
 type script struct {

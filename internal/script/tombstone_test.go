@@ -112,7 +112,7 @@ func TestHashOfTombstonesIsOnlyEverProlonged(t *testing.T) {
 	lives("a heartbeat", time.Minute)
 	x.s.Cmd(t, "PEXPIRE", x.k.Wait(), 1000)
 	x.enqueue("b", "10000:6000:1:")
-	lives("a heartbeat when a second was left", 2*script.MaxLease)
+	lives("a heartbeat when a second was left", 2*script.MaxPositionTTL)
 	x.s.Cmd(t, "PEXPIRE", x.k.Wait(), 1000)
 	x.leave("w")
 	lives("a tombstone when a second was left", 10*time.Second)

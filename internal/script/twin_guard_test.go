@@ -52,7 +52,7 @@ func TestTwinRestsLikeTheScripts(t *testing.T) {
 			case 2:
 				what, cmd = "joined", script.Join([]*script.Usual{a.Acquire(ttl, 1, 0).Usual})
 			case 3, 4:
-				what, cmd = "enqueue", a.Enqueue(ttl, []time.Duration{0, script.MaxLease}[rnd.IntN(2)], 0, "")
+				what, cmd = "enqueue", a.Enqueue(ttl, []time.Duration{0, script.MaxPositionTTL}[rnd.IntN(2)], 0, "")
 			case 5:
 				r := script.Release{Attempt: a, Notify: script.NotifyQueue}
 				r.Tombstone = []time.Duration{0, ttl}[rnd.IntN(2)]

@@ -53,11 +53,11 @@ func (r *retrier) Lock(ctx context.Context, key string, opts ...locker.Option) (
 			return nil, err
 		}
 		c := &call{policy: r.policy, ctx: ctx, start: start}
-		// If the call was woken, the store had answered that another owner holds the lock. WakeTurn is an exception: it
+		// If the call was woken, the store had answered that another owner holds the lock. WakeFront is an exception: it
 		// only concerns the callers of the same Client.
 		var answered atomic.Bool
 		traced := lockertrace.With(ctx, &lockertrace.Trace{Woken: func(w lockertrace.Wake) {
-			if w.Reason != lockertrace.WakeTurn {
+			if w.Reason != lockertrace.WakeFront {
 				answered.Store(true)
 			}
 		}})

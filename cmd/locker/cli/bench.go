@@ -34,7 +34,7 @@ func benchCommand(a *app) *cobra.Command {
 		Use:     "bench",
 		GroupID: groupLook,
 		Short:   "Measure how fast locks are on a deployment",
-		Long: `Bench makes three measurements from this machine, with each driver:
+		Long: `Bench makes three measurements from this machine, with each driver that reaches the deployment:
 
   one at a time   how long it takes to lock and to unlock
   64 at once      how many locks 64 goroutines with different keys take and release per second
@@ -60,7 +60,8 @@ a short but heavy load on the servers, which other users will notice.`,
 			return a.bench(ctx, names, visit)
 		},
 	}
-	cmd.Flags().StringSliceVar(&names, "driver", drivers.Names(), "which `drivers`, as a list")
+	cmd.Flags().StringSliceVar(&names, "driver", nil,
+		"which `drivers`, as a list (default: all that reach the deployment)")
 	visit = time.Second
 	durationVar(cmd.Flags(), &visit, "for", "how long each measurement takes")
 	return cmd
@@ -76,6 +77,9 @@ func (a *app) bench(ctx context.Context, names []string, visit time.Duration) er
 		return err
 	}
 	defer func() { _ = d.Close() }()
+	if len(names) == 0 {
+		names = reaching(d)
+	}
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // each of the many clients of a Redlock would log the same warnings
 	b := &bench{app: a, visit: visit, prefix: d.Prefix, id: "locker-bench:" + rand.Text()[:12] + ":"}
 	defer b.tidy(ctx, d)
@@ -99,6 +103,16 @@ func (a *app) bench(ctx context.Context, names []string, visit time.Duration) er
 		return a.printJSON(all)
 	}
 	return nil
+}
+
+// reaching returns the drivers that reach all servers of d.
+func reaching(d *config.Deployment) []string {
+	names := drivers.Names()
+	for _, s := range d.Servers {
+		able := drivers.Reaching(s.Dial.Deployment())
+		names = slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(able, name) })
+	}
+	return names
 }
 
 // with returns a copy of c with another driver for every server.

@@ -231,6 +231,15 @@ func TestDoctorForMonitors(t *testing.T) {
 	assert.Contains(t, out, "→ CONFIG SET appendfsync always")
 }
 
+// Without --driver, bench measures the drivers that reach all servers.
+func TestBenchLeavesOutDriversThatDoNotReach(t *testing.T) {
+	one, many := config.Server{}, config.Server{Dial: drivers.Config{Cluster: []string{"h"}}}
+	assert.Equal(t, drivers.Names(), reaching(&config.Deployment{Servers: []config.Server{one}}))
+	assert.Equal(t, drivers.Reaching(drivers.RedisCluster),
+		reaching(&config.Deployment{Servers: []config.Server{one, many}}))
+	assert.NotContains(t, reaching(&config.Deployment{Servers: []config.Server{many}}), "redigo")
+}
+
 // TestBench checks that bench prints figures for every driver, and leaves no keys, even after Ctrl-C.
 func TestBench(t *testing.T) {
 	t.Parallel()

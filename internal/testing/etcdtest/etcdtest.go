@@ -32,6 +32,10 @@ type Member struct {
 	args                         []string
 }
 
+// NoFsync is the variable by which etcd does not wait for its disk. Members are started with true, because tests do not
+// lose power, unless the variable is set already. A test whose etcd has to write to its disk sets it to false.
+const NoFsync = "ETCD_UNSAFE_NO_FSYNC"
+
 // Start runs an etcd of one member until the test ends, and returns when it serves. Elections are quick, so that it
 // grants leases of a second: the shortest TTL is one and a half election timeouts. args are appended to the command
 // line.
@@ -83,7 +87,7 @@ func start(tb testing.TB, n int, scheme string, args ...string) []*Member {
 			"--listen-metrics-urls=http://" + m.health,
 			"--listen-peer-urls=http://" + m.listen, "--initial-advertise-peer-urls=http://" + m.peer,
 			"--initial-cluster=" + strings.Join(initial, ","), "--initial-cluster-token=" + filepath.Base(members[0].dir),
-			"--log-level=warn", "--log-outputs=" + m.log(), "--unsafe-no-fsync",
+			"--log-level=warn", "--log-outputs=" + m.log(),
 		}, args...)
 		m.Start()
 	}
@@ -101,7 +105,11 @@ func (m *Member) Addr() string { return m.client }
 // Start starts the process, again if it was killed, and does not wait until the member serves.
 func (m *Member) Start() {
 	m.tb.Helper()
-	if err := m.Launch(m.binary, m.dir, nil, m.args); err != nil {
+	var env []string
+	if os.Getenv(NoFsync) == "" {
+		env = []string{NoFsync + "=true"}
+	}
+	if err := m.Launch(m.binary, m.dir, env, m.args); err != nil {
 		m.tb.Fatalf("etcdtest: %v", err)
 	}
 }

@@ -73,7 +73,7 @@ var scriptMutants = []mutant{
 		[]patch{{"internal/testing/simnode/waiting.go", "	if held {\n		l.mark()\n", "	if held {\n"}},
 		[]killer{simulated(100)}},
 	{"who queues for the turn does not mark the lock, twin",
-		[]patch{{"internal/testing/simnode/waiting.go", "	l.mark()\n	r, h, _ := l.handOn(w)", "	r, h, _ := l.handOn(w)"}},
+		[]patch{{"internal/testing/simnode/turn.go", "	l.mark()\n	r, h, _ := l.handOn(w)", "	r, h, _ := l.handOn(w)"}},
 		[]killer{simulated(100)}},
 	{"an acquisition does not mark the lock that others wait for, script",
 		[]patch{{"internal/script/acquire.lua", "  mark = '+' ", "  mark = '' "}},

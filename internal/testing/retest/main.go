@@ -48,14 +48,13 @@ func run(out io.Writer, args []string) error {
 	if err := lock(syscall.LOCK_SH); err != nil {
 		return err
 	}
-	failed, err := goTest(out, args)
+	first, err := goTest(out, args)
 	switch {
 	case err != nil:
 		return err
-	case len(failed) > maxFlaky:
-		return fmt.Errorf("%d tests failed", len(failed))
-	}
-	if len(failed) == 0 {
+	case len(first.failed) > maxFlaky:
+		return fmt.Errorf("%d tests failed", len(first.failed))
+	case len(first.failed) == 0:
 		return nil
 	}
 	if err := errors.Join(lock(syscall.LOCK_UN), lock(syscall.LOCK_EX)); err != nil {
@@ -64,18 +63,18 @@ func run(out io.Writer, args []string) error {
 	dir, rest := split(args)
 	flags := slices.Concat(dir, slices.DeleteFunc(slices.Clone(rest),
 		func(arg string) bool { return strings.HasPrefix(arg, "./") || arg == "." }))
-	for _, t := range failed {
+	for _, t := range first.failed {
 		fmt.Fprintf(out, "=== %s of %s failed and is run %d times more, alone\n", t.name, t.pkg, again)
 		rerun := slices.Concat(flags, []string{"-count", fmt.Sprint(again), "-run", "^" + t.name + "$", t.pkg})
 		second, err := goTest(out, rerun)
 		switch {
 		case err != nil:
 			return err
-		case len(second) > 0:
+		case len(second.failed) > 0:
 			return fmt.Errorf("%s of %s failed again", t.name, t.pkg)
 		}
-		fmt.Fprintf(out, "FLAKY: %s of %s failed once and then passed %d times. Mend it. It had said:\n%s", t.name,
-			t.pkg, again, t.output)
+		fmt.Fprintf(out, "FLAKY: %s of %s failed once and then passed %d times. Mend it. When it failed, it said:\n%s"+
+			"When it passed for the last time, it said:\n%s", t.name, t.pkg, again, t.output, second.passed)
 	}
 	return nil
 }
@@ -91,43 +90,50 @@ func split(args []string) (dir, rest []string) {
 // event is one line of go test -json; see go doc test2json.
 type event struct{ Action, Package, Test, Output string }
 
-// goTest runs go test and prints its output, without the output of tests that pass. It returns the failed top-level
-// tests, or an error if anything else went wrong.
-func goTest(out io.Writer, args []string) (failed []test, err error) {
+// results is what one run of go test has found.
+type results struct {
+	failed   []test                         // top-level tests
+	passed   string                         // the output of the last top-level test that passed
+	said     map[[2]string]*strings.Builder // the output of tests that have not ended, by package and top-level test
+	failures map[string]int                 // by package
+}
+
+// goTest runs go test and prints its output, without the output of tests that pass. It returns an error if anything but
+// a test went wrong.
+func goTest(out io.Writer, args []string) (r results, err error) {
 	dir, rest := split(args)
 	args = slices.Concat([]string{"test"}, dir, []string{"-json"}, rest)
 	cmd := exec.Command("go", args...) //nolint:gosec // the arguments of its caller
 	cmd.Stderr = os.Stderr
 	pipe, err := cmd.StdoutPipe()
 	if err != nil {
-		return nil, err
+		return r, err
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, err
+		return r, err
 	}
-	said := map[[2]string]*strings.Builder{} // by package and top-level test
-	failures := map[string]int{}             // by package
+	r.said, r.failures = map[[2]string]*strings.Builder{}, map[string]int{}
 	for lines := bufio.NewReader(pipe); ; {
 		line, readErr := lines.ReadString('\n')
 		var e event
 		if line != "" && json.Unmarshal([]byte(line), &e) != nil {
 			e = event{Action: "output", Output: line}
 		}
-		if why := e.take(out, said, failures, &failed); why != nil && err == nil {
+		if why := r.take(out, e); why != nil && err == nil {
 			err = why
 		}
 		if readErr != nil {
 			break
 		}
 	}
-	if exit := cmd.Wait(); exit != nil && len(failed) == 0 && err == nil {
+	if exit := cmd.Wait(); exit != nil && len(r.failed) == 0 && err == nil {
 		err = exit
 	}
-	return failed, err
+	return r, err
 }
 
 // take handles one event. It returns an error for failures that cannot be retried.
-func (e event) take(out io.Writer, said map[[2]string]*strings.Builder, failures map[string]int, failed *[]test) error {
+func (r *results) take(out io.Writer, e event) error {
 	name, sub, _ := strings.Cut(e.Test, "/")
 	of := [2]string{e.Package, name}
 	switch {
@@ -139,31 +145,39 @@ func (e event) take(out io.Writer, said map[[2]string]*strings.Builder, failures
 	case e.Action == "build-fail":
 		return fmt.Errorf("a package does not build")
 	case e.Action == "output":
-		if said[of] == nil {
-			said[of] = &strings.Builder{}
+		if r.said[of] == nil {
+			r.said[of] = &strings.Builder{}
 		}
-		said[of].WriteString(e.Output)
+		r.said[of].WriteString(e.Output)
 		if strings.HasPrefix(e.Output, "panic: ") { // the tests after it were not run
-			_, _ = io.WriteString(out, said[of].String())
+			_, _ = io.WriteString(out, r.said[of].String())
 			return fmt.Errorf("%s of %s panicked", name, e.Package)
 		}
 	case e.Action == "fail" && name == "":
-		if failures[e.Package] == 0 {
+		if r.failures[e.Package] == 0 {
 			return fmt.Errorf("%s failed without a failed test", e.Package)
 		}
 	case e.Action == "fail" && sub == "":
-		failures[e.Package]++
-		t := test{pkg: e.Package, name: name}
-		if b := said[of]; b != nil {
-			t.output = b.String()
-		}
+		r.failures[e.Package]++
+		t := test{pkg: e.Package, name: name, output: r.end(of)}
 		_, _ = io.WriteString(out, t.output)
-		if !slices.ContainsFunc(*failed, func(f test) bool { return f.pkg == t.pkg && f.name == t.name }) {
-			*failed = append(*failed, t)
+		if !slices.ContainsFunc(r.failed, func(f test) bool { return f.pkg == t.pkg && f.name == t.name }) {
+			r.failed = append(r.failed, t)
 		}
-		delete(said, of)
-	case (e.Action == "pass" || e.Action == "skip") && name != "" && sub == "":
-		delete(said, of)
+	case e.Action == "skip" && sub == "":
+		r.end(of)
+	case e.Action == "pass" && name != "" && sub == "":
+		r.passed = r.end(of)
 	}
 	return nil
+}
+
+// end returns the output of a test that has ended, and forgets it.
+func (r *results) end(of [2]string) string {
+	b := r.said[of]
+	delete(r.said, of)
+	if b == nil {
+		return ""
+	}
+	return b.String()
 }

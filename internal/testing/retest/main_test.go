@@ -13,7 +13,9 @@ func TestRetest(t *testing.T) {
 		says  []string
 	}{
 		{"TestPasses", "", []string{"ok  \tflaky"}},
-		{"TestPasses|TestFailsOnce", "", []string{"FLAKY: TestFailsOnce of flaky failed once", "the first time"}},
+		{"TestPasses|TestFailsOnce", "", []string{
+			"FLAKY: TestFailsOnce of flaky failed once", "the first time", "the file is there",
+		}},
 		{"TestFailsOnce|TestFails$", "TestFails of flaky failed again", []string{"FLAKY: TestFailsOnce", "every time"}},
 		{"TestIsAlone", "", []string{"FLAKY: TestIsAlone of flaky failed once", "beside others"}},
 		{"TestPanics", "panicked", []string{"no accident"}},

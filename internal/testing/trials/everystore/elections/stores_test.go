@@ -71,7 +71,8 @@ func onRedis(driver string, nodes int) deployment {
 
 func startEtcd(t *testing.T) *store {
 	st := &store{url: func(addrs string) string { return "etcd://" + addrs }}
-	for _, m := range etcdtest.StartCluster(t, 3, "--unsafe-no-fsync=false") {
+	t.Setenv(etcdtest.NoFsync, "false")
+	for _, m := range etcdtest.StartCluster(t, 3) {
 		st.servers = append(st.servers, server{m.Addr(), m.Restart})
 	}
 	return st

@@ -1,0 +1,106 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ended returns ctx's error if ctx has ended, and nil otherwise. Only ctx itself decides this:
+//
+//   - The error of a driver does not tell. Clients that share a socket report one caller's deadline as another caller's
+//     DeadlineExceeded.
+//   - The clock does not tell. The timer of a context may fire late, and a caller that loops until ctx.Err is not nil
+//     would try again at once. If the deadline has passed, ended waits for the timer.
+func ended(ctx context.Context) error {
+	if d, ok := ctx.Deadline(); ok && ctx.Done() != nil && !time.Now().Before(d) {
+		late := time.NewTimer(lateTimer)
+		defer late.Stop()
+		select {
+		case <-ctx.Done():
+		case <-late.C:
+		}
+	}
+	return ctx.Err()
+}
+
+// lateTimer is how late the timer of a context may be. A context that has not ended by then does not observe its
+// deadline.
+const lateTimer = time.Second
+
+// fromBackend converts an error of a backend. The result does not match the errors of contexts, because only
+// withContext reports the end of the caller's context. It matches ErrUnavailable if it matches no other sentinel error.
+func fromBackend(err error) error {
+	if err == nil {
+		return nil
+	}
+	known := false
+	for _, sentinel := range []error{ErrUnavailable, ErrHeld, ErrNotHeld, ErrInvalid, ErrForeignKey, ErrClosed} {
+		known = known || errors.Is(err, sentinel)
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		err = &shielded{err}
+	}
+	if !known {
+		err = fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return err
+}
+
+// shielded is an error that matches everything that err matches, except the errors of contexts. It has no Unwrap
+// method, because errors.Is would use that to look at err itself.
+type shielded struct{ err error }
+
+func (s *shielded) Error() string { return s.err.Error() }
+
+func (s *shielded) Is(target error) bool {
+	return target != context.Canceled && target != context.DeadlineExceeded && errors.Is(s.err, target)
+}
+
+func (s *shielded) As(target any) bool { return errors.As(s.err, target) }
+
+// waited is withContext for a call of Lock that began at start. The text says how long the call has waited.
+func waited(ctx context.Context, start time.Time, reason error) error {
+	end := ended(ctx)
+	if end == nil || errors.Is(reason, end) {
+		return withContext(ctx, reason)
+	}
+	what := "cancelled"
+	if errors.Is(end, context.DeadlineExceeded) {
+		what = "timed out"
+	}
+	took := time.Since(start).Round(time.Millisecond)
+	if cause := context.Cause(ctx); !errors.Is(end, cause) {
+		what += fmt.Sprintf(" (%v)", cause)
+	}
+	return &waitedError{withContext(ctx, reason), fmt.Sprintf("%s after %v: %v", what, took, reason)}
+}
+
+// waitedError is err with another text.
+type waitedError struct {
+	err  error
+	text string
+}
+
+func (e *waitedError) Error() string { return e.text }
+func (e *waitedError) Unwrap() error { return e.err }
+
+// withContext returns reason, and adds ctx's error to it if ctx has ended. reason is the result of the last contact
+// with the store. It may be nil or ctx's own error.
+func withContext(ctx context.Context, reason error) error {
+	err := ended(ctx)
+	if err == nil {
+		return reason
+	}
+	if reason == err { //nolint:errorlint // a reason that wraps err has more information and is kept
+		reason = nil
+	}
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", err, cause)
+	}
+	if reason == nil {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, reason)
+}

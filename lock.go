@@ -1,0 +1,160 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/golocker/locker/lockertrace"
+)
+
+// silence is how long an attempt may be unanswered before it counts as failed.
+const silence = time.Second
+
+// Lock implements [Locker].
+func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease, err error) {
+	defer func() {
+		if err != nil {
+			err = &Error{"lock", key, err}
+		}
+	}()
+	o := newOptions(opts)
+	if err := o.validate(key); err != nil {
+		return nil, err
+	}
+	if err := ended(ctx); err != nil {
+		return nil, withContext(ctx, err)
+	}
+	start := time.Now()
+	queue, err := c.queues.enter(ctx, c.closing, key)
+	if err != nil {
+		return nil, waited(ctx, start, err)
+	}
+	defer func() { queue.leave(err == nil, o.label) }()
+	l, err := c.wait(ctx, key, o, queue)
+	if err != nil {
+		return nil, waited(ctx, start, err)
+	}
+	return l, nil
+}
+
+// TryLock implements [Locker].
+func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease, error) {
+	o := newOptions(opts)
+	err := o.validate(key)
+	if err == nil {
+		var l *lease
+		if l, err = c.attempt(ctx, key, o, nil); err == nil {
+			return l, nil
+		}
+		err = withContext(ctx, err)
+	}
+	return nil, &Error{"trylock", key, err}
+}
+
+// attempt makes one attempt to acquire key. If queue is not nil and the backend is a Queuer, the attempt waits in the
+// store's queue. The error says what was seen of the lock. It is ctx's error if ctx had ended before anything was sent.
+func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQueue) (*lease, error) {
+	if !c.enter(&c.attempts) {
+		return nil, ErrClosed
+	}
+	defer c.attempts.Done()
+	if err := ended(ctx); err != nil {
+		return nil, err
+	}
+	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
+	trace := lockertrace.From(ctx)
+	var grant Grant
+	var err error
+	start := time.Now()
+	if queue == nil || c.queuer == nil {
+		grant, err = c.backend.Acquire(ctx, req)
+	} else {
+		req.Closing, req.Failing, req.Patience = c.closing, queue.failing, o.patience
+		req.Waiting = func(held *HeldError) { queue.saw(held) }
+		grant, err = c.queuer.Queue(ctx, req)
+		req.Closing, req.Waiting, req.Failing = nil, nil, nil
+	}
+	err = fromBackend(err)
+	attempted(trace, start, err)
+	if err != nil {
+		return nil, err
+	}
+	return c.begin(ctx, trace, req, grant, start, o)
+}
+
+// begin begins the lease of a lock that was granted to req, which was sent at start. If that fails, begin releases the
+// lock.
+func (c *Client) begin(
+	ctx context.Context, trace *lockertrace.Trace, req Request, grant Grant, start time.Time, o options,
+) (*lease, error) {
+	req.Fence, req.Private = grant.Fence, grant.Private
+	if grant.Token != "" {
+		req.Token = grant.Token
+	}
+	if !grant.Sent.IsZero() {
+		start = grant.Sent
+	}
+	l, err := c.hold(trace, req, start, o)
+	if err != nil {
+		_ = c.giveUp(ctx, req, err)
+		return nil, err
+	}
+	if n, ok := c.backend.(LossNotifier); ok {
+		l.listen(n)
+	}
+	return l, nil
+}
+
+// wait acquires key for the caller at the front of its queue. If the backend is a Queuer, the attempt itself waits.
+// Otherwise wait makes attempts until one succeeds: when the store reports that the lock may be free, when the holder's
+// TTL ends, and at intervals. Once the lock was seen held, wait tolerates a failing store for o.patience.
+func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueue) (*lease, error) {
+	news := &news{live: func() bool { return false }, stop: func() {}}
+	defer func() { news.stop() }()
+	for n := 0; ; n++ {
+		asked := time.Now()
+		l, err := c.attempt(ctx, key, o, queue)
+		if err == nil {
+			return l, nil
+		}
+		over := ended(ctx)
+		var pause time.Duration
+		switch {
+		case over != nil && (errors.Is(err, over) || isFault(err) && time.Since(asked) < silence):
+			// The attempt was not sent, or had no time to be answered. The error is what was seen before it.
+			if _, _, last := queue.seen(); last != nil {
+				err = last
+			}
+			return nil, err
+		case errors.Is(err, ErrHeld):
+			queue.saw(err)
+			if over != nil || c.queuer != nil {
+				return nil, err
+			}
+			remaining := heldOf(err).Remaining
+			if news.ring == nil {
+				news = c.listen(key)
+			}
+			pause = pollDelay(n, remaining, news.live())
+		case isFault(err):
+			queue.failing(asked, err)
+			held, since, _ := queue.seen()
+			if over != nil || !held || since >= o.patience {
+				return nil, err
+			}
+			if pause = faultDelay(since); restOf(err) > 0 {
+				pause += min(restOf(err), o.patience-since)
+			}
+		default:
+			return nil, err
+		}
+		c.sleep(ctx, news, pause)
+	}
+}
+
+// isFault reports whether err is a failure of the store that may be temporary.
+func isFault(err error) bool {
+	return errors.Is(err, ErrUnavailable) &&
+		!errors.Is(err, ErrClosed) && !errors.Is(err, ErrForeignKey) && !errors.Is(err, ErrInvalid)
+}
