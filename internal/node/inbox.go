@@ -196,18 +196,8 @@ func (in *inbox) open(lost chan struct{}) (drivers.Subscription, error) {
 // serve keeps the channels of the subscription up to date. It returns when the subscription is lost or silent, when the
 // server does not count it, when there have been no listeners for a while, or when the node is closed.
 func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
-	tick := time.NewTicker(inboxProbe)
-	defer tick.Stop()
-	answers := make(chan *pipeline.Call, 1)
-	var asked, unanswered bool // asked: a probe was sent; unanswered: the last one was not answered yet
-	var pause time.Duration    // before the probe that failed last was to be repeated; 0: it did not fail
-	var due bool               // the last probe was sent because of tick
-	probe := func() {
-		if !unanswered {
-			unanswered = in.probe(answers)
-			asked = asked || unanswered
-		}
-	}
+	p := in.newProber()
+	defer p.tick.Stop()
 	in.hear()
 	for has := map[string]bool{in.name: in.begun}; ; {
 		add, remove := in.difference(has)
@@ -216,26 +206,16 @@ func (in *inbox) serve(sub drivers.Subscription, lost <-chan struct{}) {
 		}
 		select {
 		case <-in.changed:
-			if !asked {
-				probe()
+			if !p.asked {
+				p.send()
 			}
-		case <-tick.C:
+		case <-p.tick.C:
 			if in.useless() {
 				return
 			}
-			tick.Reset(inboxProbe) // reprobe has shortened it
-			due = true
-			probe()
-		case c := <-answers:
-			unanswered = false
-			asked = !isNotSent(c.Err)
-			if c.Err == nil {
-				pause = 0
-			} else if due || pause == 0 { // otherwise a new listener has caused a probe before it was due
-				pause = reprobe(tick, pause)
-			}
-			due = false
-			if !in.count(c) {
+			p.sendDue()
+		case c := <-p.answers:
+			if !p.counts(c) {
 				return
 			}
 		case <-lost:

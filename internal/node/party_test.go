@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"sync"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,7 @@ type fate struct {
 	cut       bool          // instead of silence, the connection breaks
 	twice     bool          // it is executed a second time, at once
 	unsent    bool          // the connection could not be had
+	refused   bool          // the server has lost its slot
 }
 
 // party is one client.
@@ -60,7 +62,12 @@ func (p *party) network(ctx context.Context, cmds []drivers.Command,
 		time.Sleep(oneWay + f.out)
 		if !f.lost {
 			p.moment()
-			replies := execute()
+			var replies []drivers.Reply
+			if f.refused {
+				replies = slices.Repeat([]drivers.Reply{drivers.ServerError("CLUSTERDOWN Hash slot not served")}, len(cmds))
+			} else {
+				replies = execute()
+			}
 			p.moment()
 			if f.twice {
 				execute()

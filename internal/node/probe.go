@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/script"
 )
@@ -13,36 +14,65 @@ import (
 // server, nobody has received.
 const inboxProbe = 4 * time.Second
 
-// probe publishes a message on the own channel if the server has confirmed that channel. Before, nobody would receive
-// it. It reports whether it has sent the message. The outcome comes through answers, which must have room for it.
-func (in *inbox) probe(answers chan<- *pipeline.Call) bool {
-	in.mu.Lock()
-	confirmed := in.confirmed[in.name]
-	in.mu.Unlock()
-	if confirmed {
-		c := &pipeline.Call{Command: script.Publish(in.name, "")}
-		in.pipeline.Submit(c, func() { answers <- c })
+// prober sends the probes of one subscription. Only the goroutine of the inbox uses it.
+//
+// Probes that fail are repeated soon, because waiters poll until one is counted: after a restart of the server, the
+// first probe often travels over an old connection. While probes fail, the pauses double.
+type prober struct {
+	in         *inbox
+	tick       *time.Ticker // the next probe is due
+	answers    chan *pipeline.Call
+	asked      bool          // a probe was sent
+	unanswered bool          // and there is no answer to it yet
+	due        bool          // tick has called for a probe since the last answer
+	pause      time.Duration // before the next probe, after one that failed; 0: the last one was answered
+}
+
+func (in *inbox) newProber() *prober {
+	return &prober{in: in, tick: time.NewTicker(inboxProbe), answers: make(chan *pipeline.Call, 1)}
+}
+
+// send publishes a message on the own channel if the server has confirmed that channel. Before, nobody would receive
+// it. It sends nothing while a probe is unanswered.
+func (p *prober) send() {
+	p.in.mu.Lock()
+	confirmed := p.in.confirmed[p.in.name]
+	p.in.mu.Unlock()
+	if !confirmed || p.unanswered {
+		return
 	}
-	return confirmed
+	p.asked, p.unanswered = true, true
+	c := &pipeline.Call{Command: script.Publish(p.in.name, "")}
+	p.in.pipeline.Submit(c, func() { p.answers <- c })
 }
 
-// reprobe sets tick to the repetition of a probe that has failed, and returns the pause before it. Probes are repeated
-// soon, because waiters poll until one is counted: after a restart of the server, the first probe often travels over an
-// old connection. While probes fail, the pauses double. last is the pause before the probe, or 0 if it is the first one
-// that has failed.
-func reprobe(tick *time.Ticker, last time.Duration) (pause time.Duration) {
-	pause = min(max(2*last, inboxMinPause), inboxMaxPause)
-	tick.Reset(pause/2 + rand.N(pause/2))
-	return pause
+// sendDue is send when tick calls for a probe.
+func (p *prober) sendDue() {
+	p.tick.Reset(inboxProbe) // counts has shortened it
+	p.due = true
+	p.send()
 }
 
-// count reads the answer to a probe. It returns false if nobody has received the probe. An error says nothing about the
-// subscription.
-func (in *inbox) count(c *pipeline.Call) bool {
+// counts reads the answer to a probe. It returns false if nobody has received the probe. An error, or a refusal, says
+// nothing about the subscription.
+func (p *prober) counts(c *pipeline.Call) bool {
+	p.unanswered = false
+	p.asked = !isNotSent(c.Err)
 	receivers, isInt := c.Reply.(int64)
-	if c.Err != nil || !isInt {
-		return true
+	refusal, _ := c.Reply.(drivers.ServerError)
+	switch failed := c.Err != nil || !isInt && !refusedForGood(refusal); {
+	case !failed:
+		p.pause = 0
+	case p.due || p.pause == 0: // otherwise a new listener has caused a probe before it was due
+		p.pause = min(max(2*p.pause, inboxMinPause), inboxMaxPause)
+		p.tick.Reset(p.pause/2 + rand.N(p.pause/2))
 	}
+	p.due = false
+	return c.Err != nil || !isInt || p.in.count(receivers)
+}
+
+// count records how many subscribers have received a probe, and reports whether there were any.
+func (in *inbox) count(receivers int64) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	before := in.counted

@@ -18,6 +18,7 @@ func TestProbeThatFailedIsRepeated(t *testing.T) {
 		"it is lost":         {lost: true, cut: true},
 		"its answer is lost": {mute: true, cut: true},
 		"it is not sent":     {unsent: true},
+		"it is refused":      {refused: true},
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
