@@ -209,8 +209,9 @@ func (c *contest) replaceAll() {
 		now := c.judge.await(c.T, 0)
 		if now.who == who {
 			<-time.After(settling) // the process that has just begun takes the processor from the next leader
-			now = c.await()
-			c.judge.ending(now, restarts)
+			if now = c.await(); now.who == who { // otherwise this one has lost its lease meanwhile
+				c.judge.ending(now, restarts)
+			}
 		}
 		one.end()
 		one.wait()
