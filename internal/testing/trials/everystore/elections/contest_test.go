@@ -208,7 +208,7 @@ func (c *contest) replaceAll() {
 	for who, one := range c.all {
 		now := c.judge.await(c.T, 0)
 		if now.who == who {
-			<-time.After(settling) // the process that has just begun takes the processor from the next leader
+			<-time.After(settling)               // the process that has just begun takes the processor from the next leader
 			if now = c.await(); now.who == who { // otherwise this one has lost its lease meanwhile
 				c.judge.ending(now, restarts)
 			}
