@@ -22,6 +22,7 @@ const aroundTheLeader = `package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"os/signal"
 	"syscall"
 
@@ -33,6 +34,9 @@ IMPORT
 
 func serve(ctx context.Context, number uint64) error {
 	fmt.Println("leads:", number > 0)
+	if err := os.Mkdir(os.Getenv("TMPDIR")+"/leads", 0o700); err != nil {
+		return err
+	}
 	<-ctx.Done()
 	return nil
 }
@@ -67,7 +71,11 @@ func TestReadmeLeads(t *testing.T) {
 	require.NoError(t, err, "%s\n%s", out, code)
 
 	p := launch(t, path, nil)
-	require.Eventually(t, func() bool { return len(s.Keys(t, "lock:shard-7")) == 1 }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(p.env("TMPDIR") + "/leads")
+		return err == nil
+	}, time.Minute, 5*time.Millisecond)
+	assert.Len(t, s.Keys(t, "lock:shard-7"), 1)
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	p.succeeds(t, "^leads: true$")
 	assert.Empty(t, s.Keys(t, "lock:shard-7"))
