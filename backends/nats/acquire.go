@@ -13,6 +13,9 @@ import (
 // A lock is only ever written over a free record of a known sequence number, which is written first if there is none.
 // So an attempt whose outcome is unknown can be undone for good: either it is stored, or the clean-up overwrites the
 // free record, and the attempt can never be stored any more, however late it arrives. See [Backend.undo].
+//
+// While the servers of a cluster connect to each other anew, a message may arrive twice. The refusal of the second one
+// may then be the answer, although the first one is stored. So a refusal proves nothing until a newer record is seen.
 func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	if err := b.usable(); err != nil {
 		return locker.Grant{}, err
@@ -22,6 +25,12 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	subject, start := b.subject(req.Key), time.Now()
 	lock := record{State: held, Owner: req.Token, Label: req.Label, ttl: req.TTL}
 	last := b.hints.get(subject)
+	var doubt uint64 // the free record over which the lock may have been written; 0: there is none
+	defer func() {
+		if doubt != 0 {
+			b.undoLater(req, doubt, start)
+		}
+	}()
 	for n := 0; ; n++ {
 		var err error
 		if last == 0 {
@@ -29,17 +38,22 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 		}
 		if err == nil {
 			var seq uint64
-			if seq, err = b.put(ctx, subject, last, lock); err == nil {
+			seq, err = b.put(ctx, subject, last, lock)
+			switch {
+			case err == nil:
+				doubt = 0
 				return grant(seq, seq, start, req.TTL), nil
+			case errors.Is(err, errOther) || errors.As(err, new(unknown)):
+				doubt = max(doubt, last) // a smaller number is that of an old record, which nothing is written over
 			}
-		}
-		if errors.As(err, new(unknown)) && last != 0 {
-			b.undoLater(req, last, start)
 		}
 		if !errors.Is(err, errOther) {
 			return locker.Grant{}, err
 		}
 		r, err := b.get(ctx, subject)
+		if err == nil && r.seq > doubt {
+			doubt = 0
+		}
 		switch {
 		case err != nil:
 			return locker.Grant{}, err

@@ -24,7 +24,7 @@ const (
 // AcquireMany implements [locker.ManyAcquirer], with a batch that writes each lock over a free record of a known
 // number, as Acquire does. So each of the locks can be undone by itself: if the batch comes after the clean-up of one,
 // nothing of it is stored.
-func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) (granted []locker.Grant, err error) {
 	if err := b.usable(); err != nil {
 		return nil, err
 	}
@@ -39,6 +39,12 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		return nil, errors.ErrUnsupported
 	}
 	s := step{b: b, reqs: reqs, start: start, last: make([]uint64, len(reqs))}
+	var sent []uint64 // the free records of the last batch that was refused; it may be stored all the same, see Acquire
+	defer func() {
+		if granted == nil {
+			s.undo(sent)
+		}
+	}()
 	for n := 0; ; n++ {
 		// A batch that is refused costs as much as another, and a read much less: the server syncs its disk for each.
 		if grants, err := s.look(ctx); grants != nil || err != nil {
@@ -48,6 +54,7 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 		if !errors.Is(err, errOther) {
 			return grants, err
 		}
+		sent = slices.Clone(s.last)
 		if err := pause(ctx, n); err != nil {
 			return nil, err
 		}
@@ -76,10 +83,8 @@ func (s *step) try(ctx context.Context, n int) ([]locker.Grant, error) {
 	}
 	end, err := s.send(ctx, fmt.Sprint(s.reqs[0].Token, ".", n))
 	switch {
-	case errors.As(err, new(unknown)):
-		for i, req := range s.reqs {
-			s.b.undoLater(req, s.last[i], s.start)
-		}
+	case errors.As(err, new(unknown)) || errors.Is(err, errors.ErrUnsupported): // as after a refusal in Acquire
+		s.undo(s.last)
 		return nil, err
 	case err != nil:
 		return nil, err
@@ -90,6 +95,13 @@ func (s *step) try(ctx context.Context, n int) ([]locker.Grant, error) {
 		grants[i] = grant(seq, seq, s.start, req.TTL)
 	}
 	return grants, nil
+}
+
+// undo undoes, in the background, a batch that was sent to be written over the free records last; nil: none was.
+func (s *step) undo(last []uint64) {
+	for i, seq := range last {
+		s.b.undoLater(s.reqs[i], seq, s.start)
+	}
 }
 
 // refusedBatches are the codes of refusals of a batch for reasons that are not its conditions: too many batches at the

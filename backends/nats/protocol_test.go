@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	natsclient "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
@@ -72,6 +74,76 @@ func TestUndoIsForGood(t *testing.T) {
 		if _, err := b.Acquire(ctx, request(key, "third")); !errors.Is(err, locker.ErrHeld) {
 			t.Errorf("after an undo that came late: %v, expected to find the next owner", err)
 		}
+	}
+}
+
+// repeating is a cluster that delivers each lock twice, or the end of each batch, and whose answer is to the second
+// delivery. The next read fails.
+type repeating struct {
+	jetstream.JetStream
+	fails *atomic.Bool
+}
+
+func (r repeating) PublishMsg(
+	ctx context.Context, m *natsclient.Msg, opts ...jetstream.PublishOpt,
+) (*jetstream.PubAck, error) {
+	ack, err := r.JetStream.PublishMsg(ctx, m, opts...)
+	if err != nil || m.Header.Get("Locker-State") != "held" {
+		return ack, err
+	}
+	r.fails.Store(true)
+	return r.JetStream.PublishMsg(ctx, m, opts...)
+}
+
+func (r repeating) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	s, err := r.JetStream.Stream(ctx, name)
+	return repeatingStream{s, r.fails}, err
+}
+
+type repeatingStream struct {
+	jetstream.Stream
+	fails *atomic.Bool
+}
+
+func (r repeatingStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	if r.fails.Swap(false) {
+		return nil, errors.New("JetStream system temporarily unavailable")
+	}
+	return r.Stream.GetLastMsgForSubject(ctx, subject)
+}
+
+// A refusal does not prove that nothing was stored, because it may be about the second delivery of the same message. If
+// the record cannot be read, the attempt is undone.
+func TestRefusedAttemptsAreUndone(t *testing.T) {
+	t.Parallel()
+	s, ctx := start(t), t.Context()
+	if _, err := s.look.PutFree(ctx, "before", 10*time.Second); err != nil { // creates the bucket
+		t.Fatal(err)
+	}
+	b := nats.NewBackend(repeating{s.js, new(atomic.Bool)})
+	for name, acquire := range map[string]func() error{
+		"one": func() error { _, err := b.Acquire(ctx, request("one", "a")); return err },
+		"many": func() error {
+			_, err := b.AcquireMany(ctx, []locker.Request{request("many", "b"), request("more", "c")})
+			return err
+		},
+	} {
+		if err := acquire(); err == nil {
+			t.Fatalf("%s: the attempt has succeeded", name)
+		}
+		for end := time.Now().Add(30 * time.Second); ; {
+			_, err := s.look.Acquire(ctx, request(name, "next"))
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, locker.ErrHeld) || time.Now().After(end) {
+				t.Fatalf("%s: the next owner: %v", name, err)
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
