@@ -120,7 +120,7 @@ func TestRefusedAttemptsAreUndone(t *testing.T) {
 	if _, err := s.look.PutFree(ctx, "before", 10*time.Second); err != nil { // creates the bucket
 		t.Fatal(err)
 	}
-	b := nats.NewBackend(repeating{s.js, new(atomic.Bool)})
+	b, next := nats.NewBackend(repeating{s.js, new(atomic.Bool)}), locker.NewClient(nats.NewBackend(s.js))
 	for name, acquire := range map[string]func() error{
 		"one": func() error { _, err := b.Acquire(ctx, request("one", "a")); return err },
 		"many": func() error {
@@ -131,18 +131,13 @@ func TestRefusedAttemptsAreUndone(t *testing.T) {
 		if err := acquire(); err == nil {
 			t.Fatalf("%s: the attempt has succeeded", name)
 		}
-		for end := time.Now().Add(30 * time.Second); ; {
-			_, err := s.look.Acquire(ctx, request(name, "next"))
-			if err == nil {
-				break
-			}
-			if !errors.Is(err, locker.ErrHeld) || time.Now().After(end) {
-				t.Fatalf("%s: the next owner: %v", name, err)
-			}
-			time.Sleep(10 * time.Millisecond)
+		waits, cancel := context.WithTimeout(ctx, 30*time.Second) // half of what the attempt's lock lasts
+		if _, err := next.Lock(waits, name, locker.NoRenewal()); err != nil {
+			t.Errorf("%s: the next owner: %v", name, err)
 		}
+		cancel()
 	}
-	if err := b.Close(); err != nil {
+	if err := errors.Join(b.Close(), next.Close()); err != nil {
 		t.Error(err)
 	}
 }
