@@ -28,8 +28,8 @@ type Config struct {
 
 	// OnDemoted is called after each term, when OnElected has returned and the lock is released or lost. cause is nil
 	// if OnElected returned nil while the candidate could have gone on. Otherwise it matches one of these, with
-	// errors.Is: locker.ErrLost, ErrResigned, ErrUnhealthy, ErrUnrenewed, the cause of the end of Run's context, or
-	// the error of OnElected.
+	// errors.Is: locker.ErrLost, ErrResigned, ErrUnhealthy, ErrUnrenewed, the cause of the end of Run's context,
+	// locker.ErrUnlocked if OnElected has released the lock, or the error of OnElected.
 	OnDemoted func(term Term, cause error)
 
 	// OnNewLeader is called when another leader than before is seen, this candidate included, in the order in which
@@ -60,7 +60,8 @@ type Config struct {
 	// OnOverrun is called if OnElected has not returned in time after its context ended: by the end of the lease, or
 	// 50 ms after a lease was lost. The error matches [ErrOverrun], and is given to OnError first. OnOverrun decides
 	// what happens. With nil, nothing does, and Run goes on to wait for OnElected. A function that panics ends the
-	// program, because it is called by a goroutine of its own. So does one that calls os.Exit.
+	// program, because it is called by a goroutine of its own. So does one that calls os.Exit. The lock is released
+	// when OnElected returns, whether OnOverrun has returned or not. The candidate campaigns again when both have.
 	OnOverrun func(err error)
 
 	// OnError is given everything that went wrong and that Run does not return: campaigns that failed and will be

@@ -34,7 +34,7 @@ func Observe(ctx context.Context, l locker.Locker, key string) iter.Seq2[Leader,
 	return func(yield func(Leader, error) bool) {
 		w := join(l, key)
 		defer w.leave()
-		for last := 0; ; {
+		for last := 0; ctx.Err() == nil; {
 			seen, changed := w.latest()
 			if seen.version > last {
 				last = seen.version
@@ -46,7 +46,6 @@ func Observe(ctx context.Context, l locker.Locker, key string) iter.Seq2[Leader,
 			select {
 			case <-changed:
 			case <-ctx.Done():
-				return
 			}
 		}
 	}

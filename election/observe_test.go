@@ -170,6 +170,11 @@ func TestObserveEnds(t *testing.T) {
 			break
 		}
 		v := o.observes(l)
+		ended, end := context.WithCancel(o.Context())
+		end()
+		for leader := range election.Observe(ended, l, key) { // which the other observer has seen already
+			o.Errorf("%v was seen after the end", leader)
+		}
 		_ = l.Close()
 		<-v.ended
 		o.want("the client is closed", errors.Is(v.last().err, locker.ErrClosed))

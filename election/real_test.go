@@ -13,8 +13,8 @@ import (
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all"
 	"github.com/golocker/locker/election"
-	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/lockertrace"
 )
 
 const patience = 30 * time.Second // of these tests, for a machine that is busy
@@ -57,13 +57,15 @@ type contest struct {
 	rivals  []*rival
 	terms   chan elected
 	last    elected
-	stalled atomic.Bool // something took as long as on a machine that stalls
+	changes chan struct{} // has a value if a candidate has begun to wait
+	stalled atomic.Bool   // something took as long as on a machine that stalls
 }
 
 type rival struct {
 	driver string
 	client *config.Opened
 	closed atomic.Bool
+	waits  atomic.Bool // it has a position among those that wait for the lock, or the turn to ask for it
 	*election.Election
 	stop  context.CancelFunc
 	ended chan struct{} // closed when Run has returned
@@ -78,7 +80,7 @@ type elected struct {
 
 func newContest(t *testing.T, url func(driver string) string, key string) *contest {
 	t.Helper()
-	c := &contest{key: key, terms: make(chan elected, 1000)}
+	c := &contest{key: key, terms: make(chan elected, 1000), changes: make(chan struct{}, 1)}
 	for _, driver := range []string{"goredis", "redigo", "rueidis"} {
 		l, err := config.Open(t.Context(), url(driver), locker.TTL(2*time.Second))
 		if err != nil {
@@ -99,7 +101,16 @@ func newContest(t *testing.T, url func(driver string) string, key string) *conte
 				return nil
 			},
 		})
-		ctx, cancel := context.WithCancel(t.Context())
+		ctx, cancel := context.WithCancel(lockertrace.With(t.Context(), &lockertrace.Trace{
+			Waiting: func(lockertrace.Waiting) {
+				one.waits.Store(true)
+				select {
+				case c.changes <- struct{}{}:
+				default:
+				}
+			},
+			Attempted: func(lockertrace.Attempt) { one.waits.Store(false) },
+		}))
 		one.stop = cancel
 		go func() {
 			defer close(one.ended)
@@ -125,7 +136,7 @@ func (c *contest) run(t *testing.T) error {
 	if err != nil {
 		return err
 	}
-	if err := c.waiting(t, first.client, 2); err != nil {
+	if err := c.waiting(2); err != nil {
 		return err
 	}
 	if err := first.Resign(t.Context()); err != nil {
@@ -154,7 +165,7 @@ func (c *contest) run(t *testing.T) error {
 	if <-second.ended; second.err == nil {
 		return errors.New("Run goes on without its client")
 	}
-	if err := c.waiting(t, third.client, 1); err != nil {
+	if err := c.waiting(1); err != nil {
 		return err
 	}
 	third.stop()
@@ -201,23 +212,23 @@ func (c *contest) nextAtOnce() (elected, error) {
 }
 
 // waiting returns when n candidates wait.
-func (c *contest) waiting(t *testing.T, l *config.Opened, n int) error {
-	t.Helper()
-	inspector, ok := locker.As[inspect.Inspector](l)
-	if !ok {
-		t.Fatal("no Inspector")
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+func (c *contest) waiting(n int) error {
+	end := time.After(patience)
 	for {
-		seen, err := inspector.Inspect(ctx, c.key)
-		if err == nil && seen.Waiting >= n {
+		waiting := 0
+		for _, one := range c.rivals {
+			if one.waits.Load() {
+				waiting++
+			}
+		}
+		if waiting >= n {
 			return nil
 		}
-		if ctx.Err() != nil {
-			return fmt.Errorf("%d of %d wait, %v", seen.Waiting, n, err)
+		select {
+		case <-c.changes:
+		case <-end:
+			return fmt.Errorf("%d of %d wait", waiting, n)
 		}
-		<-time.After(5 * time.Millisecond)
 	}
 }
 

@@ -21,8 +21,9 @@ type candidacy struct {
 	cause  error // why the term ended; nil if OnElected just returned
 	failed error // of OnElected, if it is not the end of its context
 
-	over     chan struct{} // closed when the campaign has failed or the term is over
+	over     chan struct{} // closed when the campaign has failed, or the lock is released or lost
 	unlocked error         // of the release; read it when over is closed
+	watched  chan struct{} // closed when nobody supervises the term any more; nil before the term
 }
 
 // campaign waits for the lock, leads, and releases the lock. It returns what went wrong, if ctx has not ended.
@@ -33,19 +34,16 @@ func (e *Election) campaign(ctx context.Context) (*candidacy, error) {
 	if !e.enter(c) {
 		return c, nil
 	}
-	defer e.leave(c)
 	waiting := c.ctx
-	err := locker.Do(waiting, e.locker, e.key, func(ctx context.Context) error {
-		e.lead(ctx, c)
-		return nil
-	}, e.config.options()...)
+	defer c.awaitSupervisor() // also if OnElected panics
+	err := e.hold(waiting, c)
 	if c.term == nil {
 		if waiting.Err() != nil { // Run ends, or the candidate is not healthy
 			return c, nil
 		}
 		return c, err
 	}
-	c.unlocked = err
+	c.awaitSupervisor() // so OnOverrun is not called after OnDemoted
 	if c.cause == nil && errors.Is(err, locker.ErrLost) {
 		c.cause = err // noticed by the release
 	}
@@ -56,6 +54,28 @@ func (e *Election) campaign(ctx context.Context) (*candidacy, error) {
 		err = fmt.Errorf("term %d: %w", c.term.Number, err)
 	}
 	return c, err
+}
+
+// hold waits for the lock, leads, and releases the lock. Callers of Resign learn of the release at once, because
+// OnOverrun and OnDemoted may take long or call Resign.
+func (e *Election) hold(waiting context.Context, c *candidacy) error {
+	defer e.leave(c)
+	err := locker.Do(waiting, e.locker, e.key, func(ctx context.Context) error {
+		e.lead(ctx, c)
+		return nil
+	}, e.config.options()...)
+	if errors.Is(err, locker.ErrUnlocked) { // OnElected has released the lock
+		err = nil
+	}
+	c.unlocked = err
+	return err
+}
+
+// awaitSupervisor waits until nobody supervises the term any more.
+func (c *candidacy) awaitSupervisor() {
+	if c.watched != nil {
+		<-c.watched
+	}
 }
 
 // demotion returns why the term ended, for OnDemoted.
@@ -73,8 +93,8 @@ func (c *candidacy) demotion() error {
 // what Healthy returns has been reported when it was called.
 func (c *candidacy) wrong(ctx context.Context) error {
 	cause, unlocked := c.cause, c.unlocked
-	if errors.Is(cause, ErrResigned) || errors.Is(cause, ErrUnhealthy) || ctx.Err() != nil &&
-		errors.Is(cause, context.Cause(ctx)) {
+	if errors.Is(cause, ErrResigned) || errors.Is(cause, ErrUnhealthy) || errors.Is(cause, locker.ErrUnlocked) ||
+		ctx.Err() != nil && errors.Is(cause, context.Cause(ctx)) {
 		cause = nil
 	}
 	if errors.Is(cause, locker.ErrLost) && errors.Is(unlocked, locker.ErrLost) {
@@ -116,13 +136,11 @@ func (e *Election) lead(ctx context.Context, c *candidacy) {
 	lookAgain(e.locker, e.key)
 
 	returned, watched := make(chan struct{}), make(chan struct{})
+	defer close(returned)
+	c.watched = watched
 	go func() {
 		defer close(watched)
 		e.supervise(ctx, c, term, returned)
-	}()
-	defer func() {
-		close(returned)
-		<-watched
 	}()
 	err := e.config.OnElected(ctx, term)
 	c.lasted = time.Since(begun)

@@ -122,6 +122,71 @@ func TestOverrunAfterResign(t *testing.T) {
 	})
 }
 
+// The lock is released when OnElected has returned, however long the other functions take, and these may call Resign.
+func TestReleaseWaitsForTheWorkOnly(t *testing.T) {
+	inOffice(t, func(o *office) {
+		free, begun := make(chan struct{}), make(chan *candidate, 1)
+		hangs := func(context.Context) error { <-free; return nil }
+		slow := func() {
+			a := <-begun
+			begun <- a
+			if err := a.Resign(o.Context()); err != nil {
+				o.Errorf("Resign: %v", err)
+			}
+			time.Sleep(time.Hour)
+		}
+		a := o.run("a", hangs, func(c *election.Config) {
+			c.OnOverrun = func(error) { slow() }
+			told := c.OnDemoted
+			c.OnDemoted = func(term election.Term, cause error) {
+				told(term, cause)
+				slow()
+			}
+		})
+		begun <- a
+		b := o.run("b", nil)
+		resigned := make(chan error)
+		go func() { resigned <- a.Resign(o.Context()) }()
+		time.Sleep(2 * ttl)
+		o.want("a works still", len(o.is("elected", "b")) == 0)
+		close(free)
+		if err := <-resigned; err != nil {
+			o.Errorf("Resign: %v", err)
+		}
+		synctest.Wait()
+		o.want("b leads at once", o.last("elected", "b").at == 2*ttl)
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		o.want("OnDemoted follows OnOverrun", o.last("demoted", "a").at == 2*ttl+time.Hour)
+		o.ends(a, b)
+	})
+}
+
+// A leader may release the lock itself, before its term ends or after. Nothing is wrong then.
+func TestUnlockEndsTheTerm(t *testing.T) {
+	inOffice(t, func(o *office) {
+		var first atomic.Bool
+		a := o.run("a", func(ctx context.Context) error {
+			lease, _ := locker.LeaseFrom(ctx)
+			if first.CompareAndSwap(false, true) {
+				time.Sleep(time.Second)
+			} else {
+				<-ctx.Done()
+			}
+			return lease.Unlock(context.WithoutCancel(ctx))
+		})
+		time.Sleep(2 * time.Second)
+		demoted := o.last("demoted", "a")
+		o.want("its own release", demoted.at == time.Second && errors.Is(demoted.cause, locker.ErrUnlocked))
+		o.want("it leads again", len(o.is("elected", "a")) == 2)
+		if err := a.Resign(o.Context()); err != nil {
+			o.Errorf("Resign: %v", err)
+		}
+		o.ends(a)
+		o.want("nothing went wrong", len(o.reported()) == 0)
+	})
+}
+
 // A leader that is in time is not reported, even if it needs nearly all of the time.
 func TestNoOverrunInTime(t *testing.T) {
 	inOffice(t, func(o *office) {
@@ -144,6 +209,7 @@ func TestErrorAfterTheEnd(t *testing.T) {
 		if err := a.Resign(o.Context()); err != nil {
 			o.Error(err)
 		}
+		synctest.Wait()
 		cause := o.last("demoted", "a").cause
 		o.want("OnDemoted has both", errors.Is(cause, broken) && errors.Is(cause, election.ErrResigned))
 		o.want("the error was reported", len(o.reported()) == 1 && errors.Is(o.reported()[0], broken))

@@ -101,7 +101,8 @@ type Inspection struct {
 	// known: on Redis, locks whose keys have the same hash slot share the counter of tokens. 0 means that there is none.
 	Fence uint64
 
-	// Waiting is the number of Clients in the store's queue. Clients that poll are not counted.
+	// Waiting is the number of Clients in the store's queue. Clients that poll are not counted, and neither is the one
+	// whose turn it is to ask the nodes of a Redlock.
 	Waiting int
 
 	// Nodes has the answer of each node of a quorum, in the order of the configuration. It is nil if there is one
