@@ -14,9 +14,11 @@ func TestTokensGrow(t *testing.T) {
 	s, n := real(t)
 	counter := script.KeysOf("", "k").Fence()
 	var last uint64
+	owners := 0
 	next := func(what string) {
 		t.Helper()
-		token := "t" + fmt.Sprint(last)
+		owners++
+		token := "t" + fmt.Sprint(owners)
 		fence := acquire(t, n, token, 10*time.Second)
 		if fence <= last {
 			t.Errorf("%s: token %d after %d", what, fence, last)
@@ -45,9 +47,15 @@ func TestTokensGrow(t *testing.T) {
 	if left := s.Cmd(t, "PTTL", counter); left != int64(-1) {
 		t.Errorf("the counter expires in %v ms", left)
 	}
-	s.Cmd(t, "SET", counter, "no number")
-	last = 0
-	next("after the counter was overwritten")
+	for _, text := range []string{"no number", "nan", "9007199254740991", "9007199254740992", "10000000000000000", "1e30"} {
+		s.Cmd(t, "SET", counter, text)
+		last = 0
+		next("after the counter was overwritten by " + text)
+		if last >= 9007199254740991 {
+			t.Errorf("after %s, tokens are not exact: %d", text, last)
+		}
+		next("and once more")
+	}
 }
 
 // Locks of one slot share a counter, and what one is granted is above what any was granted before. Locks of different

@@ -37,6 +37,7 @@ func TestJoinedCounters(t *testing.T) {
 		strconv.Itoa(ahead):      func(c int64) bool { return c == ahead+1 },
 		"8999999999999998":       func(c int64) bool { return c == 8_999_999_999_999_999 },
 		"8999999999999999":       func(c int64) bool { return c == 9_000_000_000_000_000 },
+		"9007199254740990":       func(c int64) bool { return c == 9_007_199_254_740_991 },
 		"8000000099999998":       func(c int64) bool { return c == 8_000_000_099_999_999 },
 		"0000000000000007":       func(c int64) bool { return c >= j.clock()-1e9 },
 		"7":                      func(c int64) bool { return c >= j.clock()-1e9 },

@@ -9,11 +9,13 @@ local fence                                    -- the counter's key; the includi
 --
 -- The SET is the first write of a script that grants. So the server refuses the whole script if it is out of memory.
 --
--- known is the value of the counter, if the script has read it.
+-- known is the value of the counter, if the script has read it. A counter that is no number below 2^53 was overwritten
+-- from outside. The next one then follows the clock again.
 local function mint(quantum, hint, known)
-  local now = clock()
+  local now, last = clock(), tonumber(known or redis.call('GET', fence) or '0') or 0
+  if not (last < 2^53 - 1) then last = 0 end   -- or nan
   if hint > now + 3600000000 then hint = 0 end -- too far ahead: the clock would not catch up
-  local c = math.max((tonumber(known or redis.call('GET', fence) or '0') or 0) + 1, now - now % quantum, hint + 1)
+  local c = math.max(last + 1, now - now % quantum, hint + 1)
   local text = digits(c)
   redis.call('SET', fence, text)
   return text

@@ -16,7 +16,11 @@ func (l line) mint(quantum, hint int64) int64 {
 	if hint > now+time.Hour.Microseconds() {
 		hint = 0
 	}
-	c := max(l.counter(l.fence)+1, now-now%quantum, hint+1)
+	last := l.counter(l.fence)
+	if last >= 1<<53-1 {
+		last = 0
+	}
+	c := max(last+1, now-now%quantum, hint+1)
 	l.keys[l.fence] = entry{value: counterText(c)}
 	return c
 }
