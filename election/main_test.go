@@ -36,6 +36,7 @@ type store struct {
 	looks  int
 	asked  []time.Time // when Queue was called
 	silent bool        // Watch is not supported
+	hint   func()      // what Watch was called with last
 }
 
 func newStore() *store { return &store{Backend: memory.NewBackend()} }
@@ -91,7 +92,18 @@ func (s *store) Watch(key string, changed func()) (func(), error) {
 	if s.silent {
 		return nil, errors.ErrUnsupported
 	}
+	s.mu.Lock()
+	s.hint = changed
+	s.mu.Unlock()
 	return s.Backend.Watch(key, changed)
+}
+
+// tells calls what Watch was called with last.
+func (s *store) tells() {
+	s.mu.Lock()
+	hint := s.hint
+	s.mu.Unlock()
+	hint()
 }
 
 func (s *store) looked() int {

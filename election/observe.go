@@ -28,8 +28,9 @@ type Leader struct {
 // that is an inspect.Watcher tells them of each change, as those in memory, etcd and NATS do. Others are looked at
 // about once per renewal interval, at least every 5 s. Those on Redis and PostgreSQL are among them: a release there
 // notifies the waiter that gets the lock and nobody else, and a grant sends no message, which would cost each
-// acquisition of any lock. Terms of candidates with the same Locker are seen at once in any case. An observer sees the
-// past: the leader may have changed when the answer arrives.
+// acquisition of any lock. Terms of candidates with the same Locker are seen at once in any case. However many changes
+// there are, the store is asked at most once in 20 ms. An observer sees the past: the leader may have changed when the
+// answer arrives.
 func Observe(ctx context.Context, l locker.Locker, key string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		w := join(l, key)

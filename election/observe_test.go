@@ -67,20 +67,48 @@ func TestObserverIsTold(t *testing.T) {
 		defer l.Close()
 		v := o.observes(l)
 		o.want("nobody leads", v.last() == view{})
-		time.Sleep(time.Second)
+		const quiet = 1500 * time.Millisecond // it was not looked at just before
+		time.Sleep(quiet)
 		a, b := o.run("a", nil), o.run("b", nil)
-		o.want("a leads", v.last() == view{time.Second, "a", o.last("elected", "a").term, nil})
-		time.Sleep(time.Second)
+		o.want("a leads", v.last() == view{quiet, "a", o.last("elected", "a").term, nil})
+		time.Sleep(quiet)
 		o.ends(a)
 		synctest.Wait()
-		o.want("b leads", v.last() == view{2 * time.Second, "b", o.last("elected", "b").term, nil})
+		o.want("b leads", v.last() == view{2 * quiet, "b", o.last("elected", "b").term, nil})
 		looks := o.store.looked()
-		time.Sleep(time.Minute)
+		time.Sleep(time.Minute + quiet)
 		o.want("a minute has few looks", o.store.looked()-looks <= 30)
 		o.ends(b)
 		synctest.Wait()
 		o.want("nobody leads", v.last().leader == "")
 		v.end()
+	})
+}
+
+// A store that tells of very much is not looked at all the time. After a quiet time, it is looked at at once.
+func TestObserverIsToldTooMuch(t *testing.T) {
+	inOffice(t, func(o *office) {
+		l := locker.NewClient(o.store)
+		defer l.Close()
+		a := o.run("a", nil)
+		v := o.observes(l)
+		time.Sleep(time.Second)
+		before := o.store.looked()
+		o.store.tells()
+		synctest.Wait()
+		o.want("a look at once", o.store.looked() == before+1)
+		for range 1000 {
+			o.store.tells()
+			time.Sleep(time.Millisecond)
+		}
+		o.want("a look every 20 ms", o.store.looked()-before >= 45 && o.store.looked()-before <= 51)
+		last := o.store.looked()
+		o.store.tells()
+		time.Sleep(20 * time.Millisecond)
+		synctest.Wait()
+		o.want("a look after the last hint", o.store.looked() > last)
+		v.end()
+		o.ends(a)
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 const (
 	// maxLook is the longest time between two looks at the store.
 	maxLook = 5 * time.Second
-	// minLook is the shortest.
+	// minLook is the shortest, also when the store tells of many changes.
 	minLook = 20 * time.Millisecond
 	// absentLook is the time between two looks while nobody leads, or the store cannot be asked.
 	absentLook = time.Second
@@ -40,7 +40,7 @@ type watch struct {
 	observers int  // guarded by watches
 	cancel    context.CancelFunc
 	ended     chan struct{}
-	again     chan struct{} // has room for one: look at once
+	again     chan struct{} // has room for one: look as soon as minLook allows
 
 	mu      sync.Mutex
 	now     sight
@@ -103,7 +103,7 @@ func (w *watch) leave() {
 	}
 }
 
-// lookAgain makes the watch of key look at once, if there is one, because the leader has changed.
+// lookAgain makes the watch of key look again, if there is one, because the leader has changed.
 func lookAgain(l locker.Locker, key string) {
 	inspector, ok := locker.As[inspect.Inspector](l)
 	if !ok || !reflect.ValueOf(inspector).Comparable() {
@@ -116,7 +116,7 @@ func lookAgain(l locker.Locker, key string) {
 	}
 }
 
-// hint makes look look at once. It does not block.
+// hint makes look look at once, or when minLook has passed since the last look. It does not block.
 func (w *watch) hint() {
 	select {
 	case w.again <- struct{}{}:
@@ -158,6 +158,11 @@ func (w *watch) look(ctx context.Context, told inspect.Watcher) {
 			pause = usual
 		}
 		t.Reset(max(minLook, min(pause, maxLook)))
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(minLook): // one look answers all hints that came meanwhile
+		}
 	}
 }
 

@@ -78,7 +78,7 @@ type Backend struct {
 	timeout  time.Duration
 	renewals renewals
 	losses   watches // of entries of locks that are held
-	changes  watches // of directories, for Watch; apart, because one watch that is refused ends its stream
+	changes  watches // of directories, for Watch; apart, because some refusals end the stream
 	cleanup  cleanup
 
 	open context.Context // ends when Close has waited long enough

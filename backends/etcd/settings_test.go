@@ -15,6 +15,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
@@ -99,6 +100,7 @@ func TestSecured(t *testing.T) {
 	s := startSecured(t)
 	threeWays(t, s)
 	mistakesOfSecrets(t, s)
+	refusedWatch(t, s)
 	expiredToken(t, s)
 }
 
@@ -178,6 +180,47 @@ func mistakesOfSecrets(t *testing.T, s *secured) {
 			}
 			t.Errorf("%s: not the right error", m.what)
 		})
+	}
+}
+
+// A watch outside of the user's prefix is refused. Others go on over the same stream, and it begins when the user has
+// been given the permission.
+func refusedWatch(t *testing.T, s *secured) {
+	c, err := config.Parse(s.url(url.UserPassword("alice", password), map[string]string{"prefix": "a"}))
+	s.must(err)
+	l, err := c.Open(t.Context())
+	s.must(err)
+	defer l.Close()
+	w, _ := locker.As[inspect.Watcher](l)
+	refused, permitted := make(chan struct{}, 1), make(chan struct{}, 2)
+	tells := func(told chan<- struct{}) func() {
+		return func() {
+			select {
+			case told <- struct{}{}:
+			default:
+			}
+		}
+	}
+	stop, err := w.Watch("k", tells(refused))
+	s.must(err)
+	defer stop()
+	stop, err = w.Watch("pp:k", tells(permitted))
+	s.must(err)
+	defer stop()
+	begun := func(watch string, told <-chan struct{}) {
+		t.Helper()
+		select {
+		case <-told:
+		case <-time.After(time.Minute):
+			t.Fatalf("the watch that is %s has not begun within a minute", watch)
+		}
+	}
+	begun("permitted", permitted) // after the other was refused
+	_, err = s.root.RoleGrantPermission(t.Context(), "locks", "ak/", "ak0", clientv3.PermissionType(clientv3.PermRead))
+	s.must(err)
+	begun("refused", refused)
+	if len(permitted) != 0 {
+		t.Error("a watch began again because another one was refused")
 	}
 }
 

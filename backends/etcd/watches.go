@@ -3,11 +3,13 @@ package etcd
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
@@ -15,8 +17,8 @@ const (
 	// watchAgain is the pause after the end of a stream.
 	watchAgain = 200 * time.Millisecond
 
-	// watchRefused is the pause after a watch was refused. The token of the user has expired: each stream logs in. Or the
-	// user has no permission.
+	// watchRefused is the pause after a watch was refused. The user has no permission, and the other watches go on. Or the
+	// token of the user has expired, and all watches begin again: each stream logs in.
 	watchRefused = 3 * time.Second
 )
 
@@ -33,6 +35,7 @@ type watches struct {
 	last     int64
 	watched  map[int64]*watched // by the number of the watch
 	requests []*pb.WatchRequest // that are not sent yet
+	asked    []int64            // the numbers of watches that the stream was asked for and has not answered, in order
 }
 
 // watched is an entry that is watched for its deletion at revision from or later, or a directory that is watched for
@@ -93,7 +96,8 @@ func (w *watches) send(q *pb.WatchRequest) {
 	}
 }
 
-// run has a stream while there is something to watch, until the Backend is closed.
+// run has a stream from the first watch on, until the Backend is closed. The stream stays while nothing is watched, so
+// that the next watch need not wait for a new one.
 func (w *watches) run() {
 	for {
 		var d time.Duration
@@ -131,6 +135,9 @@ func (w *watches) connect() (pause time.Duration) {
 	if err != nil {
 		return watchAgain
 	}
+	w.mu.Lock()
+	w.asked = nil
+	w.mu.Unlock()
 	ended := make(chan struct{})
 	w.tasks.Go(func() {
 		defer close(ended)
@@ -140,6 +147,11 @@ func (w *watches) connect() (pause time.Duration) {
 		w.mu.Lock()
 		requests := w.requests
 		w.requests = nil
+		for _, q := range requests {
+			if create := q.GetCreateRequest(); create != nil {
+				w.asked = append(w.asked, create.WatchId)
+			}
+		}
 		w.mu.Unlock()
 		for _, q := range requests {
 			if err = s.Send(q); err != nil {
@@ -161,13 +173,14 @@ func (w *watches) connect() (pause time.Duration) {
 func (w *watches) receive(s pb.Watch_WatchClient) (pause time.Duration) {
 	for {
 		resp, err := s.Recv()
-		switch {
-		case err != nil:
+		if err != nil {
 			return watchAgain
-		case resp.Created && resp.Canceled:
-			return watchRefused
 		}
 		w.mu.Lock()
+		if resp.Created && !w.answered(resp) {
+			w.mu.Unlock()
+			return watchRefused
+		}
 		e, ok := w.watched[resp.WatchId]
 		tells := ok && e.concerns(resp)
 		switch {
@@ -188,13 +201,48 @@ func (w *watches) receive(s pb.Watch_WatchClient) (pause time.Duration) {
 	}
 }
 
+// answered takes note of the answer to a request for a watch, and reports whether the stream is of use. etcd answers
+// these requests in their order, and does not say which watch it refuses. A refusal for lack of permission concerns one
+// watch, which is asked for again after a pause. Other refusals concern the stream. "etcd grpc-proxy" gives watches
+// numbers of its own, and answers in any order, so a stream to it is of no use. Call with mu held.
+func (w *watches) answered(resp *pb.WatchResponse) bool {
+	if len(w.asked) == 0 {
+		return false
+	}
+	id := w.asked[0]
+	w.asked = w.asked[1:]
+	switch e := w.watched[id]; {
+	case !resp.Canceled:
+		return resp.WatchId == id
+	case resp.CancelReason != rpctypes.ErrGRPCPermissionDenied.Error():
+		return false
+	case e != nil:
+		time.AfterFunc(watchRefused, func() { w.retry(e, id) })
+	}
+	return true
+}
+
+// retry asks for a watch again that was refused with the number id, unless it has been removed or asked for meanwhile.
+func (w *watches) retry(e *watched, id int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watched[id] == e {
+		w.remove(e) // a new stream may have been asked for it with the same number
+		w.add(e)
+	}
+}
+
 // concerns reports whether a message says that an entry was deleted, or that a directory may have changed. There may
 // have been changes before the watch of a directory began. A hand-over gives an entry another lease, and so do
-// extensions: that changes no owner.
+// extensions: that changes no owner. The key is checked, because the number may be that of another watch until answered
+// finds this out.
 func (e *watched) concerns(resp *pb.WatchResponse) bool {
 	return e.dir && resp.Created || slices.ContainsFunc(resp.Events, func(event *mvccpb.Event) bool {
-		created, kept := event.Kv.Version == 1, string(event.Kv.Value) == keptValue
-		return event.Type == mvccpb.DELETE || e.dir && (created || kept)
+		key, created, kept := string(event.Kv.Key), event.Kv.Version == 1, string(event.Kv.Value) == keptValue
+		if e.dir {
+			return strings.HasPrefix(key, e.name) && (event.Type == mvccpb.DELETE || created || kept)
+		}
+		return key == e.name && event.Type == mvccpb.DELETE
 	})
 }
 
