@@ -38,11 +38,10 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) (grant
 	if !found.batches {
 		return nil, errors.ErrUnsupported
 	}
-	s := step{b: b, reqs: reqs, start: start, last: make([]uint64, len(reqs))}
-	var sent []uint64 // the free records of the last batch that was refused; it may be stored all the same, see Acquire
+	s := step{b: b, reqs: reqs, start: start, last: make([]uint64, len(reqs)), doubt: make([]uint64, len(reqs))}
 	defer func() {
 		if granted == nil {
-			s.undo(sent)
+			s.undo()
 		}
 	}()
 	for n := 0; ; n++ {
@@ -54,7 +53,6 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) (grant
 		if !errors.Is(err, errOther) {
 			return grants, err
 		}
-		sent = slices.Clone(s.last)
 		if err := pause(ctx, n); err != nil {
 			return nil, err
 		}
@@ -67,6 +65,7 @@ type step struct {
 	reqs  []locker.Request
 	start time.Time
 	last  []uint64 // the numbers of the free records; 0: there is none
+	doubt []uint64 // those over which a batch may have been written although it was refused, see Acquire; 0: there is none
 }
 
 // try makes the n-th attempt.
@@ -82,11 +81,16 @@ func (s *step) try(ctx context.Context, n int) ([]locker.Grant, error) {
 		}
 	}
 	end, err := s.send(ctx, fmt.Sprint(s.reqs[0].Token, ".", n))
-	switch {
-	case errors.As(err, new(unknown)) || errors.Is(err, errors.ErrUnsupported): // as after a refusal in Acquire
-		s.undo(s.last)
-		return nil, err
-	case err != nil:
+	if errors.Is(err, errors.ErrUnsupported) {
+		// When the last message arrives twice, the second one belongs to no batch, and its refusal may be the answer. So
+		// the first free record is replaced: if that succeeds, the batch is not stored, and can never be.
+		first := s.b.subject(s.reqs[0].Key)
+		if _, err := s.b.put(ctx, first, s.last[0], record{State: free, ttl: freeFor}); err != nil {
+			return nil, err
+		}
+		clear(s.doubt)
+	}
+	if err != nil {
 		return nil, err
 	}
 	grants := make([]locker.Grant, len(s.reqs))
@@ -97,10 +101,12 @@ func (s *step) try(ctx context.Context, n int) ([]locker.Grant, error) {
 	return grants, nil
 }
 
-// undo undoes, in the background, a batch that was sent to be written over the free records last; nil: none was.
-func (s *step) undo(last []uint64) {
-	for i, seq := range last {
-		s.b.undoLater(s.reqs[i], seq, s.start)
+// undo undoes, in the background, the batches whose outcome is in doubt.
+func (s *step) undo() {
+	for i, seq := range s.doubt {
+		if seq != 0 {
+			s.b.undoLater(s.reqs[i], seq, s.start)
+		}
 	}
 }
 
@@ -108,7 +114,8 @@ func (s *step) undo(last []uint64) {
 // same time, too many messages, or a leader that has not seen all of them.
 var refusedBatches = []jetstream.ErrorCode{10174, 10175, 10176, 10177, 10179, 10199, 10200, 10210}
 
-// send sends the batch, and returns the number of its last message.
+// send sends the batch, and returns the number of its last message. The error matches errors.ErrUnsupported if the
+// batch was refused for other reasons than its conditions.
 func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 	msgs := make([]*natsclient.Msg, len(s.reqs))
 	for i, req := range s.reqs {
@@ -128,6 +135,11 @@ func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 		}
 	}
 	end, err = s.b.publish(ctx, last)
+	if errors.Is(err, errOther) || errors.As(err, new(unknown)) {
+		for i, seq := range s.last {
+			s.doubt[i] = max(s.doubt[i], seq) // a smaller number is that of an old record
+		}
+	}
 	var refused *jetstream.APIError
 	if errors.As(err, &refused) && slices.Contains(refusedBatches, refused.ErrorCode) {
 		return 0, errors.ErrUnsupported
@@ -135,9 +147,11 @@ func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 	return end, err
 }
 
-// look reads the records of all locks. It returns neither grants nor an error if all are free.
+// look reads the records of all locks. It returns neither grants nor an error if all are free. A newer record than that
+// over which a batch was sent proves that nothing of the batch can be stored any more, unless a part of it is seen.
 func (s *step) look(ctx context.Context) ([]locker.Grant, error) {
 	grants := make([]locker.Grant, 0, len(s.reqs)) // of the same batch, which was executed before
+	newer := false
 	var err error
 	for i, req := range s.reqs {
 		r, failed := s.b.get(ctx, s.b.subject(req.Key))
@@ -152,6 +166,10 @@ func (s *step) look(ctx context.Context) ([]locker.Grant, error) {
 			err = &locker.Error{Op: "trylock", Key: req.Key, Err: r.heldError()}
 		}
 		s.last[i] = r.seq
+		newer = newer || r.seq > s.doubt[i]
+	}
+	if newer && len(grants) == 0 {
+		clear(s.doubt)
 	}
 	switch {
 	case len(grants) == len(s.reqs):

@@ -77,39 +77,56 @@ func TestUndoIsForGood(t *testing.T) {
 	}
 }
 
-// repeating is a cluster that delivers each lock twice, or the end of each batch, and whose answer is to the second
-// delivery. The next read fails.
-type repeating struct {
+// meddler is a JetStream between which and a Backend a test meddles.
+type meddler struct {
 	jetstream.JetStream
-	fails *atomic.Bool
+	publish func(m *natsclient.Msg, send func() (*jetstream.PubAck, error)) (*jetstream.PubAck, error)
+	read    func(subject string) error // an error is the answer to the read; nil: no read is changed
 }
 
-func (r repeating) PublishMsg(
-	ctx context.Context, m *natsclient.Msg, opts ...jetstream.PublishOpt,
+func (m meddler) PublishMsg(
+	ctx context.Context, msg *natsclient.Msg, opts ...jetstream.PublishOpt,
 ) (*jetstream.PubAck, error) {
-	ack, err := r.JetStream.PublishMsg(ctx, m, opts...)
-	if err != nil || m.Header.Get("Locker-State") != "held" {
+	return m.publish(msg, func() (*jetstream.PubAck, error) { return m.JetStream.PublishMsg(ctx, msg, opts...) })
+}
+
+func (m meddler) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	s, err := m.JetStream.Stream(ctx, name)
+	return meddledStream{s, m.read}, err
+}
+
+type meddledStream struct {
+	jetstream.Stream
+	read func(subject string) error
+}
+
+func (m meddledStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	if m.read != nil {
+		if err := m.read(subject); err != nil {
+			return nil, err
+		}
+	}
+	return m.Stream.GetLastMsgForSubject(ctx, subject)
+}
+
+// The server's refusals of changes whose conditions do not hold.
+const (
+	wrongSequence   jetstream.ErrorCode = 10071
+	changing        jetstream.ErrorCode = 10164
+	incompleteBatch jetstream.ErrorCode = 10176
+)
+
+func refusal(code jetstream.ErrorCode) error { return &jetstream.APIError{Code: 400, ErrorCode: code} }
+
+func isLock(m *natsclient.Msg) bool { return m.Header.Get("Locker-State") == "held" }
+
+// twice delivers each lock twice, or the end of each batch. The answer is to the second delivery.
+func twice(m *natsclient.Msg, send func() (*jetstream.PubAck, error)) (*jetstream.PubAck, error) {
+	ack, err := send()
+	if err != nil || !isLock(m) {
 		return ack, err
 	}
-	r.fails.Store(true)
-	return r.JetStream.PublishMsg(ctx, m, opts...)
-}
-
-func (r repeating) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
-	s, err := r.JetStream.Stream(ctx, name)
-	return repeatingStream{s, r.fails}, err
-}
-
-type repeatingStream struct {
-	jetstream.Stream
-	fails *atomic.Bool
-}
-
-func (r repeatingStream) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	if r.fails.Swap(false) {
-		return nil, errors.New("JetStream system temporarily unavailable")
-	}
-	return r.Stream.GetLastMsgForSubject(ctx, subject)
+	return send()
 }
 
 // A refusal does not prove that nothing was stored, because it may be about the second delivery of the same message. If
@@ -120,25 +137,56 @@ func TestRefusedAttemptsAreUndone(t *testing.T) {
 	if _, err := s.look.PutFree(ctx, "before", 10*time.Second); err != nil { // creates the bucket
 		t.Fatal(err)
 	}
-	b, next := nats.NewBackend(repeating{s.js, new(atomic.Bool)}), locker.NewClient(nats.NewBackend(s.js))
-	for name, acquire := range map[string]func() error{
-		"one": func() error { _, err := b.Acquire(ctx, request("one", "a")); return err },
-		"many": func() error {
-			_, err := b.AcquireMany(ctx, []locker.Request{request("many", "b"), request("more", "c")})
-			return err
-		},
-	} {
-		if err := acquire(); err == nil {
-			t.Fatalf("%s: the attempt has succeeded", name)
+	next := locker.NewClient(nats.NewBackend(s.js))
+	defer next.Close()
+	for _, code := range []jetstream.ErrorCode{0, wrongSequence, changing} {
+		fails := new(atomic.Bool)
+		b := nats.NewBackend(meddler{
+			JetStream: s.js,
+			publish: func(m *natsclient.Msg, send func() (*jetstream.PubAck, error)) (*jetstream.PubAck, error) {
+				if isLock(m) {
+					fails.Store(true)
+				}
+				if code == 0 {
+					return twice(m, send)
+				}
+				ack, err := send()
+				if err == nil && isLock(m) {
+					return nil, refusal(code)
+				}
+				return ack, err
+			},
+			read: func(string) error {
+				if fails.Swap(false) {
+					return errors.New("JetStream system temporarily unavailable")
+				}
+				return nil
+			},
+		})
+		key := func(name string) string { return fmt.Sprint(name, code) }
+		if _, err := b.Acquire(ctx, request(key("one"), "a")); !errors.Is(err, locker.ErrUnavailable) {
+			t.Fatalf("one, refused with %d: %v", code, err)
 		}
-		waits, cancel := context.WithTimeout(ctx, 30*time.Second) // half of what the attempt's lock lasts
-		if _, err := next.Lock(waits, name, locker.NoRenewal()); err != nil {
-			t.Errorf("%s: the next owner: %v", name, err)
+		_, err := b.AcquireMany(ctx, []locker.Request{request(key("many"), "b"), request(key("more"), "c")})
+		if !errors.Is(err, locker.ErrUnavailable) {
+			t.Fatalf("many, refused with %d: %v", code, err)
 		}
-		cancel()
+		for _, name := range []string{"one", "many", "more"} {
+			becomesFree(t, next, key(name))
+		}
+		if err := b.Close(); err != nil {
+			t.Error(err)
+		}
 	}
-	if err := errors.Join(b.Close(), next.Close()); err != nil {
-		t.Error(err)
+}
+
+// becomesFree checks that a lock can be acquired within half of what the lock of a request lasts.
+func becomesFree(t *testing.T, next *locker.Client, key string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if _, err := next.Lock(ctx, key, locker.NoRenewal()); err != nil {
+		t.Errorf("the next owner of %s: %v", key, err)
 	}
 }
 
