@@ -53,6 +53,7 @@ func TestOneServer(t *testing.T) {
 		"RoundTrips":                testRoundTrips,
 		"WaitsForTheDisk":           testWaitsForTheDisk,
 		"RefusedRelease":            testRefusedRelease,
+		"TokensAfterARestore":       testTokensAfterARestore,
 		"CloseWithoutConnections":   testCloseWithoutConnections,
 	} {
 		t.Run(name, func(t *testing.T) {
