@@ -35,6 +35,8 @@ func TestOneServer(t *testing.T) {
 		"AdvisoryAndRows":           testAdvisoryAndRows,
 		"AdvisoryReuse":             testAdvisoryConnectionIsReused,
 		"AdvisoryRefusedKeep":       testAdvisoryRefusedKeep,
+		"AdvisoryNeverKept":         testAdvisoryNeverKept,
+		"AdvisoryLostKeep":          testAdvisoryLostKeep,
 		"AdvisoryClose":             testAdvisoryClose,
 		"AdvisoryFailureReleases":   testAdvisoryFailureReleases,
 		"AdvisoryCancelledWaiter":   testAdvisoryCancelledWaiter,
