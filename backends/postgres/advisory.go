@@ -120,25 +120,6 @@ func (b *AdvisoryBackend) Extend(ctx context.Context, req locker.Request) error 
 	return b.call(ctx, req, func(s *session) error { return s.extend(req.TTL) })
 }
 
-// Release implements [locker.Backend]. It is repeated if the server refuses to keep the lock: for the TTL, or until the
-// Client is closed. Each attempt that the server has answered begins the TTL anew.
-func (b *AdvisoryBackend) Release(ctx context.Context, req locker.Request) error {
-	keepUntil := time.Now().Add(req.Keep)
-	return b.call(ctx, req, func(s *session) error {
-		err := s.release(keepUntil)
-		if s.ended() {
-			return err
-		}
-		b.later(req.TTL, func(context.Context) error {
-			if err := s.release(keepUntil); !s.ended() {
-				return err
-			}
-			return nil
-		})
-		return err
-	})
-}
-
 var errNoTx = fmt.Errorf("an advisory lock cannot protect a transaction: use locks in rows, as those of "+
 	"postgres.New: %w", errors.ErrUnsupported)
 

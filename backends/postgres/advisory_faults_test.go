@@ -1,7 +1,12 @@
 package postgres_test
 
 import (
+	"bytes"
+	"context"
+	"fmt"
+	"runtime/pprof"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -92,9 +97,8 @@ func TestAdvisoryMinHoldOnAStoppedServer(t *testing.T) {
 	other := advisory(t, s.URL("postgres"))
 	const timeout = time.Second
 	l := postgres.NewAdvisory(pool(t, s.URL("postgres")), postgres.Timeout(timeout))
-	unanswered := func(key string) {
+	unanswered := func(key string) (lease locker.Lease) {
 		t.Helper()
-		var lease locker.Lease
 		eventually(t, "the server grants", func() bool {
 			var err error
 			lease, err = l.TryLock(t.Context(), key, locker.TTL(time.Hour), locker.MinHold(time.Hour), locker.NoRenewal())
@@ -102,9 +106,10 @@ func TestAdvisoryMinHoldOnAStoppedServer(t *testing.T) {
 		})
 		s.Pause()
 		wantErr(t, "Unlock", lease.Unlock(t.Context()), locker.ErrUnavailable)
+		return lease
 	}
-	unanswered("kept")
-	<-time.After(3 * timeout)
+	kept := unanswered("kept")
+	unlockAgain(t, kept) // which takes three times the timeout
 	s.Resume()
 	eventually(t, "the lock is kept", func() bool { return isKept(t, other, "kept") })
 	wantHeld(t, other, "kept", "of a lock that is kept")
@@ -131,10 +136,98 @@ func testAdvisoryRefusedKeep(t *testing.T, s *pgtest.Server) {
 	l, other := advisory(t, s.URL("postgres"), schema), advisory(t, s.URL("postgres"), schema)
 	lease := lock(t, l, "k", locker.TTL(time.Hour), locker.MinHold(time.Hour))
 	wantErr(t, "Unlock that is refused", lease.Unlock(t.Context()), locker.ErrUnavailable)
+	unlockAgain(t, lease)
 	wantHeld(t, other, "k", "of a lock that cannot be kept")
 	run(t, p, "ALTER FUNCTION keeps.elsewhere RENAME TO advisory_keep")
 	eventually(t, "the lock is kept", func() bool { return isKept(t, other, "k") })
-	wantErr(t, "Unlock once more", lease.Unlock(t.Context()), locker.ErrUnavailable)
+	if err := lease.Unlock(t.Context()); err != nil { // nil is the answer to the attempt that keeps it
+		wantErr(t, "Unlock once more", err, locker.ErrUnavailable)
+	}
+}
+
+// unlockAgain repeats an Unlock that was not answered, or that was refused. It checks that these calls have left no
+// goroutines: the first one has some, which go on.
+func unlockAgain(t *testing.T, lease locker.Lease) {
+	t.Helper()
+	const label = "unlocks"
+	pprof.Do(t.Context(), pprof.Labels(label, t.Name()), func(ctx context.Context) { // goroutines inherit it
+		for range 3 {
+			wantErr(t, "Unlock once more", lease.Unlock(ctx), locker.ErrUnavailable)
+		}
+	})
+	var all bytes.Buffer
+	eventually(t, "repeated calls of Unlock have left no goroutines", func() bool {
+		all.Reset()
+		must(t, "the goroutines", pprof.Lookup("goroutine").WriteTo(&all, 1))
+		return !strings.Contains(all.String(), fmt.Sprintf("%q:%q", label, t.Name()))
+	})
+}
+
+// A lock that the server refuses to keep for as long as its TTL is released then. The session does not go on until the
+// server ends it.
+func testAdvisoryNeverKept(t *testing.T, s *pgtest.Server) {
+	p := pool(t, s.URL("postgres")+"&pool_max_conns=1")
+	schema := postgres.Schema("never")
+	_, err := postgres.Migrate(t.Context(), p, schema)
+	must(t, "Migrate", err)
+	run(t, p, "DROP FUNCTION never.advisory_keep")
+	const process = "SELECT pg_backend_pid()::text"
+	before := texts(t, p, process)[0]
+	l := postgres.NewAdvisory(p, schema)
+	defer func() { must(t, "Close", l.Close()) }()
+	lease := lock(t, l, "k", locker.TTL(5*time.Second), locker.MinHold(time.Hour))
+	wantErr(t, "Unlock that is refused", lease.Unlock(t.Context()), locker.ErrUnavailable)
+	eventually(t, "the connection is free", func() bool { return p.Stat().AcquiredConns() == 0 })
+	if now := texts(t, p, process)[0]; now != before {
+		t.Errorf("the session of the lock has ended: got process %s, want %s", now, before)
+	}
+	must(t, "Unlock", lock(t, l, "k").Unlock(t.Context()))
+}
+
+// A connection that delivers nothing is given up when the time is over for which the lock is to be kept, and not only
+// when the TTL is.
+func testAdvisoryLostKeep(t *testing.T, s *pgtest.Server) {
+	relay := pgtest.NewRelay(t, s)
+	p := pool(t, relay.URL("postgres"))
+	b := postgres.NewAdvisoryBackend(p, postgres.Timeout(time.Second), postgres.Prefix("lost keep:"))
+	defer func() { must(t, "Close", b.Close()) }()
+	hold := func(key string) (req locker.Request, lost <-chan error) {
+		t.Helper()
+		req = locker.Request{Key: key, Token: locker.NewToken(), TTL: time.Hour}
+		g, err := b.Acquire(t.Context(), req)
+		must(t, "Acquire", err)
+		req.Fence, req.Private = g.Fence, g.Private
+		told := make(chan error, 1)
+		t.Cleanup(b.NotifyLoss(req, func(err error) { told <- err }))
+		return req, told
+	}
+	gone := func(what string, lost <-chan error) {
+		t.Helper()
+		select {
+		case <-lost:
+		case <-time.After(time.Minute):
+			t.Errorf("%s goes on for a minute, want it to end after two seconds", what)
+		}
+	}
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	req, lost := hold("keep")
+	resume := relay.Hang()
+	req.Keep = 2 * time.Second
+	wantErr(t, "Release", b.Release(over, req), locker.ErrUnavailable)
+	gone("a statement that keeps the lock", lost)
+	resume()
+
+	req, lost = hold("extend")
+	resume = relay.Hang()
+	sent, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	wantErr(t, "Extend", b.Extend(sent, req), locker.ErrUnavailable)
+	req.Keep = 2 * time.Second
+	wantErr(t, "Release", b.Release(over, req), locker.ErrUnavailable)
+	gone("an extension before the release", lost)
+	resume()
+	eventually(t, "all connections are free", func() bool { return p.Stat().AcquiredConns() == 0 })
 }
 
 // isKept reports whether a lock has no owner, and stays taken.

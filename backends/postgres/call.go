@@ -58,29 +58,32 @@ const (
 	maxRetry = time.Second
 )
 
-// later repeats f in the background until it succeeds, until limit has passed, or until Close. Errors that the server
-// answers end with time, too: a request that had to wait for another one for too long, or a disk that is full. Call it
-// between enter and background.Done.
+// later is repeat in the background. Call it between enter and background.Done.
 func (b *database) later(limit time.Duration, f func(ctx context.Context) error) {
-	b.background.Go(func() {
-		ctx, cancel := context.WithTimeout(b.ctx, limit)
-		defer cancel()
-		for pause := minRetry; ; pause = min(2*pause, maxRetry) {
-			if f(ctx) == nil {
-				return
-			}
-			t := time.NewTimer(pause)
-			select {
-			case <-t.C:
-			case <-ctx.Done():
-			case <-b.open.Done():
-			}
-			t.Stop()
-			if ctx.Err() != nil || b.open.Err() != nil {
-				return
-			}
+	b.background.Go(func() { _ = b.repeat(limit, f) })
+}
+
+// repeat calls f until it succeeds, until limit has passed, or until Close. It returns the last error. Errors that the
+// server answers end with time, too: a request that had to wait for another one for too long, or a disk that is full.
+func (b *database) repeat(limit time.Duration, f func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(b.ctx, limit)
+	defer cancel()
+	for pause := minRetry; ; pause = min(2*pause, maxRetry) {
+		err := f(ctx)
+		if err == nil {
+			return nil
 		}
-	})
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		case <-b.open.Done():
+		}
+		t.Stop()
+		if ctx.Err() != nil || b.open.Err() != nil {
+			return err
+		}
+	}
 }
 
 // placeRetries is how long undo tries, at least, to give up the place of a waiter in the queue. A place that stays in

@@ -35,6 +35,8 @@ func TestOneServer(t *testing.T) {
 		"AdvisoryAndRows":           testAdvisoryAndRows,
 		"AdvisoryReuse":             testAdvisoryConnectionIsReused,
 		"AdvisoryRefusedKeep":       testAdvisoryRefusedKeep,
+		"AdvisoryNeverKept":         testAdvisoryNeverKept,
+		"AdvisoryLostKeep":          testAdvisoryLostKeep,
 		"AdvisoryClose":             testAdvisoryClose,
 		"AdvisoryFailureReleases":   testAdvisoryFailureReleases,
 		"AdvisoryCancelledWaiter":   testAdvisoryCancelledWaiter,
@@ -53,6 +55,7 @@ func TestOneServer(t *testing.T) {
 		"RoundTrips":                testRoundTrips,
 		"WaitsForTheDisk":           testWaitsForTheDisk,
 		"RefusedRelease":            testRefusedRelease,
+		"TokensAfterARestore":       testTokensAfterARestore,
 		"CloseWithoutConnections":   testCloseWithoutConnections,
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -31,6 +31,8 @@ type session struct {
 	until   time.Time    // the lock lasts until then, if the session does
 	unwatch func() error // returns why the connection has ended, if it has
 	over    error        // the answer to all calls when the connection has ended or was given back; else nil
+
+	releasing *releaseAttempt // that is under way or comes next, or nil; guarded by the mu of database
 }
 
 // connect takes a connection from the pool.
@@ -199,13 +201,11 @@ func (s *session) verify() error {
 
 // release releases the lock, and keeps the name taken until keepUntil, if that is to come.
 //
-// If a statement that was sent before is not answered, it is interrupted after a while, which ends the session and so
-// the lock. That is not done to a lock that is to be kept, nor is the statement that keeps it interrupted while the TTL
-// runs: the lock would be free too early. If the server refuses to keep the lock, it is not released.
+// If a statement is not answered, it is interrupted after a while, which ends the session and so the lock: this one, or
+// one that was sent before. That is not done before keepUntil while the TTL runs: the lock would be free too early. If
+// the server refuses to keep the lock, it is not released.
 func (s *session) release(keepUntil time.Time) error {
-	if time.Until(keepUntil) <= 0 {
-		defer time.AfterFunc(s.b.timeout, s.cancel).Stop()
-	}
+	defer time.AfterFunc(max(0, time.Until(keepUntil))+s.b.timeout, s.cancel).Stop()
 	return s.use(func() error {
 		if keep := time.Until(keepUntil); keep > 0 {
 			err := s.exec(max(time.Until(s.until), s.b.timeout), nil, s.b.sql.advisoryKeep, s.name, int64(s.fence),

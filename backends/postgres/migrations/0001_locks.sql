@@ -36,8 +36,10 @@ CREATE UNLOGGED TABLE @schema@.undone (
 -- Fencing tokens of all locks.
 CREATE SEQUENCE @schema@.fences;
 
--- The life of the server at the last grant: its timeline, and when it was started. A standby that was promoted and data
--- that were restored have another one. A crash empties the table, also one that the server itself survives.
+-- The life of the data at the last grant: the timeline of the server, when it was started, and the file of this table. A
+-- standby that was promoted has another one, and so have data that were restored: a dump has the row, but the table gets
+-- another file when it is made anew, when it is emptied (TRUNCATE), and in a copy of the database. A crash empties the
+-- table, also one that the server itself survives.
 CREATE UNLOGGED TABLE @schema@.history (life text NOT NULL);
 
 CREATE FUNCTION @schema@.slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
@@ -71,7 +73,8 @@ END $$;
 CREATE FUNCTION @schema@.next_fence() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	now_in text := left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' ||
-		(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint;
+		(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || ' ' ||
+		pg_relation_filepath('@schema@.history');
 BEGIN
 	IF NOT EXISTS (SELECT FROM @schema@.history h WHERE h.life = now_in) THEN
 		LOCK TABLE @schema@.history IN SHARE ROW EXCLUSIVE MODE;
