@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/golocker/locker/internal/ending"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -61,7 +62,7 @@ func (c *Client) attemptMany(ctx context.Context, keys []string, o options) ([]L
 		return nil, ErrClosed
 	}
 	defer c.attempts.Done()
-	if err := ended(ctx); err != nil {
+	if err := ending.Of(ctx); err != nil {
 		return nil, err
 	}
 	reqs := make([]Request, len(keys))

@@ -5,29 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/golocker/locker/internal/ending"
 )
-
-// ended returns ctx's error if ctx has ended, and nil otherwise. Only ctx itself decides this:
-//
-//   - The error of a driver does not tell. Clients that share a socket report one caller's deadline as another caller's
-//     DeadlineExceeded.
-//   - The clock does not tell. The timer of a context may fire late, and a caller that loops until ctx.Err is not nil
-//     would try again at once. If the deadline has passed, ended waits for the timer.
-func ended(ctx context.Context) error {
-	if d, ok := ctx.Deadline(); ok && ctx.Done() != nil && !time.Now().Before(d) {
-		late := time.NewTimer(lateTimer)
-		defer late.Stop()
-		select {
-		case <-ctx.Done():
-		case <-late.C:
-		}
-	}
-	return ctx.Err()
-}
-
-// lateTimer is how late the timer of a context may be. A context that has not ended by then does not observe its
-// deadline.
-const lateTimer = time.Second
 
 // fromBackend converts an error of a backend. The result does not match the errors of contexts, because only
 // withContext reports the end of the caller's context. It matches ErrUnavailable if it matches no other sentinel error.
@@ -62,7 +42,7 @@ func (s *shielded) As(target any) bool { return errors.As(s.err, target) }
 
 // waited is withContext for a call of Lock that began at start. The text says how long the call has waited.
 func waited(ctx context.Context, start time.Time, reason error) error {
-	end := ended(ctx)
+	end := ending.Of(ctx)
 	if end == nil || errors.Is(reason, end) {
 		return withContext(ctx, reason)
 	}
@@ -89,16 +69,14 @@ func (e *waitedError) Unwrap() error { return e.err }
 // withContext returns reason, and adds ctx's error to it if ctx has ended. reason is the result of the last contact
 // with the store. It may be nil or ctx's own error.
 func withContext(ctx context.Context, reason error) error {
-	err := ended(ctx)
+	err := ending.Of(ctx)
 	if err == nil {
 		return reason
 	}
 	if reason == err { //nolint:errorlint // a reason that wraps err has more information and is kept
 		reason = nil
 	}
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		err = fmt.Errorf("%w (%w)", err, cause)
-	}
+	err = ending.Why(ctx, err)
 	if reason == nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/ending"
 )
 
 var errNoInspector = fmt.Errorf("the backend cannot show the state of its locks: %w", errors.ErrUnsupported)
@@ -46,7 +47,7 @@ func (c *Client) inspect(
 	case err != nil:
 	case !ok:
 		err = errNoInspector
-	case ended(ctx) != nil:
+	case ending.Of(ctx) != nil:
 		err = withContext(ctx, nil)
 	case !c.enter(&c.attempts):
 		err = ErrClosed

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/golocker/locker/internal/ending"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -233,7 +234,7 @@ func (l *lease) ask(
 	if err := l.Err(); err != nil {
 		return err
 	}
-	if err := ended(ctx); err != nil {
+	if err := ending.Of(ctx); err != nil {
 		return err
 	}
 	l.mu.Lock()

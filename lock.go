@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/golocker/locker/internal/ending"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -22,7 +23,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	if err := o.validate(key); err != nil {
 		return nil, err
 	}
-	if err := ended(ctx); err != nil {
+	if err := ending.Of(ctx); err != nil {
 		return nil, withContext(ctx, err)
 	}
 	start := time.Now()
@@ -59,7 +60,7 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 		return nil, ErrClosed
 	}
 	defer c.attempts.Done()
-	if err := ended(ctx); err != nil {
+	if err := ending.Of(ctx); err != nil {
 		return nil, err
 	}
 	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
@@ -118,7 +119,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 		if err == nil {
 			return l, nil
 		}
-		over := ended(ctx)
+		over := ending.Of(ctx)
 		var pause time.Duration
 		switch {
 		case over != nil && (errors.Is(err, over) || isFault(err) && time.Since(asked) < silence):

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/golocker/locker/internal/ending"
 )
 
 // ManyLocker is an optional interface that may be implemented by a [Locker] that can acquire several locks in one step.
@@ -58,7 +60,7 @@ func LockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*All
 	}
 	for {
 		lease, err := tryStep(ctx, l, keys, opts)
-		if errors.Is(err, ErrHeld) && ended(ctx) == nil || errors.Is(err, errors.ErrUnsupported) {
+		if errors.Is(err, ErrHeld) && ending.Of(ctx) == nil || errors.Is(err, errors.ErrUnsupported) {
 			lease, err = inOrder(ctx, keys, func(ctx context.Context, key string) (Lease, error) {
 				return l.Lock(ctx, key, opts...)
 			})
@@ -128,7 +130,7 @@ func inOrder(
 	for _, key := range keys {
 		part, err := acquire(inner, key)
 		if err != nil {
-			lost := inner.Err() != nil && ended(ctx) == nil
+			lost := inner.Err() != nil && ending.Of(ctx) == nil
 			undo(ctx, parts)
 			switch {
 			case lost && errors.Is(err, ErrClosed): // which has ended the leases, and so inner; that is not the caller's

@@ -189,10 +189,6 @@ func TestChannelsRefusedByACL(t *testing.T) {
 	for name, rule := range map[string][]any{
 		"no channels": {"resetchannels"}, "no publish": {"-publish"}, "no subscribe": {"-subscribe"},
 	} {
-		bound := untoldPoll // of a waiter that knows that it cannot be told
-		if name == "no publish" {
-			bound = heartbeat
-		}
 		t.Run(name, func(t *testing.T) {
 			each := eachDriver
 			if name == "no publish" {
@@ -206,10 +202,10 @@ func TestChannelsRefusedByACL(t *testing.T) {
 				s.User(t, "default", "on", "nopass", "~*", "+@all")
 				s.Cmd(t, append([]any{"ACL", "SETUSER", "default"}, rule...)...)
 				holder, waiter := closing(t, single.New(build(t, s.Addr()))), closing(t, single.New(build(t, s.Addr())))
-				promptly(t, bound, func() time.Duration {
+				promptly(t, untoldPoll, func() time.Duration { // they know that they cannot be told
 					lease := mustTry(t, holder)
 					result := lockLater(t, waiter)
-					eventually(t, 30*time.Second, "it waits", func() bool { return queued(t, s) == 1 })
+					looking(t, s)
 					released := time.Now()
 					steady.Unlock(t, lease)
 					return take(t, result).Sub(released)

@@ -91,6 +91,15 @@ func listening(t *testing.T, s *redistest.Server, n int) {
 	})
 }
 
+// looking waits until somebody waits and has looked at the lock some times. The first pauses of a waiter are short,
+// because its subscription is still being made. What it does afterwards is what the tests are about.
+func looking(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	eventually(t, 30*time.Second, "somebody waits", func() bool { return queued(t, s) == 1 })
+	before := roundTrips(t, s)
+	eventually(t, 30*time.Second, "the waiter has looked four times", func() bool { return roundTrips(t, s) >= before+4 })
+}
+
 // connections counts those of subscribers.
 func connections(t testing.TB, s *redistest.Server) int {
 	t.Helper()

@@ -22,7 +22,7 @@ type fate struct {
 	cut       bool          // instead of silence, the connection breaks
 	twice     bool          // it is executed a second time, at once
 	unsent    bool          // the connection could not be had
-	refused   bool          // the server has lost its slot
+	refused   string        // the text with which the server refuses it; none: it does not
 }
 
 // party is one client.
@@ -63,8 +63,8 @@ func (p *party) network(ctx context.Context, cmds []drivers.Command,
 		if !f.lost {
 			p.moment()
 			var replies []drivers.Reply
-			if f.refused {
-				replies = slices.Repeat([]drivers.Reply{drivers.ServerError("CLUSTERDOWN Hash slot not served")}, len(cmds))
+			if f.refused != "" {
+				replies = slices.Repeat([]drivers.Reply{drivers.ServerError(f.refused)}, len(cmds))
 			} else {
 				replies = execute()
 			}

@@ -11,6 +11,11 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
+const (
+	clusterDown = "CLUSTERDOWN Hash slot not served"
+	noPerm      = "NOPERM User locker has no permissions to run the 'publish' command"
+)
+
 // Nobody answers a probe that travels over a connection from before a restart of the server. Such a probe is repeated
 // soon, and not only when the next one is due: until a probe is counted, waiters poll, and are not told of releases.
 func TestProbeThatFailedIsRepeated(t *testing.T) {
@@ -18,7 +23,7 @@ func TestProbeThatFailedIsRepeated(t *testing.T) {
 		"it is lost":         {lost: true, cut: true},
 		"its answer is lost": {mute: true, cut: true},
 		"it is not sent":     {unsent: true},
-		"it is refused":      {refused: true},
+		"it is refused":      {refused: clusterDown},
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -54,25 +59,76 @@ func TestProbeThatFailedIsRepeated(t *testing.T) {
 	}
 }
 
-// Probes that fail for long are repeated at a limited rate.
+// Probes that fail for long are repeated at a limited rate, and hardly ever if they are refused for good. Waiters poll
+// meanwhile.
 func TestProbesThatAlwaysFail(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		way         fate
+		least, most int           // probes in a minute
+		again       time.Duration // when the next one comes at the latest
+	}{
+		{"they are lost", fate{lost: true, cut: true}, 40, 130, inboxMaxPause},
+		{"they are refused for now", fate{refused: clusterDown}, 40, 130, inboxMaxPause},
+		{"they are refused for good", fate{refused: noPerm}, 10, 20, inboxProbe},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onStreet(t, func(x *street) {
+				lease := x.party().must()
+				p := x.party()
+				p.meddle(func(kind string) fate {
+					if kind != "PUBLISH" {
+						return fate{}
+					}
+					return tt.way
+				})
+				c := p.lock()
+				before, all := p.sent("PUBLISH"), p.sent("")
+				c.waits(time.Minute)
+				if n := p.sent("PUBLISH") - before; n < tt.least || n > tt.most {
+					x.Errorf("%d probes in a minute", n)
+				}
+				if looks := p.sent("") - all - tt.most; looks < int(time.Minute/untoldPoll) {
+					x.Errorf("the waiter has looked less than %d times in a minute", looks)
+				}
+				p.meddle(nil)
+				c.waits(tt.again + 10*oneWay)
+				if !p.node.inbox.live(p.node.inbox.name) {
+					x.Error("the subscription is not counted when probes are answered")
+				}
+				x.unlock(lease)
+				x.unlock(c.gets(time.Second))
+				x.nothing()
+			})
+		})
+	}
+}
+
+// A waiter that was told that it would be told, and whose right to publish ends then, looks at every heartbeat until
+// the subscription has been silent for too long, and polls from then on.
+func TestRightToPublishEnds(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()
 		p := x.party()
-		p.meddle(func(kind string) fate { return fate{lost: kind == "PUBLISH", cut: true} })
 		c := p.lock()
-		before := p.sent("PUBLISH")
-		c.waits(time.Minute)
-		if n := p.sent("PUBLISH") - before; n > 130 {
-			x.Errorf("%d probes in a minute", n)
+		c.waits(time.Second)
+		p.meddle(func(kind string) fate {
+			if kind == "PUBLISH" {
+				return fate{refused: noPerm}
+			}
+			return fate{}
+		})
+		c.waits(2 * inboxProbe)
+		if !p.node.inbox.live(p.node.inbox.name) {
+			x.Error("one refusal has ended the subscription")
+		}
+		c.waits(2 * inboxProbe)
+		if p.node.inbox.live(p.node.inbox.name) {
+			x.Error("the subscription is trusted although no probe has come for long")
 		}
 		p.meddle(nil)
-		c.waits(inboxMaxPause + 10*oneWay)
-		if !p.node.inbox.live(p.node.inbox.name) {
-			x.Error("the subscription is not counted when probes are answered")
-		}
 		x.unlock(lease)
-		x.unlock(c.gets(time.Second))
+		x.unlock(c.gets(untoldPoll + 10*oneWay))
 		x.nothing()
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/ending"
 )
 
 // call is one operation that has failed and is retried.
@@ -37,24 +38,6 @@ func fault(err error) bool {
 	}
 	return true
 }
-
-// ended returns ctx's error if ctx has ended, and nil otherwise. If the deadline has passed, it waits for the timer of
-// the context, which may fire late.
-func ended(ctx context.Context) error {
-	if d, ok := ctx.Deadline(); ok && ctx.Done() != nil && !time.Now().Before(d) {
-		late := time.NewTimer(lateTimer)
-		defer late.Stop()
-		select {
-		case <-ctx.Done():
-		case <-late.C:
-		}
-	}
-	return ctx.Err()
-}
-
-// lateTimer is how late the timer of a context may be. A context that has not ended by then does not observe its
-// deadline.
-const lateTimer = time.Second
 
 // run repeats op, which has failed with err, until it succeeds, fails with an error that is not retryable, or its time
 // is over.
@@ -87,7 +70,7 @@ func (c *call) pause(budgeted bool) bool {
 		return false
 	}
 	if !c.sleep(delay) || !budgeted {
-		return ended(c.ctx) == nil
+		return ending.Of(c.ctx) == nil
 	}
 	deadline, bounded := c.ctx.Deadline()
 	if bounded && deadline.Before(latest) {
@@ -103,7 +86,7 @@ func (c *call) pause(budgeted bool) bool {
 	if wait > 0 && !c.sleep(wait) {
 		c.budget.giveBack()
 	}
-	return ended(c.ctx) == nil
+	return ending.Of(c.ctx) == nil
 }
 
 // delay returns the random pause before the next retry.
@@ -132,11 +115,8 @@ func (c *call) sleep(d time.Duration) bool {
 // error.
 func (c *call) failed(err error) error {
 	t := &tried{tries: c.tries, took: time.Since(c.start), err: err}
-	if end := ended(c.ctx); end != nil && !errors.Is(err, end) {
-		t.end = end
-		if cause := context.Cause(c.ctx); cause != nil && !errors.Is(end, cause) {
-			t.end = fmt.Errorf("%w (%w)", end, cause)
-		}
+	if end := ending.Of(c.ctx); end != nil && !errors.Is(err, end) {
+		t.end = ending.Why(c.ctx, end)
 	}
 	if t.tries == 1 && t.end == nil {
 		return err

@@ -14,13 +14,14 @@ var rules = map[string]struct {
 	may []string // import path prefixes
 	why string
 }{
-	"":                {nil, "a program that uses only the interface must not inherit dependencies"},
-	"/inspect":        {nil, "the root package imports it"},
-	"/lockertrace":    {nil, "the root package imports it"},
-	"/internal/label": {nil, "the root package imports it"},
-	"/memory":         {[]string{module}, "the in-process store needs no client"},
-	"/election":       {[]string{module}, "it knows the interface and no store"},
-	"/drivers":        {nil, "the contract knows neither locks nor clients"},
+	"":                 {nil, "a program that uses only the interface must not inherit dependencies"},
+	"/inspect":         {nil, "the root package imports it"},
+	"/lockertrace":     {nil, "the root package imports it"},
+	"/internal/label":  {nil, "the root package imports it"},
+	"/internal/ending": {nil, "the root package imports it"},
+	"/memory":          {[]string{module}, "the in-process store needs no client"},
+	"/election":        {[]string{module}, "it knows the interface and no store"},
+	"/drivers":         {nil, "the contract knows neither locks nor clients"},
 	"/single": {[]string{module, module + "/drivers", module + "/internal/node", module + "/internal/settings"},
 		"a backend reaches clients through drivers only"},
 	"/internal/node": {[]string{module, module + "/drivers", module + "/internal/pipeline",
@@ -102,7 +103,8 @@ func packages(t *testing.T) map[string][]string {
 }
 
 // shared packages belong to the root package: it may import them, and so may every package that may import it.
-var shared = []string{module + "/inspect", module + "/lockertrace", module + "/internal/label"}
+var shared = []string{module + "/inspect", module + "/lockertrace", module + "/internal/label",
+	module + "/internal/ending"}
 
 // owned lists modules that only one package may import.
 var owned = map[string]string{"github.com/spf13/cobra": "/cmd/locker/cli"}

@@ -4,6 +4,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -15,7 +16,7 @@ import (
 // All tests that leave something out with -short are among those that scripts/left-out prints for make test-long. The
 // script looks at lines, and this test at the syntax.
 func TestWhatIsLeftOutIsTestedInFull(t *testing.T) {
-	found := 0
+	found, whole := 0, testedInFull(t)
 	for _, module := range modules(t) {
 		out, err := exec.Command(filepath.Join(root, "scripts/left-out"), module).CombinedOutput()
 		if err != nil {
@@ -32,6 +33,10 @@ func TestWhatIsLeftOutIsTestedInFull(t *testing.T) {
 				continue
 			}
 			found++
+			if !isAmong(t, whole, module) {
+				t.Errorf("%s asks for -short, but its module is not in WHOLE of the Makefile, and make test-long runs no "+
+					"test of it in full", path)
+			}
 			if !slices.ContainsFunc(packages, func(p string) bool { return same(t, filepath.Join(module, p), dir) }) {
 				t.Errorf("%s asks for -short: import internal/testing/short, and make test-long runs it in full", path)
 			}
@@ -49,6 +54,42 @@ func TestWhatIsLeftOutIsTestedInFull(t *testing.T) {
 	}
 	if found < 10 {
 		t.Errorf("only %d packages ask for -short", found)
+	}
+}
+
+// testedInFull returns the modules whose tests make test-long runs with scripts/left-out.
+func testedInFull(t *testing.T) []string {
+	t.Helper()
+	cmd := exec.Command("make", "-s", "--no-print-directory", "-f", "-", "whole")
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), "MAKEFLAGS=", "MAKELEVEL=") // of the make that runs this test
+	cmd.Stdin = strings.NewReader("include Makefile\nwhole: ; @echo $(WHOLE)\n")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return strings.Fields(string(out))
+}
+
+// isAmong reports whether a module is among those that the Makefile names.
+func isAmong(t *testing.T, named []string, module string) bool {
+	t.Helper()
+	dir, err := filepath.Rel(root, module)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.Contains(named, filepath.ToSlash(dir))
+}
+
+func TestModulesThatAreNotTestedInFullAreFound(t *testing.T) {
+	whole := testedInFull(t)
+	for module, want := range map[string]bool{
+		".": true, "cmd/locker": true, "internal/testing/trials": true,
+		"internal/testing/trials/everystore": false, "internal/testing/madeup": false,
+	} {
+		if got := isAmong(t, whole, filepath.Join(root, module)); got != want {
+			t.Errorf("%s is among %q: %v, want %v", module, whole, got, want)
+		}
 	}
 }
 

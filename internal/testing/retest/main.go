@@ -6,8 +6,8 @@
 //
 // Its arguments are those of go test. Patterns of packages begin with a dot.
 //
-// The run fails at once if a package does not build, panics, or fails without a failed test, or if more than five tests
-// fail.
+// The run fails without another try if a package does not build, panics, ends in the midst of a test, or fails without
+// a failed test, if the race detector has found something, or if more than five tests fail.
 package main
 
 import (
@@ -96,6 +96,7 @@ type results struct {
 	passed   string                         // the output of the last top-level test that passed
 	said     map[[2]string]*strings.Builder // the output of tests that have not ended, by package and top-level test
 	failures map[string]int                 // by package
+	running  map[[2]string]bool             // top-level tests that have begun and not ended
 }
 
 // goTest runs go test and prints its output, without the output of tests that pass. It returns an error if anything but
@@ -113,6 +114,7 @@ func goTest(out io.Writer, args []string) (r results, err error) {
 		return r, err
 	}
 	r.said, r.failures = map[[2]string]*strings.Builder{}, map[string]int{}
+	r.running = map[[2]string]bool{}
 	for lines := bufio.NewReader(pipe); ; {
 		line, readErr := lines.ReadString('\n')
 		var e event
@@ -126,7 +128,14 @@ func goTest(out io.Writer, args []string) (r results, err error) {
 			break
 		}
 	}
-	if exit := cmd.Wait(); exit != nil && len(r.failed) == 0 && err == nil {
+	exit := cmd.Wait()
+	for of := range r.running { // the process has ended in it, and the tests after it were not run
+		_, _ = io.WriteString(out, r.end(of))
+		if err == nil {
+			err = fmt.Errorf("%s of %s has begun and not ended", of[1], of[0])
+		}
+	}
+	if exit != nil && len(r.failed) == 0 && err == nil {
 		err = exit
 	}
 	return r, err
@@ -141,6 +150,8 @@ func (r *results) take(out io.Writer, e event) error {
 		_, _ = io.WriteString(out, e.Output)
 		if strings.HasPrefix(e.Output, "panic: ") {
 			return fmt.Errorf("%s panicked", e.Package)
+		} else if raced(e.Output) {
+			return fmt.Errorf("%s has a data race", e.Package)
 		}
 	case e.Action == "build-fail":
 		return fmt.Errorf("a package does not build")
@@ -152,7 +163,11 @@ func (r *results) take(out io.Writer, e event) error {
 		if strings.HasPrefix(e.Output, "panic: ") { // the tests after it were not run
 			_, _ = io.WriteString(out, r.said[of].String())
 			return fmt.Errorf("%s of %s panicked", name, e.Package)
+		} else if raced(e.Output) { // the report is printed when the test ends
+			return fmt.Errorf("%s of %s has a data race", name, e.Package)
 		}
+	case e.Action == "run" && sub == "":
+		r.running[of] = true
 	case e.Action == "fail" && name == "":
 		if r.failures[e.Package] == 0 {
 			return fmt.Errorf("%s failed without a failed test", e.Package)
@@ -172,10 +187,18 @@ func (r *results) take(out io.Writer, e event) error {
 	return nil
 }
 
+// raced reports whether output is of the race detector. A race that is seen once is there, even if the test passes ten
+// times afterwards.
+func raced(output string) bool {
+	return strings.HasPrefix(output, "WARNING: DATA RACE") ||
+		strings.Contains(output, "race detected during execution of test")
+}
+
 // end returns the output of a test that has ended, and forgets it.
 func (r *results) end(of [2]string) string {
 	b := r.said[of]
 	delete(r.said, of)
+	delete(r.running, of)
 	if b == nil {
 		return ""
 	}

@@ -19,6 +19,9 @@ func TestRetest(t *testing.T) {
 		{"TestFailsOnce|TestFails$", "TestFails of flaky failed again", []string{"FLAKY: TestFailsOnce", "every time"}},
 		{"TestIsAlone", "", []string{"FLAKY: TestIsAlone of flaky failed once", "beside others"}},
 		{"TestPanics", "panicked", []string{"no accident"}},
+		{"TestFailsOnce|TestDies", "TestDies of flaky has begun and not ended", []string{"the first time", "its last words"}},
+		{"TestRacesOnce", "TestRacesOnce of flaky has a data race", []string{"race detected"}},
+		{"TestReportsOnce", "TestReportsOnce of flaky has a data race", []string{"DATA RACE"}},
 	} {
 		t.Run(tt.tests, func(t *testing.T) {
 			t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))

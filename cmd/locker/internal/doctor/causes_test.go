@@ -162,7 +162,7 @@ func TestEachRefusalIsCalledByItsName(t *testing.T) {
 		"INFO renamed": {[]string{"--rename-command", "INFO", ""}, nil,
 			[]string{"warn 1 info: INFO is refused: ERR unknown command"}, "remove the rename-command for INFO"},
 		"PUBLISH renamed": {[]string{"--rename-command", "PUBLISH", ""}, nil,
-			[]string{"warn 1 messages: look every two and a half seconds (ERR unknown command"},
+			[]string{"warn 1 messages: poll every 50 to 100 ms (ERR unknown command"},
 			"remove the rename-command for PUBLISH"},
 		"SUBSCRIBE renamed": {[]string{"--rename-command", "SUBSCRIBE", ""}, nil,
 			[]string{"warn 1 messages: poll every 50 to 100 ms (ERR unknown command"}, "remove the rename-command for"},

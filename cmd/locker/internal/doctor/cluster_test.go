@@ -25,7 +25,7 @@ func TestRightsOnACluster(t *testing.T) {
 			fix  string // of the last finding
 		}{
 			{"&other", []string{cluster}, ""},
-			{"-spublish", []string{cluster, "warn 1 messages: look every two and a half seconds (NOPERM"}, messages},
+			{"-spublish", []string{cluster, "warn 1 messages: poll every 50 to 100 ms (NOPERM"}, messages},
 			{"-cluster", []string{"fail 1 reachable: lacks a right (NOPERM"}, "ACL SETUSER locker +cluster"},
 			{"-get", []string{cluster, "fail 1 rights: it lacks +get"}, "ACL SETUSER locker +get"},
 			{"-ssubscribe", []string{cluster, "warn 1 messages: poll every 50 to 100 ms (NOPERM"}, messages},

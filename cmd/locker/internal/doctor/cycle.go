@@ -76,9 +76,9 @@ func (p *patient) locks(ctx context.Context) {
 		p.ok("messages", "waiters are notified")
 		return
 	}
-	why, how := p.whyDeaf(ctx), "poll every 50 to 100 ms"
+	why := p.whyDeaf(ctx)
 	if p.noPublish != "" {
-		why, how = p.noPublish, "look every two and a half seconds"
+		why = p.noPublish
 	}
 	fix := "ACL SETUSER " + p.user() + " +publish +subscribe +unsubscribe +ping &" + p.e.Prefix + "*, if the user lacks " +
 		"these; a proxy in between must support SUBSCRIBE"
@@ -93,7 +93,7 @@ func (p *patient) locks(ctx context.Context) {
 	} else if c, found := Probe(ctx, p.Dial, p.Username); !refused && found { // the client may have hidden the cause
 		fix, why = c.Fix, fmt.Errorf("%s; %w", c.Text, why)
 	}
-	p.warn("messages", fix, "waiters are not notified, and have to %s (%v)", how, why)
+	p.warn("messages", fix, "waiters are not notified, and have to poll every 50 to 100 ms (%v)", why)
 }
 
 // isSilence reports whether err says that the server has not answered in time. A refusal is an answer.

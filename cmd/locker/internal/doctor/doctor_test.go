@@ -204,7 +204,7 @@ func TestMissingRights(t *testing.T) {
 		h := admit(t, 1, "goredis")
 		h.servers[0].User(t, "locker", "on", ">pw", "allkeys", "+@all", "-publish")
 		h.replace(t, 0, "goredis", drivers.Config{Addr: h.servers[0].Addr(), Username: "locker", Password: "pw"})
-		h.want(t, "warn 1 messages: look every two and a half seconds (NOPERM")
+		h.want(t, "warn 1 messages: poll every 50 to 100 ms (NOPERM")
 		h.servers[0].Cmd(t, "ACL", "SETUSER", "locker", "+publish", "-ping")
 		if r := h.want(t, "warn 1 messages: poll every 50 to 100 ms (NOPERM"); !strings.Contains(fmt.Sprint(r), "+ping") {
 			t.Errorf("no word of the missing right: %v", r)
