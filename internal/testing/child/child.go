@@ -29,8 +29,14 @@ type Leash struct {
 	stdin   io.WriteCloser // stdin of the watcher
 }
 
-// watch kills the child $1 and removes its directory $2 if stdin is closed before a line arrives.
-const watch = `read -r line || { kill -9 "$1"; [ -z "$2" ] || rm -rf -- "$2"; }`
+// watch kills the child $1 and removes its directory $2 if stdin is closed before a line arrives. Processes of the child
+// that are stopped go on, as those of a PostgreSQL that a test has frozen. They could not notice that the child has ended.
+const watch = `read -r line || {
+	own=$(pgrep -P "$1")
+	kill -9 "$1"
+	[ -z "$own" ] || kill -CONT $own
+	[ -z "$2" ] || rm -rf -- "$2"
+}`
 
 // NewLeash starts a watcher for a child. When this process ends, the child is killed, even if it is stopped, and dir is
 // removed unless it is empty. Call Off when the child has been reaped.

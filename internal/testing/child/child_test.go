@@ -71,6 +71,40 @@ func TestChildrenEndWithTheirParent(t *testing.T) {
 	}
 }
 
+// A process of the child that is stopped goes on when the watcher has killed the child, so that it can end, too.
+func TestStoppedProcessesOfAChildGoOn(t *testing.T) {
+	mark := filepath.Join(t.TempDir(), "mark")
+	parent := exec.Command("/bin/sh", "-c", `/bin/sh -c 'kill -STOP $$; : >"$0"' "$0" & wait`, mark)
+	if err := parent.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stopped := func() bool {
+		out, _ := exec.Command("ps", "-o", "stat=", "--ppid", strconv.Itoa(parent.Process.Pid)).Output()
+		return bytes.HasPrefix(out, []byte("T"))
+	}
+	until(t, "the process is stopped", stopped)
+	l, err := NewLeash(parent.Process.Pid, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = l.stdin.Close()
+	_ = l.watcher.Wait()
+	_ = parent.Wait()
+	until(t, "the process goes on", func() bool {
+		_, err := os.Stat(mark)
+		return err == nil
+	})
+}
+
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); <-time.After(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("not within 30 s: %s", what)
+		}
+	}
+}
+
 // running lists the processes with arg among their arguments.
 func running(t *testing.T, arg string) (pids []int) {
 	t.Helper()
