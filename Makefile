@@ -67,6 +67,8 @@ drivers.long:
 	$(WITH_VALKEY) $(GOTEST) $(LONG) $(EACH_DRIVER)
 $(WHOLE:%=%.long): %.long: # the other tests of a module that leave something out with -short
 	@long=$$(scripts/left-out $*) && { [ -z "$$long" ] || { set -x; $(GOTEST) -C $* $(LONG) $$long; }; }
+# One package after the other: their clients and servers need the processors in time, and a simulation takes all it gets.
+internal/testing/trials.long: LONG += -p 1
 everystore.long:
 	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .
 processors.long:
