@@ -63,15 +63,16 @@ type waiter struct {
 	trace *lockertrace.Trace
 	turn  *turn // nil while it has no position
 
-	attempted bool         // req.Token has been used
-	last      *acquisition // the last acquisition; nil: there was none
-	failed    int          // failed attempts in a row since the last notification
-	astray    bool         // the node that keeps the queue is wrong about the owner; see acquisition.astray
-	looks     int          // how often it has looked at its position since the last attempt
-	moved     bool         // the node that keeps the queue has failed since the last attempt, and others may have
-	faulty    time.Time    // since when there has been no quorum; zero: there is one
-	fault     error        // the error of the last attempt without a quorum
-	rested    time.Time    // when enough nodes have rested for a quorum, according to that error; zero: not known
+	attempted bool          // req.Token has been used
+	last      *acquisition  // the last acquisition; nil: there was none
+	failed    int           // failed attempts in a row since the last notification
+	astray    bool          // the node that keeps the queue is wrong about the owner; see acquisition.astray
+	looks     int           // how often it has looked at its position since the last attempt
+	left      time.Duration // the remaining time of the lock on the node that keeps the queue, when it was asked last
+	moved     bool          // the node that keeps the queue has failed since the last attempt, and others may have
+	faulty    time.Time     // since when there has been no quorum; zero: there is one
+	fault     error         // the error of the last attempt without a quorum
+	rested    time.Time     // when enough nodes have rested for a quorum, according to that error; zero: not known
 
 	seen  bool             // others hold the lock
 	sure  bool             // seen is due to a lease, and not to a failed attempt or its remains while there is no quorum
@@ -140,6 +141,10 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 			}
 			lost = err != nil // no node keeps the queue
 			mine = s.Mine && s.Left == 0
+			if !lost && s.Left == 0 && w.left > 0 { // the waiter that has the turn asks the nodes now
+				start = time.Now()
+			}
+			w.left = s.Left
 			rest := w.patience(s) - time.Since(start)
 			// Waiters that have begun to wait at the same time should not all ask at the same time.
 			if late = rest <= 0; !late {
@@ -166,6 +171,8 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 			if w.astray && (late || mine && w.failed > maxFailed) {
 				w.b.hints.unfit(w.req.Key, w.turn.node)
 				w.leave()
+				// Another node keeps the queue now. A waiter that has no position there is not notified.
+				w.failed, s.Again = 0, 0
 			}
 		}
 		if w.req.Waiting != nil && w.known {

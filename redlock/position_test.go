@@ -1,0 +1,119 @@
+package redlock
+
+import (
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/virtual"
+)
+
+// The time between the release of a lock and its next acquisition, by a waiter that was told of the release.
+const prompt = 15 * time.Millisecond
+
+// A waiter that does not trust the node that keeps the queue, because that node has the lock of a dead owner, waits on
+// another one. It has a position there at once, so that it is told of the next release.
+func TestWaiterThatLeavesAQueueIsInTheNext(t *testing.T) {
+	for after := 100 * time.Millisecond; after < 2*time.Second; after *= 2 {
+		virtual.Test(t, func(t *testing.T) {
+			s := newStreet(t)
+			holder, w := s.client(), s.client()
+			s.nodes[queueNode].Execute(dead("k"))
+			lease, err := holder.Lock(t.Context(), "k")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan time.Time, 1)
+			go func() {
+				l, err := w.Lock(t.Context(), "k")
+				got <- time.Now()
+				if err == nil {
+					err = l.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+			for b := s.backends[1]; b.hints.fit("k", queueNode, len(s.nodes)) == queueNode; {
+				time.Sleep(time.Millisecond)
+			}
+			time.Sleep(after)
+			released := time.Now()
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if gap := (<-got).Sub(released); gap > prompt {
+				t.Errorf("released %v after the waiter has left the queue: nobody had the lock for %v", after, gap)
+			}
+			time.Sleep(2 * time.Minute) // the dead owner's lock ends
+			s.close()
+		})
+	}
+}
+
+// When a holder has died, all its waiters have heard nothing for as long as the TTL. They take over one after the other
+// nevertheless, without a pause and without competing: only the one whose turn it is asks the nodes.
+func TestWaitersOfADeadHolderTakeTurns(t *testing.T) {
+	const (
+		waiters = 4
+		hold    = 20 * time.Millisecond
+		ttl     = 2 * time.Second
+	)
+	for range 20 {
+		virtual.Test(t, func(t *testing.T) {
+			s := newStreet(t)
+			s.event = func(_, _ int, _ []drivers.Command, executed bool) {
+				if !executed {
+					time.Sleep(rand.N(time.Millisecond))
+				}
+			}
+			holder := s.client()
+			if _, err := holder.Lock(t.Context(), "k", locker.TTL(ttl)); err != nil {
+				t.Fatal(err)
+			}
+			var mu sync.Mutex
+			end := time.Now().Add(4 * ttl)
+			var free time.Time // when the last one began to release; zero: no waiter has had it
+			var run sync.WaitGroup
+			for range waiters {
+				time.Sleep(rand.N(100 * time.Millisecond))
+				w := s.client()
+				run.Go(func() {
+					for time.Now().Before(end) {
+						l, err := w.Lock(t.Context(), "k", locker.TTL(ttl))
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						if gap := time.Since(free); !free.IsZero() && gap > prompt && time.Now().Before(end) {
+							t.Errorf("nobody had the lock for %v", gap)
+						}
+						mu.Unlock()
+						time.Sleep(hold)
+						mu.Lock()
+						free = time.Now()
+						mu.Unlock()
+						if err := l.Unlock(t.Context()); err != nil {
+							t.Error(err)
+						}
+						time.Sleep(hold) // others wait
+					}
+				})
+			}
+			time.Sleep(rand.N(2 * ttl))
+			for i := range s.nodes {
+				s.set(0, i, "hung")
+			}
+			run.Wait()
+			for i := range s.nodes {
+				s.set(0, i, "")
+			}
+			time.Sleep(time.Minute)
+			s.close()
+		})
+	}
+}
