@@ -205,3 +205,25 @@ func TestSleepOfTheMachineBringsForwardWhatIsDue(t *testing.T) {
 		}
 	})
 }
+
+// The wall clock is set forward, which brings the end of leases forward, and then back. The timer of a lease has fired
+// too early by then. It is set again, and Done is closed in time.
+func TestDoneClosesInTimeAfterTheClockWasSetForwardAndBack(t *testing.T) {
+	set := locker.SleepMachine(t)
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		l := mustLock(t, c, "k", locker.NoRenewal())
+		time.Sleep(time.Second)
+		set(3 * time.Second)
+		time.Sleep(2 * time.Second) // the Client has compared the clocks
+		set(-3 * time.Second)
+		if err := l.Err(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-l.Done():
+		case <-time.After(time.Until(l.Until())):
+			t.Error("Done was not closed before Until")
+		}
+		lostBecause(t, l.Err(), locker.LostExpired)
+	})
+}
