@@ -164,7 +164,7 @@ func inOrder(
 func undo(ctx context.Context, parts []Lease) {
 	// The errors say nothing to the caller: what is not released now is released in the background, or ends with its TTL.
 	ctx = context.WithValue(ctx, undoKey{}, true)
-	_ = each(parts, func(part Lease) error { return part.Unlock(ctx) })
+	_ = each(parts, func(_ int, part Lease) error { return part.Unlock(ctx) })
 }
 
 // undoKey is the key of a value in the context of Unlock. It says that the lease was never returned to a caller, so
