@@ -35,6 +35,7 @@ type keyQueue struct {
 	// These belong to the caller at the front.
 	trace     *lockertrace.Trace
 	announced bool // Trace.Waiting was called
+	refused   bool // the attempt in progress has found the lock held
 }
 
 var errBehind = errors.New("other callers of this client are waiting for the lock ahead of this one")
@@ -109,6 +110,7 @@ func (q *keyQueue) next() {
 // saw is called by the caller at the front when it learns that the lock is held. It records that for the callers
 // behind, and calls Trace.Waiting if that was not called yet.
 func (q *keyQueue) saw(held error) {
+	q.refused = true
 	if !q.announced {
 		q.announced = true
 		waiting(q.trace, heldOf(held))
