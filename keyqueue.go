@@ -60,31 +60,42 @@ func (qs *keyQueues) enter(ctx context.Context, closing <-chan struct{}, key str
 	position := q.waiting.PushBack(front)
 	label := heldOf(q.held).Label
 	qs.mu.Unlock()
+	waits := true
+	defer func() { // also if a hook panics
+		if waits {
+			q.quit(front, position)
+		}
+	}()
 	since := time.Now()
 	waiting(trace, HeldError{Label: label})
-	var err error
 	select {
 	case <-front:
 		q.trace, q.announced = trace, true
 		woken(trace, lockertrace.WakeFront, since)
+		waits = false
 		return q, nil
 	case <-closing:
-		err = ErrClosed
+		return nil, ErrClosed
 	case <-ctx.Done():
-		err = errBehind
 	}
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
+	if last := q.last(); last != nil {
+		return nil, last
+	}
+	return nil, errBehind
+}
+
+// quit removes a caller that waits.
+func (q *keyQueue) quit(front chan struct{}, position *list.Element) {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
 	select {
 	case <-front: // the caller came to the front at the same moment, and passes this on
 		q.next()
 	default:
 		q.waiting.Remove(position)
 	}
-	if last := q.last(); last != nil && err != ErrClosed { //nolint:errorlint // set above
-		err = last
-	}
-	return nil, err
 }
 
 // leave removes the caller at the front. label is that of the lock, if it was acquired.
