@@ -126,6 +126,23 @@ func TestMinHoldKeepsTheLockAfterUnlock(t *testing.T) {
 	})
 }
 
+// Unlock applies MinHold to a lease that has ended, as long as the store has its lock. Without Unlock, the TTL ends it.
+func TestMinHoldAfterTheEndOfTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		for key, unlock := range map[string]bool{"unlocked": true, "forgotten": false} {
+			l := mustLock(t, c, key, locker.TTL(ttl), locker.MaxHold(ttl/2), locker.MinHold(time.Hour))
+			<-l.Done()
+			if unlock {
+				mustUnlock(t, l)
+			}
+			time.Sleep(2 * ttl)
+			if _, err := c.TryLock(t.Context(), key); errors.Is(err, locker.ErrHeld) != unlock {
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+	})
+}
+
 func TestMinHoldDoesNotKeepALockThatWasNotReturned(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {
