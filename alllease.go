@@ -22,12 +22,16 @@ type AllLease struct {
 	done     chan struct{} // closed when err is set
 	watching bool          // the parts are watched, to close done
 	err      error         // why the lease ended; nil while it is held
+	released []bool        // by part: Unlock has returned nil
+	failed   []error       // by part: the last error of Unlock, except ErrUnlocked
 }
 
 var _ Lease = (*AllLease)(nil)
 
 func newAllLease(parts []Lease) *AllLease {
-	a := &AllLease{parts: parts, done: make(chan struct{})}
+	a := &AllLease{
+		parts: parts, done: make(chan struct{}), released: make([]bool, len(parts)), failed: make([]error, len(parts)),
+	}
 	for _, part := range parts {
 		a.keys = append(a.keys, part.Key())
 	}
@@ -116,7 +120,7 @@ func (a *AllLease) Extend(ctx context.Context) error {
 	if err := a.Err(); err != nil {
 		return &Error{"extend", a.Key(), err}
 	}
-	return each(a.parts, func(part Lease) error { return part.Extend(ctx) })
+	return each(a.parts, func(_ int, part Lease) error { return part.Extend(ctx) })
 }
 
 // Verify asks the store about all locks, at the same time; see the function [Verify]. The error joins those of the
@@ -125,23 +129,31 @@ func (a *AllLease) Verify(ctx context.Context) error {
 	if err := a.Err(); err != nil {
 		return &Error{"verify", a.Key(), err}
 	}
-	return each(a.parts, func(part Lease) error { return Verify(ctx, part) })
+	return each(a.parts, func(_ int, part Lease) error { return Verify(ctx, part) })
 }
 
 // Unlock releases all locks, at the same time, whatever happens to one of them; see [Lease.Unlock]. The error joins
 // those of the single locks, which name their keys. A nil error means that the store had all of the locks for this
-// lease until now. The error matches [ErrUnlocked] only if earlier calls have released all locks.
+// lease until they were released, by this call or by earlier ones. The error matches [ErrUnlocked] only if earlier
+// calls have released all locks. What an earlier call has found out about a lock that it could not release is reported
+// again.
 func (a *AllLease) Unlock(ctx context.Context) error {
 	_ = a.finish(ErrUnlocked)
-	var mu sync.Mutex
 	again := 0
-	err := each(a.parts, func(part Lease) error {
+	err := each(a.parts, func(i int, part Lease) error {
 		err := part.Unlock(ctx)
-		if errors.Is(err, ErrUnlocked) {
-			mu.Lock()
-			defer mu.Unlock()
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		switch {
+		case err == nil:
+			a.released[i] = true
+		case !errors.Is(err, ErrUnlocked):
+			a.failed[i] = err
+		case a.released[i] || a.failed[i] == nil:
 			again++
 			return nil
+		default: // the outcome of the earlier call is final
+			return a.failed[i]
 		}
 		return err
 	})
@@ -151,12 +163,12 @@ func (a *AllLease) Unlock(ctx context.Context) error {
 	return err
 }
 
-// each calls f with all parts at the same time. It joins the errors, in the order of parts.
-func each(parts []Lease, f func(part Lease) error) error {
+// each calls f with all parts, and their positions, at the same time. It joins the errors, in the order of parts.
+func each(parts []Lease, f func(i int, part Lease) error) error {
 	errs := make([]error, len(parts))
 	var calls sync.WaitGroup
 	for i, part := range parts {
-		calls.Go(func() { errs[i] = f(part) })
+		calls.Go(func() { errs[i] = f(i, part) })
 	}
 	calls.Wait()
 	return errors.Join(errs...)

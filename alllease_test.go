@@ -149,3 +149,24 @@ func TestAllLeaseLeavesNoGoroutines(t *testing.T) {
 		<-done
 	})
 }
+
+// A lock that was not held any more is no lock that a second call finds released, whatever that call does to the
+// others.
+func TestSecondUnlockOfSeveralLocksRemembersALoss(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		lease := mustLockAll(t, c, []string{"a", "b"})
+		s.steal(t, one{key: "a", token: s.tokens[0]}, time.Minute)
+		s.on("release", func(_ context.Context, next func() error) error {
+			if err := next(); err != nil {
+				return err
+			}
+			return locker.ErrUnavailable
+		})
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost, locker.ErrUnavailable)
+		s.on("release", func(context.Context, func() error) error { return nil })
+		err := lease.Unlock(t.Context()) // releases b
+		wantErr(t, err, locker.ErrNotHeld, locker.ErrLost)
+		wantKey(t, err, "a")
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
+	})
+}

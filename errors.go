@@ -53,8 +53,10 @@ var (
 
 // Error is the type of the errors that operations return. It names the operation and the key.
 type Error struct {
-	// Op is "lock", "trylock", "extend", "verify", "unlock", "do", "inspect" or "release". It is "lockall" or
-	// "trylockall" if the call is about no single key, and "hold" if a lock of an AllLease was lost.
+	// Op is "lock", "trylock", "extend", "verify", "unlock", "do", "inspect" or "release". LockAll and TryLockAll have
+	// "trylock" for their step that acquires all locks, and "lock" or "trylock" for a single lock. Op is "lockall" or
+	// "trylockall" if they were called without keys, or if a lock was lost at once, and "hold" if a lock of an AllLease
+	// was lost.
 	Op  string
 	Key string // the names of several locks are separated by commas
 	Err error

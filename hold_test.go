@@ -126,6 +126,23 @@ func TestMinHoldKeepsTheLockAfterUnlock(t *testing.T) {
 	})
 }
 
+// Unlock applies MinHold to a lease that has ended, as long as the store has its lock. Without Unlock, the TTL ends it.
+func TestMinHoldAfterTheEndOfTheLease(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		for key, unlock := range map[string]bool{"unlocked": true, "forgotten": false} {
+			l := mustLock(t, c, key, locker.TTL(ttl), locker.MaxHold(ttl/2), locker.MinHold(time.Hour))
+			<-l.Done()
+			if unlock {
+				mustUnlock(t, l)
+			}
+			time.Sleep(2 * ttl)
+			if _, err := c.TryLock(t.Context(), key); errors.Is(err, locker.ErrHeld) != unlock {
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+	})
+}
+
 func TestMinHoldDoesNotKeepALockThatWasNotReturned(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		s.on("acquire", func(_ context.Context, next func() error) error {
@@ -203,5 +220,27 @@ func TestSleepOfTheMachineBringsForwardWhatIsDue(t *testing.T) {
 		if d := time.Since(start); d < 48*time.Second || d > 50*time.Second {
 			t.Errorf("ended after %v on the monotonic clock, of a minute of which 10 s were slept", d)
 		}
+	})
+}
+
+// The wall clock is set forward, which brings the end of leases forward, and then back. The timer of a lease has fired
+// too early by then. It is set again, and Done is closed in time.
+func TestDoneClosesInTimeAfterTheClockWasSetForwardAndBack(t *testing.T) {
+	set := locker.SleepMachine(t)
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		l := mustLock(t, c, "k", locker.NoRenewal())
+		time.Sleep(time.Second)
+		set(3 * time.Second)
+		time.Sleep(2 * time.Second) // the Client has compared the clocks
+		set(-3 * time.Second)
+		if err := l.Err(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-l.Done():
+		case <-time.After(time.Until(l.Until())):
+			t.Error("Done was not closed before Until")
+		}
+		lostBecause(t, l.Err(), locker.LostExpired)
 	})
 }

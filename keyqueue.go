@@ -35,6 +35,7 @@ type keyQueue struct {
 	// These belong to the caller at the front.
 	trace     *lockertrace.Trace
 	announced bool // Trace.Waiting was called
+	refused   bool // the attempt in progress has found the lock held
 }
 
 var errBehind = errors.New("other callers of this client are waiting for the lock ahead of this one")
@@ -59,31 +60,42 @@ func (qs *keyQueues) enter(ctx context.Context, closing <-chan struct{}, key str
 	position := q.waiting.PushBack(front)
 	label := heldOf(q.held).Label
 	qs.mu.Unlock()
+	waits := true
+	defer func() { // also if a hook panics
+		if waits {
+			q.quit(front, position)
+		}
+	}()
 	since := time.Now()
 	waiting(trace, HeldError{Label: label})
-	var err error
 	select {
 	case <-front:
 		q.trace, q.announced = trace, true
 		woken(trace, lockertrace.WakeFront, since)
+		waits = false
 		return q, nil
 	case <-closing:
-		err = ErrClosed
+		return nil, ErrClosed
 	case <-ctx.Done():
-		err = errBehind
 	}
 	qs.mu.Lock()
 	defer qs.mu.Unlock()
+	if last := q.last(); last != nil {
+		return nil, last
+	}
+	return nil, errBehind
+}
+
+// quit removes a caller that waits.
+func (q *keyQueue) quit(front chan struct{}, position *list.Element) {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
 	select {
 	case <-front: // the caller came to the front at the same moment, and passes this on
 		q.next()
 	default:
 		q.waiting.Remove(position)
 	}
-	if last := q.last(); last != nil && err != ErrClosed { //nolint:errorlint // set above
-		err = last
-	}
-	return nil, err
 }
 
 // leave removes the caller at the front. label is that of the lock, if it was acquired.
@@ -109,6 +121,7 @@ func (q *keyQueue) next() {
 // saw is called by the caller at the front when it learns that the lock is held. It records that for the callers
 // behind, and calls Trace.Waiting if that was not called yet.
 func (q *keyQueue) saw(held error) {
+	q.refused = true
 	if !q.announced {
 		q.announced = true
 		waiting(q.trace, heldOf(held))

@@ -253,3 +253,31 @@ func (s queueingStore) Queue(_ context.Context, req Request) (Grant, error) {
 func (queueingStore) Acquire(context.Context, Request) (Grant, error) { return Grant{}, ErrHeld }
 func (queueingStore) Extend(context.Context, Request) error           { return nil }
 func (queueingStore) Release(context.Context, Request) error          { return nil }
+
+// A hook that panics does not keep the callers behind it from the lock.
+func TestKeyQueueGoesOnAfterAHookHasPanicked(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		var qs keyQueues
+		for _, hook := range []lockertrace.Trace{
+			{Waiting: func(lockertrace.Waiting) { panic("oops") }},
+			{Woken: func(lockertrace.Wake) { panic("oops") }},
+		} {
+			first := atFront(t, "the first", arrive(t.Context(), &qs, nil))
+			panicked := make(chan any, 1)
+			go func() {
+				defer func() { panicked <- recover() }()
+				_, _ = qs.enter(lockertrace.With(t.Context(), &hook), nil, "k")
+			}()
+			synctest.Wait()
+			next := arrive(t.Context(), &qs, nil)
+			first.leave(false, "")
+			if p := <-panicked; p != "oops" {
+				t.Errorf("the caller did not get the panic, but %v", p)
+			}
+			atFront(t, "the next one", next).leave(false, "")
+		}
+		if len(qs.byKey) > 0 {
+			t.Error("the queue is kept although nobody is in it")
+		}
+	})
+}

@@ -93,6 +93,8 @@ func (c *Client) hold(trace *lockertrace.Trace, req Request, start time.Time, o 
 	if l.renews {
 		due = start.Add(req.TTL / renewPart)
 	}
+	l.mu.Lock() // the timer may fire before it is in l.expiry
+	defer l.mu.Unlock()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -102,7 +104,7 @@ func (c *Client) hold(trace *lockertrace.Trace, req Request, start time.Time, o 
 		c.schedule.timer = time.AfterFunc(time.Hour, c.tend)
 	}
 	c.schedule.add(l, due)
-	l.expiry = time.AfterFunc(rest, func() { _ = l.Err() }) // Err ends the lease if its time is over
+	l.expiry = time.AfterFunc(rest, l.rearm)
 	return l, nil
 }
 
@@ -192,8 +194,9 @@ func (l *lease) finishLocked(reason error) {
 	}
 }
 
-// rearm ends the lease if its time is over, and otherwise sets its timer again. It is called when the wall clock has
-// gained on the monotonic clock.
+// rearm ends the lease if its time is over, and otherwise sets its timer again. It is called by the timer, which fires
+// too early if the wall clock was ahead when it was set and has been set back since. It is also called when the wall
+// clock has gained on the monotonic clock.
 func (l *lease) rearm() {
 	if l.Err() != nil {
 		return

@@ -31,9 +31,9 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	if err != nil {
 		return nil, waited(ctx, start, err)
 	}
-	defer func() { queue.leave(err == nil, o.label) }()
-	l, err := c.wait(ctx, key, o, queue)
-	if err != nil {
+	var l *lease // nil also if a hook panics
+	defer func() { queue.leave(l != nil, o.label) }()
+	if l, err = c.wait(ctx, key, o, queue); err != nil {
 		return nil, waited(ctx, start, err)
 	}
 	return l, nil
@@ -115,6 +115,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 	defer func() { news.stop() }()
 	for n := 0; ; n++ {
 		asked := time.Now()
+		queue.refused = false
 		l, err := c.attempt(ctx, key, o, queue)
 		if err == nil {
 			return l, nil
@@ -139,6 +140,9 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			}
 			pause = pollDelay(n, remaining, news.live())
 		case isFault(err):
+			if queue.refused { // the store has answered since, and the Queuer has reported all faults but the last
+				asked = time.Now()
+			}
 			queue.failing(asked, err)
 			held, since, _ := queue.seen()
 			if over != nil || !held || since >= o.patience {

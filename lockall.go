@@ -60,7 +60,13 @@ func LockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*All
 	}
 	for {
 		lease, err := tryStep(ctx, l, keys, opts)
-		if errors.Is(err, ErrHeld) && ending.Of(ctx) == nil || errors.Is(err, errors.ErrUnsupported) {
+		held := errors.Is(err, ErrHeld)
+		if held {
+			if over := ending.Of(ctx); over != nil {
+				return nil, ofCaller(ctx, over, err)
+			}
+		}
+		if held || errors.Is(err, errors.ErrUnsupported) {
 			lease, err = inOrder(ctx, keys, func(ctx context.Context, key string) (Lease, error) {
 				return l.Lock(ctx, key, opts...)
 			})
@@ -130,9 +136,11 @@ func inOrder(
 	for _, key := range keys {
 		part, err := acquire(inner, key)
 		if err != nil {
-			lost := inner.Err() != nil && ending.Of(ctx) == nil
+			lost, over := inner.Err() != nil, ending.Of(ctx)
 			undo(ctx, parts)
 			switch {
+			case over != nil:
+				return nil, ofCaller(ctx, over, err)
 			case lost && errors.Is(err, ErrClosed): // which has ended the leases, and so inner; that is not the caller's
 				return nil, &Error{"lock", key, ErrClosed}
 			case lost:
@@ -160,11 +168,21 @@ func inOrder(
 	return a, nil
 }
 
+// ofCaller returns err, which is about one of the locks, as the error of a call whose context has ended with over. err
+// may not know that yet, or have the error of the context that inOrder has ended.
+func ofCaller(ctx context.Context, over, err error) error {
+	var e *Error
+	if errors.Is(err, over) || !errors.As(err, &e) {
+		return err
+	}
+	return &Error{e.Op, e.Key, withContext(ctx, &shielded{e.Err})}
+}
+
 // undo releases locks that were acquired for a call that fails. It returns when ctx ends, if not before.
 func undo(ctx context.Context, parts []Lease) {
 	// The errors say nothing to the caller: what is not released now is released in the background, or ends with its TTL.
 	ctx = context.WithValue(ctx, undoKey{}, true)
-	_ = each(parts, func(part Lease) error { return part.Unlock(ctx) })
+	_ = each(parts, func(_ int, part Lease) error { return part.Unlock(ctx) })
 }
 
 // undoKey is the key of a value in the context of Unlock. It says that the lease was never returned to a caller, so

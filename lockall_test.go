@@ -256,3 +256,53 @@ func TestLockAllEndsWhenTheClientIsClosed(t *testing.T) {
 		})
 	}
 }
+
+// endsAfter ends the caller's context after its Locker has answered that a lock is held.
+type endsAfter struct {
+	locker.Locker
+	end context.CancelFunc
+}
+
+func (e endsAfter) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
+	defer e.end()
+	return locker.TryLockMany(ctx, e.Locker, keys, opts...)
+}
+
+// A context that ends between the step and the waiting has ended.
+func TestLockAllWhoseContextEndsAfterTheStep(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		c := locker.NewClient(memory.NewBackend())
+		held := mustLock(t, c, "b")
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := locker.LockAll(ctx, endsAfter{c, cancel}, []string{"a", "b"})
+		wantErr(t, err, context.Canceled, locker.ErrHeld)
+		wantKey(t, err, "b")
+		mustUnlock(t, held)
+		_ = c.Close()
+	})
+}
+
+// slowToEnd is a Locker whose Lock returns a second after its context has ended.
+type slowToEnd struct{ locker.Locker }
+
+func (s slowToEnd) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	l, err := s.Locker.Lock(ctx, key, opts...)
+	if err != nil {
+		time.Sleep(time.Second)
+	}
+	return l, err
+}
+
+// A lock is lost while LockAll waits for another one, and the deadline of the caller passes before Lock has returned.
+// The error is that of the caller's context, and not that of the one that LockAll has ended.
+func TestLockAllReportsTheCallersContextOnly(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		held := mustLock(t, c, "b")
+		ctx, cancel := context.WithTimeout(t.Context(), ttl+ttl/10)
+		defer cancel()
+		_, err := locker.LockAll(ctx, slowToEnd{c}, []string{"a", "b"}, locker.TTL(ttl), locker.NoRenewal())
+		wantErr(t, err, context.DeadlineExceeded, locker.ErrHeld)
+		wantKey(t, err, "b")
+		mustUnlock(t, held)
+	})
+}

@@ -19,7 +19,9 @@ type Locker interface {
 	// Errors are of type [*Error] and match, with errors.Is, one of:
 	//
 	//   - ctx's error, if ctx ended. The error then also matches the result of the last contact with the store:
-	//     [ErrHeld] if the lock was held, or [ErrUnavailable] if the store failed or did not answer for a second.
+	//     [ErrHeld] if the lock was held, or [ErrUnavailable] if the store failed or did not answer for a second. If
+	//     other callers of the same Client were ahead, it is their last contact, which does not count before it has been
+	//     answered or has timed out. If there was none, the error matches neither.
 	//   - [ErrUnavailable], if the store cannot be reached, does not answer, or refuses.
 	//   - [ErrInvalid], if the key or an option cannot be used.
 	//   - [ErrForeignKey], if the key holds something that is not a lock.
@@ -95,6 +97,7 @@ type Lease interface {
 	//   - [ErrUnavailable], if the outcome is unknown. Call Unlock again to find it out. The error also matches
 	//     ErrUnavailable if the store has nothing under the key before the TTL has ended: the key was deleted, or a
 	//     proxy sent the release twice.
-	//   - [ErrUnlocked], if an earlier call released the lock. This is harmless.
+	//   - [ErrUnlocked], if an earlier call has found out the outcome. This is harmless if that call returned nil. If it
+	//     returned an error, that is still what is known.
 	Unlock(ctx context.Context) error
 }

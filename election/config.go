@@ -57,9 +57,9 @@ type Config struct {
 	// left.
 	StopTime time.Duration
 
-	// OnOverrun is called if OnElected has not returned in time after its context ended: by the end of the lease, or
-	// 50 ms after a lease was lost. The error matches [ErrOverrun], and is given to OnError first. OnOverrun decides
-	// what happens. With nil, nothing does, and Run goes on to wait for OnElected. A function that panics ends the
+	// OnOverrun is called if OnElected has not returned in time after its context ended: by the end that the lease had
+	// then, or 50 ms after the lease was lost. The error matches [ErrOverrun], and is given to OnError first. OnOverrun
+	// decides what happens. With nil, nothing does, and Run goes on to wait for OnElected. A function that panics ends the
 	// program, because it is called by a goroutine of its own. So does one that calls os.Exit. The lock is released
 	// when OnElected returns, whether OnOverrun has returned or not. The candidate campaigns again when both have.
 	OnOverrun func(err error)

@@ -144,10 +144,12 @@ func (e *Election) lead(ctx context.Context, c *candidacy) {
 	}()
 	err := e.config.OnElected(ctx, term)
 	c.lasted = time.Since(begun)
+	stopped := false // because its context has ended
 	if ctx.Err() != nil {
 		c.cause = context.Cause(ctx)
+		stopped = errors.Is(err, context.Canceled) || errors.Is(err, c.cause)
 	}
-	if !errors.Is(err, context.Canceled) && !errors.Is(err, c.cause) {
+	if !stopped {
 		c.failed = err
 	}
 }
@@ -179,20 +181,33 @@ func (e *Election) supervise(ctx context.Context, c *candidacy, term Term, retur
 
 // awaitReturn reports an overrun if OnElected does not return in time after the end of ctx.
 func (e *Election) awaitReturn(ctx context.Context, term Term, returned <-chan struct{}) {
+	ended := time.Now()
 	grace := time.Until(term.Lease.Until())
 	if grace <= 0 {
 		grace = lossGrace
 	}
 	t := time.NewTimer(grace)
 	defer t.Stop()
-	select {
-	case <-returned:
-	case <-t.C:
-		err := fmt.Errorf("term %d: %w: its context ended %v ago (%w)", term.Number, ErrOverrun, grace,
-			context.Cause(ctx))
-		e.config.report(e.key, err)
-		if e.config.OnOverrun != nil {
-			e.config.OnOverrun(err)
+	lost := term.Lease.Done() // may be closed later than ctx ended
+	for late := false; !late; {
+		select {
+		case <-returned:
+			return
+		case <-lost:
+			lost = nil
+			t.Reset(min(lossGrace, grace-time.Since(ended)))
+		case <-t.C:
+			late = true
 		}
+	}
+	cause := context.Cause(ctx)
+	if why := term.Lease.Err(); errors.Is(why, locker.ErrLost) && !errors.Is(cause, locker.ErrLost) {
+		cause = fmt.Errorf("%w, and then: %w", cause, why)
+	}
+	err := fmt.Errorf("term %d: %w: its context ended %v ago (%w)", term.Number, ErrOverrun,
+		time.Since(ended).Round(time.Millisecond), cause)
+	e.config.report(e.key, err)
+	if e.config.OnOverrun != nil {
+		e.config.OnOverrun(err)
 	}
 }

@@ -3,6 +3,7 @@ package election_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -230,6 +231,47 @@ func TestReleaseFails(t *testing.T) {
 		o.want("it was reported", len(o.reported()) == 1 && errors.Is(o.reported()[0], locker.ErrUnavailable))
 		time.Sleep(2 * ttl)
 		o.want("a leads again after the TTL", len(o.is("elected", "a")) == 2)
+		o.ends(a)
+	})
+}
+
+// The work fails with an error that says "cancelled", but nobody has ended its context.
+func TestErrorOfAnotherContextIsReported(t *testing.T) {
+	inOffice(t, func(o *office) {
+		cancelled := fmt.Errorf("query: %w", context.Canceled)
+		a := o.run("a", func(context.Context) error { return cancelled })
+		o.want("OnDemoted has the error", errors.Is(o.last("demoted", "a").cause, cancelled))
+		o.want("it was reported", len(o.reported()) == 1 && errors.Is(o.reported()[0], cancelled))
+		o.ends(a)
+	})
+}
+
+// The work of a leader hangs when it should resign, and then the lease is lost. That is reported soon after the loss,
+// because somebody else may lead by then.
+func TestOverrunWhenTheLeaseIsLostAfterResign(t *testing.T) {
+	inOffice(t, func(o *office) {
+		free := make(chan struct{})
+		hangs := func(context.Context) error { <-free; return nil }
+		a := o.run("a", hangs, func(c *election.Config) {
+			c.Options = []locker.Option{locker.TTL(time.Minute)}
+			c.OnOverrun = func(err error) { o.saw("a", "late", 0, err) }
+		})
+		term, _ := a.Leading()
+		a.stop()
+		time.Sleep(time.Second)
+		if _, err := a.client.ForceRelease(o.Context(), key, ""); err != nil {
+			o.Fatal(err)
+		}
+		<-term.Lease.Done() // at the next renewal
+		lost := time.Since(o.begun)
+		time.Sleep(51 * time.Millisecond)
+		overrun := o.last("late", "a")
+		o.want("within the grace", overrun.at-lost <= 50*time.Millisecond)
+		o.want("the error says that it is lost", errors.Is(overrun.cause, election.ErrOverrun) &&
+			errors.Is(overrun.cause, locker.ErrLost) && errors.Is(overrun.cause, context.Canceled))
+		close(free)
+		synctest.Wait()
+		o.want("once", len(o.is("late", "a")) == 1)
 		o.ends(a)
 	})
 }

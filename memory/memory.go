@@ -174,7 +174,7 @@ func (b *Backend) next(key string, l *lock) {
 		w := l.waiting[0]
 		l.waiting = l.waiting[1:]
 		b.grant(l, w.req)
-		w.granted <- locker.Grant{Fence: l.fence, Sent: time.Now()}
+		w.granted <- locker.Grant{Fence: l.fence, Sent: l.since}
 	}
 }
 

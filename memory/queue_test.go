@@ -172,3 +172,30 @@ func TestQueueWhenTheLockIsKept(t *testing.T) {
 		release(t, b, "b")
 	})
 }
+
+// A grant counts from when the lock was granted, however long those who watch the lock take.
+func TestGrantOfAWaiterCountsFromTheGrant(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		b := memory.NewBackend()
+		held(t, b, "a")
+		grants := make(chan locker.Grant, 1)
+		go func() {
+			g, err := b.Queue(t.Context(), request("k", "b"))
+			if err != nil {
+				t.Error(err)
+			}
+			grants <- g
+		}()
+		synctest.Wait()
+		stop, err := b.Watch("k", func() { time.Sleep(100 * time.Millisecond) })
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer stop()
+		granted := time.Now()
+		release(t, b, "a")
+		if late := (<-grants).Sent.Sub(granted); late > 0 {
+			t.Errorf("the grant counts from %v after the lock was granted", late)
+		}
+	})
+}

@@ -118,9 +118,12 @@ func (h *hold) attempted(a lockertrace.Attempt) {
 
 func (h *hold) waiting(w lockertrace.Waiting) {
 	h.mu.Lock()
-	h.waits, h.holder = time.Now(), w.Label
-	if h.l.enabled(h.ctx, slog.LevelInfo) {
-		h.patient = time.AfterFunc(h.l.longWait, h.stillWaiting)
+	h.holder = w.Label
+	if h.waits.IsZero() { // otherwise an inner middleware has called Lock again
+		h.waits = time.Now()
+		if h.l.enabled(h.ctx, slog.LevelInfo) {
+			h.patient = time.AfterFunc(h.l.longWait, h.stillWaiting)
+		}
 	}
 	h.mu.Unlock()
 	if h.l.enabled(h.ctx, slog.LevelDebug) {

@@ -203,6 +203,37 @@ func TestLongWait(t *testing.T) {
 		})
 }
 
+// again is a Locker that waits in two calls, as one with package retry does when the store fails meanwhile.
+type again struct{ locker.Locker }
+
+func (a again) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	first, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if l, err := a.Locker.Lock(first, key, opts...); err == nil {
+		return l, nil
+	}
+	return a.Locker.Lock(ctx, key, opts...)
+}
+
+// A call that waits twice is logged like one that waits once, and not after it has returned.
+func TestLongWaitOfACallThatIsRetried(t *testing.T) {
+	bubble(t, slog.LevelInfo, nil, func(t *testing.T, j *journal, _ *store, l locker.Locker) {
+		inner := l.(interface{ Unwrap() locker.Locker }).Unwrap()
+		l = locker.Wrap(again{inner}, logging.New(j.logger(slog.LevelInfo), logging.LongWait(20*time.Second)))
+		holder := mustLock(t, inner, "k")
+		time.AfterFunc(15*time.Second, func() { mustUnlock(t, holder) })
+		holder = mustLock(t, l, "k")
+		time.Sleep(time.Minute)
+		j.wantNews(t)
+		time.AfterFunc(25*time.Second, func() {
+			j.wantNews(t, "INFO still waiting for lock holder=* key=k waited=2e+10")
+			mustUnlock(t, holder)
+		})
+		mustUnlock(t, mustLock(t, l, "k"))
+		j.wantNews(t, "INFO lock acquired fence=3 key=k took=* waited=*")
+	})
+}
+
 func TestKeys(t *testing.T) {
 	const secret = "customer-4711"
 	long := strings.Repeat("x", 63) + "é" + strings.Repeat("y", 60_000)

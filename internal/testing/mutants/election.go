@@ -14,7 +14,7 @@ var electionMutants = []mutant{
 	{"election: no time to stop", []patch{{"election/term.go", "c.cancel(ErrUnrenewed)", "_ = c"}},
 		[]killer{test("election", "TestStopTime")}},
 	{"election: an overrun that nobody decides about",
-		[]patch{{"election/term.go", "		if e.config.OnOverrun != nil {", "		if e.config.OnOverrun == nil {"}},
+		[]patch{{"election/term.go", "	if e.config.OnOverrun != nil {", "	if e.config.OnOverrun == nil {"}},
 		[]killer{test("election", "TestOverrunAfterLoss")}},
 	{"election: the lock is released before the work has ended",
 		[]patch{{"election/term.go", "	case <-t.C:\n", "	case <-t.C:\n		_ = term.Lease.Unlock(ctx)\n"}},
