@@ -115,7 +115,7 @@ stress: ## the packages that need no server, STRESS times in an order drawn anew
 	go test -race -count=$(STRESS) -cpu 1,4 -shuffle=on -timeout 20m . ./memory ./drivers ./conformance ./internal/testing/simnode
 
 MINUTES ?= 8
-faults: ## real servers, clients, networks and clocks broken under load, see docs/faults.md: MINUTES, and two at most
+faults: ## real servers, clients, networks and clocks broken under load, see docs/faults.md: MINUTES, and two more if a fault has hit too little
 	@scripts/need-redis.sh
 	LOCKER_FAULTS=$(MINUTES)m LOCKER_FAULTS_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 30m -run TestFaults ./faults; status=$$?; \

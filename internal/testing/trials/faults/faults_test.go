@@ -1,6 +1,7 @@
 package faults
 
 import (
+	"iter"
 	"math/rand/v2"
 	"os"
 	"runtime"
@@ -98,9 +99,39 @@ func (r *report) episode(t *testing.T, e episode) {
 // beside is the number of episodes that run at the same time.
 var beside = 2 * runtime.NumCPU()
 
-// rounds goes through all faults and placements until the time is over. The order of each round is random, so that a
-// fault does not always run beside the same others.
+// more is how much longer a run takes at most for faults that have hit too little.
+const more = 2 * time.Minute
+
+// rounds goes through all faults and placements until the time is over, and then through the faults that have not hit
+// each operation. The order of each round is random, so that a fault does not always run beside the same others.
 func (r *report) rounds(t *testing.T, long time.Duration) {
+	deadline, round := r.began.Add(long), 0
+	r.play(t, func(yield func(episode) bool) {
+		for ; time.Now().Before(deadline); round++ {
+			for _, e := range r.round(round) {
+				if time.Now().After(deadline) || !yield(e) {
+					return
+				}
+			}
+		}
+	})
+	for last := deadline.Add(more); time.Now().Before(last); round++ {
+		missing := r.missing()
+		if len(missing) == 0 {
+			return
+		}
+		r.play(t, func(yield func(episode) bool) {
+			for _, e := range r.round(round) {
+				if missing[e.kind.name] != nil && !yield(e) {
+					return
+				}
+			}
+		})
+	}
+}
+
+// play runs episodes, some of them at the same time, and waits for them.
+func (r *report) play(t *testing.T, all iter.Seq[episode]) {
 	todo := make(chan episode)
 	var wg sync.WaitGroup
 	for range beside {
@@ -110,14 +141,8 @@ func (r *report) rounds(t *testing.T, long time.Duration) {
 			}
 		})
 	}
-	deadline := r.began.Add(long)
-	for round := 0; time.Now().Before(deadline); round++ {
-		for _, e := range r.round(round) {
-			if time.Now().After(deadline) {
-				break
-			}
-			todo <- e
-		}
+	for e := range all {
+		todo <- e
 	}
 	close(todo)
 	wg.Wait()
