@@ -109,7 +109,7 @@ func (r *Redlock) path(i int, name string) string {
 	if n.TLS == nil {
 		n.TLS = new(TLS)
 	}
-	own := n.Password != "" || n.PasswordFile != ""
+	own := n.Password != "" || n.PasswordFile != "" || strings.HasPrefix(name, "sentinel.")
 	switch name {
 	case "driver":
 		own = n.Driver != ""
