@@ -18,7 +18,8 @@ const DefaultReplicasTimeout = time.Second
 //
 // If fewer replicas confirm in time, the error matches locker.ErrNotReplicated and locker.ErrUnavailable. An
 // acquisition is undone. An extension does not count, and the lease keeps its old end. The time spent waiting counts
-// against the validity, so timeout should be much shorter than the TTL. A TryLock that finds the lock held waits, too.
+// against the validity, so timeout should be much shorter than the TTL. A TryLock that finds the lock held may wait,
+// too.
 //
 // This makes it less likely that a failover hands a lock to a second holder, and does not rule it out. docs/redis.md
 // says what is left open. The larger n is, the less is left: if n is the number of replicas, whichever of them is
