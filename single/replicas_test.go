@@ -145,8 +145,8 @@ func TestReplicaIsMissing(t *testing.T) {
 	}
 }
 
-// Replicas lack an extension that they have not confirmed. So they do not confirm the next one either, although the lock
-// on the master already lives for longer than that asks for, and whichever connection it uses.
+// Replicas lack an extension that they have not confirmed. So they do not confirm the next one either, although the
+// lock on the master already lives for longer than that asks for, and whichever connection it uses.
 func TestExtensionAfterAShortfall(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {

@@ -14,7 +14,8 @@ import (
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
-// apart answers as a server of a Redis Cluster does: it refuses a script with keys of several slots. It confirms a WAIT.
+// apart answers as a server of a Redis Cluster does: it refuses a script with keys of several slots. It confirms each
+// WAIT.
 func apart(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 	replies, err := ok(ctx, cmds)
 	for i, cmd := range cmds {

@@ -11,8 +11,8 @@ import (
 )
 
 // An acquisition that was not executed, because its case was not the usual one or because it was joined, is not sent
-// again for a caller that has left meanwhile. It would take a lock that has become free since, and nobody would hold it.
-// A release is sent again.
+// again for a caller that has left meanwhile. It would take a lock that has become free since, and nobody would hold
+// it. A release is sent again.
 func TestAcquisitionOfACallerThatHasLeft(t *testing.T) {
 	unusual := serves(func(string) int64 { return 0 }, all("by itself"))
 	joined := joins(drivers.ServerError("TRYAGAIN Multiple keys request during rehashing of slot"), all("by itself"))
