@@ -36,10 +36,12 @@ func WaitReplicas(n int, timeout time.Duration) Option {
 	return func(o *options) { o.Replicas.Want, o.Replicas.Timeout = n, timeout }
 }
 
-// misuse returns the reason why replicas cannot be waited for, or nil.
+// misuse returns the reason why the options cannot be used, or nil.
 func (o *options) misuse(d drivers.Driver) error {
 	_, cluster := d.(drivers.Cluster)
 	switch n := o.Replicas.Want; {
+	case o.Guard != 0 && o.Guard < locker.MinTTL:
+		return fmt.Errorf("%w: a guard of %v is below the minimum of %v", locker.ErrInvalid, o.Guard, locker.MinTTL)
 	case n < 0:
 		return fmt.Errorf("%w: WaitReplicas(%d): the number of replicas must not be negative", locker.ErrInvalid, n)
 	case n > 0 && cluster:
