@@ -142,13 +142,19 @@ func TestSentinelsOfNodes(t *testing.T) {
 		"    - {sentinel: {master: m, addrs: s1}}"))
 	require.NoError(t, err)
 	assert.Equal(t, config.Node{Sentinel: sentinelOf("m", "s1")}, c.Redlock.Nodes[2])
+	c, err = config.Load(file(t, "backend: redlock", "redlock:", "  nodes:", "    - {addr: a}",
+		"    - {sentinel: {master: m, addrs: s1, password_file: /no/such}}"))
+	require.NoError(t, err)
+	_, err = c.Open(t.Context())
+	complains(t, err, "redlock.nodes[1].sentinel.password_file: file not found: /no/such")
 	const sentinel = "sentinel: {master: m, addrs: s}"
 	for text, complaint := range map[string]string{
-		"{addr: a, " + sentinel + "}":            "nodes[0].addr: there are sentinels, too",
-		"{sentinel: {addrs: s}}":                 "nodes[0].sentinel.master: missing",
-		"{addr: a, cluster: {addrs: a}}":         "a cluster cannot be a node of a Redlock",
-		"{driver: redigo, " + sentinel + "}":     "driver redigo reaches standalone servers, not",
-		"{" + sentinel + "}, {" + sentinel + "}": "the same as nodes[0]",
+		"{addr: a, " + sentinel + "}":                           "nodes[0].addr: there are sentinels, too",
+		"{sentinel: {addrs: s}}":                                "nodes[0].sentinel.master: missing",
+		"{addr: a, cluster: {addrs: a}}":                        "a cluster cannot be a node of a Redlock",
+		"{driver: redigo, " + sentinel + "}":                    "driver redigo reaches standalone servers, not",
+		"{" + sentinel + "}, {" + sentinel + "}":                "the same as nodes[0]",
+		"{" + sentinel + "}, {sentinel: {master: m, addrs: t}}": "nodes[1].name: the same as that of nodes[0]",
 	} {
 		_, err := config.Load(file(t, "backend: redlock", "redlock: {nodes: ["+text+"]}"))
 		complains(t, err, complaint)

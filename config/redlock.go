@@ -42,7 +42,7 @@ type Redlock struct {
 // Node is one server of a Redlock. An empty field, except Addr, takes its value from the Redlock. For this, Password
 // and PasswordFile count as one field, and so do the certificate and the key of TLS.
 type Node struct {
-	// Name is the node's name in errors and logs. If it is empty, they use its address.
+	// Name is the node's name in errors and logs. If it is empty, they use its address, or the name of the master.
 	Name string `yaml:"name,omitempty" json:"name,omitempty"`
 	// Addr is host, host:port or the absolute path of a unix socket. The port is 6379 if not given.
 	Addr string `yaml:"addr,omitempty" json:"addr,omitempty"`
@@ -109,7 +109,7 @@ func (r *Redlock) path(i int, name string) string {
 	if n.TLS == nil {
 		n.TLS = new(TLS)
 	}
-	own := n.Password != "" || n.PasswordFile != ""
+	own := n.Password != "" || n.PasswordFile != "" || strings.HasPrefix(name, "sentinel.")
 	switch name {
 	case "driver":
 		own = n.Driver != ""
@@ -161,9 +161,10 @@ func (r *Redlock) check(report Report) {
 			noPassword = noPassword || n.Username == ""
 		}
 		id, err := r.checkPlace(i, s, report)
-		if first, again := servers[id]; err == nil && again {
+		twin, same := servers[id]
+		if err == nil && same {
 			report(at+".addr",
-				fmt.Errorf("the same as nodes[%d].addr: give each server once, because it has one vote", first))
+				fmt.Errorf("the same as nodes[%d].addr: give each server once, because it has one vote", twin))
 		} else if err == nil {
 			servers[id] = i
 		}
@@ -173,9 +174,10 @@ func (r *Redlock) check(report Report) {
 		case n.Name != "" && !nodeNameRE.MatchString(n.Name):
 			report(at+".name", errors.New("not the name of a node: letters, digits and . _ : / - are allowed"))
 		case n.Name == "" && err != nil:
-		case again && (n.Name != "" || r.Nodes[first].Name != ""): // otherwise the addresses are the same
+		case again && (n.Name != "" || r.Nodes[first].Name != "" || !same): // otherwise that was reported
 			report(at+".name",
-				fmt.Errorf("the same as that of nodes[%d]: give another one; without a name, the address is the name", first))
+				fmt.Errorf("the same as that of nodes[%d]: give another one; without a name, the address is the name, or the "+
+					"name of the master", first))
 		default:
 			names[name] = i
 		}

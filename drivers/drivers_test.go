@@ -86,19 +86,25 @@ func TestLifecycle(t *testing.T) {
 func TestOutcome(t *testing.T) {
 	lost, unsent := errors.New("lost"), errors.New("unsent")
 	notSent := func(err error) bool { return errors.Is(err, unsent) }
+	never := func(error) bool { return false }
+	undialled := drivers.NotSent(unsent) // as Config.Dial returns it
 	for name, c := range map[string]struct {
 		failures []error
+		notSent  func(error) bool
 		want     error
 		certain  bool
 	}{
-		"replies":       {nil, nil, false},
-		"all unsent":    {[]error{unsent, unsent}, unsent, true},
-		"one unsent":    {[]error{unsent}, unsent, false},
-		"one lost":      {[]error{lost}, lost, false},
-		"one of either": {[]error{unsent, lost}, lost, false},
+		"replies":                        {nil, notSent, nil, false},
+		"all unsent":                     {[]error{unsent, unsent}, notSent, unsent, true},
+		"one unsent":                     {[]error{unsent}, notSent, unsent, false},
+		"one lost":                       {[]error{lost}, notSent, lost, false},
+		"one of either":                  {[]error{unsent, lost}, notSent, lost, false},
+		"one undialled":                  {[]error{undialled}, notSent, unsent, false},
+		"all undialled":                  {[]error{undialled, undialled}, notSent, unsent, true},
+		"all undialled, after something": {[]error{undialled, undialled}, never, unsent, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			replies, err := drivers.Outcome([]drivers.Reply{"a", "b"}, c.failures, notSent)
+			replies, err := drivers.Outcome([]drivers.Reply{"a", "b"}, c.failures, c.notSent)
 			if c.want == nil {
 				require.NoError(t, err)
 				assert.Equal(t, []drivers.Reply{"a", "b"}, replies)

@@ -25,10 +25,14 @@ func Guard(maxTTL time.Duration) Option { return func(o *options) { o.Guard = ma
 
 // Bootstrap ends the rest of the server behind d: it grants locks at once, and rests when it may have forgotten locks
 // again. The caller says that the server has forgotten no lock that may still be held, because it is new, for example.
-// The options are those of [New], with a [Guard]. Behind a Redis Cluster, Bootstrap writes 16,384 small keys. It does
-// not close d.
+// The options are those of [New], with a [Guard]. Behind a Redis Cluster, Bootstrap writes 16,384 small keys, one for
+// each slot. If d does not know that its server is part of a cluster, it writes one of them, and the locks of other
+// slots rest. Bootstrap does not close d.
 func Bootstrap(ctx context.Context, d drivers.Driver, opts ...Option) error {
 	o := newOptions(opts)
+	if err := o.misuse(d); err != nil {
+		return err
+	}
 	if d, ok := node.Lend(d).(drivers.Cluster); ok {
 		c := node.NewCluster(d, o.Options)
 		return errors.Join(c.Bootstrap(ctx), c.Close())

@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/simnode"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/single"
 )
@@ -281,6 +282,28 @@ func TestGuardOfOneServerOfACluster(t *testing.T) {
 		l := closing(t, single.New(d, single.Guard(30*time.Second), single.FIFO(fifo)))
 		if _, err := l.TryLock(t.Context(), key); !errors.As(err, new(*locker.RestingError)) {
 			t.Errorf("FIFO %v: %v", fifo, err)
+		}
+	}
+}
+
+// A guard that no lock fits in leaves no marker, which would keep clients with another guard from their locks.
+func TestGuardBelowTheMinimum(t *testing.T) {
+	for _, bad := range []time.Duration{-time.Second, locker.MinTTL - 1} {
+		n := simnode.New()
+		c := single.New(n.Driver(nil), single.Guard(bad))
+		errs := append(refused(t, c), single.Bootstrap(t.Context(), n.Driver(nil), single.Guard(bad)), c.Close())
+		for _, err := range errs[:3] {
+			if !errors.Is(err, locker.ErrInvalid) || !strings.Contains(err.Error(), "below the minimum of 10ms") {
+				t.Errorf("a guard of %v: %v", bad, err)
+			}
+		}
+		if errs[3] != nil {
+			t.Error(errs[3])
+		}
+		for _, err := range refused(t, closing(t, single.New(n.Driver(nil), single.Guard(time.Hour)))) {
+			if !errors.As(err, new(*locker.RestingError)) {
+				t.Errorf("after a guard of %v: %v", bad, err)
+			}
 		}
 	}
 }

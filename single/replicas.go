@@ -18,7 +18,8 @@ const DefaultReplicasTimeout = time.Second
 //
 // If fewer replicas confirm in time, the error matches locker.ErrNotReplicated and locker.ErrUnavailable. An
 // acquisition is undone. An extension does not count, and the lease keeps its old end. The time spent waiting counts
-// against the validity, so timeout should be much shorter than the TTL. A TryLock that finds the lock held waits, too.
+// against the validity, so timeout should be much shorter than the TTL. A TryLock that finds the lock held may wait,
+// too.
 //
 // This makes it less likely that a failover hands a lock to a second holder, and does not rule it out. docs/redis.md
 // says what is left open. The larger n is, the less is left: if n is the number of replicas, whichever of them is
@@ -35,10 +36,12 @@ func WaitReplicas(n int, timeout time.Duration) Option {
 	return func(o *options) { o.Replicas.Want, o.Replicas.Timeout = n, timeout }
 }
 
-// misuse returns the reason why replicas cannot be waited for, or nil.
+// misuse returns the reason why the options cannot be used, or nil.
 func (o *options) misuse(d drivers.Driver) error {
 	_, cluster := d.(drivers.Cluster)
 	switch n := o.Replicas.Want; {
+	case o.Guard != 0 && o.Guard < locker.MinTTL:
+		return fmt.Errorf("%w: a guard of %v is below the minimum of %v", locker.ErrInvalid, o.Guard, locker.MinTTL)
 	case n < 0:
 		return fmt.Errorf("%w: WaitReplicas(%d): the number of replicas must not be negative", locker.ErrInvalid, n)
 	case n > 0 && cluster:

@@ -145,6 +145,42 @@ func TestReplicaIsMissing(t *testing.T) {
 	}
 }
 
+// Replicas lack an extension that they have not confirmed. So they do not confirm the next one either, although the
+// lock on the master already lives for longer than that asks for, and whichever connection it uses.
+func TestExtensionAfterAShortfall(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		master, replica, p := replicated(t)
+		c := withReplicas(t, build(t, p.Addr()), 1)
+		held, err := c.TryLock(t.Context(), "held", locker.TTL(time.Minute), locker.NoRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		end := held.Until()
+		replica.Pause()
+		notReplicated(t, locker.ExtendTTL(t.Context(), held, time.Hour), 0, 1)
+		if left := master.PTTL(t, "lock:held"); left < 30*time.Minute {
+			t.Fatalf("the master has extended the lock to %v only", left)
+		}
+		busy := make(chan error, 1) // the connection, until the replica has not confirmed this
+		go func() {
+			_, err := c.TryLock(t.Context(), "another", locker.TTL(ttl))
+			busy <- err
+		}()
+		eventually(t, 10*time.Second, "the connection is busy", func() bool {
+			return master.Cmd(t, "EXISTS", "lock:another") == int64(1)
+		})
+		notReplicated(t, held.Extend(t.Context()), 0, 1)
+		notReplicated(t, <-busy, 0, 1)
+		if held.Until() != end {
+			t.Errorf("the end has moved by %v", held.Until().Sub(end))
+		}
+		replica.Resume()
+		steady.Unlock(t, held)
+		nothingLeft(t, master)
+	})
+}
+
 // No replica at all, fewer than are needed, and a user who has no right to WAIT.
 func TestTooFewReplicas(t *testing.T) {
 	t.Parallel()

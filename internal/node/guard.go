@@ -54,7 +54,7 @@ func (n *Node) covers(req *locker.Request) error {
 // touch begins the rest of a node that has to rest, so that it is over earlier. Nobody waits for it. If it fails, the
 // first acquisition begins the rest. If each slot has a marker, that is too many to touch.
 func (n *Node) touch() {
-	if !n.pipeline.KeepsSlots() {
+	if !n.keepsSlots() {
 		n.pipeline.Submit(&pipeline.Call{Command: n.guard.Touch()}, func() {})
 	}
 }

@@ -46,7 +46,7 @@ func (n *Node) acquireMany(ctx context.Context, reqs []locker.Request, notify sc
 		}
 		attempts[i] = n.attempt(&reqs[i])
 	}
-	if len(reqs) > script.MaxAll || n.pipeline.KeepsSlots() && !oneSlot(attempts) {
+	if len(reqs) > script.MaxAll || n.keepsSlots() && !oneSlot(attempts) {
 		return nil, errOneByOne
 	}
 	if n.cleaner.full() {

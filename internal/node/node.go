@@ -98,7 +98,7 @@ func New(d drivers.Driver, o Options) *Node {
 		n.inbox.subscribe = s.Subscribe
 	}
 	if o.Guard != 0 {
-		n.guard, n.maxTTL = script.NewGuard(o.Prefix, o.Guard, p.KeepsSlots), o.Guard
+		n.guard, n.maxTTL = script.NewGuard(o.Prefix, o.Guard, n.keepsSlots), o.Guard
 		n.touch()
 	}
 	return n
@@ -154,6 +154,10 @@ func (n *Node) keys(key string) script.Keys {
 	keys.Sharded = n.sharded
 	return keys
 }
+
+// keepsSlots reports whether a command may use only one hash slot. On a server whose driver does not say so, the first
+// refusal shows it, to the pipeline whose command was refused.
+func (n *Node) keepsSlots() bool { return n.pipeline.KeepsSlots() || n.granting.KeepsSlots() }
 
 func (n *Node) closed() bool {
 	select {

@@ -109,7 +109,11 @@ func (w *waiter) claim() (script.Position, error) {
 			w.late(p)
 		}
 	}))
-	if err == nil && p.Status != script.Granted {
+	switch {
+	case err != nil:
+	case p.Status == script.Granted:
+		p.Whole = true // from now
+	default:
 		if w.missed++; w.missed == maxMissed {
 			w.missed, w.ticket = 0, 0
 		}
@@ -118,9 +122,10 @@ func (w *waiter) claim() (script.Position, error) {
 }
 
 // granted returns the Grant of a position that has the lock. If the lock was granted by somebody else, or by an earlier
-// delivery of the same request, it ends earlier than the TTL from now. The waiter then claims it.
+// delivery of the same request, it ends earlier than the TTL from now. The waiter then claims it. It does so even if
+// the whole TTL is left, because replicas have to confirm what the claim writes.
 func (w *waiter) granted(p script.Position) (locker.Grant, error) {
-	if !p.Whole && p.Left < w.req.TTL {
+	if !p.Whole {
 		w.placed = true
 		var err error
 		if p, err = w.claim(); err != nil {
@@ -220,7 +225,7 @@ func (w *waiter) seen(p script.Position) error {
 func (w *waiter) look(told bool) (p script.Position, err error) {
 	if !told {
 		p, err = w.resume()
-		if err != nil || p.Status != script.Granted || p.Whole || p.Left >= w.req.TTL {
+		if err != nil || p.Status != script.Granted || p.Whole {
 			return p, err
 		}
 	}

@@ -92,7 +92,10 @@ func (p *Pipeline) answered(r *request, reply drivers.Reply, err error, again []
 		p.resolve(r.calls[0], reply, err)
 		return again
 	case refused && p.becauseJoined(refusal):
-		return append(again, r.apart()...)
+		for i := range r.calls {
+			again = p.alone(r, i, again)
+		}
+		return again
 	case refused || err != nil:
 		for _, c := range r.calls {
 			p.resolve(c, reply, err)
@@ -117,13 +120,18 @@ func (p *Pipeline) answered(r *request, reply drivers.Reply, err error, again []
 // again because its caller had left.
 var ErrWithdrawn = drivers.NotSent(errors.New("the caller has left"))
 
-// unusual appends to again the request of a call whose case the server has found not to be the usual one. An
-// acquisition whose caller has left is not sent again.
+// unusual appends to again the request of a call whose case the server has found not to be the usual one.
 func (p *Pipeline) unusual(r *request, i int, again []request) []request {
-	c := r.calls[i]
-	if c.Usual.Unusual != nil {
+	if c := r.calls[i]; c.Usual.Unusual != nil {
 		c.Usual.Unusual(c.Usual.Lock)
 	}
+	return p.alone(r, i, again)
+}
+
+// alone appends to again a request with the words of a call's own command, because the server has not executed r for
+// it. An acquisition whose caller has left is not sent again.
+func (p *Pipeline) alone(r *request, i int, again []request) []request {
+	c := r.calls[i]
 	p.mu.Lock()
 	drop := c.withdrawn && !c.Usual.IsRelease()
 	p.mu.Unlock()
@@ -140,15 +148,6 @@ func (r *request) inFull() request {
 	full.Words = slices.Clone(r.Words)
 	full.Words[0], full.Words[1], full.Source = "EVAL", r.Source, ""
 	return full
-}
-
-// apart returns the calls of a joined request as requests of their own, each with the words of its command.
-func (r *request) apart() []request {
-	requests := make([]request, len(r.calls))
-	for i, c := range r.calls {
-		requests[i] = request{Command: c.Usual.Alone(), calls: r.calls[i : i+1]}
-	}
-	return requests
 }
 
 // becauseJoined reports whether the server may have refused a joined request only because it was joined. Then each call

@@ -18,9 +18,8 @@ local ttl = ARGV[2]
 -- if guarded: local rests = resting(t[1] * 1000000 + t[2])
 -- if guarded: if rests then return rests end
 -- The owner is not in the queue. The release that granted the lock has removed it, and its heartbeats find the grant.
-local left = redis.call('PTTL', KEYS[1])
-if left < tonumber(ttl) then
-  redis.call('PEXPIRE', KEYS[1], ttl)
-  left = tonumber(ttl)
-end
+-- There is a write in any case: from Redis 7.2 on, WAIT waits for the last write of its own connection, and replicas
+-- have to confirm the grant, too.
+local left = math.max(redis.call('PTTL', KEYS[1]), tonumber(ttl))
+redis.call('PEXPIRE', KEYS[1], left)
 return {1, tonumber(c), left}

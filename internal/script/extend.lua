@@ -20,5 +20,6 @@ if c < ARGV[3] then                            -- as in raise.lua, but a refusal
   end
   if r == 1 or not r.err then redis.pcall('SETRANGE', KEYS[1], 0, ARGV[3]) end
 end
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+-- There is a write in any case, as in claim.lua: replicas may lack an earlier extension by more than this one.
+redis.call('PEXPIRE', KEYS[1], math.max(redis.call('PTTL', KEYS[1]), tonumber(ARGV[2])))
 return 1

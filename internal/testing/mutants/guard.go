@@ -65,4 +65,7 @@ var guardMutants = []mutant{
 	{"a waiter polls nodes that rest",
 		[]patch{{"redlock/patience.go", "	case rest > 0:\n", "	case rest > time.Hour:\n"}},
 		[]killer{test("redlock", "TestWaiterBearsNodesThatRest")}},
+	{"the guard does not hear that the server keeps slots apart",
+		[]patch{{"internal/node/node.go", "n.pipeline.KeepsSlots() || n.granting.KeepsSlots()", "n.pipeline.KeepsSlots()"}},
+		[]killer{test("internal/node", "TestGuardOnAServerOfACluster")}},
 }

@@ -14,4 +14,13 @@ var replicaMutants = []mutant{
 	{"WAIT blocks the connection of all calls",
 		[]patch{{"drivers/rueidis/rueidis.go", "return strings.EqualFold(cmd[0], \"WAIT\")", "return len(cmd) == 0"}},
 		[]killer{test("drivers/rueidis", "TestOpen/WaitBlocksNobodyElse")}},
+	{"a claim that need not prolong the lock writes nothing",
+		[]patch{{"internal/script/claim.lua", "redis.call('PEXPIRE', KEYS[1], left)",
+			"if left == tonumber(ttl) then redis.call('PEXPIRE', KEYS[1], left) end"}},
+		[]killer{test("internal/script", "TestWhatProlongsALockIsAWrite")}},
+	{"an extension that need not prolong the lock writes nothing",
+		[]patch{{"internal/script/extend.lua", "redis.call('PEXPIRE', KEYS[1],",
+			"if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1],"},
+			{"internal/script/extend.lua", "tonumber(ARGV[2])))", "tonumber(ARGV[2]))) end"}},
+		[]killer{test("internal/script", "TestWhatProlongsALockIsAWrite")}},
 }
