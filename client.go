@@ -79,6 +79,9 @@ func (c *Client) join() bool {
 // Close does not release locks, because the code that they protect may still be running. They end with their TTL. Call
 // Unlock before Close to release them earlier.
 //
+// If the store does not answer, Close may wait for the requests that are under way until the backend's own timeout has
+// passed, which is 5 s by default.
+//
 // Closing twice is harmless. The second call waits for the first to end and returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
