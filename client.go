@@ -79,6 +79,9 @@ func (c *Client) join() bool {
 // Close does not release locks, because the code that they protect may still be running. They end with their TTL. Call
 // Unlock before Close to release them earlier.
 //
+// If the store does not answer, Close may take some seconds: the backend's own timeout, which is 5 s by default, and a
+// second more on Redis, where releases that were not answered get one more try.
+//
 // Closing twice is harmless. The second call waits for the first to end and returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()

@@ -52,7 +52,8 @@ func New(l locker.Locker, key string, c Config) *Election {
 // program that ends ctx on SIGTERM hands on without a gap when it is replaced.
 //
 // Faults of the store are given to Config.OnError, and Run tries again after a pause of 0.1 to 2 s. Run returns an
-// error only if trying again is useless. It matches locker.ErrInvalid, locker.ErrForeignKey or locker.ErrClosed.
+// error only if trying again is useless. It matches locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed or
+// errors.ErrUnsupported.
 //
 // Run must not be called while another Run of the same Election goes on.
 func (e *Election) Run(ctx context.Context) error {

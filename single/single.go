@@ -11,7 +11,7 @@
 // replica that lags, or by eviction. It then forgets locks, and two clients can hold the same lock until the first
 // one's lease ends. With [Guard], a server that may have forgotten locks grants none until they have ended, and
 // [WaitReplicas] makes it rarer that a failover forgets some. Tokens grow in any case, because they follow the server's
-// clock. Where two holders would do harm, use package redlock, or let the resource check the token.
+// clock. Where two holders would do harm, let the resource check the token: no lock alone can prevent them.
 //
 // # Redis Cluster
 //

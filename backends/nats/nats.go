@@ -40,8 +40,13 @@ import (
 	"github.com/golocker/locker"
 )
 
-// DefaultBucket is the name of the bucket unless [Bucket] says otherwise.
-const DefaultBucket = "locker"
+const (
+	// DefaultBucket is the name of the bucket unless [Bucket] says otherwise.
+	DefaultBucket = "locker"
+
+	// DefaultPrefix is put before every key unless [Prefix] says otherwise.
+	DefaultPrefix = "lock:"
+)
 
 // Option changes what [New] builds.
 type Option func(*options)
@@ -58,7 +63,8 @@ type options struct {
 // need the same one. It is for locks only: the backend creates it with settings that other uses may not like.
 func Bucket(name string) Option { return func(o *options) { o.name = name } }
 
-// Prefix sets what is put before every key. It is empty by default.
+// Prefix sets what is put before every key, to keep locks apart. The default is [DefaultPrefix]. Programs that should
+// exclude each other need the same prefix.
 func Prefix(p string) Option { return func(o *options) { o.prefix = p } }
 
 // Replicas sets how many servers of a cluster keep the bucket, 1 to 5, when the backend creates it. With 3, the locks
@@ -97,7 +103,7 @@ type Backend struct {
 
 // NewBackend returns a Backend of the JetStream behind js, as New does.
 func NewBackend(js jetstream.JetStream, opts ...Option) *Backend {
-	o := options{name: DefaultBucket, replicas: 1}
+	o := options{name: DefaultBucket, prefix: DefaultPrefix, replicas: 1}
 	for _, opt := range opts {
 		opt(&o)
 	}

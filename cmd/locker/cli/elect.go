@@ -23,7 +23,7 @@ func electCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the command belong to the command, even without --
-	flags.StringVarP(&key, "key", "k", "", "the `name` of the office")
+	flags.StringVarP(&key, "key", "k", "", "the `name` of the election, which all machines share")
 	durationVar(flags, &o.ttl, "ttl",
 		"for how long nobody leads after a crash (30s, or the value of the configuration)")
 	durationVar(flags, &o.grace, "grace",

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,6 +31,7 @@ type elector struct {
 	now    *holder   // of the term; nil while nobody or somebody else leads
 	ended  os.Signal // the signal that ends this program; nil if there was none
 	result error     // what this program ends with
+	outage time.Time // when a campaign was last reported that failed because of the store
 }
 
 // elect campaigns until a signal arrives.
@@ -122,13 +124,28 @@ func (e *elector) lead(_ context.Context, term election.Term) error {
 	return err
 }
 
+// outageInterval is how often an outage of the store is reported. Campaigns are repeated about once per second.
+const outageInterval = time.Minute
+
 // wrong says what went wrong, if the election goes on. The holder says itself that the command is being stopped.
 func (e *elector) wrong(err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.ended == nil && !errors.Is(err, election.ErrOverrun) {
-		e.app.note("%s: waiting to lead again", strings.ReplaceAll(told(err), "\n", "; "))
+	if e.ended != nil || errors.Is(err, election.ErrOverrun) {
+		return
 	}
+	then := "waiting to lead again"
+	var failed *locker.Error
+	switch outage := errors.As(err, &failed) && errors.Is(err, locker.ErrUnavailable); {
+	case outage && failed.Op == "inspect": // that of an observer: it is reported once, and ends no term
+		then = "it is not known who leads"
+	case outage && failed.Op == "lock":
+		if time.Since(e.outage) < outageInterval {
+			return
+		}
+		e.outage = time.Now()
+	}
+	e.app.note("%s: %s", strings.ReplaceAll(told(err), "\n", "; "), then)
 }
 
 // trace informs the holder of the term of renewals.

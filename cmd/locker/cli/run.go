@@ -133,10 +133,10 @@ the next owner gets the lock. This holds even if locker itself is stopped or kil
 
 The command gets these environment variables:
 
-  LOCKER_KEY     the key
-  LOCKER_FENCE   the fencing token for the protected resource (see docs/safety.md); 0 if there is none
-  LOCKER_STORE   the backend: memory, redis, redlock, or another registered one
-                 with several locks, LOCKER_KEY has their names, and LOCKER_FENCE their tokens, one in each line
+  LOCKER_KEY     the key; with several locks, their names, one in each line
+  LOCKER_FENCE   the fencing token for the protected resource (see docs/safety.md); 0 if there is none;
+                 with several locks, their tokens, one in each line
+  LOCKER_STORE   the backend: memory, redis, redlock, etcd, postgres, nats, or another registered one
   LOCKER_FD      the number of a file descriptor that reaches end of file when the lock is lost; it delivers no data
 
 Exit codes:
