@@ -10,9 +10,10 @@ import (
 
 // Acquire implements [locker.Backend].
 //
-// A lock is only ever written over a free record of a known sequence number, which is written first if there is none.
-// So an attempt whose outcome is unknown can be undone for good: either it is stored, or the clean-up overwrites the
-// free record, and the attempt can never be stored any more, however late it arrives. See [Backend.undo].
+// A lock is only ever written over a record of a known sequence number: a free one, which is written first if there is
+// none, or one whose time is over, see sighting. So an attempt whose outcome is unknown can be undone for good: either
+// it is stored, or the clean-up overwrites that record, and the attempt can never be stored any more, however late it
+// arrives. See [Backend.undo].
 //
 // While the servers of a cluster connect to each other anew, a message may arrive twice. The refusal of the second one
 // may then be the answer, although the first one is stored. So a refusal proves nothing until a newer record is seen.
@@ -24,8 +25,12 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	defer cancel()
 	subject, start := b.subject(req.Key), time.Now()
 	lock := record{State: held, Owner: req.Token, Label: req.Label, ttl: req.TTL}
+	told := b.toldOf(subject)
 	last := b.hints.get(subject)
-	var doubt uint64 // the free record over which the lock may have been written; 0: there is none
+	if last == 0 {
+		last = b.news.overdue(told)
+	}
+	var doubt uint64 // the record over which the lock may have been written; 0: there is none
 	defer func() {
 		if doubt != 0 {
 			b.undoLater(req, doubt, start)
@@ -61,7 +66,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			return locker.Grant{}, locker.ErrForeignKey
 		case r.State == held && r.Owner == req.Token: // the same request was executed before
 			return grant(r.token(), r.seq, start, req.TTL), nil
-		case r.taken():
+		case r.taken() && r.seq != b.news.overdue(told):
 			return locker.Grant{}, r.heldError()
 		}
 		last = r.seq
@@ -101,8 +106,8 @@ func (b *Backend) undoLater(req locker.Request, last uint64, start time.Time) {
 	})
 }
 
-// undo makes sure that an attempt of token to write over the free record last has no effect, now or later. A nil error
-// means that this is so.
+// undo makes sure that an attempt of token to write over the record last, which was free or overdue, has no effect, now
+// or later. A nil error means that this is so.
 func (b *Backend) undo(ctx context.Context, subject string, last uint64, token string) error {
 	unlocked := record{State: free, Owner: token, ttl: freeFor}
 	for n := 0; ; n++ {

@@ -14,7 +14,7 @@ type holding struct {
 	mu       sync.Mutex
 	seq      uint64    // of the last record that is known to be the owner's
 	since    time.Time // when the lock was asked for
-	ends     time.Time // the end of the TTL that was asked for last, or before
+	ends     time.Time // the latest end of a TTL that was asked for
 	released bool      // a release was sent and not answered
 }
 
@@ -42,6 +42,22 @@ func (h *holding) saw(seq uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.seq = max(h.seq, seq)
+}
+
+// asks notes, before it is asked for, that the lock is to last until ends. Another extension of the same lock, which
+// writes over the record of this one, must not shorten it, although this one's answer may not have come yet.
+func (h *holding) asks(ends time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ends.After(h.ends) {
+		h.ends = ends
+	}
+}
+
+func (h *holding) end() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ends
 }
 
 // change calls write, which changes the store on the condition that the last record of the lock is still the one with
@@ -103,26 +119,14 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 	defer cancel()
 	h, subject := holdingOf(req), b.subject(req.Key)
 	now := time.Now()
-	h.mu.Lock()
-	ends := now.Add(req.TTL)
-	if h.ends.After(ends) {
-		ends = h.ends
-	}
-	h.mu.Unlock()
+	h.asks(now.Add(req.TTL))
 	next := record{
 		State: extended, Owner: req.Token, Label: req.Label, Fence: req.Fence, Age: now.Sub(h.since).Milliseconds(),
 	}
 	err := b.change(ctx, req, func(last uint64) (uint64, error) {
-		next.ttl = ends.Sub(now)
+		next.ttl = h.end().Sub(now)
 		return b.put(ctx, subject, last, next)
 	})
-	if err == nil || errors.As(err, new(unknown)) { // it may be stored, and must not be shortened later
-		h.mu.Lock()
-		if ends.After(h.ends) {
-			h.ends = ends
-		}
-		h.mu.Unlock()
-	}
 	if errors.Is(err, errDone) {
 		return locker.ErrNotHeld
 	}

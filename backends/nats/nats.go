@@ -7,9 +7,10 @@
 // # What it promises
 //
 // While the server, or a majority of the servers of a bucket with replicas, keeps its data, a lock has at most one
-// holder at a time, provided that the clocks of the servers agree, run at the right speed and do not jump. All changes
-// go through the leader of the bucket's stream, and each is a compare and set. Every acquisition gets a fencing token
-// greater than all earlier ones: the sequence number of the message that recorded it. The tokens need no clock.
+// holder at a time, provided that the clocks of the servers agree, run at the right speed and do not jump, and that
+// those of the clients run at the same speed. All changes go through the leader of the bucket's stream, and each is a
+// compare and set. Every acquisition gets a fencing token greater than all earlier ones: the sequence number of the
+// message that recorded it. The tokens need no clock.
 //
 // A server writes to its disk before it answers, but by default it leaves to the kernel when the disk is synced. After
 // a crash of the machine, a server can have lost its latest writes, with locks and tokens among them. Set
@@ -18,14 +19,15 @@
 //
 // # TTL
 //
-// JetStream counts the TTL of a message in whole seconds. So a TTL is rounded up, and the lock of a holder that has
-// crashed ends up to a second later.
+// JetStream counts the TTL of a message in whole seconds. So a TTL is rounded up, and the server ends the lock of a
+// holder that has crashed up to 1.4 s after that. Waiters do not wait for the server: they count the TTL from when they
+// learned of the holder's last renewal, and take the lock if there was no other one since.
 //
 // # Waiting
 //
 // There is no queue. All waiting Clients learn of a release at once, and the first whose request arrives gets the lock.
 // The callers of one Client wait in the order of their arrival. Waiters also look once or twice in two seconds, because
-// a message may be lost, and when the TTL of the holder ends.
+// a message may be lost, and when the TTL of the holder is over.
 package nats
 
 import (

@@ -34,10 +34,23 @@ type topic struct {
 	subject   string // of the lock
 	sub       *natsclient.Subscription
 	listeners []*func(state)
+	seen      sighting
+	alarm     *time.Timer // for when the time of what was seen is over; nil: no taken record was seen
 }
 
-// reconnected is the state that listeners get when messages may have been lost.
-const reconnected state = "reconnected"
+// forget ends the alarm.
+func (t *topic) forget() {
+	t.seen = sighting{}
+	if t.alarm != nil {
+		t.alarm.Stop()
+	}
+}
+
+// The states that listeners get besides those of records.
+const (
+	reconnected state = "reconnected" // messages may have been lost
+	overdue     state = "overdue"     // the time of the last record is over, see sighting
+)
 
 // maxNews is how many messages wait for the goroutine. More are dropped, as if they were lost on the way.
 const maxNews = 4096
@@ -86,6 +99,7 @@ func (n *news) listen(subject, told string, f func(state), ready func()) (stop f
 		t.listeners = slices.DeleteFunc(t.listeners, func(l *func(state)) bool { return l == &f })
 		if len(t.listeners) == 0 && n.topics[told] == t {
 			delete(n.topics, told)
+			t.forget()
 			_ = t.sub.Unsubscribe()
 		}
 	}, nil
@@ -100,6 +114,7 @@ func (n *news) run() {
 		case <-n.statuses:
 			n.mu.Lock()
 			for _, t := range n.topics {
+				t.forget() // a server that has lost its last records may have given their numbers again
 				t.tell(reconnected)
 			}
 			n.mu.Unlock()
@@ -120,8 +135,12 @@ func (n *news) pass(m *natsclient.Msg) {
 	if t == nil {
 		return
 	}
-	if seq, err := strconv.ParseUint(m.Header.Get(tellsSeq), 10, 64); err == nil && s == free {
+	seq, err := strconv.ParseUint(m.Header.Get(tellsSeq), 10, 64)
+	if err == nil && s == free {
 		n.freed(t.subject, seq)
+	}
+	if err == nil && seq > t.seen.seq {
+		n.saw(m.Subject, t, record{State: s, seq: seq, ttl: ttlOf(m.Header)})
 	}
 	t.tell(s)
 }
@@ -141,6 +160,7 @@ func (n *news) close() {
 		return
 	}
 	for _, t := range n.topics {
+		t.forget()
 		_ = t.sub.Unsubscribe()
 	}
 	n.topics = nil
@@ -158,7 +178,7 @@ func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()
 		if s == reconnected {
 			confirmed.Store(true)
 		}
-		if s == free || s == reconnected {
+		if s == free || s == reconnected || s == overdue {
 			wake()
 		}
 	}, func() {
@@ -175,7 +195,7 @@ func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()
 func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
 	subject := b.subject(key)
 	return b.news.listen(subject, b.toldOf(subject), func(s state) {
-		if s != extended {
+		if s != extended && s != overdue {
 			changed()
 		}
 	}, nil)

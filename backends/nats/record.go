@@ -24,10 +24,11 @@ type record struct {
 
 	seq    uint64 // 0: there is no message
 	stored time.Time
-	ttl    time.Duration
+	ttl    time.Duration // as long as its writer relies on it at most; the server rounds it up
 }
 
-// state is the header of a message that says what it means. Watchers get only headers.
+// state is the header of a message that says what it means. Watchers get only headers, and believe them. So a record of
+// another format must have a state of another name.
 type state string
 
 const (
@@ -41,22 +42,23 @@ const (
 // The headers of messages.
 const (
 	stateHeader = "Locker-State"
+	ttlHeader   = "Locker-TTL"        // of a record that is not free, in milliseconds
 	ownerHeader = "Locker-Last-Owner" // of a free record
 	opHeader    = "KV-Operation"      // of the key-value store
 	tellsSeq    = "Nats-Sequence"     // in the messages that tell of stored ones
-
 )
 
 // freeFor is how long the record of a free lock stays. It spares the next acquisition a round trip.
 const freeFor = 10 * time.Second
 
 // taken reports whether nobody else can have the lock.
-func (r record) taken() bool { return r.State == held || r.State == kept }
+func (r record) taken() bool { return r.State == held || r.State == extended || r.State == kept }
 
-// remaining is the time until the record ends, or 0 if that is not known. It compares clocks of two machines, so it is
-// only good for deciding when to look again.
+// remaining is the time until the server ends the record, or 0 if that is not known. It compares clocks of two
+// machines, so it is only good for deciding when to look again.
 func (r record) remaining() time.Duration {
-	return min(max(0, time.Until(r.stored.Add(r.ttl))), r.ttl)
+	ttl := time.Duration(seconds(r.ttl)) * time.Second
+	return min(max(0, time.Until(r.stored.Add(ttl))), ttl)
 }
 
 func (r record) heldError() *locker.HeldError {
@@ -76,7 +78,18 @@ func (r record) token() uint64 {
 }
 
 // seconds rounds a TTL up to what the server counts in.
-func seconds(ttl time.Duration) int64 { return int64((ttl + time.Second - 1) / time.Second) }
+func seconds(ttl time.Duration) int64 { return up(ttl, time.Second) }
+
+func up(d, unit time.Duration) int64 { return int64((d + unit - 1) / unit) }
+
+// ttlOf reads the TTL of a record. That of a free record is in whole seconds.
+func ttlOf(h natsclient.Header) time.Duration {
+	if ms, err := strconv.ParseInt(h.Get(ttlHeader), 10, 64); err == nil {
+		return time.Duration(ms) * time.Millisecond
+	}
+	s, _ := strconv.ParseInt(h.Get(jetstream.MsgTTLHeader), 10, 64)
+	return time.Duration(s) * time.Second
+}
 
 // message makes the message of a record that ends after r.ttl.
 func (r record) message(subject string) *natsclient.Msg {
@@ -88,6 +101,7 @@ func (r record) message(subject string) *natsclient.Msg {
 		m.Header.Set(ownerHeader, r.Owner)
 		return m
 	}
+	m.Header.Set(ttlHeader, strconv.FormatInt(up(r.ttl, time.Millisecond), 10))
 	m.Data, _ = json.Marshal(r) // of texts and numbers: never fails
 	return m
 }
@@ -103,8 +117,7 @@ func read(m *jetstream.RawStreamMsg) record {
 			r.State = held
 		}
 	}
-	ttl, _ := strconv.ParseInt(m.Header.Get(jetstream.MsgTTLHeader), 10, 64)
-	r.seq, r.stored, r.ttl = m.Sequence, m.Time, time.Duration(ttl)*time.Second
+	r.seq, r.stored, r.ttl = m.Sequence, m.Time, ttlOf(m.Header)
 	return r
 }
 
@@ -117,13 +130,15 @@ func (b *Backend) get(ctx context.Context, subject string) (record, error) {
 	}
 	start := time.Now()
 	m, err := s.GetLastMsgForSubject(ctx, subject)
+	r := record{State: free}
 	switch {
 	case err == nil:
-		return read(m), nil
-	case errors.Is(err, jetstream.ErrMsgNotFound):
-		return record{State: free}, nil
+		r = read(m)
+	case !errors.Is(err, jetstream.ErrMsgNotFound):
+		return record{}, b.failed(start, err)
 	}
-	return record{}, b.failed(start, err)
+	b.news.read(b.toldOf(subject), r)
+	return r, nil
 }
 
 // errOld means that a read returned a record that had been replaced before.
