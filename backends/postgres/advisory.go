@@ -110,7 +110,7 @@ func (b *AdvisoryBackend) Acquire(ctx context.Context, req locker.Request) (lock
 // not an answer to Acquire, so the text of err is all that is left of it.
 func regrantFailed(err error) error {
 	if errors.Is(err, locker.ErrNotHeld) {
-		return fmt.Errorf("%w: the session that had the lock has ended: %v", locker.ErrUnavailable, err)
+		return fmt.Errorf("%w: the session that had the lock has ended: %s", locker.ErrUnavailable, err.Error())
 	}
 	return err
 }

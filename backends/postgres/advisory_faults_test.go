@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/inspect"
@@ -228,6 +231,73 @@ func testAdvisoryLostKeep(t *testing.T, s *pgtest.Server) {
 	gone("an extension before the release", lost)
 	resume()
 	eventually(t, "all connections are free", func() bool { return p.Stat().AcquiredConns() == 0 })
+}
+
+// late is a tracer that lets extensions be sent when their time is over.
+type late struct{ begun chan struct{} }
+
+func (l late) TraceQueryStart(ctx context.Context, _ *pgx.Conn, d pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(d.SQL, "advisory_extend") {
+		close(l.begun)
+		<-ctx.Done()
+	}
+	return ctx
+}
+
+func (late) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// extendingLate returns a Backend whose extension of the lock of req is under way, and not sent. It is sent when its
+// time is over.
+func extendingLate(t *testing.T, s *pgtest.Server, prefix postgres.Option) (
+	b *postgres.AdvisoryBackend, req locker.Request, extended <-chan error,
+) {
+	t.Helper()
+	settings, err := pgxpool.ParseConfig(s.URL("postgres"))
+	must(t, "the settings", err)
+	tracer := late{make(chan struct{})}
+	settings.ConnConfig.Tracer = tracer
+	p, err := pgxpool.NewWithConfig(t.Context(), settings)
+	must(t, "the pool", err)
+	t.Cleanup(p.Close)
+	b = postgres.NewAdvisoryBackend(p, postgres.Timeout(time.Second), prefix)
+	t.Cleanup(func() { must(t, "Close", b.Close()) })
+	req = locker.Request{Key: "k", Token: locker.NewToken(), TTL: time.Hour}
+	g, err := b.Acquire(t.Context(), req)
+	must(t, "Acquire", err)
+	req.Fence, req.Private = g.Fence, g.Private
+	result := make(chan error, 1)
+	go func() { result <- b.Extend(t.Context(), req) }()
+	<-tracer.begun
+	return b, req, result
+}
+
+// A release whose time is over before the statement ahead of it is sent, as in a process that stood still, ends the
+// connection like any other. The lock does not stay for its TTL.
+func testAdvisoryLateRelease(t *testing.T, s *pgtest.Server) {
+	prefix := postgres.Prefix("late:")
+	b, req, extended := extendingLate(t, s, prefix)
+	lost := make(chan error, 1)
+	defer b.NotifyLoss(req, func(err error) { lost <- err })()
+	wantErr(t, "Release", b.Release(t.Context(), req), locker.ErrUnavailable)
+	wantErr(t, "Extend", <-extended, locker.ErrUnavailable)
+	select {
+	case <-lost:
+	case <-time.After(time.Minute):
+		t.Error("the session goes on for a minute, want it to end when the time for the release does")
+	}
+	next := soon(t, advisory(t, s.URL("postgres"), prefix), "k", "after the release")
+	must(t, "Unlock", next.Unlock(t.Context()))
+}
+
+// Close leaves a lock to its TTL, also if it ends an extension that is not sent yet: the holder may still be working.
+func testAdvisoryLateClose(t *testing.T, s *pgtest.Server) {
+	prefix := postgres.Prefix("late close:")
+	b, _, extended := extendingLate(t, s, prefix)
+	must(t, "Close", b.Close())
+	wantErr(t, "Extend", <-extended, locker.ErrUnavailable)
+	for range 10 { // the server would need a moment to notice the end of the connection
+		wantHeld(t, advisory(t, s.URL("postgres"), prefix), "k", "after Close")
+	}
 }
 
 // isKept reports whether a lock has no owner, and stays taken.

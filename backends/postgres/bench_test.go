@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"hash/fnv"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -95,4 +97,69 @@ func BenchmarkCycle(b *testing.B) {
 			}
 		}
 	}
+}
+
+// BenchmarkHandOver measures a hand-over to a waiter whose session has had locks before, and to one whose session is
+// new, as that of a process that has just been started. The figures are medians. 50 of each: -benchtime 50x.
+func BenchmarkHandOver(b *testing.B) {
+	s := migrated(b, "fsync=on")
+	for _, kind := range []string{"rows", "advisory"} {
+		open := func(b *testing.B) *locker.Client {
+			p := pool(b, s.URL("postgres"))
+			if kind == "advisory" {
+				return postgres.NewAdvisory(p)
+			}
+			return postgres.New(p)
+		}
+		for _, session := range []string{"known", "new"} {
+			b.Run(kind+"/"+session, func(b *testing.B) {
+				holder, waiter := open(b), open(b)
+				var took []time.Duration
+				for i := range b.N + 1 {
+					if session == "new" {
+						_ = waiter.Close()
+						waiter = open(b)
+					}
+					d := handOver(b, holder, waiter)
+					if i > 0 { // the first one meets a new session in each case
+						took = append(took, d)
+					}
+				}
+				_, _ = holder.Close(), waiter.Close()
+				slices.Sort(took)
+				b.ReportMetric(float64(took[len(took)/2].Microseconds()), "µs/hand-over")
+			})
+		}
+	}
+}
+
+// handOver returns the time from the release by one Client until the other one, which waits, has the lock.
+func handOver(b *testing.B, from, to *locker.Client) time.Duration {
+	lease, err := from.Lock(b.Context(), "handed over")
+	if err != nil {
+		b.Fatal(err)
+	}
+	begun := make(chan time.Time, 1)
+	waiting := func() {
+		defer close(begun)
+		next, err := to.Lock(b.Context(), "handed over")
+		if err != nil {
+			b.Error(err)
+			return
+		}
+		begun <- time.Now()
+		_ = next.Unlock(b.Context())
+	}
+	go waiting()
+	time.Sleep(300 * time.Millisecond) // until the waiter listens
+	start := time.Now()
+	if err := lease.Unlock(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	at, ok := <-begun
+	if !ok {
+		b.FailNow()
+	}
+	<-begun // closed when it has unlocked
+	return at.Sub(start)
 }

@@ -37,6 +37,8 @@ func TestOneServer(t *testing.T) {
 		"AdvisoryRefusedKeep":       testAdvisoryRefusedKeep,
 		"AdvisoryNeverKept":         testAdvisoryNeverKept,
 		"AdvisoryLostKeep":          testAdvisoryLostKeep,
+		"AdvisoryLateRelease":       testAdvisoryLateRelease,
+		"AdvisoryLateClose":         testAdvisoryLateClose,
 		"AdvisoryClose":             testAdvisoryClose,
 		"AdvisoryFailureReleases":   testAdvisoryFailureReleases,
 		"AdvisoryCancelledWaiter":   testAdvisoryCancelledWaiter,

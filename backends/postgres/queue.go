@@ -46,7 +46,7 @@ func (w *waiter) wait() (locker.Grant, error) {
 			w.name, w.token, w.req.Label, microseconds(w.req.TTL), w.ticket, w.b.channel)
 		w.late = unknown(err)
 		w.asked = w.asked || w.late || err == nil
-		pause := time.Duration(0)
+		var pause time.Duration
 		switch {
 		case err == nil && a.fence != 0:
 			return locker.Grant{Fence: a.fence, Sent: sent, Token: w.token}, nil

@@ -156,6 +156,10 @@ func (s *session) use(f func() error) error {
 		return s.over
 	}
 	err := f()
+	if s.over == nil && s.ctx.Err() != nil && s.b.ctx.Err() == nil {
+		// The time to release the lock was over before the statement was sent, and pgx leaves the connection open then.
+		_ = s.conn.Conn().Close(s.ctx)
+	}
 	switch {
 	case s.over != nil: // f has given the connection back
 		return err

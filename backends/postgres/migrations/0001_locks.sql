@@ -36,10 +36,10 @@ CREATE UNLOGGED TABLE @schema@.undone (
 -- Fencing tokens of all locks.
 CREATE SEQUENCE @schema@.fences;
 
--- The life of the data at the last grant: the timeline of the server, when it was started, and the file of this table. A
--- standby that was promoted has another one, and so have data that were restored: a dump has the row, but the table gets
--- another file when it is made anew, when it is emptied (TRUNCATE), and in a copy of the database. A crash empties the
--- table, also one that the server itself survives.
+-- The life of the data at the last grant: the timeline of the server, when it was started, and the file of this table.
+-- A standby that was promoted has another one, and so have data that were restored: a dump has the row, but the table
+-- gets another file when it is made anew, when it is emptied (TRUNCATE), and in a copy of the database. A crash empties
+-- the table, also one that the server itself survives.
 CREATE UNLOGGED TABLE @schema@.history (life text NOT NULL);
 
 CREATE FUNCTION @schema@.slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
