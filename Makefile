@@ -53,22 +53,23 @@ MATRIX = drivers/valkey/testdata/matrix
 WITH_VALKEY = GOWORK=$(CURDIR)/$(MATRIX)/go.work
 EACH_DRIVER = -overlay=$(MATRIX)/overlay.json ./single ./redlock ./drivers/all
 
-# Two of the parts run at once, with two packages each.
-LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 12m -p 2
+# Two of the parts run at once, with one package each: most packages keep both processors busy by themselves here.
+LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 20m -p 1
 WHOLE = . $(TESTED) # modules
-test-long: ## what make test leaves out, the benchmarks, and the newest versions of all dependencies: a quarter of an hour
+# Trials and benchmarks run beside nothing else: clients and servers need the processors in time.
+TRIALS = internal/testing/trials.long
+test-long: ## what make test leaves out, the benchmarks, the newest versions of all dependencies: a quarter of an hour
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-	@$(MAKE) --no-print-directory -j 2 drivers.long $(WHOLE:%=%.long) everystore.long processors.long newest.long \
-		bench-smoke
+	@$(MAKE) --no-print-directory -j 2 drivers.long $(filter-out $(TRIALS),$(WHOLE:%=%.long)) everystore.long \
+		processors.long newest.long
+	@$(MAKE) --no-print-directory $(TRIALS) bench-smoke
 
 .PHONY: drivers.long $(WHOLE:%=%.long) everystore.long processors.long newest.long
 drivers.long:
 	$(WITH_VALKEY) $(GOTEST) $(LONG) $(EACH_DRIVER)
 $(WHOLE:%=%.long): %.long: # the other tests of a module that leave something out with -short
 	@long=$$(scripts/left-out $*) && { [ -z "$$long" ] || { set -x; $(GOTEST) -C $* $(LONG) $$long; }; }
-# One package after the other: their clients and servers need the processors in time, and a simulation takes all it gets.
-internal/testing/trials.long: LONG += -p 1
 everystore.long:
 	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .
 processors.long:
@@ -80,67 +81,72 @@ newest.long:
 
 newest: ## the newest versions of all dependencies, into newest.mod
 	go get -modfile=newest.mod -t -u ./... && go mod tidy -modfile=newest.mod
-	go -C drivers/valkey get -modfile=newest.mod github.com/valkey-io/valkey-go@latest && go -C drivers/valkey mod tidy -modfile=newest.mod
+	go -C drivers/valkey get -modfile=newest.mod github.com/valkey-io/valkey-go@latest
+	go -C drivers/valkey mod tidy -modfile=newest.mod
 
 # What depends on the server: scripts, drivers, and the suites of backends, quorums and lockers over them.
 SUITES = ./conformance ./drivers/... ./internal/node ./internal/script ./internal/testing/redistest ./single ./redlock
 SERVER ?= valkey-8.1
 IN ?= .
 FLAGS ?=
-test-server: ## the suites that need a server on another one, SERVER=redis-6.0; scripts/servers lists those that there are; FLAGS=-short
+test-server: ## the suites that need a server, on another SERVER=redis-6.0, which scripts/servers lists; FLAGS=-short
 	@path=$$(scripts/servers $(SERVER)) && echo "tests run on $(SERVER): $$path" && \
 		LOCKER_TEST_SERVER=$$path $(GOTEST) -C $(IN) $(FLAGS) -vet=off -shuffle=on -p 4 -parallel 4 -timeout 10m $(SUITES)
 
 SERVERS ?=
-compat: ## the tests that depend on the server, on all SERVERS of scripts/servers, into docs/compatibility.md: up to half an hour
+compat: ## the tests that depend on the server, on all SERVERS, into docs/compatibility.md: up to half an hour
 	go run ./internal/testing/compat -report docs/compatibility.md $(SERVERS)
 
 verify: ## formatting, vet, tidy go.mod, of all modules: quick, needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 	@for m in $(MODULES); do echo "$$m: vet, tidy"; go -C $$m vet ./... && go -C $$m mod tidy -diff || exit 1; done
-	@set -ex; for m in . drivers/valkey; do go -C $$m vet -modfile=newest.mod ./... && go -C $$m mod tidy -modfile=newest.mod -diff; done
+	@set -ex; for m in . drivers/valkey; do \
+		go -C $$m vet -modfile=newest.mod ./... && go -C $$m mod tidy -modfile=newest.mod -diff; \
+	done
 	$(WITH_VALKEY) go vet $(EACH_DRIVER)
 	GOARCH=386 go build ./...
 
 lint: ## golangci-lint of all modules, built from source on first use
 	@for m in $(MODULES); do echo "$$m: lint"; (cd $$m && $(LINT) run ./...) || exit 1; done
 
-prove-install: ## go install of the command, and go get of the library, from a module proxy made of this tree: docs/releasing.md
+prove-install: ## go install of the command, go get of the library, from a proxy made of this tree: docs/releasing.md
 	scripts/prove-install
 
 check: verify lint test test-long ## all that a change must pass
 
 STRESS ?= 3
 stress: ## the packages that need no server, STRESS times in an order drawn anew, on one processor and on four
-	go test -race -count=$(STRESS) -cpu 1,4 -shuffle=on -timeout 20m . ./memory ./drivers ./conformance ./internal/testing/simnode
+	go test -race -count=$(STRESS) -cpu 1,4 -shuffle=on -timeout 20m . ./memory ./drivers ./conformance \
+		./internal/testing/simnode
 
 MINUTES ?= 8
-faults: ## real servers, clients, networks and clocks broken under load, see docs/faults.md: MINUTES, and two more if a fault has hit too little
+faults: ## real servers, clients, networks, clocks broken under load for MINUTES, or two more: docs/faults.md
 	@scripts/need-redis.sh
 	LOCKER_FAULTS=$(MINUTES)m LOCKER_FAULTS_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 30m -run TestFaults ./faults; status=$$?; \
 	sed -n '/^<!-- what follows/,$$p' docs/faults.md; exit $$status
 
-recovery: ## servers that forget, under hundreds of locks at a time, with the restart guard and without, for MINUTES: docs/faults.md
+recovery: ## servers that forget under hundreds of locks, with restart guard and without, for MINUTES: docs/faults.md
 	@scripts/need-redis.sh
 	LOCKER_RECOVERY=$(MINUTES)m LOCKER_RECOVERY_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 3h -run TestRecovery ./recovery; status=$$?; \
-	sed -n '/^<!-- what follows is written by make recovery/,/^<!-- what follows is written by make faults/p' docs/faults.md; exit $$status
+	sed -n '/^<!-- what follows is written by make recovery/,/^<!-- what follows is written by make faults/p' \
+		docs/faults.md; exit $$status
 
 FAILOVERS ?= 300
-failovers: ## FAILOVERS of one Redis with a replica: nothing, WaitReplicas, the guard, and both, for an hour: docs/faults.md
+failovers: ## FAILOVERS of one Redis with a replica: nothing, WaitReplicas, the guard, both, an hour: docs/faults.md
 	@scripts/need-redis.sh
 	LOCKER_FAILOVERS=$(FAILOVERS) LOCKER_FAILOVERS_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 3h -run TestFailovers -v ./recovery
 
 MOVES ?= 100
-cluster: ## a Redis Cluster under load with MOVES slots that migrate and half as many failovers, for each driver: docs/faults.md
+cluster: ## a Redis Cluster under load, MOVES slots that migrate, half as many failovers, each driver: docs/faults.md
 	@scripts/need-redis.sh
 	LOCKER_CLUSTER=$(MOVES) LOCKER_CLUSTER_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 3h -v ./cluster
 
 TERMS ?= 1000
-elections: ## five candidates in processes, TERMS terms on each store with each driver, leaders ended in all ways: docs/faults.md
+elections: ## five candidates in processes, TERMS terms on each store, leaders ended in all ways: docs/faults.md
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
 	LOCKER_ELECTIONS=$(TERMS) LOCKER_ELECTIONS_REPORT=$(CURDIR)/docs/faults.md \
@@ -167,9 +173,9 @@ late-commits: ## LATE transactions in PostgreSQL, stopped until others have thei
 	LOCKER_LATE_COMMITS=$(LATE) LOCKER_LATE_COMMITS_REPORT=$(CURDIR)/docs/backends/postgres.md \
 		go test -C backends/postgres -count=1 -timeout 3h -parallel 4 -run 'TestOneServer/LateCommits' -v .
 
-crowd: ## 16 workers that lock random subsets of 8 keys, 100,000 calls in virtual time and on a server with each driver
+crowd: ## 16 workers that lock random subsets of 8 keys: 100,000 calls in virtual time and on Redis, 10,000 on Redlock
 	@scripts/need-redis.sh
-	LOCKER_CROWD=100000 go test -count=1 -timeout 2h -run TestCrowd -v . ./single
+	LOCKER_CROWD=100000 go test -count=1 -timeout 2h -run TestCrowd -v . ./single ./redlock
 
 HOURS ?= 8
 soak: ## the same for HOURS; the report goes to soak.out, LOCKER_FAULTS_ONLY=partition runs a part
@@ -210,7 +216,7 @@ tokens: ## redlock's tokens over 100,000 acquisitions under faults, on simulated
 	LOCKER_ACQUISITIONS=100000 go test -count=$(or $(SEEDS),1) -run TestTokensUnderFaults -v ./redlock
 
 BENCH = cd benchmarks && go run . -out results -markdown results/results.md
-bench: ## side by side with other libraries, see benchmarks/README.md: three minutes on a quiet machine; ARGS='-run contended'
+bench: ## side by side with other libraries, benchmarks/README.md: three minutes, quiet; ARGS='-run contended'
 	@scripts/need-redis.sh
 	$(BENCH) $(ARGS)
 
@@ -226,8 +232,8 @@ bench-postgres: ## locks in PostgreSQL beside advisory locks by hand and two lib
 bench-smoke: ## whether the benchmarks still work: 30 seconds, says nothing of speed
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-	go test -C benchmarks -count=1 ./...
-	go test -C benchmarks/postgres -count=1 .
+	$(GOTEST) -C benchmarks -count=1 ./...
+	$(GOTEST) -C benchmarks/postgres -count=1 .
 
 OUTAGE ?= 30s
 outage: ## what 200 callers that retry do to servers that are killed or stopped for that long

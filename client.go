@@ -100,7 +100,7 @@ func (c *Client) Close() error {
 	c.mu.Unlock()
 
 	for _, l := range leases {
-		_ = l.finish(&LostError{LostClosed})
+		_ = l.finish(&LostError{Reason: LostClosed})
 	}
 	idle := make(chan struct{})
 	go func() {

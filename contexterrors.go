@@ -54,17 +54,22 @@ func waited(ctx context.Context, start time.Time, reason error) error {
 	if cause := context.Cause(ctx); !errors.Is(end, cause) {
 		what += fmt.Sprintf(" (%v)", cause)
 	}
-	return &waitedError{withContext(ctx, reason), fmt.Sprintf("%s after %v: %v", what, took, reason)}
+	return &retoldError{withContext(ctx, reason), fmt.Sprintf("%s after %v: %v", what, took, reason)}
 }
 
-// waitedError is err with another text.
-type waitedError struct {
+// unreleased is withContext for Unlock. The text does not mention the end of ctx, which has not ended the release.
+func unreleased(ctx context.Context, reason error) error {
+	return &retoldError{withContext(ctx, reason), reason.Error()}
+}
+
+// retoldError is err with another text.
+type retoldError struct {
 	err  error
 	text string
 }
 
-func (e *waitedError) Error() string { return e.text }
-func (e *waitedError) Unwrap() error { return e.err }
+func (e *retoldError) Error() string { return e.text }
+func (e *retoldError) Unwrap() error { return e.err }
 
 // withContext returns reason, and adds ctx's error to it if ctx has ended. reason is the result of the last contact
 // with the store. It may be nil or ctx's own error.

@@ -201,9 +201,18 @@ const (
 // LostError is an error that matches [ErrLost] and has the reason.
 type LostError struct {
 	Reason LostReason
+	// Err is the error of the last renewal, if Reason is LostExpired and that renewal failed. It is a part of the text.
+	// The LostError does not match what Err matches: a loss is not an outage.
+	Err error
 }
 
-func (e *LostError) Error() string { return ErrLost.Error() + ": " + string(e.Reason) }
+func (e *LostError) Error() string {
+	text := ErrLost.Error() + ": " + string(e.Reason)
+	if e.Err != nil {
+		text += ": the last renewal failed: " + e.Err.Error()
+	}
+	return text
+}
 
 // Is makes a LostError match [ErrLost], and [ErrClosed] if that is the reason.
 func (e *LostError) Is(target error) bool {

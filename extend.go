@@ -74,7 +74,7 @@ func (l *lease) prolong(start time.Time, ttl time.Duration) error {
 	if l.err != nil {
 		return l.err
 	}
-	l.inDoubt = false
+	l.failed = nil
 	if until := validity(start, ttl); until.After(l.until) {
 		l.until = until
 		l.setExpiry()

@@ -173,8 +173,25 @@ func TestMutex(t *testing.T) {
 			time.Sleep(2 * ttl)
 			m.Unlock()
 		})
-		m.Lock() // it can be used again
-		s.on("release", unavailable)
-		m.Unlock()
+		panics("a loss, and a release that fails", locker.ErrLost, func() {
+			s.on("extend", nil)
+			m.Lock()
+			s.on("extend", unavailable)
+			s.on("release", unavailable)
+			time.Sleep(2 * ttl)
+			m.Unlock()
+		})
+		m.Lock()   // it can be used again
+		m.Unlock() //nolint:staticcheck // the section is empty on purpose
+		for what, m := range map[string]sync.Locker{"once more": m, "never locked": locker.Mutex(c, "other")} {
+			func() {
+				defer func() {
+					if recover() == nil {
+						t.Errorf("%s: no panic", what)
+					}
+				}()
+				m.Unlock()
+			}()
+		}
 	})
 }

@@ -51,7 +51,7 @@ type lease struct {
 	err     error         // why the lease ended; nil while it is held
 	ended   time.Time     // when the lease ended
 	expiry  *time.Timer   // ends the lease shortly before until, or before the end of maxHold
-	inDoubt bool          // the last renewal failed
+	failed  error         // of the last renewal; nil if it succeeded
 	deafen  func()        // ends the notification of a loss; nil if there is none
 
 	// asking has the cancel functions of the requests in progress, except releases. They are called when the lease ends.
@@ -163,7 +163,11 @@ func (l *lease) finish(reason error) error {
 	was := l.err
 	if was == nil {
 		if end, why := l.end(); left(end) <= 0 {
-			reason = &LostError{why}
+			lost := &LostError{Reason: why}
+			if why == LostExpired {
+				lost.Err = l.failed
+			}
+			reason = lost
 		}
 		if reason != nil {
 			l.finishLocked(reason)
@@ -254,7 +258,7 @@ func (l *lease) ask(
 	l.mu.Unlock()
 	if errors.Is(err, ErrNotHeld) {
 		// This has no effect if Unlock was called meanwhile. The lock is then missing because Unlock deleted it.
-		return l.finish(&LostError{reasonOf(err)})
+		return l.finish(&LostError{Reason: reasonOf(err)})
 	}
 	return err
 }

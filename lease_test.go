@@ -2,6 +2,8 @@ package locker_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -104,6 +106,25 @@ func TestHungRenewalEndsWithTheLease(t *testing.T) {
 		synctest.Wait()
 		if s.count("extend") != n {
 			t.Error("renewal went on after the loss")
+		}
+	})
+}
+
+// The error of a lease that could not be renewed says why not, and is not the one of an outage.
+func TestExpiredLeaseSaysWhyItWasNotRenewed(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k", locker.TTL(ttl))
+		s.on("extend", func(context.Context, func() error) error {
+			return fmt.Errorf("%w: connection refused", locker.ErrUnavailable)
+		})
+		<-l.Done()
+		err, lost := l.Err(), (*locker.LostError)(nil)
+		const want = "lock lost: expired: the last renewal failed: lock store unavailable: connection refused"
+		if !errors.As(err, &lost) || !errors.Is(lost.Err, locker.ErrUnavailable) || err.Error() != want {
+			t.Errorf("Err: got %v, want %q", err, want)
+		}
+		if errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("%v matches ErrUnavailable: a loss is not an outage", err)
 		}
 	})
 }

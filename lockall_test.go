@@ -127,6 +127,27 @@ func TestTryLockAllAcquiresNothingIfOneIsHeld(t *testing.T) {
 	})
 }
 
+func TestOptionsApplyToEachOfTheLocks(t *testing.T) {
+	steps(t, func(t *testing.T, _ *store, l locker.Locker) {
+		lease := mustLockAll(t, l, []string{"a", "b"}, locker.TTL(ttl), locker.Label("me"), locker.MinHold(time.Minute))
+		for _, unlocked := range []bool{false, true} {
+			if unlocked {
+				mustUnlock(t, lease)
+			}
+			for _, key := range lease.Keys() {
+				_, err := l.TryLock(t.Context(), key)
+				wantErr(t, err, locker.ErrHeld)
+				var held *locker.HeldError
+				if !unlocked && (!errors.As(err, &held) || held.Label != "me" || held.Remaining > ttl) {
+					t.Errorf("%v: label and TTL are not those of the call", err)
+				}
+			}
+		}
+		time.Sleep(time.Minute)
+		mustUnlock(t, mustLockAll(t, l, []string{"a", "b"}))
+	})
+}
+
 func TestAllFreeIsOneStep(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := newStore()

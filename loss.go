@@ -14,7 +14,7 @@ type LossNotifier interface {
 
 // listen ends the lease as soon as n reports that it is lost.
 func (l *lease) listen(n LossNotifier) {
-	stop := n.NotifyLoss(l.req, func(err error) { _ = l.finish(&LostError{reasonOf(err)}) })
+	stop := n.NotifyLoss(l.req, func(err error) { _ = l.finish(&LostError{Reason: reasonOf(err)}) })
 	l.mu.Lock()
 	l.deafen = stop
 	ended := l.err != nil

@@ -88,8 +88,10 @@ func (l *lease) renew() (next time.Time) {
 
 	l.mu.Lock()
 	ended = l.err
-	doubt := err != nil && ended == nil && !l.inDoubt
-	l.inDoubt = err != nil
+	doubt := err != nil && ended == nil && l.failed == nil
+	if ended == nil {
+		l.failed = err
+	}
 	ttl = l.ttl // it may have changed meanwhile
 	l.mu.Unlock()
 	// A renewal that was interrupted by Unlock or Close has not failed.

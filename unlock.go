@@ -34,7 +34,7 @@ func (l *lease) unlock(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		return withContext(ctx, err)
+		return unreleased(ctx, err)
 	}
 	req := l.held()
 	req.Uncancelled = true
@@ -59,7 +59,7 @@ func (l *lease) unlock(ctx context.Context) error {
 		}
 		return fmt.Errorf("%w: %w", err, lost)
 	default:
-		return withContext(ctx, err)
+		return unreleased(ctx, err)
 	}
 }
 
@@ -129,14 +129,14 @@ func (l *lease) lost(notHeld error) error {
 	case errors.Is(l.err, ErrLost):
 		return l.err
 	case left(l.until) <= 0:
-		return &LostError{LostExpired}
+		return &LostError{Reason: LostExpired, Err: l.failed}
 	}
 	var e *NotHeldError
 	ok := errors.As(notHeld, &e)
 	if ok && e.Reason == LostGone {
 		return nil
 	}
-	return &LostError{reasonOf(notHeld)}
+	return &LostError{Reason: reasonOf(notHeld)}
 }
 
 // undo releases the lock of a lease that was never returned to a caller. It waits until ctx ends, if not for less.

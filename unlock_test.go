@@ -82,7 +82,12 @@ func TestUnlockIsBounded(t *testing.T) {
 					}
 				}
 				start := time.Now()
-				wantErr(t, l.Unlock(ctx), want...)
+				err := l.Unlock(ctx)
+				wantErr(t, err, want...)
+				const text = `locker: unlock "k": lock store unavailable`
+				if err.Error() != text { // it is not the context that has ended the release
+					t.Errorf("got %q, want %q", err, text)
+				}
 				if d := time.Since(start); d != tt.want {
 					t.Errorf("returned after %v, want %v", d, tt.want)
 				}

@@ -179,11 +179,13 @@ func (d driverCommands) one(ctx context.Context, cmd drivers.Command) (drivers.R
 	return replies[0], nil
 }
 
-func (d driverCommands) load() (string, error) {
+func (d driverCommands) load() (string, error) { return d.loads(compareAndDelete) }
+
+func (d driverCommands) loads(script string) (sha string, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	reply, err := d.one(ctx, drivers.Command{"SCRIPT", "LOAD", compareAndDelete})
-	sha, _ := reply.(string)
+	reply, err := d.one(ctx, drivers.Command{"SCRIPT", "LOAD", script})
+	sha, _ = reply.(string)
 	return sha, err
 }
 

@@ -23,7 +23,8 @@ func serverCPU(s *servers, p plan) *Scenario {
 			"that reading and writing take little of the time. One at a time: 128 clients share a connection, and each " +
 			"has one goroutine. 128 or 512 at once: one client has as many goroutines, and may join their commands. " +
 			"Redlock node: a Redlock of one node. Guard: with the restart guard. Native releases: releases by DELEX or " +
-			"DELIFEQ. Script p99.9: how long a script kept the server, which has a processor to itself meanwhile.",
+			"DELIFEQ. Script p99.9: how long a script kept the server, which has a processor to itself meanwhile. " +
+			"Counting: a script that only counts, for as long as one of 32 joined commands takes.",
 		Columns: []Column{{"server_us", "server CPU µs", 2}, {"commands", "commands", 1}, {"scripts", "scripts", 2},
 			{"native", "native releases", 2}, {"trips", "round trips", 3}, {"script_p999_us", "script p99.9 µs", 0}},
 		Primary: "server_us", Time: 4 * p.Cycles} // INFO is part of what is measured
@@ -38,6 +39,7 @@ func serverCPU(s *servers, p plan) *Scenario {
 			}})
 	}
 	add(cpuYardstick, "", cpuGoroutines, cpuGoroutines, rawOver)
+	add(cpuCounting, cpuYardstick, cpuCrowd, 1, busyOver)
 	for _, c := range cpuContestants {
 		add(c.name+", one at a time", cpuYardstick, cpuGoroutines, cpuGoroutines, c.open)
 		add(c.name+", 128 at once", cpuYardstick, cpuGoroutines, 1, c.open)
@@ -47,7 +49,11 @@ func serverCPU(s *servers, p plan) *Scenario {
 	return sc
 }
 
-const cpuYardstick = "raw"
+const (
+	cpuYardstick = "raw"
+	// cpuCounting says what the time of a script at worst is of the machine.
+	cpuCounting = "counting, 512 at once"
+)
 
 var cpuContestants = []struct {
 	name string

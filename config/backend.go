@@ -68,7 +68,8 @@ type kind struct {
 	Backend[Config] // Schemes has the name, too, as the first
 	name            string
 	fields          []*field
-	settings        func(c *Config) any // a pointer into c
+	settings        func(c *Config) any     // a pointer into c
+	onRedis         func(c *Config) onRedis // the same; nil: they are not for Redis
 }
 
 var registry struct {
@@ -107,6 +108,9 @@ func register[S any](name string, b Backend[S], in func(c *Config) *S) {
 		}
 	}
 	k.fields = settingsOf[S](k)
+	if _, ok := any(new(S)).(onRedis); ok {
+		k.onRedis = func(c *Config) onRedis { return any(in(c)).(onRedis) }
+	}
 	secure := slices.ContainsFunc(k.Schemes, k.isSecure)
 	if secure && !slices.ContainsFunc(k.fields, func(f *field) bool { return f.path == name+".tls" }) {
 		panic("config: backend " + name + " has a scheme for TLS, and no settings for it")

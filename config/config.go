@@ -100,8 +100,10 @@ func (c *Config) check(report Report) {
 	case k.Check != nil:
 		k.Check(c, func(setting string, err error) { report(k.name+"."+setting, err) })
 	}
-	c.checkGuard(report)
-	c.checkCredentials(report)
+	if k != nil && k.onRedis != nil {
+		c.checkGuard(k.onRedis(c), report)
+		c.checkCredentials(k.onRedis(c), report)
+	}
 	if _, ok := levels[c.Log]; c.Log != "" && !ok {
 		report("log", unknown("level", c.Log, levelNames))
 	}

@@ -2,6 +2,8 @@ package config_test
 
 import (
 	"encoding/json"
+	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -121,6 +123,33 @@ func TestAddresses(t *testing.T) {
 		assert.NotContains(t, c.String(), secret)
 	}
 }
+
+func TestTheDocumentationNamesEverySetting(t *testing.T) {
+	doc, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	for _, path := range config.Paths() {
+		if strings.HasPrefix(path, "x") { // a backend of these tests
+			continue
+		}
+		name := regexp.MustCompile(`[\s_{]` + path[strings.LastIndex(path, ".")+1:] + `\b`)
+		assert.True(t, name.MatchString(strings.ToLower(string(doc))), "config/doc.go does not name %s", path)
+	}
+}
+
+// What messages list as known. All of these lists are here, so that a new setting changes one file of tests.
+const (
+	fieldsOfAll = "backend, prefix, ttl, patience, label, log, tracing, retry, redis, redlock" // in a file
+	// parametersOfAll are the parameters that a URL of any backend may have.
+	parametersOfAll = "prefix, ttl, patience, label, log, tracing, retry_for, retry_base, retry_most, retry_budget, " +
+		"retry_on_held, retry"
+	parametersOfRedis = parametersOfAll + ", driver, password_file, db, timeout, guard, fifo, replicas, " +
+		"replicas_timeout"
+	parametersOfRedlock = parametersOfAll + ", budget, guard, driver, password_file, db, timeout"
+	fieldsOfRetry       = "for, base, most, budget, on_held"
+	fieldsOfRedlock     = "budget, guard, driver, username, password, password_file, db, timeout, tls, nodes"
+	fieldsOfNode        = "name, addr, sentinel, driver, username, password, password_file, tls"
+	variablesOfRedlock  = "LOCKER_REDLOCK_BUDGET, LOCKER_REDLOCK_GUARD, LOCKER_REDLOCK_DRIVER, " // and more
+)
 
 // TestPaths checks that the settings follow from the structs. A section within a section is also a field, which the
 // environment can set.

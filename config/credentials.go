@@ -14,28 +14,31 @@ type Credentials func(ctx context.Context) (username, password string, err error
 
 var errCredentials = errors.New("there is a function for credentials, too: remove one of them")
 
+// loginSettings are the settings of a password, in the section of the given path.
+type loginSettings struct {
+	path     string
+	password Secret
+	file     string
+}
+
+func (r *Redis) logins() []loginSettings {
+	return []loginSettings{{"redis", r.Password, r.PasswordFile}}
+}
+
+func (r *Redlock) logins() []loginSettings {
+	all := []loginSettings{{"redlock", r.Password, r.PasswordFile}}
+	for i, n := range r.Nodes {
+		all = append(all, loginSettings{"redlock." + nodePath(i), n.Password, n.PasswordFile})
+	}
+	return all
+}
+
 // checkCredentials reports settings that Credentials would override.
-func (c *Config) checkCredentials(report Report) {
+func (c *Config) checkCredentials(s onRedis, report Report) {
 	if c.Credentials == nil {
 		return
 	}
-	type login struct {
-		path     string
-		password Secret
-		file     string
-	}
-	var logins []login
-	switch c.Backend {
-	case "redis":
-		logins = []login{{"redis", c.Redis.Password, c.Redis.PasswordFile}}
-	case "redlock":
-		r := &c.Redlock
-		logins = []login{{"redlock", r.Password, r.PasswordFile}}
-		for i, n := range r.Nodes {
-			logins = append(logins, login{"redlock." + nodePath(i), n.Password, n.PasswordFile})
-		}
-	}
-	for _, l := range logins {
+	for _, l := range s.logins() {
 		switch {
 		case l.password != "":
 			report(l.path+".password", errCredentials)

@@ -59,7 +59,7 @@
 //	retry_base, retry_most    the longest first pause, and the longest of all; 50ms and 2s if not given
 //	retry_budget   retries per second of all calls together; 100 if not given
 //	retry_on_held  true or false: whether TryLock repeats its attempt while the lock is held
-//	sentinel_username, sentinel_password_file    who the sentinels know, if they want to; with +sentinel
+//	sentinel_username, sentinel_password_file    user and password for the sentinels, if they need any; with +sentinel
 //	tls_ca_file, tls_cert_file, tls_key_file, tls_server_name, tls_min_version    for rediss and redlocks: see [TLS]
 //
 // # Other backends

@@ -12,13 +12,10 @@ import (
 )
 
 // checkGuard reports a restart guard that cannot work, or that refuses each lock with the TTL of c.
-func (c *Config) checkGuard(report Report) {
-	guard := c.Redis.Guard
-	if c.Backend == "redlock" {
-		guard = c.Redlock.Guard
-	}
+func (c *Config) checkGuard(s onRedis, report Report) {
+	guard := s.guard()
 	switch g := time.Duration(guard); {
-	case c.Backend != "redis" && c.Backend != "redlock", g <= 0:
+	case g <= 0:
 	case g < locker.MinTTL:
 		report(c.Backend+".guard", fmt.Errorf("%v is below the minimum of %v", g, locker.MinTTL))
 	case g > locker.MaxTTL:

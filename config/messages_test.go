@@ -67,6 +67,7 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 		"redis-socket:///run/r":    `unknown scheme "redis-socket": write unix:///path/of.sock`,
 		"redis+unix://h":           `unknown driver "unix": write unix:///path/of.sock`,
 		"tcp://h:6379":             `unknown scheme "tcp": write redis://`,
+		"postgres://h/app":         `a program that imports another backend has its schemes as well`,
 	} {
 		_, err := config.Parse(url)
 		complains(t, err, want)

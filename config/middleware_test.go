@@ -111,7 +111,7 @@ func TestMiddlewareFaults(t *testing.T) {
 			"here, or {} for the defaults"},
 		"backend: memory; retry:": {"locker.yaml:2: retry: no value"},
 		"backend: memory; retry:;   form: 1s": {`locker.yaml:3: retry: unknown field "form": did you mean for? ` +
-			"(known: for, base, most, budget, on_held)"},
+			"(known: " + fieldsOfRetry + ")"},
 		"backend: memory; log: 4; retry: {for: 1}": {"locker.yaml:2: log: unknown level",
 			"locker.yaml:3: retry.for: a number without a unit"},
 		"backend: memory; retry:;   budget: [hello]": {"locker.yaml:3: retry.budget: a single value"},

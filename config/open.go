@@ -10,15 +10,15 @@ import (
 	"github.com/golocker/locker/single"
 )
 
-// Opened is the Locker that a configuration describes. Close it when no lock is needed any more: see
-// [locker.Client.Close].
+// Opened is the Locker that a configuration describes. Close it when no lock is needed any more.
 type Opened struct {
 	locker.Locker // with all middleware
 	client        *locker.Client
 	inProcess     bool
 }
 
-// Close implements io.Closer.
+// Close implements io.Closer. If the store does not answer, it takes up to the timeout of the configuration, 5 s by
+// default, and a second more. It does not release locks: see [locker.Client.Close].
 func (o *Opened) Close() error { return o.client.Close() }
 
 // Unwrap lets [locker.As] find the optional interfaces behind o.
@@ -69,12 +69,21 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
 }
 
-// opening returns a copy of c in which the backends on Redis have the logger and the credentials of c.
+// opening returns a copy of c in which a backend on Redis has the logger and the credentials of c.
 func (c *Config) opening() *Config {
 	own := c.clone()
-	own.Redis.logger, own.Redlock.logger = own.logger(), own.logger()
-	own.Redis.credentials, own.Redlock.credentials = own.Credentials, own.Credentials
+	if k := backend(c.Backend); k.onRedis != nil {
+		k.onRedis(own).use(own.logger(), own.Credentials)
+	}
 	return own
+}
+
+// onRedis are the settings of a backend on Redis: they have a restart guard and passwords, and use what a program may
+// set in Config. See docs/adr/0059-two-backends-have-fields-in-config.md.
+type onRedis interface {
+	guard() Duration
+	logins() []loginSettings
+	use(logger *slog.Logger, credentials Credentials)
 }
 
 // logger returns the logger for a look at the servers, or nil.

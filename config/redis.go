@@ -219,6 +219,12 @@ func (r *Redis) server(ctx context.Context) (Server, error) {
 
 func (r *Redis) queues() bool { return r.FIFO == nil || *r.FIFO }
 
+func (r *Redis) guard() Duration { return r.Guard }
+
+func (r *Redis) use(logger *slog.Logger, credentials Credentials) {
+	r.logger, r.credentials = logger, credentials
+}
+
 func openRedis(ctx context.Context, r *Redis, prefix string) (*locker.Client, error) {
 	s, err := r.server(ctx)
 	if err != nil {

@@ -65,6 +65,12 @@ func init() {
 	}, func(c *Config) *Redlock { return &c.Redlock })
 }
 
+func (r *Redlock) guard() Duration { return r.Guard }
+
+func (r *Redlock) use(logger *slog.Logger, credentials Credentials) {
+	r.logger, r.credentials = logger, credentials
+}
+
 // maxNodes is the limit of package redlock. A test compares the two.
 const maxNodes = 32
 
@@ -160,7 +166,7 @@ func (r *Redlock) check(report Report) {
 			report(r.path(i, "password"), errNoPassword)
 			noPassword = noPassword || n.Username == ""
 		}
-		id, err := r.checkPlace(i, s, report)
+		id, err := r.checkServer(i, s, report)
 		twin, same := servers[id]
 		if err == nil && same {
 			report(at+".addr",
@@ -184,9 +190,9 @@ func (r *Redlock) check(report Report) {
 	}
 }
 
-// checkPlace reports what is wrong with the place of node i, whose settings are s. It returns a text that is the same
-// for the same server.
-func (r *Redlock) checkPlace(i int, s *Redis, report Report) (id string, err error) {
+// checkServer reports what is wrong with the address or the sentinels of node i, whose settings are s. It returns a
+// text that is the same for the same server.
+func (r *Redlock) checkServer(i int, s *Redis, report Report) (id string, err error) {
 	at := nodePath(i)
 	if s.Sentinel != nil {
 		s.Sentinel.check(func(setting string, err error) { report(at+"."+setting, err) })

@@ -71,12 +71,12 @@ func TestLoadRedlockFaults(t *testing.T) {
 			[]string{"locker.yaml:5: redlock.nodes[1].addr: address missing"}},
 		"typo": {"backend: redlock; redlock:;   nodes:;     - addr: b;       nme: c",
 			[]string{`locker.yaml:5: redlock.nodes[0]: unknown field "nme": did you mean name? ` +
-				"(known: name, addr, sentinel, driver, username, password, password_file, tls)"}},
+				"(known: " + fieldsOfNode + ")"}},
 		"not of a node": {"backend: redlock; redlock:;   nodes:;     - {addr: b, db: 1}",
 			[]string{`redlock.nodes[0]: unknown field "db" (known`}},
 		"not of all": {"backend: redlock; redlock:;   addr: a",
 			[]string{`locker.yaml:3: redlock: unknown field "addr" ` +
-				"(known: budget, guard, driver, username, password, password_file, db, timeout, tls, nodes)",
+				"(known: " + fieldsOfRedlock + ")",
 				"nodes: missing"}},
 		"numbered": {"backend: redlock; redlock:;   nodes[0]: {addr: a};   nodes: [{addr: b}]",
 			[]string{`locker.yaml:3: redlock: unknown field (known`}},
@@ -164,8 +164,7 @@ func TestOverlayRedlock(t *testing.T) {
 			[]string{`environment: unknown variable "LOCKER_REDLOCK_ADDR"`}},
 		"typo": {[]string{"LOCKER_REDLOCK_NODE=h"},
 			[]string{`"LOCKER_REDLOCK_NODE": did you mean LOCKER_REDLOCK_NODES? ` +
-				"(known: LOCKER_REDLOCK_BUDGET, LOCKER_REDLOCK_GUARD, " +
-				"LOCKER_REDLOCK_DRIVER, "}},
+				"(known: " + variablesOfRedlock}},
 		"section": {[]string{"LOCKER_REDLOC_NODES=h"}, []string{`"LOCKER_REDLOC_NODES"`}},
 		"in a URL": {[]string{"LOCKER_URL=redlock://u:" + secret + "@a,a"},
 			[]string{"LOCKER_URL: nodes[1].addr: the same as nodes[0].addr"}},

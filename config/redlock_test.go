@@ -86,10 +86,9 @@ func TestParseRedlockFaults(t *testing.T) {
 		"redlock://a/1?db=2":                {"db: given twice, and differently"},
 		"redlock://a?tls_ca_file=f":         {"tls_ca_file: only with redlocks://"},
 		"redlocks://a?tls_key_file=f":       {"URL: tls_cert_file: missing"},
-		"redlock://a?nodes=b": {`unknown parameter "nodes" (known: ` + commonParameters +
-			", budget, guard, driver, password_file, db, timeout)"},
-		"redis://a?budget=1s": {`unknown parameter "budget" (known: prefix, ttl, patience, label, log, tracing, `},
-		"redlok://a,b,c":      {`unknown scheme "redlok": did you mean redlock?`},
+		"redlock://a?nodes=b":               {`unknown parameter "nodes" (known: ` + parametersOfRedlock + ")"},
+		"redis://a?budget=1s":               {`unknown parameter "budget" (known: ` + parametersOfRedis + ")"},
+		"redlok://a,b,c":                    {`unknown scheme "redlok": did you mean redlock?`},
 		"redis://a,b,c": {"URL: addr: one address expected, not a list: " +
 			"write redlock://h1,h2,h3 for several independent servers, redis+sentinel://h1,h2/name"},
 		"rediss://u:" + secret + "@a:1,b:2/x": {"write redlock://h1,h2,h3", "db: "},

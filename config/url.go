@@ -100,12 +100,14 @@ func (b *builder) url(raw, source string) {
 		b.abandon(source+"scheme", fmt.Errorf("unknown scheme %q: %s", scheme, instead[scheme]))
 		return
 	case k == nil:
-		b.report(source+"scheme", unknown("scheme", scheme, schemeNames()))
+		err := unknown("scheme", scheme, schemeNames())
 		scheme = nearest(scheme, schemeNames())
 		if k = kindOf(scheme); k == nil {
-			b.broken = true
+			b.abandon(source+"scheme", fmt.Errorf("%w: a program that imports another backend has its schemes as well; "+
+				"those of the project are under github.com/golocker/locker/backends", err))
 			return
 		}
+		b.report(source+"scheme", err)
 	case !slashes && k.Parse != nil:
 		b.abandon(source+"scheme", errors.New("must be followed by ://"))
 		return
@@ -162,10 +164,10 @@ func (b *builder) driver(name string, named bool) {
 			"redis+rueidis:// or redis+sentinel+rueidis://"))
 	case name == "":
 		b.fail(f.path, b.source+"scheme", errors.New("there is no driver after the plus sign: name one, or remove the sign"))
-	case b.about.name == "redis" && nearest(name, deployments) != "":
-		meant := nearest(name, deployments)
-		b.abandon(b.source+"scheme", fmt.Errorf("unknown driver %q: did you mean redis+%s://, or rediss+%s:// with TLS?",
-			name, meant, meant))
+	case slices.Contains(b.about.Schemes, b.about.name+"+"+nearest(name, deployments)):
+		meant := b.about.name + "+" + nearest(name, deployments)
+		b.abandon(b.source+"scheme", fmt.Errorf("unknown driver %q: did you mean %s://, or %s:// with TLS?", name, meant,
+			b.about.secure(meant)))
 	default:
 		b.set(f.path, name, b.source+"driver")
 	}

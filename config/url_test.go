@@ -62,17 +62,12 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// commonParameters are the parameters that a URL of any backend may have.
-const commonParameters = "prefix, ttl, patience, label, log, tracing, retry_for, retry_base, retry_most, " +
-	"retry_budget, retry_on_held, retry"
-
 func TestParseFaults(t *testing.T) {
 	const (
 		knownSchemes = "(known: memory, redis, rediss, unix, redis+sentinel, redis+cluster, valkey, valkeys, " +
 			"redlock, redlocks"
 		knownDrivers = "(known: goredis, redigo, rueidis"
-		ofRedis      = commonParameters + ", driver, password_file, db, timeout, guard, fifo, replicas, " +
-			"replicas_timeout)"
+		ofRedis      = parametersOfRedis + ")"
 	)
 	for in, want := range map[string][]string{
 		"":                                      {"empty: is LOCKER_URL set?"},
@@ -111,7 +106,7 @@ func TestParseFaults(t *testing.T) {
 		"redis://h?prefix=%zz":                  {"prefix: a % that"},
 		"redis://h?tls_ca_file=f":               {"tls_ca_file: only with rediss://"},
 		"rediss://h?tls_key_file=f":             {"tls_cert_file: missing"},
-		"memory:?db=1":                          {`unknown parameter "db" (known: ` + commonParameters + ")"},
+		"memory:?db=1":                          {`unknown parameter "db" (known: ` + parametersOfAll + ")"},
 		"memory:?fifo=false":                    {"URL: fifo: only for one Redis"},
 		"redlock://h,i,j?replicas=1":            {"URL: replicas: only for one Redis"},
 		"redis://h?replicas=one":                {"replicas: not a whole number"},

@@ -83,7 +83,7 @@ func TestLoadFaults(t *testing.T) {
 		"no backend": {"ttl: 5s", []string{"locker.yaml: backend: missing: give one of memory, redis, redlock"}},
 		"typo": {"backend: memory; tttl: 5s",
 			[]string{`locker.yaml:2: unknown field "tttl": did you mean ttl? ` +
-				"(known: backend, prefix, ttl, patience, label, log, tracing, retry, redis, redlock"}},
+				"(known: " + fieldsOfAll}},
 		"typo below": {"backend: redis; redis:;   adr: h",
 			[]string{`locker.yaml:3: redis: unknown field "adr": did you mean addr?`,
 				"locker.yaml: redis.addr: address missing"}},

@@ -51,10 +51,12 @@ func grab(t testing.TB, b locker.Backend, key string, ttl time.Duration) *holdin
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	var o *holding
+	start := time.Now()
 	err := within(t, "Acquire of a free lock", patience, func() (err error) {
 		o, err = acquire(ctx, b, key, ttl)
 		return err
 	})
+	prompt(t, start)
 	if err != nil {
 		t.Fatalf("Acquire of the free lock %.40q: expected a grant, seen %v", key, err)
 	}
@@ -83,8 +85,8 @@ func grabWhenFree(t testing.TB, b locker.Backend, key string, ttl, limit time.Du
 	}
 }
 
-// pause is how long a loop sleeps that has looked for a free lock since start: step, and longer when the lock is so late
-// that steps no longer matter.
+// pause is how long a loop sleeps that has looked for a free lock since start: step, and longer when the lock is so
+// late that steps no longer matter.
 func pause(start time.Time, step time.Duration) time.Duration {
 	if time.Since(start) > slack {
 		return 50 * time.Millisecond

@@ -78,7 +78,7 @@ func (e *exchange) receive(limit time.Duration) (Reply, error) {
 	}
 	reply, err := e.reply(0)
 	if err != nil {
-		return nil, fmt.Errorf("in the middle of a reply: %v", err) // cannot go on, not even after a time-out
+		return nil, fmt.Errorf("in the middle of a reply: %s", err.Error()) // cannot go on, not even after a time-out
 	}
 	return reply, nil
 }

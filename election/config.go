@@ -33,7 +33,8 @@ type Config struct {
 	OnDemoted func(term Term, cause error)
 
 	// OnNewLeader is called when another leader than before is seen, this candidate included, in the order in which
-	// they are seen. A leader of a short term may be missed. Without OnNewLeader, a candidate does not ask who leads.
+	// they are seen. A leader of a short term may be missed. It is not called when nobody leads, as after a crash;
+	// [Observe] tells that. Without OnNewLeader, a candidate does not ask who leads.
 	// OnNewLeader runs on a goroutine of its own, for as long as Run does; see [Observe] for when it learns of
 	// leaders.
 	OnNewLeader func(leader Leader)
@@ -66,7 +67,8 @@ type Config struct {
 
 	// OnError is given everything that went wrong and that Run does not return: campaigns that failed and will be
 	// repeated, terms that were lost, errors of OnElected and of Healthy, overruns, and leaders that could not be
-	// observed. It may be called concurrently. With nil, they are logged as warnings with slog.Default.
+	// observed. It may be called concurrently. While the store is down, it is called for each campaign, every 0.1 to 2 s,
+	// and once for the observer. With nil, the errors are logged as warnings with slog.Default.
 	OnError func(err error)
 
 	// Options are the options of the lock, such as locker.TTL. Without a TTL, that of the Locker applies, 10 seconds
@@ -76,8 +78,9 @@ type Config struct {
 
 // Term is the time during which one candidate leads.
 type Term struct {
-	// Number is the fencing token of the term. It is greater than the numbers of all earlier terms of the key. Pass it
-	// to what the leader works on, which must refuse smaller ones. It is 0 if the store issues no tokens.
+	// Number is the fencing token of the term. It is greater than the numbers of all earlier terms of the key, and not
+	// the next one: on Redis, it follows the server's clock in microseconds. Pass it to what the leader works on, which
+	// must refuse smaller ones. It is 0 if the store issues no tokens.
 	Number uint64
 
 	// Lease is the lease of the lock, for Until and for locker.Verify. Unlock ends the term.

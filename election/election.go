@@ -22,8 +22,8 @@ const (
 	shortTerm = time.Second
 )
 
-// Run campaigns for key, calls the functions of c while it leads, and campaigns again, until ctx ends. It is short for
-// New(l, key, c).Run(ctx).
+// Run campaigns for key, calls the functions of c while it leads, and campaigns again, until ctx ends. It returns nil
+// then. It is short for New(l, key, c).Run(ctx); see [Election.Run].
 func Run(ctx context.Context, l locker.Locker, key string, c Config) error {
 	return New(l, key, c).Run(ctx)
 }
@@ -89,7 +89,8 @@ func (e *Election) Run(ctx context.Context) error {
 }
 
 // Resign ends the term of this candidate, if it leads, and returns when the lock is released: OnElected has returned
-// by then. The candidate campaigns again, behind those that wait already. To leave for good, end the context of Run.
+// by then. The candidate campaigns again, behind those that wait already; in NATS, which has no queue, it pauses first
+// and may be faster than they are. To leave for good, end the context of Run.
 //
 // Resign returns nil if the candidate does not lead. It returns the cause of ctx's end if ctx ends first; the term
 // ends nevertheless. Other errors are those of locker.Lease.Unlock. OnElected must not call Resign, which would wait

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -143,10 +144,20 @@ func TestCampaignsAreRepeatedWithPauses(t *testing.T) {
 		asked := o.store.attempts()
 		o.want("a minute has 30 to 70 attempts", len(asked) >= 30 && len(asked) <= 70)
 		o.want("the first pause is short", asked[1].Sub(asked[0]) <= 200*time.Millisecond)
+		for i, at := range asked[1:] {
+			pause := at.Sub(asked[i])
+			o.want("pauses of 0.1 to 2 s", pause >= 100*time.Millisecond && pause <= 2*time.Second)
+		}
 		o.want("each failure is reported", len(o.reported()) == len(asked))
 		o.store.breaks(nil)
 		time.Sleep(2 * time.Second)
 		o.want("a leads", len(o.is("elected", "a")) == 1)
+		time.Sleep(time.Second)
+		if err := a.Resign(o.Context()); err != nil {
+			o.Error(err)
+		}
+		time.Sleep(200 * time.Millisecond)
+		o.want("after a term, the pause is short again", len(o.is("elected", "a")) == 2)
 		o.ends(a)
 	})
 }
@@ -206,6 +217,34 @@ func TestErrorsOfTheWorkDoNotEndRun(t *testing.T) {
 		time.Sleep(time.Minute)
 		o.want("a goes on", len(o.is("elected", "a")) > 10)
 		o.ends(a)
+	})
+}
+
+// OnOverrun has returned when a panic of OnElected reaches the caller of Run.
+func TestPanicWaitsForOnOverrun(t *testing.T) {
+	inOffice(t, func(o *office) {
+		l := locker.NewClient(o.store)
+		defer l.Close()
+		ctx, cancel := context.WithCancel(o.Context())
+		var over atomic.Bool
+		func() {
+			defer func() {
+				r := recover()
+				o.want("Run panics, and not before OnOverrun has returned", r != nil && over.Load())
+			}()
+			_ = election.Run(ctx, l, key, election.Config{
+				OnElected: func(ctx context.Context, _ election.Term) error {
+					cancel()
+					time.Sleep(time.Minute)
+					panic("oops")
+				},
+				OnOverrun: func(error) {
+					time.Sleep(time.Hour)
+					over.Store(true)
+				},
+				OnError: func(error) {},
+			})
+		}()
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/election"
+	"github.com/golocker/locker/inspect"
 )
 
 // view is what an observer was told.
@@ -237,5 +238,96 @@ func TestNobodyAsksWithoutObservers(t *testing.T) {
 		time.Sleep(time.Minute)
 		o.ends(a, b)
 		o.want("no looks", o.store.looked() == 0)
+	})
+}
+
+// A store that could not be asked for a while, and a time without a leader, are no new leader.
+func TestOnNewLeaderIsAboutNewLeadersOnly(t *testing.T) {
+	inOffice(t, func(o *office) {
+		o.store.silent = true
+		a := o.run("a", nil)
+		b := o.run("b", nil, func(c *election.Config) {
+			c.Healthy = func(context.Context) error { return errors.New("never") } // so that it does not lead itself
+			c.OnNewLeader = func(l election.Leader) { o.saw("b", "sees "+l.Identity, l.Term, nil) }
+		})
+		time.Sleep(2 * time.Second)
+		o.store.breaks(locker.ErrUnavailable)
+		time.Sleep(1500 * time.Millisecond) // the lease survives
+		o.store.breaks(nil)
+		time.Sleep(2 * time.Second)
+		o.ends(a)
+		time.Sleep(5 * time.Second)
+		a = o.run("a", nil)
+		time.Sleep(5 * time.Second)
+		seen := o.is("sees a", "b")
+		o.want("a, and a again in its next term", len(seen) == 2 && seen[0].term < seen[1].term)
+		o.want("nobody is no leader", len(o.is("sees ", "b")) == 0)
+		o.ends(a, b)
+	})
+}
+
+// On a store that does not tell, a term of a candidate with the same Locker is seen when it begins and when it ends.
+func TestOwnTermsAreSeenAtOnce(t *testing.T) {
+	inOffice(t, func(o *office) {
+		o.store.silent = true
+		a := o.run("a", nil, func(c *election.Config) { c.Options = append(c.Options, locker.Label("another")) })
+		v := o.observes(a.client)
+		time.Sleep(10 * time.Second)
+		o.want("the identity is the label", v.last().leader == "a")
+		if err := a.Resign(o.Context()); err != nil {
+			o.Error(err)
+		}
+		resigned := time.Since(o.begun)
+		time.Sleep(50 * time.Millisecond)
+		o.want("nobody leads", v.last().leader == "" && v.last().at-resigned <= 20*time.Millisecond)
+		time.Sleep(200 * time.Millisecond)
+		elected := o.last("elected", "a")
+		o.want("a leads again", v.last().term == elected.term && v.last().at-elected.at <= 20*time.Millisecond)
+		v.end()
+		o.ends(a)
+	})
+}
+
+// shows is a Locker with inspections that a test gives.
+type shows struct {
+	locker.Locker
+	inspect.Inspector
+	mu    sync.Mutex
+	now   inspect.Inspection
+	looks int
+}
+
+func (s *shows) Inspect(context.Context, string) (inspect.Inspection, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.looks++
+	return s.now, nil
+}
+
+// show sets the inspection, and returns how often the Locker was looked at.
+func (s *shows) show(now inspect.Inspection) (looks int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = now
+	return s.looks
+}
+
+// A leader without a label and a token is somebody. A Redlock whose nodes do not agree has no other leader yet. A lock
+// that is about to expire is not looked at again and again.
+func TestWhatAnObserverMakesOfALock(t *testing.T) {
+	inOffice(t, func(o *office) {
+		s := &shows{now: inspect.Inspection{State: inspect.Held, Owner: "0123", Remaining: time.Second}}
+		v := o.observes(s)
+		o.want("the owner leads", v.last().leader == "0123")
+		s.show(inspect.Inspection{State: inspect.Split})
+		time.Sleep(10 * time.Second)
+		o.want("it still does", len(v.seen()) == 1)
+		looks := s.show(inspect.Inspection{State: inspect.Held, Label: "a"})
+		time.Sleep(10 * time.Second)
+		o.want("a leads", v.last().leader == "a")
+		o.want("a few looks", s.show(inspect.Inspection{State: inspect.Free})-looks <= 30)
+		time.Sleep(2 * time.Second)
+		o.want("nobody leads", v.last().leader == "")
+		v.end()
 	})
 }

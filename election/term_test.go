@@ -49,6 +49,26 @@ func TestForcedRelease(t *testing.T) {
 	})
 }
 
+// An operator gives the lock to somebody else, and the leader returns before its next renewal. The release notices the
+// loss, and OnDemoted is told.
+func TestLossThatTheReleaseNotices(t *testing.T) {
+	inOffice(t, func(o *office) {
+		free := make(chan struct{})
+		a := o.run("a", func(context.Context) error { <-free; return nil })
+		if _, err := a.client.ForceRelease(o.Context(), key, ""); err != nil {
+			o.Fatal(err)
+		}
+		if _, err := o.store.Acquire(o.Context(), locker.Request{Key: key, Token: "x", TTL: time.Hour}); err != nil {
+			o.Fatal(err)
+		}
+		close(free)
+		synctest.Wait()
+		o.want("OnDemoted knows", errors.Is(o.last("demoted", "a").cause, locker.ErrLost))
+		o.want("the loss was reported once", len(o.reported()) == 1 && errors.Is(o.reported()[0], locker.ErrLost))
+		o.ends(a)
+	})
+}
+
 // A leader that needs a second to stop gets it, if renewals fail.
 func TestStopTime(t *testing.T) {
 	inOffice(t, func(o *office) {

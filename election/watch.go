@@ -21,21 +21,21 @@ const (
 	absentLook = time.Second
 )
 
-// place is what a watch looks at.
-type place struct {
+// observed is what a watch looks at: an election in a store.
+type observed struct {
 	inspector inspect.Inspector
 	key       string
 }
 
-// watches has the watches of this process, for as long as somebody needs them. All observers of a place share one.
+// watches has the watches of this process, for as long as somebody needs them. All observers of an election share one.
 var watches = struct {
 	sync.Mutex
-	at map[place]*watch
-}{at: map[place]*watch{}}
+	at map[observed]*watch
+}{at: map[observed]*watch{}}
 
 // watch observes one election. When the last observer leaves, it ends the watch's goroutine and waits for its end.
 type watch struct {
-	place
+	observed
 	shared    bool // it is in watches
 	observers int  // guarded by watches
 	cancel    context.CancelFunc
@@ -66,7 +66,7 @@ func join(l locker.Locker, key string) *watch {
 		close(w.ended)
 		return w
 	}
-	at := place{inspector, key}
+	at := observed{inspector, key}
 	shared := reflect.ValueOf(inspector).Comparable()
 	watches.Lock()
 	defer watches.Unlock()
@@ -76,7 +76,7 @@ func join(l locker.Locker, key string) *watch {
 	}
 	if w == nil {
 		var ctx context.Context
-		w = &watch{place: at, shared: shared, ended: make(chan struct{}), again: make(chan struct{}, 1)}
+		w = &watch{observed: at, shared: shared, ended: make(chan struct{}), again: make(chan struct{}, 1)}
 		w.changed = make(chan struct{})
 		ctx, w.cancel = context.WithCancel(context.Background())
 		if shared {
@@ -94,7 +94,7 @@ func (w *watch) leave() {
 	w.observers--
 	last := w.observers <= 0
 	if last && w.shared {
-		delete(watches.at, w.place)
+		delete(watches.at, w.observed)
 	}
 	watches.Unlock()
 	if last {
@@ -111,7 +111,7 @@ func lookAgain(l locker.Locker, key string) {
 	}
 	watches.Lock()
 	defer watches.Unlock()
-	if w := watches.at[place{inspector, key}]; w != nil {
+	if w := watches.at[observed{inspector, key}]; w != nil {
 		w.hint()
 	}
 }

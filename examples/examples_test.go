@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,7 +61,20 @@ func TestMain(m *testing.M) {
 type program struct {
 	*exec.Cmd
 	stdout, stderr bytes.Buffer
+	writes         begun  // to stdout
 	warns          string // a regular expression for the first lines on stderr
+}
+
+// begun is closed when something is written to it.
+type begun chan struct{}
+
+func (b begun) Write(text []byte) (int, error) {
+	select {
+	case <-b:
+	default:
+		close(b)
+	}
+	return len(text), nil
 }
 
 // start starts an example. Of its environment only env matters.
@@ -72,12 +86,12 @@ func start(t *testing.T, name string, env []string, args ...string) *program {
 // launch is start for a command that is not built, at the root of the repository.
 func launch(t *testing.T, path string, env []string, args ...string) *program {
 	t.Helper()
-	p := &program{Cmd: exec.CommandContext(t.Context(), path, args...)}
+	p := &program{Cmd: exec.CommandContext(t.Context(), path, args...), writes: make(begun)}
 	p.Dir, p.Env = "..", append([]string{
 		"TMPDIR=" + t.TempDir(), "GORACE=atexit_sleep_ms=0",
 		"PATH=" + binaries + ":" + os.Getenv("PATH"), // for scripts
 	}, env...)
-	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	p.Stdout, p.Stderr = io.MultiWriter(&p.stdout, p.writes), &p.stderr
 	require.NoError(t, p.Start())
 	return p
 }

@@ -88,8 +88,13 @@ func observesMemory(t *testing.T) {
 // observesToTheEnd checks that no telemetry is lost after Ctrl-C.
 func observesToTheEnd(t *testing.T) {
 	t.Parallel()
-	p := start(t, "observability", nil, "-for", "1h")
-	time.AfterFunc(time.Second, func() { _ = p.Process.Signal(syscall.SIGINT) })
+	p := start(t, "observability", []string{"OTEL_BSP_SCHEDULE_DELAY=100"}, "-for", "1h") // in ms, so that it soon writes
+	select {
+	case <-p.writes:
+	case <-time.After(time.Minute):
+		t.Error("no span was written within a minute")
+	}
+	require.NoError(t, p.Process.Signal(syscall.SIGINT))
 	p.telemetry(t)
 }
 

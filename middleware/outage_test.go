@@ -101,7 +101,7 @@ func (s storm) check(t *testing.T, bySecond bool) {
 		t.Errorf("%d operations in the outage, want %d at most", total, most)
 	}
 	if s.failed > 0 {
-		t.Errorf("%d calls of Lock failed, although the outage was shorter than what they bear", s.failed)
+		t.Errorf("%d calls of Lock failed, although the outage was shorter than what they tolerate", s.failed)
 	}
 }
 

@@ -30,7 +30,6 @@ type acquisition struct {
 	pace    time.Duration // between first nodes; see firstPatience
 	next    time.Time     // when the next node takes the place of the first one
 	patient time.Time     // until when it waits while it competes with others; zero: it has not competed yet
-	lingers time.Time     // until when it waits after it was lost; zero: it does not yet
 	gaveUp  bool          // it stopped waiting for nodes that had not answered while others had
 
 	lease *lease // what the acquisition has become if it was won; nil: its grants are undone
@@ -72,7 +71,9 @@ func (a *acquisition) until() time.Time {
 	case a.end.IsZero(), outcome == won, outcome == lost && a.held == 0:
 		return time.Time{}
 	case outcome == lost:
-		return a.linger()
+		// If it did not wait for nodes that are about to answer, its requests could be executed after the owner has
+		// released the lock, and look like another owner to the next caller.
+		return a.linger(a.election.asked&^a.seen, false)
 	}
 	until := a.end
 	if a.competing() {
@@ -85,19 +86,6 @@ func (a *acquisition) until() time.Time {
 		until = earlier(until, a.next)
 	}
 	return until
-}
-
-// linger returns until when an acquisition that was lost waits for nodes that are about to answer. If it did not wait,
-// its requests could be executed after the owner has released the lock, and look like another owner to the next caller.
-func (a *acquisition) linger() time.Time {
-	limit := a.b.health.expected(a.election.asked &^ a.seen)
-	if limit == 0 {
-		return time.Time{}
-	}
-	if a.lingers.IsZero() {
-		a.lingers = time.Now().Add(limit)
-	}
-	return a.lingers
 }
 
 func earlier(a, b time.Time) time.Time {

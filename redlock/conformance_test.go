@@ -8,6 +8,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/conformance"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -18,10 +19,11 @@ func TestConformance(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%d nodes, %s", n, driver), func(t *testing.T) {
+				servers := redistest.NewPool(t)
 				conformance.RunLocker(t, conformance.Harness{
 					Labels: true, Verifies: true,
 					Store: func(t testing.TB) conformance.Store {
-						c := startCluster(t, n)
+						c := borrowCluster(t, servers, n)
 						return conformance.Store{
 							Client: func() locker.Locker { return c.client(t, driver) },
 							Delete: func(key string) {

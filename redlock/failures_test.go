@@ -52,7 +52,8 @@ func TestMinorityFails(t *testing.T) {
 		c[0].Restart()
 		c[2].Pause()
 		eventually(t, 30*time.Second, "a node that is back replaces one that fails", func() bool {
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second) // nobody's answer decides while it is not back
+			// While the node is not back, too few nodes answer to decide.
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			return tryCycle(ctx, l, "k") == nil
 		})

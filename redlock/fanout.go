@@ -13,6 +13,8 @@ type fanout struct {
 	b     *backend
 	start time.Time
 	end   time.Time // when the operation's time is over; zero after overdue
+	// lingers is until when an operation that is decided waits for more answers. Zero: it does not wait yet.
+	lingers time.Time
 	// ready has room for two calls of every node. No operation makes or hears of more.
 	ready chan *node.Call
 	open  nodeSet // the tags of the calls that have not come back
@@ -69,6 +71,20 @@ func (f *fanout) collect(ctx context.Context, op asker) {
 		f.open &^= only(c.Tag)
 		op.answer(c)
 	}
+}
+
+// linger returns until when an operation that is decided waits for the nodes in late: for as long as they are expected
+// to take, from the first time that linger is called. If that is no time at all, linger returns zero, unless an answer
+// has come that has to be seen.
+func (f *fanout) linger(late nodeSet, come bool) time.Time {
+	limit := f.b.health.expected(late)
+	if limit == 0 && !come {
+		return time.Time{}
+	}
+	if f.lingers.IsZero() {
+		f.lingers = time.Now().Add(limit)
+	}
+	return f.lingers
 }
 
 // letGo has op leave the calls that have not come back.

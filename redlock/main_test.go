@@ -29,6 +29,16 @@ func startCluster(t testing.TB, n int) cluster {
 	return c
 }
 
+// borrowCluster is startCluster with servers of a pool.
+func borrowCluster(t testing.TB, pool *redistest.Pool, n int) cluster {
+	t.Helper()
+	c := make(cluster, n)
+	for i := range c {
+		c[i] = pool.Start(t)
+	}
+	return c
+}
+
 func (c cluster) addrs() []string {
 	addrs := make([]string, len(c))
 	for i, s := range c {

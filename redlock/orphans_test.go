@@ -2,7 +2,6 @@ package redlock_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -52,8 +51,8 @@ func TestNoOrphans(t *testing.T) {
 }
 
 // contend runs eight clients, the third of them with each driver, on one key for d, and returns how many acquisitions
-// and attempts there were, and the longest time without any.
-func contend(t *testing.T, c cluster, hung int, d time.Duration) (acquired, attempts int, gap time.Duration) {
+// and attempts there were, how long that took, and the longest time without any.
+func contend(t *testing.T, c cluster, hung int, d time.Duration) (acquired, attempts int, took, gap time.Duration) {
 	var mu sync.Mutex
 	tokens := map[string]bool{}
 	count := func(cmds []drivers.Command) {
@@ -88,16 +87,16 @@ func contend(t *testing.T, c cluster, hung int, d time.Duration) (acquired, atte
 		}
 	}()
 	last.Store(time.Now().UnixNano())
-	ctx, cancel := context.WithTimeout(t.Context(), d)
+	// On a busy machine, the first acquisition takes longer than d. Each client makes one.
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(t.Context(), d+time.Minute)
 	defer cancel()
 	for g, l := range clients {
 		wg.Go(func() {
-			for ctx.Err() == nil {
+			for time.Since(start) < d {
 				lease, err := l.Lock(ctx, "contended", locker.TTL(longTTL))
 				if err != nil {
-					if !errors.Is(err, context.DeadlineExceeded) {
-						t.Errorf("client %d: %v", g, err)
-					}
+					t.Errorf("client %d: %v", g, err)
 					return
 				}
 				if n := inside.Add(1); n != 1 {
@@ -118,13 +117,14 @@ func contend(t *testing.T, c cluster, hung int, d time.Duration) (acquired, atte
 		})
 	}
 	wg.Wait()
+	took = time.Since(start)
 	mu.Lock() // for count, which late batches still call
 	defer mu.Unlock()
 	if !slices.IsSorted(fences) || len(slices.Compact(slices.Clone(fences))) != len(fences) {
 		t.Errorf("tokens do not grow in the order of holds")
 	}
 	t.Logf("wins by client: %v", wins)
-	return len(fences), len(tokens), gap
+	return len(fences), len(tokens), took, gap
 }
 
 // Somebody always wins.
@@ -137,11 +137,11 @@ func TestContention(t *testing.T) {
 		}
 		t.Run(fmt.Sprint(hung, " of 5 hung"), func(t *testing.T) {
 			c := startCluster(t, 5)
-			acquired, attempts, gap := contend(t, c, hung, d)
+			acquired, attempts, took, gap := contend(t, c, hung, d)
 			t.Logf("%.0f acquisitions/s, %.2f attempts each, %v without any at most",
-				float64(acquired)/d.Seconds(), float64(attempts)/float64(acquired), gap.Round(time.Millisecond))
-			if acquired == 0 || gap > 5*time.Second {
-				t.Errorf("%d acquisitions, %v without any", acquired, gap)
+				float64(acquired)/took.Seconds(), float64(attempts)/float64(acquired), gap.Round(time.Millisecond))
+			if gap > 5*time.Second {
+				t.Errorf("nobody acquired the lock for %v", gap)
 			}
 			c.wantNoLocks(t)
 		})

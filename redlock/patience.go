@@ -37,9 +37,9 @@ func (w *waiter) pause(again time.Duration) time.Duration {
 	}
 }
 
-// bears reports whether to wait on after an attempt that failed with err and took that long. Only a caller that has
+// tolerates reports whether to wait on after an attempt that failed with err and took that long. Only a caller that has
 // been waiting for the lock tolerates faults.
-func (w *waiter) bears(ctx context.Context, err error, took time.Duration) bool {
+func (w *waiter) tolerates(ctx context.Context, err error, took time.Duration) bool {
 	switch {
 	case errors.Is(err, locker.ErrHeld):
 		w.failing(nil, 0)

@@ -83,17 +83,19 @@ func TestQuorumConformance(t *testing.T) {
 		for _, n := range short.Part(t, 1, []int{3, 5}) {
 			t.Run(fmt.Sprint(n, " nodes"), func(t *testing.T) {
 				t.Parallel()
+				servers := redistest.NewPool(t)
 				conformance.RunQuorum(t, conformance.QuorumHarness{
-					Store: func(t testing.TB) conformance.QuorumStore { return realQuorum(t, driver, n) },
+					Store: func(t testing.TB) conformance.QuorumStore {
+						return realQuorum(t, driver, borrowCluster(t, servers, n))
+					},
 				})
 			})
 		}
 	})
 }
 
-// realQuorum is a store of n servers.
-func realQuorum(t testing.TB, driver string, n int) conformance.QuorumStore {
-	c := startCluster(t, n)
+func realQuorum(t testing.TB, driver string, c cluster) conformance.QuorumStore {
+	n := len(c)
 	s := conformance.QuorumStore{
 		Client: func() locker.Locker { return c.client(t, driver, redlock.Budget(redlock.DefaultBudget)) },
 		Duplicate: func() (locker.Locker, error) {

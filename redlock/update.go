@@ -21,8 +21,6 @@ type leaseUpdate struct {
 	tally tally
 	// keeper is the node that keeps the queue, if a release asks it.
 	keeper nodeSet
-	// lingers is until when a release that has won waits for more nodes; zero before it does. See until.
-	lingers time.Time
 	// absent are the nodes that were pending and have not answered yet. The lease's mu guards it.
 	absent nodeSet
 	next   *leaseUpdate // the next in the lease's list of updates
@@ -103,21 +101,10 @@ func (u *leaseUpdate) until() time.Time {
 		}
 	case won:
 		if u.releases() && !u.end.IsZero() {
-			return u.linger()
+			return u.linger(u.late(), len(u.ready) > 0) // a node whose grant has arrived is asked in any case
 		}
 	}
 	return time.Time{}
-}
-
-func (u *leaseUpdate) linger() time.Time {
-	limit := u.b.health.expected(u.late())
-	if limit == 0 && len(u.ready) == 0 { // a node whose grant has arrived is asked in any case
-		return time.Time{}
-	}
-	if u.lingers.IsZero() {
-		u.lingers = time.Now().Add(limit)
-	}
-	return u.lingers
 }
 
 // late returns the nodes that a release lingers for.

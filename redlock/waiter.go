@@ -161,7 +161,7 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 				return g, nil
 			}
 			w.learn(err)
-			if !w.bears(ctx, err, time.Since(asked)) {
+			if !w.tolerates(ctx, err, time.Since(asked)) {
 				return locker.Grant{}, err
 			}
 			start = time.Now()

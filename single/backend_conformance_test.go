@@ -94,10 +94,11 @@ func TestBackendConformanceInVirtualTime(t *testing.T) {
 func conformBackend(t *testing.T) {
 	t.Parallel()
 	build := opened("redigo")
+	servers := redistest.NewPool(t)
 	conformance.RunBackend(t, conformance.Harness{
 		FIFO: true, Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store {
-			s := redistest.Start(t)
+			s := servers.Start(t)
 			p := fault.New(t, s.Addr())
 			return conformance.Store{
 				Open:    func() locker.Backend { return backend(build(t, p.Addr()), true) },

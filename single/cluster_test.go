@@ -111,7 +111,7 @@ func TestSlotMigratesUnderALock(t *testing.T) {
 		go func() {
 			lease, err := waiter.Lock(ctx, key, locker.TTL(time.Minute))
 			if err != nil {
-				t.Errorf("the waiter bears it, and has its place afterwards: %v", err)
+				t.Errorf("the waiter tolerates it, and keeps its position: %v", err)
 			}
 			waiting <- lease
 		}()

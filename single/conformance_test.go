@@ -35,11 +35,12 @@ func conformWithoutQueue(t *testing.T) {
 }
 
 func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, fifo bool) {
+	servers := redistest.NewPool(t)
 	conformance.RunLocker(t, conformance.Harness{
 		FIFO:   fifo,
 		Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store {
-			s := redistest.Start(t)
+			s := servers.Start(t)
 			return conformance.Store{
 				Client:  func() locker.Locker { return single.New(build(t, s.Addr()), single.Name(s.Addr()), single.FIFO(fifo)) },
 				Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
@@ -59,10 +60,11 @@ func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver,
 func conformMixedDrivers(t *testing.T) {
 	t.Parallel()
 	names := drivers.Names()
+	servers := redistest.NewPool(t)
 	conformance.RunLocker(t, conformance.Harness{
 		FIFO: true, Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store {
-			s := redistest.Start(t)
+			s := servers.Start(t)
 			n := 0
 			return conformance.Store{
 				Client: func() locker.Locker {

@@ -62,6 +62,29 @@ func TestLockAllIsOneCommand(t *testing.T) {
 	}
 }
 
+// A step has up to 64 locks. More are acquired one after the other.
+func TestLockAllOfMoreThanAStep(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	l := closing(t, single.New(opened("redigo")(t, s.Addr())))
+	for n, want := range map[int]int{script.MaxAll: 1, script.MaxAll + 1: script.MaxAll + 1} {
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = fmt.Sprint("k", i)
+		}
+		eventually(t, 30*time.Second, fmt.Sprintf("%d calls of scripts for %d locks", want, n), func() bool {
+			before := roundTrips(t, s)
+			lease := lockAll(t, l, keys...)
+			calls := roundTrips(t, s) - before
+			if len(lease.Keys()) != n {
+				t.Errorf("%d of %d locks", len(lease.Keys()), n)
+			}
+			unlockAll(t, lease)
+			return calls == want
+		})
+	}
+}
+
 // The step fails as a whole if one lock is held, with what is known about its holder, and does not overtake a waiter.
 func TestTryLockAllOnAServer(t *testing.T) {
 	t.Parallel()

@@ -142,7 +142,7 @@ type Acquisition struct {
 //
 // The same holds for StartRaise, StartExtend and StartRelease. A Call must be zero before and can be used once.
 func (n *Node) StartAcquire(c *Call, ready chan<- *Call, tag int, req *locker.Request, a Acquisition) {
-	call, answered := c.of(n, ready, tag, n.usually(n.attempt(req).Acquire(req.TTL, a.Quantum, a.Hint)))
+	call, answered := c.of(n, ready, tag, n.attempt(req).Acquire(req.TTL, a.Quantum, a.Hint))
 	if n.cleaner.full() {
 		call.Refuse(pipeline.ErrFull)
 		answered()
@@ -167,7 +167,7 @@ func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *locker.Req
 func (n *Node) StartRelease(c *Call, ready chan<- *Call, tag int, req *locker.Request, landed bool, turn string) {
 	r := n.releaseOf(req, landed, script.NotifyTurn)
 	r.Turn = turn
-	n.pipeline.Submit(c.of(n, ready, tag, n.usually(r.Command())))
+	n.pipeline.Submit(c.of(n, ready, tag, r.Command()))
 }
 
 // ReleaseLater releases in the background, with the parameters of StartRelease. It repeats the release until the node

@@ -45,7 +45,7 @@ func (n *Node) releaseOf(req *locker.Request, landed bool, notify script.Notify)
 // undoing returns r, the release of req, as a clean-up. A clean-up does not ask for a certificate, because nobody reads
 // its reply.
 func undoing(r script.Release, req *locker.Request) cleanup {
-	r.Certify = 0
+	r.Certify, r.Contended = 0, false // what it is when the clean-up is repeated is not known
 	return cleanup{Release: r, until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
 }
 
@@ -147,6 +147,7 @@ func (cl *cleaner) send(batch []cleanup) []bool {
 	for i, c := range batch {
 		c.Keep = max(0, time.Until(c.until))
 		calls[i].Command = c.Command()
+		calls[i].Quiet = true // mostly the lock is gone, and not contended
 		cl.pipeline.Submit(&calls[i], func() { ready <- i })
 	}
 	answered := make([]bool, len(batch))

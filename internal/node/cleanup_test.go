@@ -187,8 +187,8 @@ func TestCleanupsAreBounded(t *testing.T) {
 	})
 }
 
-// A clean-up of an attempt that has landed is joined with the rest of its batch. One that leaves a tombstone is a command
-// of its own, in the same batch.
+// A clean-up of an attempt that has landed is joined with the rest of its batch. One that leaves a tombstone is a
+// command of its own, in the same batch.
 func TestCleanupsAreJoinedUnlessTheyLeaveATombstone(t *testing.T) {
 	for name, tt := range map[string]struct {
 		landed   bool

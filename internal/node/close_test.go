@@ -12,6 +12,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
 
@@ -168,6 +169,26 @@ func TestClose(t *testing.T) {
 			if _, err := n.Acquire(t.Context(), request("b")); !errors.Is(err, locker.ErrClosed) {
 				t.Error(err)
 			}
+		})
+	})
+	t.Run("wakes callers that wait for replicas", func(t *testing.T) {
+		virtual.Test(t, func(t *testing.T) {
+			wake := make(chan struct{})
+			d := &fake{answer: until(wake, ok)}
+			n := New(d, Options{Timeout: timeout, Replicas: pipeline.Replicas{Want: 1, Timeout: time.Second}})
+			start := time.Now()
+			go func() {
+				synctest.Wait()
+				time.AfterFunc(time.Second, func() { close(wake) })
+				_ = n.Close()
+			}()
+			if _, err := n.Acquire(context.Background(), request("a")); !errors.Is(err, locker.ErrClosed) {
+				t.Error(err)
+			}
+			if d := time.Since(start); d != 0 {
+				t.Errorf("the caller waited for %v", d)
+			}
+			<-wake
 		})
 	})
 	t.Run("is bounded when the server hangs", func(t *testing.T) {

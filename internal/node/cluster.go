@@ -38,13 +38,13 @@ func NewCluster(d drivers.Cluster, o Options) *Cluster {
 
 // of returns the Node for key.
 func (c *Cluster) of(key string) *Node {
-	place := &c.nodes[script.Slot(c.options.Prefix+key)/(script.Slots/groups)]
-	if n := place.Load(); n != nil {
+	entry := &c.nodes[script.Slot(c.options.Prefix+key)/(script.Slots/groups)]
+	if n := entry.Load(); n != nil {
 		return n
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if n := place.Load(); n != nil {
+	if n := entry.Load(); n != nil {
 		return n
 	}
 	if c.closed {
@@ -54,7 +54,7 @@ func (c *Cluster) of(key string) *Node {
 	}
 	c.closing.Add(1)
 	n := New(part{c.driver, c.close}, c.options)
-	place.Store(n)
+	entry.Store(n)
 	return n
 }
 

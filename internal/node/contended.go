@@ -13,8 +13,8 @@ type contended struct {
 	until [256]atomic.Int64 // Unix times in ns
 }
 
-// contendedFor is how long a lock counts as contended. While it does without reason, commands cost the server a
-// little more, and nobody a round trip.
+// contendedFor is how long a lock counts as contended. While it does without reason, nobody needs another round trip,
+// but the lock's commands cost the server up to three times as much, because they are not joined with others.
 const contendedFor = 10 * time.Second
 
 var contendedSeed = maphash.MakeSeed()

@@ -105,7 +105,7 @@ func TestForceReleaseFromOwnersOfAnyKind(t *testing.T) {
 	}
 }
 
-// Who asked to be told, because nobody queues, is told.
+// Without a queue, a waiter that asked for notifications is notified of a forced release.
 func TestForceReleaseNotifies(t *testing.T) {
 	_, n := real(t)
 	acquire(t, n, "a", 10*time.Second)

@@ -54,12 +54,11 @@ type Node struct {
 	sharded   bool
 	id        string // identifies the node's inboxes
 	contended contended
-	unusual   func(lock string) // contended.note
-	before    func()            // Options.BeforeClose, or nil
-	guard     *script.Guard     // nil: none
-	maxTTL    time.Duration     // with a guard
+	before    func()        // Options.BeforeClose, or nil
+	guard     *script.Guard // nil: none
+	maxTTL    time.Duration // with a guard
 
-	closing chan struct{} // closed by Close, and so wakes callers that wait for an answer
+	closing chan struct{} // closed by Close, and so wakes waiters; Pipeline.Abandon wakes callers that wait for an answer
 	// Close waits for calls between closing that channel and closing the pipeline. So each call has added its clean-up
 	// by then.
 	calls Calls
@@ -71,10 +70,10 @@ func New(d drivers.Driver, o Options) *Node {
 		o.Timeout = drivers.DefaultTimeout
 	}
 	closing := make(chan struct{})
-	p := pipeline.New(d, o.Timeout, closing)
+	p := pipeline.New(d, o.Timeout)
 	granting := p
 	if o.Replicas.Want > 0 {
-		granting = pipeline.NewReplicated(d, o.Timeout, closing, o.Replicas)
+		granting = pipeline.NewReplicated(d, o.Timeout, o.Replicas)
 	}
 	n := &Node{
 		name:     o.Name,
@@ -91,7 +90,7 @@ func New(d drivers.Driver, o Options) *Node {
 		closing:  closing,
 		before:   o.BeforeClose,
 	}
-	n.unusual = n.contended.note
+	p.Unusual, granting.Unusual = n.contended.note, n.contended.note
 	_, n.sharded = d.(drivers.Cluster)
 	n.inbox = newInbox(p, o.Timeout, script.Inbox(o.Prefix, n.id))
 	if s, ok := d.(drivers.Subscriber); ok {
@@ -131,7 +130,7 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 			undo(true)
 		}
 	}
-	cmd := n.usually(n.attempt(&req).Acquire(req.TTL, 1, 0))
+	cmd := n.attempt(&req).Acquire(req.TTL, 1, 0)
 	v := n.vote(n.grant(ctx, cmd, req.TTL, late))
 	if v.Doubtful {
 		undo(isShortfall(v.Err))
@@ -146,7 +145,11 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 
 // attempt returns the attempt of req, with the names that its commands need.
 func (n *Node) attempt(req *locker.Request) script.Attempt {
-	return script.Attempt{Keys: n.keys(req.Key), Token: req.Token, Node: n.number, Label: req.Label, Guard: n.guard}
+	keys := n.keys(req.Key)
+	return script.Attempt{
+		Keys: keys, Token: req.Token, Node: n.number, Label: req.Label, Guard: n.guard,
+		Contended: n.contended.lately(keys.Lock),
+	}
 }
 
 func (n *Node) keys(key string) script.Keys {
@@ -193,7 +196,7 @@ func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, no
 	if end, ok := ctx.Deadline(); ok && req.Uncancelled {
 		ctx, limit = context.WithoutCancel(ctx), min(limit, time.Until(end))
 	}
-	reply, err := n.send(ctx, n.pipeline, n.usually(r.Command()), limit, limit, nil)
+	reply, err := n.send(ctx, n.pipeline, r.Command(), limit, limit, nil)
 	err = n.owned(reply, err)
 	if o, _ := script.ReadOwned(reply); o.Unfinished || err != nil && !errors.Is(err, locker.ErrNotHeld) {
 		n.cleaner.add(later)
@@ -219,6 +222,8 @@ func (n *Node) Close() error {
 		n.before()
 	}
 	close(n.closing)
+	n.granting.Abandon()
+	n.pipeline.Abandon()
 	n.calls.Wait() // calls that wait inside the driver return at their own timeout
 	ctx, cancel := context.WithTimeout(context.Background(), n.timeout)
 	defer cancel()

@@ -103,7 +103,7 @@ func TestASlowAnswerIsNoOutage(t *testing.T) {
 	}
 }
 
-// How long a waiter bears a server that does not answer is for the caller to say.
+// The caller says how long a waiter tolerates a server that does not answer.
 func TestPatienceIsAnOption(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		for _, patience := range []time.Duration{0, time.Second, locker.DefaultPatience, 30 * time.Second} {

@@ -257,7 +257,7 @@ func TestTurnInTheLastMillisecond(t *testing.T) {
 	}
 }
 
-// Who could not be told because its subscription was being made again comes back to its place.
+// A waiter that could not be notified, because its subscription was being made again, comes back to its position.
 func TestTicketIsKeptOverALostSubscription(t *testing.T) {
 	onStreet(t, func(x *street) {
 		lease := x.party().must()

@@ -78,7 +78,8 @@ func TestEachWayToALockIsConfirmed(t *testing.T) {
 	}
 }
 
-// While replicas are missing nobody gets the lock, and nothing is left of the attempts. Who finds it held learns that.
+// While replicas are missing nobody gets the lock, and nothing is left of the attempts. A caller that finds the lock
+// held is told so.
 func TestShortfallIsUndone(t *testing.T) {
 	onReplicated(t, func(x *street, r *replicas, queues, plain func() *party) {
 		a, b := queues(), plain()
@@ -86,10 +87,9 @@ func TestShortfallIsUndone(t *testing.T) {
 			r.are(have, oneWay)
 			for _, p := range []*party{a, b} {
 				start := time.Now()
-				switch l, err := p.TryLock(x.Context(), "k"); {
-				case have == 1:
+				if l, err := p.TryLock(x.Context(), "k"); have == 1 {
 					x.unlock(l)
-				default:
+				} else {
 					notReplicated(x, err)
 					if took := time.Since(start); took < replicasTimeout || took > replicasTimeout+10*oneWay {
 						x.Errorf("it took %v", took)

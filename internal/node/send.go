@@ -15,18 +15,6 @@ const (
 	movingMaxPause = 100 * time.Millisecond
 )
 
-// usually returns cmd without its usual case if the lock is contended, and finds out otherwise.
-func (n *Node) usually(cmd script.Command) script.Command {
-	switch u := cmd.Usual; {
-	case u == nil:
-	case n.contended.lately(u.Lock):
-		return u.Alone()
-	default:
-		u.Unusual = n.unusual
-	}
-	return cmd
-}
-
 // grant sends a command that grants or prolongs a lock, and waits for the reply; see [Node.send]. What was granted too
 // late has to be undone whether replicas have it or not, so late is not told of a shortfall.
 func (n *Node) grant(
@@ -71,7 +59,7 @@ func (n *Node) send(
 		}
 		t.Stop()
 		if ctx.Err() != nil || n.closed() || time.Since(begun) >= limit {
-			return reply, nil
+			return reply, nil //nolint:nilerr // the reply says why
 		}
 	}
 }

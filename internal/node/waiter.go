@@ -81,7 +81,7 @@ func (w *waiter) enqueue() (script.Position, error) {
 	if w.news != nil && w.inbox.live(w.inbox.name) {
 		channel = w.inbox.name
 	}
-	cmd := w.q.usually(w.q.attempt(&w.req).Enqueue(w.req.TTL, w.positionTTL, w.ticket, channel))
+	cmd := w.q.attempt(&w.req).Enqueue(w.req.TTL, w.positionTTL, w.ticket, channel)
 	w.start = time.Now()
 	p, err := decodePosition(w.q.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
 		p, err := decodePosition(reply, err)

@@ -11,8 +11,21 @@ type callers struct {
 	rings time.Time // zero: the timer is not set
 }
 
+// wake is why a caller of Do wakes.
+type wake uint8
+
+const (
+	known     wake = iota // the outcome is known
+	overdue               // its time is over
+	abandoned             // Abandon was called
+)
+
 // expect makes c one of those that wait until c.until. Call with mu held.
 func (p *Pipeline) expect(c *Call) {
+	if p.abandoned.Load() {
+		c.answered <- abandoned
+		return
+	}
 	w := &p.callers
 	if c.next = w.first; c.next != nil {
 		c.next.previous = c
@@ -54,7 +67,7 @@ func (p *Pipeline) ring() {
 		switch {
 		case !c.until.After(now):
 			p.forget(c)
-			c.answered <- false
+			c.answered <- overdue
 		case w.rings.IsZero() || c.until.Before(w.rings):
 			w.rings = c.until
 		}
@@ -62,5 +75,17 @@ func (p *Pipeline) ring() {
 	}
 	if !w.rings.IsZero() {
 		w.timer.Reset(w.rings.Sub(now))
+	}
+}
+
+// Abandon makes callers of Do return ErrClosed, those that wait and those that come. Their commands go on. A caller
+// that waits inside the driver returns when its exchange ends.
+func (p *Pipeline) Abandon() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.abandoned.Store(true)
+	for c := p.callers.first; c != nil; c = p.callers.first {
+		p.forget(c)
+		c.answered <- abandoned
 	}
 }

@@ -11,6 +11,8 @@ import (
 // Call is one command on its way through a [Pipeline].
 type Call struct {
 	script.Command
+	// Quiet says that Unusual of the pipeline is not called for this command.
+	Quiet bool
 
 	// Reply and Err are the outcome, once it is known. If Err is not nil, it is not known what the server has done,
 	// unless Err matches drivers.ErrNotSent or is a *Shortfall.
@@ -26,9 +28,9 @@ type Call struct {
 	// uses it.
 	short *Shortfall
 
-	// For a caller of Do that waits, until its time is over. The channel has room for two: true says that the outcome
-	// is known, false that the time is over.
-	answered       chan bool
+	// For a caller of Do that waits, until its time is over. The channel has room for two: why it need not wait for the
+	// outcome any more, and that the outcome is known.
+	answered       chan wake
 	until          time.Time
 	previous, next *Call
 }
@@ -103,6 +105,6 @@ func (p *Pipeline) resolve(c *Call, reply drivers.Reply, err error) {
 		c.notify()
 	}
 	if c.answered != nil {
-		c.answered <- true
+		c.answered <- known
 	}
 }

@@ -30,7 +30,7 @@ func mixed(acquire, release int, g *script.Guard) (calls []*Call) {
 
 // Batches fill their scripts. With a restart guard, so do the acquisitions, if one script has no room for them.
 func TestBatchesFillTheirScripts(t *testing.T) {
-	p := New(&fake{}, timeout, nil)
+	p := New(&fake{}, timeout)
 	for _, c := range []struct {
 		guard            *script.Guard
 		acquire, release int

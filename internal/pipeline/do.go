@@ -12,10 +12,10 @@ import (
 
 var errNoAnswer = errors.New("no answer yet")
 
-// Do sends a command and waits for its reply until ctx ends, the pipeline's closing channel is closed, or limit has
-// passed. The timeout of an exchange bounds limit. An error matches drivers.ErrNotSent if the command was certainly not
-// sent. If the command was sent and Do returns before its outcome is known, Do has late called with the outcome. Late
-// is called from another goroutine, must not block, and may be nil.
+// Do sends a command and waits for its reply until ctx ends, Abandon is called, or limit has passed. The timeout of an
+// exchange bounds limit. An error matches drivers.ErrNotSent if the command was certainly not sent. If the command was
+// sent and Do returns before its outcome is known, Do has late called with the outcome. Late is called from another
+// goroutine, must not block, and may be nil.
 //
 // A caller whose context can end does not wait inside the driver, because clients may ignore the end of a context. A
 // caller whose wait only time can end sends the command itself, if the driver keeps to deadlines. It then needs no
@@ -23,7 +23,7 @@ var errNoAnswer = errors.New("no answer yet")
 func (p *Pipeline) Do(
 	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
 ) (drivers.Reply, error) {
-	if p.isClosing() {
+	if p.abandoned.Load() {
 		return nil, errClosedUnsent
 	}
 	c := &Call{Command: cmd}
@@ -31,9 +31,9 @@ func (p *Pipeline) Do(
 	if ctx.Done() == nil && limit > 0 && p.punctual() && p.inline(c, limit) {
 		return c.Reply, c.Err
 	}
-	c.answered, c.until = make(chan bool, 2), time.Now().Add(limit)
+	c.answered, c.until = make(chan wake, 2), time.Now().Add(limit)
 	p.Submit(c, nil)
-	err := c.wait(ctx, p.closing, limit)
+	err := c.wait(ctx, limit)
 	switch {
 	case err == nil:
 		return c.Reply, c.Err
@@ -53,17 +53,24 @@ func (p *Pipeline) Do(
 // wait waits for an answer. It returns nil when the answer has come, or the reason why it stopped waiting. The exchange
 // has a timeout as well, but the driver may not keep to it, and the command may wait for a sender before the exchange
 // begins.
-func (c *Call) wait(ctx context.Context, closing <-chan struct{}, limit time.Duration) error {
-	select {
-	case known := <-c.answered:
-		if !known {
-			return fmt.Errorf("no answer within %v", max(0, limit).Round(time.Millisecond))
+func (c *Call) wait(ctx context.Context, limit time.Duration) error {
+	var why wake
+	if done := ctx.Done(); done == nil {
+		why = <-c.answered // a select costs more, and this is the usual case
+	} else {
+		select {
+		case why = <-c.answered:
+		case <-done:
+			return errNoAnswer
 		}
-		return nil
-	case <-ctx.Done():
-		return errNoAnswer
-	case <-closing:
+	}
+	switch why {
+	case overdue:
+		return fmt.Errorf("no answer within %v", max(0, limit).Round(time.Millisecond))
+	case abandoned:
 		return ErrClosed
+	default:
+		return nil
 	}
 }
 

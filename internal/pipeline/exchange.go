@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/golocker/locker/drivers"
@@ -42,6 +43,11 @@ func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 		}
 		requests = again
 	}
+	if len(batch) > 1 {
+		// The goroutines that have waited for the batch run before the next one is taken, so that their next commands
+		// are in it. Otherwise each of them would find a sender free, and send a batch of one.
+		runtime.Gosched()
+	}
 }
 
 // noteRest begins or ends a rest of the node after an exchange in ctx that returned err.
@@ -60,7 +66,7 @@ func (p *Pipeline) punctual() bool { return p.direct != nil && p.direct.Direct()
 // bounded returns the context of an exchange that may take at most limit.
 func (p *Pipeline) bounded(limit time.Duration) (context.Context, context.CancelFunc) {
 	end := time.Now().Add(limit)
-	if p.punctual() && !p.isClosing() {
+	if p.punctual() && !p.abandoned.Load() {
 		return &deadline{p.ctx, end}, func() {}
 	}
 	return context.WithDeadline(p.ctx, end)
@@ -68,8 +74,7 @@ func (p *Pipeline) bounded(limit time.Duration) (context.Context, context.Cancel
 
 // deadline is the context of an exchange with a driver that keeps to deadlines without a Done channel. Only time ends
 // it. Close does not end it, but Drain, which is called before Close, waits for as long as the exchange may take. An
-// exchange that begins after closing was closed gets a context that Close ends. See
-// drivers.Direct.
+// exchange that begins after Abandon gets a context that Close ends. See drivers.Direct.
 type deadline struct {
 	context.Context // for Value: the pipeline's context
 	end             time.Time

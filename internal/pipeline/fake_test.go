@@ -132,7 +132,7 @@ func bubble(t *testing.T, direct bool, f func(t *testing.T, d *fake, p *Pipeline
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
 		d := &fake{answer: ok, direct: direct}
-		p := New(d, timeout, nil)
+		p := New(d, timeout)
 		f(t, d, p)
 		if !p.Drain(t.Context()) {
 			t.Error("it is not drained")

@@ -246,7 +246,7 @@ func TestSecondExchangeHasTheTimeThatIsLeft(t *testing.T) {
 func TestCloseBetweenTheExchanges(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		d := &fake{}
-		p := New(d, timeout, nil)
+		p := New(d, timeout)
 		d.will(slowly(time.Second, joins(int64(0), ok)))
 		ready := make(chan struct{})
 		c := &Call{Command: taking("k")}

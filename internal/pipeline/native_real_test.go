@@ -39,7 +39,7 @@ func TestNativeReleaseOnARealServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := New(d, timeout, nil)
+			p := New(d, timeout)
 			for range 2 {
 				for _, value := range []string{"", text, text + "+", "x", absent} {
 					want := drivers.Reply("by itself")

@@ -37,7 +37,7 @@ func released(t *testing.T, d *fake, p *Pipeline, wantAnswer, wantSent string) {
 	t.Helper()
 	before := d.trips()
 	cmd, unusual := leaving("k"), false
-	cmd.Usual.Unusual = func(string) { unusual = true }
+	p.Unusual = func(string) { unusual = true }
 	reply, err := p.Do(context.Background(), cmd, timeout, nil)
 	synctest.Wait() // for the answers to probes, which come after that to the call
 	if unusual != (wantAnswer == "by itself") {

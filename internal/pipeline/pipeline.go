@@ -37,11 +37,16 @@ var errClosedUnsent = drivers.NotSent(ErrClosed)
 // that arrive while all senders are busy are gathered, and the first sender that becomes free sends them as one batch.
 // All methods may be called concurrently.
 type Pipeline struct {
+	// Unusual, if not nil, is called with the key of a lock when the server has answered that the case of a command is
+	// not the usual one. It must not block. It must not be changed after the first call.
+	Unusual func(lock string)
+
 	driver  drivers.Driver
 	direct  drivers.Direct // driver, if it implements Direct; else nil
 	timeout time.Duration
-	closing <-chan struct{}
 	slots   atomic.Bool // only commands of one hash slot are joined
+
+	abandoned atomic.Bool // set with mu held
 
 	replicas Replicas
 
@@ -60,11 +65,11 @@ type Pipeline struct {
 	cancel context.CancelFunc
 }
 
-// New returns a Pipeline over d. It does not close d. The timeout bounds what is done for one batch of commands. When
-// closing is closed, callers of Do return ErrClosed. Submit works until Close is called. Over a drivers.Cluster, only
-// commands of one hash slot are joined.
-func New(d drivers.Driver, timeout time.Duration, closing <-chan struct{}) *Pipeline {
-	p := &Pipeline{driver: d, timeout: timeout, closing: closing}
+// New returns a Pipeline over d. It does not close d. The timeout bounds what is done for one batch of commands. After
+// Abandon, callers of Do return ErrClosed. Submit works until Close is called. Over a drivers.Cluster, only commands of
+// one hash slot are joined.
+func New(d drivers.Driver, timeout time.Duration) *Pipeline {
+	p := &Pipeline{driver: d, timeout: timeout}
 	p.direct, _ = d.(drivers.Direct)
 	_, spread := d.(drivers.Cluster)
 	p.slots.Store(spread)
@@ -74,15 +79,6 @@ func New(d drivers.Driver, timeout time.Duration, closing <-chan struct{}) *Pipe
 
 // KeepsSlots reports whether a command may use only one hash slot, because the server is a part of a Redis Cluster.
 func (p *Pipeline) KeepsSlots() bool { return p.slots.Load() }
-
-func (p *Pipeline) isClosing() bool {
-	select {
-	case <-p.closing:
-		return true
-	default:
-		return false
-	}
-}
 
 // Drain waits until no exchange is in flight. The outcome of every command that was sent is known then. It returns
 // false if ctx ended before.

@@ -124,7 +124,7 @@ func TestNoTimeIsLeft(t *testing.T) {
 // A sender that comes to run when the driver has been closed does not use it any more.
 func TestClosedDriverIsLeftAlone(t *testing.T) {
 	d := &fake{answer: ok}
-	p := New(d, timeout, nil)
+	p := New(d, timeout)
 	ready := make(chan struct{})
 	p.cancel()
 	c := &Call{Command: get}
@@ -136,10 +136,47 @@ func TestClosedDriverIsLeftAlone(t *testing.T) {
 	p.Close()
 }
 
+// Close of a node wakes the callers that wait, whether their contexts can end or not, and also one that has passed the
+// first check. Their commands go on.
+func TestAbandonedCallers(t *testing.T) {
+	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
+		d.will(slowly(time.Second, ok))
+		start, told := time.Now(), make(chan error, 2)
+		var callers sync.WaitGroup
+		for _, ctx := range []context.Context{context.Background(), t.Context()} {
+			callers.Go(func() {
+				_, err := p.Do(ctx, get, timeout, func(_ drivers.Reply, err error) { told <- err })
+				if !errors.Is(err, ErrClosed) || errors.Is(err, drivers.ErrNotSent) {
+					t.Errorf("%v, want ErrClosed for a command that was sent", err)
+				}
+			})
+		}
+		synctest.Wait()
+		p.Abandon()
+		callers.Wait()
+		if err := do(t.Context(), p, get); !errors.Is(err, ErrClosed) || !errors.Is(err, drivers.ErrNotSent) {
+			t.Errorf("after Abandon: %v", err)
+		}
+		late := &Call{Command: get, answered: make(chan wake, 2), until: start.Add(timeout)}
+		p.Submit(late, nil)
+		if why := <-late.answered; why != abandoned {
+			t.Errorf("a caller that came at the same moment woke because of %d", why)
+		}
+		if took := time.Since(start); took != 0 {
+			t.Errorf("callers waited for %v", took)
+		}
+		for range 2 {
+			if err := <-told; err != nil {
+				t.Errorf("a command did not go on: %v", err)
+			}
+		}
+	})
+}
+
 // A caller who has left without its command being sent is told of nothing, also if the pipeline is being closed.
 func TestWhoHasLeftIsNotTold(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		p := New(&fake{answer: ok}, timeout, nil)
+		p := New(&fake{answer: ok}, timeout)
 		p.sending = maxSenders // none is free
 		before := make(chan struct{})
 		c := &Call{Command: get}

@@ -38,8 +38,8 @@ func (s *Shortfall) Error() string {
 //
 // While the server waits, it answers nothing else on that connection, and one of maxSenders exchanges is taken.
 // Commands that grant nothing should therefore use another Pipeline over the same driver.
-func NewReplicated(d drivers.Driver, timeout time.Duration, closing <-chan struct{}, r Replicas) *Pipeline {
-	p := New(d, timeout+r.Timeout, closing)
+func NewReplicated(d drivers.Driver, timeout time.Duration, r Replicas) *Pipeline {
+	p := New(d, timeout+r.Timeout)
 	p.replicas = r
 	return p
 }

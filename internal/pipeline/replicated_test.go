@@ -51,7 +51,7 @@ func withReplicas(t *testing.T, direct bool, f func(t *testing.T, d *fake, p *Pi
 	t.Helper()
 	virtual.Test(t, func(t *testing.T) {
 		d := &fake{direct: direct}
-		p := NewReplicated(d, timeout, nil, two)
+		p := NewReplicated(d, timeout, two)
 		f(t, d, p)
 		if !p.Drain(t.Context()) {
 			t.Error("it is not drained")

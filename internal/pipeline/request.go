@@ -122,8 +122,8 @@ var ErrWithdrawn = drivers.NotSent(errors.New("the caller has left"))
 
 // unusual appends to again the request of a call whose case the server has found not to be the usual one.
 func (p *Pipeline) unusual(r *request, i int, again []request) []request {
-	if c := r.calls[i]; c.Usual.Unusual != nil {
-		c.Usual.Unusual(c.Usual.Lock)
+	if c := r.calls[i]; p.Unusual != nil && !c.Quiet {
+		p.Unusual(c.Usual.Lock)
 	}
 	return p.alone(r, i, again)
 }

@@ -114,7 +114,7 @@ func TestRestWithEachDriver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := New(d, timeout, nil)
+			p := New(d, timeout)
 			if err := do(t.Context(), p, get); !errors.Is(err, syscall.ECONNREFUSED) {
 				t.Error(err)
 			}

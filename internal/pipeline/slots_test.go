@@ -39,7 +39,7 @@ var ofTwoSlots = []script.Command{
 func TestSlotsOfAClusterAreKeptApart(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		d := &fake{}
-		p := New(clustered{d}, timeout, nil)
+		p := New(clustered{d}, timeout)
 		_, batches := together(t, d, p, serves(func(string) int64 { return 1 }, ok), ofTwoSlots...)
 		if got := slotsOf(t, batches[0]); len(batches) != 1 || !slices.Equal(got, []int{3, 2}) {
 			t.Errorf("%d batches, the first joins %d", len(batches), got)

@@ -14,6 +14,8 @@ type Attempt struct {
 	Node  int
 	Label string // says to people who has the lock; see locker.Label
 	Guard *Guard // nil: none
+	// Contended says that the usual case is unlikely. Commands have none then.
+	Contended bool
 }
 
 // value is the lock's value while the attempt has it; see value.lua. The counter may be empty.
@@ -46,7 +48,7 @@ func (a Attempt) Acquire(ttl time.Duration, quantum int64, hint uint64) Command 
 		}
 		return acquireScript.of(a.Guard).call(keys, args...).granting(acquires)
 	}
-	if hint > 0 {
+	if hint > 0 || a.Contended {
 		return alone()
 	}
 	return a.usually(ttl, quantum, alone).granting(acquires)
@@ -85,7 +87,7 @@ func (a Attempt) Enqueue(ttl, positionTTL time.Duration, ticket int64, channel s
 		numbers := milliseconds(ttl) + ":" + milliseconds(positionTTL) + ":" + strconv.FormatInt(ticket, 10)
 		return enqueueScript.of(a.Guard).call(keys, a.text(), numbers+a.Guard.number()+":"+channel).granting(handsOver)
 	}
-	if ticket > 0 {
+	if ticket > 0 || a.Contended {
 		return alone()
 	}
 	return a.usually(ttl, 1, alone).granting(handsOver)
@@ -124,7 +126,7 @@ const (
 // Command returns the release as a command. In the usual case it has nothing to do but to delete the lock, because the
 // value of a lock that others wait for is marked.
 func (r Release) Command() Command {
-	if r.Tombstone == 0 && r.Keep == 0 && r.Notify != NotifySubscribers && r.Turn == "" && !r.Leaves {
+	if !r.Contended && r.Tombstone == 0 && r.Keep == 0 && r.Notify != NotifySubscribers && r.Turn == "" && !r.Leaves {
 		return Command{IsRelease: true, Usual: &Usual{Lock: r.Lock, Text: r.value(r.counter()), Alone: r.alone}}
 	}
 	return r.alone()

@@ -47,7 +47,9 @@ func TestTokensGrow(t *testing.T) {
 	if left := s.Cmd(t, "PTTL", counter); left != int64(-1) {
 		t.Errorf("the counter expires in %v ms", left)
 	}
-	for _, text := range []string{"no number", "nan", "9007199254740991", "9007199254740992", "10000000000000000", "1e30"} {
+	for _, text := range []string{
+		"no number", "nan", "9007199254740991", "9007199254740992", "10000000000000000", "1e30",
+	} {
 		s.Cmd(t, "SET", counter, text)
 		last = 0
 		next("after the counter was overwritten by " + text)

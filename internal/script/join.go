@@ -29,9 +29,6 @@ type Usual struct {
 
 	// Alone returns the command that is sent by itself if the case is not the usual one. It is made only then.
 	Alone func() Command
-	// Unusual, if not nil, is called with Lock when the server has answered that the case is not the usual one. It must
-	// not block.
-	Unusual func(lock string)
 }
 
 // IsRelease reports whether u is a release, and not an acquisition.

@@ -36,8 +36,8 @@ func TestJoiningMarksTheLock(t *testing.T) {
 	x.value(script.CounterText(uint64(token)+7) + "|a|1|host+")
 }
 
-// A release compares the values of other libraries, so they stay as they are. A lock that is kept after its release is
-// nobody's.
+// A release compares the values of other libraries, so they stay as they are. A lock that is kept after its release has
+// no owner.
 func TestOnlyOurLocksAreMarked(t *testing.T) {
 	x := newTurns(t)
 	for _, value := range []string{"theirs", "hold:a", "1|a|1|", "0000000000000001|a|1|l+", "0000000000000001|a|1|a|b"} {

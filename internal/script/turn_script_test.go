@@ -46,7 +46,7 @@ func (x turns) has(w string, reply []drivers.Reply, held bool) {
 	x.turn(w)
 }
 
-// turn checks whose turn it is, "" for nobody's.
+// turn checks which waiter has the turn. An empty w means that nobody has it.
 func (x turns) turn(w string) {
 	x.t.Helper()
 	got, _ := x.s.Cmd(x.t, "GET", x.k.Turn()).(string)
@@ -95,7 +95,7 @@ func TestTurnGoesFromOneToTheNext(t *testing.T) {
 	}
 }
 
-// It is nobody's turn to ask while the lock is taken here, and asking does nothing to it but set the mark.
+// Nobody has the turn to ask while the lock is taken here. Asking for it does nothing to the lock but set the mark.
 func TestTurnWaitsForTheLock(t *testing.T) {
 	x := newTurns(t)
 	e := listen(t, x.s, "A's", "B's")

@@ -15,7 +15,7 @@ type duration time.Duration
 func durationVar(flags *pflag.FlagSet, p *time.Duration, name, usage string) {
 	f := flags.VarPF((*duration)(p), name, "", usage)
 	if *p <= 0 {
-		f.DefValue = "0s" // which help does not show
+		f.DefValue = "0" // help does not show this of a type that pflag does not know
 	}
 }
 

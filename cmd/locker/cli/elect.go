@@ -45,6 +45,6 @@ run --help. LOCKER_FENCE is the number of the term, which grows with each one.
   SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to the command. When it has ended, the next machine leads at once,
   and elect exits.
 
-While it waits, elect says on stderr who leads. --quiet switches that off.
+Elect says on stderr who leads, this machine or another one. --quiet switches that off.
 
 Exit codes are those of locker run, except 75 and 79: elect goes on when the lock is held or lost.`

@@ -113,6 +113,10 @@ func TestElectEnds(t *testing.T) {
 	p.exits(t, 128+2)
 	s.Cmd(t, "RPUSH", "lock:list", "x")
 	run(t, url, "elect", "-k", "list", "--", "true").exits(t, 65)
+	p = run(t, strings.Replace(url, "//", "//nobody:wrong@", 1), "elect", "-k", "k", "--", "true")
+	p.says(t, `check the password of user "nobody"`)
+	require.NoError(t, p.Process.Signal(syscall.SIGINT))
+	p.exits(t, 128+2)
 	run(t, url, "elect", "-k", "k").exits(t, 64)
 	run(t, url, "elect", "--", "true").exits(t, 64)
 	run(t, url, "elect", "-k", "k", "--", "no-such-command").exits(t, 127)
@@ -130,6 +134,7 @@ func TestElectReportsAnOutageOnce(t *testing.T) {
 		e.wrong(outage("lock"))
 	}
 	assert.Equal(t, 1, strings.Count(out.String(), "waiting to lead again\n"), out.String())
+	assert.Contains(t, out.String(), "unavailable: run locker doctor: waiting", "what to do, as run says it")
 	e.outage = e.outage.Add(-2 * time.Minute)
 	e.wrong(outage("lock"))
 	assert.Equal(t, 2, strings.Count(out.String(), "waiting to lead again\n"), "a minute later: %s", out.String())

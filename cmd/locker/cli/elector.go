@@ -129,23 +129,42 @@ const outageInterval = time.Minute
 
 // wrong says what went wrong, if the election goes on. The holder says itself that the command is being stopped.
 func (e *elector) wrong(err error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.ended != nil || errors.Is(err, election.ErrOverrun) {
+	if e.ends() || errors.Is(err, election.ErrOverrun) {
 		return
 	}
-	then := "waiting to lead again"
+	text, then := told(err), "waiting to lead again"
 	var failed *locker.Error
-	switch outage := errors.As(err, &failed) && errors.Is(err, locker.ErrUnavailable); {
-	case outage && failed.Op == "inspect": // that of an observer: it is reported once, and ends no term
+	switch ok := errors.As(err, &failed); {
+	case ok && failed.Op == "inspect": // that of an observer: it is reported once, and ends no term
 		then = "it is not known who leads"
-	case outage && failed.Op == "lock":
-		if time.Since(e.outage) < outageInterval {
+	case ok && failed.Op == "lock" && errors.Is(err, locker.ErrUnavailable):
+		if !e.outageIsNew() {
 			return
 		}
-		e.outage = time.Now()
+		var next string
+		if text, next = e.app.explain(withExit(err)); next != "" {
+			text += ": " + next
+		}
 	}
-	e.app.note("%s: %s", strings.ReplaceAll(told(err), "\n", "; "), then)
+	e.app.note("%s: %s", strings.ReplaceAll(text, "\n", "; "), then)
+}
+
+// ends reports whether a signal has ended the election.
+func (e *elector) ends() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.ended != nil
+}
+
+// outageIsNew reports whether no outage was reported for an outageInterval, and notes that this one is.
+func (e *elector) outageIsNew() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if time.Since(e.outage) < outageInterval {
+		return false
+	}
+	e.outage = time.Now()
+	return true
 }
 
 // trace informs the holder of the term of renewals.

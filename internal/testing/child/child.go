@@ -29,8 +29,9 @@ type Leash struct {
 	stdin   io.WriteCloser // stdin of the watcher
 }
 
-// watch kills the child $1 and removes its directory $2 if stdin is closed before a line arrives. Processes of the child
-// that are stopped go on, as those of a PostgreSQL that a test has frozen. They could not notice that the child has ended.
+// watch kills the child $1 and removes its directory $2 if stdin is closed before a line arrives. Processes of the
+// child that are stopped go on, as those of a PostgreSQL that a test has frozen. They could not notice that the child
+// has ended.
 const watch = `read -r line || {
 	own=$(pgrep -P "$1")
 	kill -9 "$1"

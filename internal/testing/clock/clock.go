@@ -40,7 +40,7 @@ func New(dir string) (c *Clock, env []string) {
 // Set sets how far the clock is ahead, and how much faster it runs, in ppm. The server gets the new time when it next
 // reads its clock.
 func (c *Clock) Set(ahead time.Duration, fast int) error {
-	return os.WriteFile(c.file, fmt.Appendln(nil, ahead.Microseconds(), fast), 0o644)
+	return os.WriteFile(c.file, fmt.Appendln(nil, ahead.Microseconds(), fast), 0o644) //nolint:gosec // for other users
 }
 
 // Shows reports whether the clock of a Redis is ahead by about that much. A server that does not answer does not show

@@ -66,7 +66,7 @@ func start(tb testing.TB, n int, scheme string, args ...string) []*Member {
 	between := newNetwork()
 	var initial []string
 	for i := range members {
-		dir, err := os.MkdirTemp("", "etcdtest")
+		dir, err := os.MkdirTemp("", "etcdtest") //nolint:usetesting // a unix socket's path must be short
 		if err != nil {
 			tb.Fatalf("etcdtest: %v", err)
 		}

@@ -61,7 +61,7 @@ var scriptMutants = []mutant{
 	{"granted again with the counter of the slot, twin",
 		[]patch{{"internal/testing/simnode/waiting.go", "int64(1), c, l.pttl(l.lock)}",
 			"int64(1), l.counter(l.fence), l.pttl(l.lock)}"}},
-		[]killer{simulated(1000)}},
+		[]killer{test("internal/script", "TestTwinIsLikeTheScripts|TestTwinRestsLikeTheScripts")}},
 	{"granted again with the counter of the slot, queue",
 		[]patch{{"internal/script/enqueue.lua", "return {1, tonumber(counter), ",
 			"return {1, tonumber(redis.call('GET', fence)), "}},

@@ -43,7 +43,7 @@ func Start(tb testing.TB, args ...string) *Server {
 // launch is like Start, but does not wait until the server serves.
 func launch(tb testing.TB, args ...string) *Server {
 	tb.Helper()
-	dir, err := os.MkdirTemp("", "natstest")
+	dir, err := os.MkdirTemp("", "natstest") //nolint:usetesting // names of tests can be long
 	if err != nil {
 		tb.Fatalf("natstest: %v", err)
 	}

@@ -23,7 +23,7 @@ func NewBouncer(tb testing.TB, s *Server) *Bouncer {
 	}
 	config += "[pgbouncer]\nlisten_addr =\nlisten_port = 5432\nunix_socket_dir = " + dir + "\nauth_type = any\n"
 	file := filepath.Join(dir, "pgbouncer.ini")
-	if err := os.WriteFile(file, []byte(config), 0o644); err != nil {
+	if err := os.WriteFile(file, []byte(config), 0o644); err != nil { //nolint:gosec // PgBouncer may run as another user
 		tb.Fatalf("pgtest: %v", err)
 	}
 	args := as(tb, bouncer(tb), "-q", file)

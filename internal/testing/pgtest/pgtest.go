@@ -107,7 +107,7 @@ func directory(tb testing.TB) string {
 	tb.Helper()
 	// It is not tb.TempDir: the path of a unix socket may have only about a hundred bytes, and other users cannot enter
 	// that directory.
-	dir, err := os.MkdirTemp("/tmp", "pgtest")
+	dir, err := os.MkdirTemp("/tmp", "pgtest") //nolint:usetesting // a unix socket's path must be short
 	if err != nil {
 		tb.Fatalf("pgtest: %v", err)
 	}
@@ -121,20 +121,22 @@ func directory(tb testing.TB) string {
 	return dir
 }
 
-// program returns the path of one of PostgreSQL's programs. Debian does not put them into PATH.
+// program returns the path of one of PostgreSQL's programs. Debian has scripts in PATH that look for some of them, and
+// take much longer than the programs.
 func program(tb testing.TB, name string) string {
 	tb.Helper()
-	if path, err := exec.LookPath(name); err == nil {
-		return path
-	}
 	paths, _ := filepath.Glob("/usr/lib/postgresql/*/bin/" + name)
-	if len(paths) == 0 {
+	if len(paths) > 0 {
+		slices.SortFunc(paths, func(a, b string) int { return version(a) - version(b) })
+		return paths[len(paths)-1]
+	}
+	path, err := exec.LookPath(name)
+	if err != nil {
 		tb.Fatalf("this test needs PostgreSQL, and %s is neither in PATH nor in /usr/lib/postgresql: install it "+
 			"(scripts/need-postgres.sh, or apt-get install -y postgresql), or run the tests by `make test`, which does so",
 			name)
 	}
-	slices.SortFunc(paths, func(a, b string) int { return version(a) - version(b) })
-	return paths[len(paths)-1]
+	return path
 }
 
 // version returns the 15 of /usr/lib/postgresql/15/bin/initdb.

@@ -41,7 +41,7 @@ func (l *Library) compile() (err error) {
 	if l.dir, err = os.MkdirTemp(parent, l.name); err != nil {
 		return err
 	}
-	if err := os.Chmod(l.dir, 0o755); err != nil { // servers may run as other users
+	if err := os.Chmod(l.dir, 0o755); err != nil { //nolint:gosec // servers may run as other users
 		return err
 	}
 	l.path = filepath.Join(l.dir, l.name+".so")

@@ -36,7 +36,7 @@ func Build(tb testing.TB, pkg string) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, 0o755); err != nil { //nolint:gosec // programs may be run by other users
 		tb.Fatalf("program: %v", err)
 	}
 	lock, err := os.Create(filepath.Join(dir, "lock")) // one process builds, and the others wait

@@ -1,6 +1,7 @@
-// Retest is go test, except that a failed test is run ten more times, alone. If it passes every time, it is printed as
-// FLAKY, with both outputs, and the run continues. If it fails again, the run fails. Alone means also that no other
-// retest runs in the same directory at that time.
+// Retest is go test, except that a failed test is run ten more times, alone. If only some of its subtests failed, they
+// are run ten times, and the whole test once. If it passes every time, it is printed as FLAKY, with both outputs, and
+// the run continues. If it fails again, the run fails. Alone means also that no other retest runs in the same directory
+// at that time.
 //
 //	go run ./internal/testing/retest -C cmd/locker -race -timeout 8m ./...
 //
@@ -18,6 +19,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -36,7 +38,19 @@ func main() {
 }
 
 // test is a failed test with its output.
-type test struct{ pkg, name, output string }
+type test struct {
+	pkg, name, output string
+	subtests          []string // that failed and have none that did
+}
+
+// pattern returns the value of -run for a test or a subtest.
+func pattern(name string) string {
+	parts := strings.Split(name, "/")
+	for i, part := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(part) + "$"
+	}
+	return strings.Join(parts, "/")
+}
 
 func run(out io.Writer, args []string) error {
 	directory, err := os.Open(".")
@@ -61,20 +75,32 @@ func run(out io.Writer, args []string) error {
 		return err
 	}
 	dir, rest := split(args)
-	flags := slices.Concat(dir, slices.DeleteFunc(slices.Clone(rest),
-		func(arg string) bool { return strings.HasPrefix(arg, "./") || arg == "." }))
+	flags := slices.Clip(slices.Concat(dir, slices.DeleteFunc(slices.Clone(rest),
+		func(arg string) bool { return strings.HasPrefix(arg, "./") || arg == "." })))
 	for _, t := range first.failed {
 		fmt.Fprintf(out, "=== %s of %s failed and is run %d times more, alone\n", t.name, t.pkg, again)
-		rerun := slices.Concat(flags, []string{"-count", fmt.Sprint(again), "-run", "^" + t.name + "$", t.pkg})
-		second, err := goTest(out, rerun)
-		switch {
-		case err != nil:
-			return err
-		case len(second.failed) > 0:
-			return fmt.Errorf("%s of %s failed again", t.name, t.pkg)
+		passed, times := "", 1 // that the whole test is run: ten runs of one that takes a minute would exceed the timeout
+		if len(t.subtests) == 0 {
+			times = again
+		}
+		for _, name := range append(t.subtests, t.name) {
+			n := again
+			if name == t.name {
+				n = times
+			}
+			second, err := goTest(out, append(flags, "-count", fmt.Sprint(n), "-run", pattern(name), t.pkg))
+			switch {
+			case err != nil:
+				return err
+			case len(second.failed) > 0:
+				return fmt.Errorf("%s of %s failed again", name, t.pkg)
+			case second.passes[name] < n: // there is no such subtest any more
+				times = again
+			}
+			passed = second.passed
 		}
 		fmt.Fprintf(out, "FLAKY: %s of %s failed once and then passed %d times. Mend it. When it failed, it said:\n%s"+
-			"When it passed for the last time, it said:\n%s", t.name, t.pkg, again, t.output, second.passed)
+			"When it passed for the last time, it said:\n%s", t.name, t.pkg, again, t.output, passed)
 	}
 	return nil
 }
@@ -97,6 +123,8 @@ type results struct {
 	said     map[[2]string]*strings.Builder // the output of tests that have not ended, by package and top-level test
 	failures map[string]int                 // by package
 	running  map[[2]string]bool             // top-level tests that have begun and not ended
+	subtests map[[2]string][]string         // that failed and have none that did, by package and top-level test
+	passes   map[string]int                 // by the name of a test or subtest, in all packages
 }
 
 // goTest runs go test and prints its output, without the output of tests that pass. It returns an error if anything but
@@ -114,7 +142,7 @@ func goTest(out io.Writer, args []string) (r results, err error) {
 		return r, err
 	}
 	r.said, r.failures = map[[2]string]*strings.Builder{}, map[string]int{}
-	r.running = map[[2]string]bool{}
+	r.running, r.subtests, r.passes = map[[2]string]bool{}, map[[2]string][]string{}, map[string]int{}
 	for lines := bufio.NewReader(pipe); ; {
 		line, readErr := lines.ReadString('\n')
 		var e event
@@ -172,17 +200,25 @@ func (r *results) take(out io.Writer, e event) error {
 		if r.failures[e.Package] == 0 {
 			return fmt.Errorf("%s failed without a failed test", e.Package)
 		}
-	case e.Action == "fail" && sub == "":
+	case e.Action == "fail" && sub != "": // after those of its own subtests
+		inner := func(name string) bool { return strings.HasPrefix(name, e.Test+"/") }
+		if !slices.Contains(r.subtests[of], e.Test) && !slices.ContainsFunc(r.subtests[of], inner) {
+			r.subtests[of] = append(r.subtests[of], e.Test)
+		}
+	case e.Action == "fail":
 		r.failures[e.Package]++
-		t := test{pkg: e.Package, name: name, output: r.end(of)}
+		t := test{pkg: e.Package, name: name, output: r.end(of), subtests: r.subtests[of]}
 		_, _ = io.WriteString(out, t.output)
 		if !slices.ContainsFunc(r.failed, func(f test) bool { return f.pkg == t.pkg && f.name == t.name }) {
 			r.failed = append(r.failed, t)
 		}
 	case e.Action == "skip" && sub == "":
 		r.end(of)
-	case e.Action == "pass" && name != "" && sub == "":
-		r.passed = r.end(of)
+	case e.Action == "pass" && name != "":
+		r.passes[e.Test]++
+		if sub == "" {
+			r.passed = r.end(of)
+		}
 	}
 	return nil
 }

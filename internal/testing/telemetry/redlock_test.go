@@ -198,7 +198,9 @@ var redlockScenarios = []struct {
 		`: 1 of 3 nodes agreed, 2 are needed: b failed (dial tcp: connection refused)` +
 		`; c failed (dial tcp: connection refused)
 			error.type=no_quorum outcome=error
-		locker.lost 2.943s-2.943s of locker.lock Error: lock lost: expired
+		locker.lost 2.943s-2.943s of locker.lock Error: lock lost: expired: the last renewal failed: no quorum: extend` +
+		`: 1 of 3 nodes agreed, 2 are needed: b failed (dial tcp: connection refused)` +
+		`; c failed (dial tcp: connection refused)
 			error.type=lost held=2.933 lost.reason=expired
 	`, `
 		lease.active {} 0

@@ -188,9 +188,11 @@ var scenarios = []scenario{
 			0s attempt: duration=0 outcome=acquired
 		locker.renew 3.333333333s-3.333333333s of locker.lock Error: lock store unavailable: connection refused
 			error.type=unavailable outcome=error
-		locker.lost 9.847s-9.847s of locker.lock Error: lock lost: expired
+		locker.lost 9.847s-9.847s of locker.lock Error: lock lost: expired` +
+		`: the last renewal failed: lock store unavailable: connection refused
 			error.type=lost held=9.847 lost.reason=expired
-		locker.unlock 10.847s-10.847s in request of locker.lock Error: no longer held: lock lost: expired
+		locker.unlock 10.847s-10.847s in request of locker.lock Error: no longer held: lock lost: expired` +
+		`: the last renewal failed: lock store unavailable: connection refused
 			error.type=not_held lost.reason=expired operation=unlock outcome=error` +
 		` remaining=0 renewals.failed=7 renewals=0
 	`, `

@@ -47,7 +47,7 @@ func main() {
 		}
 	}
 	for name, text := range want {
-		if err := os.WriteFile(filepath.Join(target, name), []byte(text), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(target, name), []byte(text), 0o644); err != nil { //nolint:gosec // source
 			log.Fatal(err)
 		}
 	}

@@ -1,9 +1,9 @@
 /*
  * A wall clock that a test can move: preload this into a redis-server or a postgres.
  *
- * The file named by CLOCKSHIFT holds two numbers: by how many microseconds the clock is ahead, and by how many parts per
- * million it runs fast from when the file was read first with that content. Both servers ask gettimeofday and time for
- * wall time, so only these are replaced; clock_gettime, which allocators and timers use, stays true.
+ * The file named by CLOCKSHIFT holds two numbers: by how many microseconds the clock is ahead, and by how many parts
+ * per million it runs fast from when the file was read first with that content. Both servers ask gettimeofday and time
+ * for wall time, so only these are replaced; clock_gettime, which allocators and timers use, stays true.
  */
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -21,7 +21,7 @@ static int64_t now_us(clockid_t clock)
 	return (int64_t)t.tv_sec * 1000000 + t.tv_nsec / 1000;
 }
 
-/* Redis asks for wall time from one thread at a time as good as always; a torn read would be a glitch of microseconds. */
+/* Redis nearly always asks for wall time from one thread at a time. A torn read would be a glitch of microseconds. */
 static volatile int64_t ahead, fast, since, looked = -1000000;
 
 static int64_t shifted_us(void)

@@ -97,8 +97,8 @@ func (r *report) rows() map[string]*row {
 	return rows
 }
 
-// missing returns the operations that a fault has to hit and has not, by the names of faults. A run of selected episodes
-// misses nothing.
+// missing returns the operations that a fault has to hit and has not, by the names of faults. A run of selected
+// episodes misses nothing.
 func (r *report) missing() map[string][]string {
 	missing := map[string][]string{}
 	if os.Getenv(onlyEnv) != "" {

@@ -69,9 +69,6 @@ func (h *History) deadline(ctx context.Context) time.Duration {
 	return 0
 }
 
-// unlockGrace is how long Unlock waits for its answer, whatever its context says.
-const unlockGrace = 250 * time.Millisecond
-
 type lease struct {
 	locker.Lease
 	by *recorder
@@ -115,9 +112,6 @@ func (l *lease) Verify(ctx context.Context) error {
 
 func (l *lease) Unlock(ctx context.Context) error {
 	e := Event{Op: Unlock, Call: l.by.history.Now(), Deadline: l.by.history.deadline(ctx)}
-	if e.Deadline > 0 {
-		e.Deadline = max(e.Deadline, e.Call+unlockGrace)
-	}
 	err := l.Lease.Unlock(ctx)
 	l.add(e, err)
 	return err

@@ -128,7 +128,7 @@ func (w *world) bootstrap() {
 	for _, s := range w.nodes {
 		ds = append(ds, s.Driver(nil))
 	}
-	err := error(nil)
+	var err error
 	if w.quorum() {
 		err = redlock.Bootstrap(w.Context(), ds, redlock.Guard(w.guard()))
 	} else {

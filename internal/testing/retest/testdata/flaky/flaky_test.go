@@ -5,37 +5,71 @@ import (
 	"os"
 	"syscall"
 	"testing"
+	"time"
 )
 
 func TestPasses(t *testing.T) {}
 
 // first reports whether a file does not exist, and creates it.
-func first() bool {
-	if _, err := os.Stat(os.Getenv("MARK")); err == nil {
+func first(what string) bool {
+	if _, err := os.Stat(os.Getenv("MARK") + what); err == nil {
 		return false
 	}
-	_ = os.WriteFile(os.Getenv("MARK"), nil, 0o600)
+	_ = os.WriteFile(os.Getenv("MARK")+what, nil, 0o600)
 	return true
 }
 
 func TestFailsOnce(t *testing.T) {
-	if first() {
+	if first("") {
 		t.Run("sub", func(t *testing.T) { t.Error("the first time") })
 		return
 	}
 	t.Log("the file is there")
 }
 
+// TestSubtestFailsOnce takes very long if all of it is run ten times.
+func TestSubtestFailsOnce(t *testing.T) {
+	t.Run("long", func(t *testing.T) {
+		if !first("") && !first("again") {
+			time.Sleep(time.Hour)
+		}
+	})
+	t.Run("with (others)", func(t *testing.T) {
+		t.Run("passes", func(t *testing.T) {})
+		t.Run("fails once", func(t *testing.T) {
+			if first("sub") {
+				t.Error("the first time")
+			}
+		})
+	})
+}
+
+// TestSubtestFailsWithOthers fails in a subtest that passes alone.
+func TestSubtestFailsWithOthers(t *testing.T) {
+	alone := true
+	t.Run("one", func(t *testing.T) { alone = false })
+	t.Run("other", func(t *testing.T) {
+		if !alone {
+			t.Error("not alone")
+		}
+	})
+}
+
+// TestNewNames fails in a subtest that there is only once.
+func TestNewNames(t *testing.T) {
+	t.Run(fmt.Sprint(os.Getpid()), func(t *testing.T) { t.Error("every time") })
+}
+
 // TestRacesOnce fails once as a test does in which the race detector finds something.
 func TestRacesOnce(t *testing.T) {
-	if first() {
+	if first("") {
 		t.Error("race detected during execution of test")
 	}
 }
 
 // TestReportsOnce fails once with the report of a race whose test is not known.
 func TestReportsOnce(t *testing.T) {
-	if first() {
+	if first("") {
 		fmt.Println("WARNING: DATA RACE")
 		t.Fail()
 	}

@@ -44,10 +44,10 @@ type plan struct {
 // candidate is one of five, in this process or in another one.
 type candidate interface {
 	resign()
-	end()           // as SIGTERM does: the context of Run ends
+	end()           // as SIGTERM does: the context of Run ends, and then the Client is closed
 	kill()          // without a release
 	stop(stop bool) // SIGSTOP and SIGCONT; only processes can be stopped
-	wait()          // until it has ended
+	wait()          // until it has ended; a process may exit from then on
 }
 
 // asker tells the judge what a candidate does, and returns whether the judge admits it.
@@ -141,6 +141,7 @@ func campaignHere() {
 	l, err := config.Open(ctx, p.URL)
 	fail(err)
 	e := newRunner(l, p.Who, p.Bare, ask)
+	leave := make(chan struct{})
 	go func() {
 		for orders := bufio.NewScanner(os.Stdin); orders.Scan(); {
 			switch orders.Text() {
@@ -148,12 +149,15 @@ func campaignHere() {
 				go func() { _ = e.Resign(ctx) }()
 			case "end":
 				cancel()
+			case "leave":
+				close(leave)
 			}
 		}
 		os.Exit(0)
 	}()
 	fail(e.Run(onWaiting(ctx, func() { ask(waiting, 0) })))
 	_ = l.Close()
+	<-leave
 }
 
 // onWaiting calls f when a call of Lock with the context begins to wait.
@@ -205,7 +209,11 @@ func startProcess(t *testing.T, p plan) *process {
 func (c *process) resign() { _, _ = fmt.Fprintln(c.orders, "resign") }
 func (c *process) end()    { _, _ = fmt.Fprintln(c.orders, "end") }
 func (c *process) kill()   { _ = c.cmd.Process.Kill() }
-func (c *process) wait()   { <-c.gone }
+
+func (c *process) wait() {
+	_, _ = fmt.Fprintln(c.orders, "leave")
+	<-c.gone
+}
 
 func (c *process) stop(stop bool) {
 	sig := syscall.SIGCONT

@@ -202,7 +202,9 @@ func (c *contest) end(k kind) {
 }
 
 // replaceAll is a rolling restart: each candidate ends, the leader among them, and another process takes its place. The
-// next one ends when that process takes part, as with a check for readiness.
+// next one ends when that process takes part, as with a check for readiness. The process of a leader that has ended
+// stays until the next one leads: in a real restart it exits on a machine of its own, and here it would take a
+// processor from the next leader.
 func (c *contest) replaceAll() {
 	c.Helper()
 	for who, one := range c.all {
@@ -214,12 +216,12 @@ func (c *contest) replaceAll() {
 			}
 		}
 		one.end()
-		one.wait()
-		c.judge.waits(who, false)
-		c.all[who] = c.start(who)
 		if now.who == who {
 			c.judge.await(c.T, now.term)
 		}
+		one.wait()
+		c.judge.waits(who, false)
+		c.all[who] = c.start(who)
 		c.judge.awaitCampaign(c.T, who)
 	}
 }

@@ -78,8 +78,8 @@ func TestLeadersThatIgnoreTheLossAreFound(t *testing.T) {
 	}
 }
 
-// A term that does not grow is refused, and one that two candidates have is wrong. A store that frees a lock before its holder
-// can know may have two leaders then, and only then.
+// A term that does not grow is refused, and one that two candidates have is wrong. A store that frees a lock before its
+// holder can know may have two leaders then, and only then.
 func TestTheJudge(t *testing.T) {
 	const first, second = 0, 1
 	cut := func(j *judge) { j.ending(reign{who: first, term: 3}, cuts) }

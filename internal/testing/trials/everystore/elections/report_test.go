@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -46,7 +47,7 @@ func (r *report) finish(t *testing.T, terms string) {
 		if j == nil {
 			continue
 		}
-		wrong := append(j.wrong, bare.wrong...)
+		wrong := slices.Concat(j.wrong, bare.wrong)
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %s | %s |",
 			d.name, j.terms, j.visits, len(wrong), j.late, gaps(bare.gaps[resigns]), gaps(bare.gaps[restarts]))
 		for _, k := range kinds {
@@ -61,8 +62,8 @@ func (r *report) finish(t *testing.T, terms string) {
 		}
 	}
 	head := fmt.Sprintf("`%s=%s go test -C internal/testing/trials/everystore -run TestElections ./elections`, %s, %s, "+
-		"%s, %s/%s, %d processors, in %v.", termsEnv, terms, r.began.Format("2 January 2006 15:04"), r.server, runtime.Version(),
-		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Since(r.began).Round(time.Second))
+		"%s, %s/%s, %d processors, in %v.", termsEnv, terms, r.began.Format("2 January 2006 15:04"), r.server,
+		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Since(r.began).Round(time.Second))
 	t.Logf("%s\n\n%s", head, b.String())
 	if path := os.Getenv(reportEnv); path != "" {
 		if err := section.Write(path, "make elections", head+"\n\n"+b.String()); err != nil {
