@@ -32,6 +32,7 @@ type Node struct {
 
 	mu          sync.Mutex
 	origin      time.Time
+	frozen      time.Time // the clock while a command is executed: a script sees one time. Zero: none is executed
 	restarts    int
 	keys        map[string]entry
 	subscribers map[*feed]bool
@@ -53,6 +54,9 @@ func New() *Node {
 
 // now is the time by the node's clock, but for Skew.
 func (n *Node) now() time.Time {
+	if !n.frozen.IsZero() {
+		return n.frozen
+	}
 	now := time.Now()
 	return now.Add(time.Duration(n.Drift * float64(now.Sub(n.origin))))
 }
@@ -136,6 +140,8 @@ func (n *Node) Tombstones() int { return wire.Tombstones(n.Keys(), n.Fields) }
 func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.frozen = n.now()
+	defer func() { n.frozen = time.Time{} }()
 	switch cmd[0] {
 	case "INFO":
 		return drivers.ServerError("NOPERM this node is simulated")
