@@ -27,5 +27,5 @@ func Write(path, command, text string) error {
 	if at := next.FindStringIndex(tail); at != nil {
 		rest = "\n" + tail[at[0]:]
 	}
-	return os.WriteFile(path, []byte(head+mark+"\n"+text+rest), 0o644)
+	return os.WriteFile(path, []byte(head+mark+"\n"+text+rest), 0o644) //nolint:gosec // a document in the repository
 }
