@@ -128,15 +128,16 @@ func (s *shards) subscribe(t testing.TB, channel string) (drivers.Subscription, 
 func (s *shards) publish(t testing.TB, channel, payload string) (receivers int64) {
 	t.Helper()
 	const script = "return redis.call('SPUBLISH', KEYS[1], ARGV[1])"
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
-		reply := must(t, s.servers[s.owner(t, channel)], drivers.Command{"EVAL", script, "1", channel, payload})[0]
-		if receivers, ok := reply.(int64); ok {
-			return receivers
-		}
-		if time.Now().After(end) { // a server that stood still is out of the cluster for a moment
-			t.Fatalf("expected the cluster to publish, seen %v", reply)
-		}
+	var reply drivers.Reply
+	published := until(patience, func() (ok bool) { // a server that stood still is out of the cluster for a moment
+		reply = must(t, s.servers[s.owner(t, channel)], drivers.Command{"EVAL", script, "1", channel, payload})[0]
+		receivers, ok = reply.(int64)
+		return ok
+	})
+	if !published {
+		t.Fatalf("expected the cluster to publish, seen %v", reply)
 	}
+	return receivers
 }
 
 // moving is held while a slot moves. If two slots moved in opposite directions at the same time, a server could

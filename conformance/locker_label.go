@@ -61,7 +61,7 @@ func labelNamesTheHolder(t testing.TB, h Harness) {
 		}
 	}})
 	w = wait(ctx, ls[1], "k", locker.Label(second))
-	w.settle(stall)
+	w.settle(patience / 2) // until the store has said who has the lock
 	unlock(t, holder)
 	if <-w.done; w.err != nil {
 		t.Fatalf("Lock of a lock that was unlocked: expected a lease, seen %v", w.err)

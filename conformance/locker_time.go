@@ -98,9 +98,10 @@ func latencyCounts(t testing.TB, h Harness) {
 	if s.Hang == nil {
 		t.Skip("the harness has no Hang")
 	}
-	unlock(t, lock(t, ls[0], "other", locker.TTL(longTTL))) // so that connections exist
 	ttl := h.short()
 	for _, delay := range []time.Duration{ttl / 4, ttl * 3 / 2} {
+		// A connection exists then, and has just been used. A client that first opens or tests one sends its request later.
+		unlock(t, lock(t, ls[0], "other", locker.TTL(longTTL)))
 		resumed := make(chan struct{})
 		resume := s.Hang()
 		time.AfterFunc(delay, func() {
