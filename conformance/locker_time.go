@@ -27,7 +27,9 @@ func await(t testing.TB, what string, ch <-chan struct{}, limit time.Duration) {
 func acquireWhenFree(t testing.TB, l locker.Locker, key string, opts ...locker.Option) (locker.Lease, time.Time) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		asked := time.Now()
 		lease, err := l.TryLock(t.Context(), key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
+		prompt(t, asked)
 		if err == nil {
 			return lease, time.Now()
 		}
@@ -58,6 +60,9 @@ func expiryFrees(t testing.TB, h Harness) {
 		await(t, "the lock to go to the waiter when its holder's TTL is over", w.done, h.short()+h.late()+slack)
 		cancel()
 		if w.err != nil {
+			if errors.Is(w.err, locker.ErrUnavailable) {
+				prompt(t, w.at.Add(-h.short())) // the answer took longer than the TTL, as that of a store that stalls
+			}
 			t.Fatalf("Lock of a lock whose holder has crashed: expected a lease, seen %v", w.err)
 		}
 	}

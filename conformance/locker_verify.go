@@ -72,7 +72,9 @@ func verifyChangesNothing(t testing.TB, h Harness) {
 	lease := lock(t, ls[0], "k", locker.TTL(ttl), locker.NoRenewal())
 	until := lease.Until()
 	for time.Since(start) < ttl*9/10 && !t.Failed() {
+		asked := time.Now()
 		_ = locker.Verify(t.Context(), lease)
+		prompt(t, asked)
 		if now := lease.Until(); now.After(until) {
 			t.Errorf("Verify: expected Until to stay, seen it move by %v", now.Sub(until))
 		}

@@ -58,10 +58,8 @@ func lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) lock
 // may expire before that.
 func protected(t testing.TB, l locker.Locker, url, key string) (locker.Lease, pgx.Tx) {
 	t.Helper()
-	const ttl = 500 * time.Millisecond
 	for {
-		start := time.Now()
-		lease, err := l.Lock(t.Context(), key, locker.TTL(ttl), locker.NoRenewal())
+		lease, err := l.Lock(t.Context(), key, locker.TTL(500*time.Millisecond), locker.NoRenewal())
 		if err != nil {
 			t.Logf("Lock is tried again: %v", err)
 			continue
@@ -73,8 +71,9 @@ func protected(t testing.TB, l locker.Locker, url, key string) (locker.Lease, pg
 		}
 		wantErr(t, "InTx", err, locker.ErrLost)
 		err = tx.Rollback(t.Context())
-		late := time.Since(start) > ttl // so that the server may have ended the transaction, which was idle for the TTL
-		if !late || !tx.Conn().IsClosed() {
+		// If the lease has ended in the midst of InTx, pgx has closed the connection; and the server ends a transaction
+		// that is idle for the TTL.
+		if lease.Err() == nil || !tx.Conn().IsClosed() {
 			must(t, "Rollback", err)
 		}
 	}
