@@ -174,3 +174,72 @@ func measure(b *testing.B, m *etcdtest.Member, workers []cycle, keys string) (to
 	took = float64(time.Since(start).Microseconds()) / n
 	return took, (m.Metric(received) - messages) / n, (m.Metric(committed) - entries) / n
 }
+
+// crashed are locks whose holder is gone and whose time is two seconds. Each calls free when the next one has the lock,
+// or when the key is gone.
+var crashed = map[string]func(b *testing.B, client *clientv3.Client, key string) (free <-chan time.Time){
+	"locker": func(b *testing.B, client *clientv3.Client, key string) <-chan time.Time {
+		b.Helper()
+		holder, waiter := etcd.New(client), etcd.New(client)
+		b.Cleanup(func() { _, _ = holder.Close(), waiter.Close() })
+		if _, err := holder.TryLock(b.Context(), key, locker.TTL(expiry), locker.NoRenewal()); err != nil {
+			b.Fatal(err)
+		}
+		free := make(chan time.Time, 1)
+		go func() {
+			lease, err := waiter.Lock(b.Context(), key)
+			free <- time.Now()
+			if err != nil {
+				b.Errorf("Lock: %v", err)
+				return
+			}
+			_ = lease.Unlock(b.Context())
+		}()
+		return free
+	},
+	"etcd": func(b *testing.B, client *clientv3.Client, key string) <-chan time.Time {
+		b.Helper()
+		lease, err := client.Grant(b.Context(), int64(expiry/time.Second))
+		if err != nil {
+			b.Fatal(err)
+		}
+		put, err := client.Put(b.Context(), "bare/"+key, "", clientv3.WithLease(lease.ID))
+		if err != nil {
+			b.Fatal(err)
+		}
+		free := make(chan time.Time, 1)
+		go func() {
+			<-client.Watch(b.Context(), "bare/"+key, clientv3.WithRev(put.Header.Revision+1))
+			free <- time.Now()
+		}()
+		return free
+	},
+}
+
+const expiry = 2 * time.Second // the shortest of an etcd with its default times
+
+// BenchmarkCrash measures how long nobody has a lock whose holder is gone: that of this package, with a waiter, and a
+// key of etcd with a lease, which a client watches. Both are made at the same time. The figures are the median and the
+// maximum in milliseconds, from before the lock was asked for.
+func BenchmarkCrash(b *testing.B) {
+	m := etcdtest.Start(b)
+	client := connect(b, clientv3.Config{Endpoints: []string{m.Addr()}})
+	seen := map[string][]float64{}
+	for i := range b.N {
+		start, free := map[string]time.Time{}, map[string]<-chan time.Time{}
+		for name, crash := range crashed {
+			start[name] = time.Now()
+			free[name] = crash(b, client, fmt.Sprint(i))
+		}
+		for name, at := range free {
+			seen[name] = append(seen[name], float64((<-at).Sub(start[name]).Microseconds())/1000)
+		}
+		time.Sleep(time.Duration(i%5) * 100 * time.Millisecond) // so that the locks begin at all times of etcd's look
+	}
+	for name, all := range seen {
+		slices.Sort(all)
+		b.ReportMetric(all[len(all)/2], name+"-p50-ms")
+		b.ReportMetric(all[len(all)-1], name+"-max-ms")
+	}
+	b.ReportMetric(0, "ns/op") // says nothing here
+}
