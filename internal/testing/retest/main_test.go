@@ -4,10 +4,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/golocker/locker/internal/testing/short"
 )
 
 func TestRetest(t *testing.T) {
-	for _, tt := range []struct {
+	for _, tt := range short.Part(t, 4, []struct {
 		tests string
 		fails string // text of the error; empty: the run passes
 		says  []string
@@ -25,7 +27,7 @@ func TestRetest(t *testing.T) {
 		{"TestFailsOnce|TestDies", "TestDies of flaky has begun and not ended", []string{"the first time", "its last words"}},
 		{"TestRacesOnce", "TestRacesOnce of flaky has a data race", []string{"race detected"}},
 		{"TestReportsOnce", "TestReportsOnce of flaky has a data race", []string{"DATA RACE"}},
-	} {
+	}) {
 		t.Run(tt.tests, func(t *testing.T) {
 			t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))
 			var out strings.Builder
