@@ -16,8 +16,9 @@ import (
 // end before Run returns.
 type Config struct {
 	// OnElected is called when the candidate leads, and leads until it returns. Returning resigns: another candidate
-	// leads next, if there is one, and otherwise this one again. A function that only starts the work must therefore
-	// wait for the end of ctx.
+	// leads next, if there is one, and otherwise this one again, after a pause that grows to 2 s if terms are short. A
+	// function that only starts the work must therefore wait for the end of ctx. At the end of ctx it may return
+	// ctx.Err() or nil.
 	//
 	// ctx ends before anybody else can lead, and when the candidate has to hand on: because of Resign, because Healthy
 	// has failed, or because the context of Run has ended. context.Cause says which. The Err method of ctx reads the
@@ -29,14 +30,15 @@ type Config struct {
 	// OnDemoted is called after each term, when OnElected has returned and the lock is released or lost. cause is nil
 	// if OnElected returned nil while the candidate could have gone on. Otherwise it matches one of these, with
 	// errors.Is: locker.ErrLost, ErrResigned, ErrUnhealthy, ErrUnrenewed, the cause of the end of Run's context,
-	// locker.ErrUnlocked if OnElected has released the lock, or the error of OnElected.
+	// locker.ErrUnlocked if OnElected has released the lock, or the error of OnElected. So locker.ErrLost and
+	// ErrUnrenewed tell faults from ends that were wanted.
 	OnDemoted func(term Term, cause error)
 
 	// OnNewLeader is called when another leader than before is seen, this candidate included, in the order in which
 	// they are seen. A leader of a short term may be missed. It is not called when nobody leads, as after a crash;
 	// [Observe] tells that. Without OnNewLeader, a candidate does not ask who leads.
-	// OnNewLeader runs on a goroutine of its own, for as long as Run does; see [Observe] for when it learns of
-	// leaders.
+	// OnNewLeader runs on a goroutine of its own, for as long as Run does. On Redis and PostgreSQL it learns of leaders
+	// of other processes when it looks, about once per third of the TTL; see [Observe].
 	OnNewLeader func(leader Leader)
 
 	// Identity is the label of the lock while this candidate leads, by which the others know it. It is for people and
@@ -67,8 +69,11 @@ type Config struct {
 
 	// OnError is given everything that went wrong and that Run does not return: campaigns that failed and will be
 	// repeated, terms that were lost, errors of OnElected and of Healthy, overruns, and leaders that could not be
-	// observed. It may be called concurrently. While the store is down, it is called for each campaign, every 0.1 to 2 s,
-	// and once for the observer. With nil, the errors are logged as warnings with slog.Default.
+	// observed. It may be called concurrently. While the store is down, it is called for each campaign and once for the
+	// observer. A campaign fails when the store has not answered for as long as locker.Patience says, by default 6 s, and
+	// begins again after 0.1 to 2 s. A leader that cannot renew is reported when its term is lost.
+	//
+	// With nil, the errors are logged as warnings with slog.Default.
 	OnError func(err error)
 
 	// Options are the options of the lock, such as locker.TTL. Without a TTL, that of the Locker applies, 10 seconds

@@ -2,7 +2,7 @@
 //
 //	import _ "github.com/golocker/locker/drivers/all" // the drivers of Redis, for config.Open
 //
-//	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+//	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 //	defer stop()
 //	l, err := config.Open(ctx, "redis://localhost:6379") // or single.New, redlock.New; memory.New is for one process
 //	if err != nil {
@@ -15,8 +15,9 @@
 //		},
 //	})
 //
-// Start two processes, and end the leader in different ways: after SIGTERM the other one leads at once, after kill -9
-// when the TTL ends, which is 10 s by default.
+// Start two processes, and end the leader in different ways: after SIGTERM the other one leads as soon as serve has
+// returned, after kill -9 when the TTL since the last renewal has ended. The TTL is 10 s by default, and is renewed
+// after each third.
 //
 // [Run] campaigns, leads, and campaigns again until ctx ends. A candidate is elected when it gets the lock of the key,
 // and leads for as long as its OnElected runs. [Config] has the functions that a candidate may have. [New] returns an
@@ -30,9 +31,9 @@
 //     for time to stop.
 //   - A candidate that resigns, is not healthy or ends keeps the lock until its OnElected has returned. Then the next
 //     one is elected at once.
-//   - After a crash the next candidate is elected when the TTL ends. A TTL below half a second can take half a second
-//     on one Redis, and a TTL below 2 s can take 2 s on Redlock. In etcd it takes up to half a second more, because its
-//     servers look every half second for leases that have ended.
+//   - After a crash the next candidate is elected when the TTL since the last renewal has ended. A TTL below half a
+//     second can take half a second on one Redis, and a TTL below 2 s can take 2 s on Redlock. In etcd it takes up to
+//     half a second more, because its servers look every half second for leases that have ended.
 //   - Numbers of terms grow, whatever happens to clocks, processes and networks, as long as the store keeps its data.
 //   - OnElected of one Election never runs twice at a time.
 //   - When the store fails, the leader goes on for as long as its lease is valid. The candidates wait, and try again

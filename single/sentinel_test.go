@@ -82,7 +82,11 @@ func TestFailoverBySentinel(t *testing.T) {
 			defer cancel()
 			unlock := func(lease locker.Lease) {
 				err := lease.Unlock(ctx)
-				if err != nil && !errors.Is(err, locker.ErrUnavailable) && !errors.Is(err, locker.ErrNotHeld) {
+				switch {
+				case err == nil:
+				case errors.Is(err, locker.ErrUnavailable), errors.Is(err, locker.ErrNotHeld):
+					t.Logf("unlock: %v", err)
+				default:
 					t.Errorf("unlock: %v", err)
 				}
 			}
@@ -148,7 +152,16 @@ func TestFailoverBySentinel(t *testing.T) {
 				f.after()
 				unlock(held)
 				next := <-waiting
-				if next == nil {
+				if next == nil { // seen once: what the servers say may explain the next time
+					for _, s := range []*redistest.Server{master, replica} {
+						role, err := s.Do("ROLE")
+						left, _ := s.Do("PTTL", single.DefaultPrefix+"key")
+						t.Logf("%s: role %v, TTL of the lock %v, %v", s.Addr(), role, left, err)
+					}
+					named, err := sentinel.Do("SENTINEL", "MASTER", redistest.SentinelMaster)
+					t.Logf("the sentinel: %v, %v", named, err)
+					_, err = l.TryLock(t.Context(), "free")
+					t.Logf("trylock by the holder's client: %v", err)
 					t.Fatal("a waiter gets no lock from the new master")
 				}
 				if next.Fence() <= held.Fence() {
