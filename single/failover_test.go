@@ -126,10 +126,10 @@ func TestContentionAfterAFailover(t *testing.T) {
 				}
 			}
 			add(2)
-			contention.Run(t, lockers, "k", time.Millisecond, 300*time.Millisecond)
-			if n := connections(t, old); n != 2 {
-				t.Fatalf("%d clients subscribe, want 2", n)
-			}
+			eventually(t, 30*time.Second, "both clients subscribe", func() bool {
+				contention.Run(t, lockers, "k", time.Millisecond, 300*time.Millisecond)
+				return connections(t, old) == 2
+			})
 			moveTo(t, failOver, p, old, next)
 			moved := time.Now()
 			add(4)
