@@ -17,7 +17,6 @@ func Example() {
 	ctx := context.Background()
 	l := memory.New() // or single.New, redlock.New, or config.Open with a URL
 	defer l.Close()
-
 	lease, err := l.Lock(ctx, "orders:42", locker.TTL(30*time.Second)) // waits until ctx ends
 	if err != nil {
 		fmt.Println(err)
