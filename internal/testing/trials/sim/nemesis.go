@@ -46,7 +46,7 @@ func (w *world) forget(d *dice) {
 		w.victim(d).recover(d)
 		return
 	}
-	away := 100*time.Millisecond + 2*w.Skew
+	away := w.past()
 	if w.Profile == Model {
 		away += w.MaxTTL + w.MaxTTL/50
 	}
@@ -54,10 +54,17 @@ func (w *world) forget(d *dice) {
 	s.restart(away+d.upTo(100*time.Millisecond), s.Flush)
 }
 
+// past is how long a node that forgets now has to be away, so that its clock is then past every token issued before. The
+// clocks have drifted apart since the episode began, and that of the node may be the slowest: docs/safety.md, G2.
+func (w *world) past() time.Duration {
+	apart := 2*w.Skew + time.Duration(2*w.Drift*float64(w.history.Now()))
+	return time.Duration(float64(100*time.Millisecond+apart) / (1 - w.Drift))
+}
+
 // recover makes a node forget in one of the ways in which real ones do, and lets it answer again at once: its data are
 // deleted, it is restarted without data, or it is restarted with data of up to a second ago.
 func (s *server) recover(d *dice) {
-	away := 100*time.Millisecond + 2*s.world.Skew
+	away := s.world.past()
 	switch d.intn(3) {
 	case 0:
 		s.mu.Lock()
