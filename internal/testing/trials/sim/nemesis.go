@@ -54,8 +54,8 @@ func (w *world) forget(d *dice) {
 	s.restart(away+d.upTo(100*time.Millisecond), s.Flush)
 }
 
-// past is how long a node that forgets now has to be away, so that its clock is then past every token issued before. The
-// clocks have drifted apart since the episode began, and that of the node may be the slowest: docs/safety.md, G2.
+// past is how long a node that forgets now has to be away, so that its clock is then past every token issued before.
+// The clocks have drifted apart since the episode began, and that of the node may be the slowest: docs/safety.md, G2.
 func (w *world) past() time.Duration {
 	apart := 2*w.Skew + time.Duration(2*w.Drift*float64(w.history.Now()))
 	return time.Duration(float64(100*time.Millisecond+apart) / (1 - w.Drift))
