@@ -175,8 +175,8 @@ func measure(b *testing.B, m *etcdtest.Member, workers []cycle, keys string) (to
 	return took, (m.Metric(received) - messages) / n, (m.Metric(committed) - entries) / n
 }
 
-// crashed are locks whose holder is gone and whose time is two seconds. Each calls free when the next one has the lock,
-// or when the key is gone.
+// crashed are locks whose holder is gone, with a TTL of expiry. Each returns a channel that receives the time at which
+// the next one has the lock, or the key is gone.
 var crashed = map[string]func(b *testing.B, client *clientv3.Client, key string) (free <-chan time.Time){
 	"locker": func(b *testing.B, client *clientv3.Client, key string) <-chan time.Time {
 		b.Helper()

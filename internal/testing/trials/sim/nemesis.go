@@ -64,7 +64,6 @@ func (w *world) past() time.Duration {
 // recover makes a node forget in one of the ways in which real ones do, and lets it answer again at once: its data are
 // deleted, it is restarted without data, or it is restarted with data of up to a second ago.
 func (s *server) recover(d *dice) {
-	away := s.world.past()
 	switch d.intn(3) {
 	case 0:
 		s.mu.Lock()
@@ -73,11 +72,11 @@ func (s *server) recover(d *dice) {
 		s.mu.Unlock()
 		s.Flush()
 	case 1:
-		s.restart(away, s.Flush)
+		s.restart(s.world.past(), s.Flush)
 	case 2:
 		past := s.Save()
 		time.Sleep(d.upTo(time.Second))
-		s.restart(away, func() { s.GoBack(past) })
+		s.restart(s.world.past(), func() { s.GoBack(past) })
 	}
 }
 
