@@ -203,6 +203,25 @@ func TestGuardKeepsExclusion(t *testing.T) {
 	}
 }
 
+// A node whose clock is the slowest is away until it has passed the token of the fastest: the condition of G2.
+func TestNodesThatForgetComeBackPastEveryToken(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		w := &world{Options: Options{Skew: 10 * time.Millisecond, Drift: .15}, history: history.New()}
+		clock := func(at, skew time.Duration, drift float64) time.Duration {
+			return at + skew + time.Duration(drift*float64(at))
+		}
+		for range 5 {
+			time.Sleep(time.Second)
+			now := w.history.Now()
+			slowest, fastest := clock(now+w.past(), -w.Skew, -w.Drift), clock(now, w.Skew, w.Drift)
+			if quantum := 65_536 * time.Microsecond; slowest < fastest+quantum {
+				t.Errorf("a node that forgets after %v is back when its clock shows %v, and tokens have reached %v",
+					now, slowest, fastest)
+			}
+		}
+	})
+}
+
 // Where nodes forget, or clocks run wild, exclusion breaks, so the faults are strong enough and the judge sees it.
 // Tokens keep their promise even then, and what checks them loses nothing.
 func TestTokensHoldWhereExclusionDoesNot(t *testing.T) {
