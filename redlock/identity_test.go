@@ -288,8 +288,9 @@ func TestWarnings(t *testing.T) {
 						t.Errorf("nothing about %q in: %s", words, log)
 					}
 				}
-				if lines := strings.Count(log.String(), "\n"); lines != len(tt.want) {
-					t.Errorf("%d warnings, want %d: %s", lines, len(tt.want), log)
+				// What the servers' settings weaken may be logged at any time, and looks at them have tests of their own.
+				if n := strings.Count(log.String(), `msg="redlock: `); n != len(tt.want) {
+					t.Errorf("%d warnings about the nodes, want %d: %s", n, len(tt.want), log)
 				}
 				cycle(t, l, "a") // warnings are no obstacle
 			})
