@@ -60,13 +60,17 @@ func (u *leaseUpdate) run(ctx context.Context) error {
 func (u *leaseUpdate) begin(ctx context.Context) {
 	u.trace = u.b.trace(ctx, u.op)
 	ask := u.join()
-	// The node that keeps the queue is asked last. Because of how goroutines are scheduled, its command is then sent
-	// first. Others wait for the notification that this node sends.
+	// The node that keeps the queue tells the next waiter to ask all nodes. Nodes whose release comes later than that
+	// refuse, so the command of this node should be sent last. The Go scheduler runs the sender that was woken last
+	// first, and the others in the order in which they were woken. So one node is asked after it.
 	if u.releases() {
 		u.keeper = ask & only(u.b.keeper(u.req.Key, u.l.turn))
 	}
-	(ask &^ u.keeper).each(u.ask)
+	others := ask &^ u.keeper
+	first := others & -others // the lowest
+	(others &^ first).each(u.ask)
 	u.keeper.each(u.ask)
+	first.each(u.ask)
 }
 
 // wait waits for the decision.
