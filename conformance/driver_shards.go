@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -162,6 +163,22 @@ func (s *shards) move(t testing.TB, name string, to int) {
 	set(from, "MIGRATING", id(to))
 	set(to, "NODE", id(to))
 	set(from, "NODE", id(to))
+	// If the slot moved back before all know the epoch of its owner, its next owner could take it without an epoch of its
+	// own. A message that is under way from the last one would then take it away again, and no server would have it.
+	agreed := until(patience, func() bool { return s.epoch(t, from) == s.epoch(t, to) })
+	if !agreed {
+		t.Fatalf("conformance: expected the servers of the cluster to agree on its epoch, seen %s and %s",
+			s.epoch(t, from), s.epoch(t, to))
+	}
+}
+
+// epoch returns the newest epoch of the cluster that a server knows.
+func (s *shards) epoch(t testing.TB, server int) string {
+	t.Helper()
+	info := fmt.Sprint(must(t, s.servers[server], drivers.Command{"CLUSTER", "INFO"})[0])
+	_, epoch, _ := strings.Cut(info, "cluster_current_epoch:")
+	epoch, _, _ = strings.Cut(epoch, "\r")
+	return epoch
 }
 
 func shardMessagesArrive(t testing.TB, h DriverHarness) {

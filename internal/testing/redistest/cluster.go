@@ -253,6 +253,27 @@ func (m *Move) Finish() {
 			s.Cmd(m.tb, "CLUSTER", "SETSLOT", m.Slot, "NODE", m.cluster.ids[m.To])
 		}
 	}
+	m.cluster.awaitEpoch(m.tb)
+}
+
+// awaitEpoch waits until all servers that run know the newest epoch. If a slot moved back before, its next owner could
+// take it without an epoch of its own. A message that is under way from the last one would then take it away again, and
+// no server would have it.
+func (c *Cluster) awaitEpoch(tb testing.TB) {
+	tb.Helper()
+	await(tb, "servers that know the newest epoch", func() bool {
+		epochs := map[string]bool{}
+		for _, s := range c.Servers() {
+			if s.Pid() == 0 {
+				continue
+			}
+			info, _ := s.Do("CLUSTER", "INFO")
+			_, epoch, _ := strings.Cut(fmt.Sprint(info), "cluster_current_epoch:")
+			epoch, _, _ = strings.Cut(epoch, "\r")
+			epochs[epoch] = true
+		}
+		return len(epochs) == 1
+	})
 }
 
 // await waits until cond holds. Its limit is generous, because the machine may be busy.

@@ -42,6 +42,20 @@ func TestSlotsMoveBetweenMasters(t *testing.T) {
 	}
 }
 
+// If servers did not agree before the next move, some move would leave a slot that no server has.
+func TestSlotsMoveBackAndForth(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 2, false)
+	slot := c.Slot(t, "a")
+	for range 200 {
+		for _, to := range c.Masters {
+			c.Move(t, slot, to).Finish()
+			_, err := to.Do("GET", "a")
+			require.NoError(t, err)
+		}
+	}
+}
+
 func TestReplicasOfAClusterTakeOver(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, true, "--cluster-node-timeout", "2000")
