@@ -71,7 +71,9 @@ type Config struct {
 	// repeated, terms that were lost, errors of OnElected and of Healthy, overruns, and leaders that could not be
 	// observed. It may be called concurrently. While the store is down, it is called for each campaign and once for the
 	// observer. A campaign fails when the store has not answered for as long as locker.Patience says, by default 6 s, and
-	// begins again after 0.1 to 2 s. A leader that cannot renew is reported when its term is lost.
+	// begins again after 0.1 to 2 s. A leader that cannot renew is reported when its term is lost. A lockertrace.Trace
+	// with InDoubt in the context of Run learns of its first renewal that fails. OnElected gets that Trace in its context,
+	// too, so it also learns of the locks that OnElected takes with it.
 	//
 	// With nil, the errors are logged as warnings with slog.Default.
 	OnError func(err error)
@@ -105,7 +107,7 @@ var (
 
 	// ErrOverrun means that Config.OnElected has not returned in time after its context ended. If the lease was lost,
 	// another candidate may lead at the same time. If it was not, because of Resign for example, the lock is still
-	// held and renewed until OnElected returns.
+	// held and renewed until OnElected returns. The message says which, and Term.Lease.Err tells it to a program.
 	ErrOverrun = errors.New("the leader has not stopped in time")
 )
 

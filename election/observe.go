@@ -2,6 +2,7 @@ package election
 
 import (
 	"context"
+	"fmt"
 	"iter"
 
 	"github.com/golocker/locker"
@@ -58,7 +59,7 @@ func (e *Election) announce(ctx context.Context) {
 	for leader, err := range Observe(ctx, e.locker, e.key) {
 		switch {
 		case err != nil:
-			e.config.report(e.key, err)
+			e.config.report(e.key, fmt.Errorf("observing the leader: %w", err))
 		case leader != Leader{} && leader != last:
 			last = leader
 			e.config.OnNewLeader(leader)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -262,6 +263,9 @@ func TestOnNewLeaderIsAboutNewLeadersOnly(t *testing.T) {
 		seen := o.is("sees a", "b")
 		o.want("a, and a again in its next term", len(seen) == 2 && seen[0].term < seen[1].term)
 		o.want("nobody is no leader", len(o.is("sees ", "b")) == 0)
+		o.want("the observer's fault says whose it is", slices.ContainsFunc(o.reported(), func(err error) bool {
+			return errors.Is(err, locker.ErrUnavailable) && strings.HasPrefix(err.Error(), "observing the leader: ")
+		}))
 		o.ends(a, b)
 	})
 }

@@ -204,8 +204,12 @@ func (e *Election) awaitReturn(ctx context.Context, term Term, returned <-chan s
 	if why := term.Lease.Err(); errors.Is(why, locker.ErrLost) && !errors.Is(cause, locker.ErrLost) {
 		cause = fmt.Errorf("%w, and then: %w", cause, why)
 	}
-	err := fmt.Errorf("term %d: %w: its context ended %v ago (%w)", term.Number, ErrOverrun,
-		time.Since(ended).Round(time.Millisecond), cause)
+	consequence := "another candidate may lead"
+	if term.Lease.Err() == nil {
+		consequence = "the lock is still held"
+	}
+	err := fmt.Errorf("term %d: %w: its context ended %v ago (%w); %s", term.Number, ErrOverrun,
+		time.Since(ended).Round(time.Millisecond), cause, consequence)
 	e.config.report(e.key, err)
 	if e.config.OnOverrun != nil {
 		e.config.OnOverrun(err)

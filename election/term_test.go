@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/election"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // The store fails until the lease is lost. The context of the leader ends before the next one leads, and both campaign
@@ -109,6 +111,7 @@ func TestOverrunAfterLoss(t *testing.T) {
 		overrun := o.last("late", "a")
 		o.want("the overrun was reported", errors.Is(overrun.cause, election.ErrOverrun) &&
 			errors.Is(overrun.cause, locker.ErrLost) && errors.Is(o.reported()[0], election.ErrOverrun))
+		o.want("it says what that means", strings.HasSuffix(overrun.cause.Error(), "; another candidate may lead"))
 		late := overrun.at - o.last("stopping", "a").at
 		o.want("within the grace", late > 0 && late <= 51*time.Millisecond)
 		o.want("b leads", len(o.is("elected", "b")) == 1)
@@ -133,6 +136,8 @@ func TestOverrunAfterResign(t *testing.T) {
 		a.stop()
 		time.Sleep(ttl)
 		o.want("the overrun was reported once", len(o.is("late", "a")) == 1 && len(o.reported()) == 1)
+		said := o.last("late", "a").cause.Error()
+		o.want("it says what that means", strings.HasSuffix(said, "; the lock is still held"))
 		time.Sleep(time.Minute)
 		o.want("still once", len(o.is("late", "a")) == 1)
 		o.want("nobody else leads", len(o.is("elected", "b")) == 0)
@@ -293,5 +298,37 @@ func TestOverrunWhenTheLeaseIsLostAfterResign(t *testing.T) {
 		synctest.Wait()
 		o.want("once", len(o.is("late", "a")) == 1)
 		o.ends(a)
+	})
+}
+
+// A Trace in the context of Run learns that a leader cannot renew, long before the term is lost.
+func TestATraceLearnsOfRenewalsThatFail(t *testing.T) {
+	inOffice(t, func(o *office) {
+		client := locker.NewClient(o.store)
+		defer client.Close()
+		ctx, cancel := context.WithCancel(lockertrace.With(o.Context(), &lockertrace.Trace{
+			InDoubt: func(err error) { o.saw("a", "in doubt", 0, err) },
+		}))
+		ended := make(chan error, 1)
+		go func() {
+			ended <- election.Run(ctx, client, key, election.Config{
+				Options:   []locker.Option{locker.TTL(ttl)},
+				OnElected: func(ctx context.Context, _ election.Term) error { <-ctx.Done(); return nil },
+				OnDemoted: func(_ election.Term, cause error) { o.saw("a", "demoted", 0, cause) },
+				OnError:   func(err error) { o.Error(err) },
+			})
+		}()
+		synctest.Wait()
+		o.store.breaks(locker.ErrUnavailable)
+		time.Sleep(ttl / 2)
+		o.store.breaks(nil)
+		time.Sleep(time.Minute)
+		doubts := o.is("in doubt", "a")
+		o.want("one failure is told", len(doubts) == 1 && errors.Is(doubts[0].cause, locker.ErrUnavailable))
+		o.want("the term survives", len(o.is("demoted", "a")) == 0)
+		cancel()
+		if err := <-ended; err != nil {
+			o.Error(err)
+		}
 	})
 }
