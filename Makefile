@@ -103,14 +103,20 @@ SERVERS ?=
 compat: ## the tests that depend on the server, on all SERVERS, into docs/compatibility.md: up to half an hour
 	go run ./internal/testing/compat -report docs/compatibility.md $(SERVERS)
 
-verify: ## formatting, vet, tidy go.mod, of all modules: quick, needs nothing installed
+# The version that docs/releasing.md promises, and the modules that programs with it may import. A newer go command
+# compiles what uses newer packages of the standard library, whatever go.mod says, so an older one is downloaded.
+OLDEST_GO = go1.25.0
+OLDEST = . drivers/valkey backends/postgres
+
+verify: ## formatting, vet, tidy go.mod, of all modules, and a build by the oldest Go: quick, needs nothing installed
 	@test -z "$$(gofmt -l .)" || { echo "run gofmt -w on:"; gofmt -l .; exit 1; }
 	@for m in $(MODULES); do echo "$$m: vet, tidy"; go -C $$m vet ./... && go -C $$m mod tidy -diff || exit 1; done
 	@set -ex; for m in . drivers/valkey; do \
 		go -C $$m vet -modfile=newest.mod ./... && go -C $$m mod tidy -modfile=newest.mod -diff; \
 	done
 	$(WITH_VALKEY) go vet $(EACH_DRIVER)
-	GOARCH=386 go build ./...
+	@for m in $(OLDEST); do echo "$$m: $(OLDEST_GO), 32 bits"; \
+		GOARCH=386 GOTOOLCHAIN=$(OLDEST_GO) go -C $$m build ./... || exit 1; done
 
 lint: ## golangci-lint of all modules, built from source on first use
 	@for m in $(MODULES); do echo "$$m: lint"; (cd $$m && $(LINT) run ./...) || exit 1; done

@@ -74,7 +74,7 @@ func (c *heldContext) Value(key any) any {
 	if key == (leaseKey{}) {
 		return c.lease
 	}
-	c.look() // before Go 1.26 context.Cause asks nothing else
+	c.look() // before Go 1.26, context.Cause calls only Value
 	return c.Context.Value(key)
 }
 

@@ -1,5 +1,5 @@
 // Package locker provides distributed locks. The same program runs on one Redis server, behind sentinels, on a Redis
-// Cluster, on a Redlock quorum of several servers, on etcd, PostgreSQL or NATS, or on locks in memory.
+// Cluster, on a Redlock of several servers, on etcd, PostgreSQL or NATS, or on locks in memory.
 //
 //	l := single.New(goredis.New(rdb)) // or memory.New, redlock.New, or config.Open with a URL
 //	defer l.Close()

@@ -3,6 +3,8 @@ package locker
 import (
 	"context"
 	"time"
+
+	"github.com/golocker/locker/internal/validity"
 )
 
 // ExtendTTL extends lease as [Lease.Extend] does, with another TTL: the lease ends d from now, and renewals keep to d
@@ -10,8 +12,8 @@ import (
 // the error matches [ErrInvalid], and the lease is as before.
 //
 // A smaller TTL shortens nothing that the lease already has: neither Until nor the lock in the store ends earlier than
-// before. It is what later renewals give. If the call fails for another reason, later renewals keep to the old TTL, and
-// the lock may have been extended nevertheless.
+// before. Later renewals use the smaller TTL. If the call fails for another reason, later renewals keep to the old TTL,
+// and the lock may have been extended nevertheless.
 //
 // The middleware sees a call of Extend. A Lease that is not from a [Client] may know nothing of d.
 func ExtendTTL(ctx context.Context, lease Lease, d time.Duration) error {
@@ -75,7 +77,7 @@ func (l *lease) prolong(start time.Time, ttl time.Duration) error {
 		return l.err
 	}
 	l.failed = nil
-	if until := validity(start, ttl); until.After(l.until) {
+	if until := validity.Until(start, ttl); until.After(l.until) {
 		l.until = until
 		l.setExpiry()
 	}

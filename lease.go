@@ -9,15 +9,9 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/validity"
 	"github.com/golocker/locker/lockertrace"
 )
-
-// validity returns until when a holder can rely on its lock, if the TTL was set by a request that was sent at start or
-// later. The allowance is that of the Redlock description: one per cent for clocks that run at different speeds (NTP
-// slews by at most 0.05 %), and 2 ms for the granularity of expiry.
-func validity(start time.Time, ttl time.Duration) time.Time {
-	return start.Add(ttl - ttl/100 - 2*time.Millisecond)
-}
 
 // margin returns how long before the end of d a lease closes its done channel. A timer that fires late then still
 // closes the channel in time. The delay of a timer does not depend on its duration: it is some milliseconds, or some
@@ -78,7 +72,7 @@ func (c *Client) hold(trace *lockertrace.Trace, req Request, start time.Time, o 
 		ttl:     req.TTL,
 		longest: req.TTL,
 		pos:     -1,
-		until:   validity(start, req.TTL),
+		until:   validity.Until(start, req.TTL),
 	}
 	end, reason := l.end()
 	rest := left(end)

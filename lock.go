@@ -140,7 +140,8 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			}
 			pause = pollDelay(n, remaining, news.live())
 		case isFault(err):
-			if queue.refused { // the store has answered since, and the Queuer has reported all faults but the last
+			if queue.refused {
+				// The store answered during this attempt. The Queuer has reported every fault except the last one.
 				asked = time.Now()
 			}
 			queue.failing(asked, err)

@@ -38,9 +38,9 @@ func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) (
 // ends. Otherwise it is like [Locker.Lock], and opts apply to each of the locks. The order of keys and repeated keys
 // make no difference. The error names the key that it is about.
 //
-// If all locks are free, LockAll acquires them in one step, if l is a [ManyLocker] that can: in memory, on one Redis up
-// to 64 of them, behind a Redis Cluster if the keys share a hash slot, too, in PostgreSQL, in etcd up to the size of
-// its transactions, and in NATS from 2.12 on. Otherwise, as on Redlock and with PostgreSQL's advisory locks, it
+// If all locks are free, LockAll acquires them in one step, if l is a [ManyLocker] that can: in memory; on one Redis,
+// up to 64 locks, and behind a Redis Cluster only if the keys share a hash slot; in PostgreSQL; in etcd, up to the size
+// of its transactions; and in NATS from 2.12 on. Otherwise, as on Redlock and with PostgreSQL's advisory locks, it
 // acquires them in the order of their names, each as Lock does. While it waits for one, it holds those before it. So
 // calls of LockAll cannot wait for each other in a circle, and no caller waits for ever: each lock goes to its waiters
 // in their order. NATS has no such order, so a caller there may be overtaken again and again.
@@ -81,9 +81,10 @@ func LockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*All
 // TryLockAll makes one attempt to acquire the locks of all keys, and acquires all or none. If another owner holds one
 // of them, the error matches [ErrHeld] and names its key. Otherwise TryLockAll is like [LockAll].
 //
-// If l is no [ManyLocker], TryLockAll acquires the locks in the order of their names, and releases those that it has if
-// it finds one that is held. Another caller may find these locks held meanwhile. Of several calls of TryLockAll at the
-// same time, at least one succeeds if nobody else holds the locks.
+// If the locks cannot be acquired in one step (see [LockAll]), TryLockAll acquires them in the order of their names. If
+// it finds one that is held, it releases those that it has. Another caller may find these locks held meanwhile. Of
+// several calls of TryLockAll at the same time, at least one succeeds if nobody else holds the locks. On Redlock, split
+// votes can make all of them fail.
 func TryLockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*AllLease, error) {
 	keys, err := keySet("trylockall", keys)
 	if err != nil {
@@ -142,7 +143,8 @@ func inOrder(
 			switch {
 			case over != nil:
 				return nil, ofCaller(ctx, over, err)
-			case lost && errors.Is(err, ErrClosed): // which has ended the leases, and so inner; that is not the caller's
+			case lost && errors.Is(err, ErrClosed):
+				// Close has ended the leases, and so inner. The caller must not see the error of inner.
 				return nil, &Error{"lock", key, ErrClosed}
 			case lost:
 				return nil, errAnew

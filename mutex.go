@@ -11,9 +11,8 @@ import (
 //
 // A sync.Locker cannot report anything. So its methods panic where the program must not go on: Lock with the error of
 // l, for example if the store cannot be reached, and Unlock if the lock was lost while it was held. Between the two,
-// nobody learns of a loss. Like a sync.Mutex, it panics if it is unlocked without having been locked. If the release is
-// not answered, Unlock returns, and the release goes on in the background. Code that can take a context should use
-// [Do].
+// nobody learns of a loss. Unlock also panics if the lock was not locked. If the release is not answered, Unlock
+// returns, and the release goes on in the background. Code that can take a context should use [Do].
 func Mutex(l Locker, key string, opts ...Option) sync.Locker {
 	return &mutex{locker: l, key: key, opts: opts, mine: make(chan struct{}, 1)}
 }

@@ -53,9 +53,9 @@ func NoRenewal() Option {
 }
 
 // MaxHold limits how long the lease is held. When d has passed since the acquiring request was sent, the lease ends as
-// lost, with the reason [LostMaxHold], and is no longer renewed. Done is closed a few milliseconds before that time,
-// and Until is never later than it. MaxHold is a limit for work that hangs. d is 0, the default, for no limit, or at
-// least [MinTTL]. With any other value the call fails before it sends anything.
+// lost, with the reason [LostMaxHold], and is no longer renewed. Done is closed before that time: by 1 % of d, at most
+// 50 ms, and one millisecond more. Until is never later than that time. MaxHold is a limit for work that hangs. d is 0,
+// the default, for no limit, or at least [MinTTL]. With any other value the call fails before it sends anything.
 //
 // MaxHold does not release the lock, because the code that it protects may still be running. That code has the rest of
 // the TTL to stop. Unlock still releases the lock, and its result means the same as without MaxHold.

@@ -4,7 +4,7 @@ import (
 	"os/exec"
 	"runtime"
 
-	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/child"
 )
 
 // keepAwake keeps the processors from sleeping, by one process per processor that runs only when no other process

@@ -132,8 +132,8 @@ func init() { goredislib.SetLogger(quiet{}) }
 
 var clients = []string{"goredis", "redigo", "rueidis"}
 
-// redsyncOnly are clients for which redsync has a driver and this library has none. Each is an older version or a
-// fork of one of this library's clients, with which it is compared.
+// redsyncOnly are clients that only redsync is measured with. Each is an older version or a fork of one of clients,
+// with which it is compared.
 var redsyncOnly = []struct{ name, kin string }{
 	{"valkey-go", "rueidis"}, {"goredis v8", "goredis"}, {"goredis v7", "goredis"}, {"goredis v6", "goredis"},
 }

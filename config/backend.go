@@ -27,9 +27,9 @@ import (
 //
 // The functions may be called concurrently, and do not change what they get unless their comments say so.
 type Backend[S any] struct {
-	// Schemes are what its URLs may begin with instead of its name. They may have a plus sign. A scheme that is another
-	// one with an s appended, before the plus sign if there is one, means that the section tls, which the settings must
-	// have, is used.
+	// Schemes are what its URLs may begin with instead of its name. They may have a plus sign. A scheme may be another
+	// scheme with an s appended, before the plus sign if there is one. Such a scheme switches TLS on, and the settings
+	// must have a section tls.
 	Schemes []string
 	// InProcess says that no other process sees the locks.
 	InProcess bool

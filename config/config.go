@@ -44,7 +44,7 @@ type Config struct {
 	// Redlock is used if Backend is "redlock".
 	Redlock Redlock `yaml:"redlock,omitempty" json:"redlock,omitzero"`
 	// Logger takes what Log switches on, and warnings about the servers: see single.Logger and redlock.Logger. It is no
-	// setting of a file. Nil: slog.Default, and without Log no look at the servers.
+	// setting of a file. If it is nil, slog.Default is used, and the servers are checked only if Log is set.
 	Logger *slog.Logger `yaml:"-" json:"-"`
 	// Credentials returns the user and the password for each new connection to Redis servers, instead of Username,
 	// Password and PasswordFile, which must be empty. It is no setting of a file. Nil: those are used.

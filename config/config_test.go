@@ -74,7 +74,7 @@ func TestValidate(t *testing.T) {
 			[]string{"redis.tls.key_file: missing"}},
 		"negative replicas": {redis(func(c *config.Config) { c.Redis.Replicas = -1 }), []string{"redis.replicas: "}},
 		"time for no replicas": {redis(func(c *config.Config) { c.Redis.ReplicasTimeout = 1 }),
-			[]string{"redis.replicas_timeout: nobody waits for replicas"}},
+			[]string{"redis.replicas_timeout: has no effect without replicas"}},
 		"negative guard": {redis(func(c *config.Config) { c.Redis.Guard = -1 }), []string{"redis.guard: negative"}},
 		"guard below the TTL": {redis(func(c *config.Config) {
 			c.TTL, c.Redis.Guard = config.Duration(time.Minute), config.Duration(time.Second)

@@ -147,7 +147,7 @@
 // # Mistakes and secrets
 //
 // Unknown names, repeated names, durations without a unit and values out of range are errors, and all errors are
-// reported at once. Errors name the field; of what was written there they repeat nothing but names of backends, drivers
-// and files, and times that are out of range. [Secret] masks itself wherever it is printed. So neither can carry a
-// password into a log.
+// reported at once. An error names the field. Of what was written there, it repeats only names of backends, drivers and
+// files, and times that are out of range. [Secret] masks itself wherever it is printed. So neither an error nor a
+// printed configuration can carry a password into a log.
 package config

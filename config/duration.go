@@ -8,7 +8,7 @@ import (
 )
 
 // Duration is a time.Duration that is written with its unit, as in "10s" or "1m30s", in YAML and JSON. A bare number is
-// refused, because half the world means seconds by it and the other half nanoseconds.
+// refused, because some programs mean seconds by it and others nanoseconds.
 type Duration time.Duration
 
 // String is that of time.Duration.

@@ -103,7 +103,7 @@ func (b *builder) misspelt(vars map[string]string) {
 	}
 	slices.Sort(wrong)
 	for _, name := range wrong {
-		// of the two dozens, those of the same section
+		// Suggest only variables of the same section.
 		b.report("environment", unknown("variable", name, slices.DeleteFunc(slices.Clone(known), func(k string) bool {
 			return envSection(k) != envSection(name)
 		})))

@@ -16,10 +16,10 @@ import (
 type field struct {
 	path  string // in YAML; below [] it is the same for every element of a list
 	param string // in a URL; "": no parameter sets it
-	kind  *kind  // of which it is a setting; nil: of every Config
+	kind  *kind  // the backend whose setting it is; nil: a setting of every Config
 	typ   reflect.Type
 	index []int // the way to it from the Config or the kind's settings, as for reflect's FieldByIndex
-	from1 bool  // of a number: 0 is none
+	from1 bool  // 0 is not a valid number here
 }
 
 // last stands in an index for the last element of a list.

@@ -108,7 +108,7 @@ func (r *Redlock) format() Location {
 		}
 		hosts = append(hosts, addr)
 		if n := &r.Nodes[i]; !nodeNameRE.MatchString(n.Name) {
-			n.Name = "" // the same
+			n.Name = "" // not shown: it may be part of a secret
 		}
 	}
 	return Location{Host: strings.Join(hosts, ","), Path: pathDB(&r.DB)}

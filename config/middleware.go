@@ -14,7 +14,7 @@ import (
 var newTracing func() locker.Middleware
 
 // RegisterTracing makes the setting "tracing" available, as drivers.Register does for drivers. A program without
-// tracing is then smaller by more than two megabytes. Call it from init. It panics if it is called twice.
+// tracing is then smaller. Call it from init. It panics if it is called twice.
 func RegisterTracing(middleware func() locker.Middleware) {
 	if newTracing != nil {
 		panic("config: tracing is registered twice")

@@ -66,7 +66,7 @@ var (
 	errTwoPasswords = errors.New("there is a password, too: remove one of them")
 	errNoPassword   = errors.New("missing, although there is a username: give it, or a password_file")
 	errSocketTLS    = errors.New("Redis does not speak TLS on a unix socket: give host:port, or switch TLS off")
-	errNoReplicas   = errors.New("nobody waits for replicas: give replicas, too")
+	errNoReplicas   = errors.New("has no effect without replicas: give replicas, too")
 	errDB           = errors.New("not a whole number of 0 or more")
 )
 
@@ -230,7 +230,8 @@ func openRedis(ctx context.Context, r *Redis, prefix string) (*locker.Client, er
 	if err != nil {
 		return nil, err
 	}
-	if _, cluster := s.Driver.(drivers.Cluster); cluster && r.Replicas > 0 { // a driver of another's
+	// A driver from another module may be one of a cluster without having registered for clusters.
+	if _, cluster := s.Driver.(drivers.Cluster); cluster && r.Replicas > 0 {
 		return nil, errors.Join(fmt.Errorf("config: redis.replicas: %w", errClusterReplicas), s.Driver.Close())
 	}
 	return single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name), single.Timeout(time.Duration(r.Timeout)),

@@ -133,7 +133,7 @@ func (b *builder) url(raw, source string) {
 	}
 	b.location(scheme, host, path)
 	b.query(scheme, query)
-	if valkey := "valkey"; strings.HasPrefix(scheme, valkey) && b.c.Redis.Driver == "" &&
+	if valkey := "valkey"; b.about.onRedis != nil && strings.HasPrefix(scheme, valkey) && b.c.Redis.Driver == "" &&
 		slices.Contains(drivers.Names(), valkey) {
 		b.c.Redis.Driver = valkey
 	}

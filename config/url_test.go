@@ -110,7 +110,7 @@ func TestParseFaults(t *testing.T) {
 		"memory:?fifo=false":                    {"URL: fifo: only for one Redis"},
 		"redlock://h,i,j?replicas=1":            {"URL: replicas: only for one Redis"},
 		"redis://h?replicas=one":                {"replicas: not a whole number"},
-		"redis://h?replicas_timeout=1s":         {"replicas_timeout: nobody waits for replicas"},
+		"redis://h?replicas_timeout=1s":         {"replicas_timeout: has no effect without replicas"},
 		"redlock://h,i,j?fifo=true":             {"URL: fifo: only for one Redis"},
 		"redis://h?guard=30":                    {"guard: "},
 		"redis://h?guard=1ms":                   {"URL: guard: 1ms is below the minimum of 10ms"},

@@ -99,3 +99,14 @@ func failures(verdicts map[string]verdict) map[string]string {
 	}
 	return failed
 }
+
+// texts returns the recorded lines without their positions.
+func (r *trial) texts() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lines := make([]string, len(r.notes))
+	for i, n := range r.notes {
+		lines[i] = n.text
+	}
+	return strings.Join(lines, "\n")
+}

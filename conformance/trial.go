@@ -155,17 +155,6 @@ func (r *trial) report() {
 	}
 }
 
-// texts returns the recorded lines without their positions.
-func (r *trial) texts() string {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	lines := make([]string, len(r.notes))
-	for i, n := range r.notes {
-		lines[i] = n.text
-	}
-	return strings.Join(lines, "\n")
-}
-
 func (r *trial) add(where, text string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -14,7 +14,8 @@ type Sentinel struct {
 	// Master is the name under which the sentinels know the deployment. It must not be empty.
 	Master string
 
-	// Addrs are the addresses of sentinels, as host:port. At least one is needed. A client asks one after the other.
+	// Addrs are the addresses of sentinels, as host:port. At least one is needed. A [Dialer] asks all of them at the
+	// same time.
 	Addrs []string
 
 	// Username and Password authenticate the connections to the sentinels. They follow the rules of those of [Config].

@@ -13,8 +13,9 @@ import (
 )
 
 // Config describes how to reach one Redis deployment: a standalone server by Addr, the master that sentinels name by
-// Sentinel, or a Redis Cluster by Cluster. Exactly one of the three is set when an [OpenFunc] is called by [Open], and
-// an OpenFunc is called only with what its driver was registered for.
+// Sentinel, or a Redis Cluster by Cluster. At most one of the three is set when an [OpenFunc] is called by [Open], and
+// an OpenFunc is called only with what its driver was registered for. Without any of them, the client has its own
+// default.
 type Config struct {
 	// Network is "tcp" or "unix". [Open] uses tcp if it is empty.
 	Network string

@@ -62,18 +62,20 @@ type Config struct {
 
 	// OnOverrun is called if OnElected has not returned in time after its context ended: by the end that the lease had
 	// then, or 50 ms after the lease was lost. The error matches [ErrOverrun], and is given to OnError first. OnOverrun
-	// decides what happens. With nil, nothing does, and Run goes on to wait for OnElected. A function that panics ends the
-	// program, because it is called by a goroutine of its own. So does one that calls os.Exit. The lock is released
-	// when OnElected returns, whether OnOverrun has returned or not. The candidate campaigns again when both have.
+	// decides what happens. If it is nil, the overrun is only reported, and Run goes on waiting for OnElected. A
+	// function that panics ends the program, because it is called by a goroutine of its own. So does one that calls
+	// os.Exit. The lock is released when OnElected returns, whether OnOverrun has returned or not. The candidate
+	// campaigns again when both have returned.
 	OnOverrun func(err error)
 
 	// OnError is given everything that went wrong and that Run does not return: campaigns that failed and will be
 	// repeated, terms that were lost, errors of OnElected and of Healthy, overruns, and leaders that could not be
 	// observed. It may be called concurrently. While the store is down, it is called for each campaign and once for the
-	// observer. A campaign fails when the store has not answered for as long as locker.Patience says, by default 6 s, and
-	// begins again after 0.1 to 2 s. A leader that cannot renew is reported when its term is lost. A lockertrace.Trace
-	// with InDoubt in the context of Run learns of its first renewal that fails. OnElected gets that Trace in its context,
-	// too, so it also learns of the locks that OnElected takes with it.
+	// observer. A candidate that waits for the lock tolerates that for as long as locker.Patience says, by default 6 s.
+	// Any other campaign fails with the first fault. The next one begins after 0.1 to 2 s. A leader that cannot renew is
+	// reported when its term is lost. A lockertrace.Trace with InDoubt in the context of Run learns of its first renewal
+	// that fails. OnElected gets that Trace in its context, too, so it also learns of the locks that OnElected takes with
+	// it.
 	//
 	// With nil, the errors are logged as warnings with slog.Default.
 	OnError func(err error)
@@ -85,9 +87,9 @@ type Config struct {
 
 // Term is the time during which one candidate leads.
 type Term struct {
-	// Number is the fencing token of the term. It is greater than the numbers of all earlier terms of the key, and not
-	// the next one: on Redis, it follows the server's clock in microseconds. Pass it to what the leader works on, which
-	// must refuse smaller ones. It is 0 if the store issues no tokens.
+	// Number is the fencing token of the term. It is greater than the numbers of all earlier terms of the key, but in
+	// general by more than one: on Redis, it follows the server's clock in microseconds. Pass it to what the leader
+	// works on, which must refuse smaller ones. It is 0 if the store issues no tokens.
 	Number uint64
 
 	// Lease is the lease of the lock, for Until and for locker.Verify. Unlock ends the term.
@@ -102,7 +104,8 @@ var (
 	// matches as well.
 	ErrUnhealthy = errors.New("not healthy")
 
-	// ErrUnrenewed is the cause of the end of a term whose lease could not be renewed until Config.StopTime was left.
+	// ErrUnrenewed is the cause of the end of a term whose lease had not been renewed when no more than Config.StopTime
+	// was left of it.
 	ErrUnrenewed = errors.New("the lease could not be renewed in time to stop")
 
 	// ErrOverrun means that Config.OnElected has not returned in time after its context ended. If the lease was lost,

@@ -48,10 +48,10 @@ type Inspector interface {
 // have to send one, or to ask whether somebody watches.
 type Watcher interface {
 	// Watch calls changed after each change of the owner of key, until stop is called, and perhaps more often. To miss
-	// nothing, call Inspect when Watch has returned: changes that it does not show are told of. Changes during an outage
-	// of the store are told of at its end, by one call or more. changed must not block, nor call the Watcher. It may be
-	// called once more after stop. A lock that expires has an owner until somebody asks for it, so changed need not be
-	// called when the TTL ends.
+	// nothing, call Inspect after Watch has returned. Watch reports every change that this Inspection does not show. It
+	// reports changes during an outage of the store when the outage ends, by one call or more. changed must not block,
+	// nor call the Watcher. It may be called once more after stop. A lock that expires has an owner until somebody asks
+	// for it, so changed need not be called when the TTL ends.
 	Watch(key string, changed func()) (stop func(), err error)
 }
 
@@ -65,7 +65,7 @@ const (
 	Held State = "held"
 	// Kept means that the lock was released, but stays taken without an owner for a while; see locker.MinHold.
 	Kept State = "kept"
-	// Split means that no owner has a majority of the nodes of a quorum, and that too few nodes are free for an
+	// Split means that no owner has a majority of the nodes of a Redlock, and that too few nodes are free for an
 	// acquisition. Either several clients are trying to acquire the lock, or one has died while it tried.
 	Split State = "split"
 	// Foreign means that the key holds something that is not a lock.
@@ -105,7 +105,7 @@ type Inspection struct {
 	// whose turn it is to ask the nodes of a Redlock.
 	Waiting int
 
-	// Nodes has the answer of each node of a quorum, in the order of the configuration. It is nil if there is one
+	// Nodes has the answer of each node of a Redlock, in the order of the configuration. It is nil if there is one
 	// store.
 	Nodes []Node
 }

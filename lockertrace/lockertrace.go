@@ -91,7 +91,8 @@ type Vote struct {
 	Op       string // "acquire", "extend", "verify" or "release"
 	Duration time.Duration
 
-	// Err is nil if the node agreed. Otherwise it matches ErrHeld, ErrNotHeld or ErrUnavailable.
+	// Err is nil if the node agreed. Otherwise it matches ErrHeld, ErrNotHeld, ErrUnavailable, ErrForeignKey or
+	// ErrInvalid.
 	Err error
 
 	// Pending means that the other nodes decided the operation before this node answered. It does not mean that the

@@ -7,6 +7,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/validity"
 )
 
 // firstPatience is how long a first node may take to answer before the next node takes its place. It is a quarter of
@@ -192,7 +193,7 @@ func (a *acquisition) heard(i int, v *node.Vote) {
 // lock.
 func (a *acquisition) keep(by *turn, waited bool) *lease {
 	a.req.Fence = a.election.token
-	l := &lease{turn: by, waited: waited, until: validity(a.start, a.req.TTL)}
+	l := &lease{turn: by, waited: waited, until: validity.Until(a.start, a.req.TTL)}
 	// A late answer has to wait until the lease is complete.
 	l.mu.Lock()
 	defer l.mu.Unlock()

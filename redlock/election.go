@@ -49,9 +49,9 @@ type election struct {
 	first int // the node that is asked before the others; -1: all are asked at once
 }
 
-// newElection starts an election over n nodes. Its asked nodes are to be asked. With first >= 0 that is one node, and
-// the others are asked only if it grants. So contenders that agree on a first node do not split the vote. If the first
-// node fails, the next one takes its place.
+// newElection starts an election over n nodes. The caller sends the request to the nodes in asked. With first >= 0 that
+// is one node, and the others are asked only if it grants. So contenders that agree on a first node do not split the
+// vote. If the first node fails, the next one takes its place.
 func newElection(n, first int) election {
 	e := election{n: n, need: n/2 + 1, first: first, asked: allOf(n)}
 	if first >= 0 {

@@ -13,6 +13,7 @@ import (
 //
 //   - [locker.ErrHeld] if enough nodes answered, and others hold the lock or competed for it;
 //   - [locker.ErrNoQuorum] and [locker.ErrUnavailable] if too few answered in time, or too many rest; see [Guard];
+//   - [locker.ErrForeignKey] if so many nodes have something else under the key that the others make no majority;
 //   - [locker.ErrInvalid] if so many nodes have clients with another restart guard that the others make no majority.
 type QuorumError struct {
 	Op    string // "acquire", "extend", "verify" or "release"
@@ -39,7 +40,7 @@ const (
 	Held      Outcome = "held"      // somebody else has the lock, or it is not this lease's any more
 	Failed    Outcome = "failed"    // it was unreachable, or refused; Err says which
 	NoAnswer  Outcome = "no answer" // it did not answer before the decision
-	NotAsked  Outcome = "not asked" // its turn had not come; or it never had this lock
+	NotAsked  Outcome = "not asked" // the decision came before it was asked, or it never had this lock
 	Duplicate Outcome = "duplicate" // it is the same server as another node, and does not vote
 	Resting   Outcome = "resting"   // it may have forgotten locks, and grants none for a while; see [Guard]
 	Ahead     Outcome = "ahead"     // it granted with a counter past the token, too late to prove anything in verify

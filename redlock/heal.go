@@ -7,6 +7,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/node"
+	"github.com/golocker/locker/internal/validity"
 )
 
 // healing is an acquisition for a lease that is held, on a node that lacks its lock. The node was not reached, or
@@ -25,7 +26,7 @@ func (u *leaseUpdate) heal(ctx context.Context) {
 	b, l, now := u.b, u.l, time.Now()
 	var refused []*healing
 	l.mu.Lock()
-	if end := validity(u.start, u.req.TTL); u.tally.outcome() == won && end.After(l.until) {
+	if end := validity.Until(u.start, u.req.TTL); u.tally.outcome() == won && end.After(l.until) {
 		l.until = end
 	}
 	l.over = l.over || now.After(l.until)

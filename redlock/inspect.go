@@ -55,7 +55,7 @@ func (b *backend) ForceRelease(ctx context.Context, key, owner string) (inspect.
 	}, func(i int, c *node.Call) (again bool, err error) {
 		err = c.Owned()
 		taken = taken || err == nil
-		return c.More(), err
+		return c.Unfinished(), err
 	})
 	sure := 0
 	for i, err := range errs {

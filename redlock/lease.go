@@ -22,11 +22,6 @@ type lease struct {
 	updates *leaseUpdate // operations in progress, which are told when a pending node has answered
 }
 
-// validity is the same as that of the Client. Keys expire early on a server whose clock is too fast.
-func validity(start time.Time, ttl time.Duration) time.Time {
-	return start.Add(ttl - ttl/100 - 2*time.Millisecond)
-}
-
 // aheadOn returns the counter of node i if it is greater than the token, or 0.
 func (l *lease) aheadOn(i int) uint64 {
 	l.mu.Lock()

@@ -64,7 +64,7 @@ func (w *network) isDown(n *simnode.Node) bool {
 	return w.down[n]
 }
 
-// refused is what drivers say of a server that is down; nodes rest after it.
+// refused is what drivers say of a server that is down; after it, nodes are not dialled for a while.
 var refused = drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 
 func (w *network) deliver(n *simnode.Node) simnode.Network {

@@ -30,8 +30,8 @@ const (
 	silence = time.Second
 )
 
-// Queue implements locker.Queuer. If nobody has waited for the key lately, it asks all nodes at once. Otherwise that
-// would overtake the waiters and split the vote, so it waits for its turn.
+// Queue implements locker.Queuer. If nobody has waited for the key lately, it asks the nodes without queueing. If
+// others wait, it waits for its turn, because asking would overtake them and split the vote.
 func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	b.calls.Enter()
 	defer b.calls.Leave()
@@ -74,11 +74,15 @@ type waiter struct {
 	fault     error         // the error of the last attempt without a quorum
 	rested    time.Time     // when enough nodes have rested for a quorum, according to that error; zero: not known
 
-	seen  bool             // others hold the lock
-	sure  bool             // seen is due to a lease, and not to a failed attempt or its remains while there is no quorum
-	held  locker.HeldError // the lock, as it was seen last
-	known bool             // held is set; others may come first although the node that keeps the queue lacks the lock
-	votes *QuorumError     // the votes of the last attempt that found the lock held
+	seen bool // others hold the lock
+	// sure says that another client has, or had, a lease. It is false if what was seen may be the remains of a failed
+	// attempt, which stay while there is no quorum.
+	sure bool
+	held locker.HeldError // the lock, as it was seen last
+	// known says that held is set. Others may be ahead in the queue even if the queue's node does not have the lock, so
+	// held may not be set although seen is.
+	known bool
+	votes *QuorumError // the votes of the last attempt that found the lock held
 }
 
 // attempt asks the quorum. Each attempt has a fresh token, because a clean-up of an earlier one may be in progress. all

@@ -15,8 +15,8 @@
 //
 // # Redis Cluster
 //
-// With a client that knows clusters (go-redis's ClusterClient or rueidis), each lock is on one master, together with
-// all keys that belong to it. Redirections are followed. Some things are different from one server:
+// With a client that knows clusters (go-redis's ClusterClient, rueidis or valkey-go), each lock is on one master,
+// together with all keys that belong to it. Redirections are followed. Some things are different from one server:
 //
 //   - While a slot migrates, its keys are on two servers, and Redis refuses a script if one of its keys is not there
 //     (TRYAGAIN). Locks of that slot can be neither acquired nor released until the migration has ended. Calls wait for

@@ -114,7 +114,8 @@ func (b *Backend) enter(ctx context.Context, reqs []locker.Request, leases []ttl
 }
 
 // again answers requests that were executed before: it extends the leases that the entries have, and gives up the new
-// ones. There are none without an entry, because one transaction has written all.
+// ones. Every request had an entry, because one transaction wrote all entries. If one is missing, it has ended since,
+// and again fails.
 func (b *Backend) again(
 	ctx context.Context, grants []locker.Grant, leases []ttl, reqs []locker.Request,
 ) ([]locker.Grant, error) {

@@ -12,9 +12,9 @@ import (
 )
 
 // Extend implements [locker.Backend]. It renews the lease, and reads the entry at the same time: the entry may have
-// been deleted while its lease goes on. With another TTL it moves the entry to another lease. It does so as well after
-// a move that was not answered. That one may come late, and would shorten what is promised meanwhile, but it has no
-// effect on an entry that has been moved again.
+// been deleted while its lease goes on. With another TTL it moves the entry to another lease. It also moves the entry
+// if an earlier move was not answered. The earlier move may be executed late, and could shorten what is promised
+// meanwhile. It then has no effect, because the entry has been moved again.
 func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 	ctx, cancel, err := b.bounded(ctx, b.timeout)
 	if err != nil {

@@ -107,9 +107,9 @@ func granted(fence int64, l ttl) locker.Grant {
 }
 
 // move writes the entry of a lock again, with a new lease for d from now instead of the old one. Then the old one is
-// revoked. The entry keeps the revision of its creation, which is the token and the place in the queue. If it had
-// changed, moved is false. If the outcome is not known, the entry tells its lease; move returns the new one if there is
-// one. If next is a lease, it is renewed and used.
+// revoked. The entry keeps the revision of its creation, which is the token and the place in the queue. If the entry
+// had changed, moved is false. If the outcome is not known, only the entry says which lease it has. move then returns
+// the new lease if there is one. If next is a lease, it is renewed and used.
 func (b *Backend) move(
 	ctx context.Context, req locker.Request, fence uint64, old clientv3.LeaseID, d time.Duration, next ttl,
 ) (l ttl, moved bool, err error) {

@@ -78,7 +78,8 @@ func (s *Settings) check(report config.Report) {
 }
 
 // The client notices within six seconds that a connection is dead, and tries at least every two seconds to make a new
-// one. Without these settings it would take many minutes, and two. etcd does not allow a client to ask more often.
+// one. Without these settings, it would notice after many minutes, and in the end try only every two minutes. etcd does
+// not allow a client to ask more often than every five seconds.
 const (
 	probeAfter   = 5 * time.Second
 	probeTimeout = time.Second

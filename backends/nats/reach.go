@@ -9,8 +9,9 @@ import (
 //
 // A server that is cut off from the others of its cluster keeps its clients, and answers their pings. The client
 // library stays with it, although other servers may have a leader. If it was the leader of the bucket, it still answers
-// reads and refuses writes for twenty seconds, and only acknowledges none, because that takes a majority. reach makes
-// the library connect to the next server. It does so with a connection that belongs to the Backend only.
+// reads for twenty seconds, and refuses writes whose condition fails. It acknowledges no write, because that takes a
+// majority. reach makes the library connect to the next server. It does so with a connection that belongs to the
+// Backend only.
 type reach struct {
 	leave func() error // connects to the next server; nil: stay
 

@@ -24,7 +24,7 @@ type record struct {
 
 	seq    uint64 // 0: there is no message
 	stored time.Time
-	ttl    time.Duration // as long as its writer relies on it at most; the server rounds it up
+	ttl    time.Duration // the longest time for which its writer relies on it; the server rounds it up
 }
 
 // state is the header of a message that says what it means. Watchers get only headers, and believe them. So a record of
@@ -146,10 +146,10 @@ var errOld = errors.New("a server that is no longer the leader has answered with
 
 // settled returns the last record of subject after a change was refused that expected the number last.
 //
-// Unlike get, it is not deceived by a leader that has no majority. Such a leader answers reads. It also ends records by
-// its clock while a change of them is on its way to the other servers, which is stored if they come back. So an older
-// record is an error, and if there is none, settled stores a free one, which only a leader with a majority can do. It
-// returns errOther if another change was stored meanwhile, or is on its way.
+// Unlike get, it is not deceived by a leader that has no majority. Such a leader answers reads. It also ends a record
+// by its clock while a change of the record is on its way to the other servers. That change is stored if these servers
+// come back. So an older record is an error, and if there is none, settled stores a free one, which only a leader with
+// a majority can do. It returns errOther if another change was stored meanwhile, or is on its way.
 func (b *Backend) settled(ctx context.Context, subject string, last uint64) (record, error) {
 	r, err := b.get(ctx, subject)
 	switch {

@@ -12,7 +12,7 @@ import (
 	"github.com/golocker/locker/backends/postgres"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/inspect"
-	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/child"
 	"github.com/golocker/locker/internal/testing/pgtest"
 )
 

@@ -64,8 +64,8 @@ func (s *session) answer(err error, more bool) {
 }
 
 // keepReleasing makes attempts until the session has ended or was given back, or until Close. If the server refuses to
-// keep the lock until limit has passed, the lock is released without: each attempt that the server has answered begins
-// the TTL anew, so the lock would be taken for up to a TTL more.
+// keep the lock until limit has passed, the lock is released at once and not kept. Each attempt that the server has
+// answered begins the TTL anew, so the lock would be taken for up to a TTL more.
 func (s *session) keepReleasing(keepUntil time.Time, limit time.Duration) {
 	attempt := func(keepUntil time.Time) error {
 		err := s.release(keepUntil)

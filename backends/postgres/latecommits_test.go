@@ -18,7 +18,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/postgres"
-	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/child"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/section"
 )

@@ -192,8 +192,9 @@ func (s *session) extend(ttl time.Duration) error {
 	})
 }
 
-// verify has the session answer, which it cannot without its lock. That would extend the lock, so the time until the
-// server ends the session becomes shorter.
+// verify sends a statement in the session. The server answers only if the session still exists, and so does its lock
+// then. Each statement begins the idle time-out anew, which would extend the lock. So verify also reduces the time-out
+// to what is left.
 func (s *session) verify() error {
 	return s.use(func() error {
 		left := max(time.Millisecond, time.Until(s.until))

@@ -2,7 +2,7 @@
 //
 //	import _ "github.com/golocker/locker/config/tracing"
 //
-// It is a separate package because OpenTelemetry's API makes a program two megabytes larger.
+// It is a separate package because OpenTelemetry's API makes a program larger.
 package tracing
 
 import (

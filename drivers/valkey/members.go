@@ -88,7 +88,7 @@ func (m *members) wait(ctx context.Context) (*cluster, error) {
 	go func() {
 		defer func() { <-m.turn }()
 		if m.opened() == nil {
-			done <- m.open() // the zero value of the closed channel is for those that find it open
+			done <- m.open() // a caller that finds the driver open receives nil from the closed channel
 		}
 		close(done)
 	}()

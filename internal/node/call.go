@@ -71,7 +71,8 @@ type Vote struct {
 	Counter uint64
 	// Owner is the beginning of the holder's token.
 	Owner string
-	// Err is nil if Granted is true. Otherwise it is a *locker.HeldError, locker.ErrForeignKey, a *SameServer, or a
+	// Err is nil if Granted is true. Otherwise it is a *locker.HeldError, locker.ErrForeignKey, a *SameServer,
+	// locker.ErrClosed, an error that matches locker.ErrInvalid because other clients have another restart guard, or a
 	// fault with the name of the node.
 	Err error
 	// Doubtful says that the attempt may have been executed, or may be executed later, although no grant was seen. The

@@ -42,10 +42,10 @@ func (n *Node) releaseOf(req *locker.Request, landed bool, notify script.Notify)
 	return r
 }
 
-// undoing returns r, the release of req, as a clean-up. A clean-up does not ask for a certificate, because nobody reads
-// its reply.
+// undoing returns r, the release of req, as a clean-up. A clean-up does not ask for a certificate, because nobody waits
+// for one.
 func undoing(r script.Release, req *locker.Request) cleanup {
-	r.Certify, r.Contended = 0, false // what it is when the clean-up is repeated is not known
+	r.Certify, r.Contended = 0, false // nobody knows whether the lock is contended when the clean-up is repeated
 	return cleanup{Release: r, until: time.Now().Add(req.Keep), life: req.TTL + cleanupLife}
 }
 

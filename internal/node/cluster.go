@@ -18,8 +18,8 @@ import (
 const groups = 1024
 
 // Cluster is a store of several servers behind one driver. It has a Node for each group of slots. So each group has its
-// own pending commands, its own rest after a failed dial, and its own clean-ups. With one Node for all slots, a server
-// that is down would end leases on the other servers, because their renewals would not be sent either.
+// own pending commands, its own backoff after a failed dial, and its own clean-ups. With one Node for all slots, a
+// server that is down would end leases on the other servers, because their renewals would not be sent either.
 type Cluster struct {
 	driver  drivers.Driver
 	options Options
@@ -75,7 +75,8 @@ func (p part) Direct() bool {
 	return ok && d.Direct()
 }
 
-// close is called by a Node instead of closing the driver. It waits until all other Nodes have called it, too.
+// A Node calls close instead of Close of the driver. close waits until all Nodes have called it, and then closes the
+// driver.
 func (c *Cluster) close() error {
 	c.closing.Done()
 	c.closing.Wait()

@@ -7,14 +7,14 @@ import (
 )
 
 // contended remembers on which locks a command has lately not found the usual case, which is that nobody else wants the
-// lock. It is not tried on them, because a second round trip would have to follow. This is advice, so different locks
-// may share a slot, and there is no mutex and no clean-up.
+// lock. Commands for these locks do not try the usual case, because a second round trip would have to follow. This is
+// advice, so different locks may share a slot, and there is no mutex and no clean-up.
 type contended struct {
 	until [256]atomic.Int64 // Unix times in ns
 }
 
-// contendedFor is how long a lock counts as contended. While it does without reason, nobody needs another round trip,
-// but the lock's commands cost the server up to three times as much, because they are not joined with others.
+// contendedFor is how long a lock counts as contended. A lock that counts as contended without a reason needs no more
+// round trips, but its commands cost the server up to three times as much, because they are not joined with others.
 const contendedFor = 10 * time.Second
 
 var contendedSeed = maphash.MakeSeed()

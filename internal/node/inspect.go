@@ -82,7 +82,7 @@ func decodeState(reply drivers.Reply) (State, error) {
 }
 
 // StartForce takes key from the owner of s, if the lock still belongs to that owner. onRedlock says that waiters queue
-// for the turn to ask, not for the lock. [Call.Owned] reads the outcome.
+// for the turn to ask, not for the lock. [Call.Owned] and [Call.Unfinished] read the outcome.
 func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRedlock bool) *Call {
 	c := &Call{}
 	n.pipeline.Submit(c.of(n, ready, tag, n.force(key, s, onRedlock)))
@@ -92,9 +92,6 @@ func (n *Node) StartForce(ready chan<- *Call, tag int, key string, s State, onRe
 func (n *Node) force(key string, s State, onRedlock bool) script.Command {
 	return n.keys(key).Force(s.value, s.Remaining+cleanupLife, onRedlock, n.guard)
 }
-
-// More reports whether a forced release has to be repeated to find the next owner.
-func (c *Call) More() bool { return c.Unfinished() }
 
 // Inspect implements inspect.Inspector.
 func (n *Node) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
@@ -122,7 +119,7 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (inspect.Ins
 	defer n.calls.Leave()
 	s, err := n.inspect(ctx, key)
 	if err == nil {
-		err = s.Takeable(owner)
+		err = s.takeable(owner)
 	}
 	for more := err == nil; more; {
 		var reply drivers.Reply
@@ -133,8 +130,8 @@ func (n *Node) ForceRelease(ctx context.Context, key, owner string) (inspect.Ins
 	return s.Inspection, err
 }
 
-// Takeable returns why the lock cannot be taken from an owner whose token begins with owner, or nil if it can.
-func (s State) Takeable(owner string) error {
+// takeable returns why the lock cannot be taken from an owner whose token begins with owner, or nil if it can.
+func (s State) takeable(owner string) error {
 	switch {
 	case s.State == inspect.Foreign:
 		return locker.ErrForeignKey

@@ -6,7 +6,7 @@ import (
 	"github.com/golocker/locker/drivers"
 )
 
-// isMovingError reports whether err is a refusal for which isMoving returns true, of a Redis Cluster.
+// isMovingError reports whether err says that a Redis Cluster refused a command because a slot moves; see isMoving.
 func (n *Node) isMovingError(err error) bool {
 	if !n.sharded || err == nil {
 		return false

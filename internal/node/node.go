@@ -245,12 +245,10 @@ func (n *Node) Close() error {
 	return err
 }
 
-// await waits until ch is closed or ctx ends, and returns true if ch was closed.
-func await(ctx context.Context, ch <-chan struct{}) bool {
+// await waits until ch is closed or ctx ends.
+func await(ctx context.Context, ch <-chan struct{}) {
 	select {
 	case <-ch:
-		return true
 	case <-ctx.Done():
-		return false
 	}
 }

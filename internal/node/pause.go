@@ -15,8 +15,8 @@ const (
 	untoldPoll = 100 * time.Millisecond
 	// behindPoll is the shortest pause between two requests of a waiter behind the first one, however short the TTL is.
 	behindPoll = 500 * time.Millisecond
-	// stagger is the time between the requests of two waiters, one behind the other, when the TTL of the lock ends.
-	// Beyond maxStagger of them, it does not grow.
+	// stagger is the time between the requests of two waiters, one behind the other, when the TTL of the lock ends. The
+	// pause grows with the place in the queue, up to maxStagger places.
 	stagger, maxStagger = 5 * time.Millisecond, 10
 )
 
@@ -24,7 +24,8 @@ const (
 func (w *waiter) pause(p script.Position) time.Duration {
 	if !w.unanswered.IsZero() {
 		var resting *locker.RestingError
-		if errors.As(w.fault, &resting) { // the answer will be the same before, and waiters should not all ask at once
+		if errors.As(w.fault, &resting) {
+			// Until its rest is over, the node gives the same answer. Then the waiters should not all ask at once.
 			return min(resting.Remaining, w.req.Patience-time.Since(w.unanswered)) + rand.N(untoldPoll)
 		}
 		// The pause is short at first, because the server may have granted the lock, and grows while requests fail.

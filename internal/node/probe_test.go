@@ -139,7 +139,7 @@ func TestNewListenersDoNotDelayTheProbe(t *testing.T) {
 		d := &audible{fake: fake{answer: ok}}
 		n := New(d, Options{Name: "n1", Prefix: "p:", Timeout: timeout})
 		d.will(func(context.Context, []drivers.Command) ([]drivers.Reply, error) { return nil, refused })
-		_ = n.Extend(t.Context(), request("a")) // the node rests
+		_ = n.Extend(t.Context(), request("a")) // begins a backoff
 		live, stop := n.Notify("a", func() {})
 		defer stop()
 		synctest.Wait()

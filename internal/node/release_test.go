@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Releases and clean-ups are sent to a node that rests after a failed dial, and find out that it is back.
-func TestReleaseReachesANodeAtRest(t *testing.T) {
+// Releases and clean-ups are sent during the backoff after a failed dial, and find out that it is back.
+func TestReleaseIsSentDuringTheDialBackoff(t *testing.T) {
 	for name, release := range map[string]func(t *testing.T, n *Node){
 		"release": func(t *testing.T, n *Node) {
 			if err := n.Release(t.Context(), request("held")); err != nil {
@@ -31,7 +31,7 @@ func TestReleaseReachesANodeAtRest(t *testing.T) {
 				}
 				d.will(ok)
 				if _, err := n.Acquire(t.Context(), request("a")); err == nil {
-					t.Error("the node is not at rest")
+					t.Error("sent during the backoff")
 				}
 				d.forgetAll()
 				release(t, n)

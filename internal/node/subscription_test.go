@@ -225,12 +225,12 @@ func TestProbeThatWasNotSentIsRepeated(t *testing.T) {
 		d := &audible{fake: fake{answer: ok}}
 		n := New(d, Options{Name: "n1", Prefix: "p:", Timeout: timeout})
 		d.will(func(context.Context, []drivers.Command) ([]drivers.Reply, error) { return nil, refused })
-		_ = n.Extend(t.Context(), request("a")) // the node rests
+		_ = n.Extend(t.Context(), request("a")) // begins a backoff
 		live, stop := n.Notify("a", func() {})
 		defer stop()
 		synctest.Wait()
 		d.will(ok)
-		time.Sleep(inboxMinPause / 2) // the node does not rest any more, and the pause is not over
+		time.Sleep(inboxMinPause / 2) // the backoff is over, and the pause is not
 		if live() {
 			t.Error("a subscription counts that nobody has counted")
 		}

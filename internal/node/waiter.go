@@ -35,7 +35,7 @@ type waiter struct {
 	// unanswered is when the first request was sent that has failed since the last answer; zero: none has failed.
 	unanswered time.Time
 	fault      error       // the error of the last of these requests; nil: none has failed
-	gone       atomic.Bool // it has given up, and sends that to the server
+	gone       atomic.Bool // the waiter has given up, and its release is sent to the server
 	// astray counts the requests for the lock, or for a position in the queue, that have not been answered. Claims are
 	// not counted, because they take nothing.
 	astray atomic.Int32

@@ -28,7 +28,7 @@ func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 		err := errClosedUnsent
 		if p.ctx.Err() == nil { // otherwise Close has begun before this goroutine came to run
 			replies, err = p.driver.Do(ctx, words...)
-			p.noteRest(ctx, err)
+			p.noteDial(ctx, err)
 		}
 		if err == nil && len(replies) != len(words) {
 			err = fmt.Errorf("the driver returned %d replies to %d commands", len(replies), len(words))
@@ -50,14 +50,14 @@ func (p *Pipeline) exchange(batch []*Call, limit time.Duration) {
 	}
 }
 
-// noteRest begins or ends a rest of the node after an exchange in ctx that returned err.
-func (p *Pipeline) noteRest(ctx context.Context, err error) {
+// noteDial begins or ends a backoff after an exchange in ctx that returned err.
+func (p *Pipeline) noteDial(ctx context.Context, err error) {
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
 		return // a dial that was interrupted says nothing about the node
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.rest.after(err)
+	p.dialBackoff.after(err)
 }
 
 // punctual reports whether the driver keeps to deadlines without a Done channel at the moment.

@@ -157,7 +157,7 @@ func TestNativeReleaseInABadHour(t *testing.T) {
 				d.will(c.answer)
 				released(t, d, p, c.reply, probing)
 				d.will(knows("DELEX", 1))
-				time.Sleep(maxRest)
+				time.Sleep(maxDialBackoff)
 				released(t, d, p, "1", c.probed)
 			})
 			bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {

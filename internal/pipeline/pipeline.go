@@ -57,7 +57,7 @@ type Pipeline struct {
 	idleSenders []*sender
 	closed      bool
 	idle        chan struct{} // closed when sending is 0; nil unless Drain waits
-	rest        rest
+	dialBackoff dialBackoff
 	native      native
 	callers     callers
 

@@ -55,8 +55,8 @@ func (p *Pipeline) admit(c *Call) (free bool, err error) {
 		return false, ErrClosed
 	case len(p.pending) >= maxPending:
 		return false, ErrFull
-	case !c.IsRelease && p.rest.refuses():
-		return false, p.rest.reason
+	case !c.IsRelease && p.dialBackoff.refuses():
+		return false, p.dialBackoff.reason
 	case p.sending == maxSenders:
 		return false, nil
 	}

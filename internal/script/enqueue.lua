@@ -2,9 +2,9 @@
 --
 -- KEYS: 1 lock  2 waiters and tombstones  3 fencing counter  4 queue      (one hash slot)
 -- ARGV: 1 "|owner|1|label", see value.lua; the owner is unique to this attempt
---       2 "ttl:lease:ticket:channel": TTL in ms; how long the position is kept without another heartbeat, in ms,
+--       2 "ttl:posttl:ticket:channel": TTL in ms; how long the position is kept without another heartbeat, in ms,
 --         "0" = do not wait; ticket from an earlier reply, "0" = none; channel for the notification, empty for none
---       guarded: 2 "ttl:lease:ticket:guard:channel", see guard.lua, and the key 5 marker
+--       guarded: 2 "ttl:posttl:ticket:guard:channel", see guard.lua, and the key 5 marker
 -- reply: counter: granted now, for the whole TTL
 --        | {1, counter, PTTL}: granted before. If PTTL < TTL, somebody else has granted it, and it has to be claimed
 --        | {0, PTTL of the lock, rank, ask again in ms, ticket, label of the owner}: not granted. PTTL < 0: nobody has
@@ -20,7 +20,7 @@
 -- include queue.lua
 lock, waiters, fence, queue = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local o, label = string.match(ARGV[1], '^|([^|]*)|%d+|(.*)$')
-local ttl, lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
+local ttl, posttl, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(%d+):(.*)$')
 -- if guarded: marker = KEYS[5]
 -- if guarded: guard, chan = string.match(chan, '^(%d+):(.*)$')
 local cur = redis.pcall('GET', lock)
@@ -47,13 +47,13 @@ if cur then
     drop(o)
     return {-2}
   end
-  if lease == '0' then return {0, left, -1, wake(0, left), 0, holder or ''} end
+  if posttl == '0' then return {0, left, -1, wake(0, left), 0, holder or ''} end
 elseif redis.call('EXISTS', queue) == 0 then
   c = mint(1, 0)
   redis.call('SET', lock, c .. ARGV[1], 'PX', ttl)
   return tonumber(c)
 end
-ticket, rank = join(o, label, lease, ttl, chan, ticket)
+ticket, rank = join(o, label, posttl, ttl, chan, ticket)
 if cur then
   mark(cur)
 else
@@ -62,7 +62,7 @@ else
   if h == o then return tonumber(c) end
   left = redis.call('PTTL', lock)
 end
-if lease == '0' then
+if posttl == '0' then
   drop(o)
   return {0, left, -1, wake(r, left), 0, holder or ''}
 end

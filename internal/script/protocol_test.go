@@ -11,7 +11,7 @@ import (
 )
 
 func TestProtocolConstantsAreTheScripts(t *testing.T) {
-	for name, want := range map[string]time.Duration{"CLAIM": script.ClaimWindow, "MAXLEASE": script.MaxPositionTTL} {
+	for name, want := range map[string]time.Duration{"CLAIM": script.ClaimWindow, "MAXPOSTTL": script.MaxPositionTTL} {
 		m := regexp.MustCompile(`(?m)^local ` + name + ` = (\d+) `).FindStringSubmatch(script.Expand("queue.lua"))
 		if m == nil || m[1] != script.Milliseconds(want) {
 			t.Errorf("queue.lua has %s = %q, want %s", name, m, script.Milliseconds(want))

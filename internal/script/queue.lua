@@ -6,7 +6,7 @@
 -- tombstone lives. The script that frees the lock grants it to the first waiter and notifies that waiter.
 -- include publish.lua
 local CLAIM = 2000                             -- ms for a waiter to claim a lock that it was granted
-local MAXLEASE = 6000                          -- most ms without a heartbeat after which a waiter counts as dead
+local MAXPOSTTL = 6000                         -- most ms without a heartbeat after which a waiter counts as dead
 local lock, queue, waiters, turn               -- keys; the including script sets them; turn is nil except on Redlock
 
 local function drop(o)
@@ -24,7 +24,7 @@ end
 
 -- Puts o in the queue, or keeps its position and records that it is alive. With a ticket, o returns to its old
 -- position. Returns its ticket, and for a new waiter its rank: 0, or 1 if it is not the first.
-local function join(o, label, lease, ttl, chan, ticket)
+local function join(o, label, posttl, ttl, chan, ticket)
   ticket = tonumber(ticket)
   local s, rank, kept = ticket > 0 and redis.call('ZSCORE', queue, o), nil, false
   if not s then
@@ -38,11 +38,11 @@ local function join(o, label, lease, ttl, chan, ticket)
       kept = last and math.floor(last / 1000000) == math.floor(s / 1000000)
     end
   end
-  local deadline = math.floor(clock() / 1000) + math.max(1, math.min(tonumber(lease), MAXLEASE))
+  local deadline = math.floor(clock() / 1000) + math.max(1, math.min(tonumber(posttl), MAXPOSTTL))
   redis.call('HSET', waiters, o, string.format('%.0f:%s:%s|%s', deadline, ttl, label, chan))
   if not kept then
-    redis.call('PEXPIRE', queue, 2 * MAXLEASE)
-    prolong(waiters, 2 * MAXLEASE)
+    redis.call('PEXPIRE', queue, 2 * MAXPOSTTL)
+    prolong(waiters, 2 * MAXPOSTTL)
   end
   return tonumber(s), rank
 end
@@ -61,7 +61,7 @@ local function hand_on(self, free)
       string.match(redis.call('HGET', waiters, h) or '', '^(%d+):(%d+):([^|]*)|(.*)$')
     redis.call('HDEL', waiters, h)
     local ahead = deadline and tonumber(deadline) - math.floor(clock() / 1000)
-    if ahead and ahead >= 0 and ahead <= MAXLEASE then
+    if ahead and ahead >= 0 and ahead <= MAXPOSTTL then
       -- PUBLISH comes before the grant, because a refusal by ACL must not come after it. A waiter that cannot be
       -- notified, because it has no channel or PUBLISH was refused, is granted the lock too, and will ask. A waiter
       -- whose channel has no subscriber is skipped. If it is alive, it returns with its ticket.

@@ -21,9 +21,7 @@ type Command struct {
 	// NOSCRIPT and executes nothing. Words are then sent again, with Source in place of the digest. Source is empty if
 	// Words call no script.
 	Source string
-	// IsRelease says that the command may free something that others wait for. A release is sent even while the node
-	// rests after a failed dial, and so finds out whether the node is back. If it were refused, a clean-up would repeat
-	// it, up to a second later. Releases are few, because a node that is down grants nothing.
+	// IsRelease says that the command may free something that others wait for, so that it must not be held back.
 	IsRelease bool
 	// Grants, if not nil, reports whether a reply to the command, or to its usual case, grants or prolongs a lock.
 	Grants func(drivers.Reply) bool

@@ -2,7 +2,7 @@
 -- The turn is advice that one node keeps. This script does not change the lock, but for the mark that somebody waits.
 --
 -- KEYS: 1 lock  2 waiters and tombstones  3 queue  4 turn      (one hash slot)
--- ARGV: 1 waiter  2 "lease:ticket:channel", as in enqueue.lua
+-- ARGV: 1 waiter  2 "posttl:ticket:channel", as in enqueue.lua
 -- reply: {1, PTTL of the lock, label of its owner}: the waiter has the turn
 --        | {0, PTTL of the lock, rank, ask again in ms, ticket, label of the owner}: not yet
 -- include value.lua
@@ -11,7 +11,7 @@
 -- include queue.lua
 lock, waiters, queue, turn = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local w = ARGV[1]
-local lease, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(.*)$')
+local posttl, ticket, chan = string.match(ARGV[2], '^(%d+):(%d+):(.*)$')
 local left = redis.call('PTTL', lock)
 local cur = redis.call('MGET', lock)[1]
 local _, label = parts(cur)
@@ -23,7 +23,7 @@ if holder == w then
   mark(cur)
   return {1, left, label}
 end
-ticket = join(w, '', lease, '0', chan, ticket)
+ticket = join(w, '', posttl, '0', chan, ticket)
 mark(cur)
 local r, h = hand_on(w)
 if h == w then return {1, left, label} end

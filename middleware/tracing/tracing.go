@@ -31,12 +31,12 @@
 // # What is an error
 //
 // Contention is not an error. The attribute locker.outcome is "held" if TryLock found the lock taken. It is "cancelled"
-// or "timeout" if the context of a call ended, and "unsupported" if several locks cannot be acquired in one step. The
-// status of the span is not set then.
+// or "timeout" if the context of a call ended, "already_unlocked" if Unlock or Extend found the lease unlocked, and
+// "unsupported" if several locks cannot be acquired in one step. The status of the span is not set then.
 //
 // For failures, locker.outcome is "error", the status of the span is set, and error.type is "unavailable", "no_quorum",
-// "foreign_key", "closed", "lost", "not_held", "invalid" or "_OTHER". It is also "unavailable" if the deadline of a
-// context passed while the store did not answer.
+// "not_replicated", "foreign_key", "closed", "lost", "not_held", "invalid" or "_OTHER". It is also "unavailable" if the
+// deadline of a context passed while the store did not answer.
 //
 // # Metrics
 //
@@ -55,8 +55,8 @@
 //	locker.term.active            {term}        terms now: 1 in the process that leads
 //	locker.term.overruns          {term}        leaders that have not stopped in time
 //
-// Their attributes are locker.operation, locker.outcome, error.type, locker.lost.reason and locker.node.name. Each has
-// few values.
+// Their attributes are locker.operation, locker.outcome, error.type, locker.lost.reason and locker.node.name, and with
+// [WithKeyClass] also locker.key.class, on most of them. Each has few values.
 //
 // # What is not recorded
 //

@@ -14,8 +14,8 @@ CREATE UNLOGGED TABLE @schema@.advisory (
 	expires timestamptz NOT NULL -- if the session is not used until then
 ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
--- advisory_slot is not slot: requests about rows take that one. Advisory locks are those of the whole database, so the
--- schema is part of the hash.
+-- advisory_slot differs from slot, which requests about rows lock. Advisory locks are those of the whole database, so
+-- the schema is part of the hash.
 CREATE FUNCTION @schema@.advisory_slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
 	SELECT hashtextextended('@schema@ ' || encode(a_name, 'hex') COLLATE "C", 4712);
 $$;

@@ -29,8 +29,8 @@ func conformCommand(a *app) *cobra.Command {
 		GroupID: groupLook,
 		Short:   "Run the conformance suite against a deployment",
 		Long: `Conform checks the library's promises on the real servers: exclusion, expiry, renewal, loss, waiting in
-order, contexts that end at any moment, and fencing tokens. It takes about 15 seconds. It uses its own prefix, so that
-it does not affect other locks, and deletes its keys at the end. For that the user needs +scan. Without it, the fencing
+order, contexts that end at any moment, and fencing tokens. It takes some seconds. It uses its own prefix, so that it
+does not affect other locks, and deletes its keys at the end. For that the user needs +scan. Without it, the fencing
 counters of that prefix stay, because counters never expire: one for each hash slot in which there was a lock.
 
 Conform skips properties for which the servers would have to hang or restart, or for which all their keys would have to

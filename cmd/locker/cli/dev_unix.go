@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/child"
 )
 
 // startLimit is how long a server may take to answer on a busy machine.

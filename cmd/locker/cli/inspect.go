@@ -107,8 +107,8 @@ func (a *app) inspector(ctx context.Context) (inspect.Inspector, error) {
 	}
 	a.opened = append(a.opened, l)
 	if l.InProcess() {
-		err := fmt.Errorf("locks in %s are those of another process", c.Backend)
-		return nil, &exitError{exitConfig, err, "configure the Redis that they are on"}
+		err := fmt.Errorf("locks in %s exist only inside the process that takes them", c.Backend)
+		return nil, &exitError{exitConfig, err, "configure the store that the program uses"}
 	}
 	i, ok := locker.As[inspect.Inspector](l)
 	if !ok {

@@ -16,7 +16,7 @@ func migrateCommand(a *app) *cobra.Command {
 		Short:   "Make the tables of locks in PostgreSQL, or bring them up to date",
 		Long: `Migrate makes the schema, the tables and the functions that locks in PostgreSQL need. Run it once before the
 first lock, and again after an update of the programs that lock. If everything is up to date, it changes nothing.
-Several may run at the same time.
+Several migrations may run at the same time.
 
 The user needs the right to create a schema in the database. The programs that lock need fewer rights:
 docs/backends/postgres.md lists them.`,

@@ -18,8 +18,8 @@ import (
 	"github.com/golocker/locker/inspect"
 )
 
-// Bounds of --interval. Each poll costs the server one small script. A waiter that polls costs about as much as the
-// minimum.
+// Bounds of --interval. Each poll costs the server one small script. A waiter that polls costs about as much as watch
+// with the minimum interval.
 const (
 	defaultInterval = 500 * time.Millisecond
 	minInterval     = 100 * time.Millisecond

@@ -14,14 +14,15 @@ var rules = map[string]struct {
 	may []string // import path prefixes
 	why string
 }{
-	"":                 {nil, "a program that uses only the interface must not inherit dependencies"},
-	"/inspect":         {nil, "the root package imports it"},
-	"/lockertrace":     {nil, "the root package imports it"},
-	"/internal/label":  {nil, "the root package imports it"},
-	"/internal/ending": {nil, "the root package imports it"},
-	"/memory":          {[]string{module}, "the in-process store needs no client"},
-	"/election":        {[]string{module}, "it knows the interface and no store"},
-	"/drivers":         {nil, "the contract knows neither locks nor clients"},
+	"":                   {nil, "a program that uses only the interface must not inherit dependencies"},
+	"/inspect":           {nil, "the root package imports it"},
+	"/lockertrace":       {nil, "the root package imports it"},
+	"/internal/label":    {nil, "the root package imports it"},
+	"/internal/ending":   {nil, "the root package imports it"},
+	"/internal/validity": {nil, "the root package imports it"},
+	"/memory":            {[]string{module}, "the in-process store needs no client"},
+	"/election":          {[]string{module}, "it knows the interface and no store"},
+	"/drivers":           {nil, "the contract knows neither locks nor clients"},
 	"/single": {[]string{module, module + "/drivers", module + "/internal/node", module + "/internal/settings"},
 		"a backend reaches clients through drivers only"},
 	"/internal/node": {[]string{module, module + "/drivers", module + "/internal/pipeline",
@@ -62,8 +63,16 @@ var rules = map[string]struct {
 	"/middleware/retry": {[]string{module}, "a middleware knows the interface and no store"},
 	"/conformance": {[]string{module, module + "/drivers"},
 		"outside authors run the suite with nothing but the standard library"},
-	"/middleware/logging":          {[]string{module}, "a middleware knows the interface and no store"},
-	"/internal/testing/child":      {nil, "it starts processes of any kind"},
+	"/middleware/logging": {[]string{module}, "a middleware knows the interface and no store"},
+	"/internal/child":     {nil, "it starts processes of any kind"},
+	"/cmd/locker": {[]string{module + "/cmd/locker/cli"},
+		"a command with other backends is built from cli alone"},
+	"/cmd/locker/cli": {[]string{module, module + "/backends/", module + "/cmd/locker/internal/", module + "/config",
+		module + "/drivers", module + "/drivers/all", module + "/drivers/valkey", module + "/election",
+		module + "/inspect", module + "/internal/child", module + "/internal/label", module + "/internal/node",
+		module + "/lockertrace", module + "/redlock", "github.com/alicebob/miniredis/v2", "github.com/spf13/cobra",
+		"github.com/spf13/pflag", "go.yaml.in/yaml/v3", "golang.org/x/sys/unix"},
+		"the command is shipped, so it must not need what is made for tests"},
 	"/cmd/locker/internal/conform": {[]string{module, module + "/conformance"}, "it runs the suite against any Locker"},
 	"/cmd/locker/internal/doctor": {[]string{module, module + "/drivers", module + "/internal/node",
 		module + "/internal/settings", module + "/single"},
@@ -71,7 +80,7 @@ var rules = map[string]struct {
 }
 
 // free lists packages without rules: they are not libraries, or are only for this module's own tests.
-var free = []string{"/examples", "/benchmarks", "/cmd/locker", "/internal/testing/redistest", "/internal/testing/fault",
+var free = []string{"/examples", "/benchmarks", "/internal/testing/redistest", "/internal/testing/fault",
 	"/internal/testing/trials", "/internal/testing/simnode", "/internal/testing/mutants", "/internal/testing/retest",
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
 	"/internal/testing/short", "/internal/testing/steady", "/internal/testing/lookat", "/internal/testing/compat",
@@ -104,7 +113,7 @@ func packages(t *testing.T) map[string][]string {
 
 // shared packages belong to the root package: it may import them, and so may every package that may import it.
 var shared = []string{module + "/inspect", module + "/lockertrace", module + "/internal/label",
-	module + "/internal/ending"}
+	module + "/internal/ending", module + "/internal/validity"}
 
 // owned lists modules that only one package may import.
 var owned = map[string]string{"github.com/spf13/cobra": "/cmd/locker/cli"}

@@ -47,7 +47,19 @@ func tooLong(path, text string) (numbers []int) {
 	return numbers
 }
 
-func TestLinesAreShort(t *testing.T) {
+// unmerged returns the numbers of the lines that git leaves where two changes conflict.
+func unmerged(text string) (numbers []int) {
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		if strings.HasPrefix(line, "<<<<<<< ") || strings.HasPrefix(line, ">>>>>>> ") {
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
+
+func TestLinesAreShortAndMerged(t *testing.T) {
 	cmd := exec.Command("git", "ls-files", "-z", "--cached", "--others", "--exclude-standard")
 	cmd.Dir = root
 	out, err := cmd.Output()
@@ -69,6 +81,9 @@ func TestLinesAreShort(t *testing.T) {
 		checked++
 		for _, n := range tooLong(name, string(text)) {
 			t.Errorf("%s:%d has more than %d columns", name, n, columns)
+		}
+		for _, n := range unmerged(string(text)) {
+			t.Errorf("%s:%d: a conflict of two changes was not resolved", name, n)
 		}
 	}
 	if checked < 500 {
@@ -95,5 +110,12 @@ func TestLongLinesAreFound(t *testing.T) {
 		if got := tooLong(tt.path, tt.text); fmt.Sprint(got) != fmt.Sprint(tt.want) {
 			t.Errorf("%s: %.60q: lines %v, want %v", tt.path, tt.text, got, tt.want)
 		}
+	}
+}
+
+func TestConflictsAreFound(t *testing.T) {
+	text := "| a |\n<<<<<<< HEAD\n| b |\n=======\n| c |\n>>>>>>> other\n"
+	if got := unmerged(text); !slices.Equal(got, []int{2, 6}) {
+		t.Errorf("lines %v, want 2 and 6", got)
 	}
 }

@@ -17,19 +17,20 @@ import (
 // The limits of docs/design.md for the way of a Lock in one direction.
 const mostFunctions, mostFiles = 14, 8
 
-// A step is a row of a table: a function, its file, and what the last column says about it.
-type step struct{ function, file, also string }
+// A step is a row of a table: a function, its file, in a way back what calls it, and what it calls besides.
+type step struct{ function, file, by, also string }
 
-// A way is a table, and what the text below it says about the number of its functions and files.
+// A way is a table, and what the text below it says about the number of its functions and files: those of its rows, and
+// with those of its last column.
 type way struct {
-	back             bool // the last column says what calls the function, and not what it calls
-	steps            []step
-	functions, files string
+	back    bool // a column says what calls the function
+	steps   []step
+	numbers []string
 }
 
 var (
 	row   = regexp.MustCompile("^\\| [0-9]+ \\| `([\\w.]+)` \\| ([\\w/.]+) \\|(.*)\\|$")
-	total = regexp.MustCompile(`^These are (\d+) functions in (\d+) files\.`)
+	total = regexp.MustCompile(`^These are (\d+) functions in (\d+) files, and (\d+) in (\d+) with the last column\.`)
 	named = regexp.MustCompile("`([\\w.]+)`(?: \\(([\\w/.]+)\\))?")
 )
 
@@ -44,10 +45,14 @@ func waysIn(text string) (ways []way) {
 		}
 		last := &ways[len(ways)-1]
 		if m := row.FindStringSubmatch(line); m != nil {
-			last.steps = append(last.steps, step{m[1], m[2], m[3]})
+			s := step{function: m[1], file: m[2], also: m[3]}
+			if last.back {
+				s.by, s.also, _ = strings.Cut(m[3], "|")
+			}
+			last.steps = append(last.steps, s)
 		}
 		if m := total.FindStringSubmatch(line); m != nil {
-			last.functions, last.files = m[1], m[2]
+			last.numbers = m[1:]
 		}
 	}
 	return ways
@@ -120,33 +125,53 @@ func (s *source) calls(from step, name string) error {
 	return nil
 }
 
-// there checks a way to the server: each function calls the next one, and those in the last column.
-func (s *source) there(steps []step) (problems []error) {
-	for i, from := range steps {
-		if i+1 < len(steps) {
-			problems = append(problems, s.calls(from, steps[i+1].function))
+// helpers returns what the last column of a step names, with the step or the helper that calls each of them.
+func helpers(from step) (callers, called []step) {
+	end := 0
+	for _, at := range named.FindAllStringSubmatchIndex(from.also, -1) {
+		by := from
+		if len(called) > 0 && strings.TrimSpace(from.also[end:at[0]]) == "→" {
+			by = called[len(called)-1]
 		}
-		for _, m := range named.FindAllStringSubmatch(from.also, -1) {
-			file := from.file
-			if m[2] != "" {
-				if file = m[2]; !strings.Contains(file, "/") {
-					file = path.Join(path.Dir(from.file), file)
-				}
+		end = at[1]
+		to := step{function: from.also[at[2]:at[3]], file: by.file}
+		if at[4] >= 0 {
+			if to.file = from.also[at[4]:at[5]]; !strings.Contains(to.file, "/") {
+				to.file = path.Join(path.Dir(by.file), to.file)
 			}
-			_, err := s.function(m[1], file)
-			problems = append(problems, err, s.calls(from, m[1]))
+		}
+		callers, called = append(callers, by), append(called, to)
+	}
+	return callers, called
+}
+
+// helped checks that the functions of the last column are called.
+func (s *source) helped(steps []step) (problems []error) {
+	for _, from := range steps {
+		callers, called := helpers(from)
+		for i, to := range called {
+			_, err := s.function(to.function, to.file)
+			problems = append(problems, err, s.calls(callers[i], to.function))
 		}
 	}
 	return problems
 }
 
-// back checks a way back: the function that the last column begins with, which is in one of the tables, calls the
-// function of the row, by the name that follows "as" if there is one.
+// there checks a way to the server: each function calls the next one.
+func (s *source) there(steps []step) (problems []error) {
+	for i := range steps[1:] {
+		problems = append(problems, s.calls(steps[i], steps[i+1].function))
+	}
+	return problems
+}
+
+// back checks a way back: the function of the third column, which is in one of the tables, calls the function of the
+// row, by the name that follows "as" if there is one.
 func (s *source) back(steps, all []step) (problems []error) {
 	for _, to := range steps {
 		_, err := s.function(to.function, to.file)
 		problems = append(problems, err)
-		by := named.FindStringSubmatch(to.also)
+		by := named.FindStringSubmatch(to.by)
 		if by == nil {
 			problems = append(problems, fmt.Errorf("nothing calls %s", to.function))
 			continue
@@ -157,7 +182,7 @@ func (s *source) back(steps, all []step) (problems []error) {
 			continue
 		}
 		name := to.function
-		if _, as, ok := strings.Cut(to.also, ", as `"); ok {
+		if _, as, ok := strings.Cut(to.by, ", as `"); ok {
 			name, _, _ = strings.Cut(as, "`")
 		}
 		problems = append(problems, s.calls(all[i], name))
@@ -167,16 +192,27 @@ func (s *source) back(steps, all []step) (problems []error) {
 
 // counted checks what the text says about the number of functions and files of a way.
 func counted(w way, steps []step) error {
-	files := map[string]bool{}
-	for _, s := range steps {
-		files[s.file] = true
+	functions, files := map[string]bool{}, map[string]bool{}
+	count := func(s step) {
+		functions[s.file+" "+s.function], files[s.file] = true, true
 	}
+	for _, s := range steps {
+		count(s)
+	}
+	numbers := []int{len(functions), len(files)}
+	for _, s := range steps {
+		_, called := helpers(s)
+		for _, to := range called {
+			count(to)
+		}
+	}
+	numbers = append(numbers, len(functions), len(files))
 	switch {
-	case w.functions != fmt.Sprint(len(steps)) || w.files != fmt.Sprint(len(files)):
-		return fmt.Errorf("there are %d functions in %d files from %s on, and the text says %q and %q", len(steps),
-			len(files), steps[0].function, w.functions, w.files)
-	case len(steps) > mostFunctions || len(files) > mostFiles:
-		return fmt.Errorf("%d functions in %d files are too many", len(steps), len(files))
+	case fmt.Sprint(w.numbers) != fmt.Sprint(numbers):
+		return fmt.Errorf("from %s on, there are %v functions, files, and with the last column functions, files; the text "+
+			"says %v", steps[0].function, numbers, w.numbers)
+	case numbers[0] > mostFunctions || numbers[1] > mostFiles:
+		return fmt.Errorf("%d functions in %d files are too many", numbers[0], numbers[1])
 	}
 	return nil
 }
@@ -195,12 +231,14 @@ func (s *source) check(text string) (problems []error) {
 			continue
 		case w.back:
 			problems = append(problems, s.back(w.steps, all)...)
+			problems = append(problems, s.helped(w.steps)...)
 			problems = append(problems, counted(w, w.steps))
 			continue
 		case w.steps[0].function == "Client.Lock":
 			whole = w.steps
 		}
 		problems = append(problems, s.there(w.steps)...)
+		problems = append(problems, s.helped(w.steps)...)
 		problems = append(problems, counted(w, instead(whole, w.steps)))
 	}
 	return slices.DeleteFunc(problems, func(err error) bool { return err == nil })
@@ -219,13 +257,15 @@ func TestTheWayOfALockIsAsWritten(t *testing.T) {
 		t.Errorf("docs/design.md, The way of a Lock: %v", problem)
 	}
 	for name, wrong := range map[string][2]string{
-		"a function that is not there":        {"| `Node.send` |", "| `Node.sent` |"},
-		"a function of another file":          {"| internal/node/send.go |", "| internal/node/node.go |"},
-		"a step that is left out":             {"| 6 | `Node.grant` | internal/node/send.go | |\n", ""},
-		"a step that is not on the way":       {"| 2 | `Client.wait` |", "| 2 | `Client.begin` |"},
-		"another function that is not called": {"`keyQueues.enter`", "`keyQueue.saw`"},
-		"a caller that does not call":         {"| `waiter.enqueue` |\n| 5", "| `waiter.granted` |\n| 5"},
-		"a wrong number":                      {"These are 9 functions in 8 files.\n", "These are 8 functions in 7 files.\n"},
+		"a function that is not there":         {"| `Node.send` |", "| `Node.sent` |"},
+		"a function of another file":           {"| internal/node/send.go |", "| internal/node/node.go |"},
+		"a step that is left out":              {"| 6 | `Node.grant` | internal/node/send.go | |\n", ""},
+		"a step that is not on the way":        {"| 2 | `Client.wait` |", "| 2 | `Client.begin` |"},
+		"another function that is not called":  {"`keyQueues.enter`", "`keyQueue.saw`"},
+		"a caller that does not call":          {"`waiter.enqueue` | `Read", "`waiter.granted` | `Read"},
+		"a helper that a helper does not call": {"→ `Node.vote` →", "→ `Node.fault` →"},
+		"a wrong number":                       {"These are 9 functions in 8 files,", "These are 8 functions in 7 files,"},
+		"a wrong number of helpers":            {"and 15 in 11 with", "and 14 in 11 with"},
 	} {
 		changed := strings.Replace(string(text), wrong[0], wrong[1], 1)
 		if changed == string(text) {

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/child"
 )
 
 // Bouncer is a PgBouncer in front of a server. Everybody who reaches it is the user postgres of the server.

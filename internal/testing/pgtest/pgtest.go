@@ -20,7 +20,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/child"
 	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/disk"
 	"github.com/golocker/locker/internal/testing/serverproc"

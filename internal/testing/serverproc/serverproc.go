@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/child"
 )
 
 // StartTimeout is how long a server may take until it serves. It is generous, because tests under the race detector

@@ -17,7 +17,7 @@ func (l line) holder() (w, channel string) {
 
 func (n *Node) turn(l line, args []string) drivers.Reply {
 	p := strings.SplitN(args[1], ":", 3)
-	w, lease, ticket, channel := args[0], p[0], p[1], p[2]
+	w, posttl, ticket, channel := args[0], p[0], p[1], p[2]
 	left := l.pttl(l.lock)
 	cur, _ := l.get(l.lock)
 	held, _ := wire.ParseValue(cur.value)
@@ -26,7 +26,7 @@ func (n *Node) turn(l line, args []string) drivers.Reply {
 		l.mark()
 		return []drivers.Reply{int64(1), left, held.Label}
 	}
-	s, _ := l.join(w, "", lease, "0", channel, ticket)
+	s, _ := l.join(w, "", posttl, "0", channel, ticket)
 	l.mark()
 	r, h, _ := l.handOn(w)
 	if h == w {

@@ -14,7 +14,7 @@ import (
 // What queue.lua has as numbers.
 const (
 	claimWindow = 2000 // ms
-	maxLease    = 6000 // ms
+	maxPosTTL   = 6000 // ms
 	maxSkipped  = 64
 )
 
@@ -75,7 +75,7 @@ func (l line) drop(o string) {
 
 // join returns the ticket of a waiter, and the rank of one that is new, as far as the script returns it: 0 or 1. For
 // all others the rank is -1.
-func (l line) join(o, label, lease, ttl, channel, ticket string) (s, rank int64) {
+func (l line) join(o, label, posttl, ttl, channel, ticket string) (s, rank int64) {
 	q, _ := l.get(l.queue)
 	rank = -1
 	s, waits := q.scores[o]
@@ -95,11 +95,11 @@ func (l line) join(o, label, lease, ttl, channel, ticket string) (s, rank int64)
 		}
 		q.scores[o] = s
 	}
-	q.expires = l.in(2 * maxLease)
+	q.expires = l.in(2 * maxPosTTL)
 	l.keys[l.queue] = q
-	deadline := l.clock()/1000 + max(1, min(number(lease), maxLease))
+	deadline := l.clock()/1000 + max(1, min(number(posttl), maxPosTTL))
 	l.setField(o, strconv.FormatInt(deadline, 10)+":"+ttl+":"+label+"|"+channel)
-	l.prolong(2 * maxLease)
+	l.prolong(2 * maxPosTTL)
 	return s, rank
 }
 
@@ -125,7 +125,7 @@ func (l line) handOn(self string) (r int, h string, c int64) {
 			continue
 		}
 		ttl := number(p[1])
-		if ahead := number(p[0]) - l.clock()/1000; ahead < 0 || ahead > maxLease {
+		if ahead := number(p[0]) - l.clock()/1000; ahead < 0 || ahead > maxPosTTL {
 			continue
 		}
 		if h != self {
@@ -162,7 +162,7 @@ func wake(r int, left int64) int64 {
 func (n *Node) enqueue(l line, args []string) drivers.Reply {
 	o, _, label := split(args[0])
 	p := strings.SplitN(args[1], ":", 4)
-	ttl, lease, ticket, channel := p[0], p[1], p[2], p[3]
+	ttl, posttl, ticket, channel := p[0], p[1], p[2], p[3]
 	cur, held := l.get(l.lock)
 	if c, _ := mine(cur.value, args[0]); c > 0 {
 		l.drop(o)
@@ -185,14 +185,14 @@ func (n *Node) enqueue(l line, args []string) drivers.Reply {
 	case left == -1:
 		l.drop(o)
 		return []drivers.Reply{int64(-2)}
-	case held && lease == "0":
+	case held && posttl == "0":
 		return []drivers.Reply{int64(0), left, int64(-1), wake(0, left), int64(0), holder.Label}
 	case !held && !l.exists(l.queue):
 		c := l.mint(1, 0)
 		l.keys[l.lock] = entry{value: counterText(c) + args[0], expires: l.after(ttl)}
 		return c
 	}
-	s, rank := l.join(o, label, lease, ttl, channel, ticket)
+	s, rank := l.join(o, label, posttl, ttl, channel, ticket)
 	r := 0
 	if held {
 		l.mark()
@@ -204,7 +204,7 @@ func (n *Node) enqueue(l line, args []string) drivers.Reply {
 		}
 		left = l.pttl(l.lock)
 	}
-	if lease == "0" {
+	if posttl == "0" {
 		l.drop(o)
 		return []drivers.Reply{int64(0), left, int64(-1), wake(r, left), int64(0), holder.Label}
 	}

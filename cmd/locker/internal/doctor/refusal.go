@@ -42,7 +42,7 @@ func Refusal(e drivers.ServerError, user string) Cause {
 		return Cause{"it is still loading its data",
 			"wait until it has; if it has just restarted, see docs/safety.md, E1"}
 	case code == "BUSY":
-		return Cause{"a script of somebody else's keeps it busy", "wait, or SCRIPT KILL on the server"}
+		return Cause{"a script of another program keeps it busy", "wait, or SCRIPT KILL on the server"}
 	case code == "READONLY", code == "MASTERDOWN":
 		return Cause{write + "it is a replica", "give the address of its master"}
 	case code == "OOM":

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/child"
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 

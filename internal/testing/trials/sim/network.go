@@ -33,7 +33,7 @@ type link struct {
 // maxLate is how much later than usual a message may be executed.
 const maxLate = 500 * time.Millisecond
 
-// dialRefused is what drivers say of a server that is down; nodes rest after it.
+// dialRefused is what drivers say of a server that is down; after it, nodes are not dialled for a while.
 var dialRefused = drivers.NotSent(&net.OpError{Op: "dial", Net: "tcp", Err: syscall.ECONNREFUSED})
 
 type answer struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/election"
-	"github.com/golocker/locker/internal/testing/child"
+	"github.com/golocker/locker/internal/child"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
 )

@@ -32,8 +32,8 @@ func knock(t *testing.T, d *fake, p *Pipeline, duration time.Duration) (sent []i
 }
 
 // A node that is down is not dialled for every command; one that is back is found soon.
-func TestNodeThatIsDownRests(t *testing.T) {
-	want := []int{0, 10, 30, 70, 150, 250, 350, 450} // rests of 10, 20, 40, 80, 100, 100, … ms
+func TestNodeThatIsDownIsRarelyDialled(t *testing.T) {
+	want := []int{0, 10, 30, 70, 150, 250, 350, 450} // backoffs of 10, 20, 40, 80, 100, 100, … ms
 	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
 		for _, again := range []string{"", " again"} {
 			d.will(fails(refused))
@@ -41,7 +41,7 @@ func TestNodeThatIsDownRests(t *testing.T) {
 				t.Errorf("down%s: sent after %d ms, want %d", again, got, want)
 			}
 			d.will(ok)
-			time.Sleep(maxRest)
+			time.Sleep(maxDialBackoff)
 			for range 2 {
 				if err := do(t.Context(), p, get); err != nil {
 					t.Errorf("back%s: %v", again, err)
@@ -51,15 +51,15 @@ func TestNodeThatIsDownRests(t *testing.T) {
 	})
 }
 
-// Somebody may wait for what a release frees, so it is sent although the node is at rest. If it is answered, the node
-// is back, and the rest over.
-func TestReleaseEndsARest(t *testing.T) {
+// Somebody may wait for what a release frees, so it is sent during a backoff. If it is answered, the node is back, and
+// the backoff is over.
+func TestReleaseEndsTheDialBackoff(t *testing.T) {
 	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
 		d.will(fails(refused))
 		knock(t, d, p, 200*time.Millisecond)
 		d.will(ok)
 		if err := do(t.Context(), p, get); err == nil {
-			t.Error("the node is not at rest")
+			t.Error("sent during the backoff")
 		}
 		if err := do(t.Context(), p, release); err != nil || d.sent("DEL") != 1 {
 			t.Errorf("%v, %d releases were sent", err, d.sent("DEL"))
@@ -69,13 +69,13 @@ func TestReleaseEndsARest(t *testing.T) {
 		}
 		d.will(fails(refused))
 		if got := knock(t, d, p, 20*time.Millisecond); !slices.Equal(got, []int{0, 10}) {
-			t.Errorf("down again: sent after %d ms; the first rest must be short again", got)
+			t.Errorf("down again: sent after %d ms; the first backoff must be short again", got)
 		}
 	})
 }
 
 // Errors that say nothing about the node, or not that it cannot be connected to, are no reason to refuse others.
-func TestOnlyANodeThatCannotBeDialledRests(t *testing.T) {
+func TestOnlyFailedDialsBeginABackoff(t *testing.T) {
 	for name, err := range map[string]error{
 		"pool exhausted":         drivers.NotSent(errors.New("redis: connection pool timeout")),
 		"context had ended":      drivers.NotSent(context.DeadlineExceeded),
@@ -101,7 +101,7 @@ func TestOnlyANodeThatCannotBeDialledRests(t *testing.T) {
 }
 
 // What the drivers say of a server that is down is understood.
-func TestRestWithEachDriver(t *testing.T) {
+func TestDialBackoffWithEachDriver(t *testing.T) {
 	for _, name := range drivers.Names() {
 		t.Run(name, func(t *testing.T) {
 			l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -119,8 +119,8 @@ func TestRestWithEachDriver(t *testing.T) {
 				t.Error(err)
 			}
 			p.mu.Lock()
-			if p.rest.length != minRest {
-				t.Errorf("rests for %v", p.rest.length)
+			if p.dialBackoff.length != minDialBackoff {
+				t.Errorf("backs off for %v", p.dialBackoff.length)
 			}
 			p.mu.Unlock()
 			p.Close()
@@ -131,7 +131,7 @@ func TestRestWithEachDriver(t *testing.T) {
 	}
 }
 
-// Whatever an error says, only a failed dial puts a node at rest.
+// Whatever an error says, only a failed dial begins a backoff.
 func FuzzErrors(f *testing.F) {
 	f.Add("NOSCRIPT x", true, uint8(0))
 	f.Add("ERR", false, uint8(1))
@@ -145,7 +145,7 @@ func FuzzErrors(f *testing.F) {
 			err = drivers.NotSent(err)
 		}
 		if isUnreachable(err) {
-			t.Errorf("%v puts the node at rest", err)
+			t.Errorf("%v begins a backoff", err)
 		}
 	})
 }
