@@ -86,7 +86,8 @@ func Logger(l *slog.Logger) Option { return func(o *options) { o.logger = l } }
 
 // New returns a Client that keeps its locks on the nodes behind ds. New does not wait for nodes, so they may be down,
 // and without [Logger] and [Guard] it sends them nothing. A server with the addresses of two nodes has one vote,
-// whether it had both from the start or an address has moved to it. Errors call the other node a [Duplicate]. Closing
+// whether it had both from the start or an address has moved to it. Errors call the other node a [Duplicate]. Two
+// databases of one server are not recognised, and would have two votes: give each node a server of its own. Closing
 // the Client closes ds. If an option cannot be used, New fails with an error that matches locker.ErrInvalid, and ds
 // stay open.
 func New(ds []drivers.Driver, opts ...Option) (*locker.Client, error) {

@@ -19,11 +19,12 @@
 // together with all keys that belong to it. Redirections are followed. Some things are different from one server:
 //
 //   - While a slot migrates, its keys are on two servers, and Redis refuses a script if one of its keys is not there
-//     (TRYAGAIN). Locks of that slot can be neither acquired nor released until the migration has ended. Calls wait for
-//     that, for up to half of the [Timeout] or of the TTL, whichever is less, and then fail with locker.ErrUnavailable.
-//     TryLock waits, too. With a queue, Lock goes on to wait for as long as locker.Patience says. Unlock waits for a
-//     second, and goes on in the background. Renewals are refused only while the lock and its counter, which all locks
-//     of the slot share, are on different servers. If that is shorter than the TTL, no lock is lost or held twice.
+//     (TRYAGAIN). Locks of that slot can be neither acquired, verified nor released until the migration has ended.
+//     Calls wait for that, for up to half of the [Timeout] or of the TTL, whichever is less, and then fail with
+//     locker.ErrUnavailable. TryLock waits, too. With a queue, Lock goes on to wait for as long as locker.Patience
+//     says. Unlock waits for a second, and goes on in the background. Renewals are refused only while the lock and its
+//     counter, which all locks of the slot share, are on different servers. If that is shorter than the TTL, no lock is
+//     lost or held twice.
 //   - A master that hangs or is down stops only the locks that it has, if the other masters go on serving. By default
 //     (cluster-require-full-coverage yes) they stop, too, with CLUSTERDOWN, when they have noticed the failure.
 //   - A replica that takes over from a master that has died may lack its latest locks. Then two clients can hold a
@@ -76,7 +77,8 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.Timeout = d }
 //
 // FIFO(false) needs only one plain key for each lock, besides the counter of its hash slot. Waiters are notified when
 // the lock is free, and then compete for it. Clients of both kinds exclude each other. But a Client that queues can be
-// overtaken again and again by Clients that do not, and by other programs that lock the same key.
+// overtaken again and again by Clients that do not, and by other programs that lock the same key. A Client of one kind
+// does not notify waiters of the other kind: they find a free lock by themselves, after up to two and a half seconds.
 func FIFO(on bool) Option { return func(o *options) { o.plain = !on } }
 
 // Logger makes [New] look at the settings of the server once, in the background, and log a warning for each that

@@ -10,7 +10,8 @@ import (
 func (n *Node) Verify(ctx context.Context, req locker.Request) error {
 	n.calls.Enter()
 	defer n.calls.Leave()
-	return n.owned(n.pipeline.Do(ctx, n.attempt(&req).Verify(req.Fence), req.TTL, nil))
+	cmd := n.attempt(&req).Verify(req.Fence)
+	return n.owned(n.send(ctx, n.pipeline, cmd, req.TTL, min(req.TTL, n.timeout)/2, nil))
 }
 
 // Verify implements locker.Verifier.

@@ -39,7 +39,7 @@ local got, drawn, set = redis.call('MGET', unpack(KEYS, 2 * n + 1, 3 * n)), {}, 
 for i = 1, n do
   local f = KEYS[2 * n + i]                    -- locks of one slot share it
   local c = math.max((tonumber(drawn[f] or got[i] or '0') or 0) + 1, clock())
-  if c >= 2^53 then return 0 end
+  if not (c < 2^53) then return 0 end          -- a counter that was overwritten may also be no number: nan
   drawn[f], out[i] = digits(c), c
   set[2 * i - 1], set[2 * i] = f, drawn[f]
 end

@@ -155,3 +155,22 @@ func TestAllHaveTokensOfTheirOwn(t *testing.T) {
 		}
 	}
 }
+
+// A counter that was overwritten from outside gives no tokens to a step of several locks. Each lock by itself begins
+// with a new counter.
+func TestAllWithACounterThatIsNoNumber(t *testing.T) {
+	for _, text := range []string{"nan", "inf", "9007199254740991", "1e30"} {
+		s := newStep(t)
+		all := attempts("a", "y", "z")
+		s.s.Cmd(t, "SET", all[1].Fence(), text)
+		got, err := script.ReadAll(sendCommand(t, s.n, script.AcquireAll(all, time.Minute)), len(all))
+		if err != nil || got.Status != script.Unread {
+			t.Errorf("%s: %v, %v", text, got, err)
+		}
+		for _, a := range all {
+			if v := s.s.Cmd(t, "GET", a.Lock); v != nil {
+				t.Errorf("%s: %s is %q", text, a.Lock, v)
+			}
+		}
+	}
+}

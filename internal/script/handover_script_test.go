@@ -149,7 +149,7 @@ func TestTheDeadAreSkipped(t *testing.T) {
 	x.enqueue("absurd", patient)
 	x.enqueue("d", patient+"D's")
 	x.s.Cmd(t, "HDEL", x.k.Wait(), "unknown")
-	x.s.Cmd(t, "HSET", x.k.Wait(), "absurd", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli(), ":10000:"))
+	x.s.Cmd(t, "HSET", x.k.Wait(), "absurd", fmt.Sprint(time.Now().Add(time.Minute).UnixMilli(), ":10000:|"))
 	x.passes(10 * time.Millisecond)
 	x.is("release", x.release("a", "0:0:0"), int64(1|waited))
 	e.hears("D's d")
