@@ -4,7 +4,9 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -172,4 +174,19 @@ func TestErrorsComeBeforeTheEnd(t *testing.T) {
 	a.opened = append(a.opened, slowly{closed: func() { said = stderr.String() }})
 	assert.Equal(t, exitConfig, a.main(t.Context(), []string{"inspect", "k"}))
 	assert.Contains(t, said, "or use --url or --config")
+}
+
+// The scheme of a backend from outside may begin like those of Valkey. It chooses no Redis driver.
+func TestSchemeThatOnlyBeginsLikeValkey(t *testing.T) {
+	config.Register("valkeyish", config.Backend[struct{}]{
+		Parse: func(*struct{}, config.Location, config.Report) {},
+		Open: func(context.Context, *struct{}, string) (*locker.Client, error) {
+			return nil, errors.ErrUnsupported
+		},
+	})
+	for url, want := range map[string]string{"valkey://h": "valkey", "redis://h": "", "valkeyish://h": ""} {
+		c, err := config.Parse(url)
+		require.NoError(t, err, url)
+		assert.Equal(t, want, c.Redis.Driver, url)
+	}
 }
