@@ -271,6 +271,13 @@ func (a *acquisition) release(i int, v *node.Vote) {
 	}
 }
 
+// mayRemain reports whether node i may still have what the acquisition, which was lost, got there. What undoes it may
+// still be on its way.
+func (a *acquisition) mayRemain(i int) bool {
+	v := &a.ballots[i].vote
+	return a.election.asked.has(i) && (!a.seen.has(i) || v.Granted || v.Doubtful)
+}
+
 // underWay reports whether node i may still carry out the acquisition. It is called after the end of the acquisition.
 // If the request fails, so that its outcome is never known, the acquisition itself leaves a tombstone.
 func (a *acquisition) underWay(i int) bool {

@@ -129,7 +129,7 @@ func TestHungNodeUnderLoad(t *testing.T) {
 			if keys := c.locks(t); len(keys) > 0 {
 				t.Errorf("landed later: %q", keys)
 			}
-			t.Logf("tombstones on it: %d", c[1:2].tombstones(t))
+			t.Logf("tombstones on it: %d", c[1:2].tombstones(t, "*"))
 		})
 	}
 }

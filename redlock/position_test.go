@@ -3,12 +3,14 @@ package redlock
 import (
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // The time between the release of a lock and its next acquisition, by a waiter that was told of the release.
@@ -52,6 +54,52 @@ func TestWaiterThatLeavesAQueueIsInTheNext(t *testing.T) {
 			s.close()
 		})
 	}
+}
+
+// An attempt that was too early fails, because the release before it has not come to all nodes. A waiter that finds its
+// own lock afterwards, because what undoes the attempt is slower than its next look, looks again soon.
+func TestWaiterIsNotHeldUpByItsOwnAttempt(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		const holders, waiters = 0, 1
+		s := newStreet(t)
+		var late, undone atomic.Bool // a release; what the attempt after it has got on the node of the queue
+		var free time.Time           // when it was undone
+		s.event = func(client, node int, cmds []drivers.Command, executed bool) {
+			switch {
+			case executed, !wire.Releases(cmds[0]):
+			case client == holders && node != queueNode:
+				late.Store(true)
+				time.Sleep(2 * time.Millisecond)
+			case client == waiters && node == queueNode && undone.CompareAndSwap(false, true):
+				time.Sleep(6 * time.Millisecond)
+				free = time.Now()
+			}
+		}
+		holder, waiter := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := make(chan time.Time)
+		go func() {
+			l, err := waiter.Lock(t.Context(), "k")
+			got <- time.Now()
+			if err == nil {
+				err = l.Unlock(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(time.Second)
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if gap := (<-got).Sub(free); !late.Load() || !undone.Load() || gap > prompt {
+			t.Errorf("late: %v, undone: %v; after that, nobody had the lock for %v", late.Load(), undone.Load(), gap)
+		}
+		s.close()
+	})
 }
 
 // When a holder has died, all its waiters have heard nothing for as long as the TTL. They take over one after the other

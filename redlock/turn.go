@@ -58,14 +58,18 @@ func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
 		cancel()
 		if err == nil {
 			w.b.health.answered(i, time.Since(start))
-			if !s.Mine || s.Left > 0 {
-				if s.Left > 0 {
-					w.held.Label, w.known = s.Label, true
-				}
+			pause := soon
+			switch {
+			case s.Left > 0 && w.last != nil && w.last.mayRemain(i):
+				pause = minBackoff // the lock may be what the last attempt got, and be gone in a moment
+			case s.Left > 0:
+				w.held.Label, w.known = s.Label, true
+				fallthrough
+			case !s.Mine:
 				w.saw(s.Left)
 				w.sure = w.sure || w.looks > 0
 			}
-			d := soon << min(w.looks, 10)
+			d := pause << min(w.looks, 10)
 			s.Again = min(s.Again, d/2+rand.N(d/2))
 			w.looks++
 			return s, nil
