@@ -102,6 +102,44 @@ func TestWaiterIsNotHeldUpByItsOwnAttempt(t *testing.T) {
 	})
 }
 
+// A holder that extends its lease on the node that keeps the queue will release it there, too. Waiters that hear nothing
+// for long do not ask the nodes meanwhile. If they did, one of them could split the vote when the holder changes.
+func TestWaitersOfALiveHolderDoNotAsk(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		const waiters = 3
+		s := newStreet(t)
+		holder := s.client()
+		lease, err := holder.Lock(t.Context(), "k", locker.TTL(2*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var run sync.WaitGroup
+		for range waiters {
+			w := s.client()
+			run.Go(func() {
+				l, err := w.Lock(t.Context(), "k", locker.TTL(2*time.Second))
+				if err == nil {
+					err = l.Unlock(t.Context())
+				}
+				if err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		before := s.asked()
+		time.Sleep(time.Minute)
+		if n := s.asked() - before; n > 0 {
+			t.Errorf("%d attempts in a minute, while a live holder had the lock", n)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		run.Wait()
+		s.close()
+	})
+}
+
 // When a holder has died, all its waiters have heard nothing for as long as the TTL. They take over one after the other
 // nevertheless, without a pause and without competing: only the one whose turn it is asks the nodes.
 func TestWaitersOfADeadHolderTakeTurns(t *testing.T) {

@@ -68,7 +68,7 @@ type waiter struct {
 	failed    int           // failed attempts in a row since the last notification
 	astray    bool          // the node that keeps the queue is wrong about the owner; see acquisition.astray
 	looks     int           // how often it has looked at its position since the last attempt
-	left      time.Duration // the remaining time of the lock on the node that keeps the queue, when it was asked last
+	ends      time.Time     // when the lock on the node that keeps the queue ends, as it was seen last; zero: it was free
 	moved     bool          // the node that keeps the queue has failed since the last attempt, and others may have
 	faulty    time.Time     // since when there has been no quorum; zero: there is one
 	fault     error         // the error of the last attempt without a quorum
@@ -145,10 +145,9 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 			}
 			lost = err != nil // no node keeps the queue
 			mine = s.Mine && s.Left == 0
-			if !lost && s.Left == 0 && w.left > 0 { // the waiter that has the turn asks the nodes now
+			if !lost && w.changed(s.Left) {
 				start = time.Now()
 			}
-			w.left = s.Left
 			rest := w.patience(s) - time.Since(start)
 			// Waiters that have begun to wait at the same time should not all ask at the same time.
 			if late = rest <= 0; !late {
@@ -185,6 +184,20 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 		}
 		told = w.sleep(ctx, w.pause(s.Again))
 	}
+}
+
+// changed records the remaining time of the lock on the node that keeps the queue. It reports whether the waiter may
+// wait on without doubts about that node. Either the lock has ended there, and the waiter that has the turn asks the
+// nodes now. Or the lock ends later than it did, so its holder, or the next one, has that node. The lock of a dead owner
+// does not change.
+func (w *waiter) changed(left time.Duration) bool {
+	before := w.ends
+	if left <= 0 {
+		w.ends = time.Time{}
+		return !before.IsZero()
+	}
+	w.ends = time.Now().Add(left)
+	return !before.IsZero() && w.ends.Sub(before) > soon
 }
 
 // sleep returns after d or when news comes. It reports whether the waiter was told to ask.
