@@ -89,6 +89,9 @@ func quorum(s *servers, p plan, f failure) *Scenario {
 			}})
 	}
 	add(quorumYardstick, 0, ahead, openThirdAnswer)
+	if f.hung+f.dead == 0 {
+		add(quorumYardstick+", fenced", 0, ahead, openFencedThirdAnswer)
+	}
 	for _, c := range clients {
 		add("locker/"+c, 0, ahead, oursRedlock(c))
 	}

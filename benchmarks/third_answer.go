@@ -12,8 +12,11 @@ import (
 // thirdAnswer is the yardstick of Redlock. It has one connection to each node, on which one goroutine sends what has
 // gathered. An operation ends when three nodes have answered. Nothing is cleaned up or fenced, and commands that do
 // not fit into a node's line are not sent.
+//
+// With fenced, it also issues a fencing token. That is the least that a Redlock with tokens has to do.
 type thirdAnswer struct {
 	sha   string
+	fence string // SHA of fencedSet; empty: no tokens
 	need  int
 	nodes []*line
 	pool  sync.Pool
@@ -31,7 +34,24 @@ type question struct {
 	answer chan<- bool
 }
 
-func openThirdAnswer(addrs []string, l limits) (session, error) {
+// fencedSet is SET NX PX with a token that is greater than all before. It is what this library does for one, without
+// tombstones, queue, hints and guard. The clock is rounded, so that the nodes agree on the token.
+const fencedSet = `local seen = redis.call("MGET", KEYS[1], KEYS[2])
+if seen[1] then return 0 end
+local t = redis.call("TIME")
+local now = t[1] * 1000000 + t[2]
+local token = math.max(tonumber(seen[2] or "0") + 1, now - now % 10000)
+redis.call("SET", KEYS[2], string.format("%.0f", token))
+redis.call("SET", KEYS[1], ARGV[1], "PX", ARGV[2])
+return 1`
+
+func openThirdAnswer(addrs []string, l limits) (session, error) { return openThird(addrs, l, false) }
+
+func openFencedThirdAnswer(addrs []string, l limits) (session, error) {
+	return openThird(addrs, l, true)
+}
+
+func openThird(addrs []string, l limits, fenced bool) (session, error) {
 	s := &thirdAnswer{need: len(addrs)/2 + 1}
 	s.pool.New = func() any { return &thirdHeld{session: s} }
 	for _, addr := range addrs {
@@ -40,6 +60,9 @@ func openThirdAnswer(addrs []string, l limits) (session, error) {
 		c, err := rueidislib.NewClient(option)
 		if err == nil {
 			s.sha, err = c.Do(context.Background(), c.B().ScriptLoad().Script(compareAndDelete).Build()).ToString()
+		}
+		if err == nil && fenced {
+			s.fence, err = c.Do(context.Background(), c.B().ScriptLoad().Script(fencedSet).Build()).ToString()
 		}
 		if err != nil {
 			s.Close()
@@ -120,6 +143,9 @@ var errMinority = errors.New("no majority")
 
 func (s *thirdAnswer) Lock(_ context.Context, key string) (held, error) {
 	if !s.ask(func(c rueidislib.Client) rueidislib.Completed {
+		if s.fence != "" {
+			return c.B().Evalsha().Sha1(s.fence).Numkeys(2).Key(key, "fence").Arg(key, ttlMillis).Build()
+		}
 		return c.B().Set().Key(key).Value(key).Nx().PxMilliseconds(ttl.Milliseconds()).Build()
 	}) {
 		return nil, errMinority

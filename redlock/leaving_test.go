@@ -85,8 +85,8 @@ func (c cluster) waitersLeave(t *testing.T, holder, waiter locker.Locker, key st
 // shortestPatience is how long a waiter waits at least for the node that keeps the queue. See quietPatience.
 const shortestPatience = 5 * time.Millisecond
 
-// leaveWhenAllIsAnswered lets l wait for key, so that it makes an attempt and learns that others want the lock, and give
-// up when all nodes have answered that attempt. It counts the answers that it has not heard nevertheless.
+// leaveWhenAllIsAnswered lets l wait for key. It makes an attempt, learns that others want the lock, and gives up when
+// all nodes have answered that attempt. It counts the answers that it has not heard nevertheless.
 func leaveWhenAllIsAnswered(t *testing.T, l locker.Locker, key string) (unheard *atomic.Int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -102,8 +102,9 @@ func TestWaiterIsNotHeldUpByItsOwnAttempt(t *testing.T) {
 	})
 }
 
-// A holder that extends its lease on the node that keeps the queue will release it there, too. Waiters that hear nothing
-// for long do not ask the nodes meanwhile. If they did, one of them could split the vote when the holder changes.
+// A holder that extends its lease on the node that keeps the queue will release it there, too. Waiters that hear
+// nothing for long do not ask the nodes meanwhile. If they did, one of them could split the vote when the holder
+// changes.
 func TestWaitersOfALiveHolderDoNotAsk(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		const waiters = 3

@@ -63,16 +63,16 @@ type waiter struct {
 	trace *lockertrace.Trace
 	turn  *turn // nil while it has no position
 
-	attempted bool          // req.Token has been used
-	last      *acquisition  // the last acquisition; nil: there was none
-	failed    int           // failed attempts in a row since the last notification
-	astray    bool          // the node that keeps the queue is wrong about the owner; see acquisition.astray
-	looks     int           // how often it has looked at its position since the last attempt
-	ends      time.Time     // when the lock on the node that keeps the queue ends, as it was seen last; zero: it was free
-	moved     bool          // the node that keeps the queue has failed since the last attempt, and others may have
-	faulty    time.Time     // since when there has been no quorum; zero: there is one
-	fault     error         // the error of the last attempt without a quorum
-	rested    time.Time     // when enough nodes have rested for a quorum, according to that error; zero: not known
+	attempted bool         // req.Token has been used
+	last      *acquisition // the last acquisition; nil: there was none
+	failed    int          // failed attempts in a row since the last notification
+	astray    bool         // the node that keeps the queue is wrong about the owner; see acquisition.astray
+	looks     int          // how often it has looked at its position since the last attempt
+	ends      time.Time    // when the lock on the node that keeps the queue ends, as seen last; zero: it was free
+	moved     bool         // the node that keeps the queue has failed since the last attempt, and others may have
+	faulty    time.Time    // since when there has been no quorum; zero: there is one
+	fault     error        // the error of the last attempt without a quorum
+	rested    time.Time    // when enough nodes have rested for a quorum, according to that error; zero: not known
 
 	seen bool // others hold the lock
 	// sure says that another client has, or had, a lease. It is false if what was seen may be the remains of a failed
@@ -188,7 +188,7 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 
 // changed records the remaining time of the lock on the node that keeps the queue. It reports whether the waiter may
 // wait on without doubts about that node. Either the lock has ended there, and the waiter that has the turn asks the
-// nodes now. Or the lock ends later than it did, so its holder, or the next one, has that node. The lock of a dead owner
+// nodes now. Or the lock ends later than it did, so its holder, or the next one, has that node. A dead owner's lock
 // does not change.
 func (w *waiter) changed(left time.Duration) bool {
 	before := w.ends

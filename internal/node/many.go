@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
@@ -67,8 +66,9 @@ func (n *Node) acquireMany(ctx context.Context, reqs []locker.Request, notify sc
 	if err == nil {
 		all, err = script.ReadAll(reply, len(reqs))
 	}
+	var refusal drivers.ServerError
 	switch {
-	case becauseMany(err):
+	case errors.As(err, &refusal) && script.IsForMany(refusal):
 		return nil, errOneByOne
 	case err != nil:
 		if isDoubtful(err) {
@@ -92,23 +92,6 @@ func (n *Node) acquireMany(ctx context.Context, reqs []locker.Request, notify sc
 		grants[i].Fence = c
 	}
 	return grants, nil
-}
-
-// becauseMany reports whether a server may have refused the step only because it has several locks. It has executed
-// nothing then.
-func becauseMany(err error) bool {
-	var refused drivers.ServerError
-	if !errors.As(err, &refused) {
-		return false
-	}
-	switch refused.Code() {
-	case "CROSSSLOT", "TRYAGAIN": // a server of a cluster behind a driver that does not say so; a slot that migrates
-		return true
-	case "NOPERM": // for one of the keys, which the attempt for that lock names
-		return true
-	default: // a client that has not authenticated may not send that many words
-		return strings.HasPrefix(refused.Error(), "ERR Protocol error")
-	}
 }
 
 // oneSlot reports whether the locks of attempts share a hash slot.

@@ -3,7 +3,6 @@ package pipeline
 import (
 	"errors"
 	"slices"
-	"strings"
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
@@ -151,23 +150,10 @@ func (r *request) inFull() request {
 }
 
 // becauseJoined reports whether the server may have refused a joined request only because it was joined. Then each call
-// is sent by itself, and gets an answer of its own. Other refusals, such as LOADING, would be the same.
+// is sent by itself, and gets an answer of its own.
 func (p *Pipeline) becauseJoined(e drivers.ServerError) bool {
-	switch e.Code() {
-	case "TRYAGAIN":
-		// A slot migrates, and the keys of some of the calls are in two places.
-		return true
-	case "NOPERM":
-		// Users may have rights on some keys only. The server looks at all keys before it executes anything.
-		return true
-	case "CROSSSLOT":
-		// This is one server of a cluster, and the driver does not say so.
+	if e.Code() == "CROSSSLOT" { // this is one server of a cluster, and the driver does not say so
 		p.slots.Store(true)
-		return true
-	case "ERR":
-		// A client that has not authenticated may not send that many words. A single call is answered NOAUTH.
-		return strings.HasPrefix(e.Error(), "ERR Protocol error")
-	default:
-		return false
 	}
+	return script.IsForMany(e)
 }

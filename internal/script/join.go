@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/golocker/locker/drivers"
@@ -102,4 +103,20 @@ func ReadJoined(reply drivers.Reply, n int) (_ []int64, err error) {
 		return nil, fmt.Errorf("the server returned %d for %d joined commands", numbers, n)
 	}
 	return numbers, nil
+}
+
+// IsForMany reports whether a server may have refused a command only because it is about several locks. Nothing was
+// executed then, and a command for each lock can succeed, or gets a better answer. Other refusals, such as LOADING,
+// would be the same for each of them.
+func IsForMany(e drivers.ServerError) bool {
+	switch e.Code() {
+	case "CROSSSLOT": // one server of a cluster, behind a driver that does not say so
+		return true
+	case "TRYAGAIN": // a slot migrates, and the keys of some of the locks are in two places
+		return true
+	case "NOPERM": // for one of the keys: the server looks at all of them before it executes anything
+		return true
+	default: // a client that has not authenticated may not send that many words; a shorter command is answered NOAUTH
+		return strings.HasPrefix(e.Error(), "ERR Protocol error")
+	}
 }
