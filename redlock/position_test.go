@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -102,23 +103,70 @@ func TestWaiterIsNotHeldUpByItsOwnAttempt(t *testing.T) {
 	})
 }
 
-// A holder that extends its lease on the node that keeps the queue will release it there, too. Waiters that hear
-// nothing for long do not ask the nodes meanwhile. If they did, one of them could split the vote when the holder
-// changes.
-func TestWaitersOfALiveHolderDoNotAsk(t *testing.T) {
+// When a lock has ended by its time and another is there, the waiter that had the turn has probably taken it, and the
+// others need not ask the nodes. They believe that once between two attempts, and not while nodes fail.
+func TestWaiterLetsOneAttemptBe(t *testing.T) {
+	const ttl = time.Second
 	virtual.Test(t, func(t *testing.T) {
-		const waiters = 3
-		s := newStreet(t)
-		holder := s.client()
-		lease, err := holder.Lock(t.Context(), "k", locker.TTL(2*time.Second))
-		if err != nil {
-			t.Fatal(err)
+		w := &waiter{}
+		look := func(after, left time.Duration, want bool) {
+			t.Helper()
+			time.Sleep(after)
+			if got := w.changed(left); got != want {
+				t.Errorf("changed: %v, want %v", got, want)
+			}
 		}
-		var run sync.WaitGroup
-		for range waiters {
-			w := s.client()
+		look(0, ttl, false)       // the first look
+		look(ttl/2, ttl, false)   // extended
+		look(ttl+1, ttl, true)    // another one
+		look(ttl+1, ttl, false)   // again
+		look(ttl/2, 0, true)      // free
+		look(ttl, 0, false)       // still free
+		look(ttl, ttl, false)     // taken
+		w.waived = false          // as after an attempt
+		look(ttl/2, ttl/2, false) // the same lock
+		w.moved = true
+		look(ttl+1, ttl, false)
+		w.moved, w.fault = false, locker.ErrNoQuorum
+		look(ttl+1, ttl, false)
+		w.fault = nil
+		look(ttl+1, ttl, true)
+	})
+}
+
+// A client that reaches only the node that keeps the queue tries again and again. What its attempts leave there for a
+// while looks like the lock of one holder after another. A waiter finds out nevertheless that the lock is free.
+func TestClientThatReachesOnlyTheQueueHoldsUpNobody(t *testing.T) {
+	for _, ttl := range []time.Duration{locker.DefaultTTL, 2 * time.Second, 300 * time.Millisecond} {
+		virtual.Test(t, func(t *testing.T) {
+			const polling = 2
+			s := newStreet(t)
+			holder, waiter, poller := s.client(), s.client(), s.client()
+			for i := range s.nodes {
+				if i != queueNode {
+					s.set(polling, i, "hung")
+				}
+			}
+			var run sync.WaitGroup
+			var over atomic.Bool
 			run.Go(func() {
-				l, err := w.Lock(t.Context(), "k", locker.TTL(2*time.Second))
+				for ; !over.Load(); time.Sleep(10 * time.Millisecond) {
+					if _, err := poller.TryLock(t.Context(), "k", locker.TTL(ttl)); err == nil {
+						t.Error("a client that reaches one node has the lock")
+					}
+				}
+			})
+			time.Sleep(1500 * time.Millisecond)
+			lease, err := holder.Lock(t.Context(), "k", locker.NoRenewal(), locker.TTL(time.Minute))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan time.Time)
+			run.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				l, err := waiter.Lock(ctx, "k")
+				got <- time.Now()
 				if err == nil {
 					err = l.Unlock(t.Context())
 				}
@@ -126,19 +174,23 @@ func TestWaitersOfALiveHolderDoNotAsk(t *testing.T) {
 					t.Error(err)
 				}
 			})
-		}
-		time.Sleep(time.Second)
-		before := s.asked()
-		time.Sleep(time.Minute)
-		if n := s.asked() - before; n > 0 {
-			t.Errorf("%d attempts in a minute, while a live holder had the lock", n)
-		}
-		if err := lease.Unlock(t.Context()); err != nil {
-			t.Error(err)
-		}
-		run.Wait()
-		s.close()
-	})
+			time.Sleep(5 * time.Second)
+			released := time.Now()
+			if err := lease.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if gap := (<-got).Sub(released); gap > 5*overdue {
+				t.Errorf("TTL of the attempts %v: nobody had the lock for %v", ttl, gap)
+			}
+			over.Store(true)
+			run.Wait()
+			for i := range s.nodes {
+				s.set(polling, i, "")
+			}
+			time.Sleep(time.Minute)
+			s.close()
+		})
+	}
 }
 
 // When a holder has died, all its waiters have heard nothing for as long as the TTL. They take over one after the other

@@ -16,6 +16,9 @@ const (
 	// asks for. The lock that the waiter saw may have been a failed attempt, whose clean-up notifies nobody. And if the
 	// node has failed, the waiter should not miss many turns that others take elsewhere.
 	soon = 50 * time.Millisecond
+	// ownLooks is how often a waiter looks, within the first 60 ms after an attempt that failed, without taking what the
+	// attempt may have got for the lock of another.
+	ownLooks = 5
 )
 
 // turn is a position in the queue of one node. All clients use the same node as long as it is up. N queues would have N
@@ -60,7 +63,7 @@ func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
 			w.b.health.answered(i, time.Since(start))
 			pause := soon
 			switch {
-			case s.Left > 0 && w.last != nil && w.last.mayRemain(i):
+			case s.Left > 0 && w.looks < ownLooks && w.last != nil && w.last.mayRemain(i):
 				pause = minBackoff // the lock may be what the last attempt got, and be gone in a moment
 			case s.Left > 0:
 				w.held.Label, w.known = s.Label, true

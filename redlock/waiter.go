@@ -69,6 +69,7 @@ type waiter struct {
 	astray    bool         // the node that keeps the queue is wrong about the owner; see acquisition.astray
 	looks     int          // how often it has looked at its position since the last attempt
 	ends      time.Time    // when the lock on the node that keeps the queue ends, as seen last; zero: it was free
+	waived    bool         // it has let one attempt be since the last one; see changed
 	moved     bool         // the node that keeps the queue has failed since the last attempt, and others may have
 	faulty    time.Time    // since when there has been no quorum; zero: there is one
 	fault     error        // the error of the last attempt without a quorum
@@ -93,7 +94,7 @@ func (w *waiter) attempt(ctx context.Context, all bool) (locker.Grant, error) {
 	if w.attempted {
 		w.req.Token = locker.NewToken()
 	}
-	w.attempted, w.looks, w.moved = true, 0, false
+	w.attempted, w.looks, w.moved, w.waived = true, 0, false, false
 	if w.turn != nil {
 		select {
 		case <-w.turn.News: // this attempt acts on it
@@ -186,18 +187,22 @@ func (w *waiter) run(ctx context.Context) (locker.Grant, error) {
 	}
 }
 
-// changed records the remaining time of the lock on the node that keeps the queue. It reports whether the waiter may
-// wait on without doubts about that node. Either the lock has ended there, and the waiter that has the turn asks the
-// nodes now. Or the lock ends later than it did, so its holder, or the next one, has that node. A dead owner's lock
-// does not change.
+// changed records the remaining time of the lock on the node that keeps the queue. It reports whether the lock has
+// ended there, so that the waiter that has the turn asks the nodes now or has just done so. If another lock is there,
+// it may also be the remains of an attempt that failed, of a client that reaches only this node. So changed believes
+// that only once between two attempts, and not while nodes fail.
 func (w *waiter) changed(left time.Duration) bool {
-	before := w.ends
+	before, now := w.ends, time.Now()
 	if left <= 0 {
 		w.ends = time.Time{}
 		return !before.IsZero()
 	}
-	w.ends = time.Now().Add(left)
-	return !before.IsZero() && w.ends.Sub(before) > soon
+	w.ends = now.Add(left)
+	if before.IsZero() || now.Before(before) || w.waived || w.moved || w.fault != nil {
+		return false
+	}
+	w.waived = true
+	return true
 }
 
 // sleep returns after d or when news comes. It reports whether the waiter was told to ask.

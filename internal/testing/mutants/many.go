@@ -19,7 +19,7 @@ var manyMutants = []mutant{
 			"			b.grant(b.lock(reqs[0].Key), reqs[0])\n			return nil, &locker"}},
 		[]killer{test("memory", "TestConformance/virtual_time/Many")}},
 	{"many: the step that one key forbids fails as a whole",
-		[]patch{{"internal/node/many.go", "	case \"NOPERM\": //", "	case \"-\": //"}},
+		[]patch{{"internal/script/join.go", "	case \"NOPERM\": //", "	case \"-\": //"}},
 		[]killer{test("single", "TestLockAllByRights")}},
 	{"many: a step that is not answered is undone for its first lock",
 		[]patch{{"internal/node/many.go", "i := range reqs {\n			n.cleaner", "i := range reqs[:1] {\n			n.cleaner"}},
