@@ -17,6 +17,24 @@ import (
 // The time between the release of a lock and its next acquisition, by a waiter that was told of the release.
 const prompt = 15 * time.Millisecond
 
+// whenLocked has l lock k, within ten minutes, and unlock it. It sends when l got the lock.
+func whenLocked(t *testing.T, l locker.Locker) <-chan time.Time {
+	got := make(chan time.Time, 1)
+	go func() {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		lease, err := l.Lock(ctx, "k")
+		got <- time.Now()
+		if err == nil {
+			err = lease.Unlock(t.Context())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	}()
+	return got
+}
+
 // A waiter that does not trust the node that keeps the queue, because that node has the lock of a dead owner, waits on
 // another one. It has a position there at once, so that it is told of the next release.
 func TestWaiterThatLeavesAQueueIsInTheNext(t *testing.T) {
@@ -29,17 +47,7 @@ func TestWaiterThatLeavesAQueueIsInTheNext(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := make(chan time.Time, 1)
-			go func() {
-				l, err := w.Lock(t.Context(), "k")
-				got <- time.Now()
-				if err == nil {
-					err = l.Unlock(t.Context())
-				}
-				if err != nil {
-					t.Error(err)
-				}
-			}()
+			got := whenLocked(t, w)
 			for b := s.backends[1]; b.hints.fit("k", queueNode, len(s.nodes)) == queueNode; {
 				time.Sleep(time.Millisecond)
 			}
@@ -81,17 +89,7 @@ func TestWaiterIsNotHeldUpByItsOwnAttempt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := make(chan time.Time)
-		go func() {
-			l, err := waiter.Lock(t.Context(), "k")
-			got <- time.Now()
-			if err == nil {
-				err = l.Unlock(t.Context())
-			}
-			if err != nil {
-				t.Error(err)
-			}
-		}()
+		got := whenLocked(t, waiter)
 		time.Sleep(time.Second)
 		if err := lease.Unlock(t.Context()); err != nil {
 			t.Error(err)
@@ -161,19 +159,7 @@ func TestClientThatReachesOnlyTheQueueHoldsUpNobody(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := make(chan time.Time)
-			run.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-				defer cancel()
-				l, err := waiter.Lock(ctx, "k")
-				got <- time.Now()
-				if err == nil {
-					err = l.Unlock(t.Context())
-				}
-				if err != nil {
-					t.Error(err)
-				}
-			})
+			got := whenLocked(t, waiter)
 			time.Sleep(5 * time.Second)
 			released := time.Now()
 			if err := lease.Unlock(t.Context()); err != nil {
