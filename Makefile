@@ -46,7 +46,7 @@ library.short: # the longest packages first
 	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
 		./drivers/rueidis ./...
 elections.short: # on few stores
-	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) ./elections
+	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) -p 1 ./elections ./soak
 allocations.short: # without the race detector, which allocates, too, and with garbage collected as usual
 	GOGC=100 $(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single
 $(TESTED:%=%.short): %.short: # the tests of one module
@@ -189,12 +189,13 @@ crowd: ## 16 workers that lock random subsets of 8 keys: 100,000 calls in virtua
 	@scripts/need-redis.sh
 	LOCKER_CROWD=100000 go test -count=1 -timeout 2h -run TestCrowd -v . ./single ./redlock
 
-HOURS ?= 8
-soak: ## the same for HOURS; the report goes to soak.out, LOCKER_FAULTS_ONLY=partition runs a part
+SOAK ?= 10m
+STORE ?=
+soak: ## five processes, servers and networks that fail, an outside judge: SOAK on each STORE, such as NATS
 	@scripts/need-redis.sh
-	@echo '<!-- what follows is written by make faults -->' >soak.out
-	LOCKER_FAULTS=$(HOURS)h LOCKER_FAULTS_REPORT=$(CURDIR)/soak.out \
-		go test -C internal/testing/trials -count=1 -timeout $$(( $(HOURS) + 1 ))h -run TestFaults ./faults
+	@scripts/need-postgres.sh
+	LOCKER_SOAK=$(SOAK) LOCKER_SOAK_ONLY="$(STORE)" \
+		go test -C internal/testing/trials/everystore -count=1 -timeout 24h -run TestSoak -v ./soak
 
 FUZZTIME ?= 30s
 fuzz: ## the fuzz targets, FUZZTIME each

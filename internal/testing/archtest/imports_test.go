@@ -93,7 +93,8 @@ var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conf
 	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
 	"/internal/testing/program", "/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
 	"/internal/testing/storeurl", "/internal/testing/relay", "/internal/testing/short", "/internal/testing/steady",
-	"/internal/testing/trials/sim", "/internal/testing/trials/serve"}
+	"/internal/testing/trials/sim", "/internal/testing/trials/serve",
+	"/internal/testing/trials/everystore/deployment"}
 
 func under(path string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })

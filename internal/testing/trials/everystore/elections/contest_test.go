@@ -2,12 +2,12 @@ package elections
 
 import (
 	"math/rand/v2"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 	"github.com/golocker/locker/internal/testing/trials/serve"
 	"github.com/golocker/locker/memory"
 )
@@ -35,6 +35,9 @@ var kinds = []struct {
 	share int
 }{{resigns, 13}, {restarts, 3}, {crashes, 1}, {stops, 1}, {cuts, 1}, {outages, 1}}
 
+// early has the kinds that free a lock at the store at once, while the news is on its way to the holder.
+var early = map[string][]kind{deployment.AdvisoryLocks: {cuts, outages}}
+
 // contest is one deployment with five candidates for an election, or with five processes that hand on a lock with Lock
 // and Unlock alone. The second is beside the first, for comparison.
 type contest struct {
@@ -48,16 +51,16 @@ type contest struct {
 // office is one deployment with its contests.
 type office struct {
 	*testing.T
-	deployment
-	store    *store // nil: in memory
+	deployment.Deployment
+	store    *deployment.Store // nil: in memory
 	election *contest
 	bare     *contest
 }
 
 // play lets terms end in all ways until there were enough, and returns what the judges saw. 0 terms are a few, without
 // a comparison.
-func (d deployment) play(t *testing.T, terms int) (election, bare *judge) {
-	o := &office{T: t, deployment: d}
+func play(t *testing.T, d deployment.Deployment, terms int) (election, bare *judge) {
+	o := &office{T: t, Deployment: d}
 	o.open()
 	both := []*contest{o.election, o.bare}
 	if terms == 0 {
@@ -83,7 +86,7 @@ func (d deployment) play(t *testing.T, terms int) (election, bare *judge) {
 		plan = plan[:terms]
 	}
 	for _, k := range plan {
-		if d.start == nil && (k == stops || k == cuts || k == outages) {
+		if d.Start == nil && (k == stops || k == cuts || k == outages) {
 			k = resigns // nothing of that can happen in memory
 		}
 		if k == outages {
@@ -111,11 +114,11 @@ func (d deployment) play(t *testing.T, terms int) (election, bare *judge) {
 // open starts the servers.
 func (o *office) open() {
 	inMemory := memory.NewBackend()
-	if o.deployment.start != nil {
-		o.store = o.deployment.start(o.T)
+	if o.Start != nil {
+		o.store = o.Start(o.T)
 	}
 	open := func(isBare bool) *contest {
-		c := &contest{T: o.T, judge: newJudge(o.early)}
+		c := &contest{T: o.T, judge: newJudge(early[o.Name])}
 		if o.store == nil {
 			c.start = func(who int) candidate {
 				return startLocal(o.T, who, inMemory, c.judge, func(l locker.Locker, ask asker) runner {
@@ -126,7 +129,7 @@ func (o *office) open() {
 		}
 		var urls []string
 		for range candidates {
-			url, relays := o.connect()
+			url, relays := o.store.Connect(o.T)
 			urls, c.relays = append(urls, url), append(c.relays, relays)
 		}
 		addr := serve.TCP(o.T, c.judge.serve)
@@ -138,27 +141,13 @@ func (o *office) open() {
 	o.election, o.bare = open(false), open(true)
 }
 
-// connect returns the URL of the store for one candidate, and its ways to the servers. No client learns of other ways:
-// that of etcd does not ask for the list of members, and a NATS server tells addresses only if it is in a cluster. A
-// leader that had another way would go on when it is cut off, and the trial would fail.
-func (o *office) connect() (url string, relays []*relay.Relay) {
-	var hosts []string
-	for _, s := range o.store.servers {
-		r := relay.New(o.T, s.addr, func() (there, back relay.Side) {
-			return relay.Side{Read: relay.Chunks()}, relay.Side{Read: relay.Chunks()}
-		})
-		relays, hosts = append(relays, r), append(hosts, r.Addr())
-	}
-	return o.store.url(strings.Join(hosts, ",")), relays
-}
-
 // restartServer kills a server, and starts it again.
 func (o *office) restartServer() {
 	o.Helper()
 	now := o.election.await()
 	o.election.judge.ending(now, outages)
 	o.bare.judge.hit(outages)
-	o.store.servers[rand.IntN(len(o.store.servers))].restart()
+	o.store.Servers[rand.IntN(len(o.store.Servers))].Restart()
 	o.election.all[now.who].resign() // if it has survived that
 	o.election.judge.await(o.T, now.term)
 	o.election.judge.disturbed()

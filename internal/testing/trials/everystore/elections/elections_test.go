@@ -14,6 +14,7 @@ import (
 	_ "github.com/golocker/locker/drivers/all"
 	_ "github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 )
 
 // The test binary is also the program of the candidates in other processes.
@@ -34,6 +35,9 @@ const (
 	reportEnv = "LOCKER_ELECTIONS_REPORT"
 )
 
+// brief has the deployments that are tried in each test.
+var brief = map[string]bool{"memory": true, "single, goredis": true}
+
 // beside is the number of deployments that run at the same time. They mostly wait.
 const beside = 4
 
@@ -49,15 +53,15 @@ func TestElections(t *testing.T) {
 	run := newReport(t)
 	gate := make(chan struct{}, beside)
 	var wg sync.WaitGroup
-	for _, d := range deployments {
-		if all == "" && !d.brief || !strings.Contains(d.name, os.Getenv(onlyEnv)) {
+	for _, d := range deployment.All {
+		if all == "" && !brief[d.Name] || !strings.Contains(d.Name, os.Getenv(onlyEnv)) {
 			continue
 		}
 		wg.Go(func() {
 			gate <- struct{}{}
 			defer func() { <-gate }()
-			t.Run(d.name, func(t *testing.T) {
-				election, bare := d.play(t, terms)
+			t.Run(d.Name, func(t *testing.T) {
+				election, bare := play(t, d, terms)
 				run.add(d, election, bare)
 			})
 		})

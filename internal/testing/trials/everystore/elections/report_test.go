@@ -12,6 +12,7 @@ import (
 
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/section"
+	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 )
 
 // report collects what the judges saw.
@@ -27,10 +28,10 @@ func newReport(t *testing.T) *report {
 	return &report{began: time.Now(), server: redistest.Version(redistest.Binary(t)), seen: map[string][2]*judge{}}
 }
 
-func (r *report) add(d deployment, election, bare *judge) {
+func (r *report) add(d deployment.Deployment, election, bare *judge) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.seen[d.name] = [...]*judge{election, bare}
+	r.seen[d.Name] = [...]*judge{election, bare}
 }
 
 // finish fails the test if a judge saw what must not happen, prints a table, and writes it to the file of reportEnv, if
@@ -42,23 +43,23 @@ func (r *report) finish(t *testing.T, terms string) {
 		fmt.Fprintf(&b, " %s |", k.kind)
 	}
 	b.WriteString("\n| --- | --: | --: | --: | --: | --: | --: |" + strings.Repeat(" --: |", len(kinds)) + "\n")
-	for _, d := range deployments {
-		j, bare := r.seen[d.name][0], r.seen[d.name][1]
+	for _, d := range deployment.All {
+		j, bare := r.seen[d.Name][0], r.seen[d.Name][1]
 		if j == nil {
 			continue
 		}
 		wrong := slices.Concat(j.wrong, bare.wrong)
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %s | %s |",
-			d.name, j.terms, j.visits, len(wrong), j.late, gaps(bare.gaps[resigns]), gaps(bare.gaps[restarts]))
+			d.Name, j.terms, j.visits, len(wrong), j.late, gaps(bare.gaps[resigns]), gaps(bare.gaps[restarts]))
 		for _, k := range kinds {
 			b.WriteString(" " + gaps(j.gaps[k.kind]) + " |")
 		}
 		b.WriteString("\n")
 		for _, wrong := range wrong {
-			t.Errorf("%s: %s", d.name, wrong)
+			t.Errorf("%s: %s", d.Name, wrong)
 		}
 		if j.terms < 5 {
-			t.Errorf("%s: only %d terms", d.name, j.terms)
+			t.Errorf("%s: only %d terms", d.Name, j.terms)
 		}
 	}
 	head := fmt.Sprintf("`%s=%s go test -C internal/testing/trials/everystore -run TestElections ./elections`, %s, %s, "+

@@ -1,0 +1,129 @@
+// Package deployment starts every kind of store, for trials whose processes reach its servers over networks that fail.
+package deployment
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/internal/testing/etcdtest"
+	"github.com/golocker/locker/internal/testing/natstest"
+	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/serverproc"
+)
+
+// Deployment is a kind of store.
+type Deployment struct {
+	Name string
+	// Start starts its servers, until the test ends. It is nil if the store is in memory.
+	Start func(*testing.T) *Store
+}
+
+// Store is the servers of a deployment.
+type Store struct {
+	Servers []Server
+	url     func(addrs string) string // at which a client opens the store through other addresses of the servers
+}
+
+// Server keeps its data when it is killed, because a lock that is forgotten has two holders: that is what the restart
+// guard is for, and other trials.
+type Server struct {
+	addr    string // host:port, or the path of a socket
+	Restart func() // kills it, and starts it again
+	Pause   func()
+	Resume  func()
+}
+
+// All is in the order of reports.
+var All = []Deployment{
+	{Name: "memory"},
+	onRedis("goredis", 1), onRedis("redigo", 1), onRedis("rueidis", 1), onRedis("valkey", 1),
+	onRedis("goredis", 3), onRedis("redigo", 3), onRedis("rueidis", 3), onRedis("valkey", 3),
+	{Name: "etcd, 3 members", Start: startEtcd},
+	{Name: "PostgreSQL", Start: func(t *testing.T) *Store { return startPostgres(t, "") }},
+	{
+		Name:  AdvisoryLocks,
+		Start: func(t *testing.T) *Store { return startPostgres(t, "&advisory=true") },
+	},
+	{Name: "NATS", Start: startNATS},
+}
+
+// AdvisoryLocks is the name of the only deployment that may free a lock before its holder knows.
+const AdvisoryLocks = "PostgreSQL, advisory"
+
+// Connect returns a URL of the store for one process, and its ways to the servers. No client learns of other ways: that
+// of etcd does not ask for the list of members, and a NATS server tells addresses only if it is in a cluster. A process
+// that had another way would go on when it is cut off.
+func (s *Store) Connect(t *testing.T) (url string, relays []*relay.Relay) {
+	var hosts []string
+	for _, server := range s.Servers {
+		r := relay.New(t, server.addr, func() (there, back relay.Side) {
+			return relay.Side{Read: relay.Chunks()}, relay.Side{Read: relay.Chunks()}
+		})
+		relays, hosts = append(relays, r), append(hosts, r.Addr())
+	}
+	return s.url(strings.Join(hosts, ",")), relays
+}
+
+// onRedis is a single Redis, or a Redlock of several.
+func onRedis(driver string, nodes int) Deployment {
+	d := Deployment{Name: "single, " + driver}
+	scheme := "redis+"
+	if nodes > 1 {
+		d.Name, scheme = fmt.Sprintf("Redlock of %d, %s", nodes, driver), "redlock+"
+	}
+	d.Start = func(t *testing.T) *Store {
+		st := &Store{url: func(addrs string) string { return scheme + driver + "://" + addrs }}
+		for range nodes {
+			s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
+			st.Servers = append(st.Servers, Server{s.Addr(), s.Restart, s.Pause, s.Resume})
+		}
+		return st
+	}
+	return d
+}
+
+func startEtcd(t *testing.T) *Store {
+	st := &Store{url: func(addrs string) string { return "etcd://" + addrs }}
+	t.Setenv(etcdtest.NoFsync, "false")
+	for _, m := range etcdtest.StartCluster(t, 3) {
+		st.Servers = append(st.Servers, Server{m.Addr(), m.Restart, m.Pause, m.Resume})
+	}
+	return st
+}
+
+// startPostgres starts a server that has the tables. params are for the URL.
+func startPostgres(t *testing.T, params string) *Store {
+	s := pgtest.Start(t, "fsync=on")
+	db, err := pgx.Connect(t.Context(), s.URL("postgres"))
+	if err == nil {
+		_, err = postgres.Migrate(t.Context(), db)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = db.Close(t.Context())
+	return &Store{
+		Servers: []Server{{s.Socket(), s.Restart, s.Pause, s.Resume}},
+		url: func(addrs string) string {
+			return "postgres://postgres@" + addrs + "/postgres?sslmode=disable" + params
+		},
+	}
+}
+
+// startNATS starts a server with a port that is known, because the address that natstest knows is that of a relay.
+func startNATS(t *testing.T) *Store {
+	addr := serverproc.Free()
+	_, port, _ := net.SplitHostPort(addr)
+	s := natstest.Start(t, "-p", port)
+	return &Store{
+		Servers: []Server{{addr, s.Restart, s.Pause, s.Resume}},
+		url:     func(addrs string) string { return "nats://" + addrs },
+	}
+}
