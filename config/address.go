@@ -17,22 +17,35 @@ const (
 
 var errList = errors.New("one address expected, not a list")
 
-// hostPort brings s to the form host:port. If s lacks the port, it is defaultPort.
+// CheckAddr returns an error if addr is neither host nor host:port. The host is a name, an IPv4 address, or an IPv6
+// address in brackets. The error does not repeat addr, which may have a password in the wrong place. It is for backends
+// that are registered by other packages. Settings of the type [Addrs] are checked without it.
+func CheckAddr(addr string) error {
+	_, err := hostPort(addr, "")
+	return err
+}
+
+// hostPort brings s to the form host:port. If s lacks the port, it is defaultPort, unless that is empty.
 func hostPort(s, defaultPort string) (string, error) {
 	s = strings.TrimSpace(s)
 	switch {
 	case s == "":
-		return "", errors.New("address missing, e.g. localhost:" + defaultPort)
+		return "", errors.New("address missing, e.g. " + withPort("localhost", defaultPort))
 	case strings.Contains(s, "://"):
 		return "", errors.New("host:port expected, not a URL")
 	case strings.ContainsAny(s, ",; "):
 		return "", errList
 	}
-	host, port, err := splitPort(s)
+	host, port, err := splitPort(s, defaultPort)
 	if err != nil {
 		return "", err
 	}
-	if port == "" {
+	switch {
+	case port == "" && defaultPort == "" && strings.HasSuffix(s, ":"):
+		return "", errors.New("there is no port after the colon: give it, or remove the colon")
+	case port == "" && defaultPort == "":
+		return s, nil
+	case port == "":
 		port = defaultPort
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
@@ -41,14 +54,24 @@ func hostPort(s, defaultPort string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-func splitPort(s string) (host, port string, err error) {
+// withPort appends a port to an example of a host, unless the port is empty.
+func withPort(host, port string) string {
+	if port == "" {
+		return host
+	}
+	return host + ":" + port
+}
+
+// splitPort splits s into its host and its port, which may be empty. examplePort is for errors.
+func splitPort(s, examplePort string) (host, port string, err error) {
 	if !strings.HasPrefix(s, "[") {
 		host, port, _ = strings.Cut(s, ":")
 		switch {
 		case strings.Contains(port, ":"):
-			return "", "", errors.New("not host:port: write an IPv6 address in brackets, as in [::1]:6379")
+			return "", "", errors.New("not host:port: write an IPv6 address in brackets, as in " +
+				withPort("[::1]", examplePort))
 		case host == "":
-			return "", "", errors.New("host missing, e.g. localhost:6379")
+			return "", "", errors.New("host missing, e.g. " + withPort("localhost", examplePort))
 		case !hostRE.MatchString(host):
 			return "", "", errors.New("the host has other characters than letters, digits and . _ -")
 		}
@@ -57,7 +80,7 @@ func splitPort(s string) (host, port string, err error) {
 	host, rest, closed := strings.Cut(s[1:], "]")
 	ip, err := netip.ParseAddr(host)
 	if !closed || rest != "" && rest[0] != ':' || err != nil || !ip.Is6() || !zoneRE.MatchString(ip.Zone()) {
-		return "", "", errors.New("not an IPv6 address in brackets, as in [::1]:6379")
+		return "", "", errors.New("not an IPv6 address in brackets, as in " + withPort("[::1]", examplePort))
 	}
 	return host, strings.TrimPrefix(rest, ":"), nil
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// Addrs are addresses of servers, each host or host:port. A file has a list of them, or a text with commas between
-// them; a variable has the text.
+// Addrs are addresses of servers, each host or host:port, as [CheckAddr] accepts them. A file has a list of them, or a
+// text with commas between them; a variable has the text. [Config.Validate] checks those that are given. Whether there
+// must be any is for the Check of the backend to say.
 type Addrs []string
 
 // String returns the addresses with commas between them.
@@ -22,10 +23,10 @@ func splitAddrs(text string) (a Addrs) {
 	return a
 }
 
-// full returns the addresses with their ports.
+// full returns the addresses with their ports. If defaultPort is empty, addresses without a port stay so.
 func (a Addrs) full(defaultPort string) (full []string, err error) {
 	if len(a) == 0 {
-		return nil, fmt.Errorf("missing: write host:%s, and others after commas", defaultPort)
+		return nil, fmt.Errorf("missing: write %s, and others after commas", withPort("host", defaultPort))
 	}
 	for i, each := range a {
 		addr, err := hostPort(each, defaultPort)

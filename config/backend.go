@@ -44,6 +44,10 @@ type Backend[S any] struct {
 	// Open returns the locks, under keys that begin with prefix. It may read files, and asks no server: one that is
 	// down shows when a lock is asked for.
 	Open func(ctx context.Context, s *S, prefix string) (*locker.Client, error)
+	// Credentials puts the function of [Config.Credentials] into s, for Open: each new connection calls it. It is called
+	// before Open, and only if there is such a function. The settings username, password and password_file must be empty
+	// then. Nil: Config.Credentials is refused, unless InProcess is true.
+	Credentials func(s *S, f Credentials)
 	// Deployment returns the Redis servers behind the locks, for tools that look at them. Prefix and TTL are filled in
 	// by the caller. Nil: there are none.
 	Deployment func(ctx context.Context, s *S) (*Deployment, error)
@@ -126,6 +130,9 @@ func register[S any](name string, b Backend[S], in func(c *Config) *S) {
 	}
 	if b.Check != nil {
 		k.Check = func(c *Config, report Report) { b.Check(in(c), report) }
+	}
+	if b.Credentials != nil {
+		k.Credentials = func(c *Config, f Credentials) { b.Credentials(in(c), f) }
 	}
 	if b.Deployment != nil {
 		k.Deployment = func(ctx context.Context, c *Config) (*Deployment, error) { return b.Deployment(ctx, in(c)) }

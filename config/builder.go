@@ -56,7 +56,7 @@ func (b *builder) fail(path, where string, err error) {
 func (b *builder) finish() (*Config, error) {
 	b.c.check(func(path string, err error) {
 		if err != nil && !b.broken && !b.failed[path] {
-			b.report(b.where(path), err)
+			b.fail(path, b.where(path), err)
 		}
 	})
 	if b.problems != nil {

@@ -46,8 +46,9 @@ type Config struct {
 	// Logger takes what Log switches on, and warnings about the servers: see single.Logger and redlock.Logger. It is no
 	// setting of a file. If it is nil, slog.Default is used, and the servers are checked only if Log is set.
 	Logger *slog.Logger `yaml:"-" json:"-"`
-	// Credentials returns the user and the password for each new connection to Redis servers, instead of Username,
-	// Password and PasswordFile, which must be empty. It is no setting of a file. Nil: those are used.
+	// Credentials returns the user and the password for each new connection, instead of the settings of the backend for
+	// them, which must be empty. It is not a setting of a file. A backend that connects to a server and does not use it
+	// refuses it: Validate and Open return an error. If it is nil, the settings are used.
 	Credentials Credentials `yaml:"-" json:"-" xml:"-"`
 	// Sections are the settings of other backends by their names: of a Backend[S], a *S. See [Register].
 	Sections Sections `yaml:",inline" json:"-" xml:"-"`
@@ -92,6 +93,13 @@ func (c *Config) check(report Report) {
 			report(f.path, errors.New("negative: give more than 0, or 0 for the default"))
 		}
 	}
+	if k != nil && k.onRedis == nil { // those on Redis know the port, and what to write instead
+		for _, f := range k.fields {
+			if f.typ == reflect.TypeFor[Addrs]() && !strings.Contains(f.path, "[]") {
+				c.checkAddrs(f, report)
+			}
+		}
+	}
 	switch {
 	case c.Backend == "":
 		report("backend", errors.New("missing: give one of "+strings.Join(backendNames(), ", ")))
@@ -102,7 +110,9 @@ func (c *Config) check(report Report) {
 	}
 	if k != nil && k.onRedis != nil {
 		c.checkGuard(k.onRedis(c), report)
-		c.checkCredentials(k.onRedis(c), report)
+	}
+	if k != nil {
+		c.checkCredentials(k, report)
 	}
 	if _, ok := levels[c.Log]; c.Log != "" && !ok {
 		report("log", unknown("level", c.Log, levelNames))
@@ -111,6 +121,14 @@ func (c *Config) check(report Report) {
 		report("tracing", errNoTracing)
 	}
 	c.Retry.check(report)
+}
+
+// checkAddrs reports what is wrong with the addresses of f, if there are any.
+func (c *Config) checkAddrs(f *field, report Report) {
+	if v := f.find(c, false); v.IsValid() && v.Len() > 0 {
+		_, err := v.Interface().(Addrs).full("")
+		report(f.path, err)
+	}
 }
 
 func (c *Config) clone() *Config { return cloned(reflect.ValueOf(c)).Interface().(*Config) }

@@ -7,9 +7,10 @@ import (
 	"strings"
 )
 
-// Credentials is a function that is called for every new connection to a Redis server, and returns the user and the
-// password for it. It is for tokens that expire, and for passwords from elsewhere than a file. [drivers.Config] has the
-// rules. All servers of a Redlock get the same.
+// Credentials is a function that is called for every new connection to a server, and returns the user and the password
+// for it. It is for tokens that expire, and for passwords from elsewhere than a file. It may be called concurrently. An
+// empty user is the default one, or none. If it returns an error, no connection is made, and calls for locks fail with
+// locker.ErrUnavailable and that error. All servers of a Redlock get the same.
 type Credentials func(ctx context.Context) (username, password string, err error)
 
 var errCredentials = errors.New("there is a function for credentials, too: remove one of them")
@@ -33,12 +34,27 @@ func (r *Redlock) logins() []loginSettings {
 	return all
 }
 
-// checkCredentials reports settings that Credentials would override.
-func (c *Config) checkCredentials(s onRedis, report Report) {
-	if c.Credentials == nil {
+// checkCredentials reports settings that Credentials would override, and a backend that would not call it. Locks in this
+// process need no credentials.
+func (c *Config) checkCredentials(k *kind, report Report) {
+	switch {
+	case c.Credentials == nil || k.InProcess:
+		return
+	case k.onRedis == nil && k.Credentials == nil:
+		report("Credentials", fmt.Errorf("the backend %s does not call such a function: remove it, or connect to the store "+
+			"in code, without a configuration", k.name))
+		return
+	case k.onRedis == nil:
+		for _, name := range []string{"username", "password", "password_file"} {
+			if f := k.field(name); f != nil {
+				if _, given := f.text(c); given {
+					report(f.path, errCredentials)
+				}
+			}
+		}
 		return
 	}
-	for _, l := range s.logins() {
+	for _, l := range k.onRedis(c).logins() {
 		switch {
 		case l.password != "":
 			report(l.path+".password", errCredentials)
@@ -59,6 +75,18 @@ func (r *Redis) login(path func(name string) string, report Report) Credentials 
 		read: func() (string, error) { return readPassword(r.PasswordFile) }}
 	report(name, file.begin())
 	return func(context.Context) (string, string, error) { return r.Username, file.get(), nil }
+}
+
+// PasswordFile reads a file with a password, and returns a function that reads it again, for each new connection. The
+// password is the content without newlines at its end. While the file cannot be read, or is empty, the function returns
+// what the file contained before. It may be called concurrently. PasswordFile is for backends that are registered by
+// other packages.
+func PasswordFile(file string) (read func() string, err error) {
+	r := &reread[string]{read: func() (string, error) { return readPassword(file) }}
+	if err := r.begin(); err != nil {
+		return nil, err
+	}
+	return r.get, nil
 }
 
 func readPassword(file string) (string, error) {

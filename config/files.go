@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"io/fs"
 	"os"
@@ -15,11 +16,15 @@ type fileError struct {
 func (e *fileError) Error() string { return e.text }
 func (e *fileError) Unwrap() error { return e.err }
 
+// byteOrderMark is what some editors put at the beginning of a file. It is not part of a password or a certificate.
+var byteOrderMark = []byte("\ufeff")
+
+// readFile returns the content of a file, without a byte order mark.
 func readFile(path string) ([]byte, error) {
 	data, err := os.ReadFile(path)
 	switch {
 	case err == nil:
-		return data, nil
+		return bytes.TrimPrefix(data, byteOrderMark), nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, &fileError{"file not found: " + path, err}
 	case errors.Is(err, fs.ErrPermission):

@@ -2,6 +2,8 @@ package config
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"time"
@@ -52,6 +54,9 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 		return nil, err
 	}
 	own, k := c.opening(), backend(c.Backend)
+	if err := own.readFiles(k); err != nil {
+		return nil, err
+	}
 	client, err := k.Open(ctx, own, own.prefix())
 	if err != nil {
 		return nil, err
@@ -69,13 +74,44 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
 }
 
-// opening returns a copy of c in which a backend on Redis has the logger and the credentials of c.
+// opening returns a copy of c in which the settings of the backend have the credentials of c, and on Redis the logger.
 func (c *Config) opening() *Config {
 	own := c.clone()
-	if k := backend(c.Backend); k.onRedis != nil {
+	switch k := backend(c.Backend); {
+	case k.onRedis != nil:
 		k.onRedis(own).use(own.logger(), own.Credentials)
+	case k.Credentials != nil && own.Credentials != nil:
+		k.Credentials(own, own.Credentials)
 	}
 	return own
+}
+
+// readFiles reports files of TLS and password_file that cannot be used. Backends on Redis report those themselves, by
+// server.
+func (c *Config) readFiles(k *kind) error {
+	var errs []error
+	if k.onRedis != nil {
+		return nil
+	}
+	for _, f := range k.fields {
+		v := f.find(c, false)
+		if !v.IsValid() || v.IsZero() {
+			continue
+		}
+		switch t, ok := v.Interface().(*TLS); {
+		case ok:
+			t.open("", func(name string) string { return name }, nil, func(setting string, err error) {
+				if err != nil {
+					errs = append(errs, fmt.Errorf("config: %s.%s: %w", k.name, setting, err))
+				}
+			})
+		case f.path == k.name+".password_file":
+			if _, err := readPassword(v.String()); err != nil {
+				errs = append(errs, fmt.Errorf("config: %s: %w", f.path, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // onRedis are the settings of a backend on Redis: they have a restart guard and passwords, and use what a program may

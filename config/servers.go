@@ -41,14 +41,17 @@ func (d *Deployment) Close() error {
 	return errors.Join(errs...)
 }
 
-// Deployment validates c and opens a driver for each of its servers. It sends nothing to the servers. The caller closes
-// the Deployment.
+// Deployment validates c, reads the files that it names, and opens a driver for each of its servers. It sends nothing to
+// the servers. The caller closes the Deployment.
 func (c *Config) Deployment(ctx context.Context) (*Deployment, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	own, d := c.opening(), new(Deployment)
-	if k := backend(c.Backend); k.Deployment != nil {
+	own, d, k := c.opening(), new(Deployment), backend(c.Backend)
+	if err := own.readFiles(k); err != nil {
+		return nil, err
+	}
+	if k.Deployment != nil {
 		var err error
 		if d, err = k.Deployment(ctx, own); err != nil {
 			return nil, err

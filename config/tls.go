@@ -125,18 +125,34 @@ func (f *tlsFiles) config() *tls.Config {
 	return c
 }
 
-// Config reads the files, and returns the settings for crypto/tls. It is for backends that are registered by other
-// packages. The certificate of the client is read again for every new connection, and CAFile only once. A nil TLS gives
-// nil, which means no encryption.
-func (t *TLS) Config() (*tls.Config, error) {
+// Configs reads the files, and returns a function that gives the settings of crypto/tls for one new connection. The
+// function reads the files again, and while they cannot be used, it goes by what they contained before. It may be called
+// concurrently, and its result belongs to the caller, who sets ServerName if it is empty. Configs is for backends that
+// are registered by other packages. For a nil TLS it returns a nil function, which means no encryption.
+func (t *TLS) Configs() (func() *tls.Config, error) {
+	f, err := t.files()
+	if f == nil {
+		return nil, err
+	}
+	return f.config, nil
+}
+
+func (t *TLS) files() (*tlsFiles, error) {
 	var errs []error
 	f := t.open("", func(name string) string { return name }, nil, func(setting string, err error) {
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", setting, err))
 		}
 	})
+	return f, errors.Join(errs...)
+}
+
+// Config is [TLS.Configs] for clients that take the settings once for all connections. The certificate of the client is
+// read again for every new connection, and CAFile only once. A nil TLS gives nil, which means no encryption.
+func (t *TLS) Config() (*tls.Config, error) {
+	f, err := t.files()
 	if f == nil {
-		return nil, errors.Join(errs...)
+		return nil, err
 	}
 	c := f.config()
 	if f.pair != nil {
