@@ -34,8 +34,8 @@ func (r *Redlock) logins() []loginSettings {
 	return all
 }
 
-// checkCredentials reports settings that Credentials would override, and a backend that would not call it. Locks in this
-// process need no credentials.
+// checkCredentials reports settings that Credentials would override, and a backend that would not call it. Locks in
+// this process need no credentials.
 func (c *Config) checkCredentials(k *kind, report Report) {
 	switch {
 	case c.Credentials == nil || k.InProcess:

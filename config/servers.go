@@ -41,8 +41,8 @@ func (d *Deployment) Close() error {
 	return errors.Join(errs...)
 }
 
-// Deployment validates c, reads the files that it names, and opens a driver for each of its servers. It sends nothing to
-// the servers. The caller closes the Deployment.
+// Deployment validates c, reads the files that it names, and opens a driver for each of its servers. It sends nothing
+// to the servers. The caller closes the Deployment.
 func (c *Config) Deployment(ctx context.Context) (*Deployment, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

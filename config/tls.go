@@ -126,9 +126,9 @@ func (f *tlsFiles) config() *tls.Config {
 }
 
 // Configs reads the files, and returns a function that gives the settings of crypto/tls for one new connection. The
-// function reads the files again, and while they cannot be used, it goes by what they contained before. It may be called
-// concurrently, and its result belongs to the caller, who sets ServerName if it is empty. Configs is for backends that
-// are registered by other packages. For a nil TLS it returns a nil function, which means no encryption.
+// function reads the files again, and while they cannot be used, it goes by what they contained before. It may be
+// called concurrently, and its result belongs to the caller, who sets ServerName if it is empty. Configs is for
+// backends that are registered by other packages. For a nil TLS it returns a nil function, which means no encryption.
 func (t *TLS) Configs() (func() *tls.Config, error) {
 	f, err := t.files()
 	if f == nil {
