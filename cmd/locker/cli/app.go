@@ -6,10 +6,13 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/golocker/locker"
 	_ "github.com/golocker/locker/backends/etcd" // the other stores that a URL may name
@@ -33,7 +36,7 @@ type app struct {
 	noColor bool
 
 	started bool           // the command line was parsed: later errors are not usage errors
-	opened  []io.Closer    // closed after the error has been printed
+	opened  []io.Closer    // closed when the result is known
 	used    *config.Config // the configuration in use; nil if no server was contacted
 }
 
@@ -47,12 +50,24 @@ func (a *app) main(ctx context.Context, args []string) int {
 		a.look(args)
 		err = &exitError{code: exitUsage, err: err, next: "see " + cmd.CommandPath() + " --help"}
 	}
+	closed, late := make(chan struct{}), time.After(closeLimit)
+	go func() {
+		defer close(closed)
+		for _, c := range a.opened {
+			_ = c.Close()
+		}
+	}()
 	code := a.report(err)
-	for _, c := range a.opened { // Close may wait for silent servers, so the error is printed before it
-		_ = c.Close()
+	select {
+	case <-closed:
+	case <-late:
 	}
 	return code
 }
+
+// closeLimit is how long the command takes after its result is known, for Close and for the diagnosis of an error, which
+// go on at the same time. Without it, Close would wait some seconds more for a server that does not answer.
+const closeLimit = 2 * time.Second
 
 func (a *app) root() *cobra.Command {
 	root := &cobra.Command{
@@ -66,16 +81,20 @@ on NATS, and shows the state of locks and servers.
 It uses the same configuration as programs that use the library. Choose the locks with --url, or with a file and the
 environment:
 
-  --url URL        redis://[user:password@]host[:6379][/db][?ttl=30s&prefix=lock:…]   rediss:// with TLS
-                   redis+goredis://… redis+redigo://… redis+rueidis://… redis+valkey://…
-                   redis+sentinel://s1[:26379],s2,…/master   redis+cluster://h1[:6379],h2,…   rediss+… with TLS
-                   unix:///path/of.sock
-                   redlock://[user:password@]host1,host2,host3[?…]                    redlocks:// with TLS
-                   etcd://[user:password@]host1[:2379],host2,host3[?…]                etcds:// with TLS
-                   postgres://[user:password@]host[:5432]/database[?sslmode=…]
-                   nats://[user:password@]host1[:4222],host2,host3[?…]                natss:// with TLS
-  --config FILE    YAML; variables of the environment override it
-  LOCKER_URL       replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on override both
+  --url URL      redis://[user:password@]host[:6379][/db][?ttl=30s&prefix=x:…]
+                 redis+goredis://…  redis+redigo://…  redis+rueidis://…
+                 redis+valkey://…
+                 redis+sentinel://s1[:26379],s2,…/master
+                 redis+cluster://h1[:6379],h2,…
+                 unix:///path/of.sock
+                 redlock://[user:password@]host1,host2,host3[?…]
+                 etcd://[user:password@]host1[:2379],host2,host3[?…]
+                 postgres://[user:password@]host[:5432]/database[?sslmode=…]
+                 nats://[user:password@]host1[:4222],host2,host3[?…]
+                 with TLS: rediss:// rediss+… redlocks:// etcds:// natss://
+  --config FILE  YAML; variables of the environment override it
+  LOCKER_URL     replaces the file; LOCKER_TTL, LOCKER_REDIS_PASSWORD and so on
+                 override both
 
 With --url, locker ignores the file and the environment. All users of a machine can see the arguments of a program, so
 put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
@@ -101,6 +120,7 @@ put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout) // before the completion command is made, which stores the writer
 	root.SetErr(a.stderr)
+	root.SetFlagErrorFunc(nearFlag)
 	root.SetVersionTemplate(readBuildInfo().String())
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.url, "url", "", "which locks, as a `URL`; the file and the environment are ignored")
@@ -130,6 +150,7 @@ put passwords in LOCKER_URL, LOCKER_REDIS_PASSWORD or a password_file.`,
 	)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
+	wrapHelp(root, columns(a.stdout))
 	for _, cmd := range root.Commands() { // cobra's own commands print help, and report success, for unknown arguments
 		switch cmd.Name() {
 		case "help":
@@ -183,6 +204,22 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	return fmt.Errorf("unknown command %q", args[0])
 }
 
+// nearFlag adds to the error for an unknown flag which one may be meant.
+func nearFlag(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) || unknown.GetSpecifiedShortnames() != "" {
+		return err
+	}
+	names := &cobra.Command{SuggestionsMinimumDistance: 2} // cobra compares only names of commands
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		names.AddCommand(&cobra.Command{Use: f.Name, Hidden: f.Hidden, Run: func(*cobra.Command, []string) {}})
+	})
+	if near := names.SuggestionsFor(unknown.GetSpecifiedName()); len(near) > 0 {
+		return fmt.Errorf("%w: did you mean --%s?", err, strings.Join(near, " or --"))
+	}
+	return err
+}
+
 // look finds --json in a command line that could not be parsed.
 func (a *app) look(args []string) {
 	if i := slices.Index(args, "--"); i >= 0 {
@@ -232,9 +269,21 @@ func (a *app) config() (*config.Config, error) {
 // open returns the Locker that c describes. The caller closes it, or adds it to opened for main.
 func (a *app) open(ctx context.Context, c *config.Config, opts ...locker.Option) (*config.Opened, error) {
 	l, err := c.Open(ctx, opts...)
-	if err != nil {
-		return nil, &exitError{exitConfig, err, "run locker config check"}
+	if err != nil && !errors.Is(err, locker.ErrUnavailable) {
+		return nil, &exitError{exitConfig, err, ""}
 	}
 	a.used = c
-	return l, nil
+	return l, err
+}
+
+// askTimeout is how long commands that only ask wait for an answer, unless the configuration has a timeout. Programs
+// that hold locks wait for 5 s, because for them it is worth while.
+const askTimeout = 3 * time.Second
+
+// hurry sets the timeout of c to askTimeout, if it has none. Backends without a timeout stay as they are.
+func hurry(c *config.Config) {
+	_, params, _ := strings.Cut(c.String(), "?")
+	if given, _ := url.ParseQuery(params); !given.Has("timeout") {
+		_ = c.Overlay([]string{"LOCKER_" + strings.ToUpper(c.Backend) + "_TIMEOUT=" + askTimeout.String()})
+	}
 }

@@ -15,7 +15,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-const maxDevNodes = 9
+const (
+	maxDevNodes = 9
+	chaosNodes  = 5
+)
 
 func devCommand(a *app) *cobra.Command {
 	var nodes int
@@ -25,8 +28,8 @@ func devCommand(a *app) *cobra.Command {
 		Use:     "dev",
 		GroupID: groupOther,
 		Short:   "Run throw-away servers to try things out, until Ctrl-C",
-		Long: `Dev starts servers on free ports of the loopback interface and prints the LOCKER_URL for them: a Redlock
-or, with --nodes 1, one Redis. The servers are redis-server processes that persist every write, so that locker doctor
+		Long: `Dev starts a Redis server on a free port of the loopback interface and prints the LOCKER_URL for it or,
+with --nodes, that of a Redlock over as many servers. The servers are redis-server processes that persist every write, so that locker doctor
 finds no fault. Kill one of them, or stop it with kill -STOP, and see what happens. When locker dev ends, for any
 reason, the servers end as well and their files are removed.
 
@@ -38,7 +41,7 @@ forgotten has ended. It stops after the time of --for, or with Ctrl-C, and says 
 If redis-server is not installed, or with --embedded, dev simulates the servers inside its own process. They have no
 roles, no persistence and no memory limit, cannot hang one by one, and differ slightly in timing.`,
 		Example: `  locker dev
-  locker dev --nodes 1 --json
+  locker dev --nodes 3 --json
   locker dev --chaos
   locker dev --chaos --guard --for 1m`,
 		Args: cobra.NoArgs,
@@ -55,13 +58,15 @@ roles, no persistence and no memory limit, cannot hang one by one, and differ sl
 				return usageError("--chaos kills processes: it does not work with --embedded")
 			case chaotic && (c.last < minChaos || c.last > maxChaos):
 				return usageError("--for %v is not from %v to %v", c.last, minChaos, maxChaos)
+			case chaotic && !cmd.Flag("nodes").Changed:
+				return c.run(ctx, chaosNodes)
 			case chaotic:
 				return c.run(ctx, nodes)
 			}
 			return a.dev(ctx, nodes, embedded)
 		},
 	}
-	cmd.Flags().IntVar(&nodes, "nodes", 5, "how many")
+	cmd.Flags().IntVar(&nodes, "nodes", 1, "how many servers; with --chaos 5 if not given")
 	cmd.Flags().BoolVar(&embedded, "embedded", false,
 		"simulate the servers in this process, even if redis-server is installed")
 	cmd.Flags().BoolVar(&chaotic, "chaos", false, "kill servers and restart them empty, while workers take a lock")

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"os"
 	"os/signal"
 	"strings"
@@ -91,7 +91,10 @@ const (
 func (a *app) doctor(ctx context.Context) error {
 	r, err := a.examine(ctx)
 	if err != nil {
-		return err
+		if e := withExit(err); e.next != nextDiagnosis {
+			return e
+		}
+		return &exitError{exitUnavailable, err, "is the server up, and does the network let it answer?"}
 	}
 	if ctx.Err() != nil {
 		return &exitError{code: exitFail, err: errors.New("interrupted")}
@@ -151,7 +154,7 @@ func (a *app) examineStore(ctx context.Context, why error) (doctor.Report, error
 		if err != nil {
 			return doctor.Report{}, err
 		}
-		defer func() { _ = l.Close() }()
+		a.opened = append(a.opened, l)
 		if pair[i] = l; l.InProcess() {
 			return doctor.Report{}, why
 		}
@@ -169,7 +172,7 @@ func (a *app) deployment(ctx context.Context) (*config.Deployment, error) {
 	}
 	d, err := c.Deployment(ctx)
 	if err != nil {
-		return nil, &exitError{exitConfig, err, "run locker config check"}
+		return nil, &exitError{exitConfig, err, ""}
 	}
 	if len(d.Servers) == 0 {
 		return nil, &exitError{exitConfig, fmt.Errorf("locks in %s %w", c.Backend, errNoRedis),
@@ -182,6 +185,10 @@ func (a *app) printReport(r doctor.Report) {
 	s := a.style(a.stdout)
 	node, count := "", map[doctor.Level]int{}
 	titled := false
+	wide := columns(a.stdout)
+	if wide == 0 {
+		wide = math.MaxInt // programs such as grep read lines
+	}
 	for _, f := range r.Findings {
 		count[f.Level]++
 		if a.quiet && f.Level == doctor.OK {
@@ -198,13 +205,18 @@ func (a *app) printReport(r doctor.Report) {
 			fmt.Fprintln(a.stdout, s.strong(title))
 		}
 		node, titled = f.Node, true
-		fmt.Fprintf(a.stdout, "  %s  %-12s  %s\n", s.ofLevel(f.Level), f.Check, f.Text)
+		first := fmt.Sprintf("  %-4s  %-12s  ", f.Level, f.Check)
+		below := strings.Repeat(" ", len(first))
+		var text strings.Builder
+		fill(&text, first, below, oneLine(f.Text), wide)
 		if f.Promise != "" {
-			printWrapped(a.stdout, strings.Repeat(" ", 22)+"weakens ", strings.Repeat(" ", 24), f.Promise)
+			fill(&text, below+"weakens ", below+"  ", f.Promise, min(wide, maxFix))
 		}
 		if f.Fix != "" {
-			printWrapped(a.stdout, strings.Repeat(" ", 22)+s.faint("→ "), strings.Repeat(" ", 24), f.Fix)
+			fill(&text, below+"→ ", below+"  ", f.Fix, min(wide, maxFix))
 		}
+		level := "  " + string(f.Level)
+		fmt.Fprint(a.stdout, "  "+s.ofLevel(f.Level)+strings.TrimPrefix(text.String(), level))
 	}
 	if a.quiet {
 		return
@@ -213,22 +225,8 @@ func (a *app) printReport(r doctor.Report) {
 		count[doctor.Warn], count[doctor.Fail])
 }
 
-// printWrapped prints text in lines of limited width.
-func printWrapped(w io.Writer, first, next, text string) {
-	const width = 90
-	line := ""
-	for _, word := range strings.Fields(text) {
-		if line != "" && len(line)+1+len(word) > width {
-			fmt.Fprintln(w, first+line)
-			first, line = next, ""
-		}
-		if line != "" {
-			line += " "
-		}
-		line += word
-	}
-	fmt.Fprintln(w, first+line)
-}
+// maxFix is the width of advice.
+const maxFix = 114
 
 func (s style) ofLevel(l doctor.Level) string {
 	text := fmt.Sprintf("%-4s", l)

@@ -11,7 +11,8 @@ func electCommand(a *app) *cobra.Command {
 		Short:   "Run a command on one machine at a time, again whenever this one leads",
 		Long:    electHelp,
 		Example: `  locker elect --key scheduler -- /usr/local/bin/scheduler
-  locker elect --key primary --ttl 10s --grace 3s -- sh -c 'exec server --term "$LOCKER_FENCE"'`,
+  locker elect --key primary --ttl 10s --grace 3s -- \
+    sh -c 'exec server --term "$LOCKER_FENCE"'`,
 		Args: someCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := o.read(cmd, args); err != nil {
@@ -38,7 +39,8 @@ const electHelp = `Elect waits until it leads, runs COMMAND while it leads, and 
 machines with the same key: COMMAND runs on one of them at a time.
 
 Elect runs the command as locker run does, with the same environment, process group and handling of signals; see locker
-run --help. LOCKER_FENCE is the number of the term, which grows with each one.
+run --help. LOCKER_FENCE is the number of the term, which grows with each one. On a terminal, the command has an empty
+standard input: elect keeps the terminal, so that Ctrl-C ends the command and elect, too.
 
   If the leader cannot renew its lease, its command is stopped, and another machine leads. Elect waits again.
   If the command ends by itself, another machine leads if one waits. Elect waits again, and starts the command anew.

@@ -99,11 +99,13 @@ func (e *elector) takes(sig os.Signal) bool {
 	return false
 }
 
-// lead runs the command for one term. The guard stops it before the lease ends.
+// lead runs the command for one term. The guard stops it before the lease ends. The command does not get the terminal:
+// Ctrl-C would end only the command, which would then be started anew.
 func (e *elector) lead(_ context.Context, term election.Term) error {
 	h := &holder{
 		app: e.app, opts: e.opts, store: e.store, lease: term.Lease,
-		signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1),
+		signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1), terminal: new(terminal),
+		noInput: isTerminal(os.Stdin), // a command that read from a terminal that it does not have would be stopped
 	}
 	e.mu.Lock()
 	if e.ended != nil { // the election is ending

@@ -80,9 +80,10 @@ func withExit(err error) *exitError {
 	return &exitError{exitSoftware, err, ""}
 }
 
-// explain returns the text of e, and what to do next. It may contact the server, for two seconds at most.
+// explain returns the text of e, a line for each error that it joins, and what to do next. It may contact the server,
+// for two seconds at most.
 func (a *app) explain(e *exitError) (text, next string) {
-	text, next = told(e.err), e.next
+	text, next = strings.Join(problems(e.err), "\n"), e.next
 	var r drivers.ServerError
 	if errors.As(e.err, &r) {
 		text = strings.ReplaceAll(text, r.Error(), doctor.Short(r))
@@ -112,7 +113,7 @@ func (a *app) report(err error) int {
 		return e.code
 	}
 	s := a.style(a.stderr)
-	if n := strings.Count(text, "\n"); n > 0 { // all mistakes of a configuration
+	if n := strings.Count(text, "\n"); n > 0 { // such as all mistakes of a configuration
 		fmt.Fprintf(a.stderr, "%s\n", text)
 		text = fmt.Sprintf("%d problems", n+1)
 	}

@@ -36,7 +36,8 @@ type holder struct {
 	guard    *exec.Cmd
 	orders   *os.File // to the guard
 	heard    <-chan news
-	terminal *terminal
+	terminal *terminal // of the command
+	noInput  bool      // the command's standard input is empty
 
 	group     int // the command's process group; 0 before its start and after its end
 	lost      error
@@ -51,7 +52,9 @@ func (a *app) run(ctx context.Context, o *runOptions) error {
 		return err
 	}
 	defer signal.Stop(signals)
-	h := &holder{app: a, opts: o, store: a.used.Backend, signals: signals, renewed: make(chan struct{}, 1)}
+	h := &holder{
+		app: a, opts: o, store: a.used.Backend, signals: signals, renewed: make(chan struct{}, 1), terminal: findTerminal(),
+	}
 	if err := h.acquire(ctx, l); err != nil {
 		return err
 	}
@@ -67,6 +70,9 @@ func (a *app) prepare(ctx context.Context, o *runOptions) (*config.Opened, chan 
 	}
 	if err := o.check(c); err != nil {
 		return nil, nil, err
+	}
+	if _, err := self(); err != nil { // the guard could not be started
+		return nil, nil, &exitError{exitOSErr, err, ""}
 	}
 	signals := make(chan os.Signal, 16)
 	// SIGPIPE: locker continues if nobody reads its messages
@@ -86,7 +92,6 @@ func (a *app) prepare(ctx context.Context, o *runOptions) (*config.Opened, chan 
 // hold runs the command under the lock, and returns when all its processes have ended.
 func (h *holder) hold() error {
 	adoptOrphans() // if the guard dies
-	h.terminal = findTerminal()
 	if err := h.startGuard(); err != nil {
 		return &exitError{exitOSErr, err, "is the system out of processes or files?"}
 	}
@@ -123,8 +128,11 @@ func (h *holder) startGuard() error {
 	}
 	h.guard = &exec.Cmd{
 		Path: exe, Args: args, Env: h.environ(),
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr,
+		Stdout: os.Stdout, Stderr: os.Stderr,
 		SysProcAttr: &syscall.SysProcAttr{Setpgid: true}, // Ctrl-C must not end the guard
+	}
+	if !h.noInput {
+		h.guard.Stdin = os.Stdin
 	}
 	h.orders, h.heard = ordersOut, receive[news](newsIn)
 	return h.guard.Start()

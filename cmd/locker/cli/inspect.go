@@ -101,6 +101,7 @@ func (a *app) inspector(ctx context.Context) (inspect.Inspector, error) {
 	if err != nil {
 		return nil, err
 	}
+	hurry(c)
 	l, err := a.open(ctx, c)
 	if err != nil {
 		return nil, err

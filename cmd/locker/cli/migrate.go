@@ -38,7 +38,7 @@ func (a *app) migrate(ctx context.Context) error {
 	}
 	pool, err := s.Pool(ctx)
 	if err != nil {
-		return &exitError{exitConfig, err, "run locker config check"}
+		return &exitError{exitConfig, err, ""}
 	}
 	defer pool.Close()
 	applied, err := postgres.Migrate(ctx, pool, postgres.Schema(s.SchemaName()))

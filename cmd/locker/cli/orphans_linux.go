@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"strconv"
 	"syscall"
@@ -24,7 +25,7 @@ func dieWithParent(attr *syscall.SysProcAttr) *syscall.SysProcAttr {
 // children returns the process ids of this process's children. It reads the list of all processes, because not every
 // kernel has /proc/self/task/*/children.
 func children() (pids []int) {
-	names, err := os.ReadDir("/proc")
+	names, err := os.ReadDir(proc)
 	if err != nil {
 		return nil
 	}
@@ -34,7 +35,7 @@ func children() (pids []int) {
 		if err != nil {
 			continue
 		}
-		stat, err := os.ReadFile("/proc/" + n.Name() + "/stat")
+		stat, err := os.ReadFile(proc + "/" + n.Name() + "/stat")
 		if err != nil {
 			continue
 		}
@@ -54,5 +55,17 @@ func clock() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
+// proc is the directory of the kernel's list of processes.
+var proc = "/proc"
+
+var errNoProc = errors.New("/proc is not mounted, and the processes of the command are found there: " +
+	"mount -t proc proc /proc")
+
 // self returns the path of the running program, even if its file has been replaced.
-func self() (string, error) { return "/proc/self/exe", nil }
+func self() (string, error) {
+	exe := proc + "/self/exe"
+	if _, err := os.Stat(exe); err != nil {
+		return "", errNoProc
+	}
+	return exe, nil
+}

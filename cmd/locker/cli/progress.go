@@ -21,7 +21,7 @@ func (p *progress) show(format string, args ...any) {
 	if p.on {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		fmt.Fprintf(p.app.stderr, "\r\x1b[K"+format+" …", args...)
+		fmt.Fprint(p.app.stderr, "\r\x1b[K"+cut(fmt.Sprintf(format, args...)+" …", columns(p.app.stderr)))
 	}
 }
 

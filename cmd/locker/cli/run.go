@@ -59,8 +59,10 @@ func runCommand(a *app) *cobra.Command {
 		Long:    runHelp,
 		Example: `  locker run --key backup --wait 0 -- /usr/local/bin/backup --all
   locker run --key deploy --wait 10m --ttl 1m --max-hold 1h -- make deploy
-  locker run --key report --wait 5s --min-hold 1m --quiet -- /usr/local/bin/report     # from cron, on each machine
-  locker run --key account:1 --key account:2 -- ./transfer                              # both, or none
+  # from cron, on each machine
+  locker run -q --key report --wait 5s --min-hold 1m -- /usr/local/bin/report
+  # both locks, or none
+  locker run --key account:1 --key account:2 -- ./transfer
   locker run --key jobs -- sh -c 'psql -v fence="$LOCKER_FENCE" -f job.sql'`,
 		Args: someCommand,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -20,6 +20,9 @@ func (a *app) elect(context.Context, *runOptions) error {
 		"use the library: election.Run"}
 }
 
+// columns is the width of a terminal, which is not known here.
+func columns(any) int { return 0 }
+
 const guardArg = "__guard"
 
 func guardMain([]string) int { return exitUsage }

@@ -10,7 +10,7 @@ import (
 )
 
 // terminal is the job control of a shell. It lets a command in its own process group read from the terminal and receive
-// Ctrl-C and Ctrl-Z. The zero value does nothing.
+// Ctrl-C and Ctrl-Z. The zero value does nothing: locker keeps the terminal, and passes on what it gets from it.
 type terminal struct {
 	there bool
 	given bool // to the command
@@ -54,6 +54,19 @@ func (t *terminal) take() {
 		_ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, t.own)
 		t.given = false
 	}
+}
+
+// columns returns the width of the terminal that w is, or 0 if it is none.
+func columns(w any) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
 }
 
 // stop stops this process until SIGCONT arrives, as SIGTSTP would do if it were not caught.

@@ -121,6 +121,33 @@ func TestCtrlC(t *testing.T) {
 	s.shows(t, "then 130")
 }
 
+// Ctrl-C on a terminal ends elect, and not only the command, whatever the command makes of it. Ctrl-Z stops both. The
+// command does not hang when it reads.
+func TestCtrlCEndsElect(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	s := newSession(t, url, `
+		"$LOCKER" elect -k dies -- sh -c 'read a || echo empty; exec sleep 60'
+		echo "dies $?"
+		"$LOCKER" elect -k ends -- sh -c 'trap "exit 0" INT; echo begun; while :; do sleep 0.01; done'
+		echo "ends $?"
+		"$LOCKER" elect -k stops -- sh -c 'trap "echo again" CONT; echo there; while :; do sleep 0.01; done'
+		echo "stopped $?"; fg >/dev/null
+		echo "stops $?"`)
+	s.shows(t, "empty")
+	s.types(t, "\x03")
+	s.shows(t, "dies 130")
+	s.shows(t, "begun")
+	s.types(t, "\x03")
+	s.shows(t, "ends 0")
+	s.shows(t, "there")
+	s.types(t, "\x1a")
+	s.shows(t, "stopped 147")
+	s.shows(t, "again")
+	s.types(t, "\x03")
+	s.shows(t, "stops 130")
+}
+
 // TestBackgroundJob checks that a command that reads from the terminal in the background is stopped until fg gives it
 // the terminal.
 func TestBackgroundJob(t *testing.T) {

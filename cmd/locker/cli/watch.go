@@ -90,6 +90,7 @@ type view struct {
 	live bool // one line of a terminal is updated
 
 	shown bool
+	whole string // the line of the last state, without the countdown
 	last  inspect.Inspection
 	fault string
 }
@@ -100,7 +101,9 @@ func (v *view) show(at time.Time, seen inspect.Inspection, err error) {
 		fault = told(err)
 	}
 	changed := !v.shown || fault != v.fault || different(v.last, seen)
+	before := v.whole
 	v.shown, v.last, v.fault = true, seen, fault
+	v.whole = v.line(at)
 	switch {
 	case v.app.json && changed:
 		j := lockOf(v.key, seen)
@@ -109,19 +112,19 @@ func (v *view) show(at time.Time, seen inspect.Inspection, err error) {
 		e.SetEscapeHTML(false)
 		_ = e.Encode(j)
 	case v.live:
-		if changed {
-			fmt.Fprintln(v.app.stdout) // the line of the former state stays
+		if changed && before != "" {
+			fmt.Fprintf(v.app.stdout, "\r\x1b[K%s\n", before) // the line of the former state stays, whole
 		}
-		fmt.Fprintf(v.app.stdout, "\r\x1b[K%s%s", v.line(at), v.countdown())
+		fmt.Fprintf(v.app.stdout, "\r\x1b[K%s", cut(v.whole+v.countdown(), columns(v.app.stdout)))
 	case !v.app.json && changed:
-		fmt.Fprintln(v.app.stdout, v.line(at))
+		fmt.Fprintln(v.app.stdout, v.whole)
 	}
 }
 
-// end moves the cursor to a new line.
+// end prints the last line whole, and moves the cursor to a new line.
 func (v *view) end() {
 	if v.live {
-		fmt.Fprintln(v.app.stdout)
+		fmt.Fprintf(v.app.stdout, "\r\x1b[K%s\n", v.whole)
 	}
 }
 
