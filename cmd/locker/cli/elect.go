@@ -8,7 +8,7 @@ func electCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "elect --key KEY [flags] -- COMMAND [ARG]…",
 		GroupID: groupUse,
-		Short:   "Run a command on one machine at a time, again whenever this one leads",
+		Short:   "Run a command on one machine at a time, by election",
 		Long:    electHelp,
 		Example: `  locker elect --key scheduler -- /usr/local/bin/scheduler
   locker elect --key primary --ttl 10s --grace 3s -- \

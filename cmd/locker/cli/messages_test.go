@@ -32,6 +32,9 @@ func TestWrongArgumentsSayWhatToWriteInstead(t *testing.T) {
 		"run --key a --ttl 3 -- true":     `invalid argument "3" for "--ttl" flag: use 3s`,
 		"run --key a --grace x -- true":   `invalid argument "x" for "--grace" flag: use 30s or 500ms`,
 		"watch a --interval 0.5":          `invalid argument "0.5" for "--interval" flag: use 0.5s`,
+		"inspect k --jsn":                 `unknown flag: --jsn: did you mean --json?`,
+		"run --key a --wat 3s -- true":    `unknown flag: --wat: did you mean --wait?: see locker run --help`,
+		"doctor --zzzz":                   `unknown flag: --zzzz: see locker doctor --help`,
 		"bench --for 2":                   `invalid argument "2" for "--for" flag: use 2s`,
 	} {
 		code, _, stderr := call(env, strings.Fields(line)...)

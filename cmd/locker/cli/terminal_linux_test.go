@@ -131,7 +131,7 @@ func TestCtrlCEndsElect(t *testing.T) {
 		echo "dies $?"
 		"$LOCKER" elect -k ends -- sh -c 'trap "exit 0" INT; echo begun; while :; do sleep 0.01; done'
 		echo "ends $?"
-		"$LOCKER" elect -k stops -- sh -c 'trap "echo again" CONT; echo there; while :; do sleep 0.01; done'
+		"$LOCKER" elect -k stops -- sh -c 'trap "printf %s%s ag ain" CONT; echo there; while :; do sleep 0.01; done'
 		echo "stopped $?"; fg >/dev/null
 		echo "stops $?"`)
 	s.shows(t, "empty")
@@ -175,6 +175,40 @@ func TestPagerKeepsTheTerminal(t *testing.T) {
 	s.types(t, "one\n")
 	s.shows(t, "got one")
 	s.shows(t, "code 0 0")
+}
+
+// watch keeps to one line of a narrow terminal until the state changes, and then leaves the whole line of the former
+// state.
+func TestWatchOnANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	lease := heldBy(t, url, "k")
+	s := newSession(t, url, `stty cols 60; "$LOCKER" watch k --interval 100ms; echo "code $?"`)
+	s.shows(t, `"k" held by`)
+	eventually(t, "it has looked several times", func() bool { return strings.Count(s.screen.String(), "\r\x1b[K") > 5 })
+	for _, line := range strings.Split(s.screen.String(), "\r\x1b[K") {
+		assert.NotContains(t, line, "\n")
+		assert.LessOrEqual(t, len([]rune(strings.TrimSuffix(line, "\x1b[0m"))), 60, line)
+	}
+	s.shows(t, "…\x1b[0m")
+	require.NoError(t, lease.Unlock(t.Context()))
+	s.shows(t, fmt.Sprintf(", fence %d\r\n", lease.Fence()))
+	s.shows(t, `"k" free`)
+	s.types(t, "\x03")
+	s.shows(t, "code 0")
+}
+
+// Help and doctor keep to the width of the terminal, and break no words.
+func TestHelpOnANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	s := newSession(t, url, `stty cols 60; "$LOCKER" run --help; "$LOCKER" doctor; echo "code $?"`)
+	s.shows(t, "code")
+	for _, line := range strings.Split(s.screen.String(), "\r\n") {
+		if !strings.HasPrefix(line, "  locker run ") { // an example
+			assert.LessOrEqual(t, len([]rune(line)), 60, line)
+		}
+	}
 }
 
 // TestColours checks that colours are used on a terminal only, and not if a setting switches them off.
