@@ -208,7 +208,7 @@ func (a *app) printReport(r doctor.Report) {
 		first := fmt.Sprintf("  %-4s  %-12s  ", f.Level, f.Check)
 		below := strings.Repeat(" ", len(first))
 		var text strings.Builder
-		fill(&text, first, below, oneLine(f.Text), wide)
+		fill(&text, first, below, oneLine(strings.TrimPrefix(f.Text, "locker: ")), wide)
 		if f.Promise != "" {
 			fill(&text, below+"weakens ", below+"  ", f.Promise, min(wide, maxFix))
 		}

@@ -58,6 +58,34 @@ func TestWrongArgumentsSayWhatToWriteInstead(t *testing.T) {
 	assert.NotContains(t, help, "(default -")
 }
 
+// What config check does not find, it must not be advised for; and config check finds in the addresses and the files of
+// all stores what the other commands would find.
+func TestMistakesInTheConfigurationOfEveryStore(t *testing.T) {
+	none := filepath.Join(t.TempDir(), "none")
+	for url, want := range map[string]string{
+		"etcd://::1":                         "endpoints: not host:port: write an IPv6 address in brackets",
+		"etcd://::1:2379":                    "endpoints: not host:port: write an IPv6 address in brackets",
+		"etcd://h:x":                         "endpoints: the port is not a number from 1 to 65535",
+		"etcd://h1,,h2":                      "endpoints: number 2: address missing",
+		"nats://::1:4222":                    "addrs: not host:port: write an IPv6 address in brackets",
+		"nats://h:99999":                     "addrs: the port is not a number from 1 to 65535",
+		"nats://h1,":                         "addrs: number 2: address missing",
+		"nats://u@h?password_file=" + none:   "nats.password_file: file not found: " + none,
+		"etcd://u@h?password_file=" + none:   "etcd.password_file: file not found: " + none,
+		"etcds://h?tls_ca_file=" + none:      "etcd.tls.ca_file: file not found: " + none,
+		"natss://h?tls_ca_file=" + none:      "nats.tls.ca_file: file not found: " + none,
+		"postgres://h?password_file=" + none: "postgres.password_file: file not found: " + none,
+	} {
+		for _, args := range [][]string{{"config", "check"}, {"inspect", "k"}, {"run", "-k", "k", "--", "true"}, {"doctor"}} {
+			code, _, stderr := call([]string{"LOCKER_URL=" + url}, args...)
+			assert.Equal(t, exitConfig, code, url)
+			assert.Contains(t, stderr, want, url)
+			assert.NotContains(t, stderr, "config check", url)
+			assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
+		}
+	}
+}
+
 func TestConfigCheckLooksIntoTheFiles(t *testing.T) {
 	dir := t.TempDir()
 	none, text := filepath.Join(dir, "none"), filepath.Join(dir, "text")

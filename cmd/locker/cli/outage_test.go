@@ -2,11 +2,16 @@ package cli
 
 import (
 	"bytes"
+	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
@@ -21,6 +26,45 @@ func TestWaitingOnAServerThatDies(t *testing.T) {
 	s.Kill()
 	p.exits(t, exitUnavailable)
 	assert.NotContains(t, p.err.String(), "try again later")
+}
+
+// A store accepts connections and never answers, as a process that is stopped. The command ends soon, whatever the store:
+// it asks once, and does not wait as long again for Close and for the diagnosis.
+func TestASilentStoreIsBounded(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() }) // nobody accepts: the kernel does
+	addr := l.Addr().String()
+	for _, url := range []string{
+		"redis://" + addr, "redlock://" + addr, "nats://" + addr, "etcd://" + addr, "etcd://u:p@" + addr,
+		"postgres://u@" + addr + "/db",
+	} {
+		t.Run(url[:strings.Index(url, ":")], func(t *testing.T) {
+			t.Parallel()
+			start := time.Now()
+			run(t, url, "inspect", "k").exits(t, exitUnavailable)
+			assert.Less(t, time.Since(start), 2*askTimeout+closeLimit)
+		})
+	}
+}
+
+// A timeout of the configuration is not changed, and a backend without one stays as it is.
+func TestHurry(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://h":               "redis://h:6379?timeout=3s",
+		"redlock://a,b,c?ttl=5s":  "redlock://a:6379,b:6379,c:6379?timeout=3s&ttl=5s",
+		"nats://h?timeout=8s":     "nats://h?timeout=8s",
+		"etcd://u:p@h":            "etcd://u:[REDACTED]@h?timeout=3s",
+		"postgres://h/timeout":    "postgres://h/timeout?timeout=3s",
+		"memory:":                 "memory:",
+		"redis://h?prefix=a?b%26": "redis://h:6379?prefix=a%3Fb%26&timeout=3s",
+	} {
+		c, err := config.Parse(url)
+		require.NoError(t, err)
+		hurry(c)
+		assert.Equal(t, want, c.String())
+	}
 }
 
 func TestNotesNameTheProgramOnce(t *testing.T) {
