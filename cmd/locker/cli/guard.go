@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -110,7 +111,11 @@ func (g *guard) start(o order) *news {
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
 		return &news{Is: isFailed, Code: exitOSErr, Text: err.Error()}
 	}
-	g.group, err = syscall.ForkExec(o.Path, o.Args, &syscall.ProcAttr{
+	path, args, err := underOwnPID(o.Path, o.Args)
+	if err != nil {
+		return &news{Is: isFailed, Code: exitOSErr, Text: err.Error()}
+	}
+	g.group, err = syscall.ForkExec(path, args, &syscall.ProcAttr{
 		Env:   append(os.Environ(), "LOCKER_FD="+strconv.Itoa(fd)),
 		Files: []uintptr{0, 1, 2},
 		Sys:   dieWithParent(&syscall.SysProcAttr{Setpgid: true}),
@@ -128,6 +133,40 @@ func (g *guard) start(o order) *news {
 	}
 	go g.reap()
 	return nil
+}
+
+// commandArg is the hidden first argument that makes this program set the variables of systemd, and then become the
+// command: it is the first process that knows the command's process id.
+const commandArg = "__command"
+
+// pidVariables say which process the sockets and the watchdog of a service are for. They name the holder, because systemd
+// has started that. The command would find another process id there, and would use neither.
+var pidVariables = []string{"LISTEN_PID", "WATCHDOG_PID"}
+
+// underOwnPID returns what to execute so that the command finds its own process id in those variables, if they are for
+// the holder.
+func underOwnPID(path string, args []string) (string, []string, error) {
+	holder := strconv.Itoa(os.Getppid())
+	if !slices.ContainsFunc(pidVariables, func(name string) bool { return os.Getenv(name) == holder }) {
+		return path, args, nil
+	}
+	exe, err := self()
+	return exe, append([]string{"locker", commandArg, holder, path}, args...), err
+}
+
+// commandMain becomes the command that underOwnPID was given.
+func commandMain(args []string) int {
+	if len(args) < 3 {
+		return exitUsage
+	}
+	for _, name := range pidVariables {
+		if os.Getenv(name) == args[0] {
+			_ = os.Setenv(name, strconv.Itoa(os.Getpid()))
+		}
+	}
+	err := syscall.Exec(args[1], args[2:], os.Environ())
+	fmt.Fprintf(os.Stderr, "locker: %s: %v\n", args[1], err)
+	return exitNotRunnable
 }
 
 // warnAt is when the command is asked to end unless a renewal arrives.

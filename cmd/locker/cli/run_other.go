@@ -23,6 +23,10 @@ func (a *app) elect(context.Context, *runOptions) error {
 // columns is the width of a terminal, which is not known here.
 func columns(any) int { return 0 }
 
-const guardArg = "__guard"
+const (
+	guardArg   = "__guard"
+	commandArg = "__command"
+)
 
-func guardMain([]string) int { return exitUsage }
+func guardMain([]string) int   { return exitUsage }
+func commandMain([]string) int { return exitUsage }

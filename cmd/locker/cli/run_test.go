@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -55,6 +57,31 @@ func TestEnvironment(t *testing.T) {
 	assert.Equal(t, strings.Count(want, "pipe:")+1, strings.Count(fds, "pipe:"),
 		"LOCKER_FD is the one file more: %s\n%s", want, fds)
 	assert.Equal(t, strings.Count(want, "socket:"), strings.Count(fds, "socket:"), "connections are not the command's")
+}
+
+// The variables of systemd that name the process that it has started name the command. Those that name another one stay.
+// Files of the socket activation are the command's, too.
+func TestVariablesOfSystemdNameTheCommand(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	for _, do := range []string{"run", "elect"} {
+		p := command(t, url)
+		args := []string{"sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 WATCHDOG_PID=$$ OTHER_PID=$$ exec "$0" "$@" 3<"$0"`, p.Path,
+			do, "-k", do, "--", "sh", "-c", `echo "$LISTEN_PID $WATCHDOG_PID" >pids; echo $$ >own; echo "$OTHER_PID" >other
+				echo $LISTEN_FDS $(readlink /proc/self/fd/3) "$*" >rest; sleep 60`, "sh", "a b", "c"}
+		p.Cmd.Path, p.Cmd.Args = "/bin/sh", args
+		p.begin(t)
+		own, holder := p.wrote(t, "own"), strconv.Itoa(p.Process.Pid)
+		assert.Equal(t, own+" "+own, p.wrote(t, "pids"))
+		assert.Equal(t, holder, p.wrote(t, "other"))
+		assert.Equal(t, "1 "+args[3]+" a b c", p.wrote(t, "rest"))
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		p.exits(t, exitSignal+int(syscall.SIGTERM))
+	}
+	p := command(t, url, "run", "-k", "k", "--", "sh", "-c", `echo "$LISTEN_PID" >pid; exit 3`)
+	p.Env = append(p.Env, "LISTEN_PID=1")
+	p.begin(t).exits(t, 3)
+	assert.Equal(t, "1", p.wrote(t, "pid"))
 }
 
 // TestSeveralKeys checks that a command runs under all locks, and does not start if one is held.
