@@ -44,8 +44,8 @@
 //	db             number of the Redis database
 //	timeout        bound of dialling and of one exchange; 5s if not given
 //	password_file  path of a file with the password
-//	guard          longest TTL of all locks, such as 30s: switches on the restart guard, see redlock.Guard and
-//	               single.Guard; not for memory
+//	guard          longest TTL and MinHold of all locks, such as 30s: switches on the restart guard, see
+//	               redlock.Guard and single.Guard; not for memory
 //	fifo           true or false: whether waiters queue on the server, see single.FIFO; true if not given; only for one
 //	               Redis (redis, rediss, unix)
 //	replicas       how many replicas have to confirm a lock, see single.WaitReplicas; 0 if not given; only for one Redis
@@ -98,7 +98,7 @@
 //	  password_file: /run/secrets/redis
 //	  db: 0
 //	  timeout: 5s
-//	  guard: 30s                     # longest TTL of all locks; there is no restart guard without it
+//	  guard: 30s                     # longest TTL and MinHold of all locks; no restart guard without it
 //	  fifo: true                     # whether waiters queue on the server
 //	  replicas: 1                    # how many replicas have to confirm a lock; none without it
 //	  replicas_timeout: 500ms        # how long to wait for them

@@ -47,7 +47,7 @@ type Redis struct {
 	DB int `yaml:"db,omitempty" json:"db,omitempty"`
 	// Timeout bounds dialling and one exchange. Zero: 5 s.
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
-	// Guard is the longest TTL of all locks, see single.Guard. Zero: no restart guard.
+	// Guard is the longest TTL and MinHold of all locks, see single.Guard. Zero: no restart guard.
 	Guard Duration `yaml:"guard,omitempty" json:"guard,omitempty"`
 	// FIFO switches the queue of waiters on the server on or off, see single.FIFO. Nil means true.
 	FIFO *bool `yaml:"fifo,omitempty" json:"fifo,omitempty"`

@@ -22,7 +22,7 @@ import (
 type Redlock struct {
 	// Budget bounds how long one operation waits for a majority. Zero: redlock.DefaultBudget.
 	Budget Duration `yaml:"budget,omitempty" json:"budget,omitempty"`
-	// Guard is the longest TTL of all locks, see redlock.Guard. Zero: no restart guard.
+	// Guard is the longest TTL and MinHold of all locks, see redlock.Guard. Zero: no restart guard.
 	Guard Duration `yaml:"guard,omitempty" json:"guard,omitempty"`
 	// Driver, Username, Password, PasswordFile, DB, Timeout and TLS are as in Redis, for each of the nodes.
 	Driver       string   `yaml:"driver,omitempty" json:"driver,omitempty"`

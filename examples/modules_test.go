@@ -41,6 +41,36 @@ func TestOutsideModules(t *testing.T) {
 	}
 }
 
+// A module of a user takes the library and every nested module from a clone, by one command.
+func TestAModuleThatUsesAClone(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	const program = `package main
+
+import (
+	"context"
+
+	_ "github.com/golocker/locker/backends/etcd"
+	_ "github.com/golocker/locker/backends/nats"
+	_ "github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/config"
+	_ "github.com/golocker/locker/drivers/valkey"
+)
+
+func main() { _, _ = config.Open(context.Background(), "memory:") }
+`
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "main.go"), []byte(program), 0o600))
+	script, err := filepath.Abs("../scripts/use-clone")
+	require.NoError(t, err)
+	for _, args := range [][]string{{"go", "mod", "init", "example.com/app"}, {script}, {"go", "list", "-deps", "."}} {
+		cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
+		cmd.Dir = dir
+		cmd.Env = append(os.Environ(), "GOWORK=off", "GOFLAGS=")
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%v\n%s", args, out)
+	}
+}
+
 // inModule runs the go command in another module, without the workspace and flags of this one.
 func inModule(t *testing.T, module string, args []string, env ...string) *exec.Cmd {
 	t.Helper()

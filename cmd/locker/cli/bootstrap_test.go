@@ -43,8 +43,10 @@ func TestBootstrap(t *testing.T) {
 		_, stdout, _ = call(env, "doctor")
 		assert.Contains(t, stdout, "ok    guard         it does not rest")
 
-		locked(exitConfig, "TTL 2m0s is above the 1m0s that the restart guard allows: guard is the longest TTL of all "+
-			"locks", "--ttl", "2m")
+		locked(exitConfig, "TTL 2m0s is above the 1m0s that the restart guard allows: guard is the longest TTL and "+
+			"--min-hold of all locks", "--ttl", "2m")
+		locked(exitConfig, "MinHold 2m0s is above the 1m0s that the restart guard allows: guard is the longest TTL and "+
+			"--min-hold of all locks", "--min-hold", "2m")
 		other := []string{"LOCKER_URL=" + url + "?guard=2m", "LOCKER_REDLOCK_BUDGET=20s"}
 		code, _, stderr = call(other, "run", "--key", "k", "--", "true")
 		assert.Equal(t, exitConfig, code)

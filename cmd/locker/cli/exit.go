@@ -61,7 +61,8 @@ func withExit(err error) *exitError {
 	case rests(err):
 		return &exitError{exitUnavailable, err, "wait; or, if the servers are new, run locker bootstrap"}
 	case errors.Is(err, locker.ErrInvalid) && strings.Contains(err.Error(), "restart guard"):
-		return &exitError{exitConfig, err, "guard is the longest TTL of all locks, and must be the same everywhere"}
+		return &exitError{exitConfig, err, "guard is the longest TTL and --min-hold of all locks, " +
+			"and must be the same everywhere"}
 	case errors.Is(err, locker.ErrInvalid):
 		return &exitError{exitUsage, err, "choose another key"}
 	case errors.Is(err, locker.ErrForeignKey):
