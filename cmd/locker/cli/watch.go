@@ -31,7 +31,7 @@ func watchCommand(a *app) *cobra.Command {
 		Use:     "watch KEY",
 		GroupID: groupUse,
 		Short:   "Follow a lock from owner to owner, until Ctrl-C",
-		Long: `Watch shows a lock as it passes from owner to owner. On a terminal it updates one line. Otherwise it
+		Long: `Watch shows a lock as it passes from owner to owner. On a terminal it updates one line, as far as that is wide. Otherwise it
 prints one line per change or, with --json, one JSON object per line.
 
 Watch polls the lock every --interval, and when its TTL is over. It does not see owners that come and go in between.
