@@ -65,8 +65,8 @@ func (a *app) main(ctx context.Context, args []string) int {
 	return code
 }
 
-// closeLimit is how long the command takes after its result is known, for Close and for the diagnosis of an error, which
-// go on at the same time. Without it, Close would wait some seconds more for a server that does not answer.
+// closeLimit is how long the command takes after its result is known, for Close and for the diagnosis of an error,
+// which go on at the same time. Without it, Close would wait some seconds more for a server that does not answer.
 const closeLimit = 2 * time.Second
 
 func (a *app) root() *cobra.Command {

@@ -29,9 +29,9 @@ func devCommand(a *app) *cobra.Command {
 		GroupID: groupOther,
 		Short:   "Run throw-away servers to try things out, until Ctrl-C",
 		Long: `Dev starts a Redis server on a free port of the loopback interface and prints the LOCKER_URL for it or,
-with --nodes, that of a Redlock over as many servers. The servers are redis-server processes that persist every write, so that locker doctor
-finds no fault. Kill one of them, or stop it with kill -STOP, and see what happens. When locker dev ends, for any
-reason, the servers end as well and their files are removed.
+with --nodes, that of a Redlock over as many servers. The servers are redis-server processes that persist every write,
+so that locker doctor finds no fault. Kill one of them, or stop it with kill -STOP, and see what happens. When locker
+dev ends, for any reason, the servers end as well and their files are removed.
 
 With --chaos, dev shows what a restart guard is for. The servers persist nothing, three workers take the same lock, and
 again and again a majority of the servers is killed and starts anew, empty. Two workers then have the lock at the

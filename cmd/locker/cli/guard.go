@@ -139,8 +139,8 @@ func (g *guard) start(o order) *news {
 // command: it is the first process that knows the command's process id.
 const commandArg = "__command"
 
-// pidVariables say which process the sockets and the watchdog of a service are for. They name the holder, because systemd
-// has started that. The command would find another process id there, and would use neither.
+// pidVariables say which process the sockets and the watchdog of a service are for. They name the holder, because
+// systemd has started that. The command would find another process id there, and would use neither.
 var pidVariables = []string{"LISTEN_PID", "WATCHDOG_PID"}
 
 // underOwnPID returns what to execute so that the command finds its own process id in those variables, if they are for

@@ -28,8 +28,8 @@ func TestWaitingOnAServerThatDies(t *testing.T) {
 	assert.NotContains(t, p.err.String(), "try again later")
 }
 
-// A store accepts connections and never answers, as a process that is stopped. The command ends soon, whatever the store:
-// it asks once, and does not wait as long again for Close and for the diagnosis.
+// A store accepts connections and never answers, as a process that is stopped. The command ends soon, whatever the
+// store: it asks once, and does not wait as long again for Close and for the diagnosis.
 func TestASilentStoreIsBounded(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

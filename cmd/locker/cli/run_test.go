@@ -59,8 +59,8 @@ func TestEnvironment(t *testing.T) {
 	assert.Equal(t, strings.Count(want, "socket:"), strings.Count(fds, "socket:"), "connections are not the command's")
 }
 
-// The variables of systemd that name the process that it has started name the command. Those that name another one stay.
-// Files of the socket activation are the command's, too.
+// The variables of systemd that name the process that it has started name the command. Those that name another one
+// stay. Files of the socket activation are the command's, too.
 func TestVariablesOfSystemdNameTheCommand(t *testing.T) {
 	t.Parallel()
 	_, url := server(t)

@@ -31,8 +31,8 @@ func watchCommand(a *app) *cobra.Command {
 		Use:     "watch KEY",
 		GroupID: groupUse,
 		Short:   "Follow a lock from owner to owner, until Ctrl-C",
-		Long: `Watch shows a lock as it passes from owner to owner. On a terminal it updates one line, as far as that is wide. Otherwise it
-prints one line per change or, with --json, one JSON object per line.
+		Long: `Watch shows a lock as it passes from owner to owner. On a terminal it updates one line, as far as the
+terminal is wide. Otherwise it prints one line per change or, with --json, one JSON object per line.
 
 Watch polls the lock every --interval, and when its TTL is over. It does not see owners that come and go in between.
 Only waiters are notified of a release; watch does not wait for the lock, so that it does not delay anybody.

@@ -73,7 +73,8 @@ func wrap(text string, width int) string {
 	return strings.TrimRight(b.String(), "\n")
 }
 
-// fill writes the words of text in lines of the given width. The first line begins with first, and the others with next.
+// fill writes the words of text in lines of the given width. The first line begins with first, and the others with
+// next.
 func fill(b *strings.Builder, first, next, text string, width int) {
 	line, empty := first, true
 	for _, word := range strings.Fields(text) {
@@ -89,8 +90,8 @@ func fill(b *strings.Builder, first, next, text string, width int) {
 	b.WriteString(line + "\n")
 }
 
-// cut shortens a line to the given number of columns, so that a terminal does not continue it in the next one. Sequences
-// for colours take no column. With 0 columns the line stays as it is.
+// cut shortens a line to the given number of columns, so that a terminal does not continue it in the next one.
+// Sequences for colours take no column. With 0 columns the line stays as it is.
 func cut(line string, columns int) string {
 	var b strings.Builder
 	used, escape, fits := 0, false, -1 // fits is how much of b there is room for if dots follow
