@@ -215,7 +215,7 @@ func (a *app) printReport(r doctor.Report) {
 		if f.Fix != "" {
 			fill(&text, below+"→ ", below+"  ", f.Fix, min(wide, maxFix))
 		}
-		level := "  " + string(f.Level)
+		level := fmt.Sprintf("  %-4s", f.Level)
 		fmt.Fprint(a.stdout, "  "+s.ofLevel(f.Level)+strings.TrimPrefix(text.String(), level))
 	}
 	if a.quiet {
