@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"github.com/golocker/locker"
@@ -57,6 +58,20 @@ func unavailable(ctx context.Context, err error) error {
 		}
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+}
+
+// unexecuted reports whether a request has certainly not been executed: etcd says so, or it was sent nowhere because there
+// was no connection.
+func unexecuted(err error) bool {
+	switch status.Code(err) {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unknown, codes.Internal:
+		return false
+	case codes.Unavailable:
+		return errors.Is(rpctypes.Error(err), rpctypes.ErrNoLeader) ||
+			strings.HasPrefix(status.Convert(err).Message(), "last connection error")
+	default:
+		return !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseExist) // by an earlier delivery of the request
+	}
 }
 
 // heldBy describes the owner of an entry, or refuses an entry that is not a lock: without a lease it would never end.

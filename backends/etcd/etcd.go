@@ -32,6 +32,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -71,8 +72,9 @@ func Timeout(d time.Duration) Option {
 // safe for concurrent use.
 type Backend struct {
 	client   *clientv3.Client
+	unfit    error // why client cannot be used; nil: it can
 	kv       clientv3.KV
-	leases   clientv3.Lease
+	leases   pb.LeaseClient
 	owned    bool // Close closes the client
 	prefix   string
 	timeout  time.Duration
@@ -90,6 +92,10 @@ type Backend struct {
 
 // New returns a Client that keeps its locks in the etcd behind client. New sends nothing. Closing the Client does not
 // close client, which the program may use for other things as well.
+//
+// The KV, Lease and Watcher of client must be those that [clientv3.New] has made. If they were replaced, for example by
+// those of package namespace, all calls fail with locker.ErrInvalid: the locks would be outside of the namespace. Give a
+// client without one, and the namespace as the first part of [Prefix].
 func New(client *clientv3.Client, opts ...Option) *locker.Client {
 	return locker.NewClient(NewBackend(client, opts...))
 }
@@ -101,16 +107,32 @@ func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
 		opt(b)
 	}
 	b.open, b.stop = context.WithCancel(context.Background())
+	if b.unfit = replaced(client); b.unfit != nil {
+		return b
+	}
 	// These make one attempt, and fail if no member can be reached. Those of client wait until one can be, and repeat
 	// some requests a hundred times.
 	members := conn{client.ActiveConnection()}
 	b.kv = clientv3.NewKVFromKVClient(pb.NewKVClient(members), nil)
-	b.leases = clientv3.NewLeaseFromLeaseClient(pb.NewLeaseClient(members), nil, 0)
-	b.renewals.begin(b.open, pb.NewLeaseClient(members))
+	b.leases = pb.NewLeaseClient(members)
+	b.renewals.begin(b.open, b.leases)
 	b.losses.begin(b.open, pb.NewWatchClient(members))
 	b.changes.begin(b.open, pb.NewWatchClient(members))
 	b.cleanup.begin(b.open)
 	return b
+}
+
+// replaced returns an error if client is not as clientv3.New has made it. The Backend sends requests over the connection
+// of client, and what wraps its interfaces would see some of them only.
+func replaced(client *clientv3.Client) error {
+	own := reflect.TypeFor[clientv3.Client]().PkgPath()
+	for _, v := range []any{client.KV, client.Lease, client.Watcher} {
+		if t := reflect.TypeOf(v); t == nil || t.Kind() != reflect.Pointer || t.Elem().PkgPath() != own {
+			return fmt.Errorf("%w: the client of etcd has a %T, which clientv3.New does not make: give a client without it, "+
+				"and a namespace as the first part of the prefix", locker.ErrInvalid, v)
+		}
+	}
+	return nil
 }
 
 // closeGrace is how long Close waits for the clean-up of failed attempts and for leases that are no longer used. They
@@ -123,7 +145,8 @@ func (b *Backend) Close() error {
 	closed := b.closed
 	b.closed = true
 	b.mu.Unlock()
-	if closed {
+	if closed || b.unfit != nil {
+		b.stop()
 		return nil
 	}
 	b.cleanup.close(closeGrace)
@@ -145,12 +168,15 @@ type undated struct{ context.Context }
 func (undated) Deadline() (time.Time, bool) { return time.Time{}, false }
 
 // bounded returns a context for one operation: it ends with ctx, after limit, and with the Backend. It fails if the
-// Backend is closed.
+// Backend is closed, or its client unfit.
 func (b *Backend) bounded(ctx context.Context, limit time.Duration) (context.Context, func(), error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
 		return nil, nil, locker.ErrClosed
+	}
+	if b.unfit != nil {
+		return nil, nil, b.unfit
 	}
 	ctx, cancel := context.WithCancelCause(undated{ctx})
 	late := time.AfterFunc(limit, func() { cancel(fmt.Errorf("no answer from etcd within %v", limit)) })

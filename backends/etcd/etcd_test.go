@@ -3,14 +3,17 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/concurrency"
+	"go.etcd.io/etcd/client/v3/namespace"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/etcd"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 	"github.com/golocker/locker/memory"
 )
@@ -74,6 +77,7 @@ func TestEtcd(t *testing.T) {
 		"a loss is noticed after a compaction":          noticesLossAfterCompaction,
 		"an observer is told of each change":            tellsObservers,
 		"an observer is told after a loss":              tellsAfterLoss,
+		"a client with a namespace is refused":          refusesNamespaces,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -102,6 +106,52 @@ func excludesMutexes(t *testing.T, s *store) {
 	}
 	if err := m.TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
 		t.Errorf("TryLock of the mutex while the lock is held: expected ErrLocked, seen %v", err)
+	}
+	unlock(t, lease)
+	s.must(m.TryLock(t.Context()))
+	s.must(m.Unlock(t.Context()))
+}
+
+// A client whose interfaces are wrapped would be used without the wrappers by some requests. The namespace as a part of
+// the prefix has the effect that the program wants.
+func refusesNamespaces(t *testing.T, s *store) {
+	const ns = "tenant/"
+	for what, wrap := range map[string]func(c *clientv3.Client){
+		"KV":      func(c *clientv3.Client) { c.KV = namespace.NewKV(c.KV, ns) },
+		"Lease":   func(c *clientv3.Client) { c.Lease = namespace.NewLease(c.Lease, ns) },
+		"Watcher": func(c *clientv3.Client) { c.Watcher = struct{ clientv3.Watcher }{c.Watcher} },
+	} {
+		c := connect(t, clientv3.Config{Endpoints: []string{s.member.Addr()}})
+		wrap(c)
+		l := etcd.New(c, etcd.Prefix(s.prefix))
+		defer l.Close()
+		_, err := l.TryLock(t.Context(), "k")
+		_, waited := l.Lock(t.Context(), "k")
+		_, inspected := l.Inspect(t.Context(), "k")
+		w, _ := locker.As[inspect.Watcher](l)
+		_, watched := w.Watch("k", func() {})
+		for _, err := range []error{err, waited, inspected, watched} {
+			if !errors.Is(err, locker.ErrInvalid) || !strings.Contains(err.Error(), "prefix") {
+				t.Errorf("%s is wrapped: expected ErrInvalid and what to do, seen %v", what, err)
+			}
+		}
+	}
+	if left := s.left(); len(left) > 0 {
+		t.Errorf("refused calls have left %q", left)
+	}
+
+	c := connect(t, clientv3.Config{Endpoints: []string{s.member.Addr()}})
+	c.KV, c.Lease = namespace.NewKV(c.KV, s.prefix+ns), namespace.NewLease(c.Lease, s.prefix+ns)
+	c.Watcher = namespace.NewWatcher(c.Watcher, s.prefix+ns)
+	session, err := concurrency.NewSession(c, concurrency.WithTTL(60))
+	s.must(err)
+	t.Cleanup(func() { s.must(session.Close()) })
+	l := etcd.New(s.direct, etcd.Prefix(s.prefix+ns+"locks/"))
+	defer l.Close()
+	lease := lock(t, l, "k")
+	m := concurrency.NewMutex(session, "locks/k")
+	if err := m.TryLock(t.Context()); !errors.Is(err, concurrency.ErrLocked) {
+		t.Errorf("TryLock of a mutex in the namespace while the lock is held: expected ErrLocked, seen %v", err)
 	}
 	unlock(t, lease)
 	s.must(m.TryLock(t.Context()))

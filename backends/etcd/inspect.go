@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -49,7 +50,7 @@ func (b *Backend) inspect(ctx context.Context, key string) (inspect.Inspection, 
 		token := strings.TrimPrefix(string(owner.Key), b.dir(key))
 		seen.Owner = token[:min(ownerPrefixLen, len(token))]
 	}
-	left, err := b.leases.TimeToLive(ctx, clientv3.LeaseID(owner.Lease))
+	left, err := b.leases.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: owner.Lease})
 	if err != nil {
 		return unknown, nil, unavailable(ctx, err)
 	}

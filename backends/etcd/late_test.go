@@ -3,6 +3,7 @@ package etcd_test
 import (
 	"context"
 	"errors"
+	"reflect"
 	"slices"
 	"sync"
 	"testing"
@@ -17,19 +18,19 @@ import (
 	"github.com/golocker/locker/internal/testing/etcdtest"
 )
 
-// postman delivers a transaction late: after its caller has given up.
+// postman delivers a request late: after its caller has given up.
 type postman struct {
 	mu      sync.Mutex
-	keeps   func(q *pb.TxnRequest) bool // nil: nothing is kept
-	kept    chan struct{}               // closed when a transaction is kept
+	keeps   func(req any) bool // nil: nothing is kept
+	kept    chan struct{}      // closed when a request is kept
 	deliver chan struct{}
 	arrived chan struct{}
 	seen    int   // transactions
 	result  error // of the delivery
 }
 
-// keep keeps the next transaction for which which is true.
-func (p *postman) keep(which func(q *pb.TxnRequest) bool) {
+// keep keeps the next request for which which is true.
+func (p *postman) keep(which func(req any) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keeps, p.kept, p.deliver, p.arrived = which, make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -39,12 +40,10 @@ func (p *postman) keep(which func(q *pb.TxnRequest) bool) {
 func (p *postman) takes(req any) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	q, ok := req.(*pb.TxnRequest)
-	if !ok {
-		return false
+	if _, ok := req.(*pb.TxnRequest); ok {
+		p.seen++
 	}
-	p.seen++
-	if p.keeps == nil || !p.keeps(q) {
+	if p.keeps == nil || !p.keeps(req) {
 		return false
 	}
 	p.keeps = nil
@@ -67,20 +66,30 @@ func (p *postman) intercept(
 	go func() {
 		defer close(p.arrived)
 		<-p.deliver
-		p.result = send(context.WithoutCancel(ctx), method, req, new(pb.TxnResponse), cc, opts...)
+		late := reflect.New(reflect.TypeOf(reply).Elem()).Interface()
+		p.result = send(context.WithoutCancel(ctx), method, req, late, cc)
 	}()
 	close(p.kept)
 	<-ctx.Done()
 	return ctx.Err()
 }
 
-func writes(q *pb.TxnRequest) bool {
-	return slices.ContainsFunc(q.Success, func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil })
+func writes(req any) bool {
+	q, ok := req.(*pb.TxnRequest)
+	return ok && slices.ContainsFunc(q.Success, func(op *pb.RequestOp) bool { return op.GetRequestPut() != nil })
 }
 
-func reads(q *pb.TxnRequest) bool { return !writes(q) }
+func reads(req any) bool {
+	_, ok := req.(*pb.TxnRequest)
+	return ok && !writes(req)
+}
 
-// giveUp makes a call, and gives up when the postman has kept a transaction of that.
+func grants(req any) bool {
+	_, ok := req.(*pb.LeaseGrantRequest)
+	return ok
+}
+
+// giveUp makes a call, and gives up when the postman has kept a request of that.
 func (p *postman) giveUp(t *testing.T, call func(ctx context.Context) error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -100,12 +109,7 @@ func TestLateRequests(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, etcdtest.Start(t))
 	p := new(postman)
-	client := connect(t, clientv3.Config{
-		Endpoints:   []string{s.member.Addr()},
-		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(p.intercept)},
-	})
-	l := etcd.New(client, etcd.Prefix(s.prefix))
-	defer l.Close()
+	l := p.client(s)
 	entry := func(lease locker.Lease) (of int64, modified int64) {
 		t.Helper()
 		resp, err := s.direct.Get(t.Context(), s.prefix+lease.Key()+"/"+lease.Token())
@@ -165,14 +169,102 @@ func TestLateRequests(t *testing.T) {
 		_, err := l.Lock(ctx, "k")
 		return err
 	})
-	until(t, "nothing is left", func() bool {
-		resp, err := s.direct.Leases(t.Context())
-		s.must(err)
-		return len(resp.Leases) == 0
-	})
+	s.noLeases()
 	close(p.deliver)
 	<-p.arrived
 	if left := s.left(); len(left) > 0 {
 		t.Errorf("an acquisition that came late has left %q", left)
 	}
 }
+
+// client makes a Client whose requests the postman delivers.
+func (p *postman) client(s *store) *locker.Client {
+	s.t.Helper()
+	l := etcd.New(connect(s.t, clientv3.Config{
+		Endpoints:   []string{s.member.Addr()},
+		DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(p.intercept)},
+	}), etcd.Prefix(s.prefix))
+	s.t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// noLeases waits until etcd has no leases.
+func (s *store) noLeases() {
+	s.t.Helper()
+	until(s.t, "nothing is left", func() bool {
+		ctx, cancel := background()
+		defer cancel()
+		resp, err := s.direct.Leases(ctx)
+		s.must(err)
+		return len(resp.Leases) == 0
+	})
+}
+
+// A lease for which nobody waits any more is ended, whether etcd has granted it before its caller gave up or grants it
+// later. Each attempt asks for a day.
+func TestAbandonedGrantsLeaveNoLease(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, etcdtest.Start(t))
+	p := new(postman)
+	l := p.client(s)
+	day := locker.TTL(24 * time.Hour)
+	attempts := []func(ctx context.Context) error{
+		func(ctx context.Context) error { return second(l.TryLock(ctx, "k", day)) },
+		func(ctx context.Context) error { return second(l.Lock(ctx, "k", day)) },
+		func(ctx context.Context) error {
+			_, err := locker.TryLockAll(ctx, l, []string{"a", "b", "c"}, day)
+			return err
+		},
+	}
+	for _, attempt := range attempts {
+		p.keep(grants)
+		close(p.deliver) // at once, and the answer is not read
+		p.giveUp(t, attempt)
+		<-p.arrived
+		s.noLeases()
+
+		p.keep(grants)
+		p.giveUp(t, attempt)
+		until(t, "the clean-up has come before the request", func() bool {
+			ctx, cancel := background()
+			defer cancel()
+			resp, err := s.direct.Leases(ctx)
+			s.must(err)
+			return len(resp.Leases) == 1
+		})
+		close(p.deliver)
+		<-p.arrived
+		s.noLeases()
+	}
+}
+
+// A waiter at the front moves its entry to a lease with the TTL of the lock. It gives up before etcd has answered.
+func TestAbandonedHandOverLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, etcdtest.Start(t))
+	p := new(postman)
+	l := p.client(s)
+	held := lock(t, s.client(), "k")
+	p.keep(promotes)
+	p.giveUp(t, func(ctx context.Context) error {
+		go func() {
+			until(t, "the lock is waited for", func() bool { return len(s.left()) == 2 })
+			unlock(t, held)
+		}()
+		return second(l.Lock(ctx, "k", locker.TTL(24*time.Hour)))
+	})
+	s.noLeases()
+	close(p.deliver)
+	<-p.arrived
+	if left := s.left(); len(left) > 0 {
+		t.Errorf("a hand-over that came late has left %q", left)
+	}
+}
+
+// promotes reports whether a request moves an entry to another lease.
+func promotes(req any) bool {
+	q, ok := req.(*pb.TxnRequest)
+	return ok && slices.ContainsFunc(q.Compare, func(c *pb.Compare) bool { return c.Target == pb.Compare_LEASE })
+}
+
+func second(_ locker.Lease, err error) error { return err }

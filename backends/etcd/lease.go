@@ -3,9 +3,12 @@ package etcd
 import (
 	"context"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"sync"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
@@ -32,15 +35,52 @@ func (l ttl) left() time.Duration {
 	return min(time.Until(end), time.Until(end.Round(0)))
 }
 
-// lease makes a lease for d from now. If the outcome is not known, there may be one without an entry, until it ends.
+// lease makes a lease for d from now. Its number is chosen here, and not by etcd, so that a lease can be ended of which
+// etcd has not told.
 func (b *Backend) lease(ctx context.Context, d time.Duration) (ttl, error) {
 	l := ttl{asks: seconds(d), sent: time.Now()}
-	resp, err := b.leases.Grant(ctx, l.asks)
-	if err != nil {
-		return l, unavailable(ctx, err)
+	if ctx.Err() != nil {
+		return l, unavailable(ctx, ctx.Err()) // nothing was sent
 	}
-	l.id = resp.ID
-	return l, nil
+	id := rand.Int64N(math.MaxInt64) + 1 // etcd before 3.4.20 does not bear negative ones
+	err := b.grant(ctx, id, l.asks)
+	switch {
+	case err == nil:
+		l.id = clientv3.LeaseID(id)
+		return l, nil
+	case !unexecuted(err):
+		b.forget(id, d)
+	}
+	return l, unavailable(ctx, err)
+}
+
+func (b *Backend) grant(ctx context.Context, id, seconds int64) error {
+	_, err := b.leases.LeaseGrant(ctx, &pb.LeaseGrantRequest{ID: id, TTL: seconds})
+	return err
+}
+
+// lateness is how late a request for a lease may arrive after its caller has given up, and still leave nothing behind.
+const lateness = 10 * time.Second
+
+// forget ends a lease in the background that etcd may have granted, or may grant later. If there is none, the number is
+// taken for a while, and etcd refuses the request when it comes.
+func (b *Backend) forget(id int64, longest time.Duration) {
+	b.cleanup.add(time.Now().Add(longest), func(ctx context.Context) error {
+		for {
+			_, err := b.leases.LeaseRevoke(undated{ctx}, &pb.LeaseRevokeRequest{ID: id})
+			if !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
+				return err
+			}
+			err = b.grant(undated{ctx}, id, seconds(lateness))
+			switch {
+			case errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseExist): // the request has come meanwhile
+			case errors.Is(rpctypes.Error(err), rpctypes.ErrNoSpace): // so the request would be refused, too
+				return nil
+			default:
+				return err
+			}
+		}
+	})
 }
 
 // revoke ends a lease in the background, and the entry that it has at that time. A request that arrives later to write
@@ -50,7 +90,7 @@ func (b *Backend) revoke(l ttl, longest time.Duration) {
 		return
 	}
 	b.cleanup.add(time.Now().Add(longest), func(ctx context.Context) error {
-		_, err := b.leases.Revoke(undated{ctx}, l.id)
+		_, err := b.leases.LeaseRevoke(undated{ctx}, &pb.LeaseRevokeRequest{ID: int64(l.id)})
 		if errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseNotFound) {
 			return nil
 		}

@@ -118,9 +118,13 @@ func (w *waiter) promote(ctx context.Context) error {
 		w.next = ttl{}
 		l, moved, err := w.move(ctx, w.req, w.fence, w.lease.id, w.req.TTL, next)
 		if err != nil {
+			if l.id != 0 {
+				w.tried = append(w.tried, l)
+			}
 			return err
 		}
-		if moved {
+		if moved { // so an earlier promotion that comes late has no effect
+			w.revokeTried()
 			w.lease = l
 			return nil
 		}

@@ -27,6 +27,7 @@ type waiter struct {
 	req   locker.Request
 	lease ttl    // of the entry
 	next  ttl    // with the TTL of the lock, for the time at the front; there may be none
+	tried []ttl  // to which the entry may have been moved, by promotions that were not answered
 	fence uint64 // when the entry was created
 
 	held   error     // describes the owner; nil until the lock was seen held
@@ -169,6 +170,7 @@ func (w *waiter) leave() {
 	w.revokeLease()
 	w.revoke(w.next, w.req.TTL)
 	w.next = ttl{}
+	w.revokeTried()
 	if w.fence == 0 || w.fits() {
 		return
 	}
@@ -178,6 +180,13 @@ func (w *waiter) leave() {
 		_, err := w.kv.Delete(undated{ctx}, entry)
 		return err
 	})
+}
+
+func (w *waiter) revokeTried() {
+	for _, l := range w.tried {
+		w.revoke(l, w.req.TTL)
+	}
+	w.tried = nil
 }
 
 func (w *waiter) revokeLease() {
