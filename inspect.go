@@ -36,6 +36,16 @@ func (c *Client) Watch(key string, changed func()) (stop func(), err error) {
 	return w.Watch(key, changed)
 }
 
+// Examine implements [inspect.Examiner]. It returns nil if the backend does not, and if the Client is closed.
+func (c *Client) Examine(ctx context.Context) []inspect.Finding {
+	e, ok := c.backend.(inspect.Examiner)
+	if !ok || !c.enter(&c.attempts) {
+		return nil
+	}
+	defer c.attempts.Done()
+	return e.Examine(ctx)
+}
+
 func (c *Client) inspect(
 	ctx context.Context, op, key string, ask func(inspect.Inspector) (inspect.Inspection, error),
 ) (inspect.Inspection, error) {

@@ -3,6 +3,7 @@ package config
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -48,6 +49,9 @@ type Backend[S any] struct {
 	// before Open, and only if there is such a function. The settings username, password and password_file must be empty
 	// then. Nil: Config.Credentials is refused, unless InProcess is true.
 	Credentials func(s *S, f Credentials)
+	// Logger puts the logger of [Config.Logger] into s, for Open, which uses it for warnings about the servers. It is
+	// called before Open, and only if servers are to be looked at. If it is nil, nothing is called.
+	Logger func(s *S, l *slog.Logger)
 	// Deployment returns the Redis servers behind the locks, for tools that look at them. Prefix and TTL are filled in
 	// by the caller. Nil: there are none.
 	Deployment func(ctx context.Context, s *S) (*Deployment, error)
@@ -133,6 +137,9 @@ func register[S any](name string, b Backend[S], in func(c *Config) *S) {
 	}
 	if b.Credentials != nil {
 		k.Credentials = func(c *Config, f Credentials) { b.Credentials(in(c), f) }
+	}
+	if b.Logger != nil {
+		k.Logger = func(c *Config, l *slog.Logger) { b.Logger(in(c), l) }
 	}
 	if b.Deployment != nil {
 		k.Deployment = func(ctx context.Context, c *Config) (*Deployment, error) { return b.Deployment(ctx, in(c)) }

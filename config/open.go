@@ -74,14 +74,18 @@ func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, erro
 	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
 }
 
-// opening returns a copy of c in which the settings of the backend have the credentials of c, and on Redis the logger.
+// opening returns a copy of c in which the settings of the backend have the credentials and the logger of c.
 func (c *Config) opening() *Config {
 	own := c.clone()
-	switch k := backend(c.Backend); {
-	case k.onRedis != nil:
+	k := backend(c.Backend)
+	if k.onRedis != nil {
 		k.onRedis(own).use(own.logger(), own.Credentials)
-	case k.Credentials != nil && own.Credentials != nil:
+	}
+	if k.Credentials != nil && own.Credentials != nil {
 		k.Credentials(own, own.Credentials)
+	}
+	if l := own.logger(); k.Logger != nil && l != nil {
+		k.Logger(own, l)
 	}
 	return own
 }

@@ -26,6 +26,16 @@ var advice = []struct {
 	{rpctypes.ErrNoLeader, "the members of etcd that are reached have no majority"},
 }
 
+// whatToDo returns the advice about an error, or "".
+func whatToDo(err error) string {
+	for _, a := range advice {
+		if errors.Is(err, a.err) {
+			return a.text
+		}
+	}
+	return ""
+}
+
 // adviceOnTLS does the same for errors of which gRPC tells only the text.
 var adviceOnTLS = []struct{ part, text string }{
 	{"certificate signed by unknown authority", "set tls.ca_file to the authority of etcd's certificate"},
@@ -47,10 +57,8 @@ func unavailable(ctx context.Context, err error) error {
 	if s, ok := status.FromError(err); ok {
 		err = errors.New("etcd: " + s.Message()) // without the words of gRPC
 	}
-	for _, a := range advice {
-		if errors.Is(err, a.err) {
-			return fmt.Errorf("%w: %w: %s", locker.ErrUnavailable, err, a.text)
-		}
+	if text := whatToDo(err); text != "" {
+		return fmt.Errorf("%w: %w: %s", locker.ErrUnavailable, err, text)
 	}
 	for _, a := range adviceOnTLS {
 		if strings.Contains(err.Error(), a.part) {

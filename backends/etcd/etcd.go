@@ -32,6 +32,7 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"sync"
 	"time"
@@ -67,21 +68,30 @@ func Timeout(d time.Duration) Option {
 	}
 }
 
+// Logger makes [New] ask the members of etcd in the background which version they have and how they are, and log a
+// warning for each that weakens a promise. The warning says what to do. A member that does not answer is asked again
+// every minute. nil means that nobody is asked, which is the default. "locker doctor" says more.
+func Logger(l *slog.Logger) Option { return func(b *Backend) { b.logger = l } }
+
 // Backend keeps locks in etcd. It implements [locker.Backend] and the optional interfaces [locker.Queuer],
-// [locker.ManyAcquirer], [locker.Verifier] and [locker.LossNotifier], and inspect.Inspector and inspect.Watcher. It is
-// safe for concurrent use.
+// [locker.ManyAcquirer], [locker.Verifier] and [locker.LossNotifier], and inspect.Inspector, inspect.Watcher and
+// inspect.Examiner. It is safe for concurrent use.
 type Backend struct {
-	client   *clientv3.Client
-	unfit    error // why client cannot be used; nil: it can
-	kv       clientv3.KV
-	leases   pb.LeaseClient
-	owned    bool // Close closes the client
-	prefix   string
-	timeout  time.Duration
-	renewals renewals
-	losses   watches // of entries of locks that are held
-	changes  watches // of directories, for Watch; apart, because some refusals end the stream
-	cleanup  cleanup
+	client      *clientv3.Client
+	unfit       error        // why client cannot be used; nil: it can
+	logins      *logins      // of a client that a configuration has opened, and nil otherwise
+	connections *connections // the same
+	kv          clientv3.KV
+	leases      pb.LeaseClient
+	owned       bool // Close closes the client
+	prefix      string
+	timeout     time.Duration
+	renewals    renewals
+	losses      watches // of entries of locks that are held
+	changes     watches // of directories, for Watch; apart, because some refusals end the stream
+	cleanup     cleanup
+	logger      *slog.Logger // nil: members are not looked at
+	looking     sync.WaitGroup
 
 	open context.Context // ends when Close has waited long enough
 	stop context.CancelFunc
@@ -112,13 +122,24 @@ func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
 	}
 	// These make one attempt, and fail if no member can be reached. Those of client wait until one can be, and repeat
 	// some requests a hundred times.
-	members := conn{client.ActiveConnection()}
+	wire := client.ActiveConnection()
+	members := conn{wire, b.logins, b.connections}
+	if b.logins != nil {
+		b.logins.client = pb.NewAuthClient(wire)
+	}
+	if s := b.connections; s != nil {
+		local := pb.NewMaintenanceClient(wire)
+		s.open, s.probe = b.open, func(ctx context.Context) { _, _ = local.Status(ctx, &pb.StatusRequest{}) }
+	}
 	b.kv = clientv3.NewKVFromKVClient(pb.NewKVClient(members), nil)
 	b.leases = pb.NewLeaseClient(members)
-	b.renewals.begin(b.open, b.leases)
+	b.renewals.begin(b.open, b.leases, b.connections.suspect)
 	b.losses.begin(b.open, pb.NewWatchClient(members))
 	b.changes.begin(b.open, pb.NewWatchClient(members))
 	b.cleanup.begin(b.open)
+	if b.logger != nil {
+		b.looking.Go(func() { b.look(b.logger) })
+	}
 	return b
 }
 
@@ -155,6 +176,8 @@ func (b *Backend) Close() error {
 	b.losses.wait()
 	b.changes.wait()
 	b.cleanup.wait()
+	b.connections.wait()
+	b.looking.Wait()
 	if b.owned {
 		return b.client.Close()
 	}

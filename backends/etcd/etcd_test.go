@@ -78,6 +78,7 @@ func TestEtcd(t *testing.T) {
 		"an observer is told of each change":            tellsObservers,
 		"an observer is told after a loss":              tellsAfterLoss,
 		"a client with a namespace is refused":          refusesNamespaces,
+		"a connection is swallowed":                     survivesSwallowing,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -156,6 +157,27 @@ func refusesNamespaces(t *testing.T, s *store) {
 	unlock(t, lease)
 	s.must(m.TryLock(t.Context()))
 	s.must(m.Unlock(t.Context()))
+}
+
+// Nothing comes over the connection any more, and nobody closes it. The renewals notice that, and make another one. The
+// TTL is below the eleven seconds of gRPC's keep-alive.
+func survivesSwallowing(t *testing.T, s *store) {
+	l := s.client()
+	lease := lock(t, l, "k", locker.TTL(8*time.Second))
+	granted := lease.Until()
+	s.relay.Swallow()
+	until(t, "the lock is renewed", func() bool {
+		if err := lease.Err(); err != nil {
+			t.Fatal(err)
+		}
+		return lease.Until().After(granted)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	other, err := l.TryLock(ctx, "other")
+	s.must(err)
+	unlock(t, other)
+	unlock(t, lease)
 }
 
 func guards(t *testing.T, s *store) {

@@ -1,8 +1,9 @@
 package etcd
 
-import "context"
-
 // Open makes a Backend with a client of its own, as a configuration does.
 func Open(s *Settings, opts ...Option) (*Backend, error) {
-	return s.open(context.Background(), opts...)
+	return s.open(opts...)
 }
+
+// Outdated is outdated.
+var Outdated = outdated

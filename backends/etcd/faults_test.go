@@ -74,6 +74,37 @@ func TestIsolatedMemberCostsNothing(t *testing.T) {
 	c.empty()
 }
 
+// A member stands still, and its kernel goes on to confirm what comes. No lock is lost that can live through an election,
+// whether the member has led or not.
+func TestStoppedMemberCostsNoLock(t *testing.T) {
+	if testing.Short() {
+		return // three members take seconds to start
+	}
+	c := startCluster(t)
+	for who, member := range map[string]func() *etcdtest.Member{"follower": c.follower, "leader": c.leader} {
+		m := member()
+		leases := map[locker.Lease]time.Time{}
+		for i := range 8 {
+			lease := lock(t, c.client(), fmt.Sprint(who, i), locker.TTL(8*time.Second))
+			leases[lease] = lease.Until()
+		}
+		m.Pause()
+		for lease, granted := range leases {
+			until(t, "the lock is renewed", func() bool {
+				if err := lease.Err(); err != nil {
+					t.Fatalf("the %s is stopped: %v", who, err)
+				}
+				return lease.Until().After(granted.Add(4 * time.Second)) // twice
+			})
+		}
+		m.Resume()
+		for lease := range leases {
+			unlock(t, lease)
+		}
+	}
+	c.empty()
+}
+
 func kill(m *etcdtest.Member) (mend func()) {
 	m.Kill()
 	return m.Restart

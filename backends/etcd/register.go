@@ -2,11 +2,9 @@ package etcd
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
-	"os"
+	"log/slog"
 	"strings"
 	"time"
 
@@ -24,7 +22,9 @@ import (
 type Settings struct {
 	// Endpoints are the addresses of members, each host or host:port. The port is 2379 if not given.
 	Endpoints config.Addrs `yaml:"endpoints" json:"endpoints" url:"-"`
-	// Username and Password, or the content of PasswordFile without its trailing newline, authenticate.
+	// Username and Password, or the content of PasswordFile without its trailing newline, authenticate. The file is read
+	// again for each login, so that it can be replaced while the program runs. While it cannot be read then, or is empty,
+	// logins use what it contained before.
 	Username     string        `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
 	Password     config.Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
 	PasswordFile string        `yaml:"password_file,omitempty" json:"password_file,omitempty"`
@@ -32,6 +32,9 @@ type Settings struct {
 	Timeout config.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 	// TLS encrypts the connections. Nil: plain.
 	TLS *config.TLS `yaml:"tls,omitempty" json:"tls,omitempty" url:"-"`
+
+	credentials config.Credentials `yaml:"-" json:"-"` // see config.Config.Credentials
+	logger      *slog.Logger       `yaml:"-" json:"-"` // see config.Config.Logger
 }
 
 func init() {
@@ -45,10 +48,12 @@ func init() {
 				s.Endpoints = strings.Split(at.Host, ",")
 			}
 		},
-		Format: func(s *Settings) config.Location { return config.Location{Host: s.Endpoints.String()} },
-		Check:  (*Settings).check,
-		Open: func(ctx context.Context, s *Settings, prefix string) (*locker.Client, error) {
-			b, err := s.open(ctx, Prefix(prefix))
+		Format:      func(s *Settings) config.Location { return config.Location{Host: s.Endpoints.String()} },
+		Check:       (*Settings).check,
+		Credentials: func(s *Settings, f config.Credentials) { s.credentials = f },
+		Logger:      func(s *Settings, l *slog.Logger) { s.logger = l },
+		Open: func(_ context.Context, s *Settings, prefix string) (*locker.Client, error) {
+			b, err := s.open(Prefix(prefix))
 			if err != nil {
 				return nil, err
 			}
@@ -61,11 +66,6 @@ func (s *Settings) check(report config.Report) {
 	if len(s.Endpoints) == 0 {
 		report("endpoints", errors.New("missing: write host:2379, and others after commas"))
 	}
-	for _, e := range s.Endpoints {
-		if e == "" || strings.ContainsAny(e, "/@ ") {
-			report("endpoints", errors.New("not host or host:port"))
-		}
-	}
 	switch {
 	case s.Password != "" && s.PasswordFile != "":
 		report("password_file", errors.New("there is a password, too: remove one of them"))
@@ -77,90 +77,76 @@ func (s *Settings) check(report config.Report) {
 	s.TLS.Check(report)
 }
 
-// The client notices within six seconds that a connection is dead, and tries at least every two seconds to make a new
-// one. Without these settings, it would notice after many minutes, and in the end try only every two minutes. etcd does
-// not allow a client to ask more often than every five seconds.
 const (
-	probeAfter   = 5 * time.Second
+	// probeAfter is the shortest time that gRPC allows. So its keep-alive notices a dead connection after eleven seconds,
+	// and those of a client that is opened here are examined before that: see connections. On Linux, gRPC also gives up a
+	// connection whose peer does not confirm for probeTimeout that something has arrived.
+	probeAfter   = 10 * time.Second
 	probeTimeout = time.Second
+
+	// maxReconnect bounds the pause before another attempt to connect, and the attempt itself. The default of gRPC is two
+	// minutes in the end.
 	maxReconnect = 2 * time.Second
 )
 
-// open makes a client and a Backend that owns it. It waits for nobody, except that it logs in if there is a user.
-func (s *Settings) open(ctx context.Context, opts ...Option) (*Backend, error) {
-	c := clientv3.Config{
-		Username: s.Username, Password: s.Password.Reveal(), Logger: zap.NewNop(),
-		DialKeepAliveTime: probeAfter, DialKeepAliveTimeout: probeTimeout,
-		DialTimeout: DefaultTimeout,
-		DialOptions: []grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{
-				BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect,
-			},
-			MinConnectTimeout: maxReconnect,
-		})},
-	}
-	if s.PasswordFile != "" {
-		text, err := os.ReadFile(s.PasswordFile)
-		if err != nil {
-			return nil, fmt.Errorf("etcd.password_file: %w", err)
-		}
-		c.Password = strings.TrimRight(string(text), "\r\n")
-	}
+// open makes a client and a Backend that owns it. It reads files, and waits for nobody.
+func (s *Settings) open(opts ...Option) (*Backend, error) {
+	own := transport{all: new(connections)}
 	scheme := "http://"
 	if s.TLS != nil {
 		scheme = "https://"
 		var err error
-		if c.TLS, err = s.TLS.Config(); err != nil {
-			return nil, fmt.Errorf("etcd.tls: %w", err)
+		if own.settings, err = s.TLS.Configs(); err != nil {
+			return nil, fmt.Errorf("etcd.%w", err)
 		}
+	}
+	c := clientv3.Config{
+		Logger: zap.NewNop(), DialKeepAliveTime: probeAfter, DialKeepAliveTimeout: probeTimeout,
+		MaxUnaryRetries: 1, // it would repeat requests whose token has ended, with the same token: see conn
+		DialOptions: []grpc.DialOption{
+			grpc.WithConnectParams(grpc.ConnectParams{
+				Backoff: backoff.Config{
+					BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxReconnect,
+				},
+				MinConnectTimeout: maxReconnect,
+			}),
+			grpc.WithTransportCredentials(own),
+		},
+	}
+	login, err := s.login()
+	if err != nil {
+		return nil, err
+	}
+	var user *logins
+	if login != nil {
+		user = newLogins(login)
+		c.DialOptions = append(c.DialOptions, grpc.WithPerRPCCredentials(user))
 	}
 	for _, e := range s.Endpoints {
 		c.Endpoints = append(c.Endpoints, scheme+withPort(e))
 	}
 	client, err := clientv3.New(c)
 	if err != nil {
-		return nil, unavailable(ctx, cause(c, err))
+		return nil, fmt.Errorf("etcd: %w", err)
 	}
-	b := NewBackend(client, append(opts, Timeout(time.Duration(s.Timeout)))...)
-	b.owned = true
-	return b, nil
+	return NewBackend(client, append(opts, Timeout(time.Duration(s.Timeout)), Logger(s.logger), func(b *Backend) {
+		b.owned, b.logins, b.connections = true, user, own.all
+	})...), nil
 }
 
-// cause returns why a client could not log in. The client tries until its DialTimeout is over, and tells only that.
-func cause(c clientv3.Config, err error) error {
-	if !errors.Is(err, context.DeadlineExceeded) {
-		return err
+// login returns the function that gives the user and the password for a login, or nil if there is no user.
+func (s *Settings) login() (config.Credentials, error) {
+	switch {
+	case s.credentials != nil || s.Username == "":
+		return s.credentials, nil
+	case s.PasswordFile == "":
+		return func(context.Context) (string, string, error) { return s.Username, s.Password.Reveal(), nil }, nil
 	}
-	for _, e := range c.Endpoints {
-		_, addr, _ := strings.Cut(e, "//")
-		if failed := reach(addr, c.TLS); failed != nil {
-			return failed
-		}
-	}
-	return err
-}
-
-// reach connects to addr. With TLS it also waits whether the server refuses the certificate of the client. The server
-// says that after the handshake.
-func reach(addr string, config *tls.Config) error {
-	conn, err := net.DialTimeout("tcp", addr, probeTimeout)
+	password, err := config.PasswordFile(s.PasswordFile)
 	if err != nil {
-		return err
+		return nil, fmt.Errorf("etcd.password_file: %w", err)
 	}
-	defer conn.Close()
-	if config == nil {
-		return nil
-	}
-	config = config.Clone()
-	config.NextProtos = []string{"h2"}
-	if config.ServerName == "" {
-		config.ServerName, _, _ = net.SplitHostPort(addr)
-	}
-	_ = conn.SetDeadline(time.Now().Add(probeTimeout))
-	if _, err = tls.Client(conn, config).Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil // the server waits for a request
-	}
-	return err
+	return func(context.Context) (string, string, error) { return s.Username, password(), nil }, nil
 }
 
 // withPort returns addr with the port of etcd if it has none. Addresses of IPv6 are in brackets.

@@ -16,10 +16,11 @@ import (
 // KeepAliveOnce of etcd's client opens a stream for each call, with a login if there is a user, and tries again without
 // a pause while etcd cannot be reached. KeepAlive has a goroutine for each lease, and chooses the times itself.
 type renewals struct {
-	client pb.LeaseClient
-	open   context.Context
-	news   chan struct{} // has a value if there are requests
-	tasks  sync.WaitGroup
+	client  pb.LeaseClient
+	open    context.Context
+	suspect func()        // is told that a renewal was not answered
+	news    chan struct{} // has a value if there are requests
+	tasks   sync.WaitGroup
 
 	mu       sync.Mutex
 	started  bool
@@ -59,8 +60,8 @@ func (s *renewalStream) silent() bool {
 
 var errStream = errors.New("the stream of renewals has ended")
 
-func (r *renewals) begin(open context.Context, client pb.LeaseClient) {
-	r.open, r.client, r.news = open, client, make(chan struct{}, 1)
+func (r *renewals) begin(open context.Context, client pb.LeaseClient, suspect func()) {
+	r.open, r.client, r.suspect, r.news = open, client, suspect, make(chan struct{}, 1)
 }
 
 // send asks for a renewal, and does not wait. The answer comes at some time, if only when the stream ends.
@@ -95,6 +96,7 @@ func (r *renewals) await(ctx context.Context, answer <-chan renewed) (ttl int64,
 		return a.ttl, a.err
 	case <-ctx.Done():
 	}
+	r.suspect()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stream != nil && r.stream.silent() {

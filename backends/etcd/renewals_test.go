@@ -46,7 +46,7 @@ func renewing(t *testing.T, test func(t *testing.T, r *renewals, m *member)) {
 	synctest.Test(t, func(t *testing.T) {
 		open, end := context.WithCancel(context.Background())
 		m, r := new(member), new(renewals)
-		r.begin(open, m)
+		r.begin(open, m, func() {})
 		test(t, r, m)
 		end()
 		r.wait()

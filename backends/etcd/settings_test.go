@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -102,6 +103,9 @@ func TestSecured(t *testing.T) {
 	mistakesOfSecrets(t, s)
 	refusedWatch(t, s)
 	expiredToken(t, s)
+	givenCredentials(t, s)
+	expelledUser(t, s)
+	replacedCertificates(t, s)
 }
 
 // The same store by a URL, in a file and in the environment. A lock of one is held for the others.
@@ -251,4 +255,93 @@ func expiredToken(t *testing.T, s *secured) {
 	s.must(lease.Extend(t.Context()))
 	unlock(t, lease)
 	lose("after")
+}
+
+// A program gives the credentials. They are asked for with each login.
+func givenCredentials(t *testing.T, s *secured) {
+	c, err := config.Parse(s.url(nil, nil))
+	s.must(err)
+	none := errors.New("the vault is sealed")
+	var given atomic.Pointer[error]
+	given.Store(&none)
+	c.Credentials = func(context.Context) (string, string, error) { return "alice", password, *given.Load() }
+	l, err := c.Open(t.Context())
+	s.must(err)
+	defer l.Close()
+	if _, err := l.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, none) {
+		t.Errorf("there are no credentials: expected ErrUnavailable and the error of the function, seen %v", err)
+	}
+	given.Store(new(error))
+	unlock(t, lock(t, l, "k"))
+}
+
+// The user is deleted, and made again with another password, which stands in the file. Then etcd is down, while another
+// program opens the same configuration. Both Clients work again in the end. The file has a byte order mark.
+func expelledUser(t *testing.T, s *secured) {
+	const other = "hunter3"
+	ctx := t.Context()
+	file := s.file("changing", "\ufeff"+password+"\n")
+	c, err := config.Parse(s.url(url.User("alice"), map[string]string{"password_file": file, "timeout": "2s"}))
+	s.must(err)
+	l, err := c.Open(ctx)
+	s.must(err)
+	defer l.Close()
+	unlock(t, lock(t, l, "k"))
+	_, err = s.root.UserDelete(ctx, "alice")
+	s.must(err)
+	refused := func(l locker.Locker) bool {
+		_, err := l.TryLock(ctx, "k")
+		if !errors.Is(err, locker.ErrUnavailable) {
+			t.Fatalf("expected ErrUnavailable, seen %v", err)
+		}
+		return strings.Contains(err.Error(), "check the user name and the password")
+	}
+	until(t, "the user is refused", func() bool { return refused(l) })
+	_, err = s.root.UserAdd(ctx, "alice", other)
+	s.must(err)
+	_, err = s.root.UserGrantRole(ctx, "alice", "locks")
+	s.must(err)
+	until(t, "the password is refused", func() bool { return refused(l) })
+	s.file("changing", other+"\r\n")
+	unlock(t, lock(t, l, "k", locker.Patience(time.Minute)))
+
+	s.member.Kill()
+	if _, err := l.TryLock(ctx, "k"); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("etcd is down: expected ErrUnavailable, seen %v", err)
+	}
+	late, err := c.Open(ctx)
+	s.must(err)
+	defer late.Close()
+	if _, err := late.TryLock(ctx, "k"); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("etcd is down since before the opening: expected ErrUnavailable, seen %v", err)
+	}
+	s.member.Restart()
+	for _, l := range []locker.Locker{l, late} {
+		until(t, "the Client works again", func() bool {
+			lease, err := l.TryLock(ctx, "k")
+			if err != nil {
+				return false
+			}
+			unlock(t, lease)
+			return true
+		})
+	}
+}
+
+// The files of the client and of etcd are replaced by those of another authority, and etcd is restarted. A Client that
+// was opened before goes on.
+func replacedCertificates(t *testing.T, s *secured) {
+	c, err := config.Parse(s.url(url.UserPassword("alice", "hunter3"), map[string]string{"timeout": "2s"}))
+	s.must(err)
+	l, err := c.Open(t.Context())
+	s.must(err)
+	defer l.Close()
+	lease := lock(t, l, "held", locker.TTL(time.Minute))
+	next := redistest.NewAuthority(t)
+	s.file("ca.pem", string(next.PEM()))
+	s.issue(next, "")
+	s.member.Restart()
+	until(t, "the Client works again", func() bool { return lease.Extend(t.Context()) == nil })
+	unlock(t, lock(t, l, "k", locker.Patience(time.Minute)))
+	unlock(t, lease)
 }

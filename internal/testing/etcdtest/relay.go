@@ -15,6 +15,7 @@ import (
 type Relay struct {
 	*relay.Relay
 	losing int // the answer to the request that comes after so many others is lost; 0: none is
+	now    int // how often Swallow was called
 }
 
 // NewRelay starts a relay to the member at upstream, until the test ends.
@@ -29,6 +30,9 @@ func NewRelay(tb testing.TB, upstream string) *Relay {
 // the answer.
 func (r *Relay) Lose(n int) { r.Set(func() { r.losing = n }) }
 
+// Swallow makes the connections that there are pass nothing any more, and stay open. New ones work.
+func (r *Relay) Swallow() { r.Set(func() { r.now++ }) }
+
 // The parts of HTTP/2 that the relay knows.
 const (
 	preface     = 24 // bytes that a client sends before its frames
@@ -40,6 +44,8 @@ const (
 func (r *Relay) connection() (requests, answers relay.Side) {
 	victim := uint32(0) // the stream whose answer is lost
 	begun := false
+	var born int
+	r.Set(func() { born = r.now })
 	requests = relay.Side{
 		Read: func(from *bufio.Reader) ([]byte, error) {
 			if begun {
@@ -51,6 +57,9 @@ func (r *Relay) connection() (requests, answers relay.Side) {
 			return first, err
 		},
 		Decide: func(b []byte) relay.Action {
+			if born != r.now {
+				return relay.Drop
+			}
 			if kind, stream := parse(b); kind == data && r.losing > 0 {
 				if r.losing--; r.losing == 0 {
 					victim = stream
@@ -60,6 +69,9 @@ func (r *Relay) connection() (requests, answers relay.Side) {
 		},
 	}
 	answers = relay.Side{Read: frame, Decide: func(b []byte) relay.Action {
+		if born != r.now {
+			return relay.Drop
+		}
 		if kind, stream := parse(b); victim != 0 && stream == victim && kind <= headers {
 			return relay.Cut
 		}

@@ -14,12 +14,13 @@ import (
 // storeTries is how many acquisitions are timed.
 const storeTries = 5
 
-// ExamineStore examines locks that are not on Redis, by using them as two clients do. It does not know the settings of
-// the store, nor how many servers it has.
+// ExamineStore examines locks that are not on Redis, by using them as two clients do. What the settings of the store and
+// its servers are, only a backend that is an inspect.Examiner tells.
 func ExamineStore(ctx context.Context, holder, waiter locker.Locker) Report {
 	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 	defer cancel()
 	e := &examination{id: rand.Text()[:12]}
+	e.servers(ctx, holder)
 	key := "locker-doctor:" + e.id
 	if e.acquisitions(ctx, holder, key) {
 		e.waiting(ctx, holder, waiter, key)
@@ -32,6 +33,17 @@ func ExamineStore(ctx context.Context, holder, waiter locker.Locker) Report {
 		}
 	}
 	return r
+}
+
+// servers asks the backend what it knows about its servers.
+func (e *examination) servers(ctx context.Context, l locker.Locker) {
+	x, ok := locker.As[inspect.Examiner](l)
+	if !ok {
+		return
+	}
+	for _, f := range x.Examine(ctx) {
+		e.add(f.Check, Level(f.Level), f.Fix, "%s", f.Text)
+	}
 }
 
 // acquisitions takes a free lock some times. It checks that the store answers, how quickly, and the fencing tokens.
