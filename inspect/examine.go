@@ -5,8 +5,8 @@ import "context"
 // Examiner is implemented by stores that can tell whether their servers are fit for locks, and what to do if they are
 // not. "locker doctor" asks it before it uses a lock.
 //
-// locker.Client always implements Examiner, and returns nothing if its backend does not. Use locker.As to find it behind
-// middleware.
+// locker.Client always implements Examiner, and returns nothing if its backend does not. Use locker.As to find it
+// behind middleware.
 type Examiner interface {
 	// Examine asks the servers, until ctx ends at the latest. It does not fail: servers that do not answer are a
 	// finding, too. It may be called concurrently.
@@ -24,7 +24,8 @@ type Finding struct {
 // Level is the severity of a finding.
 type Level string
 
-// Warn means that a promise is weakened, or that something is not known. Fail means that locks are refused, or not safe.
+// Warn means that a promise is weakened, or that something is not known. Fail means that locks are refused, or not
+// safe.
 const (
 	OK   Level = "ok"
 	Warn Level = "warn"

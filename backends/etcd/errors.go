@@ -68,8 +68,8 @@ func unavailable(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
 }
 
-// unexecuted reports whether a request has certainly not been executed: etcd says so, or it was sent nowhere because there
-// was no connection.
+// unexecuted reports whether a request has certainly not been executed: etcd says so, or there was no connection over
+// which it could be sent.
 func unexecuted(err error) bool {
 	switch status.Code(err) {
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unknown, codes.Internal:

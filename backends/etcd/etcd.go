@@ -104,8 +104,8 @@ type Backend struct {
 // close client, which the program may use for other things as well.
 //
 // The KV, Lease and Watcher of client must be those that [clientv3.New] has made. If they were replaced, for example by
-// those of package namespace, all calls fail with locker.ErrInvalid: the locks would be outside of the namespace. Give a
-// client without one, and the namespace as the first part of [Prefix].
+// those of package namespace, all calls fail with locker.ErrInvalid: the locks would be outside of the namespace. Give
+// a client without one, and the namespace as the first part of [Prefix].
 func New(client *clientv3.Client, opts ...Option) *locker.Client {
 	return locker.NewClient(NewBackend(client, opts...))
 }
@@ -143,8 +143,8 @@ func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
 	return b
 }
 
-// replaced returns an error if client is not as clientv3.New has made it. The Backend sends requests over the connection
-// of client, and what wraps its interfaces would see some of them only.
+// replaced returns an error if client is not as clientv3.New has made it. The Backend sends requests over the
+// connection of client, and what wraps its interfaces would see some of them only.
 func replaced(client *clientv3.Client) error {
 	own := reflect.TypeFor[clientv3.Client]().PkgPath()
 	for _, v := range []any{client.KV, client.Lease, client.Watcher} {

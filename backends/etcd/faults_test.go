@@ -74,8 +74,8 @@ func TestIsolatedMemberCostsNothing(t *testing.T) {
 	c.empty()
 }
 
-// A member stands still, and its kernel goes on to confirm what comes. No lock is lost that can live through an election,
-// whether the member has led or not.
+// A member stands still, and its kernel goes on to confirm what comes. No lock is lost that can live through an
+// election, whether the member has led or not.
 func TestStoppedMemberCostsNoLock(t *testing.T) {
 	if testing.Short() {
 		return // three members take seconds to start

@@ -14,8 +14,8 @@ import (
 // storeTries is how many acquisitions are timed.
 const storeTries = 5
 
-// ExamineStore examines locks that are not on Redis, by using them as two clients do. What the settings of the store and
-// its servers are, only a backend that is an inspect.Examiner tells.
+// ExamineStore examines locks that are not on Redis, by using them as two clients do. Only a backend that is an
+// inspect.Examiner tells about its servers and their settings.
 func ExamineStore(ctx context.Context, holder, waiter locker.Locker) Report {
 	ctx, cancel := context.WithTimeout(ctx, nodeLimit)
 	defer cancel()
