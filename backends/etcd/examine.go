@@ -39,12 +39,18 @@ func (b *Backend) status(ctx context.Context, endpoint string) (*pb.StatusRespon
 		return nil, err
 	}
 	defer wire.Close()
-	if err := b.logins.begin(ctx); err != nil {
-		return nil, err
-	}
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
-	s, err := pb.NewMaintenanceClient(wire).Status(ctx, &pb.StatusRequest{})
+	if err := b.logins.begin(ctx); err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	token, member := b.logins.current(), pb.NewMaintenanceClient(wire)
+	s, err := member.Status(ctx, &pb.StatusRequest{})
+	if b.logins != nil && stale(err) {
+		if err = b.logins.renew(ctx, token); err == nil {
+			s, err = member.Status(ctx, &pb.StatusRequest{})
+		}
+	}
 	if err != nil {
 		return nil, unavailable(ctx, err)
 	}

@@ -302,6 +302,7 @@ func expelledUser(t *testing.T, s *secured) {
 	_, err = s.root.UserGrantRole(ctx, "alice", "locks")
 	s.must(err)
 	until(t, "the password is refused", func() bool { return refused(l) })
+	(&store{t: t}).finds(examiner(t, l), "member", inspect.Fail, "check the user name and the password")
 	s.file("changing", other+"\r\n")
 	unlock(t, lock(t, l, "k", locker.Patience(time.Minute)))
 

@@ -36,6 +36,7 @@ func TestEtcd(t *testing.T) {
 	code, out, stderr = callAgain(env, "doctor")
 	assert.Equal(t, 0, code, out+stderr)
 	assert.Contains(t, out, "waiters are notified")
+	assert.Contains(t, out, "etcd 3.")
 	code, _, stderr = call(env, "bench")
 	assert.Equal(t, exitConfig, code)
 	assert.Contains(t, stderr, "locks in etcd have no Redis server")
@@ -47,4 +48,5 @@ func TestEtcd(t *testing.T) {
 	code, out, _ = call(env, "doctor")
 	assert.Equal(t, exitFail, code)
 	assert.Contains(t, out, "fail  reachable")
+	assert.Regexp(t, "fail  member .*"+s.Addr()+": .*refused", out)
 }
