@@ -44,8 +44,13 @@ const (
 func (r *Relay) connection() (requests, answers relay.Side) {
 	victim := uint32(0) // the stream whose answer is lost
 	begun := false
-	var born int
-	r.Set(func() { born = r.now })
+	born := -1 // what r.now was when the first bytes came
+	swallowed := func() bool {
+		if born < 0 {
+			born = r.now
+		}
+		return born != r.now
+	}
 	requests = relay.Side{
 		Read: func(from *bufio.Reader) ([]byte, error) {
 			if begun {
@@ -57,7 +62,7 @@ func (r *Relay) connection() (requests, answers relay.Side) {
 			return first, err
 		},
 		Decide: func(b []byte) relay.Action {
-			if born != r.now {
+			if swallowed() {
 				return relay.Drop
 			}
 			if kind, stream := parse(b); kind == data && r.losing > 0 {
@@ -69,7 +74,7 @@ func (r *Relay) connection() (requests, answers relay.Side) {
 		},
 	}
 	answers = relay.Side{Read: frame, Decide: func(b []byte) relay.Action {
-		if born != r.now {
+		if swallowed() {
 			return relay.Drop
 		}
 		if kind, stream := parse(b); victim != 0 && stream == victim && kind <= headers {
