@@ -275,3 +275,27 @@ func (s *Server) Promote() {
 	s.tb.Helper()
 	s.must(program(s.tb, "pg_ctl"), "promote", "-w", "-D", s.Data())
 }
+
+// Log returns what the server has logged.
+func (s *Server) Log() string {
+	text, err := os.ReadFile(filepath.Join(s.dir, "log"))
+	if err != nil {
+		s.tb.Errorf("pgtest: %v", err)
+	}
+	return string(text)
+}
+
+// Put writes a file into the server's data, which only the server may read. Settings that name it, and pg_hba.conf, are
+// read after a reload.
+func (s *Server) Put(name string, content []byte) {
+	s.tb.Helper()
+	file := filepath.Join(s.Data(), name)
+	err := os.WriteFile(file, content, 0o600)
+	if err == nil && os.Getuid() == 0 {
+		uid, gid := servant(s.tb)
+		err = os.Chown(file, uid, gid)
+	}
+	if err != nil {
+		s.tb.Errorf("pgtest: %v", err)
+	}
+}
