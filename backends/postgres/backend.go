@@ -45,10 +45,8 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	a, err := request(ctx, b.database, readAttempt, b.sql.acquire,
 		name, req.Token, req.Label, microseconds(req.TTL), "", "")
 	switch {
-	case unknown(err):
-		b.undo(name, req.Token, "", req.TTL, true)
-		return locker.Grant{}, unavailable(err)
 	case err != nil:
+		b.undo(name, req.Token, "", req.TTL, err)
 		return locker.Grant{}, unavailable(err)
 	case a.fence == 0:
 		return locker.Grant{}, &a.held

@@ -2,37 +2,39 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // request sends one statement and reads its row. It returns when ctx ends, if not before. A request that has been sent
-// then goes on in the background, for the timeout at most: a connection whose request is interrupted is lost, and
-// contexts end often. There are never more such requests than connections. Call it between enter and background.Done.
+// then goes on in the background, for the timeout at most, and the error is a *left. A connection whose request is
+// interrupted is lost, and contexts end often. There are never more such requests than connections. Call it between
+// enter and background.Done.
 func request[T any](
 	ctx context.Context, b *database, read func(row pgx.Row) (T, error), sql string, args ...any,
 ) (T, error) {
-	var none T
-	connecting, cancel := context.WithTimeout(ctx, b.timeout)
-	defer cancel()
-	defer context.AfterFunc(b.ctx, cancel)()
-	conn, err := b.pool.Acquire(connecting)
+	var none, value T
+	if b.invalid != nil {
+		return none, notSent{b.invalid}
+	}
+	conn, err := b.connection(ctx)
 	if err != nil {
 		return none, notSent{err}
 	}
-	type answer struct {
-		value T
-		err   error
-	}
-	answers := make(chan answer, 1)
+	var failure error
+	answered := make(chan struct{})
 	exchange := func() {
+		defer close(answered)
 		defer conn.Release()
 		sending, cancel := context.WithTimeout(context.WithoutCancel(ctx), b.timeout)
 		defer cancel()
 		defer context.AfterFunc(b.ctx, cancel)()
-		value, err := read(conn.QueryRow(sending, sql, args...))
-		answers <- answer{value, err}
+		value, failure = read(conn.QueryRow(sending, sql, args...))
+		b.leave(failure)
 	}
 	if ctx.Done() == nil {
 		exchange()
@@ -40,11 +42,65 @@ func request[T any](
 		b.background.Go(exchange)
 	}
 	select {
-	case a := <-answers:
-		return a.value, a.err
+	case <-answered:
+		return value, failure
 	case <-ctx.Done():
-		return none, ctx.Err()
+		return none, &left{ctx.Err(), answered, &failure}
 	}
+}
+
+// connection takes a connection of the pool. If there is none within the timeout, the error says which it waited for: a
+// server, or other users of the pool.
+func (b *database) connection(ctx context.Context) (*pgxpool.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, b.timeout)
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	conn, err := b.pool.Acquire(ctx)
+	if err != nil && ctx.Err() != nil && b.ctx.Err() == nil {
+		if all := b.pool.Stat(); all.AcquiredConns() >= all.MaxConns() {
+			return nil, fmt.Errorf("all %d connections of the pool were in use: give locks a pool of their own, or raise "+
+				"pool_max_conns: %w", all.MaxConns(), err)
+		}
+	}
+	return conn, err
+}
+
+// resetInterval is how long leave spares the pool, at least, after it has closed its connections: the new ones may lead
+// to another server.
+const resetInterval = time.Second
+
+// leave closes all connections of the pool if err says that the server takes no writes. The server was made a standby,
+// or the name or the address leads to another one now, and connections that exist would stay for up to an hour.
+// Connections that are in use are closed when they are released.
+func (b *database) leave(err error) {
+	if !standby[code(err)] {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now := time.Now(); now.Sub(b.reset) >= resetInterval {
+		b.reset = now
+		b.pool.Reset()
+	}
+}
+
+// left is the error of a request whose caller has left before the answer came.
+type left struct {
+	error
+	answered <-chan struct{}
+	failure  *error // of the request; valid when answered is closed
+}
+
+func (l *left) Unwrap() error { return l.error }
+
+// outcome returns how a request that returned err has ended. It waits for the answer, for the timeout at most.
+func outcome(err error) error {
+	var l *left
+	if !errors.As(err, &l) {
+		return err
+	}
+	<-l.answered
+	return *l.failure
 }
 
 // text reads a row of one text.
@@ -91,19 +147,26 @@ func (b *database) repeat(limit time.Duration, f func(ctx context.Context) error
 const placeRetries = time.Minute
 
 // undo ends an attempt in the background: the lock that it was granted, and its place in the queue if ticket is not
-// empty. late says that a request of the attempt may still arrive. A lock ends with its TTL, and a place does not.
-func (b *Backend) undo(name []byte, token, ticket string, ttl time.Duration, late bool) {
-	tombstone := int64(0)
-	if late {
-		tombstone = microseconds(ttl)
-	}
+// empty. err is what the last request of the attempt has returned. Most requests whose callers leave are answered soon
+// after that. Then no request of the attempt can arrive any more, and undo leaves no note of it in the store. A lock
+// ends with its TTL, and a place does not.
+func (b *Backend) undo(name []byte, token, ticket string, ttl time.Duration, err error) {
 	limit := ttl
 	if ticket != "" {
 		limit = max(ttl, placeRetries)
 	}
-	b.later(limit, func(ctx context.Context) error {
-		_, err := request(ctx, b.database, func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }, b.sql.undo,
-			name, token, ticket, tombstone)
-		return err
+	b.background.Go(func() {
+		end, tombstone := outcome(err), int64(0)
+		switch {
+		case unknown(end):
+			tombstone = microseconds(ttl)
+		case end != nil && ticket == "":
+			return // the server has refused it
+		}
+		_ = b.repeat(limit, func(ctx context.Context) error {
+			_, err := request(ctx, b.database, func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }, b.sql.undo,
+				name, token, ticket, tombstone)
+			return err
+		})
 	})
 }

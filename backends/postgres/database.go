@@ -25,6 +25,7 @@ type database struct {
 
 	mu         sync.Mutex
 	closed     bool
+	reset      time.Time      // when leave closed the connections of the pool
 	background sync.WaitGroup // calls and what they have left to do; Add with mu held while closed is false, or in a call
 }
 

@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -13,9 +14,14 @@ import (
 var advice = map[string]string{
 	"3F000": oldSchema, "42883": oldSchema, "42P01": oldSchema,
 	"26000": sharedConnection, "42P05": sharedConnection,
-	"42501": "grant the user the rights that docs/backends/postgres.md lists",
-	"25006": "if this server is a standby, name the primary, or add target_session_attrs=read-write; " +
-		"if the transaction is read only, begin another one",
+	noRight: "grant the user the rights that docs/backends/postgres.md lists",
+	"28P01": "check the password, and on the server the user and pg_hba.conf",
+	"28000": "see whether the user exists and may log in, and whether pg_hba.conf of the server allows it",
+	"3D000": "name a database that exists, or create it",
+	"22021": encodings, "22P05": encodings,
+	"53200": "give the server more memory; if its lock table is full, raise max_locks_per_transaction",
+	"25006": readOnly,
+	"0A000": readOnly, "55000": readOnly,
 	"55P03": "another request for this lock is still under way",
 	"LKISO": "set default_transaction_isolation of the user to read committed",
 	"LKSNP": "begin the transaction when the lock has been acquired, and call InTx first",
@@ -24,6 +30,13 @@ var advice = map[string]string{
 	"53100": "make room on the disk of the server",
 	"53300": "raise max_connections of the server, or lower pool_max_conns",
 }
+
+const readOnly = "if this server is a standby, name the primary; else switch off default_transaction_read_only of " +
+	"the server, the database or the user; if InTx was called in a transaction that is read only, begin another one"
+
+const noRight = "42501"
+
+const encodings = "set client_encoding of the user to UTF8 or remove it"
 
 const oldSchema = "the tables of the locks are missing or old: run locker migrate, or call postgres.Migrate"
 
@@ -34,6 +47,19 @@ type notSent struct{ error }
 
 func (e notSent) Unwrap() error { return e.error }
 
+// standby has the codes with which a server that takes no writes answers requests: a standby has no unlogged tables, no
+// place of its own in the log, and no transactions that write.
+var standby = map[string]bool{"25006": true, "0A000": true, "55000": true}
+
+// code returns the code of an error that the server has answered, or "". Some proxies send none.
+func code(err error) string {
+	var answer *pgconn.PgError
+	if errors.As(err, &answer) {
+		return answer.Code
+	}
+	return ""
+}
+
 // unknown reports whether a request that failed with err may have taken effect. If the server has answered with an
 // error, it has rolled the request back, unless it was shutting down.
 func unknown(err error) bool {
@@ -42,7 +68,8 @@ func unknown(err error) bool {
 	case err == nil || unsent(err):
 		return false
 	case errors.As(err, &answer):
-		return answer.Severity != "ERROR" && answer.SeverityUnlocalized != "ERROR" || answer.Code[:2] == "57"
+		return answer.Severity != "ERROR" && answer.SeverityUnlocalized != "ERROR" ||
+			strings.HasPrefix(answer.Code, "57")
 	}
 	return true
 }
@@ -52,9 +79,11 @@ func unavailable(err error) error {
 	if err == nil || errors.Is(err, locker.ErrClosed) {
 		return err
 	}
-	var answer *pgconn.PgError
-	if errors.As(err, &answer) && advice[answer.Code] != "" {
-		return fmt.Errorf("%w: %w: %s", locker.ErrUnavailable, err, advice[answer.Code])
+	if errors.Is(err, locker.ErrInvalid) {
+		return err
+	}
+	if advice := advice[code(err)]; advice != "" {
+		return fmt.Errorf("%w: %w: %s", locker.ErrUnavailable, err, advice)
 	}
 	return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
 }

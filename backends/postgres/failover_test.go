@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -187,4 +188,88 @@ func testTokensAfterFailover(t *testing.T) {
 		t.Errorf("got token %d from the promoted standby, after %d", lease.Fence(), last)
 	}
 	must(t, "Unlock", lease.Unlock(t.Context()))
+}
+
+// The address of the primary leads to another server, and no connection is closed. Clients leave the old one when it
+// refuses their requests: because it is a standby, or because it was made read only. Locks and waiters go on.
+func TestEndpointThatMoves(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"from a primary that is read only", "from a standby"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			primary := migrated(t, "wal_level=replica")
+			standby := pgtest.Standby(t, primary)
+			endpoint := pgtest.NewRelay(t, primary)
+			clients := map[string]locker.Locker{
+				"of a URL":           open(t, endpoint.URL("postgres")),
+				"of a pool":          client(t, endpoint.URL("postgres")),
+				"without statements": open(t, endpoint.URL("postgres")+"&default_query_exec_mode=exec"),
+			}
+			held := lock(t, clients["of a pool"], "held", locker.TTL(time.Hour), locker.NoRenewal())
+			granted := waiting(t, clients["of a URL"], "held", nil)
+			old, next := primary, standby
+			if kind == "from a standby" {
+				old, next = standby, primary
+				endpoint.To(old.Socket())
+				endpoint.Cut()
+			}
+			use := func(name string, c locker.Locker, connections int) error {
+				var all sync.WaitGroup
+				failures := make(chan error, connections)
+				for i := range connections {
+					all.Go(func() {
+						lease, err := c.TryLock(t.Context(), name+strconv.Itoa(i))
+						if err == nil {
+							err = lease.Unlock(t.Context())
+						}
+						failures <- err
+					})
+				}
+				all.Wait()
+				close(failures)
+				for err := range failures {
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			}
+			for name, c := range clients { // they have several connections
+				err := use(name, c, 20)
+				if old == primary {
+					must(t, "TryLock, by the client "+name, err)
+				} else {
+					wantErr(t, "TryLock on a standby, by the client "+name, err, locker.ErrUnavailable)
+				}
+			}
+			if old == primary {
+				p := pool(t, primary.URL("postgres"))
+				eventually(t, "the standby has all locks", func() bool {
+					const caughtUp = "SELECT 'yes' FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_lsn()"
+					return len(texts(t, p, caughtUp)) == 1
+				})
+				set(t, primary, "default_transaction_read_only", "on")
+				standby.Promote()
+			}
+			moved := time.Now()
+			endpoint.To(next.Socket())
+			for name, c := range clients {
+				eventually(t, "the client "+name+" gets locks", func() bool { return use(name, c, 1) == nil })
+				t.Logf("the client %s got locks after %v", name, time.Since(moved).Round(time.Millisecond))
+			}
+			eventually(t, "the lock can be extended", func() bool {
+				return locker.ExtendTTL(t.Context(), held, 2*time.Hour) == nil
+			})
+			must(t, "Unlock", held.Unlock(t.Context()))
+			must(t, "Unlock by the waiter", (<-granted).Unlock(t.Context()))
+			eventually(t, "waiters are notified again", func() bool {
+				var hints atomic.Int64
+				held := lock(t, clients["of a pool"], "told")
+				granted := waiting(t, clients["of a URL"], "told", &hints)
+				must(t, "Unlock", held.Unlock(t.Context()))
+				must(t, "Unlock by the waiter", (<-granted).Unlock(t.Context()))
+				return hints.Load() > 0
+			})
+		})
+	}
 }

@@ -26,9 +26,10 @@ import (
 // ends meanwhile. This holds because tx has a share of the lock's row until then, and a grant to another owner needs
 // the whole row. Renewals go on. If the lock is released during tx, the next owner gets it when tx has ended.
 //
-// So a transaction keeps others out for as long as it is open. If its process is stopped, the server ends a transaction
-// that was idle for the TTL of the lease: InTx sets idle_in_transaction_session_timeout for tx, unless it is shorter
-// already.
+// So a transaction keeps others out for as long as it is open. If its process is stopped, the server ends a
+// transaction that was idle for the TTL of the lease: InTx sets idle_in_transaction_session_timeout for tx, unless it
+// is shorter already. It cannot end a transaction that was prepared (PREPARE TRANSACTION), nor one whose process was
+// stopped in the middle of a batch: docs/backends/postgres.md says what does.
 //
 // tx must be in the database of the lease. Call InTx early in tx, and not after a savepoint: rolling back to the
 // savepoint would end the protection. With the isolation levels repeatable read and serializable, begin tx when the

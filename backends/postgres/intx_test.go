@@ -261,3 +261,32 @@ func testInTx(t *testing.T, s *pgtest.Server) {
 		wantErr(t, "InTx", postgres.InTx(t.Context(), tx, lock(t, m, "memory")), errors.ErrUnsupported)
 	})
 }
+
+// A lock that was released during a transaction goes to the next owner soon after the transaction has ended.
+func testHandOverAfterATransaction(t *testing.T, s *pgtest.Server) {
+	const key, want, tries = "after a transaction", 500 * time.Millisecond, 5
+	p := pool(t, s.URL("postgres"))
+	holder, other := client(t, s.URL("postgres")), client(t, s.URL("postgres"))
+	best := time.Hour
+	for i := 0; i < tries && best > want; i++ {
+		lease := lock(t, holder, key)
+		tx := begin(t, s.URL("postgres"), pgx.ReadCommitted)
+		must(t, "InTx", postgres.InTx(t.Context(), tx, lease))
+		granted := waiting(t, other, key, nil)
+		must(t, "Unlock", lease.Unlock(t.Context()))
+		released := texts(t, p, "SELECT clock_timestamp()::text")[0]
+		const looked = "SELECT ticket FROM locker.waiters WHERE name = $1 AND seen > $2::text::timestamptz"
+		eventually(t, "the waiter has looked", func() bool {
+			return len(texts(t, p, looked, []byte("lock:"+key), released)) > 0
+		})
+		committed := time.Now()
+		must(t, "Commit", tx.Commit(t.Context()))
+		next := <-granted
+		best = min(best, time.Since(committed))
+		must(t, "Unlock", next.Unlock(t.Context()))
+	}
+	if best > want {
+		t.Errorf("the next owner had the lock %v after the transaction, at best of %d tries, want less than %v", best, tries,
+			want)
+	}
+}

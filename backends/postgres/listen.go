@@ -91,14 +91,19 @@ func (b *Backend) receive() error {
 		case err == nil:
 			b.wake(n.Payload)
 		case errors.Is(over, context.DeadlineExceeded) && !conn.IsClosed():
-			checking, cancel := context.WithTimeout(b.open, b.timeout)
-			err := conn.Ping(checking)
-			cancel()
-			if err != nil {
+			if err := b.check(conn); err != nil {
 				return err
 			}
 		default:
 			return err
 		}
 	}
+}
+
+// check returns an error if the server does not answer, or takes no writes: then nobody releases locks there, and no
+// notification comes.
+func (b *Backend) check(conn *pgx.Conn) error {
+	ctx, cancel := context.WithTimeout(b.open, b.timeout)
+	defer cancel()
+	return writable(ctx, conn.PgConn())
 }

@@ -3,18 +3,25 @@ package postgres
 import (
 	"context"
 	"errors"
-	"strconv"
-	"strings"
-	"time"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/golocker/locker"
 )
 
-// AcquireMany implements [locker.ManyAcquirer], in one transaction.
+// maxStep is how many locks are acquired in one step at most. For each of them, the transaction has an entry in the
+// server's lock table until it ends. All users of the server share that table, and a table that is full fails their
+// statements. It has room for 64 entries (max_locks_per_transaction) for each connection that the server allows.
+const maxStep = 64
+
+var errStep = fmt.Errorf("more than %d locks are not acquired in one step: %w", maxStep, errors.ErrUnsupported)
+
+// AcquireMany implements [locker.ManyAcquirer], in one transaction, for up to 64 locks.
 func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	if len(reqs) > maxStep {
+		return nil, errStep
+	}
 	if err := b.enter(); err != nil {
 		return nil, err
 	}
@@ -23,41 +30,32 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]loc
 	for i, req := range reqs {
 		names[i], tokens[i] = b.name(req.Key), req.Token
 	}
-	read := func(row pgx.Row) (fences []int64, err error) {
-		err = row.Scan(&fences)
-		return fences, err
+	type answer struct {
+		fences  []int64
+		refused *int // counts from 1; nil: all locks are granted
+		attempt      // of the lock that is refused
 	}
-	fences, err := request(ctx, b.database, read, b.sql.acquireMany,
+	read := func(row pgx.Row) (a answer, err error) {
+		var remaining *int64
+		var label *string
+		err = row.Scan(&a.fences, &a.refused, &remaining, &label)
+		a.set(nil, remaining, label)
+		return a, err
+	}
+	a, err := request(ctx, b.database, read, b.sql.acquireMany,
 		names, tokens, reqs[0].Label, microseconds(reqs[0].TTL))
-	if unknown(err) {
+	switch {
+	case err != nil:
 		for i, req := range reqs {
-			b.undo(names[i], req.Token, "", req.TTL, true)
+			b.undo(names[i], req.Token, "", req.TTL, err)
 		}
-	}
-	if err != nil {
-		return nil, refusal(err, reqs)
+		return nil, unavailable(err)
+	case a.refused != nil:
+		return nil, &locker.Error{Op: "trylock", Key: reqs[*a.refused-1].Key, Err: &a.held}
 	}
 	grants := make([]locker.Grant, len(reqs))
-	for i, fence := range fences {
+	for i, fence := range a.fences {
 		grants[i].Fence = uint64(fence)
 	}
 	return grants, nil
-}
-
-// refusal returns the error for an answer that names a lock that is held: its number, the remaining microseconds and
-// the label, with | between them.
-func refusal(err error, reqs []locker.Request) error {
-	var answer *pgconn.PgError
-	if !errors.As(err, &answer) || answer.Code != "LKHLD" {
-		return unavailable(err)
-	}
-	number, rest, _ := strings.Cut(answer.Detail, "|")
-	remaining, label, _ := strings.Cut(rest, "|")
-	i, _ := strconv.Atoi(number)
-	left, _ := strconv.ParseInt(remaining, 10, 64)
-	if i < 1 || i > len(reqs) {
-		return unavailable(err)
-	}
-	held := &locker.HeldError{Remaining: time.Duration(left) * time.Microsecond, Label: label}
-	return &locker.Error{Op: "trylock", Key: reqs[i-1].Key, Err: held}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/golocker/locker"
 )
 
 //go:embed migrations/*.sql
@@ -24,18 +26,47 @@ type Beginner interface {
 // how many migrations it has applied. It changes nothing that is up to date. Programs that start at the same time may
 // all call it. Of opts, it uses [Schema].
 //
-// The user needs the right to create a schema, or all rights on an existing one. The programs that lock need fewer:
-// see docs/backends/postgres.md.
+// The user needs the right to create a schema, or all rights on an existing one, also if everything is up to date. The
+// programs that lock need fewer: see docs/backends/postgres.md.
 func Migrate(ctx context.Context, db Beginner, opts ...Option) (applied int, err error) {
-	schema := newOptions(opts).schema
+	o := newOptions(opts)
+	if o.invalid != nil {
+		return 0, fmt.Errorf("postgres: migrate: %w", o.invalid)
+	}
 	err = pgx.BeginTxFunc(ctx, db, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
-		applied, err = migrate(ctx, tx, schema)
+		applied, err = migrate(ctx, tx, o.schema)
 		return err
 	})
+	switch {
+	case code(err) == noRight:
+		err = fmt.Errorf("%w: %w: migrate as the owner of the schema, or as a user who may create one (GRANT CREATE ON "+
+			"DATABASE)", locker.ErrUnavailable, err)
+	default:
+		err = unavailable(err)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("postgres: migrate: %w", unavailable(err))
+		return 0, fmt.Errorf("postgres: migrate: %w", err)
 	}
 	return applied, nil
+}
+
+// MigrationSQL returns the statements by which [Migrate] makes a new schema, as one transaction, for a database
+// administrator who runs them with psql. They fail, and change nothing, if the schema has tables of locks. Of opts, it
+// uses [Schema]. The only errors are about opts.
+func MigrationSQL(opts ...Option) (string, error) {
+	o := newOptions(opts)
+	if o.invalid != nil {
+		return "", fmt.Errorf("postgres: migrate: %w", o.invalid)
+	}
+	all, err := migrationsOf(o.schema)
+	if err != nil {
+		return "", err
+	}
+	text := "BEGIN;\n" + schemaOf(prepare, o.schema) + "\n"
+	for _, m := range all {
+		text += "\n-- " + m.name + "\n\n" + m.text
+	}
+	return text + "\nCOMMIT;\n", nil
 }
 
 // prepare makes the schema and its table of versions. The advisory lock makes others wait that migrate.
@@ -56,32 +87,46 @@ func migrate(ctx context.Context, tx pgx.Tx, schema string) (applied int, err er
 	if encoding != "UTF8" {
 		return 0, errors.New("the encoding of the database is " + encoding + ", and labels need UTF8: use another database")
 	}
-	var version int
-	read := schemaOf("SELECT coalesce(max(version), 0) FROM @schema@.migrations", schema)
 	run := func(text string) error {
-		_, err := tx.Conn().PgConn().Exec(ctx, schemaOf(text, schema)).ReadAll()
+		_, err := tx.Conn().PgConn().Exec(ctx, text).ReadAll()
 		return err
 	}
-	if err := run(prepare); err != nil {
+	if err := run(schemaOf(prepare, schema)); err != nil {
 		return 0, err
 	}
+	var version int
+	read := schemaOf("SELECT coalesce(max(version), 0) FROM @schema@.migrations", schema)
 	if err := tx.QueryRow(ctx, read).Scan(&version); err != nil {
 		return 0, err
 	}
-	files, err := fs.Glob(migrations, "migrations/*.sql")
+	all, err := migrationsOf(schema)
 	if err != nil {
 		return 0, err
 	}
-	for i, file := range files[min(version, len(files)):] {
-		text, err := migrations.ReadFile(file)
-		if err != nil {
-			return 0, err
-		}
-		record := "INSERT INTO @schema@.migrations VALUES (" + strconv.Itoa(version+i+1) + ");"
-		if err := run(string(text) + record); err != nil {
-			return 0, fmt.Errorf("%s: %w", strings.TrimPrefix(file, "migrations/"), err)
+	for _, m := range all[min(version, len(all)):] {
+		if err := run(m.text); err != nil {
+			return 0, fmt.Errorf("%s: %w", m.name, err)
 		}
 		applied++
 	}
 	return applied, nil
+}
+
+// migration is the statements of one file of the directory migrations, and one that notes that they were executed.
+type migration struct{ name, text string }
+
+func migrationsOf(schema string) (all []migration, err error) {
+	files, err := fs.Glob(migrations, "migrations/*.sql")
+	if err != nil {
+		return nil, err
+	}
+	for i, file := range files {
+		text, err := migrations.ReadFile(file)
+		if err != nil {
+			return nil, err
+		}
+		record := "INSERT INTO @schema@.migrations VALUES (" + strconv.Itoa(i+1) + ");\n"
+		all = append(all, migration{strings.TrimPrefix(file, "migrations/"), schemaOf(string(text)+record, schema)})
+	}
+	return all, nil
 }

@@ -14,6 +14,9 @@
 package postgres
 
 import (
+	"errors"
+	"fmt"
+	"regexp"
 	"strings"
 	"time"
 
@@ -41,18 +44,26 @@ type options struct {
 	prefix  string
 	schema  string
 	timeout time.Duration
-	owned   bool // Close closes the pool
+	owned   bool  // Close closes the pool
+	invalid error // of an option
 }
 
 // Prefix sets what is put before every key, to keep the locks of programs apart. The default is [DefaultPrefix].
 func Prefix(p string) Option { return func(o *options) { o.prefix = p } }
 
-// Schema sets the schema of the tables and functions. The default is [DefaultSchema].
+// Schema sets the schema of the tables and functions. The default is [DefaultSchema]. The name has up to 63 letters of
+// ASCII, digits and underscores, and does not begin with a digit. With another name, Migrate and all calls for locks
+// return an error that matches locker.ErrInvalid.
 func Schema(name string) Option { return func(o *options) { o.schema = name } }
 
 // Timeout bounds one request to the server, and the wait for a connection of the pool before it. A call that takes
 // longer fails with locker.ErrUnavailable. Zero means the default, 5 s.
 func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// schemaName matches names that need no quotes anywhere in the text of the functions.
+var schemaName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
+
+var errSchema = errors.New("not a name of up to 63 letters, digits and underscores")
 
 // owned makes Close close the pool.
 func owned(o *options) { o.owned = true }
@@ -64,6 +75,9 @@ func newOptions(opts []Option) options {
 	}
 	if o.timeout <= 0 {
 		o.timeout = DefaultTimeout
+	}
+	if !schemaName.MatchString(o.schema) {
+		o.invalid = fmt.Errorf("%w: schema %q: %w", locker.ErrInvalid, o.schema, errSchema)
 	}
 	return o
 }

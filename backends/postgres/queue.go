@@ -16,7 +16,7 @@ type waiter struct {
 
 	token string // of the next attempt
 	asked bool   // there may be a place in the queue
-	late  bool   // a request with token may still arrive
+	last  error  // of the last request with token
 }
 
 // Queue implements [locker.Queuer]. Waiters are served in the order of their arrival.
@@ -33,7 +33,7 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	defer w.deaf()
 	g, err := w.wait()
 	if err != nil && w.asked {
-		b.undo(w.name, w.token, w.ticket, req.TTL, w.late)
+		b.undo(w.name, w.token, w.ticket, req.TTL, w.last)
 	}
 	return g, err
 }
@@ -44,8 +44,8 @@ func (w *waiter) wait() (locker.Grant, error) {
 		sent := time.Now()
 		a, err := request(w.ctx, w.b.database, readAttempt, w.b.sql.acquire,
 			w.name, w.token, w.req.Label, microseconds(w.req.TTL), w.ticket, w.b.channel)
-		w.late = unknown(err)
-		w.asked = w.asked || w.late || err == nil
+		w.last = err
+		w.asked = w.asked || unknown(err) || err == nil
 		var pause time.Duration
 		switch {
 		case err == nil && a.fence != 0:
@@ -70,9 +70,9 @@ func (w *waiter) wait() (locker.Grant, error) {
 		if err := w.sleep(pause); err != nil {
 			return locker.Grant{}, err
 		}
-		if w.late { // the next attempt needs a token that nobody undoes
-			w.b.undo(w.name, w.token, "", w.req.TTL, true)
-			w.token, w.late = locker.NewToken(), false
+		if unknown(w.last) { // the next attempt needs a token that nobody undoes
+			w.b.undo(w.name, w.token, "", w.req.TTL, w.last)
+			w.token, w.last = locker.NewToken(), nil
 		}
 	}
 }

@@ -2,11 +2,11 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/url"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -28,16 +28,17 @@ type Settings struct {
 	// Database is the name of the database.
 	Database string `yaml:"database,omitempty" json:"database,omitempty" url:"-"`
 	// Username, with Password or the content of PasswordFile without its trailing newline, authenticates. The file is
-	// read for every new connection, so that it can be replaced while the program runs.
+	// read for every new connection, so that it can be replaced while the program runs; see [config.PasswordFile].
 	Username     string        `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
 	Password     config.Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
 	PasswordFile string        `yaml:"password_file,omitempty" json:"password_file,omitempty"`
-	// SSLMode, SSLRootCert, SSLCert and SSLKey are PostgreSQL's settings for TLS.
+	// SSLMode, SSLRootCert, SSLCert and SSLKey are PostgreSQL's settings for TLS. The files are read for every new
+	// connection, so that they can be replaced while the program runs; see [config.TLS]. The key is not encrypted.
 	SSLMode     string `yaml:"sslmode,omitempty" json:"sslmode,omitempty"`
 	SSLRootCert string `yaml:"sslrootcert,omitempty" json:"sslrootcert,omitempty"`
 	SSLCert     string `yaml:"sslcert,omitempty" json:"sslcert,omitempty"`
 	SSLKey      string `yaml:"sslkey,omitempty" json:"sslkey,omitempty"`
-	// TargetSessionAttrs says which of several hosts will do. Empty: read-write.
+	// TargetSessionAttrs says which servers will do: read-write, primary or any. If it is empty, it is read-write.
 	TargetSessionAttrs string `yaml:"target_session_attrs,omitempty" json:"target_session_attrs,omitempty"`
 	// ApplicationName is what pg_stat_activity shows. Empty: locker.
 	ApplicationName string `yaml:"application_name,omitempty" json:"application_name,omitempty"`
@@ -52,6 +53,9 @@ type Settings struct {
 	Advisory bool `yaml:"advisory,omitempty" json:"advisory,omitempty"`
 	// Timeout bounds connecting and one request. Zero: [DefaultTimeout].
 	Timeout config.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+
+	// credentials are those of the program. If they are nil, Username and so on are used.
+	credentials config.Credentials `yaml:"-" json:"-"`
 }
 
 func init() {
@@ -60,8 +64,9 @@ func init() {
 		Parse: func(s *Settings, at config.Location, _ config.Report) {
 			s.Host, s.Database = at.Host, strings.TrimPrefix(at.Path, "/")
 		},
-		Format: (*Settings).format,
-		Check:  (*Settings).check,
+		Format:      (*Settings).format,
+		Check:       (*Settings).check,
+		Credentials: func(s *Settings, f config.Credentials) { s.credentials = f },
 		Open: func(ctx context.Context, s *Settings, prefix string) (*locker.Client, error) {
 			pool, err := s.Pool(ctx)
 			if err != nil {
@@ -84,14 +89,13 @@ func (s *Settings) format() config.Location {
 	return at
 }
 
-var schemaName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,62}$`)
-
 func (s *Settings) check(report config.Report) {
 	oneOf := func(name, value string, known ...string) {
 		if value != "" && !slices.Contains(known, value) {
 			report(name, errors.New("unknown: it is one of "+strings.Join(known, ", ")))
 		}
 	}
+	report("host", checkHosts(s.Host))
 	oneOf("sslmode", s.SSLMode, "disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 	oneOf("target_session_attrs", s.TargetSessionAttrs, "read-write", "primary", "any")
 	oneOf("default_query_exec_mode", s.QueryExecMode, "cache_statement", "cache_describe", "describe_exec", "exec",
@@ -100,8 +104,31 @@ func (s *Settings) check(report config.Report) {
 		report("password_file", errors.New("there is a password, too: remove one of them"))
 	}
 	if s.Schema != "" && !schemaName.MatchString(s.Schema) {
-		report("schema", errors.New("not a name of up to 63 letters, digits and underscores"))
+		report("schema", errSchema)
 	}
+}
+
+// checkHosts checks hosts with commas between them, some of which may be directories of sockets. None is given if
+// PGHOST, or the socket of this machine, is meant.
+func checkHosts(hosts string) error {
+	if hosts == "" {
+		return nil
+	}
+	all := strings.Split(hosts, ",")
+	for i, host := range all {
+		if strings.HasPrefix(host, "/") {
+			continue
+		}
+		switch err := config.CheckAddr(host); {
+		case err != nil && strings.ContainsAny(host, "; "):
+			return errors.New("separated by something else than commas: write h1,h2")
+		case err != nil && len(all) > 1:
+			return fmt.Errorf("number %d: %w", i+1, err)
+		case err != nil:
+			return err
+		}
+	}
+	return nil
 }
 
 // SchemaName returns the schema of the tables.
@@ -125,20 +152,101 @@ func (s *Settings) Pool(ctx context.Context) (*pgxpool.Pool, error) {
 	if cc.ConnectTimeout = time.Duration(s.Timeout); s.Timeout == 0 {
 		cc.ConnectTimeout = DefaultTimeout
 	}
-	if s.TargetSessionAttrs == "" && len(cc.Fallbacks) > 0 {
-		cc.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
+	if s.TargetSessionAttrs == "" || s.TargetSessionAttrs == "read-write" {
+		cc.ValidateConnect = writable
 	}
 	if cc.RuntimeParams["application_name"] == "" {
 		cc.RuntimeParams["application_name"] = "locker"
 	}
-	if s.PasswordFile != "" {
-		c.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
-			password, err := os.ReadFile(s.PasswordFile)
-			cc.Password = strings.TrimRight(string(password), "\r\n")
-			return err
-		}
+	cc.RuntimeParams["client_encoding"] = "UTF8" // of labels; the user may have another default
+	if c.BeforeConnect, err = s.beforeConnect(cc); err != nil {
+		return nil, err
 	}
 	return pgxpool.NewWithConfig(ctx, c)
+}
+
+// writable refuses a connection to a server that takes no writes, such as a standby. pgx then tries another address.
+func writable(ctx context.Context, conn *pgconn.PgConn) error {
+	err := pgconn.ValidateConnectTargetSessionAttrsReadWrite(ctx, conn)
+	if err != nil && !conn.IsClosed() {
+		return &pgconn.PgError{Severity: "ERROR", Code: "25006", Message: "the server takes no writes"}
+	}
+	return err
+}
+
+// beforeConnect returns a function that reads passwords, certificates and keys for each new connection, which may have
+// been replaced meanwhile. cc says whether connections have TLS.
+func (s *Settings) beforeConnect(cc *pgx.ConnConfig) (func(ctx context.Context, cc *pgx.ConnConfig) error, error) {
+	login := s.credentials
+	if s.PasswordFile != "" {
+		read, err := config.PasswordFile(s.PasswordFile)
+		if err != nil {
+			return nil, fmt.Errorf("config: postgres.password_file: %w", err)
+		}
+		login = func(context.Context) (username, password string, err error) { return s.Username, read(), nil }
+	}
+	files := func() *tls.Config { return nil }
+	if slices.ContainsFunc(encryptions(cc), func(c *tls.Config) bool { return c != nil }) {
+		t := config.TLS{CAFile: s.SSLRootCert, CertFile: s.SSLCert, KeyFile: s.SSLKey}
+		if t.CAFile == "system" {
+			t.CAFile = ""
+		}
+		var err error
+		if files, err = t.Configs(); err != nil {
+			return nil, fmt.Errorf("config: postgres: %w", err)
+		}
+	}
+	return func(ctx context.Context, cc *pgx.ConnConfig) error {
+		if login != nil {
+			username, password, err := login(ctx)
+			if err != nil {
+				return err
+			}
+			if cc.Password = password; username != "" {
+				cc.User = username
+			}
+		}
+		read := files()
+		for _, c := range encryptions(cc) {
+			if c != nil {
+				refresh(c, read)
+			}
+		}
+		return nil
+	}, nil
+}
+
+// encryptions returns the settings of TLS for each way to connect that pgx tries. One that is nil means none.
+func encryptions(cc *pgx.ConnConfig) []*tls.Config {
+	all := []*tls.Config{cc.TLSConfig}
+	for _, f := range cc.Fallbacks {
+		all = append(all, f.TLSConfig)
+	}
+	return all
+}
+
+// refresh puts what was read from files into settings that pgx has made of the same files.
+func refresh(c, read *tls.Config) {
+	if read.Certificates != nil {
+		c.Certificates = read.Certificates
+	}
+	if read.RootCAs == nil {
+		return
+	}
+	c.RootCAs = read.RootCAs
+	if c.VerifyPeerCertificate == nil {
+		return
+	}
+	// It is that of verify-ca, and uses the authorities that pgx has read.
+	c.VerifyPeerCertificate = nil
+	c.VerifyConnection = func(state tls.ConnectionState) error {
+		opts := x509.VerifyOptions{Roots: read.RootCAs, Intermediates: x509.NewCertPool()}
+		for _, between := range state.PeerCertificates[1:] {
+			opts.Intermediates.AddCert(between)
+		}
+		_, err := state.PeerCertificates[0].Verify(opts)
+		return err
+	}
 }
 
 // url returns the URL that pgx reads.

@@ -134,3 +134,28 @@ func testMigrateInAnExistingSchema(t *testing.T, s *pgtest.Server) {
 	must(t, "Migrate", err)
 	must(t, "Unlock", lock(t, client(t, s.URL("owner"), postgres.Schema("own")), "k").Unlock(t.Context()))
 }
+
+// A user who lacks a right to migrate is told who may, and not the rights of programs that lock. So is a DBA who runs
+// the statements that MigrationSQL prints.
+func testMigrateWithoutRights(t *testing.T, s *pgtest.Server) {
+	admin := pool(t, s.URL("postgres"))
+	run(t, admin, "CREATE ROLE nobody LOGIN")
+	for _, schema := range []string{"of_nobody", "locker"} {
+		_, err := postgres.Migrate(t.Context(), pool(t, s.URL("nobody")), postgres.Schema(schema))
+		wantText(t, "Migrate of "+schema, err, "owner of the schema")
+		if strings.Contains(err.Error(), "docs/backends/postgres.md lists") {
+			t.Errorf("Migrate of %s: got %v, which is advice for programs that lock", schema, err)
+		}
+	}
+	text, err := postgres.MigrationSQL(postgres.Schema("printed"))
+	must(t, "MigrationSQL", err)
+	run(t, admin, text)
+	applied, err := postgres.Migrate(t.Context(), admin, postgres.Schema("printed"))
+	must(t, "Migrate", err)
+	if applied != 0 {
+		t.Errorf("got %d migrations of a schema that was made by MigrationSQL, want none", applied)
+	}
+	must(t, "Unlock", lock(t, client(t, s.URL("postgres"), postgres.Schema("printed")), "k").Unlock(t.Context()))
+	_, err = postgres.MigrationSQL(postgres.Schema("it's"))
+	wantErr(t, "MigrationSQL of a wrong name", err, locker.ErrInvalid)
+}

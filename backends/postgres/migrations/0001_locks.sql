@@ -36,10 +36,11 @@ CREATE UNLOGGED TABLE @schema@.undone (
 -- Fencing tokens of all locks.
 CREATE SEQUENCE @schema@.fences;
 
--- The life of the data at the last grant: the timeline of the server, when it was started, and the file of this table.
--- A standby that was promoted has another one, and so have data that were restored: a dump has the row, but the table
--- gets another file when it is made anew, when it is emptied (TRUNCATE), and in a copy of the database. A crash empties
--- the table, also one that the server itself survives.
+-- The life of the data at the last grant: when the server was started, and the file of this table. A standby has no
+-- rows of unlogged tables when it is promoted. Data that were restored have another life: a dump has the row, but the
+-- table gets another file when it is made anew, when it is emptied (TRUNCATE), and in a copy of the database. A crash
+-- empties the table, also one that the server itself survives. The timeline of the log would say no more, and some
+-- managed services refuse to tell it.
 CREATE UNLOGGED TABLE @schema@.history (life text NOT NULL);
 
 CREATE FUNCTION @schema@.slot(a_name bytea) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$
@@ -72,8 +73,7 @@ END $$;
 -- which runs ahead of all tokens while there are fewer than a million grants per second.
 CREATE FUNCTION @schema@.next_fence() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
-	now_in text := left(pg_walfile_name(pg_current_wal_lsn()), 8) || ' ' ||
-		(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || ' ' ||
+	now_in text := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || ' ' ||
 		pg_relation_filepath('@schema@.history');
 BEGIN
 	IF NOT EXISTS (SELECT FROM @schema@.history h WHERE h.life = now_in) THEN
@@ -123,73 +123,109 @@ BEGIN
 		SELECT v.ctid FROM @schema@.undone v WHERE v.until < limit_at FOR UPDATE SKIP LOCKED));
 END $$;
 
--- acquire grants the lock, or returns no fence and describes the owner. If it refuses a request that has a ticket, the
--- request gets a place in the queue. The clock is read after the locks were taken, because a request may have to wait
--- for them.
-CREATE FUNCTION @schema@.acquire(
-	a_name bytea, a_token text, a_label text, a_ttl bigint, a_ticket text, a_channel text,
-	OUT fence bigint, OUT remaining bigint, OUT label text
-) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- look says whether a request may be granted the lock (free). If so, no other transaction can take it before this one
+-- ends. Otherwise it describes the owner. fence is that of an earlier delivery of the same request, which was granted.
+-- mine is the place of the request in the queue. The clock is read after the locks were taken, because a request may
+-- have to wait for them.
+CREATE FUNCTION @schema@.look(
+	a_name bytea, a_token text, a_ticket text,
+	OUT free boolean, OUT fence bigint, OUT mine bigint, OUT remaining bigint, OUT label text
+) LANGUAGE plpgsql AS $$
 DECLARE
-	ttl interval := a_ttl * interval '1 microsecond';
 	l @schema@.locks;
-	mine bigint;
 	t timestamptz;
 BEGIN
-	PERFORM @schema@.enter(a_name);
 	IF EXISTS (SELECT FROM @schema@.undone u WHERE u.token = a_token) THEN
 		RAISE EXCEPTION 'the attempt was undone before it arrived' USING ERRCODE = 'LKUND';
 	END IF;
 	SELECT * INTO l FROM @schema@.locks k WHERE k.name = a_name;
 	t := clock_timestamp();
-	IF l.token = a_token AND l.expires > t THEN -- the same request once more
-		UPDATE @schema@.locks k SET expires = greatest(k.expires, t + ttl) WHERE k.name = a_name;
+	free := false;
+	IF l.token = a_token AND l.expires > t THEN
 		fence := l.fence;
 		RETURN;
 	END IF;
 	IF a_ticket <> '' THEN
 		SELECT w.place INTO mine FROM @schema@.waiters w WHERE w.name = a_name AND w.ticket = a_ticket;
 	END IF;
+	remaining := greatest(0, ceil(extract(epoch FROM l.expires - t) * 1000000));
+	label := CASE WHEN l.expires > t THEN l.label ELSE '' END;
 	IF (l.name IS NULL OR l.expires <= t) AND NOT EXISTS (
 		SELECT FROM @schema@.waiters w
 		WHERE w.name = a_name AND (mine IS NULL OR w.place < mine) AND @schema@.present(w.seen, t)
 	) THEN
-		-- A transaction that InTx protects keeps the row until it ends, and so keeps others out.
+		-- A transaction that InTx protects keeps the row until it ends, and so keeps others out. Nothing tells when it
+		-- ends, so whoever has the turn looks again after a tenth of a second.
 		IF l.name IS NOT NULL THEN
 			PERFORM FROM @schema@.locks k WHERE k.name = a_name FOR UPDATE SKIP LOCKED;
 		END IF;
-		IF l.name IS NULL OR FOUND THEN
-			DELETE FROM @schema@.locks k WHERE l.name IS NOT NULL AND k.name = a_name;
-			DELETE FROM @schema@.waiters w WHERE mine IS NOT NULL AND w.name = a_name AND w.place = mine;
-			fence := @schema@.next_fence();
-			IF fence % 1000 = 0 THEN
-				PERFORM @schema@.sweep(interval '1 minute');
-			END IF;
-			t := clock_timestamp();
-			INSERT INTO @schema@.locks VALUES (a_name, a_token, a_label, fence, t, t + ttl);
-			RETURN;
-		END IF;
+		free := l.name IS NULL OR FOUND;
+		remaining := 100000;
 	END IF;
-	remaining := greatest(0, ceil(extract(epoch FROM l.expires - t) * 1000000));
-	label := CASE WHEN l.expires > t THEN l.label ELSE '' END;
+END $$;
+
+-- grant_lock grants a lock for which look has said that it is free.
+CREATE FUNCTION @schema@.grant_lock(a_name bytea, a_token text, a_label text, a_ttl bigint, a_mine bigint)
+RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+	fence bigint;
+	t timestamptz;
+BEGIN
+	DELETE FROM @schema@.locks k WHERE k.name = a_name;
+	DELETE FROM @schema@.waiters w WHERE a_mine IS NOT NULL AND w.name = a_name AND w.place = a_mine;
+	fence := @schema@.next_fence();
+	IF fence % 1000 = 0 THEN
+		PERFORM @schema@.sweep(interval '1 minute');
+	END IF;
+	t := clock_timestamp();
+	INSERT INTO @schema@.locks VALUES (a_name, a_token, a_label, fence, t, t + a_ttl * interval '1 microsecond');
+	RETURN fence;
+END $$;
+
+-- acquire grants the lock, or returns no fence and describes the owner. If it refuses a request that has a ticket, the
+-- request gets a place in the queue.
+CREATE FUNCTION @schema@.acquire(
+	a_name bytea, a_token text, a_label text, a_ttl bigint, a_ticket text, a_channel text,
+	OUT fence bigint, OUT remaining bigint, OUT label text
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+	was record;
+	t timestamptz;
+BEGIN
+	PERFORM @schema@.enter(a_name);
+	SELECT * INTO was FROM @schema@.look(a_name, a_token, a_ticket);
+	t := clock_timestamp();
+	IF was.fence IS NOT NULL THEN -- the same request once more
+		PERFORM @schema@.extend(a_name, a_token, a_ttl);
+		fence := was.fence;
+		RETURN;
+	END IF;
+	IF was.free THEN
+		fence := @schema@.grant_lock(a_name, a_token, a_label, a_ttl, was.mine);
+		RETURN;
+	END IF;
+	remaining := was.remaining;
+	label := was.label;
 	IF a_ticket = '' THEN
 		RETURN;
 	END IF;
-	IF mine IS NOT NULL THEN
-		UPDATE @schema@.waiters w SET seen = t, channel = a_channel WHERE w.name = a_name AND w.place = mine;
+	IF was.mine IS NOT NULL THEN
+		UPDATE @schema@.waiters w SET seen = t, channel = a_channel WHERE w.name = a_name AND w.place = was.mine;
 	ELSE
 		DELETE FROM @schema@.waiters w WHERE w.name = a_name AND w.seen < t - interval '1 minute';
 		INSERT INTO @schema@.waiters (name, ticket, channel, seen) VALUES (a_name, a_ticket, a_channel, t);
 	END IF;
 END $$;
 
--- acquire_many grants all locks or none. The advisory locks are taken in one order, so that two calls cannot wait for
--- each other.
-CREATE FUNCTION @schema@.acquire_many(a_names bytea[], a_tokens text[], a_label text, a_ttl bigint)
-RETURNS bigint[] LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- acquire_many grants all locks, or describes the owner of one that is not free, whose number refused is. It looks at
+-- all locks before it grants the first one: a refusal that has to take grants back is an error in the server's log. The
+-- advisory locks are taken in one order, so that two calls cannot wait for each other.
+CREATE FUNCTION @schema@.acquire_many(
+	a_names bytea[], a_tokens text[], a_label text, a_ttl bigint,
+	OUT fences bigint[], OUT refused int, OUT remaining bigint, OUT label text
+) LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-	fences bigint[];
-	a record;
+	was record;
 	s bigint;
 BEGIN
 	PERFORM @schema@.settle();
@@ -197,14 +233,23 @@ BEGIN
 		PERFORM pg_advisory_xact_lock(s);
 	END LOOP;
 	FOR i IN 1 .. cardinality(a_names) LOOP
-		SELECT * INTO a FROM @schema@.acquire(a_names[i], a_tokens[i], a_label, a_ttl, '', '');
-		IF a.fence IS NULL THEN
-			RAISE EXCEPTION 'one of the locks is held'
-				USING ERRCODE = 'LKHLD', DETAIL = concat_ws('|', i, coalesce(a.remaining, 0), a.label);
+		SELECT * INTO was FROM @schema@.look(a_names[i], a_tokens[i], '');
+		IF was.fence IS NULL AND NOT was.free THEN
+			refused := i;
+			remaining := was.remaining;
+			label := was.label;
+			fences := NULL;
+			RETURN;
 		END IF;
-		fences := fences || a.fence;
+		fences := array_append(fences, was.fence);
 	END LOOP;
-	RETURN fences;
+	FOR i IN 1 .. cardinality(a_names) LOOP
+		IF fences[i] IS NULL THEN
+			fences[i] := @schema@.grant_lock(a_names[i], a_tokens[i], a_label, a_ttl, NULL);
+		ELSE -- the same request once more
+			PERFORM @schema@.extend(a_names[i], a_tokens[i], a_ttl);
+		END IF;
+	END LOOP;
 END $$;
 
 -- owner says whether a token has a lock: held, gone or taken.

@@ -10,7 +10,8 @@ import (
 )
 
 func migrateCommand(a *app) *cobra.Command {
-	return &cobra.Command{
+	var printed bool
+	cmd := &cobra.Command{
 		Use:     "migrate",
 		GroupID: groupLook,
 		Short:   "Make the tables of locks in PostgreSQL, or bring them up to date",
@@ -19,14 +20,20 @@ first lock, and again after an update of the programs that lock. If everything i
 Several migrations may run at the same time.
 
 The user needs the right to create a schema in the database. The programs that lock need fewer rights:
-docs/backends/postgres.md lists them.`,
-		Example: `  locker migrate --url postgres://admin@db1/app`,
-		Args:    cobra.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return a.migrate(cmd.Context()) },
+docs/backends/postgres.md lists them.
+
+With --print it prints the statements that make a new schema, and does not connect. A database administrator can read
+them, and run them with psql.`,
+		Example: `  locker migrate --url postgres://admin@db1/app
+  locker migrate --url postgres://db1/app --print >locks.sql`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.migrate(cmd.Context(), printed) },
 	}
+	cmd.Flags().BoolVar(&printed, "print", false, "print the statements for a new schema, and change nothing")
+	return cmd
 }
 
-func (a *app) migrate(ctx context.Context) error {
+func (a *app) migrate(ctx context.Context, printed bool) error {
 	c, err := a.config()
 	if err != nil {
 		return err
@@ -35,6 +42,13 @@ func (a *app) migrate(ctx context.Context) error {
 	if !ok || c.Backend != "postgres" {
 		return &exitError{exitConfig, fmt.Errorf("locks in %s have no tables", c.Backend),
 			"name a PostgreSQL, as in --url postgres://user@host/database"}
+	}
+	if printed {
+		text, err := postgres.MigrationSQL(postgres.Schema(s.SchemaName()))
+		if err == nil {
+			_, err = fmt.Fprint(a.stdout, text)
+		}
+		return err
 	}
 	pool, err := s.Pool(ctx)
 	if err != nil {
