@@ -49,6 +49,7 @@ func TestOneServer(t *testing.T) {
 		"MigrateAtTheSameTime":      testMigrateAtTheSameTime,
 		"MigrateInAnExistingSchema": testMigrateInAnExistingSchema,
 		"MigrateWithoutRights":      testMigrateWithoutRights,
+		"Examine":                   testExamine,
 		"FullPool":                  testFullPool,
 		"SchemaNames":               testSchemaNames,
 		"SettingsOfTheUser":         testSettingsOfTheUser,

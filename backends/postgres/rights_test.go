@@ -159,3 +159,47 @@ func testMigrateWithoutRights(t *testing.T, s *pgtest.Server) {
 	_, err = postgres.MigrationSQL(postgres.Schema("it's"))
 	wantErr(t, "MigrationSQL of a wrong name", err, locker.ErrInvalid)
 }
+
+// Examine says what is wrong, and its advice for rights can be executed as it is.
+func testExamine(t *testing.T, s *pgtest.Server) {
+	admin := pool(t, s.URL("postgres"))
+	run(t, admin, "CREATE ROLE patient LOGIN")
+	findings := func(url string, opts ...postgres.Option) map[string]inspect.Finding {
+		all := make(map[string]inspect.Finding)
+		for _, f := range client(t, url, opts...).Examine(t.Context()) {
+			all[f.Check] = f
+		}
+		return all
+	}
+	want := func(what string, got inspect.Finding, level inspect.Level, text string) {
+		t.Helper()
+		if got.Level != level || !strings.Contains(got.Text+": "+got.Fix, text) {
+			t.Errorf("%s: got %+v, want %s, and %q", what, got, level, text)
+		}
+		if (got.Level == inspect.OK) != (got.Fix == "") {
+			t.Errorf("%s: got the advice %q for something that is %s", what, got.Fix, got.Level)
+		}
+	}
+	good := findings(s.URL("postgres"))
+	want("version", good["version"], inspect.OK, "PostgreSQL 1")
+	want("role", good["role"], inspect.OK, "takes writes")
+	want("rights", good["rights"], inspect.OK, "may call all functions")
+	want("persistence of a server without fsync", good["persistence"], inspect.Warn, "fsync = on")
+	want("tables", findings(s.URL("postgres"), postgres.Schema("none"))["tables"], inspect.Fail, "locker migrate")
+	for _, text := range []string{"may not use the schema", "may not call locker.acquire, "} {
+		f := findings(s.URL("patient"))["rights"]
+		want("rights", f, inspect.Fail, text)
+		run(t, admin, f.Fix)
+	}
+	want("rights", findings(s.URL("patient"))["rights"], inspect.OK, "may call all functions")
+	run(t, admin, "ALTER ROLE patient SET default_transaction_read_only = on")
+	run(t, admin, "ALTER ROLE patient SET default_transaction_isolation = 'serializable'")
+	bad := findings(s.URL("patient"))
+	want("role", bad["role"], inspect.Fail, "switch off default_transaction_read_only")
+	want("isolation", bad["isolation"], inspect.Fail, "read committed")
+	want("a user who is not known", findings(s.URL("stranger"))["server"], inspect.Fail, "see whether the user exists")
+	want("a server that is not there", findings("postgres://u@127.0.0.1:1/d")["server"], inspect.Fail,
+		"see whether the server is up")
+	want("a host that does not exist", findings("postgres://u@locker.invalid/d")["server"], inspect.Fail,
+		"name of the host")
+}

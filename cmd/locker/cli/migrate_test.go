@@ -14,10 +14,16 @@ import (
 // The commands with locks in PostgreSQL.
 func TestPostgres(t *testing.T) {
 	t.Parallel()
-	env := []string{"LOCKER_URL=" + pgtest.Start(t).URL("postgres")}
+	env := []string{"LOCKER_URL=" + pgtest.Start(t, "fsync=on").URL("postgres")}
 	code, _, stderr := call(env, "run", "--key", "k", "--", "true")
 	assert.Equal(t, exitUnavailable, code)
 	assert.Contains(t, stderr, "run locker migrate")
+	code, out, _ := call(env, "doctor")
+	assert.Equal(t, exitFail, code)
+	assert.Contains(t, out, "schema locker lacks the functions acquire, ")
+	code, out, stderr = call(env, "migrate", "--print")
+	assert.Equal(t, 0, code, stderr)
+	assert.Contains(t, out, "CREATE FUNCTION \"locker\".acquire(")
 	for _, says := range []string{"is ready for locks", "is up to date"} {
 		code, _, stderr = call(env, "migrate")
 		assert.Equal(t, 0, code, stderr)
