@@ -11,7 +11,11 @@ import (
 // Acquire implements [locker.Backend].
 //
 // A lock is only ever written over a record of a known sequence number: a free one, which is written first if there is
-// none, or one whose time is over, see sighting. So an attempt whose outcome is unknown can be undone for good: either
+// none, or one whose time is over, see sighting. The store itself has given that number to this Backend, in the answer
+// to a read or to a write. A number that a message of the news has is never used, because others may send such
+// messages.
+//
+// So an attempt whose outcome is unknown can be undone for good: either
 // it is stored, or the clean-up overwrites that record, and the attempt can never be stored any more, however late it
 // arrives. See [Backend.undo].
 //
@@ -27,10 +31,8 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	lock := record{State: held, Owner: req.Token, Label: req.Label, ttl: req.TTL}
 	told := b.toldOf(subject)
 	last := b.hints.get(subject)
-	if last == 0 {
-		last = b.news.overdue(told)
-	}
-	var doubt uint64 // the record over which the lock may have been written; 0: there is none
+	look := last == 0 && b.news.waited(told) // there is a record, most likely
+	var doubt uint64                         // the record over which the lock may have been written; 0: there is none
 	defer func() {
 		if doubt != 0 {
 			b.undoLater(req, doubt, start)
@@ -38,10 +40,10 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}()
 	for n := 0; ; n++ {
 		var err error
-		if last == 0 {
+		if last == 0 && !look {
 			last, err = b.put(ctx, subject, 0, record{State: free, ttl: freeFor})
 		}
-		if err == nil {
+		if err == nil && !look {
 			var seq uint64
 			seq, err = b.put(ctx, subject, last, lock)
 			switch {
@@ -52,7 +54,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 				doubt = max(doubt, last) // a smaller number is that of an old record, which nothing is written over
 			}
 		}
-		if !errors.Is(err, errOther) {
+		if err != nil && !errors.Is(err, errOther) {
 			return locker.Grant{}, err
 		}
 		r, err := b.get(ctx, subject)
@@ -66,11 +68,13 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			return locker.Grant{}, locker.ErrForeignKey
 		case r.State == held && r.Owner == req.Token: // the same request was executed before
 			return grant(r.token(), r.seq, start, req.TTL), nil
-		case r.taken() && r.seq != b.news.overdue(told):
+		case r.taken() && !b.news.overdue(told, r):
 			return locker.Grant{}, r.heldError()
 		}
 		last = r.seq
-		if err := pause(ctx, n); err != nil {
+		if look {
+			look, n = false, -1
+		} else if err := pause(ctx, n); err != nil {
 			return locker.Grant{}, err
 		}
 	}

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 	"time"
 
+	natsclient "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
@@ -15,7 +17,15 @@ import (
 // bucket is the stream of the key-value bucket.
 type bucket struct {
 	jetstream.Stream
-	batches bool // several messages can be stored in one step
+	batches bool   // several messages can be stored in one step
+	api     string // see publishPrefix
+	id      string // tells it from buckets of the same name in other domains, and from those that were deleted
+}
+
+// seal completes a message that is to be stored in the bucket. Nothing is published there without it.
+func (s *bucket) seal(m *natsclient.Msg) {
+	m.Subject = s.api + m.Subject
+	m.Header.Set(bucketHeader, s.id)
 }
 
 var bucketRE = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
@@ -118,7 +128,11 @@ func (b *Backend) open(ctx context.Context) (*bucket, error) {
 	if err := b.misfit(stream.CachedInfo().Config); err != nil {
 		return nil, unavailable(fmt.Errorf("bucket %s is not for locks: %w", b.name, err))
 	}
-	found := &bucket{stream, stream.CachedInfo().Config.AllowAtomicPublish}
+	info := stream.CachedInfo()
+	found := &bucket{
+		Stream: stream, batches: info.Config.AllowAtomicPublish, api: b.api,
+		id: strconv.FormatInt(info.Created.UnixNano(), 36),
+	}
 	b.bucket.Store(found)
 	return found, nil
 }

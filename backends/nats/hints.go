@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// hints remembers the free records that were seen last, so that an acquisition can be made in one round trip. A wrong
-// hint costs one. Keys share the slots by their hash; there is no clean-up.
+// hints remembers the free records that this Backend has stored last, so that an acquisition can be made in one round
+// trip. A wrong hint costs one. It is not told of those of others: nothing but an answer of the store is believed about
+// what is written over. Keys share the slots by their hash; there is no clean-up.
 type hints struct{ slots [256]atomic.Pointer[hint] }
 
 type hint struct {

@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // maxPlain is how long the encoded form of a key may be. The server limits a line of its protocol, which contains
@@ -40,6 +42,20 @@ const probeKey = "=verify"
 
 // subject returns the subject of the messages about a lock.
 func (b *Backend) subject(key string) string { return b.subjects() + encode(b.prefix+key) }
+
+// publishPrefix is what comes before a subject of the bucket when a message is published on it. A JetStream in another
+// domain, or of another account, is reached by a prefix before all subjects of its API. A message that is published
+// without the prefix stays in the domain or the account of the connection, and may be stored in a bucket of the same
+// name there.
+func publishPrefix(o jetstream.JetStreamOptions) string {
+	switch {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "" && o.APIPrefix+"." != jetstream.DefaultAPIPrefix && o.APIPrefix != jetstream.DefaultAPIPrefix:
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	}
+	return ""
+}
 
 // subjects is what the subjects of the bucket begin with.
 func (b *Backend) subjects() string { return "$KV." + b.name + "." }

@@ -38,7 +38,9 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) (grant
 	if !found.batches {
 		return nil, errors.ErrUnsupported
 	}
-	s := step{b: b, reqs: reqs, start: start, last: make([]uint64, len(reqs)), doubt: make([]uint64, len(reqs))}
+	s := step{
+		b: b, bucket: found, reqs: reqs, start: start, last: make([]uint64, len(reqs)), doubt: make([]uint64, len(reqs)),
+	}
 	defer func() {
 		if granted == nil {
 			s.undo()
@@ -61,11 +63,12 @@ func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) (grant
 
 // step is an attempt to acquire several locks at once.
 type step struct {
-	b     *Backend
-	reqs  []locker.Request
-	start time.Time
-	last  []uint64 // the numbers of the free records; 0: there is none
-	doubt []uint64 // those over which a batch may have been written although it was refused, see Acquire; 0: there is none
+	b      *Backend
+	bucket *bucket
+	reqs   []locker.Request
+	start  time.Time
+	last   []uint64 // the numbers of the free records; 0: there is none
+	doubt  []uint64 // those over which a batch may have been written although it was refused, see Acquire; 0: none
 }
 
 // try makes the n-th attempt.
@@ -130,6 +133,7 @@ func (s *step) send(ctx context.Context, id string) (end uint64, err error) {
 	last.Header.Set(batchCommit, "1")
 	start := time.Now()
 	for _, m := range msgs[:len(msgs)-1] {
+		s.bucket.seal(m)
 		if err := s.b.js.Conn().PublishMsg(m); err != nil { // without the last one, the server forgets the others
 			return 0, s.b.failed(start, err)
 		}

@@ -90,6 +90,7 @@ func New(js jetstream.JetStream, opts ...Option) *locker.Client {
 type Backend struct {
 	options
 	js     jetstream.JetStream
+	api    string                 // see publishPrefix
 	bucket atomic.Pointer[bucket] // nil until it was found to exist
 	opens  chan struct{}          // has a value while a call looks for the bucket
 	hints  hints
@@ -112,9 +113,9 @@ func NewBackend(js jetstream.JetStream, opts ...Option) *Backend {
 	if o.timeout <= 0 {
 		o.timeout = defaultTimeout
 	}
-	b := &Backend{options: o, js: js, opens: make(chan struct{}, 1), closing: make(chan struct{})}
+	b := &Backend{options: o, js: js, api: publishPrefix(js.Options()), opens: make(chan struct{}, 1),
+		closing: make(chan struct{})}
 	b.news.conn = js.Conn()
-	b.news.freed = b.hints.put
 	return b
 }
 

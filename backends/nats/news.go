@@ -16,8 +16,7 @@ import (
 // news tells listeners what the server tells of stored messages. It has one goroutine, from the first listener on
 // until it is closed, and one subscription for each lock that somebody listens to.
 type news struct {
-	conn  *natsclient.Conn
-	freed func(subject string, seq uint64) // called with each free record
+	conn *natsclient.Conn
 
 	mu       sync.Mutex
 	msgs     chan *natsclient.Msg // nil: there was no listener yet
@@ -31,9 +30,9 @@ type news struct {
 
 // topic is the subscription about one lock.
 type topic struct {
-	subject   string // of the lock
 	sub       *natsclient.Subscription
 	listeners []*func(state)
+	bucket    string // the id of the bucket, as in the record that was read last; empty: not known
 	seen      sighting
 	alarm     *time.Timer // for when the time of what was seen is over; nil: no taken record was seen
 }
@@ -59,9 +58,9 @@ const maxNews = 4096
 // the connection is lost and made again.
 const confirmation = 10 * time.Second
 
-// listen calls f with the state of each record that is stored on subject, until stop is called. If ready is not nil, it
-// is called when the server has confirmed the subscription.
-func (n *news) listen(subject, told string, f func(state), ready func()) (stop func(), err error) {
+// listen calls f with the state of each record of which the server tells on the subject told, until stop is called. If
+// ready is not nil, it is called when the server has confirmed the subscription.
+func (n *news) listen(told string, f func(state), ready func()) (stop func(), err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -80,7 +79,7 @@ func (n *news) listen(subject, told string, f func(state), ready func()) (stop f
 		if err != nil {
 			return nil, unavailable(err)
 		}
-		t = &topic{subject: subject, sub: sub}
+		t = &topic{sub: sub}
 		n.topics[told] = t
 	}
 	t.listeners = append(t.listeners, &f)
@@ -124,6 +123,9 @@ func (n *news) run() {
 	}
 }
 
+// pass tells listeners of one message. Such a message is a hint: whoever has the right may publish others that look
+// like it, it may be late, and it may come from a bucket of the same name in another domain. The last kind is told from
+// the others, so that busy locks there wake nobody here.
 func (n *news) pass(m *natsclient.Msg) {
 	s := state(m.Header.Get(stateHeader))
 	if m.Header.Get(opHeader) != "" {
@@ -135,12 +137,12 @@ func (n *news) pass(m *natsclient.Msg) {
 	if t == nil {
 		return
 	}
-	seq, err := strconv.ParseUint(m.Header.Get(tellsSeq), 10, 64)
-	if err == nil && s == free {
-		n.freed(t.subject, seq)
+	if id := m.Header.Get(bucketHeader); id != "" && t.bucket != "" && id != t.bucket {
+		return
 	}
+	seq, err := strconv.ParseUint(m.Header.Get(tellsSeq), 10, 64)
 	if err == nil && seq > t.seen.seq {
-		n.saw(m.Subject, t, record{State: s, seq: seq, ttl: ttlOf(m.Header)})
+		n.saw(m.Subject, t, record{State: s, seq: seq, nonce: m.Header.Get(nonceHeader), ttl: ttlOf(m.Header)}, false)
 	}
 	t.tell(s)
 }
@@ -172,9 +174,8 @@ func (n *news) close() {
 
 // Notify implements [locker.Notifier].
 func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()) {
-	subject := b.subject(key)
 	var confirmed atomic.Bool
-	stop, err := b.news.listen(subject, b.toldOf(subject), func(s state) {
+	stop, err := b.news.listen(b.toldOf(b.subject(key)), func(s state) {
 		if s == reconnected {
 			confirmed.Store(true)
 		}
@@ -193,8 +194,7 @@ func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()
 
 // Watch implements inspect.Watcher.
 func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
-	subject := b.subject(key)
-	return b.news.listen(subject, b.toldOf(subject), func(s state) {
+	return b.news.listen(b.toldOf(b.subject(key)), func(s state) {
 		if s != extended && s != overdue {
 			changed()
 		}

@@ -2,6 +2,7 @@ package nats
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,6 +24,8 @@ type record struct {
 	Age   int64  `json:"age_ms,omitempty"`
 
 	seq    uint64 // 0: there is no message
+	nonce  string // of a record that is taken
+	bucket string // the id of the bucket that the writer meant
 	stored time.Time
 	ttl    time.Duration // the longest time for which its writer relies on it; the server rounds it up
 }
@@ -41,11 +44,13 @@ const (
 
 // The headers of messages.
 const (
-	stateHeader = "Locker-State"
-	ttlHeader   = "Locker-TTL"        // of a record that is not free, in milliseconds
-	ownerHeader = "Locker-Last-Owner" // of a free record
-	opHeader    = "KV-Operation"      // of the key-value store
-	tellsSeq    = "Nats-Sequence"     // in the messages that tell of stored ones
+	stateHeader  = "Locker-State"
+	ttlHeader    = "Locker-TTL"        // of a record that is not free, in milliseconds
+	nonceHeader  = "Locker-Nonce"      // of a record that is not free: a random text, which no other record has
+	bucketHeader = "Locker-Bucket"     // the id of the bucket
+	ownerHeader  = "Locker-Last-Owner" // of a free record
+	opHeader     = "KV-Operation"      // of the key-value store
+	tellsSeq     = "Nats-Sequence"     // in the messages that tell of stored ones
 )
 
 // freeFor is how long the record of a free lock stays. It spares the next acquisition a round trip.
@@ -101,6 +106,7 @@ func (r record) message(subject string) *natsclient.Msg {
 		m.Header.Set(ownerHeader, r.Owner)
 		return m
 	}
+	m.Header.Set(nonceHeader, rand.Text())
 	m.Header.Set(ttlHeader, strconv.FormatInt(up(r.ttl, time.Millisecond), 10))
 	m.Data, _ = json.Marshal(r) // of texts and numbers: never fails
 	return m
@@ -118,6 +124,7 @@ func read(m *jetstream.RawStreamMsg) record {
 		}
 	}
 	r.seq, r.stored, r.ttl = m.Sequence, m.Time, ttlOf(m.Header)
+	r.nonce, r.bucket = m.Header.Get(nonceHeader), m.Header.Get(bucketHeader)
 	return r
 }
 
@@ -186,10 +193,13 @@ func (b *Backend) put(ctx context.Context, subject string, last uint64, r record
 	return b.publish(ctx, m)
 }
 
+// publish sends a message that is to be stored in the bucket, and returns its sequence number.
 func (b *Backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error) {
-	if _, err := b.open(ctx); err != nil {
+	s, err := b.open(ctx)
+	if err != nil {
 		return 0, err
 	}
+	s.seal(m)
 	start := time.Now()
 	ack, err := b.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 	var refused *jetstream.APIError

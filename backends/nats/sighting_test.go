@@ -2,9 +2,11 @@ package nats_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -26,9 +28,16 @@ const (
 // record stores a record of the owner "dead" that relies on it for ttl, over the record last, and returns its number.
 func (s store) record(key, state string, ttl time.Duration, last uint64) uint64 {
 	s.t.Helper()
+	return s.recordWith(rand.Text(), key, state, ttl, last)
+}
+
+// recordWith is record with a nonce that the test chooses.
+func (s store) recordWith(nonce, key, state string, ttl time.Duration, last uint64) uint64 {
+	s.t.Helper()
 	m := natsclient.NewMsg(s.look.Subject(key))
 	m.Data = []byte(`{"owner":"dead"}`)
 	m.Header.Set("Locker-State", state)
+	m.Header.Set("Locker-Nonce", nonce)
 	if ttl > 0 {
 		m.Header.Set("Locker-TTL", strconv.FormatInt(ttl.Milliseconds(), 10))
 		m.Header.Set("Nats-TTL", strconv.Itoa(int(keeps/time.Second)))
@@ -195,6 +204,38 @@ func TestRenewedRecordsAreNotWrittenOver(t *testing.T) {
 	w.finds(locker.ErrHeld, "a waiter that was not told of the renewal")
 	if err := s.look.Verify(t.Context(), holder); err != nil {
 		t.Errorf("the holder, after the waiter has tried: %v", err)
+	}
+}
+
+// Whoever may publish on the subjects on which the server tells of changes cannot make a waiter take a lock that is
+// held. In this test somebody announces a record before it is stored.
+func TestForgedMessagesTakeNoLock(t *testing.T) {
+	t.Parallel()
+	s, ctx := start(t), t.Context()
+	s.look.Left(ctx) // creates the bucket
+	const nonce = "the nonce of the record"
+	for name, forged := range map[string]natsclient.Header{
+		"a free record":                   {"Locker-State": {"free"}, "KV-Operation": {"DEL"}},
+		"a record that ends soon":         {"Locker-State": {"held"}, "Locker-TTL": {"1"}},
+		"a renewal that ends soon":        {"Locker-State": {"extended"}, "Locker-TTL": {"1"}},
+		"a record with another nonce":     {"Locker-State": {"held"}, "Locker-TTL": {"1"}, "Locker-Nonce": {"guessed"}},
+		"another TTL of the right record": {"Locker-State": {"held"}, "Locker-TTL": {"1"}, "Locker-Nonce": {nonce}},
+	} {
+		w := waits(t, nats.NewBackend(s.js), name)
+		seq := s.record(w.key, "held", keeps, 0)
+		w.finds(locker.ErrHeld, name+", before it")
+		m := &natsclient.Msg{Subject: strings.Replace(s.look.Subject(w.key), "$KV.", "locker.", 1), Header: forged}
+		m.Header.Set("Nats-Sequence", strconv.FormatUint(seq+1, 10))
+		if err := s.js.Conn().PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+		w.wakes()
+		if next := s.recordWith(nonce, w.key, "extended", keeps, seq); next != seq+1 {
+			t.Fatalf("%s: the record has the number %d, not %d", name, next, seq+1)
+		}
+		for range 3 {
+			w.finds(locker.ErrHeld, name)
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ type Server struct {
 	tb    testing.TB
 	dir   string
 	extra []string
+	conf  string // the path of its configuration file; empty: there is none
 	ports string // where the process writes at which ports it listens
 	*relay.Relay
 	faults faults
