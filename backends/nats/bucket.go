@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"time"
 
@@ -61,10 +62,17 @@ func (b *Backend) config() jetstream.StreamConfig {
 	}
 }
 
+// creation is how far the first sequence number of a bucket may be from the time at which it was created. The clocks
+// of the server and of the machine that has asked for the bucket may differ by that much.
+const creation = time.Hour
+
 // misfit says what in the settings of an existing bucket makes it unfit for locks.
-func (b *Backend) misfit(c jetstream.StreamConfig) error {
-	want := b.config()
+func (b *Backend) misfit(info *jetstream.StreamInfo) error {
+	c, want := info.Config, b.config()
+	off := time.Duration(int64(c.FirstSeq)-info.Created.UnixMicro()) * time.Microsecond //nolint:gosec // of a time
 	switch {
+	case c.Sealed || c.NoAck:
+		return errors.New("it takes no changes, or does not acknowledge them: set sealed and no_ack to false")
 	case c.MaxMsgsPerSubject != 1:
 		return errors.New("it keeps a history: set max_msgs_per_subject to 1")
 	case !c.AllowMsgTTL:
@@ -75,6 +83,19 @@ func (b *Backend) misfit(c jetstream.StreamConfig) error {
 		return errors.New("it removes old messages when it is full: set discard to new")
 	case c.SubjectDeleteMarkerTTL != 0:
 		return errors.New("the server adds delete markers, which may replace a lock: set subject_delete_marker_ttl to 0")
+	case c.DiscardNewPerSubject:
+		return errors.New("it refuses to replace a record: set discard_new_per_subject to false")
+	case c.MaxMsgSize > 0:
+		return errors.New("it may refuse records because they are too long: set max_msg_size to -1")
+	case !slices.Contains(c.Subjects, want.Subjects[0]):
+		return fmt.Errorf("it does not store all locks: set subjects to %s", want.Subjects[0])
+	case c.Replicas < b.replicas:
+		return fmt.Errorf("%d servers keep it, and %d were asked for: set num_replicas to %d, or ask for fewer replicas",
+			c.Replicas, b.replicas, b.replicas)
+	case off.Abs() > creation:
+		return fmt.Errorf("tokens may fall or repeat when it is made again, because its first sequence number is %d and "+
+			"not the time of its creation in microseconds: use another bucket, made with the right first_seq, which was "+
+			"%d for this one", c.FirstSeq, info.Created.UnixMicro())
 	case c.Retention != jetstream.LimitsPolicy:
 		return errors.New("consumers remove its messages: set retention to limits")
 	case c.Mirror != nil || len(c.Sources) > 0 || c.SubjectTransform != nil:
@@ -125,10 +146,10 @@ func (b *Backend) open(ctx context.Context) (*bucket, error) {
 		b.reach.miss(start)
 		return nil, unavailable(fmt.Errorf("bucket %s: %w", b.name, err))
 	}
-	if err := b.misfit(stream.CachedInfo().Config); err != nil {
+	info := stream.CachedInfo()
+	if err := b.misfit(info); err != nil {
 		return nil, unavailable(fmt.Errorf("bucket %s is not for locks: %w", b.name, err))
 	}
-	info := stream.CachedInfo()
 	found := &bucket{
 		Stream: stream, batches: info.Config.AllowAtomicPublish, api: b.api,
 		id: strconv.FormatInt(info.Created.UnixNano(), 36),

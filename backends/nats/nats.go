@@ -70,7 +70,8 @@ func Bucket(name string) Option { return func(o *options) { o.name = name } }
 func Prefix(p string) Option { return func(o *options) { o.prefix = p } }
 
 // Replicas sets how many servers of a cluster keep the bucket, 1 to 5, when the backend creates it. With 3, the locks
-// survive the loss of one server. The default is 1. A bucket that exists stays as it is.
+// survive the loss of one server. The default is 1. A bucket that exists stays as it is, and is refused if fewer
+// servers keep it.
 func Replicas(n int) Option { return func(o *options) { o.replicas = n } }
 
 // Timeout bounds one exchange with the server. A call that takes longer fails with locker.ErrUnavailable. The TTL

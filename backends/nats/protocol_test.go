@@ -215,8 +215,8 @@ func TestBucketsThatDoNotFit(t *testing.T) {
 		subjects := "$KV." + name + ".>"
 		return jetstream.StreamConfig{
 			Name: "KV_" + name, Subjects: []string{subjects}, MaxMsgsPerSubject: 1, Discard: jetstream.DiscardNew,
-			AllowMsgTTL: true,
-			RePublish:   &jetstream.RePublish{Source: subjects, Destination: "locker." + name + ".>", HeadersOnly: true},
+			AllowMsgTTL: true, FirstSeq: uint64(time.Now().UnixMicro()),
+			RePublish: &jetstream.RePublish{Source: subjects, Destination: "locker." + name + ".>", HeadersOnly: true},
 		}
 	}
 	n := 0
@@ -224,6 +224,10 @@ func TestBucketsThatDoNotFit(t *testing.T) {
 		"":                          func(*jetstream.StreamConfig) {},
 		"max_msgs_per_subject":      func(c *jetstream.StreamConfig) { c.MaxMsgsPerSubject = 5 },
 		"allow_msg_ttl":             func(c *jetstream.StreamConfig) { c.AllowMsgTTL = false },
+		"no_ack":                    func(c *jetstream.StreamConfig) { c.NoAck = true },
+		"discard_new_per_subject":   func(c *jetstream.StreamConfig) { c.DiscardNewPerSubject = true },
+		"max_msg_size":              func(c *jetstream.StreamConfig) { c.MaxMsgSize = 100 },
+		"set subjects":              func(c *jetstream.StreamConfig) { c.Subjects[0] = "$KV." + c.Name[len("KV_"):] + ".a" },
 		"max_age":                   func(c *jetstream.StreamConfig) { c.MaxAge = time.Hour },
 		"discard":                   func(c *jetstream.StreamConfig) { c.Discard, c.MaxMsgs = jetstream.DiscardOld, 100 },
 		"subject_delete_marker_ttl": func(c *jetstream.StreamConfig) { c.SubjectDeleteMarkerTTL = time.Minute },
@@ -254,6 +258,44 @@ func TestBucketsThatDoNotFit(t *testing.T) {
 			!strings.Contains(err.Error(), want)) {
 			t.Errorf("a bucket with a wrong %q: %v", want, err)
 		}
+	}
+}
+
+// Tokens grow if a bucket is deleted and made again, because its first number is the time of its creation. A bucket
+// that was made with another number is refused: with none, with one of a file that is used again, and with one in the
+// future.
+func TestBucketsWhoseTokensCouldFall(t *testing.T) {
+	t.Parallel()
+	s, ctx := start(t), t.Context()
+	for n, off := range []time.Duration{0, -30 * 24 * time.Hour, 400 * 24 * time.Hour, -time.Minute, time.Minute} {
+		c := nats.Config()
+		c.Name, c.Subjects = fmt.Sprint("KV_first", n), []string{fmt.Sprint("$KV.first", n, ".>")}
+		c.RePublish.Source, c.RePublish.Destination = c.Subjects[0], fmt.Sprint("locker.first", n, ".>")
+		c.FirstSeq = uint64(time.Now().Add(off).UnixMicro())
+		if off == 0 {
+			c.FirstSeq = 0
+		}
+		if _, err := s.js.CreateStream(ctx, c); err != nil {
+			t.Fatal(err)
+		}
+		_, err := nats.NewBackend(s.js, nats.Bucket(fmt.Sprint("first", n))).Acquire(ctx, request("k", "a"))
+		fits := off.Abs() == time.Minute
+		if fits && err != nil || !fits && (err == nil || !strings.Contains(err.Error(), "first_seq")) {
+			t.Errorf("a bucket whose first number is off by %v: %v", off, err)
+		}
+	}
+}
+
+// A program that asks for more replicas than an existing bucket has is told so, and one that asks for fewer is not.
+func TestBucketsWithTooFewReplicas(t *testing.T) {
+	t.Parallel()
+	s, ctx := start(t), t.Context()
+	if _, err := s.look.Acquire(ctx, request("k", "a")); err != nil { // creates the bucket
+		t.Fatal(err)
+	}
+	_, err := nats.NewBackend(s.js, nats.Replicas(3)).Acquire(ctx, request("l", "a"))
+	if !errors.Is(err, locker.ErrUnavailable) || !strings.Contains(err.Error(), "num_replicas") {
+		t.Errorf("three replicas of a bucket with one: %v", err)
 	}
 }
 

@@ -31,7 +31,7 @@ type deafServers struct {
 
 func newDeafServers(t *testing.T) *deafServers {
 	t.Helper()
-	bucket, err := json.Marshal(jetstream.StreamInfo{Config: nats.Config()})
+	bucket, err := json.Marshal(jetstream.StreamInfo{Config: nats.Config(), Created: time.Now()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ type Settings struct {
 	TLS *config.TLS `yaml:"tls,omitempty" json:"tls,omitempty"`
 	// Bucket is the name of the bucket; see [Bucket].
 	Bucket string `yaml:"bucket,omitempty" json:"bucket,omitempty"`
-	// Replicas is how many servers keep the bucket if it is created; see [Replicas]. Zero: 1.
+	// Replicas is how many servers keep the bucket if it is created, and at least otherwise; see [Replicas]. Zero means 1.
 	Replicas int `yaml:"replicas,omitempty" json:"replicas,omitempty"`
 	// Domain is the JetStream domain. Empty: that of the server.
 	Domain string `yaml:"domain,omitempty" json:"domain,omitempty"`
