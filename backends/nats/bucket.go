@@ -144,7 +144,7 @@ func (b *Backend) open(ctx context.Context) (*bucket, error) {
 	}
 	if err != nil {
 		b.reach.miss(start)
-		return nil, unavailable(fmt.Errorf("bucket %s: %w", b.name, err))
+		return nil, unavailable(fmt.Errorf("bucket %s: %w", b.name, b.explained(err)))
 	}
 	info := stream.CachedInfo()
 	if err := b.misfit(info); err != nil {
@@ -169,6 +169,9 @@ func (b *Backend) connected(ctx context.Context) error {
 	if conn.IsConnected() {
 		return nil
 	}
+	if conn.IsClosed() {
+		return unavailable(b.closedError())
+	}
 	over := time.NewTimer(grace)
 	defer over.Stop()
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
@@ -177,20 +180,13 @@ func (b *Backend) connected(ctx context.Context) error {
 		case <-next.C:
 		case <-ctx.Done():
 			next.Stop()
-			return unavailable(ctx.Err())
+			return unavailable(fmt.Errorf("%w: %w", ctx.Err(), b.unconnected()))
 		case <-over.C:
 			next.Stop()
-			return unavailable(fmt.Errorf("not connected to NATS (%v): %w", conn.Status(), lastError(conn.LastError())))
+			return unavailable(b.unconnected())
 		}
 		if conn.IsConnected() {
 			return nil
 		}
 	}
-}
-
-func lastError(err error) error {
-	if err == nil {
-		return errors.New("no server answers")
-	}
-	return err
 }

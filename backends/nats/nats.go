@@ -58,7 +58,8 @@ type options struct {
 	prefix   string
 	replicas int
 	timeout  time.Duration
-	close    func() // closes the connection, if it belongs to the Backend
+	close    func()      // closes the connection, if it belongs to the Backend
+	login    *loginFault // nil if the connection does not belong to the Backend
 }
 
 // Bucket sets the name of the key-value bucket, of letters, digits, _ and -. Programs that should exclude each other

@@ -221,8 +221,8 @@ func (b *Backend) failed(start time.Time, err error) error {
 	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 		errors.Is(err, natsclient.ErrNoResponders) {
 		b.bucket.Store(nil) // look again: it may have been deleted
-		err = fmt.Errorf("nobody answers for the bucket %s: JetStream is off, its leader is missing, or the bucket was "+
-			"deleted: %w", b.name, err)
+		return unavailable(fmt.Errorf("nobody answers for the bucket %s: JetStream is off, its leader is missing, or the "+
+			"bucket was deleted: %w", b.name, err))
 	}
-	return unavailable(err)
+	return unavailable(b.explained(err))
 }

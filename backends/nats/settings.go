@@ -3,10 +3,13 @@ package nats
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	natsclient "github.com/nats-io/nats.go"
@@ -22,7 +25,8 @@ type Settings struct {
 	// Addrs are addresses of servers of one cluster. The port is 4222 if not given.
 	Addrs config.Addrs `yaml:"addrs,omitempty" json:"addrs,omitempty" url:"-"`
 	// Username and Password, or the content of PasswordFile without its trailing newline, authenticate the connection.
-	// Instead of these, CredentialsFile is what nsc or an operator has issued. The files are read for each connection.
+	// Instead of these, CredentialsFile is what nsc or an operator has issued. The files are read for each connection, as
+	// config.Config.Credentials is called for each.
 	Username        string        `yaml:"username,omitempty" json:"username,omitempty" url:"-"`
 	Password        config.Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
 	PasswordFile    string        `yaml:"password_file,omitempty" json:"password_file,omitempty"`
@@ -37,6 +41,8 @@ type Settings struct {
 	Domain string `yaml:"domain,omitempty" json:"domain,omitempty"`
 	// Timeout bounds one exchange with the server; see [Timeout]. Zero: 5 s.
 	Timeout config.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
+
+	credentials config.Credentials `yaml:"-" json:"-"` // those of the program; nil if there are none
 }
 
 func init() {
@@ -50,8 +56,9 @@ func init() {
 				report("addrs", errors.New("a URL has no path: give the bucket as in nats://host:4222?bucket=locks"))
 			}
 		},
-		Format: func(s *Settings) config.Location { return config.Location{Host: s.Addrs.String()} },
-		Check:  (*Settings).check,
+		Format:      func(s *Settings) config.Location { return config.Location{Host: s.Addrs.String()} },
+		Check:       (*Settings).check,
+		Credentials: func(s *Settings, f config.Credentials) { s.credentials = f },
 		Open: func(_ context.Context, s *Settings, prefix string) (*locker.Client, error) {
 			return s.open(prefix)
 		},
@@ -61,12 +68,6 @@ func init() {
 func (s *Settings) check(report config.Report) {
 	if len(s.Addrs) == 0 {
 		report("addrs", errors.New("missing: write host:4222, and others after commas"))
-	}
-	for _, addr := range s.Addrs {
-		if addr == "" || strings.ContainsAny(addr, "/@ ") {
-			report("addrs", errors.New("not host:port: write the addresses with commas between them"))
-			break
-		}
 	}
 	if s.Bucket != "" && !bucketRE.MatchString(s.Bucket) {
 		report("bucket", errors.New("letters, digits, _ and - are expected"))
@@ -104,18 +105,23 @@ func (s *Settings) open(prefix string, more ...natsclient.Option) (*locker.Clien
 	}
 	opts := []natsclient.Option{
 		natsclient.Name("locker"), natsclient.MaxReconnects(-1), natsclient.RetryOnFailedConnect(true),
+		natsclient.IgnoreAuthErrorAbort(), // a user who is refused may be let in again
 		natsclient.ReconnectWait(reconnectWait), natsclient.ReconnectJitter(reconnectWait, reconnectWait),
 		natsclient.ReconnectBufSize(-1), natsclient.PingInterval(pingInterval), natsclient.MaxPingsOutstanding(maxPings),
 		natsclient.Timeout(dialTimeout), natsclient.FlusherTimeout(flushTimeout),
 		// Without a handler, the client prints errors such as a refused subscription.
 		natsclient.ErrorHandler(func(*natsclient.Conn, *natsclient.Subscription, error) {}),
 	}
-	login, err := s.login()
+	faults := new(loginFault)
+	login, err := s.login(faults)
 	if err != nil {
 		return nil, err
 	}
-	opts = append(opts, login...)
-	opts = append(append(opts, s.secure()...), more...)
+	secure, err := s.secure()
+	if err != nil {
+		return nil, fmt.Errorf("nats: %w", err)
+	}
+	opts = slices.Concat(opts, login, secure, more)
 	conn, err := natsclient.Connect(strings.Join(servers, ","), opts...)
 	if err != nil {
 		return nil, fmt.Errorf("nats: %w", err)
@@ -137,28 +143,56 @@ func (s *Settings) open(prefix string, more ...natsclient.Option) (*locker.Clien
 	if s.Replicas > 0 {
 		b.replicas = s.Replicas
 	}
-	b.close, b.reach.leave = conn.Close, conn.ForceReconnect
+	b.close, b.reach.leave, b.login = conn.Close, conn.ForceReconnect, faults
 	return locker.NewClient(b), nil
 }
 
-// login returns the options for the user.
-func (s *Settings) login() (opts []natsclient.Option, err error) {
+// loginFault is why there are no credentials for a connection.
+type loginFault struct{ err atomic.Pointer[error] }
+
+// get returns the error of the function for credentials when it was called last. It may be called on nil.
+func (f *loginFault) get() error {
+	if f == nil {
+		return nil
+	}
+	if err := f.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// login returns the options for the user. faults is told of errors of the program's function for credentials.
+func (s *Settings) login(faults *loginFault) (opts []natsclient.Option, err error) {
 	switch {
+	case s.credentials != nil && s.CredentialsFile != "":
+		return nil, errors.New("nats.credentials_file: there is a function for credentials, too: remove one of them")
+	case s.credentials != nil:
+		return []natsclient.Option{
+			natsclient.UserInfoHandler(func() (string, string) {
+				user, password, err := s.ask()
+				if err != nil {
+					err = fmt.Errorf("credentials: %w", err)
+				}
+				faults.err.Store(&err)
+				return user, password
+			}),
+			// The handler above cannot fail. The client asks for a token of the user after it, and gives up the connection
+			// if there is an error.
+			natsclient.UserJWT(func() (string, error) { return "", faults.get() },
+				func([]byte) ([]byte, error) { return nil, nil }),
+		}, nil
 	case s.CredentialsFile != "":
 		if _, err := os.Stat(s.CredentialsFile); err != nil {
 			return nil, fmt.Errorf("nats.credentials_file: %w", err)
 		}
 		return []natsclient.Option{natsclient.UserCredentials(s.CredentialsFile)}, nil
 	case s.PasswordFile != "":
-		password, err := readPassword(s.PasswordFile)
+		password, err := config.PasswordFile(s.PasswordFile)
 		if err != nil {
 			return nil, fmt.Errorf("nats.password_file: %w", err)
 		}
 		return []natsclient.Option{natsclient.UserInfoHandler(func() (string, string) {
-			if again, err := readPassword(s.PasswordFile); err == nil {
-				password = again
-			}
-			return s.Username, password // the client calls this for one connection at a time
+			return s.Username, password()
 		})}, nil
 	case s.Username != "":
 		return []natsclient.Option{natsclient.UserInfo(s.Username, s.Password.Reveal())}, nil
@@ -166,27 +200,40 @@ func (s *Settings) login() (opts []natsclient.Option, err error) {
 	return nil, nil
 }
 
-func readPassword(file string) (string, error) {
-	text, err := os.ReadFile(file)
-	return strings.TrimRight(string(text), "\r\n"), err
+// ask calls the program's function for credentials. The client library holds a mutex meanwhile, so a call is given up
+// that takes longer than it may take to connect. Its goroutine ends when the function does.
+func (s *Settings) ask() (user, password string, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
+	defer cancel()
+	done := make(chan struct{})
+	var u, p string
+	var failed error
+	go func() {
+		defer close(done)
+		u, p, failed = s.credentials(ctx)
+	}()
+	select {
+	case <-done:
+		return u, p, failed
+	case <-ctx.Done():
+		return "", "", ctx.Err()
+	}
 }
 
-// secure returns the options for TLS. The client library reads the files again for each connection.
-func (s *Settings) secure() (opts []natsclient.Option) {
-	t := s.TLS
-	if t == nil {
-		return nil
+// secure returns the options for TLS. The files are read again for each connection.
+func (s *Settings) secure() (opts []natsclient.Option, err error) {
+	get, err := s.TLS.Configs()
+	if get == nil {
+		return nil, err
 	}
-	c := &tls.Config{ServerName: t.ServerName, MinVersion: tls.VersionTLS12}
-	if t.MinVersion == "1.3" {
-		c.MinVersion = tls.VersionTLS13
+	now := get()
+	var cert natsclient.TLSCertHandler
+	if len(now.Certificates) > 0 {
+		cert = func() (tls.Certificate, error) { return get().Certificates[0], nil }
 	}
-	opts = append(opts, natsclient.Secure(c))
-	if t.CAFile != "" {
-		opts = append(opts, natsclient.RootCAs(t.CAFile))
-	}
-	if t.CertFile != "" {
-		opts = append(opts, natsclient.ClientCert(t.CertFile, t.KeyFile))
-	}
-	return opts
+	roots := func() (*x509.CertPool, error) { return get().RootCAs, nil }
+	return []natsclient.Option{
+		natsclient.Secure(&tls.Config{ServerName: now.ServerName, MinVersion: now.MinVersion}), //nolint:gosec // at least 1.2
+		natsclient.ClientTLSConfig(cert, roots),
+	}, nil
 }
