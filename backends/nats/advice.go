@@ -22,18 +22,18 @@ func (a *advised) Unwrap() error { return a.err }
 
 // closedError is the error for a connection that is closed for good.
 func (b *Backend) closedError() error {
-	if err := b.js.Conn().LastError(); err != nil {
+	if err := b.jet().Conn().LastError(); err != nil {
 		return &advised{fmt.Errorf("the connection to NATS is closed for good: %w", err), remake}
 	}
 	return &advised{errors.New("the connection to NATS is closed for good"), remake}
 }
 
-const remake = "make another connection and another Client, with nats.MaxReconnects(-1) and nats.IgnoreAuthErrorAbort(), " +
-	"so that the connection is not given up"
+const remake = "make another connection and another Client, with nats.MaxReconnects(-1) and " +
+	"nats.IgnoreAuthErrorAbort(), so that the connection is not given up"
 
 // unconnected is the error for a connection that was lost, or was never made.
 func (b *Backend) unconnected() error {
-	conn := b.js.Conn()
+	conn := b.jet().Conn()
 	err := b.login.get()
 	if err == nil {
 		err = conn.LastError()
@@ -83,8 +83,8 @@ func (b *Backend) explained(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return b.denied(err)
 	case errors.Is(err, natsclient.ErrNoResponders) || errors.Is(err, jetstream.ErrJetStreamNotEnabled):
-		fix = "switch JetStream on, with a section jetstream in the configuration of the server, or give the domain in which " +
-			"it is; in a cluster, see whether a majority of the servers runs"
+		fix = "switch JetStream on, with a section jetstream in the configuration of the server, or give the domain in " +
+			"which it is; in a cluster, see whether a majority of the servers runs"
 	case errors.As(err, &refused) && refused.APIError() != nil:
 		switch refused.APIError().ErrorCode {
 		case notEnabled, notForUser:
@@ -105,7 +105,7 @@ func (b *Backend) explained(err error) error {
 // denied explains a request that was not answered. The server does not answer requests for which the user has no right.
 // It tells the connection of it, and the client library keeps the last such error, which names the subject.
 func (b *Backend) denied(err error) error {
-	if last := b.js.Conn().LastError(); errors.Is(last, natsclient.ErrPermissionViolation) {
+	if last := b.jet().Conn().LastError(); errors.Is(last, natsclient.ErrPermissionViolation) {
 		return &advised{
 			fmt.Errorf("%w (%w)", err, last),
 			"grant this right to the user; docs/backends/nats.md lists those that locks need",

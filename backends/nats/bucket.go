@@ -135,11 +135,11 @@ func (b *Backend) open(ctx context.Context) (*bucket, error) {
 	}
 	want := b.config()
 	start := time.Now()
-	stream, err := b.js.Stream(ctx, want.Name)
+	stream, err := b.jet().Stream(ctx, want.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		stream, err = b.js.CreateStream(ctx, want)
+		stream, err = b.jet().CreateStream(ctx, want)
 		if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) { // created by another client meanwhile
-			stream, err = b.js.Stream(ctx, want.Name)
+			stream, err = b.jet().Stream(ctx, want.Name)
 		}
 	}
 	if err != nil {
@@ -165,13 +165,13 @@ const grace = 500 * time.Millisecond
 // connected waits until there is a connection. Without one, a request would stay in the client's buffer, and could be
 // sent much later.
 func (b *Backend) connected(ctx context.Context) error {
-	conn := b.js.Conn()
-	if conn.IsConnected() {
+	if b.jet().Conn().IsConnected() {
 		return nil
 	}
-	if conn.IsClosed() {
+	if b.dial == nil && b.jet().Conn().IsClosed() {
 		return unavailable(b.closedError())
 	}
+	b.renew()
 	over := time.NewTimer(grace)
 	defer over.Stop()
 	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
@@ -185,7 +185,7 @@ func (b *Backend) connected(ctx context.Context) error {
 			next.Stop()
 			return unavailable(b.unconnected())
 		}
-		if conn.IsConnected() {
+		if b.jet().Conn().IsConnected() {
 			return nil
 		}
 	}

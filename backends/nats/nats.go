@@ -58,8 +58,10 @@ type options struct {
 	prefix   string
 	replicas int
 	timeout  time.Duration
-	close    func()      // closes the connection, if it belongs to the Backend
-	login    *loginFault // nil if the connection does not belong to the Backend
+
+	// Of a Backend that has made its connection itself; see renew. Otherwise both are nil.
+	dial  func() (jetstream.JetStream, error)
+	login *loginFault
 }
 
 // Bucket sets the name of the key-value bucket, of letters, digits, _ and -. Programs that should exclude each other
@@ -91,10 +93,10 @@ func New(js jetstream.JetStream, opts ...Option) *locker.Client {
 // locker.ManyAcquirer, and inspect.Inspector and inspect.Watcher.
 type Backend struct {
 	options
-	js     jetstream.JetStream
-	api    string                 // see publishPrefix
-	bucket atomic.Pointer[bucket] // nil until it was found to exist
-	opens  chan struct{}          // has a value while a call looks for the bucket
+	js     atomic.Pointer[jetstream.JetStream] // see jet
+	api    string                              // see publishPrefix
+	bucket atomic.Pointer[bucket]              // nil until it was found to exist
+	opens  chan struct{}                       // has a value while a call looks for the bucket
 	hints  hints
 	news   news
 	reach  reach
@@ -103,6 +105,7 @@ type Backend struct {
 	mu      sync.Mutex
 	closed  bool
 	jobs    []job // the clean-ups that are due; a goroutine runs while there are any
+	renews  bool  // a goroutine makes another connection
 	working sync.WaitGroup
 }
 
@@ -115,10 +118,37 @@ func NewBackend(js jetstream.JetStream, opts ...Option) *Backend {
 	if o.timeout <= 0 {
 		o.timeout = defaultTimeout
 	}
-	b := &Backend{options: o, js: js, api: publishPrefix(js.Options()), opens: make(chan struct{}, 1),
+	b := &Backend{options: o, api: publishPrefix(js.Options()), opens: make(chan struct{}, 1),
 		closing: make(chan struct{})}
-	b.news.conn = js.Conn()
+	b.js.Store(&js)
+	b.news.conn, b.news.moved = js.Conn(), make(chan struct{}, 1)
 	return b
+}
+
+// jet returns the JetStream that is in use.
+func (b *Backend) jet() jetstream.JetStream { return *b.js.Load() }
+
+// renew makes another connection in the background, if the Backend has made its connection itself. It is for one that
+// is closed for good: the client library closes it when the server sends an error that the library does not know, as
+// for a line that is too long.
+func (b *Backend) renew() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dial == nil || b.closed || b.renews || !b.jet().Conn().IsClosed() {
+		return
+	}
+	b.renews = true
+	b.working.Go(func() {
+		js, err := b.dial()
+		if err == nil {
+			b.js.Store(&js)
+			b.bucket.Store(nil)
+			b.news.move(js.Conn())
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.renews = false // after an error, the next call tries again
+	})
 }
 
 // bounded returns ctx with the timeout of one call.
@@ -139,8 +169,8 @@ func (b *Backend) Close() error {
 	close(b.closing)
 	b.working.Wait()
 	b.news.close()
-	if b.close != nil {
-		b.close()
+	if b.dial != nil {
+		b.jet().Conn().Close()
 	}
 	return nil
 }

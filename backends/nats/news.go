@@ -16,9 +16,10 @@ import (
 // news tells listeners what the server tells of stored messages. It has one goroutine, from the first listener on
 // until it is closed, and one subscription for each lock that somebody listens to.
 type news struct {
-	conn *natsclient.Conn
+	moved chan struct{} // has a value when conn has been replaced
 
 	mu       sync.Mutex
+	conn     *natsclient.Conn
 	msgs     chan *natsclient.Msg // nil: there was no listener yet
 	statuses chan natsclient.Status
 	closing  context.Context
@@ -83,11 +84,11 @@ func (n *news) listen(told string, f func(state), ready func()) (stop func(), er
 		n.topics[told] = t
 	}
 	t.listeners = append(t.listeners, &f)
-	if ready != nil {
+	if conn := n.conn; ready != nil {
 		n.over.Go(func() {
 			ctx, cancel := context.WithTimeout(n.closing, confirmation)
 			defer cancel()
-			if n.conn.FlushWithContext(ctx) == nil {
+			if conn.FlushWithContext(ctx) == nil {
 				ready()
 			}
 		})
@@ -107,20 +108,52 @@ func (n *news) listen(told string, f func(state), ready func()) (stop func(), er
 // run passes the messages on.
 func (n *news) run() {
 	for {
+		n.mu.Lock()
+		statuses := n.statuses
+		n.mu.Unlock()
 		select {
 		case m := <-n.msgs:
 			n.pass(m)
-		case <-n.statuses:
-			n.mu.Lock()
-			for _, t := range n.topics {
-				t.forget() // a server that has lost its last records may have given their numbers again
-				t.tell(reconnected)
-			}
-			n.mu.Unlock()
+		case <-statuses:
+			n.reconnected()
+		case <-n.moved:
+			n.reconnected()
 		case <-n.closing.Done():
 			return
 		}
 	}
+}
+
+func (n *news) reconnected() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, t := range n.topics {
+		t.forget() // a server that has lost its last records may have given their numbers again
+		t.tell(reconnected)
+	}
+}
+
+// move goes on with another connection, after the old one was closed for good.
+func (n *news) move(conn *natsclient.Conn) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	old := n.conn
+	n.conn = conn
+	if n.msgs == nil || n.closed {
+		return
+	}
+	for told, t := range n.topics {
+		if sub, err := conn.ChanSubscribe(told, n.msgs); err == nil { // an error says that conn is closed, too
+			t.sub = sub
+		}
+	}
+	statuses := n.statuses
+	n.statuses = conn.StatusChanged(natsclient.CONNECTED)
+	select {
+	case n.moved <- struct{}{}: // before the old channel is closed
+	default:
+	}
+	old.RemoveStatusListener(statuses)
 }
 
 // pass tells listeners of one message. Such a message is a hint: whoever has the right may publish others that look
@@ -189,7 +222,7 @@ func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()
 	if err != nil {
 		return func() bool { return false }, func() {}
 	}
-	return func() bool { return confirmed.Load() && b.news.conn.IsConnected() }, stop
+	return func() bool { return confirmed.Load() && b.jet().Conn().IsConnected() }, stop
 }
 
 // Watch implements inspect.Watcher.

@@ -201,7 +201,7 @@ func (b *Backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error
 	}
 	s.seal(m)
 	start := time.Now()
-	ack, err := b.js.PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
+	ack, err := b.jet().PublishMsg(ctx, m, jetstream.WithRetryAttempts(0))
 	var refused *jetstream.APIError
 	switch {
 	case err == nil:
@@ -218,6 +218,9 @@ func (b *Backend) publish(ctx context.Context, m *natsclient.Msg) (uint64, error
 // failed converts an error of the client library, of a request that was sent at start.
 func (b *Backend) failed(start time.Time, err error) error {
 	b.reach.miss(start)
+	if errors.Is(err, natsclient.ErrConnectionClosed) {
+		b.bucket.Store(nil) // it belongs to that connection
+	}
 	if errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, jetstream.ErrStreamNotFound) ||
 		errors.Is(err, natsclient.ErrNoResponders) {
 		b.bucket.Store(nil) // look again: it may have been deleted

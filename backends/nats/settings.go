@@ -122,19 +122,26 @@ func (s *Settings) open(prefix string, more ...natsclient.Option) (*locker.Clien
 		return nil, fmt.Errorf("nats: %w", err)
 	}
 	opts = slices.Concat(opts, login, secure, more)
-	conn, err := natsclient.Connect(strings.Join(servers, ","), opts...)
-	if err != nil {
-		return nil, fmt.Errorf("nats: %w", err)
+	dial := func() (jetstream.JetStream, error) {
+		conn, err := natsclient.Connect(strings.Join(servers, ","), opts...)
+		if err != nil {
+			return nil, fmt.Errorf("nats: %w", err)
+		}
+		var js jetstream.JetStream
+		if s.Domain != "" {
+			js, err = jetstream.NewWithDomain(conn, s.Domain)
+		} else {
+			js, err = jetstream.New(conn)
+		}
+		if err != nil {
+			conn.Close()
+			return nil, fmt.Errorf("nats: %w", err)
+		}
+		return js, nil
 	}
-	var js jetstream.JetStream
-	if s.Domain != "" {
-		js, err = jetstream.NewWithDomain(conn, s.Domain)
-	} else {
-		js, err = jetstream.New(conn)
-	}
+	js, err := dial()
 	if err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("nats: %w", err)
+		return nil, err
 	}
 	b := NewBackend(js, Prefix(prefix), Timeout(time.Duration(s.Timeout)))
 	if s.Bucket != "" {
@@ -143,7 +150,8 @@ func (s *Settings) open(prefix string, more ...natsclient.Option) (*locker.Clien
 	if s.Replicas > 0 {
 		b.replicas = s.Replicas
 	}
-	b.close, b.reach.leave, b.login = conn.Close, conn.ForceReconnect, faults
+	b.dial, b.login = dial, faults
+	b.reach.leave = func() error { return b.jet().Conn().ForceReconnect() }
 	return locker.NewClient(b), nil
 }
 

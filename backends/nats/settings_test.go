@@ -19,6 +19,7 @@ import (
 	"github.com/golocker/locker/backends/nats"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/natstest"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // The same store by a URL, in a file and in the environment, with a user. A lock of one is held for the others.
@@ -199,6 +200,53 @@ func TestNoRefusalIsFinal(t *testing.T) {
 	works(t, alice, "when the server is back")
 	s.Restart()
 	works(t, alice, "after the server was killed")
+}
+
+// The client library closes a connection for good when the server sends an error that the library does not know. A
+// Client that has made the connection itself makes another one, over which waiters are told of changes.
+func TestConnectionsThatTheLibraryClosesAreMadeAnew(t *testing.T) {
+	t.Parallel()
+	s := natstest.StartConfigured(t, "max_control_line: 512\n")
+	open := func() *config.Opened {
+		l, err := config.Open(t.Context(), "nats://"+s.Addr()+"?timeout=1s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		return l
+	}
+	holder, l := open(), open()
+	works(t, l, "at first")
+	lease, err := holder.TryLock(t.Context(), "waited for", locker.TTL(time.Minute))
+	if err != nil {
+		t.Fatal(err)
+	}
+	woken, done := make(chan lockertrace.WakeReason, 1000), make(chan error, 1)
+	go func() {
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{
+			Woken: func(w lockertrace.Wake) { woken <- w.Reason },
+		})
+		next, err := l.Lock(ctx, "waited for", locker.Patience(time.Minute))
+		if err == nil {
+			err = next.Unlock(t.Context())
+		}
+		done <- err
+	}()
+	<-woken // it is told of changes
+	for range 2 {
+		if _, err := l.TryLock(t.Context(), strings.Repeat("long", 200)); !errors.Is(err, locker.ErrUnavailable) {
+			t.Errorf("a key that is too long for the server: %v", err)
+		}
+		works(t, l, "after an error that closed the connection")
+	}
+	for reason := lockertrace.WakePoll; reason != lockertrace.WakeNotify; reason = <-woken {
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := <-done; err != nil {
+		t.Errorf("a waiter whose connection was closed: %v", err)
+	}
 }
 
 // A connection of the program's own that is closed for good is called so, with what keeps it from being closed.
