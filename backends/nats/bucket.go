@@ -66,47 +66,49 @@ func (b *Backend) config() jetstream.StreamConfig {
 // of the server and of the machine that has asked for the bucket may differ by that much.
 const creation = time.Hour
 
-// misfit says what in the settings of an existing bucket makes it unfit for locks.
+// misfit says what in the settings of an existing bucket makes it unfit for locks, and what to do.
 func (b *Backend) misfit(info *jetstream.StreamInfo) error {
 	c, want := info.Config, b.config()
+	is := func(what, fix string, args ...any) error {
+		return &advised{errors.New(what), fmt.Sprintf(fix, args...)}
+	}
 	off := time.Duration(int64(c.FirstSeq)-info.Created.UnixMicro()) * time.Microsecond //nolint:gosec // of a time
 	switch {
 	case c.Sealed || c.NoAck:
-		return errors.New("it takes no changes, or does not acknowledge them: set sealed and no_ack to false")
+		return is("it takes no changes, or does not acknowledge them", "set sealed and no_ack to false")
 	case c.MaxMsgsPerSubject != 1:
-		return errors.New("it keeps a history: set max_msgs_per_subject to 1")
+		return is("it keeps a history", "set max_msgs_per_subject to 1")
 	case !c.AllowMsgTTL:
-		return errors.New("it does not allow TTLs of messages, or the server is older than 2.11: set allow_msg_ttl")
+		return is("it does not allow TTLs of messages, or the server is older than 2.11", "set allow_msg_ttl")
 	case c.MaxAge != 0:
-		return errors.New("it removes messages by their age: set max_age to 0")
+		return is("it removes messages by their age", "set max_age to 0")
 	case c.MaxBytes > 0 && c.Discard != jetstream.DiscardNew || c.MaxMsgs > 0 && c.Discard != jetstream.DiscardNew:
-		return errors.New("it removes old messages when it is full: set discard to new")
+		return is("it removes old messages when it is full", "set discard to new")
 	case c.SubjectDeleteMarkerTTL != 0:
-		return errors.New("the server adds delete markers, which may replace a lock: set subject_delete_marker_ttl to 0")
+		return is("the server adds delete markers, which may replace a lock", "set subject_delete_marker_ttl to 0")
 	case c.DiscardNewPerSubject:
-		return errors.New("it refuses to replace a record: set discard_new_per_subject to false")
+		return is("it refuses to replace a record", "set discard_new_per_subject to false")
 	case c.MaxMsgSize > 0:
-		return errors.New("it may refuse records because they are too long: set max_msg_size to -1")
+		return is("it may refuse records because they are too long", "set max_msg_size to -1")
 	case !slices.Contains(c.Subjects, want.Subjects[0]):
-		return fmt.Errorf("it does not store all locks: set subjects to %s", want.Subjects[0])
+		return is("it does not store all locks", "set subjects to %s", want.Subjects[0])
 	case c.Replicas < b.replicas:
-		return fmt.Errorf("%d servers keep it, and %d were asked for: set num_replicas to %d, or ask for fewer replicas",
-			c.Replicas, b.replicas, b.replicas)
+		return is(fmt.Sprintf("%d servers keep it, and %d were asked for", c.Replicas, b.replicas),
+			"set num_replicas to %d, or ask for fewer replicas", b.replicas)
 	case off.Abs() > creation:
-		return fmt.Errorf("tokens may fall or repeat when it is made again, because its first sequence number is %d and "+
-			"not the time of its creation in microseconds: use another bucket, made with the right first_seq, which was "+
-			"%d for this one", c.FirstSeq, info.Created.UnixMicro())
+		return is(fmt.Sprintf("tokens may fall or repeat when it is made again, because its first sequence number is %d "+
+			"and not the time of its creation in microseconds", c.FirstSeq),
+			"use another bucket, made with the right first_seq, which was %d for this one", info.Created.UnixMicro())
 	case c.Retention != jetstream.LimitsPolicy:
-		return errors.New("consumers remove its messages: set retention to limits")
+		return is("consumers remove its messages", "set retention to limits")
 	case c.Mirror != nil || len(c.Sources) > 0 || c.SubjectTransform != nil:
-		return errors.New("its messages come from elsewhere or change their subjects: remove mirror, sources and " +
-			"subject_transform")
+		return is("its messages come from elsewhere or change their subjects", "remove mirror, sources and subject_transform")
 	case c.Storage != jetstream.FileStorage || c.PersistMode != jetstream.DefaultPersistMode:
-		return errors.New("a server that crashes forgets locks: set storage to file and persist_mode to default")
+		return is("a server that crashes forgets locks", "set storage to file and persist_mode to default")
 	case c.AllowDirect:
-		return errors.New("replicas answer reads, perhaps with old data: set allow_direct to false")
+		return is("replicas answer reads, perhaps with old data", "set allow_direct to false")
 	case c.RePublish == nil || *c.RePublish != *want.RePublish:
-		return fmt.Errorf("waiters are not notified: set republish to src %s, dest %s, headers_only",
+		return is("waiters are not notified", "set republish to src %s, dest %s, headers_only",
 			want.RePublish.Source, want.RePublish.Destination)
 	}
 	return nil

@@ -90,7 +90,7 @@ func New(js jetstream.JetStream, opts ...Option) *locker.Client {
 }
 
 // Backend implements [locker.Backend] and its optional interfaces locker.Notifier, locker.Verifier and
-// locker.ManyAcquirer, and inspect.Inspector and inspect.Watcher.
+// locker.ManyAcquirer, and inspect.Inspector, inspect.Watcher and inspect.Examiner.
 type Backend struct {
 	options
 	js     atomic.Pointer[jetstream.JetStream] // see jet
