@@ -29,10 +29,9 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	defer cancel()
 	subject, start := b.subject(req.Key), time.Now()
 	lock := record{State: held, Owner: req.Token, Label: req.Label, ttl: req.TTL}
-	told := b.toldOf(subject)
 	last := b.hints.get(subject)
-	look := last == 0 && b.news.waited(told) // there is a record, most likely
-	var doubt uint64                         // the record over which the lock may have been written; 0: there is none
+	look := last == 0 && b.news.waited(b.toldOf(subject)) // there is a record, most likely
+	var doubt uint64                                      // the record over which the lock may have been written; 0: there is none
 	defer func() {
 		if doubt != 0 {
 			b.undoLater(req, doubt, start)
@@ -68,7 +67,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 			return locker.Grant{}, locker.ErrForeignKey
 		case r.State == held && r.Owner == req.Token: // the same request was executed before
 			return grant(r.token(), r.seq, start, req.TTL), nil
-		case r.taken() && !b.news.overdue(told, r):
+		case r.taken() && !r.overdue:
 			return locker.Grant{}, r.heldError()
 		}
 		last = r.seq

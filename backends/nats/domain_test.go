@@ -117,6 +117,16 @@ func excludeEachOther(t *testing.T, a, b locker.Locker) {
 	}
 }
 
+// inOneStep checks that a batch is not split between two destinations.
+func inOneStep(t *testing.T, js jetstream.JetStream) {
+	t.Helper()
+	b := nats.NewBackend(js)
+	defer b.Close()
+	if _, err := b.AcquireMany(t.Context(), two); err != nil {
+		t.Errorf("two locks in one step: %v", err)
+	}
+}
+
 // A program at a leaf node that names the domain of the hub shares the locks of the hub. What it stores does not stay
 // in a bucket of the same name at the leaf.
 func TestDomainsShareTheirLocks(t *testing.T) {
@@ -150,6 +160,7 @@ func TestDomainsShareTheirLocks(t *testing.T) {
 	l := nats.New(js)
 	defer l.Close()
 	excludeEachOther(t, atHub, l)
+	inOneStep(t, js)
 }
 
 // An account that imports the bucket of another account with a prefix shares its locks.
@@ -193,6 +204,7 @@ system_account: SYS
 	guest := nats.New(js)
 	defer guest.Close()
 	excludeEachOther(t, owner, guest)
+	inOneStep(t, js)
 }
 
 // Locks of one name, in buckets of one name in two domains, have nothing to do with each other: changes of one wake

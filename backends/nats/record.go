@@ -26,8 +26,10 @@ type record struct {
 	seq    uint64 // 0: there is no message
 	nonce  string // of a record that is taken
 	bucket string // the id of the bucket that the writer meant
-	stored time.Time
-	ttl    time.Duration // the longest time for which its writer relies on it; the server rounds it up
+
+	overdue bool // it is taken, and its time is over, see sighting
+	stored  time.Time
+	ttl     time.Duration // the longest time for which its writer relies on it; the server rounds it up
 }
 
 // state is the header of a message that says what it means. Watchers get only headers, and believe them. So a record of
@@ -144,7 +146,7 @@ func (b *Backend) get(ctx context.Context, subject string) (record, error) {
 	case !errors.Is(err, jetstream.ErrMsgNotFound):
 		return record{}, b.failed(start, err)
 	}
-	b.news.read(b.toldOf(subject), r)
+	r.overdue = b.news.read(b.toldOf(subject), r)
 	return r, nil
 }
 

@@ -57,14 +57,18 @@ func (n *news) saw(told string, t *topic, r record, read bool) {
 	}
 }
 
-// read notes a record that was read. Nothing is noted of locks to which nobody listens.
-func (n *news) read(told string, r record) {
+// read notes a record that was read, and reports whether its time is over. Nothing is noted of locks to which nobody
+// listens.
+func (n *news) read(told string, r record) (overdue bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if t := n.topics[told]; t != nil {
-		t.bucket = r.bucket
-		n.saw(told, t, r, true)
+	t := n.topics[told]
+	if t == nil {
+		return false
 	}
+	t.bucket = r.bucket
+	n.saw(told, t, r, true)
+	return t.seen.isOver()
 }
 
 // waited reports whether somebody listens.
@@ -72,14 +76,6 @@ func (n *news) waited(told string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.topics[told] != nil
-}
-
-// overdue reports whether r, which was read, is the last record, and its time is over.
-func (n *news) overdue(told string, r record) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	t := n.topics[told]
-	return t != nil && t.seen.read && t.seen.seq == r.seq && t.seen.isOver()
 }
 
 func (s sighting) isOver() bool { return !s.over.IsZero() && !time.Now().Before(s.over) }

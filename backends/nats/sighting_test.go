@@ -239,6 +239,45 @@ func TestForgedMessagesTakeNoLock(t *testing.T) {
 	}
 }
 
+// A record that somebody has announced before it was stored is not overdue when its TTL has passed since then. It would
+// be if the announcement had its nonce, which nobody knows before the holder has sent it.
+func TestTheTimeOfARecordBeginsWhenItIsSent(t *testing.T) {
+	t.Parallel()
+	s, ctx := start(t), t.Context()
+	s.look.Left(ctx) // creates the bucket
+	const ttl = time.Second
+	for _, nonce := range []string{"", "guessed", "the right one"} {
+		for n := 0; ; n++ { // until the machine does not stand still
+			w := waits(t, nats.NewBackend(s.js), fmt.Sprint(nonce, n))
+			seq := s.record(w.key, "held", keeps, 0)
+			w.finds(locker.ErrHeld, nonce+", before the announcement")
+			m := natsclient.NewMsg(strings.Replace(s.look.Subject(w.key), "$KV.", "locker.", 1))
+			m.Header.Set("Locker-State", "extended")
+			m.Header.Set("Locker-TTL", strconv.Itoa(int(ttl.Milliseconds())))
+			m.Header.Set("Nats-Sequence", strconv.FormatUint(seq+1, 10))
+			if nonce != "" {
+				m.Header.Set("Locker-Nonce", nonce)
+			}
+			if err := s.js.Conn().PublishMsg(m); err != nil {
+				t.Fatal(err)
+			}
+			w.wakes() // when the TTL has passed
+			stored := time.Now()
+			if next := s.recordWith("the right one", w.key, "extended", ttl, seq); next != seq+1 {
+				t.Fatalf("%q: the record has the number %d, not %d", nonce, next, seq+1)
+			}
+			_, err := w.Acquire(ctx, request(w.key, "next"))
+			if time.Since(stored) >= ttl && n < 10 {
+				continue
+			}
+			if taken := err == nil; taken != (nonce == "the right one") || !taken && !errors.Is(err, locker.ErrHeld) {
+				t.Errorf("announced with the nonce %q: %v", nonce, err)
+			}
+			break
+		}
+	}
+}
+
 // A holder that renews its lock does not lose it to waiters that are not told of renewals, however often their time
 // seems to be over.
 func TestHolderThatRenewsKeepsItsLock(t *testing.T) {
