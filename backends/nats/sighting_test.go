@@ -457,7 +457,7 @@ func TestRecordsWithoutATTLStay(t *testing.T) {
 	}
 }
 
-// Each record of a lock that is taken says for how long at most its owner relies on it.
+// Each record of a lock that is taken says for how long at most its owner relies on it, and has a nonce of its own.
 func TestRecordsHaveTheirTTL(t *testing.T) {
 	t.Parallel()
 	s, ctx := start(t), t.Context()
@@ -467,11 +467,17 @@ func TestRecordsHaveTheirTTL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	nonces := map[string]bool{"": true}
 	is := func(what string, least, most int) {
 		t.Helper()
 		m, err := s.stream().GetLastMsgForSubject(ctx, s.look.Subject("k"))
 		if err != nil {
 			t.Fatal(err)
+		}
+		if nonce := m.Header.Get("Locker-Nonce"); nonces[nonce] {
+			t.Errorf("%s: the nonce %q, which an earlier record had", what, nonce)
+		} else {
+			nonces[nonce] = true
 		}
 		ms, err := strconv.Atoi(m.Header.Get("Locker-TTL"))
 		if secs, _ := strconv.Atoi(m.Header.Get("Nats-TTL")); err != nil || ms < least || ms > most || secs*1000 < ms {
