@@ -175,6 +175,14 @@ var driverProperties = []property[DriverHarness]{
 		recoversAfterOutage,
 	},
 	{
+		"LeavesAReplica",
+		"After a reply READONLY, alone or within a batch, the driver leaves its connections, unless it is a " +
+			"drivers.Cluster.",
+		"If the roles of two servers change and no connection is closed, the program would be refused for ever, " +
+			"although its address leads to the new master.",
+		leavesAReplica,
+	},
+	{
 		"CloseIsIdempotentAndFinal",
 		"Close can be called twice; afterwards Do sends nothing and its error matches ErrNotSent.",
 		"A command that is sent after Close sets a lock that nobody will release.",

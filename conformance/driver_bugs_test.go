@@ -114,6 +114,16 @@ var bugs = []bug{
 			return b.Driver.Do(ctx, cmds...)
 		},
 	},
+	{
+		name: "a replica is not left", fails: []string{"LeavesAReplica"},
+		do: func(b *buggy, ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+			last := cmds[len(cmds)-1]
+			if last[0] != "EVAL" || !strings.Contains(last[1], "READONLY") {
+				return b.Driver.Do(ctx, cmds...)
+			}
+			return drivers.Refused("READONLY You can't write against a read only replica.", len(cmds)), nil
+		},
+	},
 	{name: "commands are modified", fails: []string{"CommandsStayTheCallers"},
 		do: replies(func(cmds []drivers.Command, _ []drivers.Reply) error {
 			for _, cmd := range cmds {

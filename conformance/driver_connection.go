@@ -1,6 +1,9 @@
 package conformance
 
 import (
+	"context"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -36,6 +39,50 @@ func batchUsesOneConnection(t testing.TB, h DriverHarness) {
 		})
 	}
 	calls.Wait()
+}
+
+// leavesAReplica has a script answer as a replica does, until the server has none of the connections of before.
+func leavesAReplica(t testing.TB, h DriverHarness) {
+	addr := h.Addr(t)
+	d, witness := openDriver(t, h, addr), openDriver(t, h, addr)
+	if _, ok := d.(drivers.Cluster); ok {
+		return
+	}
+	eventually(t, d, drivers.Command{"PING"})
+	const text = "READONLY You can't write against a read only replica."
+	write := drivers.Command{"EVAL", `return redis.error_reply("` + text + `")`, "0"}
+	for _, cmds := range [][]drivers.Command{{write}, {{"PING"}, write}} {
+		before := connectionsOf(t, d)
+		left := func() bool {
+			replies, err := attempt(t, d, patience, cmds...)
+			if err == nil && replies[len(cmds)-1] != drivers.ServerError(text) {
+				t.Fatalf("%s: expected the refusal %q, seen %s", name(cmds), text, show(replies))
+			}
+			list, _ := must(t, witness, drivers.Command{"CLIENT", "LIST"})[0].(string)
+			return !slices.ContainsFunc(before, func(id string) bool { return strings.Contains(list, "id="+id+" ") })
+		}
+		if !until(patience, left) {
+			t.Errorf("%s, refused with READONLY for %v: expected new connections, seen those of before", name(cmds),
+				patience)
+		}
+	}
+}
+
+// connectionsOf returns the IDs of the connections that several calls at a time use.
+func connectionsOf(t testing.TB, d drivers.Driver) []string {
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	ids := make([]string, 4)
+	var calls sync.WaitGroup
+	for i := range ids {
+		calls.Go(func() {
+			if replies, err := d.Do(ctx, drivers.Command{"CLIENT", "ID"}); err == nil {
+				ids[i] = show(replies[0])
+			}
+		})
+	}
+	calls.Wait()
+	return ids
 }
 
 // blocked is how long a server waits for replicas that do not exist.

@@ -17,6 +17,8 @@ import (
 // the newest configuration. Beginning with the first Dial, the Dialer also listens to one of the sentinels. When the
 // master has changed, it closes the connections to other servers. A driver whose connections are hung or cut off from
 // the sentinels therefore does not keep on using the former master. The sentinels are those of the Config only.
+//
+// A driver whose server says that it is a replica calls [Dialer.Leave]; see [Lifecycle.Demoted].
 type Dialer struct {
 	cfg    Config
 	ctx    context.Context // ends with Close
@@ -26,31 +28,32 @@ type Dialer struct {
 	mu        sync.Mutex
 	listening bool
 	current   *inquiry            // unfinished; nil if there is none
-	master    string              // the result of the last lookup that had one
+	master    string              // the result of the last lookup that had one; without sentinels, Config.Addr
 	conns     map[net.Conn]string // with the addresses of their servers
 }
 
 // NewDialer returns a Dialer for cfg, which must not describe a Redis Cluster. It does not connect.
 func NewDialer(cfg Config) *Dialer {
-	d := &Dialer{cfg: cfg, conns: make(map[net.Conn]string)}
+	d := &Dialer{cfg: cfg, master: cfg.Addr, conns: make(map[net.Conn]string)}
 	d.ctx, d.cancel = context.WithCancel(context.Background())
 	return d
 }
 
 // Dial opens one connection, as [Config.Dial] does. All errors match [ErrNotSent].
 func (d *Dialer) Dial(ctx context.Context) (net.Conn, error) {
-	if d.cfg.Sentinel == nil {
-		return d.cfg.Dial(ctx)
+	cfg := d.cfg
+	if cfg.Sentinel != nil {
+		addr, err := d.lookUp(ctx)
+		if err != nil {
+			return nil, NotSent(err)
+		}
+		cfg = cfg.At(addr)
 	}
-	addr, err := d.lookUp(ctx)
-	if err != nil {
-		return nil, NotSent(err)
-	}
-	conn, err := d.cfg.At(addr).Dial(ctx)
+	conn, err := cfg.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := d.keep(conn, addr); err != nil {
+	if err := d.keep(conn, cfg.Addr); err != nil {
 		_ = conn.Close()
 		return nil, NotSent(err)
 	}
@@ -100,11 +103,23 @@ func (d *Dialer) follows(addr string) bool {
 
 // follow takes the master that the sentinels name, and closes the connections to other servers.
 func (d *Dialer) follow(addr string) {
-	var former []net.Conn
 	d.mu.Lock()
 	d.master = addr
+	d.mu.Unlock()
+	d.leave(func(of string) bool { return of != d.master })
+}
+
+// Leave closes all connections that Dial has opened, for commands and for messages. A driver calls it when its server
+// has said that it is a replica, because new connections may lead to the master. Calls that are in flight fail, and
+// their outcome is unknown.
+func (d *Dialer) Leave() { d.leave(func(string) bool { return true }) }
+
+// leave closes the connections to the servers whose addresses match. It calls match while it holds d.mu.
+func (d *Dialer) leave(match func(addr string) bool) {
+	var former []net.Conn
+	d.mu.Lock()
 	for conn, of := range d.conns {
-		if of != addr {
+		if match(of) {
 			former = append(former, conn)
 			delete(d.conns, conn)
 		}
@@ -119,7 +134,7 @@ func (d *Dialer) follow(addr string) {
 }
 
 // Close stops following the master, and returns when that is done. It leaves the connections open, because they belong
-// to the driver. Dial then fails for a Sentinel deployment. Closing twice is harmless.
+// to the driver. Dial then fails. Closing twice is harmless.
 func (d *Dialer) Close() {
 	d.mu.Lock()
 	d.cancel()

@@ -2,17 +2,20 @@ package drivers
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Lifecycle implements the parts of [Driver] and [Subscriber] that do not depend on the client: what happens after
-// Close, and with contexts that have ended. The zero value is open.
+// Close, with contexts that have ended, and when the server is not the master. The zero value is open.
 type Lifecycle struct {
 	closed atomic.Bool
 
 	mu            sync.Mutex
 	subscriptions map[*subscription]struct{}
+	left          time.Time // when Demoted last returned true
 }
 
 // Enter must be called at the beginning of Do. It returns an error that matches [ErrNotSent] if the driver is closed or
@@ -25,6 +28,42 @@ func (lc *Lifecycle) Enter(ctx context.Context) error {
 		return NotSent(err)
 	}
 	return nil
+}
+
+// leavePause is the shortest time between two returns of true by Demoted.
+const leavePause = 500 * time.Millisecond
+
+// Demoted must be called with the replies that Do has received. It reports whether the driver has to leave the
+// connections that it has, because one of the replies says that the server is a replica: READONLY, MASTERDOWN or
+// UNBLOCKED. The roles may have changed without a closed connection, as in a planned failover or when a name leads to
+// another address. Only new connections then lead to the master.
+//
+// If Demoted returns true, it returns false for the next 500 ms. A driver whose address really leads to a replica
+// therefore does not reconnect with every call. Commands that are in flight on the connections may fail with an unknown
+// outcome. The driver returns the replies as they are in any case.
+func (lc *Lifecycle) Demoted(replies []Reply) bool {
+	if !slices.ContainsFunc(replies, ofReplica) {
+		return false
+	}
+	lc.mu.Lock()
+	defer lc.mu.Unlock()
+	if !lc.left.IsZero() && time.Since(lc.left) < leavePause {
+		return false
+	}
+	lc.left = time.Now()
+	return true
+}
+
+// ofReplica reports whether only a replica, or a server that becomes one, sends reply. Scripts for many locks return
+// refusals in arrays.
+func ofReplica(reply Reply) bool {
+	switch reply := reply.(type) {
+	case ServerError:
+		return slices.Contains([]string{"READONLY", "MASTERDOWN", "UNBLOCKED"}, reply.Code())
+	case []Reply:
+		return slices.ContainsFunc(reply, ofReplica)
+	}
+	return false
 }
 
 // Shut must be called by Close. After it, Enter fails, and all subscriptions have ended. It reports whether this is the

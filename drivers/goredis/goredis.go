@@ -58,6 +58,7 @@ func (d *driver) one(ctx context.Context, cmd drivers.Command) ([]drivers.Reply,
 	c := commandOf(ctx, cmd)
 	reply, err := result(c, d.client.Process(ctx, c))
 	d.note(err != nil, reply)
+	d.heed(ctx, reply)
 	if err != nil {
 		if notSent(err) {
 			err = drivers.NotSent(err)
@@ -117,6 +118,7 @@ func (d *driver) exchange(ctx context.Context, batch []command) ([]drivers.Reply
 		replies[i] = reply
 	}
 	d.note(len(failures) > 0, replies...)
+	d.heed(ctx, replies...)
 	return drivers.Outcome(replies, failures, unsent)
 }
 
@@ -153,6 +155,25 @@ func normal(value any) drivers.Reply {
 		elements[i] = normal(elements[i])
 	}
 	return value
+}
+
+// heed leaves the connections if the server is a replica. A server of a cluster redirects instead.
+//
+// The client itself leaves a connection when the first reply of a batch is READONLY. Of the other replies, and of other
+// codes, it takes no notice. QUIT makes the server close the connection that was used last, and PING makes the client
+// see that.
+func (d *driver) heed(ctx context.Context, replies ...drivers.Reply) {
+	switch {
+	case d.follows || !d.lifecycle.Demoted(replies):
+	case d.dialer != nil:
+		d.dialer.Leave()
+	default:
+		pipe := d.client.Pipeline()
+		for _, cmd := range batchOf(ctx, []drivers.Command{{"QUIT"}, {"PING"}}) {
+			_ = pipe.Process(ctx, cmd)
+		}
+		_, _ = pipe.Exec(ctx)
+	}
 }
 
 func (d *driver) Close() error {

@@ -162,11 +162,41 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 		for i := range values {
 			values[i] = normal(values[i])
 		}
+		if d.lifecycle.Demoted(values) {
+			d.leave(ctx, conn)
+		}
 		return values, nil
 	case ctx.Err() != nil:
 		return nil, ctx.Err() // the connection's own error only says that it was closed
 	}
 	return nil, err
+}
+
+// leave closes conn, whose server is a replica, and the idle connections of the pool, which are probably no better. The
+// pool itself drops a connection only if it is broken.
+func (d *driver) leave(ctx context.Context, conn redis.Conn) {
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
+	defer cancel()
+	drop(conn)
+	for range d.pool.IdleCount() {
+		idle, err := d.pool.GetContext(ctx)
+		if err != nil {
+			return
+		}
+		drop(idle)
+		_ = idle.Close()
+	}
+}
+
+// leaveTimeout bounds leave. It matters if the pool tests connections that are hung.
+const leaveTimeout = time.Second
+
+// drop breaks a connection that waits for no reply, so that the pool drops it.
+func drop(conn redis.Conn) {
+	if _, _ = redis.ReceiveContext(conn, expired); conn.Err() == nil { // a wrapper that knows no contexts
+		_, _ = conn.Do("QUIT")
+		_, _ = conn.Receive()
+	}
 }
 
 // one is roundTrip for one command. The connection enforces the limit.

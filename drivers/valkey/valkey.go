@@ -71,7 +71,9 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 	}
 	if blocks && !d.cluster {
 		// The client itself keeps to the context while it waits for a connection of its blocking pool, or dials one.
-		return d.exchange(ctx, batch, drivers.DialFailed)
+		replies, err := d.exchange(ctx, batch, drivers.DialFailed)
+		d.heed(ctx, replies, true)
+		return replies, err
 	}
 	if d.live.Load() {
 		return d.shared(ctx, batch, true)
@@ -120,7 +122,27 @@ func (d *driver) shared(ctx context.Context, batch valkey.Commands, connected bo
 	}
 	replies, err := d.exchange(ctx, batch, unsent)
 	d.live.Store(err == nil)
+	d.heed(ctx, replies, false)
 	return replies, err
+}
+
+// heed leaves the connections if the server is a replica. A server of a cluster redirects instead. A user's client
+// leaves the connection that it shares between calls, or that it used last for a batch that blocks: QUIT makes the
+// server close it, and PING makes the client see that.
+func (d *driver) heed(ctx context.Context, replies []drivers.Reply, blocks bool) {
+	switch {
+	case d.cluster || !d.lifecycle.Demoted(replies):
+	case d.owned:
+		d.live.Store(false)
+		d.dialer.Leave()
+	default:
+		quit, ping := d.client.B().Arbitrary("QUIT"), d.client.B().Arbitrary("PING")
+		if blocks {
+			d.client.DoMulti(ctx, quit.Blocking(), ping.Blocking())
+		} else {
+			d.client.DoMulti(ctx, quit.Build(), ping.Build())
+		}
+	}
 }
 
 // exchange sends a batch and waits for the replies. unsent says which errors prove that a command was not sent.

@@ -33,7 +33,7 @@ func New(cfg drivers.Config) drivers.Driver {
 
 type driver struct {
 	cfg       drivers.Config
-	lifecycle drivers.Lifecycle // handles Close and contexts that have ended
+	lifecycle drivers.Lifecycle // handles Close, contexts that have ended, and servers that are replicas
 
 	mu   sync.Mutex
 	idle []*conn
@@ -53,6 +53,7 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 		return nil, drivers.NotSent(err) // the handshake failed, so none of cmds was sent
 	}
 	replies, err := c.exchange(ctx, d.cfg.Timeout, cmds)
+	c.broken = c.broken || d.lifecycle.Demoted(replies) // put closes the idle connections as well
 	d.put(c)
 	return replies, err
 }
@@ -128,7 +129,7 @@ func (d *driver) put(c *conn) {
 type conn struct {
 	net.Conn
 	r      *bufio.Reader
-	broken bool // replies may arrive that no call waits for
+	broken bool // replies may arrive that no call waits for, or the server is a replica
 }
 
 // exchange sends cmds and reads their replies, until ctx ends or the timeout is over.
