@@ -1,6 +1,8 @@
 package single_test
 
 import (
+	"cmp"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -105,6 +107,62 @@ func TestWaitersFollowThePlannedFailover(t *testing.T) {
 				}
 				nothingLeft(t, next)
 			})
+		})
+	}
+}
+
+// The roles of two servers change, and the address that the clients have leads to the new master. Nobody closes a
+// connection, so the clients themselves have to leave the former master, which refuses all that they write.
+func TestClientsLeaveTheFormerMaster(t *testing.T) {
+	t.Parallel()
+	for how, way := range handedOver {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			old, next, p := replicated(t)
+			clients := map[string]*locker.Client{}
+			leases := map[string]locker.Lease{}
+			for name, build := range builders {
+				clients[name] = closing(t, single.New(build(t, p.Addr())))
+				leases[name] = steady.Lock(t, clients[name], "held by "+name)
+			}
+			together := func(name string) error { // over several connections, if the client has them
+				errs := make(chan error)
+				for i := range 8 {
+					go func() {
+						lease, err := clients[name].TryLock(t.Context(), fmt.Sprint(name, i))
+						if err == nil {
+							err = lease.Unlock(t.Context())
+						}
+						errs <- err
+					}()
+				}
+				var err error
+				for range 8 {
+					err = cmp.Or(<-errs, err)
+				}
+				return err
+			}
+			for name := range clients {
+				eventually(t, 30*time.Second, name+" gets locks", func() bool { return together(name) == nil })
+			}
+			eventually(t, 30*time.Second, "the replica has the locks", func() bool {
+				return len(next.Keys(t, "lock:held by *")) == len(leases)
+			})
+			way(t, old, next)
+			p.Redirect(next.Addr())
+			for name := range clients {
+				failed := -1
+				eventually(t, 30*time.Second, name+" gets locks from the new master", func() bool {
+					failed++
+					return together(name) == nil
+				})
+				t.Logf("%s: %d attempts failed", name, failed)
+			}
+			for name := range clients {
+				eventually(t, 30*time.Second, name+" still has its lock", func() bool {
+					return locker.Verify(t.Context(), leases[name]) == nil
+				})
+			}
 		})
 	}
 }

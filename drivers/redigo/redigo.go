@@ -22,8 +22,10 @@ type driver struct {
 	bounded bool
 	owned   bool
 	// untimed says that the pool's connections do not support time-outs for single commands.
-	untimed   atomic.Bool
-	lifecycle drivers.Lifecycle
+	untimed atomic.Bool
+	// departures counts the calls of leave.
+	departures atomic.Int64
+	lifecycle  drivers.Lifecycle
 }
 
 // New returns a driver that uses pool. The pool belongs to the caller, and Close leaves it open.
@@ -136,6 +138,7 @@ func (d *driver) idle() bool {
 }
 
 func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+	departures := d.departures.Load()
 	conn, err := d.pool.GetContext(ctx)
 	if err == nil {
 		defer func() { _ = conn.Close() }()
@@ -163,7 +166,10 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 			values[i] = normal(values[i])
 		}
 		if d.lifecycle.Demoted(values) {
-			d.leave(ctx, conn)
+			d.leave(ctx)
+		}
+		if d.departures.Load() != departures { // conn was not idle
+			drop(conn)
 		}
 		return values, nil
 	case ctx.Err() != nil:
@@ -172,12 +178,12 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 	return nil, err
 }
 
-// leave closes conn, whose server is a replica, and the idle connections of the pool, which are probably no better. The
-// pool itself drops a connection only if it is broken.
-func (d *driver) leave(ctx context.Context, conn redis.Conn) {
+// leave closes the idle connections of the pool, because their server is a replica. Calls that are using a connection
+// close it when they have its replies. The pool itself drops a connection only if it is broken.
+func (d *driver) leave(ctx context.Context) {
+	d.departures.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	defer cancel()
-	drop(conn)
 	for range d.pool.IdleCount() {
 		idle, err := d.pool.GetContext(ctx)
 		if err != nil {
