@@ -34,8 +34,8 @@ type driver struct {
 // cluster answers MOVED to commands for keys of other nodes.
 //
 // Set MaxIdle of the pool. With 0, redigo's default, each call opens a new connection. A call that is cancelled while
-// it waits for the answer closes its connection. Subscriptions open their own connections, which the pool does not
-// count.
+// it waits for the answer closes its connection. If the server answers as a replica does, the driver closes the idle
+// connections of the pool. Subscriptions open their own connections, which the pool does not count.
 func New(pool *redis.Pool) drivers.Driver { return &driver{pool: pool} }
 
 func open(_ context.Context, cfg drivers.Config) (drivers.Driver, error) {
