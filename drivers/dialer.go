@@ -18,7 +18,7 @@ import (
 // master has changed, it closes the connections to other servers. A driver whose connections are hung or cut off from
 // the sentinels therefore does not keep on using the former master. The sentinels are those of the Config only.
 //
-// A driver whose server says that it is a replica calls [Dialer.Leave]; see [Lifecycle.Demoted].
+// A driver whose connections are stale calls [Dialer.Leave]; see [Lifecycle.Stale].
 type Dialer struct {
 	cfg    Config
 	ctx    context.Context // ends with Close
@@ -109,9 +109,8 @@ func (d *Dialer) follow(addr string) {
 	d.leave(func(of string) bool { return of != d.master })
 }
 
-// Leave closes all connections that Dial has opened, for commands and for messages. A driver calls it when its server
-// has said that it is a replica, because new connections may lead to the master. Calls that are in flight fail, and
-// their outcome is unknown.
+// Leave closes all connections that Dial has opened, for commands and for messages. Calls that are in
+// flight fail, and their outcome is unknown.
 func (d *Dialer) Leave() { d.leave(func(string) bool { return true }) }
 
 // leave closes the connections to the servers whose addresses match. It calls match while it holds d.mu.

@@ -42,7 +42,7 @@ type Driver interface {
 	//   - While the server is down, Do fails with ErrNotSent. It works again when the server is back. A driver connects
 	//     when Do is first called, so that a program can start while one of several nodes is down.
 	//   - A replica is left. If a reply says that the server is no master, as READONLY does, later calls use other
-	//     connections, because new ones may lead to the master; see [Lifecycle.Demoted]. A [Cluster] is redirected.
+	//     connections, because new ones may lead to the master; see [Lifecycle.Stale]. A [Cluster] is redirected.
 	//   - The driver logs nothing and changes no process-wide state of the client library.
 	Do(ctx context.Context, cmds ...Command) ([]Reply, error)
 

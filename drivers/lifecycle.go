@@ -9,13 +9,13 @@ import (
 )
 
 // Lifecycle implements the parts of [Driver] and [Subscriber] that do not depend on the client: what happens after
-// Close, with contexts that have ended, and when the server is not the master. The zero value is open.
+// Close, with contexts that have ended, and with connections that are of no use any more. The zero value is open.
 type Lifecycle struct {
 	closed atomic.Bool
 
 	mu            sync.Mutex
 	subscriptions map[*subscription]struct{}
-	left          time.Time // when Demoted last returned true
+	left          time.Time // when Stale last returned true
 }
 
 // Enter must be called at the beginning of Do. It returns an error that matches [ErrNotSent] if the driver is closed or
@@ -30,19 +30,21 @@ func (lc *Lifecycle) Enter(ctx context.Context) error {
 	return nil
 }
 
-// leavePause is the shortest time between two returns of true by Demoted.
+// leavePause is the shortest time between two returns of true by Stale.
 const leavePause = 500 * time.Millisecond
 
-// Demoted must be called with the replies that Do has received. It reports whether the driver has to leave the
-// connections that it has, because one of the replies says that the server is a replica: READONLY, MASTERDOWN or
-// UNBLOCKED. The roles may have changed without a closed connection, as in a planned failover or when a name leads to
-// another address. Only new connections then lead to the master.
+// Stale must be called with the replies that Do has received. It reports whether the driver has to leave the connections
+// that it has, because one of the replies shows that new ones may be better:
 //
-// If Demoted returns true, it returns false for the next 500 ms. A driver whose address really leads to a replica
+//   - READONLY, MASTERDOWN, UNBLOCKED: the server is a replica. The roles may have changed without a closed connection,
+//     as in a planned failover, or a name leads to another address, so that only new connections lead to the master.
+//   - NOAUTH: the connection was made without a password, and there may be one now.
+//
+// If Stale returns true, it returns false for the next 500 ms. A driver whose address really leads to a replica
 // therefore does not reconnect with every call. Commands that are in flight on the connections may fail with an unknown
 // outcome. The driver returns the replies as they are in any case.
-func (lc *Lifecycle) Demoted(replies []Reply) bool {
-	if !slices.ContainsFunc(replies, ofReplica) {
+func (lc *Lifecycle) Stale(replies []Reply) bool {
+	if !slices.ContainsFunc(replies, staleReply) {
 		return false
 	}
 	lc.mu.Lock()
@@ -54,14 +56,13 @@ func (lc *Lifecycle) Demoted(replies []Reply) bool {
 	return true
 }
 
-// ofReplica reports whether only a replica, or a server that becomes one, sends reply. Scripts for many locks return
-// refusals in arrays.
-func ofReplica(reply Reply) bool {
+// staleReply reports whether reply has such a refusal. Scripts for many locks return refusals in arrays.
+func staleReply(reply Reply) bool {
 	switch reply := reply.(type) {
 	case ServerError:
-		return slices.Contains([]string{"READONLY", "MASTERDOWN", "UNBLOCKED"}, reply.Code())
+		return slices.Contains([]string{"READONLY", "MASTERDOWN", "UNBLOCKED", "NOAUTH"}, reply.Code())
 	case []Reply:
-		return slices.ContainsFunc(reply, ofReplica)
+		return slices.ContainsFunc(reply, staleReply)
 	}
 	return false
 }

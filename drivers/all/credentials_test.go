@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -134,4 +135,25 @@ func TestNoTLSWithoutTLS(t *testing.T) {
 		require.NoError(t, conn.Close())
 		c.TLS = nil
 	}
+}
+
+// TestConnectionsWithoutAUserAreLeft gives the password to a driver that has connected without one.
+func TestConnectionsWithoutAUserAreLeft(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "--requirepass", "pw")
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		var password atomic.Value
+		password.Store("")
+		d := open(drivers.Config{
+			Network: "tcp", Addr: server.Addr(),
+			Credentials: func(context.Context) (string, string, error) { return "", password.Load().(string), nil },
+		})
+		get := drivers.Command{"GET", "k"}
+		assert.Equal(t, "NOAUTH", do(t, d, get)[0].(drivers.ServerError).Code())
+		password.Store("pw")
+		assert.Eventually(t, func() bool {
+			replies, err := d.Do(t.Context(), get)
+			return err == nil && replies[0] == nil
+		}, 10*time.Second, 10*time.Millisecond)
+	})
 }

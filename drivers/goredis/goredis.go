@@ -157,14 +157,14 @@ func normal(value any) drivers.Reply {
 	return value
 }
 
-// heed leaves the connections if the server is a replica. A server of a cluster redirects instead.
+// heed leaves the connections if they are stale. A server of a cluster redirects instead.
 //
 // The client itself leaves a connection when the first reply of a batch is READONLY. Of the other replies, and of other
 // codes, it takes no notice. QUIT makes the server close the connection that was used last, and PING makes the client
 // see that.
 func (d *driver) heed(ctx context.Context, replies ...drivers.Reply) {
 	switch {
-	case d.follows || !d.lifecycle.Demoted(replies):
+	case d.follows || !d.lifecycle.Stale(replies):
 	case d.dialer != nil:
 		d.dialer.Leave()
 	default:

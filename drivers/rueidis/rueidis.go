@@ -128,12 +128,12 @@ func (d *driver) shared(ctx context.Context, batch rueidis.Commands, connected b
 	return replies, err
 }
 
-// heed leaves the connections if the server is a replica. A server of a cluster redirects instead. A user's client
+// heed leaves the connections if they are stale. A server of a cluster redirects instead. A user's client
 // leaves the connection that it shares between calls, or that it used last for a batch that blocks: QUIT makes the
 // server close it, and PING makes the client see that.
 func (d *driver) heed(ctx context.Context, replies []drivers.Reply, blocks bool) {
 	switch {
-	case d.cluster || !d.lifecycle.Demoted(replies):
+	case d.cluster || !d.lifecycle.Stale(replies):
 	case d.owned:
 		d.live.Store(false)
 		d.dialer.Leave()

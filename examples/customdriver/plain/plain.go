@@ -53,7 +53,7 @@ func (d *driver) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Rep
 		return nil, drivers.NotSent(err) // the handshake failed, so none of cmds was sent
 	}
 	replies, err := c.exchange(ctx, d.cfg.Timeout, cmds)
-	c.broken = c.broken || d.lifecycle.Demoted(replies) // put closes the idle connections as well
+	c.broken = c.broken || d.lifecycle.Stale(replies) // put closes the idle connections as well
 	d.put(c)
 	return replies, err
 }
