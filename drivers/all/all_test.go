@@ -269,3 +269,28 @@ func TestRestart(t *testing.T) {
 		assert.Nil(t, do(t, d, drivers.Command{"GET", "k"})[0])
 	})
 }
+
+// A server that is a replica by mistake is left, too, but not with every call, and all callers learn what it is. The
+// client go-redis itself makes a new connection after each reply READONLY.
+func TestReplicaByMistake(t *testing.T) {
+	t.Parallel()
+	replica := redistest.StartReplica(t, redistest.Start(t))
+	received := func() (n int) {
+		_, after, _ := strings.Cut(replica.Cmd(t, "INFO", "stats").(string), "total_connections_received:")
+		_, err := fmt.Sscan(after, &n)
+		require.NoError(t, err)
+		return n
+	}
+	each(t, func(t *testing.T, open func(drivers.Config) drivers.Driver) {
+		d := open(drivers.Config{Network: "tcp", Addr: replica.Addr()})
+		before, start := received(), time.Now()
+		for range 300 {
+			refusal, _ := do(t, d, drivers.Command{"SET", "k", "v"})[0].(drivers.ServerError)
+			require.Equal(t, "READONLY", refusal.Code())
+		}
+		most := 3 + int(time.Since(start)/(500*time.Millisecond)) // one of them asks for their number
+		if made := received() - before; !strings.HasSuffix(t.Name(), "/goredis") {
+			assert.LessOrEqual(t, made, most)
+		}
+	})
+}

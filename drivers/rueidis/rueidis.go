@@ -128,22 +128,24 @@ func (d *driver) shared(ctx context.Context, batch rueidis.Commands, connected b
 	return replies, err
 }
 
-// heed leaves the connections if they are stale. A server of a cluster redirects instead. A user's client
-// leaves the connection that it shares between calls, or that it used last for a batch that blocks: QUIT makes the
-// server close it, and PING makes the client see that.
+// heed leaves the connections if they are stale. A server of a cluster redirects instead.
+//
+// QUIT makes the server close the connection that calls share, or the one that was used last for a batch that blocks,
+// and PING makes the client see that: a connection that this process closed would be used once more. An owned client
+// then also leaves its other connections, which wait for messages or for batches that block.
 func (d *driver) heed(ctx context.Context, replies []drivers.Reply, blocks bool) {
-	switch {
-	case d.cluster || !d.lifecycle.Stale(replies):
-	case d.owned:
-		d.live.Store(false)
+	if d.cluster || !d.lifecycle.Stale(replies) {
+		return
+	}
+	d.live.Store(false)
+	quit, ping := d.client.B().Arbitrary("QUIT"), d.client.B().Arbitrary("PING")
+	if blocks {
+		d.client.DoMulti(ctx, quit.Blocking(), ping.Blocking())
+	} else {
+		d.client.DoMulti(ctx, quit.Build(), ping.Build())
+	}
+	if d.owned {
 		d.dialer.Leave()
-	default:
-		quit, ping := d.client.B().Arbitrary("QUIT"), d.client.B().Arbitrary("PING")
-		if blocks {
-			d.client.DoMulti(ctx, quit.Blocking(), ping.Blocking())
-		} else {
-			d.client.DoMulti(ctx, quit.Build(), ping.Build())
-		}
 	}
 }
 
