@@ -118,7 +118,12 @@ var dataKinds = []kind{
 	{
 		name: "FAILOVER", unseen: true, brief: true, args: promptly,
 		what:   "a replica becomes the master with all the data, and subscriptions stay with the old one",
-		strike: failOver,
+		strike: func(b *bed, nodes []int, _ time.Duration) { failOver(b, nodes, true) },
+	},
+	{
+		name: "FAILOVER, nothing is closed", unseen: true, brief: true, args: promptly,
+		what:   "a replica becomes the master with all the data, and all connections stay with the old one",
+		strike: func(b *bed, nodes []int, _ time.Duration) { failOver(b, nodes, false) },
 	},
 	{
 		name: "split old master", forgets: true, unseen: true, instantly: true, rivals: true, brief: true, most: 3,

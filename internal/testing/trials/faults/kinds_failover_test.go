@@ -71,9 +71,9 @@ var sentinelKinds = []kind{
 }
 
 // failOver gives each node a replica and makes the replica the master, like an operator who takes a machine out of
-// service. New connections go to the new master, and connections for commands are closed. Subscriptions stay at the old
-// one, which is now a replica, until clients notice.
-func failOver(b *bed, nodes []int, _ time.Duration) {
+// service. New connections go to the new master, and with closing, connections for commands are closed. The others stay
+// at the old one, which is now a replica, until clients notice.
+func failOver(b *bed, nodes []int, closing bool) {
 	each(nodes, func(n int) {
 		old, next := b.servers[n], redistest.Start(b.T, promptly...)
 		next.Follow(b, old)
@@ -85,7 +85,9 @@ func failOver(b *bed, nodes []int, _ time.Duration) {
 		}
 		b.injected.Add(1)
 		b.links(b.players(), []int{n}, func(p *fault.Proxy) { p.Redirect(next.Addr()) })
-		_, _ = old.Do("CLIENT", "KILL", "TYPE", "normal")
+		if closing {
+			_, _ = old.Do("CLIENT", "KILL", "TYPE", "normal")
+		}
 		b.servers[n], b.admins[n] = next, nil
 		if !eventually(patience, func() bool {
 			list, err := redis.String(old.Do("CLIENT", "LIST", "TYPE", "pubsub"))
