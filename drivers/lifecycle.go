@@ -33,8 +33,8 @@ func (lc *Lifecycle) Enter(ctx context.Context) error {
 // leavePause is the shortest time between two returns of true by Stale.
 const leavePause = 500 * time.Millisecond
 
-// Stale must be called with the replies that Do has received. It reports whether the driver has to leave the connections
-// that it has, because one of the replies shows that new ones may be better:
+// Stale must be called with the replies that Do has received. It reports whether the driver has to leave the
+// connections that it has, because one of the replies shows that new ones may be better:
 //
 //   - READONLY, MASTERDOWN, UNBLOCKED: the server is a replica. The roles may have changed without a closed connection,
 //     as in a planned failover, or a name leads to another address, so that only new connections lead to the master.

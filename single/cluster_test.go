@@ -286,7 +286,7 @@ func TestMasterFails(t *testing.T) {
 	}
 }
 
-// A master of a cluster hands over to its replica, and nobody closes a connection to it. It redirects to the new master.
+// A master of a cluster hands over to its replica, and nobody closes a connection to it. It redirects to the new one.
 func TestClientsLeaveTheFormerMasterOfACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, true)

@@ -25,7 +25,8 @@ import (
 // the client ignores deadlines while it reads, and each call needs a goroutine that may remain for the client's
 // ReadTimeout.
 //
-// If a server answers as a replica does, the driver of a *redis.Client may send QUIT, so that the client connects again.
+// If a server answers as a replica does, the driver of a *redis.Client may send QUIT, so that the client connects
+// again.
 //
 // Subscriptions dial with the client's options, but without hooks that were added to the client. While commands to a
 // cluster fail, the driver makes the client look up the masters again, at most once a second.

@@ -178,8 +178,8 @@ func (d *driver) exchange(ctx context.Context, cmds []drivers.Command) ([]driver
 	return nil, err
 }
 
-// leave closes the idle connections of the pool, because they are stale. Calls that are using a connection close it when
-// they have its replies. The pool itself drops a connection only if it is broken.
+// leave closes the idle connections of the pool, because they are stale. Calls that are using a connection close it
+// when they have its replies. The pool itself drops a connection only if it is broken.
 func (d *driver) leave(ctx context.Context) {
 	d.departures.Add(1)
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)

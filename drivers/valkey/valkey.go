@@ -31,8 +31,9 @@ type driver struct {
 // the end of their connection. A release may then be executed twice and report that the lock was not held.
 //
 // If the server answers as a replica does, the driver sends QUIT, so that the client connects again. What else the
-// program does on that connection may then fail. A client that follows sentinels goes to another master only when one of
-// them announces it, and stays at a replica otherwise. A driver that is opened for sentinels, as by a URL, asks them.
+// program does on that connection may then fail. A client that follows sentinels goes to another master only when one
+// of them announces it, and stays at a replica otherwise. A driver that is opened for sentinels, as by a URL, asks
+// them.
 //
 // Calls share connections. If the deadline of a call ends its connection, the other calls on that connection fail as
 // well. Each subscription uses one connection of the BlockingPoolSize. So does each batch that waits for replicas, see
