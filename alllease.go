@@ -3,6 +3,7 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -22,15 +23,18 @@ type AllLease struct {
 	done     chan struct{} // closed when err is set
 	watching bool          // the parts are watched, to close done
 	err      error         // why the lease ended; nil while it is held
-	released []bool        // by part: Unlock has returned nil
-	failed   []error       // by part: the last error of Unlock, except ErrUnlocked
+
+	unlocking chan struct{} // has a value while a call of Unlock is in progress, to which the next fields then belong
+	released  []bool        // by part: Unlock has returned nil
+	failed    []error       // by part: the last error of Unlock, except ErrUnlocked
 }
 
 var _ Lease = (*AllLease)(nil)
 
 func newAllLease(parts []Lease) *AllLease {
 	a := &AllLease{
-		parts: parts, done: make(chan struct{}), released: make([]bool, len(parts)), failed: make([]error, len(parts)),
+		parts: parts, done: make(chan struct{}), unlocking: make(chan struct{}, 1),
+		released: make([]bool, len(parts)), failed: make([]error, len(parts)),
 	}
 	for _, part := range parts {
 		a.keys = append(a.keys, part.Key())
@@ -95,12 +99,14 @@ func (a *AllLease) Done() <-chan struct{} {
 func (a *AllLease) Err() error { return a.finish(nil) }
 
 // finish ends the lease if one of the locks is lost, or for the given reason if that is not nil. It returns the reason
-// for which the lease has ended, now or before, or nil if it is still held.
+// for which the lease has ended, now or before, or nil if it is still held. It asks the parts without holding mu,
+// because they run the hooks of the program.
 func (a *AllLease) finish(reason error) error {
 	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.err != nil {
-		return a.err
+	err := a.err
+	a.mu.Unlock()
+	if err != nil {
+		return err
 	}
 	for _, part := range a.parts {
 		if lost := part.Err(); lost != nil {
@@ -108,7 +114,12 @@ func (a *AllLease) finish(reason error) error {
 			break
 		}
 	}
-	if reason != nil {
+	if reason == nil {
+		return nil
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.err == nil {
 		a.err = reason
 		close(a.done)
 	}
@@ -117,19 +128,28 @@ func (a *AllLease) finish(reason error) error {
 
 // Extend extends all locks, at the same time; see [Lease.Extend]. The error joins those of the single locks.
 func (a *AllLease) Extend(ctx context.Context) error {
-	if err := a.Err(); err != nil {
-		return &Error{"extend", a.Key(), err}
-	}
-	return each(a.parts, func(_ int, part Lease) error { return part.Extend(ctx) })
+	return a.ask("extend", func(_ int, part Lease) error { return part.Extend(ctx) })
 }
 
 // Verify asks the store about all locks, at the same time; see the function [Verify]. The error joins those of the
 // single locks.
 func (a *AllLease) Verify(ctx context.Context) error {
-	if err := a.Err(); err != nil {
-		return &Error{"verify", a.Key(), err}
+	return a.ask("verify", func(_ int, part Lease) error { return Verify(ctx, part) })
+}
+
+// ask makes a request for each part. It fails if the lease has ended before the last answer arrived.
+func (a *AllLease) ask(op string, request func(i int, part Lease) error) error {
+	err := a.Err()
+	if err == nil {
+		if failed := each(a.parts, request); failed != nil {
+			return failed
+		}
+		err = a.Err()
 	}
-	return each(a.parts, func(_ int, part Lease) error { return Verify(ctx, part) })
+	if err != nil {
+		return &Error{op, a.Key(), err}
+	}
+	return nil
 }
 
 // Unlock releases all locks, at the same time, whatever happens to one of them; see [Lease.Unlock]. The error joins
@@ -137,39 +157,80 @@ func (a *AllLease) Verify(ctx context.Context) error {
 // lease until they were released, by this call or by earlier ones. The error matches [ErrUnlocked] only if earlier
 // calls have released all locks. What an earlier call has found out about a lock that it could not release is reported
 // again.
+//
+// If the lease has more than 1,024 locks, the first are released before the last. If the store does not answer, each
+// further 10,000 locks take a second more.
 func (a *AllLease) Unlock(ctx context.Context) error {
 	_ = a.finish(ErrUnlocked)
-	again := 0
-	err := each(a.parts, func(i int, part Lease) error {
+	bound := time.NewTimer(releaseBound)
+	defer bound.Stop()
+	select {
+	case a.unlocking <- struct{}{}:
+	case <-bound.C:
+		return &Error{"unlock", a.Key(), errUnlocking}
+	}
+	defer func() { <-a.unlocking }()
+	if !slices.Contains(a.released, false) {
+		return &Error{"unlock", a.Key(), ErrUnlocked}
+	}
+	return each(a.parts, func(i int, part Lease) error {
+		if a.released[i] {
+			return nil
+		}
 		err := part.Unlock(ctx)
-		a.mu.Lock()
-		defer a.mu.Unlock()
 		switch {
 		case err == nil:
 			a.released[i] = true
 		case !errors.Is(err, ErrUnlocked):
 			a.failed[i] = err
-		case a.released[i] || a.failed[i] == nil:
-			again++
-			return nil
-		default: // the outcome of the earlier call is final
+		case a.failed[i] != nil: // the outcome of the earlier call is final
 			return a.failed[i]
+		default:
+			// Middleware has released the lock, or an earlier call has panicked after the release.
+			return &Error{"unlock", part.Key(), fmt.Errorf("%w: the outcome of another release is not known", ErrUnavailable)}
 		}
 		return err
 	})
-	if again == len(a.parts) {
-		return &Error{"unlock", a.Key(), ErrUnlocked}
-	}
-	return err
 }
 
-// each calls f with all parts, and their positions, at the same time. It joins the errors, in the order of parts.
+// stalled is after which time without an answer each begins further calls.
+const stalled = 100 * time.Millisecond
+
+// each calls f with all parts, and their positions, at the same time, and joins the errors in the order of parts. It
+// makes up to maxInFlight calls at once, so that many locks leave room for other callers of the Client. If none of
+// these ends for a while, it begins as many again: the calls for a store that does not answer must not wait for each
+// other. If a call panics, each panics with the same value when all calls have ended.
 func each(parts []Lease, f func(i int, part Lease) error) error {
 	errs := make([]error, len(parts))
-	var calls sync.WaitGroup
-	for i, part := range parts {
-		calls.Go(func() { errs[i] = f(i, part) })
+	ended := make(chan any, len(parts)) // receives what a call has panicked with, or nil
+	var panicked any
+	running, waiting := 0, len(parts)
+	end := func(p any) {
+		running, waiting = max(0, running-1), waiting-1
+		if panicked == nil {
+			panicked = p
+		}
 	}
-	calls.Wait()
+	for i, part := range parts {
+		if running == maxInFlight {
+			select {
+			case p := <-ended:
+				end(p)
+			case <-time.After(stalled):
+				running = 0
+			}
+		}
+		running++
+		go func() {
+			defer func() { ended <- recover() }()
+			errs[i] = f(i, part)
+		}()
+	}
+	for waiting > 0 {
+		end(<-ended)
+	}
+	if panicked != nil {
+		panic(panicked)
+	}
 	return errors.Join(errs...)
 }

@@ -3,6 +3,8 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -169,4 +171,232 @@ func TestSecondUnlockOfSeveralLocksRemembersALoss(t *testing.T) {
 		wantKey(t, err, "a")
 		wantErr(t, lease.Unlock(t.Context()), locker.ErrNotHeld, locker.ErrLost)
 	})
+}
+
+// parted is a Locker whose leases are changed by a middleware.
+type parted struct {
+	locker.Locker
+	change func(l locker.Lease) locker.Lease
+}
+
+func (p parted) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	l, err := p.Locker.Lock(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return p.change(l), nil
+}
+
+func (p parted) TryLock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	l, err := p.Locker.TryLock(ctx, key, opts...)
+	if err != nil {
+		return nil, err
+	}
+	return p.change(l), nil
+}
+
+// slowUnlock is a Lease whose Unlock returns some time after the release, like that of a middleware that writes a log.
+type slowUnlock struct {
+	locker.Lease
+	by time.Duration
+}
+
+func (s slowUnlock) Unlock(ctx context.Context) error {
+	defer time.Sleep(s.by)
+	return s.Lease.Unlock(ctx)
+}
+
+// Of two calls of Unlock at the same time, none hides a loss that the other finds out.
+func TestUnlockTwiceAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		slow := func(l locker.Lease) locker.Lease { return slowUnlock{l, 10 * time.Millisecond} }
+		lease := mustLockAll(t, parted{c, slow}, []string{"a", "b", "c"})
+		s.steal(t, one{key: "b", token: s.tokens[1]}, time.Minute)
+		errs := make(chan error)
+		for i := range 2 {
+			go func() {
+				time.Sleep(time.Duration(i) * time.Millisecond)
+				errs <- lease.Unlock(t.Context())
+			}()
+		}
+		for range 2 {
+			wantErr(t, <-errs, locker.ErrNotHeld, locker.ErrLost)
+		}
+		mustUnlock(t, mustLockAll(t, c, []string{"a", "c"}))
+	})
+}
+
+// A call of Unlock waits for another one, but not for longer than for the store.
+func TestUnlockWaitsASecondForAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		slow := func(l locker.Lease) locker.Lease { return slowUnlock{l, 3 * time.Second} }
+		lease := mustLockAll(t, parted{c, slow}, []string{"a", "b"})
+		first := make(chan error)
+		go func() { first <- lease.Unlock(t.Context()) }()
+		synctest.Wait()
+		start := time.Now()
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnavailable)
+		if took := time.Since(start); took != time.Second {
+			t.Errorf("it took %v", took)
+		}
+		if err := <-first; err != nil {
+			t.Error(err)
+		}
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnlocked)
+	})
+}
+
+// Who has released a lock behind the back of its AllLease, and with which outcome, is not known.
+func TestUnlockOfALockThatMiddlewareHasReleased(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		var parts []locker.Lease
+		lease := mustLockAll(t, parted{c, func(l locker.Lease) locker.Lease {
+			parts = append(parts, l)
+			return l
+		}}, []string{"a", "b"})
+		mustUnlock(t, parts[0])
+		for range 2 {
+			err := lease.Unlock(t.Context())
+			wantErr(t, err, locker.ErrUnavailable)
+			wantKey(t, err, "a")
+		}
+	})
+}
+
+// slowAbout is a store whose answers about one key take a while.
+type slowAbout struct {
+	*memory.Backend
+	key string
+	by  time.Duration
+}
+
+func (s slowAbout) answer(key string, err error) error {
+	if key == s.key {
+		time.Sleep(s.by)
+	}
+	return err
+}
+
+func (s slowAbout) Extend(ctx context.Context, req locker.Request) error {
+	return s.answer(req.Key, s.Backend.Extend(ctx, req))
+}
+
+func (s slowAbout) Verify(ctx context.Context, req locker.Request) error {
+	return s.answer(req.Key, s.Backend.Verify(ctx, req))
+}
+
+// The lease has not ended when Verify or Extend return nil.
+func TestRequestOfAnAllLeaseThatEndsMeanwhile(t *testing.T) {
+	for what, request := range map[string]func(context.Context, locker.Lease) error{
+		"Verify": locker.Verify,
+		"Extend": func(ctx context.Context, l locker.Lease) error { return l.Extend(ctx) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			virtual.Test(t, func(t *testing.T) {
+				c := locker.NewClient(slowAbout{memory.NewBackend(), "b", ttl})
+				lease := mustLockAll(t, c, []string{"a", "b"}, locker.TTL(10*ttl), locker.NoRenewal())
+				asked := make(chan error)
+				go func() { asked <- request(t.Context(), lease) }()
+				synctest.Wait() // the store has answered for a
+				if _, err := c.ForceRelease(t.Context(), "a", ""); err != nil {
+					t.Fatal(err)
+				}
+				wantErr(t, lease.Extend(t.Context()), locker.ErrLost) // notices the loss
+				err := <-asked
+				wantErr(t, err, locker.ErrLost)
+				_ = lease.Unlock(t.Context())
+				_ = c.Close()
+			})
+		})
+	}
+}
+
+// Calls for many locks leave room for others while the store answers, and do not wait for each other when it hangs.
+func TestManyLocksAreAskedForInTurn(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		const n, most = 5000, 1024
+		keys := make([]string, n)
+		for i := range keys {
+			keys[i] = fmt.Sprint(i)
+		}
+		s := newStore()
+		c := locker.NewClient(stepping{s})
+		var now, peak atomic.Int64
+		for _, op := range []string{"extend", "release"} {
+			s.on(op, func(_ context.Context, next func() error) error {
+				defer now.Add(-1)
+				if running := now.Add(1); running > peak.Load() {
+					peak.Store(running)
+				}
+				time.Sleep(10 * time.Millisecond)
+				return next()
+			})
+		}
+		lease := mustLockAll(t, c, keys, locker.NoRenewal())
+		for _, f := range []func(context.Context) error{lease.Extend, lease.Unlock} {
+			peak.Store(0)
+			if err := f(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if p := peak.Load(); p != most {
+				t.Errorf("%d requests at once, want %d", p, most)
+			}
+		}
+		lease = mustLockAll(t, c, keys, locker.NoRenewal())
+		s.on("release", hang)
+		start := time.Now()
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnavailable)
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("Unlock took %v while the store hung", took)
+		}
+		_ = c.Close()
+	})
+}
+
+// asking is a Lease that runs code of the program when it is asked.
+type asking struct {
+	locker.Lease
+	asked func()
+}
+
+func (a asking) Err() error            { a.asked(); return a.Lease.Err() }
+func (a asking) Done() <-chan struct{} { a.asked(); return a.Lease.Done() }
+func (a asking) Until() time.Time      { a.asked(); return a.Lease.Until() }
+func (a asking) Key() string           { a.asked(); return a.Lease.Key() }
+func (a asking) Unwrap() locker.Lease  { return a.Lease }
+func (a asking) Unlock(ctx context.Context) error {
+	a.asked()
+	return a.Lease.Unlock(ctx)
+}
+
+// An AllLease runs code of the program while others may use it, also when that code asks the AllLease itself.
+func TestAllLeaseAsksItsPartsWithoutItsMutex(t *testing.T) {
+	c := memory.New()
+	defer c.Close()
+	var lease *locker.AllLease
+	var inside atomic.Bool
+	ask := func() {
+		if lease == nil || inside.Swap(true) {
+			return
+		}
+		defer inside.Store(false)
+		_, _, _, _ = lease.Err(), lease.Until(), lease.Keys(), lease.FenceOf("a")
+		_ = lease.Done()
+	}
+	lease = mustLockAll(t, parted{c, func(l locker.Lease) locker.Lease { return asking{l, ask} }}, []string{"a", "b"})
+	ended := make(chan error)
+	go func() {
+		_, _ = lease.Err(), lease.Until()
+		_ = lease.Done()
+		_ = locker.Verify(t.Context(), lease)
+		ended <- lease.Unlock(t.Context())
+	}()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("it waits for itself")
+	}
 }

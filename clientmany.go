@@ -75,23 +75,32 @@ func (c *Client) attemptMany(ctx context.Context, keys []string, o options) ([]L
 	if errors.Is(err, errors.ErrUnsupported) {
 		return nil, errNotMany
 	}
-	err = fromBackend(err)
+	leases, sent := make([]*lease, 0, len(keys)), make([]time.Time, len(keys))
+	if err = fromBackend(err); err == nil {
+		for i := range grants {
+			sent[i] = grants[i].of(&reqs[i], start)
+		}
+		defer func() {
+			if len(leases) < len(keys) { // also if a hook panics
+				c.giveUpMany(ctx, reqs, leases)
+			}
+		}()
+	}
 	attempted(trace, start, err)
 	if err != nil {
 		return nil, err
 	}
-	leases := make([]Lease, 0, len(keys))
-	for i, grant := range grants {
-		l, late := c.begin(ctx, trace.Lease(i), reqs[i], grant, start, o)
-		if late != nil {
-			err = late
-			continue
+	for i, req := range reqs {
+		l, err := c.begin(trace.Lease(i), req, sent[i], o)
+		if err != nil {
+			return nil, err
 		}
 		leases = append(leases, l)
 	}
-	if err != nil {
-		undo(ctx, leases)
-		return nil, err
+	all := make([]Lease, len(leases))
+	for i, l := range leases {
+		takenFrom(ctx).add(l)
+		all[i] = l
 	}
-	return leases, nil
+	return all, nil
 }

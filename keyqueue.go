@@ -160,3 +160,14 @@ func (q *keyQueue) seen() (held bool, since time.Duration, last error) {
 	}
 	return q.held != nil, since, q.last()
 }
+
+// failingSince returns when the first contact began that has failed since the last answer. It is zero if the store has
+// answered.
+func (q *keyQueue) failingSince() time.Time {
+	q.queues.mu.Lock()
+	defer q.queues.mu.Unlock()
+	if q.fault == nil {
+		return time.Time{}
+	}
+	return q.faulty
+}

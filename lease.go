@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/golocker/locker/internal/ending"
@@ -50,6 +51,8 @@ type lease struct {
 
 	// asking has the cancel functions of the requests in progress, except releases. They are called when the lease ends.
 	asking []*context.CancelFunc
+
+	counted atomic.Bool // a taken owns the lease, and it is counted in the attempts of the Client
 
 	// The state of the release; see unlock.go.
 	releasing bool          // a release is in progress

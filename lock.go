@@ -34,6 +34,7 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	var l *lease // nil also if a hook panics
 	defer func() { queue.leave(l != nil, o.label) }()
 	if l, err = c.wait(ctx, key, o, queue); err != nil {
+		takenFrom(ctx).failing(queue.failingSince())
 		return nil, waited(ctx, start, err)
 	}
 	return l, nil
@@ -55,7 +56,7 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 
 // attempt makes one attempt to acquire key. If queue is not nil and the backend is a Queuer, the attempt waits in the
 // store's queue. The error says what was seen of the lock. It is ctx's error if ctx had ended before anything was sent.
-func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQueue) (*lease, error) {
+func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQueue) (l *lease, err error) {
 	if !c.enter(&c.attempts) {
 		return nil, ErrClosed
 	}
@@ -66,7 +67,6 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	req := Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
 	trace := lockertrace.From(ctx)
 	var grant Grant
-	var err error
 	start := time.Now()
 	if queue == nil || c.queuer == nil {
 		grant, err = c.backend.Acquire(ctx, req)
@@ -76,29 +76,42 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 		grant, err = c.queuer.Queue(ctx, req)
 		req.Closing, req.Waiting, req.Failing = nil, nil, nil
 	}
-	err = fromBackend(err)
+	sent := start
+	if err = fromBackend(err); err == nil {
+		sent = grant.of(&req, start)
+		defer func() {
+			if l == nil { // also if a hook panics
+				_ = c.giveUp(ctx, req, err)
+			}
+		}()
+	}
 	attempted(trace, start, err)
 	if err != nil {
 		return nil, err
 	}
-	return c.begin(ctx, trace, req, grant, start, o)
+	if l, err = c.begin(trace, req, sent, o); err == nil {
+		takenFrom(ctx).add(l)
+	}
+	return l, err
 }
 
-// begin begins the lease of a lock that was granted to req, which was sent at start. If that fails, begin releases the
-// lock.
-func (c *Client) begin(
-	ctx context.Context, trace *lockertrace.Trace, req Request, grant Grant, start time.Time, o options,
-) (*lease, error) {
-	req.Fence, req.Private = grant.Fence, grant.Private
-	if grant.Token != "" {
-		req.Token = grant.Token
+// of completes req, to which g was granted, for later requests. It returns when the request was sent that set the TTL;
+// start is when the call began.
+func (g *Grant) of(req *Request, start time.Time) (sent time.Time) {
+	req.Fence, req.Private = g.Fence, g.Private
+	if g.Token != "" {
+		req.Token = g.Token
 	}
-	if !grant.Sent.IsZero() {
-		start = grant.Sent
+	if g.Sent.IsZero() {
+		return start
 	}
+	return g.Sent
+}
+
+// begin begins the lease of a lock that was granted to req, which was sent at start.
+func (c *Client) begin(trace *lockertrace.Trace, req Request, start time.Time, o options) (*lease, error) {
 	l, err := c.hold(trace, req, start, o)
 	if err != nil {
-		_ = c.giveUp(ctx, req, err)
 		return nil, err
 	}
 	if n, ok := c.backend.(LossNotifier); ok {
@@ -146,6 +159,7 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 			}
 			queue.failing(asked, err)
 			held, since, _ := queue.seen()
+			held, since = takenFrom(ctx).seen(held, since)
 			if over != nil || !held || since >= o.patience {
 				return nil, err
 			}

@@ -3,9 +3,9 @@ package locker
 import (
 	"context"
 	"errors"
-	"fmt"
+	"math/rand/v2"
 	"slices"
-	"sync"
+	"time"
 
 	"github.com/golocker/locker/internal/ending"
 )
@@ -26,8 +26,12 @@ type ManyLocker interface {
 }
 
 // TryLockMany calls the method TryLockMany of l if l is a [ManyLocker]. Otherwise it returns an error that matches
-// errors.ErrUnsupported. It is for middleware; programs call [TryLockAll].
+// errors.ErrUnsupported. Without keys, it returns an error that matches [ErrInvalid]. It is for middleware; programs
+// call [TryLockAll].
 func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) ([]Lease, error) {
+	if len(keys) == 0 {
+		return nil, &Error{"trylock", "", errNoKeys}
+	}
 	if m, ok := l.(ManyLocker); ok {
 		return m.TryLockMany(ctx, keys, opts...)
 	}
@@ -46,34 +50,49 @@ func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) (
 // goes to its waiters in their order. NATS has no such order, so a caller there may be overtaken again and again.
 //
 // What a store demands of one lock, it demands of each: replicas that confirm it, the limit of a restart guard, the
-// right to its key. If one lock cannot be acquired, LockAll releases the others. If that fails, they are released in
-// the background, or end with their TTL.
+// right to its key. If one lock cannot be acquired, LockAll releases the others, also if the Client is being closed, and
+// if a hook or a middleware panics. If that fails, they are released in the background, or end with their TTL.
 //
 // A program can still make a circle if it calls Lock or LockAll while it holds other locks. Two programs can then wait
 // for each other until a context ends. The option [MaxHold] is a way out. If a lock is lost while LockAll waits for
-// another one, for example because MaxHold is over, LockAll releases all locks and begins anew. MaxHold therefore
-// limits how long the program that waits keeps others waiting. It counts from when the first of the locks was acquired,
-// and the lease has less of it left after a wait. With [NoRenewal], the same applies to the TTL.
+// another one, for example because MaxHold is over, LockAll releases all locks and begins anew, after a pause that grows
+// to a second. MaxHold therefore limits how long the program that waits keeps others waiting. It counts from when the
+// first of the locks was acquired, and the lease has less of it left after a wait. With [NoRenewal], the same applies to
+// the TTL.
+//
+// A failing store is tolerated for [Patience], as by Lock, once LockAll has seen one of the locks held or has begun
+// anew. This is so also if locks that LockAll had are lost meanwhile.
 func LockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*AllLease, error) {
 	keys, err := keySet("lockall", keys)
 	if err != nil {
 		return nil, err
 	}
-	for {
-		lease, err := tryStep(ctx, l, keys, opts)
-		held := errors.Is(err, ErrHeld)
-		if held {
+	t := taken{op: "lockall", keys: keys}
+	for n := 0; ; n++ {
+		lease, err := t.inOneStep(ctx, l, opts)
+		if errors.Is(err, ErrHeld) || n > 0 && isFault(err) {
 			if over := ending.Of(ctx); over != nil {
 				return nil, ofCaller(ctx, over, err)
 			}
+			t.wait()
+			err = errNotMany
 		}
-		if held || errors.Is(err, errors.ErrUnsupported) {
-			lease, err = inOrder(ctx, keys, func(ctx context.Context, key string) (Lease, error) {
+		if errors.Is(err, errors.ErrUnsupported) {
+			lease, err = t.inOrder(ctx, func(ctx context.Context, key string) (Lease, error) {
 				return l.Lock(ctx, key, opts...)
 			})
 		}
-		if !errors.Is(err, errAnew) {
+		var lost *lostEarly
+		if !errors.As(err, &lost) {
 			return lease, err
+		}
+		t.wait()
+		select {
+		case <-time.After(anewDelay(n)):
+		case <-ctx.Done():
+		}
+		if over := ending.Of(ctx); over != nil {
+			return nil, ofCaller(ctx, over, lost.last)
 		}
 	}
 }
@@ -90,85 +109,35 @@ func TryLockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*
 	if err != nil {
 		return nil, err
 	}
-	lease, err := tryStep(ctx, l, keys, opts)
+	t := taken{op: "trylockall", keys: keys}
+	lease, err := t.inOneStep(ctx, l, opts)
 	if errors.Is(err, errors.ErrUnsupported) {
-		lease, err = inOrder(ctx, keys, func(ctx context.Context, key string) (Lease, error) {
+		lease, err = t.inOrder(ctx, func(ctx context.Context, key string) (Lease, error) {
 			return l.TryLock(ctx, key, opts...)
 		})
 	}
-	if errors.Is(err, errAnew) { // a lock was lost at once
-		return nil, &Error{"trylockall", keys[0], fmt.Errorf("%w: %w", ErrUnavailable, err)}
+	if errors.As(err, new(*lostEarly)) {
+		return nil, t.lost()
 	}
 	return lease, err
 }
 
+var errNoKeys = invalid("no keys")
+
 // keySet returns keys in order and without duplicates.
 func keySet(op string, keys []string) ([]string, error) {
 	if len(keys) == 0 {
-		return nil, &Error{op, "", invalid("no keys")}
+		return nil, &Error{op, "", errNoKeys}
 	}
 	return slices.Compact(slices.Sorted(slices.Values(keys))), nil
 }
 
-// tryStep acquires keys in one step. The error matches errors.ErrUnsupported if that is not possible.
-func tryStep(ctx context.Context, l Locker, keys []string, opts []Option) (*AllLease, error) {
-	if len(keys) == 1 { // which needs no step of its own
-		return nil, errNotMany
-	}
-	parts, err := TryLockMany(ctx, l, keys, opts...)
-	if err != nil {
-		return nil, err
-	}
-	return newAllLease(parts), nil
-}
-
-// errAnew means that a lock was lost before the others were acquired.
-var errAnew = errors.New("a lock was lost while others were acquired")
-
-// inOrder acquires keys one after the other. If one cannot be acquired, it releases the others. If one is lost
-// meanwhile, the error is errAnew.
-func inOrder(
-	ctx context.Context, keys []string, acquire func(ctx context.Context, key string) (Lease, error),
-) (*AllLease, error) {
-	inner, cancel := context.WithCancel(ctx) // ends when a lock is lost
-	var watching sync.WaitGroup
-	defer watching.Wait()
-	defer cancel()
-	parts := make([]Lease, 0, len(keys))
-	for _, key := range keys {
-		part, err := acquire(inner, key)
-		if err != nil {
-			lost, over := inner.Err() != nil, ending.Of(ctx)
-			undo(ctx, parts)
-			switch {
-			case over != nil:
-				return nil, ofCaller(ctx, over, err)
-			case lost && errors.Is(err, ErrClosed):
-				// Close has ended the leases, and so inner. The caller must not see the error of inner.
-				return nil, &Error{"lock", key, ErrClosed}
-			case lost:
-				return nil, errAnew
-			}
-			return nil, err
-		}
-		parts = append(parts, part)
-		if len(parts) == len(keys) {
-			break
-		}
-		watching.Go(func() {
-			select {
-			case <-part.Done():
-				cancel()
-			case <-inner.Done():
-			}
-		})
-	}
-	a := newAllLease(parts)
-	if a.Err() != nil {
-		undo(ctx, parts)
-		return nil, errAnew
-	}
-	return a, nil
+// anewDelay returns the pause before LockAll begins anew for the n-th time, from 0. It grows to a second, because some
+// calls can never succeed: those that need more than the TTL for their round trips. A random part makes it unlikely
+// that two callers whose locks are lost at the same time meet again.
+func anewDelay(n int) time.Duration {
+	d := min(time.Second, minPoll<<min(n, 10))
+	return d/2 + rand.N(d/2)
 }
 
 // ofCaller returns err, which is about one of the locks, as the error of a call whose context has ended with over. err
@@ -179,13 +148,6 @@ func ofCaller(ctx context.Context, over, err error) error {
 		return err
 	}
 	return &Error{e.Op, e.Key, withContext(ctx, &shielded{e.Err})}
-}
-
-// undo releases locks that were acquired for a call that fails. It returns when ctx ends, if not before.
-func undo(ctx context.Context, parts []Lease) {
-	// The errors say nothing to the caller: what is not released now is released in the background, or ends with its TTL.
-	ctx = context.WithValue(ctx, undoKey{}, true)
-	_ = each(parts, func(_ int, part Lease) error { return part.Unlock(ctx) })
 }
 
 // undoKey is the key of a value in the context of Unlock. It says that the lease was never returned to a caller, so

@@ -11,6 +11,8 @@ import (
 // round trip between continents, and short enough for a shutdown while the store hangs.
 const releaseBound = time.Second
 
+var errUnlocking = fmt.Errorf("%w: another call of Unlock has not been answered yet", ErrUnavailable)
+
 func (l *lease) Unlock(ctx context.Context) error {
 	if err := l.unlock(ctx); err != nil {
 		return &Error{"unlock", l.req.Key, err}
@@ -20,8 +22,13 @@ func (l *lease) Unlock(ctx context.Context) error {
 
 // unlock ends the lease and releases the lock. It uses a new context that has the values of ctx and ends after
 // releaseBound. ctx itself has often ended already, and a release with an ended context would not be sent.
-func (l *lease) unlock(ctx context.Context) error {
-	_ = l.finish(ErrUnlocked)
+func (l *lease) unlock(ctx context.Context) (err error) {
+	defer func() { err = l.release(ctx) }() // also if a hook panics
+	return l.finish(ErrUnlocked)
+}
+
+// release releases the lock of a lease that has ended.
+func (l *lease) release(ctx context.Context) error {
 	if ctx.Value(undoKey{}) != nil {
 		l.undo(ctx)
 		return nil
@@ -83,7 +90,7 @@ func (l *lease) beginRelease(ctx context.Context) error {
 			return ErrUnlocked
 		case waited && ctx.Err() != nil:
 			l.mu.Unlock()
-			return fmt.Errorf("%w: another call of Unlock has not been answered yet", ErrUnavailable)
+			return errUnlocking
 		case !l.releasing:
 			l.releasing = true
 			l.mu.Unlock()
@@ -142,7 +149,7 @@ func (l *lease) lost(notHeld error) error {
 // undo releases the lock of a lease that was never returned to a caller. It waits until ctx ends, if not for less.
 func (l *lease) undo(ctx context.Context) {
 	c := l.client
-	if !c.enter(&c.attempts) {
+	if !l.counted.Swap(false) && !c.enter(&c.attempts) {
 		return // the Client is closed, and the lock ends with its TTL
 	}
 	released := c.giveUp(ctx, l.held(), nil)
@@ -178,4 +185,14 @@ func (c *Client) giveUp(ctx context.Context, req Request, why error) (released <
 		_ = c.backend.Release(ctx, req) // if it fails, the backend retries, and the TTL ends the lock otherwise
 	}()
 	return over
+}
+
+// giveUpMany releases the locks that were granted to reqs. The first of them have leases.
+func (c *Client) giveUpMany(ctx context.Context, reqs []Request, leases []*lease) {
+	for _, l := range leases {
+		_ = l.finish(ErrUnlocked)
+	}
+	for _, req := range reqs {
+		_ = c.giveUp(ctx, req, nil)
+	}
 }

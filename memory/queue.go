@@ -29,10 +29,18 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	l.waiting = append(l.waiting, w)
 	held := l.held()
 	b.mu.Unlock()
+	returned := false
+	defer func() {
+		if !returned { // a hook has panicked
+			_ = b.leave(w)
+		}
+	}()
 	if req.Waiting != nil {
 		req.Waiting(held)
 	}
-	return b.wait(ctx, w, held.Remaining)
+	g, err := b.wait(ctx, w, held.Remaining)
+	returned = true
+	return g, err
 }
 
 // pollInterval is how often a waiter checks whether the lock has expired. Usually a waiter is granted the lock by the

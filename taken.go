@@ -1,0 +1,201 @@
+package locker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker/internal/ending"
+)
+
+// taken owns the locks that a call of LockAll or TryLockAll has acquired, until the call returns them to its caller. If
+// it does not return them, because it fails or because a hook or a middleware panics, taken releases them.
+//
+// It is in the context of the call. So each Client below adds the leases that it grants, whatever middleware makes of
+// them, and Close waits for their release as it waits for an attempt.
+type taken struct {
+	op   string // for errors
+	keys []string
+
+	parts []Lease // as the Locker has returned them, in the order of keys
+
+	mu     sync.Mutex
+	open   bool      // the call is acquiring
+	leases []*lease  // what the Clients have granted; each is counted in the attempts of its Client
+	waits  bool      // Lock tolerates a failing store from the first attempt on
+	faulty time.Time // when the first contact began that has failed since the last answer; zero if there is none
+}
+
+type takenKey struct{}
+
+// takenFrom returns the taken of the call that ctx belongs to, or nil. Clients call methods of a nil taken.
+func takenFrom(ctx context.Context) *taken {
+	t, _ := ctx.Value(takenKey{}).(*taken)
+	return t
+}
+
+// add makes t an owner of l. It is called within the attempt that has acquired l. Leases of other keys are not of the
+// call: middleware may keep them for its own purposes.
+func (t *taken) add(l *lease) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.faulty = time.Time{}
+	if _, ours := slices.BinarySearch(t.keys, l.req.Key); ours && t.open {
+		l.client.attempts.Add(1)
+		l.counted.Store(true)
+		t.leases = append(t.leases, l)
+	}
+}
+
+// wait records that the call waits, because a lock was seen held or lost.
+func (t *taken) wait() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waits = true
+}
+
+// failing records the end of a Lock that has failed. since is when the first contact began that has failed since the
+// last answer, and zero if the last contact has succeeded.
+func (t *taken) failing(since time.Time) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if since.IsZero() || t.faulty.IsZero() {
+		t.faulty = since
+	}
+}
+
+// seen adds what the call has seen to what a single Lock has seen: whether a lock was held, and how long contacts have
+// been failing.
+func (t *taken) seen(held bool, since time.Duration) (bool, time.Duration) {
+	if t == nil {
+		return held, since
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.faulty.IsZero() {
+		since = max(since, time.Since(t.faulty))
+	}
+	return held || t.waits, since
+}
+
+// acquire calls f, which acquires the locks and sets parts, and returns their lease. If f fails or panics, or a lock is
+// lost by then, acquire releases what was acquired. In the last case the error is a *lostEarly.
+func (t *taken) acquire(ctx context.Context, f func(ctx context.Context) error) (lease *AllLease, err error) {
+	t.mu.Lock()
+	t.open = true
+	t.mu.Unlock()
+	defer func() { t.end(ctx, lease != nil) }()
+	if err := f(context.WithValue(ctx, takenKey{}, t)); err != nil {
+		return nil, err
+	}
+	all := newAllLease(t.parts)
+	if all.Err() != nil {
+		return nil, &lostEarly{t.lost()}
+	}
+	return all, nil
+}
+
+// end ends the ownership: the locks are returned, or else released. In the latter case it returns when ctx ends, if not
+// before.
+func (t *taken) end(ctx context.Context, returned bool) {
+	t.mu.Lock()
+	parts, leases := t.parts, t.leases
+	t.parts, t.leases, t.open = nil, nil, false
+	t.mu.Unlock()
+	if returned {
+		for _, l := range leases {
+			if l.counted.Swap(false) {
+				l.client.attempts.Done()
+			}
+		}
+		return
+	}
+	// The errors say nothing to the caller: what is not released now is released in the background, or ends with its TTL.
+	ctx = context.WithValue(ctx, undoKey{}, true)
+	unlock := func(_ int, l Lease) error { return l.Unlock(ctx) }
+	defer func() { // also if middleware panics again
+		var rest []Lease
+		for _, l := range leases {
+			if l.counted.Load() { // no middleware has passed the Unlock on
+				rest = append(rest, l)
+			}
+		}
+		_ = each(rest, unlock)
+	}()
+	_ = each(parts, unlock)
+}
+
+// inOneStep acquires all locks in one step. The error matches errors.ErrUnsupported if that is not possible.
+func (t *taken) inOneStep(ctx context.Context, l Locker, opts []Option) (*AllLease, error) {
+	if len(t.keys) == 1 { // which needs no step of its own
+		return nil, errNotMany
+	}
+	return t.acquire(ctx, func(ctx context.Context) (err error) {
+		t.parts, err = TryLockMany(ctx, l, t.keys, opts...)
+		return err
+	})
+}
+
+// inOrder acquires the locks one after the other. If one is lost before the others are acquired, the error is a
+// *lostEarly.
+func (t *taken) inOrder(
+	ctx context.Context, acquire func(ctx context.Context, key string) (Lease, error),
+) (*AllLease, error) {
+	return t.acquire(ctx, func(ctx context.Context) error {
+		inner, cancel := context.WithCancel(ctx) // ends when a lock is lost
+		var watching sync.WaitGroup
+		defer watching.Wait()
+		defer cancel()
+		for i, key := range t.keys {
+			part, err := acquire(inner, key)
+			if err != nil {
+				lost, over := inner.Err() != nil, ending.Of(ctx)
+				switch {
+				case over != nil:
+					return ofCaller(ctx, over, err)
+				case lost && errors.Is(err, ErrClosed):
+					// Close has ended the leases, and so inner. The caller must not see the error of inner.
+					return &Error{"lock", key, ErrClosed}
+				case lost && !errors.Is(err, ErrHeld) && !errors.Is(err, ErrUnavailable): // nothing was seen of this lock
+					return &lostEarly{t.lost()}
+				case lost:
+					return &lostEarly{err}
+				}
+				return err
+			}
+			t.parts = append(t.parts, part)
+			if i == len(t.keys)-1 {
+				break
+			}
+			watching.Go(func() {
+				select {
+				case <-part.Done():
+					cancel()
+				case <-inner.Done():
+				}
+			})
+		}
+		return nil
+	})
+}
+
+// lostEarly means that a lock was lost before the others were acquired. last matches ErrHeld or ErrUnavailable, and may
+// have the error of a context that inOrder has ended; see ofCaller.
+type lostEarly struct{ last error }
+
+func (e *lostEarly) Error() string { return errLostEarly.Error() }
+
+var errLostEarly = errors.New("a lock was lost while others were acquired")
+
+func (t *taken) lost() error {
+	return &Error{t.op, t.keys[0], fmt.Errorf("%w: %w", ErrUnavailable, errLostEarly)}
+}
