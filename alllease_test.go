@@ -195,15 +195,18 @@ func (p parted) TryLock(ctx context.Context, key string, opts ...locker.Option) 
 	return p.change(l), nil
 }
 
-// slowUnlock is a Lease whose Unlock returns some time after the release, like that of a middleware that writes a log.
+// slowUnlock is a Lease whose Unlock returns some time after the store's answer, as with a middleware that logs it.
 type slowUnlock struct {
 	locker.Lease
 	by time.Duration
 }
 
 func (s slowUnlock) Unlock(ctx context.Context) error {
-	defer time.Sleep(s.by)
-	return s.Lease.Unlock(ctx)
+	err := s.Lease.Unlock(ctx)
+	if !errors.Is(err, locker.ErrUnlocked) {
+		time.Sleep(s.by)
+	}
+	return err
 }
 
 // Of two calls of Unlock at the same time, none hides a loss that the other finds out.
