@@ -117,11 +117,12 @@ func (h *hold) attempted(a lockertrace.Attempt) {
 }
 
 func (h *hold) waiting(w lockertrace.Waiting) {
+	informs := h.l.enabled(h.ctx, slog.LevelInfo)
 	h.mu.Lock()
 	h.holder = w.Label
 	if h.waits.IsZero() { // otherwise an inner middleware has called Lock again
 		h.waits = time.Now()
-		if h.l.enabled(h.ctx, slog.LevelInfo) {
+		if informs {
 			h.patient = time.AfterFunc(h.l.longWait, h.stillWaiting)
 		}
 	}
@@ -142,7 +143,12 @@ func (h *hold) stillWaiting() {
 }
 
 // acquired records the end of the call, and returns its results.
-func (h *hold) acquired(lease locker.Lease, err error) (locker.Lease, error) {
+func (h *hold) acquired(lease locker.Lease, err error) (returned locker.Lease, _ error) {
+	defer func() {
+		if err == nil && returned == nil { // the logger has panicked
+			_ = lease.Unlock(h.ctx)
+		}
+	}()
 	h.mu.Lock()
 	if h.patient != nil {
 		h.patient.Stop()

@@ -53,8 +53,15 @@ func (l *observed) Extend(ctx context.Context) error {
 
 func (l *observed) Unlock(ctx context.Context) error {
 	a := l.a
+	passed := false
+	defer func() {
+		if !passed { // the span has panicked
+			_ = l.Lease.Unlock(ctx)
+		}
+	}()
 	inner, s := a.begin(ctx, opUnlock)
 	remaining := max(0, time.Until(l.Until()))
+	passed = true
 	err := l.Lease.Unlock(inner)
 	outcome, kind := ofUnlock(err)
 

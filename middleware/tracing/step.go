@@ -18,7 +18,7 @@ func (t *traced) TryLockMany(ctx context.Context, keys []string, opts ...locker.
 	ctx, span := t.tracer.Start(ctx, spans[opTryLockMany], t.start[opTryLockMany]...)
 	measured := t.metrics.enabled(ctx)
 	if !measured && !span.SpanContext().IsValid() { // as in acquire
-		defer span.End()
+		span.End()
 		return locker.TryLockMany(ctx, t.next, keys, opts...)
 	}
 	s := t.newStep(keys, span, measured)

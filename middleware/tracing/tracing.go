@@ -135,17 +135,24 @@ func (t *traced) TryLock(ctx context.Context, key string, opts ...locker.Option)
 	return t.acquire(ctx, opTryLock, key, opts)
 }
 
-func (t *traced) acquire(ctx context.Context, op op, key string, opts []locker.Option) (locker.Lease, error) {
+func (t *traced) acquire(
+	ctx context.Context, op op, key string, opts []locker.Option,
+) (returned locker.Lease, err error) {
 	ctx, span := t.tracer.Start(ctx, spans[op], t.start[op]...)
 	measured := t.metrics.enabled(ctx)
 	if !measured && !span.SpanContext().IsValid() {
 		// There is no SDK. Returning here avoids nearly all the cost of the middleware. If an SDK is installed before
 		// the lease ends, it does not see this lease.
-		defer span.End()
+		span.End()
 		return t.call(ctx, op, key, opts)
 	}
 	a := t.newAcquisition(op, []string{key}, span, measured)
 	lease, err := t.call(lockertrace.With(ctx, &a.trace), op, key, opts)
+	defer func() {
+		if err == nil && returned == nil { // a span or an instrument has panicked
+			_ = lease.Unlock(ctx)
+		}
+	}()
 	a.returned(ctx, lease, err)
 	if err != nil {
 		return nil, err
