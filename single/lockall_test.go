@@ -62,6 +62,24 @@ func TestLockAllIsOneCommand(t *testing.T) {
 	}
 }
 
+// A step is one call also while the server remembers attempts that were cancelled.
+func TestLockAllAfterACancelledAttemptIsOneCommand(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for _, name := range drivers.Names() {
+		l := closing(t, single.New(opened(name)(t, s.Addr()), single.Prefix(name)))
+		wait := script.KeysOf(name, "b").Wait()
+		s.Cmd(t, "HSET", wait, "!cancelled", fmt.Sprint("x:", time.Now().Add(time.Hour).UnixMilli()))
+		eventually(t, 30*time.Second, "one call of a script for two locks", func() bool {
+			before := roundTrips(t, s)
+			lease := lockAll(t, l, "a", "b")
+			n := roundTrips(t, s) - before
+			unlockAll(t, lease)
+			return n == 1
+		})
+	}
+}
+
 // A step has up to 64 locks. More are acquired one after the other.
 func TestLockAllOfMoreThanAStep(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,18 @@
 -- include tombstone.lua
 -- if guarded: -- include guard.lua
 -- include digits.lua
+
+-- Reports whether nobody waits for a lock, and the attempt of o was not released before. The tombstones of other attempts
+-- keep nobody from a free lock. A large hash is not searched: an attempt for each lock needs not search.
+local function vacant(hash, o)
+  local size = redis.pcall('HLEN', hash)
+  if type(size) == 'table' or size > 64 or buried(hash, o) then return false end
+  for _, field in ipairs(redis.call('HKEYS', hash)) do
+    if string.sub(field, 1, 1) ~= '!' then return false end
+  end
+  return true
+end
+
 local ttl = ARGV[1]
 -- if guarded: marker = table.remove(KEYS)
 -- if guarded: ttl, guard = string.match(ttl, '^(%d+):(%d+)$')
@@ -33,7 +45,12 @@ if other then
   local left, _, label = redis.call('PTTL', KEYS[other]), parts(held[other])
   return left < 0 and 0 or {0, other, left, label or ''}
 end
-if redis.call('EXISTS', unpack(KEYS, 1, 2 * n)) > 0 then return 0 end
+if redis.call('EXISTS', unpack(KEYS, 1, 2 * n)) > 0 then
+  if redis.call('EXISTS', unpack(KEYS, 1, n)) > 0 then return 0 end
+  for i = 1, n do
+    if not vacant(KEYS[n + i], string.match(ARGV[1 + i], '^|([^|]*)|')) then return 0 end
+  end
+end
 -- if guarded: if resting(clock()) then return 0 end
 local got, drawn, set = redis.call('MGET', unpack(KEYS, 2 * n + 1, 3 * n)), {}, {}
 for i = 1, n do

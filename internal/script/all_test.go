@@ -129,6 +129,45 @@ func TestAllOrNothing(t *testing.T) {
 	}
 }
 
+// A step takes locks that are free although tombstones of other attempts are there. It overtakes no waiter, and is not
+// executed after its own release.
+func TestStepAmongTombstones(t *testing.T) {
+	s := newStep(t)
+	all, others := attempts("a", "y", "z"), attempts("b", "y", "z")
+	bury := func(a script.Attempt) {
+		s.do(script.Release{Attempt: a, Tombstone: time.Minute, Notify: script.NotifyQueue}.Command())
+	}
+	for _, a := range all { // ahead of the clocks of both
+		s.s.Cmd(t, "SET", a.Fence(), script.CounterText(5e15))
+		s.twin.Put(a.Fence(), script.CounterText(5e15))
+	}
+	free := func() {
+		for _, a := range all {
+			s.s.Cmd(t, "DEL", a.Lock)
+			s.twin.Delete(a.Lock)
+		}
+	}
+	wantStatus := func(when string, want script.Status) {
+		t.Helper()
+		if got := s.acquires(all).Status; got != want {
+			t.Errorf("%s: status %d, want %d", when, got, want)
+		}
+		free()
+	}
+	bury(others[1])
+	wantStatus("after the tombstone of another", script.Granted)
+	s.acquires(all)
+	s.do(attempts("c", "z")[0].Enqueue(time.Minute, script.MaxPositionTTL, 0, ""))
+	free()
+	wantStatus("while somebody waits", script.Unread)
+	for _, a := range all {
+		s.s.Cmd(t, "DEL", a.Wait())
+		s.twin.Delete(a.Wait())
+	}
+	bury(all[0])
+	wantStatus("after its own tombstone", script.Unread)
+}
+
 // Two locks of one slot get different tokens, and each grant is above the last.
 func TestAllHaveTokensOfTheirOwn(t *testing.T) {
 	s := newStep(t)

@@ -27,7 +27,8 @@ func (n *Node) all(k, args []string) drivers.Reply {
 		} else if held && other < 0 {
 			other = i
 		}
-		free = free && !held && !lines[i].exists(k[many+i])
+		o, _, _ := split(texts[i])
+		free = free && !held && lines[i].vacant(o)
 	}
 	switch {
 	case len(granted) == many:
@@ -52,4 +53,21 @@ func (n *Node) all(k, args []string) drivers.Reply {
 		}))
 	}
 	return granted
+}
+
+// vacant reports whether nobody waits for the lock, and the attempt of o was not released before.
+func (l line) vacant(o string) bool {
+	w, ok := l.get(l.waiters)
+	if !ok {
+		return true
+	}
+	if w.fields == nil || len(w.fields) > 64 || l.buried(o) != "" {
+		return false
+	}
+	for field := range w.fields {
+		if !strings.HasPrefix(field, "!") {
+			return false
+		}
+	}
+	return true
 }
