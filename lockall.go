@@ -50,18 +50,19 @@ func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) (
 // goes to its waiters in their order. NATS has no such order, so a caller there may be overtaken again and again.
 //
 // What a store demands of one lock, it demands of each: replicas that confirm it, the limit of a restart guard, the
-// right to its key. If one lock cannot be acquired, LockAll releases the others, also if the Client is being closed, and
-// if a hook or a middleware panics. If that fails, they are released in the background, or end with their TTL.
+// right to its key. If one lock cannot be acquired, LockAll releases the others, also if the Client is being closed,
+// and if a hook or a middleware panics. If that fails, they are released in the background, or end with their TTL.
 //
 // A program can still make a circle if it calls Lock or LockAll while it holds other locks. Two programs can then wait
 // for each other until a context ends. The option [MaxHold] is a way out. If a lock is lost while LockAll waits for
-// another one, for example because MaxHold is over, LockAll releases all locks and begins anew, after a pause that grows
-// to a second. MaxHold therefore limits how long the program that waits keeps others waiting. It counts from when the
-// first of the locks was acquired, and the lease has less of it left after a wait. With [NoRenewal], the same applies to
-// the TTL.
+// another one, for example because MaxHold is over, LockAll releases all locks and begins anew, after a pause that
+// grows to a second. MaxHold therefore limits how long the program that waits keeps others waiting. It counts from when
+// the first of the locks was acquired, and the lease has less of it left after a wait. With [NoRenewal], the same
+// applies to the TTL.
 //
-// A failing store is tolerated for [Patience], as by Lock, once LockAll has seen one of the locks held or has begun
-// anew. This is so also if locks that LockAll had are lost meanwhile.
+// Once LockAll waits or has begun anew, it tolerates a failing store for its [Patience], as Lock does, also if it loses
+// locks meanwhile. The number of keys has no limit, but each lock is renewed by itself, and locks that are not acquired
+// in one step take a round trip each.
 func LockAll(ctx context.Context, l Locker, keys []string, opts ...Option) (*AllLease, error) {
 	keys, err := keySet("lockall", keys)
 	if err != nil {

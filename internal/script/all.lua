@@ -15,8 +15,8 @@
 -- if guarded: -- include guard.lua
 -- include digits.lua
 
--- Reports whether nobody waits for a lock, and the attempt of o was not released before. The tombstones of other attempts
--- keep nobody from a free lock. A large hash is not searched: an attempt for each lock needs not search.
+-- Reports whether nobody waits for a lock, and the attempt of o was not released before. The tombstones of other
+-- attempts keep nobody from a free lock. A large hash is not searched: an attempt for each lock finds out by the queue.
 local function vacant(hash, o)
   local size = redis.pcall('HLEN', hash)
   if type(size) == 'table' or size > 64 or buried(hash, o) then return false end
