@@ -274,7 +274,9 @@ func TestLockAllPausesBeforeItBeginsAnew(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		_, err := locker.LockAll(ctx, l, []string{"a", "b", "c"}, locker.TTL(locker.MinTTL), locker.NoRenewal())
-		wantErr(t, err, context.DeadlineExceeded, locker.ErrUnavailable)
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it returned %v", err)
+		}
 		if n := s.count("acquire"); n > 3*120 {
 			t.Errorf("%d attempts in a minute", n)
 		}
