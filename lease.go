@@ -156,6 +156,8 @@ func (l *lease) Err() error { return l.finish(nil) }
 // finish ends the lease if its time is over, or for the given reason if that is not nil. It returns the reason for
 // which the lease has ended, now or before, or nil if the lease is still held.
 func (l *lease) finish(reason error) error {
+	var asking []*context.CancelFunc
+	var deafen func()
 	l.mu.Lock()
 	was := l.err
 	if was == nil {
@@ -167,32 +169,31 @@ func (l *lease) finish(reason error) error {
 			reason = lost
 		}
 		if reason != nil {
-			l.finishLocked(reason)
+			l.err, l.ended = reason, time.Now()
+			if l.done != nil {
+				close(l.done)
+			}
+			l.client.forget(l)
+			asking, deafen = l.asking, l.deafen
+			l.asking, l.deafen = nil, nil
 		}
 	}
 	err := l.err
 	l.mu.Unlock()
+	// Nothing that is not of this package is called with mu held. Hooks may call every method of the lease. A cancel
+	// function asks the context of its caller, and that of Do asks the lease.
+	for _, cancel := range asking {
+		(*cancel)()
+	}
+	if deafen != nil {
+		deafen()
+	}
 	if was == nil && l.trace != nil && l.trace.Lost != nil {
 		if lost, ok := err.(*LostError); ok { //nolint:errorlint // set above
 			l.trace.Lost(lost)
 		}
 	}
 	return err
-}
-
-func (l *lease) finishLocked(reason error) {
-	l.err = reason
-	l.ended = time.Now()
-	if l.done != nil {
-		close(l.done)
-	}
-	for _, cancel := range l.asking {
-		(*cancel)()
-	}
-	l.client.forget(l)
-	if l.deafen != nil {
-		l.deafen()
-	}
 }
 
 // rearm ends the lease if its time is over, and otherwise sets its timer again. It is called by the timer, which fires
@@ -250,8 +251,9 @@ func (l *lease) ask(
 	l.mu.Unlock()
 	err := fromBackend(request(ctx, l.req))
 	l.mu.Lock()
-	i := slices.Index(l.asking, cancel)
-	l.asking = slices.Delete(l.asking, i, i+1)
+	if i := slices.Index(l.asking, cancel); i >= 0 { // otherwise the lease has ended
+		l.asking = slices.Delete(l.asking, i, i+1)
+	}
 	l.mu.Unlock()
 	if errors.Is(err, ErrNotHeld) {
 		// This has no effect if Unlock was called meanwhile. The lock is then missing because Unlock deleted it.

@@ -24,19 +24,25 @@ func (r *reread[T]) begin() (err error) {
 }
 
 func (r *reread[T]) get() T {
+	v, problem, changed := r.again()
+	if problem != "" && changed && r.logger != nil { // without mu, because a log handler may open a connection, too
+		r.logger.Warn("a file of the configuration cannot be used: new connections use what it contained before",
+			"setting", r.setting, "error", problem)
+	}
+	return v
+}
+
+// again reads the files again. It returns the value to use, what is wrong with the files, and whether that is news.
+func (r *reread[T]) again() (good T, problem string, changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	v, err := r.read()
-	problem := ""
 	if err == nil {
 		r.good = v
 	} else {
 		problem = err.Error()
 	}
-	if problem != "" && problem != r.problem && r.logger != nil {
-		r.logger.Warn("a file of the configuration cannot be used: new connections use what it contained before",
-			"setting", r.setting, "error", problem)
-	}
+	changed = problem != r.problem
 	r.problem = problem
-	return r.good
+	return r.good, problem, changed
 }

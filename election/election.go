@@ -113,14 +113,20 @@ func (e *Election) Resign(ctx context.Context) error {
 }
 
 // Leading returns the term of this candidate, and whether it leads now. Like locker.Lease.Err, it reads the clock, and
-// does not ask the store.
+// does not ask the store. Hooks of lockertrace, log handlers and the functions of Config may call it.
 func (e *Election) Leading() (Term, bool) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.candidacy == nil || e.candidacy.term == nil || e.candidacy.ctx.Err() != nil {
+	c := e.candidacy
+	if c == nil || c.term == nil {
+		e.mu.Unlock()
 		return Term{}, false
 	}
-	return *e.candidacy.term, true
+	ctx, term := c.ctx, *c.term
+	e.mu.Unlock()
+	if ctx.Err() != nil { // without mu, because this may notice a loss and call hooks, which may ask again
+		return Term{}, false
+	}
+	return term, true
 }
 
 func (e *Election) begin() error {

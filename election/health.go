@@ -53,12 +53,12 @@ func (e *Election) feels(err error) {
 		if was == nil {
 			e.well = make(chan struct{})
 		}
-		if e.candidacy != nil {
-			e.candidacy.cancel(e.sick)
-		}
 	}
-	now := e.sick
+	now, c := e.sick, e.candidacy
 	e.mu.Unlock()
+	if now != nil && c != nil {
+		c.cancel(now)
+	}
 	if now != nil && !errors.Is(was, ErrUnhealthy) { // once for each time that it becomes unhealthy
 		e.config.report(e.key, now)
 	}

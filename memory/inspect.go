@@ -16,7 +16,7 @@ const ownerPrefixLen = 8
 // Inspect implements [inspect.Inspector].
 func (b *Backend) Inspect(_ context.Context, key string) (inspect.Inspection, error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
 	return b.inspect(key), nil
 }
 
@@ -40,7 +40,7 @@ func (b *Backend) inspect(key string) inspect.Inspection {
 // ForceRelease implements [inspect.Inspector].
 func (b *Backend) ForceRelease(_ context.Context, key, owner string) (inspect.Inspection, error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
 	i := b.inspect(key)
 	l := b.locks[key]
 	if i.State == inspect.Free || !strings.HasPrefix(l.token, owner) {
@@ -70,9 +70,15 @@ func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
 	}, nil
 }
 
-// tell calls the functions that watch key. Call with mu held.
-func (b *Backend) tell(key string) {
-	for _, changed := range b.watchers[key] {
+// tell has unlock call the functions that watch key. Call with mu held.
+func (b *Backend) tell(key string) { b.told = append(b.told, b.watchers[key]...) }
+
+// unlock unlocks mu, and then calls the functions that watch what has changed. They may call the Backend.
+func (b *Backend) unlock() {
+	told := b.told
+	b.told = nil
+	b.mu.Unlock()
+	for _, changed := range told {
 		(*changed)()
 	}
 }

@@ -33,6 +33,7 @@ type Backend struct {
 	fence uint64 // the last fencing token that was issued, for any key
 
 	watchers map[string][]*func() // what Watch was given, by key
+	told     []*func()            // those that unlock calls
 }
 
 // lock is the lock of one key, with its owner and its waiters.
@@ -57,7 +58,7 @@ const minSweep = 64
 // Acquire implements [locker.Backend].
 func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
 	l := b.lock(req.Key)
 	if l.token != req.Token || !l.taken() {
 		if l.taken() {
@@ -71,7 +72,7 @@ func (b *Backend) Acquire(_ context.Context, req locker.Request) (locker.Grant, 
 // AcquireMany implements [locker.ManyAcquirer].
 func (b *Backend) AcquireMany(_ context.Context, reqs []locker.Request) ([]locker.Grant, error) {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
 	for _, req := range reqs {
 		l, ok := b.locks[req.Key]
 		if !ok {
@@ -96,7 +97,7 @@ func (b *Backend) AcquireMany(_ context.Context, reqs []locker.Request) ([]locke
 // Extend implements [locker.Backend].
 func (b *Backend) Extend(_ context.Context, req locker.Request) error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
 	l, err := b.owned(req)
 	if err != nil {
 		return err
@@ -110,7 +111,7 @@ func (b *Backend) Extend(_ context.Context, req locker.Request) error {
 // Release implements [locker.Backend].
 func (b *Backend) Release(_ context.Context, req locker.Request) error {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
 	l, err := b.owned(req)
 	if err != nil {
 		return err

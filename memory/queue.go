@@ -22,13 +22,13 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 	if !l.taken() {
 		b.grant(l, req)
 		g := locker.Grant{Fence: l.fence}
-		b.mu.Unlock()
+		b.unlock()
 		return g, nil
 	}
 	w := &waiter{req: req, granted: make(chan locker.Grant, 1)}
 	l.waiting = append(l.waiting, w)
 	held := l.held()
-	b.mu.Unlock()
+	b.unlock()
 	returned := false
 	defer func() {
 		if !returned { // a hook has panicked
@@ -73,7 +73,7 @@ func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) 
 // expired hands the lock of key to the next waiter if it has expired. It returns the remaining time of the lock.
 func (b *Backend) expired(key string) time.Duration {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
 	return time.Until(b.lock(key).expires)
 }
 
@@ -81,7 +81,7 @@ func (b *Backend) expired(key string) time.Duration {
 // describes the last holder.
 func (b *Backend) leave(w *waiter) *locker.HeldError {
 	b.mu.Lock()
-	defer b.mu.Unlock()
+	defer b.unlock()
 	l, ok := b.locks[w.req.Key]
 	if !ok {
 		return &locker.HeldError{}

@@ -117,12 +117,12 @@ func (h *hold) attempted(a lockertrace.Attempt) {
 }
 
 func (h *hold) waiting(w lockertrace.Waiting) {
-	informs := h.l.enabled(h.ctx, slog.LevelInfo)
+	tells := h.l.enabled(h.ctx, slog.LevelInfo) // without mu, because it asks the log handler
 	h.mu.Lock()
 	h.holder = w.Label
 	if h.waits.IsZero() { // otherwise an inner middleware has called Lock again
 		h.waits = time.Now()
-		if informs {
+		if tells {
 			h.patient = time.AfterFunc(h.l.longWait, h.stillWaiting)
 		}
 	}

@@ -26,16 +26,24 @@ type spanRecorder struct {
 }
 
 func (s *spanRecorder) tell(event string, attrs ...attribute.KeyValue) {
+	if s.tells() { // without mu, because the span is not of this package; one that has ended takes no more events
+		s.span.AddEvent(event, trace.WithAttributes(attrs...))
+	}
+}
+
+// tells reports whether to record an event, and counts it.
+func (s *spanRecorder) tells() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case s.over:
+		return false
 	case s.told == maxEvents:
 		s.untold++
-	default:
-		s.told++
-		s.span.AddEvent(event, trace.WithAttributes(attrs...))
+		return false
 	}
+	s.told++
+	return true
 }
 
 // end ends the span. kind is the value of error.type, or empty if err does not count as an error.
