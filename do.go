@@ -8,41 +8,86 @@ import (
 // Do calls f while it holds the lock of key. It acquires the lock as [Locker.Lock] does, and unlocks it when f returns
 // or panics.
 //
-// The context passed to f carries the lease; see [LeaseFrom]. It ends when the lock is lost, and context.Cause then
-// returns the [*LostError]. f should return soon after that, because nothing prevents it from going on without the
-// lock. The Err method of this context reads the clocks, as [Lease.Err] does. Its answer is therefore correct even if
-// the process has just woken from a pause. Contexts derived from it that have a deadline or a cancel function end a
-// moment later.
+// The context passed to f ends when the lock is lost; see [WithLease]. f should return soon after that, because nothing
+// prevents it from going on without the lock.
 //
-// Do returns the error of f. If the lock was lost while f ran, or could not be released, that error is joined to it. A
-// nil error means that f succeeded and held the lock all the time.
-func Do(ctx context.Context, l Locker, key string, f func(ctx context.Context) error, opts ...Option) (err error) {
+// A nil error means that f returned nil and held the lock all the time. Otherwise the error is that of Lock, and f was
+// not called, or it joins some of these:
+//
+//   - the error of f,
+//   - one that matches [ErrLost], if the lock was lost while f ran,
+//   - one that matches [ErrReleaseUnknown], if it is not known whether the lock was released. This says nothing about f.
+//
+// So an error that matches [ErrUnavailable] means that f was not called, unless f returned it. To call Do again is safe
+// then.
+func Do(ctx context.Context, l Locker, key string, f func(ctx context.Context) error, opts ...Option) error {
 	lease, err := l.Lock(ctx, key, opts...)
 	if err != nil {
 		return err
 	}
-	inner, cancel := context.WithCancelCause(ctx)
-	held := &heldContext{inner, lease, cancel}
-	watched := make(chan struct{})
-	go func() {
-		defer close(watched)
-		select {
-		case <-lease.Done():
-			cancel(lease.Err())
-		case <-inner.Done():
-		}
-	}()
+	return under(ctx, lease, f)
+}
+
+// TryDo is like [Do], but makes one attempt to acquire the lock, as [Locker.TryLock] does. If another owner holds the
+// lock, f is not called, and the error matches [ErrHeld]. It is for work that somebody else does otherwise:
+//
+//	err := locker.TryDo(ctx, l, "report", report)
+//	if errors.Is(err, locker.ErrHeld) {
+//		return nil // another process is at it
+//	}
+//
+// An error of f that matches ErrHeld looks the same.
+func TryDo(ctx context.Context, l Locker, key string, f func(ctx context.Context) error, opts ...Option) error {
+	lease, err := l.TryLock(ctx, key, opts...)
+	if err != nil {
+		return err
+	}
+	return under(ctx, lease, f)
+}
+
+// under calls f with a context that ends with lease, and unlocks lease when f returns or panics.
+func under(ctx context.Context, lease Lease, f func(ctx context.Context) error) (err error) {
+	held, cancel := WithLease(ctx, lease)
 	defer func() {
 		lost := lease.Err()
-		cancel(nil)
-		<-watched
+		cancel()
 		unlocked := lease.Unlock(ctx)
 		if errors.Is(lost, ErrLost) && !errors.Is(unlocked, ErrLost) {
-			err = errors.Join(err, &Error{"do", key, lost})
+			err = errors.Join(err, &Error{"do", lease.Key(), lost})
+		}
+		if errors.Is(unlocked, ErrUnavailable) {
+			unlocked = &Error{"unlock", lease.Key(), &unknownRelease{unlocked}}
 		}
 		err = errors.Join(err, unlocked)
 	}()
 	return f(held)
+}
+
+// WithLease returns a copy of parent that ends when lease does, or when cancel is called, if parent does not end first.
+// context.Cause then returns the error of lease, which is a [*LostError] if the lock was lost. Calling cancel releases a
+// goroutine that waits for the end of the lease. It does not unlock lease. lease may be an [AllLease]:
+//
+//	lease, err := l.TryLock(ctx, key)
+//	if err != nil {
+//		return err
+//	}
+//	defer lease.Unlock(ctx)
+//	ctx, cancel := locker.WithLease(ctx, lease)
+//	defer cancel()
+//
+// The context carries the lease; see [LeaseFrom]. Its Err method reads the clocks, as [Lease.Err] does. Its answer is
+// therefore correct even if the process has just woken from a pause. Contexts derived from it that have a deadline or a
+// cancel function end a moment later.
+func WithLease(parent context.Context, lease Lease) (ctx context.Context, cancel context.CancelFunc) {
+	inner, end := context.WithCancelCause(parent)
+	go func() {
+		select {
+		case <-lease.Done():
+			end(lease.Err())
+		case <-inner.Done():
+		}
+	}()
+	return &heldContext{inner, lease, end}, func() { end(nil) }
 }
 
 // heldContext is a context that ends with a lease. When the process wakes from a pause, code may use the context before
@@ -80,8 +125,8 @@ func (c *heldContext) Value(key any) any {
 
 type leaseKey struct{}
 
-// LeaseFrom returns the lease that ctx carries. A context carries a lease if [Do] passed it to its function, or if it
-// is derived from such a context.
+// LeaseFrom returns the lease that ctx carries. A context carries a lease if it is from [WithLease], as those
+// that [Do] and [TryDo] pass to their functions are, or if it is derived from such a context.
 func LeaseFrom(ctx context.Context) (Lease, bool) {
 	l, ok := ctx.Value(leaseKey{}).(Lease)
 	return l, ok

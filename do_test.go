@@ -3,6 +3,7 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,6 +108,115 @@ func TestDoUnlocksWhenTheFunctionPanicsOrTheContextEnds(t *testing.T) {
 		wantErr(t, err, context.Canceled)
 		if _, err := c.TryLock(t.Context(), "k"); err != nil {
 			t.Errorf("the lock was left behind: %v", err)
+		}
+	})
+}
+
+// The work was done, and only the release failed. The error says that, and does not tell the caller to try again.
+func TestDoTellsAFailedReleaseFromAFailedLock(t *testing.T) {
+	for name, do := range map[string]func(
+		context.Context, locker.Locker, string, func(context.Context) error, ...locker.Option) error{
+		"Do": locker.Do, "TryDo": locker.TryDo,
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+				committed := 0
+				f := func(context.Context) error { committed++; return nil }
+				s.on("release", unavailable)
+				wantErr(t, do(t.Context(), c, "k", f), locker.ErrReleaseUnknown)
+				ctx, cancel := context.WithCancel(t.Context())
+				wantErr(t, do(ctx, c, "l", func(context.Context) error { cancel(); return nil }), locker.ErrReleaseUnknown)
+				s.on("release", hang)
+				err := do(t.Context(), c, "m", func(context.Context) error { return errors.ErrUnsupported })
+				wantErr(t, err, errors.ErrUnsupported, locker.ErrReleaseUnknown)
+				s.on("release", nil)
+				s.on("acquire", unavailable)
+				// memory is a Queuer that store hides, so Lock calls Acquire
+				wantErr(t, do(t.Context(), c, "n", f), locker.ErrUnavailable)
+				if committed != 1 {
+					t.Errorf("f was called %d times, want once", committed)
+				}
+			})
+		})
+	}
+}
+
+// An error that says what nodes have answered stays available.
+func TestFailedReleaseSaysWhatTheBackendSaid(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		s.on("release", func(context.Context, func() error) error {
+			return &locker.RestingError{Node: "b", Remaining: time.Minute}
+		})
+		err := locker.Do(t.Context(), c, "k", func(context.Context) error { return nil })
+		wantErr(t, err, locker.ErrReleaseUnknown)
+		var resting *locker.RestingError
+		if !errors.As(err, &resting) || resting.Node != "b" {
+			t.Errorf("%v has lost what the backend said", err)
+		}
+		const text = `locker: unlock "k": it is not known whether the lock was released: b rests for another 1m0s`
+		if !strings.HasPrefix(err.Error(), text) {
+			t.Errorf("got %q", err)
+		}
+	})
+}
+
+func TestTryDoSkipsWhatIsHeld(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		ran := 0
+		err := locker.TryDo(t.Context(), c, "k", func(ctx context.Context) error {
+			ran++
+			err := locker.TryDo(t.Context(), c, "k", func(context.Context) error { ran++; return nil })
+			wantErr(t, err, locker.ErrHeld)
+			l, _ := locker.LeaseFrom(ctx)
+			s.steal(t, l, time.Hour)
+			<-ctx.Done()
+			wantErr(t, context.Cause(ctx), locker.ErrLost)
+			return nil
+		}, locker.TTL(ttl))
+		wantErr(t, err, locker.ErrLost, locker.ErrNotHeld)
+		if ran != 1 {
+			t.Errorf("%d functions ran", ran)
+		}
+	})
+}
+
+// A context of a lease ends with the lease, for the reason that the lease has, and with its parent.
+func TestWithLease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		one := mustLock(t, c, "k", locker.TTL(ttl))
+		all, err := locker.TryLockAll(t.Context(), c, []string{"a", "b"}, locker.TTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, lease := range []locker.Lease{one, all} {
+			parent, stop := context.WithCancelCause(t.Context())
+			ended, cancel := locker.WithLease(parent, lease)
+			why := errors.New("shutting down")
+			stop(why)
+			<-ended.Done()
+			if !errors.Is(context.Cause(ended), why) || lease.Err() != nil {
+				t.Errorf("%v, %v", context.Cause(ended), lease.Err())
+			}
+			cancel()
+			ended, cancel = locker.WithLease(t.Context(), lease)
+			cancel()
+			wantErr(t, ended.Err(), context.Canceled)
+			ctx, cancel := locker.WithLease(t.Context(), lease)
+			defer cancel()
+			if l, ok := locker.LeaseFrom(ctx); !ok || l != lease || ctx.Err() != nil {
+				t.Errorf("got %v, %v", l, ctx.Err())
+			}
+			if lease == one {
+				s.steal(t, lease, time.Hour)
+				<-ctx.Done()
+				lostBecause(t, context.Cause(ctx), locker.LostTakenOver)
+			} else {
+				if err := lease.Unlock(t.Context()); err != nil {
+					t.Error(err)
+				}
+				<-ctx.Done()
+				wantErr(t, context.Cause(ctx), locker.ErrUnlocked)
+			}
 		}
 	})
 }

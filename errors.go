@@ -34,6 +34,11 @@ var (
 	// says which. The operation may have taken effect. An acquisition that took effect is undone.
 	ErrUnavailable = errors.New("lock store unavailable")
 
+	// ErrReleaseUnknown means that the function that was passed to [Do] or [TryDo] has returned, and that it is not known
+	// whether the lock was released. The release goes on in the background, and otherwise the lock ends with its TTL. Such
+	// an error does not match ErrUnavailable, because to call the function again would do its work twice.
+	ErrReleaseUnknown = errors.New("it is not known whether the lock was released")
+
 	// ErrNotReplicated means that the server has executed the operation, and that too few of its replicas have confirmed
 	// it in time; see single.WaitReplicas. An acquisition is undone, and an extension does not count. [NotReplicatedError]
 	// has the numbers. Such an error also matches ErrUnavailable.
@@ -152,6 +157,23 @@ func reasonOf(notHeld error) LostReason {
 	}
 	return LostGone
 }
+
+// unknownRelease is an error of Unlock that matches ErrUnavailable, as Do returns it. It must match neither that nor the
+// end of a context, so it has no Unwrap method.
+type unknownRelease struct{ err error }
+
+func (e *unknownRelease) Error() string {
+	err := e.err
+	if known, ok := err.(*Error); ok { //nolint:errorlint // another one is about something else
+		err = known.Err
+	}
+	return ErrReleaseUnknown.Error() + ": " + err.Error()
+}
+
+func (e *unknownRelease) Is(target error) bool { return target == ErrReleaseUnknown }
+
+// As finds what the error has of a backend, such as its votes.
+func (e *unknownRelease) As(target any) bool { return errors.As(e.err, target) }
 
 // NotReplicatedError is an error that matches [ErrNotReplicated] and says how many replicas have confirmed the
 // operation.

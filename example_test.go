@@ -47,6 +47,41 @@ func ExampleDo() {
 	// do: <nil>
 }
 
+func ExampleTryDo() {
+	l := memory.New()
+	defer l.Close()
+	ctx := context.Background()
+	report := func(ctx context.Context) error { // ctx ends if the lock is lost
+		fmt.Println("the report")
+		err := locker.TryDo(ctx, l, "report", func(context.Context) error { panic("somebody else is at it") })
+		fmt.Println("skipped:", errors.Is(err, locker.ErrHeld))
+		return nil
+	}
+	fmt.Println("done:", locker.TryDo(ctx, l, "report", report))
+	// Output:
+	// the report
+	// skipped: true
+	// done: <nil>
+}
+
+func ExampleWithLease() {
+	l := memory.New()
+	defer l.Close()
+	lease, err := locker.TryLockAll(context.Background(), l, []string{"a", "b"}, locker.MaxHold(50*time.Millisecond))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	ctx, cancel := locker.WithLease(context.Background(), lease)
+	defer cancel()
+	<-ctx.Done() // the work goes on until here
+	fmt.Println("lost:", errors.Is(context.Cause(ctx), locker.ErrLost))
+	fmt.Println("unlock:", lease.Unlock(context.Background()))
+	// Output:
+	// lost: true
+	// unlock: <nil>
+}
+
 func ExampleLabel() {
 	l := memory.New()
 	defer l.Close()

@@ -94,7 +94,8 @@ type Lease interface {
 	// Errors match:
 	//
 	//   - [ErrNotHeld] and [ErrLost], if the lock was no longer held. Access was not exclusive until the end.
-	//   - [ErrUnavailable], if the outcome is unknown. Call Unlock again to find it out. The error also matches
+	//   - [ErrUnavailable], if the outcome is unknown. Call Unlock again to find it out. The work that the lock protected
+	//     was done nevertheless: do not repeat it because of this error, as after that of a Lock. The error also matches
 	//     ErrUnavailable if the store has nothing under the key before the TTL has ended: the key was deleted, or a
 	//     proxy sent the release twice.
 	//   - [ErrUnlocked], if an earlier call has found out the outcome. This is harmless if that call returned nil. If it

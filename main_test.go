@@ -128,7 +128,7 @@ func wantErr(t *testing.T, err error, want ...error) {
 	t.Helper()
 	all := []error{
 		locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum,
-		locker.ErrUnavailable,
+		locker.ErrUnavailable, locker.ErrReleaseUnknown,
 		locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
 	}
 	for _, w := range want {

@@ -41,14 +41,11 @@ func TestRecipesShowTheExamples(t *testing.T) {
 
 func onTick(ctx context.Context, l locker.Locker, tick time.Time, job func(context.Context) error) error {
 	key := "report:" + tick.UTC().Format(time.RFC3339) // each tick is a lock of its own
-	lease, err := l.TryLock(ctx, key, locker.MinHold(time.Minute))
-	if errors.Is(err, locker.ErrHeld) {
-		return nil // another machine runs it, or has run it
+	err := locker.TryDo(ctx, l, key, job, locker.MinHold(time.Minute))
+	if errors.Is(err, locker.ErrHeld) || errors.Is(err, locker.ErrReleaseUnknown) {
+		return nil // another machine runs it or has run it, or this one has
 	}
-	if err != nil {
-		return err
-	}
-	return errors.Join(job(ctx), lease.Unlock(ctx))
+	return err
 }
 
 func Example_cron() {
@@ -221,14 +218,14 @@ func Example_migrations() {
 	// <nil>
 }
 
-func sweep(ctx context.Context, l locker.Locker, shards int, work func(shard int, lease locker.Lease) error) error {
+func sweep(ctx context.Context, l locker.Locker, shards int, work func(ctx context.Context, shard int) error) error {
 	var errs error
 	for shard := range shards {
-		lease, err := l.TryLock(ctx, fmt.Sprint("shard:", shard))
-		if err == nil {
-			errs = errors.Join(errs, work(shard, lease), lease.Unlock(ctx)) // work ends when lease.Done is closed
-		} else if !errors.Is(err, locker.ErrHeld) { // another worker has a shard that is held
-			return errors.Join(errs, err)
+		err := locker.TryDo(ctx, l, fmt.Sprint("shard:", shard), func(ctx context.Context) error {
+			return work(ctx, shard) // ctx ends when the lock is lost, and has the lease for its token
+		})
+		if !errors.Is(err, locker.ErrHeld) { // another worker has a shard that is held
+			errs = errors.Join(errs, err)
 		}
 	}
 	return errs
@@ -240,7 +237,7 @@ func Example_shards() {
 	ctx := context.Background()
 	other, err := l.TryLock(ctx, "shard:1") // another worker
 	fmt.Println(err)
-	fmt.Println(sweep(ctx, l, 3, func(shard int, _ locker.Lease) error {
+	fmt.Println(sweep(ctx, l, 3, func(_ context.Context, shard int) error {
 		fmt.Println("working on", shard)
 		return nil
 	}))

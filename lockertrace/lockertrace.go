@@ -14,9 +14,10 @@ import (
 // Any hook may be nil. A hook runs on the goroutine on which the event happens. Hooks may be called concurrently, and
 // after the call has returned. They must be quick and safe for concurrent use.
 //
-// A hook must not call methods of the Lease. It must not wait for Close of the Client either: Close waits for the calls
-// and renewals that run the hook, so neither would return. A hook that needs to close the Client must start a goroutine
-// for that.
+// A hook may call the methods of the Lease, of the Locker and of an election. It must not wait for Close of the Client:
+// Close waits for the calls and renewals that run the hook, so neither would return. A hook that needs to close the
+// Client must start a goroutine for that. A call of a hook with the context of the call that runs it, which has the
+// Trace, runs the hook again.
 type Trace struct {
 	// Attempted is called when an attempt to acquire has ended. An acquisition that waits in a store's queue is one
 	// attempt.

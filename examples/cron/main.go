@@ -6,7 +6,7 @@
 //	LOCKER_URL=redis://localhost:6379 go run ./examples/cron -workers 1 -every 1m -ticks 0
 //
 // The key names the run, by the job and the tick, so that every tick is a lock of its own. If the lock is taken,
-// there is nothing to do: the program calls TryLock, not Lock. That alone is not enough. The clocks of the machines
+// there is nothing to do: the program calls TryDo, not Do. That alone is not enough. The clocks of the machines
 // differ, and a process may be late. If the job takes less time than that, it has released its lock when the last
 // machine comes, which finds the lock free and runs the job again. MinHold prevents this: the store keeps the lock
 // taken for longer than any machine can be late, even after the job or the process has ended. It delays no machine,
@@ -123,24 +123,22 @@ func (w *worker) loop(ctx context.Context) {
 }
 
 // once runs the job for a tick, unless another worker does or did; then the error matches locker.ErrHeld.
-func (w *worker) once(ctx context.Context, tick time.Time) (err error) {
+func (w *worker) once(ctx context.Context, tick time.Time) error {
 	key := "cron:report:" + tick.UTC().Format(time.RFC3339Nano)
-	lease, err := w.locker.TryLock(ctx, key, locker.MinHold(minHold))
-	if err != nil {
-		return err
+	ctx = context.WithoutCancel(ctx) // Ctrl-C lets the job finish
+	err := locker.TryDo(ctx, w.locker, key, report, locker.MinHold(minHold))
+	if errors.Is(err, locker.ErrReleaseUnknown) {
+		return nil // the job has run, and the lock stays taken for longer than it has to
 	}
-	// Unlock ends the renewals, and its error says whether the lock was lost before. The lock stays taken until
-	// minHold is over.
-	defer func() { err = errors.Join(err, lease.Unlock(ctx)) }()
-	return report(lease)
+	return err
 }
 
-// report is the job. It stops when the lock is lost: then another machine may run it. Ctrl-C lets it finish.
-func report(lease locker.Lease) error {
+// report is the job. It stops when the lock is lost: then another machine may run it.
+func report(ctx context.Context) error {
 	select {
 	case <-time.After(5 * time.Millisecond):
 		return nil
-	case <-lease.Done():
-		return lease.Err()
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
