@@ -131,6 +131,72 @@ func TestExtendTTLOfSeveralLocks(t *testing.T) {
 	})
 }
 
+// panicking is a Locker that panics once, and whose leases panic once.
+type panicking struct {
+	locker.Locker
+	lock, unlock bool
+}
+
+func (p *panicking) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	if !p.lock {
+		p.lock = true
+		panic("lock")
+	}
+	lease, err := p.Locker.Lock(ctx, key, opts...)
+	return panickingLease{lease, p}, err
+}
+
+type panickingLease struct {
+	locker.Lease
+	p *panicking
+}
+
+func (l panickingLease) Unlock(ctx context.Context) error {
+	err := l.Lease.Unlock(ctx)
+	if !l.p.unlock {
+		l.p.unlock = true
+		panic("unlock")
+	}
+	return err
+}
+
+// Middleware and hooks may panic. A Mutex then does not stay locked.
+func TestMutexAfterAPanic(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *store, c *locker.Client) {
+		m := locker.Mutex(&panicking{Locker: c}, "k")
+		panics := func(f func()) any {
+			var p any
+			func() {
+				defer func() { p = recover() }()
+				f()
+			}()
+			return p
+		}
+		free := func(after string) {
+			t.Helper()
+			locked := make(chan struct{})
+			go func() {
+				defer close(locked)
+				m.Lock()
+			}()
+			select {
+			case <-locked:
+			case <-time.After(time.Minute):
+				t.Fatalf("after a panic in %s, Lock hangs", after)
+			}
+		}
+		if p := panics(m.Lock); p != "lock" {
+			t.Errorf("Lock: %v", p)
+		}
+		free("Lock")
+		if p := panics(m.Unlock); p != "unlock" {
+			t.Errorf("Unlock: %v", p)
+		}
+		free("Unlock")
+		m.Unlock()
+	})
+}
+
 func TestMutex(t *testing.T) {
 	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
 		m, other := locker.Mutex(c, "k", locker.TTL(ttl)), locker.Mutex(c, "k", locker.TTL(ttl))

@@ -126,6 +126,10 @@ func (l *lease) Key() string   { return l.req.Key }
 func (l *lease) Token() string { return l.req.Token }
 func (l *lease) Fence() uint64 { return l.req.Fence }
 
+// TTL returns the TTL of the next renewal. Package election looks for it behind middleware, as [Verify] looks for the
+// lease.
+func (l *lease) TTL() time.Duration { return l.currentTTL() }
+
 func (l *lease) Done() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -30,12 +30,17 @@ type mutex struct {
 
 func (m *mutex) Lock() {
 	m.mine <- struct{}{}
+	locked := false
+	defer func() {
+		if !locked { // also if the Locker or a hook panics
+			<-m.mine
+		}
+	}()
 	lease, err := m.locker.Lock(context.Background(), m.key, m.opts...)
 	if err != nil {
-		<-m.mine
 		panic(err)
 	}
-	m.lease = lease
+	m.lease, locked = lease, true
 }
 
 func (m *mutex) Unlock() {
@@ -44,10 +49,8 @@ func (m *mutex) Unlock() {
 		panic("locker: unlock of an unlocked mutex")
 	}
 	m.lease = nil
-	lost := lease.Err()
-	err := lease.Unlock(context.Background())
-	<-m.mine
-	if err = errors.Join(lost, err); errors.Is(err, ErrLost) {
+	defer func() { <-m.mine }() // also if a hook panics
+	if err := errors.Join(lease.Err(), lease.Unlock(context.Background())); errors.Is(err, ErrLost) {
 		panic(&Error{"unlock", m.key, err})
 	}
 }

@@ -56,8 +56,9 @@ type Config struct {
 
 	// StopTime is how long OnElected needs to stop. If the lease could not be renewed for so long that only StopTime
 	// is left of it, the context of OnElected ends. 0, the default, lets it go on until shortly before the end, 1 % of
-	// the TTL and at most 51 ms. StopTime must be less than half of the TTL, because a healthy lease has two thirds
-	// left.
+	// the TTL and at most 51 ms. StopTime must not be more than half of the TTL, because a healthy lease may have only
+	// two thirds left. Otherwise Run returns an error that matches locker.ErrInvalid when the candidate is elected, which
+	// is when it learns of the TTL, and OnElected is not called.
 	StopTime time.Duration
 
 	// OnOverrun is called if OnElected has not returned in time after its context ended: by the end that the lease had
@@ -136,6 +137,25 @@ func (c *Config) validate() error {
 		return fmt.Errorf("election: %w: a duration is negative", locker.ErrInvalid)
 	}
 	return nil
+}
+
+// fits returns an error if StopTime is too long for the TTL of lease.
+func (c *Config) fits(lease locker.Lease) error {
+	for l := lease; l != nil; {
+		if of, ok := l.(interface{ TTL() time.Duration }); ok {
+			if ttl := of.TTL(); c.StopTime > ttl/2 {
+				return fmt.Errorf("election: %w: Config.StopTime is %v, which is more than half of the TTL of %v: each term "+
+					"would end at once", locker.ErrInvalid, c.StopTime, ttl)
+			}
+			return nil
+		}
+		u, ok := l.(interface{ Unwrap() locker.Lease })
+		if !ok {
+			break
+		}
+		l = u.Unwrap()
+	}
+	return nil // a Lease that is not from a Client
 }
 
 func (c *Config) report(key string, err error) {

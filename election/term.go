@@ -61,7 +61,11 @@ func (e *Election) campaign(ctx context.Context) (*candidacy, error) {
 func (e *Election) hold(waiting context.Context, c *candidacy) error {
 	defer e.leave(c)
 	err := locker.Do(waiting, e.locker, e.key, func(ctx context.Context) error {
-		e.lead(ctx, c)
+		lease, _ := locker.LeaseFrom(ctx)
+		if err := e.config.fits(lease); err != nil {
+			return err
+		}
+		e.lead(ctx, c, lease)
 		return nil
 	}, e.config.options()...)
 	if errors.Is(err, locker.ErrUnlocked) { // OnElected has released the lock
@@ -126,8 +130,7 @@ func (e *Election) leave(c *candidacy) {
 }
 
 // lead is one term. ctx ends with the lease, or when c.cancel is called.
-func (e *Election) lead(ctx context.Context, c *candidacy) {
-	lease, _ := locker.LeaseFrom(ctx)
+func (e *Election) lead(ctx context.Context, c *candidacy, lease locker.Lease) {
 	term := Term{Number: lease.Fence(), Lease: lease}
 	begun := time.Now()
 	e.mu.Lock()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,8 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/lockertrace"
+	"github.com/golocker/locker/middleware/logging"
+	"github.com/golocker/locker/middleware/retry"
 )
 
 // The store fails until the lease is lost. The context of the leader ends before the next one leads, and both campaign
@@ -67,6 +70,32 @@ func TestLossThatTheReleaseNotices(t *testing.T) {
 		synctest.Wait()
 		o.want("OnDemoted knows", errors.Is(o.last("demoted", "a").cause, locker.ErrLost))
 		o.want("the loss was reported once", len(o.reported()) == 1 && errors.Is(o.reported()[0], locker.ErrLost))
+		o.ends(a)
+	})
+}
+
+// A leader that could never go on after it is elected is not elected again and again.
+func TestStopTimeThatTheTTLHasNoRoomFor(t *testing.T) {
+	inOffice(t, func(o *office) {
+		for _, stop := range []time.Duration{ttl/2 + 1, ttl, 20 * time.Second} {
+			l := locker.NewClient(o.store)
+			c := election.Config{
+				OnElected: func(context.Context, election.Term) error { o.Error("the candidate leads"); return nil },
+				StopTime:  stop,
+			}
+			wrapped := locker.Wrap(l, locker.Defaults(locker.TTL(ttl)), retry.New(), logging.New(slog.New(slog.DiscardHandler)))
+			err := election.Run(o.Context(), wrapped, key, c)
+			if !errors.Is(err, locker.ErrInvalid) || !strings.Contains(err.Error(), "half of the TTL of 3s") {
+				o.Errorf("Run with a StopTime of %v: %v", stop, err)
+			}
+			if err := l.Close(); err != nil {
+				o.Error(err)
+			}
+		}
+		a := o.run("a", nil, func(c *election.Config) { c.StopTime = ttl / 2 })
+		o.want("half of the TTL is enough", o.last("elected", "a").at == 0)
+		time.Sleep(time.Minute)
+		o.want("the term goes on", len(o.is("demoted", "a")) == 0)
 		o.ends(a)
 	})
 }

@@ -2,11 +2,13 @@ package middleware_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/memory"
+	"github.com/golocker/locker/middleware/tracing"
 )
 
 // counting counts what a store in memory is asked for.
@@ -28,6 +30,24 @@ func (c *counting) Acquire(ctx context.Context, req locker.Request) (locker.Gran
 func (c *counting) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	c.single.Add(1)
 	return c.Backend.Queue(ctx, req)
+}
+
+// No keys are an error, and no panic.
+func TestStepWithoutKeys(t *testing.T) {
+	for _, order := range orders() {
+		c := memory.New()
+		l := wrap(locker.Wrap(c, tracing.New(tracing.WithTracerProvider(sampler{}), tracing.WithMeterProvider(listener{}),
+			tracing.WithKeyClass(func(string) string { return "class" }), tracing.WithKey(tracing.Full))), order)
+		for _, keys := range [][]string{nil, {}} {
+			if _, err := l.(locker.ManyLocker).TryLockMany(t.Context(), keys); err == nil {
+				t.Errorf("%s: TryLockMany without keys returns no error", name(order, "memory"))
+			}
+			if _, err := locker.LockAll(t.Context(), l, keys); !errors.Is(err, locker.ErrInvalid) {
+				t.Errorf("%s: LockAll without keys: %v", name(order, "memory"), err)
+			}
+		}
+		_ = c.Close()
+	}
 }
 
 // Behind all middleware, several locks are acquired in one step, and their leases are those of the middleware.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/redlock"
 )
@@ -316,4 +317,43 @@ func TestWrongPassword(t *testing.T) {
 			t.Errorf("a password in %q", text)
 		}
 	})
+}
+
+// Values of other types under the counters of nodes stay as they are, and Bootstrap ends with its context.
+func TestNodesWithForeignCountersAndNodesThatHang(t *testing.T) {
+	t.Parallel()
+	servers := startCluster(t, 3)
+	c := servers.client(t, "goredis")
+	counter := script.KeysOf("lock:", "k").Fence()
+	for _, s := range servers {
+		s.Cmd(t, "RPUSH", counter, "x")
+	}
+	for range 3 {
+		if _, err := c.TryLock(t.Context(), "k"); err == nil || !strings.Contains(err.Error(), counter) {
+			t.Errorf("TryLock with lists as counters: %v", err)
+		}
+	}
+	for i, s := range servers {
+		if typ := s.Cmd(t, "TYPE", counter); typ != "list" {
+			t.Errorf("node %d has a %s as its counter", i, typ)
+		}
+	}
+	for _, driver := range []string{"goredis", "redigo", "rueidis"} {
+		var ds []drivers.Driver
+		for _, s := range servers {
+			ds = append(ds, open(t, driver, s.Addr()))
+			s.Pause()
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		begun := time.Now()
+		err := redlock.Bootstrap(ctx, ds, redlock.Guard(time.Second))
+		if took := time.Since(begun); err == nil || took > 3*time.Second {
+			t.Errorf("%s: Bootstrap returned %v after %v", driver, err, took)
+		}
+		cancel()
+		for i, s := range servers {
+			s.Resume()
+			_ = ds[i].Close()
+		}
+	}
 }

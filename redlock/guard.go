@@ -46,7 +46,7 @@ func Bootstrap(ctx context.Context, ds []drivers.Driver, opts ...Option) error {
 		wg.Go(func() { errs[i] = n.Bootstrap(ctx) })
 	}
 	wg.Wait()
-	errs[len(ds)] = b.Close()
+	errs[len(ds)] = node.CloseWithin(ctx, b)
 	return errors.Join(errs...)
 }
 

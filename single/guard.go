@@ -27,7 +27,7 @@ func Guard(maxTTL time.Duration) Option { return func(o *options) { o.Guard = ma
 // again. The caller says that the server has forgotten no lock that may still be held, because it is new, for example.
 // The options are those of [New], with a [Guard]. Behind a Redis Cluster, Bootstrap writes 16,384 small keys, one for
 // each slot. If d does not know that its server is part of a cluster, it writes one of them, and the locks of other
-// slots rest. Bootstrap does not close d.
+// slots rest. Bootstrap returns when ctx ends, if not before, and does not close d.
 func Bootstrap(ctx context.Context, d drivers.Driver, opts ...Option) error {
 	o := newOptions(opts)
 	if err := o.misuse(d); err != nil {
@@ -35,8 +35,8 @@ func Bootstrap(ctx context.Context, d drivers.Driver, opts ...Option) error {
 	}
 	if d, ok := node.Lend(d).(drivers.Cluster); ok {
 		c := node.NewCluster(d, o.Options)
-		return errors.Join(c.Bootstrap(ctx), c.Close())
+		return errors.Join(c.Bootstrap(ctx), node.CloseWithin(ctx, c))
 	}
 	n := node.New(node.Lend(d), o.Options)
-	return errors.Join(n.Bootstrap(ctx), n.Close())
+	return errors.Join(n.Bootstrap(ctx), node.CloseWithin(ctx, n))
 }

@@ -70,6 +70,30 @@ func evalsha(t *testing.T, s *redistest.Server) (n int) {
 	return n
 }
 
+// Bootstrap ends with its context, also while the server hangs, and with every way to reach it.
+func TestBootstrapEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		s := redistest.Start(t)
+		d := build(t, s.Addr())
+		if err := single.Bootstrap(t.Context(), d, single.Guard(guarded)); err != nil {
+			t.Fatal(err)
+		}
+		s.Pause()
+		promptly(t, 100*time.Millisecond, func() time.Duration {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			begun := time.Now()
+			wantErr(t, single.Bootstrap(ctx, d, single.Guard(guarded)), locker.ErrUnavailable)
+			return time.Since(begun)
+		})
+		s.Resume()
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A new server rests from when a client with a guard is made, and then grants locks. Bootstrap skips that.
 func TestNewServerRests(t *testing.T) {
 	t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -81,10 +82,24 @@ func (n *Node) trust(ctx context.Context, slot uint16) error {
 	return n.fault(err)
 }
 
+// CloseWithin calls the Close of what a bootstrap has used, and returns when ctx ends, if not before. The server may be
+// silent, and the driver belongs to the caller. So nothing interrupts the command in flight, and Close then ends in the
+// background, with the timeout of that command.
+func CloseWithin(ctx context.Context, c io.Closer) error {
+	closed := make(chan error, 1)
+	go func() { closed <- c.Close() }()
+	select {
+	case err := <-closed:
+		return err
+	case <-ctx.Done():
+		return nil // the bootstrap has failed for the same reason
+	}
+}
+
 // Bootstrap does for all slots of the cluster what [Node.Bootstrap] does for a node. It stops at the first error.
 func (c *Cluster) Bootstrap(ctx context.Context) error {
 	n := New(Lend(c.driver), c.options)
-	defer func() { _ = n.Close() }()
+	defer func(ctx context.Context) { _ = CloseWithin(ctx, n) }(ctx)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var wg sync.WaitGroup

@@ -2,7 +2,10 @@ package pipeline
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
@@ -88,6 +91,9 @@ func (p *Pipeline) answered(r *request, reply drivers.Reply, err error, again []
 		// something between the client and the server. Such a command is not sent again.
 		return append(again, r.inFull())
 	case !r.joined:
+		if refused && refusal.Code() == "WRONGTYPE" {
+			reply = r.naming(refusal)
+		}
 		p.resolve(r.calls[0], reply, err)
 		return again
 	case refused && p.becauseJoined(refusal):
@@ -156,4 +162,23 @@ func (p *Pipeline) becauseJoined(e drivers.ServerError) bool {
 		p.slots.Store(true)
 	}
 	return script.IsForMany(e)
+}
+
+// naming adds the keys of r to a refusal because of the type of a value. The server does not say which key that is. The
+// name of the lock is left out, because the caller knows it, and because it may be one that must not be logged. A script
+// for several locks has more than five keys, and leaves it to others to say what is wrong.
+func (r *request) naming(refusal drivers.ServerError) drivers.ServerError {
+	if len(r.Words) < 4 || !strings.HasPrefix(r.Words[0], "EVAL") {
+		return refusal
+	}
+	n, _ := strconv.Atoi(r.Words[2])
+	if n < 2 || n > 5 || len(r.Words) < 3+n {
+		return refusal
+	}
+	lock, names := r.Words[3], ""
+	for _, key := range r.Words[4 : 3+n] {
+		names += " " + strings.ReplaceAll(key, lock, "…")
+	}
+	return drivers.ServerError(fmt.Sprintf("%s (the key … of the lock, or one of%s, has a value that is not of this "+
+		"library: TYPE shows which; delete it, or choose another prefix)", refusal.Error(), names))
 }

@@ -55,6 +55,7 @@ end
 local got, drawn, set = redis.call('MGET', unpack(KEYS, 2 * n + 1, 3 * n)), {}, {}
 for i = 1, n do
   local f = KEYS[2 * n + i]                    -- locks of one slot share it
+  if not drawn[f] and not got[i] and redis.call('EXISTS', f) == 1 then return 0 end    -- as in many.lua
   local c = math.max((tonumber(drawn[f] or got[i] or '0') or 0) + 1, clock())
   if not (c < 2^53) then return 0 end          -- a counter that was overwritten may also be no number: nan
   drawn[f], out[i] = digits(c), c

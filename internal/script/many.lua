@@ -56,6 +56,7 @@ if t then
     local c = not (used and (held[i] or waits and call('EXISTS', KEYS[a + i]) == 1)) and now
     local f = KEYS[2 * a + i]
     local last = drawn[f] or got[i]
+    if c and not last and call('EXISTS', f) == 1 then c = nil end    -- not a string, and not of this library
     if c and (n == 0 or last and (#last ~= 16 or last >= now)) then
       local next = math.max((tonumber(last) or 0) + 1, n)
       c = next < 2^53 and digits(next)

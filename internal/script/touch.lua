@@ -9,6 +9,7 @@ marker, guard = KEYS[1], ARGV[1]
 if ARGV[2] then
   local id, why = incarnation()
   if not id then return why end
+  redis.call('GET', marker)                    -- fails if it is not a string, and not of this library
   redis.call('SET', marker, id .. ':0:' .. guard)
   return 0
 end

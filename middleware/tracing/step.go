@@ -60,6 +60,9 @@ func (s *step) returned(ctx context.Context, leases []locker.Lease, err error) {
 
 // common returns the class of keys, or an empty one if they have different classes.
 func common(keys []string, class func(string) string) string {
+	if len(keys) == 0 {
+		return ""
+	}
 	first := class(keys[0])
 	for _, key := range keys[1:] {
 		if class(key) != first {
