@@ -3,7 +3,7 @@
 //
 // They work like locks on Redis, with expiry, renewal, fencing tokens and waiting in the order of arrival, but need no
 // server. Use the package in programs that run as one process, and in unit tests. It works with the virtual clock of
-// testing/synctest.
+// testing/synctest. Package lockertest has the same store with faults: it can be down, be slow, and lose a lock.
 //
 // Under the race detector of Go 1.26, call runtime.GOMAXPROCS(1) in a test that uses synctest. Otherwise the detector
 // crashes when two goroutines of a bubble read expired timers at the same time. This is not specific to this package.

@@ -1,0 +1,380 @@
+// Package lockertest has a store of locks for tests of programs that use locks. The store is down, slow, or loses a
+// lock, when the test says so.
+//
+//	store := lockertest.NewStore()
+//	l := locker.NewClient(store) // for the code under test
+//	store.Down()                 // its calls fail with locker.ErrUnavailable from now on
+//
+// It is the store of package memory with a network in front that can fail. It works in real time, and with the virtual
+// clock of testing/synctest if it is made inside of the bubble. Package memory says what to do about the race detector
+// then.
+package lockertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/memory"
+)
+
+// Store is a store of locks in the memory of this process. Several Clients can share it, as several processes share a
+// Redis server. It implements [locker.Backend] and all of its optional interfaces that package memory implements, and
+// [locker.LossNotifier]. It is safe for concurrent use.
+type Store struct {
+	// locks is not embedded: a method of it that Store lacks would work while the store is down.
+	locks *memory.Backend
+
+	mu      sync.Mutex
+	down    bool
+	delay   time.Duration
+	changed chan struct{}      // closed and replaced when down or delay changes, and when a holder comes
+	line    context.Context    // ends when the store goes down
+	cut     context.CancelFunc // ends line
+
+	owed     []locker.Request // the releases to make when the store is back
+	watchers map[*func()]bool
+	holders  map[*holder]bool
+}
+
+// holder is what NotifyLoss was given.
+type holder struct {
+	req  locker.Request
+	lost func(err error)
+}
+
+// timeout is how long a request waits for its answer. The other backends have the same default.
+const timeout = 5 * time.Second
+
+var errDown = fmt.Errorf("%w: the store of this test is down", locker.ErrUnavailable)
+
+// NewStore returns an empty store, which is up and answers at once.
+func NewStore() *Store {
+	s := &Store{
+		locks: memory.NewBackend(), changed: make(chan struct{}),
+		watchers: make(map[*func()]bool), holders: make(map[*holder]bool),
+	}
+	s.line, s.cut = context.WithCancel(context.Background())
+	return s
+}
+
+// Down makes the store unreachable until Up is called. Requests fail at once with [locker.ErrUnavailable], also those
+// under way, and are not executed. Callers that wait for a lock go on to wait for their patience; see
+// [locker.Patience]. Nothing is reported. The locks stay in the store, and those that are not renewed end with their
+// TTL.
+func (s *Store) Down() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = true
+	s.cut()
+	s.change()
+}
+
+// Up ends what Down began. Releases that failed in the meantime are made up for, and what happened to locks in the
+// meantime is reported.
+func (s *Store) Up() {
+	s.mu.Lock()
+	if !s.down {
+		s.mu.Unlock()
+		return
+	}
+	s.down = false
+	s.line, s.cut = context.WithCancel(context.Background())
+	s.change()
+	watchers := slices.Collect(maps.Keys(s.watchers))
+	s.mu.Unlock()
+	s.settle()
+	for _, changed := range watchers {
+		(*changed)()
+	}
+	s.report()
+}
+
+// Delay makes each request take d before it is executed, also those under way. The zero value ends this. A request that
+// takes more than 5 s, or longer than its context, fails with [locker.ErrUnavailable]. What the store sends by itself
+// is not delayed: the lock for a caller that waits for it, and reports of losses.
+func (s *Store) Delay(d time.Duration) {
+	s.mu.Lock()
+	s.delay = d
+	s.change()
+	s.mu.Unlock()
+	s.settle()
+}
+
+// Lose takes the lock of key away from its owner, as a server does that loses its data, or an operator. The next waiter
+// gets it. If no Client has the lock, Lose waits until one has it, and fails with ctx's error if ctx ends before. It
+// works also while the store is down.
+//
+// The lease of the owner ends at once with [locker.LostTakenOver] or [locker.LostGone]. While the store is down, it
+// ends when the store is up again, or with its validity.
+func (s *Store) Lose(ctx context.Context, key string) error {
+	for {
+		s.mu.Lock()
+		holders, changed := slices.Collect(maps.Keys(s.holders)), s.changed
+		s.mu.Unlock()
+		for _, h := range holders {
+			if h.req.Key != key {
+				continue
+			}
+			if _, err := s.locks.ForceRelease(ctx, key, h.req.Token); err == nil {
+				s.report()
+				return nil
+			}
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("lockertest: nobody has the lock %q: %w", key, ctx.Err())
+		}
+	}
+}
+
+// change wakes the requests under way, and Lose. Call with mu held.
+func (s *Store) change() {
+	close(s.changed)
+	s.changed = make(chan struct{})
+}
+
+// state returns whether the store is down, its delay, and a channel that is closed when one of them changes.
+func (s *Store) state() (down bool, delay time.Duration, changed <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.down, s.delay, s.changed
+}
+
+// reach brings a request to the store. Every operation begins with it. It fails if the request is not to be executed.
+func (s *Store) reach(ctx context.Context) error {
+	for start := time.Now(); ; {
+		down, delay, changed := s.state()
+		took := time.Since(start)
+		switch {
+		case down:
+			return errDown
+		case took >= delay:
+			return nil
+		case took >= timeout:
+			return fmt.Errorf("%w: no answer for %v", locker.ErrUnavailable, timeout)
+		}
+		t := time.NewTimer(min(delay, timeout) - took)
+		select {
+		case <-t.C:
+		case <-changed:
+		case <-ctx.Done():
+			t.Stop()
+			return fmt.Errorf("%w: %w", locker.ErrUnavailable, ctx.Err())
+		}
+		t.Stop()
+	}
+}
+
+// Acquire implements [locker.Backend].
+func (s *Store) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if err := s.reach(ctx); err != nil {
+		return locker.Grant{}, err
+	}
+	return s.locks.Acquire(ctx, req)
+}
+
+// AcquireMany implements [locker.ManyAcquirer].
+func (s *Store) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	if err := s.reach(ctx); err != nil {
+		return nil, err
+	}
+	return s.locks.AcquireMany(ctx, reqs)
+}
+
+// Extend implements [locker.Backend].
+func (s *Store) Extend(ctx context.Context, req locker.Request) error {
+	if err := s.reach(ctx); err != nil {
+		return err
+	}
+	return s.locks.Extend(ctx, req)
+}
+
+// Verify implements [locker.Verifier].
+func (s *Store) Verify(ctx context.Context, req locker.Request) error {
+	if err := s.reach(ctx); err != nil {
+		return err
+	}
+	return s.locks.Verify(ctx, req)
+}
+
+// Release implements [locker.Backend]. A release that fails is executed later.
+func (s *Store) Release(ctx context.Context, req locker.Request) error {
+	err := s.reach(ctx)
+	if err == nil {
+		return s.locks.Release(ctx, req)
+	}
+	s.owe(req)
+	return err
+}
+
+// owe notes a release that nobody waits for. It is executed after the delay, or when the store is back.
+func (s *Store) owe(req locker.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.owed = append(s.owed, req)
+	time.AfterFunc(s.delay, s.settle)
+}
+
+// settle executes the releases that are owed, unless the store is down.
+func (s *Store) settle() {
+	s.mu.Lock()
+	var owed []locker.Request
+	if !s.down {
+		owed, s.owed = s.owed, nil
+	}
+	s.mu.Unlock()
+	for _, req := range owed {
+		_ = s.locks.Release(context.Background(), req)
+	}
+}
+
+// Queue implements [locker.Queuer]. Waiters are served in the order of their arrival, and of their return after an
+// outage.
+func (s *Store) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	waits := false
+	inner := req
+	inner.Waiting = func(held *locker.HeldError) {
+		if !waits && req.Waiting != nil {
+			req.Waiting(held)
+		}
+		waits = true
+	}
+	for faulty := (time.Time{}); ; {
+		start := time.Now()
+		err := s.reach(ctx)
+		if err == nil {
+			if !faulty.IsZero() && req.Failing != nil {
+				req.Failing(faulty, nil)
+			}
+			faulty = time.Time{}
+			var g locker.Grant
+			if g, err = s.queue(ctx, inner); !errors.Is(err, errDown) {
+				if g.Sent.IsZero() {
+					g.Sent = start
+				}
+				return g, err
+			}
+			start = time.Now()
+		}
+		if !waits || ctx.Err() != nil {
+			return locker.Grant{}, err
+		}
+		if faulty.IsZero() {
+			faulty = start
+		}
+		if req.Failing != nil {
+			req.Failing(faulty, err)
+		}
+		left := req.Patience - time.Since(faulty)
+		if left <= 0 {
+			return locker.Grant{}, err
+		}
+		down, _, changed := s.state()
+		if !down {
+			continue
+		}
+		t := time.NewTimer(left)
+		select {
+		case <-changed:
+		case <-t.C:
+		case <-ctx.Done():
+		case <-req.Closing:
+			t.Stop()
+			return locker.Grant{}, locker.ErrClosed
+		}
+		t.Stop()
+	}
+}
+
+// queue waits in the queue of the locks until the store goes down, and fails with errDown then.
+func (s *Store) queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.mu.Lock()
+	line := s.line
+	s.mu.Unlock()
+	connected, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(line, cancel)()
+	g, err := s.locks.Queue(connected, req)
+	if line.Err() == nil || errors.Is(err, locker.ErrClosed) {
+		return g, err
+	}
+	if err == nil { // the answer is lost, and the caller asks again
+		_ = s.locks.Release(ctx, req)
+	}
+	return locker.Grant{}, errDown
+}
+
+// NotifyLoss implements [locker.LossNotifier].
+func (s *Store) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
+	h := &holder{req, lost}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holders[h] = true
+	s.change()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.holders, h)
+	}
+}
+
+// report tells the holders that have lost their locks.
+func (s *Store) report() {
+	s.mu.Lock()
+	holders := slices.Collect(maps.Keys(s.holders))
+	if s.down {
+		holders = nil
+	}
+	s.mu.Unlock()
+	for _, h := range holders {
+		if err := s.locks.Verify(context.Background(), h.req); err != nil {
+			h.lost(err)
+		}
+	}
+}
+
+// Inspect implements [inspect.Inspector].
+func (s *Store) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+	if err := s.reach(ctx); err != nil {
+		return inspect.Inspection{State: inspect.Unknown}, err
+	}
+	return s.locks.Inspect(ctx, key)
+}
+
+// ForceRelease implements [inspect.Inspector].
+func (s *Store) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+	if err := s.reach(ctx); err != nil {
+		return inspect.Inspection{State: inspect.Unknown}, err
+	}
+	defer s.report()
+	return s.locks.ForceRelease(ctx, key, owner)
+}
+
+// Watch implements [inspect.Watcher].
+func (s *Store) Watch(key string, changed func()) (stop func(), err error) {
+	forget, err := s.locks.Watch(key, func() {
+		if down, _, _ := s.state(); !down {
+			changed()
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.watchers[&changed] = true
+	return func() {
+		forget()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.watchers, &changed)
+	}, nil
+}
