@@ -194,6 +194,7 @@ func TestReleasesAreMadeUpFor(t *testing.T) {
 			if err := lease.Unlock(t.Context()); !errors.Is(err, locker.ErrUnavailable) {
 				t.Errorf("Unlock during %s: %v", what, err)
 			}
+			synctest.Wait()
 			mend()
 			synctest.Wait()
 			if next, err := l.TryLock(t.Context(), "k"); err != nil {
