@@ -44,6 +44,7 @@ func TestOneServer(t *testing.T) {
 		"AdvisoryCancelledWaiter":   testAdvisoryCancelledWaiter,
 		"Configuration":             testConfiguration,
 		"InTx":                      testInTx,
+		"FencingColumn":             testFencingColumn,
 		"LateCommits":               testLateCommits,
 		"DocumentedRights":          testDocumentedRights,
 		"MigrateAtTheSameTime":      testMigrateAtTheSameTime,
