@@ -169,7 +169,7 @@ func TestDriverSuiteNotices(t *testing.T) {
 				names := slices.Sorted(maps.Keys(failed))
 				if n < maxTrials && longest >= tolerable && !slices.Equal(bug.fails, names) {
 					// On a stalled machine a bug of timing may go unnoticed.
-					t.Logf("%q failed while the machine stalled for %v: once more", names, longest)
+					t.Logf("%q failed while this process stood still for %v: once more", names, longest)
 					continue
 				}
 				for name, log := range failed {

@@ -15,7 +15,7 @@ type property[H any] struct {
 }
 
 // run runs each property in a subtest of t: either in its own bubble, or in parallel with the others. In the second
-// case a property is repeated if the machine stalls.
+// case a property that failed is repeated if this process or the store stood still.
 func run[H any](t *testing.T, h H, bubble func(*testing.T, func(*testing.T)), properties []property[H]) {
 	for _, p := range properties {
 		t.Run(p.name, func(t *testing.T) {

@@ -1,14 +1,21 @@
 package conformance
 
 import (
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/memory"
 )
 
 func TestRecordKeepsVerdictsApart(t *testing.T) {
@@ -53,7 +60,7 @@ func TestFailuresOfAStalledMachineDoNotCount(t *testing.T) {
 			verdict{failed: true, log: "again\nagain\ntrial 3\nbroken\nthe rule of P: r\nwhy it matters: w"}},
 		"fails, always stalling": {9, 9,
 			verdict{failed: true,
-				log: strings.Repeat("again\n", 7) + "trial 8\nbroken\nthe rule of P: r\nwhy it matters: w"}},
+				log: strings.Repeat("again\n", 7) + "counts\ntrial 8\nbroken\nthe rule of P: r\nwhy it matters: w"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			trials, cleaned := 0, 0
@@ -76,8 +83,8 @@ func TestFailuresOfAStalledMachineDoNotCount(t *testing.T) {
 					t.Error("broken")
 				}
 			}}})["P"]
-			stalled := regexp.MustCompile(`it failed while the machine stalled for \S+, and is checked again`)
-			got.log = stalled.ReplaceAllString(got.log, "again")
+			stalled := regexp.MustCompile(`it failed while this process stood still for \S+, and (?:is checked )?(again|counts).*`)
+			got.log = stalled.ReplaceAllString(got.log, "$1")
 			assert.Equal(t, tt.want, got)
 			assert.Equal(t, trials, cleaned)
 		})
@@ -110,6 +117,75 @@ func TestFailuresOfAStalledStoreDoNotCount(t *testing.T) {
 			assert.Equal(t, tt.trials, trials)
 			assert.Equal(t, tt.fails > tt.stalls, got.failed)
 		})
+	}
+}
+
+// standing is a store that stands still for every few calls, as a file does that somebody else has locked now and then.
+type standing struct {
+	locker.Backend
+	calls *atomic.Int32
+}
+
+func (s standing) wait() {
+	if s.calls.Add(1)%6 == 0 {
+		time.Sleep(10 * time.Second)
+	}
+}
+
+func (s standing) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	s.wait()
+	return s.Backend.Acquire(ctx, req)
+}
+
+func (s standing) Release(ctx context.Context, req locker.Request) error {
+	s.wait()
+	if err := ctx.Err(); err != nil {
+		_ = s.Backend.Release(context.Background(), req)
+		return fmt.Errorf("%w: %w", locker.ErrUnavailable, err)
+	}
+	return s.Backend.Release(ctx, req)
+}
+
+// A store that stands still while this process goes on gets the blame, and does not take minutes for a property.
+func TestAStoreThatStandsStillIsBlamed(t *testing.T) {
+	var p property[Harness]
+	for _, p = range lockerProperties {
+		if p.name == "FenceGrows" {
+			break
+		}
+	}
+	virtual.Test(t, func(t *testing.T) {
+		start := time.Now()
+		h := Harness{Store: func(testing.TB) Store {
+			b := standing{memory.NewBackend(), new(atomic.Int32)}
+			return Store{Open: func() locker.Backend { return b }}
+		}}
+		got := recordInRealTime(t, h, []property[Harness]{p})[p.name]
+		assert.True(t, got.failed)
+		assert.Contains(t, got.log, "it failed while the store stood still (a call took ")
+		assert.Contains(t, got.log, ", and counts, because it is trial ")
+		assert.NotRegexp(t, "machine|while this process", got.log)
+		assert.Less(t, time.Since(start), time.Minute)
+	})
+}
+
+// A slow call is the process's fault if the process stood still for about as long.
+func TestBlame(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		process, store time.Duration
+		want           string
+	}{
+		{0, 0, ""},
+		{199 * ms, 199 * ms, ""},
+		{200 * ms, 0, "this process"},
+		{time.Second, 1100 * ms, "this process"},
+		{0, 200 * ms, "the store"},
+		{150 * ms, 300 * ms, "the store"},
+		{300 * ms, 4 * time.Second, "the store"},
+	} {
+		got := blame(tt.process, tt.store)
+		assert.True(t, strings.HasPrefix(got, tt.want) && (got == "") == (tt.want == ""), "%v, %v: %q", tt.process, tt.store, got)
 	}
 }
 

@@ -13,29 +13,52 @@ import (
 )
 
 const (
-	// tolerable is the longest stall of the machine at which a failed trial still counts. The TTLs and time limits of
-	// the suite leave room for it.
+	// tolerable is the longest stall of the process or the store at which a failed trial still counts. The TTLs and
+	// time limits of the suite leave room for it.
 	tolerable = 200 * time.Millisecond
-	// maxTrials is how often a property is checked at most. The last trial always counts.
+	// maxTrials is how often a property is checked at most, and maxTrying is for how long another trial may begin. The
+	// last trial always counts.
 	maxTrials = 8
+	maxTrying = 30 * time.Second
 )
 
 // try is verify in real time. A busy machine may stop this process, or the store's process, for seconds. A failure
-// during such a stall says nothing about the implementation, so the property is checked again with a new store. Stalls
-// of the store show in calls that should return at once (see prompt). The alternative, longer TTLs and more slack, was
-// rejected: every run would take longer and would miss smaller delays.
+// during such a stall says nothing about the implementation, so the property is checked again with a new store. A store
+// that stands still by itself, for example because somebody has locked its file, does so in the last trial, too. The
+// alternative, longer TTLs and more slack, was rejected: every run would take longer and would miss smaller delays.
 func (p property[H]) try(t testing.TB, h H) {
 	t.Helper()
+	start := time.Now()
 	for n := 1; ; n++ {
 		trial := newTrial(t)
 		stall := watch()
 		trial.run(func() { p.verify(trial, h) })
-		longest := max(stall(), trial.slowest)
-		if n == maxTrials || longest < tolerable || !trial.Failed() {
+		cause := blame(stall(), trial.slowest)
+		if cause == "" || !trial.Failed() {
 			trial.report()
 			return
 		}
-		t.Logf("it failed while the machine stalled for %v, and is checked again", longest.Round(time.Millisecond))
+		if n == maxTrials || time.Since(start) >= maxTrying {
+			t.Logf("it failed while %s, and counts, because it is trial %d", cause, n)
+			trial.report()
+			return
+		}
+		t.Logf("it failed while %s, and is checked again", cause)
+	}
+}
+
+// blame says what stood still during a trial: this process, or the store, whose slowest call that should have returned
+// at once took so long (see prompt). It returns an empty text if the trial counts. A call also takes long because the
+// process that waits for it stands still.
+func blame(process, store time.Duration) string {
+	switch {
+	case max(process, store) < tolerable:
+		return ""
+	case process >= tolerable && store-process < tolerable:
+		return fmt.Sprintf("this process stood still for %v", process.Round(time.Millisecond))
+	default:
+		return fmt.Sprintf("the store stood still (a call took %v, this process stood still for no more than %v)",
+			store.Round(time.Millisecond), process.Round(time.Millisecond))
 	}
 }
 
