@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -47,6 +48,34 @@ func TestASilentStoreIsBounded(t *testing.T) {
 			assert.Less(t, time.Since(start), 2*askTimeout+closeLimit)
 		})
 	}
+}
+
+// Close may wait for a server without end: the command ends all the same.
+func TestCloseDoesNotDelayTheEnd(t *testing.T) {
+	t.Parallel()
+	released, closed := make(chan struct{}), make(chan struct{})
+	a := &app{stdin: strings.NewReader(""), stdout: new(bytes.Buffer), stderr: new(bytes.Buffer)}
+	a.opened = []io.Closer{closer(func() {
+		<-released
+		close(closed)
+	})}
+	ended := make(chan int, 1)
+	go func() { ended <- a.main(t.Context(), []string{"version"}) }()
+	select {
+	case code := <-ended:
+		assert.Zero(t, code)
+	case <-time.After(limit):
+		assert.Fail(t, "it waits for Close")
+	}
+	close(released)
+	<-closed
+}
+
+type closer func()
+
+func (c closer) Close() error {
+	c()
+	return nil
 }
 
 // A timeout of the configuration is not changed, and a backend without one stays as it is.
