@@ -15,9 +15,8 @@ import (
 // to a read or to a write. A number that a message of the news has is never used, because others may send such
 // messages.
 //
-// So an attempt whose outcome is unknown can be undone for good: either
-// it is stored, or the clean-up overwrites that record, and the attempt can never be stored any more, however late it
-// arrives. See [Backend.undo].
+// So an attempt whose outcome is unknown can be undone for good: either it is stored, or the clean-up overwrites that
+// record, and the attempt can never be stored any more, however late it arrives. See [Backend.undo].
 //
 // While the servers of a cluster connect to each other anew, a message may arrive twice. The refusal of the second one
 // may then be the answer, although the first one is stored. So a refusal proves nothing until a newer record is seen.
@@ -30,8 +29,9 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	subject, start := b.subject(req.Key), time.Now()
 	lock := record{State: held, Owner: req.Token, Label: req.Label, ttl: req.TTL}
 	last := b.hints.get(subject)
-	look := last == 0 && b.news.waited(b.toldOf(subject)) // there is a record, most likely
-	var doubt uint64                                      // the record over which the lock may have been written; 0: there is none
+	// Somebody waits here, so there is a record, most likely: read it first.
+	look := last == 0 && b.news.waited(b.toldOf(subject))
+	var doubt uint64 // the record over which the lock may have been written; 0: there is none
 	defer func() {
 		if doubt != 0 {
 			b.undoLater(req, doubt, start)
