@@ -81,24 +81,6 @@ func TestResignWhileCampaigning(t *testing.T) {
 	})
 }
 
-// The term is over, although nobody knows whether the lock was released. Resign does not look like a store that cannot
-// be asked.
-func TestResignWithoutAnAnswer(t *testing.T) {
-	inOffice(t, func(o *office) {
-		a := o.run("a", nil)
-		synctest.Wait()
-		o.store.breaks(locker.ErrUnavailable)
-		err := a.Resign(o.Context())
-		o.want("Resign says that the release is not known", errors.Is(err, locker.ErrReleaseUnknown) &&
-			!errors.Is(err, locker.ErrUnavailable))
-		synctest.Wait()
-		o.want("it is reported", len(o.reported()) > 0 && errors.Is(o.reported()[0], locker.ErrReleaseUnknown))
-		o.want("the cause is that a resigned", errors.Is(o.last("demoted", "a").cause, election.ErrResigned))
-		o.store.breaks(nil)
-		o.ends(a)
-	})
-}
-
 // Resign returns when its context ends, although OnElected has not stopped yet.
 func TestResignIsBoundedByItsContext(t *testing.T) {
 	inOffice(t, func(o *office) {

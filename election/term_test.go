@@ -277,12 +277,12 @@ func TestReleaseFails(t *testing.T) {
 	inOffice(t, func(o *office) {
 		a := o.run("a", nil)
 		o.store.breaks(locker.ErrUnavailable)
-		if err := a.Resign(o.Context()); !errors.Is(err, locker.ErrUnavailable) {
+		if err := a.Resign(o.Context()); !errors.Is(err, locker.ErrReleaseUnknown) || errors.Is(err, locker.ErrUnavailable) {
 			o.Errorf("Resign: %v", err)
 		}
 		o.store.breaks(nil)
 		synctest.Wait()
-		o.want("it was reported", len(o.reported()) == 1 && errors.Is(o.reported()[0], locker.ErrUnavailable))
+		o.want("it was reported", len(o.reported()) == 1 && errors.Is(o.reported()[0], locker.ErrReleaseUnknown))
 		time.Sleep(2 * ttl)
 		o.want("a leads again after the TTL", len(o.is("elected", "a")) == 2)
 		o.ends(a)

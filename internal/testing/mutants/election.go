@@ -43,7 +43,7 @@ var electionMutants = []mutant{
 		[]killer{test("middleware", "TestEverythingMayCallEverything/memory")}},
 	{"Do takes a release that is not answered for a store that was not asked",
 		[]patch{{"do.go", "if errors.Is(unlocked, ErrUnavailable) {", "if false {"}},
-		[]killer{test(".", "TestDoTellsAFailedReleaseFromAFailedLock"), test("election", "TestResignWithoutAnAnswer")}},
+		[]killer{test(".", "TestDoTellsAFailedReleaseFromAFailedLock"), test("election", "TestReleaseFails")}},
 	{"election: pauses do not grow", []patch{{"election/election.go", "pause(failures)", "pause(0)"}},
 		[]killer{test("election", "TestCampaignsAreRepeatedWithPauses|TestTermsThatFailAtOnceArePaced")}},
 	{"election: errors of the work end Run",
