@@ -49,7 +49,7 @@ func (c *Client) TryLockMany(ctx context.Context, keys []string, opts ...Option)
 	if about, ok := err.(*Error); ok { //nolint:errorlint // only an error that is nothing but the key and its reason
 		key, err = about.Key, about.Err
 	}
-	return nil, &Error{"trylock", key, withContext(ctx, err)}
+	return nil, &Error{"trylock", key, withContext(ctx, c.heldByItself(key, o, err))}
 }
 
 // attemptMany makes one attempt to acquire all keys in one step.

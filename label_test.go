@@ -3,13 +3,16 @@ package locker_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"strconv"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/memory"
 )
@@ -34,6 +37,89 @@ func TestHeldErrorText(t *testing.T) {
 			t.Errorf("%v does not match ErrHeld", &e)
 		}
 	}
+}
+
+// voting is a store whose refusals say more than a HeldError, as those of Redlock do.
+type voting struct{ locker.Backend }
+
+func (v voting) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	g, err := v.Backend.Acquire(ctx, req)
+	if err != nil {
+		err = fmt.Errorf("%w: 3 nodes said so", err)
+	}
+	return g, err
+}
+
+// A caller that waits for a lease of its own Client learns that, whatever it calls. One that waits for somebody else
+// with the same label does not.
+func TestACallerThatWaitsForItselfIsTold(t *testing.T) {
+	const text = "held by this process: held by "
+	type call func(ctx context.Context, l locker.Locker) error
+	lock := func(ctx context.Context, l locker.Locker) error {
+		_, err := l.Lock(ctx, "k")
+		return err
+	}
+	calls := map[string]call{
+		"Lock": lock,
+		"Lock behind another caller": func(ctx context.Context, l locker.Locker) error {
+			go lock(ctx, l)
+			synctest.Wait()
+			return lock(ctx, l)
+		},
+		"TryLock": func(ctx context.Context, l locker.Locker) error {
+			_, err := l.TryLock(ctx, "k")
+			return err
+		},
+		"LockAll": func(ctx context.Context, l locker.Locker) error {
+			_, err := locker.LockAll(ctx, l, []string{"j", "k"})
+			return err
+		},
+		"TryLockAll": func(ctx context.Context, l locker.Locker) error {
+			_, err := locker.TryLockAll(ctx, l, []string{"j", "k"})
+			return err
+		},
+		"a nested Do": func(ctx context.Context, l locker.Locker) error {
+			return locker.Do(ctx, l, "k", func(context.Context) error { return nil })
+		},
+	}
+	for name, call := range calls {
+		for _, polls := range []bool{false, true} {
+			virtual.Test(t, func(t *testing.T) {
+				var store locker.Backend = memory.NewBackend()
+				if polls {
+					store = voting{store}
+				}
+				own, other := locker.NewClient(store), locker.NewClient(store)
+				defer other.Close()
+				defer own.Close()
+				held := mustLock(t, own, "k")
+				for l, want := range map[locker.Locker]bool{own: true, other: false} {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					err := call(ctx, l)
+					cancel()
+					if !errors.Is(err, locker.ErrHeld) || strings.Contains(err.Error(), text) != want {
+						t.Errorf("%s, polls %v, by its own Client %v: %v", name, polls, want, err)
+					}
+				}
+				mustUnlock(t, held)
+			})
+		}
+	}
+}
+
+// A Client that had the lock before, or has another one, does not say that it has it.
+func TestACallerThatWaitsForAnotherIsNotTold(t *testing.T) {
+	store := memory.NewBackend()
+	a, b := locker.NewClient(store), locker.NewClient(store)
+	defer a.Close()
+	defer b.Close()
+	mustUnlock(t, mustLock(t, a, "k"))
+	another, held := mustLock(t, a, "another"), mustLock(t, b, "k")
+	if _, err := a.TryLock(t.Context(), "k"); !errors.Is(err, locker.ErrHeld) || strings.Contains(err.Error(), "process") {
+		t.Error(err)
+	}
+	mustUnlock(t, another)
+	mustUnlock(t, held)
 }
 
 // labelOf returns the label of the holder, as a caller that does not wait gets it.

@@ -29,13 +29,13 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	start := time.Now()
 	queue, err := c.queues.enter(ctx, c.closing, key)
 	if err != nil {
-		return nil, waited(ctx, start, err)
+		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
 	var l *lease // nil also if a hook panics
 	defer func() { queue.leave(l != nil, o.label) }()
 	if l, err = c.wait(ctx, key, o, queue); err != nil {
 		takenFrom(ctx).failing(queue.failingSince())
-		return nil, waited(ctx, start, err)
+		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
 	return l, nil
 }
@@ -49,7 +49,7 @@ func (c *Client) TryLock(ctx context.Context, key string, opts ...Option) (Lease
 		if l, err = c.attempt(ctx, key, o, nil); err == nil {
 			return l, nil
 		}
-		err = withContext(ctx, err)
+		err = withContext(ctx, c.heldByItself(key, o, err))
 	}
 	return nil, &Error{"trylock", key, err}
 }

@@ -14,23 +14,24 @@ import (
 	"github.com/golocker/locker/memory"
 )
 
-// The programs of docs/recipes.md are these functions.
+// The programs of docs/recipes.md and docs/what-it-is-not.md are these functions.
 func TestRecipesShowTheExamples(t *testing.T) {
-	page, err := os.ReadFile("docs/recipes.md")
-	if err != nil {
-		t.Fatal(err)
+	text := func(file string) string {
+		t.Helper()
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
 	}
-	source, err := os.ReadFile("recipes_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks := strings.Split(string(page), "```go\n")[1:]
-	if len(blocks) != 6 {
-		t.Errorf("%d programs, want 6", len(blocks))
+	source := text("recipes_test.go")
+	blocks := strings.Split(text("docs/recipes.md")+text("docs/what-it-is-not.md"), "```go\n")[1:]
+	if len(blocks) != 7 {
+		t.Errorf("%d programs, want 7", len(blocks))
 	}
 	for _, block := range blocks {
 		code, _, _ := strings.Cut(block, "```")
-		if !strings.Contains(string(source), code) {
+		if !strings.Contains(source, code) {
 			t.Errorf("recipes_test.go has no\n%s", code)
 		}
 		if n := strings.Count(code, "\n"); n > 12 {
@@ -247,5 +248,33 @@ func Example_shards() {
 	// working on 0
 	// working on 2
 	// <nil>
+	// <nil>
+}
+
+func book(ctx context.Context, l locker.Locker, write func(context.Context) error) error {
+	if lease, ok := locker.LeaseFrom(ctx); ok && lease.Key() == "books" {
+		return write(ctx) // a caller has the lock: ctx is that of its locker.Do
+	}
+	return locker.Do(ctx, l, "books", write)
+}
+
+// A function that may be called with the lock or without it.
+func Example_nested() {
+	l := memory.New()
+	defer l.Close()
+	write := func(context.Context) error {
+		fmt.Println("written")
+		return nil
+	}
+	nested := func(ctx context.Context) error { return book(ctx, l, write) }
+	fmt.Println(nested(context.Background()))
+	fmt.Println(locker.Do(context.Background(), l, "books", nested))
+	fmt.Println(locker.Do(context.Background(), l, "pens", nested))
+	// Output:
+	// written
+	// <nil>
+	// written
+	// <nil>
+	// written
 	// <nil>
 }

@@ -3,7 +3,9 @@ package locker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/golocker/locker/lockertrace"
@@ -91,6 +93,21 @@ func restOf(err error) time.Duration {
 		return resting.Remaining
 	}
 	return 0
+}
+
+// heldByItself returns err, and says in it that this process holds the lock if a lease of this Client does. The label is
+// not enough to tell, because it is the same in containers that share the network of their host. The leases are
+// searched only if the holder has the label of this call, which is rare.
+func (c *Client) heldByItself(key string, o options, err error) error {
+	if !errors.Is(err, ErrHeld) || heldOf(err).Label != o.label {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.ContainsFunc(c.schedule.leases, func(l *lease) bool { return l.req.Key == key }) {
+		return err
+	}
+	return fmt.Errorf("held by this process: %w", err)
 }
 
 // heldOf returns what err says about the holder, or the zero HeldError if it says nothing.
