@@ -95,8 +95,8 @@ func restOf(err error) time.Duration {
 	return 0
 }
 
-// heldByItself returns err, and says in it that this process holds the lock if a lease of this Client does. The label is
-// not enough to tell, because it is the same in containers that share the network of their host. The leases are
+// heldByItself returns err, and says in it that this process holds the lock if a lease of this Client does. The label
+// is not enough to tell, because it is the same in containers that share the network of their host. The leases are
 // searched only if the holder has the label of this call, which is rare.
 func (c *Client) heldByItself(key string, o options, err error) error {
 	if !errors.Is(err, ErrHeld) || heldOf(err).Label != o.label {
