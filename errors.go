@@ -158,8 +158,8 @@ func reasonOf(notHeld error) LostReason {
 	return LostGone
 }
 
-// unknownRelease is an error of Unlock that matches ErrUnavailable, as Do returns it. It must match neither that nor the
-// end of a context, so it has no Unwrap method.
+// unknownRelease is an error of Unlock that matches ErrUnavailable, as Do returns it. It must match neither that nor
+// the end of a context, so it has no Unwrap method.
 type unknownRelease struct{ err error }
 
 func (e *unknownRelease) Error() string {

@@ -93,8 +93,8 @@ func (e *Election) Run(ctx context.Context) error {
 // and may be faster than they are. To leave for good, end the context of Run.
 //
 // Resign returns nil if the candidate does not lead. It returns the cause of ctx's end if ctx ends first; the term
-// ends nevertheless. Other errors match locker.ErrReleaseUnknown, or locker.ErrLost if the lock was lost. OnElected must not call Resign, because Resign
-// waits for OnElected. To resign, OnElected returns.
+// ends nevertheless. Other errors match locker.ErrReleaseUnknown, or locker.ErrLost if the lock was lost. OnElected
+// must not call Resign, because Resign waits for OnElected. To resign, OnElected returns.
 func (e *Election) Resign(ctx context.Context) error {
 	e.mu.Lock()
 	c := e.candidacy
