@@ -64,8 +64,8 @@ func under(ctx context.Context, lease Lease, f func(ctx context.Context) error) 
 }
 
 // WithLease returns a copy of parent that ends when lease does, or when cancel is called, if parent does not end first.
-// context.Cause then returns the error of lease, which is a [*LostError] if the lock was lost. Calling cancel releases a
-// goroutine that waits for the end of the lease. It does not unlock lease. lease may be an [AllLease]:
+// context.Cause then returns the error of lease, which is a [*LostError] if the lock was lost. Calling cancel releases
+// a goroutine that waits for the end of the lease. It does not unlock lease. lease may be an [AllLease]:
 //
 //	lease, err := l.TryLock(ctx, key)
 //	if err != nil {

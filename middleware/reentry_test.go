@@ -181,9 +181,10 @@ func TestEverythingMayCallEverything(t *testing.T) {
 				tracing.New(tracing.WithTracerProvider(spans{c: c}), tracing.WithMeterProvider(listener{}),
 					tracing.WithKeyClass(func(string) string { c.call("KeyClass"); return "class" })),
 				retry.New(retry.For(time.Second)), logging.New(slog.New(handler{c}), logging.LongWait(time.Millisecond)))
+			stop := func() {} // not deferred, because it waits for a store that hangs
 			if w, ok := locker.As[inspect.Watcher](c.l); ok {
-				if stop, err := w.Watch("k", func() { c.call("Watch") }); err == nil {
-					defer stop()
+				if s, err := w.Watch("k", func() { c.call("Watch") }); err == nil {
+					stop = s
 				}
 			}
 			c.holds(t)
@@ -194,7 +195,10 @@ func TestEverythingMayCallEverything(t *testing.T) {
 			c.unlocks.Store(true)
 			c.holds(t)
 			c.loses(t, down, up)
-			within(t, "Close", func() { _ = client.Close() })
+			within(t, "Close", func() {
+				stop()
+				_ = client.Close()
+			})
 			for _, what := range []string{
 				"Attempted", "Waiting", "Woken", "Renewed", "Lost", "Enabled", "Start", "AddEvent", "End", "KeyClass",
 				"OnElected", "OnDemoted", "OnNewLeader", "OnError", "Healthy", "OnOverrun", "Handle: lock lost",

@@ -20,7 +20,7 @@ var electionMutants = []mutant{
 		[]patch{{"election/term.go", "	case <-t.C:\n", "	case <-t.C:\n		_ = term.Lease.Unlock(ctx)\n"}},
 		[]killer{test("election", "TestOverrunAfterResign")}},
 	{"election: a leader that resigns counts as leader",
-		[]patch{{"election/election.go", "if ctx.Err() != nil { // without", "if false { // without"}},
+		[]patch{{"election/election.go", "if ctx.Err() != nil { // without", "if _ = ctx; false { // without"}},
 		[]killer{test("election", "TestResignIsBoundedByItsContext")}},
 	{"election: Leading asks the lease with a mutex",
 		[]patch{{"election/election.go", "	e.mu.Unlock()\n	if ctx.Err() != nil { // without",
