@@ -16,7 +16,7 @@ import (
 //
 //   - the error of f,
 //   - one that matches [ErrLost], if the lock was lost while f ran,
-//   - one that matches [ErrReleaseUnknown], if it is not known whether the lock was released. This says nothing about f.
+//   - one that matches [ErrReleaseUnknown], if it is not known whether the lock was released. This says nothing of f.
 //
 // So an error that matches [ErrUnavailable] means that f was not called, unless f returned it. To call Do again is safe
 // then.
