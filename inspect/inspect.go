@@ -49,9 +49,9 @@ type Inspector interface {
 type Watcher interface {
 	// Watch calls changed after each change of the owner of key, until stop is called, and perhaps more often. To miss
 	// nothing, call Inspect after Watch has returned. Watch reports every change that this Inspection does not show. It
-	// reports changes during an outage of the store when the outage ends, by one call or more. changed must not block,
-	// nor call the Watcher. It may be called once more after stop. A lock that expires has an owner until somebody asks
-	// for it, so changed need not be called when the TTL ends.
+	// reports changes during an outage of the store when the outage ends, by one call or more. changed must not block.
+	// It is called without a mutex, and may be called once more after stop. A lock that expires has an owner until
+	// somebody asks for it, so changed need not be called when the TTL ends.
 	Watch(key string, changed func()) (stop func(), err error)
 }
 

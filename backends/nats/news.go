@@ -126,10 +126,14 @@ func (n *news) run() {
 
 func (n *news) reconnected() {
 	n.mu.Lock()
-	defer n.mu.Unlock()
+	var all []func(state)
 	for _, t := range n.topics {
 		t.forget() // a server that has lost its last records may have given their numbers again
-		t.tell(reconnected)
+		all = append(all, t.telling())
+	}
+	n.mu.Unlock()
+	for _, tell := range all {
+		tell(reconnected)
 	}
 }
 
@@ -164,26 +168,38 @@ func (n *news) pass(m *natsclient.Msg) {
 	if m.Header.Get(opHeader) != "" {
 		s = free
 	}
+	if tell := n.note(m, s); tell != nil {
+		tell(s)
+	}
+}
+
+// note notes what a message says, and returns the function that tells the listeners, or nil if the message is not for
+// them.
+func (n *news) note(m *natsclient.Msg, s state) (tell func(state)) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	t := n.topics[m.Subject]
 	if t == nil {
-		return
+		return nil
 	}
 	if id := m.Header.Get(bucketHeader); id != "" && t.bucket != "" && id != t.bucket {
-		return
+		return nil
 	}
 	seq, err := strconv.ParseUint(m.Header.Get(tellsSeq), 10, 64)
 	if err == nil && seq > t.seen.seq {
 		n.saw(m.Subject, t, record{State: s, seq: seq, nonce: m.Header.Get(nonceHeader), ttl: ttlOf(m.Header)}, false)
 	}
-	t.tell(s)
+	return t.telling()
 }
 
-// tell calls the listeners. Call with the mutex of news held.
-func (t *topic) tell(s state) {
-	for _, l := range t.listeners {
-		(*l)(s)
+// telling returns a function that calls the listeners. Call telling with the mutex of news held, and the function
+// without it: listeners may be functions of a program, which may use the Backend.
+func (t *topic) telling() func(state) {
+	listeners := slices.Clone(t.listeners)
+	return func(s state) {
+		for _, l := range listeners {
+			(*l)(s)
+		}
 	}
 }
 

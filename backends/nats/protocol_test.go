@@ -343,3 +343,34 @@ func TestBucketIsDeleted(t *testing.T) {
 		}
 	}
 }
+
+// A function that watches a lock may use the Backend: it is called without a mutex.
+func TestWatchingFunctionsMayUseTheBackend(t *testing.T) {
+	s := start(t)
+	l := nats.New(s.js)
+	t.Cleanup(func() { _ = l.Close() })
+	called := make(chan struct{}, 100)
+	stop, err := l.Watch("k", func() {
+		stop, err := l.Watch("other", func() {})
+		if err == nil {
+			stop()
+		}
+		called <- struct{}{}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	lease, err := l.Lock(t.Context(), "k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-called:
+	case <-time.After(20 * time.Second):
+		t.Fatal("a function that watches a lock hangs")
+	}
+}

@@ -48,11 +48,13 @@ func (n *news) saw(told string, t *topic, r record, read bool) {
 		t.alarm.Reset(time.Until(now.over))
 	default:
 		t.alarm = time.AfterFunc(time.Until(now.over), func() {
+			tell := func(state) {}
 			n.mu.Lock()
-			defer n.mu.Unlock()
 			if n.topics[told] == t && t.seen.isOver() {
-				t.tell(overdue)
+				tell = t.telling()
 			}
+			n.mu.Unlock()
+			tell(overdue)
 		})
 	}
 }
