@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -31,13 +32,13 @@ type Store struct {
 	url     func(addrs string) string // at which a client opens the store through other addresses of the servers
 }
 
-// Server keeps its data when it is killed, because a lock that is forgotten has two holders: that is what the restart
-// guard is for, and other trials.
+// Server keeps its data when it is killed, because a lock that is forgotten has two holders.
 type Server struct {
 	addr    string // host:port, or the path of a socket
 	Restart func() // kills it, and starts it again
 	Pause   func()
 	Resume  func()
+	Forget  func() // deletes all its data; nil unless it is a Redis
 }
 
 // All is in the order of reports.
@@ -56,6 +57,20 @@ var All = []Deployment{
 
 // AdvisoryLocks is the name of the only deployment that may free a lock before its holder knows.
 const AdvisoryLocks = "PostgreSQL, advisory"
+
+// Guarded is a Redlock of five whose nodes have a restart guard, so that they may forget.
+func Guarded(longest time.Duration) Deployment {
+	d := onRedis("rueidis", 5)
+	start := d.Start
+	d.Name = "Redlock of 5, restart guard"
+	d.Start = func(t *testing.T) *Store {
+		st := start(t)
+		url := st.url
+		st.url = func(addrs string) string { return url(addrs) + "?guard=" + longest.String() }
+		return st
+	}
+	return d
+}
 
 // Connect returns a URL of the store for one process, and its ways to the servers. No client learns of other ways: that
 // of etcd does not ask for the list of members, and a NATS server tells addresses only if it is in a cluster. A process
@@ -82,7 +97,9 @@ func onRedis(driver string, nodes int) Deployment {
 		st := &Store{url: func(addrs string) string { return scheme + driver + "://" + addrs }}
 		for range nodes {
 			s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always")
-			st.Servers = append(st.Servers, Server{s.Addr(), s.Restart, s.Pause, s.Resume})
+			st.Servers = append(st.Servers, Server{
+				s.Addr(), s.Restart, s.Pause, s.Resume, func() { _, _ = s.Do("FLUSHALL") },
+			})
 		}
 		return st
 	}
@@ -93,7 +110,7 @@ func startEtcd(t *testing.T) *Store {
 	st := &Store{url: func(addrs string) string { return "etcd://" + addrs }}
 	t.Setenv(etcdtest.NoFsync, "false")
 	for _, m := range etcdtest.StartCluster(t, 3) {
-		st.Servers = append(st.Servers, Server{m.Addr(), m.Restart, m.Pause, m.Resume})
+		st.Servers = append(st.Servers, Server{m.Addr(), m.Restart, m.Pause, m.Resume, nil})
 	}
 	return st
 }
@@ -110,7 +127,7 @@ func startPostgres(t *testing.T, params string) *Store {
 	}
 	_ = db.Close(t.Context())
 	return &Store{
-		Servers: []Server{{s.Socket(), s.Restart, s.Pause, s.Resume}},
+		Servers: []Server{{s.Socket(), s.Restart, s.Pause, s.Resume, nil}},
 		url: func(addrs string) string {
 			return "postgres://postgres@" + addrs + "/postgres?sslmode=disable" + params
 		},
@@ -123,7 +140,7 @@ func startNATS(t *testing.T) *Store {
 	_, port, _ := net.SplitHostPort(addr)
 	s := natstest.Start(t, "-p", port)
 	return &Store{
-		Servers: []Server{{addr, s.Restart, s.Pause, s.Resume}},
+		Servers: []Server{{addr, s.Restart, s.Pause, s.Resume, nil}},
 		url:     func(addrs string) string { return "nats://" + addrs },
 	}
 }

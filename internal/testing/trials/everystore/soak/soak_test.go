@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -59,24 +60,28 @@ func TestSoak(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, d := range deployment.All {
+	guarded := deployment.Guarded(ttl)
+	for _, d := range append(slices.Clone(deployment.All), guarded) {
 		switch {
 		case d.Start == nil, d.Name == deployment.AdvisoryLocks, !strings.Contains(d.Name, os.Getenv(onlyEnv)):
 			continue // not for several processes; without tokens of their own
 		case all == "" && d.Name != "single, goredis":
 			continue
 		}
-		t.Run(d.Name, func(t *testing.T) { (&trial{T: t, judge: newJudge(), store: d.Start(t)}).run(duration) })
+		t.Run(d.Name, func(t *testing.T) {
+			(&trial{T: t, judge: newJudge(), store: d.Start(t), forgets: d.Name == guarded.Name}).run(duration)
+		})
 	}
 }
 
 // trial is one store with its processes.
 type trial struct {
 	*testing.T
-	judge  *judge
-	store  *deployment.Store
-	all    [workers]*process
-	number int // of processes so far
+	judge   *judge
+	store   *deployment.Store
+	forgets bool // servers may forget
+	all     [workers]*process
+	number  int // of processes so far
 }
 
 // process is a worker and its ways to the servers.
@@ -134,7 +139,11 @@ func (tr *trial) fault() {
 	i := rand.IntN(workers)
 	p, server := tr.all[i], tr.store.Servers[rand.IntN(len(tr.store.Servers))]
 	d := 100*time.Millisecond + rand.N(2*ttl)
-	switch rand.IntN(7) {
+	kinds := 7
+	if tr.forgets {
+		kinds++
+	}
+	switch rand.IntN(kinds) {
 	case 0:
 		p.kill()
 		p.heard.Wait()
@@ -163,6 +172,8 @@ func (tr *trial) fault() {
 			defer r.Down()()
 		}
 		<-time.After(d)
+	case 7:
+		server.Forget()
 	}
 }
 
