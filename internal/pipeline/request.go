@@ -164,9 +164,9 @@ func (p *Pipeline) becauseJoined(e drivers.ServerError) bool {
 	return script.IsForMany(e)
 }
 
-// naming adds the keys of r to a refusal because of the type of a value. The server does not say which key that is. The
-// name of the lock is left out, because the caller knows it, and because it may be one that must not be logged. A script
-// for several locks has more than five keys, and leaves it to others to say what is wrong.
+// naming adds the keys of r to a refusal because of the type of a value, as the server does not say which key that is.
+// The name of the lock is left out, because the caller knows it, and because it may be one that must not be logged.
+// A script for several locks has more than five keys, and leaves it to others to say what is wrong.
 func (r *request) naming(refusal drivers.ServerError) drivers.ServerError {
 	if len(r.Words) < 4 || !strings.HasPrefix(r.Words[0], "EVAL") {
 		return refusal
