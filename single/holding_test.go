@@ -103,7 +103,7 @@ func partition(t *testing.T, s *redistest.Server, other *locker.Client,
 		cancel() // so that Unlock does not wait for an answer for long
 		return nil
 	}, locker.TTL(ttl))
-	wantErr(t, err, locker.ErrLost, locker.ErrUnavailable, context.Canceled)
+	wantErr(t, err, locker.ErrLost, locker.ErrReleaseUnknown)
 
 	got := <-next
 	if got.err != nil {

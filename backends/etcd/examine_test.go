@@ -25,7 +25,8 @@ func TestOutdatedVersions(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{
 		"3.3.27": true, "3.4.30": true, "3.4.31": false, "3.5.0": true, "3.5.12": true, "3.5.12+vendor": true,
-		"3.5.13": false, "3.5.21-rc.0": false, "3.6.0": false, "3.7.3": false, "4.0.0": false, "2.3.8": true, "unknown": false,
+		"3.5.13": false, "3.5.21-rc.0": false, "3.6.0": false, "3.7.3": false, "4.0.0": false, "2.3.8": true,
+		"unknown": false,
 	} {
 		if got := etcd.Outdated(version); got != want {
 			t.Errorf("%s: expected %v, seen %v", version, want, got)
