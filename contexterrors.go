@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/golocker/locker/internal/ending"
@@ -57,9 +58,11 @@ func waited(ctx context.Context, start time.Time, reason error) error {
 	return &retoldError{withContext(ctx, reason), fmt.Sprintf("%s after %v: %v", what, took, reason)}
 }
 
-// unreleased is withContext for Unlock. The text does not mention the end of ctx, which has not ended the release.
+// unreleased is withContext for Unlock. The text does not mention the end of ctx, which has not ended the release. It
+// does not call the end of the release a deadline either, because the caller has set none.
 func unreleased(ctx context.Context, reason error) error {
-	return &retoldError{withContext(ctx, reason), reason.Error()}
+	text := strings.ReplaceAll(reason.Error(), context.DeadlineExceeded.Error(), "no answer within "+releaseBound.String())
+	return &retoldError{withContext(ctx, reason), text}
 }
 
 // retoldError is err with another text.

@@ -2,6 +2,7 @@ package locker_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -94,6 +95,22 @@ func TestUnlockIsBounded(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The caller has set no deadline, so the text names none, whatever a driver says about the end of the release.
+func TestUnlockThatIsNotAnsweredNamesItsBound(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		l := mustLock(t, c, "k")
+		s.on("release", func(ctx context.Context, _ func() error) error {
+			<-ctx.Done()
+			return fmt.Errorf("%w: db1: %w", locker.ErrUnavailable, ctx.Err())
+		})
+		err := l.Unlock(t.Context())
+		wantErr(t, err, locker.ErrUnavailable)
+		if want := `locker: unlock "k": lock store unavailable: db1: no answer within 1s`; err.Error() != want {
+			t.Errorf("got %q, want %q", err, want)
+		}
+	})
 }
 
 func TestUnlockAfterAnUnansweredUnlock(t *testing.T) {

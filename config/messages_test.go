@@ -67,10 +67,18 @@ func TestSchemesOfOtherProgramsAreExplained(t *testing.T) {
 		"redis-socket:///run/r":    `unknown scheme "redis-socket": write unix:///path/of.sock`,
 		"redis+unix://h":           `unknown driver "unix": write unix:///path/of.sock`,
 		"tcp://h:6379":             `unknown scheme "tcp": write redis://`,
-		"postgres://h/app":         `a program that imports another backend has its schemes as well`,
+		"consul://h":               `a program that imports another backend has its schemes as well`,
+		"postgres://h/app":         `unknown scheme "postgres": import _ "github.com/golocker/locker/backends/postgres"`,
+		"postgresql://h/app":       `import _ "github.com/golocker/locker/backends/postgres"`,
+		"natss://h":                `import _ "github.com/golocker/locker/backends/nats", which is a module of its own`,
+		"etcd://h":                 `import _ "github.com/golocker/locker/backends/etcd"`,
 	} {
 		_, err := config.Parse(url)
 		complains(t, err, want)
+	}
+	for _, name := range []string{"postgres", "nats", "etcd"} {
+		complains(t, (&config.Config{Backend: name}).Validate(),
+			`unknown backend "`+name+`": import _ "github.com/golocker/locker/backends/`+name+`", which is a module of its own`)
 	}
 }
 

@@ -18,8 +18,19 @@ func Parse(url string) (*Config, error) {
 	return b.finish()
 }
 
-// instead maps schemes of other programs to advice.
+// importOf is the advice for a program that does not import the backend of this name.
+func importOf(backend string) string {
+	return `import _ "github.com/golocker/locker/backends/` + backend + `", which is a module of its own`
+}
+
+// instead maps schemes of other programs, and those of the project that this program has not linked in, to advice.
 var instead = map[string]string{
+	"postgres":         importOf("postgres"),
+	"postgresql":       importOf("postgres"),
+	"nats":             importOf("nats"),
+	"natss":            importOf("nats"),
+	"etcd":             importOf("etcd"),
+	"etcds":            importOf("etcd"),
 	"redis-sentinel":   "write redis+sentinel://host:26379,host:26379/mymaster",
 	"rediss-sentinel":  "write rediss+sentinel://host:26379,host:26379/mymaster",
 	"sentinel":         "write redis+sentinel://host:26379,host:26379/mymaster",

@@ -252,8 +252,7 @@ func (a *app) config() (*config.Config, error) {
 	default:
 		c = new(config.Config)
 		if err = c.Overlay(a.environ); err != nil && a.getenv("LOCKER_URL") == "" && a.getenv("LOCKER_BACKEND") == "" {
-			set := func(kv string) bool { return strings.HasPrefix(kv, "LOCKER_") && !strings.HasSuffix(kv, "=") }
-			if !slices.ContainsFunc(a.environ, set) {
+			if a.unconfigured() {
 				err = errors.New("no configuration")
 			}
 			const next = "set LOCKER_URL, for example to redis://localhost, or use --url or --config"
@@ -264,6 +263,12 @@ func (a *app) config() (*config.Config, error) {
 		return nil, &exitError{exitConfig, err, "see locker --help for the forms"}
 	}
 	return c, nil
+}
+
+// unconfigured reports whether nothing says which locks are meant.
+func (a *app) unconfigured() bool {
+	set := func(kv string) bool { return strings.HasPrefix(kv, "LOCKER_") && !strings.HasSuffix(kv, "=") }
+	return a.url == "" && a.file == "" && !slices.ContainsFunc(a.environ, set)
 }
 
 // open returns the Locker that c describes. The caller closes it, or adds it to opened for main.

@@ -44,8 +44,7 @@ standard input: elect keeps the terminal, so that Ctrl-C ends the command and el
 
   If the leader cannot renew its lease, its command is stopped, and another machine leads. Elect waits again.
   If the command ends by itself, another machine leads if one waits. Elect waits again, and starts the command anew.
-  SIGTERM, SIGINT, SIGHUP and SIGQUIT are passed on to the command. When it has ended, the next machine leads at once,
-  and elect exits.
+  Elect passes SIGTERM, SIGINT, SIGHUP and SIGQUIT on. When the command has ended, elect exits, and the next one leads.
 
 Elect says on stderr who leads, this machine or another one. --quiet switches that off.
 

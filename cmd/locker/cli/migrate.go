@@ -23,9 +23,9 @@ The user needs the right to create a schema in the database. The programs that l
 docs/backends/postgres.md lists them.
 
 With --print it prints the statements that make a new schema, and does not connect. A database administrator can read
-them, and run them with psql.`,
+them, and run them with psql. Without a configuration, the schema is called locker.`,
 		Example: `  locker migrate --url postgres://admin@db1/app
-  locker migrate --url postgres://db1/app --print >locks.sql`,
+  locker migrate --print >locks.sql`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.migrate(cmd.Context(), printed) },
 	}
@@ -34,6 +34,9 @@ them, and run them with psql.`,
 }
 
 func (a *app) migrate(ctx context.Context, printed bool) error {
+	if printed && a.unconfigured() {
+		return a.printMigration(postgres.DefaultSchema)
+	}
 	c, err := a.config()
 	if err != nil {
 		return err
@@ -44,11 +47,7 @@ func (a *app) migrate(ctx context.Context, printed bool) error {
 			"name a PostgreSQL, as in --url postgres://user@host/database"}
 	}
 	if printed {
-		text, err := postgres.MigrationSQL(postgres.Schema(s.SchemaName()))
-		if err == nil {
-			_, err = fmt.Fprint(a.stdout, text)
-		}
-		return err
+		return a.printMigration(s.SchemaName())
 	}
 	pool, err := s.Pool(ctx)
 	if err != nil {
@@ -70,4 +69,12 @@ func (a *app) migrate(ctx context.Context, printed bool) error {
 		a.note("the schema %s is ready for locks", s.SchemaName())
 	}
 	return nil
+}
+
+func (a *app) printMigration(schema string) error {
+	text, err := postgres.MigrationSQL(postgres.Schema(schema))
+	if err == nil {
+		_, err = fmt.Fprint(a.stdout, text)
+	}
+	return err
 }

@@ -41,4 +41,8 @@ func TestWatchOnATerminal(t *testing.T) {
 	s.shows(t, "unless renewed, owner "+lease.Token()[:8])
 	s.types(t, "\x03")
 	s.shows(t, "code 0")
+
+	down := newSession(t, "redis://127.0.0.1:1", `"$LOCKER" watch k`)
+	down.shows(t, `"k" unknown: 127.0.0.1:1: dial tcp`) // the reason comes before the end of the line
+	down.types(t, "\x03")
 }

@@ -136,20 +136,23 @@ the next owner gets the lock. This holds even if locker itself is stopped or kil
 The command gets these environment variables:
 
   LOCKER_KEY     the key; with several locks, their names, one in each line
-  LOCKER_FENCE   the fencing token for the protected resource (see docs/safety.md); 0 if there is none;
-                 with several locks, their tokens, one in each line
+  LOCKER_FENCE   the fencing token (see docs/safety.md), 0 if there is none; with several locks, one in each line
   LOCKER_STORE   the backend: memory, redis, redlock, etcd, postgres, nats, or another registered one
   LOCKER_FD      the number of a file descriptor that reaches end of file when the lock is lost; it delivers no data
 
 Exit codes:
 
   the command's own, or 128 plus the number of the signal that ended it
-   64  the command line is wrong                75  somebody else has the lock
-   65  the key holds something else             78  the configuration is wrong
-   69  the server, or the quorum, is down       79  the lock was lost while the command ran
-  126  the command cannot be executed          127  the command was not found
-  128+n  signal n arrived before the command was started
-   70, 71  internal error: a helper process was killed, or could not be started`
+  64      the command line is wrong
+  65      the key holds something else
+  69      the server, or the quorum, is down, or refuses
+  70, 71  a helper process was killed, or could not be started
+  75      somebody else has the lock
+  78      the configuration is wrong
+  79      the lock was lost, or --max-hold was reached, while the command ran
+  126     the command cannot be executed
+  127     the command was not found
+  128+n   signal n arrived before the command was started`
 
 // check validates the options and sets the defaults.
 func (o *runOptions) check(c *config.Config) error {

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"slices"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -158,9 +159,15 @@ func (v *view) line(at time.Time) string {
 		text += s.warn(fmt.Sprintf(", %d of %d nodes do not answer", silent, len(v.last.Nodes)))
 	}
 	if v.fault != "" {
-		text += s.bad(": " + v.fault)
+		text += s.bad(": " + v.reason())
 	}
 	return text
+}
+
+// reason is the fault without the words that the line has already: a terminal has room for the cause or for them.
+func (v *view) reason() string {
+	reason := strings.TrimPrefix(v.fault, fmt.Sprintf("inspect %q: ", v.key))
+	return strings.TrimPrefix(reason, locker.ErrUnavailable.Error()+": ")
 }
 
 func (v *view) countdown() string {

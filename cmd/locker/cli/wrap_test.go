@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -27,6 +28,29 @@ func TestHelpFitsIntoEightyColumns(t *testing.T) {
 		}
 	}
 	each((&app{stdout: &bytes.Buffer{}, stderr: &bytes.Buffer{}}).root())
+}
+
+// A line of a table that is too long is wrapped at its second column. With a third one, it would lose its shape. A line
+// that goes on with the sentence of the line before would stand alone.
+func TestTablesOfTheHelpHaveTwoColumns(t *testing.T) {
+	var each func(cmd *cobra.Command)
+	each = func(cmd *cobra.Command) {
+		for line := range strings.Lines(cmd.Long) {
+			first := gap.FindString(line)
+			if !strings.HasPrefix(line, " ") || first == "" {
+				continue
+			}
+			assert.NotContains(t, line[len(first):], "   ", "%s: %s", cmd.CommandPath(), line)
+			assert.NotEmpty(t, strings.TrimSpace(first), "%s: %s", cmd.CommandPath(), line)
+		}
+		for _, sub := range cmd.Commands() {
+			if sub.Name() != "completion" { // its text is cobra's
+				each(sub)
+			}
+		}
+	}
+	var a app
+	each(a.root())
 }
 
 func TestWrap(t *testing.T) {

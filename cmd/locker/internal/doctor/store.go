@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/golocker/locker"
@@ -59,7 +60,12 @@ func (e *examination) acquisitions(ctx context.Context, l locker.Locker, key str
 			err = lease.Unlock(ctx)
 		}
 		if err != nil {
-			e.add("reachable", Fail, "look at the store; the error has the reason", "%v", err)
+			failed := func(f Finding) bool { return f.Level == Fail }
+			if slices.ContainsFunc(e.findings, failed) { // the error would say the same once more
+				e.add("reachable", Fail, "mend first what fails above", "no lock can be taken")
+			} else {
+				e.add("reachable", Fail, "look at the store; the error has the reason", "%v", err)
+			}
 			return false
 		}
 	}
