@@ -35,9 +35,9 @@ type hold struct {
 	from, to time.Time
 }
 
-func startCluster(t *testing.T) *cluster {
+func startCluster(t *testing.T, args ...string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, members: etcdtest.StartCluster(t, 3)}
+	c := &cluster{t: t, members: etcdtest.StartCluster(t, 3, args...)}
 	var endpoints []string
 	for _, m := range c.members {
 		c.relays = append(c.relays, etcdtest.NewRelay(t, m.Addr()))

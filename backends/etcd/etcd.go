@@ -125,7 +125,8 @@ func NewBackend(client *clientv3.Client, opts ...Option) *Backend {
 	wire := client.ActiveConnection()
 	members := conn{wire, b.logins, b.connections}
 	if b.logins != nil {
-		b.logins.client = pb.NewAuthClient(wire)
+		// A member that knows no leader would keep a login until it times out.
+		b.logins.open, b.logins.client = b.open, pb.NewAuthClient(conn{wire, nil, b.connections})
 	}
 	if s := b.connections; s != nil {
 		local := pb.NewMaintenanceClient(wire)
@@ -176,6 +177,7 @@ func (b *Backend) Close() error {
 	b.losses.wait()
 	b.changes.wait()
 	b.cleanup.wait()
+	b.logins.wait()
 	b.connections.wait()
 	b.looking.Wait()
 	if b.owned {

@@ -268,3 +268,48 @@ func promotes(req any) bool {
 }
 
 func second(_ locker.Lease, err error) error { return err }
+
+// A release keeps the lock taken for a day, by another lease, and is not answered. It is tried again with the same
+// lease.
+func TestAbandonedReleaseLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, etcdtest.Start(t))
+	p := new(postman)
+	l := p.client(s)
+	leases := func() int {
+		ctx, cancel := background()
+		defer cancel()
+		resp, err := s.direct.Leases(ctx)
+		s.must(err)
+		return len(resp.Leases)
+	}
+	for _, first := range []bool{true, false} { // the request arrives before the second try, or after it
+		lease := lock(t, l, "k", locker.TTL(time.Minute), locker.MinHold(24*time.Hour))
+		p.keep(writes)
+		if first {
+			close(p.deliver)
+		}
+		p.giveUp(t, lease.UnlockContext)
+		if !first {
+			until(t, "the lock is released", func() bool { return s.kept("k") })
+			close(p.deliver)
+		}
+		<-p.arrived
+		until(t, "one lease is left", func() bool { return leases() == 1 })
+		if !s.kept("k") {
+			t.Error("the lock is not taken any more")
+		}
+		_, err := l.ForceRelease(t.Context(), "k", "")
+		s.must(err)
+		s.noLeases()
+	}
+}
+
+// kept reports whether the lock was released and stays taken.
+func (s *store) kept(key string) bool {
+	ctx, cancel := background()
+	defer cancel()
+	resp, err := s.direct.Get(ctx, s.prefix+key+"/", clientv3.WithPrefix())
+	s.must(err)
+	return len(resp.Kvs) == 1 && string(resp.Kvs[0].Value) == "|kept"
+}

@@ -3,26 +3,39 @@ package etcd
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 
+	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 )
 
 // logins gives the requests of a client that a configuration opens the token of its user. The client of etcd would log
 // in with one password for ever, and could not be made while no member is reached.
+//
+// A login has a goroutine of its own, because the program's function for credentials may not heed its context. The login
+// goes on when the callers have given up, so that a later caller has the token.
 type logins struct {
 	credentials config.Credentials
+	open        context.Context // ends with the Backend
 	client      pb.AuthClient
-	slot        chan struct{} // has a value while a login is in progress
 	token       atomic.Pointer[string]
+	tasks       sync.WaitGroup
+
+	mu   sync.Mutex
+	next *login // in progress; nil: none is
 }
 
-func newLogins(c config.Credentials) *logins {
-	return &logins{credentials: c, slot: make(chan struct{}, 1)}
+// login is one attempt to log in. err is set when done is closed.
+type login struct {
+	done chan struct{}
+	err  error
 }
+
+func newLogins(c config.Credentials) *logins { return &logins{credentials: c} }
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
 func (l *logins) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -51,33 +64,69 @@ func (l *logins) begin(ctx context.Context) error {
 	return l.renew(ctx, nil)
 }
 
-// renew logs in, unless another caller has replaced the token used meanwhile.
+// renew logs in, unless another caller has replaced the token used meanwhile. Callers share one login.
 func (l *logins) renew(ctx context.Context, used *string) error {
+	l.mu.Lock()
+	if l.token.Load() != used {
+		l.mu.Unlock()
+		return nil
+	}
+	n := l.next
+	if n == nil && l.open.Err() != nil {
+		l.mu.Unlock()
+		return locker.ErrClosed
+	}
+	if n == nil {
+		n = &login{done: make(chan struct{})}
+		l.next = n
+		l.tasks.Go(func() { l.run(n) })
+	}
+	l.mu.Unlock()
 	select {
-	case l.slot <- struct{}{}:
-		defer func() { <-l.slot }()
+	case <-n.done:
+		return n.err
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if l.token.Load() != used {
-		return nil
+}
+
+func (l *logins) run(n *login) {
+	ctx, cancel := context.WithTimeout(l.open, DefaultTimeout)
+	defer cancel()
+	token, err := l.ask(ctx)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err == nil {
+		l.token.Store(&token)
 	}
+	n.err, l.next = err, nil
+	close(n.done)
+}
+
+// ask logs in. The token is empty if there is no user, or if etcd asks for none.
+func (l *logins) ask(ctx context.Context) (token string, err error) {
 	user, password, err := l.credentials(ctx)
+	if err != nil || user == "" {
+		return "", err
+	}
+	resp, err := l.client.Authenticate(ctx, &pb.AuthenticateRequest{Name: user, Password: password})
 	if err != nil {
-		return err
-	}
-	token := new(string)
-	if user != "" {
-		resp, err := l.client.Authenticate(ctx, &pb.AuthenticateRequest{Name: user, Password: password})
-		switch {
-		case err == nil:
-			*token = resp.Token
-		case !errors.Is(rpctypes.Error(err), rpctypes.ErrAuthNotEnabled):
-			return err
+		if errors.Is(rpctypes.Error(err), rpctypes.ErrAuthNotEnabled) {
+			err = nil
 		}
+		return "", err
 	}
-	l.token.Store(token)
-	return nil
+	return resp.Token, nil
+}
+
+// wait returns when no login is in progress. It is called after the end of open. A nil receiver does nothing.
+func (l *logins) wait() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()   // renew may be about to begin one
+	l.mu.Unlock() //nolint:staticcheck // the section is empty on purpose
+	l.tasks.Wait()
 }
 
 // stale reports whether a request was refused because of its token. It was not executed.
