@@ -78,7 +78,10 @@ func unexecuted(err error) bool {
 		return errors.Is(rpctypes.Error(err), rpctypes.ErrNoLeader) ||
 			strings.HasPrefix(status.Convert(err).Message(), "last connection error")
 	default:
-		return !errors.Is(rpctypes.Error(err), rpctypes.ErrLeaseExist) // by an earlier delivery of the request
+		// The lease exists by an earlier delivery of the request. When the database becomes full, etcd says so of what it
+		// has executed.
+		err = rpctypes.Error(err)
+		return !errors.Is(err, rpctypes.ErrLeaseExist) && !errors.Is(err, rpctypes.ErrNoSpace)
 	}
 }
 

@@ -103,11 +103,11 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 		return err
 	}
 	defer cancel()
-	until := time.Now().Add(req.Keep)
-	err = b.release(inner, req, until)
+	until, kept := time.Now().Add(req.Keep), new(ttl)
+	err = b.release(inner, req, until, kept)
 	if errors.Is(err, locker.ErrUnavailable) {
 		b.cleanup.add(time.Now().Add(req.TTL), func(ctx context.Context) error {
-			err := b.release(undated{ctx}, req, until)
+			err := b.release(undated{ctx}, req, until, kept)
 			if errors.Is(err, locker.ErrNotHeld) {
 				return nil
 			}
@@ -118,15 +118,17 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 }
 
 // release deletes the entry of a lock, or writes it again as one that has no owner and ends at until. The lease is no
-// longer needed then.
-func (b *Backend) release(ctx context.Context, req locker.Request, until time.Time) error {
+// longer needed then. kept is the new lease, which a release that is tried again uses again: the entry may have it.
+func (b *Backend) release(ctx context.Context, req locker.Request, until time.Time, kept *ttl) error {
 	entry := b.entry(req.Key, req.Token)
 	end := clientv3.OpDelete(entry)
-	var kept ttl
 	if keep := time.Until(until); keep > 0 {
-		var err error
-		if kept, err = b.lease(ctx, keep); err != nil {
-			return err
+		if kept.id == 0 {
+			l, err := b.lease(ctx, keep)
+			if err != nil {
+				return err
+			}
+			*kept = l
 		}
 		end = clientv3.OpPut(entry, keptValue, clientv3.WithLease(kept.id))
 	}
@@ -138,9 +140,12 @@ func (b *Backend) release(ctx context.Context, req locker.Request, until time.Ti
 	for _, l := range append([]ttl{l}, doubts...) {
 		b.revoke(l, req.TTL)
 	}
-	if !resp.Succeeded {
-		b.revoke(kept, req.Keep)
-		return notHeld(resp.Responses[0].GetResponseRange().Kvs)
+	if resp.Succeeded {
+		return nil
 	}
-	return nil
+	first := resp.Responses[0].GetResponseRange().Kvs
+	if len(first) == 0 || clientv3.LeaseID(first[0].Lease) != kept.id { // no earlier try was executed
+		b.revoke(*kept, req.Keep)
+	}
+	return notHeld(first)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc"
 
@@ -269,47 +270,61 @@ func promotes(req any) bool {
 
 func second(_ locker.Lease, err error) error { return err }
 
-// A release keeps the lock taken for a day, by another lease, and is not answered. It is tried again with the same
-// lease.
-func TestAbandonedReleaseLeavesNoLease(t *testing.T) {
+// A release that is not answered keeps the lock taken for a day, with another lease. The lock has one lease in the end,
+// whether the request has come before the second try or comes later.
+func TestAbandonedReleaseLeavesOneLease(t *testing.T) {
 	t.Parallel()
-	s := newStore(t, etcdtest.Start(t))
-	p := new(postman)
-	l := p.client(s)
-	leases := func() int {
-		ctx, cancel := background()
-		defer cancel()
-		resp, err := s.direct.Leases(ctx)
-		s.must(err)
-		return len(resp.Leases)
-	}
-	for _, first := range []bool{true, false} { // the request arrives before the second try, or after it
-		lease := lock(t, l, "k", locker.TTL(time.Minute), locker.MinHold(24*time.Hour))
+	for _, late := range []bool{false, true} {
+		s := newStore(t, etcdtest.Start(t))
+		p := new(postman)
+		lease := lock(t, p.client(s), "k", locker.TTL(time.Minute), locker.MinHold(24*time.Hour))
 		p.keep(writes)
-		if first {
+		if !late {
 			close(p.deliver)
 		}
-		p.giveUp(t, lease.UnlockContext)
-		if !first {
-			until(t, "the lock is released", func() bool { return s.kept("k") })
+		_ = lease.Unlock(t.Context()) // it does not wait for ever
+		kept := func() bool {
+			resp, err := s.direct.Get(t.Context(), s.prefix+"k/", clientv3.WithPrefix())
+			s.must(err)
+			return len(resp.Kvs) == 1 && string(resp.Kvs[0].Value) == "|kept"
+		}
+		until(t, "the lock is released", kept)
+		if late {
 			close(p.deliver)
 		}
 		<-p.arrived
-		until(t, "one lease is left", func() bool { return leases() == 1 })
-		if !s.kept("k") {
+		until(t, "one lease is left", func() bool {
+			resp, err := s.direct.Leases(t.Context())
+			s.must(err)
+			return len(resp.Leases) == 1
+		})
+		if !kept() {
 			t.Error("the lock is not taken any more")
 		}
-		_, err := l.ForceRelease(t.Context(), "k", "")
-		s.must(err)
-		s.noLeases()
 	}
 }
 
-// kept reports whether the lock was released and stays taken.
-func (s *store) kept(key string) bool {
-	ctx, cancel := background()
-	defer cancel()
-	resp, err := s.direct.Get(ctx, s.prefix+key+"/", clientv3.WithPrefix())
-	s.must(err)
-	return len(resp.Kvs) == 1 && string(resp.Kvs[0].Value) == "|kept"
+// etcd grants a lease, and says that its database is full, as it does if the database becomes full between the look at
+// the request and its execution.
+func TestLastGrantOfFullDatabaseLeavesNoLease(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, etcdtest.Start(t))
+	full := func(
+		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, send grpc.UnaryInvoker,
+		opts ...grpc.CallOption,
+	) error {
+		err := send(ctx, method, req, reply, cc, opts...)
+		if grants(req) && err == nil {
+			return rpctypes.ErrGRPCNoSpace
+		}
+		return err
+	}
+	l := etcd.New(connect(t, clientv3.Config{
+		Endpoints: []string{s.member.Addr()}, DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(full)},
+	}), etcd.Prefix(s.prefix))
+	defer l.Close()
+	if _, err := l.TryLock(t.Context(), "k", locker.TTL(24*time.Hour)); !errors.Is(err, locker.ErrUnavailable) {
+		t.Errorf("the database is full: expected ErrUnavailable, seen %v", err)
+	}
+	s.noLeases()
 }
