@@ -154,9 +154,9 @@ func (a *AllLease) ask(op string, request func(i int, part Lease) error) error {
 
 // Unlock releases all locks, at the same time, whatever happens to one of them; see [Lease.Unlock]. The error joins
 // those of the single locks, which name their keys. A nil error means that the store had all of the locks for this
-// lease until they were released, by this call or by earlier ones. The error matches [ErrUnlocked] only if earlier
-// calls have released all locks. What an earlier call has found out about a lock that it could not release is reported
-// again.
+// lease until they were released, by this call or by earlier ones. What an earlier call has found out about a lock that
+// it could not release is reported again. Once earlier calls have found out the outcome for all locks, Unlock reports
+// only locks that were not held any more, or, if there was none, [ErrUnlocked].
 //
 // If the lease has more than 1,024 locks, the first are released before the last. If the store does not answer, each
 // further 10,000 locks take a second more.
@@ -170,27 +170,36 @@ func (a *AllLease) Unlock(ctx context.Context) error {
 		return &Error{"unlock", a.Key(), errUnlocking}
 	}
 	defer func() { <-a.unlocking }()
-	if !slices.Contains(a.released, false) {
-		return &Error{"unlock", a.Key(), ErrUnlocked}
-	}
-	return each(a.parts, func(i int, part Lease) error {
-		if a.released[i] {
+	again := make([]bool, len(a.parts)) // by part: an earlier call has found out the outcome
+	err := each(a.parts, func(i int, part Lease) error {
+		if again[i] = a.released[i]; again[i] {
 			return nil
 		}
 		err := part.Unlock(ctx)
 		switch {
 		case err == nil:
 			a.released[i] = true
+			return nil
 		case !errors.Is(err, ErrUnlocked):
 			a.failed[i] = err
-		case a.failed[i] != nil: // the outcome of the earlier call is final
-			return a.failed[i]
+		case a.failed[i] != nil:
+			again[i] = true
 		default:
 			// Middleware has released the lock, or an earlier call has panicked after the release.
-			return &Error{"unlock", part.Key(), fmt.Errorf("%w: the outcome of another release is not known", ErrUnavailable)}
+			err = fmt.Errorf("%w: the outcome of another release is not known", ErrUnavailable)
+			a.failed[i] = &Error{"unlock", part.Key(), err}
 		}
-		return err
+		return a.failed[i]
 	})
+	if slices.Contains(again, false) {
+		return err
+	}
+	// To call Unlock again finds out nothing more. So the error must not match ErrUnavailable, which asks for that.
+	lost := slices.DeleteFunc(slices.Clone(a.failed), func(err error) bool { return !errors.Is(err, ErrNotHeld) })
+	if len(lost) == 0 {
+		return &Error{"unlock", a.Key(), ErrUnlocked}
+	}
+	return errors.Join(lost...)
 }
 
 // stalled is after which time without an answer each begins further calls.

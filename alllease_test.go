@@ -258,11 +258,47 @@ func TestUnlockOfALockThatMiddlewareHasReleased(t *testing.T) {
 			return l
 		}}, []string{"a", "b"})
 		mustUnlock(t, parts[0])
+		err := lease.Unlock(t.Context())
+		wantErr(t, err, locker.ErrUnavailable)
+		wantKey(t, err, "a")
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnlocked)
+	})
+}
+
+// A caller who calls Unlock again while the outcome is unknown comes to an end, also if the outcome stays unknown.
+func TestUnlockOfSeveralLocksUntilTheOutcomeIsKnown(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		lease := mustLockAll(t, c, []string{"a", "b", "c"})
+		s.on("release", func(_ context.Context, next func() error) error {
+			_ = next()
+			return locker.ErrUnavailable
+		})
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnavailable) // executed, and not answered
+		s.on("release", nil)
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnavailable) // the store has no such lock any more
 		for range 2 {
-			err := lease.Unlock(t.Context())
-			wantErr(t, err, locker.ErrUnavailable)
-			wantKey(t, err, "a")
+			wantErr(t, lease.Unlock(t.Context()), locker.ErrUnlocked)
 		}
+
+		// What stays unknown of one lock is reported until the outcome for the others is known.
+		lease = mustLockAll(t, c, []string{"a", "b"})
+		silent := func(_ context.Context, next func() error) error {
+			_ = next()
+			return locker.ErrUnavailable
+		}
+		s.on("release", silent)
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnavailable)
+		releases := 0
+		s.on("release", func(ctx context.Context, next func() error) error {
+			if releases++; releases == 1 {
+				return silent(ctx, next)
+			}
+			return next()
+		})
+		for range 2 {
+			wantErr(t, lease.Unlock(t.Context()), locker.ErrUnavailable)
+		}
+		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnlocked)
 	})
 }
 
