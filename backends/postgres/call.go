@@ -93,14 +93,19 @@ type left struct {
 
 func (l *left) Unwrap() error { return l.error }
 
-// outcome returns how a request that returned err has ended. It waits for the answer, for the timeout at most.
-func outcome(err error) error {
+// outcome returns how a request that returned err has ended. It waits for the answer, for the timeout at most. If Close
+// begins meanwhile, there is no time left, and outcome returns err.
+func (b *database) outcome(err error) error {
 	var l *left
 	if !errors.As(err, &l) {
 		return err
 	}
-	<-l.answered
-	return *l.failure
+	select {
+	case <-l.answered:
+		return *l.failure
+	case <-b.open.Done():
+		return err
+	}
 }
 
 // text reads a row of one text.
@@ -156,7 +161,7 @@ func (b *Backend) undo(name []byte, token, ticket string, ttl time.Duration, err
 		limit = max(ttl, placeRetries)
 	}
 	b.background.Go(func() {
-		end, tombstone := outcome(err), int64(0)
+		end, tombstone := b.outcome(err), int64(0)
 		switch {
 		case unknown(end):
 			tombstone = microseconds(ttl)

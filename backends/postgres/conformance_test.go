@@ -66,6 +66,7 @@ func TestOneServer(t *testing.T) {
 		"RefusedRelease":            testRefusedRelease,
 		"TokensAfterARestore":       testTokensAfterARestore,
 		"CloseWithoutConnections":   testCloseWithoutConnections,
+		"UndoneBeforeClose":         testUndoneBeforeClose,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
