@@ -37,8 +37,7 @@ func takenFrom(ctx context.Context) *taken {
 	return t
 }
 
-// add makes t an owner of l. It is called within the attempt that has acquired l. Leases of other keys are not of the
-// call: middleware may keep them for its own purposes.
+// add makes t an owner of l. It is called within the attempt that has acquired l.
 func (t *taken) add(l *lease) {
 	if t == nil {
 		return
@@ -46,7 +45,7 @@ func (t *taken) add(l *lease) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.faulty = time.Time{}
-	if _, ours := slices.BinarySearch(t.keys, l.req.Key); ours && t.open {
+	if t.open {
 		l.client.attempts.Add(1)
 		l.counted.Store(true)
 		t.leases = append(t.leases, l)
@@ -111,11 +110,14 @@ func (t *taken) end(ctx context.Context, returned bool) {
 	parts, leases := t.parts, t.leases
 	t.parts, t.leases, t.open = nil, nil, false
 	t.mu.Unlock()
+	discount := func(l *lease) {
+		if l.counted.Swap(false) {
+			l.client.attempts.Done()
+		}
+	}
 	if returned {
 		for _, l := range leases {
-			if l.counted.Swap(false) {
-				l.client.attempts.Done()
-			}
+			discount(l)
 		}
 		return
 	}
@@ -125,7 +127,10 @@ func (t *taken) end(ctx context.Context, returned bool) {
 	defer func() { // also if middleware panics again
 		var rest []Lease
 		for _, l := range leases {
-			if l.counted.Load() { // no middleware has passed the Unlock on
+			switch _, ours := slices.BinarySearch(t.keys, l.req.Key); {
+			case !ours: // middleware that changes keys has released it, or keeps it for its own purposes
+				discount(l)
+			case l.counted.Load(): // no middleware has passed the Unlock on
 				rest = append(rest, l)
 			}
 		}

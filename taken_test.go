@@ -201,6 +201,36 @@ func TestCloseReleasesWhatLockAllHas(t *testing.T) {
 	})
 }
 
+// tenant is a middleware that changes keys.
+type tenant struct{ locker.Locker }
+
+func (n tenant) Lock(ctx context.Context, key string, opts ...locker.Option) (locker.Lease, error) {
+	return n.Locker.Lock(ctx, "tenant/"+key, opts...)
+}
+
+// A Close during LockAll also releases locks whose keys a middleware has changed.
+func TestCloseReleasesWhatLockAllHasUnderOtherKeys(t *testing.T) {
+	bubble(t, func(t *testing.T, s *store, c *locker.Client) {
+		other := locker.NewClient(s.Backend)
+		held := mustLock(t, other, "tenant/z")
+		failed := make(chan error)
+		go func() {
+			_, err := locker.LockAll(t.Context(), tenant{c}, []string{"a", "b", "z"}, locker.TTL(time.Hour))
+			failed <- err
+		}()
+		synctest.Wait()
+		start := time.Now()
+		_ = c.Close()
+		wantErr(t, <-failed, locker.ErrClosed)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("Close took %v", took)
+		}
+		mustUnlock(t, mustLockAll(t, other, []string{"tenant/a", "tenant/b"}))
+		mustUnlock(t, held)
+		_ = other.Close()
+	})
+}
+
 // unhidden returns the Locker that l hides.
 func unhidden(l locker.Locker) locker.Locker {
 	if p, ok := l.(plain); ok {
