@@ -16,8 +16,8 @@ import (
 // logins gives the requests of a client that a configuration opens the token of its user. The client of etcd would log
 // in with one password for ever, and could not be made while no member is reached.
 //
-// A login has a goroutine of its own, because the program's function for credentials may not heed its context. The login
-// goes on when the callers have given up, so that a later caller has the token.
+// A login has a goroutine of its own, because the program's function for credentials may not heed its context. It goes
+// on when the callers have given up, so that a later caller has the token.
 type logins struct {
 	credentials config.Credentials
 	open        context.Context // ends with the Backend
