@@ -19,7 +19,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]killer{test("redlock", "TestMajorityFailsUnderALease|TestNodesThatLostTheKey"), simulated(8000)}},
 	{"a release does not tell of a newer token",
 		[]patch{{"internal/script/undo.lua", "> token and 3 or 1", "> token and 1 or 1"}},
-		[]killer{test("internal/script", "TestPlainReleaseRestsAndHints|TestKindsOfTombstones")}},
+		[]killer{test("internal/script", "TestSimulatedNode")}},
 	{"one owner value for all", []patch{{"client.go", "return string(text[:])", "return string(text[:0]) + \"same\""}},
 		[]killer{test(".", "TestTokensAreFreshForEveryAttempt"), simulated(100)}},
 	{"one owner value for all attempts of a client",

@@ -10,7 +10,7 @@ var verifyMutants = []mutant{
 		[]killer{test("internal/script", "TestVerifyAsksAMaster")}},
 	{"verify says yes whoever has the lock",
 		[]patch{{"internal/script/verify.lua", "and 4 or 0", "and 1 or 0"}},
-		[]killer{test("internal/script", "TestVerifyScript")}},
+		[]killer{test("internal/script", "TestSimulatedNode")}},
 	{"verify counts nodes that granted late or healed",
 		[]patch{{"redlock/verify.go", "return errAhead", "return nil"}},
 		[]killer{
