@@ -288,9 +288,9 @@ func TestUnlockOfSeveralLocksUntilTheOutcomeIsKnown(t *testing.T) {
 		}
 		s.on("release", silent)
 		wantErr(t, lease.Unlock(t.Context()), locker.ErrUnavailable)
-		releases := 0
+		var releases atomic.Int64
 		s.on("release", func(ctx context.Context, next func() error) error {
-			if releases++; releases == 1 {
+			if releases.Add(1) == 1 {
 				return silent(ctx, next)
 			}
 			return next()

@@ -58,10 +58,14 @@ func waited(ctx context.Context, start time.Time, reason error) error {
 	return &retoldError{withContext(ctx, reason), fmt.Sprintf("%s after %v: %v", what, took, reason)}
 }
 
-// unreleased is withContext for Unlock. The text does not mention the end of ctx, which has not ended the release. It
-// does not call the end of the release a deadline either, because the caller has set none.
-func unreleased(ctx context.Context, reason error) error {
-	text := strings.ReplaceAll(reason.Error(), context.DeadlineExceeded.Error(), "no answer within "+releaseBound.String())
+// unreleased is withContext for Unlock, whose request had the context release. The text does not mention the end of ctx,
+// which has not ended the release. If release has ended, the text does not call that a deadline either, because the
+// caller has set none.
+func unreleased(ctx, release context.Context, reason error) error {
+	text := reason.Error()
+	if release.Err() != nil {
+		text = strings.ReplaceAll(text, context.DeadlineExceeded.Error(), "no answer within "+releaseBound.String())
+	}
 	return &retoldError{withContext(ctx, reason), text}
 }
 

@@ -41,7 +41,7 @@ func (l *lease) release(ctx context.Context) error {
 		return err
 	}
 	if err != nil {
-		return unreleased(ctx, err)
+		return unreleased(ctx, rctx, err)
 	}
 	req := l.held()
 	req.Uncancelled = true
@@ -66,7 +66,7 @@ func (l *lease) release(ctx context.Context) error {
 		}
 		return fmt.Errorf("%w: %w", err, lost)
 	default:
-		return unreleased(ctx, err)
+		return unreleased(ctx, rctx, err)
 	}
 }
 

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -165,15 +165,28 @@ func (s slowly) Close() error {
 	return nil
 }
 
-// TestErrorsComeBeforeTheEnd checks that an error is printed before the Locker is closed. Closing can take seconds
-// while servers do not answer.
+// said is a writer that passes on what is written.
+type said chan string
+
+func (s said) Write(b []byte) (int, error) {
+	s <- string(b)
+	return len(b), nil
+}
+
+// TestErrorsComeBeforeTheEnd checks that an error is printed before Close has returned. Closing can take seconds while
+// servers do not answer.
 func TestErrorsComeBeforeTheEnd(t *testing.T) {
-	var stderr bytes.Buffer
-	said := ""
-	a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: &stderr}
-	a.opened = append(a.opened, slowly{closed: func() { said = stderr.String() }})
+	stderr := make(said, 10)
+	before := ""
+	a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: stderr}
+	a.opened = append(a.opened, slowly{closed: func() {
+		select {
+		case before = <-stderr:
+		case <-time.After(closeLimit / 2): // tells that nothing comes
+		}
+	}})
 	assert.Equal(t, exitConfig, a.main(t.Context(), []string{"inspect", "k"}))
-	assert.Contains(t, said, "or use --url or --config")
+	assert.Contains(t, before, "or use --url or --config")
 }
 
 // The scheme of a backend from outside may begin like those of Valkey. It chooses no Redis driver.
