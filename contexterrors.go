@@ -58,9 +58,9 @@ func waited(ctx context.Context, start time.Time, reason error) error {
 	return &retoldError{withContext(ctx, reason), fmt.Sprintf("%s after %v: %v", what, took, reason)}
 }
 
-// unreleased is withContext for Unlock, whose request had the context release. The text does not mention the end of ctx,
-// which has not ended the release. If release has ended, the text does not call that a deadline either, because the
-// caller has set none.
+// unreleased is withContext for Unlock, whose request had the context release. The text does not mention the end of
+// ctx, which has not ended the release. If release has ended, the text does not call that a deadline either, because
+// the caller has set none.
 func unreleased(ctx, release context.Context, reason error) error {
 	text := reason.Error()
 	if release.Err() != nil {
