@@ -93,8 +93,12 @@ type left struct {
 
 func (l *left) Unwrap() error { return l.error }
 
-// outcome returns how a request that returned err has ended. It waits for the answer, for the timeout at most. If Close
-// begins meanwhile, there is no time left, and outcome returns err.
+// answerGrace is how long an attempt that is to be undone still waits for the answer to its request when Close has begun.
+// Close waits for a second, and the rest of it is for the undoing over another connection.
+const answerGrace = 300 * time.Millisecond
+
+// outcome returns how a request that returned err has ended. It waits for the answer, for the timeout at most. If no
+// answer comes within answerGrace after Close has begun, outcome returns err.
 func (b *database) outcome(err error) error {
 	var l *left
 	if !errors.As(err, &l) {
@@ -104,6 +108,11 @@ func (b *database) outcome(err error) error {
 	case <-l.answered:
 		return *l.failure
 	case <-b.open.Done():
+	}
+	select {
+	case <-l.answered:
+		return *l.failure
+	case <-time.After(answerGrace):
 		return err
 	}
 }
