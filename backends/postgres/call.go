@@ -93,8 +93,8 @@ type left struct {
 
 func (l *left) Unwrap() error { return l.error }
 
-// answerGrace is how long an attempt that is to be undone still waits for the answer to its request when Close has begun.
-// Close waits for a second, and the rest of it is for the undoing over another connection.
+// answerGrace is how long an attempt that is to be undone still waits for the answer to its request when Close has
+// begun. Close waits for a second, and the rest of it is for the undoing over another connection.
 const answerGrace = 300 * time.Millisecond
 
 // outcome returns how a request that returned err has ended. It waits for the answer, for the timeout at most. If no
