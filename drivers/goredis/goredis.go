@@ -168,6 +168,9 @@ func (d *driver) heed(ctx context.Context, replies ...drivers.Reply) {
 	case d.dialer != nil:
 		d.dialer.Leave()
 	default:
+		// The newest clients keep separate connections for pipelines.
+		_ = d.client.Process(ctx, commandOf(ctx, drivers.Command{"QUIT"}))
+		_ = d.client.Process(ctx, commandOf(ctx, drivers.Command{"PING"}))
 		pipe := d.client.Pipeline()
 		for _, cmd := range batchOf(ctx, []drivers.Command{{"QUIT"}, {"PING"}}) {
 			_ = pipe.Process(ctx, cmd)
