@@ -2,6 +2,7 @@ package postgres_test
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -117,6 +118,14 @@ func testFencingColumn(t *testing.T, s *pgtest.Server) {
 	}
 	must(t, "Commit", waits.Commit(t.Context()))
 	_, err = exec(tx, first, common[3])
-	wantCode("the paused holder when it goes on", err, "25P03")
+	if e := (*pgconn.PgError)(nil); errors.As(err, &e) { // the other errors say that the statement could not be sent
+		wantCode("the paused holder when it goes on", err, "25P03")
+	}
+	if err == nil || !tx.Conn().IsClosed() {
+		t.Errorf("the paused holder when it goes on: got %v, want an error and a closed connection", err)
+	}
+	if got := texts(t, db, "SELECT fence::text FROM account"); len(got) != 1 || got[0] != fmt.Sprint(second.Fence()) {
+		t.Errorf("the row has the token %q, want that of the next holder, %d", got, second.Fence())
+	}
 	wantErr(t, "its lease", first.Err(), locker.ErrLost)
 }
