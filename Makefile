@@ -1,10 +1,10 @@
-# make test, make test-long: everything, on real redis-servers that the tests start and end themselves.
+# make quick after each change; make test, make test-long: everything, on real servers that the tests start themselves.
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers sentinel \
-	postgres-failovers nats-leaders late-commits crowd cluster elections soak sim mutants tokens leases outage model \
-	model-full bench bench-full bench-postgres bench-smoke prove-install
+.PHONY: quick test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers \
+	sentinel postgres-failovers nats-leaders late-commits crowd cluster elections soak sim mutants tokens leases \
+	outage model model-full bench bench-full bench-postgres bench-smoke prove-install
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -27,55 +27,52 @@ export GORACE = atexit_sleep_ms=0
 # spend a sixth of the processors' time on it. Benchmarks have the default.
 test test-long test-server: export GOGC = 400
 
+# The packages whose tests need no server, which the next target runs again and again.
+ALONE = . ./memory ./drivers ./conformance ./internal/testing/simnode
+quick: ## the tests that need no server, in seconds: after each change
+	$(GOTEST) -short -parallel 8 -timeout 2m $(ALONE)
+
 # Most of the tests of a package wait, so more packages than there are processors run at once: three of the library
 # beside two of another module. With more than that, tests of real servers become late. make verify vets the packages.
-SHORT = -short -race -vet=off -shuffle=on -parallel 8 -timeout 8m
-test: ## install redis-server if it is missing, run the tests under the race detector, of matrices a part: four minutes
+SHORT = -short -vet=off -shuffle=on -parallel 8 -timeout 8m
+test: ## install redis-server if it is missing, run the tests, of matrices a part: four minutes
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-	@$(MAKE) --no-print-directory compiled
+	@$(MAKE) --no-print-directory compiled RACE=
 	@$(MAKE) --no-print-directory -j 2 library.short $(TESTED:%=%.short) elections.short allocations.short
 
 .PHONY: compiled library.short elections.short allocations.short $(TESTED:%=%.short)
 # Beside compilers, which keep both processors busy for minutes in a new clone, tests become late. The second line is
-# what tests build without the race detector.
+# what tests build themselves.
 compiled:
-	@for m in . $(TESTED); do echo "$$m: compile"; go list -C $$m -race -test -export ./... >/dev/null || exit 1; done
+	@for m in . $(TESTED); do echo "$$m: compile"; go list -C $$m $(RACE) -test -export ./... >/dev/null || exit 1; done
 	@for m in . cmd/locker; do go build -C $$m ./... || exit 1; done
 library.short: # the longest packages first
 	$(GOTEST) $(SHORT) -p 3 ./single ./redlock ./conformance ./examples ./internal/script ./middleware ./drivers/all \
 		./drivers/rueidis ./...
 elections.short: # on few stores
 	$(GOTEST) -C internal/testing/trials/everystore $(SHORT) -p 1 ./elections ./soak
-allocations.short: # without the race detector, which allocates, too, and with garbage collected as usual
+allocations.short: # with garbage collected as usual
 	GOGC=100 $(GOTEST) -vet=off -count=1 -run '^TestAllocations' ./redlock ./single
 $(TESTED:%=%.short): %.short: # the tests of one module
 	$(GOTEST) -C $* $(SHORT) -p 2 ./...
 
-# Tests that run with each driver. The library does not know that of valkey-go, so a workspace has the modules of both,
-# and an overlay adds files to these packages that register it. WITH_VALKEY is the environment, EACH_DRIVER the
-# arguments.
-MATRIX = drivers/valkey/testdata/matrix
-WITH_VALKEY = GOWORK=$(CURDIR)/$(MATRIX)/go.work
-EACH_DRIVER = -overlay=$(MATRIX)/overlay.json ./single ./redlock ./drivers/all
-
-# Two of the parts run at once, with one package each: most packages keep both processors busy by themselves here.
+# Under the race detector, two of the parts run at once, with one package each: most packages keep both processors busy
+# by themselves here.
 LONG = -race -vet=off -shuffle=on -parallel 8 -timeout 20m -p 1
-WHOLE = . $(TESTED) # modules
 # Trials and benchmarks run beside nothing else: clients and servers need the processors in time.
-TRIALS = internal/testing/trials.long
-test-long: ## what make test leaves out, the benchmarks, the newest versions of all dependencies: a quarter of an hour
+TRIALS = internal/testing/trials
+test-long: ## all tests in full under the race detector, the newest versions of all dependencies, the benchmarks
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
-	@$(MAKE) --no-print-directory -j 2 drivers.long $(filter-out $(TRIALS),$(WHOLE:%=%.long)) everystore.long \
+	@$(MAKE) --no-print-directory compiled RACE=-race
+	@$(MAKE) --no-print-directory -j 2 $(patsubst %,%.long,. $(filter-out $(TRIALS),$(TESTED))) everystore.long \
 		processors.long newest.long
-	@$(MAKE) --no-print-directory $(TRIALS) bench-smoke
+	@$(MAKE) --no-print-directory $(TRIALS).long bench-smoke
 
-.PHONY: drivers.long $(WHOLE:%=%.long) everystore.long processors.long newest.long
-drivers.long:
-	$(WITH_VALKEY) $(GOTEST) $(LONG) $(EACH_DRIVER)
-$(WHOLE:%=%.long): %.long: # the other tests of a module that leave something out with -short
-	@long=$$(scripts/left-out $*) && { [ -z "$$long" ] || { set -x; $(GOTEST) -C $* $(LONG) $$long; }; }
+.PHONY: .long $(TESTED:%=%.long) everystore.long processors.long newest.long
+..long $(TESTED:%=%.long): %.long: # the tests of one module
+	$(GOTEST) -C $* $(LONG) ./...
 everystore.long:
 	$(GOTEST) -C internal/testing/trials/everystore $(LONG) .
 processors.long:
@@ -114,7 +111,6 @@ verify: ## formatting, vet, tidy go.mod, of all modules, and a build by the olde
 	@set -ex; for m in . drivers/valkey; do \
 		go -C $$m vet -modfile=newest.mod ./... && go -C $$m mod tidy -modfile=newest.mod -diff; \
 	done
-	$(WITH_VALKEY) go vet $(EACH_DRIVER)
 	@for m in $(OLDEST); do echo "$$m: $(OLDEST_GO), 32 bits"; \
 		GOARCH=386 GOTOOLCHAIN=$(OLDEST_GO) go -C $$m build ./... || exit 1; done
 
@@ -128,8 +124,7 @@ check: verify lint test test-long ## all that a change must pass
 
 STRESS ?= 3
 stress: ## the packages that need no server, STRESS times in an order drawn anew, on one processor and on four
-	go test -race -count=$(STRESS) -cpu 1,4 -shuffle=on -timeout 20m . ./memory ./drivers ./conformance \
-		./internal/testing/simnode
+	go test -race -count=$(STRESS) -cpu 1,4 -shuffle=on -timeout 20m $(ALONE)
 
 MINUTES ?= 8
 faults: ## real servers, clients, networks, clocks broken under load for MINUTES, or two more: docs/faults.md

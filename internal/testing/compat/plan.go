@@ -83,22 +83,10 @@ func build(dir string, suites []suite) (all []binary, err error) {
 	return all, nil
 }
 
-// matrix has what adds the driver of valkey-go to the tests in eachDriver: the module of these tests does not know it.
-const matrix = "drivers/valkey/testdata/matrix"
-
-var eachDriver = []string{"drivers/all", "redlock", "single"}
-
 // compiler returns the command that compiles the tests of a package to a file.
 func compiler(pkg, file string) *exec.Cmd {
 	cmd := exec.Command("go", "test", "-c", "-o", file)
-	cmd.Stderr = os.Stderr
-	if !slices.Contains(eachDriver, pkg) {
-		cmd.Dir = pkg
-		return cmd
-	}
-	workspace, _ := filepath.Abs(matrix + "/go.work") // fails only without a working directory
-	cmd.Env = append(os.Environ(), "GOWORK="+workspace)
-	cmd.Args = append(cmd.Args, "-overlay="+matrix+"/overlay.json", "./"+pkg)
+	cmd.Stderr, cmd.Dir = os.Stderr, pkg
 	return cmd
 }
 

@@ -1,3 +1,0 @@
-package redlock_test
-
-import _ "github.com/golocker/locker/drivers/valkey"
