@@ -169,7 +169,7 @@ func (b *Backend) Close() error {
 	b.mu.Unlock()
 	if closed || b.unfit != nil {
 		b.stop()
-		return nil
+		return nil //nolint:nilerr // a backend that cannot be used has nothing to end
 	}
 	b.cleanup.close(closeGrace)
 	b.stop()

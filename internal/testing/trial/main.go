@@ -1,0 +1,127 @@
+// Command trial runs a trial: a test that breaks real servers, clients, networks or clocks for a long time, or that
+// measures. Without arguments it lists the trials.
+//
+//	go run ./internal/testing/trial faults      as long as it usually runs
+//	go run ./internal/testing/trial faults 2m   for two minutes
+//	go run ./internal/testing/trial soak 10m NATS
+//
+// The third argument selects a part, in the trials that have parts. Trials with a report write it into their page.
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// trial is a test that go test runs on a small scale, or not at all, and this program on a large one.
+type trial struct {
+	name   string
+	about  string
+	module string // its directory
+	test   string // arguments of go test
+	scale  string // environment variable: how long or how often
+	usual  string // its usual value
+	part   string // environment variable that selects a part, if there is one
+	report string // the page with the report, if there is one
+}
+
+const (
+	trials     = "internal/testing/trials"
+	everystore = trials + "/everystore"
+	faults     = "docs/faults.md"
+)
+
+var all = []trial{
+	{"faults", "real servers, clients, networks and clocks are broken under load, for that long or two minutes more",
+		trials, "-run TestFaults ./faults", "LOCKER_FAULTS", "8m", "LOCKER_FAULTS_ONLY", faults},
+	{"recovery", "servers that forget under hundreds of locks, with the restart guard and without",
+		trials, "-run TestRecovery ./recovery", "LOCKER_RECOVERY", "8m", "", faults},
+	{"failovers", "failovers of one Redis: nothing, WaitReplicas, the guard, both; 300 take an hour",
+		trials, "-v -run TestFailovers ./recovery", "LOCKER_FAILOVERS", "300", "", faults},
+	{"cluster", "slots of a Redis Cluster that migrate under load, and half as many failovers, with each driver",
+		trials, "-v ./cluster", "LOCKER_CLUSTER", "100", "", faults},
+	{"sentinel", "failovers of a master by its sentinels, with each driver that follows them; three seconds each",
+		trials, "-v ./sentinel", "LOCKER_SENTINEL", "300", "", faults},
+	{"elections", "terms of five candidates in processes, on each store, leaders ended in all ways; an hour and more",
+		everystore, "-v -run TestElections ./elections", "LOCKER_ELECTIONS", "1000", "", faults},
+	{"soak", "five processes contend on each store while processes, servers and networks fail; an outside judge",
+		everystore, "-v -run TestSoak ./soak", "LOCKER_SOAK", "10m", "LOCKER_SOAK_ONLY", ""},
+	{"postgres-failovers", "primaries of PostgreSQL die under load, and synchronous standbys take over; 15 s each",
+		"backends/postgres", "-v -parallel 3 -run TestFailover/synchronous .", "LOCKER_POSTGRES_FAILOVERS", "60", "", ""},
+	{"late-commits", "transactions in PostgreSQL, stopped until others have their locks, with InTx and without",
+		"backends/postgres", "-v -parallel 4 -run TestOneServer/LateCommits .", "LOCKER_LATE_COMMITS", "10000", "",
+		"docs/backends/postgres.md"},
+	{"nats-leaders", "leaders of a bucket in NATS are killed under load, each with a holder; five seconds each",
+		"backends/nats", "-v -run TestFaults .", "LOCKER_NATS_LEADERS", "60", "", ""},
+	{"crowd", "16 workers lock random subsets of 8 keys, in virtual time, on Redis, and a tenth of it on Redlock",
+		".", "-v -run TestCrowd . ./single ./redlock", "LOCKER_CROWD", "100000", "", ""},
+	{"tokens", "Redlock's tokens over that many acquisitions under faults, on simulated nodes",
+		".", "-v -run TestTokensUnderFaults ./redlock", "LOCKER_ACQUISITIONS", "100000", "", ""},
+	{"outage", "what 200 callers that retry do to servers that are killed or stopped for that long",
+		".", "-v -run TestOutageOfRealServers ./middleware", "LOCKER_MEASURE", "30s", "", ""},
+	{"leases", "what 10,000 held leases cost with each driver, for that long",
+		".", "-v -run TestTenThousandLeases ./single", "LOCKER_MEASURE", "60s", "", ""},
+}
+
+func main() {
+	if err := run(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "trial:", err)
+		os.Exit(1)
+	}
+}
+
+func run(args []string) error {
+	if len(args) == 0 {
+		for _, t := range all {
+			fmt.Printf("%-19s %-7s %s\n", t.name, t.usual, t.about)
+		}
+		return nil
+	}
+	for _, t := range all {
+		if t.name == args[0] {
+			return t.run(args[1:])
+		}
+	}
+	return fmt.Errorf("there is no trial %q; without arguments, this program lists them", args[0])
+}
+
+func (t *trial) run(args []string) error {
+	scale, part := t.usual, ""
+	switch {
+	case len(args) > 2 || len(args) == 2 && t.part == "":
+		return errors.New("too many arguments: a trial, how long or how often, and a part if it has parts")
+	case len(args) == 2:
+		part = args[1]
+		fallthrough
+	case len(args) == 1:
+		scale = args[0]
+	}
+	env := append(os.Environ(), t.scale+"="+scale)
+	if part != "" {
+		env = append(env, t.part+"="+part)
+	}
+	if t.report != "" {
+		page, err := filepath.Abs(t.report)
+		if err != nil {
+			return err
+		}
+		env = append(env, t.scale+"_REPORT="+page)
+	}
+	for _, need := range []string{"redis", "postgres"} {
+		if err := command(env, "scripts/need-"+need+".sh"); err != nil {
+			return err
+		}
+	}
+	test := append([]string{"test", "-C", t.module, "-count=1", "-timeout", "24h"}, strings.Fields(t.test)...)
+	return command(env, "go", test...)
+}
+
+func command(env []string, name string, args ...string) error {
+	cmd := exec.Command(name, args...)
+	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, os.Stdin, os.Stdout, os.Stderr
+	return cmd.Run()
+}
