@@ -44,10 +44,10 @@ func TryLockMany(ctx context.Context, l Locker, keys []string, opts ...Option) (
 //
 // If all locks are free, LockAll acquires them in one step, if l is a [ManyLocker] that can: in memory; on one Redis,
 // up to 64 locks, and behind a Redis Cluster only if the keys share a hash slot; in PostgreSQL, up to 64 locks; in
-// etcd, up to the size of its transactions; and in NATS from 2.12 on. Otherwise, as on Redlock and with PostgreSQL's
-// advisory locks, it acquires them in the order of their names, each as Lock does. While it waits for one, it holds
-// those before it. So calls of LockAll cannot wait for each other in a circle, and no caller waits for ever: each lock
-// goes to its waiters in their order. NATS has no such order, so a caller there may be overtaken again and again.
+// etcd, up to the size of its transactions; and in NATS from 2.12 on. Otherwise, as on Redlock, it acquires
+// them in the order of their names, each as Lock does. While it waits for one, it holds those before it. So calls of
+// LockAll cannot wait for each other in a circle, and no caller waits for ever: each lock goes to its waiters in their
+// order. NATS has no such order, so a caller there may be overtaken again and again.
 //
 // What a store demands of one lock, it demands of each: replicas that confirm it, the limit of a restart guard, the
 // right to its key. If one lock cannot be acquired, LockAll releases the others, also if the Client is being closed,

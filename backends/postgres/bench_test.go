@@ -103,33 +103,25 @@ func BenchmarkCycle(b *testing.B) {
 // new, as that of a process that has just been started. The figures are medians. 50 of each: -benchtime 50x.
 func BenchmarkHandOver(b *testing.B) {
 	s := migrated(b, "fsync=on")
-	for _, kind := range []string{"rows", "advisory"} {
-		open := func(b *testing.B) *locker.Client {
-			p := pool(b, s.URL("postgres"))
-			if kind == "advisory" {
-				return postgres.NewAdvisory(p)
-			}
-			return postgres.New(p)
-		}
-		for _, session := range []string{"known", "new"} {
-			b.Run(kind+"/"+session, func(b *testing.B) {
-				holder, waiter := open(b), open(b)
-				var took []time.Duration
-				for i := range b.N + 1 {
-					if session == "new" {
-						_ = waiter.Close()
-						waiter = open(b)
-					}
-					d := handOver(b, holder, waiter)
-					if i > 0 { // the first one meets a new session in each case
-						took = append(took, d)
-					}
+	open := func(b *testing.B) *locker.Client { return postgres.New(pool(b, s.URL("postgres"))) }
+	for _, session := range []string{"known", "new"} {
+		b.Run(session, func(b *testing.B) {
+			holder, waiter := open(b), open(b)
+			var took []time.Duration
+			for i := range b.N + 1 {
+				if session == "new" {
+					_ = waiter.Close()
+					waiter = open(b)
 				}
-				_, _ = holder.Close(), waiter.Close()
-				slices.Sort(took)
-				b.ReportMetric(float64(took[len(took)/2].Microseconds()), "µs/hand-over")
-			})
-		}
+				d := handOver(b, holder, waiter)
+				if i > 0 { // the first one meets a new session in each case
+					took = append(took, d)
+				}
+			}
+			_, _ = holder.Close(), waiter.Close()
+			slices.Sort(took)
+			b.ReportMetric(float64(took[len(took)/2].Microseconds()), "µs/hand-over")
+		})
 	}
 }
 

@@ -32,7 +32,6 @@ func TestURLs(t *testing.T) {
 		"postgres://h/app?schema=locks&pool_max_conns=4":      "postgres://h/app?pool_max_conns=4&schema=locks",
 		"postgres://h/app?default_query_exec_mode=exec":       "postgres://h/app?default_query_exec_mode=exec",
 		"postgres://h/app?timeout=2s&application_name=worker": "postgres://h/app?application_name=worker&timeout=2s",
-		"postgres://h/app?advisory=true":                      "postgres://h/app?advisory=true",
 	} {
 		c, err := config.Parse(url)
 		if err != nil {
@@ -50,6 +49,7 @@ func TestURLs(t *testing.T) {
 		"postgres://h/app?schema=a.b":                      "letters, digits and underscores",
 		"postgres://u:p@h/app?password_file=/run/password": "remove one of them",
 		"postgres://h/app?sslmod=require":                  "did you mean sslmode",
+		"postgres://h/app?advisory=true":                   `unknown parameter "advisory"`,
 		"postgres://h/app?pool_max_conns=0":                "pool_max_conns",
 		"postgres://::1/app":                               "an IPv6 address in brackets",
 		"postgres://[::1/app":                              "an IPv6 address in brackets",
@@ -332,14 +332,5 @@ func testConfiguration(t *testing.T, s *pgtest.Server) {
 		"LOCKER_POSTGRES_USERNAME=postgres",
 	})), "configured", "of a lock that another configuration has")
 	wantHeld(t, client(t, s.URL("postgres"), postgres.Prefix("lock:")), "configured", "of a lock that a URL has")
-	must(t, "Unlock", lease.Unlock(t.Context()))
-
-	// Advisory locks, by a URL, by a file, and by the environment.
-	must(t, "WriteFile", os.WriteFile(file, []byte(strings.Replace(text, "{", "{advisory: true, ", 1)), 0o600))
-	lease = lock(t, open(config.Parse("postgres://postgres@/postgres?advisory=true&host="+dir)), "advisory")
-	wantHeld(t, open(config.Load(file)), "advisory", "of a lock that another configuration has")
-	wantHeld(t, open(c, c.Overlay([]string{"LOCKER_POSTGRES_ADVISORY=true"})), "advisory",
-		"of a lock that another configuration has")
-	wantHeld(t, advisory(t, s.URL("postgres")), "advisory", "of a lock that a URL has")
 	must(t, "Unlock", lease.Unlock(t.Context()))
 }

@@ -25,8 +25,6 @@ var advice = map[string]string{
 	"55P03": "another request for this lock is still under way",
 	"LKISO": "set default_transaction_isolation of the user to read committed",
 	"LKSNP": "begin the transaction when the lock has been acquired, and call InTx first",
-	"LKPRX": "connect advisory locks to the server itself, and not through PgBouncer or another proxy",
-	"LKVER": "use PostgreSQL 14 or newer, or locks in rows, as those of postgres.New",
 	"53100": "make room on the disk of the server",
 	"53300": "raise max_connections of the server, or lower pool_max_conns",
 }

@@ -24,9 +24,6 @@ func TestMain(m *testing.M) {
 		workers, _ := strconv.Atoi(os.Getenv(workersEnv))
 		playWorker(url, os.Getenv(careEnv), workers)
 	}
-	if url := os.Getenv(holderEnv); url != "" {
-		playHolder(url)
-	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
 		clock.Remove()
 		disk.Remove()

@@ -8,8 +8,6 @@
 // connection that acquired it. Waiters are served in the order of their arrival. What only a database can do is [InTx]:
 // a transaction that can be committed only while nobody else has been granted the lock.
 //
-// [NewAdvisory] makes locks of another kind, which end with their connection.
-//
 // The page docs/backends/postgres.md says what is promised, and what it depends on.
 package postgres
 
@@ -110,9 +108,6 @@ func NewBackend(pool *pgxpool.Pool, opts ...Option) *Backend {
 // statements are the requests, for one schema.
 type statements struct {
 	acquire, acquireMany, extend, release, undo, verify, inTx, inspect, forceRelease string
-
-	// Of advisory locks:
-	advisoryAcquire, advisoryWait, advisoryExtend, advisoryKeep, advisoryRelease, advisoryInspect, advisoryForce string
 }
 
 func newStatements(schema string) statements {
@@ -127,15 +122,6 @@ func newStatements(schema string) statements {
 		inTx:         call("in_tx($1::bytea, $2::text, $3::bigint, $4::bigint)"),
 		inspect:      call("inspect($1::bytea)"),
 		forceRelease: call("force_release($1::bytea, $2::text)"),
-
-		advisoryAcquire: call("advisory_acquire($1::bytea, $2::text, $3::text, $4::bigint, $5::bigint, $6::boolean, " +
-			"$7::boolean)"),
-		advisoryWait:    call("advisory_wait($1::bytea, $2::bigint)"),
-		advisoryExtend:  call("advisory_extend($1::bytea, $2::text, $3::bigint)"),
-		advisoryKeep:    call("advisory_keep($1::bytea, $2::bigint, $3::bigint)"),
-		advisoryRelease: call("advisory_release($1::bytea, $2::text)"),
-		advisoryInspect: call("advisory_inspect($1::bytea)"),
-		advisoryForce:   call("advisory_force($1::bytea, $2::text)"),
 	}
 }
 

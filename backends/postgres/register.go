@@ -49,8 +49,6 @@ type Settings struct {
 	MaxConns int `yaml:"pool_max_conns,omitempty" json:"pool_max_conns,omitempty" min:"1"`
 	// Schema is the schema of the tables. Empty: [DefaultSchema].
 	Schema string `yaml:"schema,omitempty" json:"schema,omitempty"`
-	// Advisory makes locks of [NewAdvisory]: each lock takes a connection while it is held, and ends with it.
-	Advisory bool `yaml:"advisory,omitempty" json:"advisory,omitempty"`
 	// Timeout bounds connecting and one request. Zero: [DefaultTimeout].
 	Timeout config.Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 
@@ -72,11 +70,7 @@ func init() {
 			if err != nil {
 				return nil, err
 			}
-			opts := []Option{Prefix(prefix), Schema(s.SchemaName()), Timeout(time.Duration(s.Timeout)), owned}
-			if s.Advisory {
-				return NewAdvisory(pool, opts...), nil
-			}
-			return New(pool, opts...), nil
+			return New(pool, Prefix(prefix), Schema(s.SchemaName()), Timeout(time.Duration(s.Timeout)), owned), nil
 		},
 	})
 }

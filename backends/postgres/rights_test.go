@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -70,24 +69,7 @@ func testDocumentedRights(t *testing.T, s *pgtest.Server) {
 	must(t, "ForceRelease by an operator", err)
 	wantErr(t, "Unlock", lease.Unlock(t.Context()), locker.ErrNotHeld)
 
-	l = advisory(t, s.URL("app"), postgres.Prefix("rights:"))
-	must(t, "Unlock", lock(t, l, "kept", locker.MinHold(time.Hour)).Unlock(t.Context()))
-	lease = lock(t, l, "k")
-	must(t, "Extend", lease.Extend(t.Context()))
-	must(t, "Verify", locker.Verify(t.Context(), lease))
-	granted := waiting(t, advisory(t, s.URL("app"), postgres.Prefix("rights:")), "k", nil)
-	_, err = l.Inspect(t.Context(), "k")
-	must(t, "Inspect", err)
-	must(t, "Unlock", lease.Unlock(t.Context()))
-	next := <-granted
-	_, err = l.ForceRelease(t.Context(), "k", "")
-	wantErr(t, "ForceRelease by a program", err, locker.ErrUnavailable)
-	_, err = advisory(t, s.URL("operator"), postgres.Prefix("rights:")).ForceRelease(t.Context(), "k", "")
-	must(t, "ForceRelease by an operator", err)
-	lostSoon(t, next, "after ForceRelease")
-
 	for _, statement := range []string{
-		"SELECT * FROM locker.advisory", "DELETE FROM locker.advisory", "SELECT locker.advisory_slot('k')",
 		"SELECT * FROM locker.locks", "DELETE FROM locker.locks", "SELECT * FROM locker.waiters",
 		"SELECT nextval('locker.fences')", "CREATE TABLE locker.mine ()", "SELECT locker.sweep('0')",
 	} {

@@ -68,9 +68,8 @@ BEGIN
 END $$;
 
 -- next_fence returns a token that is greater than all earlier ones. A standby that is promoted may lack the latest
--- ones, and so may data that were restored. A crash may take back those of advisory locks, whose grants do not wait for
--- the disk. The tokens of a new life and those after a crash therefore begin at the microseconds of the server's clock,
--- which runs ahead of all tokens while there are fewer than a million grants per second.
+-- ones, and so may data that were restored. The tokens of a new life therefore begin at the microseconds of the
+-- server's clock, which runs ahead of all tokens while there are fewer than a million grants per second.
 CREATE FUNCTION @schema@.next_fence() RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
 	now_in text := (extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint || ' ' ||

@@ -38,19 +38,17 @@ func TestPostgres(t *testing.T) {
 	assert.Equal(t, exitConfig, code)
 	assert.Contains(t, stderr, "locks in memory have no tables")
 
-	for _, option := range []string{"", "&advisory=true"} {
-		env := []string{env[0] + option}
-		heldBy(t, strings.TrimPrefix(env[0], "LOCKER_URL="), "k")
-		code, _, stderr = call(env, "run", "--key", "k", "--wait", "0", "--", "true")
-		assert.Equal(t, exitHeld, code, stderr)
-		code, out, _ := call(env, "inspect", "k", "--json")
-		assert.Equal(t, 0, code)
-		assert.Equal(t, "held", decode[map[string]any](t, out)["state"])
-		code, out, _ = call(env, "release", "k", "--yes")
-		assert.Equal(t, 0, code, out)
-		run(t, strings.TrimPrefix(env[0], "LOCKER_URL="), "run", "--key", "k", "--", "true").exits(t, 0)
-		code, out, stderr = call(env, "doctor")
-		assert.Equal(t, 0, code, out+stderr)
-		assert.Contains(t, out, "fencing tokens grow")
-	}
+	url := strings.TrimPrefix(env[0], "LOCKER_URL=")
+	heldBy(t, url, "k")
+	code, _, stderr = call(env, "run", "--key", "k", "--wait", "0", "--", "true")
+	assert.Equal(t, exitHeld, code, stderr)
+	code, out, _ = call(env, "inspect", "k", "--json")
+	assert.Equal(t, 0, code)
+	assert.Equal(t, "held", decode[map[string]any](t, out)["state"])
+	code, out, _ = call(env, "release", "k", "--yes")
+	assert.Equal(t, 0, code, out)
+	run(t, url, "run", "--key", "k", "--", "true").exits(t, 0)
+	code, out, stderr = call(env, "doctor")
+	assert.Equal(t, 0, code, out+stderr)
+	assert.Contains(t, out, "fencing tokens grow")
 }

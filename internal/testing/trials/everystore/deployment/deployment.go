@@ -47,16 +47,9 @@ var All = []Deployment{
 	onRedis("goredis", 1), onRedis("redigo", 1), onRedis("rueidis", 1), onRedis("valkey", 1),
 	onRedis("goredis", 3), onRedis("redigo", 3), onRedis("rueidis", 3), onRedis("valkey", 3),
 	{Name: "etcd, 3 members", Start: startEtcd},
-	{Name: "PostgreSQL", Start: func(t *testing.T) *Store { return startPostgres(t, "") }},
-	{
-		Name:  AdvisoryLocks,
-		Start: func(t *testing.T) *Store { return startPostgres(t, "&advisory=true") },
-	},
+	{Name: "PostgreSQL", Start: startPostgres},
 	{Name: "NATS", Start: startNATS},
 }
-
-// AdvisoryLocks is the name of the only deployment that may free a lock before its holder knows.
-const AdvisoryLocks = "PostgreSQL, advisory"
 
 // Guarded is a Redlock of five whose nodes have a restart guard, so that they may forget.
 func Guarded(longest time.Duration) Deployment {
@@ -115,8 +108,8 @@ func startEtcd(t *testing.T) *Store {
 	return st
 }
 
-// startPostgres starts a server that has the tables. params are for the URL.
-func startPostgres(t *testing.T, params string) *Store {
+// startPostgres starts a server that has the tables.
+func startPostgres(t *testing.T) *Store {
 	s := pgtest.Start(t, "fsync=on")
 	db, err := pgx.Connect(t.Context(), s.URL("postgres"))
 	if err == nil {
@@ -128,9 +121,7 @@ func startPostgres(t *testing.T, params string) *Store {
 	_ = db.Close(t.Context())
 	return &Store{
 		Servers: []Server{{s.Socket(), s.Restart, s.Pause, s.Resume, nil}},
-		url: func(addrs string) string {
-			return "postgres://postgres@" + addrs + "/postgres?sslmode=disable" + params
-		},
+		url:     func(addrs string) string { return "postgres://postgres@" + addrs + "/postgres?sslmode=disable" },
 	}
 }
 

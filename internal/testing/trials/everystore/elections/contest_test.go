@@ -35,9 +35,6 @@ var kinds = []struct {
 	share int
 }{{resigns, 13}, {restarts, 3}, {crashes, 1}, {stops, 1}, {cuts, 1}, {outages, 1}}
 
-// early has the kinds that free a lock at the store at once, while the news is on its way to the holder.
-var early = map[string][]kind{deployment.AdvisoryLocks: {cuts, outages}}
-
 // contest is one deployment with five candidates for an election, or with five processes that hand on a lock with Lock
 // and Unlock alone. The second is beside the first, for comparison.
 type contest struct {
@@ -118,7 +115,7 @@ func (o *office) open() {
 		o.store = o.Start(o.T)
 	}
 	open := func(isBare bool) *contest {
-		c := &contest{T: o.T, judge: newJudge(early[o.Name])}
+		c := &contest{T: o.T, judge: newJudge()}
 		if o.store == nil {
 			c.start = func(who int) candidate {
 				return startLocal(o.T, who, inMemory, c.judge, func(l locker.Locker, ask asker) runner {

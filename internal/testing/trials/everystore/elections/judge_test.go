@@ -27,7 +27,6 @@ type judge struct {
 	visits  int
 	late    int      // visits that were refused after the end of the lease: of a process that did not look in time
 	wrong   []string // what must not happen
-	early   []kind   // ends of terms of which the holder learns after the store
 	changed chan struct{}
 }
 
@@ -45,10 +44,9 @@ type end struct {
 	term uint64
 }
 
-func newJudge(early []kind) *judge {
+func newJudge() *judge {
 	return &judge{
 		gaps: map[kind][]time.Duration{}, ends: map[int]end{}, waiting: map[int]time.Time{}, changed: make(chan struct{}),
-		early: early,
 	}
 }
 
@@ -105,7 +103,7 @@ func (j *judge) refused(what string, who int, term uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.late++
-	if what == isLate || what == isValid && j.ends[who].term == term && slices.Contains(j.early, j.ends[who].kind) {
+	if what == isLate {
 		return
 	}
 	why := "although its lease was valid"

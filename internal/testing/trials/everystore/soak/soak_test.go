@@ -63,8 +63,8 @@ func TestSoak(t *testing.T) {
 	guarded := deployment.Guarded(ttl)
 	for _, d := range append(slices.Clone(deployment.All), guarded) {
 		switch {
-		case d.Start == nil, d.Name == deployment.AdvisoryLocks, !strings.Contains(d.Name, os.Getenv(onlyEnv)):
-			continue // not for several processes; without tokens of their own
+		case d.Start == nil, !strings.Contains(d.Name, os.Getenv(onlyEnv)):
+			continue // the memory is not for several processes
 		case all == "" && d.Name != "single, goredis":
 			continue
 		}
