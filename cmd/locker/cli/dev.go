@@ -9,21 +9,16 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
-	"time"
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/spf13/cobra"
 )
 
-const (
-	maxDevNodes = 9
-	chaosNodes  = 5
-)
+const maxDevNodes = 9
 
 func devCommand(a *app) *cobra.Command {
 	var nodes int
-	var embedded, chaotic bool
-	c := &chaos{app: a, last: 30 * time.Second}
+	var embedded bool
 	cmd := &cobra.Command{
 		Use:     "dev",
 		GroupID: groupOther,
@@ -33,17 +28,10 @@ with --nodes, that of a Redlock over as many servers. The servers are redis-serv
 so that locker doctor finds no fault. Kill one of them, or stop it with kill -STOP, and see what happens. When locker
 dev ends, for any reason, the servers end as well and their files are removed.
 
-With --chaos, dev shows what a restart guard is for. The servers persist nothing, three workers take the same lock, and
-again and again a majority of the servers is killed and starts anew, empty. Two workers then have the lock at the
-same time. With --chaos --guard they never do: the servers that were restarted rest until the lock that they have
-forgotten has ended. It stops after the time of --for, or with Ctrl-C, and says how often it happened.
-
 If redis-server is not installed, or with --embedded, dev simulates the servers inside its own process. They have no
 roles, no persistence and no memory limit, cannot hang one by one, and differ slightly in timing.`,
 		Example: `  locker dev
-  locker dev --nodes 3 --json
-  locker dev --chaos
-  locker dev --chaos --guard --for 1m`,
+  locker dev --nodes 3 --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if nodes < 1 || nodes > maxDevNodes {
@@ -51,27 +39,12 @@ roles, no persistence and no memory limit, cannot hang one by one, and differ sl
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
-			switch {
-			case !chaotic && (c.guard || cmd.Flag("for").Changed):
-				return usageError("--guard and --for need --chaos")
-			case chaotic && embedded:
-				return usageError("--chaos kills processes: it does not work with --embedded")
-			case chaotic && (c.last < minChaos || c.last > maxChaos):
-				return usageError("--for %v is not from %v to %v", c.last, minChaos, maxChaos)
-			case chaotic && !cmd.Flag("nodes").Changed:
-				return c.run(ctx, chaosNodes)
-			case chaotic:
-				return c.run(ctx, nodes)
-			}
 			return a.dev(ctx, nodes, embedded)
 		},
 	}
-	cmd.Flags().IntVar(&nodes, "nodes", 1, "how many servers; with --chaos 5 if not given")
+	cmd.Flags().IntVar(&nodes, "nodes", 1, "how many servers")
 	cmd.Flags().BoolVar(&embedded, "embedded", false,
 		"simulate the servers in this process, even if redis-server is installed")
-	cmd.Flags().BoolVar(&chaotic, "chaos", false, "kill servers and restart them empty, while workers take a lock")
-	cmd.Flags().BoolVar(&c.guard, "guard", false, "with --chaos: use the restart guard")
-	durationVar(cmd.Flags(), &c.last, "for", "with --chaos: how long it lasts")
 	return cmd
 }
 
@@ -89,7 +62,7 @@ func (a *app) dev(ctx context.Context, n int, embedded bool) error {
 		a.note("redis-server is not installed: the servers are simulated, without persistence, roles and memory limits")
 		embedded = true
 	}
-	start := func() (*devNode, error) { return startRedis(ctx, binary, "", durable) }
+	start := func() (*devNode, error) { return startRedis(ctx, binary) }
 	if embedded {
 		start = startEmbedded
 	}

@@ -7,9 +7,7 @@ import (
 	"fmt"
 )
 
-var durable, forgetful []string
-
 // startRedis is not supported on this system.
-func startRedis(context.Context, string, string, []string) (*devNode, error) {
+func startRedis(context.Context, string) (*devNode, error) {
 	return nil, fmt.Errorf("%w: it is not started on this system", errNotUp)
 }

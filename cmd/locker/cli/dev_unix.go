@@ -19,35 +19,29 @@ import (
 // startLimit is how long a server may take to answer on a busy machine.
 const startLimit = 15 * time.Second
 
-// durable makes a server persist every write, and forgetful makes it persist nothing.
-var (
-	durable   = []string{"--appendonly", "yes", "--appendfsync", "always"}
-	forgetful = []string{"--appendonly", "no"}
-)
+// durable makes a server persist every write.
+var durable = []string{"--appendonly", "yes", "--appendfsync", "always"}
 
-// startRedis starts a redis-server that ends with this process, and waits until it answers. addr may be empty: the
-// server then has a free port. Another program may take the port before the server binds it. The server then exits, and
-// another port is tried, or the same again.
-func startRedis(ctx context.Context, binary, addr string, persistence []string) (*devNode, error) {
+// startRedis starts a redis-server on a free port, which ends with this process, and waits until it answers. Another
+// program may take the port before the server binds it. The server then exits, and another port is tried.
+func startRedis(ctx context.Context, binary string) (*devNode, error) {
 	var err error
 	for range 10 {
 		var n *devNode
-		if n, err = tryRedis(ctx, binary, addr, persistence); err == nil || ctx.Err() != nil {
+		if n, err = tryRedis(ctx, binary); err == nil || ctx.Err() != nil {
 			return n, err
 		}
 	}
 	return nil, err
 }
 
-func tryRedis(ctx context.Context, binary, addr string, persistence []string) (*devNode, error) {
-	if addr == "" {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		addr = l.Addr().String()
-		_ = l.Close()
+func tryRedis(ctx context.Context, binary string) (*devNode, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
 	}
+	addr := l.Addr().String()
+	_ = l.Close()
 	_, port, _ := net.SplitHostPort(addr)
 	dir, err := os.MkdirTemp("", "locker-dev")
 	if err != nil {
@@ -56,7 +50,7 @@ func tryRedis(ctx context.Context, binary, addr string, persistence []string) (*
 	log := filepath.Join(dir, "log")
 	p, err := child.Spawn(binary, dir, nil, append([]string{
 		"--port", port, "--bind", "127.0.0.1", "--dir", dir, "--logfile", log, "--daemonize", "no", "--save", "",
-	}, persistence...))
+	}, durable...))
 	if err != nil {
 		_ = os.RemoveAll(dir)
 		return nil, err

@@ -132,7 +132,6 @@ func normal(text string) string {
 		{`[A-Za-z0-9_-]{8}…`, "TOKEN…"},
 		{`"owner": "[^"]*"`, `"owner": TOKEN`},
 		{`run_id \w+`, "run_id ID"},
-		{`(?m)^\s+lock ≤.*\n`, ""},
 		{`\b(held by|from) [\w.-]+:\d+`, "$1 LABEL"},
 		{`"label": "[^"]*"`, `"label": LABEL`},
 		{`\d+(\.\d+)?( ?(µs|ms|s)\b|m\d+s)?`, "#"},

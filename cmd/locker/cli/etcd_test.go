@@ -37,7 +37,7 @@ func TestEtcd(t *testing.T) {
 	assert.Equal(t, 0, code, out+stderr)
 	assert.Contains(t, out, "waiters are notified")
 	assert.Contains(t, out, "etcd 3.")
-	code, _, stderr = call(env, "bench")
+	code, _, stderr = call(env, "conform")
 	assert.Equal(t, exitConfig, code)
 	assert.Contains(t, stderr, "locks in etcd have no Redis server")
 

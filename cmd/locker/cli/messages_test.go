@@ -35,7 +35,6 @@ func TestWrongArgumentsSayWhatToWriteInstead(t *testing.T) {
 		"inspect k --jsn":                 `unknown flag: --jsn: did you mean --json?`,
 		"run --key a --wat 3s -- true":    `unknown flag: --wat: did you mean --wait?: see locker run --help`,
 		"doctor --zzzz":                   `unknown flag: --zzzz: see locker doctor --help`,
-		"bench --for 2":                   `invalid argument "2" for "--for" flag: use 2s`,
 	} {
 		code, _, stderr := call(env, strings.Fields(line)...)
 		assert.Equal(t, exitUsage, code, line)

@@ -18,7 +18,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/config"
-	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 )
@@ -153,14 +152,15 @@ func TestWhatCannotBeInspected(t *testing.T) {
 	assert.Regexp(t, `(?m)^state +foreign$`, out)
 	code, _, _ = call([]string{"LOCKER_URL=" + url}, "release", "list", "--yes")
 	assert.Equal(t, exitData, code)
-	for _, args := range [][]string{{"inspect", "k"}, {"release", "k", "--yes"}, {"watch", "k"}, {"doctor"}, {"bench"},
-		{"conform"}} {
+	for _, args := range [][]string{
+		{"inspect", "k"}, {"release", "k", "--yes"}, {"watch", "k"}, {"doctor"}, {"conform"},
+	} {
 		code, _, stderr := call([]string{"LOCKER_URL=memory:"}, args...)
 		assert.Equal(t, exitConfig, code, args)
 		assert.Contains(t, stderr, "memory", args)
 	}
 	s.Kill()
-	for _, args := range [][]string{{"inspect", "k"}, {"bench"}, {"conform"}} {
+	for _, args := range [][]string{{"inspect", "k"}, {"conform"}} {
 		code, out, stderr := call([]string{"LOCKER_URL=" + url}, args...)
 		assert.Equal(t, exitUnavailable, code, args)
 		assert.Empty(t, strings.TrimSpace(out), args)
@@ -229,41 +229,6 @@ func TestDoctorForMonitors(t *testing.T) {
 	assert.Equal(t, exitWarn, code)
 	assert.Contains(t, out, "appendfsync is no")
 	assert.Contains(t, out, "→ CONFIG SET appendfsync always")
-}
-
-// Without --driver, bench measures the drivers that reach all servers.
-func TestBenchLeavesOutDriversThatDoNotReach(t *testing.T) {
-	one, many := config.Server{}, config.Server{Dial: drivers.Config{Cluster: []string{"h"}}}
-	assert.Equal(t, drivers.Names(), reaching(&config.Deployment{Servers: []config.Server{one}}))
-	assert.Equal(t, drivers.Reaching(drivers.RedisCluster),
-		reaching(&config.Deployment{Servers: []config.Server{one, many}}))
-	assert.NotContains(t, reaching(&config.Deployment{Servers: []config.Server{many}}), "redigo")
-}
-
-// TestBench checks that bench prints figures for every driver, and leaves no keys, even after Ctrl-C.
-func TestBench(t *testing.T) {
-	t.Parallel()
-	s, url := server(t)
-	code, out, stderr := callAgain([]string{"LOCKER_URL=" + url}, "bench", "--for", "100ms", "--json")
-	require.Equal(t, 0, code, stderr)
-	results := decode[[]benchResult](t, out)
-	require.Len(t, results, len(drivers.Names()))
-	for _, r := range results {
-		assert.Positive(t, r.Alone, r.Driver)
-		assert.Positive(t, r.Together, r.Driver)
-		assert.Positive(t, r.Handovers, r.Driver)
-		assert.Positive(t, r.Lock.P50, r.Driver)
-	}
-	assert.Empty(t, s.Left(t))
-	p := run(t, url, "bench", "--for", "20s", "--driver", "redigo")
-	eventually(t, "it is under way", func() bool { return len(s.Keys(t, "*locker-bench*")) > 0 })
-	require.NoError(t, p.Process.Signal(os.Interrupt))
-	p.exits(t, exitSignal+int(syscall.SIGINT))
-	assert.Empty(t, s.Left(t))
-	code, out, _ = callAgain([]string{"LOCKER_URL=" + url}, "bench", "--for", "100ms", "--driver", "rueidis")
-	require.Equal(t, 0, code)
-	assert.Regexp(t, `^rueidis\n  lock +p50 .*\n  unlock +p50 `, out)
-	assert.Contains(t, out, "█")
 }
 
 // TestConform checks that the suite runs under a prefix of its own, and leaves no keys.
