@@ -43,7 +43,8 @@ type Backend interface {
 	//   - It returns an error that matches ErrNotHeld, preferably a *NotHeldError, only if the store answered that
 	//     req.Token does not own the lock. Any other error means that the outcome is unknown. The backend then keeps
 	//     trying in the background for a while.
-	//   - It returns within milliseconds of the end of ctx.
+	//   - It returns within milliseconds of the end of ctx. The Client gives ctx a deadline, and does not cancel it
+	//     before. So Release may wait inside a client that observes deadlines, and need not watch for cancellation.
 	Release(ctx context.Context, req Request) error
 }
 
@@ -104,10 +105,6 @@ type Request struct {
 	// MinHold, for Acquire and Queue, is the longest Keep that the Release may ask for. A backend that bounds how long
 	// locks are taken returns an error that matches ErrInvalid if it is too long.
 	MinHold time.Duration
-
-	// Uncancelled, for Release, says that the context of the call ends only by its deadline. The backend can then wait
-	// inside a client that observes deadlines, without a goroutine that watches for cancellation.
-	Uncancelled bool
 
 	// Closing, for Queue, is closed when the Client is closed.
 	Closing <-chan struct{}

@@ -44,7 +44,6 @@ func (l *lease) release(ctx context.Context) error {
 		return unreleased(ctx, rctx, err)
 	}
 	req := l.held()
-	req.Uncancelled = true
 	if l.minHold > 0 {
 		req.Keep = max(0, l.minHold-time.Since(l.start))
 	}

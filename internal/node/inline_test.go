@@ -200,17 +200,15 @@ type noDone struct{ context.Context }
 
 func (noDone) Done() <-chan struct{} { panic("asked for Done") }
 
-// Nothing but time ends the context of a release that is Uncancelled.
+// Nothing but time ends the context of a release that has a deadline.
 func TestReleaseThatOnlyTimeEnds(t *testing.T) {
 	bubble(t, func(t *testing.T, d *fake, n *Node) {
 		wake := make(chan struct{})
 		d.will(until(wake, ok))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		req := request("a")
-		req.Uncancelled = true
 		start := time.Now()
-		err := n.Release(noDone{ctx}, req)
+		err := n.Release(noDone{ctx}, request("a"))
 		if took := time.Since(start); took != time.Second || !errors.Is(err, locker.ErrUnavailable) {
 			t.Errorf("returned %v after %v", err, took)
 		}
@@ -229,9 +227,7 @@ func TestReleaseThatOnlyTimeEndsIsSentByTheCaller(t *testing.T) {
 		})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		req := request("a")
-		req.Uncancelled = true
-		if err := n.Release(ctx, req); err != nil {
+		if err := n.Release(ctx, request("a")); err != nil {
 			t.Error(err)
 		}
 	})

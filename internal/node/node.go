@@ -188,12 +188,13 @@ func (n *Node) Release(ctx context.Context, req locker.Request) error {
 	return n.release(ctx, &req, true, script.NotifySubscribers)
 }
 
-// release sends a release. If that was not answered or not finished, it goes on in the background.
+// release sends a release. If that was not answered or not finished, it goes on in the background. If ctx has a
+// deadline, only that ends the call; see locker.Backend.
 func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, notify script.Notify) error {
 	r := n.releaseOf(req, landed, notify)
 	later := undoing(r, req)
 	limit := n.timeout
-	if end, ok := ctx.Deadline(); ok && req.Uncancelled {
+	if end, ok := ctx.Deadline(); ok {
 		ctx, limit = context.WithoutCancel(ctx), min(limit, time.Until(end))
 	}
 	reply, err := n.send(ctx, n.pipeline, r.Command(), limit, limit, nil)
