@@ -2,12 +2,97 @@ package postgres
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
+
+// Backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
+// locker.ManyAcquirer and inspect.Inspector.
+type Backend struct {
+	options
+	pool    *pgxpool.Pool
+	sql     statements
+	channel string // on which the waiters of this Backend are notified
+
+	open context.Context // ends when Close begins
+	shut context.CancelFunc
+	ctx  context.Context // of all requests; ends when Close has waited for long enough
+	stop context.CancelFunc
+
+	background sync.WaitGroup // calls and what they have left to do; Add with mu held while closed is false, or in a call
+
+	mu        sync.Mutex // guards what follows
+	closed    bool
+	reset     time.Time // when leave closed the connections of the pool
+	listening bool
+	waiting   map[string]chan struct{} // by ticket: has a value if the waiter should look
+}
+
+// NewBackend returns what [New] makes a Client of.
+func NewBackend(pool *pgxpool.Pool, opts ...Option) *Backend {
+	o := newOptions(opts)
+	b := &Backend{
+		options: o, pool: pool, sql: newStatements(o.schema), channel: "locker_" + locker.NewToken(),
+		waiting: make(map[string]chan struct{}),
+	}
+	b.open, b.shut = context.WithCancel(context.Background())
+	b.ctx, b.stop = context.WithCancel(context.Background())
+	return b
+}
+
+// enter begins a call. The caller must call background.Done when it ends.
+func (b *Backend) enter() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return locker.ErrClosed
+	}
+	b.background.Add(1)
+	return nil
+}
+
+// closeGrace is how long Close waits for requests in progress before it interrupts them.
+const closeGrace = time.Second
+
+// Close ends the waiting calls and the background work. What an attempt has left in the store and could not be undone
+// by then ends with its TTL.
+func (b *Backend) Close() error {
+	b.mu.Lock()
+	b.closed = true
+	b.mu.Unlock()
+	b.shut()
+	grace := time.AfterFunc(closeGrace, b.stop)
+	b.background.Wait()
+	grace.Stop()
+	b.stop()
+	if b.owned {
+		b.pool.Close()
+	}
+	return nil
+}
+
+// maxName is how many bytes of a name are stored as they are. An index cannot have much longer values.
+const maxName = 1024
+
+// name returns the name of the row for a key. A long name ends with a hash instead of its rest.
+func (b *Backend) name(key string) []byte {
+	name := []byte(b.prefix + key)
+	if len(name) <= maxName {
+		return name
+	}
+	sum := sha256.Sum256(name)
+	return slices.Concat(name[:maxName], sum[:])
+}
 
 // attempt is the answer to a request for a lock.
 type attempt struct {
@@ -42,7 +127,7 @@ func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	defer b.background.Done()
 	name := b.name(req.Key)
-	a, err := request(ctx, b.database, readAttempt, b.sql.acquire,
+	a, err := request(ctx, b, readAttempt, b.sql.acquire,
 		name, req.Token, req.Label, microseconds(req.TTL), "", "")
 	switch {
 	case err != nil:
@@ -60,7 +145,7 @@ func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
 		return err
 	}
 	defer b.background.Done()
-	was, err := request(ctx, b.database, text, b.sql.extend, b.name(req.Key), req.Token, microseconds(req.TTL))
+	was, err := request(ctx, b, text, b.sql.extend, b.name(req.Key), req.Token, microseconds(req.TTL))
 	if err != nil {
 		return unavailable(err)
 	}
@@ -76,7 +161,7 @@ func (b *Backend) Release(ctx context.Context, req locker.Request) error {
 	name, until := b.name(req.Key), time.Now().Add(req.Keep)
 	release := func(ctx context.Context) (string, error) {
 		keep := microseconds(max(0, time.Until(until)))
-		return request(ctx, b.database, text, b.sql.release, name, req.Token, keep)
+		return request(ctx, b, text, b.sql.release, name, req.Token, keep)
 	}
 	was, err := release(ctx)
 	if err != nil {
@@ -98,9 +183,119 @@ func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
 		return err
 	}
 	defer b.background.Done()
-	was, err := request(ctx, b.database, text, b.sql.verify, b.name(req.Key), req.Token, int64(req.Fence))
+	was, err := request(ctx, b, text, b.sql.verify, b.name(req.Key), req.Token, int64(req.Fence))
 	if err != nil {
 		return unavailable(err)
 	}
 	return notHeld(was)
+}
+
+// maxStep is how many locks are acquired in one step at most. For each of them, the transaction has an entry in the
+// server's lock table until it ends. All users of the server share that table, and a table that is full fails their
+// statements. It has room for 64 entries (max_locks_per_transaction) for each connection that the server allows.
+const maxStep = 64
+
+var errStep = fmt.Errorf("more than %d locks are not acquired in one step: %w", maxStep, errors.ErrUnsupported)
+
+// AcquireMany implements [locker.ManyAcquirer], in one transaction, for up to 64 locks.
+func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	if len(reqs) > maxStep {
+		return nil, errStep
+	}
+	if err := b.enter(); err != nil {
+		return nil, err
+	}
+	defer b.background.Done()
+	names, tokens := make([][]byte, len(reqs)), make([]string, len(reqs))
+	for i, req := range reqs {
+		names[i], tokens[i] = b.name(req.Key), req.Token
+	}
+	type answer struct {
+		fences  []int64
+		refused *int // counts from 1; nil: all locks are granted
+		attempt      // of the lock that is refused
+	}
+	read := func(row pgx.Row) (a answer, err error) {
+		var remaining *int64
+		var label *string
+		err = row.Scan(&a.fences, &a.refused, &remaining, &label)
+		a.set(nil, remaining, label)
+		return a, err
+	}
+	a, err := request(ctx, b, read, b.sql.acquireMany,
+		names, tokens, reqs[0].Label, microseconds(reqs[0].TTL))
+	switch {
+	case err != nil:
+		for i, req := range reqs {
+			b.undo(names[i], req.Token, "", req.TTL, err)
+		}
+		return nil, unavailable(err)
+	case a.refused != nil:
+		return nil, &locker.Error{Op: "trylock", Key: reqs[*a.refused-1].Key, Err: &a.held}
+	}
+	grants := make([]locker.Grant, len(reqs))
+	for i, fence := range a.fences {
+		grants[i].Fence = uint64(fence)
+	}
+	return grants, nil
+}
+
+// inspection reads a row of the columns that the functions inspect and force_release have in common.
+func inspection(row pgx.Row, before ...any) (inspect.Inspection, error) {
+	var owner, label *string
+	var remaining, held, fence, waiting *int64
+	if err := row.Scan(append(before, &owner, &label, &remaining, &held, &fence, &waiting)...); err != nil {
+		return inspect.Inspection{State: inspect.Unknown}, err
+	}
+	i := inspect.Inspection{State: inspect.Free, Fence: uint64(*fence), Waiting: int(*waiting)}
+	if owner == nil {
+		return i, nil
+	}
+	i.State, i.Owner, i.Label = inspect.Held, *owner, *label
+	i.Remaining = time.Duration(*remaining) * time.Microsecond
+	i.Held = max(0, time.Duration(*held)*time.Microsecond)
+	if i.Owner == "" {
+		i.State = inspect.Kept
+	}
+	return i, nil
+}
+
+// Inspect implements [inspect.Inspector].
+func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+	unknown := inspect.Inspection{State: inspect.Unknown}
+	if err := b.enter(); err != nil {
+		return unknown, err
+	}
+	defer b.background.Done()
+	read := func(row pgx.Row) (inspect.Inspection, error) { return inspection(row) }
+	i, err := request(ctx, b, read, b.sql.inspect, b.name(key))
+	if err != nil {
+		return unknown, unavailable(err)
+	}
+	return i, nil
+}
+
+// ForceRelease implements [inspect.Inspector].
+func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+	unknown := inspect.Inspection{State: inspect.Unknown}
+	if err := b.enter(); err != nil {
+		return unknown, err
+	}
+	defer b.background.Done()
+	type answer struct {
+		inspect.Inspection
+		done bool
+	}
+	read := func(row pgx.Row) (a answer, err error) {
+		a.Inspection, err = inspection(row, &a.done)
+		return a, err
+	}
+	a, err := request(ctx, b, read, b.sql.forceRelease, b.name(key), owner)
+	switch {
+	case err != nil:
+		return unknown, unavailable(err)
+	case !a.done:
+		return a.Inspection, locker.ErrNotHeld
+	}
+	return a.Inspection, nil
 }

@@ -15,7 +15,7 @@ import (
 // interrupted is lost, and contexts end often. There are never more such requests than connections. Call it between
 // enter and background.Done.
 func request[T any](
-	ctx context.Context, b *database, read func(row pgx.Row) (T, error), sql string, args ...any,
+	ctx context.Context, b *Backend, read func(row pgx.Row) (T, error), sql string, args ...any,
 ) (T, error) {
 	var none, value T
 	if b.invalid != nil {
@@ -51,7 +51,7 @@ func request[T any](
 
 // connection takes a connection of the pool. If there is none within the timeout, the error says which it waited for: a
 // server, or other users of the pool.
-func (b *database) connection(ctx context.Context) (*pgxpool.Conn, error) {
+func (b *Backend) connection(ctx context.Context) (*pgxpool.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, b.timeout)
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
@@ -72,7 +72,7 @@ const resetInterval = time.Second
 // leave closes all connections of the pool if err says that the server takes no writes. The server was made a standby,
 // or the name or the address leads to another one now, and connections that exist would stay for up to an hour.
 // Connections that are in use are closed when they are released.
-func (b *database) leave(err error) {
+func (b *Backend) leave(err error) {
 	if !standby[code(err)] {
 		return
 	}
@@ -99,7 +99,7 @@ const answerGrace = 300 * time.Millisecond
 
 // outcome returns how a request that returned err has ended. It waits for the answer, for the timeout at most. If no
 // answer comes within answerGrace after Close has begun, outcome returns err.
-func (b *database) outcome(err error) error {
+func (b *Backend) outcome(err error) error {
 	var l *left
 	if !errors.As(err, &l) {
 		return err
@@ -129,13 +129,13 @@ const (
 )
 
 // later is repeat in the background. Call it between enter and background.Done.
-func (b *database) later(limit time.Duration, f func(ctx context.Context) error) {
+func (b *Backend) later(limit time.Duration, f func(ctx context.Context) error) {
 	b.background.Go(func() { _ = b.repeat(limit, f) })
 }
 
 // repeat calls f until it succeeds, until limit has passed, or until Close. It returns the last error. Errors that the
 // server answers end with time, too: a request that had to wait for another one for too long, or a disk that is full.
-func (b *database) repeat(limit time.Duration, f func(ctx context.Context) error) error {
+func (b *Backend) repeat(limit time.Duration, f func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(b.ctx, limit)
 	defer cancel()
 	for pause := minRetry; ; pause = min(2*pause, maxRetry) {
@@ -178,7 +178,7 @@ func (b *Backend) undo(name []byte, token, ticket string, ttl time.Duration, err
 			return // the server has refused it
 		}
 		_ = b.repeat(limit, func(ctx context.Context) error {
-			_, err := request(ctx, b.database, func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }, b.sql.undo,
+			_, err := request(ctx, b, func(row pgx.Row) (any, error) { return nil, row.Scan(nil) }, b.sql.undo,
 				name, token, ticket, tombstone)
 			return err
 		})

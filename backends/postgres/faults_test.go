@@ -3,14 +3,22 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/lockertrace"
 )
 
@@ -217,4 +225,283 @@ func testSweep(t *testing.T, s *pgtest.Server) {
 	})
 	run(t, p, "SELECT locker.undo('not swept', 'sweep', '', 0)")
 	run(t, p, "SELECT locker.undo('not swept', 'another', 'not swept', 0)")
+}
+
+// A server that is killed right after its answer has what it has answered, and issues greater tokens, also if its data
+// are older than that.
+func TestCrashAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	s := migrated(t, "wal_writer_delay=10s") // only commits that wait write the log
+	p := pool(t, s.URL("postgres"))
+	l := client(t, s.URL("postgres"))
+	look := func(key string) (i inspect.Inspection) {
+		t.Helper()
+		inspector, _ := locker.As[inspect.Inspector](l)
+		eventually(t, "the server answers", func() bool {
+			var err error
+			i, err = inspector.Inspect(t.Context(), key)
+			return err == nil
+		})
+		return i
+	}
+	grant := func(key string) (lease locker.Lease) {
+		t.Helper()
+		eventually(t, "the server grants", func() bool {
+			var err error
+			lease, err = l.TryLock(t.Context(), key, locker.TTL(time.Minute), locker.NoRenewal())
+			return err == nil
+		})
+		return lease
+	}
+	granted := lock(t, l, "granted", locker.TTL(time.Minute), locker.NoRenewal())
+	s.Restart()
+	if i := look("granted"); i.State != inspect.Held || i.Fence != granted.Fence() {
+		t.Errorf("after a crash: got %+v, want the lock held with the token %d", i, granted.Fence())
+	}
+	must(t, "ExtendTTL", locker.ExtendTTL(t.Context(), granted, time.Hour))
+	s.Restart()
+	if i := look("granted"); i.Remaining < 30*time.Minute {
+		t.Errorf("after a crash: got %v left, want the hour of the extension", i.Remaining)
+	}
+	kept := lock(t, l, "kept", locker.MinHold(time.Minute))
+	must(t, "Unlock", kept.Unlock(t.Context()))
+	s.Restart()
+	if i := look("kept"); i.State != inspect.Kept {
+		t.Errorf("after a crash: got %+v, want the lock kept", i)
+	}
+
+	run(t, p, "SELECT setval('locker.fences', 1)") // as in older data that were restored
+	s.Restart()
+	if after := grant("restored"); after.Fence() <= kept.Fence() {
+		t.Errorf("got token %d from older data, after %d", after.Fence(), kept.Fence())
+	}
+
+	// The clock helps no more: it was far ahead, and was set back.
+	run(t, pool(t, s.URL("postgres")), "SELECT setval('locker.fences', 4000000000000000000)")
+	ahead := grant("ahead")
+	s.Restart()
+	if behind := grant("behind"); behind.Fence() <= ahead.Fence() {
+		t.Errorf("after a crash: got token %d after %d", behind.Fence(), ahead.Fence())
+	}
+}
+
+// The clock of the server is set back or forward by an hour under load, while two workers keep locks, and a transaction
+// is protected. Set back, no two workers have a lock at the same time. Set forward, locks end early, and later holders
+// have greater tokens. InTx keeps others out in both cases. Everybody goes on, and nothing is left behind.
+func TestClockSteps(t *testing.T) {
+	t.Parallel()
+	for _, step := range short.Part(t, 0, []time.Duration{-time.Hour, time.Hour}) {
+		t.Run(step.String(), func(t *testing.T) {
+			t.Parallel()
+			testClockStep(t, step)
+		})
+	}
+}
+
+func testClockStep(t *testing.T, step time.Duration) {
+	s, clock := pgtest.StartWithClock(t)
+	migrate(t, s)
+	url := s.URL("postgres")
+	holder := client(t, url)
+	lease := lock(t, holder, "tx", locker.TTL(time.Minute), locker.NoRenewal())
+	tx := begin(t, url, pgx.ReadCommitted)
+	must(t, "InTx", postgres.InTx(t.Context(), tx, lease))
+
+	c := gather(t, url)
+	c.more(30)
+	c.freeze()
+	p := pool(t, url)
+	before := texts(t, p, "SELECT clock_timestamp()::text")[0]
+	must(t, "the step", clock.Set(step, 0))
+	eventually(t, "the clock has moved", func() bool {
+		const moved = "SELECT 'yes' WHERE abs(extract(epoch FROM clock_timestamp() - $1::text::timestamptz)) > 1800"
+		return len(texts(t, p, moved, before)) > 0
+	})
+	wantHeld(t, holder, "tx", "of a lock whose transaction is open, after a step of the clock")
+	must(t, "Commit", tx.Commit(t.Context()))
+	_ = lease.Unlock(t.Context()) // if the clock was set forward, the lock has ended
+	c.more(60)
+	double, backwards := c.disperse()
+	if step < 0 && double > 0 {
+		t.Errorf("after a step back: got %d locks that two workers had at the same time", double)
+	}
+	if backwards > 0 {
+		t.Errorf("got %d tokens that are not greater than earlier ones of their keys", backwards)
+	}
+	c.nothingLeft(url)
+}
+
+// The disk of the server gets full under load, while callers keep locks and one waits. A server that cannot store more
+// rows refuses locks that need room, and releases others. A server that cannot write its log ends. Callers that get no
+// lock learn that the store is unavailable. When there is room again, everybody goes on: no two callers have had a lock
+// at the same time, tokens grow, and nothing is left behind.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	fills := map[string]func(t *testing.T, l locker.Locker, p *pgxpool.Pool){"base": fillTables, "pg_wal": fillLog}
+	for _, directory := range short.Part(t, 0, []string{"base", "pg_wal"}) {
+		t.Run(directory, func(t *testing.T) {
+			t.Parallel()
+			testFullDisk(t, directory, fills[directory])
+		})
+	}
+}
+
+func testFullDisk(t *testing.T, directory string, fill func(t *testing.T, l locker.Locker, p *pgxpool.Pool)) {
+	s, disk := pgtest.StartWithDisk(t)
+	migrate(t, s)
+	url := s.URL("postgres")
+	c := gather(t, url)
+	c.more(30)
+	c.keep(url)
+	c.freeze()
+	l := client(t, url)
+	held := lock(t, l, "held", locker.TTL(time.Hour), locker.NoRenewal())
+	granted := waiting(t, client(t, url), "held", nil)
+
+	must(t, "Fill", disk.Fill(filepath.Join(s.Data(), directory)))
+	fill(t, l, pool(t, url))
+	if err := locker.ExtendTTL(t.Context(), held, 2*time.Hour); err != nil {
+		wantErr(t, "ExtendTTL", err, locker.ErrUnavailable)
+	}
+	must(t, "the lease while the disk is full", held.Err())
+	must(t, "Free", disk.Free())
+	if directory == "pg_wal" {
+		s.Restart()
+	}
+
+	c.more(60)
+	eventually(t, "the lock is still held", func() bool { return locker.Verify(t.Context(), held) == nil })
+	select {
+	case <-granted:
+		t.Error("the waiter has a lock that is held")
+	default:
+	}
+	_ = held.Unlock(t.Context()) // it goes on in the background
+	next := <-granted
+	if next == nil {
+		t.Fatal("the waiter was not granted the lock")
+	}
+	if next.Fence() <= held.Fence() {
+		t.Errorf("got token %d after %d", next.Fence(), held.Fence())
+	}
+	_ = next.Unlock(t.Context())
+	double, backwards := c.disperse()
+	if double > 0 || backwards > 0 {
+		t.Errorf("got %d locks that two callers had at the same time, and %d tokens that did not grow", double, backwards)
+	}
+	c.nothingLeft(url)
+}
+
+// fillTables acquires locks until one is refused, and releases them while there is no room.
+func fillTables(t *testing.T, l locker.Locker, p *pgxpool.Pool) {
+	t.Helper()
+	var leases []locker.Lease
+	eventually(t, "a lock is refused, for lack of room", func() bool {
+		lease, err := l.TryLock(t.Context(), fmt.Sprintf("room %d", len(leases)), locker.TTL(time.Hour))
+		if err == nil {
+			leases = append(leases, lease)
+			return false
+		}
+		wantErr(t, "TryLock", err, locker.ErrUnavailable)
+		return strings.Contains(err.Error(), "make room on the disk of the server")
+	})
+	t.Logf("%d locks were granted", len(leases))
+	for _, lease := range leases {
+		_ = lease.Unlock(t.Context())
+	}
+	const left = "SELECT token FROM locker.locks WHERE starts_with(encode(name, 'escape'), 'lock:room ')"
+	eventually(t, "locks are released while there is no room", func() bool { return len(texts(t, p, left)) == 0 })
+}
+
+// fillLog writes to the log of the server until there is no room.
+func fillLog(t *testing.T, l locker.Locker, p *pgxpool.Pool) {
+	t.Helper()
+	eventually(t, "the server has ended, for lack of room", func() bool {
+		_, err := p.Exec(t.Context(), "SELECT pg_logical_emit_message(true, 'filler', repeat('x', 1000000))")
+		return err != nil
+	})
+	eventually(t, "a lock is refused", func() bool {
+		lease, err := l.TryLock(t.Context(), "refused")
+		if err == nil {
+			_ = lease.Unlock(t.Context())
+			return false
+		}
+		wantErr(t, "TryLock", err, locker.ErrUnavailable)
+		return true
+	})
+}
+
+// Data that are restored into a server that goes on running take no token back. A dump has the value of the sequence,
+// and the row of history.
+func testTokensAfterARestore(t *testing.T, s *pgtest.Server) {
+	for schema, prepare := range map[string]func(t *testing.T, p *pgxpool.Pool, schema string){
+		"restored": func(t *testing.T, p *pgxpool.Pool, schema string) { // with its tables
+			run(t, p, "DROP SCHEMA "+schema+" CASCADE")
+			_, err := postgres.Migrate(t.Context(), p, postgres.Schema(schema))
+			must(t, "Migrate", err)
+		},
+		"refilled": func(t *testing.T, p *pgxpool.Pool, schema string) { // into tables that are there
+			run(t, p, "TRUNCATE "+schema+".history")
+		},
+	} {
+		t.Run(schema, func(t *testing.T) {
+			t.Parallel()
+			p := pool(t, s.URL("postgres"))
+			_, err := postgres.Migrate(t.Context(), p, postgres.Schema(schema))
+			must(t, "Migrate", err)
+			l := client(t, s.URL("postgres"), postgres.Schema(schema))
+			must(t, "Unlock", lock(t, l, "k").Unlock(t.Context()))
+			history := texts(t, p, "SELECT life FROM "+schema+".history")[0]
+			value := texts(t, p, "SELECT last_value::text FROM "+schema+".fences")[0]
+			last := grants(t, l)
+
+			prepare(t, p, schema)
+			run(t, p, "INSERT INTO "+schema+".history VALUES ($1)", history)
+			run(t, p, "SELECT setval('"+schema+".fences', "+value+")")
+			lease := lock(t, client(t, s.URL("postgres"), postgres.Schema(schema)), "k")
+			if lease.Fence() <= last {
+				t.Errorf("got token %d from data that were restored, after %d", lease.Fence(), last)
+			}
+			must(t, "Unlock", lease.Unlock(t.Context()))
+		})
+	}
+}
+
+// grants acquires a lock some times more, and returns the last token.
+func grants(t *testing.T, l locker.Locker) (last uint64) {
+	t.Helper()
+	for range 10 {
+		lease := lock(t, l, "k")
+		last = lease.Fence()
+		must(t, "Unlock", lease.Unlock(t.Context()))
+	}
+	return last
+}
+
+// A copy of the database, in the same server, takes no token back.
+func TestTokensOfACopy(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Start(t)
+	of := func(database string) string {
+		return strings.Replace(s.URL("postgres"), "@/postgres?", "@/"+database+"?", 1)
+	}
+	admin := pool(t, s.URL("postgres"))
+	run(t, admin, "CREATE DATABASE original")
+	p := pool(t, of("original"))
+	_, err := postgres.Migrate(t.Context(), p)
+	must(t, "Migrate", err)
+	l := postgres.New(p)
+	t.Cleanup(func() { must(t, "Close", l.Close()) })
+	must(t, "Unlock", lock(t, l, "k").Unlock(t.Context()))
+	eventually(t, "nobody is connected, and the database is copied", func() bool {
+		p.Reset()
+		_, err := admin.Exec(t.Context(), "CREATE DATABASE copied TEMPLATE original")
+		return err == nil
+	})
+	last := grants(t, l)
+	lease := lock(t, client(t, of("copied")), "k")
+	if lease.Fence() <= last {
+		t.Errorf("got token %d from a copy of the database, after %d", lease.Fence(), last)
+	}
+	must(t, "Unlock", lease.Unlock(t.Context()))
 }

@@ -87,24 +87,6 @@ func New(pool *pgxpool.Pool, opts ...Option) *locker.Client {
 	return locker.NewClient(NewBackend(pool, opts...))
 }
 
-// Backend is the store of locks behind a Client of [New]. It implements locker.Backend, locker.Queuer, locker.Verifier,
-// locker.ManyAcquirer and inspect.Inspector.
-type Backend struct {
-	*database
-	channel string // on which the waiters of this Backend are notified
-
-	// Guarded by the mu of database:
-	listening bool
-	waiting   map[string]chan struct{} // by ticket: has a value if the waiter should look
-}
-
-// NewBackend returns what [New] makes a Client of.
-func NewBackend(pool *pgxpool.Pool, opts ...Option) *Backend {
-	return &Backend{
-		database: newDatabase(pool, opts), channel: "locker_" + locker.NewToken(), waiting: make(map[string]chan struct{}),
-	}
-}
-
 // statements are the requests, for one schema.
 type statements struct {
 	acquire, acquireMany, extend, release, undo, verify, inTx, inspect, forceRelease string
