@@ -119,7 +119,7 @@ func (c *Config) readFiles(k *kind) error {
 }
 
 // onRedis are the settings of a backend on Redis: they have a restart guard and passwords, and use what a program may
-// set in Config. See docs/adr/0059-two-backends-have-fields-in-config.md.
+// set in Config. Other backends decode their settings themselves.
 type onRedis interface {
 	guard() Duration
 	logins() []loginSettings

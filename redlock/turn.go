@@ -24,7 +24,7 @@ const (
 // turn is a position in the queue of one node. All clients use the same node as long as it is up. N queues would have N
 // orders, so a queue cannot be the lock. It says which waiter asks the quorum next, and a waiter that is not notified
 // in time asks anyway. Safety does not depend on turns: a lost, wrong or doubled turn costs a split vote. See
-// docs/adr/0013-turns-as-advice.md.
+// docs/adr/0014-waiters-queue-on-the-server.md.
 type turn struct {
 	node int
 	*node.Turn

@@ -19,7 +19,7 @@ var errNoAnswer = errors.New("no answer yet")
 //
 // A caller whose context can end does not wait inside the driver, because clients may ignore the end of a context. A
 // caller whose wait only time can end sends the command itself, if the driver keeps to deadlines. It then needs no
-// other goroutine. See docs/adr/0017-who-cannot-leave-waits-in-the-driver.md.
+// other goroutine. See docs/adr/0002-one-queue-per-node-and-lanes.md.
 func (p *Pipeline) Do(
 	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
 ) (drivers.Reply, error) {

@@ -1,7 +1,7 @@
 // Command generate writes the driver of valkey-go from the driver of rueidis.
 //
 // valkey-go is a fork of rueidis that has the same API under other names, so its driver is that of rueidis with these
-// names. ADR 39 says why it is generated.
+// names. The two share no type that a driver could be written against, and a copy would miss repairs of the other.
 package main
 
 import (
