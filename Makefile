@@ -131,14 +131,13 @@ faults: ## real servers, clients, networks, clocks broken under load for MINUTES
 	@scripts/need-redis.sh
 	LOCKER_FAULTS=$(MINUTES)m LOCKER_FAULTS_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 30m -run TestFaults ./faults; status=$$?; \
-	sed -n '/^<!-- what follows/,$$p' docs/faults.md; exit $$status
+	sed -n '/^<!-- what follows is written by make faults/,/^## /p' docs/faults.md; exit $$status
 
 recovery: ## servers that forget under hundreds of locks, with restart guard and without, for MINUTES: docs/faults.md
 	@scripts/need-redis.sh
 	LOCKER_RECOVERY=$(MINUTES)m LOCKER_RECOVERY_REPORT=$(CURDIR)/docs/faults.md \
 		go test -C internal/testing/trials -count=1 -timeout 3h -run TestRecovery ./recovery; status=$$?; \
-	sed -n '/^<!-- what follows is written by make recovery/,/^<!-- what follows is written by make faults/p' \
-		docs/faults.md; exit $$status
+	sed -n '/^<!-- what follows is written by make recovery/,/^## /p' docs/faults.md; exit $$status
 
 FAILOVERS ?= 300
 failovers: ## FAILOVERS of one Redis with a replica: nothing, WaitReplicas, the guard, both, an hour: docs/faults.md
