@@ -70,9 +70,8 @@ func rules(found []history.Violation) string {
 
 // row is a line of the report, about one fault.
 type row struct {
-	ops              map[string]tally
-	episodes, faults int
-	failed, outside  []history.Violation
+	ops             map[string]tally
+	failed, outside []history.Violation
 }
 
 func (r *report) rows() map[string]*row {
@@ -83,8 +82,6 @@ func (r *report) rows() map[string]*row {
 			w = &row{ops: map[string]tally{}}
 			rows[got.kind.name] = w
 		}
-		w.episodes++
-		w.faults += got.injected
 		w.failed = append(w.failed, got.failed...)
 		w.outside = append(w.outside, got.outside...)
 		for op, t := range got.ops {
@@ -167,17 +164,17 @@ func (r *report) preamble(long time.Duration) string {
 // table returns the table in Markdown.
 func (r *report) table(rows map[string]*row) string {
 	var b strings.Builder
-	b.WriteString("| fault | what happens | episodes | result |\n| --- | --- | --: | --- |\n")
+	b.WriteString("| fault | what happens | result |\n| --- | --- | --- |\n")
 	for _, k := range kinds() {
 		w := rows[k.name]
 		if why := r.skipped[k.name]; why != "" {
-			fmt.Fprintf(&b, "| %s | %s | | skipped: %s |\n", k.name, k.what, strings.ReplaceAll(why, "\n", " "))
+			fmt.Fprintf(&b, "| %s | %s | skipped: %s |\n", k.name, k.what, strings.ReplaceAll(why, "\n", " "))
 			continue
 		}
 		if w == nil {
 			continue
 		}
-		fmt.Fprintf(&b, "| %s | %s | %d |", k.name, k.what, w.episodes)
+		fmt.Fprintf(&b, "| %s | %s |", k.name, k.what)
 		switch {
 		case len(w.failed) > 0:
 			fmt.Fprintf(&b, " **FAILED**: %s |\n", rules(w.failed))
