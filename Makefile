@@ -2,9 +2,7 @@
 
 LINT = go run github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-.PHONY: quick test test-long newest test-server compat lint verify check stress fuzz faults recovery failovers \
-	sentinel postgres-failovers nats-leaders late-commits crowd cluster elections soak sim mutants tokens leases \
-	outage model model-full bench bench-full bench-postgres bench-smoke prove-install
+.PHONY: quick test test-long newest test-server compat lint verify fuzz sim mutants model bench bench-smoke
 
 # The go command sees one module at a time: the library's ends where another go.mod begins.
 MODULES = $(shell find . -name testdata -prune -o -name go.mod -exec dirname {} \; | sort)
@@ -117,80 +115,6 @@ verify: ## formatting, vet, tidy go.mod, of all modules, and a build by the olde
 lint: ## golangci-lint of all modules, built from source on first use
 	@for m in $(MODULES); do echo "$$m: lint"; (cd $$m && $(LINT) run ./...) || exit 1; done
 
-prove-install: ## go install of the command, go get of the library, from a proxy made of this tree: docs/releasing.md
-	scripts/prove-install
-
-check: verify lint test test-long ## all that a change must pass
-
-STRESS ?= 3
-stress: ## the packages that need no server, STRESS times in an order drawn anew, on one processor and on four
-	go test -race -count=$(STRESS) -cpu 1,4 -shuffle=on -timeout 20m $(ALONE)
-
-MINUTES ?= 8
-faults: ## real servers, clients, networks, clocks broken under load for MINUTES, or two more: docs/faults.md
-	@scripts/need-redis.sh
-	LOCKER_FAULTS=$(MINUTES)m LOCKER_FAULTS_REPORT=$(CURDIR)/docs/faults.md \
-		go test -C internal/testing/trials -count=1 -timeout 30m -run TestFaults ./faults; status=$$?; \
-	sed -n '/^<!-- what follows is written by make faults/,/^## /p' docs/faults.md; exit $$status
-
-recovery: ## servers that forget under hundreds of locks, with restart guard and without, for MINUTES: docs/faults.md
-	@scripts/need-redis.sh
-	LOCKER_RECOVERY=$(MINUTES)m LOCKER_RECOVERY_REPORT=$(CURDIR)/docs/faults.md \
-		go test -C internal/testing/trials -count=1 -timeout 3h -run TestRecovery ./recovery; status=$$?; \
-	sed -n '/^<!-- what follows is written by make recovery/,/^## /p' docs/faults.md; exit $$status
-
-FAILOVERS ?= 300
-failovers: ## FAILOVERS of one Redis with a replica: nothing, WaitReplicas, the guard, both, an hour: docs/faults.md
-	@scripts/need-redis.sh
-	LOCKER_FAILOVERS=$(FAILOVERS) LOCKER_FAILOVERS_REPORT=$(CURDIR)/docs/faults.md \
-		go test -C internal/testing/trials -count=1 -timeout 3h -run TestFailovers -v ./recovery
-
-MOVES ?= 100
-cluster: ## a Redis Cluster under load, MOVES slots that migrate, half as many failovers, each driver: docs/faults.md
-	@scripts/need-redis.sh
-	LOCKER_CLUSTER=$(MOVES) LOCKER_CLUSTER_REPORT=$(CURDIR)/docs/faults.md \
-		go test -C internal/testing/trials -count=1 -timeout 3h -v ./cluster
-
-TERMS ?= 1000
-elections: ## five candidates in processes, TERMS terms on each store, leaders ended in all ways: docs/faults.md
-	@scripts/need-redis.sh
-	@scripts/need-postgres.sh
-	LOCKER_ELECTIONS=$(TERMS) LOCKER_ELECTIONS_REPORT=$(CURDIR)/docs/faults.md \
-		go test -C internal/testing/trials/everystore -count=1 -timeout 3h -run TestElections -v ./elections
-
-sentinel: ## FAILOVERS of a master by its sentinels, with each driver that follows them; three seconds each
-	@scripts/need-redis.sh
-	LOCKER_SENTINEL=$(FAILOVERS) LOCKER_SENTINEL_REPORT=$(CURDIR)/docs/faults.md \
-		go test -C internal/testing/trials -count=1 -timeout 3h -v ./sentinel
-
-PRIMARIES ?= 60
-postgres-failovers: ## PRIMARIES of PostgreSQL die under load, and synchronous standbys take over: fifteen seconds each
-	@scripts/need-postgres.sh
-	LOCKER_POSTGRES_FAILOVERS=$(PRIMARIES) go test -C backends/postgres -count=1 -timeout 3h -parallel 3 \
-		-run 'TestFailover/synchronous' -v .
-
-LEADERS ?= 60
-nats-leaders: ## LEADERS of a bucket in NATS are killed under load, each with a holder: five seconds each
-	LOCKER_NATS_LEADERS=$(LEADERS) go test -C backends/nats -count=1 -timeout 3h -run TestFaults -v .
-
-LATE ?= 10000
-late-commits: ## LATE transactions in PostgreSQL, stopped until others have their locks, with InTx and without
-	@scripts/need-postgres.sh
-	LOCKER_LATE_COMMITS=$(LATE) LOCKER_LATE_COMMITS_REPORT=$(CURDIR)/docs/backends/postgres.md \
-		go test -C backends/postgres -count=1 -timeout 3h -parallel 4 -run 'TestOneServer/LateCommits' -v .
-
-crowd: ## 16 workers that lock random subsets of 8 keys: 100,000 calls in virtual time and on Redis, 10,000 on Redlock
-	@scripts/need-redis.sh
-	LOCKER_CROWD=100000 go test -count=1 -timeout 2h -run TestCrowd -v . ./single ./redlock
-
-SOAK ?= 10m
-STORE ?=
-soak: ## five processes, servers and networks that fail, an outside judge: SOAK on each STORE, such as NATS
-	@scripts/need-redis.sh
-	@scripts/need-postgres.sh
-	LOCKER_SOAK=$(SOAK) LOCKER_SOAK_ONLY="$(STORE)" \
-		go test -C internal/testing/trials/everystore -count=1 -timeout 24h -run TestSoak -v ./soak
-
 FUZZTIME ?= 30s
 fuzz: ## the fuzz targets, FUZZTIME each
 	go test -run '^$$' -fuzz FuzzKeys -fuzztime $(FUZZTIME) ./internal/script
@@ -216,37 +140,13 @@ mutants: ## plants bugs and sees that tests, simulation and model notice: ONLY='
 model: ## the Promela models of the protocol, small searches and all planted bugs: five minutes
 	model/run.sh
 
-model-full: ## the large searches, too: half an hour and 6 GB
-	model/run.sh full
-
-tokens: ## redlock's tokens over 100,000 acquisitions under faults, on simulated nodes
-	LOCKER_ACQUISITIONS=100000 go test -count=$(or $(SEEDS),1) -run TestTokensUnderFaults -v ./redlock
-
 BENCH = cd benchmarks && go run . -out results -markdown results/results.md
 bench: ## side by side with other libraries, benchmarks/README.md: three minutes, quiet; ARGS='-run contended'
 	@scripts/need-redis.sh
 	$(BENCH) $(ARGS)
 
-bench-full: ## the same with longer visits and more rounds: about 30 minutes
-	@scripts/need-redis.sh
-	$(BENCH) -full $(ARGS)
-
-VISIT ?= 2s
-bench-postgres: ## locks in PostgreSQL beside advisory locks by hand and two libraries: five minutes on a quiet machine
-	@scripts/need-postgres.sh
-	LOCKER_BENCH_VISIT=$(VISIT) go test -C benchmarks/postgres -count=1 -timeout 30m -v .
-
-bench-smoke: ## whether the benchmarks still work: 30 seconds, says nothing of speed
+bench-smoke: # whether the benchmarks still work, which says nothing of speed
 	@scripts/need-redis.sh
 	@scripts/need-postgres.sh
 	$(GOTEST) -C benchmarks -count=1 ./...
 	$(GOTEST) -C benchmarks/postgres -count=1 .
-
-OUTAGE ?= 30s
-outage: ## what 200 callers that retry do to servers that are killed or stopped for that long
-	@scripts/need-redis.sh
-	LOCKER_MEASURE=$(OUTAGE) go test -count=1 -run TestOutageOfRealServers -v ./middleware
-
-HOLD ?= 60s
-leases: ## what 10,000 held leases cost, with each driver, HOLD long
-	LOCKER_MEASURE=$(HOLD) go test -count=1 -run TestTenThousandLeases -v ./single

@@ -11,7 +11,7 @@ import (
 	"github.com/golocker/locker/redlock"
 )
 
-// Workers lock random subsets of keys on a Redlock, one lock after the other, with a crash now and then. "make crowd"
+// Workers lock random subsets of keys on a Redlock, one lock after the other, with a crash now and then. "trial crowd"
 // makes 10,000 calls.
 func TestCrowdOfLockAll(t *testing.T) {
 	t.Parallel()

@@ -183,7 +183,7 @@ func TestLockAllLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// Workers on a real server, with a crash now and then. "make crowd" makes 100,000 calls, a part with each driver.
+// Workers on a real server, with a crash now and then. "trial crowd" makes 100,000 calls, a part with each driver.
 func TestCrowdOfLockAll(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)

@@ -30,7 +30,7 @@ const (
 	careEnv = "LOCKER_TEST_CARE"
 	// workersEnv says how many transactions it has open at the same time.
 	workersEnv = "LOCKER_TEST_WORKERS"
-	// commitsEnv is how many transactions are interrupted, for make late-commits. Without it, a few are.
+	// commitsEnv is how many transactions are interrupted, for trial late-commits. Without it, a few are.
 	commitsEnv = "LOCKER_LATE_COMMITS"
 	// commitsReportEnv is the file to which the report is written.
 	commitsReportEnv = "LOCKER_LATE_COMMITS_REPORT"
@@ -248,6 +248,6 @@ func reportLateCommits(t *testing.T, trials []*trial, began time.Time, version s
 	}
 	t.Logf("\n%s", b.String())
 	if path := os.Getenv(commitsReportEnv); path != "" {
-		must(t, "the report", section.Write(path, "make late-commits", b.String()))
+		must(t, "the report", section.Write(path, "trial late-commits", b.String()))
 	}
 }

@@ -55,7 +55,7 @@ type hold struct {
 	until  time.Time // if the worker crashed: when the lock is free
 }
 
-// Calls returns usual, or the number in the environment variable LOCKER_CROWD, which "make crowd" sets.
+// Calls returns usual, or the number in the environment variable LOCKER_CROWD, which "trial crowd" sets.
 func Calls(usual int) int {
 	if n, err := strconv.Atoi(os.Getenv("LOCKER_CROWD")); err == nil {
 		return n

@@ -93,7 +93,7 @@ func TestCluster(t *testing.T) {
 	t.Log("\n" + text)
 	if path := os.Getenv(reportEnv); path != "" {
 		head := redistest.Version(redistest.Binary(t)) + ".\n\n"
-		if err := section.Write(path, "make cluster", head+text); err != nil {
+		if err := section.Write(path, "trial cluster", head+text); err != nil {
 			t.Error(err)
 		}
 	}

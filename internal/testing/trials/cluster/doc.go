@@ -2,5 +2,5 @@
 // measures how long nobody gets a lock, and what a waiter costs.
 //
 // TestCluster lets one slot move. With LOCKER_CLUSTER=100, each driver sees 100 migrations of slots and 50 failovers,
-// as in `make cluster`. docs/faults.md has the figures.
+// as in `trial cluster`. docs/faults.md has the figures.
 package cluster

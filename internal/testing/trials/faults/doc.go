@@ -3,5 +3,5 @@
 // internal/testing/trials/history.
 //
 // TestFaults runs a short selection. With LOCKER_FAULTS=8m it goes through all faults again and again for that time, as
-// `make faults` does. docs/faults.md describes what it covers.
+// `trial faults` does. docs/faults.md describes what it covers.
 package faults

@@ -141,7 +141,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 	}
 	t.Logf("%s\n\n%s", head, text)
 	if path := os.Getenv(reportEnv); path != "" {
-		if err := section.Write(path, "make faults", r.preamble(long)+head+"\n\n"+text); err != nil {
+		if err := section.Write(path, "trial faults", r.preamble(long)+head+"\n\n"+text); err != nil {
 			t.Error(err)
 		}
 	}

@@ -111,7 +111,7 @@ func TestFailovers(t *testing.T) {
 	t.Logf("%d failovers with each setting\n%s", n, text)
 	if path := os.Getenv(failoversReportEnv); path != "" {
 		head := fmt.Sprintf("%d failovers with each setting, %s.\n\n", n, redistest.Version(redistest.Binary(t)))
-		if err := section.Write(path, "make failovers", head+text); err != nil {
+		if err := section.Write(path, "trial failovers", head+text); err != nil {
 			t.Error(err)
 		}
 	}

@@ -107,7 +107,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 		sums[1].episodes+sums[3].episodes, sums[0].episodes+sums[2].episodes, time.Since(r.began).Round(time.Second), r.holds)
 	t.Logf("%s\n\n%s", head, text.String())
 	if path := os.Getenv(reportEnv); path != "" {
-		if err := section.Write(path, "make recovery", head+"\n\n"+text.String()+"\n"); err != nil {
+		if err := section.Write(path, "trial recovery", head+"\n\n"+text.String()+"\n"); err != nil {
 			t.Error(err)
 		}
 	}

@@ -140,7 +140,7 @@ func TestFailovers(t *testing.T) {
 	text := report(n, loads)
 	t.Log("\n" + text)
 	if path := os.Getenv(reportEnv); path != "" {
-		if err := section.Write(path, "make sentinel", text); err != nil {
+		if err := section.Write(path, "trial sentinel", text); err != nil {
 			t.Error(err)
 		}
 	}

@@ -67,7 +67,7 @@ func (r *report) finish(t *testing.T, terms string) {
 		runtime.Version(), runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), time.Since(r.began).Round(time.Second))
 	t.Logf("%s\n\n%s", head, b.String())
 	if path := os.Getenv(reportEnv); path != "" {
-		if err := section.Write(path, "make elections", head+"\n\n"+b.String()); err != nil {
+		if err := section.Write(path, "trial elections", head+"\n\n"+b.String()); err != nil {
 			t.Error(err)
 		}
 	}
