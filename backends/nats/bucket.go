@@ -159,36 +159,3 @@ func (b *Backend) open(ctx context.Context) (*bucket, error) {
 	b.bucket.Store(found)
 	return found, nil
 }
-
-// grace is how long a call waits for a connection that was lost. A client that reconnects to a server that runs needs
-// less.
-const grace = 500 * time.Millisecond
-
-// connected waits until there is a connection. Without one, a request would stay in the client's buffer, and could be
-// sent much later.
-func (b *Backend) connected(ctx context.Context) error {
-	if b.jet().Conn().IsConnected() {
-		return nil
-	}
-	if b.dial == nil && b.jet().Conn().IsClosed() {
-		return unavailable(b.closedError())
-	}
-	b.renew()
-	over := time.NewTimer(grace)
-	defer over.Stop()
-	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		next := time.NewTimer(pause)
-		select {
-		case <-next.C:
-		case <-ctx.Done():
-			next.Stop()
-			return unavailable(fmt.Errorf("%w: %w", ctx.Err(), b.unconnected()))
-		case <-over.C:
-			next.Stop()
-			return unavailable(b.unconnected())
-		}
-		if b.jet().Conn().IsConnected() {
-			return nil
-		}
-	}
-}

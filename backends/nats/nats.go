@@ -32,14 +32,19 @@ package nats
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	natsclient "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
 
 const (
@@ -125,32 +130,6 @@ func NewBackend(js jetstream.JetStream, opts ...Option) *Backend {
 	return b
 }
 
-// jet returns the JetStream that is in use.
-func (b *Backend) jet() jetstream.JetStream { return *b.js.Load() }
-
-// renew makes another connection in the background, if the Backend has made its connection itself. It is for one that
-// is closed for good: the client library closes it when the server sends an error that the library does not know, as
-// for a line that is too long.
-func (b *Backend) renew() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.dial == nil || b.closed || b.renews || !b.jet().Conn().IsClosed() {
-		return
-	}
-	b.renews = true
-	b.working.Go(func() {
-		js, err := b.dial()
-		if err == nil {
-			b.js.Store(&js)
-			b.bucket.Store(nil)
-			b.news.move(js.Conn())
-		}
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.renews = false // after an error, the next call tries again
-	})
-}
-
 // bounded returns ctx with the timeout of one call.
 func (b *Backend) bounded(ctx context.Context, most time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, min(b.timeout, most))
@@ -186,3 +165,405 @@ func (b *Backend) usable() error {
 }
 
 func unavailable(err error) error { return fmt.Errorf("%w: %w", locker.ErrUnavailable, err) }
+
+// Acquire implements [locker.Backend].
+//
+// A lock is only ever written over a record of a known sequence number: a free one, which is written first if there is
+// none, or one whose time is over, see sighting. The store itself has given that number to this Backend, in the answer
+// to a read or to a write. A number that a message of the news has is never used, because others may send such
+// messages.
+//
+// So an attempt whose outcome is unknown can be undone for good: either it is stored, or the clean-up overwrites that
+// record, and the attempt can never be stored any more, however late it arrives. See [Backend.undo].
+//
+// While the servers of a cluster connect to each other anew, a message may arrive twice. The refusal of the second one
+// may then be the answer, although the first one is stored. So a refusal proves nothing until a newer record is seen.
+func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if err := b.usable(); err != nil {
+		return locker.Grant{}, err
+	}
+	ctx, cancel := b.bounded(ctx, req.TTL)
+	defer cancel()
+	subject, start := b.subject(req.Key), time.Now()
+	lock := record{State: held, Owner: req.Token, Label: req.Label, ttl: req.TTL}
+	last := b.hints.get(subject)
+	// Somebody waits here, so there is a record, most likely: read it first.
+	look := last == 0 && b.news.waited(b.toldOf(subject))
+	var doubt uint64 // the record over which the lock may have been written; 0: there is none
+	defer func() {
+		if doubt != 0 {
+			b.undoLater(req, doubt, start)
+		}
+	}()
+	for n := 0; ; n++ {
+		var err error
+		if last == 0 && !look {
+			last, err = b.put(ctx, subject, 0, record{State: free, ttl: freeFor})
+		}
+		if err == nil && !look {
+			var seq uint64
+			seq, err = b.put(ctx, subject, last, lock)
+			switch {
+			case err == nil:
+				doubt = 0
+				return grant(seq, seq, start, req.TTL), nil
+			case errors.Is(err, errOther) || errors.As(err, new(unknown)):
+				doubt = max(doubt, last) // a smaller number is that of an old record, which nothing is written over
+			}
+		}
+		if err != nil && !errors.Is(err, errOther) {
+			return locker.Grant{}, err
+		}
+		r, err := b.get(ctx, subject)
+		if err == nil && r.seq > doubt {
+			doubt = 0
+		}
+		switch {
+		case err != nil:
+			return locker.Grant{}, err
+		case r.State == foreign:
+			return locker.Grant{}, locker.ErrForeignKey
+		case r.State == held && r.Owner == req.Token: // the same request was executed before
+			return grant(r.token(), r.seq, start, req.TTL), nil
+		case r.taken() && !r.overdue:
+			return locker.Grant{}, r.heldError()
+		}
+		last = r.seq
+		if look {
+			look, n = false, -1
+		} else if err := pause(ctx, n); err != nil {
+			return locker.Grant{}, err
+		}
+	}
+}
+
+// pause waits before a change is tried again, the n-th time. The first time it does not wait.
+func pause(ctx context.Context, n int) error {
+	if n == 0 {
+		return ctxError(ctx)
+	}
+	t := time.NewTimer(min(time.Millisecond<<min(n, 10), 50*time.Millisecond))
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctxError(ctx)
+	}
+}
+
+func ctxError(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return unavailable(err)
+	}
+	return nil
+}
+
+// undoLater undoes, in the background, an attempt that began at start and whose outcome is unknown.
+func (b *Backend) undoLater(req locker.Request, last uint64, start time.Time) {
+	b.later(job{
+		do:    func(ctx context.Context) error { return b.undo(ctx, b.subject(req.Key), last, req.Token) },
+		until: start.Add(req.TTL + freeFor + b.timeout),
+	})
+}
+
+// undo makes sure that an attempt of token to write over the record last, which was free or overdue, has no effect, now
+// or later. A nil error means that this is so.
+func (b *Backend) undo(ctx context.Context, subject string, last uint64, token string) error {
+	unlocked := record{State: free, Owner: token, ttl: freeFor}
+	for n := 0; ; n++ {
+		_, err := b.put(ctx, subject, last, unlocked)
+		if !errors.Is(err, errOther) {
+			return err
+		}
+		r, err := b.settled(ctx, subject, last)
+		switch {
+		case errors.Is(err, errOther):
+		case err != nil:
+			return err
+		case r.State == held && r.Owner == token:
+			last = r.seq // of the attempt, which is now released
+		case r.seq != last:
+			return nil // the attempt can never be stored now
+		}
+		if err := pause(ctx, n); err != nil {
+			return err
+		}
+	}
+}
+
+// holding is what the backend knows about a lock that it has granted. It is the Private of the Grant.
+type holding struct {
+	mu       sync.Mutex
+	seq      uint64    // of the last record that is known to be the owner's
+	since    time.Time // when the lock was asked for
+	ends     time.Time // the latest end of a TTL that was asked for
+	released bool      // a release was sent and not answered
+}
+
+func grant(token, seq uint64, start time.Time, ttl time.Duration) locker.Grant {
+	return locker.Grant{Fence: token, Private: &holding{seq: seq, since: start, ends: start.Add(ttl)}}
+}
+
+// holdingOf returns the holding of a request. One of a caller that has lost it has no sequence number, and the record
+// is read first.
+func holdingOf(req locker.Request) *holding {
+	if h, ok := req.Private.(*holding); ok {
+		return h
+	}
+	return &holding{since: time.Now()}
+}
+
+// last returns the sequence number of the owner's last record.
+func (h *holding) last() uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seq
+}
+
+func (h *holding) saw(seq uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.seq = max(h.seq, seq)
+}
+
+// asks notes, before it is asked for, that the lock is to last until ends. Another extension of the same lock, which
+// writes over the record of this one, must not shorten it, although this one's answer may not have come yet.
+func (h *holding) asks(ends time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if ends.After(h.ends) {
+		h.ends = ends
+	}
+}
+
+func (h *holding) end() time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ends
+}
+
+// change calls write, which changes the store on the condition that the last record of the lock is still the one with
+// the number that it gets, the owner's. write returns the number of the owner's record after that, or the same one if
+// it has stored none. If the condition does not hold, change reads the record, and tries again if it is the owner's.
+func (b *Backend) change(ctx context.Context, req locker.Request, write func(last uint64) (uint64, error)) error {
+	h, subject := holdingOf(req), b.subject(req.Key)
+	last := h.last()
+	for n := 0; ; n++ {
+		if last != 0 {
+			seq, err := write(last)
+			if err == nil {
+				h.saw(seq)
+				return nil
+			}
+			if !errors.Is(err, errOther) {
+				return err
+			}
+		}
+		r, err := b.settled(ctx, subject, last)
+		switch {
+		case errors.Is(err, errOther):
+			if err := pause(ctx, n); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return err
+		case r.State == held && r.Owner != req.Token, r.State == kept && r.Owner != req.Token, r.State == foreign:
+			return &locker.NotHeldError{Reason: locker.LostTakenOver}
+		case r.State != held && r.Owner == req.Token && h.gone():
+			return errDone
+		case r.State != held:
+			return locker.ErrNotHeld
+		}
+		last = r.seq // an earlier extension was stored, and its answer was lost
+		if err := pause(ctx, n); err != nil {
+			return err
+		}
+	}
+}
+
+// errDone means that an earlier release, whose answer was lost, has released the lock.
+var errDone = errors.New("released before")
+
+// gone reports whether a release was sent that was not answered.
+func (h *holding) gone() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.released
+}
+
+// Extend implements [locker.Backend].
+func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	ctx, cancel := b.bounded(ctx, req.TTL)
+	defer cancel()
+	h, subject := holdingOf(req), b.subject(req.Key)
+	now := time.Now()
+	h.asks(now.Add(req.TTL))
+	next := record{
+		State: extended, Owner: req.Token, Label: req.Label, Fence: req.Fence, Age: now.Sub(h.since).Milliseconds(),
+	}
+	err := b.change(ctx, req, func(last uint64) (uint64, error) {
+		next.ttl = h.end().Sub(now)
+		return b.put(ctx, subject, last, next)
+	})
+	if errors.Is(err, errDone) {
+		return locker.ErrNotHeld
+	}
+	return err
+}
+
+// Release implements [locker.Backend].
+func (b *Backend) Release(ctx context.Context, req locker.Request) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	bounded, cancel := b.bounded(ctx, b.timeout)
+	defer cancel()
+	err := b.release(bounded, req, time.Now().Add(req.Keep))
+	if errors.Is(err, locker.ErrUnavailable) && b.usable() == nil {
+		keepUntil := time.Now().Add(req.Keep)
+		b.later(job{
+			do: func(ctx context.Context) error {
+				err := b.release(ctx, req, keepUntil)
+				if errors.Is(err, locker.ErrNotHeld) {
+					return nil
+				}
+				return err
+			},
+			until: time.Now().Add(max(req.TTL, req.Keep) + time.Second),
+		})
+	}
+	return err
+}
+
+// release releases the lock. It stays taken until keepUntil, if req asks for that.
+func (b *Backend) release(ctx context.Context, req locker.Request, keepUntil time.Time) error {
+	h, subject := holdingOf(req), b.subject(req.Key)
+	err := b.change(ctx, req, func(last uint64) (uint64, error) {
+		next := record{State: free, Owner: req.Token, ttl: freeFor}
+		if rest := time.Until(keepUntil); req.Keep > 0 && rest > 0 {
+			next = record{State: kept, Owner: req.Token, Fence: req.Fence, ttl: rest}
+		}
+		seq, err := b.put(ctx, subject, last, next)
+		switch {
+		case err == nil && next.State == free:
+			b.hints.put(subject, seq)
+		case errors.As(err, new(unknown)):
+			h.mu.Lock()
+			h.released = true
+			h.mu.Unlock()
+		}
+		return last, err // the new record is not the owner's, who must not replace it
+	})
+	if errors.Is(err, errDone) {
+		return nil
+	}
+	return err
+}
+
+// Verify implements [locker.Verifier].
+//
+// A read would prove nothing: a leader that was cut off from its followers may answer reads for a while, although
+// another one has been elected. So Verify writes. It stores a message beside the locks, on the condition that the
+// lock's last record is the owner's. Only a leader that has a majority can store it.
+func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
+	if err := b.usable(); err != nil {
+		return err
+	}
+	ctx, cancel := b.bounded(ctx, b.timeout)
+	defer cancel()
+	subject := b.subject(req.Key)
+	err := b.change(ctx, req, func(last uint64) (uint64, error) {
+		m := natsclient.NewMsg(b.subjects() + probeKey)
+		m.Header.Set(jetstream.MsgTTLHeader, strconv.FormatInt(seconds(time.Second), 10))
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(last, 10))
+		m.Header.Set(jetstream.ExpectedLastSubjSeqSubjHeader, subject)
+		_, err := b.publish(ctx, m)
+		return last, err
+	})
+	if errors.Is(err, errDone) {
+		return locker.ErrNotHeld
+	}
+	return err
+}
+
+// Inspect implements [inspect.Inspector]. Remaining and Held compare the clock of this machine with that of the server.
+func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+	if err := b.usable(); err != nil {
+		return inspect.Inspection{State: inspect.Unknown}, err
+	}
+	ctx, cancel := b.bounded(ctx, b.timeout)
+	defer cancel()
+	r, err := b.get(ctx, b.subject(key))
+	if err != nil {
+		return inspect.Inspection{State: inspect.Unknown}, err
+	}
+	return r.inspection(), nil
+}
+
+// ForceRelease implements [inspect.Inspector].
+func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+	if err := b.usable(); err != nil {
+		return inspect.Inspection{State: inspect.Unknown}, err
+	}
+	ctx, cancel := b.bounded(ctx, b.timeout)
+	defer cancel()
+	subject := b.subject(key)
+	first := ""
+	for n := 0; ; n++ {
+		r, err := b.get(ctx, subject)
+		if err != nil {
+			return inspect.Inspection{State: inspect.Unknown}, err
+		}
+		i := r.inspection()
+		switch {
+		case r.State == foreign:
+			return i, locker.ErrForeignKey
+		case !r.taken() || !strings.HasPrefix(r.Owner, owner) || r.State == kept && owner != "":
+			return i, locker.ErrNotHeld
+		case n > 0 && r.Owner != first: // the lock has changed hands: the new owner keeps it
+			return i, locker.ErrNotHeld
+		}
+		first = r.Owner
+		_, err = b.put(ctx, subject, r.seq, record{State: free, ttl: freeFor})
+		if !errors.Is(err, errOther) {
+			return i, err
+		}
+		if err := pause(ctx, n); err != nil {
+			return i, err
+		}
+	}
+}
+
+// Notify implements [locker.Notifier].
+func (b *Backend) Notify(key string, wake func()) (live func() bool, stop func()) {
+	var confirmed atomic.Bool
+	stop, err := b.news.listen(b.toldOf(b.subject(key)), func(s state) {
+		if s == reconnected {
+			confirmed.Store(true)
+		}
+		if s == free || s == reconnected || s == overdue {
+			wake()
+		}
+	}, func() {
+		confirmed.Store(true)
+		wake()
+	})
+	if err != nil {
+		return func() bool { return false }, func() {}
+	}
+	return func() bool { return confirmed.Load() && b.jet().Conn().IsConnected() }, stop
+}
+
+// Watch implements inspect.Watcher.
+func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
+	return b.news.listen(b.toldOf(b.subject(key)), func(s state) {
+		if s != extended && s != overdue {
+			changed()
+		}
+	}, nil)
+}

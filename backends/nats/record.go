@@ -3,16 +3,22 @@ package nats
 import (
 	"context"
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"time"
 
 	natsclient "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
 
 // record is the last message on a lock's subject. Its sequence number is what the next change is compared with.
@@ -230,4 +236,117 @@ func (b *Backend) failed(start time.Time, err error) error {
 			"bucket was deleted: %w", b.name, err))
 	}
 	return unavailable(b.explained(err))
+}
+
+// ownerPrefixLen is how many bytes of an owner's token are shown.
+const ownerPrefixLen = 8
+
+// inspection shows a record to people.
+func (r record) inspection() inspect.Inspection {
+	i := inspect.Inspection{State: inspect.Free, Fence: r.token()}
+	switch r.State {
+	case held:
+		i.State, i.Label = inspect.Held, r.Label
+		i.Held = max(0, time.Duration(r.Age)*time.Millisecond+time.Since(r.stored))
+	case kept:
+		i.State = inspect.Kept
+	case foreign:
+		return inspect.Inspection{State: inspect.Foreign}
+	default:
+		return i
+	}
+	i.Owner, i.Remaining = r.Owner[:min(ownerPrefixLen, len(r.Owner))], r.remaining()
+	return i
+}
+
+// maxPlain is how long the encoded form of a key may be. The server limits a line of its protocol, which contains
+// subjects, to 4 KiB.
+const maxPlain = 1000
+
+// plain says which bytes of a key are part of the subject as they are.
+func plain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '-' || c == '_' || c == '/'
+}
+
+// encode returns the key of the bucket for a lock's key, which has any bytes. A byte that is not plain becomes = and
+// two hexadecimal digits, so the key can be read and decoded. A key that is too long becomes =s and its hash. Other
+// keys of the bucket that begin with = and a letter after f belong to no lock.
+func encode(key string) string {
+	var out strings.Builder
+	for i := range len(key) {
+		if c := key[i]; plain(c) {
+			out.WriteByte(c)
+		} else {
+			fmt.Fprintf(&out, "=%02X", c)
+		}
+		if out.Len() > maxPlain {
+			sum := sha256.Sum256([]byte(key))
+			return "=s" + hex.EncodeToString(sum[:])
+		}
+	}
+	return out.String()
+}
+
+// probeKey is the key of the messages by which Verify asks.
+const probeKey = "=verify"
+
+// subject returns the subject of the messages about a lock.
+func (b *Backend) subject(key string) string { return b.subjects() + encode(b.prefix+key) }
+
+// publishPrefix is what comes before a subject of the bucket when a message is published on it. A JetStream in another
+// domain, or of another account, is reached by a prefix before all subjects of its API. A message that is published
+// without the prefix stays in the domain or the account of the connection, and may be stored in a bucket of the same
+// name there.
+func publishPrefix(o jetstream.JetStreamOptions) string {
+	switch {
+	case o.Domain != "":
+		return "$JS." + o.Domain + ".API."
+	case o.APIPrefix != "" && o.APIPrefix+"." != jetstream.DefaultAPIPrefix && o.APIPrefix != jetstream.DefaultAPIPrefix:
+		return strings.TrimSuffix(o.APIPrefix, ".") + "."
+	}
+	return ""
+}
+
+// subjects is what the subjects of the bucket begin with.
+func (b *Backend) subjects() string { return "$KV." + b.name + "." }
+
+// told is what the subjects begin with on which the server tells of stored messages.
+func (b *Backend) told() string { return "locker." + b.name + "." }
+
+// toldOf returns the subject on which the server tells of the messages stored on subject.
+func (b *Backend) toldOf(subject string) string {
+	return b.told() + strings.TrimPrefix(subject, b.subjects())
+}
+
+// hints remembers the free records that this Backend has stored last, so that an acquisition can be made in one round
+// trip. A wrong hint costs one. It is not told of those of others: nothing but an answer of the store is believed about
+// what is written over. Keys share the slots by their hash; there is no clean-up.
+type hints struct{ slots [256]atomic.Pointer[hint] }
+
+type hint struct {
+	subject string
+	seq     uint64
+	until   time.Time // when the record ends
+}
+
+var seed = maphash.MakeSeed()
+
+func (hs *hints) slot(subject string) *atomic.Pointer[hint] {
+	return &hs.slots[maphash.String(seed, subject)%uint64(len(hs.slots))]
+}
+
+// put records that the last message on subject is a free record.
+func (hs *hints) put(subject string, seq uint64) {
+	hs.slot(subject).Store(&hint{subject, seq, time.Now().Add(freeFor)})
+}
+
+// get returns the sequence number of the free record of subject, or 0 if none is known. It forgets what it returns,
+// because the caller is about to replace the record.
+func (hs *hints) get(subject string) uint64 {
+	slot := hs.slot(subject)
+	h := slot.Load()
+	if h == nil || h.subject != subject || time.Now().After(h.until) || !slot.CompareAndSwap(h, nil) {
+		return 0
+	}
+	return h.seq
 }

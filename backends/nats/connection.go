@@ -6,10 +6,123 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync"
+	"time"
 
 	natsclient "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
+
+// jet returns the JetStream that is in use.
+func (b *Backend) jet() jetstream.JetStream { return *b.js.Load() }
+
+// renew makes another connection in the background, if the Backend has made its connection itself. It is for one that
+// is closed for good: the client library closes it when the server sends an error that the library does not know, as
+// for a line that is too long.
+func (b *Backend) renew() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dial == nil || b.closed || b.renews || !b.jet().Conn().IsClosed() {
+		return
+	}
+	b.renews = true
+	b.working.Go(func() {
+		js, err := b.dial()
+		if err == nil {
+			b.js.Store(&js)
+			b.bucket.Store(nil)
+			b.news.move(js.Conn())
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.renews = false // after an error, the next call tries again
+	})
+}
+
+// grace is how long a call waits for a connection that was lost. A client that reconnects to a server that runs needs
+// less.
+const grace = 500 * time.Millisecond
+
+// connected waits until there is a connection. Without one, a request would stay in the client's buffer, and could be
+// sent much later.
+func (b *Backend) connected(ctx context.Context) error {
+	if b.jet().Conn().IsConnected() {
+		return nil
+	}
+	if b.dial == nil && b.jet().Conn().IsClosed() {
+		return unavailable(b.closedError())
+	}
+	b.renew()
+	over := time.NewTimer(grace)
+	defer over.Stop()
+	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		next := time.NewTimer(pause)
+		select {
+		case <-next.C:
+		case <-ctx.Done():
+			next.Stop()
+			return unavailable(fmt.Errorf("%w: %w", ctx.Err(), b.unconnected()))
+		case <-over.C:
+			next.Stop()
+			return unavailable(b.unconnected())
+		}
+		if b.jet().Conn().IsConnected() {
+			return nil
+		}
+	}
+}
+
+// reach leaves a server through which nothing is stored.
+//
+// A server that is cut off from the others of its cluster keeps its clients, and answers their pings. The client
+// library stays with it, although other servers may have a leader. If it was the leader of the bucket, it still answers
+// reads for twenty seconds, and refuses writes whose condition fails. It acknowledges no write, because that takes a
+// majority. reach makes the library connect to the next server. It does so with a connection that belongs to the
+// Backend only.
+type reach struct {
+	leave func() error // connects to the next server; nil: stay
+
+	mu     sync.Mutex
+	good   time.Time // when a write was acknowledged last, or the last server was left
+	missed time.Time // when the first request began that was not answered since then; zero: there is none
+}
+
+// deaf is how long a server may leave requests unanswered, and store nothing. To elect a leader takes a cluster longer,
+// but to connect to another server meanwhile costs little.
+const deaf = 3 * time.Second
+
+// stored is called after each write that was acknowledged.
+func (r *reach) stored() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.good, r.missed = time.Now(), time.Time{}
+}
+
+// miss is called after each request that was not answered. The time since the first of them began counts, but not what
+// was before the last write that was stored, or before the last server was left.
+func (r *reach) miss(began time.Time) {
+	if r.bad(began) {
+		_ = r.leave() // an error says that the connection is closed
+	}
+}
+
+// bad reports whether the server is to be left now.
+func (r *reach) bad(began time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if began.Before(r.good) {
+		began = r.good
+	}
+	if r.missed.IsZero() {
+		r.missed = began
+	}
+	if r.leave == nil || time.Since(r.missed) < deaf {
+		return false
+	}
+	r.good = time.Now()
+	r.missed = r.good
+	return true
+}
 
 // advised is an error with what to do about it.
 type advised struct {
