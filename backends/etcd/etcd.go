@@ -31,16 +31,21 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
 )
 
 const (
@@ -207,4 +212,436 @@ func (b *Backend) bounded(ctx context.Context, limit time.Duration) (context.Con
 	late := time.AfterFunc(limit, func() { cancel(fmt.Errorf("no answer from etcd within %v", limit)) })
 	closed := context.AfterFunc(b.open, func() { cancel(locker.ErrClosed) })
 	return ctx, func() { late.Stop(); closed(); cancel(nil) }, nil
+}
+
+// A lock has one entry in its directory for its owner, and one for each waiter. The name of an entry ends with the
+// token of its owner, and its value is the owner's label. The entry that was created first has the lock.
+
+// keptValue is the value of an entry whose owner has released it with Keep. It is not a label, because it has a |.
+const keptValue = "|kept"
+
+var escapes = strings.NewReplacer("%", "%25", "/", "%2F")
+
+// dir returns the directory of a lock. The directories of different keys have no common entries, because a key has no
+// slash in it.
+func (b *Backend) dir(key string) string { return b.prefix + escapes.Replace(key) + "/" }
+
+// entry returns the name of the entry of a token.
+func (b *Backend) entry(key, token string) string { return b.dir(key) + token }
+
+// first reads the entry that has the lock, and counts all entries.
+func first(dir string) clientv3.Op { return clientv3.OpGet(dir, clientv3.WithFirstCreate()...) }
+
+// owns says that an entry was created at revision fence, and was not released since.
+func owns(entry string, fence uint64) []clientv3.Cmp {
+	return []clientv3.Cmp{
+		clientv3.Compare(clientv3.CreateRevision(entry), "=", int64(fence)),
+		clientv3.Compare(clientv3.Value(entry), "!=", keptValue),
+	}
+}
+
+// free says that a directory has no entries.
+func free(dir string) clientv3.Cmp {
+	return clientv3.Compare(clientv3.CreateRevision(dir), "=", 0).WithPrefix()
+}
+
+// Acquire implements [locker.Backend]. It makes two round trips: one for the lease, and one for the entry.
+func (b *Backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	grants, err := b.AcquireMany(ctx, []locker.Request{req})
+	var about *locker.Error
+	if errors.As(err, &about) {
+		err = about.Err
+	}
+	if err != nil {
+		return locker.Grant{}, err
+	}
+	return grants[0], nil
+}
+
+// AcquireMany implements [locker.ManyAcquirer], with one transaction for all entries. etcd limits the size of a
+// transaction (--max-txn-ops); the error matches errors.ErrUnsupported if there are too many locks.
+func (b *Backend) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	ctx, cancel, err := b.bounded(ctx, min(b.timeout, reqs[0].TTL))
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	leases, err := b.leasesFor(ctx, reqs)
+	if err != nil {
+		return nil, err
+	}
+	grants, err := b.enter(ctx, reqs, leases)
+	if err != nil {
+		for i, l := range leases {
+			b.revoke(l, reqs[i].TTL)
+		}
+	}
+	return grants, err
+}
+
+// maxLeases is how many leases are asked for at once.
+const maxLeases = 16
+
+// leasesFor makes a lease for each request.
+func (b *Backend) leasesFor(ctx context.Context, reqs []locker.Request) ([]ttl, error) {
+	leases, errs := make([]ttl, len(reqs)), make([]error, len(reqs))
+	if len(reqs) == 1 {
+		leases[0], errs[0] = b.lease(ctx, reqs[0].TTL)
+		return leases, errs[0]
+	}
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, maxLeases)
+	for i, req := range reqs {
+		slots <- struct{}{}
+		wg.Go(func() {
+			leases[i], errs[i] = b.lease(ctx, req.TTL)
+			<-slots
+		})
+	}
+	wg.Wait()
+	err := errors.Join(errs...)
+	for i, l := range leases {
+		if err != nil && errs[i] == nil {
+			b.revoke(l, reqs[i].TTL)
+		}
+	}
+	return leases, err
+}
+
+// enter writes all entries, if all directories are free.
+func (b *Backend) enter(ctx context.Context, reqs []locker.Request, leases []ttl) ([]locker.Grant, error) {
+	var all []clientv3.Cmp
+	var puts, firsts []clientv3.Op
+	for i, req := range reqs {
+		dir := b.dir(req.Key)
+		all = append(all, free(dir))
+		puts = append(puts, clientv3.OpPut(dir+req.Token, req.Label, clientv3.WithLease(leases[i].id)))
+		firsts = append(firsts, first(dir))
+	}
+	resp, err := b.kv.Txn(ctx).If(all...).Then(puts...).Else(firsts...).Commit()
+	if errors.Is(rpctypes.Error(err), rpctypes.ErrTooManyOps) {
+		return nil, errors.ErrUnsupported
+	}
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	grants := make([]locker.Grant, len(reqs))
+	for i, req := range reqs {
+		if resp.Succeeded {
+			grants[i] = granted(resp.Header.Revision, leases[i])
+			continue
+		}
+		kvs := resp.Responses[i].GetResponseRange().Kvs
+		switch {
+		case len(kvs) == 0: // another of the locks is held
+		case string(kvs[0].Key) != b.entry(req.Key, req.Token):
+			return nil, &locker.Error{Op: "trylock", Key: req.Key, Err: heldBy(kvs[0])}
+		default:
+			grants[i] = granted(kvs[0].CreateRevision, ttl{id: clientv3.LeaseID(kvs[0].Lease), asks: leases[i].asks})
+		}
+	}
+	if !resp.Succeeded {
+		return b.again(ctx, grants, leases, reqs)
+	}
+	return grants, nil
+}
+
+// again answers requests that were executed before: it extends the leases that the entries have, and gives up the new
+// ones. Every request had an entry, because one transaction wrote all entries. If one is missing, it has ended since,
+// and again fails.
+func (b *Backend) again(
+	ctx context.Context, grants []locker.Grant, leases []ttl, reqs []locker.Request,
+) ([]locker.Grant, error) {
+	for i, g := range grants {
+		h, ok := g.Private.(*holding)
+		if !ok {
+			return nil, fmt.Errorf("%w: a part of the locks has ended meanwhile", locker.ErrUnavailable)
+		}
+		if err := b.renew(ctx, h); err != nil {
+			return nil, err
+		}
+		l, _ := h.get()
+		grants[i].Sent = l.sent
+		if leases[i].id != l.id { // otherwise something on the way to etcd has sent the transaction twice
+			b.revoke(leases[i], reqs[i].TTL)
+		}
+	}
+	return grants, nil
+}
+
+// Extend implements [locker.Backend]. It renews the lease, and reads the entry at the same time: the entry may have
+// been deleted while its lease goes on. With another TTL it moves the entry to another lease. It also moves the entry
+// if an earlier move was not answered. The earlier move may be executed late, and could shorten what is promised
+// meanwhile. It then has no effect, because the entry has been moved again.
+func (b *Backend) Extend(ctx context.Context, req locker.Request) error {
+	ctx, cancel, err := b.bounded(ctx, b.timeout)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	h := holdingOf(req)
+	if err := h.enter(ctx); err != nil {
+		return err
+	}
+	defer h.leave()
+	l, doubts := h.get()
+	renews := l.asks == seconds(req.TTL) && len(doubts) == 0
+	sent, answer := time.Now(), make(<-chan renewed)
+	if renews {
+		answer = b.renewals.send(l.id)
+	}
+	entry, err := b.own(ctx, req)
+	if err != nil {
+		return err
+	}
+	id := clientv3.LeaseID(entry.Lease)
+	left := l.left()
+	switch {
+	case renews && id == l.id:
+		return b.renewed(ctx, h, sent, answer)
+	case len(doubts) == 0 && id == l.id && left > req.TTL: // the new TTL is shorter, and there is more left of the old one
+		return nil
+	}
+	other, moved, err := b.move(ctx, req, req.Fence, id, max(req.TTL, left), ttl{})
+	switch {
+	case err == nil && moved:
+		h.set(other, nil)
+		for _, l := range doubts {
+			b.revoke(l, req.TTL)
+		}
+	case err == nil:
+		err = unavailable(ctx, errors.New("the lock's entry has changed meanwhile"))
+	case other.id != 0:
+		h.set(l, append(doubts, other))
+	}
+	return err
+}
+
+// own reads the entry of req. The error matches locker.ErrNotHeld if it is gone, or released.
+func (b *Backend) own(ctx context.Context, req locker.Request) (*mvccpb.KeyValue, error) {
+	entry := b.entry(req.Key, req.Token)
+	resp, err := b.kv.Txn(ctx).If(owns(entry, req.Fence)...).Then(clientv3.OpGet(entry)).
+		Else(first(b.dir(req.Key))).Commit()
+	if err != nil {
+		return nil, unavailable(ctx, err)
+	}
+	kvs := resp.Responses[0].GetResponseRange().Kvs
+	if !resp.Succeeded {
+		return nil, notHeld(kvs)
+	}
+	return kvs[0], nil
+}
+
+// renew renews the lease of a lock.
+func (b *Backend) renew(ctx context.Context, h *holding) error {
+	l, _ := h.get()
+	sent := time.Now()
+	return b.renewed(ctx, h, sent, b.renewals.send(l.id))
+}
+
+// renewed waits for the answer to a renewal that was sent at the given time.
+func (b *Backend) renewed(ctx context.Context, h *holding, sent time.Time, answer <-chan renewed) error {
+	left, err := b.renewals.await(ctx, answer)
+	if err != nil {
+		return unavailable(ctx, err)
+	}
+	if left <= 0 {
+		return locker.ErrNotHeld // the entry has ended with its lease
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.sent = sent
+	return nil
+}
+
+// Release implements [locker.Backend].
+func (b *Backend) Release(ctx context.Context, req locker.Request) error {
+	inner, cancel, err := b.bounded(ctx, b.timeout)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	until, kept := time.Now().Add(req.Keep), new(ttl)
+	err = b.release(inner, req, until, kept)
+	if errors.Is(err, locker.ErrUnavailable) {
+		b.cleanup.add(time.Now().Add(req.TTL), func(ctx context.Context) error {
+			err := b.release(undated{ctx}, req, until, kept)
+			if errors.Is(err, locker.ErrNotHeld) {
+				return nil
+			}
+			return err
+		})
+	}
+	return err
+}
+
+// release deletes the entry of a lock, or writes it again as one that has no owner and ends at until. The lease is no
+// longer needed then. kept is the new lease, which a release that is tried again uses again: the entry may have it.
+func (b *Backend) release(ctx context.Context, req locker.Request, until time.Time, kept *ttl) error {
+	entry := b.entry(req.Key, req.Token)
+	end := clientv3.OpDelete(entry)
+	if keep := time.Until(until); keep > 0 {
+		if kept.id == 0 {
+			l, err := b.lease(ctx, keep)
+			if err != nil {
+				return err
+			}
+			*kept = l
+		}
+		end = clientv3.OpPut(entry, keptValue, clientv3.WithLease(kept.id))
+	}
+	resp, err := b.kv.Txn(ctx).If(owns(entry, req.Fence)...).Then(end).Else(first(b.dir(req.Key))).Commit()
+	if err != nil {
+		return unavailable(ctx, err)
+	}
+	l, doubts := holdingOf(req).get()
+	for _, l := range append([]ttl{l}, doubts...) {
+		b.revoke(l, req.TTL)
+	}
+	if resp.Succeeded {
+		return nil
+	}
+	first := resp.Responses[0].GetResponseRange().Kvs
+	if len(first) == 0 || clientv3.LeaseID(first[0].Lease) != kept.id { // no earlier try was executed
+		b.revoke(*kept, req.Keep)
+	}
+	return notHeld(first)
+}
+
+// Verify implements [locker.Verifier]. The answer is from a majority of the members.
+func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
+	if g, ok := ctx.Value(guardKey{}).(*guard); ok {
+		g.add(owns(b.entry(req.Key, req.Token), req.Fence))
+		return nil
+	}
+	ctx, cancel, err := b.bounded(ctx, b.timeout)
+	if err != nil {
+		return err
+	}
+	defer cancel()
+	_, err = b.own(ctx, req)
+	return err
+}
+
+// watchAfter is how long a lock is held before its entry is watched. So a short critical section costs etcd no watch. A
+// deletion before that is reported then, because a watch begins with the past.
+const watchAfter = 250 * time.Millisecond
+
+// NotifyLoss implements [locker.LossNotifier].
+func (b *Backend) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
+	w := &b.losses
+	e := &watched{
+		name: b.entry(req.Key, req.Token), from: int64(req.Fence) + 1, told: func() { lost(locker.ErrNotHeld) },
+	}
+	stopped := false // guarded by the mu of w
+	timer := time.AfterFunc(watchAfter, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if !stopped {
+			w.add(e)
+		}
+	})
+	return func() {
+		timer.Stop()
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		stopped = true
+		w.remove(e)
+	}
+}
+
+// Watch implements inspect.Watcher. changed is also called when the watch has begun, which happens again after each
+// loss of the connection, and when a waiter comes or goes: only a look can tell whether its entry was the first one.
+func (b *Backend) Watch(key string, changed func()) (stop func(), err error) {
+	if b.unfit != nil {
+		return nil, b.unfit
+	}
+	w := &b.changes
+	e := &watched{name: b.dir(key), dir: true, told: changed}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.open.Err() != nil {
+		return nil, locker.ErrClosed
+	}
+	w.add(e)
+	return func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.remove(e)
+	}, nil
+}
+
+// ownerPrefixLen is how many bytes of an owner's token are shown.
+const ownerPrefixLen = 8
+
+// Inspect implements [inspect.Inspector]. It makes two round trips. etcd does not know how long a lock has been held.
+func (b *Backend) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+	seen, _, err := b.inspect(ctx, key)
+	return seen, err
+}
+
+func (b *Backend) inspect(ctx context.Context, key string) (inspect.Inspection, *mvccpb.KeyValue, error) {
+	unknown := inspect.Inspection{State: inspect.Unknown}
+	ctx, cancel, err := b.bounded(ctx, b.timeout)
+	if err != nil {
+		return unknown, nil, err
+	}
+	defer cancel()
+	resp, err := b.kv.Txn(ctx).Then(first(b.dir(key))).Commit()
+	if err != nil {
+		return unknown, nil, unavailable(ctx, err)
+	}
+	entries := resp.Responses[0].GetResponseRange()
+	if len(entries.Kvs) == 0 {
+		return inspect.Inspection{State: inspect.Free}, nil, nil
+	}
+	owner := entries.Kvs[0]
+	seen := inspect.Inspection{
+		State: inspect.Held, Label: labelOf(owner), Fence: uint64(owner.CreateRevision), Waiting: int(entries.Count) - 1,
+	}
+	switch {
+	case owner.Lease == 0:
+		return inspect.Inspection{State: inspect.Foreign}, owner, nil
+	case string(owner.Value) == keptValue:
+		seen.State = inspect.Kept
+	default:
+		token := strings.TrimPrefix(string(owner.Key), b.dir(key))
+		seen.Owner = token[:min(ownerPrefixLen, len(token))]
+	}
+	left, err := b.leases.LeaseTimeToLive(ctx, &pb.LeaseTimeToLiveRequest{ID: owner.Lease})
+	if err != nil {
+		return unknown, nil, unavailable(ctx, err)
+	}
+	seen.Remaining = time.Duration(max(0, left.TTL)) * time.Second // -1: it ended just now
+	return seen, owner, nil
+}
+
+// ForceRelease implements [inspect.Inspector].
+func (b *Backend) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+	seen, entry, err := b.inspect(ctx, key)
+	switch {
+	case err != nil:
+		return seen, err
+	case seen.State == inspect.Foreign:
+		return seen, heldBy(entry)
+	case seen.State == inspect.Free || seen.State == inspect.Kept && owner != "":
+		return seen, locker.ErrNotHeld
+	case !strings.HasPrefix(strings.TrimPrefix(string(entry.Key), b.dir(key)), owner):
+		return seen, locker.ErrNotHeld
+	}
+	ctx, cancel, err := b.bounded(ctx, b.timeout)
+	if err != nil {
+		return seen, err
+	}
+	defer cancel()
+	name := string(entry.Key)
+	same := clientv3.Compare(clientv3.ModRevision(name), "=", entry.ModRevision)
+	resp, err := b.kv.Txn(ctx).If(same).Then(clientv3.OpDelete(name)).Commit()
+	switch {
+	case err != nil:
+		return seen, unavailable(ctx, err)
+	case !resp.Succeeded:
+		return seen, locker.ErrNotHeld
+	}
+	return seen, nil
 }

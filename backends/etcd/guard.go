@@ -11,21 +11,6 @@ import (
 	"github.com/golocker/locker"
 )
 
-// Verify implements [locker.Verifier]. The answer is from a majority of the members.
-func (b *Backend) Verify(ctx context.Context, req locker.Request) error {
-	if g, ok := ctx.Value(guardKey{}).(*guard); ok {
-		g.add(owns(b.entry(req.Key, req.Token), req.Fence))
-		return nil
-	}
-	ctx, cancel, err := b.bounded(ctx, b.timeout)
-	if err != nil {
-		return err
-	}
-	defer cancel()
-	_, err = b.own(ctx, req)
-	return err
-}
-
 // Guard returns comparisons that are true while etcd has the lock for lease. In the condition of a transaction they
 // make it take effect only if the lock still belongs to the lease at that moment. This is the strongest form of
 // fencing: no pause of the process, and no clock, can make a late write take effect.
