@@ -1,10 +1,13 @@
 package config
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"reflect"
 	"slices"
 	"strings"
@@ -14,6 +17,9 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/label"
+	"github.com/golocker/locker/middleware/logging"
+	"github.com/golocker/locker/middleware/retry"
+	"github.com/golocker/locker/single"
 )
 
 // Config says which locks a program uses. It is plain data: fill it in, or get it from [Parse] or [Load]. The zero
@@ -162,4 +168,409 @@ func (c Config) MarshalJSON() ([]byte, error) {
 		return nil, err
 	}
 	return slices.Concat(own[:len(own)-1], []byte(","), others[1:]), nil
+}
+
+// cloned returns a copy of v that shares nothing with it.
+func cloned(v reflect.Value) reflect.Value {
+	if !v.IsValid() || v.IsZero() {
+		return v
+	}
+	switch v.Kind() {
+	case reflect.Interface:
+		return cloned(v.Elem())
+	case reflect.Pointer:
+		c := reflect.New(v.Type().Elem())
+		c.Elem().Set(cloned(v.Elem()))
+		return c
+	case reflect.Struct:
+		c := reflect.New(v.Type()).Elem()
+		c.Set(v)
+		for i := range v.NumField() {
+			if c.Field(i).CanSet() {
+				c.Field(i).Set(cloned(v.Field(i)))
+			}
+		}
+		return c
+	case reflect.Slice:
+		c := reflect.MakeSlice(v.Type(), v.Len(), v.Len())
+		for i := range v.Len() {
+			c.Index(i).Set(cloned(v.Index(i)))
+		}
+		return c
+	case reflect.Map:
+		c := reflect.MakeMapWithSize(v.Type(), v.Len())
+		for _, key := range v.MapKeys() {
+			c.SetMapIndex(key, cloned(v.MapIndex(key)))
+		}
+		return c
+	}
+	return v
+}
+
+// checkGuard reports a restart guard that cannot work, or that refuses each lock with the TTL of c.
+func (c *Config) checkGuard(s onRedis, report Report) {
+	guard := s.guard()
+	switch g := time.Duration(guard); {
+	case g <= 0:
+	case g < locker.MinTTL:
+		report(c.Backend+".guard", fmt.Errorf("%v is below the minimum of %v", g, locker.MinTTL))
+	case g > locker.MaxTTL:
+		report(c.Backend+".guard", fmt.Errorf("%v is above the maximum of %v, which no TTL exceeds", g, locker.MaxTTL))
+	case c.TTL > guard:
+		report(c.Backend+".guard", fmt.Errorf("%v is less than the ttl of %v: give the longest TTL of all locks", g,
+			time.Duration(c.TTL)))
+	}
+}
+
+// Credentials is a function that is called for every new connection to a server, and returns the user and the password
+// for it. It is for tokens that expire, and for passwords from elsewhere than a file. It may be called concurrently. An
+// empty user is the default one, or none. If it returns an error, no connection is made, and calls for locks fail with
+// locker.ErrUnavailable and that error. All servers of a Redlock get the same.
+type Credentials func(ctx context.Context) (username, password string, err error)
+
+var errCredentials = errors.New("there is a function for credentials, too: remove one of them")
+
+// checkCredentials reports settings that Credentials would override, and a backend that would not call it. Locks in
+// this process need no credentials.
+func (c *Config) checkCredentials(k *kind, report Report) {
+	switch {
+	case c.Credentials == nil || k.InProcess:
+		return
+	case k.onRedis == nil && k.Credentials == nil:
+		report("Credentials", fmt.Errorf("the backend %s does not call such a function: remove it, or connect to the store "+
+			"in code, without a configuration", k.name))
+		return
+	case k.onRedis == nil:
+		for _, name := range []string{"username", "password", "password_file"} {
+			if f := k.field(name); f != nil {
+				if _, given := f.text(c); given {
+					report(f.path, errCredentials)
+				}
+			}
+		}
+		return
+	}
+	for _, l := range k.onRedis(c).logins() {
+		switch {
+		case l.password != "":
+			report(l.path+".password", errCredentials)
+		case l.file != "":
+			report(l.path+".password_file", errCredentials)
+		}
+	}
+}
+
+// String returns c as a URL in which passwords are masked. Without a password, Parse of the result returns c. Settings
+// of single nodes of a Redlock cannot be part of a URL: they follow a #, and Parse refuses them.
+func (c Config) String() string {
+	k := backend(c.Backend)
+	if k == nil {
+		return c.Backend + ":"
+	}
+	own := c.clone()
+	if _, ok := levels[c.Log]; !ok {
+		own.Log = "" // not shown: it may be part of a secret
+	}
+	var at Location
+	if k.Format != nil {
+		at = k.Format(own)
+	}
+	text := func(setting string) (text string) {
+		if f := k.field(setting); f != nil {
+			text, _ = f.text(own)
+		}
+		return text
+	}
+	s := cmp.Or(at.Scheme, k.name)
+	if secure := k.secure(s); secure != "" && text("tls") != "" {
+		s = secure
+	}
+	if driver := text("driver"); driver != "" {
+		s += "+" + driver
+	}
+	s += ":"
+	if k.Parse != nil {
+		s += "//" + userinfo(text("username"), text("password")) + at.Host +
+			strings.ReplaceAll((&url.URL{Path: at.Path}).EscapedPath(), "@", "%40")
+	}
+	q := make(url.Values)
+	for _, f := range slices.Concat(common, k.fields) {
+		switch v, given := f.text(own); {
+		case f.param == "" || f.path == k.name+".driver" || !given:
+		case f.isSwitch() && !f.in(own).Elem().IsZero(): // its fields switch it on already
+		default:
+			q.Set(f.param, v)
+		}
+	}
+	if len(q) > 0 {
+		s += "?" + q.Encode()
+	}
+	return s + elements(own, k)
+}
+
+func userinfo(user, password string) string {
+	if user == "" && password == "" {
+		return ""
+	}
+	s := strings.ReplaceAll(url.User(user).String(), ",", "%2C")
+	if password != "" {
+		s += ":" + password
+	}
+	return s + "@"
+}
+
+// elements returns the settings of the elements of k's list, except their addresses.
+func elements(c *Config, k *kind) string {
+	var own []string
+	for _, list := range k.fields {
+		if !list.isList() {
+			continue
+		}
+		v := list.in(c)
+		for i, all := 0, v.Slice(0, v.Len()); i < all.Len(); i++ {
+			v.Set(all.Slice(0, i+1)) // in which i is the last element
+			for _, f := range k.fields {
+				name, below := strings.CutPrefix(f.path, list.path+"[].")
+				if !below || name == "addr" {
+					continue
+				}
+				if text, given := f.text(c); given {
+					in := strings.TrimPrefix(list.path, k.name+".")
+					own = append(own, fmt.Sprintf("%s[%d].%s=%s", in, i, name, url.QueryEscape(text)))
+				}
+			}
+		}
+	}
+	if own == nil {
+		return ""
+	}
+	return "#" + strings.Join(own, "&")
+}
+
+// Opened is the Locker that a configuration describes. Close it when no lock is needed any more.
+type Opened struct {
+	locker.Locker // with all middleware
+	client        *locker.Client
+	inProcess     bool
+}
+
+// Close implements io.Closer. If the store does not answer, it takes up to the timeout of the configuration, 5 s by
+// default, and a second more. It does not release locks: see [locker.Client.Close].
+func (o *Opened) Close() error { return o.client.Close() }
+
+// Unwrap lets [locker.As] find the optional interfaces behind o.
+func (o *Opened) Unwrap() locker.Locker { return o.Locker }
+
+// TryLockMany implements [locker.ManyLocker].
+func (o *Opened) TryLockMany(ctx context.Context, keys []string, opts ...locker.Option) ([]locker.Lease, error) {
+	return locker.TryLockMany(ctx, o.Locker, keys, opts...)
+}
+
+// InProcess reports whether the locks are visible only in this process.
+func (o *Opened) InProcess() bool { return o.inProcess }
+
+// Open returns the Locker that a URL describes; see [Parse] for what it reports and [Config.Open] for the rest.
+func Open(ctx context.Context, url string, opts ...locker.Option) (*Opened, error) {
+	c, err := Parse(url)
+	if err != nil {
+		return nil, err
+	}
+	return c.Open(ctx, opts...)
+}
+
+// Open validates c and returns the Locker it describes. It reads the files that c names. Open does not wait for
+// servers: if one is down, the first call for a lock reports it. With Log or Logger in c, servers are asked for their
+// settings in the background, and a warning is logged for each setting that weakens a promise.
+//
+// opts are the program's defaults for all calls. TTL, Patience and Label in c override them, and options of a call
+// override both.
+func (c *Config) Open(ctx context.Context, opts ...locker.Option) (*Opened, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	own, k := c.opening(), backend(c.Backend)
+	if err := own.readFiles(k); err != nil {
+		return nil, err
+	}
+	client, err := k.Open(ctx, own, own.prefix())
+	if err != nil {
+		return nil, err
+	}
+	opts = slices.Clip(opts)
+	if own.TTL != 0 {
+		opts = append(opts, locker.TTL(time.Duration(own.TTL)))
+	}
+	if own.Patience != 0 {
+		opts = append(opts, locker.Patience(time.Duration(own.Patience)))
+	}
+	if own.Label != nil {
+		opts = append(opts, locker.Label(*own.Label))
+	}
+	return &Opened{own.wrap(client, opts), client, k.InProcess}, nil
+}
+
+// opening returns a copy of c in which the settings of the backend have the credentials and the logger of c.
+func (c *Config) opening() *Config {
+	own := c.clone()
+	k := backend(c.Backend)
+	if k.onRedis != nil {
+		k.onRedis(own).use(own.logger(), own.Credentials)
+	}
+	if k.Credentials != nil && own.Credentials != nil {
+		k.Credentials(own, own.Credentials)
+	}
+	if l := own.logger(); k.Logger != nil && l != nil {
+		k.Logger(own, l)
+	}
+	return own
+}
+
+// readFiles reports files of TLS and password_file that cannot be used. Backends on Redis report those themselves, by
+// server.
+func (c *Config) readFiles(k *kind) error {
+	var errs []error
+	if k.onRedis != nil {
+		return nil
+	}
+	for _, f := range k.fields {
+		v := f.find(c, false)
+		if !v.IsValid() || v.IsZero() {
+			continue
+		}
+		switch t, ok := v.Interface().(*TLS); {
+		case ok:
+			t.open("", func(name string) string { return name }, nil, func(setting string, err error) {
+				if err != nil {
+					errs = append(errs, fmt.Errorf("config: %s.%s: %w", k.name, setting, err))
+				}
+			})
+		case f.path == k.name+".password_file":
+			if _, err := readPassword(v.String()); err != nil {
+				errs = append(errs, fmt.Errorf("config: %s: %w", f.path, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// onRedis are the settings of a backend on Redis: they have a restart guard and passwords, and use what a program may
+// set in Config. Other backends decode their settings themselves.
+type onRedis interface {
+	guard() Duration
+	logins() []loginSettings
+	use(logger *slog.Logger, credentials Credentials)
+}
+
+// logger returns the logger for a look at the servers, or nil.
+func (c *Config) logger() *slog.Logger {
+	if c.Logger == nil && c.Log != "" {
+		return slog.Default()
+	}
+	return c.Logger
+}
+
+func (c *Config) prefix() string {
+	if c.Prefix == nil {
+		return single.DefaultPrefix
+	}
+	return *c.Prefix
+}
+
+// Deployment validates c, reads the files that it names, and opens a driver for each of its servers. It sends nothing
+// to the servers. The caller closes the Deployment.
+func (c *Config) Deployment(ctx context.Context) (*Deployment, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	own, d, k := c.opening(), new(Deployment), backend(c.Backend)
+	if err := own.readFiles(k); err != nil {
+		return nil, err
+	}
+	if k.Deployment != nil {
+		var err error
+		if d, err = k.Deployment(ctx, own); err != nil {
+			return nil, err
+		}
+	}
+	d.Prefix, d.TTL = own.prefix(), own.TTL.or(locker.DefaultTTL)
+	return d, nil
+}
+
+var newTracing func() locker.Middleware
+
+// RegisterTracing makes the setting "tracing" available, as drivers.Register does for drivers. A program without
+// tracing is then smaller. Call it from init. It panics if it is called twice.
+func RegisterTracing(middleware func() locker.Middleware) {
+	if newTracing != nil {
+		panic("config: tracing is registered twice")
+	}
+	newTracing = middleware
+}
+
+var errNoTracing = errors.New("not linked in: the program has to import _ " +
+	`"github.com/golocker/locker/config/tracing", or to call config.RegisterTracing`)
+
+// Retry configures how failed operations are retried. The zero value of a field means the default of package
+// middleware/retry.
+type Retry struct {
+	// For is for how long one call is retried. Zero: retry.DefaultFor.
+	For Duration `yaml:"for,omitempty" json:"for,omitempty"`
+	// Base and Most bound the pauses: the first one, and all. Zero: retry.DefaultBase and retry.DefaultMost.
+	Base Duration `yaml:"base,omitempty" json:"base,omitempty"`
+	Most Duration `yaml:"most,omitempty" json:"most,omitempty"`
+	// Budget is the number of retries per second of all calls together. Zero: retry.DefaultBudget.
+	Budget int `yaml:"budget,omitempty" json:"budget,omitempty" min:"1"`
+	// OnHeld makes TryLock repeat its attempt while another owner holds the lock.
+	OnHeld bool `yaml:"on_held,omitempty" json:"on_held,omitempty"`
+}
+
+var levelNames = []string{"debug", "info", "warn"}
+
+// levels omits the level error, because nothing is logged as one.
+var levels = map[string]slog.Level{"debug": slog.LevelDebug, "info": slog.LevelInfo, "warn": slog.LevelWarn}
+
+func (r *Retry) check(report Report) {
+	if r == nil {
+		return
+	}
+	base, most := time.Duration(r.Base), time.Duration(r.Most)
+	if base == 0 {
+		base = retry.DefaultBase
+	}
+	if most == 0 {
+		most = retry.DefaultMost
+	}
+	switch {
+	case base <= most || most < 0:
+	case r.Base == 0:
+		report("retry.most", fmt.Errorf("%v is less than the first pause of %v: raise most, or lower base", most, base))
+	default:
+		report("retry.base", fmt.Errorf("%v is more than the longest pause of %v: lower base, or raise most", base, most))
+	}
+}
+
+// wrap adds the middleware that c switches on to l. Tracing is outermost, so a span covers a call with all its retries.
+// Logging is innermost, so it logs each failure of the store, and not only the failures after all retries.
+func (c *Config) wrap(l locker.Locker, defaults []locker.Option) locker.Locker {
+	var ms []locker.Middleware
+	if len(defaults) > 0 {
+		ms = append(ms, locker.Defaults(defaults...))
+	}
+	if c.Tracing {
+		ms = append(ms, newTracing())
+	}
+	if r := c.Retry; r != nil {
+		opts := []retry.Option{
+			retry.For(time.Duration(r.For)), retry.Backoff(time.Duration(r.Base), time.Duration(r.Most)),
+			retry.Budget(r.Budget),
+		}
+		if r.OnHeld {
+			opts = append(opts, retry.OnHeld())
+		}
+		ms = append(ms, retry.New(opts...))
+	}
+	if c.Log != "" {
+		ms = append(ms, logging.New(c.Logger, logging.Level(levels[c.Log])))
+	}
+	return locker.Wrap(l, ms...)
 }

@@ -3,8 +3,10 @@ package config_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/lookat"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
@@ -222,4 +225,101 @@ func TestLocksAreAcquiredInOneStep(t *testing.T) {
 		assert.Equal(t, 1, attempts, url)
 		steady.Unlock(t, lease)
 	}
+}
+
+// The logger of a configuration takes the warnings of the backend, those about the servers, and what log switches on.
+func TestLogger(t *testing.T) {
+	a, b := redistest.Start(t), redistest.Start(t)
+	for url, want := range map[string]string{
+		"redis://" + a.Addr():                    "",
+		"redlock://" + a.Addr() + "," + b.Addr(): "fewer than three nodes",
+	} {
+		c, err := config.Parse(url + "?log=debug")
+		require.NoError(t, err)
+		log := lookat.NewLog()
+		c.Logger = log.Logger
+		l, err := c.Open(t.Context())
+		require.NoError(t, err)
+		assert.Eventually(t, func() bool { return strings.Contains(log.String(), "append-only file is off") },
+			20*time.Second, 5*time.Millisecond)
+		steady.Unlock(t, steady.Lock(t, l, "k"))
+		assert.Contains(t, log.String(), want)
+		assert.Contains(t, log.String(), `msg="lock acquired"`)
+		require.NoError(t, l.Close())
+		assert.Equal(t, url+"?log=debug", c.String(), "a logger is no setting")
+	}
+}
+
+// New servers rest. After Bootstrap they grant locks at once, with the longest TTL that the guard allows.
+func TestGuard(t *testing.T) {
+	a, b, c := redistest.Start(t), redistest.Start(t), redistest.Start(t)
+	for _, url := range []string{
+		"redis://" + a.Addr() + "?guard=30s&prefix=one:",
+		"redlock://" + a.Addr() + "," + b.Addr() + "," + c.Addr() + "?guard=30s&prefix=three:&budget=20s",
+	} {
+		cfg, err := config.Parse(url)
+		require.NoError(t, err)
+		l, err := cfg.Open(t.Context())
+		require.NoError(t, err)
+		closeLater(t, l)
+		_, err = l.TryLock(t.Context(), "k")
+		require.ErrorIs(t, err, locker.ErrUnavailable)
+		require.ErrorContains(t, err, "rests for another")
+
+		d, err := cfg.Deployment(t.Context())
+		require.NoError(t, err)
+		assert.Equal(t, 30*time.Second, d.Guard)
+		require.NoError(t, d.Bootstrap(t.Context()))
+		require.NoError(t, d.Close())
+		steady.Unlock(t, steady.Lock(t, l, "k", locker.TTL(30*time.Second)))
+		_, err = l.TryLock(t.Context(), "k", locker.TTL(31*time.Second))
+		require.ErrorIs(t, err, locker.ErrInvalid)
+	}
+}
+
+func TestBootstrapNeedsAGuard(t *testing.T) {
+	for _, url := range []string{"redis://h", "redlock://h,i,j", "memory:"} {
+		cfg, err := config.Parse(url)
+		require.NoError(t, err)
+		d, err := cfg.Deployment(t.Context())
+		require.NoError(t, err)
+		assert.ErrorIs(t, d.Bootstrap(t.Context()), locker.ErrInvalid)
+		require.NoError(t, d.Close())
+	}
+}
+
+// The time-outs of the clients leave room for that of the replicas.
+func TestReplicas(t *testing.T) {
+	s := redistest.Start(t)
+	for _, name := range []string{"goredis", "redigo", "rueidis"} {
+		l := open(t, "redis://"+s.Addr()+"?driver="+name+"&replicas=2&replicas_timeout=900ms&timeout=500ms")
+		var e *locker.NotReplicatedError
+		var start time.Time
+		require.Eventually(t, func() bool { // a stall may be longer than the time-outs
+			start = time.Now()
+			_, err := l.TryLock(t.Context(), "k")
+			return errors.As(err, &e)
+		}, time.Minute, time.Millisecond, name)
+		assert.Equal(t, locker.NotReplicatedError{Got: 0, Want: 2}, *e)
+		assert.GreaterOrEqual(t, time.Since(start), 900*time.Millisecond)
+	}
+}
+
+// clustered is a driver for several servers.
+type clustered struct{ drivers.Driver }
+
+func (clustered) Cluster()     {}
+func (clustered) Close() error { return nil }
+
+func init() {
+	drivers.Register("xclustered", func(context.Context, drivers.Config) (drivers.Driver, error) {
+		return clustered{}, nil
+	})
+}
+
+// Behind a cluster, replicas are refused when the locks are opened.
+func TestReplicasOfACluster(t *testing.T) {
+	_, err := config.Open(t.Context(), "redis://h?driver=xclustered&replicas=1")
+	require.ErrorContains(t, err, "WAIT is not supported behind a cluster")
+	open(t, "redis://h?driver=xclustered")
 }

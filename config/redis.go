@@ -5,12 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/redlock"
 	"github.com/golocker/locker/single"
 )
 
@@ -250,4 +253,257 @@ func deployRedis(ctx context.Context, r *Redis) (*Deployment, error) {
 		FIFO: r.queues(), Guard: time.Duration(r.Guard), Timeout: r.Timeout.or(drivers.DefaultTimeout),
 		Replicas: r.Replicas, Servers: []Server{s},
 	}, nil
+}
+
+// parse takes the address and the number of the database from a URL.
+func (r *Redis) parse(at Location, report Report) {
+	switch {
+	case strings.HasSuffix(at.Scheme, "+sentinel"):
+		r.Sentinel = new(Sentinel)
+		r.Sentinel.parse(at, &r.DB, report)
+		return
+	case strings.HasSuffix(at.Scheme, "+cluster"):
+		r.Cluster = new(Cluster)
+		r.Cluster.parse(at, &r.DB, report)
+		return
+	case at.Scheme != "unix":
+		r.Addr = fullAddr(at.Host, redisPort)
+		report("db", setDB(&r.DB, at.Path))
+		return
+	}
+	const example = "three slashes and the absolute path of the socket, as in unix:///run/redis.sock"
+	switch {
+	case at.Host != "":
+		report("addr", errors.New("the host must be empty: write "+example))
+	case strings.Trim(at.Path, "/") == "":
+		report("addr", errors.New("missing: write "+example))
+	default:
+		r.Addr = at.Path
+	}
+}
+
+func (r *Redis) format() Location {
+	switch r.deployment() {
+	case drivers.SentinelMaster:
+		return r.Sentinel.format(&r.DB)
+	case drivers.RedisCluster:
+		return r.Cluster.format(&r.DB)
+	}
+	switch network, addr, err := r.address(); {
+	case err != nil: // not shown: it may be part of a secret
+		return Location{Path: pathDB(&r.DB)}
+	case network == "unix":
+		return Location{Scheme: "unix", Path: addr}
+	default:
+		return Location{Host: escapedAddr(addr), Path: pathDB(&r.DB)}
+	}
+}
+
+// setDB takes the number of a database from the path of a URL.
+func setDB(db *int, path string) error {
+	text := strings.TrimPrefix(path, "/")
+	if text == "" {
+		return nil
+	}
+	n, err := strconv.ParseUint(text, 10, 31)
+	if err != nil {
+		return errDB
+	}
+	*db = int(n)
+	return nil
+}
+
+// pathDB is the reverse of setDB. It clears the number, so that it is not a parameter as well.
+func pathDB(db *int) (path string) {
+	if *db != 0 {
+		path = "/" + strconv.Itoa(*db)
+	}
+	*db = 0
+	return path
+}
+
+// loginSettings are the settings of a password, in the section of the given path.
+type loginSettings struct {
+	path     string
+	password Secret
+	file     string
+}
+
+func (r *Redis) logins() []loginSettings {
+	return []loginSettings{{"redis", r.Password, r.PasswordFile}}
+}
+
+// login reads the password file, if there is one, and returns the function that reads it again for each connection, or
+// the one of Config.Credentials. It returns nil if the password does not change.
+func (r *Redis) login(path func(name string) string, report Report) Credentials {
+	if r.credentials != nil || r.PasswordFile == "" {
+		return r.credentials
+	}
+	const name = "password_file"
+	file := &reread[string]{setting: path(name), logger: r.logger,
+		read: func() (string, error) { return readPassword(r.PasswordFile) }}
+	report(name, file.begin())
+	return func(context.Context) (string, string, error) { return r.Username, file.get(), nil }
+}
+
+// Cluster says how to find the servers of a Redis Cluster.
+type Cluster struct {
+	// Addrs are the addresses of some of the nodes: enough that one of them answers. The client learns the others from
+	// it. The port is 6379 if not given.
+	Addrs Addrs `yaml:"addrs,omitempty" json:"addrs,omitempty" url:"-"`
+}
+
+func (c *Cluster) check(r *Redis, report Report) {
+	if c == nil {
+		return
+	}
+	_, err := c.Addrs.full(redisPort)
+	report("cluster.addrs", err)
+	if r.DB != 0 {
+		report("db", errors.New("a cluster has only database 0: remove it"))
+	}
+	if r.Replicas > 0 {
+		report("replicas", errClusterReplicas)
+	}
+	if r.Sentinel != nil {
+		report("cluster", errors.New("there are sentinels, too: a deployment is found by one or the other"))
+	}
+}
+
+func (c *Cluster) parse(at Location, db *int, report Report) {
+	c.Addrs = parseAddrs(at.Host, redisPort)
+	report("db", setDB(db, at.Path))
+}
+
+func (c *Cluster) format(db *int) Location {
+	return Location{Scheme: "redis+cluster", Host: c.Addrs.format(redisPort), Path: pathDB(db)}
+}
+
+// noClusterNode says why a cluster cannot have a vote in a Redlock.
+const noClusterNode = "a cluster cannot be a node of a Redlock: it replaces a master by a replica that may have " +
+	"forgotten locks, and then votes again; give standalone servers, or use the cluster alone, as redis+cluster://"
+
+// Sentinel says how to find the Redis server that is the master of a deployment which Redis Sentinel manages. The other
+// settings of [Redis], such as user and TLS, are for the master. TLS is also used for the sentinels.
+type Sentinel struct {
+	// Master is the name under which the sentinels know the deployment.
+	Master string `yaml:"master,omitempty" json:"master,omitempty" url:"-"`
+	// Addrs are the addresses of the sentinels, usually three. The port is 26379 if not given.
+	Addrs Addrs `yaml:"addrs,omitempty" json:"addrs,omitempty" url:"-"`
+	// Username, Password and PasswordFile authenticate the connections to the sentinels, as those of Redis do for the
+	// server. Empty: the sentinels need no password.
+	Username     string `yaml:"username,omitempty" json:"username,omitempty"`
+	Password     Secret `yaml:"password,omitempty" json:"password,omitempty" url:"-"`
+	PasswordFile string `yaml:"password_file,omitempty" json:"password_file,omitempty"`
+}
+
+// masterRE is what sentinels accept as a name.
+var masterRE = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+
+func (s *Sentinel) check(report Report) {
+	if s == nil {
+		return
+	}
+	switch {
+	case s.Master == "":
+		report("sentinel.master", errors.New("missing: the name that the sentinels give the master, as in "+
+			"redis+sentinel://host:26379/mymaster"))
+	case !masterRE.MatchString(s.Master):
+		report("sentinel.master", errors.New("not a name that a sentinel accepts: letters, digits and . _ - only"))
+	}
+	_, err := s.Addrs.full(sentinelPort)
+	report("sentinel.addrs", err)
+	if s.Password != "" && s.PasswordFile != "" {
+		report("sentinel.password_file", errTwoPasswords)
+	}
+	if s.Username != "" && s.Password == "" && s.PasswordFile == "" {
+		report("sentinel.password", errNoPassword)
+	}
+}
+
+// config reads the password and returns what a driver needs. path and report are those of the section around s.
+func (s *Sentinel) config(path func(name string) string, logger *slog.Logger, report Report) *drivers.Sentinel {
+	const section = "sentinel."
+	addrs, err := s.Addrs.full(sentinelPort)
+	report(section+"addrs", err)
+	user := Redis{Username: s.Username, PasswordFile: s.PasswordFile, logger: logger}
+	return &drivers.Sentinel{
+		Master: s.Master, Addrs: addrs, Username: s.Username, Password: s.Password.Reveal(),
+		Credentials: user.login(func(name string) string { return path(section + name) },
+			func(setting string, err error) { report(section+setting, err) }),
+	}
+}
+
+// parse takes the sentinels, the name of the master and the database from a URL.
+func (s *Sentinel) parse(at Location, db *int, report Report) {
+	s.Addrs = parseAddrs(at.Host, sentinelPort)
+	master, rest, _ := strings.Cut(strings.TrimPrefix(at.Path, "/"), "/")
+	s.Master = master
+	report("db", setDB(db, rest))
+}
+
+func (s *Sentinel) format(db *int) Location {
+	at := Location{Scheme: "redis+sentinel", Host: s.Addrs.format(sentinelPort)}
+	if masterRE.MatchString(s.Master) {
+		at.Path = "/" + s.Master
+	}
+	at.Path += pathDB(db)
+	return at
+}
+
+// identity returns a text that is the same for the same deployment.
+func (s *Sentinel) identity() string {
+	return "sentinel:" + s.Addrs.format(sentinelPort) + "/" + s.Master
+}
+
+// Deployment has the servers of a Config one by one, with all defaults filled in. It is for tools that examine the
+// servers. Programs that take locks use Open.
+type Deployment struct {
+	Redlock bool          // the servers are the nodes of a quorum
+	FIFO    bool          // waiters queue up on the server
+	Guard   time.Duration // the longest TTL of all locks; 0: there is no restart guard
+	// Replicas is how many replicas have to confirm a lock. With 0, none has to.
+	Replicas int
+	Prefix   string
+	TTL      time.Duration
+	Timeout  time.Duration // of one exchange
+	Budget   time.Duration // of one operation on a Redlock
+	Servers  []Server      // none if the backend has no Redis servers
+}
+
+// Server is one Redis server.
+type Server struct {
+	Name     string // its name in errors
+	Username string
+	Driver   drivers.Driver
+	Dial     drivers.Config // how to connect without the driver; has neither user nor password
+}
+
+// Close closes the drivers.
+func (d *Deployment) Close() error {
+	var errs []error
+	for _, s := range d.Servers {
+		errs = append(errs, s.Driver.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Bootstrap says that the servers have forgotten no lock that may still be held, because they are new, for example.
+// With a restart guard they then grant locks at once; see redlock.Bootstrap. Without a guard, the error matches
+// locker.ErrInvalid.
+func (d *Deployment) Bootstrap(ctx context.Context) error {
+	var ds []drivers.Driver
+	var names []string
+	for _, s := range d.Servers {
+		ds, names = append(ds, s.Driver), append(names, s.Name)
+	}
+	if d.Redlock {
+		return redlock.Bootstrap(ctx, ds, redlock.Prefix(d.Prefix), redlock.Names(names...), redlock.Timeout(d.Timeout),
+			redlock.Guard(d.Guard))
+	}
+	if len(ds) != 1 {
+		return fmt.Errorf("%w: there is no Redis server", locker.ErrInvalid)
+	}
+	return single.Bootstrap(ctx, ds[0], single.Prefix(d.Prefix), single.Name(names[0]), single.Timeout(d.Timeout),
+		single.Guard(d.Guard))
 }

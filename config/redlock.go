@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"net/url"
 	"path"
 	"regexp"
 	"strings"
@@ -293,4 +294,50 @@ func (r *Redlock) openServers(ctx context.Context) (servers []Server, problems [
 		}
 	}
 	return servers, problems
+}
+
+// parse takes the nodes and the number of the database from a URL.
+func (r *Redlock) parse(at Location, report Report) {
+	report("db", setDB(&r.DB, at.Path))
+	if at.Host == "" {
+		return // the check reports that they are missing
+	}
+	for i, host := range strings.Split(at.Host, ",") {
+		addr := fullAddr(host, redisPort)
+		if len(host) > 2 && strings.EqualFold(host[:3], "%2f") { // the first slash of the path of a socket
+			var err error
+			if addr, err = url.PathUnescape(host); err != nil {
+				report(nodePath(i)+".addr", errPercent)
+			}
+		}
+		r.Nodes = append(r.Nodes, Node{Addr: addr})
+	}
+}
+
+func (r *Redlock) format() Location {
+	var hosts []string
+	for i := range r.Nodes {
+		network, addr, err := r.server(i).address()
+		switch {
+		case err != nil:
+			addr = "" // not shown: it may be part of a secret
+		case network == "unix":
+			addr = strings.ReplaceAll(url.QueryEscape(addr), "+", "%20")
+		default:
+			addr = escapedAddr(addr)
+		}
+		hosts = append(hosts, addr)
+		if n := &r.Nodes[i]; !nodeNameRE.MatchString(n.Name) {
+			n.Name = "" // not shown: it may be part of a secret
+		}
+	}
+	return Location{Host: strings.Join(hosts, ","), Path: pathDB(&r.DB)}
+}
+
+func (r *Redlock) logins() []loginSettings {
+	all := []loginSettings{{"redlock", r.Password, r.PasswordFile}}
+	for i, n := range r.Nodes {
+		all = append(all, loginSettings{"redlock." + nodePath(i), n.Password, n.PasswordFile})
+	}
+	return all
 }
