@@ -7,6 +7,8 @@ import (
 	"net"
 	"sync"
 	"syscall"
+
+	"github.com/golocker/locker/drivers/internal/sentinel"
 )
 
 // Dialer opens the connections of one driver to the server that a [Config] describes: the standalone server, or the
@@ -20,30 +22,36 @@ import (
 //
 // A driver whose connections are stale calls [Dialer.Leave]; see [Lifecycle.Stale].
 type Dialer struct {
-	cfg    Config
-	ctx    context.Context // ends with Close
-	cancel context.CancelFunc
-	tasks  sync.WaitGroup
+	cfg      Config
+	follower *sentinel.Follower // nil without sentinels
 
-	mu        sync.Mutex
-	listening bool
-	current   *inquiry            // unfinished; nil if there is none
-	master    string              // the result of the last lookup that had one; without sentinels, Config.Addr
-	conns     map[net.Conn]string // with the addresses of their servers
+	mu     sync.Mutex
+	closed bool
+	conns  map[net.Conn]string // with the addresses of their servers
 }
 
 // NewDialer returns a Dialer for cfg, which must not describe a Redis Cluster. It does not connect.
 func NewDialer(cfg Config) *Dialer {
-	d := &Dialer{cfg: cfg, master: cfg.Addr, conns: make(map[net.Conn]string)}
-	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d := &Dialer{cfg: cfg, conns: make(map[net.Conn]string)}
+	if cfg.Sentinel != nil {
+		d.follower = sentinel.New(sentinel.Config{
+			Master:  cfg.Sentinel.Master,
+			Addrs:   cfg.Sentinel.Addrs,
+			Timeout: cfg.timeout(),
+			Dial:    func(ctx context.Context, addr string) (net.Conn, error) { return cfg.AtSentinel(addr).Dial(ctx) },
+			Login:   func(ctx context.Context) (string, string, error) { return cfg.AtSentinel("").Login(ctx) },
+			Refusal: func(text string) sentinel.Refusal { return ServerError(text) },
+			Moved:   func() { d.leave(func(of string) bool { return of != d.follower.Master() }) },
+		})
+	}
 	return d
 }
 
 // Dial opens one connection, as [Config.Dial] does. All errors match [ErrNotSent].
 func (d *Dialer) Dial(ctx context.Context) (net.Conn, error) {
 	cfg := d.cfg
-	if cfg.Sentinel != nil {
-		addr, err := d.lookUp(ctx)
+	if d.follower != nil {
+		addr, err := d.follower.LookUp(ctx)
 		if err != nil {
 			return nil, NotSent(err)
 		}
@@ -67,9 +75,9 @@ func (d *Dialer) keep(conn net.Conn, addr string) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	switch {
-	case d.ctx.Err() != nil:
+	case d.closed:
 		return ErrClosed
-	case addr != d.master:
+	case d.follower != nil && addr != d.follower.Master():
 		return errSwitched
 	}
 	for c := range d.conns {
@@ -92,21 +100,6 @@ func closed(conn net.Conn) bool {
 	}
 	raw, err := c.SyscallConn()
 	return err != nil || raw.Control(func(uintptr) {}) != nil
-}
-
-// follows reports whether addr is the master that the sentinels named last.
-func (d *Dialer) follows(addr string) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.master == addr
-}
-
-// follow takes the master that the sentinels name, and closes the connections to other servers.
-func (d *Dialer) follow(addr string) {
-	d.mu.Lock()
-	d.master = addr
-	d.mu.Unlock()
-	d.leave(func(of string) bool { return of != d.master })
 }
 
 // Leave closes all connections that Dial has opened, for commands and for messages. Calls that are in
@@ -136,7 +129,9 @@ func (d *Dialer) leave(match func(addr string) bool) {
 // to the driver. Dial then fails. Closing twice is harmless.
 func (d *Dialer) Close() {
 	d.mu.Lock()
-	d.cancel()
+	d.closed = true
 	d.mu.Unlock()
-	d.tasks.Wait()
+	if d.follower != nil {
+		d.follower.Close(ErrClosed)
+	}
 }

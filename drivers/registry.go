@@ -3,65 +3,13 @@ package drivers
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"time"
 )
-
-// Config describes how to reach one Redis deployment: a standalone server by Addr, the master that sentinels name by
-// Sentinel, or a Redis Cluster by Cluster. At most one of the three is set when an [OpenFunc] is called by [Open], and
-// an OpenFunc is called only with what its driver was registered for. Without any of them, the client has its own
-// default.
-type Config struct {
-	// Network is "tcp" or "unix". [Open] uses tcp if it is empty.
-	Network string
-
-	// Addr is host:port, or the path of the socket for "unix". It is empty with Sentinel or Cluster.
-	Addr string
-
-	// Sentinel, if it is not nil, says how to find the server, which is then the master of a deployment that Redis
-	// Sentinel manages. The other fields are for the master.
-	Sentinel *Sentinel
-
-	// Cluster, if it is not empty, has the addresses of some nodes of a Redis Cluster, as host:port. The client learns
-	// the others from them. DB is then 0, and the other fields are for all nodes.
-	Cluster []string
-
-	// Username and Password authenticate every connection. If Password is empty, there is no authentication, and
-	// Username is ignored. If only Username is empty, the default user is authenticated. If the default user has no
-	// password on the server, every Password is accepted.
-	Username, Password string
-
-	// Credentials, if it is not nil, is called for every new connection and returns the user and the password for it,
-	// with the same rules. [Open] then ignores Username and Password. It is for passwords that change, and for tokens
-	// that expire. It must return when ctx ends, which is after Timeout at the latest. If it returns an error, the
-	// connection is not made, and the driver's error matches that error and [ErrNotSent]. It is called concurrently.
-	// Connections that are open already keep their user.
-	Credentials func(ctx context.Context) (username, password string, err error)
-
-	// DB is selected on every connection. 0 is the server's default.
-	DB int
-
-	// TLS, if it is not nil, is used to encrypt every connection. The driver does not modify it.
-	TLS *tls.Config
-
-	// GetTLS, if it is not nil, is called by [Config.Dial] for every new connection and returns the configuration to use
-	// instead of TLS. It is for certificates that are renewed. It is called concurrently, and what it returns is not
-	// modified. TLS must be set, too: without it, connections are not encrypted, and a driver that does not use Dial knows
-	// only TLS.
-	GetTLS func() *tls.Config
-
-	// Timeout bounds dialling, and also each exchange on a connection whose context has no earlier deadline. 0 means
-	// [DefaultTimeout].
-	Timeout time.Duration
-}
-
-// DefaultTimeout is used if [Config.Timeout] is 0.
-const DefaultTimeout = 5 * time.Second
 
 // OpenFunc creates a driver and its client. It does not connect: if the server is down, the first Do of the driver
 // fails, not Open. It returns an error for a Config that cannot work with any server.
@@ -168,4 +116,31 @@ func lookup(name string, d Deployment) (OpenFunc, error) {
 		return nil, unable(name, driver.reach, d)
 	}
 	return driver.open, nil
+}
+
+// unable is the error for drivers that do not reach a deployment of kind d.
+func unable(name string, reach []Deployment, d Deployment) error {
+	what := make([]string, len(reach))
+	for i, r := range reach {
+		what[i] = r.String()
+	}
+	can := "no registered driver reaches " + d.String()
+	if names := Reaching(d); len(names) > 0 {
+		last := len(names) - 1
+		can = "use " + strings.TrimPrefix(strings.Join(names[:last], ", ")+" or "+names[last], " or ")
+	}
+	return unsupported{fmt.Errorf("driver %s reaches %s, not %v: %s", name, strings.Join(what, " and "), d, can)}
+}
+
+// unsupported is an error that matches errors.ErrUnsupported.
+type unsupported struct{ error }
+
+func (unsupported) Is(target error) bool { return target == errors.ErrUnsupported }
+
+// Reaching returns the names of the registered drivers that reach deployments of kind d, sorted.
+func Reaching(d Deployment) []string {
+	names := Names()
+	registry.Lock()
+	defer registry.Unlock()
+	return slices.DeleteFunc(names, func(name string) bool { return !slices.Contains(registry.drivers[name].reach, d) })
 }

@@ -2,6 +2,8 @@ package drivers
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"io"
 	"testing"
 	"time"
@@ -92,4 +94,80 @@ func TestRegisterPanics(t *testing.T) {
 	assert.Panics(t, func() { Register("new", nil) })
 	assert.Equal(t, []string{"taken"}, Names(), "the registry survives")
 	Register("new", open)
+}
+
+// An OpenFunc that was written for standalone servers is never called with anything else: it would dial an empty
+// address, or the sentinels as if they were the master.
+func TestADriverGetsOnlyWhatItReaches(t *testing.T) {
+	sentinel := Config{Sentinel: &Sentinel{Master: "m", Addrs: []string{"s:26379"}}}
+	cluster := Config{Cluster: []string{"a:1", "b:1"}}
+	with(t, "old")
+	open := func(_ context.Context, cfg Config) (Driver, error) { return opened{name: "new", cfg: cfg}, nil }
+	Register("new", open, SentinelMaster, RedisCluster)
+	Register("half", open, SentinelMaster)
+
+	for _, cfg := range []Config{sentinel, cluster} {
+		_, err := Open(t.Context(), "old", cfg)
+		require.ErrorIs(t, err, errors.ErrUnsupported)
+		assert.Equal(t, err, Check("old", cfg.Deployment()))
+		d, err := Open(t.Context(), "new", cfg)
+		require.NoError(t, err)
+		assert.Equal(t, cfg.Deployment(), d.(opened).cfg.Deployment())
+	}
+	_, err := Open(t.Context(), "old", sentinel)
+	require.ErrorContains(t, err, "driver old reaches standalone servers, not Sentinel deployments: use half or new")
+	_, err = Open(t.Context(), "half", cluster)
+	require.ErrorContains(t, err,
+		"driver half reaches standalone servers and Sentinel deployments, not clusters: use new")
+	d, err := Open(t.Context(), "", cluster)
+	require.NoError(t, err, "the only one that can")
+	assert.Equal(t, "new", d.(opened).name)
+	_, err = Open(t.Context(), "", sentinel)
+	require.ErrorContains(t, err, "several Redis drivers are registered (half, new)")
+}
+
+func TestNoDriverReachesTheDeployment(t *testing.T) {
+	with(t, "goredis")
+	cluster := Config{Cluster: []string{"a:1"}}
+	_, err := Open(t.Context(), "", cluster)
+	require.ErrorIs(t, err, errors.ErrUnsupported)
+	require.ErrorContains(t, err, "no registered driver reaches clusters (registered: goredis)")
+	_, err = Open(t.Context(), "goredis", cluster)
+	require.ErrorContains(t, err, "no registered driver reaches clusters")
+}
+
+func TestOpenRefusesAConfigThatDescribesNoDeployment(t *testing.T) {
+	with(t)
+	Register("any", func(context.Context, Config) (Driver, error) { return nil, errors.New("called") },
+		SentinelMaster, RedisCluster)
+	some := &Sentinel{Master: "m", Addrs: []string{"s:1"}}
+	for want, cfg := range map[string]Config{
+		"not by both":                {Sentinel: some, Cluster: []string{"a:1"}},
+		"remove one of them":         {Sentinel: some, Addr: "a:1"},
+		"only database 0":            {Cluster: []string{"a:1"}, DB: 1},
+		"a GetTLS and no TLS":        {Addr: "a:1", GetTLS: func() *tls.Config { return nil }},
+		"the address of a sentinel":  {Sentinel: &Sentinel{Master: "m"}},
+		"the name of the master and": {Sentinel: &Sentinel{Addrs: []string{"s:1"}}},
+	} {
+		_, err := Open(t.Context(), "any", cfg)
+		assert.ErrorContains(t, err, want)
+	}
+}
+
+func TestServersOfADeployment(t *testing.T) {
+	c := Config{
+		Sentinel: &Sentinel{Master: "m", Addrs: []string{"s:1"}, Username: "su", Password: "sp"},
+		Username: "u", Password: "p", DB: 3, Timeout: 7,
+	}
+	assert.Equal(t, Config{Network: "tcp", Addr: "a:1", Username: "u", Password: "p", DB: 3, Timeout: 7}, c.At("a:1"))
+	assert.Equal(t, Config{Network: "tcp", Addr: "s:1", Username: "su", Password: "sp", Timeout: 7},
+		c.AtSentinel("s:1"))
+	assert.Equal(t, "u", c.Username, "c itself is unchanged")
+	c.Credentials = func(context.Context) (string, string, error) { return "u", "p", nil }
+	c.GetTLS = func() *tls.Config { return new(tls.Config) }
+	username, _, err := c.AtSentinel("s:1").Login(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, "su", username, "the sentinels do not learn the password of the master")
+	assert.Nil(t, c.AtSentinel("s:1").GetTLS)
+	assert.Equal(t, Config{Network: "tcp", Addr: "a:1"}, Config{Cluster: []string{"b:1"}}.At("a:1"))
 }

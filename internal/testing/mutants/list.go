@@ -280,7 +280,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"internal/pipeline/request.go", "slot = c.Usual.Slot()", "slot = 0"}},
 		[]killer{test("internal/pipeline", "TestSlotsOfAClusterAreKeptApart")}},
 	{"a batch for several servers, one of which could not be dialled, counts as not sent",
-		[]patch{{"drivers/outcome.go", "return nil, unknown(failures[0])", "return nil, failures[0]"}},
+		[]patch{{"drivers/drivers.go", "return nil, unknown(failures[0])", "return nil, failures[0]"}},
 		[]killer{test("drivers", "TestOutcome"), test("drivers/all", "TestClusterBatchForAMasterThatIsDown")}},
 	{"an acquisition that was refused because it was joined is sent for a caller that has left",
 		[]patch{{"internal/pipeline/request.go", "			again = p.alone(r, i, again)",

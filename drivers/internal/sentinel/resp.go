@@ -1,4 +1,4 @@
-package drivers
+package sentinel
 
 import (
 	"bufio"
@@ -14,14 +14,15 @@ import (
 
 // exchange is a connection to a sentinel. It speaks as much of the protocol as sentinels do.
 type exchange struct {
-	conn net.Conn
-	r    *bufio.Reader
-	stop func() bool
+	conn    net.Conn
+	refusal func(text string) Refusal // makes the reply of a refusal
+	r       *bufio.Reader
+	stop    func() bool
 }
 
 // newExchange returns an exchange that is broken off when ctx ends.
-func newExchange(ctx context.Context, conn net.Conn) *exchange {
-	return &exchange{conn, bufio.NewReader(conn), context.AfterFunc(ctx, func() { _ = conn.Close() })}
+func newExchange(ctx context.Context, conn net.Conn, refusal func(text string) Refusal) *exchange {
+	return &exchange{conn, refusal, bufio.NewReader(conn), context.AfterFunc(ctx, func() { _ = conn.Close() })}
 }
 
 // outlives makes ctx bound the exchange instead of the context of newExchange. It returns false if that has ended.
@@ -39,11 +40,11 @@ func (e *exchange) close() {
 }
 
 // call sends cmds and returns their replies.
-func (e *exchange) call(cmds ...Command) ([]Reply, error) {
+func (e *exchange) call(cmds ...[]string) ([]any, error) {
 	if err := e.send(cmds...); err != nil {
 		return nil, err
 	}
-	replies := make([]Reply, len(cmds))
+	replies := make([]any, len(cmds))
 	for i := range replies {
 		var err error
 		if replies[i], err = e.reply(0); err != nil {
@@ -53,7 +54,7 @@ func (e *exchange) call(cmds ...Command) ([]Reply, error) {
 	return replies, nil
 }
 
-func (e *exchange) send(cmds ...Command) error {
+func (e *exchange) send(cmds ...[]string) error {
 	var text strings.Builder
 	for _, cmd := range cmds {
 		fmt.Fprintf(&text, "*%d\r\n", len(cmd))
@@ -66,7 +67,7 @@ func (e *exchange) send(cmds ...Command) error {
 }
 
 // receive waits for a reply until nothing has arrived for limit. After that time-out, it can be called again.
-func (e *exchange) receive(limit time.Duration) (Reply, error) {
+func (e *exchange) receive(limit time.Duration) (any, error) {
 	if err := e.conn.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return nil, err
 	}
@@ -91,7 +92,7 @@ const (
 
 var errProtocol = errors.New("not an answer of a Redis Sentinel")
 
-func (e *exchange) reply(depth int) (Reply, error) {
+func (e *exchange) reply(depth int) (any, error) {
 	line, err := e.r.ReadSlice('\n')
 	if err != nil {
 		return nil, err
@@ -105,7 +106,7 @@ func (e *exchange) reply(depth int) (Reply, error) {
 	case '+':
 		return text, nil
 	case '-':
-		return ServerError(text), nil
+		return e.refusal(text), nil
 	case ':', '$', '*':
 	default:
 		return nil, errProtocol
@@ -125,7 +126,7 @@ func (e *exchange) reply(depth int) (Reply, error) {
 		}
 		return string(data[:n]), nil
 	}
-	replies := make([]Reply, n)
+	replies := make([]any, n)
 	for i := range replies {
 		if replies[i], err = e.reply(depth + 1); err != nil {
 			return nil, err

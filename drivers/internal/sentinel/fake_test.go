@@ -1,4 +1,4 @@
-package drivers
+package sentinel_test
 
 import (
 	"bufio"
@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/golocker/locker/drivers/internal/sentinel"
 )
 
 // fakeSentinel answers as a sentinel does, with what a test tells it to say.
@@ -21,7 +23,8 @@ type fakeSentinel struct {
 	master      string // empty: it knows none
 	epoch       int
 	silent      bool
-	late        int // how many questions are answered only when the other sentinels have answered
+	late        int  // how many questions are answered only when the other sentinels have answered
+	asked       bool // somebody has asked for the master
 	refusal     string
 	subscribers []net.Conn
 	conns       []net.Conn
@@ -57,19 +60,20 @@ func startSentinel(t *testing.T, master string) *fakeSentinel {
 }
 
 func (s *fakeSentinel) serve(conn net.Conn) {
-	in := &exchange{conn: conn, r: bufio.NewReader(conn)}
+	in := bufio.NewReader(conn)
 	open := false
 	for {
-		words, err := in.reply(0)
+		words, err := sentinel.Read(in)
 		if err != nil {
 			return
 		}
 		cmd := fmt.Sprint(words)
 		s.mu.Lock()
+		s.asked = s.asked || strings.Contains(cmd, "GET-MASTER")
 		if s.late > 0 && strings.Contains(cmd, "GET-MASTER") {
 			s.late--
 			s.mu.Unlock()
-			<-time.After(4 * straggle)
+			<-time.After(4 * sentinel.Straggle)
 			s.mu.Lock()
 		}
 		switch master, port, _ := net.SplitHostPort(s.master); {
