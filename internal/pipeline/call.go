@@ -35,9 +35,6 @@ type Call struct {
 	previous, next *Call
 }
 
-// hasGuard reports whether the usual case of c is an acquisition with a restart guard.
-func (c *Call) hasGuard() bool { return c.Usual != nil && c.Usual.Guard != nil }
-
 type state uint8
 
 const (

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/script"
 )
 
 // senderIdle is how long an idle sender waits for the next command before it ends. To start a goroutine, whose stack
@@ -103,65 +102,13 @@ func (p *Pipeline) take(s *sender) []*Call {
 		}
 		return nil
 	}
-	var batch []*Call
-	batch, p.pending = divide(p.pending, !p.slots.Load()) // slots keep calls apart that could share a script
+	n := min(len(p.pending), MaxBatch)
+	batch := slices.Clone(p.pending[:n])
+	p.pending = slices.Delete(p.pending, 0, n)
 	for _, c := range batch {
 		c.state = sent
 	}
 	return batch
-}
-
-// divide returns the next batch and what stays pending; it changes pending. Calls of one kind keep their order. A batch
-// of more calls than one script takes fills its scripts. The calls that are left over stay pending, because others join
-// them soon.
-//
-// If apart is true, acquisitions with a restart guard fill scripts of their own: each script that has any asks for
-// INFO, which costs the server more than to call one more script. The batch is then chosen among more calls than it
-// takes, so that it is not smaller than without a guard. The oldest script.MaxJoined calls are always in the batch.
-func divide(pending []*Call, apart bool) (batch, rest []*Call) {
-	seen, guarded := pending[:min(len(pending), MaxBatch+script.MaxJoined)], 0
-	for _, c := range seen {
-		if c.hasGuard() {
-			guarded++
-		}
-	}
-	apart = apart && guarded > script.MaxJoined // otherwise one script has room for all of them
-	var room [2]int                             // for calls without and with a guard
-	if apart {
-		room = [2]int{fill(len(seen) - guarded), fill(guarded)}
-		if room[0]+room[1] > MaxBatch {
-			larger := 0
-			if room[1] > room[0] {
-				larger = 1
-			}
-			room[larger] -= script.MaxJoined
-		}
-	} else {
-		seen = seen[:min(len(seen), MaxBatch)]
-		room[0] = fill(len(seen))
-	}
-	n := len(seen)
-	batch, rest = make([]*Call, 0, n), pending[:0]
-	for _, c := range seen {
-		kind := 0
-		if apart && c.hasGuard() {
-			kind = 1
-		}
-		if room[kind]--; room[kind] < 0 {
-			rest = append(rest, c)
-		} else {
-			batch = append(batch, c)
-		}
-	}
-	return batch, slices.Delete(pending, len(rest), n)
-}
-
-// fill returns how many of n calls to send: all, if one script has room for them, or else as many as fill scripts.
-func fill(n int) int {
-	if n > script.MaxJoined {
-		n -= n % script.MaxJoined
-	}
-	return n
 }
 
 // dismiss ends s and returns nil. If Submit has just given s another call, dismiss returns that call instead.
