@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -258,4 +260,212 @@ func TestCloseBetweenTheExchanges(t *testing.T) {
 			t.Errorf("%v after %d exchanges", c.Err, d.trips())
 		}
 	})
+}
+
+// joinedDigest is the one by which joined commands call their script.
+var joinedDigest = script.Join([]*script.Usual{taking("k").Usual}).Words[1]
+
+// taking is a command whose usual case acquires a lock.
+func taking(lock string) script.Command {
+	return script.Command{Usual: &script.Usual{
+		Lock: lock, Wait: lock + " wait", Fence: lock + " fence", Text: "|o|1|", TTL: time.Second, Quantum: 1,
+		Alone: func() script.Command {
+			return script.Command{Words: drivers.Command{"EVALSHA", "take", "1", lock}, Source: "source of take"}
+		},
+	}}
+}
+
+// leaving is a command whose usual case releases a lock.
+func leaving(lock string) script.Command {
+	return script.Command{IsRelease: true, Usual: &script.Usual{
+		Lock: lock, Text: "0000000000000005|o|1|",
+		Alone: func() script.Command {
+			return script.Command{
+				Words: drivers.Command{"EVALSHA", "leave", "1", lock}, Source: "source of leave", IsRelease: true,
+			}
+		},
+	}}
+}
+
+// locksOf returns the locks of a joined command: those to acquire, and those to release. It returns false for another
+// command.
+func locksOf(cmd drivers.Command) (taken, left []string, joined bool) {
+	if len(cmd) < 2 || cmd[1] != joinedDigest && !strings.HasPrefix(cmd[1], "-- The usual case") {
+		return nil, nil, false
+	}
+	keys, _ := strconv.Atoi(cmd[2])
+	a, _ := strconv.Atoi(cmd[3+keys])
+	return cmd[3 : 3+a], cmd[3+3*a : 3+keys], true
+}
+
+// serves answers joined commands with what number says of each lock, and other commands with next.
+func serves(number func(lock string) int64, next answers) answers {
+	return func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+		replies, err := next(ctx, cmds)
+		for i, cmd := range cmds {
+			if taken, left, joined := locksOf(cmd); joined && err == nil {
+				var numbers []drivers.Reply
+				for _, lock := range append(slices.Clone(taken), left...) {
+					numbers = append(numbers, number(lock))
+				}
+				replies[i] = numbers
+			}
+		}
+		return replies, err
+	}
+}
+
+// joins answers joined commands with reply, whatever they contain, and other commands with next. It knows no native
+// releases.
+func joins(reply drivers.Reply, next answers) answers {
+	return func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+		replies, err := next(ctx, cmds)
+		for i, cmd := range cmds {
+			_, _, joined := locksOf(cmd)
+			switch {
+			case err != nil:
+			case joined:
+				replies[i] = reply
+			case cmd[0] == "DELEX", cmd[0] == "DELIFEQ":
+				replies[i] = drivers.ServerError("ERR unknown command '" + cmd[0] + "', with args beginning with: 'k'")
+			}
+		}
+		return replies, err
+	}
+}
+
+// together has commands gathered and sent to a server that answers as it is told. It returns the calls, when all are
+// resolved, and what the driver was sent for them, by batch.
+func together(
+	t *testing.T, d *fake, p *Pipeline, answer answers, cmds ...script.Command,
+) ([]*Call, [][]drivers.Command) {
+	t.Helper()
+	synctest.Wait() // all senders are idle
+	wake := make(chan struct{})
+	d.will(until(wake, ok))
+	for range maxSenders {
+		p.Submit(&Call{Command: get}, func() {})
+	}
+	synctest.Wait()
+	d.will(answer)
+	sent := d.trips()
+	ready := make(chan struct{}, len(cmds))
+	var calls []*Call
+	for _, cmd := range cmds {
+		c := &Call{Command: cmd}
+		calls = append(calls, c)
+		p.Submit(c, func() { ready <- struct{}{} })
+	}
+	close(wake)
+	for range calls {
+		<-ready
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return calls, d.batches[sent:]
+}
+
+// answersOf returns the replies and errors of calls as texts.
+func answersOf(calls []*Call) (texts []string) {
+	for _, c := range calls {
+		switch {
+		case c.Err == nil:
+			texts = append(texts, fmt.Sprint(c.Reply))
+		case errors.Is(c.Err, drivers.ErrNotSent):
+			texts = append(texts, "not sent")
+		default:
+			texts = append(texts, "lost")
+		}
+	}
+	return texts
+}
+
+// clustered is a driver of a Redis Cluster.
+type clustered struct{ *fake }
+
+func (clustered) Cluster() {}
+
+// slotsOf checks that the joined commands of a batch keep slots apart, and returns how many calls each has.
+func slotsOf(t *testing.T, batch []drivers.Command) (sizes []int) {
+	t.Helper()
+	for _, cmd := range batch {
+		taken, left, joined := locksOf(cmd)
+		locks := append(slices.Clone(taken), left...)
+		for _, lock := range locks {
+			if script.Slot(lock) != script.Slot(locks[0]) {
+				t.Errorf("%q are joined", locks)
+			}
+		}
+		if joined {
+			sizes = append(sizes, len(locks))
+		}
+	}
+	return sizes
+}
+
+var ofTwoSlots = []script.Command{
+	taking("{a}1"), taking("{b}1"), leaving("{a}2"), taking("{a}3"), leaving("{b}2"), get,
+}
+
+func TestSlotsOfAClusterAreKeptApart(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		d := &fake{}
+		p := New(clustered{d}, timeout)
+		_, batches := together(t, d, p, serves(func(string) int64 { return 1 }, ok), ofTwoSlots...)
+		if got := slotsOf(t, batches[0]); len(batches) != 1 || !slices.Equal(got, []int{3, 2}) {
+			t.Errorf("%d batches, the first joins %d", len(batches), got)
+		}
+		p.Close()
+	})
+}
+
+// A driver may reach a server of a cluster without knowing. The first refusal shows that it does.
+func TestServerOfAClusterIsNoticed(t *testing.T) {
+	bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
+		crossed := joins(drivers.ServerError("CROSSSLOT Keys in request don't hash to the same slot"), all(int64(3)))
+		calls, batches := together(t, d, p, crossed, ofTwoSlots...)
+		if got := answersOf(calls); len(batches) != 2 || slices.ContainsFunc(got, func(a string) bool { return a != "3" }) {
+			t.Errorf("%d exchanges, answers %q", len(batches), got)
+		}
+		_, batches = together(t, d, p, serves(func(string) int64 { return 1 }, ok), ofTwoSlots...)
+		if got := slotsOf(t, batches[0]); len(batches) != 1 || !slices.Equal(got, []int{3, 2}) {
+			t.Errorf("later, %d batches, the first joins %d", len(batches), got)
+		}
+	})
+}
+
+// An acquisition that was not executed, because its case was not the usual one or because it was joined, is not sent
+// again for a caller that has left meanwhile. It would take a lock that has become free since, and nobody would hold
+// it. A release is sent again.
+func TestAcquisitionOfACallerThatHasLeft(t *testing.T) {
+	unusual := serves(func(string) int64 { return 0 }, all("by itself"))
+	joined := joins(drivers.ServerError("TRYAGAIN Multiple keys request during rehashing of slot"), all("by itself"))
+	for _, cmd := range []script.Command{taking("a"), leaving("a"), taking("joined"), leaving("joined")} {
+		answer := unusual
+		if cmd.Usual.Lock == "joined" {
+			answer = joined
+		}
+		bubble(t, false, func(t *testing.T, d *fake, p *Pipeline) {
+			wake := make(chan struct{})
+			d.will(func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
+				<-wake
+				return answer(ctx, cmds)
+			})
+			c := &Call{Command: cmd}
+			p.Submit(c, func() { t.Error("told of a call that others follow") })
+			synctest.Wait()
+			told := make(chan struct{})
+			if p.Withdraw(c) || p.Follow(c, func() { close(told) }) {
+				t.Fatal("it is not under way")
+			}
+			close(wake)
+			<-told
+			if cmd.IsRelease && c.Reply != "by itself" {
+				t.Errorf("the release came to %v, %v", c.Reply, c.Err)
+			}
+			if !cmd.IsRelease && (!errors.Is(c.Err, drivers.ErrNotSent) || d.trips() != 1) {
+				t.Errorf("the acquisition came to %v, %v in %d exchanges", c.Reply, c.Err, d.trips())
+			}
+		})
+	}
 }

@@ -3,7 +3,7 @@ package main
 // replicaMutants are bugs in waiting for replicas.
 var replicaMutants = []mutant{
 	{"a shortfall of replicas is ignored",
-		[]patch{{"internal/pipeline/replicated.go", "return c.short", "return nil"}},
+		[]patch{{"internal/pipeline/exchange.go", "return c.short", "return nil"}},
 		[]killer{test("internal/pipeline", "TestShortfall"), test("internal/node", "TestShortfallIsUndone")}},
 	{"extensions do not wait for replicas",
 		[]patch{{"internal/script/commands.go", ".granting(extends)", ""}},
