@@ -11,6 +11,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/node"
 	"github.com/golocker/locker/internal/settings"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // quantum is what nodes round their clocks down to, in µs. Counters of nodes whose clocks differ by some milliseconds
@@ -64,6 +65,32 @@ func (b *backend) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	}
 	w := waiter{b: b, req: req}
 	return w.attempt(ctx, false)
+}
+
+// Queue implements locker.Queuer. If nobody has waited for the key lately, it asks the nodes without queueing. If
+// others wait, it waits for its turn, because asking would overtake them and split the vote.
+func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	b.calls.Enter()
+	defer b.calls.Leave()
+	if err := b.check(&req); err != nil {
+		return locker.Grant{}, err
+	}
+	w := &waiter{b: b, req: req, trace: lockertrace.From(ctx)}
+	if faulty := b.faulty.Load(); faulty || !b.hints.contended(req.Key) {
+		g, err := w.attempt(ctx, faulty)
+		if !errors.Is(err, locker.ErrHeld) {
+			return g, err
+		}
+		w.learn(err)
+	}
+	g, err := w.run(ctx)
+	switch {
+	case err != nil:
+		w.leave()
+	case w.turn != nil:
+		w.turn.Used()
+	}
+	return g, err
 }
 
 // Extend implements locker.Backend.
@@ -130,3 +157,31 @@ type nodeError struct {
 
 func (e *nodeError) Error() string { return e.node + ": " + e.err.Error() }
 func (e *nodeError) Unwrap() error { return e.err }
+
+// Verify implements locker.Verifier. The proof is that a majority answers this call that the lock is the lease's, with
+// a counter that is not past the token. Had a greater token been issued before, a node of that majority would have
+// granted or raised its lock to that token for another owner. A lock that it grants after that has a greater counter.
+//
+// This needs nothing but the answers: no clock, and no knowledge of what the nodes said before. So it is not a proof if
+// a node granted late with a counter past the token, although such a node extends and releases: see
+// docs/adr/0035-verify-by-fresh-answers.md.
+func (b *backend) Verify(ctx context.Context, req locker.Request) error {
+	l, ok := req.Private.(*lease)
+	if !ok {
+		return errForeignRequest
+	}
+	b.calls.Enter()
+	defer b.calls.Leave()
+	return newLeaseUpdate(b, l, req, opVerify).run(ctx)
+}
+
+// logDuplicate logs, once for each node, that node i is the same server as another node, if err says so.
+func (b *backend) logDuplicate(i int, err error) {
+	if err == nil {
+		return
+	}
+	var same *node.SameServer
+	if errors.As(err, &same) && !nodeSet(b.duplicates.Or(uint64(only(i)))).has(i) {
+		b.logger.Error("redlock: two nodes are one server; it has one vote", "error", same)
+	}
+}

@@ -3,7 +3,9 @@ package redlock
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/internal/node"
@@ -145,3 +147,24 @@ func (noQuorum) Is(target error) bool {
 }
 
 func isHeld(err error) bool { return errors.Is(err, locker.ErrHeld) }
+
+// rest returns after how long enough nodes grant locks, if too many of them rest now. It returns 0 if that is not
+// known.
+func (e *QuorumError) rest() time.Duration {
+	var rests []time.Duration
+	missing := e.Need
+	for _, v := range e.Votes {
+		var resting *locker.RestingError
+		switch {
+		case errors.As(v.Err, &resting):
+			rests = append(rests, resting.Remaining)
+		case v.Outcome == Agreed, v.Outcome == Held, v.Outcome == NotAsked:
+			missing--
+		}
+	}
+	if missing < 1 || missing > len(rests) {
+		return 0
+	}
+	slices.Sort(rests)
+	return rests[missing-1]
+}

@@ -1,11 +1,8 @@
 package redlock
 
 import (
-	"errors"
 	"sync/atomic"
 	"time"
-
-	"github.com/golocker/locker/internal/node"
 )
 
 // health has what acquisitions learn about nodes: how long each has taken to answer, and which do not answer. It is
@@ -38,17 +35,6 @@ func (h *health) failed(i int) {
 
 // isFaulty reports whether node i failed when it was asked last.
 func (h *health) isFaulty(i int) bool { return nodeSet(h.faulty.Load()).has(i) }
-
-// logDuplicate logs, once for each node, that node i is the same server as another node, if err says so.
-func (b *backend) logDuplicate(i int, err error) {
-	if err == nil {
-		return
-	}
-	var same *node.SameServer
-	if errors.As(err, &same) && !nodeSet(b.duplicates.Or(uint64(only(i)))).has(i) {
-		b.logger.Error("redlock: two nodes are one server; it has one vote", "error", same)
-	}
-}
 
 const (
 	// minPatience is for nodes that have been answering. It covers a stall of a busy machine.

@@ -3,6 +3,7 @@ package redlock
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -30,31 +31,18 @@ const (
 	silence = time.Second
 )
 
-// Queue implements locker.Queuer. If nobody has waited for the key lately, it asks the nodes without queueing. If
-// others wait, it waits for its turn, because asking would overtake them and split the vote.
-func (b *backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	b.calls.Enter()
-	defer b.calls.Leave()
-	if err := b.check(&req); err != nil {
-		return locker.Grant{}, err
-	}
-	w := &waiter{b: b, req: req, trace: lockertrace.From(ctx)}
-	if faulty := b.faulty.Load(); faulty || !b.hints.contended(req.Key) {
-		g, err := w.attempt(ctx, faulty)
-		if !errors.Is(err, locker.ErrHeld) {
-			return g, err
-		}
-		w.learn(err)
-	}
-	g, err := w.run(ctx)
-	switch {
-	case err != nil:
-		w.leave()
-	case w.turn != nil:
-		w.turn.Used()
-	}
-	return g, err
-}
+const (
+	// turnPatience bounds how long the node that keeps the queue may take to answer before the next one takes its
+	// place.
+	turnPatience = 500 * time.Millisecond
+	// soon is the pause before a waiter looks a second time. Each further pause is twice as long, up to what the node
+	// asks for. The lock that the waiter saw may have been a failed attempt, whose clean-up notifies nobody. And if the
+	// node has failed, the waiter should not miss many turns that others take elsewhere.
+	soon = 50 * time.Millisecond
+	// ownLooks is how often a waiter looks, within the first 60 ms after an attempt that failed, without taking what the
+	// attempt may have got for the lock of another.
+	ownLooks = 5
+)
 
 // waiter is one call of Queue.
 type waiter struct {
@@ -251,3 +239,154 @@ func backoff(n int) time.Duration {
 	}
 	return d/2 + rand.N(d/2)
 }
+
+// stand takes or keeps a position in the queue. If the node that keeps the queue does not answer, the next node takes
+// its place.
+func (w *waiter) stand(ctx context.Context) (s node.Standing, err error) {
+	n := len(w.b.nodes)
+	for range n {
+		if w.turn == nil {
+			w.take(w.b.keeper(w.req.Key, nil))
+		}
+		i := w.turn.node
+		start := time.Now()
+		tctx, cancel := context.WithTimeout(ctx, min(turnPatience, w.b.health.patience(only(i))))
+		s, err = w.turn.Ask(tctx)
+		cancel()
+		if err == nil {
+			w.b.health.answered(i, time.Since(start))
+			pause := soon
+			switch {
+			case s.Left > 0 && w.looks < ownLooks && w.last != nil && w.last.mayRemain(i):
+				pause = minBackoff // the lock may be what the last attempt got, and be gone in a moment
+			case s.Left > 0:
+				w.held.Label, w.known = s.Label, true
+				fallthrough
+			case !s.Mine:
+				w.saw(s.Left)
+				w.sure = w.sure || w.looks > 0
+			}
+			d := pause << min(w.looks, 10)
+			s.Again = min(s.Again, d/2+rand.N(d/2))
+			w.looks++
+			return s, nil
+		}
+		if ctx.Err() != nil {
+			return s, err
+		}
+		w.b.health.silent(i)
+		w.leave()
+		w.take((i + 1) % n)
+		w.moved = true
+	}
+	return s, err
+}
+
+// take makes a turn on node i, or on the next node that is not known to be silent.
+func (w *waiter) take(i int) {
+	i = w.b.health.first(i, len(w.b.nodes))
+	w.turn = &turn{i, w.b.nodes[i].NewTurn(w.req.Key)}
+}
+
+// leave gives up the position. The command for that is repeated until it is answered. It also releases what w.req.Token
+// has, so no later attempt may use that token.
+func (w *waiter) leave() {
+	if w.turn != nil {
+		req := w.req
+		w.turn.Leave(&req, w.last == nil || !w.last.underWay(w.turn.node))
+		w.turn, w.attempted = nil, true
+	}
+}
+
+// patience is how long a waiter does not ask if it is not notified. The node that keeps the queue may have the lock of
+// a dead owner that has no other node, or its clean-up may have notified nobody.
+func (w *waiter) patience(s node.Standing) time.Duration {
+	if w.fault != nil || w.moved {
+		return faultRetry
+	}
+	if s.Left > 0 && s.Rank > 0 { // the waiters before it will find out
+		return 3 * overdue
+	}
+	return overdue
+}
+
+// pause returns how long to wait before the next look, if the node that keeps the queue asks for again. While there is
+// no quorum, the waiter looks more often, so that it notices the end of a failure. But nodes that rest have said when
+// they will grant locks.
+func (w *waiter) pause(again time.Duration) time.Duration {
+	switch rest := time.Until(w.rested); {
+	case w.fault == nil:
+		return again
+	case rest > 0:
+		return min(rest, w.req.Patience-time.Since(w.faulty)) + rand.N(3*maxBackoff)
+	default:
+		return min(again, faultRetry/2+rand.N(faultRetry/2))
+	}
+}
+
+// tolerates reports whether to wait on after an attempt that failed with err and took that long. Only a caller that has
+// been waiting for the lock tolerates faults.
+func (w *waiter) tolerates(ctx context.Context, err error, took time.Duration) bool {
+	switch {
+	case errors.Is(err, locker.ErrHeld):
+		w.failing(nil, 0)
+		return true
+	// The context ended before the attempt could be answered.
+	case ctx.Err() != nil && w.seen && took < silence:
+		return true
+	case !w.sure && ctx.Err() == nil || !w.seen || !errors.Is(err, locker.ErrNoQuorum):
+		return false
+	}
+	w.failing(err, took)
+	return ctx.Err() != nil || time.Since(w.faulty) < w.req.Patience
+}
+
+// failing records the outcome of the last attempt, which took that long: nil if there was a quorum.
+func (w *waiter) failing(fault error, took time.Duration) {
+	if fault == nil && w.fault == nil {
+		return
+	}
+	if w.fault == nil {
+		w.faulty = time.Now().Add(-took)
+	}
+	w.fault, w.rested = fault, time.Time{}
+	var votes *QuorumError
+	if errors.As(fault, &votes) && votes.rest() > 0 {
+		w.rested = time.Now().Add(votes.rest())
+	}
+	if w.req.Failing != nil {
+		w.req.Failing(w.faulty, fault)
+	}
+}
+
+// heldError returns the lock as it was seen last.
+func (w *waiter) heldError() *locker.HeldError {
+	held := w.held
+	return &held
+}
+
+// over returns why the waiter has to stop, or nil.
+func (w *waiter) over(ctx context.Context) error {
+	select {
+	case <-w.req.Closing:
+		return locker.ErrClosed
+	case <-w.b.closing:
+		return locker.ErrClosed
+	default:
+	}
+	switch {
+	case ctx.Err() == nil:
+		return nil
+	case w.fault != nil:
+		return w.fault
+	case !w.seen:
+		return errNoTurn
+	case w.votes == nil:
+		return w.heldError()
+	}
+	e := *w.votes
+	e.cause = w.heldError()
+	return &e
+}
+
+var errNoTurn = fmt.Errorf("%w: no node has said yet whose turn it is", locker.ErrUnavailable)

@@ -2,6 +2,7 @@ package redlock
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -12,9 +13,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 func wantOrder(t *testing.T, r contention.Result, each, most, unfair float64, gap time.Duration) {
@@ -218,4 +223,307 @@ func TestOneCannotBeTold(t *testing.T) {
 		wantOrder(t, r, each, 1.1, .3, 200*time.Millisecond)
 		s.close()
 	})
+}
+
+// A waiter that dies while it has the turn stops the others for the claim window, and no longer.
+func TestDiesWithTheTurn(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		holder, dead, next := s.client(), s.client(), s.client()
+		s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
+			if payload != "" {
+				s.mu.Lock()
+				for i := range s.nodes {
+					s.state[[2]int{1, i}] = "hung"
+				}
+				s.mu.Unlock()
+			}
+			return 0, false
+		}
+		lease, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			_, err := dead.Lock(ctx, "k")
+			ended <- err
+		}()
+		time.Sleep(200 * time.Millisecond)
+		got := make(chan time.Time, 1)
+		go func() {
+			l, err := next.Lock(t.Context(), "k")
+			got <- time.Now()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := l.Unlock(t.Context()); err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(200 * time.Millisecond)
+		start := time.Now()
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := (<-got).Sub(start); took > 2*time.Second+100*time.Millisecond {
+			t.Errorf("stalled for %v", took)
+		}
+		cancel()
+		// It has heard nothing for two seconds.
+		if err := <-ended; !errors.Is(err, locker.ErrNoQuorum) || !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+		for i := range s.nodes {
+			s.set(1, i, "")
+		}
+		time.Sleep(10 * time.Second)
+		s.close()
+	})
+}
+
+// dead is the acquisition of an owner that never comes back.
+func dead(key string) drivers.Command {
+	a := script.Attempt{Keys: script.KeysOf(DefaultPrefix, key), Token: "dead", Node: 1}
+	return a.Acquire(time.Minute, 1, 0).Usual.Alone().Words
+}
+
+// A key that a dead owner has left on the node that keeps the queue stops nobody for more than a moment, even if it
+// lives much longer.
+func TestQueueNodeHasADeadLock(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		ls := s.lockers(4)
+		s.nodes[queueNode].Execute(dead("k"))
+		r := contention.Run(t, ls, "k", 10*time.Millisecond, 30*time.Second)
+		if gap := slices.Max(r.Handoffs); gap > 3*time.Second || r.Rate() < 50 || slices.Min(r.Holds) < r.Total()/16 {
+			t.Errorf("%v, holds %v, gap %v", r, r.Holds, gap)
+		}
+		time.Sleep(time.Minute)
+		s.close()
+	})
+}
+
+// Attempts that fail notify nobody, not even the waiter that has the turn. It would ask again at once, and fail again.
+func TestFailedAttemptsTellNobody(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		var pushes atomic.Int64
+		s.nodes[queueNode].Deliver = func(_, payload string) (time.Duration, bool) {
+			if payload != "" {
+				pushes.Add(1)
+			}
+			return 0, false
+		}
+		holder, w := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k", locker.NoRenewal())
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		s.nodes[queueNode].Delete("lock:k") // so that it is w's turn
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		if _, err := w.Lock(ctx, "k"); !errors.Is(err, locker.ErrHeld) {
+			t.Error(err)
+		}
+		if n := pushes.Load(); n != 0 {
+			t.Errorf("%d messages", n)
+		}
+		if n := s.asked(); n < 3 || n > 50 {
+			t.Errorf("%d attempts in two seconds", n)
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.close()
+	})
+}
+
+// A waiter tolerates a lost quorum for some seconds. A caller that begins to wait does not.
+func TestQuorumIsLostWhileWaiting(t *testing.T) {
+	for _, outage := range []time.Duration{3 * time.Second, time.Minute} {
+		virtual.Test(t, func(t *testing.T) {
+			s := newStreet(t)
+			holder, w, late := s.client(), s.client(), s.client()
+			if _, err := holder.Lock(t.Context(), "k", locker.TTL(2*time.Second), locker.NoRenewal()); err != nil {
+				t.Fatal(err)
+			}
+			got := make(chan error, 1)
+			var took time.Duration
+			go func() {
+				l, err := w.Lock(t.Context(), "k", locker.TTL(time.Minute))
+				took = time.Since(start(t))
+				if err == nil {
+					err = l.Unlock(t.Context())
+				}
+				got <- err
+			}()
+			time.Sleep(time.Second)
+			for i := range 3 {
+				s.set(everybody, (queueNode+i)%5, "dead")
+			}
+			time.Sleep(2 * time.Second)
+			if _, err := late.Lock(t.Context(), "k"); !errors.Is(err, locker.ErrNoQuorum) || errors.Is(err, locker.ErrHeld) {
+				t.Errorf("one that comes during the outage: %v", err)
+			}
+			time.Sleep(outage - 2*time.Second)
+			for i := range s.nodes {
+				s.set(everybody, i, "")
+			}
+			err := <-got
+			if outage < locker.DefaultPatience && err != nil ||
+				outage > locker.DefaultPatience && (!errors.Is(err, locker.ErrNoQuorum) || took > 12*time.Second) {
+				t.Errorf("outage of %v: %v after %v", outage, err, took)
+			}
+			time.Sleep(time.Minute)
+			s.close()
+		})
+	}
+}
+
+// start is when the bubble began.
+func start(*testing.T) time.Time { return time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC) }
+
+// The validity counts from when the attempt was sent that won, and the lease has its token.
+func TestGrantIsOfTheAttemptThatWon(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		sent := map[string]time.Time{}
+		var mu sync.Mutex
+		s.event = func(_, _ int, cmds []drivers.Command, executed bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			if !executed {
+				for _, token := range wire.Attempts(cmds[0]) {
+					sent[token] = time.Now() // at the same moment to all nodes
+				}
+			}
+		}
+		holder, w := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(7*time.Second, func() { _ = lease.Unlock(t.Context()) })
+		const ttl = 10 * time.Second
+		l, err := w.Lock(t.Context(), "k", locker.TTL(ttl))
+		if err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		want := sent[l.Token()].Add(ttl - ttl/100 - 2*time.Millisecond)
+		mu.Unlock()
+		if !l.Until().Equal(want) {
+			t.Errorf("until %v, want %v", l.Until(), want)
+		}
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.close()
+	})
+}
+
+// A client that locks again at once does not overtake waiters, however long it holds the lock.
+func TestHolderQueuesUpAgain(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		r := contention.Run(t, s.lockers(3), "k", 3*time.Second, 5*time.Minute)
+		if r.Unfairness() > .1 {
+			t.Errorf("%v, holds %v", r, r.Holds)
+		}
+		s.close()
+	})
+}
+
+// The first holder has seen nobody wait. The reply to its release says that others wait, so it does not overtake them.
+func TestFirstHolderMakesWay(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		s.event = func(c, _ int, _ []drivers.Command, executed bool) {
+			if c == 1 && !executed {
+				time.Sleep(time.Millisecond) // it lives further away
+			}
+		}
+		holder, w := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got time.Time
+		go func() {
+			l, err := w.Lock(t.Context(), "k")
+			if got = time.Now(); err == nil {
+				err = l.Unlock(t.Context())
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		time.Sleep(50 * time.Millisecond)
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if lease, err = holder.Lock(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		if got.IsZero() {
+			t.Error("it had the lock again before the one that waited")
+		}
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		s.close()
+	})
+}
+
+// There are no other clients any more: a lock costs what it did before.
+func TestAloneAgain(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		ls := s.lockers(2)
+		s.contend(ls, time.Second)
+		alone := func(d time.Duration) int {
+			s.turns = 0
+			contention.Run(t, ls[:1], "k", time.Millisecond, d)
+			return s.turns
+		}
+		alone(2 * crowdedFor)
+		if n := alone(time.Second); n > 0 {
+			t.Errorf("the queue was asked %d times", n)
+		}
+		s.close()
+	})
+}
+
+// Pauses double from attempt to attempt up to a limit. Two waiters that fail together get different pauses.
+func TestBackoff(t *testing.T) {
+	for _, tt := range []struct {
+		failed int
+		most   time.Duration
+	}{
+		{0, 2 * time.Millisecond},
+		{1, 4 * time.Millisecond},
+		{2, 8 * time.Millisecond},
+		{3, 16 * time.Millisecond},
+		{4, 32 * time.Millisecond},
+		{5, 64 * time.Millisecond},
+		{6, 100 * time.Millisecond},
+		{7, 100 * time.Millisecond},
+		{1000, 100 * time.Millisecond},
+	} {
+		seen := map[time.Duration]bool{}
+		for range 1000 {
+			d := backoff(tt.failed)
+			if d < tt.most/2 || d >= tt.most {
+				t.Fatalf("after %d attempts a pause of %v, want %v to %v", tt.failed, d, tt.most/2, tt.most)
+			}
+			seen[d] = true
+		}
+		if len(seen) == 1 {
+			t.Errorf("after %d attempts always the same pause", tt.failed)
+		}
+	}
 }

@@ -12,7 +12,7 @@ var verifyMutants = []mutant{
 		[]patch{{"internal/testing/simnode/verify.go", "return int64(4)", "return int64(1)"}},
 		[]killer{test("internal/script", "TestTwinIsLikeTheScripts")}},
 	{"verify counts nodes that granted late or healed",
-		[]patch{{"redlock/verify.go", "return errAhead", "return nil"}},
+		[]patch{{"redlock/update.go", "return errAhead", "return nil"}},
 		[]killer{
 			test("redlock", "TestLateGrantAheadOfTheTokenIsNoProof|TestNodesThatHealedProveNothing"),
 			modelled("-DCERT_AHEAD", "-DCERT=1", "-DAHEAD=1"),
@@ -22,7 +22,7 @@ var verifyMutants = []mutant{
 			"	u.begin(ctx)\n	if u.op == opVerify {\n		u.tally.yes |= u.tally.asked\n	}\n	err :="}},
 		[]killer{test("redlock", "TestVerifyCountsFreshAnswersOnly"), modelled("-DSTALE_ACK", "-DCERT=1")}},
 	{"a lease that verify has found lost heals",
-		[]patch{{"redlock/verify.go", "u.l.over = u.l.over || u.tally.outcome() == lost", "_ = u.l.over"}},
+		[]patch{{"redlock/update.go", "u.l.over = u.l.over || u.tally.outcome() == lost", "_ = u.l.over"}},
 		[]killer{test("redlock", "TestVerifyThatFindsALossEndsHealing")}},
 	{"a lease that has ended is verified",
 		[]patch{{"verify.go", "		return l.Err()\n", "		return nil\n"}},
