@@ -72,7 +72,7 @@ func (b *Backend) misfit(info *jetstream.StreamInfo) error {
 	is := func(what, fix string, args ...any) error {
 		return &advised{errors.New(what), fmt.Sprintf(fix, args...)}
 	}
-	off := time.Duration(int64(c.FirstSeq)-info.Created.UnixMicro()) * time.Microsecond //nolint:gosec // of a time
+	off := time.Duration(int64(c.FirstSeq)-info.Created.UnixMicro()) * time.Microsecond
 	switch {
 	case c.Sealed || c.NoAck:
 		return is("it takes no changes, or does not acknowledge them", "set sealed and no_ack to false")

@@ -241,7 +241,7 @@ func (s *Settings) secure() (opts []natsclient.Option, err error) {
 	}
 	roots := func() (*x509.CertPool, error) { return get().RootCAs, nil }
 	return []natsclient.Option{
-		natsclient.Secure(&tls.Config{ServerName: now.ServerName, MinVersion: now.MinVersion}), //nolint:gosec // at least 1.2
+		natsclient.Secure(&tls.Config{ServerName: now.ServerName, MinVersion: now.MinVersion}),
 		natsclient.ClientTLSConfig(cert, roots),
 	}, nil
 }
