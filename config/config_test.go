@@ -142,8 +142,7 @@ const (
 	// parametersOfAll are the parameters that a URL of any backend may have.
 	parametersOfAll = "prefix, ttl, patience, label, log, tracing, retry_for, retry_base, retry_most, retry_budget, " +
 		"retry_on_held, retry"
-	parametersOfRedis = parametersOfAll + ", driver, password_file, db, timeout, guard, fifo, replicas, " +
-		"replicas_timeout"
+	parametersOfRedis   = parametersOfAll + ", driver, password_file, db, timeout, guard, replicas, replicas_timeout"
 	parametersOfRedlock = parametersOfAll + ", budget, guard, driver, password_file, db, timeout"
 	fieldsOfRetry       = "for, base, most, budget, on_held"
 	fieldsOfRedlock     = "budget, guard, driver, username, password, password_file, db, timeout, tls, nodes"
@@ -163,8 +162,7 @@ func TestPaths(t *testing.T) {
 		"retry.most", "retry.budget", "retry.on_held", "retry",
 		"redlock.budget", "redlock.nodes"}
 	for path, names := range map[string][]string{
-		"redis.": slices.Concat(reach, one, sentinel, []string{"addr", "cluster", "cluster.addrs", "fifo", "replicas",
-			"replicas_timeout"}),
+		"redis.":           slices.Concat(reach, one, sentinel, []string{"addr", "cluster", "cluster.addrs", "replicas", "replicas_timeout"}),
 		"redlock.":         slices.Concat(reach, one),
 		"redlock.nodes[].": slices.Concat(reach, sentinel, []string{"name", "addr"}),
 	} {

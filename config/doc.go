@@ -46,9 +46,8 @@
 //	password_file  path of a file with the password
 //	guard          longest TTL and MinHold of all locks, such as 30s: switches on the restart guard, see
 //	               redlock.Guard and single.Guard; not for memory
-//	fifo           true or false: whether waiters queue on the server, see single.FIFO; true if not given; only for one
-//	               Redis (redis, rediss, unix)
 //	replicas       how many replicas have to confirm a lock, see single.WaitReplicas; 0 if not given; only for one Redis
+//	               (redis, rediss, unix)
 //	replicas_timeout    how long to wait for them; 1s if not given
 //	budget         how long one operation waits for a majority; 1s if not given; for redlock and redlocks
 //	log            debug, info or warn: lowest level of log messages, see package middleware/logging; also warns of
@@ -99,7 +98,6 @@
 //	  db: 0
 //	  timeout: 5s
 //	  guard: 30s                     # longest TTL and MinHold of all locks; no restart guard without it
-//	  fifo: true                     # whether waiters queue on the server
 //	  replicas: 1                    # how many replicas have to confirm a lock; none without it
 //	  replicas_timeout: 500ms        # how long to wait for them
 //	  tls:                           # tls: {} is TLS with the system's roots
@@ -107,7 +105,7 @@
 //	redlock:
 //	  budget: 1s
 //	  guard: 30s
-//	  driver: goredis                # all fields of redis but addr, fifo and replicas, for each of the nodes
+//	  driver: goredis                # all fields of redis but addr and replicas, for each of the nodes
 //	  username: locker
 //	  password_file: /run/secrets/redis
 //	  nodes:
@@ -130,14 +128,14 @@
 //	LOCKER_RETRY (true or false)  LOCKER_RETRY_FOR  LOCKER_RETRY_BASE  LOCKER_RETRY_MOST  LOCKER_RETRY_BUDGET
 //	LOCKER_RETRY_ON_HELD (true or false)
 //	LOCKER_REDIS_DRIVER  LOCKER_REDIS_ADDR  LOCKER_REDIS_DB  LOCKER_REDIS_TIMEOUT  LOCKER_REDIS_GUARD
-//	LOCKER_REDIS_FIFO (true or false)  LOCKER_REDIS_REPLICAS  LOCKER_REDIS_REPLICAS_TIMEOUT
+//	LOCKER_REDIS_REPLICAS  LOCKER_REDIS_REPLICAS_TIMEOUT
 //	LOCKER_REDIS_SENTINEL_MASTER  LOCKER_REDIS_SENTINEL_ADDRS (s1,s2,s3)  LOCKER_REDIS_SENTINEL_USERNAME
 //	LOCKER_REDIS_SENTINEL_PASSWORD  LOCKER_REDIS_SENTINEL_PASSWORD_FILE  LOCKER_REDIS_CLUSTER_ADDRS (h1,h2,h3)
 //	LOCKER_REDIS_USERNAME  LOCKER_REDIS_PASSWORD  LOCKER_REDIS_PASSWORD_FILE
 //	LOCKER_REDIS_TLS (true or false)  LOCKER_REDIS_TLS_CA_FILE  LOCKER_REDIS_TLS_CERT_FILE
 //	LOCKER_REDIS_TLS_KEY_FILE  LOCKER_REDIS_TLS_SERVER_NAME  LOCKER_REDIS_TLS_MIN_VERSION
 //	LOCKER_REDLOCK_NODES (h1,h2,h3, instead of all nodes of the file)  LOCKER_REDLOCK_BUDGET
-//	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address, fifo and replicas
+//	LOCKER_REDLOCK_DRIVER and so on, all as for redis but the address and replicas
 //
 // A variable that is set but empty counts as not set. White space around a value does not count, except in
 // LOCKER_PREFIX and passwords. Newlines at the end of a password do not count. An unknown name that begins with

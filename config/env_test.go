@@ -62,7 +62,6 @@ func TestOverlay(t *testing.T) {
 		"guard": {[]string{"LOCKER_REDIS_GUARD=2m"}, func(c *config.Config) {
 			c.Redis.Guard = config.Duration(2 * time.Minute)
 		}},
-		"fifo": {[]string{"LOCKER_REDIS_FIFO=false"}, func(c *config.Config) { c.Redis.FIFO = ptr(false) }},
 		"TLS on": {[]string{"LOCKER_URL=redis://h", "LOCKER_REDIS_TLS=true"}, func(c *config.Config) {
 			*c = config.Config{Backend: "redis", Redis: config.Redis{Addr: "h:6379", TLS: &config.TLS{}}}
 		}},
@@ -93,8 +92,8 @@ func TestOverlayFaults(t *testing.T) {
 			"LOCKER_REDIS_TIMEOUT=" + secret, "LOCKER_REDIS_TLS=" + secret},
 			[]string{"LOCKER_BACKEND: unknown backend", "LOCKER_TTL: a number without a unit", "LOCKER_REDIS_DB: ",
 				"LOCKER_REDIS_TIMEOUT: ", "LOCKER_REDIS_TLS: neither"}},
-		"fifo": {[]string{"LOCKER_FIFO=false", "LOCKER_REDLOCK_FIFO=true"},
-			[]string{"LOCKER_FIFO: only for one Redis", "LOCKER_REDLOCK_FIFO: only for one"}},
+		"replicas": {[]string{"LOCKER_REPLICAS=1", "LOCKER_REDLOCK_REPLICAS=1"},
+			[]string{"LOCKER_REPLICAS: only for one Redis", "LOCKER_REDLOCK_REPLICAS: only for one"}},
 		"range": {[]string{"LOCKER_TTL=1ns"}, []string{"LOCKER_TTL: 1ns is below the minimum of 10ms"}},
 		"address": {[]string{"LOCKER_REDIS_ADDR=redis://:" + secret + "@h"},
 			[]string{"LOCKER_REDIS_ADDR: host:port expected, not a URL"}},

@@ -127,29 +127,6 @@ func TestFilesAtOpen(t *testing.T) {
 	}
 }
 
-// TestFIFO looks at the keys of waiters on the server, which show whether there is a queue.
-func TestFIFO(t *testing.T) {
-	s := redistest.Start(t)
-	for param, queues := range map[string]bool{"": true, "?fifo=true": true, "?fifo=false": false} {
-		s.Cmd(t, "FLUSHALL")
-		l, other := open(t, "redis://"+s.Addr()+param), open(t, "redis://"+s.Addr()+param)
-		lease := steady.Lock(t, l, "k")
-		waits, waiting := make(chan struct{}), make(chan error, 1)
-		go func() {
-			ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
-			next, err := other.Lock(ctx, "k")
-			if err == nil {
-				err = steady.Release(next)
-			}
-			waiting <- err
-		}()
-		<-waits
-		assert.Equal(t, queues, len(s.Keys(t, "*:lockqueue")) == 1, param)
-		steady.Unlock(t, lease)
-		assert.NoError(t, <-waiting)
-	}
-}
-
 // TestDown checks that Open succeeds without a server, and that the first call for a lock reports the error.
 func TestDown(t *testing.T) {
 	s := redistest.Start(t)

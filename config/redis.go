@@ -52,8 +52,6 @@ type Redis struct {
 	Timeout Duration `yaml:"timeout,omitempty" json:"timeout,omitempty"`
 	// Guard is the longest TTL and MinHold of all locks, see single.Guard. Zero: no restart guard.
 	Guard Duration `yaml:"guard,omitempty" json:"guard,omitempty"`
-	// FIFO switches the queue of waiters on the server on or off, see single.FIFO. Nil means true.
-	FIFO *bool `yaml:"fifo,omitempty" json:"fifo,omitempty"`
 	// Replicas is how many replicas have to confirm a lock, and ReplicasTimeout how long to wait for them, see
 	// single.WaitReplicas. Zero: none, and single.DefaultReplicasTimeout.
 	Replicas        int      `yaml:"replicas,omitempty" json:"replicas,omitempty"`
@@ -75,7 +73,7 @@ var (
 
 // misplaced explains settings that exist only for other backends.
 var misplaced = map[string]error{
-	"fifo": onlyRedis("fifo"), "replicas": onlyRedis("replicas"), "replicas_timeout": onlyRedis("replicas_timeout"),
+	"replicas": onlyRedis("replicas"), "replicas_timeout": onlyRedis("replicas_timeout"),
 	"cluster": errors.New(noClusterNode),
 }
 
@@ -220,8 +218,6 @@ func (r *Redis) server(ctx context.Context) (Server, error) {
 	return s, errors.Join(problems...)
 }
 
-func (r *Redis) queues() bool { return r.FIFO == nil || *r.FIFO }
-
 func (r *Redis) guard() Duration { return r.Guard }
 
 func (r *Redis) use(logger *slog.Logger, credentials Credentials) {
@@ -238,8 +234,8 @@ func openRedis(ctx context.Context, r *Redis, prefix string) (*locker.Client, er
 		return nil, errors.Join(fmt.Errorf("config: redis.replicas: %w", errClusterReplicas), s.Driver.Close())
 	}
 	return single.New(s.Driver, single.Prefix(prefix), single.Name(s.Name), single.Timeout(time.Duration(r.Timeout)),
-		single.FIFO(r.queues()), single.Guard(time.Duration(r.Guard)),
-		single.WaitReplicas(r.Replicas, time.Duration(r.ReplicasTimeout)), single.Logger(r.logger)), nil
+		single.Guard(time.Duration(r.Guard)), single.WaitReplicas(r.Replicas, time.Duration(r.ReplicasTimeout)),
+		single.Logger(r.logger)), nil
 }
 
 var errClusterReplicas = errors.New("WAIT is not supported behind a cluster: remove it")
@@ -250,7 +246,7 @@ func deployRedis(ctx context.Context, r *Redis) (*Deployment, error) {
 		return nil, err
 	}
 	return &Deployment{
-		FIFO: r.queues(), Guard: time.Duration(r.Guard), Timeout: r.Timeout.or(drivers.DefaultTimeout),
+		Guard: time.Duration(r.Guard), Timeout: r.Timeout.or(drivers.DefaultTimeout),
 		Replicas: r.Replicas, Servers: []Server{s},
 	}, nil
 }
@@ -460,7 +456,6 @@ func (s *Sentinel) identity() string {
 // servers. Programs that take locks use Open.
 type Deployment struct {
 	Redlock bool          // the servers are the nodes of a quorum
-	FIFO    bool          // waiters queue up on the server
 	Guard   time.Duration // the longest TTL of all locks; 0: there is no restart guard
 	// Replicas is how many replicas have to confirm a lock. With 0, none has to.
 	Replicas int

@@ -30,10 +30,6 @@ func (s silent) Close() error { return nil }
 func TestReservedKeysAreRefusedAtOnceAndNotRetried(t *testing.T) {
 	for name, open := range map[string]func(t *testing.T) *locker.Client{
 		"single": func(t *testing.T) *locker.Client { return single.New(silent{t}, single.Prefix("")) },
-		"single plain": func(t *testing.T) *locker.Client {
-			return single.New(silent{t}, single.Prefix(""),
-				single.FIFO(false))
-		},
 		"redlock": func(t *testing.T) *locker.Client {
 			c, err := redlock.New([]drivers.Driver{silent{t}, silent{t}, silent{t}}, redlock.Prefix(""),
 				redlock.Logger(slog.New(slog.DiscardHandler)))

@@ -70,8 +70,6 @@
  *   TRYLOCK  1: clients may ask without wanting to wait.
  *   EXTEND   1: holders may send extend.
  *   MINHOLD  1: a handover may keep the lock for nobody, for a while.
- *   PLAIN    1: the last client does not queue (single.FIFO(false)). It takes the lock whenever it is free, and its
- *            release hands the lock to nobody.
  *   FORCE    1: an operator may take the lock from anybody; only with EXPIRE=1, for it breaks ME as DEL does.
  *   OTHER    1: another library sets and deletes the same key, without a queue.
  *
@@ -97,9 +95,6 @@
 #endif
 #ifndef MINHOLD
 #define MINHOLD 0
-#endif
-#ifndef PLAIN
-#define PLAIN 0
 #endif
 #ifndef FORCE
 #define FORCE 0
@@ -205,8 +200,7 @@ inline tidy() {                                        /* a ticket that nobody n
 
 /* b was sent, and no answer came. */
 #define LOSES(b) \
-	:: d_step { phase[SELF] == waiting && HASTICKET(ME) == ((b) == HEARTBEAT) && !(wire[ME] & (b)) && \
-		(!PLAINLY(ME) || (b) == ACQUIRE) -> \
+	:: d_step { phase[SELF] == waiting && HASTICKET(ME) == ((b) == HEARTBEAT) && !(wire[ME] & (b)) -> \
 		wire[ME] = wire[ME] | (b); \
 		doubt[SELF] = (LATE -> doubt[SELF] | (b) : 1); \
 		printf("%c%d has no answer: ", MYNAME); printf(#b); DONE }
@@ -216,7 +210,7 @@ active [C] proctype Client()
 end:	do
 	/* An attempt begins. Where clients are all alike, the first of them may as well be the first to begin. */
 	:: d_step { phase[SELF] == idle && attempt[SELF] < A-(SHORT && SELF == C-1) &&
-		(SHORT || PLAIN || SELF == 0 || attempt[SELF-1] > 0 || phase[SELF-1] != idle) ->
+		(SHORT || SELF == 0 || attempt[SELF-1] > 0 || phase[SELF-1] != idle) ->
 		before[SELF] = newest; phase[SELF] = waiting; printf("%c%d starts\n", MYNAME) }
 
 	LOSES(ACQUIRE)

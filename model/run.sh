@@ -147,7 +147,6 @@ queue() {
   holds "3 x 1, answered requests are executed again"            $three -DDUP=1
   holds "3 x 1, and another library (also FOREIGN)"              $three -DOTHER=1
   holds "3 x 1, locks that are kept for a while"                 $three -DMINHOLD=1
-  holds "3 x 1, of which one does not queue"                     $three -DPLAIN=1
   holds "2 x 1, asking without waiting"                          $any -DTRYLOCK=1
   holds "2 and 1 attempt"                                        $any -DA=2 -DSHORT=1
   holds "2 and 1 attempt, answers may be heard late"             $any -DA=2 -DSHORT=1 -DLATE=1

@@ -79,10 +79,9 @@ inline stranded() {
 
 /* o sends b, and hears the answer; or an earlier b is executed, unheard. With LATE, there is at most one of a kind in
  * doubt, so that an answer which comes late tells which. */
-#define PLAINLY(o)     (PLAIN && CLIENT(o) == C-1)
 #define WAITS(o)       (CURRENT(o) && phase[CLIENT(o)] == waiting)
 #define HASTICKET(o)   (ticket[o] > 0)                 /* then it sends heartbeats */
-#define CALLS(o, b)    (WAITS(o) && HASTICKET(o) == ((b) == HEARTBEAT) && (!PLAINLY(o) || (b) == ACQUIRE) && \
+#define CALLS(o, b)    (WAITS(o) && HASTICKET(o) == ((b) == HEARTBEAT) && \
 	!(LATE && (doubt[CLIENT(o)] & (b))))
 #define COMES(o, b)    (wire[o] & (b))
 
@@ -202,10 +201,8 @@ inline left(o) {
 }
 
 #define DELIVER(o) \
-	:: atomic { (COMES(o, ACQUIRE) || CALLS(o, ACQUIRE)) && !PLAINLY(o) && USUAL && MORE -> \
+	:: atomic { (COMES(o, ACQUIRE) || CALLS(o, ACQUIRE)) && USUAL && MORE -> \
 		printf("%c%d acquires: ", NAME(o)); grant(o, 0, false); hears(o, ACQUIRE) } \
-	:: atomic { (COMES(o, ACQUIRE) || CALLS(o, ACQUIRE)) && PLAINLY(o) && lock == 0 && !REFUSED(o) && MORE -> \
-		printf("%c%d acquires, without the queue: ", NAME(o)); grant(o, 1, false); hears(o, ACQUIRE) } \
 	ENQUEUES(o, ENQUEUE, 0) \
 	ENQUEUES(o, HEARTBEAT, ticket[o]) \
 	:: atomic { (COMES(o, NOWAIT) || TRYLOCK && CALLS(o, NOWAIT)) && lock == 0 && !REFUSED(o) && MORE -> \
@@ -215,11 +212,10 @@ inline left(o) {
 		phase[CLIENT(o)] = told; got[CLIENT(o)] = MYCOUNTER; \
 		printf("%c%d claims: counter %d\n", NAME(o), MYCOUNTER) } \
 	:: d_step { CURRENT(o) && phase[CLIENT(o)] == extending && lock == o && !PAST(o) -> extend(o) } \
-	:: d_step { PLAINLY(o) && handovers[o] > 0 && (lock == o || !ended[o]) -> leave(o); DONE } \
-	:: d_step { !PLAINLY(o) && handovers[o] == 1 && lock == o && EXACT(o) -> \
+	:: d_step { handovers[o] == 1 && lock == o && EXACT(o) -> \
 		vanish(); ended[o] = true; SETTLED(o); \
 		printf("%c%d releases: deleted\n", NAME(o)); stranded() } \
-	:: atomic { !PLAINLY(o) && handovers[o] > 0 && \
+	:: atomic { handovers[o] > 0 && \
 		(lock == o || place[o] > 0 || !ended[o] || (lock == 0 && WAITERS) || DELETES(o)) -> \
 		d_step { leave(o) }; \
 		hand_on(0); \

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -28,20 +27,18 @@ func TestUserOfTheDocumentation(t *testing.T) {
 	s := redistest.Start(t)
 	s.DocumentedUser(t)
 	for _, driver := range drivers.Names() {
-		for _, fifo := range []bool{true, false} {
-			client := func() *locker.Client {
-				d, err := drivers.Open(t.Context(), driver, drivers.Config{
-					Network: "tcp", Addr: s.Addr(), Username: "locker", Password: "password",
-				})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return closing(t, single.New(d, single.FIFO(fifo)))
+		client := func() *locker.Client {
+			d, err := drivers.Open(t.Context(), driver, drivers.Config{
+				Network: "tcp", Addr: s.Addr(), Username: "locker", Password: "password",
+			})
+			if err != nil {
+				t.Fatal(err)
 			}
-			a, b := client(), client()
-			for _, key := range []string{"k", "a{tag}b", "a}b"} {
-				handOver(t, s, a, b, key, fifo)
-			}
+			return closing(t, single.New(d))
+		}
+		a, b := client(), client()
+		for _, key := range []string{"k", "a{tag}b", "a}b"} {
+			handOver(t, s, a, b, key)
 		}
 	}
 	if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {
@@ -80,12 +77,10 @@ func TestUserOfTheDocumentationOnACluster(t *testing.T) {
 			return rueidis.New(client)
 		},
 	} {
-		for _, fifo := range []bool{true, false} {
-			a, b := closing(t, single.New(open(), single.FIFO(fifo))), closing(t, single.New(open(), single.FIFO(fifo)))
-			for _, key := range []string{"k", "a{tag}b", "a}b"} {
-				t.Log(name, key)
-				handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+key)), a, b, key, fifo)
-			}
+		a, b := closing(t, single.New(open())), closing(t, single.New(open()))
+		for _, key := range []string{"k", "a{tag}b", "a}b"} {
+			t.Log(name, key)
+			handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+key)), a, b, key)
 		}
 		for _, s := range c.Masters {
 			if log, ok := s.Cmd(t, "ACL", "LOG").([]any); !ok || len(log) > 0 {
@@ -114,15 +109,12 @@ func TestGuardOfTheUserOfTheDocumentation(t *testing.T) {
 
 // handOver lets b wait for a lock of a, and wants it to be told. A look that is due just then may come before the
 // message: another one will not.
-func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string, fifo bool) {
+func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string) {
 	t.Helper()
-	want := lockertrace.WakeNotify
-	if fifo {
-		want = lockertrace.WakeHandover
-	}
+	const want = lockertrace.WakeHandover
 	var last lockertrace.WakeReason
 	for tries := 5; tries > 0 && last != want; tries-- {
-		last = wokenBy(t, s, a, b, key, fifo)
+		last = wokenBy(t, s, a, b, key)
 	}
 	if last != want {
 		t.Errorf("key %q: the waiter was woken by %q, want %q", key, last, want)
@@ -130,23 +122,15 @@ func handOver(t *testing.T, s *redistest.Server, a, b *locker.Client, key string
 }
 
 // wokenBy lets b wait for a lock of a, and returns what woke it last.
-func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string,
-	fifo bool) (last lockertrace.WakeReason) {
+func wokenBy(t *testing.T, s *redistest.Server, a, b *locker.Client, key string) (last lockertrace.WakeReason) {
 	t.Helper()
 	told := func() bool {
-		sharded, _ := s.Do("PUBSUB", "SHARDCHANNELS") // servers before Redis 7 have none
-		free := regexp.MustCompile(regexp.QuoteMeta(single.DefaultPrefix+key) + "}?:free")
-		return free.MatchString(fmt.Sprint(s.Cmd(t, "PUBSUB", "CHANNELS"), sharded))
-	}
-	if fifo {
-		told = func() bool {
-			for _, k := range s.Keys(t, "*:lockwait*") {
-				if strings.Contains(fmt.Sprint(s.Cmd(t, "HVALS", k)), "inbox") {
-					return true
-				}
+		for _, k := range s.Keys(t, "*:lockwait*") {
+			if strings.Contains(fmt.Sprint(s.Cmd(t, "HVALS", k)), "inbox") {
+				return true
 			}
-			return false
 		}
+		return false
 	}
 	held, err := a.Lock(t.Context(), key)
 	if err != nil {

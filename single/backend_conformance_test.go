@@ -18,19 +18,11 @@ import (
 )
 
 // backend makes what New makes a Client of.
-func backend(d drivers.Driver, fifo bool) locker.Backend {
+func backend(d drivers.Driver) locker.Backend {
 	if d, ok := d.(drivers.Cluster); ok {
-		s := node.NewCluster(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
-		if fifo {
-			return node.QueuedCluster{Cluster: s}
-		}
-		return s
+		return node.NewCluster(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
 	}
-	n := node.New(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
-	if fifo {
-		return node.QueuedNode{Node: n}
-	}
-	return n
+	return node.New(d, node.Options{Name: "redis", Prefix: single.DefaultPrefix})
 }
 
 // personalities are the optional interfaces that a driver may implement. Each opens a driver for simulated servers.
@@ -54,39 +46,37 @@ var personalities = map[string]struct {
 
 func always() bool { return true }
 
-// The backend with a queue and without one, on simulated servers.
+// The backend on simulated servers.
 func TestBackendConformanceInVirtualTime(t *testing.T) {
 	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(personalities))) {
 		p := personalities[name]
-		for queue, fifo := range map[string]bool{"queue": true, "no queue": false} {
-			t.Run(name+"/"+queue, func(t *testing.T) {
-				conformance.RunBackend(t, conformance.Harness{
-					Bubble: virtual.Test, FIFO: fifo, Verifies: true, Steps: true,
-					Store: func(testing.TB) conformance.Store {
-						var wire simnode.Wire
-						nodes := simnode.NewNodes(p.servers)
-						for _, n := range nodes {
-							n.Deliver = wire.Messages
-						}
-						foreign := func(key string) func() bool {
-							name := single.DefaultPrefix + key
-							return nodes[simnode.ServerOf(name, p.servers)].Foreign(name)
-						}
-						return conformance.Store{
-							Open:         func() locker.Backend { return backend(p.open(nodes, &wire), fifo) },
-							Delete:       func(key string) { nodes.Delete(single.DefaultPrefix + key) },
-							Foreign:      foreign,
-							Hang:         wire.Hang,
-							Down:         wire.Fail,
-							LoseReply:    wire.LoseReply,
-							Restart:      nodes.Flush, // the clock makes tokens grow
-							Left:         nodes.Left,
-							LoseMessages: wire.Deafen,
-						}
-					},
-				})
+		t.Run(name, func(t *testing.T) {
+			conformance.RunBackend(t, conformance.Harness{
+				Bubble: virtual.Test, FIFO: true, Verifies: true, Steps: true,
+				Store: func(testing.TB) conformance.Store {
+					var wire simnode.Wire
+					nodes := simnode.NewNodes(p.servers)
+					for _, n := range nodes {
+						n.Deliver = wire.Messages
+					}
+					foreign := func(key string) func() bool {
+						name := single.DefaultPrefix + key
+						return nodes[simnode.ServerOf(name, p.servers)].Foreign(name)
+					}
+					return conformance.Store{
+						Open:         func() locker.Backend { return backend(p.open(nodes, &wire)) },
+						Delete:       func(key string) { nodes.Delete(single.DefaultPrefix + key) },
+						Foreign:      foreign,
+						Hang:         wire.Hang,
+						Down:         wire.Fail,
+						LoseReply:    wire.LoseReply,
+						Restart:      nodes.Flush, // the clock makes tokens grow
+						Left:         nodes.Left,
+						LoseMessages: wire.Deafen,
+					}
+				},
 			})
-		}
+		})
 	}
 }
 
@@ -101,7 +91,7 @@ func conformBackend(t *testing.T) {
 			s := servers.Start(t)
 			p := fault.New(t, s.Addr())
 			return conformance.Store{
-				Open:    func() locker.Backend { return backend(build(t, p.Addr()), true) },
+				Open:    func() locker.Backend { return backend(build(t, p.Addr())) },
 				Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
 				Foreign: foreign(t, s),
 				Hang: func() func() {

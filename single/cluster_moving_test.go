@@ -25,11 +25,9 @@ func TestWaitersOfAClusterAreTold(t *testing.T) {
 		if !c.Masters[0].Knows(t, "ssubscribe") {
 			return // before Redis 7
 		}
-		for _, fifo := range []bool{true, false} {
-			a, b := build(single.FIFO(fifo)), build(single.FIFO(fifo))
-			for _, key := range []string{"k", "a{tag}b", "a}b"} {
-				handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+key)), a, b, key, fifo)
-			}
+		a, b := build(), build()
+		for _, key := range []string{"k", "a{tag}b", "a}b"} {
+			handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+key)), a, b, key)
 		}
 	})
 }
@@ -44,11 +42,9 @@ func TestTrustedClientTellsWaitersOfACluster(t *testing.T) {
 	plain := goredisclient.NewClusterClient(&goredisclient.ClusterOptions{Addrs: c.Addrs(), ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = plain.Close() })
 	wrapped := struct{ *goredisclient.ClusterClient }{plain}
-	for _, fifo := range []bool{true, false} {
-		a := closing(t, single.New(goredis.New(wrapped, goredis.Trusted()), single.FIFO(fifo)))
-		b := closing(t, single.New(goredis.New(plain), single.FIFO(fifo)))
-		handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+"k")), a, b, "k", fifo)
-	}
+	a := closing(t, single.New(goredis.New(wrapped, goredis.Trusted())))
+	b := closing(t, single.New(goredis.New(plain)))
+	handOver(t, c.Owner(t, c.Slot(t, single.DefaultPrefix+"k")), a, b, "k")
 }
 
 // refusals counts the refusals of a kind by all servers.

@@ -15,14 +15,14 @@ import (
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) { conform(t, build, true) })
+	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) { conform(t, build) })
 }
 
 // TestConformanceOf runs the suite with other settings: with -short, with one of them.
 func TestConformanceOf(t *testing.T) {
 	t.Parallel()
 	settings := map[string]func(t *testing.T){
-		"a backend": conformBackend, "no queue": conformWithoutQueue, "mixed drivers": conformMixedDrivers,
+		"a backend": conformBackend, "mixed drivers": conformMixedDrivers,
 		"a cluster": conformCluster, "replicas": conformWithReplicas,
 	}
 	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(settings))) {
@@ -30,19 +30,14 @@ func TestConformanceOf(t *testing.T) {
 	}
 }
 
-func conformWithoutQueue(t *testing.T) {
-	anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) { conform(t, build, false) })
-}
-
-func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, fifo bool) {
+func conform(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 	servers := redistest.NewPool(t)
 	conformance.RunLocker(t, conformance.Harness{
-		FIFO:   fifo,
-		Labels: true, Verifies: true, Steps: true,
+		FIFO: true, Labels: true, Verifies: true, Steps: true,
 		Store: func(t testing.TB) conformance.Store {
 			s := servers.Start(t)
 			return conformance.Store{
-				Client:  func() locker.Locker { return single.New(build(t, s.Addr()), single.Name(s.Addr()), single.FIFO(fifo)) },
+				Client:  func() locker.Locker { return single.New(build(t, s.Addr()), single.Name(s.Addr())) },
 				Delete:  func(key string) { s.Cmd(t, "DEL", single.DefaultPrefix+key) },
 				Foreign: foreign(t, s),
 				Hang: func() func() {

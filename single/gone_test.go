@@ -30,19 +30,17 @@ func (d twice) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.Reply
 
 func TestAReleaseThatIsSentAgainIsNoLoss(t *testing.T) {
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		for _, fifo := range []bool{true, false} {
-			s := redistest.Start(t)
-			c := single.New(twice{build(t, s.Addr())}, single.FIFO(fifo))
-			for _, opts := range [][]locker.Option{{locker.TTL(time.Minute)},
-				{locker.TTL(time.Minute), locker.MinHold(time.Minute)}} {
-				l := mustTry(t, c, opts...)
-				if err := l.Unlock(t.Context()); errors.Is(err, locker.ErrNotHeld) || !errors.Is(err, locker.ErrUnavailable) {
-					t.Errorf("FIFO(%v): %v, want that it is not known", fifo, err)
-				}
+		s := redistest.Start(t)
+		c := single.New(twice{build(t, s.Addr())})
+		for _, opts := range [][]locker.Option{{locker.TTL(time.Minute)},
+			{locker.TTL(time.Minute), locker.MinHold(time.Minute)}} {
+			l := mustTry(t, c, opts...)
+			if err := l.Unlock(t.Context()); errors.Is(err, locker.ErrNotHeld) || !errors.Is(err, locker.ErrUnavailable) {
+				t.Errorf("%v, want that it is not known", err)
 			}
-			if err := c.Close(); err != nil {
-				t.Error(err)
-			}
+		}
+		if err := c.Close(); err != nil {
+			t.Error(err)
 		}
 	})
 }
@@ -72,30 +70,28 @@ func TestTheServerSaysWhatBecameOfALock(t *testing.T) {
 			"a newer token":     {newer, locker.LostSuperseded, locker.LostSuperseded},
 			"released by force": {forced, locker.LostGone, locker.LostTakenOver},
 		} {
-			for _, fifo := range []bool{true, false} {
-				c := single.New(build(t, s.Addr()), single.FIFO(fifo))
-				l := mustTry(t, c, locker.TTL(time.Minute), locker.NoRenewal())
-				tt.happens(t, s, c)
-				if err := l.Extend(t.Context()); !errors.Is(err, locker.ErrLost) {
-					t.Errorf("%s: Extend: %v", what, err)
-				}
-				lostBecause(t, l.Err(), tt.extend)
-				s.Cmd(t, "FLUSHALL")
+			c := single.New(build(t, s.Addr()))
+			l := mustTry(t, c, locker.TTL(time.Minute), locker.NoRenewal())
+			tt.happens(t, s, c)
+			if err := l.Extend(t.Context()); !errors.Is(err, locker.ErrLost) {
+				t.Errorf("%s: Extend: %v", what, err)
+			}
+			lostBecause(t, l.Err(), tt.extend)
+			s.Cmd(t, "FLUSHALL")
 
-				l = mustTry(t, c, locker.TTL(time.Minute), locker.NoRenewal())
-				tt.happens(t, s, c)
-				err := l.Unlock(t.Context())
-				if tt.unlocked == "" {
-					if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrNotHeld) {
-						t.Errorf("%s: Unlock: %v", what, err)
-					}
-				} else {
-					lostBecause(t, err, tt.unlocked)
+			l = mustTry(t, c, locker.TTL(time.Minute), locker.NoRenewal())
+			tt.happens(t, s, c)
+			err := l.Unlock(t.Context())
+			if tt.unlocked == "" {
+				if !errors.Is(err, locker.ErrUnavailable) || errors.Is(err, locker.ErrNotHeld) {
+					t.Errorf("%s: Unlock: %v", what, err)
 				}
-				s.Cmd(t, "FLUSHALL")
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+			} else {
+				lostBecause(t, err, tt.unlocked)
+			}
+			s.Cmd(t, "FLUSHALL")
+			if err := c.Close(); err != nil {
+				t.Error(err)
 			}
 		}
 	})

@@ -139,41 +139,37 @@ func TestNewServerRests(t *testing.T) {
 // and does not ask again and again.
 func TestWaiterBearsTheRest(t *testing.T) {
 	t.Parallel()
-	for _, fifo := range []bool{true, false} {
-		t.Run(fmt.Sprint("FIFO ", fifo), func(t *testing.T) {
-			anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-				s := redistest.Start(t)
-				opts := []single.Option{single.Guard(guarded), single.FIFO(fifo)}
-				bootstrap(t, build(t, s.Addr()), opts...)
-				holder := closing(t, single.New(build(t, s.Addr()), opts...))
-				patient := closing(t, single.New(build(t, s.Addr()), opts...))
-				hasty := closing(t, single.New(build(t, s.Addr()), opts...))
-				lease := mustTry(t, holder, locker.TTL(guarded), locker.NoRenewal())
-				later := lockLater(t, patient, locker.TTL(guarded), locker.Patience(time.Minute))
-				soon := lockLater(t, hasty, locker.TTL(guarded), locker.Patience(100*time.Millisecond))
-				waits := func() bool { return connections(t, s) == 2 }
-				eventually(t, 30*time.Second, "both wait", waits)
-				s.Kill()
-				s.Restart()
-				restarted := time.Now()
-				if o := <-soon; o.err == nil || !errors.Is(o.err, locker.ErrUnavailable) {
-					t.Errorf("without patience: %v", o.err)
-				}
-				resting(t, s)
-				got := take(t, later)
-				if until := lease.Until(); got.Before(until) {
-					t.Errorf("another has the lock %v before the lease ends", until.Sub(got))
-				}
-				if rested := got.Sub(restarted); rested < rest-100*time.Millisecond {
-					t.Errorf("the server has rested for %v, want %v", rested, rest)
-				}
-				// Some are of the time before the connections were back.
-				if n := evalsha(t, s); n > 12 {
-					t.Errorf("%d calls for one lock", n)
-				}
-			})
-		})
-	}
+	anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+		s := redistest.Start(t)
+		opts := []single.Option{single.Guard(guarded)}
+		bootstrap(t, build(t, s.Addr()), opts...)
+		holder := closing(t, single.New(build(t, s.Addr()), opts...))
+		patient := closing(t, single.New(build(t, s.Addr()), opts...))
+		hasty := closing(t, single.New(build(t, s.Addr()), opts...))
+		lease := mustTry(t, holder, locker.TTL(guarded), locker.NoRenewal())
+		later := lockLater(t, patient, locker.TTL(guarded), locker.Patience(time.Minute))
+		soon := lockLater(t, hasty, locker.TTL(guarded), locker.Patience(100*time.Millisecond))
+		waits := func() bool { return connections(t, s) == 2 }
+		eventually(t, 30*time.Second, "both wait", waits)
+		s.Kill()
+		s.Restart()
+		restarted := time.Now()
+		if o := <-soon; o.err == nil || !errors.Is(o.err, locker.ErrUnavailable) {
+			t.Errorf("without patience: %v", o.err)
+		}
+		resting(t, s)
+		got := take(t, later)
+		if until := lease.Until(); got.Before(until) {
+			t.Errorf("another has the lock %v before the lease ends", until.Sub(got))
+		}
+		if rested := got.Sub(restarted); rested < rest-100*time.Millisecond {
+			t.Errorf("the server has rested for %v, want %v", rested, rest)
+		}
+		// Some are of the time before the connections were back.
+		if n := evalsha(t, s); n > 12 {
+			t.Errorf("%d calls for one lock", n)
+		}
+	})
 }
 
 // A lease goes on while its server rests, if the server has its lock.
@@ -236,17 +232,15 @@ func TestGuardThatCannotWork(t *testing.T) {
 	anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s := redistest.Start(t)
 		bootstrap(t, build(t, s.Addr()), single.Guard(30*time.Second))
-		for _, fifo := range []bool{true, false} {
-			c := closing(t, single.New(build(t, s.Addr()), single.Guard(10*time.Second), single.FIFO(fifo)))
-			for _, err := range refused(t, c) {
-				if text := "up to 10s, and that of other clients with the same prefix for up to 30s"; !errors.Is(err,
-					locker.ErrInvalid) || !strings.Contains(err.Error(), text) {
-					t.Errorf("another guard: %v", err)
-				}
+		c := closing(t, single.New(build(t, s.Addr()), single.Guard(10*time.Second)))
+		for _, err := range refused(t, c) {
+			if text := "up to 10s, and that of other clients with the same prefix for up to 30s"; !errors.Is(err,
+				locker.ErrInvalid) || !strings.Contains(err.Error(), text) {
+				t.Errorf("another guard: %v", err)
 			}
 		}
 		s.User(t, "default", "-info")
-		c := closing(t, single.New(build(t, s.Addr()), single.Guard(30*time.Second)))
+		c = closing(t, single.New(build(t, s.Addr()), single.Guard(30*time.Second)))
 		_, err := c.TryLock(t.Context(), "k")
 		wantErr(t, err, locker.ErrUnavailable)
 		if !strings.Contains(fmt.Sprint(err), "the restart guard needs INFO inside of scripts") {
@@ -301,12 +295,10 @@ func TestGuardOfOneServerOfACluster(t *testing.T) {
 	t.Parallel()
 	c := redistest.StartCluster(t, 3, false)
 	key := keyOn(t, c, c.Masters[0])
-	for _, fifo := range []bool{true, false} {
-		d := opened("redigo")(t, c.Masters[0].Addr())
-		l := closing(t, single.New(d, single.Guard(30*time.Second), single.FIFO(fifo)))
-		if _, err := l.TryLock(t.Context(), key); !errors.As(err, new(*locker.RestingError)) {
-			t.Errorf("FIFO %v: %v", fifo, err)
-		}
+	d := opened("redigo")(t, c.Masters[0].Addr())
+	l := closing(t, single.New(d, single.Guard(30*time.Second)))
+	if _, err := l.TryLock(t.Context(), key); !errors.As(err, new(*locker.RestingError)) {
+		t.Error(err)
 	}
 }
 

@@ -14,35 +14,33 @@ import (
 )
 
 // Unlock before MinHold is over leaves the key taken, by nobody, for the rest; the process may be gone by then. Who
-// waits gets the lock when that is over, whether it queues or not.
+// waits gets the lock when that is over.
 func TestMinHold(t *testing.T) {
 	t.Parallel()
 	const hold = 800 * time.Millisecond
-	for name, fifo := range map[string]bool{"queue": true, "no queue": false} {
-		for what, lease := range map[string]time.Duration{"TTL longer": ttl, "TTL shorter": hold / 4} {
-			t.Run(name+", "+what, func(t *testing.T) {
-				eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-					s := redistest.Start(t)
-					for tries := 1; !minHold(t, s, build, fifo, lease, hold); tries++ {
-						if tries == 20 {
-							t.Fatal("the lease is lost each time")
-						}
-						s.Cmd(t, "FLUSHALL")
+	for what, lease := range map[string]time.Duration{"TTL longer": ttl, "TTL shorter": hold / 4} {
+		t.Run(what, func(t *testing.T) {
+			eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				s := redistest.Start(t)
+				for tries := 1; !minHold(t, s, build, lease, hold); tries++ {
+					if tries == 20 {
+						t.Fatal("the lease is lost each time")
 					}
-				})
+					s.Cmd(t, "FLUSHALL")
+				}
 			})
-		}
+		})
 	}
 }
 
 // minHold reports false if, on a machine that stalls, the lock was not granted within its TTL or the lease ended before
 // another client waited for it.
-func minHold(t *testing.T, s *redistest.Server, build func(t testing.TB, addr string) drivers.Driver, fifo bool,
+func minHold(t *testing.T, s *redistest.Server, build func(t testing.TB, addr string) drivers.Driver,
 	lease, hold time.Duration,
 ) bool {
-	c := single.New(build(t, s.Addr()), single.FIFO(fifo))
+	c := single.New(build(t, s.Addr()))
 	defer c.Close()
-	other := single.New(build(t, s.Addr()), single.FIFO(fifo))
+	other := single.New(build(t, s.Addr()))
 	defer other.Close()
 	start := time.Now()
 	l, err := c.Lock(t.Context(), "k", locker.TTL(lease), locker.MinHold(hold))

@@ -17,30 +17,28 @@ import (
 func TestADeadServerIsNotAHolder(t *testing.T) {
 	t.Parallel()
 	eachDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-		for _, fifo := range []bool{true, false} {
-			s := redistest.Start(t)
-			holder, w := single.New(build(t, s.Addr())), single.New(build(t, s.Addr()), single.FIFO(fifo))
-			mustTry(t, holder, locker.TTL(5*time.Minute), locker.NoRenewal())
-			waits := make(chan struct{})
-			ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
-			ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
-			got := make(chan error, 1)
-			go func() {
-				_, err := w.Lock(ctx, "k", locker.Patience(time.Hour))
-				got <- err
-			}()
-			<-waits
-			s.Kill()
-			err := <-got
-			cancel()
-			if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) ||
-				errors.Is(err, locker.ErrHeld) {
-				t.Errorf("FIFO(%v): %v, want an error that matches ErrUnavailable and the context's, and not ErrHeld", fifo, err)
-			}
-			for _, c := range []*locker.Client{holder, w} {
-				if err := c.Close(); err != nil {
-					t.Error(err)
-				}
+		s := redistest.Start(t)
+		holder, w := single.New(build(t, s.Addr())), single.New(build(t, s.Addr()))
+		mustTry(t, holder, locker.TTL(5*time.Minute), locker.NoRenewal())
+		waits := make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), 8*time.Second)
+		ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
+		got := make(chan error, 1)
+		go func() {
+			_, err := w.Lock(ctx, "k", locker.Patience(time.Hour))
+			got <- err
+		}()
+		<-waits
+		s.Kill()
+		err := <-got
+		cancel()
+		if !errors.Is(err, locker.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, locker.ErrHeld) {
+			t.Errorf("%v, want an error that matches ErrUnavailable and the context's, and not ErrHeld", err)
+		}
+		for _, c := range []*locker.Client{holder, w} {
+			if err := c.Close(); err != nil {
+				t.Error(err)
 			}
 		}
 	})

@@ -199,15 +199,13 @@ func TestTooFewReplicas(t *testing.T) {
 		nothingLeft(t, alone)
 
 		master.Cmd(t, "ACL", "SETUSER", "default", "-wait")
-		for _, fifo := range []bool{true, false} {
-			c := withReplicas(t, build(t, p.Addr()), 1, single.FIFO(fifo))
-			_, err = c.TryLock(t.Context(), "k", locker.TTL(ttl))
-			var refusal drivers.ServerError
-			if e := notReplicated(t, err, 0, 1); !errors.As(e.Err, &refusal) || refusal.Code() != "NOPERM" {
-				t.Errorf("the reason is missing: %v", err)
-			}
-			nothingLeft(t, master)
+		c := withReplicas(t, build(t, p.Addr()), 1)
+		_, err = c.TryLock(t.Context(), "k", locker.TTL(ttl))
+		var refusal drivers.ServerError
+		if e := notReplicated(t, err, 0, 1); !errors.As(e.Err, &refusal) || refusal.Code() != "NOPERM" {
+			t.Errorf("the reason is missing: %v", err)
 		}
+		nothingLeft(t, master)
 	})
 }
 

@@ -4,6 +4,10 @@
 //
 //	l := single.New(goredis.New(rdb))
 //
+// Waiters queue on the server: each release grants the lock to the Client that has waited longest, and notifies it.
+// Waiters do not poll, and nobody overtakes them. A waiter that has died delays the others by two seconds. A process
+// that is stopped while it waits delays them by at most eight seconds.
+//
 // # What it promises
 //
 // While the server runs and keeps its data, a lock has at most one holder at a time. Every acquisition gets a fencing
@@ -21,8 +25,7 @@
 //   - While a slot migrates, its keys are on two servers, and Redis refuses a script if one of its keys is not there
 //     (TRYAGAIN). Locks of that slot can be neither acquired, verified nor released until the migration has ended.
 //     Calls wait for that, for up to half of the [Timeout] or of the TTL, whichever is less, and then fail with
-//     locker.ErrUnavailable. TryLock waits, too. With a queue, Lock goes on to wait for as long as locker.Patience
-//     says. Unlock waits for a second, and goes on in the background. Renewals are refused only while the lock and its
+//     locker.ErrUnavailable. TryLock waits, too. Lock goes on to wait for as long as locker.Patience says. Unlock waits for a second, and goes on in the background. Renewals are refused only while the lock and its
 //     counter, which all locks of the slot share, are on different servers. If that is shorter than the TTL, no lock is
 //     lost or held twice.
 //   - A master that hangs or is down stops only the locks that it has, if the other masters go on serving. By default
@@ -54,7 +57,6 @@ type Option func(*options)
 
 type options struct {
 	node.Options
-	plain  bool
 	logger *slog.Logger
 }
 
@@ -70,16 +72,6 @@ func Name(name string) Option { return func(o *options) { o.Name = name } }
 // Timeout bounds one exchange with the server. A call that takes longer fails with locker.ErrUnavailable. The TTL
 // bounds an acquisition as well. Zero means the default, 5 s.
 func Timeout(d time.Duration) Option { return func(o *options) { o.Timeout = d } }
-
-// FIFO sets whether waiters queue on the server. The default is true: each release grants the lock to the Client that
-// has waited longest, and notifies it. Waiters do not poll, and nobody overtakes them. A waiter that has died delays
-// the others by two seconds. A process that is stopped while it waits delays them by at most eight seconds.
-//
-// FIFO(false) needs only one plain key for each lock, besides the counter of its hash slot. Waiters are notified when
-// the lock is free, and then compete for it. Clients of both kinds exclude each other. But a Client that queues can be
-// overtaken again and again by Clients that do not, and by other programs that lock the same key. A Client of one kind
-// does not notify waiters of the other kind: they find a free lock by themselves, after up to two and a half seconds.
-func FIFO(on bool) Option { return func(o *options) { o.plain = !on } }
 
 // Logger makes [New] look at the settings of the server once, in the background, and log a warning for each that
 // weakens a promise: eviction, for example, or an append-only file that lacks the latest writes. Each warning says
@@ -105,18 +97,10 @@ func New(d drivers.Driver, opts ...Option) *locker.Client {
 		return locker.NewClient(refused{err, d})
 	}
 	if d, ok := d.(drivers.Cluster); ok {
-		c := node.NewCluster(d, o.Options)
-		if o.plain {
-			return locker.NewClient(c)
-		}
-		return locker.NewClient(node.QueuedCluster{Cluster: c})
+		return locker.NewClient(node.NewCluster(d, o.Options))
 	}
 	look := settings.Begin(o.logger, o.Timeout, settings.Use{Guard: o.Guard, Replicas: o.Replicas.Want},
 		settings.Server{Name: o.Name, Driver: d})
 	o.BeforeClose = look.Close
-	n := node.New(d, o.Options)
-	if o.plain {
-		return locker.NewClient(n)
-	}
-	return locker.NewClient(node.QueuedNode{Node: n})
+	return locker.NewClient(node.New(d, o.Options))
 }

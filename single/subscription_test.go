@@ -3,7 +3,6 @@ package single_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -45,44 +44,35 @@ func TestSubscriptionEndsWhileWaiting(t *testing.T) {
 			s.Cmd(t, "CLIENT", "KILL", "TYPE", "pubsub")
 		},
 	}
-	for _, fifo := range []bool{true, false} {
-		for name, way := range ways {
-			if !fifo && name == "all connections cut" {
-				continue // an attempt that meets a broken connection is a fault, and not for Lock to repeat
+	for name, way := range ways {
+		t.Run(name, func(t *testing.T) {
+			each, bound := eachDriver, heartbeat
+			if name == "killed by the server" { // all notice that at once, subscribe again, and look
+				bound = 0
 			}
-			t.Run(fmt.Sprint(name, ", FIFO ", fifo), func(t *testing.T) {
-				each, bound := eachDriver, heartbeat
-				if name == "killed by the server" { // all notice that at once, subscribe again, and look
-					bound = 0
-				}
-				if strings.Contains(name, "SUBSCRIBE") { // takes seconds, and is the inbox's affair, not the driver's
-					each = anyDriver
-				}
-				each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
-					promptly(t, bound, func() time.Duration { return servedAfter(t, build, fifo, way) })
-				})
+			if strings.Contains(name, "SUBSCRIBE") { // takes seconds, and is the inbox's affair, not the driver's
+				each = anyDriver
+			}
+			each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
+				promptly(t, bound, func() time.Duration { return servedAfter(t, build, way) })
 			})
-		}
+		})
 	}
 }
 
 // servedAfter lets clients wait, ends their subscriptions by way, and returns how long after a release the last of them
 // has the lock.
-func servedAfter(t *testing.T, build func(t testing.TB, addr string) drivers.Driver, fifo bool,
+func servedAfter(t *testing.T, build func(t testing.TB, addr string) drivers.Driver,
 	way func(t *testing.T, s *redistest.Server, p *fault.Proxy)) (last time.Duration) {
 	s := redistest.Start(t)
 	p := fault.New(t, s.Addr())
-	lease := mustTry(t, closing(t, single.New(build(t, s.Addr()), single.FIFO(fifo))))
+	lease := mustTry(t, closing(t, single.New(build(t, s.Addr()))))
 	var results []<-chan outcome
 	const n = 3
 	for range n {
-		results = append(results, lockLater(t, closing(t, single.New(build(t, p.Addr()), single.FIFO(fifo)))))
+		results = append(results, lockLater(t, closing(t, single.New(build(t, p.Addr())))))
 	}
-	if fifo {
-		listening(t, s, n)
-	} else {
-		eventually(t, 30*time.Second, "all have subscribed", func() bool { return connections(t, s) == n })
-	}
+	listening(t, s, n)
 	way(t, s, p)
 	released := time.Now()
 	steady.Unlock(t, lease)

@@ -65,34 +65,32 @@ func TestValuesOfOtherTypesStayAsTheyAre(t *testing.T) {
 		return d
 	}
 	dump := func(key string) any { return []any{s.Cmd(t, "TYPE", key), s.Cmd(t, "DUMP", key)} }
-	for _, fifo := range []bool{true, false} {
-		c := single.New(open(), single.FIFO(fifo))
-		for what, helper := range helpers {
-			for typ, value := range values {
-				for name, call := range calls {
-					if typ == helper.typ {
-						continue
-					}
-					// A key of its own each time, because the first calls on a key take another way than the next.
-					key := fmt.Sprintf("{%v-%s-%s-%s}", fifo, what, typ, name)
-					foreign := helper.name(script.KeysOf("lock:", key))
-					s.Cmd(t, append([]any{value[0], foreign}, value[1:]...)...)
-					before := dump(foreign)
-					err := call(c, key)
-					if after := dump(foreign); !reflect.DeepEqual(before, after) {
-						t.Errorf("%s with a %s under %s: it was %q and is %q", name, typ, foreign, before, after)
-					}
-					told := strings.ReplaceAll(foreign, "lock:"+key, "…")
-					if err == nil && what == "counter" || err != nil && !strings.Contains(err.Error(), told) {
-						t.Errorf("%s with a %s under %s: %v", name, typ, foreign, err)
-					}
-					s.Cmd(t, "DEL", foreign)
+	c := single.New(open())
+	for what, helper := range helpers {
+		for typ, value := range values {
+			for name, call := range calls {
+				if typ == helper.typ {
+					continue
 				}
+				// A key of its own each time, because the first calls on a key take another way than the next.
+				key := fmt.Sprintf("{%s-%s-%s}", what, typ, name)
+				foreign := helper.name(script.KeysOf("lock:", key))
+				s.Cmd(t, append([]any{value[0], foreign}, value[1:]...)...)
+				before := dump(foreign)
+				err := call(c, key)
+				if after := dump(foreign); !reflect.DeepEqual(before, after) {
+					t.Errorf("%s with a %s under %s: it was %q and is %q", name, typ, foreign, before, after)
+				}
+				told := strings.ReplaceAll(foreign, "lock:"+key, "…")
+				if err == nil && what == "counter" || err != nil && !strings.Contains(err.Error(), told) {
+					t.Errorf("%s with a %s under %s: %v", name, typ, foreign, err)
+				}
+				s.Cmd(t, "DEL", foreign)
 			}
 		}
-		if err := c.Close(); err != nil {
-			t.Error(err)
-		}
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
 	}
 	// The marker of a restart guard, which Bootstrap writes.
 	d := open()

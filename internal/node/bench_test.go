@@ -26,7 +26,7 @@ func (instant) Do(_ context.Context, cmds ...drivers.Command) ([]drivers.Reply, 
 
 // BenchmarkUncontended is what a lock and its release take besides the driver.
 func BenchmarkUncontended(b *testing.B) {
-	c := locker.NewClient(QueuedNode{New(instant{}, Options{Name: "n1", Prefix: "lock:"})})
+	c := locker.NewClient(New(instant{}, Options{Name: "n1", Prefix: "lock:"}))
 	b.ReportAllocs()
 	for b.Loop() {
 		lease, err := c.Lock(context.Background(), "orders:42")

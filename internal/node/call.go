@@ -162,6 +162,12 @@ func (n *Node) StartExtend(c *Call, ready chan<- *Call, tag int, req *locker.Req
 	n.pipeline.Submit(c.of(n, ready, tag, n.attempt(req).Extend(req.TTL, req.Fence)))
 }
 
+// StartVerify asks whether the lock is held and the node has issued no token newer than req.Fence. [Call.Owned] reads
+// the outcome. See also [Node.StartAcquire].
+func (n *Node) StartVerify(c *Call, ready chan<- *Call, tag int, req *locker.Request) {
+	n.pipeline.Submit(c.of(n, ready, tag, n.attempt(req).Verify(req.Fence)))
+}
+
 // StartRelease sends one release. landed says that all acquisitions of req are known to have been executed. If it is
 // false, the release leaves a tombstone, so that none is executed later. turn is the ID of the Turn on this node that
 // they were made by, or empty. See also [Node.ReleaseLater] and [Node.Undo].

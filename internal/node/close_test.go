@@ -14,6 +14,7 @@ import (
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/testing/virtual"
+	"github.com/golocker/locker/internal/testing/wire"
 )
 
 // Each step of Close waits for something that may still have to be undone. In each case a clean-up becomes due at the
@@ -73,7 +74,7 @@ func TestCloseUndoesWhatIsStillDue(t *testing.T) {
 				var answered []string
 				d.will(slowly(time.Second, func(ctx context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 					for _, cmd := range cmds {
-						if kindOf(cmd) == "release" {
+						if wire.Releases(cmd) {
 							answered = append(answered, tombstone(cmd))
 						}
 					}
@@ -228,9 +229,9 @@ func TestClose(t *testing.T) {
 // A grant that comes when Close has begun is given back before the driver is closed: the Client's release may come
 // after that.
 func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
-	for name, call := range map[string]func(f QueuedNode) (locker.Grant, error){
-		"acquire": func(f QueuedNode) (locker.Grant, error) { return f.Acquire(context.Background(), request("a")) },
-		"queue":   func(f QueuedNode) (locker.Grant, error) { return f.Queue(context.Background(), request("a")) },
+	for name, call := range map[string]func(n *Node) (locker.Grant, error){
+		"acquire": func(n *Node) (locker.Grant, error) { return n.Acquire(context.Background(), request("a")) },
+		"queue":   func(n *Node) (locker.Grant, error) { return n.Queue(context.Background(), request("a")) },
 	} {
 		for range 20 { // whether the Client's release would be in time is luck
 			virtual.Test(t, func(t *testing.T) {
@@ -250,12 +251,11 @@ func TestCloseUndoesWhatIsGrantedMeanwhile(t *testing.T) {
 					}
 					close(closed)
 				}()
-				f := QueuedNode{n}
-				g, err := call(f)
+				g, err := call(n)
 				if err == nil { // as the Client does
 					req := request("a")
 					req.Fence, req.Private = g.Fence, g.Private
-					err = f.Release(t.Context(), req)
+					err = n.Release(t.Context(), req)
 				}
 				<-closed
 				if !errors.Is(err, locker.ErrClosed) || len(d.sent("release")) == 0 || d.after > 0 {

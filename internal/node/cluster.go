@@ -88,6 +88,11 @@ func (c *Cluster) Acquire(ctx context.Context, req locker.Request) (locker.Grant
 	return c.of(req.Key).Acquire(ctx, req)
 }
 
+// Queue implements locker.Queuer.
+func (c *Cluster) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	return c.of(req.Key).Queue(ctx, req)
+}
+
 // Extend implements locker.Backend.
 func (c *Cluster) Extend(ctx context.Context, req locker.Request) error {
 	return c.of(req.Key).Extend(ctx, req)
@@ -98,9 +103,14 @@ func (c *Cluster) Release(ctx context.Context, req locker.Request) error {
 	return c.of(req.Key).Release(ctx, req)
 }
 
-// Notify implements locker.Notifier.
-func (c *Cluster) Notify(key string, wake func()) (live func() bool, stop func()) {
-	return c.of(key).Notify(key, wake)
+// Verify implements locker.Verifier.
+func (c *Cluster) Verify(ctx context.Context, req locker.Request) error {
+	return c.of(req.Key).Verify(ctx, req)
+}
+
+// AcquireMany implements locker.ManyAcquirer.
+func (c *Cluster) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	return c.of(reqs[0].Key).AcquireMany(ctx, reqs)
 }
 
 // Inspect implements inspect.Inspector.
@@ -136,22 +146,4 @@ func (c *Cluster) Close() error {
 		}
 	}
 	return err
-}
-
-// QueuedCluster is a Cluster of QueuedNodes.
-type QueuedCluster struct{ *Cluster }
-
-// Acquire implements locker.Backend.
-func (c QueuedCluster) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	return QueuedNode{c.of(req.Key)}.Acquire(ctx, req)
-}
-
-// Queue implements locker.Queuer.
-func (c QueuedCluster) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	return QueuedNode{c.of(req.Key)}.Queue(ctx, req)
-}
-
-// Release implements locker.Backend.
-func (c QueuedCluster) Release(ctx context.Context, req locker.Request) error {
-	return QueuedNode{c.of(req.Key)}.Release(ctx, req)
 }

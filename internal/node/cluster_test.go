@@ -55,7 +55,7 @@ func TestClusterClosesTheDriverLast(t *testing.T) {
 				t.Error("the driver is closed while it undoes something")
 			}
 		}
-		s := QueuedCluster{NewCluster(cluster{f, closing}, Options{Timeout: time.Second})}
+		s := NewCluster(cluster{f, closing}, Options{Timeout: time.Second})
 		for _, key := range []string{"slow", "quick", "another"} {
 			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 			defer cancel()

@@ -85,14 +85,16 @@ func (f *fake) will(answer func(ctx context.Context, cmds []drivers.Command) ([]
 	f.answer = answer
 }
 
-// sent returns the commands of a kind sent so far, a joined one as often as it has parts of that kind.
+// sent returns the commands of a kind sent so far, a joined one as often as it has parts of that kind. The kind acquire
+// has all attempts, and the kind release all releases.
 func (f *fake) sent(kind string) (cmds []drivers.Command) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, batch := range f.batches {
 		for _, cmd := range batch {
 			for _, step := range wire.Steps(cmd) {
-				if step.Script == kind {
+				if step.Script == kind || kind == "acquire" && step.Script == "enqueue" ||
+					kind == "release" && step.Script == "handover" {
 					cmds = append(cmds, cmd)
 				}
 			}
@@ -103,7 +105,7 @@ func (f *fake) sent(kind string) (cmds []drivers.Command) {
 
 // tombstone returns for how many ms a release leaves one, "0" for none.
 func tombstone(release drivers.Command) string {
-	life, _, _ := strings.Cut(release[6], ":")
+	life, _, _ := strings.Cut(release[len(release)-1], ":")
 	return life
 }
 
@@ -138,7 +140,7 @@ func ok(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
 
 var (
 	granted = int64(7)
-	held    = []drivers.Reply{int64(0), int64(500), int64(6), "somebody", ""}
+	held    = []drivers.Reply{int64(0), int64(500), int64(-1), int64(1), int64(0), ""}
 )
 
 // all answers every command with r.

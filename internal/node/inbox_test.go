@@ -9,71 +9,12 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/script"
 )
 
-// toldPoll is the longest time between two polls of a Client that is notified of releases; see wait.go of package
-// locker.
-const toldPoll = 2 * time.Second
-
-// A release wakes a waiter that does not queue. Its next attempt gets the lock.
-func TestHintOfARelease(t *testing.T) {
+// Each release of many keys hands over to a waiter of one Client, whose waiters share a subscription.
+func TestHandOversOfManyKeys(t *testing.T) {
 	onStreet(t, func(x *street) {
-		lease := x.plain().must()
-		for range 3 {
-			p := x.plain()
-			c := p.lock()
-			attempts := p.sent("acquire")
-			c.waits(30 * time.Second)
-			if n := p.sent("acquire") - attempts; n > 30 {
-				x.Errorf("%d attempts in 30 s", n)
-			}
-			released := time.Now()
-			x.unlock(lease)
-			lease = c.gets(time.Second)
-			if took := c.at.Sub(released); took > 10*oneWay {
-				x.Errorf("the lock was there after %v", took)
-			}
-		}
-		x.unlock(lease)
-		x.nothing()
-	})
-}
-
-func TestHintIsLost(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.plain().must()
-		c := x.plain().lock()
-		c.waits(10 * time.Second)
-		x.messages(lost)
-		x.unlock(lease)
-		x.unlock(c.gets(toldPoll + 10*oneWay))
-		x.nothing()
-	})
-}
-
-// No message arrives while the subscription is made again. So the waiter asks as soon as there is a new one.
-func TestHintIsPublishedWhileTheSubscriptionIsAway(t *testing.T) {
-	onStreet(t, func(x *street) {
-		lease := x.plain().must()
-		p := x.plain()
-		c := p.lock()
-		c.waits(10 * time.Second)
-		p.meddle(func(kind string) fate { return fate{out: 200 * time.Millisecond} })
-		x.node.Cut()
-		x.unlock(lease)
-		released := time.Now()
-		x.unlock(c.gets(toldPoll))
-		if took := c.at.Sub(released); took > 700*time.Millisecond {
-			x.Errorf("the lock was there after %v", took)
-		}
-		x.nothing()
-	})
-}
-
-func TestHintsOfManyKeys(t *testing.T) {
-	onStreet(t, func(x *street) {
-		holder, p := x.plain(), x.plain()
+		holder, p := x.party(), x.party()
 		var leases []locker.Lease
 		var wg sync.WaitGroup
 		keys := strings.Split("abcdefghij", "")
@@ -93,7 +34,7 @@ func TestHintsOfManyKeys(t *testing.T) {
 			})
 		}
 		time.Sleep(900 * time.Millisecond) // they look again after a second, at the earliest
-		before := p.sent("acquire")
+		before := p.sent("enqueue")
 		for _, l := range leases {
 			x.unlock(l)
 		}
@@ -102,60 +43,47 @@ func TestHintsOfManyKeys(t *testing.T) {
 		if took := time.Since(released); took > 20*oneWay {
 			x.Errorf("all were served after %v", took)
 		}
-		if n := p.sent("acquire") - before; n != len(keys) {
-			x.Errorf("%d attempts after the releases of %d keys", n, len(keys))
+		if claims, looks := p.sent("claim"), p.sent("enqueue")-before; claims != len(keys) || looks > 0 {
+			x.Errorf("%d claims and %d other requests after the releases of %d keys", claims, looks, len(keys))
 		}
 		if n := p.sent("PING"); n != 1 {
 			x.Errorf("%d subscriptions were opened", n)
 		}
-		p.forgotten(keys...)
+		p.forgotten()
 		x.nothing()
 	})
 }
 
-// forgotten checks that nobody listens any more, here and at the server.
-func (p *party) forgotten(keys ...string) {
+// forgotten checks that nobody listens any more.
+func (p *party) forgotten() {
 	p.x.Helper()
 	p.x.settle()
 	in := p.node.inbox
 	in.mu.Lock()
-	if len(in.listeners) > 0 || len(in.confirmed) > 1 {
-		p.x.Errorf("%d listeners and %d channels are kept: %v", len(in.listeners), len(in.confirmed), in.confirmed)
-	}
-	in.mu.Unlock()
-	for _, key := range keys {
-		k := script.KeysOf("p:", key)
-		if n := p.x.node.Execute(drivers.Command{"PUBLISH", k.Free(), ""}); n != int64(0) {
-			p.x.Errorf("%v still listen to %s", n, k.Free())
-		}
+	defer in.mu.Unlock()
+	if len(in.listeners) > 0 {
+		p.x.Errorf("%d listeners are kept", len(in.listeners))
 	}
 }
 
 // Waits that end in each way, some before the subscription is there, leave no listener behind.
 func TestListenersAreForgotten(t *testing.T) {
-	for _, kind := range []string{"queued", "plain"} {
-		t.Run(kind, func(t *testing.T) {
-			onStreet(t, func(x *street) {
-				p, holder := x.party(), x.party()
-				if kind == "plain" {
-					p, holder = x.plain(), x.plain()
-				}
-				lease := holder.must()
-				for i := range 60 {
-					ctx, cancel := context.WithTimeout(x.Context(), time.Duration(i)*300*time.Microsecond)
-					if _, err := p.Lock(ctx, "k"); err == nil {
-						x.Fatal("locked")
-					}
-					cancel()
-				}
-				c := p.lock()
-				x.unlock(lease)
-				x.unlock(c.gets(toldPoll))
-				p.forgotten("k")
-				x.nothing()
-			})
-		})
-	}
+	onStreet(t, func(x *street) {
+		p := x.party()
+		lease := x.party().must()
+		for i := range 60 {
+			ctx, cancel := context.WithTimeout(x.Context(), time.Duration(i)*300*time.Microsecond)
+			if _, err := p.Lock(ctx, "k"); err == nil {
+				x.Fatal("locked")
+			}
+			cancel()
+		}
+		c := p.lock()
+		x.unlock(lease)
+		x.unlock(c.gets(heartbeat))
+		p.forgotten()
+		x.nothing()
+	})
 }
 
 // Waiters without a subscription keep their position among those that have one, and get their share.

@@ -105,29 +105,6 @@ func TestForceReleaseFromOwnersOfAnyKind(t *testing.T) {
 	}
 }
 
-// Without a queue, a waiter that asked for notifications is notified of a forced release.
-func TestForceReleaseNotifies(t *testing.T) {
-	_, n := real(t)
-	acquire(t, n, "a", 10*time.Second)
-	told := make(chan struct{}, 10)
-	live, stop := n.Notify("k", func() { told <- struct{}{} })
-	defer stop()
-	for end := time.Now().Add(timeout); !live(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("no subscription")
-		}
-	}
-	for len(told) > 0 {
-		<-told
-	}
-	force(t, n, "", nil)
-	select {
-	case <-told:
-	case <-time.After(10 * time.Second):
-		t.Error("nobody was told")
-	}
-}
-
 // Waiters that died are not counted.
 func TestInspectCountsWhoWaits(t *testing.T) {
 	_, n := real(t)

@@ -164,7 +164,7 @@ func TestForceReleaseAtTheHandOverSendsTheWaiterBack(t *testing.T) {
 				first, second, third := b.lock(), c.lock(), d.lock()
 				b.once("claim", tt.claim)
 				if tt.deaf {
-					x.messages(func(channel, _ string) (time.Duration, bool) { return 0, channel == b.node.inbox.name })
+					x.messages(func(channel, _ string) (time.Duration, bool) { return 0, channel == b.node.inbox.channel })
 				}
 				x.unlock(lease)
 				x.messages(nil)

@@ -46,7 +46,7 @@ func TestRefusedWhileTheSlotMoves(t *testing.T) {
 				d := &movingSlots{
 					Driver: simnode.Cluster(simnode.NewNodes(1), func(int) simnode.Network { return nil }), code: code,
 				}
-				c := locker.NewClient(QueuedCluster{NewCluster(d, Options{Prefix: "p:", Timeout: timeout})})
+				c := locker.NewClient(NewCluster(d, Options{Prefix: "p:", Timeout: timeout}))
 				refuse := func(window time.Duration) { d.until.Store(time.Now().Add(window).UnixNano()) }
 				again := code != "LOADING"
 
@@ -96,7 +96,7 @@ func TestVerifyWhileTheSlotMoves(t *testing.T) {
 		d := &movingSlots{
 			Driver: simnode.Cluster(simnode.NewNodes(1), func(int) simnode.Network { return nil }), code: "TRYAGAIN",
 		}
-		c := locker.NewClient(QueuedCluster{NewCluster(d, Options{Prefix: "p:", Timeout: timeout})})
+		c := locker.NewClient(NewCluster(d, Options{Prefix: "p:", Timeout: timeout}))
 		lease, err := c.TryLock(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
@@ -136,7 +136,7 @@ func TestRefusedAndThenNotAnswered(t *testing.T) {
 		defer func() { _ = c.Close() }()
 		d.until.Store(time.Now().Add(timeout * 2 / 5).UnixNano())
 		begun := time.Now()
-		_, err := QueuedCluster{c}.Acquire(t.Context(), locker.Request{Key: "a", Token: "t", TTL: time.Hour})
+		_, err := c.Acquire(t.Context(), locker.Request{Key: "a", Token: "t", TTL: time.Hour})
 		if took := time.Since(begun); err == nil || took > timeout {
 			t.Errorf("%v after %v", err, took)
 		}
@@ -157,7 +157,7 @@ func TestWaiterThatFindsTheSlotMovingIsTold(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		nodes := simnode.NewNodes(1)
 		open := func(d drivers.Driver) *locker.Client {
-			return locker.NewClient(QueuedCluster{NewCluster(d.(drivers.Cluster), Options{Prefix: "p:", Timeout: timeout})})
+			return locker.NewClient(NewCluster(d.(drivers.Cluster), Options{Prefix: "p:", Timeout: timeout}))
 		}
 		holder := open(simnode.Cluster(nodes, func(int) simnode.Network { return nil }))
 		counted := &shardDriver{Driver: simnode.Cluster(nodes, func(int) simnode.Network { return nil })}

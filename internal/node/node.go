@@ -7,12 +7,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/pipeline"
 	"github.com/golocker/locker/internal/script"
+)
+
+// While a slot of a Redis Cluster moves, commands are sent again after pauses between these.
+const (
+	movingMinPause = 5 * time.Millisecond
+	movingMaxPause = 100 * time.Millisecond
 )
 
 // Options of a Node.
@@ -36,6 +43,13 @@ type Options struct {
 }
 
 // Node is one Redis node. It is safe for concurrent use.
+//
+// A node that decides alone is a locker.Backend, by the methods that have the names of that interface. It keeps a queue
+// for each lock on the server: a release grants the lock to the first waiter. So waiters need not poll, nobody
+// overtakes them, and each release wakes one of them only. docs/safety.md has the rules.
+//
+// A Redlock sends to its nodes by the methods whose names begin with Start, which do not wait for the answer, and
+// repeats releases by ReleaseLater and Undo. Its waiters queue for a [Turn].
 type Node struct {
 	name     string
 	prefix   string
@@ -112,7 +126,7 @@ func (n *Node) Check(req *locker.Request) error {
 	return n.covers(req)
 }
 
-// Acquire implements locker.Backend for a node that decides alone.
+// Acquire implements locker.Backend. It is one attempt, and fails while others are in the queue.
 func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
 	n.calls.Enter()
 	defer n.calls.Leave()
@@ -122,25 +136,53 @@ func (n *Node) Acquire(ctx context.Context, req locker.Request) (locker.Grant, e
 	if n.cleaner.full() {
 		return locker.Grant{}, n.fault(pipeline.ErrFull)
 	}
-	undo := func(landed bool) { n.cleaner.add(n.undoing(&req, landed, script.NotifySubscribers)) }
-	// If the caller leaves, the attempt is undone at once, with a tombstone. The attempt may succeed nevertheless, if
-	// it was executed first or after the tombstone had expired. That is known only when its reply arrives.
-	late := func(reply drivers.Reply, err error) {
-		if n.vote(reply, err).Granted {
-			undo(true)
+	w := &waiter{n: n, ctx: ctx, req: req}
+	p, err := w.enqueue()
+	switch {
+	case err != nil:
+		return locker.Grant{}, w.give(err)
+	case p.Status != script.Granted:
+		return locker.Grant{}, heldError(p)
+	}
+	return w.granted(p)
+}
+
+// Queue implements locker.Queuer.
+func (n *Node) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	n.calls.Enter()
+	defer n.calls.Leave()
+	if err := n.Check(&req); err != nil {
+		return locker.Grant{}, err
+	}
+	if n.cleaner.full() {
+		return locker.Grant{}, n.fault(pipeline.ErrFull)
+	}
+	in := n.inboxOf(n.keys(req.Key))
+	w := &waiter{n: n, inbox: in, ctx: ctx, req: req, positionTTL: script.MaxPositionTTL}
+	if in.live() { // the subscription is open, because others have waited lately
+		w.listen()
+		defer w.ignore()
+	}
+	asked := time.Now()
+	p, err := w.enqueue()
+	switch {
+	case n.isMovingError(err) && ctx.Err() == nil: // waits as for a lock that is held
+		w.failing(n.fault(err), asked)
+	case err != nil:
+		return locker.Grant{}, w.give(err)
+	case p.Status == script.Granted:
+		return w.granted(p)
+	default:
+		w.seesHeld(p)
+	}
+	if w.news == nil {
+		w.listen()
+		defer w.ignore()
+		if in.live() {
+			w.hear(false)
 		}
 	}
-	cmd := n.attempt(&req).Acquire(req.TTL, 1, 0)
-	v := n.vote(n.grant(ctx, cmd, req.TTL, late))
-	if v.Doubtful {
-		undo(isShortfall(v.Err))
-	}
-	// After Close, the caller cannot release the lock any more.
-	if v.Granted && n.closed() {
-		undo(true)
-		return locker.Grant{}, locker.ErrClosed
-	}
-	return locker.Grant{Fence: v.Counter}, v.Err
+	return w.wait(p)
 }
 
 // attempt returns the attempt of req, with the names that its commands need.
@@ -181,18 +223,14 @@ func (n *Node) Extend(ctx context.Context, req locker.Request) error {
 	return n.owned(n.grant(ctx, n.attempt(&req).Extend(req.TTL, req.Fence), req.TTL, nil))
 }
 
-// Release implements locker.Backend. It notifies the callers of Notify.
+// Release implements locker.Backend. If it was not answered or not finished, it goes on in the background. If ctx has a
+// deadline, only that ends the call; see locker.Backend.
 func (n *Node) Release(ctx context.Context, req locker.Request) error {
 	n.calls.Enter()
 	defer n.calls.Leave()
-	return n.release(ctx, &req, true, script.NotifySubscribers)
-}
-
-// release sends a release. If that was not answered or not finished, it goes on in the background. If ctx has a
-// deadline, only that ends the call; see locker.Backend.
-func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, notify script.Notify) error {
-	r := n.releaseOf(req, landed, notify)
-	later := undoing(r, req)
+	w, ok := req.Private.(*waiter)
+	r := n.releaseOf(&req, !ok || !w.stragglers(), script.NotifyQueue)
+	later := undoing(r, &req)
 	limit := n.timeout
 	if end, ok := ctx.Deadline(); ok {
 		ctx, limit = context.WithoutCancel(ctx), min(limit, time.Until(end))
@@ -205,12 +243,139 @@ func (n *Node) release(ctx context.Context, req *locker.Request, landed bool, no
 	return err
 }
 
-// Notify implements locker.Notifier.
-func (n *Node) Notify(key string, wake func()) (live func() bool, stop func()) {
-	keys := n.keys(key)
-	channel, in := keys.Free(), n.inboxOf(keys)
-	in.follow(channel, func(bool) { wake() })
-	return func() bool { return in.live(channel) }, func() { in.ignore(channel) }
+// leave releases in the background, as Undo does, and gives up the position in the queue.
+func (n *Node) leave(req *locker.Request, landed bool) {
+	n.cleaner.add(n.undoing(req, landed, script.NotifyQueue))
+}
+
+// Verify implements locker.Verifier.
+func (n *Node) Verify(ctx context.Context, req locker.Request) error {
+	n.calls.Enter()
+	defer n.calls.Leave()
+	cmd := n.attempt(&req).Verify(req.Fence)
+	return n.owned(n.send(ctx, n.pipeline, cmd, req.TTL, min(req.TTL, n.timeout)/2, nil))
+}
+
+var errOneByOne = fmt.Errorf("the locks cannot be acquired in one step: %w", errors.ErrUnsupported)
+
+// AcquireMany implements locker.ManyAcquirer, with one call of a script. Behind a Redis Cluster, the locks have to
+// share a hash slot.
+func (n *Node) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	n.calls.Enter()
+	defer n.calls.Leave()
+	attempts := make([]script.Attempt, len(reqs))
+	for i := range reqs {
+		if err := n.Check(&reqs[i]); err != nil {
+			return nil, &locker.Error{Op: "trylock", Key: reqs[i].Key, Err: err}
+		}
+		attempts[i] = n.attempt(&reqs[i])
+	}
+	if len(reqs) > script.MaxAll || n.keepsSlots() && !oneSlot(attempts) {
+		return nil, errOneByOne
+	}
+	if n.cleaner.full() {
+		return nil, n.fault(pipeline.ErrFull)
+	}
+	undo := func(landed bool) {
+		for i := range reqs {
+			n.leave(&reqs[i], landed)
+		}
+	}
+	late := func(reply drivers.Reply, err error) { // as in Acquire
+		if all, _ := script.ReadAll(reply, len(reqs)); err == nil && all.Status == script.Granted {
+			undo(true)
+		}
+	}
+	reply, err := n.grant(ctx, script.AcquireAll(attempts, reqs[0].TTL), reqs[0].TTL, late)
+	var all script.All
+	if err == nil {
+		all, err = script.ReadAll(reply, len(reqs))
+	}
+	var refusal drivers.ServerError
+	switch {
+	case errors.As(err, &refusal) && script.IsForMany(refusal):
+		return nil, errOneByOne
+	case err != nil:
+		if isDoubtful(err) {
+			undo(isShortfall(err))
+		}
+		return nil, n.fault(err)
+	case all.Status == script.Waiting:
+		held := &locker.HeldError{Remaining: all.Left, Label: all.Label}
+		return nil, &locker.Error{Op: "trylock", Key: reqs[all.Index].Key, Err: held}
+	case all.Status == script.Gone:
+		undo(true)
+		return nil, n.fault(errors.New("some of the locks were taken away before the answer came"))
+	case all.Status != script.Granted:
+		return nil, errOneByOne
+	case n.closed(): // the caller cannot release the locks any more
+		undo(true)
+		return nil, locker.ErrClosed
+	}
+	grants := make([]locker.Grant, len(reqs))
+	for i, c := range all.Counters {
+		grants[i].Fence = c
+	}
+	return grants, nil
+}
+
+// oneSlot reports whether the locks of attempts share a hash slot.
+func oneSlot(attempts []script.Attempt) bool {
+	for _, a := range attempts {
+		if script.Slot(a.Lock) != script.Slot(attempts[0].Lock) {
+			return false
+		}
+	}
+	return true
+}
+
+// grant sends a command that grants or prolongs a lock, and waits for the reply; see [Node.send]. What was granted too
+// late has to be undone whether replicas have it or not, so late is not told of a shortfall.
+func (n *Node) grant(
+	ctx context.Context, cmd script.Command, limit time.Duration, late func(drivers.Reply, error),
+) (drivers.Reply, error) {
+	if told := late; told != nil && n.granting != n.pipeline {
+		late = func(reply drivers.Reply, err error) {
+			if isShortfall(err) {
+				err = nil
+			}
+			told(reply, err)
+		}
+	}
+	return n.send(ctx, n.granting, cmd, limit, min(limit, n.timeout)/2, late)
+}
+
+// send sends a command and waits for the reply; see [pipeline.Pipeline.Do].
+//
+// While a slot of a Redis Cluster moves from one server to another, its keys are in two places, and servers refuse
+// scripts that need several of them. A lock that is free is a key that does not exist, so most scripts are refused
+// until the slot has arrived, also by the new server. send asks again for as long as moving says. A refusal executes
+// nothing, so that changes nothing about what the command may do.
+func (n *Node) send(
+	ctx context.Context, p *pipeline.Pipeline, cmd script.Command, limit, moving time.Duration,
+	late func(drivers.Reply, error),
+) (drivers.Reply, error) {
+	if !n.sharded {
+		return p.Do(ctx, cmd, limit, late)
+	}
+	limit = min(limit, n.timeout) // of all tries together
+	begun := time.Now()
+	for pause := movingMinPause; ; pause = min(2*pause, movingMaxPause) {
+		reply, err := p.Do(ctx, cmd, limit-time.Since(begun), late)
+		if err != nil || !isMoving(reply) || time.Since(begun)+pause > moving {
+			return reply, err
+		}
+		t := time.NewTimer(pause/2 + rand.N(pause/2))
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+		case <-n.closing:
+		}
+		t.Stop()
+		if ctx.Err() != nil || n.closed() || time.Since(begun) >= limit {
+			return reply, nil //nolint:nilerr // the reply says why
+		}
+	}
 }
 
 // Close ends the node. Calls in progress return locker.ErrClosed, each clean-up gets one more try, and the driver is

@@ -39,106 +39,91 @@ func (c *call) failsWith(t testing.TB, want, never error) {
 // A waiter for a lock on a server that dies is told of that, and not of a holder that is long gone. The last contact
 // counts. It is that of the caller that asks the server for all callers of a Client.
 func TestWhoWaitsIsToldOfTheLastContact(t *testing.T) {
-	for _, plain := range []bool{false, true} {
-		for name, f := range outages {
-			t.Run(fmt.Sprint(name, " plain=", plain), func(t *testing.T) {
-				onStreet(t, func(x *street) {
-					lease := x.party().must(locker.TTL(time.Hour))
-					b := x.party()
-					if plain {
-						b = x.plain()
-					}
-					first := b.lockFor(12*time.Second, locker.Patience(time.Minute))
-					first.waits(50 * time.Millisecond)
-					behind := b.lockFor(10 * time.Second)
-					alone := x.party().lockFor(5 * time.Second) // of a Client that still reaches the server
-					behind.waits(time.Second)
-					b.meddle(func(string) fate { return f })
-					behind.failsWith(x, locker.ErrUnavailable, locker.ErrHeld)
-					alone.failsWith(x, locker.ErrHeld, locker.ErrUnavailable)
-					first.failsWith(x, locker.ErrUnavailable, locker.ErrHeld)
+	for name, f := range outages {
+		t.Run(name, func(t *testing.T) {
+			onStreet(t, func(x *street) {
+				lease := x.party().must(locker.TTL(time.Hour))
+				b := x.party()
+				first := b.lockFor(12*time.Second, locker.Patience(time.Minute))
+				first.waits(50 * time.Millisecond)
+				behind := b.lockFor(10 * time.Second)
+				alone := x.party().lockFor(5 * time.Second) // of a Client that still reaches the server
+				behind.waits(time.Second)
+				b.meddle(func(string) fate { return f })
+				behind.failsWith(x, locker.ErrUnavailable, locker.ErrHeld)
+				alone.failsWith(x, locker.ErrHeld, locker.ErrUnavailable)
+				first.failsWith(x, locker.ErrUnavailable, locker.ErrHeld)
 
-					b.meddle(nil)
-					time.Sleep(10 * time.Second)       // what hangs is given up
-					late := b.lockFor(5 * time.Second) // its first request that fails may be under way in the end
-					late.waits(time.Second)
-					b.meddle(func(string) fate { return f })
-					late.failsWith(x, locker.ErrUnavailable, locker.ErrHeld)
+				b.meddle(nil)
+				time.Sleep(10 * time.Second)       // what hangs is given up
+				late := b.lockFor(5 * time.Second) // its first request that fails may be under way in the end
+				late.waits(time.Second)
+				b.meddle(func(string) fate { return f })
+				late.failsWith(x, locker.ErrUnavailable, locker.ErrHeld)
 
-					b.meddle(nil)
-					time.Sleep(10 * time.Second) // what hangs is given up
-					again := b.lockFor(15 * time.Second)
-					again.waits(time.Second)
-					b.meddle(func(string) fate { return f })
-					again.waits(4 * time.Second)
-					b.meddle(nil)
-					again.failsWith(x, locker.ErrHeld, locker.ErrUnavailable)
-					time.Sleep(2 * time.Second) // until the server knows that the waiter has left
-					x.unlock(lease)
-					x.nothing()
-				})
+				b.meddle(nil)
+				time.Sleep(10 * time.Second) // what hangs is given up
+				again := b.lockFor(15 * time.Second)
+				again.waits(time.Second)
+				b.meddle(func(string) fate { return f })
+				again.waits(4 * time.Second)
+				b.meddle(nil)
+				again.failsWith(x, locker.ErrHeld, locker.ErrUnavailable)
+				time.Sleep(2 * time.Second) // until the server knows that the waiter has left
+				x.unlock(lease)
+				x.nothing()
 			})
-		}
+		})
 	}
 }
 
 // A request that is under way for a moment when the context ends says nothing against the server.
 func TestASlowAnswerIsNoOutage(t *testing.T) {
-	for _, plain := range []bool{false, true} {
-		onStreet(t, func(x *street) {
-			lease := x.party().must(locker.TTL(time.Hour))
-			b := x.party()
-			if plain {
-				b = x.plain()
-			}
-			b.meddle(func(string) fate { return fate{back: 400 * time.Millisecond} })
-			for d := 4 * time.Second; d < 7*time.Second; d += 100 * time.Millisecond {
-				b.lockFor(d).failsWith(x, locker.ErrHeld, locker.ErrUnavailable)
-			}
-			b.meddle(nil)
-			time.Sleep(2 * time.Second)
-			x.unlock(lease)
-			x.nothing()
-		})
-	}
+	onStreet(t, func(x *street) {
+		lease := x.party().must(locker.TTL(time.Hour))
+		b := x.party()
+		b.meddle(func(string) fate { return fate{back: 400 * time.Millisecond} })
+		for d := 4 * time.Second; d < 7*time.Second; d += 100 * time.Millisecond {
+			b.lockFor(d).failsWith(x, locker.ErrHeld, locker.ErrUnavailable)
+		}
+		b.meddle(nil)
+		time.Sleep(2 * time.Second)
+		x.unlock(lease)
+		x.nothing()
+	})
 }
 
 // The caller says how long a waiter tolerates a server that does not answer.
 func TestPatienceIsAnOption(t *testing.T) {
-	for _, plain := range []bool{false, true} {
-		for _, patience := range []time.Duration{0, time.Second, locker.DefaultPatience, 30 * time.Second} {
-			t.Run(fmt.Sprint(patience, " plain=", plain), func(t *testing.T) {
-				onStreet(t, func(x *street) {
-					lease := x.party().must(locker.TTL(time.Hour))
-					b := x.party()
-					if plain {
-						b = x.plain()
+	for _, patience := range []time.Duration{0, time.Second, locker.DefaultPatience, 30 * time.Second} {
+		t.Run(fmt.Sprint(patience), func(t *testing.T) {
+			onStreet(t, func(x *street) {
+				lease := x.party().must(locker.TTL(time.Hour))
+				b := x.party()
+				var opts []locker.Option
+				if patience != locker.DefaultPatience {
+					opts = []locker.Option{locker.Patience(patience)}
+				}
+				c := b.lockFor(time.Hour, opts...)
+				behind := b.lockFor(time.Hour, opts...) // does not begin to count when its turn has come
+				c.waits(time.Second)
+				b.meddle(func(string) fate { return outages["is down"] })
+				start := time.Now()
+				for _, c := range []*call{c, behind} {
+					<-c.done
+					if !errors.Is(c.err, locker.ErrUnavailable) || errors.Is(c.err, locker.ErrHeld) {
+						x.Errorf("%v, want ErrUnavailable", c.err)
 					}
-					var opts []locker.Option
-					if patience != locker.DefaultPatience {
-						opts = []locker.Option{locker.Patience(patience)}
+					// The first contact is due within a heartbeat, and then they are a second apart at most.
+					if took := c.at.Sub(start); took < patience || took > patience+heartbeat+2*time.Second {
+						x.Errorf("it was given up after %v, the patience is %v", took, patience)
 					}
-					c := b.lockFor(time.Hour, opts...)
-					behind := b.lockFor(time.Hour, opts...) // does not begin to count when its turn has come
-					c.waits(time.Second)
-					b.meddle(func(string) fate { return outages["is down"] })
-					start := time.Now()
-					for _, c := range []*call{c, behind} {
-						<-c.done
-						if !errors.Is(c.err, locker.ErrUnavailable) || errors.Is(c.err, locker.ErrHeld) {
-							x.Errorf("%v, want ErrUnavailable", c.err)
-						}
-						// The first contact is due within a heartbeat, and then they are a second apart at most.
-						if took := c.at.Sub(start); took < patience || took > patience+heartbeat+2*time.Second {
-							x.Errorf("it was given up after %v, the patience is %v", took, patience)
-						}
-					}
-					b.meddle(nil)
-					time.Sleep(2 * time.Second)
-					x.unlock(lease)
-					x.nothing()
-				})
+				}
+				b.meddle(nil)
+				time.Sleep(2 * time.Second)
+				x.unlock(lease)
+				x.nothing()
 			})
-		}
+		})
 	}
 }

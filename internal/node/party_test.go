@@ -211,7 +211,7 @@ func (p *party) warm() {
 		p.x.Fatal(err)
 	}
 	p.x.unlock(mine)
-	if !p.node.inbox.live(p.node.inbox.name) {
+	if !p.node.inbox.live() {
 		p.x.Fatal("the subscription is not there")
 	}
 }

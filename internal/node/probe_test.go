@@ -43,7 +43,7 @@ func TestProbeThatFailedIsRepeated(t *testing.T) {
 					})
 					x.node.Cut()
 					c.waits(4*inboxMinPause + 20*oneWay) // the pauses before the connection and before each repetition
-					if !p.node.inbox.live(p.node.inbox.name) {
+					if !p.node.inbox.live() {
 						x.Fatalf("the subscription is not counted after %d probes that failed", failing)
 					}
 				}
@@ -93,7 +93,7 @@ func TestProbesThatAlwaysFail(t *testing.T) {
 				}
 				p.meddle(nil)
 				c.waits(tt.again + 10*oneWay)
-				if !p.node.inbox.live(p.node.inbox.name) {
+				if !p.node.inbox.live() {
 					x.Error("the subscription is not counted when probes are answered")
 				}
 				x.unlock(lease)
@@ -119,11 +119,11 @@ func TestRightToPublishEnds(t *testing.T) {
 			return fate{}
 		})
 		c.waits(2 * inboxProbe)
-		if !p.node.inbox.live(p.node.inbox.name) {
+		if !p.node.inbox.live() {
 			x.Error("one refusal has ended the subscription")
 		}
 		c.waits(2 * inboxProbe)
-		if p.node.inbox.live(p.node.inbox.name) {
+		if p.node.inbox.live() {
 			x.Error("the subscription is trusted although no probe has come for long")
 		}
 		p.meddle(nil)
@@ -140,17 +140,15 @@ func TestNewListenersDoNotDelayTheProbe(t *testing.T) {
 		n := New(d, Options{Name: "n1", Prefix: "p:", Timeout: timeout})
 		d.will(func(context.Context, []drivers.Command) ([]drivers.Reply, error) { return nil, refused })
 		_ = n.Extend(t.Context(), request("a")) // begins a backoff
-		live, stop := n.Notify("a", func() {})
-		defer stop()
+		n.inbox.expect("a", func(bool) {})
 		synctest.Wait()
 		for i := range 10 {
-			_, stop := n.Notify(fmt.Sprint("b", i), func() {})
-			defer stop()
+			n.inbox.expect(fmt.Sprint("b", i), func(bool) {})
 			synctest.Wait()
 		}
 		d.will(ok)
 		time.Sleep(2 * inboxMinPause)
-		if !live() {
+		if !n.inbox.live() {
 			t.Error("the subscription is not counted soon")
 		}
 		_ = n.Close()

@@ -114,7 +114,7 @@ func TestPushWithoutGrant(t *testing.T) {
 		}
 		b.node.inbox.mu.Unlock()
 		for range 2 * maxMissed {
-			if r := x.node.Execute(drivers.Command{"PUBLISH", b.node.inbox.name, id}); r != int64(1) {
+			if r := x.node.Execute(drivers.Command{"PUBLISH", b.node.inbox.channel, id}); r != int64(1) {
 				x.Fatalf("%v listen", r)
 			}
 			first.waits(10 * time.Millisecond)
@@ -283,7 +283,7 @@ func TestTicketIsKeptOverALostSubscription(t *testing.T) {
 // cutOff breaks the subscription of one client.
 func (x *street) cutOff(p *party) {
 	x.Helper()
-	x.messages(func(channel, _ string) (time.Duration, bool) { return 0, channel == p.node.inbox.name })
+	x.messages(func(channel, _ string) (time.Duration, bool) { return 0, channel == p.node.inbox.channel })
 	x.node.Cut()
 	x.settle()
 	time.Sleep(2 * inboxMinPause) // the others are back

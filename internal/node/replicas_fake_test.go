@@ -68,15 +68,15 @@ func (d withConfirmation) Do(ctx context.Context, cmds ...drivers.Command) ([]dr
 	}
 }
 
-// onReplicated runs f on a street whose clients need one replica, which is there. All clients are made by queues, or by
-// plain, which does not queue.
-func onReplicated(t *testing.T, f func(x *street, r *replicas, queues, plain func() *party)) {
+// onReplicated runs f on a street whose clients need one replica, which is there. All clients are made by
+// client.
+func onReplicated(t *testing.T, f func(x *street, r *replicas, client func() *party)) {
 	t.Helper()
 	onStreet(t, func(x *street) {
 		x.replicas = pipeline.Replicas{Want: 1, Timeout: replicasTimeout}
 		r := &replicas{have: 1, lag: oneWay}
 		change := func(d drivers.Driver) drivers.Driver { return withConfirmation{d, d.(drivers.Subscriber), r} }
-		f(x, r, func() *party { return x.party(change) }, func() *party { return x.plain(change) })
+		f(x, r, func() *party { return x.party(change) })
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for _, kind := range r.alone {

@@ -61,7 +61,7 @@ func onShards(t *testing.T, refusal error, f func(t *testing.T, nodes simnode.No
 			d := &shardDriver{Driver: simnode.Cluster(nodes, func(int) simnode.Network { return nil }), refusal: refusal}
 			c := NewCluster(d, Options{Prefix: "p:"})
 			clusters = append(clusters, c)
-			return locker.NewClient(QueuedCluster{c}), d
+			return locker.NewClient(c), d
 		}
 		holder, _ := open()
 		waiter, d := open()
@@ -257,7 +257,7 @@ func TestChannelsOfAShardHaveItsSlot(t *testing.T) {
 	defer func() { _ = n.Close() }()
 	for _, key := range []string{"a", "a{b}c", "a}b", "{}"} {
 		k := n.keys(key)
-		for _, channel := range []string{k.Free(), n.inboxOf(k).name} {
+		for _, channel := range []string{k.Free(), n.inboxOf(k).channel} {
 			if script.Slot(channel) != script.Slot(k.Lock) {
 				t.Errorf("%s is not in the slot of %s", channel, k.Lock)
 			}

@@ -54,25 +54,15 @@ func (x *street) messages(deliver func(channel, id string) (time.Duration, bool)
 
 func lost(string, string) (time.Duration, bool) { return 0, true }
 
-// party makes a client that queues, closed in the end. change may put something around its driver.
+// party makes a client, closed in the end. change may put something around its driver.
 func (x *street) party(change ...func(drivers.Driver) drivers.Driver) *party {
-	return x.client(func(n *Node) locker.Backend { return QueuedNode{n} }, change...)
-}
-
-// plain makes a client that does not queue.
-func (x *street) plain(change ...func(drivers.Driver) drivers.Driver) *party {
-	return x.client(func(n *Node) locker.Backend { return n }, change...)
-}
-
-func (x *street) client(backend func(*Node) locker.Backend, change ...func(drivers.Driver) drivers.Driver) *party {
 	p := &party{x: x, moment: func() {}}
 	d := x.node.Driver(p.network)
 	for _, c := range change {
 		d = c(d)
 	}
 	p.node = New(d, Options{Name: "n", Prefix: "p:", Replicas: x.replicas})
-
-	p.Client = locker.NewClient(backend(p.node))
+	p.Client = locker.NewClient(p.node)
 	x.Cleanup(func() {
 		if err := p.Close(); err != nil {
 			x.Errorf("Close: %v", err)

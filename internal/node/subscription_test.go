@@ -68,36 +68,28 @@ func TestSilentSubscriptionIsReplaced(t *testing.T) {
 // messages come back by replication. The new master counts no receivers for them. So a message about a release would
 // not reach the subscription either.
 func TestSubscriptionThatTheMasterDoesNotCountIsReplaced(t *testing.T) {
-	for _, kind := range []string{"queued", "plain"} {
-		t.Run(kind, func(t *testing.T) {
-			onStreet(t, func(x *street) {
-				party := x.party
-				if kind == "plain" {
-					party = x.plain
-				}
-				lease := party().must()
-				p := party()
-				c := p.lock()
-				c.waits(30 * time.Second)
-				x.node.Strand()
-				c.waits(inboxProbe + 2*inboxMinPause + 10*oneWay)
-				if n := p.sent("PING"); n != 2 {
-					x.Errorf("%d subscriptions were opened, want another one", n)
-				}
-				c.waits(time.Minute)
-				if n := p.sent("PING"); n != 2 {
-					x.Errorf("%d subscriptions were opened, want two", n)
-				}
-				released := time.Now()
-				x.unlock(lease)
-				x.unlock(c.gets(time.Second))
-				if took := c.at.Sub(released); took > 10*oneWay {
-					x.Errorf("the lock was there after %v", took)
-				}
-				x.nothing()
-			})
-		})
-	}
+	onStreet(t, func(x *street) {
+		lease := x.party().must()
+		p := x.party()
+		c := p.lock()
+		c.waits(30 * time.Second)
+		x.node.Strand()
+		c.waits(inboxProbe + 2*inboxMinPause + 10*oneWay)
+		if n := p.sent("PING"); n != 2 {
+			x.Errorf("%d subscriptions were opened, want another one", n)
+		}
+		c.waits(time.Minute)
+		if n := p.sent("PING"); n != 2 {
+			x.Errorf("%d subscriptions were opened, want two", n)
+		}
+		released := time.Now()
+		x.unlock(lease)
+		x.unlock(c.gets(time.Second))
+		if took := c.at.Sub(released); took > 10*oneWay {
+			x.Errorf("the lock was there after %v", took)
+		}
+		x.nothing()
+	})
 }
 
 // If subscriptions always lead to another server than commands, nothing relies on them. Waiters poll, are not passed
@@ -133,7 +125,7 @@ func TestSubscriptionIsMadeAgain(t *testing.T) {
 			c.waits(time.Second)
 			x.node.Cut()
 			c.waits(2*inboxMinPause + 10*oneWay)
-			if n := p.sent("PING"); n != i+2 || !p.node.inbox.live(p.node.inbox.name) {
+			if n := p.sent("PING"); n != i+2 || !p.node.inbox.live() {
 				x.Fatalf("%d subscriptions were opened after %d cuts", n, i+1)
 			}
 		}
@@ -159,44 +151,38 @@ func TestSubscriptionThatCannotBeHad(t *testing.T) {
 		"connection hangs":   {fate: func(kind string) fate { return fate{lost: kind == "PING"} }},
 	}
 	for name, way := range ways {
-		for _, kind := range []string{"queued", "plain"} {
-			t.Run(name+", "+kind, func(t *testing.T) {
-				onStreet(t, func(x *street) {
-					var change []func(drivers.Driver) drivers.Driver
-					if way.change != nil {
-						change = append(change, way.change(x))
-					}
-					make := x.party
-					if kind == "plain" {
-						make = x.plain
-					}
-					p := make(change...)
-					p.meddle(way.fate)
-					opened := func() int { return p.sent("PING") }
-					if r, ok := p.node.driver.(*channelRefused); ok {
-						opened = func() int { return int(r.opened.Load()) }
-					}
-					lease := make().must()
-					c := p.lock()
-					before, openedBefore := p.sent(""), opened()
-					c.waits(time.Minute)
-					if n := opened() - openedBefore; n > 130 {
-						x.Errorf("%d subscriptions were tried in a minute", n)
-					}
-					if n := p.sent("") - before; n > 60*25 {
-						x.Errorf("%d commands in a minute", n)
-					}
-					released := time.Now()
-					x.unlock(lease)
-					x.unlock(c.gets(time.Second))
-					if took := c.at.Sub(released); took > untoldPoll+10*oneWay {
-						x.Errorf("the lock was there after %v", took)
-					}
-					p.meddle(nil)
-					x.nothing()
-				})
+		t.Run(name, func(t *testing.T) {
+			onStreet(t, func(x *street) {
+				var change []func(drivers.Driver) drivers.Driver
+				if way.change != nil {
+					change = append(change, way.change(x))
+				}
+				p := x.party(change...)
+				p.meddle(way.fate)
+				opened := func() int { return p.sent("PING") }
+				if r, ok := p.node.driver.(*channelRefused); ok {
+					opened = func() int { return int(r.opened.Load()) }
+				}
+				lease := x.party().must()
+				c := p.lock()
+				before, openedBefore := p.sent(""), opened()
+				c.waits(time.Minute)
+				if n := opened() - openedBefore; n > 130 {
+					x.Errorf("%d subscriptions were tried in a minute", n)
+				}
+				if n := p.sent("") - before; n > 60*25 {
+					x.Errorf("%d commands in a minute", n)
+				}
+				released := time.Now()
+				x.unlock(lease)
+				x.unlock(c.gets(time.Second))
+				if took := c.at.Sub(released); took > untoldPoll+10*oneWay {
+					x.Errorf("the lock was there after %v", took)
+				}
+				p.meddle(nil)
+				x.nothing()
 			})
-		}
+		})
 	}
 }
 
@@ -226,18 +212,16 @@ func TestProbeThatWasNotSentIsRepeated(t *testing.T) {
 		n := New(d, Options{Name: "n1", Prefix: "p:", Timeout: timeout})
 		d.will(func(context.Context, []drivers.Command) ([]drivers.Reply, error) { return nil, refused })
 		_ = n.Extend(t.Context(), request("a")) // begins a backoff
-		live, stop := n.Notify("a", func() {})
-		defer stop()
+		n.inbox.expect("a", func(bool) {})
 		synctest.Wait()
 		d.will(ok)
 		time.Sleep(inboxMinPause / 2) // the backoff is over, and the pause is not
-		if live() {
+		if n.inbox.live() {
 			t.Error("a subscription counts that nobody has counted")
 		}
-		_, stop = n.Notify("b", func() {})
-		defer stop()
+		n.inbox.expect("b", func(bool) {})
 		synctest.Wait()
-		if !live() {
+		if !n.inbox.live() {
 			t.Error("the subscription was not counted when somebody else began to listen")
 		}
 		if err := n.Close(); err != nil {

@@ -63,10 +63,10 @@ func (t *Turn) ID() string { return t.id }
 
 // Ask takes a position, or keeps the one that the Turn has. It waits for the answer until ctx ends.
 func (t *Turn) Ask(ctx context.Context) (Standing, error) {
-	live := t.inbox.live(t.inbox.name)
+	live := t.inbox.live()
 	channel := ""
 	if live {
-		channel = t.inbox.name
+		channel = t.inbox.channel
 	}
 	cmd := t.keys.Ask(t.id, script.MaxPositionTTL, t.ticket, channel)
 	reply, err := t.node.pipeline.Do(ctx, cmd, t.node.timeout, t.late)

@@ -3,6 +3,7 @@ package node
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -12,12 +13,22 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// silence is how long a request may be unanswered before it counts as failed.
-const silence = time.Second
+const (
+	// silence is how long a request may be unanswered before it counts as failed.
+	silence = time.Second
+	// untoldPoll is the longest pause between two requests of a waiter that cannot be notified, because its driver has
+	// no subscriptions or its connection is still being made.
+	untoldPoll = 100 * time.Millisecond
+	// behindPoll is the shortest pause between two requests of a waiter behind the first one, however short the TTL is.
+	behindPoll = 500 * time.Millisecond
+	// stagger is the time between the requests of two waiters, one behind the other, when the TTL of the lock ends. The
+	// pause grows with the place in the queue, up to maxStagger places.
+	stagger, maxStagger = 5 * time.Millisecond, 10
+)
 
 // waiter is one call that wants a lock. When it has acquired the lock, it is the Private of the Grant.
 type waiter struct {
-	q     QueuedNode
+	n     *Node
 	inbox *inbox
 	ctx   context.Context
 	req   locker.Request
@@ -65,7 +76,7 @@ func (w *waiter) ignore() { w.inbox.ignore(w.req.Token) }
 // had expired. Then late releases the lock. If the waiter has not given up, it learns of the grant by its next request.
 func (w *waiter) late(p script.Position) {
 	if w.gone.Load() && p.Status == script.Granted {
-		w.q.leave(&w.req, true)
+		w.n.leave(&w.req, true)
 	}
 }
 
@@ -78,12 +89,12 @@ func (w *waiter) enqueue() (script.Position, error) {
 	default:
 	}
 	channel := ""
-	if w.news != nil && w.inbox.live(w.inbox.name) {
-		channel = w.inbox.name
+	if w.news != nil && w.inbox.live() {
+		channel = w.inbox.channel
 	}
-	cmd := w.q.attempt(&w.req).Enqueue(w.req.TTL, w.positionTTL, w.ticket, channel)
+	cmd := w.n.attempt(&w.req).Enqueue(w.req.TTL, w.positionTTL, w.ticket, channel)
 	w.start = time.Now()
-	p, err := decodePosition(w.q.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
+	p, err := decodePosition(w.n.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
 		p, err := decodePosition(reply, err)
 		if !isDoubtful(err) {
 			w.astray.Add(-1) // this may run before enqueue has counted
@@ -102,9 +113,9 @@ func (w *waiter) enqueue() (script.Position, error) {
 
 // claim takes over a lock that was granted by somebody else's release.
 func (w *waiter) claim() (script.Position, error) {
-	cmd := w.q.attempt(&w.req).Claim(w.req.TTL)
+	cmd := w.n.attempt(&w.req).Claim(w.req.TTL)
 	w.start = time.Now()
-	p, err := decodePosition(w.q.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
+	p, err := decodePosition(w.n.grant(w.ctx, cmd, w.req.TTL, func(reply drivers.Reply, err error) {
 		if p, err := decodePosition(reply, err); err == nil {
 			w.late(p)
 		}
@@ -136,7 +147,7 @@ func (w *waiter) granted(p script.Position) (locker.Grant, error) {
 		}
 	}
 	// After Close, the caller cannot release the lock any more.
-	if w.q.closed() {
+	if w.n.closed() {
 		w.placed = true
 		return locker.Grant{}, w.give(locker.ErrClosed)
 	}
@@ -164,7 +175,7 @@ func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 		case <-t.C:
 		case <-w.req.Closing:
 			return locker.Grant{}, w.give(locker.ErrClosed)
-		case <-w.q.closing:
+		case <-w.n.closing:
 			return locker.Grant{}, w.give(locker.ErrClosed)
 		case <-w.ctx.Done():
 			return locker.Grant{}, w.give(w.seen(p))
@@ -186,7 +197,7 @@ func (w *waiter) wait(p script.Position) (locker.Grant, error) {
 			return locker.Grant{}, w.give(w.seen(p))
 		default:
 			if isFault(err) {
-				w.failing(w.q.fault(err), asked)
+				w.failing(w.n.fault(err), asked)
 			}
 			if w.ctx.Err() != nil || !isFault(err) || time.Since(w.unanswered) > w.req.Patience {
 				return locker.Grant{}, w.give(err)
@@ -246,7 +257,7 @@ func (w *waiter) resume() (script.Position, error) {
 	}
 	w.ignore()
 	if w.stragglers() {
-		w.q.leave(&w.req, false) // so that its tombstone lives for long enough
+		w.n.leave(&w.req, false) // so that its tombstone lives for long enough
 	}
 	w.req.Token, w.missed = locker.NewToken(), 0
 	w.listen()
@@ -258,9 +269,9 @@ func (w *waiter) resume() (script.Position, error) {
 func (w *waiter) give(err error) error {
 	if w.placed || isDoubtful(err) {
 		w.gone.Store(true)
-		w.q.leave(&w.req, !w.stragglers())
+		w.n.leave(&w.req, !w.stragglers())
 	}
-	return w.q.fault(err)
+	return w.n.fault(err)
 }
 
 // decodePosition reads the outcome of enqueue or claim. After an error in the reply, the waiter is in no queue.
@@ -273,4 +284,52 @@ func decodePosition(reply drivers.Reply, err error) (script.Position, error) {
 		err = errorOf(p.Status, locker.HeldError{Remaining: p.Left}, 0)
 	}
 	return p, err
+}
+
+// seesHeld tells the caller, once, that somebody else has the lock.
+func (w *waiter) seesHeld(p script.Position) {
+	if w.req.Waiting != nil {
+		w.req.Waiting(heldError(p))
+		w.req.Waiting = nil
+	}
+}
+
+// heldError says who has the lock that a waiter at p waits for.
+func heldError(p script.Position) *locker.HeldError {
+	return &locker.HeldError{Remaining: p.Left, Label: p.Label}
+}
+
+// pause is how long to wait for a notification before the next request.
+func (w *waiter) pause(p script.Position) time.Duration {
+	if !w.unanswered.IsZero() {
+		var resting *locker.RestingError
+		if errors.As(w.fault, &resting) {
+			// Until its rest is over, the node gives the same answer. Then the waiters should not all ask at once.
+			return min(resting.Remaining, w.req.Patience-time.Since(w.unanswered)) + rand.N(untoldPoll)
+		}
+		// The pause is short at first, because the server may have granted the lock, and grows while requests fail.
+		d := min(max(time.Since(w.unanswered), untoldPoll), time.Second)
+		return d/2 + rand.N(d/2)
+	}
+	if p.More {
+		return 0
+	}
+	d := script.ClaimWindow*3/4 + rand.N(script.ClaimWindow/2)
+	if w.news == nil || !w.inbox.live() {
+		d = untoldPoll/2 + rand.N(untoldPoll/2)
+	}
+	if p.Left > 0 { // the holder may have died
+		d = min(d, w.untilFree(p))
+	}
+	return d
+}
+
+// untilFree is how long it is until the lock is free if its holder has died. Waiters behind the first one may have come
+// to the front when that matters, without having been told, or the ones before them may have died as well. So they look
+// at the end of the TTL, too, after those before them.
+func (w *waiter) untilFree(p script.Position) time.Duration {
+	if p.Rank == 0 {
+		return p.Left + time.Millisecond
+	}
+	return max(p.Left, behindPoll) + time.Duration(min(p.Rank, maxStagger))*stagger
 }

@@ -117,16 +117,15 @@ type Notify uint8
 
 // The waiters that a release can notify.
 const (
-	NotifyNobody      Notify = iota // for an attempt that failed and that nobody waits for
-	NotifySubscribers               // the subscribers of the channel Free
-	NotifyQueue                     // the first waiter in the queue, which gets the lock
-	NotifyTurn                      // the waiter whose turn it is, or which gets the turn now
+	NotifyNobody Notify = iota // for an attempt that failed and that nobody waits for
+	NotifyQueue                // the first waiter in the queue, which gets the lock
+	NotifyTurn                 // the waiter whose turn it is, or which gets the turn now
 )
 
 // Command returns the release as a command. In the usual case it has nothing to do but to delete the lock, because the
 // value of a lock that others wait for is marked.
 func (r Release) Command() Command {
-	if !r.Contended && r.Tombstone == 0 && r.Keep == 0 && r.Notify != NotifySubscribers && r.Turn == "" && !r.Leaves {
+	if !r.Contended && r.Tombstone == 0 && r.Keep == 0 && r.Turn == "" && !r.Leaves {
 		return Command{IsRelease: true, Usual: &Usual{Lock: r.Lock, Text: r.value(r.counter()), Alone: r.alone}}
 	}
 	return r.alone()
@@ -153,8 +152,6 @@ func (r Release) alone() Command {
 			args += ":"
 		}
 		return turnReleaseScript.call([]string{r.Lock, r.Wait(), r.Queue(), r.Keys.Turn()}, r.text(), args)
-	case NotifySubscribers:
-		return releaseScript.call([]string{r.Lock, r.Wait()}, r.text(), args+":"+r.Free())
 	default:
 		return releaseScript.call([]string{r.Lock, r.Wait()}, r.text(), args+":")
 	}

@@ -65,7 +65,7 @@ func (k Keys) Queue() string { return k.own(queueName) }
 // Turn is the key with the waiter whose turn it is to ask the nodes of a Redlock.
 func (k Keys) Turn() string { return k.own(turnName) }
 
-// Free is the channel on which releases publish that the lock is free, if nobody queues for it.
+// Free is the channel on which force.lua publishes that the lock is free, if nobody queues for it.
 func (k Keys) Free() string {
 	name := k.own(":free")
 	if k.Sharded {

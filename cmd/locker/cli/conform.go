@@ -126,7 +126,7 @@ func runSuite(ctx context.Context, c *config.Config, d *config.Deployment, prefi
 	slog.SetDefault(slog.New(slog.DiscardHandler)) // each of the many clients of a Redlock would log the same warnings
 	of := func(store int) string { return fmt.Sprintf("%s%d:", prefix, store) }
 	conform.Main(conform.Deployment{
-		FIFO: d.FIFO,
+		FIFO: !d.Redlock,
 		Open: func(store int) (locker.Locker, error) { return under(c, of(store)).Open(ctx) },
 		Delete: func(store int, key string) error {
 			return eachServer(d, func(s config.Server) error {

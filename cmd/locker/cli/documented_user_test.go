@@ -41,11 +41,8 @@ func TestUserOfTheDocumentation(t *testing.T) {
 			for _, s := range every {
 				commands = s.DocumentedUser(t)
 			}
-			for _, fifo := range []string{"true", "false"} {
-				url := secured.url("rediss", one) + "&fifo=" + fifo
-				useLocks(t, url, "k")
-				useCommand(t, url)
-			}
+			useLocks(t, secured.url("rediss", one), "k")
+			useCommand(t, secured.url("rediss", one))
 			useLocks(t, secured.url("redlocks", nodes...)+"&budget=20s", "k")
 			useCommand(t, secured.url("redlocks", nodes...)+"&budget=20s")
 			for _, s := range every {

@@ -249,7 +249,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 			"if tomb ~= '0' then drop"}},
 		[]killer{test("single", "TestWaiterThatLeavesLeavesNothing"), test("internal/script", "TestScheduleLeave")}},
 	{"what is under way when a waiter leaves is forgotten",
-		[]patch{{"internal/node/waiter.go", "w.q.leave(&w.req, !w.stragglers())", "w.q.leave(&w.req, true)"}},
+		[]patch{{"internal/node/waiter.go", "w.n.leave(&w.req, !w.stragglers())", "w.n.leave(&w.req, true)"}},
 		[]killer{test("internal/node", "TestWaiterLeavesATombstone|TestSweepOverTheEndOfTheContext")}},
 	{"Unlock sends with the caller's context",
 		[]patch{{"unlock.go", "l.client.backend.Release(rctx, req)", "l.client.backend.Release(ctx, req)"}},

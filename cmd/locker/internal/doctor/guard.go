@@ -17,7 +17,7 @@ func (p *patient) guard(ctx context.Context) {
 		return
 	}
 	l := single.New(lend(p.Driver), single.Prefix(p.e.Prefix), single.Name("it"), single.Timeout(p.e.Timeout),
-		single.Guard(p.e.Guard), single.FIFO(false))
+		single.Guard(p.e.Guard))
 	defer func() { _ = l.Close() }()
 	key := p.probe("guard")
 	lease, err := l.TryLock(ctx, key, locker.TTL(min(probeTTL, p.e.Guard)))

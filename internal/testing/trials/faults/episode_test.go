@@ -93,13 +93,12 @@ func (b *bed) populate(e episode) {
 	if e.kind.brief {
 		long = b.short
 	}
-	plain := b.random.IntN(4) == 0 && !e.kind.queued
 	addr := serve.TCP(b.T, b.resource.serve)
 	b.history = history.New()
 	b.began = began(b.history)
 	for id := range players {
 		p := plan{
-			ID: id, Players: players, Driver: names[(id+int(e.seed))%len(names)], Plain: plain,
+			ID: id, Players: players, Driver: names[(id+int(e.seed))%len(names)],
 			Short: b.short, Long: long, Resource: addr, Cluster: b.cluster != nil, Password: e.kind.password,
 		}
 		if e.place.nodes > 1 && b.random.IntN(3) == 0 {

@@ -50,7 +50,7 @@ var refusalKinds = []kind{
 		strike: refusing([]command{{"CONFIG", "SET", "min-replicas-to-write", 1}},
 			[]command{{"CONFIG", "SET", "min-replicas-to-write", 0}}),
 	},
-	{name: "MISCONF", refusal: "MISCONF", most: 2, queued: true, what: "a snapshot fails, so that writes are refused",
+	{name: "MISCONF", refusal: "MISCONF", most: 2, what: "a snapshot fails, so that writes are refused",
 		strike: misconf},
 	{
 		name: "NOPERM on EVALSHA", refusal: "NOPERM", most: 2, what: "the user may not run scripts",
@@ -93,7 +93,7 @@ var refusalKinds = []kind{
 		what:   "the server closes connections that were idle for a second, many of which are needed again then",
 		strike: idle,
 	},
-	{name: "BUSY", refusal: "BUSY", queued: true, what: "a script runs for too long, and is killed", strike: busy},
+	{name: "BUSY", refusal: "BUSY", what: "a script runs for too long, and is killed", strike: busy},
 }
 
 func misconf(b *bed, nodes []int, d time.Duration) {

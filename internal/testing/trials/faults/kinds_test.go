@@ -34,10 +34,6 @@ type kind struct {
 	watched bool
 	// parted: the network between these servers can fail.
 	parted bool
-	// queued: all Clients queue. With the driver rueidis, other Clients would crash. After an UNSUBSCRIBE, rueidis sends
-	// a PING, and panics if the answer is anything but PONG, LOADING and BUSY. MISCONF is such an answer. It also panics
-	// if the UNSUBSCRIBE is refused with BUSY, and the PING, a moment later, is not.
-	queued bool
 	// clients: the fault hits clients, whatever the placement says.
 	clients bool
 	// behind is how much longer keys may live than they should.

@@ -25,7 +25,6 @@ type plan struct {
 	Cluster     bool     // Nodes are those of a cluster
 	Sentinel    bool     // Nodes has the address of a sentinel
 	Password    bool     // whether the client gives a password
-	Plain       bool     // a single backend without the queue
 	Short, Long time.Duration
 	Resource    string
 }
@@ -66,7 +65,7 @@ func (p plan) open(ctx context.Context) (*locker.Client, error) {
 		if err != nil {
 			return nil, err
 		}
-		return single.New(d, single.Timeout(exchangeTimeout), single.FIFO(!p.Plain)), nil
+		return single.New(d, single.Timeout(exchangeTimeout)), nil
 	}
 	var ds []drivers.Driver
 	names := drivers.Names()
@@ -86,7 +85,7 @@ func (p plan) open(ctx context.Context) (*locker.Client, error) {
 		ds = append(ds, d)
 	}
 	if len(ds) == 1 {
-		return single.New(ds[0], single.Timeout(exchangeTimeout), single.FIFO(!p.Plain)), nil
+		return single.New(ds[0], single.Timeout(exchangeTimeout)), nil
 	}
 	return redlock.New(ds, redlock.Names(p.Nodes...), redlock.Timeout(exchangeTimeout),
 		redlock.Budget(exchangeTimeout/2),

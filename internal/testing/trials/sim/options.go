@@ -84,7 +84,6 @@ type Options struct {
 	Personality
 	Clients int
 	Workers int // of each client
-	Plain   int // of a single server: how many of the clients do not queue
 	Keys    int
 	OneSlot bool          // the keys share a hash slot, and so a counter
 	Length  time.Duration // of the part with faults
@@ -117,9 +116,6 @@ func Draw(seed uint64, p Profile) Options {
 		Drift:   []float64{0, .002, .008}[r.IntN(3)],
 	}
 	o.MaxTTL = between(o.MinTTL, 2*time.Second)
-	if o.Nodes == 1 && r.IntN(3) == 0 {
-		o.Plain = 1 + r.IntN(o.Clients)
-	}
 	for k := range o.Factors {
 		o.Factors[k] = []int{0, 0, 1, 1, 4}[r.IntN(5)]
 	}
@@ -152,9 +148,9 @@ func (o Options) String() string {
 			on = append(on, fmt.Sprintf("%s ×%d", kinds[k].name, f))
 		}
 	}
-	return fmt.Sprintf("%s: %d nodes%v, %d clients (%d plain) × %d, %d keys (in one slot: %v), %v long, TTL %v to %v, "+
+	return fmt.Sprintf("%s: %d nodes%v, %d clients × %d, %d keys (in one slot: %v), %v long, TTL %v to %v, "+
 		"latency %v, timeout %v, skew %v, drift %v, verifies: %v; %s",
-		o.Profile, o.Nodes, o.Personality, o.Clients, o.Plain, o.Workers, o.Keys, o.OneSlot,
+		o.Profile, o.Nodes, o.Personality, o.Clients, o.Workers, o.Keys, o.OneSlot,
 		o.Length.Round(time.Millisecond),
 		o.MinTTL.Round(time.Millisecond),
 		o.MaxTTL.Round(time.Millisecond), o.Latency, o.Timeout.Round(time.Millisecond), o.Skew, o.Drift, o.Verifies,

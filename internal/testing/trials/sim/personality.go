@@ -45,7 +45,7 @@ func (o *Options) drawPersonality(r *rand.Rand) {
 		o.Direct = 1 + r.IntN(o.Clients)
 	}
 	if o.Nodes <= 3 && r.IntN(4) == 0 {
-		o.Cluster, o.Nodes, o.Keys, o.Plain = true, 2+r.IntN(2), 2, r.IntN(2)*r.IntN(o.Clients+1)
+		o.Cluster, o.Nodes, o.Keys = true, 2+r.IntN(2), 2
 		if o.Spared = r.IntN(3) > 0; o.Spared { // what happens to a client happens to its messages to all nodes
 			o.Factors[paused], o.Factors[died] = 0, 0
 		}

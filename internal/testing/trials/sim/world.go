@@ -105,7 +105,7 @@ func (w *world) newClient(i int) *client {
 	}
 	ds := c.drivers()
 	if !w.quorum() {
-		c.client = single.New(ds[0], single.Timeout(w.Timeout), single.FIFO(i >= w.Plain), single.Guard(w.guard()))
+		c.client = single.New(ds[0], single.Timeout(w.Timeout), single.Guard(w.guard()))
 	} else {
 		var err error
 		c.client, err = redlock.New(ds, redlock.Timeout(w.Timeout), redlock.Budget(2*w.Timeout), redlock.Guard(w.guard()),
