@@ -182,7 +182,7 @@ func TestForceReleaseAtTheHandOverSendsTheWaiterBack(t *testing.T) {
 				third.waits(time.Second)
 				x.unlock(lease)
 				x.unlock(third.gets(20 * time.Millisecond))
-				b.forgotten("k")
+				b.forgotten()
 				x.nothing()
 			})
 		})
