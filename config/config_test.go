@@ -162,7 +162,8 @@ func TestPaths(t *testing.T) {
 		"retry.most", "retry.budget", "retry.on_held", "retry",
 		"redlock.budget", "redlock.nodes"}
 	for path, names := range map[string][]string{
-		"redis.":           slices.Concat(reach, one, sentinel, []string{"addr", "cluster", "cluster.addrs", "replicas", "replicas_timeout"}),
+		"redis.": slices.Concat(reach, one, sentinel, []string{"addr", "cluster", "cluster.addrs", "replicas",
+			"replicas_timeout"}),
 		"redlock.":         slices.Concat(reach, one),
 		"redlock.nodes[].": slices.Concat(reach, sentinel, []string{"name", "addr"}),
 	} {

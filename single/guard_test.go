@@ -138,7 +138,6 @@ func TestNewServerRests(t *testing.T) {
 // A server that restarts empty rests until its forgotten locks have ended. A waiter tolerates that for its patience,
 // and does not ask again and again.
 func TestWaiterBearsTheRest(t *testing.T) {
-	t.Parallel()
 	anyDriver(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s := redistest.Start(t)
 		opts := []single.Option{single.Guard(guarded)}

@@ -115,7 +115,7 @@ func TestAttemptWithUnknownOutcomeIsUndone(t *testing.T) {
 					t.Errorf("%d releases were sent, want %d: %q", len(got), tt.releases, got)
 				}
 				for _, cmd := range got {
-					if cmd[3] != "p:k" || wire.Token(cmd[len(cmd)-2]) != "a" {
+					if step := wire.Steps(cmd)[0]; cmd[3] != "p:k" || step.Token != "a" {
 						t.Errorf("wrong release: %q", cmd)
 					}
 				}

@@ -105,6 +105,9 @@ func (f *fake) sent(kind string) (cmds []drivers.Command) {
 
 // tombstone returns for how many ms a release leaves one, "0" for none.
 func tombstone(release drivers.Command) string {
+	if wire.Steps(release)[0].Joined {
+		return "0"
+	}
 	life, _, _ := strings.Cut(release[len(release)-1], ":")
 	return life
 }

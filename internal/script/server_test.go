@@ -2,6 +2,7 @@ package script_test
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -58,6 +59,14 @@ func reach(t *testing.T, s *redistest.Server, dial func() (redis.Conn, error)) *
 		_ = pool.Close()
 	})
 	return &server{n, d}
+}
+
+// Acquire makes one attempt without the queue, as a node of a Redlock is asked to.
+func (s *server) Acquire(_ context.Context, req locker.Request) (locker.Grant, error) {
+	ready := make(chan *node.Call, 1)
+	s.StartAcquire(new(node.Call), ready, 0, &req, node.Acquisition{Quantum: 1})
+	v := (<-ready).Vote()
+	return locker.Grant{Fence: v.Counter}, v.Err
 }
 
 func request(token string) locker.Request {
