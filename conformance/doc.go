@@ -14,6 +14,6 @@
 //
 // A suite may miss a fault, but should not report one that does not exist. Run the suites under the race detector.
 //
-// README.md in this directory has "a driver in five steps", "a backend in five steps", "several nodes", and a table of
-// common bugs with the properties that find them. examples/customdriver and examples/custombackend follow these steps.
+// README.md in this directory has "a driver in five steps" and "a backend in five steps". examples/customdriver and
+// examples/custombackend follow these steps.
 package conformance
