@@ -16,7 +16,7 @@ import (
 // kind is a way in which servers forget.
 type kind struct {
 	name string
-	what string // description for the report
+	what string // what happens
 	args []string
 	// strike breaks the nodes and repairs them.
 	strike func(b *bed, nodes []int)

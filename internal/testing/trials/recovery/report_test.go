@@ -67,7 +67,7 @@ func (r *report) record(t *testing.T, tr trial, got result) {
 // finish judges the run as a whole, prints the table, and writes it to the file of reportEnv, if there is one.
 func (r *report) finish(t *testing.T, long time.Duration) {
 	var text strings.Builder
-	fmt.Fprintf(&text, "| fault | what happens | %s |\n| --- | --- |%s\n", strings.Join(columns, " | "),
+	fmt.Fprintf(&text, "| fault | %s |\n| --- |%s\n", strings.Join(columns, " | "),
 		strings.Repeat(" --: |", len(columns)))
 	var sums [4]cell
 	for _, k := range kinds() {
@@ -85,7 +85,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 		if of == [4]cell{} {
 			continue
 		}
-		fmt.Fprintf(&text, "| %s | %s |", k.name, k.what)
+		fmt.Fprintf(&text, "| %s |", k.name)
 		for _, c := range of {
 			fmt.Fprintf(&text, " %v |", c)
 		}
@@ -94,7 +94,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 			t.Errorf("%s: without the guard, no lock had two holders: the fault is too weak", k.name)
 		}
 	}
-	fmt.Fprintf(&text, "| all | |")
+	fmt.Fprintf(&text, "| all |")
 	for _, c := range sums {
 		fmt.Fprintf(&text, " %v |", c)
 	}
