@@ -1,5 +1,5 @@
-// Compat runs the tests that depend on the server on each server of scripts/servers, and writes the results as a table
-// of servers and drivers.
+// Compat runs the tests that depend on the server on each server of scripts/servers, and writes the results as a
+// table.
 //
 //	go run ./internal/testing/compat -report docs/compatibility.md [server…]
 //
@@ -47,14 +47,10 @@ func run(file string, jobs int, servers []string) (ok bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	drivers, err := driverNames(".")
-	if err != nil {
-		return false, err
-	}
 	ok = true
 	for _, name := range servers { // one after the other, so that a server's tests are not slowed down by another's
 		began := time.Now()
-		s := examine(name, binaries, drivers, jobs)
+		s := examine(name, binaries, jobs)
 		ok = ok && s.sound()
 		fmt.Printf("%s: done in %v\n", name, time.Since(began).Round(time.Second))
 		if file != "" { // after each server, so that an interrupted run has written what it knows
@@ -62,14 +58,14 @@ func run(file string, jobs int, servers []string) (ok bool, err error) {
 				return false, err
 			}
 		}
-		fmt.Println(strings.Join(s.rows(), "\n"))
+		fmt.Println(s.row())
 	}
 	return ok, nil
 }
 
 // examine runs all binaries on one server.
-func examine(name string, binaries []binary, drivers []string, jobs int) *server {
-	s := &server{name: name, date: time.Now(), commit: commit(), tally: newTally(drivers)}
+func examine(name string, binaries []binary, jobs int) *server {
+	s := &server{name: name, date: time.Now(), commit: commit(), tally: &tally{}}
 	path, err := install(name)
 	if err != nil {
 		s.missing = err

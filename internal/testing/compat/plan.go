@@ -89,14 +89,3 @@ func compiler(pkg, file string) *exec.Cmd {
 	cmd.Stderr, cmd.Dir = os.Stderr, pkg
 	return cmd
 }
-
-// driverNames returns the names of the drivers in the repository at root. Each is a package below drivers.
-func driverNames(root string) (names []string, err error) {
-	entries, err := os.ReadDir(filepath.Join(root, "drivers"))
-	for _, e := range entries {
-		if e.IsDir() && e.Name() != "all" {
-			names = append(names, e.Name())
-		}
-	}
-	return names, err
-}

@@ -23,31 +23,20 @@ type server struct {
 
 func (s *server) sound() bool { return s.missing == nil && len(s.tally.failed) == 0 }
 
-// header returns the first two lines of the table.
-func header() []string {
-	head, line := "| server | version | driver |", "| --- | --- | --- |"
-	for _, c := range suites {
-		head, line = head+" "+c.name+" |", line+" --- |"
-	}
-	return []string{head + " date | commit |", line + " --- | --- |"}
-}
+// header is the first two lines of the table.
+var header = []string{"| server | version | tests | date | commit |", "| --- | --- | --- | --- | --- |"}
 
-// rows returns the lines of one server: one for each driver, one for the tests that are not about a driver, and one for
-// each test that failed, or that failed once.
-func (s *server) rows() (rows []string) {
-	end := fmt.Sprintf("%s | %s |", s.date.Format(time.DateOnly), s.commit)
-	if s.missing != nil {
-		return []string{fmt.Sprintf("| %s | not tested: %v | |%s %s", s.name,
-			strings.ReplaceAll(s.missing.Error(), "|", "/"), strings.Repeat(" – |", len(suites)), end)}
+// row returns the line of a server. The tests that failed, or failed once, are in notes.
+func (s *server) row() string {
+	result := "pass"
+	switch {
+	case s.missing != nil:
+		return fmt.Sprintf("| %s | not tested: %s | – | %s | %s |", s.name,
+			strings.ReplaceAll(s.missing.Error(), "|", "/"), s.date.Format(time.DateOnly), s.commit)
+	case len(s.tally.failed) > 0:
+		result = fmt.Sprintf("**%d fail**", len(s.tally.failed))
 	}
-	for _, driver := range append(slices.Clone(s.tally.drivers), anyDriver) {
-		row := fmt.Sprintf("| %s | %s | %s |", s.name, s.version, driver)
-		for _, c := range suites {
-			row += fmt.Sprintf(" %v |", s.tally.cells[[2]string{driver, c.name}])
-		}
-		rows = append(rows, row+" "+end)
-	}
-	return rows
+	return fmt.Sprintf("| %s | %s | %s | %s | %s |", s.name, s.version, result, s.date.Format(time.DateOnly), s.commit)
 }
 
 // notes returns the lines below the table that belong to a server.
@@ -64,7 +53,7 @@ func (s *server) notes() (lines []string) {
 	return lines
 }
 
-// rewrite replaces the rows of a server in the table of a file, and leaves those of other servers.
+// rewrite replaces the row of a server in the table of a file, and leaves those of other servers.
 func rewrite(file string, s *server) error {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -82,7 +71,7 @@ func merge(text string, s *server) (string, error) {
 	if !found {
 		return "", fmt.Errorf("it has no line %q", marker)
 	}
-	rows, notes := s.rows(), s.notes()
+	rows, notes := []string{s.row()}, s.notes()
 	for _, line := range strings.Split(below, "\n") {
 		switch {
 		case strings.HasPrefix(line, "| "+s.name+" |"), strings.HasPrefix(line, "- "+s.name+":"):
@@ -95,7 +84,7 @@ func merge(text string, s *server) (string, error) {
 	byServer := func(a, b string) int { return strings.Compare(first(a), first(b)) }
 	slices.SortStableFunc(rows, byServer)
 	slices.SortStableFunc(notes, byServer)
-	lines := slices.Concat([]string{above + marker, ""}, header(), rows, []string{""})
+	lines := slices.Concat([]string{above + marker, ""}, header, rows, []string{""})
 	if len(notes) > 0 {
 		lines = slices.Concat(lines, notes, []string{""})
 	}
