@@ -82,23 +82,17 @@ type Lease interface {
 
 	// Unlock releases the lock. It works even if ctx has already ended, as is common in deferred calls: Unlock uses
 	// only the values of ctx. It waits at most one second for the store's answer. If there is no answer by then, the
-	// release goes on in the background. If another call of Unlock is in progress, Unlock waits for it, also for at
-	// most one second.
+	// release goes on in the background.
 	//
 	// A nil error means that the store still had the lock for this lease and has released it, or will release it at the
-	// end of [MinHold]. As far as the store knows, nobody else had the lock in between. The result can be nil although
-	// Err reports a loss: a lease that has just expired, or that has reached its [MaxHold], may still be released in
-	// time. On Redlock a nil error does not prove exclusion. Another owner may have had the lock if nodes dropped it
-	// before its TTL ended, and if in addition a node granted late with a counter that was ahead of the fencing token.
+	// end of [MinHold]. Err may have reported a loss before: a lease that has just expired can still be released in
+	// time. What a nil error proves on Redlock is in docs/safety.md.
 	//
 	// Errors match:
 	//
 	//   - [ErrNotHeld] and [ErrLost], if the lock was no longer held. Access was not exclusive until the end.
-	//   - [ErrUnavailable], if the outcome is unknown. Call Unlock again to find it out. The work that the lock protected
-	//     was done nevertheless: do not repeat it because of this error, as after that of a Lock. The error also matches
-	//     ErrUnavailable if the store has nothing under the key before the TTL has ended: the key was deleted, or a
-	//     proxy sent the release twice.
-	//   - [ErrUnlocked], if an earlier call has found out the outcome. This is harmless if that call returned nil. If it
-	//     returned an error, that is still what is known.
+	//   - [ErrUnavailable], if the outcome is unknown. Call Unlock again to find it out. Do not repeat the work that the
+	//     lock protected because of this error: it was done.
+	//   - [ErrUnlocked], if an earlier call has found out the outcome. What that call returned is still what is known.
 	Unlock(ctx context.Context) error
 }
