@@ -1,13 +1,21 @@
 package locker
 
 import (
+	"context"
 	"crypto/rand"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/internal/ending"
+	"github.com/golocker/locker/internal/validity"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // Client turns a [Backend] into a [Locker]. It waits for locks, renews leases, notices losses and releases locks.
@@ -135,4 +143,270 @@ func NewToken() string {
 	var text [27]byte
 	base64.RawURLEncoding.Encode(text[:], b[:])
 	return string(text[:])
+}
+
+func attempted(t *lockertrace.Trace, start time.Time, err error) {
+	if t != nil && t.Attempted != nil {
+		t.Attempted(lockertrace.Attempt{Duration: time.Since(start), Err: err})
+	}
+}
+
+func waiting(t *lockertrace.Trace, held HeldError) {
+	if t != nil && t.Waiting != nil {
+		t.Waiting(lockertrace.Waiting{Remaining: held.Remaining, Label: held.Label})
+	}
+}
+
+func woken(t *lockertrace.Trace, reason lockertrace.WakeReason, since time.Time) {
+	if t != nil && t.Woken != nil {
+		t.Woken(lockertrace.Wake{Reason: reason, Slept: time.Since(since)})
+	}
+}
+
+// hold begins the lease of a lock that was granted to req, which was sent at start. It fails if the validity was over
+// before the grant arrived, or if the Client was closed.
+func (c *Client) hold(trace *lockertrace.Trace, req Request, start time.Time, o options) (*lease, error) {
+	l := &lease{
+		client:  c,
+		req:     req,
+		trace:   trace,
+		renews:  !o.noRenewal,
+		start:   start,
+		maxHold: o.maxHold,
+		minHold: o.minHold,
+		ttl:     req.TTL,
+		longest: req.TTL,
+		pos:     -1,
+		until:   validity.Until(start, req.TTL),
+	}
+	end, reason := l.end()
+	rest := left(end)
+	switch {
+	case rest <= 0 && reason == LostMaxHold:
+		return nil, fmt.Errorf("%w: the lock was granted too late: MaxHold is over", ErrUnavailable)
+	case rest <= 0:
+		return nil, fmt.Errorf("%w: the lock was granted too late, with nothing left of its TTL of %v",
+			ErrUnavailable, req.TTL)
+	}
+	due := never
+	if l.renews {
+		due = start.Add(req.TTL / renewPart)
+	}
+	l.mu.Lock() // the timer may fire before it is in l.expiry
+	defer l.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, ErrClosed
+	}
+	if c.schedule.timer == nil { // not made in NewClient, so that tests can use a Client made outside their bubble
+		c.schedule.timer = time.AfterFunc(time.Hour, c.tend)
+	}
+	c.schedule.add(l, due)
+	l.expiry = time.AfterFunc(rest, l.rearm)
+	return l, nil
+}
+
+// forget removes l from the schedule and stops its timer.
+func (c *Client) forget(l *lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.schedule.remove(l)
+	l.expiry.Stop()
+}
+
+// giveUp releases a lock that was granted to req, but whose lease cannot be returned to the caller. why is the reason.
+// It is called within an attempt. The channel is closed when the release has ended.
+func (c *Client) giveUp(ctx context.Context, req Request, why error) (released <-chan struct{}) {
+	over := make(chan struct{})
+	if errors.Is(why, ErrClosed) {
+		// Release the lock before returning. Close closes the backend as soon as the attempts have ended.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeGrace)
+		defer cancel()
+		_ = c.backend.Release(ctx, req)
+		close(over)
+		return over
+	}
+	c.attempts.Add(1) // Close waits for the release as it waits for the attempt
+	joined := c.join()
+	go func() {
+		defer close(over)
+		if joined {
+			defer c.background.Done()
+		}
+		defer c.attempts.Done()
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
+		defer cancel()
+		_ = c.backend.Release(ctx, req) // if it fails, the backend retries, and the TTL ends the lock otherwise
+	}()
+	return over
+}
+
+// giveUpMany releases the locks that were granted to reqs. The first of them have leases.
+func (c *Client) giveUpMany(ctx context.Context, reqs []Request, leases []*lease) {
+	for _, l := range leases {
+		_ = l.finish(ErrUnlocked)
+	}
+	for _, req := range reqs {
+		_ = c.giveUp(ctx, req, nil)
+	}
+}
+
+// ManyAcquirer is an optional interface that may be implemented by a [Backend] that can acquire several locks in one
+// step. If not, [LockAll] and [TryLockAll] acquire them one after the other.
+type ManyAcquirer interface {
+	// AcquireMany makes one attempt to acquire a lock for each of reqs, which have different keys, sorted, and the same
+	// options. The rules of Acquire apply to each of them, and in addition:
+	//
+	//   - It acquires either all of the locks or none, in one atomic step. Nobody sees a part of them held.
+	//   - The grants are in the order of reqs.
+	//   - If a lock is held by another owner, the error is an *Error that names its key, if it is known.
+	//   - It does not overtake callers that wait for one of the locks: that lock counts as held.
+	//   - If the error matches errors.ErrUnsupported, these locks cannot be acquired in one step, for example because
+	//     they are on different servers, or because somebody waits for one of them. Nothing was acquired then, and the
+	//     locks are acquired one after the other.
+	AcquireMany(ctx context.Context, reqs []Request) ([]Grant, error)
+}
+
+var errNotMany = fmt.Errorf("these locks cannot be acquired in one step: %w", errors.ErrUnsupported)
+
+// TryLockMany implements [ManyLocker]. It is for [LockAll], [TryLockAll] and middleware.
+func (c *Client) TryLockMany(ctx context.Context, keys []string, opts ...Option) ([]Lease, error) {
+	o := newOptions(opts)
+	for i, key := range keys {
+		err := o.validate(key)
+		if err == nil && i > 0 && key <= keys[i-1] {
+			err = invalid("the keys are not sorted and different")
+		}
+		if err != nil {
+			return nil, &Error{"trylock", key, err}
+		}
+	}
+	leases, err := c.attemptMany(ctx, keys, o)
+	if err == nil {
+		return leases, nil
+	}
+	key := strings.Join(keys, ",")
+	if about, ok := err.(*Error); ok { //nolint:errorlint // only an error that is nothing but the key and its reason
+		key, err = about.Key, about.Err
+	}
+	return nil, &Error{"trylock", key, withContext(ctx, c.heldByItself(key, o, err))}
+}
+
+// attemptMany makes one attempt to acquire all keys in one step.
+func (c *Client) attemptMany(ctx context.Context, keys []string, o options) ([]Lease, error) {
+	many, ok := c.backend.(ManyAcquirer)
+	if !ok || len(keys) == 0 {
+		return nil, errNotMany
+	}
+	if !c.enter(&c.attempts) {
+		return nil, ErrClosed
+	}
+	defer c.attempts.Done()
+	if err := ending.Of(ctx); err != nil {
+		return nil, err
+	}
+	reqs := make([]Request, len(keys))
+	for i, key := range keys {
+		reqs[i] = Request{Key: key, Token: NewToken(), TTL: o.ttl, Label: o.label, MinHold: o.minHold}
+	}
+	trace := lockertrace.From(ctx)
+	start := time.Now()
+	grants, err := many.AcquireMany(ctx, reqs)
+	if errors.Is(err, errors.ErrUnsupported) {
+		return nil, errNotMany
+	}
+	leases, sent := make([]*lease, 0, len(keys)), make([]time.Time, len(keys))
+	if err = fromBackend(err); err == nil {
+		for i := range grants {
+			sent[i] = grants[i].of(&reqs[i], start)
+		}
+		defer func() {
+			if len(leases) < len(keys) { // also if a hook panics
+				c.giveUpMany(ctx, reqs, leases)
+			}
+		}()
+	}
+	attempted(trace, start, err)
+	if err != nil {
+		return nil, err
+	}
+	for i, req := range reqs {
+		l, err := c.begin(trace.Lease(i), req, sent[i], o)
+		if err != nil {
+			return nil, err
+		}
+		leases = append(leases, l)
+	}
+	all := make([]Lease, len(leases))
+	for i, l := range leases {
+		takenFrom(ctx).add(l)
+		all[i] = l
+	}
+	return all, nil
+}
+
+var errNoInspector = fmt.Errorf("the backend cannot show the state of its locks: %w", errors.ErrUnsupported)
+
+// Inspect implements [inspect.Inspector].
+func (c *Client) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+	return c.inspect(ctx, "inspect", key, func(i inspect.Inspector) (inspect.Inspection, error) {
+		return i.Inspect(ctx, key)
+	})
+}
+
+// ForceRelease implements [inspect.Inspector].
+func (c *Client) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+	return c.inspect(ctx, "release", key, func(i inspect.Inspector) (inspect.Inspection, error) {
+		return i.ForceRelease(ctx, key, owner)
+	})
+}
+
+var errNoWatcher = fmt.Errorf("the backend does not tell of changes: %w", errors.ErrUnsupported)
+
+// Watch implements [inspect.Watcher].
+func (c *Client) Watch(key string, changed func()) (stop func(), err error) {
+	w, ok := c.backend.(inspect.Watcher)
+	if !ok {
+		return nil, &Error{"inspect", key, errNoWatcher}
+	}
+	return w.Watch(key, changed)
+}
+
+// Examine implements [inspect.Examiner]. It returns nil if the backend does not, and if the Client is closed.
+func (c *Client) Examine(ctx context.Context) []inspect.Finding {
+	e, ok := c.backend.(inspect.Examiner)
+	if !ok || !c.enter(&c.attempts) {
+		return nil
+	}
+	defer c.attempts.Done()
+	return e.Examine(ctx)
+}
+
+func (c *Client) inspect(
+	ctx context.Context, op, key string, ask func(inspect.Inspector) (inspect.Inspection, error),
+) (inspect.Inspection, error) {
+	seen := inspect.Inspection{State: inspect.Unknown}
+	o := newOptions(nil)
+	err := o.validate(key)
+	i, ok := c.backend.(inspect.Inspector)
+	switch {
+	case err != nil:
+	case !ok:
+		err = errNoInspector
+	case ending.Of(ctx) != nil:
+		err = withContext(ctx, nil)
+	case !c.enter(&c.attempts):
+		err = ErrClosed
+	default:
+		seen, err = ask(i)
+		c.attempts.Done()
+		if err = fromBackend(err); err != nil {
+			err = withContext(ctx, err)
+		}
+	}
+	if err != nil {
+		return seen, &Error{op, key, err}
+	}
+	return seen, nil
 }

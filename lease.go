@@ -54,63 +54,11 @@ type lease struct {
 
 	counted atomic.Bool // a taken owns the lease, and it is counted in the attempts of the Client
 
-	// The state of the release; see unlock.go.
+	// The state of the release; see release.
 	releasing bool          // a release is in progress
 	settled   chan struct{} // closed when that release has ended; nil unless another Unlock waits for it
 	sent      bool          // a release was sent and its outcome is unknown
 	released  bool          // the store has confirmed that the lock no longer belongs to the lease
-}
-
-// hold begins the lease of a lock that was granted to req, which was sent at start. It fails if the validity was over
-// before the grant arrived, or if the Client was closed.
-func (c *Client) hold(trace *lockertrace.Trace, req Request, start time.Time, o options) (*lease, error) {
-	l := &lease{
-		client:  c,
-		req:     req,
-		trace:   trace,
-		renews:  !o.noRenewal,
-		start:   start,
-		maxHold: o.maxHold,
-		minHold: o.minHold,
-		ttl:     req.TTL,
-		longest: req.TTL,
-		pos:     -1,
-		until:   validity.Until(start, req.TTL),
-	}
-	end, reason := l.end()
-	rest := left(end)
-	switch {
-	case rest <= 0 && reason == LostMaxHold:
-		return nil, fmt.Errorf("%w: the lock was granted too late: MaxHold is over", ErrUnavailable)
-	case rest <= 0:
-		return nil, fmt.Errorf("%w: the lock was granted too late, with nothing left of its TTL of %v",
-			ErrUnavailable, req.TTL)
-	}
-	due := never
-	if l.renews {
-		due = start.Add(req.TTL / renewPart)
-	}
-	l.mu.Lock() // the timer may fire before it is in l.expiry
-	defer l.mu.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.closed {
-		return nil, ErrClosed
-	}
-	if c.schedule.timer == nil { // not made in NewClient, so that tests can use a Client made outside their bubble
-		c.schedule.timer = time.AfterFunc(time.Hour, c.tend)
-	}
-	c.schedule.add(l, due)
-	l.expiry = time.AfterFunc(rest, l.rearm)
-	return l, nil
-}
-
-// forget removes l from the schedule and stops its timer.
-func (c *Client) forget(l *lease) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.schedule.remove(l)
-	l.expiry.Stop()
 }
 
 // end returns when the lease will end if it is not extended, and for which reason. Call with mu held.
@@ -220,6 +168,30 @@ func (l *lease) setExpiry() {
 	l.expiry.Reset(max(0, left(end)))
 }
 
+// LossNotifier is an optional interface that may be implemented by a [Backend] that learns when a lock ends. If not,
+// the [Client] learns of a loss by the next renewal.
+type LossNotifier interface {
+	// NotifyLoss calls lost when the store reports that req.Token no longer owns the lock. err matches ErrNotHeld, and is
+	// preferably a *NotHeldError. req is the request of an Extend. A report may be late or missing, but never wrong: the
+	// Client ends the lease, and does not ask again.
+	//
+	// NotifyLoss is active until stop is called. lost may be called once more after that. None of the functions blocks,
+	// and stop does not call lost.
+	NotifyLoss(req Request, lost func(err error)) (stop func())
+}
+
+// listen ends the lease as soon as n reports that it is lost.
+func (l *lease) listen(n LossNotifier) {
+	stop := n.NotifyLoss(l.req, func(err error) { _ = l.finish(&LostError{Reason: reasonOf(err)}) })
+	l.mu.Lock()
+	l.deafen = stop
+	ended := l.err != nil
+	l.mu.Unlock()
+	if ended {
+		stop()
+	}
+}
+
 // call makes a request for a caller, whose context is ctx. op names it in errors.
 func (l *lease) call(
 	ctx context.Context, op string, request func(ctx context.Context, cancel *context.CancelFunc) error,
@@ -264,4 +236,258 @@ func (l *lease) ask(
 		return l.finish(&LostError{Reason: reasonOf(err)})
 	}
 	return err
+}
+
+// ExtendTTL extends lease as [Lease.Extend] does, with another TTL: the lease ends d from now, and renewals keep to d
+// from then on. d must be between [MinTTL] and [MaxTTL], and within the limit of a restart guard. With any other value
+// the error matches [ErrInvalid], and the lease is as before.
+//
+// A smaller TTL shortens nothing that the lease already has: neither Until nor the lock in the store ends earlier than
+// before. Later renewals use the smaller TTL. If the call fails for another reason, later renewals keep to the old TTL,
+// and the lock may have been extended nevertheless.
+//
+// The middleware sees a call of Extend. A Lease that is not from a [Client] may know nothing of d.
+func ExtendTTL(ctx context.Context, lease Lease, d time.Duration) error {
+	return lease.Extend(context.WithValue(ctx, ttlKey{}, d))
+}
+
+// ttlKey is the key of a value in the context of Extend: the new TTL. It is a value because that passes through all
+// middleware, and few leases need it.
+type ttlKey struct{}
+
+func (l *lease) Extend(ctx context.Context) error {
+	ttl, other := ctx.Value(ttlKey{}).(time.Duration)
+	if !other {
+		ttl = l.currentTTL()
+	}
+	o := newOptions([]Option{TTL(ttl)})
+	if err := o.validate(l.req.Key); err != nil {
+		return &Error{"extend", l.req.Key, err}
+	}
+	return l.call(ctx, "extend", func(ctx context.Context, cancel *context.CancelFunc) error {
+		start := time.Now()
+		err := l.extend(ctx, cancel, ttl)
+		if err == nil && other {
+			l.adopt(start, ttl)
+		}
+		return err
+	})
+}
+
+func (l *lease) currentTTL() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ttl
+}
+
+// extend makes one attempt to extend the lease by ttl from now. cancel must end ctx. It is called when the lease ends.
+func (l *lease) extend(ctx context.Context, cancel *context.CancelFunc, ttl time.Duration) error {
+	l.mu.Lock()
+	l.longest = max(l.longest, ttl) // the store may set it although no answer comes
+	l.mu.Unlock()
+	start := time.Now()
+	err := l.ask(ctx, cancel, func(ctx context.Context, req Request) error {
+		req.TTL = ttl
+		return l.client.backend.Extend(ctx, req)
+	})
+	if err != nil {
+		return err
+	}
+	return l.prolong(start, ttl)
+}
+
+// prolong moves the end of the lease after a successful extension by ttl that began at start. If the lease has ended
+// meanwhile, it stays ended, because callers have already seen that done was closed.
+func (l *lease) prolong(start time.Time, ttl time.Duration) error {
+	if err := l.Err(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err != nil {
+		return l.err
+	}
+	l.failed = nil
+	if until := validity.Until(start, ttl); until.After(l.until) {
+		l.until = until
+		l.setExpiry()
+	}
+	return nil
+}
+
+// adopt makes ttl the TTL of the renewals, after an extension that began at start.
+func (l *lease) adopt(start time.Time, ttl time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ttl = ttl
+	if l.err == nil {
+		l.setExpiry()
+		l.client.retime(l, start, ttl)
+	}
+}
+
+// Verify implements verifiable.
+func (l *lease) Verify(ctx context.Context) error {
+	return l.call(ctx, "verify", func(ctx context.Context, cancel *context.CancelFunc) error {
+		v, ok := l.client.backend.(Verifier)
+		if !ok {
+			return errNoVerifier
+		}
+		if err := l.ask(ctx, cancel, v.Verify); err != nil {
+			return err
+		}
+		return l.Err()
+	})
+}
+
+// releaseBound is how long Unlock waits for the store's answer, whatever the caller's context says. It is longer than a
+// round trip between continents, and short enough for a shutdown while the store hangs.
+const releaseBound = time.Second
+
+var errUnlocking = fmt.Errorf("%w: another call of Unlock has not been answered yet", ErrUnavailable)
+
+func (l *lease) Unlock(ctx context.Context) error {
+	if err := l.unlock(ctx); err != nil {
+		return &Error{"unlock", l.req.Key, err}
+	}
+	return nil
+}
+
+// unlock ends the lease and releases the lock. It uses a new context that has the values of ctx and ends after
+// releaseBound. ctx itself has often ended already, and a release with an ended context would not be sent.
+func (l *lease) unlock(ctx context.Context) (err error) {
+	defer func() { err = l.release(ctx) }() // also if a hook panics
+	return l.finish(ErrUnlocked)
+}
+
+// release releases the lock of a lease that has ended.
+func (l *lease) release(ctx context.Context) error {
+	if ctx.Value(undoKey{}) != nil {
+		l.undo(ctx)
+		return nil
+	}
+	rctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseBound)
+	defer cancel()
+
+	err := l.beginRelease(rctx)
+	if errors.Is(err, ErrUnlocked) {
+		return err
+	}
+	if err != nil {
+		return unreleased(ctx, rctx, err)
+	}
+	req := l.held()
+	if l.minHold > 0 {
+		req.Keep = max(0, l.minHold-time.Since(l.start))
+	}
+	err = fromBackend(l.client.backend.Release(rctx, req))
+	notHeld := errors.Is(err, ErrNotHeld)
+	unanswered := l.endRelease(err == nil || notHeld)
+	switch {
+	case err == nil:
+		return nil
+	case notHeld && unanswered:
+		// The earlier release may have released the lock in time, or the lock may have been lost before.
+		return fmt.Errorf("%w: the lock is no longer held, but an earlier release was not answered, so it is not "+
+			"known when it ended", ErrUnavailable)
+	case notHeld:
+		lost := l.lost(err)
+		if lost == nil {
+			return fmt.Errorf("%w: the store has no such lock although its TTL is not over: the key was deleted, or "+
+				"this release was sent twice and the first answer was lost", ErrUnavailable)
+		}
+		return fmt.Errorf("%w: %w", err, lost)
+	default:
+		return unreleased(ctx, rctx, err)
+	}
+}
+
+// held returns the request of the lock as the store may have it.
+func (l *lease) held() Request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	req := l.req
+	req.TTL = l.longest
+	return req
+}
+
+// beginRelease waits until no other call is releasing the lock. If it returns nil, the caller must call endRelease.
+// It returns ErrUnlocked if an earlier release has succeeded.
+func (l *lease) beginRelease(ctx context.Context) error {
+	for waited := false; ; waited = true {
+		l.mu.Lock()
+		switch {
+		case l.released:
+			l.mu.Unlock()
+			return ErrUnlocked
+		case waited && ctx.Err() != nil:
+			l.mu.Unlock()
+			return errUnlocking
+		case !l.releasing:
+			l.releasing = true
+			l.mu.Unlock()
+			return nil
+		}
+		if l.settled == nil {
+			l.settled = make(chan struct{})
+		}
+		settled := l.settled
+		l.mu.Unlock()
+		select {
+		case <-settled:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// endRelease records the outcome of a release and lets the next call release. It reports whether an earlier release was
+// not answered.
+func (l *lease) endRelease(answered bool) (unanswered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	unanswered = l.sent
+	if answered {
+		l.released = true
+	} else {
+		l.sent = true
+	}
+	l.releasing = false
+	if l.settled != nil {
+		close(l.settled)
+		l.settled = nil
+	}
+	return unanswered
+}
+
+// lost returns how the lease was lost, given the error notHeld of its release. It returns nil if the lease may not have
+// been lost.
+func (l *lease) lost(notHeld error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case errors.Is(l.err, ErrLost):
+		return l.err
+	case left(l.until) <= 0:
+		return &LostError{Reason: LostExpired, Err: l.failed}
+	}
+	var e *NotHeldError
+	ok := errors.As(notHeld, &e)
+	if ok && e.Reason == LostGone {
+		return nil
+	}
+	return &LostError{Reason: reasonOf(notHeld)}
+}
+
+// undo releases the lock of a lease that was never returned to a caller. It waits until ctx ends, if not for less.
+func (l *lease) undo(ctx context.Context) {
+	c := l.client
+	if !l.counted.Swap(false) && !c.enter(&c.attempts) {
+		return // the Client is closed, and the lock ends with its TTL
+	}
+	released := c.giveUp(ctx, l.held(), nil)
+	c.attempts.Done()
+	select {
+	case <-released:
+	case <-ctx.Done():
+	}
 }

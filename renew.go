@@ -67,6 +67,17 @@ func (c *Client) renew(batch []*lease) {
 	}
 }
 
+// retime makes the next renewal of l fit its new TTL. If a renewal is in progress, that does it when it has ended.
+func (c *Client) retime(l *lease, start time.Time, ttl time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.schedule.uses(l, ttl)
+	if l.pos >= 0 && l.due != never {
+		c.schedule.move(l, start.Add(ttl/renewPart))
+		c.schedule.rearm(time.Now())
+	}
+}
+
 // renew makes one renewal and returns when the next is due.
 func (l *lease) renew() (next time.Time) {
 	ttl := l.currentTTL()

@@ -63,17 +63,3 @@ func Verify(ctx context.Context, lease Lease) error {
 type verifiable interface {
 	Verify(ctx context.Context) error
 }
-
-// Verify implements verifiable.
-func (l *lease) Verify(ctx context.Context) error {
-	return l.call(ctx, "verify", func(ctx context.Context, cancel *context.CancelFunc) error {
-		v, ok := l.client.backend.(Verifier)
-		if !ok {
-			return errNoVerifier
-		}
-		if err := l.ask(ctx, cancel, v.Verify); err != nil {
-			return err
-		}
-		return l.Err()
-	})
-}

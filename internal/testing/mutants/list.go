@@ -65,7 +65,7 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"lock.go", "		return start\n	}\n	return g.Sent", "		return time.Now()\n	}\n	return time.Now()"}},
 		[]killer{test(".", "TestUntilIsMeasuredFromBeforeTheRequest"), simulated(1000)}},
 	{"validity from the end of an extension",
-		[]patch{{"extend.go",
+		[]patch{{"lease.go",
 			"return l.prolong(start, ttl)", "return l.prolong(time.Now().Add(0 * time.Since(start)), ttl)"}},
 		[]killer{test(".", "TestExtensionIsMeasuredFromBeforeTheRequest")}}, // too rare a chance for the simulation
 	{"a grant counts before it is claimed",
@@ -252,12 +252,12 @@ var mutants = slices.Concat(scriptMutants, guardMutants, replicaMutants, verifyM
 		[]patch{{"internal/node/waiter.go", "w.n.leave(&w.req, !w.stragglers())", "w.n.leave(&w.req, true)"}},
 		[]killer{test("internal/node", "TestWaiterLeavesATombstone|TestSweepOverTheEndOfTheContext")}},
 	{"Unlock sends with the caller's context",
-		[]patch{{"unlock.go", "l.client.backend.Release(rctx, req)", "l.client.backend.Release(ctx, req)"}},
+		[]patch{{"lease.go", "l.client.backend.Release(rctx, req)", "l.client.backend.Release(ctx, req)"}},
 		[]killer{test(".", "TestUnlockWithAnEndedContext")}},
 	{"Close does not wait for renewals", []patch{{"client.go", "c.background.Wait()\n	if err", "if err"}},
 		[]killer{test(".", "TestCloseWaitsForRenewals")}},
 	{"an extension that is confirmed too late revives",
-		[]patch{{"extend.go",
+		[]patch{{"lease.go",
 			"if err := l.Err(); err != nil {\n		return err\n	}\n	l.mu.Lock()\n	defer l.mu.Unlock()\n	if l.err " +
 				"!= nil {\n		return l.err\n	}", "l.mu.Lock()\n	defer l.mu.Unlock()"}},
 		[]killer{

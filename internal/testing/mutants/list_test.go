@@ -49,8 +49,8 @@ func TestEveryMutantCompiles(t *testing.T) {
 	}
 	for name, bad := range map[string]patch{
 		"no such import":    {"lock.go", "Token: NewToken(), TTL", "Token: strconv.Itoa(1), TTL"},
-		"a variable unused": {"extend.go", "l.adopt(start, ttl)", "unused := ttl"},
-		"no syntax":         {"extend.go", "l.adopt(start, ttl)", "l.adopt("},
+		"a variable unused": {"lease.go", "l.adopt(start, ttl)", "unused := ttl"},
+		"no syntax":         {"lease.go", "l.adopt(start, ttl)", "l.adopt("},
 	} {
 		if c.check([]patch{bad}) == nil {
 			t.Errorf("%s: compiles", name)

@@ -25,6 +25,6 @@ var verifyMutants = []mutant{
 		[]patch{{"redlock/update.go", "u.l.over = u.l.over || u.tally.outcome() == lost", "_ = u.l.over"}},
 		[]killer{test("redlock", "TestVerifyThatFindsALossEndsHealing")}},
 	{"a lease that has ended is verified",
-		[]patch{{"verify.go", "		return l.Err()\n", "		return nil\n"}},
+		[]patch{{"lease.go", "		return l.Err()\n", "		return nil\n"}},
 		[]killer{test(".", "TestVerifyThatIsAnsweredTooLate")}},
 }
