@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,8 +12,10 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
+	"github.com/golocker/locker/lockertrace"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -277,4 +280,75 @@ func TestMeasureFailures(t *testing.T) {
 	}
 	_ = w.Flush()
 	t.Logf("p50 of %d rounds of %d cycles:\n%s", rounds, cycles-10, &out)
+}
+
+// An owner that has died with a majority is not a holder for ever. A waiter asks the quorum every few seconds.
+func TestADeadMajorityIsNotAHolder(t *testing.T) {
+	t.Parallel()
+	eachDriver(t, func(t *testing.T, driver string) {
+		c := startCluster(t, 3)
+		holder, w := c.client(t, driver), c.client(t, driver, redlock.Budget(time.Second))
+		c.lockAll(t, holder, "k")
+		waits := make(chan struct{})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { close(waits) }})
+		got := make(chan error, 1)
+		go func() {
+			_, err := w.Lock(ctx, "k", locker.TTL(longTTL), locker.Patience(time.Hour))
+			got <- err
+		}()
+		<-waits
+		c[0].Kill()
+		c[1].Kill()
+		err := <-got
+		if !errors.Is(err, locker.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) ||
+			errors.Is(err, locker.ErrHeld) {
+			t.Errorf("%v, want an error that matches ErrNoQuorum and the context's, and not ErrHeld", err)
+		}
+	})
+}
+
+// A replica takes over from each node, and the addresses lead to it. Nobody closes a connection to the former nodes,
+// which live on as replicas. Every Client leaves them, so that all new nodes have its next locks.
+func TestClientsLeaveFormerNodes(t *testing.T) {
+	t.Parallel()
+	old := startCluster(t, 3)
+	var next cluster
+	var proxies []*fault.Proxy
+	var addrs []string
+	for _, s := range old {
+		next = append(next, redistest.StartReplica(t, s))
+		proxies = append(proxies, fault.New(t, s.Addr()))
+		addrs = append(addrs, proxies[len(proxies)-1].Addr())
+	}
+	clients := map[string]*locker.Client{}
+	for _, name := range append(drivers.Names(), "mixed") {
+		clients[name] = client(t, name, addrs)
+		eventually(t, 30*time.Second, name+": a lock from the former nodes", func() bool {
+			return tryCycle(t.Context(), clients[name], name) == nil
+		})
+	}
+	for i := range old {
+		next[i].Cmd(t, "REPLICAOF", "NO", "ONE")
+		old[i].Follow(t, next[i])
+		proxies[i].Redirect(next[i].Addr())
+	}
+	for name, l := range clients {
+		eventually(t, 30*time.Second, name+": a lock on all new nodes", func() bool {
+			lease, err := l.TryLock(t.Context(), name, locker.TTL(longTTL))
+			if err != nil {
+				return false
+			}
+			on := within(time.Second, func() bool {
+				for _, s := range next {
+					if len(s.Keys(t, "lock:"+name)) == 0 {
+						return false
+					}
+				}
+				return true
+			})
+			return lease.Unlock(t.Context()) == nil && on
+		})
+	}
 }

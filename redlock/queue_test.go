@@ -2,6 +2,8 @@ package redlock
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -10,8 +12,10 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/internal/testing/wire"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // The time between the release of a lock and its next acquisition, by a waiter that was told of the release.
@@ -240,5 +244,190 @@ func TestWaitersOfADeadHolderTakeTurns(t *testing.T) {
 			time.Sleep(time.Minute)
 			s.close()
 		})
+	}
+}
+
+// A holder that dies right after it was given the turn is waited for until its TTL is over, or until the turn is, if
+// that takes longer.
+func TestWaiterTakesTheLockWhenTheNextHolderHasDied(t *testing.T) {
+	for _, ttl := range []time.Duration{time.Second, 5 * time.Second, 30 * time.Second} {
+		for held := time.Duration(0); held < 4*time.Second; held += 390 * time.Millisecond {
+			t.Run(fmt.Sprintf("%v after %v", ttl, held), func(t *testing.T) {
+				virtual.Test(t, func(t *testing.T) { nextHolderDies(t, ttl, held) })
+			})
+		}
+	}
+}
+
+func nextHolderDies(t *testing.T, ttl, held time.Duration) {
+	s := newStreet(t)
+	type got struct {
+		lease locker.Lease
+		err   error
+		at    time.Time
+	}
+	lock := func(c *locker.Client) <-chan got {
+		locked := make(chan got, 1)
+		go func() {
+			l, err := c.Lock(t.Context(), "k", locker.TTL(ttl))
+			locked <- got{l, err, time.Now()}
+		}()
+		time.Sleep(10 * time.Millisecond)
+		return locked
+	}
+	first := <-lock(s.client())
+	next, waits := lock(s.client()), lock(s.client())
+	time.Sleep(held)
+	if err := first.lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	dead := <-next
+	s.setAll(1, "hung")
+
+	last := <-waits
+	if late := last.at.Sub(dead.at.Add(max(ttl, script.ClaimWindow))); late > 20*time.Millisecond {
+		t.Errorf("%v late", late)
+	}
+	s.setAll(1, "")
+	if err := last.lease.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.close()
+}
+
+// setAll puts the ways from a client to all nodes into a state.
+func (s *street) setAll(client int, state string) {
+	for i := range s.nodes {
+		s.set(client, i, state)
+	}
+}
+
+// The node that keeps the queue may lack the lock, and tell a waiter only that others come first. The waiter then does
+// not say that it waits for somebody without a label, but finds out who has the lock.
+func TestWaitingNamesAHolderThatTheQueueDoesNotKnow(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		holder, waiter := s.client(), s.client()
+		keeper := s.backends[0].keeper("k", nil)
+		s.set(0, keeper, "dead")
+		lease, err := holder.Lock(t.Context(), "k", locker.TTL(time.Minute), locker.Label("web-7:4211"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if first, err := s.backends[1].nodes[keeper].NewTurn("k").Ask(t.Context()); err != nil || !first.Mine {
+			t.Fatal("somebody else has the turn:", first, err)
+		}
+		s.backends[1].hints.contend("k") // so that the waiter queues before it asks
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var labels []string
+		ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(w lockertrace.Waiting) {
+			labels = append(labels, w.Label)
+		}})
+		if _, err := waiter.Lock(ctx, "k"); !errors.Is(err, locker.ErrHeld) {
+			t.Error(err)
+		}
+		if len(labels) != 1 || labels[0] != "web-7:4211" {
+			t.Errorf("the waiter was told of the holders %q", labels)
+		}
+		s.set(0, keeper, "")
+		if err := lease.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+		time.Sleep(10 * time.Second)
+		s.close()
+	})
+}
+
+// A waiter asks the quorum about every two seconds, and the node that keeps the queue three times a second. It cannot
+// tell a lost message from a message that is yet to come.
+func TestWaitersCostLittle(t *testing.T) {
+	virtual.Test(t, func(t *testing.T) {
+		s := newStreet(t)
+		holder, waiter := s.client(), s.client()
+		lease, err := holder.Lock(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		const minute = 60
+		begun := s.asked()
+		time.AfterFunc(minute*time.Second, func() { _ = lease.Unlock(t.Context()) })
+		looks := 0
+		ctx := lockertrace.With(t.Context(), &lockertrace.Trace{Woken: func(lockertrace.Wake) { looks++ }})
+		next, err := waiter.Lock(ctx, "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := s.asked() - begun; n > minute/2+2 || looks > 3*minute {
+			t.Errorf("%d attempts and %d looks in a minute", n, looks)
+		}
+		_ = next.Unlock(t.Context())
+		time.Sleep(time.Minute)
+		s.close()
+	})
+}
+
+// A waiter is told that the quorum is lost, and not of a holder that most nodes do not know any more. The same holds
+// for callers that wait behind one another in a Client. Their patience counts from when the first of them noticed the
+// loss.
+func TestWhoWaitsIsToldThatTheQuorumIsLost(t *testing.T) {
+	for _, state := range []string{"dead", "hung"} {
+		for _, keeper := range []int{0, 1} { // whether the node that keeps the queue is among those that are down
+			t.Run(fmt.Sprint(state, " keeper down=", keeper == 0), func(t *testing.T) {
+				virtual.Test(t, func(t *testing.T) {
+					s := newStreet(t)
+					holder, w := s.client(), s.client()
+					held, err := holder.Lock(t.Context(), "k", locker.TTL(time.Hour), locker.NoRenewal())
+					if err != nil {
+						t.Fatal(err)
+					}
+					begun := time.Now()
+					lock := func(w *locker.Client, d time.Duration, opts ...locker.Option) <-chan error {
+						got := make(chan error, 1)
+						ctx, cancel := context.WithTimeout(t.Context(), d)
+						go func() {
+							defer cancel()
+							_, err := w.Lock(ctx, "k", opts...)
+							got <- err
+						}()
+						time.Sleep(10 * time.Millisecond)
+						return got
+					}
+					short, long := lock(w, 5*time.Second), lock(w, 25*time.Second)
+					alone := lock(s.client(), 25*time.Second, locker.Patience(2*time.Second))
+					time.Sleep(time.Second)
+					for i := range 3 {
+						s.set(everybody, (queueNode+keeper+i)%5, state)
+					}
+					err = <-short
+					if !errors.Is(err, locker.ErrNoQuorum) || !errors.Is(err, context.DeadlineExceeded) ||
+						errors.Is(err, locker.ErrHeld) {
+						t.Errorf("after %v: %v", time.Since(begun), err)
+					}
+					err = <-alone // it is the second in the queue, and asks the quorum six seconds after it has begun to wait
+					if took := time.Since(begun); !errors.Is(err, locker.ErrNoQuorum) || took > 10*time.Second {
+						t.Errorf("with a patience of two seconds, after %v: %v", took, err)
+					}
+					err = <-long
+					if !errors.Is(err, locker.ErrNoQuorum) || errors.Is(err, context.DeadlineExceeded) ||
+						errors.Is(err, locker.ErrHeld) {
+						t.Errorf("after %v: %v", time.Since(begun), err)
+					}
+					// A second, the time until it is noticed, and the patience, with the last attempts.
+					if took := time.Since(begun); took < time.Second+locker.DefaultPatience ||
+						took > 4*time.Second+locker.DefaultPatience+2*DefaultBudget {
+						t.Errorf("it was given up after %v: %v", took, err)
+					}
+					for i := range s.nodes {
+						s.set(everybody, i, "")
+					}
+					if err := held.Unlock(t.Context()); err != nil {
+						t.Error(err)
+					}
+					time.Sleep(time.Minute)
+					s.close()
+				})
+			})
+		}
 	}
 }
