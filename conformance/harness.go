@@ -1,7 +1,10 @@
 package conformance
 
 import (
+	"context"
+	"errors"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -193,4 +196,132 @@ func (h Harness) wantRemaining(t testing.TB, what string, remaining, ttl time.Du
 	if most := ttl + h.Granularity; remaining < 0 || remaining > most {
 		t.Errorf("%s: expected a remaining time from 0 (not known) to %v, seen %v", what, most, remaining)
 	}
+}
+
+// sentinels are the errors that an error of a Locker may match.
+var sentinels = []error{
+	locker.ErrHeld, locker.ErrNotHeld, locker.ErrLost, locker.ErrUnlocked, locker.ErrNoQuorum, locker.ErrUnavailable,
+	locker.ErrInvalid, locker.ErrForeignKey, locker.ErrClosed, context.Canceled, context.DeadlineExceeded,
+}
+
+// wantError checks that err is a *locker.Error that matches all of want and no other sentinel.
+func wantError(t testing.TB, what string, err error, want ...error) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: expected an error that matches %q, seen none", what, want)
+		return
+	}
+	for _, w := range want {
+		if !errors.Is(err, w) {
+			t.Errorf("%s: expected an error that matches %q, seen %q", what, w, err)
+		}
+	}
+	for _, s := range sentinels {
+		if errors.Is(s, locker.ErrNoQuorum) && slices.Contains(want, locker.ErrUnavailable) {
+			continue // a store of several nodes is unavailable in this way
+		}
+		if errors.Is(err, s) && !slices.Contains(want, s) {
+			t.Errorf("%s: expected an error that does not match %q, seen %q", what, s, err)
+		}
+	}
+	if e := (*locker.Error)(nil); !errors.As(err, &e) {
+		t.Errorf("%s: expected a *locker.Error, seen %T %q", what, err, err)
+	}
+}
+
+// lock acquires key, which must be free.
+func lock(t testing.TB, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	start := time.Now()
+	lease, err := l.TryLock(ctx, key, opts...)
+	prompt(t, start)
+	if err != nil {
+		t.Fatalf("TryLock of the free lock %.40q: expected a lease, seen %v", key, err)
+	}
+	return lease
+}
+
+func unlock(t testing.TB, lease locker.Lease) {
+	t.Helper()
+	start := time.Now()
+	err := lease.Unlock(t.Context())
+	prompt(t, start)
+	if err != nil {
+		t.Errorf("Unlock of the held lock %.40q: expected no error, seen %q", lease.Key(), err)
+	}
+}
+
+// wantHeld checks that l cannot acquire key.
+func wantHeld(t testing.TB, l locker.Locker, key string) {
+	t.Helper()
+	start := time.Now()
+	lease, err := l.TryLock(t.Context(), key)
+	prompt(t, start)
+	wantError(t, "TryLock of a held lock", err, locker.ErrHeld)
+	if err == nil {
+		_ = lease.Unlock(t.Context())
+	}
+}
+
+// isDone reports whether the lease's Done is closed.
+func isDone(l locker.Lease) bool {
+	select {
+	case <-l.Done():
+		return true
+	default:
+		return false
+	}
+}
+
+// waitUntilEmpty waits until the store keeps nothing, for limit at most: a store may clean up after it has answered.
+func waitUntilEmpty(t testing.TB, left func() []string, what string, limit time.Duration) {
+	t.Helper()
+	var seen []string
+	pause := time.Millisecond
+	for end := time.Now().Add(limit); ; pause = min(2*pause, 50*time.Millisecond) {
+		if seen = left(); len(seen) == 0 {
+			return
+		}
+		if time.Now().After(end) {
+			break
+		}
+		time.Sleep(pause)
+	}
+	slices.Sort(seen)
+	t.Errorf("%s: expected the store to keep nothing, seen %d left after %v: %.400q", what, len(seen), limit, seen)
+}
+
+func nothingIsLeft(t testing.TB, h Harness) {
+	ls, s := clients(t, h, 3)
+	if s.Left == nil {
+		t.Skip("the harness has no Left")
+	}
+	for _, key := range []string{"a", "b", "a:b"} {
+		for _, l := range ls {
+			lease := lock(t, l, key, locker.TTL(longTTL))
+			wantHeld(t, ls[0], key)
+			unlock(t, lease)
+		}
+	}
+	waitUntilEmpty(t, s.Left, "after locks were unlocked", slack)
+	contend(t, ls, 2, func(lease locker.Lease, _ time.Time) {
+		time.Sleep(time.Millisecond) // so that others wait
+		_ = lease.Unlock(t.Context())
+	})
+	waitUntilEmpty(t, s.Left, "after many have contended for a lock", slack)
+	holder := lock(t, ls[0], "k", locker.TTL(longTTL))
+	for _, l := range ls[1:] {
+		ctx, leave := context.WithCancel(t.Context())
+		w := wait(ctx, l, "k")
+		w.settle(stall)
+		leave()
+		await(t, "Lock to return when its context has ended", w.done, slack)
+	}
+	unlock(t, holder)
+	waitUntilEmpty(t, s.Left, "after waiters have left", patience)
+	lock(t, ls[0], "expired", locker.TTL(h.short()), locker.NoRenewal())
+	unlock(t, lock(t, ls[0], "kept", locker.TTL(longTTL), locker.MinHold(h.short())))
+	waitUntilEmpty(t, s.Left, "after the time of locks was over", h.short()+patience)
 }

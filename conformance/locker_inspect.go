@@ -9,6 +9,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // inspectors makes n clients whose store shows the state of its locks, or skips the property.
@@ -131,4 +132,188 @@ func forceReleaseTakes(t testing.TB, h Harness) {
 	}
 	force("from any owner", "")
 	unlock(t, lock(t, ls[1], "k", locker.TTL(longTTL)))
+}
+
+func labelNamesTheHolder(t testing.TB, h Harness) {
+	if !h.Labels {
+		t.Skip("the harness does not declare Labels")
+	}
+	const first, second = "web-7:4211", `büro 3, "night"`
+	ls, _ := clients(t, h, 3)
+	wantLabel := func(what, seen, want string) {
+		t.Helper()
+		if seen != want {
+			t.Errorf("%s: expected the label %q, seen %q", what, want, seen)
+		}
+	}
+	look := func(key, when, want string) {
+		t.Helper()
+		_, err := ls[2].TryLock(t.Context(), key, locker.TTL(longTTL), locker.Label("another"))
+		wantLabel("TryLock "+when, labelOf(err), want)
+		i, ok := locker.As[inspect.Inspector](ls[2])
+		if !ok {
+			return
+		}
+		if seen, err := i.Inspect(t.Context(), key); !errors.Is(err, errors.ErrUnsupported) {
+			wantLabel("Inspect "+when, seen.Label, want)
+		}
+	}
+
+	holder := lock(t, ls[0], "k", locker.TTL(longTTL), locker.Label(first))
+	look("k", "of a held lock", first)
+	if err := holder.Extend(t.Context()); err != nil {
+		t.Errorf("Extend: expected no error, seen %v", err)
+	}
+	look("k", "after an Extend", first)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	w := wait(ctx, ls[1], "k", locker.Label(second))
+	await(t, "Lock to return at the end of its context", w.done, patience)
+	cancel()
+	// In real time, the store may be too slow to say who has the lock.
+	if errors.Is(w.err, context.DeadlineExceeded) && errors.Is(w.err, locker.ErrHeld) {
+		wantLabel("Lock whose context ends", labelOf(w.err), first)
+	}
+
+	ctx, cancel = context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	told := make(chan string, 1)
+	ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(w lockertrace.Waiting) {
+		select {
+		case told <- w.Label:
+		default:
+		}
+	}})
+	w = wait(ctx, ls[1], "k", locker.Label(second))
+	w.settle(patience / 2) // until the store has said who has the lock
+	unlock(t, holder)
+	if <-w.done; w.err != nil {
+		t.Fatalf("Lock of a lock that was unlocked: expected a lease, seen %v", w.err)
+	}
+	select {
+	case seen := <-told:
+		wantLabel("Trace.Waiting", seen, first)
+	default: // the Locker does not call Trace.Waiting
+	}
+	look("k", "of the next holder's lock", second)
+	unlock(t, w.lease)
+	holder = lock(t, ls[0], "another", locker.TTL(longTTL), locker.Label(""))
+	look("another", "of a lock with an empty label", "")
+	unlock(t, holder)
+}
+
+// labelOf returns the holder's label if err has one.
+func labelOf(err error) string {
+	var held *locker.HeldError
+	if errors.As(err, &held) {
+		return held.Label
+	}
+	return ""
+}
+
+func labelIsNotTheOwner(t testing.TB, h Harness) {
+	bs, _ := backends(t, h, 2)
+	take := func(b locker.Backend) *holding {
+		t.Helper()
+		req, sent := request("k", longTTL), time.Now()
+		req.Label = "web-7:4211"
+		g, err := b.Acquire(t.Context(), req)
+		if err != nil {
+			t.Fatalf("Acquire of a free lock: expected a grant, seen %v", err)
+		}
+		return held(b, req, sent, g)
+	}
+	earlier := take(bs[0])
+	earlier.must(t)
+	owner := take(bs[1])
+	other := request("k", longTTL)
+	other.Label = owner.req.Label
+	_, err := bs[0].Acquire(t.Context(), other)
+	wantKind(t, "Acquire with the owner's label", err, locker.ErrHeld)
+	_ = earlier.extend(t.Context(), longTTL)
+	_ = earlier.release(t.Context())
+	if err := owner.extend(t.Context(), longTTL); err != nil {
+		t.Errorf("Extend, after Extend and Release by an earlier owner with the same label: expected no error, seen %v",
+			err)
+	}
+	owner.must(t)
+}
+
+func needVerify(t testing.TB, h Harness) {
+	t.Helper()
+	if !h.Verifies {
+		t.Skip("the harness does not declare Verifies")
+	}
+}
+
+func verifyProves(t testing.TB, h Harness) {
+	needVerify(t, h)
+	ls, s := clients(t, h, 2)
+	proves := func(what string, lease locker.Lease) {
+		t.Helper()
+		if err := locker.Verify(t.Context(), lease); err != nil {
+			t.Errorf("Verify of %s: expected no error, seen %v", what, err)
+		}
+	}
+	fails := func(what string, lease locker.Lease, want error) {
+		t.Helper()
+		wantError(t, "Verify of "+what, locker.Verify(t.Context(), lease), want)
+	}
+
+	lease := lock(t, ls[0], "k", locker.TTL(longTTL))
+	for range 2 {
+		proves("a lease that is held", lease)
+	}
+	if err := lease.Extend(t.Context()); err != nil {
+		t.Errorf("Extend: expected no error, seen %v", err)
+	}
+	proves("a lease that was extended", lease)
+	unlock(t, lease)
+	fails("a lease that was unlocked", lease, locker.ErrUnlocked)
+
+	lease, _ = acquireWhenFree(t, ls[0], "k", locker.TTL(h.short()), locker.NoRenewal())
+	next, _ := acquireWhenFree(t, ls[1], "k")
+	fails("a lease that has ended", lease, locker.ErrLost)
+	proves("the next lease", next)
+	unlock(t, next)
+
+	if s.Delete != nil {
+		lease, _ = acquireWhenFree(t, ls[0], "k", locker.NoRenewal())
+		s.Delete("k")
+		fails("a lease whose lock was deleted", lease, locker.ErrLost)
+		lease, _ = acquireWhenFree(t, ls[0], "k", locker.NoRenewal())
+		s.Delete("k")
+		next, _ = acquireWhenFree(t, ls[1], "k")
+		fails("a lease whose lock has another owner", lease, locker.ErrLost)
+		proves("that owner's lease", next)
+		unlock(t, next)
+	}
+	if s.Down != nil {
+		lease, _ = acquireWhenFree(t, ls[0], "k", locker.NoRenewal())
+		defer failing(t, s.Down)()
+		fails("a lease whose store is unreachable", lease, locker.ErrUnavailable)
+	}
+}
+
+func verifyChangesNothing(t testing.TB, h Harness) {
+	needVerify(t, h)
+	ls, _ := clients(t, h, 2)
+	// The TTL is so long that a lock that was prolonged differs from one that the store removes late.
+	ttl := h.ttl(2 * slack)
+	start := time.Now()
+	lease := lock(t, ls[0], "k", locker.TTL(ttl), locker.NoRenewal())
+	until := lease.Until()
+	for time.Since(start) < ttl*9/10 && !t.Failed() {
+		asked := time.Now()
+		_ = locker.Verify(t.Context(), lease)
+		prompt(t, asked)
+		if now := lease.Until(); now.After(until) {
+			t.Errorf("Verify: expected Until to stay, seen it move by %v", now.Sub(until))
+		}
+		time.Sleep(ttl / 20)
+	}
+	next, at := acquireWhenFree(t, ls[1], "k")
+	if late := at.Sub(start.Add(ttl)); late > h.late()+slack/2 {
+		t.Errorf("expected a lock that was verified to be free after its TTL of %v, seen it free %v later", ttl, late)
+	}
+	unlock(t, next)
 }

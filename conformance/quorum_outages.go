@@ -2,6 +2,9 @@ package conformance
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -209,4 +212,241 @@ func majoritiesOverlap(t testing.TB, h QuorumHarness) {
 		}
 		end()
 	})
+}
+
+// quorum is a store under test, with its clients.
+type quorum struct {
+	QuorumStore
+	QuorumHarness
+	ls []locker.Locker
+	// minority is the number of nodes that may fail while a majority remains.
+	minority int
+	keys     int // number of keys used so far
+}
+
+func newQuorum(t testing.TB, h QuorumHarness, n int) *quorum {
+	t.Helper()
+	q := &quorum{QuorumHarness: h}
+	q.ls, _ = clients(t, Harness{Store: func(t testing.TB) Store {
+		q.QuorumStore = h.Store(t)
+		if q.Client == nil || len(q.Nodes) < 3 || !q.all(func(n QuorumNode) bool { return n.Locked != nil }) {
+			t.Fatal("conformance: QuorumStore needs Client and three Nodes, and each of them Locked")
+		}
+		return Store{Client: q.Client}
+	}}, n)
+	q.minority = (len(q.Nodes) - 1) / 2
+	if q.Budget == 0 {
+		q.Budget = time.Second
+	}
+	return q
+}
+
+// need skips the property unless all nodes provide the function that it needs.
+func (q *quorum) need(t testing.TB, what string, can func(n QuorumNode) bool) {
+	t.Helper()
+	if !q.all(can) {
+		t.Skip("the nodes of the harness have no " + what)
+	}
+}
+
+func (q *quorum) all(can func(n QuorumNode) bool) bool {
+	return !slices.ContainsFunc(q.Nodes, func(n QuorumNode) bool { return !can(n) })
+}
+
+func canFail(n QuorumNode) bool   { return n.Down != nil }
+func canHang(n QuorumNode) bool   { return n.Hang != nil }
+func canDelete(n QuorumNode) bool { return n.Delete != nil }
+
+// outage is a way for nodes to fail.
+type outage struct {
+	name  string
+	begin func(n QuorumNode) (end func())
+}
+
+var (
+	down    = outage{"are down", func(n QuorumNode) func() { return n.Down() }}
+	hanging = outage{"hang", func(n QuorumNode) func() { return n.Hang() }}
+)
+
+// outages returns the ways in which the harness can make nodes fail. If there is none, the property is skipped.
+func (q *quorum) outages(t testing.TB) (ways []outage) {
+	t.Helper()
+	if q.all(canFail) {
+		ways = append(ways, down)
+	}
+	if q.all(canHang) {
+		ways = append(ways, hanging)
+	}
+	if ways == nil {
+		t.Skip("the nodes of the harness have neither Down nor Hang")
+	}
+	return ways
+}
+
+// each calls f for every outage of n consecutive nodes.
+func (q *quorum) each(t testing.TB, n int, f func(way outage, failing, others []QuorumNode)) {
+	t.Helper()
+	for i, way := range q.outages(t) {
+		for _, first := range q.firsts(n) {
+			failing, others := q.split((first+i)%len(q.Nodes), n)
+			q.ready(t)
+			f(way, failing, others)
+			if t.Failed() {
+				return
+			}
+		}
+	}
+}
+
+// firsts returns the first indexes of the groups of n consecutive nodes. In real time each group costs a budget or a
+// TTL, so the groups do not overlap.
+func (q *quorum) firsts(n int) (firsts []int) {
+	for i := range q.Nodes {
+		if q.Bubble != nil || i%n == 0 && i+n <= len(q.Nodes) {
+			firsts = append(firsts, i)
+		}
+	}
+	return firsts
+}
+
+// split returns n consecutive nodes from first on, and the other nodes.
+func (q *quorum) split(first, n int) (some, others []QuorumNode) {
+	turned := slices.Concat(q.Nodes[first:], q.Nodes[:first])
+	return turned[:n], turned[n:]
+}
+
+// strike makes nodes fail until end is called or the check ends.
+func (w outage) strike(t testing.TB, nodes []QuorumNode) (end func()) {
+	t.Helper()
+	return failing(t, func() func() {
+		var ends []func()
+		for _, n := range nodes {
+			ends = append(ends, w.begin(n))
+		}
+		return func() {
+			for _, end := range ends {
+				end()
+			}
+		}
+	})
+}
+
+// atOnce is the limit for "at once".
+func (q *quorum) atOnce() time.Duration {
+	if q.Bubble != nil {
+		return 50 * time.Millisecond
+	}
+	return slack
+}
+
+func (q *quorum) short() time.Duration { return Harness{Bubble: q.Bubble}.short() }
+
+// calm is how long a check waits for events that must not happen.
+const calm = 100 * time.Millisecond
+
+// until polls for limit at most, and reports whether cond held.
+func until(limit time.Duration, cond func() bool) bool {
+	for end := time.Now().Add(limit); !cond(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			return false
+		}
+	}
+	return true
+}
+
+func lockedOn(nodes []QuorumNode, key string) (n int) {
+	for _, node := range nodes {
+		if node.Locked(key) {
+			n++
+		}
+	}
+	return n
+}
+
+// wantFree waits until none of the nodes has a lock under key.
+func wantFree(t testing.TB, what string, nodes []QuorumNode, key string) {
+	t.Helper()
+	left := 0
+	if !until(patience, func() bool { left = lockedOn(nodes, key); return left == 0 }) {
+		t.Errorf("%s: expected a lock on none of %d nodes, seen it on %d after %v", what, len(nodes), left, patience)
+	}
+}
+
+// regain acquires key when the nodes are back. Until then clean-up and reconnection may take some attempts.
+func regain(t testing.TB, l locker.Locker, key string, opts ...locker.Option) locker.Lease {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), recovery)
+	defer cancel()
+	for {
+		lease, err := l.Lock(ctx, key, append([]locker.Option{locker.TTL(longTTL)}, opts...)...)
+		if err == nil {
+			return lease
+		}
+		if ctx.Err() != nil || !errors.Is(err, locker.ErrUnavailable) {
+			t.Fatalf("Lock with all nodes in order: expected a lease, seen %v", err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// everywhere acquires key on all nodes. It may need several attempts: a Locker may skip a node once a majority has
+// granted the lock, or for a while after a failure. during, which may be nil, injects a fault for the duration of each
+// attempt.
+func (q *quorum) everywhere(t testing.TB, l locker.Locker, key string, during func() (end func()),
+	opts ...locker.Option) locker.Lease {
+	t.Helper()
+	on := 0
+	for limit := time.Now().Add(recovery); time.Now().Before(limit); {
+		end := func() {}
+		if during != nil {
+			end = during()
+		}
+		lease := regain(t, l, key, opts...)
+		end()
+		if until(calm, func() bool { on = lockedOn(q.Nodes, key); return on == len(q.Nodes) }) {
+			return lease
+		}
+		_ = lease.Unlock(t.Context())
+		wantFree(t, "after Unlock", q.Nodes, key)
+	}
+	t.Fatalf("expected a lease to be on all of %d nodes eventually, seen it on %d", len(q.Nodes), on)
+	return nil
+}
+
+// ready waits until all clients work with all nodes again.
+func (q *quorum) ready(t testing.TB) {
+	t.Helper()
+	for _, l := range q.ls {
+		_ = q.everywhere(t, l, q.key(), nil).Unlock(t.Context())
+	}
+}
+
+// key returns a new key, which is not affected by leftovers of earlier faults.
+func (q *quorum) key() string {
+	q.keys++
+	return fmt.Sprint("k", q.keys)
+}
+
+// patiently calls f with a context that lasts longer than any budget.
+func patiently(t testing.TB, what string, f func(ctx context.Context) error) error {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return within(t, what, patience, func() error { return f(ctx) })
+}
+
+// noQuorum calls f, and checks that it fails within the budget because there is no majority.
+func (q *quorum) noQuorum(t testing.TB, what string, f func(ctx context.Context) error) {
+	t.Helper()
+	start := time.Now()
+	err := patiently(t, what, f)
+	if took := time.Since(start); took > q.Budget+q.atOnce() {
+		t.Errorf("%s: expected an answer within the budget of %v, seen one after %v", what, q.Budget, took)
+	}
+	wantError(t, what, err, locker.ErrNoQuorum, locker.ErrUnavailable)
+}
+
+// while describes a call during an outage.
+func (q *quorum) while(call string, w outage, failing []QuorumNode) string {
+	return fmt.Sprintf("%s while %d of %d nodes %s", call, len(failing), len(q.Nodes), w.name)
 }
