@@ -1,0 +1,499 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/memory"
+)
+
+// store is the store of package memory behind a network that can fail. Its functions are the operations of its clients.
+// A flaw replaces some of them.
+type store struct {
+	acquire, queue          acquireCall
+	acquireMany             func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error)
+	extend, release, verify ownerCall
+	inspect                 func(ctx context.Context, key string) (inspect.Inspection, error)
+	forceRelease            func(ctx context.Context, key, owner string) (inspect.Inspection, error)
+	watch                   func(key string, changed func()) (stop func(), err error)
+	notify                  func(key string, wake func()) (live func() bool, stop func())
+	notifyLoss              func(req locker.Request, lost func(err error)) (stop func())
+	left                    func() []string
+
+	mem *memory.Backend
+
+	mu       sync.Mutex
+	last     map[string]grant // by key
+	foreign  map[string]bool  // by key
+	hung     chan struct{}    // closed by resume; nil while the store answers
+	down     bool
+	outages  int  // how often it was down
+	restarts int  // how often it was restarted
+	lose     bool // the next reply
+	deaf     bool // messages to waiters are lost
+}
+
+type (
+	acquireCall = func(ctx context.Context, req locker.Request) (locker.Grant, error)
+	ownerCall   = func(ctx context.Context, req locker.Request) error
+)
+
+// grant is the last grant of a lock.
+type grant struct {
+	locker.Request
+	ends time.Time
+	over bool // it was released, by its owner or by force
+	kept bool // it was released with Keep
+}
+
+// held reports whether the owner still has the lock.
+func (g grant) held() bool { return g.Token != "" && !g.over && time.Now().Before(g.ends) }
+
+// expired reports whether nobody has released the lock within its TTL.
+func (g grant) expired() bool { return g.Token != "" && !g.over && !time.Now().Before(g.ends) }
+
+// latency is how long a request takes to the store.
+const latency = 100 * time.Microsecond
+
+var (
+	errDown   = fmt.Errorf("%w: connection refused", locker.ErrUnavailable)
+	errSilent = fmt.Errorf("%w: no answer yet", locker.ErrUnavailable)
+	errLost   = fmt.Errorf("%w: connection lost", locker.ErrUnavailable)
+)
+
+func newStore() *store {
+	s := &store{mem: memory.NewBackend(), last: map[string]grant{}, foreign: map[string]bool{}}
+	s.acquire = s.attempt(s.mem.Acquire)
+	s.queue = s.attempt(s.mem.Queue)
+	s.acquireMany = s.attemptMany
+	s.extend = s.operation(s.mem.Extend, func(g *grant, req locker.Request) {
+		if end := time.Now().Add(req.TTL); end.After(g.ends) {
+			g.ends = end
+		}
+	})
+	release := s.operation(s.mem.Release, func(g *grant, req locker.Request) { g.over, g.kept = true, req.Keep > 0 })
+	s.release = func(ctx context.Context, req locker.Request) error {
+		err := release(ctx, req)
+		if errors.Is(err, locker.ErrUnavailable) {
+			go func() { // until it has an answer
+				for n := 0; n < 1000 && errors.Is(release(context.Background(), req), locker.ErrUnavailable); n++ {
+					time.Sleep(10 * time.Millisecond)
+				}
+			}()
+		}
+		return err
+	}
+	s.verify = s.operation(s.mem.Verify, func(*grant, locker.Request) {})
+	s.inspect, s.forceRelease, s.watch = s.mem.Inspect, s.force, s.mem.Watch
+	s.notify = func(key string, wake func()) (live func() bool, stop func()) {
+		stop, _ = s.mem.Watch(key, wake)
+		time.AfterFunc(time.Millisecond, wake)
+		return func() bool { return true }, stop
+	}
+	s.notifyLoss = func(req locker.Request, lost func(err error)) (stop func()) {
+		stop, _ = s.mem.Watch(req.Key, func() {
+			if err := s.mem.Verify(context.Background(), req); err != nil {
+				lost(err)
+			}
+		})
+		return stop
+	}
+	s.left = func() (left []string) {
+		for _, key := range s.keys() {
+			if i, _ := s.mem.Inspect(context.Background(), key); i.State != inspect.Free || i.Waiting > 0 {
+				left = append(left, key)
+			}
+		}
+		return left
+	}
+	return s
+}
+
+// with calls f with the mutex held.
+func (s *store) with(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f()
+}
+
+// of returns the last grant of key.
+func (s *store) of(key string) (g grant) {
+	s.with(func() { g = s.last[key] })
+	return g
+}
+
+func (s *store) keys() (keys []string) {
+	s.with(func() {
+		for key := range s.last {
+			keys = append(keys, key)
+		}
+	})
+	return keys
+}
+
+func (s *store) isDown() (down bool) {
+	s.with(func() { down = s.down })
+	return down
+}
+
+func (s *store) isHung() (hung bool) {
+	s.with(func() { hung = s.hung != nil })
+	return hung
+}
+
+func (s *store) isDeaf() (deaf bool) {
+	s.with(func() { deaf = s.deaf })
+	return deaf
+}
+
+// reach brings a request to the store. loses says that its reply gets lost.
+func (s *store) reach(ctx context.Context) (loses bool, err error) {
+	s.mu.Lock()
+	hung, down := s.hung, s.down
+	loses = s.lose && !down
+	s.lose = s.lose && down
+	s.mu.Unlock()
+	timer := time.NewTimer(latency)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return loses, errSilent
+	}
+	if down {
+		return loses, errDown
+	}
+	if hung != nil {
+		select {
+		case <-hung:
+		case <-ctx.Done():
+			return loses, errSilent
+		}
+	}
+	return loses, nil
+}
+
+// attempt makes an operation of the store from one of the memory. An attempt whose reply is lost is undone.
+func (s *store) attempt(do acquireCall) acquireCall {
+	return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+		sent := time.Now()
+		loses, err := s.reach(ctx)
+		foreign := false
+		s.with(func() { foreign = s.foreign[req.Key] })
+		switch {
+		case err != nil:
+			return locker.Grant{}, err
+		case foreign:
+			return locker.Grant{}, locker.ErrForeignKey
+		}
+		g, err := do(ctx, req)
+		switch {
+		case loses:
+			_ = s.mem.Release(context.Background(), req)
+			return locker.Grant{}, errLost
+		case err == nil:
+			if g.Sent.IsZero() {
+				g.Sent = sent
+			}
+			s.granted(req)
+		}
+		return g, err
+	}
+}
+
+func (s *store) attemptMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	loses, err := s.reach(ctx)
+	if err != nil {
+		return nil, err
+	}
+	grants, err := s.mem.AcquireMany(ctx, reqs)
+	for _, req := range reqs {
+		switch {
+		case loses:
+			_ = s.mem.Release(context.Background(), req)
+		case err == nil:
+			s.granted(req)
+		}
+	}
+	if loses {
+		return nil, errLost
+	}
+	return grants, err
+}
+
+// granted records a grant.
+func (s *store) granted(req locker.Request) {
+	s.with(func() {
+		if g := s.last[req.Key]; g.Token != req.Token || !g.held() {
+			s.last[req.Key] = grant{Request: req, ends: time.Now().Add(req.TTL)}
+		}
+	})
+}
+
+// operation makes an operation of the store from one of the memory. done records its success.
+func (s *store) operation(do ownerCall, done func(g *grant, req locker.Request)) ownerCall {
+	return func(ctx context.Context, req locker.Request) error {
+		loses, err := s.reach(ctx)
+		if err != nil {
+			return err
+		}
+		if err = do(ctx, req); err == nil {
+			s.with(func() {
+				g := s.last[req.Key]
+				done(&g, req)
+				s.last[req.Key] = g
+			})
+		}
+		if loses {
+			return errLost
+		}
+		return err
+	}
+}
+
+func (s *store) force(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+	i, err := s.mem.ForceRelease(ctx, key, owner)
+	if err == nil {
+		s.with(func() {
+			g := s.last[key]
+			g.over = true
+			s.last[key] = g
+		})
+	}
+	return i, err
+}
+
+func (s *store) delete(key string) { _, _ = s.force(context.Background(), key, "") }
+
+func (s *store) hang() (resume func()) {
+	hung := make(chan struct{})
+	s.with(func() { s.hung = hung })
+	return func() {
+		s.with(func() { s.hung = nil })
+		close(hung)
+	}
+}
+
+func (s *store) fail() (up func()) {
+	s.with(func() { s.down, s.outages = true, s.outages+1 })
+	return func() { s.with(func() { s.down = false }) }
+}
+
+// hooks returns the store for the suite. open makes its Backends.
+func (s *store) hooks(open func() locker.Backend) Store {
+	return Store{
+		Open:   open,
+		Delete: s.delete,
+		Foreign: func(key string) (intact func() bool) {
+			s.with(func() { s.foreign[key] = true })
+			return func() bool {
+				i, _ := s.mem.Inspect(context.Background(), key)
+				return i.State == inspect.Free
+			}
+		},
+		Hang:      s.hang,
+		Down:      s.fail,
+		LoseReply: func() { s.with(func() { s.lose = true }) },
+		LoseMessages: func() func() {
+			s.with(func() { s.deaf = true })
+			return func() { s.with(func() { s.deaf = false }) }
+		},
+		Restart: func() { // it loses the locks
+			for _, key := range s.keys() {
+				s.delete(key)
+			}
+			s.with(func() { s.restarts++ })
+		},
+		Left: func() []string { return s.left() },
+	}
+}
+
+// attempts has wrap change acquire and queue.
+func (s *store) attempts(wrap func(next acquireCall) acquireCall) {
+	s.acquire, s.queue = wrap(s.acquire), wrap(s.queue)
+}
+
+// requests has change replace the requests of acquire, queue, extend, release and verify.
+func (s *store) requests(change func(req locker.Request) locker.Request) {
+	s.attempts(func(next acquireCall) acquireCall {
+		return func(ctx context.Context, req locker.Request) (locker.Grant, error) { return next(ctx, change(req)) }
+	})
+	for _, op := range []*ownerCall{&s.extend, &s.release, &s.verify} {
+		next := *op
+		*op = func(ctx context.Context, req locker.Request) error { return next(ctx, change(req)) }
+	}
+}
+
+// answers has change replace the errors of acquire and queue.
+func (s *store) answers(change func(err error) error) {
+	s.attempts(func(next acquireCall) acquireCall {
+		return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			g, err := next(ctx, req)
+			if err != nil {
+				err = change(err)
+			}
+			return g, err
+		}
+	})
+}
+
+// abandoned calls f for each attempt whose context ended before the answer. hung says whether the store hung.
+func (s *store) abandoned(f func(req locker.Request, hung bool)) {
+	s.attempts(func(next acquireCall) acquireCall {
+		return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			hung := s.isHung()
+			g, err := next(ctx, req)
+			if errors.Is(err, errSilent) {
+				go f(req, hung)
+			}
+			return g, err
+		}
+	})
+}
+
+// land executes an attempt that its caller has abandoned.
+func (s *store) land(req locker.Request) { _, _ = s.attempt(s.mem.Acquire)(context.Background(), req) }
+
+// tokens has f replace the tokens of grants. before is the grant before it.
+func (s *store) tokens(f func(fence uint64, before grant) uint64) {
+	shown := map[uint64]uint64{}
+	s.attempts(func(next acquireCall) acquireCall {
+		return func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			before := s.of(req.Key)
+			g, err := next(ctx, req)
+			if err == nil {
+				s.with(func() {
+					if _, ok := shown[g.Fence]; !ok {
+						shown[g.Fence] = f(g.Fence, before)
+					}
+					g.Fence = shown[g.Fence]
+				})
+			}
+			return g, err
+		}
+	})
+	inspected, verify := s.inspect, s.verify
+	s.inspect = func(ctx context.Context, key string) (inspect.Inspection, error) {
+		i, err := inspected(ctx, key)
+		s.with(func() { i.Fence = shown[i.Fence] })
+		return i, err
+	}
+	s.verify = func(ctx context.Context, req locker.Request) error {
+		req.Fence = math.MaxUint64
+		return verify(ctx, req)
+	}
+}
+
+// client is a Backend of a store that polls.
+type client struct {
+	*store
+	closed atomic.Bool
+}
+
+func (c *client) Acquire(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	if c.closed.Load() {
+		return locker.Grant{}, locker.ErrClosed
+	}
+	return c.acquire(ctx, req)
+}
+
+func (c *client) AcquireMany(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+	return c.acquireMany(ctx, reqs)
+}
+
+func (c *client) Extend(ctx context.Context, req locker.Request) error  { return c.extend(ctx, req) }
+func (c *client) Release(ctx context.Context, req locker.Request) error { return c.release(ctx, req) }
+func (c *client) Verify(ctx context.Context, req locker.Request) error  { return c.verify(ctx, req) }
+
+func (c *client) Inspect(ctx context.Context, key string) (inspect.Inspection, error) {
+	return c.inspect(ctx, key)
+}
+
+func (c *client) ForceRelease(ctx context.Context, key, owner string) (inspect.Inspection, error) {
+	return c.forceRelease(ctx, key, owner)
+}
+
+func (c *client) Watch(key string, changed func()) (stop func(), err error) {
+	return c.watch(key, changed)
+}
+
+func (c *client) Close() error {
+	c.closed.Store(true)
+	return nil
+}
+
+// role adds an optional interface to a client.
+type role func(c *client) locker.Backend
+
+func polls(c *client) locker.Backend    { return c }
+func queues(c *client) locker.Backend   { return queuer{c} }
+func notified(c *client) locker.Backend { return notifier{c} }
+func warned(c *client) locker.Backend   { return lossNotifier{c} }
+
+type queuer struct{ *client }
+
+func (q queuer) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
+	return q.queue(ctx, req)
+}
+
+type notifier struct{ *client }
+
+func (n notifier) Notify(key string, wake func()) (live func() bool, stop func()) {
+	return n.notify(key, wake)
+}
+
+type lossNotifier struct{ *client }
+
+func (n lossNotifier) NotifyLoss(req locker.Request, lost func(err error)) (stop func()) {
+	return n.notifyLoss(req, lost)
+}
+
+// neverClosed has a Close that does nothing.
+type neverClosed struct{ queuer }
+
+func (neverClosed) Close() error { return nil }
+
+// flaw is a mistake of a store, a backend or a locker. Many of them occurred in real libraries.
+type flaw struct {
+	name   string
+	fails  []string // the properties that notice
+	broad  bool     // other properties may notice the flaw as well, because it breaks everything
+	role   role     // nil: queues
+	store  func(s *store)
+	client func(l *flawedLocker)
+	change func(h *Harness)
+}
+
+// harness returns a harness with all its functions and the flaw.
+func harness(f flaw) Harness {
+	role := f.role
+	if role == nil {
+		role = queues
+	}
+	_, fifo := role(&client{}).(locker.Queuer)
+	h := Harness{Bubble: notCalled, FIFO: fifo, Labels: true, Verifies: true, Steps: true}
+	h.Store = func(testing.TB) Store {
+		s := newStore()
+		if f.store != nil {
+			f.store(s)
+		}
+		open := func() locker.Backend { return role(&client{store: s}) }
+		hooks := s.hooks(open)
+		if f.client != nil {
+			hooks.Client = func() locker.Locker { return newFlawedLocker(locker.NewClient(open()), f.client) }
+		}
+		return hooks
+	}
+	if f.change != nil {
+		f.change(&h)
+	}
+	return h
+}

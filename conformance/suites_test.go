@@ -1,0 +1,168 @@
+package conformance
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/golocker/locker"
+	"github.com/golocker/locker/internal/testing/short"
+)
+
+// sound are stores without a flaw, in each role.
+var sound = []flaw{
+	{name: "none"}, {name: "none, and it polls", role: polls}, {name: "none, and it is notified", role: notified},
+	{name: "none, and it is told of losses", role: warned},
+}
+
+// oneLock are the properties of one lock. Flaws of one lock break those of several locks, too.
+var oneLock = slices.Concat(lockerProperties, backendProperties)
+
+// backendSuite is what RunBackend checks.
+var backendSuite = slices.Concat(oneLock, manyProperties, manyBackendProperties)
+
+// Each flaw is noticed by the listed properties and by no others.
+func TestSuitesCatchFlaws(t *testing.T) {
+	t.Parallel()
+	for what, tt := range map[string]struct {
+		flaws      []flaw
+		properties []property[Harness]
+	}{
+		"none":         {sound, backendSuite},
+		"of lockers":   {lockerFlaws, lockerProperties},
+		"of stores":    {storeFlaws, oneLock},
+		"known bugs":   {knownBugs, oneLock},
+		"of many keys": {manyFlaws, backendSuite},
+	} {
+		for _, f := range short.Part(t, 3, tt.flaws) {
+			t.Run(what+"/"+f.name, func(t *testing.T) {
+				t.Parallel()
+				wantFailures(t, virtually(t, harness(f), tt.properties), f.fails, f.broad)
+			})
+		}
+	}
+}
+
+// Every property has a flaw that no other property of its suite notices.
+func TestEveryPropertyHasAFlaw(t *testing.T) {
+	ofLockers := map[string]bool{}
+	for _, p := range lockerProperties {
+		ofLockers[p.name] = true
+	}
+	var alone []string
+	for _, f := range slices.Concat(lockerFlaws, storeFlaws, knownBugs, manyFlaws) {
+		seen := slices.DeleteFunc(slices.Clone(f.fails), func(name string) bool { return !ofLockers[name] })
+		switch {
+		case f.broad:
+		case len(f.fails) == 1:
+			alone = append(alone, f.fails[0])
+		case len(seen) == 1: // RunLocker checks no other property that notices it
+			alone = append(alone, seen[0])
+		}
+	}
+	eachHasItsOwn(t, backendSuite, alone)
+}
+
+// A Locker that repeats requests passes if its harness declares Retries.
+func TestDeclaredRetriesAreAllowed(t *testing.T) {
+	h := harness(flaw{client: repeats})
+	h.Retries = true
+	verdicts := virtually(t, h, lockerProperties)
+	assert.Empty(t, failures(verdicts))
+	for name, v := range verdicts {
+		assert.Equal(t, name == "LatencyCounts", v.skipped, name)
+	}
+}
+
+// A property is skipped, with the reason, if the harness or the backend lacks what it needs.
+func TestHooksNotGivenAreSkipped(t *testing.T) {
+	h := harness(flaw{})
+	store := h.Store
+	h.Store = func(t testing.TB) Store {
+		s := store(t)
+		return Store{Open: func() locker.Backend { return struct{ locker.Backend }{s.Open()} }}
+	}
+	h.FIFO, h.Labels, h.Verifies, h.Steps = false, false, false, false
+	verdicts := virtually(t, h, backendSuite)
+	assert.Empty(t, failures(verdicts))
+	for name, why := range map[string]string{
+		"LossIsNoticed": "no Delete", "HungStoreIsBounded": "no Hang", "LatencyCounts": "no Hang",
+		"ForeignKeyIsRefused": "no Foreign", "NothingIsLeft": "no Left",
+		"FenceSurvivesRestart": "no Restart", "LostMessagesDelay": "no LoseMessages",
+		"ServedInOrder": "does not declare FIFO", "LabelNamesTheHolder": "does not declare Labels",
+		"ManyLossEnds": "no Delete", "ManyInOneStep": "does not declare Steps",
+		"VerifyProves": "does not declare Verifies", "VerifyChangesNothing": "does not declare Verifies",
+		"ContextEndIsPrompt": "no Hang", "NoAnswerIsUnavailable": "no Hang and no Down",
+		"RecoversAfterOutage": "no Down", "ReleaseGoesOn": "no Down",
+		"LostReplyIsNoAnswer": "no LoseReply", "CloseIsFinal": "no Close",
+		"NotifyTells":           "does not implement locker.Notifier",
+		"NotifyLossTells":       "does not implement locker.LossNotifier",
+		"QueueTellsThatItWaits": "does not implement locker.Queuer",
+		"WatchTells":            "does not implement inspect.Watcher",
+		"WatchOutlivesOutages":  "does not implement inspect.Watcher",
+		"ManyGrantEach":         "does not implement locker.ManyAcquirer",
+	} {
+		assert.True(t, verdicts[name].skipped, name)
+		assert.Contains(t, verdicts[name].log, why, name)
+	}
+	h = harness(flaw{change: func(h *Harness) { h.Unfenced = true }})
+	for name, v := range virtually(t, h, backendSuite) {
+		assert.Equal(t, strings.HasPrefix(name, "Fence") && name != "FenceGrows",
+			v.skipped && strings.Contains(v.log, "Unfenced"), name)
+	}
+}
+
+// In real time the suite uses other limits.
+func TestSoundBackendPassesInRealTime(t *testing.T) {
+	h := harness(flaw{})
+	h.Bubble = nil
+	RunBackend(t, h)
+}
+
+// A store that counts in whole seconds, and ends locks late, passes.
+func TestStoreThatCountsInSeconds(t *testing.T) {
+	t.Parallel()
+	roles := map[string]role{"asked": polls, "queues": queues, "notifies": notified}
+	for _, name := range short.Part(t, 1, slices.Sorted(maps.Keys(roles))) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := harness(flaw{role: roles[name], store: func(s *store) {
+				const late = 900 * time.Millisecond
+				many := s.acquireMany
+				s.requests(func(req locker.Request) locker.Request {
+					if req.TTL += late; req.Keep > 0 {
+						req.Keep += late
+					}
+					return req
+				})
+				s.acquireMany = func(ctx context.Context, reqs []locker.Request) ([]locker.Grant, error) {
+					reqs = slices.Clone(reqs)
+					for i := range reqs {
+						reqs[i].TTL += late
+					}
+					return many(ctx, reqs)
+				}
+			}})
+			h.MinTTL, h.Granularity = 5*time.Second, time.Second
+			assert.Empty(t, failures(virtually(t, h, backendSuite)))
+		})
+	}
+}
+
+func TestTTLOfTheSuite(t *testing.T) {
+	for _, tt := range []struct{ least, unit, ttl, want time.Duration }{
+		{0, 0, 33 * time.Millisecond, 33 * time.Millisecond},
+		{0, time.Second, 33 * time.Millisecond, time.Second},
+		{0, time.Second, 2 * time.Second, 2 * time.Second},
+		{0, time.Second, 2*time.Second + 1, 3 * time.Second},
+		{1500 * time.Millisecond, 0, time.Second, 1500 * time.Millisecond},
+		{1500 * time.Millisecond, time.Second, time.Second, 2 * time.Second},
+	} {
+		assert.Equal(t, tt.want, Harness{MinTTL: tt.least, Granularity: tt.unit}.ttl(tt.ttl), tt)
+	}
+}
