@@ -95,8 +95,8 @@ test-server: ## the suites that need a server, on another SERVER=redis-6.0, whic
 		LOCKER_TEST_SERVER=$$path $(GOTEST) -C $(IN) $(FLAGS) -vet=off -shuffle=on -p 4 -parallel 4 -timeout 10m $(SUITES)
 
 SERVERS ?=
-compat: ## the tests that depend on the server, on all SERVERS, into docs/compatibility.md: up to half an hour
-	go run ./internal/testing/compat -report docs/compatibility.md $(SERVERS)
+compat: ## the tests that depend on the server, on all SERVERS: rows for docs/compatibility.md, up to an hour
+	@scripts/compat $(SERVERS)
 
 # The version that docs/releasing.md promises, and the modules that programs with it may import. A newer go command
 # compiles what uses newer packages of the standard library, whatever go.mod says, so an older one is downloaded.

@@ -15,8 +15,8 @@ import (
 // property is one promise of a contract, with the check for it. H is the harness of the suite.
 //
 // A check takes a testing.TB, not a *testing.T, for two reasons. The tests of this package run it against
-// implementations with planted bugs and record the verdict (see record in property_test.go). And a failed check may be repeated
-// (see try). As in any test, only the goroutine that runs the check may call FailNow and similar methods.
+// implementations with planted bugs and record the verdict (see record in property_test.go). And a failed check may be
+// repeated (see try). As in any test, only the goroutine that runs the check may call FailNow and similar methods.
 type property[H any] struct {
 	name  string // the subtest
 	rule  string // printed on failure

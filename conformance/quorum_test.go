@@ -232,8 +232,8 @@ func TestQuorumHooksNotGivenAreSkipped(t *testing.T) {
 // quorumBudget is how long a simpleQuorum waits for a majority.
 const quorumBudget = 300 * time.Millisecond
 
-// simpleQuorum keeps its locks on a majority of several stores. It is as simple as possible, and each flaw breaks one part
-// of it.
+// simpleQuorum keeps its locks on a majority of several stores. It is as simple as possible, and each flaw breaks one
+// part of it.
 type simpleQuorum struct {
 	nodes    []*store
 	mu       sync.Mutex
@@ -256,7 +256,8 @@ func newSimpleQuorum(n int) *simpleQuorum {
 	return q
 }
 
-// quorumClient is the Backend of one client. It asks the nodes in turn, beginning with a different node for each client.
+// quorumClient is the Backend of one client. It asks the nodes in turn, beginning with a different node for each
+// client.
 type quorumClient struct {
 	*simpleQuorum
 	first int

@@ -87,7 +87,7 @@ var rules = map[string]struct {
 var free = []string{"/examples", "/benchmarks", "/internal/testing/redistest", "/internal/testing/fault",
 	"/internal/testing/trials", "/internal/testing/simnode", "/internal/testing/mutants", "/internal/testing/retest",
 	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
-	"/internal/testing/short", "/internal/testing/steady", "/internal/testing/lookat", "/internal/testing/compat",
+	"/internal/testing/short", "/internal/testing/steady", "/internal/testing/lookat",
 	"/internal/testing/program", "/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
 	"/internal/testing/storeurl", "/internal/testing/relay", "/internal/testing/clock", "/internal/testing/section",
 	"/internal/testing/preload", "/internal/testing/disk", "/internal/testing/serverproc", "/internal/testing/archtest"}
