@@ -12,12 +12,12 @@ import (
 	"github.com/golocker/locker/internal/testing/simnode"
 )
 
-// step sends one step for several locks to a server and to its twin, and compares the replies.
+// step sends one step for several locks to a server and to a simulated node, and compares the replies.
 type step struct {
 	t    *testing.T
 	s    *redistest.Server
 	n    *server
-	twin *simnode.Node
+	node *simnode.Node
 }
 
 func newStep(t *testing.T) step {
@@ -37,7 +37,7 @@ func (s step) acquires(all []script.Attempt) script.All {
 	s.t.Helper()
 	cmd := script.AcquireAll(all, time.Minute)
 	want := sendCommand(s.t, s.n, cmd)
-	got := s.twin.Execute(cmd.Words)
+	got := s.node.Execute(cmd.Words)
 	w, err := script.ReadAll(want, len(all))
 	if err != nil {
 		s.t.Fatal(err)
@@ -50,7 +50,7 @@ func (s step) acquires(all []script.Attempt) script.All {
 		g.Left = w.Left
 	}
 	if !reflect.DeepEqual(w, g) {
-		s.t.Fatalf("the server answers %v, the twin %v, to %q", want, got, cmd.Words[2:])
+		s.t.Fatalf("the server answers %v, the simulated node %v, to %q", want, got, cmd.Words[2:])
 	}
 	return w
 }
@@ -60,13 +60,13 @@ func (s step) do(cmd script.Command) {
 	s.t.Helper()
 	cmd = alone(cmd)
 	want := sendCommand(s.t, s.n, cmd)
-	if got := s.twin.Execute(cmd.Words); !reflect.DeepEqual(code(want), code(got)) {
-		s.t.Fatalf("the server answers %v, the twin %v, to %q", want, got, cmd.Words[2:])
+	if got := s.node.Execute(cmd.Words); !reflect.DeepEqual(code(want), code(got)) {
+		s.t.Fatalf("the server answers %v, the simulated node %v, to %q", want, got, cmd.Words[2:])
 	}
 }
 
-// The twin of all.lua and the script answer alike, whatever has happened to the locks. Of what is not free nothing is
-// acquired.
+// The simulated node and a server answer alike to all.lua, whatever has happened to the locks. Nothing is acquired if
+// one lock is not free.
 func TestAllOrNothing(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -76,10 +76,10 @@ func TestAllOrNothing(t *testing.T) {
 	names := []string{"{x}1", "{x}2", "y", "z"}
 	for range 50 {
 		s.s.Cmd(t, "FLUSHALL")
-		s.twin.Flush()
+		s.node.Flush()
 		for _, a := range attempts("", names...) { // ahead of the clocks of both
 			s.s.Cmd(t, "SET", a.Fence(), script.CounterText(5e15))
-			s.twin.Put(a.Fence(), script.CounterText(5e15))
+			s.node.Put(a.Fence(), script.CounterText(5e15))
 		}
 		for range 8 {
 			owner := string(rune('a' + rnd.IntN(3)))
@@ -92,7 +92,7 @@ func TestAllOrNothing(t *testing.T) {
 			case 2:
 				value := pick(rnd, "theirs", script.CounterText(7)+text(owner)+"+")
 				s.s.Cmd(t, "SET", one.Lock, value)
-				s.twin.Put(one.Lock, value)
+				s.node.Put(one.Lock, value)
 			}
 			var keys []string
 			for _, i := range rnd.Perm(len(names))[:2+rnd.IntN(3)] {
@@ -115,7 +115,7 @@ func TestAllOrNothing(t *testing.T) {
 						t.Fatalf("granted %d to %s, and the lock has %q", result.Counters[i], owner, now)
 					}
 				}
-				if why := differ(t, s.n, s.twin, a.Keys); why != "" {
+				if why := differ(t, s.n, s.node, a.Keys); why != "" {
 					t.Fatal(why)
 				}
 			}
@@ -139,12 +139,12 @@ func TestStepAmongTombstones(t *testing.T) {
 	}
 	for _, a := range all { // ahead of the clocks of both
 		s.s.Cmd(t, "SET", a.Fence(), script.CounterText(5e15))
-		s.twin.Put(a.Fence(), script.CounterText(5e15))
+		s.node.Put(a.Fence(), script.CounterText(5e15))
 	}
 	free := func() {
 		for _, a := range all {
 			s.s.Cmd(t, "DEL", a.Lock)
-			s.twin.Delete(a.Lock)
+			s.node.Delete(a.Lock)
 		}
 	}
 	wantStatus := func(when string, want script.Status) {
@@ -162,7 +162,7 @@ func TestStepAmongTombstones(t *testing.T) {
 	wantStatus("while somebody waits", script.Unread)
 	for _, a := range all {
 		s.s.Cmd(t, "DEL", a.Wait())
-		s.twin.Delete(a.Wait())
+		s.node.Delete(a.Wait())
 	}
 	bury(all[0])
 	wantStatus("after its own tombstone", script.Unread)

@@ -128,7 +128,7 @@ func TestReleasesAreJoinedUnderAGuard(t *testing.T) {
 	t.Parallel()
 	g := newGuard(t)
 	g.rests("k", rest)
-	twin := simnode.New()
+	node := simnode.New()
 	for _, rests := range []bool{true, false} {
 		var usual []*script.Usual
 		for _, key := range []string{"{x}1", "{x}2", "y"} {
@@ -141,16 +141,16 @@ func TestReleasesAreJoinedUnderAGuard(t *testing.T) {
 				value = script.CounterText(8) + "|c|1|"
 			}
 			g.s.Cmd(t, "SET", key, value)
-			twin.Put(key, value)
+			node.Put(key, value)
 		}
 		if !rests {
 			g.age()
 			value, _ := g.s.Cmd(t, "GET", g.marker()).(string)
-			twin.Put(g.marker(), "0:1:"+value[strings.LastIndex(value, ":")+1:])
+			node.Put(g.marker(), "0:1:"+value[strings.LastIndex(value, ":")+1:])
 		}
 		cmd := script.Join(usual)
 		for who, reply := range map[string]drivers.Reply{
-			"server": sendCommand(t, g.n, cmd), "twin": twin.Execute(cmd.Words),
+			"server": sendCommand(t, g.n, cmd), "node": node.Execute(cmd.Words),
 		} {
 			numbers, err := script.ReadJoined(reply, len(usual))
 			if err != nil || !slices.Equal(numbers[3:], []int64{1, 1, 0}) {

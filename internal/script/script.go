@@ -6,6 +6,7 @@ import (
 	"crypto/sha1"
 	"embed"
 	"encoding/hex"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -81,11 +82,18 @@ type script struct {
 	isRelease   bool // it may free a lock that others wait for
 }
 
+// texts has all scripts.
+var texts []string
+
+// Texts returns the scripts, for a server that is to know them before they are called.
+func Texts() []string { return slices.Clone(texts) }
+
 func newScript(name string) *script { return compile(name, false) }
 
 func compile(name string, guarded bool) *script {
 	source := expand(name, guarded)
 	sum := sha1.Sum([]byte(source)) // this is the name that Redis gives a script, not a protection
+	texts = append(texts, source)
 	return &script{source: source, sha: hex.EncodeToString(sum[:])}
 }
 

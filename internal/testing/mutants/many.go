@@ -76,7 +76,7 @@ var manyMutants = []mutant{
 	{"many: the lease names another lock than the one that is lost",
 		[]patch{{"alllease.go", "&Error{\"hold\", part.Key(), lost}", "&Error{\"hold\", a.keys[0], lost}"}},
 		[]killer{test(".", "TestAllLeaseIsLostWithOneLock")}},
-	{"many: a step overtakes those who wait, script",
+	{"many: a step overtakes those who wait",
 		[]patch{{"internal/script/all.lua", "unpack(KEYS, 1, 2 * n)) > 0", "unpack(KEYS, 1, n)) > 0"}},
 		[]killer{test("internal/script", "TestAllOrNothing")}},
 	{"many: a step grants what is free, memory",

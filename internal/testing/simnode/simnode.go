@@ -1,6 +1,7 @@
-// Package simnode is a Redis node that lives in the test's memory and clock: a Go twin of the lock scripts behind the
-// driver contract. It is fast enough for a hundred thousand acquisitions, runs in virtual time, and can be given faults
-// that no server has on demand. A differential test in internal/script keeps it equal to the scripts on a real server.
+// Package simnode is a Redis node that lives in the test's memory and clock. It executes the scripts of
+// internal/script, and knows the commands that these use. It is fast enough for a hundred thousand acquisitions, runs
+// in virtual time, and can be given faults that no server has on demand. Tests in internal/script compare it with a
+// real server.
 package simnode
 
 import (
@@ -10,7 +11,10 @@ import (
 	"sync"
 	"time"
 
+	lua "github.com/yuin/gopher-lua"
+
 	"github.com/golocker/locker/drivers"
+	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/wire"
 )
 
@@ -35,8 +39,11 @@ type Node struct {
 	frozen      time.Time // the clock while a command is executed: a script sees one time. Zero: none is executed
 	restarts    int
 	keys        map[string]entry
+	scripts     map[string]string // texts by digest
 	subscribers map[*feed]bool
-	lines       map[string]line // the names that Observe is told of, by lock
+	lines       map[string]names // the names that Observe is told of, by lock
+	lua         *lua.LState
+	changes     map[string][]State // of locks, by the script that is executed; nil: nobody observes
 }
 
 // entry is a string, or one of the two halves of a queue.
@@ -47,9 +54,15 @@ type entry struct {
 	expires time.Time         // zero: never
 }
 
-// New returns an empty node.
+// New returns an empty node that knows the lock scripts.
 func New() *Node {
-	return &Node{origin: time.Now(), keys: map[string]entry{}, subscribers: map[*feed]bool{}}
+	n := &Node{
+		origin: time.Now(), keys: map[string]entry{}, scripts: map[string]string{}, subscribers: map[*feed]bool{},
+	}
+	for _, text := range script.Texts() {
+		n.load(text)
+	}
+	return n
 }
 
 // now is the time by the node's clock, but for Skew.
@@ -135,8 +148,8 @@ func (n *Node) Left() []string { return wire.Left(n.Keys(), n.Fields) }
 // Tombstones counts the tombstones. Some of them may be over.
 func (n *Node) Tombstones() int { return wire.Tombstones(n.Keys(), n.Fields) }
 
-// Execute runs one command. It knows the lock scripts, by the shape of their call, so that it needs nothing of the
-// package it is a twin for, PING, PUBLISH, SPUBLISH, and INFO, which it refuses as a user without the right would be.
+// Execute runs one command that a client sends: a call of a script, PING, PUBLISH or SPUBLISH. It refuses INFO, as a
+// server refuses a user without the right.
 func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 	n.mu.Lock()
 	defer n.mu.Unlock()

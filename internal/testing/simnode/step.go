@@ -28,36 +28,80 @@ type State struct {
 	Slot    int64     // the counter of the lock's slot; 0: there is none
 }
 
-// observed executes a script, and tells Observe what it did.
-func (n *Node) observed(script string, l line, args []string, run func(line, []string) drivers.Reply) drivers.Reply {
+// names are those of what belongs to a lock, as far as scripts have had them.
+type names struct{ fence, queue string }
+
+// observed executes a script, and tells Observe what it did to each of its locks.
+func (n *Node) observed(cmd drivers.Command, keys []string, run func() drivers.Reply) drivers.Reply {
 	if n.Observe == nil {
-		return run(l, args)
+		return run()
 	}
-	owner := args[0]
-	if strings.HasPrefix(owner, "|") {
-		owner, _, _ = split(owner)
+	steps := wire.Steps(cmd)
+	n.learn(steps, keys)
+	now := map[string]State{} // by lock, as the steps so far have left it
+	for _, s := range steps {
+		now[s.Lock] = n.state(s.Lock)
 	}
-	seen := n.seen(l)
-	before := seen.state()
-	reply := run(l, args)
-	n.Observe(Step{script, l.lock, owner, seen.fence, before, seen.state()})
+	n.changes = map[string][]State{}
+	reply := run()
+	changes := n.changes
+	n.changes = nil
+	slots := map[string]int64{} // by counter, because locks of one call may share it
+	for _, s := range steps {
+		fence := n.lines[s.Lock].fence
+		before := now[s.Lock]
+		before.Slot = max(before.Slot, slots[fence])
+		after := before
+		if !s.Joined {
+			after = n.state(s.Lock)
+		} else if c := changes[s.Lock]; len(c) > 0 && caused(s, before, c[0]) {
+			after, changes[s.Lock] = c[0], c[1:]
+		}
+		after.Slot = n.counter(fence)
+		now[s.Lock], slots[fence] = after, after.Slot
+		n.Observe(Step{s.Script, s.Lock, s.Token, fence, before, after})
+	}
 	return reply
 }
 
-// seen adds to l the names of the counter and the queue that earlier scripts have had for the same lock.
-func (n *Node) seen(l line) line {
-	if n.lines == nil {
-		n.lines = map[string]line{}
+// caused reports whether a part of a joined command has changed its lock from before to after.
+func caused(s wire.Step, before, after State) bool {
+	if s.Script == "release" {
+		return after.Owner == "" && s.Token == before.Owner
 	}
-	known := n.lines[l.lock]
-	l.fence, l.queue = cmp.Or(l.fence, known.fence), cmp.Or(l.queue, known.queue)
-	n.lines[l.lock] = l
-	return l
+	return after.Owner != "" && s.Token == after.Owner
 }
 
-func (l line) state() State {
-	e, _ := l.get(l.lock)
-	s := State{Owner: e.value, Expires: e.expires, Waits: l.exists(l.queue), Slot: l.counter(l.fence)}
+// learn remembers the keys of the counter and of the queue that belong to each lock of a call. A joined call has as
+// many counters as locks to acquire, in the same order, and a call for one lock has one of each at most.
+func (n *Node) learn(steps []wire.Step, keys []string) {
+	if n.lines == nil {
+		n.lines = map[string]names{}
+	}
+	var fences []string
+	queue := ""
+	for _, k := range keys {
+		switch {
+		case strings.Contains(k, ":lockqueue"):
+			queue = k
+		case strings.HasSuffix(k, "fence"):
+			fences = append(fences, k)
+		}
+	}
+	for i, s := range steps {
+		known := n.lines[s.Lock]
+		if i < len(fences) {
+			known.fence = fences[i]
+		}
+		n.lines[s.Lock] = names{known.fence, cmp.Or(queue, known.queue)}
+	}
+}
+
+func (n *Node) state(lock string) State {
+	of := n.lines[lock]
+	e, _ := n.get(lock)
+	_, waits := n.get(of.queue)
+	s := State{Owner: e.value, Expires: e.expires, Waits: waits, Slot: n.counter(of.fence)}
 	if v, ours := wire.ParseValue(e.value); ours {
 		s.Owner, s.Fence, s.Marked = v.Owner, v.Counter, v.Marked
 	}

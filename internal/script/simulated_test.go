@@ -14,17 +14,17 @@ import (
 	"github.com/golocker/locker/internal/testing/simnode"
 )
 
-// The same for those that wait, and for the messages to them. Counters are made so great that the clock has no part in
-// them; tickets and what is left of a TTL are about the same.
-func TestTwinHandsOverLikeTheScripts(t *testing.T) {
+// The simulated node executes the scripts as a server does, and sends the same messages. Counters are made so great
+// that the clock has no part in them. Tickets and what is left of a TTL are about the same.
+func TestSimulatedNodeAnswersLikeAServer(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	s, n := real(t)
 	channels := []string{"0", "1:1", "end"}
 	ear := listen(t, s, "0", "1:1", "end")
-	twin := simnode.New()
-	driver := twin.Driver(nil)
+	node := simnode.New()
+	driver := node.Driver(nil)
 	subscribed, messages := make(chan string, len(channels)), make(chan string, 1000)
 	sub, err := driver.(drivers.Subscriber).Subscribe(t.Context(), drivers.Listener{
 		Subscribed: func(channel string) { subscribed <- channel },
@@ -50,10 +50,10 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 		both := func(sc *script.Source, keys []string, args ...string) {
 			t.Helper()
 			cmd := sc.Command(keys, args...)
-			want, got := send(t, n, sc, cmd), twin.Execute(cmd)
+			want, got := send(t, n, sc, cmd), node.Execute(cmd)
 			history = append(history, fmt.Sprintf("%s %q: %v, %v", names[sc], cmd[3+len(keys):], want, got))
 			if !alike(sc, want, got) {
-				t.Fatalf("round %d: the server and the twin answer\n%s", round, strings.Join(history, "\n"))
+				t.Fatalf("round %d: the server and the node answer\n%s", round, strings.Join(history, "\n"))
 			}
 			seen[fmt.Sprint(names[sc], " ", code(want))]++
 		}
@@ -111,35 +111,35 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 			default: // something is lost
 				lost := pick(rnd, k.Lock, k.Lock, k.Turn(), k.Queue(), k.Wait())
 				s.Cmd(t, "DEL", lost)
-				twin.Delete(lost)
+				node.Delete(lost)
 				history = append(history, lost+" is lost")
 			}
 			if lease == "1" && dice < 5 { // dead from now on
 				time.Sleep(4 * time.Millisecond)
 			}
-			if why := differ(t, n, twin, k); why != "" {
+			if why := differ(t, n, node, k); why != "" {
 				t.Fatalf("round %d: %s, after\n%s", round, why, strings.Join(history, "\n"))
 			}
 		}
 		s.Cmd(t, "PUBLISH", "end", "")
-		twin.Execute(drivers.Command{"PUBLISH", "end", ""})
+		node.Execute(drivers.Command{"PUBLISH", "end", ""})
 		want := ear.heard()
 		var got []string
 		for len(got) == 0 || got[len(got)-1] != "end " {
 			got = append(got, <-messages)
 		}
 		if !reflect.DeepEqual(want, got) {
-			t.Fatalf("round %d: the server sent %q, the twin %q\n%s", round, want, got, strings.Join(history, "\n"))
+			t.Fatalf("round %d: the server sent %q, the node %q\n%s", round, want, got, strings.Join(history, "\n"))
 		}
 		told += len(want) - 1
 		for _, key := range []string{k.Lock, k.Turn(), k.Queue(), k.Wait(), k.Fence()} {
-			if want, got := s.Cmd(t, "EXISTS", key) == int64(1), slices.Contains(twin.Keys(), key); want != got {
-				t.Fatalf("round %d: %s exists on the server: %v, on the twin: %v\n%s", round, key, want, got,
+			if want, got := s.Cmd(t, "EXISTS", key) == int64(1), slices.Contains(node.Keys(), key); want != got {
+				t.Fatalf("round %d: %s exists on the server: %v, on the node: %v\n%s", round, key, want, got,
 					strings.Join(history, "\n"))
 			}
 		}
 		s.Cmd(t, "FLUSHALL")
-		twin.Flush()
+		node.Flush()
 	}
 	if err := driver.Close(); err != nil {
 		t.Fatal(err)
@@ -159,4 +159,26 @@ func TestTwinHandsOverLikeTheScripts(t *testing.T) {
 	if told < 50 {
 		t.Errorf("only %d messages", told)
 	}
+}
+
+// differ says what is different in the states of the lock on the server and on the simulated node.
+func differ(t *testing.T, n *server, node *simnode.Node, k script.Keys) string {
+	t.Helper()
+	inspect := inspectScript.Command(queueKeys(k))
+	if want, got := send(t, n, inspectScript, inspect), node.Execute(inspect); !alike(inspectScript, want, got) {
+		return fmt.Sprintf("the server has %q, the node %q", want, got)
+	}
+	reply, err := n.driver.Do(t.Context(), drivers.Command{"HKEYS", k.Wait()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want []string
+	for _, field := range reply[0].([]drivers.Reply) {
+		want = append(want, field.(string))
+	}
+	slices.Sort(want)
+	if got := slices.Sorted(slices.Values(node.Fields(k.Wait()))); !slices.Equal(want, got) {
+		return fmt.Sprintf("the server knows %q, the node %q", want, got)
+	}
+	return ""
 }

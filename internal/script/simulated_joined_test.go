@@ -12,25 +12,25 @@ import (
 	"github.com/golocker/locker/internal/testing/simnode"
 )
 
-// Joined commands do the same on the twin as on a server, also if some of them are not usual, and a lock is among them
-// twice.
-func TestTwinJoinsLikeTheScript(t *testing.T) {
+// Joined commands do the same on the simulated node as on a server, also if some of them are not usual, and a lock is
+// among them twice.
+func TestSimulatedNodeJoinsLikeAServer(t *testing.T) {
 	const never = 1 << 53 // µs: later than any clock
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rnd := rand.New(rand.NewPCG(seed, 0))
 	s, n := real(t)
-	twin := simnode.New()
+	node := simnode.New()
 	granted, deleted, unusual := 0, 0, 0
 	for round := range 150 {
 		s.Cmd(t, "FLUSHALL")
-		twin.Flush()
+		node.Flush()
 		var locks []script.Keys
 		for _, key := range []string{"{x}1", "{x}2", "{x}3", "y", "z"} {
 			k := script.KeysOf("p:", key)
 			locks = append(locks, k)
 			s.Cmd(t, "SET", k.Fence(), script.CounterText(5))
-			twin.Put(k.Fence(), script.CounterText(5))
+			node.Put(k.Fence(), script.CounterText(5))
 		}
 		for step := range 12 {
 			k := locks[rnd.IntN(len(locks))]
@@ -38,17 +38,17 @@ func TestTwinJoinsLikeTheScript(t *testing.T) {
 			switch rnd.IntN(6) { // what makes a lock unusual
 			case 0:
 				cmd := enqueueScript.Command(queueKeys(k), text(owner), patient)
-				if want, got := send(t, n, enqueueScript, cmd), twin.Execute(cmd); code(want) != code(got) {
-					t.Fatalf("the server answers %v, the twin %v", want, got)
+				if want, got := send(t, n, enqueueScript, cmd), node.Execute(cmd); code(want) != code(got) {
+					t.Fatalf("the server answers %v, the simulated node %v", want, got)
 				}
 				s.Cmd(t, "SET", k.Fence(), script.CounterText(50))
-				twin.Put(k.Fence(), script.CounterText(50))
+				node.Put(k.Fence(), script.CounterText(50))
 				s.Cmd(t, "DEL", k.Lock, k.Queue()) // it follows the clock
-				twin.Delete(k.Lock, k.Queue())
+				node.Delete(k.Lock, k.Queue())
 			case 1:
 				value := pick(rnd, "theirs", script.CounterText(7)+text(owner)+"+")
 				s.Cmd(t, "SET", k.Lock, value)
-				twin.Put(k.Lock, value)
+				node.Put(k.Lock, value)
 			}
 			var usual []*script.Usual
 			for range rnd.IntN(4) {
@@ -75,11 +75,11 @@ func TestTwinJoinsLikeTheScript(t *testing.T) {
 			}
 			cmd := script.Join(usual)
 			want := sendCommand(t, n, cmd)
-			if got := twin.Execute(cmd.Words); !reflect.DeepEqual(want, got) {
-				t.Fatalf("round %d, step %d: the server answers %v, the twin %v, to %q", round, step, want, got, cmd.Words[2:])
+			if got := node.Execute(cmd.Words); !reflect.DeepEqual(want, got) {
+				t.Fatalf("round %d, step %d: the server answers %v, the node %v, to %q", round, step, want, got, cmd.Words[2:])
 			}
 			for _, k := range locks {
-				if why := differ(t, n, twin, k); why != "" {
+				if why := differ(t, n, node, k); why != "" {
 					t.Fatalf("round %d, step %d: after %q %s", round, step, cmd.Words[2:], why)
 				}
 			}
