@@ -11,10 +11,7 @@ import (
 	"sync"
 	"time"
 
-	lua "github.com/yuin/gopher-lua"
-
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/script"
 	"github.com/golocker/locker/internal/testing/wire"
 )
 
@@ -39,10 +36,10 @@ type Node struct {
 	frozen      time.Time // the clock while a command is executed: a script sees one time. Zero: none is executed
 	restarts    int
 	keys        map[string]entry
-	scripts     map[string]string // texts by digest
+	scripts     map[string]program // by digest
 	subscribers map[*feed]bool
 	lines       map[string]names // the names that Observe is told of, by lock
-	lua         *lua.LState
+	lua         *interpreter
 	changes     map[string][]State // of locks, by the script that is executed; nil: nobody observes
 }
 
@@ -56,13 +53,9 @@ type entry struct {
 
 // New returns an empty node that knows the lock scripts.
 func New() *Node {
-	n := &Node{
-		origin: time.Now(), keys: map[string]entry{}, scripts: map[string]string{}, subscribers: map[*feed]bool{},
+	return &Node{
+		origin: time.Now(), keys: map[string]entry{}, scripts: maps.Clone(shipped()), subscribers: map[*feed]bool{},
 	}
-	for _, text := range script.Texts() {
-		n.load(text)
-	}
-	return n
 }
 
 // now is the time by the node's clock, but for Skew.
@@ -169,6 +162,31 @@ func (n *Node) Execute(cmd drivers.Command) drivers.Reply {
 	count, _ := strconv.Atoi(cmd[2])
 	return n.script(cmd, cmd[3:3+count], cmd[3+count:])
 }
+
+// script executes a call of a script.
+func (n *Node) script(cmd drivers.Command, keys, args []string) drivers.Reply {
+	p, known := n.scripts[cmd[1]]
+	if cmd[0] == "EVAL" {
+		var digest string
+		digest, p = load(cmd[1])
+		n.scripts[digest], known = p, true
+	}
+	if !known {
+		return drivers.ServerError("NOSCRIPT No matching script. Please use EVAL.")
+	}
+	return n.observed(cmd, keys, func() drivers.Reply { return n.eval(p, keys, args) })
+}
+
+// Restart is a restart that keeps all data, but no scripts. With [Node.Flush], it is one that keeps nothing.
+func (n *Node) Restart() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.restarts++
+	clear(n.scripts)
+}
+
+// incarnation is the ID of the node's history.
+func (n *Node) incarnation() string { return strconv.Itoa(n.restarts) }
 
 func (n *Node) get(key string) (entry, bool) {
 	e, ok := n.keys[key]
