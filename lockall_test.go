@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/testing/crowd"
+	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/memory"
 )
@@ -339,11 +339,11 @@ func TestCrowdOfLockAll(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) {
 				b := memory.NewBackend()
-				c := crowd.Crowd{TTL: 500 * time.Millisecond, Crash: 50, Open: func() (*locker.Client, locker.Locker) {
+				c := contention.Crowd{TTL: 500 * time.Millisecond, Crash: 50, Open: func() (*locker.Client, locker.Locker) {
 					c := locker.NewClient(b)
 					return c, wrap(c)
 				}}
-				if lost := c.Run(t, crowd.Calls(2000)); lost > 0 {
+				if lost := c.Run(t, contention.CrowdCalls(2000)); lost > 0 {
 					t.Errorf("%d leases were lost", lost)
 				}
 			})

@@ -16,7 +16,6 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/lookat"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 	"github.com/golocker/locker/lockertrace"
@@ -213,7 +212,7 @@ func TestLogger(t *testing.T) {
 	} {
 		c, err := config.Parse(url + "?log=debug")
 		require.NoError(t, err)
-		log := lookat.NewLog()
+		log := redistest.NewLog()
 		c.Logger = log.Logger
 		l, err := c.Open(t.Context())
 		require.NoError(t, err)

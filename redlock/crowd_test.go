@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/testing/crowd"
+	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/redlock"
 )
 
@@ -16,12 +16,12 @@ import (
 func TestCrowdOfLockAll(t *testing.T) {
 	t.Parallel()
 	servers := startCluster(t, 3)
-	calls := crowd.Calls(1200) / 10
+	calls := contention.CrowdCalls(1200) / 10
 	crowds := min(8, 1+calls/1000) // a crash stops most of a crowd until the TTL ends
 	var all sync.WaitGroup
 	for i := range crowds {
 		prefix := redlock.Prefix(fmt.Sprintf("crowd-%d:", i))
-		c := crowd.Crowd{TTL: 3 * time.Second, Crash: 60, Open: func() (*locker.Client, locker.Locker) {
+		c := contention.Crowd{TTL: 3 * time.Second, Crash: 60, Open: func() (*locker.Client, locker.Locker) {
 			l := client(t, "mixed", servers.addrs(), prefix)
 			return l, l
 		}}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/lookat"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/redlock"
@@ -152,7 +151,7 @@ func TestSettingsOfTheNodesAreWarnedOfOnce(t *testing.T) {
 func TestCloseEndsTheLook(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		log := newLog()
-		l, err := redlock.New([]drivers.Driver{lookat.Late{}, lookat.Late{}, lookat.Late{}}, redlock.Logger(log.Logger))
+		l, err := redlock.New([]drivers.Driver{redistest.Late{}, redistest.Late{}, redistest.Late{}}, redlock.Logger(log.Logger))
 		if err != nil {
 			t.Fatal(err)
 		}

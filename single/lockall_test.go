@@ -13,7 +13,7 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
-	"github.com/golocker/locker/internal/testing/crowd"
+	"github.com/golocker/locker/internal/testing/contention"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
 	"github.com/golocker/locker/internal/testing/steady"
@@ -188,7 +188,7 @@ func TestCrowdOfLockAll(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	names := short.Part(t, 1, drivers.Names())
-	calls := crowd.Calls(400*len(names)) / len(names)
+	calls := contention.CrowdCalls(400*len(names)) / len(names)
 	// A crash stops most of a crowd until the TTL ends. So many calls are made by several crowds, with their own keys.
 	crowds := min(8, 1+calls/1000)
 	for _, name := range names {
@@ -197,7 +197,7 @@ func TestCrowdOfLockAll(t *testing.T) {
 			var all sync.WaitGroup
 			for i := range crowds {
 				prefix := single.Prefix(fmt.Sprintf("crowd-%d:", i))
-				c := crowd.Crowd{TTL: 3 * time.Second, Crash: 150, Open: func() (*locker.Client, locker.Locker) {
+				c := contention.Crowd{TTL: 3 * time.Second, Crash: 150, Open: func() (*locker.Client, locker.Locker) {
 					l := single.New(open(t, s.Addr()), prefix)
 					return l, l
 				}}

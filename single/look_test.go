@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/lookat"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 	"github.com/golocker/locker/single"
@@ -17,7 +16,7 @@ import (
 func TestSettingsAreWarnedOfOnce(t *testing.T) {
 	each(t, func(t *testing.T, build func(t testing.TB, addr string) drivers.Driver) {
 		s := redistest.Start(t, "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "volatile-lru")
-		log := lookat.NewLog()
+		log := redistest.NewLog()
 		l := closing(t, single.New(build(t, s.Addr()), single.Name("cache"), single.Logger(log.Logger)))
 		eventually(t, 30*time.Second, "a warning", func() bool { return log.String() != "" })
 		lease, err := l.Lock(t.Context(), "k")
@@ -45,7 +44,7 @@ func TestLookAtASilentServer(t *testing.T) {
 		d := build(t, s.Addr())
 		s.Pause()
 		defer s.Resume()
-		log := lookat.NewLog()
+		log := redistest.NewLog()
 		start := time.Now()
 		l := single.New(d, single.Logger(log.Logger), single.Timeout(time.Minute))
 		if err := l.Close(); err != nil {
@@ -79,8 +78,8 @@ func TestWithoutLoggerNewSendsNothing(t *testing.T) {
 // Close ends the look: nothing is logged afterwards.
 func TestCloseEndsTheLook(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		log := lookat.NewLog()
-		l := single.New(lookat.Late{}, single.Logger(log.Logger))
+		log := redistest.NewLog()
+		l := single.New(redistest.Late{}, single.Logger(log.Logger))
 		synctest.Wait()
 		if err := l.Close(); err != nil {
 			t.Fatal(err)

@@ -18,7 +18,7 @@ import (
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 func TestURLs(t *testing.T) {
@@ -252,8 +252,8 @@ func TestCertificatesAreReadForEachConnection(t *testing.T) {
 // testCertificates has a server that listens at a host. TLS is for TCP only.
 func testCertificates(t *testing.T, mode, host string) {
 	s := migrated(t, "listen_addresses="+host)
-	endpoint := relay.New(t, host+":5432", func() (requests, replies relay.Side) {
-		return relay.Side{Read: relay.Chunks()}, relay.Side{Read: relay.Chunks()}
+	endpoint := testserver.NewRelay(t, host+":5432", func() (requests, replies testserver.Side) {
+		return testserver.Side{Read: testserver.Chunks()}, testserver.Side{Read: testserver.Chunks()}
 	})
 	p := pool(t, s.URL("postgres"))
 	run(t, p, "CREATE ROLE app LOGIN SUPERUSER")

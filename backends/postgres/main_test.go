@@ -13,9 +13,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/golocker/locker/backends/postgres"
-	"github.com/golocker/locker/internal/testing/clock"
-	"github.com/golocker/locker/internal/testing/disk"
 	"github.com/golocker/locker/internal/testing/pgtest"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // TestMain runs the tests, or is a process that some of them stop or kill.
@@ -25,8 +24,7 @@ func TestMain(m *testing.M) {
 		playWorker(url, os.Getenv(careEnv), workers)
 	}
 	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
-		clock.Remove()
-		disk.Remove()
+		testserver.RemoveLibraries()
 		os.Exit(code)
 	}))
 }

@@ -16,7 +16,6 @@ import (
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
 	"github.com/golocker/locker/internal/settings"
-	"github.com/golocker/locker/internal/testing/lookat"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/virtual"
 )
@@ -41,14 +40,14 @@ func silent(context.Context, []drivers.Command) ([]drivers.Reply, error) {
 
 // evicting is a server with a bad policy, whose other answers are refusals.
 func evicting(_ context.Context, cmds []drivers.Command) ([]drivers.Reply, error) {
-	return lookat.Evicting(cmds), nil
+	return redistest.Evicting(cmds), nil
 }
 
 // What several servers have in common is said once. A server that hangs does not keep the others' findings, and what
 // a user may not see is passed over.
 func TestLookWarnsOnce(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		log := lookat.NewLog()
+		log := redistest.NewLog()
 		bad, hung := &server{do: evicting}, &server{do: silent}
 		l := settings.Begin(log.Logger, time.Second, settings.Use{Redlock: true}, settings.Server{Name: "b", Driver: bad},
 			settings.Server{Name: "a", Driver: bad}, settings.Server{Name: "c", Driver: hung})
@@ -70,7 +69,7 @@ func TestLookWarnsOnce(t *testing.T) {
 
 func TestLookEndsWithClose(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
-		log := lookat.NewLog()
+		log := redistest.NewLog()
 		start := time.Now()
 		l := settings.Begin(log.Logger, 0, settings.Use{}, settings.Server{Name: "a", Driver: &server{do: silent}},
 			settings.Server{Name: "b", Driver: &server{do: evicting}})

@@ -84,21 +84,14 @@ var rules = map[string]struct {
 }
 
 // free lists packages without rules: they are not libraries, or are only for this module's own tests.
-var free = []string{"/examples", "/benchmarks", "/internal/testing/redistest", "/internal/testing/fault",
-	"/internal/testing/trials", "/internal/testing/simnode", "/internal/testing/mutants", "/internal/testing/retest",
-	"/internal/testing/telemetry", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
-	"/internal/testing/short", "/internal/testing/steady", "/internal/testing/lookat",
-	"/internal/testing/program", "/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
-	"/internal/testing/storeurl", "/internal/testing/relay", "/internal/testing/clock", "/internal/testing/section",
-	"/internal/testing/preload", "/internal/testing/disk", "/internal/testing/serverproc", "/internal/testing/archtest"}
+var free = []string{"/examples", "/benchmarks", "/internal/testing"}
 
 // testers lists packages that may import package testing outside _test files.
 var testers = []string{"/benchmarks", "/conformance", "/cmd/locker/internal/conform", "/internal/testing/redistest",
-	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/crowd", "/internal/testing/virtual",
-	"/internal/testing/program", "/internal/testing/etcdtest", "/internal/testing/natstest", "/internal/testing/pgtest",
-	"/internal/testing/storeurl", "/internal/testing/relay", "/internal/testing/short", "/internal/testing/steady",
-	"/internal/testing/trials/sim", "/internal/testing/trials/serve",
-	"/internal/testing/trials/everystore/deployment"}
+	"/internal/testing/fault", "/internal/testing/contention", "/internal/testing/virtual", "/internal/testing/etcdtest",
+	"/internal/testing/natstest", "/internal/testing/pgtest", "/internal/testing/testserver",
+	"/internal/testing/storeurl", "/internal/testing/short", "/internal/testing/steady", "/internal/testing/trials/sim",
+	"/internal/testing/trials/serve", "/internal/testing/trials/everystore/deployment"}
 
 func under(path string, roots []string) bool {
 	return slices.ContainsFunc(roots, func(r string) bool { return path == r || strings.HasPrefix(path, r+"/") })

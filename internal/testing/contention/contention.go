@@ -1,4 +1,4 @@
-// Package contention makes clients contend for one key, for tests and measurements.
+// Package contention makes clients contend for one key, or for several at once, for tests and measurements.
 package contention
 
 import (

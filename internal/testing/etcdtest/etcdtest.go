@@ -16,13 +16,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/program"
-	"github.com/golocker/locker/internal/testing/serverproc"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // Member is a process of etcd. Its methods may be called from several goroutines, except Restart.
 type Member struct {
-	serverproc.Server
+	testserver.Server
 	Name string
 
 	tb                           testing.TB
@@ -61,7 +60,7 @@ func StartCluster(tb testing.TB, n int, args ...string) []*Member {
 
 func start(tb testing.TB, n int, scheme string, args ...string) []*Member {
 	tb.Helper()
-	binary := program.Build(tb, "go.etcd.io/etcd/server/v3")
+	binary := testserver.Build(tb, "go.etcd.io/etcd/server/v3")
 	members := make([]*Member, n)
 	between := newNetwork()
 	var initial []string
@@ -71,7 +70,7 @@ func start(tb testing.TB, n int, scheme string, args ...string) []*Member {
 			tb.Fatalf("etcdtest: %v", err)
 		}
 		m := &Member{Name: fmt.Sprintf("m%d", i+1), tb: tb, binary: binary, dir: dir, network: between}
-		m.client, m.listen, m.health = serverproc.Free(), serverproc.Free(), serverproc.Free()
+		m.client, m.listen, m.health = testserver.FreeAddr(), testserver.FreeAddr(), testserver.FreeAddr()
 		m.peer = between.relay(tb, m.listen)
 		tb.Cleanup(func() {
 			m.Kill()
@@ -158,7 +157,7 @@ func (m *Member) Restart() {
 // Metric returns the sum of all values of a metric of the member.
 func (m *Member) Metric(name string) (sum float64) {
 	m.tb.Helper()
-	resp, err := m.get("/metrics", serverproc.StartTimeout)
+	resp, err := m.get("/metrics", testserver.StartTimeout)
 	if err != nil {
 		m.tb.Fatalf("etcdtest: %v", err)
 	}

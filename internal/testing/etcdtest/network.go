@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // network connects the members of a cluster. Each member is reached by the others through a relay, and says in the head
@@ -24,24 +24,24 @@ func newNetwork() *network { return &network{isolated: make(map[string]bool)} }
 // relay returns the address at which the other members reach the one that listens at upstream.
 func (n *network) relay(tb testing.TB, upstream string) string {
 	tb.Helper()
-	return relay.New(tb, upstream, func() (requests, answers relay.Side) {
+	return testserver.NewRelay(tb, upstream, func() (requests, answers testserver.Side) {
 		begun, from := false, "" // from is empty in requests that concern no data
-		read, decide := relay.Chunks(), func([]byte) relay.Action { return n.decide(from, upstream) }
-		requests = relay.Side{
+		read, decide := testserver.Chunks(), func([]byte) testserver.Action { return n.decide(from, upstream) }
+		requests = testserver.Side{
 			Read: func(in *bufio.Reader) ([]byte, error) {
 				if begun {
 					return read(in)
 				}
 				return readHead(in)
 			},
-			Decide: func(b []byte) relay.Action {
+			Decide: func(b []byte) testserver.Action {
 				if !begun { // all requests of a connection are from the same member
 					begun, from = true, sender(b)
 				}
 				return decide(b)
 			},
 		}
-		return requests, relay.Side{Read: relay.Chunks(), Decide: decide}
+		return requests, testserver.Side{Read: testserver.Chunks(), Decide: decide}
 	}).Addr()
 }
 
@@ -67,13 +67,13 @@ func sender(head []byte) string {
 }
 
 // decide cuts a connection of an isolated member when it is next used.
-func (n *network) decide(from, to string) relay.Action {
+func (n *network) decide(from, to string) testserver.Action {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.isolated[from] || n.isolated[to] {
-		return relay.Cut
+		return testserver.Cut
 	}
-	return relay.Pass
+	return testserver.Pass
 }
 
 // isolate parts a member from all others, or ends that.

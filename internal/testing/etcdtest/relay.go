@@ -8,12 +8,12 @@ import (
 	"io"
 	"testing"
 
-	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // Relay is a connection between clients and a member that can fail. It understands the frames of HTTP/2.
 type Relay struct {
-	*relay.Relay
+	*testserver.Relay
 	losing int // the answer to the request that comes after so many others is lost; 0: none is
 	now    int // how often Swallow was called
 }
@@ -22,7 +22,7 @@ type Relay struct {
 func NewRelay(tb testing.TB, upstream string) *Relay {
 	tb.Helper()
 	r := &Relay{}
-	r.Relay = relay.New(tb, upstream, r.connection)
+	r.Relay = testserver.NewRelay(tb, upstream, r.connection)
 	return r
 }
 
@@ -41,7 +41,7 @@ const (
 	headers     = 1
 )
 
-func (r *Relay) connection() (requests, answers relay.Side) {
+func (r *Relay) connection() (requests, answers testserver.Side) {
 	victim := uint32(0) // the stream whose answer is lost
 	begun := false
 	born := -1 // what r.now was when the first bytes came
@@ -51,7 +51,7 @@ func (r *Relay) connection() (requests, answers relay.Side) {
 		}
 		return born != r.now
 	}
-	requests = relay.Side{
+	requests = testserver.Side{
 		Read: func(from *bufio.Reader) ([]byte, error) {
 			if begun {
 				return frame(from)
@@ -61,26 +61,26 @@ func (r *Relay) connection() (requests, answers relay.Side) {
 			_, err := io.ReadFull(from, first)
 			return first, err
 		},
-		Decide: func(b []byte) relay.Action {
+		Decide: func(b []byte) testserver.Action {
 			if swallowed() {
-				return relay.Drop
+				return testserver.Drop
 			}
 			if kind, stream := parse(b); kind == data && r.losing > 0 {
 				if r.losing--; r.losing == 0 {
 					victim = stream
 				}
 			}
-			return relay.Pass
+			return testserver.Pass
 		},
 	}
-	answers = relay.Side{Read: frame, Decide: func(b []byte) relay.Action {
+	answers = testserver.Side{Read: frame, Decide: func(b []byte) testserver.Action {
 		if swallowed() {
-			return relay.Drop
+			return testserver.Drop
 		}
 		if kind, stream := parse(b); victim != 0 && stream == victim && kind <= headers {
-			return relay.Cut
+			return testserver.Cut
 		}
-		return relay.Pass
+		return testserver.Pass
 	}}
 	return requests, answers
 }

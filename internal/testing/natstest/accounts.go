@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/golocker/locker/internal/testing/serverproc"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // StartConfigured is like Start, for a server with a configuration file of the given text.
@@ -51,7 +51,7 @@ accounts {
 system_account: SYS
 no_auth_user: app
 `
-	link := serverproc.Free()
+	link := testserver.FreeAddr()
 	hub = StartConfigured(tb, fmt.Sprintf(`
 server_name: hub
 jetstream { domain: hub }

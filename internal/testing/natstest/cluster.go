@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/golocker/locker/internal/testing/relay"
-	"github.com/golocker/locker/internal/testing/serverproc"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // nowhere is an address at which nobody listens.
@@ -24,16 +23,16 @@ func StartCluster(tb testing.TB, n int, args ...string) []*Server {
 	tb.Helper()
 	own := make([]string, n)
 	for i := range own {
-		own[i] = serverproc.Free()
+		own[i] = testserver.FreeAddr()
 	}
-	links, routes := make([][]*relay.Relay, n), make([][]string, n)
+	links, routes := make([][]*testserver.Relay, n), make([][]string, n)
 	for i := range n {
 		for j := range n {
 			if i == j {
 				continue
 			}
-			link := relay.New(tb, own[j], func() (there, back relay.Side) {
-				return relay.Side{Read: relay.Chunks()}, relay.Side{Read: relay.Chunks()}
+			link := testserver.NewRelay(tb, own[j], func() (there, back testserver.Side) {
+				return testserver.Side{Read: testserver.Chunks()}, testserver.Side{Read: testserver.Chunks()}
 			})
 			links[i], links[j] = append(links[i], link), append(links[j], link)
 			routes[i] = append(routes[i], "nats://"+link.Addr())

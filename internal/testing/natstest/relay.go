@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // faults are what goes wrong between clients and a server, besides what a relay does by itself.
@@ -18,23 +18,23 @@ type faults struct {
 	drop   string // messages on subjects that begin with it are lost; empty: none
 }
 
-func (f *faults) connection() (requests, replies relay.Side) {
+func (f *faults) connection() (requests, replies testserver.Side) {
 	lost := false // the next answer on this connection
-	requests = relay.Side{Read: relay.Chunks(), Decide: func(b []byte) relay.Action {
+	requests = testserver.Side{Read: testserver.Chunks(), Decide: func(b []byte) testserver.Action {
 		if f.losing && bytes.Contains(b, []byte("PUB ")) {
 			f.losing, lost = false, true
 		}
-		return relay.Pass
+		return testserver.Pass
 	}}
-	replies = relay.Side{Read: read, Decide: func(b []byte) relay.Action {
+	replies = testserver.Side{Read: read, Decide: func(b []byte) testserver.Action {
 		subject, _ := message(b)
 		switch {
 		case lost && strings.HasPrefix(subject, "_INBOX."):
-			return relay.Cut
+			return testserver.Cut
 		case f.drop != "" && strings.HasPrefix(subject, f.drop):
-			return relay.Drop
+			return testserver.Drop
 		}
-		return relay.Pass
+		return testserver.Pass
 	}}
 	return requests, replies
 }

@@ -14,23 +14,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/program"
-	"github.com/golocker/locker/internal/testing/relay"
-	"github.com/golocker/locker/internal/testing/serverproc"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // Server is one nats-server, behind a Relay that keeps its address when the server is started again. Its methods may be
 // called from several goroutines; those that can fail the test only from the test's own.
 type Server struct {
-	serverproc.Server
+	testserver.Server
 	tb    testing.TB
 	dir   string
 	extra []string
 	conf  string // the path of its configuration file; empty: there is none
 	ports string // where the process writes at which ports it listens
-	*relay.Relay
+	*testserver.Relay
 	faults faults
-	links  []*relay.Relay // between it and the other servers of the cluster
+	links  []*testserver.Relay // between it and the other servers of the cluster
 }
 
 // Start runs a nats-server until the test ends. args are added to its command line.
@@ -49,7 +47,7 @@ func launch(tb testing.TB, args ...string) *Server {
 		tb.Fatalf("natstest: %v", err)
 	}
 	s := &Server{tb: tb, dir: dir, extra: args}
-	s.Relay = relay.New(tb, "", s.faults.connection)
+	s.Relay = testserver.NewRelay(tb, "", s.faults.connection)
 	tb.Cleanup(func() {
 		s.Kill()
 		_ = os.RemoveAll(dir)
@@ -61,7 +59,7 @@ func launch(tb testing.TB, args ...string) *Server {
 // run starts the process.
 func (s *Server) run() {
 	s.tb.Helper()
-	path := program.Build(s.tb, "github.com/nats-io/nats-server/v2")
+	path := testserver.Build(s.tb, "github.com/nats-io/nats-server/v2")
 	var err error
 	if s.ports, err = os.MkdirTemp(s.dir, "ports"); err != nil {
 		s.tb.Fatalf("natstest: %v", err)

@@ -21,9 +21,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker/internal/child"
-	"github.com/golocker/locker/internal/testing/clock"
-	"github.com/golocker/locker/internal/testing/disk"
-	"github.com/golocker/locker/internal/testing/serverproc"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // Server is one server with its data. Its methods may be called from several goroutines. Start, Standby and Restart are
@@ -52,26 +50,26 @@ func Start(tb testing.TB, settings ...string) *Server {
 }
 
 // StartWithClock is like Start. The clock of the server can be moved, which needs a C compiler.
-func StartWithClock(tb testing.TB, settings ...string) (*Server, *clock.Clock) {
+func StartWithClock(tb testing.TB, settings ...string) (*Server, *testserver.Clock) {
 	tb.Helper()
-	if why := clock.Missing(); why != "" {
+	if why := testserver.NoClock(); why != "" {
 		tb.Fatalf("this test moves the clock of a server: %s: install gcc (apt-get install -y gcc libc6-dev)", why)
 	}
 	s := prepare(tb, settings)
-	c, env := clock.New(s.dir)
+	c, env := testserver.NewClock(s.dir)
 	s.env = env
 	s.init()
 	return s, c
 }
 
 // StartWithDisk is like Start. The disk of the server can be filled, which needs a C compiler.
-func StartWithDisk(tb testing.TB, settings ...string) (*Server, *disk.Disk) {
+func StartWithDisk(tb testing.TB, settings ...string) (*Server, *testserver.Disk) {
 	tb.Helper()
-	if why := disk.Missing(); why != "" {
+	if why := testserver.NoDisk(); why != "" {
 		tb.Fatalf("this test fills the disk of a server: %s: install gcc (apt-get install -y gcc libc6-dev)", why)
 	}
 	s := prepare(tb, settings)
-	d, env := disk.New(s.dir)
+	d, env := testserver.NewDisk(s.dir)
 	s.env = env
 	s.init()
 	return s, d
@@ -217,7 +215,7 @@ func (s *Server) run() error {
 // ready waits until a process accepts connections on its socket in dir.
 func ready(tb testing.TB, dir string, p *child.Process) error {
 	ask := program(tb, "pg_isready")
-	for deadline := time.Now().Add(serverproc.StartTimeout); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(testserver.StartTimeout); ; time.Sleep(10 * time.Millisecond) {
 		if exec.Command(ask, "-q", "-h", dir).Run() == nil {
 			return nil
 		}
@@ -226,7 +224,7 @@ func ready(tb testing.TB, dir string, p *child.Process) error {
 		}
 		if time.Now().After(deadline) {
 			p.Kill()
-			return fmt.Errorf("no answer for %v", serverproc.StartTimeout)
+			return fmt.Errorf("no answer for %v", testserver.StartTimeout)
 		}
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // Relay stands between clients and a server, and is a network that fails.
 type Relay struct {
-	*relay.Relay
+	*testserver.Relay
 	lose bool // the next answer is lost
 	deaf bool // notifications are lost
 }
@@ -21,7 +21,7 @@ type Relay struct {
 func NewRelay(tb testing.TB, s *Server) *Relay {
 	tb.Helper()
 	r := &Relay{}
-	r.Relay = relay.New(tb, s.Socket(), r.connection)
+	r.Relay = testserver.NewRelay(tb, s.Socket(), r.connection)
 	return r
 }
 
@@ -42,21 +42,21 @@ func (r *Relay) Deafen() (restore func()) {
 // notification is the type of a message of the server.
 const notification = 'A'
 
-func (r *Relay) connection() (requests, replies relay.Side) {
+func (r *Relay) connection() (requests, replies testserver.Side) {
 	asked := false // the lost reply is that of this connection
-	requests = relay.Side{Read: relay.Chunks(), Decide: func([]byte) relay.Action {
+	requests = testserver.Side{Read: testserver.Chunks(), Decide: func([]byte) testserver.Action {
 		asked = asked || r.lose
 		r.lose = r.lose && !asked
-		return relay.Pass
+		return testserver.Pass
 	}}
-	replies = relay.Side{Read: message, Decide: func(m []byte) relay.Action {
+	replies = testserver.Side{Read: message, Decide: func(m []byte) testserver.Action {
 		switch {
 		case asked:
-			return relay.Cut
+			return testserver.Cut
 		case r.deaf && m[0] == notification:
-			return relay.Drop
+			return testserver.Drop
 		}
-		return relay.Pass
+		return testserver.Pass
 	}}
 	return requests, replies
 }

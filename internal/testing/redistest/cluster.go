@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/serverproc"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // slots is the number of hash slots of a Redis Cluster.
@@ -279,13 +279,13 @@ func (c *Cluster) awaitEpoch(tb testing.TB) {
 // await waits until cond holds. Its limit is generous, because the machine may be busy.
 func await(tb testing.TB, what string, cond func() bool) {
 	tb.Helper()
-	for end := time.Now().Add(serverproc.StartTimeout); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testserver.StartTimeout); ; time.Sleep(5 * time.Millisecond) {
 		over := time.Now().After(end) // checked first, because a stall may delay the last call of cond
 		if cond() {
 			return
 		}
 		if over {
-			tb.Fatalf("redistest: not within %v: %s", serverproc.StartTimeout, what)
+			tb.Fatalf("redistest: not within %v: %s", testserver.StartTimeout, what)
 		}
 	}
 }

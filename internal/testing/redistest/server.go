@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/serverproc"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // busOffset is the difference between the port of a cluster's bus and the port for clients.
@@ -30,7 +30,7 @@ const maxSocketPath = 100
 // test (Start, Restart, Cmd, Keys) are an exception: only the test's own goroutine may call them, as
 // [testing.T.FailNow].
 type Server struct {
-	serverproc.Server
+	testserver.Server
 	tb        testing.TB
 	binary    string
 	dir       string
@@ -135,7 +135,7 @@ func (s *Server) run() error {
 		reply, err := s.ask("PING")
 		return err == nil && reply == "PONG"
 	})
-	if errors.Is(err, serverproc.ErrExited) && bytes.Contains(s.log(), []byte("listening")) {
+	if errors.Is(err, testserver.ErrExited) && bytes.Contains(s.log(), []byte("listening")) {
 		return errTaken
 	}
 	return err
@@ -157,7 +157,7 @@ func (s *Server) Restart() {
 	s.Kill()
 	var err error
 	// Another test that looks for a free port may occupy this one for a moment.
-	for deadline := time.Now().Add(serverproc.StartTimeout); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(testserver.StartTimeout); ; time.Sleep(20 * time.Millisecond) {
 		if err = s.run(); err == nil {
 			return
 		}

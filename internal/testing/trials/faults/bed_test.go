@@ -10,9 +10,9 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/testserver"
 	"github.com/golocker/locker/internal/testing/trials/history"
 )
 
@@ -25,12 +25,12 @@ type bed struct {
 	random   *rand.Rand // of the episode's own goroutine
 	short    time.Duration
 	servers  []*redistest.Server
-	cluster  *redistest.Cluster // of all servers; nil: they are independent
-	sentinel *redistest.Server  // which watches over two servers, master and replica; nil: they are independent
-	bus      *redistest.Bus     // of the cluster, if that can fail
-	clocks   []*clock.Clock     // of the servers, if they can be moved
-	proxies  [][]*fault.Proxy   // by player and node
-	local    []*player          // they come first
+	cluster  *redistest.Cluster  // of all servers; nil: they are independent
+	sentinel *redistest.Server   // which watches over two servers, master and replica; nil: they are independent
+	bus      *redistest.Bus      // of the cluster, if that can fail
+	clocks   []*testserver.Clock // of the servers, if they can be moved
+	proxies  [][]*fault.Proxy    // by player and node
+	local    []*player           // they come first
 	children []*process
 	stopped  map[int]bool // players whose processes were stopped
 	resource *resource

@@ -17,9 +17,9 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/testserver"
 	"github.com/golocker/locker/internal/testing/trials/history"
 	"github.com/golocker/locker/internal/testing/trials/serve"
 )
@@ -62,12 +62,12 @@ func newBed(t *testing.T, nodes int, k kind, seed uint64) *bed {
 	b.servers = make([]*redistest.Server, nodes)
 	// In every second episode, the clocks of nodes of a Redlock differ, so that many acquisitions need a second round,
 	// with raises.
-	skewed := !k.clock && nodes > 1 && clock.Missing() == "" && b.random.IntN(2) == 0
+	skewed := !k.clock && nodes > 1 && testserver.NoClock() == "" && b.random.IntN(2) == 0
 	for i := range nodes {
 		var env []string
 		if k.clock || skewed {
-			var c *clock.Clock
-			c, env = clock.New(t.TempDir())
+			var c *testserver.Clock
+			c, env = testserver.NewClock(t.TempDir())
 			b.clocks = append(b.clocks, c)
 		}
 		if skewed {

@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // The test binary is also the program of the players in other processes.
@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	goleak.VerifyTestMain(m, append(redistest.Lingering(), goleak.Cleanup(func(code int) {
-		clock.Remove()
+		testserver.RemoveLibraries()
 		os.Exit(code)
 	}))...)
 }
@@ -70,7 +70,7 @@ func TestFaults(t *testing.T) {
 		if !k.clock {
 			continue
 		}
-		if why := clock.Missing(); why != "" {
+		if why := testserver.NoClock(); why != "" {
 			run.skip(k, why)
 		}
 	}

@@ -4,13 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/clock"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // The shim moves the server's clock, and its TTLs with it.
 func TestClockShift(t *testing.T) {
 	t.Parallel()
-	if why := clock.Missing(); why != "" {
+	if why := testserver.NoClock(); why != "" {
 		t.Log(why)
 		return
 	}
@@ -41,7 +41,7 @@ func (b *bed) clockIs(n int, ahead time.Duration, fast int) {
 func (b *bed) clockAhead(nodes []int, ahead time.Duration, fast int) {
 	each(nodes, func(n int) {
 		b.clockIs(n, ahead, fast)
-		if !eventually(patience, func() bool { return clock.Shows(b.servers[n].Do, ahead) }) {
+		if !eventually(patience, func() bool { return testserver.ClockShows(b.servers[n].Do, ahead) }) {
 			b.Error("the server's clock does not move")
 		}
 		b.injected.Add(1)

@@ -14,9 +14,9 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/fault"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/testserver"
 	"github.com/golocker/locker/internal/testing/trials/history"
 	"github.com/golocker/locker/redlock"
 	"github.com/golocker/locker/single"
@@ -38,7 +38,7 @@ type bed struct {
 	*testing.T
 	trial
 	servers  []*redistest.Server
-	clocks   []*clock.Clock
+	clocks   []*testserver.Clock
 	replicas []*redistest.Server
 	proxies  []*fault.Proxy // in front of the servers, if others take their places
 	clients  []*locker.Client
@@ -69,8 +69,8 @@ func newBed(t *testing.T, tr trial) *bed {
 	for range tr.nodes {
 		var env []string
 		if tr.kind.clock {
-			var c *clock.Clock
-			c, env = clock.New(t.TempDir())
+			var c *testserver.Clock
+			c, env = testserver.NewClock(t.TempDir())
 			b.clocks = append(b.clocks, c)
 		}
 		s := redistest.StartWith(t, env, args...)

@@ -8,8 +8,8 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/testserver"
 	"github.com/golocker/locker/single"
 )
 
@@ -30,12 +30,12 @@ func (s *silenced) Do(ctx context.Context, cmds ...drivers.Command) ([]drivers.R
 // A lock that was granted from the queue, has ended, and comes back, because the data are old and the clock is behind,
 // must not be claimed.
 func TestScheduleClaimFromOldData(t *testing.T) {
-	if why := clock.Missing(); why != "" {
+	if why := testserver.NoClock(); why != "" {
 		t.Log(why)
 		return
 	}
 	const most = 20 * time.Second
-	c, env := clock.New(t.TempDir())
+	c, env := testserver.NewClock(t.TempDir())
 	s, ctx := redistest.StartWith(t, env), t.Context()
 	open := func() *silenced {
 		d, err := drivers.Open(ctx, "redigo", drivers.Config{Network: "tcp", Addr: s.Addr(), Timeout: exchange})

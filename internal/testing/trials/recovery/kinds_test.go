@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/redistest"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // kind is a way in which servers forget.
@@ -129,7 +129,7 @@ func (b *bed) setBack(nodes []int, by time.Duration) {
 
 func (b *bed) clocksShow(nodes []int, back time.Duration) {
 	for _, n := range nodes {
-		b.eventually("a clock that moves", func() bool { return clock.Shows(b.servers[n].Do, -back) })
+		b.eventually("a clock that moves", func() bool { return testserver.ClockShows(b.servers[n].Do, -back) })
 	}
 }
 

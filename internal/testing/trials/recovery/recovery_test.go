@@ -11,14 +11,14 @@ import (
 
 	"github.com/golocker/locker/drivers"
 	_ "github.com/golocker/locker/drivers/all"
-	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, append(redistest.Lingering(), goleak.Cleanup(func(code int) {
-		clock.Remove()
+		testserver.RemoveLibraries()
 		os.Exit(code)
 	}))...)
 }
@@ -99,7 +99,7 @@ func (tr trial) String() string {
 // without. If all is false, they are one of these for each fault that is brief, with the guard.
 func trials(round int, all bool) (list []trial) {
 	for i, k := range kinds() {
-		if k.clock && clock.Missing() != "" {
+		if k.clock && testserver.NoClock() != "" {
 			continue
 		}
 		for j, driver := range drivers.Names() {

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/golocker/locker/drivers"
-	"github.com/golocker/locker/internal/testing/clock"
 	"github.com/golocker/locker/internal/testing/section"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // report collects the results of a run.
@@ -98,7 +98,7 @@ func (r *report) finish(t *testing.T, long time.Duration) {
 	for _, c := range sums {
 		fmt.Fprintf(&text, " %v |", c)
 	}
-	if why := clock.Missing(); why != "" {
+	if why := testserver.NoClock(); why != "" {
 		fmt.Fprintf(&text, "\n\nClocks were not moved: %s.", why)
 	}
 	head := fmt.Sprintf("`%s=%v go test -C internal/testing/trials -run TestRecovery ./recovery`, %s, %s, %s, %s/%s, "+

@@ -15,8 +15,7 @@ import (
 	"github.com/golocker/locker/internal/testing/natstest"
 	"github.com/golocker/locker/internal/testing/pgtest"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/relay"
-	"github.com/golocker/locker/internal/testing/serverproc"
+	"github.com/golocker/locker/internal/testing/testserver"
 )
 
 // Deployment is a kind of store.
@@ -68,11 +67,11 @@ func Guarded(longest time.Duration) Deployment {
 // Connect returns a URL of the store for one process, and its ways to the servers. No client learns of other ways: that
 // of etcd does not ask for the list of members, and a NATS server tells addresses only if it is in a cluster. A process
 // that had another way would go on when it is cut off.
-func (s *Store) Connect(t *testing.T) (url string, relays []*relay.Relay) {
+func (s *Store) Connect(t *testing.T) (url string, relays []*testserver.Relay) {
 	var hosts []string
 	for _, server := range s.Servers {
-		r := relay.New(t, server.addr, func() (there, back relay.Side) {
-			return relay.Side{Read: relay.Chunks()}, relay.Side{Read: relay.Chunks()}
+		r := testserver.NewRelay(t, server.addr, func() (there, back testserver.Side) {
+			return testserver.Side{Read: testserver.Chunks()}, testserver.Side{Read: testserver.Chunks()}
 		})
 		relays, hosts = append(relays, r), append(hosts, r.Addr())
 	}
@@ -127,7 +126,7 @@ func startPostgres(t *testing.T) *Store {
 
 // startNATS starts a server with a port that is known, because the address that natstest knows is that of a relay.
 func startNATS(t *testing.T) *Store {
-	addr := serverproc.Free()
+	addr := testserver.FreeAddr()
 	_, port, _ := net.SplitHostPort(addr)
 	s := natstest.Start(t, "-p", port)
 	return &Store{

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/testserver"
 	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 	"github.com/golocker/locker/internal/testing/trials/serve"
 	"github.com/golocker/locker/memory"
@@ -42,7 +42,7 @@ type contest struct {
 	judge  *judge
 	all    []candidate
 	start  func(who int) candidate
-	relays [][]*relay.Relay // by candidate and server
+	relays [][]*testserver.Relay // by candidate and server
 }
 
 // office is one deployment with its contests.

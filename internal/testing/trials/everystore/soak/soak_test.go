@@ -26,7 +26,7 @@ import (
 	_ "github.com/golocker/locker/drivers/valkey"
 	"github.com/golocker/locker/internal/child"
 	"github.com/golocker/locker/internal/testing/redistest"
-	"github.com/golocker/locker/internal/testing/relay"
+	"github.com/golocker/locker/internal/testing/testserver"
 	"github.com/golocker/locker/internal/testing/trials/everystore/deployment"
 )
 
@@ -89,7 +89,7 @@ type process struct {
 	who    int
 	cmd    *exec.Cmd
 	stdin  io.Closer
-	relays []*relay.Relay
+	relays []*testserver.Relay
 	heard  sync.WaitGroup
 	killed atomic.Bool
 }
@@ -191,7 +191,7 @@ func (tr *trial) url(p *process) string {
 	return ""
 }
 
-func (tr *trial) start(url string, relays []*relay.Relay) *process {
+func (tr *trial) start(url string, relays []*testserver.Relay) *process {
 	tr.Helper()
 	tr.number++
 	p := &process{who: tr.number, cmd: exec.Command(os.Args[0]), relays: relays}

@@ -1,6 +1,4 @@
-// Package crowd makes workers lock random subsets of a few keys at once, with crashes and short contexts, and judges
-// from outside what they hold.
-package crowd
+package contention
 
 import (
 	"context"
@@ -27,7 +25,8 @@ const (
 	patience = 3 * time.Minute
 )
 
-// Crowd is a number of workers that call LockAll and TryLockAll.
+// Crowd is a number of workers that lock random subsets of a few keys, with LockAll and TryLockAll, with crashes and
+// short contexts. It judges from outside what they hold.
 type Crowd struct {
 	// Open returns a Client of a store that all workers share, and what the worker calls: the Client, or a Locker that
 	// wraps it. Clients are closed at the end.
@@ -55,8 +54,8 @@ type hold struct {
 	until  time.Time // if the worker crashed: when the lock is free
 }
 
-// Calls returns usual, or the number in the environment variable LOCKER_CROWD, which "trial crowd" sets.
-func Calls(usual int) int {
+// CrowdCalls returns usual, or the number in the environment variable LOCKER_CROWD, which "trial crowd" sets.
+func CrowdCalls(usual int) int {
 	if n, err := strconv.Atoi(os.Getenv("LOCKER_CROWD")); err == nil {
 		return n
 	}

@@ -1,5 +1,4 @@
-// Package preload compiles small libraries in C, which tests preload into real servers. It needs a C compiler.
-package preload
+package testserver
 
 import (
 	"fmt"
@@ -10,8 +9,8 @@ import (
 	"sync"
 )
 
-// Library is compiled when it is first needed.
-type Library struct {
+// library is a small library in C, which tests preload into real servers. It is compiled when it is first needed.
+type library struct {
 	name   string
 	source []byte
 
@@ -20,11 +19,8 @@ type Library struct {
 	path, why string
 }
 
-// New returns a library with that name and source.
-func New(name string, source []byte) *Library { return &Library{name: name, source: source} }
-
-// Path returns the path of the compiled library. why says why this machine cannot compile it, and is empty if it can.
-func (l *Library) Path() (path, why string) {
+// ready returns the path of the compiled library. why says why this machine cannot compile it, and is empty if it can.
+func (l *library) ready() (path, why string) {
 	l.once.Do(func() {
 		if err := l.compile(); err != nil {
 			l.why = err.Error()
@@ -33,7 +29,7 @@ func (l *Library) Path() (path, why string) {
 	return l.path, l.why
 }
 
-func (l *Library) compile() (err error) {
+func (l *library) compile() (err error) {
 	parent := ""
 	if strings.ContainsAny(os.TempDir(), " :") { // these characters separate the entries of LD_PRELOAD
 		parent = "/tmp"
@@ -56,5 +52,9 @@ func (l *Library) compile() (err error) {
 	return nil
 }
 
-// Remove deletes the compiled library. TestMain calls it at the end.
-func (l *Library) Remove() { _ = os.RemoveAll(l.dir) }
+// RemoveLibraries deletes what was compiled for clocks and disks. TestMain calls it at the end.
+func RemoveLibraries() {
+	for _, l := range []*library{clockshift, fulldisk} {
+		_ = os.RemoveAll(l.dir)
+	}
+}

@@ -1,5 +1,4 @@
-// Package lookat has what tests of the look at the settings of servers need: a log, and a server that answers late.
-package lookat
+package redistest
 
 import (
 	"bytes"

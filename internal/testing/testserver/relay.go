@@ -1,5 +1,4 @@
-// Package relay is a network between clients and a server, for tests, that can fail.
-package relay
+package testserver
 
 import (
 	"bufio"
@@ -59,9 +58,9 @@ func Chunks() func(from *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// New starts a relay to the server at upstream, which is host:port or the path of a unix socket. It ends with the test,
-// and then all its goroutines have returned.
-func New(tb testing.TB, upstream string, protocol Protocol) *Relay {
+// NewRelay starts a relay to the server at upstream, which is host:port or the path of a unix socket. It ends with the
+// test, and then all its goroutines have returned.
+func NewRelay(tb testing.TB, upstream string, protocol Protocol) *Relay {
 	tb.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

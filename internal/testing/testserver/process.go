@@ -1,7 +1,8 @@
 //go:build unix
 
-// Package serverproc is what the servers of tests have in common as processes.
-package serverproc
+// Package testserver is what the servers of tests have in common, whatever they speak: their programs, their processes,
+// their networks, their clocks and their disks. Clocks and disks need a C compiler.
+package testserver
 
 import (
 	"errors"
@@ -106,9 +107,9 @@ func (s *Server) living(do func(p *child.Process)) {
 	}
 }
 
-// Free returns an address of the loopback interface at which nobody listens. It is below the ports that the kernel
+// FreeAddr returns an address of the loopback interface at which nobody listens. It is below the ports that the kernel
 // assigns by itself, so that a server that was killed finds it free when it starts again.
-func Free() string {
+func FreeAddr() string {
 	for {
 		addr := fmt.Sprintf("127.0.0.1:%d", 10000+rand.IntN(20000))
 		if l, err := net.Listen("tcp", addr); err == nil {
