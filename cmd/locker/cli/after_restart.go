@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 )
 
@@ -27,10 +28,10 @@ func (a *app) afterRestart(ctx context.Context, node string, longest time.Durati
 	i := slices.IndexFunc(d.Servers, func(s config.Server) bool { return s.Name == node || s.Dial.Addr == node })
 	switch {
 	case i < 0:
-		return usageError("--after-restart: %q is none of the configured servers: give one of %s", node,
+		return exit.Usagef("--after-restart: %q is none of the configured servers: give one of %s", node,
 			strings.Join(names, ", "))
 	case longest != 0 && (longest < locker.MinTTL || longest > locker.MaxTTL):
-		return usageError("--longest-ttl %v is not from %v to %v", longest, locker.MinTTL, locker.MaxTTL)
+		return exit.Usagef("--longest-ttl %v is not from %v to %v", longest, locker.MinTTL, locker.MaxTTL)
 	case longest == 0:
 		longest = max(d.TTL, d.Guard)
 	}

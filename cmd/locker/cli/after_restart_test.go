@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 )
 
 func TestAfterRestart(t *testing.T) {
@@ -38,7 +40,7 @@ func TestWrongArgumentsOfAfterRestart(t *testing.T) {
 		"doctor --after-restart a:6379 --longest-ttl 1ms": "--longest-ttl 1ms is not from 10ms to 24h0m0s",
 	} {
 		code, _, stderr := call(env, strings.Fields(line)...)
-		assert.Equal(t, exitUsage, code, line)
+		assert.Equal(t, exit.Usage, code, line)
 		assert.Contains(t, stderr, want, line)
 	}
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/golocker/locker"
 	_ "github.com/golocker/locker/backends/etcd" // the other stores that a URL may name
 	_ "github.com/golocker/locker/backends/nats"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all" // the Redis clients that a URL may name
 	_ "github.com/golocker/locker/drivers/valkey"
@@ -48,7 +49,7 @@ func (a *app) main(ctx context.Context, args []string) int {
 	cmd, err := root.ExecuteContextC(ctx)
 	if err != nil && !a.started {
 		a.look(args)
-		err = &exitError{code: exitUsage, err: err, next: "see " + cmd.CommandPath() + " --help"}
+		err = &exit.Error{Code: exit.Usage, Err: err, Next: "see " + cmd.CommandPath() + " --help"}
 	}
 	closed, late := make(chan struct{}), time.After(closeLimit)
 	go func() {
@@ -243,7 +244,7 @@ func (a *app) config() (*config.Config, error) {
 	var err error
 	switch {
 	case a.url != "" && a.file != "":
-		return nil, usageError("--url and --config are given: use only one of them")
+		return nil, exit.Usagef("--url and --config are given: use only one of them")
 	case a.url != "":
 		c, err = config.Parse(a.url)
 	case a.file != "":
@@ -255,11 +256,11 @@ func (a *app) config() (*config.Config, error) {
 				err = errors.New("no configuration")
 			}
 			const next = "set LOCKER_URL, for example to redis://localhost, or use --url or --config"
-			return nil, &exitError{exitConfig, err, next}
+			return nil, exit.With(exit.Config, err, next)
 		}
 	}
 	if err != nil {
-		return nil, &exitError{exitConfig, err, "see locker --help for the forms"}
+		return nil, exit.With(exit.Config, err, "see locker --help for the forms")
 	}
 	return c, nil
 }
@@ -274,7 +275,7 @@ func (a *app) unconfigured() bool {
 func (a *app) open(ctx context.Context, c *config.Config, opts ...locker.Option) (*config.Opened, error) {
 	l, err := c.Open(ctx, opts...)
 	if err != nil && !errors.Is(err, locker.ErrUnavailable) {
-		return nil, &exitError{exitConfig, err, ""}
+		return nil, exit.With(exit.Config, err, "")
 	}
 	a.used = c
 	return l, err

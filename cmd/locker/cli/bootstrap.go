@@ -8,9 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
-	"github.com/golocker/locker/redlock"
 )
 
 func bootstrapCommand(a *app) *cobra.Command {
@@ -44,8 +43,8 @@ func (a *app) bootstrap(ctx context.Context, yes bool) error {
 	}
 	defer func() { _ = d.Close() }()
 	if d.Guard == 0 {
-		return &exitError{exitConfig, errors.New("the configuration has no restart guard, so no server rests"),
-			"to have one, give the longest TTL of all locks as guard=30s in the URL, or as guard in the section of the file"}
+		return exit.With(exit.Config, errors.New("the configuration has no restart guard, so no server rests"),
+			"to have one, give the longest TTL of all locks as guard=30s in the URL, or as guard in the section of the file")
 	}
 	var names []string
 	for _, s := range d.Servers {
@@ -57,7 +56,7 @@ func (a *app) bootstrap(ctx context.Context, yes bool) error {
 		}
 	}
 	if err := d.Bootstrap(ctx); err != nil {
-		return &exitError{exitUnavailable, err, "the other servers are done: run it again when this is mended"}
+		return exit.With(exit.Unavailable, err, "the other servers are done: run it again when this is mended")
 	}
 	if a.json {
 		return a.printJSON(struct {
@@ -73,24 +72,11 @@ func (a *app) bootstrap(ctx context.Context, yes bool) error {
 
 // confirmNew asks whether the servers are new.
 func (a *app) confirmNew(names []string, d *config.Deployment) error {
-	nobody := usageError("there is no terminal for the confirmation: use --yes if no program can hold a lock")
+	nobody := exit.Usagef("there is no terminal for the confirmation: use --yes if no program can hold a lock")
 	if !isTerminal(a.stdin) {
 		return nobody
 	}
 	question := fmt.Sprintf("%s\nIs it certain that no program holds a lock with the prefix %q there?",
 		strings.Join(names, "\n"), d.Prefix)
 	return a.ask(question, nobody, errors.New("nothing was done: the servers rest as after a restart"))
-}
-
-// rests reports whether err says that servers rest because of their restart guard.
-func rests(err error) bool {
-	var q *redlock.QuorumError
-	if errors.As(err, &q) {
-		for _, v := range q.Votes {
-			if v.Outcome == redlock.Resting {
-				return true
-			}
-		}
-	}
-	return errors.As(err, new(*locker.RestingError))
 }

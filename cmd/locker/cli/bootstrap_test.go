@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 )
 
 // New servers rest, and each message says what to do, until bootstrap has said that they are new.
@@ -23,7 +25,7 @@ func TestBootstrap(t *testing.T) {
 			assert.Contains(t, p.err.String(), want)
 		}
 		code, _, stderr := call(env, "run", "--key", "k", "--wait", "0", "--", "true")
-		assert.Equal(t, exitUnavailable, code)
+		assert.Equal(t, exit.Unavailable, code)
 		assert.Contains(t, stderr, "rests for another ")
 		assert.True(t, strings.HasSuffix(stderr, ": wait; or, if the servers are new, run locker bootstrap\n"), stderr)
 
@@ -33,7 +35,7 @@ func TestBootstrap(t *testing.T) {
 		assert.Contains(t, stdout, "run locker bootstrap")
 
 		code, _, stderr = call(env, "bootstrap")
-		assert.Equal(t, exitUsage, code)
+		assert.Equal(t, exit.Usage, code)
 		assert.Contains(t, stderr, "use --yes if no program can hold a lock")
 
 		code, _, stderr = call(env, "bootstrap", "--yes")
@@ -43,13 +45,13 @@ func TestBootstrap(t *testing.T) {
 		_, stdout, _ = call(env, "doctor")
 		assert.Contains(t, stdout, "ok    guard         it does not rest")
 
-		locked(exitConfig, "TTL 2m0s is above the 1m0s that the restart guard allows: guard is the longest TTL and "+
+		locked(exit.Config, "TTL 2m0s is above the 1m0s that the restart guard allows: guard is the longest TTL and "+
 			"--min-hold of all locks", "--ttl", "2m")
-		locked(exitConfig, "MinHold 2m0s is above the 1m0s that the restart guard allows: guard is the longest TTL and "+
+		locked(exit.Config, "MinHold 2m0s is above the 1m0s that the restart guard allows: guard is the longest TTL and "+
 			"--min-hold of all locks", "--min-hold", "2m")
 		other := []string{"LOCKER_URL=" + url + "?guard=2m", "LOCKER_REDLOCK_BUDGET=20s"}
 		code, _, stderr = call(other, "run", "--key", "k", "--", "true")
-		assert.Equal(t, exitConfig, code)
+		assert.Equal(t, exit.Config, code)
 		assert.Contains(t, stderr, "must be the same everywhere")
 		code, stdout, _ = call(other, "doctor")
 		assert.Equal(t, exitFail, code)
@@ -65,12 +67,12 @@ func TestBootstrapRefuses(t *testing.T) {
 		"memory:": "locks in memory have no Redis server",
 	} {
 		code, _, stderr := call([]string{"LOCKER_URL=" + u}, "bootstrap", "--yes")
-		assert.Equal(t, exitConfig, code)
+		assert.Equal(t, exit.Config, code)
 		assert.Contains(t, stderr, want)
 	}
 	s.Kill()
 	code, _, stderr := call([]string{"LOCKER_URL=" + url + "?guard=1m"}, "bootstrap", "--yes")
-	assert.Equal(t, exitUnavailable, code)
+	assert.Equal(t, exit.Unavailable, code)
 	assert.Contains(t, stderr, s.Addr())
 	assert.Contains(t, stderr, "run it again when this is mended")
 }

@@ -8,6 +8,7 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
 )
@@ -63,7 +64,7 @@ func (a *app) configCheck(ctx context.Context) error {
 	}
 	d, err := c.Deployment(ctx) // reads the files and contacts no server
 	if err != nil {
-		return &exitError{exitConfig, err, ""}
+		return exit.With(exit.Config, err, "")
 	}
 	_ = d.Close()
 	warning := unfit(d)

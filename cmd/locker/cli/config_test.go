@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 )
 
@@ -185,7 +186,7 @@ func TestErrorsComeBeforeTheEnd(t *testing.T) {
 		case <-time.After(closeLimit / 2): // tells that nothing comes
 		}
 	}})
-	assert.Equal(t, exitConfig, a.main(t.Context(), []string{"inspect", "k"}))
+	assert.Equal(t, exit.Config, a.main(t.Context(), []string{"inspect", "k"}))
 	assert.Contains(t, before, "or use --url or --config")
 }
 

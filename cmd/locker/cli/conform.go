@@ -19,6 +19,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/cmd/locker/internal/conform"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/drivers"
 )
@@ -68,7 +69,7 @@ func (a *app) conform(ctx context.Context) error {
 	defer sweep(ctx, d, prefix)
 	self, err := os.Executable()
 	if err != nil {
-		return &exitError{exitOSErr, err, ""}
+		return exit.With(exit.OSErr, err, "")
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -90,7 +91,7 @@ func (a *app) conform(ctx context.Context) error {
 		err = cmd.Start()
 	}
 	if err != nil {
-		return &exitError{exitOSErr, err, ""}
+		return exit.With(exit.OSErr, err, "")
 	}
 	p := a.progress()
 	p.show("starting")
@@ -99,7 +100,7 @@ func (a *app) conform(ctx context.Context) error {
 	p.done()
 	switch {
 	case ctx.Err() != nil:
-		return &exitError{code: exitSignal + int(syscall.SIGINT), err: errors.New("interrupted")}
+		return &exit.Error{Code: exit.Signal + int(syscall.SIGINT), Err: errors.New("interrupted")}
 	case len(results) == 0:
 		return fmt.Errorf("the suite did not run: %w: %s", err, strings.TrimSpace(trouble.String()))
 	}
@@ -176,7 +177,7 @@ func (a *app) printResults(results []conform.Result) error {
 			count[conform.Passed], count[conform.Failed], count[conform.Skipped])
 	}
 	if count[conform.Failed] > 0 {
-		return &exitError{code: exitFailed}
+		return &exit.Error{Code: exitFailed}
 	}
 	return nil
 }

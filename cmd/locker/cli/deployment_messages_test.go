@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/short"
@@ -64,7 +65,7 @@ func TestTheNextStepFitsTheDeployment(t *testing.T) {
 				// One of the keys is not on the first node of the cluster.
 				code, _, stderr := callAgain([]string{"LOCKER_URL=" + scheme + "+" + driver + "://" + rest},
 					"run", "-k", "a", "-k", "b", "-k", "c", "-k", "d", "--wait", "0", "--", "true")
-				assert.Equal(t, exitUnavailable, code, driver)
+				assert.Equal(t, exit.Unavailable, code, driver)
 				assert.Contains(t, stderr, tt.next, driver)
 			}
 		})

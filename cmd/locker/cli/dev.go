@@ -12,6 +12,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/spf13/cobra"
+
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 )
 
 const maxDevNodes = 9
@@ -35,7 +37,7 @@ roles, no persistence and no memory limit, cannot hang one by one, and differ sl
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if nodes < 1 || nodes > maxDevNodes {
-				return usageError("--nodes %d is not a number from 1 to %d", nodes, maxDevNodes)
+				return exit.Usagef("--nodes %d is not a number from 1 to %d", nodes, maxDevNodes)
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 			defer stop()
@@ -78,7 +80,7 @@ func (a *app) dev(ctx context.Context, n int, embedded bool) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return &exitError{exitOSErr, err, "try --embedded"}
+			return exit.With(exit.OSErr, err, "try --embedded")
 		}
 		nodes = append(nodes, node)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker/cmd/locker/internal/doctor"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 )
 
@@ -70,7 +71,7 @@ ended, so that all locks that it may have forgotten have ended, too.`,
 			case restarted != "":
 				return a.afterRestart(ctx, restarted, longest)
 			case longest != 0:
-				return usageError("--longest-ttl needs --after-restart")
+				return exit.Usagef("--longest-ttl needs --after-restart")
 			}
 			return a.doctor(ctx)
 		},
@@ -91,13 +92,13 @@ const (
 func (a *app) doctor(ctx context.Context) error {
 	r, err := a.examine(ctx)
 	if err != nil {
-		if e := withExit(err); e.next != nextDiagnosis {
+		if e := exit.Of(err); e.Next != exit.Diagnosis {
 			return e
 		}
-		return &exitError{exitUnavailable, err, "is the server up, and does the network let it answer?"}
+		return exit.With(exit.Unavailable, err, "is the server up, and does the network let it answer?")
 	}
 	if ctx.Err() != nil {
-		return &exitError{code: exitFail, err: errors.New("interrupted")}
+		return &exit.Error{Code: exitFail, Err: errors.New("interrupted")}
 	}
 	if a.json {
 		if err := a.printJSON(r); err != nil {
@@ -108,9 +109,9 @@ func (a *app) doctor(ctx context.Context) error {
 	}
 	switch r.Level {
 	case doctor.Fail:
-		return &exitError{code: exitFail}
+		return &exit.Error{Code: exitFail}
 	case doctor.Warn:
-		return &exitError{code: exitWarn}
+		return &exit.Error{Code: exitWarn}
 	}
 	return nil
 }
@@ -172,11 +173,11 @@ func (a *app) deployment(ctx context.Context) (*config.Deployment, error) {
 	}
 	d, err := c.Deployment(ctx)
 	if err != nil {
-		return nil, &exitError{exitConfig, err, ""}
+		return nil, exit.With(exit.Config, err, "")
 	}
 	if len(d.Servers) == 0 {
-		return nil, &exitError{exitConfig, fmt.Errorf("locks in %s %w", c.Backend, errNoRedis),
-			"this command is for Redis only: to try other stores, run locker run --key trial -- true"}
+		return nil, exit.With(exit.Config, fmt.Errorf("locks in %s %w", c.Backend, errNoRedis),
+			"this command is for Redis only: to try other stores, run locker run --key trial -- true")
 	}
 	return d, nil
 }
@@ -208,7 +209,7 @@ func (a *app) printReport(r doctor.Report) {
 		first := fmt.Sprintf("  %-4s  %-12s  ", f.Level, f.Check)
 		below := strings.Repeat(" ", len(first))
 		var text strings.Builder
-		fill(&text, first, below, oneLine(strings.TrimPrefix(f.Text, "locker: ")), wide)
+		fill(&text, first, below, exit.OneLine(strings.TrimPrefix(f.Text, "locker: ")), wide)
 		if f.Promise != "" {
 			fill(&text, below+"weakens ", below+"  ", f.Promise, min(wide, maxFix))
 		}

@@ -1,10 +1,17 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/golocker/locker/cmd/locker/internal/supervise"
+)
 
 func electCommand(a *app) *cobra.Command {
 	var key string
-	o := &runOptions{wait: "forever", onLost: onLostTerm, grace: -1}
+	o := &runOptions{wait: "forever"}
+	o.OnLost, o.Grace = supervise.Term, -1
 	cmd := &cobra.Command{
 		Use:     "elect --key KEY [flags] -- COMMAND [ARG]…",
 		GroupID: groupUse,
@@ -18,8 +25,9 @@ func electCommand(a *app) *cobra.Command {
 			if err := o.read(cmd, args); err != nil {
 				return err
 			}
-			o.keys = []string{key}
-			return a.elect(cmd.Context(), o)
+			o.Keys = []string{key}
+			o.NoInput = isTerminal(os.Stdin) // a command that read from a terminal that it does not have would be stopped
+			return a.supervise(cmd.Context(), o, supervise.Elect)
 		},
 	}
 	flags := cmd.Flags()
@@ -27,7 +35,7 @@ func electCommand(a *app) *cobra.Command {
 	flags.StringVarP(&key, "key", "k", "", "the `name` of the election, which all machines share")
 	durationVar(flags, &o.ttl, "ttl",
 		"for how long nobody leads after a crash (30s, or the value of the configuration)")
-	durationVar(flags, &o.grace, "grace",
+	durationVar(flags, &o.Grace, "grace",
 		"`time` between SIGTERM and SIGKILL (5s, or a third of the TTL if that is less)")
 	for _, name := range []string{"key", "ttl", "grace"} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions)

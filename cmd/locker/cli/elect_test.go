@@ -3,18 +3,14 @@
 package cli
 
 import (
-	"bytes"
 	"os"
 	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/golocker/locker"
 )
 
 // office is a command that appends its term to a file, and runs until SIGTERM.
@@ -120,25 +116,4 @@ func TestElectEnds(t *testing.T) {
 	run(t, url, "elect", "-k", "k").exits(t, 64)
 	run(t, url, "elect", "--", "true").exits(t, 64)
 	run(t, url, "elect", "-k", "k", "--", "no-such-command").exits(t, 127)
-}
-
-// An outage is reported once a minute, and not with each attempt. What was not seen of the leader is not said to end a
-// term.
-func TestElectReportsAnOutageOnce(t *testing.T) {
-	var out bytes.Buffer
-	e := &elector{app: &app{stderr: &out}, opts: &runOptions{key: "k"}}
-	outage := func(op string) error { return &locker.Error{Op: op, Key: "k", Err: locker.ErrUnavailable} }
-	e.wrong(outage("inspect"))
-	assert.Equal(t, "locker: inspect \"k\": lock store unavailable: it is not known who leads\n", out.String())
-	for range 3 {
-		e.wrong(outage("lock"))
-	}
-	assert.Equal(t, 1, strings.Count(out.String(), "waiting to lead again\n"), out.String())
-	assert.Contains(t, out.String(), "unavailable: run locker doctor: waiting", "what to do, as run says it")
-	e.outage = e.outage.Add(-2 * time.Minute)
-	e.wrong(outage("lock"))
-	assert.Equal(t, 2, strings.Count(out.String(), "waiting to lead again\n"), "a minute later: %s", out.String())
-	e.wrong(&locker.LostError{Reason: locker.LostGone})
-	e.wrong(&locker.LostError{Reason: locker.LostGone})
-	assert.Equal(t, 4, strings.Count(out.String(), "waiting to lead again\n"), "each lost term: %s", out.String())
 }

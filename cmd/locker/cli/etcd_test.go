@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/internal/testing/etcdtest"
 )
 
@@ -21,7 +22,7 @@ func TestEtcd(t *testing.T) {
 	holder := run(t, url, "run", "-k", "k", "--", "sh", "-c", `echo "$LOCKER_STORE" >store; sleep 60`)
 	assert.Equal(t, "etcd", holder.wrote(t, "store"))
 	code, _, stderr := call(env, "run", "-k", "k", "--wait", "0", "--", "true")
-	assert.Equal(t, exitHeld, code)
+	assert.Equal(t, exit.Held, code)
 	assert.Contains(t, stderr, "holder")
 	code, out, _ := call(env, "inspect", "k", "--json")
 	assert.Equal(t, 0, code)
@@ -31,19 +32,19 @@ func TestEtcd(t *testing.T) {
 	code, out, stderr = call(env, "release", "k", "--yes")
 	assert.Equal(t, 0, code, stderr)
 	assert.Contains(t, out, `released "k", taken from holder`)
-	holder.exits(t, exitLost)
+	holder.exits(t, exit.Lost)
 
 	code, out, stderr = callAgain(env, "doctor")
 	assert.Equal(t, 0, code, out+stderr)
 	assert.Contains(t, out, "waiters are notified")
 	assert.Contains(t, out, "etcd 3.")
 	code, _, stderr = call(env, "conform")
-	assert.Equal(t, exitConfig, code)
+	assert.Equal(t, exit.Config, code)
 	assert.Contains(t, stderr, "locks in etcd have no Redis server")
 
 	s.Kill()
 	code, _, stderr = call(env, "inspect", "k")
-	assert.Equal(t, exitUnavailable, code)
+	assert.Equal(t, exit.Unavailable, code)
 	assert.Contains(t, stderr, "etcd: ")
 	code, out, _ = call(env, "doctor")
 	assert.Equal(t, exitFail, code)

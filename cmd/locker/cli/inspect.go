@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/label"
 )
@@ -109,7 +110,7 @@ func (a *app) inspector(ctx context.Context) (inspect.Inspector, error) {
 	a.opened = append(a.opened, l)
 	if l.InProcess() {
 		err := fmt.Errorf("locks in %s exist only inside the process that takes them", c.Backend)
-		return nil, &exitError{exitConfig, err, "configure the store that the program uses"}
+		return nil, exit.With(exit.Config, err, "configure the store that the program uses")
 	}
 	i, ok := locker.As[inspect.Inspector](l)
 	if !ok {

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
 
@@ -49,7 +50,7 @@ func TestLostLockStopsTheCommand(t *testing.T) {
 			p := run(t, url, append(args, "--", "bash", "-c", tt.script)...)
 			pid := p.pid(t, "up")
 			s.Cmd(t, tt.do(key)...)
-			p.exits(t, exitLost)
+			p.exits(t, exit.Lost)
 			assert.False(t, alive(pid))
 			assert.Equal(t, tt.out, p.out.String())
 			assert.Contains(t, p.err.String(), fmt.Sprintf("%q was lost while the command ran: lock lost: %s", key,
@@ -66,7 +67,7 @@ func TestMaxHoldStopsTheCommand(t *testing.T) {
 	s, url := server(t)
 	p := run(t, url, "run", "-k", "k", "--max-hold", "5s", "--grace", "1s", "--", "sh", "-c",
 		`trap "echo told" TERM; while :; do sleep 0.05; done`)
-	p.exits(t, exitLost)
+	p.exits(t, exit.Lost)
 	assert.Equal(t, "told\n", p.out.String())
 	assert.Contains(t, p.err.String(), "--max-hold 5s is over")
 	free(t, s, "k") // the lock itself was not lost
@@ -116,7 +117,7 @@ func TestNobodyStartsBesideAnOldCommand(t *testing.T) {
 		first := relay(t, url, func(p *process, _ int) { _ = p.Process.Signal(syscall.SIGSTOP) })
 		assert.Equal(t, "told\n", first.out.String())
 		require.NoError(t, first.Process.Signal(syscall.SIGCONT))
-		first.exits(t, exitLost)
+		first.exits(t, exit.Lost)
 	})
 	t.Run("holder killed", func(t *testing.T) {
 		t.Parallel()
@@ -133,7 +134,7 @@ func TestNobodyStartsBesideAnOldCommand(t *testing.T) {
 			gone(t, pid, guard) // the holder has killed them
 			s.Resume()
 		})
-		first.exits(t, exitLost)
+		first.exits(t, exit.Lost)
 	})
 }
 
@@ -156,6 +157,6 @@ func TestMajorityStops(t *testing.T) {
 			s.Resume()
 		}
 	})
-	first.exits(t, exitLost)
+	first.exits(t, exit.Lost)
 	assert.Contains(t, first.err.String(), "it could not be renewed in time")
 }

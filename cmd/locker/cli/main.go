@@ -9,19 +9,14 @@ package cli
 import (
 	"context"
 	"os"
+
+	"github.com/golocker/locker/cmd/locker/internal/supervise"
 )
 
 // Main runs the command with the arguments, the environment and the streams of the process, and ends the process. Call
 // it first in main: "locker run" starts the same program again, with a special argument, as the guard of its command.
 func Main() {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case guardArg:
-			os.Exit(guardMain(os.Args[2:]))
-		case commandArg:
-			os.Exit(commandMain(os.Args[2:]))
-		}
-	}
+	supervise.Main(os.Args)
 	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
 	os.Exit(a.main(context.Background(), os.Args[1:]))
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
@@ -37,20 +38,20 @@ func TestWrongArgumentsSayWhatToWriteInstead(t *testing.T) {
 		"doctor --zzzz":                   `unknown flag: --zzzz: see locker doctor --help`,
 	} {
 		code, _, stderr := call(env, strings.Fields(line)...)
-		assert.Equal(t, exitUsage, code, line)
+		assert.Equal(t, exit.Usage, code, line)
 		assert.Contains(t, stderr, "locker: "+want, line)
 		assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
 	}
 	code, _, stderr := call(env, "run", "--key", "a", "no-such-b", "--", "true")
-	assert.Equal(t, exitNotFound, code)
+	assert.Equal(t, exit.NotFound, code)
 	assert.Contains(t, stderr,
 		`"no-such-b": executable file not found in $PATH: it was read as the command: put a key with spaces in quotes`)
 	code, _, stderr = call(nil, "run", "--key", "a", "--", "true")
-	assert.Equal(t, exitConfig, code)
+	assert.Equal(t, exit.Config, code)
 	assert.Equal(t, "locker: no configuration: set LOCKER_URL, for example to redis://localhost, or "+
 		"use --url or --config\n", stderr)
 	code, _, stderr = call([]string{"LOCKER_REDIS_ADDR=h"}, "run", "--key", "a", "--", "true")
-	assert.Equal(t, exitConfig, code)
+	assert.Equal(t, exit.Config, code)
 	assert.Contains(t, stderr, "backend: missing")
 	_, help, _ := call(env, "help", "run")
 	assert.Contains(t, help, "--ttl duration")
@@ -77,7 +78,7 @@ func TestMistakesInTheConfigurationOfEveryStore(t *testing.T) {
 	} {
 		for _, args := range [][]string{{"config", "check"}, {"inspect", "k"}, {"run", "-k", "k", "--", "true"}, {"doctor"}} {
 			code, _, stderr := call([]string{"LOCKER_URL=" + url}, args...)
-			assert.Equal(t, exitConfig, code, url)
+			assert.Equal(t, exit.Config, code, url)
 			assert.Contains(t, stderr, want, url)
 			assert.NotContains(t, stderr, "config check", url)
 			assert.Equal(t, 1, strings.Count(stderr, "\n"), stderr)
@@ -108,7 +109,7 @@ func TestConfigCheckLooksIntoTheFiles(t *testing.T) {
 			"key_file: " + onlyKey + " and " + onlyKey,
 	} {
 		code, stdout, stderr := call(nil, "config", "check", "--url", url)
-		assert.Equal(t, exitConfig, code, url)
+		assert.Equal(t, exit.Config, code, url)
 		assert.Empty(t, stdout, url)
 		assert.Contains(t, stderr, "locker: "+want, url)
 		assert.NotContains(t, stderr, "hunter2")
@@ -197,7 +198,7 @@ func TestTheNextStepFitsTheFault(t *testing.T) {
 					url := scheme + "+" + driver + "://" + rest
 					code, _, stderr := callAgain([]string{"LOCKER_URL=" + url}, "run", "-k", "k", "--wait", "0", "--",
 						"true")
-					assert.Equal(t, exitUnavailable, code)
+					assert.Equal(t, exit.Unavailable, code)
 					stderr = strings.ReplaceAll(stderr, "`", "'") // Redis 6.0 puts them around a command
 					assert.Contains(t, stderr, tt.next)
 					assert.NotContains(t, stderr, "address and password")

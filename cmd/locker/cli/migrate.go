@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker/backends/postgres"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 )
 
 func migrateCommand(a *app) *cobra.Command {
@@ -43,21 +44,21 @@ func (a *app) migrate(ctx context.Context, printed bool) error {
 	}
 	s, ok := c.Sections["postgres"].(*postgres.Settings)
 	if !ok || c.Backend != "postgres" {
-		return &exitError{exitConfig, fmt.Errorf("locks in %s have no tables", c.Backend),
-			"name a PostgreSQL, as in --url postgres://user@host/database"}
+		return exit.With(exit.Config, fmt.Errorf("locks in %s have no tables", c.Backend),
+			"name a PostgreSQL, as in --url postgres://user@host/database")
 	}
 	if printed {
 		return a.printMigration(s.SchemaName())
 	}
 	pool, err := s.Pool(ctx)
 	if err != nil {
-		return &exitError{exitConfig, err, ""}
+		return exit.With(exit.Config, err, "")
 	}
 	defer pool.Close()
 	applied, err := postgres.Migrate(ctx, pool, postgres.Schema(s.SchemaName()))
 	switch {
 	case err != nil:
-		return &exitError{exitUnavailable, err, "run it again when this is mended: nothing was changed"}
+		return exit.With(exit.Unavailable, err, "run it again when this is mended: nothing was changed")
 	case a.json:
 		return a.printJSON(struct {
 			Schema  string `json:"schema"`

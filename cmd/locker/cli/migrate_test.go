@@ -8,6 +8,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/internal/testing/pgtest"
 )
 
@@ -16,7 +17,7 @@ func TestPostgres(t *testing.T) {
 	t.Parallel()
 	env := []string{"LOCKER_URL=" + pgtest.Start(t, "fsync=on").URL("postgres")}
 	code, _, stderr := call(env, "run", "--key", "k", "--", "true")
-	assert.Equal(t, exitUnavailable, code)
+	assert.Equal(t, exit.Unavailable, code)
 	assert.Contains(t, stderr, "run locker migrate")
 	code, out, _ := call(env, "doctor")
 	assert.Equal(t, exitFail, code)
@@ -35,13 +36,13 @@ func TestPostgres(t *testing.T) {
 		assert.Contains(t, stderr, says)
 	}
 	code, _, stderr = call([]string{"LOCKER_URL=memory:"}, "migrate")
-	assert.Equal(t, exitConfig, code)
+	assert.Equal(t, exit.Config, code)
 	assert.Contains(t, stderr, "locks in memory have no tables")
 
 	url := strings.TrimPrefix(env[0], "LOCKER_URL=")
 	heldBy(t, url, "k")
 	code, _, stderr = call(env, "run", "--key", "k", "--wait", "0", "--", "true")
-	assert.Equal(t, exitHeld, code, stderr)
+	assert.Equal(t, exit.Held, code, stderr)
 	code, out, _ = call(env, "inspect", "k", "--json")
 	assert.Equal(t, 0, code)
 	assert.Equal(t, "held", decode[map[string]any](t, out)["state"])

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/internal/testing/natstest"
 )
 
@@ -23,7 +24,7 @@ func TestNATS(t *testing.T) {
 	holder := run(t, url, "run", "-k", "k", "--", "sh", "-c", `echo "$LOCKER_STORE" >store; sleep 60`)
 	assert.Equal(t, "nats", holder.wrote(t, "store"))
 	code, _, stderr := call(env, "run", "-k", "k", "--wait", "0", "--", "true")
-	assert.Equal(t, exitHeld, code)
+	assert.Equal(t, exit.Held, code)
 	assert.Contains(t, stderr, "holder")
 	code, out, _ := call(env, "inspect", "k", "--json")
 	assert.Equal(t, 0, code)
@@ -33,7 +34,7 @@ func TestNATS(t *testing.T) {
 	code, out, stderr = call(env, "release", "k", "--yes")
 	assert.Equal(t, 0, code, stderr)
 	assert.Contains(t, out, `released "k", taken from holder`)
-	holder.exits(t, exitLost)
+	holder.exits(t, exit.Lost)
 	assert.Contains(t, holder.err.String(), "lock lost: gone") // a renewal has found that, before the TTL was over
 
 	elect := func() *process { return run(t, lasting, "elect", "-k", "office", "--", "sh", "-c", office) }
@@ -51,6 +52,6 @@ func TestNATS(t *testing.T) {
 
 	s.Kill()
 	code, _, stderr = call(env, "inspect", "k")
-	assert.Equal(t, exitUnavailable, code)
+	assert.Equal(t, exit.Unavailable, code)
 	assert.Contains(t, stderr, "not connected to NATS")
 }

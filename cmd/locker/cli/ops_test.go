@@ -17,6 +17,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/cmd/locker/internal/doctor"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
@@ -78,16 +79,16 @@ func TestInspectAndRelease(t *testing.T) {
 		assert.Len(t, seen.Nodes, strings.Count(url, ",")*3/2)
 
 		code, _, stderr = call(env, "release", "k")
-		assert.Equal(t, exitUsage, code, "nobody can be asked")
+		assert.Equal(t, exit.Usage, code, "nobody can be asked")
 		assert.Contains(t, stderr, "--yes")
 		code, _, _ = call(env, "release", "k", "--yes", "--token", "abc")
-		assert.Equal(t, exitUsage, code, "too short to mean one owner")
+		assert.Equal(t, exit.Usage, code, "too short to mean one owner")
 		for _, token := range []string{"", "…"} { // as from a script whose variable is not set
 			code, _, _ = call(env, "release", "k", "--yes", "--token", token)
-			assert.Equal(t, exitUsage, code, "it means nobody, and not everybody")
+			assert.Equal(t, exit.Usage, code, "it means nobody, and not everybody")
 		}
 		code, _, stderr = call(env, "release", "k", "--yes", "--token", "not this one")
-		assert.Equal(t, exitHeld, code)
+		assert.Equal(t, exit.Held, code)
 		assert.Contains(t, stderr, lease.Token()[:8])
 		require.NoError(t, lease.Extend(t.Context()), "the lock was taken from another owner")
 
@@ -108,7 +109,7 @@ func TestInspectOfSeveralLocks(t *testing.T) {
 	assert.Equal(t, 0, code)
 	assert.Regexp(t, `(?s)^lock +"a"\nstate +free\n.*\n\nlock +"b"\nstate +held .*\n\nlock +"c"\nstate +free\n`, out)
 	code, out, stderr := call(env, "inspect", "--key", "a", "--key", "{b}:lockqueue", "--key", "b", "--json")
-	assert.Equal(t, exitUsage, code)
+	assert.Equal(t, exit.Usage, code)
 	assert.Contains(t, stderr, "reserved")
 	var seen []string
 	for d := json.NewDecoder(strings.NewReader(out)); d.More(); {
@@ -137,7 +138,7 @@ func TestInspectWhenNodesHang(t *testing.T) {
 	ss[1].Pause()
 	defer ss[1].Resume()
 	code, out, stderr := call(env, "inspect", "k")
-	assert.Equal(t, exitUnavailable, code)
+	assert.Equal(t, exit.Unavailable, code)
 	assert.Regexp(t, `(?m)^state +unknown$`, out)
 	assert.Contains(t, stderr, "1 of 3 nodes answered")
 	ss[1].Resume()
@@ -151,18 +152,18 @@ func TestWhatCannotBeInspected(t *testing.T) {
 	assert.Equal(t, 0, code)
 	assert.Regexp(t, `(?m)^state +foreign$`, out)
 	code, _, _ = call([]string{"LOCKER_URL=" + url}, "release", "list", "--yes")
-	assert.Equal(t, exitData, code)
+	assert.Equal(t, exit.Data, code)
 	for _, args := range [][]string{
 		{"inspect", "k"}, {"release", "k", "--yes"}, {"watch", "k"}, {"doctor"}, {"conform"},
 	} {
 		code, _, stderr := call([]string{"LOCKER_URL=memory:"}, args...)
-		assert.Equal(t, exitConfig, code, args)
+		assert.Equal(t, exit.Config, code, args)
 		assert.Contains(t, stderr, "memory", args)
 	}
 	s.Kill()
 	for _, args := range [][]string{{"inspect", "k"}, {"conform"}} {
 		code, out, stderr := call([]string{"LOCKER_URL=" + url}, args...)
-		assert.Equal(t, exitUnavailable, code, args)
+		assert.Equal(t, exit.Unavailable, code, args)
 		assert.Empty(t, strings.TrimSpace(out), args)
 		assert.Contains(t, stderr, "start redis-server", args)
 	}
@@ -260,6 +261,6 @@ func TestConform(t *testing.T) {
 	p = run(t, url, "conform")
 	eventually(t, "it is under way", func() bool { return len(s.Keys(t, "*locker-conform*")) > 3 })
 	require.NoError(t, p.Process.Signal(os.Interrupt))
-	p.exits(t, exitSignal+int(syscall.SIGINT))
+	p.exits(t, exit.Signal+int(syscall.SIGINT))
 	eventually(t, "nothing is left", func() bool { return len(s.Keys(t, "*")) == 0 })
 }

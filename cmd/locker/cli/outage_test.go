@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
@@ -25,7 +26,7 @@ func TestWaitingOnAServerThatDies(t *testing.T) {
 	p := run(t, url, "run", "-k", "k", "--wait", "6s", "--", "true")
 	eventually(t, "it waits", func() bool { return s.Cmd(t, "ZCARD", "{lock:k}:lockqueue") == int64(1) })
 	s.Kill()
-	p.exits(t, exitUnavailable)
+	p.exits(t, exit.Unavailable)
 	assert.NotContains(t, p.err.String(), "try again later")
 }
 
@@ -44,7 +45,7 @@ func TestASilentStoreIsBounded(t *testing.T) {
 		t.Run(url[:strings.Index(url, ":")], func(t *testing.T) {
 			t.Parallel()
 			start := time.Now()
-			run(t, url, "inspect", "k").exits(t, exitUnavailable)
+			run(t, url, "inspect", "k").exits(t, exit.Unavailable)
 			assert.Less(t, time.Since(start), 2*askTimeout+closeLimit)
 		})
 	}

@@ -18,45 +18,6 @@ func (a *app) note(format string, args ...any) {
 	}
 }
 
-// told returns the text of err in one line, and without the name of the library, which note replaces by the name of the
-// program.
-func told(err error) string { return oneLine(strings.TrimPrefix(err.Error(), "locker: ")) }
-
-// oneLine joins the lines of a text. Some clients of stores write a line for each address that they have tried, and the
-// same line for each attempt.
-func oneLine(text string) string {
-	var b strings.Builder
-	last := ""
-	for line := range strings.Lines(text) {
-		switch line = strings.TrimSpace(line); {
-		case line == "" || line == last:
-			continue
-		case strings.HasSuffix(last, ":"):
-			b.WriteByte(' ')
-		case last != "":
-			b.WriteString("; ")
-		}
-		b.WriteString(line)
-		last = line
-	}
-	return b.String()
-}
-
-// problems returns the texts of the errors that err joins, each in one line.
-func problems(err error) (all []string) {
-	if several, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // of a wrapped list, the text says more
-		var texts []string
-		for _, each := range several.Unwrap() {
-			all = append(all, problems(each)...)
-			texts = append(texts, each.Error())
-		}
-		if strings.Join(texts, "\n") == err.Error() {
-			return all
-		}
-	}
-	return []string{told(err)}
-}
-
 // printJSON prints v on stdout as indented JSON.
 func (a *app) printJSON(v any) error {
 	e := json.NewEncoder(a.stdout)

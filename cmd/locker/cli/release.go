@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/label"
 )
@@ -49,7 +50,7 @@ func (a *app) release(ctx context.Context, key, token string, yes bool) error {
 	if token != "" {
 		token = strings.TrimSuffix(token, "…") // as inspect shows it
 		if len(token) < minToken {
-			return usageError("--token: give at least the first %d characters of the token", minToken)
+			return exit.Usagef("--token: give at least the first %d characters of the token", minToken)
 		}
 	}
 	if !yes && !isTerminal(a.stdin) {
@@ -106,10 +107,10 @@ func (a *app) ask(question string, nobody, refused error) error {
 			return nobody
 		}
 	}
-	return &exitError{code: exitRefused, err: refused}
+	return &exit.Error{Code: exitRefused, Err: refused}
 }
 
-var errNobodyToAsk = usageError("there is no terminal for the confirmation: use --yes to take the lock from its owner")
+var errNobodyToAsk = exit.Usagef("there is no terminal for the confirmation: use --yes to take the lock from its owner")
 
 // released reports the result.
 func (a *app) released(key string, seen inspect.Inspection, err error) error {
@@ -121,10 +122,10 @@ func (a *app) released(key string, seen inspect.Inspection, err error) error {
 		a.note("%s is free: there is nothing to release", strconv.Quote(key))
 		return nil
 	case errors.Is(err, locker.ErrNotHeld):
-		return &exitError{exitHeld, err, "locker inspect shows who has it now"}
+		return exit.With(exit.Held, err, "locker inspect shows who has it now")
 	case errors.Is(err, locker.ErrUnavailable) && !refused(err):
-		return &exitError{exitUnavailable, err,
-			"it is not known whether the lock was released: when the server answers, locker inspect shows it"}
+		return exit.With(exit.Unavailable, err,
+			"it is not known whether the lock was released: when the server answers, locker inspect shows it")
 	case err != nil:
 		return err
 	case a.json:

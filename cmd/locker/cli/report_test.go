@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 )
 
 // An error is one problem, however many lines its text has. Errors that are joined are several.
@@ -21,8 +22,8 @@ func TestReportCountsErrorsAndNotLines(t *testing.T) {
 		"locker: lock \"k\": lock store unavailable: " + text + ": run locker doctor\n": &locker.Error{
 			Op: "lock", Key: "k", Err: fmt.Errorf("%w: %w", locker.ErrUnavailable, one)},
 		text + "\nconfig: ttl: wrong\nlocker: 2 problems\n": two,
-		text + "\nconfig: ttl: wrong\nlocker: 2 problems: see --help\n": &exitError{exitConfig, errors.Join(nil, two),
-			"see --help"},
+		text + "\nconfig: ttl: wrong\nlocker: 2 problems: see --help\n": exit.With(exit.Config, errors.Join(nil, two),
+			"see --help"),
 		"locker: first: " + text + "; config: ttl: wrong\n": fmt.Errorf("first: %w", two),
 	} {
 		var out bytes.Buffer

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -15,14 +16,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
+	"github.com/golocker/locker/cmd/locker/internal/supervise"
 	"github.com/golocker/locker/config"
-)
-
-// The values of --on-lost: what happens to the command if the lock is lost, or is about to end without a renewal.
-const (
-	onLostTerm   = "term"   // SIGTERM, then SIGKILL after the grace period, before the lock ends
-	onLostKill   = "kill"   // SIGKILL
-	onLostNotify = "notify" // only the end of LOCKER_FD: the command handles the loss itself
 )
 
 const (
@@ -33,21 +29,13 @@ const (
 	runGrace = 5 * time.Second
 )
 
-// runOptions are the options of run.
+// runOptions are the options of run and elect. Those of the supervisor are complete after check.
 type runOptions struct {
-	keys     []string
-	key      string        // from keys: what messages call them
-	ttl      time.Duration // 0: not given
-	wait     string
-	minHold  time.Duration
-	maxHold  time.Duration
-	onLost   string
-	grace    time.Duration // negative: not given
-	maxWait  time.Duration // from wait; negative: forever
-	path     string        // of the command
-	args     []string      // its argv
-	validity time.Duration // from ttl and the configuration: the lease time
-	dashes   bool          // the command follows --
+	supervise.Options // Grace is negative if it was not given
+
+	ttl    time.Duration // 0: not given
+	wait   string
+	dashes bool // the command follows --
 }
 
 func runCommand(a *app) *cobra.Command {
@@ -69,27 +57,27 @@ func runCommand(a *app) *cobra.Command {
 			if err := o.read(cmd, args); err != nil {
 				return err
 			}
-			return a.run(cmd.Context(), o)
+			return a.supervise(cmd.Context(), o, supervise.Run)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false) // flags after the command belong to the command, even without --
-	flags.StringArrayVarP(&o.keys, "key", "k", nil, "the `name` of the lock; given several times, of several locks")
+	flags.StringArrayVarP(&o.Keys, "key", "k", nil, "the `name` of the lock; given several times, of several locks")
 	durationVar(flags, &o.ttl, "ttl",
 		"for how long the lock stays taken after a crash (30s, or the value of the configuration)")
 	flags.StringVarP(&o.wait, "wait", "w", "forever",
 		"how long to wait for the lock: forever, 0, or a `time` such as 30s")
-	durationVar(flags, &o.minHold, "min-hold",
+	durationVar(flags, &o.MinHold, "min-hold",
 		"keep the lock taken for at least this time, even if the command ends sooner")
-	durationVar(flags, &o.maxHold, "max-hold", "stop the command after this time")
-	flags.StringVar(&o.onLost, "on-lost", onLostTerm, "if the lock is lost: `term`, kill or notify the command")
-	o.grace = -1
-	durationVar(flags, &o.grace, "grace",
+	durationVar(flags, &o.MaxHold, "max-hold", "stop the command after this time")
+	flags.StringVar(&o.OnLost, "on-lost", supervise.Term, "if the lock is lost: `term`, kill or notify the command")
+	o.Grace = -1
+	durationVar(flags, &o.Grace, "grace",
 		"`time` between SIGTERM and SIGKILL (5s, or a third of the TTL if that is less)")
 	_ = cmd.RegisterFlagCompletionFunc("on-lost", cobra.FixedCompletions([]cobra.Completion{
-		cobra.CompletionWithDesc(onLostTerm, "SIGTERM, and SIGKILL after the grace"),
-		cobra.CompletionWithDesc(onLostKill, "SIGKILL at once"),
-		cobra.CompletionWithDesc(onLostNotify, "only close LOCKER_FD"),
+		cobra.CompletionWithDesc(supervise.Term, "SIGTERM, and SIGKILL after the grace"),
+		cobra.CompletionWithDesc(supervise.Kill, "SIGKILL at once"),
+		cobra.CompletionWithDesc(supervise.Notify, "only close LOCKER_FD"),
 	}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.RegisterFlagCompletionFunc("wait", cobra.FixedCompletions([]cobra.Completion{"forever", "0", "30s"},
 		cobra.ShellCompDirectiveNoFileComp))
@@ -109,9 +97,9 @@ func someCommand(_ *cobra.Command, args []string) error {
 
 // read takes the command from args.
 func (o *runOptions) read(cmd *cobra.Command, args []string) error {
-	o.args, o.dashes = args, cmd.ArgsLenAtDash() == 0
-	if cmd.Flags().Changed("grace") && o.grace < 0 {
-		return usageError("--grace %v: it is 0 or more", o.grace)
+	o.Args, o.dashes = args, cmd.ArgsLenAtDash() == 0
+	if cmd.Flags().Changed("grace") && o.Grace < 0 {
+		return exit.Usagef("--grace %v: it is 0 or more", o.Grace)
 	}
 	return nil
 }
@@ -156,38 +144,38 @@ Exit codes:
 
 // check validates the options and sets the defaults.
 func (o *runOptions) check(c *config.Config) error {
-	slices.Sort(o.keys)
-	o.keys = slices.Compact(o.keys)
-	o.key = strings.Join(o.keys, ",")
+	slices.Sort(o.Keys)
+	o.Keys = slices.Compact(o.Keys)
+	o.Key = strings.Join(o.Keys, ",")
 	tooLong := func(key string) bool { return len(key) > locker.MaxKey }
 	switch {
-	case len(o.keys) == 0 || o.keys[0] == "":
-		return usageError("no key: give one with --key")
-	case slices.ContainsFunc(o.keys, tooLong):
-		return usageError("the key is longer than %d bytes", locker.MaxKey)
-	case !slices.Contains([]string{onLostTerm, onLostKill, onLostNotify}, o.onLost):
-		return usageError("--on-lost %q: it is term, kill or notify", o.onLost)
-	case o.minHold < 0 || o.minHold > locker.MaxTTL:
-		return usageError("--min-hold %v: it is from 0 to %v", o.minHold, locker.MaxTTL)
-	case o.maxHold < 0 || o.maxHold > 0 && o.maxHold < locker.MinTTL:
-		return usageError("--max-hold %v: it is %v at least", o.maxHold, locker.MinTTL)
+	case len(o.Keys) == 0 || o.Keys[0] == "":
+		return exit.Usagef("no key: give one with --key")
+	case slices.ContainsFunc(o.Keys, tooLong):
+		return exit.Usagef("the key is longer than %d bytes", locker.MaxKey)
+	case !slices.Contains([]string{supervise.Term, supervise.Kill, supervise.Notify}, o.OnLost):
+		return exit.Usagef("--on-lost %q: it is term, kill or notify", o.OnLost)
+	case o.MinHold < 0 || o.MinHold > locker.MaxTTL:
+		return exit.Usagef("--min-hold %v: it is from 0 to %v", o.MinHold, locker.MaxTTL)
+	case o.MaxHold < 0 || o.MaxHold > 0 && o.MaxHold < locker.MinTTL:
+		return exit.Usagef("--max-hold %v: it is %v at least", o.MaxHold, locker.MinTTL)
 	}
 	switch d, err := time.ParseDuration(o.wait); {
 	case o.wait == "forever":
-		o.maxWait = -1
+		o.MaxWait = -1
 	case err != nil || d < 0:
-		return usageError("--wait: invalid duration %q: use %s, 0 or forever", o.wait, seconds(o.wait))
+		return exit.Usagef("--wait: invalid duration %q: use %s, 0 or forever", o.wait, seconds(o.wait))
 	default:
-		o.maxWait = d
+		o.MaxWait = d
 	}
 	if err := o.checkTTL(time.Duration(c.TTL)); err != nil {
 		return err
 	}
 	var err error
-	o.path, err = lookPath(o.args[0])
-	var e *exitError
-	if errors.As(err, &e) && e.code == exitNotFound && !o.dashes {
-		e.next = "it was read as the command: put a key with spaces in quotes, and the command after --"
+	o.Path, err = lookPath(o.Args[0])
+	var e *exit.Error
+	if errors.As(err, &e) && e.Code == exit.NotFound && !o.dashes {
+		e.Next = "it was read as the command: put a key with spaces in quotes, and the command after --"
 	}
 	return err
 }
@@ -195,38 +183,29 @@ func (o *runOptions) check(c *config.Config) error {
 // checkTTL sets the lease time and the grace period, which must fit into it. When a renewal begins, two thirds of the
 // lease time are left, and a renewal may take a sixth.
 func (o *runOptions) checkTTL(configured time.Duration) error {
-	o.validity = o.ttl
+	o.Validity = o.ttl
 	if o.ttl == 0 {
-		o.validity = runTTL
+		o.Validity = runTTL
 		if configured != 0 {
-			o.validity = configured
+			o.Validity = configured
 		}
 	}
 	switch {
-	case o.validity < locker.MinTTL || o.validity > locker.MaxTTL:
-		return usageError("--ttl %v: it is from %v to %v", o.validity, locker.MinTTL, locker.MaxTTL)
-	case o.grace < 0:
-		o.grace = min(runGrace, o.validity/3)
-		if o.maxHold > 0 {
-			o.grace = min(o.grace, o.maxHold/2)
+	case o.Validity < locker.MinTTL || o.Validity > locker.MaxTTL:
+		return exit.Usagef("--ttl %v: it is from %v to %v", o.Validity, locker.MinTTL, locker.MaxTTL)
+	case o.Grace < 0:
+		o.Grace = min(runGrace, o.Validity/3)
+		if o.MaxHold > 0 {
+			o.Grace = min(o.Grace, o.MaxHold/2)
 		}
-	case o.grace > o.validity/2:
-		return usageError("--grace %v is more than half of the TTL of %v: the rest is needed for renewals", o.grace,
-			o.validity)
-	case o.maxHold > 0 && o.grace >= o.maxHold:
-		return usageError("--grace %v is not less than --max-hold %v: the command would be stopped at once", o.grace,
-			o.maxHold)
+	case o.Grace > o.Validity/2:
+		return exit.Usagef("--grace %v is more than half of the TTL of %v: the rest is needed for renewals", o.Grace,
+			o.Validity)
+	case o.MaxHold > 0 && o.Grace >= o.MaxHold:
+		return exit.Usagef("--grace %v is not less than --max-hold %v: the command would be stopped at once", o.Grace,
+			o.MaxHold)
 	}
 	return nil
-}
-
-// margin is how long before the end of the lease SIGKILL is sent, because processes take some time to end.
-func (o *runOptions) margin() time.Duration {
-	span := o.validity
-	if o.maxHold > 0 {
-		span = min(span, o.maxHold)
-	}
-	return min(span/20, 500*time.Millisecond)
 }
 
 // lookPath finds the command before locker waits for the lock. Its errors have the exit codes that shells use.
@@ -236,15 +215,47 @@ func lookPath(name string) (string, error) {
 	case err == nil, errors.Is(err, exec.ErrDot): // "." is in PATH: the user has chosen this
 		return path, nil
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EISDIR):
-		return "", &exitError{exitNotRunnable, err, "is it executable?"}
+		return "", exit.With(exit.NotRunnable, err, "is it executable?")
 	}
 	if !strings.Contains(name, "/") {
 		for _, dir := range filepath.SplitList(os.Getenv("PATH")) { // like shells, report a file that is not executable
 			if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.Mode().IsRegular() {
-				return "", &exitError{exitNotRunnable, fmt.Errorf("%s: %w", filepath.Join(dir, name), fs.ErrPermission),
-					"is it executable?"}
+				return "", exit.With(exit.NotRunnable, fmt.Errorf("%s: %w", filepath.Join(dir, name), fs.ErrPermission),
+					"is it executable?")
 			}
 		}
 	}
-	return "", &exitError{exitNotFound, err, "give its path, or look at PATH"}
+	return "", exit.With(exit.NotFound, err, "give its path, or look at PATH")
+}
+
+// supervise calls supervise.Run or supervise.Elect.
+func (a *app) supervise(ctx context.Context, o *runOptions,
+	do func(context.Context, *supervise.Options, func() (locker.Locker, error)) error,
+) error {
+	c, err := a.config()
+	if err != nil {
+		return err
+	}
+	if err := o.check(c); err != nil {
+		return err
+	}
+	o.Store, o.Environ, o.Note = c.Backend, a.environ, a.note
+	o.Explain = func(err error) string {
+		text, next := a.explain(exit.Of(err))
+		if next != "" {
+			text += ": " + next
+		}
+		return text
+	}
+	return do(ctx, &o.Options, func() (locker.Locker, error) {
+		l, err := a.open(ctx, c)
+		if err != nil {
+			return nil, err
+		}
+		a.opened = append(a.opened, l)
+		if l.InProcess() {
+			a.note("a lock in %s excludes nobody outside this process", c.Backend)
+		}
+		return l, nil
+	})
 }

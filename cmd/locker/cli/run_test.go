@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golocker/locker/cmd/locker/internal/exit"
+	"github.com/golocker/locker/cmd/locker/internal/supervise"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/redistest"
 )
@@ -76,7 +78,7 @@ func TestVariablesOfSystemdNameTheCommand(t *testing.T) {
 		assert.Equal(t, holder, p.wrote(t, "other"))
 		assert.Equal(t, "1 "+args[3]+" a b c", p.wrote(t, "rest"))
 		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-		p.exits(t, exitSignal+int(syscall.SIGTERM))
+		p.exits(t, exit.Signal+int(syscall.SIGTERM))
 	}
 	p := command(t, url, "run", "-k", "k", "--", "sh", "-c", `echo "$LISTEN_PID" >pid; exit 3`)
 	p.Env = append(p.Env, "LISTEN_PID=1")
@@ -98,10 +100,10 @@ func TestSeveralKeys(t *testing.T) {
 	}
 	assert.Equal(t, want, lines)
 	other := run(t, url, "run", "-k", "c", "-k", "b", "--wait", "0", "--", "true")
-	other.exits(t, exitHeld)
+	other.exits(t, exit.Held)
 	assert.Contains(t, other.err.String(), `"b"`)
 	free(t, s, "c")
-	run(t, url, "run", "-k", "a", "-k", "", "--", "true").exits(t, exitUsage)
+	run(t, url, "run", "-k", "a", "-k", "", "--", "true").exits(t, exit.Usage)
 }
 
 // TestInheritedFilesAreLeftAlone checks that files which run has inherited keep their numbers. The command knows these
@@ -257,15 +259,17 @@ func TestGraceFitsIntoTheLease(t *testing.T) {
 		{maxHold: 4 * time.Second, grace: -1, want: 2 * time.Second, validity: 30 * time.Second},
 		{grace: 0, want: 0, validity: 30 * time.Second},
 	} {
-		o := &runOptions{ttl: tt.ttl, maxHold: tt.maxHold, grace: tt.grace}
+		o := &runOptions{ttl: tt.ttl, Options: supervise.Options{MaxHold: tt.maxHold, Grace: tt.grace}}
 		require.NoError(t, o.checkTTL(tt.configured))
-		assert.Equal(t, tt.want, o.grace)
-		assert.Equal(t, tt.validity, o.validity)
+		assert.Equal(t, tt.want, o.Grace)
+		assert.Equal(t, tt.validity, o.Validity)
 		// When a renewal begins, two thirds of the TTL are left. The renewal is given up after a sixth of it. The
 		// command gets no signal before that.
-		assert.Less(t, o.grace+o.margin(), tt.validity*2/3-tt.validity/100-2*time.Millisecond)
+		assert.Less(t, o.Grace+o.Margin(), tt.validity*2/3-tt.validity/100-2*time.Millisecond)
 	}
-	o := &runOptions{keys: []string{"k"}, wait: "forever", onLost: "term", grace: -1, args: []string{"sh"}}
+	o := &runOptions{wait: "forever", Options: supervise.Options{
+		Keys: []string{"k"}, OnLost: "term", Grace: -1, Args: []string{"sh"},
+	}}
 	require.NoError(t, o.check(&config.Config{Backend: "memory"}))
-	assert.Negative(t, o.maxWait)
+	assert.Negative(t, o.MaxWait)
 }

@@ -8,11 +8,11 @@ import (
 	"os/exec"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
 	"github.com/golocker/locker/internal/testing/steady"
 )
@@ -65,51 +65,6 @@ func TestSignalAndLockAtOnce(t *testing.T) {
 			free(t, s, "k")
 		})
 	}
-}
-
-// TestNoStartAfterTheEndHasBegun checks that the holder does not start the command if a signal has arrived or the lease
-// has ended, even if the guard is ready.
-func TestNoStartAfterTheEndHasBegun(t *testing.T) {
-	l, err := config.Open(t.Context(), "memory:?prefix="+t.Name())
-	require.NoError(t, err)
-	defer l.Close()
-	for name, sig := range endings {
-		lease, err := l.TryLock(t.Context(), "k")
-		require.NoError(t, err)
-		heard, orders := make(chan news, 2), pipe(t)
-		h := &holder{opts: &runOptions{}, lease: lease, heard: heard, orders: orders, signals: make(chan os.Signal, 2)}
-		heard <- news{Is: isReady}
-		h.signals <- syscall.SIGWINCH
-		h.signals <- sig
-		started, err := h.startCommand()
-		assert.False(t, started, name)
-		assert.Equal(t, 128+int(sig), withExit(err).code)
-		steady.Unlock(t, lease)
-
-		heard <- news{Is: isReady}
-		started, err = h.startCommand()
-		assert.False(t, started, "the lease has ended")
-		assert.Equal(t, exitLost, withExit(err).code)
-	}
-}
-
-// TestGuardDoesNotStartTooLate checks that the guard does not start the command if less than the grace is left. The
-// holder may have been stopped between its last look at the lease and the order.
-func TestGuardDoesNotStartTooLate(t *testing.T) {
-	g := &guard{news: pipe(t)}
-	failed := g.start(order{Do: doStart, Path: "/bin/true", Grace: time.Minute, OnLost: onLostTerm,
-		KillBy: instantOf(time.Now().Add(59 * time.Second))})
-	require.NotNil(t, failed)
-	assert.Equal(t, exitLost, failed.Code)
-}
-
-// pipe returns the writing end of a pipe that nobody reads.
-func pipe(t *testing.T) *os.File {
-	t.Helper()
-	r, w, err := os.Pipe()
-	require.NoError(t, err)
-	t.Cleanup(func() { _, _ = r.Close(), w.Close() })
-	return w
 }
 
 func TestSignalsArePassedOn(t *testing.T) {
@@ -231,7 +186,7 @@ func TestNothingOfTheCommandIsLeft(t *testing.T) {
 		"it ends":          {"exit 3", func(*process, string) {}, 3},
 		"it is killed":     {"kill -9 $$", func(*process, string) {}, 128 + 9},
 		"TERM":             {"wait", func(p *process, _ string) { _ = p.Process.Signal(syscall.SIGTERM) }, 128 + 15},
-		"the lock is gone": {"wait", func(_ *process, key string) { _, _ = s.Do("DEL", "lock:"+key) }, exitLost},
+		"the lock is gone": {"wait", func(_ *process, key string) { _, _ = s.Do("DEL", "lock:"+key) }, exit.Lost},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -271,7 +226,7 @@ func TestKilled(t *testing.T) {
 		p := run(t, url, "run", "-k", "guard", "--", "sh", "-c", family+"wait")
 		pids := p.family(t)
 		require.NoError(t, syscall.Kill(p.guardOf(t), syscall.SIGKILL))
-		p.exits(t, exitSoftware)
+		p.exits(t, exit.Software)
 		for _, pid := range pids {
 			assert.False(t, alive(pid), "it is gone before locker is")
 		}

@@ -231,15 +231,3 @@ func TestColours(t *testing.T) {
 		assert.Equal(t, "x", tt.app.style(&bytes.Buffer{}).bad("x"), name)
 	}
 }
-
-// Without /proc, run says so before it takes the lock. It could not start the guard, nor find what the command leaves.
-func TestRunWithoutProc(t *testing.T) {
-	t.Cleanup(func() { proc = "/proc" })
-	proc = t.TempDir()
-	for _, args := range [][]string{{"run"}, {"elect"}} {
-		code, _, stderr := call([]string{"LOCKER_URL=memory:"}, append(args, "-k", "k", "--", "true")...)
-		assert.Equal(t, exitOSErr, code)
-		assert.Equal(t, "locker: /proc is not mounted, and the processes of the command are found there: "+
-			"mount -t proc proc /proc\n", stderr)
-	}
-}

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/inspect"
 )
 
@@ -44,7 +45,7 @@ If the store does not answer, watch reports that as a change. Ctrl-C ends it wit
 		Args: oneKey,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if interval < minInterval {
-				return usageError("--interval %v is below the minimum of %v", interval, minInterval)
+				return exit.Usagef("--interval %v is below the minimum of %v", interval, minInterval)
 			}
 			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
@@ -99,7 +100,7 @@ type view struct {
 func (v *view) show(at time.Time, seen inspect.Inspection, err error) {
 	fault := ""
 	if err != nil {
-		fault = told(err)
+		fault = exit.Text(err)
 	}
 	changed := !v.shown || fault != v.fault || different(v.last, seen)
 	before := v.whole

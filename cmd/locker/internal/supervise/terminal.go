@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package supervise
 
 import (
 	"os"
@@ -54,19 +54,6 @@ func (t *terminal) take() {
 		_ = unix.IoctlSetPointerInt(0, unix.TIOCSPGRP, t.own)
 		t.given = false
 	}
-}
-
-// columns returns the width of the terminal that w is, or 0 if it is none.
-func columns(w any) int {
-	f, ok := w.(*os.File)
-	if !ok {
-		return 0
-	}
-	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
-	if err != nil {
-		return 0
-	}
-	return int(size.Col)
 }
 
 // stop stops this process until SIGCONT arrives, as SIGTSTP would do if it were not caught.

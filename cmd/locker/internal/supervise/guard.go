@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package supervise
 
 import (
 	"errors"
@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 )
 
 // guardArg is the hidden first argument that makes this program a guard: the process between the holder of the lock and
@@ -49,14 +51,27 @@ type death struct {
 	status unix.WaitStatus
 }
 
+// Main is the main function of the processes that Run and Elect start: it ends the process if args, those of the
+// process, are of one of them. The program must call it first.
+func Main(args []string) {
+	if len(args) > 1 {
+		switch args[1] {
+		case guardArg:
+			os.Exit(guardMain(args[2:]))
+		case commandArg:
+			os.Exit(commandMain(args[2:]))
+		}
+	}
+}
+
 // guardMain is the guard's main function. args are the file descriptors of the pipes from and to the holder.
 func guardMain(args []string) int {
 	if len(args) != 2 {
-		return exitUsage
+		return exit.Usage
 	}
 	orders, newsOut := inherited(args[0]), inherited(args[1])
 	if orders == nil || newsOut == nil {
-		return exitUsage
+		return exit.Usage
 	}
 	// The kernel sends the parent-death signal when the *thread* that started the command ends. This thread lives as
 	// long as the process.
@@ -97,23 +112,23 @@ func inherited(number string) *os.File {
 func (g *guard) start(o order) *news {
 	g.onLost, g.grace, g.killBy = o.OnLost, o.Grace, o.KillBy.time()
 	if !time.Now().Before(g.warnAt()) {
-		return &news{Is: isFailed, Code: exitLost,
+		return &news{Is: isFailed, Code: exit.Lost,
 			Text: "the lock was granted too late, with too little of its time left"}
 	}
 	// The command's end of the pipe gets a number that is free. The program that runs locker may have passed on file 3,
 	// for a job server or a socket, and the command inherits that, too.
 	r, w, err := os.Pipe()
 	if err != nil {
-		return &news{Is: isFailed, Code: exitOSErr, Text: err.Error()}
+		return &news{Is: isFailed, Code: exit.OSErr, Text: err.Error()}
 	}
 	g.loss = w
 	fd := int(r.Fd())
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_SETFD, 0); err != nil {
-		return &news{Is: isFailed, Code: exitOSErr, Text: err.Error()}
+		return &news{Is: isFailed, Code: exit.OSErr, Text: err.Error()}
 	}
 	path, args, err := underOwnPID(o.Path, o.Args)
 	if err != nil {
-		return &news{Is: isFailed, Code: exitOSErr, Text: err.Error()}
+		return &news{Is: isFailed, Code: exit.OSErr, Text: err.Error()}
 	}
 	g.group, err = syscall.ForkExec(path, args, &syscall.ProcAttr{
 		Env:   append(os.Environ(), "LOCKER_FD="+strconv.Itoa(fd)),
@@ -123,9 +138,9 @@ func (g *guard) start(o order) *news {
 	_ = r.Close()
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return &news{Is: isFailed, Code: exitNotFound, Text: fmt.Sprintf("%s: %v", o.Path, err)}
+		return &news{Is: isFailed, Code: exit.NotFound, Text: fmt.Sprintf("%s: %v", o.Path, err)}
 	case err != nil:
-		return &news{Is: isFailed, Code: exitNotRunnable, Text: fmt.Sprintf("%s: %v", o.Path, err)}
+		return &news{Is: isFailed, Code: exit.NotRunnable, Text: fmt.Sprintf("%s: %v", o.Path, err)}
 	}
 	// The guard must not keep open what the command closes: a pipe's reader would wait for its end.
 	for _, f := range []*os.File{os.Stdin, os.Stdout, os.Stderr} {
@@ -157,7 +172,7 @@ func underOwnPID(path string, args []string) (string, []string, error) {
 // commandMain becomes the command that underOwnPID was given.
 func commandMain(args []string) int {
 	if len(args) < 3 {
-		return exitUsage
+		return exit.Usage
 	}
 	for _, name := range pidVariables {
 		if os.Getenv(name) == args[0] {
@@ -166,12 +181,12 @@ func commandMain(args []string) int {
 	}
 	err := syscall.Exec(args[1], args[2:], os.Environ())
 	fmt.Fprintf(os.Stderr, "locker: %s: %v\n", args[1], err)
-	return exitNotRunnable
+	return exit.NotRunnable
 }
 
 // warnAt is when the command is asked to end unless a renewal arrives.
 func (g *guard) warnAt() time.Time {
-	if g.onLost == onLostKill {
+	if g.onLost == Kill {
 		return g.killBy
 	}
 	return g.killBy.Add(-g.grace)
@@ -232,7 +247,7 @@ func (g *guard) next() time.Time {
 	next := g.warnAt()
 	if g.lost {
 		next = g.killBy
-		if g.onLost == onLostNotify {
+		if g.onLost == Notify {
 			next = now.Add(time.Hour)
 		}
 	}
@@ -247,7 +262,7 @@ func (g *guard) killing(now time.Time) bool {
 	if !g.stopBy.IsZero() && !now.Before(g.stopBy) {
 		return true
 	}
-	return g.lost && g.onLost != onLostNotify && !now.Before(g.killBy)
+	return g.lost && g.onLost != Notify && !now.Before(g.killBy)
 }
 
 func (g *guard) obey(o order) {
@@ -276,9 +291,9 @@ func (g *guard) lose() {
 	_ = send(g.news, news{Is: isLost})
 	_ = g.loss.Close()
 	switch g.onLost {
-	case onLostTerm:
+	case Term:
 		g.stop()
-	case onLostKill:
+	case Kill:
 		g.stopBy = time.Now()
 	}
 }
@@ -286,8 +301,8 @@ func (g *guard) lose() {
 // orphaned handles the end of the holder. Nobody renews the lock any more, so the command is ended even with
 // --on-lost=notify.
 func (g *guard) orphaned() {
-	if g.onLost == onLostNotify {
-		g.onLost = onLostTerm
+	if g.onLost == Notify {
+		g.onLost = Term
 	}
 	g.lose()
 	g.stop()
@@ -326,7 +341,7 @@ func (g *guard) bury(d death) {
 	case d.status.Exited(), d.status.Signaled():
 		g.exited, g.code = true, d.status.ExitStatus()
 		if d.status.Signaled() {
-			g.code = exitSignal + int(d.status.Signal())
+			g.code = exit.Signal + int(d.status.Signal())
 		}
 		g.stop() // ends the processes that it left behind
 	}

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/golocker/locker/internal/child"
 )
 
@@ -99,4 +101,17 @@ func isProcess(addr string, pid int) bool {
 		}
 	}
 	return false
+}
+
+// columns returns the width of the terminal that w is, or 0 if it is none.
+func columns(w any) int {
+	f, ok := w.(*os.File)
+	if !ok {
+		return 0
+	}
+	size, err := unix.IoctlGetWinsize(int(f.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return 0
+	}
+	return int(size.Col)
 }

@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package supervise
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/golocker/locker"
+	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/election"
 	"github.com/golocker/locker/internal/label"
 	"github.com/golocker/locker/lockertrace"
@@ -22,9 +23,7 @@ import (
 
 // elector runs the command in each of its terms.
 type elector struct {
-	app    *app
-	opts   *runOptions
-	store  string
+	opts   *Options
 	cancel context.CancelFunc // ends the election
 
 	mu     sync.Mutex
@@ -34,27 +33,28 @@ type elector struct {
 	outage time.Time // when a campaign was last reported that failed because of the store
 }
 
-// elect campaigns until a signal arrives.
-func (a *app) elect(ctx context.Context, o *runOptions) error {
-	l, signals, err := a.prepare(ctx, o)
+// Elect campaigns until a signal arrives, and runs the command while it leads. open opens the store, whose Locker the
+// caller closes.
+func Elect(ctx context.Context, o *Options, open func() (locker.Locker, error)) error {
+	l, signals, err := prepare(open)
 	if err != nil {
 		return err
 	}
 	defer signal.Stop(signals)
-	e := &elector{app: a, opts: o, store: a.used.Backend}
+	e := &elector{opts: o}
 	ctx, e.cancel = context.WithCancel(ctx)
 	forwarded := make(chan struct{})
 	go func() {
 		defer close(forwarded)
 		e.forward(ctx, signals)
 	}()
-	err = election.Run(e.trace(ctx), l, o.key, election.Config{
+	err = election.Run(e.trace(ctx), l, o.Key, election.Config{
 		OnElected: e.lead,
 		OnNewLeader: func(l election.Leader) {
-			a.note("%s leads %q, in term %d", label.Show(l.Identity), o.key, l.Term)
+			o.Note("%s leads %q, in term %d", label.Show(l.Identity), o.Key, l.Term)
 		},
 		OnError: e.wrong,
-		Options: []locker.Option{locker.TTL(o.validity)},
+		Options: []locker.Option{locker.TTL(o.Validity)},
 	})
 	e.cancel()
 	<-forwarded
@@ -103,9 +103,8 @@ func (e *elector) takes(sig os.Signal) bool {
 // Ctrl-C would end only the command, which would then be started anew.
 func (e *elector) lead(_ context.Context, term election.Term) error {
 	h := &holder{
-		app: e.app, opts: e.opts, store: e.store, lease: term.Lease,
-		signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1), terminal: new(terminal),
-		noInput: isTerminal(os.Stdin), // a command that read from a terminal that it does not have would be stopped
+		opts: e.opts, lease: term.Lease, signals: make(chan os.Signal, 16), renewed: make(chan struct{}, 1),
+		terminal: new(terminal),
 	}
 	e.mu.Lock()
 	if e.ended != nil { // the election is ending
@@ -134,7 +133,7 @@ func (e *elector) wrong(err error) {
 	if e.ends() || errors.Is(err, election.ErrOverrun) {
 		return
 	}
-	text, then := told(err), "waiting to lead again"
+	text, then := exit.Text(err), "waiting to lead again"
 	var failed *locker.Error
 	switch ok := errors.As(err, &failed); {
 	case ok && failed.Op == "inspect": // that of an observer: it is reported once, and ends no term
@@ -143,12 +142,9 @@ func (e *elector) wrong(err error) {
 		if !e.outageIsNew() {
 			return
 		}
-		var next string
-		if text, next = e.app.explain(withExit(err)); next != "" {
-			text += ": " + next
-		}
+		text = e.opts.Explain(err)
 	}
-	e.app.note("%s: %s", strings.ReplaceAll(text, "\n", "; "), then)
+	e.opts.Note("%s: %s", strings.ReplaceAll(text, "\n", "; "), then)
 }
 
 // ends reports whether a signal has ended the election.
@@ -180,6 +176,6 @@ func (e *elector) trace(ctx context.Context) context.Context {
 				h.renewal(r)
 			}
 		},
-		InDoubt: func(err error) { e.app.note("%q could not be renewed, trying again: %s", e.opts.key, told(err)) },
+		InDoubt: func(err error) { e.opts.Note("%q could not be renewed, trying again: %s", e.opts.Key, exit.Text(err)) },
 	})
 }

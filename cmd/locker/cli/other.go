@@ -11,3 +11,6 @@ import (
 func startRedis(context.Context, string) (*devNode, error) {
 	return nil, fmt.Errorf("%w: it is not started on this system", errNotUp)
 }
+
+// columns is the width of a terminal, which is not known here.
+func columns(any) int { return 0 }

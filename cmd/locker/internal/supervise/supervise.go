@@ -1,0 +1,44 @@
+// Package supervise runs a command under a lock or during the terms of an election. The command ends before another
+// owner can get the lock, even if this process is killed, is stopped, or hangs.
+//
+// The holder, which has the lock, starts the guard, which runs the command. Both are processes of the same program.
+package supervise
+
+import "time"
+
+// What happens to the command if the lock is lost, or is about to end without a renewal.
+const (
+	Term   = "term"   // SIGTERM, then SIGKILL after the grace period, before the lock ends
+	Kill   = "kill"   // SIGKILL
+	Notify = "notify" // only the end of LOCKER_FD: the command handles the loss itself
+)
+
+// Options say which command runs, under which locks.
+type Options struct {
+	Keys     []string
+	Key      string        // what messages call the keys
+	Store    string        // the name of the backend, for the command
+	Validity time.Duration // the lease time
+	MinHold  time.Duration
+	MaxHold  time.Duration // 0: none
+	MaxWait  time.Duration // for the lock; negative: forever
+	Grace    time.Duration // between SIGTERM and SIGKILL
+	OnLost   string        // Term, Kill or Notify
+
+	Path    string   // of the command
+	Args    []string // its argv
+	Environ []string // its environment, to which variables about the lock are added
+	NoInput bool     // its standard input is empty
+
+	Note    func(format string, args ...any) // tells the user what happens
+	Explain func(err error) string           // returns a text that says what to do about an outage, for Elect
+}
+
+// Margin is how long before the end of the lease SIGKILL is sent, because processes take some time to end.
+func (o *Options) Margin() time.Duration {
+	span := o.Validity
+	if o.MaxHold > 0 {
+		span = min(span, o.MaxHold)
+	}
+	return min(span/20, 500*time.Millisecond)
+}
