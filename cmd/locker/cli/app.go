@@ -1,3 +1,9 @@
+// Package cli is the command locker. To build a command that supports another backend or driver, import it in a program
+// of two lines:
+//
+//	import _ "example.com/etcdlock" // calls config.Register
+//
+//	func main() { cli.Main() }
 package cli
 
 import (
@@ -7,6 +13,7 @@ import (
 	"io"
 	"log/slog"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"time"
@@ -18,10 +25,19 @@ import (
 	_ "github.com/golocker/locker/backends/etcd" // the other stores that a URL may name
 	_ "github.com/golocker/locker/backends/nats"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
+	"github.com/golocker/locker/cmd/locker/internal/supervise"
 	"github.com/golocker/locker/config"
 	_ "github.com/golocker/locker/drivers/all" // the Redis clients that a URL may name
 	_ "github.com/golocker/locker/drivers/valkey"
 )
+
+// Main runs the command with the arguments, the environment and the streams of the process, and ends the process. Call
+// it first in main: "locker run" starts the same program again, with a special argument, as the guard of its command.
+func Main() {
+	supervise.Main(os.Args)
+	a := &app{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, environ: os.Environ()}
+	os.Exit(a.main(context.Background(), os.Args[1:]))
+}
 
 // app has the state that all commands share: the streams, the environment and the global flags. Tests make a new app
 // for every call.

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"os"
@@ -19,6 +20,7 @@ import (
 	"github.com/golocker/locker/cmd/locker/internal/doctor"
 	"github.com/golocker/locker/cmd/locker/internal/exit"
 	"github.com/golocker/locker/config"
+	"github.com/golocker/locker/inspect"
 	"github.com/golocker/locker/internal/testing/redistest"
 	"github.com/golocker/locker/internal/testing/steady"
 )
@@ -263,4 +265,76 @@ func TestConform(t *testing.T) {
 	require.NoError(t, p.Process.Signal(os.Interrupt))
 	p.exits(t, exit.Signal+int(syscall.SIGINT))
 	eventually(t, "nothing is left", func() bool { return len(s.Keys(t, "*")) == 0 })
+}
+
+func TestAfterRestart(t *testing.T) {
+	for url, want := range map[string]string{
+		"redlock://a,b,c":        "keep b:6379 away from clients for 12.2s after it has ended\n",
+		"redlock://a,b,c?ttl=1m": "keep b:6379 away from clients for 1m3.2s after it has ended\n",
+		"redlock://a,b,c?ttl=10s&guard=30s": "b:6379 needs no delay: with the restart guard of 30s it grants no lock " +
+			"for 32.6s\n",
+	} {
+		code, stdout, stderr := call([]string{"LOCKER_URL=" + url}, "doctor", "--after-restart", "b:6379")
+		assert.Zero(t, code, stderr)
+		assert.Equal(t, want, stdout)
+	}
+	env := []string{"LOCKER_URL=redlock://a,b,c"}
+	code, stdout, stderr := call(env, "doctor", "--after-restart", "b:6379", "--longest-ttl", "30s")
+	assert.Zero(t, code)
+	assert.Contains(t, stdout, "for 32.6s after")
+	assert.Contains(t, stderr, "ExecStartPre=+/bin/sleep 33\n    TimeoutStartSec=123\n")
+	assert.Contains(t, stderr, "guard=30s in the URL")
+	_, stdout, _ = call(env, "doctor", "--after-restart", "b:6379", "--json")
+	assert.Contains(t, stdout, `"keep_out_ms": 12200`)
+}
+
+func TestWrongArgumentsOfAfterRestart(t *testing.T) {
+	env := []string{"LOCKER_URL=redlock://a,b,c"}
+	for line, want := range map[string]string{
+		"doctor --longest-ttl 1m":                         "--longest-ttl needs --after-restart",
+		"doctor --after-restart d":                        `"d" is none of the configured servers: give one of a:6379, b`,
+		"doctor --after-restart a:6379 --longest-ttl 1ms": "--longest-ttl 1ms is not from 10ms to 24h0m0s",
+	} {
+		code, _, stderr := call(env, strings.Fields(line)...)
+		assert.Equal(t, exit.Usage, code, line)
+		assert.Contains(t, stderr, want, line)
+	}
+}
+
+// TestHolderIsNamed: by its label in text and JSON, which cannot change the terminal.
+func TestHolderIsNamed(t *testing.T) {
+	for label, want := range map[string]string{
+		"web-7:4211": "held by web-7:4211 for 28 s unless renewed",
+		"":           "held for 28 s unless renewed",
+		"\x1b[2J":    `held by "\x1b[2J" for 28 s unless renewed`,
+	} {
+		var out bytes.Buffer
+		a := &app{stdout: &out}
+		node := inspect.Inspection{State: inspect.Held, Owner: "OkdgU1wA", Label: label, Remaining: 28 * time.Second}
+		seen := node
+		seen.Nodes = []inspect.Node{{Node: "a", Inspection: node}}
+		a.printInspection("k", seen)
+		assert.Contains(t, out.String(), "state    "+want+"\nowner    OkdgU1wA…\n")
+		assert.NotContains(t, out.String(), "\x1b[2J")
+		assert.Contains(t, (&view{app: a, key: "k", last: seen}).line(time.Now()), `"k" `+want+", owner OkdgU1wA…")
+
+		text, err := json.Marshal(lockOf("k", seen))
+		require.NoError(t, err)
+		j := decode[lockJSON](t, string(text))
+		assert.Equal(t, label, j.Label)
+		assert.Equal(t, label, j.Nodes[0].Label)
+	}
+}
+
+func TestReleaseNamesTheHolder(t *testing.T) {
+	for label, want := range map[string]string{
+		"web-7:4211": "released \"k\", taken from web-7:4211 (OkdgU1wA…), who had it for 2s\n",
+		"":           "released \"k\", taken from OkdgU1wA…, who had it for 2s\n",
+	} {
+		var out bytes.Buffer
+		a := &app{stdout: &out}
+		seen := inspect.Inspection{State: inspect.Held, Owner: "OkdgU1wA", Label: label, Held: 2 * time.Second}
+		require.NoError(t, a.released("k", seen, nil))
+		assert.Equal(t, want, out.String())
+	}
 }

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/golocker/locker"
 )
 
 // openTerminal returns the two ends of a pseudo-terminal.
@@ -230,4 +232,42 @@ func TestColours(t *testing.T) {
 		assert.Equal(t, tt.painted, tt.app.style(inside).bad("x") != "x", name)
 		assert.Equal(t, "x", tt.app.style(&bytes.Buffer{}).bad("x"), name)
 	}
+}
+
+// TestReleaseAsks checks that release shows the owner on a terminal, and takes the lock from this owner only, after a
+// confirmation.
+func TestReleaseAsks(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	lease := heldBy(t, url, "k")
+	s := newSession(t, url, `
+		for i in 1 2; do "$LOCKER" release k; echo "code $?"; done
+		"$LOCKER" release k </dev/null; echo "code $?"`)
+	s.shows(t, lease.Token()[:8]+"…")
+	s.shows(t, "[y/N]")
+	s.types(t, "\n")
+	s.shows(t, "nothing was released")
+	s.shows(t, "code 1")
+	require.NoError(t, lease.Extend(t.Context()))
+	s.types(t, "y\n")
+	s.shows(t, `released "k", taken from `)
+	s.shows(t, "code 0")
+	assert.ErrorIs(t, lease.Unlock(t.Context()), locker.ErrNotHeld)
+	s.shows(t, "nothing to release")
+}
+
+// TestWatchOnATerminal checks that watch updates one line.
+func TestWatchOnATerminal(t *testing.T) {
+	t.Parallel()
+	_, url := server(t)
+	s := newSession(t, url, `"$LOCKER" watch k; echo "code $?"`)
+	s.shows(t, `"k" free`)
+	lease := heldBy(t, url, "k")
+	s.shows(t, "unless renewed, owner "+lease.Token()[:8])
+	s.types(t, "\x03")
+	s.shows(t, "code 0")
+
+	down := newSession(t, "redis://127.0.0.1:1", `"$LOCKER" watch k`)
+	down.shows(t, `"k" unknown: 127.0.0.1:1: dial tcp`) // the reason comes before the end of the line
+	down.types(t, "\x03")
 }

@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/assert"
 )
 
@@ -84,4 +86,14 @@ func TestCut(t *testing.T) {
 		assert.Equal(t, want, cut(line, 5), "%q", line)
 		assert.Equal(t, line, cut(line, 0))
 	}
+}
+
+func TestHelpShowsTheDefaultOfADurationOnlyIfThereIsOne(t *testing.T) {
+	none, some := time.Duration(0), time.Second
+	flags := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	durationVar(flags, &none, "none", "3s, or something else")
+	durationVar(flags, &some, "some", "how often")
+	help := flags.FlagUsages()
+	assert.NotContains(t, help, "default 0")
+	assert.Contains(t, help, "how often (default 1s)")
 }
