@@ -18,8 +18,7 @@ import (
 var update = flag.Bool("update", false, "write the output of the commands in docs/cli.md anew")
 
 // TestDocs runs the commands in the checked part of docs/cli.md and compares their output with the page. Addresses,
-// tokens, times and the server differ from run to run, so they are not compared. Blocks marked slow run only with
-// -update.
+// tokens, times and the server differ from run to run, so they are not compared.
 func TestDocs(t *testing.T) {
 	t.Parallel()
 	const path = "../../../docs/cli.md"
@@ -29,13 +28,9 @@ func TestDocs(t *testing.T) {
 	text, after, ends := strings.Cut(rest, "<!-- to here -->")
 	require.True(t, begins && ends, "%s has no part to be checked", path)
 	d := &doc{t: t}
-	blocks := regexp.MustCompile("(?ms)^```console( slow)?\n(.*?)^```$")
+	blocks := regexp.MustCompile("(?ms)^```console\n(.*?)^```$")
 	got := blocks.ReplaceAllStringFunc(text, func(block string) string {
-		m := blocks.FindStringSubmatch(block)
-		if m[1] != "" && !*update {
-			return block
-		}
-		return "```console" + m[1] + "\n" + d.run(m[2]) + "```"
+		return "```console\n" + d.run(blocks.FindStringSubmatch(block)[1]) + "```"
 	})
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(before+"<!-- checked: "+got+"<!-- to here -->"+after), 0o600))
