@@ -54,7 +54,7 @@ type Backend interface {
 // With a Queuer, Lock calls Queue, and TryLock calls Acquire.
 type Queuer interface {
 	// Queue is like Acquire, but waits instead of returning ErrHeld. It returns when the lock is granted, when ctx
-	// ends, or with ErrClosed when req.Closing is closed. A Client has at most one call of Queue per key at a time. The
+	// ends, or with ErrClosed when the Client is closed. A Client has at most one call of Queue per key at a time. The
 	// rules of Acquire apply, and in addition:
 	//
 	//   - If the call ends without a grant, it leaves neither a lock nor a queue position behind. A lock that was
@@ -62,10 +62,10 @@ type Queuer interface {
 	//   - A lost message causes a delay, but the call never hangs.
 	//   - If ctx ends while another owner holds the lock, the error matches ErrHeld. If the last contact with the store
 	//     failed, or has been unanswered for a second, it matches ErrUnavailable instead.
-	//   - Once the call waits, it tolerates a failing store for req.Patience after the first contact that failed.
+	//   - Once the call waits, it tolerates a failing store for its patience after the first contact that failed.
 	//   - The Grant says when the request was sent that set the TTL of the lock.
-	//   - The call calls req.Waiting when it begins to wait for another owner, and the Woken hook of the context's
-	//     lockertrace.Trace after each sleep.
+	//   - After each contact with the store, the call calls req.Wait.Held, Answered or Failed, and it sleeps by
+	//     req.Wait.Sleep. These keep the two rules before, and call the hooks of the context's lockertrace.Trace.
 	Queue(ctx context.Context, req Request) (Grant, error)
 }
 
@@ -105,6 +105,11 @@ type Request struct {
 	// MinHold, for Acquire and Queue, is the longest Keep that the Release may ask for. A backend that bounds how long
 	// locks are taken returns an error that matches ErrInvalid if it is too long.
 	MinHold time.Duration
+
+	// Wait, for Queue, is what is known of the wait, and says how it goes on. It is not nil.
+	Wait *Wait
+
+	// The following are what Wait has, for a backend that does not use it.
 
 	// Closing, for Queue, is closed when the Client is closed.
 	Closing <-chan struct{}

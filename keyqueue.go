@@ -25,17 +25,9 @@ type keyQueue struct {
 	queues  *keyQueues
 	key     string
 	waiting list.List // of chan struct{}: each is closed when its caller comes to the front
-
-	// What the caller at the front has learnt from the store. The callers behind it report this when their context
-	// ends, and the next caller at the front starts from it.
-	held   error     // the last answer that the lock is held; nil if there was none
-	fault  error     // of the last contact with the store; nil if the store answered
-	faulty time.Time // when the first contact began that has failed since the last answer
-
-	// These belong to the caller at the front.
-	trace     *lockertrace.Trace
-	announced bool // Trace.Waiting was called
-	refused   bool // the attempt in progress has found the lock held
+	// Wait is that of the caller at the front. The callers behind it report what it has learnt from the store when their
+	// context ends, and the next caller at the front starts from that.
+	Wait
 }
 
 var errBehind = errors.New("other callers of this client are waiting for the lock ahead of this one")
@@ -51,14 +43,14 @@ func (qs *keyQueues) enter(ctx context.Context, closing <-chan struct{}, key str
 		if qs.byKey == nil {
 			qs.byKey = make(map[string]*keyQueue)
 		}
-		q = &keyQueue{queues: qs, key: key, trace: trace}
+		q = &keyQueue{queues: qs, key: key}
+		q.trace = trace
 		qs.byKey[key] = q
 		qs.mu.Unlock()
 		return q, nil
 	}
 	front := make(chan struct{})
 	position := q.waiting.PushBack(front)
-	label := heldOf(q.held).Label
 	qs.mu.Unlock()
 	waits := true
 	defer func() { // also if a hook panics
@@ -67,7 +59,7 @@ func (qs *keyQueues) enter(ctx context.Context, closing <-chan struct{}, key str
 		}
 	}()
 	since := time.Now()
-	waiting(trace, HeldError{Label: label})
+	waiting(trace, HeldError{Label: q.label()})
 	select {
 	case <-front:
 		q.trace, q.announced = trace, true
@@ -78,12 +70,7 @@ func (qs *keyQueues) enter(ctx context.Context, closing <-chan struct{}, key str
 		return nil, ErrClosed
 	case <-ctx.Done():
 	}
-	qs.mu.Lock()
-	defer qs.mu.Unlock()
-	if last := q.last(); last != nil {
-		return nil, last
-	}
-	return nil, errBehind
+	return nil, q.last(errBehind)
 }
 
 // quit removes a caller that waits.
@@ -103,7 +90,7 @@ func (q *keyQueue) leave(acquired bool, label string) {
 	q.queues.mu.Lock()
 	defer q.queues.mu.Unlock()
 	if acquired && q.waiting.Len() > 0 {
-		q.held, q.fault = &HeldError{Label: label}, nil // by this client
+		q.saw(&HeldError{Label: label}) // by this client
 	}
 	q.next()
 }
@@ -116,58 +103,4 @@ func (q *keyQueue) next() {
 		return
 	}
 	close(q.waiting.Remove(first).(chan struct{}))
-}
-
-// saw is called by the caller at the front when it learns that the lock is held. It records that for the callers
-// behind, and calls Trace.Waiting if that was not called yet.
-func (q *keyQueue) saw(held error) {
-	q.refused = true
-	if !q.announced {
-		q.announced = true
-		waiting(q.trace, heldOf(held))
-	}
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
-	q.held, q.fault = held, nil
-}
-
-// failing is called by the caller at the front when a contact with the store that began at since has failed with err,
-// or, with a nil err, when the store has answered.
-func (q *keyQueue) failing(since time.Time, err error) {
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
-	if q.fault == nil {
-		q.faulty = since
-	}
-	q.fault = err
-}
-
-// last returns the result of the last contact with the store, or nil if there was none. Call with the mutex held.
-func (q *keyQueue) last() error {
-	if q.fault != nil {
-		return q.fault
-	}
-	return q.held
-}
-
-// seen returns, for the caller at the front, whether the lock was ever seen held, how long contacts have been failing,
-// and the result of the last contact.
-func (q *keyQueue) seen() (held bool, since time.Duration, last error) {
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
-	if q.fault != nil {
-		since = time.Since(q.faulty)
-	}
-	return q.held != nil, since, q.last()
-}
-
-// failingSince returns when the first contact began that has failed since the last answer. It is zero if the store has
-// answered.
-func (q *keyQueue) failingSince() time.Time {
-	q.queues.mu.Lock()
-	defer q.queues.mu.Unlock()
-	if q.fault == nil {
-		return time.Time{}
-	}
-	return q.faulty
 }

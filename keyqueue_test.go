@@ -166,7 +166,7 @@ func TestKeyQueueSkipsCallersThatHaveLeft(t *testing.T) {
 // When the context of a waiting caller ends, its error says what the caller at the front has seen.
 func TestKeyQueueReportsWhatTheFrontHasSeen(t *testing.T) {
 	for what, f := range map[string]func(l *keyQueue){
-		"held":                    func(q *keyQueue) { q.saw(&HeldError{Label: "web-7"}) },
+		"held":                    func(q *keyQueue) { q.Held(&HeldError{Label: "web-7"}) },
 		"acquired by this client": func(q *keyQueue) { q.leave(true, "web-7") },
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestTraceOfACallThatWaitsTwice(t *testing.T) {
 type queueingStore struct{ release chan struct{} }
 
 func (s queueingStore) Queue(_ context.Context, req Request) (Grant, error) {
-	req.Waiting(&HeldError{Remaining: time.Second, Label: "another"})
+	req.Wait.Held(&HeldError{Remaining: time.Second, Label: "another"})
 	<-s.release
 	return Grant{}, nil
 }

@@ -9,9 +9,6 @@ import (
 	"github.com/golocker/locker/lockertrace"
 )
 
-// silence is how long an attempt may be unanswered before it counts as failed.
-const silence = time.Second
-
 // Lock implements [Locker].
 func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease, err error) {
 	defer func() {
@@ -34,7 +31,8 @@ func (c *Client) Lock(ctx context.Context, key string, opts ...Option) (_ Lease,
 	var l *lease // nil also if a hook panics
 	defer func() { queue.leave(l != nil, o.label) }()
 	if l, err = c.wait(ctx, key, o, queue); err != nil {
-		takenFrom(ctx).failing(queue.failingSince())
+		since, _ := queue.Failing()
+		takenFrom(ctx).failing(since)
 		return nil, waited(ctx, start, c.heldByItself(key, o, err))
 	}
 	return l, nil
@@ -71,10 +69,10 @@ func (c *Client) attempt(ctx context.Context, key string, o options, queue *keyQ
 	if queue == nil || c.queuer == nil {
 		grant, err = c.backend.Acquire(ctx, req)
 	} else {
-		req.Closing, req.Failing, req.Patience = c.closing, queue.failing, o.patience
-		req.Waiting = func(held *HeldError) { queue.saw(held) }
+		req.Wait = &queue.Wait
+		req.Closing, req.Failing, req.Patience, req.Waiting = c.closing, queue.failing, o.patience, queue.Held
 		grant, err = c.queuer.Queue(ctx, req)
-		req.Closing, req.Waiting, req.Failing = nil, nil, nil
+		req.Wait, req.Closing, req.Waiting, req.Failing = nil, nil, nil, nil
 	}
 	sent := start
 	if err = fromBackend(err); err == nil {
@@ -126,9 +124,10 @@ func (c *Client) begin(trace *lockertrace.Trace, req Request, start time.Time, o
 func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueue) (*lease, error) {
 	news := &news{live: func() bool { return false }, stop: func() {}}
 	defer func() { news.stop() }()
+	queue.patience, queue.closing = o.patience, c.closing
 	for n := 0; ; n++ {
 		asked := time.Now()
-		queue.refused = false
+		queue.waits, queue.ending = false, nil
 		l, err := c.attempt(ctx, key, o, queue)
 		if err == nil {
 			return l, nil
@@ -136,40 +135,36 @@ func (c *Client) wait(ctx context.Context, key string, o options, queue *keyQueu
 		over := ending.Of(ctx)
 		var pause time.Duration
 		switch {
-		case over != nil && (errors.Is(err, over) || isFault(err) && time.Since(asked) < silence):
-			// The attempt was not sent, or had no time to be answered. The error is what was seen before it.
-			if _, _, last := queue.seen(); last != nil {
-				err = last
-			}
-			return nil, err
+		case over != nil && errors.Is(err, over): // the attempt was not sent
+			return nil, queue.last(err)
 		case errors.Is(err, ErrHeld):
-			queue.saw(err)
+			queue.found(err)
 			if over != nil || c.queuer != nil {
 				return nil, err
 			}
-			remaining := heldOf(err).Remaining
 			if news.ring == nil {
 				news = c.listen(key)
 			}
-			pause = pollDelay(n, remaining, news.live())
+			pause = pollDelay(n, heldOf(err).Remaining, news.live())
 		case isFault(err):
-			if queue.refused {
-				// The store answered during this attempt. The Queuer has reported every fault except the last one.
+			took := time.Since(asked)
+			if queue.waits { // the store answered during this attempt, and the Queuer has recorded when it began to fail
 				asked = time.Now()
 			}
-			queue.failing(asked, err)
+			if end := queue.note(over != nil, took, asked, err); end != nil {
+				return nil, end
+			}
 			held, since, _ := queue.seen()
-			held, since = takenFrom(ctx).seen(held, since)
-			if over != nil || !held || since >= o.patience {
+			if held, since = takenFrom(ctx).seen(held, since); !held || since >= o.patience {
 				return nil, err
 			}
-			if pause = faultDelay(since); restOf(err) > 0 {
-				pause += min(restOf(err), o.patience-since)
-			}
+			pause = queue.Pause()
 		default:
 			return nil, err
 		}
-		c.sleep(ctx, news, pause)
+		if _, err := queue.Sleep(ctx, pause, news.ring); err != nil {
+			return nil, err
+		}
 	}
 }
 

@@ -2,122 +2,220 @@ package locker
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
+	"sync"
 	"time"
 
 	"github.com/golocker/locker/lockertrace"
 )
 
-const (
-	// minPoll is the shortest pause between two polls, whatever the store says about the holder's remaining time.
-	minPoll = 5 * time.Millisecond
+// silence is how long a contact with the store may be unanswered before it counts as failed.
+const silence = time.Second
 
-	// maxPoll is the longest pause between two polls if the store does not notify waiters.
-	maxPoll = 100 * time.Millisecond
+// Wait is what is known while a call waits for a lock: whether another owner has the lock, and since when the store
+// fails. It says how the wait goes on: for how long a failing store is tolerated, and with which error the call ends.
+// The [Client] waits by it for a store without a queue, and gives it to [Queuer.Queue] for a store that has one.
+//
+// Queue calls Held, Answered or Failed after each contact with the store, and sleeps by Sleep. The methods are for the
+// goroutine that has called Queue.
+type Wait struct {
+	trace     *lockertrace.Trace
+	announced bool // Trace.Waiting was called
+	waits     bool // the call of Queue in progress has found the lock held
+	patience  time.Duration
+	closing   <-chan struct{} // of the Client
+	ending    <-chan struct{} // see EndWith
 
-	// toldPoll is the pause if the store notifies waiters. Polling is still necessary, because messages can be lost.
-	toldPoll = 2 * time.Second
-)
-
-// news receives the notifications about one key. live and stop are those of [Notifier].
-type news struct {
-	ring chan struct{} // has a value if the lock may have become free
-	live func() bool
-	stop func()
+	mu     sync.Mutex // guards the following, which callers behind the one at the front read
+	held   error      // the last answer that the lock is held; nil if there was none
+	fault  error      // of the last contact with the store; nil if the store answered
+	faulty time.Time  // when the first contact began that has failed since the last answer
 }
 
-// listen starts to receive notifications about key if the backend is a [Notifier].
-func (c *Client) listen(key string) *news {
-	n := &news{ring: make(chan struct{}, 1), live: func() bool { return false }, stop: func() {}}
-	if notifier, ok := c.backend.(Notifier); ok {
-		n.live, n.stop = notifier.Notify(key, func() {
-			select {
-			case n.ring <- struct{}{}:
-			default: // the waiter has not read the last notification yet
-			}
-		})
-	}
-	return n
+// NewWait returns the Wait of a call of Queue. It is for tests of backends: a [Client] makes its own. The hooks are
+// those of ctx. patience is that of the option [Patience]. If closing is closed, the call ends with ErrClosed.
+func NewWait(ctx context.Context, patience time.Duration, closing <-chan struct{}) *Wait {
+	return &Wait{trace: lockertrace.From(ctx), patience: patience, closing: closing}
 }
 
-// sleep waits for d, for a notification, for the end of ctx, or until the Client is closed, whichever comes first. In
-// the last two cases the next attempt fails.
-func (c *Client) sleep(ctx context.Context, news *news, d time.Duration) {
-	start := time.Now()
-	reason := lockertrace.WakePoll
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-news.ring:
-		reason = lockertrace.WakeNotify
-	case <-c.closing:
-		return
-	case <-ctx.Done():
-		return
-	}
-	woken(lockertrace.From(ctx), reason, start)
+// EndWith makes the call also end with ErrClosed when the backend is closed, which closes closing.
+func (w *Wait) EndWith(closing <-chan struct{}) { w.ending = closing }
+
+// Held records an answer of the store: another owner has the lock, or waiters come before this call. From now on, the
+// call waits. held says what is known about the owner.
+func (w *Wait) Held(held *HeldError) {
+	w.found(held)
 }
 
-// pollDelay returns the pause after the n-th answer that the lock is held. The pause doubles from minPoll to maxPoll,
-// or is toldPoll if the store notifies waiters. It is shortened by a random part of up to a half, so that waiters do
-// not poll at the same time. It is not longer than remaining, if that is known.
-func pollDelay(n int, remaining time.Duration, told bool) time.Duration {
-	d := maxPoll
-	if told {
-		d = toldPoll
-	} else if n < 10 {
-		d = min(maxPoll, minPoll<<n)
+// found is Held for an error that matches ErrHeld.
+func (w *Wait) found(held error) {
+	w.waits = true
+	if !w.announced {
+		w.announced = true
+		waiting(w.trace, heldOf(held))
 	}
-	d = d/2 + rand.N(d/2)
-	if remaining > 0 {
-		d = min(d, remaining)
-	}
-	return max(d, minPoll)
+	w.saw(held)
 }
 
-// faultDelay returns the pause after a failed attempt. since is how long attempts have been failing. The first pauses
-// are short, because servers restart, and later ones are longer.
-func faultDelay(since time.Duration) time.Duration {
-	d := min(max(since, maxPoll), time.Second)
+// saw records that the lock is held.
+func (w *Wait) saw(held error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held, w.fault = held, nil
+}
+
+// Waits reports whether Held was called in this call of Queue.
+func (w *Wait) Waits() bool { return w.waits }
+
+// Answered records that the store has answered, whatever it was.
+func (w *Wait) Answered() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.fault = nil
+}
+
+// Failed records that a contact with the store that began at since has failed with err. It returns nil if the call
+// goes on, after Pause, and otherwise the error to return. A call goes on if it waits, for its patience after the first
+// contact that has failed since the last answer. If ctx ended before the contact could be answered, the contact says
+// nothing, and the error is what was seen before it.
+func (w *Wait) Failed(ctx context.Context, since time.Time, err error) error {
+	if end := w.note(ctx.Err() != nil, time.Since(since), since, err); end != nil {
+		return end
+	}
+	if !w.waits || w.Left() <= 0 {
+		return err
+	}
+	return nil
+}
+
+// note records a contact that has failed, and took that long. If the context of the call is over, note returns the
+// error with which the call ends.
+func (w *Wait) note(over bool, took time.Duration, since time.Time, err error) error {
+	if over && took < silence {
+		return w.last(err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault == nil {
+		w.faulty = since
+	}
+	w.fault = err
+	if over {
+		return err
+	}
+	return nil
+}
+
+// Left returns how much is left of the patience with a store that fails. It is all of it while the store answers.
+func (w *Wait) Left() time.Duration {
+	_, failing, _ := w.seen()
+	return w.patience - failing
+}
+
+// Pause returns how long to wait before the next contact after one that has failed. The first pauses are short, because
+// servers restart, and later ones are longer. A store that rests has said when it will grant locks; then the waiters
+// should not all ask at once.
+func (w *Wait) Pause() time.Duration {
+	_, failing, fault := w.seen()
+	if rest := restOf(fault); rest > 0 {
+		return min(rest, max(0, w.patience-failing)) + rand.N(maxPoll)
+	}
+	d := min(max(failing, maxPoll), time.Second)
 	return d/2 + rand.N(d/2)
 }
 
-// restOf returns for how long the node that returned err rests, or 0 if it does not.
-func restOf(err error) time.Duration {
-	var resting *RestingError
-	if errors.As(err, &resting) {
-		return resting.Remaining
+// Sleep returns after d, or when news receives: true says that the store has handed the lock to this call, and false
+// that the lock may have become free. It calls the hook Woken then. If the call has to end instead, Sleep returns the
+// error of Ended. news may be nil.
+func (w *Wait) Sleep(ctx context.Context, d time.Duration, news <-chan bool) (handed bool, err error) {
+	start, reason := time.Now(), lockertrace.WakePoll
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case handed = <-news:
+		if reason = lockertrace.WakeNotify; handed {
+			reason = lockertrace.WakeHandover
+		}
+	case <-t.C:
+	case <-w.closing:
+		return false, ErrClosed
+	case <-w.ending:
+		return false, ErrClosed
+	case <-ctx.Done():
+		return false, w.last(errUnseen)
 	}
-	return 0
+	w.Woken(reason, start)
+	return handed, nil
 }
 
-// heldByItself returns err, and says in it that this process holds the lock if a lease of this Client does. The label
-// is not enough to tell, because it is the same in containers that share the network of their host. The leases are
-// searched only if the holder has the label of this call, which is rare.
-func (c *Client) heldByItself(key string, o options, err error) error {
-	if !errors.Is(err, ErrHeld) || heldOf(err).Label != o.label {
-		return err
+// Woken calls the hook Woken, after a sleep since start that was not made by Sleep.
+func (w *Wait) Woken(reason lockertrace.WakeReason, start time.Time) { woken(w.trace, reason, start) }
+
+var errUnseen = fmt.Errorf("%w: it has not said yet whether the lock is held", ErrUnavailable)
+
+// Ended returns nil while the call may go on. Otherwise it returns the error with which the call ends: ErrClosed, or
+// what the last contact with the store has shown if ctx has ended.
+func (w *Wait) Ended(ctx context.Context) error {
+	select {
+	case <-w.closing:
+		return ErrClosed
+	case <-w.ending:
+		return ErrClosed
+	default:
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !slices.ContainsFunc(c.schedule.leases, func(l *lease) bool { return l.req.Key == key }) {
-		return err
+	if ctx.Err() == nil {
+		return nil
 	}
-	return fmt.Errorf("held by this process: %w", err)
+	return w.last(errUnseen)
 }
 
-// heldOf returns what err says about the holder, or the zero HeldError if it says nothing.
-func heldOf(err error) HeldError {
-	if err == nil { // errors.As would allocate
-		return HeldError{}
+// last returns the result of the last contact with the store, or unseen if there was none.
+func (w *Wait) last(unseen error) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	switch {
+	case w.fault != nil:
+		return w.fault
+	case w.held != nil:
+		return w.held
 	}
-	var held *HeldError
-	if errors.As(err, &held) {
-		return *held
+	return unseen
+}
+
+// seen returns whether the lock was ever seen held, how long contacts have been failing, and with which error.
+func (w *Wait) seen() (held bool, failing time.Duration, fault error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault != nil {
+		failing = time.Since(w.faulty)
 	}
-	return HeldError{}
+	return w.held != nil, failing, w.fault
+}
+
+// label returns the label of the holder that was seen last.
+func (w *Wait) label() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return heldOf(w.held).Label
+}
+
+// Failing returns since when the store has been failing, and the error of the last contact. The zero time says that the
+// store has answered.
+func (w *Wait) Failing() (since time.Time, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.fault == nil {
+		return time.Time{}, nil
+	}
+	return w.faulty, w.fault
+}
+
+// failing is for backends that record faults by Request.Failing.
+func (w *Wait) failing(since time.Time, err error) {
+	if err == nil {
+		w.Answered()
+		return
+	}
+	_ = w.note(false, 0, since, err)
 }

@@ -155,6 +155,13 @@ var backendProperties = []property[Harness]{
 			"from a failing store.",
 		queueTellsThatItWaits,
 	},
+	{
+		"QueueSaysWhatItSawLast",
+		"If Queue ends without a grant, its error says what the last contact with the store has shown: another owner, " +
+			"or a fault, which the call tolerates for its patience. It returns ErrClosed if the Client is closed.",
+		"An outage that looks like a busy lock alerts nobody, and a call without patience would hang in an outage.",
+		queueSaysWhatItSawLast,
+	},
 
 	{
 		"NotifyLossTells",
@@ -212,7 +219,7 @@ func request(key string, ttl time.Duration) locker.Request {
 }
 
 func held(b locker.Backend, req locker.Request, sent time.Time, g locker.Grant) *holding {
-	req.Fence, req.Private, req.Closing, req.Waiting = g.Fence, g.Private, nil, nil
+	req.Fence, req.Private, req.Wait, req.Closing, req.Waiting = g.Fence, g.Private, nil, nil, nil
 	if g.Token != "" {
 		req.Token = g.Token
 	}

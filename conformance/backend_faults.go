@@ -106,7 +106,9 @@ func methods(t testing.TB, b locker.Backend) []method {
 	}
 	if q, ok := b.(locker.Queuer); ok {
 		ms = append(ms, method{"Queue", func(ctx context.Context) error {
-			_, err := q.Queue(ctx, request("queued", longTTL))
+			req := request("queued", longTTL)
+			req.Wait = locker.NewWait(ctx, 0, nil)
+			_, err := q.Queue(ctx, req)
 			return err
 		}})
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // queuers makes n Backends for a fresh store, and skips the property unless they implement Queuer.
@@ -24,8 +25,9 @@ func queuers(t testing.TB, h Harness, n int) ([]locker.Backend, Store) {
 // queued is a running call of Queue.
 type queued struct {
 	waiting chan struct{} // closed when it begins to wait
-	calls   atomic.Int32  // of Waiting
-	left    atomic.Int64  // the remaining time that Waiting reported
+	calls   atomic.Int32  // of the hook Waiting
+	left    atomic.Int64  // the remaining time that the hook reported
+	wait    *locker.Wait
 	done    chan struct{} // closed when it has returned
 
 	o   *holding
@@ -35,14 +37,23 @@ type queued struct {
 
 // queue calls Queue as a Client does.
 func queue(ctx context.Context, b locker.Backend, key string, ttl time.Duration) *queued {
+	return queueFor(ctx, b, key, ttl, 0, nil)
+}
+
+// queueFor is queue with a patience, and a channel that is closed when the Client is.
+func queueFor(ctx context.Context, b locker.Backend, key string, ttl, patience time.Duration, closing <-chan struct{},
+) *queued {
 	q := &queued{waiting: make(chan struct{}), done: make(chan struct{})}
-	req := request(key, ttl)
-	req.Waiting = func(held *locker.HeldError) {
-		q.left.Store(int64(held.Remaining))
+	ctx = lockertrace.With(ctx, &lockertrace.Trace{Waiting: func(w lockertrace.Waiting) {
+		q.left.Store(int64(w.Remaining))
 		if q.calls.Add(1) == 1 {
 			close(q.waiting)
 		}
-	}
+	}})
+	req := request(key, ttl)
+	req.Wait = locker.NewWait(ctx, patience, closing)
+	req.Waiting, req.Patience, req.Closing = req.Wait.Held, patience, closing
+	q.wait = req.Wait
 	go func() {
 		defer close(q.done)
 		sent := time.Now()
@@ -100,6 +111,79 @@ func queueTellsThatItWaits(t testing.TB, h Harness) {
 		h.wantRemaining(t, "Waiting", time.Duration(q.left.Load()), longTTL)
 		o.must(t)
 	}
+}
+
+// queueSaysWhatItSawLast covers what Queue answers when it ends without a grant.
+func queueSaysWhatItSawLast(t testing.TB, h Harness) {
+	bs, s := queuers(t, h, 2)
+	owner := grab(t, bs[0], "k", locker.MaxTTL)
+	defer func() { _ = owner.release(context.WithoutCancel(t.Context())) }() // which goes on after a fault
+	var q *queued
+	ends := func(what string, patience time.Duration, fault func() func(), ends func(cancel, close func()) error,
+		never error,
+	) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		closing := make(chan struct{})
+		for end := time.Now().Add(recovery); ; { // a fault may have been just before
+			q = queueFor(ctx, bs[1], "k", longTTL, patience, closing)
+			select {
+			case <-q.waiting:
+			case <-q.done:
+				if errors.Is(q.err, locker.ErrUnavailable) && time.Now().Before(end) {
+					time.Sleep(stall)
+					continue
+				}
+			}
+			break
+		}
+		q.waits(t)
+		if fault != nil {
+			defer fault()()
+		}
+		began := time.Now()
+		want := ends(cancel, func() { close(closing) })
+		await(t, "Queue to return: "+what, q.done, patience+5*recovery)
+		if !errors.Is(q.err, want) || never != nil && errors.Is(q.err, never) {
+			t.Errorf("Queue, %s: expected an error that matches %q, and none that matches %v, seen %v", what, want, never, q.err)
+		}
+		if since, _ := q.wait.Failing(); fault != nil && since.Before(began.Add(-5*time.Second)) {
+			t.Errorf("Queue, %s: expected the store to fail since the fault, seen since %v before it", what, began.Sub(since))
+		}
+	}
+	after := func(d time.Duration, want error) func(cancel, _ func()) error {
+		return func(cancel, _ func()) error {
+			time.Sleep(d)
+			cancel()
+			return want
+		}
+	}
+	ends("the context ends", time.Hour, nil, after(stall, locker.ErrHeld), locker.ErrUnavailable)
+	ends("the Client is closed", time.Hour, nil, func(_, closes func()) error {
+		closes()
+		return locker.ErrClosed
+	}, nil)
+	if s.Down == nil {
+		return
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	q = queueFor(ctx, bs[1], "k", longTTL, time.Hour, nil)
+	q.waits(t)
+	up := s.Down()
+	time.Sleep(4 * time.Second)
+	since, _ := q.wait.Failing()
+	up()
+	cancel()
+	await(t, "Queue to return when its context ends", q.done, recovery)
+	if since.IsZero() {
+		return // a call that makes no contact while it waits does not know
+	}
+	ends("the store is down, and the context ends", time.Hour, s.Down,
+		after(4*time.Second, locker.ErrUnavailable), locker.ErrHeld)
+	unavailable := func(_, _ func()) error { return locker.ErrUnavailable }
+	ends("the store is down, and there is no patience", 0, s.Down, unavailable, locker.ErrHeld)
+	ends("the store is down for longer than the patience", time.Second, s.Down, unavailable, locker.ErrHeld)
 }
 
 // notifiers makes n Backends for a fresh store, and skips the property unless they implement Notifier and not Queuer.

@@ -302,14 +302,43 @@ var storeFlaws = []flaw{
 	{name: "close does nothing", fails: []string{"CloseIsFinal"},
 		role: func(c *client) locker.Backend { return neverClosed{queuer{c}} }},
 
-	{name: "says twice that it waits", fails: []string{"QueueTellsThatItWaits"}, store: func(s *store) {
+	{name: "says that it waits and does not", fails: []string{"QueueTellsThatItWaits"}, store: func(s *store) {
 		queue := s.queue
 		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
-			waiting := req.Waiting
-			req.Waiting = func(held *locker.HeldError) {
-				waiting(held)
-				waiting(held)
+			g, err := queue(ctx, req)
+			if err == nil && !req.Wait.Waits() {
+				req.Wait.Held(&locker.HeldError{Label: req.Label})
 			}
+			return g, err
+		}
+	}},
+	{name: "a waiter of a closed client finds the lock held", store: func(s *store) {
+		queue := s.queue
+		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			g, err := queue(ctx, req)
+			if errors.Is(err, locker.ErrClosed) {
+				err = &locker.HeldError{}
+			}
+			return g, err
+		}
+	}, fails: []string{"CloseEndsWaiting", "QueueSaysWhatItSawLast"}},
+	{name: "an outage ends no wait", fails: []string{"QueueSaysWhatItSawLast"}, store: func(s *store) {
+		queue := s.queue
+		s.queue = func(ctx context.Context, req locker.Request) (locker.Grant, error) {
+			over := make(chan struct{})
+			defer close(over)
+			go func() {
+				for {
+					select {
+					case <-time.After(100 * time.Millisecond):
+					case <-over:
+						return
+					}
+					if s.isDown() {
+						_ = req.Wait.Failed(ctx, time.Now(), errDown)
+					}
+				}
+			}()
 			return queue(ctx, req)
 		}
 	}},

@@ -142,7 +142,6 @@ var manyFlaws = []flaw{
 			if i, _ := s.mem.Inspect(ctx, req.Key); err == nil && waits && i.Waiting == 0 {
 				s.delete(req.Key)
 				time.Sleep(2 * latency) // a step comes in between
-				req.Waiting = nil
 				return queue(ctx, req)
 			}
 			return g, err

@@ -239,24 +239,13 @@ func (s *Store) settle() {
 // Queue implements [locker.Queuer]. Waiters are served in the order of their arrival, and of their return after an
 // outage.
 func (s *Store) Queue(ctx context.Context, req locker.Request) (locker.Grant, error) {
-	waits := false
-	inner := req
-	inner.Waiting = func(held *locker.HeldError) {
-		if !waits && req.Waiting != nil {
-			req.Waiting(held)
-		}
-		waits = true
-	}
-	for faulty := (time.Time{}); ; {
+	for {
 		start := time.Now()
 		err := s.reach(ctx)
 		if err == nil {
-			if !faulty.IsZero() && req.Failing != nil {
-				req.Failing(faulty, nil)
-			}
-			faulty = time.Time{}
+			req.Wait.Answered()
 			var g locker.Grant
-			if g, err = s.queue(ctx, inner); !errors.Is(err, errDown) {
+			if g, err = s.queue(ctx, req); !errors.Is(err, errDown) {
 				if g.Sent.IsZero() {
 					g.Sent = start
 				}
@@ -264,34 +253,30 @@ func (s *Store) Queue(ctx context.Context, req locker.Request) (locker.Grant, er
 			}
 			start = time.Now()
 		}
-		if !waits || ctx.Err() != nil {
-			return locker.Grant{}, err
+		if end := req.Wait.Failed(ctx, start, err); end != nil {
+			return locker.Grant{}, end
 		}
-		if faulty.IsZero() {
-			faulty = start
+		if down, _, changed := s.state(); down {
+			if err := sleep(ctx, req.Wait, changed); err != nil {
+				return locker.Grant{}, err
+			}
 		}
-		if req.Failing != nil {
-			req.Failing(faulty, err)
-		}
-		left := req.Patience - time.Since(faulty)
-		if left <= 0 {
-			return locker.Grant{}, err
-		}
-		down, _, changed := s.state()
-		if !down {
-			continue
-		}
-		t := time.NewTimer(left)
+	}
+}
+
+// sleep returns when changed is closed, or when the call has no patience left.
+func sleep(ctx context.Context, wait *locker.Wait, changed <-chan struct{}) error {
+	news, over := make(chan bool, 1), make(chan struct{})
+	defer close(over)
+	go func() {
 		select {
 		case <-changed:
-		case <-t.C:
-		case <-ctx.Done():
-		case <-req.Closing:
-			t.Stop()
-			return locker.Grant{}, locker.ErrClosed
+			news <- false
+		case <-over:
 		}
-		t.Stop()
-	}
+	}()
+	_, err := wait.Sleep(ctx, wait.Left(), news)
+	return err
 }
 
 // queue waits in the queue of the locks until the store goes down, and fails with errDown then.

@@ -15,7 +15,7 @@ import (
 )
 
 func request(key string) locker.Request {
-	return locker.Request{Key: key, Token: locker.NewToken(), TTL: time.Minute, Patience: 10 * time.Second}
+	return locker.Request{Key: key, Token: locker.NewToken(), TTL: time.Minute}
 }
 
 // operations returns each method of s that is a request to the store, by its name.
@@ -39,7 +39,9 @@ func operations(ctx context.Context, t *testing.T, s *lockertest.Store) map[stri
 			return err
 		},
 		"Queue": func() error {
-			_, err := s.Queue(ctx, request("queued"))
+			req := request("queued")
+			req.Wait = locker.NewWait(ctx, 10*time.Second, nil)
+			_, err := s.Queue(ctx, req)
 			return err
 		},
 		"Extend":  func() error { return s.Extend(ctx, held) },

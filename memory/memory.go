@@ -119,6 +119,11 @@ func (b *Backend) Release(_ context.Context, req locker.Request) error {
 	l.token, l.label = "", ""
 	l.expires = time.Now().Add(req.Keep)
 	b.next(req.Key, l)
+	if req.Keep > 0 {
+		for _, w := range l.waiting {
+			w.tell(false)
+		}
+	}
 	b.tell(req.Key)
 	return nil
 }
@@ -175,7 +180,8 @@ func (b *Backend) next(key string, l *lock) {
 		w := l.waiting[0]
 		l.waiting = l.waiting[1:]
 		b.grant(l, w.req)
-		w.granted <- locker.Grant{Fence: l.fence, Sent: l.since}
+		w.grant = locker.Grant{Fence: l.fence, Sent: l.since}
+		w.tell(true)
 	}
 }
 

@@ -2,17 +2,33 @@ package memory
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/lockertrace"
 )
 
 // waiter is one call of Queue that waits.
 type waiter struct {
-	req     locker.Request
-	granted chan locker.Grant // buffered: receives at most one grant
+	req   locker.Request
+	grant locker.Grant
+	// news has room for one. It receives true when the lock is granted, and false when it may expire earlier than before.
+	news chan bool
+}
+
+// tell sends to news. A true replaces a false that was not received yet.
+func (w *waiter) tell(granted bool) {
+	if granted {
+		select {
+		case <-w.news:
+		default:
+		}
+	}
+	select {
+	case w.news <- granted:
+	default:
+	}
 }
 
 // Queue implements [locker.Queuer]. Waiters are served in the order of their arrival.
@@ -25,7 +41,7 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 		b.unlock()
 		return g, nil
 	}
-	w := &waiter{req: req, granted: make(chan locker.Grant, 1)}
+	w := &waiter{req: req, news: make(chan bool, 1)}
 	l.waiting = append(l.waiting, w)
 	held := l.held()
 	b.unlock()
@@ -35,38 +51,27 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 			_ = b.leave(w)
 		}
 	}()
-	if req.Waiting != nil {
-		req.Waiting(held)
-	}
+	req.Wait.Held(held)
 	g, err := b.wait(ctx, w, held.Remaining)
 	returned = true
 	return g, err
 }
 
-// pollInterval is how often a waiter checks whether the lock has expired. Usually a waiter is granted the lock by the
-// release. But a lock that was released with Keep expires by itself, and may do so before the end of the TTL that the
-// waiter knows of.
-const pollInterval = 500 * time.Millisecond
-
+// wait returns when the lock is granted. Usually a release grants it. Otherwise the lock expires.
 func (b *Backend) wait(ctx context.Context, w *waiter, remaining time.Duration) (locker.Grant, error) {
-	start := time.Now()
-	t := time.NewTimer(min(remaining, pollInterval))
-	defer t.Stop()
 	for {
-		select {
-		case g := <-w.granted:
-			if trace := lockertrace.From(ctx); trace != nil && trace.Woken != nil {
-				trace.Woken(lockertrace.Wake{Reason: lockertrace.WakeHandover, Slept: time.Since(start)})
+		granted, err := w.req.Wait.Sleep(ctx, remaining, w.news)
+		switch {
+		case granted:
+			return w.grant, nil
+		case err != nil:
+			held := b.leave(w)
+			if errors.Is(err, locker.ErrHeld) {
+				err = held // as it is now
 			}
-			return g, nil
-		case <-t.C:
-			t.Reset(min(b.expired(w.req.Key), pollInterval))
-		case <-w.req.Closing:
-			_ = b.leave(w)
-			return locker.Grant{}, locker.ErrClosed
-		case <-ctx.Done():
-			return locker.Grant{}, b.leave(w)
+			return locker.Grant{}, err
 		}
+		remaining = b.expired(w.req.Key)
 	}
 }
 

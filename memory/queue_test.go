@@ -15,6 +15,9 @@ import (
 // queue calls b.Queue on another goroutine, and returns when that call waits or has ended.
 func queue(ctx context.Context, b *memory.Backend, req locker.Request) <-chan error {
 	result := make(chan error, 1)
+	if req.Wait == nil {
+		req.Wait = locker.NewWait(ctx, 0, nil)
+	}
 	go func() {
 		_, err := b.Queue(ctx, req)
 		result <- err
@@ -111,7 +114,7 @@ func TestQueueWhenTheContextEnds(t *testing.T) {
 				defer cancel()
 				req := request("k", "b")
 				closing := make(chan struct{})
-				req.Closing = closing
+				req.Wait = locker.NewWait(ctx, 0, closing)
 				first := queue(ctx, b, req)
 				second := queue(t.Context(), b, request("k", "c"))
 				want := locker.ErrHeld
@@ -180,7 +183,9 @@ func TestGrantOfAWaiterCountsFromTheGrant(t *testing.T) {
 		held(t, b, "a")
 		grants := make(chan locker.Grant, 1)
 		go func() {
-			g, err := b.Queue(t.Context(), request("k", "b"))
+			req := request("k", "b")
+			req.Wait = locker.NewWait(t.Context(), 0, nil)
+			g, err := b.Queue(t.Context(), req)
 			if err != nil {
 				t.Error(err)
 			}

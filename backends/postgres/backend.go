@@ -35,7 +35,7 @@ type Backend struct {
 	closed    bool
 	reset     time.Time // when leave closed the connections of the pool
 	listening bool
-	waiting   map[string]chan struct{} // by ticket: has a value if the waiter should look
+	waiting   map[string]chan bool // by ticket: has a value if the waiter should look
 }
 
 // NewBackend returns what [New] makes a Client of.
@@ -43,7 +43,7 @@ func NewBackend(pool *pgxpool.Pool, opts ...Option) *Backend {
 	o := newOptions(opts)
 	b := &Backend{
 		options: o, pool: pool, sql: newStatements(o.schema), channel: "locker_" + locker.NewToken(),
-		waiting: make(map[string]chan struct{}),
+		waiting: make(map[string]chan bool),
 	}
 	b.open, b.shut = context.WithCancel(context.Background())
 	b.ctx, b.stop = context.WithCancel(context.Background())

@@ -9,16 +9,12 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/golocker/locker"
-	"github.com/golocker/locker/lockertrace"
 )
 
 const (
 	// pollInterval is how often a waiter looks whether it has its turn, and shows that it is there. Usually it is
 	// notified. The server passes over a waiter that it has not seen for three seconds.
 	pollInterval = time.Second
-
-	// silence is how long a request may be unanswered before it counts as failed.
-	silence = time.Second
 
 	minPause = 5 * time.Millisecond
 
@@ -32,16 +28,12 @@ type waiter struct {
 	ctx    context.Context
 	req    locker.Request
 	name   []byte
-	ticket string        // names the place in the queue
-	news   chan struct{} // has a value if the call should ask
+	ticket string    // names the place in the queue
+	news   chan bool // has a value, false, if the call should ask
 
 	token string // of the next attempt
 	asked bool   // there may be a place in the queue
 	last  error  // of the last request with token
-
-	held   *locker.HeldError // what is known of the lock; nil before the first answer
-	fault  error             // of the last request; nil if the server answered
-	faulty time.Time         // when the first request was sent that has failed since the last answer
 }
 
 // Queue implements [locker.Queuer]. Waiters are served in the order of their arrival.
@@ -50,8 +42,9 @@ func (b *Backend) Queue(ctx context.Context, req locker.Request) (locker.Grant, 
 		return locker.Grant{}, err
 	}
 	defer b.background.Done()
+	req.Wait.EndWith(b.open.Done())
 	w := &waiter{
-		b: b, ctx: ctx, req: req, name: b.name(req.Key), ticket: locker.NewToken(), news: make(chan struct{}, 1),
+		b: b, ctx: ctx, req: req, name: b.name(req.Key), ticket: locker.NewToken(), news: make(chan bool, 1),
 		token: req.Token,
 	}
 	w.hear()
@@ -76,23 +69,18 @@ func (w *waiter) wait() (locker.Grant, error) {
 		case err == nil && a.fence != 0:
 			return locker.Grant{Fence: a.fence, Sent: sent, Token: w.token}, nil
 		case err == nil:
-			if w.held == nil {
+			if !w.req.Wait.Waits() {
 				w.b.listens()
 			}
-			w.refused(&a.held)
-			pause = w.pollDelay()
-		case w.ctx.Err() != nil:
-			if time.Since(sent) >= silence {
-				w.fault = unavailable(err)
-			}
-			return locker.Grant{}, w.seen(err)
+			w.req.Wait.Held(&a.held)
+			pause = pollDelay(a.held.Remaining)
 		default:
-			var over bool
-			if pause, over = w.failed(sent, unavailable(err)); over {
-				return locker.Grant{}, w.fault
+			if err := w.req.Wait.Failed(w.ctx, sent, unavailable(err)); err != nil {
+				return locker.Grant{}, err
 			}
+			pause = w.req.Wait.Pause()
 		}
-		if err := w.sleep(pause); err != nil {
+		if _, err := w.req.Wait.Sleep(w.ctx, pause, w.news); err != nil {
 			return locker.Grant{}, err
 		}
 		if unknown(w.last) { // the next attempt needs a token that nobody undoes
@@ -102,79 +90,13 @@ func (w *waiter) wait() (locker.Grant, error) {
 	}
 }
 
-// refused notes an answer that another owner has the lock, or that other waiters come first.
-func (w *waiter) refused(held *locker.HeldError) {
-	first := w.held == nil
-	w.held = held
-	if first && w.req.Waiting != nil {
-		w.req.Waiting(held)
-	}
-	if w.fault != nil {
-		w.fault = nil
-		if w.req.Failing != nil {
-			w.req.Failing(time.Time{}, nil)
-		}
-	}
-}
-
-// failed notes that a request has failed that was sent at sent. It returns how long to pause before the next one, or
-// that the call is over.
-func (w *waiter) failed(sent time.Time, err error) (pause time.Duration, over bool) {
-	if w.fault == nil {
-		w.faulty = sent
-	}
-	w.fault = err
-	if w.held != nil && w.req.Failing != nil {
-		w.req.Failing(w.faulty, err)
-	}
-	since := time.Since(w.faulty)
-	if w.held == nil || since >= w.req.Patience {
-		return 0, true
-	}
-	pause = min(max(since, 2*minRetry), maxRetry)
-	return pause/2 + rand.N(pause/2), false
-}
-
-// seen returns the error for a call whose context has ended. err is that of a request that was not answered.
-func (w *waiter) seen(err error) error {
-	switch {
-	case w.fault != nil:
-		return w.fault
-	case w.held != nil:
-		return w.held
-	}
-	return unavailable(err)
-}
-
 // pollDelay returns the pause after a refusal: until the lock expires, and not longer than the interval.
-func (w *waiter) pollDelay() time.Duration {
+func pollDelay(remaining time.Duration) time.Duration {
 	d := pollInterval + rand.N(pollInterval/8)
-	if r := w.held.Remaining; r > 0 {
-		d = min(d, r+minPause)
+	if remaining > 0 {
+		d = min(d, remaining+minPause)
 	}
 	return max(d, minPause)
-}
-
-// sleep returns when the waiter should ask again. If the call should end instead, it returns an error.
-func (w *waiter) sleep(d time.Duration) error {
-	start, reason := time.Now(), lockertrace.WakePoll
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-	case <-w.news:
-		reason = lockertrace.WakeNotify
-	case <-w.ctx.Done():
-		return w.seen(w.ctx.Err())
-	case <-w.req.Closing:
-		return locker.ErrClosed
-	case <-w.b.open.Done():
-		return locker.ErrClosed
-	}
-	if trace := lockertrace.From(w.ctx); trace != nil && trace.Woken != nil {
-		trace.Woken(lockertrace.Wake{Reason: reason, Slept: time.Since(start)})
-	}
-	return nil
 }
 
 // hear lets the waiter be notified. It comes before the first request, because the lock may be released while the
@@ -209,7 +131,7 @@ func (b *Backend) wake(ticket string) {
 	for t, news := range b.waiting {
 		if ticket == "" || ticket == t {
 			select {
-			case news <- struct{}{}:
+			case news <- false:
 			default: // it has not looked since the last one
 			}
 		}

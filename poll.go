@@ -1,0 +1,94 @@
+package locker
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+)
+
+const (
+	// minPoll is the shortest pause between two polls, whatever the store says about the holder's remaining time.
+	minPoll = 5 * time.Millisecond
+
+	// maxPoll is the longest pause between two polls if the store does not notify waiters.
+	maxPoll = 100 * time.Millisecond
+
+	// toldPoll is the pause if the store notifies waiters. Polling is still necessary, because messages can be lost.
+	toldPoll = 2 * time.Second
+)
+
+// news receives the notifications about one key. live and stop are those of [Notifier].
+type news struct {
+	ring chan bool // has a value, false, if the lock may have become free
+	live func() bool
+	stop func()
+}
+
+// listen starts to receive notifications about key if the backend is a [Notifier].
+func (c *Client) listen(key string) *news {
+	n := &news{ring: make(chan bool, 1), live: func() bool { return false }, stop: func() {}}
+	if notifier, ok := c.backend.(Notifier); ok {
+		n.live, n.stop = notifier.Notify(key, func() {
+			select {
+			case n.ring <- false:
+			default: // the waiter has not read the last notification yet
+			}
+		})
+	}
+	return n
+}
+
+// pollDelay returns the pause after the n-th answer that the lock is held. The pause doubles from minPoll to maxPoll,
+// or is toldPoll if the store notifies waiters. It is shortened by a random part of up to a half, so that waiters do
+// not poll at the same time. It is not longer than remaining, if that is known.
+func pollDelay(n int, remaining time.Duration, told bool) time.Duration {
+	d := maxPoll
+	if told {
+		d = toldPoll
+	} else if n < 10 {
+		d = min(maxPoll, minPoll<<n)
+	}
+	d = d/2 + rand.N(d/2)
+	if remaining > 0 {
+		d = min(d, remaining)
+	}
+	return max(d, minPoll)
+}
+
+// restOf returns for how long the node that returned err rests, or 0 if it does not.
+func restOf(err error) time.Duration {
+	var resting *RestingError
+	if errors.As(err, &resting) {
+		return resting.Remaining
+	}
+	return 0
+}
+
+// heldByItself returns err, and says in it that this process holds the lock if a lease of this Client does. The label
+// is not enough to tell, because it is the same in containers that share the network of their host. The leases are
+// searched only if the holder has the label of this call, which is rare.
+func (c *Client) heldByItself(key string, o options, err error) error {
+	if !errors.Is(err, ErrHeld) || heldOf(err).Label != o.label {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.ContainsFunc(c.schedule.leases, func(l *lease) bool { return l.req.Key == key }) {
+		return err
+	}
+	return fmt.Errorf("held by this process: %w", err)
+}
+
+// heldOf returns what err says about the holder, or the zero HeldError if it says nothing.
+func heldOf(err error) HeldError {
+	if err == nil { // errors.As would allocate
+		return HeldError{}
+	}
+	var held *HeldError
+	if errors.As(err, &held) {
+		return *held
+	}
+	return HeldError{}
+}
