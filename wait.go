@@ -43,9 +43,12 @@ func NewWait(ctx context.Context, patience time.Duration, closing <-chan struct{
 func (w *Wait) EndWith(closing <-chan struct{}) { w.ending = closing }
 
 // Held records an answer of the store: another owner has the lock, or waiters come before this call. From now on, the
-// call waits. held says what is known about the owner.
+// call waits. held says what is known about the owner; nil says that not even this is known, as while a store cannot
+// tell.
 func (w *Wait) Held(held *HeldError) {
-	w.found(held)
+	if w.waits = true; held != nil {
+		w.found(held)
+	}
 }
 
 // found is Held for an error that matches ErrHeld.

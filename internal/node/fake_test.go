@@ -211,3 +211,9 @@ func bubble(t *testing.T, f func(t *testing.T, d *fake, n *Node)) {
 func request(token string) locker.Request {
 	return locker.Request{Key: "k", Token: token, TTL: 10 * time.Second}
 }
+
+// waiting returns req for Queue.
+func waiting(ctx context.Context, req locker.Request) locker.Request {
+	req.Wait = locker.NewWait(ctx, 0, nil)
+	return req
+}

@@ -157,6 +157,7 @@ func (n *Node) Queue(ctx context.Context, req locker.Request) (locker.Grant, err
 	if n.cleaner.full() {
 		return locker.Grant{}, n.fault(pipeline.ErrFull)
 	}
+	req.Wait.EndWith(n.closing)
 	in := n.inboxOf(n.keys(req.Key))
 	w := &waiter{n: n, inbox: in, ctx: ctx, req: req, positionTTL: script.MaxPositionTTL}
 	if in.live() { // the subscription is open, because others have waited lately
@@ -165,15 +166,21 @@ func (n *Node) Queue(ctx context.Context, req locker.Request) (locker.Grant, err
 	}
 	asked := time.Now()
 	p, err := w.enqueue()
+	var pause time.Duration
 	switch {
 	case n.isMovingError(err) && ctx.Err() == nil: // waits as for a lock that is held
-		w.failing(n.fault(err), asked)
+		req.Wait.Held(nil)
+		if err := req.Wait.Failed(ctx, asked, n.fault(err)); err != nil {
+			return locker.Grant{}, w.give(err)
+		}
+		pause = req.Wait.Pause()
 	case err != nil:
 		return locker.Grant{}, w.give(err)
 	case p.Status == script.Granted:
 		return w.granted(p)
 	default:
-		w.seesHeld(p)
+		req.Wait.Held(heldError(p))
+		pause = w.pause(p)
 	}
 	if w.news == nil {
 		w.listen()
@@ -182,7 +189,7 @@ func (n *Node) Queue(ctx context.Context, req locker.Request) (locker.Grant, err
 			w.hear(false)
 		}
 	}
-	return w.wait(p)
+	return w.wait(pause)
 }
 
 // attempt returns the attempt of req, with the names that its commands need.

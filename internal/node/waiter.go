@@ -10,12 +10,9 @@ import (
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/drivers"
 	"github.com/golocker/locker/internal/script"
-	"github.com/golocker/locker/lockertrace"
 )
 
 const (
-	// silence is how long a request may be unanswered before it counts as failed.
-	silence = time.Second
 	// untoldPoll is the longest pause between two requests of a waiter that cannot be notified, because its driver has
 	// no subscriptions or its connection is still being made.
 	untoldPoll = 100 * time.Millisecond
@@ -43,10 +40,7 @@ type waiter struct {
 	missed int       // how often it was granted the lock and claimed it too late
 	start  time.Time // when the last request was sent
 
-	// unanswered is when the first request was sent that has failed since the last answer; zero: none has failed.
-	unanswered time.Time
-	fault      error       // the error of the last of these requests; nil: none has failed
-	gone       atomic.Bool // the waiter has given up, and its release is sent to the server
+	gone atomic.Bool // the waiter has given up, and its release is sent to the server
 	// astray counts the requests for the lock, or for a position in the queue, that have not been answered. Claims are
 	// not counted, because they take nothing.
 	astray atomic.Int32
@@ -152,84 +146,37 @@ func (w *waiter) granted(p script.Position) (locker.Grant, error) {
 		return locker.Grant{}, w.give(locker.ErrClosed)
 	}
 	// The grant keeps the waiter for as long as the lock is held. It does not need these.
-	w.ctx, w.req.Waiting, w.req.Failing = nil, nil, nil
+	w.ctx, w.req.Wait = nil, nil
 	return locker.Grant{Fence: p.Counter, Token: w.req.Token, Sent: w.start, Private: w}, nil
 }
 
 var errTooLate = errors.New("the lock was granted, and taken by somebody else before the answer came")
 
-// wait waits for the lock in the queue.
-func (w *waiter) wait(p script.Position) (locker.Grant, error) {
+// wait waits for the lock in the queue. pause is how long to wait for a notification before the next request.
+func (w *waiter) wait(pause time.Duration) (locker.Grant, error) {
 	w.placed = true
-	t := time.NewTimer(w.pause(p))
-	defer t.Stop()
 	for {
-		slept := time.Now()
-		reason := lockertrace.WakePoll
-		select {
-		case told := <-w.news:
-			reason = lockertrace.WakeNotify
-			if told {
-				reason = lockertrace.WakeHandover
-			}
-		case <-t.C:
-		case <-w.req.Closing:
-			return locker.Grant{}, w.give(locker.ErrClosed)
-		case <-w.n.closing:
-			return locker.Grant{}, w.give(locker.ErrClosed)
-		case <-w.ctx.Done():
-			return locker.Grant{}, w.give(w.seen(p))
-		}
-		if trace := lockertrace.From(w.ctx); trace != nil && trace.Woken != nil {
-			trace.Woken(lockertrace.Wake{Reason: reason, Slept: time.Since(slept)})
+		told, err := w.req.Wait.Sleep(w.ctx, pause, w.news)
+		if err != nil {
+			return locker.Grant{}, w.give(err)
 		}
 		asked := time.Now()
-		next, err := w.look(reason == lockertrace.WakeHandover)
+		p, err := w.look(told)
 		switch {
-		case err == nil && next.Status == script.Granted:
-			return w.granted(next)
+		case err == nil && p.Status == script.Granted:
+			return w.granted(p)
 		case err == nil:
-			p = next
-			w.failing(nil, asked)
-			w.seesHeld(p)
-		// The context ended before the request could be answered.
-		case w.ctx.Err() != nil && time.Since(asked) < silence:
-			return locker.Grant{}, w.give(w.seen(p))
+			w.req.Wait.Held(heldError(p))
+			pause = w.pause(p)
+		case !isFault(err):
+			return locker.Grant{}, w.give(err)
 		default:
-			if isFault(err) {
-				w.failing(w.n.fault(err), asked)
-			}
-			if w.ctx.Err() != nil || !isFault(err) || time.Since(w.unanswered) > w.req.Patience {
+			if err := w.req.Wait.Failed(w.ctx, asked, w.n.fault(err)); err != nil {
 				return locker.Grant{}, w.give(err)
 			}
+			pause = w.req.Wait.Pause() // short at first, because the server may have granted the lock
 		}
-		t.Reset(w.pause(p))
 	}
-}
-
-// failing records the outcome of the last request, which was sent at asked. A nil fault says that it was answered.
-func (w *waiter) failing(fault error, asked time.Time) {
-	if fault == nil && w.fault == nil {
-		return
-	}
-	switch {
-	case fault == nil:
-		w.unanswered = time.Time{}
-	case w.fault == nil:
-		w.unanswered = asked
-	}
-	w.fault = fault
-	if w.req.Failing != nil {
-		w.req.Failing(w.unanswered, fault)
-	}
-}
-
-// seen returns the result of the last contact with the server.
-func (w *waiter) seen(p script.Position) error {
-	if w.fault != nil {
-		return w.fault
-	}
-	return heldError(p)
 }
 
 // look asks the server for the position, and claims the lock if it was granted.
@@ -286,31 +233,13 @@ func decodePosition(reply drivers.Reply, err error) (script.Position, error) {
 	return p, err
 }
 
-// seesHeld tells the caller, once, that somebody else has the lock.
-func (w *waiter) seesHeld(p script.Position) {
-	if w.req.Waiting != nil {
-		w.req.Waiting(heldError(p))
-		w.req.Waiting = nil
-	}
-}
-
 // heldError says who has the lock that a waiter at p waits for.
 func heldError(p script.Position) *locker.HeldError {
 	return &locker.HeldError{Remaining: p.Left, Label: p.Label}
 }
 
-// pause is how long to wait for a notification before the next request.
+// pause is how long to wait for a notification before the request that follows the answer p.
 func (w *waiter) pause(p script.Position) time.Duration {
-	if !w.unanswered.IsZero() {
-		var resting *locker.RestingError
-		if errors.As(w.fault, &resting) {
-			// Until its rest is over, the node gives the same answer. Then the waiters should not all ask at once.
-			return min(resting.Remaining, w.req.Patience-time.Since(w.unanswered)) + rand.N(untoldPoll)
-		}
-		// The pause is short at first, because the server may have granted the lock, and grows while requests fail.
-		d := min(max(time.Since(w.unanswered), untoldPoll), time.Second)
-		return d/2 + rand.N(d/2)
-	}
 	if p.More {
 		return 0
 	}
