@@ -42,6 +42,9 @@ func NewWait(ctx context.Context, patience time.Duration, closing <-chan struct{
 // EndWith makes the call also end with ErrClosed when the backend is closed, which closes closing.
 func (w *Wait) EndWith(closing <-chan struct{}) { w.ending = closing }
 
+// Closing is closed when the Client is closed. It is for a sleep that is not made by Sleep.
+func (w *Wait) Closing() <-chan struct{} { return w.closing }
+
 // Held records an answer of the store: another owner has the lock, or waiters come before this call. From now on, the
 // call waits. held says what is known about the owner; nil says that not even this is known, as while a store cannot
 // tell.

@@ -3,7 +3,6 @@ package etcd
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -30,10 +29,7 @@ type waiter struct {
 	tried []ttl  // to which the entry may have been moved, by promotions that were not answered
 	fence uint64 // when the entry was created
 
-	held   error     // describes the owner; nil until the lock was seen held
-	fault  error     // of the last contact with etcd; nil if it answered
-	faulty time.Time // when the first contact began that has failed since the last answer
-	watch  watch
+	watch watch
 }
 
 // errGone means that the entry of a waiter has ended, because etcd did not answer for longer than its TTL, or because
@@ -70,30 +66,30 @@ func (w *waiter) anew() {
 // wait takes a place in the queue, and returns when the entry is the first one.
 func (w *waiter) wait(ctx context.Context) (locker.Grant, error) {
 	for {
-		before, err := w.step(ctx)
+		before, pause, err := w.step(ctx)
 		switch {
 		case err != nil:
 			return locker.Grant{}, err
-		case w.fault == nil && before == nil:
+		case before == nil && pause == 0:
 			return granted(int64(w.fence), w.lease), nil
 		}
-		if err := w.sleep(ctx, before); err != nil {
+		if err := w.sleep(ctx, before, pause); err != nil {
 			return locker.Grant{}, err
 		}
 	}
 }
 
 // step makes one contact with etcd. It returns the entry that the waiter has to wait for, or nil if it has the lock. An
-// error ends the wait. If etcd fails and the waiter tolerates that, both are nil, and fault is set.
-func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, err error) {
+// error ends the wait. If etcd fails and the waiter tolerates that, step returns how long to pause.
+func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, pause time.Duration, err error) {
 	start := time.Now()
 	limit := min(w.timeout, w.req.TTL)
-	if w.held != nil && w.req.Patience > 0 {
-		limit = min(w.timeout, max(time.Millisecond, w.req.Patience-w.failing(start)))
+	if left := w.req.Wait.Left(); w.req.Wait.Waits() && left > 0 {
+		limit = min(w.timeout, max(time.Millisecond, left))
 	}
 	inner, cancel, err := w.bounded(ctx, limit)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	defer cancel()
 	if w.fence == 0 {
@@ -105,35 +101,37 @@ func (w *waiter) step(ctx context.Context) (before *mvccpb.KeyValue, err error) 
 		err = w.promote(inner)
 	}
 	if !errors.Is(err, locker.ErrUnavailable) {
-		w.answered()
-		return before, err
+		w.req.Wait.Answered()
+		return before, 0, err
 	}
-	switch over := ctx.Err() != nil; {
-	case w.held == nil, over && time.Since(start) >= silence:
-		return nil, err
-	case over:
-		return nil, w.last()
+	if err := w.req.Wait.Failed(ctx, start, err); err != nil {
+		return nil, 0, err
 	}
-	w.failed(start, err)
 	if w.fence == 0 { // the entry may be there, or come late
 		w.anew()
 	}
-	if w.failing(time.Now()) >= w.req.Patience {
-		return nil, err
-	}
-	return nil, nil
+	return nil, w.req.Wait.Pause(), nil
 }
 
-// sleep waits until the entry before is deleted, or until it is time for the next contact.
-func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue) error {
+// saw records who has the lock. It fails if that is not a lock.
+func (w *waiter) saw(owner *mvccpb.KeyValue) error {
+	held := heldBy(owner)
+	var known *locker.HeldError
+	if !errors.As(held, &known) {
+		return held
+	}
+	w.req.Wait.Held(known)
+	return nil
+}
+
+// sleep waits until the entry before is deleted, or until it is time for the next contact. pause is how long to wait if
+// etcd fails.
+func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue, pause time.Duration) error {
 	start, reason := time.Now(), lockertrace.WakePoll
-	pause := max(time.Second, time.Duration(w.lease.asks)*time.Second/3)
 	var gone clientv3.WatchChan
 	if before != nil {
+		pause = max(time.Second, time.Duration(w.lease.asks)*time.Second/3)
 		gone = w.watch.begin(ctx, w.Backend, string(before.Key))
-	} else { // etcd fails
-		since := min(max(w.failing(start), 100*time.Millisecond), time.Second)
-		pause = since/2 + rand.N(since/2)
 	}
 	t := time.NewTimer(pause)
 	defer t.Stop()
@@ -150,16 +148,14 @@ func (w *waiter) sleep(ctx context.Context, before *mvccpb.KeyValue) error {
 			}
 			reason = lockertrace.WakeHandover
 		case <-t.C:
-		case <-w.req.Closing:
+		case <-w.req.Wait.Closing():
 			return locker.ErrClosed
 		case <-w.open.Done():
 			return locker.ErrClosed
 		case <-ctx.Done():
-			return w.last()
+			return w.req.Wait.Ended(ctx)
 		}
-		if trace := lockertrace.From(ctx); trace != nil && trace.Woken != nil {
-			trace.Woken(lockertrace.Wake{Reason: reason, Slept: time.Since(start)})
-		}
+		w.req.Wait.Woken(reason, start)
 		return nil
 	}
 }
@@ -321,53 +317,4 @@ func (w *waiter) promote(ctx context.Context) error {
 			return err
 		}
 	}
-}
-
-// What a waiter has seen: of the owner of the lock, and of faults of etcd.
-
-// saw records who has the lock. It fails if that is not a lock.
-func (w *waiter) saw(owner *mvccpb.KeyValue) error {
-	held := heldBy(owner)
-	var known *locker.HeldError
-	if !errors.As(held, &known) {
-		return held
-	}
-	if w.held == nil && w.req.Waiting != nil {
-		w.req.Waiting(known)
-	}
-	w.held = held
-	return nil
-}
-
-// failing returns for how long contacts have been failing.
-func (w *waiter) failing(now time.Time) time.Duration {
-	if w.fault == nil {
-		return 0
-	}
-	return now.Sub(w.faulty)
-}
-
-func (w *waiter) failed(start time.Time, err error) {
-	if w.fault == nil {
-		w.faulty = start
-	}
-	w.fault = err
-	if w.req.Failing != nil {
-		w.req.Failing(w.faulty, err)
-	}
-}
-
-func (w *waiter) answered() {
-	if w.fault != nil && w.req.Failing != nil {
-		w.req.Failing(w.faulty, nil)
-	}
-	w.fault = nil
-}
-
-// last returns the result of the last contact.
-func (w *waiter) last() error {
-	if w.fault != nil {
-		return w.fault
-	}
-	return w.held
 }

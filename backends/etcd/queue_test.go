@@ -9,6 +9,7 @@ import (
 
 	"github.com/golocker/locker"
 	"github.com/golocker/locker/inspect"
+	"github.com/golocker/locker/lockertrace"
 )
 
 // queueing is a call of Queue.
@@ -26,11 +27,12 @@ func (s *store) queue(key string, ttl time.Duration, n int) *queueing {
 	s.t.Cleanup(func() { s.must(b.Close()) })
 	q := &queueing{Backend: b, done: make(chan locker.Grant, 1)}
 	q.req = locker.Request{
-		Key: key, Token: locker.NewToken(), TTL: ttl, Patience: time.Minute,
-		Waiting: func(*locker.HeldError) { q.waits.Add(1) },
+		Key: key, Token: locker.NewToken(), TTL: ttl,
 	}
+	ctx := lockertrace.With(s.t.Context(), &lockertrace.Trace{Waiting: func(lockertrace.Waiting) { q.waits.Add(1) }})
+	q.req.Wait = locker.NewWait(ctx, time.Minute, nil)
 	go func() {
-		g, err := b.Queue(s.t.Context(), q.req)
+		g, err := b.Queue(ctx, q.req)
 		if err != nil {
 			s.t.Errorf("Queue: %v", err)
 		}
