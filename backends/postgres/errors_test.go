@@ -127,9 +127,9 @@ func testSettingsOfTheUser(t *testing.T, s *pgtest.Server) {
 		run(t, admin, "CREATE ROLE "+user+" LOGIN SUPERUSER")
 		run(t, admin, "ALTER ROLE "+user+" SET "+setting)
 	}
-	_, err := client(t, s.URL("reader")).TryLock(t.Context(), "k")
+	_, err := client(t, s.URL("reader")).TryLock(t.Context(), "read only")
 	wantText(t, "TryLock of a user who may only read", err, "default_transaction_read_only")
-	_, err = open(t, s.URL("reader")).TryLock(t.Context(), "k")
+	_, err = open(t, s.URL("reader")).TryLock(t.Context(), "read only")
 	wantText(t, "TryLock of a user who may only read, by a URL", err, "default_transaction_read_only")
 	const key, label = "encoding", "日本"
 	lease := lock(t, open(t, s.URL("latin")), key, locker.Label(label))
